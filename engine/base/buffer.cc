@@ -1,0 +1,55 @@
+#include "engine/base/buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace lowkey {
+namespace {
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+constexpr size_t kAlignment = 64;
+}  // namespace
+
+void Buffer::Unmap::operator()(std::byte* p) const {
+  if (mapped_bytes != 0) {
+    munmap(p, mapped_bytes);
+  } else {
+    std::free(p);
+  }
+}
+
+absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes) {
+  Buffer buffer;
+  buffer.size_bytes_ = size_bytes;
+  if (size_bytes == 0) return buffer;
+  const auto failed = [&] {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", size_bytes, " bytes"));
+  };
+  if (size_bytes > (size_t{1} << 46)) return failed();
+  if (size_bytes < kHugePageBytes) {
+    const size_t rounded = (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* p = std::aligned_alloc(kAlignment, rounded);
+    if (p == nullptr) return failed();
+    std::memset(p, 0, rounded);
+    buffer.data_ = {static_cast<std::byte*>(p), Unmap{0}};
+    return buffer;
+  }
+  // Over-map and trim, so that the region starts on a huge page.
+  const size_t rounded = (size_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const size_t mapped = rounded + kHugePageBytes;
+  void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return failed();
+  auto* start = static_cast<std::byte*>(p);
+  const size_t offset =
+      (kHugePageBytes - reinterpret_cast<uintptr_t>(p) % kHugePageBytes) % kHugePageBytes;
+  if (offset > 0) munmap(start, offset);
+  if (kHugePageBytes > offset) munmap(start + offset + rounded, kHugePageBytes - offset);
+  madvise(start + offset, rounded, MADV_HUGEPAGE);
+  buffer.data_ = {start + offset, Unmap{rounded}};
+  return buffer;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,41 @@
+#include "engine/base/tensor.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+
+int64_t TensorView::size() const {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+
+std::string ShapeString(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+float LoadFloat(const TensorView& t, int64_t index) {
+  float out;
+  LoadFloats(t, index, 1, &out);
+  return out;
+}
+
+void LoadFloats(const TensorView& t, int64_t begin, int64_t count, float* out) {
+  const std::byte* p = t.data + static_cast<size_t>(begin) * DTypeBytes(t.dtype);
+  if (t.dtype == DType::kF32) {
+    std::memcpy(out, p, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  LK_CHECK(t.dtype == DType::kF16 || t.dtype == DType::kBF16);
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, p + 2 * i, sizeof(bits));
+    out[i] = t.dtype == DType::kBF16 ? ToFloat(BFloat16{bits}) : HalfToFloat(bits);
+  }
+}
+
+}  // namespace lowkey

@@ -1,0 +1,35 @@
+#ifndef LOWKEY_ENGINE_BASE_TENSOR_H_
+#define LOWKEY_ENGINE_BASE_TENSOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/dtype.h"
+
+namespace lowkey {
+
+// A read-only, row-major tensor in memory that somebody else owns (usually a mapped file). The data
+// may be unaligned: read elements with memcpy or LoadFloat.
+struct TensorView {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;  // each >= 0; the product fits int64
+  const std::byte* data = nullptr;
+
+  int64_t size() const;
+  size_t size_bytes() const { return static_cast<size_t>(size()) * DTypeBytes(dtype); }
+};
+
+// "[4096, 1024]".
+std::string ShapeString(const std::vector<int64_t>& shape);
+
+// Element `index` (row-major order) as a float. dtype must be F32, F16 or BF16.
+float LoadFloat(const TensorView& t, int64_t index);
+
+// Elements [begin, begin + count) as floats into out. Same dtypes as LoadFloat.
+void LoadFloats(const TensorView& t, int64_t begin, int64_t count, float* out);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_BASE_TENSOR_H_

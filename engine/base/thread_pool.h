@@ -1,0 +1,53 @@
+#ifndef LOWKEY_ENGINE_BASE_THREAD_POOL_H_
+#define LOWKEY_ENGINE_BASE_THREAD_POOL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/synchronization/mutex.h"
+
+namespace lowkey {
+
+// Runs loops on a fixed set of threads, the caller among them. One loop at a time; a loop body must
+// not start another loop on the same pool. Which thread runs which index is not defined, so a
+// body's result must depend on its index alone.
+class ThreadPool {
+ public:
+  // n_threads >= 1 counts the calling thread.
+  explicit ThreadPool(int n_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int n_threads() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // Calls body(task, thread) for every task in [0, n_tasks), 0 <= thread < n_threads(); returns
+  // when all are done. Tasks are handed out in order, one at a time.
+  void ParallelFor(int64_t n_tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
+
+ private:
+  void Work(int thread);
+  void RunTasks(int thread);
+
+  std::vector<std::thread> threads_;
+  absl::Mutex mutex_;
+  absl::CondVar wake_;
+  int64_t sleepers_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  // Published by raising epoch_ (release) after the fields below it are set. A worker joins an
+  // epoch by its arrival in workers_left_ only; the caller waits until every worker has left.
+  std::atomic<uint64_t> epoch_{0};
+  std::atomic<bool> stopping_{false};
+  const absl::FunctionRef<void(int64_t, int)>* body_ = nullptr;
+  int64_t n_tasks_ = 0;
+  std::atomic<int64_t> next_task_{0};
+  std::atomic<int> workers_left_{0};
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_BASE_THREAD_POOL_H_

@@ -1,0 +1,49 @@
+#ifndef LOWKEY_ENGINE_LOWRANK_BASIS_H_
+#define LOWKEY_ENGINE_LOWRANK_BASIS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace lowkey {
+
+// A row-major matrix [n_rows, n_cols] of floats that somebody else owns; row i starts at data + i *
+// stride.
+struct MatrixView {
+  const float* data = nullptr;
+  int64_t n_rows = 0;
+  int64_t n_cols = 0;
+  int64_t stride = 0;
+};
+
+// Scratch that PrincipalBasis reuses between calls; one per thread.
+struct BasisWorkspace {
+  std::vector<float> gram, subspace, product, small;
+  std::vector<double> eigen;
+};
+
+// U [n_rows, rank]: orthonormal columns that span (nearly) the leading left singular vectors of m,
+// by subspace iteration on the Gram matrix of the smaller side, over matrix products ("block"
+// decomposition). Writes u row-major with stride `rank`. 1 <= rank <= n_rows.
+//  - rank >= n_rows: U is the identity (spans everything exactly).
+//  - rank >= n_cols: U spans the columns of m exactly (orthonormalisation of m itself); surplus
+//  columns are zero.
+//  - columns beyond m's numerical rank are zero or orthonormal, never NaN; m with non-finite
+//  entries gives U = 0.
+// Deterministic: the same m gives the same bits on one machine. Kept energy |U^T m|^2 is within 1%
+// of the truncated SVD's.
+void PrincipalBasis(const MatrixView& m, int64_t rank, BasisWorkspace& workspace, float* u);
+
+// Singular values of m, descending, min(n_rows, n_cols) of them, in double through the Gram
+// matrix's eigenvalues (relative error grows below 1e-7 of the largest). For offline inspection:
+// O(min^3).
+std::vector<double> SingularValues(const MatrixView& m);
+
+// ceil(2^mu), mu = -log2(sum_i p_i^2), p = sigma / sum sigma (ATP, Eq. 3-4): components needed to
+// carry m. 0 for all-zero sigma.
+int64_t SvdEntropyRank(absl::Span<const double> sigma);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_LOWRANK_BASIS_H_

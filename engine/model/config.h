@@ -1,0 +1,50 @@
+#ifndef LOWKEY_ENGINE_MODEL_CONFIG_H_
+#define LOWKEY_ENGINE_MODEL_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lowkey {
+
+struct RopeDefault {};
+struct RopeLinear {
+  double factor = 1.0;  // > 0: positions are divided by it
+};
+// Llama 3.1's frequency-dependent scaling.
+struct RopeLlama3 {
+  double factor = 8.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  double original_max_position_embeddings = 8192;
+};
+using RopeScaling = std::variant<RopeDefault, RopeLinear, RopeLlama3>;
+
+// A Llama-style decoder. The loader guarantees every bound below before anybody reads it.
+struct ModelConfig {
+  std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM"
+  int32_t vocab_size = 0;    // 1..2^20
+  int32_t hidden_dim = 0;    // 1..65536
+  int32_t ffn_dim = 0;       // 1..2^18
+  int32_t n_layers = 0;      // 1..512
+  int32_t n_heads = 0;       // 1..1024, a multiple of n_kv_heads
+  int32_t n_kv_heads = 0;
+  int32_t head_dim = 0;        // even, 2..512
+  int32_t context_tokens = 0;  // max_position_embeddings, 1..2^24
+  float rms_norm_eps = 1e-5f;  // > 0
+  double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  bool tied_embeddings = false;
+  bool attention_bias = false;  // biases on q, k, v and o
+  bool mlp_bias = false;        // biases on gate, up and down
+  std::optional<int32_t>
+      sliding_window;  // a row sees itself and the sliding_window - 1 rows before it
+  std::optional<int32_t> bos_token;
+  std::vector<int32_t> eos_tokens;  // from generation_config.json, else config.json
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_MODEL_CONFIG_H_

@@ -1,0 +1,155 @@
+#ifndef LOWKEY_ENGINE_RUNTIME_ENGINE_H_
+#define LOWKEY_ENGINE_RUNTIME_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/attention/options.h"
+#include "engine/model/config.h"
+#include "engine/sampler/sampler.h"
+
+namespace lowkey {
+
+// One generation (or scoring) of one model. Token ids only.
+struct EngineRequest {
+  std::vector<int32_t> prompt;  // 1 or more ids in [0, vocab_size)
+  int32_t max_new_tokens = 16;  // >= 0; 0 only with prompt_logprobs
+  int32_t n = 1;  // choices, 1..8; choice i draws from its own stream of `sampling.seed`
+  SamplingOptions sampling;
+  std::vector<int32_t>
+      stop_tokens;  // generation ends after one of these (it is reported, not hidden)
+  // Log-probabilities of prompt tokens 1.. under the model, with this many most likely alternatives
+  // (0..20).
+  std::optional<int32_t> prompt_logprobs;
+  AttentionOptions attention;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+enum class FinishReason { kStopToken, kLength, kStoppedBySink, kCancelled, kDeadline, kError };
+
+struct AttentionReport {
+  Mechanism mechanism = Mechanism::kStandard;
+  std::string reason;  // why this mechanism ran: "requested" or "default"
+  int32_t rank = 0;    // atp: rank of a principal block; 0 for standard
+  int32_t n_compressed_blocks =
+      0;                    // atp: closed blocks held as principal keys at the end, over choices
+  int64_t cache_bytes = 0;  // held at the end by all choices: pages and principal blocks
+  int64_t peak_cache_bytes = 0;      // the most held at once
+  int64_t standard_cache_bytes = 0;  // what mechanism standard would hold at the end
+};
+
+struct Timings {
+  int64_t queue_us = 0;    // Submit to the first step that computes this request
+  int64_t prefill_us = 0;  // that step to the first sampled token
+  int64_t decode_us = 0;   // first token to the last
+  int64_t ttft_us = 0;     // Submit to the first sampled token
+};
+
+// Log-probabilities of prompt token `position` (>= 1) given the tokens before it.
+struct PromptLogprob {
+  int32_t position = 0;
+  TokenLogprob token;
+  std::vector<TokenLogprob> top;
+};
+
+struct FinalEvent {
+  absl::Status status;                       // not OK only with kError / kCancelled / kDeadline
+  std::vector<FinishReason> finish_reasons;  // one per choice
+  std::vector<int32_t> n_generated;          // tokens per choice
+  int32_t n_prompt_tokens = 0;
+  int32_t n_cached_tokens = 0;  // prompt tokens found in the prefix cache
+  uint64_t seed = 0;
+  Timings timings;
+  AttentionReport attention;
+};
+
+enum class SinkAnswer { kContinue, kStop };
+
+// Receives one request's results. Calls come from the engine's thread, one at a time, in order:
+// OnPromptLogprobs (at most once, before any token), OnToken..., then exactly one OnDone, after
+// which the sink is destroyed. Calls must not block and must not call the engine.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) { (void)logprobs; }
+  // kStop ends that choice with kStoppedBySink (stop strings are text and are matched by the
+  // server).
+  virtual SinkAnswer OnToken(int32_t choice, const SampledToken& token) = 0;
+  virtual void OnDone(const FinalEvent& event) = 0;
+};
+
+struct EngineOptions {
+  enum class Dtype { kAuto, kFloat32, kBFloat16 };
+  Dtype dtype = Dtype::kAuto;  // weights and cache. auto: bfloat16, unless the checkpoint is F32
+  int n_threads = 0;           // 0: one per core
+  int64_t cache_bytes = 0;  // 0: a quarter of available memory, at most what 64 full contexts need
+  int32_t max_batch_tokens = 512;  // rows in a step
+  int32_t max_running_seqs = 64;   // sequences in a step
+  int32_t max_queued_requests = 256;
+  int32_t context_tokens = 0;  // 0: the model's; else a lower limit
+};
+
+struct EngineLimits {
+  int32_t context_tokens = 0;  // prompt + max_new_tokens
+  int32_t max_running_seqs = 0;
+  int64_t cache_bytes = 0;
+};
+
+struct EngineStats {
+  int64_t n_running_requests = 0, n_waiting_requests = 0;
+  int64_t n_finished_requests = 0, n_cancelled_requests = 0;
+  int64_t n_prompt_tokens = 0, n_generated_tokens = 0;  // since start
+  int64_t n_steps = 0;
+  int64_t cache_bytes_total = 0, cache_bytes_used = 0;
+  int64_t weight_bytes = 0;
+  std::string dtype;            // "float32" or "bfloat16"
+  std::string instruction_set;  // of the kernels in use: "avx2", ...
+  int32_t n_threads = 0;
+};
+
+using RequestId = uint64_t;
+
+// Progress of a long operation: (bytes done, bytes in all).
+using ProgressFn = absl::AnyInvocable<void(int64_t done_bytes, int64_t total_bytes)>;
+
+// Continuous batching over one model. Thread-safe.
+class Engine {
+ public:
+  virtual ~Engine() = default;  // cancels what still runs; every sink has had its OnDone
+
+  // Checks the request and queues it. On an error the sink is destroyed without a call:
+  //   INVALID_ARGUMENT    a field out of range (names it, the value, the range)
+  //   OUT_OF_RANGE        prompt + max_new_tokens over the context or over the whole cache
+  //   RESOURCE_EXHAUSTED  the queue is full
+  //   UNAVAILABLE         draining
+  virtual absl::StatusOr<RequestId> Submit(EngineRequest request, std::unique_ptr<Sink> sink) = 0;
+
+  // Ends the request within one step, with kCancelled; its cache is free before its OnDone. Unknown
+  // or finished ids are ignored.
+  virtual void Cancel(RequestId id) = 0;
+
+  // Refuses new requests and waits for the admitted ones until `deadline`; true when all have
+  // finished.
+  virtual bool Drain(absl::Time deadline) = 0;
+
+  virtual EngineStats Stats() const = 0;
+  virtual const ModelConfig& config() const = 0;
+  virtual EngineLimits limits() const = 0;
+};
+
+// Loads the model directory and starts the engine's thread. Errors: those of OpenCheckpoint, and
+// RESOURCE_EXHAUSTED.
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const std::string& model_directory,
+                                                     const EngineOptions& options,
+                                                     ProgressFn progress);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_RUNTIME_ENGINE_H_

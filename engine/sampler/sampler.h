@@ -1,0 +1,82 @@
+#ifndef LOWKEY_ENGINE_SAMPLER_SAMPLER_H_
+#define LOWKEY_ENGINE_SAMPLER_SAMPLER_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace lowkey {
+
+// How a token is drawn from logits. Order: bias and penalties on logits, then temperature, then
+// top_k, top_p, min_p (each over the distribution that the one before left), then one draw.
+struct SamplingOptions {
+  float temperature = 0.0f;  // 0..2; 0 is greedy (ties: the lowest id)
+  int32_t top_k = 0;         // 0 (off)..vocab_size
+  float top_p = 1.0f;        // (0, 1]
+  float min_p = 0.0f;        // [0, 1)
+  float repetition_penalty =
+      1.0f;  // (0, 2]; over prompt and output tokens; > 0 logits divided, others multiplied
+  float presence_penalty = 0.0f;   // -2..2; over output tokens
+  float frequency_penalty = 0.0f;  // -2..2; over output tokens, times their count
+  std::vector<std::pair<int32_t, float>>
+      logit_bias;  // token id -> [-100, 100], at most 1024, ids distinct
+  uint64_t seed = 0;
+  std::optional<int32_t> logprobs;  // report the drawn token and this many most likely (0..20)
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0.0f;  // natural logarithm, of softmax over the raw logits (before bias,
+                         // penalties, temperature)
+};
+
+struct SampledToken {
+  int32_t token = 0;
+  std::optional<float> logprob;            // set when options.logprobs is
+  std::vector<TokenLogprob> top_logprobs;  // most likely first; ties: lowest id first
+};
+
+// INVALID_ARGUMENT naming the field, its value and its range (NaN is out of every range).
+absl::Status ValidateSamplingOptions(const SamplingOptions& options, int32_t vocab_size);
+
+// Draws tokens for one sequence. Thread-compatible. The draw at step i depends on (seed, choice, i,
+// logits, history) alone: never on what else is in the batch, on time or on the machine's
+// randomness.
+class Sampler {
+ public:
+  // options must be valid. `choice` is the index among a request's n choices. Prompt tokens count
+  // for repetition_penalty; each is in [0, vocab_size).
+  Sampler(SamplingOptions options, int32_t choice, int32_t vocab_size,
+          absl::Span<const int32_t> prompt);
+
+  // Draws the next token from logits [vocab_size] and counts it as output. INTERNAL when a logit is
+  // NaN or +inf, or when all are -inf.
+  absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits);
+
+  int64_t n_sampled() const { return n_sampled_; }
+
+ private:
+  void AdjustLogits(std::vector<float>& logits) const;
+
+  SamplingOptions options_;
+  int32_t choice_ = 0;
+  int64_t n_sampled_ = 0;
+  std::vector<int32_t> output_counts_;  // [vocab_size] when a penalty needs it, else empty
+  std::vector<uint8_t> in_prompt_;      // likewise
+  std::vector<float> scratch_;
+};
+
+// log softmax(logits)[token], natural logarithm, summed in double. logits [vocab_size].
+float LogSoftmaxAt(absl::Span<const float> logits, int32_t token);
+
+// The n most likely tokens with their log-probabilities, most likely first; ties: lowest id first.
+std::vector<TokenLogprob> TopLogprobs(absl::Span<const float> logits, int32_t n);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_SAMPLER_SAMPLER_H_
