@@ -34,7 +34,7 @@ absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes) {
     void* p = std::aligned_alloc(kAlignment, rounded);
     if (p == nullptr) return failed();
     std::memset(p, 0, rounded);
-    buffer.data_ = {static_cast<std::byte*>(p), Unmap{0}};
+    buffer.data_ = std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(p), Unmap{0});
     return buffer;
   }
   // Over-map and trim, so that the region starts on a huge page.
@@ -48,7 +48,7 @@ absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes) {
   if (offset > 0) munmap(start, offset);
   if (kHugePageBytes > offset) munmap(start + offset + rounded, kHugePageBytes - offset);
   madvise(start + offset, rounded, MADV_HUGEPAGE);
-  buffer.data_ = {start + offset, Unmap{rounded}};
+  buffer.data_ = std::unique_ptr<std::byte, Unmap>(start + offset, Unmap{rounded});
   return buffer;
 }
 
