@@ -61,6 +61,8 @@ absl::StatusOr<AtpPrefill> ParseAtpPrefill(std::string_view name);
 // "16" is a fixed rank; "1/4" and "0.25" are fractions ("1.0" and "1/1" are the fraction one).
 // INVALID_ARGUMENT otherwise.
 absl::StatusOr<RankPolicy> ParseRank(std::string_view text);
+
+// Text that ParseRank reads back to the same policy.
 std::string RankString(const RankPolicy& rank);
 
 }  // namespace lowkey

@@ -1,0 +1,169 @@
+#include "engine/attention/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int32_t kMinBlockTokens = 64;
+constexpr int32_t kMaxBlockTokens = 4096;
+constexpr int32_t kBlockStep = 64;
+constexpr int32_t kMaxSinks = 63;
+constexpr int32_t kMaxWindowBlocks = 64;
+
+absl::Status CheckInt(const char* field, int32_t value, int32_t min, int32_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("atp ", field, ": ", value, ", expected ", min, "..", max));
+}
+
+absl::Status ValidateRank(const RankPolicy& rank, int32_t block_tokens) {
+  if (const auto* fixed = std::get_if<RankFixed>(&rank)) {
+    return CheckInt("rank", fixed->rank, 1, block_tokens);
+  }
+  const double fraction = std::get<RankFraction>(rank).fraction;
+  if (fraction > 0.0 && fraction <= 1.0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("atp rank: ", fraction, ", expected a fraction in (0, 1]"));
+}
+
+absl::Status ValidateAtp(const AtpOptions& atp) {
+  if (absl::Status s = CheckInt("block", atp.block_tokens, kMinBlockTokens, kMaxBlockTokens);
+      !s.ok()) {
+    return s;
+  }
+  if (atp.block_tokens % kBlockStep != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("atp block: ", atp.block_tokens,
+                                                   ", expected a multiple of ", kBlockStep, " in ",
+                                                   kMinBlockTokens, "..", kMaxBlockTokens));
+  }
+  if (atp.basis != AtpBasis::kLayer && atp.basis != AtpBasis::kKv) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("atp basis: ", static_cast<int>(atp.basis), ", expected layer or kv"));
+  }
+  if (atp.prefill != AtpPrefill::kExact && atp.prefill != AtpPrefill::kCompressed) {
+    return absl::InvalidArgumentError(absl::StrCat("atp prefill: ", static_cast<int>(atp.prefill),
+                                                   ", expected exact or compressed"));
+  }
+  if (absl::Status s = CheckInt("sinks", atp.sinks, 0, std::min(kMaxSinks, atp.block_tokens - 1));
+      !s.ok()) {
+    return s;
+  }
+  if (absl::Status s = CheckInt("window", atp.window_blocks, 0, kMaxWindowBlocks); !s.ok()) {
+    return s;
+  }
+  return ValidateRank(atp.rank, atp.block_tokens);
+}
+
+absl::Status BadName(const char* what, std::string_view name, const char* known) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown ", what, " \"", std::string(name), "\", expected ", known));
+}
+
+absl::Status BadRank(std::string_view text) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("rank \"", std::string(text), "\", expected a number of components in 1..",
+                   kMaxBlockTokens, " such as 16, or a fraction in (0, 1] such as 1/4 or 0.25"));
+}
+
+bool IsDigits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// All of `text` as a decimal integer; false when it is not one or does not fit.
+bool ParseDigits(std::string_view text, int32_t& value) {
+  if (!IsDigits(text)) return false;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  return result.ec == std::errc();
+}
+
+// "0.25", "1.0", ".5": digits with one point, no sign and no exponent.
+bool ParseDecimal(std::string_view text, double& value) {
+  const size_t point = text.find('.');
+  if (point == std::string_view::npos) return false;
+  const std::string_view whole = text.substr(0, point);
+  const std::string_view rest = text.substr(point + 1);
+  if (!IsDigits(rest) || (!whole.empty() && !IsDigits(whole))) return false;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  return result.ec == std::errc();
+}
+
+}  // namespace
+
+absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
+  switch (options.mechanism) {
+    case Mechanism::kStandard:
+      return absl::OkStatus();
+    case Mechanism::kAtp:
+      return ValidateAtp(options.atp);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "attention mechanism: ", static_cast<int>(options.mechanism), ", expected standard or atp"));
+}
+
+std::string_view MechanismName(Mechanism mechanism) {
+  return mechanism == Mechanism::kStandard ? "standard" : "atp";
+}
+
+absl::StatusOr<Mechanism> ParseMechanism(std::string_view name) {
+  if (name == "standard") return Mechanism::kStandard;
+  if (name == "atp") return Mechanism::kAtp;
+  return BadName("attention mechanism", name, "standard or atp");
+}
+
+std::string_view AtpBasisName(AtpBasis basis) { return basis == AtpBasis::kLayer ? "layer" : "kv"; }
+
+absl::StatusOr<AtpBasis> ParseAtpBasis(std::string_view name) {
+  if (name == "layer") return AtpBasis::kLayer;
+  if (name == "kv") return AtpBasis::kKv;
+  return BadName("atp basis", name, "layer or kv");
+}
+
+std::string_view AtpPrefillName(AtpPrefill prefill) {
+  return prefill == AtpPrefill::kExact ? "exact" : "compressed";
+}
+
+absl::StatusOr<AtpPrefill> ParseAtpPrefill(std::string_view name) {
+  if (name == "exact") return AtpPrefill::kExact;
+  if (name == "compressed") return AtpPrefill::kCompressed;
+  return BadName("atp prefill", name, "exact or compressed");
+}
+
+absl::StatusOr<RankPolicy> ParseRank(std::string_view text) {
+  if (int32_t rank = 0; ParseDigits(text, rank)) {
+    if (rank < 1 || rank > kMaxBlockTokens) return BadRank(text);
+    return RankFixed{rank};
+  }
+  double fraction = 0.0;
+  if (const size_t slash = text.find('/'); slash != std::string_view::npos) {
+    int32_t above = 0, below = 0;
+    if (!ParseDigits(text.substr(0, slash), above) || !ParseDigits(text.substr(slash + 1), below) ||
+        below == 0) {
+      return BadRank(text);
+    }
+    fraction = static_cast<double>(above) / below;
+  } else if (!ParseDecimal(text, fraction)) {
+    return BadRank(text);
+  }
+  if (!(fraction > 0.0 && fraction <= 1.0)) return BadRank(text);
+  return RankFraction{fraction};
+}
+
+std::string RankString(const RankPolicy& rank) {
+  if (const auto* fixed = std::get_if<RankFixed>(&rank)) return absl::StrCat(fixed->rank);
+  // The shortest digits that parse back to the same double, without an exponent.
+  char digits[512];
+  const auto end = std::to_chars(digits, digits + sizeof(digits),
+                                 std::get<RankFraction>(rank).fraction, std::chars_format::fixed);
+  std::string text(digits, end.ptr);
+  if (text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,183 @@
+#include "engine/attention/options.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+AttentionOptions Atp() {
+  AttentionOptions options;
+  options.mechanism = Mechanism::kAtp;
+  return options;
+}
+
+void ExpectRefused(const AttentionOptions& options, const std::string& message) {
+  const absl::Status status = ValidateAttentionOptions(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), message);
+}
+
+TEST(ValidateAttentionOptions, AcceptsEveryDefault) {
+  EXPECT_TRUE(ValidateAttentionOptions(AttentionOptions{}).ok());
+  EXPECT_TRUE(ValidateAttentionOptions(Atp()).ok());
+}
+
+TEST(ValidateAttentionOptions, DoesNotReadAtpUnderStandard) {
+  AttentionOptions options;
+  options.atp.block_tokens = -1;
+  EXPECT_TRUE(ValidateAttentionOptions(options).ok());
+}
+
+TEST(ValidateAttentionOptions, AcceptsBothEndsOfEachRange) {
+  const std::function<void(AtpOptions&)> edits[] = {
+      [](AtpOptions& o) { o.block_tokens = 64; },
+      [](AtpOptions& o) { o.block_tokens = 4096; },
+      [](AtpOptions& o) { o.sinks = 0; },
+      [](AtpOptions& o) { o.sinks = 63; },
+      [](AtpOptions& o) { o.block_tokens = 64, o.sinks = 63; },
+      [](AtpOptions& o) { o.window_blocks = 0; },
+      [](AtpOptions& o) { o.window_blocks = 64; },
+      [](AtpOptions& o) { o.rank = RankFixed{1}; },
+      [](AtpOptions& o) { o.rank = RankFixed{512}; },
+      [](AtpOptions& o) { o.rank = RankFraction{1.0}; },
+      [](AtpOptions& o) { o.rank = RankFraction{1e-9}; },
+      [](AtpOptions& o) { o.basis = AtpBasis::kKv, o.prefill = AtpPrefill::kCompressed; },
+  };
+  for (const auto& edit : edits) {
+    AttentionOptions options = Atp();
+    edit(options.atp);
+    EXPECT_TRUE(ValidateAttentionOptions(options).ok()) << ValidateAttentionOptions(options);
+  }
+}
+
+TEST(ValidateAttentionOptions, RefusesBlockOutsideItsRangeOrGrid) {
+  AttentionOptions options = Atp();
+  options.atp.block_tokens = 0;
+  ExpectRefused(options, "atp block: 0, expected 64..4096");
+  options.atp.block_tokens = 4160;
+  ExpectRefused(options, "atp block: 4160, expected 64..4096");
+  options.atp.block_tokens = 100;
+  ExpectRefused(options, "atp block: 100, expected a multiple of 64 in 64..4096");
+}
+
+TEST(ValidateAttentionOptions, RefusesSinksThatFillTheFirstBlock) {
+  AttentionOptions options = Atp();
+  options.atp.sinks = 64;
+  ExpectRefused(options, "atp sinks: 64, expected 0..63");
+  options.atp.sinks = -1;
+  ExpectRefused(options, "atp sinks: -1, expected 0..63");
+}
+
+TEST(ValidateAttentionOptions, RefusesWindowOutsideItsRange) {
+  AttentionOptions options = Atp();
+  options.atp.window_blocks = 65;
+  ExpectRefused(options, "atp window: 65, expected 0..64");
+  options.atp.window_blocks = -1;
+  ExpectRefused(options, "atp window: -1, expected 0..64");
+}
+
+TEST(ValidateAttentionOptions, RefusesFixedRankOverTheBlock) {
+  AttentionOptions options = Atp();
+  options.atp.block_tokens = 128;
+  options.atp.rank = RankFixed{129};
+  ExpectRefused(options, "atp rank: 129, expected 1..128");
+  options.atp.rank = RankFixed{0};
+  ExpectRefused(options, "atp rank: 0, expected 1..128");
+}
+
+TEST(ValidateAttentionOptions, RefusesFractionsOutsideZeroToOne) {
+  AttentionOptions options = Atp();
+  for (double fraction : {0.0, -0.5, 1.0000001, std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    options.atp.rank = RankFraction{fraction};
+    const absl::Status status = ValidateAttentionOptions(options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << fraction;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("atp rank: "), HasSubstr("expected a fraction in (0, 1]")));
+  }
+}
+
+TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
+  AttentionOptions options = Atp();
+  options.atp.basis = static_cast<AtpBasis>(9);
+  ExpectRefused(options, "atp basis: 9, expected layer or kv");
+  options = Atp();
+  options.atp.prefill = static_cast<AtpPrefill>(9);
+  ExpectRefused(options, "atp prefill: 9, expected exact or compressed");
+  options = Atp();
+  options.mechanism = static_cast<Mechanism>(9);
+  ExpectRefused(options, "attention mechanism: 9, expected standard or atp");
+}
+
+TEST(AttentionNames, ParseReadsWhatNamesWrite) {
+  for (Mechanism m : {Mechanism::kStandard, Mechanism::kAtp}) {
+    EXPECT_EQ(*ParseMechanism(MechanismName(m)), m);
+  }
+  for (AtpBasis b : {AtpBasis::kLayer, AtpBasis::kKv}) {
+    EXPECT_EQ(*ParseAtpBasis(AtpBasisName(b)), b);
+  }
+  for (AtpPrefill p : {AtpPrefill::kExact, AtpPrefill::kCompressed}) {
+    EXPECT_EQ(*ParseAtpPrefill(AtpPrefillName(p)), p);
+  }
+}
+
+TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {
+  EXPECT_EQ(ParseMechanism("Standard").status().message(),
+            "unknown attention mechanism \"Standard\", expected standard or atp");
+  EXPECT_EQ(ParseAtpBasis("").status().message(), "unknown atp basis \"\", expected layer or kv");
+  EXPECT_EQ(ParseAtpPrefill("fast").status().message(),
+            "unknown atp prefill \"fast\", expected exact or compressed");
+  EXPECT_EQ(ParseAtpPrefill("fast").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ParseRank, WholeNumbersAreFixedRanks) {
+  EXPECT_EQ(std::get<RankFixed>(*ParseRank("1")).rank, 1);
+  EXPECT_EQ(std::get<RankFixed>(*ParseRank("16")).rank, 16);
+  EXPECT_EQ(std::get<RankFixed>(*ParseRank("4096")).rank, 4096);
+}
+
+TEST(ParseRank, QuotientsAndDecimalsAreFractions) {
+  const std::pair<const char*, double> cases[] = {{"1/4", 0.25}, {"3/8", 0.375}, {"1/1", 1.0},
+                                                  {"1.0", 1.0},  {"0.25", 0.25}, {".5", 0.5}};
+  for (const auto& [text, fraction] : cases) {
+    const auto rank = ParseRank(text);
+    ASSERT_TRUE(rank.ok()) << rank.status();
+    ASSERT_TRUE(std::holds_alternative<RankFraction>(*rank)) << text;
+    EXPECT_DOUBLE_EQ(std::get<RankFraction>(*rank).fraction, fraction);
+  }
+}
+
+TEST(ParseRank, RefusesWhatIsNeither) {
+  for (const char* text : {"",      "0",     "-1",   "4097", "99999999999999",
+                           "1/0",   "0/4",   "5/4",  "1/",   "/4",
+                           "1/4/2", "-1/4",  "1.",   "1.5",  "0.0",
+                           "1e-2",  "0.2.5", "half", " 16",  "16 ",
+                           "nan",   "0x10",  ".",    "+3"}) {
+    const auto rank = ParseRank(text);
+    EXPECT_EQ(rank.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(rank.status().message()),
+                HasSubstr(absl::StrCat("rank \"", text, "\"")));
+  }
+}
+
+TEST(RankString, ReadsBackToTheSamePolicy) {
+  EXPECT_EQ(RankString(RankFixed{16}), "16");
+  EXPECT_EQ(RankString(RankFraction{0.25}), "0.25");
+  EXPECT_EQ(RankString(RankFraction{1.0}), "1.0");
+  for (double fraction : {1.0 / 3, 1e-9, 0.1, 1.0, std::numeric_limits<double>::min()}) {
+    const auto again = ParseRank(RankString(RankFraction{fraction}));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(std::get<RankFraction>(*again).fraction, fraction);
+  }
+}
+
+}  // namespace
+}  // namespace lowkey
