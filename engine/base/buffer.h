@@ -32,7 +32,7 @@ class Buffer {
 
  private:
   struct Unmap {
-    size_t mapped_bytes = 0;
+    size_t mapped_bytes;  // 0: from the heap
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Unmap> data_;
