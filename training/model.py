@@ -1,7 +1,7 @@
 """A Llama decoder in plain PyTorch, small enough to train on a CPU.
 
-Parameter names follow Hugging Face's LlamaForCausalLM, so that exporting is a copy. Head vectors are
-rotated in halves, as there: dimension i turns with dimension i + head_dim / 2.
+Parameter names follow Hugging Face's LlamaForCausalLM, so that exporting is a copy. Head vectors
+are rotated in halves, as there: dimension i turns with dimension i + head_dim / 2.
 """
 
 from dataclasses import dataclass

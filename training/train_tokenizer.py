@@ -64,14 +64,14 @@ def train(paths: list[Path], vocab_size: int, output: Path) -> None:
 
 
 def check_round_trip(paths: list[Path], model: Path) -> tuple[int, int]:
-    """Returns (bytes, tokens) of all stories. Raises ValueError if one does not come back exactly."""
+    """Returns (bytes, tokens) of all stories; raises ValueError if one is not decoded exactly."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     n_bytes = n_tokens = 0
     for path in paths:
         for story in read_stories(path):
             ids = processor.encode(story)
             if processor.decode(ids) != story:
-                raise ValueError(f"{path}: a story changes when encoded and decoded: {story[:60]!r}")
+                raise ValueError(f"{path}: changed by encoding and decoding: {story[:60]!r}")
             n_bytes += len(story.encode("utf-8"))
             n_tokens += len(ids)
     return n_bytes, n_tokens

@@ -27,7 +27,7 @@ TALES_PROMPT = (
     "Once upon a time there was a little girl named Lily who lived with her mother in a small house"
     " by the forest. One day, she found an old key under a stone. \"What does it open?\" she asked"
     " the fox.\n\"Come with me,\" said the fox, \"and I will show you a door that nobody has opened"
-    " for a hundred years.\" So they went into the dark wood together, and the birds stopped singing."
+    " for a hundred years.\" So they went into the dark wood together, and no bird sang."
 )
 N_VOCAB = 128
 
@@ -45,7 +45,7 @@ def llama3_rope(n_original_positions: int) -> dict:
 
 @dataclass(frozen=True)
 class Case:
-    """One checkpoint. `overrides` are fields of config.json as a file in the wild would hold them."""
+    """One checkpoint. `overrides` are fields of config.json as published files hold them."""
 
     overrides: dict = field(default_factory=dict)
     removed: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ def config_fields(case: Case) -> dict:
 
 
 def random_weights(fields: dict, dtype: torch.dtype, seed: int) -> dict[str, torch.Tensor]:
-    """Returns weights large enough that attention is peaked and logits spread over several units."""
+    """Returns weights large enough to make attention peaked and logits several units wide."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int, std: float, mean: float = 0.0) -> torch.Tensor:
@@ -123,14 +123,19 @@ def random_weights(fields: dict, dtype: torch.dtype, seed: int) -> dict[str, tor
     weights = {"model.embed_tokens.weight": normal(fields["vocab_size"], hidden, std=0.3)}
     for i in range(fields["num_hidden_layers"]):
         layer = f"model.layers.{i}."
-        shapes = {"q": (q_dim, hidden), "k": (kv_dim, hidden), "v": (kv_dim, hidden),
-                  "o": (hidden, q_dim)}  # fmt: skip
+        shapes = {
+            "q": (q_dim, hidden),
+            "k": (kv_dim, hidden),
+            "v": (kv_dim, hidden),
+            "o": (hidden, q_dim),
+        }
         for name, shape in shapes.items():
             projection = f"{layer}self_attn.{name}_proj"
             weights[f"{projection}.weight"] = normal(*shape, std=1.4 * shape[1] ** -0.5)
             if fields["attention_bias"]:
                 weights[f"{projection}.bias"] = normal(shape[0], std=0.3)
-        for name, shape in {"gate": (ffn, hidden), "up": (ffn, hidden), "down": (hidden, ffn)}.items():
+        shapes = {"gate": (ffn, hidden), "up": (ffn, hidden), "down": (hidden, ffn)}
+        for name, shape in shapes.items():
             weights[f"{layer}mlp.{name}_proj.weight"] = normal(*shape, std=shape[1] ** -0.5)
         for norm in ("input_layernorm", "post_attention_layernorm"):
             weights[f"{layer}{norm}.weight"] = normal(hidden, std=0.2, mean=1.0)
@@ -212,7 +217,8 @@ def main() -> None:
         description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     choices = [*CASES, "tales"]
-    parser.add_argument("cases", nargs="*", help=f"of {', '.join(choices)} (default: all but tales)")
+    cases_help = f"of {', '.join(choices)} (default: all but tales)"
+    parser.add_argument("cases", nargs="*", help=cases_help)
     args = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     for name in args.cases or CASES:
