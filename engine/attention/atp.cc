@@ -1,0 +1,140 @@
+#include "engine/attention/atp.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/paged_kv.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+// The first block that a row at `position` reads exactly; earlier ones are far.
+int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position) {
+  const AtpOptions& o = sequence.options.atp;
+  if (o.prefill == AtpPrefill::kExact && position < sequence.n_prompt_tokens) return 0;
+  return std::max<int64_t>(0, position / o.block_tokens - o.window_blocks);
+}
+
+int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
+
+}  // namespace
+
+AtpAttention::AtpAttention(const AttentionContext& context)
+    : context_(context),
+      row_blocks_(context.pool->n_threads()),
+      workspaces_(context.pool->n_threads()) {}
+
+absl::Status AtpAttention::CheckAvailable(const AttentionOptions&) const {
+  if (!context_.geometry.sliding_window.has_value()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "attention.mechanism: atp is not available for a model with a sliding window of ",
+      *context_.geometry.sliding_window, " tokens"));
+}
+
+int64_t AtpAttention::BoundBytes(const AttentionOptions& options,
+                                 const SequenceBound& bound) const {
+  const AtpOptions& o = options.atp;
+  const int64_t block_pages = o.block_tokens / kPageTokens;
+  const int64_t near_pages =
+      1 + (o.window_blocks + 1) * block_pages + PagesFor(bound.max_step_rows) + 1;
+  int64_t n_pages = std::min(PagesFor(bound.n_tokens), near_pages);
+  if (o.prefill == AtpPrefill::kExact) {
+    n_pages = std::max(n_pages, PagesFor(std::min(bound.n_prompt_tokens + 1, bound.n_tokens)));
+  }
+  const PrincipalShape shape = ShapeOf(context_.geometry, o);
+  return n_pages * PageBytes(context_.geometry) +
+         bound.n_tokens / o.block_tokens * shape.SlabBytes(context_.geometry);
+}
+
+absl::Status AtpAttention::PlanBlocks(int32_t segment_index, const Segment& segment) {
+  SequenceCache& sequence = *segment.sequence;
+  const AtpOptions& o = sequence.options.atp;
+  const PrincipalShape shape = ShapeOf(context_.geometry, o);
+  for (RowBlock& b : row_blocks_) {
+    b.Reserve(context_.geometry, shape.n_tokens, shape.rank_padded);
+  }
+  const int64_t n_closed = (segment.first_position + segment.n_rows) / o.block_tokens;
+  sequence.blocks.reserve(n_closed);
+  while (static_cast<int64_t>(sequence.blocks.size()) < n_closed) {
+    auto block = std::make_shared<PrincipalBlock>();
+    block->shape = shape;
+    block->n_sinks = sequence.blocks.empty() ? o.sinks : 0;
+    LK_ASSIGN_OR_RETURN(block->slab,
+                        context_.cache->AllocateSlab(shape.SlabBytes(context_.geometry)));
+    const auto number = static_cast<int64_t>(sequence.blocks.size());
+    for (int64_t head = 0; head < shape.n_bases(context_.geometry); ++head) {
+      compress_tasks_.push_back({segment_index, static_cast<int32_t>(head), block.get(), number});
+    }
+    sequence.blocks.push_back(std::move(block));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtpAttention::Plan(absl::Span<const Segment> segments) {
+  segments_ = segments;
+  row_tasks_.clear();
+  compress_tasks_.clear();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const auto index = static_cast<int32_t>(i);
+    LK_RETURN_IF_ERROR(TakePages(segments[i], *context_.cache));
+    LK_RETURN_IF_ERROR(PlanBlocks(index, segments[i]));
+    // Rows of one block of tasks share their far blocks: cut where a row's far set changes.
+    AppendRowBlocks(context_.geometry, index, segments[i],
+                    segments[i].sequence->options.atp.block_tokens, row_tasks_);
+  }
+  return absl::OkStatus();
+}
+
+void AtpAttention::CompressBlocks(int64_t layer) {
+  const auto n_tasks = static_cast<int64_t>(compress_tasks_.size());
+  context_.pool->ParallelFor(n_tasks, [&](int64_t i, int thread) {
+    const CompressTask& task = compress_tasks_[i];
+    const SequenceCache& sequence = *segments_[task.segment].sequence;
+    const int64_t n_pages = task.block->shape.n_tokens / kPageTokens;
+    const auto pages = absl::MakeConstSpan(sequence.pages).subspan(task.number * n_pages, n_pages);
+    CompressLayer(context_.geometry, pages, layer, task.kv_head, workspaces_[thread], *task.block);
+  });
+}
+
+void AtpAttention::AttendRows(const LayerRows& rows, const RowBlockTask& task,
+                              RowBlock& block) const {
+  const AttentionGeometry& g = context_.geometry;
+  const Segment& segment = segments_[task.segment];
+  const SequenceCache& sequence = *segment.sequence;
+  const AtpOptions& o = sequence.options.atp;
+  block.Begin(g, segment, task, rows);
+  const int64_t end = block.last_position() + 1;
+  const auto add_page = [&](int64_t page, int64_t visible_end) {
+    block.AddPage(TileOf(g, sequence.pages[page], rows.layer, task.kv_head), page, visible_end);
+  };
+  const int64_t near = FirstNearBlock(sequence, block.first_position());
+  if (near > 0) {
+    if (o.sinks > 0) add_page(0, o.sinks);
+    for (int64_t b = 0; b < near; ++b) {
+      block.AddPrincipal(*sequence.blocks[b], rows.layer, task.kv_head);
+    }
+  }
+  for (int64_t page = near * o.block_tokens / kPageTokens; page * kPageTokens < end; ++page) {
+    add_page(page, end);
+  }
+  block.Finish(segment, task, rows);
+}
+
+void AtpAttention::Attend(const LayerRows& rows) {
+  WriteKv(context_.geometry, segments_, rows, *context_.pool);
+  CompressBlocks(rows.layer);
+  context_.pool->ParallelFor(static_cast<int64_t>(row_tasks_.size()), [&](int64_t i, int thread) {
+    AttendRows(rows, row_tasks_[i], row_blocks_[thread]);
+  });
+}
+
+void AtpAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
+  sequence.n_tokens += n_rows;
+  const AtpOptions& o = sequence.options.atp;
+  const int64_t near = FirstNearBlock(sequence, sequence.n_tokens);
+  const int64_t end = near * o.block_tokens / kPageTokens;
+  for (int64_t page = o.sinks > 0 ? 1 : 0; page < end; ++page) sequence.pages[page] = {};
+}
+
+}  // namespace lowkey

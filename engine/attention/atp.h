@@ -1,0 +1,52 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_H_
+
+#include <memory>
+#include <vector>
+
+#include "engine/attention/attention.h"
+#include "engine/attention/principal_block.h"
+#include "engine/attention/row_block.h"
+
+namespace lowkey {
+
+// Attention on top principal keys (ATP, Niu et al.), readout exact (Eq. 7). Blocks lie at multiples
+// of block_tokens. Row i reads exactly: the sinks, and every token of block max(0, i / block -
+// window) and later; everything between through principal keys. With exact prefill, prompt rows
+// read everything exactly. A block is compressed in the step that fills it, layer by layer, before
+// that layer's rows attend; its pages go once no later row reads them.
+class AtpAttention : public AttentionMechanism {
+ public:
+  explicit AtpAttention(const AttentionContext& context);
+
+  Mechanism id() const override { return Mechanism::kAtp; }
+  bool exact() const override { return false; }
+  absl::Status CheckAvailable(const AttentionOptions& options) const override;
+  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  absl::Status Plan(absl::Span<const Segment> segments) override;
+  void Attend(const LayerRows& rows) override;
+  void Advance(SequenceCache& sequence, int64_t n_rows) override;
+
+ private:
+  struct CompressTask {
+    int32_t segment = 0;
+    int32_t kv_head = 0;
+    PrincipalBlock* block = nullptr;
+    int64_t number = 0;  // the block's, in its sequence
+  };
+
+  absl::Status PlanBlocks(int32_t segment_index, const Segment& segment);
+  void CompressBlocks(int64_t layer);
+  void AttendRows(const LayerRows& rows, const RowBlockTask& task, RowBlock& block) const;
+
+  AttentionContext context_;
+  absl::Span<const Segment> segments_;
+  std::vector<RowBlockTask> row_tasks_;
+  std::vector<CompressTask> compress_tasks_;
+  std::vector<RowBlock> row_blocks_;           // by thread
+  std::vector<CompressWorkspace> workspaces_;  // by thread
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_H_

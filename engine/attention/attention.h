@@ -1,0 +1,116 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_ATTENTION_H_
+#define LOWKEY_ENGINE_ATTENTION_ATTENTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/attention/options.h"
+#include "engine/base/thread_pool.h"
+#include "engine/cache/cache.h"
+#include "engine/kernels/kernels.h"
+
+namespace lowkey {
+
+// What every mechanism needs to know of the model.
+struct AttentionGeometry {
+  int64_t n_layers = 0;
+  int64_t n_heads = 0;  // a multiple of n_kv_heads
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;
+  std::optional<int64_t>
+      sliding_window;  // a row sees itself and sliding_window - 1 tokens before it
+  StorageType cache_type = StorageType::kFloat32;
+
+  int64_t group() const { return n_heads / n_kv_heads; }
+  // head_dim rounded up to the kernels' panel: the width of a cached value row.
+  int64_t head_dim_padded() const;
+};
+
+struct PrincipalBlock;  // principal_block.h
+
+// What one sequence holds. Mechanisms fill it; dropping it frees everything.
+struct SequenceCache {
+  AttentionOptions options;
+  int64_t n_prompt_tokens = 0;    // rows before it are the prompt's
+  int64_t n_tokens = 0;           // rows that every layer has seen
+  std::vector<PageHandle> pages;  // page i holds positions [64 i, 64 i + 64); empty once freed
+  std::vector<std::shared_ptr<const PrincipalBlock>> blocks;  // atp: by block number
+};
+
+// Consecutive rows of one sequence in a step: positions first_position .. + n_rows - 1, which
+// continue the sequence, are rows first_row .. of the step.
+struct Segment {
+  SequenceCache* sequence = nullptr;
+  int64_t first_position = 0;
+  int64_t n_rows = 0;
+  int64_t first_row = 0;
+};
+
+// Projected rows of a step at one layer: q [n_heads * head_dim], k and v [n_kv_heads * head_dim] of
+// row i at q + i * ld_qkv and so on, q and k after RoPE; out [n_heads * head_dim] of row i at out +
+// i * ld_out.
+struct LayerRows {
+  int64_t layer = 0;
+  const float* q = nullptr;
+  const float* k = nullptr;
+  const float* v = nullptr;
+  int64_t ld_qkv = 0;
+  float* out = nullptr;
+  int64_t ld_out = 0;
+};
+
+// Lengths that bound what a sequence holds: prompt, all rows ever fed, and rows of it in one step
+// at most.
+struct SequenceBound {
+  int64_t n_prompt_tokens = 0;
+  int64_t n_tokens = 0;
+  int64_t max_step_rows = 0;
+};
+
+// One way of computing attention over the projections q, k, v of a weight set. In a step: Plan
+// once, Attend once a layer, Advance once a sequence. One thread calls; work inside is spread over
+// the pool. A row's output depends on positions and on the prompt's length alone, to the bit: never
+// on how rows were cut into steps or on what else is in the step.
+class AttentionMechanism {
+ public:
+  virtual ~AttentionMechanism() = default;
+
+  virtual Mechanism id() const = 0;
+  // Whether outputs equal softmax attention over all visible tokens, up to rounding.
+  virtual bool exact() const = 0;
+
+  // FAILED_PRECONDITION when the model cannot be attended to this way.
+  virtual absl::Status CheckAvailable(const AttentionOptions& options) const = 0;
+  // Upper bound of the bytes a sequence holds at any time.
+  virtual int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const = 0;
+
+  // Who attends to what: takes every page and slab that the step writes. RESOURCE_EXHAUSTED leaves
+  // sequences valid, the step unplanned. Segments must outlive the step.
+  virtual absl::Status Plan(absl::Span<const Segment> segments) = 0;
+  // Caches the step's keys and values of one layer and computes its outputs.
+  virtual void Attend(const LayerRows& rows) = 0;
+  // After the last layer: the sequence has n_rows more tokens; frees what no later row reads.
+  virtual void Advance(SequenceCache& sequence, int64_t n_rows) = 0;
+};
+
+// What the mechanisms share; outlives them.
+struct AttentionContext {
+  AttentionGeometry geometry;
+  Cache* cache = nullptr;
+  ThreadPool* pool = nullptr;
+};
+
+// Bytes of a page of kPageTokens tokens over all layers.
+int64_t PageBytes(const AttentionGeometry& geometry);
+
+// The registry: every mechanism that this engine computes, made for one model.
+std::unique_ptr<AttentionMechanism> MakeMechanism(Mechanism id, const AttentionContext& context);
+absl::Span<const Mechanism> AllMechanisms();
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_ATTENTION_H_

@@ -1,0 +1,102 @@
+#include "engine/attention/paged_kv.h"
+
+#include <cstring>
+
+#include "engine/base/dtype.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+float LoadElement(const std::byte* p, StorageType type, int64_t i) {
+  if (type == StorageType::kFloat32) return reinterpret_cast<const float*>(p)[i];
+  return ToFloat(BFloat16{reinterpret_cast<const uint16_t*>(p)[i]});
+}
+
+template <typename T>
+T Convert(float x) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return x;
+  } else {
+    return ToBFloat16(x).bits;
+  }
+}
+
+template <typename T>
+void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, const float* k,
+                const float* v) {
+  T* keys = reinterpret_cast<T*>(tile.keys) + slot;
+  T* values = reinterpret_cast<T*>(tile.values) + slot * g.head_dim_padded();
+  for (int64_t j = 0; j < g.head_dim; ++j) keys[j * kPageTokens] = Convert<T>(k[j]);
+  for (int64_t j = 0; j < g.head_dim; ++j) values[j] = Convert<T>(v[j]);
+  for (int64_t j = g.head_dim; j < g.head_dim_padded(); ++j) values[j] = T{};
+}
+
+}  // namespace
+
+int64_t AttentionGeometry::head_dim_padded() const {
+  const int64_t panel = Kernels().panel_columns;
+  return (head_dim + panel - 1) / panel * panel;
+}
+
+int64_t PageBytes(const AttentionGeometry& g) {
+  return g.n_layers * g.n_kv_heads * kPageTokens * (g.head_dim + g.head_dim_padded()) *
+         StorageBytes(g.cache_type);
+}
+
+KvTile TileOf(const AttentionGeometry& g, const PageHandle& page, int64_t layer, int64_t kv_head) {
+  const int64_t key_bytes = kPageTokens * g.head_dim * StorageBytes(g.cache_type);
+  const int64_t value_bytes = kPageTokens * g.head_dim_padded() * StorageBytes(g.cache_type);
+  std::byte* tile = page.data() + (layer * g.n_kv_heads + kv_head) * (key_bytes + value_bytes);
+  return {tile, tile + key_bytes};
+}
+
+absl::Status TakePages(const Segment& segment, Cache& cache) {
+  std::vector<PageHandle>& pages = segment.sequence->pages;
+  const int64_t last = (segment.first_position + segment.n_rows - 1) / kPageTokens;
+  for (int64_t i = segment.first_position / kPageTokens; i <= last; ++i) {
+    if (i < static_cast<int64_t>(pages.size()) && pages[i].unique()) continue;
+    LK_ASSIGN_OR_RETURN(PageHandle page, cache.AllocatePage());
+    if (i < static_cast<int64_t>(pages.size())) {
+      std::memcpy(page.data(), pages[i].data(), static_cast<size_t>(cache.page_bytes()));
+      pages[i] = std::move(page);
+    } else {
+      pages.push_back(std::move(page));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void WriteKv(const AttentionGeometry& g, absl::Span<const Segment> segments, const LayerRows& rows,
+             ThreadPool& pool) {
+  const auto n_tasks = static_cast<int64_t>(segments.size()) * g.n_kv_heads;
+  pool.ParallelFor(n_tasks, [&](int64_t task, int) {
+    const Segment& s = segments[task / g.n_kv_heads];
+    const int64_t head = task % g.n_kv_heads;
+    for (int64_t i = 0; i < s.n_rows; ++i) {
+      const int64_t position = s.first_position + i;
+      const KvTile tile = TileOf(g, s.sequence->pages[position / kPageTokens], rows.layer, head);
+      const int64_t offset = (s.first_row + i) * rows.ld_qkv + head * g.head_dim;
+      const auto write =
+          g.cache_type == StorageType::kFloat32 ? WriteToken<float> : WriteToken<uint16_t>;
+      write(g, tile, position % kPageTokens, rows.k + offset, rows.v + offset);
+    }
+  });
+}
+
+void ReadKv(const AttentionGeometry& g, const KvTile& tile, int64_t begin, int64_t end, float* keys,
+            float* values, int64_t ld) {
+  for (int64_t j = 0; j < g.head_dim; ++j) {
+    for (int64_t i = begin; i < end; ++i) {
+      keys[(i - begin) * ld + j] = LoadElement(tile.keys, g.cache_type, j * kPageTokens + i);
+    }
+  }
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < g.head_dim; ++j) {
+      values[(i - begin) * ld + j] =
+          LoadElement(tile.values, g.cache_type, i * g.head_dim_padded() + j);
+    }
+  }
+}
+
+}  // namespace lowkey

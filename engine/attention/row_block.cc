@@ -1,0 +1,202 @@
+#include "engine/attention/row_block.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace lowkey {
+namespace {
+
+// Eight tiles of six rows: queries, scores and outputs of 64 floats a row fill 36 KiB beside a 32
+// KiB page in L2.
+constexpr int64_t kTargetRows = 48;
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+int64_t TokensPerBlock(const AttentionGeometry& g) {
+  return std::max<int64_t>(1, kTargetRows / g.group());
+}
+
+}  // namespace
+
+void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Segment& segment,
+                     std::optional<int64_t> cut, std::vector<RowBlockTask>& tasks) {
+  const auto first_task = static_cast<int64_t>(tasks.size());
+  for (int64_t row = 0; row < segment.n_rows;) {
+    int64_t n = std::min(TokensPerBlock(g), segment.n_rows - row);
+    if (cut.has_value()) n = std::min(n, *cut - (segment.first_position + row) % *cut);
+    for (int64_t head = 0; head < g.n_kv_heads; ++head) {
+      tasks.push_back({segment_index, static_cast<int32_t>(head), row, n});
+    }
+    row += n;
+  }
+  std::reverse(tasks.begin() + first_task, tasks.end());
+}
+
+void RowBlock::Reserve(const AttentionGeometry& g, int64_t width, int64_t rank_padded) {
+  const int64_t n_rows = TokensPerBlock(g) * g.group();
+  const auto grow = [](std::vector<float>& v, int64_t n) {
+    if (static_cast<int64_t>(v.size()) < n) v.resize(n);
+  };
+  grow(q_, n_rows * g.head_dim);
+  grow(out_, n_rows * g.head_dim_padded());
+  grow(scores_, n_rows * width);
+  grow(low_q_, n_rows * rank_padded);
+  grow(low_out_, n_rows * rank_padded);
+  if (static_cast<int64_t>(states_.size()) < n_rows) states_.resize(n_rows);
+}
+
+void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,
+                     const LayerRows& rows) {
+  geometry_ = g;
+  first_position_ = segment.first_position + task.first_row;
+  n_tokens_ = task.n_tokens;
+  n_rows_ = n_tokens_ * g.group();
+  const float scale = 1.0f / std::sqrt(static_cast<float>(g.head_dim));
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const int64_t step_row = segment.first_row + task.first_row + r / g.group();
+    const int64_t head = task.kv_head * g.group() + r % g.group();
+    const float* q = rows.q + step_row * rows.ld_qkv + head * g.head_dim;
+    for (int64_t j = 0; j < g.head_dim; ++j) q_[r * g.head_dim + j] = q[j] * scale;
+  }
+  std::fill_n(out_.begin(), n_rows_ * g.head_dim_padded(), 0.0f);
+  std::fill_n(states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
+}
+
+void RowBlock::Mask(int64_t tile_first, int64_t end) {
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const int64_t position = PositionOf(r);
+    int64_t lo = 0;
+    if (geometry_.sliding_window.has_value()) {
+      lo = std::max(lo, position - *geometry_.sliding_window + 1);
+    }
+    const int64_t hi = std::min(end, position + 1);
+    float* s = scores_.data() + r * kPageTokens;
+    const int64_t n_before = std::clamp<int64_t>(lo - tile_first, 0, kPageTokens);
+    const int64_t n_visible_end = std::clamp<int64_t>(hi - tile_first, n_before, kPageTokens);
+    std::fill(s, s + n_before, kHidden);
+    std::fill(s + n_visible_end, s + kPageTokens, kHidden);
+  }
+}
+
+void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
+  const AttentionGeometry& g = geometry_;
+  const KernelTable& kernels = Kernels();
+  const int64_t tile_first = page * kPageTokens;
+
+  GemmArgs scores;
+  scores.a = q_.data();
+  scores.lda = g.head_dim;
+  scores.b = tile.keys;
+  scores.b_row_stride = kPageTokens;
+  scores.b_panel_stride = kernels.panel_columns;
+  scores.c = scores_.data();
+  scores.ldc = kPageTokens;
+  scores.n_rows = n_rows_;
+  scores.n_cols = kPageTokens;
+  scores.k = g.head_dim;
+  kernels.Gemm(g.cache_type, scores);
+
+  const bool whole = end >= tile_first + kPageTokens &&
+                     first_position_ >= tile_first + kPageTokens - 1 &&
+                     !g.sliding_window.has_value();
+  if (!whole) Mask(tile_first, end);
+
+  const int64_t padded = g.head_dim_padded();
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const SoftmaxUpdate update =
+        kernels.softmax_update(scores_.data() + r * kPageTokens, kPageTokens, &states_[r]);
+    if (update.factor != 1.0f) kernels.scale(update.factor, out_.data() + r * padded, padded);
+  }
+
+  GemmArgs values;
+  values.a = scores_.data();
+  values.lda = kPageTokens;
+  values.b = tile.values;
+  values.b_row_stride = padded;
+  values.b_panel_stride = kernels.panel_columns;
+  values.c = out_.data();
+  values.ldc = padded;
+  values.n_rows = n_rows_;
+  values.n_cols = padded;
+  // Tokens that no row sees may hold another sequence's leftovers: 0 times NaN is NaN.
+  values.k = std::min({end, last_position() + 1, tile_first + kPageTokens}) - tile_first;
+  values.into = GemmArgs::Into::kAccumulate;
+  kernels.Gemm(g.cache_type, values);
+}
+
+void RowBlock::AddPrincipal(const PrincipalBlock& block, int64_t layer, int64_t kv_head) {
+  const AttentionGeometry& g = geometry_;
+  const KernelTable& kernels = Kernels();
+  const PrincipalShape& shape = block.shape;
+  const PrincipalView view = block.View(g, layer, kv_head);
+  const int64_t width = shape.n_tokens;
+  const int64_t ld = shape.rank_padded;
+
+  // [q K'^T, q k_mean]: the mean key is column `rank`.
+  GemmArgs project{q_.data(),     g.head_dim, view.keys, ld, kernels.panel_columns,
+                   low_q_.data(), ld,         n_rows_,   ld, g.head_dim};
+  kernels.Gemm(g.cache_type, project);
+
+  // Scores: q k_mean + (q K'^T) U^T (Eq. 7).
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    std::fill_n(scores_.begin() + r * width, width, low_q_[r * ld + shape.rank]);
+  }
+  const int64_t tile_bytes = shape.rank * kPageTokens * StorageBytes(g.cache_type);
+  for (int64_t t = 0; t < width / kPageTokens; ++t) {
+    GemmArgs expand{low_q_.data(),
+                    ld,
+                    view.u + t * tile_bytes,
+                    kPageTokens,
+                    kernels.panel_columns,
+                    scores_.data() + t * kPageTokens,
+                    width,
+                    n_rows_,
+                    kPageTokens,
+                    shape.rank,
+                    GemmArgs::Into::kAccumulate};
+    kernels.Gemm(g.cache_type, expand);
+  }
+
+  const int64_t padded = g.head_dim_padded();
+  std::fill_n(low_out_.begin(), n_rows_ * ld, 0.0f);
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    float* s = scores_.data() + r * width;
+    std::fill_n(s, block.n_sinks, kHidden);
+    const SoftmaxUpdate update = kernels.softmax_update(s, width, &states_[r]);
+    if (update.factor != 1.0f) kernels.scale(update.factor, out_.data() + r * padded, padded);
+    low_out_[r * ld + shape.rank] = update.sum;  // the mean value is row `rank`
+  }
+
+  // (w U) V' + sum(w) v_mean.
+  for (int64_t t = 0; t < width / kPageTokens; ++t) {
+    kernels.DotRows(g.cache_type, {scores_.data() + t * kPageTokens, width, view.u + t * tile_bytes,
+                                   low_out_.data(), ld, n_rows_, shape.rank, kPageTokens});
+  }
+  GemmArgs values{low_out_.data(),
+                  ld,
+                  view.values,
+                  padded,
+                  kernels.panel_columns,
+                  out_.data(),
+                  padded,
+                  n_rows_,
+                  padded,
+                  shape.rank + 1,
+                  GemmArgs::Into::kAccumulate};
+  kernels.Gemm(g.cache_type, values);
+}
+
+void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows) {
+  const AttentionGeometry& g = geometry_;
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const int64_t step_row = segment.first_row + task.first_row + r / g.group();
+    const int64_t head = task.kv_head * g.group() + r % g.group();
+    float* out = rows.out + step_row * rows.ld_out + head * g.head_dim;
+    const float* acc = out_.data() + r * g.head_dim_padded();
+    const float inverse = 1.0f / states_[r].sum;
+    for (int64_t j = 0; j < g.head_dim; ++j) out[j] = acc[j] * inverse;
+  }
+}
+
+}  // namespace lowkey

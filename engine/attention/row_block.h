@@ -1,0 +1,67 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_ROW_BLOCK_H_
+#define LOWKEY_ENGINE_ATTENTION_ROW_BLOCK_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/attention/attention.h"
+#include "engine/attention/paged_kv.h"
+#include "engine/attention/principal_block.h"
+
+namespace lowkey {
+
+// Rows that read the same tiles: consecutive tokens of one sequence times the query heads of one KV
+// head.
+struct RowBlockTask {
+  int32_t segment = 0;
+  int32_t kv_head = 0;
+  int64_t first_row = 0;  // within the segment
+  int64_t n_tokens = 0;
+};
+
+// Cuts [0, n_rows) of a segment into blocks of at most about 48 query rows, at absolute positions
+// that are multiples of `cut` where given, and appends a task for every block and KV head, latest
+// block first (it reads most).
+void AppendRowBlocks(const AttentionGeometry& geometry, int32_t segment_index,
+                     const Segment& segment, std::optional<int64_t> cut,
+                     std::vector<RowBlockTask>& tasks);
+
+// The online softmax of one row block: Begin, then tiles in ascending order of position, then
+// Finish. Holds the scratch of one thread, which is grown by Reserve and never inside a step.
+// Scores are scaled by 1 / sqrt(head_dim).
+//
+// Every operation on a row is a chain of its own, so its bits do not depend on the block it is in.
+class RowBlock {
+ public:
+  // Scratch for tiles of up to `width` tokens (a multiple of 64) and principal blocks of up to
+  // rank_padded.
+  void Reserve(const AttentionGeometry& geometry, int64_t width, int64_t rank_padded);
+
+  void Begin(const AttentionGeometry& geometry, const Segment& segment, const RowBlockTask& task,
+             const LayerRows& rows);
+
+  // Tokens of one exact page: those before `end` (absolute) that a row may see by causality and
+  // sliding window.
+  void AddPage(const KvTile& tile, int64_t page, int64_t end);
+  // A far block, whole: all its tokens but the first `n_skipped` (sinks) are visible to every row.
+  void AddPrincipal(const PrincipalBlock& block, int64_t layer, int64_t kv_head);
+
+  void Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows);
+
+  int64_t first_position() const { return first_position_; }
+  int64_t last_position() const { return first_position_ + n_tokens_ - 1; }
+
+ private:
+  // Row r is query head r % group of token r / group.
+  int64_t PositionOf(int64_t row) const { return first_position_ + row / geometry_.group(); }
+  void Mask(int64_t tile_first, int64_t end);
+
+  AttentionGeometry geometry_;
+  int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0;
+  std::vector<float> q_, scores_, out_, low_q_, low_out_;
+  std::vector<SoftmaxState> states_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_ROW_BLOCK_H_

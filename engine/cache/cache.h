@@ -1,0 +1,94 @@
+#ifndef LOWKEY_ENGINE_CACHE_CACHE_H_
+#define LOWKEY_ENGINE_CACHE_CACHE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/buffer.h"
+
+namespace lowkey {
+
+class Cache;
+
+// Tokens in a page: the width of one attention tile.
+inline constexpr int64_t kPageTokens = 64;
+
+// A counted reference to one page. Copies share the page; the last one to go returns it. Write only
+// while unique(). Used by the engine's thread alone; must not outlive its Cache.
+class PageHandle {
+ public:
+  PageHandle() = default;
+  PageHandle(const PageHandle& other);
+  PageHandle(PageHandle&& other) noexcept;
+  PageHandle& operator=(PageHandle other) noexcept;
+  ~PageHandle();
+
+  explicit operator bool() const { return cache_ != nullptr; }
+  std::byte* data() const;
+  bool unique() const;
+
+ private:
+  friend class Cache;
+  PageHandle(Cache* cache, int64_t index) : cache_(cache), index_(index) {}
+
+  Cache* cache_ = nullptr;
+  int64_t index_ = 0;
+};
+
+// Memory of one size class of its own, counted against the same budget (principal blocks, states).
+// Shared by std::shared_ptr; immutable once other sequences may hold it.
+class Slab {
+ public:
+  ~Slab();
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+  std::byte* data() { return buffer_.data(); }
+  const std::byte* data() const { return buffer_.data(); }
+  int64_t size_bytes() const { return static_cast<int64_t>(buffer_.size_bytes()); }
+
+ private:
+  friend class Cache;
+  Slab(Cache* cache, Buffer buffer) : cache_(cache), buffer_(std::move(buffer)) {}
+
+  Cache* cache_;
+  Buffer buffer_;
+};
+
+// Pages of one size and slabs of any size under one budget of bytes. Knows nothing of requests.
+// Invariant: used_bytes() = page_bytes * live pages + bytes of live slabs <= budget_bytes(). One
+// thread, except used_bytes().
+class Cache {
+ public:
+  // Reserves address space for the budget; memory is taken as pages are first written.
+  // RESOURCE_EXHAUSTED when that fails, INVALID_ARGUMENT when the budget holds no page.
+  static absl::StatusOr<std::unique_ptr<Cache>> Create(int64_t budget_bytes, int64_t page_bytes);
+  ~Cache();  // every handle and slab must be gone
+
+  // Contents are whatever the page held before. RESOURCE_EXHAUSTED past the budget.
+  absl::StatusOr<PageHandle> AllocatePage();
+  // Zero-filled. RESOURCE_EXHAUSTED past the budget or the machine's memory.
+  absl::StatusOr<std::shared_ptr<Slab>> AllocateSlab(int64_t size_bytes);
+
+  int64_t page_bytes() const { return page_bytes_; }
+  int64_t budget_bytes() const { return budget_bytes_; }
+  int64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class PageHandle;
+  friend class Slab;
+  Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes);
+
+  Buffer arena_;
+  const int64_t budget_bytes_;
+  const int64_t page_bytes_;
+  std::atomic<int64_t> used_bytes_{0};
+  std::vector<int32_t> references_;  // by page
+  std::vector<int64_t> free_pages_;  // last in, first out: the warmest memory again
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_CACHE_CACHE_H_

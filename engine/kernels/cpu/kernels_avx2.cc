@@ -1,0 +1,57 @@
+// Compiled with -mavx2 -mfma. Everything in an anonymous namespace or templated on its vector type.
+#include <immintrin.h>
+
+#include "engine/kernels/cpu/kernels_inl.h"
+#include "engine/kernels/cpu/tables.h"
+
+namespace lowkey::cpu {
+namespace {
+
+struct Avx2 {
+  using Vec = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr int kMaxRows = 6;  // 12 accumulators + 2 of B + 1 of A fill 15 of 16 registers
+
+  static Vec Zero() { return _mm256_setzero_ps(); }
+  static Vec Set1(float x) { return _mm256_set1_ps(x); }
+  static Vec Load(const float* p) { return _mm256_loadu_ps(p); }
+  static Vec Load(const uint16_t* p) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  static void Store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
+  static Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+  static Vec Sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+  static Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+  static Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+  static Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+  static Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+  static Vec Min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+  static Vec Round(Vec x) {
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static Vec ScalePow2(Vec x, Vec n) {
+    const __m256i bits =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(x, _mm256_castsi256_ps(bits));
+  }
+  static Vec ZeroBelow(Vec x, Vec key, float low) {
+    return _mm256_andnot_ps(_mm256_cmp_ps(key, _mm256_set1_ps(low), _CMP_LT_OQ), x);
+  }
+  static float Sum(Vec x) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  static float ReduceMax(Vec x) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+  }
+};
+
+}  // namespace
+
+const KernelTable kAvx2Table = Table<Avx2>("avx2");
+
+}  // namespace lowkey::cpu

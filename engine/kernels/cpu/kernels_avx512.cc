@@ -1,0 +1,44 @@
+// Compiled with -mavx512f -mfma. Everything in an anonymous namespace or templated on its vector
+// type.
+#include <immintrin.h>
+
+#include "engine/kernels/cpu/kernels_inl.h"
+#include "engine/kernels/cpu/tables.h"
+
+namespace lowkey::cpu {
+namespace {
+
+struct Avx512 {
+  using Vec = __m512;
+  static constexpr int kLanes = 16;
+  static constexpr int kMaxRows = 12;  // 24 accumulators + 2 of B + 1 of A of 32 registers
+
+  static Vec Zero() { return _mm512_setzero_ps(); }
+  static Vec Set1(float x) { return _mm512_set1_ps(x); }
+  static Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+  static Vec Load(const uint16_t* p) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+  }
+  static void Store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
+  static Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+  static Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+  static Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+  static Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+  static Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+  static Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+  static Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+  static Vec Round(Vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
+  static Vec ScalePow2(Vec x, Vec n) { return _mm512_scalef_ps(x, n); }
+  static Vec ZeroBelow(Vec x, Vec key, float low) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(key, _mm512_set1_ps(low), _CMP_NLT_UQ), x);
+  }
+  static float Sum(Vec x) { return _mm512_reduce_add_ps(x); }
+  static float ReduceMax(Vec x) { return _mm512_reduce_max_ps(x); }
+};
+
+}  // namespace
+
+const KernelTable kAvx512Table = Table<Avx512>("avx512");
+
+}  // namespace lowkey::cpu

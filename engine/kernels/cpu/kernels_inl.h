@@ -1,0 +1,283 @@
+// The kernels' source, compiled once per instruction set: each kernels_<isa>.cc defines a vector
+// type V and instantiates Table<V>. Nothing here may call an inline function of another header: the
+// linker would be free to keep the copy compiled for the widest instruction set.
+#ifndef LOWKEY_ENGINE_KERNELS_CPU_KERNELS_INL_H_
+#define LOWKEY_ENGINE_KERNELS_CPU_KERNELS_INL_H_
+
+#include <cstdint>
+
+#include "engine/kernels/kernels.h"
+
+namespace lowkey::cpu {
+
+// ------------------------------------------------------------------ products
+
+// One tile: kRows rows of A times kPanels column panels (two vectors each). One accumulator per
+// output, k in order: this is what makes a row's bits independent of kRows and kPanels.
+template <class V, class B, int kRows, int kPanels>
+inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
+  typename V::Vec acc[kRows][2 * kPanels];
+  constexpr int kVecs = 2 * kPanels;
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  const bool accumulate = g.into == GemmArgs::Into::kAccumulate;
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVecs; ++j) {
+      acc[i][j] = accumulate ? V::Load(c + i * g.ldc + j * V::kLanes) : V::Zero();
+    }
+  }
+  for (int64_t kk = 0; kk < g.k; ++kk) {
+    const B* row = b + kk * g.b_row_stride;
+    typename V::Vec bv[kVecs];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVecs; ++j) {
+      bv[j] = V::Load(row + (j / 2) * g.b_panel_stride + (j % 2) * V::kLanes);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const typename V::Vec av = V::Set1(a[i * g.lda + kk]);
+#pragma GCC unroll 8
+      for (int j = 0; j < kVecs; ++j) acc[i][j] = V::Fma(av, bv[j], acc[i][j]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVecs; ++j) {
+      V::Store(c + i * g.ldc + (j / 2) * kPanel + (j % 2) * V::kLanes, acc[i][j]);
+    }
+  }
+}
+
+// Few rows need several panels at once: one chain of FMAs waits four cycles a step, eight chains
+// hide it.
+template <int kRows>
+constexpr int PanelsFor() {
+  return kRows == 1 ? 4 : kRows <= 3 ? 2 : 1;
+}
+
+template <class V, class B, int kRows>
+void GemmRows(const GemmArgs& g, const float* a, float* c) {
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  constexpr int kPanels = PanelsFor<kRows>();
+  const B* b = static_cast<const B*>(g.b);
+  int64_t col = 0;
+  for (; col + kPanels * kPanel <= g.n_cols; col += kPanels * kPanel) {
+    GemmTile<V, B, kRows, kPanels>(g, a, b + col / kPanel * g.b_panel_stride, c + col);
+  }
+  if constexpr (kPanels > 1) {
+    for (; col < g.n_cols; col += kPanel) {
+      GemmTile<V, B, kRows, 1>(g, a, b + col / kPanel * g.b_panel_stride, c + col);
+    }
+  }
+}
+
+template <class V, class B, int kRows>
+void GemmRowsOf(int64_t n_rows, const GemmArgs& g, const float* a, float* c) {
+  if constexpr (kRows > 1) {
+    if (n_rows < kRows) return GemmRowsOf<V, B, kRows - 1>(n_rows, g, a, c);
+  }
+  GemmRows<V, B, kRows>(g, a, c);
+}
+
+template <class V, class B>
+void Gemm(const GemmArgs& g) {
+  if (g.n_rows <= 0) return;
+  // Tiles of nearly equal height: 7 rows are 4 + 3, not 6 + 1.
+  const int64_t n_tiles = (g.n_rows + V::kMaxRows - 1) / V::kMaxRows;
+  int64_t row = 0;
+  for (int64_t t = 0; t < n_tiles; ++t) {
+    const int64_t rows = (g.n_rows - row) / (n_tiles - t);
+    GemmRowsOf<V, B, V::kMaxRows>(rows, g, g.a + row * g.lda, g.c + row * g.ldc);
+    row += rows;
+  }
+}
+
+// Four dot products at once, so that four chains run and their horizontal sums share work.
+template <class V, class B>
+void DotRows(const DotRowsArgs& g) {
+  const B* b = static_cast<const B*>(g.b);
+  for (int64_t i = 0; i < g.n_rows; ++i) {
+    const float* a = g.a + i * g.lda;
+    float* out = g.out + i * g.ld_out;
+    int64_t j = 0;
+    for (; j + 4 <= g.n_dots; j += 4) {
+      typename V::Vec s0 = V::Zero(), s1 = V::Zero(), s2 = V::Zero(), s3 = V::Zero();
+      const B* p = b + j * g.k;
+      for (int64_t kk = 0; kk < g.k; kk += V::kLanes) {
+        const typename V::Vec av = V::Load(a + kk);
+        s0 = V::Fma(av, V::Load(p + kk), s0);
+        s1 = V::Fma(av, V::Load(p + g.k + kk), s1);
+        s2 = V::Fma(av, V::Load(p + 2 * g.k + kk), s2);
+        s3 = V::Fma(av, V::Load(p + 3 * g.k + kk), s3);
+      }
+      out[j] += V::Sum(s0);
+      out[j + 1] += V::Sum(s1);
+      out[j + 2] += V::Sum(s2);
+      out[j + 3] += V::Sum(s3);
+    }
+    for (; j < g.n_dots; ++j) {
+      typename V::Vec s = V::Zero();
+      for (int64_t kk = 0; kk < g.k; kk += V::kLanes) {
+        s = V::Fma(V::Load(a + kk), V::Load(b + j * g.k + kk), s);
+      }
+      out[j] += V::Sum(s);
+    }
+  }
+}
+
+// ------------------------------------------------------------------ exponential
+
+constexpr float kExpLow =
+    -87.0f;  // below it exp is taken as 0: the smallest normal floats are reached here
+constexpr float kExpHigh = 88.0f;
+
+// exp(x) to 2 units in the last place: x = n ln 2 + r, a polynomial in r, times 2^n. 0 below
+// kExpLow.
+template <class V>
+inline typename V::Vec Exp(typename V::Vec x) {
+  const auto clamped = V::Min(V::Max(x, V::Set1(kExpLow)), V::Set1(kExpHigh));
+  const auto n = V::Round(V::Mul(clamped, V::Set1(1.44269504088896341f)));
+  auto r = V::Fma(n, V::Set1(-0.693359375f), clamped);
+  r = V::Fma(n, V::Set1(2.12194440e-4f), r);
+  auto p = V::Set1(1.9875691500e-4f);
+  p = V::Fma(p, r, V::Set1(1.3981999507e-3f));
+  p = V::Fma(p, r, V::Set1(8.3334519073e-3f));
+  p = V::Fma(p, r, V::Set1(4.1665795894e-2f));
+  p = V::Fma(p, r, V::Set1(1.6666665459e-1f));
+  p = V::Fma(p, r, V::Set1(5.0000001201e-1f));
+  p = V::Fma(V::Mul(r, r), p, V::Add(r, V::Set1(1.0f)));
+  return V::ZeroBelow(V::ScalePow2(p, n), x, kExpLow);
+}
+
+// Scalar twin for the odd elements at the end of a row.
+template <class V>
+inline float ExpScalar(float x) {
+  float lanes[V::kLanes];
+  V::Store(lanes, Exp<V>(V::Set1(x)));
+  return lanes[0];
+}
+
+template <class V>
+SoftmaxUpdate UpdateSoftmax(float* scores, int64_t n, SoftmaxState* state) {
+  auto top = V::Set1(state->max);
+  for (int64_t i = 0; i < n; i += V::kLanes) top = V::Max(top, V::Load(scores + i));
+  const float new_max = V::ReduceMax(top);
+  if (new_max == -__builtin_inff()) {  // nothing visible yet
+    for (int64_t i = 0; i < n; ++i) scores[i] = 0;
+    return {1, 0};
+  }
+  const auto shift = V::Set1(new_max);
+  auto sum = V::Zero();
+  for (int64_t i = 0; i < n; i += V::kLanes) {
+    const auto p = Exp<V>(V::Sub(V::Load(scores + i), shift));
+    V::Store(scores + i, p);
+    sum = V::Add(sum, p);
+  }
+  const float factor = state->max == new_max ? 1.0f : ExpScalar<V>(state->max - new_max);
+  const float added = V::Sum(sum);
+  state->sum = state->sum * factor + added;
+  state->max = new_max;
+  return {factor, added};
+}
+
+// ------------------------------------------------------------------ rows
+
+template <class V>
+void RmsNorm(const float* x, const float* w, float eps, float* out, int64_t dim) {
+  const int64_t whole = dim / V::kLanes * V::kLanes;
+  auto acc = V::Zero();
+  for (int64_t i = 0; i < whole; i += V::kLanes) {
+    const auto v = V::Load(x + i);
+    acc = V::Fma(v, v, acc);
+  }
+  float sum = V::Sum(acc);
+  for (int64_t i = whole; i < dim; ++i) sum += x[i] * x[i];
+  const float inv = 1.0f / __builtin_sqrtf(sum / static_cast<float>(dim) + eps);
+  for (int64_t i = 0; i < whole; i += V::kLanes) {
+    V::Store(out + i, V::Mul(V::Mul(V::Load(x + i), V::Set1(inv)), V::Load(w + i)));
+  }
+  for (int64_t i = whole; i < dim; ++i) out[i] = x[i] * inv * w[i];
+}
+
+template <class V>
+void SiluMul(const float* gate, const float* up, float* out, int64_t n) {
+  const auto one = V::Set1(1.0f);
+  const int64_t whole = n / V::kLanes * V::kLanes;
+  for (int64_t i = 0; i < whole; i += V::kLanes) {
+    const auto g = V::Load(gate + i);
+    const auto denominator = V::Add(one, Exp<V>(V::Sub(V::Zero(), g)));
+    V::Store(out + i, V::Mul(V::Div(g, denominator), V::Load(up + i)));
+  }
+  for (int64_t i = whole; i < n; ++i) {
+    out[i] = gate[i] / (1.0f + ExpScalar<V>(-gate[i])) * up[i];
+  }
+}
+
+template <class V>
+void Add(const float* x, float* y, int64_t n) {
+  const int64_t whole = n / V::kLanes * V::kLanes;
+  for (int64_t i = 0; i < whole; i += V::kLanes) {
+    V::Store(y + i, V::Add(V::Load(y + i), V::Load(x + i)));
+  }
+  for (int64_t i = whole; i < n; ++i) y[i] += x[i];
+}
+
+template <class V>
+void Scale(float s, float* x, int64_t n) {
+  const int64_t whole = n / V::kLanes * V::kLanes;
+  for (int64_t i = 0; i < whole; i += V::kLanes)
+    V::Store(x + i, V::Mul(V::Load(x + i), V::Set1(s)));
+  for (int64_t i = whole; i < n; ++i) x[i] *= s;
+}
+
+template <class V>
+void Rope(float* x, const float* cos, const float* sin, int64_t n_heads, int64_t head_dim) {
+  const int64_t half = head_dim / 2;
+  for (int64_t h = 0; h < n_heads; ++h) {
+    float* lo = x + h * head_dim;
+    float* hi = lo + half;
+    for (int64_t j = 0; j < half; ++j) {
+      const float a = lo[j], b = hi[j];
+      lo[j] = a * cos[j] - b * sin[j];
+      hi[j] = b * cos[j] + a * sin[j];
+    }
+  }
+}
+
+inline uint16_t RoundToBf16(float x) {
+  uint32_t u;
+  __builtin_memcpy(&u, &x, sizeof(u));
+  const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
+  const uint32_t quiet = (u >> 16) | 0x40;
+  return static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+template <class V>
+void ToBf16(const float* x, uint16_t* out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = RoundToBf16(x[i]);
+}
+
+template <class V>
+constexpr KernelTable Table(const char* name) {
+  KernelTable t{};
+  t.name = name;
+  t.panel_columns = 2 * V::kLanes;
+  t.gemm_f32 = Gemm<V, float>;
+  t.gemm_bf16 = Gemm<V, uint16_t>;
+  t.dot_rows_f32 = DotRows<V, float>;
+  t.dot_rows_bf16 = DotRows<V, uint16_t>;
+  t.rms_norm = RmsNorm<V>;
+  t.silu_mul = SiluMul<V>;
+  t.add = Add<V>;
+  t.scale = Scale<V>;
+  t.rope = Rope<V>;
+  t.softmax_update = UpdateSoftmax<V>;
+  t.to_bf16 = ToBf16<V>;
+  return t;
+}
+
+}  // namespace lowkey::cpu
+
+#endif  // LOWKEY_ENGINE_KERNELS_CPU_KERNELS_INL_H_

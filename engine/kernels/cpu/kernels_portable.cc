@@ -1,0 +1,87 @@
+// Plain C++ for processors without AVX2: four lanes in an array, which compilers turn into SSE.
+#include "engine/kernels/cpu/kernels_inl.h"
+#include "engine/kernels/cpu/tables.h"
+
+namespace lowkey::cpu {
+namespace {
+
+struct Portable {
+  static constexpr int kLanes = 4;
+  static constexpr int kMaxRows = 4;
+  struct Vec {
+    float v[kLanes];
+  };
+
+  template <class F>
+  static Vec Map(F f) {
+    Vec out;
+    for (int i = 0; i < kLanes; ++i) out.v[i] = f(i);
+    return out;
+  }
+  static Vec Zero() { return Set1(0.0f); }
+  static Vec Set1(float x) {
+    return Map([&](int) { return x; });
+  }
+  static Vec Load(const float* p) {
+    return Map([&](int i) { return p[i]; });
+  }
+  static Vec Load(const uint16_t* p) {
+    return Map([&](int i) {
+      const uint32_t bits = static_cast<uint32_t>(p[i]) << 16;
+      float x;
+      __builtin_memcpy(&x, &bits, sizeof(x));
+      return x;
+    });
+  }
+  static void Store(float* p, const Vec& x) {
+    for (int i = 0; i < kLanes; ++i) p[i] = x.v[i];
+  }
+  static Vec Add(const Vec& a, const Vec& b) {
+    return Map([&](int i) { return a.v[i] + b.v[i]; });
+  }
+  static Vec Sub(const Vec& a, const Vec& b) {
+    return Map([&](int i) { return a.v[i] - b.v[i]; });
+  }
+  static Vec Mul(const Vec& a, const Vec& b) {
+    return Map([&](int i) { return a.v[i] * b.v[i]; });
+  }
+  static Vec Div(const Vec& a, const Vec& b) {
+    return Map([&](int i) { return a.v[i] / b.v[i]; });
+  }
+  static Vec Fma(const Vec& a, const Vec& b, const Vec& c) {
+    return Map([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
+  }
+  // Like the x86 instructions: the second operand when one is NaN.
+  static Vec Max(const Vec& a, const Vec& b) {
+    return Map([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static Vec Min(const Vec& a, const Vec& b) {
+    return Map([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static Vec Round(const Vec& x) {
+    return Map([&](int i) { return __builtin_rintf(x.v[i]); });
+  }
+  static Vec ScalePow2(const Vec& x, const Vec& n) {
+    return Map([&](int i) {
+      const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n.v[i]) + 127) << 23;
+      float factor;
+      __builtin_memcpy(&factor, &bits, sizeof(factor));
+      return x.v[i] * factor;
+    });
+  }
+  static Vec ZeroBelow(const Vec& x, const Vec& key, float low) {
+    return Map([&](int i) { return key.v[i] < low ? 0.0f : x.v[i]; });
+  }
+  static float Sum(const Vec& x) { return (x.v[0] + x.v[2]) + (x.v[1] + x.v[3]); }
+  static float ReduceMax(const Vec& x) {
+    float top = x.v[0];
+    for (int i = 1; i < kLanes; ++i) top = x.v[i] > top ? x.v[i] : top;
+    return top;
+  }
+};
+
+}  // namespace
+
+const KernelTable kPortableTable = Table<Portable>("portable");
+
+}  // namespace lowkey::cpu

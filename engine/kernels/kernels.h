@@ -1,0 +1,104 @@
+#ifndef LOWKEY_ENGINE_KERNELS_KERNELS_H_
+#define LOWKEY_ENGINE_KERNELS_KERNELS_H_
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace lowkey {
+
+// The numeric primitives of the CPU, one table per instruction set, chosen once at start.
+// Activations are fp32; the right-hand side of a product is fp32 or bf16, both multiplied in fp32.
+// No function allocates, locks or fails. Pointers need no alignment unless stated.
+//
+// Every output element is computed by one chain of operations whose order depends on the element's
+// own row alone: the same row gives the same bits whatever rows stand beside it.
+
+enum class StorageType { kFloat32, kBFloat16 };
+
+constexpr int64_t StorageBytes(StorageType t) { return t == StorageType::kFloat32 ? 4 : 2; }
+
+// C [n_rows, n_cols] = A [n_rows, k] B [k, n_cols], or C += A B.
+struct GemmArgs {
+  const float* a = nullptr;  // row i at a + i * lda
+  int64_t lda = 0;
+  // Column panel p (columns p * panel_columns ..) at b + p * b_panel_stride, its row kk at + kk *
+  // b_row_stride; both strides in elements. A packed weight has b_row_stride == panel_columns; a
+  // row-major matrix has b_panel_stride == panel_columns.
+  const void* b = nullptr;
+  int64_t b_row_stride = 0;
+  int64_t b_panel_stride = 0;
+  float* c = nullptr;  // row i at c + i * ldc
+  int64_t ldc = 0;
+  int64_t n_rows = 0;
+  int64_t n_cols = 0;  // a multiple of panel_columns
+  int64_t k = 0;
+  enum class Into { kOverwrite, kAccumulate } into = Into::kOverwrite;
+};
+
+// out [n_rows, n_dots]: out[i][j] += a_i . b_j over `k` elements (a multiple of 32).
+struct DotRowsArgs {
+  const float* a = nullptr;  // row i at a + i * lda
+  int64_t lda = 0;
+  const void* b = nullptr;  // row j at b + j * k
+  float* out = nullptr;     // row i at out + i * ld_out
+  int64_t ld_out = 0;
+  int64_t n_rows = 0;
+  int64_t n_dots = 0;
+  int64_t k = 0;
+};
+
+// Running softmax of one row: the maximum so far and the sum of exp(score - max).
+struct SoftmaxState {
+  float max = 0;
+  float sum = 0;
+};
+
+struct SoftmaxUpdate {
+  float factor = 1;  // exp(old max - new max): for what was accumulated before
+  float sum = 0;     // of the scores just turned into weights
+};
+
+struct KernelTable {
+  std::string_view name;      // "avx2"
+  int64_t panel_columns = 0;  // 2 vectors: 8 (portable), 16 (avx2), 32 (avx512)
+
+  void (*gemm_f32)(const GemmArgs&);
+  void (*gemm_bf16)(const GemmArgs&);
+  void (*dot_rows_f32)(const DotRowsArgs&);
+  void (*dot_rows_bf16)(const DotRowsArgs&);
+
+  // out = x / sqrt(mean(x^2) + eps) * w, all [dim].
+  void (*rms_norm)(const float* x, const float* w, float eps, float* out, int64_t dim);
+  // out = silu(gate) * up, all [n]; out may alias either.
+  void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n);
+  // y += x, both [n].
+  void (*add)(const float* x, float* y, int64_t n);
+  // x *= s, x [n].
+  void (*scale)(float s, float* x, int64_t n);
+  // Rotates x [n_heads, head_dim] in place, pairs (j, j + head_dim / 2); cos, sin [head_dim / 2].
+  void (*rope)(float* x, const float* cos, const float* sin, int64_t n_heads, int64_t head_dim);
+  // One online-softmax update of a row: scores [n] (n a multiple of 16, hidden ones -inf, at least
+  // one of all updates finite) become exp(score - new max). Start with max = -inf, sum = 0.
+  SoftmaxUpdate (*softmax_update)(float* scores, int64_t n, SoftmaxState* state);
+  // Round to nearest even; NaN stays NaN.
+  void (*to_bf16)(const float* x, uint16_t* out, int64_t n);
+
+  void Gemm(StorageType b_type, const GemmArgs& args) const {
+    (b_type == StorageType::kFloat32 ? gemm_f32 : gemm_bf16)(args);
+  }
+  void DotRows(StorageType b_type, const DotRowsArgs& args) const {
+    (b_type == StorageType::kFloat32 ? dot_rows_f32 : dot_rows_bf16)(args);
+  }
+};
+
+// The best table that this CPU runs, or the one that the environment variable LOWKEY_ISA names
+// ("portable", "avx2", "avx512") if the CPU has it. Chosen at the first call.
+const KernelTable& Kernels();
+
+// Every table that this CPU runs, for tests and benchmarks; the portable one first.
+std::vector<const KernelTable*> AvailableKernels();
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_KERNELS_H_

@@ -1,0 +1,49 @@
+#ifndef LOWKEY_ENGINE_KERNELS_LINEAR_H_
+#define LOWKEY_ENGINE_KERNELS_LINEAR_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/base/buffer.h"
+#include "engine/base/tensor.h"
+#include "engine/base/thread_pool.h"
+#include "engine/kernels/kernels.h"
+
+namespace lowkey {
+
+// A weight [n_out, n_in] (row-major in the checkpoint) packed for products with fp32 rows: panels
+// of Kernels().panel_columns outputs, each panel n_in-major, the last one padded with zeros.
+// Move-only; immutable after Pack, so any thread may read it.
+class PackedWeight {
+ public:
+  PackedWeight() = default;
+
+  // Stacks `parts` ([n_out_i, n_in] each, F32, F16 or BF16, same n_in) along n_out and packs them
+  // as `type`. RESOURCE_EXHAUSTED when the memory cannot be had.
+  static absl::StatusOr<PackedWeight> Pack(absl::Span<const TensorView> parts, StorageType type,
+                                           ThreadPool& pool);
+
+  int64_t n_in() const { return n_in_; }
+  int64_t n_out() const { return n_out_; }
+  // n_out rounded up to whole panels: the columns that Linear writes.
+  int64_t n_out_padded() const { return n_out_padded_; }
+  StorageType type() const { return type_; }
+  int64_t size_bytes() const { return static_cast<int64_t>(data_.size_bytes()); }
+  const std::byte* data() const { return data_.data(); }
+
+ private:
+  int64_t n_in_ = 0, n_out_ = 0, n_out_padded_ = 0;
+  StorageType type_ = StorageType::kFloat32;
+  Buffer data_;
+};
+
+// y [n_rows, n_out_padded] = x [n_rows, n_in] W^T; row i of x at x + i * ldx, of y at y + i * ldy,
+// ldy >= n_out_padded. A row's bits do not depend on n_rows or on the pool's size.
+void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
+            int64_t ldy, ThreadPool& pool);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_LINEAR_H_
