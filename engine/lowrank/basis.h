@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/lowrank/subspace.h"
 
 namespace lowkey {
 
@@ -17,27 +18,29 @@ struct MatrixView {
   int64_t stride = 0;
 };
 
-// Scratch that PrincipalBasis reuses between calls; one per thread.
+// Scratch that PrincipalBasis reuses between calls; one per thread. A call needs about
+// min(n_rows, n_cols)^2 + (n_rows + n_cols) * (rank + 8) + n_rows * n_cols floats.
 struct BasisWorkspace {
-  std::vector<float> gram, subspace, product, small;
-  std::vector<double> eigen;
+  std::vector<float> scaled, gram, left;
+  SubspaceScratch subspace;
 };
 
 // U [n_rows, rank]: orthonormal columns that span (nearly) the leading left singular vectors of m,
 // by subspace iteration on the Gram matrix of the smaller side, over matrix products ("block"
-// decomposition). Writes u row-major with stride `rank`. 1 <= rank <= n_rows.
-//  - rank >= n_rows: U is the identity (spans everything exactly).
-//  - rank >= n_cols: U spans the columns of m exactly (orthonormalisation of m itself); surplus
-//  columns are zero.
-//  - columns beyond m's numerical rank are zero or orthonormal, never NaN; m with non-finite
-//  entries gives U = 0.
-// Deterministic: the same m gives the same bits on one machine. Kept energy |U^T m|^2 is within 1%
-// of the truncated SVD's.
+// decomposition), ordered by singular value. Writes u row-major with stride `rank`.
+// 1 <= rank <= n_rows; n_cols >= 1.
+//  - m with non-finite entries gives U = 0; so does m = 0 unless rank == n_rows.
+//  - rank == n_rows: U is the identity (spans everything exactly).
+//  - rank >= n_cols: U spans the columns of m exactly (orthonormalisation of m itself, in m's order
+//    of columns); surplus columns are zero.
+//  - columns beyond m's numerical rank are zero or orthonormal, never NaN.
+// Any finite scale of m is fine. Deterministic: the same m gives the same bits on one machine. Kept
+// energy |U^T m|^2 is within 1% of the truncated SVD's.
 void PrincipalBasis(const MatrixView& m, int64_t rank, BasisWorkspace& workspace, float* u);
 
 // Singular values of m, descending, min(n_rows, n_cols) of them, in double through the Gram
-// matrix's eigenvalues (relative error grows below 1e-7 of the largest). For offline inspection:
-// O(min^3).
+// matrix's eigenvalues (relative error grows below 1e-7 of the largest). All zero when an entry of
+// m is not finite. For offline inspection: O(min^3), half a minute at 2,048.
 std::vector<double> SingularValues(const MatrixView& m);
 
 // ceil(2^mu), mu = -log2(sum_i p_i^2), p = sigma / sum sigma (ATP, Eq. 3-4): components needed to
