@@ -1,0 +1,39 @@
+#ifndef LOWKEY_TOKENIZER_SETTINGS_H_
+#define LOWKEY_TOKENIZER_SETTINGS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lowkey {
+
+// What the JSON files beside tokenizer.model say about special tokens. Unset: the files do not say.
+struct TokenizerSettings {
+  std::optional<std::string> bos_token, eos_token;   // pieces: tokenizer_config.json first, then
+                                                     // special_tokens_map.json
+  std::optional<bool> add_bos_token, add_eos_token;  // tokenizer_config.json
+
+  // One file's ids: generation_config.json first, then config.json.
+  std::optional<int32_t> bos_id;
+  std::vector<int32_t> eos_ids;
+  std::string bos_id_file, eos_ids_file;  // where they come from, for error messages
+};
+
+inline constexpr size_t kMaxSettingsFileBytes = size_t{16} << 20;
+inline constexpr size_t kMaxEosIds = 64;
+
+// Reads a regular file whole. NOT_FOUND: there is none; INVALID_ARGUMENT: not a regular file, or
+// over `max_bytes`; INTERNAL: reading fails. Messages begin with the path.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t max_bytes);
+
+// Reads the optional files in `directory`. A missing file says nothing. INVALID_ARGUMENT, naming
+// file and key: not a JSON object, or a value of the wrong type.
+absl::StatusOr<TokenizerSettings> LoadTokenizerSettings(const std::string& directory);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_TOKENIZER_SETTINGS_H_

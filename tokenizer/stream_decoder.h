@@ -1,0 +1,42 @@
+#ifndef LOWKEY_TOKENIZER_STREAM_DECODER_H_
+#define LOWKEY_TOKENIZER_STREAM_DECODER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lowkey {
+
+// Decodes ids one by one. Whatever the ids, what Append and Finish return joins to exactly
+// Tokenizer::Decode of all of them with the same options, and each part is valid UTF-8. Text is
+// held back only while it may still become another character: at most three bytes. For one thread
+// at a time.
+class StreamDecoder {
+ public:
+  // `tokenizer` must outlive this.
+  explicit StreamDecoder(const Tokenizer& tokenizer, const DecodeOptions& options = {});
+
+  // Takes the next id and returns the text that is now certain, often none. INVALID_ARGUMENT: the
+  // id is negative or not below vocab_size; the decoder is as it was before.
+  absl::StatusOr<std::string> Append(int32_t id);
+
+  // The rest of the text. The decoder then stands at the beginning again, for another sequence.
+  std::string Finish();
+
+ private:
+  std::string AppendByte(uint8_t byte);
+  std::string AppendPiece(std::string_view piece);
+  std::string FlushBytes();
+  void Reset();
+
+  const Tokenizer& tokenizer_;
+  const DecodeOptions options_;
+  std::string held_bytes_;     // from byte pieces: the beginning of a character
+  bool strips_space_ = false;  // the next piece may begin with the dummy prefix
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_TOKENIZER_STREAM_DECODER_H_

@@ -1,0 +1,35 @@
+#ifndef LOWKEY_TOKENIZER_UTF8_H_
+#define LOWKEY_TOKENIZER_UTF8_H_
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace lowkey {
+
+inline constexpr std::string_view kReplacementChar = "\xEF\xBF\xBD";  // U+FFFD
+inline constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";      // U+2581, written for a space
+
+enum class Utf8Kind {
+  kValid,       // a whole character: no overlong form, no surrogate, at most U+10FFFF
+  kInvalid,     // the first byte cannot begin a character, whatever follows
+  kIncomplete,  // the text ends inside what may still become a character
+};
+
+struct Utf8Char {
+  Utf8Kind kind;
+  size_t n_bytes;  // kValid: of the character; kInvalid: 1; kIncomplete: all bytes of the text
+};
+
+// Examines the first character of `text`, which must not be empty.
+Utf8Char ExamineUtf8(std::string_view text);
+
+// Bytes of the first character of `text`, which must be valid UTF-8 and not empty.
+size_t Utf8Length(std::string_view text);
+
+// Offset of the first byte that is not part of a valid character; nullopt if `text` is valid.
+std::optional<size_t> FindInvalidUtf8(std::string_view text);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_TOKENIZER_UTF8_H_
