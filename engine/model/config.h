@@ -9,16 +9,20 @@
 
 namespace lowkey {
 
-struct RopeDefault {};
+struct RopeDefault {
+  bool operator==(const RopeDefault&) const = default;
+};
 struct RopeLinear {
   double factor = 1.0;  // > 0: positions are divided by it
+  bool operator==(const RopeLinear&) const = default;
 };
 // Llama 3.1's frequency-dependent scaling.
 struct RopeLlama3 {
-  double factor = 8.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
+  double factor = 8.0;            // > 0
+  double low_freq_factor = 1.0;   // > 0
+  double high_freq_factor = 4.0;  // > low_freq_factor
   double original_max_position_embeddings = 8192;
+  bool operator==(const RopeLlama3&) const = default;
 };
 using RopeScaling = std::variant<RopeDefault, RopeLinear, RopeLlama3>;
 
@@ -39,10 +43,10 @@ struct ModelConfig {
   bool tied_embeddings = false;
   bool attention_bias = false;  // biases on q, k, v and o
   bool mlp_bias = false;        // biases on gate, up and down
-  std::optional<int32_t>
-      sliding_window;  // a row sees itself and the sliding_window - 1 rows before it
-  std::optional<int32_t> bos_token;
-  std::vector<int32_t> eos_tokens;  // from generation_config.json, else config.json
+  // A row sees itself and the sliding_window - 1 rows before it; >= 1. nullopt: all rows.
+  std::optional<int32_t> sliding_window;
+  std::optional<int32_t> bos_token;  // both from generation_config.json, else config.json;
+  std::vector<int32_t> eos_tokens;   // ids in [0, vocab_size), distinct
 };
 
 }  // namespace lowkey

@@ -29,6 +29,7 @@ struct EngineRequest {
   // (0..20).
   std::optional<int32_t> prompt_logprobs;
   AttentionOptions attention;
+  std::string attention_reason = "default";  // why these options: copied to the report
   absl::Time deadline = absl::InfiniteFuture();
 };
 

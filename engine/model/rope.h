@@ -1,0 +1,16 @@
+#ifndef LOWKEY_ENGINE_MODEL_ROPE_H_
+#define LOWKEY_ENGINE_MODEL_ROPE_H_
+
+#include <vector>
+
+#include "engine/model/config.h"
+
+namespace lowkey {
+
+// Angle per position of each pair of a head [head_dim / 2], rope scaling included: theta^(-2j /
+// head_dim), divided by the factor (linear) or, by wavelength, kept, divided or blended (llama3).
+std::vector<double> RopeInverseFrequencies(const ModelConfig& config);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_MODEL_ROPE_H_

@@ -1,0 +1,86 @@
+#ifndef LOWKEY_ENGINE_MODEL_TRANSFORMER_H_
+#define LOWKEY_ENGINE_MODEL_TRANSFORMER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/attention/attention.h"
+#include "engine/base/thread_pool.h"
+#include "engine/kernels/linear.h"
+#include "engine/loader/checkpoint.h"
+
+namespace lowkey {
+
+// A Llama-style decoder over packed weights. Load once; one thread calls Forward and Logits.
+class Transformer {
+ public:
+  struct Options {
+    StorageType weight_type = StorageType::kFloat32;
+    int64_t max_rows = 512;  // in a step
+    // (bytes packed, bytes in all), from the calling thread.
+    std::function<void(int64_t, int64_t)> progress;
+  };
+  // Called with the attention input of a layer (after the norm): [n_rows, hidden_dim], rows
+  // contiguous.
+  using Observer = std::function<void(int64_t layer, const float* x, int64_t n_rows)>;
+
+  // Packs the checkpoint's weights; the embedding table stays mapped. `pool` must outlive the
+  // model. RESOURCE_EXHAUSTED when memory cannot be had.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Load(
+      std::shared_ptr<const Checkpoint> checkpoint, const Options& options, ThreadPool& pool);
+
+  // Computes the step's rows: row i is token tokens[i] at positions[i]. The mechanisms have planned
+  // the segments that cover these rows. Leaves hidden states for Logits. At most max_rows rows.
+  void Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
+               absl::Span<AttentionMechanism* const> mechanisms,
+               const Observer& observer = nullptr);
+
+  // Logits of some rows of the last Forward, at most kMaxLogitRows: row rows[i] to logits_row(i).
+  static constexpr int64_t kMaxLogitRows = 64;
+  void Logits(absl::Span<const int64_t> rows);
+  absl::Span<float> logits_row(int64_t i) {
+    return {logits_.data() + i * lm_head_.n_out_padded(), static_cast<size_t>(config().vocab_size)};
+  }
+
+  const ModelConfig& config() const { return checkpoint_->config; }
+  int64_t weight_bytes() const;
+  AttentionGeometry geometry(StorageType cache_type) const;
+
+ private:
+  struct Layer {
+    std::vector<float> attention_norm, ffn_norm;
+    PackedWeight qkv, o, gate_up, down;
+    std::vector<float> qkv_bias, o_bias, gate_up_bias, down_bias;  // empty when absent
+  };
+
+  Transformer(std::shared_ptr<const Checkpoint> checkpoint, ThreadPool& pool)
+      : checkpoint_(std::move(checkpoint)), pool_(pool) {}
+  absl::Status Pack(const Options& options);
+  void ReserveRows(int64_t max_rows);
+  void Embed(absl::Span<const int32_t> tokens);
+  void PrepareRope(absl::Span<const int64_t> positions);
+  void Norm(const std::vector<float>& weight, int64_t n_rows);
+  void Rope(int64_t n_rows);
+  void AddProduct(const PackedWeight& w, const std::vector<float>& bias, const float* x,
+                  int64_t ldx, int64_t n_rows);
+  void FeedForward(const Layer& layer, int64_t n_rows);
+
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  ThreadPool& pool_;
+  std::vector<Layer> layers_;
+  std::vector<float> final_norm_;
+  PackedWeight lm_head_;
+  std::vector<double> inverse_frequencies_;  // [head_dim / 2]
+
+  // Rows of the step: residual stream, normed input, fused projections, attention output, product
+  // to add.
+  std::vector<float> x_, normed_, qkv_, attended_, product_, ffn_, cos_, sin_, logits_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_MODEL_TRANSFORMER_H_

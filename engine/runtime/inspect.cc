@@ -1,0 +1,244 @@
+#include "engine/runtime/inspect.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "engine/attention/attention.h"
+#include "engine/attention/principal_block.h"
+#include "engine/base/status_macros.h"
+#include "engine/lowrank/basis.h"
+#include "engine/runtime/model_runner.h"
+
+namespace lowkey {
+namespace {
+
+AttentionGeometry GeometryOf(const ModelConfig& c, StorageType type) {
+  AttentionGeometry g{c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, std::nullopt, type};
+  if (c.sliding_window.has_value()) g.sliding_window = *c.sliding_window;
+  return g;
+}
+
+int64_t MatrixParameters(const Checkpoint& c) {
+  int64_t n = c.lm_head.size();
+  for (const LayerTensors& l : c.layers) {
+    for (const TensorView* t :
+         {&l.q_proj, &l.k_proj, &l.v_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) {
+      n += t->size();
+    }
+  }
+  return n;
+}
+
+MechanismMemory MemoryOf(const AttentionGeometry& g, const AttentionOptions& options,
+                         int64_t context_tokens) {
+  MechanismMemory m;
+  m.attention = options;
+  const int64_t n_pages = (context_tokens + kPageTokens - 1) / kPageTokens;
+  if (options.mechanism == Mechanism::kStandard) {
+    m.bytes_per_token = static_cast<double>(PageBytes(g)) / kPageTokens;
+    m.bytes_full_context = n_pages * PageBytes(g);
+    return m;
+  }
+  m.exact = false;
+  const AtpOptions& o = options.atp;
+  const int64_t slab_bytes = ShapeOf(g, o).SlabBytes(g);
+  m.bytes_per_token = static_cast<double>(slab_bytes) / o.block_tokens;
+  const int64_t near_pages = 1 + (o.window_blocks + 1) * o.block_tokens / kPageTokens;
+  m.bytes_full_context =
+      context_tokens / o.block_tokens * slab_bytes + std::min(n_pages, near_pages) * PageBytes(g);
+  return m;
+}
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> OpenFor(const std::string& model_directory,
+                                                     absl::Span<const int32_t> tokens,
+                                                     const EngineOptions& options) {
+  LK_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model_directory, options, nullptr));
+  const ModelConfig& config = runner->config();
+  if (tokens.empty()) return absl::InvalidArgumentError("tokens: 0, expected at least 1");
+  if (static_cast<int64_t>(tokens.size()) > config.context_tokens) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "tokens: ", tokens.size(), ", expected at most the context of ", config.context_tokens));
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < config.vocab_size) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens[", i, "]: ", tokens[i], ", expected 0..", config.vocab_size - 1));
+  }
+  return runner;
+}
+
+absl::Status CheckAttendInputs(const AttendInputs& in) {
+  const auto check = [](absl::string_view field, int64_t value, int64_t high) {
+    if (value >= 1 && value <= high) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, ", expected 1..", high));
+  };
+  LK_RETURN_IF_ERROR(check("n_tokens", in.n_tokens, int64_t{1} << 24));
+  LK_RETURN_IF_ERROR(check("n_heads", in.n_heads, 1024));
+  LK_RETURN_IF_ERROR(check("n_kv_heads", in.n_kv_heads, in.n_heads));
+  LK_RETURN_IF_ERROR(check("head_dim", in.head_dim, 512));
+  LK_RETURN_IF_ERROR(check("chunk_tokens", in.chunk_tokens, int64_t{1} << 24));
+  LK_RETURN_IF_ERROR(check("n_threads", in.n_threads, 1024));
+  LK_RETURN_IF_ERROR(ValidateAttentionOptions(in.attention));
+  if (in.n_heads % in.n_kv_heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "n_heads: ", in.n_heads, ", expected a multiple of n_kv_heads = ", in.n_kv_heads));
+  }
+  const auto sized = [&](absl::string_view name, absl::Span<const float> x, int64_t heads) {
+    const int64_t expected = heads * in.n_tokens * in.head_dim;
+    if (static_cast<int64_t>(x.size()) == expected) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": ", x.size(), " elements, expected ", expected));
+  };
+  LK_RETURN_IF_ERROR(sized("q", in.q, in.n_heads));
+  LK_RETURN_IF_ERROR(sized("k", in.k, in.n_kv_heads));
+  return sized("v", in.v, in.n_kv_heads);
+}
+
+// Copies [n_heads, n, head_dim] into columns `at` of rows [n, ld].
+void ToRows(absl::Span<const float> x, int64_t n_heads, const AttendInputs& in, int64_t ld,
+            float* at) {
+  for (int64_t h = 0; h < n_heads; ++h) {
+    for (int64_t i = 0; i < in.n_tokens; ++i) {
+      std::copy_n(x.data() + (h * in.n_tokens + i) * in.head_dim, in.head_dim,
+                  at + i * ld + h * in.head_dim);
+    }
+  }
+}
+
+// Runs a one-layer sequence through its mechanism in chunks; returns the bytes held at the end.
+absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometry& g,
+                                  const LayerRows& all) {
+  ThreadPool pool(in.n_threads);
+  const int64_t n_prompt = in.n_prompt_tokens > 0 ? in.n_prompt_tokens : in.n_tokens;
+  const int64_t chunk = std::min(in.chunk_tokens, in.n_tokens);
+  // Budget: pages for everything and, beside them, principal blocks for everything.
+  const int64_t blocks = in.n_tokens / in.attention.atp.block_tokens + 1;
+  const int64_t budget = (in.n_tokens / kPageTokens + 2) * PageBytes(g) +
+                         blocks * ShapeOf(g, in.attention.atp).SlabBytes(g);
+  LK_ASSIGN_OR_RETURN(auto cache, Cache::Create(budget, PageBytes(g)));
+  const auto mechanism = MakeMechanism(in.attention.mechanism, {g, cache.get(), &pool});
+  LK_RETURN_IF_ERROR(mechanism->CheckAvailable(in.attention));
+  SequenceCache sequence;
+  sequence.options = in.attention;
+  sequence.n_prompt_tokens = n_prompt;
+  for (int64_t at = 0; at < in.n_tokens;) {
+    const int64_t end = at < n_prompt ? std::min(n_prompt, in.n_tokens) : in.n_tokens;
+    const Segment segment{&sequence, at, std::min(chunk, end - at), at};
+    LK_RETURN_IF_ERROR(mechanism->Plan({&segment, 1}));
+    mechanism->Attend(all);
+    mechanism->Advance(sequence, segment.n_rows);
+    at += segment.n_rows;
+  }
+  return cache->used_bytes();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelSummary> SummarizeModel(const std::string& model_directory,
+                                            const EngineOptions& options) {
+  LK_ASSIGN_OR_RETURN(auto checkpoint, OpenCheckpoint(model_directory));
+  const StorageType type = ResolveStorage(options.dtype, *checkpoint);
+  ModelSummary summary;
+  summary.config = checkpoint->config;
+  summary.n_parameters = checkpoint->n_parameters;
+  summary.file_bytes = checkpoint->file_bytes;
+  summary.checkpoint_dtype = std::string(DTypeName(checkpoint->layers[0].q_proj.dtype));
+  summary.weight_bytes = MatrixParameters(*checkpoint) * StorageBytes(type) +
+                         static_cast<int64_t>(checkpoint->embedding.size_bytes());
+  summary.dtype = StorageName(type);
+  const AttentionGeometry geometry = GeometryOf(checkpoint->config, type);
+  for (Mechanism id : AllMechanisms()) {
+    if (id == Mechanism::kAtp && geometry.sliding_window.has_value()) continue;
+    AttentionOptions attention;
+    attention.mechanism = id;
+    summary.mechanisms.push_back(MemoryOf(geometry, attention, checkpoint->config.context_tokens));
+  }
+  return summary;
+}
+
+absl::StatusOr<std::vector<float>> ComputeLogits(const std::string& model_directory,
+                                                 absl::Span<const int32_t> tokens,
+                                                 const LogitsOptions& options) {
+  LK_RETURN_IF_ERROR(ValidateAttentionOptions(options.attention));
+  EngineOptions engine = options.engine;
+  engine.max_batch_tokens = std::max(1, options.chunk_tokens);
+  LK_ASSIGN_OR_RETURN(auto runner, OpenFor(model_directory, tokens, engine));
+  LK_RETURN_IF_ERROR(
+      runner->mechanism(options.attention.mechanism).CheckAvailable(options.attention));
+  SequenceCache sequence;
+  sequence.options = options.attention;
+  sequence.n_prompt_tokens = static_cast<int64_t>(tokens.size());
+  const int64_t vocab = runner->config().vocab_size;
+  std::vector<float> out(tokens.size() * vocab);
+  for (size_t at = 0; at < tokens.size(); at += engine.max_batch_tokens) {
+    const auto chunk = tokens.subspan(at, engine.max_batch_tokens);
+    const ModelRunner::Rows rows{&sequence, static_cast<int64_t>(at), chunk};
+    LK_RETURN_IF_ERROR(runner->Step({&rows, 1}));
+    std::vector<int64_t> wanted(chunk.size());
+    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int64_t>(i);
+    runner->Logits(wanted, [&](size_t i, absl::Span<const float> logits) {
+      std::copy(logits.begin(), logits.end(), out.begin() + (at + i) * vocab);
+    });
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(const std::string& model_directory,
+                                                          absl::Span<const int32_t> tokens,
+                                                          const EngineOptions& options) {
+  LK_ASSIGN_OR_RETURN(ModelSummary summary, SummarizeModel(model_directory, options));
+  const int64_t dim = summary.config.hidden_dim;
+  const auto used = tokens.subspan(0, std::min<size_t>(tokens.size(), dim));
+  EngineOptions engine = options;
+  engine.max_batch_tokens = std::max<int32_t>(1, static_cast<int32_t>(used.size()));
+  LK_ASSIGN_OR_RETURN(auto runner, OpenFor(model_directory, used, engine));
+  SequenceCache sequence;
+  sequence.n_prompt_tokens = static_cast<int64_t>(used.size());
+  std::vector<LayerRank> out;
+  const auto observe = [&](int64_t layer, const float* x, int64_t n_rows) {
+    LayerRank r;
+    r.layer = static_cast<int32_t>(layer);
+    r.entropy_rank = SvdEntropyRank(SingularValues({x, n_rows, dim, dim}));
+    r.ratio = static_cast<double>(r.entropy_rank) / static_cast<double>(n_rows);
+    out.push_back(r);
+  };
+  const ModelRunner::Rows rows{&sequence, 0, used};
+  LK_RETURN_IF_ERROR(runner->Step({&rows, 1}, observe));
+  return out;
+}
+
+absl::StatusOr<AttendOutputs> Attend(const AttendInputs& in) {
+  LK_RETURN_IF_ERROR(CheckAttendInputs(in));
+  const StorageType type = in.cache_dtype == EngineOptions::Dtype::kBFloat16
+                               ? StorageType::kBFloat16
+                               : StorageType::kFloat32;
+  const AttentionGeometry g{1, in.n_heads, in.n_kv_heads, in.head_dim, std::nullopt, type};
+  const int64_t q_dim = in.n_heads * in.head_dim, kv_dim = in.n_kv_heads * in.head_dim;
+  const int64_t ld = q_dim + 2 * kv_dim;
+  std::vector<float> rows(in.n_tokens * ld), attended(in.n_tokens * q_dim);
+  ToRows(in.q, in.n_heads, in, ld, rows.data());
+  ToRows(in.k, in.n_kv_heads, in, ld, rows.data() + q_dim);
+  ToRows(in.v, in.n_kv_heads, in, ld, rows.data() + q_dim + kv_dim);
+  const float* base = rows.data();
+  AttendOutputs out;
+  LK_ASSIGN_OR_RETURN(
+      out.cache_bytes,
+      RunAttend(in, g, {0, base, base + q_dim, base + q_dim + kv_dim, ld, attended.data(), q_dim}));
+  out.standard_cache_bytes = (in.n_tokens + kPageTokens - 1) / kPageTokens * PageBytes(g);
+  if (in.attention.mechanism == Mechanism::kAtp) {
+    out.rank = static_cast<int32_t>(ShapeOf(g, in.attention.atp).rank);
+  }
+  out.out.resize(in.n_heads * in.n_tokens * in.head_dim);
+  for (int64_t h = 0; h < in.n_heads; ++h) {
+    for (int64_t i = 0; i < in.n_tokens; ++i) {
+      std::copy_n(attended.data() + i * q_dim + h * in.head_dim, in.head_dim,
+                  out.out.data() + (h * in.n_tokens + i) * in.head_dim);
+    }
+  }
+  return out;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,79 @@
+#ifndef LOWKEY_ENGINE_RUNTIME_MODEL_RUNNER_H_
+#define LOWKEY_ENGINE_RUNTIME_MODEL_RUNNER_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/attention/attention.h"
+#include "engine/base/thread_pool.h"
+#include "engine/cache/cache.h"
+#include "engine/model/transformer.h"
+#include "engine/runtime/engine.h"
+
+namespace lowkey {
+
+// A loaded model with its cache and mechanisms, and the computing of one step. One thread.
+class ModelRunner {
+ public:
+  // Loads weights and reserves the cache. Errors: those of OpenCheckpoint, RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(const std::string& model_directory,
+                                                             const EngineOptions& options,
+                                                             ProgressFn progress);
+
+  // Consecutive rows of one sequence, to be computed by its mechanism.
+  struct Rows {
+    SequenceCache* sequence = nullptr;
+    int64_t first_position = 0;
+    absl::Span<const int32_t> tokens;
+  };
+
+  // Computes a step of at most max_rows() rows in all; afterwards every sequence has its rows.
+  // Leaves hidden states for Logits; row numbers count through `rows` in order. RESOURCE_EXHAUSTED
+  // when the cache is full: nothing was computed.
+  absl::Status Step(absl::Span<const Rows> rows, const Transformer::Observer& observer = nullptr);
+
+  // Logits of rows of the last step, handed to `consume(index into rows, logits [vocab_size])` in
+  // order.
+  void Logits(absl::Span<const int64_t> rows,
+              absl::FunctionRef<void(size_t, absl::Span<const float>)> consume);
+
+  AttentionMechanism& mechanism(Mechanism id) { return *mechanisms_.at(id).mechanism; }
+  const ModelConfig& config() const { return model_->config(); }
+  const AttentionGeometry& geometry() const { return geometry_; }
+  Cache& cache() { return *cache_; }
+  const Cache& cache() const { return *cache_; }
+  int64_t max_rows() const { return max_rows_; }
+  int64_t weight_bytes() const { return model_->weight_bytes(); }
+  StorageType storage() const { return geometry_.cache_type; }
+  int n_threads() const { return pool_->n_threads(); }
+
+ private:
+  struct Lane {
+    std::unique_ptr<AttentionMechanism> mechanism;
+    std::vector<Segment> segments;  // of the step
+  };
+
+  ModelRunner() = default;
+
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Transformer> model_;
+  AttentionGeometry geometry_;
+  std::unique_ptr<Cache> cache_;
+  std::map<Mechanism, Lane> mechanisms_;
+  int64_t max_rows_ = 0;
+  std::vector<int32_t> tokens_;
+  std::vector<int64_t> positions_;
+};
+
+// What dtype resolves to for a checkpoint: auto is bf16 unless the checkpoint's matrices are F32.
+StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint);
+
+// "float32" or "bfloat16".
+std::string StorageName(StorageType type);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_RUNTIME_MODEL_RUNNER_H_

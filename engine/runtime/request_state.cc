@@ -1,0 +1,121 @@
+#include "engine/runtime/request_state.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/attention/principal_block.h"
+
+namespace lowkey {
+namespace {
+
+int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
+
+}  // namespace
+
+RequestState::RequestState(RequestId id, EngineRequest r, std::unique_ptr<Sink> s,
+                           absl::Time submitted)
+    : id(id), request(std::move(r)), sink(std::move(s)), choices(1), submitted(submitted) {
+  choices[0].cache.options = request.attention;
+  choices[0].cache.n_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+}
+
+int32_t RequestState::TokenAt(int32_t choice, int64_t position) const {
+  const auto n_prompt = static_cast<int64_t>(request.prompt.size());
+  return position < n_prompt ? request.prompt[position] : choices[choice].last_token;
+}
+
+void RequestState::AddPromptLogprob(int64_t row_position, absl::Span<const float> logits) {
+  const int32_t token = request.prompt[row_position + 1];
+  PromptLogprob p;
+  p.position = static_cast<int32_t>(row_position + 1);
+  p.token = {token, LogSoftmaxAt(logits, token)};
+  if (*request.prompt_logprobs > 0) p.top = TopLogprobs(logits, *request.prompt_logprobs);
+  prompt_logprobs.push_back(std::move(p));
+}
+
+void RequestState::Fork(int32_t vocab_size) {
+  choices.resize(request.n);
+  for (int32_t c = 0; c < request.n; ++c) {
+    if (c > 0) choices[c].cache = choices[0].cache;
+    choices[c].sampler.emplace(request.sampling, c, vocab_size, request.prompt);
+  }
+}
+
+int64_t RequestState::HeldBytes(int64_t page_bytes) const {
+  std::set<const void*> seen;  // forks share pages and blocks
+  int64_t total = 0;
+  for (const ChoiceState& c : choices) {
+    for (const PageHandle& page : c.cache.pages) {
+      if (page && (choices.size() == 1 || seen.insert(page.data()).second)) total += page_bytes;
+    }
+    for (const auto& block : c.cache.blocks) {
+      if (block->slab != nullptr && (choices.size() == 1 || seen.insert(block.get()).second)) {
+        total += block->slab->size_bytes();
+      }
+    }
+  }
+  return total;
+}
+
+void RequestState::NotePeak(int64_t page_bytes) {
+  peak_bytes_ = std::max(peak_bytes_, HeldBytes(page_bytes));
+}
+
+bool RequestState::finished() const {
+  return std::all_of(choices.begin(), choices.end(),
+                     [](const ChoiceState& c) { return c.finish_reason.has_value(); });
+}
+
+void RequestState::ReleaseCache() {
+  for (ChoiceState& c : choices) {
+    c.cache.pages.clear();
+    c.cache.blocks.clear();
+  }
+}
+
+AttentionReport RequestState::MakeReport(int64_t page_bytes) const {
+  AttentionReport report;
+  report.mechanism = request.attention.mechanism;
+  report.reason = request.attention_reason;
+  report.rank = rank;
+  report.cache_bytes = HeldBytes(page_bytes);
+  report.peak_cache_bytes = std::max(peak_bytes_, report.cache_bytes);
+  const int64_t shared_pages = static_cast<int64_t>(request.prompt.size()) / kPageTokens;
+  std::set<const PrincipalBlock*> blocks;
+  int64_t n_pages = 0;
+  for (const ChoiceState& c : choices) {
+    const int64_t own = PagesFor(c.cache.n_tokens);
+    n_pages += &c == &choices[0] ? own : std::max<int64_t>(0, own - shared_pages);
+    for (const auto& block : c.cache.blocks) blocks.insert(block.get());
+  }
+  report.n_compressed_blocks = static_cast<int32_t>(blocks.size());
+  report.standard_cache_bytes = n_pages * page_bytes;
+  return report;
+}
+
+FinalEvent RequestState::MakeFinalEvent(FinishReason reason, const absl::Status& status,
+                                        int64_t page_bytes) const {
+  FinalEvent event;
+  event.status = status;
+  for (int32_t c = 0; c < request.n; ++c) {
+    const bool exists = c < static_cast<int32_t>(choices.size());
+    event.finish_reasons.push_back(exists ? choices[c].finish_reason.value_or(reason) : reason);
+    event.n_generated.push_back(exists ? choices[c].n_generated : 0);
+  }
+  event.n_prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  event.seed = request.sampling.seed;
+  const absl::Time now = absl::Now();
+  const absl::Time start = started.value_or(now);
+  event.timings.queue_us = absl::ToInt64Microseconds(start - submitted);
+  const absl::Time first = first_token.value_or(now);
+  event.timings.prefill_us = absl::ToInt64Microseconds(first - start);
+  if (first_token.has_value()) {
+    event.timings.ttft_us = absl::ToInt64Microseconds(first - submitted);
+    event.timings.decode_us = absl::ToInt64Microseconds(last_token.value_or(first) - first);
+  }
+  event.attention = MakeReport(page_bytes);
+  return event;
+}
+
+}  // namespace lowkey

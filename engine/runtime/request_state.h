@@ -1,0 +1,67 @@
+#ifndef LOWKEY_ENGINE_RUNTIME_REQUEST_STATE_H_
+#define LOWKEY_ENGINE_RUNTIME_REQUEST_STATE_H_
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "engine/attention/attention.h"
+#include "engine/runtime/engine.h"
+#include "engine/sampler/sampler.h"
+
+namespace lowkey {
+
+// One of a request's n sequences.
+struct ChoiceState {
+  SequenceCache cache;
+  std::optional<Sampler> sampler;
+  int32_t last_token = 0;  // the token that the next row feeds
+  int32_t n_generated = 0;
+  std::optional<FinishReason> finish_reason;
+};
+
+// What the engine's thread keeps of a live request.
+class RequestState {
+ public:
+  RequestState(RequestId id, EngineRequest request, std::unique_ptr<Sink> sink,
+               absl::Time submitted);
+
+  // The token of a row: of the prompt, or the choice's last one.
+  int32_t TokenAt(int32_t choice, int64_t position) const;
+
+  // Rows of the prompt whose logits the request wants: all but the last.
+  bool wants_prompt_logprobs() const { return request.prompt_logprobs.has_value(); }
+  void AddPromptLogprob(int64_t row_position, absl::Span<const float> logits);
+
+  // The prompt is computed: makes choices 1.. share choice 0's cache and gives each its sampler.
+  void Fork(int32_t vocab_size);
+
+  // Bytes of pages and slabs held by all choices, shared ones once.
+  int64_t HeldBytes(int64_t page_bytes) const;
+  void NotePeak(int64_t page_bytes);
+  bool finished() const;
+  void ReleaseCache();
+
+  // The terminal event; unfinished choices get `reason`. Reads the cache: call before ReleaseCache.
+  FinalEvent MakeFinalEvent(FinishReason reason, const absl::Status& status,
+                            int64_t page_bytes) const;
+
+  const RequestId id;
+  EngineRequest request;
+  std::unique_ptr<Sink> sink;
+  std::vector<ChoiceState> choices;  // one until Fork, then request.n
+  std::vector<PromptLogprob> prompt_logprobs;
+  int32_t rank = 0;  // atp: of a principal block, resolved for the model
+  const absl::Time submitted;
+  std::optional<absl::Time> started, first_token, last_token;
+
+ private:
+  AttentionReport MakeReport(int64_t page_bytes) const;
+
+  int64_t peak_bytes_ = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_RUNTIME_REQUEST_STATE_H_
