@@ -1,0 +1,25 @@
+#ifndef LOWKEY_ENGINE_LOADER_CONFIG_JSON_H_
+#define LOWKEY_ENGINE_LOADER_CONFIG_JSON_H_
+
+#include <optional>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/model/config.h"
+
+namespace lowkey {
+
+// Reads a Hugging Face config.json and, where there is one, generation_config.json (untrusted
+// text). Every bound that ModelConfig states holds afterwards. Absent fields take the defaults of
+// transformers' LlamaConfig and MistralConfig, except sizes that decide shapes: those must be
+// there. Llama's own code ignores sliding_window, and Mistral's ignores attention_bias and
+// mlp_bias: so do we.
+//   INVALID_ARGUMENT  no JSON object, or a field of another type or out of range
+//   UNIMPLEMENTED     an architecture or a setting that changes the result and that we do not
+//                     compute
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
+                                             std::optional<std::string_view> generation_json);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_LOADER_CONFIG_JSON_H_
