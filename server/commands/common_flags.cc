@@ -1,0 +1,184 @@
+#include "server/commands/common_flags.h"
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr char kDemoModel[] = "models/tales";
+
+constexpr Flag kModelFlags[] = {
+    {"model", "DIR", "", "model directory (config.json, *.safetensors) [the demo model]"},
+};
+constexpr Flag kEngineFlags[] = {
+    {"dtype", "TYPE", "auto",
+     "weights and cache: auto (bfloat16, unless the files are F32), float32, bfloat16"},
+    {"threads", "N", "0", "compute threads; 0: one per core"},
+};
+constexpr Flag kServingFlags[] = {
+    {"cache-bytes", "BYTES", "0",
+     "key-value cache, such as 512M or 2G; 0: a quarter of free memory"},
+    {"max-batch-tokens", "N", "512", "tokens computed together in one step"},
+    {"max-running", "N", "64", "sequences computed together in one step"},
+    {"max-queued", "N", "256", "requests that may wait"},
+    {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
+};
+constexpr Flag kClientFlags[] = {
+    {"server", "HOST:PORT", "127.0.0.1:50051", "the server to ask"},
+};
+constexpr Flag kAttentionFlags[] = {
+    {"attention", "NAME", "", "standard, or atp: older tokens held at low rank [standard]"},
+    {"rank", "R", "", "atp: rank of a block: 64, or a fraction: 1/4, 0.25 [1/4]"},
+    {"basis", "NAME", "", "atp: one basis per layer, or per kv head: layer, kv [layer]"},
+    {"prefill", "NAME", "",
+     "atp: the prompt's own attention: exact, compressed [exact]"},
+    {"block", "N", "", "atp: tokens in a block, a multiple of 64 [512]"},
+    {"sinks", "N", "", "atp: first tokens that stay exact [4]"},
+    {"window", "N", "", "atp: newest closed blocks that stay exact [1]"},
+};
+constexpr Flag kSamplingFlags[] = {
+    {"temperature", "T", "", "0..2; 0 takes the most likely token [0]"},
+    {"top-k", "N", "", "draw from the N most likely tokens; 0: all [0]"},
+    {"top-p", "P", "", "draw from the fewest tokens of probability P together [1]"},
+    {"min-p", "P", "", "leave out tokens below P times the most likely [0]"},
+    {"repetition-penalty", "X", "", "0..2, on tokens of prompt and output; 1: none [1]"},
+    {"presence-penalty", "X", "", "-2..2, on tokens already generated [0]"},
+    {"frequency-penalty", "X", "", "-2..2, the same, times how often [0]"},
+    {"logit-bias", "ID:VALUE,...", "", "added to the logits of these token ids, -100..100"},
+};
+constexpr Flag kGenerationFlags[] = {
+    {"max-new-tokens", "N", "", "tokens to generate [128, or what the context leaves]"},
+    {"seed", "N", "", "same seed, same tokens [drawn by the server]"},
+    {"n", "N", "", "choices to generate, 1..8 [1]"},
+    {"stop", "TEXT", "", "end before this text", FlagKind::kRepeated},
+    {"logprobs", "N", "", "report log-probabilities with N alternatives, 0..20 (with --json)"},
+    {"ignore-eos", "", "", "go on past the model's end of sequence", FlagKind::kSwitch},
+};
+constexpr Flag kGeneralFlags[] = {
+    {"json", "", "", "print one line of JSON instead", FlagKind::kSwitch},
+    {"config", "FILE", "", "read flags from FILE"},
+};
+
+absl::Status ReadInt32(const FlagValues& flags, std::string_view name, int64_t min,
+                       std::optional<int32_t>& to) {
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> value, flags.Int(name, min, kMaxInt32));
+  if (value.has_value()) to = static_cast<int32_t>(*value);
+  return absl::OkStatus();
+}
+
+absl::Status ReadInt32(const FlagValues& flags, std::string_view name, int64_t min, int32_t& to) {
+  std::optional<int32_t> value;
+  LK_RETURN_IF_ERROR(ReadInt32(flags, name, min, value));
+  to = value.value_or(to);
+  return absl::OkStatus();
+}
+
+absl::Status ReadFloat(const FlagValues& flags, std::string_view name, std::optional<float>& to) {
+  LK_ASSIGN_OR_RETURN(const std::optional<double> value, flags.Number(name));
+  if (value.has_value()) to = static_cast<float>(*value);
+  return absl::OkStatus();
+}
+
+void ReadText(const FlagValues& flags, std::string_view name, std::optional<std::string>& to) {
+  if (flags.Has(name)) to = flags.Text(name);
+}
+
+absl::StatusOr<EngineOptions::Dtype> ReadDtype(const FlagValues& flags) {
+  const std::string name = flags.Text("dtype");
+  if (name.empty() || name == "auto") return EngineOptions::Dtype::kAuto;
+  if (name == "float32") return EngineOptions::Dtype::kFloat32;
+  if (name == "bfloat16") return EngineOptions::Dtype::kBFloat16;
+  return flags.Error("dtype", "auto, float32 or bfloat16");
+}
+
+}  // namespace
+
+absl::Span<const Flag> ModelFlags() { return kModelFlags; }
+absl::Span<const Flag> EngineFlags() { return kEngineFlags; }
+absl::Span<const Flag> ServingFlags() { return kServingFlags; }
+absl::Span<const Flag> ClientFlags() { return kClientFlags; }
+absl::Span<const Flag> AttentionFlags() { return kAttentionFlags; }
+absl::Span<const Flag> SamplingFlags() { return kSamplingFlags; }
+absl::Span<const Flag> GenerationFlags() { return kGenerationFlags; }
+absl::Span<const Flag> GeneralFlags() { return kGeneralFlags; }
+
+absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags) {
+  EngineOptions options;
+  LK_ASSIGN_OR_RETURN(options.dtype, ReadDtype(flags));
+  int32_t n_threads = 0;
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "threads", 0, n_threads));
+  if (n_threads > 1024) return flags.Error("threads", "an integer in 0..1024");
+  options.n_threads = n_threads;
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> cache_bytes, flags.Bytes("cache-bytes"));
+  options.cache_bytes = cache_bytes.value_or(0);
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-batch-tokens", 1, options.max_batch_tokens));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-running", 1, options.max_running_seqs));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-queued", 1, options.max_queued_requests));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "context", 0, options.context_tokens));
+  return options;
+}
+
+absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags) {
+  SamplingChoice sampling;
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "temperature", sampling.temperature));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "top-k", 0, sampling.top_k));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "top-p", sampling.top_p));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "min-p", sampling.min_p));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "repetition-penalty", sampling.repetition_penalty));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "presence-penalty", sampling.presence_penalty));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "frequency-penalty", sampling.frequency_penalty));
+  LK_ASSIGN_OR_RETURN(sampling.logit_bias, flags.IdBiases("logit-bias"));
+  return sampling;
+}
+
+absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
+  AttentionChoice attention;
+  ReadText(flags, "attention", attention.mechanism);
+  ReadText(flags, "rank", attention.rank);
+  ReadText(flags, "basis", attention.basis);
+  ReadText(flags, "prefill", attention.prefill);
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "block", 1, attention.block_tokens));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "sinks", 0, attention.sinks));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "window", 0, attention.window_blocks));
+  return attention;
+}
+
+absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags) {
+  GenerationRequest request;
+  LK_ASSIGN_OR_RETURN(request.sampling, ReadSampling(flags));
+  LK_ASSIGN_OR_RETURN(request.sampling.seed, flags.Seed("seed"));
+  LK_ASSIGN_OR_RETURN(request.attention, ReadAttention(flags));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-new-tokens", 0, request.max_new_tokens));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "n", 1, request.n));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "logprobs", 0, request.logprobs));
+  request.stop_texts = flags.Texts("stop");
+  request.ignore_eos = flags.Switch("ignore-eos");
+  return request;
+}
+
+absl::StatusOr<std::string> ModelDirectory(const FlagValues& flags) {
+  if (flags.IsGiven("model")) return flags.Text("model");
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  std::vector<std::string> tried;
+  for (const fs::path& place :
+       {folder / "../share/lowkey" / kDemoModel, folder / ".." / kDemoModel, fs::path(kDemoModel)}) {
+    const fs::path directory = place.lexically_normal();
+    if (fs::is_regular_file(directory / "config.json", error)) return directory.string();
+    tried.push_back(directory.string());
+  }
+  return absl::NotFoundError(absl::StrCat("no --model given and no demo model found in ",
+                                          absl::StrJoin(tried, ", ")));
+}
+
+}  // namespace lowkey

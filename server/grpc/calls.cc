@@ -1,0 +1,237 @@
+#include "server/grpc/calls.h"
+
+#include <chrono>
+#include <utility>
+
+#include "server/grpc/convert.h"
+#include "server/grpc/status.h"
+
+namespace lowkey {
+namespace {
+
+void WriteLog(RequestLog* log, RequestLogEntry entry) {
+  if (log != nullptr) log->Write(entry);
+}
+
+absl::Status StalledReader() {
+  return absl::ResourceExhaustedError(
+      "the reader does not keep up: 16384 tokens wait for it, expected it to read");
+}
+
+class StreamListener : public GenerationListener {
+ public:
+  StreamListener(std::shared_ptr<StreamCall> call, const Tokenizer& tokenizer)
+      : call_(std::move(call)), tokenizer_(tokenizer) {}
+
+  void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override {
+    call_->OnPromptLogprobs(ToProto(logprobs, tokenizer_));
+  }
+  SinkAnswer OnDelta(ChoiceDelta delta) override {
+    return call_->OnDelta(ToProto(delta, tokenizer_));
+  }
+  void OnDone(const GenerationResult& result) override { call_->OnEnd(result); }
+
+ private:
+  const std::shared_ptr<StreamCall> call_;
+  const Tokenizer& tokenizer_;
+};
+
+class UnaryListener : public GenerationListener {
+ public:
+  UnaryListener(std::shared_ptr<UnaryCall> call, const Tokenizer& tokenizer)
+      : call_(std::move(call)), tokenizer_(tokenizer) {}
+
+  void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override {
+    *call_->response().mutable_prompt_logprobs() = ToProto(logprobs, tokenizer_);
+  }
+  SinkAnswer OnDelta(ChoiceDelta delta) override {
+    v1::GenerateResponse& response = call_->response();
+    while (response.choices_size() <= delta.choice) {
+      const int32_t choice = response.choices_size();
+      response.add_choices()->set_choice(choice);
+    }
+    Append(ToProto(delta, tokenizer_), *response.mutable_choices(delta.choice));
+    return SinkAnswer::kContinue;
+  }
+  void OnDone(const GenerationResult& result) override { call_->OnEnd(result); }
+
+ private:
+  const std::shared_ptr<UnaryCall> call_;
+  const Tokenizer& tokenizer_;
+};
+
+}  // namespace
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  // gRPC says "never" with the last time there is, give or take a conversion.
+  if (deadline > std::chrono::system_clock::now() + std::chrono::hours(24 * 365)) {
+    return absl::InfiniteFuture();
+  }
+  return absl::FromChrono(deadline);
+}
+
+StreamCall::StreamCall(const CallContext& context) : log_(context.log), link_(context.service) {}
+
+grpc::ServerWriteReactor<v1::GenerateEvent>* StreamCall::Start(const CallContext& context,
+                                                               const v1::GenerateRequest& proto) {
+  auto call = std::make_shared<StreamCall>(context);
+  call->self_ = call;
+  absl::StatusOr<GenerationRequest> request = FromProto(proto);
+  if (!request.ok()) {
+    call->Refuse(request.status());
+    return call.get();
+  }
+  request->deadline = context.deadline;
+  const absl::StatusOr<RequestId> id = context.service.Generate(
+      *request, std::make_unique<StreamListener>(call, context.service.tokenizer()));
+  if (id.ok()) {
+    call->link_.Submitted({*id});
+  } else {
+    call->Refuse(id.status());
+  }
+  return call.get();
+}
+
+void StreamCall::Refuse(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  status_ = status;
+  WriteNext();
+}
+
+void StreamCall::OnPromptLogprobs(v1::PromptLogprobs logprobs) {
+  v1::GenerateEvent event;
+  *event.mutable_prompt_logprobs() = std::move(logprobs);
+  absl::MutexLock lock(&mutex_);
+  queue_.Add(std::move(event));
+  WriteNext();
+}
+
+SinkAnswer StreamCall::OnDelta(v1::ChoiceDelta delta) {
+  absl::MutexLock lock(&mutex_);
+  if (is_reader_gone_ || is_stalled_) return SinkAnswer::kStop;
+  is_stalled_ = !queue_.AddDelta(std::move(delta));
+  WriteNext();
+  return is_stalled_ ? SinkAnswer::kStop : SinkAnswer::kContinue;
+}
+
+void StreamCall::OnEnd(const GenerationResult& result) {
+  v1::GenerateEvent event;
+  *event.mutable_final() = ToProto(result);
+  absl::MutexLock lock(&mutex_);
+  queue_.Add(std::move(event));
+  status_ = is_stalled_ ? StalledReader() : result.engine.status;
+  result_ = result;
+  WriteNext();
+}
+
+void StreamCall::WriteNext() {
+  if (is_writing_) return;
+  if (is_reader_gone_) queue_.Clear();
+  if (!queue_.empty()) {
+    is_writing_ = true;
+    StartWrite(&queue_.front());
+  } else if (status_.has_value()) {
+    is_writing_ = true;  // nothing follows the status
+    Finish(ToGrpcStatus(*status_));
+  }
+}
+
+void StreamCall::OnWriteDone(bool ok) {
+  if (!ok) link_.Cancel();
+  absl::MutexLock lock(&mutex_);
+  is_writing_ = false;
+  is_reader_gone_ |= !ok;
+  queue_.PopFront();
+  WriteNext();
+}
+
+void StreamCall::OnDone() {
+  const std::shared_ptr<StreamCall> self = std::move(self_);
+  RequestLogEntry entry{"GenerateStream", absl::OkStatus(), absl::Now() - start_, std::nullopt};
+  {
+    absl::MutexLock lock(&mutex_);
+    entry.status = status_.value_or(absl::OkStatus());
+    entry.result = std::move(result_);
+  }
+  WriteLog(log_, std::move(entry));
+}
+
+UnaryCall::UnaryCall(const CallContext& context, v1::GenerateResponse* response)
+    : log_(context.log), link_(context.service), response_(response) {}
+
+grpc::ServerUnaryReactor* UnaryCall::Start(const CallContext& context,
+                                           const v1::GenerateRequest& proto,
+                                           v1::GenerateResponse* response) {
+  auto call = std::make_shared<UnaryCall>(context, response);
+  call->self_ = call;
+  absl::StatusOr<GenerationRequest> request = FromProto(proto);
+  if (request.ok()) {
+    request->deadline = context.deadline;
+    const absl::StatusOr<RequestId> id = context.service.Generate(
+        *request, std::make_unique<UnaryListener>(call, context.service.tokenizer()));
+    if (id.ok()) {
+      call->link_.Submitted({*id});
+      return call.get();
+    }
+    call->status_ = id.status();
+  } else {
+    call->status_ = request.status();
+  }
+  call->Finish(ToGrpcStatus(call->status_));
+  return call.get();
+}
+
+void UnaryCall::OnEnd(const GenerationResult& result) {
+  while (response_->choices_size() < static_cast<int>(result.choices.size())) {
+    const int32_t choice = response_->choices_size();
+    response_->add_choices()->set_choice(choice);
+  }
+  *response_->mutable_final() = ToProto(result);
+  status_ = result.engine.status;
+  result_ = result;
+  Finish(ToGrpcStatus(result.engine.status));
+}
+
+void UnaryCall::OnDone() {
+  const std::shared_ptr<UnaryCall> self = std::move(self_);
+  WriteLog(log_, {"Generate", status_, absl::Now() - start_, std::move(result_)});
+}
+
+ScoreCall::ScoreCall(const CallContext& context) : log_(context.log), link_(context.service) {}
+
+grpc::ServerUnaryReactor* ScoreCall::Start(const CallContext& context,
+                                           const v1::ScoreRequest& proto,
+                                           v1::ScoreResponse* response) {
+  auto call = std::make_shared<ScoreCall>(context);
+  call->self_ = call;
+  absl::StatusOr<ScoreRequest> request = FromProto(proto);
+  if (!request.ok()) {
+    call->End(request.status());
+    return call.get();
+  }
+  request->deadline = context.deadline;
+  absl::StatusOr<std::vector<RequestId>> ids =
+      context.service.Score(*request, [call, response](absl::StatusOr<ScoreResult> result) {
+        if (result.ok()) *response = ToProto(*result);
+        call->End(result.status());
+      });
+  if (ids.ok()) {
+    call->link_.Submitted(*std::move(ids));
+  } else {
+    call->End(ids.status());
+  }
+  return call.get();
+}
+
+void ScoreCall::End(const absl::Status& status) {
+  status_ = status;
+  Finish(ToGrpcStatus(status));
+}
+
+void ScoreCall::OnDone() {
+  const std::shared_ptr<ScoreCall> self = std::move(self_);
+  WriteLog(log_, {"Score", status_, absl::Now() - start_, std::nullopt});
+}
+
+}  // namespace lowkey

@@ -1,0 +1,142 @@
+// lowkey.v1 requests to our structs and back.
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/grpc/convert.h"
+
+namespace lowkey {
+namespace {
+
+TokenList ToTokens(const v1::TokenIds& proto) {
+  return TokenList(proto.ids().begin(), proto.ids().end());
+}
+
+void SetTokens(const TokenList& tokens, v1::TokenIds& proto) {
+  proto.mutable_ids()->Assign(tokens.begin(), tokens.end());
+}
+
+// Copies proto field FIELD into the std::optional `to` when it is present.
+#define LK_TAKE(proto, field, to) \
+  if ((proto).has_##field()) (to) = (proto).field()
+// The other way.
+#define LK_PUT(from, proto, field) \
+  if ((from).has_value()) (proto).set_##field(*(from))
+
+SamplingChoice ToSampling(const v1::SamplingOptions& proto) {
+  SamplingChoice sampling;
+  LK_TAKE(proto, temperature, sampling.temperature);
+  LK_TAKE(proto, top_k, sampling.top_k);
+  LK_TAKE(proto, top_p, sampling.top_p);
+  LK_TAKE(proto, min_p, sampling.min_p);
+  LK_TAKE(proto, repetition_penalty, sampling.repetition_penalty);
+  LK_TAKE(proto, presence_penalty, sampling.presence_penalty);
+  LK_TAKE(proto, frequency_penalty, sampling.frequency_penalty);
+  LK_TAKE(proto, seed, sampling.seed);
+  sampling.logit_bias.assign(proto.logit_bias().begin(), proto.logit_bias().end());
+  return sampling;
+}
+
+void PutSampling(const SamplingChoice& sampling, v1::SamplingOptions& proto) {
+  LK_PUT(sampling.temperature, proto, temperature);
+  LK_PUT(sampling.top_k, proto, top_k);
+  LK_PUT(sampling.top_p, proto, top_p);
+  LK_PUT(sampling.min_p, proto, min_p);
+  LK_PUT(sampling.repetition_penalty, proto, repetition_penalty);
+  LK_PUT(sampling.presence_penalty, proto, presence_penalty);
+  LK_PUT(sampling.frequency_penalty, proto, frequency_penalty);
+  LK_PUT(sampling.seed, proto, seed);
+  for (const auto& [id, bias] : sampling.logit_bias) (*proto.mutable_logit_bias())[id] = bias;
+}
+
+AttentionChoice ToAttention(const v1::AttentionOptions& proto) {
+  AttentionChoice attention;
+  LK_TAKE(proto, mechanism, attention.mechanism);
+  LK_TAKE(proto, rank, attention.rank);
+  LK_TAKE(proto, basis, attention.basis);
+  LK_TAKE(proto, prefill, attention.prefill);
+  LK_TAKE(proto, block_tokens, attention.block_tokens);
+  LK_TAKE(proto, sinks, attention.sinks);
+  LK_TAKE(proto, window_blocks, attention.window_blocks);
+  return attention;
+}
+
+void PutAttention(const AttentionChoice& attention, v1::AttentionOptions& proto) {
+  LK_PUT(attention.mechanism, proto, mechanism);
+  LK_PUT(attention.rank, proto, rank);
+  LK_PUT(attention.basis, proto, basis);
+  LK_PUT(attention.prefill, proto, prefill);
+  LK_PUT(attention.block_tokens, proto, block_tokens);
+  LK_PUT(attention.sinks, proto, sinks);
+  LK_PUT(attention.window_blocks, proto, window_blocks);
+}
+
+}  // namespace
+
+absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
+  GenerationRequest request;
+  request.model = proto.model();
+  request.request_id = proto.request_id();
+  if (proto.has_text()) {
+    request.input = proto.text();
+  } else if (proto.has_token_ids()) {
+    request.input = ToTokens(proto.token_ids());
+  } else {
+    return absl::InvalidArgumentError("input: not set, expected text or token_ids");
+  }
+  request.sampling = ToSampling(proto.sampling());
+  request.attention = ToAttention(proto.attention());
+  LK_TAKE(proto, max_new_tokens, request.max_new_tokens);
+  request.stop_texts.assign(proto.stop().begin(), proto.stop().end());
+  request.stop_tokens.assign(proto.stop_token_ids().begin(), proto.stop_token_ids().end());
+  request.ignore_eos = proto.ignore_eos();
+  LK_TAKE(proto, logprobs, request.logprobs);
+  LK_TAKE(proto, prompt_logprobs, request.prompt_logprobs);
+  LK_TAKE(proto, n, request.n);
+  LK_TAKE(proto, priority, request.priority);
+  return request;
+}
+
+v1::GenerateRequest ToProto(const GenerationRequest& request) {
+  v1::GenerateRequest proto;
+  proto.set_model(request.model);
+  proto.set_request_id(request.request_id);
+  if (const auto* text = std::get_if<std::string>(&request.input)) {
+    proto.set_text(*text);
+  } else {
+    SetTokens(std::get<TokenList>(request.input), *proto.mutable_token_ids());
+  }
+  PutSampling(request.sampling, *proto.mutable_sampling());
+  PutAttention(request.attention, *proto.mutable_attention());
+  LK_PUT(request.max_new_tokens, proto, max_new_tokens);
+  proto.mutable_stop()->Assign(request.stop_texts.begin(), request.stop_texts.end());
+  proto.mutable_stop_token_ids()->Assign(request.stop_tokens.begin(), request.stop_tokens.end());
+  if (request.ignore_eos) proto.set_ignore_eos(true);
+  LK_PUT(request.logprobs, proto, logprobs);
+  LK_PUT(request.prompt_logprobs, proto, prompt_logprobs);
+  LK_PUT(request.n, proto, n);
+  LK_PUT(request.priority, proto, priority);
+  return proto;
+}
+
+absl::StatusOr<ScoreRequest> FromProto(const v1::ScoreRequest& proto) {
+  ScoreRequest request;
+  request.model = proto.model();
+  if (proto.has_text()) {
+    request.context = proto.text();
+  } else if (proto.has_token_ids()) {
+    request.context = ToTokens(proto.token_ids());
+  } else {
+    return absl::InvalidArgumentError("context: not set, expected text or token_ids");
+  }
+  for (const std::string& text : proto.continuation_texts()) {
+    request.continuations.emplace_back(text);
+  }
+  for (const v1::TokenIds& ids : proto.continuation_token_ids()) {
+    request.continuations.emplace_back(ToTokens(ids));
+  }
+  request.attention = ToAttention(proto.attention());
+  return request;
+}
+
+}  // namespace lowkey

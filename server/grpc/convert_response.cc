@@ -1,0 +1,202 @@
+// Our results to lowkey.v1 messages.
+#include <string>
+#include <variant>
+
+#include "server/grpc/convert.h"
+
+namespace lowkey {
+namespace {
+
+v1::FinishReason ToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStopToken:
+      return v1::FINISH_REASON_STOP_TOKEN;
+    case FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case FinishReason::kStoppedBySink:
+      return v1::FINISH_REASON_STOP_TEXT;
+    case FinishReason::kCancelled:
+      return v1::FINISH_REASON_CANCELLED;
+    case FinishReason::kDeadline:
+      return v1::FINISH_REASON_DEADLINE;
+    case FinishReason::kError:
+      return v1::FINISH_REASON_ERROR;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+std::string TokenText(int32_t token, const Tokenizer& tokenizer) {
+  return tokenizer.Decode({token}, {.keep_leading_space = true}).value_or(std::string());
+}
+
+void AddAlternatives(const std::vector<TokenLogprob>& top, const Tokenizer& tokenizer,
+                     v1::Token& proto) {
+  for (const TokenLogprob& alternative : top) {
+    v1::TokenLogprob& entry = *proto.add_top_logprobs();
+    entry.set_token_id(alternative.token);
+    entry.set_text(TokenText(alternative.token, tokenizer));
+    entry.set_logprob(alternative.logprob);
+  }
+}
+
+v1::AttentionReport ToProto(const AttentionReport& report) {
+  v1::AttentionReport proto;
+  proto.set_mechanism(std::string(MechanismName(report.mechanism)));
+  proto.set_reason(report.reason);
+  if (report.mechanism == Mechanism::kAtp) proto.set_rank(report.rank);
+  proto.set_compressed_blocks(report.n_compressed_blocks);
+  proto.set_cache_bytes(report.cache_bytes);
+  proto.set_peak_cache_bytes(report.peak_cache_bytes);
+  proto.set_standard_cache_bytes(report.standard_cache_bytes);
+  return proto;
+}
+
+v1::Architecture ToProto(const ModelConfig& config) {
+  v1::Architecture proto;
+  proto.set_name(config.architecture);
+  proto.set_vocab_size(config.vocab_size);
+  proto.set_hidden_dim(config.hidden_dim);
+  proto.set_ffn_dim(config.ffn_dim);
+  proto.set_n_layers(config.n_layers);
+  proto.set_n_heads(config.n_heads);
+  proto.set_n_kv_heads(config.n_kv_heads);
+  proto.set_head_dim(config.head_dim);
+  if (config.sliding_window.has_value()) proto.set_sliding_window(*config.sliding_window);
+  if (config.bos_token.has_value()) proto.set_bos_token_id(*config.bos_token);
+  proto.mutable_eos_token_ids()->Assign(config.eos_tokens.begin(), config.eos_tokens.end());
+  return proto;
+}
+
+v1::SamplingOptions ToProto(const SamplingOptions& sampling) {
+  v1::SamplingOptions proto;
+  proto.set_temperature(sampling.temperature);
+  proto.set_top_k(sampling.top_k);
+  proto.set_top_p(sampling.top_p);
+  proto.set_min_p(sampling.min_p);
+  proto.set_repetition_penalty(sampling.repetition_penalty);
+  proto.set_presence_penalty(sampling.presence_penalty);
+  proto.set_frequency_penalty(sampling.frequency_penalty);
+  for (const auto& [id, bias] : sampling.logit_bias) (*proto.mutable_logit_bias())[id] = bias;
+  return proto;
+}
+
+v1::AttentionOptions ToProto(const AttentionOptions& attention) {
+  v1::AttentionOptions proto;
+  proto.set_mechanism(std::string(MechanismName(attention.mechanism)));
+  proto.set_rank(RankString(attention.atp.rank));
+  proto.set_basis(std::string(AtpBasisName(attention.atp.basis)));
+  proto.set_prefill(std::string(AtpPrefillName(attention.atp.prefill)));
+  proto.set_block_tokens(attention.atp.block_tokens);
+  proto.set_sinks(attention.atp.sinks);
+  proto.set_window_blocks(attention.atp.window_blocks);
+  return proto;
+}
+
+v1::Limits ToProto(const EngineLimits& limits) {
+  v1::Limits proto;
+  proto.set_context_tokens(limits.context_tokens);
+  proto.set_max_running_seqs(limits.max_running_seqs);
+  proto.set_cache_bytes(limits.cache_bytes);
+  proto.set_max_choices(kMaxChoices);
+  proto.set_max_stop_texts(static_cast<int32_t>(kMaxStopTexts));
+  proto.set_max_stop_text_bytes(static_cast<int32_t>(kMaxStopTextBytes));
+  proto.set_max_logprobs(kMaxLogprobs);
+  proto.set_max_continuations(static_cast<int32_t>(kMaxContinuations));
+  proto.set_max_message_bytes(static_cast<int64_t>(kMaxMessageBytes));
+  return proto;
+}
+
+}  // namespace
+
+v1::ChoiceDelta ToProto(const ChoiceDelta& delta, const Tokenizer& tokenizer) {
+  v1::ChoiceDelta proto;
+  proto.set_choice(delta.choice);
+  proto.set_text(delta.text);
+  if (delta.token.has_value()) {
+    v1::Token& token = *proto.add_tokens();
+    token.set_token_id(delta.token->token);
+    if (delta.token->logprob.has_value()) token.set_logprob(*delta.token->logprob);
+    AddAlternatives(delta.token->top_logprobs, tokenizer, token);
+  }
+  return proto;
+}
+
+v1::PromptLogprobs ToProto(const std::vector<PromptLogprob>& logprobs, const Tokenizer& tokenizer) {
+  v1::PromptLogprobs proto;
+  for (const PromptLogprob& logprob : logprobs) {
+    v1::PromptToken& entry = *proto.add_tokens();
+    entry.set_position(logprob.position);
+    entry.mutable_token()->set_token_id(logprob.token.token);
+    entry.mutable_token()->set_logprob(logprob.token.logprob);
+    AddAlternatives(logprob.top, tokenizer, *entry.mutable_token());
+  }
+  return proto;
+}
+
+v1::FinalEvent ToProto(const GenerationResult& result) {
+  v1::FinalEvent proto;
+  proto.set_request_id(result.request_id);
+  proto.set_model(result.model);
+  int32_t n_generated = 0;
+  for (size_t i = 0; i < result.choices.size(); ++i) {
+    const ChoiceFinish& finish = result.choices[i];
+    v1::ChoiceFinish& choice = *proto.add_choices();
+    choice.set_choice(static_cast<int32_t>(i));
+    choice.set_reason(ToProto(finish.reason));
+    if (finish.stop_text.has_value()) choice.set_stop_text(*finish.stop_text);
+    choice.set_generated_tokens(finish.n_generated);
+    n_generated += finish.n_generated;
+  }
+  const FinalEvent& event = result.engine;
+  proto.mutable_usage()->set_prompt_tokens(event.n_prompt_tokens);
+  proto.mutable_usage()->set_cached_tokens(event.n_cached_tokens);
+  proto.mutable_usage()->set_generated_tokens(n_generated);
+  proto.mutable_timings()->set_queue_us(event.timings.queue_us);
+  proto.mutable_timings()->set_prefill_us(event.timings.prefill_us);
+  proto.mutable_timings()->set_decode_us(event.timings.decode_us);
+  proto.mutable_timings()->set_ttft_us(event.timings.ttft_us);
+  proto.set_seed(event.seed);
+  *proto.mutable_attention() = ToProto(event.attention);
+  proto.mutable_attention()->set_approximate(result.is_approximate);
+  return proto;
+}
+
+v1::ScoreResponse ToProto(const ScoreResult& result) {
+  v1::ScoreResponse proto;
+  for (const ContinuationScore& score : result.scores) {
+    v1::ContinuationScore& entry = *proto.add_scores();
+    entry.set_logprob(score.logprob);
+    entry.set_greedy(score.is_greedy);
+    for (const TokenLogprob& token : score.tokens) {
+      v1::Token& scored = *entry.add_tokens();
+      scored.set_token_id(token.token);
+      scored.set_logprob(token.logprob);
+    }
+  }
+  proto.set_best(static_cast<int32_t>(result.best));
+  proto.mutable_usage()->set_prompt_tokens(static_cast<int32_t>(result.n_prompt_tokens));
+  proto.mutable_usage()->set_cached_tokens(static_cast<int32_t>(result.n_cached_tokens));
+  return proto;
+}
+
+v1::Model DescribeModel(const TextService& service) {
+  const TextService::Options& options = service.options();
+  v1::Model model;
+  model.set_name(options.model_name);
+  *model.mutable_architecture() = ToProto(service.engine().config());
+  *model.mutable_limits() = ToProto(service.engine().limits());
+  for (Mechanism mechanism : {Mechanism::kStandard, Mechanism::kAtp}) {
+    v1::Mechanism& entry = *model.add_mechanisms();
+    entry.set_name(std::string(MechanismName(mechanism)));
+    entry.set_approximate(mechanism == Mechanism::kAtp);
+  }
+  *model.mutable_defaults()->mutable_sampling() = ToProto(options.defaults.sampling);
+  *model.mutable_defaults()->mutable_attention() = ToProto(options.defaults.attention);
+  model.mutable_defaults()->set_max_new_tokens(options.defaults.max_new_tokens);
+  const EngineStats stats = service.engine().Stats();
+  model.set_dtype(stats.dtype);
+  model.set_weight_bytes(stats.weight_bytes);
+  return model;
+}
+
+}  // namespace lowkey

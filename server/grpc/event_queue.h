@@ -1,0 +1,39 @@
+#ifndef LOWKEY_SERVER_GRPC_EVENT_QUEUE_H_
+#define LOWKEY_SERVER_GRPC_EVENT_QUEUE_H_
+
+#include <cstddef>
+#include <deque>
+
+#include "lowkey/v1/generation.pb.h"
+
+namespace lowkey {
+
+// Events of one stream that wait for the reader. Bounded: neighbouring deltas of one choice are
+// joined, and past kMaxWaitingTokens the reader counts as stalled. The front is being written and
+// stays as it is. Not thread-safe.
+class EventQueue {
+ public:
+  static constexpr size_t kMaxWaitingTokens = 16384;
+
+  // False when the reader is stalled; the event is then dropped.
+  bool AddDelta(v1::ChoiceDelta delta);
+
+  // Prompt log-probabilities or the final event: at most one of each, always taken.
+  void Add(v1::GenerateEvent event);
+
+  bool empty() const { return events_.empty(); }
+  const v1::GenerateEvent& front() const { return events_.front(); }
+  void PopFront();
+  void Clear();
+
+ private:
+  std::deque<v1::GenerateEvent> events_;
+  size_t n_waiting_tokens_ = 0;
+};
+
+// Appends what `more` gained to `delta`, of the same choice.
+void Append(const v1::ChoiceDelta& more, v1::ChoiceDelta& delta);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_GRPC_EVENT_QUEUE_H_

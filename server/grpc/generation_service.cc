@@ -1,0 +1,86 @@
+#include "server/grpc/generation_service.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/grpc/calls.h"
+#include "server/grpc/status.h"
+
+namespace lowkey {
+namespace {
+
+// An id may take one byte of the request and give many bytes of text.
+constexpr int kMaxDetokenizeIds = 1 << 20;
+
+absl::Status RunTokenize(const TextService& service, const v1::TokenizeRequest& request,
+                         v1::TokenizeResponse& response) {
+  LK_RETURN_IF_ERROR(service.CheckModel(request.model()));
+  EncodeOptions options;
+  options.add_eos = false;
+  // Unset means the model's own habit; a model without bos has none to add.
+  if (request.has_add_bos() && !request.add_bos()) options.add_bos = false;
+  const Tokenizer& tokenizer = service.tokenizer();
+  absl::StatusOr<TokenList> tokens = tokenizer.Encode(request.text(), options);
+  if (!tokens.ok()) {
+    return absl::Status(tokens.status().code(), absl::StrCat("text: ", tokens.status().message()));
+  }
+  response.mutable_token_ids()->Assign(tokens->begin(), tokens->end());
+  for (int32_t token : *tokens) {
+    LK_ASSIGN_OR_RETURN(const std::string_view piece, tokenizer.IdToPiece(token));
+    response.add_pieces(std::string(piece));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunDetokenize(const TextService& service, const v1::DetokenizeRequest& request,
+                           v1::DetokenizeResponse& response) {
+  LK_RETURN_IF_ERROR(service.CheckModel(request.model()));
+  if (request.token_ids_size() > kMaxDetokenizeIds) {
+    return absl::InvalidArgumentError(absl::StrCat("token_ids: ", request.token_ids_size(),
+                                                   " ids, expected at most ", kMaxDetokenizeIds));
+  }
+  const TokenList tokens(request.token_ids().begin(), request.token_ids().end());
+  LK_RETURN_IF_ERROR(service.CheckTokens("token_ids", tokens));
+  LK_ASSIGN_OR_RETURN(*response.mutable_text(), service.tokenizer().Decode(tokens));
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,
+                                                      const v1::GenerateRequest* request,
+                                                      v1::GenerateResponse* response) {
+  return UnaryCall::Start({service_, log_, DeadlineOf(*context)}, *request, response);
+}
+
+grpc::ServerWriteReactor<v1::GenerateEvent>* GenerationService::GenerateStream(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  return StreamCall::Start({service_, log_, DeadlineOf(*context)}, *request);
+}
+
+grpc::ServerUnaryReactor* GenerationService::Score(grpc::CallbackServerContext* context,
+                                                   const v1::ScoreRequest* request,
+                                                   v1::ScoreResponse* response) {
+  return ScoreCall::Start({service_, log_, DeadlineOf(*context)}, *request, response);
+}
+
+grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
+                                                      const v1::TokenizeRequest* request,
+                                                      v1::TokenizeResponse* response) {
+  return Answer(context, RunTokenize(service_, *request, *response));
+}
+
+grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
+                                                        const v1::DetokenizeRequest* request,
+                                                        v1::DetokenizeResponse* response) {
+  return Answer(context, RunDetokenize(service_, *request, *response));
+}
+
+}  // namespace lowkey

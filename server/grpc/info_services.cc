@@ -1,0 +1,52 @@
+#include "server/grpc/info_services.h"
+
+#include "server/grpc/convert.h"
+#include "server/grpc/status.h"
+#include "server/version.h"
+
+namespace lowkey {
+
+grpc::ServerUnaryReactor* ModelsService::ListModels(grpc::CallbackServerContext* context,
+                                                    const v1::ListModelsRequest*,
+                                                    v1::ListModelsResponse* response) {
+  *response->add_models() = DescribeModel(service_);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ModelsService::GetModel(grpc::CallbackServerContext* context,
+                                                  const v1::GetModelRequest* request,
+                                                  v1::Model* response) {
+  const absl::Status status = service_.CheckModel(request->name());
+  if (status.ok()) *response = DescribeModel(service_);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Stats(grpc::CallbackServerContext* context,
+                                              const v1::StatsRequest*,
+                                              v1::StatsResponse* response) {
+  const EngineStats stats = service_.engine().Stats();
+  response->set_version(kVersion);
+  response->set_uptime_s(absl::ToDoubleSeconds(absl::Now() - start_));
+  response->set_running_requests(stats.n_running_requests);
+  response->set_waiting_requests(stats.n_waiting_requests);
+  response->set_finished_requests(stats.n_finished_requests);
+  response->set_cancelled_requests(stats.n_cancelled_requests);
+  response->set_prompt_tokens(stats.n_prompt_tokens);
+  response->set_generated_tokens(stats.n_generated_tokens);
+  response->set_steps(stats.n_steps);
+  response->set_cache_bytes_total(stats.cache_bytes_total);
+  response->set_cache_bytes_used(stats.cache_bytes_used);
+  response->set_weight_bytes(stats.weight_bytes);
+  response->set_dtype(stats.dtype);
+  response->set_instruction_set(stats.instruction_set);
+  response->set_threads(stats.n_threads);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace lowkey

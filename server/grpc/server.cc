@@ -1,0 +1,107 @@
+#include "server/grpc/server.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/status_macros.h"
+#include "server/grpc/address.h"
+
+namespace lowkey {
+namespace {
+
+// After the engine has drained, what is left are answers on their way out.
+constexpr absl::Duration kFlushTime = absl::Seconds(1);
+
+// Process-wide switches of gRPC, before its first server.
+void PrepareGrpcOnce() {
+  static const bool prepared = [] {
+    // Our errors say what gRPC's log would; GRPC_VERBOSITY still brings it back.
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) {
+      gpr_set_log_function([](gpr_log_func_args*) {});
+    }
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    return true;
+  }();
+  (void)prepared;
+}
+
+}  // namespace
+
+GrpcServer::GrpcServer(TextService& service, const GrpcServerOptions& options)
+    : service_(service),
+      host_(options.host),
+      generation_(service, options.log),
+      models_(service),
+      admin_(service) {}
+
+absl::Status GrpcServer::CheckOptions(const GrpcServerOptions& options) {
+  if (options.host.empty()) {
+    return absl::InvalidArgumentError("host: empty, expected an address such as 127.0.0.1");
+  }
+  if (options.port < 0 || options.port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("port: ", options.port, ", expected 0..65535"));
+  }
+  if (options.is_insecure_allowed || IsLoopback(options.host)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "host ", options.host,
+      " can be reached from other machines, and nothing guards the server yet (no TLS, no "
+      "credentials). Add --insecure to serve there all the same, or leave --host at 127.0.0.1"));
+}
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(TextService& service,
+                                                              const GrpcServerOptions& options) {
+  LK_RETURN_IF_ERROR(CheckOptions(options));
+  LK_RETURN_IF_ERROR(CheckCanListen(options.host, options.port));
+  PrepareGrpcOnce();
+  std::unique_ptr<GrpcServer> result(new GrpcServer(service, options));
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
+  // Two servers on one port would each get some of the requests.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  const std::string address = JoinAddress(options.host, options.port);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &result->port_);
+  builder.RegisterService(&result->generation_);
+  builder.RegisterService(&result->models_);
+  builder.RegisterService(&result->admin_);
+  result->server_ = builder.BuildAndStart();
+  if (result->server_ == nullptr || result->port_ <= 0) {
+    return absl::FailedPreconditionError(absl::StrCat(address, ": cannot listen"));
+  }
+  result->SetServing(true);
+  return result;
+}
+
+void GrpcServer::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+  for (const char* name : {"", "lowkey.v1.Generation", "lowkey.v1.Models", "lowkey.v1.Admin"}) {
+    health->SetServingStatus(name, serving);
+  }
+}
+
+std::string GrpcServer::address() const { return JoinAddress(host_, port_); }
+
+bool GrpcServer::Shutdown(absl::Time deadline) {
+  SetServing(false);
+  const bool drained = service_.engine().Drain(deadline);
+  // What did not finish in time is cancelled by gRPC, and through OnCancel in the engine.
+  const absl::Time end = drained ? absl::Now() + kFlushTime : absl::Now();
+  server_->Shutdown(absl::ToChronoTime(end));
+  server_->Wait();
+  return drained;
+}
+
+GrpcServer::~GrpcServer() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(absl::ToChronoTime(absl::Now()));
+  server_->Wait();
+}
+
+}  // namespace lowkey

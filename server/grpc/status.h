@@ -1,0 +1,17 @@
+#ifndef LOWKEY_SERVER_GRPC_STATUS_H_
+#define LOWKEY_SERVER_GRPC_STATUS_H_
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+
+namespace lowkey {
+
+// The one place where our errors become gRPC's and back. Messages pass unchanged; a code that has
+// no counterpart becomes UNKNOWN.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_GRPC_STATUS_H_

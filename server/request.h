@@ -1,0 +1,92 @@
+#ifndef LOWKEY_SERVER_REQUEST_H_
+#define LOWKEY_SERVER_REQUEST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/attention/options.h"
+#include "engine/runtime/engine.h"
+#include "engine/sampler/sampler.h"
+
+namespace lowkey {
+
+// What a caller asks for, whatever protocol or command it came through. An absent field takes the
+// server's default. Nothing here is checked yet: TextService does that.
+
+// Bounds of everything a request can carry, checked before anything is done with it.
+inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
+inline constexpr size_t kMaxRequestIdBytes = 128;
+inline constexpr size_t kMaxStopTexts = 16;
+inline constexpr size_t kMaxStopTextBytes = 256;
+inline constexpr size_t kMaxStopTokens = 64;
+inline constexpr int32_t kMaxLogprobs = 20;
+inline constexpr int32_t kMaxChoices = 8;
+inline constexpr size_t kMaxContinuations = 64;
+
+struct SamplingChoice {
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int32_t> top_k;
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::optional<uint64_t> seed;
+};
+
+struct AttentionChoice {
+  std::optional<std::string> mechanism, rank, basis, prefill;
+  std::optional<int32_t> block_tokens, sinks, window_blocks;
+};
+
+using TokenList = std::vector<int32_t>;
+using Input = std::variant<std::string, TokenList>;
+
+struct GenerationRequest {
+  std::string model;       // empty: the only one
+  std::string request_id;  // empty: the server makes one
+  Input input;
+  SamplingChoice sampling;
+  AttentionChoice attention;
+  std::optional<int32_t> max_new_tokens;
+  std::vector<std::string> stop_texts;
+  std::vector<int32_t> stop_tokens;
+  bool ignore_eos = false;
+  std::optional<int32_t> logprobs, prompt_logprobs;
+  std::optional<int32_t> n;
+  std::optional<int32_t> priority;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+struct ScoreRequest {
+  std::string model;
+  Input context;
+  std::vector<Input> continuations;  // the same kind as context
+  AttentionChoice attention;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// What unset fields become. Visible to clients in GetModel.
+struct Defaults {
+  SamplingOptions sampling;
+  AttentionOptions attention;
+  int32_t max_new_tokens = 128;
+};
+
+// `choice` over `defaults`. INVALID_ARGUMENT naming "attention.<field>", value and range; also when
+// an option of atp is given with mechanism standard, which would otherwise be ignored silently.
+absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
+                                                  const AttentionOptions& defaults);
+
+// `choice` over `defaults`; the seed is the caller's business. INVALID_ARGUMENT naming
+// "sampling.<field>", value and range.
+absl::StatusOr<SamplingOptions> ResolveSampling(const SamplingChoice& choice,
+                                                const SamplingOptions& defaults,
+                                                int32_t vocab_size);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_REQUEST_H_

@@ -1,0 +1,75 @@
+#include "server/request_log.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+
+namespace lowkey {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string_view FinishName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStopToken:
+      return "stop_token";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kStoppedBySink:
+      return "stop_text";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kDeadline:
+      return "deadline";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "unknown";
+}
+
+void AddResult(const GenerationResult& result, Json& line) {
+  const FinalEvent& event = result.engine;
+  line["request_id"] = result.request_id;
+  line["model"] = result.model;
+  line["mechanism"] = std::string(MechanismName(event.attention.mechanism));
+  if (event.attention.mechanism == Mechanism::kAtp) line["rank"] = event.attention.rank;
+  line["prompt_tokens"] = event.n_prompt_tokens;
+  line["cached_tokens"] = event.n_cached_tokens;
+  int64_t n_generated = 0;
+  Json finish = Json::array();
+  for (const ChoiceFinish& choice : result.choices) {
+    n_generated += choice.n_generated;
+    finish.push_back(std::string(FinishName(choice.reason)));
+  }
+  line["generated_tokens"] = n_generated;
+  line["finish"] = std::move(finish);
+  line["queue_us"] = event.timings.queue_us;
+  line["ttft_us"] = event.timings.ttft_us;
+  line["peak_cache_bytes"] = event.attention.peak_cache_bytes;
+}
+
+}  // namespace
+
+std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now) {
+  Json line;
+  line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone());
+  line["event"] = "request";
+  line["method"] = entry.method;
+  line["status"] = absl::StatusCodeToString(entry.status.code());
+  // Messages about a refused request name fields and numbers; they do not quote prompts.
+  if (!entry.status.ok()) line["message"] = std::string(entry.status.message());
+  line["duration_us"] = absl::ToInt64Microseconds(entry.duration);
+  if (entry.result.has_value()) AddResult(*entry.result, line);
+  // Names come from clients: bytes that are not UTF-8 must not stop the log.
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void RequestLog::Write(const RequestLogEntry& entry) {
+  const std::string line = absl::StrCat(RequestLogLine(entry, absl::Now()), "\n");
+  absl::MutexLock lock(&mutex_);
+  std::fwrite(line.data(), 1, line.size(), file_);
+  std::fflush(file_);
+}
+
+}  // namespace lowkey

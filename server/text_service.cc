@@ -1,0 +1,160 @@
+#include "server/text_service.h"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/text_sink.h"
+
+namespace lowkey {
+namespace {
+
+// A prompt is to be continued, so it never ends with the end-of-sequence token.
+const EncodeOptions kPromptEncoding = {.add_bos = {}, .add_eos = false, .parse_special = false};
+
+// 32 bits are enough to tell runs apart and short enough to type back.
+uint32_t DrawSeed() { return std::random_device{}(); }
+
+std::string MakeRequestId() {
+  std::random_device device;
+  const uint64_t high = device(), low = device();
+  return absl::StrCat("req-", absl::Hex((high << 32) | low, absl::kZeroPad16));
+}
+
+absl::Status CheckRange(const std::string& field, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", value, ", expected ", min, "..", max));
+}
+
+absl::Status CheckAtMost(const char* field, size_t n, size_t max, const char* unit) {
+  if (n <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", n, " ", unit, ", expected at most ", max));
+}
+
+absl::Status CheckStopTexts(const std::vector<std::string>& stop_texts) {
+  LK_RETURN_IF_ERROR(CheckAtMost("stop", stop_texts.size(), kMaxStopTexts, "texts"));
+  for (size_t i = 0; i < stop_texts.size(); ++i) {
+    LK_RETURN_IF_ERROR(CheckRange(absl::StrCat("stop[", i, "] bytes"),
+                                  static_cast<int64_t>(stop_texts[i].size()), 1,
+                                  int64_t{kMaxStopTextBytes}));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+TextService::TextService(Engine& engine, const Tokenizer& tokenizer, Options options)
+    : engine_(engine),
+      tokenizer_(tokenizer),
+      options_(std::move(options)),
+      live_requests_(std::make_shared<LiveRequests>()) {}
+
+absl::Status TextService::CheckModel(const std::string& name) const {
+  if (name.empty() || name == options_.model_name) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("model: \"", name, "\" is not served, expected \"", options_.model_name, "\""));
+}
+
+absl::Status TextService::CheckTokens(const std::string& field, const TokenList& tokens) const {
+  const int32_t vocab_size = engine_.config().vocab_size;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;
+    return CheckRange(absl::StrCat(field, "[", i, "]"), tokens[i], 0, vocab_size - 1);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TokenList> TextService::Tokenize(const std::string& field, const Input& input) const {
+  TokenList tokens;
+  if (const auto* text = std::get_if<std::string>(&input)) {
+    if (text->empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(field, ": empty, expected 1 byte or more"));
+    }
+    absl::StatusOr<TokenList> encoded = tokenizer_.Encode(*text, kPromptEncoding);
+    if (!encoded.ok()) {
+      return absl::Status(encoded.status().code(),
+                          absl::StrCat(field, ": ", encoded.status().message()));
+    }
+    tokens = *std::move(encoded);
+  } else {
+    tokens = std::get<TokenList>(input);
+  }
+  if (tokens.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": no token, expected 1 or more"));
+  }
+  LK_RETURN_IF_ERROR(CheckTokens(field, tokens));
+  return tokens;
+}
+
+absl::Status TextService::CheckBounds(const GenerationRequest& request) const {
+  LK_RETURN_IF_ERROR(CheckModel(request.model));
+  LK_RETURN_IF_ERROR(
+      CheckAtMost("request_id", request.request_id.size(), kMaxRequestIdBytes, "bytes"));
+  if (request.priority.value_or(0) != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("priority: ", *request.priority, ", only 0 is supported yet"));
+  }
+  LK_RETURN_IF_ERROR(CheckStopTexts(request.stop_texts));
+  LK_RETURN_IF_ERROR(
+      CheckAtMost("stop_token_ids", request.stop_tokens.size(), kMaxStopTokens, "ids"));
+  LK_RETURN_IF_ERROR(CheckTokens("stop_token_ids", request.stop_tokens));
+  LK_RETURN_IF_ERROR(CheckRange("logprobs", request.logprobs.value_or(0), 0, kMaxLogprobs));
+  LK_RETURN_IF_ERROR(
+      CheckRange("prompt_logprobs", request.prompt_logprobs.value_or(0), 0, kMaxLogprobs));
+  LK_RETURN_IF_ERROR(CheckRange("n", request.n.value_or(1), 1, kMaxChoices));
+  const int32_t min_new_tokens = request.prompt_logprobs.has_value() ? 0 : 1;
+  return CheckRange("max_new_tokens", request.max_new_tokens.value_or(1), min_new_tokens,
+                    std::numeric_limits<int32_t>::max());
+}
+
+absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationRequest& request) const {
+  LK_RETURN_IF_ERROR(CheckBounds(request));
+  const ModelConfig& config = engine_.config();
+  EngineRequest result;
+  LK_ASSIGN_OR_RETURN(
+      result.sampling,
+      ResolveSampling(request.sampling, options_.defaults.sampling, config.vocab_size));
+  if (!request.sampling.seed.has_value()) result.sampling.seed = DrawSeed();
+  result.sampling.logprobs = request.logprobs;
+  LK_ASSIGN_OR_RETURN(result.attention,
+                      ResolveAttention(request.attention, options_.defaults.attention));
+  const bool is_text = std::holds_alternative<std::string>(request.input);
+  LK_ASSIGN_OR_RETURN(result.prompt, Tokenize(is_text ? "text" : "token_ids", request.input));
+  const int64_t room = int64_t{engine_.limits().context_tokens} -
+                       static_cast<int64_t>(result.prompt.size());
+  // A prompt without room for a single token is left to the engine to refuse.
+  result.max_new_tokens = request.max_new_tokens.value_or(static_cast<int32_t>(
+      std::clamp<int64_t>(options_.defaults.max_new_tokens, 1, std::max<int64_t>(room, 1))));
+  result.n = request.n.value_or(1);
+  result.prompt_logprobs = request.prompt_logprobs;
+  result.stop_tokens = request.stop_tokens;
+  if (!request.ignore_eos) {
+    result.stop_tokens.insert(result.stop_tokens.end(), config.eos_tokens.begin(),
+                              config.eos_tokens.end());
+  }
+  result.deadline = request.deadline;
+  return result;
+}
+
+absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request,
+                                            std::unique_ptr<GenerationListener> listener) {
+  LK_ASSIGN_OR_RETURN(EngineRequest engine_request, ToEngineRequest(request));
+  LK_ASSIGN_OR_RETURN(
+      std::unique_ptr<LiveRequests::Claim> claim,
+      live_requests_->Take(request.request_id.empty() ? MakeRequestId() : request.request_id));
+  TextSink::Options options;
+  options.model = options_.model_name;
+  options.n_choices = engine_request.n;
+  options.stop_texts = request.stop_texts;
+  options.is_mechanism_requested = request.attention.mechanism.has_value();
+  auto sink = std::make_unique<TextSink>(tokenizer_, std::move(options), std::move(claim),
+                                         std::move(listener));
+  return engine_.Submit(std::move(engine_request), std::move(sink));
+}
+
+}  // namespace lowkey

@@ -1,0 +1,87 @@
+#ifndef LOWKEY_SERVER_TEXT_SERVICE_H_
+#define LOWKEY_SERVER_TEXT_SERVICE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/runtime/engine.h"
+#include "server/generation.h"
+#include "server/live_requests.h"
+#include "server/request.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lowkey {
+
+struct ContinuationScore {
+  double logprob = 0;                // natural logarithm, over the scored tokens
+  std::vector<TokenLogprob> tokens;  // the scored tokens
+  bool is_greedy = true;             // each was the most likely one
+};
+
+struct ScoreResult {
+  std::vector<ContinuationScore> scores;  // in the order of the request
+  size_t best = 0;
+  int64_t n_prompt_tokens = 0, n_cached_tokens = 0;
+};
+
+// Called once, on the engine's thread; must neither block nor call the service.
+using ScoreCallback = std::function<void(absl::StatusOr<ScoreResult>)>;
+
+// Texts in, texts out, over an engine of token ids: what every protocol adapter calls. Checks
+// requests, applies the defaults, tokenises. Thread-safe.
+class TextService {
+ public:
+  struct Options {
+    std::string model_name;
+    Defaults defaults;
+  };
+
+  // engine and tokenizer must outlive the service. Options must be valid.
+  TextService(Engine& engine, const Tokenizer& tokenizer, Options options);
+
+  // Starts a generation; its results go to the listener. On an error the listener is destroyed
+  // without a call:
+  //   INVALID_ARGUMENT  a field out of range (names it, its value, its range)
+  //   NOT_FOUND         unknown model
+  //   UNIMPLEMENTED     a field that is not supported yet
+  //   ALREADY_EXISTS    request_id is running
+  //   and those of Engine::Submit
+  absl::StatusOr<RequestId> Generate(const GenerationRequest& request,
+                                     std::unique_ptr<GenerationListener> listener);
+
+  // Starts one scoring per continuation; the callback gets all or the first error. Same errors as
+  // Generate, and then no callback.
+  absl::StatusOr<std::vector<RequestId>> Score(const ScoreRequest& request, ScoreCallback callback);
+
+  // Ends a generation or scoring within a step. Ids that are unknown or finished are ignored.
+  void Cancel(RequestId id) { engine_.Cancel(id); }
+
+  // NOT_FOUND unless `name` is empty or the served model's.
+  absl::Status CheckModel(const std::string& name) const;
+
+  // INVALID_ARGUMENT naming the first id outside the vocabulary.
+  absl::Status CheckTokens(const std::string& field, const TokenList& tokens) const;
+
+  Engine& engine() { return engine_; }
+  const Engine& engine() const { return engine_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const Options& options() const { return options_; }
+
+ private:
+  absl::StatusOr<EngineRequest> ToEngineRequest(const GenerationRequest& request) const;
+  absl::StatusOr<TokenList> Tokenize(const std::string& field, const Input& input) const;
+  absl::Status CheckBounds(const GenerationRequest& request) const;
+
+  Engine& engine_;
+  const Tokenizer& tokenizer_;
+  const Options options_;
+  const std::shared_ptr<LiveRequests> live_requests_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_TEXT_SERVICE_H_

@@ -1,0 +1,66 @@
+#include "server/text_sink.h"
+
+#include <utility>
+
+namespace lowkey {
+
+TextSink::TextSink(const Tokenizer& tokenizer, Options options,
+                   std::unique_ptr<LiveRequests::Claim> claim,
+                   std::unique_ptr<GenerationListener> listener)
+    : options_(std::move(options)), claim_(std::move(claim)), listener_(std::move(listener)) {
+  choices_.reserve(static_cast<size_t>(options_.n_choices));
+  for (int32_t i = 0; i < options_.n_choices; ++i) {
+    choices_.push_back({StreamDecoder(tokenizer, {.keep_leading_space = true}),
+                        StopMatcher(options_.stop_texts), std::nullopt});
+  }
+}
+
+void TextSink::OnPromptLogprobs(std::vector<PromptLogprob> logprobs) {
+  listener_->OnPromptLogprobs(std::move(logprobs));
+}
+
+SinkAnswer TextSink::OnToken(int32_t choice, const SampledToken& token) {
+  Choice& state = choices_[static_cast<size_t>(choice)];
+  // A model's vocabulary may be padded past the tokenizer's: such a token has no text.
+  StopMatcher::Result found =
+      state.matcher.Append(state.decoder.Append(token.token).value_or(std::string()));
+  state.match = found.match;
+  const SinkAnswer answer = listener_->OnDelta({choice, std::move(found.text), token});
+  return found.match.has_value() ? SinkAnswer::kStop : answer;
+}
+
+void TextSink::FlushHeldText() {
+  for (int32_t i = 0; i < options_.n_choices; ++i) {
+    Choice& state = choices_[static_cast<size_t>(i)];
+    if (state.match.has_value()) continue;
+    // The end of an unfinished UTF-8 sequence can still complete a stop text.
+    StopMatcher::Result found = state.matcher.Append(state.decoder.Finish());
+    state.match = found.match;
+    if (!found.match.has_value()) found.text += state.matcher.Flush();
+    if (!found.text.empty()) listener_->OnDelta({i, std::move(found.text), std::nullopt});
+  }
+}
+
+void TextSink::OnDone(const FinalEvent& event) {
+  FlushHeldText();
+  GenerationResult result;
+  result.request_id = claim_->id();
+  result.model = options_.model;
+  result.engine = event;
+  result.engine.attention.reason = options_.is_mechanism_requested ? "requested" : "default";
+  result.is_approximate = event.attention.mechanism == Mechanism::kAtp;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    ChoiceFinish finish;
+    if (i < event.finish_reasons.size()) finish.reason = event.finish_reasons[i];
+    if (i < event.n_generated.size()) finish.n_generated = event.n_generated[i];
+    if (choices_[i].match.has_value()) {
+      finish.reason = FinishReason::kStoppedBySink;
+      finish.stop_text = choices_[i].matcher.stop_text(*choices_[i].match);
+    }
+    result.choices.push_back(std::move(finish));
+  }
+  claim_->Release();
+  listener_->OnDone(result);
+}
+
+}  // namespace lowkey

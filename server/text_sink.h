@@ -1,0 +1,55 @@
+#ifndef LOWKEY_SERVER_TEXT_SINK_H_
+#define LOWKEY_SERVER_TEXT_SINK_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/engine.h"
+#include "server/generation.h"
+#include "server/live_requests.h"
+#include "server/stop_matcher.h"
+#include "tokenizer/stream_decoder.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lowkey {
+
+// Turns one request's tokens into text: incremental detokenisation, then stop texts. Text never
+// ends inside a UTF-8 sequence and never shows any part of a stop text that matched.
+class TextSink : public Sink {
+ public:
+  struct Options {
+    std::string model;
+    int32_t n_choices = 1;
+    std::vector<std::string> stop_texts;
+    bool is_mechanism_requested = false;
+  };
+
+  // The tokenizer must outlive the sink. The claim is released before the listener's OnDone, so
+  // that whoever sees the end may use the id again.
+  TextSink(const Tokenizer& tokenizer, Options options, std::unique_ptr<LiveRequests::Claim> claim,
+           std::unique_ptr<GenerationListener> listener);
+
+  void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override;
+  SinkAnswer OnToken(int32_t choice, const SampledToken& token) override;
+  void OnDone(const FinalEvent& event) override;
+
+ private:
+  struct Choice {
+    StreamDecoder decoder;
+    StopMatcher matcher;
+    std::optional<size_t> match;
+  };
+
+  void FlushHeldText();
+
+  const Options options_;
+  std::unique_ptr<LiveRequests::Claim> claim_;
+  std::unique_ptr<GenerationListener> listener_;
+  std::vector<Choice> choices_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_TEXT_SINK_H_
