@@ -5,6 +5,8 @@ values are all moved towards one by a Newton-Schulz iteration. It needs far fewe
 AdamW here, and its products cost little beside those of a batch of some thousand tokens.
 """
 
+from concurrent.futures import Executor
+
 import torch
 from torch import Tensor
 
@@ -23,18 +25,22 @@ def orthogonalise(matrix: Tensor, n_iterations: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Every parameter is a matrix [n_out, n_in]. Weight decay is decoupled."""
+    """Every parameter is a matrix [n_out, n_in], updated on the pool's threads.
 
-    def __init__(self, params, lr: float, momentum: float = 0.95, weight_decay: float = 0.0):
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+    Weight decay is decoupled.
+    """
+
+    def __init__(self, params, pool: Executor, lr: float, weight_decay: float):
+        super().__init__(params, {"lr": lr, "momentum": 0.95, "weight_decay": weight_decay})
+        self.pool = pool
 
     @torch.no_grad()
     def step(self, closure=None) -> None:
         assert closure is None
         for group in self.param_groups:
-            for weight in group["params"]:
-                self.update(weight, group)
+            list(self.pool.map(lambda weight: self.update(weight, group), group["params"]))
 
+    @torch.no_grad()
     def update(self, weight: Tensor, group: dict) -> None:
         state = self.state[weight]
         if not state:
@@ -48,13 +54,13 @@ class Muon(torch.optim.Optimizer):
         weight.add_(orthogonalise(nesterov), alpha=-group["lr"] * scale)
 
 
-def make_optimizers(model: torch.nn.Module, muon_lr: float, adam_lr: float):
+def make_optimizers(model: torch.nn.Module, pool: Executor, muon_lr: float, adam_lr: float):
     """Returns the optimizers; each group remembers its full rate as `peak_lr`."""
     matrices, others = [], []
     for name, weight in model.named_parameters():
         (matrices if name.startswith("layers.") and weight.dim() == 2 else others).append(weight)
     optimizers = [
-        Muon(matrices, lr=muon_lr, weight_decay=0.1),
+        Muon(matrices, pool, lr=muon_lr, weight_decay=0.1),
         torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
     ]
     for optimizer in optimizers:

@@ -4,6 +4,9 @@
 The learning rate, the window length and the mixture of sources follow the share of the time budget
 that is used up, so a run ends fully annealed at any speed. Checkpoints are written every few
 minutes and when the process is told to stop (SIGTERM, SIGINT); the same command continues.
+
+Each thread computes the gradient of a small part of the batch on its own and takes the next part
+when it is done, so that a core busy with something else slows the step down by its share alone.
 """
 
 import argparse
@@ -12,6 +15,7 @@ import math
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,6 +36,8 @@ WARMUP_STEPS = 50
 # Share of the budget over which the rate falls linearly to zero.
 DECAY_SHARE = 0.7
 LOG_STEPS = 20
+# What a thread computes at a time, unless one window is longer.
+PART_TOKENS = 512
 
 
 def parse_args() -> argparse.Namespace:
@@ -79,12 +85,17 @@ class Run:
         self.config = ModelConfig(vocab_size=self.tokenizer.vocab_size(), n_layers=args.layers)
         self.model = Llama(self.config)
         self.average = copy.deepcopy(self.model).requires_grad_(False)
-        self.optimizers = make_optimizers(self.model, args.muon_lr, args.adam_lr)
+        self.weights = list(self.model.parameters())
+        self.pool = ThreadPoolExecutor(
+            args.threads, initializer=torch.set_num_threads, initargs=(1,)
+        )
+        self.optimizers = make_optimizers(self.model, self.pool, args.muon_lr, args.adam_lr)
         self.data = Mixture(args.source, self.tokenizer, args.seed)
         self.validation = ValidationSet(args.validation, self.tokenizer)
         self.loss = self.model.loss
         if args.compile:
             self.loss = torch.compile(self.loss, dynamic=False)
+        self.compiled_windows: set[int] = set()
         self.n_steps = 0
         self.n_tokens = 0
         self.elapsed_s = 0.0
@@ -130,16 +141,38 @@ class Run:
             for group in optimizer.param_groups:
                 group["lr"] = factor * group["peak_lr"]
         n_tokens = window_tokens(self.progress, self.n_steps, self.config.max_tokens)
-        n_seqs = max(1, self.args.batch_tokens // n_tokens)
-        loss = self.loss(*self.data.batch(n_seqs, n_tokens, min(1.0, self.progress)))
-        loss.backward()
+        n_seqs = max(1, PART_TOKENS // n_tokens)
+        n_parts = max(self.args.threads, self.args.batch_tokens // (n_seqs * n_tokens))
+        parts = [self.data.batch(n_seqs, n_tokens, min(1.0, self.progress)) for _ in range(n_parts)]
+        loss = self.set_gradients(parts)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.n_steps += 1
-        self.n_tokens += n_seqs * n_tokens
+        self.n_tokens += n_parts * n_seqs * n_tokens
         self.update_average()
-        return loss.item()
+        return loss
+
+    def set_gradients(self, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
+        """Sets every weight's gradient to the parts' mean, and returns the mean loss."""
+        window = parts[0][0].shape[1]
+        if window not in self.compiled_windows:
+            # The first call with a shape compiles it: once, not in every thread.
+            self.pool.submit(self.part_gradients, parts[0]).result()
+            self.compiled_windows.add(window)
+        loss = 0.0
+        for part_loss, gradients in self.pool.map(self.part_gradients, parts):
+            loss += part_loss / len(parts)
+            for weight, gradient in zip(self.weights, gradients, strict=True):
+                if weight.grad is None:
+                    weight.grad = gradient / len(parts)
+                else:
+                    weight.grad.add_(gradient, alpha=1 / len(parts))
+        return loss
+
+    def part_gradients(self, part: tuple[torch.Tensor, torch.Tensor]):
+        loss = self.loss(*part)
+        return loss.item(), torch.autograd.grad(loss, self.weights)
 
     @torch.no_grad()
     def update_average(self) -> None:
@@ -149,8 +182,9 @@ class Run:
             average.lerp_(current, weight)
 
     def validate(self, max_tokens: int | None) -> str:
-        last = self.validation.score(self.model, 512, max_tokens).perplexity
-        averaged = self.validation.score(self.average, 512, max_tokens).perplexity
+        models = (self.model, self.average)
+        scores = self.pool.map(lambda m: self.validation.score(m, 512, max_tokens), models)
+        last, averaged = (score.perplexity for score in scores)
         return f"validation perplexity {last:.2f}, of the averaged weights {averaged:.2f}"
 
 
@@ -199,7 +233,7 @@ def train(run: Run, log: Log, stopping: list) -> None:
 
 def main() -> None:
     args = parse_args()
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)
     args.output.mkdir(parents=True, exist_ok=True)
     log = Log(args.output / "log.txt")
     run = Run(args)
