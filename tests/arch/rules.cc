@@ -1,0 +1,246 @@
+#include "tests/arch/rules.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <optional>
+
+namespace lowkey::arch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxLines = 500;
+
+constexpr std::string_view kCodeFolders[] = {"bench", "engine", "proto", "server", "tokenizer"};
+constexpr std::string_view kTopFolders[] = {"bench",  "cmake",     "deploy",  "docs",
+                                            "engine", "models",    "proto",   "server",
+                                            "tests",  "tokenizer", "training"};
+
+// Structs without behaviour that describe a model or a request. A loader has to fill in a model's
+// configuration and a server a request's options, without depending on the code that reads them.
+constexpr std::string_view kPlainData[] = {"engine/model/config.h", "engine/attention/options.h"};
+
+// Headers of an outside library, by the beginning or the end of what stands in the #include, and
+// the folders that may know them.
+struct Confined {
+  std::string_view library;
+  std::vector<std::string_view> prefixes, suffixes, folders;
+};
+
+const std::vector<Confined>& ConfinedLibraries() {
+  static const auto* const libraries = new std::vector<Confined>{
+      {"CUDA",
+       {"cuda", "cublas", "cudnn", "cutlass", "cub/", "nccl", "nvtx", "nvrtc", "thrust/"},
+       {},
+       {"engine/kernels/cuda/"}},
+      {"gRPC and protobuf",
+       {"grpc/", "grpcpp/", "google/protobuf/"},
+       {".pb.h"},
+       {"server/grpc/", "bench/"}},
+      {"JSON", {"nlohmann/"}, {}, {"engine/loader/", "server/", "tokenizer/", "bench/"}},
+  };
+  return *libraries;
+}
+
+bool IsSource(const fs::path& path) {
+  static const std::set<std::string> kEndings = {".cc", ".h", ".cu", ".cuh", ".inc"};
+  return kEndings.contains(path.extension().string());
+}
+
+template <typename List>
+bool Contains(const List& list, std::string_view text) {
+  return std::find(std::begin(list), std::end(list), text) != std::end(list);
+}
+
+struct Include {
+  std::string target;
+  bool quoted = false;
+};
+
+// What `#include "x"` or `#include <x>` names; nothing for any other line.
+std::optional<Include> ParseInclude(std::string_view line) {
+  const auto skip_blanks = [&line] {
+    const size_t begin = line.find_first_not_of(" \t");
+    line.remove_prefix(begin == std::string_view::npos ? line.size() : begin);
+  };
+  skip_blanks();
+  if (!line.starts_with('#')) return std::nullopt;
+  line.remove_prefix(1);
+  skip_blanks();
+  if (!line.starts_with("include")) return std::nullopt;
+  line.remove_prefix(7);
+  skip_blanks();
+  if (line.empty() || (line[0] != '"' && line[0] != '<')) return std::nullopt;
+  const bool quoted = line[0] == '"';
+  line.remove_prefix(1);
+  const size_t end = line.find(quoted ? '"' : '>');
+  if (end == std::string_view::npos) return std::nullopt;
+  return Include{std::string(line.substr(0, end)), quoted};
+}
+
+// "lowkey/v1/admin.pb.h" is generated from proto; everything else is named by its own path.
+std::string TargetModule(std::string_view target) {
+  if (target.starts_with("lowkey/")) return "proto";
+  return ModuleOf(target);
+}
+
+std::string List(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+class Checker {
+ public:
+  explicit Checker(fs::path root) : root_(std::move(root)), allowed_(Closure(DirectEdges())) {}
+
+  std::vector<std::string> Run() {
+    CheckTopFolders();
+    std::vector<std::string> files;
+    for (std::string_view folder : kCodeFolders) CollectFiles(folder, files);
+    std::sort(files.begin(), files.end());
+    for (const std::string& file : files) CheckFile(file);
+    return std::move(violations_);
+  }
+
+ private:
+  void CheckTopFolders() {
+    std::set<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator(root_)) {
+      if (entry.is_directory()) names.insert(entry.path().filename().string());
+    }
+    for (const std::string& name : names) {
+      if (name.starts_with('.') || name.starts_with("build") || name == "__pycache__") continue;
+      if (!Contains(kTopFolders, name)) Report(name + "/: top-level folder not in the plan");
+    }
+  }
+
+  void CollectFiles(std::string_view folder, std::vector<std::string>& files) {
+    if (!fs::is_directory(root_ / folder)) return;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root_ / folder)) {
+      const std::string path = entry.path().lexically_relative(root_).generic_string();
+      const std::string name = entry.path().filename().string();
+      if (entry.is_directory() && (name == "common" || name == "utils")) {
+        Report(path + "/: name a folder for what it holds");
+      }
+      if (entry.is_regular_file() && IsSource(entry.path())) files.push_back(path);
+    }
+  }
+
+  void CheckFile(const std::string& path) {
+    const std::string module = ModuleOf(path);
+    if (!allowed_.contains(module)) Report(path + ": folder " + module + " is not in the plan");
+    std::ifstream in(root_ / path);
+    std::string line;
+    int n_lines = 0;
+    while (std::getline(in, line)) {
+      ++n_lines;
+      const std::optional<Include> include = ParseInclude(line);
+      if (!include.has_value()) continue;
+      const std::string where = path + ":" + std::to_string(n_lines) + ": includes ";
+      CheckDirection(path, module, *include, where);
+      CheckLibraries(path, *include, where);
+    }
+    if (n_lines > kMaxLines) {
+      Report(path + ": " + std::to_string(n_lines) + " lines, limit " + std::to_string(kMaxLines));
+    }
+  }
+
+  void CheckDirection(const std::string& path, const std::string& module, const Include& include,
+                      const std::string& where) {
+    const std::string& target = include.target;
+    if (include.quoted && (target.find('/') == std::string::npos || target.starts_with('.'))) {
+      Report(where + target + ", expected its path from the root");
+      return;
+    }
+    const std::string target_module = TargetModule(target);
+    const bool is_ours = allowed_.contains(target_module) || target.starts_with("tests/") ||
+                         target.starts_with("engine/");
+    if (!is_ours) return;
+    if (Contains(kPlainData, path) && !Contains(kPlainData, target)) {
+      Report(where + target + ", but plain data may include no module");
+    }
+    const auto allowed = allowed_.find(module);
+    if (Contains(kPlainData, target) || allowed == allowed_.end()) return;
+    if (!allowed->second.contains(target_module)) {
+      Report(where + target + ", but " + module + " may include only " + List(allowed->second));
+    }
+  }
+
+  void CheckLibraries(const std::string& path, const Include& include, const std::string& where) {
+    const std::string& target = include.target;
+    for (const Confined& library : ConfinedLibraries()) {
+      const auto starts = [&](std::string_view prefix) { return target.starts_with(prefix); };
+      const auto ends = [&](std::string_view suffix) { return target.ends_with(suffix); };
+      const auto holds = [&](std::string_view folder) { return path.starts_with(folder); };
+      if (!std::any_of(library.prefixes.begin(), library.prefixes.end(), starts) &&
+          !std::any_of(library.suffixes.begin(), library.suffixes.end(), ends)) {
+        continue;
+      }
+      if (std::any_of(library.folders.begin(), library.folders.end(), holds)) continue;
+      std::string folders;
+      for (std::string_view folder : library.folders) folders.append(" ").append(folder);
+      Report(where + target + ", but " + std::string(library.library) + " headers belong only in" +
+             folders);
+    }
+  }
+
+  void Report(std::string violation) { violations_.push_back(std::move(violation)); }
+
+  const fs::path root_;
+  const Edges allowed_;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace
+
+const Edges& DirectEdges() {
+  static const auto* const edges = new Edges{
+      {"engine/base", {}},
+      {"engine/kernels", {"engine/base"}},
+      {"engine/lowrank", {"engine/kernels"}},
+      {"engine/sampler", {"engine/kernels"}},
+      {"engine/loader", {"engine/base"}},
+      {"engine/cache", {"engine/base"}},
+      {"engine/scheduler", {"engine/cache"}},
+      {"engine/attention", {"engine/kernels", "engine/lowrank", "engine/cache"}},
+      {"engine/model", {"engine/attention", "engine/loader"}},
+      {"engine/runtime", {"engine/model", "engine/sampler", "engine/scheduler"}},
+      {"tokenizer", {"engine/base"}},
+      {"proto", {}},
+      {"bench", {"proto", "engine/runtime"}},
+      {"server", {"engine/runtime", "tokenizer", "proto", "bench"}},
+  };
+  return *edges;
+}
+
+Edges Closure(const Edges& edges) {
+  Edges closure = edges;
+  for (auto& [module, reached] : closure) reached.insert(module);
+  // One round follows every path of one more step; no path has more steps than there are modules.
+  for (size_t round = 0; round < edges.size(); ++round) {
+    for (auto& [module, reached] : closure) {
+      const std::set<std::string> now = reached;
+      for (const std::string& step : now) {
+        if (const auto it = closure.find(step); it != closure.end()) {
+          reached.insert(it->second.begin(), it->second.end());
+        }
+      }
+    }
+  }
+  return closure;
+}
+
+std::string ModuleOf(std::string_view path) {
+  const size_t first = path.find('/');
+  if (first == std::string_view::npos) return std::string(path);
+  if (path.substr(0, first) != "engine") return std::string(path.substr(0, first));
+  return std::string(path.substr(0, path.find('/', first + 1)));
+}
+
+std::vector<std::string> CheckTree(const std::filesystem::path& root) {
+  return Checker(root).Run();
+}
+
+}  // namespace lowkey::arch
