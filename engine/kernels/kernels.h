@@ -84,6 +84,11 @@ struct KernelTable {
   // Round to nearest even; NaN stays NaN.
   void (*to_bf16)(const float* x, uint16_t* out, int64_t n);
 
+  // For benchmarks: the machine's limits. panel_columns * 5 * n multiply-adds on registers alone; a
+  // sum of x [n] (a multiple of 8 * panel_columns) that reads as fast as the machine can.
+  float (*fma_chains)(int64_t n);
+  float (*read_sum)(const float* x, int64_t n);
+
   void Gemm(StorageType b_type, const GemmArgs& args) const {
     (b_type == StorageType::kFloat32 ? gemm_f32 : gemm_bf16)(args);
   }

@@ -1,0 +1,216 @@
+// Tokens per second of the engine without a server, beside the machine's limits:
+//   engine_bench --model DIR | --random-110m  [--dtype bfloat16] [--threads N] [--runs 5]
+//   [--attention atp]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "bench/machine.h"
+#include "bench/random_model.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/kernels.h"
+#include "engine/runtime/engine.h"
+
+ABSL_FLAG(std::string, model, "", "Hugging Face directory of the model to measure");
+ABSL_FLAG(bool, random_110m, false,
+          "measure a random model: hidden 768, 12 layers, 12 heads, ffn 2048, vocabulary 32000");
+ABSL_FLAG(std::string, dtype, "bfloat16", "auto, float32 or bfloat16");
+ABSL_FLAG(std::string, attention, "standard", "standard or atp");
+ABSL_FLAG(int, threads, 0, "0: one per core");
+ABSL_FLAG(int, runs, 5, "runs of each figure; the median is printed");
+ABSL_FLAG(int, prefill_tokens, 512, "prompt length of the prefill figure");
+ABSL_FLAG(int, decode_tokens, 64, "tokens generated in the decode figures");
+ABSL_FLAG(int, streams, 16, "sequences decoded together");
+
+namespace lowkey {
+namespace {
+
+// Remembers how a request ended and wakes the caller.
+class CountingSink : public Sink {
+ public:
+  CountingSink(FinalEvent* event, absl::BlockingCounter* done) : event_(event), done_(done) {}
+  SinkAnswer OnToken(int32_t, const SampledToken&) override { return SinkAnswer::kContinue; }
+  void OnDone(const FinalEvent& event) override {
+    *event_ = event;
+    done_->DecrementCount();
+  }
+
+ private:
+  FinalEvent* const event_;
+  absl::BlockingCounter* const done_;
+};
+
+// Runs n equal requests at once; the wall time from the first submission to the last end, in
+// seconds, and their events.
+struct RunResult {
+  double seconds = 0;
+  std::vector<FinalEvent> events;
+};
+
+absl::StatusOr<RunResult> Run(Engine& engine, int n_requests, int n_prompt, int n_new) {
+  RunResult result;
+  result.events.resize(n_requests);
+  absl::BlockingCounter done(n_requests);
+  const absl::Time start = absl::Now();
+  for (int i = 0; i < n_requests; ++i) {
+    EngineRequest request;
+    request.prompt.resize(n_prompt);
+    for (int t = 0; t < n_prompt; ++t) {
+      request.prompt[t] = (t * 7919 + i * 104729 + 3) % engine.config().vocab_size;
+    }
+    request.max_new_tokens = n_new;
+    LK_ASSIGN_OR_RETURN(request.attention.mechanism,
+                        ParseMechanism(absl::GetFlag(FLAGS_attention)));
+    auto sink = std::make_unique<CountingSink>(&result.events[i], &done);
+    LK_RETURN_IF_ERROR(engine.Submit(std::move(request), std::move(sink)).status());
+  }
+  done.Wait();
+  result.seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  for (const FinalEvent& e : result.events) LK_RETURN_IF_ERROR(e.status);
+  return result;
+}
+
+double Median(std::vector<double> x) {
+  std::sort(x.begin(), x.end());
+  return x[x.size() / 2];
+}
+
+// Parameters of the layers and the head: multiplied once a token.
+double ProductParameters(const ModelConfig& c) {
+  const double attention =
+      static_cast<double>(c.hidden_dim) * c.head_dim * (2.0 * c.n_heads + 2.0 * c.n_kv_heads);
+  const double ffn = 3.0 * c.hidden_dim * c.ffn_dim;
+  return c.n_layers * (attention + ffn);
+}
+
+struct Figure {
+  std::string name;
+  double tokens_per_second = 0;
+  double flops_per_token = 0;
+  double bytes_per_token = 0;  // weights read, spread over the tokens of a step
+};
+
+void Print(const Figure& f, const MachineLimits& m) {
+  std::printf("%-24s %10.1f %14.1f%% %18.1f%%\n", f.name.c_str(), f.tokens_per_second,
+              100 * f.tokens_per_second * f.flops_per_token / m.peak_flops,
+              100 * f.tokens_per_second * f.bytes_per_token / m.read_bytes_per_second);
+}
+
+absl::StatusOr<double> MedianRate(const std::function<absl::StatusOr<double>()>& once) {
+  std::vector<double> rates;
+  LK_RETURN_IF_ERROR(once().status());  // warm caches and clocks
+  for (int i = 0; i < std::max(1, absl::GetFlag(FLAGS_runs)); ++i) {
+    LK_ASSIGN_OR_RETURN(const double rate, once());
+    rates.push_back(rate);
+  }
+  return Median(rates);
+}
+
+absl::Status PrintFigures(Engine& engine, const MachineLimits& limits) {
+  const ModelConfig& c = engine.config();
+  const double layers = ProductParameters(c);
+  const double head = static_cast<double>(c.hidden_dim) * c.vocab_size;
+  const double weight_bytes = (layers + head) * (engine.Stats().dtype == "float32" ? 4 : 2);
+  const int n_prefill = absl::GetFlag(FLAGS_prefill_tokens);
+  const int n_decode = absl::GetFlag(FLAGS_decode_tokens);
+  const int n_streams = absl::GetFlag(FLAGS_streams);
+
+  const auto decode = [&](int n) -> absl::StatusOr<double> {
+    LK_ASSIGN_OR_RETURN(const RunResult r, Run(engine, n, 16, n_decode));
+    double longest = 0;
+    for (const FinalEvent& e : r.events) {
+      longest = std::max(longest, static_cast<double>(e.timings.decode_us) * 1e-6);
+    }
+    return n * (n_decode - 1) / longest;
+  };
+  LK_ASSIGN_OR_RETURN(const double prefill, MedianRate([&]() -> absl::StatusOr<double> {
+                        LK_ASSIGN_OR_RETURN(const RunResult r, Run(engine, 1, n_prefill, 1));
+                        return n_prefill /
+                               (static_cast<double>(r.events[0].timings.prefill_us) * 1e-6);
+                      }));
+  LK_ASSIGN_OR_RETURN(const double one, MedianRate([&] { return decode(1); }));
+  LK_ASSIGN_OR_RETURN(const double many, MedianRate([&] { return decode(n_streams); }));
+
+  std::printf("%-24s %10s %15s %19s\n", "", "tokens/s", "share of peak", "share of bandwidth");
+  Print({absl::StrCat("prefill ", n_prefill), prefill, 2 * layers, 0}, limits);
+  Print({"decode", one, 2 * (layers + head), weight_bytes}, limits);
+  Print({absl::StrCat("decode, ", n_streams, " together"), many, 2 * (layers + head),
+         weight_bytes / n_streams},
+        limits);
+  std::printf("%d together are %.2f times one\n", n_streams, many / one);
+  return absl::OkStatus();
+}
+
+RandomModelOptions Random110m() {
+  RandomModelOptions options;
+  ModelConfig& c = options.config;
+  c.architecture = "LlamaForCausalLM";
+  c.vocab_size = 32000;
+  c.hidden_dim = 768;
+  c.ffn_dim = 2048;
+  c.n_layers = 12;
+  c.n_heads = c.n_kv_heads = 12;
+  c.head_dim = 64;
+  c.context_tokens = 8192;
+  return options;
+}
+
+absl::StatusOr<EngineOptions::Dtype> ParseDtype(const std::string& name) {
+  if (name == "auto") return EngineOptions::Dtype::kAuto;
+  if (name == "float32") return EngineOptions::Dtype::kFloat32;
+  if (name == "bfloat16") return EngineOptions::Dtype::kBFloat16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--dtype: ", name, ", expected auto, float32 or bfloat16"));
+}
+
+absl::Status Main() {
+  std::string directory = absl::GetFlag(FLAGS_model);
+  std::filesystem::path temporary;
+  if (absl::GetFlag(FLAGS_random_110m)) {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lowkey-bench-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) {
+      return absl::UnavailableError("cannot make a temporary directory for the random model");
+    }
+    temporary = directory = pattern;
+    LK_RETURN_IF_ERROR(WriteRandomModel(directory, Random110m()));
+  }
+  if (directory.empty()) {
+    return absl::InvalidArgumentError("--model: empty, expected a directory (or --random_110m)");
+  }
+  EngineOptions options;
+  LK_ASSIGN_OR_RETURN(options.dtype, ParseDtype(absl::GetFlag(FLAGS_dtype)));
+  options.n_threads = absl::GetFlag(FLAGS_threads);
+  auto engine = CreateEngine(directory, options, nullptr);
+  if (!temporary.empty()) std::filesystem::remove_all(temporary);  // the maps keep the files' pages
+  LK_RETURN_IF_ERROR(engine.status());
+  const EngineStats stats = (*engine)->Stats();
+  LK_ASSIGN_OR_RETURN(const MachineLimits limits, MeasureMachine(stats.n_threads));
+  std::printf("%s, %s, %d threads: peak %.1f GFLOP/s (fp32), read %.1f GB/s; weights %.1f MB\n",
+              stats.instruction_set.c_str(), stats.dtype.c_str(), stats.n_threads,
+              limits.peak_flops * 1e-9, limits.read_bytes_per_second * 1e-9,
+              static_cast<double>(stats.weight_bytes) * 1e-6);
+  return PrintFigures(**engine, limits);
+}
+
+}  // namespace
+}  // namespace lowkey
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "tokens per second of the engine without a server, beside the machine's limits\n"
+      "  engine_bench --random_110m\n"
+      "  engine_bench --model models/tales --dtype float32");
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = lowkey::Main();
+  if (!status.ok()) std::fprintf(stderr, "engine_bench: %s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}

@@ -1,0 +1,341 @@
+#include "engine/runtime/engine.h"
+
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "engine/runtime/inspect.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runtime/collecting_sink.h"
+#include "tests/testing/tiny_model.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void Start(EngineOptions options = {}) {
+    options.n_threads = 2;
+    if (options.cache_bytes == 0) options.cache_bytes = 32 << 20;
+    auto engine = CreateEngine(model_.path(), options, nullptr);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  std::shared_ptr<Collected> Submit(const EngineRequest& request,
+                                    std::function<SinkAnswer(int32_t, int32_t)> on_token = {}) {
+    auto to = std::make_shared<Collected>();
+    to->on_token = std::move(on_token);
+    auto id = engine_->Submit(request, std::make_unique<CollectingSink>(to));
+    EXPECT_TRUE(id.ok()) << id.status();
+    if (id.ok()) last_id_ = *id;
+    return to;
+  }
+
+  absl::Status Refused(const EngineRequest& request) {
+    auto to = std::make_shared<Collected>();
+    const auto id = engine_->Submit(request, std::make_unique<CollectingSink>(to));
+    EXPECT_EQ(to->n_done_calls, 0);
+    return id.status();
+  }
+
+  const TinyModel model_;
+  std::unique_ptr<Engine> engine_;
+  RequestId last_id_ = 0;
+};
+
+EngineRequest Request(int n_prompt, int n_new, int variant = 0) {
+  EngineRequest r;
+  for (int i = 0; i < n_prompt; ++i) r.prompt.push_back((i * 31 + variant * 17 + 5) % 96);
+  r.max_new_tokens = n_new;
+  return r;
+}
+
+EngineRequest AtpRequest(int n_prompt, int n_new, int variant = 0) {
+  EngineRequest r = Request(n_prompt, n_new, variant);
+  r.attention.mechanism = Mechanism::kAtp;
+  r.attention.atp.block_tokens = 64;
+  r.attention.atp.window_blocks = 0;
+  r.attention.atp.rank = RankFixed{4};
+  return r;
+}
+
+// Sixteen requests that differ in length, mechanism and sampling.
+std::vector<EngineRequest> MixedRequests() {
+  std::vector<EngineRequest> out;
+  for (int i = 0; i < 16; ++i) {
+    EngineRequest r = i % 2 == 0 ? Request(3 + 11 * i, 40, i) : AtpRequest(3 + 11 * i, 40, i);
+    if (i % 4 >= 2) {
+      r.sampling.temperature = 1.0f;
+      r.sampling.top_k = 20;
+      r.sampling.seed = i;
+    }
+    if (i % 8 == 5) r.attention.atp.prefill = AtpPrefill::kCompressed;
+    if (i % 8 == 7) r.attention.atp.basis = AtpBasis::kKv;
+    r.sampling.logprobs = 0;
+    out.push_back(r);
+  }
+  return out;
+}
+
+TEST_F(EngineTest, StreamsTogetherEqualEachAloneToTheBit) {
+  for (const auto dtype : {EngineOptions::Dtype::kFloat32, EngineOptions::Dtype::kBFloat16}) {
+    EngineOptions options;
+    options.dtype = dtype;
+    options.max_batch_tokens = 100;  // prompts are cut at odd places
+    Start(options);
+    std::vector<std::shared_ptr<Collected>> alone, together;
+    for (const EngineRequest& r : MixedRequests()) {
+      alone.push_back(Submit(r));
+      EXPECT_TRUE(alone.back()->Wait().status.ok());
+    }
+    for (const EngineRequest& r : MixedRequests()) together.push_back(Submit(r));
+    for (size_t i = 0; i < together.size(); ++i) {
+      const FinalEvent event = together[i]->Wait();
+      EXPECT_TRUE(event.status.ok()) << event.status;
+      EXPECT_THAT(event.finish_reasons, Each(FinishReason::kLength));
+      EXPECT_EQ(together[i]->tokens, alone[i]->tokens) << "request " << i;
+      EXPECT_EQ(together[i]->logprobs, alone[i]->logprobs) << "request " << i;
+      EXPECT_EQ(together[i]->n_done_calls, 1);
+    }
+    EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+  }
+}
+
+TEST_F(EngineTest, GreedyTokensFollowTheLogits) {
+  Start();
+  const EngineRequest r = Request(20, 12);
+  const auto got = Submit(r);
+  got->Wait();
+  std::vector<int32_t> all = r.prompt;
+  all.insert(all.end(), got->tokens[0].begin(), got->tokens[0].end());
+  const auto logits = ComputeLogits(model_.path(), all, {});
+  ASSERT_TRUE(logits.ok());
+  for (size_t i = 0; i < got->tokens[0].size(); ++i) {
+    const auto row = logits->begin() + (r.prompt.size() + i - 1) * 96;
+    EXPECT_EQ(got->tokens[0][i], std::max_element(row, row + 96) - row);
+  }
+}
+
+TEST_F(EngineTest, ReportsAtpBlocksAndBytesBesideStandards) {
+  Start();
+  const FinalEvent atp = Submit(AtpRequest(150, 80))->Wait();
+  const FinalEvent standard = Submit(Request(150, 80))->Wait();
+  EXPECT_EQ(atp.attention.mechanism, Mechanism::kAtp);
+  EXPECT_EQ(atp.attention.rank, 4);
+  EXPECT_EQ(atp.attention.n_compressed_blocks, 3);  // of 64 tokens, in 229
+  EXPECT_LT(atp.attention.cache_bytes, atp.attention.standard_cache_bytes);
+  EXPECT_EQ(atp.attention.standard_cache_bytes, standard.attention.cache_bytes);
+  EXPECT_EQ(standard.attention.cache_bytes, standard.attention.standard_cache_bytes);
+  EXPECT_EQ(standard.attention.n_compressed_blocks, 0);
+  EXPECT_EQ(atp.n_prompt_tokens, 150);
+  EXPECT_EQ(atp.n_generated, std::vector<int32_t>{80});
+}
+
+TEST_F(EngineTest, ChoicesShareThePromptAndDrawTheirOwnTokens) {
+  Start();
+  EngineRequest r = AtpRequest(130, 30);
+  r.n = 4;
+  r.sampling.temperature = 1.5f;
+  r.sampling.seed = 7;
+  const auto four = Submit(r);
+  const FinalEvent event = four->Wait();
+  ASSERT_EQ(four->tokens.size(), 4u);
+  EXPECT_NE(four->tokens[0], four->tokens[1]);
+  EXPECT_EQ(event.finish_reasons.size(), 4u);
+  r.n = 1;
+  const auto one = Submit(r);
+  one->Wait();
+  EXPECT_EQ(one->tokens[0], four->tokens[0]);
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+}
+
+TEST_F(EngineTest, PromptLogprobsEqualTheLogits) {
+  EngineOptions options;
+  options.max_batch_tokens = 64;  // several chunks
+  Start(options);
+  EngineRequest r = Request(100, 0);
+  r.prompt_logprobs = 2;
+  const auto got = Submit(r);
+  EXPECT_TRUE(got->Wait().status.ok());
+  const auto logits = ComputeLogits(model_.path(), r.prompt, {});
+  ASSERT_EQ(got->prompt_logprobs.size(), 99u);
+  for (int i = 1; i < 100; ++i) {
+    const absl::Span<const float> row(logits->data() + (i - 1) * 96, 96);
+    const PromptLogprob& p = got->prompt_logprobs[i - 1];
+    EXPECT_EQ(p.position, i);
+    EXPECT_EQ(p.token.token, r.prompt[i]);
+    EXPECT_EQ(p.token.logprob, LogSoftmaxAt(row, r.prompt[i]));
+    EXPECT_EQ(p.top.size(), 2u);
+  }
+  EXPECT_TRUE(got->tokens.empty());
+}
+
+TEST_F(EngineTest, EndsAtAStopTokenAndReportsIt) {
+  Start();
+  const auto free_run = Submit(Request(10, 20));
+  free_run->Wait();
+  EngineRequest r = Request(10, 20);
+  r.stop_tokens = {free_run->tokens[0][0]};
+  const auto stopped = Submit(r);
+  EXPECT_THAT(stopped->Wait().finish_reasons, Each(FinishReason::kStopToken));
+  EXPECT_EQ(stopped->tokens[0].size(), 1u);
+}
+
+TEST_F(EngineTest, EndsWhenTheSinkSaysStop) {
+  Start();
+  int n = 0;
+  const auto got = Submit(Request(10, 50), [&n](int32_t, int32_t) {
+    return ++n == 5 ? SinkAnswer::kStop : SinkAnswer::kContinue;
+  });
+  EXPECT_THAT(got->Wait().finish_reasons, Each(FinishReason::kStoppedBySink));
+  EXPECT_EQ(got->tokens[0].size(), 5u);
+}
+
+TEST_F(EngineTest, CancelFreesTheCacheBeforeTheTerminalEvent) {
+  Start();
+  absl::Notification first, cancelled;
+  const auto got = Submit(AtpRequest(100, 150), [&](int32_t, int32_t) {
+    if (!first.HasBeenNotified()) first.Notify();
+    cancelled.WaitForNotification();
+    return SinkAnswer::kContinue;
+  });
+  first.WaitForNotification();
+  engine_->Cancel(last_id_);
+  cancelled.Notify();
+  EXPECT_EQ(got->Wait().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_LE(got->tokens[0].size(), 2u);  // within a step
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+  EXPECT_EQ(engine_->Stats().n_running_requests, 0);
+  engine_->Cancel(last_id_);  // finished: ignored
+  engine_->Cancel(123456);    // unknown: ignored
+  EXPECT_TRUE(Submit(Request(5, 3))->Wait().status.ok());
+}
+
+TEST_F(EngineTest, ADeadlineEndsARequestThatRunsOrWaits) {
+  EngineOptions options;
+  options.max_running_seqs = 1;
+  Start(options);
+  EngineRequest running = Request(10, 240);
+  running.deadline = absl::Now() + absl::Milliseconds(5);
+  EngineRequest waiting = Request(10, 240, 1);
+  waiting.deadline = absl::Now() - absl::Milliseconds(1);
+  const auto a = Submit(running), b = Submit(waiting);
+  EXPECT_EQ(b->Wait().status.code(), absl::StatusCode::kDeadlineExceeded);
+  const FinalEvent event = a->Wait();
+  if (!event.status.ok()) {
+    EXPECT_EQ(event.status.code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_TRUE(b->tokens.empty());
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+}
+
+TEST_F(EngineTest, RefusesWhatIsOutOfRangeAndSaysWhich) {
+  Start();
+  const auto expect = [&](const EngineRequest& r, absl::StatusCode code, const char* text) {
+    const absl::Status status = Refused(r);
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  };
+  using absl::StatusCode;
+  expect(Request(0, 5), StatusCode::kInvalidArgument, "prompt");
+  expect(Request(5, 0), StatusCode::kInvalidArgument, "max_new_tokens: 0");
+  expect(Request(200, 57), StatusCode::kOutOfRange, "context of 256");
+  EngineRequest r = Request(5, 5);
+  r.prompt[3] = 96;
+  expect(r, StatusCode::kInvalidArgument, "prompt[3]: 96, expected 0..95");
+  r = Request(5, 5);
+  r.n = 9;
+  expect(r, StatusCode::kInvalidArgument, "n: 9, expected 1..8");
+  r = Request(5, 5);
+  r.stop_tokens = {-1};
+  expect(r, StatusCode::kInvalidArgument, "stop_tokens[0]: -1");
+  r = AtpRequest(5, 5);
+  r.attention.atp.block_tokens = 100;
+  expect(r, StatusCode::kInvalidArgument, "block");
+  r = Request(5, 5);
+  r.prompt_logprobs = 21;
+  expect(r, StatusCode::kInvalidArgument, "prompt_logprobs");
+  r = Request(5, 5);
+  r.sampling.temperature = -1;
+  expect(r, StatusCode::kInvalidArgument, "temperature");
+}
+
+TEST_F(EngineTest, RefusesWhatTheWholeCacheCannotHold) {
+  EngineOptions options;
+  options.cache_bytes = 60000;  // two pages of at most 24 KiB
+  Start(options);
+  const absl::Status status = Refused(Request(100, 100));
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("whole cache of 60000"));
+  EXPECT_TRUE(Submit(Request(60, 60))->Wait().status.ok());
+}
+
+TEST_F(EngineTest, FinishesEverythingWhenTheCacheHoldsOneRequestAtATime) {
+  EngineOptions options;
+  options.cache_bytes = 80000;
+  Start(options);
+  std::vector<std::shared_ptr<Collected>> all;
+  for (int i = 0; i < 30; ++i) all.push_back(Submit(Request(60 + i, 90, i)));
+  for (const auto& c : all) {
+    EXPECT_TRUE(c->Wait().status.ok());
+    EXPECT_LE(c->final_event->attention.peak_cache_bytes, 80000);
+  }
+}
+
+TEST_F(EngineTest, RefusesWhenTheQueueIsFull) {
+  EngineOptions options;
+  options.max_running_seqs = 1;
+  options.max_queued_requests = 2;
+  Start(options);
+  absl::Notification started, release;
+  const auto running = Submit(Request(10, 200), [&](int32_t, int32_t) {
+    if (!started.HasBeenNotified()) {
+      started.Notify();
+      release.WaitForNotification();  // holds the engine's thread, so that the queue stays as it is
+    }
+    return SinkAnswer::kContinue;
+  });
+  started.WaitForNotification();
+  const auto a = Submit(Request(5, 5)), b = Submit(Request(5, 5));
+  EXPECT_EQ(Refused(Request(5, 5)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine_->Stats().n_waiting_requests, 2);
+  release.Notify();
+  EXPECT_TRUE(a->Wait().status.ok());
+  EXPECT_TRUE(b->Wait().status.ok());
+}
+
+TEST_F(EngineTest, DrainFinishesAdmittedWorkAndRefusesNew) {
+  Start();
+  const auto got = Submit(Request(50, 150));
+  EXPECT_TRUE(engine_->Drain(absl::Now() + absl::Seconds(60)));
+  EXPECT_EQ(got->n_done_calls, 1);
+  EXPECT_TRUE(got->final_event->status.ok());
+  EXPECT_EQ(Refused(Request(5, 5)).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EngineTest, DestructionCancelsWhatStillRuns) {
+  Start();
+  std::vector<std::shared_ptr<Collected>> all;
+  for (int i = 0; i < 8; ++i) all.push_back(Submit(Request(100, 150, i)));
+  engine_.reset();
+  for (const auto& c : all) EXPECT_EQ(c->n_done_calls, 1);
+}
+
+TEST_F(EngineTest, TimingsAddUp) {
+  Start();
+  const FinalEvent e = Submit(Request(100, 50))->Wait();
+  EXPECT_GE(e.timings.queue_us, 0);
+  EXPECT_GT(e.timings.prefill_us, 0);
+  EXPECT_GT(e.timings.decode_us, 0);
+  EXPECT_NEAR(e.timings.ttft_us, e.timings.queue_us + e.timings.prefill_us, 2);
+}
+
+}  // namespace
+}  // namespace lowkey
