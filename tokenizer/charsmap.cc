@@ -12,7 +12,7 @@ namespace {
 
 // A unit of darts-clone's double array. A child lies at (position of its parent's block) XOR (its
 // byte), and proves that it is that child by its label. A unit with a leaf has its value in the
-// child for byte 0; a value has bit 31 set, so its label equals no byte.
+// child for byte 0, so no key holds a NUL; a value has bit 31 set, so its label equals no byte.
 bool HasLeaf(uint32_t unit) { return ((unit >> 8) & 1) != 0; }
 uint32_t LeafValue(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t Label(uint32_t unit) { return unit & 0x800000FF; }
@@ -58,7 +58,7 @@ class TrieChecker {
   struct Step {
     uint32_t position;
     uint32_t block;      // position XOR offset; children at block XOR byte
-    uint32_t next_byte;  // 0 to 256
+    uint32_t next_byte;  // 1 to 256
     int height;          // bytes of the longest key below, as far as seen
   };
 
@@ -84,7 +84,7 @@ class TrieChecker {
     }
     if (position != 0 && HasLeaf(unit)) LK_RETURN_IF_ERROR(CheckValue(position, units_[block]));
     heights_[position] = kOnPath;
-    path_.push_back({position, block, 0, 0});
+    path_.push_back({position, block, 1, 0});
     return absl::OkStatus();
   }
 
@@ -153,7 +153,7 @@ std::optional<Charsmap::Match> Charsmap::LongestMatch(std::string_view text) con
     const uint32_t byte = static_cast<uint8_t>(text[i]);
     const uint32_t position = block ^ byte;
     const uint32_t unit = units_[position];
-    if (Label(unit) != byte) break;
+    if (byte == 0 || Label(unit) != byte) break;
     block = position ^ Offset(unit);
     if (!HasLeaf(unit) || !IsCharEnd(text, i + 1)) continue;
     match = Match{i + 1, std::string_view(replacements_.c_str() + LeafValue(units_[block]))};

@@ -277,6 +277,9 @@ absl::StatusOr<ModelProto> ParseModelProto(std::string_view bytes) {
     }
   };
   LK_RETURN_IF_ERROR(ForEachWireField(bytes, parse_field));
+  // SentencePiece takes an empty name for its default.
+  if (model.bos_piece.empty()) model.bos_piece = ModelProto().bos_piece;
+  if (model.eos_piece.empty()) model.eos_piece = ModelProto().eos_piece;
   return model;
 }
 

@@ -13,14 +13,19 @@ namespace lowkey {
 
 // What the JSON files beside tokenizer.model say about special tokens. Unset: the files do not say.
 struct TokenizerSettings {
-  std::optional<std::string> bos_token, eos_token;   // pieces: tokenizer_config.json first, then
-                                                     // special_tokens_map.json
-  std::optional<bool> add_bos_token, add_eos_token;  // tokenizer_config.json
+  // Pieces: tokenizer_config.json first, then special_tokens_map.json.
+  std::optional<std::string> bos_token = std::nullopt;
+  std::optional<std::string> eos_token = std::nullopt;
+
+  // tokenizer_config.json
+  std::optional<bool> add_bos_token = std::nullopt;
+  std::optional<bool> add_eos_token = std::nullopt;
 
   // One file's ids: generation_config.json first, then config.json.
-  std::optional<int32_t> bos_id;
-  std::vector<int32_t> eos_ids;
-  std::string bos_id_file, eos_ids_file;  // where they come from, for error messages
+  std::optional<int32_t> bos_id = std::nullopt;
+  std::vector<int32_t> eos_ids = {};
+  std::string bos_id_file = {};  // where they come from, for error messages
+  std::string eos_ids_file = {};
 };
 
 inline constexpr size_t kMaxSettingsFileBytes = size_t{16} << 20;

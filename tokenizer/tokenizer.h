@@ -20,8 +20,8 @@
 namespace lowkey {
 
 struct EncodeOptions {
-  std::optional<bool> add_bos;  // unset: as the model's files say
-  std::optional<bool> add_eos;  // unset: as the model's files say
+  std::optional<bool> add_bos = std::nullopt;  // unset: as the model's files say
+  std::optional<bool> add_eos = std::nullopt;  // unset: as the model's files say
 
   // Text that spells a control piece becomes that piece. Each stretch between two of them is then
   // encoded as a text of its own. Only for text that no user wrote.

@@ -1,0 +1,127 @@
+#include "tokenizer/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/tokenizer/status_matchers.h"
+
+namespace lowkey {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class SettingsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/settings_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void Write(const std::string& name, const std::string& text) const {
+    std::ofstream(directory_ + "/" + name, std::ios::binary) << text;
+  }
+
+  std::string directory_;
+};
+
+TEST_F(SettingsTest, MissingFilesSayNothing) {
+  const auto settings = LoadTokenizerSettings(directory_);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_EQ(settings->bos_token, std::nullopt);
+  EXPECT_EQ(settings->add_bos_token, std::nullopt);
+  EXPECT_EQ(settings->bos_id, std::nullopt);
+  EXPECT_THAT(settings->eos_ids, IsEmpty());
+}
+
+TEST_F(SettingsTest, ReadsTokensAsStringsAndAsObjects) {
+  Write("tokenizer_config.json",
+        R"({"bos_token": {"content": "<s>", "lstrip": false}, "add_bos_token": false,
+            "add_eos_token": true, "eos_token": null})");
+  Write("special_tokens_map.json", R"({"bos_token": "<other>", "eos_token": "</s>"})");
+  const auto settings = LoadTokenizerSettings(directory_);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_EQ(settings->bos_token, "<s>");
+  EXPECT_EQ(settings->eos_token, "</s>");
+  EXPECT_EQ(settings->add_bos_token, false);
+  EXPECT_EQ(settings->add_eos_token, true);
+}
+
+TEST_F(SettingsTest, GenerationConfigWinsOverConfig) {
+  Write("generation_config.json", R"({"eos_token_id": [7, 9]})");
+  Write("config.json", R"({"bos_token_id": 1, "eos_token_id": 2})");
+  const auto settings = LoadTokenizerSettings(directory_);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_EQ(settings->bos_id, 1);
+  EXPECT_EQ(settings->bos_id_file, "config.json");
+  EXPECT_THAT(settings->eos_ids, ElementsAre(7, 9));
+  EXPECT_EQ(settings->eos_ids_file, "generation_config.json");
+}
+
+TEST_F(SettingsTest, ReadsASingleEosId) {
+  Write("config.json", R"({"eos_token_id": 2})");
+  EXPECT_THAT(LoadTokenizerSettings(directory_)->eos_ids, ElementsAre(2));
+}
+
+TEST_F(SettingsTest, NamesFileAndKeyOfAWrongType) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"eos_token_id": "2"})", "config.json: eos_token_id: string, expected a token id"},
+      {R"({"eos_token_id": [1, 2.5]})", "config.json: eos_token_id: number"},
+      {R"({"eos_token_id": -1})", "config.json: eos_token_id: -1, expected a token id from 0"},
+      {R"({"bos_token_id": 4294967296})", "config.json: bos_token_id: 4294967296"},
+      {R"({"bos_token_id": 18446744073709551615})", "bos_token_id: 18446744073709551615"},
+      {R"({"bos_token_id": true})", "config.json: bos_token_id: boolean"},
+      {R"([])", "config.json: array, expected a JSON object"},
+      {R"({"bos_token_id": 1)", "config.json: not JSON"},
+      {"", "config.json: not JSON"},
+      {"\xFF\xFE", "config.json: not JSON"},
+  };
+  for (const auto& [text, message] : cases) {
+    Write("config.json", text);
+    EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid(message)) << text;
+  }
+}
+
+TEST_F(SettingsTest, NamesWrongTokenAndFlag) {
+  Write("tokenizer_config.json", R"({"bos_token": 3})");
+  EXPECT_THAT(LoadTokenizerSettings(directory_),
+              IsInvalid("tokenizer_config.json: bos_token: number"));
+  Write("tokenizer_config.json", R"({"bos_token": {"content": 3}})");
+  EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid("bos_token: object"));
+  Write("tokenizer_config.json", R"({"add_bos_token": "yes"})");
+  EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid("add_bos_token: string, expected true"));
+}
+
+TEST_F(SettingsTest, RejectsTooManyEosIds) {
+  std::string list = "1";
+  for (size_t i = 0; i < kMaxEosIds; ++i) list += ",1";
+  Write("config.json", R"({"eos_token_id": [)" + list + "]}");
+  EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid("65 ids, expected at most 64"));
+}
+
+TEST_F(SettingsTest, SurvivesDeepNesting) {
+  Write("config.json", std::string(200000, '['));
+  EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid("not JSON"));
+  Write("config.json", R"({"x":)" + std::string(200000, '[') + std::string(200000, ']') + "}");
+  EXPECT_THAT(LoadTokenizerSettings(directory_), IsOk());
+}
+
+TEST_F(SettingsTest, ReadsOnlyRegularFilesWithinTheLimit) {
+  EXPECT_THAT(ReadWholeFile(directory_ + "/none", 10),
+              FailsWith(absl::StatusCode::kNotFound, "/none: cannot open"));
+  EXPECT_THAT(ReadWholeFile(directory_, 10), IsInvalid("not a regular file"));
+  ASSERT_EQ(mkfifo((directory_ + "/pipe").c_str(), 0600), 0);
+  EXPECT_THAT(ReadWholeFile(directory_ + "/pipe", 10), IsInvalid("not a regular file"));
+  Write("file", "0123456789");
+  EXPECT_EQ(*ReadWholeFile(directory_ + "/file", 10), "0123456789");
+  EXPECT_THAT(ReadWholeFile(directory_ + "/file", 9), IsInvalid("10 bytes, expected at most 9"));
+}
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,260 @@
+#include "tokenizer/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/tokenizer/model_builder.h"
+#include "tests/tokenizer/status_matchers.h"
+
+namespace lowkey {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Ids = std::vector<int32_t>;
+
+constexpr SegmentationType kBpe = SegmentationType::kBpe;
+constexpr SegmentationType kUnigram = SegmentationType::kUnigram;
+
+std::unique_ptr<Tokenizer> Make(const ModelProto& model, const TokenizerSettings& settings = {}) {
+  auto tokenizer = Tokenizer::Create(SerializeModel(model), settings);
+  EXPECT_THAT(tokenizer, IsOk());
+  return *std::move(tokenizer);
+}
+
+Ids EncodeText(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options = {}) {
+  const auto ids = tokenizer.Encode(text, options);
+  EXPECT_THAT(ids, IsOk());
+  return ids.value_or(Ids{});
+}
+
+class SegmentationTest : public testing::TestWithParam<SegmentationType> {};
+
+TEST_P(SegmentationTest, FallsBackToBytes) {
+  const auto tokenizer = Make(MakeByteFallbackModel(GetParam(), {"▁", "a"}));
+  EXPECT_THAT(EncodeText(*tokenizer, "aé"), ElementsAre(1, 259, 260, 3 + 0xC3, 3 + 0xA9));
+  EXPECT_THAT(EncodeText(*tokenizer, std::string_view("\0", 1)), ElementsAre(1, 259, 3));
+}
+
+TEST_P(SegmentationTest, WithoutByteFallbackARunOfUnknownsIsOneToken) {
+  const auto tokenizer = Make(MakeModel(GetParam(), {"▁", "a"}));
+  EXPECT_THAT(EncodeText(*tokenizer, "日本a語"), ElementsAre(1, 3, 0, 4, 0));
+  EXPECT_EQ(*tokenizer->Decode(Ids{1, 3, 0, 4, 0}), " \u2047 a \u2047 ");
+}
+
+TEST_P(SegmentationTest, RoundTripsAnyTextWithByteFallback) {
+  const auto tokenizer = Make(MakeByteFallbackModel(GetParam(), {"▁", "a", "▁a", "aa", "é", "<"}));
+  for (const std::string& text :
+       {std::string("a"), std::string(" a"), std::string("   "), std::string("\n\t\r\n"),
+        std::string("<s>a</s><unk><0x41>"), std::string("a\0b", 3),
+        std::string("e\u0301\u200D\uFEFF"), std::string("\U0010FFFF\uFFFD"), std::string(1000, 'a'),
+        std::string("")}) {
+    EXPECT_EQ(*tokenizer->Decode(EncodeText(*tokenizer, text)), text);
+  }
+}
+
+TEST_P(SegmentationTest, TextThatSpellsControlOrBytePiecesIsText) {
+  const auto tokenizer = Make(MakeByteFallbackModel(GetParam(), {"▁", "a"}));
+  for (const int32_t id : EncodeText(*tokenizer, "<s>a</s>", {.add_bos = false})) {
+    EXPECT_FALSE(tokenizer->IsControl(id));
+  }
+  EXPECT_EQ(EncodeText(*tokenizer, "<0x41>", {.add_bos = false}).size(), 1u + 6u);  // ▁ and bytes
+}
+
+TEST_P(SegmentationTest, ParsesSpecialsOnRequestOnly) {
+  const auto tokenizer = Make(MakeByteFallbackModel(GetParam(), {"▁a", "▁", "a"}));
+  const EncodeOptions options = {.add_bos = false, .parse_special = true};
+  EXPECT_THAT(EncodeText(*tokenizer, "<s>a</s></s>a", options), ElementsAre(1, 259, 2, 2, 259));
+  EXPECT_THAT(EncodeText(*tokenizer, "a<s", options), ElementsAre(259, 3 + '<', 3 + 's'));
+  EXPECT_THAT(EncodeText(*tokenizer, "", options), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, SegmentationTest, testing::Values(kBpe, kUnigram),
+                         [](const auto& param_info) {
+                           return param_info.param == kBpe ? "Bpe" : "Unigram";
+                         });
+
+TEST(TokenizerTest, RejectsInvalidUtf8WithItsOffset) {
+  const auto tokenizer = Make(MakeModel(kBpe, {"▁", "a"}));
+  EXPECT_THAT(tokenizer->Encode("aé\xFFz"), IsInvalid("text: not UTF-8 at byte 3"));
+  EXPECT_THAT(tokenizer->Encode("a\xE2\x96"), IsInvalid("at byte 1"));
+  EXPECT_THAT(tokenizer->Encode("\xED\xA0\x80"), IsInvalid("at byte 0"));
+}
+
+TEST(TokenizerTest, LimitsTheTextsSize) {
+  const auto tokenizer = Make(MakeModel(kBpe, {"▁"}));
+  EXPECT_THAT(tokenizer->Encode(std::string(Tokenizer::kMaxTextBytes + 1, 'a')),
+              IsInvalid("text: 4194305 bytes, expected at most 4194304"));
+}
+
+TEST(TokenizerTest, AddsBosAndEosAsAsked) {
+  const auto tokenizer = Make(MakeModel(kBpe, {"▁", "a"}));
+  EXPECT_TRUE(tokenizer->adds_bos());
+  EXPECT_FALSE(tokenizer->adds_eos());
+  EXPECT_THAT(EncodeText(*tokenizer, "a"), ElementsAre(1, 3, 4));
+  EXPECT_THAT(EncodeText(*tokenizer, "a", {.add_bos = false, .add_eos = true}),
+              ElementsAre(3, 4, 2));
+  EXPECT_THAT(EncodeText(*tokenizer, "", {.add_eos = true}), ElementsAre(1, 2));
+}
+
+TEST(TokenizerTest, SettingsSayWhetherToAddBosAndEos) {
+  const auto tokenizer =
+      Make(MakeModel(kBpe, {"▁", "a"}), {.add_bos_token = false, .add_eos_token = true});
+  EXPECT_THAT(EncodeText(*tokenizer, "a"), ElementsAre(3, 4, 2));
+  EXPECT_THAT(EncodeText(*tokenizer, "a", {.add_bos = true, .add_eos = false}),
+              ElementsAre(1, 3, 4));
+}
+
+TEST(TokenizerTest, ModelWithoutBosCannotAddIt) {
+  ModelProto model = MakeModel(kBpe, {"▁", "a"});
+  model.pieces[1].text = "<cls>";
+  const auto tokenizer = Make(model);
+  EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
+  EXPECT_THAT(EncodeText(*tokenizer, "a"), ElementsAre(3, 4));
+  EXPECT_THAT(tokenizer->Encode("a", {.add_bos = true}), IsInvalid("no bos token"));
+}
+
+TEST(TokenizerTest, AnIdInTheConfigWinsOverANameAndThatOverTheModels) {
+  const ModelProto model = MakeModel(kBpe, {"▁", "a"});
+  EXPECT_EQ(Make(model)->bos_id(), 1);
+  EXPECT_THAT(Make(model)->eos_ids(), ElementsAre(2));
+  const TokenizerSettings named = {.bos_token = "</s>", .eos_token = "a"};
+  EXPECT_EQ(Make(model, named)->bos_id(), 2);
+  EXPECT_THAT(Make(model, named)->eos_ids(), ElementsAre(4));
+  TokenizerSettings ids = named;
+  ids.bos_id = 3;
+  ids.eos_ids = {2, 4, 2};
+  EXPECT_EQ(Make(model, ids)->bos_id(), 3);
+  EXPECT_THAT(Make(model, ids)->eos_ids(), ElementsAre(2, 4));
+}
+
+TEST(TokenizerTest, RejectsSettingsThatTheModelLacks) {
+  const std::string bytes = SerializeModel(MakeModel(kBpe, {"a"}));
+  EXPECT_THAT(Tokenizer::Create(bytes, {.bos_token = "<none>"}),
+              IsInvalid("bos_token \"<none>\", expected a piece"));
+  EXPECT_THAT(Tokenizer::Create(bytes, {.eos_token = "<none>"}), IsInvalid("eos_token"));
+  EXPECT_THAT(Tokenizer::Create(bytes, {.bos_id = 4, .bos_id_file = "config.json"}),
+              IsInvalid("config.json: bos_token_id: token id 4, expected 0 to 3"));
+  EXPECT_THAT(Tokenizer::Create(bytes, {.eos_ids = {2, 99}, .eos_ids_file = "config.json"}),
+              IsInvalid("config.json: eos_token_id: token id 99"));
+}
+
+TEST(TokenizerTest, MapsPiecesAndIds) {
+  const auto tokenizer = Make(MakeModel(kBpe, {"▁", "a"}));
+  EXPECT_EQ(tokenizer->vocab_size(), 5);
+  EXPECT_EQ(tokenizer->unk_id(), 0);
+  EXPECT_EQ(*tokenizer->IdToPiece(3), "▁");
+  EXPECT_EQ(tokenizer->PieceToId("a"), 4);
+  EXPECT_EQ(tokenizer->PieceToId("</s>"), 2);
+  EXPECT_EQ(tokenizer->PieceToId("b"), std::nullopt);
+  EXPECT_THAT(tokenizer->IdToPiece(5), IsInvalid("token id 5, expected 0 to 4"));
+  EXPECT_THAT(tokenizer->IdToPiece(-1), IsInvalid("token id -1"));
+  EXPECT_TRUE(tokenizer->IsControl(2));
+  EXPECT_FALSE(tokenizer->IsControl(0));
+  EXPECT_FALSE(tokenizer->IsControl(-7));
+  EXPECT_FALSE(tokenizer->IsControl(5));
+}
+
+TEST(TokenizerTest, DecodeNamesTheIdOutsideTheVocabulary) {
+  const auto tokenizer = Make(MakeModel(kBpe, {"▁", "a"}));
+  EXPECT_THAT(tokenizer->Decode(Ids{4, 5}), IsInvalid("ids[1]: token id 5, expected 0 to 4"));
+}
+
+TEST(TokenizerTest, NormalizesByTheModelsCharsmap) {
+  ModelProto model = MakeModel(kUnigram, {"▁", "f", "i", "▁fi"});
+  model.charsmap = MakeCharsmap({{"ﬁ", "fi"}, {"\n", " "}});
+  model.remove_extra_whitespaces = true;
+  EXPECT_THAT(EncodeText(*Make(model), "\nﬁ \n"), ElementsAre(1, 6));
+}
+
+TEST(TokenizerTest, NamesTheFileAndPartOfABadModel) {
+  ModelProto model = MakeModel(kBpe, {"a"});
+  EXPECT_THAT(Tokenizer::Create(""), IsInvalid("tokenizer.model: pieces: none"));
+  EXPECT_THAT(Tokenizer::Create("\x0A\x7F"), IsInvalid("tokenizer.model: malformed message"));
+  model.charsmap = "zz";
+  EXPECT_THAT(Tokenizer::Create(SerializeModel(model)),
+              IsInvalid("tokenizer.model: precompiled_charsmap: 2 bytes"));
+}
+
+TEST(TokenizerTest, EncodesTheSameInManyThreads) {
+  const auto tokenizer = Tokenizer::Create(ReadTestData("unigram_nfkc.model"));
+  ASSERT_THAT(tokenizer, IsOk());
+  const std::string text = "The little girl walked to the river; ﬁ ½ 日本語. ";
+  const Ids expected = EncodeText(**tokenizer, text);
+  std::vector<Ids> results(4);
+  std::vector<std::thread> threads;
+  for (Ids& result : results) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) result = *(*tokenizer)->Encode(text);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Ids& result : results) EXPECT_EQ(result, expected);
+}
+
+TEST(TokenizerTest, EncodesAMebibyteOfOneLetter) {
+  for (const char* name : {"bpe_identity.model", "unigram_nfkc.model"}) {
+    const auto tokenizer = Tokenizer::Create(ReadTestData(name));
+    ASSERT_THAT(tokenizer, IsOk());
+    const std::string text(1 << 20, 'a');
+    EXPECT_EQ(*(*tokenizer)->Decode(EncodeText(**tokenizer, text)), text);
+  }
+}
+
+class LoadTokenizerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/tokenizer_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void Write(const std::string& name, const std::string& text) const {
+    std::ofstream(directory_ + "/" + name, std::ios::binary) << text;
+  }
+
+  std::string directory_;
+};
+
+TEST_F(LoadTokenizerTest, NamesAMissingModel) {
+  EXPECT_THAT(LoadTokenizer(directory_),
+              FailsWith(absl::StatusCode::kNotFound, "/tokenizer.model: cannot open"));
+  EXPECT_THAT(LoadTokenizer("/nonexistent"),
+              FailsWith(absl::StatusCode::kNotFound, "/nonexistent"));
+}
+
+TEST_F(LoadTokenizerTest, TakesSpecialTokensFromTheFilesBesideIt) {
+  Write("tokenizer.model", SerializeModel(MakeModel(kBpe, {"▁", "a", "<end>"})));
+  Write("tokenizer_config.json", R"({"add_bos_token": false, "eos_token": {"content": "<end>"}})");
+  const auto tokenizer = LoadTokenizer(directory_);
+  ASSERT_THAT(tokenizer, IsOk());
+  EXPECT_FALSE((*tokenizer)->adds_bos());
+  EXPECT_THAT((*tokenizer)->eos_ids(), ElementsAre(5));
+  Write("generation_config.json", R"({"eos_token_id": [2, 5]})");
+  EXPECT_THAT((*LoadTokenizer(directory_))->eos_ids(), ElementsAre(2, 5));
+  Write("config.json", R"({"bos_token_id": 6})");
+  EXPECT_THAT(LoadTokenizer(directory_), IsInvalid("config.json: bos_token_id: token id 6"));
+}
+
+TEST(DemoModelTest, RoundTripsStoriesAndOddities) {
+  const auto tokenizer = LoadTokenizer(std::string(LOWKEY_SOURCE_DIR) + "/models/tales");
+  ASSERT_THAT(tokenizer, IsOk());
+  EXPECT_EQ((*tokenizer)->vocab_size(), 4096);
+  for (const std::string& text :
+       {std::string("Once upon a time there was a little girl named Lily."),
+        std::string("\"Hello!\" said the fox.\n\nThen he ran away.\n"),
+        std::string("  two  spaces  "), std::string("café 日本語 \U0001F642 \t\r\n"),
+        std::string("<s>not a control piece</s>"), std::string("nul\0inside", 10),
+        std::string("")}) {
+    EXPECT_EQ(*(*tokenizer)->Decode(EncodeText(**tokenizer, text)), text);
+  }
+  EXPECT_LT(EncodeText(**tokenizer, "Once upon a time there was a little girl.").size(), 14u);
+}
+
+}  // namespace
+}  // namespace lowkey
