@@ -9,11 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/sampler/draw.h"
 
 namespace lowkey {
 
-// How a token is drawn from logits. Order: bias and penalties on logits, then temperature, then
-// top_k, top_p, min_p (each over the distribution that the one before left), then one draw.
+// How a token is drawn from logits. Order: logit_bias, repetition, presence and frequency penalty
+// on logits, then temperature, then top_k, top_p, min_p (each over the distribution that the one
+// before left; among equals the lowest ids stay), then one draw.
 struct SamplingOptions {
   float temperature = 0.0f;  // 0..2; 0 is greedy (ties: the lowest id)
   int32_t top_k = 0;         // 0 (off)..vocab_size
@@ -44,6 +46,12 @@ struct SampledToken {
 // INVALID_ARGUMENT naming the field, its value and its range (NaN is out of every range).
 absl::Status ValidateSamplingOptions(const SamplingOptions& options, int32_t vocab_size);
 
+// The random number in [0, 1) of a draw: a counter-based generator, so that it depends on its three
+// arguments alone. With mix = splitmix64's finaliser and g = 0x9e3779b97f4a7c15, all modulo 2^64:
+//   z = mix(seed + g), z = mix(z + g * (choice + 1)), z = mix(z + g * (step + 1)),
+// and the result is z's upper 53 bits times 2^-53.
+double UniformDraw(uint64_t seed, int32_t choice, int64_t step);
+
 // Draws tokens for one sequence. Thread-compatible. The draw at step i depends on (seed, choice, i,
 // logits, history) alone: never on what else is in the batch, on time or on the machine's
 // randomness.
@@ -55,26 +63,32 @@ class Sampler {
           absl::Span<const int32_t> prompt);
 
   // Draws the next token from logits [vocab_size] and counts it as output. INTERNAL when a logit is
-  // NaN or +inf, or when all are -inf.
+  // NaN or +inf, or when all are -inf; then nothing is counted. A logit of -inf is never drawn.
   absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits);
 
   int64_t n_sampled() const { return n_sampled_; }
 
  private:
+  bool AdjustsLogits() const;
   void AdjustLogits(std::vector<float>& logits) const;
+  void Report(absl::Span<const float> logits, SampledToken& sampled) const;
 
-  SamplingOptions options_;
-  int32_t choice_ = 0;
+  const SamplingOptions options_;
+  const int32_t choice_;
+  const int32_t vocab_size_;
   int64_t n_sampled_ = 0;
   std::vector<int32_t> output_counts_;  // [vocab_size] when a penalty needs it, else empty
-  std::vector<uint8_t> in_prompt_;      // likewise
-  std::vector<float> scratch_;
+  std::vector<uint8_t> in_prompt_;      // [vocab_size] when repetition_penalty needs it, else empty
+  std::vector<float> adjusted_;
+  DrawScratch scratch_;
 };
 
-// log softmax(logits)[token], natural logarithm, summed in double. logits [vocab_size].
+// log softmax(logits)[token], natural logarithm, summed in double. logits [vocab_size]. NaN when
+// Sampler::Sample would refuse the logits.
 float LogSoftmaxAt(absl::Span<const float> logits, int32_t token);
 
-// The n most likely tokens with their log-probabilities, most likely first; ties: lowest id first.
+// The n most likely tokens (all when there are fewer) with their log-probabilities, most likely
+// first; ties: lowest id first. Empty when Sampler::Sample would refuse the logits.
 std::vector<TokenLogprob> TopLogprobs(absl::Span<const float> logits, int32_t n);
 
 }  // namespace lowkey

@@ -1,0 +1,193 @@
+#include "engine/sampler/sampler.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/sampler/logits.h"
+
+namespace lowkey {
+namespace {
+
+constexpr size_t kMaxBiases = 1024;
+constexpr float kMaxBias = 100.0f;
+constexpr int32_t kMaxLogprobs = 20;
+
+// A range of floats; NaN is in none.
+struct FloatRange {
+  float min, max;
+  bool min_is_open = false, max_is_open = false;
+
+  bool Contains(float x) const {
+    return (min_is_open ? x > min : x >= min) && (max_is_open ? x < max : x <= max);
+  }
+  std::string Text() const {
+    return absl::StrCat(min_is_open ? "(" : "[", min, ", ", max, max_is_open ? ")" : "]");
+  }
+};
+
+absl::Status CheckFloat(const std::string& field, float value, const FloatRange& range) {
+  if (range.Contains(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", value, ", expected a number in ", range.Text()));
+}
+
+absl::Status CheckInt(const std::string& field, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", value, ", expected ", min, "..", max));
+}
+
+absl::Status CheckBiases(const SamplingOptions& options, int32_t vocab_size) {
+  if (options.logit_bias.size() > kMaxBiases) {
+    return absl::InvalidArgumentError(absl::StrCat("logit_bias: ", options.logit_bias.size(),
+                                                   " entries, expected at most ", kMaxBiases));
+  }
+  absl::flat_hash_set<int32_t> seen;
+  for (const auto& [token, bias] : options.logit_bias) {
+    LK_RETURN_IF_ERROR(CheckInt("logit_bias: token", token, 0, vocab_size - 1));
+    LK_RETURN_IF_ERROR(
+        CheckFloat(absl::StrCat("logit_bias: token ", token), bias, {-kMaxBias, kMaxBias}));
+    if (!seen.insert(token).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logit_bias: token ", token, " appears twice, expected distinct ids"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+std::vector<TokenLogprob> TopOf(absl::Span<const float> logits, int32_t n, double log_sum) {
+  const int32_t count = std::min(n, static_cast<int32_t>(logits.size()));
+  std::vector<TokenLogprob> top;
+  if (count <= 0) return top;
+  std::vector<Candidate> candidates;
+  SelectTop(logits, count, candidates);
+  std::sort(candidates.begin(), candidates.end(), ComesFirst);
+  for (const Candidate& c : candidates) {
+    top.push_back({c.token, static_cast<float>(c.value - log_sum)});
+  }
+  return top;
+}
+
+}  // namespace
+
+absl::Status ValidateSamplingOptions(const SamplingOptions& options, int32_t vocab_size) {
+  LK_RETURN_IF_ERROR(CheckFloat("temperature", options.temperature, {0.0f, 2.0f}));
+  LK_RETURN_IF_ERROR(CheckInt("top_k", options.top_k, 0, vocab_size));
+  LK_RETURN_IF_ERROR(CheckFloat("top_p", options.top_p, {0.0f, 1.0f, true, false}));
+  LK_RETURN_IF_ERROR(CheckFloat("min_p", options.min_p, {0.0f, 1.0f, false, true}));
+  LK_RETURN_IF_ERROR(
+      CheckFloat("repetition_penalty", options.repetition_penalty, {0.0f, 2.0f, true, false}));
+  LK_RETURN_IF_ERROR(CheckFloat("presence_penalty", options.presence_penalty, {-2.0f, 2.0f}));
+  LK_RETURN_IF_ERROR(CheckFloat("frequency_penalty", options.frequency_penalty, {-2.0f, 2.0f}));
+  if (options.logprobs.has_value()) {
+    LK_RETURN_IF_ERROR(CheckInt("logprobs", *options.logprobs, 0, kMaxLogprobs));
+  }
+  return CheckBiases(options, vocab_size);
+}
+
+double UniformDraw(uint64_t seed, int32_t choice, int64_t step) {
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
+  uint64_t z = Mix(seed + kGolden);
+  z = Mix(z + kGolden * (static_cast<uint64_t>(choice) + 1));
+  z = Mix(z + kGolden * (static_cast<uint64_t>(step) + 1));
+  return static_cast<double>(z >> 11) * 0x1p-53;
+}
+
+Sampler::Sampler(SamplingOptions options, int32_t choice, int32_t vocab_size,
+                 absl::Span<const int32_t> prompt)
+    : options_(std::move(options)), choice_(choice), vocab_size_(vocab_size) {
+  const bool repetition = options_.repetition_penalty != 1.0f;
+  if (repetition || options_.presence_penalty != 0.0f || options_.frequency_penalty != 0.0f) {
+    output_counts_.assign(vocab_size, 0);
+  }
+  if (!repetition) return;
+  in_prompt_.assign(vocab_size, 0);
+  for (int32_t token : prompt) {
+    LK_CHECK(token >= 0 && token < vocab_size);
+    in_prompt_[token] = 1;
+  }
+}
+
+bool Sampler::AdjustsLogits() const {
+  return !output_counts_.empty() || !options_.logit_bias.empty();
+}
+
+void Sampler::AdjustLogits(std::vector<float>& logits) const {
+  for (const auto& [token, bias] : options_.logit_bias) logits[token] += bias;
+  const float repetition = options_.repetition_penalty;
+  for (size_t i = 0; i < in_prompt_.size(); ++i) {
+    if (in_prompt_[i] == 0 && output_counts_[i] == 0) continue;
+    logits[i] = logits[i] > 0.0f ? logits[i] / repetition : logits[i] * repetition;
+  }
+  for (size_t i = 0; i < output_counts_.size(); ++i) {
+    if (output_counts_[i] == 0) continue;
+    logits[i] -= options_.presence_penalty +
+                 options_.frequency_penalty * static_cast<float>(output_counts_[i]);
+  }
+  // A logit near the largest float may have been pushed over it: that is the request's doing, not
+  // the model's, and still the most likely token.
+  for (float& x : logits) x = std::min(x, std::numeric_limits<float>::max());
+}
+
+absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits) {
+  LK_CHECK(static_cast<int32_t>(logits.size()) == vocab_size_);
+  std::optional<float> max = MaxLogit(logits);
+  if (!max.has_value()) {
+    return absl::InternalError(
+        absl::StrCat("logits of output token ", n_sampled_,
+                     " hold NaN or +inf, or are all -inf, expected finite numbers"));
+  }
+  absl::Span<const float> adjusted = logits;
+  if (AdjustsLogits()) {
+    adjusted_.assign(logits.begin(), logits.end());
+    AdjustLogits(adjusted_);
+    max = MaxLogit(adjusted_);
+    if (!max.has_value()) {
+      return absl::InternalError(absl::StrCat("logits of output token ", n_sampled_,
+                                              " leave no token after bias and penalties"));
+    }
+    adjusted = adjusted_;
+  }
+  SampledToken sampled;
+  if (options_.temperature == 0.0f) {
+    sampled.token = FirstIdOf(adjusted, *max);
+  } else {
+    const double uniform = UniformDraw(options_.seed, choice_, n_sampled_);
+    sampled.token = DrawToken({adjusted, *max, options_.temperature, uniform},
+                              {options_.top_k, options_.top_p, options_.min_p}, scratch_);
+  }
+  if (options_.logprobs.has_value()) Report(logits, sampled);
+  if (!output_counts_.empty()) ++output_counts_[sampled.token];
+  ++n_sampled_;
+  return sampled;
+}
+
+void Sampler::Report(absl::Span<const float> logits, SampledToken& sampled) const {
+  const double log_sum = LogSumExp(logits, *MaxLogit(logits));
+  sampled.logprob = static_cast<float>(logits[sampled.token] - log_sum);
+  sampled.top_logprobs = TopOf(logits, *options_.logprobs, log_sum);
+}
+
+float LogSoftmaxAt(absl::Span<const float> logits, int32_t token) {
+  const std::optional<float> max = MaxLogit(logits);
+  if (!max.has_value()) return std::numeric_limits<float>::quiet_NaN();
+  return static_cast<float>(logits[token] - LogSumExp(logits, *max));
+}
+
+std::vector<TokenLogprob> TopLogprobs(absl::Span<const float> logits, int32_t n) {
+  const std::optional<float> max = MaxLogit(logits);
+  if (!max.has_value()) return {};
+  return TopOf(logits, n, LogSumExp(logits, *max));
+}
+
+}  // namespace lowkey
