@@ -1,0 +1,26 @@
+ARG BASE=debian:bookworm-slim
+
+FROM ${BASE} AS build
+WORKDIR /src
+COPY deploy/setup.sh deploy/setup.sh
+RUN bash -c 'source deploy/setup.sh && install_packages "${BUILD_PACKAGES[@]}"'
+COPY . .
+RUN bash -c 'source deploy/setup.sh \
+    && quietly cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOWKEY_TESTS=OFF \
+    && build build lowkey \
+    && quietly cmake --install build --prefix /install --strip'
+
+FROM ${BASE}
+COPY deploy/setup.sh /tmp/setup.sh
+RUN bash -c 'source /tmp/setup.sh && install_packages "${RUNTIME_PACKAGES[@]}"' \
+    && rm -rf /tmp/setup.sh /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*.log /var/log/apt \
+    && useradd --system --uid 10001 --no-create-home --home-dir /nonexistent \
+       --shell /usr/sbin/nologin lowkey
+COPY --from=build /install /usr/local
+USER 10001
+EXPOSE 50051
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
+    CMD lowkey health --timeout 2s --server "127.0.0.1:${LOWKEY_PORT:-50051}"
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["lowkey"]
+CMD ["serve", "--host", "0.0.0.0", "--insecure"]

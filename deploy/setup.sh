@@ -1,0 +1,82 @@
+# Functions for the scripts that set up a machine; to be sourced by bash.
+# Progress goes to standard error; commands stay quiet unless they fail.
+
+BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libgrpc++-dev protobuf-compiler-grpc
+  libprotobuf-dev libabsl-dev libsentencepiece-dev nlohmann-json3-dev)
+TEST_PACKAGES=(libgtest-dev libgmock-dev liblapacke-dev clang-format-14)
+RUNTIME_PACKAGES=('libgrpc++1.51' libprotobuf32 libabsl20220623)
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() {
+  say "error: $*"
+  exit 1
+}
+
+# Runs a command without its output, which is shown when it fails.
+quietly() {
+  local log
+  log=$(mktemp)
+  if "$@" >"$log" 2>&1 </dev/null; then
+    rm -f "$log"
+    return
+  fi
+  tail -n 60 "$log" >&2
+  rm -f "$log"
+  fail "failed: $*"
+}
+
+is_installed() {
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# install_packages NAME...: those that are missing, with apt-get, through sudo unless root.
+install_packages() {
+  local missing=() name as_root=()
+  command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
+    fail "this script installs Debian packages, and there is no apt-get; lowkey needs the" \
+      "equivalents of: $*"
+  for name in "$@"; do
+    is_installed "$name" || missing+=("$name")
+  done
+  [ "${#missing[@]}" -gt 0 ] || return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null ||
+      fail "not root and no sudo; as root run: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  as_root+=(env DEBIAN_FRONTEND=noninteractive)
+  say "installing ${#missing[@]} Debian packages: ${missing[*]}"
+  # sudo may have to ask for a password, so it is not silenced.
+  [ "${as_root[0]}" = env ] || sudo -v || fail "sudo was refused"
+  quietly "${as_root[@]}" apt-get update -q
+  quietly "${as_root[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
+
+# One compiler per core, and no more than memory allows: the largest files take about 1.5 GB.
+build_jobs() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/^MemAvailable:/ {print int($2 / 1500000)}' /proc/meminfo)
+  [ "$memory" -ge 1 ] || memory=1
+  echo $((cores < memory ? cores : memory))
+}
+
+# build FOLDER TARGET...: ninja, with a line for every tenth when not on a terminal.
+build() {
+  local folder=$1
+  shift
+  if [ -t 2 ]; then
+    NINJA_STATUS='[%f/%t, %e s] ' ninja -C "$folder" -j "$(build_jobs)" "$@" >&2
+    return
+  fi
+  NINJA_STATUS='[%f/%t, %e s] ' ninja -C "$folder" -j "$(build_jobs)" "$@" 2>&1 | awk '
+    /^\[[0-9]+\/[0-9]+, / {
+      split(substr($1, 2), count, "[/,]")
+      tenth = int(10 * count[1] / count[2])
+      if (tenth > shown) { print "  built " $1 " " $2 " s]"; fflush(); shown = tenth }
+      next
+    }
+    /^ninja: Entering/ { next }
+    { print; fflush() }' >&2
+}

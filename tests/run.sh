@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs what is needed and runs every test.
+#
+#   tests/run.sh [STEP...]
+#
+#   format    clang-format over all C++ sources
+#   release   optimised build; unit, integration (over a socket) and architecture tests
+#   asan      the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#
+# Without a step: all of them, in this order.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source deploy/setup.sh
+
+run_format() {
+  local files
+  mapfile -t files < <(find bench engine server tests tokenizer -name '*.cc' -o -name '*.h' | sort)
+  [ "${#files[@]}" -gt 0 ] || fail "format: no sources found"
+  clang-format-14 --dry-run --Werror "${files[@]}" || fail "format: see above (clang-format-14 -i)"
+  say "format: ${#files[@]} files follow .clang-format"
+}
+
+# run_suite PRESET FOLDER: configure, build, ctest; keeps the closing lines for the end.
+run_suite() {
+  local log=$2/ctest.log
+  say "$1: building with $(build_jobs) compilers"
+  quietly cmake --preset "$1" -DLOWKEY_TESTS=ON
+  build "$2" || fail "$1: the build failed"
+  say "$1: testing"
+  # One after another: several servers at once would share two cores and test less.
+  ctest --test-dir "$2" --output-on-failure --no-tests=error >"$log" 2>&1 </dev/null || {
+    cat "$log" >&2
+    fail "$1: tests failed"
+  }
+  results+=("$1:" "$(tail -n 3 "$log" | sed '/^$/d; s/^/  /')")
+}
+
+run_step() {
+  case $1 in
+    format) run_format ;;
+    release) run_suite release build ;;
+    asan)
+      export UBSAN_OPTIONS=print_stacktrace=1
+      run_suite asan build-asan
+      ;;
+  esac
+}
+
+steps=("$@")
+[ "${#steps[@]}" -gt 0 ] || steps=(format release asan)
+for step in "${steps[@]}"; do
+  case $step in
+    format | release | asan) ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) fail "unknown step $step (tests/run.sh --help)" ;;
+  esac
+done
+
+results=()
+install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+for step in "${steps[@]}"; do run_step "$step"; done
+[ "${#results[@]}" -eq 0 ] || printf '%s\n' "${results[@]}"
+printf 'passed: %s (%d s)\n' "${steps[*]}" "$SECONDS"
