@@ -1,0 +1,180 @@
+#include "engine/kernels/linear.h"
+
+#include <cstring>
+#include <random>
+
+#include "engine/base/dtype.h"
+#include "engine/kernels/ref/ref.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+std::vector<float> Random(int64_t n, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(n);
+  for (float& x : out) x = normal(rng);
+  return out;
+}
+
+// Values that every storage type holds exactly: multiples of 1/16 below 8.
+std::vector<float> Coarse(int64_t n, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::vector<float> out(n);
+  for (float& x : out) x = static_cast<float>(static_cast<int>(rng() % 255) - 127) / 16.0f;
+  return out;
+}
+
+TensorView View(const std::vector<float>& data, int64_t n_in) {
+  return {DType::kF32,
+          {static_cast<int64_t>(data.size()) / n_in, n_in},
+          reinterpret_cast<const std::byte*>(data.data())};
+}
+
+PackedWeight Pack(const std::vector<std::vector<float>>& parts, int64_t n_in, StorageType type,
+                  int n_threads = 1) {
+  std::vector<TensorView> views;
+  for (const auto& p : parts) views.push_back(View(p, n_in));
+  ThreadPool pool(n_threads);
+  auto packed = PackedWeight::Pack(views, type, pool);
+  EXPECT_TRUE(packed.ok()) << packed.status();
+  return *std::move(packed);
+}
+
+std::vector<float> Product(const PackedWeight& w, const std::vector<float>& x, int64_t first_row,
+                           int64_t n_rows, int n_threads = 1) {
+  ThreadPool pool(n_threads);
+  std::vector<float> y(n_rows * w.n_out_padded(), -1.0f);
+  Linear(w, x.data() + first_row * w.n_in(), w.n_in(), n_rows, y.data(), w.n_out_padded(), pool);
+  return y;
+}
+
+struct LinearCase {
+  StorageType type;
+  double tolerance;
+};
+
+class LinearTest : public testing::TestWithParam<LinearCase> {};
+
+INSTANTIATE_TEST_SUITE_P(Types, LinearTest,
+                         testing::Values(LinearCase{StorageType::kFloat32, 1e-6},
+                                         LinearCase{StorageType::kBFloat16, 1e-6}),
+                         [](const auto& info) {
+                           return info.param.type == StorageType::kFloat32 ? "fp32" : "bf16";
+                         });
+
+void ExpectMatches(const LinearCase& c, const std::vector<std::vector<float>>& parts, int64_t n_in,
+                   int64_t n_rows) {
+  std::vector<float> stacked;
+  for (const auto& p : parts) stacked.insert(stacked.end(), p.begin(), p.end());
+  const PackedWeight w = Pack(parts, n_in, c.type);
+  ASSERT_EQ(w.n_in(), n_in);
+  ASSERT_EQ(w.n_out(), static_cast<int64_t>(stacked.size()) / n_in);
+  const std::vector<float> x = Random(n_rows * n_in, 9);
+  const std::vector<double> want = ref::Linear(stacked, x, n_in);
+  const std::vector<float> got = Product(w, x, 0, n_rows);
+  for (int64_t i = 0; i < n_rows; ++i) {
+    for (int64_t j = 0; j < w.n_out_padded(); ++j) {
+      const double expected = j < w.n_out() ? want[i * w.n_out() + j] : 0.0;
+      ASSERT_NEAR(got[i * w.n_out_padded() + j], expected, c.tolerance * 8 * (n_in + 1))
+          << i << ", " << j << " of " << n_rows << " x " << w.n_out() << " x " << n_in;
+    }
+  }
+}
+
+TEST_P(LinearTest, MatchesTheOracleAtOddSizes) {
+  for (int64_t n_in : {1, 63, 256, 257, 600}) {
+    for (int64_t n_out : {1, 15, 16, 17, 130}) {
+      for (int64_t n_rows : {1, 2, 3, 4, 7, 17}) {
+        ExpectMatches(GetParam(), {Coarse(n_out * n_in, 1)}, n_in, n_rows);
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, MatchesTheOracleBeyondOneBlockOfRows) {
+  ExpectMatches(GetParam(), {Coarse(20 * 300, 1)}, 300, 259);
+}
+
+TEST_P(LinearTest, StacksPartsThatStraddlePanels) {
+  const int64_t n_in = 33;
+  const std::vector<std::vector<int64_t>> stacks = {{1, 1, 1},  {15, 1, 16},     {17, 5, 5},
+                                                    {3, 64, 3}, {40, 7, 100, 2}, {31, 33}};
+  for (const std::vector<int64_t>& sizes : stacks) {
+    std::vector<std::vector<float>> parts;
+    for (int64_t n_out : sizes) {
+      parts.push_back(Coarse(n_out * n_in, static_cast<uint32_t>(parts.size())));
+    }
+    ExpectMatches(GetParam(), parts, n_in, 5);
+  }
+}
+
+TEST_P(LinearTest, PacksHalfAndBf16Checkpoints) {
+  const int64_t n_in = 40, n_out = 21;
+  std::vector<uint16_t> half(n_in * n_out), brain(n_in * n_out);
+  std::vector<float> half_values, brain_values;
+  for (size_t i = 0; i < half.size(); ++i) {
+    half[i] = static_cast<uint16_t>(0x3c00 + 16 * (i % 60) + (i % 2) * 0x8000);
+    brain[i] = static_cast<uint16_t>(0x3f80 + i % 100);
+    half_values.push_back(HalfToFloat(half[i]));
+    brain_values.push_back(ToFloat(BFloat16{brain[i]}));
+  }
+  ThreadPool pool(1);
+  const std::vector<float> x = Random(n_in, 1);
+  const auto expect_same = [&](DType dtype, const std::vector<uint16_t>& bits,
+                               const std::vector<float>& values) {
+    const TensorView view{dtype, {n_out, n_in}, reinterpret_cast<const std::byte*>(bits.data())};
+    const auto packed = PackedWeight::Pack({&view, 1}, GetParam().type, pool);
+    ASSERT_TRUE(packed.ok());
+    EXPECT_EQ(Product(*packed, x, 0, 1), Product(Pack({values}, n_in, GetParam().type), x, 0, 1));
+  };
+  expect_same(DType::kF16, half, half_values);
+  expect_same(DType::kBF16, brain, brain_values);
+}
+
+TEST_P(LinearTest, RoundsWeightsToTheirStorage) {
+  const float weight = 1.0f + 0x1p-7f + 0x1p-12f;
+  const PackedWeight w = Pack({{weight}}, 1, GetParam().type);
+  const float expected =
+      GetParam().type == StorageType::kFloat32 ? weight : ToFloat(ToBFloat16(weight));
+  EXPECT_EQ(Product(w, {1.0f}, 0, 1)[0], expected);
+  EXPECT_EQ(w.size_bytes(), w.n_out_padded() * StorageBytes(GetParam().type));
+}
+
+TEST_P(LinearTest, RowsHaveTheSameBitsAloneAndTogether) {
+  const int64_t n_in = 520;  // more than two blocks of k
+  const PackedWeight w = Pack({Random(77 * n_in, 1)}, n_in, GetParam().type);
+  const std::vector<float> x = Random(40 * n_in, 2);
+  std::vector<std::vector<float>> alone;
+  for (int64_t i = 0; i < 40; ++i) alone.push_back(Product(w, x, i, 1));
+  for (int64_t n_rows = 1; n_rows <= 40; ++n_rows) {
+    const std::vector<float> together = Product(w, x, 0, n_rows);
+    for (int64_t i = 0; i < n_rows; ++i) {
+      ASSERT_EQ(std::memcmp(together.data() + i * w.n_out_padded(), alone[i].data(),
+                            w.n_out_padded() * sizeof(float)),
+                0)
+          << "row " << i << " of " << n_rows;
+    }
+  }
+}
+
+TEST_P(LinearTest, PoolSizeChangesNoBits) {
+  const int64_t n_in = 300;
+  const std::vector<float> weight = Random(333 * n_in, 1), x = Random(9 * n_in, 2);
+  const PackedWeight w = Pack({weight}, n_in, GetParam().type);
+  for (int n_threads : {2, 3}) {
+    const PackedWeight other = Pack({weight}, n_in, GetParam().type, n_threads);
+    ASSERT_EQ(other.size_bytes(), w.size_bytes());
+    EXPECT_EQ(std::memcmp(other.data(), w.data(), w.size_bytes()), 0);
+    for (int64_t n_rows : {1, 2, 9}) {
+      const std::vector<float> one = Product(w, x, 0, n_rows),
+                               more = Product(w, x, 0, n_rows, n_threads);
+      EXPECT_EQ(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)), 0)
+          << n_rows << " rows, " << n_threads << " threads";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lowkey
