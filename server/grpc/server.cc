@@ -4,6 +4,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -16,12 +17,12 @@ namespace {
 
 // After the engine has drained, what is left are answers on their way out.
 constexpr absl::Duration kFlushTime = absl::Seconds(1);
+constexpr absl::Duration kDrainStep = absl::Milliseconds(20);
 
 // Process-wide switches of gRPC, before its first server.
 void PrepareGrpcOnce() {
   static const bool prepared = [] {
     // Our errors say what gRPC's log would; GRPC_VERBOSITY still brings it back.
-    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
     if (std::getenv("GRPC_VERBOSITY") == nullptr) {
       gpr_set_log_function([](gpr_log_func_args*) {});
     }
@@ -88,9 +89,12 @@ void GrpcServer::SetServing(bool serving) {
 
 std::string GrpcServer::address() const { return JoinAddress(host_, port_); }
 
-bool GrpcServer::Shutdown(absl::Time deadline) {
+bool GrpcServer::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short) {
   SetServing(false);
-  const bool drained = service_.engine().Drain(deadline);
+  bool drained = false;
+  do {
+    drained = service_.engine().Drain(std::min(deadline, absl::Now() + kDrainStep));
+  } while (!drained && absl::Now() < deadline && !is_cut_short());
   // What did not finish in time is cancelled by gRPC, and through OnCancel in the engine.
   const absl::Time end = drained ? absl::Now() + kFlushTime : absl::Now();
   server_->Shutdown(absl::ToChronoTime(end));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/grpc/generation_service.h"
@@ -40,14 +41,17 @@ class GrpcServer {
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   // Health becomes NOT_SERVING at once; new generations are refused; what was admitted may finish
-  // until `deadline` and is cancelled then. Returns when no call is left: true if all finished.
-  bool Shutdown(absl::Time deadline);
+  // until `deadline`, or until `is_cut_short` (asked every 20 ms or so) says true, and is cancelled
+  // then. Returns when no call is left: true if all finished.
+  bool Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short = Never);
 
   int port() const { return port_; }
   std::string address() const;
 
  private:
   GrpcServer(TextService& service, const GrpcServerOptions& options);
+
+  static bool Never() { return false; }
 
   void SetServing(bool serving);
 

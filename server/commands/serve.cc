@@ -1,0 +1,184 @@
+// lowkey serve: loads a model and answers until told to stop.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/engine.h"
+#include "server/commands/command.h"
+#include "server/commands/common_flags.h"
+#include "server/commands/signals.h"
+#include "server/commands/terminal.h"
+#include "server/grpc/address.h"
+#include "server/grpc/server.h"
+#include "server/request_log.h"
+#include "server/text_service.h"
+#include "server/version.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lowkey {
+namespace {
+
+constexpr Flag kNetworkFlags[] = {
+    {"host", "ADDRESS", "127.0.0.1", "listen here; not loopback only with --insecure"},
+    {"port", "N", "50051", "0 picks a free port, which is printed"},
+    {"insecure", "", "", "allow an address that other machines can reach, without any guard",
+     FlagKind::kSwitch},
+    {"grace", "TIME", "30", "how long admitted requests may still run after SIGTERM or Ctrl-C"},
+    {"log-requests", "", "", "one JSON line per request on standard error, without its text",
+     FlagKind::kSwitch},
+};
+constexpr Flag kDefaultFlags[] = {
+    {"max-new-tokens", "N", "128", "tokens to generate"},
+};
+
+struct ServeOptions {
+  GrpcServerOptions network;
+  EngineOptions engine;
+  Defaults defaults;
+  std::string model_directory;
+  absl::Duration grace;
+  bool is_json = false;
+};
+
+struct LoadedModel {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Engine> engine;
+};
+
+absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
+  ServeOptions options;
+  options.network.host = flags.Text("host");
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> port, flags.Int("port", 0, 65535));
+  options.network.port = static_cast<int>(port.value_or(0));
+  options.network.is_insecure_allowed = flags.Switch("insecure");
+  LK_ASSIGN_OR_RETURN(const std::optional<double> grace, flags.Seconds("grace"));
+  options.grace = absl::Seconds(grace.value_or(0));
+  options.is_json = flags.Switch("json");
+  LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
+  LK_ASSIGN_OR_RETURN(options.defaults.attention, ResolveAttention(attention, {}));
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> max_new_tokens,
+                      flags.Int("max-new-tokens", 1, 1 << 24));
+  options.defaults.max_new_tokens = static_cast<int32_t>(max_new_tokens.value_or(1));
+  LK_ASSIGN_OR_RETURN(options.model_directory, ModelDirectory(flags));
+  LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
+  // Known before a long load rather than after it.
+  LK_RETURN_IF_ERROR(CheckCanListen(options.network.host, options.network.port));
+  return options;
+}
+
+std::string ModelName(const std::string& directory) {
+  const std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
+  const std::string name = path.filename().string();
+  return name.empty() ? path.parent_path().filename().string() : name;
+}
+
+void Say(const ServeOptions& options, const std::string& line) {
+  if (!options.is_json) std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+absl::StatusOr<LoadedModel> Load(const ServeOptions& options) {
+  Say(options, absl::StrCat("loading ", options.model_directory));
+  LoadedModel model;
+  LK_ASSIGN_OR_RETURN(model.tokenizer, LoadTokenizer(options.model_directory));
+  ProgressBar bar(stderr, "loading");
+  auto progress = [&bar](int64_t done, int64_t total) {
+    // Nothing is admitted yet, so there is nothing to finish first.
+    if (WaitForStopSignal(absl::ZeroDuration())) std::_Exit(130);
+    bar.Show(done, total);
+  };
+  LK_ASSIGN_OR_RETURN(model.engine,
+                      CreateEngine(options.model_directory, options.engine, std::move(progress)));
+  if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.model_directory, ": tokenizer.model has ", model.tokenizer->vocab_size(),
+        " pieces, expected at most the model's vocab_size ",
+        model.engine->config().vocab_size));
+  }
+  return model;
+}
+
+void SayReady(const ServeOptions& options, const std::string& model, const GrpcServer& server,
+              absl::Duration time_to_ready) {
+  const double ready_ms = absl::ToDoubleMilliseconds(time_to_ready);
+  if (options.is_json) {
+    std::printf("{\"event\":\"ready\",\"port\":%d,\"ready_ms\":%.1f}\n", server.port(), ready_ms);
+  } else {
+    std::printf("ready: %s on %s after %.0f ms\n", model.c_str(), server.address().c_str(),
+                ready_ms);
+  }
+  std::fflush(stdout);
+}
+
+std::string LimitsText(const Engine& engine) {
+  const EngineStats stats = engine.Stats();
+  const EngineLimits limits = engine.limits();
+  return absl::StrCat(BytesText(stats.weight_bytes), " of weights as ", stats.dtype, ", ",
+                      BytesText(limits.cache_bytes), " of cache, context ",
+                      CountText(limits.context_tokens), " tokens, ", stats.n_threads,
+                      stats.n_threads == 1 ? " thread (" : " threads (", stats.instruction_set,
+                      ")");
+}
+
+absl::Status RunServe(const FlagValues& flags) {
+  const absl::Time start = absl::Now();
+  BlockStopSignals();
+  LK_ASSIGN_OR_RETURN(ServeOptions options, ReadOptions(flags));
+  LK_ASSIGN_OR_RETURN(const LoadedModel model, Load(options));
+  LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));
+  LK_ASSIGN_OR_RETURN(options.defaults.sampling,
+                      ResolveSampling(sampling, {}, model.engine->config().vocab_size));
+  RequestLog log(stderr);
+  if (flags.Switch("log-requests")) options.network.log = &log;
+  const std::string name = ModelName(options.model_directory);
+  TextService service(*model.engine, *model.tokenizer, {name, options.defaults});
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
+                      GrpcServer::Start(service, options.network));
+  Say(options, LimitsText(*model.engine));
+  SayReady(options, name, *server, absl::Now() - start);
+  while (!WaitForStopSignal(absl::Hours(1))) {
+  }
+  Say(options, absl::StrCat("stopping: running requests have ",
+                            absl::FormatDuration(options.grace), " to finish"));
+  const bool drained = server->Shutdown(
+      absl::Now() + options.grace, [] { return WaitForStopSignal(absl::ZeroDuration()); });
+  Say(options, drained ? "stopped" : "stopped: unfinished requests were cancelled");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command ServeCommand() {
+  Command command;
+  command.spec.name = "serve";
+  command.spec.summary = "serve a model over gRPC";
+  command.spec.description =
+      "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one port.\n"
+      "Without --model: the demo model. SIGTERM or Ctrl-C lets running requests finish; a second\n"
+      "one does not.";
+  command.spec.groups = {{"Network", kNetworkFlags},
+                         {"Model", ModelFlags()},
+                         {"Engine", EngineFlags()},
+                         {"Capacity", ServingFlags()},
+                         {"What requests get that do not say: attention", AttentionFlags()},
+                         {"What requests get that do not say: sampling", SamplingFlags()},
+                         {"What requests get that do not say: length", kDefaultFlags},
+                         {"General", GeneralFlags()}};
+  command.spec.examples = {
+      "lowkey serve",
+      "lowkey serve --model ~/models/llama --dtype bfloat16 --cache-bytes 4G",
+      "lowkey serve --attention atp --rank 1/4 --temperature 0.7",
+      "lowkey serve --host 0.0.0.0 --insecure --log-requests",
+  };
+  command.run = RunServe;
+  return command;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,50 @@
+#ifndef LOWKEY_SERVER_COMMANDS_TENSOR_FILE_H_
+#define LOWKEY_SERVER_COMMANDS_TENSOR_FILE_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "server/config/flags.h"
+
+namespace lowkey {
+
+// A tensor's values, with the shape they came in.
+struct FloatTensor {
+  std::vector<int64_t> shape;
+  std::vector<float> values;  // row-major; as many as the shape says
+};
+
+// q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim], after RoPE.
+struct AttendTensors {
+  FloatTensor q, k, v;
+};
+
+// How x and weights become q, k and v.
+struct ProjectOptions {
+  int64_t n_heads = 0, n_kv_heads = 0;
+  double rope_theta = 10000.0;  // 0: no rotation
+};
+
+// INVALID_ARGUMENT naming the first of `names` that was not given.
+absl::Status RequireFlags(const FlagValues& flags, std::initializer_list<std::string_view> names);
+
+// Writes one F32 tensor of `shape` as safetensors. Errors: WriteSafetensors's.
+absl::Status WriteFloats(const std::string& path, const std::string& name,
+                         const std::vector<int64_t>& shape, absl::Span<const float> values);
+
+// Reads q, k and v; or x [n, hidden], wq [hidden, n_heads * head_dim], wk and wv [hidden,
+// n_kv_heads * head_dim], from which it computes them in double: q = x wq, rotated by position
+// in halves as Llama does. Errors: OpenSafetensors's; INVALID_ARGUMENT naming the tensor that is
+// missing, of a dtype other than F32, F16 and BF16, or misshapen.
+absl::StatusOr<AttendTensors> ReadAttendTensors(const std::string& path,
+                                                const ProjectOptions& options);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_COMMANDS_TENSOR_FILE_H_

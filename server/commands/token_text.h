@@ -1,0 +1,26 @@
+#ifndef LOWKEY_SERVER_COMMANDS_TOKEN_TEXT_H_
+#define LOWKEY_SERVER_COMMANDS_TOKEN_TEXT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lowkey {
+
+inline constexpr size_t kMaxTokenFileBytes = size_t{64} << 20;
+
+// Token ids separated by white space or commas. INVALID_ARGUMENT, beginning with `source` and
+// naming the word and its line: not an integer, outside [0, vocab_size), or no id at all.
+absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const std::string& source,
+                                                   int32_t vocab_size);
+
+// The same from a file of at most kMaxTokenFileBytes; "-" is standard input. NOT_FOUND when it
+// cannot be read.
+absl::StatusOr<std::vector<int32_t>> ReadTokenFile(const std::string& path, int32_t vocab_size);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_COMMANDS_TOKEN_TEXT_H_
