@@ -24,10 +24,8 @@ EXAMPLE = """examples:
 HERE = Path(__file__).resolve().parent
 TALES = HERE.parents[1] / "models" / "tales"
 TALES_PROMPT = (
-    "Once upon a time there was a little girl named Lily who lived with her mother in a small house"
-    " by the forest. One day, she found an old key under a stone. \"What does it open?\" she asked"
-    " the fox.\n\"Come with me,\" said the fox, \"and I will show you a door that nobody has opened"
-    " for a hundred years.\" So they went into the dark wood together, and no bird sang."
+    "Once upon a time there was a little girl named Lily who lived with her mother by the forest."
+    " One day, she found an old key under a stone.\n\"What does it open?\" she asked the fox."
 )
 N_VOCAB = 128
 
@@ -66,7 +64,8 @@ CASES = {
         {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, dtype=torch.bfloat16
     ),
     "sliding_window": Case(
-        {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 16}
+        {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 16},
+        dtype=torch.bfloat16,
     ),
     "bias": Case({"attention_bias": True}, dtype=torch.float16),
     "head_dim": Case({"head_dim": 24}, dtype=torch.bfloat16),
