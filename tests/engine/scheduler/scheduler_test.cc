@@ -1,0 +1,214 @@
+#include "engine/scheduler/scheduler.h"
+
+#include <ostream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+
+bool operator==(const ScheduledRows& a, const ScheduledRows& b) {
+  return a.request == b.request && a.choice == b.choice && a.first_position == b.first_position &&
+         a.n_rows == b.n_rows && a.samples == b.samples;
+}
+
+void PrintTo(const ScheduledRows& r, std::ostream* out) {
+  *out << "{request " << r.request << ", choice " << r.choice << ", rows " << r.first_position
+       << " + " << r.n_rows << (r.samples ? ", samples}" : "}");
+}
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr Scheduler::Options kOptions{8, 4, 100, 3};
+
+SchedulerRequest Request(uint64_t id, int64_t n_prompt_tokens, int32_t n_choices = 1,
+                         int64_t reserved_bytes = 10) {
+  return {id, n_prompt_tokens, n_choices, reserved_bytes};
+}
+
+void Enqueue(Scheduler& s, std::initializer_list<SchedulerRequest> requests) {
+  for (const SchedulerRequest& r : requests) ASSERT_TRUE(s.Enqueue(r).ok());
+}
+
+std::vector<ScheduledRows> Step(Scheduler& s) {
+  std::vector<ScheduledRows> batch = s.NextBatch();
+  s.Commit(batch);
+  return batch;
+}
+
+TEST(Scheduler, NothingToDoIsAnEmptyBatch) {
+  Scheduler s(kOptions);
+  EXPECT_THAT(s.NextBatch(), IsEmpty());
+  EXPECT_EQ(s.n_waiting(), 0);
+  EXPECT_EQ(s.n_running(), 0);
+}
+
+TEST(Scheduler, PromptIsComputedThenDecodedRowByRow) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 5)});
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 5, true}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 5, 1, true}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 6, 1, true}));
+}
+
+TEST(Scheduler, LongPromptIsCutToTheBudgetAndSamplesAtItsEndOnly) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 18)});
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 8, false}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 8, 8, false}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 16, 2, true}));
+}
+
+TEST(Scheduler, PromptOfExactlyTheBudgetSamplesAtOnce) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 8)});
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 8, true}));
+}
+
+TEST(Scheduler, BatchNotCommittedIsOfferedAgain) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 5)});
+  const std::vector<ScheduledRows> first = s.NextBatch();
+  EXPECT_EQ(s.NextBatch(), first);
+}
+
+TEST(Scheduler, DecodeRowsComeBeforePromptChunks) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 2), Request(2, 20), Request(3, 3)});
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{1, 0, 0, 2, true}, ScheduledRows{2, 0, 0, 6, false}));
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{1, 0, 2, 1, true}, ScheduledRows{2, 0, 6, 7, false}));
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{1, 0, 3, 1, true}, ScheduledRows{2, 0, 13, 7, true}));
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{1, 0, 4, 1, true}, ScheduledRows{2, 0, 20, 1, true},
+                          ScheduledRows{3, 0, 0, 3, true}));
+}
+
+TEST(Scheduler, ChoicesDecodeAfterOneSharedPrompt) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 3, 3)});
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 3, true}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 3, 1, true}, ScheduledRows{1, 1, 3, 1, true},
+                                   ScheduledRows{1, 2, 3, 1, true}));
+  s.FinishChoice(1, 1);
+  s.FinishChoice(1, 1);  // once more changes nothing
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{1, 0, 4, 1, true}, ScheduledRows{1, 2, 4, 1, true}));
+}
+
+TEST(Scheduler, AdmitsInOrderWhileReservationsFit) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 1, 1, 60), Request(2, 1, 1, 50), Request(3, 1, 1, 10)});
+  Step(s);
+  EXPECT_EQ(s.n_running(), 1);  // 2 does not fit, and 3 does not pass it
+  EXPECT_EQ(s.reserved_bytes(), 60);
+  EXPECT_EQ(s.n_waiting(), 2);
+  s.Remove(1);
+  Step(s);
+  EXPECT_EQ(s.n_running(), 2);
+  EXPECT_EQ(s.reserved_bytes(), 60);
+}
+
+TEST(Scheduler, AdmitsWhileChoicesFitTheRunningSet) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 1, 3), Request(2, 1, 2), Request(3, 1, 1)});
+  Step(s);
+  EXPECT_EQ(s.n_running(), 1);
+  s.FinishChoice(1, 0);  // its place is free, its reservation is not
+  EXPECT_EQ(s.reserved_bytes(), 10);
+  Step(s);
+  EXPECT_EQ(s.n_running(), 2);
+  s.FinishChoice(1, 1);
+  Step(s);
+  EXPECT_EQ(s.n_running(), 3);
+}
+
+TEST(Scheduler, ReservationOfTheWholeCacheIsAdmitted) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 1, 1, 100)});
+  EXPECT_EQ(Step(s).size(), 1u);
+}
+
+TEST(Scheduler, RefusesWhatCanNeverRun) {
+  Scheduler s(kOptions);
+  absl::Status status = s.Enqueue(Request(1, 1, 1, 101));
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(status.message(), "request needs 101 bytes of cache, the whole cache has 100");
+  status = s.Enqueue(Request(1, 1, 5));
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(status.message(), "n: 5, expected at most 4 running sequences");
+  EXPECT_EQ(s.n_waiting(), 0);
+}
+
+TEST(Scheduler, RefusesBeyondTheQueue) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 1), Request(2, 1), Request(3, 1)});
+  const absl::Status status = s.Enqueue(Request(4, 1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "queue: 3 requests waiting, expected fewer than 3");
+  s.NextBatch();  // admits all three
+  EXPECT_TRUE(s.Enqueue(Request(4, 1)).ok());
+}
+
+TEST(Scheduler, RemovesAWaitingRequest) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 1), Request(2, 1)});
+  s.Remove(1);
+  EXPECT_EQ(s.n_waiting(), 1);
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 0, 1, true}));
+}
+
+TEST(Scheduler, RemovesARequestInTheMiddleOfItsPrompt) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 20, 2, 30)});
+  Step(s);
+  s.Remove(1);
+  EXPECT_EQ(s.n_running(), 0);
+  EXPECT_EQ(s.reserved_bytes(), 0);
+  EXPECT_THAT(Step(s), IsEmpty());
+  Enqueue(s, {Request(2, 1, 4)});  // all four places are free again
+  EXPECT_EQ(Step(s).size(), 1u);
+}
+
+TEST(Scheduler, RemovesADecodingRequestWithFinishedChoices) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 1, 3)});
+  Step(s);
+  s.FinishChoice(1, 2);
+  s.Remove(1);
+  EXPECT_EQ(s.reserved_bytes(), 0);
+  Enqueue(s, {Request(2, 1, 4)});
+  EXPECT_EQ(Step(s).size(), 1u);
+}
+
+TEST(Scheduler, RemovalBetweenBatchAndCommitIsForgotten) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 2), Request(2, 2)});
+  const std::vector<ScheduledRows> batch = s.NextBatch();
+  s.Remove(1);
+  s.Commit(batch);
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 2, 1, true}));
+}
+
+TEST(Scheduler, IgnoresUnknownIds) {
+  Scheduler s(kOptions);
+  s.Remove(7);
+  EXPECT_EQ(s.n_running(), 0);
+}
+
+TEST(Scheduler, FullRunningSetStillMovesAPromptForward) {
+  Scheduler s({4, 4, 100, 3});  // as many rows as sequences
+  Enqueue(s, {Request(1, 1, 3), Request(2, 9)});
+  Step(s);
+  for (int64_t at = 3; at < 9; ++at) {
+    EXPECT_THAT(Step(s).back(), (ScheduledRows{2, 0, at, 1, at == 8}));
+  }
+}
+
+}  // namespace
+}  // namespace lowkey
