@@ -51,13 +51,15 @@ int32_t DrawFromAll(const std::vector<float>& weights, double uniform) {
   return last;
 }
 
-// The weights that top_k leaves (all when it is off), as candidates of non-zero weight. With top_p,
+// The weights that top_k leaves (all when it is off), in order of id. With top_p,
 // drops what it cannot keep: tokens below (1 - p) / n of the sum have less than 1 - p together, so
 // the most likely tokens reach p before any of them.
 void FillCandidates(const DrawFilters& filters, DrawScratch& scratch) {
   const int32_t n = static_cast<int32_t>(scratch.weights.size());
   if (filters.top_k > 0 && filters.top_k < n) {
     SelectTop(scratch.weights, filters.top_k, scratch.candidates);
+    std::sort(scratch.candidates.begin(), scratch.candidates.end(),
+              [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
     return;
   }
   float smallest = 0.0f;
@@ -72,32 +74,33 @@ void FillCandidates(const DrawFilters& filters, DrawScratch& scratch) {
   }
 }
 
-// Keeps the fewest of the most likely candidates whose weights reach `needed`. Sorts a growing
-// front, not everything: most of the mass is in a few tokens.
-void KeepNucleus(double needed, std::vector<Candidate>& candidates) {
-  size_t n_sorted = 0;
-  size_t front = 64;
-  double sum = 0.0;
-  while (n_sorted < candidates.size()) {
-    const size_t end = std::min(front, candidates.size());
-    const auto first = candidates.begin() + n_sorted, last = candidates.begin() + end;
-    if (last != candidates.end()) std::nth_element(first, last, candidates.end(), ComesFirst);
-    std::sort(first, last, ComesFirst);
-    for (; n_sorted < end; ++n_sorted) {
-      sum += candidates[n_sorted].value;
-      if (sum >= needed) {
-        candidates.resize(n_sorted + 1);
-        return;
-      }
-    }
-    front *= 8;
-  }
-}
-
 double SumOf(const std::vector<Candidate>& candidates) {
   double sum = 0.0;
   for (const Candidate& candidate : candidates) sum += candidate.value;
   return sum;
+}
+
+// Keeps the fewest of the most likely candidates whose weights reach `needed`, in order of id as
+// before. Bisects by weight in `ranked`: nothing is sorted, whatever the size of the nucleus.
+void KeepNucleus(double needed, std::vector<Candidate>& ranked,
+                 std::vector<Candidate>& candidates) {
+  ranked = candidates;
+  auto first = ranked.begin(), last = ranked.end();
+  double before = 0.0;  // of all that come before `first`
+  while (last - first > 1) {
+    const auto middle = first + (last - first) / 2;
+    std::nth_element(first, middle, last, ComesFirst);
+    double sum = before;
+    for (auto it = first; it != middle; ++it) sum += it->value;
+    if (sum >= needed) {
+      last = middle;
+    } else {
+      before = sum;
+      first = middle;
+    }
+  }
+  const Candidate cut = *first;
+  std::erase_if(candidates, [&](const Candidate& c) { return ComesFirst(cut, c); });
 }
 
 int32_t DrawFromCandidates(const std::vector<Candidate>& candidates, double uniform) {
@@ -126,13 +129,11 @@ int32_t DrawToken(const DrawInput& input, const DrawFilters& filters, DrawScratc
   FillCandidates(filters, scratch);
   if (filters.top_p < 1.0f) {
     const double total = has_top_k ? SumOf(candidates) : Sum(scratch.weights);
-    KeepNucleus(filters.top_p * total, candidates);
+    KeepNucleus(filters.top_p * total, scratch.ranked, candidates);
   }
   if (filters.min_p > 0.0f) {
     std::erase_if(candidates, [&](const Candidate& c) { return c.value < filters.min_p; });
   }
-  std::sort(candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
   return DrawFromCandidates(candidates, input.uniform);
 }
 

@@ -19,7 +19,7 @@ struct DrawFilters {
 // Scratch of DrawToken; keeps its memory between calls.
 struct DrawScratch {
   std::vector<float> weights;
-  std::vector<Candidate> candidates;
+  std::vector<Candidate> candidates, ranked;
 };
 
 // The token at `uniform` (in [0, 1)) of softmax(logits / temperature) after the filters, tokens in

@@ -23,7 +23,10 @@ float FromOrderKey(int32_t key) { return std::bit_cast<float>(key ^ ((key >> 31)
 // e^x for x <= 0 (Cephes' expf): 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. Without branches
 // or library calls, so that loops over it are vectorised.
 inline float ExpOfNegative(float x) {
-  const float c = x > kLowestExponent ? x : kLowestExponent;  // NaN too becomes the lowest
+  // Masks, not conditions: the compiler would branch around whatever may trap. NaN too is masked.
+  const int32_t mask = -static_cast<int32_t>(x > kLowestExponent);
+  const float c = std::bit_cast<float>((std::bit_cast<int32_t>(x) & mask) |
+                                       (std::bit_cast<int32_t>(kLowestExponent) & ~mask));
   const int32_t n = static_cast<int32_t>(c * 1.44269504f - 0.5f);
   const float whole = static_cast<float>(n);
   const float r = c - whole * 0.693359375f - whole * -2.12194440e-4f;
@@ -35,7 +38,7 @@ inline float ExpOfNegative(float x) {
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
   const float power = std::bit_cast<float>((n + 127) << 23);
-  return x > kLowestExponent ? p * power : 0.0f;
+  return std::bit_cast<float>(std::bit_cast<int32_t>(p * power) & mask);
 }
 
 }  // namespace
@@ -69,16 +72,15 @@ void ExpWeights(absl::Span<const float> logits, float max, float temperature,
 }
 
 double LogSumExp(absl::Span<const float> logits, float max) {
-  constexpr size_t kLanes = 8;
-  double sums[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      sums[lane] += ExpOfNegative(logits[i + lane] - max);
-  }
-  for (; i < logits.size(); ++i) sums[0] += ExpOfNegative(logits[i] - max);
+  constexpr size_t kChunk = 256;
+  float weights[kChunk];
   double sum = 0.0;
-  for (double partial : sums) sum += partial;
+  for (size_t begin = 0; begin < logits.size(); begin += kChunk) {
+    const size_t n = std::min(kChunk, logits.size() - begin);
+    const float* in = logits.data() + begin;
+    for (size_t i = 0; i < n; ++i) weights[i] = ExpOfNegative(in[i] - max);
+    for (size_t i = 0; i < n; ++i) sum += weights[i];
+  }
   return static_cast<double>(max) + std::log(sum);
 }
 
