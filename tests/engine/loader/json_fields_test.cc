@@ -1,0 +1,128 @@
+#include "engine/loader/json_fields.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+using nlohmann::json;
+
+std::string ParseError(const std::string& text, int max_depth = 4) {
+  const auto value = ParseJsonObject(text, "f.json", max_depth);
+  EXPECT_FALSE(value.ok()) << text;
+  EXPECT_EQ(value.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(value.status().message());
+}
+
+TEST(ParseJsonObject, ReadsAnObject) {
+  const auto value = ParseJsonObject(R"( {"a": [1, {"b": null}], "c": "d"} )", "f.json", 3);
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ((*value)["a"][0], 1);
+}
+
+TEST(ParseJsonObject, RefusesWhatIsNotJson) {
+  for (const char* text : {"", "{", "{}}", "{\"a\": }", "{\"a\": nan}", "{'a': 1}", "{\"a\": 1,}",
+                           "{\"a\": \"\xff\"}", "{\"a\": 1e999}", "// x\n{}", "\xef\xbb"}) {
+    EXPECT_EQ(ParseError(text), "f.json: not JSON") << text;
+  }
+}
+
+TEST(ParseJsonObject, RefusesOtherValuesThanObjects) {
+  EXPECT_EQ(ParseError("[]"), "f.json: array, expected a JSON object");
+  EXPECT_EQ(ParseError("null"), "f.json: null, expected a JSON object");
+  EXPECT_EQ(ParseError("3"), "f.json: number, expected a JSON object");
+}
+
+TEST(ParseJsonObject, RefusesRepeatedKeysAtAnyDepthButNotInSiblings) {
+  EXPECT_EQ(ParseError(R"({"a": 1, "b": 2, "a": 3})"), "f.json: key \"a\" appears twice");
+  EXPECT_EQ(ParseError(R"({"x": [{"a": 1, "a": 1}]})"), "f.json: key \"a\" appears twice");
+  EXPECT_TRUE(ParseJsonObject(R"({"x": {"a": 1}, "y": {"a": 1}, "a": 2})", "f", 4).ok());
+}
+
+TEST(ParseJsonObject, BoundsTheDepth) {
+  EXPECT_TRUE(ParseJsonObject(R"({"a": [[{}]]})", "f.json", 4).ok());
+  EXPECT_EQ(ParseError(R"({"a": [[{}]]})", 3), "f.json: nested deeper than 3 levels");
+  EXPECT_EQ(ParseError("{\"a\":" + std::string(1 << 20, '[')),
+            "f.json: nested deeper than 4 levels");
+}
+
+class JsonFieldsTest : public ::testing::Test {
+ protected:
+  const json object_ = json::parse(R"({
+      "int": 5, "negative": -1, "huge": 18446744073709551615, "half": 0.5, "null": null,
+      "flag": true, "text": "abc", "object": {"inner": 7}, "list": [1, 2]})");
+  const JsonFields fields_{object_, "f.json"};
+
+  template <typename T>
+  std::string Message(const absl::StatusOr<T>& result) {
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(result.status().message());
+  }
+};
+
+TEST_F(JsonFieldsTest, AbsentAndNullAreNoValue) {
+  for (const char* key : {"absent", "null"}) {
+    EXPECT_EQ(*fields_.Int(key, {0, 9}), std::nullopt);
+    EXPECT_EQ(*fields_.Number(key, {0, 9}), std::nullopt);
+    EXPECT_EQ(*fields_.Bool(key), std::nullopt);
+    EXPECT_EQ(*fields_.String(key), std::nullopt);
+    EXPECT_FALSE(fields_.Object(key)->has_value());
+    EXPECT_EQ(fields_.Find(key), nullptr);
+  }
+  EXPECT_TRUE(fields_.Has("null"));
+  EXPECT_FALSE(fields_.Has("absent"));
+}
+
+TEST_F(JsonFieldsTest, ValuesOfTheirTypes) {
+  EXPECT_EQ(*fields_.Int("int", {5, 5}), 5);
+  EXPECT_EQ(*fields_.Int("negative", {-1, 0}), -1);
+  EXPECT_EQ(*fields_.Number("int", {0, 9}), 5.0);
+  EXPECT_EQ(*fields_.Number("half", {0, 9}), 0.5);
+  EXPECT_EQ(*fields_.Bool("flag"), true);
+  EXPECT_EQ(*fields_.String("text"), "abc");
+  EXPECT_EQ(*(*fields_.Object("object"))->Int("inner", {0, 9}), 7);
+}
+
+TEST_F(JsonFieldsTest, OutOfRangeNamesValueAndRange) {
+  EXPECT_EQ(Message(fields_.Int("negative", {1, 65536})),
+            "f.json: negative: -1, expected 1..65536");
+  EXPECT_EQ(Message(fields_.Int("huge", {1, INT64_MAX})),
+            "f.json: huge: 18446744073709551615, expected 1..9223372036854775807");
+  EXPECT_EQ(Message(fields_.Number("half", {1, 2})),
+            "f.json: half: 0.5, expected a number in 1..2");
+}
+
+TEST_F(JsonFieldsTest, OtherTypesAreNamed) {
+  EXPECT_EQ(Message(fields_.Int("half", {0, 9})), "f.json: half: 0.5, expected 0..9");
+  EXPECT_EQ(Message(fields_.Int("text", {0, 9})), "f.json: text: \"abc\", expected 0..9");
+  EXPECT_EQ(Message(fields_.Number("flag", {0, 9})),
+            "f.json: flag: true, expected a number in 0..9");
+  EXPECT_EQ(Message(fields_.Bool("int")), "f.json: int: 5, expected true or false");
+  EXPECT_EQ(Message(fields_.String("list")), "f.json: list: [1,2], expected a string");
+  EXPECT_EQ(Message(fields_.Object("list")), "f.json: list: [1,2], expected an object or null");
+}
+
+TEST_F(JsonFieldsTest, RequiredFieldsMustBeThere) {
+  EXPECT_EQ(*fields_.RequiredInt("int", {0, 9}), 5);
+  EXPECT_EQ(Message(fields_.RequiredInt("absent", {1, 9})),
+            "f.json: absent: missing, expected 1..9");
+  EXPECT_EQ(Message(fields_.RequiredInt("null", {1, 9})), "f.json: null: null, expected 1..9");
+  EXPECT_EQ(Message(fields_.RequiredNumber("absent", {1, 9})),
+            "f.json: absent: missing, expected a number in 1..9");
+}
+
+TEST_F(JsonFieldsTest, InnerObjectsSayWhereTheyAre) {
+  const auto inner = fields_.Object("object");
+  EXPECT_EQ(Message((*inner)->Int("inner", {0, 1})), "f.json: object: inner: 7, expected 0..1");
+}
+
+TEST(ShortText, CutsWhatIsLong) {
+  EXPECT_EQ(ShortText(json("abc")), "\"abc\"");
+  EXPECT_LE(ShortText(json(std::string(1000, 'x'))).size(), 83u);
+  EXPECT_EQ(ShortText(json(std::vector<int>(100))), "[...]");
+  EXPECT_EQ(ShortText(json("\xff")), "\"\\ufffd\"");
+}
+
+}  // namespace
+}  // namespace lowkey
