@@ -59,12 +59,32 @@ struct SoftmaxUpdate {
   float sum = 0;     // of the scores just turned into weights
 };
 
+// C [n_rows, n_cols] = A B over k, B a packed bf16 weight: panel p at b + p * b_panel_stride, two
+// successive rows of B interleaved, [k / 2][panel_columns][2]. A is fp32 or bf16 as
+// KernelTable::rounds_activations says.
+struct GemmPairsArgs {
+  const void* a = nullptr;  // row i at a + i * lda elements
+  int64_t lda = 0;
+  const uint16_t* b = nullptr;
+  int64_t b_panel_stride = 0;
+  float* c = nullptr;
+  int64_t ldc = 0;
+  int64_t n_rows = 0;
+  int64_t n_cols = 0;  // a multiple of panel_columns
+  int64_t k = 0;       // even
+  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
+};
+
 struct KernelTable {
   std::string_view name;      // "avx2"
   int64_t panel_columns = 0;  // 2 vectors: 8 (portable), 16 (avx2), 32 (avx512)
 
   void (*gemm_f32)(const GemmArgs&);
   void (*gemm_bf16)(const GemmArgs&);
+  // Where the CPU has a BF16 dot product, rows of A are rounded to bf16 first and two products are
+  // added at once; elsewhere the weights are widened and everything is fp32.
+  bool rounds_activations = false;
+  void (*gemm_bf16_pairs)(const GemmPairsArgs&);
   void (*dot_rows_f32)(const DotRowsArgs&);
   void (*dot_rows_bf16)(const DotRowsArgs&);
 
@@ -98,10 +118,12 @@ struct KernelTable {
 };
 
 // The best table that this CPU runs, or the one that the environment variable LOWKEY_ISA names
-// ("portable", "avx2", "avx512") if the CPU has it. Chosen at the first call.
+// ("portable", "avx2", "avx512", "avx512_bf16") if the CPU has it. Chosen at the first call.
 const KernelTable& Kernels();
 
-// Every table that this CPU runs, for tests and benchmarks; the portable one first.
+// Every table that this CPU runs, for tests and benchmarks: two portable ones first (the second,
+// "portable_bf16", rounds activations like avx512_bf16 and shares its source), then from narrow to
+// wide.
 std::vector<const KernelTable*> AvailableKernels();
 
 }  // namespace lowkey

@@ -14,8 +14,9 @@
 namespace lowkey {
 
 // A weight [n_out, n_in] (row-major in the checkpoint) packed for products with fp32 rows: panels
-// of Kernels().panel_columns outputs, each panel n_in-major, the last one padded with zeros.
-// Move-only; immutable after Pack, so any thread may read it.
+// of panel_columns outputs, the last one padded with zeros, each [n_in][panel] in fp32 or [n_in /
+// 2][panel][2] in bf16 (an odd n_in padded with zeros). Move-only; immutable after Pack, so any
+// thread may read it.
 class PackedWeight {
  public:
   PackedWeight() = default;
@@ -23,7 +24,8 @@ class PackedWeight {
   // Stacks `parts` ([n_out_i, n_in] each, F32, F16 or BF16, same n_in) along n_out and packs them
   // as `type`. RESOURCE_EXHAUSTED when the memory cannot be had.
   static absl::StatusOr<PackedWeight> Pack(absl::Span<const TensorView> parts, StorageType type,
-                                           ThreadPool& pool);
+                                           ThreadPool& pool,
+                                           const KernelTable& kernels = Kernels());
 
   int64_t n_in() const { return n_in_; }
   int64_t n_out() const { return n_out_; }
@@ -32,8 +34,14 @@ class PackedWeight {
   StorageType type() const { return type_; }
   int64_t size_bytes() const { return static_cast<int64_t>(data_.size_bytes()); }
   const std::byte* data() const { return data_.data(); }
+  const KernelTable& kernels() const { return *kernels_; }
+  // n_in, made even for bf16 pairs.
+  int64_t n_in_padded() const {
+    return type_ == StorageType::kFloat32 ? n_in_ : (n_in_ + 1) / 2 * 2;
+  }
 
  private:
+  const KernelTable* kernels_ = nullptr;
   int64_t n_in_ = 0, n_out_ = 0, n_out_padded_ = 0;
   StorageType type_ = StorageType::kFloat32;
   Buffer data_;

@@ -48,6 +48,17 @@ struct Avx2 {
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
   }
+
+  using Activation = float;
+  using Half = Vec;
+  static constexpr int kHalves = 2;
+  static Half LoadHalf(const uint16_t* p, int half) {
+    const __m256i raw = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm256_castsi256_ps(half == 0 ? _mm256_slli_epi32(raw, 16)
+                                         : _mm256_and_si256(raw, _mm256_set1_epi32(-65536)));
+  }
+  static Half SetHalf(const float* a, int half) { return Set1(a[half]); }
+  static Vec FmaHalf(Half a, Half b, Vec c) { return Fma(a, b, c); }
 };
 
 }  // namespace

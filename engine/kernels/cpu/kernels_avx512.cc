@@ -1,5 +1,5 @@
-// Compiled with -mavx512f -mfma. Everything in an anonymous namespace or templated on its vector
-// type.
+// Compiled twice: with -mavx512f -mfma, and with -mavx512bf16 besides. Everything in an anonymous
+// namespace or templated on its vector type.
 #include <immintrin.h>
 
 #include "engine/kernels/cpu/kernels_inl.h"
@@ -35,10 +35,40 @@ struct Avx512 {
   }
   static float Sum(Vec x) { return _mm512_reduce_add_ps(x); }
   static float ReduceMax(Vec x) { return _mm512_reduce_max_ps(x); }
+
+#ifdef __AVX512BF16__
+  using Activation = uint16_t;
+  using Half = __m512bh;
+  static constexpr int kHalves = 1;
+  static Half LoadHalf(const uint16_t* p, int) {
+    return reinterpret_cast<Half>(_mm512_loadu_si512(p));
+  }
+  static Half SetHalf(const uint16_t* a, int) {
+    int32_t pair;
+    __builtin_memcpy(&pair, a, sizeof(pair));
+    return reinterpret_cast<Half>(_mm512_set1_epi32(pair));
+  }
+  static Vec FmaHalf(Half a, Half b, Vec c) { return _mm512_dpbf16_ps(c, a, b); }
+#else
+  using Activation = float;
+  using Half = Vec;
+  static constexpr int kHalves = 2;
+  static Half LoadHalf(const uint16_t* p, int half) {
+    const __m512i raw = _mm512_loadu_si512(p);
+    return _mm512_castsi512_ps(half == 0 ? _mm512_slli_epi32(raw, 16)
+                                         : _mm512_and_si512(raw, _mm512_set1_epi32(-65536)));
+  }
+  static Half SetHalf(const float* a, int half) { return Set1(a[half]); }
+  static Vec FmaHalf(Half a, Half b, Vec c) { return Fma(a, b, c); }
+#endif
 };
 
 }  // namespace
 
+#ifdef __AVX512BF16__
+const KernelTable kAvx512Bf16Table = Table<Avx512>("avx512_bf16");
+#else
 const KernelTable kAvx512Table = Table<Avx512>("avx512");
+#endif
 
 }  // namespace lowkey::cpu

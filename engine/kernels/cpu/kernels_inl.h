@@ -94,6 +94,85 @@ void Gemm(const GemmArgs& g) {
   }
 }
 
+// One tile over pairs of rows of B. As in GemmTile, one chain per output: pairs in order, and
+// within a pair the even row first, or both at once (one half) where V multiplies bf16 pairs.
+// Widening reads a pair twice: registers are scarcer than loads.
+template <class V, int kRows, int kPanels>
+inline void GemmPairsTile(const GemmPairsArgs& g, const typename V::Activation* a,
+                          const uint16_t* b, float* c) {
+  constexpr int kVecs = 2 * kPanels;
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  const bool accumulate = g.into == GemmArgs::Into::kAccumulate;
+  typename V::Vec acc[kRows][kVecs];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVecs; ++j) {
+      acc[i][j] = accumulate ? V::Load(c + i * g.ldc + j * V::kLanes) : V::Zero();
+    }
+  }
+  for (int64_t kk = 0; kk < g.k; kk += 2) {
+    const uint16_t* pairs = b + kk * kPanel;
+#pragma GCC unroll 2
+    for (int half = 0; half < V::kHalves; ++half) {
+      typename V::Half bv[kVecs];
+#pragma GCC unroll 8
+      for (int j = 0; j < kVecs; ++j) {
+        bv[j] = V::LoadHalf(pairs + (j / 2) * g.b_panel_stride + (j % 2) * 2 * V::kLanes, half);
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        const auto av = V::SetHalf(a + i * g.lda + kk, half);
+#pragma GCC unroll 8
+        for (int j = 0; j < kVecs; ++j) acc[i][j] = V::FmaHalf(av, bv[j], acc[i][j]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVecs; ++j) {
+      V::Store(c + i * g.ldc + (j / 2) * kPanel + (j % 2) * V::kLanes, acc[i][j]);
+    }
+  }
+}
+
+template <class V, int kRows>
+void GemmPairsRows(const GemmPairsArgs& g, int64_t row) {
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  constexpr int kPanels = PanelsFor<kRows>();
+  const auto* a = static_cast<const typename V::Activation*>(g.a) + row * g.lda;
+  float* c = g.c + row * g.ldc;
+  int64_t col = 0;
+  for (; col + kPanels * kPanel <= g.n_cols; col += kPanels * kPanel) {
+    GemmPairsTile<V, kRows, kPanels>(g, a, g.b + col / kPanel * g.b_panel_stride, c + col);
+  }
+  if constexpr (kPanels > 1) {
+    for (; col < g.n_cols; col += kPanel) {
+      GemmPairsTile<V, kRows, 1>(g, a, g.b + col / kPanel * g.b_panel_stride, c + col);
+    }
+  }
+}
+
+template <class V, int kRows>
+void GemmPairsRowsOf(int64_t n_rows, const GemmPairsArgs& g, int64_t row) {
+  if constexpr (kRows > 1) {
+    if (n_rows < kRows) return GemmPairsRowsOf<V, kRows - 1>(n_rows, g, row);
+  }
+  GemmPairsRows<V, kRows>(g, row);
+}
+
+template <class V>
+void GemmPairs(const GemmPairsArgs& g) {
+  const int64_t n_tiles = (g.n_rows + V::kMaxRows - 1) / V::kMaxRows;
+  int64_t row = 0;
+  for (int64_t t = 0; t < n_tiles; ++t) {
+    const int64_t rows = (g.n_rows - row) / (n_tiles - t);
+    GemmPairsRowsOf<V, V::kMaxRows>(rows, g, row);
+    row += rows;
+  }
+}
+
 // Four dot products at once, so that four chains run and their horizontal sums share work.
 template <class V, class B>
 void DotRows(const DotRowsArgs& g) {
@@ -296,6 +375,8 @@ constexpr KernelTable Table(const char* name) {
   t.panel_columns = 2 * V::kLanes;
   t.gemm_f32 = Gemm<V, float>;
   t.gemm_bf16 = Gemm<V, uint16_t>;
+  t.rounds_activations = sizeof(typename V::Activation) == sizeof(uint16_t);
+  t.gemm_bf16_pairs = GemmPairs<V>;
   t.dot_rows_f32 = DotRows<V, float>;
   t.dot_rows_bf16 = DotRows<V, uint16_t>;
   t.rms_norm = RmsNorm<V>;

@@ -26,12 +26,7 @@ struct Portable {
     return Map([&](int i) { return p[i]; });
   }
   static Vec Load(const uint16_t* p) {
-    return Map([&](int i) {
-      const uint32_t bits = static_cast<uint32_t>(p[i]) << 16;
-      float x;
-      __builtin_memcpy(&x, &bits, sizeof(x));
-      return x;
-    });
+    return Map([&](int i) { return Widen(p[i]); });
   }
   static void Store(float* p, const Vec& x) {
     for (int i = 0; i < kLanes; ++i) p[i] = x.v[i];
@@ -78,10 +73,42 @@ struct Portable {
     for (int i = 1; i < kLanes; ++i) top = x.v[i] > top ? x.v[i] : top;
     return top;
   }
+
+  static float Widen(uint16_t bits) {
+    const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+    float x;
+    __builtin_memcpy(&x, &wide, sizeof(x));
+    return x;
+  }
+  using Activation = float;
+  using Half = Vec;
+  static constexpr int kHalves = 2;
+  static Half LoadHalf(const uint16_t* p, int half) {
+    return Map([&](int i) { return Widen(p[2 * i + half]); });
+  }
+  static Half SetHalf(const float* a, int half) { return Set1(a[half]); }
+  static Vec FmaHalf(const Half& a, const Half& b, const Vec& c) { return Fma(a, b, c); }
+};
+
+// The BF16 dot product in plain C++: what avx512_bf16 computes, up to the rounding of its sums.
+struct PortableBf16 : Portable {
+  using Activation = uint16_t;
+  struct Half {
+    Vec even, odd;
+  };
+  static constexpr int kHalves = 1;
+  static Half LoadHalf(const uint16_t* p, int) {
+    return {Portable::LoadHalf(p, 0), Portable::LoadHalf(p, 1)};
+  }
+  static Half SetHalf(const uint16_t* a, int) { return {Set1(Widen(a[0])), Set1(Widen(a[1]))}; }
+  static Vec FmaHalf(const Half& a, const Half& b, const Vec& c) {
+    return Fma(a.odd, b.odd, Fma(a.even, b.even, c));
+  }
 };
 
 }  // namespace
 
 const KernelTable kPortableTable = Table<Portable>("portable");
+const KernelTable kPortableBf16Table = Table<PortableBf16>("portable_bf16");
 
 }  // namespace lowkey::cpu

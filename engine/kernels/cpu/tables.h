@@ -6,8 +6,10 @@
 namespace lowkey::cpu {
 
 extern const KernelTable kPortableTable;
-extern const KernelTable kAvx2Table;    // needs AVX2 and FMA
-extern const KernelTable kAvx512Table;  // needs AVX-512F
+extern const KernelTable kPortableBf16Table;
+extern const KernelTable kAvx2Table;        // needs AVX2 and FMA
+extern const KernelTable kAvx512Table;      // needs AVX-512F
+extern const KernelTable kAvx512Bf16Table;  // needs AVX-512F and AVX512-BF16
 
 }  // namespace lowkey::cpu
 
