@@ -74,7 +74,7 @@ class HostileFiles : public ::testing::Test {
 TEST_F(HostileFiles, UntouchedOpens) { EXPECT_TRUE(OpensWithWeights(weights_)); }
 
 TEST_F(HostileFiles, TruncationAnywhereIsRefused) {
-  for (size_t size = 0; size < weights_.size(); size += size < 64 ? 1 : 37) {
+  for (size_t size = 0; size < weights_.size(); size += size < 64 ? 1 : 97) {
     EXPECT_FALSE(OpensWithWeights(weights_.substr(0, size))) << size;
   }
   EXPECT_FALSE(OpensWithWeights(weights_.substr(0, weights_.size() - 1)));
@@ -98,14 +98,14 @@ TEST_F(HostileFiles, LiesAboutTheHeadersLengthAreRefused) {
 TEST_F(HostileFiles, FlippedBitsOfTheHeaderAreSurvived) {
   std::mt19937 rng(1);
   int n_opened = 0;
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 600; ++i) {
     std::string bytes = weights_;
     for (uint32_t flips = 1 + rng() % 3; flips > 0; --flips) {
       bytes[8 + rng() % header_bytes_] ^= static_cast<char>(1 << rng() % 8);
     }
     n_opened += OpensWithWeights(bytes) ? 1 : 0;
   }
-  EXPECT_LT(n_opened, 300);  // nearly every bit of a header matters
+  EXPECT_LT(n_opened, 60);  // nearly every bit of a header matters
 }
 
 TEST_F(HostileFiles, ChangedNumbersInTheHeaderAreRefused) {
@@ -140,7 +140,7 @@ TEST_F(HostileFiles, DataBitsDoNotMatterToTheLoader) {
 
 TEST_F(HostileFiles, MutatedConfigsAreSurvived) {
   std::mt19937 rng(3);
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 600; ++i) {
     std::string text = config_;
     for (uint32_t edits = 1 + rng() % 3; edits > 0; --edits) {
       const size_t at = rng() % text.size();

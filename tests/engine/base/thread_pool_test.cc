@@ -1,0 +1,62 @@
+#include "engine/base/thread_pool.h"
+
+#include <atomic>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+class ThreadPoolTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolTest, RunsEveryTaskOnceOnAThreadOfThePool) {
+  ThreadPool pool(GetParam());
+  EXPECT_EQ(pool.n_threads(), GetParam());
+  for (int64_t n_tasks : {0, 1, 2, 7, 1000}) {
+    std::vector<std::atomic<int>> runs(n_tasks);
+    std::atomic<bool> thread_in_range{true};
+    pool.ParallelFor(n_tasks, [&](int64_t task, int thread) {
+      ++runs[task];
+      if (thread < 0 || thread >= GetParam()) thread_in_range = false;
+    });
+    for (const auto& n : runs) ASSERT_EQ(n, 1);
+    EXPECT_TRUE(thread_in_range);
+  }
+}
+
+TEST_P(ThreadPoolTest, WritesAreVisibleAfterEachOfManyShortLoops) {
+  ThreadPool pool(GetParam());
+  std::vector<int64_t> values(16, 0);  // plain: the loop's end must publish them
+  for (int loop = 0; loop < 300; ++loop) {
+    pool.ParallelFor(16, [&](int64_t task, int) { values[task] += task; });
+  }
+  for (int64_t task = 0; task < 16; ++task) EXPECT_EQ(values[task], 300 * task);
+}
+
+TEST_P(ThreadPoolTest, TwoTasksOfOneThreadNeverOverlap) {
+  ThreadPool pool(GetParam());
+  std::vector<std::atomic<int>> inside(GetParam());
+  std::atomic<bool> overlapped{false};
+  pool.ParallelFor(500, [&](int64_t, int thread) {
+    if (++inside[thread] != 1) overlapped = true;
+    --inside[thread];
+  });
+  EXPECT_FALSE(overlapped);
+}
+
+TEST_P(ThreadPoolTest, IsDestroyedWithoutHavingRunAnything) { ThreadPool pool(GetParam()); }
+
+TEST_P(ThreadPoolTest, WakesUpAfterAPause) {
+  ThreadPool pool(GetParam());
+  std::atomic<int> n{0};
+  pool.ParallelFor(8, [&](int64_t, int) { ++n; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // long enough to fall asleep
+  pool.ParallelFor(8, [&](int64_t, int) { ++n; });
+  EXPECT_EQ(n, 16);
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, ::testing::Values(1, 2, 5));
+
+}  // namespace
+}  // namespace lowkey
