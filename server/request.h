@@ -30,16 +30,16 @@ inline constexpr int32_t kMaxChoices = 8;
 inline constexpr size_t kMaxContinuations = 64;
 
 struct SamplingChoice {
-  std::optional<float> temperature, top_p, min_p;
-  std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<int32_t> top_k;
-  std::vector<std::pair<int32_t, float>> logit_bias;
-  std::optional<uint64_t> seed;
+  std::optional<float> temperature = {}, top_p = {}, min_p = {};
+  std::optional<float> repetition_penalty = {}, presence_penalty = {}, frequency_penalty = {};
+  std::optional<int32_t> top_k = {};
+  std::vector<std::pair<int32_t, float>> logit_bias = {};
+  std::optional<uint64_t> seed = {};
 };
 
 struct AttentionChoice {
-  std::optional<std::string> mechanism, rank, basis, prefill;
-  std::optional<int32_t> block_tokens, sinks, window_blocks;
+  std::optional<std::string> mechanism = {}, rank = {}, basis = {}, prefill = {};
+  std::optional<int32_t> block_tokens = {}, sinks = {}, window_blocks = {};
 };
 
 using TokenList = std::vector<int32_t>;
@@ -62,10 +62,10 @@ struct GenerationRequest {
 };
 
 struct ScoreRequest {
-  std::string model;
-  Input context;
-  std::vector<Input> continuations;  // the same kind as context
-  AttentionChoice attention;
+  std::string model = {};
+  Input context = {};
+  std::vector<Input> continuations = {};  // the same kind as context
+  AttentionChoice attention = {};
   absl::Time deadline = absl::InfiniteFuture();
 };
 

@@ -20,9 +20,9 @@ namespace lowkey {
 class TextSink : public Sink {
  public:
   struct Options {
-    std::string model;
+    std::string model = {};
     int32_t n_choices = 1;
-    std::vector<std::string> stop_texts;
+    std::vector<std::string> stop_texts = {};
     bool is_mechanism_requested = false;
   };
 

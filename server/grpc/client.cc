@@ -107,10 +107,13 @@ class Client::Impl {
                                 status.error_message().find("DNS") != std::string::npos ||
                                 status.error_message().find("Socket closed") != std::string::npos);
     if (!is_connection) return FromGrpcStatus(status);
+    // gRPC nests its causes, the last is the system's: "...: Connection refused".
+    const std::string message = status.error_message();
+    const size_t colon = message.rfind(": ");
     return absl::UnavailableError(absl::StrCat(
-        "no server answers at ", address_,
-        ". Start one with `lowkey serve`, or name it with --server HOST:PORT (",
-        status.error_message(), ")"));
+        "no server answers at ", address_, " (",
+        colon == std::string::npos ? message : message.substr(colon + 2),
+        "). Start one with `lowkey serve`, or name it with --server HOST:PORT"));
   }
 
   const std::string address_;

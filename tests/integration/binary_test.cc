@@ -1,0 +1,230 @@
+// The real `lowkey` binary as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/loader/safetensors.h"
+#include "tests/integration/child_process.h"
+#include "tests/integration/running_server.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Ran {
+  int code = 0;
+  std::string output, errors;
+};
+
+Ran Run(std::vector<std::string> arguments, const std::vector<std::string>& environment = {},
+        const std::string& input = "") {
+  arguments.insert(arguments.begin(), LOWKEY_BINARY);
+  ChildProcess child(arguments, environment, input);
+  const int code = child.Wait();
+  return {code, child.output(), child.errors()};
+}
+
+class BinaryTest : public ::testing::Test {
+ protected:
+  BinaryTest() : model_(ServedModelOptions()) {
+    std::filesystem::copy_file(
+        std::filesystem::path(LOWKEY_SOURCE_DIR) / "models/tales/tokenizer.model",
+        model_.File("tokenizer.model"));
+  }
+
+  // Starts `lowkey serve --port 0 MORE` and learns its address.
+  void Serve(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {LOWKEY_BINARY, "serve",         "--port", "0",
+                                          "--model",     model_.path(),   "--json", "--threads",
+                                          "1",           "--cache-bytes", "64M"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    server_ = std::make_unique<ChildProcess>(arguments);
+    ASSERT_TRUE(server_->WaitForOutput("\n"));
+    const auto ready = nlohmann::json::parse(server_->output());
+    EXPECT_EQ(ready["event"], "ready");
+    EXPECT_GT(ready["ready_ms"], 0.0);
+    port_ = std::to_string(ready["port"].get<int>());
+    address_ = "127.0.0.1:" + port_;
+  }
+
+  TinyModel model_;
+  std::unique_ptr<ChildProcess> server_;
+  std::string port_, address_;
+};
+
+TEST_F(BinaryTest, ServesGeneratesReportsAndStopsOnSigterm) {
+  Serve({"--log-requests"});
+  EXPECT_EQ(Run({"health", "--server", address_}).code, 0);
+  const Ran text = Run({"generate", "--server", address_, "--max-new-tokens", "8", "--ignore-eos",
+                        "--seed", "7", "Once upon a time"});
+  EXPECT_EQ(text.code, 0) << text.errors;
+  EXPECT_GT(text.output.size(), 1u);
+  for (const char* line : {"mechanism  standard (default, exact)", "% of standard's",
+                           "8 generated", "tokens/s", "seed       7", "finish     length"}) {
+    EXPECT_THAT(text.errors, HasSubstr(line));
+  }
+  EXPECT_THAT(text.errors, Not(HasSubstr("\033"))) << "colours in a file";
+  const Ran json = Run({"generate", "--server", address_, "--max-new-tokens", "8", "--ignore-eos",
+                        "--json", "--attention", "atp", "--rank", "1/4"},
+                       {}, "Once upon a time");
+  EXPECT_EQ(json.code, 0) << json.errors;
+  const auto response = nlohmann::json::parse(json.output);
+  EXPECT_EQ(response["final"]["attention"]["mechanism"], "atp");
+  EXPECT_EQ(response["final"]["usage"]["generated_tokens"], 8);
+  EXPECT_EQ(response["choices"][0]["text"].get<std::string>() + "\n", text.output);
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0);
+  EXPECT_THAT(server_->errors(), HasSubstr("\"method\":\"GenerateStream\""));
+  EXPECT_THAT(server_->errors(), Not(HasSubstr("upon")));
+  EXPECT_EQ(Run({"health", "--server", address_}).code, 1);
+}
+
+TEST_F(BinaryTest, SigintStopsAnIdleServerToo) {
+  Serve();
+  server_->Signal(SIGINT);
+  EXPECT_EQ(server_->Wait(), 0);
+}
+
+TEST_F(BinaryTest, GraceIsLeftToARunningRequest) {
+  Serve();
+  ChildProcess client({LOWKEY_BINARY, "generate", "--server", address_, "--max-new-tokens", "300",
+                       "--ignore-eos", "--json", "Once"});
+  // The request is admitted once the server counts it.
+  const auto channel = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+  const auto admin = v1::Admin::NewStub(channel);
+  v1::StatsResponse stats;
+  while (stats.steps() == 0) {
+    grpc::ClientContext context;
+    ASSERT_TRUE(admin->Stats(&context, {}, &stats).ok());
+  }
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(client.Wait(), 0) << client.errors();
+  EXPECT_EQ(server_->Wait(), 0);
+}
+
+TEST_F(BinaryTest, InterruptedClientCancelsItsRequest) {
+  Serve();
+  ChildProcess client({LOWKEY_BINARY, "generate", "--server", address_, "--max-new-tokens", "1000",
+                       "--ignore-eos", "--n", "8", "Once"});
+  const auto channel = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+  const auto admin = v1::Admin::NewStub(channel);
+  const auto stats = [&admin] {
+    grpc::ClientContext context;
+    v1::StatsResponse response;
+    EXPECT_TRUE(admin->Stats(&context, {}, &response).ok());
+    return response;
+  };
+  while (stats().running_requests() == 0) {
+  }
+  client.Signal(SIGINT);
+  EXPECT_EQ(client.Wait(), 130);
+  EXPECT_THAT(client.errors(), HasSubstr("cancelled"));
+  while (stats().running_requests() > 0) {
+  }
+  EXPECT_EQ(stats().cache_bytes_used(), 0);
+}
+
+TEST_F(BinaryTest, TakenPortIsAClearErrorBeforeLoading) {
+  Serve();
+  const Ran second = Run({"serve", "--port", port_, "--model", model_.path()});
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.errors, HasSubstr("the port is in use"));
+  EXPECT_THAT(second.errors, Not(HasSubstr("loading")));
+}
+
+TEST_F(BinaryTest, FlagsComeFromEnvironmentAndFileToo) {
+  const std::string config = model_.File("flags.conf");
+  WriteFileOrDie(config, "# served by default\nattention = atp\nrank = 8\nmax-new-tokens = 3\n");
+  Serve({"--config", config, "--rank", "16"});
+  const Ran ran = Run({"generate", "--json", "Once"}, {"LOWKEY_SERVER=" + address_});
+  ASSERT_EQ(ran.code, 0) << ran.errors;
+  const auto response = nlohmann::json::parse(ran.output);
+  EXPECT_EQ(response["final"]["attention"]["mechanism"], "atp");
+  EXPECT_EQ(response["final"]["attention"]["reason"], "default");
+  EXPECT_EQ(response["final"]["attention"]["rank"], 16);
+  EXPECT_LE(response["final"]["usage"]["generated_tokens"], 3);
+}
+
+TEST_F(BinaryTest, ClientErrorsAreClear) {
+  const Ran absent = Run({"generate", "--server", "127.0.0.1:1", "Once"});
+  EXPECT_EQ(absent.code, 1);
+  EXPECT_THAT(absent.errors, HasSubstr("no server answers at 127.0.0.1:1"));
+  EXPECT_THAT(Run({"generate", "--temprature", "1", "Once"}).errors,
+              HasSubstr("did you mean --temperature?"));
+  EXPECT_EQ(Run({"generate"}).code, 2);
+  Serve();
+  const Ran refused = Run({"generate", "--server", address_, "--temperature", "9", "Once"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("temperature"));
+  EXPECT_EQ(Run({"generate", "--server", address_, "a\xff"}).code, 2);
+}
+
+TEST_F(BinaryTest, ServerErrorsAreClear) {
+  EXPECT_THAT(Run({"serve", "--host", "0.0.0.0"}).errors, HasSubstr("--insecure"));
+  const Ran absent = Run({"serve", "--port", "0", "--model", "/nonexistent"});
+  EXPECT_EQ(absent.code, 1);
+  EXPECT_THAT(absent.errors, HasSubstr("/nonexistent"));
+  EXPECT_EQ(Run({"serve", "--port", "70000"}).code, 2);
+}
+
+TEST_F(BinaryTest, TokenizeAndBack) {
+  const Ran ids = Run({"tokenize", "--model", model_.path(), "Once upon a time"});
+  EXPECT_EQ(ids.code, 0) << ids.errors;
+  const Ran text = Run({"tokenize", "--model", model_.path(), "--decode"}, {}, ids.output);
+  EXPECT_EQ(text.output, "Once upon a time\n");
+  EXPECT_EQ(Run({"tokenize", "--model", model_.path(), "--decode", "4096"}).code, 2);
+  const Ran json = Run({"tokenize", "--model", model_.path(), "--json", "a\"b"});
+  EXPECT_EQ(nlohmann::json::parse(json.output)["token_ids"][0], 1);
+}
+
+TEST_F(BinaryTest, LogitsAreWrittenForEveryToken) {
+  const std::string ids = model_.File("ids.txt"), output = model_.File("logits.safetensors");
+  WriteFileOrDie(ids, "1 5 6\n7\n");
+  const Ran ran = Run({"logits", "--model", model_.path(), "--tokens-file", ids, "--output", output});
+  ASSERT_EQ(ran.code, 0) << ran.errors;
+  const auto file = OpenSafetensors(output);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->index.tensors.at("logits").shape, (std::vector<int64_t>{4, 4096}));
+  WriteFileOrDie(ids, "1 5 six\n");
+  const Ran bad = Run({"logits", "--model", model_.path(), "--tokens-file", ids, "--output", output});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_THAT(bad.errors, HasSubstr("line 1: \"six\""));
+}
+
+TEST_F(BinaryTest, AttendWritesOutputsAndCountsBytes) {
+  const std::string input = model_.File("qkv.safetensors"), output = model_.File("out.safetensors");
+  std::vector<float> values(2 * 200 * 16, 0.5f);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i * i % 977));
+  const TensorView view{DType::kF32, {2, 200, 16},
+                        reinterpret_cast<const std::byte*>(values.data())};
+  const std::pair<std::string, TensorView> tensors[] = {{"q", view}, {"k", view}, {"v", view}};
+  ASSERT_TRUE(WriteSafetensors(input, tensors).ok());
+  const Ran ran = Run({"attend", "--inputs", input, "--output", output, "--attention", "atp",
+                       "--rank", "4", "--block", "64", "--window", "0", "--prefill", "compressed",
+                       "--json"});
+  ASSERT_EQ(ran.code, 0) << ran.errors;
+  const auto json = nlohmann::json::parse(ran.output);
+  EXPECT_EQ(json["rank"], 4);
+  EXPECT_LT(json["cache_bytes"], json["standard_cache_bytes"]);
+  const auto file = OpenSafetensors(output);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->index.tensors.at("out").shape, (std::vector<int64_t>{2, 200, 16}));
+}
+
+TEST_F(BinaryTest, InspectShowsShapeMemoryAndRanks) {
+  const Ran ran = Run({"inspect", "--model", model_.path(), "Once upon a time there was"});
+  EXPECT_EQ(ran.code, 0) << ran.errors;
+  for (const char* text : {"LlamaForCausalLM", "standard", "atp", "layer   0", "layer   1"}) {
+    EXPECT_THAT(ran.output, HasSubstr(text));
+  }
+  const Ran json = Run({"inspect", "--model", model_.path(), "--json"});
+  EXPECT_EQ(nlohmann::json::parse(json.output)["n_layers"], 2);
+}
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,136 @@
+#include "server/commands/common_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "server/commands/command.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+FlagValues Parse(const std::vector<std::string>& arguments) {
+  CommandSpec spec;
+  spec.name = "try";
+  spec.groups = {{"", ModelFlags()},     {"", EngineFlags()},     {"", ServingFlags()},
+                 {"", AttentionFlags()}, {"", SamplingFlags()},   {"", GenerationFlags()},
+                 {"", ClientFlags()}};
+  FlagSources sources;
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  auto values = ParseFlags(spec, arguments, {}, sources);
+  EXPECT_TRUE(values.ok()) << values.status();
+  return *std::move(values);
+}
+
+TEST(CommonFlagsTest, EngineOptionsComeFromTheirFlags) {
+  const auto options = ReadEngineOptions(
+      Parse({"--dtype", "bfloat16", "--threads", "3", "--cache-bytes", "512M", "--context", "100",
+             "--max-batch-tokens", "64", "--max-running", "5", "--max-queued", "6"}));
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->dtype, EngineOptions::Dtype::kBFloat16);
+  EXPECT_EQ(options->n_threads, 3);
+  EXPECT_EQ(options->cache_bytes, int64_t{512} << 20);
+  EXPECT_EQ(options->context_tokens, 100);
+  EXPECT_EQ(options->max_batch_tokens, 64);
+  EXPECT_EQ(options->max_running_seqs, 5);
+  EXPECT_EQ(options->max_queued_requests, 6);
+}
+
+TEST(CommonFlagsTest, DefaultsAreTheEnginesOwn) {
+  const auto options = ReadEngineOptions(Parse({}));
+  ASSERT_TRUE(options.ok());
+  const EngineOptions expected;
+  EXPECT_EQ(options->dtype, expected.dtype);
+  EXPECT_EQ(options->max_batch_tokens, expected.max_batch_tokens);
+  EXPECT_EQ(options->max_running_seqs, expected.max_running_seqs);
+  EXPECT_EQ(options->max_queued_requests, expected.max_queued_requests);
+}
+
+TEST(CommonFlagsTest, BadEngineOptionsAreNamed) {
+  EXPECT_THAT(std::string(ReadEngineOptions(Parse({"--dtype", "int8"})).status().message()),
+              HasSubstr("--dtype: \"int8\", expected auto, float32 or bfloat16"));
+  EXPECT_FALSE(ReadEngineOptions(Parse({"--threads", "9999"})).ok());
+  EXPECT_FALSE(ReadEngineOptions(Parse({"--max-batch-tokens", "0"})).ok());
+}
+
+TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
+  const auto none = ReadGeneration(Parse({}));
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(none->sampling.temperature.has_value());
+  EXPECT_FALSE(none->attention.mechanism.has_value());
+  EXPECT_FALSE(none->max_new_tokens.has_value());
+  const auto some = ReadGeneration(
+      Parse({"--attention", "atp", "--rank", "1/4", "--block", "128", "--window", "0", "--stop",
+             "a", "--stop", "b", "--seed", "7", "--temperature", "0.5", "--logit-bias", "3:-1",
+             "--n", "2", "--ignore-eos", "--logprobs", "0", "--max-new-tokens", "9"}));
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_EQ(some->attention.mechanism, "atp");
+  EXPECT_EQ(some->attention.rank, "1/4");
+  EXPECT_EQ(some->attention.block_tokens, 128);
+  EXPECT_EQ(some->attention.window_blocks, 0);
+  EXPECT_THAT(some->stop_texts, ElementsAre("a", "b"));
+  EXPECT_EQ(some->sampling.seed, 7u);
+  EXPECT_THAT(some->sampling.logit_bias, ElementsAre(Pair(3, -1.0f)));
+  EXPECT_EQ(some->n, 2);
+  EXPECT_TRUE(some->ignore_eos);
+  EXPECT_EQ(some->logprobs, 0);
+  EXPECT_EQ(some->max_new_tokens, 9);
+}
+
+TEST(CommonFlagsTest, GivenModelDirectoryIsTakenAsItIs) {
+  EXPECT_EQ(*ModelDirectory(Parse({"--model", "somewhere"})), "somewhere");
+}
+
+TEST(CommandsTest, EveryCommandHasHelpExamplesAndDistinctFlags) {
+  for (const Command& command :
+       {ServeCommand(), GenerateCommand(), InspectCommand(), TokenizeCommand(), LogitsCommand(),
+        AttendCommand(), HealthCommand(), VersionCommand()}) {
+    EXPECT_FALSE(command.spec.examples.empty()) << command.spec.name;
+    EXPECT_FALSE(command.spec.summary.empty()) << command.spec.name;
+    EXPECT_NE(command.run, nullptr);
+    std::set<std::string_view> names;
+    for (const FlagGroup& group : command.spec.groups) {
+      for (const Flag& flag : group.flags) {
+        EXPECT_TRUE(names.insert(flag.name).second) << command.spec.name << " --" << flag.name;
+        EXPECT_EQ(flag.value_name.empty(), flag.kind == FlagKind::kSwitch) << flag.name;
+      }
+    }
+    for (std::string_view example : command.spec.examples) {
+      EXPECT_EQ(example.substr(0, 7), "lowkey ") << example;
+    }
+  }
+}
+
+TEST(CommandsTest, HelpLinesFitAWideTerminal) {
+  for (const Command& command : {ServeCommand(), GenerateCommand(), AttendCommand()}) {
+    const std::string help = HelpText(command.spec);
+    size_t begin = 0;
+    while (begin < help.size()) {
+      const size_t end = std::min(help.find('\n', begin), help.size());
+      EXPECT_LE(end - begin, 120u) << help.substr(begin, end - begin);
+      begin = end + 1;
+    }
+  }
+}
+
+TEST(CommandsTest, UnknownCommandAndFlagAreUsageErrors) {
+  FlagSources sources;
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  EXPECT_EQ(RunCommandLine({"sevre"}, sources), 2);
+  EXPECT_EQ(RunCommandLine({}, sources), 2);
+  EXPECT_EQ(RunCommandLine({"serve", "--prot", "1"}, sources), 2);
+  EXPECT_EQ(RunCommandLine({"serve", "--port", "abc"}, sources), 2);
+  EXPECT_EQ(RunCommandLine({"--help"}, sources), 0);
+  EXPECT_EQ(RunCommandLine({"serve", "--help"}, sources), 0);
+  EXPECT_EQ(RunCommandLine({"--version"}, sources), 0);
+  EXPECT_EQ(RunCommandLine({"serve", "--host", "0.0.0.0"}, sources), 1);
+  EXPECT_EQ(RunCommandLine({"health", "--server", "127.0.0.1:1"}, sources), 1);
+}
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,162 @@
+#include "server/grpc/convert.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/fake_engine.h"
+#include "tests/server/testing.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+v1::GenerateRequest FullRequest() {
+  v1::GenerateRequest proto;
+  proto.set_model("tales");
+  proto.set_request_id("r");
+  proto.set_text("Once");
+  proto.mutable_sampling()->set_temperature(0.5f);
+  proto.mutable_sampling()->set_top_k(0);
+  proto.mutable_sampling()->set_top_p(0.9f);
+  proto.mutable_sampling()->set_min_p(0.1f);
+  proto.mutable_sampling()->set_repetition_penalty(1.1f);
+  proto.mutable_sampling()->set_presence_penalty(-1.0f);
+  proto.mutable_sampling()->set_frequency_penalty(1.0f);
+  proto.mutable_sampling()->set_seed(18446744073709551615u);
+  (*proto.mutable_sampling()->mutable_logit_bias())[7] = -100.0f;
+  proto.mutable_attention()->set_mechanism("atp");
+  proto.mutable_attention()->set_rank("1/4");
+  proto.mutable_attention()->set_basis("kv");
+  proto.mutable_attention()->set_prefill("compressed");
+  proto.mutable_attention()->set_block_tokens(128);
+  proto.mutable_attention()->set_sinks(0);
+  proto.mutable_attention()->set_window_blocks(2);
+  proto.set_max_new_tokens(0);
+  proto.add_stop("a");
+  proto.add_stop_token_ids(3);
+  proto.set_ignore_eos(true);
+  proto.set_logprobs(2);
+  proto.set_prompt_logprobs(0);
+  proto.set_n(2);
+  proto.set_priority(0);
+  return proto;
+}
+
+TEST(ConvertTest, EveryRequestFieldSurvivesBothWays) {
+  const v1::GenerateRequest proto = FullRequest();
+  // A field added to the message and forgotten here would be noticed.
+  const google::protobuf::Reflection* reflection = proto.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection->ListFields(proto, &fields);
+  EXPECT_EQ(static_cast<int>(fields.size()), proto.GetDescriptor()->field_count() - 1);
+  const auto request = FromProto(proto);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(ToProto(*request), proto))
+      << ToProto(*request).DebugString();
+}
+
+TEST(ConvertTest, TokenIdsSurviveBothWays) {
+  v1::GenerateRequest proto;
+  proto.mutable_token_ids()->add_ids(5);
+  const auto request = FromProto(proto);
+  ASSERT_TRUE(request.ok());
+  EXPECT_THAT(std::get<TokenList>(request->input), ElementsAre(5));
+  EXPECT_THAT(ToProto(*request).token_ids().ids(), ElementsAre(5));
+}
+
+TEST(ConvertTest, UnsetOptionalsStayUnset) {
+  v1::GenerateRequest proto;
+  proto.set_text("a");
+  const auto request = FromProto(proto);
+  ASSERT_TRUE(request.ok());
+  EXPECT_FALSE(request->sampling.temperature.has_value());
+  EXPECT_FALSE(request->sampling.seed.has_value());
+  EXPECT_FALSE(request->attention.mechanism.has_value());
+  EXPECT_FALSE(request->max_new_tokens.has_value());
+  EXPECT_FALSE(request->logprobs.has_value());
+}
+
+TEST(ConvertTest, RequestWithoutInputIsRefused) {
+  EXPECT_THAT(std::string(FromProto(v1::GenerateRequest()).status().message()),
+              HasSubstr("input: not set"));
+  EXPECT_THAT(std::string(FromProto(v1::ScoreRequest()).status().message()),
+              HasSubstr("context: not set"));
+}
+
+TEST(ConvertTest, ScoreRequestKeepsItsContinuations) {
+  v1::ScoreRequest proto;
+  proto.set_text("a");
+  proto.add_continuation_texts("b");
+  proto.add_continuation_token_ids()->add_ids(4);
+  const auto request = FromProto(proto);
+  ASSERT_TRUE(request.ok());
+  ASSERT_EQ(request->continuations.size(), 2u);
+  EXPECT_EQ(std::get<std::string>(request->continuations[0]), "b");
+  EXPECT_THAT(std::get<TokenList>(request->continuations[1]), ElementsAre(4));
+}
+
+TEST(ConvertTest, FinalEventCarriesTheWholeAccount) {
+  GenerationResult result;
+  result.request_id = "r";
+  result.choices = {{FinishReason::kStoppedBySink, "END", 3}, {FinishReason::kLength, {}, 4}};
+  result.is_approximate = true;
+  result.engine.n_prompt_tokens = 5;
+  result.engine.seed = 9;
+  result.engine.timings = {.queue_us = 1, .prefill_us = 2, .decode_us = 3, .ttft_us = 4};
+  result.engine.attention = {.mechanism = Mechanism::kAtp,
+                             .reason = "requested",
+                             .rank = 64,
+                             .n_compressed_blocks = 2,
+                             .cache_bytes = 10,
+                             .peak_cache_bytes = 20,
+                             .standard_cache_bytes = 30};
+  const v1::FinalEvent proto = ToProto(result);
+  EXPECT_EQ(proto.choices(0).reason(), v1::FINISH_REASON_STOP_TEXT);
+  EXPECT_EQ(proto.choices(0).stop_text(), "END");
+  EXPECT_FALSE(proto.choices(1).has_stop_text());
+  EXPECT_EQ(proto.usage().generated_tokens(), 7);
+  EXPECT_EQ(proto.timings().ttft_us(), 4);
+  EXPECT_EQ(proto.seed(), 9u);
+  EXPECT_EQ(proto.attention().mechanism(), "atp");
+  EXPECT_EQ(proto.attention().rank(), 64);
+  EXPECT_EQ(proto.attention().standard_cache_bytes(), 30);
+  EXPECT_TRUE(proto.attention().approximate());
+}
+
+TEST(ConvertTest, RankIsUnsetForStandard) {
+  EXPECT_FALSE(ToProto(GenerationResult()).attention().has_rank());
+}
+
+TEST(ConvertTest, LogprobsCarryTextOfTheAlternatives) {
+  const int32_t token = BytePieces("A")[0];
+  ChoiceDelta delta;
+  delta.token = SampledToken{token, -0.5f, {{token, -0.5f}, {1 << 20, -9.0f}}};
+  const v1::ChoiceDelta proto = ToProto(delta, TestTokenizer());
+  ASSERT_EQ(proto.tokens_size(), 1);
+  EXPECT_FLOAT_EQ(proto.tokens(0).logprob(), -0.5f);
+  EXPECT_EQ(proto.tokens(0).top_logprobs(0).text(), "A");
+  EXPECT_EQ(proto.tokens(0).top_logprobs(1).text(), "");
+}
+
+TEST(ConvertTest, ModelShowsDefaultsAndLimits) {
+  FakeEngine engine;
+  Defaults defaults;
+  defaults.max_new_tokens = 11;
+  const TextService service(engine, TestTokenizer(), {"tales", defaults});
+  const v1::Model model = DescribeModel(service);
+  EXPECT_EQ(model.name(), "tales");
+  EXPECT_EQ(model.limits().context_tokens(), 2048);
+  EXPECT_EQ(model.defaults().max_new_tokens(), 11);
+  EXPECT_EQ(model.defaults().attention().rank(), RankString(RankFraction{0.25}));
+  EXPECT_TRUE(model.defaults().sampling().has_temperature());
+  EXPECT_FALSE(model.defaults().sampling().has_seed());
+  ASSERT_EQ(model.mechanisms_size(), 2);
+  EXPECT_FALSE(model.mechanisms(0).approximate());
+  EXPECT_TRUE(model.mechanisms(1).approximate());
+}
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,299 @@
+#include "server/grpc/server.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "lowkey/v1/admin.grpc.pb.h"
+#include "lowkey/v1/generation.grpc.pb.h"
+#include "lowkey/v1/models.grpc.pb.h"
+#include "server/grpc/client.h"
+#include "tests/server/fake_engine.h"
+#include "tests/server/testing.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A real server on a free port over an engine that the test plays.
+class ServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = GrpcServer::Start(service_, {.port = 0});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+    stub_ = v1::Generation::NewStub(channel_);
+  }
+
+  static v1::GenerateRequest Request(const std::string& text) {
+    v1::GenerateRequest request;
+    request.set_text(text);
+    return request;
+  }
+
+  RequestId WaitForOne() {
+    EXPECT_TRUE(engine_.WaitForRunning(1));
+    return engine_.ids().empty() ? 0 : engine_.ids().front();
+  }
+
+  FakeEngine engine_;
+  TextService service_{engine_, TestTokenizer(), {"tales", {}}};
+  std::unique_ptr<GrpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Generation::Stub> stub_;
+};
+
+TEST_F(ServerTest, StreamEndsWithExactlyOneFinalEvent) {
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  const RequestId id = WaitForOne();
+  for (int32_t token : BytePieces("hello")) engine_.Emit(id, token);
+  engine_.Finish(id, FinishReason::kLength);
+  v1::GenerateEvent event;
+  std::string text;
+  int n_tokens = 0, n_final = 0;
+  while (reader->Read(&event)) {
+    EXPECT_EQ(n_final, 0) << "an event after the final one";
+    text += event.delta().text();
+    n_tokens += event.delta().tokens_size();
+    n_final += event.has_final();
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(text, "hello");
+  EXPECT_EQ(n_tokens, 5);
+  EXPECT_EQ(n_final, 1);
+}
+
+TEST_F(ServerTest, ErrorAfterAdmissionStillHasItsFinalEvent) {
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  engine_.Finish(WaitForOne(), FinishReason::kError, absl::InternalError("logits: NaN"));
+  v1::GenerateEvent event;
+  ASSERT_TRUE(reader->Read(&event));
+  EXPECT_EQ(event.final().choices(0).reason(), v1::FINISH_REASON_ERROR);
+  EXPECT_FALSE(reader->Read(&event));
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(status.error_message(), "logits: NaN");
+}
+
+TEST_F(ServerTest, UnaryGathersAllChoices) {
+  v1::GenerateRequest request = Request("Once");
+  request.set_n(2);
+  v1::GenerateResponse response;
+  grpc::ClientContext context;
+  auto status = std::async(std::launch::async,
+                           [&] { return stub_->Generate(&context, request, &response); });
+  const RequestId id = WaitForOne();
+  for (int32_t token : BytePieces("bb")) engine_.Emit(id, token, 1);
+  engine_.Finish(id, FinishReason::kLength);
+  EXPECT_TRUE(status.get().ok());
+  ASSERT_EQ(response.choices_size(), 2);
+  EXPECT_EQ(response.choices(0).text(), "");
+  EXPECT_EQ(response.choices(1).choice(), 1);
+  EXPECT_EQ(response.choices(1).text(), "bb");
+  EXPECT_EQ(response.final().choices_size(), 2);
+}
+
+TEST_F(ServerTest, CancelledCallIsCancelledInTheEngine) {
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  WaitForOne();
+  context.TryCancel();
+  EXPECT_TRUE(engine_.WaitForRunning(0));
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(engine_.Stats().n_cancelled_requests, 1);
+}
+
+TEST_F(ServerTest, ClientDeadlineEndsTheRequestInTheEngine) {
+  grpc::ClientContext context;
+  const absl::Time deadline = absl::Now() + absl::Milliseconds(300);
+  context.set_deadline(absl::ToChronoTime(deadline));
+  v1::GenerateResponse response;
+  auto status = std::async(
+      std::launch::async, [&] { return stub_->Generate(&context, Request("Once"), &response); });
+  const RequestId id = WaitForOne();
+  if (id != 0) EXPECT_LT(engine_.request(id).deadline, deadline + absl::Seconds(5));
+  EXPECT_EQ(status.get().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(engine_.WaitForRunning(0));
+}
+
+TEST_F(ServerTest, WithoutADeadlineTheEngineGetsNone) {
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  EXPECT_EQ(engine_.request(WaitForOne()).deadline, absl::InfiniteFuture());
+  context.TryCancel();
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) {
+  }
+  reader->Finish();
+}
+
+TEST_F(ServerTest, DisconnectedClientFreesTheRequest) {
+  {
+    const auto channel =
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+    const auto stub = v1::Generation::NewStub(channel);
+    grpc::ClientContext context;
+    auto reader = stub->GenerateStream(&context, Request("Once"));
+    WaitForOne();
+  }
+  EXPECT_TRUE(engine_.WaitForRunning(0));
+}
+
+TEST_F(ServerTest, ReaderThatNeverReadsIsStopped) {
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  const RequestId id = WaitForOne();
+  SampledToken token;
+  token.token = BytePieces("a")[0];
+  token.logprob = -1.0f;
+  token.top_logprobs.assign(20, {token.token, -1.0f});
+  SinkAnswer answer = SinkAnswer::kContinue;
+  // More than the queue and gRPC's own buffers hold.
+  for (int i = 0; i < 200000 && answer == SinkAnswer::kContinue; ++i) {
+    answer = engine_.Emit(id, token);
+  }
+  EXPECT_EQ(answer, SinkAnswer::kStop);
+  engine_.Finish(id, FinishReason::kStoppedBySink);
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(ServerTest, RefusalsHaveTheirCodesInStreamAndUnary) {
+  const auto code = [this](const v1::GenerateRequest& request) {
+    grpc::ClientContext unary, streaming;
+    v1::GenerateResponse response;
+    const grpc::Status first = stub_->Generate(&unary, request, &response);
+    auto reader = stub_->GenerateStream(&streaming, request);
+    v1::GenerateEvent event;
+    EXPECT_FALSE(reader->Read(&event));
+    EXPECT_EQ(reader->Finish().error_code(), first.error_code());
+    return first.error_code();
+  };
+  EXPECT_EQ(code(v1::GenerateRequest()), grpc::StatusCode::INVALID_ARGUMENT);
+  v1::GenerateRequest request = Request("a");
+  request.set_model("other");
+  EXPECT_EQ(code(request), grpc::StatusCode::NOT_FOUND);
+  request = Request("a");
+  request.set_priority(1);
+  EXPECT_EQ(code(request), grpc::StatusCode::UNIMPLEMENTED);
+  engine_.RefuseWith(absl::OutOfRangeError("too long"));
+  EXPECT_EQ(code(Request("a")), grpc::StatusCode::OUT_OF_RANGE);
+}
+
+TEST_F(ServerTest, MessageOverItsLimitIsRefused) {
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  request.set_text(std::string(kMaxMessageBytes + 1, 'a'));
+  v1::TokenizeResponse response;
+  EXPECT_EQ(stub_->Tokenize(&context, request, &response).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(ServerTest, HealthFollowsServingAndShutdown) {
+  Client client(server_->address());
+  const absl::Time soon = absl::Now() + absl::Seconds(30);
+  EXPECT_TRUE(client.CheckHealth("", soon).ok());
+  EXPECT_TRUE(client.CheckHealth("lowkey.v1.Generation", soon).ok());
+  EXPECT_EQ(client.CheckHealth("nobody", soon).code(), absl::StatusCode::kNotFound);
+
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  const RequestId id = WaitForOne();
+  auto drained = std::async(std::launch::async,
+                            [&] { return server_->Shutdown(absl::Now() + absl::Seconds(60)); });
+  while (client.CheckHealth("", soon).ok()) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_THAT(std::string(client.CheckHealth("", soon).message()), HasSubstr("NOT_SERVING"));
+  grpc::ClientContext late;
+  v1::GenerateResponse response;
+  EXPECT_EQ(stub_->Generate(&late, Request("a"), &response).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  engine_.Finish(id, FinishReason::kLength);
+  EXPECT_TRUE(drained.get());
+  v1::GenerateEvent event;
+  ASSERT_TRUE(reader->Read(&event));
+  EXPECT_TRUE(event.has_final());
+  EXPECT_FALSE(reader->Read(&event));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(ServerTest, ShutdownCancelsWhatOutlivesTheGracePeriod) {
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  WaitForOne();
+  EXPECT_FALSE(server_->Shutdown(absl::Now() + absl::Milliseconds(50)));
+  EXPECT_TRUE(engine_.ids().empty());
+}
+
+TEST_F(ServerTest, ShutdownCanBeCutShort) {
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  WaitForOne();
+  EXPECT_FALSE(server_->Shutdown(absl::Now() + absl::Hours(1), [] { return true; }));
+  EXPECT_TRUE(engine_.ids().empty());
+}
+
+TEST_F(ServerTest, SecondServerOnThePortIsRefused) {
+  const auto second = GrpcServer::Start(service_, {.port = server_->port()});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(ServerTest, AddressOthersReachNeedsInsecure) {
+  const auto refused = GrpcServer::Start(service_, {.host = "0.0.0.0", .port = 0});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--insecure"));
+  EXPECT_TRUE(
+      GrpcServer::Start(service_, {.host = "0.0.0.0", .port = 0, .is_insecure_allowed = true})
+          .ok());
+}
+
+TEST_F(ServerTest, ClientSaysWhereThereIsNoServer) {
+  Client client("127.0.0.1:1");
+  GenerationRequest request;
+  request.input = std::string("a");
+  const auto summary = client.GenerateStream(request, [](int32_t, const std::string&) {});
+  EXPECT_EQ(summary.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(summary.status().message()), HasSubstr("no server answers at 127.0.0.1:1"));
+}
+
+TEST_F(ServerTest, ClientCancelEndsItsCalls) {
+  Client client(server_->address());
+  GenerationRequest request;
+  request.input = std::string("a");
+  auto summary = std::async(std::launch::async, [&] {
+    return client.GenerateStream(request, [](int32_t, const std::string&) {});
+  });
+  WaitForOne();
+  client.Cancel();
+  EXPECT_EQ(summary.get().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(engine_.WaitForRunning(0));
+}
+
+TEST_F(ServerTest, ScoreIsCancelledWithItsCall) {
+  v1::ScoreRequest request;
+  request.set_text("Once");
+  request.add_continuation_texts(" a");
+  request.add_continuation_texts(" b");
+  grpc::ClientContext context;
+  v1::ScoreResponse response;
+  auto status = std::async(std::launch::async,
+                           [&] { return stub_->Score(&context, request, &response); });
+  EXPECT_TRUE(engine_.WaitForRunning(2));
+  context.TryCancel();
+  EXPECT_TRUE(engine_.WaitForRunning(0));
+  EXPECT_EQ(status.get().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+}  // namespace
+}  // namespace lowkey

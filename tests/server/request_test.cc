@@ -1,0 +1,80 @@
+#include "server/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string AttentionError(const AttentionChoice& choice) {
+  const absl::Status status = ResolveAttention(choice, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  return std::string(status.message());
+}
+
+std::string SamplingError(const SamplingChoice& choice) {
+  const absl::Status status = ResolveSampling(choice, {}, 100).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  return std::string(status.message());
+}
+
+TEST(ResolveAttentionTest, TakesEveryOption) {
+  AttentionChoice choice;
+  choice.mechanism = "atp";
+  choice.rank = "16";
+  choice.basis = "kv";
+  choice.prefill = "compressed";
+  choice.block_tokens = 128;
+  choice.sinks = 0;
+  choice.window_blocks = 2;
+  const auto options = ResolveAttention(choice, {});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->mechanism, Mechanism::kAtp);
+  EXPECT_EQ(std::get<RankFixed>(options->atp.rank).rank, 16);
+  EXPECT_EQ(options->atp.basis, AtpBasis::kKv);
+  EXPECT_EQ(options->atp.prefill, AtpPrefill::kCompressed);
+  EXPECT_EQ(options->atp.block_tokens, 128);
+  EXPECT_EQ(options->atp.sinks, 0);
+  EXPECT_EQ(options->atp.window_blocks, 2);
+}
+
+TEST(ResolveAttentionTest, KeepsTheDefaultsOfUnsetFields) {
+  AttentionOptions defaults;
+  defaults.mechanism = Mechanism::kAtp;
+  defaults.atp.block_tokens = 256;
+  const auto options = ResolveAttention({}, defaults);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->mechanism, Mechanism::kAtp);
+  EXPECT_EQ(options->atp.block_tokens, 256);
+}
+
+TEST(ResolveAttentionTest, NamesWhatIsWrong) {
+  EXPECT_THAT(AttentionError({.mechanism = "flash"}), HasSubstr("flash"));
+  EXPECT_THAT(AttentionError({.mechanism = "atp", .rank = "2/1"}), HasSubstr("attention: "));
+  EXPECT_THAT(AttentionError({.mechanism = "atp", .block_tokens = 100}), HasSubstr("100"));
+}
+
+TEST(ResolveAttentionTest, RefusesAtpOptionsThatStandardWouldIgnore) {
+  EXPECT_THAT(AttentionError({.rank = "1/4"}), HasSubstr("attention.rank: set"));
+  EXPECT_THAT(AttentionError({.mechanism = "standard", .sinks = 4}),
+              HasSubstr("attention.sinks: set"));
+}
+
+TEST(ResolveSamplingTest, RefusesEachFieldOutOfRange) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(SamplingError({.temperature = 2.5f}), HasSubstr("sampling: temperature"));
+  EXPECT_THAT(SamplingError({.temperature = nan}), HasSubstr("temperature"));
+  EXPECT_THAT(SamplingError({.top_p = 0.0f}), HasSubstr("top_p"));
+  EXPECT_THAT(SamplingError({.min_p = 1.0f}), HasSubstr("min_p"));
+  EXPECT_THAT(SamplingError({.repetition_penalty = 0.0f}), HasSubstr("repetition_penalty"));
+  EXPECT_THAT(SamplingError({.top_k = 101}), HasSubstr("top_k"));
+  EXPECT_THAT(SamplingError({.logit_bias = {{100, 1.0f}}}), HasSubstr("logit_bias"));
+}
+
+}  // namespace
+}  // namespace lowkey

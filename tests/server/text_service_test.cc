@@ -1,0 +1,209 @@
+#include "server/text_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/fake_engine.h"
+#include "tests/server/testing.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TextServiceTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<RequestId> Generate(const GenerationRequest& request) {
+    return service_.Generate(request, std::make_unique<RecordingListener>(heard_));
+  }
+
+  // The error of a request that must be refused with `code`.
+  std::string Refusal(const GenerationRequest& request, absl::StatusCode code) {
+    const absl::Status status = Generate(request).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_TRUE(heard_->results.empty());
+    EXPECT_TRUE(engine_.ids().empty());
+    return std::string(status.message());
+  }
+
+  static GenerationRequest Text(const std::string& text) {
+    GenerationRequest request;
+    request.input = text;
+    return request;
+  }
+
+  FakeEngine engine_;
+  std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
+  TextService service_{engine_, TestTokenizer(), {"tales", {}}};
+};
+
+TEST_F(TextServiceTest, TokenisesTextWithBosAndWithoutEos) {
+  const auto id = Generate(Text("Once"));
+  ASSERT_TRUE(id.ok()) << id.status();
+  const EngineRequest request = engine_.request(*id);
+  EXPECT_EQ(request.prompt.front(), 1);
+  EXPECT_NE(request.prompt.back(), 2);
+  EXPECT_EQ(request.max_new_tokens, 128);
+  EXPECT_THAT(request.stop_tokens, ElementsAre(2));
+}
+
+TEST_F(TextServiceTest, TokenIdsPassAsTheyAre) {
+  GenerationRequest request;
+  request.input = TokenList{5, 6, 7};
+  request.ignore_eos = true;
+  request.stop_tokens = {9};
+  const auto id = Generate(request);
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_THAT(engine_.request(*id).prompt, ElementsAre(5, 6, 7));
+  EXPECT_THAT(engine_.request(*id).stop_tokens, ElementsAre(9));
+}
+
+TEST_F(TextServiceTest, DefaultLengthIsWhatTheContextLeaves) {
+  GenerationRequest request;
+  request.input = TokenList(2000, 5);
+  const auto id = Generate(request);
+  ASSERT_TRUE(id.ok());
+  EXPECT_EQ(engine_.request(*id).max_new_tokens, 48);
+}
+
+TEST_F(TextServiceTest, DrawsASeedWhenNoneIsGiven) {
+  const auto first = Generate(Text("a"));
+  const auto second = Generate(Text("a"));
+  EXPECT_NE(engine_.request(*first).sampling.seed, engine_.request(*second).sampling.seed);
+  GenerationRequest seeded = Text("a");
+  seeded.sampling.seed = 12345678901234567890u;
+  EXPECT_EQ(engine_.request(*Generate(seeded)).sampling.seed, 12345678901234567890u);
+}
+
+TEST_F(TextServiceTest, DefaultsFillWhatTheRequestLeavesOpen) {
+  Defaults defaults;
+  defaults.sampling.temperature = 0.5f;
+  defaults.attention.mechanism = Mechanism::kAtp;
+  defaults.attention.atp.rank = RankFixed{32};
+  defaults.max_new_tokens = 7;
+  TextService service(engine_, TestTokenizer(), {"tales", defaults});
+  GenerationRequest request = Text("a");
+  request.sampling.top_k = 3;
+  request.attention.sinks = 8;
+  const auto id = service.Generate(request, std::make_unique<RecordingListener>(heard_));
+  ASSERT_TRUE(id.ok()) << id.status();
+  const EngineRequest seen = engine_.request(*id);
+  EXPECT_EQ(seen.sampling.temperature, 0.5f);
+  EXPECT_EQ(seen.sampling.top_k, 3);
+  EXPECT_EQ(seen.attention.mechanism, Mechanism::kAtp);
+  EXPECT_EQ(std::get<RankFixed>(seen.attention.atp.rank).rank, 32);
+  EXPECT_EQ(seen.attention.atp.sinks, 8);
+  EXPECT_EQ(seen.max_new_tokens, 7);
+}
+
+TEST_F(TextServiceTest, RefusesEmptyInput) {
+  EXPECT_THAT(Refusal(Text(""), absl::StatusCode::kInvalidArgument), HasSubstr("text: empty"));
+  GenerationRequest request;
+  request.input = TokenList();
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("token_ids"));
+}
+
+TEST_F(TextServiceTest, RefusesTextThatIsNotUtf8) {
+  EXPECT_THAT(Refusal(Text("a\xff"), absl::StatusCode::kInvalidArgument), HasSubstr("text: "));
+}
+
+TEST_F(TextServiceTest, RefusesTokensOutsideTheVocabularyByPosition) {
+  GenerationRequest request;
+  request.input = TokenList{1, 4096};
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument),
+              HasSubstr("token_ids[1]: 4096, expected 0..4095"));
+  request.input = TokenList{-1};
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("token_ids[0]: -1"));
+}
+
+TEST_F(TextServiceTest, RefusesAnUnknownModel) {
+  GenerationRequest request = Text("a");
+  request.model = "other";
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kNotFound), HasSubstr("\"tales\""));
+}
+
+TEST_F(TextServiceTest, RefusesPriorityAsUnsupported) {
+  GenerationRequest request = Text("a");
+  request.priority = 3;
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kUnimplemented), HasSubstr("priority: 3"));
+}
+
+TEST_F(TextServiceTest, RefusesStopTextsOverTheirBounds) {
+  GenerationRequest request = Text("a");
+  request.stop_texts.assign(17, "x");
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("stop: 17 texts"));
+  request.stop_texts = {"ok", ""};
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("stop[1] bytes: 0"));
+  request.stop_texts = {std::string(257, 'x')};
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("1..256"));
+}
+
+TEST_F(TextServiceTest, RefusesStopTokensOverTheirBounds) {
+  GenerationRequest request = Text("a");
+  request.stop_tokens.assign(65, 3);
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("stop_token_ids"));
+  request.stop_tokens = {5000};
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument),
+              HasSubstr("stop_token_ids[0]: 5000"));
+}
+
+TEST_F(TextServiceTest, RefusesCountsOutOfRange) {
+  GenerationRequest request = Text("a");
+  request.n = 9;
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("n: 9, expected"));
+  request = Text("a");
+  request.logprobs = 21;
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("logprobs: 21"));
+  request = Text("a");
+  request.prompt_logprobs = -1;
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("prompt_logprobs"));
+  request = Text("a");
+  request.max_new_tokens = 0;
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("max_new_tokens: 0"));
+  request = Text("a");
+  request.request_id = std::string(129, 'r');
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("request_id"));
+}
+
+TEST_F(TextServiceTest, AllowsNoNewTokensWithPromptLogprobs) {
+  GenerationRequest request = Text("a");
+  request.max_new_tokens = 0;
+  request.prompt_logprobs = 0;
+  EXPECT_TRUE(Generate(request).ok());
+}
+
+TEST_F(TextServiceTest, RefusesADuplicateIdOnlyWhileItRuns) {
+  GenerationRequest request = Text("a");
+  request.request_id = "mine";
+  const auto id = Generate(request);
+  ASSERT_TRUE(id.ok());
+  EXPECT_EQ(Generate(request).status().code(), absl::StatusCode::kAlreadyExists);
+  engine_.Finish(*id, FinishReason::kLength);
+  EXPECT_TRUE(Generate(request).ok());
+}
+
+TEST_F(TextServiceTest, IdIsFreeAgainWhenTheEngineRefuses) {
+  GenerationRequest request = Text("a");
+  request.request_id = "mine";
+  engine_.RefuseWith(absl::ResourceExhaustedError("queue: full"));
+  EXPECT_EQ(Generate(request).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Generate(request).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(TextServiceTest, DeadlineReachesTheEngine) {
+  GenerationRequest request = Text("a");
+  request.deadline = absl::FromUnixSeconds(123);
+  EXPECT_EQ(engine_.request(*Generate(request)).deadline, absl::FromUnixSeconds(123));
+}
+
+TEST_F(TextServiceTest, CancelEndsTheRequestOnce) {
+  const auto id = Generate(Text("a"));
+  service_.Cancel(*id);
+  service_.Cancel(*id);
+  ASSERT_EQ(heard_->results.size(), 1u);
+  EXPECT_EQ(heard_->results[0].choices[0].reason, FinishReason::kCancelled);
+}
+
+}  // namespace
+}  // namespace lowkey
