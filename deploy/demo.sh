@@ -58,6 +58,6 @@ $once && exit 0
 say "
 The server goes on until Ctrl-C. In another terminal:
   $lowkey generate $to\"The old king\"
-  $lowkey generate $to--attention atp --rank 1/4 --max-new-tokens 1200 --ignore-eos \"The old king\"
+  $lowkey generate $to--attention atp --rank 1/4 --block 128 --max-new-tokens 1500 \"The old king\"
   $lowkey --help"
 wait "$server"
