@@ -29,7 +29,6 @@ struct EngineRequest {
   // (0..20).
   std::optional<int32_t> prompt_logprobs;
   AttentionOptions attention;
-  std::string attention_reason = "default";  // why these options: copied to the report
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -37,7 +36,7 @@ enum class FinishReason { kStopToken, kLength, kStoppedBySink, kCancelled, kDead
 
 struct AttentionReport {
   Mechanism mechanism = Mechanism::kStandard;
-  std::string reason;  // why this mechanism ran: "requested" or "default"
+  std::string reason;  // why this mechanism ran; left to whoever chose it
   int32_t rank = 0;    // atp: rank of a principal block; 0 for standard
   int32_t n_compressed_blocks =
       0;                    // atp: closed blocks held as principal keys at the end, over choices

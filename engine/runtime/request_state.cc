@@ -77,7 +77,6 @@ void RequestState::ReleaseCache() {
 AttentionReport RequestState::MakeReport(int64_t page_bytes) const {
   AttentionReport report;
   report.mechanism = request.attention.mechanism;
-  report.reason = request.attention_reason;
   report.rank = rank;
   report.cache_bytes = HeldBytes(page_bytes);
   report.peak_cache_bytes = std::max(peak_bytes_, report.cache_bytes);
