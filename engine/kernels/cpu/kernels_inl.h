@@ -216,7 +216,7 @@ constexpr float kExpHigh = 88.0f;
 // kExpLow.
 template <class V>
 inline typename V::Vec Exp(typename V::Vec x) {
-  const auto clamped = V::Min(V::Max(x, V::Set1(kExpLow)), V::Set1(kExpHigh));
+  const auto clamped = V::Min(V::Set1(kExpHigh), V::Max(V::Set1(kExpLow), x));  // NaN passes
   const auto n = V::Round(V::Mul(clamped, V::Set1(1.44269504088896341f)));
   auto r = V::Fma(n, V::Set1(-0.693359375f), clamped);
   r = V::Fma(n, V::Set1(2.12194440e-4f), r);
