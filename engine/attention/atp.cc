@@ -71,17 +71,29 @@ absl::Status AtpAttention::PlanBlocks(int32_t segment_index, const Segment& segm
   return absl::OkStatus();
 }
 
+absl::Status AtpAttention::PlanSegment(int32_t segment_index, const Segment& segment) {
+  LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
+  LK_RETURN_IF_ERROR(PlanBlocks(segment_index, segment));
+  // Rows of one block of tasks share their far blocks: cut where a row's far set changes.
+  const AtpOptions& o = segment.sequence->options.atp;
+  RowCuts cuts{o.block_tokens, std::nullopt};
+  if (o.prefill == AtpPrefill::kExact) cuts.at = segment.sequence->n_prompt_tokens;
+  AppendRowBlocks(context_.geometry, segment_index, segment, cuts, row_tasks_);
+  return absl::OkStatus();
+}
+
 absl::Status AtpAttention::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
   row_tasks_.clear();
   compress_tasks_.clear();
   for (size_t i = 0; i < segments.size(); ++i) {
-    const auto index = static_cast<int32_t>(i);
-    LK_RETURN_IF_ERROR(TakePages(segments[i], *context_.cache));
-    LK_RETURN_IF_ERROR(PlanBlocks(index, segments[i]));
-    // Rows of one block of tasks share their far blocks: cut where a row's far set changes.
-    AppendRowBlocks(context_.geometry, index, segments[i],
-                    segments[i].sequence->options.atp.block_tokens, row_tasks_);
+    const absl::Status status = PlanSegment(static_cast<int32_t>(i), segments[i]);
+    if (status.ok()) continue;
+    // The blocks of this plan hold nothing: a later plan must not take them for compressed.
+    for (const Segment& s : segments.first(i + 1)) {
+      s.sequence->blocks.resize(s.first_position / s.sequence->options.atp.block_tokens);
+    }
+    return status;
   }
   return absl::OkStatus();
 }

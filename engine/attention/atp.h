@@ -35,6 +35,7 @@ class AtpAttention : public AttentionMechanism {
     int64_t number = 0;  // the block's, in its sequence
   };
 
+  absl::Status PlanSegment(int32_t segment_index, const Segment& segment);
   absl::Status PlanBlocks(int32_t segment_index, const Segment& segment);
   void CompressBlocks(int64_t layer);
   void AttendRows(const LayerRows& rows, const RowBlockTask& task, RowBlock& block) const;

@@ -20,11 +20,13 @@ int64_t TokensPerBlock(const AttentionGeometry& g) {
 }  // namespace
 
 void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Segment& segment,
-                     std::optional<int64_t> cut, std::vector<RowBlockTask>& tasks) {
+                     const RowCuts& cuts, std::vector<RowBlockTask>& tasks) {
   const auto first_task = static_cast<int64_t>(tasks.size());
   for (int64_t row = 0; row < segment.n_rows;) {
     int64_t n = std::min(TokensPerBlock(g), segment.n_rows - row);
-    if (cut.has_value()) n = std::min(n, *cut - (segment.first_position + row) % *cut);
+    const int64_t position = segment.first_position + row;
+    if (cuts.every.has_value()) n = std::min(n, *cuts.every - position % *cuts.every);
+    if (cuts.at.has_value() && position < *cuts.at) n = std::min(n, *cuts.at - position);
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
       tasks.push_back({segment_index, static_cast<int32_t>(head), row, n});
     }

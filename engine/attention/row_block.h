@@ -19,12 +19,16 @@ struct RowBlockTask {
   int64_t n_tokens = 0;
 };
 
-// Cuts [0, n_rows) of a segment into blocks of at most about 48 query rows, at absolute positions
-// that are multiples of `cut` where given, and appends a task for every block and KV head, latest
-// block first (it reads most).
+// Absolute positions that no block of rows may straddle.
+struct RowCuts {
+  std::optional<int64_t> every;  // multiples of it
+  std::optional<int64_t> at;
+};
+
+// Cuts [0, n_rows) of a segment into blocks of at most about 48 query rows, and at `cuts`, and
+// appends a task for every block and KV head, latest block first (it reads most).
 void AppendRowBlocks(const AttentionGeometry& geometry, int32_t segment_index,
-                     const Segment& segment, std::optional<int64_t> cut,
-                     std::vector<RowBlockTask>& tasks);
+                     const Segment& segment, const RowCuts& cuts, std::vector<RowBlockTask>& tasks);
 
 // The online softmax of one row block: Begin, then tiles in ascending order of position, then
 // Finish. Holds the scratch of one thread, which is grown by Reserve and never inside a step.

@@ -22,7 +22,7 @@ absl::Status StandardAttention::Plan(absl::Span<const Segment> segments) {
   tasks_.clear();
   for (size_t i = 0; i < segments.size(); ++i) {
     LK_RETURN_IF_ERROR(TakePages(segments[i], *context_.cache));
-    AppendRowBlocks(context_.geometry, static_cast<int32_t>(i), segments[i], std::nullopt, tasks_);
+    AppendRowBlocks(context_.geometry, static_cast<int32_t>(i), segments[i], {}, tasks_);
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,308 @@
+// The contract of attention.h, for every mechanism: what a row's output may depend on, and what a
+// sequence may hold.
+#include "engine/attention/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "tests/engine/attention/attention_testing.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int64_t kTokens = 400;  // six closed blocks of 64
+constexpr int64_t kAll = int64_t{1} << 20;
+
+struct ContractCase {
+  std::string name;
+  AttentionOptions options;
+  std::optional<int64_t> n_prompt_tokens;
+  std::optional<int64_t> sliding_window;
+  StorageType type = StorageType::kFloat32;
+};
+
+AtpOptions Blocks64(AtpBasis basis, AtpPrefill prefill, int32_t sinks, int32_t window_blocks) {
+  return {RankFixed{8}, basis, prefill, 64, sinks, window_blocks};
+}
+
+std::vector<ContractCase> AllCases() {
+  constexpr auto kExact = AtpPrefill::kExact, kCompressed = AtpPrefill::kCompressed;
+  const std::vector<ContractCase> wide = {
+      {"standard", Standard(), {}, {}},
+      {"sliding", Standard(), {}, 100},
+      {"atp_layer", Atp(Blocks64(AtpBasis::kLayer, kCompressed, 4, 1)), {}, {}},
+      {"atp_layer_bare", Atp(Blocks64(AtpBasis::kLayer, kCompressed, 0, 0)), {}, {}},
+      {"atp_kv", Atp(Blocks64(AtpBasis::kKv, kCompressed, 5, 0)), {}, {}},
+      {"atp_exact", Atp(Blocks64(AtpBasis::kLayer, kExact, 4, 0)), 150, {}},
+      {"atp_exact_whole", Atp(Blocks64(AtpBasis::kKv, kExact, 0, 2)), {}, {}},
+  };
+  std::vector<ContractCase> out;
+  for (ContractCase c : wide) {
+    for (StorageType type : {StorageType::kFloat32, StorageType::kBFloat16}) {
+      c.type = type;
+      out.push_back(c);
+    }
+  }
+  return out;
+}
+
+class MechanismContract : public testing::TestWithParam<ContractCase> {
+ protected:
+  AttentionGeometry geometry() const {
+    return {2, 4, 2, 20, GetParam().sliding_window, GetParam().type};
+  }
+  AttentionRows Rows(uint32_t seed, int64_t n_tokens = kTokens) const {
+    return RandomRows(geometry(), n_tokens, seed);
+  }
+  int64_t n_prompt() const { return GetParam().n_prompt_tokens.value_or(kTokens); }
+  RunOptions Options(int64_t chunk_tokens = kAll) const {
+    return {GetParam().options, chunk_tokens, n_prompt()};
+  }
+  SequenceCache Sequence() const { return NewSequence(GetParam().options, n_prompt()); }
+  Mechanism mechanism() const { return GetParam().options.mechanism; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismContract, testing::ValuesIn(AllCases()),
+                         [](const auto& info) {
+                           const bool wide = info.param.type == StorageType::kFloat32;
+                           return info.param.name + (wide ? "_fp32" : "_bf16");
+                         });
+
+TEST_P(MechanismContract, ChunksOfAnySizeGiveTheSameBits) {
+  const AttentionRows rows = Rows(1);
+  const std::vector<float> at_once = RunSequence(rows, Options());
+  for (int64_t chunk : {1, 7, 64, 100}) {
+    EXPECT_TRUE(SameBits(RunSequence(rows, Options(chunk)), at_once)) << "chunks of " << chunk;
+  }
+}
+
+TEST_P(MechanismContract, UnevenChunksGiveTheSameBits) {
+  const AttentionRows rows = Rows(2);
+  const std::vector<float> at_once = RunSequence(rows, Options());
+  std::mt19937 rng(1);
+  for (int trial = 0; trial < 5; ++trial) {
+    MechanismRunner runner(geometry(), mechanism());
+    SequenceCache sequence = Sequence();
+    std::vector<float> out;
+    while (sequence.n_tokens < kTokens) {
+      const int64_t n = std::min<int64_t>(1 + rng() % 130, kTokens - sequence.n_tokens);
+      ASSERT_TRUE(runner.Step({{&sequence, &rows, n, &out}}).ok());
+    }
+    EXPECT_TRUE(SameBits(out, at_once));
+  }
+}
+
+TEST_P(MechanismContract, ThreadsChangeNoBits) {
+  const AttentionRows rows = Rows(3);
+  const std::vector<float> one = RunSequence(rows, Options());
+  for (int n_threads : {2, 3}) {
+    RunOptions options = Options(90);
+    options.n_threads = n_threads;
+    EXPECT_TRUE(SameBits(RunSequence(rows, options), one)) << n_threads << " threads";
+  }
+}
+
+TEST_P(MechanismContract, LaterTokensChangeNothingBefore) {
+  const AttentionRows rows = Rows(4);
+  const std::vector<float> before = RunSequence(rows, Options());
+  const int64_t q_dim = geometry().n_heads * geometry().head_dim;
+  for (int64_t token : {0, 3, 63, 64, 127, 130, 200, 320, 399}) {
+    AttentionRows changed = rows;
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      for (int64_t j = 0; j < rows.ld(); ++j) changed.row(layer, token)[j] += 1.5f;
+    }
+    const std::vector<float> after = RunSequence(changed, Options());
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      const float* a = before.data() + layer * kTokens * q_dim;
+      const float* b = after.data() + layer * kTokens * q_dim;
+      EXPECT_TRUE(SameBits({a, a + token * q_dim}, {b, b + token * q_dim})) << token;
+      EXPECT_FALSE(SameBits({a + token * q_dim, a + (token + 1) * q_dim},
+                            {b + token * q_dim, b + (token + 1) * q_dim}))
+          << token;
+    }
+  }
+}
+
+TEST_P(MechanismContract, CompanyChangesNoBits) {
+  const int64_t lengths[] = {400, 130, 257, 65};
+  const int64_t chunks[] = {50, 1, 64, 13};
+  MechanismRunner runner(geometry(), mechanism(), {2, int64_t{1} << 28});
+  std::vector<AttentionRows> rows;
+  std::vector<SequenceCache> sequences;
+  std::vector<std::vector<float>> outs(4);
+  for (uint32_t i = 0; i < 4; ++i) {
+    rows.push_back(Rows(10 + i, lengths[i]));
+    sequences.push_back(Sequence());
+  }
+  for (bool running = true; running;) {
+    std::vector<MechanismRunner::Part> parts;
+    for (int i = 0; i < 4; ++i) {
+      const int64_t left = lengths[i] - sequences[i].n_tokens;
+      if (left == 0) continue;
+      parts.push_back({&sequences[i], &rows[i], std::min(chunks[i], left), &outs[i]});
+    }
+    running = !parts.empty();
+    if (running) {
+      ASSERT_TRUE(runner.Step(parts).ok());
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(SameBits(outs[i], RunSequence(rows[i], Options()))) << "sequence " << i;
+  }
+}
+
+// Sequences that share their first tokens' pages and blocks, as choices of a request do.
+TEST_P(MechanismContract, ForksDivergeWithoutTouchingEachOther) {
+  for (int64_t shared : {1, 64, 100, 150, 200}) {
+    MechanismRunner runner(geometry(), mechanism());
+    AttentionRows rows[3] = {Rows(1), Rows(2), Rows(3)};
+    std::vector<float> outs[3];
+    SequenceCache forks[3] = {Sequence(), {}, {}};
+    ASSERT_TRUE(runner.Step({{&forks[0], &rows[0], shared, &outs[0]}}).ok());
+    const int64_t q_dim = geometry().n_heads * geometry().head_dim;
+    for (int f : {1, 2}) {
+      forks[f] = forks[0];
+      outs[f] = outs[0];
+      for (int64_t layer = 0; layer < 2; ++layer) {
+        std::copy_n(rows[0].row(layer, 0), shared * rows[0].ld(), rows[f].row(layer, 0));
+      }
+    }
+    while (forks[0].n_tokens < kTokens) {
+      const int64_t n = std::min<int64_t>(37, kTokens - forks[0].n_tokens);
+      ASSERT_TRUE(runner
+                      .Step({{&forks[0], &rows[0], n, &outs[0]},
+                             {&forks[1], &rows[1], n, &outs[1]},
+                             {&forks[2], &rows[2], n, &outs[2]}})
+                      .ok());
+    }
+    for (int f = 0; f < 3; ++f) {
+      EXPECT_TRUE(SameBits(outs[f], RunSequence(rows[f], Options()))) << f << " after " << shared;
+      EXPECT_EQ(outs[f].size(), static_cast<size_t>(2 * kTokens * q_dim));
+      forks[f] = {};
+    }
+    EXPECT_EQ(runner.cache().used_bytes(), 0);
+  }
+}
+
+// A step that finds the cache full computes nothing; the same step later is as if it were the
+// first.
+TEST_P(MechanismContract, FailedPlanLeavesSequencesValid) {
+  const AttentionRows rows = Rows(5), other_rows = Rows(6);
+  const std::vector<float> expected = RunSequence(rows, Options());
+  const int64_t page_bytes = PageBytes(geometry());
+  int n_failed = 0;
+  for (int64_t left_bytes = 0; left_bytes < 12 * page_bytes; left_bytes += page_bytes / 2) {
+    MechanismRunner runner(geometry(), mechanism());
+    SequenceCache sequence = Sequence(), other = Sequence();
+    std::vector<float> out, other_out;
+    const auto step = [&](int64_t n) {
+      return runner.Step({{&sequence, &rows, n, &out}, {&other, &other_rows, n, &other_out}});
+    };
+    ASSERT_TRUE(step(100).ok());
+    Cache& cache = runner.cache();
+    auto hog = cache.AllocateSlab(cache.budget_bytes() - cache.used_bytes() - left_bytes);
+    ASSERT_TRUE(hog.ok());
+    const absl::Status status = step(200);
+    hog->reset();
+    if (!status.ok()) {
+      ++n_failed;
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_EQ(sequence.n_tokens, 100);
+      ASSERT_TRUE(step(90).ok());  // not the step that failed
+    }
+    ASSERT_TRUE(step(kTokens - sequence.n_tokens).ok());
+    EXPECT_TRUE(SameBits(out, expected)) << left_bytes << " bytes left";
+  }
+  EXPECT_GT(n_failed, 5);
+}
+
+TEST_P(MechanismContract, OutputsStayFiniteOver16kTokens) {
+  const int64_t n = 16384;
+  const AttentionGeometry g{1, 1, 1, 8, GetParam().sliding_window, GetParam().type};
+  AttentionOptions options = GetParam().options;
+  options.atp.block_tokens = 512;
+  const std::vector<float> out = RunSequence(RandomRows(g, n, 7), {options, 512, n / 2});
+  ASSERT_EQ(out.size(), static_cast<size_t>(n * 8));
+  EXPECT_TRUE(std::all_of(out.begin(), out.end(), [](float x) { return std::fabs(x) < 10; }));
+}
+
+TEST_P(MechanismContract, KnowsItsName) {
+  MechanismRunner runner(geometry(), mechanism());
+  EXPECT_EQ(runner.mechanism().id(), mechanism());
+  EXPECT_EQ(runner.mechanism().exact(), mechanism() == Mechanism::kStandard);
+  EXPECT_TRUE(runner.mechanism().CheckAvailable(GetParam().options).ok());
+}
+
+// ------------------------------------------------------------------ memory
+
+struct Lengths {
+  SequenceBound bound;
+  std::function<int64_t(int64_t left)> chunk;
+};
+
+// Runs a sequence; its bytes stay below the bound at every step, and all come back.
+void ExpectWithinBound(const AttentionGeometry& g, const AttentionOptions& options,
+                       const Lengths& lengths) {
+  MechanismRunner runner(g, options.mechanism);
+  const SequenceBound& bound = lengths.bound;
+  const int64_t most = runner.mechanism().BoundBytes(options, bound);
+  const AttentionRows rows = RandomRows(g, bound.n_tokens, 1);
+  {
+    SequenceCache sequence = NewSequence(options, bound.n_prompt_tokens);
+    std::vector<float> out;
+    while (sequence.n_tokens < bound.n_tokens) {
+      const bool prompt = sequence.n_tokens < bound.n_prompt_tokens;
+      const int64_t end = prompt ? bound.n_prompt_tokens : bound.n_tokens;
+      const int64_t n = std::min(lengths.chunk(end - sequence.n_tokens), bound.max_step_rows);
+      ASSERT_TRUE(runner.Step({{&sequence, &rows, n, &out}}).ok());
+      ASSERT_LE(runner.cache().used_bytes(), most) << "at " << sequence.n_tokens;
+      // Before Advance frees, a step holds the pages of its rows too.
+      const Segment segment{&sequence, sequence.n_tokens, 1, 0};
+      if (sequence.n_tokens < bound.n_tokens) {
+        ASSERT_TRUE(runner.mechanism().Plan({&segment, 1}).ok());
+        ASSERT_LE(runner.cache().used_bytes(), most) << "planned at " << sequence.n_tokens;
+      }
+    }
+  }
+  EXPECT_EQ(runner.cache().used_bytes(), 0);
+}
+
+TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
+  std::mt19937 rng(1);
+  const auto draw = [&rng](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(rng);
+  };
+  for (int trial = 0; trial < 150; ++trial) {
+    AttentionGeometry g{draw(1, 2),   2,
+                        draw(1, 2),   8,
+                        std::nullopt, draw(0, 1) ? StorageType::kFloat32 : StorageType::kBFloat16};
+    AtpOptions o;
+    o.rank = RankFixed{static_cast<int32_t>(draw(1, 16))};
+    o.basis = draw(0, 1) ? AtpBasis::kKv : AtpBasis::kLayer;
+    o.prefill = draw(0, 1) ? AtpPrefill::kExact : AtpPrefill::kCompressed;
+    o.block_tokens = static_cast<int32_t>(64 * draw(1, 3));
+    o.sinks = static_cast<int32_t>(draw(0, 8));
+    o.window_blocks = static_cast<int32_t>(draw(0, 3));
+    AttentionOptions options = Atp(o);
+    if (draw(0, 4) == 0) {
+      options = Standard();
+      if (draw(0, 1)) g.sliding_window = draw(1, 200);
+    }
+    Lengths lengths;
+    lengths.bound.n_tokens = draw(1, 1200);
+    lengths.bound.n_prompt_tokens = draw(1, lengths.bound.n_tokens);
+    lengths.bound.max_step_rows = draw(1, 500);
+    const bool whole_steps = draw(0, 1) == 1;
+    lengths.chunk = [&](int64_t left) { return whole_steps ? left : draw(1, left); };
+    SCOPED_TRACE(testing::Message()
+                 << "trial " << trial << ", " << lengths.bound.n_tokens << " tokens, prompt "
+                 << lengths.bound.n_prompt_tokens << ", block " << o.block_tokens);
+    ExpectWithinBound(g, options, lengths);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace lowkey

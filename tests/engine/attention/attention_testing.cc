@@ -1,0 +1,331 @@
+#include "tests/engine/attention/attention_testing.h"
+
+#include <lapacke.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "engine/base/dtype.h"
+
+namespace lowkey {
+namespace {
+
+using Matrix = std::vector<double>;  // row-major
+
+// Keys and values of one KV head as the cache holds them, [n, head_dim] each.
+struct HeadKv {
+  Matrix k, v;
+};
+
+HeadKv CachedKv(const AttentionRows& rows, int64_t layer, int64_t kv_head) {
+  const AttentionGeometry& g = rows.geometry;
+  HeadKv out;
+  const auto cached = [&g](float x) {
+    return g.cache_type == StorageType::kFloat32 ? x : ToFloat(ToBFloat16(x));
+  };
+  for (int64_t i = 0; i < rows.n_tokens; ++i) {
+    const float* k = rows.row(layer, i) + (g.n_heads + kv_head) * g.head_dim;
+    for (int64_t j = 0; j < g.head_dim; ++j) {
+      out.k.push_back(cached(k[j]));
+      out.v.push_back(cached(k[g.n_kv_heads * g.head_dim + j]));
+    }
+  }
+  return out;
+}
+
+// Tokens and what stands for them: the approximated keys and values of all that a row sees.
+struct Seen {
+  const double* k;
+  const double* v;
+};
+
+void AttendTo(const std::vector<Seen>& seen, const float* q, int64_t d, double* out) {
+  std::vector<double> scores;
+  for (const Seen& s : seen) {
+    double dot = 0;
+    for (int64_t j = 0; j < d; ++j) dot += static_cast<double>(q[j]) * s.k[j];
+    scores.push_back(dot / std::sqrt(static_cast<double>(d)));
+  }
+  const double top = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (double& s : scores) sum += s = std::exp(s - top);
+  std::fill_n(out, d, 0.0);
+  for (size_t t = 0; t < seen.size(); ++t) {
+    for (int64_t j = 0; j < d; ++j) out[j] += scores[t] / sum * seen[t].v[j];
+  }
+}
+
+// Columns of rows [begin, end) of m [.., d], centred.
+Matrix Centred(const Matrix& m, int64_t begin, int64_t end, int64_t d, Matrix* mean) {
+  mean->assign(d, 0.0);
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < d; ++j) (*mean)[j] += m[i * d + j] / static_cast<double>(end - begin);
+  }
+  Matrix out;
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < d; ++j) out.push_back(m[i * d + j] - (*mean)[j]);
+  }
+  return out;
+}
+
+// Left singular vectors of m [n, c], as LAPACK finds them: [n, min(n, c)].
+Matrix LeftVectors(Matrix m, int64_t n, int64_t c) {
+  const int64_t s = std::min(n, c);
+  Matrix sigma(s), u(n * s), vt(s * c);
+  EXPECT_EQ(LAPACKE_dgesdd(LAPACK_ROW_MAJOR, 'S', static_cast<int>(n), static_cast<int>(c),
+                           m.data(), static_cast<int>(c), sigma.data(), u.data(),
+                           static_cast<int>(s), vt.data(), static_cast<int>(c)),
+            0);
+  return u;
+}
+
+// The basis of tokens [begin, end) over the given heads: [n, rank] of the centred keys and values,
+// each scaled to unit norm.
+Matrix Basis(const std::vector<HeadKv>& heads, int64_t begin, int64_t end, int64_t d,
+             int64_t rank) {
+  const int64_t n = end - begin, c = 2 * d * static_cast<int64_t>(heads.size());
+  Matrix columns(n * c);
+  for (size_t p = 0; p < 2 * heads.size(); ++p) {
+    Matrix mean;
+    const HeadKv& head = heads[p / 2];
+    const Matrix part = Centred(p % 2 == 0 ? head.k : head.v, begin, end, d, &mean);
+    double energy = 0;
+    for (double x : part) energy += x * x;
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < d; ++j) {
+        columns[i * c + static_cast<int64_t>(p) * d + j] =
+            part[i * d + j] / std::max(std::sqrt(energy), 1e-12);
+      }
+    }
+  }
+  const Matrix all = LeftVectors(columns, n, c);
+  const int64_t s = std::min(n, c), r = std::min(rank, s);
+  Matrix u(n * rank, 0.0);
+  for (int64_t i = 0; i < n; ++i) std::copy_n(all.data() + i * s, r, u.data() + i * rank);
+  return u;
+}
+
+// Replaces rows [begin, end) of m by mean + U U^T (m - mean).
+void Project(const Matrix& u, int64_t begin, int64_t end, int64_t d, Matrix& m) {
+  const int64_t n = end - begin, rank = static_cast<int64_t>(u.size()) / n;
+  Matrix mean;
+  const Matrix centred = Centred(m, begin, end, d, &mean);
+  Matrix low(rank * d, 0.0);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t r = 0; r < rank; ++r) {
+      for (int64_t j = 0; j < d; ++j) low[r * d + j] += u[i * rank + r] * centred[i * d + j];
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < d; ++j) {
+      double x = mean[j];
+      for (int64_t r = 0; r < rank; ++r) x += u[i * rank + r] * low[r * d + j];
+      m[(begin + i) * d + j] = x;
+    }
+  }
+}
+
+// Every head's keys and values with each closed block replaced by its principal approximation.
+std::vector<HeadKv> Approximated(const std::vector<HeadKv>& exact, const AtpOptions& o, int64_t n,
+                                 int64_t d, int64_t rank) {
+  std::vector<HeadKv> out = exact;
+  for (int64_t b = 0; b < n / o.block_tokens; ++b) {
+    const int64_t begin = std::max<int64_t>(b * o.block_tokens, o.sinks);
+    const int64_t end = (b + 1) * o.block_tokens;
+    Matrix u;
+    if (o.basis == AtpBasis::kLayer) u = Basis(exact, begin, end, d, rank);
+    for (size_t h = 0; h < exact.size(); ++h) {
+      if (o.basis == AtpBasis::kKv) u = Basis({exact[h]}, begin, end, d, rank);
+      Project(u, begin, end, d, out[h].k);
+      Project(u, begin, end, d, out[h].v);
+    }
+  }
+  return out;
+}
+
+std::vector<HeadKv> AllCachedKv(const AttentionRows& rows, int64_t layer) {
+  std::vector<HeadKv> out;
+  for (int64_t h = 0; h < rows.geometry.n_kv_heads; ++h) out.push_back(CachedKv(rows, layer, h));
+  return out;
+}
+
+// Row i sees tokens first(i) .. i; token t through the exact keys and values where exact(i, t).
+template <class First, class Exact>
+std::vector<double> AttendAll(const AttentionRows& rows, int64_t layer,
+                              const std::vector<HeadKv>& exact_kv,
+                              const std::vector<HeadKv>& far_kv, First first, Exact exact) {
+  const AttentionGeometry& g = rows.geometry;
+  const int64_t d = g.head_dim;
+  std::vector<double> out(rows.n_tokens * g.n_heads * d);
+  for (int64_t i = 0; i < rows.n_tokens; ++i) {
+    for (int64_t h = 0; h < g.n_heads; ++h) {
+      std::vector<Seen> seen;
+      for (int64_t t = first(i); t <= i; ++t) {
+        const HeadKv& kv = (exact(i, t) ? exact_kv : far_kv)[h / g.group()];
+        seen.push_back({kv.k.data() + t * d, kv.v.data() + t * d});
+      }
+      AttendTo(seen, rows.row(layer, i) + h * d, d, out.data() + (i * g.n_heads + h) * d);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed) {
+  AttentionRows rows{geometry, n_tokens, {}};
+  rows.data.resize(geometry.n_layers * n_tokens * rows.ld());
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal;
+  for (float& x : rows.data) x = normal(rng);
+  return rows;
+}
+
+AttentionRows FactorRows(const AttentionGeometry& g, int64_t n_tokens,
+                         const std::vector<float>& weights, uint32_t seed) {
+  AttentionRows rows = RandomRows(g, n_tokens, seed);
+  const auto s = static_cast<int64_t>(weights.size());
+  const int64_t n_cols = 2 * g.n_kv_heads * g.head_dim, q_dim = g.n_heads * g.head_dim;
+  float energy = 0;
+  for (float w : weights) energy += w * w;
+  std::mt19937 rng(seed + 1);
+  std::normal_distribution<float> normal;
+  for (int64_t layer = 0; layer < g.n_layers; ++layer) {
+    std::vector<float> right(s * n_cols);
+    for (float& x : right) x = normal(rng) / std::sqrt(energy);
+    for (int64_t i = 0; i < n_tokens; ++i) {
+      float* kv = rows.row(layer, i) + q_dim;
+      std::fill_n(kv, n_cols, 0.5f);
+      for (int64_t f = 0; f < s; ++f) {
+        const float left = normal(rng) * weights[f];
+        for (int64_t j = 0; j < n_cols; ++j) kv[j] += left * right[f * n_cols + j];
+      }
+    }
+  }
+  return rows;
+}
+
+std::vector<float> GapAt(int64_t n_strong) {
+  std::vector<float> weights(n_strong, 1.0f);
+  weights.resize(n_strong + 6, 0.05f);
+  return weights;
+}
+
+std::vector<double> ReferenceStandard(const AttentionRows& rows, int64_t layer) {
+  const std::vector<HeadKv> kv = AllCachedKv(rows, layer);
+  const int64_t window = rows.geometry.sliding_window.value_or(rows.n_tokens);
+  return AttendAll(
+      rows, layer, kv, kv, [window](int64_t i) { return std::max<int64_t>(0, i - window + 1); },
+      [](int64_t, int64_t) { return true; });
+}
+
+std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer, const AtpOptions& o,
+                                 int64_t rank, int64_t n_prompt_tokens) {
+  const std::vector<HeadKv> kv = AllCachedKv(rows, layer);
+  const std::vector<HeadKv> far = Approximated(kv, o, rows.n_tokens, rows.geometry.head_dim, rank);
+  return AttendAll(
+      rows, layer, kv, far, [](int64_t) { return int64_t{0}; },
+      [&](int64_t i, int64_t t) {
+        if (o.prefill == AtpPrefill::kExact && i < n_prompt_tokens) return true;
+        return t < o.sinks || t / o.block_tokens >= i / o.block_tokens - o.window_blocks;
+      });
+}
+
+double MaxDifference(const float* got, const std::vector<double>& want) {
+  double worst = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double difference = std::fabs(got[i] - want[i]);
+    if (std::isnan(difference)) return HUGE_VAL;
+    worst = std::max(worst, difference);
+  }
+  return worst;
+}
+
+AttentionOptions Standard() { return {}; }
+
+AttentionOptions Atp(const AtpOptions& options) { return {Mechanism::kAtp, options}; }
+
+MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism)
+    : MechanismRunner(geometry, mechanism, Options{}) {}
+
+MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
+                                 const Options& options)
+    : geometry_(geometry), pool_(std::make_unique<ThreadPool>(options.n_threads)) {
+  auto cache = Cache::Create(options.budget_bytes, PageBytes(geometry));
+  EXPECT_TRUE(cache.ok()) << cache.status();
+  cache_ = *std::move(cache);
+  mechanism_ = MakeMechanism(mechanism, {geometry, cache_.get(), pool_.get()});
+}
+
+absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
+  std::vector<Segment> segments;
+  int64_t n_rows = 0;
+  for (const Part& p : parts) {
+    segments.push_back({p.sequence, p.sequence->n_tokens, p.n_rows, n_rows});
+    n_rows += p.n_rows;
+  }
+  if (absl::Status status = mechanism_->Plan(segments); !status.ok()) return status;
+  const int64_t ld = parts[0].rows->ld();
+  const int64_t q_dim = geometry_.n_heads * geometry_.head_dim;
+  const int64_t kv_dim = geometry_.n_kv_heads * geometry_.head_dim;
+  std::vector<float> in(n_rows * ld), out(n_rows * q_dim);
+  for (int64_t layer = 0; layer < geometry_.n_layers; ++layer) {
+    for (size_t p = 0; p < parts.size(); ++p) {
+      std::copy_n(parts[p].rows->row(layer, segments[p].first_position), parts[p].n_rows * ld,
+                  in.data() + segments[p].first_row * ld);
+    }
+    std::fill(out.begin(), out.end(), std::nanf(""));
+    const float* q = in.data();
+    mechanism_->Attend({layer, q, q + q_dim, q + q_dim + kv_dim, ld, out.data(), q_dim});
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const int64_t n_tokens = parts[p].rows->n_tokens;
+      parts[p].out->resize(geometry_.n_layers * n_tokens * q_dim);
+      std::copy_n(out.data() + segments[p].first_row * q_dim, parts[p].n_rows * q_dim,
+                  parts[p].out->data() + (layer * n_tokens + segments[p].first_position) * q_dim);
+    }
+  }
+  for (const Part& p : parts) mechanism_->Advance(*p.sequence, p.n_rows);
+  return absl::OkStatus();
+}
+
+SequenceCache NewSequence(const AttentionOptions& options, int64_t n_prompt_tokens) {
+  SequenceCache sequence;
+  sequence.options = options;
+  sequence.n_prompt_tokens = n_prompt_tokens;
+  return sequence;
+}
+
+std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options) {
+  const int64_t n_prompt = options.n_prompt_tokens.value_or(rows.n_tokens);
+  MechanismRunner runner(rows.geometry, options.attention.mechanism,
+                         {options.n_threads, int64_t{1} << 28});
+  SequenceCache sequence = NewSequence(options.attention, n_prompt);
+  std::vector<float> out;
+  while (sequence.n_tokens < rows.n_tokens) {
+    const int64_t end =
+        sequence.n_tokens < n_prompt ? std::min(n_prompt, rows.n_tokens) : rows.n_tokens;
+    const int64_t n = std::min(options.chunk_tokens, end - sequence.n_tokens);
+    const absl::Status status = runner.Step({{&sequence, &rows, n, &out}});
+    EXPECT_TRUE(status.ok()) << status;
+    if (!status.ok()) break;
+  }
+  return out;
+}
+
+testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) {
+    return testing::AssertionFailure() << a.size() << " elements and " << b.size();
+  }
+  if (std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0) {
+    return testing::AssertionSuccess();
+  }
+  for (size_t i = 0;; ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+      return testing::AssertionFailure() << "element " << i << ": " << a[i] << " and " << b[i];
+    }
+  }
+}
+
+}  // namespace lowkey

@@ -1,0 +1,103 @@
+#ifndef LOWKEY_TESTS_ENGINE_ATTENTION_ATTENTION_TESTING_H_
+#define LOWKEY_TESTS_ENGINE_ATTENTION_ATTENTION_TESTING_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/attention/attention.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+
+// Projected rows of one sequence at every layer, [q | k | v] side by side.
+struct AttentionRows {
+  AttentionGeometry geometry;
+  int64_t n_tokens = 0;
+  std::vector<float> data;  // [n_layers, n_tokens, ld]
+
+  int64_t ld() const { return (geometry.n_heads + 2 * geometry.n_kv_heads) * geometry.head_dim; }
+  const float* row(int64_t layer, int64_t token) const {
+    return data.data() + (layer * n_tokens + token) * ld();
+  }
+  float* row(int64_t layer, int64_t token) {
+    return data.data() + (layer * n_tokens + token) * ld();
+  }
+};
+
+AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed);
+
+// Keys and values of all heads from common factors of the tokens, [n, s] diag(weights) [s, ..]: a
+// spectrum with gaps, so that principal subspaces are well defined.
+AttentionRows FactorRows(const AttentionGeometry& geometry, int64_t n_tokens,
+                         const std::vector<float>& weights, uint32_t seed);
+
+// `n_strong` factors of equal weight and 6 of a twentieth of it.
+std::vector<float> GapAt(int64_t n_strong);
+
+// Softmax attention in double over keys and values as the cache holds them, one layer: [n_tokens,
+// n_heads * head_dim]. Knows causality, GQA and the geometry's sliding window.
+std::vector<double> ReferenceStandard(const AttentionRows& rows, int64_t layer);
+
+// ATP, Eq. 5-7, in double, with LAPACK's singular vectors; same shape. Rows before n_prompt_tokens
+// read exactly where prefill is exact.
+std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer,
+                                 const AtpOptions& options, int64_t rank, int64_t n_prompt_tokens);
+
+// Infinite when one is not a number.
+double MaxDifference(const float* got, const std::vector<double>& want);
+
+AttentionOptions Standard();
+AttentionOptions Atp(const AtpOptions& options);
+
+// A mechanism with a cache and a pool of its own, run step by step. Sequences must go before it.
+class MechanismRunner {
+ public:
+  struct Options {
+    int n_threads = 1;
+    int64_t budget_bytes = int64_t{1} << 28;
+  };
+  // The next n_rows rows of a sequence; their outputs go to rows n_tokens .. of `out` at each
+  // layer, [n_layers, rows->n_tokens, n_heads * head_dim].
+  struct Part {
+    SequenceCache* sequence = nullptr;
+    const AttentionRows* rows = nullptr;
+    int64_t n_rows = 0;
+    std::vector<float>* out = nullptr;
+  };
+
+  MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism);
+  MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism, const Options& options);
+
+  absl::Status Step(const std::vector<Part>& parts);
+
+  Cache& cache() { return *cache_; }
+  AttentionMechanism& mechanism() { return *mechanism_; }
+
+ private:
+  AttentionGeometry geometry_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<AttentionMechanism> mechanism_;
+};
+
+SequenceCache NewSequence(const AttentionOptions& options, int64_t n_prompt_tokens);
+
+// All of the rows through a fresh runner: the prompt in steps of chunk_tokens, and so the rest.
+// [n_layers, n_tokens, n_heads * head_dim].
+struct RunOptions {
+  AttentionOptions attention = {};
+  int64_t chunk_tokens = int64_t{1} << 20;
+  std::optional<int64_t> n_prompt_tokens = std::nullopt;  // default: all
+  int n_threads = 1;
+};
+std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options);
+
+// Whether two outputs have the same bits; says where not.
+testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_TESTS_ENGINE_ATTENTION_ATTENTION_TESTING_H_
