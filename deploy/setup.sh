@@ -70,11 +70,11 @@ build() {
     NINJA_STATUS='[%f/%t, %e s] ' ninja -C "$folder" -j "$(build_jobs)" "$@" >&2
     return
   fi
-  NINJA_STATUS='[%f/%t, %e s] ' ninja -C "$folder" -j "$(build_jobs)" "$@" 2>&1 | awk '
-    /^\[[0-9]+\/[0-9]+, / {
-      split(substr($1, 2), count, "[/,]")
+  NINJA_STATUS='[%f/%t] ' ninja -C "$folder" -j "$(build_jobs)" "$@" 2>&1 | awk '
+    /^\[[0-9]+\/[0-9]+\] / {
+      split(substr($1, 2), count, "[]/]")
       tenth = int(10 * count[1] / count[2])
-      if (tenth > shown) { print "  built " $1 " " $2 " s]"; fflush(); shown = tenth }
+      if (tenth > shown) { print "  step " count[1] " of " count[2]; fflush(); shown = tenth }
       next
     }
     /^ninja: Entering/ { next }
