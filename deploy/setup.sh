@@ -62,21 +62,29 @@ build_jobs() {
   echo $((cores < memory ? cores : memory))
 }
 
-# build FOLDER TARGET...: ninja, with a line for every tenth when not on a terminal.
+# Passes on what ninja says, but of its steps only every tenth part. (Not with awk: Debian's waits
+# for whole blocks of input.)
+show_tenths() {
+  local line tenth shown=0
+  while IFS= read -r line; do
+    if [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\  ]]; then
+      tenth=$((10 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+      [ "$tenth" -gt "$shown" ] || continue
+      shown=$tenth
+      line="  step ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]}"
+    fi
+    say "$line"
+  done
+}
+
+# build FOLDER TARGET...: ninja, with less to read when not on a terminal.
 build() {
-  local folder=$1
+  local folder=$1 ninja
   shift
+  ninja=(ninja -C "$folder" -j "$(build_jobs)" "$@")
   if [ -t 2 ]; then
-    NINJA_STATUS='[%f/%t, %e s] ' ninja -C "$folder" -j "$(build_jobs)" "$@" >&2
-    return
+    NINJA_STATUS='[%f/%t, %e s] ' "${ninja[@]}" >&2
+  else
+    NINJA_STATUS='[%f/%t] ' "${ninja[@]}" 2>&1 | show_tenths
   fi
-  NINJA_STATUS='[%f/%t] ' ninja -C "$folder" -j "$(build_jobs)" "$@" 2>&1 | awk '
-    /^\[[0-9]+\/[0-9]+\] / {
-      split(substr($1, 2), count, "[]/]")
-      tenth = int(10 * count[1] / count[2])
-      if (tenth > shown) { print "  step " count[1] " of " count[2]; fflush(); shown = tenth }
-      next
-    }
-    /^ninja: Entering/ { next }
-    { print; fflush() }' >&2
 }
