@@ -193,6 +193,87 @@ TEST_P(KernelTest, GemmInPiecesOfKHasTheSameBits) {
   EXPECT_EQ(std::memcmp(c.data(), whole.data(), c.size() * 4), 0);
 }
 
+// A [n_rows, k] in the type that the table multiplies, times B [k, n_cols] packed in pairs.
+class PairsProblem {
+ public:
+  PairsProblem(const KernelTable& table, const Product& p)
+      : table_(table), p_(p), c_(Random(p.n_rows * p.n_cols, 3)) {
+    a_ = Random(p.n_rows * p.k, 1);
+    for (float x : a_) narrow_a_.push_back(ref::ToBf16(x));
+    if (table.rounds_activations) {
+      for (size_t i = 0; i < a_.size(); ++i) {
+        a_[i] = static_cast<float>(ref::Element(narrow_a_.data(), StorageType::kBFloat16, i));
+      }
+    }
+    for (float x : Random(p.k * p.n_cols, 2)) row_major_.push_back(ref::ToBf16(x));
+    const int64_t panel = table.panel_columns;
+    for (int64_t first = 0; first < p.n_cols; first += panel) {
+      for (int64_t i = 0; i < p.k * panel; ++i) {
+        const int64_t pair = i / (2 * panel), column = i / 2 % panel;
+        pairs_.push_back(row_major_[(2 * pair + i % 2) * p.n_cols + first + column]);
+      }
+    }
+  }
+
+  std::vector<double> Want() const {
+    std::vector<float> c = c_;
+    return ref::Gemm(StorageType::kBFloat16, table_.panel_columns,
+                     {a_.data(), p_.k, row_major_.data(), p_.n_cols, table_.panel_columns, c.data(),
+                      p_.n_cols, p_.n_rows, p_.n_cols, p_.k, p_.into});
+  }
+  std::vector<float> Run(int64_t first_row, int64_t n_rows) const {
+    std::vector<float> c = c_;
+    const void* a = table_.rounds_activations
+                        ? static_cast<const void*>(narrow_a_.data() + first_row * p_.k)
+                        : a_.data() + first_row * p_.k;
+    table_.gemm_bf16_pairs({a, p_.k, pairs_.data(), p_.k * table_.panel_columns,
+                            c.data() + first_row * p_.n_cols, p_.n_cols, n_rows, p_.n_cols, p_.k,
+                            p_.into});
+    return c;
+  }
+
+ private:
+  const KernelTable& table_;
+  Product p_;
+  std::vector<float> a_, c_;
+  std::vector<uint16_t> narrow_a_, row_major_, pairs_;
+};
+
+TEST_P(KernelTest, GemmOfPairsMatchesTheOracleAtOddSizes) {
+  if (GetParam().type != StorageType::kBFloat16) return;  // pairs are always bf16
+  for (int64_t n_rows = 1; n_rows <= 17; ++n_rows) {
+    for (int64_t k : {2, 64, 254, 258}) {
+      for (int64_t n_panels : {1, 3, 4, 5}) {
+        const auto into =
+            n_rows % 2 == 0 ? GemmArgs::Into::kAccumulate : GemmArgs::Into::kOverwrite;
+        const PairsProblem problem(
+            table(), {n_rows, n_panels * table().panel_columns, k, into, Product::Layout::kPacked});
+        const std::vector<double> want = problem.Want();
+        const std::vector<float> got = problem.Run(0, n_rows);
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_NEAR(got[i], want[i], GetParam().sum_tolerance * 4 * (k + 1))
+              << n_rows << " rows, k " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, GemmOfPairsRowsHaveTheSameBitsAloneAndTogether) {
+  if (GetParam().type != StorageType::kBFloat16) return;  // pairs are always bf16
+  const int64_t n_cols = 5 * table().panel_columns;
+  for (int64_t n_rows = 1; n_rows <= 40; ++n_rows) {
+    const PairsProblem problem(
+        table(), {n_rows, n_cols, 100, GemmArgs::Into::kAccumulate, Product::Layout::kPacked});
+    const std::vector<float> together = problem.Run(0, n_rows);
+    for (int64_t i = 0; i < n_rows; ++i) {
+      const std::vector<float> alone = problem.Run(i, 1);
+      ASSERT_EQ(std::memcmp(alone.data() + i * n_cols, together.data() + i * n_cols, n_cols * 4), 0)
+          << "row " << i << " of " << n_rows;
+    }
+  }
+}
+
 TEST_P(KernelTest, DotRowsMatchesTheOracle) {
   for (int64_t k : {32, 64, 96, 256}) {
     for (int64_t n_dots : {1, 2, 3, 4, 5, 7, 16, 33}) {
@@ -384,6 +465,18 @@ TEST_P(KernelTest, SoftmaxSurvivesHugeScores) {
   const std::vector<float> equal(32, 1e30f);
   weights = OnlineSoftmax(table(), equal, 16);
   for (float w : weights) EXPECT_EQ(w, 1.0f / 32);
+}
+
+TEST_P(KernelTest, ScoreThatIsNotANumberReachesTheSum) {
+  for (int at : {0, 5, 63}) {
+    std::vector<float> scores = Random(64, 1), later = Random(64, 2);
+    scores[at] = kNan;
+    SoftmaxState state{-kInf, 0};
+    table().softmax_update(scores.data(), 64, &state);
+    EXPECT_TRUE(std::isnan(state.sum)) << at;
+    table().softmax_update(later.data(), 64, &state);
+    EXPECT_TRUE(std::isnan(state.sum)) << at;
+  }
 }
 
 // ------------------------------------------------------------------ bfloat16

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <random>
+#include <string>
 
 #include "engine/base/dtype.h"
 #include "engine/kernels/ref/ref.h"
@@ -32,12 +33,19 @@ TensorView View(const std::vector<float>& data, int64_t n_in) {
           reinterpret_cast<const std::byte*>(data.data())};
 }
 
-PackedWeight Pack(const std::vector<std::vector<float>>& parts, int64_t n_in, StorageType type,
+struct LinearCase {
+  const KernelTable* table;
+  StorageType type;
+  double tolerance;  // relative to the largest sum of magnitudes
+  bool rounds() const { return type == StorageType::kBFloat16 && table->rounds_activations; }
+};
+
+PackedWeight Pack(const std::vector<std::vector<float>>& parts, int64_t n_in, const LinearCase& c,
                   int n_threads = 1) {
   std::vector<TensorView> views;
   for (const auto& p : parts) views.push_back(View(p, n_in));
   ThreadPool pool(n_threads);
-  auto packed = PackedWeight::Pack(views, type, pool);
+  auto packed = PackedWeight::Pack(views, c.type, pool, *c.table);
   EXPECT_TRUE(packed.ok()) << packed.status();
   return *std::move(packed);
 }
@@ -50,28 +58,33 @@ std::vector<float> Product(const PackedWeight& w, const std::vector<float>& x, i
   return y;
 }
 
-struct LinearCase {
-  StorageType type;
-  double tolerance;
-};
+std::vector<LinearCase> AllCases() {
+  std::vector<LinearCase> out;
+  for (const KernelTable* table : AvailableKernels()) {
+    out.push_back({table, StorageType::kFloat32, 1e-6});
+    out.push_back({table, StorageType::kBFloat16, 1e-6});
+  }
+  return out;
+}
 
 class LinearTest : public testing::TestWithParam<LinearCase> {};
 
-INSTANTIATE_TEST_SUITE_P(Types, LinearTest,
-                         testing::Values(LinearCase{StorageType::kFloat32, 1e-6},
-                                         LinearCase{StorageType::kBFloat16, 1e-6}),
-                         [](const auto& info) {
-                           return info.param.type == StorageType::kFloat32 ? "fp32" : "bf16";
-                         });
+INSTANTIATE_TEST_SUITE_P(Tables, LinearTest, testing::ValuesIn(AllCases()), [](const auto& info) {
+  const bool wide = info.param.type == StorageType::kFloat32;
+  return std::string(info.param.table->name) + (wide ? "_fp32" : "_bf16");
+});
 
 void ExpectMatches(const LinearCase& c, const std::vector<std::vector<float>>& parts, int64_t n_in,
                    int64_t n_rows) {
   std::vector<float> stacked;
   for (const auto& p : parts) stacked.insert(stacked.end(), p.begin(), p.end());
-  const PackedWeight w = Pack(parts, n_in, c.type);
+  const PackedWeight w = Pack(parts, n_in, c);
   ASSERT_EQ(w.n_in(), n_in);
   ASSERT_EQ(w.n_out(), static_cast<int64_t>(stacked.size()) / n_in);
-  const std::vector<float> x = Random(n_rows * n_in, 9);
+  std::vector<float> x = Random(n_rows * n_in, 9);
+  if (c.rounds()) {
+    for (float& v : x) v = ToFloat(BFloat16{ref::ToBf16(v)});
+  }
   const std::vector<double> want = ref::Linear(stacked, x, n_in);
   const std::vector<float> got = Product(w, x, 0, n_rows);
   for (int64_t i = 0; i < n_rows; ++i) {
@@ -125,9 +138,9 @@ TEST_P(LinearTest, PacksHalfAndBf16Checkpoints) {
   const auto expect_same = [&](DType dtype, const std::vector<uint16_t>& bits,
                                const std::vector<float>& values) {
     const TensorView view{dtype, {n_out, n_in}, reinterpret_cast<const std::byte*>(bits.data())};
-    const auto packed = PackedWeight::Pack({&view, 1}, GetParam().type, pool);
+    const auto packed = PackedWeight::Pack({&view, 1}, GetParam().type, pool, *GetParam().table);
     ASSERT_TRUE(packed.ok());
-    EXPECT_EQ(Product(*packed, x, 0, 1), Product(Pack({values}, n_in, GetParam().type), x, 0, 1));
+    EXPECT_EQ(Product(*packed, x, 0, 1), Product(Pack({values}, n_in, GetParam()), x, 0, 1));
   };
   expect_same(DType::kF16, half, half_values);
   expect_same(DType::kBF16, brain, brain_values);
@@ -135,16 +148,16 @@ TEST_P(LinearTest, PacksHalfAndBf16Checkpoints) {
 
 TEST_P(LinearTest, RoundsWeightsToTheirStorage) {
   const float weight = 1.0f + 0x1p-7f + 0x1p-12f;
-  const PackedWeight w = Pack({{weight}}, 1, GetParam().type);
+  const PackedWeight w = Pack({{weight}}, 1, GetParam());
   const float expected =
       GetParam().type == StorageType::kFloat32 ? weight : ToFloat(ToBFloat16(weight));
   EXPECT_EQ(Product(w, {1.0f}, 0, 1)[0], expected);
-  EXPECT_EQ(w.size_bytes(), w.n_out_padded() * StorageBytes(GetParam().type));
+  EXPECT_EQ(w.size_bytes(), w.n_out_padded() * w.n_in_padded() * StorageBytes(GetParam().type));
 }
 
 TEST_P(LinearTest, RowsHaveTheSameBitsAloneAndTogether) {
   const int64_t n_in = 520;  // more than two blocks of k
-  const PackedWeight w = Pack({Random(77 * n_in, 1)}, n_in, GetParam().type);
+  const PackedWeight w = Pack({Random(77 * n_in, 1)}, n_in, GetParam());
   const std::vector<float> x = Random(40 * n_in, 2);
   std::vector<std::vector<float>> alone;
   for (int64_t i = 0; i < 40; ++i) alone.push_back(Product(w, x, i, 1));
@@ -162,9 +175,9 @@ TEST_P(LinearTest, RowsHaveTheSameBitsAloneAndTogether) {
 TEST_P(LinearTest, PoolSizeChangesNoBits) {
   const int64_t n_in = 300;
   const std::vector<float> weight = Random(333 * n_in, 1), x = Random(9 * n_in, 2);
-  const PackedWeight w = Pack({weight}, n_in, GetParam().type);
+  const PackedWeight w = Pack({weight}, n_in, GetParam());
   for (int n_threads : {2, 3}) {
-    const PackedWeight other = Pack({weight}, n_in, GetParam().type, n_threads);
+    const PackedWeight other = Pack({weight}, n_in, GetParam(), n_threads);
     ASSERT_EQ(other.size_bytes(), w.size_bytes());
     EXPECT_EQ(std::memcmp(other.data(), w.data(), w.size_bytes()), 0);
     for (int64_t n_rows : {1, 2, 9}) {
