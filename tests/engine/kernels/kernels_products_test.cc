@@ -1,0 +1,254 @@
+// The products of every kernel table.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/kernels/ref/ref.h"
+#include "tests/engine/kernels/kernels_testing.h"
+
+namespace lowkey {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Tables, KernelTest, testing::ValuesIn(AllKernelCases()), KernelCaseName);
+
+// Elements of a right-hand side in fp32 or bf16.
+struct Storage {
+  Storage(StorageType type, const std::vector<float>& x) : wide(x) {
+    if (type == StorageType::kFloat32) return;
+    for (float v : x) narrow.push_back(ref::ToBf16(v));
+  }
+  const void* data() const {
+    return narrow.empty() ? static_cast<const void*>(wide.data()) : narrow.data();
+  }
+  std::vector<float> wide;
+  std::vector<uint16_t> narrow;
+};
+
+struct Product {
+  int64_t n_rows, n_cols, k;
+  GemmArgs::Into into;
+  enum class Layout { kPacked, kRowMajor } layout;
+};
+
+class GemmProblem {
+ public:
+  GemmProblem(const KernelCase& c, const Product& p)
+      : case_(c),
+        a_(Random(p.n_rows * (p.k + 3), 1)),
+        b_(c.type, Random(p.n_cols * p.k, 2)),
+        c_(Random(p.n_rows * (p.n_cols + 5), 3)) {
+    const int64_t panel = c.table->panel_columns;
+    args_ = {a_.data(),    p.k + 3,  b_.data(), panel, panel * p.k, c_.data(),
+             p.n_cols + 5, p.n_rows, p.n_cols,  p.k,   p.into};
+    if (p.layout == Product::Layout::kRowMajor) {
+      args_.b_row_stride = p.n_cols;
+      args_.b_panel_stride = panel;
+    }
+  }
+
+  const GemmArgs& args() const { return args_; }
+  const std::vector<float>& initial_c() const { return c_; }
+
+  // Runs on a copy of C, guard columns included.
+  std::vector<float> Run(int64_t first_row, int64_t n_rows) const {
+    std::vector<float> c = c_;
+    GemmArgs g = args_;
+    g.a += first_row * g.lda;
+    g.c = c.data() + first_row * g.ldc;
+    g.n_rows = n_rows;
+    case_.table->Gemm(case_.type, g);
+    return c;
+  }
+
+  double Scale(int64_t row) const {
+    double sum = 1e-30;
+    for (int64_t k = 0; k < args_.k; ++k) sum += std::fabs(a_[row * args_.lda + k]);
+    return 4 * sum + 4;  // |b| and |c| are below 4 or rare
+  }
+
+ private:
+  KernelCase case_;
+  std::vector<float> a_;
+  Storage b_;
+  std::vector<float> c_;
+  GemmArgs args_;
+};
+
+void ExpectGemmMatches(const KernelCase& param, const Product& p) {
+  SCOPED_TRACE(testing::Message() << p.n_rows << " x " << p.n_cols << " x " << p.k);
+  const GemmProblem problem(param, p);
+  const std::vector<double> want =
+      ref::Gemm(param.type, param.table->panel_columns, problem.args());
+  const std::vector<float> got = problem.Run(0, p.n_rows);
+  const int64_t ldc = problem.args().ldc;
+  for (int64_t i = 0; i < p.n_rows; ++i) {
+    for (int64_t j = 0; j < p.n_cols; ++j) {
+      ASSERT_NEAR(got[i * ldc + j], want[i * p.n_cols + j], param.sum_tolerance * problem.Scale(i))
+          << i << ", " << j;
+    }
+    for (int64_t j = p.n_cols; j < ldc; ++j) {
+      ASSERT_EQ(got[i * ldc + j], problem.initial_c()[i * ldc + j]) << "wrote past the columns";
+    }
+  }
+}
+
+TEST_P(KernelTest, GemmMatchesTheOracleAtOddSizes) {
+  for (int64_t n_rows = 1; n_rows <= 17; ++n_rows) {
+    for (int64_t k : {1, 63, 256, 257}) {
+      for (int64_t n_panels : {1, 3, 4, 5, 9}) {
+        const auto layout =
+            (n_rows + n_panels) % 2 == 0 ? Product::Layout::kPacked : Product::Layout::kRowMajor;
+        const auto into =
+            (n_rows + k) % 2 == 0 ? GemmArgs::Into::kAccumulate : GemmArgs::Into::kOverwrite;
+        ExpectGemmMatches(GetParam(), {n_rows, n_panels * table().panel_columns, k, into, layout});
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, GemmOfNoRowsWritesNothing) {
+  const GemmProblem problem(GetParam(), {1, table().panel_columns, 8, GemmArgs::Into::kOverwrite,
+                                         Product::Layout::kPacked});
+  EXPECT_EQ(problem.Run(0, 0), problem.initial_c());
+}
+
+TEST_P(KernelTest, GemmRowsHaveTheSameBitsAloneAndTogether) {
+  for (int64_t n_rows = 1; n_rows <= 40; ++n_rows) {
+    const GemmProblem problem(GetParam(),
+                              {n_rows, 5 * table().panel_columns, 100, GemmArgs::Into::kAccumulate,
+                               Product::Layout::kRowMajor});
+    const std::vector<float> together = problem.Run(0, n_rows);
+    const int64_t ldc = problem.args().ldc;
+    for (int64_t i = 0; i < n_rows; ++i) {
+      const std::vector<float> alone = problem.Run(i, 1);
+      ASSERT_EQ(std::memcmp(alone.data() + i * ldc, together.data() + i * ldc, ldc * 4), 0)
+          << "row " << i << " of " << n_rows;
+    }
+  }
+}
+
+TEST_P(KernelTest, GemmInPiecesOfKHasTheSameBits) {
+  const int64_t panel = table().panel_columns;
+  const GemmProblem problem(
+      GetParam(), {7, 3 * panel, 257, GemmArgs::Into::kOverwrite, Product::Layout::kPacked});
+  const std::vector<float> whole = problem.Run(0, 7);
+  std::vector<float> c = problem.initial_c();
+  for (int64_t k = 0; k < 257; k += 64) {
+    GemmArgs g = problem.args();
+    g.a += k;
+    g.b = static_cast<const std::byte*>(g.b) + k * panel * StorageBytes(GetParam().type);
+    g.c = c.data();
+    g.k = std::min<int64_t>(64, 257 - k);
+    g.into = k == 0 ? GemmArgs::Into::kOverwrite : GemmArgs::Into::kAccumulate;
+    table().Gemm(GetParam().type, g);
+  }
+  EXPECT_EQ(std::memcmp(c.data(), whole.data(), c.size() * 4), 0);
+}
+
+// A [n_rows, k] in the type that the table multiplies, times B [k, n_cols] packed in pairs.
+class PairsProblem {
+ public:
+  PairsProblem(const KernelTable& table, const Product& p)
+      : table_(table), p_(p), c_(Random(p.n_rows * p.n_cols, 3)) {
+    a_ = Random(p.n_rows * p.k, 1);
+    for (float x : a_) narrow_a_.push_back(ref::ToBf16(x));
+    if (table.rounds_activations) {
+      for (size_t i = 0; i < a_.size(); ++i) {
+        a_[i] = static_cast<float>(ref::Element(narrow_a_.data(), StorageType::kBFloat16, i));
+      }
+    }
+    for (float x : Random(p.k * p.n_cols, 2)) row_major_.push_back(ref::ToBf16(x));
+    const int64_t panel = table.panel_columns;
+    for (int64_t first = 0; first < p.n_cols; first += panel) {
+      for (int64_t i = 0; i < p.k * panel; ++i) {
+        const int64_t pair = i / (2 * panel), column = i / 2 % panel;
+        pairs_.push_back(row_major_[(2 * pair + i % 2) * p.n_cols + first + column]);
+      }
+    }
+  }
+
+  std::vector<double> Want() const {
+    std::vector<float> c = c_;
+    return ref::Gemm(StorageType::kBFloat16, table_.panel_columns,
+                     {a_.data(), p_.k, row_major_.data(), p_.n_cols, table_.panel_columns, c.data(),
+                      p_.n_cols, p_.n_rows, p_.n_cols, p_.k, p_.into});
+  }
+  std::vector<float> Run(int64_t first_row, int64_t n_rows) const {
+    std::vector<float> c = c_;
+    const void* a = table_.rounds_activations
+                        ? static_cast<const void*>(narrow_a_.data() + first_row * p_.k)
+                        : a_.data() + first_row * p_.k;
+    table_.gemm_bf16_pairs({a, p_.k, pairs_.data(), p_.k * table_.panel_columns,
+                            c.data() + first_row * p_.n_cols, p_.n_cols, n_rows, p_.n_cols, p_.k,
+                            p_.into});
+    return c;
+  }
+
+ private:
+  const KernelTable& table_;
+  Product p_;
+  std::vector<float> a_, c_;
+  std::vector<uint16_t> narrow_a_, row_major_, pairs_;
+};
+
+TEST_P(KernelTest, GemmOfPairsMatchesTheOracleAtOddSizes) {
+  if (GetParam().type != StorageType::kBFloat16) return;  // pairs are always bf16
+  for (int64_t n_rows = 1; n_rows <= 17; ++n_rows) {
+    for (int64_t k : {2, 64, 254, 258}) {
+      for (int64_t n_panels : {1, 3, 4, 5}) {
+        const auto into =
+            n_rows % 2 == 0 ? GemmArgs::Into::kAccumulate : GemmArgs::Into::kOverwrite;
+        const PairsProblem problem(
+            table(), {n_rows, n_panels * table().panel_columns, k, into, Product::Layout::kPacked});
+        const std::vector<double> want = problem.Want();
+        const std::vector<float> got = problem.Run(0, n_rows);
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_NEAR(got[i], want[i], GetParam().sum_tolerance * 4 * (k + 1))
+              << n_rows << " rows, k " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, GemmOfPairsRowsHaveTheSameBitsAloneAndTogether) {
+  if (GetParam().type != StorageType::kBFloat16) return;  // pairs are always bf16
+  const int64_t n_cols = 5 * table().panel_columns;
+  for (int64_t n_rows = 1; n_rows <= 40; ++n_rows) {
+    const PairsProblem problem(
+        table(), {n_rows, n_cols, 100, GemmArgs::Into::kAccumulate, Product::Layout::kPacked});
+    const std::vector<float> together = problem.Run(0, n_rows);
+    for (int64_t i = 0; i < n_rows; ++i) {
+      const std::vector<float> alone = problem.Run(i, 1);
+      ASSERT_EQ(std::memcmp(alone.data() + i * n_cols, together.data() + i * n_cols, n_cols * 4), 0)
+          << "row " << i << " of " << n_rows;
+    }
+  }
+}
+
+TEST_P(KernelTest, DotRowsMatchesTheOracle) {
+  for (int64_t k : {32, 64, 96, 256}) {
+    for (int64_t n_dots : {1, 2, 3, 4, 5, 7, 16, 33}) {
+      for (int64_t n_rows : {1, 3, 17}) {
+        const std::vector<float> a = Random(n_rows * (k + 3), 1);
+        const Storage b(GetParam().type, Random(n_dots * k, 2));
+        const int64_t ld = n_dots + 2;
+        std::vector<float> out = Random(n_rows * ld, 3);
+        const std::vector<float> before = out;
+        const DotRowsArgs g{a.data(), k + 3, b.data(), out.data(), ld, n_rows, n_dots, k};
+        const std::vector<double> want = ref::DotRows(GetParam().type, g);
+        table().DotRows(GetParam().type, g);
+        for (int64_t i = 0; i < n_rows; ++i) {
+          for (int64_t j = 0; j < n_dots; ++j) {
+            ASSERT_NEAR(out[i * ld + j], want[i * n_dots + j], GetParam().sum_tolerance * 4 * k)
+                << n_rows << " x " << n_dots << " x " << k;
+          }
+          ASSERT_EQ(out[i * ld + n_dots], before[i * ld + n_dots]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lowkey
