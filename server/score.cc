@@ -48,9 +48,9 @@ class ScoreCollector {
 
  private:
   ScoreResult Finished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto best = std::max_element(
-        result_.scores.begin(), result_.scores.end(),
-        [](const auto& a, const auto& b) { return a.logprob < b.logprob; });
+    const auto best =
+        std::max_element(result_.scores.begin(), result_.scores.end(),
+                         [](const auto& a, const auto& b) { return a.logprob < b.logprob; });
     result_.best = static_cast<size_t>(best - result_.scores.begin());
     return std::move(result_);
   }
@@ -90,8 +90,8 @@ class ScoreSink : public Sink {
 };
 
 size_t CommonPrefix(const TokenList& a, const TokenList& b) {
-  return static_cast<size_t>(
-      std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                             a.begin());
 }
 
 absl::Status CheckContinuations(const ScoreRequest& request) {
@@ -163,7 +163,7 @@ absl::StatusOr<std::vector<RequestId>> SubmitAll(Engine& engine, const ScoreProm
 }  // namespace
 
 absl::StatusOr<std::vector<RequestId>> TextService::Score(const ScoreRequest& request,
-                                                      ScoreCallback callback) {
+                                                          ScoreCallback callback) {
   LK_RETURN_IF_ERROR(CheckModel(request.model));
   LK_RETURN_IF_ERROR(CheckContinuations(request));
   EngineRequest base;

@@ -69,7 +69,8 @@ absl::Status TextService::CheckTokens(const std::string& field, const TokenList&
   return absl::OkStatus();
 }
 
-absl::StatusOr<TokenList> TextService::Tokenize(const std::string& field, const Input& input) const {
+absl::StatusOr<TokenList> TextService::Tokenize(const std::string& field,
+                                                const Input& input) const {
   TokenList tokens;
   if (const auto* text = std::get_if<std::string>(&input)) {
     if (text->empty()) {
@@ -112,24 +113,31 @@ absl::Status TextService::CheckBounds(const GenerationRequest& request) const {
                     std::numeric_limits<int32_t>::max());
 }
 
+absl::StatusOr<int32_t> TextService::NewTokens(std::optional<int32_t> asked,
+                                               size_t n_prompt_tokens) const {
+  const int64_t context = engine_.limits().context_tokens;
+  const int64_t room = context - static_cast<int64_t>(n_prompt_tokens);
+  const int64_t n = asked.value_or(static_cast<int32_t>(
+      std::clamp<int64_t>(options_.defaults.max_new_tokens, 1, std::max<int64_t>(room, 1))));
+  if (n <= room) return static_cast<int32_t>(n);
+  return absl::OutOfRangeError(absl::StrCat("prompt and max_new_tokens: ", n_prompt_tokens, " + ",
+                                            n, ", expected at most the context of ", context));
+}
+
 absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationRequest& request) const {
   LK_RETURN_IF_ERROR(CheckBounds(request));
   const ModelConfig& config = engine_.config();
   EngineRequest result;
-  LK_ASSIGN_OR_RETURN(
-      result.sampling,
-      ResolveSampling(request.sampling, options_.defaults.sampling, config.vocab_size));
+  LK_ASSIGN_OR_RETURN(result.sampling, ResolveSampling(request.sampling, options_.defaults.sampling,
+                                                       config.vocab_size));
   if (!request.sampling.seed.has_value()) result.sampling.seed = DrawSeed();
   result.sampling.logprobs = request.logprobs;
   LK_ASSIGN_OR_RETURN(result.attention,
                       ResolveAttention(request.attention, options_.defaults.attention));
   const bool is_text = std::holds_alternative<std::string>(request.input);
   LK_ASSIGN_OR_RETURN(result.prompt, Tokenize(is_text ? "text" : "token_ids", request.input));
-  const int64_t room = int64_t{engine_.limits().context_tokens} -
-                       static_cast<int64_t>(result.prompt.size());
-  // A prompt without room for a single token is left to the engine to refuse.
-  result.max_new_tokens = request.max_new_tokens.value_or(static_cast<int32_t>(
-      std::clamp<int64_t>(options_.defaults.max_new_tokens, 1, std::max<int64_t>(room, 1))));
+  LK_ASSIGN_OR_RETURN(result.max_new_tokens,
+                      NewTokens(request.max_new_tokens, result.prompt.size()));
   result.n = request.n.value_or(1);
   result.prompt_logprobs = request.prompt_logprobs;
   result.stop_tokens = request.stop_tokens;
@@ -142,7 +150,7 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
 }
 
 absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request,
-                                            std::unique_ptr<GenerationListener> listener) {
+                                                std::unique_ptr<GenerationListener> listener) {
   LK_ASSIGN_OR_RETURN(EngineRequest engine_request, ToEngineRequest(request));
   LK_ASSIGN_OR_RETURN(
       std::unique_ptr<LiveRequests::Claim> claim,

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ class TextService {
   //   INVALID_ARGUMENT  a field out of range (names it, its value, its range)
   //   NOT_FOUND         unknown model
   //   UNIMPLEMENTED     a field that is not supported yet
+  //   OUT_OF_RANGE      prompt and max_new_tokens pass the context
   //   ALREADY_EXISTS    request_id is running
   //   and those of Engine::Submit
   absl::StatusOr<RequestId> Generate(const GenerationRequest& request,
@@ -74,6 +76,8 @@ class TextService {
  private:
   absl::StatusOr<EngineRequest> ToEngineRequest(const GenerationRequest& request) const;
   absl::StatusOr<TokenList> Tokenize(const std::string& field, const Input& input) const;
+  // What was asked, or the default, less where the context is short. OUT_OF_RANGE past the context.
+  absl::StatusOr<int32_t> NewTokens(std::optional<int32_t> asked, size_t n_prompt_tokens) const;
   absl::Status CheckBounds(const GenerationRequest& request) const;
 
   Engine& engine_;

@@ -107,7 +107,8 @@ Command AttendCommand() {
   command.spec.summary = "attention of given tensors, as safetensors";
   command.spec.description =
       "Runs one attention mechanism over tensors of a file: q [n_heads, n, head_dim], k and v\n"
-      "[n_kv_heads, n, head_dim] after RoPE; or x [n, hidden], wq [hidden, n_heads * head_dim], wk\n"
+      "[n_kv_heads, n, head_dim] after RoPE; or x [n, hidden], wq [hidden, n_heads * head_dim], "
+      "wk\n"
       "and wv [hidden, n_kv_heads * head_dim]. Writes out [n_heads, n, head_dim] and prints the\n"
       "bytes the cache held. Needs no model and no server.";
   command.spec.groups = {{"Files", kAttendFlags},

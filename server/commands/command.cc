@@ -93,8 +93,8 @@ int RunCommandLine(const std::vector<std::string>& arguments, const FlagSources&
   const Command* command = FindCommand(commands, name);
   if (command == nullptr) return FailUnknownCommand(commands, name);
   const std::string who = absl::StrCat("lowkey ", name);
-  const absl::StatusOr<FlagValues> flags =
-      ParseFlags(command->spec, absl::MakeSpan(arguments).subspan(1), KnownFlags(commands), sources);
+  const absl::StatusOr<FlagValues> flags = ParseFlags(
+      command->spec, absl::MakeSpan(arguments).subspan(1), KnownFlags(commands), sources);
   if (!flags.ok()) {
     const int code = Fail(who, flags.status());
     std::fprintf(stderr, "`%s --help` lists its flags.\n", who.c_str());

@@ -39,8 +39,7 @@ constexpr Flag kAttentionFlags[] = {
     {"attention", "NAME", "", "standard, or atp: older tokens held at low rank [standard]"},
     {"rank", "R", "", "atp: rank of a block: 64, or a fraction: 1/4, 0.25 [1/4]"},
     {"basis", "NAME", "", "atp: one basis per layer, or per kv head: layer, kv [layer]"},
-    {"prefill", "NAME", "",
-     "atp: the prompt's own attention: exact, compressed [exact]"},
+    {"prefill", "NAME", "", "atp: the prompt's own attention: exact, compressed [exact]"},
     {"block", "N", "", "atp: tokens in a block, a multiple of 64 [512]"},
     {"sinks", "N", "", "atp: first tokens that stay exact [4]"},
     {"window", "N", "", "atp: newest closed blocks that stay exact [1]"},
@@ -171,14 +170,14 @@ absl::StatusOr<std::string> ModelDirectory(const FlagValues& flags) {
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::vector<std::string> tried;
-  for (const fs::path& place :
-       {folder / "../share/lowkey" / kDemoModel, folder / ".." / kDemoModel, fs::path(kDemoModel)}) {
+  for (const fs::path& place : {folder / "../share/lowkey" / kDemoModel, folder / ".." / kDemoModel,
+                                fs::path(kDemoModel)}) {
     const fs::path directory = place.lexically_normal();
     if (fs::is_regular_file(directory / "config.json", error)) return directory.string();
     tried.push_back(directory.string());
   }
-  return absl::NotFoundError(absl::StrCat("no --model given and no demo model found in ",
-                                          absl::StrJoin(tried, ", ")));
+  return absl::NotFoundError(
+      absl::StrCat("no --model given and no demo model found in ", absl::StrJoin(tried, ", ")));
 }
 
 }  // namespace lowkey

@@ -14,6 +14,7 @@
 #include "server/commands/signals.h"
 #include "server/commands/terminal.h"
 #include "server/grpc/client.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey {
 namespace {
@@ -118,11 +119,23 @@ absl::Status Stream(Client& client, const GenerationRequest& request) {
   return absl::OkStatus();
 }
 
+// protobuf would refuse such a text without saying where.
+absl::Status CheckUtf8(const std::string& what, const std::string& text) {
+  const std::optional<size_t> at = FindInvalidUtf8(text);
+  if (!at.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": byte ", *at, " is not UTF-8, expected UTF-8 text"));
+}
+
 absl::Status RunGenerate(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(GenerationRequest request, ReadGeneration(flags));
   LK_ASSIGN_OR_RETURN(const std::optional<double> timeout, flags.Seconds("timeout"));
   // Some of the message is for the other fields.
   LK_ASSIGN_OR_RETURN(std::string text, TextArgument(flags, kMaxMessageBytes - 65536));
+  LK_RETURN_IF_ERROR(CheckUtf8("text", text));
+  for (const std::string& stop : request.stop_texts) {
+    LK_RETURN_IF_ERROR(CheckUtf8("--stop", stop));
+  }
   request.input = std::move(text);
   if (timeout.has_value()) request.deadline = absl::Now() + absl::Seconds(*timeout);
   // Before the client's threads, so that Ctrl-C reaches the watcher alone.
@@ -152,9 +165,9 @@ Command GenerateCommand() {
   command.spec.description =
       "Sends TEXT (or standard input) to a running server and prints its continuation as it\n"
       "comes, then a report on standard error. Flags that are not given are left to the server.";
-  command.spec.groups = {{"Server", ClientFlags()},      {"Attention", AttentionFlags()},
-                         {"Sampling", SamplingFlags()},  {"Generation", GenerationFlags()},
-                         {"Time", kGenerateFlags},       {"General", GeneralFlags()}};
+  command.spec.groups = {{"Server", ClientFlags()},     {"Attention", AttentionFlags()},
+                         {"Sampling", SamplingFlags()}, {"Generation", GenerationFlags()},
+                         {"Time", kGenerateFlags},      {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey generate \"Once upon a time\"",
       "lowkey generate --attention atp --rank 1/4 --max-new-tokens 400 \"Once upon a time\"",

@@ -22,8 +22,8 @@ absl::Status RunHealth(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::optional<double> timeout, flags.Seconds("timeout"));
   const std::string address = flags.Text("server");
   Client client(address);
-  const absl::Status status = client.CheckHealth(
-      flags.Text("service"), absl::Now() + absl::Seconds(timeout.value_or(0)));
+  const absl::Status status =
+      client.CheckHealth(flags.Text("service"), absl::Now() + absl::Seconds(timeout.value_or(0)));
   if (flags.Switch("json")) {
     std::printf("{\"server\":%s,\"serving\":%s}\n", JsonString(address).c_str(),
                 status.ok() ? "true" : "false");

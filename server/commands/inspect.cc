@@ -1,4 +1,6 @@
 // lowkey inspect: what a model is, what it needs, and how low-rank its inputs are.
+#include "engine/runtime/inspect.h"
+
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -9,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/status_macros.h"
-#include "engine/runtime/inspect.h"
 #include "server/commands/command.h"
 #include "server/commands/common_flags.h"
 #include "server/commands/json_text.h"
@@ -58,19 +59,18 @@ std::string ContextText(const ModelConfig& config) {
 
 void PrintSummary(const std::string& directory, const ModelSummary& model) {
   const ModelConfig& config = model.config;
-  std::printf("%s",
-              AlignedRows({{"model", directory},
-                           {"architecture", config.architecture},
-                           {"shape", ShapeText(config)},
-                           {"vocabulary", VocabularyText(config)},
-                           {"context", ContextText(config)},
-                           {"parameters", CountText(model.n_parameters)},
-                           {"files", absl::StrCat(BytesText(model.file_bytes), ", mostly ",
-                                                  model.checkpoint_dtype)},
-                           {"weights", absl::StrCat(BytesText(model.weight_bytes),
-                                                    " in memory as ", model.dtype)}},
-                          StyleOf(stdout))
-                  .c_str());
+  std::printf("%s", AlignedRows({{"model", directory},
+                                 {"architecture", config.architecture},
+                                 {"shape", ShapeText(config)},
+                                 {"vocabulary", VocabularyText(config)},
+                                 {"context", ContextText(config)},
+                                 {"parameters", CountText(model.n_parameters)},
+                                 {"files", absl::StrCat(BytesText(model.file_bytes), ", mostly ",
+                                                        model.checkpoint_dtype)},
+                                 {"weights", absl::StrCat(BytesText(model.weight_bytes),
+                                                          " in memory as ", model.dtype)}},
+                                StyleOf(stdout))
+                        .c_str());
 }
 
 void PrintMechanisms(const ModelSummary& model) {
@@ -89,9 +89,10 @@ void PrintMechanisms(const ModelSummary& model) {
 
 void PrintRanks(const std::vector<LayerRank>& ranks, size_t n_rows) {
   const Style style = StyleOf(stdout);
-  std::printf("\nlow-rankness of each layer's attention input over %zu tokens: components needed, "
-              "ceil(2^mu)\n",
-              n_rows);
+  std::printf(
+      "\nlow-rankness of each layer's attention input over %zu tokens: components needed, "
+      "ceil(2^mu)\n",
+      n_rows);
   for (const LayerRank& rank : ranks) {
     const int n_full = std::clamp(static_cast<int>(rank.ratio * kBarCells + 0.5), 0, kBarCells);
     std::string bar;
@@ -200,8 +201,10 @@ Command InspectCommand() {
   command.spec.summary = "a model's shape, memory and mechanisms, and how low-rank its inputs are";
   command.spec.positional = "[TEXT]";
   command.spec.description =
-      "Prints what a model is and what each attention mechanism would keep in its cache. With TEXT\n"
-      "(or --prompt; - is standard input) also how many components carry every layer's input: what\n"
+      "Prints what a model is and what each attention mechanism would keep in its cache. With "
+      "TEXT\n"
+      "(or --prompt; - is standard input) also how many components carry every layer's input: "
+      "what\n"
       "low-rank attention lives on.";
   command.spec.groups = {{"Model", ModelFlags()},
                          {"Measurement", kInspectFlags},

@@ -37,14 +37,13 @@ absl::Status RunLogits(const FlagValues& flags) {
   const int64_t vocab_size = model.config.vocab_size;
   LK_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                       ReadTokenFile(flags.Text("tokens-file"), model.config.vocab_size));
-  LK_ASSIGN_OR_RETURN(const std::vector<float> logits,
-                      ComputeLogits(directory, tokens, options));
+  LK_ASSIGN_OR_RETURN(const std::vector<float> logits, ComputeLogits(directory, tokens, options));
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   const std::string output = flags.Text("output");
   LK_RETURN_IF_ERROR(WriteFloats(output, "logits", {n_tokens, vocab_size}, logits));
   if (flags.Switch("json")) {
-    std::printf("{\"output\":%s,\"n_tokens\":%zu,\"vocab_size\":%d}\n",
-                JsonString(output).c_str(), tokens.size(), model.config.vocab_size);
+    std::printf("{\"output\":%s,\"n_tokens\":%zu,\"vocab_size\":%d}\n", JsonString(output).c_str(),
+                tokens.size(), model.config.vocab_size);
   } else {
     std::fprintf(stderr, "%s: logits [%s, %s]\n", output.c_str(), CountText(n_tokens).c_str(),
                  CountText(vocab_size).c_str());

@@ -59,6 +59,7 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   options.network.port = static_cast<int>(port.value_or(0));
   options.network.is_insecure_allowed = flags.Switch("insecure");
   LK_ASSIGN_OR_RETURN(const std::optional<double> grace, flags.Seconds("grace"));
+  LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
   options.grace = absl::Seconds(grace.value_or(0));
   options.is_json = flags.Switch("json");
   LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
@@ -68,7 +69,6 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
                       flags.Int("max-new-tokens", 1, 1 << 24));
   options.defaults.max_new_tokens = static_cast<int32_t>(max_new_tokens.value_or(1));
   LK_ASSIGN_OR_RETURN(options.model_directory, ModelDirectory(flags));
-  LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
   // Known before a long load rather than after it.
   LK_RETURN_IF_ERROR(CheckCanListen(options.network.host, options.network.port));
   return options;
@@ -99,8 +99,7 @@ absl::StatusOr<LoadedModel> Load(const ServeOptions& options) {
   if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
     return absl::InvalidArgumentError(absl::StrCat(
         options.model_directory, ": tokenizer.model has ", model.tokenizer->vocab_size(),
-        " pieces, expected at most the model's vocab_size ",
-        model.engine->config().vocab_size));
+        " pieces, expected at most the model's vocab_size ", model.engine->config().vocab_size));
   }
   return model;
 }
@@ -145,10 +144,10 @@ absl::Status RunServe(const FlagValues& flags) {
   SayReady(options, name, *server, absl::Now() - start);
   while (!WaitForStopSignal(absl::Hours(1))) {
   }
-  Say(options, absl::StrCat("stopping: running requests have ",
-                            absl::FormatDuration(options.grace), " to finish"));
-  const bool drained = server->Shutdown(
-      absl::Now() + options.grace, [] { return WaitForStopSignal(absl::ZeroDuration()); });
+  Say(options, absl::StrCat("stopping: running requests have ", absl::FormatDuration(options.grace),
+                            " to finish"));
+  const bool drained = server->Shutdown(absl::Now() + options.grace,
+                                        [] { return WaitForStopSignal(absl::ZeroDuration()); });
   Say(options, drained ? "stopped" : "stopped: unfinished requests were cancelled");
   return absl::OkStatus();
 }
@@ -160,7 +159,8 @@ Command ServeCommand() {
   command.spec.name = "serve";
   command.spec.summary = "serve a model over gRPC";
   command.spec.description =
-      "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one port.\n"
+      "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one "
+      "port.\n"
       "Without --model: the demo model. SIGTERM or Ctrl-C lets running requests finish; a second\n"
       "one does not.";
   command.spec.groups = {{"Network", kNetworkFlags},

@@ -25,9 +25,8 @@ absl::StatusOr<FloatTensor> ReadTensor(const Safetensors& file, const std::strin
   }
   const TensorView& view = it->second;
   if (view.dtype == DType::kI32 || view.dtype == DType::kI64) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": dtype ",
-                                                   std::string(DTypeName(view.dtype)),
-                                                   ", expected F32, F16 or BF16"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ": dtype ", std::string(DTypeName(view.dtype)), ", expected F32, F16 or BF16"));
   }
   if (view.shape.size() != n_dimensions || view.size() == 0) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": shape ", ShapeString(view.shape),

@@ -74,8 +74,8 @@ std::string TerminalSafe(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     // U+0080..U+009F, the other control characters, are C2 80..C2 9F in UTF-8.
-    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() &&
-                       static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    const bool is_c1 =
+        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     const bool is_c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
     if (is_c0 || is_c1) {
       safe += "\xef\xbf\xbd";

@@ -52,10 +52,9 @@ absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const 
     const bool is_integer = parsed.ec == std::errc() && parsed.ptr == word.data() + word.size();
     if (!is_integer || id < 0 || id >= vocab_size) {
       const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<int64_t>(at), '\n');
-      return absl::InvalidArgumentError(
-          absl::StrCat(source, ": line ", line, ": \"",
-                       TerminalSafe(word.substr(0, kMaxQuotedBytes)),
-                       "\", expected a token id in 0..", vocab_size - 1));
+      return absl::InvalidArgumentError(absl::StrCat(
+          source, ": line ", line, ": \"", TerminalSafe(word.substr(0, kMaxQuotedBytes)),
+          "\", expected a token id in 0..", vocab_size - 1));
     }
     ids.push_back(id);
     at = end;

@@ -63,8 +63,7 @@ absl::Status RunTokenize(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::string directory, ModelDirectory(flags));
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(directory));
   LK_ASSIGN_OR_RETURN(const std::string text, TextArgument(flags, Tokenizer::kMaxTextBytes));
-  return flags.Switch("decode") ? Decode(flags, *tokenizer, text)
-                                : Encode(flags, *tokenizer, text);
+  return flags.Switch("decode") ? Decode(flags, *tokenizer, text) : Encode(flags, *tokenizer, text);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // lowkey version.
+#include "server/version.h"
+
 #include <cstdio>
 
 #include "server/commands/command.h"
 #include "server/commands/common_flags.h"
-#include "server/version.h"
 
 namespace lowkey {
 namespace {

@@ -76,8 +76,8 @@ FlagSources FlagSources::Process() {
 }
 
 std::string EnvironmentName(std::string_view flag_name) {
-  return absl::StrCat("LOWKEY_", absl::AsciiStrToUpper(absl::StrReplaceAll(
-                                     std::string(flag_name), {{"-", "_"}})));
+  return absl::StrCat(
+      "LOWKEY_", absl::AsciiStrToUpper(absl::StrReplaceAll(std::string(flag_name), {{"-", "_"}})));
 }
 
 std::optional<std::string_view> NearestName(std::string_view text,
@@ -219,7 +219,8 @@ class FlagParser {
     LK_ASSIGN_OR_RETURN(const std::string content, sources.read_file(*path));
     int line_number = 0;
     for (absl::string_view line : absl::StrSplit(content, '\n')) {
-      LK_RETURN_IF_ERROR(ReadConfigLine({line.data(), line.size()}, absl::StrCat(*path, ":", ++line_number, ": ")));
+      LK_RETURN_IF_ERROR(ReadConfigLine({line.data(), line.size()},
+                                        absl::StrCat(*path, ":", ++line_number, ": ")));
     }
     return absl::OkStatus();
   }

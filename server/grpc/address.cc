@@ -71,8 +71,8 @@ absl::Status CheckCanListen(const std::string& host, int port) {
   // A connection that is still closing must not look like a server that listens.
   const int one = 1;
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  const bool bound = bind(descriptor, found->ai_addr, found->ai_addrlen) == 0 &&
-                     listen(descriptor, 1) == 0;
+  const bool bound =
+      bind(descriptor, found->ai_addr, found->ai_addrlen) == 0 && listen(descriptor, 1) == 0;
   const int bind_error = errno;
   close(descriptor);
   return bound ? absl::OkStatus() : SystemError(address, bind_error);

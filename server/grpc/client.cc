@@ -110,10 +110,10 @@ class Client::Impl {
     // gRPC nests its causes, the last is the system's: "...: Connection refused".
     const std::string message = status.error_message();
     const size_t colon = message.rfind(": ");
-    return absl::UnavailableError(absl::StrCat(
-        "no server answers at ", address_, " (",
-        colon == std::string::npos ? message : message.substr(colon + 2),
-        "). Start one with `lowkey serve`, or name it with --server HOST:PORT"));
+    return absl::UnavailableError(
+        absl::StrCat("no server answers at ", address_, " (",
+                     colon == std::string::npos ? message : message.substr(colon + 2),
+                     "). Start one with `lowkey serve`, or name it with --server HOST:PORT"));
   }
 
   const std::string address_;
@@ -175,9 +175,9 @@ absl::Status Client::CheckHealth(const std::string& service, absl::Time deadline
   const grpc::Status status = impl_->health_->Check(&call.context, request, &response);
   if (!status.ok()) return impl_->Explained(status);
   if (response.status() == Response::SERVING) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat(impl_->address_, ": ", Response::ServingStatus_Name(response.status()),
-                   ", expected SERVING"));
+  return absl::UnavailableError(absl::StrCat(impl_->address_, ": ",
+                                             Response::ServingStatus_Name(response.status()),
+                                             ", expected SERVING"));
 }
 
 }  // namespace lowkey

@@ -9,8 +9,8 @@
 
 namespace lowkey {
 
-// lowkey.v1.Generation over a TextService. A call's cancellation, its client's disconnection and its
-// deadline reach the engine.
+// lowkey.v1.Generation over a TextService. A call's cancellation, its client's disconnection and
+// its deadline reach the engine.
 class GenerationService final : public v1::Generation::CallbackService {
  public:
   // Both must outlive the gRPC server; log may be null.

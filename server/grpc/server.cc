@@ -47,8 +47,7 @@ absl::Status GrpcServer::CheckOptions(const GrpcServerOptions& options) {
     return absl::InvalidArgumentError("host: empty, expected an address such as 127.0.0.1");
   }
   if (options.port < 0 || options.port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("port: ", options.port, ", expected 0..65535"));
+    return absl::InvalidArgumentError(absl::StrCat("port: ", options.port, ", expected 0..65535"));
   }
   if (options.is_insecure_allowed || IsLoopback(options.host)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(

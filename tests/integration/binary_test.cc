@@ -21,8 +21,8 @@ struct Ran {
   std::string output, errors;
 };
 
-Ran Run(std::vector<std::string> arguments, const std::vector<std::string>& environment = {},
-        const std::string& input = "") {
+Ran RunLowkey(std::vector<std::string> arguments, const std::vector<std::string>& environment = {},
+              const std::string& input = "") {
   arguments.insert(arguments.begin(), LOWKEY_BINARY);
   ChildProcess child(arguments, environment, input);
   const int code = child.Wait();
@@ -59,19 +59,19 @@ class BinaryTest : public ::testing::Test {
 
 TEST_F(BinaryTest, ServesGeneratesReportsAndStopsOnSigterm) {
   Serve({"--log-requests"});
-  EXPECT_EQ(Run({"health", "--server", address_}).code, 0);
-  const Ran text = Run({"generate", "--server", address_, "--max-new-tokens", "8", "--ignore-eos",
-                        "--seed", "7", "Once upon a time"});
+  EXPECT_EQ(RunLowkey({"health", "--server", address_}).code, 0);
+  const Ran text = RunLowkey({"generate", "--server", address_, "--max-new-tokens", "8",
+                              "--ignore-eos", "--seed", "7", "Once upon a time"});
   EXPECT_EQ(text.code, 0) << text.errors;
   EXPECT_GT(text.output.size(), 1u);
-  for (const char* line : {"mechanism  standard (default, exact)", "% of standard's",
-                           "8 generated", "tokens/s", "seed       7", "finish     length"}) {
+  for (const char* line : {"mechanism  standard (default, exact)", "% of standard's", "8 generated",
+                           "tokens/s", "seed       7", "finish     length"}) {
     EXPECT_THAT(text.errors, HasSubstr(line));
   }
   EXPECT_THAT(text.errors, Not(HasSubstr("\033"))) << "colours in a file";
-  const Ran json = Run({"generate", "--server", address_, "--max-new-tokens", "8", "--ignore-eos",
-                        "--json", "--attention", "atp", "--rank", "1/4"},
-                       {}, "Once upon a time");
+  const Ran json = RunLowkey({"generate", "--server", address_, "--max-new-tokens", "8",
+                              "--ignore-eos", "--json", "--attention", "atp", "--rank", "1/4"},
+                             {}, "Once upon a time");
   EXPECT_EQ(json.code, 0) << json.errors;
   const auto response = nlohmann::json::parse(json.output);
   EXPECT_EQ(response["final"]["attention"]["mechanism"], "atp");
@@ -81,7 +81,7 @@ TEST_F(BinaryTest, ServesGeneratesReportsAndStopsOnSigterm) {
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_THAT(server_->errors(), HasSubstr("\"method\":\"GenerateStream\""));
   EXPECT_THAT(server_->errors(), Not(HasSubstr("upon")));
-  EXPECT_EQ(Run({"health", "--server", address_}).code, 1);
+  EXPECT_EQ(RunLowkey({"health", "--server", address_}).code, 1);
 }
 
 TEST_F(BinaryTest, SigintStopsAnIdleServerToo) {
@@ -131,7 +131,7 @@ TEST_F(BinaryTest, InterruptedClientCancelsItsRequest) {
 
 TEST_F(BinaryTest, TakenPortIsAClearErrorBeforeLoading) {
   Serve();
-  const Ran second = Run({"serve", "--port", port_, "--model", model_.path()});
+  const Ran second = RunLowkey({"serve", "--port", port_, "--model", model_.path()});
   EXPECT_EQ(second.code, 1);
   EXPECT_THAT(second.errors, HasSubstr("the port is in use"));
   EXPECT_THAT(second.errors, Not(HasSubstr("loading")));
@@ -141,7 +141,7 @@ TEST_F(BinaryTest, FlagsComeFromEnvironmentAndFileToo) {
   const std::string config = model_.File("flags.conf");
   WriteFileOrDie(config, "# served by default\nattention = atp\nrank = 8\nmax-new-tokens = 3\n");
   Serve({"--config", config, "--rank", "16"});
-  const Ran ran = Run({"generate", "--json", "Once"}, {"LOWKEY_SERVER=" + address_});
+  const Ran ran = RunLowkey({"generate", "--json", "Once"}, {"LOWKEY_SERVER=" + address_});
   ASSERT_EQ(ran.code, 0) << ran.errors;
   const auto response = nlohmann::json::parse(ran.output);
   EXPECT_EQ(response["final"]["attention"]["mechanism"], "atp");
@@ -151,47 +151,49 @@ TEST_F(BinaryTest, FlagsComeFromEnvironmentAndFileToo) {
 }
 
 TEST_F(BinaryTest, ClientErrorsAreClear) {
-  const Ran absent = Run({"generate", "--server", "127.0.0.1:1", "Once"});
+  const Ran absent = RunLowkey({"generate", "--server", "127.0.0.1:1", "Once"});
   EXPECT_EQ(absent.code, 1);
   EXPECT_THAT(absent.errors, HasSubstr("no server answers at 127.0.0.1:1"));
-  EXPECT_THAT(Run({"generate", "--temprature", "1", "Once"}).errors,
+  EXPECT_THAT(RunLowkey({"generate", "--temprature", "1", "Once"}).errors,
               HasSubstr("did you mean --temperature?"));
-  EXPECT_EQ(Run({"generate"}).code, 2);
+  EXPECT_EQ(RunLowkey({"generate"}).code, 2);
   Serve();
-  const Ran refused = Run({"generate", "--server", address_, "--temperature", "9", "Once"});
+  const Ran refused = RunLowkey({"generate", "--server", address_, "--temperature", "9", "Once"});
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.errors, HasSubstr("temperature"));
-  EXPECT_EQ(Run({"generate", "--server", address_, "a\xff"}).code, 2);
+  EXPECT_EQ(RunLowkey({"generate", "--server", address_, "a\xff"}).code, 2);
 }
 
 TEST_F(BinaryTest, ServerErrorsAreClear) {
-  EXPECT_THAT(Run({"serve", "--host", "0.0.0.0"}).errors, HasSubstr("--insecure"));
-  const Ran absent = Run({"serve", "--port", "0", "--model", "/nonexistent"});
+  EXPECT_THAT(RunLowkey({"serve", "--host", "0.0.0.0"}).errors, HasSubstr("--insecure"));
+  const Ran absent = RunLowkey({"serve", "--port", "0", "--model", "/nonexistent"});
   EXPECT_EQ(absent.code, 1);
   EXPECT_THAT(absent.errors, HasSubstr("/nonexistent"));
-  EXPECT_EQ(Run({"serve", "--port", "70000"}).code, 2);
+  EXPECT_EQ(RunLowkey({"serve", "--port", "70000"}).code, 2);
 }
 
 TEST_F(BinaryTest, TokenizeAndBack) {
-  const Ran ids = Run({"tokenize", "--model", model_.path(), "Once upon a time"});
+  const Ran ids = RunLowkey({"tokenize", "--model", model_.path(), "Once upon a time"});
   EXPECT_EQ(ids.code, 0) << ids.errors;
-  const Ran text = Run({"tokenize", "--model", model_.path(), "--decode"}, {}, ids.output);
+  const Ran text = RunLowkey({"tokenize", "--model", model_.path(), "--decode"}, {}, ids.output);
   EXPECT_EQ(text.output, "Once upon a time\n");
-  EXPECT_EQ(Run({"tokenize", "--model", model_.path(), "--decode", "4096"}).code, 2);
-  const Ran json = Run({"tokenize", "--model", model_.path(), "--json", "a\"b"});
+  EXPECT_EQ(RunLowkey({"tokenize", "--model", model_.path(), "--decode", "4096"}).code, 2);
+  const Ran json = RunLowkey({"tokenize", "--model", model_.path(), "--json", "a\"b"});
   EXPECT_EQ(nlohmann::json::parse(json.output)["token_ids"][0], 1);
 }
 
 TEST_F(BinaryTest, LogitsAreWrittenForEveryToken) {
   const std::string ids = model_.File("ids.txt"), output = model_.File("logits.safetensors");
   WriteFileOrDie(ids, "1 5 6\n7\n");
-  const Ran ran = Run({"logits", "--model", model_.path(), "--tokens-file", ids, "--output", output});
+  const Ran ran =
+      RunLowkey({"logits", "--model", model_.path(), "--tokens-file", ids, "--output", output});
   ASSERT_EQ(ran.code, 0) << ran.errors;
   const auto file = OpenSafetensors(output);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->index.tensors.at("logits").shape, (std::vector<int64_t>{4, 4096}));
   WriteFileOrDie(ids, "1 5 six\n");
-  const Ran bad = Run({"logits", "--model", model_.path(), "--tokens-file", ids, "--output", output});
+  const Ran bad =
+      RunLowkey({"logits", "--model", model_.path(), "--tokens-file", ids, "--output", output});
   EXPECT_EQ(bad.code, 2);
   EXPECT_THAT(bad.errors, HasSubstr("line 1: \"six\""));
 }
@@ -200,13 +202,13 @@ TEST_F(BinaryTest, AttendWritesOutputsAndCountsBytes) {
   const std::string input = model_.File("qkv.safetensors"), output = model_.File("out.safetensors");
   std::vector<float> values(2 * 200 * 16, 0.5f);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i * i % 977));
-  const TensorView view{DType::kF32, {2, 200, 16},
-                        reinterpret_cast<const std::byte*>(values.data())};
+  const TensorView view{
+      DType::kF32, {2, 200, 16}, reinterpret_cast<const std::byte*>(values.data())};
   const std::pair<std::string, TensorView> tensors[] = {{"q", view}, {"k", view}, {"v", view}};
   ASSERT_TRUE(WriteSafetensors(input, tensors).ok());
-  const Ran ran = Run({"attend", "--inputs", input, "--output", output, "--attention", "atp",
-                       "--rank", "4", "--block", "64", "--window", "0", "--prefill", "compressed",
-                       "--json"});
+  const Ran ran =
+      RunLowkey({"attend", "--inputs", input, "--output", output, "--attention", "atp", "--rank",
+                 "4", "--block", "64", "--window", "0", "--prefill", "compressed", "--json"});
   ASSERT_EQ(ran.code, 0) << ran.errors;
   const auto json = nlohmann::json::parse(ran.output);
   EXPECT_EQ(json["rank"], 4);
@@ -217,12 +219,12 @@ TEST_F(BinaryTest, AttendWritesOutputsAndCountsBytes) {
 }
 
 TEST_F(BinaryTest, InspectShowsShapeMemoryAndRanks) {
-  const Ran ran = Run({"inspect", "--model", model_.path(), "Once upon a time there was"});
+  const Ran ran = RunLowkey({"inspect", "--model", model_.path(), "Once upon a time there was"});
   EXPECT_EQ(ran.code, 0) << ran.errors;
   for (const char* text : {"LlamaForCausalLM", "standard", "atp", "layer   0", "layer   1"}) {
     EXPECT_THAT(ran.output, HasSubstr(text));
   }
-  const Ran json = Run({"inspect", "--model", model_.path(), "--json"});
+  const Ran json = RunLowkey({"inspect", "--model", model_.path(), "--json"});
   EXPECT_EQ(nlohmann::json::parse(json.output)["n_layers"], 2);
 }
 

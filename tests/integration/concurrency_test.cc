@@ -139,8 +139,7 @@ TEST_F(ConcurrencyTest, CancelAmongOthersLeavesThemAsTheyWere) {
   auto reader = server_.generation->GenerateStream(&context, LongRequest());
   v1::GenerateEvent event;
   ASSERT_TRUE(reader->Read(&event));
-  auto other =
-      std::async(std::launch::async, [this] { return Stream(server_, MixedRequest(3)); });
+  auto other = std::async(std::launch::async, [this] { return Stream(server_, MixedRequest(3)); });
   context.TryCancel();
   while (reader->Read(&event)) {
   }

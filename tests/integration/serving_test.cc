@@ -158,7 +158,8 @@ TEST(ServingTest, StopTokenEndsTheOutputAndIsInIt) {
 TEST(ServingTest, LogprobsAreOrderedAndGreedyTakesTheFirst) {
   v1::GenerateRequest request = Request("Once", 8);
   request.set_logprobs(5);
-  for (const v1::Token& token : Generate(request).choices(0).tokens()) {
+  const v1::GenerateResponse response = Generate(request);
+  for (const v1::Token& token : response.choices(0).tokens()) {
     ASSERT_EQ(token.top_logprobs_size(), 5);
     EXPECT_EQ(token.top_logprobs(0).token_id(), token.token_id());
     EXPECT_FLOAT_EQ(token.top_logprobs(0).logprob(), token.logprob());
@@ -292,8 +293,8 @@ TEST(ServingTest, BadRequestsHaveTheirCodesAndNameTheField) {
        grpc::StatusCode::INVALID_ARGUMENT, "top_k"},
       {[](auto& r) { r.mutable_attention()->set_mechanism("ATP"); },
        grpc::StatusCode::INVALID_ARGUMENT, "mechanism"},
-      {[](auto& r) { r.mutable_attention()->set_rank("1/4"); },
-       grpc::StatusCode::INVALID_ARGUMENT, "attention.rank"},
+      {[](auto& r) { r.mutable_attention()->set_rank("1/4"); }, grpc::StatusCode::INVALID_ARGUMENT,
+       "attention.rank"},
   };
   for (const Case& c : kCases) {
     v1::GenerateRequest request = Request("Once", 4);

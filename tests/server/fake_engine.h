@@ -70,9 +70,7 @@ class FakeEngine : public Engine {
 
   // Waits for `n` running requests.
   bool WaitForRunning(size_t n, absl::Duration timeout = absl::Seconds(20)) {
-    const auto has_n = [this, n]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return requests_.size() == n;
-    };
+    const auto has_n = [this, n]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return requests_.size() == n; };
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&has_n), timeout);
   }

@@ -46,8 +46,8 @@ class ScoreTest : public ::testing::Test {
 };
 
 TEST_F(ScoreTest, SumsTheContinuationsTokensAlone) {
-  const auto ids = Score({.context = TokenList{1, 10, 11},
-                          .continuations = {TokenList{20, 21}, TokenList{22}}});
+  const auto ids =
+      Score({.context = TokenList{1, 10, 11}, .continuations = {TokenList{20, 21}, TokenList{22}}});
   ASSERT_TRUE(ids.ok()) << ids.status();
   EXPECT_THAT(engine_.request((*ids)[0]).prompt, ElementsAre(1, 10, 11, 20, 21));
   EXPECT_EQ(engine_.request((*ids)[0]).max_new_tokens, 0);
@@ -81,8 +81,8 @@ TEST_F(ScoreTest, TextContinuationsShareTheirCondition) {
   const ScoreResult& result = *results_[0];
   const size_t boundary = first.size() - result.scores[0].tokens.size();
   EXPECT_EQ(boundary, second.size() - result.scores[1].tokens.size());
-  EXPECT_TRUE(std::equal(first.begin(), first.begin() + static_cast<int64_t>(boundary),
-                         second.begin()));
+  EXPECT_TRUE(
+      std::equal(first.begin(), first.begin() + static_cast<int64_t>(boundary), second.begin()));
 }
 
 TEST_F(ScoreTest, RefusesMixedKinds) {
@@ -103,8 +103,7 @@ TEST_F(ScoreTest, RefusesAnEmptyContinuation) {
 }
 
 TEST_F(ScoreTest, OneErrorIsTheAnswerOfAll) {
-  const auto ids =
-      Score({.context = TokenList{1}, .continuations = {TokenList{3}, TokenList{4}}});
+  const auto ids = Score({.context = TokenList{1}, .continuations = {TokenList{3}, TokenList{4}}});
   ASSERT_TRUE(ids.ok());
   engine_.Finish((*ids)[0], FinishReason::kError, absl::InternalError("NaN"));
   Answer((*ids)[1], true);
@@ -113,8 +112,7 @@ TEST_F(ScoreTest, OneErrorIsTheAnswerOfAll) {
 }
 
 TEST_F(ScoreTest, CancelEndsItWithOneAnswer) {
-  const auto ids =
-      Score({.context = TokenList{1}, .continuations = {TokenList{3}, TokenList{4}}});
+  const auto ids = Score({.context = TokenList{1}, .continuations = {TokenList{3}, TokenList{4}}});
   for (RequestId id : *ids) service_.Cancel(id);
   ASSERT_EQ(results_.size(), 1u);
   EXPECT_EQ(results_[0].status().code(), absl::StatusCode::kCancelled);
@@ -134,9 +132,9 @@ TEST_F(ScoreTest, AllOrNothingWhenTheQueueFillsUp) {
   OneSlotEngine engine;
   TextService service(engine, TestTokenizer(), {"tales", {}});
   bool called = false;
-  const auto ids = service.Score(
-      {.context = TokenList{1}, .continuations = {TokenList{3}, TokenList{4}}},
-      [&called](absl::StatusOr<ScoreResult>) { called = true; });
+  const auto ids =
+      service.Score({.context = TokenList{1}, .continuations = {TokenList{3}, TokenList{4}}},
+                    [&called](absl::StatusOr<ScoreResult>) { called = true; });
   EXPECT_EQ(ids.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(engine.ids().empty());
   EXPECT_FALSE(called);

@@ -67,6 +67,22 @@ TEST_F(TextServiceTest, DefaultLengthIsWhatTheContextLeaves) {
   EXPECT_EQ(engine_.request(*id).max_new_tokens, 48);
 }
 
+TEST_F(TextServiceTest, RefusesWhatDoesNotFitTheContext) {
+  GenerationRequest request;
+  request.input = TokenList(2000, 5);
+  request.max_new_tokens = 49;
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kOutOfRange),
+              HasSubstr("2000 + 49, expected at most the context of 2048"));
+  request.max_new_tokens = 48;
+  EXPECT_TRUE(Generate(request).ok());
+}
+
+TEST_F(TextServiceTest, RefusesAPromptThatLeavesNoRoom) {
+  GenerationRequest request;
+  request.input = TokenList(2048, 5);
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kOutOfRange), HasSubstr("2048 + 1"));
+}
+
 TEST_F(TextServiceTest, DrawsASeedWhenNoneIsGiven) {
   const auto first = Generate(Text("a"));
   const auto second = Generate(Text("a"));

@@ -17,8 +17,8 @@ using ::testing::Pair;
 FlagValues Parse(const std::vector<std::string>& arguments) {
   CommandSpec spec;
   spec.name = "try";
-  spec.groups = {{"", ModelFlags()},     {"", EngineFlags()},     {"", ServingFlags()},
-                 {"", AttentionFlags()}, {"", SamplingFlags()},   {"", GenerationFlags()},
+  spec.groups = {{"", ModelFlags()},     {"", EngineFlags()},   {"", ServingFlags()},
+                 {"", AttentionFlags()}, {"", SamplingFlags()}, {"", GenerationFlags()},
                  {"", ClientFlags()}};
   FlagSources sources;
   sources.environment = [](const std::string&) { return std::nullopt; };
@@ -64,10 +64,31 @@ TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
   EXPECT_FALSE(none->sampling.temperature.has_value());
   EXPECT_FALSE(none->attention.mechanism.has_value());
   EXPECT_FALSE(none->max_new_tokens.has_value());
-  const auto some = ReadGeneration(
-      Parse({"--attention", "atp", "--rank", "1/4", "--block", "128", "--window", "0", "--stop",
-             "a", "--stop", "b", "--seed", "7", "--temperature", "0.5", "--logit-bias", "3:-1",
-             "--n", "2", "--ignore-eos", "--logprobs", "0", "--max-new-tokens", "9"}));
+  const auto some = ReadGeneration(Parse({"--attention",
+                                          "atp",
+                                          "--rank",
+                                          "1/4",
+                                          "--block",
+                                          "128",
+                                          "--window",
+                                          "0",
+                                          "--stop",
+                                          "a",
+                                          "--stop",
+                                          "b",
+                                          "--seed",
+                                          "7",
+                                          "--temperature",
+                                          "0.5",
+                                          "--logit-bias",
+                                          "3:-1",
+                                          "--n",
+                                          "2",
+                                          "--ignore-eos",
+                                          "--logprobs",
+                                          "0",
+                                          "--max-new-tokens",
+                                          "9"}));
   ASSERT_TRUE(some.ok()) << some.status();
   EXPECT_EQ(some->attention.mechanism, "atp");
   EXPECT_EQ(some->attention.rank, "1/4");

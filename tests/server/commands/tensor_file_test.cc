@@ -74,8 +74,7 @@ TEST_F(TensorFileTest, ProjectsAndRotatesAsTheFormulaSays) {
   const int64_t n = 5, hidden = 3, head_dim = 4;
   const Named x = Random("x", {n, hidden}), wq = Random("wq", {hidden, 2 * head_dim}),
               wk = Random("wk", {hidden, head_dim}), wv = Random("wv", {hidden, head_dim});
-  const auto tensors =
-      Read({x, wq, wk, wv}, {.n_heads = 2, .n_kv_heads = 1, .rope_theta = 100.0});
+  const auto tensors = Read({x, wq, wk, wv}, {.n_heads = 2, .n_kv_heads = 1, .rope_theta = 100.0});
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   const auto product = [&](const Named& w, int64_t t, int64_t column) {
     double sum = 0;

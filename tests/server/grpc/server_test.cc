@@ -87,8 +87,8 @@ TEST_F(ServerTest, UnaryGathersAllChoices) {
   request.set_n(2);
   v1::GenerateResponse response;
   grpc::ClientContext context;
-  auto status = std::async(std::launch::async,
-                           [&] { return stub_->Generate(&context, request, &response); });
+  auto status =
+      std::async(std::launch::async, [&] { return stub_->Generate(&context, request, &response); });
   const RequestId id = WaitForOne();
   for (int32_t token : BytePieces("bb")) engine_.Emit(id, token, 1);
   engine_.Finish(id, FinishReason::kLength);
@@ -118,10 +118,11 @@ TEST_F(ServerTest, ClientDeadlineEndsTheRequestInTheEngine) {
   const absl::Time deadline = absl::Now() + absl::Milliseconds(300);
   context.set_deadline(absl::ToChronoTime(deadline));
   v1::GenerateResponse response;
-  auto status = std::async(
-      std::launch::async, [&] { return stub_->Generate(&context, Request("Once"), &response); });
+  auto status = std::async(std::launch::async,
+                           [&] { return stub_->Generate(&context, Request("Once"), &response); });
   const RequestId id = WaitForOne();
-  if (id != 0) EXPECT_LT(engine_.request(id).deadline, deadline + absl::Seconds(5));
+  ASSERT_NE(id, 0u);
+  EXPECT_LT(engine_.request(id).deadline, deadline + absl::Seconds(5));
   EXPECT_EQ(status.get().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(engine_.WaitForRunning(0));
 }
@@ -264,7 +265,8 @@ TEST_F(ServerTest, ClientSaysWhereThereIsNoServer) {
   request.input = std::string("a");
   const auto summary = client.GenerateStream(request, [](int32_t, const std::string&) {});
   EXPECT_EQ(summary.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(summary.status().message()), HasSubstr("no server answers at 127.0.0.1:1"));
+  EXPECT_THAT(std::string(summary.status().message()),
+              HasSubstr("no server answers at 127.0.0.1:1"));
 }
 
 TEST_F(ServerTest, ClientCancelEndsItsCalls) {
@@ -287,8 +289,8 @@ TEST_F(ServerTest, ScoreIsCancelledWithItsCall) {
   request.add_continuation_texts(" b");
   grpc::ClientContext context;
   v1::ScoreResponse response;
-  auto status = std::async(std::launch::async,
-                           [&] { return stub_->Score(&context, request, &response); });
+  auto status =
+      std::async(std::launch::async, [&] { return stub_->Score(&context, request, &response); });
   EXPECT_TRUE(engine_.WaitForRunning(2));
   context.TryCancel();
   EXPECT_TRUE(engine_.WaitForRunning(0));
