@@ -158,6 +158,9 @@ absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(request.attention, ReadAttention(flags));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "max-new-tokens", 0, request.max_new_tokens));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "n", 1, request.n));
+  if (request.n.value_or(1) > kMaxChoices) {
+    return flags.Error("n", absl::StrCat("an integer in 1..", kMaxChoices));
+  }
   LK_RETURN_IF_ERROR(ReadInt32(flags, "logprobs", 0, request.logprobs));
   request.stop_texts = flags.Texts("stop");
   request.ignore_eos = flags.Switch("ignore-eos");

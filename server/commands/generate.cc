@@ -152,7 +152,12 @@ absl::Status RunGenerate(const FlagValues& flags) {
       status = Stream(client, request);
     }
   }
-  return absl::IsCancelled(status) ? absl::CancelledError("cancelled") : status;
+  if (absl::IsCancelled(status)) return absl::CancelledError("cancelled");
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("not finished within --timeout ", flags.Text("timeout")));
+  }
+  return status;
 }
 
 }  // namespace

@@ -31,7 +31,10 @@ absl::Status RunHealth(const FlagValues& flags) {
     std::printf("%s: SERVING\n", address.c_str());
   }
   // Exit code 1 for every answer but SERVING, whatever its reason.
-  return status.ok() ? status : absl::UnavailableError(status.message());
+  if (status.ok()) return status;
+  if (!absl::IsNotFound(status)) return absl::UnavailableError(status.message());
+  return absl::UnavailableError(
+      absl::StrCat(address, ": no service \"", flags.Text("service"), "\""));
 }
 
 }  // namespace

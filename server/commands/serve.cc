@@ -13,6 +13,7 @@
 #include "engine/runtime/engine.h"
 #include "server/commands/command.h"
 #include "server/commands/common_flags.h"
+#include "server/commands/json_text.h"
 #include "server/commands/signals.h"
 #include "server/commands/terminal.h"
 #include "server/grpc/address.h"
@@ -108,7 +109,12 @@ void SayReady(const ServeOptions& options, const std::string& model, const GrpcS
               absl::Duration time_to_ready) {
   const double ready_ms = absl::ToDoubleMilliseconds(time_to_ready);
   if (options.is_json) {
-    std::printf("{\"event\":\"ready\",\"port\":%d,\"ready_ms\":%.1f}\n", server.port(), ready_ms);
+    const nlohmann::ordered_json json = {{"event", "ready"},
+                                         {"model", model},
+                                         {"address", server.address()},
+                                         {"port", server.port()},
+                                         {"ready_ms", ready_ms}};
+    std::printf("%s\n", JsonLine(json).c_str());
   } else {
     std::printf("ready: %s on %s after %.0f ms\n", model.c_str(), server.address().c_str(),
                 ready_ms);
