@@ -318,7 +318,7 @@ testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector
   if (a.size() != b.size()) {
     return testing::AssertionFailure() << a.size() << " elements and " << b.size();
   }
-  if (std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0) {
+  if (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0) {
     return testing::AssertionSuccess();
   }
   for (size_t i = 0;; ++i) {
