@@ -18,6 +18,23 @@ enum class StorageType { kFloat32, kBFloat16 };
 
 constexpr int64_t StorageBytes(StorageType t) { return t == StorageType::kFloat32 ? 4 : 2; }
 
+// How a product's left-hand side lies in memory.
+//  kRows   row i at a + i * lda.
+//  kTiles  rows in tiles that a kernel reads in one stream: the tile that begins at row i is at a +
+//  i * lda, its element (row r, step kk) at
+//          kk * tile_rows + r for fp32 and at (kk / 2 * tile_rows + r) * 2 + kk % 2 for bf16.
+//          n_rows rows are cut into NumTiles tiles; t tiles before the end, NextTileRows(rows left,
+//          t) rows are taken.
+enum class LeftLayout { kRows, kTiles };
+
+inline int64_t NumTiles(int64_t n_rows, int64_t max_tile_rows) {
+  return (n_rows + max_tile_rows - 1) / max_tile_rows;
+}
+// Tiles of nearly equal height: 7 rows are 3 + 4, not 6 + 1.
+inline int64_t NextTileRows(int64_t rows_left, int64_t tiles_left) {
+  return rows_left / tiles_left;
+}
+
 // C [n_rows, n_cols] = A [n_rows, k] B [k, n_cols], or C += A B.
 struct GemmArgs {
   const float* a = nullptr;  // row i at a + i * lda
@@ -34,6 +51,8 @@ struct GemmArgs {
   int64_t n_cols = 0;  // a multiple of panel_columns
   int64_t k = 0;
   enum class Into { kOverwrite, kAccumulate } into = Into::kOverwrite;
+  LeftLayout a_layout = LeftLayout::kRows;
+  int64_t k_begin = 0;  // kTiles: the first step, of lda steps packed; with kRows `a` points at it
 };
 
 // out [n_rows, n_dots]: out[i][j] += a_i . b_j over `k` elements (a multiple of 32).
@@ -73,10 +92,13 @@ struct GemmPairsArgs {
   int64_t n_cols = 0;  // a multiple of panel_columns
   int64_t k = 0;       // even
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
+  LeftLayout a_layout = LeftLayout::kRows;
+  int64_t k_begin = 0;  // even
 };
 
 struct KernelTable {
   std::string_view name;      // "avx2"
+  int64_t max_tile_rows = 0;  // of a product's tiles
   int64_t panel_columns = 0;  // 2 vectors: 8 (portable), 16 (avx2), 32 (avx512)
 
   void (*gemm_f32)(const GemmArgs&);

@@ -34,51 +34,94 @@ void PackPanel(const TensorView& part, int64_t first_row, int64_t n_rows, int64_
   }
 }
 
-// Rows of x as the kernels want them beside a bf16 weight: as they are, or in `scratch` rounded to
-// bf16 or padded to an even length.
-struct Activations {
+// The left-hand side of one block of rows, in tiles (LeftLayout::kTiles), rounded to bf16 where the
+// kernels want that.
+struct PackedRows {
   const std::byte* data = nullptr;
-  int64_t stride = 0;
-  int64_t element_bytes = 0;
+  int64_t n_rows = 0;
 };
 
-Activations Prepare(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows,
-                    ThreadPool& pool, std::vector<float>& scratch) {
-  const bool rounds = w.type() == StorageType::kBFloat16 && w.kernels().rounds_activations;
-  if (!rounds && w.n_in() == w.n_in_padded()) {
-    return {reinterpret_cast<const std::byte*>(x), ldx, sizeof(float)};
-  }
-  const int64_t element_bytes = rounds ? sizeof(uint16_t) : sizeof(float);
-  const int64_t stride = w.n_in_padded();
-  scratch.assign((n_rows * stride * element_bytes + 3) / 4, 0.0f);
-  auto* out = reinterpret_cast<std::byte*>(scratch.data());
-  pool.ParallelFor(n_rows, [&](int64_t i, int) {
-    std::byte* row = out + i * stride * element_bytes;
-    if (rounds) {
-      w.kernels().to_bf16(x + i * ldx, reinterpret_cast<uint16_t*>(row), w.n_in());
-    } else {
-      std::copy_n(x + i * ldx, w.n_in(), reinterpret_cast<float*>(row));
+template <typename T>
+void PackTile(const float* x, int64_t ldx, int64_t rows, const PackedWeight& w, T* out) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* row = x + r * ldx;
+    for (int64_t k = 0; k < w.n_in(); ++k) {
+      if constexpr (sizeof(T) == sizeof(float)) {
+        out[k * rows + r] = row[k];
+      } else {
+        out[(k / 2 * rows + r) * 2 + k % 2] = ToBFloat16(row[k]).bits;
+      }
     }
-  });
-  return {out, stride, element_bytes};
+    for (int64_t k = w.n_in(); k < w.n_in_padded(); ++k) {
+      const int64_t at = sizeof(T) == sizeof(float) ? k * rows + r : (k / 2 * rows + r) * 2 + k % 2;
+      out[at] = T{};
+    }
+  }
 }
 
-// Rows [row, row + n_rows), input elements [k, k + n_k), n_panels panels from p.
-void MultiplyBlock(const PackedWeight& w, const Activations& a, int64_t row, int64_t n_rows,
-                   int64_t k, int64_t n_k, int64_t p, int64_t n_panels, float* y, int64_t ldy) {
+PackedRows PackRows(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows,
+                    ThreadPool& pool) {
+  if (n_rows == 1 && w.n_in() == w.n_in_padded() && !w.rounds_activations()) {
+    return {reinterpret_cast<const std::byte*>(x), 1};  // a row is its own tile
+  }
+  thread_local std::vector<float> scratch;  // of the calling thread; grows to the largest block
+  scratch.resize(std::max<size_t>(scratch.size(), n_rows * w.n_in_padded()));
+  float* out = scratch.data();
+  const int64_t n_tiles = NumTiles(n_rows, w.kernels().max_tile_rows);
+  pool.ParallelFor(n_tiles, [&](int64_t tile, int) {
+    int64_t row = 0;
+    for (int64_t t = 0; t < tile; ++t) row += NextTileRows(n_rows - row, n_tiles - t);
+    const int64_t rows = NextTileRows(n_rows - row, n_tiles - tile);
+    const int64_t at = row * w.n_in_padded();
+    if (w.rounds_activations()) {
+      PackTile(x + row * ldx, ldx, rows, w, reinterpret_cast<uint16_t*>(out) + at);
+    } else {
+      PackTile(x + row * ldx, ldx, rows, w, out + at);
+    }
+  });
+  return {reinterpret_cast<const std::byte*>(out), n_rows};
+}
+
+// Steps [k, k + n_k) of n_panels panels from p, for all packed rows.
+void MultiplyBlock(const PackedWeight& w, const PackedRows& rows, int64_t k, int64_t n_k, int64_t p,
+                   int64_t n_panels, float* y, int64_t ldy) {
   const int64_t panel = w.kernels().panel_columns;
   const int64_t panel_elements = w.n_in_padded() * panel;
   const auto into = k == 0 ? GemmArgs::Into::kOverwrite : GemmArgs::Into::kAccumulate;
-  const std::byte* a_block = a.data + (row * a.stride + k) * a.element_bytes;
-  const std::byte* b_block = w.data() + (p * panel_elements + k * panel) * StorageBytes(w.type());
-  float* c = y + row * ldy + p * panel;
+  const std::byte* b = w.data() + (p * panel_elements + k * panel) * StorageBytes(w.type());
+  float* c = y + p * panel;
   if (w.type() == StorageType::kFloat32) {
-    w.kernels().gemm_f32({reinterpret_cast<const float*>(a_block), a.stride, b_block, panel,
-                          panel_elements, c, ldy, n_rows, n_panels * panel, n_k, into});
+    w.kernels().gemm_f32({reinterpret_cast<const float*>(rows.data), w.n_in_padded(), b, panel,
+                          panel_elements, c, ldy, rows.n_rows, n_panels * panel, n_k, into,
+                          LeftLayout::kTiles, k});
   } else {
-    w.kernels().gemm_bf16_pairs({a_block, a.stride, reinterpret_cast<const uint16_t*>(b_block),
-                                 panel_elements, c, ldy, n_rows, n_panels * panel, n_k, into});
+    w.kernels().gemm_bf16_pairs({rows.data, w.n_in_padded(), reinterpret_cast<const uint16_t*>(b),
+                                 panel_elements, c, ldy, rows.n_rows, n_panels * panel, n_k, into,
+                                 LeftLayout::kTiles, k});
   }
+}
+
+void MultiplyRows(const PackedWeight& w, const PackedRows& rows, float* y, int64_t ldy,
+                  ThreadPool& pool) {
+  const int64_t n_panels = w.n_out_padded() / w.kernels().panel_columns;
+  // Whole groups of four panels: what one row's kernel takes at once.
+  const int64_t wanted =
+      (n_panels + kTasksPerThread * pool.n_threads() - 1) / (kTasksPerThread * pool.n_threads());
+  const int64_t panels_per_task = (wanted + 3) / 4 * 4;
+  const int64_t n_tasks = (n_panels + panels_per_task - 1) / panels_per_task;
+  pool.ParallelFor(n_tasks, [&](int64_t task, int) {
+    const int64_t first = task * panels_per_task;
+    const int64_t count = std::min(panels_per_task, n_panels - first);
+    // A few rows read B once, in whole panels; more rows want a block of B in L1.
+    const int64_t block_k = rows.n_rows <= 3 ? w.n_in_padded() : kBlockK;
+    const int64_t panels_at_once = rows.n_rows <= 3 ? count : 1;
+    for (int64_t k = 0; k < w.n_in_padded(); k += block_k) {
+      const int64_t n_k = std::min(block_k, w.n_in_padded() - k);
+      for (int64_t p = first; p < first + count; p += panels_at_once) {
+        MultiplyBlock(w, rows, k, n_k, p, panels_at_once, y, ldy);
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -118,31 +161,15 @@ absl::StatusOr<PackedWeight> PackedWeight::Pack(absl::Span<const TensorView> par
 
 void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
             int64_t ldy, ThreadPool& pool) {
-  thread_local std::vector<float> scratch;  // of the calling thread; grows to the largest step
-  const Activations a = Prepare(w, x, ldx, n_rows, pool, scratch);
-  const int64_t n_panels = w.n_out_padded() / w.kernels().panel_columns;
-  // Whole groups of four panels: what one row's kernel takes at once.
-  const int64_t wanted =
-      (n_panels + kTasksPerThread * pool.n_threads() - 1) / (kTasksPerThread * pool.n_threads());
-  const int64_t panels_per_task = (wanted + 3) / 4 * 4;
-  const int64_t n_tasks = (n_panels + panels_per_task - 1) / panels_per_task;
-
-  pool.ParallelFor(n_tasks, [&](int64_t task, int) {
-    const int64_t first = task * panels_per_task;
-    const int64_t count = std::min(panels_per_task, n_panels - first);
-    // A few rows read B once, in whole panels; more rows want a block of B in L1.
-    const int64_t block_k = n_rows <= 3 ? w.n_in_padded() : kBlockK;
-    const int64_t panels_at_once = n_rows <= 3 ? count : 1;
-    for (int64_t row = 0; row < n_rows; row += kBlockRows) {
-      const int64_t rows = std::min(kBlockRows, n_rows - row);
-      for (int64_t k = 0; k < w.n_in_padded(); k += block_k) {
-        const int64_t n_k = std::min(block_k, w.n_in_padded() - k);
-        for (int64_t p = first; p < first + count; p += panels_at_once) {
-          MultiplyBlock(w, a, row, rows, k, n_k, p, panels_at_once, y, ldy);
-        }
-      }
-    }
-  });
+  if (n_rows == 0) return;
+  const int64_t n_blocks = (n_rows + kBlockRows - 1) / kBlockRows;
+  const int64_t tile = w.kernels().max_tile_rows;
+  const int64_t block = ((n_rows + n_blocks - 1) / n_blocks + tile - 1) / tile * tile;
+  for (int64_t row = 0; row < n_rows; row += block) {
+    const int64_t rows = std::min(block, n_rows - row);
+    const PackedRows packed = PackRows(w, x + row * ldx, ldx, rows, pool);
+    MultiplyRows(w, packed, y + row * ldy, ldy, pool);
+  }
 }
 
 }  // namespace lowkey

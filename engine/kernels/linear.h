@@ -35,6 +35,10 @@ class PackedWeight {
   int64_t size_bytes() const { return static_cast<int64_t>(data_.size_bytes()); }
   const std::byte* data() const { return data_.data(); }
   const KernelTable& kernels() const { return *kernels_; }
+  // Whether rows are rounded to bf16 before they meet this weight.
+  bool rounds_activations() const {
+    return type_ == StorageType::kBFloat16 && kernels_->rounds_activations;
+  }
   // n_in, made even for bf16 pairs.
   int64_t n_in_padded() const {
     return type_ == StorageType::kFloat32 ? n_in_ : (n_in_ + 1) / 2 * 2;

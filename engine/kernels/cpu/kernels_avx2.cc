@@ -57,8 +57,12 @@ struct Avx2 {
     return _mm256_castsi256_ps(half == 0 ? _mm256_slli_epi32(raw, 16)
                                          : _mm256_and_si256(raw, _mm256_set1_epi32(-65536)));
   }
-  static Half SetHalf(const float* a, int half) { return Set1(a[half]); }
-  static Vec FmaHalf(Half a, Half b, Vec c) { return Fma(a, b, c); }
+  static Half SetHalf(const float* a) { return Set1(*a); }
+  // In place: left to itself GCC moves accumulators between registers and the stack.
+  static Vec FmaHalf(Half a, Half b, Vec c) {
+    asm("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+  }
 };
 
 }  // namespace

@@ -43,7 +43,7 @@ struct Avx512 {
   static Half LoadHalf(const uint16_t* p, int) {
     return reinterpret_cast<Half>(_mm512_loadu_si512(p));
   }
-  static Half SetHalf(const uint16_t* a, int) {
+  static Half SetHalf(const uint16_t* a) {
     int32_t pair;
     __builtin_memcpy(&pair, a, sizeof(pair));
     return reinterpret_cast<Half>(_mm512_set1_epi32(pair));
@@ -58,8 +58,12 @@ struct Avx512 {
     return _mm512_castsi512_ps(half == 0 ? _mm512_slli_epi32(raw, 16)
                                          : _mm512_and_si512(raw, _mm512_set1_epi32(-65536)));
   }
-  static Half SetHalf(const float* a, int half) { return Set1(a[half]); }
-  static Vec FmaHalf(Half a, Half b, Vec c) { return Fma(a, b, c); }
+  static Half SetHalf(const float* a) { return Set1(*a); }
+  // In place: left to itself GCC moves accumulators between registers and the stack.
+  static Vec FmaHalf(Half a, Half b, Vec c) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+    return c;
+  }
 #endif
 };
 

@@ -12,42 +12,94 @@ namespace lowkey::cpu {
 
 // ------------------------------------------------------------------ products
 
-// One tile: kRows rows of A times kPanels column panels (two vectors each). One accumulator per
-// output, k in order: this is what makes a row's bits independent of kRows and kPanels.
-template <class V, class B, int kRows, int kPanels>
-inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
-  typename V::Vec acc[kRows][2 * kPanels];
-  constexpr int kVecs = 2 * kPanels;
-  constexpr int64_t kPanel = 2 * V::kLanes;
-  const bool accumulate = g.into == GemmArgs::Into::kAccumulate;
+// The accumulators of one tile: kRows rows times kPanels column panels (two vectors each). One
+// accumulator per output, steps in order: this is what makes a row's bits independent of kRows and
+// kPanels.
+template <class V, int kRows, int kPanels>
+struct Tile {
+  static constexpr int kVecs = 2 * kPanels;
+  static constexpr int64_t kPanel = 2 * V::kLanes;
+  typename V::Vec acc[kRows][kVecs];
+
+  inline void Begin(const float* c, int64_t ldc, GemmArgs::Into into) {
 #pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
+    for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) {
-      acc[i][j] = accumulate ? V::Load(c + i * g.ldc + j * V::kLanes) : V::Zero();
+      for (int j = 0; j < kVecs; ++j) {
+        const float* at = c + i * ldc + (j / 2) * kPanel + (j % 2) * V::kLanes;
+        acc[i][j] = into == GemmArgs::Into::kAccumulate ? V::Load(at) : V::Zero();
+      }
     }
   }
+
+  inline void End(float* c, int64_t ldc) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVecs; ++j) {
+        V::Store(c + i * ldc + (j / 2) * kPanel + (j % 2) * V::kLanes, acc[i][j]);
+      }
+    }
+  }
+};
+
+template <class V, class B, int kRows, int kPanels, LeftLayout kLayout>
+inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
+  Tile<V, kRows, kPanels> tile;
+  tile.Begin(c, g.ldc, g.into);
   for (int64_t kk = 0; kk < g.k; ++kk) {
     const B* row = b + kk * g.b_row_stride;
-    typename V::Vec bv[kVecs];
+    typename V::Vec bv[2 * kPanels];
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) {
+    for (int j = 0; j < 2 * kPanels; ++j) {
       bv[j] = V::Load(row + (j / 2) * g.b_panel_stride + (j % 2) * V::kLanes);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const typename V::Vec av = V::Set1(a[i * g.lda + kk]);
+      const float* left = kLayout == LeftLayout::kTiles ? a + kk * kRows + i : a + i * g.lda + kk;
+      const typename V::Vec av = V::Set1(*left);
 #pragma GCC unroll 8
-      for (int j = 0; j < kVecs; ++j) acc[i][j] = V::Fma(av, bv[j], acc[i][j]);
+      for (int j = 0; j < 2 * kPanels; ++j) tile.acc[i][j] = V::Fma(av, bv[j], tile.acc[i][j]);
     }
   }
+  tile.End(c, g.ldc);
+}
+
+// One tile over pairs of rows of B: pairs in order, and within a pair the even row first, or both
+// at once (one half) where V multiplies bf16 pairs. Widening reads a pair twice: registers are
+// scarcer than loads.
+template <class V, int kRows, int kPanels, LeftLayout kLayout>
+inline void GemmPairsTile(const GemmPairsArgs& g, const typename V::Activation* a,
+                          const uint16_t* b, float* c) {
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  // Within a tile the two steps of a pair are neighbours in bf16, kRows apart in fp32.
+  constexpr bool kPairwise = V::kHalves == 1;
+  Tile<V, kRows, kPanels> tile;
+  tile.Begin(c, g.ldc, g.into);
+  for (int64_t kk = 0; kk < g.k; kk += 2) {
+    const uint16_t* pairs = b + kk * kPanel;
+#pragma GCC unroll 2
+    for (int half = 0; half < V::kHalves; ++half) {
+      typename V::Half bv[2 * kPanels];
+#pragma GCC unroll 8
+      for (int j = 0; j < 2 * kPanels; ++j) {
+        bv[j] = V::LoadHalf(pairs + (j / 2) * g.b_panel_stride + (j % 2) * 2 * V::kLanes, half);
+      }
 #pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
+      for (int i = 0; i < kRows; ++i) {
+        const typename V::Activation* left = kLayout == LeftLayout::kRows
+                                                 ? a + i * g.lda + kk + half
+                                             : kPairwise ? a + kk * kRows + 2 * i
+                                                         : a + (kk + half) * kRows + i;
+        const auto av = V::SetHalf(left);
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) {
-      V::Store(c + i * g.ldc + (j / 2) * kPanel + (j % 2) * V::kLanes, acc[i][j]);
+        for (int j = 0; j < 2 * kPanels; ++j) {
+          tile.acc[i][j] = V::FmaHalf(av, bv[j], tile.acc[i][j]);
+        }
+      }
     }
   }
+  tile.End(c, g.ldc);
 }
 
 // Few rows need several panels at once: one chain of FMAs waits four cycles a step, eight chains
@@ -57,119 +109,82 @@ constexpr int PanelsFor() {
   return kRows == 1 ? 4 : kRows <= 3 ? 2 : 1;
 }
 
-template <class V, class B, int kRows>
-void GemmRows(const GemmArgs& g, const float* a, float* c) {
+// A product of one kind: how a tile is computed and how steps of A and B are addressed.
+template <class V, class B, LeftLayout kLayout>
+struct PlainProduct {
+  using Args = GemmArgs;
+  using Left = float;
+  using Right = B;
+  template <int kRows, int kPanels>
+  static void Compute(const Args& g, const Left* a, const Right* b, float* c) {
+    GemmTile<V, B, kRows, kPanels, kLayout>(g, a, b, c);
+  }
+};
+
+template <class V, LeftLayout kLayout>
+struct PairsProduct {
+  using Args = GemmPairsArgs;
+  using Left = typename V::Activation;
+  using Right = uint16_t;
+  template <int kRows, int kPanels>
+  static void Compute(const Args& g, const Left* a, const Right* b, float* c) {
+    GemmPairsTile<V, kRows, kPanels, kLayout>(g, a, b, c);
+  }
+};
+
+template <class V, class P, int kRows>
+void ComputeRows(const typename P::Args& g, const typename P::Left* a, float* c) {
   constexpr int64_t kPanel = 2 * V::kLanes;
   constexpr int kPanels = PanelsFor<kRows>();
-  const B* b = static_cast<const B*>(g.b);
+  const auto* b = static_cast<const typename P::Right*>(g.b);
   int64_t col = 0;
   for (; col + kPanels * kPanel <= g.n_cols; col += kPanels * kPanel) {
-    GemmTile<V, B, kRows, kPanels>(g, a, b + col / kPanel * g.b_panel_stride, c + col);
+    P::template Compute<kRows, kPanels>(g, a, b + col / kPanel * g.b_panel_stride, c + col);
   }
   if constexpr (kPanels > 1) {
     for (; col < g.n_cols; col += kPanel) {
-      GemmTile<V, B, kRows, 1>(g, a, b + col / kPanel * g.b_panel_stride, c + col);
+      P::template Compute<kRows, 1>(g, a, b + col / kPanel * g.b_panel_stride, c + col);
     }
   }
 }
 
-template <class V, class B, int kRows>
-void GemmRowsOf(int64_t n_rows, const GemmArgs& g, const float* a, float* c) {
+template <class V, class P, int kRows>
+void ComputeRowsOf(int64_t n_rows, const typename P::Args& g, const typename P::Left* a, float* c) {
   if constexpr (kRows > 1) {
-    if (n_rows < kRows) return GemmRowsOf<V, B, kRows - 1>(n_rows, g, a, c);
+    if (n_rows < kRows) return ComputeRowsOf<V, P, kRows - 1>(n_rows, g, a, c);
   }
-  GemmRows<V, B, kRows>(g, a, c);
+  ComputeRows<V, P, kRows>(g, a, c);
+}
+
+template <class V, class P>
+void ComputeProduct(const typename P::Args& g) {
+  // Not NumTiles and NextTileRows of kernels.h: see the top of this file.
+  const int64_t n_tiles = (g.n_rows + V::kMaxRows - 1) / V::kMaxRows;
+  int64_t row = 0;
+  for (int64_t t = 0; t < n_tiles; ++t) {
+    const int64_t rows = (g.n_rows - row) / (n_tiles - t);
+    const int64_t begin = g.a_layout == LeftLayout::kTiles ? g.k_begin * rows : 0;
+    const auto* a = static_cast<const typename P::Left*>(g.a) + row * g.lda + begin;
+    ComputeRowsOf<V, P, V::kMaxRows>(rows, g, a, g.c + row * g.ldc);
+    row += rows;
+  }
 }
 
 template <class V, class B>
 void Gemm(const GemmArgs& g) {
-  if (g.n_rows <= 0) return;
-  // Tiles of nearly equal height: 7 rows are 4 + 3, not 6 + 1.
-  const int64_t n_tiles = (g.n_rows + V::kMaxRows - 1) / V::kMaxRows;
-  int64_t row = 0;
-  for (int64_t t = 0; t < n_tiles; ++t) {
-    const int64_t rows = (g.n_rows - row) / (n_tiles - t);
-    GemmRowsOf<V, B, V::kMaxRows>(rows, g, g.a + row * g.lda, g.c + row * g.ldc);
-    row += rows;
+  if (g.a_layout == LeftLayout::kTiles) {
+    ComputeProduct<V, PlainProduct<V, B, LeftLayout::kTiles>>(g);
+  } else {
+    ComputeProduct<V, PlainProduct<V, B, LeftLayout::kRows>>(g);
   }
-}
-
-// One tile over pairs of rows of B. As in GemmTile, one chain per output: pairs in order, and
-// within a pair the even row first, or both at once (one half) where V multiplies bf16 pairs.
-// Widening reads a pair twice: registers are scarcer than loads.
-template <class V, int kRows, int kPanels>
-inline void GemmPairsTile(const GemmPairsArgs& g, const typename V::Activation* a,
-                          const uint16_t* b, float* c) {
-  constexpr int kVecs = 2 * kPanels;
-  constexpr int64_t kPanel = 2 * V::kLanes;
-  const bool accumulate = g.into == GemmArgs::Into::kAccumulate;
-  typename V::Vec acc[kRows][kVecs];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) {
-      acc[i][j] = accumulate ? V::Load(c + i * g.ldc + j * V::kLanes) : V::Zero();
-    }
-  }
-  for (int64_t kk = 0; kk < g.k; kk += 2) {
-    const uint16_t* pairs = b + kk * kPanel;
-#pragma GCC unroll 2
-    for (int half = 0; half < V::kHalves; ++half) {
-      typename V::Half bv[kVecs];
-#pragma GCC unroll 8
-      for (int j = 0; j < kVecs; ++j) {
-        bv[j] = V::LoadHalf(pairs + (j / 2) * g.b_panel_stride + (j % 2) * 2 * V::kLanes, half);
-      }
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        const auto av = V::SetHalf(a + i * g.lda + kk, half);
-#pragma GCC unroll 8
-        for (int j = 0; j < kVecs; ++j) acc[i][j] = V::FmaHalf(av, bv[j], acc[i][j]);
-      }
-    }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) {
-      V::Store(c + i * g.ldc + (j / 2) * kPanel + (j % 2) * V::kLanes, acc[i][j]);
-    }
-  }
-}
-
-template <class V, int kRows>
-void GemmPairsRows(const GemmPairsArgs& g, int64_t row) {
-  constexpr int64_t kPanel = 2 * V::kLanes;
-  constexpr int kPanels = PanelsFor<kRows>();
-  const auto* a = static_cast<const typename V::Activation*>(g.a) + row * g.lda;
-  float* c = g.c + row * g.ldc;
-  int64_t col = 0;
-  for (; col + kPanels * kPanel <= g.n_cols; col += kPanels * kPanel) {
-    GemmPairsTile<V, kRows, kPanels>(g, a, g.b + col / kPanel * g.b_panel_stride, c + col);
-  }
-  if constexpr (kPanels > 1) {
-    for (; col < g.n_cols; col += kPanel) {
-      GemmPairsTile<V, kRows, 1>(g, a, g.b + col / kPanel * g.b_panel_stride, c + col);
-    }
-  }
-}
-
-template <class V, int kRows>
-void GemmPairsRowsOf(int64_t n_rows, const GemmPairsArgs& g, int64_t row) {
-  if constexpr (kRows > 1) {
-    if (n_rows < kRows) return GemmPairsRowsOf<V, kRows - 1>(n_rows, g, row);
-  }
-  GemmPairsRows<V, kRows>(g, row);
 }
 
 template <class V>
 void GemmPairs(const GemmPairsArgs& g) {
-  const int64_t n_tiles = (g.n_rows + V::kMaxRows - 1) / V::kMaxRows;
-  int64_t row = 0;
-  for (int64_t t = 0; t < n_tiles; ++t) {
-    const int64_t rows = (g.n_rows - row) / (n_tiles - t);
-    GemmPairsRowsOf<V, V::kMaxRows>(rows, g, row);
-    row += rows;
+  if (g.a_layout == LeftLayout::kTiles) {
+    ComputeProduct<V, PairsProduct<V, LeftLayout::kTiles>>(g);
+  } else {
+    ComputeProduct<V, PairsProduct<V, LeftLayout::kRows>>(g);
   }
 }
 
@@ -372,6 +387,7 @@ template <class V>
 constexpr KernelTable Table(const char* name) {
   KernelTable t{};
   t.name = name;
+  t.max_tile_rows = V::kMaxRows;
   t.panel_columns = 2 * V::kLanes;
   t.gemm_f32 = Gemm<V, float>;
   t.gemm_bf16 = Gemm<V, uint16_t>;

@@ -86,7 +86,7 @@ struct Portable {
   static Half LoadHalf(const uint16_t* p, int half) {
     return Map([&](int i) { return Widen(p[2 * i + half]); });
   }
-  static Half SetHalf(const float* a, int half) { return Set1(a[half]); }
+  static Half SetHalf(const float* a) { return Set1(*a); }
   static Vec FmaHalf(const Half& a, const Half& b, const Vec& c) { return Fma(a, b, c); }
 };
 
@@ -100,7 +100,7 @@ struct PortableBf16 : Portable {
   static Half LoadHalf(const uint16_t* p, int) {
     return {Portable::LoadHalf(p, 0), Portable::LoadHalf(p, 1)};
   }
-  static Half SetHalf(const uint16_t* a, int) { return {Set1(Widen(a[0])), Set1(Widen(a[1]))}; }
+  static Half SetHalf(const uint16_t* a) { return {Set1(Widen(a[0])), Set1(Widen(a[1]))}; }
   static Vec FmaHalf(const Half& a, const Half& b, const Vec& c) {
     return Fma(a.odd, b.odd, Fma(a.even, b.even, c));
   }
