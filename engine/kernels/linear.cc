@@ -11,6 +11,8 @@ namespace {
 // rows of A by 256 are 256 KiB and stay in L2 while the panels pass.
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockRows = 256;
+// Up to here a step takes longer to read the weight than to multiply with it.
+constexpr int64_t kStreamRows = 32;
 // Tasks a thread: enough to even out a core that another process slows down.
 constexpr int64_t kTasksPerThread = 4;
 
@@ -112,8 +114,9 @@ void MultiplyRows(const PackedWeight& w, const PackedRows& rows, float* y, int64
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const int64_t first = task * panels_per_task;
     const int64_t count = std::min(panels_per_task, n_panels - first);
-    // A few rows read B once, in whole panels; more rows want a block of B in L1.
-    const int64_t block_k = rows.n_rows <= 3 ? w.n_in_padded() : kBlockK;
+    // With few rows memory is the limit: B is read once, front to back. More rows want a block of B
+    // in L1.
+    const int64_t block_k = rows.n_rows <= kStreamRows ? w.n_in_padded() : kBlockK;
     const int64_t panels_at_once = rows.n_rows <= 3 ? count : 1;
     for (int64_t k = 0; k < w.n_in_padded(); k += block_k) {
       const int64_t n_k = std::min(block_k, w.n_in_padded() - k);

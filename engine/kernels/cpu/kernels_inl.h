@@ -65,6 +65,10 @@ inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
   tile.End(c, g.ldc);
 }
 
+// A packed weight is read front to back: 4 KiB ahead covers the memory's latency at a few cycles a
+// step.
+constexpr int64_t kPrefetchElements = 2048;
+
 // One tile over pairs of rows of B: pairs in order, and within a pair the even row first, or both
 // at once (one half) where V multiplies bf16 pairs. Widening reads a pair twice: registers are
 // scarcer than loads.
@@ -78,6 +82,7 @@ inline void GemmPairsTile(const GemmPairsArgs& g, const typename V::Activation* 
   tile.Begin(c, g.ldc, g.into);
   for (int64_t kk = 0; kk < g.k; kk += 2) {
     const uint16_t* pairs = b + kk * kPanel;
+    __builtin_prefetch(pairs + kPrefetchElements);
 #pragma GCC unroll 2
     for (int half = 0; half < V::kHalves; ++half) {
       typename V::Half bv[2 * kPanels];
