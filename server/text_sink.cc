@@ -53,6 +53,8 @@ void TextSink::OnDone(const FinalEvent& event) {
     ChoiceFinish finish;
     if (i < event.finish_reasons.size()) finish.reason = event.finish_reasons[i];
     if (i < event.n_generated.size()) finish.n_generated = event.n_generated[i];
+    // Without a stop text it was the listener that stopped: nobody reads any more.
+    if (finish.reason == FinishReason::kStoppedBySink) finish.reason = FinishReason::kCancelled;
     if (choices_[i].match.has_value()) {
       finish.reason = FinishReason::kStoppedBySink;
       finish.stop_text = choices_[i].matcher.stop_text(*choices_[i].match);

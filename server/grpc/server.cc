@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/status_macros.h"
 #include "server/grpc/address.h"
+#include "server/grpc/parse_errors.h"
 
 namespace lowkey {
 namespace {
@@ -71,6 +74,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(TextService& servi
   builder.RegisterService(&result->generation_);
   builder.RegisterService(&result->models_);
   builder.RegisterService(&result->admin_);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(ExplainParseErrors());
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   result->server_ = builder.BuildAndStart();
   if (result->server_ == nullptr || result->port_ <= 0) {
     return absl::FailedPreconditionError(absl::StrCat(address, ": cannot listen"));

@@ -306,6 +306,37 @@ TEST(ServingTest, BadRequestsHaveTheirCodesAndNameTheField) {
   EXPECT_EQ(Server().WaitUntilIdle().cache_bytes_used(), 0);
 }
 
+// What no protobuf library would send.
+TEST(ServingTest, MalformedBytesAreInvalidAndTheServerGoesOn) {
+  const std::pair<std::string, std::string> kCases[] = {
+      {std::string("\x1a\x01\xff"), "text: not UTF-8"},
+      {std::string("\x4a\x01\xff"), "stop: not UTF-8"},
+      {std::string("\x1a\x7f"), "message: malformed"},
+      {std::string("\xff\xff\xff\xff"), "message: malformed"},
+  };
+  grpc::GenericStub stub(Server().Connect());
+  for (const char* method : {"Generate", "GenerateStream"}) {
+    for (const auto& [bytes, says] : kCases) {
+      grpc::ClientContext context;
+      grpc::CompletionQueue queue;
+      const grpc::Slice slice(bytes);
+      const grpc::ByteBuffer request(&slice, 1);
+      auto call = stub.PrepareUnaryCall(&context, std::string("/lowkey.v1.Generation/") + method,
+                                        request, &queue);
+      call->StartCall();
+      grpc::ByteBuffer response;
+      grpc::Status status;
+      call->Finish(&response, &status, nullptr);
+      void* tag = nullptr;
+      bool ok = false;
+      ASSERT_TRUE(queue.Next(&tag, &ok));
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+      EXPECT_THAT(status.error_message(), HasSubstr(says));
+    }
+  }
+  EXPECT_EQ(Generate(Request("Once", 3)).choices(0).tokens_size(), 3);
+}
+
 TEST(ServingTest, AttentionReportShowsWhatAtpSaved) {
   v1::GenerateRequest request = Request("Once", 400);
   const v1::AttentionReport standard = Generate(request).final().attention();

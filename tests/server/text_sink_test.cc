@@ -118,6 +118,8 @@ TEST_F(TextSinkTest, PassesOnThatNobodyReads) {
   heard_->answer = SinkAnswer::kStop;
   auto sink = MakeSink({});
   EXPECT_EQ(Feed(*sink, "a"), SinkAnswer::kStop);
+  sink->OnDone(Ended(FinishReason::kStoppedBySink));
+  EXPECT_EQ(heard_->results[0].choices[0].reason, FinishReason::kCancelled);
 }
 
 TEST_F(TextSinkTest, IdIsFreeBeforeTheEndIsHeard) {

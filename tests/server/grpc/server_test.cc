@@ -168,6 +168,8 @@ TEST_F(ServerTest, ReaderThatNeverReadsIsStopped) {
   v1::GenerateEvent event;
   while (reader->Read(&event)) {
   }
+  ASSERT_EQ(event.final().choices_size(), 1);
+  EXPECT_EQ(event.final().choices(0).reason(), v1::FINISH_REASON_CANCELLED);
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
