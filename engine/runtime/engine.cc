@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <thread>
 #include <utility>
@@ -133,7 +134,8 @@ absl::Status EngineImpl::CheckRequest(const EngineRequest& r) const {
     return absl::InvalidArgumentError("prompt: 0 tokens, expected at least 1");
   }
   LK_RETURN_IF_ERROR(CheckRange("max_new_tokens", r.max_new_tokens,
-                                r.prompt_logprobs.has_value() ? 0 : 1, limits_.context_tokens));
+                                r.prompt_logprobs.has_value() ? 0 : 1,
+                                std::numeric_limits<int32_t>::max()));
   LK_RETURN_IF_ERROR(CheckRange("n", r.n, 1, 8));
   if (r.prompt_logprobs.has_value()) {
     LK_RETURN_IF_ERROR(CheckRange("prompt_logprobs", *r.prompt_logprobs, 0, 20));

@@ -247,6 +247,7 @@ TEST_F(EngineTest, RefusesWhatIsOutOfRangeAndSaysWhich) {
   expect(Request(0, 5), StatusCode::kInvalidArgument, "prompt");
   expect(Request(5, 0), StatusCode::kInvalidArgument, "max_new_tokens: 0");
   expect(Request(200, 57), StatusCode::kOutOfRange, "context of 256");
+  expect(Request(5, 2147483647), StatusCode::kOutOfRange, "context of 256");
   EngineRequest r = Request(5, 5);
   r.prompt[3] = 96;
   expect(r, StatusCode::kInvalidArgument, "prompt[3]: 96, expected 0..95");
