@@ -25,6 +25,7 @@ float LoadFloat(const TensorView& t, int64_t index) {
 }
 
 void LoadFloats(const TensorView& t, int64_t begin, int64_t count, float* out) {
+  if (count == 0) return;  // an empty tensor may have no address
   const std::byte* p = t.data + static_cast<size_t>(begin) * DTypeBytes(t.dtype);
   if (t.dtype == DType::kF32) {
     std::memcpy(out, p, static_cast<size_t>(count) * sizeof(float));

@@ -339,10 +339,10 @@ void EngineImpl::ConsumeLogits(const std::vector<ScheduledRows>& batch) {
     if (wanted[i].position + 1 > n_prompt)
       return SampleChoice(state, wanted[i].rows->choice, logits);
     CompletePrompt(state);
+    // The last choice to end takes the request with it.
     const RequestId id = state.id;
-    for (int32_t c = 0; c < state.request.n && live_.contains(id); ++c) {
-      SampleChoice(state, c, logits);
-    }
+    const int32_t n_choices = state.request.n;
+    for (int32_t c = 0; c < n_choices && live_.contains(id); ++c) SampleChoice(state, c, logits);
   });
 }
 
