@@ -36,7 +36,7 @@ class Merger {
   Merger(const ModelProto& model, const PieceIds& ids, const PieceTrie& user_defined)
       : model_(model), ids_(ids), user_defined_(user_defined) {}
 
-  std::vector<Segment> Run(std::string_view text) {
+  std::vector<PieceSpan> Run(std::string_view text) {
     SplitCharacters(text);
     for (uint32_t i = 1; i < symbols_.size(); ++i) Propose(i - 1, i);
     while (!merges_.empty()) {
@@ -44,7 +44,7 @@ class Merger {
       merges_.pop();
       if (IsCurrent(merge)) Apply(merge);
     }
-    std::vector<Segment> segments;
+    std::vector<PieceSpan> segments;
     for (std::optional<uint32_t> i = 0; i.has_value(); i = symbols_[*i].next) {
       Emit(symbols_[*i].text, segments);
     }
@@ -102,7 +102,7 @@ class Merger {
 
   // An unused piece takes part in merges but is undone into the two parts it was made of. Parts get
   // shorter at each level, so the recursion is at most kMaxPieceBytes deep.
-  void Emit(std::string_view text, std::vector<Segment>& segments) const {
+  void Emit(std::string_view text, std::vector<PieceSpan>& segments) const {
     const auto it = ids_.find(text);
     if (it == ids_.end()) {
       segments.push_back({text, std::nullopt});
@@ -138,7 +138,7 @@ class BpeSegmenter : public Segmenter {
     }
   }
 
-  std::vector<Segment> Cut(std::string_view normalized) const override {
+  std::vector<PieceSpan> Cut(std::string_view normalized) const override {
     if (normalized.empty()) return {};
     return Merger(model_, ids_, user_defined_).Run(normalized);
   }

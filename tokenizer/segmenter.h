@@ -13,7 +13,7 @@
 namespace lowkey {
 
 // A stretch of normalized text and the piece that it becomes.
-struct Segment {
+struct PieceSpan {
   std::string_view text;      // never empty
   std::optional<int32_t> id;  // nullopt: one character that no piece covers
 };
@@ -25,7 +25,7 @@ class Segmenter {
   virtual ~Segmenter() = default;
 
   // `normalized` must be valid UTF-8 and outlive the result, whose texts join to it.
-  virtual std::vector<Segment> Cut(std::string_view normalized) const = 0;
+  virtual std::vector<PieceSpan> Cut(std::string_view normalized) const = 0;
 };
 
 // Byte-pair merges by score (Sennrich et al., 2016), in O(n log n).

@@ -153,7 +153,7 @@ absl::Status Tokenizer::EncodeWithSpecials(std::string_view text, std::vector<in
 absl::Status Tokenizer::EncodePlain(std::string_view text, std::vector<int32_t>& ids) const {
   LK_ASSIGN_OR_RETURN(const std::string normalized, normalizer_.Normalize(text));
   bool after_unknown = false;
-  for (const Segment& segment : segmenter_->Cut(normalized)) {
+  for (const PieceSpan& segment : segmenter_->Cut(normalized)) {
     if (segment.id.has_value()) {
       ids.push_back(*segment.id);
     } else if (model_.byte_fallback) {

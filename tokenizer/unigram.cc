@@ -43,7 +43,7 @@ class UnigramSegmenter : public Segmenter {
     }
   }
 
-  std::vector<Segment> Cut(std::string_view normalized) const override {
+  std::vector<PieceSpan> Cut(std::string_view normalized) const override {
     std::vector<BestPath> paths(normalized.size() + 1);
     size_t begin = 0;
     while (begin < normalized.size()) {
@@ -77,8 +77,9 @@ class UnigramSegmenter : public Segmenter {
     path = {static_cast<float>(score), static_cast<uint32_t>(begin), id, true};
   }
 
-  static std::vector<Segment> Backtrack(std::string_view text, const std::vector<BestPath>& paths) {
-    std::vector<Segment> segments;
+  static std::vector<PieceSpan> Backtrack(std::string_view text,
+                                          const std::vector<BestPath>& paths) {
+    std::vector<PieceSpan> segments;
     size_t end = text.size();
     while (end > 0) {
       const BestPath& path = paths[end];

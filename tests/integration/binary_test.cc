@@ -113,20 +113,21 @@ TEST_F(BinaryTest, InterruptedClientCancelsItsRequest) {
                        "--ignore-eos", "--n", "8", "Once"});
   const auto channel = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
   const auto admin = v1::Admin::NewStub(channel);
-  const auto stats = [&admin] {
+  v1::StatsResponse stats;
+  const auto answers = [&] {
     grpc::ClientContext context;
-    v1::StatsResponse response;
-    EXPECT_TRUE(admin->Stats(&context, {}, &response).ok());
-    return response;
+    return admin->Stats(&context, {}, &stats).ok();
   };
-  while (stats().running_requests() == 0) {
-  }
+  do {
+    ASSERT_TRUE(answers());
+  } while (stats.running_requests() == 0);
   client.Signal(SIGINT);
   EXPECT_EQ(client.Wait(), 130);
   EXPECT_THAT(client.errors(), HasSubstr("cancelled"));
-  while (stats().running_requests() > 0) {
-  }
-  EXPECT_EQ(stats().cache_bytes_used(), 0);
+  do {
+    ASSERT_TRUE(answers());
+  } while (stats.running_requests() > 0);
+  EXPECT_EQ(stats.cache_bytes_used(), 0);
 }
 
 TEST_F(BinaryTest, TakenPortIsAClearErrorBeforeLoading) {

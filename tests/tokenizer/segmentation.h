@@ -11,7 +11,7 @@ namespace lowkey {
 // The pieces of `text` as `segmenter` cuts it; one that no piece covers in brackets.
 inline std::vector<std::string> CutPieces(const Segmenter& segmenter, std::string_view text) {
   std::vector<std::string> pieces;
-  for (const Segment& segment : segmenter.Cut(text)) {
+  for (const PieceSpan& segment : segmenter.Cut(text)) {
     const std::string piece(segment.text);
     pieces.push_back(segment.id.has_value() ? piece : "[" + piece + "]");
   }
