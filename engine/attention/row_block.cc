@@ -95,7 +95,11 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   scores.c = scores_.data();
   scores.ldc = kPageTokens;
   scores.n_rows = n_rows_;
-  scores.n_cols = kPageTokens;
+  // Whole panels up to the last token that a row sees; Mask hides the rest.
+  const int64_t n_visible =
+      std::min({end, last_position() + 1, tile_first + kPageTokens}) - tile_first;
+  scores.n_cols =
+      (n_visible + kernels.panel_columns - 1) / kernels.panel_columns * kernels.panel_columns;
   scores.k = g.head_dim;
   kernels.Gemm(g.cache_type, scores);
 
@@ -122,7 +126,7 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   values.n_rows = n_rows_;
   values.n_cols = padded;
   // Tokens that no row sees may hold another sequence's leftovers: 0 times NaN is NaN.
-  values.k = std::min({end, last_position() + 1, tile_first + kPageTokens}) - tile_first;
+  values.k = n_visible;
   values.into = GemmArgs::Into::kAccumulate;
   kernels.Gemm(g.cache_type, values);
 }
