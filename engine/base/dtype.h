@@ -8,38 +8,42 @@
 
 namespace lowkey {
 
-enum class DType { kF32, kF16, kBF16, kI32, kI64 };
+// Element types, then GGUF's types of blocks: some elements in a row that share their scales.
+enum class DType {
+  kF32,
+  kF16,
+  kBF16,
+  kI32,
+  kI64,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+};
 
-constexpr size_t DTypeBytes(DType t) {
-  switch (t) {
-    case DType::kF16:
-    case DType::kBF16:
-      return 2;
-    case DType::kF32:
-    case DType::kI32:
-      return 4;
-    case DType::kI64:
-      return 8;
-  }
-  return 0;
-}
+struct DTypeInfo {
+  std::string_view name;  // as safetensors or GGUF has it: "BF16", "Q4_K"
+  int64_t block_size;     // elements in a block; 1 for element types
+  size_t block_bytes;
+};
 
-// The names that safetensors uses: "F32", "F16", "BF16", "I32", "I64".
-constexpr std::string_view DTypeName(DType t) {
-  switch (t) {
-    case DType::kF32:
-      return "F32";
-    case DType::kF16:
-      return "F16";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kI32:
-      return "I32";
-    case DType::kI64:
-      return "I64";
-  }
-  return "?";
-}
+// By DType's number.
+inline constexpr DTypeInfo kDTypeInfos[] = {
+    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"I32", 1, 4},    {"I64", 1, 8},
+    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24}, {"Q8_0", 32, 34},
+    {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
+};
+
+constexpr int64_t DTypeBlockSize(DType t) { return kDTypeInfos[static_cast<int>(t)].block_size; }
+// Bytes of a block: of an element, for element types.
+constexpr size_t DTypeBytes(DType t) { return kDTypeInfos[static_cast<int>(t)].block_bytes; }
+constexpr std::string_view DTypeName(DType t) { return kDTypeInfos[static_cast<int>(t)].name; }
+// True for weights: whatever LoadFloats reads.
+constexpr bool DTypeIsReal(DType t) { return t != DType::kI32 && t != DType::kI64; }
 
 // Storage of a bfloat16: the upper half of a float.
 struct BFloat16 {

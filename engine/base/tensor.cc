@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/quantized.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -26,7 +27,13 @@ float LoadFloat(const TensorView& t, int64_t index) {
 
 void LoadFloats(const TensorView& t, int64_t begin, int64_t count, float* out) {
   if (count == 0) return;  // an empty tensor may have no address
-  const std::byte* p = t.data + static_cast<size_t>(begin) * DTypeBytes(t.dtype);
+  const int64_t block_size = DTypeBlockSize(t.dtype);
+  LK_CHECK(begin % block_size == 0 && count % block_size == 0);
+  const std::byte* p = t.data + static_cast<size_t>(begin / block_size) * DTypeBytes(t.dtype);
+  if (block_size > 1) {
+    Dequantize(t.dtype, p, count / block_size, out);
+    return;
+  }
   if (t.dtype == DType::kF32) {
     std::memcpy(out, p, static_cast<size_t>(count) * sizeof(float));
     return;

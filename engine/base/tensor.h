@@ -14,11 +14,14 @@ namespace lowkey {
 // may be unaligned: read elements with memcpy or LoadFloat.
 struct TensorView {
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // each >= 0; the product fits int64
+  // Each >= 0; the product fits int64; the last is whole blocks of the dtype.
+  std::vector<int64_t> shape;
   const std::byte* data = nullptr;
 
   int64_t size() const;
-  size_t size_bytes() const { return static_cast<size_t>(size()) * DTypeBytes(dtype); }
+  size_t size_bytes() const {
+    return static_cast<size_t>(size() / DTypeBlockSize(dtype)) * DTypeBytes(dtype);
+  }
 };
 
 // "[4096, 1024]".
@@ -27,7 +30,8 @@ std::string ShapeString(const std::vector<int64_t>& shape);
 // Element `index` (row-major order) as a float. dtype must be F32, F16 or BF16.
 float LoadFloat(const TensorView& t, int64_t index);
 
-// Elements [begin, begin + count) as floats into out. Same dtypes as LoadFloat.
+// Elements [begin, begin + count) as floats into out: any dtype but the integers, whole blocks
+// (rows always are).
 void LoadFloats(const TensorView& t, int64_t begin, int64_t count, float* out);
 
 }  // namespace lowkey

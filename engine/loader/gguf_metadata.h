@@ -77,11 +77,10 @@ class GgufMetadata {
 
   static absl::StatusOr<Value> ReadValue(ByteReader& reader);
   const Value* Find(std::string_view key) const;
-  // The array's bytes; nullopt when the key is absent, INVALID_ARGUMENT when it is no array of such
-  // items.
+  // The value, null when the key is absent. INVALID_ARGUMENT unless it is an array whose items'
+  // type satisfies is_wanted.
   absl::StatusOr<const Value*> FindArray(std::string_view key, bool (*is_wanted)(GgufType),
-                                         const char* expected) const;
-  std::string Text(const Value& value) const;
+                                         const std::string& expected) const;
 
   std::string name_;
   absl::flat_hash_map<std::string_view, Value> values_;

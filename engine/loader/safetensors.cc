@@ -223,6 +223,11 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& p
     if (!names.insert(spec.name).second) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": tensor ", spec.name, " twice"));
     }
+    if (DTypeBlockSize(spec.dtype) > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", spec.name, ": dtype ",
+                                                     std::string(DTypeName(spec.dtype)),
+                                                     ", expected one of the safetensors format"));
+    }
     int64_t bytes = static_cast<int64_t>(DTypeBytes(spec.dtype));
     for (int64_t size : spec.shape) {
       if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) {

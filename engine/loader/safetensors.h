@@ -54,8 +54,8 @@ struct TensorSpec {
 class SafetensorsWriter {
  public:
   // Creates or replaces the file and writes the header. Data is then appended in the order of
-  // specs. INVALID_ARGUMENT for a repeated name or a negative dimension; UNAVAILABLE when the file
-  // cannot be written (from the other calls too).
+  // specs. INVALID_ARGUMENT for a repeated name, a negative dimension or a dtype of blocks;
+  // UNAVAILABLE when the file cannot be written (from the other calls too).
   static absl::StatusOr<SafetensorsWriter> Create(const std::string& path,
                                                   absl::Span<const TensorSpec> specs);
 

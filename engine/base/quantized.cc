@@ -1,0 +1,126 @@
+#include "engine/base/quantized.h"
+
+#include <cstring>
+
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int kSmall = 32;   // elements of Q4_0 to Q8_0
+constexpr int kLarge = 256;  // of the K types, in sub-blocks of 16 or 32 with scales of their own
+
+float HalfAt(const uint8_t* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return HalfToFloat(bits);
+}
+
+// Q4_0, Q4_1, Q5_0, Q5_1: scale, [minimum,] [the fifth bits of 32 elements,] their low four bits:
+// byte j holds elements j (low) and j + 16 (high).
+template <int kBits, bool kHasMinimum>
+void SmallBlock(const uint8_t* p, float* out) {
+  constexpr int kHeaderBytes = kHasMinimum ? 4 : 2;
+  constexpr int kOffset = kHasMinimum ? 0 : 1 << (kBits - 1);
+  const float scale = HalfAt(p);
+  const float minimum = kHasMinimum ? HalfAt(p + 2) : 0.0f;
+  uint32_t fifth = 0;
+  if constexpr (kBits == 5) std::memcpy(&fifth, p + kHeaderBytes, sizeof(fifth));
+  const uint8_t* low = p + kHeaderBytes + (kBits == 5 ? 4 : 0);
+  for (int j = 0; j < kSmall; ++j) {
+    const int four = j < kSmall / 2 ? low[j] & 15 : low[j - kSmall / 2] >> 4;
+    const int q = static_cast<int>(four | (fifth >> j & 1) << 4) - kOffset;
+    const float product = scale * static_cast<float>(q);
+    out[j] = kHasMinimum ? product + minimum : product;
+  }
+}
+
+void BlockQ8_0(const uint8_t* p, float* out) {
+  const float scale = HalfAt(p);
+  for (int j = 0; j < kSmall; ++j) {
+    out[j] = scale * static_cast<float>(static_cast<int8_t>(p[2 + j]));
+  }
+}
+
+// Six-bit scale and minimum of sub-block i of 8: the first four stand in the low six bits of bytes
+// i and i + 4; of the others byte i + 4 holds the low four bits of both, and the two high bits of
+// bytes i - 4 and i the rest.
+struct ScaleAndMinimum {
+  int scale, minimum;
+};
+ScaleAndMinimum SubBlockScales(const uint8_t* p, int i) {
+  if (i < 4) return {p[i] & 63, p[i + 4] & 63};
+  return {(p[i + 4] & 15) | (p[i - 4] >> 6) << 4, p[i + 4] >> 4 | (p[i] >> 6) << 4};
+}
+
+// Q4_K, Q5_K: scale of scales, scale of minima, 12 bytes of those, [the fifth bits: bit i of byte j
+// is element j of sub-block i's,] low four bits: 32 bytes hold two sub-blocks, low and high.
+template <int kBits>
+void LargeBlock(const uint8_t* p, float* out) {
+  const float scale = HalfAt(p), minimum = HalfAt(p + 2);
+  const uint8_t* fifth = p + 16;
+  const uint8_t* low = fifth + (kBits == 5 ? 32 : 0);
+  for (int i = 0; i < 8; ++i) {
+    const ScaleAndMinimum sub = SubBlockScales(p + 4, i);
+    const float d = scale * static_cast<float>(sub.scale);
+    const float m = minimum * static_cast<float>(sub.minimum);
+    for (int j = 0; j < 32; ++j) {
+      int q = low[i / 2 * 32 + j] >> (i % 2 * 4) & 15;
+      if constexpr (kBits == 5) q |= (fifth[j] >> i & 1) << 4;
+      out[i * 32 + j] = d * static_cast<float>(q) - m;
+    }
+  }
+}
+
+// Low four bits of 256 elements, their two high bits, 16 scales, the scales' scale. Each half of
+// the block has 64 bytes of low bits (elements 0..63 low, 64..127 high) and 32 of high ones (two
+// bits for each of elements j, j + 32, j + 64, j + 96).
+void BlockQ6_K(const uint8_t* p, float* out) {
+  const uint8_t *low = p, *high = p + 128, *scales = p + 192;
+  const float scale = HalfAt(p + 208);
+  for (int i = 0; i < kLarge; ++i) {
+    const int half = i / 128, k = i % 128;
+    const int four = low[half * 64 + k % 64] >> (k / 64 * 4) & 15;
+    const int two = high[half * 32 + k % 32] >> (k / 32 * 2) & 3;
+    const float d = scale * static_cast<float>(static_cast<int8_t>(scales[i / 16]));
+    out[i] = d * static_cast<float>((four | two << 4) - 32);
+  }
+}
+
+using BlockFn = void (*)(const uint8_t* block, float* out);
+
+BlockFn FunctionOf(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_0:
+      return SmallBlock<4, false>;
+    case DType::kQ4_1:
+      return SmallBlock<4, true>;
+    case DType::kQ5_0:
+      return SmallBlock<5, false>;
+    case DType::kQ5_1:
+      return SmallBlock<5, true>;
+    case DType::kQ8_0:
+      return BlockQ8_0;
+    case DType::kQ4_K:
+      return LargeBlock<4>;
+    case DType::kQ5_K:
+      return LargeBlock<5>;
+    case DType::kQ6_K:
+      return BlockQ6_K;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+void Dequantize(DType dtype, const std::byte* blocks, int64_t n_blocks, float* out) {
+  const BlockFn function = FunctionOf(dtype);
+  LK_CHECK(function != nullptr);
+  const auto* p = reinterpret_cast<const uint8_t*>(blocks);
+  for (int64_t i = 0; i < n_blocks; ++i) {
+    function(p + i * DTypeBytes(dtype), out + i * DTypeBlockSize(dtype));
+  }
+}
+
+}  // namespace lowkey
