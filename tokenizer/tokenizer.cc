@@ -32,6 +32,20 @@ absl::Status Prefix(const std::string& prefix, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
 }
 
+absl::Status CheckRanges(absl::Span<const ByteRange> ranges, size_t n_bytes) {
+  size_t least = 0;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const ByteRange& range = ranges[i];
+    if (range.begin < least || range.end < range.begin || range.end > n_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("literal_ranges[", i, "]: [", range.begin, ", ", range.end,
+                       "), expected a range within [", least, ", ", n_bytes, ")"));
+    }
+    least = range.end;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(ModelProto model, std::optional<Charsmap> charsmap)
@@ -117,6 +131,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
     return absl::InvalidArgumentError(
         absl::StrCat("text: not UTF-8 at byte ", *invalid, ", expected valid UTF-8"));
   }
+  LK_RETURN_IF_ERROR(CheckRanges(options.literal_ranges, text.size()));
   const bool add_bos = options.add_bos.value_or(adds_bos_);
   const bool add_eos = options.add_eos.value_or(adds_eos_);
   if (add_bos && !bos_id_.has_value()) {
@@ -127,18 +142,24 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
   }
   std::vector<int32_t> ids;
   if (add_bos) ids.push_back(*bos_id_);
-  LK_RETURN_IF_ERROR(options.parse_special ? EncodeWithSpecials(text, ids)
+  LK_RETURN_IF_ERROR(options.parse_special ? EncodeWithSpecials(text, options.literal_ranges, ids)
                                            : EncodePlain(text, ids));
   if (add_eos) ids.push_back(eos_ids_[0]);
   return ids;
 }
 
-absl::Status Tokenizer::EncodeWithSpecials(std::string_view text, std::vector<int32_t>& ids) const {
+absl::Status Tokenizer::EncodeWithSpecials(std::string_view text,
+                                           absl::Span<const ByteRange> literal_ranges,
+                                           std::vector<int32_t>& ids) const {
   size_t begin = 0;
   size_t end = 0;
   while (end < text.size()) {
+    while (!literal_ranges.empty() && literal_ranges[0].end <= end) literal_ranges.remove_prefix(1);
     const std::optional<PieceTrie::Match> match = controls_.LongestPrefix(text.substr(end));
-    if (!match.has_value()) {
+    const bool is_recognised =
+        match.has_value() &&
+        (literal_ranges.empty() || literal_ranges[0].begin >= end + match->n_bytes);
+    if (!is_recognised) {
       ++end;
       continue;
     }

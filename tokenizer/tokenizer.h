@@ -19,13 +19,24 @@
 
 namespace lowkey {
 
+// Bytes [begin, end) of a text.
+struct ByteRange {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
 struct EncodeOptions {
   std::optional<bool> add_bos = std::nullopt;  // unset: as the model's files say
   std::optional<bool> add_eos = std::nullopt;  // unset: as the model's files say
 
   // Text that spells a control piece becomes that piece. Each stretch between two of them is then
-  // encoded as a text of its own. Only for text that no user wrote.
+  // encoded as a text of its own. Only for text that no user wrote, but for literal_ranges.
   bool parse_special = false;
+
+  // What of the text a user wrote: sorted, without overlaps; it must outlive the call. No control
+  // piece that overlaps one of them is recognised. Nothing else changes: otherwise the text is
+  // encoded as a whole.
+  absl::Span<const ByteRange> literal_ranges = {};
 };
 
 struct DecodeOptions {
@@ -54,7 +65,8 @@ class Tokenizer {
 
   // Any UTF-8, NUL included. Empty text has no tokens but bos and eos. Unless parse_special is set,
   // no control piece comes out of the text itself. INVALID_ARGUMENT: over kMaxTextBytes, or not
-  // UTF-8 (the message says at which byte), or add_bos or add_eos without such a token.
+  // UTF-8 (the message says at which byte), or literal_ranges that are not in order and in the
+  // text, or add_bos or add_eos without such a token.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options = {}) const;
 
@@ -90,7 +102,8 @@ class Tokenizer {
   absl::Status CheckId(int32_t id) const;
   std::optional<int32_t> FindControl(std::string_view piece) const;
   absl::Status EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
-  absl::Status EncodeWithSpecials(std::string_view text, std::vector<int32_t>& ids) const;
+  absl::Status EncodeWithSpecials(std::string_view text, absl::Span<const ByteRange> literal_ranges,
+                                  std::vector<int32_t>& ids) const;
 
   const ModelProto model_;
   const PieceTrie user_defined_;

@@ -73,6 +73,20 @@ TEST_P(SegmentationTest, ParsesSpecialsOnRequestOnly) {
   EXPECT_THAT(EncodeText(*tokenizer, "", options), IsEmpty());
 }
 
+TEST_P(SegmentationTest, RecognisesNoSpecialThatOverlapsALiteralRange) {
+  const auto tokenizer = Make(MakeByteFallbackModel(GetParam(), {"▁a", "▁", "a"}));
+  const auto encode = [&](std::vector<ByteRange> literal) {
+    return EncodeText(*tokenizer, "<s><s>a</s>",
+                      {.add_bos = false, .parse_special = true, .literal_ranges = literal});
+  };
+  EXPECT_THAT(encode({{6, 7}}), ElementsAre(1, 1, 259, 2));
+  const Ids first = encode({{0, 1}});
+  EXPECT_EQ(first, encode({{0, 3}}));
+  EXPECT_THAT(std::vector(first.end() - 3, first.end()), ElementsAre(1, 259, 2));
+  EXPECT_EQ(encode({{0, 1}, {5, 6}, {10, 11}}),
+            EncodeText(*tokenizer, "<s><s>a</s>", {.add_bos = false}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, SegmentationTest, testing::Values(kBpe, kUnigram),
                          [](const auto& param_info) {
                            return param_info.param == kBpe ? "Bpe" : "Unigram";
@@ -89,6 +103,17 @@ TEST(TokenizerTest, LimitsTheTextsSize) {
   const auto tokenizer = Make(MakeModel(kBpe, {"▁"}));
   EXPECT_THAT(tokenizer->Encode(std::string(Tokenizer::kMaxTextBytes + 1, 'a')),
               IsInvalid("text: 4194305 bytes, expected at most 4194304"));
+}
+
+TEST(TokenizerTest, RejectsLiteralRangesOutOfOrderOrOutsideTheText) {
+  const auto tokenizer = Make(MakeModel(kBpe, {"▁", "a"}));
+  const auto encode = [&](std::vector<ByteRange> literal) {
+    return tokenizer->Encode("aaaa", {.literal_ranges = literal});
+  };
+  EXPECT_THAT(encode({{0, 2}, {2, 4}}), IsOk());
+  EXPECT_THAT(encode({{0, 5}}), IsInvalid("literal_ranges[0]: [0, 5), expected a range within"));
+  EXPECT_THAT(encode({{2, 3}, {1, 4}}), IsInvalid("literal_ranges[1]: [1, 4)"));
+  EXPECT_THAT(encode({{3, 2}}), IsInvalid("literal_ranges[0]: [3, 2)"));
 }
 
 TEST(TokenizerTest, AddsBosAndEosAsAsked) {
