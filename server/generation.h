@@ -39,7 +39,7 @@ class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
   virtual void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) { (void)logprobs; }
-  // kStop ends the choice: nobody reads any more.
+  // kCancel ends the request: nobody reads any more.
   virtual SinkAnswer OnDelta(ChoiceDelta delta) = 0;
   virtual void OnDone(const GenerationResult& result) = 0;
 };

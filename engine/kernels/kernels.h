@@ -94,6 +94,9 @@ struct GemmPairsArgs {
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
   LeftLayout a_layout = LeftLayout::kRows;
   int64_t k_begin = 0;  // even
+  // k * panel_columns elements that are multiplied with next, brought into the cache meanwhile: any
+  // address, only hinted at. nullptr: nothing follows.
+  const uint16_t* next_b = nullptr;
 };
 
 struct KernelTable {

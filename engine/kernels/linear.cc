@@ -11,10 +11,15 @@ namespace {
 // rows of A by 256 are 256 KiB and stay in L2 while the panels pass.
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockRows = 256;
-// Up to here a step takes longer to read the weight than to multiply with it.
+// Up to here rows share one pass over the weight in its own order; all their steps fit in L2.
 constexpr int64_t kStreamRows = 32;
-// Tasks a thread: enough to even out a core that another process slows down.
-constexpr int64_t kTasksPerThread = 4;
+// Up to here a product takes longer to read the weight than to multiply with it.
+constexpr int64_t kFewRows = 3;
+// Of a weight that is read front to back: 4 KiB cover the memory's latency.
+constexpr int64_t kAhead = 2048;
+// Tasks a thread: long streams for few rows; else enough to even out a core that is slowed down.
+constexpr int64_t kStreamsPerThread = 4;
+constexpr int64_t kTasksPerThread = 12;
 
 // Rows first_row .. + n_rows of `part` into columns `column` .. of a packed panel.
 void PackPanel(const TensorView& part, int64_t first_row, int64_t n_rows, int64_t panel,
@@ -44,9 +49,9 @@ struct PackedRows {
 };
 
 template <typename T>
-void PackTile(const float* x, int64_t ldx, int64_t rows, const PackedWeight& w, T* out) {
+void PackTile(RowSource x, int64_t first_row, int64_t rows, const PackedWeight& w, T* out) {
   for (int64_t r = 0; r < rows; ++r) {
-    const float* row = x + r * ldx;
+    const float* row = x(first_row + r);
     for (int64_t k = 0; k < w.n_in(); ++k) {
       if constexpr (sizeof(T) == sizeof(float)) {
         out[k * rows + r] = row[k];
@@ -61,10 +66,10 @@ void PackTile(const float* x, int64_t ldx, int64_t rows, const PackedWeight& w, 
   }
 }
 
-PackedRows PackRows(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows,
+PackedRows PackRows(const PackedWeight& w, RowSource x, int64_t first_row, int64_t n_rows,
                     ThreadPool& pool) {
   if (n_rows == 1 && w.n_in() == w.n_in_padded() && !w.rounds_activations()) {
-    return {reinterpret_cast<const std::byte*>(x), 1};  // a row is its own tile
+    return {reinterpret_cast<const std::byte*>(x(first_row)), 1};  // a row is its own tile
   }
   thread_local std::vector<float> scratch;  // of the calling thread; grows to the largest block
   scratch.resize(std::max<size_t>(scratch.size(), n_rows * w.n_in_padded()));
@@ -76,54 +81,82 @@ PackedRows PackRows(const PackedWeight& w, const float* x, int64_t ldx, int64_t 
     const int64_t rows = NextTileRows(n_rows - row, n_tiles - tile);
     const int64_t at = row * w.n_in_padded();
     if (w.rounds_activations()) {
-      PackTile(x + row * ldx, ldx, rows, w, reinterpret_cast<uint16_t*>(out) + at);
+      PackTile(x, first_row + row, rows, w, reinterpret_cast<uint16_t*>(out) + at);
     } else {
-      PackTile(x + row * ldx, ldx, rows, w, out + at);
+      PackTile(x, first_row + row, rows, w, out + at);
     }
   });
   return {reinterpret_cast<const std::byte*>(out), n_rows};
 }
 
-// Steps [k, k + n_k) of n_panels panels from p, for all packed rows.
-void MultiplyBlock(const PackedWeight& w, const PackedRows& rows, int64_t k, int64_t n_k, int64_t p,
-                   int64_t n_panels, float* y, int64_t ldy) {
+// A block of a product: steps [k, k + n_k) of n_panels panels from `panel`.
+struct WeightBlock {
+  int64_t k = 0, n_k = 0;
+  int64_t panel = 0, n_panels = 1;
+  int64_t next = 0;  // elements from this block to the one that follows it
+};
+
+void MultiplyBlock(const PackedWeight& w, const PackedRows& rows, const WeightBlock& block,
+                   float* y, int64_t ldy) {
   const int64_t panel = w.kernels().panel_columns;
   const int64_t panel_elements = w.n_in_padded() * panel;
-  const auto into = k == 0 ? GemmArgs::Into::kOverwrite : GemmArgs::Into::kAccumulate;
-  const std::byte* b = w.data() + (p * panel_elements + k * panel) * StorageBytes(w.type());
-  float* c = y + p * panel;
+  const auto into = block.k == 0 ? GemmArgs::Into::kOverwrite : GemmArgs::Into::kAccumulate;
+  const std::byte* b =
+      w.data() + (block.panel * panel_elements + block.k * panel) * StorageBytes(w.type());
+  float* c = y + block.panel * panel;
+  const int64_t n_cols = block.n_panels * panel;
   if (w.type() == StorageType::kFloat32) {
     w.kernels().gemm_f32({reinterpret_cast<const float*>(rows.data), w.n_in_padded(), b, panel,
-                          panel_elements, c, ldy, rows.n_rows, n_panels * panel, n_k, into,
-                          LeftLayout::kTiles, k});
+                          panel_elements, c, ldy, rows.n_rows, n_cols, block.n_k, into,
+                          LeftLayout::kTiles, block.k});
   } else {
-    w.kernels().gemm_bf16_pairs({rows.data, w.n_in_padded(), reinterpret_cast<const uint16_t*>(b),
-                                 panel_elements, c, ldy, rows.n_rows, n_panels * panel, n_k, into,
-                                 LeftLayout::kTiles, k});
+    const auto* pairs = reinterpret_cast<const uint16_t*>(b);
+    w.kernels().gemm_bf16_pairs({rows.data, w.n_in_padded(), pairs, panel_elements, c, ldy,
+                                 rows.n_rows, n_cols, block.n_k, into, LeftLayout::kTiles, block.k,
+                                 pairs + block.next});
+  }
+}
+
+// Panels [first, first + count) with at most kFewRows rows: memory is the limit, so each panel is
+// read once, front to back, and several at once keep the chains of FMAs apart.
+void MultiplyFewRows(const PackedWeight& w, const PackedRows& rows, int64_t first, int64_t count,
+                     float* y, int64_t ldy) {
+  MultiplyBlock(w, rows, {0, w.n_in_padded(), first, count, kAhead}, y, ldy);
+}
+
+// Blocks of B that stay in L1 while the rows pass over them.
+void MultiplyManyRows(const PackedWeight& w, const PackedRows& rows, int64_t first, int64_t count,
+                      float* y, int64_t ldy) {
+  const int64_t panel_elements = w.n_in_padded() * w.kernels().panel_columns;
+  const auto multiply = [&](int64_t k, int64_t panel, int64_t next) {
+    const int64_t n_k = std::min(kBlockK, w.n_in_padded() - k);
+    MultiplyBlock(w, rows, {k, n_k, panel, 1, next}, y, ldy);
+  };
+  if (rows.n_rows <= kStreamRows) {
+    for (int64_t p = first; p < first + count; ++p) {
+      for (int64_t k = 0; k < w.n_in_padded(); k += kBlockK) {
+        multiply(k, p, kBlockK * w.kernels().panel_columns);
+      }
+    }
+    return;
+  }
+  for (int64_t k = 0; k < w.n_in_padded(); k += kBlockK) {
+    for (int64_t p = first; p < first + count; ++p) multiply(k, p, panel_elements);
   }
 }
 
 void MultiplyRows(const PackedWeight& w, const PackedRows& rows, float* y, int64_t ldy,
                   ThreadPool& pool) {
   const int64_t n_panels = w.n_out_padded() / w.kernels().panel_columns;
+  const bool few_rows = rows.n_rows <= kFewRows;
   // Whole groups of four panels: what one row's kernel takes at once.
-  const int64_t wanted =
-      (n_panels + kTasksPerThread * pool.n_threads() - 1) / (kTasksPerThread * pool.n_threads());
-  const int64_t panels_per_task = (wanted + 3) / 4 * 4;
+  const int64_t n_parts = (few_rows ? kStreamsPerThread : kTasksPerThread) * pool.n_threads();
+  const int64_t panels_per_task = (n_panels + 4 * n_parts - 1) / (4 * n_parts) * 4;
   const int64_t n_tasks = (n_panels + panels_per_task - 1) / panels_per_task;
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const int64_t first = task * panels_per_task;
     const int64_t count = std::min(panels_per_task, n_panels - first);
-    // With few rows memory is the limit: B is read once, front to back. More rows want a block of B
-    // in L1.
-    const int64_t block_k = rows.n_rows <= kStreamRows ? w.n_in_padded() : kBlockK;
-    const int64_t panels_at_once = rows.n_rows <= 3 ? count : 1;
-    for (int64_t k = 0; k < w.n_in_padded(); k += block_k) {
-      const int64_t n_k = std::min(block_k, w.n_in_padded() - k);
-      for (int64_t p = first; p < first + count; p += panels_at_once) {
-        MultiplyBlock(w, rows, k, n_k, p, panels_at_once, y, ldy);
-      }
-    }
+    (few_rows ? MultiplyFewRows : MultiplyManyRows)(w, rows, first, count, y, ldy);
   });
 }
 
@@ -162,17 +195,23 @@ absl::StatusOr<PackedWeight> PackedWeight::Pack(absl::Span<const TensorView> par
   return w;
 }
 
-void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
-            int64_t ldy, ThreadPool& pool) {
+void Linear(const PackedWeight& w, RowSource x, int64_t n_rows, float* y, int64_t ldy,
+            ThreadPool& pool) {
   if (n_rows == 0) return;
   const int64_t n_blocks = (n_rows + kBlockRows - 1) / kBlockRows;
   const int64_t tile = w.kernels().max_tile_rows;
   const int64_t block = ((n_rows + n_blocks - 1) / n_blocks + tile - 1) / tile * tile;
   for (int64_t row = 0; row < n_rows; row += block) {
     const int64_t rows = std::min(block, n_rows - row);
-    const PackedRows packed = PackRows(w, x + row * ldx, ldx, rows, pool);
+    const PackedRows packed = PackRows(w, x, row, rows, pool);
     MultiplyRows(w, packed, y + row * ldy, ldy, pool);
   }
+}
+
+void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
+            int64_t ldy, ThreadPool& pool) {
+  Linear(
+      w, [=](int64_t row) { return x + row * ldx; }, n_rows, y, ldy, pool);
 }
 
 }  // namespace lowkey

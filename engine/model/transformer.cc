@@ -76,12 +76,12 @@ void Transformer::ReserveRows(int64_t max_rows) {
   x_.resize(max_rows * c.hidden_dim);
   normed_.resize(max_rows * c.hidden_dim);
   attended_.resize(max_rows * c.n_heads * c.head_dim);
-  qkv_.resize(max_rows * layers_[0].qkv.n_out_padded());
-  product_.resize(max_rows * layers_[0].o.n_out_padded());
-  ffn_.resize(max_rows * layers_[0].gate_up.n_out_padded());
+  qkv_.resize(max_rows * RowStride(layers_[0].qkv.n_out_padded()));
+  product_.resize(max_rows * RowStride(layers_[0].o.n_out_padded()));
+  ffn_.resize(max_rows * RowStride(layers_[0].gate_up.n_out_padded()));
   cos_.resize(max_rows * (c.head_dim / 2));
   sin_.resize(max_rows * (c.head_dim / 2));
-  logits_.resize(kMaxLogitRows * lm_head_.n_out_padded());
+  logits_.resize(kMaxLogitRows * RowStride(lm_head_.n_out_padded()));
 }
 
 int64_t Transformer::weight_bytes() const {
@@ -117,48 +117,53 @@ void Transformer::PrepareRope(absl::Span<const int64_t> positions) {
   }
 }
 
-void Transformer::Norm(const std::vector<float>& weight, int64_t n_rows) {
+float* Transformer::Residual(int64_t row, const std::vector<float>* bias) {
   const int64_t dim = config().hidden_dim;
-  ForRows(pool_, n_rows, [&](int64_t i) {
-    Kernels().rms_norm(x_.data() + i * dim, weight.data(), config().rms_norm_eps,
-                       normed_.data() + i * dim, dim);
-  });
+  float* x = x_.data() + row * dim;
+  if (bias == nullptr) return x;
+  float* product = product_.data() + row * RowStride(layers_[0].o.n_out_padded());
+  if (!bias->empty()) Kernels().add(bias->data(), product, dim);
+  Kernels().add(product, x, dim);
+  return x;
 }
 
-void Transformer::Rope(int64_t n_rows) {
+const float* Transformer::Normed(int64_t row, const std::vector<float>* bias,
+                                 const std::vector<float>& weight) {
+  const int64_t dim = config().hidden_dim;
+  float* out = normed_.data() + row * dim;
+  Kernels().rms_norm(Residual(row, bias), weight.data(), config().rms_norm_eps, out, dim);
+  return out;
+}
+
+void Transformer::Rope(const Layer& layer, int64_t n_rows) {
   const ModelConfig& c = config();
-  const int64_t ld = layers_[0].qkv.n_out_padded();
+  const int64_t ld = RowStride(layer.qkv.n_out_padded());
   const int64_t half = c.head_dim / 2;
   ForRows(pool_, n_rows, [&](int64_t i) {
+    float* row = qkv_.data() + i * ld;
+    if (!layer.qkv_bias.empty()) {
+      Kernels().add(layer.qkv_bias.data(), row, static_cast<int64_t>(layer.qkv_bias.size()));
+    }
     // Keys follow queries in a row: one call rotates both.
-    Kernels().rope(qkv_.data() + i * ld, cos_.data() + i * half, sin_.data() + i * half,
-                   c.n_heads + c.n_kv_heads, c.head_dim);
-  });
-}
-
-void Transformer::AddProduct(const PackedWeight& w, const std::vector<float>& bias, const float* x,
-                             int64_t ldx, int64_t n_rows) {
-  const int64_t dim = config().hidden_dim;
-  Linear(w, x, ldx, n_rows, product_.data(), w.n_out_padded(), pool_);
-  ForRows(pool_, n_rows, [&](int64_t i) {
-    float* row = product_.data() + i * w.n_out_padded();
-    if (!bias.empty()) Kernels().add(bias.data(), row, dim);
-    Kernels().add(row, x_.data() + i * dim, dim);
+    Kernels().rope(row, cos_.data() + i * half, sin_.data() + i * half, c.n_heads + c.n_kv_heads,
+                   c.head_dim);
   });
 }
 
 void Transformer::FeedForward(const Layer& layer, int64_t n_rows) {
   const int64_t ffn_dim = config().ffn_dim;
-  const int64_t ld = layer.gate_up.n_out_padded();
-  Linear(layer.gate_up, normed_.data(), config().hidden_dim, n_rows, ffn_.data(), ld, pool_);
-  ForRows(pool_, n_rows, [&](int64_t i) {
+  const int64_t ld = RowStride(layer.gate_up.n_out_padded());
+  const auto activated = [&](int64_t i) {
     float* row = ffn_.data() + i * ld;
-    if (!layer.gate_up_bias.empty()) {
-      Kernels().add(layer.gate_up_bias.data(), row, 2 * ffn_dim);
-    }
+    if (!layer.gate_up_bias.empty()) Kernels().add(layer.gate_up_bias.data(), row, 2 * ffn_dim);
     Kernels().silu_mul(row, row + ffn_dim, row, ffn_dim);
-  });
-  AddProduct(layer.down, layer.down_bias, ffn_.data(), ld, n_rows);
+    return row;
+  };
+  Linear(
+      layer.gate_up, [&](int64_t i) { return Normed(i, &layer.o_bias, layer.ffn_norm); }, n_rows,
+      ffn_.data(), ld, pool_);
+  Linear(layer.down, activated, n_rows, product_.data(), RowStride(layer.down.n_out_padded()),
+         pool_);
 }
 
 void Transformer::Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
@@ -166,30 +171,29 @@ void Transformer::Forward(absl::Span<const int32_t> tokens, absl::Span<const int
                           const Observer& observer) {
   const ModelConfig& c = config();
   const auto n_rows = static_cast<int64_t>(tokens.size());
-  const int64_t ld_qkv = layers_[0].qkv.n_out_padded();
+  const int64_t ld_qkv = RowStride(layers_[0].qkv.n_out_padded());
   const int64_t q_dim = int64_t{c.n_heads} * c.head_dim;
   const int64_t kv_dim = int64_t{c.n_kv_heads} * c.head_dim;
   const float* q = qkv_.data();
+  const std::vector<float>* bias = nullptr;  // of the product that waits to be added
   Embed(tokens);
   PrepareRope(positions);
   for (int64_t i = 0; i < c.n_layers; ++i) {
     const Layer& layer = layers_[i];
-    Norm(layer.attention_norm, n_rows);
+    Linear(
+        layer.qkv, [&](int64_t row) { return Normed(row, bias, layer.attention_norm); }, n_rows,
+        qkv_.data(), ld_qkv, pool_);
     if (observer) observer(i, normed_.data(), n_rows);
-    Linear(layer.qkv, normed_.data(), c.hidden_dim, n_rows, qkv_.data(), ld_qkv, pool_);
-    if (!layer.qkv_bias.empty()) {
-      ForRows(pool_, n_rows, [&](int64_t r) {
-        Kernels().add(layer.qkv_bias.data(), qkv_.data() + r * ld_qkv, q_dim + 2 * kv_dim);
-      });
-    }
-    Rope(n_rows);
+    Rope(layer, n_rows);
     for (AttentionMechanism* m : mechanisms) {
       m->Attend({i, q, q + q_dim, q + q_dim + kv_dim, ld_qkv, attended_.data(), q_dim});
     }
-    AddProduct(layer.o, layer.o_bias, attended_.data(), q_dim, n_rows);
-    Norm(layer.ffn_norm, n_rows);
+    Linear(layer.o, attended_.data(), q_dim, n_rows, product_.data(),
+           RowStride(layer.o.n_out_padded()), pool_);
     FeedForward(layer, n_rows);
+    bias = &layer.down_bias;
   }
+  ForRows(pool_, n_rows, [&](int64_t row) { Residual(row, bias); });
 }
 
 void Transformer::Logits(absl::Span<const int64_t> rows) {
@@ -200,7 +204,8 @@ void Transformer::Logits(absl::Span<const int64_t> rows) {
     Kernels().rms_norm(x_.data() + rows[i] * dim, final_norm_.data(), config().rms_norm_eps,
                        normed_.data() + i * dim, dim);
   }
-  Linear(lm_head_, normed_.data(), dim, n_rows, logits_.data(), lm_head_.n_out_padded(), pool_);
+  Linear(lm_head_, normed_.data(), dim, n_rows, logits_.data(), RowStride(lm_head_.n_out_padded()),
+         pool_);
 }
 
 }  // namespace lowkey

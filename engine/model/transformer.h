@@ -43,7 +43,8 @@ class Transformer {
   static constexpr int64_t kMaxLogitRows = 64;
   void Logits(absl::Span<const int64_t> rows);
   absl::Span<float> logits_row(int64_t i) {
-    return {logits_.data() + i * lm_head_.n_out_padded(), static_cast<size_t>(config().vocab_size)};
+    return {logits_.data() + i * RowStride(lm_head_.n_out_padded()),
+            static_cast<size_t>(config().vocab_size)};
   }
 
   const ModelConfig& config() const { return checkpoint_->config; }
@@ -63,10 +64,12 @@ class Transformer {
   void ReserveRows(int64_t max_rows);
   void Embed(absl::Span<const int32_t> tokens);
   void PrepareRope(absl::Span<const int64_t> positions);
-  void Norm(const std::vector<float>& weight, int64_t n_rows);
-  void Rope(int64_t n_rows);
-  void AddProduct(const PackedWeight& w, const std::vector<float>& bias, const float* x,
-                  int64_t ldx, int64_t n_rows);
+  // A row of the residual stream, with `bias` and its product_ added unless bias is nullptr.
+  float* Residual(int64_t row, const std::vector<float>* bias);
+  // The norm of that.
+  const float* Normed(int64_t row, const std::vector<float>* bias,
+                      const std::vector<float>& weight);
+  void Rope(const Layer& layer, int64_t n_rows);
   void FeedForward(const Layer& layer, int64_t n_rows);
 
   std::shared_ptr<const Checkpoint> checkpoint_;
@@ -77,7 +80,7 @@ class Transformer {
   std::vector<double> inverse_frequencies_;  // [head_dim / 2]
 
   // Rows of the step: residual stream, normed input, fused projections, attention output, product
-  // to add.
+  // to add. A row's cheap work is done where the next product takes it: one pass, one barrier.
   std::vector<float> x_, normed_, qkv_, attended_, product_, ffn_, cos_, sin_, logits_;
 };
 

@@ -367,6 +367,9 @@ void EngineImpl::SampleChoice(RequestState& state, int32_t choice, absl::Span<co
   if (!state.first_token.has_value()) state.first_token = state.last_token;
 
   const SinkAnswer answer = state.sink->OnToken(choice, *token);
+  if (answer == SinkAnswer::kCancel) {
+    return Finish(state.id, FinishReason::kCancelled, absl::CancelledError("the reader is gone"));
+  }
   const std::vector<int32_t>& stops = state.request.stop_tokens;
   if (std::find(stops.begin(), stops.end(), token->token) != stops.end()) {
     return FinishChoice(state, choice, FinishReason::kStopToken);

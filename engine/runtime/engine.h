@@ -70,7 +70,7 @@ struct FinalEvent {
   AttentionReport attention;
 };
 
-enum class SinkAnswer { kContinue, kStop };
+enum class SinkAnswer { kContinue, kStop, kCancel };
 
 // Receives one request's results. Calls come from the engine's thread, one at a time, in order:
 // OnPromptLogprobs (at most once, before any token), OnToken..., then exactly one OnDone, after
@@ -80,7 +80,7 @@ class Sink {
   virtual ~Sink() = default;
   virtual void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) { (void)logprobs; }
   // kStop ends that choice with kStoppedBySink (stop strings are text and are matched by the
-  // server).
+  // server). kCancel ends the request as Cancel does, at once: nobody reads any more.
   virtual SinkAnswer OnToken(int32_t choice, const SampledToken& token) = 0;
   virtual void OnDone(const FinalEvent& event) = 0;
 };

@@ -109,10 +109,10 @@ void StreamCall::OnPromptLogprobs(v1::PromptLogprobs logprobs) {
 
 SinkAnswer StreamCall::OnDelta(v1::ChoiceDelta delta) {
   absl::MutexLock lock(&mutex_);
-  if (is_reader_gone_ || is_stalled_) return SinkAnswer::kStop;
+  if (is_reader_gone_ || is_stalled_) return SinkAnswer::kCancel;
   is_stalled_ = !queue_.AddDelta(std::move(delta));
   WriteNext();
-  return is_stalled_ ? SinkAnswer::kStop : SinkAnswer::kContinue;
+  return is_stalled_ ? SinkAnswer::kCancel : SinkAnswer::kContinue;
 }
 
 void StreamCall::OnEnd(const GenerationResult& result) {

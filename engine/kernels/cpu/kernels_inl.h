@@ -65,24 +65,31 @@ inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
   tile.End(c, g.ldc);
 }
 
-// A packed weight is read front to back: 4 KiB ahead covers the memory's latency at a few cycles a
-// step.
-constexpr int64_t kPrefetchElements = 2048;
+// Which of a product's row tiles.
+struct TileIndex {
+  int64_t i;
+  int64_t n_tiles;
+};
 
 // One tile over pairs of rows of B: pairs in order, and within a pair the even row first, or both
 // at once (one half) where V multiplies bf16 pairs. Widening reads a pair twice: registers are
 // scarcer than loads.
 template <class V, int kRows, int kPanels, LeftLayout kLayout>
 inline void GemmPairsTile(const GemmPairsArgs& g, const typename V::Activation* a,
-                          const uint16_t* b, float* c) {
+                          const uint16_t* b, float* c, TileIndex index) {
   constexpr int64_t kPanel = 2 * V::kLanes;
   // Within a tile the two steps of a pair are neighbours in bf16, kRows apart in fp32.
   constexpr bool kPairwise = V::kHalves == 1;
   Tile<V, kRows, kPanels> tile;
   tile.Begin(c, g.ldc, g.into);
+  // Each tile fetches its share of what comes next, so that memory is asked evenly.
+  const uint16_t* next =
+      (g.next_b != nullptr ? g.next_b : b) + index.i * g.k * kPanel / index.n_tiles;
+  const int64_t next_step = 2 * kPanel / index.n_tiles;
   for (int64_t kk = 0; kk < g.k; kk += 2) {
     const uint16_t* pairs = b + kk * kPanel;
-    __builtin_prefetch(pairs + kPrefetchElements);
+    __builtin_prefetch(next);
+    next += next_step;
 #pragma GCC unroll 2
     for (int half = 0; half < V::kHalves; ++half) {
       typename V::Half bv[2 * kPanels];
@@ -121,7 +128,7 @@ struct PlainProduct {
   using Left = float;
   using Right = B;
   template <int kRows, int kPanels>
-  static void Compute(const Args& g, const Left* a, const Right* b, float* c) {
+  static void Compute(const Args& g, const Left* a, const Right* b, float* c, TileIndex) {
     GemmTile<V, B, kRows, kPanels, kLayout>(g, a, b, c);
   }
 };
@@ -132,33 +139,34 @@ struct PairsProduct {
   using Left = typename V::Activation;
   using Right = uint16_t;
   template <int kRows, int kPanels>
-  static void Compute(const Args& g, const Left* a, const Right* b, float* c) {
-    GemmPairsTile<V, kRows, kPanels, kLayout>(g, a, b, c);
+  static void Compute(const Args& g, const Left* a, const Right* b, float* c, TileIndex tile) {
+    GemmPairsTile<V, kRows, kPanels, kLayout>(g, a, b, c, tile);
   }
 };
 
 template <class V, class P, int kRows>
-void ComputeRows(const typename P::Args& g, const typename P::Left* a, float* c) {
+void ComputeRows(const typename P::Args& g, const typename P::Left* a, float* c, TileIndex tile) {
   constexpr int64_t kPanel = 2 * V::kLanes;
   constexpr int kPanels = PanelsFor<kRows>();
   const auto* b = static_cast<const typename P::Right*>(g.b);
   int64_t col = 0;
   for (; col + kPanels * kPanel <= g.n_cols; col += kPanels * kPanel) {
-    P::template Compute<kRows, kPanels>(g, a, b + col / kPanel * g.b_panel_stride, c + col);
+    P::template Compute<kRows, kPanels>(g, a, b + col / kPanel * g.b_panel_stride, c + col, tile);
   }
   if constexpr (kPanels > 1) {
     for (; col < g.n_cols; col += kPanel) {
-      P::template Compute<kRows, 1>(g, a, b + col / kPanel * g.b_panel_stride, c + col);
+      P::template Compute<kRows, 1>(g, a, b + col / kPanel * g.b_panel_stride, c + col, tile);
     }
   }
 }
 
 template <class V, class P, int kRows>
-void ComputeRowsOf(int64_t n_rows, const typename P::Args& g, const typename P::Left* a, float* c) {
+void ComputeRowsOf(int64_t n_rows, const typename P::Args& g, const typename P::Left* a, float* c,
+                   TileIndex tile) {
   if constexpr (kRows > 1) {
-    if (n_rows < kRows) return ComputeRowsOf<V, P, kRows - 1>(n_rows, g, a, c);
+    if (n_rows < kRows) return ComputeRowsOf<V, P, kRows - 1>(n_rows, g, a, c, tile);
   }
-  ComputeRows<V, P, kRows>(g, a, c);
+  ComputeRows<V, P, kRows>(g, a, c, tile);
 }
 
 template <class V, class P>
@@ -170,7 +178,7 @@ void ComputeProduct(const typename P::Args& g) {
     const int64_t rows = (g.n_rows - row) / (n_tiles - t);
     const int64_t begin = g.a_layout == LeftLayout::kTiles ? g.k_begin * rows : 0;
     const auto* a = static_cast<const typename P::Left*>(g.a) + row * g.lda + begin;
-    ComputeRowsOf<V, P, V::kMaxRows>(rows, g, a, g.c + row * g.ldc);
+    ComputeRowsOf<V, P, V::kMaxRows>(rows, g, a, g.c + row * g.ldc, {t, n_tiles});
     row += rows;
   }
 }

@@ -198,6 +198,20 @@ TEST_F(EngineTest, EndsWhenTheSinkSaysStop) {
   EXPECT_EQ(got->tokens[0].size(), 5u);
 }
 
+TEST_F(EngineTest, EndsAllChoicesAsCancelledWhenTheReaderIsGone) {
+  Start();
+  EngineRequest r = Request(10, 50);
+  r.n = 3;
+  const auto got = Submit(r, [](int32_t choice, int32_t) {
+    return choice == 1 ? SinkAnswer::kCancel : SinkAnswer::kContinue;
+  });
+  EXPECT_EQ(got->Wait().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(got->tokens.size() < 3 || got->tokens[2].empty());
+  EXPECT_EQ(engine_->Stats().n_cancelled_requests, 1);
+  EXPECT_EQ(engine_->Stats().n_finished_requests, 0);
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+}
+
 TEST_F(EngineTest, CancelFreesTheCacheBeforeTheTerminalEvent) {
   Start();
   absl::Notification first, cancelled;

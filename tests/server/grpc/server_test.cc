@@ -163,7 +163,7 @@ TEST_F(ServerTest, ReaderThatNeverReadsIsStopped) {
   for (int i = 0; i < 200000 && answer == SinkAnswer::kContinue; ++i) {
     answer = engine_.Emit(id, token);
   }
-  EXPECT_EQ(answer, SinkAnswer::kStop);
+  EXPECT_EQ(answer, SinkAnswer::kCancel);
   engine_.Finish(id, FinishReason::kStoppedBySink);
   v1::GenerateEvent event;
   while (reader->Read(&event)) {
