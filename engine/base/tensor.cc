@@ -25,6 +25,15 @@ float LoadFloat(const TensorView& t, int64_t index) {
   return out;
 }
 
+void LoadRow(const TensorView& t, int64_t row, float* out) {
+  int64_t place = row;
+  if (t.interleaved_rows > 0) {
+    const int64_t half = t.interleaved_rows / 2, in_group = row % t.interleaved_rows;
+    place = row - in_group + (in_group < half ? 2 * in_group : 2 * (in_group - half) + 1);
+  }
+  LoadFloats(t, place * t.shape[1], t.shape[1], out);
+}
+
 void LoadFloats(const TensorView& t, int64_t begin, int64_t count, float* out) {
   if (count == 0) return;  // an empty tensor may have no address
   const int64_t block_size = DTypeBlockSize(t.dtype);

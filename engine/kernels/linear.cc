@@ -27,7 +27,7 @@ void PackPanel(const TensorView& part, int64_t first_row, int64_t n_rows, int64_
   const int64_t n_in = part.shape[1];
   row.resize(n_in);
   for (int64_t j = 0; j < n_rows; ++j) {
-    LoadFloats(part, (first_row + j) * n_in, n_in, row.data());
+    LoadRow(part, first_row + j, row.data());
     const int64_t c = column + j;
     if (type == StorageType::kFloat32) {
       auto* to = reinterpret_cast<float*>(out);

@@ -22,8 +22,8 @@ class PackedWeight {
  public:
   PackedWeight() = default;
 
-  // Stacks `parts` ([n_out_i, n_in] each, F32, F16 or BF16, same n_in) along n_out and packs them
-  // as `type`. RESOURCE_EXHAUSTED when the memory cannot be had.
+  // Stacks `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out and
+  // packs them as `type`. RESOURCE_EXHAUSTED when the memory cannot be had.
   static absl::StatusOr<PackedWeight> Pack(absl::Span<const TensorView> parts, StorageType type,
                                            ThreadPool& pool,
                                            const KernelTable& kernels = Kernels());

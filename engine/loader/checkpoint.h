@@ -15,23 +15,25 @@ namespace lowkey {
 
 class MappedFile;
 
-// Weights of one decoder layer, as mapped from the files: row-major [out, in] matrices. Biases are
-// absent (data == nullptr) unless the config asks for them.
+// Weights of one decoder layer, as mapped from the files: row-major [out, in] matrices. Biases, and
+// the norms of q and k, are absent (data == nullptr) unless the config asks for them. q_proj and
+// k_proj of GGUF's `llama` are interleaved: read rows with LoadRow.
 struct LayerTensors {
   TensorView attention_norm;  // [hidden_dim]
   TensorView q_proj;          // [n_heads * head_dim, hidden_dim]
   TensorView k_proj, v_proj;  // [n_kv_heads * head_dim, hidden_dim]
   TensorView o_proj;          // [hidden_dim, n_heads * head_dim]
   TensorView q_bias, k_bias, v_bias, o_bias;
+  TensorView q_norm, k_norm;      // [head_dim]
   TensorView ffn_norm;            // [hidden_dim]
   TensorView gate_proj, up_proj;  // [ffn_dim, hidden_dim]
   TensorView down_proj;           // [hidden_dim, ffn_dim]
   TensorView gate_bias, up_bias, down_bias;
 };
 
-// A checkpoint whose every tensor was found, with the shape and a dtype (F32, F16, BF16) that the
-// config calls for. Views point into read-only maps that live as long as this object. Immutable:
-// any thread may read.
+// A checkpoint whose every tensor was found, with the shape that the config calls for and a dtype
+// that LoadFloats reads. Views point into read-only maps that live as long as this object.
+// Immutable: any thread may read.
 struct Checkpoint {
   ModelConfig config;
   TensorView embedding;   // [vocab_size, hidden_dim]
@@ -43,14 +45,16 @@ struct Checkpoint {
   std::vector<std::shared_ptr<const MappedFile>> files;
 };
 
-// Opens a Hugging Face directory: config.json, generation_config.json (optional), model.safetensors
-// or model.safetensors.index.json with its shards. Maps the files, reads their headers, copies no
-// weights. Errors name file, tensor, actual and expected:
-//   NOT_FOUND            directory or one of the files is missing
-//   INVALID_ARGUMENT     malformed JSON or header, a field out of range, a tensor missing,
-//   misshapen, of another dtype or outside its file UNIMPLEMENTED        an architecture or a
-//   setting that would change the result and that we do not compute
-absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const std::string& directory);
+// Opens a model: a GGUF file (see FindGguf), or a Hugging Face directory: config.json,
+// generation_config.json (optional), model.safetensors or model.safetensors.index.json with its
+// shards. Maps the files, reads their headers, copies no weights. Errors name file, tensor, actual
+// and expected:
+//   NOT_FOUND         the path or one of the directory's files is missing
+//   INVALID_ARGUMENT  malformed JSON, metadata or header, a field out of range, a tensor missing,
+//                     misshapen, of another dtype or outside its file
+//   UNIMPLEMENTED     an architecture or a setting that would change the result and that we do not
+//                     compute
+absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const std::string& model_path);
 
 }  // namespace lowkey
 

@@ -16,8 +16,33 @@ using nlohmann::json;
 
 constexpr int kMaxDepth = 32;
 constexpr size_t kMaxEosTokens = 64;
-constexpr char kLlama[] = "LlamaForCausalLM";
-constexpr char kMistral[] = "MistralForCausalLM";
+
+// Where the families differ: what transformers assumes for absent fields, and what it reads.
+struct Family {
+  const char* architecture;
+  std::optional<int32_t> n_kv_heads;  // nullopt: n_heads
+  std::optional<int32_t> head_dim;    // nullopt: hidden_dim / n_heads
+  int32_t context_tokens;
+  std::optional<int32_t> bos_token, eos_token;
+};
+constexpr Family kFamilies[] = {
+    {"LlamaForCausalLM", std::nullopt, std::nullopt, 2048, 1, 2},
+    {"MistralForCausalLM", 8, std::nullopt, 4096 * 32, 1, 2},
+    {"Qwen2ForCausalLM", 32, std::nullopt, 32768, std::nullopt, std::nullopt},
+    {"Qwen3ForCausalLM", 32, 128, 32768, std::nullopt, std::nullopt},
+};
+enum FamilyIndex { kLlama, kMistral, kQwen2, kQwen3 };
+
+bool Is(const ModelConfig& config, FamilyIndex family) {
+  return config.architecture == kFamilies[family].architecture;
+}
+
+const Family& FamilyOf(const ModelConfig& config) {
+  for (const Family& family : kFamilies) {
+    if (config.architecture == family.architecture) return family;
+  }
+  return kFamilies[kLlama];  // not reached: ReadArchitecture knows no other
+}
 
 absl::Status Unsupported(const JsonFields& fields, const char* key, const std::string& known) {
   const json* value = fields.Find(key);
@@ -27,16 +52,19 @@ absl::Status Unsupported(const JsonFields& fields, const char* key, const std::s
 }
 
 absl::Status ReadArchitecture(const JsonFields& fields, ModelConfig& config) {
-  const std::string known = absl::StrCat("[\"", kLlama, "\"] or [\"", kMistral, "\"]");
+  std::string known = "one of";
+  for (const Family& family : kFamilies) {
+    absl::StrAppend(&known, " [\"", family.architecture, "\"]");
+  }
   const json* list = fields.Find("architectures");
   if (list == nullptr || !list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
     return fields.Error("architectures", known);
   }
   config.architecture = (*list)[0].get<std::string>();
-  if (config.architecture != kLlama && config.architecture != kMistral) {
-    return Unsupported(fields, "architectures", known);
+  for (const Family& family : kFamilies) {
+    if (config.architecture == family.architecture) return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return Unsupported(fields, "architectures", known);
 }
 
 // Settings that only one value of leaves our mathematics right.
@@ -63,18 +91,19 @@ absl::Status ReadSizes(const JsonFields& fields, ModelConfig& config) {
   LK_ASSIGN_OR_RETURN(config.n_layers, fields.RequiredInt("num_hidden_layers", {1, 512}));
   LK_ASSIGN_OR_RETURN(config.n_heads, fields.RequiredInt("num_attention_heads", {1, 1024}));
   LK_ASSIGN_OR_RETURN(const auto n_kv_heads, fields.Int("num_key_value_heads", {1, 1024}));
-  LK_ASSIGN_OR_RETURN(const auto head_dim, fields.Int("head_dim", {2, 512}));
+  LK_ASSIGN_OR_RETURN(auto head_dim, fields.Int("head_dim", {2, 512}));
   LK_ASSIGN_OR_RETURN(const auto context, fields.Int("max_position_embeddings", {1, 1 << 24}));
-  // Mistral's configuration has 8 KV heads where it names none.
-  const bool mistral = config.architecture == kMistral;
-  const int64_t default_kv_heads =
-      mistral && !fields.Has("num_key_value_heads") ? 8 : config.n_heads;
+  const Family& family = FamilyOf(config);
+  const bool has_kv_heads = fields.Has("num_key_value_heads");  // null stands for n_heads
+  const int32_t default_kv_heads =
+      has_kv_heads ? config.n_heads : family.n_kv_heads.value_or(config.n_heads);
   config.n_kv_heads = static_cast<int32_t>(n_kv_heads.value_or(default_kv_heads));
-  config.context_tokens = static_cast<int32_t>(context.value_or(mistral ? 4096 * 32 : 2048));
+  config.context_tokens = static_cast<int32_t>(context.value_or(family.context_tokens));
   if (config.n_heads % config.n_kv_heads != 0) {
     return fields.Error("num_attention_heads",
                         absl::StrCat("a multiple of num_key_value_heads ", config.n_kv_heads));
   }
+  if (!fields.Has("head_dim")) head_dim = family.head_dim;
   if (!head_dim.has_value() && config.hidden_dim % config.n_heads != 0) {
     return fields.Error("hidden_size", absl::StrCat("a multiple of num_attention_heads ",
                                                     config.n_heads, ", or a head_dim"));
@@ -155,6 +184,47 @@ absl::Status ReadRotary(const JsonFields& fields, ModelConfig& config) {
   return absl::OkStatus();
 }
 
+// How many of Qwen's layers see a window only.
+absl::StatusOr<int64_t> CountSlidingLayers(const JsonFields& fields, int64_t n_layers) {
+  const json* types = fields.Find("layer_types");
+  if (types == nullptr) {
+    LK_ASSIGN_OR_RETURN(const auto first, fields.Int("max_window_layers", {0, 1 << 16}));
+    return std::max<int64_t>(0, n_layers - first.value_or(28));
+  }
+  const std::string expected =
+      absl::StrCat("\"full_attention\" or \"sliding_attention\" for each of ", n_layers, " layers");
+  if (!types->is_array() || static_cast<int64_t>(types->size()) != n_layers) {
+    return fields.Error("layer_types", expected);
+  }
+  int64_t n_sliding = 0;
+  for (const json& type : *types) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      return fields.Error("layer_types", expected);
+    }
+    n_sliding += type == "sliding_attention" ? 1 : 0;
+  }
+  return n_sliding;
+}
+
+// Mistral has a window in all layers, unless it is null. Qwen's needs use_sliding_window, and may
+// spare some layers: that we do not compute.
+absl::Status ReadSlidingWindow(const JsonFields& fields, ModelConfig& config) {
+  if (Is(config, kLlama)) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(auto window, fields.Int("sliding_window", {1, 1 << 24}));
+  if (!fields.Has("sliding_window")) window = 4096;
+  if (!Is(config, kMistral)) {
+    LK_ASSIGN_OR_RETURN(const auto use, fields.Bool("use_sliding_window"));
+    if (!use.value_or(false)) return absl::OkStatus();
+    LK_ASSIGN_OR_RETURN(const int64_t n_sliding, CountSlidingLayers(fields, config.n_layers));
+    if (n_sliding == 0) return absl::OkStatus();
+    if (n_sliding < config.n_layers && window.has_value()) {
+      return Unsupported(fields, "use_sliding_window", "a window in all layers or in none");
+    }
+  }
+  if (window.has_value()) config.sliding_window = static_cast<int32_t>(*window);
+  return absl::OkStatus();
+}
+
 absl::Status ReadMathematics(const JsonFields& fields, ModelConfig& config) {
   LK_ASSIGN_OR_RETURN(const auto eps, fields.Number("rms_norm_eps", {1e-30, 1.0}));
   LK_ASSIGN_OR_RETURN(const auto tied, fields.Bool("tie_word_embeddings"));
@@ -162,18 +232,13 @@ absl::Status ReadMathematics(const JsonFields& fields, ModelConfig& config) {
   LK_ASSIGN_OR_RETURN(const auto mlp_bias, fields.Bool("mlp_bias"));
   config.rms_norm_eps = static_cast<float>(eps.value_or(1e-6));
   config.tied_embeddings = tied.value_or(false);
-  if (config.architecture == kLlama) {
-    config.attention_bias = attention_bias.value_or(false);
-    config.mlp_bias = mlp_bias.value_or(false);
-    return absl::OkStatus();
+  if (Is(config, kLlama) || Is(config, kQwen3)) {
+    config.attention_bias = config.output_bias = attention_bias.value_or(false);
   }
-  LK_ASSIGN_OR_RETURN(const auto window, fields.Int("sliding_window", {1, 1 << 24}));
-  if (window.has_value()) {
-    config.sliding_window = static_cast<int32_t>(*window);
-  } else if (!fields.Has("sliding_window")) {
-    config.sliding_window = 4096;
-  }
-  return absl::OkStatus();
+  if (Is(config, kQwen2)) config.attention_bias = true;
+  if (Is(config, kLlama)) config.mlp_bias = mlp_bias.value_or(false);
+  config.qk_norm = Is(config, kQwen3);
+  return ReadSlidingWindow(fields, config);
 }
 
 // An id or a list of them; nullopt when the field is absent or null.
@@ -195,13 +260,13 @@ absl::StatusOr<std::optional<std::vector<int32_t>>> ReadIds(const JsonFields& fi
   return ids;
 }
 
-// bos and eos: from the first file that names them, else transformers' defaults (1 and 2). A null
-// in config.json means that there is none.
+// bos and eos: from the first file that names them, else transformers' defaults. A null in
+// config.json means that there is none.
 absl::Status ReadTokens(const JsonFields& fields, const JsonFields* generation,
                         ModelConfig& config) {
   struct Id {
     const char* key;
-    int32_t fallback;
+    std::optional<int32_t> fallback;
   };
   const auto read = [&](const Id& id) -> absl::StatusOr<std::vector<int32_t>> {
     for (const JsonFields* source : {generation, &fields}) {
@@ -209,12 +274,15 @@ absl::Status ReadTokens(const JsonFields& fields, const JsonFields* generation,
       LK_ASSIGN_OR_RETURN(auto ids, ReadIds(*source, id.key, config.vocab_size));
       if (ids.has_value()) return *std::move(ids);
     }
-    if (fields.Has(id.key) || id.fallback >= config.vocab_size) return std::vector<int32_t>();
-    return std::vector<int32_t>{id.fallback};
+    if (fields.Has(id.key) || id.fallback.value_or(config.vocab_size) >= config.vocab_size) {
+      return std::vector<int32_t>();
+    }
+    return std::vector<int32_t>{*id.fallback};
   };
-  LK_ASSIGN_OR_RETURN(const std::vector<int32_t> bos, read({"bos_token_id", 1}));
+  LK_ASSIGN_OR_RETURN(const std::vector<int32_t> bos,
+                      read({"bos_token_id", FamilyOf(config).bos_token}));
   if (!bos.empty()) config.bos_token = bos[0];
-  LK_ASSIGN_OR_RETURN(config.eos_tokens, read({"eos_token_id", 2}));
+  LK_ASSIGN_OR_RETURN(config.eos_tokens, read({"eos_token_id", FamilyOf(config).eos_token}));
   return absl::OkStatus();
 }
 

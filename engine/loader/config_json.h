@@ -11,9 +11,10 @@ namespace lowkey {
 
 // Reads a Hugging Face config.json and, where there is one, generation_config.json (untrusted
 // text). Every bound that ModelConfig states holds afterwards. Absent fields take the defaults of
-// transformers' LlamaConfig and MistralConfig, except sizes that decide shapes: those must be
-// there. Llama's own code ignores sliding_window, and Mistral's ignores attention_bias and
-// mlp_bias: so do we.
+// transformers' LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config, except sizes that decide
+// shapes: those must be there. Fields that a family's own code ignores are ignored here too:
+// Llama's sliding_window, mlp_bias outside Llama, attention_bias of Mistral and Qwen2 (which has
+// biases on q, k and v, always).
 //   INVALID_ARGUMENT  no JSON object, or a field of another type or out of range
 //   UNIMPLEMENTED     an architecture or a setting that changes the result and that we do not
 //                     compute

@@ -30,7 +30,8 @@ absl::Status OpenError(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path,
+                                                                   size_t max_bytes) {
   // Without O_NONBLOCK, opening a FIFO would wait for a writer.
   const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) return OpenError(path);
@@ -40,6 +41,11 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
   const size_t size_bytes = static_cast<size_t>(info.st_size);
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  if (size_bytes > max_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": ", size_bytes, " bytes, expected at most ", max_bytes));
+  }
   void* data = nullptr;
   if (size_bytes > 0) {
     data = mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, file.fd, 0);
@@ -48,7 +54,6 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
           absl::StrCat(path, ": cannot map ", size_bytes, " bytes: ", std::strerror(errno)));
     }
   }
-  std::string name = path.substr(path.find_last_of('/') + 1);
   return std::shared_ptr<const MappedFile>(
       new MappedFile(std::move(name), static_cast<const std::byte*>(data), size_bytes));
 }

@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_LOADER_MAPPED_FILE_H_
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,8 +18,10 @@ namespace lowkey {
 class MappedFile {
  public:
   // NOT_FOUND when there is no such file, PERMISSION_DENIED when it may not be read,
-  // INVALID_ARGUMENT when it is no regular file, RESOURCE_EXHAUSTED when it cannot be mapped.
-  static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
+  // INVALID_ARGUMENT when it is no regular file or longer than max_bytes, RESOURCE_EXHAUSTED when
+  // it cannot be mapped.
+  static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(
+      const std::string& path, size_t max_bytes = std::numeric_limits<size_t>::max());
 
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

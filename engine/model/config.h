@@ -24,11 +24,16 @@ struct RopeLlama3 {
   double original_max_position_embeddings = 8192;
   bool operator==(const RopeLlama3&) const = default;
 };
-using RopeScaling = std::variant<RopeDefault, RopeLinear, RopeLlama3>;
+// The frequency of pair j is divided by factors[j].
+struct RopeFactors {
+  std::vector<float> factors;  // [head_dim / 2], each finite and > 0
+  bool operator==(const RopeFactors&) const = default;
+};
+using RopeScaling = std::variant<RopeDefault, RopeLinear, RopeLlama3, RopeFactors>;
 
 // A Llama-style decoder. The loader guarantees every bound below before anybody reads it.
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM"
+  std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", ...
   int32_t vocab_size = 0;    // 1..2^20
   int32_t hidden_dim = 0;    // 1..65536
   int32_t ffn_dim = 0;       // 1..2^18
@@ -41,12 +46,16 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
   bool tied_embeddings = false;
-  bool attention_bias = false;  // biases on q, k, v and o
+  bool attention_bias = false;  // biases on q, k and v
+  bool output_bias = false;     // a bias on o
+  bool qk_norm = false;         // every head of q and k is normed before it is rotated
   bool mlp_bias = false;        // biases on gate, up and down
   // A row sees itself and the sliding_window - 1 rows before it; >= 1. nullopt: all rows.
   std::optional<int32_t> sliding_window;
-  std::optional<int32_t> bos_token;  // both from generation_config.json, else config.json;
-  std::vector<int32_t> eos_tokens;   // ids in [0, vocab_size), distinct
+  // Both from generation_config.json, else config.json; or from the GGUF file's metadata. Ids in
+  // [0, vocab_size), distinct; any of eos_tokens ends a text.
+  std::optional<int32_t> bos_token;
+  std::vector<int32_t> eos_tokens;
 };
 
 }  // namespace lowkey

@@ -26,6 +26,8 @@ std::vector<double> RopeInverseFrequencies(const ModelConfig& config) {
       frequency /= linear->factor;
     } else if (const auto* llama3 = std::get_if<RopeLlama3>(&config.rope_scaling)) {
       frequency = Llama3Scaled(frequency, *llama3);
+    } else if (const auto* given = std::get_if<RopeFactors>(&config.rope_scaling)) {
+      frequency /= given->factors[j];
     }
     out[j] = frequency;
   }

@@ -8,7 +8,8 @@
 namespace lowkey {
 
 // Angle per position of each pair of a head [head_dim / 2], rope scaling included: theta^(-2j /
-// head_dim), divided by the factor (linear) or, by wavelength, kept, divided or blended (llama3).
+// head_dim), divided by the factor (linear), by its own factor (given factors) or, by wavelength,
+// kept, divided or blended (llama3).
 std::vector<double> RopeInverseFrequencies(const ModelConfig& config);
 
 }  // namespace lowkey

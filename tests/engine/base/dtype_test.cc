@@ -17,6 +17,14 @@ TEST(DType, SizesAndNames) {
   EXPECT_EQ(DTypeBytes(DType::kI64), 8u);
   EXPECT_EQ(DTypeName(DType::kBF16), "BF16");
   EXPECT_EQ(DTypeName(DType::kI64), "I64");
+  EXPECT_EQ(DTypeName(DType::kQ4_0), "Q4_0");
+  EXPECT_EQ(DTypeName(DType::kQ6_K), "Q6_K");
+  EXPECT_EQ(DTypeBlockSize(DType::kI64), 1);
+  EXPECT_EQ(DTypeBlockSize(DType::kQ8_0), 32);
+  EXPECT_EQ(DTypeBytes(DType::kQ8_0), 34u);
+  EXPECT_EQ(DTypeBlockSize(DType::kQ5_K), 256);
+  EXPECT_FALSE(DTypeIsReal(DType::kI32));
+  EXPECT_TRUE(DTypeIsReal(DType::kQ4_K));
 }
 
 TEST(BFloat16, EveryValueSurvivesTheWayThere) {

@@ -42,6 +42,24 @@ TEST_P(UnalignedTensor, LoadsItsElementsAsFloats) {
   LoadFloats(t, 5, 0, nullptr);
 }
 
+TEST(LoadRow, FindsInterleavedRowsOfEveryHead) {
+  // Heads of four rows: of the first, rows 0 and 1 stand at places 0 and 2.
+  float stored[8][2];
+  const int row_at[8] = {0, 2, 1, 3, 4, 6, 5, 7};
+  for (int place = 0; place < 8; ++place) {
+    stored[place][0] = static_cast<float>(row_at[place]);
+    stored[place][1] = -stored[place][0];
+  }
+  TensorView t{DType::kF32, {8, 2}, reinterpret_cast<const std::byte*>(stored)};
+  t.interleaved_rows = 4;
+  for (int row = 0; row < 8; ++row) {
+    float out[2];
+    LoadRow(t, row, out);
+    EXPECT_EQ(out[0], static_cast<float>(row));
+    EXPECT_EQ(out[1], static_cast<float>(-row));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, UnalignedTensor,
                          ::testing::Values(DType::kF32, DType::kF16, DType::kBF16));
 

@@ -206,8 +206,9 @@ TEST(ParseModelConfig, WhatWeDoNotComputeIsUnimplementedByName) {
               HasSubstr("partial_rotary_factor: 0.5 is not supported, expected 1"));
   EXPECT_THAT(UnimplementedOf(With({{"rope_parameters", {{"partial_rotary_factor", 0.5}}}})),
               HasSubstr("partial_rotary_factor"));
-  EXPECT_THAT(UnimplementedOf(Minimal("Qwen2ForCausalLM")),
-              HasSubstr("architectures: [\"Qwen2ForCausalLM\"] is not supported"));
+  EXPECT_THAT(UnimplementedOf(Minimal("GemmaForCausalLM")),
+              HasSubstr("architectures: [\"GemmaForCausalLM\"] is not supported, expected one of "
+                        "[\"LlamaForCausalLM\"]"));
 }
 
 TEST(ParseModelConfig, ArchitectureMustBeOneName) {
@@ -224,6 +225,56 @@ TEST(ParseModelConfig, SlidingWindowIsMistralsAlone) {
   EXPECT_EQ(Read(With({{"sliding_window", 16}})).sliding_window, std::nullopt);
   EXPECT_THAT(ErrorOf(With({{"sliding_window", 0}}, "MistralForCausalLM")),
               HasSubstr("sliding_window: 0"));
+}
+
+TEST(ParseModelConfig, Qwen2HasBiasesOnQueriesKeysAndValuesAlone) {
+  json minimal = Minimal("Qwen2ForCausalLM");
+  minimal["num_attention_heads"] = 32;
+  minimal.erase("num_key_value_heads");
+  const ModelConfig config = Read(minimal);
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_FALSE(config.output_bias);
+  EXPECT_FALSE(config.mlp_bias);
+  EXPECT_FALSE(config.qk_norm);
+  EXPECT_EQ(config.n_kv_heads, 32);
+  EXPECT_EQ(config.head_dim, 2);
+  EXPECT_EQ(config.context_tokens, 32768);
+  EXPECT_EQ(config.sliding_window, std::nullopt);
+  EXPECT_EQ(config.bos_token, std::nullopt);
+  EXPECT_TRUE(config.eos_tokens.empty());
+  EXPECT_TRUE(Read(With({{"attention_bias", false}}, "Qwen2ForCausalLM")).attention_bias);
+}
+
+TEST(ParseModelConfig, Qwen3NormsHeadsOf128AndHasNoBiases) {
+  const ModelConfig config = Read(Minimal("Qwen3ForCausalLM"));
+  EXPECT_TRUE(config.qk_norm);
+  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(config.output_bias);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.context_tokens, 32768);
+  EXPECT_EQ(Read(With({{"head_dim", 32}}, "Qwen3ForCausalLM")).head_dim, 32);
+  EXPECT_TRUE(Read(With({{"attention_bias", true}}, "Qwen3ForCausalLM")).output_bias);
+}
+
+TEST(ParseModelConfig, QwensWindowNeedsItsSwitchAndAllLayers) {
+  const auto qwen = [](const json& changes) { return With(changes, "Qwen2ForCausalLM"); };
+  EXPECT_EQ(Read(qwen({{"sliding_window", 16}})).sliding_window, std::nullopt);
+  json on = {{"sliding_window", 16}, {"use_sliding_window", true}};
+  EXPECT_EQ(Read(qwen(on)).sliding_window, std::nullopt);  // max_window_layers is 28
+  on["max_window_layers"] = 0;
+  EXPECT_EQ(Read(qwen(on)).sliding_window, 16);
+  on["max_window_layers"] = 1;
+  EXPECT_THAT(UnimplementedOf(qwen(on)), HasSubstr("expected a window in all layers or in none"));
+  on["layer_types"] = {"sliding_attention", "sliding_attention"};
+  EXPECT_EQ(Read(qwen(on)).sliding_window, 16);
+  on["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(Read(qwen(on)).sliding_window, std::nullopt);
+  on["layer_types"] = {"sliding_attention", "full_attention"};
+  EXPECT_THAT(UnimplementedOf(qwen(on)), HasSubstr("use_sliding_window: true"));
+  for (const json& bad : {json(3), json({"full_attention"}), json({"full_attention", "no"})}) {
+    on["layer_types"] = bad;
+    EXPECT_THAT(ErrorOf(qwen(on)), HasSubstr("config.json: layer_types: "));
+  }
 }
 
 TEST(ParseModelConfig, MistralHasNoBiases) {

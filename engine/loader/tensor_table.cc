@@ -1,0 +1,138 @@
+#include "engine/loader/tensor_table.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/loader/json_fields.h"
+
+namespace lowkey {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxIndexBytes = size_t{64} << 20;
+constexpr size_t kMaxShards = 4096;
+constexpr int kMaxIndexDepth = 8;
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+bool IsPlainFileName(const std::string& name) {
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+         name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+}
+
+}  // namespace
+
+absl::StatusOr<TensorTable> TensorTable::OpenDirectory(const std::string& directory) {
+  TensorTable table;
+  auto single = OpenSafetensors(absl::StrCat(directory, "/", kSingleFile));
+  if (!single.ok() && !absl::IsNotFound(single.status())) return single.status();
+  if (single.ok()) {
+    table.TakeAll(single->file, single->index.tensors, single->index.foreign_dtypes);
+    return table;
+  }
+  auto index = MappedFile::Open(absl::StrCat(directory, "/", kIndexFile), kMaxIndexBytes);
+  if (absl::IsNotFound(index.status())) {
+    return absl::NotFoundError(absl::StrCat(directory, ": no ", kSingleFile, " and no ", kIndexFile,
+                                            ", expected one of them"));
+  }
+  LK_RETURN_IF_ERROR(index.status());
+  LK_RETURN_IF_ERROR(table.OpenShards(directory, (*index)->text()));
+  return table;
+}
+
+TensorTable TensorTable::OfGguf(const Gguf& file) {
+  TensorTable table;
+  table.dtypes_ = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K";
+  table.TakeAll(file.file, file.index.tensors, file.index.foreign_dtypes);
+  return table;
+}
+
+absl::StatusOr<TensorView> TensorTable::Take(const std::string& name,
+                                             const std::vector<int64_t>& shape) {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        origin_, ": ", name, ": missing, expected a tensor of shape ", ShapeString(shape)));
+  }
+  taken_.insert(name);
+  const Entry& entry = it->second;
+  const std::string where = absl::StrCat(entry.file, ": ", name);
+  if (!entry.dtype_is_usable) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": dtype ", entry.dtype, ", expected ", dtypes_));
+  }
+  if (entry.view.shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": shape ", ShapeString(entry.view.shape),
+                                                   ", expected ", ShapeString(shape)));
+  }
+  return entry.view;
+}
+
+absl::Status TensorTable::CheckNothingLeft(const std::function<bool(std::string_view)>& is_harmless,
+                                           const std::string& reason) const {
+  for (const auto& [name, entry] : tensors_) {
+    if (taken_.contains(name) || is_harmless(name)) continue;
+    const std::string shape =
+        entry.dtype_is_usable ? absl::StrCat(" of shape ", ShapeString(entry.view.shape)) : "";
+    return absl::InvalidArgumentError(
+        absl::StrCat(entry.file, ": ", name, ": a tensor", shape, ", expected none: ", reason));
+  }
+  return absl::OkStatus();
+}
+
+TensorTable::Entry TensorTable::MakeEntry(const std::string& file, const TensorView& view) {
+  return {file, std::string(DTypeName(view.dtype)), DTypeIsReal(view.dtype), view};
+}
+
+void TensorTable::TakeAll(std::shared_ptr<const MappedFile> file,
+                          const absl::flat_hash_map<std::string, TensorView>& tensors,
+                          const absl::flat_hash_map<std::string, std::string>& foreign_dtypes) {
+  origin_ = file->name();
+  for (const auto& [name, view] : tensors) tensors_[name] = MakeEntry(origin_, view);
+  for (const auto& [name, dtype] : foreign_dtypes) tensors_[name] = {origin_, dtype, false, {}};
+  files_.push_back(std::move(file));
+}
+
+// Adds tensor `name` of an opened shard.
+absl::Status TensorTable::Add(const Safetensors& shard, const std::string& name) {
+  const std::string& file = shard.file->name();
+  if (const auto it = shard.index.tensors.find(name); it != shard.index.tensors.end()) {
+    tensors_[name] = MakeEntry(file, it->second);
+    return absl::OkStatus();
+  }
+  const auto foreign = shard.index.foreign_dtypes.find(name);
+  if (foreign == shard.index.foreign_dtypes.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": ", name, ": missing, expected here by ", kIndexFile));
+  }
+  tensors_[name] = {file, foreign->second, false, {}};
+  return absl::OkStatus();
+}
+
+absl::Status TensorTable::OpenShards(const std::string& directory, std::string_view index_json) {
+  origin_ = kIndexFile;
+  LK_ASSIGN_OR_RETURN(const json index, ParseJsonObject(index_json, kIndexFile, kMaxIndexDepth));
+  const JsonFields fields(index, kIndexFile);
+  LK_ASSIGN_OR_RETURN(const auto weight_map, fields.Object("weight_map"));
+  if (!weight_map.has_value()) return fields.Error("weight_map", "an object");
+  std::map<std::string, std::vector<std::string>> names_by_file;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    if (!file.is_string() || !IsPlainFileName(file.get<std::string>())) {
+      return weight_map->Error(name.c_str(), "the name of a file in this directory");
+    }
+    names_by_file[file.get<std::string>()].push_back(name);
+    if (names_by_file.size() > kMaxShards) {
+      return fields.Error("weight_map", absl::StrCat("at most ", kMaxShards, " files"));
+    }
+  }
+  for (const auto& [file, names] : names_by_file) {
+    LK_ASSIGN_OR_RETURN(Safetensors shard, OpenSafetensors(absl::StrCat(directory, "/", file)));
+    for (const std::string& name : names) LK_RETURN_IF_ERROR(Add(shard, name));
+    files_.push_back(std::move(shard.file));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lowkey

@@ -1,0 +1,68 @@
+#ifndef LOWKEY_ENGINE_LOADER_TENSOR_TABLE_H_
+#define LOWKEY_ENGINE_LOADER_TENSOR_TABLE_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/tensor.h"
+#include "engine/loader/gguf.h"
+#include "engine/loader/mapped_file.h"
+#include "engine/loader/safetensors.h"
+
+namespace lowkey {
+
+// The tensors of a checkpoint's files by name, and which of them were taken. Not thread-safe.
+class TensorTable {
+ public:
+  // Of model.safetensors, or of the shards that model.safetensors.index.json assigns tensors to.
+  // NOT_FOUND when there is neither, or a shard is missing; INVALID_ARGUMENT as in safetensors.h
+  // and for a malformed index.
+  static absl::StatusOr<TensorTable> OpenDirectory(const std::string& directory);
+
+  static TensorTable OfGguf(const Gguf& file);
+
+  bool Has(const std::string& name) const { return tensors_.contains(name); }
+
+  // The tensor, which must have this shape and a dtype that LoadFloats reads: INVALID_ARGUMENT.
+  absl::StatusOr<TensorView> Take(const std::string& name, const std::vector<int64_t>& shape);
+
+  // INVALID_ARGUMENT `<file>: <tensor>: ... expected none: <reason>` unless every tensor was taken
+  // or is harmless.
+  absl::Status CheckNothingLeft(const std::function<bool(std::string_view)>& is_harmless,
+                                const std::string& reason) const;
+
+  const std::vector<std::shared_ptr<const MappedFile>>& files() const { return files_; }
+
+ private:
+  struct Entry {
+    std::string file;
+    std::string dtype;
+    bool dtype_is_usable = false;
+    TensorView view;
+  };
+
+  static Entry MakeEntry(const std::string& file, const TensorView& view);
+  void TakeAll(std::shared_ptr<const MappedFile> file,
+               const absl::flat_hash_map<std::string, TensorView>& tensors,
+               const absl::flat_hash_map<std::string, std::string>& foreign_dtypes);
+  absl::Status Add(const Safetensors& shard, const std::string& name);
+  absl::Status OpenShards(const std::string& directory, std::string_view index_json);
+
+  std::string origin_;  // the file that should name a tensor: the only one, or the index
+  const char* dtypes_ = "F32, F16 or BF16";
+  std::map<std::string, Entry> tensors_;
+  absl::flat_hash_set<std::string> taken_;
+  std::vector<std::shared_ptr<const MappedFile>> files_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_LOADER_TENSOR_TABLE_H_
