@@ -1,10 +1,11 @@
 #include "tokenizer/stream_decoder.h"
 
-#include "absl/strings/str_replace.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/utf8.h"
 
 namespace lowkey {
+
+using LeadingSpace = DecodeRules::LeadingSpace;
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, const DecodeOptions& options)
     : tokenizer_(tokenizer), options_(options) {
@@ -12,66 +13,73 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, const DecodeOptions& op
 }
 
 void StreamDecoder::Reset() {
-  const ModelProto& model = tokenizer_.model_;
   held_bytes_.clear();
   strips_space_ =
-      !options_.keep_leading_space && (model.add_dummy_prefix || model.remove_extra_whitespaces);
+      !options_.keep_leading_space && tokenizer_.decode_rules_.leading_space != LeadingSpace::kKept;
 }
 
 absl::StatusOr<std::string> StreamDecoder::Append(int32_t id) {
   LK_RETURN_IF_ERROR(tokenizer_.CheckId(id));
-  if (tokenizer_.bytes_[id].has_value()) {
-    std::string text = AppendByte(*tokenizer_.bytes_[id]);
-    // Bytes held back will be text too, whatever comes next.
+  const Surface surface = tokenizer_.SurfaceOf(id);
+  switch (surface.kind) {
+    case Surface::Kind::kNone:
+      return std::string();
+    case Surface::Kind::kBreak:
+      return FlushBytes();
+    case Surface::Kind::kBytes:
+      return AppendBytes(surface.text);
+    case Surface::Kind::kText:
+      break;
+  }
+  return AppendText(surface.text);
+}
+
+std::string StreamDecoder::AppendText(std::string_view piece) {
+  std::string text = FlushBytes();
+  if (!text.empty()) strips_space_ = false;
+  if (!strips_space_) return text.append(piece);
+  const LeadingSpace rule = tokenizer_.decode_rules_.leading_space;
+  if (rule == LeadingSpace::kAllOfFirstPiece) {
     strips_space_ = false;
+    text = piece;
+    std::erase(text, ' ');
     return text;
   }
-  std::string text = FlushBytes();
-  const Piece& piece = tokenizer_.model_.pieces[id];
-  switch (piece.type) {
-    case PieceType::kControl:
-      return text;
-    case PieceType::kUnknown:
-      text.append(tokenizer_.model_.unk_surface);
-      if (!tokenizer_.model_.unk_surface.empty()) strips_space_ = false;
-      return text;
-    default:
-      text.append(AppendPiece(piece.text));
-      return text;
+  const bool is_stripped = piece.starts_with(' ');
+  if (is_stripped) piece.remove_prefix(1);
+  // One space of each piece: a piece of nothing else leaves the text's beginning to the next.
+  if (!piece.empty() || (is_stripped && rule != LeadingSpace::kOneOfEachPiece)) {
+    strips_space_ = false;
   }
+  return text.append(piece);
 }
 
-std::string StreamDecoder::AppendPiece(std::string_view piece) {
-  if (strips_space_) {
-    const bool stripped = piece.starts_with(kSpaceSymbol);
-    if (stripped) piece.remove_prefix(kSpaceSymbol.size());
-    // A model that removes extra whitespace encodes no leading space, so all of them are taken off;
-    // otherwise only the dummy prefix.
-    const bool strips_all = tokenizer_.model_.remove_extra_whitespaces;
-    if (!piece.empty() || (stripped && !strips_all)) strips_space_ = false;
-  }
-  std::string text(piece);
-  absl::StrReplaceAll({{std::string(kSpaceSymbol), " "}}, &text);
-  return text;
-}
-
-std::string StreamDecoder::AppendByte(uint8_t byte) {
-  held_bytes_.push_back(static_cast<char>(byte));
+std::string StreamDecoder::AppendBytes(std::string_view bytes) {
+  const bool is_one_byte_each =
+      tokenizer_.decode_rules_.broken_utf8 == DecodeRules::BrokenUtf8::kByte;
+  held_bytes_.append(bytes);
   std::string text;
   std::string_view rest = held_bytes_;
   while (!rest.empty()) {
     const Utf8Char c = ExamineUtf8(rest);
     if (c.kind == Utf8Kind::kIncomplete) break;
     text.append(c.kind == Utf8Kind::kValid ? rest.substr(0, c.n_bytes) : kReplacementChar);
-    rest.remove_prefix(c.n_bytes);
+    const bool is_byte = c.kind == Utf8Kind::kInvalid && is_one_byte_each;
+    rest.remove_prefix(is_byte ? 1 : c.n_bytes);
   }
   held_bytes_ = std::string(rest);
-  return text;
+  // Bytes held back will be text too, whatever comes next.
+  const bool is_space_stripped = strips_space_ && text.starts_with(' ') &&
+                                 tokenizer_.decode_rules_.leading_space == LeadingSpace::kOne;
+  if (!bytes.empty()) strips_space_ = false;
+  return is_space_stripped ? text.substr(1) : text;
 }
 
 std::string StreamDecoder::FlushBytes() {
+  const bool is_one_each = tokenizer_.decode_rules_.broken_utf8 == DecodeRules::BrokenUtf8::kByte;
+  const size_t n_broken = is_one_each ? held_bytes_.size() : !held_bytes_.empty();
   std::string text;
-  for (size_t i = 0; i < held_bytes_.size(); ++i) text.append(kReplacementChar);
+  for (size_t i = 0; i < n_broken; ++i) text.append(kReplacementChar);
   held_bytes_.clear();
   return text;
 }

@@ -26,15 +26,15 @@ class StreamDecoder {
   std::string Finish();
 
  private:
-  std::string AppendByte(uint8_t byte);
-  std::string AppendPiece(std::string_view piece);
+  std::string AppendBytes(std::string_view bytes);
+  std::string AppendText(std::string_view text);
   std::string FlushBytes();
   void Reset();
 
   const Tokenizer& tokenizer_;
   const DecodeOptions options_;
-  std::string held_bytes_;     // from byte pieces: the beginning of a character
-  bool strips_space_ = false;  // the next piece may begin with the dummy prefix
+  std::string held_bytes_;     // the beginning of a character
+  bool strips_space_ = false;  // the text's leading space has not been seen yet
 };
 
 }  // namespace lowkey

@@ -36,7 +36,7 @@ Utf8Char ExamineUtf8(std::string_view text) {
     const uint8_t byte = static_cast<uint8_t>(text[i]);
     const uint8_t min = i == 1 ? lead->second_min : 0x80;
     const uint8_t max = i == 1 ? lead->second_max : 0xBF;
-    if (byte < min || byte > max) return {Utf8Kind::kInvalid, 1};
+    if (byte < min || byte > max) return {Utf8Kind::kInvalid, i};
   }
   return {Utf8Kind::kValid, lead->n_bytes};
 }

@@ -18,7 +18,9 @@ enum class Utf8Kind {
 
 struct Utf8Char {
   Utf8Kind kind;
-  size_t n_bytes;  // kValid: of the character; kInvalid: 1; kIncomplete: all bytes of the text
+  // kValid: of the character; kIncomplete: all of the text; kInvalid: at least 1, as many as some
+  // character begins with
+  size_t n_bytes;
 };
 
 // Examines the first character of `text`, which must not be empty.

@@ -15,6 +15,7 @@
 #include "server/commands/common_flags.h"
 #include "server/commands/json_text.h"
 #include "server/commands/terminal.h"
+#include "server/load_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {

@@ -18,6 +18,7 @@
 #include "server/commands/terminal.h"
 #include "server/grpc/address.h"
 #include "server/grpc/server.h"
+#include "server/load_tokenizer.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
 #include "server/version.h"

@@ -11,6 +11,7 @@
 #include "server/commands/json_text.h"
 #include "server/commands/terminal.h"
 #include "server/commands/token_text.h"
+#include "server/load_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {

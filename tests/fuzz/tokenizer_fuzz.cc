@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
 #include "tokenizer/stream_decoder.h"
-#include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
 namespace lowkey {
@@ -54,7 +54,7 @@ void EncodeAndDecode(const Tokenizer& tokenizer, const std::string& text,
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  const auto tokenizer = lowkey::Tokenizer::Create(bytes);
+  const auto tokenizer = lowkey::SentencePieceTokenizer::Create(bytes);
   if (!tokenizer.ok()) {
     LK_CHECK(!tokenizer.status().message().empty());
     return 0;

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <random>
 
-#include "tests/tokenizer/model_builder.h"
-#include "tokenizer/tokenizer.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
+#include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -40,7 +40,7 @@ class TokenizerFuzzTest : public testing::TestWithParam<std::tuple<SegmentationT
 
 TEST_P(TokenizerFuzzTest, AcceptsItsSeed) {
   const std::string bytes = SerializeModel(Seed());
-  EXPECT_TRUE(Tokenizer::Create(bytes).ok());
+  EXPECT_TRUE(SentencePieceTokenizer::Create(bytes).ok());
   RunTarget(bytes);
 }
 
@@ -125,7 +125,7 @@ TEST_P(TokenizerFuzzTest, SurvivesEditedFields) {
     ModelProto model = Seed();
     for (int n = 1 + static_cast<int>(random() % 3); n > 0; --n) EditModel(model, random);
     const std::string bytes = SerializeModel(model);
-    n_accepted += Tokenizer::Create(bytes).ok();
+    n_accepted += SentencePieceTokenizer::Create(bytes).ok();
     RunTarget(bytes);
   }
   // Otherwise the encoder would hardly be tried.
@@ -151,7 +151,7 @@ TEST_P(TokenizerFuzzTest, SurvivesEditedTries) {
       std::memcpy(model.charsmap.data() + 4 + 4 * at, &unit, 4);
     }
     const std::string bytes = SerializeModel(model);
-    n_accepted += Tokenizer::Create(bytes).ok();
+    n_accepted += SentencePieceTokenizer::Create(bytes).ok();
     RunTarget(bytes);
   }
   EXPECT_GT(n_accepted, 200);

@@ -16,6 +16,7 @@
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
 #include "server/grpc/server.h"
+#include "server/load_tokenizer.h"
 #include "server/text_service.h"
 #include "tests/testing/tiny_model.h"
 #include "tokenizer/tokenizer.h"

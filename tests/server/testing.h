@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "server/generation.h"
+#include "server/load_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {

@@ -4,8 +4,9 @@
 
 #include <random>
 
-#include "tests/tokenizer/model_builder.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
+#include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
 #include "tokenizer/utf8.h"
 
 namespace lowkey {
@@ -29,7 +30,7 @@ ModelProto StreamModel() {
 }
 
 std::unique_ptr<Tokenizer> Make(const ModelProto& model) {
-  auto tokenizer = Tokenizer::Create(SerializeModel(model));
+  auto tokenizer = SentencePieceTokenizer::Create(SerializeModel(model));
   EXPECT_THAT(tokenizer, IsOk());
   return *std::move(tokenizer);
 }

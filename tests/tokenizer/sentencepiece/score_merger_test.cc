@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/tokenizer/model_builder.h"
-#include "tests/tokenizer/segmentation.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
+#include "tests/tokenizer/sentencepiece/segmentation.h"
 
 namespace lowkey {
 namespace {

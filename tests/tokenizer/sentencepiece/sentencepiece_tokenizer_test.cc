@@ -1,13 +1,11 @@
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
-#include "tests/tokenizer/model_builder.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {
@@ -21,7 +19,7 @@ constexpr SegmentationType kBpe = SegmentationType::kBpe;
 constexpr SegmentationType kUnigram = SegmentationType::kUnigram;
 
 std::unique_ptr<Tokenizer> Make(const ModelProto& model, const TokenizerSettings& settings = {}) {
-  auto tokenizer = Tokenizer::Create(SerializeModel(model), settings);
+  auto tokenizer = SentencePieceTokenizer::Create(SerializeModel(model), settings);
   EXPECT_THAT(tokenizer, IsOk());
   return *std::move(tokenizer);
 }
@@ -159,19 +157,20 @@ TEST(TokenizerTest, AnIdInTheConfigWinsOverANameAndThatOverTheModels) {
 
 TEST(TokenizerTest, RejectsSettingsThatTheModelLacks) {
   const std::string bytes = SerializeModel(MakeModel(kBpe, {"a"}));
-  EXPECT_THAT(Tokenizer::Create(bytes, {.bos_token = "<none>"}),
+  EXPECT_THAT(SentencePieceTokenizer::Create(bytes, {.bos_token = "<none>"}),
               IsInvalid("bos_token \"<none>\", expected a piece"));
-  EXPECT_THAT(Tokenizer::Create(bytes, {.eos_token = "<none>"}), IsInvalid("eos_token"));
-  EXPECT_THAT(Tokenizer::Create(bytes, {.bos_id = 4, .bos_id_file = "config.json"}),
+  EXPECT_THAT(SentencePieceTokenizer::Create(bytes, {.eos_token = "<none>"}),
+              IsInvalid("eos_token"));
+  EXPECT_THAT(SentencePieceTokenizer::Create(bytes, {.bos_id = 4, .bos_id_file = "config.json"}),
               IsInvalid("config.json: bos_token_id: token id 4, expected 0 to 3"));
-  EXPECT_THAT(Tokenizer::Create(bytes, {.eos_ids = {2, 99}, .eos_ids_file = "config.json"}),
-              IsInvalid("config.json: eos_token_id: token id 99"));
+  EXPECT_THAT(
+      SentencePieceTokenizer::Create(bytes, {.eos_ids = {2, 99}, .eos_ids_file = "config.json"}),
+      IsInvalid("config.json: eos_token_id: token id 99"));
 }
 
 TEST(TokenizerTest, MapsPiecesAndIds) {
   const auto tokenizer = Make(MakeModel(kBpe, {"▁", "a"}));
   EXPECT_EQ(tokenizer->vocab_size(), 5);
-  EXPECT_EQ(tokenizer->unk_id(), 0);
   EXPECT_EQ(*tokenizer->IdToPiece(3), "▁");
   EXPECT_EQ(tokenizer->PieceToId("a"), 4);
   EXPECT_EQ(tokenizer->PieceToId("</s>"), 2);
@@ -198,15 +197,16 @@ TEST(TokenizerTest, NormalizesByTheModelsCharsmap) {
 
 TEST(TokenizerTest, NamesTheFileAndPartOfABadModel) {
   ModelProto model = MakeModel(kBpe, {"a"});
-  EXPECT_THAT(Tokenizer::Create(""), IsInvalid("tokenizer.model: pieces: none"));
-  EXPECT_THAT(Tokenizer::Create("\x0A\x7F"), IsInvalid("tokenizer.model: malformed message"));
+  EXPECT_THAT(SentencePieceTokenizer::Create(""), IsInvalid("tokenizer.model: pieces: none"));
+  EXPECT_THAT(SentencePieceTokenizer::Create("\x0A\x7F"),
+              IsInvalid("tokenizer.model: malformed message"));
   model.charsmap = "zz";
-  EXPECT_THAT(Tokenizer::Create(SerializeModel(model)),
+  EXPECT_THAT(SentencePieceTokenizer::Create(SerializeModel(model)),
               IsInvalid("tokenizer.model: precompiled_charsmap: 2 bytes"));
 }
 
 TEST(TokenizerTest, EncodesTheSameInManyThreads) {
-  const auto tokenizer = Tokenizer::Create(ReadTestData("unigram_nfkc.model"));
+  const auto tokenizer = SentencePieceTokenizer::Create(ReadTestData("unigram_nfkc.model"));
   ASSERT_THAT(tokenizer, IsOk());
   const std::string text = "The little girl walked to the river; ﬁ ½ 日本語. ";
   const Ids expected = EncodeText(**tokenizer, text);
@@ -223,62 +223,11 @@ TEST(TokenizerTest, EncodesTheSameInManyThreads) {
 
 TEST(TokenizerTest, EncodesAMebibyteOfOneLetter) {
   for (const char* name : {"bpe_identity.model", "unigram_nfkc.model"}) {
-    const auto tokenizer = Tokenizer::Create(ReadTestData(name));
+    const auto tokenizer = SentencePieceTokenizer::Create(ReadTestData(name));
     ASSERT_THAT(tokenizer, IsOk());
     const std::string text(1 << 20, 'a');
     EXPECT_EQ(*(*tokenizer)->Decode(EncodeText(**tokenizer, text)), text);
   }
-}
-
-class LoadTokenizerTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "/tokenizer_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  void Write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << text;
-  }
-
-  std::string directory_;
-};
-
-TEST_F(LoadTokenizerTest, NamesAMissingModel) {
-  EXPECT_THAT(LoadTokenizer(directory_),
-              FailsWith(absl::StatusCode::kNotFound, "/tokenizer.model: cannot open"));
-  EXPECT_THAT(LoadTokenizer("/nonexistent"),
-              FailsWith(absl::StatusCode::kNotFound, "/nonexistent"));
-}
-
-TEST_F(LoadTokenizerTest, TakesSpecialTokensFromTheFilesBesideIt) {
-  Write("tokenizer.model", SerializeModel(MakeModel(kBpe, {"▁", "a", "<end>"})));
-  Write("tokenizer_config.json", R"({"add_bos_token": false, "eos_token": {"content": "<end>"}})");
-  const auto tokenizer = LoadTokenizer(directory_);
-  ASSERT_THAT(tokenizer, IsOk());
-  EXPECT_FALSE((*tokenizer)->adds_bos());
-  EXPECT_THAT((*tokenizer)->eos_ids(), ElementsAre(5));
-  Write("generation_config.json", R"({"eos_token_id": [2, 5]})");
-  EXPECT_THAT((*LoadTokenizer(directory_))->eos_ids(), ElementsAre(2, 5));
-  Write("config.json", R"({"bos_token_id": 6})");
-  EXPECT_THAT(LoadTokenizer(directory_), IsInvalid("config.json: bos_token_id: token id 6"));
-}
-
-TEST(DemoModelTest, RoundTripsStoriesAndOddities) {
-  const auto tokenizer = LoadTokenizer(std::string(LOWKEY_SOURCE_DIR) + "/models/tales");
-  ASSERT_THAT(tokenizer, IsOk());
-  EXPECT_EQ((*tokenizer)->vocab_size(), 4096);
-  for (const std::string& text :
-       {std::string("Once upon a time there was a little girl named Lily."),
-        std::string("\"Hello!\" said the fox.\n\nThen he ran away.\n"),
-        std::string("  two  spaces  "), std::string("café 日本語 \U0001F642 \t\r\n"),
-        std::string("<s>not a control piece</s>"), std::string("nul\0inside", 10),
-        std::string("")}) {
-    EXPECT_EQ(*(*tokenizer)->Decode(EncodeText(**tokenizer, text)), text);
-  }
-  EXPECT_LT(EncodeText(**tokenizer, "Once upon a time there was a little girl.").size(), 14u);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tests/tokenizer/model_builder.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
 
 #include <bit>
 #include <cstdio>
@@ -159,7 +159,7 @@ std::string JoinCharsmap(const std::vector<uint32_t>& units, std::string_view re
 }
 
 std::string ReadTestData(const std::string& name) {
-  std::ifstream file(std::string(LOWKEY_SOURCE_DIR) + "/tests/tokenizer/data/" + name,
+  std::ifstream file(std::string(LOWKEY_SOURCE_DIR) + "/tests/tokenizer/sentencepiece/data/" + name,
                      std::ios::binary);
   LK_CHECK(file.is_open());
   std::stringstream text;

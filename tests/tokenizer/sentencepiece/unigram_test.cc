@@ -3,8 +3,8 @@
 
 #include <cfloat>
 
-#include "tests/tokenizer/model_builder.h"
-#include "tests/tokenizer/segmentation.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
+#include "tests/tokenizer/sentencepiece/segmentation.h"
 
 namespace lowkey {
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/tokenizer/model_builder.h"
-#include "tokenizer/tokenizer.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
+#include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
 
 namespace lowkey {
 namespace {
@@ -17,7 +17,8 @@ using Ids = std::vector<int32_t>;
 class ExpectedTest : public testing::TestWithParam<size_t> {
  protected:
   ExpectedTest() : expected_(nlohmann::json::parse(ReadTestData("expected.json"))[GetParam()]) {
-    auto tokenizer = Tokenizer::Create(ReadTestData(expected_["model"].get<std::string>()));
+    auto tokenizer =
+        SentencePieceTokenizer::Create(ReadTestData(expected_["model"].get<std::string>()));
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
     if (tokenizer.ok()) tokenizer_ = *std::move(tokenizer);
   }
@@ -61,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ExpectedTest, testing::Values(0, 1), [](const a
 });
 
 TEST(RoundTripTest, GivesBackTheTextOfAnIdentityModelWithByteFallback) {
-  const auto tokenizer = Tokenizer::Create(ReadTestData("bpe_identity.model"));
+  const auto tokenizer = SentencePieceTokenizer::Create(ReadTestData("bpe_identity.model"));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const auto expected = nlohmann::json::parse(ReadTestData("expected.json"));
   size_t n_tried = 0;

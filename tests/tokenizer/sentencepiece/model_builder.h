@@ -1,5 +1,5 @@
-#ifndef LOWKEY_TESTS_TOKENIZER_MODEL_BUILDER_H_
-#define LOWKEY_TESTS_TOKENIZER_MODEL_BUILDER_H_
+#ifndef LOWKEY_TESTS_TOKENIZER_SENTENCEPIECE_MODEL_BUILDER_H_
+#define LOWKEY_TESTS_TOKENIZER_SENTENCEPIECE_MODEL_BUILDER_H_
 
 #include <cstdint>
 #include <map>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/model_proto.h"
+#include "tokenizer/sentencepiece/model_proto.h"
 
 namespace lowkey {
 
@@ -40,9 +40,9 @@ ModelProto MakeByteFallbackModel(SegmentationType segmentation,
 std::string MakeCharsmap(const std::map<std::string, std::string>& rules);
 std::string JoinCharsmap(const std::vector<uint32_t>& units, std::string_view replacements);
 
-// A file beside the tests: tests/tokenizer/data/NAME.
+// A file beside the tests: tests/tokenizer/sentencepiece/data/NAME.
 std::string ReadTestData(const std::string& name);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_TESTS_TOKENIZER_MODEL_BUILDER_H_
+#endif  // LOWKEY_TESTS_TOKENIZER_SENTENCEPIECE_MODEL_BUILDER_H_

@@ -1,11 +1,11 @@
-#include "tokenizer/model_proto.h"
+#include "tokenizer/sentencepiece/model_proto.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "tests/tokenizer/model_builder.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {

@@ -1,11 +1,11 @@
-#include "tokenizer/wire_reader.h"
+#include "tokenizer/sentencepiece/wire_reader.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "tests/tokenizer/model_builder.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {

@@ -1,10 +1,10 @@
-#ifndef LOWKEY_TESTS_TOKENIZER_SEGMENTATION_H_
-#define LOWKEY_TESTS_TOKENIZER_SEGMENTATION_H_
+#ifndef LOWKEY_TESTS_TOKENIZER_SENTENCEPIECE_SEGMENTATION_H_
+#define LOWKEY_TESTS_TOKENIZER_SENTENCEPIECE_SEGMENTATION_H_
 
 #include <string>
 #include <vector>
 
-#include "tokenizer/segmenter.h"
+#include "tokenizer/sentencepiece/segmenter.h"
 
 namespace lowkey {
 
@@ -20,4 +20,4 @@ inline std::vector<std::string> CutPieces(const Segmenter& segmenter, std::strin
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_TESTS_TOKENIZER_SEGMENTATION_H_
+#endif  // LOWKEY_TESTS_TOKENIZER_SENTENCEPIECE_SEGMENTATION_H_

@@ -1,8 +1,8 @@
-#include "tokenizer/charsmap.h"
+#include "tokenizer/sentencepiece/charsmap.h"
 
 #include <gtest/gtest.h>
 
-#include "tests/tokenizer/model_builder.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {

@@ -1,0 +1,40 @@
+#ifndef LOWKEY_TOKENIZER_SENTENCEPIECE_SEGMENTER_H_
+#define LOWKEY_TOKENIZER_SENTENCEPIECE_SEGMENTER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/piece_trie.h"
+#include "tokenizer/sentencepiece/model_proto.h"
+
+namespace lowkey {
+
+// A stretch of normalized text and the piece that it becomes.
+struct PieceSpan {
+  std::string_view text;      // never empty
+  std::optional<int32_t> id;  // nullopt: one character that no piece covers
+};
+
+// Cuts normalized text into pieces. Only normal, unused and user-defined pieces are ever matched:
+// text that spells a control or byte piece is text. Immutable, safe to share between threads.
+class Segmenter {
+ public:
+  virtual ~Segmenter() = default;
+
+  // `normalized` must be valid UTF-8 and outlive the result, whose texts join to it.
+  virtual std::vector<PieceSpan> Cut(std::string_view normalized) const = 0;
+};
+
+// Byte-pair merges by score (Sennrich et al., 2016), in O(n log n).
+// `model` must have passed ValidateModelProto; it and `user_defined` must outlive the result.
+std::unique_ptr<Segmenter> MakeBpeSegmenter(const ModelProto& model, const PieceTrie& user_defined);
+
+// The most probable segmentation under a unigram model (Kudo, 2018), in O(n * longest piece).
+std::unique_ptr<Segmenter> MakeUnigramSegmenter(const ModelProto& model);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_TOKENIZER_SENTENCEPIECE_SEGMENTER_H_

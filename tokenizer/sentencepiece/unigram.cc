@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <cfloat>
+
+#include "tokenizer/sentencepiece/segmenter.h"
+#include "tokenizer/utf8.h"
+
+namespace lowkey {
+namespace {
+
+// How much less likely a character without a piece is than the least likely piece.
+constexpr float kUnknownPenalty = 10.0F;
+
+std::vector<PieceTrie::Entry> MatchablePieces(const ModelProto& model) {
+  std::vector<PieceTrie::Entry> entries;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const Piece& piece = model.pieces[id];
+    // Unused pieces never win here, so they need not be found.
+    if (piece.type == PieceType::kNormal || piece.type == PieceType::kUserDefined) {
+      entries.push_back({piece.text, static_cast<int32_t>(id)});
+    }
+  }
+  return entries;
+}
+
+// The best way found to segment the text up to some byte.
+struct BestPath {
+  float score = 0;
+  uint32_t last_begin = 0;         // where its last segment begins
+  std::optional<int32_t> last_id;  // and its piece; nullopt: an unknown character
+  bool is_reached = false;
+};
+
+class UnigramSegmenter : public Segmenter {
+ public:
+  explicit UnigramSegmenter(const ModelProto& model)
+      : model_(model), trie_(MatchablePieces(model)) {
+    // SentencePiece begins at FLT_MIN, the least positive float, and the scores are mostly
+    // negative; the bonus of user-defined pieces depends on it.
+    for (const Piece& piece : model.pieces) {
+      if (piece.type != PieceType::kNormal) continue;
+      min_score_ = std::min(min_score_, piece.score);
+      max_score_ = std::max(max_score_, piece.score);
+    }
+  }
+
+  std::vector<PieceSpan> Cut(std::string_view normalized) const override {
+    std::vector<BestPath> paths(normalized.size() + 1);
+    size_t begin = 0;
+    while (begin < normalized.size()) {
+      const std::string_view rest = normalized.substr(begin);
+      const size_t char_bytes = Utf8Length(rest);
+      const float score_here = paths[begin].score;
+      bool is_char_covered = false;
+      trie_.ForEachPrefix(rest, [&](PieceTrie::Match match) {
+        // In double until it is kept, as SentencePiece does, so that ties fall the same way.
+        Offer(paths[begin + match.n_bytes], Score(match) + score_here, begin, match.id);
+        is_char_covered |= match.n_bytes == char_bytes;
+      });
+      if (!is_char_covered) {
+        const float unknown_score = min_score_ - kUnknownPenalty;
+        Offer(paths[begin + char_bytes], unknown_score + score_here, begin, std::nullopt);
+      }
+      begin += char_bytes;
+    }
+    return Backtrack(normalized, paths);
+  }
+
+ private:
+  double Score(PieceTrie::Match match) const {
+    const Piece& piece = model_.pieces[match.id];
+    if (piece.type == PieceType::kUserDefined) return match.n_bytes * max_score_ - 0.1;
+    return piece.score;
+  }
+
+  static void Offer(BestPath& path, double score, size_t begin, std::optional<int32_t> id) {
+    if (path.is_reached && !(score > path.score)) return;
+    path = {static_cast<float>(score), static_cast<uint32_t>(begin), id, true};
+  }
+
+  static std::vector<PieceSpan> Backtrack(std::string_view text,
+                                          const std::vector<BestPath>& paths) {
+    std::vector<PieceSpan> segments;
+    size_t end = text.size();
+    while (end > 0) {
+      const BestPath& path = paths[end];
+      segments.push_back({text.substr(path.last_begin, end - path.last_begin), path.last_id});
+      end = path.last_begin;
+    }
+    std::reverse(segments.begin(), segments.end());
+    return segments;
+  }
+
+  const ModelProto& model_;
+  const PieceTrie trie_;
+  float min_score_ = FLT_MAX;
+  float max_score_ = FLT_MIN;
+};
+
+}  // namespace
+
+std::unique_ptr<Segmenter> MakeUnigramSegmenter(const ModelProto& model) {
+  return std::make_unique<UnigramSegmenter>(model);
+}
+
+}  // namespace lowkey
