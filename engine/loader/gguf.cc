@@ -124,7 +124,8 @@ void SetType(uint32_t number, GgufTensor& tensor) {
 absl::Status CountBytes(GgufTensor& tensor) {
   const int64_t block_size = DTypeBlockSize(*tensor.dtype);
   const std::string shape = absl::StrCat("shape ", ShapeString(tensor.shape));
-  if (!tensor.shape.empty() && tensor.shape.back() % block_size != 0) {
+  const int64_t row_size = tensor.shape.empty() ? 1 : tensor.shape.back();
+  if (row_size % block_size != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         shape, " of ", tensor.type_name, ", expected rows of a multiple of ", block_size));
   }

@@ -17,7 +17,7 @@ import transformers
 from safetensors.torch import save_file
 
 EXAMPLE = """examples:
-  %(prog)s                 all random-weight cases
+  %(prog)s                 all random-weight cases but the GGUF files (make_gguf.py)
   %(prog)s gqa bias        two of them
   %(prog)s tales           the demo model's logits, after its weights changed
 """
@@ -52,6 +52,10 @@ class Case:
     n_shards: int = 1
 
 
+SMALL = {"hidden_size": 32, "intermediate_size": 48}
+QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rms_norm_eps": 1e-6}
+QWEN3 = {**QWEN2, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+
 CASES = {
     "gqa": Case(),
     "tied": Case({"tie_word_embeddings": True, "num_key_value_heads": 4}, dtype=torch.bfloat16),
@@ -75,6 +79,32 @@ CASES = {
         removed=("rope_theta", "rope_scaling"),
         dtype=torch.bfloat16,
         n_tokens=96,
+    ),
+    "smollm2": Case(
+        {
+            "hidden_size": 48,
+            "intermediate_size": 64,
+            "num_attention_heads": 6,
+            "rope_theta": 100000.0,
+            "tie_word_embeddings": True,
+        },
+        dtype=torch.bfloat16,
+    ),
+    "qwen2": Case({**SMALL, **QWEN2}, removed=("attention_bias",), dtype=torch.bfloat16),
+    "qwen2_window": Case(
+        {
+            **SMALL,
+            **QWEN2,
+            "max_window_layers": 0,
+            "sliding_window": 16,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+        },
+        removed=("attention_bias",),
+        dtype=torch.bfloat16,
+    ),
+    "qwen3": Case(
+        {**SMALL, **QWEN3, "head_dim": 16, "rope_theta": 1000000.0}, dtype=torch.bfloat16
     ),
 }
 
@@ -108,6 +138,12 @@ def config_fields(case: Case) -> dict:
     return fields
 
 
+def has_bias(fields: dict, projection: str) -> bool:
+    if fields["model_type"] == "qwen2":
+        return projection != "o"
+    return fields["attention_bias"]
+
+
 def random_weights(fields: dict, dtype: torch.dtype, seed: int) -> dict[str, torch.Tensor]:
     """Returns weights large enough to make attention peaked and logits several units wide."""
     generator = torch.Generator().manual_seed(seed)
@@ -131,13 +167,16 @@ def random_weights(fields: dict, dtype: torch.dtype, seed: int) -> dict[str, tor
         for name, shape in shapes.items():
             projection = f"{layer}self_attn.{name}_proj"
             weights[f"{projection}.weight"] = normal(*shape, std=1.4 * shape[1] ** -0.5)
-            if fields["attention_bias"]:
+            if has_bias(fields, name):
                 weights[f"{projection}.bias"] = normal(shape[0], std=0.3)
         shapes = {"gate": (ffn, hidden), "up": (ffn, hidden), "down": (hidden, ffn)}
         for name, shape in shapes.items():
             weights[f"{layer}mlp.{name}_proj.weight"] = normal(*shape, std=shape[1] ** -0.5)
         for norm in ("input_layernorm", "post_attention_layernorm"):
             weights[f"{layer}{norm}.weight"] = normal(hidden, std=0.2, mean=1.0)
+        if fields["model_type"] == "qwen3":
+            for norm in ("q_norm", "k_norm"):
+                weights[f"{layer}self_attn.{norm}.weight"] = normal(head_dim, std=0.3, mean=1.5)
     weights["model.norm.weight"] = normal(hidden, std=0.2, mean=1.0)
     if not fields["tie_word_embeddings"]:
         weights["lm_head.weight"] = normal(fields["vocab_size"], hidden, std=0.3)
@@ -182,6 +221,11 @@ def logits_of(folder: Path, tokens: torch.Tensor) -> torch.Tensor:
     return model.eval()(tokens[None]).logits[0].contiguous()
 
 
+def random_tokens(n_tokens: int, n_vocab: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 + seed)
+    return torch.randint(0, n_vocab, (n_tokens,), generator=generator)
+
+
 def write_expected(checkpoint: Path, tokens: torch.Tensor, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     logits = logits_of(checkpoint, tokens)
@@ -198,9 +242,7 @@ def make_random_case(name: str) -> None:
     seed = 1 + list(CASES).index("gqa" if name == "sharded" else name)
     folder = HERE / name
     write_checkpoint(case, seed, folder)
-    generator = torch.Generator().manual_seed(1000 + seed)
-    tokens = torch.randint(0, N_VOCAB, (case.n_tokens,), generator=generator)
-    write_expected(folder, tokens, folder)
+    write_expected(folder, random_tokens(case.n_tokens, N_VOCAB, seed), folder)
 
 
 def make_tales() -> None:
