@@ -9,6 +9,7 @@
 #include "engine/loader/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/gguf_builder.h"
 #include "tests/testing/tiny_model.h"
 
 namespace lowkey {
@@ -284,7 +285,76 @@ TEST_F(ShardedModel, IndexWithoutAMapIsRefused) {
   }
 }
 
-// Real checkpoints, as transformers writes them.
+class GgufCheckpoint : public ::testing::Test {
+ protected:
+  absl::StatusOr<std::shared_ptr<const Checkpoint>> Open(const GgufBuilder& builder) {
+    WriteFileOrDie(directory_.File("m.gguf"), builder.Build());
+    return OpenCheckpoint(directory_.path());
+  }
+  std::string Error(const GgufBuilder& builder) {
+    return std::string(Open(builder).status().message());
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(GgufCheckpoint, LlamasQueriesAndKeysAreInterleaved) {
+  const auto opened = Open(TinyGguf());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const Checkpoint& checkpoint = **opened;
+  EXPECT_EQ(checkpoint.layers.size(), 2u);
+  EXPECT_EQ(checkpoint.layers[1].q_proj.interleaved_rows, 8);
+  EXPECT_EQ(checkpoint.layers[1].k_proj.interleaved_rows, 8);
+  EXPECT_EQ(checkpoint.layers[1].v_proj.interleaved_rows, 0);
+  EXPECT_EQ(checkpoint.layers[0].down_proj.shape, (std::vector<int64_t>{32, 64}));
+  const int64_t layer = 2 * 32 + 2 * 32 * 32 + 2 * 16 * 32 + 3 * 64 * 32;
+  EXPECT_EQ(checkpoint.n_parameters, 2 * 16 * 32 + 32 + 2 * layer);
+  EXPECT_TRUE(OpenCheckpoint(directory_.File("m.gguf")).ok());
+}
+
+TEST_F(GgufCheckpoint, TiedHeadIsTheEmbedding) {
+  GgufBuilder b = TinyGguf();
+  b.EraseTensor("output.weight");
+  const auto opened = Open(b);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->lm_head.data, (*opened)->embedding.data);
+}
+
+TEST_F(GgufCheckpoint, TensorsThatDoNotFitTheMetadataAreNamed) {
+  GgufBuilder b = TinyGguf();
+  b.EraseTensor("blk.1.ffn_up.weight");
+  EXPECT_EQ(Error(b), "m.gguf: blk.1.ffn_up.weight: missing, expected a tensor of shape [64, 32]");
+  b = TinyGguf();
+  b.Uint32("llama.vocab_size", 17);
+  EXPECT_EQ(Error(b), "m.gguf: token_embd.weight: shape [16, 32], expected [17, 32]");
+  b = TinyGguf();
+  b.Uint32("llama.block_count", 512);
+  EXPECT_THAT(Error(b), HasSubstr("blk.2.attn_q.weight: missing"));
+}
+
+TEST_F(GgufCheckpoint, TensorsThatWeWouldNotUseAreRefused) {
+  GgufBuilder b = TinyGguf();
+  b.Zeros("blk.0.attn_q.bias", {32});
+  EXPECT_EQ(Error(b),
+            "m.gguf: blk.0.attn_q.bias: a tensor of shape [32], expected none: LlamaForCausalLM in "
+            "GGUF has no such weight");
+  b = TinyGguf();
+  b.Zeros("rope_factors_long.weight", {4});
+  EXPECT_THAT(Error(b), HasSubstr("rope_factors_long.weight: a tensor"));
+}
+
+TEST_F(GgufCheckpoint, LargestSizesInTheMetadataAllocateNothing) {
+  GgufBuilder b = TinyGguf();
+  b.Uint32("llama.vocab_size", 1 << 20);
+  b.Uint32("llama.block_count", 512);
+  b.Uint32("llama.embedding_length", 65536);
+  b.Uint32("llama.feed_forward_length", 1 << 18);
+  b.Uint32("llama.attention.key_length", 512);
+  b.Uint32("llama.attention.value_length", 512);
+  EXPECT_THAT(Error(b), HasSubstr("shape [16, 32], expected [1048576, 65536]"));
+}
+
+// Real checkpoints, as transformers and converters write them.
 class GoldenCheckpoint : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenCheckpoint, Opens) {
@@ -295,9 +365,12 @@ TEST_P(GoldenCheckpoint, Opens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenCheckpoint,
-                         ::testing::Values("tests/golden/bias", "tests/golden/gqa",
-                                           "tests/golden/head_dim", "tests/golden/linear_rope",
-                                           "tests/golden/llama3_rope",
+                         ::testing::Values("tests/golden/bias", "tests/golden/gguf_llama",
+                                           "tests/golden/gguf_qwen2",
+                                           "tests/golden/gguf_qwen3/model.gguf",
+                                           "tests/golden/qwen2", "tests/golden/qwen3",
+                                           "tests/golden/gqa", "tests/golden/head_dim",
+                                           "tests/golden/linear_rope", "tests/golden/llama3_rope",
                                            "tests/golden/rope_parameters", "tests/golden/sharded",
                                            "tests/golden/sliding_window", "tests/golden/tied"));
 
