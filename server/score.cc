@@ -64,12 +64,11 @@ class ScoreCollector {
 
 class ScoreSink : public Sink {
  public:
-  ScoreSink(std::shared_ptr<ScoreCollector> collector, size_t index, size_t boundary)
-      : collector_(std::move(collector)), index_(index), boundary_(boundary) {}
+  ScoreSink(std::shared_ptr<ScoreCollector> collector, size_t index)
+      : collector_(std::move(collector)), index_(index) {}
 
   void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override {
     for (const PromptLogprob& prompt : logprobs) {
-      if (prompt.position < static_cast<int64_t>(boundary_)) continue;
       score_.logprob += prompt.token.logprob;
       score_.tokens.push_back(prompt.token);
       score_.is_greedy &= !prompt.top.empty() && prompt.top[0].token == prompt.token.token;
@@ -85,7 +84,6 @@ class ScoreSink : public Sink {
  private:
   const std::shared_ptr<ScoreCollector> collector_;
   const size_t index_;
-  const size_t boundary_;
   ContinuationScore score_;
 };
 
@@ -148,8 +146,9 @@ absl::StatusOr<std::vector<RequestId>> SubmitAll(Engine& engine, const ScoreProm
   for (size_t i = 0; i < n; ++i) {
     EngineRequest request = base;
     request.prompt = prompts.prompts[i];
+    request.prompt_logprobs_from = static_cast<int32_t>(prompts.boundary);
     const absl::StatusOr<RequestId> id = engine.Submit(
-        std::move(request), std::make_unique<ScoreSink>(collector, i, prompts.boundary));
+        std::move(request), std::make_unique<ScoreSink>(collector, i));
     if (!id.ok()) {
       collector->Abandon();
       for (RequestId submitted : ids) engine.Cancel(submitted);

@@ -139,6 +139,8 @@ absl::Status EngineImpl::CheckRequest(const EngineRequest& r) const {
   LK_RETURN_IF_ERROR(CheckRange("n", r.n, 1, 8));
   if (r.prompt_logprobs.has_value()) {
     LK_RETURN_IF_ERROR(CheckRange("prompt_logprobs", *r.prompt_logprobs, 0, 20));
+    LK_RETURN_IF_ERROR(CheckRange("prompt_logprobs_from", r.prompt_logprobs_from, 1,
+                                  std::numeric_limits<int32_t>::max()));
   }
   LK_RETURN_IF_ERROR(CheckTokens("prompt", r.prompt, vocab));
   LK_RETURN_IF_ERROR(CheckTokens("stop_tokens", r.stop_tokens, vocab));
@@ -318,10 +320,9 @@ void EngineImpl::ConsumeLogits(const std::vector<ScheduledRows>& batch) {
   int64_t first_row = 0;
   for (const ScheduledRows& rows : batch) {
     const RequestState& state = *live_.at(rows.request);
-    const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
     for (int64_t i = 0; i < rows.n_rows; ++i) {
       const int64_t position = rows.first_position + i;
-      const bool scores = state.wants_prompt_logprobs() && position + 1 < n_prompt;
+      const bool scores = state.WantsPromptLogprob(position + 1);
       const bool samples = rows.samples && i + 1 == rows.n_rows;
       if (!scores && !samples) continue;
       wanted.push_back({&rows, position});

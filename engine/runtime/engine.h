@@ -28,6 +28,7 @@ struct EngineRequest {
   // Log-probabilities of prompt tokens 1.. under the model, with this many most likely alternatives
   // (0..20).
   std::optional<int32_t> prompt_logprobs;
+  int32_t prompt_logprobs_from = 1;  // positions before it are not scored; >= 1
   AttentionOptions attention;
   absl::Time deadline = absl::InfiniteFuture();
 };

@@ -30,7 +30,10 @@ class RequestState {
   // The token of a row: of the prompt, or the choice's last one.
   int32_t TokenAt(int32_t choice, int64_t position) const;
 
-  // Rows of the prompt whose logits the request wants: all but the last.
+  bool WantsPromptLogprob(int64_t position) const {
+    return wants_prompt_logprobs() && position >= request.prompt_logprobs_from &&
+           position < static_cast<int64_t>(request.prompt.size());
+  }
   bool wants_prompt_logprobs() const { return request.prompt_logprobs.has_value(); }
   void AddPromptLogprob(int64_t row_position, absl::Span<const float> logits);
 

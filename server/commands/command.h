@@ -19,6 +19,7 @@ Command GenerateCommand();
 Command InspectCommand();
 Command TokenizeCommand();
 Command LogitsCommand();
+Command EvalCommand();
 Command AttendCommand();
 Command HealthCommand();
 Command VersionCommand();

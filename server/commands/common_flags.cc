@@ -6,8 +6,10 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -117,6 +119,11 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(ReadInt32(flags, "threads", 0, n_threads));
   if (n_threads > 1024) return flags.Error("threads", "an integer in 0..1024");
   options.n_threads = n_threads;
+  return options;
+}
+
+absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
+  LK_ASSIGN_OR_RETURN(EngineOptions options, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> cache_bytes, flags.Bytes("cache-bytes"));
   options.cache_bytes = cache_bytes.value_or(0);
   LK_RETURN_IF_ERROR(ReadInt32(flags, "max-batch-tokens", 1, options.max_batch_tokens));
@@ -149,6 +156,27 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(ReadInt32(flags, "sinks", 0, attention.sinks));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "window", 0, attention.window_blocks));
   return attention;
+}
+
+absl::StatusOr<AttentionChoice> ParseAttentionText(const std::string& text) {
+  CommandSpec spec;
+  spec.groups = {{"", AttentionFlags()}};
+  std::vector<std::string> arguments;
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipWhitespace())) {
+    const bool is_first = arguments.empty();
+    if (!is_first && !absl::StrContains(word, '=')) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attention \"", text, "\": \"", word, "\", expected NAME=VALUE"));
+    }
+    arguments.push_back(absl::StrCat(is_first ? "--attention=" : "--", word));
+  }
+  if (arguments.empty()) {
+    return absl::InvalidArgumentError("attention: empty, expected a mechanism");
+  }
+  FlagSources sources;
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  LK_ASSIGN_OR_RETURN(const FlagValues flags, ParseFlags(spec, arguments, {}, sources));
+  return ReadAttention(flags);
 }
 
 absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags) {

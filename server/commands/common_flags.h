@@ -24,9 +24,12 @@ absl::Span<const Flag> GeneralFlags();     // --json --config
 
 // Readers of those groups. INVALID_ARGUMENT naming the flag. Ranges that depend on the model are
 // left to whoever knows it.
-absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags);
+absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags);   // --dtype --threads
+absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags);  // and ServingFlags
 absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags);
 absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags);
+// The same from one text: a mechanism and options by their flags' names, "atp rank=16 block=128".
+absl::StatusOr<AttentionChoice> ParseAttentionText(const std::string& text);
 // Everything but model, input and deadline.
 absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags);
 

@@ -64,7 +64,7 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
   options.grace = absl::Seconds(grace.value_or(0));
   options.is_json = flags.Switch("json");
-  LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(options.engine, ReadServingOptions(flags));
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
   LK_ASSIGN_OR_RETURN(options.defaults.attention, ResolveAttention(attention, {}));
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> max_new_tokens,

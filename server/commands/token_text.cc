@@ -18,27 +18,27 @@ constexpr std::string_view kSeparators = " \t\r\n\v\f,";
 // Longer words are cut in messages.
 constexpr size_t kMaxQuotedBytes = 32;
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+}  // namespace
+
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> owned(nullptr, &std::fclose);
   if (path != "-") owned.reset(std::fopen(path.c_str(), "rb"));
   std::FILE* file = path == "-" ? stdin : owned.get();
   if (file == nullptr) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
   std::string content;
   auto chunk = std::make_unique<std::array<char, 65536>>();
-  while (content.size() <= kMaxTokenFileBytes) {
+  while (content.size() <= max_bytes) {
     const size_t n = std::fread(chunk->data(), 1, chunk->size(), file);
     if (n == 0) break;
     content.append(chunk->data(), n);
   }
   if (std::ferror(file) != 0) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
-  if (content.size() > kMaxTokenFileBytes) {
+  if (content.size() > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": over ", kMaxTokenFileBytes, " bytes, expected a list of token ids"));
+        absl::StrCat(path, ": over ", max_bytes, " bytes, expected at most that"));
   }
   return content;
 }
-
-}  // namespace
 
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const std::string& source,
                                                    int32_t vocab_size) {
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const 
 }
 
 absl::StatusOr<std::vector<int32_t>> ReadTokenFile(const std::string& path, int32_t vocab_size) {
-  LK_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  LK_ASSIGN_OR_RETURN(const std::string content, ReadTextFile(path, kMaxTokenFileBytes));
   return ParseTokenIds(content, path, vocab_size);
 }
 

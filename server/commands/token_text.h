@@ -17,8 +17,11 @@ inline constexpr size_t kMaxTokenFileBytes = size_t{64} << 20;
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const std::string& source,
                                                    int32_t vocab_size);
 
-// The same from a file of at most kMaxTokenFileBytes; "-" is standard input. NOT_FOUND when it
-// cannot be read.
+// A whole file; "-" is standard input. NOT_FOUND when it cannot be read, INVALID_ARGUMENT when it
+// is longer than max_bytes.
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes);
+
+// ParseTokenIds of a file of at most kMaxTokenFileBytes.
 absl::StatusOr<std::vector<int32_t>> ReadTokenFile(const std::string& path, int32_t vocab_size);
 
 }  // namespace lowkey

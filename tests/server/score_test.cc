@@ -31,7 +31,8 @@ class ScoreTest : public ::testing::Test {
   void Answer(RequestId id, bool greedy) {
     const TokenList prompt = engine_.request(id).prompt;
     std::vector<PromptLogprob> logprobs;
-    for (size_t i = 1; i < prompt.size(); ++i) {
+    const int32_t from = engine_.request(id).prompt_logprobs_from;
+    for (size_t i = static_cast<size_t>(from); i < prompt.size(); ++i) {
       const TokenLogprob token{prompt[i], -static_cast<float>(i)};
       const TokenLogprob top{greedy ? prompt[i] : prompt[i] + 1, -0.5f};
       logprobs.push_back({static_cast<int32_t>(i), token, {top}});

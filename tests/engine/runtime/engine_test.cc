@@ -177,6 +177,26 @@ TEST_F(EngineTest, PromptLogprobsEqualTheLogits) {
   EXPECT_TRUE(got->tokens.empty());
 }
 
+TEST_F(EngineTest, PromptLogprobsBeginWhereTheRequestSays) {
+  EngineOptions options;
+  options.max_batch_tokens = 64;
+  Start(options);
+  EngineRequest r = Request(100, 0);
+  r.prompt_logprobs = 0;
+  const auto all = Submit(r);
+  all->Wait();
+  r.prompt_logprobs_from = 70;
+  const auto late = Submit(r);
+  late->Wait();
+  ASSERT_EQ(late->prompt_logprobs.size(), 30u);
+  EXPECT_EQ(late->prompt_logprobs[0].position, 70);
+  for (size_t i = 0; i < 30; ++i) {
+    EXPECT_EQ(late->prompt_logprobs[i].token.logprob, all->prompt_logprobs[69 + i].token.logprob);
+  }
+  r.prompt_logprobs_from = 0;
+  EXPECT_THAT(std::string(Refused(r).message()), HasSubstr("prompt_logprobs_from: 0"));
+}
+
 TEST_F(EngineTest, EndsAtAStopTokenAndReportsIt) {
   Start();
   const auto free_run = Submit(Request(10, 20));

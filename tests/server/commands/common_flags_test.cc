@@ -28,7 +28,7 @@ FlagValues Parse(const std::vector<std::string>& arguments) {
 }
 
 TEST(CommonFlagsTest, EngineOptionsComeFromTheirFlags) {
-  const auto options = ReadEngineOptions(
+  const auto options = ReadServingOptions(
       Parse({"--dtype", "bfloat16", "--threads", "3", "--cache-bytes", "512M", "--context", "100",
              "--max-batch-tokens", "64", "--max-running", "5", "--max-queued", "6"}));
   ASSERT_TRUE(options.ok()) << options.status();
@@ -42,7 +42,7 @@ TEST(CommonFlagsTest, EngineOptionsComeFromTheirFlags) {
 }
 
 TEST(CommonFlagsTest, DefaultsAreTheEnginesOwn) {
-  const auto options = ReadEngineOptions(Parse({}));
+  const auto options = ReadServingOptions(Parse({}));
   ASSERT_TRUE(options.ok());
   const EngineOptions expected;
   EXPECT_EQ(options->dtype, expected.dtype);
@@ -51,11 +51,35 @@ TEST(CommonFlagsTest, DefaultsAreTheEnginesOwn) {
   EXPECT_EQ(options->max_queued_requests, expected.max_queued_requests);
 }
 
+TEST(CommonFlagsTest, AttentionTextTakesTheFlagsNames) {
+  const auto choice = ParseAttentionText(" atp rank=1/8  basis=kv block=128 window=0 ");
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->mechanism, "atp");
+  EXPECT_EQ(choice->rank, "1/8");
+  EXPECT_EQ(choice->basis, "kv");
+  EXPECT_EQ(choice->block_tokens, 128);
+  EXPECT_EQ(choice->window_blocks, 0);
+  EXPECT_EQ(choice->prefill, std::nullopt);
+  EXPECT_EQ(ParseAttentionText("standard")->mechanism, "standard");
+}
+
+TEST(CommonFlagsTest, BadAttentionTextIsNamed) {
+  for (const auto& [text, part] :
+       std::vector<std::pair<std::string, std::string>>{{"", "empty"},
+                                                        {"atp rank", "\"rank\", expected NAME="},
+                                                        {"atp block=x", "block"},
+                                                        {"atp seed=4", "seed"}}) {
+    const auto choice = ParseAttentionText(text);
+    EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(choice.status().message()), HasSubstr(part));
+  }
+}
+
 TEST(CommonFlagsTest, BadEngineOptionsAreNamed) {
-  EXPECT_THAT(std::string(ReadEngineOptions(Parse({"--dtype", "int8"})).status().message()),
+  EXPECT_THAT(std::string(ReadServingOptions(Parse({"--dtype", "int8"})).status().message()),
               HasSubstr("--dtype: \"int8\", expected auto, float32 or bfloat16"));
-  EXPECT_FALSE(ReadEngineOptions(Parse({"--threads", "9999"})).ok());
-  EXPECT_FALSE(ReadEngineOptions(Parse({"--max-batch-tokens", "0"})).ok());
+  EXPECT_FALSE(ReadServingOptions(Parse({"--threads", "9999"})).ok());
+  EXPECT_FALSE(ReadServingOptions(Parse({"--max-batch-tokens", "0"})).ok());
 }
 
 TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
