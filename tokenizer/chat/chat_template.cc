@@ -1,0 +1,137 @@
+#include "tokenizer/chat/chat_template.h"
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "tokenizer/chat/jinja/interpreter.h"
+#include "tokenizer/chat/jinja/parser.h"
+#include "tokenizer/chat/values/format.h"
+
+namespace lowkey {
+namespace {
+
+using jinja::Arena;
+using jinja::Dict;
+using jinja::Text;
+using jinja::Value;
+using Variables = absl::flat_hash_map<std::string, Value>;
+
+absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(prefix, ": ", std::string(status.message())));
+}
+
+// Makes the values of one context in an arena.
+class ContextBuilder {
+ public:
+  explicit ContextBuilder(Arena& arena) : arena_(arena) {}
+
+  absl::StatusOr<Variables> Build(const ChatContext& context) {
+    Variables variables;
+    if (!context.variables_json.empty()) {
+      LK_ASSIGN_OR_RETURN(const Value given, Json("variables_json", context.variables_json));
+      if (given.AsDict() == nullptr) {
+        return absl::InvalidArgumentError("variables_json: expected a JSON object");
+      }
+      for (const Dict::Entry& entry : given.AsDict()->entries()) {
+        variables[entry.key->bytes()] = entry.value;
+      }
+    }
+    // Present even when there are none: templates compare them with none.
+    variables["documents"] = Value(jinja::None());
+    variables["tools"] = Value(jinja::None());
+    if (!context.tools_json.empty()) {
+      LK_ASSIGN_OR_RETURN(const Value tools, Json("tools_json", context.tools_json));
+      if (tools.AsList() == nullptr) {
+        return absl::InvalidArgumentError("tools_json: expected a JSON array");
+      }
+      variables["tools"] = tools;
+    }
+    std::vector<Value> messages;
+    for (size_t i = 0; i < context.messages.size(); ++i) {
+      LK_ASSIGN_OR_RETURN(const Value message,
+                          Message(absl::StrCat("messages[", i, "]"), context.messages[i]));
+      messages.push_back(message);
+    }
+    LK_ASSIGN_OR_RETURN(variables["messages"], arena_.MakeList(std::move(messages)));
+    variables["add_generation_prompt"] = Value(context.add_generation_prompt);
+    if (context.bos_token.has_value()) {
+      LK_ASSIGN_OR_RETURN(variables["bos_token"], arena_.MakeText(*context.bos_token));
+    }
+    if (context.eos_token.has_value()) {
+      LK_ASSIGN_OR_RETURN(variables["eos_token"], arena_.MakeText(*context.eos_token));
+    }
+    return variables;
+  }
+
+ private:
+  absl::StatusOr<Value> Json(const std::string& field, const std::string& json) {
+    absl::StatusOr<Value> value = jinja::FromJson(json, arena_);
+    return value.ok() ? value : Prefixed(field, value.status());
+  }
+
+  absl::Status Set(Dict& dict, const char* key, const absl::StatusOr<Value>& value) {
+    LK_RETURN_IF_ERROR(value.status());
+    LK_ASSIGN_OR_RETURN(const Value name, arena_.MakeText(std::string(key)));
+    dict.Set(name.AsText(), *value);
+    return absl::OkStatus();
+  }
+
+  absl::Status SetUserText(Dict& dict, const char* key, const std::optional<std::string>& text) {
+    if (!text.has_value()) return absl::OkStatus();
+    return Set(dict, key, arena_.MakeText(Text::FromUser(*text)));
+  }
+
+  absl::StatusOr<Value> Message(const std::string& field, const ChatMessage& message) {
+    Dict dict;
+    LK_RETURN_IF_ERROR(Set(dict, "role", arena_.MakeText(message.role)));
+    LK_RETURN_IF_ERROR(SetUserText(dict, "content", message.content));
+    LK_RETURN_IF_ERROR(SetUserText(dict, "name", message.name));
+    LK_RETURN_IF_ERROR(SetUserText(dict, "tool_call_id", message.tool_call_id));
+    std::vector<Value> calls;
+    for (size_t i = 0; i < message.tool_calls.size(); ++i) {
+      LK_ASSIGN_OR_RETURN(const Value call,
+                          Call(absl::StrCat(field, ".tool_calls[", i, "]"), message.tool_calls[i]));
+      calls.push_back(call);
+    }
+    if (!calls.empty()) {
+      LK_RETURN_IF_ERROR(Set(dict, "tool_calls", arena_.MakeList(std::move(calls))));
+    }
+    return arena_.MakeDict(std::move(dict));
+  }
+
+  absl::StatusOr<Value> Call(const std::string& field, const ToolCall& call) {
+    Dict function;
+    LK_RETURN_IF_ERROR(SetUserText(function, "name", call.name));
+    LK_RETURN_IF_ERROR(
+        Set(function, "arguments", Json(field + ".arguments_json", call.arguments_json)));
+    Dict dict;
+    LK_RETURN_IF_ERROR(Set(dict, "type", arena_.MakeText(std::string("function"))));
+    if (!call.id.empty()) LK_RETURN_IF_ERROR(SetUserText(dict, "id", call.id));
+    LK_RETURN_IF_ERROR(Set(dict, "function", arena_.MakeDict(std::move(function))));
+    return arena_.MakeDict(std::move(dict));
+  }
+
+  Arena& arena_;
+};
+
+}  // namespace
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source) {
+  absl::StatusOr<jinja::Body> body = jinja::ParseTemplate(source);
+  if (!body.ok()) return Prefixed("chat template", body.status());
+  return ChatTemplate(std::make_shared<const jinja::Body>(*std::move(body)));
+}
+
+absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatContext& context,
+                                                  const jinja::Limits& limits) const {
+  Arena arena(limits);
+  LK_ASSIGN_OR_RETURN(const Variables variables, ContextBuilder(arena).Build(context));
+  jinja::Interpreter interpreter(variables, {context.now, context.time_zone}, arena);
+  const absl::StatusOr<Text> text = interpreter.Render(*body_);
+  if (!text.ok()) return Prefixed("chat template", text.status());
+  return RenderedChat{text->bytes(), text->user_ranges()};
+}
+
+}  // namespace lowkey

@@ -1,0 +1,277 @@
+#include "tokenizer/chat/jinja/interpreter.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "tokenizer/chat/jinja/interpreter_level.h"
+#include "tokenizer/chat/jinja/lexer.h"
+#include "tokenizer/chat/values/format.h"
+#include "tokenizer/chat/values/operators.h"
+
+namespace lowkey::jinja {
+namespace {
+
+constexpr size_t kScopeBytes = 128;
+
+}  // namespace
+
+Interpreter::Interpreter(const absl::flat_hash_map<std::string, Value>& variables,
+                         const Clock& clock, Arena& arena)
+    : clock_(clock), arena_(arena) {
+  scope_ = &scopes_.emplace_back();
+  for (const auto& [name, value] : variables) scope_->variables[name] = value;
+}
+
+absl::StatusOr<Text> Interpreter::Render(const Body& body) {
+  Text output;
+  out_ = &output;
+  LK_RETURN_IF_ERROR(RunBody(body).status());
+  return output;
+}
+
+absl::StatusOr<Scope*> Interpreter::NewScope(Scope* parent) {
+  LK_RETURN_IF_ERROR(arena_.ChargeBytes(kScopeBytes));
+  return &scopes_.emplace_back(Scope{.parent = parent});
+}
+
+absl::Status Interpreter::Write(const Text& text, int line) {
+  LK_RETURN_IF_ERROR(At(line, "", arena_.ChargeBytes(text.size())));
+  if (text.size() > arena_.limits().max_output_bytes - out_->size()) {
+    return At(line, "",
+              absl::ResourceExhaustedError(absl::StrCat(
+                  "more than ", arena_.limits().max_output_bytes, " bytes of output")));
+  }
+  out_->Append(text);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Interpreter::Flow> Interpreter::RunBody(const Body& body) {
+  for (const std::unique_ptr<Statement>& statement : body) {
+    LK_ASSIGN_OR_RETURN(const Flow flow, Run(*statement));
+    if (flow != Flow::kNext) return flow;
+  }
+  return Flow::kNext;
+}
+
+absl::StatusOr<Interpreter::Flow> Interpreter::RunInScope(const Body& body, Scope* scope) {
+  Scope* const outer = std::exchange(scope_, scope);
+  absl::StatusOr<Flow> flow = RunBody(body);
+  scope_ = outer;
+  return flow;
+}
+
+absl::StatusOr<Interpreter::Flow> Interpreter::Run(const Statement& statement) {
+  const Level level(*this);
+  LK_RETURN_IF_ERROR(At(statement.line, "", level.Charge()));
+  switch (statement.kind) {
+    case StatementKind::kText:
+      LK_RETURN_IF_ERROR(Write(statement.text, statement.line));
+      return Flow::kNext;
+    case StatementKind::kOutput: {
+      LK_ASSIGN_OR_RETURN(const Value value, Evaluate(*statement.value));
+      LK_ASSIGN_OR_RETURN(const Text text, At(statement.line, "", ToText(value, arena_)));
+      LK_RETURN_IF_ERROR(Write(text, statement.line));
+      return Flow::kNext;
+    }
+    case StatementKind::kFor:
+      return RunFor(statement);
+    case StatementKind::kIf:
+      return RunIf(statement);
+    case StatementKind::kSet: {
+      LK_ASSIGN_OR_RETURN(const Value value, Evaluate(*statement.value));
+      LK_RETURN_IF_ERROR(Assign(statement.target, value, statement.line));
+      return Flow::kNext;
+    }
+    case StatementKind::kSetBlock:
+      LK_RETURN_IF_ERROR(RunSetBlock(statement));
+      return Flow::kNext;
+    case StatementKind::kMacro:
+      LK_RETURN_IF_ERROR(DefineMacro(statement));
+      return Flow::kNext;
+    case StatementKind::kWith:
+      return RunWith(statement);
+    case StatementKind::kFilterBlock:
+      LK_RETURN_IF_ERROR(RunFilterBlock(statement));
+      return Flow::kNext;
+    case StatementKind::kScope: {
+      LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+      return RunInScope(statement.body, scope);
+    }
+    case StatementKind::kBreak:
+      return Flow::kBreak;
+    case StatementKind::kContinue:
+      return Flow::kContinue;
+  }
+  return Flow::kNext;
+}
+
+absl::StatusOr<Interpreter::Flow> Interpreter::RunIf(const Statement& statement) {
+  for (const Branch& branch : statement.branches) {
+    LK_ASSIGN_OR_RETURN(const Value condition, Evaluate(*branch.condition));
+    if (condition.IsTrue()) return RunBody(branch.body);
+  }
+  return RunBody(statement.otherwise);
+}
+
+absl::StatusOr<std::vector<Value>> Interpreter::LoopItems(const Statement& loop) {
+  LK_ASSIGN_OR_RETURN(const Value value, Evaluate(*loop.value));
+  LK_ASSIGN_OR_RETURN(std::vector<Value> items, At(loop.line, "for", Iterate(value, arena_)));
+  if (loop.condition == nullptr) return items;
+  std::vector<Value> kept;
+  for (const Value& item : items) {
+    LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+    Scope* const outer = std::exchange(scope_, scope);
+    absl::Status status = Assign(loop.target, item, loop.line);
+    absl::StatusOr<Value> condition = status.ok() ? Evaluate(*loop.condition) : status;
+    scope_ = outer;
+    if (!condition.ok()) return condition.status();
+    if (condition->IsTrue()) kept.push_back(item);
+  }
+  return kept;
+}
+
+absl::StatusOr<Interpreter::Flow> Interpreter::RunFor(const Statement& loop) {
+  LK_ASSIGN_OR_RETURN(std::vector<Value> visited, LoopItems(loop));
+  const std::vector<Value>& items = loop_items_.emplace_back(std::move(visited));
+  if (items.empty()) {
+    LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+    return RunInScope(loop.otherwise, scope);
+  }
+  // Kept to the end, as the template may have kept the loop.
+  Loop& state = loops_.emplace_back();
+  state.items = &items;
+  for (size_t i = 0; i < items.size(); ++i) {
+    state.index0 = i;
+    LK_RETURN_IF_ERROR(At(loop.line, "for", arena_.ChargeStep()));
+    LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+    const Loop* shown = &state;
+    scope->variables["loop"] = Value(shown);
+    Scope* const outer = std::exchange(scope_, scope);
+    const absl::Status status = Assign(loop.target, items[i], loop.line);
+    scope_ = outer;
+    LK_RETURN_IF_ERROR(status);
+    LK_ASSIGN_OR_RETURN(const Flow flow, RunInScope(loop.body, scope));
+    if (flow == Flow::kBreak) break;
+  }
+  return Flow::kNext;
+}
+
+absl::Status Interpreter::Assign(const Target& target, const Value& value, int line) {
+  if (!target.parts.empty()) return Unpack(target, value, line);
+  if (target.attribute.empty()) {
+    scope_->variables[target.name] = value;
+    return absl::OkStatus();
+  }
+  Namespace* space = nullptr;
+  for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    const auto it = scope->variables.find(target.name);
+    if (it == scope->variables.end()) continue;
+    space = it->second.AsNamespace();
+    break;
+  }
+  if (space == nullptr) {
+    return ErrorAt(line, absl::StrCat("set ", target.name, ".", target.attribute, ": ", target.name,
+                                      " is no namespace"));
+  }
+  if (target.attribute.starts_with('_')) {
+    return ErrorAt(line, absl::StrCat("set ", target.name, ".", target.attribute,
+                                      ": refused, it begins with an underscore"));
+  }
+  space->attributes[target.attribute] = value;
+  return absl::OkStatus();
+}
+
+absl::Status Interpreter::Unpack(const Target& target, const Value& value, int line) {
+  LK_ASSIGN_OR_RETURN(const std::vector<Value> values, At(line, "unpack", Iterate(value, arena_)));
+  if (values.size() != target.parts.size()) {
+    return ErrorAt(
+        line, absl::StrCat("unpack: ", values.size(), " values, expected ", target.parts.size()));
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    LK_RETURN_IF_ERROR(Assign(target.parts[i], values[i], line));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Value> Interpreter::Capture(const Body& body, Scope* scope,
+                                           const Expression* filters) {
+  Text text;
+  Text* const outer = std::exchange(out_, &text);
+  const absl::Status status = RunInScope(body, scope).status();
+  out_ = outer;
+  LK_RETURN_IF_ERROR(status);
+  LK_ASSIGN_OR_RETURN(const Value value, arena_.MakeText(std::move(text)));
+  if (filters == nullptr) return value;
+  const Value outer_value = std::exchange(block_value_, value);
+  absl::StatusOr<Value> filtered = Evaluate(*filters);
+  block_value_ = outer_value;
+  return filtered;
+}
+
+absl::Status Interpreter::RunSetBlock(const Statement& set) {
+  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+  LK_ASSIGN_OR_RETURN(const Value value, Capture(set.body, scope, set.value.get()));
+  return Assign(set.target, value, set.line);
+}
+
+absl::Status Interpreter::RunFilterBlock(const Statement& block) {
+  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+  LK_ASSIGN_OR_RETURN(const Value value, Capture(block.body, scope, block.value.get()));
+  LK_ASSIGN_OR_RETURN(const Text text, At(block.line, "", ToText(value, arena_)));
+  return Write(text, block.line);
+}
+
+absl::StatusOr<Interpreter::Flow> Interpreter::RunWith(const Statement& with) {
+  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+  for (const Parameter& variable : with.parameters) {
+    LK_ASSIGN_OR_RETURN(const Value value, Evaluate(*variable.default_value));
+    scope->variables[variable.name] = value;
+  }
+  return RunInScope(with.body, scope);
+}
+
+absl::Status Interpreter::DefineMacro(const Statement& macro) {
+  LK_RETURN_IF_ERROR(arena_.ChargeBytes(kScopeBytes));
+  const Macro* defined = &macros_.emplace_back(Macro{&macro, scope_});
+  scope_->variables[macro.name] = Value(defined);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Value> Interpreter::CallMacro(const Macro& macro, const Arguments& arguments,
+                                             int line) {
+  const std::vector<Parameter>& parameters = macro.definition->parameters;
+  const std::string construct = absl::StrCat("macro ", macro.definition->name);
+  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(macro.scope));
+  if (arguments.positional.size() > parameters.size()) {
+    return ErrorAt(line, absl::StrCat(construct, ": ", arguments.positional.size(),
+                                      " arguments, expected at most ", parameters.size()));
+  }
+  for (size_t i = 0; i < arguments.positional.size(); ++i) {
+    scope->variables[parameters[i].name] = arguments.positional[i];
+  }
+  for (const auto& [name, value] : arguments.named) {
+    size_t i = 0;
+    while (i < parameters.size() && parameters[i].name != name) ++i;
+    if (i == parameters.size() || i < arguments.positional.size()) {
+      return ErrorAt(line,
+                     absl::StrCat(construct, ": argument ", std::string(name), " not expected"));
+    }
+    scope->variables[parameters[i].name] = value;
+  }
+  for (const Parameter& parameter : parameters) {
+    if (scope->variables.contains(parameter.name)) continue;
+    Value value(Undefined{&parameter.name});
+    if (parameter.default_value != nullptr) {
+      Scope* const outer = std::exchange(scope_, scope);
+      absl::StatusOr<Value> evaluated = Evaluate(*parameter.default_value);
+      scope_ = outer;
+      if (!evaluated.ok()) return evaluated.status();
+      value = *evaluated;
+    }
+    scope->variables[parameter.name] = value;
+  }
+  return Capture(macro.definition->body, scope, nullptr);
+}
+
+}  // namespace lowkey::jinja

@@ -1,0 +1,37 @@
+#ifndef LOWKEY_TOKENIZER_CHAT_TEMPLATE_FILES_H_
+#define LOWKEY_TOKENIZER_CHAT_TEMPLATE_FILES_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "tokenizer/chat/chat_template.h"
+
+namespace lowkey {
+
+// The chat templates of a model. What cannot be used says why, to whoever sends messages: a model
+// without one, or with one that is not understood, still serves plain text.
+class ChatTemplates {
+ public:
+  // No template: Find gives FAILED_PRECONDITION, which says what to do.
+  ChatTemplates();
+  // One template for everything.
+  explicit ChatTemplates(const std::string& source);
+  // As a model directory has them: chat_template.jinja, else tokenizer_config.json's chat_template
+  // (one, or several with names, of which "default" and "tool_use" count), else
+  // chat_template.json's. A file that is not as expected is remembered as the template's error.
+  static ChatTemplates FromDirectory(const std::string& directory);
+
+  // The template for a conversation, with tools or without. FAILED_PRECONDITION: there is none, or
+  // it cannot be used (the message says why).
+  enum class Tools { kNone, kSome };
+  const absl::StatusOr<ChatTemplate>& Find(Tools tools) const;
+
+ private:
+  absl::StatusOr<ChatTemplate> standard_;
+  std::optional<absl::StatusOr<ChatTemplate>> with_tools_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_TOKENIZER_CHAT_TEMPLATE_FILES_H_
