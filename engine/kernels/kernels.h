@@ -113,7 +113,7 @@ struct KernelTable {
   void (*dot_rows_f32)(const DotRowsArgs&);
   void (*dot_rows_bf16)(const DotRowsArgs&);
 
-  // out = x / sqrt(mean(x^2) + eps) * w, all [dim].
+  // out = x / sqrt(mean(x^2) + eps) * w, all [dim]; out may be x.
   void (*rms_norm)(const float* x, const float* w, float eps, float* out, int64_t dim);
   // out = silu(gate) * up, all [n]; out may alias either.
   void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n);

@@ -56,6 +56,8 @@ absl::Status Transformer::Pack(const Options& options) {
     Layer& layer = layers_[i];
     layer.attention_norm = Floats({&t.attention_norm});
     layer.ffn_norm = Floats({&t.ffn_norm});
+    layer.q_norm = Floats({&t.q_norm});
+    layer.k_norm = Floats({&t.k_norm});
     layer.qkv_bias = Floats({&t.q_bias, &t.k_bias, &t.v_bias});
     layer.o_bias = Floats({&t.o_bias});
     layer.gate_up_bias = Floats({&t.gate_bias, &t.up_bias});
@@ -135,6 +137,15 @@ const float* Transformer::Normed(int64_t row, const std::vector<float>* bias,
   return out;
 }
 
+void Transformer::NormHeads(const Layer& layer, float* row) {
+  const ModelConfig& c = config();
+  for (int32_t h = 0; h < c.n_heads + c.n_kv_heads; ++h) {
+    const std::vector<float>& weight = h < c.n_heads ? layer.q_norm : layer.k_norm;
+    float* head = row + int64_t{h} * c.head_dim;
+    Kernels().rms_norm(head, weight.data(), c.rms_norm_eps, head, c.head_dim);
+  }
+}
+
 void Transformer::Rope(const Layer& layer, int64_t n_rows) {
   const ModelConfig& c = config();
   const int64_t ld = RowStride(layer.qkv.n_out_padded());
@@ -144,6 +155,7 @@ void Transformer::Rope(const Layer& layer, int64_t n_rows) {
     if (!layer.qkv_bias.empty()) {
       Kernels().add(layer.qkv_bias.data(), row, static_cast<int64_t>(layer.qkv_bias.size()));
     }
+    if (c.qk_norm) NormHeads(layer, row);
     // Keys follow queries in a row: one call rotates both.
     Kernels().rope(row, cos_.data() + i * half, sin_.data() + i * half, c.n_heads + c.n_kv_heads,
                    c.head_dim);

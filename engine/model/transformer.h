@@ -54,6 +54,7 @@ class Transformer {
  private:
   struct Layer {
     std::vector<float> attention_norm, ffn_norm;
+    std::vector<float> q_norm, k_norm;  // empty when absent
     PackedWeight qkv, o, gate_up, down;
     std::vector<float> qkv_bias, o_bias, gate_up_bias, down_bias;  // empty when absent
   };
@@ -69,6 +70,8 @@ class Transformer {
   // The norm of that.
   const float* Normed(int64_t row, const std::vector<float>* bias,
                       const std::vector<float>& weight);
+  // Norms every head of a row's queries and keys.
+  void NormHeads(const Layer& layer, float* row);
   void Rope(const Layer& layer, int64_t n_rows);
   void FeedForward(const Layer& layer, int64_t n_rows);
 

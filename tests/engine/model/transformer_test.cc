@@ -86,7 +86,9 @@ class GoldenTest : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest,
                          testing::Values("gqa", "tied", "llama3_rope", "linear_rope",
                                          "sliding_window", "bias", "head_dim", "sharded",
-                                         "rope_parameters", "tales"),
+                                         "rope_parameters", "smollm2", "qwen2", "qwen2_window",
+                                         "qwen3", "gguf_llama", "gguf_qwen2", "gguf_qwen3",
+                                         "tales"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(GoldenTest, Float32LogitsMatchTransformers) {
