@@ -9,7 +9,9 @@
 
 namespace lowkey {
 
-// The tokenizer of a model: a directory with tokenizer.model. The errors of LoadTokenizerDirectory.
+// The tokenizer of a model: of a .gguf file or a directory with one, by its metadata; of any other
+// directory, by LoadTokenizerDirectory. The errors of FindGguf, OpenGguf and MakeGgufTokenizer, or
+// of LoadTokenizerDirectory.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_path);
 
 }  // namespace lowkey

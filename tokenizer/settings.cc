@@ -12,6 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "tokenizer/json.h"
 
 namespace lowkey {
 namespace {
@@ -31,14 +32,7 @@ absl::StatusOr<std::optional<Json>> LoadJsonObject(const std::string& directory,
       ReadWholeFile(absl::StrCat(directory, "/", file), kMaxSettingsFileBytes);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   LK_RETURN_IF_ERROR(text.status());
-  Json json = Json::parse(*text, nullptr, false);
-  if (json.is_discarded()) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": not JSON, expected a JSON object"));
-  }
-  if (!json.is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": ", json.type_name(), ", expected a JSON object"));
-  }
+  LK_ASSIGN_OR_RETURN(Json json, ParseJsonObject(*text, file));
   return json;
 }
 

@@ -6,6 +6,7 @@
 
 #include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
+#include "tokenizer/byte_piece.h"
 #include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
 #include "tokenizer/utf8.h"
 

@@ -2,16 +2,43 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "tokenizer/bpe/tokenizer_json.h"
 #include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
 
 namespace lowkey {
+namespace {
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerDirectory(const std::string& directory) {
+using TokenizerOr = absl::StatusOr<std::unique_ptr<Tokenizer>>;
+
+TokenizerOr LoadJson(const std::string& directory, const TokenizerSettings& settings) {
+  LK_ASSIGN_OR_RETURN(const std::string text,
+                      ReadWholeFile(directory + "/tokenizer.json", kMaxTokenizerJsonBytes));
+  LK_ASSIGN_OR_RETURN(BpeSpec spec, ParseTokenizerJson(text));
+  return BpeTokenizer::Create(std::move(spec), settings);
+}
+
+TokenizerOr LoadModel(const std::string& directory, const TokenizerSettings& settings) {
   LK_ASSIGN_OR_RETURN(const std::string bytes,
                       ReadWholeFile(directory + "/tokenizer.model", kMaxModelBytes));
+  return SentencePieceTokenizer::Create(bytes, settings);
+}
+
+TokenizerOr Load(const std::string& directory) {
   LK_ASSIGN_OR_RETURN(const TokenizerSettings settings, LoadTokenizerSettings(directory));
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
-      SentencePieceTokenizer::Create(bytes, settings);
+  TokenizerOr from_json = LoadJson(directory, settings);
+  if (!absl::IsNotFound(from_json.status()) && !absl::IsUnimplemented(from_json.status())) {
+    return from_json;
+  }
+  TokenizerOr from_model = LoadModel(directory, settings);
+  if (!absl::IsNotFound(from_model.status())) return from_model;
+  if (absl::IsUnimplemented(from_json.status())) return from_json;
+  return absl::NotFoundError("no tokenizer.json and no tokenizer.model, expected one of them");
+}
+
+}  // namespace
+
+TokenizerOr LoadTokenizerDirectory(const std::string& directory) {
+  TokenizerOr tokenizer = Load(directory);
   if (tokenizer.ok()) return tokenizer;
   return absl::Status(tokenizer.status().code(),
                       absl::StrCat(directory, ": ", tokenizer.status().message()));

@@ -9,12 +9,18 @@
 
 namespace lowkey {
 
-// Reads tokenizer.model in `directory` and, where present, tokenizer_config.json,
-// special_tokens_map.json, generation_config.json and config.json. An id in the config files wins
-// over a token's name in the tokenizer's files, and that over the model's own. Adds bos unless
-// add_bos_token is false, and eos only if add_eos_token is true.
-// NOT_FOUND: no tokenizer.model. Otherwise the errors of LoadTokenizerSettings and
-// SentencePieceTokenizer::Create.
+// Reads tokenizer.json in `directory`, or tokenizer.model where the first is missing or holds what
+// we do not compute (a Unigram model). The first wins because it alone has the tokens that were
+// added to a model after its training.
+//
+// Of the files beside it, where present, tokenizer_config.json, special_tokens_map.json,
+// generation_config.json and config.json tell the special tokens. An id in the config files wins
+// over a token's name in the tokenizer's files, and that over the model's own. add_bos_token and
+// add_eos_token decide whether bos and eos are added; where they are not set, tokenizer.json's
+// post-processor does, and tokenizer.model adds bos alone.
+//
+// NOT_FOUND: neither file. Otherwise the errors of LoadTokenizerSettings, and of
+// ParseTokenizerJson and BpeTokenizer::Create or of SentencePieceTokenizer::Create.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerDirectory(const std::string& directory);
 
 }  // namespace lowkey

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "tokenizer/byte_piece.h"
 #include "tokenizer/sentencepiece/wire_reader.h"
 #include "tokenizer/utf8.h"
 
@@ -247,12 +248,6 @@ absl::Status CheckSupported(const ModelProto& model) {
   return absl::OkStatus();
 }
 
-std::optional<uint8_t> ParseHexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return std::nullopt;
-}
-
 }  // namespace
 
 absl::StatusOr<ModelProto> ParseModelProto(std::string_view bytes) {
@@ -299,14 +294,6 @@ absl::Status ValidateModelProto(const ModelProto& model) {
   }
   LK_RETURN_IF_ERROR(CheckBytePieces(model));
   return CheckUnknownAndStatedIds(model);
-}
-
-std::optional<uint8_t> ParseBytePiece(std::string_view piece) {
-  if (piece.size() != 6 || piece.substr(0, 3) != "<0x" || piece[5] != '>') return std::nullopt;
-  const std::optional<uint8_t> high = ParseHexDigit(piece[3]);
-  const std::optional<uint8_t> low = ParseHexDigit(piece[4]);
-  if (!high.has_value() || !low.has_value()) return std::nullopt;
-  return static_cast<uint8_t>(*high * 16 + *low);
 }
 
 }  // namespace lowkey

@@ -73,10 +73,6 @@ absl::StatusOr<ModelProto> ParseModelProto(std::string_view bytes);
 // whitespace as suffix, unescaped whitespace, a denormalizer). The charsmap is Charsmap's to check.
 absl::Status ValidateModelProto(const ModelProto& model);
 
-// The byte that a piece of type kByte stands for: "<0x0A>" is 10; nullopt if it is not of that
-// form.
-std::optional<uint8_t> ParseBytePiece(std::string_view piece);
-
 }  // namespace lowkey
 
 #endif  // LOWKEY_TOKENIZER_SENTENCEPIECE_MODEL_PROTO_H_

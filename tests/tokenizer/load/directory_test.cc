@@ -34,7 +34,7 @@ class LoadTokenizerDirectoryTest : public testing::Test {
 
 TEST_F(LoadTokenizerDirectoryTest, NamesAMissingModel) {
   EXPECT_THAT(LoadTokenizerDirectory(directory_),
-              FailsWith(absl::StatusCode::kNotFound, "/tokenizer.model: cannot open"));
+              FailsWith(absl::StatusCode::kNotFound, "no tokenizer.json and no tokenizer.model"));
   EXPECT_THAT(LoadTokenizerDirectory("/nonexistent"),
               FailsWith(absl::StatusCode::kNotFound, "/nonexistent"));
 }

@@ -204,14 +204,5 @@ TEST(ValidateModelProtoTest, RejectsUnknownSurfaceThatIsNotUtf8) {
   EXPECT_THAT(ValidateModelProto(model), IsInvalid("unk_surface is not UTF-8"));
 }
 
-TEST(ParseBytePieceTest, TakesUpperCaseHexOnly) {
-  EXPECT_EQ(ParseBytePiece("<0x00>"), 0);
-  EXPECT_EQ(ParseBytePiece("<0xFE>"), 0xFE);
-  for (const char* piece :
-       {"<0xfe>", "<0x0>", "<0x000>", "0x00", "<0x0G>", "<0X00>", "<0x00 ", ""}) {
-    EXPECT_EQ(ParseBytePiece(piece), std::nullopt) << piece;
-  }
-}
-
 }  // namespace
 }  // namespace lowkey

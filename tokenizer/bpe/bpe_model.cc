@@ -1,0 +1,216 @@
+#include "tokenizer/bpe/bpe_model.h"
+
+#include <queue>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/base/status_macros.h"
+#include "tokenizer/utf8.h"
+
+namespace lowkey {
+namespace {
+
+// Up to here, looking at all pairs for each merge is faster than a queue.
+constexpr size_t kMaxShortSymbols = 24;
+
+std::string Quote(const std::string& text) {
+  return absl::StrCat("\"", absl::CHexEscape(text), "\"");
+}
+
+uint64_t PairKey(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
+}
+
+// Symbols form a doubly linked list in the order of the word.
+struct Symbol {
+  int32_t id;
+  std::optional<uint32_t> previous, next;
+  bool is_merged = false;  // into the symbol before it
+};
+
+struct Merge {
+  uint32_t rank;
+  uint32_t left;
+  int32_t left_id, right_id;  // when it was proposed
+  int32_t id;
+
+  // The lower rank first; of equal ones, the leftmost.
+  bool operator<(const Merge& other) const {
+    if (rank != other.rank) return rank > other.rank;
+    return left > other.left;
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<BpeModel> BpeModel::Create(BpeVocabulary vocabulary) {
+  BpeModel model(std::move(vocabulary));
+  LK_RETURN_IF_ERROR(model.IndexPieces());
+  LK_RETURN_IF_ERROR(model.IndexMerges());
+  return model;
+}
+
+absl::Status BpeModel::IndexPieces() {
+  const std::vector<std::string>& pieces = vocabulary_.pieces;
+  if (pieces.empty() || pieces.size() > kMaxPieces) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("vocab: ", pieces.size(), " pieces, expected 1 to ", kMaxPieces));
+  }
+  ids_.reserve(pieces.size());
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    if (pieces[id].empty()) continue;
+    if (FindInvalidUtf8(pieces[id]).has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("vocab: ", Quote(pieces[id]), ": not UTF-8, expected valid UTF-8"));
+    }
+    if (!ids_.emplace(pieces[id], static_cast<int32_t>(id)).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("vocab: ", Quote(pieces[id]), " twice, expected once"));
+    }
+  }
+  if (vocabulary_.falls_to_bytes) {
+    for (int byte = 0; byte < 256; ++byte)
+      byte_ids_[byte] = Find(absl::StrFormat("<0x%02X>", byte));
+  }
+  if (!vocabulary_.unk_piece.has_value()) return absl::OkStatus();
+  unk_id_ = Find(*vocabulary_.unk_piece);
+  if (unk_id_.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("unk_token: ", Quote(*vocabulary_.unk_piece), ", expected a piece of vocab"));
+}
+
+absl::Status BpeModel::IndexMerges() {
+  const std::vector<MergeRule> merges = std::exchange(vocabulary_.merges, {});
+  rules_.reserve(merges.size());
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const MergeRule& merge = merges[rank];
+    const std::optional<int32_t> left = Find(merge.left);
+    const std::optional<int32_t> right = Find(merge.right);
+    const std::optional<int32_t> whole = Find(merge.left + merge.right);
+    if (!left.has_value() || !right.has_value() || !whole.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("merges[", rank, "]: ", Quote(merge.left), " ", Quote(merge.right),
+                       ", expected pieces of vocab that join to one"));
+    }
+    // Of a pair that is there twice, the last counts.
+    rules_[PairKey(*left, *right)] = {static_cast<uint32_t>(rank), *whole};
+  }
+  return absl::OkStatus();
+}
+
+std::optional<int32_t> BpeModel::Find(std::string_view piece) const {
+  const auto it = ids_.find(piece);
+  if (it == ids_.end()) return std::nullopt;
+  return it->second;
+}
+
+const BpeModel::Rule* BpeModel::FindRule(int32_t left, int32_t right) const {
+  const auto it = rules_.find(PairKey(left, right));
+  return it == rules_.end() ? nullptr : &it->second;
+}
+
+void BpeModel::Encode(std::string_view word, std::vector<int32_t>& ids) const {
+  if (vocabulary_.ignores_merges) {
+    if (const std::optional<int32_t> id = Find(word); id.has_value()) {
+      ids.push_back(*id);
+      return;
+    }
+  }
+  std::vector<int32_t> symbols = Characters(word);
+  if (symbols.size() <= kMaxShortSymbols) {
+    MergeShort(symbols);
+  } else {
+    MergeLong(symbols);
+  }
+  ids.insert(ids.end(), symbols.begin(), symbols.end());
+}
+
+std::vector<int32_t> BpeModel::Characters(std::string_view word) const {
+  std::vector<int32_t> ids;
+  ids.reserve(word.size());
+  // The unknown token is written once the next known character comes, and not before bytes, as
+  // Hugging Face's does.
+  bool owes_unk = false;
+  for (std::string_view rest = word; !rest.empty();) {
+    const std::string_view character = rest.substr(0, Utf8Length(rest));
+    rest.remove_prefix(character.size());
+    if (const std::optional<int32_t> id = Find(character); id.has_value()) {
+      if (owes_unk) ids.push_back(*unk_id_);
+      owes_unk = false;
+      ids.push_back(*id);
+    } else if (!AppendBytes(character, ids) && unk_id_.has_value()) {
+      if (owes_unk && !vocabulary_.fuses_unk) ids.push_back(*unk_id_);
+      owes_unk = true;
+    }
+  }
+  if (owes_unk) ids.push_back(*unk_id_);
+  return ids;
+}
+
+bool BpeModel::AppendBytes(std::string_view character, std::vector<int32_t>& ids) const {
+  for (const char c : character) {
+    if (!byte_ids_[static_cast<uint8_t>(c)].has_value()) return false;
+  }
+  for (const char c : character) ids.push_back(*byte_ids_[static_cast<uint8_t>(c)]);
+  return true;
+}
+
+void BpeModel::MergeShort(std::vector<int32_t>& symbols) const {
+  std::array<const Rule*, kMaxShortSymbols> rules = {};  // of each symbol with the next
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) rules[i] = FindRule(symbols[i], symbols[i + 1]);
+  while (symbols.size() > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < symbols.size(); ++i) {
+      if (rules[i] != nullptr && (rules[best] == nullptr || rules[i]->rank < rules[best]->rank)) {
+        best = i;
+      }
+    }
+    if (rules[best] == nullptr) return;
+    symbols[best] = rules[best]->id;
+    symbols.erase(symbols.begin() + static_cast<ptrdiff_t>(best) + 1);
+    for (size_t i = best + 1; i < symbols.size(); ++i) rules[i] = rules[i + 1];
+    if (best > 0) rules[best - 1] = FindRule(symbols[best - 1], symbols[best]);
+    rules[best] = best + 1 < symbols.size() ? FindRule(symbols[best], symbols[best + 1]) : nullptr;
+  }
+}
+
+void BpeModel::MergeLong(std::vector<int32_t>& ids) const {
+  std::vector<Symbol> symbols(ids.size());
+  std::priority_queue<Merge> merges;
+  const auto propose = [&](uint32_t left, uint32_t right) {
+    const int32_t left_id = symbols[left].id;
+    const int32_t right_id = symbols[right].id;
+    const Rule* const rule = FindRule(left_id, right_id);
+    if (rule != nullptr) merges.push({rule->rank, left, left_id, right_id, rule->id});
+  };
+  for (uint32_t i = 0; i < ids.size(); ++i) {
+    symbols[i].id = ids[i];
+    if (i + 1 < ids.size()) symbols[i].next = i + 1;
+    if (i == 0) continue;
+    symbols[i].previous = i - 1;
+    propose(i - 1, i);
+  }
+  while (!merges.empty()) {
+    const Merge merge = merges.top();
+    merges.pop();
+    Symbol& left = symbols[merge.left];
+    // Stale once either side has been merged with another neighbour.
+    if (left.is_merged || left.id != merge.left_id || !left.next.has_value()) continue;
+    Symbol& right = symbols[*left.next];
+    if (right.id != merge.right_id) continue;
+    left.id = merge.id;
+    left.next = right.next;
+    right.is_merged = true;
+    if (left.next.has_value()) symbols[*left.next].previous = merge.left;
+    if (left.previous.has_value()) propose(*left.previous, merge.left);
+    if (left.next.has_value()) propose(merge.left, *left.next);
+  }
+  ids.clear();
+  for (const Symbol& symbol : symbols) {
+    if (!symbol.is_merged) ids.push_back(symbol.id);
+  }
+}
+
+}  // namespace lowkey

@@ -1,0 +1,68 @@
+#ifndef LOWKEY_TOKENIZER_BPE_PATTERN_H_
+#define LOWKEY_TOKENIZER_BPE_PATTERN_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lowkey {
+
+// The work that patterns may still do on one text. One step is a way tried or a byte looked at.
+struct PatternBudget {
+  // Enough for any pattern whose work is linear in the text.
+  explicit PatternBudget(size_t text_bytes) : steps_left(64 * text_bytes + (size_t{1} << 20)) {}
+
+  size_t steps_left;
+};
+
+// What a tokenizer.json searches a text for: a string, or a regular expression as Oniguruma reads
+// it, which is what Hugging Face's tokenizers use. Immutable, safe to share between threads.
+class Pattern {
+ public:
+  static constexpr size_t kMaxBytes = size_t{16} << 10;
+
+  // INVALID_ARGUMENT: empty, over kMaxBytes, or not UTF-8.
+  static absl::StatusOr<Pattern> FromString(std::string_view text);
+
+  // INVALID_ARGUMENT: over kMaxBytes, not UTF-8, or no regular expression. UNIMPLEMENTED: a
+  // construct that Oniguruma may read in another way than PCRE2, which is used here, or an
+  // expression that can match nothing.
+  static absl::StatusOr<Pattern> FromRegex(std::string_view regex);
+
+ private:
+  friend class PatternSearch;
+
+  Pattern() = default;
+
+  std::string text_;                   // what to search for, or the regular expression
+  std::shared_ptr<const void> regex_;  // PCRE2's code; null for a string
+};
+
+// Searches texts for one pattern. For one thread at a time.
+class PatternSearch {
+ public:
+  using Visit = absl::FunctionRef<void(size_t begin, size_t end)>;
+
+  // Both must outlive this.
+  PatternSearch(const Pattern& pattern, PatternBudget& budget);
+
+  // Calls visit for each match in `text`, from left to right. `text` must be valid UTF-8.
+  // INVALID_ARGUMENT: the budget is spent.
+  absl::Status ForEachMatch(std::string_view text, Visit visit);
+
+ private:
+  absl::Status ForEachRegexMatch(std::string_view text, Visit visit);
+
+  const Pattern& pattern_;
+  PatternBudget& budget_;
+  std::shared_ptr<void> match_, context_;  // PCRE2's
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_TOKENIZER_BPE_PATTERN_H_

@@ -1,0 +1,179 @@
+#include "tokenizer/bpe/pre_tokenizer.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "tokenizer/bpe/byte_level.h"
+
+namespace lowkey {
+namespace {
+
+// A stretch of a word that a pattern matches, or one between.
+struct Stretch {
+  ByteRange range;
+  bool is_match = false;
+};
+
+using Ranges = std::vector<ByteRange>;
+
+void Append(ByteRange range, Ranges& ranges) {
+  if (range.begin < range.end) ranges.push_back(range);
+}
+
+// Appends `stretches`, each match joined to the stretch before it unless that is a match as well.
+void AppendMergedWithPrevious(const std::vector<Stretch>& stretches, Ranges& ranges) {
+  bool after_match = false;
+  bool is_first = true;
+  for (const Stretch& stretch : stretches) {
+    if (stretch.is_match && !after_match && !is_first) {
+      ranges.back().end = stretch.range.end;
+    } else {
+      ranges.push_back(stretch.range);
+    }
+    after_match = stretch.is_match;
+    is_first = false;
+  }
+}
+
+void AppendMergedWithNext(const std::vector<Stretch>& stretches, Ranges& ranges) {
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    const bool joins_next =
+        stretches[i].is_match && i + 1 < stretches.size() && !stretches[i + 1].is_match;
+    ranges.push_back(stretches[i].range);
+    if (joins_next) ranges.back().end = stretches[++i].range.end;
+  }
+}
+
+void AppendContiguous(const std::vector<Stretch>& stretches, Ranges& ranges) {
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    const bool goes_on = i > 0 && stretches[i].is_match == stretches[i - 1].is_match;
+    if (goes_on) {
+      ranges.back().end = stretches[i].range.end;
+    } else {
+      ranges.push_back(stretches[i].range);
+    }
+  }
+}
+
+// The words that `stretches` of one word become.
+void AppendWords(const std::vector<Stretch>& stretches, Cut::Behavior behavior, Ranges& ranges) {
+  switch (behavior) {
+    case Cut::Behavior::kIsolated:
+      for (const Stretch& stretch : stretches) ranges.push_back(stretch.range);
+      return;
+    case Cut::Behavior::kRemoved:
+      for (const Stretch& stretch : stretches) {
+        if (!stretch.is_match) ranges.push_back(stretch.range);
+      }
+      return;
+    case Cut::Behavior::kMergedWithPrevious:
+      return AppendMergedWithPrevious(stretches, ranges);
+    case Cut::Behavior::kMergedWithNext:
+      return AppendMergedWithNext(stretches, ranges);
+    case Cut::Behavior::kContiguous:
+      return AppendContiguous(stretches, ranges);
+  }
+}
+
+absl::Status Apply(const Cut& cut, PatternBudget& budget, Words& words) {
+  Ranges ranges;
+  ranges.reserve(words.ranges.size());
+  PatternSearch search(cut.pattern, budget);
+  std::vector<Stretch> stretches;
+  for (const ByteRange& word : words.ranges) {
+    const std::string_view text(words.text.data() + word.begin, word.end - word.begin);
+    stretches.clear();
+    size_t end = 0;
+    const auto add = [&](size_t until, bool is_match) {
+      if (until == end) return;
+      stretches.push_back({{word.begin + end, word.begin + until}, is_match != cut.inverts});
+      end = until;
+    };
+    LK_RETURN_IF_ERROR(search.ForEachMatch(text, [&](size_t match_begin, size_t match_end) {
+      add(match_begin, false);
+      add(match_end, true);
+    }));
+    add(text.size(), false);
+    AppendWords(stretches, cut.behavior, ranges);
+  }
+  words.ranges = std::move(ranges);
+  return absl::OkStatus();
+}
+
+// Replaces each word by what rewrite(word, is_first) gives. INVALID_ARGUMENT: that is too long.
+template <typename Rewrite>
+absl::Status RewriteWords(Rewrite rewrite, Words& words) {
+  Words rewritten;
+  rewritten.text.reserve(words.text.size() + words.text.size() / 4);
+  rewritten.ranges.reserve(words.ranges.size());
+  for (size_t i = 0; i < words.ranges.size(); ++i) {
+    const ByteRange word = words.ranges[i];
+    const std::string_view text(words.text.data() + word.begin, word.end - word.begin);
+    const size_t begin = rewritten.text.size();
+    LK_RETURN_IF_ERROR(rewrite(text, i == 0, rewritten.text));
+    if (rewritten.text.size() > Rewriter::kMaxRewrittenBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("text: over ", Rewriter::kMaxRewrittenBytes,
+                                                     " bytes once it is cut into words"));
+    }
+    Append({begin, rewritten.text.size()}, rewritten.ranges);
+  }
+  words = std::move(rewritten);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const PrependOnce& prepend, bool begins_text, Words& words) {
+  return RewriteWords(
+      [&](std::string_view word, bool is_first, std::string& out) {
+        const bool is_there =
+            prepend.where == PrependOnce::Where::kEachWord || (is_first && begins_text);
+        if (is_there && !word.starts_with(prepend.content)) out.append(prepend.content);
+        out.append(word);
+        return absl::OkStatus();
+      },
+      words);
+}
+
+absl::Status Apply(const Replace& replace, PatternBudget& budget, Words& words) {
+  return RewriteWords(
+      [&](std::string_view word, bool, std::string& out) {
+        Section section = {.text = std::string(word), .literal = {}};
+        LK_RETURN_IF_ERROR(ReplaceMatches(replace, section, budget));
+        out.append(section.text);
+        return absl::OkStatus();
+      },
+      words);
+}
+
+absl::Status ApplySpell(Words& words) {
+  return RewriteWords(
+      [](std::string_view word, bool, std::string& out) {
+        AppendSpelled(word, out);
+        return absl::OkStatus();
+      },
+      words);
+}
+
+}  // namespace
+
+absl::StatusOr<Words> PreTokenizer::Run(Section section, PatternBudget& budget) const {
+  Words words = {.text = std::move(section.text), .ranges = {}};
+  Append({0, words.text.size()}, words.ranges);
+  // A step can drop the word that begins the text, and the next is then not the first.
+  bool begins_text = section.begins_text;
+  for (const PreTokenizerStep& step : steps_) {
+    if (const auto* const cut = std::get_if<Cut>(&step)) {
+      LK_RETURN_IF_ERROR(Apply(*cut, budget, words));
+      begins_text = begins_text && !words.ranges.empty() && words.ranges[0].begin == 0;
+    } else if (const auto* const prepend = std::get_if<PrependOnce>(&step)) {
+      LK_RETURN_IF_ERROR(Apply(*prepend, begins_text, words));
+    } else if (const auto* const replace = std::get_if<Replace>(&step)) {
+      LK_RETURN_IF_ERROR(Apply(*replace, budget, words));
+    } else {
+      LK_RETURN_IF_ERROR(ApplySpell(words));
+    }
+  }
+  return words;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,140 @@
+#include "tokenizer/bpe/rewriter.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+absl::Status CheckSize(size_t n_bytes) {
+  if (n_bytes <= Rewriter::kMaxRewrittenBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("text: over ", Rewriter::kMaxRewrittenBytes, " bytes once it is normalized"));
+}
+
+absl::Status PrependTo(const Prepend& prepend, Section& section) {
+  if (section.text.empty()) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(CheckSize(section.text.size() + prepend.content.size()));
+  section.text.insert(0, prepend.content);
+  if (!section.literal.empty()) section.literal.insert(0, prepend.content.size(), 0);
+  return absl::OkStatus();
+}
+
+int OptionsOf(UnicodeForm form) {
+  switch (form) {
+    case UnicodeForm::kNfc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    case UnicodeForm::kNfd:
+      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    case UnicodeForm::kNfkc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPAT | UTF8PROC_COMPOSE;
+    case UnicodeForm::kNfkd:
+      break;
+  }
+  return UTF8PROC_STABLE | UTF8PROC_COMPAT | UTF8PROC_DECOMPOSE;
+}
+
+using CodePoints = std::vector<utf8proc_int32_t>;
+
+CodePoints Decompose(std::string_view text, utf8proc_option_t options) {
+  constexpr utf8proc_ssize_t kMaxPerCharacter = 32;  // 18, as Unicode stands
+  CodePoints decomposed;
+  decomposed.reserve(text.size());
+  const auto* rest = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  const auto* const end = rest + text.size();
+  while (rest < end) {
+    utf8proc_int32_t code = 0;
+    rest += utf8proc_iterate(rest, end - rest, &code);
+    utf8proc_int32_t parts[kMaxPerCharacter];
+    const utf8proc_ssize_t n =
+        utf8proc_decompose_char(code, parts, kMaxPerCharacter, options, nullptr);
+    decomposed.insert(decomposed.end(), parts, parts + std::min(n, kMaxPerCharacter));
+  }
+  return decomposed;
+}
+
+// Puts combining marks in their order. Here and not in utf8proc, which takes quadratic time.
+void OrderMarks(CodePoints& codes) {
+  const auto rank = [](utf8proc_int32_t code) {
+    return utf8proc_get_property(code)->combining_class;
+  };
+  const auto is_mark = [&](utf8proc_int32_t code) { return rank(code) != 0; };
+  for (auto begin = codes.begin(); begin != codes.end();) {
+    begin = std::find_if(begin, codes.end(), is_mark);
+    const auto end = std::find_if_not(begin, codes.end(), is_mark);
+    std::stable_sort(begin, end, [&](auto a, auto b) { return rank(a) < rank(b); });
+    begin = end;
+  }
+}
+
+absl::Status Normalize(UnicodeForm form, Section& section) {
+  section.literal.clear();
+  const auto is_ascii = [](char c) { return static_cast<signed char>(c) >= 0; };
+  if (std::all_of(section.text.begin(), section.text.end(), is_ascii)) return absl::OkStatus();
+  const auto options = static_cast<utf8proc_option_t>(OptionsOf(form));
+  CodePoints codes = Decompose(section.text, options);
+  OrderMarks(codes);
+  const auto n = static_cast<utf8proc_ssize_t>(codes.size());
+  codes.resize(static_cast<size_t>(utf8proc_normalize_utf32(codes.data(), n, options)));
+  section.text.clear();
+  for (const utf8proc_int32_t code : codes) {
+    utf8proc_uint8_t bytes[4];
+    const utf8proc_ssize_t n_bytes = utf8proc_encode_char(code, bytes);
+    section.text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n_bytes));
+  }
+  return CheckSize(section.text.size());
+}
+
+}  // namespace
+
+absl::Status ReplaceMatches(const Replace& replace, Section& section, PatternBudget& budget) {
+  Section rewritten;
+  size_t copied = 0;  // of section.text
+  const bool has_literal = !section.literal.empty();
+  const auto copy_until = [&](size_t end) {
+    rewritten.text.append(section.text, copied, end - copied);
+    if (has_literal) rewritten.literal.append(section.literal, copied, end - copied);
+    copied = end;
+  };
+  PatternSearch search(replace.pattern, budget);
+  LK_RETURN_IF_ERROR(search.ForEachMatch(section.text, [&](size_t begin, size_t end) {
+    // What is too long already need not grow.
+    if (rewritten.text.size() > Rewriter::kMaxRewrittenBytes) return;
+    copy_until(begin);
+    rewritten.text.append(replace.content);
+    if (has_literal) {
+      rewritten.literal.append(replace.content.size(), section.HasLiteral(begin, end) ? 1 : 0);
+    }
+    copied = end;
+  }));
+  copy_until(section.text.size());
+  LK_RETURN_IF_ERROR(CheckSize(rewritten.text.size()));
+  section.text = std::move(rewritten.text);
+  section.literal = std::move(rewritten.literal);
+  return absl::OkStatus();
+}
+
+absl::Status Rewriter::Apply(Section& section, PatternBudget& budget) const {
+  for (const RewriteStep& step : steps_) {
+    if (const auto* const prepend = std::get_if<Prepend>(&step)) {
+      LK_RETURN_IF_ERROR(PrependTo(*prepend, section));
+    } else if (const auto* const replace = std::get_if<Replace>(&step)) {
+      LK_RETURN_IF_ERROR(ReplaceMatches(*replace, section, budget));
+    } else {
+      LK_RETURN_IF_ERROR(Normalize(std::get<UnicodeForm>(step), section));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool Rewriter::HasUnicodeForm() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const RewriteStep& step) {
+    return std::holds_alternative<UnicodeForm>(step);
+  });
+}
+
+}  // namespace lowkey
