@@ -30,6 +30,12 @@ std::string SeedConfig() {
   return ConfigJson(config);
 }
 
+constexpr char kQwenSeed[] =
+    R"({"architectures": ["Qwen2ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+        "layer_types": ["sliding_attention", "sliding_attention"], "max_window_layers": 0,
+        "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
+        "sliding_window": 16, "use_sliding_window": true, "vocab_size": 100})";
+
 std::string SeedWeights() {
   ModelConfig config = TinyConfig();
   config.n_layers = 1;
@@ -62,6 +68,7 @@ std::string Mutate(std::string bytes, size_t n, std::mt19937& random) {
 
 TEST(LoaderFuzzTest, AcceptsItsSeeds) {
   EXPECT_TRUE(ParseModelConfig(SeedConfig(), std::nullopt).ok());
+  EXPECT_TRUE(ParseModelConfig(kQwenSeed, std::nullopt).ok());
   RunTarget(kConfig, SeedConfig());
   RunTarget(kSafetensors, SeedWeights());
   RunTarget(kConfig, "");
@@ -77,9 +84,10 @@ TEST(LoaderFuzzTest, SurvivesTruncation) {
 }
 
 TEST(LoaderFuzzTest, SurvivesMutatedConfigs) {
-  const std::string seed = SeedConfig();
   std::mt19937 random(1);
-  for (int i = 0; i < 20000; ++i) RunTarget(kConfig, Mutate(seed, seed.size(), random));
+  for (const std::string& seed : {SeedConfig(), std::string(kQwenSeed)}) {
+    for (int i = 0; i < 20000; ++i) RunTarget(kConfig, Mutate(seed, seed.size(), random));
+  }
 }
 
 TEST(LoaderFuzzTest, SurvivesMutatedHeaders) {

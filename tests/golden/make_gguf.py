@@ -161,7 +161,8 @@ def add_metadata(writer: gguf.GGUFWriter, fields: dict) -> None:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(scaling["factor"])
     elif scaling.get("rope_type") == "llama3":
-        writer.add_tensor("rope_freqs.weight", llama3_factors(scaling, fields["rope_theta"], head_dim))
+        factors = llama3_factors(scaling, fields["rope_theta"], head_dim)
+        writer.add_tensor("rope_freqs.weight", factors)
     writer.add_token_list([f"<{i}>" for i in range(N_VOCAB)])
     writer.add_bos_token_id(BOS)
     writer.add_eos_token_id(EOS)
@@ -180,7 +181,8 @@ def llama3_factors(scaling: dict, theta: float, head_dim: int) -> np.ndarray:
 def write_case(name: str) -> None:
     case = CASES[name]
     seed = 101 + list(CASES).index(name)
-    fields = make_goldens.config_fields(make_goldens.Case({**case.overrides, "vocab_size": N_VOCAB}))
+    overrides = {**case.overrides, "vocab_size": N_VOCAB}
+    fields = make_goldens.config_fields(make_goldens.Case(overrides))
     head_dim = fields.get("head_dim") or fields["hidden_size"] // fields["num_attention_heads"]
     folder = HERE / name
     folder.mkdir(exist_ok=True)

@@ -146,6 +146,28 @@ TEST_P(LinearTest, PacksHalfAndBf16Checkpoints) {
   expect_same(DType::kBF16, brain, brain_values);
 }
 
+TEST_P(LinearTest, PacksInterleavedRowsOfQuantizedWeights) {
+  const int64_t n_in = 64, n_out = 24, block_bytes = 34;  // Q8_0, heads of six rows
+  std::vector<std::byte> blocks(n_out * n_in / 32 * block_bytes);
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::byte>(7 * i % 251);
+  for (size_t i = 0; i < blocks.size(); i += block_bytes) {
+    const uint16_t scale = FloatToHalf(0.01f);
+    std::memcpy(&blocks[i], &scale, sizeof(scale));
+  }
+  TensorView stored{DType::kQ8_0, {n_out, n_in}, blocks.data()};
+  stored.interleaved_rows = 6;
+  std::vector<float> rows(n_out * n_in);
+  for (int64_t i = 0; i < n_out; ++i) {
+    const int64_t place = i / 6 * 6 + (i % 6 < 3 ? 2 * (i % 6) : 2 * (i % 6) - 5);
+    LoadFloats(stored, place * n_in, n_in, rows.data() + i * n_in);
+  }
+  ThreadPool pool(1);
+  const std::vector<float> x = Random(n_in, 1);
+  const auto packed = PackedWeight::Pack({&stored, 1}, GetParam().type, pool, *GetParam().table);
+  ASSERT_TRUE(packed.ok());
+  EXPECT_EQ(Product(*packed, x, 0, 1), Product(Pack({rows}, n_in, GetParam()), x, 0, 1));
+}
+
 TEST_P(LinearTest, RoundsWeightsToTheirStorage) {
   const float weight = 1.0f + 0x1p-7f + 0x1p-12f;
   const PackedWeight w = Pack({{weight}}, 1, GetParam());

@@ -2,20 +2,22 @@
 // is read through, so that a view outside its file would be seen (by the kernel or a sanitizer).
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 
 #include "engine/loader/checkpoint.h"
 #include "engine/loader/safetensors.h"
+#include "tests/testing/gguf_builder.h"
 #include "tests/testing/tiny_model.h"
 
 namespace lowkey {
 namespace {
 
 double SumOf(const TensorView& t) {
-  double sum = 0.0;
-  if (t.data == nullptr) return sum;
-  for (int64_t i = 0; i < t.size(); ++i) sum += LoadFloat(t, i);
-  return sum;
+  if (t.data == nullptr) return 0.0;
+  std::vector<float> floats(t.size());
+  LoadFloats(t, 0, t.size(), floats.data());
+  return std::accumulate(floats.begin(), floats.end(), 0.0);
 }
 
 // True when it opened.
@@ -169,6 +171,39 @@ TEST_F(HostileFiles, TruncatedConfigsAreRefused) {
   for (size_t size = 0; size < last; ++size) {
     WriteFileOrDie(model_.File("config.json"), config_.substr(0, size));
     EXPECT_FALSE(OpenAndRead(model_.path())) << size;
+  }
+}
+
+// A whole model's file, up to its data.
+TEST(HostileGguf, MutationsOfAModelsHeaderAreSurvived) {
+  const TempDirectory directory;
+  const std::string whole = TinyGguf().Build();
+  const size_t header_bytes = whole.find(std::string(64, '\0'));
+  std::mt19937 rng(4);
+  int n_opened = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::string bytes = whole;
+    for (uint32_t edits = 1 + rng() % 2; edits > 0; --edits) {
+      const size_t at = rng() % header_bytes;
+      if (rng() % 2 == 0) {
+        bytes[at] ^= static_cast<char>(1 << rng() % 8);
+      } else {
+        bytes[at] = static_cast<char>(rng() % 32);
+      }
+    }
+    WriteFileOrDie(directory.File("m.gguf"), bytes);
+    n_opened += OpenAndRead(directory.path()) ? 1 : 0;
+  }
+  EXPECT_GT(n_opened, 0);
+  EXPECT_LT(n_opened, 500);
+}
+
+TEST(HostileGguf, TruncatedModelsAreRefused) {
+  const TempDirectory directory;
+  const std::string whole = TinyGguf().Build();
+  for (size_t size = 0; size < whole.size(); size += 101) {
+    WriteFileOrDie(directory.File("m.gguf"), whole.substr(0, size));
+    EXPECT_FALSE(OpenAndRead(directory.path())) << size;
   }
 }
 

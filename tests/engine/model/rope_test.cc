@@ -75,5 +75,12 @@ TEST(RopeInverseFrequencies, Llama3KeepsShortWavesAndDividesLongOnes) {
   }
 }
 
+TEST(RopeInverseFrequencies, GivenFactorsDivideEachPairsFrequency) {
+  const std::vector<double> plain = RopeInverseFrequencies(Config(8, 10000.0));
+  const std::vector<double> f =
+      RopeInverseFrequencies(Config(8, 10000.0, RopeFactors{{1.0f, 2.0f, 4.0f, 0.5f}}));
+  EXPECT_EQ(f, (std::vector<double>{plain[0], plain[1] / 2, plain[2] / 4, plain[3] * 2}));
+}
+
 }  // namespace
 }  // namespace lowkey
