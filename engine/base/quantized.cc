@@ -7,8 +7,7 @@
 namespace lowkey {
 namespace {
 
-constexpr int kSmall = 32;   // elements of Q4_0 to Q8_0
-constexpr int kLarge = 256;  // of the K types, in sub-blocks of 16 or 32 with scales of their own
+constexpr int kSmall = 32;  // elements of a block of Q4_0 to Q8_0; the K types have 256
 
 float HalfAt(const uint8_t* p) {
   uint16_t bits;
@@ -27,11 +26,14 @@ void SmallBlock(const uint8_t* p, float* out) {
   uint32_t fifth = 0;
   if constexpr (kBits == 5) std::memcpy(&fifth, p + kHeaderBytes, sizeof(fifth));
   const uint8_t* low = p + kHeaderBytes + (kBits == 5 ? 4 : 0);
-  for (int j = 0; j < kSmall; ++j) {
-    const int four = j < kSmall / 2 ? low[j] & 15 : low[j - kSmall / 2] >> 4;
+  const auto value = [&](int four, int j) {
     const int q = static_cast<int>(four | (fifth >> j & 1) << 4) - kOffset;
     const float product = scale * static_cast<float>(q);
-    out[j] = kHasMinimum ? product + minimum : product;
+    return kHasMinimum ? product + minimum : product;
+  };
+  for (int j = 0; j < kSmall / 2; ++j) {
+    out[j] = value(low[j] & 15, j);
+    out[j + kSmall / 2] = value(low[j] >> 4, j + kSmall / 2);
   }
 }
 
@@ -73,17 +75,20 @@ void LargeBlock(const uint8_t* p, float* out) {
 }
 
 // Low four bits of 256 elements, their two high bits, 16 scales, the scales' scale. Each half of
-// the block has 64 bytes of low bits (elements 0..63 low, 64..127 high) and 32 of high ones (two
-// bits for each of elements j, j + 32, j + 64, j + 96).
+// the block has 64 bytes of low bits (two runs of 32 elements in the low halves of the bytes, two
+// more in the high ones) and 32 bytes of high bits, two for an element of each of its four runs.
 void BlockQ6_K(const uint8_t* p, float* out) {
   const uint8_t *low = p, *high = p + 128, *scales = p + 192;
   const float scale = HalfAt(p + 208);
-  for (int i = 0; i < kLarge; ++i) {
-    const int half = i / 128, k = i % 128;
-    const int four = low[half * 64 + k % 64] >> (k / 64 * 4) & 15;
-    const int two = high[half * 32 + k % 32] >> (k / 32 * 2) & 3;
-    const float d = scale * static_cast<float>(static_cast<int8_t>(scales[i / 16]));
-    out[i] = d * static_cast<float>((four | two << 4) - 32);
+  for (int i = 0; i < 16; ++i) {  // sub-blocks of 16: two to a run
+    const int half = i / 8, run = i / 2 % 4, at = i % 2 * 16;
+    const uint8_t* low_bits = low + half * 64 + run % 2 * 32 + at;
+    const uint8_t* high_bits = high + half * 32 + at;
+    const float d = scale * static_cast<float>(static_cast<int8_t>(scales[i]));
+    for (int j = 0; j < 16; ++j) {
+      const int four = low_bits[j] >> (run / 2 * 4) & 15, two = high_bits[j] >> (run * 2) & 3;
+      out[i * 16 + j] = d * static_cast<float>((four | two << 4) - 32);
+    }
   }
 }
 
