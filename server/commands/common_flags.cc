@@ -19,7 +19,8 @@ constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr char kDemoModel[] = "models/tales";
 
 constexpr Flag kModelFlags[] = {
-    {"model", "DIR", "", "model directory (config.json, *.safetensors) [the demo model]"},
+    {"model", "PATH", "",
+     "a .gguf file, or a directory with config.json and *.safetensors [the demo model]"},
 };
 constexpr Flag kEngineFlags[] = {
     {"dtype", "TYPE", "auto",
