@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey {
 namespace {
@@ -51,6 +52,13 @@ absl::StatusOr<AttentionOptions> MergeAttention(const AttentionChoice& choice,
 }
 
 }  // namespace
+
+absl::Status CheckUtf8(const std::string& field, const std::string& text) {
+  const std::optional<size_t> at = FindInvalidUtf8(text);
+  if (!at.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": byte ", *at, " is not UTF-8, expected UTF-8 text"));
+}
 
 absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
                                                   const AttentionOptions& defaults) {

@@ -8,11 +8,13 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/attention/options.h"
 #include "engine/runtime/engine.h"
 #include "engine/sampler/sampler.h"
+#include "tokenizer/chat/chat_template.h"
 
 namespace lowkey {
 
@@ -28,6 +30,8 @@ inline constexpr size_t kMaxStopTokens = 64;
 inline constexpr int32_t kMaxLogprobs = 20;
 inline constexpr int32_t kMaxChoices = 8;
 inline constexpr size_t kMaxContinuations = 64;
+inline constexpr size_t kMaxChatMessages = 4096;
+inline constexpr size_t kMaxToolCalls = 128;
 
 struct SamplingChoice {
   std::optional<float> temperature = {}, top_p = {}, min_p = {};
@@ -44,11 +48,12 @@ struct AttentionChoice {
 
 using TokenList = std::vector<int32_t>;
 using Input = std::variant<std::string, TokenList>;
+using PromptInput = std::variant<std::string, TokenList, Conversation>;
 
 struct GenerationRequest {
   std::string model;       // empty: the only one
   std::string request_id;  // empty: the server makes one
-  Input input;
+  PromptInput input;
   SamplingChoice sampling;
   AttentionChoice attention;
   std::optional<int32_t> max_new_tokens;
@@ -75,6 +80,10 @@ struct Defaults {
   AttentionOptions attention;
   int32_t max_new_tokens = 128;
 };
+
+// INVALID_ARGUMENT naming the field and the byte, unless `text` is UTF-8. For what protobuf has not
+// checked, or would refuse without saying where.
+absl::Status CheckUtf8(const std::string& field, const std::string& text);
 
 // `choice` over `defaults`. INVALID_ARGUMENT naming "attention.<field>", value and range; also when
 // an option of atp is given with mechanism standard, which would otherwise be ignored silently.

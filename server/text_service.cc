@@ -92,6 +92,33 @@ absl::StatusOr<TokenList> TextService::Tokenize(const std::string& field,
   return tokens;
 }
 
+absl::StatusOr<ChatPrompt> TextService::TokenizeChat(const Conversation& conversation) const {
+  LK_ASSIGN_OR_RETURN(ChatPrompt prompt,
+                      MakeChatPrompt(conversation, options_.chat_templates, tokenizer_));
+  LK_RETURN_IF_ERROR(CheckTokens("chat", prompt.tokens));
+  if (prompt.tokens.empty()) {
+    return absl::InvalidArgumentError("chat: the template wrote nothing, expected 1 token or more");
+  }
+  return prompt;
+}
+
+absl::StatusOr<TokenList> TextService::MakePrompt(const PromptInput& input) const {
+  if (const auto* text = std::get_if<std::string>(&input)) return Tokenize("text", *text);
+  if (const auto* tokens = std::get_if<TokenList>(&input)) return Tokenize("token_ids", *tokens);
+  LK_ASSIGN_OR_RETURN(ChatPrompt prompt, TokenizeChat(std::get<Conversation>(input)));
+  return std::move(prompt.tokens);
+}
+
+TokenList TextService::EndTokens() const {
+  TokenList tokens = engine_.config().eos_tokens;
+  // The tokenizer's files may know an end of turn that the model's do not.
+  for (int32_t token : tokenizer_.eos_ids()) {
+    const bool is_new = std::find(tokens.begin(), tokens.end(), token) == tokens.end();
+    if (is_new && token < engine_.config().vocab_size) tokens.push_back(token);
+  }
+  return tokens;
+}
+
 absl::Status TextService::CheckBounds(const GenerationRequest& request) const {
   LK_RETURN_IF_ERROR(CheckModel(request.model));
   LK_RETURN_IF_ERROR(
@@ -134,16 +161,15 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
   result.sampling.logprobs = request.logprobs;
   LK_ASSIGN_OR_RETURN(result.attention,
                       ResolveAttention(request.attention, options_.defaults.attention));
-  const bool is_text = std::holds_alternative<std::string>(request.input);
-  LK_ASSIGN_OR_RETURN(result.prompt, Tokenize(is_text ? "text" : "token_ids", request.input));
+  LK_ASSIGN_OR_RETURN(result.prompt, MakePrompt(request.input));
   LK_ASSIGN_OR_RETURN(result.max_new_tokens,
                       NewTokens(request.max_new_tokens, result.prompt.size()));
   result.n = request.n.value_or(1);
   result.prompt_logprobs = request.prompt_logprobs;
   result.stop_tokens = request.stop_tokens;
   if (!request.ignore_eos) {
-    result.stop_tokens.insert(result.stop_tokens.end(), config.eos_tokens.begin(),
-                              config.eos_tokens.end());
+    const TokenList ends = EndTokens();
+    result.stop_tokens.insert(result.stop_tokens.end(), ends.begin(), ends.end());
   }
   result.deadline = request.deadline;
   return result;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/runtime/engine.h"
+#include "server/chat.h"
 #include "server/generation.h"
 #include "server/live_requests.h"
 #include "server/request.h"
@@ -39,6 +40,7 @@ class TextService {
   struct Options {
     std::string model_name;
     Defaults defaults;
+    ChatTemplates chat_templates = {};
   };
 
   // engine and tokenizer must outlive the service. Options must be valid.
@@ -50,6 +52,7 @@ class TextService {
   //   NOT_FOUND         unknown model
   //   UNIMPLEMENTED     a field that is not supported yet
   //   OUT_OF_RANGE      prompt and max_new_tokens pass the context
+  //   FAILED_PRECONDITION  a conversation, but no chat template that can be used
   //   ALREADY_EXISTS    request_id is running
   //   and those of Engine::Submit
   absl::StatusOr<RequestId> Generate(const GenerationRequest& request,
@@ -61,6 +64,9 @@ class TextService {
 
   // Ends a generation or scoring within a step. Ids that are unknown or finished are ignored.
   void Cancel(RequestId id) { engine_.Cancel(id); }
+
+  // What Generate would feed to the model for a conversation. The errors of MakeChatPrompt.
+  absl::StatusOr<ChatPrompt> TokenizeChat(const Conversation& conversation) const;
 
   // NOT_FOUND unless `name` is empty or the served model's.
   absl::Status CheckModel(const std::string& name) const;
@@ -76,6 +82,9 @@ class TextService {
  private:
   absl::StatusOr<EngineRequest> ToEngineRequest(const GenerationRequest& request) const;
   absl::StatusOr<TokenList> Tokenize(const std::string& field, const Input& input) const;
+  absl::StatusOr<TokenList> MakePrompt(const PromptInput& input) const;
+  // That end an answer unless ignore_eos says otherwise.
+  TokenList EndTokens() const;
   // What was asked, or the default, less where the context is short. OUT_OF_RANGE past the context.
   absl::StatusOr<int32_t> NewTokens(std::optional<int32_t> asked, size_t n_prompt_tokens) const;
   absl::Status CheckBounds(const GenerationRequest& request) const;

@@ -16,6 +16,7 @@ struct Command {
 
 Command ServeCommand();
 Command GenerateCommand();
+Command ChatCommand();
 Command InspectCommand();
 Command TokenizeCommand();
 Command LogitsCommand();

@@ -14,7 +14,6 @@
 #include "server/commands/signals.h"
 #include "server/commands/terminal.h"
 #include "server/grpc/client.h"
-#include "tokenizer/utf8.h"
 
 namespace lowkey {
 namespace {
@@ -119,14 +118,6 @@ absl::Status Stream(Client& client, const GenerationRequest& request) {
   return absl::OkStatus();
 }
 
-// protobuf would refuse such a text without saying where.
-absl::Status CheckUtf8(const std::string& what, const std::string& text) {
-  const std::optional<size_t> at = FindInvalidUtf8(text);
-  if (!at.has_value()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ": byte ", *at, " is not UTF-8, expected UTF-8 text"));
-}
-
 absl::Status RunGenerate(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(GenerationRequest request, ReadGeneration(flags));
   LK_ASSIGN_OR_RETURN(const std::optional<double> timeout, flags.Seconds("timeout"));
@@ -143,7 +134,7 @@ absl::Status RunGenerate(const FlagValues& flags) {
   Client client(flags.Text("server"));
   absl::Status status;
   {
-    const SignalWatcher watcher([&client] { client.Cancel(); });
+    const SignalWatcher watcher([&client](int) { client.Cancel(); });
     if (flags.Switch("json")) {
       const absl::StatusOr<std::string> json = client.GenerateJson(request);
       if (json.ok()) std::printf("%s\n", json->c_str());

@@ -60,31 +60,35 @@ std::string ContextText(const ModelConfig& config) {
 
 void PrintSummary(const std::string& directory, const ModelSummary& model) {
   const ModelConfig& config = model.config;
-  std::printf("%s", AlignedRows({{"model", directory},
-                                 {"architecture", config.architecture},
-                                 {"shape", ShapeText(config)},
-                                 {"vocabulary", VocabularyText(config)},
-                                 {"context", ContextText(config)},
-                                 {"parameters", CountText(model.n_parameters)},
-                                 {"files", absl::StrCat(BytesText(model.file_bytes), ", mostly ",
-                                                        model.checkpoint_dtype)},
-                                 {"weights", absl::StrCat(BytesText(model.weight_bytes),
-                                                          " in memory as ", model.dtype)}},
-                                StyleOf(stdout))
-                        .c_str());
+  std::printf(
+      "%s",
+      AlignedRows(
+          {{"model", directory},
+           {"architecture", config.architecture},
+           {"shape", ShapeText(config)},
+           {"vocabulary", VocabularyText(config)},
+           {"context", ContextText(config)},
+           {"parameters", CountText(model.n_parameters)},
+           {"files",
+            absl::StrCat(BytesText(model.file_bytes), ", mostly ", model.checkpoint_dtype)},
+           {"weights", absl::StrCat(BytesText(model.weight_bytes), " in memory as ", model.dtype)},
+           {"cache", absl::StrCat(BytesText(model.cache_bytes), " unless told otherwise")}},
+          StyleOf(stdout))
+          .c_str());
 }
 
 void PrintMechanisms(const ModelSummary& model) {
   const Style style = StyleOf(stdout);
-  std::printf("\n%s%-10s %-34s %14s %14s  %s%s\n", std::string(style.dim).c_str(), "mechanism",
-              "options", "bytes/token", "full context", "output", std::string(style.reset).c_str());
+  std::printf("\n%s%-10s %-34s %14s %14s %8s  %s%s\n", std::string(style.dim).c_str(), "mechanism",
+              "options", "bytes/token", "full context", "fit", "output",
+              std::string(style.reset).c_str());
   for (const MechanismMemory& memory : model.mechanisms) {
-    std::printf("%-10s %-34s %14s %14s  %s\n",
+    std::printf("%-10s %-34s %14s %14s %8s  %s\n",
                 std::string(MechanismName(memory.attention.mechanism)).c_str(),
                 OptionsText(memory.attention).c_str(),
                 CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)).c_str(),
                 BytesText(memory.bytes_full_context).c_str(),
-                memory.exact ? "exact" : "approximate");
+                CountText(memory.n_full_prompts).c_str(), memory.exact ? "exact" : "approximate");
   }
 }
 
@@ -113,6 +117,7 @@ Json MechanismJson(const MechanismMemory& memory) {
   }
   json["bytes_per_token"] = memory.bytes_per_token;
   json["bytes_full_context"] = memory.bytes_full_context;
+  json["full_prompts_that_fit"] = memory.n_full_prompts;
   json["approximate"] = !memory.exact;
   return json;
 }
@@ -133,7 +138,8 @@ Json SummaryJson(const std::string& directory, const ModelSummary& model) {
                {"file_bytes", model.file_bytes},
                {"checkpoint_dtype", model.checkpoint_dtype},
                {"weight_bytes", model.weight_bytes},
-               {"dtype", model.dtype}};
+               {"dtype", model.dtype},
+               {"cache_bytes", model.cache_bytes}};
   json["mechanisms"] = Json::array();
   for (const MechanismMemory& memory : model.mechanisms) {
     json["mechanisms"].push_back(MechanismJson(memory));
@@ -202,10 +208,9 @@ Command InspectCommand() {
   command.spec.summary = "a model's shape, memory and mechanisms, and how low-rank its inputs are";
   command.spec.positional = "[TEXT]";
   command.spec.description =
-      "Prints what a model is and what each attention mechanism would keep in its cache. With "
-      "TEXT\n"
-      "(or --prompt; - is standard input) also how many components carry every layer's input: "
-      "what\n"
+      "Prints what a model is, what each attention mechanism would keep in its cache, and how many\n"
+      "sequences with prompts as long as the context fit in the cache at once. With TEXT (or\n"
+      "--prompt; - is standard input) also how many components carry every layer's input: what\n"
       "low-rank attention lives on.";
   command.spec.groups = {{"Model", ModelFlags()},
                          {"Measurement", kInspectFlags},

@@ -18,6 +18,7 @@
 #include "server/commands/terminal.h"
 #include "server/grpc/address.h"
 #include "server/grpc/server.h"
+#include "server/load_chat_templates.h"
 #include "server/load_tokenizer.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
@@ -36,6 +37,9 @@ constexpr Flag kNetworkFlags[] = {
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
      FlagKind::kSwitch},
 };
+constexpr Flag kChatFlags[] = {
+    {"chat-template", "FILE", "", "write conversations as this Jinja template does [the model's]"},
+};
 constexpr Flag kDefaultFlags[] = {
     {"max-new-tokens", "N", "128", "tokens to generate"},
 };
@@ -45,6 +49,7 @@ struct ServeOptions {
   EngineOptions engine;
   Defaults defaults;
   std::string model_directory;
+  ChatTemplates chat_templates;
   absl::Duration grace;
   bool is_json = false;
 };
@@ -71,6 +76,10 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
                       flags.Int("max-new-tokens", 1, 1 << 24));
   options.defaults.max_new_tokens = static_cast<int32_t>(max_new_tokens.value_or(1));
   LK_ASSIGN_OR_RETURN(options.model_directory, ModelDirectory(flags));
+  options.chat_templates = LoadChatTemplates(options.model_directory);
+  if (flags.IsGiven("chat-template")) {
+    LK_ASSIGN_OR_RETURN(options.chat_templates, ReadChatTemplate(flags.Text("chat-template")));
+  }
   // Known before a long load rather than after it.
   LK_RETURN_IF_ERROR(CheckCanListen(options.network.host, options.network.port));
   return options;
@@ -144,7 +153,8 @@ absl::Status RunServe(const FlagValues& flags) {
   RequestLog log(stderr);
   if (flags.Switch("log-requests")) options.network.log = &log;
   const std::string name = ModelName(options.model_directory);
-  TextService service(*model.engine, *model.tokenizer, {name, options.defaults});
+  TextService service(*model.engine, *model.tokenizer,
+                      {name, options.defaults, options.chat_templates});
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
                       GrpcServer::Start(service, options.network));
   Say(options, LimitsText(*model.engine));
@@ -172,6 +182,7 @@ Command ServeCommand() {
       "one does not.";
   command.spec.groups = {{"Network", kNetworkFlags},
                          {"Model", ModelFlags()},
+                         {"Conversations", kChatFlags},
                          {"Engine", EngineFlags()},
                          {"Capacity", ServingFlags()},
                          {"What requests get that do not say: attention", AttentionFlags()},
@@ -181,6 +192,7 @@ Command ServeCommand() {
   command.spec.examples = {
       "lowkey serve",
       "lowkey serve --model ~/models/llama --dtype bfloat16 --cache-bytes 4G",
+      "lowkey serve --model ~/models/chat.gguf --chat-template chatml.jinja",
       "lowkey serve --attention atp --rank 1/4 --temperature 0.7",
       "lowkey serve --host 0.0.0.0 --insecure --log-requests",
   };

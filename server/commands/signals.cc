@@ -24,17 +24,18 @@ void BlockStopSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-bool WaitForStopSignal(absl::Duration timeout) {
+std::optional<int> NextStopSignal(absl::Duration timeout) {
   const sigset_t signals = StopSignals();
   const timespec time = absl::ToTimespec(timeout);
-  return sigtimedwait(&signals, nullptr, &time) > 0;
+  const int signal = sigtimedwait(&signals, nullptr, &time);
+  return signal > 0 ? std::optional<int>(signal) : std::nullopt;
 }
 
-SignalWatcher::SignalWatcher(std::function<void()> on_signal) {
+SignalWatcher::SignalWatcher(std::function<void(int)> on_signal) {
   BlockStopSignals();
   thread_ = std::thread([this, on_signal = std::move(on_signal)] {
     while (!is_stopping_) {
-      if (WaitForStopSignal(kPollInterval)) on_signal();
+      if (const std::optional<int> signal = NextStopSignal(kPollInterval)) on_signal(*signal);
     }
   });
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "absl/time/time.h"
@@ -13,14 +14,17 @@ namespace lowkey {
 // them is interrupted.
 void BlockStopSignals();
 
-// Waits until one of them comes, or `timeout` has passed; true when one came. Callable after
+// Waits until one of them comes, or `timeout` has passed; which one came, if any. Callable after
 // BlockStopSignals; takes the signal away.
-bool WaitForStopSignal(absl::Duration timeout);
+std::optional<int> NextStopSignal(absl::Duration timeout);
+inline bool WaitForStopSignal(absl::Duration timeout) {
+  return NextStopSignal(timeout).has_value();
+}
 
-// Calls `on_signal` from its own thread at each stop signal, until destruction.
+// Calls `on_signal` with each stop signal from its own thread, until destruction.
 class SignalWatcher {
  public:
-  explicit SignalWatcher(std::function<void()> on_signal);
+  explicit SignalWatcher(std::function<void(int)> on_signal);
   ~SignalWatcher();
 
  private:

@@ -20,6 +20,8 @@ namespace lowkey {
 absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto);
 v1::GenerateRequest ToProto(const GenerationRequest& request);
 
+Conversation FromProto(const v1::Chat& proto);
+
 // INVALID_ARGUMENT when no context is set, or continuations of the other kind are.
 absl::StatusOr<ScoreRequest> FromProto(const v1::ScoreRequest& proto);
 

@@ -71,7 +71,52 @@ void PutAttention(const AttentionChoice& attention, v1::AttentionOptions& proto)
   LK_PUT(attention.window_blocks, proto, window_blocks);
 }
 
+ChatMessage ToMessage(const v1::ChatMessage& proto) {
+  ChatMessage message;
+  message.role = proto.role();
+  LK_TAKE(proto, content, message.content);
+  LK_TAKE(proto, name, message.name);
+  LK_TAKE(proto, tool_call_id, message.tool_call_id);
+  for (const v1::ToolCall& call : proto.tool_calls()) {
+    message.tool_calls.push_back({call.id(), call.name(), call.arguments_json()});
+  }
+  return message;
+}
+
+void PutMessage(const ChatMessage& message, v1::ChatMessage& proto) {
+  proto.set_role(message.role);
+  LK_PUT(message.content, proto, content);
+  LK_PUT(message.name, proto, name);
+  LK_PUT(message.tool_call_id, proto, tool_call_id);
+  for (const ToolCall& call : message.tool_calls) {
+    v1::ToolCall& entry = *proto.add_tool_calls();
+    entry.set_id(call.id);
+    entry.set_name(call.name);
+    entry.set_arguments_json(call.arguments_json);
+  }
+}
+
+void PutConversation(const Conversation& conversation, v1::Chat& proto) {
+  for (const ChatMessage& message : conversation.messages) {
+    PutMessage(message, *proto.add_messages());
+  }
+  proto.set_tools_json(conversation.tools_json);
+  proto.set_variables_json(conversation.variables_json);
+  if (!conversation.add_generation_prompt) proto.set_add_generation_prompt(false);
+}
+
 }  // namespace
+
+Conversation FromProto(const v1::Chat& proto) {
+  Conversation conversation;
+  for (const v1::ChatMessage& message : proto.messages()) {
+    conversation.messages.push_back(ToMessage(message));
+  }
+  conversation.tools_json = proto.tools_json();
+  conversation.variables_json = proto.variables_json();
+  LK_TAKE(proto, add_generation_prompt, conversation.add_generation_prompt);
+  return conversation;
+}
 
 absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
   GenerationRequest request;
@@ -81,8 +126,10 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
     request.input = proto.text();
   } else if (proto.has_token_ids()) {
     request.input = ToTokens(proto.token_ids());
+  } else if (proto.has_chat()) {
+    request.input = FromProto(proto.chat());
   } else {
-    return absl::InvalidArgumentError("input: not set, expected text or token_ids");
+    return absl::InvalidArgumentError("input: not set, expected text, token_ids or chat");
   }
   request.sampling = ToSampling(proto.sampling());
   request.attention = ToAttention(proto.attention());
@@ -103,8 +150,10 @@ v1::GenerateRequest ToProto(const GenerationRequest& request) {
   proto.set_request_id(request.request_id);
   if (const auto* text = std::get_if<std::string>(&request.input)) {
     proto.set_text(*text);
+  } else if (const auto* tokens = std::get_if<TokenList>(&request.input)) {
+    SetTokens(*tokens, *proto.mutable_token_ids());
   } else {
-    SetTokens(std::get<TokenList>(request.input), *proto.mutable_token_ids());
+    PutConversation(std::get<Conversation>(request.input), *proto.mutable_chat());
   }
   PutSampling(request.sampling, *proto.mutable_sampling());
   PutAttention(request.attention, *proto.mutable_attention());

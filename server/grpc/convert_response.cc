@@ -196,6 +196,8 @@ v1::Model DescribeModel(const TextService& service) {
   const EngineStats stats = service.engine().Stats();
   model.set_dtype(stats.dtype);
   model.set_weight_bytes(stats.weight_bytes);
+  const auto& chat_template = options.chat_templates.Find(ChatTemplates::Tools::kNone);
+  if (!chat_template.ok()) model.set_chat_refusal(std::string(chat_template.status().message()));
   return model;
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/grpc/calls.h"
+#include "server/grpc/convert.h"
 #include "server/grpc/status.h"
 
 namespace lowkey {
@@ -13,21 +14,34 @@ namespace {
 // An id may take one byte of the request and give many bytes of text.
 constexpr int kMaxDetokenizeIds = 1 << 20;
 
-absl::Status RunTokenize(const TextService& service, const v1::TokenizeRequest& request,
-                         v1::TokenizeResponse& response) {
-  LK_RETURN_IF_ERROR(service.CheckModel(request.model()));
+absl::StatusOr<TokenList> TokenizeText(const TextService& service,
+                                       const v1::TokenizeRequest& request) {
   EncodeOptions options;
   options.add_eos = false;
   // Unset means the model's own habit; a model without bos has none to add.
   if (request.has_add_bos() && !request.add_bos()) options.add_bos = false;
-  const Tokenizer& tokenizer = service.tokenizer();
-  absl::StatusOr<TokenList> tokens = tokenizer.Encode(request.text(), options);
-  if (!tokens.ok()) {
-    return absl::Status(tokens.status().code(), absl::StrCat("text: ", tokens.status().message()));
+  absl::StatusOr<TokenList> tokens = service.tokenizer().Encode(request.text(), options);
+  if (tokens.ok()) return tokens;
+  return absl::Status(tokens.status().code(), absl::StrCat("text: ", tokens.status().message()));
+}
+
+absl::Status RunTokenize(const TextService& service, const v1::TokenizeRequest& request,
+                         v1::TokenizeResponse& response) {
+  LK_RETURN_IF_ERROR(service.CheckModel(request.model()));
+  TokenList tokens;
+  if (request.has_chat()) {
+    if (!request.text().empty()) {
+      return absl::InvalidArgumentError("text: set beside chat, expected one of them");
+    }
+    LK_ASSIGN_OR_RETURN(ChatPrompt prompt, service.TokenizeChat(FromProto(request.chat())));
+    tokens = std::move(prompt.tokens);
+    response.set_rendered_text(std::move(prompt.text));
+  } else {
+    LK_ASSIGN_OR_RETURN(tokens, TokenizeText(service, request));
   }
-  response.mutable_token_ids()->Assign(tokens->begin(), tokens->end());
-  for (int32_t token : *tokens) {
-    LK_ASSIGN_OR_RETURN(const std::string_view piece, tokenizer.IdToPiece(token));
+  response.mutable_token_ids()->Assign(tokens.begin(), tokens.end());
+  for (int32_t token : tokens) {
+    LK_ASSIGN_OR_RETURN(const std::string_view piece, service.tokenizer().IdToPiece(token));
     response.add_pieces(std::string(piece));
   }
   return absl::OkStatus();

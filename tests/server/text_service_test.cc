@@ -59,6 +59,30 @@ TEST_F(TextServiceTest, TokenIdsPassAsTheyAre) {
   EXPECT_THAT(engine_.request(*id).stop_tokens, ElementsAre(9));
 }
 
+TEST_F(TextServiceTest, ConversationIsWrittenByTheTemplate) {
+  TextService service(engine_, TestTokenizer(),
+                      {"tales", {}, ChatTemplates("{{ bos_token }}{{ messages[0].content }}")});
+  GenerationRequest request;
+  request.input = Conversation{.messages = {{.role = "user", .content = "Once"}}};
+  const auto id = service.Generate(request, std::make_unique<RecordingListener>(heard_));
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_EQ(engine_.request(*id).prompt, *TestTokenizer().Encode("Once", {.add_eos = false}));
+  EXPECT_THAT(engine_.request(*id).stop_tokens, ElementsAre(2));
+}
+
+TEST_F(TextServiceTest, RefusesAConversationWithoutATemplate) {
+  GenerationRequest request;
+  request.input = Conversation{.messages = {{.role = "user", .content = "Once"}}};
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kFailedPrecondition),
+              HasSubstr("--chat-template"));
+}
+
+TEST_F(TextServiceTest, RefusesAConversationThatTheTemplateWritesNothingFor) {
+  TextService service(engine_, TestTokenizer(), {"tales", {}, ChatTemplates("")});
+  const auto prompt = service.TokenizeChat({.messages = {{.role = "user", .content = "Once"}}});
+  EXPECT_THAT(std::string(prompt.status().message()), HasSubstr("the template wrote nothing"));
+}
+
 TEST_F(TextServiceTest, DefaultLengthIsWhatTheContextLeaves) {
   GenerationRequest request;
   request.input = TokenList(2000, 5);

@@ -22,40 +22,32 @@ absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(prefix, ": ", std::string(status.message())));
 }
 
-// Makes the values of one context in an arena.
-class ContextBuilder {
+// Makes a template's variables in an arena.
+class VariableBuilder {
  public:
-  explicit ContextBuilder(Arena& arena) : arena_(arena) {}
+  explicit VariableBuilder(Arena& arena) : arena_(arena) {}
 
-  absl::StatusOr<Variables> Build(const ChatContext& context) {
-    Variables variables;
-    if (!context.variables_json.empty()) {
-      LK_ASSIGN_OR_RETURN(const Value given, Json("variables_json", context.variables_json));
-      if (given.AsDict() == nullptr) {
-        return absl::InvalidArgumentError("variables_json: expected a JSON object");
-      }
-      for (const Dict::Entry& entry : given.AsDict()->entries()) {
-        variables[entry.key->bytes()] = entry.value;
-      }
-    }
+  absl::StatusOr<Variables> Build(const Conversation& conversation,
+                                  const TemplateContext& context) {
+    LK_ASSIGN_OR_RETURN(Variables variables, Given(conversation.variables_json));
     // Present even when there are none: templates compare them with none.
     variables["documents"] = Value(jinja::None());
     variables["tools"] = Value(jinja::None());
-    if (!context.tools_json.empty()) {
-      LK_ASSIGN_OR_RETURN(const Value tools, Json("tools_json", context.tools_json));
+    if (!conversation.tools_json.empty()) {
+      LK_ASSIGN_OR_RETURN(const Value tools, Json("tools_json", conversation.tools_json));
       if (tools.AsList() == nullptr) {
         return absl::InvalidArgumentError("tools_json: expected a JSON array");
       }
       variables["tools"] = tools;
     }
     std::vector<Value> messages;
-    for (size_t i = 0; i < context.messages.size(); ++i) {
+    for (size_t i = 0; i < conversation.messages.size(); ++i) {
       LK_ASSIGN_OR_RETURN(const Value message,
-                          Message(absl::StrCat("messages[", i, "]"), context.messages[i]));
+                          Message(absl::StrCat("messages[", i, "]"), conversation.messages[i]));
       messages.push_back(message);
     }
     LK_ASSIGN_OR_RETURN(variables["messages"], arena_.MakeList(std::move(messages)));
-    variables["add_generation_prompt"] = Value(context.add_generation_prompt);
+    variables["add_generation_prompt"] = Value(conversation.add_generation_prompt);
     if (context.bos_token.has_value()) {
       LK_ASSIGN_OR_RETURN(variables["bos_token"], arena_.MakeText(*context.bos_token));
     }
@@ -66,6 +58,19 @@ class ContextBuilder {
   }
 
  private:
+  absl::StatusOr<Variables> Given(const std::string& json) {
+    Variables variables;
+    if (json.empty()) return variables;
+    LK_ASSIGN_OR_RETURN(const Value given, Json("variables_json", json));
+    if (given.AsDict() == nullptr) {
+      return absl::InvalidArgumentError("variables_json: expected a JSON object");
+    }
+    for (const Dict::Entry& entry : given.AsDict()->entries()) {
+      variables[entry.key->bytes()] = entry.value;
+    }
+    return variables;
+  }
+
   absl::StatusOr<Value> Json(const std::string& field, const std::string& json) {
     absl::StatusOr<Value> value = jinja::FromJson(json, arena_);
     return value.ok() ? value : Prefixed(field, value.status());
@@ -124,10 +129,12 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source) {
   return ChatTemplate(std::make_shared<const jinja::Body>(*std::move(body)));
 }
 
-absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatContext& context,
+absl::StatusOr<RenderedChat> ChatTemplate::Render(const Conversation& conversation,
+                                                  const TemplateContext& context,
                                                   const jinja::Limits& limits) const {
   Arena arena(limits);
-  LK_ASSIGN_OR_RETURN(const Variables variables, ContextBuilder(arena).Build(context));
+  LK_ASSIGN_OR_RETURN(const Variables variables,
+                      VariableBuilder(arena).Build(conversation, context));
   jinja::Interpreter interpreter(variables, {context.now, context.time_zone}, arena);
   const absl::StatusOr<Text> text = interpreter.Render(*body_);
   if (!text.ok()) return Prefixed("chat template", text.status());

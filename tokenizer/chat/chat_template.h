@@ -30,12 +30,15 @@ struct ChatMessage {
   std::vector<ToolCall> tool_calls = {};
 };
 
-// What a template sees.
-struct ChatContext {
+struct Conversation {
   std::vector<ChatMessage> messages = {};
   std::string tools_json = {};      // a JSON array; empty: no tools
   std::string variables_json = {};  // a JSON object of further variables; empty: none
   bool add_generation_prompt = true;
+};
+
+// What else a template sees.
+struct TemplateContext {
   std::optional<std::string> bos_token = std::nullopt;
   std::optional<std::string> eos_token = std::nullopt;
   absl::Time now = absl::UnixEpoch();
@@ -60,7 +63,8 @@ class ChatTemplate {
   // All strings must be UTF-8. INVALID_ARGUMENT: the template refuses the messages
   // (raise_exception) or cannot work with them, naming the line; JSON that is malformed, naming its
   // field. RESOURCE_EXHAUSTED: a limit was passed.
-  absl::StatusOr<RenderedChat> Render(const ChatContext& context,
+  absl::StatusOr<RenderedChat> Render(const Conversation& conversation,
+                                      const TemplateContext& context = {},
                                       const jinja::Limits& limits = {}) const;
 
  private:

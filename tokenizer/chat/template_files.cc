@@ -76,7 +76,11 @@ Sources ReadDirectory(const std::string& directory) {
 
 ChatTemplates::ChatTemplates() : standard_(Missing()) {}
 
-ChatTemplates::ChatTemplates(const std::string& source) : standard_(ParseUsable(source)) {}
+ChatTemplates::ChatTemplates(const std::string& source,
+                             const std::optional<std::string>& with_tools)
+    : standard_(ParseUsable(source)) {
+  if (with_tools.has_value()) with_tools_ = ParseUsable(*with_tools);
+}
 
 ChatTemplates ChatTemplates::FromDirectory(const std::string& directory) {
   const Sources sources = ReadDirectory(directory);

@@ -15,8 +15,9 @@ class ChatTemplates {
  public:
   // No template: Find gives FAILED_PRECONDITION, which says what to do.
   ChatTemplates();
-  // One template for everything.
-  explicit ChatTemplates(const std::string& source);
+  // One template for everything, or another one for conversations with tools.
+  explicit ChatTemplates(const std::string& source,
+                         const std::optional<std::string>& with_tools = std::nullopt);
   // As a model directory has them: chat_template.jinja, else tokenizer_config.json's chat_template
   // (one, or several with names, of which "default" and "tool_use" count), else
   // chat_template.json's. A file that is not as expected is remembered as the template's error.

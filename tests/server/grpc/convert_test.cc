@@ -51,7 +51,7 @@ TEST(ConvertTest, EveryRequestFieldSurvivesBothWays) {
   const google::protobuf::Reflection* reflection = proto.GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   reflection->ListFields(proto, &fields);
-  EXPECT_EQ(static_cast<int>(fields.size()), proto.GetDescriptor()->field_count() - 1);
+  EXPECT_EQ(static_cast<int>(fields.size()), proto.GetDescriptor()->field_count() - 2);
   const auto request = FromProto(proto);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(ToProto(*request), proto))
@@ -65,6 +65,34 @@ TEST(ConvertTest, TokenIdsSurviveBothWays) {
   ASSERT_TRUE(request.ok());
   EXPECT_THAT(std::get<TokenList>(request->input), ElementsAre(5));
   EXPECT_THAT(ToProto(*request).token_ids().ids(), ElementsAre(5));
+}
+
+TEST(ConvertTest, ConversationsSurviveBothWays) {
+  v1::GenerateRequest proto;
+  v1::Chat& chat = *proto.mutable_chat();
+  chat.set_tools_json("[1]");
+  chat.set_variables_json("{}");
+  chat.set_add_generation_prompt(false);
+  v1::ChatMessage& question = *chat.add_messages();
+  question.set_role("user");
+  question.set_content("");
+  question.set_name("Ann");
+  v1::ChatMessage& call = *chat.add_messages();
+  call.set_role("assistant");
+  v1::ToolCall& tool_call = *call.add_tool_calls();
+  tool_call.set_id("1");
+  tool_call.set_name("f");
+  tool_call.set_arguments_json("{}");
+  v1::ChatMessage& answer = *chat.add_messages();
+  answer.set_role("tool");
+  answer.set_content("2");
+  answer.set_tool_call_id("1");
+  const auto request = FromProto(proto);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_FALSE(std::get<Conversation>(request->input).messages[1].content.has_value());
+  v1::GenerateRequest back = ToProto(*request);
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(back.chat(), chat))
+      << back.DebugString();
 }
 
 TEST(ConvertTest, UnsetOptionalsStayUnset) {

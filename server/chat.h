@@ -1,0 +1,28 @@
+#ifndef LOWKEY_SERVER_CHAT_H_
+#define LOWKEY_SERVER_CHAT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/request.h"
+#include "tokenizer/chat/template_files.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lowkey {
+
+struct ChatPrompt {
+  std::string text;  // what the template wrote
+  TokenList tokens;
+};
+
+// A conversation as the model's own template writes it, and its tokens: control pieces where the
+// template spells them, text where messages do, no bos but the template's. INVALID_ARGUMENT: a
+// field out of bounds ("chat.messages[2].role: ..."), or messages that the template refuses.
+// FAILED_PRECONDITION: no template that can be used.
+absl::StatusOr<ChatPrompt> MakeChatPrompt(const Conversation& conversation,
+                                          const ChatTemplates& templates,
+                                          const Tokenizer& tokenizer);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_CHAT_H_

@@ -1,0 +1,43 @@
+#include "server/load_chat_templates.h"
+
+#include <optional>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/loader/gguf.h"
+#include "tokenizer/chat/jinja/lexer.h"
+#include "tokenizer/settings.h"
+
+namespace lowkey {
+namespace {
+
+// nullopt when the key is absent, or no string.
+std::optional<std::string> TextAt(const GgufMetadata& metadata, std::string_view key) {
+  const absl::StatusOr<std::optional<std::string_view>> text = metadata.String(key);
+  if (!text.ok() || !text->has_value()) return std::nullopt;
+  return std::string(**text);
+}
+
+}  // namespace
+
+ChatTemplates LoadChatTemplates(const std::string& model_path) {
+  const absl::StatusOr<std::optional<std::string>> file = FindGguf(model_path);
+  if (!file.ok() || !file->has_value()) return ChatTemplates::FromDirectory(model_path);
+  const absl::StatusOr<Gguf> gguf = OpenGguf(**file);
+  if (!gguf.ok()) return ChatTemplates();
+  const GgufMetadata& metadata = gguf->index.metadata;
+  const std::optional<std::string> source = TextAt(metadata, "tokenizer.chat_template");
+  if (!source.has_value()) return ChatTemplates();
+  return ChatTemplates(*source, TextAt(metadata, "tokenizer.chat_template.tool_use"));
+}
+
+absl::StatusOr<ChatTemplates> ReadChatTemplate(const std::string& file) {
+  LK_ASSIGN_OR_RETURN(const std::string source, ReadWholeFile(file, jinja::kMaxTemplateBytes));
+  ChatTemplates templates(source);
+  const absl::Status& status = templates.Find(ChatTemplates::Tools::kNone).status();
+  if (status.ok()) return templates;
+  return absl::Status(status.code(), absl::StrCat(file, ": ", std::string(status.message())));
+}
+
+}  // namespace lowkey
