@@ -150,11 +150,20 @@ absl::StatusOr<ModelSummary> SummarizeModel(const std::string& model_directory,
                          static_cast<int64_t>(checkpoint->embedding.size_bytes());
   summary.dtype = StorageName(type);
   const AttentionGeometry geometry = GeometryOf(checkpoint->config, type);
+  const int64_t context = checkpoint->config.context_tokens;
+  summary.cache_bytes = CacheBudget(options, geometry, context);
+  ThreadPool pool(1);
+  LK_ASSIGN_OR_RETURN(const auto cache, Cache::Create(PageBytes(geometry), PageBytes(geometry)));
   for (Mechanism id : AllMechanisms()) {
-    if (id == Mechanism::kAtp && geometry.sliding_window.has_value()) continue;
     AttentionOptions attention;
     attention.mechanism = id;
-    summary.mechanisms.push_back(MemoryOf(geometry, attention, checkpoint->config.context_tokens));
+    const auto mechanism = MakeMechanism(id, {geometry, cache.get(), &pool});
+    if (!mechanism->CheckAvailable(attention).ok()) continue;
+    MechanismMemory& memory =
+        summary.mechanisms.emplace_back(MemoryOf(geometry, attention, context));
+    memory.n_full_prompts =
+        summary.cache_bytes /
+        mechanism->BoundBytes(attention, {context, context, options.max_batch_tokens});
   }
   return summary;
 }

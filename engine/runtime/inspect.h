@@ -20,6 +20,9 @@ struct MechanismMemory {
   AttentionOptions attention;
   double bytes_per_token = 0;      // far tokens; standard: all tokens
   int64_t bytes_full_context = 0;  // one sequence at the full context
+  // Sequences that the cache admits at once with prompts as long as the context, which is when a
+  // mechanism reserves most: atp with exact prefill holds the prompt's tokens besides its blocks.
+  int64_t n_full_prompts = 0;
   bool exact = true;
 };
 
@@ -30,6 +33,7 @@ struct ModelSummary {
   std::string checkpoint_dtype;  // dtype of most weights in the files: "BF16"
   int64_t weight_bytes = 0;      // in memory with the options' dtype
   std::string dtype;
+  int64_t cache_bytes = 0;  // that an engine with the options would take now
   std::vector<MechanismMemory> mechanisms;
 };
 

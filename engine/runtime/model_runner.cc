@@ -9,8 +9,8 @@
 
 namespace lowkey {
 namespace {
-
 constexpr int64_t kDefaultFullContexts = 64;
+}  // namespace
 
 int64_t CacheBudget(const EngineOptions& options, const AttentionGeometry& geometry,
                     int64_t context_tokens) {
@@ -19,8 +19,6 @@ int64_t CacheBudget(const EngineOptions& options, const AttentionGeometry& geome
   const int64_t useful = kDefaultFullContexts * pages * PageBytes(geometry);
   return std::max(PageBytes(geometry), std::min(AvailableMemoryBytes() / 4, useful));
 }
-
-}  // namespace
 
 StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint) {
   if (dtype == EngineOptions::Dtype::kFloat32) return StorageType::kFloat32;

@@ -68,6 +68,11 @@ class ModelRunner {
   std::vector<int64_t> positions_;
 };
 
+// Bytes of cache: what the options say, else a quarter of available memory, at most what 64 full
+// contexts need.
+int64_t CacheBudget(const EngineOptions& options, const AttentionGeometry& geometry,
+                    int64_t context_tokens);
+
 // What dtype resolves to for a checkpoint: auto is bf16 unless the checkpoint's matrices are F32.
 StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint);
 

@@ -208,7 +208,8 @@ Command InspectCommand() {
   command.spec.summary = "a model's shape, memory and mechanisms, and how low-rank its inputs are";
   command.spec.positional = "[TEXT]";
   command.spec.description =
-      "Prints what a model is, what each attention mechanism would keep in its cache, and how many\n"
+      "Prints what a model is, what each attention mechanism would keep in its cache, and how "
+      "many\n"
       "sequences with prompts as long as the context fit in the cache at once. With TEXT (or\n"
       "--prompt; - is standard input) also how many components carry every layer's input: what\n"
       "low-rank attention lives on.";

@@ -1,0 +1,44 @@
+#include "engine/runtime/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "tests/testing/tiny_model.h"
+
+namespace lowkey {
+namespace {
+
+TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndAdmit) {
+  const TinyModel model({.config = TinyConfig()});
+  EngineOptions options;
+  options.cache_bytes = int64_t{8} << 20;
+  const auto summary = SummarizeModel(model.path(), options);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  const auto engine = CreateEngine(model.path(), options, nullptr);
+  ASSERT_TRUE(engine.ok());
+  EXPECT_EQ(summary->cache_bytes, (*engine)->limits().cache_bytes);
+  EXPECT_EQ(summary->weight_bytes, (*engine)->Stats().weight_bytes);
+  EXPECT_EQ(summary->dtype, (*engine)->Stats().dtype);
+  ASSERT_EQ(summary->mechanisms.size(), 2u);
+  const MechanismMemory& standard = summary->mechanisms[0];
+  EXPECT_EQ(standard.n_full_prompts, summary->cache_bytes / standard.bytes_full_context);
+  const MechanismMemory& atp = summary->mechanisms[1];
+  EXPECT_FALSE(atp.exact);
+  EXPECT_LE(atp.n_full_prompts, standard.n_full_prompts);
+  EXPECT_GT(atp.n_full_prompts, 0);
+}
+
+TEST(SummarizeModelTest, LeavesOutWhatASlidingWindowRulesOut) {
+  ModelConfig config = TinyConfig();
+  config.architecture = "MistralForCausalLM";
+  config.sliding_window = 16;
+  const TinyModel model({.config = config});
+  const auto summary = SummarizeModel(model.path(), {});
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  ASSERT_EQ(summary->mechanisms.size(), 1u);
+  EXPECT_EQ(summary->mechanisms[0].attention.mechanism, Mechanism::kStandard);
+}
+
+}  // namespace
+}  // namespace lowkey
