@@ -68,15 +68,15 @@ absl::StatusOr<std::string> ChatSession::RunCommand(const std::string& line) {
     system_ = std::string(absl::StripAsciiWhitespace(line.substr(name.size())));
     return std::string(system_.empty() ? "no system message" : "system message set");
   }
-  if (!words.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": takes nothing more"));
-  if (name == "/help") return std::string(kHelp);
-  if (name == "/reset") {
-    history_.clear();
-    return std::string("the conversation begins anew");
-  }
-  if (name == "/exit" || name == "/quit") {
-    is_over_ = true;
-    return std::string();
+  const bool is_exit = name == "/exit" || name == "/quit";
+  if (is_exit || name == "/help" || name == "/reset") {
+    if (!words.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": takes nothing more"));
+    }
+    is_over_ = is_exit;
+    if (name == "/reset") history_.clear();
+    if (name == "/help") return std::string(kHelp);
+    return std::string(is_exit ? "" : "the conversation begins anew");
   }
   const std::string_view known[] = {"/attention", "/system", "/reset", "/help", "/exit"};
   const std::optional<std::string_view> nearest = NearestName(name, known);

@@ -120,7 +120,7 @@ TEST_F(ChatTest, ErrorsLeaveTheConversationAsItWas) {
   chat.Type("/atention atp\n");
   ASSERT_TRUE(chat.WaitForText("did you mean /attention?"));
   chat.Type("/attention atp --rank 9/4\n");
-  ASSERT_TRUE(chat.WaitForText("rank"));
+  ASSERT_TRUE(chat.WaitForText("expected"));
   engine_.RefuseWith(absl::ResourceExhaustedError("queue: full"));
   chat.Type("Hello\n");
   ASSERT_TRUE(chat.WaitForText("queue: full"));

@@ -1,5 +1,6 @@
 #include "tests/integration/terminal_process.h"
 
+#include <poll.h>
 #include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +36,10 @@ void TerminalProcess::Type(const std::string& keys) const {
 }
 
 bool TerminalProcess::Read() {
+  // Longer than any answer takes; shorter than a test may.
+  constexpr int kTimeoutMs = 60000;
+  pollfd waiting{.fd = terminal_fd_, .events = POLLIN, .revents = 0};
+  if (poll(&waiting, 1, kTimeoutMs) <= 0) return false;
   std::array<char, 4096> chunk;
   const ssize_t n = read(terminal_fd_, chunk.data(), chunk.size());
   if (n <= 0) return false;

@@ -1,10 +1,11 @@
 #include "tokenizer/chat/builtins/text_functions.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
-#include "absl/strings/ascii.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey::jinja {
@@ -54,6 +55,19 @@ std::vector<Text> CutOut(const Text& text, const std::vector<ByteRange>& cuts) {
   }
   parts.push_back(text.Part(begin, text.size()));
   return parts;
+}
+
+char32_t ToUpper(char32_t c) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
+}
+
+char32_t ToLower(char32_t c) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+
+bool IsLetter(char32_t c) {
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
 bool IsLineEnd(char32_t code_point) {
@@ -145,21 +159,25 @@ std::vector<Text> SplitLines(const Text& text) {
 }
 
 Text WithCase(const Text& text, Case wanted) {
-  std::string bytes = text.bytes();
+  Text changed;
   bool is_start = true;
-  for (char& c : bytes) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t n_bytes = CharacterBytes(text.bytes(), at);
+    const char32_t character = CodePointAt(text.bytes(), at);
     const bool is_upper = wanted == Case::kUpper || (wanted != Case::kLower && is_start);
-    c = is_upper ? absl::ascii_toupper(static_cast<unsigned char>(c))
-                 : absl::ascii_tolower(static_cast<unsigned char>(c));
-    const bool is_letter = absl::ascii_isalpha(static_cast<unsigned char>(c)) || (c & 0x80) != 0;
+    std::string bytes;
+    AppendCodePoint(is_upper ? ToUpper(character) : ToLower(character), bytes);
+    const bool is_users = text.IsUsers(at);
+    changed.Append(is_users ? Text::FromUser(std::move(bytes)) : Text(std::move(bytes)));
     if (wanted == Case::kCapitalized) is_start = false;
-    if (wanted == Case::kTitle) is_start = !is_letter;
+    if (wanted == Case::kTitle) is_start = !IsLetter(character);
     if (wanted == Case::kTitleWords) {
-      is_start = absl::ascii_isspace(static_cast<unsigned char>(c)) ||
-                 std::string_view("-({[<").find(c) != std::string_view::npos;
+      is_start = IsSpace(character) ||
+                 std::u32string_view(U"-({[<").find(character) != std::u32string_view::npos;
     }
+    at += n_bytes;
   }
-  return text.WithBytes(std::move(bytes));
+  return changed;
 }
 
 }  // namespace lowkey::jinja

@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<Text>> Split(const Text& text, const SplitOptions& op
 // Without the ends of the lines.
 std::vector<Text> SplitLines(const Text& text);
 
-// Letters beyond ASCII stay as they are.
+// One character for one: Python's few that become two, such as U+00DF, stay as they are.
 enum class Case {
   kUpper,
   kLower,

@@ -30,8 +30,8 @@ absl::StatusOr<Text> Interpreter::Render(const Body& body) {
   return output;
 }
 
-absl::StatusOr<Scope*> Interpreter::NewScope(Scope* parent) {
-  LK_RETURN_IF_ERROR(arena_.ChargeBytes(kScopeBytes));
+absl::StatusOr<Scope*> Interpreter::NewScope(Scope* parent, int line) {
+  LK_RETURN_IF_ERROR(At(line, "", arena_.ChargeBytes(kScopeBytes)));
   return &scopes_.emplace_back(Scope{.parent = parent});
 }
 
@@ -95,7 +95,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::Run(const Statement& statement) {
       LK_RETURN_IF_ERROR(RunFilterBlock(statement));
       return Flow::kNext;
     case StatementKind::kScope: {
-      LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+      LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, statement.line));
       return RunInScope(statement.body, scope);
     }
     case StatementKind::kBreak:
@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<Value>> Interpreter::LoopItems(const Statement& loop)
   if (loop.condition == nullptr) return items;
   std::vector<Value> kept;
   for (const Value& item : items) {
-    LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+    LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, loop.line));
     Scope* const outer = std::exchange(scope_, scope);
     absl::Status status = Assign(loop.target, item, loop.line);
     absl::StatusOr<Value> condition = status.ok() ? Evaluate(*loop.condition) : status;
@@ -135,7 +135,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunFor(const Statement& loop) {
   LK_ASSIGN_OR_RETURN(std::vector<Value> visited, LoopItems(loop));
   const std::vector<Value>& items = loop_items_.emplace_back(std::move(visited));
   if (items.empty()) {
-    LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+    LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, loop.line));
     return RunInScope(loop.otherwise, scope);
   }
   // Kept to the end, as the template may have kept the loop.
@@ -144,7 +144,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunFor(const Statement& loop) {
   for (size_t i = 0; i < items.size(); ++i) {
     state.index0 = i;
     LK_RETURN_IF_ERROR(At(loop.line, "for", arena_.ChargeStep()));
-    LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+    LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, loop.line));
     const Loop* shown = &state;
     scope->variables["loop"] = Value(shown);
     Scope* const outer = std::exchange(scope_, scope);
@@ -210,20 +210,20 @@ absl::StatusOr<Value> Interpreter::Capture(const Body& body, Scope* scope,
 }
 
 absl::Status Interpreter::RunSetBlock(const Statement& set) {
-  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, set.line));
   LK_ASSIGN_OR_RETURN(const Value value, Capture(set.body, scope, set.value.get()));
   return Assign(set.target, value, set.line);
 }
 
 absl::Status Interpreter::RunFilterBlock(const Statement& block) {
-  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, block.line));
   LK_ASSIGN_OR_RETURN(const Value value, Capture(block.body, scope, block.value.get()));
   LK_ASSIGN_OR_RETURN(const Text text, At(block.line, "", ToText(value, arena_)));
   return Write(text, block.line);
 }
 
 absl::StatusOr<Interpreter::Flow> Interpreter::RunWith(const Statement& with) {
-  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_));
+  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, with.line));
   for (const Parameter& variable : with.parameters) {
     LK_ASSIGN_OR_RETURN(const Value value, Evaluate(*variable.default_value));
     scope->variables[variable.name] = value;
@@ -232,7 +232,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunWith(const Statement& with) {
 }
 
 absl::Status Interpreter::DefineMacro(const Statement& macro) {
-  LK_RETURN_IF_ERROR(arena_.ChargeBytes(kScopeBytes));
+  LK_RETURN_IF_ERROR(At(macro.line, "", arena_.ChargeBytes(kScopeBytes)));
   const Macro* defined = &macros_.emplace_back(Macro{&macro, scope_});
   scope_->variables[macro.name] = Value(defined);
   return absl::OkStatus();
@@ -242,7 +242,7 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Macro& macro, const Arguments
                                              int line) {
   const std::vector<Parameter>& parameters = macro.definition->parameters;
   const std::string construct = absl::StrCat("macro ", macro.definition->name);
-  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(macro.scope));
+  LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(macro.scope, line));
   if (arguments.positional.size() > parameters.size()) {
     return ErrorAt(line, absl::StrCat(construct, ": ", arguments.positional.size(),
                                       " arguments, expected at most ", parameters.size()));

@@ -79,7 +79,7 @@ class Interpreter {
   absl::StatusOr<Value> CallMacro(const Macro& macro, const Arguments& arguments, int line);
   Value Lookup(const Expression& name) const;
 
-  absl::StatusOr<Scope*> NewScope(Scope* parent);
+  absl::StatusOr<Scope*> NewScope(Scope* parent, int line);
 
   const Clock clock_;
   Arena& arena_;

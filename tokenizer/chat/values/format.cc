@@ -11,7 +11,7 @@
 namespace lowkey::jinja {
 namespace {
 
-constexpr size_t kVisitBytes = 16;
+constexpr size_t kVisitBytes = 64;
 
 // Python prints some characters of strings in lists as escapes.
 void AppendQuoted(std::string_view text, std::string& out) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
 // What visiting one value costs, besides the bytes of a string.
-constexpr size_t kVisitBytes = 16;
+constexpr size_t kVisitBytes = 64;
 
 absl::Status NoMeaning(std::string_view sign, const Value& a, const Value& b) {
   return absl::InvalidArgumentError(absl::StrCat("operator ", std::string(sign), ": ",

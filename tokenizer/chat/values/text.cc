@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/functional/function_ref.h"
-#include "engine/base/status_macros.h"
 
 namespace lowkey::jinja {
 namespace {
@@ -58,21 +57,11 @@ Text Text::Part(size_t begin, size_t end) const {
   return part;
 }
 
-void Text::DropEnd(size_t n) {
-  bytes_.resize(bytes_.size() - std::min(n, bytes_.size()));
-  while (!user_ranges_.empty() && user_ranges_.back().begin >= bytes_.size()) {
-    user_ranges_.pop_back();
-  }
-  if (!user_ranges_.empty()) {
-    user_ranges_.back().end = std::min(user_ranges_.back().end, bytes_.size());
-  }
-}
-
-Text Text::WithBytes(std::string bytes) const {
-  LK_CHECK(bytes.size() == bytes_.size());
-  Text text(std::move(bytes));
-  text.user_ranges_ = user_ranges_;
-  return text;
+bool Text::IsUsers(size_t at) const {
+  const auto range =
+      std::partition_point(user_ranges_.begin(), user_ranges_.end(),
+                           [at](const ByteRange& candidate) { return candidate.end <= at; });
+  return range != user_ranges_.end() && range->begin <= at;
 }
 
 size_t CharacterBytes(std::string_view text, size_t at) {

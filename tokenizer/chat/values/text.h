@@ -32,11 +32,8 @@ class Text {
   void AppendPart(const Text& text, size_t begin, size_t end);
   Text Part(size_t begin, size_t end) const;
 
-  // Takes back `n` bytes from the end, at most all.
-  void DropEnd(size_t n);
-
-  // The same origin for other bytes, one for one. `bytes` must be as long.
-  Text WithBytes(std::string bytes) const;
+  // Whether a user wrote the byte at `at`.
+  bool IsUsers(size_t at) const;
 
  private:
   std::string bytes_;

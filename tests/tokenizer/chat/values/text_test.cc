@@ -42,8 +42,10 @@ TEST(TextTest, PartsCutRanges) {
   EXPECT_EQ(Marked(text.Part(5, 5)), "");
 }
 
-TEST(TextTest, OtherBytesOfTheSameLengthKeepTheirOrigin) {
-  EXPECT_EQ(Marked(Mixed().WithBytes("<A>USER</A>")), "<A>{USER}</A>");
+TEST(TextTest, KnowsOfEachByteWhoWroteIt) {
+  std::string users;
+  for (size_t i = 0; i < Mixed().size(); ++i) users += Mixed().IsUsers(i) ? 'u' : '-';
+  EXPECT_EQ(users, "---uuuu----");
 }
 
 TEST(TextTest, CodePointsOfOneToFourBytes) {
