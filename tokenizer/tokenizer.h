@@ -80,7 +80,7 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   // Any UTF-8, NUL included. Empty text has no tokens but bos and eos. Unless parse_special is set,
-  // no control piece comes out of the text itself. INVALID_ARGUMENT: over kMaxTextBytes, or not
+  // text that spells a control piece is text. INVALID_ARGUMENT: over kMaxTextBytes, or not
   // UTF-8 (the message says at which byte), or literal_ranges that are not in order and in the
   // text, or add_bos or add_eos without such a token; or the implementation's own errors.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,

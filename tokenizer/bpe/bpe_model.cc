@@ -1,6 +1,7 @@
 #include "tokenizer/bpe/bpe_model.h"
 
-#include <queue>
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -22,26 +23,6 @@ std::string Quote(const std::string& text) {
 uint64_t PairKey(int32_t left, int32_t right) {
   return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
 }
-
-// Symbols form a doubly linked list in the order of the word.
-struct Symbol {
-  int32_t id;
-  std::optional<uint32_t> previous, next;
-  bool is_merged = false;  // into the symbol before it
-};
-
-struct Merge {
-  uint32_t rank;
-  uint32_t left;
-  int32_t left_id, right_id;  // when it was proposed
-  int32_t id;
-
-  // The lower rank first; of equal ones, the leftmost.
-  bool operator<(const Merge& other) const {
-    if (rank != other.rank) return rank > other.rank;
-    return left > other.left;
-  }
-};
 
 }  // namespace
 
@@ -176,40 +157,53 @@ void BpeModel::MergeShort(std::vector<int32_t>& symbols) const {
   }
 }
 
+// Symbols form a doubly linked list in the order of the word.
+struct BpeModel::Symbol {
+  const Rule* rule = nullptr;  // by which it merges with the next
+  int32_t id = 0;
+  std::optional<uint32_t> previous, next;
+};
+
 void BpeModel::MergeLong(std::vector<int32_t>& ids) const {
   std::vector<Symbol> symbols(ids.size());
-  std::priority_queue<Merge> merges;
-  const auto propose = [&](uint32_t left, uint32_t right) {
-    const int32_t left_id = symbols[left].id;
-    const int32_t right_id = symbols[right].id;
-    const Rule* const rule = FindRule(left_id, right_id);
-    if (rule != nullptr) merges.push({rule->rank, left, left_id, right_id, rule->id});
+  // Rank above place: the lower rank first; of equal ones, the leftmost.
+  std::vector<uint64_t> queued;
+  const auto propose = [&](uint32_t place) {
+    Symbol& symbol = symbols[place];
+    symbol.rule = symbol.next.has_value() ? FindRule(symbol.id, symbols[*symbol.next].id) : nullptr;
+    if (symbol.rule == nullptr) return false;
+    queued.push_back(static_cast<uint64_t>(symbol.rule->rank) << 32 | place);
+    return true;
   };
   for (uint32_t i = 0; i < ids.size(); ++i) {
     symbols[i].id = ids[i];
+    if (i > 0) symbols[i].previous = i - 1;
     if (i + 1 < ids.size()) symbols[i].next = i + 1;
-    if (i == 0) continue;
-    symbols[i].previous = i - 1;
-    propose(i - 1, i);
   }
-  while (!merges.empty()) {
-    const Merge merge = merges.top();
-    merges.pop();
-    Symbol& left = symbols[merge.left];
+  for (uint32_t i = 0; i < ids.size(); ++i) propose(i);
+  std::make_heap(queued.begin(), queued.end(), std::greater<>());
+  const auto propose_later = [&](uint32_t place) {
+    if (propose(place)) std::push_heap(queued.begin(), queued.end(), std::greater<>());
+  };
+  while (!queued.empty()) {
+    std::pop_heap(queued.begin(), queued.end(), std::greater<>());
+    const uint64_t merge = queued.back();
+    queued.pop_back();
+    const auto place = static_cast<uint32_t>(merge);
+    Symbol& left = symbols[place];
     // Stale once either side has been merged with another neighbour.
-    if (left.is_merged || left.id != merge.left_id || !left.next.has_value()) continue;
+    if (left.rule == nullptr || left.rule->rank != merge >> 32) continue;
     Symbol& right = symbols[*left.next];
-    if (right.id != merge.right_id) continue;
-    left.id = merge.id;
+    left.id = left.rule->id;
     left.next = right.next;
-    right.is_merged = true;
-    if (left.next.has_value()) symbols[*left.next].previous = merge.left;
-    if (left.previous.has_value()) propose(*left.previous, merge.left);
-    if (left.next.has_value()) propose(merge.left, *left.next);
+    right = {};
+    if (left.next.has_value()) symbols[*left.next].previous = place;
+    if (left.previous.has_value()) propose_later(*left.previous);
+    propose_later(place);
   }
   ids.clear();
-  for (const Symbol& symbol : symbols) {
-    if (!symbol.is_merged) ids.push_back(symbol.id);
+  for (std::optional<uint32_t> i = 0; i.has_value(); i = symbols[*i].next) {
+    ids.push_back(symbols[*i].id);
   }
 }
 

@@ -20,8 +20,8 @@ struct MergeRule {
 
 // A vocabulary and the pairs of its pieces that merge, the earliest first.
 struct BpeVocabulary {
-  std::vector<std::string> pieces;  // by id; empty: the id stands for nothing
-  std::vector<MergeRule> merges;
+  std::vector<std::string> pieces = {};  // by id; empty: the id stands for nothing
+  std::vector<MergeRule> merges = {};
   std::optional<std::string> unk_piece = std::nullopt;  // for characters without a piece
   bool fuses_unk = false;       // neighbouring characters without a piece are one token
   bool falls_to_bytes = false;  // they become "<0x41>" pieces where the vocabulary has them
@@ -49,6 +49,8 @@ class BpeModel {
     uint32_t rank;
     int32_t id;  // of the merged piece
   };
+
+  struct Symbol;
 
   explicit BpeModel(BpeVocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
 

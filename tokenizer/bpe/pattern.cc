@@ -50,10 +50,10 @@ std::string ErrorText(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-absl::Status CheckText(std::string_view text) {
-  if (text.size() > Pattern::kMaxBytes) {
+absl::Status CheckText(std::string_view text, size_t max_bytes) {
+  if (text.size() > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(text.size(), " bytes, expected at most ", Pattern::kMaxBytes));
+        absl::StrCat(text.size(), " bytes, expected at most ", max_bytes));
   }
   if (FindInvalidUtf8(text).has_value()) {
     return absl::InvalidArgumentError("not UTF-8, expected valid UTF-8");
@@ -64,7 +64,7 @@ absl::Status CheckText(std::string_view text) {
 }  // namespace
 
 absl::StatusOr<Pattern> Pattern::FromString(std::string_view text) {
-  LK_RETURN_IF_ERROR(CheckText(text));
+  LK_RETURN_IF_ERROR(CheckText(text, kMaxStringBytes));
   if (text.empty()) return absl::InvalidArgumentError("empty, expected a string to search for");
   Pattern pattern;
   pattern.text_ = std::string(text);
@@ -72,7 +72,7 @@ absl::StatusOr<Pattern> Pattern::FromString(std::string_view text) {
 }
 
 absl::StatusOr<Pattern> Pattern::FromRegex(std::string_view regex) {
-  LK_RETURN_IF_ERROR(CheckText(regex));
+  LK_RETURN_IF_ERROR(CheckText(regex, kMaxBytes));
   LK_ASSIGN_OR_RETURN(const std::string translated, TranslateRegex(regex));
   const CompileContext context(pcre2_compile_context_create(nullptr));
   LK_CHECK(context != nullptr);

@@ -25,8 +25,9 @@ struct PatternBudget {
 class Pattern {
  public:
   static constexpr size_t kMaxBytes = size_t{16} << 10;
+  static constexpr size_t kMaxStringBytes = 256;  // a search takes this times the text's bytes
 
-  // INVALID_ARGUMENT: empty, over kMaxBytes, or not UTF-8.
+  // INVALID_ARGUMENT: empty, over kMaxStringBytes, or not UTF-8.
   static absl::StatusOr<Pattern> FromString(std::string_view text);
 
   // INVALID_ARGUMENT: over kMaxBytes, not UTF-8, or no regular expression. UNIMPLEMENTED: a

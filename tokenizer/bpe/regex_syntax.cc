@@ -51,13 +51,14 @@ class Translator {
   }
 
   absl::Status Item() {
+    atom_ = out_.size();
     switch (regex_[at_]) {
       case '(':
         return OpenGroup();
       case ')':
         Copy(1);
         if (!Rest().empty() && IsQuantifier()) return Quantifier();
-        out_.append(kCallout);
+        AddCallout(out_.size());
         return absl::OkStatus();
       case '|':
       case '^':
@@ -91,6 +92,7 @@ class Translator {
     for (const std::string_view group : kGroups) {
       if (!Rest().starts_with(group)) continue;
       if (group == "(" && (Rest().starts_with("(?") || Rest().starts_with("(*"))) break;
+      AddCallout(out_.size());
       Copy(group.size());
       return absl::OkStatus();
     }
@@ -99,6 +101,8 @@ class Translator {
 
   absl::Status Quantifier() {
     const bool is_counted = regex_[at_] == '{';
+    const bool is_group = out_.ends_with(')') && atom_ + 1 == out_.size();
+    if (regex_[at_] != '?' && !is_group) AddCallout(atom_);
     if (is_counted) {
       const size_t end = Rest().find('}');
       const std::string_view counts = Rest().substr(1, end == std::string_view::npos ? 0 : end - 1);
@@ -115,8 +119,13 @@ class Translator {
     const bool is_lazy = Rest().starts_with('?');
     if (is_lazy || (!is_counted && Rest().starts_with('+'))) Copy(1);
     if (!Rest().empty() && IsQuantifier()) return Unsupported(Rest().substr(0, 1));
-    out_.append(kCallout);
+    AddCallout(out_.size());
     return absl::OkStatus();
+  }
+
+  // Unless there is one just before.
+  void AddCallout(size_t at) {
+    if (!std::string_view(out_).substr(0, at).ends_with(kCallout)) out_.insert(at, kCallout);
   }
 
   absl::Status Class() {
@@ -199,6 +208,7 @@ class Translator {
 
   const std::string_view regex_;
   size_t at_ = 0;
+  size_t atom_ = 0;  // where the last one begins in out_
   std::string out_;
 };
 

@@ -9,9 +9,9 @@
 namespace lowkey {
 
 // Rewrites a regular expression of Oniguruma's for PCRE2 (UTF, UCP, multiline), with a callout
-// behind whatever is repeated and behind every group: between two callouts a match does work that
-// is linear in the text. UNIMPLEMENTED, naming the construct and its offset: anything that the two
-// may read differently. Whether the expression is well formed is left to PCRE2.
+// before and behind whatever is repeated and every group: a match goes no further between two
+// callouts than they stand apart. UNIMPLEMENTED, naming the construct and its offset: anything that
+// the two may read differently. Whether the expression is well formed is left to PCRE2.
 absl::StatusOr<std::string> TranslateRegex(std::string_view regex);
 
 }  // namespace lowkey

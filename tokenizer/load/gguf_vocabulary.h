@@ -14,15 +14,16 @@ namespace lowkey {
 
 // What the metadata of a GGUF file says of its tokenizer: tokenizer.ggml.*. Values may be hostile.
 struct GgufVocabulary {
-  std::string model;                      // "llama": SentencePiece's scores; "gpt2": merges
-  std::string pre = "default";            // of gpt2: how a text is cut into words
-  std::vector<std::string> tokens;        // by id
-  std::vector<float> scores;              // of llama: by id
-  std::vector<int64_t> token_types = {};  // by id: PieceType's numbers; empty: all are normal
-  std::vector<std::string> merges;        // of gpt2: two tokens with a space between
-  std::optional<int32_t> bos_id, eos_id, unk_id;
+  std::string model = {};                // "llama": SentencePiece's scores; "gpt2": merges
+  std::string pre = "default";           // of gpt2: how a text is cut into words
+  std::vector<std::string> tokens = {};  // by id
+  std::vector<float> scores = {};        // of llama: by id
+  // By id: PieceType's numbers. Empty: all are normal.
+  std::vector<int64_t> token_types = {};
+  std::vector<std::string> merges = {};  // of gpt2: two tokens with a space between
+  std::optional<int32_t> bos_id = {}, eos_id = {}, unk_id = {};
   std::vector<int32_t> end_ids = {};  // which end a text too: end of turn, end of message
-  std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::optional<bool> add_bos = {}, add_eos = {}, add_space_prefix = {};
 };
 
 // INVALID_ARGUMENT, naming key and token: lists of different lengths, a type that does not exist,

@@ -53,6 +53,24 @@ TEST_F(LoadTokenizerDirectoryTest, TakesSpecialTokensFromTheFilesBesideIt) {
               IsInvalid("config.json: bos_token_id: token id 6"));
 }
 
+TEST_F(LoadTokenizerDirectoryTest, PrefersTokenizerJsonWhereItIsComputed) {
+  Write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
+                              "decoder": {"type": "Fuse"}})");
+  EXPECT_EQ((*LoadTokenizerDirectory(directory_))->vocab_size(), 1);
+  Write("tokenizer.model", SerializeModel(MakeModel(kBpe, {"▁", "a"})));
+  EXPECT_EQ((*LoadTokenizerDirectory(directory_))->vocab_size(), 1);
+  Write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  EXPECT_EQ((*LoadTokenizerDirectory(directory_))->vocab_size(), 5);
+  Write("tokenizer.json", "{");
+  EXPECT_THAT(LoadTokenizerDirectory(directory_), IsInvalid("tokenizer.json: not JSON"));
+}
+
+TEST_F(LoadTokenizerDirectoryTest, NamesWhatTokenizerJsonNeedsWhenThereIsNoOtherFile) {
+  Write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  EXPECT_THAT(LoadTokenizerDirectory(directory_),
+              FailsWith(absl::StatusCode::kUnimplemented, "model.type: \"Unigram\""));
+}
+
 TEST(DemoModelTest, RoundTripsStoriesAndOddities) {
   const auto tokenizer = LoadTokenizerDirectory(std::string(LOWKEY_SOURCE_DIR) + "/models/tales");
   ASSERT_THAT(tokenizer, IsOk());
