@@ -48,6 +48,36 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<v1::Generation::Stub> stub_;
 };
 
+TEST_F(ServerTest, ConversationsAreTokenizedAsTheTemplateWritesThem) {
+  TextService service(engine_, TestTokenizer(),
+                      {"tales", {}, ChatTemplates("{{ bos_token }}{{ messages[0].content }}")});
+  const auto server = GrpcServer::Start(service, {.port = 0});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = v1::Generation::NewStub(
+      grpc::CreateChannel((*server)->address(), grpc::InsecureChannelCredentials()));
+  v1::TokenizeRequest request;
+  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content("Once");
+  v1::TokenizeResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub->Tokenize(&context, request, &response).ok());
+  EXPECT_EQ(response.rendered_text(), "<s>Once");
+  EXPECT_EQ(response.token_ids(0), 1);
+  EXPECT_EQ(response.pieces_size(), response.token_ids_size());
+  request.set_text("beside");
+  grpc::ClientContext second;
+  EXPECT_THAT(stub->Tokenize(&second, request, &response).error_message(),
+              HasSubstr("text: set beside chat"));
+}
+
+TEST_F(ServerTest, ModelSaysWhyConversationsAreRefused) {
+  grpc::ClientContext context;
+  v1::Model model;
+  ASSERT_TRUE(v1::Models::NewStub(channel_)->GetModel(&context, {}, &model).ok());
+  EXPECT_THAT(model.chat_refusal(), HasSubstr("no chat template"));
+}
+
 TEST_F(ServerTest, StreamEndsWithExactlyOneFinalEvent) {
   grpc::ClientContext context;
   auto reader = stub_->GenerateStream(&context, Request("Once"));
