@@ -5,7 +5,8 @@
 #
 #   format    clang-format over all C++ sources
 #   release   optimised build; unit, integration (over a socket) and architecture tests
-#   asan      the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#   smollm2   fetches a public checkpoint and compares tokens with transformers' (after release)
+#   asan      the release tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 #
 # Without a step: all of them, in this order.
 set -euo pipefail
@@ -35,10 +36,23 @@ run_suite() {
   results+=("$1:" "$(tail -n 3 "$log" | sed '/^$/d; s/^/  /')")
 }
 
+run_smollm2() {
+  local model
+  model=$(deploy/fetch_smollm2.sh)
+  say "smollm2: testing"
+  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
+  build build integration_smollm2_test || fail "smollm2: the build failed"
+  LOWKEY_SMOLLM2=$model quietly build/tests/integration/integration_smollm2_test
+  results+=("smollm2: greedy tokens of 12 prompts equal transformers'")
+}
+
 run_step() {
   case $1 in
     format) run_format ;;
     release) run_suite release build ;;
+    smollm2)
+      run_smollm2
+      ;;
     asan)
       export UBSAN_OPTIONS=print_stacktrace=1
       run_suite asan build-asan
@@ -47,11 +61,11 @@ run_step() {
 }
 
 steps=("$@")
-[ "${#steps[@]}" -gt 0 ] || steps=(format release asan)
+[ "${#steps[@]}" -gt 0 ] || steps=(format release smollm2 asan)
 for step in "${steps[@]}"; do
   case $step in
-    format | release | asan) ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    format | release | smollm2 | asan) ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac
 done
