@@ -17,7 +17,9 @@ absl::StatusOr<std::vector<std::string>> ParseVocab(const JsonValue& json) {
         json.way(), ": ", json.get().size(), " pieces, expected at most ", BpeModel::kMaxPieces));
   }
   std::vector<std::string> pieces;
-  for (const auto& [piece, value] : json.get().items()) {
+  for (const auto& item : json.get().items()) {
+    const std::string& piece = item.key();
+    const Json& value = item.value();
     const auto error = [&](const std::string& expected) {
       return JsonValue(value, absl::StrCat(json.way(), "[\"", piece, "\"]")).Error(expected);
     };
