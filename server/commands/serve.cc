@@ -109,7 +109,7 @@ absl::StatusOr<LoadedModel> Load(const ServeOptions& options) {
                       CreateEngine(options.model_directory, options.engine, std::move(progress)));
   if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
     return absl::InvalidArgumentError(absl::StrCat(
-        options.model_directory, ": tokenizer.model has ", model.tokenizer->vocab_size(),
+        options.model_directory, ": the tokenizer has ", model.tokenizer->vocab_size(),
         " pieces, expected at most the model's vocab_size ", model.engine->config().vocab_size));
   }
   return model;
