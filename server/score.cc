@@ -147,8 +147,8 @@ absl::StatusOr<std::vector<RequestId>> SubmitAll(Engine& engine, const ScoreProm
     EngineRequest request = base;
     request.prompt = prompts.prompts[i];
     request.prompt_logprobs_from = static_cast<int32_t>(prompts.boundary);
-    const absl::StatusOr<RequestId> id = engine.Submit(
-        std::move(request), std::make_unique<ScoreSink>(collector, i));
+    const absl::StatusOr<RequestId> id =
+        engine.Submit(std::move(request), std::make_unique<ScoreSink>(collector, i));
     if (!id.ok()) {
       collector->Abandon();
       for (RequestId submitted : ids) engine.Cancel(submitted);

@@ -14,6 +14,7 @@ import sys
 
 import torch
 import transformers
+from tokenizers import Tokenizer, pre_tokenizers
 
 HERE = pathlib.Path(__file__).parent / "smollm2_135m"
 N_NEW = 64
@@ -41,7 +42,6 @@ def plain_copy(tokenizer):
     """The same vocabulary and merges without special tokens."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     state["added_tokens"] = []
-    from tokenizers import Tokenizer
     return Tokenizer.from_str(json.dumps(state))
 
 
@@ -62,6 +62,11 @@ def generate(model, ids):
 def main():
     path = pathlib.Path(sys.argv[1])
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    # The checkpoint's own tokenizer cuts numbers into digits first; what transformers makes of the
+    # GGUF file leaves that out.
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False)])
     tokenizer.backend_tokenizer_plain = plain_copy(tokenizer)
     model = transformers.AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.float32)
