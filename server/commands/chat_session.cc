@@ -36,18 +36,7 @@ bool ChatSession::IsCommand(std::string_view line) {
 }
 
 absl::StatusOr<std::string> ChatSession::SetAttention(const std::vector<std::string>& arguments) {
-  CommandSpec spec;
-  spec.name = "/attention";
-  spec.positional = "NAME";
-  spec.groups = {{"Attention", AttentionFlags()}};
-  FlagSources none;
-  none.environment = [](const std::string&) { return std::nullopt; };
-  LK_ASSIGN_OR_RETURN(const FlagValues flags, ParseFlags(spec, arguments, {}, none));
-  LK_ASSIGN_OR_RETURN(AttentionChoice choice, ReadAttention(flags));
-  if (flags.positional().size() > 1) {
-    return absl::InvalidArgumentError("/attention: more than one name");
-  }
-  if (!flags.positional().empty()) choice.mechanism = flags.positional()[0];
+  LK_ASSIGN_OR_RETURN(AttentionChoice choice, ParseAttention(arguments));
   // What the server would refuse is better refused here, while the line can still be corrected.
   if (choice.mechanism.has_value()) {
     LK_RETURN_IF_ERROR(ResolveAttention(choice, AttentionOptions()).status());

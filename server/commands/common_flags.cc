@@ -6,10 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -159,25 +157,20 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
   return attention;
 }
 
-absl::StatusOr<AttentionChoice> ParseAttentionText(const std::string& text) {
+absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& words) {
   CommandSpec spec;
-  spec.groups = {{"", AttentionFlags()}};
-  std::vector<std::string> arguments;
-  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipWhitespace())) {
-    const bool is_first = arguments.empty();
-    if (!is_first && !absl::StrContains(word, '=')) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attention \"", text, "\": \"", word, "\", expected NAME=VALUE"));
-    }
-    arguments.push_back(absl::StrCat(is_first ? "--attention=" : "--", word));
+  spec.name = "attention";
+  spec.positional = "NAME";
+  spec.groups = {{"Attention", AttentionFlags()}};
+  FlagSources none;
+  none.environment = [](const std::string&) { return std::nullopt; };
+  LK_ASSIGN_OR_RETURN(const FlagValues flags, ParseFlags(spec, words, {}, none));
+  LK_ASSIGN_OR_RETURN(AttentionChoice choice, ReadAttention(flags));
+  if (flags.positional().size() > 1) {
+    return absl::InvalidArgumentError("attention: more than one name");
   }
-  if (arguments.empty()) {
-    return absl::InvalidArgumentError("attention: empty, expected a mechanism");
-  }
-  FlagSources sources;
-  sources.environment = [](const std::string&) { return std::nullopt; };
-  LK_ASSIGN_OR_RETURN(const FlagValues flags, ParseFlags(spec, arguments, {}, sources));
-  return ReadAttention(flags);
+  if (!flags.positional().empty()) choice.mechanism = flags.positional()[0];
+  return choice;
 }
 
 absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags) {

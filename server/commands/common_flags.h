@@ -28,8 +28,8 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags);   // -
 absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags);  // and ServingFlags
 absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags);
 absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags);
-// The same from one text: a mechanism and options by their flags' names, "atp rank=16 block=128".
-absl::StatusOr<AttentionChoice> ParseAttentionText(const std::string& text);
+// The same from words, the mechanism first: "atp", "--rank", "16". No word: nothing chosen.
+absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& words);
 // Everything but model, input and deadline.
 absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags);
 

@@ -30,7 +30,7 @@ constexpr Flag kEvalFlags[] = {
     {"stride", "N", "0", "each window scores its last N tokens; 0: half of the context"},
     {"windows", "N", "0", "at most so many windows; 0: as many as the text holds"},
     {"try", "ATTENTION", "",
-     "measure this too, such as \"atp rank=16 basis=kv block=128\"; the first is the reference",
+     "measure this too, such as \"atp --rank 16 --basis kv\"; the first is the reference",
      FlagKind::kRepeated},
     {"csv", "FILE", "", "write the table to FILE as well"},
 };
@@ -47,37 +47,37 @@ struct Row {
   double ratio = 1;  // to the first trial at the same context
 };
 
-// Unless told otherwise atp compresses the text itself: with exact prefill nothing of it would be
-// read from principal keys.
-absl::StatusOr<Trial> MakeTrial(const std::string& name, AttentionChoice choice) {
-  const bool is_atp = choice.mechanism.value_or("standard") == "atp";
-  if (is_atp && !choice.prefill.has_value()) choice.prefill = "compressed";
-  LK_ASSIGN_OR_RETURN(const AttentionOptions attention, ResolveAttention(choice, {}));
-  return Trial{name, attention};
-}
-
 std::string NameOf(const AttentionOptions& attention) {
   std::string name(MechanismName(attention.mechanism));
   if (attention.mechanism != Mechanism::kAtp) return name;
   const AtpOptions& atp = attention.atp;
-  absl::StrAppend(&name, " rank=", RankString(atp.rank),
-                  " basis=", std::string(AtpBasisName(atp.basis)), " block=", atp.block_tokens,
-                  " window=", atp.window_blocks);
-  if (atp.prefill == AtpPrefill::kExact) absl::StrAppend(&name, " prefill=exact");
+  absl::StrAppend(&name, " rank ", RankString(atp.rank), " basis ",
+                  std::string(AtpBasisName(atp.basis)), " block ", atp.block_tokens, " window ",
+                  atp.window_blocks);
+  if (atp.prefill == AtpPrefill::kExact) absl::StrAppend(&name, " prefill exact");
   return name;
+}
+
+// Unless told otherwise atp compresses the text itself: with exact prefill nothing of it would be
+// read from principal keys.
+absl::StatusOr<Trial> MakeTrial(AttentionChoice choice) {
+  const bool is_atp = choice.mechanism.value_or("standard") == "atp";
+  if (is_atp && !choice.prefill.has_value()) choice.prefill = "compressed";
+  LK_ASSIGN_OR_RETURN(const AttentionOptions attention, ResolveAttention(choice, {}));
+  return Trial{NameOf(attention), attention};
 }
 
 absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags) {
   std::vector<Trial> trials;
   for (const std::string& text : flags.Texts("try")) {
-    LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ParseAttentionText(text));
-    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(text, choice));
+    const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipWhitespace());
+    LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ParseAttention(words));
+    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice));
   }
   if (trials.empty()) {
     LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ReadAttention(flags));
-    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial("", choice));
+    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice));
   }
-  for (Trial& trial : trials) trial.name = NameOf(trial.attention);
   return trials;
 }
 
@@ -246,7 +246,8 @@ Command EvalCommand() {
       "its\n"
       "last --stride tokens, and prints exp(mean negative log-probability). Each --try is a row "
       "of\n"
-      "the table. atp compresses the text itself here unless prefill=exact is said. No server is\n"
+      "the table. atp compresses the text itself here unless --prefill exact is said. No server "
+      "is\n"
       "needed.";
   command.spec.groups = {{"Evaluation", kEvalFlags},
                          {"Model", ModelFlags()},
@@ -255,7 +256,7 @@ Command EvalCommand() {
                          {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey eval perplexity book.txt",
-      "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp rank=1/4\"",
+      "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp --rank 1/4\"",
       "lowkey eval perplexity - --model model.gguf --windows 4 --json < book.txt",
   };
   command.run = RunEval;

@@ -51,8 +51,9 @@ TEST(CommonFlagsTest, DefaultsAreTheEnginesOwn) {
   EXPECT_EQ(options->max_queued_requests, expected.max_queued_requests);
 }
 
-TEST(CommonFlagsTest, AttentionTextTakesTheFlagsNames) {
-  const auto choice = ParseAttentionText(" atp rank=1/8  basis=kv block=128 window=0 ");
+TEST(CommonFlagsTest, AttentionInWordsTakesItsFlags) {
+  const auto choice =
+      ParseAttention({"atp", "--rank", "1/8", "--basis=kv", "--block", "128", "--window", "0"});
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->mechanism, "atp");
   EXPECT_EQ(choice->rank, "1/8");
@@ -60,17 +61,17 @@ TEST(CommonFlagsTest, AttentionTextTakesTheFlagsNames) {
   EXPECT_EQ(choice->block_tokens, 128);
   EXPECT_EQ(choice->window_blocks, 0);
   EXPECT_EQ(choice->prefill, std::nullopt);
-  EXPECT_EQ(ParseAttentionText("standard")->mechanism, "standard");
+  EXPECT_EQ(ParseAttention({})->mechanism, std::nullopt);
 }
 
-TEST(CommonFlagsTest, BadAttentionTextIsNamed) {
-  for (const auto& [text, part] :
-       std::vector<std::pair<std::string, std::string>>{{"", "empty"},
-                                                        {"atp rank", "\"rank\", expected NAME="},
-                                                        {"atp block=x", "block"},
-                                                        {"atp seed=4", "seed"}}) {
-    const auto choice = ParseAttentionText(text);
-    EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument) << text;
+TEST(CommonFlagsTest, BadAttentionInWordsIsNamed) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"atp", "standard"}, "more than one"},
+      {{"atp", "--block", "x"}, "block"},
+      {{"atp", "--seed", "4"}, "seed"}};
+  for (const auto& [words, part] : cases) {
+    const auto choice = ParseAttention(words);
+    EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(choice.status().message()), HasSubstr(part));
   }
 }
