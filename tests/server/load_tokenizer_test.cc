@@ -60,6 +60,7 @@ TEST_F(LoadTokenizerTest, NamesFileAndKeyOfABadVocabulary) {
   gguf_.Strings("tokenizer.ggml.tokens", {"a"});
   Write("m.gguf", gguf_.Build());
   EXPECT_THAT(LoadTokenizer(directory_), IsInvalid("m.gguf: tokenizer.ggml.token_type: 6 items"));
+  gguf_.Int32s("tokenizer.ggml.token_type", {1});
   gguf_.Erase("tokenizer.ggml.model");
   Write("m.gguf", gguf_.Build());
   EXPECT_THAT(LoadTokenizer(directory_),
