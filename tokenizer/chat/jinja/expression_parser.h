@@ -85,6 +85,7 @@ class ExpressionParser {
   Parsed ParseParenthesized();
   Parsed ParsePostfix(std::unique_ptr<Expression> left);
   Parsed ParseFiltersAndTests(std::unique_ptr<Expression> left);
+  Parsed ParseCall(std::unique_ptr<Expression> left);
   Parsed ParseAttribute(std::unique_ptr<Expression> left);
   Parsed ParseSubscript(std::unique_ptr<Expression> left);
   Parsed ParseTest(std::unique_ptr<Expression> left);

@@ -106,10 +106,7 @@ Parsed ExpressionParser::ParsePostfix(std::unique_ptr<Expression> left) {
     } else if (current().IsOperator("[")) {
       LK_ASSIGN_OR_RETURN(left, ParseSubscript(std::move(left)));
     } else if (current().IsOperator("(")) {
-      auto call = Make(ExpressionKind::kCall);
-      call->operands.push_back(std::move(left));
-      LK_RETURN_IF_ERROR(ParseArguments(*call));
-      LK_ASSIGN_OR_RETURN(left, Finish(std::move(call)));
+      LK_ASSIGN_OR_RETURN(left, ParseCall(std::move(left)));
     } else {
       return left;
     }
@@ -124,14 +121,18 @@ Parsed ExpressionParser::ParseFiltersAndTests(std::unique_ptr<Expression> left) 
     } else if (current().IsName("is")) {
       LK_ASSIGN_OR_RETURN(left, ParseTest(std::move(left)));
     } else if (current().IsOperator("(")) {
-      auto call = Make(ExpressionKind::kCall);
-      call->operands.push_back(std::move(left));
-      LK_RETURN_IF_ERROR(ParseArguments(*call));
-      LK_ASSIGN_OR_RETURN(left, Finish(std::move(call)));
+      LK_ASSIGN_OR_RETURN(left, ParseCall(std::move(left)));
     } else {
       return left;
     }
   }
+}
+
+Parsed ExpressionParser::ParseCall(std::unique_ptr<Expression> left) {
+  auto call = Make(ExpressionKind::kCall);
+  call->operands.push_back(std::move(left));
+  LK_RETURN_IF_ERROR(ParseArguments(*call));
+  return Finish(std::move(call));
 }
 
 Parsed ExpressionParser::ParseAttribute(std::unique_ptr<Expression> left) {
