@@ -11,5 +11,10 @@ find_library(GRPC_REFLECTION_LIBRARY grpc++_reflection REQUIRED)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Paths relative to the tree, so that clones in other folders share their objects; a precompiled
+  # header is told apart by what it includes.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime
+      ${CCACHE_PROGRAM})
 endif()

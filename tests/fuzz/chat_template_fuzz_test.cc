@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/source_path.h"
 #include "tokenizer/chat/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
@@ -84,7 +85,7 @@ constexpr const char* kPieces[] = {"{{ ",
 
 // Whole templates of the goldens.
 std::vector<std::string> Seeds() {
-  std::ifstream file(std::string(LOWKEY_SOURCE_DIR) + "/tests/tokenizer/chat/data/goldens.json");
+  std::ifstream file(SourcePath("tests/tokenizer/chat/data/goldens.json"));
   const auto goldens = nlohmann::json::parse(file);
   std::vector<std::string> seeds;
   for (const auto& [name, source] : goldens["styles"].items()) seeds.push_back(source);

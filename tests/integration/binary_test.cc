@@ -9,6 +9,7 @@
 #include "engine/loader/safetensors.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/running_server.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey {
 namespace {
@@ -32,9 +33,8 @@ Ran RunLowkey(std::vector<std::string> arguments, const std::vector<std::string>
 class BinaryTest : public ::testing::Test {
  protected:
   BinaryTest() : model_(ServedModelOptions()) {
-    std::filesystem::copy_file(
-        std::filesystem::path(LOWKEY_SOURCE_DIR) / "models/tales/tokenizer.model",
-        model_.File("tokenizer.model"));
+    std::filesystem::copy_file(SourcePath("models/tales/tokenizer.model"),
+                               model_.File("tokenizer.model"));
   }
 
   // Starts `lowkey serve --port 0 MORE` and learns its address.

@@ -18,6 +18,7 @@
 #include "server/grpc/server.h"
 #include "server/load_tokenizer.h"
 #include "server/text_service.h"
+#include "tests/testing/source_path.h"
 #include "tests/testing/tiny_model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -37,9 +38,8 @@ inline RandomModelOptions ServedModelOptions() {
 class RunningServer {
  public:
   RunningServer() : model_(ServedModelOptions()) {
-    std::filesystem::copy_file(
-        std::filesystem::path(LOWKEY_SOURCE_DIR) / "models/tales/tokenizer.model",
-        model_.File("tokenizer.model"));
+    std::filesystem::copy_file(SourcePath("models/tales/tokenizer.model"),
+                               model_.File("tokenizer.model"));
     auto tokenizer = LoadTokenizer(model_.path());
     LK_CHECK(tokenizer.ok());
     tokenizer_ = *std::move(tokenizer);

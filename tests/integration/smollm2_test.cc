@@ -20,6 +20,7 @@
 #include "server/load_chat_templates.h"
 #include "server/load_tokenizer.h"
 #include "server/text_service.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey {
 namespace {
@@ -30,7 +31,7 @@ using ::testing::ElementsAreArray;
 constexpr int kNewTokens = 64;
 
 json Golden(const char* name) {
-  std::ifstream file(std::string(LOWKEY_SOURCE_DIR) + "/tests/golden/smollm2_135m/" + name);
+  std::ifstream file(SourcePath("tests/golden/smollm2_135m/").append(name));
   return json::parse(file);
 }
 

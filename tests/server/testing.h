@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "server/generation.h"
 #include "server/load_tokenizer.h"
+#include "tests/testing/source_path.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {
@@ -17,7 +18,7 @@ namespace lowkey {
 // The demo model's tokenizer: byte fallback, bos 1, eos 2.
 inline const Tokenizer& TestTokenizer() {
   static const Tokenizer* tokenizer = [] {
-    auto loaded = LoadTokenizer(std::string(LOWKEY_SOURCE_DIR) + "/models/tales");
+    auto loaded = LoadTokenizer(SourcePath("models/tales"));
     if (!loaded.ok()) {
       std::fprintf(stderr, "%s\n", loaded.status().ToString().c_str());
       std::abort();

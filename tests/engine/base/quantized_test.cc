@@ -9,6 +9,7 @@
 
 #include "engine/base/tensor.h"
 #include "gtest/gtest.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey {
 namespace {
@@ -23,7 +24,7 @@ struct Golden {
 };
 
 Golden ReadGolden(DType wanted) {
-  std::ifstream file(LOWKEY_SOURCE_DIR "/tests/engine/base/data/quantized.bin", std::ios::binary);
+  std::ifstream file(SourcePath("tests/engine/base/data/quantized.bin"), std::ios::binary);
   Golden golden;
   for (DType dtype : kTypes) {
     golden.blocks.resize(kBlocks * DTypeBytes(dtype));

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gguf_builder.h"
+#include "tests/testing/source_path.h"
 #include "tests/testing/tiny_model.h"
 
 namespace lowkey {
@@ -358,7 +359,7 @@ TEST_F(GgufCheckpoint, LargestSizesInTheMetadataAllocateNothing) {
 class GoldenCheckpoint : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenCheckpoint, Opens) {
-  const std::string path = absl::StrCat(LOWKEY_SOURCE_DIR, "/", GetParam());
+  const std::string path = SourcePath(GetParam());
   const auto opened = OpenCheckpoint(path);
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ((*opened)->layers.size(), static_cast<size_t>((*opened)->config.n_layers));
@@ -376,7 +377,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, GoldenCheckpoint,
 
 TEST(GoldenCheckpointSettings, AreThoseOfTheirConfigs) {
   const auto config = [](const char* name) {
-    return (*OpenCheckpoint(absl::StrCat(LOWKEY_SOURCE_DIR, "/tests/golden/", name)))->config;
+    return (*OpenCheckpoint(SourcePath("tests/golden/").append(name)))->config;
   };
   EXPECT_TRUE(config("bias").attention_bias);
   EXPECT_TRUE(config("tied").tied_embeddings);

@@ -1,5 +1,8 @@
 #include "engine/loader/json_fields.h"
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -43,7 +46,7 @@ TEST(ParseJsonObject, RefusesRepeatedKeysAtAnyDepthButNotInSiblings) {
 TEST(ParseJsonObject, BoundsTheDepth) {
   EXPECT_TRUE(ParseJsonObject(R"({"a": [[{}]]})", "f.json", 4).ok());
   EXPECT_EQ(ParseError(R"({"a": [[{}]]})", 3), "f.json: nested deeper than 3 levels");
-  EXPECT_EQ(ParseError("{\"a\":" + std::string(1 << 20, '[')),
+  EXPECT_EQ(ParseError(absl::StrCat("{\"a\":", std::string(1 << 20, '['))),
             "f.json: nested deeper than 4 levels");
 }
 

@@ -11,6 +11,7 @@
 #include "engine/runtime/inspect.h"
 #include "engine/runtime/model_runner.h"
 #include "gtest/gtest.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey {
 namespace {
@@ -26,7 +27,7 @@ struct Golden {
 Golden ReadGolden(const std::string& name) {
   Golden golden;
   const auto file =
-      OpenSafetensors(LOWKEY_SOURCE_DIR "/tests/golden/" + name + "/expected.safetensors");
+      OpenSafetensors(SourcePath("tests/golden/").append(name).append("/expected.safetensors"));
   EXPECT_TRUE(file.ok()) << file.status();
   if (!file.ok()) return golden;
   const TensorView& tokens = file->index.tensors.at("tokens");
@@ -39,8 +40,8 @@ Golden ReadGolden(const std::string& name) {
 }
 
 std::string ModelOf(const std::string& name) {
-  if (name == "tales") return LOWKEY_SOURCE_DIR "/models/tales";
-  return LOWKEY_SOURCE_DIR "/tests/golden/" + name;
+  if (name == "tales") return SourcePath("models/tales");
+  return SourcePath("tests/golden/").append(name);
 }
 
 std::vector<float> Logits(const std::string& name, const std::vector<int32_t>& tokens,

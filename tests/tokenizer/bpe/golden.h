@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tests/testing/source_path.h"
 #include "tokenizer/bpe/bpe_tokenizer.h"
 #include "tokenizer/bpe/tokenizer_json.h"
 
@@ -13,8 +14,8 @@ namespace lowkey {
 
 // A file beside the tests: tests/tokenizer/bpe/data/NAME.
 inline std::string ReadBpeTestData(const std::string& name) {
-  auto text = ReadWholeFile(std::string(LOWKEY_SOURCE_DIR) + "/tests/tokenizer/bpe/data/" + name,
-                            kMaxTokenizerJsonBytes);
+  auto text =
+      ReadWholeFile(SourcePath("tests/tokenizer/bpe/data/").append(name), kMaxTokenizerJsonBytes);
   return text.ok() ? *std::move(text) : std::string(text.status().message());
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/testing/source_path.h"
 #include "tests/tokenizer/chat/render.h"
 
 namespace lowkey::jinja {
@@ -14,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 const Json& Goldens() {
   static const Json* const goldens = [] {
-    std::ifstream file(std::string(LOWKEY_SOURCE_DIR) + "/tests/tokenizer/chat/data/goldens.json");
+    std::ifstream file(SourcePath("tests/tokenizer/chat/data/goldens.json"));
     return new Json(Json::parse(file));
   }();
   return *goldens;

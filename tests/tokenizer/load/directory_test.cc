@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/testing/source_path.h"
 #include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
 
@@ -72,7 +73,7 @@ TEST_F(LoadTokenizerDirectoryTest, NamesWhatTokenizerJsonNeedsWhenThereIsNoOther
 }
 
 TEST(DemoModelTest, RoundTripsStoriesAndOddities) {
-  const auto tokenizer = LoadTokenizerDirectory(std::string(LOWKEY_SOURCE_DIR) + "/models/tales");
+  const auto tokenizer = LoadTokenizerDirectory(SourcePath("models/tales"));
   ASSERT_THAT(tokenizer, IsOk());
   EXPECT_EQ((*tokenizer)->vocab_size(), 4096);
   for (const std::string& text :

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "engine/base/status_macros.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey {
 namespace {
@@ -159,7 +160,7 @@ std::string JoinCharsmap(const std::vector<uint32_t>& units, std::string_view re
 }
 
 std::string ReadTestData(const std::string& name) {
-  std::ifstream file(std::string(LOWKEY_SOURCE_DIR) + "/tests/tokenizer/sentencepiece/data/" + name,
+  std::ifstream file(SourcePath("tests/tokenizer/sentencepiece/data/").append(name),
                      std::ios::binary);
   LK_CHECK(file.is_open());
   std::stringstream text;
