@@ -48,7 +48,7 @@ void TextSink::OnDone(const FinalEvent& event) {
   result.model = options_.model;
   result.engine = event;
   result.engine.attention.reason = options_.is_mechanism_requested ? "requested" : "default";
-  result.is_approximate = event.attention.mechanism == Mechanism::kAtp;
+  result.is_approximate = IsApproximate(event.attention.mechanism);
   for (size_t i = 0; i < choices_.size(); ++i) {
     ChoiceFinish finish;
     if (i < event.finish_reasons.size()) finish.reason = event.finish_reasons[i];

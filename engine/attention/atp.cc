@@ -16,8 +16,6 @@ int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position) {
   return std::max<int64_t>(0, position / o.block_tokens - o.window_blocks);
 }
 
-int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
-
 }  // namespace
 
 AtpAttention::AtpAttention(const AttentionContext& context)

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/attention/options.h"
+#include "engine/base/tensor.h"
 #include "engine/base/thread_pool.h"
 #include "engine/cache/cache.h"
 #include "engine/kernels/kernels.h"
@@ -30,6 +31,16 @@ struct AttentionGeometry {
   int64_t head_dim_padded() const;
 };
 
+// What a model brings for one mechanism beside projections (loader/bundle.h).
+struct MechanismWeights {
+  // [head_dim / 2], angle a position: for keys that are rotated where they are read.
+  std::vector<double> inverse_frequencies;
+  Mechanism over = Mechanism::kEfficient;  // super: whose keys and values are aligned
+  int64_t alignment_tokens = 0;            // super: the longest sequence, l
+  std::vector<TensorView> alignment;       // super: by layer, [l (l + 1) / 2] packed rows of Wa
+  LassoOptions lasso;
+};
+
 struct PrincipalBlock;  // principal_block.h
 
 // What one sequence holds. Mechanisms fill it; dropping it frees everything.
@@ -39,10 +50,12 @@ struct SequenceCache {
   int64_t n_tokens = 0;           // rows that every layer has seen
   std::vector<PageHandle> pages;  // page i holds positions [64 i, 64 i + 64); empty once freed
   std::vector<std::shared_ptr<const PrincipalBlock>> blocks;  // atp: by block number
+  std::vector<std::shared_ptr<Slab>> slice_pages;  // slices of x: as `pages`, of another layout
+  std::shared_ptr<Slab> state;                     // lasso: one Gram matrix a layer and head
 };
 
 // Consecutive rows of one sequence in a step: positions first_position .. + n_rows - 1, which
-// continue the sequence, are rows first_row .. of the step.
+// continue the sequence, are rows first_row .. of its weight set's in the step.
 struct Segment {
   SequenceCache* sequence = nullptr;
   int64_t first_position = 0;
@@ -50,11 +63,14 @@ struct Segment {
   int64_t first_row = 0;
 };
 
-// Projected rows of a step at one layer: q [n_heads * head_dim], k and v [n_kv_heads * head_dim] of
-// row i at q + i * ld_qkv and so on, q and k after RoPE; out [n_heads * head_dim] of row i at out +
-// i * ld_out.
+// Rows of a step at one layer, of one weight set: the layer's input x (after the norm)
+// [hidden_dim], row i at x + i * ld_x; its projections q [n_heads * head_dim], k and v [n_kv_heads
+// * head_dim], of row i at q + i * ld_qkv and so on, q and k after RoPE, nullptr for those that the
+// set has not; out [n_heads * head_dim] of row i at out + i * ld_out.
 struct LayerRows {
   int64_t layer = 0;
+  const float* x = nullptr;
+  int64_t ld_x = 0;
   const float* q = nullptr;
   const float* k = nullptr;
   const float* v = nullptr;
@@ -80,11 +96,14 @@ class AttentionMechanism {
   virtual ~AttentionMechanism() = default;
 
   virtual Mechanism id() const = 0;
-  // Whether outputs equal softmax attention over all visible tokens, up to rounding.
+  // Whether outputs equal softmax attention over all visible tokens' keys and values, up to
+  // rounding.
   virtual bool exact() const = 0;
 
   // FAILED_PRECONDITION when the model cannot be attended to this way.
   virtual absl::Status CheckAvailable(const AttentionOptions& options) const = 0;
+  // The longest sequence that can be attended to; nullopt: any.
+  virtual std::optional<int64_t> max_tokens() const { return std::nullopt; }
   // Upper bound of the bytes a sequence holds at any time.
   virtual int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const = 0;
 
@@ -102,12 +121,14 @@ struct AttentionContext {
   AttentionGeometry geometry;
   Cache* cache = nullptr;
   ThreadPool* pool = nullptr;
+  const MechanismWeights* weights = nullptr;  // of mechanisms that have some
 };
 
 // Bytes of a page of kPageTokens tokens over all layers.
 int64_t PageBytes(const AttentionGeometry& geometry);
 
-// The registry: every mechanism that this engine computes, made for one model.
+// The registry: every mechanism that this engine computes, made for one model. nullptr for one that
+// needs weights when context.weights has none.
 std::unique_ptr<AttentionMechanism> MakeMechanism(Mechanism id, const AttentionContext& context);
 absl::Span<const Mechanism> AllMechanisms();
 

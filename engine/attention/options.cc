@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -15,6 +17,25 @@ constexpr int32_t kMaxBlockTokens = 4096;
 constexpr int32_t kBlockStep = 64;
 constexpr int32_t kMaxSinks = 63;
 constexpr int32_t kMaxWindowBlocks = 64;
+
+constexpr std::pair<Mechanism, std::string_view> kNames[] = {
+    {Mechanism::kStandard, "standard"},   {Mechanism::kAtp, "atp"},
+    {Mechanism::kOptimised, "optimised"}, {Mechanism::kEfficient, "efficient"},
+    {Mechanism::kSuper, "super"},         {Mechanism::kLasso, "lasso"},
+};
+
+// "standard, atp, ... or lasso".
+std::string KnownMechanisms() {
+  std::string text;
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    absl::StrAppend(&text,
+                    i == 0                      ? ""
+                    : i + 1 < std::size(kNames) ? ", "
+                                                : " or ",
+                    std::string(kNames[i].second));
+  }
+  return text;
+}
 
 absl::Status CheckInt(const char* field, int32_t value, int32_t min, int32_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -97,24 +118,30 @@ bool ParseDecimal(std::string_view text, double& value) {
 }  // namespace
 
 absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
-  switch (options.mechanism) {
-    case Mechanism::kStandard:
-      return absl::OkStatus();
-    case Mechanism::kAtp:
-      return ValidateAtp(options.atp);
+  const bool known = std::any_of(std::begin(kNames), std::end(kNames),
+                                 [&](const auto& n) { return n.first == options.mechanism; });
+  if (!known) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attention mechanism: ", static_cast<int>(options.mechanism), ", expected ",
+                     KnownMechanisms()));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "attention mechanism: ", static_cast<int>(options.mechanism), ", expected standard or atp"));
+  return options.mechanism == Mechanism::kAtp ? ValidateAtp(options.atp) : absl::OkStatus();
 }
+
+bool IsApproximate(Mechanism mechanism) { return mechanism == Mechanism::kAtp; }
 
 std::string_view MechanismName(Mechanism mechanism) {
-  return mechanism == Mechanism::kStandard ? "standard" : "atp";
+  for (const auto& [value, name] : kNames) {
+    if (value == mechanism) return name;
+  }
+  return "unknown";
 }
 
-absl::StatusOr<Mechanism> ParseMechanism(std::string_view name) {
-  if (name == "standard") return Mechanism::kStandard;
-  if (name == "atp") return Mechanism::kAtp;
-  return BadName("attention mechanism", name, "standard or atp");
+absl::StatusOr<Mechanism> ParseMechanism(std::string_view text) {
+  for (const auto& [value, name] : kNames) {
+    if (name == text) return value;
+  }
+  return BadName("attention mechanism", text, KnownMechanisms().c_str());
 }
 
 std::string_view AtpBasisName(AtpBasis basis) { return basis == AtpBasis::kLayer ? "layer" : "kv"; }

@@ -11,7 +11,7 @@
 
 namespace lowkey {
 
-enum class Mechanism { kStandard, kAtp };
+enum class Mechanism { kStandard, kAtp, kOptimised, kEfficient, kSuper, kLasso };
 
 // What shares one basis U of a principal block (attention.md "ATP"): all KV heads of a layer, or
 // one KV head.
@@ -40,6 +40,19 @@ struct AtpOptions {
   int32_t window_blocks = 1;   // closed blocks still read exactly, 0..64
 };
 
+// Constants of mechanism `lasso` ("Optimizing Attention", Eq. 2-4), which come with a model's
+// weights and not with a request.
+enum class LassoForm { kVanilla, kEfficient };  // Eq. 3a, Eq. 4
+struct LassoOptions {
+  LassoForm form = LassoForm::kEfficient;
+  float lambda = 0.1f;       // weight of the l1 penalty, > 0
+  float rho = 1.0f;          // > 0
+  int32_t iterations = 8;    // of ADMM, 1..64
+  float clamp = 4.0f;        // of coefficients, > 0
+  int32_t power = 5;         // odd, 1..15
+  int32_t extra_tokens = 0;  // fixed rows beside the sequence's own, 0..4096
+};
+
 struct AttentionOptions {
   Mechanism mechanism = Mechanism::kStandard;
   AtpOptions atp;  // read only when mechanism is kAtp
@@ -48,7 +61,11 @@ struct AttentionOptions {
 // INVALID_ARGUMENT naming the field, its value and its range.
 absl::Status ValidateAttentionOptions(const AttentionOptions& options);
 
-// "standard", "atp". Parse: INVALID_ARGUMENT naming the value and the known names.
+// Whether outputs may differ from softmax attention over every visible token with the mechanism's
+// own weights by more than rounding.
+bool IsApproximate(Mechanism mechanism);
+
+// "standard", "atp", "optimised", ... Parse: INVALID_ARGUMENT naming the value and the known names.
 std::string_view MechanismName(Mechanism mechanism);
 absl::StatusOr<Mechanism> ParseMechanism(std::string_view name);
 

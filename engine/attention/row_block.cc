@@ -81,7 +81,7 @@ void RowBlock::Mask(int64_t tile_first, int64_t end) {
   }
 }
 
-void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
+int64_t RowBlock::Weigh(const void* keys, StorageType type, int64_t page, int64_t end) {
   const AttentionGeometry& g = geometry_;
   const KernelTable& kernels = Kernels();
   const int64_t tile_first = page * kPageTokens;
@@ -89,7 +89,7 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   GemmArgs scores;
   scores.a = q_.data();
   scores.lda = g.head_dim;
-  scores.b = tile.keys;
+  scores.b = keys;
   scores.b_row_stride = kPageTokens;
   scores.b_panel_stride = kernels.panel_columns;
   scores.c = scores_.data();
@@ -101,7 +101,7 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   scores.n_cols =
       (n_visible + kernels.panel_columns - 1) / kernels.panel_columns * kernels.panel_columns;
   scores.k = g.head_dim;
-  kernels.Gemm(g.cache_type, scores);
+  kernels.Gemm(type, scores);
 
   const bool whole = end >= tile_first + kPageTokens &&
                      first_position_ >= tile_first + kPageTokens - 1 &&
@@ -114,7 +114,14 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
         kernels.softmax_update(scores_.data() + r * kPageTokens, kPageTokens, &states_[r]);
     if (update.factor != 1.0f) kernels.scale(update.factor, out_.data() + r * padded, padded);
   }
+  return n_visible;
+}
 
+void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
+  const AttentionGeometry& g = geometry_;
+  const KernelTable& kernels = Kernels();
+  const int64_t n_visible = Weigh(tile.keys, g.cache_type, page, end);
+  const int64_t padded = g.head_dim_padded();
   GemmArgs values;
   values.a = scores_.data();
   values.lda = kPageTokens;
@@ -129,6 +136,13 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   values.k = n_visible;
   values.into = GemmArgs::Into::kAccumulate;
   kernels.Gemm(g.cache_type, values);
+}
+
+void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
+  Weigh(tile.keys, tile.key_type, page, end);
+  const int64_t padded = geometry_.head_dim_padded();
+  Kernels().DotRows(geometry_.cache_type, {scores_.data(), kPageTokens, tile.values, out_.data(),
+                                           padded, n_rows_, geometry_.head_dim, kPageTokens});
 }
 
 void RowBlock::AddPrincipal(const PrincipalBlock& block, int64_t layer, int64_t kv_head) {

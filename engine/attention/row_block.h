@@ -30,6 +30,14 @@ struct RowCuts {
 void AppendRowBlocks(const AttentionGeometry& geometry, int32_t segment_index,
                      const Segment& segment, const RowCuts& cuts, std::vector<RowBlockTask>& tasks);
 
+// 64 tokens of one head: keys [head_dim, 64], of a type of their own, and values [head_dim, 64] in
+// the cache's type.
+struct ColumnTile {
+  const void* keys = nullptr;
+  StorageType key_type = StorageType::kFloat32;
+  const void* values = nullptr;
+};
+
 // The online softmax of one row block: Begin, then tiles in ascending order of position, then
 // Finish. Holds the scratch of one thread, which is grown by Reserve and never inside a step.
 // Scores are scaled by 1 / sqrt(head_dim).
@@ -47,6 +55,8 @@ class RowBlock {
   // Tokens of one exact page: those before `end` (absolute) that a row may see by causality and
   // sliding window.
   void AddPage(const KvTile& tile, int64_t page, int64_t end);
+  // The same of a page whose tiles hold tokens as columns.
+  void AddColumns(const ColumnTile& tile, int64_t page, int64_t end);
   // A far block, whole: all its tokens but the first `n_skipped` (sinks) are visible to every row.
   void AddPrincipal(const PrincipalBlock& block, int64_t layer, int64_t kv_head);
 
@@ -59,6 +69,9 @@ class RowBlock {
   // Row r is query head r % group of token r / group.
   int64_t PositionOf(int64_t row) const { return first_position_ + row / geometry_.group(); }
   void Mask(int64_t tile_first, int64_t end);
+  // Scores of a page's visible tokens against keys [head_dim, 64], turned into weights. Returns
+  // how many of its tokens, from the first, any row sees.
+  int64_t Weigh(const void* keys, StorageType type, int64_t page, int64_t end);
 
   AttentionGeometry geometry_;
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0;

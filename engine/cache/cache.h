@@ -16,6 +16,9 @@ class Cache;
 // Tokens in a page: the width of one attention tile.
 inline constexpr int64_t kPageTokens = 64;
 
+// Pages that hold n_tokens.
+inline int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
+
 // A counted reference to one page. Copies share the page; the last one to go returns it. Write only
 // while unique(). Used by the engine's thread alone; must not outlive its Cache.
 class PageHandle {

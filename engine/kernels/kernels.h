@@ -67,6 +67,16 @@ struct DotRowsArgs {
   int64_t k = 0;
 };
 
+// out [head_dim, 64]: the columns of x, each a head of one token, rotated in pairs (j, j + head_dim
+// / 2) by angles of cos and sin [head_dim / 2, 64].
+struct RotateColumnsArgs {
+  const void* x = nullptr;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  float* out = nullptr;
+  int64_t head_dim = 0;  // even
+};
+
 // Running softmax of one row: the maximum so far and the sum of exp(score - max).
 struct SoftmaxState {
   float max = 0;
@@ -123,6 +133,8 @@ struct KernelTable {
   void (*scale)(float s, float* x, int64_t n);
   // Rotates x [n_heads, head_dim] in place, pairs (j, j + head_dim / 2); cos, sin [head_dim / 2].
   void (*rope)(float* x, const float* cos, const float* sin, int64_t n_heads, int64_t head_dim);
+  void (*rotate_columns_f32)(const RotateColumnsArgs&);
+  void (*rotate_columns_bf16)(const RotateColumnsArgs&);
   // One online-softmax update of a row: scores [n] (n a multiple of 16, hidden ones -inf, at least
   // one of all updates finite) become exp(score - new max). Start with max = -inf, sum = 0.
   SoftmaxUpdate (*softmax_update)(float* scores, int64_t n, SoftmaxState* state);
@@ -139,6 +151,9 @@ struct KernelTable {
   }
   void DotRows(StorageType b_type, const DotRowsArgs& args) const {
     (b_type == StorageType::kFloat32 ? dot_rows_f32 : dot_rows_bf16)(args);
+  }
+  void RotateColumns(StorageType x_type, const RotateColumnsArgs& args) const {
+    (x_type == StorageType::kFloat32 ? rotate_columns_f32 : rotate_columns_bf16)(args);
   }
 };
 

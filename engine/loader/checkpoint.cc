@@ -201,6 +201,14 @@ int64_t CountParameters(const Checkpoint& checkpoint) {
   return n;
 }
 
+// The path, or that of the directory that it is in if it is a file.
+std::string DirectoryOf(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return path;
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const std::string& model_path) {
@@ -208,6 +216,7 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const std::stri
   auto checkpoint = std::make_shared<Checkpoint>();
   LK_RETURN_IF_ERROR(gguf.has_value() ? TakeGguf(*gguf, *checkpoint)
                                       : TakeDirectory(model_path, *checkpoint));
+  LK_RETURN_IF_ERROR(OpenBundle(DirectoryOf(model_path), *checkpoint));
   for (const auto& file : checkpoint->files) {
     checkpoint->file_bytes += static_cast<int64_t>(file->size_bytes());
   }

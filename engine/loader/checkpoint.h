@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "engine/base/tensor.h"
+#include "engine/loader/bundle.h"
 #include "engine/model/config.h"
 
 namespace lowkey {
@@ -40,15 +41,16 @@ struct Checkpoint {
   TensorView final_norm;  // [hidden_dim]
   TensorView lm_head;     // [vocab_size, hidden_dim]; the embedding's view when tied
   std::vector<LayerTensors> layers;
-  int64_t n_parameters = 0;
+  std::vector<BundledMechanism> mechanisms;  // of lowkey.json, each name once
+  int64_t n_parameters = 0;                  // without theirs
   int64_t file_bytes = 0;
   std::vector<std::shared_ptr<const MappedFile>> files;
 };
 
 // Opens a model: a GGUF file (see FindGguf), or a Hugging Face directory: config.json,
 // generation_config.json (optional), model.safetensors or model.safetensors.index.json with its
-// shards. Maps the files, reads their headers, copies no weights. Errors name file, tensor, actual
-// and expected:
+// shards; and lowkey.json beside either (bundle.h). Maps the files, reads their headers, copies no
+// weights. Errors name file, tensor, actual and expected:
 //   NOT_FOUND         the path or one of the directory's files is missing
 //   INVALID_ARGUMENT  malformed JSON, metadata or header, a field out of range, a tensor missing,
 //                     misshapen, of another dtype or outside its file

@@ -42,6 +42,30 @@ absl::StatusOr<TensorTable> TensorTable::OpenDirectory(const std::string& direct
   return table;
 }
 
+absl::StatusOr<TensorTable> TensorTable::OpenFile(const std::string& directory,
+                                                  const std::string& name) {
+  if (!IsPlainFileName(name)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        ShortText(name), ": expected the name of a file in the checkpoint's directory"));
+  }
+  LK_ASSIGN_OR_RETURN(Safetensors file, OpenSafetensors(absl::StrCat(directory, "/", name)));
+  TensorTable table;
+  table.TakeAll(file.file, file.index.tensors, file.index.foreign_dtypes);
+  return table;
+}
+
+absl::StatusOr<int64_t> TensorTable::Rows(const std::string& name, int64_t min, int64_t max) const {
+  const auto it = tensors_.find(name);
+  const bool is_matrix = it != tensors_.end() && it->second.view.shape.size() == 2;
+  if (is_matrix && it->second.view.shape[0] >= min && it->second.view.shape[0] <= max) {
+    return it->second.view.shape[0];
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(origin_, ": ", name, ": ",
+                   it == tensors_.end() ? "missing" : ShapeString(it->second.view.shape),
+                   ", expected a matrix of ", min, "..", max, " rows"));
+}
+
 TensorTable TensorTable::OfGguf(const Gguf& file) {
   TensorTable table;
   table.dtypes_ = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K";

@@ -22,14 +22,25 @@ namespace lowkey {
 // The tensors of a checkpoint's files by name, and which of them were taken. Not thread-safe.
 class TensorTable {
  public:
+  // None. `origin` is the file that should have named them.
+  explicit TensorTable(std::string origin = "") : origin_(std::move(origin)) {}
+
   // Of model.safetensors, or of the shards that model.safetensors.index.json assigns tensors to.
   // NOT_FOUND when there is neither, or a shard is missing; INVALID_ARGUMENT as in safetensors.h
   // and for a malformed index.
   static absl::StatusOr<TensorTable> OpenDirectory(const std::string& directory);
 
+  // Of one safetensors file; INVALID_ARGUMENT when `name` is not a plain file's, or as in
+  // safetensors.h.
+  static absl::StatusOr<TensorTable> OpenFile(const std::string& directory,
+                                              const std::string& name);
+
   static TensorTable OfGguf(const Gguf& file);
 
   bool Has(const std::string& name) const { return tensors_.contains(name); }
+
+  // The first dimension of a matrix, which must be in the range: INVALID_ARGUMENT.
+  absl::StatusOr<int64_t> Rows(const std::string& name, int64_t min, int64_t max) const;
 
   // The tensor, which must have this shape and a dtype that LoadFloats reads: INVALID_ARGUMENT.
   absl::StatusOr<TensorView> Take(const std::string& name, const std::vector<int64_t>& shape);

@@ -12,6 +12,7 @@
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/linear.h"
 #include "engine/loader/checkpoint.h"
+#include "engine/model/weight_set.h"
 
 namespace lowkey {
 
@@ -33,11 +34,18 @@ class Transformer {
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(
       std::shared_ptr<const Checkpoint> checkpoint, const Options& options, ThreadPool& pool);
 
-  // Computes the step's rows: row i is token tokens[i] at positions[i]. The mechanisms have planned
-  // the segments that cover these rows. Leaves hidden states for Logits. At most max_rows rows.
+  // The step's next n_rows rows, all of one weight set, and the mechanisms that attend to them.
+  struct Group {
+    int64_t weight_set = 0;
+    int64_t n_rows = 0;
+    std::vector<AttentionMechanism*> mechanisms;
+  };
+
+  // Computes the step's rows, group after group: row i is token tokens[i] at positions[i]. The
+  // mechanisms have planned the segments that cover their group's rows. Leaves hidden states for
+  // Logits. At most max_rows rows; a weight set at most once.
   void Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
-               absl::Span<AttentionMechanism* const> mechanisms,
-               const Observer& observer = nullptr);
+               absl::Span<const Group> groups, const Observer& observer = nullptr);
 
   // Logits of some rows of the last Forward, at most kMaxLogitRows: row rows[i] to logits_row(i).
   static constexpr int64_t kMaxLogitRows = 64;
@@ -49,42 +57,46 @@ class Transformer {
 
   const ModelConfig& config() const { return checkpoint_->config; }
   int64_t weight_bytes() const;
-  AttentionGeometry geometry(StorageType cache_type) const;
+  // Set 0 is the checkpoint's own; mechanism i of the checkpoint's bundle has set_of_bundled(i).
+  int64_t n_weight_sets() const { return static_cast<int64_t>(weight_sets_.size()); }
+  const WeightSet& weight_set(int64_t i) const { return *weight_sets_[i]; }
+  int64_t set_of_bundled(size_t i) const { return set_of_bundled_[i]; }
 
  private:
   struct Layer {
     std::vector<float> attention_norm, ffn_norm;
-    std::vector<float> q_norm, k_norm;  // empty when absent
-    PackedWeight qkv, o, gate_up, down;
-    std::vector<float> qkv_bias, o_bias, gate_up_bias, down_bias;  // empty when absent
+    PackedWeight gate_up, down;
+    std::vector<float> gate_up_bias, down_bias;  // empty when absent
   };
 
   Transformer(std::shared_ptr<const Checkpoint> checkpoint, ThreadPool& pool)
       : checkpoint_(std::move(checkpoint)), pool_(pool) {}
   absl::Status Pack(const Options& options);
+  absl::Status PackWeightSets(WeightSet::PackFn pack);
   void ReserveRows(int64_t max_rows);
   void Embed(absl::Span<const int32_t> tokens);
-  void PrepareRope(absl::Span<const int64_t> positions);
   // A row of the residual stream, with `bias` and its product_ added unless bias is nullptr.
   float* Residual(int64_t row, const std::vector<float>* bias);
   // The norm of that.
   const float* Normed(int64_t row, const std::vector<float>* bias,
                       const std::vector<float>& weight);
-  // Norms every head of a row's queries and keys.
-  void NormHeads(const Layer& layer, float* row);
-  void Rope(const Layer& layer, int64_t n_rows);
+  // Attention of all rows, into product_. `bias` as in Residual.
+  void Attend(int64_t layer, absl::Span<const Group> groups, const std::vector<float>* bias);
   void FeedForward(const Layer& layer, int64_t n_rows);
+
+  int64_t ld_product() const { return RowStride(layers_[0].down.n_out_padded()); }
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   ThreadPool& pool_;
   std::vector<Layer> layers_;
+  std::vector<std::unique_ptr<WeightSet>> weight_sets_;
+  std::vector<int64_t> set_of_bundled_;
   std::vector<float> final_norm_;
   PackedWeight lm_head_;
-  std::vector<double> inverse_frequencies_;  // [head_dim / 2]
 
-  // Rows of the step: residual stream, normed input, fused projections, attention output, product
-  // to add. A row's cheap work is done where the next product takes it: one pass, one barrier.
-  std::vector<float> x_, normed_, qkv_, attended_, product_, ffn_, cos_, sin_, logits_;
+  // Rows of the step: residual stream, normed input, product to add. A row's cheap work is done
+  // where the next product takes it: one pass, one barrier.
+  std::vector<float> x_, normed_, product_, ffn_, logits_;
 };
 
 }  // namespace lowkey

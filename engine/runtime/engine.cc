@@ -54,6 +54,7 @@ class EngineImpl : public Engine {
   EngineStats Stats() const override;
   const ModelConfig& config() const override { return runner_->config(); }
   EngineLimits limits() const override { return limits_; }
+  std::vector<MechanismInfo> mechanisms() const override { return runner_->mechanisms(); }
 
  private:
   using LiveRequests = std::map<RequestId, std::unique_ptr<RequestState>>;
@@ -146,12 +147,19 @@ absl::Status EngineImpl::CheckRequest(const EngineRequest& r) const {
   LK_RETURN_IF_ERROR(CheckTokens("stop_tokens", r.stop_tokens, vocab));
   LK_RETURN_IF_ERROR(ValidateSamplingOptions(r.sampling, vocab));
   LK_RETURN_IF_ERROR(ValidateAttentionOptions(r.attention));
-  LK_RETURN_IF_ERROR(runner_->mechanism(r.attention.mechanism).CheckAvailable(r.attention));
+  LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism,
+                      runner_->FindMechanism(r.attention.mechanism));
+  LK_RETURN_IF_ERROR(mechanism->CheckAvailable(r.attention));
   const int64_t total = static_cast<int64_t>(r.prompt.size()) + r.max_new_tokens;
   if (total > limits_.context_tokens) {
     return absl::OutOfRangeError(
         absl::StrCat("prompt + max_new_tokens: ", r.prompt.size(), " + ", r.max_new_tokens, " = ",
                      total, " tokens, expected at most the context of ", limits_.context_tokens));
+  }
+  if (total > mechanism->max_tokens().value_or(total)) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "prompt + max_new_tokens: ", total, " tokens, expected at most ", *mechanism->max_tokens(),
+        " with mechanism ", std::string(MechanismName(r.attention.mechanism))));
   }
   const int64_t reserved = ReservedBytes(r);
   if (reserved > limits_.cache_bytes) {

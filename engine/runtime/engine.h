@@ -103,6 +103,14 @@ struct EngineLimits {
   int64_t cache_bytes = 0;
 };
 
+// A mechanism that the model can be attended to with.
+struct MechanismInfo {
+  Mechanism id = Mechanism::kStandard;
+  std::optional<int64_t> max_tokens;       // the longest sequence, where shorter than the context
+  double cache_bytes_per_token = 0;        // of far tokens, with default options
+  std::optional<double> perplexity_ratio;  // to standard, as the model's bundle states it
+};
+
 struct EngineStats {
   int64_t n_running_requests = 0, n_waiting_requests = 0;
   int64_t n_finished_requests = 0, n_cancelled_requests = 0;
@@ -127,6 +135,7 @@ class Engine {
 
   // Checks the request and queues it. On an error the sink is destroyed without a call:
   //   INVALID_ARGUMENT    a field out of range (names it, the value, the range)
+  //   FAILED_PRECONDITION the model cannot be attended to this way
   //   OUT_OF_RANGE        prompt + max_new_tokens over the context or over the whole cache
   //   RESOURCE_EXHAUSTED  the queue is full
   //   UNAVAILABLE         draining
@@ -143,6 +152,8 @@ class Engine {
   virtual EngineStats Stats() const = 0;
   virtual const ModelConfig& config() const = 0;
   virtual EngineLimits limits() const = 0;
+  // Those that the model has weights for, standard first.
+  virtual std::vector<MechanismInfo> mechanisms() const = 0;
 };
 
 // Loads the model directory and starts the engine's thread. Errors: those of OpenCheckpoint, and

@@ -10,16 +10,11 @@
 #include "engine/attention/principal_block.h"
 #include "engine/base/status_macros.h"
 #include "engine/lowrank/basis.h"
+#include "engine/model/weight_set.h"
 #include "engine/runtime/model_runner.h"
 
 namespace lowkey {
 namespace {
-
-AttentionGeometry GeometryOf(const ModelConfig& c, StorageType type) {
-  AttentionGeometry g{c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, std::nullopt, type};
-  if (c.sliding_window.has_value()) g.sliding_window = *c.sliding_window;
-  return g;
-}
 
 int64_t MatrixParameters(const Checkpoint& c) {
   int64_t n = c.lm_head.size();
@@ -32,23 +27,12 @@ int64_t MatrixParameters(const Checkpoint& c) {
   return n;
 }
 
-MechanismMemory MemoryOf(const AttentionGeometry& g, const AttentionOptions& options,
-                         int64_t context_tokens) {
+MechanismMemory MemoryOf(const AttentionMechanism& mechanism, int64_t context_tokens) {
   MechanismMemory m;
-  m.attention = options;
-  const int64_t n_pages = (context_tokens + kPageTokens - 1) / kPageTokens;
-  if (options.mechanism == Mechanism::kStandard) {
-    m.bytes_per_token = static_cast<double>(PageBytes(g)) / kPageTokens;
-    m.bytes_full_context = n_pages * PageBytes(g);
-    return m;
-  }
-  m.exact = false;
-  const AtpOptions& o = options.atp;
-  const int64_t slab_bytes = ShapeOf(g, o).SlabBytes(g);
-  m.bytes_per_token = static_cast<double>(slab_bytes) / o.block_tokens;
-  const int64_t near_pages = 1 + (o.window_blocks + 1) * o.block_tokens / kPageTokens;
-  m.bytes_full_context =
-      context_tokens / o.block_tokens * slab_bytes + std::min(n_pages, near_pages) * PageBytes(g);
+  m.attention.mechanism = mechanism.id();
+  m.exact = !IsApproximate(mechanism.id());
+  m.bytes_per_token = BytesPerToken(mechanism);
+  m.bytes_full_context = mechanism.BoundBytes(m.attention, {1, context_tokens, 1});
   return m;
 }
 
@@ -154,16 +138,16 @@ absl::StatusOr<ModelSummary> SummarizeModel(const std::string& model_directory,
   summary.cache_bytes = CacheBudget(options, geometry, context);
   ThreadPool pool(1);
   LK_ASSIGN_OR_RETURN(const auto cache, Cache::Create(PageBytes(geometry), PageBytes(geometry)));
-  for (Mechanism id : AllMechanisms()) {
+  for (const MechanismSetup& setup : SetUpMechanisms(*checkpoint, type)) {
+    const auto mechanism = setup.Make(*cache, pool);
     AttentionOptions attention;
-    attention.mechanism = id;
-    const auto mechanism = MakeMechanism(id, {geometry, cache.get(), &pool});
-    if (!mechanism->CheckAvailable(attention).ok()) continue;
-    MechanismMemory& memory =
-        summary.mechanisms.emplace_back(MemoryOf(geometry, attention, context));
+    attention.mechanism = setup.id;
+    if (mechanism == nullptr || !mechanism->CheckAvailable(attention).ok()) continue;
+    const int64_t longest = std::min(context, mechanism->max_tokens().value_or(context));
+    MechanismMemory& memory = summary.mechanisms.emplace_back(MemoryOf(*mechanism, longest));
     memory.n_full_prompts =
         summary.cache_bytes /
-        mechanism->BoundBytes(attention, {context, context, options.max_batch_tokens});
+        mechanism->BoundBytes(attention, {longest, longest, options.max_batch_tokens});
   }
   return summary;
 }
@@ -175,8 +159,9 @@ absl::StatusOr<std::vector<float>> ComputeLogits(const std::string& model_direct
   EngineOptions engine = options.engine;
   engine.max_batch_tokens = std::max(1, options.chunk_tokens);
   LK_ASSIGN_OR_RETURN(auto runner, OpenFor(model_directory, tokens, engine));
-  LK_RETURN_IF_ERROR(
-      runner->mechanism(options.attention.mechanism).CheckAvailable(options.attention));
+  LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism,
+                      runner->FindMechanism(options.attention.mechanism));
+  LK_RETURN_IF_ERROR(mechanism->CheckAvailable(options.attention));
   SequenceCache sequence;
   sequence.options = options.attention;
   sequence.n_prompt_tokens = static_cast<int64_t>(tokens.size());
@@ -233,9 +218,10 @@ absl::StatusOr<AttendOutputs> Attend(const AttendInputs& in) {
   ToRows(in.v, in.n_kv_heads, in, ld, rows.data() + q_dim + kv_dim);
   const float* base = rows.data();
   AttendOutputs out;
-  LK_ASSIGN_OR_RETURN(
-      out.cache_bytes,
-      RunAttend(in, g, {0, base, base + q_dim, base + q_dim + kv_dim, ld, attended.data(), q_dim}));
+  LK_ASSIGN_OR_RETURN(out.cache_bytes,
+                      RunAttend(in, g,
+                                {0, nullptr, 0, base, base + q_dim, base + q_dim + kv_dim, ld,
+                                 attended.data(), q_dim}));
   out.standard_cache_bytes = (in.n_tokens + kPageTokens - 1) / kPageTokens * PageBytes(g);
   if (in.attention.mechanism == Mechanism::kAtp) {
     out.rank = static_cast<int32_t>(ShapeOf(g, in.attention.atp).rank);

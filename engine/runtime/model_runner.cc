@@ -4,7 +4,9 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/rope.h"
 #include "engine/runtime/memory.h"
 
 namespace lowkey {
@@ -27,6 +29,38 @@ StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpo
   return wide ? StorageType::kFloat32 : StorageType::kBFloat16;
 }
 
+std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type) {
+  std::vector<MechanismSetup> setups;
+  for (Mechanism id : AllMechanisms()) {
+    MechanismSetup& setup = setups.emplace_back();
+    setup.id = id;
+    setup.geometry = GeometryOf(checkpoint.config, cache_type);
+    for (size_t i = 0; i < checkpoint.mechanisms.size(); ++i) {
+      const BundledMechanism& bundled = checkpoint.mechanisms[i];
+      if (bundled.mechanism != id) continue;
+      setup.bundled = i;
+      setup.geometry = GeometryOf(bundled.config, cache_type);
+      setup.weights = std::make_unique<MechanismWeights>();
+      setup.weights->inverse_frequencies = RopeInverseFrequencies(bundled.config);
+      setup.weights->over = bundled.over;
+      setup.weights->alignment_tokens = bundled.alignment_tokens;
+      for (const BundledLayer& l : bundled.layers) setup.weights->alignment.push_back(l.alignment);
+      setup.weights->lasso = bundled.lasso;
+    }
+  }
+  return setups;
+}
+
+double BytesPerToken(const AttentionMechanism& mechanism) {
+  AttentionOptions options;
+  options.mechanism = mechanism.id();
+  // Token by token, so that no prompt is held beside what it is turned into.
+  constexpr int64_t kFar = int64_t{1} << 20;
+  const int64_t bytes =
+      mechanism.BoundBytes(options, {1, 2 * kFar, 1}) - mechanism.BoundBytes(options, {1, kFar, 1});
+  return static_cast<double>(bytes) / kFar;
+}
+
 std::string StorageName(StorageType type) {
   return type == StorageType::kFloat32 ? "float32" : "bfloat16";
 }
@@ -47,41 +81,88 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(const std::stri
     load.progress = [&progress](int64_t done, int64_t total) { progress(done, total); };
   }
   LK_ASSIGN_OR_RETURN(runner->model_, Transformer::Load(checkpoint, load, *runner->pool_));
-  runner->geometry_ = runner->model_->geometry(load.weight_type);
+  runner->geometry_ = runner->model_->weight_set(0).geometry(load.weight_type);
   const int64_t context = options.context_tokens > 0
                               ? std::min(options.context_tokens, checkpoint->config.context_tokens)
                               : checkpoint->config.context_tokens;
   LK_ASSIGN_OR_RETURN(runner->cache_,
                       Cache::Create(CacheBudget(options, runner->geometry_, context),
                                     PageBytes(runner->geometry_)));
-  for (Mechanism id : AllMechanisms()) {
-    const AttentionContext attention{runner->geometry_, runner->cache_.get(), runner->pool_.get()};
-    runner->mechanisms_[id].mechanism = MakeMechanism(id, attention);
-  }
+  runner->MakeMechanisms(*checkpoint);
   return runner;
 }
 
-absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Transformer::Observer& observer) {
+void ModelRunner::MakeMechanisms(const Checkpoint& checkpoint) {
+  for (MechanismSetup& setup : SetUpMechanisms(checkpoint, geometry_.cache_type)) {
+    auto mechanism = setup.Make(*cache_, *pool_);
+    if (mechanism == nullptr) continue;
+    Lane& lane = mechanisms_[setup.id];
+    lane.mechanism = std::move(mechanism);
+    lane.weights = std::move(setup.weights);
+    if (!setup.bundled.has_value()) continue;
+    lane.weight_set = model_->set_of_bundled(*setup.bundled);
+    lane.perplexity_ratio = checkpoint.mechanisms[*setup.bundled].perplexity_ratio;
+  }
+}
+
+absl::StatusOr<AttentionMechanism*> ModelRunner::FindMechanism(Mechanism id) const {
+  const auto it = mechanisms_.find(id);
+  if (it != mechanisms_.end()) return it->second.mechanism.get();
+  return absl::FailedPreconditionError(
+      absl::StrCat("attention.mechanism: ", std::string(MechanismName(id)),
+                   " needs weights that this model does not bring (lowkey.json)"));
+}
+
+std::vector<MechanismInfo> ModelRunner::mechanisms() const {
+  std::vector<MechanismInfo> infos;
+  for (const auto& [id, lane] : mechanisms_) {
+    AttentionOptions options;
+    options.mechanism = id;
+    if (!lane.mechanism->CheckAvailable(options).ok()) continue;
+    infos.push_back(
+        {id, lane.mechanism->max_tokens(), BytesPerToken(*lane.mechanism), lane.perplexity_ratio});
+  }
+  return infos;
+}
+
+void ModelRunner::Arrange(absl::Span<const Rows> rows) {
   tokens_.clear();
   positions_.clear();
+  groups_.clear();
+  int64_t n_rows = 0;
+  for (const Rows& r : rows) n_rows += static_cast<int64_t>(r.tokens.size());
+  row_of_.resize(n_rows);
   for (auto& [id, lane] : mechanisms_) lane.segments.clear();
-  for (const Rows& r : rows) {
-    const auto n = static_cast<int64_t>(r.tokens.size());
-    mechanisms_.at(r.sequence->options.mechanism)
-        .segments.push_back(
-            {r.sequence, r.first_position, n, static_cast<int64_t>(tokens_.size())});
-    tokens_.insert(tokens_.end(), r.tokens.begin(), r.tokens.end());
-    for (int64_t i = 0; i < n; ++i) positions_.push_back(r.first_position + i);
+  for (int64_t set = 0; set < model_->n_weight_sets(); ++set) {
+    Transformer::Group group{set, 0, {}};
+    int64_t caller_row = 0;
+    for (const Rows& r : rows) {
+      const auto n = static_cast<int64_t>(r.tokens.size());
+      Lane& lane = mechanisms_.at(r.sequence->options.mechanism);
+      if (lane.weight_set == set) {
+        if (lane.segments.empty()) group.mechanisms.push_back(lane.mechanism.get());
+        lane.segments.push_back({r.sequence, r.first_position, n, group.n_rows});
+        group.n_rows += n;
+        for (int64_t i = 0; i < n; ++i) {
+          row_of_[caller_row + i] = static_cast<int64_t>(tokens_.size());
+          tokens_.push_back(r.tokens[i]);
+          positions_.push_back(r.first_position + i);
+        }
+      }
+      caller_row += n;
+    }
+    if (group.n_rows > 0) groups_.push_back(std::move(group));
   }
-  LK_CHECK(static_cast<int64_t>(tokens_.size()) <= max_rows_);
+}
 
-  std::vector<AttentionMechanism*> active;
+absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Transformer::Observer& observer) {
+  Arrange(rows);
+  LK_CHECK(static_cast<int64_t>(tokens_.size()) <= max_rows_);
   for (auto& [id, lane] : mechanisms_) {
     if (lane.segments.empty()) continue;
     LK_RETURN_IF_ERROR(lane.mechanism->Plan(lane.segments));
-    active.push_back(lane.mechanism.get());
   }
-  model_->Forward(tokens_, positions_, active, observer);
+  model_->Forward(tokens_, positions_, groups_, observer);
   for (auto& [id, lane] : mechanisms_) {
     for (const Segment& s : lane.segments) lane.mechanism->Advance(*s.sequence, s.n_rows);
   }
@@ -91,7 +172,10 @@ absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Transformer::O
 void ModelRunner::Logits(absl::Span<const int64_t> rows,
                          absl::FunctionRef<void(size_t, absl::Span<const float>)> consume) {
   for (size_t begin = 0; begin < rows.size(); begin += Transformer::kMaxLogitRows) {
-    const auto part = rows.subspan(begin, Transformer::kMaxLogitRows);
+    std::vector<int64_t> part;
+    for (int64_t row : rows.subspan(begin, Transformer::kMaxLogitRows)) {
+      part.push_back(row_of_[row]);
+    }
     model_->Logits(part);
     for (size_t i = 0; i < part.size(); ++i) {
       consume(begin + i, model_->logits_row(static_cast<int64_t>(i)));

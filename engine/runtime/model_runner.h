@@ -40,6 +40,10 @@ class ModelRunner {
   void Logits(absl::Span<const int64_t> rows,
               absl::FunctionRef<void(size_t, absl::Span<const float>)> consume);
 
+  // FAILED_PRECONDITION when the model has no weights for this mechanism.
+  absl::StatusOr<AttentionMechanism*> FindMechanism(Mechanism id) const;
+  std::vector<MechanismInfo> mechanisms() const;
+  // The mechanism, which must be there.
   AttentionMechanism& mechanism(Mechanism id) { return *mechanisms_.at(id).mechanism; }
   const ModelConfig& config() const { return model_->config(); }
   const AttentionGeometry& geometry() const { return geometry_; }
@@ -52,21 +56,48 @@ class ModelRunner {
 
  private:
   struct Lane {
+    std::unique_ptr<MechanismWeights> weights;  // where the model brings some
     std::unique_ptr<AttentionMechanism> mechanism;
+    std::optional<double> perplexity_ratio;
+    int64_t weight_set = 0;
     std::vector<Segment> segments;  // of the step
   };
 
+  // Puts the step's rows in order, those of a weight set together.
+  void Arrange(absl::Span<const Rows> rows);
+
   ModelRunner() = default;
+  void MakeMechanisms(const Checkpoint& checkpoint);
 
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Transformer> model_;
   AttentionGeometry geometry_;
   std::unique_ptr<Cache> cache_;
-  std::map<Mechanism, Lane> mechanisms_;
+  std::map<Mechanism, Lane> mechanisms_;  // those that the model has weights for
   int64_t max_rows_ = 0;
+  // The step's rows in the model's order, and where the caller's rows went.
   std::vector<int32_t> tokens_;
   std::vector<int64_t> positions_;
+  std::vector<int64_t> row_of_;
+  std::vector<Transformer::Group> groups_;
 };
+
+// What a checkpoint says of one mechanism. `bundled` is its place in the checkpoint's bundle.
+struct MechanismSetup {
+  Mechanism id = Mechanism::kStandard;
+  AttentionGeometry geometry;
+  std::optional<size_t> bundled;
+  std::unique_ptr<MechanismWeights> weights;  // of bundled ones
+
+  // nullptr when the checkpoint has no weights for it.
+  std::unique_ptr<AttentionMechanism> Make(Cache& cache, ThreadPool& pool) const {
+    return MakeMechanism(id, {geometry, &cache, &pool, weights.get()});
+  }
+};
+std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);
+
+// Bytes of cache that a mechanism takes for each far token, with default options.
+double BytesPerToken(const AttentionMechanism& mechanism);
 
 // Bytes of cache: what the options say, else a quarter of available memory, at most what 64 full
 // contexts need.

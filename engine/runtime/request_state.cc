@@ -7,11 +7,7 @@
 #include "engine/attention/principal_block.h"
 
 namespace lowkey {
-namespace {
-
-int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
-
-}  // namespace
+namespace {}  // namespace
 
 RequestState::RequestState(RequestId id, EngineRequest r, std::unique_ptr<Sink> s,
                            absl::Time submitted)
@@ -43,17 +39,21 @@ void RequestState::Fork(int32_t vocab_size) {
 }
 
 int64_t RequestState::HeldBytes(int64_t page_bytes) const {
-  std::set<const void*> seen;  // forks share pages and blocks
+  std::set<const void*> seen;  // forks share pages and slabs
   int64_t total = 0;
+  const auto add = [&](const void* memory, int64_t size_bytes) {
+    if (choices.size() == 1 || seen.insert(memory).second) total += size_bytes;
+  };
+  const auto add_slab = [&](const std::shared_ptr<Slab>& slab) {
+    if (slab != nullptr) add(slab.get(), slab->size_bytes());
+  };
   for (const ChoiceState& c : choices) {
     for (const PageHandle& page : c.cache.pages) {
-      if (page && (choices.size() == 1 || seen.insert(page.data()).second)) total += page_bytes;
+      if (page) add(page.data(), page_bytes);
     }
-    for (const auto& block : c.cache.blocks) {
-      if (block->slab != nullptr && (choices.size() == 1 || seen.insert(block.get()).second)) {
-        total += block->slab->size_bytes();
-      }
-    }
+    for (const auto& block : c.cache.blocks) add_slab(block->slab);
+    for (const auto& page : c.cache.slice_pages) add_slab(page);
+    add_slab(c.cache.state);
   }
   return total;
 }
@@ -71,6 +71,8 @@ void RequestState::ReleaseCache() {
   for (ChoiceState& c : choices) {
     c.cache.pages.clear();
     c.cache.blocks.clear();
+    c.cache.slice_pages.clear();
+    c.cache.state.reset();
   }
 }
 

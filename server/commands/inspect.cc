@@ -29,7 +29,7 @@ constexpr Flag kInspectFlags[] = {
 };
 
 std::string OptionsText(const AttentionOptions& attention) {
-  if (attention.mechanism == Mechanism::kStandard) return "";
+  if (attention.mechanism != Mechanism::kAtp) return "";
   return absl::StrCat("rank ", RankString(attention.atp.rank), ", basis ",
                       std::string(AtpBasisName(attention.atp.basis)), ", block ",
                       attention.atp.block_tokens);

@@ -185,10 +185,15 @@ v1::Model DescribeModel(const TextService& service) {
   model.set_name(options.model_name);
   *model.mutable_architecture() = ToProto(service.engine().config());
   *model.mutable_limits() = ToProto(service.engine().limits());
-  for (Mechanism mechanism : {Mechanism::kStandard, Mechanism::kAtp}) {
+  for (const MechanismInfo& mechanism : service.engine().mechanisms()) {
     v1::Mechanism& entry = *model.add_mechanisms();
-    entry.set_name(std::string(MechanismName(mechanism)));
-    entry.set_approximate(mechanism == Mechanism::kAtp);
+    entry.set_name(std::string(MechanismName(mechanism.id)));
+    entry.set_approximate(IsApproximate(mechanism.id));
+    if (mechanism.max_tokens.has_value()) entry.set_max_tokens(*mechanism.max_tokens);
+    entry.set_cache_bytes_per_token(mechanism.cache_bytes_per_token);
+    if (mechanism.perplexity_ratio.has_value()) {
+      entry.set_perplexity_ratio(*mechanism.perplexity_ratio);
+    }
   }
   *model.mutable_defaults()->mutable_sampling() = ToProto(options.defaults.sampling);
   *model.mutable_defaults()->mutable_attention() = ToProto(options.defaults.attention);

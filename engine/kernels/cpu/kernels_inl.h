@@ -353,6 +353,20 @@ void Rope(float* x, const float* cos, const float* sin, int64_t n_heads, int64_t
   }
 }
 
+template <class V, class T>
+void RotateColumns(const RotateColumnsArgs& r) {
+  constexpr int64_t kColumns = 64;
+  const int64_t half = r.head_dim / 2 * kColumns;
+  const T* lo = static_cast<const T*>(r.x);
+  const T* hi = lo + half;
+  for (int64_t i = 0; i < half; i += V::kLanes) {
+    const auto a = V::Load(lo + i), b = V::Load(hi + i);
+    const auto c = V::Load(r.cos + i), s = V::Load(r.sin + i);
+    V::Store(r.out + i, V::Sub(V::Mul(a, c), V::Mul(b, s)));
+    V::Store(r.out + half + i, V::Add(V::Mul(b, c), V::Mul(a, s)));
+  }
+}
+
 inline uint16_t RoundToBf16(float x) {
   uint32_t u;
   __builtin_memcpy(&u, &x, sizeof(u));
@@ -413,6 +427,8 @@ constexpr KernelTable Table(const char* name) {
   t.add = Add<V>;
   t.scale = Scale<V>;
   t.rope = Rope<V>;
+  t.rotate_columns_f32 = RotateColumns<V, float>;
+  t.rotate_columns_bf16 = RotateColumns<V, uint16_t>;
   t.softmax_update = UpdateSoftmax<V>;
   t.to_bf16 = ToBf16<V>;
   t.fma_chains = FmaChains<V>;

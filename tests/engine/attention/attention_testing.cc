@@ -243,6 +243,33 @@ double MaxDifference(const float* got, const std::vector<double>& want) {
   return worst;
 }
 
+MechanismWeights TestWeights(const AttentionGeometry& g, Mechanism over) {
+  constexpr int64_t kAlignmentTokens = 512;
+  static const std::vector<float>* const alignment = [] {
+    auto* values = new std::vector<float>;
+    std::mt19937 rng(7);
+    std::normal_distribution<float> normal(0, 0.3f);
+    for (int64_t i = 0; i < kAlignmentTokens; ++i) {
+      for (int64_t j = 0; j <= i; ++j)
+        values->push_back(normal(rng) / static_cast<float>(1 + i - j));
+    }
+    return values;
+  }();
+  MechanismWeights weights;
+  for (int64_t j = 0; j < g.head_dim / 2; ++j) {
+    weights.inverse_frequencies.push_back(std::pow(10000.0, -2.0 * j / g.head_dim));
+  }
+  weights.over = over;
+  weights.alignment_tokens = kAlignmentTokens;
+  TensorView view;
+  view.shape = {static_cast<int64_t>(alignment->size())};
+  view.data = reinterpret_cast<const std::byte*>(alignment->data());
+  weights.alignment.assign(g.n_layers, view);
+  weights.lasso.iterations = 2;
+  weights.lasso.extra_tokens = 16;
+  return weights;
+}
+
 AttentionOptions Standard() { return {}; }
 
 AttentionOptions Atp(const AtpOptions& options) { return {Mechanism::kAtp, options}; }
@@ -252,11 +279,21 @@ MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism me
 
 MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
                                  const Options& options)
-    : geometry_(geometry), pool_(std::make_unique<ThreadPool>(options.n_threads)) {
+    : MechanismRunner(geometry, mechanism, options, TestWeights(geometry, options.over)) {}
+
+MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
+                                 const MechanismWeights& weights)
+    : MechanismRunner(geometry, mechanism, Options{}, weights) {}
+
+MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
+                                 const Options& options, const MechanismWeights& weights)
+    : geometry_(geometry),
+      pool_(std::make_unique<ThreadPool>(options.n_threads)),
+      weights_(std::make_unique<const MechanismWeights>(weights)) {
   auto cache = Cache::Create(options.budget_bytes, PageBytes(geometry));
   EXPECT_TRUE(cache.ok()) << cache.status();
   cache_ = *std::move(cache);
-  mechanism_ = MakeMechanism(mechanism, {geometry, cache_.get(), pool_.get()});
+  mechanism_ = MakeMechanism(mechanism, {geometry, cache_.get(), pool_.get(), weights_.get()});
 }
 
 absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
@@ -278,7 +315,9 @@ absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
     }
     std::fill(out.begin(), out.end(), std::nanf(""));
     const float* q = in.data();
-    mechanism_->Attend({layer, q, q + q_dim, q + q_dim + kv_dim, ld, out.data(), q_dim});
+    const float* k = q + q_dim;
+    const float* v = k + kv_dim;
+    mechanism_->Attend({layer, v + kv_dim, ld, q, k, v, ld, out.data(), q_dim});
     for (size_t p = 0; p < parts.size(); ++p) {
       const int64_t n_tokens = parts[p].rows->n_tokens;
       parts[p].out->resize(geometry_.n_layers * n_tokens * q_dim);
@@ -300,7 +339,7 @@ SequenceCache NewSequence(const AttentionOptions& options, int64_t n_prompt_toke
 std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options) {
   const int64_t n_prompt = options.n_prompt_tokens.value_or(rows.n_tokens);
   MechanismRunner runner(rows.geometry, options.attention.mechanism,
-                         {options.n_threads, int64_t{1} << 28});
+                         {options.n_threads, int64_t{1} << 28, options.over});
   SequenceCache sequence = NewSequence(options.attention, n_prompt);
   std::vector<float> out;
   while (sequence.n_tokens < rows.n_tokens) {

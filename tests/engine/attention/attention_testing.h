@@ -12,13 +12,14 @@
 
 namespace lowkey {
 
-// Projected rows of one sequence at every layer, [q | k | v] side by side.
+// Rows of one sequence at every layer: projections and the layer's input, [q | k | v | x] side by
+// side, x [n_heads * head_dim].
 struct AttentionRows {
   AttentionGeometry geometry;
   int64_t n_tokens = 0;
   std::vector<float> data;  // [n_layers, n_tokens, ld]
 
-  int64_t ld() const { return (geometry.n_heads + 2 * geometry.n_kv_heads) * geometry.head_dim; }
+  int64_t ld() const { return 2 * (geometry.n_heads + geometry.n_kv_heads) * geometry.head_dim; }
   const float* row(int64_t layer, int64_t token) const {
     return data.data() + (layer * n_tokens + token) * ld();
   }
@@ -26,6 +27,10 @@ struct AttentionRows {
     return data.data() + (layer * n_tokens + token) * ld();
   }
 };
+
+// What a model could bring for its mechanisms: rotations by 10000^(-2 j / head_dim), alignment for
+// 512 tokens, lasso with 2 iterations and 16 fixed rows.
+MechanismWeights TestWeights(const AttentionGeometry& geometry, Mechanism over);
 
 AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed);
 
@@ -58,6 +63,7 @@ class MechanismRunner {
   struct Options {
     int n_threads = 1;
     int64_t budget_bytes = int64_t{1} << 28;
+    Mechanism over = Mechanism::kEfficient;  // super's
   };
   // The next n_rows rows of a sequence; their outputs go to rows n_tokens .. of `out` at each
   // layer, [n_layers, rows->n_tokens, n_heads * head_dim].
@@ -70,6 +76,9 @@ class MechanismRunner {
 
   MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism);
   MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism, const Options& options);
+  // With the model's own weights for the mechanism.
+  MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
+                  const MechanismWeights& weights);
 
   absl::Status Step(const std::vector<Part>& parts);
 
@@ -77,9 +86,13 @@ class MechanismRunner {
   AttentionMechanism& mechanism() { return *mechanism_; }
 
  private:
+  MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism, const Options& options,
+                  const MechanismWeights& weights);
+
   AttentionGeometry geometry_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Cache> cache_;
+  std::unique_ptr<const MechanismWeights> weights_;
   std::unique_ptr<AttentionMechanism> mechanism_;
 };
 
@@ -92,6 +105,7 @@ struct RunOptions {
   int64_t chunk_tokens = int64_t{1} << 20;
   std::optional<int64_t> n_prompt_tokens = std::nullopt;  // default: all
   int n_threads = 1;
+  Mechanism over = Mechanism::kEfficient;  // super's
 };
 std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options);
 

@@ -73,7 +73,7 @@ TEST(RowBlock, WorkedExample) {
   const Segment both{&sequence, 0, 2, 0};
   ASSERT_TRUE(TakePages(both, **cache).ok());
   float out[2][8];
-  const LayerRows layer{0, rows[0], rows[0] + 8, rows[0] + 12, 16, out[0], 8};
+  const LayerRows layer{0, nullptr, 0, rows[0], rows[0] + 8, rows[0] + 12, 16, out[0], 8};
   WriteKv(g, {&both, 1}, layer, pool);
 
   RowBlock block;

@@ -245,7 +245,7 @@ TEST(Transformer, ReportsItsGeometryAndBytes) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
   EXPECT_EQ(progress.back(), (*checkpoint)->file_bytes);
-  const AttentionGeometry g = (*model)->geometry(StorageType::kBFloat16);
+  const AttentionGeometry g = (*model)->weight_set(0).geometry(StorageType::kBFloat16);
   EXPECT_EQ(g.sliding_window, 16);
   EXPECT_EQ(g.n_heads, (*checkpoint)->config.n_heads);
   EXPECT_EQ(g.cache_type, StorageType::kBFloat16);

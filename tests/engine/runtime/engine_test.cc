@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "bench/random_bundle.h"
 #include "engine/runtime/inspect.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,10 +17,22 @@ namespace lowkey {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+constexpr int64_t kSuperTokens = 230;
 
 class EngineTest : public ::testing::Test {
  protected:
+  EngineTest() {
+    RandomBundleOptions bundle{TinyConfig(), {}, 1};
+    bundle.mechanisms = {{.mechanism = Mechanism::kEfficient, .n_heads = 2},
+                         {.mechanism = Mechanism::kOptimised, .n_kv_heads = 2},
+                         {.mechanism = Mechanism::kSuper, .alignment_tokens = kSuperTokens},
+                         {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}}};
+    EXPECT_TRUE(WriteRandomBundle(model_.path(), bundle).ok());
+  }
+
   void Start(EngineOptions options = {}) {
     options.n_threads = 2;
     if (options.cache_bytes == 0) options.cache_bytes = 32 << 20;
@@ -78,6 +91,9 @@ std::vector<EngineRequest> MixedRequests() {
     }
     if (i % 8 == 5) r.attention.atp.prefill = AtpPrefill::kCompressed;
     if (i % 8 == 7) r.attention.atp.basis = AtpBasis::kKv;
+    constexpr Mechanism kBundled[] = {Mechanism::kEfficient, Mechanism::kOptimised,
+                                      Mechanism::kSuper, Mechanism::kLasso};
+    if (i % 3 == 2) r.attention.mechanism = kBundled[i / 3 % 4];
     r.sampling.logprobs = 0;
     out.push_back(r);
   }
@@ -300,6 +316,45 @@ TEST_F(EngineTest, RefusesWhatIsOutOfRangeAndSaysWhich) {
   r = Request(5, 5);
   r.sampling.temperature = -1;
   expect(r, StatusCode::kInvalidArgument, "temperature");
+}
+
+TEST_F(EngineTest, RefusesMechanismsWithoutWeightsAndSequencesLongerThanTheirs) {
+  Start();
+  EngineRequest request = Request(200, 40);
+  request.attention.mechanism = Mechanism::kSuper;
+  EXPECT_EQ(Refused(request),
+            absl::OutOfRangeError("prompt + max_new_tokens: 240 tokens, expected at most 230 with "
+                                  "mechanism super"));
+  const TinyModel bare;
+  auto engine = CreateEngine(bare.path(), {}, nullptr);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  engine_ = *std::move(engine);
+  EXPECT_EQ(Refused(request),
+            absl::FailedPreconditionError("attention.mechanism: super needs weights that this "
+                                          "model does not bring (lowkey.json)"));
+  std::vector<Mechanism> available;
+  for (const MechanismInfo& info : engine_->mechanisms()) available.push_back(info.id);
+  EXPECT_THAT(available, ElementsAre(Mechanism::kStandard, Mechanism::kAtp));
+}
+
+TEST_F(EngineTest, ChoicesOfEveryBundledMechanismShareThePrompt) {
+  Start();
+  for (const MechanismInfo& info : engine_->mechanisms()) {
+    EngineRequest request = Request(70, 12);
+    request.attention.mechanism = info.id;
+    request.sampling.temperature = 1.0f;
+    request.sampling.seed = 3;
+    const auto alone = Submit(request);
+    EXPECT_TRUE(alone->Wait().status.ok());
+    request.n = 3;
+    const auto all = Submit(request);
+    const FinalEvent event = all->Wait();
+    EXPECT_TRUE(event.status.ok()) << event.status;
+    EXPECT_EQ(all->tokens[0], alone->tokens[0]) << MechanismName(info.id);
+    EXPECT_NE(all->tokens[0], all->tokens[1]) << MechanismName(info.id);
+    EXPECT_GT(event.attention.cache_bytes, 0);
+  }
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
 }
 
 TEST_F(EngineTest, RefusesWhatTheWholeCacheCannotHold) {

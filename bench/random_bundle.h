@@ -1,0 +1,38 @@
+#ifndef LOWKEY_BENCH_RANDOM_BUNDLE_H_
+#define LOWKEY_BENCH_RANDOM_BUNDLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/attention/options.h"
+#include "engine/base/dtype.h"
+#include "engine/model/config.h"
+
+namespace lowkey {
+
+// One entry of lowkey.json (docs/bundles.md), with random weights.
+struct RandomMechanism {
+  Mechanism mechanism = Mechanism::kEfficient;
+  Mechanism over = Mechanism::kEfficient;  // super's
+  int32_t n_heads = 0;                     // of slices of x; 0: the model's
+  int32_t n_kv_heads = 0;                  // optimised; 0: n_heads
+  int32_t lora_rank = 0;                   // > 0: low-rank changes instead of full projections
+  int64_t alignment_tokens = 256;          // super's
+  LassoOptions lasso = {};
+};
+
+struct RandomBundleOptions {
+  ModelConfig config;  // of the checkpoint in the directory
+  std::vector<RandomMechanism> mechanisms;
+  uint64_t seed = 0;
+};
+
+// Writes lowkey.json and a safetensors file (F32) for each mechanism into `directory`. Wa's rows
+// decay from the diagonal and add up to about one. UNAVAILABLE when a file cannot be written.
+absl::Status WriteRandomBundle(const std::string& directory, const RandomBundleOptions& options);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_BENCH_RANDOM_BUNDLE_H_

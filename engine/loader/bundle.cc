@@ -1,0 +1,279 @@
+#include "engine/loader/bundle.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/loader/checkpoint.h"
+#include "engine/loader/json_fields.h"
+#include "engine/loader/tensor_table.h"
+
+namespace lowkey {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxBundleBytes = size_t{1} << 20;
+constexpr int kMaxBundleDepth = 6;
+constexpr int64_t kMaxAlignmentTokens = int64_t{1} << 16;
+constexpr int64_t kMaxLoraRank = 4096;
+constexpr char kBundleFile[] = "lowkey.json";
+constexpr const char* kProjectionNames[kNumProjections] = {"wq", "wk", "wv", "wo"};
+
+// What a mechanism is made of (attention.md's table).
+struct MechanismKind {
+  Mechanism mechanism;
+  std::array<bool, kNumProjections> uses;
+  bool slices_x;  // head h reads columns h * head_dim .. of x: n_heads * head_dim = hidden_dim
+};
+constexpr MechanismKind kKinds[] = {
+    {Mechanism::kStandard, {true, true, true, true}, false},
+    {Mechanism::kAtp, {true, true, true, true}, false},
+    {Mechanism::kOptimised, {true, true, false, true}, true},
+    {Mechanism::kEfficient, {true, false, false, true}, true},
+    {Mechanism::kLasso, {false, false, false, true}, true},
+};
+
+const MechanismKind& KindOf(Mechanism mechanism) {
+  return *std::find_if(std::begin(kKinds), std::end(kKinds),
+                       [&](const MechanismKind& k) { return k.mechanism == mechanism; });
+}
+
+// Reads one entry of "mechanisms" and takes its tensors.
+class EntryReader {
+ public:
+  EntryReader(const std::string& directory, const Checkpoint& checkpoint, JsonFields fields)
+      : directory_(directory), base_(checkpoint.config), fields_(std::move(fields)) {}
+
+  absl::StatusOr<BundledMechanism> Read();
+  const std::vector<std::shared_ptr<const MappedFile>>& files() const { return files_; }
+
+ private:
+  absl::Status ReadKind();
+  absl::Status ReadHeads();
+  absl::Status ReadLasso();
+  absl::Status ReadTensors();
+  absl::Status TakeProjection(TensorTable& table, int64_t layer, int which);
+  absl::Status TakeLayer(TensorTable& table, int64_t layer);
+
+  const std::string& directory_;
+  const ModelConfig& base_;
+  const JsonFields fields_;
+  const MechanismKind* kind_ = nullptr;
+  BundledMechanism out_;
+  std::vector<std::shared_ptr<const MappedFile>> files_;
+};
+
+absl::Status EntryReader::ReadKind() {
+  LK_ASSIGN_OR_RETURN(const auto name, fields_.String("name"));
+  const auto mechanism = ParseMechanism(name.value_or(""));
+  if (!mechanism.ok() || *mechanism == Mechanism::kStandard) {
+    return fields_.Error("name", "a mechanism other than standard, which the checkpoint itself is");
+  }
+  out_.mechanism = *mechanism;
+  LK_ASSIGN_OR_RETURN(const auto over, fields_.String("over"));
+  if (out_.mechanism == Mechanism::kSuper) {
+    const auto parsed = ParseMechanism(over.value_or("efficient"));
+    if (!parsed.ok() || (*parsed != Mechanism::kEfficient && *parsed != Mechanism::kOptimised &&
+                         *parsed != Mechanism::kStandard)) {
+      return fields_.Error("over", "efficient, optimised or standard");
+    }
+    out_.over = *parsed;
+    LK_ASSIGN_OR_RETURN(out_.alignment_tokens,
+                        fields_.RequiredInt("alignment_tokens", {1, kMaxAlignmentTokens}));
+  } else if (over.has_value()) {
+    return fields_.Error("over", "no such field but in super");
+  }
+  kind_ = &KindOf(out_.mechanism == Mechanism::kSuper ? out_.over : out_.mechanism);
+  out_.uses = kind_->uses;
+  return absl::OkStatus();
+}
+
+absl::Status EntryReader::ReadHeads() {
+  out_.config = base_;
+  LK_ASSIGN_OR_RETURN(const auto n_heads, fields_.Int("n_heads", {1, 1024}));
+  LK_ASSIGN_OR_RETURN(const auto n_kv_heads, fields_.Int("n_kv_heads", {1, 1024}));
+  ModelConfig& c = out_.config;
+  if (!kind_->slices_x) {
+    if (n_heads.has_value()) return fields_.Error("n_heads", "none: this mechanism has the base's");
+    if (n_kv_heads.has_value()) {
+      return fields_.Error("n_kv_heads", "none: this mechanism has the base's");
+    }
+    return absl::OkStatus();
+  }
+  c.n_heads = static_cast<int32_t>(n_heads.value_or(base_.n_heads));
+  if (c.hidden_dim % (2 * c.n_heads) != 0 || c.hidden_dim / c.n_heads > 512) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(fields_.name(), ": n_heads: ", c.n_heads, ", expected heads of an even size",
+                     " of at most 512 that together have hidden_size = ", c.hidden_dim));
+  }
+  c.head_dim = c.hidden_dim / c.n_heads;
+  // Only optimised has keys of its own, which query heads may share.
+  c.n_kv_heads = kind_->uses[static_cast<int>(Projection::kK)]
+                     ? static_cast<int32_t>(n_kv_heads.value_or(c.n_heads))
+                     : c.n_heads;
+  if (c.n_heads % c.n_kv_heads != 0) {
+    return fields_.Error("n_kv_heads", absl::StrCat("a divisor of n_heads = ", c.n_heads));
+  }
+  if (c.head_dim != base_.head_dim && std::holds_alternative<RopeFactors>(c.rope_scaling)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(fields_.name(), ": heads of ", c.head_dim, ", expected ", base_.head_dim,
+                     ": the checkpoint gives a rotation factor for each pair of a head"));
+  }
+  // Slices of x have neither: keys would be treated unlike queries.
+  c.attention_bias = c.output_bias = c.qk_norm = false;
+  return absl::OkStatus();
+}
+
+absl::Status EntryReader::ReadLasso() {
+  LK_ASSIGN_OR_RETURN(const auto lasso, fields_.Object("lasso"));
+  if (!lasso.has_value()) return absl::OkStatus();
+  if (out_.mechanism != Mechanism::kLasso)
+    return fields_.Error("lasso", "no such field but in lasso");
+  LassoOptions& c = out_.lasso;
+  LK_ASSIGN_OR_RETURN(const auto form, lasso->String("form"));
+  if (form.has_value() && *form != "vanilla" && *form != "efficient") {
+    return lasso->Error("form", "vanilla or efficient");
+  }
+  if (form == "vanilla") c.form = LassoForm::kVanilla;
+  const auto number = [&](const char* key, float& value) -> absl::Status {
+    LK_ASSIGN_OR_RETURN(const auto read, lasso->Number(key, {1e-6, 1e6}));
+    if (read.has_value()) value = static_cast<float>(*read);
+    return absl::OkStatus();
+  };
+  const auto count = [&](const char* key, Range<int64_t> range, int32_t& value) -> absl::Status {
+    LK_ASSIGN_OR_RETURN(const auto read, lasso->Int(key, range));
+    if (read.has_value()) value = static_cast<int32_t>(*read);
+    return absl::OkStatus();
+  };
+  LK_RETURN_IF_ERROR(number("lambda", c.lambda));
+  LK_RETURN_IF_ERROR(number("rho", c.rho));
+  LK_RETURN_IF_ERROR(number("clamp", c.clamp));
+  LK_RETURN_IF_ERROR(count("iterations", {1, 64}, c.iterations));
+  LK_RETURN_IF_ERROR(count("power", {1, 15}, c.power));
+  if (c.power % 2 == 0) return lasso->Error("power", "an odd number: signs must survive it");
+  return count("extra_tokens", {0, 4096}, c.extra_tokens);
+}
+
+absl::Status EntryReader::TakeProjection(TensorTable& table, int64_t layer, int which) {
+  const ModelConfig& c = out_.config;
+  const int64_t q = int64_t{c.n_heads} * c.head_dim, kv = int64_t{c.n_kv_heads} * c.head_dim;
+  const int64_t out_dim[] = {q, kv, kv, c.hidden_dim};
+  const int64_t in_dim[] = {c.hidden_dim, c.hidden_dim, c.hidden_dim, q};
+  const std::vector<int64_t> shape = {out_dim[which], in_dim[which]};
+  const std::string name = absl::StrCat("layers.", layer, ".", kProjectionNames[which]);
+  BundledProjection& projection = out_.layers[layer].projections[which];
+  const std::string a = name + ".lora_a", b = name + ".lora_b";
+  const bool has_lora = table.Has(a) || table.Has(b);
+  const bool is_kv =
+      which == static_cast<int>(Projection::kK) || which == static_cast<int>(Projection::kV);
+  const bool base_fits = c.n_heads == base_.n_heads && c.head_dim == base_.head_dim &&
+                         (!is_kv || c.n_kv_heads == base_.n_kv_heads) &&
+                         c.attention_bias == base_.attention_bias &&
+                         c.output_bias == base_.output_bias && c.qk_norm == base_.qk_norm;
+  if (table.Has(name) || !base_fits) {
+    out_.has_own_projections = true;
+    LK_ASSIGN_OR_RETURN(projection.full, table.Take(name, shape));
+    return absl::OkStatus();
+  }
+  if (!has_lora) return absl::OkStatus();
+  out_.has_own_projections = true;
+  LK_ASSIGN_OR_RETURN(const int64_t rank, table.Rows(a, 1, kMaxLoraRank));
+  LK_ASSIGN_OR_RETURN(projection.a, table.Take(a, {rank, in_dim[which]}));
+  LK_ASSIGN_OR_RETURN(projection.b, table.Take(b, {out_dim[which], rank}));
+  return absl::OkStatus();
+}
+
+absl::Status EntryReader::TakeLayer(TensorTable& table, int64_t layer) {
+  for (int which = 0; which < kNumProjections; ++which) {
+    if (out_.uses[which]) LK_RETURN_IF_ERROR(TakeProjection(table, layer, which));
+  }
+  if (out_.mechanism == Mechanism::kSuper) {
+    const int64_t l = out_.alignment_tokens;
+    LK_ASSIGN_OR_RETURN(out_.layers[layer].alignment,
+                        table.Take(absl::StrCat("layers.", layer, ".wa"), {l * (l + 1) / 2}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EntryReader::ReadTensors() {
+  LK_ASSIGN_OR_RETURN(const auto weights, fields_.String("weights"));
+  out_.layers.resize(base_.n_layers);
+  TensorTable table(fields_.name());
+  if (weights.has_value()) {
+    LK_ASSIGN_OR_RETURN(table, TensorTable::OpenFile(directory_, *weights));
+  }
+  for (int64_t i = 0; i < base_.n_layers; ++i) LK_RETURN_IF_ERROR(TakeLayer(table, i));
+  files_ = table.files();
+  return table.CheckNothingLeft(
+      [](std::string_view) { return false; },
+      absl::StrCat(std::string(MechanismName(out_.mechanism)), " has no such weight"));
+}
+
+absl::StatusOr<BundledMechanism> EntryReader::Read() {
+  LK_RETURN_IF_ERROR(ReadKind());
+  LK_RETURN_IF_ERROR(ReadHeads());
+  LK_RETURN_IF_ERROR(ReadLasso());
+  LK_ASSIGN_OR_RETURN(const auto scale, fields_.Number("lora_scale", {-1e6, 1e6}));
+  out_.lora_scale = scale.value_or(1.0);
+  LK_ASSIGN_OR_RETURN(out_.perplexity_ratio, fields_.Number("perplexity_ratio", {1e-6, 1e6}));
+  LK_RETURN_IF_ERROR(ReadTensors());
+  return std::move(out_);
+}
+
+absl::Status CheckKnownFields(const json& entry, const JsonFields& fields) {
+  static constexpr const char* kKnown[] = {"name",
+                                           "over",
+                                           "weights",
+                                           "n_heads",
+                                           "lasso",
+                                           "n_kv_heads",
+                                           "alignment_tokens",
+                                           "lora_scale",
+                                           "perplexity_ratio"};
+  for (const auto& [key, value] : entry.items()) {
+    const auto is = [&](const char* known) { return key == known; };
+    if (std::none_of(std::begin(kKnown), std::end(kKnown), is)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(fields.name(), ": ", ShortText(key), ": unknown field"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status OpenBundle(const std::string& directory, Checkpoint& checkpoint) {
+  const auto file = MappedFile::Open(absl::StrCat(directory, "/", kBundleFile), kMaxBundleBytes);
+  if (absl::IsNotFound(file.status())) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(file.status());
+  LK_ASSIGN_OR_RETURN(const json root,
+                      ParseJsonObject((*file)->text(), kBundleFile, kMaxBundleDepth));
+  const JsonFields fields(root, kBundleFile);
+  LK_RETURN_IF_ERROR(fields.RequiredInt("format", {1, 1}).status());
+  const json* entries = fields.Find("mechanisms");
+  if (entries == nullptr || !entries->is_array() || entries->size() > 16) {
+    return fields.Error("mechanisms", "an array of at most 16 objects");
+  }
+  absl::flat_hash_set<Mechanism> seen;
+  for (size_t i = 0; i < entries->size(); ++i) {
+    const json& entry = (*entries)[i];
+    const JsonFields entry_fields(entry, absl::StrCat(kBundleFile, ": mechanisms[", i, "]"));
+    if (!entry.is_object()) {
+      return absl::InvalidArgumentError(absl::StrCat(entry_fields.name(), ": expected an object"));
+    }
+    LK_RETURN_IF_ERROR(CheckKnownFields(entry, entry_fields));
+    EntryReader reader(directory, checkpoint, entry_fields);
+    LK_ASSIGN_OR_RETURN(BundledMechanism mechanism, reader.Read());
+    if (!seen.insert(mechanism.mechanism).second) {
+      return entry_fields.Error("name", "each mechanism once");
+    }
+    for (const auto& weights : reader.files()) checkpoint.files.push_back(weights);
+    checkpoint.mechanisms.push_back(std::move(mechanism));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lowkey

@@ -1,0 +1,146 @@
+#include "engine/model/weight_set.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/status_macros.h"
+#include "engine/model/rope.h"
+
+namespace lowkey {
+namespace {
+
+// Rows a task of the cheap row-wise operations: one row's work is a few microseconds.
+constexpr int64_t kRowsPerTask = 8;
+
+int64_t RowsOf(const TensorView& t) { return t.data == nullptr ? 0 : t.shape[0]; }
+
+}  // namespace
+
+std::vector<float> Floats(std::initializer_list<const TensorView*> parts) {
+  std::vector<float> out;
+  for (const TensorView* part : parts) {
+    if (part->data == nullptr) continue;
+    const size_t at = out.size();
+    out.resize(at + part->size());
+    LoadFloats(*part, 0, part->size(), out.data() + at);
+  }
+  return out;
+}
+
+void ForRows(ThreadPool& pool, int64_t n_rows, absl::FunctionRef<void(int64_t)> body) {
+  pool.ParallelFor((n_rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
+    const int64_t end = std::min(n_rows, (task + 1) * kRowsPerTask);
+    for (int64_t row = task * kRowsPerTask; row < end; ++row) body(row);
+  });
+}
+
+AttentionGeometry GeometryOf(const ModelConfig& c, StorageType cache_type) {
+  AttentionGeometry g{c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, std::nullopt, cache_type};
+  if (c.sliding_window.has_value()) g.sliding_window = *c.sliding_window;
+  return g;
+}
+
+WeightSet::WeightSet(const ModelConfig& config, ThreadPool& pool)
+    : config_(config), pool_(pool), inverse_frequencies_(RopeInverseFrequencies(config)) {}
+
+absl::Status WeightSet::AddLayer(const LayerTensors& t, PackFn pack) {
+  q_dim_ = RowsOf(t.q_proj);
+  k_dim_ = RowsOf(t.k_proj);
+  v_dim_ = RowsOf(t.v_proj);
+  Layer& layer = layers_.emplace_back();
+  layer.q_norm = Floats({&t.q_norm});
+  layer.k_norm = Floats({&t.k_norm});
+  layer.qkv_bias = Floats({&t.q_bias, &t.k_bias, &t.v_bias});
+  layer.o_bias = Floats({&t.o_bias});
+  std::vector<TensorView> parts;
+  for (const TensorView* part : {&t.q_proj, &t.k_proj, &t.v_proj}) {
+    if (part->data != nullptr) parts.push_back(*part);
+  }
+  if (!parts.empty()) {
+    LK_ASSIGN_OR_RETURN(layer.qkv, pack(parts));
+  }
+  LK_ASSIGN_OR_RETURN(layer.o, pack({&t.o_proj, 1}));
+  return absl::OkStatus();
+}
+
+void WeightSet::ReserveRows(int64_t max_rows) {
+  qkv_.resize(max_rows * ld_qkv());
+  attended_.resize(max_rows * out_dim());
+  cos_.resize(max_rows * (config_.head_dim / 2));
+  sin_.resize(max_rows * (config_.head_dim / 2));
+}
+
+void WeightSet::Begin(absl::Span<const int64_t> positions) {
+  n_rows_ = static_cast<int64_t>(positions.size());
+  const size_t half = inverse_frequencies_.size();
+  for (size_t i = 0; i < positions.size(); ++i) {
+    for (size_t j = 0; j < half; ++j) {
+      const double angle = static_cast<double>(positions[i]) * inverse_frequencies_[j];
+      cos_[i * half + j] = static_cast<float>(std::cos(angle));
+      sin_[i * half + j] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+void WeightSet::NormHeads(const Layer& layer, float* row) const {
+  for (int64_t at = 0; at < q_dim_ + k_dim_; at += config_.head_dim) {
+    const std::vector<float>& weight = at < q_dim_ ? layer.q_norm : layer.k_norm;
+    Kernels().rms_norm(row + at, weight.data(), config_.rms_norm_eps, row + at, config_.head_dim);
+  }
+}
+
+void WeightSet::Rotate(const Layer& layer) {
+  const int64_t half = config_.head_dim / 2;
+  ForRows(pool_, n_rows_, [&](int64_t i) {
+    float* row = qkv_.data() + i * ld_qkv();
+    if (!layer.qkv_bias.empty()) {
+      Kernels().add(layer.qkv_bias.data(), row, static_cast<int64_t>(layer.qkv_bias.size()));
+    }
+    if (config_.qk_norm) NormHeads(layer, row);
+    // Keys follow queries in a row: one call rotates both.
+    Kernels().rope(row, cos_.data() + i * half, sin_.data() + i * half,
+                   (q_dim_ + k_dim_) / config_.head_dim, config_.head_dim);
+  });
+}
+
+LayerRows WeightSet::Project(int64_t layer_index, RowSource x, const float* x_rows) {
+  const Layer& layer = layers_[layer_index];
+  LayerRows rows;
+  rows.layer = layer_index;
+  rows.x = x_rows;
+  rows.ld_x = config_.hidden_dim;
+  rows.ld_qkv = ld_qkv();
+  rows.out = attended_.data();
+  rows.ld_out = out_dim();
+  if (layer.qkv.n_out() == 0) {
+    ForRows(pool_, n_rows_, [&](int64_t row) { x(row); });
+    return rows;
+  }
+  Linear(layer.qkv, x, n_rows_, qkv_.data(), ld_qkv(), pool_);
+  Rotate(layer);
+  if (q_dim_ > 0) rows.q = qkv_.data();
+  if (k_dim_ > 0) rows.k = qkv_.data() + q_dim_;
+  if (v_dim_ > 0) rows.v = qkv_.data() + q_dim_ + k_dim_;
+  return rows;
+}
+
+void WeightSet::Output(int64_t layer_index, float* product, int64_t ld_product) {
+  const Layer& layer = layers_[layer_index];
+  Linear(layer.o, attended_.data(), out_dim(), n_rows_, product, ld_product, pool_);
+  if (layer.o_bias.empty()) return;
+  ForRows(pool_, n_rows_, [&](int64_t row) {
+    Kernels().add(layer.o_bias.data(), product + row * ld_product, config_.hidden_dim);
+  });
+}
+
+int64_t WeightSet::weight_bytes() const {
+  int64_t total = 0;
+  for (const Layer& l : layers_) total += l.qkv.size_bytes() + l.o.size_bytes();
+  return total;
+}
+
+AttentionGeometry WeightSet::geometry(StorageType cache_type) const {
+  return GeometryOf(config_, cache_type);
+}
+
+}  // namespace lowkey

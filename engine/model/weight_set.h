@@ -1,0 +1,79 @@
+#ifndef LOWKEY_ENGINE_MODEL_WEIGHT_SET_H_
+#define LOWKEY_ENGINE_MODEL_WEIGHT_SET_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/attention/attention.h"
+#include "engine/base/thread_pool.h"
+#include "engine/kernels/linear.h"
+#include "engine/loader/checkpoint.h"
+
+namespace lowkey {
+
+// The linear maps around attention: Project takes rows of x to rotated q, k, v, Output takes what
+// was attended back. Mechanisms with the same maps share one set; each of a step's rows belongs to
+// one set, and row numbers here count the set's own rows. One thread; work inside is spread over
+// the pool.
+class WeightSet {
+ public:
+  using PackFn = absl::FunctionRef<absl::StatusOr<PackedWeight>(absl::Span<const TensorView>)>;
+
+  // `config` says heads, biases, norms and RoPE.
+  WeightSet(const ModelConfig& config, ThreadPool& pool);
+  // Packs the attention tensors of the next layer. A mechanism that has no use for q, k or v leaves
+  // its tensor empty (data == nullptr), in every layer.
+  absl::Status AddLayer(const LayerTensors& tensors, PackFn pack);
+
+  // Room for steps of that many rows.
+  void ReserveRows(int64_t max_rows);
+  // A step begins: row i is at positions[i].
+  void Begin(absl::Span<const int64_t> positions);
+  // The layer's q, k, v of all rows (nullptr for those that the set has not), after norms of heads
+  // and RoPE. `x` is asked once for each row, whose [hidden_dim] stay in place; row 0 at x_rows.
+  LayerRows Project(int64_t layer, RowSource x, const float* x_rows);
+  // product [n_rows, hidden_dim padded] = what mechanisms left in LayerRows::out, through Wo.
+  void Output(int64_t layer, float* product, int64_t ld_product);
+
+  int64_t n_rows() const { return n_rows_; }
+  int64_t weight_bytes() const;
+  AttentionGeometry geometry(StorageType cache_type) const;
+  const std::vector<double>& inverse_frequencies() const { return inverse_frequencies_; }
+
+ private:
+  struct Layer {
+    std::vector<float> q_norm, k_norm;  // empty when absent
+    PackedWeight qkv, o;
+    std::vector<float> qkv_bias, o_bias;  // empty when absent
+  };
+
+  void NormHeads(const Layer& layer, float* row) const;
+  void Rotate(const Layer& layer);
+  int64_t ld_qkv() const { return RowStride(layers_[0].qkv.n_out_padded()); }
+  int64_t out_dim() const { return int64_t{config_.n_heads} * config_.head_dim; }
+
+  ModelConfig config_;
+  ThreadPool& pool_;
+  int64_t q_dim_ = 0, k_dim_ = 0, v_dim_ = 0;  // 0 when absent
+  std::vector<Layer> layers_;
+  std::vector<double> inverse_frequencies_;  // [head_dim / 2]
+  int64_t n_rows_ = 0;
+  std::vector<float> qkv_, attended_, cos_, sin_;
+};
+
+// The tensors' values one after the other; absent ones are left out.
+std::vector<float> Floats(std::initializer_list<const TensorView*> parts);
+
+// Calls body(row) for every row, over the pool.
+void ForRows(ThreadPool& pool, int64_t n_rows, absl::FunctionRef<void(int64_t)> body);
+
+// Geometry of a config's attention.
+AttentionGeometry GeometryOf(const ModelConfig& config, StorageType cache_type);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_MODEL_WEIGHT_SET_H_

@@ -1,0 +1,160 @@
+#include "engine/loader/bundle.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/random_bundle.h"
+#include "engine/loader/checkpoint.h"
+#include "engine/loader/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/tiny_model.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+
+class BundleTest : public testing::Test {
+ protected:
+  absl::Status Open() {
+    auto checkpoint = OpenCheckpoint(model_.path());
+    if (!checkpoint.ok()) return checkpoint.status();
+    checkpoint_ = *checkpoint;
+    return absl::OkStatus();
+  }
+  // The message of a lowkey.json that must be refused.
+  std::string Refusal(const std::string& json) {
+    WriteFileOrDie(model_.File("lowkey.json"), json);
+    const absl::Status status = Open();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << json;
+    return std::string(status.message());
+  }
+  std::string EntryRefusal(const std::string& entry) {
+    return Refusal("{\"format\": 1, \"mechanisms\": [" + entry + "]}");
+  }
+  // A file of zeros.
+  void WriteZeros(const std::string& name,
+                  const std::vector<std::pair<std::string, std::vector<int64_t>>>& tensors) {
+    std::vector<std::pair<std::string, TensorView>> views;
+    for (const auto& [tensor, shape] : tensors) {
+      TensorView view;
+      view.shape = shape;
+      view.data = reinterpret_cast<const std::byte*>(zeros_.data());
+      views.emplace_back(tensor, view);
+    }
+    ASSERT_TRUE(WriteSafetensors(model_.File(name), views).ok());
+  }
+
+  const TinyModel model_;
+  const std::vector<float> zeros_ = std::vector<float>(4096);
+  std::shared_ptr<const Checkpoint> checkpoint_;
+};
+
+TEST_F(BundleTest, IsOptional) {
+  ASSERT_TRUE(Open().ok());
+  EXPECT_TRUE(checkpoint_->mechanisms.empty());
+}
+
+TEST_F(BundleTest, ReadsEveryKindOfMechanism) {
+  RandomBundleOptions options{TinyConfig(), {}, 1};
+  options.mechanisms = {
+      {.mechanism = Mechanism::kAtp, .lora_rank = 2},
+      {.mechanism = Mechanism::kOptimised, .n_heads = 4, .n_kv_heads = 2},
+      {.mechanism = Mechanism::kEfficient, .n_heads = 1},
+      {.mechanism = Mechanism::kSuper, .over = Mechanism::kStandard, .alignment_tokens = 20},
+      {.mechanism = Mechanism::kLasso,
+       .lasso = {LassoForm::kVanilla, 0.25f, 2.0f, 3, 5.0f, 7, 11}}};
+  ASSERT_TRUE(WriteRandomBundle(model_.path(), options).ok());
+  ASSERT_TRUE(Open().ok()) << Open();
+  const auto& m = checkpoint_->mechanisms;
+  ASSERT_EQ(m.size(), 5u);
+  EXPECT_EQ(m[0].layers[1].projections[0].a.shape, std::vector<int64_t>({2, 32}));
+  EXPECT_EQ(m[0].layers[1].projections[1].b.shape, std::vector<int64_t>({16, 2}));
+  EXPECT_TRUE(m[0].has_own_projections);
+  EXPECT_EQ(m[1].config.n_kv_heads, 2);
+  EXPECT_EQ(m[1].layers[0].projections[1].full.shape, std::vector<int64_t>({16, 32}));
+  EXPECT_EQ(m[2].config.head_dim, 32);
+  EXPECT_EQ(m[2].layers[0].projections[2].full.data, nullptr);
+  EXPECT_EQ(m[3].over, Mechanism::kStandard);
+  EXPECT_EQ(m[3].layers[1].alignment.size(), 210);
+  EXPECT_EQ(m[3].config.head_dim, 8);
+  EXPECT_EQ(m[4].lasso.form, LassoForm::kVanilla);
+  EXPECT_EQ(m[4].lasso.rho, 2.0f);
+  EXPECT_EQ(m[4].lasso.iterations, 3);
+  EXPECT_EQ(m[4].lasso.power, 7);
+  EXPECT_EQ(m[4].lasso.extra_tokens, 11);
+}
+
+TEST_F(BundleTest, MechanismsMayShareTheCheckpointsProjections) {
+  WriteFileOrDie(
+      model_.File("lowkey.json"),
+      R"({"format": 1, "mechanisms": [{"name": "efficient", "perplexity_ratio": 1.5}]})");
+  ASSERT_TRUE(Open().ok()) << Open();
+  EXPECT_FALSE(checkpoint_->mechanisms[0].has_own_projections);
+  EXPECT_EQ(checkpoint_->mechanisms[0].perplexity_ratio, 1.5);
+}
+
+TEST_F(BundleTest, RefusesWhatIsNoBundle) {
+  EXPECT_THAT(Refusal("[]"), HasSubstr("lowkey.json"));
+  EXPECT_THAT(Refusal("{}"), HasSubstr("format: missing"));
+  EXPECT_THAT(Refusal(R"({"format": 2, "mechanisms": []})"), HasSubstr("format: 2"));
+  EXPECT_THAT(Refusal(R"({"format": 1})"), HasSubstr("mechanisms"));
+  EXPECT_THAT(Refusal(R"({"format": 1, "mechanisms": [1]})"), HasSubstr("mechanisms[0]"));
+}
+
+TEST_F(BundleTest, RefusesFieldsOutOfRangeByName) {
+  EXPECT_THAT(EntryRefusal(R"({"name": "standard"})"),
+              HasSubstr("mechanisms[0]: name: \"standard\""));
+  EXPECT_THAT(EntryRefusal(R"({"name": "magic"})"), HasSubstr("name: \"magic\""));
+  EXPECT_THAT(EntryRefusal(R"({"name": "atp", "heads": 4})"),
+              HasSubstr("\"heads\": unknown field"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "atp", "n_heads": 2})"), HasSubstr("n_heads: 2"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "efficient", "n_heads": 5})"), HasSubstr("n_heads: 5"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "optimised", "n_heads": 4, "n_kv_heads": 3})"),
+              HasSubstr("n_kv_heads: 3"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "efficient", "over": "standard"})"), HasSubstr("over"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "super", "over": "lasso", "alignment_tokens": 8})"),
+              HasSubstr("over: \"lasso\""));
+  EXPECT_THAT(EntryRefusal(R"({"name": "super"})"), HasSubstr("alignment_tokens: missing"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "super", "alignment_tokens": 1000000000000})"),
+              HasSubstr("alignment_tokens"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "lasso", "lasso": {"power": 4}})"), HasSubstr("power: 4"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "lasso", "lasso": {"rho": 0}})"), HasSubstr("rho"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "atp", "lasso": {}})"), HasSubstr("lasso"));
+  EXPECT_THAT(EntryRefusal(R"({"name": "atp"}, {"name": "atp"})"),
+              HasSubstr("mechanisms[1]: name"));
+}
+
+TEST_F(BundleTest, RefusesFilesThatAreNotBesideIt) {
+  EXPECT_THAT(EntryRefusal(R"({"name": "atp", "weights": "../model.safetensors"})"),
+              HasSubstr("../model.safetensors"));
+  WriteFileOrDie(
+      model_.File("lowkey.json"),
+      R"({"format": 1, "mechanisms": [{"name": "atp", "weights": "none.safetensors"}]})");
+  EXPECT_EQ(Open().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(BundleTest, RefusesTensorsThatAreMissingMisshapenOrTooMany) {
+  const std::string efficient =
+      R"({"name": "efficient", "n_heads": 2, "weights": "w.safetensors"})";
+  WriteZeros("w.safetensors", {{"layers.0.wq", {32, 32}}});
+  EXPECT_THAT(EntryRefusal(efficient), HasSubstr("w.safetensors: layers.0.wo: missing"));
+  WriteZeros("w.safetensors", {{"layers.0.wq", {32, 16}}});
+  EXPECT_THAT(EntryRefusal(efficient), HasSubstr("layers.0.wq: shape [32, 16], expected [32, 32]"));
+  const std::string atp = R"({"name": "atp", "weights": "w.safetensors"})";
+  WriteZeros("w.safetensors", {{"layers.0.wx", {32, 32}}});
+  EXPECT_THAT(EntryRefusal(atp), HasSubstr("layers.0.wx: a tensor of shape [32, 32]"));
+  WriteZeros("w.safetensors", {{"layers.0.wq.lora_a", {2, 32}}});
+  EXPECT_THAT(EntryRefusal(atp), HasSubstr("layers.0.wq.lora_b: missing"));
+  WriteZeros("w.safetensors", {{"layers.0.wq.lora_a", {0, 32}}, {"layers.0.wq.lora_b", {32, 0}}});
+  EXPECT_THAT(EntryRefusal(atp), HasSubstr("expected a matrix of 1..4096 rows"));
+  WriteZeros("w.safetensors", {{"layers.0.wa", {10}}, {"layers.1.wa", {11}}});
+  EXPECT_THAT(EntryRefusal(R"({"name": "super", "over": "standard", "alignment_tokens": 4,
+                               "weights": "w.safetensors"})"),
+              HasSubstr("layers.1.wa: shape [11], expected [10]"));
+}
+
+}  // namespace
+}  // namespace lowkey
