@@ -47,7 +47,8 @@ void TextSink::OnDone(const FinalEvent& event) {
   result.request_id = claim_->id();
   result.model = options_.model;
   result.engine = event;
-  result.engine.attention.reason = options_.is_mechanism_requested ? "requested" : "default";
+  std::string& reason = result.engine.attention.reason;
+  if (reason.empty()) reason = options_.is_mechanism_requested ? "requested" : "default";
   result.is_approximate = IsApproximate(event.attention.mechanism);
   for (size_t i = 0; i < choices_.size(); ++i) {
     ChoiceFinish finish;

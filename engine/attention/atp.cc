@@ -80,6 +80,32 @@ absl::Status AtpAttention::PlanSegment(int32_t segment_index, const Segment& seg
   return absl::OkStatus();
 }
 
+AttentionWork AtpAttention::Work(const AttentionOptions& options, int64_t n_tokens) const {
+  const AttentionGeometry& g = context_.geometry;
+  const AtpOptions& o = options.atp;
+  const PrincipalShape shape = ShapeOf(g, o);
+  const auto n = static_cast<double>(n_tokens);
+  const auto block = static_cast<double>(o.block_tokens);
+  const auto heads = static_cast<double>(g.n_layers * g.n_heads);
+  // On average the open block is half full.
+  const double near = std::min(n, o.sinks + (o.window_blocks + 0.5) * block);
+  const double far = n - near;
+  const auto rank = static_cast<double>(shape.rank), d = static_cast<double>(g.head_dim);
+  // Scores and values of the principal keys, and U there and back (Eq. 7).
+  const double far_work = heads * 2 * far * (rank * d / block + rank);
+  AttentionWork work;
+  work.decode = heads * 2 * near * d + far_work;
+  const double columns =
+      2 * d * static_cast<double>(o.basis == AtpBasis::kLayer ? g.n_kv_heads : 1);
+  const double bases = static_cast<double>(g.n_layers * shape.n_bases(g));
+  const double compress = bases * 2 * block * columns * std::min(block, columns);
+  const double exact = heads * n * n * d;
+  work.prefill =
+      (o.prefill == AtpPrefill::kExact ? exact : n * (work.decode + near * heads * d) / 2) +
+      n / block * compress;
+  return work;
+}
+
 absl::Status AtpAttention::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
   row_tasks_.clear();

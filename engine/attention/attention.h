@@ -87,6 +87,12 @@ struct SequenceBound {
   int64_t max_step_rows = 0;
 };
 
+// Multiply-adds of attention (projections left out), of one sequence, all layers.
+struct AttentionWork {
+  double prefill = 0;  // of a prompt of n tokens, from nothing
+  double decode = 0;   // of one token that sees n
+};
+
 // One way of computing attention over the projections q, k, v of a weight set. In a step: Plan
 // once, Attend once a layer, Advance once a sequence. One thread calls; work inside is spread over
 // the pool. A row's output depends on positions and on the prompt's length alone, to the bit: never
@@ -106,6 +112,9 @@ class AttentionMechanism {
   virtual std::optional<int64_t> max_tokens() const { return std::nullopt; }
   // Upper bound of the bytes a sequence holds at any time.
   virtual int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const = 0;
+
+  // What a sequence of n_tokens costs, by the formulas of attention.md.
+  virtual AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const = 0;
 
   // Who attends to what: takes every page and slab that the step writes. RESOURCE_EXHAUSTED leaves
   // sequences valid, the step unplanned. Segments must outlive the step.

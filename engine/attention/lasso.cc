@@ -115,6 +115,17 @@ absl::Status LassoAttention::TakeState(SequenceCache& sequence) {
   return absl::OkStatus();
 }
 
+AttentionWork LassoAttention::Work(const AttentionOptions&, int64_t n_tokens) const {
+  const auto d = static_cast<double>(geometry_.head_dim);
+  const auto n = static_cast<double>(n_tokens + options_.extra_tokens);
+  const auto heads = static_cast<double>(geometry_.n_layers * geometry_.n_heads);
+  const double eigen = 9 * d * d * d;  // tridiagonalisation, QL and their rotations
+  AttentionWork work;
+  work.decode = heads * (2 * (options_.iterations + 1) * n * d + eigen);
+  work.prefill = n / 2 * (work.decode + heads * eigen);
+  return work;
+}
+
 absl::Status LassoAttention::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
   int64_t n_pages = 0;

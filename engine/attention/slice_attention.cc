@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/attention/column_pages.h"
+#include "engine/attention/standard.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -80,6 +81,17 @@ void SliceAttention::PlanRotations(int64_t n_pages) {
       }
     }
   }
+}
+
+AttentionWork SliceAttention::Work(const AttentionOptions&, int64_t n_tokens) const {
+  AttentionWork work = SoftmaxWork(geometry_, n_tokens);
+  const double all_pairs = SoftmaxWork(geometry_, 1).decode * static_cast<double>(n_tokens);
+  if (n_key_heads_ == 0) work.decode *= 2;  // a key is rotated for every query that reads it
+  if (sources_.alignment == SliceSources::Alignment::kTriangular) {
+    work.prefill += all_pairs * static_cast<double>(n_tokens) / 4;  // V', half of what a pair costs
+    work.decode += all_pairs / 2;
+  }
+  return work;
 }
 
 absl::Status SliceAttention::Plan(absl::Span<const Segment> segments) {

@@ -38,6 +38,7 @@ class SliceAttention : public AttentionMechanism {
   absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
   std::optional<int64_t> max_tokens() const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
   void Advance(SequenceCache& sequence, int64_t n_rows) override;

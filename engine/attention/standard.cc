@@ -7,6 +7,13 @@
 
 namespace lowkey {
 
+AttentionWork SoftmaxWork(const AttentionGeometry& g, int64_t n_tokens) {
+  const auto n = static_cast<double>(n_tokens);
+  const double seen = std::min(n, static_cast<double>(g.sliding_window.value_or(n_tokens)));
+  const auto pair = static_cast<double>(2 * g.n_layers * g.n_heads * g.head_dim);
+  return {pair * seen * (n - seen / 2), pair * seen};
+}
+
 StandardAttention::StandardAttention(const AttentionContext& context)
     : context_(context), row_blocks_(context.pool->n_threads()) {
   for (RowBlock& b : row_blocks_) b.Reserve(context_.geometry, kPageTokens, 0);
@@ -15,6 +22,10 @@ StandardAttention::StandardAttention(const AttentionContext& context)
 int64_t StandardAttention::BoundBytes(const AttentionOptions&, const SequenceBound& bound) const {
   const int64_t n_pages = (bound.n_tokens + kPageTokens - 1) / kPageTokens;
   return n_pages * PageBytes(context_.geometry);
+}
+
+AttentionWork StandardAttention::Work(const AttentionOptions&, int64_t n_tokens) const {
+  return SoftmaxWork(context_.geometry, n_tokens);
 }
 
 absl::Status StandardAttention::Plan(absl::Span<const Segment> segments) {

@@ -8,6 +8,9 @@
 
 namespace lowkey {
 
+// 2 n head_dim multiply-adds for each query head and token that sees n, within the sliding window.
+AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
+
 // Softmax attention over cached keys and values, page by page with an online softmax.
 class StandardAttention : public AttentionMechanism {
  public:
@@ -17,6 +20,7 @@ class StandardAttention : public AttentionMechanism {
   bool exact() const override { return true; }
   absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
   void Advance(SequenceCache& sequence, int64_t n_rows) override;

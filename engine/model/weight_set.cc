@@ -139,6 +139,16 @@ int64_t WeightSet::weight_bytes() const {
   return total;
 }
 
+double WeightSet::work_per_row() const {
+  double total = 0;
+  for (const Layer& l : layers_) {
+    for (const PackedWeight* w : {&l.qkv, &l.o}) {
+      total += static_cast<double>(w->n_in()) * static_cast<double>(w->n_out());
+    }
+  }
+  return total;
+}
+
 AttentionGeometry WeightSet::geometry(StorageType cache_type) const {
   return GeometryOf(config_, cache_type);
 }

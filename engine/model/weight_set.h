@@ -41,6 +41,8 @@ class WeightSet {
 
   int64_t n_rows() const { return n_rows_; }
   int64_t weight_bytes() const;
+  // Multiply-adds a row, all layers.
+  double work_per_row() const;
   AttentionGeometry geometry(StorageType cache_type) const;
   const std::vector<double>& inverse_frequencies() const { return inverse_frequencies_; }
 

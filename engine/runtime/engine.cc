@@ -178,6 +178,15 @@ int64_t EngineImpl::ReservedBytes(const EngineRequest& r) const {
 }
 
 absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_ptr<Sink> sink) {
+  Selection selection;
+  if (request.selection.has_value()) {
+    LK_RETURN_IF_ERROR(ValidateAttentionOptions(request.attention));
+    LK_ASSIGN_OR_RETURN(selection, runner_->Select(*request.selection, request.attention,
+                                                   {static_cast<int64_t>(request.prompt.size()),
+                                                    std::max(0, request.max_new_tokens)},
+                                                   limits_.context_tokens));
+    request.attention = selection.options;
+  }
   LK_RETURN_IF_ERROR(CheckRequest(request));
   absl::MutexLock lock(&mutex_);
   if (draining_ || stopping_) return absl::UnavailableError("the engine is draining");
@@ -188,6 +197,7 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   const RequestId id = next_id_++;
   inbox_.push_back(
       std::make_unique<RequestState>(id, std::move(request), std::move(sink), absl::Now()));
+  inbox_.back()->selection = std::move(selection);
   ++n_live_;
   ++n_sinks_;
   ++n_waiting_;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/attention/options.h"
+#include "engine/attention/selection_rules.h"
 #include "engine/model/config.h"
 #include "engine/sampler/sampler.h"
 
@@ -30,6 +31,9 @@ struct EngineRequest {
   std::optional<int32_t> prompt_logprobs;
   int32_t prompt_logprobs_from = 1;  // positions before it are not scored; >= 1
   AttentionOptions attention;
+  // Set: attention.mechanism is chosen by these at Submit, among what the model offers, with the
+  // other options of `attention`.
+  std::optional<SelectionRules> selection;
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -37,8 +41,9 @@ enum class FinishReason { kStopToken, kLength, kStoppedBySink, kCancelled, kDead
 
 struct AttentionReport {
   Mechanism mechanism = Mechanism::kStandard;
-  std::string reason;  // why this mechanism ran; left to whoever chose it
-  int32_t rank = 0;    // atp: rank of a principal block; 0 for standard
+  std::string reason;                 // why this mechanism ran, where the engine chose it
+  std::vector<Crossover> crossovers;  // likewise: where its choice would change with the length
+  int32_t rank = 0;                   // atp: rank of a principal block; 0 for standard
   int32_t n_compressed_blocks =
       0;                    // atp: closed blocks held as principal keys at the end, over choices
   int64_t cache_bytes = 0;  // held at the end by all choices: pages and principal blocks
@@ -95,6 +100,7 @@ struct EngineOptions {
   int32_t max_running_seqs = 64;   // sequences in a step
   int32_t max_queued_requests = 256;
   int32_t context_tokens = 0;  // 0: the model's; else a lower limit
+  SelectionProfile profile;    // this machine's rates, for EngineRequest::selection
 };
 
 struct EngineLimits {
@@ -136,6 +142,7 @@ class Engine {
   // Checks the request and queues it. On an error the sink is destroyed without a call:
   //   INVALID_ARGUMENT    a field out of range (names it, the value, the range)
   //   FAILED_PRECONDITION the model cannot be attended to this way
+  //   FAILED_PRECONDITION the model cannot be attended to this way, or selection found nothing
   //   OUT_OF_RANGE        prompt + max_new_tokens over the context or over the whole cache
   //   RESOURCE_EXHAUSTED  the queue is full
   //   UNAVAILABLE         draining

@@ -88,6 +88,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(const std::stri
   LK_ASSIGN_OR_RETURN(runner->cache_,
                       Cache::Create(CacheBudget(options, runner->geometry_, context),
                                     PageBytes(runner->geometry_)));
+  runner->profile_ = options.profile;
   runner->MakeMechanisms(*checkpoint);
   return runner;
 }
@@ -111,6 +112,24 @@ absl::StatusOr<AttentionMechanism*> ModelRunner::FindMechanism(Mechanism id) con
   return absl::FailedPreconditionError(
       absl::StrCat("attention.mechanism: ", std::string(MechanismName(id)),
                    " needs weights that this model does not bring (lowkey.json)"));
+}
+
+absl::StatusOr<Selection> ModelRunner::Select(const SelectionRules& rules,
+                                              const AttentionOptions& base,
+                                              const RequestLengths& lengths,
+                                              int64_t max_tokens) const {
+  std::vector<SelectionCandidate> candidates;
+  for (const auto& [id, lane] : mechanisms_) {
+    const bool untrained =
+        lane.weights == nullptr && id != Mechanism::kStandard && !IsApproximate(id);
+    SelectionCandidate candidate{lane.mechanism.get(), base,
+                                 model_->weight_set(lane.weight_set).work_per_row(),
+                                 lane.perplexity_ratio};
+    candidate.options.mechanism = id;
+    if (untrained || !lane.mechanism->CheckAvailable(candidate.options).ok()) continue;
+    candidates.push_back(std::move(candidate));
+  }
+  return SelectMechanism(candidates, profile_, rules, lengths, max_tokens);
 }
 
 std::vector<MechanismInfo> ModelRunner::mechanisms() const {

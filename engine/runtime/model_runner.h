@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/attention/attention.h"
+#include "engine/attention/selection.h"
 #include "engine/base/thread_pool.h"
 #include "engine/cache/cache.h"
 #include "engine/model/transformer.h"
@@ -43,6 +44,10 @@ class ModelRunner {
   // FAILED_PRECONDITION when the model has no weights for this mechanism.
   absl::StatusOr<AttentionMechanism*> FindMechanism(Mechanism id) const;
   std::vector<MechanismInfo> mechanisms() const;
+  // Chooses for a request among standard, atp with the options of `base`, and what the model's
+  // bundle brings. SelectMechanism's errors.
+  absl::StatusOr<Selection> Select(const SelectionRules& rules, const AttentionOptions& base,
+                                   const RequestLengths& lengths, int64_t max_tokens) const;
   // The mechanism, which must be there.
   AttentionMechanism& mechanism(Mechanism id) { return *mechanisms_.at(id).mechanism; }
   const ModelConfig& config() const { return model_->config(); }
@@ -75,6 +80,7 @@ class ModelRunner {
   std::unique_ptr<Cache> cache_;
   std::map<Mechanism, Lane> mechanisms_;  // those that the model has weights for
   int64_t max_rows_ = 0;
+  SelectionProfile profile_;
   // The step's rows in the model's order, and where the caller's rows went.
   std::vector<int32_t> tokens_;
   std::vector<int64_t> positions_;

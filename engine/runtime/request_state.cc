@@ -79,6 +79,8 @@ void RequestState::ReleaseCache() {
 AttentionReport RequestState::MakeReport(int64_t page_bytes) const {
   AttentionReport report;
   report.mechanism = request.attention.mechanism;
+  report.reason = selection.reason;
+  report.crossovers = selection.crossovers;
   report.rank = rank;
   report.cache_bytes = HeldBytes(page_bytes);
   report.peak_cache_bytes = std::max(peak_bytes_, report.cache_bytes);

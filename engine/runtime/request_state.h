@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "engine/attention/attention.h"
+#include "engine/attention/selection.h"
 #include "engine/runtime/engine.h"
 #include "engine/sampler/sampler.h"
 
@@ -55,7 +56,8 @@ class RequestState {
   std::unique_ptr<Sink> sink;
   std::vector<ChoiceState> choices;  // one until Fork, then request.n
   std::vector<PromptLogprob> prompt_logprobs;
-  int32_t rank = 0;  // atp: of a principal block, resolved for the model
+  int32_t rank = 0;     // atp: of a principal block, resolved for the model
+  Selection selection;  // where the engine chose the mechanism
   const absl::Time submitted;
   std::optional<absl::Time> started, first_token, last_token;
 

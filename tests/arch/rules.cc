@@ -19,7 +19,8 @@ constexpr std::string_view kTopFolders[] = {"bench",  "cmake",     "deploy",  "d
 
 // Structs without behaviour that describe a model or a request. A loader has to fill in a model's
 // configuration and a server a request's options, without depending on the code that reads them.
-constexpr std::string_view kPlainData[] = {"engine/model/config.h", "engine/attention/options.h"};
+constexpr std::string_view kPlainData[] = {"engine/model/config.h", "engine/attention/options.h",
+                                           "engine/attention/selection_rules.h"};
 
 // Headers of an outside library, by the beginning or the end of what stands in the #include, and
 // the folders that may know them.

@@ -93,6 +93,31 @@ TEST_P(KernelTest, RopeMatchesTheOracle) {
   }
 }
 
+TEST_P(KernelTest, RotateColumnsIsRopeOfEveryColumn) {
+  for (int64_t d : {2, 20, 64, 128}) {
+    const std::vector<float> angle = Random(d / 2 * 64, 1, 10.0f), x = Random(d * 64, 2);
+    std::vector<float> cos, sin, wide(d * 64);
+    for (float a : angle) cos.push_back(std::cos(a)), sin.push_back(std::sin(a));
+    std::vector<uint16_t> narrow(d * 64);
+    table().to_bf16(x.data(), narrow.data(), d * 64);
+    std::vector<float> from_bf16(d * 64);
+    table().RotateColumns(StorageType::kFloat32,
+                          {x.data(), cos.data(), sin.data(), wide.data(), d});
+    table().RotateColumns(StorageType::kBFloat16,
+                          {narrow.data(), cos.data(), sin.data(), from_bf16.data(), d});
+    for (int64_t t = 0; t < 64; ++t) {
+      const auto column = [&](const auto& m, int64_t n_rows) {
+        std::vector<float> out;
+        for (int64_t j = 0; j < n_rows; ++j) out.push_back(m[j * 64 + t]);
+        return out;
+      };
+      const std::vector<float> c = column(cos, d / 2), s = column(sin, d / 2);
+      ExpectClose(column(wide, d), ref::Rope(column(x, d), c, s), 0, 1e-6);
+      ExpectClose(column(from_bf16, d), ref::Rope(column(x, d), c, s), 0, 0.02);
+    }
+  }
+}
+
 // ------------------------------------------------------------------ softmax
 
 // The online softmax over tiles of `tile` scores: weights as if all had been there at once.
