@@ -6,11 +6,14 @@ target_include_directories(lowkey_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(lowkey_options INTERFACE -Wall -Wextra -Werror -fno-math-errno
                                                 -ffp-contract=off)
 target_link_libraries(lowkey_options INTERFACE Threads::Threads)
-if(LOWKEY_SANITIZE)
+if(LOWKEY_SANITIZE OR LOWKEY_FUZZ)
   target_compile_options(lowkey_options INTERFACE -fsanitize=address,undefined
                                                   -fno-sanitize-recover=undefined
                                                   -fno-omit-frame-pointer)
   target_link_options(lowkey_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(LOWKEY_FUZZ)
+  target_compile_options(lowkey_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 # What nearly every source includes: compiled once, in lowkey_base, and once more with GoogleTest, in

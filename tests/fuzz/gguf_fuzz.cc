@@ -8,6 +8,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/loader/gguf.h"
 #include "engine/loader/gguf_config.h"
+#include "tests/fuzz/config_checks.h"
 
 namespace lowkey {
 namespace {
@@ -45,25 +46,6 @@ void CheckMetadata(const GgufMetadata& metadata, absl::Span<const std::byte> byt
     }
   }
   (void)metadata.String("tokenizer.chat_template");
-}
-
-void CheckConfig(const ModelConfig& c) {
-  LK_CHECK(c.vocab_size >= 1 && c.vocab_size <= 1 << 20);
-  LK_CHECK(c.hidden_dim >= 1 && c.hidden_dim <= 65536);
-  LK_CHECK(c.ffn_dim >= 1 && c.ffn_dim <= 1 << 18);
-  LK_CHECK(c.n_layers >= 1 && c.n_layers <= 512);
-  LK_CHECK(c.n_heads >= 1 && c.n_heads <= 1024 && c.n_kv_heads >= 1);
-  LK_CHECK(c.n_heads % c.n_kv_heads == 0);
-  LK_CHECK(c.head_dim >= 2 && c.head_dim <= 512 && c.head_dim % 2 == 0);
-  LK_CHECK(c.context_tokens >= 1 && c.context_tokens <= 1 << 24);
-  LK_CHECK(c.rms_norm_eps > 0 && c.rope_theta > 0);
-  if (const auto* linear = std::get_if<RopeLinear>(&c.rope_scaling)) LK_CHECK(linear->factor > 0);
-  if (const auto* given = std::get_if<RopeFactors>(&c.rope_scaling)) {
-    LK_CHECK(static_cast<int32_t>(given->factors.size()) == c.head_dim / 2);
-    for (float factor : given->factors) LK_CHECK(factor > 0 && factor < 1e30f);
-  }
-  LK_CHECK(!c.bos_token.has_value() || (*c.bos_token >= 0 && *c.bos_token < c.vocab_size));
-  for (int32_t token : c.eos_tokens) LK_CHECK(token >= 0 && token < c.vocab_size);
 }
 
 void CheckGguf(absl::Span<const std::byte> bytes) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tests/tokenizer/bpe/golden.h"
+#include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {
@@ -131,6 +132,31 @@ TEST(MakeGgufTokenizerTest, RejectsListsThatDoNotFit) {
               FailsWith(kUnimplemented, "tokenizer.ggml.model: \"bert\" is not supported"));
 }
 
+void ExpectSameIds(const Tokenizer& tokenizer, const nlohmann::json& expected) {
+  ASSERT_GT(expected["encoded"].size(), 100u);
+  for (const auto& entry : expected["encoded"]) {
+    const std::string text = entry["text"];
+    const auto ids = tokenizer.Encode(text, {.add_bos = false});
+    ASSERT_THAT(ids, IsOk());
+    EXPECT_EQ(*ids, entry["ids"].get<Ids>()) << testing::PrintToString(text);
+    EXPECT_EQ(*tokenizer.Decode(*ids), entry["decoded"].get<std::string>());
+  }
+}
+
+// A trained tokenizer.model with byte fallback, as a GGUF file would hold it.
+TEST(MakeGgufTokenizerTest, ScoresGiveTheIdsOfSentencePiece) {
+  const auto model = ParseModelProto(ReadTestData("bpe_identity.model"));
+  ASSERT_THAT(model, IsOk());
+  GgufVocabulary vocabulary = {.model = "llama", .bos_id = 1, .eos_id = 2, .unk_id = 0};
+  for (const Piece& piece : model->pieces) {
+    vocabulary.tokens.push_back(piece.text);
+    vocabulary.scores.push_back(piece.score);
+    vocabulary.token_types.push_back(static_cast<int64_t>(piece.type));
+  }
+  ExpectSameIds(*Make(std::move(vocabulary)),
+                nlohmann::json::parse(ReadTestData("expected.json"))[0]);
+}
+
 // The same tokenizer, once as tokenizer.json and once as a GGUF file would hold it.
 struct Style {
   const char* golden;
@@ -157,15 +183,8 @@ TEST_P(SameAsJsonTest, GivesTheIdsOfHuggingFace) {
     vocabulary.tokens.push_back(token.content);
     vocabulary.token_types.push_back(token.is_special ? kControl : kUserDefined);
   }
-  const auto tokenizer = Make(std::move(vocabulary));
-  const auto expected = nlohmann::json::parse(ReadBpeTestData(name + ".expected.json"));
-  for (const auto& entry : expected["encoded"]) {
-    const std::string text = entry["text"];
-    const auto ids = tokenizer->Encode(text, {.add_bos = false});
-    ASSERT_THAT(ids, IsOk());
-    EXPECT_EQ(*ids, entry["ids"].get<Ids>()) << testing::PrintToString(text);
-    EXPECT_EQ(*tokenizer->Decode(*ids), entry["decoded"].get<std::string>());
-  }
+  ExpectSameIds(*Make(std::move(vocabulary)),
+                nlohmann::json::parse(ReadBpeTestData(name + ".expected.json")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Styles, SameAsJsonTest,

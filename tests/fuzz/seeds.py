@@ -1,0 +1,77 @@
+"""Writes a folder of inputs for each libFuzzer target to begin with: python3 tests/fuzz/seeds.py OUT"""
+
+import json
+import pathlib
+import struct
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def write(out, target, seeds):
+    folder = out / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(seeds):
+        (folder / f"seed{number}").write_bytes(seed if isinstance(seed, bytes) else seed.encode())
+
+
+def safetensors(tensors, **metadata):
+    header, end = ({"__metadata__": metadata} if metadata else {}), 0
+    for name, dtype, shape, n_bytes in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + n_bytes]}
+        end += n_bytes
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(end)
+
+
+def configs():
+    config = json.loads((ROOT / "models/tales/config.json").read_text())
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+              "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    yield json.dumps(config)
+    yield json.dumps(config | {"rope_scaling": llama3, "eos_token_id": [2, 1]})
+    yield json.dumps(config | {"rope_scaling": {"type": "linear", "factor": 2}})
+    yield json.dumps(config | {"architectures": ["MistralForCausalLM"], "sliding_window": 64})
+    yield json.dumps(config | {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True,
+                               "sliding_window": 16, "max_window_layers": 2})
+    yield json.dumps(config | {"architectures": ["Qwen3ForCausalLM"], "head_dim": 64})
+
+
+def vocabulary(tokenizer, pre):
+    """The lines that gguf_vocabulary_fuzz.cc reads."""
+    tokens = sorted(tokenizer["model"]["vocab"].items(), key=lambda item: item[1])
+    lines = [f"mgpt2\np{pre}"] + [f"t1 {text}" for text, _ in tokens if "\n" not in text]
+    for merge in tokenizer["model"]["merges"]:
+        lines.append("g" + (merge if isinstance(merge, str) else " ".join(merge)))
+    return "\n".join(lines + ["b0", "e0", "s0"])
+
+
+def scored_vocabulary():
+    pieces = ["t2 <unk>", "t3 <s>", "t3 </s>"] + [f"t6 <0x{byte:02X}>" for byte in range(256)]
+    words = ["▁", "a", "▁a", "t", "h", "th", "▁th", "e", "▁the", "é", "日"]
+    pieces += [f"t1{chr(33 + rank)}{word}" for rank, word in enumerate(words)]
+    return "\n".join(["mllama"] + pieces + ["t4$<sep>", "u0", "b1", "e2", "s1"])
+
+
+def main(out):
+    data = ROOT / "tests/tokenizer"
+    tokenizers = {path.stem: path.read_text() for path in sorted((data / "bpe/data").glob("*.json"))
+                  if "expected" not in path.name}
+    goldens = json.loads((data / "chat/data/goldens.json").read_text())
+    templates = [case["template"] for case in goldens["cases"] if "template" in case]
+    pre = {"gpt2": "gpt-2", "llama3": "llama-bpe", "qwen2": "qwen2", "smollm": "smollm"}
+    write(out, "config_json", configs())
+    write(out, "safetensors", [
+        safetensors([("a", "F32", [2, 3], 24), ("b", "BF16", [4], 8)], format="pt"),
+        safetensors([("x", "F16", [], 2), ("y", "I64", [0, 2], 0), ("z", "U8", [3], 3)]),
+        safetensors([])])
+    write(out, "tokenizer",
+          [path.read_bytes() for path in sorted((data / "sentencepiece/data").glob("*.model"))])
+    write(out, "tokenizer_json", tokenizers.values())
+    write(out, "gguf_vocabulary", [scored_vocabulary()] +
+          [vocabulary(json.loads(tokenizers[name]), pre[name]) for name in pre])
+    write(out, "chat_template", list(goldens["styles"].values()) + templates)
+    write(out, "gguf", [])  # its mutator makes them
+
+
+main(pathlib.Path(sys.argv[1]))
