@@ -56,6 +56,7 @@ constexpr Flag kSamplingFlags[] = {
     {"logit-bias", "ID:VALUE,...", "", "added to the logits of these token ids, -100..100"},
 };
 constexpr Flag kGenerationFlags[] = {
+    {"system", "TEXT", "", "answer the prompt as a message after this system message"},
     {"max-new-tokens", "N", "", "tokens to generate [128, or what the context leaves]"},
     {"seed", "N", "", "same seed, same tokens [drawn by the server]"},
     {"n", "N", "", "choices to generate, 1..8 [1]"},

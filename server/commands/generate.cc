@@ -109,13 +109,23 @@ class TextPrinter {
 
 absl::Status Stream(Client& client, const GenerationRequest& request) {
   TextPrinter printer(static_cast<size_t>(std::clamp(request.n.value_or(1), 1, kMaxChoices)));
-  printer.Begin(std::get<std::string>(request.input));
+  if (const auto* text = std::get_if<std::string>(&request.input)) printer.Begin(*text);
   const absl::StatusOr<GenerationSummary> summary = client.GenerateStream(
       request, [&](int32_t choice, const std::string& text) { printer.Add(choice, text); });
   printer.End();
   if (!summary.ok()) return summary.status();
   PrintReport(*summary);
   return absl::OkStatus();
+}
+
+// With --system a conversation that TEXT begins, else TEXT itself.
+absl::StatusOr<PromptInput> ReadInput(const FlagValues& flags, std::string text) {
+  if (!flags.IsGiven("system")) return text;
+  LK_RETURN_IF_ERROR(CheckUtf8("--system", flags.Text("system")));
+  Conversation conversation;
+  conversation.messages = {{.role = "system", .content = flags.Text("system")},
+                           {.role = "user", .content = std::move(text)}};
+  return conversation;
 }
 
 absl::Status RunGenerate(const FlagValues& flags) {
@@ -127,7 +137,7 @@ absl::Status RunGenerate(const FlagValues& flags) {
   for (const std::string& stop : request.stop_texts) {
     LK_RETURN_IF_ERROR(CheckUtf8("--stop", stop));
   }
-  request.input = std::move(text);
+  LK_ASSIGN_OR_RETURN(request.input, ReadInput(flags, std::move(text)));
   if (timeout.has_value()) request.deadline = absl::Now() + absl::Seconds(*timeout);
   // Before the client's threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
@@ -160,7 +170,8 @@ Command GenerateCommand() {
   command.spec.positional = "[TEXT]";
   command.spec.description =
       "Sends TEXT (or standard input) to a running server and prints its continuation as it\n"
-      "comes, then a report on standard error. Flags that are not given are left to the server.";
+      "comes, then a report on standard error. Flags that are not given are left to the server.\n"
+      "With --system TEXT is a message, and what comes is the answer.";
   command.spec.groups = {{"Server", ClientFlags()},     {"Attention", AttentionFlags()},
                          {"Sampling", SamplingFlags()}, {"Generation", GenerationFlags()},
                          {"Time", kGenerateFlags},      {"General", GeneralFlags()}};
@@ -168,6 +179,7 @@ Command GenerateCommand() {
       "lowkey generate \"Once upon a time\"",
       "lowkey generate --attention atp --rank 1/4 --max-new-tokens 400 \"Once upon a time\"",
       "lowkey generate --temperature 0.8 --top-p 0.95 --seed 7 --n 3 \"The old fox\"",
+      "lowkey generate --system \"You answer in one sentence.\" \"What is rain?\"",
       "lowkey generate --stop \"The End\" --json < prompt.txt",
   };
   command.run = RunGenerate;

@@ -1,12 +1,10 @@
 #include "tests/arch/rules.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <fstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/temp_directory.h"
 
 namespace lowkey::arch {
 namespace {
@@ -20,16 +18,6 @@ using ::testing::IsEmpty;
 // A made-up repository in a folder of its own.
 class RulesTest : public ::testing::Test {
  protected:
-  RulesTest() {
-    std::string name = (fs::temp_directory_path() / "lowkey_arch_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    root_ = name;
-  }
-  ~RulesTest() override {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-
   void Write(const std::string& path, const std::string& content) {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << content;
@@ -37,7 +25,8 @@ class RulesTest : public ::testing::Test {
 
   std::vector<std::string> Check() const { return CheckTree(root_); }
 
-  fs::path root_;
+  const TempDirectory directory_;
+  const fs::path root_ = directory_.path();
 };
 
 TEST_F(RulesTest, AcceptsArrowsDownwardsAndSkippedOnes) {

@@ -177,6 +177,14 @@ TEST_F(ChatTest, JsonIsOneLineForEachAnswerAndKeepsTheHistory) {
   EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 2);
 }
 
+TEST_F(ChatTest, GenerateWithASystemMessageAnswersAMessage) {
+  ChildProcess generate({LOWKEY_BINARY, "generate", "--server", server_->address(), "--system",
+                         "Be kind.", "<user>Hello"});
+  EXPECT_EQ(Answer("Hi"), "<system>Be kind.<user><user>Hello<assistant>");
+  EXPECT_EQ(generate.Wait(), 0) << generate.errors();
+  EXPECT_EQ(generate.output(), "Hi\n");
+}
+
 TEST_F(ChatTest, ServerWithoutATemplateSaysWhatToDo) {
   TextService plain(engine_, TestTokenizer(), {"tales", {}});
   const auto server = GrpcServer::Start(plain, {.port = 0});

@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "engine/base/status_macros.h"
-#include "tests/testing/tiny_model.h"
+#include "tests/testing/temp_directory.h"
 
 extern char** environ;
 

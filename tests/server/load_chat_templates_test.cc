@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/gguf_builder.h"
-#include "tests/testing/tiny_model.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {

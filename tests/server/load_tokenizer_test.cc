@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "tests/testing/gguf_builder.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {
@@ -17,9 +15,6 @@ using testing::ElementsAre;
 class LoadTokenizerTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "/load_tokenizer_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
     gguf_ = TinyGguf();
     gguf_.String("tokenizer.ggml.model", "gpt2");
     gguf_.String("tokenizer.ggml.pre", "gpt-2");
@@ -32,19 +27,17 @@ class LoadTokenizerTest : public testing::Test {
     gguf_.Uint32("tokenizer.ggml.eot_token_id", 5);
     gguf_.Bool("tokenizer.ggml.add_bos_token", true);
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   void Write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << bytes;
+    WriteFileOrDie(directory_.File(name), bytes);
   }
 
   GgufBuilder gguf_;
-  std::string directory_;
+  TempDirectory directory_;
 };
 
 TEST_F(LoadTokenizerTest, ReadsTheVocabularyOfAGgufFile) {
   Write("m.gguf", gguf_.Build());
-  for (const std::string& path : {directory_ + "/m.gguf", directory_}) {
+  for (const std::string& path : {directory_.File("m.gguf"), directory_.path()}) {
     const auto tokenizer = LoadTokenizer(path);
     ASSERT_THAT(tokenizer, IsOk());
     EXPECT_EQ((*tokenizer)->vocab_size(), 6);
@@ -56,24 +49,25 @@ TEST_F(LoadTokenizerTest, ReadsTheVocabularyOfAGgufFile) {
 TEST_F(LoadTokenizerTest, NamesFileAndKeyOfABadVocabulary) {
   gguf_.Uint32("tokenizer.ggml.tokens", 7);
   Write("m.gguf", gguf_.Build());
-  EXPECT_THAT(LoadTokenizer(directory_), IsInvalid("m.gguf: tokenizer.ggml.tokens"));
+  EXPECT_THAT(LoadTokenizer(directory_.path()), IsInvalid("m.gguf: tokenizer.ggml.tokens"));
   gguf_.Strings("tokenizer.ggml.tokens", {"a"});
   Write("m.gguf", gguf_.Build());
-  EXPECT_THAT(LoadTokenizer(directory_), IsInvalid("m.gguf: tokenizer.ggml.token_type: 6 items"));
+  EXPECT_THAT(LoadTokenizer(directory_.path()),
+              IsInvalid("m.gguf: tokenizer.ggml.token_type: 6 items"));
   gguf_.Int32s("tokenizer.ggml.token_type", {1});
   gguf_.Erase("tokenizer.ggml.model");
   Write("m.gguf", gguf_.Build());
-  EXPECT_THAT(LoadTokenizer(directory_),
+  EXPECT_THAT(LoadTokenizer(directory_.path()),
               FailsWith(absl::StatusCode::kUnimplemented, "tokenizer.ggml.model: \"\""));
 }
 
 TEST_F(LoadTokenizerTest, ReadsTheFilesOfAnyOtherDirectory) {
   Write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
                               "decoder": {"type": "Fuse"}})");
-  const auto tokenizer = LoadTokenizer(directory_);
+  const auto tokenizer = LoadTokenizer(directory_.path());
   ASSERT_THAT(tokenizer, IsOk());
   EXPECT_THAT(*(*tokenizer)->Encode("aa"), ElementsAre(0, 0));
-  EXPECT_THAT(LoadTokenizer(directory_ + "/none"),
+  EXPECT_THAT(LoadTokenizer(directory_.File("none")),
               FailsWith(absl::StatusCode::kNotFound, "no tokenizer.json and no tokenizer.model"));
 }
 

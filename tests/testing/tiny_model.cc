@@ -1,25 +1,10 @@
 #include "tests/testing/tiny_model.h"
 
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
-
-TempDirectory::TempDirectory() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "lowkey-test-XXXXXX").string();
-  LK_CHECK(mkdtemp(pattern.data()) != nullptr);
-  path_ = pattern;
-}
-
-TempDirectory::~TempDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 ModelConfig TinyConfig() {
   ModelConfig config;
@@ -41,21 +26,6 @@ TinyModel::TinyModel(const RandomModelOptions& options) {
   const absl::Status status = WriteRandomModel(directory_.path(), options);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   LK_CHECK(status.ok());
-}
-
-std::string ReadFileOrDie(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  LK_CHECK(file.good());
-  return bytes.str();
-}
-
-void WriteFileOrDie(const std::string& path, const std::string& bytes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << bytes;
-  file.close();
-  LK_CHECK(file.good());
 }
 
 }  // namespace lowkey

@@ -6,25 +6,9 @@
 
 #include "bench/random_model.h"
 #include "engine/model/config.h"
+#include "tests/testing/temp_directory.h"
 
 namespace lowkey {
-
-// A directory of its own under the system's temporary one, removed with everything in it at the
-// end.
-class TempDirectory {
- public:
-  TempDirectory();
-  ~TempDirectory();
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-
-  const std::string& path() const { return path_; }
-  // Path of `name` inside.
-  std::string File(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // A small Llama with grouped queries: vocab 96, hidden 32, ffn 48, 2 layers, 4 heads, 2 KV heads,
 // head_dim 8, context 256, bos 1, eos 2. Tests edit what they are about.
@@ -43,10 +27,6 @@ class TinyModel {
  private:
   TempDirectory directory_;
 };
-
-// Whole files as bytes. Abort when they cannot be read or written.
-std::string ReadFileOrDie(const std::string& path);
-void WriteFileOrDie(const std::string& path, const std::string& bytes);
 
 }  // namespace lowkey
 

@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <filesystem>
-#include <fstream>
-
+#include "tests/testing/temp_directory.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {
@@ -17,22 +15,15 @@ using testing::IsEmpty;
 
 class SettingsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "/settings_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   void Write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << text;
+    WriteFileOrDie(directory_.File(name), text);
   }
 
-  std::string directory_;
+  TempDirectory directory_;
 };
 
 TEST_F(SettingsTest, MissingFilesSayNothing) {
-  const auto settings = LoadTokenizerSettings(directory_);
+  const auto settings = LoadTokenizerSettings(directory_.path());
   ASSERT_THAT(settings, IsOk());
   EXPECT_EQ(settings->bos_token, std::nullopt);
   EXPECT_EQ(settings->add_bos_token, std::nullopt);
@@ -45,7 +36,7 @@ TEST_F(SettingsTest, ReadsTokensAsStringsAndAsObjects) {
         R"({"bos_token": {"content": "<s>", "lstrip": false}, "add_bos_token": false,
             "add_eos_token": true, "eos_token": null})");
   Write("special_tokens_map.json", R"({"bos_token": "<other>", "eos_token": "</s>"})");
-  const auto settings = LoadTokenizerSettings(directory_);
+  const auto settings = LoadTokenizerSettings(directory_.path());
   ASSERT_THAT(settings, IsOk());
   EXPECT_EQ(settings->bos_token, "<s>");
   EXPECT_EQ(settings->eos_token, "</s>");
@@ -56,7 +47,7 @@ TEST_F(SettingsTest, ReadsTokensAsStringsAndAsObjects) {
 TEST_F(SettingsTest, GenerationConfigWinsOverConfig) {
   Write("generation_config.json", R"({"eos_token_id": [7, 9]})");
   Write("config.json", R"({"bos_token_id": 1, "eos_token_id": 2})");
-  const auto settings = LoadTokenizerSettings(directory_);
+  const auto settings = LoadTokenizerSettings(directory_.path());
   ASSERT_THAT(settings, IsOk());
   EXPECT_EQ(settings->bos_id, 1);
   EXPECT_EQ(settings->bos_id_file, "config.json");
@@ -66,7 +57,7 @@ TEST_F(SettingsTest, GenerationConfigWinsOverConfig) {
 
 TEST_F(SettingsTest, ReadsASingleEosId) {
   Write("config.json", R"({"eos_token_id": 2})");
-  EXPECT_THAT(LoadTokenizerSettings(directory_)->eos_ids, ElementsAre(2));
+  EXPECT_THAT(LoadTokenizerSettings(directory_.path())->eos_ids, ElementsAre(2));
 }
 
 TEST_F(SettingsTest, NamesFileAndKeyOfAWrongType) {
@@ -84,41 +75,43 @@ TEST_F(SettingsTest, NamesFileAndKeyOfAWrongType) {
   };
   for (const auto& [text, message] : cases) {
     Write("config.json", text);
-    EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid(message)) << text;
+    EXPECT_THAT(LoadTokenizerSettings(directory_.path()), IsInvalid(message)) << text;
   }
 }
 
 TEST_F(SettingsTest, NamesWrongTokenAndFlag) {
   Write("tokenizer_config.json", R"({"bos_token": 3})");
-  EXPECT_THAT(LoadTokenizerSettings(directory_),
+  EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
               IsInvalid("tokenizer_config.json: bos_token: number"));
   Write("tokenizer_config.json", R"({"bos_token": {"content": 3}})");
-  EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid("bos_token: object"));
+  EXPECT_THAT(LoadTokenizerSettings(directory_.path()), IsInvalid("bos_token: object"));
   Write("tokenizer_config.json", R"({"add_bos_token": "yes"})");
-  EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid("add_bos_token: string, expected true"));
+  EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
+              IsInvalid("add_bos_token: string, expected true"));
 }
 
 TEST_F(SettingsTest, RejectsTooManyEosIds) {
   std::string list = "1";
   for (size_t i = 0; i < kMaxEosIds; ++i) list += ",1";
   Write("config.json", R"({"eos_token_id": [)" + list + "]}");
-  EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid("65 ids, expected at most 64"));
+  EXPECT_THAT(LoadTokenizerSettings(directory_.path()), IsInvalid("65 ids, expected at most 64"));
 }
 
 TEST_F(SettingsTest, RejectsDeepNesting) {
   Write("config.json", R"({"x":)" + std::string(200000, '[') + std::string(200000, ']') + "}");
-  EXPECT_THAT(LoadTokenizerSettings(directory_), IsInvalid("config.json: nested 200001 levels"));
+  EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
+              IsInvalid("config.json: nested 200001 levels"));
 }
 
 TEST_F(SettingsTest, ReadsOnlyRegularFilesWithinTheLimit) {
-  EXPECT_THAT(ReadWholeFile(directory_ + "/none", 10),
+  EXPECT_THAT(ReadWholeFile(directory_.File("none"), 10),
               FailsWith(absl::StatusCode::kNotFound, "/none: cannot open"));
-  EXPECT_THAT(ReadWholeFile(directory_, 10), IsInvalid("not a regular file"));
-  ASSERT_EQ(mkfifo((directory_ + "/pipe").c_str(), 0600), 0);
-  EXPECT_THAT(ReadWholeFile(directory_ + "/pipe", 10), IsInvalid("not a regular file"));
+  EXPECT_THAT(ReadWholeFile(directory_.path(), 10), IsInvalid("not a regular file"));
+  ASSERT_EQ(mkfifo(directory_.File("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(ReadWholeFile(directory_.File("pipe"), 10), IsInvalid("not a regular file"));
   Write("file", "0123456789");
-  EXPECT_EQ(*ReadWholeFile(directory_ + "/file", 10), "0123456789");
-  EXPECT_THAT(ReadWholeFile(directory_ + "/file", 9), IsInvalid("10 bytes, expected at most 9"));
+  EXPECT_EQ(*ReadWholeFile(directory_.File("file"), 10), "0123456789");
+  EXPECT_THAT(ReadWholeFile(directory_.File("file"), 9), IsInvalid("10 bytes, expected at most 9"));
 }
 
 }  // namespace

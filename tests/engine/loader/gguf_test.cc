@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gguf_builder.h"
-#include "tests/testing/tiny_model.h"
+#include "tests/testing/temp_directory.h"
 
 namespace lowkey {
 namespace {

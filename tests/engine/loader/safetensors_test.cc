@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/tiny_model.h"
+#include "tests/testing/temp_directory.h"
 
 namespace lowkey {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "engine/loader/safetensors.h"
-#include "tests/testing/tiny_model.h"
+#include "tests/testing/temp_directory.h"
 
 namespace lowkey {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/testing/tiny_model.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {

@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "tests/testing/source_path.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
 
@@ -19,22 +17,15 @@ constexpr SegmentationType kBpe = SegmentationType::kBpe;
 
 class LoadTokenizerDirectoryTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "/tokenizer_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   void Write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << text;
+    WriteFileOrDie(directory_.File(name), text);
   }
 
-  std::string directory_;
+  TempDirectory directory_;
 };
 
 TEST_F(LoadTokenizerDirectoryTest, NamesAMissingModel) {
-  EXPECT_THAT(LoadTokenizerDirectory(directory_),
+  EXPECT_THAT(LoadTokenizerDirectory(directory_.path()),
               FailsWith(absl::StatusCode::kNotFound, "no tokenizer.json and no tokenizer.model"));
   EXPECT_THAT(LoadTokenizerDirectory("/nonexistent"),
               FailsWith(absl::StatusCode::kNotFound, "/nonexistent"));
@@ -43,32 +34,32 @@ TEST_F(LoadTokenizerDirectoryTest, NamesAMissingModel) {
 TEST_F(LoadTokenizerDirectoryTest, TakesSpecialTokensFromTheFilesBesideIt) {
   Write("tokenizer.model", SerializeModel(MakeModel(kBpe, {"▁", "a", "<end>"})));
   Write("tokenizer_config.json", R"({"add_bos_token": false, "eos_token": {"content": "<end>"}})");
-  const auto tokenizer = LoadTokenizerDirectory(directory_);
+  const auto tokenizer = LoadTokenizerDirectory(directory_.path());
   ASSERT_THAT(tokenizer, IsOk());
   EXPECT_FALSE((*tokenizer)->adds_bos());
   EXPECT_THAT((*tokenizer)->eos_ids(), ElementsAre(5));
   Write("generation_config.json", R"({"eos_token_id": [2, 5]})");
-  EXPECT_THAT((*LoadTokenizerDirectory(directory_))->eos_ids(), ElementsAre(2, 5));
+  EXPECT_THAT((*LoadTokenizerDirectory(directory_.path()))->eos_ids(), ElementsAre(2, 5));
   Write("config.json", R"({"bos_token_id": 6})");
-  EXPECT_THAT(LoadTokenizerDirectory(directory_),
+  EXPECT_THAT(LoadTokenizerDirectory(directory_.path()),
               IsInvalid("config.json: bos_token_id: token id 6"));
 }
 
 TEST_F(LoadTokenizerDirectoryTest, PrefersTokenizerJsonWhereItIsComputed) {
   Write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
                               "decoder": {"type": "Fuse"}})");
-  EXPECT_EQ((*LoadTokenizerDirectory(directory_))->vocab_size(), 1);
+  EXPECT_EQ((*LoadTokenizerDirectory(directory_.path()))->vocab_size(), 1);
   Write("tokenizer.model", SerializeModel(MakeModel(kBpe, {"▁", "a"})));
-  EXPECT_EQ((*LoadTokenizerDirectory(directory_))->vocab_size(), 1);
+  EXPECT_EQ((*LoadTokenizerDirectory(directory_.path()))->vocab_size(), 1);
   Write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
-  EXPECT_EQ((*LoadTokenizerDirectory(directory_))->vocab_size(), 5);
+  EXPECT_EQ((*LoadTokenizerDirectory(directory_.path()))->vocab_size(), 5);
   Write("tokenizer.json", "{");
-  EXPECT_THAT(LoadTokenizerDirectory(directory_), IsInvalid("tokenizer.json: not JSON"));
+  EXPECT_THAT(LoadTokenizerDirectory(directory_.path()), IsInvalid("tokenizer.json: not JSON"));
 }
 
 TEST_F(LoadTokenizerDirectoryTest, NamesWhatTokenizerJsonNeedsWhenThereIsNoOtherFile) {
   Write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
-  EXPECT_THAT(LoadTokenizerDirectory(directory_),
+  EXPECT_THAT(LoadTokenizerDirectory(directory_.path()),
               FailsWith(absl::StatusCode::kUnimplemented, "model.type: \"Unigram\""));
 }
 
