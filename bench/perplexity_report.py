@@ -1,6 +1,6 @@
-"""Prints the tables of docs/perplexity.md and writes its plot, from a table of perplexity_table.sh.
+"""Prints the tables of docs/perplexity.md and writes its plot, from those of perplexity_table.sh.
 
-python3 bench/perplexity_report.py TABLE.csv PLOT.svg
+python3 bench/perplexity_report.py PLOT.svg TABLE.csv...
 """
 
 import csv
@@ -36,12 +36,12 @@ def print_tables(rows):
             cells = {(int(row["block"]), int(row["rank"])): row for row in atp
                      if row["basis"] == basis and row["window"] == "0"}
             print_table(basis, cells)
-        print("| newest closed block exact | ratio | of standard's cache | window 0 |\n|---|---|---|---|")
+        print("| newest closed block exact (window 1) | ratio | with window 0 |\n|---|---|---|")
         for row in (row for row in atp if row["window"] != "0"):
             closed = next(other for other in atp if other["window"] == "0" and all(
                 other[key] == row[key] for key in ("rank", "block", "basis")))
             print(f"| rank {row['rank']}, block {row['block']}, basis {row['basis']} "
-                  f"| {row['ratio']:.2f} | {share(row):.0%} | {closed['ratio']:.2f}, {share(closed):.0%} |")
+                  f"| {cell(row)} | {cell(closed)} |")
 
 
 def print_table(basis, cells):
@@ -49,9 +49,12 @@ def print_table(basis, cells):
     print(f"| basis {basis}: rank | " + " | ".join(f"block {block}" for block in blocks) + " |")
     print("|---" * (len(blocks) + 1) + "|")
     for rank in sorted({rank for _, rank in cells}):
-        row = [cells[block, rank] for block in blocks]
-        print(f"| {rank} | " + " | ".join(f"{cell['ratio']:.2f} ({share(cell):.0%})" for cell in row) + " |")
+        print(f"| {rank} | " + " | ".join(cell(cells[block, rank]) for block in blocks) + " |")
     print()
+
+
+def cell(row):
+    return f"{row['ratio']:.2f} ({share(row):.0%})"
 
 
 def share(row):
@@ -130,6 +133,6 @@ def write_plot(rows, path):
 
 
 if __name__ == "__main__":
-    table = list(read(sys.argv[1]))
+    table = [row for path in sys.argv[2:] for row in read(path)]
     print_tables(table)
-    write_plot(table, sys.argv[2])
+    write_plot(table, sys.argv[1])

@@ -1,31 +1,24 @@
 #!/usr/bin/env bash
-# The table of docs/perplexity.md: SmolLM2 on a text, by rank, block, basis and window of atp.
+# A table of docs/perplexity.md: SmolLM2 on a text, by rank, block, basis and window of atp.
 #
-#   bench/perplexity_table.sh TEXT TABLE.csv
-#   python3 bench/perplexity_report.py TABLE.csv docs/perplexity.svg    prints it, and plots it
+#   bench/perplexity_table.sh TEXT CONTEXT WINDOWS TABLE.csv
+#   python3 bench/perplexity_report.py PLOT.svg TABLE.csv...    prints the tables and plots them
+#
+# RANKS and BLOCKS in the environment make it smaller: RANKS="16 64" BLOCKS="256 1024".
 set -euo pipefail
 cd "$(dirname "$0")/.."
-text=${1:?TEXT} table=${2:?TABLE.csv}
-part=$(mktemp)
-trap 'rm -f "$part"' EXIT
+text=${1:?TEXT} context=${2:?CONTEXT} windows=${3:?WINDOWS} table=${4:?TABLE.csv}
 
 trials=(--try standard)
 for basis in layer kv; do
-  for block in 128 256 512 1024; do
-    for rank in 4 8 16 32 64; do
+  for block in ${BLOCKS:-128 256 512 1024}; do
+    for rank in ${RANKS:-4 8 16 32 64}; do
       trials+=(--try "atp --rank $rank --block $block --basis $basis --window 0")
     done
   done
-  trials+=(--try "atp --rank 16 --block 256 --basis $basis --window 1"
-    --try "atp --rank 64 --block 512 --basis $basis --window 1")
+  for rank in 16 64; do
+    trials+=(--try "atp --rank $rank --block 256 --basis $basis --window 1")
+  done
 done
-
-# measure CONTEXT WINDOWS: as many tokens are scored at each context.
-measure() {
-  build/lowkey eval perplexity "$text" --model "$(deploy/fetch_smollm2.sh)" --context "$1" \
-    --windows "$2" "${trials[@]}" --csv "$part"
-}
-measure 2048 4
-cat "$part" >"$table"
-measure 8192 1
-tail -n +2 "$part" >>"$table"
+build/lowkey eval perplexity "$text" --model "$(deploy/fetch_smollm2.sh)" --context "$context" \
+  --windows "$windows" "${trials[@]}" --csv "$table"
