@@ -3,8 +3,9 @@
 #
 #   tests/fuzz/run.sh SECONDS [NAME...]     (NAME: the X of X_fuzz.cc; without one, all)
 #
-# build-fuzz/NAME/ keeps the inputs that reached something new, for the next run, and NAME.log what
-# libFuzzer said. An input that fails stays in build-fuzz/NAME-failed-*.
+# Needs clang 14 with its runtime (clang-14, libclang-rt-14-dev) beside what the build needs.
+# build-fuzz/corpus/NAME/ keeps the inputs that reached something new, for the next run, and
+# build-fuzz/NAME.log what libFuzzer said. An input that fails stays in build-fuzz/NAME-failed-*.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:?SECONDS}
@@ -19,7 +20,7 @@ python3 tests/fuzz/seeds.py build-fuzz/seeds
 for name in "${names[@]}"; do
   mkdir -p "build-fuzz/corpus/$name"
   echo "$name: $seconds s"
-  "build-fuzz/tests/fuzz/${name}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+  "build-fuzz/tests/fuzz/${name}_fuzz" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=2048 \
     -print_final_stats=1 -artifact_prefix="build-fuzz/$name-failed-" \
     "build-fuzz/corpus/$name" "build-fuzz/seeds/$name" >"build-fuzz/$name.log" 2>&1 ||
     { tail -n 40 "build-fuzz/$name.log"; exit 1; }
