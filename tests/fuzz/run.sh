@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 seconds=${1:?SECONDS}
 names=("${@:2}")
 if [ "${#names[@]}" -eq 0 ]; then
-  names=(chat_template config_json gguf gguf_vocabulary safetensors tokenizer tokenizer_json)
+  names=(bundle chat_template config_json gguf gguf_vocabulary safetensors tokenizer tokenizer_json)
 fi
 
 cmake --preset fuzz >/dev/null

@@ -37,6 +37,20 @@ def configs():
     yield json.dumps(config | {"architectures": ["Qwen3ForCausalLM"], "head_dim": 64})
 
 
+def bundle():
+    """Names the weights that bundle_seed.h has written beside it."""
+    mechanisms = [
+        {"name": "atp", "lora_scale": 1.0}, {"name": "optimised", "n_heads": 4, "n_kv_heads": 2},
+        {"name": "efficient", "n_heads": 1},
+        {"name": "super", "over": "standard", "alignment_tokens": 20, "perplexity_ratio": 1.1},
+        {"name": "lasso", "lasso": {"form": "vanilla", "lambda": 0.25, "rho": 2.0, "iterations": 3,
+                                    "clamp": 5.0, "power": 7, "extra_tokens": 11}}]
+    for entry in mechanisms:
+        entry["weights"] = entry["name"] + ".safetensors"
+    for entries in [mechanisms] + [[entry] for entry in mechanisms]:
+        yield json.dumps({"format": 1, "mechanisms": entries})
+
+
 def vocabulary(tokenizer, pre):
     """The lines that gguf_vocabulary_fuzz.cc reads."""
     tokens = sorted(tokenizer["model"]["vocab"].items(), key=lambda item: item[1])
@@ -60,6 +74,7 @@ def main(out):
     goldens = json.loads((data / "chat/data/goldens.json").read_text())
     templates = [case["template"] for case in goldens["cases"] if "template" in case]
     pre = {"gpt2": "gpt-2", "llama3": "llama-bpe", "qwen2": "qwen2", "smollm": "smollm"}
+    write(out, "bundle", bundle())
     write(out, "config_json", configs())
     write(out, "safetensors", [
         safetensors([("a", "F32", [2, 3], 24), ("b", "BF16", [4], 8)], format="pt"),
