@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace lowkey {
 
@@ -60,6 +61,9 @@ struct AttentionOptions {
 
 // INVALID_ARGUMENT naming the field, its value and its range.
 absl::Status ValidateAttentionOptions(const AttentionOptions& options);
+
+// Every mechanism, standard first.
+absl::Span<const Mechanism> AllMechanisms();
 
 // Whether outputs may differ from softmax attention over every visible token with the mechanism's
 // own weights by more than rounding.

@@ -36,8 +36,8 @@ absl::StatusOr<Objective> ParseObjective(std::string_view name);
 struct SelectionRules {
   Objective objective = Objective::kBalanced;
   std::vector<Mechanism> allowed = {};  // empty: every candidate
-  bool allow_approximate = false;  // mechanisms that approximate another one's output
-  double margin = 1.25;            // balanced: how much slower than the fastest is worth quality
+  bool allow_approximate = false;       // mechanisms that approximate another one's output
+  double margin = 1.25;  // balanced: how much slower than the fastest is worth quality
 };
 
 // A length at which the answer changes as a request grows: from `tokens` prompt tokens on, `to`.

@@ -22,6 +22,11 @@ int64_t CacheBudget(const EngineOptions& options, const AttentionGeometry& geome
   return std::max(PageBytes(geometry), std::min(AvailableMemoryBytes() / 4, useful));
 }
 
+int ResolveThreads(int n_threads) {
+  return n_threads > 0 ? n_threads
+                       : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
 StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint) {
   if (dtype == EngineOptions::Dtype::kFloat32) return StorageType::kFloat32;
   if (dtype == EngineOptions::Dtype::kBFloat16) return StorageType::kBFloat16;
@@ -70,8 +75,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(const std::stri
                                                                  ProgressFn progress) {
   LK_ASSIGN_OR_RETURN(auto checkpoint, OpenCheckpoint(model_directory));
   std::unique_ptr<ModelRunner> runner(new ModelRunner());
-  const int n_cores = std::max(1u, std::thread::hardware_concurrency());
-  runner->pool_ = std::make_unique<ThreadPool>(options.n_threads > 0 ? options.n_threads : n_cores);
+  runner->pool_ = std::make_unique<ThreadPool>(ResolveThreads(options.n_threads));
   runner->max_rows_ = std::max<int64_t>(1, options.max_batch_tokens);
 
   Transformer::Options load;

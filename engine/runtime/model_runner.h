@@ -110,6 +110,9 @@ double BytesPerToken(const AttentionMechanism& mechanism);
 int64_t CacheBudget(const EngineOptions& options, const AttentionGeometry& geometry,
                     int64_t context_tokens);
 
+// EngineOptions::n_threads, 0 being one per core.
+int ResolveThreads(int n_threads);
+
 // What dtype resolves to for a checkpoint: auto is bf16 unless the checkpoint's matrices are F32.
 StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint);
 

@@ -21,6 +21,7 @@ Command InspectCommand();
 Command TokenizeCommand();
 Command LogitsCommand();
 Command EvalCommand();
+Command CrossoverCommand();
 Command AttendCommand();
 Command HealthCommand();
 Command VersionCommand();

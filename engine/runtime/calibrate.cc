@@ -1,0 +1,236 @@
+#include "engine/runtime/calibrate.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/linear.h"
+#include "engine/runtime/model_runner.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int64_t kChunkTokens = 512;
+constexpr int64_t kMinTokens = 64, kMaxTokens = int64_t{1} << 20;
+
+std::vector<float> RandomFloats(int64_t n) {
+  std::mt19937 rng(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(n);
+  for (float& x : out) x = normal(rng);
+  return out;
+}
+
+double Since(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - start); }
+
+// One mechanism over one layer of a model's shape.
+class LayerBench {
+ public:
+  LayerBench(MechanismSetup setup, ThreadPool& pool) : setup_(std::move(setup)), pool_(pool) {
+    const AttentionGeometry& g = setup_.geometry;
+    q_dim_ = g.n_heads * g.head_dim;
+    kv_dim_ = g.n_kv_heads * g.head_dim;
+    ld_ = 2 * (q_dim_ + kv_dim_);
+    rows_ = RandomFloats(kChunkTokens * ld_);
+    out_.resize(kChunkTokens * q_dim_);
+  }
+
+  // A cache that holds `n_tokens` twice: the sequence that grows and the one that generates.
+  absl::Status Open(const AttentionOptions& options, int64_t n_tokens) {
+    const AttentionGeometry& g = setup_.geometry;
+    LK_ASSIGN_OR_RETURN(cache_, Cache::Create(PageBytes(g), PageBytes(g)));
+    mechanism_ = setup_.Make(*cache_, pool_);
+    if (mechanism_ == nullptr) return absl::NotFoundError("no weights");
+    LK_RETURN_IF_ERROR(mechanism_->CheckAvailable(options));
+    const int64_t budget =
+        2 * mechanism_->BoundBytes(options, {n_tokens, n_tokens + 64, kChunkTokens}) +
+        4 * PageBytes(g);
+    mechanism_.reset();
+    LK_ASSIGN_OR_RETURN(cache_, Cache::Create(budget, PageBytes(g)));
+    mechanism_ = setup_.Make(*cache_, pool_);
+    sequence_.options = options;
+    sequence_.n_prompt_tokens = n_tokens;
+    return absl::OkStatus();
+  }
+
+  // Rows up to n_tokens; the seconds they took.
+  absl::StatusOr<double> Prefill(int64_t n_tokens) {
+    double seconds = 0;
+    while (sequence_.n_tokens < n_tokens) {
+      const int64_t n = std::min(kChunkTokens, n_tokens - sequence_.n_tokens);
+      LK_ASSIGN_OR_RETURN(const double step, Step(sequence_, n));
+      seconds += step;
+    }
+    return seconds;
+  }
+
+  // Generates after what was fed; the median of a token's seconds.
+  absl::StatusOr<double> Decode(int n_runs) {
+    SequenceCache fork = sequence_;
+    fork.n_prompt_tokens = sequence_.n_tokens;
+    std::vector<double> seconds;
+    for (int i = 0; i <= n_runs; ++i) {  // the first one copies the last page
+      LK_ASSIGN_OR_RETURN(const double step, Step(fork, 1));
+      if (i > 0) seconds.push_back(step);
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + n_runs / 2, seconds.end());
+    return seconds[n_runs / 2];
+  }
+
+  const AttentionMechanism& mechanism() const { return *mechanism_; }
+
+ private:
+  absl::StatusOr<double> Step(SequenceCache& sequence, int64_t n_rows) {
+    const Segment segment{&sequence, sequence.n_tokens, n_rows, 0};
+    const float* q = rows_.data();
+    const float* k = q + q_dim_;
+    const float* v = k + kv_dim_;
+    const absl::Time start = absl::Now();
+    LK_RETURN_IF_ERROR(mechanism_->Plan({&segment, 1}));
+    mechanism_->Attend({0, v + kv_dim_, ld_, q, k, v, ld_, out_.data(), q_dim_});
+    mechanism_->Advance(sequence, n_rows);
+    return Since(start);
+  }
+
+  MechanismSetup setup_;
+  ThreadPool& pool_;
+  int64_t q_dim_ = 0, kv_dim_ = 0, ld_ = 0;
+  std::vector<float> rows_, out_;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<AttentionMechanism> mechanism_;
+  SequenceCache sequence_;  // must go before the cache
+};
+
+MechanismRates RatesFrom(const MechanismCalibration& m) {
+  double prefill_work = 0, prefill_seconds = 0, decode_work = 0, decode_seconds = 0;
+  for (const CalibrationPoint& p : m.points) {
+    prefill_work += p.prefill_work;
+    prefill_seconds += p.prefill_seconds;
+    decode_work += p.decode_work;
+    decode_seconds += p.decode_seconds;
+  }
+  return {prefill_work / std::max(prefill_seconds, 1e-9),
+          decode_work / std::max(decode_seconds, 1e-9)};
+}
+
+// Multiply-adds a second of a projection of the model's width over a chunk of rows.
+absl::StatusOr<double> LinearRate(const ModelConfig& config, StorageType type, ThreadPool& pool) {
+  const int64_t n = config.hidden_dim;
+  const std::vector<float> weights = RandomFloats(n * n), x = RandomFloats(kChunkTokens * n);
+  TensorView view;
+  view.shape = {n, n};
+  view.data = reinterpret_cast<const std::byte*>(weights.data());
+  LK_ASSIGN_OR_RETURN(const PackedWeight packed, PackedWeight::Pack({&view, 1}, type, pool));
+  const int64_t ld = RowStride(packed.n_out_padded());
+  std::vector<float> y(kChunkTokens * ld);
+  double best = 1e30;
+  for (int run = 0; run < 5; ++run) {
+    const absl::Time start = absl::Now();
+    Linear(packed, x.data(), n, kChunkTokens, y.data(), ld, pool);
+    best = std::min(best, Since(start));
+  }
+  return static_cast<double>(kChunkTokens * n * n) / best;
+}
+
+absl::Status CheckLengths(const CalibrationOptions& options) {
+  for (size_t i = 0; i < options.lengths.size(); ++i) {
+    const int64_t n = options.lengths[i];
+    if (n < kMinTokens || n > kMaxTokens || (i > 0 && n <= options.lengths[i - 1])) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "lengths: ", n, ", expected ascending ones in ", kMinTokens, "..", kMaxTokens));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Every length in turn; `note` after each. Nothing for a mechanism that cannot run.
+absl::Status MeasureMechanism(LayerBench& bench, const CalibrationOptions& options,
+                              MechanismCalibration& m, const std::function<void()>& note) {
+  double seconds = 0;
+  for (const int64_t n : options.lengths) {
+    const int64_t longest = bench.mechanism().max_tokens().value_or(2 * kMaxTokens);
+    if (n + options.n_decode_runs + 1 > longest) break;
+    CalibrationPoint& point = m.points.emplace_back();
+    point.n_tokens = n;
+    LK_ASSIGN_OR_RETURN(const double more, bench.Prefill(n));
+    seconds += more;
+    point.prefill_seconds = seconds;
+    LK_ASSIGN_OR_RETURN(point.decode_seconds, bench.Decode(options.n_decode_runs));
+    point.cache_bytes = bench.mechanism().BoundBytes(m.options, {1, n, 1});
+    const AttentionWork work = bench.mechanism().Work(m.options, n);
+    point.prefill_work = work.prefill;
+    point.decode_work = work.decode;
+    note();
+  }
+  return absl::OkStatus();
+}
+
+void Multiply(CalibrationPoint& point, int64_t n_layers) {
+  const auto n = static_cast<double>(n_layers);
+  for (double* value :
+       {&point.prefill_seconds, &point.decode_seconds, &point.prefill_work, &point.decode_work}) {
+    *value *= n;
+  }
+  point.cache_bytes *= n_layers;
+}
+
+}  // namespace
+
+absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
+                                      const CalibrationOptions& options,
+                                      const std::function<void(int64_t, int64_t)>& progress) {
+  LK_RETURN_IF_ERROR(CheckLengths(options));
+  LK_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(model_path));
+  const StorageType type = ResolveStorage(options.engine.dtype, *checkpoint);
+  ThreadPool pool(ResolveThreads(options.engine.n_threads));
+  Calibration out;
+  LK_ASSIGN_OR_RETURN(out.profile.linear, LinearRate(checkpoint->config, type, pool));
+  const auto n_steps = static_cast<int64_t>(options.mechanisms.size() * options.lengths.size());
+  for (size_t i = 0; i < options.mechanisms.size(); ++i) {
+    const AttentionOptions& attention = options.mechanisms[i];
+    std::vector<MechanismSetup> setups = SetUpMechanisms(*checkpoint, type);
+    MechanismSetup& setup =
+        *std::find_if(setups.begin(), setups.end(),
+                      [&](const MechanismSetup& s) { return s.id == attention.mechanism; });
+    setup.geometry.n_layers = 1;
+    LayerBench bench(std::move(setup), pool);
+    if (!bench.Open(attention, options.lengths.back()).ok()) continue;
+    MechanismCalibration& m = out.mechanisms.emplace_back();
+    m.options = attention;
+    LK_RETURN_IF_ERROR(MeasureMechanism(bench, options, m, [&] {
+      if (progress) {
+        progress(static_cast<int64_t>(i * options.lengths.size() + m.points.size()), n_steps);
+      }
+    }));
+    for (CalibrationPoint& point : m.points) Multiply(point, checkpoint->config.n_layers);
+    if (!m.points.empty()) out.profile.mechanisms[attention.mechanism] = RatesFrom(m);
+  }
+  return out;
+}
+
+std::optional<double> MeasuredCrossover(const MechanismCalibration& from,
+                                        const MechanismCalibration& to,
+                                        double CalibrationPoint::*value) {
+  const size_t n = std::min(from.points.size(), to.points.size());
+  std::optional<double> gap_before;  // how much more `to` took at the length before
+  for (size_t i = 0; i < n; ++i) {
+    const CalibrationPoint &a = from.points[i], &b = to.points[i];
+    const double gap = b.*value - a.*value;
+    const auto at = static_cast<double>(a.n_tokens);
+    if (gap <= 0) {
+      if (!gap_before.has_value()) return at;
+      const auto before = static_cast<double>(from.points[i - 1].n_tokens);
+      return before + (at - before) * *gap_before / (*gap_before - gap);
+    }
+    gap_before = gap;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lowkey

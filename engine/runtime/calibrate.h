@@ -1,0 +1,59 @@
+#ifndef LOWKEY_ENGINE_RUNTIME_CALIBRATE_H_
+#define LOWKEY_ENGINE_RUNTIME_CALIBRATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/attention/options.h"
+#include "engine/attention/selection_rules.h"
+#include "engine/runtime/engine.h"
+
+namespace lowkey {
+
+struct CalibrationOptions {
+  EngineOptions engine;                      // threads and dtype
+  std::vector<int64_t> lengths;              // ascending, each 64..2^20
+  std::vector<AttentionOptions> mechanisms;  // those that the model lacks are left out
+  int n_decode_runs = 9;                     // of which the median counts
+};
+
+// What attention took at one length, for all layers; projections left out.
+struct CalibrationPoint {
+  int64_t n_tokens = 0;
+  double prefill_seconds = 0;  // a prompt of n_tokens
+  double decode_seconds = 0;   // one token that sees n_tokens
+  int64_t cache_bytes = 0;     // held by a sequence of n_tokens that generates
+  // What the formulas say, multiply-adds.
+  double prefill_work = 0, decode_work = 0;
+};
+
+struct MechanismCalibration {
+  AttentionOptions options;
+  std::vector<CalibrationPoint> points;  // by length, as far as the mechanism goes
+};
+
+struct Calibration {
+  std::vector<MechanismCalibration> mechanisms;
+  SelectionProfile profile;  // rates that follow: work over time, over all lengths
+};
+
+// Measures the attention of a model's shape on this machine: random rows through one of its layers,
+// whose time is multiplied by their number. Reads no weights but a bundle's. `progress` is called
+// with (steps done, steps in all). Errors: OpenCheckpoint's; INVALID_ARGUMENT for lengths;
+// RESOURCE_EXHAUSTED when memory cannot be had.
+absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
+                                      const CalibrationOptions& options,
+                                      const std::function<void(int64_t, int64_t)>& progress);
+
+// The length at which `value` of one mechanism first falls to that of the other, by straight lines
+// between the measured lengths both have; nullopt when it does not.
+std::optional<double> MeasuredCrossover(const MechanismCalibration& from,
+                                        const MechanismCalibration& to,
+                                        double CalibrationPoint::*value);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_RUNTIME_CALIBRATE_H_
