@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -16,6 +17,7 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "bench/machine.h"
 #include "bench/random_model.h"
+#include "bench/taylorshift_bench.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/kernels.h"
 #include "engine/runtime/engine.h"
@@ -23,8 +25,10 @@
 ABSL_FLAG(std::string, model, "", "Hugging Face directory of the model to measure");
 ABSL_FLAG(bool, random_110m, false,
           "measure a random model: hidden 768, 12 layers, 12 heads, ffn 2048, vocabulary 32000");
+ABSL_FLAG(bool, taylorshift, false,
+          "measure both forms of taylorshift's attention alone instead, over lengths");
 ABSL_FLAG(std::string, dtype, "bfloat16", "auto, float32 or bfloat16");
-ABSL_FLAG(std::string, attention, "standard", "standard or atp");
+ABSL_FLAG(std::string, attention, "standard", "standard, atp or taylorshift");
 ABSL_FLAG(int, threads, 0, "0: one per core");
 ABSL_FLAG(int, runs, 5, "runs of each figure; the median is printed");
 ABSL_FLAG(int, prefill_tokens, 512, "prompt length of the prefill figure");
@@ -172,7 +176,23 @@ absl::StatusOr<EngineOptions::Dtype> ParseDtype(const std::string& name) {
       absl::StrCat("--dtype: ", name, ", expected auto, float32 or bfloat16"));
 }
 
+absl::Status BenchForms() {
+  LK_ASSIGN_OR_RETURN(const auto dtype, ParseDtype(absl::GetFlag(FLAGS_dtype)));
+  const bool is_wide = dtype == EngineOptions::Dtype::kFloat32;
+  const int n_cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int n_threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : n_cores;
+  LK_ASSIGN_OR_RETURN(const MachineLimits limits, MeasureMachine(n_threads));
+  std::printf("%s, cache %s, %d threads: peak %.1f GFLOP/s (fp32), read %.1f GB/s\n",
+              std::string(Kernels().name).c_str(), is_wide ? "float32" : "bfloat16", n_threads,
+              limits.peak_flops * 1e-9, limits.read_bytes_per_second * 1e-9);
+  TaylorBenchOptions options{limits};
+  options.cache_type = is_wide ? StorageType::kFloat32 : StorageType::kBFloat16;
+  options.n_runs = std::max(1, absl::GetFlag(FLAGS_runs));
+  return BenchTaylorShift(options);
+}
+
 absl::Status Main() {
+  if (absl::GetFlag(FLAGS_taylorshift)) return BenchForms();
   std::string directory = absl::GetFlag(FLAGS_model);
   std::filesystem::path temporary;
   if (absl::GetFlag(FLAGS_random_110m)) {
@@ -208,6 +228,7 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
       "tokens per second of the engine without a server, beside the machine's limits\n"
       "  engine_bench --random_110m\n"
+      "  engine_bench --taylorshift --threads 1\n"
       "  engine_bench --model models/tales --dtype float32");
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = lowkey::Main();

@@ -18,15 +18,30 @@ void Take(const std::optional<T>& from, T& to) {
   if (from.has_value()) to = *from;
 }
 
-// An option of atp that is set, if any.
-const char* FirstAtpOption(const AttentionChoice& choice) {
-  if (choice.rank.has_value()) return "rank";
-  if (choice.basis.has_value()) return "basis";
-  if (choice.prefill.has_value()) return "prefill";
-  if (choice.block_tokens.has_value()) return "block_tokens";
-  if (choice.sinks.has_value()) return "sinks";
-  if (choice.window_blocks.has_value()) return "window_blocks";
-  return nullptr;
+// INVALID_ARGUMENT when an option is set that belongs to another mechanism.
+absl::Status CheckOptionsBelong(const AttentionChoice& choice, Mechanism mechanism) {
+  const struct {
+    const char* name;
+    bool is_set;
+    Mechanism owner;
+  } options[] = {
+      {"rank", choice.rank.has_value(), Mechanism::kAtp},
+      {"basis", choice.basis.has_value(), Mechanism::kAtp},
+      {"prefill", choice.prefill.has_value(), Mechanism::kAtp},
+      {"block_tokens", choice.block_tokens.has_value(), Mechanism::kAtp},
+      {"sinks", choice.sinks.has_value(), Mechanism::kAtp},
+      {"window_blocks", choice.window_blocks.has_value(), Mechanism::kAtp},
+      {"form", choice.form.has_value(), Mechanism::kTaylorShift},
+      {"variant", choice.variant.has_value(), Mechanism::kTaylorShift},
+  };
+  for (const auto& option : options) {
+    if (!option.is_set || option.owner == mechanism) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("attention.", option.name, ": set, but the mechanism is \"",
+                     std::string(MechanismName(mechanism)), "\", expected \"",
+                     std::string(MechanismName(option.owner)), "\""));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<AttentionOptions> MergeAttention(const AttentionChoice& choice,
@@ -47,6 +62,12 @@ absl::StatusOr<AttentionOptions> MergeAttention(const AttentionChoice& choice,
   Take(choice.block_tokens, merged.atp.block_tokens);
   Take(choice.sinks, merged.atp.sinks);
   Take(choice.window_blocks, merged.atp.window_blocks);
+  if (choice.form.has_value()) {
+    LK_ASSIGN_OR_RETURN(merged.taylorshift.form, ParseTaylorForm(*choice.form));
+  }
+  if (choice.variant.has_value()) {
+    LK_ASSIGN_OR_RETURN(merged.taylorshift.variant, ParseTaylorVariant(*choice.variant));
+  }
   LK_RETURN_IF_ERROR(ValidateAttentionOptions(merged));
   return merged;
 }
@@ -64,12 +85,7 @@ absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
                                                   const AttentionOptions& defaults) {
   absl::StatusOr<AttentionOptions> merged = MergeAttention(choice, defaults);
   if (!merged.ok()) return Within("attention", merged.status());
-  const char* option = FirstAtpOption(choice);
-  if (option != nullptr && merged->mechanism != Mechanism::kAtp) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attention.", option, ": set, but the mechanism is \"",
-                     std::string(MechanismName(merged->mechanism)), "\", expected \"atp\""));
-  }
+  LK_RETURN_IF_ERROR(CheckOptionsBelong(choice, merged->mechanism));
   return merged;
 }
 

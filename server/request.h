@@ -44,6 +44,7 @@ struct SamplingChoice {
 struct AttentionChoice {
   std::optional<std::string> mechanism = {}, rank = {}, basis = {}, prefill = {};
   std::optional<int32_t> block_tokens = {}, sinks = {}, window_blocks = {};
+  std::optional<std::string> form = {}, variant = {};
 };
 
 using TokenList = std::vector<int32_t>;
@@ -86,7 +87,7 @@ struct Defaults {
 absl::Status CheckUtf8(const std::string& field, const std::string& text);
 
 // `choice` over `defaults`. INVALID_ARGUMENT naming "attention.<field>", value and range; also when
-// an option of atp is given with mechanism standard, which would otherwise be ignored silently.
+// an option is given that belongs to another mechanism, which would otherwise be ignored silently.
 absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
                                                   const AttentionOptions& defaults);
 

@@ -39,6 +39,7 @@ struct MechanismWeights {
   int64_t alignment_tokens = 0;            // super: the longest sequence, l
   std::vector<TensorView> alignment;       // super: by layer, [l (l + 1) / 2] packed rows of Wa
   LassoOptions lasso;
+  std::vector<float> tau;  // taylorshift: temperatures [n_layers, n_heads], or none
 };
 
 struct PrincipalBlock;  // principal_block.h
@@ -51,7 +52,9 @@ struct SequenceCache {
   std::vector<PageHandle> pages;  // page i holds positions [64 i, 64 i + 64); empty once freed
   std::vector<std::shared_ptr<const PrincipalBlock>> blocks;  // atp: by block number
   std::vector<std::shared_ptr<Slab>> slice_pages;  // slices of x: as `pages`, of another layout
-  std::shared_ptr<Slab> state;                     // lasso: one Gram matrix a layer and head
+  // lasso: one Gram matrix a layer and head; taylorshift: sums over the first n_state_tokens.
+  std::shared_ptr<Slab> state;
+  int64_t n_state_tokens = 0;  // taylorshift: a multiple of 64
 };
 
 // Consecutive rows of one sequence in a step: positions first_position .. + n_rows - 1, which

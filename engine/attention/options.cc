@@ -17,11 +17,17 @@ constexpr int32_t kMaxBlockTokens = 4096;
 constexpr int32_t kBlockStep = 64;
 constexpr int32_t kMaxSinks = 63;
 constexpr int32_t kMaxWindowBlocks = 64;
+constexpr char kForms[] = "auto, direct or recurrent";
+constexpr char kVariants[] = "normalised or plain";
 
 constexpr std::pair<Mechanism, std::string_view> kNames[] = {
-    {Mechanism::kStandard, "standard"},   {Mechanism::kAtp, "atp"},
-    {Mechanism::kOptimised, "optimised"}, {Mechanism::kEfficient, "efficient"},
-    {Mechanism::kSuper, "super"},         {Mechanism::kLasso, "lasso"},
+    {Mechanism::kStandard, "standard"},
+    {Mechanism::kAtp, "atp"},
+    {Mechanism::kTaylorShift, "taylorshift"},
+    {Mechanism::kOptimised, "optimised"},
+    {Mechanism::kEfficient, "efficient"},
+    {Mechanism::kSuper, "super"},
+    {Mechanism::kLasso, "lasso"},
 };
 
 // "standard, atp, ... or lasso".
@@ -81,6 +87,18 @@ absl::Status ValidateAtp(const AtpOptions& atp) {
   return ValidateRank(atp.rank, atp.block_tokens);
 }
 
+absl::Status ValidateTaylorShift(const TaylorShiftOptions& options) {
+  if (TaylorFormName(options.form).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("taylorshift form: ", static_cast<int>(options.form), ", expected ", kForms));
+  }
+  if (TaylorVariantName(options.variant).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "taylorshift variant: ", static_cast<int>(options.variant), ", expected ", kVariants));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BadName(const char* what, std::string_view name, const char* known) {
   return absl::InvalidArgumentError(
       absl::StrCat("unknown ", what, " \"", std::string(name), "\", expected ", known));
@@ -125,10 +143,14 @@ absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
         absl::StrCat("attention mechanism: ", static_cast<int>(options.mechanism), ", expected ",
                      KnownMechanisms()));
   }
-  return options.mechanism == Mechanism::kAtp ? ValidateAtp(options.atp) : absl::OkStatus();
+  if (options.mechanism == Mechanism::kAtp) return ValidateAtp(options.atp);
+  if (options.mechanism == Mechanism::kTaylorShift) return ValidateTaylorShift(options.taylorshift);
+  return absl::OkStatus();
 }
 
-bool IsApproximate(Mechanism mechanism) { return mechanism == Mechanism::kAtp; }
+bool IsApproximate(Mechanism mechanism) {
+  return mechanism == Mechanism::kAtp || mechanism == Mechanism::kTaylorShift;
+}
 
 std::string_view MechanismName(Mechanism mechanism) {
   for (const auto& [value, name] : kNames) {
@@ -160,6 +182,42 @@ absl::StatusOr<AtpPrefill> ParseAtpPrefill(std::string_view name) {
   if (name == "exact") return AtpPrefill::kExact;
   if (name == "compressed") return AtpPrefill::kCompressed;
   return BadName("atp prefill", name, "exact or compressed");
+}
+
+std::string_view TaylorFormName(TaylorForm form) {
+  switch (form) {
+    case TaylorForm::kAuto:
+      return "auto";
+    case TaylorForm::kDirect:
+      return "direct";
+    case TaylorForm::kRecurrent:
+      return "recurrent";
+  }
+  return "";
+}
+
+absl::StatusOr<TaylorForm> ParseTaylorForm(std::string_view name) {
+  for (TaylorForm f : {TaylorForm::kAuto, TaylorForm::kDirect, TaylorForm::kRecurrent}) {
+    if (name == TaylorFormName(f)) return f;
+  }
+  return BadName("taylorshift form", name, kForms);
+}
+
+std::string_view TaylorVariantName(TaylorVariant variant) {
+  switch (variant) {
+    case TaylorVariant::kNormalised:
+      return "normalised";
+    case TaylorVariant::kPlain:
+      return "plain";
+  }
+  return "";
+}
+
+absl::StatusOr<TaylorVariant> ParseTaylorVariant(std::string_view name) {
+  for (TaylorVariant v : {TaylorVariant::kNormalised, TaylorVariant::kPlain}) {
+    if (name == TaylorVariantName(v)) return v;
+  }
+  return BadName("taylorshift variant", name, kVariants);
 }
 
 absl::StatusOr<RankPolicy> ParseRank(std::string_view text) {

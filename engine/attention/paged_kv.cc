@@ -23,11 +23,11 @@ T Convert(float x) {
 }
 
 template <typename T>
-void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, const float* k,
-                const float* v) {
+void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, float scale,
+                const float* k, const float* v) {
   T* keys = reinterpret_cast<T*>(tile.keys) + slot;
   T* values = reinterpret_cast<T*>(tile.values) + slot * g.head_dim_padded();
-  for (int64_t j = 0; j < g.head_dim; ++j) keys[j * kPageTokens] = Convert<T>(k[j]);
+  for (int64_t j = 0; j < g.head_dim; ++j) keys[j * kPageTokens] = Convert<T>(scale * k[j]);
   for (int64_t j = 0; j < g.head_dim; ++j) values[j] = Convert<T>(v[j]);
   for (int64_t j = g.head_dim; j < g.head_dim_padded(); ++j) values[j] = T{};
 }
@@ -68,7 +68,7 @@ absl::Status TakePages(const Segment& segment, Cache& cache) {
 }
 
 void WriteKv(const AttentionGeometry& g, absl::Span<const Segment> segments, const LayerRows& rows,
-             ThreadPool& pool) {
+             ThreadPool& pool, KeyScale key_scale) {
   const auto n_tasks = static_cast<int64_t>(segments.size()) * g.n_kv_heads;
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const Segment& s = segments[task / g.n_kv_heads];
@@ -79,9 +79,21 @@ void WriteKv(const AttentionGeometry& g, absl::Span<const Segment> segments, con
       const int64_t offset = (s.first_row + i) * rows.ld_qkv + head * g.head_dim;
       const auto write =
           g.cache_type == StorageType::kFloat32 ? WriteToken<float> : WriteToken<uint16_t>;
-      write(g, tile, position % kPageTokens, rows.k + offset, rows.v + offset);
+      const float* key = rows.k + offset;
+      const float scale = key_scale == nullptr ? 1.0f : key_scale(s, key, g.head_dim);
+      write(g, tile, position % kPageTokens, scale, key, rows.v + offset);
     }
   });
+}
+
+void ReadKeys(const AttentionGeometry& g, const KvTile& tile, float* keys) {
+  const int64_t n = g.head_dim * kPageTokens;
+  if (g.cache_type == StorageType::kFloat32) {
+    std::memcpy(keys, tile.keys, static_cast<size_t>(n) * sizeof(float));
+    return;
+  }
+  const auto* from = reinterpret_cast<const uint16_t*>(tile.keys);
+  for (int64_t i = 0; i < n; ++i) keys[i] = ToFloat(BFloat16{from[i]});
 }
 
 void ReadKv(const AttentionGeometry& g, const KvTile& tile, int64_t begin, int64_t end, float* keys,

@@ -27,9 +27,15 @@ KvTile TileOf(const AttentionGeometry& geometry, const PageHandle& page, int64_t
 // sequence.
 absl::Status TakePages(const Segment& segment, Cache& cache);
 
-// Writes the segments' keys and values at rows.layer.
+// What a key of a segment [head_dim] is multiplied with before it is written.
+using KeyScale = float (*)(const Segment& segment, const float* key, int64_t head_dim);
+
+// Writes the segments' keys and values at rows.layer, keys as they are unless a scale is given.
 void WriteKv(const AttentionGeometry& geometry, absl::Span<const Segment> segments,
-             const LayerRows& rows, ThreadPool& pool);
+             const LayerRows& rows, ThreadPool& pool, KeyScale key_scale = nullptr);
+
+// Reads a page's keys as floats: K^T [head_dim, 64].
+void ReadKeys(const AttentionGeometry& geometry, const KvTile& tile, float* keys);
 
 // Reads tokens [begin, end) of one page (0 <= begin <= end <= 64) as floats: key i to keys + i *
 // ld, value to values + i * ld, head_dim each.

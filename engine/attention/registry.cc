@@ -3,6 +3,7 @@
 #include "engine/attention/lasso.h"
 #include "engine/attention/slice_attention.h"
 #include "engine/attention/standard.h"
+#include "engine/attention/taylorshift/taylorshift.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -24,15 +25,16 @@ SliceSources Aligned(Mechanism over) {
 }  // namespace
 
 absl::Span<const Mechanism> AllMechanisms() {
-  static constexpr Mechanism kAll[] = {Mechanism::kStandard,  Mechanism::kAtp,
-                                       Mechanism::kOptimised, Mechanism::kEfficient,
-                                       Mechanism::kSuper,     Mechanism::kLasso};
+  static constexpr Mechanism kAll[] = {
+      Mechanism::kStandard,  Mechanism::kAtp,   Mechanism::kTaylorShift, Mechanism::kOptimised,
+      Mechanism::kEfficient, Mechanism::kSuper, Mechanism::kLasso};
   return kAll;
 }
 
 std::unique_ptr<AttentionMechanism> MakeMechanism(Mechanism id, const AttentionContext& context) {
   if (id == Mechanism::kStandard) return std::make_unique<StandardAttention>(context);
   if (id == Mechanism::kAtp) return std::make_unique<AtpAttention>(context);
+  if (id == Mechanism::kTaylorShift) return std::make_unique<TaylorShiftAttention>(context);
   if (context.weights == nullptr) return nullptr;
   switch (id) {
     case Mechanism::kOptimised:

@@ -109,6 +109,20 @@ struct GemmPairsArgs {
   const uint16_t* next_b = nullptr;
 };
 
+// Products of rows' elements with elements of the same row further on, round and round: out[i][t *
+// n + j] = x[i][j] * x[i][(j + (first + t) * step) % n], the first n_out of them in a row.
+struct TurnedProductsArgs {
+  const float* x = nullptr;  // row i, its n elements twice over, at x + i * ldx
+  int64_t ldx = 0;
+  float* out = nullptr;  // row i at out + i * ld_out
+  int64_t ld_out = 0;
+  int64_t n_rows = 0;
+  int64_t n = 0;
+  int64_t first = 0;  // every turn (first + t) * step is at most n
+  int64_t step = 1;
+  int64_t n_out = 0;
+};
+
 struct KernelTable {
   std::string_view name;      // "avx2"
   int64_t max_tile_rows = 0;  // of a product's tiles
@@ -138,6 +152,10 @@ struct KernelTable {
   // One online-softmax update of a row: scores [n] (n a multiple of 16, hidden ones -inf, at least
   // one of all updates finite) become exp(score - new max). Start with max = -inf, sum = 0.
   SoftmaxUpdate (*softmax_update)(float* scores, int64_t n, SoftmaxState* state);
+  // TaylorShift's weights of a row: scores s [n] (n a multiple of 16) become 1 + s + s^2 / 2 where
+  // visible, 0 from n_visible on. Returns their sum.
+  float (*taylor_weights)(float* scores, int64_t n_visible, int64_t n);
+  void (*turned_products)(const TurnedProductsArgs&);
   // Round to nearest even; NaN stays NaN.
   void (*to_bf16)(const float* x, uint16_t* out, int64_t n);
 

@@ -31,6 +31,7 @@ struct MechanismKind {
 constexpr MechanismKind kKinds[] = {
     {Mechanism::kStandard, {true, true, true, true}, false},
     {Mechanism::kAtp, {true, true, true, true}, false},
+    {Mechanism::kTaylorShift, {true, true, true, true}, false},
     {Mechanism::kOptimised, {true, true, false, true}, true},
     {Mechanism::kEfficient, {true, false, false, true}, true},
     {Mechanism::kLasso, {false, false, false, true}, true},
@@ -189,6 +190,11 @@ absl::Status EntryReader::TakeProjection(TensorTable& table, int64_t layer, int 
 absl::Status EntryReader::TakeLayer(TensorTable& table, int64_t layer) {
   for (int which = 0; which < kNumProjections; ++which) {
     if (out_.uses[which]) LK_RETURN_IF_ERROR(TakeProjection(table, layer, which));
+  }
+  const std::string tau = absl::StrCat("layers.", layer, ".tau");
+  const bool in_all = table.Has("layers.0.tau") || out_.layers[0].tau.data != nullptr;
+  if (out_.mechanism == Mechanism::kTaylorShift && in_all) {
+    LK_ASSIGN_OR_RETURN(out_.layers[layer].tau, table.Take(tau, {out_.config.n_heads}));
   }
   if (out_.mechanism == Mechanism::kSuper) {
     const int64_t l = out_.alignment_tokens;

@@ -31,6 +31,7 @@ struct BundledProjection {
 struct BundledLayer {
   std::array<BundledProjection, kNumProjections> projections;
   TensorView alignment;  // super: rows of the lower triangle one after the other, [l (l + 1) / 2]
+  TensorView tau;        // taylorshift: [n_heads]; in all layers or (data == nullptr) in none
 };
 
 // A mechanism that lowkey.json adds to a checkpoint, or gives weights to.

@@ -45,9 +45,11 @@ struct AttentionReport {
   std::vector<Crossover> crossovers;  // likewise: where its choice would change with the length
   int32_t rank = 0;                   // atp: rank of a principal block; 0 for standard
   int32_t n_compressed_blocks =
-      0;                    // atp: closed blocks held as principal keys at the end, over choices
-  int64_t cache_bytes = 0;  // held at the end by all choices: pages and principal blocks
-  int64_t peak_cache_bytes = 0;      // the most held at once
+      0;  // atp: closed blocks held as principal keys at the end, over choices
+  int64_t n_state_tokens =
+      0;  // taylorshift: tokens that a state stands for at the end, in the longest choice
+  int64_t cache_bytes = 0;       // held at the end by all choices: pages, principal blocks, states
+  int64_t peak_cache_bytes = 0;  // the most held at once
   int64_t standard_cache_bytes = 0;  // what mechanism standard would hold at the end
 };
 

@@ -78,6 +78,10 @@ absl::Status CheckAttendInputs(const AttendInputs& in) {
   };
   LK_RETURN_IF_ERROR(sized("q", in.q, in.n_heads));
   LK_RETURN_IF_ERROR(sized("k", in.k, in.n_kv_heads));
+  if (!in.tau.empty() && static_cast<int64_t>(in.tau.size()) != in.n_heads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tau: ", in.tau.size(), " elements, expected ", in.n_heads));
+  }
   return sized("v", in.v, in.n_kv_heads);
 }
 
@@ -98,12 +102,20 @@ absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometr
   ThreadPool pool(in.n_threads);
   const int64_t n_prompt = in.n_prompt_tokens > 0 ? in.n_prompt_tokens : in.n_tokens;
   const int64_t chunk = std::min(in.chunk_tokens, in.n_tokens);
-  // Budget: pages for everything and, beside them, principal blocks for everything.
-  const int64_t blocks = in.n_tokens / in.attention.atp.block_tokens + 1;
-  const int64_t budget = (in.n_tokens / kPageTokens + 2) * PageBytes(g) +
-                         blocks * ShapeOf(g, in.attention.atp).SlabBytes(g);
-  LK_ASSIGN_OR_RETURN(auto cache, Cache::Create(budget, PageBytes(g)));
-  const auto mechanism = MakeMechanism(in.attention.mechanism, {g, cache.get(), &pool});
+  MechanismWeights weights;
+  weights.tau.assign(in.tau.begin(), in.tau.end());
+  AttentionContext context{g, nullptr, &pool, nullptr};
+  if (in.attention.mechanism == Mechanism::kTaylorShift) context.weights = &weights;
+  const auto unbound = MakeMechanism(in.attention.mechanism, context);
+  if (unbound == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("attention.mechanism: ", std::string(MechanismName(in.attention.mechanism)),
+                     " needs a model's weights (lowkey.json)"));
+  }
+  const int64_t bound = unbound->BoundBytes(in.attention, {n_prompt, in.n_tokens, chunk});
+  LK_ASSIGN_OR_RETURN(auto cache, Cache::Create(bound, PageBytes(g)));
+  context.cache = cache.get();
+  const auto mechanism = MakeMechanism(in.attention.mechanism, context);
   LK_RETURN_IF_ERROR(mechanism->CheckAvailable(in.attention));
   SequenceCache sequence;
   sequence.options = in.attention;

@@ -71,6 +71,7 @@ absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(const std::string& mod
 struct AttendInputs {
   int64_t n_tokens = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
   absl::Span<const float> q, k, v;
+  absl::Span<const float> tau = {};  // taylorshift: temperatures [n_heads]; none: the default
   AttentionOptions attention;
   int64_t n_prompt_tokens =
       0;  // rows before it are prompt rows (matters to atp with exact prefill); 0: all
@@ -86,7 +87,8 @@ struct AttendOutputs {
   int32_t rank = 0;
 };
 
-// INVALID_ARGUMENT when sizes disagree or options are out of range.
+// INVALID_ARGUMENT when sizes disagree or options are out of range, FAILED_PRECONDITION when the
+// mechanism needs a model's weights.
 absl::StatusOr<AttendOutputs> Attend(const AttendInputs& inputs);
 
 }  // namespace lowkey

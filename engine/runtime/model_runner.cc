@@ -51,6 +51,10 @@ std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, Storag
       setup.weights->alignment_tokens = bundled.alignment_tokens;
       for (const BundledLayer& l : bundled.layers) setup.weights->alignment.push_back(l.alignment);
       setup.weights->lasso = bundled.lasso;
+      for (const BundledLayer& l : bundled.layers) {
+        const std::vector<float> tau = Floats({&l.tau});
+        setup.weights->tau.insert(setup.weights->tau.end(), tau.begin(), tau.end());
+      }
     }
   }
   return setups;

@@ -91,6 +91,7 @@ AttentionReport RequestState::MakeReport(int64_t page_bytes) const {
     const int64_t own = PagesFor(c.cache.n_tokens);
     n_pages += &c == &choices[0] ? own : std::max<int64_t>(0, own - shared_pages);
     for (const auto& block : c.cache.blocks) blocks.insert(block.get());
+    report.n_state_tokens = std::max(report.n_state_tokens, c.cache.n_state_tokens);
   }
   report.n_compressed_blocks = static_cast<int32_t>(blocks.size());
   report.standard_cache_bytes = n_pages * page_bytes;

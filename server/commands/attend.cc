@@ -17,7 +17,8 @@ namespace lowkey {
 namespace {
 
 constexpr Flag kAttendFlags[] = {
-    {"inputs", "FILE", "", "safetensors with q, k, v, or with x, wq, wk, wv"},
+    {"inputs", "FILE", "",
+     "safetensors with q, k, v, or with x, wq, wk, wv; taylorshift reads tau [n_heads] if there"},
     {"output", "FILE", "", "safetensors file to write: out [n_heads, n, head_dim], F32"},
 };
 constexpr Flag kProjectFlags[] = {
@@ -92,6 +93,7 @@ absl::Status RunAttend(const FlagValues& flags) {
   inputs.q = tensors.q.values;
   inputs.k = tensors.k.values;
   inputs.v = tensors.v.values;
+  inputs.tau = tensors.tau.values;
   LK_ASSIGN_OR_RETURN(const AttendOutputs outputs, Attend(inputs));
   LK_RETURN_IF_ERROR(WriteFloats(flags.Text("output"), "out",
                                  {inputs.n_heads, inputs.n_tokens, inputs.head_dim}, outputs.out));
@@ -109,7 +111,8 @@ Command AttendCommand() {
       "Runs one attention mechanism over tensors of a file: q [n_heads, n, head_dim], k and v\n"
       "[n_kv_heads, n, head_dim] after RoPE; or x [n, hidden], wq [hidden, n_heads * head_dim], "
       "wk\n"
-      "and wv [hidden, n_kv_heads * head_dim]. Writes out [n_heads, n, head_dim] and prints the\n"
+      "and wv [hidden, n_kv_heads * head_dim]; and tau [n_heads], taylorshift's temperatures, if "
+      "wanted.\nWrites out [n_heads, n, head_dim] and prints the\n"
       "bytes the cache held. Needs no model and no server.";
   command.spec.groups = {{"Files", kAttendFlags},
                          {"Projection", kProjectFlags},
@@ -120,6 +123,7 @@ Command AttendCommand() {
       "lowkey attend --inputs qkv.safetensors --output out.safetensors",
       "lowkey attend --inputs qkv.safetensors --output low.safetensors --attention atp --rank 16 "
       "--prefill compressed",
+      "lowkey attend --inputs qkv.safetensors --output shifted.safetensors --attention taylorshift",
       "lowkey attend --inputs x.safetensors --heads 8 --kv-heads 2 --output out.safetensors",
   };
   command.run = RunAttend;

@@ -37,13 +37,21 @@ constexpr Flag kClientFlags[] = {
     {"server", "HOST:PORT", "127.0.0.1:50051", "the server to ask"},
 };
 constexpr Flag kAttentionFlags[] = {
-    {"attention", "NAME", "", "standard, or atp: older tokens held at low rank [standard]"},
+    {"attention", "NAME", "",
+     "standard; atp: older tokens held at low rank; taylorshift: polynomial weights, a state of "
+     "fixed size [standard]"},
     {"rank", "R", "", "atp: rank of a block: 64, or a fraction: 1/4, 0.25 [1/4]"},
     {"basis", "NAME", "", "atp: one basis per layer, or per kv head: layer, kv [layer]"},
     {"prefill", "NAME", "", "atp: the prompt's own attention: exact, compressed [exact]"},
     {"block", "N", "", "atp: tokens in a block, a multiple of 64 [512]"},
     {"sinks", "N", "", "atp: first tokens that stay exact [4]"},
     {"window", "N", "", "atp: newest closed blocks that stay exact [1]"},
+    {"form", "NAME", "",
+     "taylorshift: direct reads cached tokens, recurrent a state, auto whichever costs less "
+     "[auto]"},
+    {"variant", "NAME", "",
+     "taylorshift: scores of unit vectors, or not: normalised, plain "
+     "[normalised]"},
 };
 constexpr Flag kSamplingFlags[] = {
     {"temperature", "T", "", "0..2; 0 takes the most likely token [0]"},
@@ -155,6 +163,8 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(ReadInt32(flags, "block", 1, attention.block_tokens));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "sinks", 0, attention.sinks));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "window", 0, attention.window_blocks));
+  ReadText(flags, "form", attention.form);
+  ReadText(flags, "variant", attention.variant);
   return attention;
 }
 

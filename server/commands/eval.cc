@@ -49,6 +49,10 @@ struct Row {
 
 std::string NameOf(const AttentionOptions& attention) {
   std::string name(MechanismName(attention.mechanism));
+  if (attention.mechanism == Mechanism::kTaylorShift) {
+    absl::StrAppend(&name, " ", std::string(TaylorVariantName(attention.taylorshift.variant)),
+                    " form ", std::string(TaylorFormName(attention.taylorshift.form)));
+  }
   if (attention.mechanism != Mechanism::kAtp) return name;
   const AtpOptions& atp = attention.atp;
   absl::StrAppend(&name, " rank ", RankString(atp.rank), " basis ",

@@ -29,6 +29,10 @@ constexpr Flag kInspectFlags[] = {
 };
 
 std::string OptionsText(const AttentionOptions& attention) {
+  if (attention.mechanism == Mechanism::kTaylorShift) {
+    return absl::StrCat("form ", std::string(TaylorFormName(attention.taylorshift.form)), ", ",
+                        std::string(TaylorVariantName(attention.taylorshift.variant)));
+  }
   if (attention.mechanism != Mechanism::kAtp) return "";
   return absl::StrCat("rank ", RankString(attention.atp.rank), ", basis ",
                       std::string(AtpBasisName(attention.atp.basis)), ", block ",
@@ -79,11 +83,11 @@ void PrintSummary(const std::string& directory, const ModelSummary& model) {
 
 void PrintMechanisms(const ModelSummary& model) {
   const Style style = StyleOf(stdout);
-  std::printf("\n%s%-10s %-34s %14s %14s %8s  %s%s\n", std::string(style.dim).c_str(), "mechanism",
+  std::printf("\n%s%-11s %-34s %14s %14s %8s  %s%s\n", std::string(style.dim).c_str(), "mechanism",
               "options", "bytes/token", "full context", "fit", "output",
               std::string(style.reset).c_str());
   for (const MechanismMemory& memory : model.mechanisms) {
-    std::printf("%-10s %-34s %14s %14s %8s  %s\n",
+    std::printf("%-11s %-34s %14s %14s %8s  %s\n",
                 std::string(MechanismName(memory.attention.mechanism)).c_str(),
                 OptionsText(memory.attention).c_str(),
                 CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)).c_str(),
@@ -114,6 +118,10 @@ Json MechanismJson(const MechanismMemory& memory) {
     json["rank"] = RankString(memory.attention.atp.rank);
     json["basis"] = std::string(AtpBasisName(memory.attention.atp.basis));
     json["block_tokens"] = memory.attention.atp.block_tokens;
+  }
+  if (memory.attention.mechanism == Mechanism::kTaylorShift) {
+    json["form"] = std::string(TaylorFormName(memory.attention.taylorshift.form));
+    json["variant"] = std::string(TaylorVariantName(memory.attention.taylorshift.variant));
   }
   json["bytes_per_token"] = memory.bytes_per_token;
   json["bytes_full_context"] = memory.bytes_full_context;

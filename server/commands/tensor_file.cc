@@ -108,12 +108,25 @@ absl::StatusOr<AttendTensors> ProjectTensors(const Safetensors& file,
   LK_RETURN_IF_ERROR(CheckShape("wq", wq, {hidden, wq.shape[1]}));
   LK_RETURN_IF_ERROR(CheckShape("wk", wk, {hidden, kv_width}));
   LK_RETURN_IF_ERROR(CheckShape("wv", wv, {hidden, kv_width}));
-  AttendTensors tensors{Project(x, wq, options.n_heads), Project(x, wk, options.n_kv_heads),
-                        Project(x, wv, options.n_kv_heads)};
+  AttendTensors tensors{Project(x, wq, options.n_heads),
+                        Project(x, wk, options.n_kv_heads),
+                        Project(x, wv, options.n_kv_heads),
+                        {}};
   if (options.rope_theta > 0) {
     Rotate(tensors.q, options.rope_theta);
     Rotate(tensors.k, options.rope_theta);
   }
+  return tensors;
+}
+
+absl::StatusOr<AttendTensors> ReadQkv(const Safetensors& file) {
+  AttendTensors tensors;
+  LK_ASSIGN_OR_RETURN(tensors.q, ReadTensor(file, "q", 3));
+  LK_ASSIGN_OR_RETURN(tensors.k, ReadTensor(file, "k", 3));
+  LK_ASSIGN_OR_RETURN(tensors.v, ReadTensor(file, "v", 3));
+  LK_RETURN_IF_ERROR(
+      CheckShape("k", tensors.k, {tensors.k.shape[0], tensors.q.shape[1], tensors.q.shape[2]}));
+  LK_RETURN_IF_ERROR(CheckShape("v", tensors.v, tensors.k.shape));
   return tensors;
 }
 
@@ -136,16 +149,13 @@ absl::Status WriteFloats(const std::string& path, const std::string& name,
 absl::StatusOr<AttendTensors> ReadAttendTensors(const std::string& path,
                                                 const ProjectOptions& options) {
   LK_ASSIGN_OR_RETURN(const Safetensors file, OpenSafetensors(path));
-  if (!file.index.tensors.contains("q") && file.index.tensors.contains("x")) {
-    return ProjectTensors(file, options);
+  const bool projects = !file.index.tensors.contains("q") && file.index.tensors.contains("x");
+  LK_ASSIGN_OR_RETURN(AttendTensors tensors,
+                      projects ? ProjectTensors(file, options) : ReadQkv(file));
+  if (file.index.tensors.contains("tau")) {
+    LK_ASSIGN_OR_RETURN(tensors.tau, ReadTensor(file, "tau", 1));
+    LK_RETURN_IF_ERROR(CheckShape("tau", tensors.tau, {tensors.q.shape[0]}));
   }
-  AttendTensors tensors;
-  LK_ASSIGN_OR_RETURN(tensors.q, ReadTensor(file, "q", 3));
-  LK_ASSIGN_OR_RETURN(tensors.k, ReadTensor(file, "k", 3));
-  LK_ASSIGN_OR_RETURN(tensors.v, ReadTensor(file, "v", 3));
-  LK_RETURN_IF_ERROR(
-      CheckShape("k", tensors.k, {tensors.k.shape[0], tensors.q.shape[1], tensors.q.shape[2]}));
-  LK_RETURN_IF_ERROR(CheckShape("v", tensors.v, tensors.k.shape));
   return tensors;
 }
 

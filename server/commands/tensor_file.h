@@ -20,9 +20,9 @@ struct FloatTensor {
   std::vector<float> values;  // row-major; as many as the shape says
 };
 
-// q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim], after RoPE.
+// q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim], after RoPE; tau [n_heads], or empty.
 struct AttendTensors {
-  FloatTensor q, k, v;
+  FloatTensor q, k, v, tau;
 };
 
 // How x and weights become q, k and v.
@@ -40,8 +40,8 @@ absl::Status WriteFloats(const std::string& path, const std::string& name,
 
 // Reads q, k and v; or x [n, hidden], wq [hidden, n_heads * head_dim], wk and wv [hidden,
 // n_kv_heads * head_dim], from which it computes them in double: q = x wq, rotated by position
-// in halves as Llama does. Errors: OpenSafetensors's; INVALID_ARGUMENT naming the tensor that is
-// missing, of a dtype other than F32, F16 and BF16, or misshapen.
+// in halves as Llama does; and tau if the file has it. Errors: OpenSafetensors's; INVALID_ARGUMENT
+// naming the tensor that is missing, of a dtype other than F32, F16 and BF16, or misshapen.
 absl::StatusOr<AttendTensors> ReadAttendTensors(const std::string& path,
                                                 const ProjectOptions& options);
 

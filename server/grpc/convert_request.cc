@@ -58,6 +58,8 @@ AttentionChoice ToAttention(const v1::AttentionOptions& proto) {
   LK_TAKE(proto, block_tokens, attention.block_tokens);
   LK_TAKE(proto, sinks, attention.sinks);
   LK_TAKE(proto, window_blocks, attention.window_blocks);
+  LK_TAKE(proto, form, attention.form);
+  LK_TAKE(proto, variant, attention.variant);
   return attention;
 }
 
@@ -69,6 +71,8 @@ void PutAttention(const AttentionChoice& attention, v1::AttentionOptions& proto)
   LK_PUT(attention.block_tokens, proto, block_tokens);
   LK_PUT(attention.sinks, proto, sinks);
   LK_PUT(attention.window_blocks, proto, window_blocks);
+  LK_PUT(attention.form, proto, form);
+  LK_PUT(attention.variant, proto, variant);
 }
 
 ChatMessage ToMessage(const v1::ChatMessage& proto) {

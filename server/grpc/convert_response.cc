@@ -45,6 +45,7 @@ v1::AttentionReport ToProto(const AttentionReport& report) {
   proto.set_reason(report.reason);
   if (report.mechanism == Mechanism::kAtp) proto.set_rank(report.rank);
   proto.set_compressed_blocks(report.n_compressed_blocks);
+  proto.set_state_tokens(report.n_state_tokens);
   proto.set_cache_bytes(report.cache_bytes);
   proto.set_peak_cache_bytes(report.peak_cache_bytes);
   proto.set_standard_cache_bytes(report.standard_cache_bytes);
@@ -89,6 +90,8 @@ v1::AttentionOptions ToProto(const AttentionOptions& attention) {
   proto.set_block_tokens(attention.atp.block_tokens);
   proto.set_sinks(attention.atp.sinks);
   proto.set_window_blocks(attention.atp.window_blocks);
+  proto.set_form(std::string(TaylorFormName(attention.taylorshift.form)));
+  proto.set_variant(std::string(TaylorVariantName(attention.taylorshift.variant)));
   return proto;
 }
 

@@ -219,10 +219,38 @@ TEST_F(BinaryTest, AttendWritesOutputsAndCountsBytes) {
   EXPECT_EQ(file->index.tensors.at("out").shape, (std::vector<int64_t>{2, 200, 16}));
 }
 
+// attention_reference.py's taylorshift_direct at these numbers.
+TEST_F(BinaryTest, AttendReadsTemperatures) {
+  const std::string input = model_.File("taylor.safetensors"),
+                    output = model_.File("to.safetensors");
+  const std::vector<float> q = {1, 0, 0, 2, 3, 4}, k = {1, 0, 3, 4, 0, -2}, v = {1, 2, 3, 4, 5, 6};
+  const std::vector<float> tau = {2};
+  const auto view = [](std::vector<int64_t> shape, const std::vector<float>& x) {
+    return TensorView{DType::kF32, std::move(shape), reinterpret_cast<const std::byte*>(x.data())};
+  };
+  const std::pair<std::string, TensorView> tensors[] = {{"q", view({1, 3, 2}, q)},
+                                                        {"k", view({1, 3, 2}, k)},
+                                                        {"v", view({1, 3, 2}, v)},
+                                                        {"tau", view({1}, tau)}};
+  ASSERT_TRUE(WriteSafetensors(input, tensors).ok());
+  for (const char* form : {"direct", "recurrent"}) {
+    const Ran ran = RunLowkey({"attend", "--inputs", input, "--output", output, "--attention",
+                               "taylorshift", "--form", form, "--json"});
+    ASSERT_EQ(ran.code, 0) << ran.errors;
+    const auto file = OpenSafetensors(output);
+    ASSERT_TRUE(file.ok()) << file.status();
+    std::vector<float> out(6);
+    LoadFloats(file->index.tensors.at("out"), 0, 6, out.data());
+    const double want[] = {0.7071068, 1.414214, 2.590164, 3.590164, 3.036228, 4.260973};
+    for (int i = 0; i < 6; ++i) EXPECT_NEAR(out[i], want[i], 1e-5) << i << ", " << form;
+  }
+}
+
 TEST_F(BinaryTest, InspectShowsShapeMemoryAndRanks) {
   const Ran ran = RunLowkey({"inspect", "--model", model_.path(), "Once upon a time there was"});
   EXPECT_EQ(ran.code, 0) << ran.errors;
-  for (const char* text : {"LlamaForCausalLM", "standard", "atp", "layer   0", "layer   1"}) {
+  for (const char* text :
+       {"LlamaForCausalLM", "standard", "atp", "taylorshift", "layer   0", "layer   1"}) {
     EXPECT_THAT(ran.output, HasSubstr(text));
   }
   const Ran json = RunLowkey({"inspect", "--model", model_.path(), "--json"});

@@ -48,6 +48,11 @@ v1::GenerateRequest MixedRequest(int i) {
   request.set_logprobs(0);
   request.mutable_sampling()->set_temperature(i % 3 == 0 ? 0.0f : 0.9f);
   request.mutable_sampling()->set_seed(static_cast<uint64_t>(100 + i));
+  if (i % 4 == 2) {
+    request.mutable_attention()->set_mechanism("taylorshift");
+    request.mutable_attention()->set_form(i % 8 == 2 ? "recurrent" : "auto");
+    request.mutable_attention()->set_variant(i % 16 < 8 ? "normalised" : "plain");
+  }
   if (i % 2 == 0) return request;
   request.mutable_attention()->set_mechanism("atp");
   request.mutable_attention()->set_block_tokens(64);

@@ -357,5 +357,19 @@ TEST(ServingTest, AttentionReportShowsWhatAtpSaved) {
   EXPECT_EQ(atp.standard_cache_bytes(), standard.cache_bytes());
 }
 
+TEST(ServingTest, AttentionReportShowsTheStateOfTaylorShift) {
+  v1::GenerateRequest request = Request("Once", 200);
+  request.mutable_attention()->set_mechanism("taylorshift");
+  request.mutable_attention()->set_form("recurrent");
+  const v1::AttentionReport recurrent = Generate(request).final().attention();
+  EXPECT_EQ(recurrent.mechanism(), "taylorshift");
+  EXPECT_TRUE(recurrent.approximate());
+  EXPECT_GE(recurrent.state_tokens(), 64);
+  request.mutable_attention()->set_form("direct");
+  const v1::AttentionReport direct = Generate(request).final().attention();
+  EXPECT_EQ(direct.state_tokens(), 0);
+  EXPECT_EQ(direct.cache_bytes(), direct.standard_cache_bytes());
+}
+
 }  // namespace
 }  // namespace lowkey

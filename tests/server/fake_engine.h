@@ -60,7 +60,9 @@ class FakeEngine : public Engine {
   const ModelConfig& config() const override { return config_; }
   EngineLimits limits() const override { return limits_; }
   std::vector<MechanismInfo> mechanisms() const override {
-    return {{Mechanism::kStandard, {}, 1024.0, {}}, {Mechanism::kAtp, {}, 512.0, {}}};
+    return {{Mechanism::kStandard, {}, 1024.0, {}},
+            {Mechanism::kAtp, {}, 512.0, {}},
+            {Mechanism::kTaylorShift, {}, 0.0, {}}};
   }
 
   // The test's side. Ids of requests that run, oldest first.

@@ -59,7 +59,22 @@ TEST(ResolveAttentionTest, NamesWhatIsWrong) {
   EXPECT_THAT(AttentionError({.mechanism = "atp", .block_tokens = 100}), HasSubstr("100"));
 }
 
-TEST(ResolveAttentionTest, RefusesAtpOptionsThatStandardWouldIgnore) {
+TEST(ResolveAttentionTest, TakesEveryOptionOfTaylorShift) {
+  const auto options =
+      ResolveAttention({.mechanism = "taylorshift", .form = "recurrent", .variant = "plain"}, {});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->mechanism, Mechanism::kTaylorShift);
+  EXPECT_EQ(options->taylorshift.form, TaylorForm::kRecurrent);
+  EXPECT_EQ(options->taylorshift.variant, TaylorVariant::kPlain);
+  EXPECT_THAT(AttentionError({.mechanism = "taylorshift", .form = "state"}),
+              HasSubstr("attention: unknown taylorshift form \"state\""));
+}
+
+TEST(ResolveAttentionTest, RefusesOptionsThatTheMechanismWouldIgnore) {
+  EXPECT_EQ(AttentionError({.mechanism = "taylorshift", .rank = "8"}),
+            "attention.rank: set, but the mechanism is \"taylorshift\", expected \"atp\"");
+  EXPECT_EQ(AttentionError({.mechanism = "atp", .variant = "plain"}),
+            "attention.variant: set, but the mechanism is \"atp\", expected \"taylorshift\"");
   EXPECT_THAT(AttentionError({.rank = "1/4"}), HasSubstr("attention.rank: set"));
   EXPECT_THAT(AttentionError({.mechanism = "standard", .sinks = 4}),
               HasSubstr("attention.sinks: set"));

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/taylor_inl.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey::cpu {
@@ -430,6 +431,8 @@ constexpr KernelTable Table(const char* name) {
   t.rotate_columns_f32 = RotateColumns<V, float>;
   t.rotate_columns_bf16 = RotateColumns<V, uint16_t>;
   t.softmax_update = UpdateSoftmax<V>;
+  t.taylor_weights = TaylorWeights<V>;
+  t.turned_products = TurnedProducts<V>;
   t.to_bf16 = ToBf16<V>;
   t.fma_chains = FmaChains<V>;
   t.read_sum = ReadSum<V>;

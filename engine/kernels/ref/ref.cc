@@ -110,6 +110,27 @@ std::vector<double> Softmax(const std::vector<float>& scores) {
   return weights;
 }
 
+std::vector<double> TaylorWeights(const std::vector<float>& scores, int64_t n_visible) {
+  std::vector<double> weights(scores.size(), 0.0);
+  for (int64_t i = 0; i < n_visible; ++i) {
+    const double s = scores[i];
+    weights[i] = 1.0 + s + s * s / 2.0;
+  }
+  return weights;
+}
+
+std::vector<double> TurnedProducts(const TurnedProductsArgs& g) {
+  std::vector<double> out;
+  for (int64_t i = 0; i < g.n_rows; ++i) {
+    const float* x = g.x + i * g.ldx;
+    for (int64_t f = 0; f < g.n_out; ++f) {
+      const int64_t j = f % g.n, turn = (g.first + f / g.n) * g.step;
+      out.push_back(static_cast<double>(x[j]) * x[(j + turn) % g.n]);
+    }
+  }
+  return out;
+}
+
 uint16_t ToBf16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);

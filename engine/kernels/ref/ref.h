@@ -36,6 +36,12 @@ std::vector<double> Rope(const std::vector<float>& x, const std::vector<float>& 
 // exp(s_i) / sum_j exp(s_j); -inf gives 0. At least one score is finite.
 std::vector<double> Softmax(const std::vector<float>& scores);
 
+// 1 + s + s^2 / 2 of the first n_visible scores, 0 for the others.
+std::vector<double> TaylorWeights(const std::vector<float>& scores, int64_t n_visible);
+
+// The result of KernelTable::turned_products, contiguous [n_rows, n_out]. Writes nothing.
+std::vector<double> TurnedProducts(const TurnedProductsArgs& args);
+
 // The bfloat16 nearest to x, of two equally near ones the one with an even mantissa; values half a
 // step past the largest and beyond give infinity; NaN gives a quiet NaN.
 uint16_t ToBf16(float x);

@@ -51,6 +51,11 @@ std::vector<ContractCase> AllCases() {
       {"super_standard", Of(Mechanism::kSuper), {}, {}, {}, Mechanism::kStandard},
       {"super_optimised", Of(Mechanism::kSuper), {}, {}, {}, Mechanism::kOptimised},
       {"lasso", Of(Mechanism::kLasso), {}, {}},
+      // Head dimension 20 switches after 192 tokens, in bf16 after 256.
+      {"taylorshift", TaylorShift(), {}, {}},
+      {"taylorshift_direct", TaylorShift(TaylorForm::kDirect), {}, {}},
+      {"taylorshift_recurrent", TaylorShift(TaylorForm::kRecurrent), {}, {}},
+      {"taylorshift_plain", TaylorShift(TaylorForm::kAuto, TaylorVariant::kPlain), 150, {}},
   };
   std::vector<ContractCase> out;
   for (ContractCase c : wide) {
@@ -308,11 +313,18 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
     AttentionOptions options = Atp(o);
     int64_t most_tokens = 1200;
     if (draw(0, 1) == 0) {
-      constexpr Mechanism kOthers[] = {Mechanism::kStandard, Mechanism::kOptimised,
-                                       Mechanism::kEfficient, Mechanism::kSuper, Mechanism::kLasso};
-      options = Of(kOthers[draw(0, 4)]);
-      if (draw(0, 1) && options.mechanism != Mechanism::kLasso) g.sliding_window = draw(1, 200);
+      constexpr Mechanism kOthers[] = {Mechanism::kStandard,    Mechanism::kOptimised,
+                                       Mechanism::kEfficient,   Mechanism::kSuper,
+                                       Mechanism::kTaylorShift, Mechanism::kLasso};
+      options = Of(kOthers[draw(0, 5)]);
+      const bool any_window =
+          options.mechanism != Mechanism::kLasso && options.mechanism != Mechanism::kTaylorShift;
+      if (draw(0, 1) && any_window) g.sliding_window = draw(1, 200);
       if (options.mechanism == Mechanism::kSuper) most_tokens = 512;
+      if (options.mechanism == Mechanism::kTaylorShift) {
+        g.head_dim = 8 * draw(1, 4);  // heads of 8 switch after 64 tokens, larger ones later
+        options.taylorshift.form = static_cast<TaylorForm>(draw(0, 2));
+      }
     }
     Lengths lengths;
     lengths.bound.n_tokens = draw(1, most_tokens);

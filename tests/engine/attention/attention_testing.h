@@ -30,7 +30,8 @@ struct AttentionRows {
 
 // What a model could bring for its mechanisms: rotations by 10000^(-2 j / head_dim), alignment for
 // 512 tokens, lasso with 2 iterations and 16 fixed rows.
-MechanismWeights TestWeights(const AttentionGeometry& geometry, Mechanism over);
+MechanismWeights TestWeights(const AttentionGeometry& geometry, Mechanism over,
+                             const std::vector<float>& tau = {});
 
 AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed);
 
@@ -51,11 +52,17 @@ std::vector<double> ReferenceStandard(const AttentionRows& rows, int64_t layer);
 std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer,
                                  const AtpOptions& options, int64_t rank, int64_t n_prompt_tokens);
 
+// TaylorShift in double, its direct form; same shape. tau [n_layers, n_heads] where normalised.
+std::vector<double> ReferenceTaylorShift(const AttentionRows& rows, int64_t layer,
+                                         TaylorVariant variant, const std::vector<float>& tau);
+
 // Infinite when one is not a number.
 double MaxDifference(const float* got, const std::vector<double>& want);
 
 AttentionOptions Standard();
 AttentionOptions Atp(const AtpOptions& options);
+AttentionOptions TaylorShift(TaylorForm form = TaylorForm::kAuto,
+                             TaylorVariant variant = TaylorVariant::kNormalised);
 
 // A mechanism with a cache and a pool of its own, run step by step. Sequences must go before it.
 class MechanismRunner {
@@ -64,6 +71,7 @@ class MechanismRunner {
     int n_threads = 1;
     int64_t budget_bytes = int64_t{1} << 28;
     Mechanism over = Mechanism::kEfficient;  // super's
+    std::vector<float> tau = {};             // [n_layers, n_heads]; empty: the mechanism's default
   };
   // The next n_rows rows of a sequence; their outputs go to rows n_tokens .. of `out` at each
   // layer, [n_layers, rows->n_tokens, n_heads * head_dim].
@@ -106,6 +114,7 @@ struct RunOptions {
   std::optional<int64_t> n_prompt_tokens = std::nullopt;  // default: all
   int n_threads = 1;
   Mechanism over = Mechanism::kEfficient;  // super's
+  std::vector<float> tau = {};
 };
 std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options);
 

@@ -29,6 +29,9 @@ void ExpectRefused(const AttentionOptions& options, const std::string& message) 
 TEST(ValidateAttentionOptions, AcceptsEveryDefault) {
   EXPECT_TRUE(ValidateAttentionOptions(AttentionOptions{}).ok());
   EXPECT_TRUE(ValidateAttentionOptions(Atp()).ok());
+  AttentionOptions options;
+  options.mechanism = Mechanism::kTaylorShift;
+  EXPECT_TRUE(ValidateAttentionOptions(options).ok());
 }
 
 TEST(ValidateAttentionOptions, DoesNotReadAtpUnderStandard) {
@@ -114,11 +117,16 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   ExpectRefused(options, "atp prefill: 9, expected exact or compressed");
   options = Atp();
   options.mechanism = static_cast<Mechanism>(9);
-  ExpectRefused(options, "attention mechanism: 9, expected standard or atp");
+  ExpectRefused(options, "attention mechanism: 9, expected standard, atp or taylorshift");
+  options.mechanism = Mechanism::kTaylorShift;
+  options.taylorshift.form = static_cast<TaylorForm>(9);
+  ExpectRefused(options, "taylorshift form: 9, expected auto, direct or recurrent");
+  options.taylorshift = {TaylorForm::kAuto, static_cast<TaylorVariant>(9)};
+  ExpectRefused(options, "taylorshift variant: 9, expected normalised or plain");
 }
 
 TEST(AttentionNames, ParseReadsWhatNamesWrite) {
-  for (Mechanism m : {Mechanism::kStandard, Mechanism::kAtp}) {
+  for (Mechanism m : {Mechanism::kStandard, Mechanism::kAtp, Mechanism::kTaylorShift}) {
     EXPECT_EQ(*ParseMechanism(MechanismName(m)), m);
   }
   for (AtpBasis b : {AtpBasis::kLayer, AtpBasis::kKv}) {
@@ -127,12 +135,22 @@ TEST(AttentionNames, ParseReadsWhatNamesWrite) {
   for (AtpPrefill p : {AtpPrefill::kExact, AtpPrefill::kCompressed}) {
     EXPECT_EQ(*ParseAtpPrefill(AtpPrefillName(p)), p);
   }
+  for (TaylorForm f : {TaylorForm::kAuto, TaylorForm::kDirect, TaylorForm::kRecurrent}) {
+    EXPECT_EQ(*ParseTaylorForm(TaylorFormName(f)), f);
+  }
+  for (TaylorVariant v : {TaylorVariant::kNormalised, TaylorVariant::kPlain}) {
+    EXPECT_EQ(*ParseTaylorVariant(TaylorVariantName(v)), v);
+  }
 }
 
 TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {
   EXPECT_EQ(ParseMechanism("Standard").status().message(),
-            "unknown attention mechanism \"Standard\", expected standard or atp");
+            "unknown attention mechanism \"Standard\", expected standard, atp or taylorshift");
   EXPECT_EQ(ParseAtpBasis("").status().message(), "unknown atp basis \"\", expected layer or kv");
+  EXPECT_EQ(ParseTaylorForm("state").status().message(),
+            "unknown taylorshift form \"state\", expected auto, direct or recurrent");
+  EXPECT_EQ(ParseTaylorVariant("").status().message(),
+            "unknown taylorshift variant \"\", expected normalised or plain");
   EXPECT_EQ(ParseAtpPrefill("fast").status().message(),
             "unknown atp prefill \"fast\", expected exact or compressed");
   EXPECT_EQ(ParseAtpPrefill("fast").status().code(), absl::StatusCode::kInvalidArgument);

@@ -115,7 +115,8 @@ TEST_P(PagedKvTest, ReadsBackWhatWasWritten) {
   for (int64_t layer = 0; layer < 2; ++layer) {
     const float* q = rows.row(layer, 0);
     const Segment segments[] = {{&sequence, 0, 30, 0}, {&sequence, 30, 70, 30}};
-    WriteKv(geometry_, segments, {layer, q, q + 80, q + 120, rows.ld(), nullptr, 0}, pool);
+    WriteKv(geometry_, segments, {layer, nullptr, 0, q, q + 80, q + 120, rows.ld(), nullptr, 0},
+            pool);
   }
   const auto stored = [](float x) {
     return GetParam() == StorageType::kFloat32 ? x : ToFloat(ToBFloat16(x));

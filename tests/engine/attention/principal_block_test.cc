@@ -72,7 +72,7 @@ class CompressTest : public testing::TestWithParam<BlockCase> {
     ThreadPool pool(1);
     for (int64_t layer = 0; layer < g.n_layers; ++layer) {
       const float* q = rows_.row(layer, 0);
-      WriteKv(g, {&all, 1}, {layer, q, q + 80, q + 120, rows_.ld(), nullptr, 0}, pool);
+      WriteKv(g, {&all, 1}, {layer, nullptr, 0, q, q + 80, q + 120, rows_.ld(), nullptr, 0}, pool);
     }
   }
 

@@ -79,11 +79,20 @@ EngineRequest AtpRequest(int n_prompt, int n_new, int variant = 0) {
   return r;
 }
 
+EngineRequest TaylorShiftRequest(int n_prompt, int n_new, TaylorForm form, int variant = 0) {
+  EngineRequest r = Request(n_prompt, n_new, variant);
+  r.attention.mechanism = Mechanism::kTaylorShift;
+  r.attention.taylorshift.form = form;
+  return r;
+}
+
 // Sixteen requests that differ in length, mechanism and sampling.
 std::vector<EngineRequest> MixedRequests() {
   std::vector<EngineRequest> out;
   for (int i = 0; i < 16; ++i) {
     EngineRequest r = i % 2 == 0 ? Request(3 + 11 * i, 40, i) : AtpRequest(3 + 11 * i, 40, i);
+    if (i % 8 == 2) r = TaylorShiftRequest(3 + 11 * i, 60, TaylorForm::kRecurrent, i);
+    if (i % 8 == 6) r = TaylorShiftRequest(3 + 11 * i, 90, TaylorForm::kAuto, i);
     if (i % 4 >= 2) {
       r.sampling.temperature = 1.0f;
       r.sampling.top_k = 20;
@@ -137,6 +146,39 @@ TEST_F(EngineTest, GreedyTokensFollowTheLogits) {
     const auto row = logits->begin() + (r.prompt.size() + i - 1) * 96;
     EXPECT_EQ(got->tokens[0][i], std::max_element(row, row + 96) - row);
   }
+}
+
+// Choices share the prompt's state until each folds a chunk of its own.
+TEST_F(EngineTest, ChoicesOfTaylorShiftAreAsIfAloneAndFreeEverything) {
+  Start();
+  EngineRequest together = TaylorShiftRequest(150, 80, TaylorForm::kRecurrent);
+  together.sampling.temperature = 1.0f;
+  together.n = 3;
+  const auto three = Submit(together);
+  const FinalEvent event = three->Wait();
+  ASSERT_TRUE(event.status.ok()) << event.status;
+  EXPECT_EQ(event.attention.mechanism, Mechanism::kTaylorShift);
+  EXPECT_EQ(event.attention.n_state_tokens, 192);  // of 229, in chunks of 64
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+  together.n = 1;
+  const auto one = Submit(together);
+  one->Wait();
+  EXPECT_EQ(one->tokens[0], three->tokens[0]);
+  EXPECT_NE(three->tokens[0], three->tokens[1]);
+}
+
+TEST_F(EngineTest, FormsOfTaylorShiftAnswerAlike) {
+  EngineOptions options;
+  options.dtype = EngineOptions::Dtype::kFloat32;
+  Start(options);
+  std::vector<std::vector<int32_t>> tokens;
+  for (TaylorForm form : {TaylorForm::kDirect, TaylorForm::kAuto, TaylorForm::kRecurrent}) {
+    const auto got = Submit(TaylorShiftRequest(200, 30, form));
+    EXPECT_TRUE(got->Wait().status.ok());
+    tokens.push_back(got->tokens[0]);
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+  EXPECT_EQ(tokens[0], tokens[2]);
 }
 
 TEST_F(EngineTest, ReportsAtpBlocksAndBytesBesideStandards) {

@@ -20,13 +20,18 @@ TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndAdmit) {
   EXPECT_EQ(summary->cache_bytes, (*engine)->limits().cache_bytes);
   EXPECT_EQ(summary->weight_bytes, (*engine)->Stats().weight_bytes);
   EXPECT_EQ(summary->dtype, (*engine)->Stats().dtype);
-  ASSERT_EQ(summary->mechanisms.size(), 2u);
+  ASSERT_EQ(summary->mechanisms.size(), 3u);
   const MechanismMemory& standard = summary->mechanisms[0];
   EXPECT_EQ(standard.n_full_prompts, summary->cache_bytes / standard.bytes_full_context);
   const MechanismMemory& atp = summary->mechanisms[1];
   EXPECT_FALSE(atp.exact);
   EXPECT_LE(atp.n_full_prompts, standard.n_full_prompts);
   EXPECT_GT(atp.n_full_prompts, 0);
+  const MechanismMemory& shift = summary->mechanisms[2];
+  EXPECT_EQ(shift.attention.mechanism, Mechanism::kTaylorShift);
+  EXPECT_FALSE(shift.exact);
+  EXPECT_GT(shift.n_full_prompts, 0);
+  EXPECT_EQ(shift.bytes_per_token, 0);  // once the state has taken over
 }
 
 TEST(SummarizeModelTest, LeavesOutWhatASlidingWindowRulesOut) {

@@ -62,6 +62,11 @@ TEST(CommonFlagsTest, AttentionInWordsTakesItsFlags) {
   EXPECT_EQ(choice->window_blocks, 0);
   EXPECT_EQ(choice->prefill, std::nullopt);
   EXPECT_EQ(ParseAttention({})->mechanism, std::nullopt);
+  const auto shift = ParseAttention({"taylorshift", "--form", "direct", "--variant=plain"});
+  ASSERT_TRUE(shift.ok()) << shift.status();
+  EXPECT_EQ(shift->mechanism, "taylorshift");
+  EXPECT_EQ(shift->form, "direct");
+  EXPECT_EQ(shift->variant, "plain");
 }
 
 TEST(CommonFlagsTest, BadAttentionInWordsIsNamed) {

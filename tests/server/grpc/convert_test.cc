@@ -34,6 +34,8 @@ v1::GenerateRequest FullRequest() {
   proto.mutable_attention()->set_block_tokens(128);
   proto.mutable_attention()->set_sinks(0);
   proto.mutable_attention()->set_window_blocks(2);
+  proto.mutable_attention()->set_form("recurrent");
+  proto.mutable_attention()->set_variant("plain");
   proto.set_max_new_tokens(0);
   proto.add_stop("a");
   proto.add_stop_token_ids(3);
@@ -138,6 +140,7 @@ TEST(ConvertTest, FinalEventCarriesTheWholeAccount) {
                              .reason = "requested",
                              .rank = 64,
                              .n_compressed_blocks = 2,
+                             .n_state_tokens = 128,
                              .cache_bytes = 10,
                              .peak_cache_bytes = 20,
                              .standard_cache_bytes = 30};
@@ -150,6 +153,7 @@ TEST(ConvertTest, FinalEventCarriesTheWholeAccount) {
   EXPECT_EQ(proto.seed(), 9u);
   EXPECT_EQ(proto.attention().mechanism(), "atp");
   EXPECT_EQ(proto.attention().rank(), 64);
+  EXPECT_EQ(proto.attention().state_tokens(), 128);
   EXPECT_EQ(proto.attention().standard_cache_bytes(), 30);
   EXPECT_TRUE(proto.attention().approximate());
 }
@@ -181,7 +185,9 @@ TEST(ConvertTest, ModelShowsDefaultsAndLimits) {
   EXPECT_EQ(model.defaults().attention().rank(), RankString(RankFraction{0.25}));
   EXPECT_TRUE(model.defaults().sampling().has_temperature());
   EXPECT_FALSE(model.defaults().sampling().has_seed());
-  ASSERT_EQ(model.mechanisms_size(), 2);
+  ASSERT_EQ(model.mechanisms_size(), 3);
+  EXPECT_EQ(model.mechanisms(2).name(), "taylorshift");
+  EXPECT_TRUE(model.mechanisms(2).approximate());
   EXPECT_FALSE(model.mechanisms(0).approximate());
   EXPECT_TRUE(model.mechanisms(1).approximate());
 }

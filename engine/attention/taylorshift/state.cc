@@ -1,0 +1,99 @@
+#include "engine/attention/taylorshift/state.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lowkey {
+namespace {
+
+constexpr int64_t kTargetTileFeatures = 256;
+
+}  // namespace
+
+TaylorShape::TaylorShape(const AttentionGeometry& g)
+    : head_dim(g.head_dim),
+      n_columns(g.head_dim_padded()),
+      n_features(1 + g.head_dim + g.head_dim * (g.head_dim + 1) / 2),
+      tile_features(std::max<int64_t>(1, kTargetTileFeatures / g.head_dim) * g.head_dim),
+      n_tiles((n_features + tile_features - 1) / tile_features) {
+  int64_t n = n_features * n_columns;
+  for (int64_t t = 0; t < n_tiles; ++t) n += TileStride(t);
+  head_floats = (n + 15) / 16 * 16;
+}
+
+int64_t TaylorSlabBytes(const AttentionGeometry& g) {
+  return g.n_layers * g.n_kv_heads * TaylorShape(g).head_floats *
+         static_cast<int64_t>(sizeof(float));
+}
+
+std::optional<int64_t> TaylorSwitchTokens(const AttentionGeometry& g,
+                                          const TaylorShiftOptions& options) {
+  if (options.form == TaylorForm::kDirect) return std::nullopt;
+  if (options.form == TaylorForm::kRecurrent) return kPageTokens;
+  const auto d = static_cast<double>(g.head_dim);
+  const double state = static_cast<double>(TaylorShape(g).n_features) * (d + 1);
+  const double by_operations = state * (1 + 1 / static_cast<double>(g.group())) / (2 * d);
+  const double by_bytes =
+      state * sizeof(float) / (2 * d * static_cast<double>(StorageBytes(g.cache_type)));
+  const double tokens = std::ceil(std::max(by_operations, by_bytes));
+  return (static_cast<int64_t>(tokens) + kPageTokens - 1) / kPageTokens * kPageTokens;
+}
+
+TaylorTile TileOf(const AttentionGeometry& g, const TaylorShape& shape, Slab& slab, int64_t layer,
+                  int64_t kv_head, int64_t tile) {
+  float* head =
+      reinterpret_cast<float*>(slab.data()) + (layer * g.n_kv_heads + kv_head) * shape.head_floats;
+  // Strides of all tiles but the last are equal.
+  return {head + shape.TileBegin(tile) * shape.n_columns,
+          head + shape.n_features * shape.n_columns + tile * shape.TileStride(0)};
+}
+
+void TaylorFolder::Reserve(const TaylorShape& shape) {
+  keys_.resize(2 * shape.head_dim * kPageTokens);
+  features_.resize(shape.head_dim * kPageTokens);
+  ones_.assign(kPageTokens, 1.0f);
+}
+
+void TaylorFolder::Fold(const AttentionGeometry& g, const TaylorShape& shape, int64_t tile,
+                        const KvTile& page, const TaylorTile& state) {
+  const KernelTable& kernels = Kernels();
+  const int64_t d = shape.head_dim, begin = shape.TileBegin(tile), end = shape.TileEnd(tile);
+  ReadKeys(g, page, keys_.data());
+  std::copy_n(keys_.begin(), d * kPageTokens, keys_.begin() + d * kPageTokens);
+  // Runs of d features: the keys, each turn's products, the one.
+  for (int64_t f = begin; f < end;) {
+    int64_t n = std::min(d, shape.n_features - 1 - f);
+    const float* features = features_.data();
+    if (n == 0) {
+      n = 1;
+      features = ones_.data();
+    } else if (f == 0) {
+      features = keys_.data();
+    } else {
+      kernels.turned_products({keys_.data(), 0, features_.data(), 0, 1, d * kPageTokens, f / d - 1,
+                               kPageTokens, n * kPageTokens});
+      if (f == d) kernels.scale(0.5f, features_.data(), d * kPageTokens);
+    }
+    const int64_t panel = kernels.panel_columns;
+    for (int64_t p = 0; p < shape.n_columns / panel; ++p) {
+      GemmArgs sums;
+      sums.a = features;
+      sums.lda = kPageTokens;
+      sums.b = page.values + p * panel * StorageBytes(g.cache_type);
+      sums.b_row_stride = shape.n_columns;
+      sums.b_panel_stride = panel;
+      sums.c = state.sums + (p * (end - begin) + f - begin) * panel;
+      sums.ldc = panel;
+      sums.n_rows = n;
+      sums.n_cols = panel;
+      sums.k = kPageTokens;
+      sums.into = GemmArgs::Into::kAccumulate;
+      kernels.Gemm(g.cache_type, sums);
+    }
+    kernels.dot_rows_f32(
+        {ones_.data(), kPageTokens, features, state.weights + f - begin, 0, 1, n, kPageTokens});
+    f += n;
+  }
+}
+
+}  // namespace lowkey

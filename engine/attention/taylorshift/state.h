@@ -1,0 +1,78 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_TAYLORSHIFT_STATE_H_
+#define LOWKEY_ENGINE_ATTENTION_TAYLORSHIFT_STATE_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/attention/attention.h"
+#include "engine/attention/paged_kv.h"
+
+namespace lowkey {
+
+// The recurrent form of TaylorShift. With features phi such that phi(a) . phi(b) = 1 + a.b +
+// (a.b)^2 / 2, the sum over cached tokens of weight times [v, 1] is phi(q) S, S = sum of phi(k)^T
+// [v, 1]: a state whose size does not grow.
+//
+// phi(x) for queries, of length F = d + d (d + 1) / 2 + 1: x; then for turns t = 0, 1, .. d / 2 the
+// products x_j x_{(j + t) mod d}, which name every pair once (the last turn of an even d has d / 2
+// of them); then 1. For keys the squares, turn 0, are halved. In this order a run of features is a
+// product of two rows of memory.
+//
+// Features are cut into tiles of about 256, so that a tile of S and of phi stays in L2.
+struct TaylorShape {
+  explicit TaylorShape(const AttentionGeometry& geometry);
+
+  int64_t head_dim = 0;
+  int64_t n_columns = 0;      // of S without the weights: head_dim rounded up to the panel
+  int64_t n_features = 0;     // F
+  int64_t tile_features = 0;  // a multiple of head_dim
+  int64_t n_tiles = 0;
+  int64_t head_floats = 0;  // S of one KV head at one layer
+
+  int64_t TileBegin(int64_t tile) const { return tile * tile_features; }
+  int64_t TileEnd(int64_t tile) const {
+    return tile + 1 < n_tiles ? TileBegin(tile + 1) : n_features;
+  }
+  // Floats between rows of a tile's features of queries, and of its weights: what DotRows takes.
+  int64_t TileStride(int64_t tile) const {
+    return (TileEnd(tile) - TileBegin(tile) + 31) / 32 * 32;
+  }
+};
+
+int64_t TaylorSlabBytes(const AttentionGeometry& geometry);
+
+// The length from which rows read the state instead of cached tokens, a multiple of 64; nullopt:
+// never. Depends on nothing else, so that a sequence's outputs do not either. For form recurrent it
+// is the first chunk's end, where there begins to be a state. For form auto it is where reading the
+// state begins to cost no more multiply-adds, F (d + 1) (1 + 1 / group) against 2 n d a query head,
+// and no more bytes, 4 F (d + 1) against 2 n d of the cache's.
+std::optional<int64_t> TaylorSwitchTokens(const AttentionGeometry& geometry,
+                                          const TaylorShiftOptions& options);
+
+// One tile of S of one KV head at one layer:
+//   sums     [n_columns / panel][TileEnd - TileBegin][panel]   sum of phi(k)^T v
+//   weights  [TileStride]                                      sum of phi(k)^T, then zeros
+struct TaylorTile {
+  float* sums = nullptr;
+  float* weights = nullptr;
+};
+TaylorTile TileOf(const AttentionGeometry& geometry, const TaylorShape& shape, Slab& slab,
+                  int64_t layer, int64_t kv_head, int64_t tile);
+
+// Adds a page's 64 tokens to a tile. Scratch of one thread, grown by Reserve.
+class TaylorFolder {
+ public:
+  void Reserve(const TaylorShape& shape);
+  void Fold(const AttentionGeometry& geometry, const TaylorShape& shape, int64_t tile,
+            const KvTile& page, const TaylorTile& state);
+
+ private:
+  std::vector<float> keys_;  // [2 * head_dim, 64]: K^T twice
+  std::vector<float> features_;
+  std::vector<float> ones_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_TAYLORSHIFT_STATE_H_

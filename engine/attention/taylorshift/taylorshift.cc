@@ -1,0 +1,192 @@
+#include "engine/attention/taylorshift/taylorshift.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/paged_kv.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+// Of a model that brings none.
+constexpr float kDefaultTau = 1.0f;
+
+int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
+
+float CachedKeyScale(const Segment& segment, const float* key, int64_t head_dim) {
+  const bool plain = segment.sequence->options.taylorshift.variant == TaylorVariant::kPlain;
+  return plain ? 1.0f : UnitScale(key, head_dim);
+}
+
+}  // namespace
+
+TaylorShiftAttention::TaylorShiftAttention(const AttentionContext& context)
+    : context_(context),
+      shape_(context.geometry),
+      blocks_(context.pool->n_threads()),
+      folders_(context.pool->n_threads()) {
+  const AttentionGeometry& g = context_.geometry;
+  if (context.weights != nullptr) tau_ = context.weights->tau;
+  if (tau_.empty()) tau_.assign(g.n_layers * g.n_heads, kDefaultTau);
+  for (TaylorRows& b : blocks_) b.Reserve(g);
+  for (TaylorFolder& f : folders_) f.Reserve(shape_);
+}
+
+absl::Status TaylorShiftAttention::CheckAvailable(const AttentionOptions&) const {
+  if (!context_.geometry.sliding_window.has_value()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "attention.mechanism: taylorshift is not available for a model with a sliding window of ",
+      *context_.geometry.sliding_window, " tokens"));
+}
+
+int64_t TaylorShiftAttention::BoundBytes(const AttentionOptions& options,
+                                         const SequenceBound& bound) const {
+  const AttentionGeometry& g = context_.geometry;
+  const auto switch_tokens = TaylorSwitchTokens(g, options.taylorshift);
+  const int64_t all_pages = PagesFor(bound.n_tokens);
+  if (!switch_tokens.has_value() || bound.n_tokens <= *switch_tokens) {
+    return all_pages * PageBytes(g);
+  }
+  // The step that builds the state still holds every page; later ones a whole chunk and their rows.
+  const int64_t n_pages = std::min(all_pages, PagesFor(*switch_tokens + bound.max_step_rows));
+  return n_pages * PageBytes(g) + TaylorSlabBytes(g);
+}
+
+TaylorShiftAttention::Round& TaylorShiftAttention::RoundAt(int64_t index) {
+  if (index == static_cast<int64_t>(rounds_.size())) rounds_.emplace_back();
+  if (index == n_rounds_) {
+    rounds_[index].folds.clear();
+    rounds_[index].reads.clear();
+    ++n_rounds_;
+  }
+  return rounds_[index];
+}
+
+void TaylorShiftAttention::AppendFolds(Round& round, int32_t segment_index, int64_t first_page,
+                                       int64_t end_page) const {
+  if (first_page == end_page) return;
+  for (int32_t head = 0; head < context_.geometry.n_kv_heads; ++head) {
+    for (int64_t tile = 0; tile < shape_.n_tiles; ++tile) {
+      round.folds.push_back({segment_index, head, tile, first_page, end_page});
+    }
+  }
+}
+
+// `rows` of every KV head, as tasks within pages.
+void TaylorShiftAttention::AppendReads(Round& round, TaylorRowsTask rows) const {
+  const int64_t end = rows.first_position + rows.n_tokens;
+  while (rows.first_position < end) {
+    rows.n_tokens =
+        std::min({end - rows.first_position, kPageTokens - rows.first_position % kPageTokens,
+                  TaylorTaskTokens(context_.geometry)});
+    for (rows.kv_head = 0; rows.kv_head < context_.geometry.n_kv_heads; ++rows.kv_head) {
+      round.reads.push_back(rows);
+    }
+    rows.first_position += rows.n_tokens;
+  }
+}
+
+// The state, the sequence's own if this step folds into it.
+absl::Status TaylorShiftAttention::TakeState(SequenceCache& sequence, int64_t last_page) const {
+  const bool folds = last_page * kPageTokens > sequence.n_state_tokens;
+  if (sequence.state != nullptr && (!folds || sequence.state.use_count() == 1)) {
+    return absl::OkStatus();
+  }
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> state,
+                      context_.cache->AllocateSlab(TaylorSlabBytes(context_.geometry)));
+  if (sequence.state != nullptr) {
+    std::memcpy(state->data(), sequence.state->data(), static_cast<size_t>(state->size_bytes()));
+  }
+  sequence.state = std::move(state);
+  return absl::OkStatus();
+}
+
+absl::Status TaylorShiftAttention::PlanSegment(int32_t segment_index, const Segment& segment) {
+  SequenceCache& sequence = *segment.sequence;
+  LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
+  const int64_t begin = segment.first_position, end = begin + segment.n_rows;
+  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
+  const int64_t direct_end = std::clamp(switch_tokens.value_or(end), begin, end);
+  AppendReads(RoundAt(0), {segment_index, 0, begin, direct_end - begin, 0});
+  if (direct_end == end) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(TakeState(sequence, (end - 1) / kPageTokens));
+  int64_t n_folded = sequence.n_state_tokens / kPageTokens;
+  int64_t row = direct_end;
+  for (int64_t index = 0; row < end; ++index) {
+    const int64_t page = row / kPageTokens;
+    AppendFolds(RoundAt(index), segment_index, n_folded, page);
+    n_folded = page;
+    const int64_t page_end = std::min(end, (page + 1) * kPageTokens);
+    AppendReads(RoundAt(index), {segment_index, 0, row, page_end - row, page * kPageTokens});
+    row = page_end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TaylorShiftAttention::Plan(absl::Span<const Segment> segments) {
+  segments_ = segments;
+  n_rounds_ = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    LK_RETURN_IF_ERROR(PlanSegment(static_cast<int32_t>(i), segments[i]));
+  }
+  return absl::OkStatus();
+}
+
+void TaylorShiftAttention::Fold(int64_t layer, const FoldTask& task, TaylorFolder& folder) const {
+  const AttentionGeometry& g = context_.geometry;
+  const SequenceCache& sequence = *segments_[task.segment].sequence;
+  const TaylorTile tile = TileOf(g, shape_, *sequence.state, layer, task.kv_head, task.tile);
+  for (int64_t page = task.first_page; page < task.end_page; ++page) {
+    const KvTile kv = TileOf(g, sequence.pages[page], layer, task.kv_head);
+    folder.Fold(g, shape_, task.tile, kv, tile);
+  }
+}
+
+void TaylorShiftAttention::Read(const LayerRows& rows, const TaylorRowsTask& task,
+                                TaylorRows& block) const {
+  const AttentionGeometry& g = context_.geometry;
+  const Segment& segment = segments_[task.segment];
+  const SequenceCache& sequence = *segment.sequence;
+  const auto tau = absl::MakeConstSpan(tau_).subspan(rows.layer * g.n_heads, g.n_heads);
+  block.Begin(g, segment, task, rows, tau);
+  for (int64_t tile = 0; task.n_state_tokens > 0 && tile < shape_.n_tiles; ++tile) {
+    block.AddState(shape_, tile,
+                   TileOf(g, shape_, *sequence.state, rows.layer, task.kv_head, tile));
+  }
+  const int64_t own_page = task.first_position / kPageTokens;
+  for (int64_t page = task.n_state_tokens / kPageTokens; page <= own_page; ++page) {
+    block.AddPage(TileOf(g, sequence.pages[page], rows.layer, task.kv_head), page);
+  }
+  block.Finish(segment, task, rows);
+}
+
+void TaylorShiftAttention::Attend(const LayerRows& rows) {
+  WriteKv(context_.geometry, segments_, rows, *context_.pool, CachedKeyScale);
+  for (int64_t i = 0; i < n_rounds_; ++i) {
+    const Round& round = rounds_[i];
+    context_.pool->ParallelFor(
+        static_cast<int64_t>(round.folds.size()),
+        [&](int64_t t, int thread) { Fold(rows.layer, round.folds[t], folders_[thread]); });
+    // Latest rows first: in the direct form they read most.
+    const auto n_reads = static_cast<int64_t>(round.reads.size());
+    context_.pool->ParallelFor(n_reads, [&](int64_t t, int thread) {
+      Read(rows, round.reads[n_reads - 1 - t], blocks_[thread]);
+    });
+  }
+}
+
+void TaylorShiftAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
+  sequence.n_tokens += n_rows;
+  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
+  if (!switch_tokens.has_value() || sequence.n_tokens <= *switch_tokens) return;
+  const int64_t first_kept = (sequence.n_tokens - 1) / kPageTokens;
+  for (int64_t page = sequence.n_state_tokens / kPageTokens; page < first_kept; ++page) {
+    sequence.pages[page] = {};
+  }
+  sequence.n_state_tokens = first_kept * kPageTokens;
+}
+
+}  // namespace lowkey
