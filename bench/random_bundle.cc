@@ -43,6 +43,13 @@ class RandomTensors {
     Add(name, {size}, std::move(values));
   }
 
+  void AddTemperatures(const std::string& name, int64_t n_heads) {
+    std::uniform_real_distribution<float> uniform(0.5f, 3.0f);
+    std::vector<float> values(n_heads);
+    for (float& x : values) x = uniform(rng_);
+    Add(name, {n_heads}, std::move(values));
+  }
+
   absl::Status Write(const std::string& path) const { return WriteSafetensors(path, tensors_); }
 
  private:
@@ -101,6 +108,7 @@ absl::Status WriteTensors(const std::string& path, const RandomMechanism& m, con
     if (m.mechanism == Mechanism::kSuper) {
       tensors.AddAlignment(prefix + "wa", m.alignment_tokens);
     }
+    if (m.mechanism == Mechanism::kTaylorShift) tensors.AddTemperatures(prefix + "tau", n_heads);
   }
   return tensors.Write(path);
 }

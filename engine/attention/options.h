@@ -52,60 +52,62 @@ struct LassoOptions {
   float clamp = 4.0f;        // of coefficients, > 0
   int32_t power = 5;         // odd, 1..15
   int32_t extra_tokens = 0;  // fixed rows beside the sequence's own, 0..4096
-  // How taylorshift holds older tokens: keys and values, read one by one (direct); one state of
-  // fixed size (recurrent); or keys and values up to the length from which the state costs no more
-  // (auto).
-  enum class TaylorForm { kAuto, kDirect, kRecurrent };
+};
 
-  // The score s whose weight is 1 + s + s^2 / 2. Normalised: tau q/|q| . k/|k|, and a row's output
-  // times sqrt(visible tokens / head_dim). Plain: q . k / sqrt(head_dim).
-  enum class TaylorVariant { kNormalised, kPlain };
+// How taylorshift holds older tokens: keys and values, read one by one (direct); one state of
+// fixed size (recurrent); or keys and values up to the length from which the state costs no more
+// (auto).
+enum class TaylorForm { kAuto, kDirect, kRecurrent };
 
-  // Options of mechanism `taylorshift`. Every field has the default that a request without it gets.
-  struct TaylorShiftOptions {
-    TaylorForm form = TaylorForm::kAuto;
-    TaylorVariant variant = TaylorVariant::kNormalised;
-  };
+// The score s whose weight is 1 + s + s^2 / 2. Normalised: tau q/|q| . k/|k|, and a row's output
+// times sqrt(visible tokens / head_dim). Plain: q . k / sqrt(head_dim).
+enum class TaylorVariant { kNormalised, kPlain };
 
-  struct AttentionOptions {
-    Mechanism mechanism = Mechanism::kStandard;
-    AtpOptions atp;                  // read only when mechanism is kAtp
-    TaylorShiftOptions taylorshift;  // read only when mechanism is kTaylorShift
-  };
+// Options of mechanism `taylorshift`. Every field has the default that a request without it gets.
+struct TaylorShiftOptions {
+  TaylorForm form = TaylorForm::kAuto;
+  TaylorVariant variant = TaylorVariant::kNormalised;
+};
 
-  // INVALID_ARGUMENT naming the field, its value and its range.
-  absl::Status ValidateAttentionOptions(const AttentionOptions& options);
+struct AttentionOptions {
+  Mechanism mechanism = Mechanism::kStandard;
+  AtpOptions atp;                  // read only when mechanism is kAtp
+  TaylorShiftOptions taylorshift;  // read only when mechanism is kTaylorShift
+};
 
-  // Every mechanism, standard first.
+// INVALID_ARGUMENT naming the field, its value and its range.
+absl::Status ValidateAttentionOptions(const AttentionOptions& options);
+
+// Every mechanism, standard first.
 absl::Span<const Mechanism> AllMechanisms();
 
 // Whether outputs may differ from softmax attention over every visible token with the mechanism's
-  // own weights by more than rounding.
-  bool IsApproximate(Mechanism mechanism);
+// own weights by more than rounding.
+bool IsApproximate(Mechanism mechanism);
 
-  // "standard", "atp", "optimised", ... Parse: INVALID_ARGUMENT naming the value and the known
-  // names.
-  std::string_view MechanismName(Mechanism mechanism);
-  absl::StatusOr<Mechanism> ParseMechanism(std::string_view name);
+// "standard", "atp", "optimised", ... Parse: INVALID_ARGUMENT naming the value and the known
+// names.
+std::string_view MechanismName(Mechanism mechanism);
+absl::StatusOr<Mechanism> ParseMechanism(std::string_view name);
 
-  // "layer" | "kv", "exact" | "compressed".
-  std::string_view AtpBasisName(AtpBasis basis);
-  absl::StatusOr<AtpBasis> ParseAtpBasis(std::string_view name);
-  std::string_view AtpPrefillName(AtpPrefill prefill);
-  absl::StatusOr<AtpPrefill> ParseAtpPrefill(std::string_view name);
+// "layer" | "kv", "exact" | "compressed".
+std::string_view AtpBasisName(AtpBasis basis);
+absl::StatusOr<AtpBasis> ParseAtpBasis(std::string_view name);
+std::string_view AtpPrefillName(AtpPrefill prefill);
+absl::StatusOr<AtpPrefill> ParseAtpPrefill(std::string_view name);
 
-  // "auto" | "direct" | "recurrent", "normalised" | "plain".
-  std::string_view TaylorFormName(TaylorForm form);
-  absl::StatusOr<TaylorForm> ParseTaylorForm(std::string_view name);
-  std::string_view TaylorVariantName(TaylorVariant variant);
-  absl::StatusOr<TaylorVariant> ParseTaylorVariant(std::string_view name);
+// "auto" | "direct" | "recurrent", "normalised" | "plain".
+std::string_view TaylorFormName(TaylorForm form);
+absl::StatusOr<TaylorForm> ParseTaylorForm(std::string_view name);
+std::string_view TaylorVariantName(TaylorVariant variant);
+absl::StatusOr<TaylorVariant> ParseTaylorVariant(std::string_view name);
 
-  // "16" is a fixed rank; "1/4" and "0.25" are fractions ("1.0" and "1/1" are the fraction one).
-  // INVALID_ARGUMENT otherwise.
-  absl::StatusOr<RankPolicy> ParseRank(std::string_view text);
+// "16" is a fixed rank; "1/4" and "0.25" are fractions ("1.0" and "1/1" are the fraction one).
+// INVALID_ARGUMENT otherwise.
+absl::StatusOr<RankPolicy> ParseRank(std::string_view text);
 
-  // Text that ParseRank reads back to the same policy.
-  std::string RankString(const RankPolicy& rank);
+// Text that ParseRank reads back to the same policy.
+std::string RankString(const RankPolicy& rank);
 
 }  // namespace lowkey
 

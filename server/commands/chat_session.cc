@@ -14,8 +14,8 @@ namespace lowkey {
 namespace {
 
 constexpr char kHelp[] =
-    "/attention NAME [--rank R ...]  how the next answers attend: standard, or atp with the flags\n"
-    "                                of `lowkey generate`; without NAME: the server's default\n"
+    "/attention NAME [--rank R ...]  how the next answers attend: a mechanism, with the flags of\n"
+    "                                `lowkey generate`; without NAME: the server's default\n"
     "/system TEXT                    the system message; without TEXT: none\n"
     "/reset                          forget the conversation\n"
     "/help                           this\n"

@@ -14,8 +14,6 @@ namespace {
 // Of a model that brings none.
 constexpr float kDefaultTau = 1.0f;
 
-int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
-
 float CachedKeyScale(const Segment& segment, const float* key, int64_t head_dim) {
   const bool plain = segment.sequence->options.taylorshift.variant == TaylorVariant::kPlain;
   return plain ? 1.0f : UnitScale(key, head_dim);

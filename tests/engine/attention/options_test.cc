@@ -117,7 +117,9 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   ExpectRefused(options, "atp prefill: 9, expected exact or compressed");
   options = Atp();
   options.mechanism = static_cast<Mechanism>(9);
-  ExpectRefused(options, "attention mechanism: 9, expected standard, atp or taylorshift");
+  ExpectRefused(options,
+                "attention mechanism: 9, expected standard, atp, taylorshift, optimised, "
+                "efficient, super or lasso");
   options.mechanism = Mechanism::kTaylorShift;
   options.taylorshift.form = static_cast<TaylorForm>(9);
   ExpectRefused(options, "taylorshift form: 9, expected auto, direct or recurrent");
@@ -145,7 +147,8 @@ TEST(AttentionNames, ParseReadsWhatNamesWrite) {
 
 TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {
   EXPECT_EQ(ParseMechanism("Standard").status().message(),
-            "unknown attention mechanism \"Standard\", expected standard, atp or taylorshift");
+            "unknown attention mechanism \"Standard\", expected standard, atp, taylorshift, "
+            "optimised, efficient, super or lasso");
   EXPECT_EQ(ParseAtpBasis("").status().message(), "unknown atp basis \"\", expected layer or kv");
   EXPECT_EQ(ParseTaylorForm("state").status().message(),
             "unknown taylorshift form \"state\", expected auto, direct or recurrent");

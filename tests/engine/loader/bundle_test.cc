@@ -64,12 +64,12 @@ TEST_F(BundleTest, ReadsEveryKindOfMechanism) {
       {.mechanism = Mechanism::kOptimised, .n_heads = 4, .n_kv_heads = 2},
       {.mechanism = Mechanism::kEfficient, .n_heads = 1},
       {.mechanism = Mechanism::kSuper, .over = Mechanism::kStandard, .alignment_tokens = 20},
-      {.mechanism = Mechanism::kLasso,
-       .lasso = {LassoForm::kVanilla, 0.25f, 2.0f, 3, 5.0f, 7, 11}}};
+      {.mechanism = Mechanism::kLasso, .lasso = {LassoForm::kVanilla, 0.25f, 2.0f, 3, 5.0f, 7, 11}},
+      {.mechanism = Mechanism::kTaylorShift}};
   ASSERT_TRUE(WriteRandomBundle(model_.path(), options).ok());
   ASSERT_TRUE(Open().ok()) << Open();
   const auto& m = checkpoint_->mechanisms;
-  ASSERT_EQ(m.size(), 5u);
+  ASSERT_EQ(m.size(), 6u);
   EXPECT_EQ(m[0].layers[1].projections[0].a.shape, std::vector<int64_t>({2, 32}));
   EXPECT_EQ(m[0].layers[1].projections[1].b.shape, std::vector<int64_t>({16, 2}));
   EXPECT_TRUE(m[0].has_own_projections);
@@ -85,6 +85,7 @@ TEST_F(BundleTest, ReadsEveryKindOfMechanism) {
   EXPECT_EQ(m[4].lasso.iterations, 3);
   EXPECT_EQ(m[4].lasso.power, 7);
   EXPECT_EQ(m[4].lasso.extra_tokens, 11);
+  EXPECT_EQ(m[5].layers[1].tau.shape, std::vector<int64_t>({4}));
 }
 
 TEST_F(BundleTest, MechanismsMayShareTheCheckpointsProjections) {
@@ -154,6 +155,13 @@ TEST_F(BundleTest, RefusesTensorsThatAreMissingMisshapenOrTooMany) {
   EXPECT_THAT(EntryRefusal(R"({"name": "super", "over": "standard", "alignment_tokens": 4,
                                "weights": "w.safetensors"})"),
               HasSubstr("layers.1.wa: shape [11], expected [10]"));
+  const std::string shift = R"({"name": "taylorshift", "weights": "w.safetensors"})";
+  WriteZeros("w.safetensors", {{"layers.0.tau", {4}}});
+  EXPECT_THAT(EntryRefusal(shift), HasSubstr("layers.1.tau: missing"));
+  WriteZeros("w.safetensors", {{"layers.0.tau", {5}}});
+  EXPECT_THAT(EntryRefusal(shift), HasSubstr("layers.0.tau: shape [5], expected [4]"));
+  WriteZeros("w.safetensors", {{"layers.1.tau", {4}}});
+  EXPECT_THAT(EntryRefusal(shift), HasSubstr("layers.1.tau"));
 }
 
 }  // namespace

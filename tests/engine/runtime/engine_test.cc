@@ -29,7 +29,8 @@ class EngineTest : public ::testing::Test {
     bundle.mechanisms = {{.mechanism = Mechanism::kEfficient, .n_heads = 2},
                          {.mechanism = Mechanism::kOptimised, .n_kv_heads = 2},
                          {.mechanism = Mechanism::kSuper, .alignment_tokens = kSuperTokens},
-                         {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}}};
+                         {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}},
+                         {.mechanism = Mechanism::kTaylorShift, .lora_rank = 2}};
     EXPECT_TRUE(WriteRandomBundle(model_.path(), bundle).ok());
   }
 
