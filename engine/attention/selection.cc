@@ -37,7 +37,7 @@ std::tuple<double, int> QualityOrder(const SelectionCandidate& c) {
   const Mechanism id = c.options.mechanism;
   if (id == Mechanism::kStandard) return {1.0, 0};
   if (c.perplexity_ratio.has_value()) return {*c.perplexity_ratio, 1};
-  return {std::numeric_limits<double>::infinity(), IsApproximate(id) ? 2 : 3};
+  return {std::numeric_limits<double>::infinity(), id == Mechanism::kAtp ? 2 : 3};
 }
 
 const Bid& Winner(const std::vector<Bid>& bids, const SelectionRules& rules) {

@@ -129,7 +129,7 @@ absl::StatusOr<Selection> ModelRunner::Select(const SelectionRules& rules,
   std::vector<SelectionCandidate> candidates;
   for (const auto& [id, lane] : mechanisms_) {
     const bool untrained =
-        lane.weights == nullptr && id != Mechanism::kStandard && !IsApproximate(id);
+        lane.weights == nullptr && id != Mechanism::kStandard && id != Mechanism::kAtp;
     SelectionCandidate candidate{lane.mechanism.get(), base,
                                  model_->weight_set(lane.weight_set).work_per_row(),
                                  lane.perplexity_ratio};

@@ -53,6 +53,23 @@ int64_t TaylorShiftAttention::BoundBytes(const AttentionOptions& options,
   return n_pages * PageBytes(g) + TaylorSlabBytes(g);
 }
 
+AttentionWork TaylorShiftAttention::Work(const AttentionOptions& options, int64_t n_tokens) const {
+  const AttentionGeometry& g = context_.geometry;
+  const int64_t n_direct =
+      std::min(n_tokens, TaylorSwitchTokens(g, options.taylorshift).value_or(n_tokens));
+  const auto direct = static_cast<double>(n_direct);
+  const auto recurrent = static_cast<double>(n_tokens - n_direct);
+  const double pair = 2.0 * static_cast<double>(g.n_layers * g.n_heads * g.head_dim);
+  const AttentionWork before = {pair * direct * direct / 2, pair * direct};
+  if (n_tokens == n_direct) return before;
+  const double state = static_cast<double>(shape_.n_features * (g.head_dim + 1) * g.n_layers);
+  const double read = state * static_cast<double>(g.n_heads);
+  const double fold = state * static_cast<double>(g.n_kv_heads);
+  // Besides, a row sees half of its own chunk, and the first tokens are folded too.
+  const double row = read + fold + pair * kPageTokens / 2;
+  return {before.prefill + recurrent * row + direct * fold, row};
+}
+
 TaylorShiftAttention::Round& TaylorShiftAttention::RoundAt(int64_t index) {
   if (index == static_cast<int64_t>(rounds_.size())) rounds_.emplace_back();
   if (index == n_rounds_) {

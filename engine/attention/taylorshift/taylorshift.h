@@ -23,6 +23,7 @@ class TaylorShiftAttention : public AttentionMechanism {
   bool exact() const override { return false; }
   absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
   void Advance(SequenceCache& sequence, int64_t n_rows) override;

@@ -377,7 +377,8 @@ TEST_F(EngineTest, RefusesMechanismsWithoutWeightsAndSequencesLongerThanTheirs) 
                                           "model does not bring (lowkey.json)"));
   std::vector<Mechanism> available;
   for (const MechanismInfo& info : engine_->mechanisms()) available.push_back(info.id);
-  EXPECT_THAT(available, ElementsAre(Mechanism::kStandard, Mechanism::kAtp));
+  EXPECT_THAT(available,
+              ElementsAre(Mechanism::kStandard, Mechanism::kAtp, Mechanism::kTaylorShift));
 }
 
 TEST_F(EngineTest, ChoicesOfEveryBundledMechanismShareThePrompt) {

@@ -218,6 +218,23 @@ TEST_P(TaylorShiftTest, BoundHasAStateOnlyWhereTheSequenceMayReachIt) {
             (switch_tokens / 64 + 1) * PageBytes(g) + TaylorSlabBytes(g));
 }
 
+// attention.md's crossovers: decode where both forms cost the same, prefill at about twice that.
+TEST_P(TaylorShiftTest, WorkGrowsUntilTheSwitchAndNotAfterwards) {
+  const AttentionGeometry g{2, 4, 4, 32, std::nullopt, StorageType::kBFloat16};
+  MechanismRunner runner(g, Mechanism::kTaylorShift);
+  const auto work = [&](TaylorForm form, int64_t n) {
+    return runner.mechanism().Work(TaylorShift(form), n);
+  };
+  const double state = 2 * 4 * 561.0 * 33, chunk = 2 * 4 * 64.0 * 32;
+  EXPECT_EQ(work(TaylorForm::kDirect, 1000).decode, 2 * 4 * 2 * 1000.0 * 32);
+  EXPECT_EQ(work(TaylorForm::kAuto, 640).decode, work(TaylorForm::kDirect, 640).decode);
+  EXPECT_EQ(work(TaylorForm::kAuto, 641).decode, 2 * state + chunk);
+  EXPECT_EQ(work(TaylorForm::kAuto, 100000).decode, 2 * state + chunk);
+  EXPECT_LT(work(TaylorForm::kDirect, 1221).prefill,
+            work(TaylorForm::kRecurrent, 1221).prefill * 1.01);
+  EXPECT_GT(work(TaylorForm::kDirect, 1280).prefill, work(TaylorForm::kRecurrent, 1280).prefill);
+}
+
 // Another sequence's leftovers in a page are never read, not even when they are not numbers.
 TEST_P(TaylorShiftTest, LeftoversInAPageAreInvisible) {
   const AttentionGeometry g = geometry();
