@@ -142,7 +142,6 @@ int64_t PageBytes(const AttentionGeometry& geometry);
 // The registry: every mechanism that this engine computes, made for one model. nullptr for one that
 // needs weights when context.weights has none.
 std::unique_ptr<AttentionMechanism> MakeMechanism(Mechanism id, const AttentionContext& context);
-absl::Span<const Mechanism> AllMechanisms();
 
 }  // namespace lowkey
 

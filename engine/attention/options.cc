@@ -1,6 +1,7 @@
 #include "engine/attention/options.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <iterator>
@@ -146,6 +147,15 @@ absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
   if (options.mechanism == Mechanism::kAtp) return ValidateAtp(options.atp);
   if (options.mechanism == Mechanism::kTaylorShift) return ValidateTaylorShift(options.taylorshift);
   return absl::OkStatus();
+}
+
+absl::Span<const Mechanism> AllMechanisms() {
+  static constexpr auto kAll = [] {
+    std::array<Mechanism, std::size(kNames)> all = {};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = kNames[i].first;
+    return all;
+  }();
+  return kAll;
 }
 
 bool IsApproximate(Mechanism mechanism) {

@@ -24,13 +24,6 @@ SliceSources Aligned(Mechanism over) {
 
 }  // namespace
 
-absl::Span<const Mechanism> AllMechanisms() {
-  static constexpr Mechanism kAll[] = {
-      Mechanism::kStandard,  Mechanism::kAtp,   Mechanism::kTaylorShift, Mechanism::kOptimised,
-      Mechanism::kEfficient, Mechanism::kSuper, Mechanism::kLasso};
-  return kAll;
-}
-
 std::unique_ptr<AttentionMechanism> MakeMechanism(Mechanism id, const AttentionContext& context) {
   if (id == Mechanism::kStandard) return std::make_unique<StandardAttention>(context);
   if (id == Mechanism::kAtp) return std::make_unique<AtpAttention>(context);
