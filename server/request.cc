@@ -7,6 +7,8 @@
 namespace lowkey {
 namespace {
 
+constexpr char kAuto[] = "auto";
+
 // The engine's validators name the option; the caller must know which message it sits in.
 absl::Status Within(const char* message_name, const absl::Status& status) {
   if (status.ok()) return status;
@@ -87,6 +89,43 @@ absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
   if (!merged.ok()) return Within("attention", merged.status());
   LK_RETURN_IF_ERROR(CheckOptionsBelong(choice, merged->mechanism));
   return merged;
+}
+
+absl::StatusOr<ResolvedAttention> ResolveSelectable(const AttentionChoice& choice,
+                                                    const Defaults& defaults) {
+  const bool is_auto =
+      choice.mechanism.has_value() ? *choice.mechanism == kAuto : defaults.selection.has_value();
+  if (!is_auto) {
+    const char* rule = choice.objective.has_value()           ? "objective"
+                       : !choice.allowed.empty()              ? "allowed"
+                       : choice.allow_approximate.has_value() ? "allow_approximate"
+                                                              : nullptr;
+    if (rule != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attention.", rule, ": set, but the mechanism is not \"auto\""));
+    }
+    LK_ASSIGN_OR_RETURN(const AttentionOptions options,
+                        ResolveAttention(choice, defaults.attention));
+    return ResolvedAttention{options, std::nullopt};
+  }
+  AttentionChoice others = choice;
+  others.mechanism.reset();
+  const absl::StatusOr<AttentionOptions> options = MergeAttention(others, defaults.attention);
+  if (!options.ok()) return Within("attention", options.status());
+  SelectionRules rules = defaults.selection.value_or(SelectionRules{});
+  if (choice.objective.has_value()) {
+    const auto objective = ParseObjective(*choice.objective);
+    if (!objective.ok()) return Within("attention", objective.status());
+    rules.objective = *objective;
+  }
+  if (!choice.allowed.empty()) rules.allowed.clear();
+  for (const std::string& name : choice.allowed) {
+    const auto mechanism = ParseMechanism(name);
+    if (!mechanism.ok()) return Within("attention.allowed", mechanism.status());
+    rules.allowed.push_back(*mechanism);
+  }
+  Take(choice.allow_approximate, rules.allow_approximate);
+  return ResolvedAttention{*options, rules};
 }
 
 absl::StatusOr<SamplingOptions> ResolveSampling(const SamplingChoice& choice,

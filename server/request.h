@@ -45,6 +45,10 @@ struct AttentionChoice {
   std::optional<std::string> mechanism = {}, rank = {}, basis = {}, prefill = {};
   std::optional<int32_t> block_tokens = {}, sinks = {}, window_blocks = {};
   std::optional<std::string> form = {}, variant = {};
+  // Of mechanism "auto".
+  std::optional<std::string> objective = {};
+  std::vector<std::string> allowed = {};
+  std::optional<bool> allow_approximate = {};
 };
 
 using TokenList = std::vector<int32_t>;
@@ -79,6 +83,7 @@ struct ScoreRequest {
 struct Defaults {
   SamplingOptions sampling;
   AttentionOptions attention;
+  std::optional<SelectionRules> selection;  // set: the mechanism is chosen for each request
   int32_t max_new_tokens = 128;
 };
 
@@ -90,6 +95,15 @@ absl::Status CheckUtf8(const std::string& field, const std::string& text);
 // an option is given that belongs to another mechanism, which would otherwise be ignored silently.
 absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
                                                   const AttentionOptions& defaults);
+
+// The same where the mechanism may be "auto": then `selection` holds the rules, and `options` what
+// the candidates get. INVALID_ARGUMENT, too, when a rule is set for a mechanism that is named.
+struct ResolvedAttention {
+  AttentionOptions options;
+  std::optional<SelectionRules> selection;
+};
+absl::StatusOr<ResolvedAttention> ResolveSelectable(const AttentionChoice& choice,
+                                                    const Defaults& defaults);
 
 // `choice` over `defaults`; the seed is the caller's business. INVALID_ARGUMENT naming
 // "sampling.<field>", value and range.

@@ -159,8 +159,10 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
                                                        config.vocab_size));
   if (!request.sampling.seed.has_value()) result.sampling.seed = DrawSeed();
   result.sampling.logprobs = request.logprobs;
-  LK_ASSIGN_OR_RETURN(result.attention,
-                      ResolveAttention(request.attention, options_.defaults.attention));
+  LK_ASSIGN_OR_RETURN(const ResolvedAttention attention,
+                      ResolveSelectable(request.attention, options_.defaults));
+  result.attention = attention.options;
+  result.selection = attention.selection;
   LK_ASSIGN_OR_RETURN(result.prompt, MakePrompt(request.input));
   LK_ASSIGN_OR_RETURN(result.max_new_tokens,
                       NewTokens(request.max_new_tokens, result.prompt.size()));

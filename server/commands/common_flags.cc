@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -39,7 +40,8 @@ constexpr Flag kClientFlags[] = {
 constexpr Flag kAttentionFlags[] = {
     {"attention", "NAME", "",
      "standard; atp: older tokens held at low rank; taylorshift: polynomial weights, a state of "
-     "fixed size [standard]"},
+     "fixed size; auto: the "
+     "cheapest; or another that the model has [standard]"},
     {"rank", "R", "", "atp: rank of a block: 64, or a fraction: 1/4, 0.25 [1/4]"},
     {"basis", "NAME", "", "atp: one basis per layer, or per kv head: layer, kv [layer]"},
     {"prefill", "NAME", "", "atp: the prompt's own attention: exact, compressed [exact]"},
@@ -52,6 +54,9 @@ constexpr Flag kAttentionFlags[] = {
     {"variant", "NAME", "",
      "taylorshift: scores of unit vectors, or not: normalised, plain "
      "[normalised]"},
+    {"objective", "NAME", "", "auto: least latency, least memory, or balanced [balanced]"},
+    {"allow", "NAME,...", "", "auto: the mechanisms to choose among [all that the model has]"},
+    {"approximate", "", "", "auto: approximate mechanisms too", FlagKind::kSwitch},
 };
 constexpr Flag kSamplingFlags[] = {
     {"temperature", "T", "", "0..2; 0 takes the most likely token [0]"},
@@ -165,6 +170,11 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(ReadInt32(flags, "window", 0, attention.window_blocks));
   ReadText(flags, "form", attention.form);
   ReadText(flags, "variant", attention.variant);
+  ReadText(flags, "objective", attention.objective);
+  if (flags.Has("allow")) {
+    attention.allowed = absl::StrSplit(flags.Text("allow"), ',', absl::SkipEmpty());
+  }
+  if (flags.Has("approximate")) attention.allow_approximate = flags.Switch("approximate");
   return attention;
 }
 

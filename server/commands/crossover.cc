@@ -31,10 +31,10 @@ constexpr Flag kCrossoverFlags[] = {
 
 absl::StatusOr<std::vector<int64_t>> ReadLengths(const FlagValues& flags) {
   std::vector<int64_t> lengths;
-  for (const std::string& part : absl::StrSplit(flags.Text("lengths"), ',')) {
+  for (const auto part : absl::StrSplit(flags.Text("lengths"), ',')) {
     if (!absl::SimpleAtoi(part, &lengths.emplace_back())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--lengths: \"", part, "\", expected numbers such as 512,1024"));
+      return absl::InvalidArgumentError(absl::StrCat("--lengths: \"", std::string(part),
+                                                     "\", expected numbers such as 512,1024"));
     }
   }
   return lengths;
@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(const FlagValues& flags) {
 
 absl::StatusOr<std::vector<AttentionOptions>> ReadMechanisms(const FlagValues& flags) {
   std::vector<AttentionOptions> mechanisms;
-  for (const std::string& words : flags.Repeated("try")) {
+  for (const std::string& words : flags.Texts("try")) {
     LK_ASSIGN_OR_RETURN(const AttentionChoice choice,
                         ParseAttention(absl::StrSplit(words, ' ', absl::SkipEmpty())));
     LK_ASSIGN_OR_RETURN(mechanisms.emplace_back(), ResolveAttention(choice, {}));

@@ -16,6 +16,8 @@
 #include "server/commands/json_text.h"
 #include "server/commands/signals.h"
 #include "server/commands/terminal.h"
+#include "server/commands/token_text.h"
+#include "server/crossover/profile.h"
 #include "server/grpc/address.h"
 #include "server/grpc/server.h"
 #include "server/load_chat_templates.h"
@@ -39,6 +41,10 @@ constexpr Flag kNetworkFlags[] = {
 };
 constexpr Flag kChatFlags[] = {
     {"chat-template", "FILE", "", "write conversations as this Jinja template does [the model's]"},
+};
+constexpr size_t kMaxProfileBytes = size_t{1} << 20;
+constexpr Flag kSelectionFlags[] = {
+    {"profile", "FILE", "", "this machine's rates, as lowkey crossover --output wrote them"},
 };
 constexpr Flag kDefaultFlags[] = {
     {"max-new-tokens", "N", "128", "tokens to generate"},
@@ -71,7 +77,14 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   options.is_json = flags.Switch("json");
   LK_ASSIGN_OR_RETURN(options.engine, ReadServingOptions(flags));
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
-  LK_ASSIGN_OR_RETURN(options.defaults.attention, ResolveAttention(attention, {}));
+  LK_ASSIGN_OR_RETURN(const ResolvedAttention resolved, ResolveSelectable(attention, {}));
+  options.defaults.attention = resolved.options;
+  options.defaults.selection = resolved.selection;
+  if (flags.IsGiven("profile")) {
+    LK_ASSIGN_OR_RETURN(const std::string text,
+                        ReadTextFile(flags.Text("profile"), kMaxProfileBytes));
+    LK_ASSIGN_OR_RETURN(options.engine.profile, ParseProfile(text, flags.Text("profile")));
+  }
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> max_new_tokens,
                       flags.Int("max-new-tokens", 1, 1 << 24));
   options.defaults.max_new_tokens = static_cast<int32_t>(max_new_tokens.value_or(1));
@@ -186,6 +199,7 @@ Command ServeCommand() {
                          {"Engine", EngineFlags()},
                          {"Capacity", ServingFlags()},
                          {"What requests get that do not say: attention", AttentionFlags()},
+                         {"Choosing a mechanism (--attention auto)", kSelectionFlags},
                          {"What requests get that do not say: sampling", SamplingFlags()},
                          {"What requests get that do not say: length", kDefaultFlags},
                          {"General", GeneralFlags()}};
@@ -194,6 +208,7 @@ Command ServeCommand() {
       "lowkey serve --model ~/models/llama --dtype bfloat16 --cache-bytes 4G",
       "lowkey serve --model ~/models/chat.gguf --chat-template chatml.jinja",
       "lowkey serve --attention atp --rank 1/4 --temperature 0.7",
+      "lowkey serve --attention auto --objective latency --approximate --profile profile.json",
       "lowkey serve --host 0.0.0.0 --insecure --log-requests",
   };
   command.run = RunServe;

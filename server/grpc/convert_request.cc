@@ -60,6 +60,9 @@ AttentionChoice ToAttention(const v1::AttentionOptions& proto) {
   LK_TAKE(proto, window_blocks, attention.window_blocks);
   LK_TAKE(proto, form, attention.form);
   LK_TAKE(proto, variant, attention.variant);
+  LK_TAKE(proto, objective, attention.objective);
+  attention.allowed.assign(proto.allowed().begin(), proto.allowed().end());
+  LK_TAKE(proto, allow_approximate, attention.allow_approximate);
   return attention;
 }
 
@@ -73,6 +76,9 @@ void PutAttention(const AttentionChoice& attention, v1::AttentionOptions& proto)
   LK_PUT(attention.window_blocks, proto, window_blocks);
   LK_PUT(attention.form, proto, form);
   LK_PUT(attention.variant, proto, variant);
+  LK_PUT(attention.objective, proto, objective);
+  for (const std::string& name : attention.allowed) proto.add_allowed(name);
+  LK_PUT(attention.allow_approximate, proto, allow_approximate);
 }
 
 ChatMessage ToMessage(const v1::ChatMessage& proto) {

@@ -49,6 +49,12 @@ v1::AttentionReport ToProto(const AttentionReport& report) {
   proto.set_cache_bytes(report.cache_bytes);
   proto.set_peak_cache_bytes(report.peak_cache_bytes);
   proto.set_standard_cache_bytes(report.standard_cache_bytes);
+  for (const Crossover& crossover : report.crossovers) {
+    v1::Crossover& entry = *proto.add_crossovers();
+    entry.set_from(std::string(MechanismName(crossover.from)));
+    entry.set_to(std::string(MechanismName(crossover.to)));
+    entry.set_prompt_tokens(crossover.tokens);
+  }
   return proto;
 }
 
@@ -199,7 +205,15 @@ v1::Model DescribeModel(const TextService& service) {
     }
   }
   *model.mutable_defaults()->mutable_sampling() = ToProto(options.defaults.sampling);
-  *model.mutable_defaults()->mutable_attention() = ToProto(options.defaults.attention);
+  v1::AttentionOptions& attention = *model.mutable_defaults()->mutable_attention();
+  attention = ToProto(options.defaults.attention);
+  if (options.defaults.selection.has_value()) {
+    const SelectionRules& rules = *options.defaults.selection;
+    attention.set_mechanism("auto");
+    attention.set_objective(std::string(ObjectiveName(rules.objective)));
+    attention.set_allow_approximate(rules.allow_approximate);
+    for (Mechanism id : rules.allowed) attention.add_allowed(std::string(MechanismName(id)));
+  }
   model.mutable_defaults()->set_max_new_tokens(options.defaults.max_new_tokens);
   const EngineStats stats = service.engine().Stats();
   model.set_dtype(stats.dtype);

@@ -91,5 +91,48 @@ TEST(ResolveSamplingTest, RefusesEachFieldOutOfRange) {
   EXPECT_THAT(SamplingError({.logit_bias = {{100, 1.0f}}}), HasSubstr("logit_bias"));
 }
 
+TEST(ResolveSelectableTest, AutoTakesItsRulesFromRequestAndDefaults) {
+  Defaults defaults;
+  defaults.selection = SelectionRules{Objective::kMemory, {Mechanism::kStandard}, false, 1.25};
+  AttentionChoice choice;
+  auto resolved = ResolveSelectable(choice, defaults);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  ASSERT_TRUE(resolved->selection.has_value());
+  EXPECT_EQ(resolved->selection->objective, Objective::kMemory);
+  choice.mechanism = "auto";
+  choice.objective = "latency";
+  choice.allowed = {"atp", "efficient"};
+  choice.allow_approximate = true;
+  choice.rank = "16";  // of atp, should it be chosen
+  resolved = ResolveSelectable(choice, defaults);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->selection->objective, Objective::kLatency);
+  EXPECT_EQ(resolved->selection->allowed,
+            (std::vector<Mechanism>{Mechanism::kAtp, Mechanism::kEfficient}));
+  EXPECT_TRUE(resolved->selection->allow_approximate);
+  EXPECT_EQ(std::get<RankFixed>(resolved->options.atp.rank).rank, 16);
+  choice = {};
+  choice.mechanism = "standard";
+  resolved = ResolveSelectable(choice, defaults);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_FALSE(resolved->selection.has_value());
+}
+
+TEST(ResolveSelectableTest, NamesWhatIsWrong) {
+  AttentionChoice choice;
+  choice.objective = "latency";
+  EXPECT_EQ(
+      ResolveSelectable(choice, {}).status(),
+      absl::InvalidArgumentError("attention.objective: set, but the mechanism is not \"auto\""));
+  choice.mechanism = "auto";
+  choice.objective = "speed";
+  EXPECT_THAT(std::string(ResolveSelectable(choice, {}).status().message()),
+              ::testing::HasSubstr("unknown objective \"speed\""));
+  choice.objective.reset();
+  choice.allowed = {"magic"};
+  EXPECT_THAT(std::string(ResolveSelectable(choice, {}).status().message()),
+              ::testing::HasSubstr("attention.allowed"));
+}
+
 }  // namespace
 }  // namespace lowkey

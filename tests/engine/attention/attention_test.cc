@@ -255,9 +255,9 @@ TEST_P(MechanismContract, OutputsStayFiniteOver16kTokens) {
 TEST_P(MechanismContract, KnowsItsName) {
   MechanismRunner runner = Runner();
   EXPECT_EQ(runner.mechanism().id(), mechanism());
-  EXPECT_EQ(runner.mechanism().exact(),
-            mechanism() != Mechanism::kAtp && mechanism() != Mechanism::kLasso &&
-                mechanism() != Mechanism::kTaylorShift);
+  EXPECT_EQ(runner.mechanism().exact(), mechanism() != Mechanism::kAtp &&
+                                            mechanism() != Mechanism::kLasso &&
+                                            mechanism() != Mechanism::kTaylorShift);
   EXPECT_TRUE(runner.mechanism().CheckAvailable(GetParam().options).ok());
 }
 

@@ -381,6 +381,33 @@ TEST_F(EngineTest, RefusesMechanismsWithoutWeightsAndSequencesLongerThanTheirs) 
               ElementsAre(Mechanism::kStandard, Mechanism::kAtp, Mechanism::kTaylorShift));
 }
 
+TEST_F(EngineTest, ChoosesAMechanismByItsRulesAndSaysWhy) {
+  EngineOptions options;
+  // Slow softmax makes everything else the cheaper one from some length on.
+  options.profile.linear = 1e12;
+  options.profile.mechanisms[Mechanism::kStandard] = {1e6, 1e6};
+  options.profile.mechanisms[Mechanism::kEfficient] = {1e12, 1e12};
+  Start(options);
+  EngineRequest request = Request(150, 10);
+  request.selection = SelectionRules{};
+  request.selection->objective = Objective::kLatency;
+  request.selection->allowed = {Mechanism::kStandard, Mechanism::kEfficient};
+  const auto chosen = Submit(request);
+  const FinalEvent event = chosen->Wait();
+  EXPECT_TRUE(event.status.ok()) << event.status;
+  EXPECT_EQ(event.attention.mechanism, Mechanism::kEfficient);
+  EXPECT_THAT(event.attention.reason, HasSubstr("efficient"));
+  EXPECT_THAT(event.attention.reason, HasSubstr("(taken)"));
+  EngineRequest named = Request(150, 10);
+  named.attention.mechanism = Mechanism::kEfficient;
+  const auto same = Submit(named);
+  EXPECT_EQ(same->Wait().attention.reason, "");
+  EXPECT_EQ(same->tokens, chosen->tokens);
+  // taylorshift runs on any model, but is not chosen for one that was not made for it.
+  request.selection->allowed = {Mechanism::kTaylorShift};
+  EXPECT_EQ(Refused(request).code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(EngineTest, ChoicesOfEveryBundledMechanismShareThePrompt) {
   Start();
   for (const MechanismInfo& info : engine_->mechanisms()) {
