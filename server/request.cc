@@ -33,6 +33,10 @@ absl::Status CheckOptionsBelong(const AttentionChoice& choice, Mechanism mechani
       {"block_tokens", choice.block_tokens.has_value(), Mechanism::kAtp},
       {"sinks", choice.sinks.has_value(), Mechanism::kAtp},
       {"window_blocks", choice.window_blocks.has_value(), Mechanism::kAtp},
+      {"refine_tokens", choice.refine_tokens.has_value(), Mechanism::kAtp},
+      {"decomposition", choice.decomposition.has_value(), Mechanism::kAtp},
+      {"basis_storage", choice.basis_storage.has_value(), Mechanism::kAtp},
+      {"principal_storage", choice.principal_storage.has_value(), Mechanism::kAtp},
       {"form", choice.form.has_value(), Mechanism::kTaylorShift},
       {"variant", choice.variant.has_value(), Mechanism::kTaylorShift},
   };
@@ -61,9 +65,19 @@ absl::StatusOr<AttentionOptions> MergeAttention(const AttentionChoice& choice,
   if (choice.prefill.has_value()) {
     LK_ASSIGN_OR_RETURN(merged.atp.prefill, ParseAtpPrefill(*choice.prefill));
   }
+  if (choice.decomposition.has_value()) {
+    LK_ASSIGN_OR_RETURN(merged.atp.decomposition, ParseAtpDecomposition(*choice.decomposition));
+  }
+  if (choice.basis_storage.has_value()) {
+    LK_ASSIGN_OR_RETURN(merged.atp.basis_storage, ParseAtpStorage(*choice.basis_storage));
+  }
+  if (choice.principal_storage.has_value()) {
+    LK_ASSIGN_OR_RETURN(merged.atp.principal_storage, ParseAtpStorage(*choice.principal_storage));
+  }
   Take(choice.block_tokens, merged.atp.block_tokens);
   Take(choice.sinks, merged.atp.sinks);
   Take(choice.window_blocks, merged.atp.window_blocks);
+  Take(choice.refine_tokens, merged.atp.refine_tokens);
   if (choice.form.has_value()) {
     LK_ASSIGN_OR_RETURN(merged.taylorshift.form, ParseTaylorForm(*choice.form));
   }

@@ -42,7 +42,7 @@ struct MechanismWeights {
   std::vector<float> tau;  // taylorshift: temperatures [n_layers, n_heads], or none
 };
 
-struct PrincipalBlock;  // principal_block.h
+struct PrincipalBlock;  // atp/principal_block.h
 
 // What one sequence holds. Mechanisms fill it; dropping it frees everything.
 struct SequenceCache {

@@ -20,6 +20,8 @@ constexpr int32_t kMaxSinks = 63;
 constexpr int32_t kMaxWindowBlocks = 64;
 constexpr char kForms[] = "auto, direct or recurrent";
 constexpr char kVariants[] = "normalised or plain";
+constexpr int32_t kMaxRefineTokens = 4096;
+constexpr std::string_view kEnergyPrefix = "energy:";
 
 constexpr std::pair<Mechanism, std::string_view> kNames[] = {
     {Mechanism::kStandard, "standard"},
@@ -54,10 +56,39 @@ absl::Status ValidateRank(const RankPolicy& rank, int32_t block_tokens) {
   if (const auto* fixed = std::get_if<RankFixed>(&rank)) {
     return CheckInt("rank", fixed->rank, 1, block_tokens);
   }
+  if (const auto* energy = std::get_if<RankEnergy>(&rank)) {
+    if (energy->share > 0.0 && energy->share <= 1.0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("atp rank: energy:", energy->share, ", expected a share in (0, 1]"));
+  }
+  if (std::holds_alternative<RankEntropy>(rank)) return absl::OkStatus();
   const double fraction = std::get<RankFraction>(rank).fraction;
   if (fraction > 0.0 && fraction <= 1.0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("atp rank: ", fraction, ", expected a fraction in (0, 1]"));
+}
+
+absl::Status ValidateNames(const AtpOptions& atp) {
+  if (atp.basis != AtpBasis::kLayer && atp.basis != AtpBasis::kKv) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("atp basis: ", static_cast<int>(atp.basis), ", expected layer or kv"));
+  }
+  if (atp.prefill != AtpPrefill::kExact && atp.prefill != AtpPrefill::kCompressed) {
+    return absl::InvalidArgumentError(absl::StrCat("atp prefill: ", static_cast<int>(atp.prefill),
+                                                   ", expected exact or compressed"));
+  }
+  if (atp.decomposition != AtpDecomposition::kBlock &&
+      atp.decomposition != AtpDecomposition::kAlternating) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("atp decomposition: ", static_cast<int>(atp.decomposition),
+                     ", expected block or alternating"));
+  }
+  for (AtpStorage storage : {atp.basis_storage, atp.principal_storage}) {
+    if (storage == AtpStorage::kCache || storage == AtpStorage::kInt8) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("atp storage: ", static_cast<int>(storage), ", expected cache or int8"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateAtp(const AtpOptions& atp) {
@@ -70,19 +101,15 @@ absl::Status ValidateAtp(const AtpOptions& atp) {
                                                    ", expected a multiple of ", kBlockStep, " in ",
                                                    kMinBlockTokens, "..", kMaxBlockTokens));
   }
-  if (atp.basis != AtpBasis::kLayer && atp.basis != AtpBasis::kKv) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("atp basis: ", static_cast<int>(atp.basis), ", expected layer or kv"));
-  }
-  if (atp.prefill != AtpPrefill::kExact && atp.prefill != AtpPrefill::kCompressed) {
-    return absl::InvalidArgumentError(absl::StrCat("atp prefill: ", static_cast<int>(atp.prefill),
-                                                   ", expected exact or compressed"));
-  }
+  if (absl::Status s = ValidateNames(atp); !s.ok()) return s;
   if (absl::Status s = CheckInt("sinks", atp.sinks, 0, std::min(kMaxSinks, atp.block_tokens - 1));
       !s.ok()) {
     return s;
   }
   if (absl::Status s = CheckInt("window", atp.window_blocks, 0, kMaxWindowBlocks); !s.ok()) {
+    return s;
+  }
+  if (absl::Status s = CheckInt("refine", atp.refine_tokens, 0, kMaxRefineTokens); !s.ok()) {
     return s;
   }
   return ValidateRank(atp.rank, atp.block_tokens);
@@ -106,9 +133,9 @@ absl::Status BadName(const char* what, std::string_view name, const char* known)
 }
 
 absl::Status BadRank(std::string_view text) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("rank \"", std::string(text), "\", expected a number of components in 1..",
-                   kMaxBlockTokens, " such as 16, or a fraction in (0, 1] such as 1/4 or 0.25"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rank \"", std::string(text), "\", expected a number of components in 1..", kMaxBlockTokens,
+      " such as 16, a fraction in (0, 1] such as 1/4 or 0.25, energy:SHARE or entropy"));
 }
 
 bool IsDigits(std::string_view text) {
@@ -132,6 +159,15 @@ bool ParseDecimal(std::string_view text, double& value) {
   if (!IsDigits(rest) || (!whole.empty() && !IsDigits(whole))) return false;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   return result.ec == std::errc();
+}
+
+// The shortest digits that parse back to the same double, without an exponent.
+std::string DecimalString(double x) {
+  char digits[512];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), x, std::chars_format::fixed);
+  std::string text(digits, end.ptr);
+  if (text.find('.') == std::string::npos) text += ".0";
+  return text;
 }
 
 }  // namespace
@@ -230,7 +266,34 @@ absl::StatusOr<TaylorVariant> ParseTaylorVariant(std::string_view name) {
   return BadName("taylorshift variant", name, kVariants);
 }
 
+std::string_view AtpDecompositionName(AtpDecomposition decomposition) {
+  return decomposition == AtpDecomposition::kBlock ? "block" : "alternating";
+}
+
+absl::StatusOr<AtpDecomposition> ParseAtpDecomposition(std::string_view name) {
+  if (name == "block") return AtpDecomposition::kBlock;
+  if (name == "alternating") return AtpDecomposition::kAlternating;
+  return BadName("atp decomposition", name, "block or alternating");
+}
+
+std::string_view AtpStorageName(AtpStorage storage) {
+  return storage == AtpStorage::kCache ? "cache" : "int8";
+}
+
+absl::StatusOr<AtpStorage> ParseAtpStorage(std::string_view name) {
+  if (name == "cache") return AtpStorage::kCache;
+  if (name == "int8") return AtpStorage::kInt8;
+  return BadName("atp storage", name, "cache or int8");
+}
+
 absl::StatusOr<RankPolicy> ParseRank(std::string_view text) {
+  if (text == "entropy") return RankEntropy{};
+  if (text.starts_with(kEnergyPrefix)) {
+    double share = 0.0;
+    const std::string_view digits = text.substr(kEnergyPrefix.size());
+    if (!ParseDecimal(digits, share) || !(share > 0.0 && share <= 1.0)) return BadRank(text);
+    return RankEnergy{share};
+  }
   if (int32_t rank = 0; ParseDigits(text, rank)) {
     if (rank < 1 || rank > kMaxBlockTokens) return BadRank(text);
     return RankFixed{rank};
@@ -252,13 +315,11 @@ absl::StatusOr<RankPolicy> ParseRank(std::string_view text) {
 
 std::string RankString(const RankPolicy& rank) {
   if (const auto* fixed = std::get_if<RankFixed>(&rank)) return absl::StrCat(fixed->rank);
-  // The shortest digits that parse back to the same double, without an exponent.
-  char digits[512];
-  const auto end = std::to_chars(digits, digits + sizeof(digits),
-                                 std::get<RankFraction>(rank).fraction, std::chars_format::fixed);
-  std::string text(digits, end.ptr);
-  if (text.find('.') == std::string::npos) text += ".0";
-  return text;
+  if (const auto* energy = std::get_if<RankEnergy>(&rank)) {
+    return std::string(kEnergyPrefix) + DecimalString(energy->share);
+  }
+  if (std::holds_alternative<RankEntropy>(rank)) return "entropy";
+  return DecimalString(std::get<RankFraction>(rank).fraction);
 }
 
 }  // namespace lowkey

@@ -28,7 +28,19 @@ struct RankFixed {
 struct RankFraction {
   double fraction = 0.25;
 };
-using RankPolicy = std::variant<RankFraction, RankFixed>;
+// Ranks that each block finds for itself: the least that keeps `share` of the squared norm of what
+// is decomposed, or the components that its singular values' entropy calls for (ATP, Eq. 3-4).
+struct RankEnergy {
+  double share = 0;  // (0, 1]
+};
+struct RankEntropy {};
+using RankPolicy = std::variant<RankFraction, RankFixed, RankEnergy, RankEntropy>;
+
+// How U is found: subspace iteration over matrix products, or the paper's Algorithm 1.
+enum class AtpDecomposition { kBlock, kAlternating };
+
+// How numbers of a principal block are stored: as the cache stores keys and values, or in 8 bits.
+enum class AtpStorage { kCache, kInt8 };
 
 // Options of mechanism `atp` (ATP, principal keys). Every field has the default that a request
 // without it gets.
@@ -39,6 +51,10 @@ struct AtpOptions {
   int32_t block_tokens = 512;  // multiple of 64 in [64, 4096]
   int32_t sinks = 4;           // 0..min(64, block) - 1
   int32_t window_blocks = 1;   // closed blocks still read exactly, 0..64
+  AtpDecomposition decomposition = AtpDecomposition::kBlock;
+  AtpStorage basis_storage = AtpStorage::kCache;      // of U
+  AtpStorage principal_storage = AtpStorage::kCache;  // of K' and V'
+  int32_t refine_tokens = 0;  // far tokens that each row and KV head reads exactly, 0..4096
 };
 
 // Constants of mechanism `lasso` ("Optimizing Attention", Eq. 2-4), which come with a model's
@@ -102,7 +118,14 @@ absl::StatusOr<TaylorForm> ParseTaylorForm(std::string_view name);
 std::string_view TaylorVariantName(TaylorVariant variant);
 absl::StatusOr<TaylorVariant> ParseTaylorVariant(std::string_view name);
 
-// "16" is a fixed rank; "1/4" and "0.25" are fractions ("1.0" and "1/1" are the fraction one).
+// "block" | "alternating", "cache" | "int8".
+std::string_view AtpDecompositionName(AtpDecomposition decomposition);
+absl::StatusOr<AtpDecomposition> ParseAtpDecomposition(std::string_view name);
+std::string_view AtpStorageName(AtpStorage storage);
+absl::StatusOr<AtpStorage> ParseAtpStorage(std::string_view name);
+
+// "16" is a fixed rank; "1/4" and "0.25" are fractions ("1.0" and "1/1" are the fraction one);
+// "energy:0.95" keeps that share of the squared norm; "entropy".
 // INVALID_ARGUMENT otherwise.
 absl::StatusOr<RankPolicy> ParseRank(std::string_view text);
 

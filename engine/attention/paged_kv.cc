@@ -44,6 +44,11 @@ int64_t PageBytes(const AttentionGeometry& g) {
          StorageBytes(g.cache_type);
 }
 
+int64_t DotWidth(const AttentionGeometry& g) {
+  constexpr int64_t kStep = 32;
+  return (g.head_dim + kStep - 1) / kStep * kStep;
+}
+
 KvTile TileOf(const AttentionGeometry& g, const PageHandle& page, int64_t layer, int64_t kv_head) {
   const int64_t key_bytes = kPageTokens * g.head_dim * StorageBytes(g.cache_type);
   const int64_t value_bytes = kPageTokens * g.head_dim_padded() * StorageBytes(g.cache_type);

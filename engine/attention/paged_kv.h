@@ -19,6 +19,9 @@ struct KvTile {
   std::byte* values = nullptr;
 };
 
+// head_dim rounded up to what KernelTable::DotRows takes: the width of a key that is a row.
+int64_t DotWidth(const AttentionGeometry& geometry);
+
 KvTile TileOf(const AttentionGeometry& geometry, const PageHandle& page, int64_t layer,
               int64_t kv_head);
 

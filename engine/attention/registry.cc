@@ -1,4 +1,4 @@
-#include "engine/attention/atp.h"
+#include "engine/attention/atp/atp.h"
 #include "engine/attention/attention.h"
 #include "engine/attention/lasso.h"
 #include "engine/attention/slice_attention.h"

@@ -13,17 +13,17 @@ namespace {
 constexpr int64_t kTargetRows = 48;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-int64_t TokensPerBlock(const AttentionGeometry& g) {
+}  // namespace
+
+int64_t MaxRowBlockTokens(const AttentionGeometry& g) {
   return std::max<int64_t>(1, kTargetRows / g.group());
 }
-
-}  // namespace
 
 void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Segment& segment,
                      const RowCuts& cuts, std::vector<RowBlockTask>& tasks) {
   const auto first_task = static_cast<int64_t>(tasks.size());
   for (int64_t row = 0; row < segment.n_rows;) {
-    int64_t n = std::min(TokensPerBlock(g), segment.n_rows - row);
+    int64_t n = std::min(cuts.max_tokens.value_or(MaxRowBlockTokens(g)), segment.n_rows - row);
     const int64_t position = segment.first_position + row;
     if (cuts.every.has_value()) n = std::min(n, *cuts.every - position % *cuts.every);
     if (cuts.at.has_value() && position < *cuts.at) n = std::min(n, *cuts.at - position);
@@ -35,17 +35,13 @@ void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Se
   std::reverse(tasks.begin() + first_task, tasks.end());
 }
 
-void RowBlock::Reserve(const AttentionGeometry& g, int64_t width, int64_t rank_padded) {
-  const int64_t n_rows = TokensPerBlock(g) * g.group();
-  const auto grow = [](std::vector<float>& v, int64_t n) {
-    if (static_cast<int64_t>(v.size()) < n) v.resize(n);
-  };
-  grow(q_, n_rows * g.head_dim);
-  grow(out_, n_rows * g.head_dim_padded());
-  grow(scores_, n_rows * width);
-  grow(low_q_, n_rows * rank_padded);
-  grow(low_out_, n_rows * rank_padded);
-  if (static_cast<int64_t>(states_.size()) < n_rows) states_.resize(n_rows);
+void RowBlock::Reserve(const AttentionGeometry& g) {
+  const int64_t n_rows = MaxRowBlockTokens(g) * g.group();
+  q_stride_ = DotWidth(g);
+  q_.resize(n_rows * q_stride_);
+  out_.resize(n_rows * g.head_dim_padded());
+  scores_.resize(n_rows * kPageTokens);
+  states_.resize(n_rows);
 }
 
 void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,
@@ -59,7 +55,9 @@ void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const R
     const int64_t step_row = segment.first_row + task.first_row + r / g.group();
     const int64_t head = task.kv_head * g.group() + r % g.group();
     const float* q = rows.q + step_row * rows.ld_qkv + head * g.head_dim;
-    for (int64_t j = 0; j < g.head_dim; ++j) q_[r * g.head_dim + j] = q[j] * scale;
+    float* to = q_.data() + r * q_stride_;
+    for (int64_t j = 0; j < g.head_dim; ++j) to[j] = q[j] * scale;
+    std::fill(to + g.head_dim, to + q_stride_, 0.0f);
   }
   std::fill_n(out_.begin(), n_rows_ * g.head_dim_padded(), 0.0f);
   std::fill_n(states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
@@ -88,7 +86,7 @@ int64_t RowBlock::Weigh(const void* keys, StorageType type, int64_t page, int64_
 
   GemmArgs scores;
   scores.a = q_.data();
-  scores.lda = g.head_dim;
+  scores.lda = q_stride_;
   scores.b = keys;
   scores.b_row_stride = kPageTokens;
   scores.b_panel_stride = kernels.panel_columns;
@@ -143,68 +141,6 @@ void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
   const int64_t padded = geometry_.head_dim_padded();
   Kernels().DotRows(geometry_.cache_type, {scores_.data(), kPageTokens, tile.values, out_.data(),
                                            padded, n_rows_, geometry_.head_dim, kPageTokens});
-}
-
-void RowBlock::AddPrincipal(const PrincipalBlock& block, int64_t layer, int64_t kv_head) {
-  const AttentionGeometry& g = geometry_;
-  const KernelTable& kernels = Kernels();
-  const PrincipalShape& shape = block.shape;
-  const PrincipalView view = block.View(g, layer, kv_head);
-  const int64_t width = shape.n_tokens;
-  const int64_t ld = shape.rank_padded;
-
-  // [q K'^T, q k_mean]: the mean key is column `rank`.
-  GemmArgs project{q_.data(),     g.head_dim, view.keys, ld, kernels.panel_columns,
-                   low_q_.data(), ld,         n_rows_,   ld, g.head_dim};
-  kernels.Gemm(g.cache_type, project);
-
-  // Scores: q k_mean + (q K'^T) U^T (Eq. 7).
-  for (int64_t r = 0; r < n_rows_; ++r) {
-    std::fill_n(scores_.begin() + r * width, width, low_q_[r * ld + shape.rank]);
-  }
-  const int64_t tile_bytes = shape.rank * kPageTokens * StorageBytes(g.cache_type);
-  for (int64_t t = 0; t < width / kPageTokens; ++t) {
-    GemmArgs expand{low_q_.data(),
-                    ld,
-                    view.u + t * tile_bytes,
-                    kPageTokens,
-                    kernels.panel_columns,
-                    scores_.data() + t * kPageTokens,
-                    width,
-                    n_rows_,
-                    kPageTokens,
-                    shape.rank,
-                    GemmArgs::Into::kAccumulate};
-    kernels.Gemm(g.cache_type, expand);
-  }
-
-  const int64_t padded = g.head_dim_padded();
-  std::fill_n(low_out_.begin(), n_rows_ * ld, 0.0f);
-  for (int64_t r = 0; r < n_rows_; ++r) {
-    float* s = scores_.data() + r * width;
-    std::fill_n(s, block.n_sinks, kHidden);
-    const SoftmaxUpdate update = kernels.softmax_update(s, width, &states_[r]);
-    if (update.factor != 1.0f) kernels.scale(update.factor, out_.data() + r * padded, padded);
-    low_out_[r * ld + shape.rank] = update.sum;  // the mean value is row `rank`
-  }
-
-  // (w U) V' + sum(w) v_mean.
-  for (int64_t t = 0; t < width / kPageTokens; ++t) {
-    kernels.DotRows(g.cache_type, {scores_.data() + t * kPageTokens, width, view.u + t * tile_bytes,
-                                   low_out_.data(), ld, n_rows_, shape.rank, kPageTokens});
-  }
-  GemmArgs values{low_out_.data(),
-                  ld,
-                  view.values,
-                  padded,
-                  kernels.panel_columns,
-                  out_.data(),
-                  padded,
-                  n_rows_,
-                  padded,
-                  shape.rank + 1,
-                  GemmArgs::Into::kAccumulate};
-  kernels.Gemm(g.cache_type, values);
 }
 
 void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows) {

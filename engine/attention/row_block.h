@@ -6,7 +6,6 @@
 
 #include "engine/attention/attention.h"
 #include "engine/attention/paged_kv.h"
-#include "engine/attention/principal_block.h"
 
 namespace lowkey {
 
@@ -21,11 +20,15 @@ struct RowBlockTask {
 
 // Absolute positions that no block of rows may straddle.
 struct RowCuts {
-  std::optional<int64_t> every;  // multiples of it
-  std::optional<int64_t> at;
+  std::optional<int64_t> every = {};  // multiples of it
+  std::optional<int64_t> at = {};
+  std::optional<int64_t> max_tokens = {};  // of one block of rows
 };
 
-// Cuts [0, n_rows) of a segment into blocks of at most about 48 query rows, and at `cuts`, and
+// Tokens of a block of at most about 48 query rows.
+int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
+
+// Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, and at `cuts`, and
 // appends a task for every block and KV head, latest block first (it reads most).
 void AppendRowBlocks(const AttentionGeometry& geometry, int32_t segment_index,
                      const Segment& segment, const RowCuts& cuts, std::vector<RowBlockTask>& tasks);
@@ -45,9 +48,7 @@ struct ColumnTile {
 // Every operation on a row is a chain of its own, so its bits do not depend on the block it is in.
 class RowBlock {
  public:
-  // Scratch for tiles of up to `width` tokens (a multiple of 64) and principal blocks of up to
-  // rank_padded.
-  void Reserve(const AttentionGeometry& geometry, int64_t width, int64_t rank_padded);
+  void Reserve(const AttentionGeometry& geometry);
 
   void Begin(const AttentionGeometry& geometry, const Segment& segment, const RowBlockTask& task,
              const LayerRows& rows);
@@ -57,16 +58,23 @@ class RowBlock {
   void AddPage(const KvTile& tile, int64_t page, int64_t end);
   // The same of a page whose tiles hold tokens as columns.
   void AddColumns(const ColumnTile& tile, int64_t page, int64_t end);
-  // A far block, whole: all its tokens but the first `n_skipped` (sinks) are visible to every row.
-  void AddPrincipal(const PrincipalBlock& block, int64_t layer, int64_t kv_head);
 
   void Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows);
 
   int64_t first_position() const { return first_position_; }
   int64_t last_position() const { return first_position_ + n_tokens_ - 1; }
 
+  // For those who add what is no page. Row r is query head r % group of token r / group: its scaled
+  // query [q_stride], zero beyond head_dim; the sum of values so far [out_stride], under
+  // weights exp(score - state.max); and the state.
+  int64_t n_rows() const { return n_rows_; }
+  int64_t q_stride() const { return q_stride_; }
+  const float* q(int64_t row) const { return q_.data() + row * q_stride_; }
+  int64_t out_stride() const { return geometry_.head_dim_padded(); }
+  float* out(int64_t row) { return out_.data() + row * out_stride(); }
+  SoftmaxState& state(int64_t row) { return states_[row]; }
+
  private:
-  // Row r is query head r % group of token r / group.
   int64_t PositionOf(int64_t row) const { return first_position_ + row / geometry_.group(); }
   void Mask(int64_t tile_first, int64_t end);
   // Scores of a page's visible tokens against keys [head_dim, 64], turned into weights. Returns
@@ -74,8 +82,8 @@ class RowBlock {
   int64_t Weigh(const void* keys, StorageType type, int64_t page, int64_t end);
 
   AttentionGeometry geometry_;
-  int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0;
-  std::vector<float> q_, scores_, out_, low_q_, low_out_;
+  int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0, q_stride_ = 0;
+  std::vector<float> q_, scores_, out_;
   std::vector<SoftmaxState> states_;
 };
 

@@ -37,7 +37,7 @@ SliceAttention::SliceAttention(Mechanism id, const SliceSources& sources,
           tile_bytes_),
       scratch_(context.pool->n_threads()) {
   for (Scratch& s : scratch_) {
-    s.block.Reserve(geometry_, kPageTokens, 0);
+    s.block.Reserve(geometry_);
     s.keys.resize(geometry_.head_dim * kPageTokens);
   }
 }

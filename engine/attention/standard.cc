@@ -16,7 +16,7 @@ AttentionWork SoftmaxWork(const AttentionGeometry& g, int64_t n_tokens) {
 
 StandardAttention::StandardAttention(const AttentionContext& context)
     : context_(context), row_blocks_(context.pool->n_threads()) {
-  for (RowBlock& b : row_blocks_) b.Reserve(context_.geometry, kPageTokens, 0);
+  for (RowBlock& b : row_blocks_) b.Reserve(context_.geometry);
 }
 
 int64_t StandardAttention::BoundBytes(const AttentionOptions&, const SequenceBound& bound) const {

@@ -1,5 +1,6 @@
 #include "engine/cache/cache.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -32,6 +33,16 @@ std::byte* PageHandle::data() const { return cache_->arena_.data() + index_ * ca
 bool PageHandle::unique() const { return cache_->references_[index_] == 1; }
 
 Slab::~Slab() { cache_->used_bytes_.fetch_sub(size_bytes(), std::memory_order_relaxed); }
+
+void Slab::Shrink(int64_t size_bytes) {
+  LK_CHECK(size_bytes >= 0 && size_bytes <= this->size_bytes());
+  if (size_bytes == this->size_bytes()) return;
+  absl::StatusOr<Buffer> smaller = Buffer::Allocate(static_cast<size_t>(size_bytes));
+  if (!smaller.ok()) return;
+  std::memcpy(smaller->data(), data(), static_cast<size_t>(size_bytes));
+  cache_->used_bytes_.fetch_sub(this->size_bytes() - size_bytes, std::memory_order_relaxed);
+  buffer_ = *std::move(smaller);
+}
 
 absl::StatusOr<std::unique_ptr<Cache>> Cache::Create(int64_t budget_bytes, int64_t page_bytes) {
   if (page_bytes <= 0 || budget_bytes < page_bytes) {

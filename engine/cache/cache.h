@@ -51,6 +51,9 @@ class Slab {
   std::byte* data() { return buffer_.data(); }
   const std::byte* data() const { return buffer_.data(); }
   int64_t size_bytes() const { return static_cast<int64_t>(buffer_.size_bytes()); }
+  // Keeps the first size_bytes (at most what there is) and gives the rest back. The data moves; it
+  // stays as large as it is where memory for the smaller copy cannot be had.
+  void Shrink(int64_t size_bytes);
 
  private:
   friend class Cache;

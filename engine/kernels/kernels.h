@@ -8,15 +8,18 @@
 namespace lowkey {
 
 // The numeric primitives of the CPU, one table per instruction set, chosen once at start.
-// Activations are fp32; the right-hand side of a product is fp32 or bf16, both multiplied in fp32.
+// Activations are fp32; the right-hand side of a product is fp32, bf16 or int8 (whose scales are
+// the caller's), all multiplied in fp32.
 // No function allocates, locks or fails. Pointers need no alignment unless stated.
 //
 // Every output element is computed by one chain of operations whose order depends on the element's
 // own row alone: the same row gives the same bits whatever rows stand beside it.
 
-enum class StorageType { kFloat32, kBFloat16 };
+enum class StorageType { kFloat32, kBFloat16, kInt8 };
 
-constexpr int64_t StorageBytes(StorageType t) { return t == StorageType::kFloat32 ? 4 : 2; }
+constexpr int64_t StorageBytes(StorageType t) {
+  return t == StorageType::kFloat32 ? 4 : t == StorageType::kBFloat16 ? 2 : 1;
+}
 
 // How a product's left-hand side lies in memory.
 //  kRows   row i at a + i * lda.
@@ -130,12 +133,14 @@ struct KernelTable {
 
   void (*gemm_f32)(const GemmArgs&);
   void (*gemm_bf16)(const GemmArgs&);
+  void (*gemm_int8)(const GemmArgs&);
   // Where the CPU has a BF16 dot product, rows of A are rounded to bf16 first and two products are
   // added at once; elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
   void (*gemm_bf16_pairs)(const GemmPairsArgs&);
   void (*dot_rows_f32)(const DotRowsArgs&);
   void (*dot_rows_bf16)(const DotRowsArgs&);
+  void (*dot_rows_int8)(const DotRowsArgs&);
 
   // out = x / sqrt(mean(x^2) + eps) * w, all [dim]; out may be x.
   void (*rms_norm)(const float* x, const float* w, float eps, float* out, int64_t dim);
@@ -165,10 +170,14 @@ struct KernelTable {
   float (*read_sum)(const float* x, int64_t n);
 
   void Gemm(StorageType b_type, const GemmArgs& args) const {
-    (b_type == StorageType::kFloat32 ? gemm_f32 : gemm_bf16)(args);
+    (b_type == StorageType::kFloat32    ? gemm_f32
+     : b_type == StorageType::kBFloat16 ? gemm_bf16
+                                        : gemm_int8)(args);
   }
   void DotRows(StorageType b_type, const DotRowsArgs& args) const {
-    (b_type == StorageType::kFloat32 ? dot_rows_f32 : dot_rows_bf16)(args);
+    (b_type == StorageType::kFloat32    ? dot_rows_f32
+     : b_type == StorageType::kBFloat16 ? dot_rows_bf16
+                                        : dot_rows_int8)(args);
   }
   void RotateColumns(StorageType x_type, const RotateColumnsArgs& args) const {
     (x_type == StorageType::kFloat32 ? rotate_columns_f32 : rotate_columns_bf16)(args);

@@ -142,6 +142,33 @@ std::vector<double> GramInDouble(const MatrixView& m) {
   return gram;
 }
 
+double Energy(const float* x, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return sum;
+}
+
+// How many rows of `products` = U^T m, from the first, have `share` of |m|^2; one more than there
+// are when all of them have not. At least 1.
+int64_t LeastRank(const std::vector<float>& products, const MatrixView& m, double share) {
+  double total = 0, kept = 0;
+  for (int64_t i = 0; i < m.n_rows; ++i) total += Energy(m.data + i * m.stride, m.n_cols);
+  const int64_t n = static_cast<int64_t>(products.size()) / m.n_cols;
+  for (int64_t i = 0; i < n; ++i) {
+    kept += Energy(products.data() + i * m.n_cols, m.n_cols);
+    if (!(kept < share * total)) return i + 1;
+  }
+  return n + 1;
+}
+
+// u [n_rows, from] to [n_rows, to], its first columns.
+void KeepColumns(int64_t n_rows, int64_t from, int64_t to, std::vector<float>& u) {
+  for (int64_t i = 0; i < n_rows; ++i) {
+    std::copy_n(u.data() + i * from, to, u.data() + i * to);
+  }
+  u.resize(n_rows * to);
+}
+
 }  // namespace
 
 void PrincipalBasis(const MatrixView& m, int64_t rank, BasisWorkspace& workspace, float* u) {
@@ -167,6 +194,27 @@ void PrincipalBasis(const MatrixView& m, int64_t rank, BasisWorkspace& workspace
     rows = workspace.left.data();
   }
   WriteColumns(rows, n_found, m.n_rows, rank, u);
+}
+
+int64_t EnergyBasis(const MatrixView& m, double share, BasisWorkspace& w, std::vector<float>& u) {
+  constexpr int64_t kFirst = 16;
+  constexpr double kSlack = 1e-6;  // of fp32 sums
+  const int64_t full = std::min(m.n_rows, m.n_cols);
+  std::vector<float> products, pack;
+  for (int64_t rank = std::min(kFirst, full);;) {
+    u.resize(m.n_rows * rank);
+    PrincipalBasis(m, rank, w, u.data());
+    products.resize(rank * m.n_cols);
+    Matmul({rank, m.n_cols, m.n_rows}, {u.data(), 1, rank}, {m.data, m.stride, 1}, {},
+           {products.data(), m.n_cols}, pack);
+    const int64_t enough = LeastRank(products, m, share - kSlack);
+    if (enough <= rank || rank == full) {
+      KeepColumns(m.n_rows, rank, std::min(enough, rank), u);
+      return std::min(enough, rank);
+    }
+    // At full rank the columns have no order: one less is tried before.
+    rank = rank < full - 1 ? std::min(2 * rank, full - 1) : full;
+  }
 }
 
 std::vector<double> SingularValues(const MatrixView& m) {

@@ -38,6 +38,11 @@ struct BasisWorkspace {
 // energy |U^T m|^2 is within 1% of the truncated SVD's.
 void PrincipalBasis(const MatrixView& m, int64_t rank, BasisWorkspace& workspace, float* u);
 
+// The same with the least rank whose columns keep `share` (0, 1] of |m|^2, which is found by
+// doubling: u is resized to [n_rows, result]. 1 when m is zero or not finite.
+int64_t EnergyBasis(const MatrixView& m, double share, BasisWorkspace& workspace,
+                    std::vector<float>& u);
+
 // Singular values of m, descending, min(n_rows, n_cols) of them, in double through the Gram
 // matrix's eigenvalues (relative error grows below 1e-7 of the largest). All zero when an entry of
 // m is not finite. For offline inspection: O(min^3), half a minute at 2,048.

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "engine/attention/principal_block.h"
+#include "engine/attention/atp/principal_block.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/kernels.h"
 #include "engine/runtime/model_runner.h"

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "engine/attention/atp/principal_block.h"
 #include "engine/attention/attention.h"
-#include "engine/attention/principal_block.h"
 #include "engine/base/status_macros.h"
 #include "engine/lowrank/basis.h"
 #include "engine/model/weight_set.h"

@@ -1,10 +1,11 @@
 #include "engine/runtime/request_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
-#include "engine/attention/principal_block.h"
+#include "engine/attention/atp/principal_block.h"
 
 namespace lowkey {
 namespace {}  // namespace
@@ -92,6 +93,11 @@ AttentionReport RequestState::MakeReport(int64_t page_bytes) const {
     n_pages += &c == &choices[0] ? own : std::max<int64_t>(0, own - shared_pages);
     for (const auto& block : c.cache.blocks) blocks.insert(block.get());
     report.n_state_tokens = std::max(report.n_state_tokens, c.cache.n_state_tokens);
+  }
+  if (!blocks.empty()) {
+    double ranks = 0;
+    for (const PrincipalBlock* block : blocks) ranks += block->MeanRank();
+    report.rank = static_cast<int32_t>(std::llround(ranks / static_cast<double>(blocks.size())));
   }
   report.n_compressed_blocks = static_cast<int32_t>(blocks.size());
   report.standard_cache_bytes = n_pages * page_bytes;

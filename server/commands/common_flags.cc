@@ -48,6 +48,10 @@ constexpr Flag kAttentionFlags[] = {
     {"block", "N", "", "atp: tokens in a block, a multiple of 64 [512]"},
     {"sinks", "N", "", "atp: first tokens that stay exact [4]"},
     {"window", "N", "", "atp: newest closed blocks that stay exact [1]"},
+    {"decomposition", "NAME", "", "atp: how a basis is found: block, alternating [block]"},
+    {"basis-storage", "NAME", "", "atp: how a basis is stored: cache, int8 [cache]"},
+    {"principal-storage", "NAME", "", "atp: and principal keys and values: cache, int8 [cache]"},
+    {"refine", "N", "", "atp: older tokens read exactly, those that matter most to a row [0]"},
     {"form", "NAME", "",
      "taylorshift: direct reads cached tokens, recurrent a state, auto whichever costs less "
      "[auto]"},
@@ -165,9 +169,13 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
   ReadText(flags, "rank", attention.rank);
   ReadText(flags, "basis", attention.basis);
   ReadText(flags, "prefill", attention.prefill);
+  ReadText(flags, "decomposition", attention.decomposition);
+  ReadText(flags, "basis-storage", attention.basis_storage);
+  ReadText(flags, "principal-storage", attention.principal_storage);
   LK_RETURN_IF_ERROR(ReadInt32(flags, "block", 1, attention.block_tokens));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "sinks", 0, attention.sinks));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "window", 0, attention.window_blocks));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "refine", 0, attention.refine_tokens));
   ReadText(flags, "form", attention.form);
   ReadText(flags, "variant", attention.variant);
   ReadText(flags, "objective", attention.objective);

@@ -58,6 +58,12 @@ std::string NameOf(const AttentionOptions& attention) {
   absl::StrAppend(&name, " rank ", RankString(atp.rank), " basis ",
                   std::string(AtpBasisName(atp.basis)), " block ", atp.block_tokens, " window ",
                   atp.window_blocks);
+  if (atp.decomposition != AtpDecomposition::kBlock) {
+    absl::StrAppend(&name, " ", std::string(AtpDecompositionName(atp.decomposition)));
+  }
+  if (atp.basis_storage == AtpStorage::kInt8) absl::StrAppend(&name, " U int8");
+  if (atp.principal_storage == AtpStorage::kInt8) absl::StrAppend(&name, " K'V' int8");
+  if (atp.refine_tokens > 0) absl::StrAppend(&name, " refine ", atp.refine_tokens);
   if (atp.prefill == AtpPrefill::kExact) absl::StrAppend(&name, " prefill exact");
   return name;
 }

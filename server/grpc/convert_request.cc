@@ -58,6 +58,10 @@ AttentionChoice ToAttention(const v1::AttentionOptions& proto) {
   LK_TAKE(proto, block_tokens, attention.block_tokens);
   LK_TAKE(proto, sinks, attention.sinks);
   LK_TAKE(proto, window_blocks, attention.window_blocks);
+  LK_TAKE(proto, refine_tokens, attention.refine_tokens);
+  LK_TAKE(proto, decomposition, attention.decomposition);
+  LK_TAKE(proto, basis_storage, attention.basis_storage);
+  LK_TAKE(proto, principal_storage, attention.principal_storage);
   LK_TAKE(proto, form, attention.form);
   LK_TAKE(proto, variant, attention.variant);
   LK_TAKE(proto, objective, attention.objective);
@@ -74,6 +78,10 @@ void PutAttention(const AttentionChoice& attention, v1::AttentionOptions& proto)
   LK_PUT(attention.block_tokens, proto, block_tokens);
   LK_PUT(attention.sinks, proto, sinks);
   LK_PUT(attention.window_blocks, proto, window_blocks);
+  LK_PUT(attention.refine_tokens, proto, refine_tokens);
+  LK_PUT(attention.decomposition, proto, decomposition);
+  LK_PUT(attention.basis_storage, proto, basis_storage);
+  LK_PUT(attention.principal_storage, proto, principal_storage);
   LK_PUT(attention.form, proto, form);
   LK_PUT(attention.variant, proto, variant);
   LK_PUT(attention.objective, proto, objective);

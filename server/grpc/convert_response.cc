@@ -96,6 +96,10 @@ v1::AttentionOptions ToProto(const AttentionOptions& attention) {
   proto.set_block_tokens(attention.atp.block_tokens);
   proto.set_sinks(attention.atp.sinks);
   proto.set_window_blocks(attention.atp.window_blocks);
+  proto.set_refine_tokens(attention.atp.refine_tokens);
+  proto.set_decomposition(std::string(AtpDecompositionName(attention.atp.decomposition)));
+  proto.set_basis_storage(std::string(AtpStorageName(attention.atp.basis_storage)));
+  proto.set_principal_storage(std::string(AtpStorageName(attention.atp.principal_storage)));
   proto.set_form(std::string(TaylorFormName(attention.taylorshift.form)));
   proto.set_variant(std::string(TaylorVariantName(attention.taylorshift.variant)));
   return proto;

@@ -32,6 +32,9 @@ TEST(ResolveAttentionTest, TakesEveryOption) {
   choice.block_tokens = 128;
   choice.sinks = 0;
   choice.window_blocks = 2;
+  choice.refine_tokens = 64;
+  choice.decomposition = "alternating";
+  choice.basis_storage = choice.principal_storage = "int8";
   const auto options = ResolveAttention(choice, {});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->mechanism, Mechanism::kAtp);
@@ -41,6 +44,10 @@ TEST(ResolveAttentionTest, TakesEveryOption) {
   EXPECT_EQ(options->atp.block_tokens, 128);
   EXPECT_EQ(options->atp.sinks, 0);
   EXPECT_EQ(options->atp.window_blocks, 2);
+  EXPECT_EQ(options->atp.refine_tokens, 64);
+  EXPECT_EQ(options->atp.decomposition, AtpDecomposition::kAlternating);
+  EXPECT_EQ(options->atp.basis_storage, AtpStorage::kInt8);
+  EXPECT_EQ(options->atp.principal_storage, AtpStorage::kInt8);
 }
 
 TEST(ResolveAttentionTest, KeepsTheDefaultsOfUnsetFields) {

@@ -419,10 +419,12 @@ constexpr KernelTable Table(const char* name) {
   t.panel_columns = 2 * V::kLanes;
   t.gemm_f32 = Gemm<V, float>;
   t.gemm_bf16 = Gemm<V, uint16_t>;
+  t.gemm_int8 = Gemm<V, int8_t>;
   t.rounds_activations = sizeof(typename V::Activation) == sizeof(uint16_t);
   t.gemm_bf16_pairs = GemmPairs<V>;
   t.dot_rows_f32 = DotRows<V, float>;
   t.dot_rows_bf16 = DotRows<V, uint16_t>;
+  t.dot_rows_int8 = DotRows<V, int8_t>;
   t.rms_norm = RmsNorm<V>;
   t.silu_mul = SiluMul<V>;
   t.add = Add<V>;

@@ -28,6 +28,9 @@ struct Portable {
   static Vec Load(const uint16_t* p) {
     return Map([&](int i) { return Widen(p[i]); });
   }
+  static Vec Load(const int8_t* p) {
+    return Map([&](int i) { return static_cast<float>(p[i]); });
+  }
   static void Store(float* p, const Vec& x) {
     for (int i = 0; i < kLanes; ++i) p[i] = x.v[i];
   }

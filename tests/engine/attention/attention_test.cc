@@ -34,6 +34,29 @@ AtpOptions Blocks64(AtpBasis basis, AtpPrefill prefill, int32_t sinks, int32_t w
   return {RankFixed{8}, basis, prefill, 64, sinks, window_blocks};
 }
 
+AtpOptions Refined(AtpOptions options, int32_t refine_tokens) {
+  options.refine_tokens = refine_tokens;
+  return options;
+}
+
+AtpOptions WithRank(const RankPolicy& rank) {
+  AtpOptions options = Blocks64(AtpBasis::kKv, AtpPrefill::kCompressed, 4, 0);
+  options.rank = rank;
+  return options;
+}
+
+AtpOptions Alternating() {
+  AtpOptions options = Blocks64(AtpBasis::kLayer, AtpPrefill::kCompressed, 4, 0);
+  options.decomposition = AtpDecomposition::kAlternating;
+  return options;
+}
+
+AtpOptions InInt8(AtpBasis basis) {
+  AtpOptions options = Blocks64(basis, AtpPrefill::kCompressed, 4, 0);
+  options.basis_storage = options.principal_storage = AtpStorage::kInt8;
+  return options;
+}
+
 std::vector<ContractCase> AllCases() {
   constexpr auto kExact = AtpPrefill::kExact, kCompressed = AtpPrefill::kCompressed;
   const std::vector<ContractCase> wide = {
@@ -43,6 +66,14 @@ std::vector<ContractCase> AllCases() {
       {"atp_layer_bare", Atp(Blocks64(AtpBasis::kLayer, kCompressed, 0, 0)), {}, {}},
       {"atp_kv", Atp(Blocks64(AtpBasis::kKv, kCompressed, 5, 0)), {}, {}},
       {"atp_exact", Atp(Blocks64(AtpBasis::kLayer, kExact, 4, 0)), 150, {}},
+      {"atp_layer_refine", Atp(Refined(Blocks64(AtpBasis::kLayer, kCompressed, 4, 0), 16)), {}, {}},
+      {"atp_kv_refine", Atp(Refined(Blocks64(AtpBasis::kKv, kCompressed, 0, 1), 40)), {}, {}},
+      {"atp_exact_refine", Atp(Refined(Blocks64(AtpBasis::kKv, kExact, 4, 0), 16)), 150, {}},
+      {"atp_energy", Atp(WithRank(RankEnergy{0.8})), {}, {}},
+      {"atp_entropy", Atp(WithRank(RankEntropy{})), {}, {}},
+      {"atp_alternating", Atp(Alternating()), {}, {}},
+      {"atp_int8", Atp(InInt8(AtpBasis::kLayer)), {}, {}},
+      {"atp_int8_refine", Atp(Refined(InInt8(AtpBasis::kKv), 16)), 150, {}},
       {"atp_exact_whole", Atp(Blocks64(AtpBasis::kKv, kExact, 0, 2)), {}, {}},
       {"optimised", Of(Mechanism::kOptimised), {}, {}},
       {"efficient", Of(Mechanism::kEfficient), {}, {}},
@@ -311,6 +342,11 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
     o.block_tokens = static_cast<int32_t>(64 * draw(1, 3));
     o.sinks = static_cast<int32_t>(draw(0, 8));
     o.window_blocks = static_cast<int32_t>(draw(0, 3));
+    o.refine_tokens = static_cast<int32_t>(draw(0, 1) * draw(1, 50));
+    if (draw(0, 3) == 0) o.rank = RankEnergy{0.01 * static_cast<double>(draw(1, 100))};
+    if (draw(0, 3) == 0) o.decomposition = AtpDecomposition::kAlternating;
+    if (draw(0, 2) == 0) o.basis_storage = AtpStorage::kInt8;
+    if (draw(0, 2) == 0) o.principal_storage = AtpStorage::kInt8;
     AttentionOptions options = Atp(o);
     int64_t most_tokens = 1200;
     if (draw(0, 1) == 0) {

@@ -151,7 +151,8 @@ std::vector<HeadKv> AllCachedKv(const AttentionRows& rows, int64_t layer) {
   return out;
 }
 
-// Row i sees tokens first(i) .. i; token t through the exact keys and values where exact(i, t).
+// Row i sees tokens first(i) .. i; token t through the exact keys and values where exact(i, head,
+// t).
 template <class First, class Exact>
 std::vector<double> AttendAll(const AttentionRows& rows, int64_t layer,
                               const std::vector<HeadKv>& exact_kv,
@@ -163,13 +164,43 @@ std::vector<double> AttendAll(const AttentionRows& rows, int64_t layer,
     for (int64_t h = 0; h < g.n_heads; ++h) {
       std::vector<Seen> seen;
       for (int64_t t = first(i); t <= i; ++t) {
-        const HeadKv& kv = (exact(i, t) ? exact_kv : far_kv)[h / g.group()];
+        const HeadKv& kv = (exact(i, h, t) ? exact_kv : far_kv)[h / g.group()];
         seen.push_back({kv.k.data() + t * d, kv.v.data() + t * d});
       }
       AttendTo(seen, rows.row(layer, i) + h * d, d, out.data() + (i * g.n_heads + h) * d);
     }
   }
   return out;
+}
+
+// Of the far tokens (exact(i, t) false) that row i sees, the o.refine_tokens of highest approximate
+// weight, summed over the query heads of a KV head.
+template <class Exact>
+std::vector<bool> Refined(const AttentionGeometry& g, const AtpOptions& o, const HeadKv& exact_kv,
+                          const HeadKv& far_kv, const float* q, int64_t i, Exact exact) {
+  std::vector<std::pair<double, int64_t>> far;
+  for (int64_t t = 0; t <= i; ++t) {
+    if (!exact(i, t)) far.push_back({0.0, t});
+  }
+  for (int64_t h = 0; h < g.group(); ++h) {
+    std::vector<double> weights;
+    for (int64_t t = 0; t <= i; ++t) {
+      const double* k = (exact(i, t) ? exact_kv : far_kv).k.data() + t * g.head_dim;
+      double dot = 0;
+      for (int64_t j = 0; j < g.head_dim; ++j) dot += q[h * g.head_dim + j] * k[j];
+      weights.push_back(dot / std::sqrt(static_cast<double>(g.head_dim)));
+    }
+    const double top = *std::max_element(weights.begin(), weights.end());
+    double sum = 0;
+    for (double& w : weights) sum += w = std::exp(w - top);
+    for (auto& [weight, t] : far) weight -= weights[t] / sum;  // ascending: the highest come first
+  }
+  std::sort(far.begin(), far.end());
+  std::vector<bool> chosen(i + 1, false);
+  for (size_t f = 0; f < std::min<size_t>(far.size(), o.refine_tokens); ++f) {
+    chosen[far[f].second] = true;
+  }
+  return chosen;
 }
 
 }  // namespace
@@ -218,18 +249,29 @@ std::vector<double> ReferenceStandard(const AttentionRows& rows, int64_t layer) 
   const int64_t window = rows.geometry.sliding_window.value_or(rows.n_tokens);
   return AttendAll(
       rows, layer, kv, kv, [window](int64_t i) { return std::max<int64_t>(0, i - window + 1); },
-      [](int64_t, int64_t) { return true; });
+      [](int64_t, int64_t, int64_t) { return true; });
 }
 
 std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer, const AtpOptions& o,
                                  int64_t rank, int64_t n_prompt_tokens) {
   const std::vector<HeadKv> kv = AllCachedKv(rows, layer);
   const std::vector<HeadKv> far = Approximated(kv, o, rows.n_tokens, rows.geometry.head_dim, rank);
+  const auto near = [&](int64_t i, int64_t t) {
+    if (o.prefill == AtpPrefill::kExact && i < n_prompt_tokens) return true;
+    return t < o.sinks || t / o.block_tokens >= i / o.block_tokens - o.window_blocks;
+  };
+  const AttentionGeometry& g = rows.geometry;
+  std::vector<std::vector<bool>> chosen;  // [n_tokens * n_kv_heads]
+  for (int64_t i = 0; i < rows.n_tokens; ++i) {
+    for (int64_t h = 0; h < g.n_kv_heads; ++h) {
+      const float* q = rows.row(layer, i) + h * g.group() * g.head_dim;
+      chosen.push_back(Refined(g, o, kv[h], far[h], q, i, near));
+    }
+  }
   return AttendAll(
       rows, layer, kv, far, [](int64_t) { return int64_t{0}; },
-      [&](int64_t i, int64_t t) {
-        if (o.prefill == AtpPrefill::kExact && i < n_prompt_tokens) return true;
-        return t < o.sinks || t / o.block_tokens >= i / o.block_tokens - o.window_blocks;
+      [&](int64_t i, int64_t h, int64_t t) {
+        return near(i, t) || chosen[i * g.n_kv_heads + h / g.group()][t];
       });
 }
 

@@ -53,6 +53,11 @@ TEST(ValidateAttentionOptions, AcceptsBothEndsOfEachRange) {
       [](AtpOptions& o) { o.rank = RankFixed{512}; },
       [](AtpOptions& o) { o.rank = RankFraction{1.0}; },
       [](AtpOptions& o) { o.rank = RankFraction{1e-9}; },
+      [](AtpOptions& o) { o.rank = RankEnergy{1.0}; },
+      [](AtpOptions& o) { o.rank = RankEntropy{}; },
+      [](AtpOptions& o) { o.refine_tokens = 4096; },
+      [](AtpOptions& o) { o.decomposition = AtpDecomposition::kAlternating; },
+      [](AtpOptions& o) { o.basis_storage = o.principal_storage = AtpStorage::kInt8; },
       [](AtpOptions& o) { o.basis = AtpBasis::kKv, o.prefill = AtpPrefill::kCompressed; },
   };
   for (const auto& edit : edits) {
@@ -88,6 +93,23 @@ TEST(ValidateAttentionOptions, RefusesWindowOutsideItsRange) {
   ExpectRefused(options, "atp window: -1, expected 0..64");
 }
 
+TEST(ValidateAttentionOptions, RefusesRefineOutsideItsRange) {
+  AttentionOptions options = Atp();
+  options.atp.refine_tokens = 4097;
+  ExpectRefused(options, "atp refine: 4097, expected 0..4096");
+  options.atp.refine_tokens = -1;
+  ExpectRefused(options, "atp refine: -1, expected 0..4096");
+}
+
+TEST(ValidateAttentionOptions, RefusesEnergyOutsideZeroToOne) {
+  AttentionOptions options = Atp();
+  for (double share : {0.0, -0.5, 1.5, std::nan("")}) {
+    options.atp.rank = RankEnergy{share};
+    EXPECT_THAT(std::string(ValidateAttentionOptions(options).message()),
+                AllOf(HasSubstr("atp rank: energy:"), HasSubstr("expected a share in (0, 1]")));
+  }
+}
+
 TEST(ValidateAttentionOptions, RefusesFixedRankOverTheBlock) {
   AttentionOptions options = Atp();
   options.atp.block_tokens = 128;
@@ -116,6 +138,12 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   options.atp.prefill = static_cast<AtpPrefill>(9);
   ExpectRefused(options, "atp prefill: 9, expected exact or compressed");
   options = Atp();
+  options.atp.decomposition = static_cast<AtpDecomposition>(9);
+  ExpectRefused(options, "atp decomposition: 9, expected block or alternating");
+  options = Atp();
+  options.atp.principal_storage = static_cast<AtpStorage>(9);
+  ExpectRefused(options, "atp storage: 9, expected cache or int8");
+  options = Atp();
   options.mechanism = static_cast<Mechanism>(9);
   ExpectRefused(options,
                 "attention mechanism: 9, expected standard, atp, taylorshift, optimised, "
@@ -143,6 +171,19 @@ TEST(AttentionNames, ParseReadsWhatNamesWrite) {
   for (TaylorVariant v : {TaylorVariant::kNormalised, TaylorVariant::kPlain}) {
     EXPECT_EQ(*ParseTaylorVariant(TaylorVariantName(v)), v);
   }
+}
+
+TEST(AttentionNames, ParseReadsTheOtherNamesOfAtpToo) {
+  for (AtpDecomposition d : {AtpDecomposition::kBlock, AtpDecomposition::kAlternating}) {
+    EXPECT_EQ(*ParseAtpDecomposition(AtpDecompositionName(d)), d);
+  }
+  for (AtpStorage s : {AtpStorage::kCache, AtpStorage::kInt8}) {
+    EXPECT_EQ(*ParseAtpStorage(AtpStorageName(s)), s);
+  }
+  EXPECT_EQ(ParseAtpDecomposition("svd").status().message(),
+            "unknown atp decomposition \"svd\", expected block or alternating");
+  EXPECT_EQ(ParseAtpStorage("int5").status().message(),
+            "unknown atp storage \"int5\", expected cache or int8");
 }
 
 TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {
@@ -176,6 +217,16 @@ TEST(ParseRank, QuotientsAndDecimalsAreFractions) {
   }
 }
 
+TEST(ParseRank, SharesOfEnergyAndEntropy) {
+  EXPECT_EQ(std::get<RankEnergy>(*ParseRank("energy:0.95")).share, 0.95);
+  EXPECT_EQ(std::get<RankEnergy>(*ParseRank("energy:1.0")).share, 1.0);
+  EXPECT_TRUE(std::holds_alternative<RankEntropy>(*ParseRank("entropy")));
+  for (const char* text : {"energy:", "energy:2", "energy:1.5", "energy:0.0", "energy: 0.5",
+                           "energy", "entropy:1", "energy:-0.5"}) {
+    EXPECT_FALSE(ParseRank(text).ok()) << text;
+  }
+}
+
 TEST(ParseRank, RefusesWhatIsNeither) {
   for (const char* text : {"",      "0",     "-1",   "4097", "99999999999999",
                            "1/0",   "0/4",   "5/4",  "1/",   "/4",
@@ -193,6 +244,8 @@ TEST(RankString, ReadsBackToTheSamePolicy) {
   EXPECT_EQ(RankString(RankFixed{16}), "16");
   EXPECT_EQ(RankString(RankFraction{0.25}), "0.25");
   EXPECT_EQ(RankString(RankFraction{1.0}), "1.0");
+  EXPECT_EQ(RankString(RankEnergy{0.95}), "energy:0.95");
+  EXPECT_EQ(RankString(RankEntropy{}), "entropy");
   for (double fraction : {1.0 / 3, 1e-9, 0.1, 1.0, std::numeric_limits<double>::min()}) {
     const auto again = ParseRank(RankString(RankFraction{fraction}));
     ASSERT_TRUE(again.ok()) << again.status();

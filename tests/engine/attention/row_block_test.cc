@@ -45,6 +45,7 @@ TEST(AppendRowBlocks, CoversEveryRowOnce) {
         ExpectCovered(g, {first, n, {128, 100}});
         ExpectCovered(g, {first, n, {64, first + n}});
         ExpectCovered(g, {first, n, {std::nullopt, first + n / 2}});
+        ExpectCovered(g, {first, n, {128, std::nullopt, 1}});
       }
     }
   }
@@ -77,7 +78,7 @@ TEST(RowBlock, WorkedExample) {
   WriteKv(g, {&both, 1}, layer, pool);
 
   RowBlock block;
-  block.Reserve(g, 64, 0);
+  block.Reserve(g);
   const RowBlockTask task{0, 0, 1, 1};
   block.Begin(g, both, task, layer);
   EXPECT_EQ(block.first_position(), 1);

@@ -262,6 +262,47 @@ TEST(PrincipalBasis, SameBitsAgainAndWithAUsedWorkspace) {
   EXPECT_EQ(u, expected);
 }
 
+// The least rank whose kept energy is `share` of all.
+int64_t BestRank(const Matrix& m, double share) {
+  const double all = BestEnergy(m, std::min(m.n_rows, m.n_cols));
+  int64_t rank = 1;
+  while (BestEnergy(m, rank) < share * all) ++rank;
+  return rank;
+}
+
+TEST(EnergyBasis, KeepsTheShareWithNearlyTheLeastRank) {
+  for (const auto& [n_rows, n_cols] : {std::pair<int64_t, int64_t>{96, 64}, {64, 96}}) {
+    const Matrix m = Decaying(n_rows, n_cols, [](int64_t i) { return std::exp(-0.05 * i); });
+    for (double share : {0.01, 0.3, 0.8, 0.95, 0.999, 1.0}) {
+      SCOPED_TRACE(testing::Message() << n_rows << " x " << n_cols << ", share " << share);
+      BasisWorkspace workspace;
+      std::vector<float> u;
+      const int64_t rank = EnergyBasis(m.view(), share, workspace, u);
+      ASSERT_EQ(static_cast<int64_t>(u.size()), n_rows * rank);
+      ExpectOrthonormalOrZero(u, n_rows, rank);
+      EXPECT_GE(KeptEnergy(m, u, rank), (share - 1e-5) * BestEnergy(m, 64));
+      EXPECT_LE(rank, BestRank(m, std::min(share, 1 - 1e-6)) + 3);
+    }
+  }
+}
+
+TEST(EnergyBasis, FindsTheRankOfALowRankMatrix) {
+  const Matrix m = Decaying(80, 60, [](int64_t i) { return i < 6 ? 1.0 : 0.0; });
+  BasisWorkspace workspace;
+  std::vector<float> u;
+  EXPECT_EQ(EnergyBasis(m.view(), 1.0, workspace, u), 6);
+}
+
+TEST(EnergyBasis, IsOneOfNothing) {
+  Matrix m{20, 10, std::vector<float>(200)};
+  BasisWorkspace workspace;
+  std::vector<float> u;
+  EXPECT_EQ(EnergyBasis(m.view(), 0.9, workspace, u), 1);
+  m.data[5] = NAN;
+  EXPECT_EQ(EnergyBasis(m.view(), 0.9, workspace, u), 1);
+  EXPECT_EQ(u, std::vector<float>(20));
+}
+
 TEST(SingularValues, AgreeWithLapack) {
   for (const Matrix& m : {Random(40, 70, 1), Random(90, 33, 2), Random(1, 5, 3), Random(5, 1, 4),
                           Decaying(64, 64, [](int64_t i) { return std::pow(0.7, i); })}) {

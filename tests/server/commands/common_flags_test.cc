@@ -52,14 +52,19 @@ TEST(CommonFlagsTest, DefaultsAreTheEnginesOwn) {
 }
 
 TEST(CommonFlagsTest, AttentionInWordsTakesItsFlags) {
-  const auto choice =
-      ParseAttention({"atp", "--rank", "1/8", "--basis=kv", "--block", "128", "--window", "0"});
+  const auto choice = ParseAttention(
+      {"atp", "--rank", "1/8", "--basis=kv", "--block", "128", "--window", "0", "--refine", "64",
+       "--basis-storage", "int8", "--principal-storage=cache", "--decomposition", "alternating"});
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->mechanism, "atp");
   EXPECT_EQ(choice->rank, "1/8");
   EXPECT_EQ(choice->basis, "kv");
   EXPECT_EQ(choice->block_tokens, 128);
   EXPECT_EQ(choice->window_blocks, 0);
+  EXPECT_EQ(choice->refine_tokens, 64);
+  EXPECT_EQ(choice->basis_storage, "int8");
+  EXPECT_EQ(choice->principal_storage, "cache");
+  EXPECT_EQ(choice->decomposition, "alternating");
   EXPECT_EQ(choice->prefill, std::nullopt);
   EXPECT_EQ(ParseAttention({})->mechanism, std::nullopt);
   const auto shift = ParseAttention({"taylorshift", "--form", "direct", "--variant=plain"});

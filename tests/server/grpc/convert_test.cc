@@ -34,6 +34,10 @@ v1::GenerateRequest FullRequest() {
   proto.mutable_attention()->set_block_tokens(128);
   proto.mutable_attention()->set_sinks(0);
   proto.mutable_attention()->set_window_blocks(2);
+  proto.mutable_attention()->set_refine_tokens(64);
+  proto.mutable_attention()->set_decomposition("alternating");
+  proto.mutable_attention()->set_basis_storage("int8");
+  proto.mutable_attention()->set_principal_storage("cache");
   proto.mutable_attention()->set_form("recurrent");
   proto.mutable_attention()->set_variant("plain");
   proto.set_max_new_tokens(0);

@@ -1,4 +1,4 @@
-#include "engine/attention/atp.h"
+#include "engine/attention/atp/atp.h"
 
 #include <algorithm>
 
@@ -8,6 +8,9 @@
 
 namespace lowkey {
 namespace {
+
+// Rows that refine read all far scores twice: as many as stay in L2.
+constexpr int64_t kFarScores = 128 * 1024;
 
 // The first block that a row at `position` reads exactly; earlier ones are far.
 int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position) {
@@ -21,6 +24,7 @@ int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position) {
 AtpAttention::AtpAttention(const AttentionContext& context)
     : context_(context),
       row_blocks_(context.pool->n_threads()),
+      far_rows_(context.pool->n_threads()),
       workspaces_(context.pool->n_threads()) {}
 
 absl::Status AtpAttention::CheckAvailable(const AttentionOptions&) const {
@@ -49,17 +53,13 @@ absl::Status AtpAttention::PlanBlocks(int32_t segment_index, const Segment& segm
   SequenceCache& sequence = *segment.sequence;
   const AtpOptions& o = sequence.options.atp;
   const PrincipalShape shape = ShapeOf(context_.geometry, o);
-  for (RowBlock& b : row_blocks_) {
-    b.Reserve(context_.geometry, shape.n_tokens, shape.rank_padded);
-  }
   const int64_t n_closed = (segment.first_position + segment.n_rows) / o.block_tokens;
   sequence.blocks.reserve(n_closed);
   while (static_cast<int64_t>(sequence.blocks.size()) < n_closed) {
     auto block = std::make_shared<PrincipalBlock>();
     block->shape = shape;
     block->n_sinks = sequence.blocks.empty() ? o.sinks : 0;
-    LK_ASSIGN_OR_RETURN(block->slab,
-                        context_.cache->AllocateSlab(shape.SlabBytes(context_.geometry)));
+    LK_RETURN_IF_ERROR(block->Allocate(context_.geometry, *context_.cache));
     const auto number = static_cast<int64_t>(sequence.blocks.size());
     for (int64_t head = 0; head < shape.n_bases(context_.geometry); ++head) {
       compress_tasks_.push_back({segment_index, static_cast<int32_t>(head), block.get(), number});
@@ -69,12 +69,29 @@ absl::Status AtpAttention::PlanBlocks(int32_t segment_index, const Segment& segm
   return absl::OkStatus();
 }
 
+int64_t AtpAttention::ReserveRows(const Segment& segment) {
+  const AttentionGeometry& g = context_.geometry;
+  const AtpOptions& o = segment.sequence->options.atp;
+  int64_t n_tokens = MaxRowBlockTokens(g);
+  PrincipalRows::Size size{0, o.block_tokens, o.refine_tokens};
+  if (o.refine_tokens > 0) {
+    const int64_t end = segment.first_position + segment.n_rows;
+    size.n_far_tokens = FirstNearBlock(*segment.sequence, end) * o.block_tokens;
+    n_tokens = std::clamp<int64_t>(kFarScores / std::max<int64_t>(1, size.n_far_tokens) / g.group(),
+                                   1, n_tokens);
+  }
+  size.n_rows = n_tokens * g.group();
+  for (RowBlock& b : row_blocks_) b.Reserve(g);
+  for (PrincipalRows& f : far_rows_) f.Reserve(g, ShapeOf(g, o), size);
+  return n_tokens;
+}
+
 absl::Status AtpAttention::PlanSegment(int32_t segment_index, const Segment& segment) {
   LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
   LK_RETURN_IF_ERROR(PlanBlocks(segment_index, segment));
   // Rows of one block of tasks share their far blocks: cut where a row's far set changes.
   const AtpOptions& o = segment.sequence->options.atp;
-  RowCuts cuts{o.block_tokens, std::nullopt};
+  RowCuts cuts{o.block_tokens, std::nullopt, ReserveRows(segment)};
   if (o.prefill == AtpPrefill::kExact) cuts.at = segment.sequence->n_prompt_tokens;
   AppendRowBlocks(context_.geometry, segment_index, segment, cuts, row_tasks_);
   return absl::OkStatus();
@@ -129,12 +146,13 @@ void AtpAttention::CompressBlocks(int64_t layer) {
     const SequenceCache& sequence = *segments_[task.segment].sequence;
     const int64_t n_pages = task.block->shape.n_tokens / kPageTokens;
     const auto pages = absl::MakeConstSpan(sequence.pages).subspan(task.number * n_pages, n_pages);
-    CompressLayer(context_.geometry, pages, layer, task.kv_head, workspaces_[thread], *task.block);
+    CompressLayer(context_.geometry, sequence.options.atp, pages, {layer, task.kv_head},
+                  workspaces_[thread], *task.block);
   });
 }
 
-void AtpAttention::AttendRows(const LayerRows& rows, const RowBlockTask& task,
-                              RowBlock& block) const {
+void AtpAttention::AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread) {
+  RowBlock& block = row_blocks_[thread];
   const AttentionGeometry& g = context_.geometry;
   const Segment& segment = segments_[task.segment];
   const SequenceCache& sequence = *segment.sequence;
@@ -145,14 +163,14 @@ void AtpAttention::AttendRows(const LayerRows& rows, const RowBlockTask& task,
     block.AddPage(TileOf(g, sequence.pages[page], rows.layer, task.kv_head), page, visible_end);
   };
   const int64_t near = FirstNearBlock(sequence, block.first_position());
-  if (near > 0) {
-    if (o.sinks > 0) add_page(0, o.sinks);
-    for (int64_t b = 0; b < near; ++b) {
-      block.AddPrincipal(*sequence.blocks[b], rows.layer, task.kv_head);
-    }
-  }
+  const FarBlocks far{absl::MakeConstSpan(sequence.blocks).first(near), rows.layer, task.kv_head};
+  if (near > 0 && o.sinks > 0) add_page(0, o.sinks);
+  if (o.refine_tokens == 0) far_rows_[thread].Add(g, far, block);
   for (int64_t page = near * o.block_tokens / kPageTokens; page * kPageTokens < end; ++page) {
     add_page(page, end);
+  }
+  if (near > 0 && o.refine_tokens > 0) {
+    far_rows_[thread].AddRefined(g, far, o.refine_tokens, block);
   }
   block.Finish(segment, task, rows);
 }
@@ -161,12 +179,16 @@ void AtpAttention::Attend(const LayerRows& rows) {
   WriteKv(context_.geometry, segments_, rows, *context_.pool);
   CompressBlocks(rows.layer);
   context_.pool->ParallelFor(static_cast<int64_t>(row_tasks_.size()), [&](int64_t i, int thread) {
-    AttendRows(rows, row_tasks_[i], row_blocks_[thread]);
+    AttendRows(rows, row_tasks_[i], thread);
   });
 }
 
 void AtpAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
   sequence.n_tokens += n_rows;
+  for (const CompressTask& task : compress_tasks_) {
+    const bool last = task.kv_head == task.block->shape.n_bases(context_.geometry) - 1;
+    if (last && segments_[task.segment].sequence == &sequence) task.block->Trim(context_.geometry);
+  }
   const AtpOptions& o = sequence.options.atp;
   const int64_t near = FirstNearBlock(sequence, sequence.n_tokens);
   const int64_t end = near * o.block_tokens / kPageTokens;

@@ -4,17 +4,20 @@
 #include <memory>
 #include <vector>
 
+#include "engine/attention/atp/compress.h"
+#include "engine/attention/atp/principal_block.h"
+#include "engine/attention/atp/principal_rows.h"
 #include "engine/attention/attention.h"
-#include "engine/attention/principal_block.h"
 #include "engine/attention/row_block.h"
 
 namespace lowkey {
 
 // Attention on top principal keys (ATP, Niu et al.), readout exact (Eq. 7). Blocks lie at multiples
 // of block_tokens. Row i reads exactly: the sinks, and every token of block max(0, i / block -
-// window) and later; everything between through principal keys. With exact prefill, prompt rows
-// read everything exactly. A block is compressed in the step that fills it, layer by layer, before
-// that layer's rows attend; its pages go once no later row reads them.
+// window) and later; everything between through principal keys, but for the `refine` tokens of it
+// that matter most to the row, which are read from copies that their block keeps. With exact
+// prefill, prompt rows read everything exactly. A block is compressed in the step that fills it,
+// layer by layer, before that layer's rows attend; its pages go once no later row reads them.
 class AtpAttention : public AttentionMechanism {
  public:
   explicit AtpAttention(const AttentionContext& context);
@@ -39,13 +42,16 @@ class AtpAttention : public AttentionMechanism {
   absl::Status PlanSegment(int32_t segment_index, const Segment& segment);
   absl::Status PlanBlocks(int32_t segment_index, const Segment& segment);
   void CompressBlocks(int64_t layer);
-  void AttendRows(const LayerRows& rows, const RowBlockTask& task, RowBlock& block) const;
+  // Scratch for a segment's rows; tokens of it that one block of rows may hold.
+  int64_t ReserveRows(const Segment& segment);
+  void AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread);
 
   AttentionContext context_;
   absl::Span<const Segment> segments_;
   std::vector<RowBlockTask> row_tasks_;
   std::vector<CompressTask> compress_tasks_;
   std::vector<RowBlock> row_blocks_;           // by thread
+  std::vector<PrincipalRows> far_rows_;        // by thread
   std::vector<CompressWorkspace> workspaces_;  // by thread
 };
 

@@ -1,5 +1,6 @@
-#include "engine/attention/principal_block.h"
+#include "engine/attention/atp/compress.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -12,45 +13,6 @@ namespace {
 
 AttentionGeometry Geometry(StorageType type = StorageType::kFloat32) {
   return {2, 4, 2, 20, std::nullopt, type};
-}
-
-int64_t RankOf(const RankPolicy& rank, AtpBasis basis, int32_t block_tokens) {
-  AtpOptions o;
-  o.rank = rank, o.basis = basis, o.block_tokens = block_tokens;
-  return ShapeOf(Geometry(), o).rank;
-}
-
-TEST(ShapeOf, FractionIsOfTheSmallerOfBlockAndBasisColumns) {
-  EXPECT_EQ(RankOf(RankFraction{0.25}, AtpBasis::kKv, 512), 10);     // of 2 x 20
-  EXPECT_EQ(RankOf(RankFraction{0.25}, AtpBasis::kLayer, 512), 20);  // of 2 x 2 x 20
-  EXPECT_EQ(RankOf(RankFraction{0.25}, AtpBasis::kLayer, 64), 16);   // of 64
-  EXPECT_EQ(RankOf(RankFraction{1.0}, AtpBasis::kLayer, 128), 80);
-  EXPECT_EQ(RankOf(RankFraction{1e-9}, AtpBasis::kLayer, 128), 1);
-}
-
-TEST(ShapeOf, FixedRankIsAtMostFull) {
-  EXPECT_EQ(RankOf(RankFixed{7}, AtpBasis::kKv, 512), 7);
-  EXPECT_EQ(RankOf(RankFixed{500}, AtpBasis::kKv, 512), 40);
-  EXPECT_EQ(RankOf(RankFixed{64}, AtpBasis::kLayer, 64), 64);
-}
-
-TEST(ShapeOf, CountsEveryByte) {
-  for (StorageType type : {StorageType::kFloat32, StorageType::kBFloat16}) {
-    const AttentionGeometry g = Geometry(type);
-    AtpOptions o;
-    o.rank = RankFixed{9}, o.block_tokens = 128;
-    for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
-      o.basis = basis;
-      const PrincipalShape shape = ShapeOf(g, o);
-      EXPECT_GE(shape.rank_padded, 10);
-      EXPECT_EQ(shape.rank_padded % Kernels().panel_columns, 0);
-      const int64_t n_bases = basis == AtpBasis::kLayer ? 1 : 2;
-      const int64_t elements =
-          n_bases * 128 * 9 + 2 * (20 * shape.rank_padded + 10 * g.head_dim_padded());
-      EXPECT_EQ(shape.LayerBytes(g), elements * StorageBytes(type));
-      EXPECT_EQ(shape.SlabBytes(g), 2 * shape.LayerBytes(g));
-    }
-  }
 }
 
 struct BlockCase {
@@ -77,16 +39,18 @@ class CompressTest : public testing::TestWithParam<BlockCase> {
   }
 
   PrincipalBlock Compress(int32_t rank, int64_t n_sinks) {
-    const AttentionGeometry& g = rows_.geometry;
     AtpOptions o;
     o.rank = RankFixed{rank}, o.basis = GetParam().basis, o.block_tokens = 64;
-    PrincipalBlock block{ShapeOf(g, o), n_sinks, nullptr};
-    auto slab = cache_->AllocateSlab(block.shape.SlabBytes(g));
-    EXPECT_TRUE(slab.ok());
-    block.slab = *std::move(slab);
+    return Compress(o, n_sinks);
+  }
+
+  PrincipalBlock Compress(const AtpOptions& o, int64_t n_sinks) {
+    const AttentionGeometry& g = rows_.geometry;
+    PrincipalBlock block{ShapeOf(g, o), n_sinks, nullptr, {}, {}};
+    EXPECT_TRUE(block.Allocate(g, *cache_).ok());
     for (int64_t layer = 0; layer < g.n_layers; ++layer) {
       for (int64_t head = 0; head < block.shape.n_bases(g); ++head) {
-        CompressLayer(g, sequence_.pages, layer, head, workspace_, block);
+        CompressLayer(g, o, sequence_.pages, {layer, head}, workspace_, block);
       }
     }
     return block;
@@ -98,13 +62,12 @@ class CompressTest : public testing::TestWithParam<BlockCase> {
   }
 
   // Column j of token t's key (or value): mean + U K'.
-  double Rebuilt(const PrincipalBlock& block, const PrincipalView& view, int64_t t, int64_t j,
-                 const char* what) const {
+  double Rebuilt(const PrincipalView& view, int64_t t, int64_t j, const char* what) const {
     const AttentionGeometry& g = rows_.geometry;
-    const int64_t r = block.shape.rank, padded = g.head_dim_padded();
+    const int64_t r = view.rank, padded = g.head_dim_padded();
     const bool key = std::strcmp(what, "key") == 0;
     const auto principal = [&](int64_t i) {
-      return key ? At(view.keys, j * block.shape.rank_padded + i) : At(view.values, i * padded + j);
+      return At(key ? view.keys : view.values, i * (key ? DotWidth(g) : padded) + j);
     };
     double x = principal(r);
     for (int64_t i = 0; i < r; ++i) x += At(view.u, i * kPageTokens + t) * principal(i);
@@ -136,9 +99,8 @@ TEST_P(CompressTest, FullRankRebuildsKeysAndValues) {
         for (int64_t t = n_sinks; t < 64; ++t) {
           const float* row = rows_.row(layer, t);
           for (int64_t j = 0; j < 20; ++j) {
-            ASSERT_NEAR(Rebuilt(block, view, t, j, "key"), row[80 + head * 20 + j],
-                        GetParam().tolerance);
-            ASSERT_NEAR(Rebuilt(block, view, t, j, "value"), row[120 + head * 20 + j],
+            ASSERT_NEAR(Rebuilt(view, t, j, "key"), row[80 + head * 20 + j], GetParam().tolerance);
+            ASSERT_NEAR(Rebuilt(view, t, j, "value"), row[120 + head * 20 + j],
                         GetParam().tolerance);
           }
         }
@@ -176,6 +138,69 @@ TEST_P(CompressTest, TokensThatAreNotNumbersGiveNoBasis) {
   const PrincipalBlock block = Compress(5, 0);
   const PrincipalView view = block.View(rows_.geometry, 0, 0);
   for (int64_t i = 0; i < 5 * 64; ++i) EXPECT_EQ(At(view.u, i), 0.0);
+}
+
+TEST_P(CompressTest, EnergyTakesTheRankThatTheDataHas) {
+  AtpOptions o;
+  o.basis = GetParam().basis, o.block_tokens = 64;
+  o.rank = RankEnergy{0.999999};
+  const PrincipalBlock all = Compress(o, 4);
+  for (int32_t rank : all.ranks) {
+    EXPECT_LE(rank, GetParam().type == StorageType::kFloat32 ? 11 : 40);  // eleven factors
+  }
+  o.rank = RankEnergy{0.5};
+  const PrincipalBlock half = Compress(o, 4);
+  EXPECT_LT(half.MeanRank(), all.MeanRank());
+  EXPECT_GE(*std::min_element(half.ranks.begin(), half.ranks.end()), 1);
+}
+
+TEST_P(CompressTest, EntropyCountsTheFactors) {
+  AtpOptions o;
+  o.basis = GetParam().basis, o.block_tokens = 64;
+  o.rank = RankEntropy{};
+  const PrincipalBlock block = Compress(o, 0);
+  for (int32_t rank : block.ranks) {
+    EXPECT_GE(rank, 2);
+    EXPECT_LE(rank, 11);
+  }
+}
+
+TEST_P(CompressTest, AlternatingSpansTheSame) {
+  AtpOptions o;
+  o.basis = GetParam().basis, o.block_tokens = 64;
+  o.rank = RankFixed{20}, o.decomposition = AtpDecomposition::kAlternating;
+  const PrincipalBlock block = Compress(o, 4);
+  const PrincipalView view = block.View(rows_.geometry, 1, 1);
+  for (int64_t t = 4; t < 64; ++t) {
+    for (int64_t j = 0; j < 20; ++j) {
+      ASSERT_NEAR(Rebuilt(view, t, j, "value"), rows_.row(1, t)[140 + j],
+                  GetParam().tolerance * 10);
+    }
+  }
+}
+
+// In int8 a component is off by at most half a step: 1/254 of its largest number.
+TEST_P(CompressTest, Int8IsNearWhatTheCacheTypeHolds) {
+  AtpOptions o;
+  o.basis = GetParam().basis, o.block_tokens = 64, o.rank = RankFixed{20};
+  o.basis_storage = o.principal_storage = AtpStorage::kInt8;
+  const AttentionGeometry& g = rows_.geometry;
+  const PrincipalBlock block = Compress(o, 4);
+  for (int64_t head = 0; head < 2; ++head) {
+    const PrincipalView view = block.View(g, 1, head);
+    const auto* u = reinterpret_cast<const int8_t*>(view.u);
+    const auto* keys = reinterpret_cast<const int8_t*>(view.keys);
+    const auto key = [&](int64_t r, int64_t j) {
+      return view.key_scales[r] * keys[r * DotWidth(g) + j];
+    };
+    for (int64_t t = 4; t < 64; ++t) {
+      for (int64_t j = 0; j < 20; ++j) {
+        double x = key(20, j) + key(21, j);
+        for (int64_t r = 0; r < 20; ++r) x += u[r * kPageTokens + t] * key(r, j);
+        ASSERT_NEAR(x, rows_.row(1, t)[80 + head * 20 + j], 0.1);
+      }
+    }
+  }
 }
 
 }  // namespace

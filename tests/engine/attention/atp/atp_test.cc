@@ -1,4 +1,4 @@
-#include "engine/attention/atp.h"
+#include "engine/attention/atp/atp.h"
 
 #include <algorithm>
 #include <cmath>
@@ -88,6 +88,50 @@ TEST_P(AtpTest, MatchesTheReferenceBeyondAnExactPrompt) {
   o.prefill = AtpPrefill::kExact;
   for (int64_t n_prompt : {1, 64, 150, 200, 299}) {
     ExpectMatchesReference(FactorRows(geometry(1), 300, GapAt(6), 4), o, n_prompt);
+  }
+}
+
+TEST_P(AtpTest, MatchesTheReferenceWithRefinedTokens) {
+  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+    for (int32_t refine : {1, 20, 300}) {
+      AtpOptions o = Options(basis, 6, 64, 4, 0);
+      o.refine_tokens = refine;
+      ExpectMatchesReference(FactorRows(geometry(1), 300, GapAt(6), 14), o, 300);
+      if (GetParam().type == StorageType::kBFloat16) continue;  // rounding chooses other tokens
+      o.rank = RankFixed{3};
+      o.prefill = AtpPrefill::kExact;
+      ExpectMatchesReference(FactorRows(geometry(1), 300, {1, 0.9f, 0.8f, 0.2f, 0.1f}, 15), o, 200);
+    }
+  }
+}
+
+TEST_P(AtpTest, RefiningAllFarTokensIsStandard) {
+  for (int64_t block : {64, 128}) {
+    const AttentionRows rows = RandomRows(geometry(1), 3 * block + 30, 16);
+    const std::vector<double> standard = ReferenceStandard(rows, 0);
+    for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+      for (int32_t sinks : {0, 4}) {
+        AtpOptions o = Options(basis, 2, static_cast<int32_t>(block), sinks, 0);
+        o.refine_tokens = static_cast<int32_t>(rows.n_tokens);
+        EXPECT_LE(MaxDifference(RunSequence(rows, RunAtp(o)).data(), standard),
+                  GetParam().full_tolerance);
+      }
+    }
+  }
+}
+
+TEST_P(AtpTest, ErrorShrinksAsMoreTokensAreRefined) {
+  const AttentionRows rows = RandomRows(geometry(1), 400, 17);
+  const std::vector<float> standard = RunSequence(rows, {Standard()});
+  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+    double last = HUGE_VAL;
+    for (int32_t refine : {0, 8, 32, 128}) {
+      AtpOptions o = Options(basis, 4, 64, 4, 0);
+      o.refine_tokens = refine;
+      const double error = MeanDifference(RunSequence(rows, RunAtp(o)), standard);
+      EXPECT_LT(error, last) << AtpBasisName(basis) << ", refine " << refine;
+      last = error;
+    }
   }
 }
 

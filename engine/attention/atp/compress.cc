@@ -1,0 +1,243 @@
+#include "engine/attention/atp/compress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/attention/paged_kv.h"
+#include "engine/lowrank/alternating.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int kAlternatingSweeps = 2;  // as the reference does; a third changes little
+
+// A row of n floats in `type`, which must not be int8.
+void StoreRow(const float* x, int64_t n, StorageType type, std::byte* out) {
+  if (type == StorageType::kFloat32) {
+    std::memcpy(out, x, static_cast<size_t>(n) * sizeof(float));
+  } else {
+    Kernels().to_bf16(x, reinterpret_cast<uint16_t*>(out), n);
+  }
+}
+
+// The least scale with which n floats fit int8.
+float Int8Scale(const float* x, int64_t n) {
+  float most = 0;
+  for (int64_t i = 0; i < n; ++i) most = std::max(most, std::fabs(x[i]));
+  return most / 127.0f;
+}
+
+int8_t ToInt8(float x, float scale) {
+  const float units = std::nearbyint(x / scale);  // 0 / 0 and what is no number are 0
+  return std::isnan(units) ? 0 : static_cast<int8_t>(std::clamp(units, -127.0f, 127.0f));
+}
+
+// One KV head's keys and values of the block's tokens: keys in columns [0, d), values in [padded,
+// padded + d), means taken off. Token i is row i; `means` gets both means.
+void GatherCentred(const AttentionGeometry& g, absl::Span<const PageHandle> pages, int64_t layer,
+                   int64_t kv_head, int64_t n_sinks, std::vector<float>& tokens,
+                   std::vector<float>& means) {
+  const int64_t padded = g.head_dim_padded();
+  const int64_t ld = 2 * padded;
+  const int64_t n = static_cast<int64_t>(pages.size()) * kPageTokens - n_sinks;
+  tokens.assign(n * ld, 0.0f);
+  int64_t row = 0;
+  for (size_t p = 0; p < pages.size(); ++p) {
+    const int64_t begin = p == 0 ? n_sinks : 0;
+    float* out = tokens.data() + row * ld;
+    ReadKv(g, TileOf(g, pages[p], layer, kv_head), begin, kPageTokens, out, out + padded, ld);
+    row += kPageTokens - begin;
+  }
+  means.assign(ld, 0.0f);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < ld; ++j) means[j] += tokens[i * ld + j];
+  }
+  for (float& m : means) m /= static_cast<float>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < ld; ++j) tokens[i * ld + j] -= means[j];
+  }
+}
+
+// Appends columns [from, from + d) of tokens to `columns` at `at`, scaled to unit Frobenius norm,
+// so that keys and values weigh the same in the basis.
+void AppendScaled(const std::vector<float>& tokens, int64_t ld_tokens, int64_t from, int64_t d,
+                  float* at, int64_t ld) {
+  const auto n = static_cast<int64_t>(tokens.size()) / ld_tokens;
+  double energy = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < d; ++j) {
+      const float x = tokens[i * ld_tokens + from + j];
+      energy += static_cast<double>(x) * x;
+    }
+  }
+  const auto scale = static_cast<float>(1.0 / std::max(std::sqrt(energy), 1e-12));
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < d; ++j) at[i * ld + j] = tokens[i * ld_tokens + from + j] * scale;
+  }
+}
+
+// Keys and values of one KV head as they are in the pages, a token a row.
+void StoreKept(const AttentionGeometry& g, absl::Span<const PageHandle> pages, int64_t layer,
+               int64_t kv_head, CompressWorkspace& w, std::byte* out) {
+  const int64_t width = DotWidth(g), ld = width + g.head_dim_padded();
+  w.tokens.assign(kPageTokens * ld, 0.0f);
+  const int64_t page_elements = kPageTokens * ld;
+  for (size_t p = 0; p < pages.size(); ++p) {
+    ReadKv(g, TileOf(g, pages[p], layer, kv_head), 0, kPageTokens, w.tokens.data(),
+           w.tokens.data() + width, ld);
+    std::byte* page = out + static_cast<int64_t>(p) * page_elements * StorageBytes(g.cache_type);
+    if (g.cache_type == StorageType::kFloat32) {
+      std::memcpy(page, w.tokens.data(), page_elements * sizeof(float));
+    } else {
+      Kernels().to_bf16(w.tokens.data(), reinterpret_cast<uint16_t*>(page), page_elements);
+    }
+  }
+}
+
+// U [n, rank] of workspace.columns [n, n_cols] by the options' decomposition into
+// workspace.u_transposed [rank, n]; the rank is theirs too, at most max_rank. Surplus rows are
+// zero.
+int64_t FindBasis(const AtpOptions& o, int64_t n, int64_t n_cols, int64_t max_rank,
+                  CompressWorkspace& w) {
+  const MatrixView m{w.columns.data(), n, n_cols, n_cols};
+  int64_t rank = max_rank, found = std::min(max_rank, n);
+  if (const auto* energy = std::get_if<RankEnergy>(&o.rank)) {
+    rank = found = EnergyBasis(m, energy->share, w.basis, w.u);
+  } else if (std::holds_alternative<RankEntropy>(o.rank)) {
+    rank = found = std::clamp<int64_t>(SvdEntropyRank(SingularValues(m)), 1, found);
+  }
+  if (o.decomposition == AtpDecomposition::kAlternating) {
+    w.u.resize(n * found);
+    AlternatingBasis(m, found, kAlternatingSweeps, w.basis, w.u.data());
+  } else if (!std::holds_alternative<RankEnergy>(o.rank)) {
+    w.u.resize(n * found);
+    PrincipalBasis(m, found, w.basis, w.u.data());
+  }
+  w.u_transposed.assign(rank * n, 0.0f);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < found; ++j) w.u_transposed[j * n + i] = w.u[i * found + j];
+  }
+  return rank;
+}
+
+// Stores U tile by tile and leaves the scales of its columns in the workspace.
+void StoreBasis(const PrincipalBlock& block, int64_t rank, CompressWorkspace& w, std::byte* out) {
+  const StorageType type = block.shape.u_type;
+  const int64_t n = block.shape.n_tokens - block.n_sinks;
+  w.u_scales.assign(rank, 1.0f);
+  float tile[kPageTokens];
+  for (int64_t j = 0; j < rank; ++j) {
+    const float* column = w.u_transposed.data() + j * n;
+    if (type == StorageType::kInt8) w.u_scales[j] = Int8Scale(column, n);
+    for (int64_t t = 0; t < block.shape.n_tokens; t += kPageTokens) {
+      const int64_t n_zero = t == 0 ? block.n_sinks : 0;
+      std::fill_n(tile, n_zero, 0.0f);
+      std::copy_n(column + t + n_zero - block.n_sinks, kPageTokens - n_zero, tile + n_zero);
+      const int64_t at = (t / kPageTokens * rank + j) * kPageTokens;
+      if (type != StorageType::kInt8) {
+        StoreRow(tile, kPageTokens, type, out + at * StorageBytes(type));
+        continue;
+      }
+      auto* to = reinterpret_cast<int8_t*>(out) + at;
+      for (int64_t i = 0; i < kPageTokens; ++i) to[i] = ToInt8(tile[i], w.u_scales[j]);
+    }
+  }
+}
+
+// Rows of principal keys or values and then the mean; where they lie in the workspace's
+// `projected` and where they go.
+struct PrincipalRowsTarget {
+  int64_t from = 0;   // their column in `projected` and `means`
+  int64_t width = 0;  // stored
+  std::byte* rows = nullptr;
+  float* scales = nullptr;  // int8 only
+};
+
+void StoreInt8Row(const float* x, const PrincipalRowsTarget& to, int64_t row, float* rest) {
+  const float scale = Int8Scale(x, to.width);
+  auto* out = reinterpret_cast<int8_t*>(to.rows) + row * to.width;
+  to.scales[row] = scale;
+  for (int64_t j = 0; j < to.width; ++j) {
+    out[j] = ToInt8(x[j], scale);
+    rest[j] = x[j] - scale * static_cast<float>(out[j]);
+  }
+}
+
+void StoreRows(const AttentionGeometry& g, const PrincipalShape& shape, int64_t rank,
+               const CompressWorkspace& w, const PrincipalRowsTarget& to) {
+  const int64_t ld = 2 * g.head_dim_padded();
+  std::vector<float> row(to.width), rest(to.width);
+  const int64_t row_bytes = to.width * StorageBytes(shape.principal_type);
+  for (int64_t r = 0; r <= rank; ++r) {
+    const float* from = (r == rank ? w.means.data() : w.projected.data() + r * ld) + to.from;
+    const float scale = r == rank ? 1.0f : w.u_scales[r];
+    for (int64_t j = 0; j < g.head_dim; ++j) row[j] = from[j] * scale;
+    if (shape.principal_type != StorageType::kInt8) {
+      StoreRow(row.data(), to.width, shape.principal_type, to.rows + r * row_bytes);
+      continue;
+    }
+    StoreInt8Row(row.data(), to, r, rest.data());
+    if (r == rank) StoreInt8Row(rest.data(), to, r + 1, row.data());
+  }
+}
+
+// K' = U^T (K - k_mean), V' = U^T (V - v_mean) of the head whose centred tokens and means the
+// workspace holds, times the scales of U's columns.
+void StoreProjected(const AttentionGeometry& g, const PrincipalShape& shape, int64_t n,
+                    CompressWorkspace& w, const PrincipalView& view, std::byte* keys) {
+  const int64_t ld = 2 * g.head_dim_padded();
+  w.projected.resize(view.rank * ld);
+  Kernels().Gemm(StorageType::kFloat32,
+                 {w.u_transposed.data(), n, w.tokens.data(), ld, Kernels().panel_columns,
+                  w.projected.data(), ld, view.rank, ld, n});
+  std::byte* values = keys + (view.values - view.keys);
+  const auto scales = [&](const float* at) {
+    return at == nullptr ? nullptr
+                         : reinterpret_cast<float*>(
+                               keys + (reinterpret_cast<const std::byte*>(at) - view.keys));
+  };
+  StoreRows(g, shape, view.rank, w, {0, DotWidth(g), keys, scales(view.key_scales)});
+  StoreRows(g, shape, view.rank, w,
+            {g.head_dim_padded(), g.head_dim_padded(), values, scales(view.value_scales)});
+}
+
+}  // namespace
+
+void CompressLayer(const AttentionGeometry& g, const AtpOptions& options,
+                   absl::Span<const PageHandle> pages, const CompressPart& part,
+                   CompressWorkspace& w, PrincipalBlock& block) {
+  const PrincipalShape& shape = block.shape;
+  const bool shared = shape.basis == AtpBasis::kLayer;
+  const int64_t first_head = shared ? 0 : part.kv_head;
+  const int64_t n_heads = shared ? g.n_kv_heads : 1;
+  const int64_t n = shape.n_tokens - block.n_sinks;
+  const int64_t padded = g.head_dim_padded();
+  const int64_t n_cols = 2 * n_heads * g.head_dim;
+
+  w.columns.resize(n * n_cols);
+  for (int64_t h = 0; h < n_heads; ++h) {
+    GatherCentred(g, pages, part.layer, first_head + h, block.n_sinks, w.tokens, w.means);
+    float* at = w.columns.data() + 2 * h * g.head_dim;
+    AppendScaled(w.tokens, 2 * padded, 0, g.head_dim, at, n_cols);
+    AppendScaled(w.tokens, 2 * padded, padded, g.head_dim, at + g.head_dim, n_cols);
+  }
+  const int64_t rank = FindBasis(options, n, n_cols, shape.rank, w);
+  block.ranks[part.layer * shape.n_bases(g) + first_head] = static_cast<int32_t>(rank);
+
+  std::byte* base = block.slab->data();
+  const auto writable = [base, &block](const std::byte* p) {
+    return base + (p - block.slab->data());
+  };
+  StoreBasis(block, rank, w, writable(block.View(g, part.layer, first_head).u));
+  for (int64_t h = 0; h < n_heads; ++h) {
+    if (shared) GatherCentred(g, pages, part.layer, h, block.n_sinks, w.tokens, w.means);
+    const PrincipalView view = block.View(g, part.layer, first_head + h);
+    StoreProjected(g, shape, n, w, view, writable(view.keys));
+    if (shape.keeps_tokens) {
+      StoreKept(g, pages, part.layer, first_head + h, w, writable(view.kept));
+    }
+  }
+}
+
+}  // namespace lowkey

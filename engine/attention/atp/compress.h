@@ -1,0 +1,39 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_COMPRESS_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_COMPRESS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/attention/atp/principal_block.h"
+#include "engine/lowrank/basis.h"
+
+namespace lowkey {
+
+// Scratch of one thread.
+struct CompressWorkspace {
+  BasisWorkspace basis;
+  std::vector<float> tokens;   // keys and values of one KV head
+  std::vector<float> columns;  // the matrix whose basis is sought
+  std::vector<float> u, u_transposed, projected;
+  std::vector<float> u_scales;  // by component: what stored U is to be multiplied by
+  std::vector<float> means;
+};
+
+// Which part of a block: for basis kv, one KV head's (call once per KV head); for basis layer, all
+// of them (kv_head is 0).
+struct CompressPart {
+  int64_t layer = 0;
+  int64_t kv_head = 0;
+};
+
+// Fills a part from the exact pages that hold the block's tokens: pages[i] holds token 64 i of the
+// block. Rank and decomposition are those of the options that gave the block its shape. Calls for
+// different parts may run in parallel.
+void CompressLayer(const AttentionGeometry& geometry, const AtpOptions& options,
+                   absl::Span<const PageHandle> pages, const CompressPart& part,
+                   CompressWorkspace& workspace, PrincipalBlock& block);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_COMPRESS_H_

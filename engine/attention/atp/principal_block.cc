@@ -1,0 +1,114 @@
+#include "engine/attention/atp/principal_block.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "engine/attention/paged_kv.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+// Rows of principal keys or values, with their scales where they have some.
+int64_t RowsBytes(int64_t n_rows, int64_t width, StorageType type) {
+  const int64_t scale_bytes = type == StorageType::kInt8 ? n_rows * sizeof(float) : 0;
+  return n_rows * width * StorageBytes(type) + scale_bytes;
+}
+
+StorageType TypeOf(AtpStorage storage, const AttentionGeometry& g) {
+  return storage == AtpStorage::kInt8 ? StorageType::kInt8 : g.cache_type;
+}
+
+}  // namespace
+
+int64_t PrincipalShape::UBytes(int64_t r) const { return n_tokens * r * StorageBytes(u_type); }
+
+int64_t PrincipalShape::KeyBytes(const AttentionGeometry& g, int64_t r) const {
+  return RowsBytes(r + n_mean_rows(), DotWidth(g), principal_type);
+}
+
+int64_t PrincipalShape::ValueBytes(const AttentionGeometry& g, int64_t r) const {
+  return RowsBytes(r + n_mean_rows(), g.head_dim_padded(), principal_type);
+}
+
+int64_t PrincipalShape::KeptBytes(const AttentionGeometry& g) const {
+  if (!keeps_tokens) return 0;
+  return n_tokens * (DotWidth(g) + g.head_dim_padded()) * StorageBytes(g.cache_type);
+}
+
+int64_t PrincipalShape::HeadBytes(const AttentionGeometry& g, int64_t r) const {
+  return KeyBytes(g, r) + ValueBytes(g, r) + KeptBytes(g);
+}
+
+int64_t PrincipalShape::PartBytes(const AttentionGeometry& g, int64_t r) const {
+  return UBytes(r) + g.n_kv_heads / n_bases(g) * HeadBytes(g, r);
+}
+
+PrincipalShape ShapeOf(const AttentionGeometry& g, const AtpOptions& options) {
+  PrincipalShape shape;
+  shape.basis = options.basis;
+  shape.n_tokens = options.block_tokens;
+  const int64_t heads = options.basis == AtpBasis::kLayer ? g.n_kv_heads : 1;
+  const int64_t full = std::min<int64_t>(options.block_tokens, 2 * heads * g.head_dim);
+  shape.rank = full;
+  if (const auto* fraction = std::get_if<RankFraction>(&options.rank)) {
+    shape.rank = std::llround(fraction->fraction * static_cast<double>(full));
+  } else if (const auto* fixed = std::get_if<RankFixed>(&options.rank)) {
+    shape.rank = fixed->rank;
+  }
+  shape.rank = std::clamp<int64_t>(shape.rank, 1, full);
+  shape.keeps_tokens = options.refine_tokens > 0;
+  shape.u_type = TypeOf(options.basis_storage, g);
+  shape.principal_type = TypeOf(options.principal_storage, g);
+  return shape;
+}
+
+absl::Status PrincipalBlock::Allocate(const AttentionGeometry& g, Cache& cache) {
+  LK_ASSIGN_OR_RETURN(slab, cache.AllocateSlab(shape.SlabBytes(g)));
+  ranks.assign(shape.n_parts(g), static_cast<int32_t>(shape.rank));
+  offsets.resize(shape.n_parts(g));
+  for (size_t p = 0; p < offsets.size(); ++p) {
+    offsets[p] = static_cast<int64_t>(p) * shape.PartBytes(g, shape.rank);
+  }
+  return absl::OkStatus();
+}
+
+PrincipalView PrincipalBlock::View(const AttentionGeometry& g, int64_t layer,
+                                   int64_t kv_head) const {
+  const bool shared = shape.basis == AtpBasis::kLayer;
+  const int64_t part = layer * shape.n_bases(g) + (shared ? 0 : kv_head);
+  PrincipalView view;
+  view.rank = ranks[part];
+  view.u = slab->data() + offsets[part];
+  const int64_t n_rows = view.rank + shape.n_mean_rows();
+  view.keys = view.u + shape.UBytes(view.rank);
+  if (shared) view.keys += kv_head * shape.HeadBytes(g, view.rank);
+  view.values = view.keys + shape.KeyBytes(g, view.rank);
+  view.kept = view.values + shape.ValueBytes(g, view.rank);
+  if (shape.principal_type == StorageType::kInt8) {
+    view.key_scales = reinterpret_cast<const float*>(view.values) - n_rows;
+    view.value_scales = reinterpret_cast<const float*>(view.kept) - n_rows;
+  }
+  return view;
+}
+
+void PrincipalBlock::Trim(const AttentionGeometry& g) {
+  const auto is_full = [this](int32_t rank) { return rank == shape.rank; };
+  if (std::all_of(ranks.begin(), ranks.end(), is_full)) return;
+  int64_t end = 0;
+  for (size_t p = 0; p < offsets.size(); ++p) {
+    const int64_t bytes = shape.PartBytes(g, ranks[p]);
+    std::memmove(slab->data() + end, slab->data() + offsets[p], static_cast<size_t>(bytes));
+    offsets[p] = end;
+    end += bytes;
+  }
+  slab->Shrink(end);
+}
+
+double PrincipalBlock::MeanRank() const {
+  return std::accumulate(ranks.begin(), ranks.end(), 0.0) / static_cast<double>(ranks.size());
+}
+
+}  // namespace lowkey

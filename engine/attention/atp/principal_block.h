@@ -1,0 +1,80 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_PRINCIPAL_BLOCK_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_PRINCIPAL_BLOCK_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/attention/attention.h"
+
+namespace lowkey {
+
+// Sizes of a principal block, for one set of options and one model. A block has one part for each
+// layer and basis: U, and what it stands for of the KV heads that share it.
+struct PrincipalShape {
+  AtpBasis basis = AtpBasis::kLayer;
+  int64_t n_tokens = 0;       // the block's length c, a multiple of 64
+  int64_t rank = 0;           // r, 1..c; where it depends on the data, the most it can be
+  bool keeps_tokens = false;  // for refine
+  StorageType u_type = StorageType::kFloat32;
+  StorageType principal_type = StorageType::kFloat32;  // of K' and V'
+
+  int64_t n_bases(const AttentionGeometry& g) const {
+    return basis == AtpBasis::kLayer ? 1 : g.n_kv_heads;
+  }
+  int64_t n_parts(const AttentionGeometry& g) const { return g.n_layers * n_bases(g); }
+  // Rows that stand for the mean: int8 needs two, the second for what the first rounds off.
+  int64_t n_mean_rows() const { return principal_type == StorageType::kInt8 ? 2 : 1; }
+  int64_t UBytes(int64_t rank) const;                                  // one U
+  int64_t KeyBytes(const AttentionGeometry& g, int64_t rank) const;    // of one KV head
+  int64_t ValueBytes(const AttentionGeometry& g, int64_t rank) const;  // of one KV head
+  int64_t KeptBytes(const AttentionGeometry& g) const;                 // of one KV head
+  int64_t HeadBytes(const AttentionGeometry& g, int64_t rank) const;   // the three together
+  int64_t PartBytes(const AttentionGeometry& g, int64_t rank) const;
+  // Of a whole block at most.
+  int64_t SlabBytes(const AttentionGeometry& g) const { return n_parts(g) * PartBytes(g, rank); }
+};
+
+// Resolves the rank policy (attention.md "rank"): a fraction is of min(block, basis columns); a
+// fixed rank is at most that.
+PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& options);
+
+// One KV head's part of a block at one layer:
+//   u       [c / 64][rank][64]            basis, transposed tile by tile, in u_type; int8: the
+//                                         columns' scales are in K' and V'
+//   keys    [rank + n_mean_rows][DotWidth]         K', then the mean key; zero beyond head_dim
+//   values  [rank + n_mean_rows][head_dim_padded]  V', then the mean value
+//   key_scales, value_scales              in int8: what each row is to be multiplied by
+//   kept    [c][DotWidth + head_dim_padded]  every token's key and value side by side, so that one
+//                                         that is chosen is one stretch of memory; only if kept
+struct PrincipalView {
+  int64_t rank = 0;
+  const std::byte* u = nullptr;
+  const std::byte* keys = nullptr;
+  const std::byte* values = nullptr;
+  const float* key_scales = nullptr;
+  const float* value_scales = nullptr;
+  const std::byte* kept = nullptr;
+};
+
+// c consecutive tokens of all layers as r principal keys and values around their means (ATP, Eq.
+// 5-6): k ~ k_mean + U K', v ~ v_mean + U V'. The first n_sinks tokens are not part of it: their
+// rows of U are zero.
+struct PrincipalBlock {
+  PrincipalShape shape;
+  int64_t n_sinks = 0;
+  std::shared_ptr<Slab> slab;
+  std::vector<int32_t> ranks;    // by part: layer * n_bases + basis
+  std::vector<int64_t> offsets;  // by part: where it begins in the slab
+
+  // Takes a slab for the largest ranks. RESOURCE_EXHAUSTED when the cache is full.
+  absl::Status Allocate(const AttentionGeometry& geometry, Cache& cache);
+  PrincipalView View(const AttentionGeometry& geometry, int64_t layer, int64_t kv_head) const;
+  // Gives back what the parts do not need, once all are compressed and before others share it.
+  void Trim(const AttentionGeometry& geometry);
+  double MeanRank() const;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_PRINCIPAL_BLOCK_H_

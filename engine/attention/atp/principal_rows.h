@@ -1,0 +1,75 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_PRINCIPAL_ROWS_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_PRINCIPAL_ROWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/attention/atp/principal_block.h"
+#include "engine/attention/atp/top_tokens.h"
+#include "engine/attention/row_block.h"
+
+namespace lowkey {
+
+// The far blocks of one KV head at one layer that a block of rows reads, whole: every token but the
+// sinks is visible to every row.
+struct FarBlocks {
+  absl::Span<const std::shared_ptr<const PrincipalBlock>> blocks;  // of one shape
+  int64_t layer = 0;
+  int64_t kv_head = 0;
+};
+
+// How rows read principal blocks (Eq. 7), folded into their online softmax. Holds the scratch of
+// one thread, which is grown by Reserve and never inside a step.
+class PrincipalRows {
+ public:
+  // At most so many rows, far tokens that they read, and far tokens that are read exactly.
+  struct Size {
+    int64_t n_rows = 0;
+    int64_t n_far_tokens = 0;
+    int64_t n_refined = 0;
+  };
+  void Reserve(const AttentionGeometry& geometry, const PrincipalShape& shape, const Size& size);
+
+  // Every far token through its principal keys and values, block by block.
+  void Add(const AttentionGeometry& geometry, const FarBlocks& far, RowBlock& rows);
+
+  // After everything that is read exactly: of all far tokens, the n_refined with the highest weight
+  // summed over a token's query heads are scored and read from the kept keys and values, the others
+  // like Add.
+  void AddRefined(const AttentionGeometry& geometry, const FarBlocks& far, int64_t n_refined,
+                  RowBlock& rows);
+
+ private:
+  // Scores of a block's tokens; row i at data + i * stride.
+  struct Scores {
+    float* data = nullptr;
+    int64_t stride = 0;
+  };
+  void Score(const AttentionGeometry& g, const PrincipalBlock& block, const PrincipalView& view,
+             const RowBlock& rows, const Scores& scores);
+  // Adds the block's values under the weights that the scores have become, times factors_.
+  void Read(const AttentionGeometry& g, const PrincipalBlock& block, const PrincipalView& view,
+            const Scores& weights, RowBlock& rows);
+  // Turns the far scores into weights and brings rows and far weights to one maximum.
+  void JoinFar(int64_t n_far, RowBlock& rows);
+  // Reads the chosen far tokens of the query heads of one token exactly and takes their weights.
+  void ReadChosen(const AttentionGeometry& g, const FarBlocks& far, int64_t n_far,
+                  int64_t first_row, RowBlock& rows);
+  void Gather(const AttentionGeometry& g, const FarBlocks& far, absl::Span<const int32_t> tokens);
+
+  std::vector<float> scores_, low_q_, low_out_;
+  std::vector<float> sums_;     // by row: of one block's weights
+  std::vector<float> factors_;  // by row: what far weights are to be multiplied by
+  std::vector<float> shares_;   // by row: what makes far weights parts of all weights
+  std::vector<float> weights_;  // by far token: summed over query heads
+  std::vector<float> chosen_scores_;
+  std::vector<int32_t> chosen_;  // far tokens of one row's choice, ascending
+  std::vector<std::byte> chosen_keys_, chosen_values_;
+  TopTokens top_;
+  int64_t n_refined_ = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_PRINCIPAL_ROWS_H_

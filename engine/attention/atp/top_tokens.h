@@ -1,0 +1,32 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_TOP_TOKENS_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_TOP_TOKENS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace lowkey {
+
+// Finds the largest of many weights without sorting them: maxima of groups of 16 give a threshold
+// that few weights reach. O(n + n_wanted log n_wanted) on average, never worse than n log n. Keeps
+// its memory between calls; one per thread.
+class TopTokens {
+ public:
+  // Indices of the min(n_wanted, n) largest weights (none negative), ascending; of equal ones the
+  // lowest indices. Weights that are not numbers count as largest. Valid until the next call.
+  absl::Span<const int32_t> Select(absl::Span<const float> weights, int64_t n_wanted);
+
+ private:
+  // The n_wanted-th largest maximum of a group, in the order of Key.
+  uint32_t Threshold(absl::Span<const float> weights, int64_t n_wanted);
+
+  std::vector<float> maxima_;
+  std::vector<uint32_t> keys_;
+  std::vector<uint64_t> candidates_;
+  std::vector<int32_t> chosen_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_TOP_TOKENS_H_

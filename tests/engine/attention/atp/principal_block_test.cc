@@ -1,0 +1,105 @@
+#include "engine/attention/atp/principal_block.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/attention/paged_kv.h"
+#include "tests/engine/attention/attention_testing.h"
+
+namespace lowkey {
+namespace {
+
+AttentionGeometry Geometry(StorageType type = StorageType::kFloat32) {
+  return {2, 4, 2, 20, std::nullopt, type};
+}
+
+int64_t LayerBytes(const PrincipalShape& shape, const AttentionGeometry& g) {
+  return shape.n_bases(g) * shape.PartBytes(g, shape.rank);
+}
+
+int64_t RankOf(const RankPolicy& rank, AtpBasis basis, int32_t block_tokens) {
+  AtpOptions o;
+  o.rank = rank, o.basis = basis, o.block_tokens = block_tokens;
+  return ShapeOf(Geometry(), o).rank;
+}
+
+TEST(ShapeOf, FractionIsOfTheSmallerOfBlockAndBasisColumns) {
+  EXPECT_EQ(RankOf(RankFraction{0.25}, AtpBasis::kKv, 512), 10);     // of 2 x 20
+  EXPECT_EQ(RankOf(RankFraction{0.25}, AtpBasis::kLayer, 512), 20);  // of 2 x 2 x 20
+  EXPECT_EQ(RankOf(RankFraction{0.25}, AtpBasis::kLayer, 64), 16);   // of 64
+  EXPECT_EQ(RankOf(RankFraction{1.0}, AtpBasis::kLayer, 128), 80);
+  EXPECT_EQ(RankOf(RankFraction{1e-9}, AtpBasis::kLayer, 128), 1);
+}
+
+TEST(ShapeOf, FixedRankIsAtMostFull) {
+  EXPECT_EQ(RankOf(RankFixed{7}, AtpBasis::kKv, 512), 7);
+  EXPECT_EQ(RankOf(RankFixed{500}, AtpBasis::kKv, 512), 40);
+  EXPECT_EQ(RankOf(RankFixed{64}, AtpBasis::kLayer, 64), 64);
+}
+
+TEST(ShapeOf, CountsEveryByte) {
+  for (StorageType type : {StorageType::kFloat32, StorageType::kBFloat16}) {
+    const AttentionGeometry g = Geometry(type);
+    AtpOptions o;
+    o.rank = RankFixed{9}, o.block_tokens = 128;
+    for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+      o.basis = basis;
+      const PrincipalShape shape = ShapeOf(g, o);
+      const int64_t n_bases = basis == AtpBasis::kLayer ? 1 : 2;
+      const int64_t elements = n_bases * 128 * 9 + 2 * 10 * (DotWidth(g) + g.head_dim_padded());
+      EXPECT_EQ(LayerBytes(shape, g), elements * StorageBytes(type));
+      EXPECT_EQ(shape.SlabBytes(g), 2 * LayerBytes(shape, g));
+      o.refine_tokens = 1;  // each token's key and value besides
+      EXPECT_EQ(LayerBytes(ShapeOf(g, o), g) - LayerBytes(shape, g),
+                2 * 128 * (DotWidth(g) + g.head_dim_padded()) * StorageBytes(type));
+      o.refine_tokens = 0;
+      o.basis_storage = AtpStorage::kInt8;
+      EXPECT_EQ(LayerBytes(shape, g) - LayerBytes(ShapeOf(g, o), g),
+                n_bases * 128 * 9 * (StorageBytes(type) - 1));
+      o.basis_storage = AtpStorage::kCache;
+    }
+  }
+}
+
+TEST(ShapeOf, PoliciesThatNeedTheDataReserveTheFullRank) {
+  EXPECT_EQ(RankOf(RankEnergy{0.5}, AtpBasis::kKv, 512), 40);
+  EXPECT_EQ(RankOf(RankEntropy{}, AtpBasis::kLayer, 64), 64);
+}
+
+// What a block of parts of different ranks holds after Trim is what it held before.
+TEST(PrincipalBlock, TrimGivesTheExcessBack) {
+  const AttentionGeometry g = Geometry();
+  AtpOptions o;
+  o.rank = RankEnergy{0.9}, o.block_tokens = 64, o.basis = AtpBasis::kKv, o.refine_tokens = 1;
+  for (AtpStorage storage : {AtpStorage::kCache, AtpStorage::kInt8}) {
+    o.principal_storage = storage;
+    auto cache = Cache::Create(int64_t{1} << 24, PageBytes(g));
+    ASSERT_TRUE(cache.ok());
+    PrincipalBlock block{ShapeOf(g, o), 0, nullptr, {}, {}};
+    ASSERT_TRUE(block.Allocate(g, **cache).ok());
+    const int64_t reserved = (*cache)->used_bytes();
+    EXPECT_EQ(reserved, block.shape.SlabBytes(g));
+    block.ranks = {3, 40, 1, 17};
+    int64_t bytes = 0;
+    for (int part = 0; part < 4; ++part) {
+      const PrincipalView view = block.View(g, part / 2, part % 2);
+      const int64_t size = block.shape.PartBytes(g, view.rank);
+      std::fill_n(block.slab->data() + (view.u - block.slab->data()), size, std::byte(part + 1));
+      bytes += size;
+    }
+    block.Trim(g);
+    EXPECT_EQ(block.slab->size_bytes(), bytes);
+    EXPECT_EQ((*cache)->used_bytes(), bytes);
+    for (int part = 0; part < 4; ++part) {
+      const PrincipalView view = block.View(g, part / 2, part % 2);
+      EXPECT_EQ(view.rank, block.ranks[part]);
+      const std::byte* end = view.kept + block.shape.KeptBytes(g);
+      EXPECT_EQ(end - view.u, block.shape.PartBytes(g, view.rank));
+      EXPECT_TRUE(std::all_of(view.u, end, [&](std::byte b) { return b == std::byte(part + 1); }));
+    }
+    EXPECT_EQ(block.MeanRank(), 61.0 / 4);
+  }
+}
+
+}  // namespace
+}  // namespace lowkey
