@@ -89,8 +89,9 @@ LayerRows RowsAt(const AttentionGeometry& g, int64_t layer, const std::vector<fl
                  std::vector<float>& out) {
   const float* q = rows.data();
   const float* k = q + g.n_heads * g.head_dim;
-  return {
-      layer, q, k, k + g.n_kv_heads * g.head_dim, RowSize(g), out.data(), g.n_heads * g.head_dim};
+  return {layer,      nullptr,    0,
+          q,          k,          k + g.n_kv_heads * g.head_dim,
+          RowSize(g), out.data(), g.n_heads * g.head_dim};
 }
 
 // A sequence of `depth` random tokens, cached without attending to them.

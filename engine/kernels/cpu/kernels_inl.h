@@ -202,37 +202,51 @@ void GemmPairs(const GemmPairsArgs& g) {
   }
 }
 
-// Four dot products at once, so that four chains run and their horizontal sums share work.
-template <class V, class B>
-void DotRows(const DotRowsArgs& g) {
-  const B* b = static_cast<const B*>(g.b);
-  for (int64_t i = 0; i < g.n_rows; ++i) {
-    const float* a = g.a + i * g.lda;
-    float* out = g.out + i * g.ld_out;
-    int64_t j = 0;
-    for (; j + 4 <= g.n_dots; j += 4) {
-      typename V::Vec s0 = V::Zero(), s1 = V::Zero(), s2 = V::Zero(), s3 = V::Zero();
-      const B* p = b + j * g.k;
-      for (int64_t kk = 0; kk < g.k; kk += V::kLanes) {
-        const typename V::Vec av = V::Load(a + kk);
-        s0 = V::Fma(av, V::Load(p + kk), s0);
-        s1 = V::Fma(av, V::Load(p + g.k + kk), s1);
-        s2 = V::Fma(av, V::Load(p + 2 * g.k + kk), s2);
-        s3 = V::Fma(av, V::Load(p + 3 * g.k + kk), s3);
-      }
-      out[j] += V::Sum(s0);
-      out[j + 1] += V::Sum(s1);
-      out[j + 2] += V::Sum(s2);
-      out[j + 3] += V::Sum(s3);
-    }
-    for (; j < g.n_dots; ++j) {
-      typename V::Vec s = V::Zero();
-      for (int64_t kk = 0; kk < g.k; kk += V::kLanes) {
-        s = V::Fma(V::Load(a + kk), V::Load(b + j * g.k + kk), s);
-      }
-      out[j] += V::Sum(s);
+// kRows times kDots dot products at once, so that their chains hide each other's latency and rows
+// share what is loaded of b. Each is one chain, whatever stands beside it.
+template <class V, class B, int kRows, int kDots>
+inline void DotTile(const DotRowsArgs& g, const float* a, const B* b, float* out) {
+  typename V::Vec s[kRows][kDots];
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kDots; ++j) s[i][j] = V::Zero();
+  }
+  for (int64_t kk = 0; kk < g.k; kk += V::kLanes) {
+    typename V::Vec bv[kDots];
+#pragma GCC unroll 4
+    for (int j = 0; j < kDots; ++j) bv[j] = V::Load(b + j * g.k + kk);
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+      const typename V::Vec av = V::Load(a + i * g.lda + kk);
+#pragma GCC unroll 4
+      for (int j = 0; j < kDots; ++j) s[i][j] = V::Fma(av, bv[j], s[i][j]);
     }
   }
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kDots; ++j) out[i * g.ld_out + j] += V::Sum(s[i][j]);
+  }
+}
+
+template <class V, class B, int kRows>
+inline void DotRowsOf(const DotRowsArgs& g, int64_t row) {
+  const auto* b = static_cast<const B*>(g.b);
+  const float* a = g.a + row * g.lda;
+  float* out = g.out + row * g.ld_out;
+  int64_t j = 0;
+  for (; j + 4 <= g.n_dots; j += 4) DotTile<V, B, kRows, 4>(g, a, b + j * g.k, out + j);
+  for (; j < g.n_dots; ++j) DotTile<V, B, kRows, 1>(g, a, b + j * g.k, out + j);
+}
+
+template <class V, class B>
+void DotRows(const DotRowsArgs& g) {
+  int64_t i = 0;
+  // Pairs, and three at once where three are left.
+  for (; i + 2 <= g.n_rows && i + 3 != g.n_rows; i += 2) DotRowsOf<V, B, 2>(g, i);
+  for (; i + 3 <= g.n_rows; i += 3) DotRowsOf<V, B, 3>(g, i);
+  for (; i < g.n_rows; ++i) DotRowsOf<V, B, 1>(g, i);
 }
 
 // ------------------------------------------------------------------ exponential

@@ -18,6 +18,7 @@ double Magnitude(uint16_t bits) {
 
 double Element(const void* data, StorageType type, int64_t index) {
   if (type == StorageType::kFloat32) return static_cast<const float*>(data)[index];
+  if (type == StorageType::kInt8) return static_cast<const int8_t*>(data)[index];
   return Bf16Value(static_cast<const uint16_t*>(data)[index]);
 }
 

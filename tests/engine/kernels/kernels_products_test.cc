@@ -11,17 +11,24 @@ namespace {
 
 INSTANTIATE_TEST_SUITE_P(Tables, KernelTest, testing::ValuesIn(AllKernelCases()), KernelCaseName);
 
-// Elements of a right-hand side in fp32 or bf16.
+// Elements of a right-hand side in fp32, bf16 or int8 (32 to the unit).
 struct Storage {
   Storage(StorageType type, const std::vector<float>& x) : wide(x) {
-    if (type == StorageType::kFloat32) return;
-    for (float v : x) narrow.push_back(ref::ToBf16(v));
+    if (type == StorageType::kBFloat16) {
+      for (float v : x) narrow.push_back(ref::ToBf16(v));
+    } else if (type == StorageType::kInt8) {
+      for (float v : x) {
+        bytes.push_back(static_cast<int8_t>(std::clamp(std::round(32 * v), -127.0f, 127.0f)));
+      }
+    }
   }
   const void* data() const {
+    if (!bytes.empty()) return bytes.data();
     return narrow.empty() ? static_cast<const void*>(wide.data()) : narrow.data();
   }
   std::vector<float> wide;
   std::vector<uint16_t> narrow;
+  std::vector<int8_t> bytes;
 };
 
 struct Product {

@@ -34,13 +34,16 @@ inline std::vector<KernelCase> AllKernelCases() {
   for (const KernelTable* table : AvailableKernels()) {
     out.push_back({table, StorageType::kFloat32, 1e-6, 2e-6, 1e-5});
     out.push_back({table, StorageType::kBFloat16, 1e-6, 2e-6, 1e-5});
+    out.push_back({table, StorageType::kInt8, 1e-6, 2e-6, 1e-5});
   }
   return out;
 }
 
 inline std::string KernelCaseName(const testing::TestParamInfo<KernelCase>& info) {
-  const bool wide = info.param.type == StorageType::kFloat32;
-  return std::string(info.param.table->name) + (wide ? "_fp32" : "_bf16");
+  const StorageType type = info.param.type;
+  return std::string(info.param.table->name) + (type == StorageType::kFloat32    ? "_fp32"
+                                                : type == StorageType::kBFloat16 ? "_bf16"
+                                                                                 : "_int8");
 }
 
 class KernelTest : public testing::TestWithParam<KernelCase> {
