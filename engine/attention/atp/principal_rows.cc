@@ -33,6 +33,19 @@ float Sum(const float* x, int64_t n) {
   return lanes[0];
 }
 
+void Prefetch(const std::byte* at, int64_t n_bytes) {
+  constexpr int64_t kLine = 64;
+  for (int64_t i = 0; i < n_bytes; i += kLine) __builtin_prefetch(at + i);
+}
+
+// Brings in what is scored next. Blocks lie far apart, so that hardware that reads ahead has to be
+// told where; it finds the rest of a long basis by itself.
+void PrefetchBlock(const PrincipalShape& shape, const PrincipalView& view) {
+  constexpr int64_t kMostBytes = 4096;
+  Prefetch(view.u, std::min(shape.UBytes(view.rank), kMostBytes));
+  Prefetch(view.keys, std::min<int64_t>(view.kept - view.keys, kMostBytes));
+}
+
 void ScaleColumns(const float* scales, int64_t n_rows, int64_t n_cols, float* x) {
   for (int64_t i = 0; i < n_rows; ++i) {
     for (int64_t j = 0; j < n_cols; ++j) x[i * n_cols + j] *= scales[j];
@@ -140,17 +153,18 @@ void PrincipalRows::JoinFar(int64_t n_far, RowBlock& rows) {
   }
 }
 
-void PrincipalRows::Gather(const AttentionGeometry& g, const FarBlocks& far,
+void PrincipalRows::Gather(const AttentionGeometry& g, const PrincipalShape& shape,
                            absl::Span<const int32_t> tokens) {
-  const PrincipalShape& shape = far.blocks[0]->shape;
   const int64_t key_bytes = DotWidth(g) * StorageBytes(g.cache_type);
   const int64_t value_bytes = g.head_dim_padded() * StorageBytes(g.cache_type);
+  const auto kept = [&](int32_t token) {
+    return views_[token / shape.n_tokens].kept + token % shape.n_tokens * (key_bytes + value_bytes);
+  };
+  for (int32_t token : tokens) Prefetch(kept(token), key_bytes + value_bytes);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const PrincipalBlock& block = *far.blocks[tokens[i] / shape.n_tokens];
-    const std::byte* kept = block.View(g, far.layer, far.kv_head).kept +
-                            tokens[i] % shape.n_tokens * (key_bytes + value_bytes);
-    std::memcpy(chosen_keys_.data() + i * key_bytes, kept, key_bytes);
-    std::memcpy(chosen_values_.data() + i * value_bytes, kept + key_bytes, value_bytes);
+    const std::byte* from = kept(tokens[i]);
+    std::memcpy(chosen_keys_.data() + i * key_bytes, from, key_bytes);
+    std::memcpy(chosen_values_.data() + i * value_bytes, from + key_bytes, value_bytes);
   }
 }
 
@@ -168,7 +182,7 @@ void PrincipalRows::ReadChosen(const AttentionGeometry& g, const FarBlocks& far,
        top_.Select({weights_.data() + n_sinks, static_cast<size_t>(n_far - n_sinks)}, n_refined_)) {
     chosen_.push_back(i + static_cast<int32_t>(n_sinks));
   }
-  Gather(g, far, chosen_);
+  Gather(g, far.blocks[0]->shape, chosen_);
   const auto n = static_cast<int64_t>(chosen_.size());
   const int64_t ld = RoundUp(n, kSoftmaxStep), padded = g.head_dim_padded();
   std::fill_n(chosen_scores_.begin(), g.group() * ld, 0.0f);
@@ -190,24 +204,25 @@ void PrincipalRows::ReadChosen(const AttentionGeometry& g, const FarBlocks& far,
 
 void PrincipalRows::AddRefined(const AttentionGeometry& g, const FarBlocks& far, int64_t n_refined,
                                RowBlock& rows) {
-  const int64_t width = far.blocks[0]->shape.n_tokens;
-  const int64_t n_far = static_cast<int64_t>(far.blocks.size()) * width;
+  const auto n_blocks = static_cast<int64_t>(far.blocks.size());
+  const PrincipalShape& shape = far.blocks[0]->shape;
+  const int64_t width = shape.n_tokens, n_far = n_blocks * width;
   n_refined_ = n_refined;
-  const auto scores_of = [&](size_t b) {
-    return Scores{scores_.data() + static_cast<int64_t>(b) * width, n_far};
-  };
-  for (size_t b = 0; b < far.blocks.size(); ++b) {
-    Score(g, *far.blocks[b], far.blocks[b]->View(g, far.layer, far.kv_head), rows, scores_of(b));
+  views_.clear();
+  for (const auto& block : far.blocks) views_.push_back(block->View(g, far.layer, far.kv_head));
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    if (b + 1 < n_blocks) PrefetchBlock(shape, views_[b + 1]);
+    Score(g, *far.blocks[b], views_[b], rows, {scores_.data() + b * width, n_far});
   }
   JoinFar(n_far, rows);
   for (int64_t r = 0; r < rows.n_rows(); r += g.group()) ReadChosen(g, far, n_far, r, rows);
-  for (size_t b = 0; b < far.blocks.size(); ++b) {
-    const Scores weights = scores_of(b);
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    const Scores weights{scores_.data() + b * width, n_far};
     for (int64_t r = 0; r < rows.n_rows(); ++r) {
       sums_[r] = Sum(weights.data + r * n_far, width);
       rows.state(r).sum += sums_[r] * factors_[r];
     }
-    Read(g, *far.blocks[b], far.blocks[b]->View(g, far.layer, far.kv_head), weights, rows);
+    Read(g, *far.blocks[b], views_[b], weights, rows);
   }
 }
 

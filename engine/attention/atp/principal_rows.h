@@ -56,7 +56,9 @@ class PrincipalRows {
   // Reads the chosen far tokens of the query heads of one token exactly and takes their weights.
   void ReadChosen(const AttentionGeometry& g, const FarBlocks& far, int64_t n_far,
                   int64_t first_row, RowBlock& rows);
-  void Gather(const AttentionGeometry& g, const FarBlocks& far, absl::Span<const int32_t> tokens);
+  // Copies chosen tokens' kept keys and values.
+  void Gather(const AttentionGeometry& g, const PrincipalShape& shape,
+              absl::Span<const int32_t> tokens);
 
   std::vector<float> scores_, low_q_, low_out_;
   std::vector<float> sums_;     // by row: of one block's weights
@@ -64,7 +66,8 @@ class PrincipalRows {
   std::vector<float> shares_;   // by row: what makes far weights parts of all weights
   std::vector<float> weights_;  // by far token: summed over query heads
   std::vector<float> chosen_scores_;
-  std::vector<int32_t> chosen_;  // far tokens of one row's choice, ascending
+  std::vector<PrincipalView> views_;  // by far block
+  std::vector<int32_t> chosen_;       // far tokens of one row's choice, ascending
   std::vector<std::byte> chosen_keys_, chosen_values_;
   TopTokens top_;
   int64_t n_refined_ = 0;
