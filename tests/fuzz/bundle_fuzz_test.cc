@@ -21,13 +21,13 @@ TEST(BundleFuzzTest, AcceptsItsSeed) { RunTarget(Seed()); }
 
 TEST(BundleFuzzTest, SurvivesTruncation) {
   const std::string seed = Seed();
-  for (size_t n = 0; n < seed.size(); ++n) RunTarget(seed.substr(0, n));
+  for (size_t n = 0; n < seed.size(); n += 5) RunTarget(seed.substr(0, n));
 }
 
 TEST(BundleFuzzTest, SurvivesMutation) {
   const std::string seed = Seed();
   std::mt19937 random(1);
-  for (int i = 0; i < 5000; ++i) RunTarget(MutateJson(seed, seed.size(), random));
+  for (int i = 0; i < 1500; ++i) RunTarget(MutateJson(seed, seed.size(), random));
 }
 
 }  // namespace
