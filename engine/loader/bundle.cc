@@ -240,8 +240,7 @@ absl::Status CheckKnownFields(const json& entry, const JsonFields& fields) {
                                            "lora_scale",
                                            "perplexity_ratio"};
   for (const auto& [key, value] : entry.items()) {
-    const auto is = [&](const char* known) { return key == known; };
-    if (std::none_of(std::begin(kKnown), std::end(kKnown), is)) {
+    if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown)) {
       return absl::InvalidArgumentError(
           absl::StrCat(fields.name(), ": ", ShortText(key), ": unknown field"));
     }
