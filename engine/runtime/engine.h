@@ -41,9 +41,10 @@ enum class FinishReason { kStopToken, kLength, kStoppedBySink, kCancelled, kDead
 
 struct AttentionReport {
   Mechanism mechanism = Mechanism::kStandard;
-  std::string reason;                 // why this mechanism ran, where the engine chose it
-  std::vector<Crossover> crossovers;  // likewise: where its choice would change with the length
-  int32_t rank = 0;                   // atp: rank of a principal block; 0 for standard
+  std::string reason;  // why this mechanism ran, where the engine chose it
+  // Likewise: where its choice would change with the length.
+  std::vector<Crossover> crossovers = {};
+  int32_t rank = 0;  // atp: rank of a principal block; 0 for standard
   int32_t n_compressed_blocks =
       0;  // atp: closed blocks held as principal keys at the end, over choices
   int64_t n_state_tokens =

@@ -39,9 +39,7 @@ constexpr Flag kClientFlags[] = {
 };
 constexpr Flag kAttentionFlags[] = {
     {"attention", "NAME", "",
-     "standard; atp: older tokens held at low rank; taylorshift: polynomial weights, a state of "
-     "fixed size; auto: the "
-     "cheapest; or another that the model has [standard]"},
+     "standard, atp (older tokens at low rank), taylorshift, another of the model's, auto [standard]"},
     {"rank", "R", "", "atp: rank of a block: 64, or a fraction: 1/4, 0.25 [1/4]"},
     {"basis", "NAME", "", "atp: one basis per layer, or per kv head: layer, kv [layer]"},
     {"prefill", "NAME", "", "atp: the prompt's own attention: exact, compressed [exact]"},
@@ -53,11 +51,9 @@ constexpr Flag kAttentionFlags[] = {
     {"principal-storage", "NAME", "", "atp: and principal keys and values: cache, int8 [cache]"},
     {"refine", "N", "", "atp: older tokens read exactly, those that matter most to a row [0]"},
     {"form", "NAME", "",
-     "taylorshift: direct reads cached tokens, recurrent a state, auto whichever costs less "
-     "[auto]"},
+     "taylorshift: read tokens, a state, or what costs less: direct, recurrent, auto [auto]"},
     {"variant", "NAME", "",
-     "taylorshift: scores of unit vectors, or not: normalised, plain "
-     "[normalised]"},
+     "taylorshift: scores of unit vectors, or not: normalised, plain [normalised]"},
     {"objective", "NAME", "", "auto: least latency, least memory, or balanced [balanced]"},
     {"allow", "NAME,...", "", "auto: the mechanisms to choose among [all that the model has]"},
     {"approximate", "", "", "auto: approximate mechanisms too", FlagKind::kSwitch},
