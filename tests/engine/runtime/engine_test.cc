@@ -6,86 +6,16 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "bench/random_bundle.h"
 #include "engine/runtime/inspect.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/engine/runtime/collecting_sink.h"
-#include "tests/testing/tiny_model.h"
+#include "tests/engine/runtime/engine_fixture.h"
 
 namespace lowkey {
 namespace {
 
 using ::testing::Each;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr int64_t kSuperTokens = 230;
-
-class EngineTest : public ::testing::Test {
- protected:
-  EngineTest() {
-    RandomBundleOptions bundle{TinyConfig(), {}, 1};
-    bundle.mechanisms = {{.mechanism = Mechanism::kEfficient, .n_heads = 2},
-                         {.mechanism = Mechanism::kOptimised, .n_kv_heads = 2},
-                         {.mechanism = Mechanism::kSuper, .alignment_tokens = kSuperTokens},
-                         {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}},
-                         {.mechanism = Mechanism::kTaylorShift, .lora_rank = 2}};
-    EXPECT_TRUE(WriteRandomBundle(model_.path(), bundle).ok());
-  }
-
-  void Start(EngineOptions options = {}) {
-    options.n_threads = 2;
-    if (options.cache_bytes == 0) options.cache_bytes = 32 << 20;
-    auto engine = CreateEngine(model_.path(), options, nullptr);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
-  }
-
-  std::shared_ptr<Collected> Submit(const EngineRequest& request,
-                                    std::function<SinkAnswer(int32_t, int32_t)> on_token = {}) {
-    auto to = std::make_shared<Collected>();
-    to->on_token = std::move(on_token);
-    auto id = engine_->Submit(request, std::make_unique<CollectingSink>(to));
-    EXPECT_TRUE(id.ok()) << id.status();
-    if (id.ok()) last_id_ = *id;
-    return to;
-  }
-
-  absl::Status Refused(const EngineRequest& request) {
-    auto to = std::make_shared<Collected>();
-    const auto id = engine_->Submit(request, std::make_unique<CollectingSink>(to));
-    EXPECT_EQ(to->n_done_calls, 0);
-    return id.status();
-  }
-
-  const TinyModel model_;
-  std::unique_ptr<Engine> engine_;
-  RequestId last_id_ = 0;
-};
-
-EngineRequest Request(int n_prompt, int n_new, int variant = 0) {
-  EngineRequest r;
-  for (int i = 0; i < n_prompt; ++i) r.prompt.push_back((i * 31 + variant * 17 + 5) % 96);
-  r.max_new_tokens = n_new;
-  return r;
-}
-
-EngineRequest AtpRequest(int n_prompt, int n_new, int variant = 0) {
-  EngineRequest r = Request(n_prompt, n_new, variant);
-  r.attention.mechanism = Mechanism::kAtp;
-  r.attention.atp.block_tokens = 64;
-  r.attention.atp.window_blocks = 0;
-  r.attention.atp.rank = RankFixed{4};
-  return r;
-}
-
-EngineRequest TaylorShiftRequest(int n_prompt, int n_new, TaylorForm form, int variant = 0) {
-  EngineRequest r = Request(n_prompt, n_new, variant);
-  r.attention.mechanism = Mechanism::kTaylorShift;
-  r.attention.taylorshift.form = form;
-  return r;
-}
 
 // Sixteen requests that differ in length, mechanism and sampling.
 std::vector<EngineRequest> MixedRequests() {
@@ -359,73 +289,6 @@ TEST_F(EngineTest, RefusesWhatIsOutOfRangeAndSaysWhich) {
   r = Request(5, 5);
   r.sampling.temperature = -1;
   expect(r, StatusCode::kInvalidArgument, "temperature");
-}
-
-TEST_F(EngineTest, RefusesMechanismsWithoutWeightsAndSequencesLongerThanTheirs) {
-  Start();
-  EngineRequest request = Request(200, 40);
-  request.attention.mechanism = Mechanism::kSuper;
-  EXPECT_EQ(Refused(request),
-            absl::OutOfRangeError("prompt + max_new_tokens: 240 tokens, expected at most 230 with "
-                                  "mechanism super"));
-  const TinyModel bare;
-  auto engine = CreateEngine(bare.path(), {}, nullptr);
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  engine_ = *std::move(engine);
-  EXPECT_EQ(Refused(request),
-            absl::FailedPreconditionError("attention.mechanism: super needs weights that this "
-                                          "model does not bring (lowkey.json)"));
-  std::vector<Mechanism> available;
-  for (const MechanismInfo& info : engine_->mechanisms()) available.push_back(info.id);
-  EXPECT_THAT(available,
-              ElementsAre(Mechanism::kStandard, Mechanism::kAtp, Mechanism::kTaylorShift));
-}
-
-TEST_F(EngineTest, ChoosesAMechanismByItsRulesAndSaysWhy) {
-  EngineOptions options;
-  // Slow softmax makes everything else the cheaper one from some length on.
-  options.profile.linear = 1e12;
-  options.profile.mechanisms[Mechanism::kStandard] = {1e6, 1e6};
-  options.profile.mechanisms[Mechanism::kEfficient] = {1e12, 1e12};
-  Start(options);
-  EngineRequest request = Request(150, 10);
-  request.selection = SelectionRules{};
-  request.selection->objective = Objective::kLatency;
-  request.selection->allowed = {Mechanism::kStandard, Mechanism::kEfficient};
-  const auto chosen = Submit(request);
-  const FinalEvent event = chosen->Wait();
-  EXPECT_TRUE(event.status.ok()) << event.status;
-  EXPECT_EQ(event.attention.mechanism, Mechanism::kEfficient);
-  EXPECT_THAT(event.attention.reason, HasSubstr("efficient"));
-  EXPECT_THAT(event.attention.reason, HasSubstr("(taken)"));
-  EngineRequest named = Request(150, 10);
-  named.attention.mechanism = Mechanism::kEfficient;
-  const auto same = Submit(named);
-  EXPECT_EQ(same->Wait().attention.reason, "");
-  EXPECT_EQ(same->tokens, chosen->tokens);
-  // taylorshift runs on any model, but is not chosen for one that was not made for it.
-  request.selection->allowed = {Mechanism::kTaylorShift};
-  EXPECT_EQ(Refused(request).code(), absl::StatusCode::kFailedPrecondition);
-}
-
-TEST_F(EngineTest, ChoicesOfEveryBundledMechanismShareThePrompt) {
-  Start();
-  for (const MechanismInfo& info : engine_->mechanisms()) {
-    EngineRequest request = Request(70, 12);
-    request.attention.mechanism = info.id;
-    request.sampling.temperature = 1.0f;
-    request.sampling.seed = 3;
-    const auto alone = Submit(request);
-    EXPECT_TRUE(alone->Wait().status.ok());
-    request.n = 3;
-    const auto all = Submit(request);
-    const FinalEvent event = all->Wait();
-    EXPECT_TRUE(event.status.ok()) << event.status;
-    EXPECT_EQ(all->tokens[0], alone->tokens[0]) << MechanismName(info.id);
-    EXPECT_NE(all->tokens[0], all->tokens[1]) << MechanismName(info.id);
-    EXPECT_GT(event.attention.cache_bytes, 0);
-  }
-  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
 }
 
 TEST_F(EngineTest, RefusesWhatTheWholeCacheCannotHold) {
