@@ -123,11 +123,11 @@ def write_plot(rows, path):
     at = TOP + PANEL_HEIGHT + 62
     legend = [(f"block {block}", colour, "") for colour, block in zip(COLOURS, blocks)]
     for number, (label, colour, dash) in enumerate(legend + [("basis layer", "#555", ""), ("basis kv", "#555", "5 3")]):
-        x = LEFT + number * 125
-        plot.line([(x, at - 4), (x + 28, at - 4)], colour, 1.8, dash)
-        plot.text(x + 34, at, label, "start")
+        x, y = LEFT + number % 3 * 125, at + number // 3 * 18
+        plot.line([(x, y - 4), (x + 28, y - 4)], colour, 1.8, dash)
+        plot.text(x + 34, y, label, "start")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{at + 18}" '
+        file.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{at + 36}" '
                    'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n'
                    + "\n".join(plot.parts) + "\n</svg>\n")
 
