@@ -10,6 +10,7 @@
 #include "engine/attention/attention.h"
 #include "engine/base/status_macros.h"
 #include "engine/lowrank/basis.h"
+#include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
 #include "engine/runtime/model_runner.h"
 
@@ -54,6 +55,19 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> OpenFor(const std::string& model_di
   return runner;
 }
 
+// Which tensors a mechanism reads.
+struct InputUse {
+  bool q, k, v, x;
+};
+
+InputUse UseOf(Mechanism mechanism, Mechanism over) {
+  if (mechanism == Mechanism::kSuper) return UseOf(over, over);
+  if (mechanism == Mechanism::kOptimised) return {true, true, false, true};
+  if (mechanism == Mechanism::kEfficient) return {true, false, false, true};
+  if (mechanism == Mechanism::kLasso) return {false, false, false, true};
+  return {true, true, true, false};
+}
+
 absl::Status CheckAttendInputs(const AttendInputs& in) {
   const auto check = [](absl::string_view field, int64_t value, int64_t high) {
     if (value >= 1 && value <= high) return absl::OkStatus();
@@ -76,13 +90,15 @@ absl::Status CheckAttendInputs(const AttendInputs& in) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": ", x.size(), " elements, expected ", expected));
   };
-  LK_RETURN_IF_ERROR(sized("q", in.q, in.n_heads));
-  LK_RETURN_IF_ERROR(sized("k", in.k, in.n_kv_heads));
+  const InputUse use = UseOf(in.attention.mechanism, in.over);
+  LK_RETURN_IF_ERROR(sized("q", in.q, use.q ? in.n_heads : 0));
+  LK_RETURN_IF_ERROR(sized("k", in.k, use.k ? in.n_kv_heads : 0));
+  if (use.x) LK_RETURN_IF_ERROR(sized("x", in.x, in.n_heads));
   if (!in.tau.empty() && static_cast<int64_t>(in.tau.size()) != in.n_heads) {
     return absl::InvalidArgumentError(
         absl::StrCat("tau: ", in.tau.size(), " elements, expected ", in.n_heads));
   }
-  return sized("v", in.v, in.n_kv_heads);
+  return sized("v", in.v, use.v ? in.n_kv_heads : 0);
 }
 
 // Copies [n_heads, n, head_dim] into columns `at` of rows [n, ld].
@@ -96,21 +112,42 @@ void ToRows(absl::Span<const float> x, int64_t n_heads, const AttendInputs& in, 
   }
 }
 
+// The largest l with l (l + 1) / 2 <= size.
+int64_t TriangleRows(int64_t size) {
+  int64_t rows = 0;
+  while ((rows + 1) * (rows + 2) / 2 <= size) ++rows;
+  return rows;
+}
+
+MechanismWeights WeightsOf(const AttendInputs& in) {
+  MechanismWeights weights;
+  weights.tau.assign(in.tau.begin(), in.tau.end());
+  ModelConfig rope;
+  rope.head_dim = static_cast<int32_t>(in.head_dim);
+  rope.rope_theta = in.rope_theta;
+  weights.inverse_frequencies = RopeInverseFrequencies(rope);
+  if (in.rope_theta <= 0) std::fill_n(weights.inverse_frequencies.begin(), in.head_dim / 2, 0.0);
+  weights.over = in.over;
+  weights.alignment_tokens = TriangleRows(static_cast<int64_t>(in.alignment.size()));
+  TensorView view;
+  view.shape = {static_cast<int64_t>(in.alignment.size())};
+  view.data = reinterpret_cast<const std::byte*>(in.alignment.data());
+  weights.alignment = {view};
+  return weights;
+}
+
 // Runs a one-layer sequence through its mechanism in chunks; returns the bytes held at the end.
 absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometry& g,
                                   const LayerRows& all) {
   ThreadPool pool(in.n_threads);
   const int64_t n_prompt = in.n_prompt_tokens > 0 ? in.n_prompt_tokens : in.n_tokens;
   const int64_t chunk = std::min(in.chunk_tokens, in.n_tokens);
-  MechanismWeights weights;
-  weights.tau.assign(in.tau.begin(), in.tau.end());
-  AttentionContext context{g, nullptr, &pool, nullptr};
-  if (in.attention.mechanism == Mechanism::kTaylorShift) context.weights = &weights;
+  const MechanismWeights weights = WeightsOf(in);
+  AttentionContext context{g, nullptr, &pool, &weights};
   const auto unbound = MakeMechanism(in.attention.mechanism, context);
-  if (unbound == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("attention.mechanism: ", std::string(MechanismName(in.attention.mechanism)),
-                     " needs a model's weights (lowkey.json)"));
+  if (in.n_tokens > unbound->max_tokens().value_or(in.n_tokens)) {
+    return absl::OutOfRangeError(absl::StrCat("n: ", in.n_tokens, " tokens, expected at most ",
+                                              *unbound->max_tokens(), ", the rows of wa"));
   }
   const int64_t bound = unbound->BoundBytes(in.attention, {n_prompt, in.n_tokens, chunk});
   LK_ASSIGN_OR_RETURN(auto cache, Cache::Create(bound, PageBytes(g)));
@@ -225,15 +262,15 @@ absl::StatusOr<AttendOutputs> Attend(const AttendInputs& in) {
   const int64_t q_dim = in.n_heads * in.head_dim, kv_dim = in.n_kv_heads * in.head_dim;
   const int64_t ld = q_dim + 2 * kv_dim;
   std::vector<float> rows(in.n_tokens * ld), attended(in.n_tokens * q_dim);
-  ToRows(in.q, in.n_heads, in, ld, rows.data());
-  ToRows(in.k, in.n_kv_heads, in, ld, rows.data() + q_dim);
-  ToRows(in.v, in.n_kv_heads, in, ld, rows.data() + q_dim + kv_dim);
+  if (!in.q.empty()) ToRows(in.q, in.n_heads, in, ld, rows.data());
+  if (!in.k.empty()) ToRows(in.k, in.n_kv_heads, in, ld, rows.data() + q_dim);
+  if (!in.v.empty()) ToRows(in.v, in.n_kv_heads, in, ld, rows.data() + q_dim + kv_dim);
   const float* base = rows.data();
   AttendOutputs out;
   LK_ASSIGN_OR_RETURN(out.cache_bytes,
                       RunAttend(in, g,
-                                {0, nullptr, 0, base, base + q_dim, base + q_dim + kv_dim, ld,
-                                 attended.data(), q_dim}));
+                                {0, in.x.data(), q_dim, base, base + q_dim, base + q_dim + kv_dim,
+                                 ld, attended.data(), q_dim}));
   out.standard_cache_bytes = (in.n_tokens + kPageTokens - 1) / kPageTokens * PageBytes(g);
   if (in.attention.mechanism == Mechanism::kAtp) {
     out.rank = static_cast<int32_t>(ShapeOf(g, in.attention.atp).rank);

@@ -67,11 +67,16 @@ absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(const std::string& mod
                                                           const EngineOptions& options);
 
 // Attention of one sequence over given tensors, in fp32. q [n_heads, n, head_dim], k and v
-// [n_kv_heads, n, head_dim], after RoPE.
+// [n_kv_heads, n, head_dim], after RoPE; x [n, n_heads * head_dim]. Empty: those that the mechanism
+// has no use for.
 struct AttendInputs {
   int64_t n_tokens = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
   absl::Span<const float> q, k, v;
-  absl::Span<const float> tau = {};  // taylorshift: temperatures [n_heads]; none: the default
+  absl::Span<const float> x = {};
+  double rope_theta = 10000.0;             // of keys that are slices of x
+  Mechanism over = Mechanism::kEfficient;  // super
+  absl::Span<const float> alignment = {};  // super: rows of Wa's lower triangle, [l (l + 1) / 2]
+  absl::Span<const float> tau = {};        // taylorshift: temperatures [n_heads]; none: the default
   AttentionOptions attention;
   int64_t n_prompt_tokens =
       0;  // rows before it are prompt rows (matters to atp with exact prefill); 0: all
@@ -87,8 +92,8 @@ struct AttendOutputs {
   int32_t rank = 0;
 };
 
-// INVALID_ARGUMENT when sizes disagree or options are out of range, FAILED_PRECONDITION when the
-// mechanism needs a model's weights.
+// INVALID_ARGUMENT when sizes disagree or options are out of range, OUT_OF_RANGE when the sequence
+// is longer than the mechanism's longest.
 absl::StatusOr<AttendOutputs> Attend(const AttendInputs& inputs);
 
 }  // namespace lowkey

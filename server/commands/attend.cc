@@ -18,12 +18,13 @@ namespace {
 
 constexpr Flag kAttendFlags[] = {
     {"inputs", "FILE", "",
-     "safetensors with q, k, v, or with x, wq, wk, wv; taylorshift reads tau [n_heads] if there"},
+     "safetensors with q, k, v, or with x and what the mechanism has of wq, wk, wv, wa, tau"},
     {"output", "FILE", "", "safetensors file to write: out [n_heads, n, head_dim], F32"},
 };
 constexpr Flag kProjectFlags[] = {
     {"heads", "N", "0", "with x and weights: query heads"},
     {"kv-heads", "N", "0", "with x and weights: key and value heads"},
+    {"over", "NAME", "efficient", "super: whose keys and values: efficient, optimised, standard"},
     {"rope-theta", "X", "10000", "with x and weights: base of the rotation; 0: none"},
 };
 constexpr Flag kRunFlags[] = {
@@ -46,14 +47,17 @@ absl::Status ReadRunOptions(const FlagValues& flags, AttendInputs& inputs) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<AttendTensors> ReadInputs(const FlagValues& flags) {
+absl::StatusOr<AttendTensors> ReadInputs(const FlagValues& flags, AttendInputs& inputs) {
   ProjectOptions options;
+  LK_ASSIGN_OR_RETURN(inputs.over, ParseMechanism(flags.Text("over")));
+  options.mechanism =
+      inputs.attention.mechanism == Mechanism::kSuper ? inputs.over : inputs.attention.mechanism;
   LK_ASSIGN_OR_RETURN(const auto n_heads, flags.Int("heads", 0, 1024));
   LK_ASSIGN_OR_RETURN(const auto n_kv_heads, flags.Int("kv-heads", 0, 1024));
   LK_ASSIGN_OR_RETURN(const auto theta, flags.Number("rope-theta"));
   options.n_heads = n_heads.value_or(0);
   options.n_kv_heads = n_kv_heads.value_or(0);
-  options.rope_theta = theta.value_or(0);
+  options.rope_theta = inputs.rope_theta = theta.value_or(0);
   return ReadAttendTensors(flags.Text("inputs"), options);
 }
 
@@ -85,11 +89,20 @@ absl::Status RunAttend(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(RequireFlags(flags, {"inputs", "output"}));
   AttendInputs inputs;
   LK_RETURN_IF_ERROR(ReadRunOptions(flags, inputs));
-  LK_ASSIGN_OR_RETURN(const AttendTensors tensors, ReadInputs(flags));
-  inputs.n_heads = tensors.q.shape[0];
-  inputs.n_kv_heads = tensors.k.shape[0];
-  inputs.n_tokens = tensors.q.shape[1];
-  inputs.head_dim = tensors.q.shape[2];
+  LK_ASSIGN_OR_RETURN(const AttendTensors tensors, ReadInputs(flags, inputs));
+  if (!tensors.q.values.empty() && !tensors.k.values.empty()) {
+    inputs.n_heads = tensors.q.shape[0];
+    inputs.n_kv_heads = tensors.k.shape[0];
+    inputs.n_tokens = tensors.q.shape[1];
+    inputs.head_dim = tensors.q.shape[2];
+  } else {
+    LK_ASSIGN_OR_RETURN(const auto n_heads, flags.Int("heads", 1, 1024));
+    inputs.n_heads = inputs.n_kv_heads = n_heads.value_or(1);
+    inputs.n_tokens = tensors.x.shape[0];
+    inputs.head_dim = tensors.x.shape[1] / inputs.n_heads;
+  }
+  inputs.x = tensors.x.values;
+  inputs.alignment = tensors.wa.values;
   inputs.q = tensors.q.values;
   inputs.k = tensors.k.values;
   inputs.v = tensors.v.values;
@@ -109,11 +122,11 @@ Command AttendCommand() {
   command.spec.summary = "attention of given tensors, as safetensors";
   command.spec.description =
       "Runs one attention mechanism over tensors of a file: q [n_heads, n, head_dim], k and v\n"
-      "[n_kv_heads, n, head_dim] after RoPE; or x [n, hidden], wq [hidden, n_heads * head_dim], "
-      "wk\n"
-      "and wv [hidden, n_kv_heads * head_dim]; and tau [n_heads], taylorshift's temperatures, if "
-      "wanted.\nWrites out [n_heads, n, head_dim] and prints the\n"
-      "bytes the cache held. Needs no model and no server.";
+      "[n_kv_heads, n, head_dim] after RoPE; or x [n, hidden], wq [hidden, n_heads * head_dim],\n"
+      "wk and wv [hidden, n_kv_heads * head_dim], of which optimised has no wv, efficient only wq\n"
+      "and lasso none; wa [l, l] for super, tau [n_heads] for taylorshift. Writes out [n_heads, "
+      "n,\n"
+      "head_dim] and prints the bytes the cache held. Needs no model and no server.";
   command.spec.groups = {{"Files", kAttendFlags},
                          {"Projection", kProjectFlags},
                          {"Attention", AttentionFlags()},
@@ -125,6 +138,8 @@ Command AttendCommand() {
       "--prefill compressed",
       "lowkey attend --inputs qkv.safetensors --output shifted.safetensors --attention taylorshift",
       "lowkey attend --inputs x.safetensors --heads 8 --kv-heads 2 --output out.safetensors",
+      "lowkey attend --inputs x.safetensors --heads 8 --kv-heads 8 --attention efficient --output "
+      "out.safetensors",
   };
   command.run = RunAttend;
   return command;

@@ -82,41 +82,70 @@ void Rotate(FloatTensor& heads, double theta) {
   }
 }
 
-absl::Status CheckHeads(const FloatTensor& wq, const ProjectOptions& options) {
+absl::Status CheckHeads(int64_t width, const ProjectOptions& options) {
   const int64_t n_heads = options.n_heads, n_kv_heads = options.n_kv_heads;
   if (n_heads < 1 || n_kv_heads < 1 || n_heads % n_kv_heads != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--heads ", n_heads, ", --kv-heads ", n_kv_heads,
                      ": expected with x and weights, --heads a multiple of --kv-heads"));
   }
-  if (wq.shape[1] % n_heads != 0 || (wq.shape[1] / n_heads) % 2 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("wq: ", wq.shape[1], " columns, expected ",
-                                                   n_heads, " heads of an even head_dim"));
+  if (width % n_heads != 0 || (width / n_heads) % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wq: ", width, " columns, expected ", n_heads, " heads of an even head_dim"));
   }
   return absl::OkStatus();
 }
 
+bool ProjectsKeys(Mechanism m) { return m != Mechanism::kEfficient && m != Mechanism::kLasso; }
+bool ProjectsValues(Mechanism m) { return ProjectsKeys(m) && m != Mechanism::kOptimised; }
+
 absl::StatusOr<AttendTensors> ProjectTensors(const Safetensors& file,
                                              const ProjectOptions& options) {
-  LK_ASSIGN_OR_RETURN(const FloatTensor x, ReadTensor(file, "x", 2));
-  LK_ASSIGN_OR_RETURN(const FloatTensor wq, ReadTensor(file, "wq", 2));
-  LK_ASSIGN_OR_RETURN(const FloatTensor wk, ReadTensor(file, "wk", 2));
-  LK_ASSIGN_OR_RETURN(const FloatTensor wv, ReadTensor(file, "wv", 2));
-  LK_RETURN_IF_ERROR(CheckHeads(wq, options));
-  const int64_t hidden = x.shape[1];
-  const int64_t kv_width = wq.shape[1] / options.n_heads * options.n_kv_heads;
-  LK_RETURN_IF_ERROR(CheckShape("wq", wq, {hidden, wq.shape[1]}));
-  LK_RETURN_IF_ERROR(CheckShape("wk", wk, {hidden, kv_width}));
-  LK_RETURN_IF_ERROR(CheckShape("wv", wv, {hidden, kv_width}));
-  AttendTensors tensors{Project(x, wq, options.n_heads),
-                        Project(x, wk, options.n_kv_heads),
-                        Project(x, wv, options.n_kv_heads),
-                        {}};
+  AttendTensors tensors;
+  LK_ASSIGN_OR_RETURN(tensors.x, ReadTensor(file, "x", 2));
+  const int64_t hidden = tensors.x.shape[1];
+  FloatTensor wq{{hidden, hidden}, {}};
+  if (options.mechanism != Mechanism::kLasso) {
+    LK_ASSIGN_OR_RETURN(wq, ReadTensor(file, "wq", 2));
+  }
+  const int64_t width = wq.shape[1];
+  LK_RETURN_IF_ERROR(CheckHeads(width, options));
+  LK_RETURN_IF_ERROR(CheckShape("wq", wq, {hidden, width}));
+  const bool slices = !ProjectsValues(options.mechanism);
+  if (slices && width != hidden) return CheckShape("wq", wq, {hidden, hidden});
+  const auto project = [&](const FloatTensor& w, int64_t n_heads) {
+    return Project(tensors.x, w, n_heads);
+  };
+  const std::vector<int64_t> kv_shape = {hidden, width / options.n_heads * options.n_kv_heads};
+  if (!wq.values.empty()) tensors.q = project(wq, options.n_heads);
+  if (ProjectsKeys(options.mechanism)) {
+    LK_ASSIGN_OR_RETURN(const FloatTensor wk, ReadTensor(file, "wk", 2));
+    LK_RETURN_IF_ERROR(CheckShape("wk", wk, kv_shape));
+    tensors.k = project(wk, options.n_kv_heads);
+  }
+  if (!slices) {
+    LK_ASSIGN_OR_RETURN(const FloatTensor wv, ReadTensor(file, "wv", 2));
+    LK_RETURN_IF_ERROR(CheckShape("wv", wv, kv_shape));
+    tensors.v = project(wv, options.n_kv_heads);
+  }
   if (options.rope_theta > 0) {
-    Rotate(tensors.q, options.rope_theta);
-    Rotate(tensors.k, options.rope_theta);
+    if (!tensors.q.values.empty()) Rotate(tensors.q, options.rope_theta);
+    if (!tensors.k.values.empty()) Rotate(tensors.k, options.rope_theta);
   }
   return tensors;
+}
+
+// Rows of the lower triangle of wa [l, l], one after the other.
+absl::StatusOr<FloatTensor> ReadAlignment(const Safetensors& file) {
+  LK_ASSIGN_OR_RETURN(const FloatTensor wa, ReadTensor(file, "wa", 2));
+  LK_RETURN_IF_ERROR(CheckShape("wa", wa, {wa.shape[0], wa.shape[0]}));
+  const auto l = static_cast<size_t>(wa.shape[0]);
+  FloatTensor packed{{wa.shape[0] * (wa.shape[0] + 1) / 2}, {}};
+  for (size_t i = 0; i < l; ++i) {
+    packed.values.insert(packed.values.end(), wa.values.begin() + static_cast<int64_t>(i * l),
+                         wa.values.begin() + static_cast<int64_t>(i * l + i + 1));
+  }
+  return packed;
 }
 
 absl::StatusOr<AttendTensors> ReadQkv(const Safetensors& file) {
@@ -155,6 +184,9 @@ absl::StatusOr<AttendTensors> ReadAttendTensors(const std::string& path,
   if (file.index.tensors.contains("tau")) {
     LK_ASSIGN_OR_RETURN(tensors.tau, ReadTensor(file, "tau", 1));
     LK_RETURN_IF_ERROR(CheckShape("tau", tensors.tau, {tensors.q.shape[0]}));
+  }
+  if (file.index.tensors.contains("wa")) {
+    LK_ASSIGN_OR_RETURN(tensors.wa, ReadAlignment(file));
   }
   return tensors;
 }

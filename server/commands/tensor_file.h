@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/attention/options.h"
 #include "server/config/flags.h"
 
 namespace lowkey {
@@ -20,13 +21,16 @@ struct FloatTensor {
   std::vector<float> values;  // row-major; as many as the shape says
 };
 
-// q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim], after RoPE; tau [n_heads], or empty.
+// q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim], after RoPE; x [n, hidden]; tau
+// [n_heads]; wa, the rows of the lower triangle one after the other. Empty: those that were not
+// there or that the mechanism does not read.
 struct AttendTensors {
-  FloatTensor q, k, v, tau;
+  FloatTensor q, k, v, x, tau, wa;
 };
 
 // How x and weights become q, k and v.
 struct ProjectOptions {
+  Mechanism mechanism = Mechanism::kStandard;  // with slices of x: those of its own
   int64_t n_heads = 0, n_kv_heads = 0;
   double rope_theta = 10000.0;  // 0: no rotation
 };
@@ -40,8 +44,9 @@ absl::Status WriteFloats(const std::string& path, const std::string& name,
 
 // Reads q, k and v; or x [n, hidden], wq [hidden, n_heads * head_dim], wk and wv [hidden,
 // n_kv_heads * head_dim], from which it computes them in double: q = x wq, rotated by position
-// in halves as Llama does; and tau if the file has it. Errors: OpenSafetensors's; INVALID_ARGUMENT
-// naming the tensor that is missing, of a dtype other than F32, F16 and BF16, or misshapen.
+// in halves as Llama does; and tau and wa [l, l] if the file has them. Mechanisms over slices of x
+// leave out wk, wv or all. Errors: OpenSafetensors's; INVALID_ARGUMENT naming the tensor that is
+// missing, of a dtype other than F32, F16 and BF16, or misshapen.
 absl::StatusOr<AttendTensors> ReadAttendTensors(const std::string& path,
                                                 const ProjectOptions& options);
 

@@ -95,6 +95,52 @@ TEST(Attend, ReportsBytesAndRank) {
   EXPECT_EQ(atp->standard_cache_bytes, standard->cache_bytes);
 }
 
+// Mechanisms over slices of x: the same bits as through the contract's runner.
+TEST(Attend, TakesSlicesOfX) {
+  const AttentionGeometry g{1, 4, 4, 8, std::nullopt, StorageType::kFloat32};
+  const AttentionRows rows = RandomRows(g, 130, 5);
+  const Tensors tensors = Split(rows);
+  std::vector<float> x;
+  for (int64_t i = 0; i < 130; ++i) {
+    const float* row = rows.row(0, i) + 3 * 32;
+    x.insert(x.end(), row, row + 32);
+  }
+  const MechanismWeights weights = TestWeights(g, Mechanism::kOptimised);
+  std::vector<float> alignment(weights.alignment[0].size());
+  LoadFloats(weights.alignment[0], 0, weights.alignment[0].size(), alignment.data());
+  for (Mechanism mechanism : {Mechanism::kOptimised, Mechanism::kEfficient, Mechanism::kSuper}) {
+    AttentionOptions options;
+    options.mechanism = mechanism;
+    AttendInputs in = Inputs(rows, tensors, options);
+    in.x = x;
+    in.v = {};
+    in.over = Mechanism::kOptimised;
+    if (mechanism == Mechanism::kEfficient) in.k = {};
+    if (mechanism == Mechanism::kSuper) in.alignment = alignment;
+    const auto got = Attend(in);
+    ASSERT_TRUE(got.ok()) << got.status();
+    RunOptions run{options};
+    run.over = Mechanism::kOptimised;
+    EXPECT_TRUE(SameBits(got->out, ByHead(RunSequence(rows, run), rows)))
+        << MechanismName(mechanism);
+    in.x = in.x.subspan(1);
+    EXPECT_EQ(Attend(in).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(Attend, SuperEndsWithItsAlignment) {
+  const AttentionGeometry g{1, 2, 2, 8, std::nullopt, StorageType::kFloat32};
+  const AttentionRows rows = RandomRows(g, 10, 5);
+  const Tensors tensors = Split(rows);
+  AttentionOptions options;
+  options.mechanism = Mechanism::kSuper;
+  AttendInputs in = Inputs(rows, tensors, options);
+  in.over = Mechanism::kStandard;
+  const std::vector<float> alignment(45, 1.0f);  // nine rows
+  in.alignment = alignment;
+  EXPECT_EQ(Attend(in).status().code(), absl::StatusCode::kOutOfRange);
+}
+
 TEST(Attend, RefusesSizesThatDisagree) {
   const AttentionRows rows = RandomRows({1, 4, 2, 8, std::nullopt, {}}, 10, 3);
   const Tensors tensors = Split(rows);
