@@ -90,6 +90,11 @@ absl::Status CheckAttendInputs(const AttendInputs& in) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": ", x.size(), " elements, expected ", expected));
   };
+  if (in.over != Mechanism::kEfficient && in.over != Mechanism::kOptimised &&
+      in.over != Mechanism::kStandard) {
+    return absl::InvalidArgumentError(absl::StrCat("over: ", std::string(MechanismName(in.over)),
+                                                   ", expected efficient, optimised or standard"));
+  }
   const InputUse use = UseOf(in.attention.mechanism, in.over);
   LK_RETURN_IF_ERROR(sized("q", in.q, use.q ? in.n_heads : 0));
   LK_RETURN_IF_ERROR(sized("k", in.k, use.k ? in.n_kv_heads : 0));
@@ -150,7 +155,7 @@ absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometr
                                               *unbound->max_tokens(), ", the rows of wa"));
   }
   const int64_t bound = unbound->BoundBytes(in.attention, {n_prompt, in.n_tokens, chunk});
-  LK_ASSIGN_OR_RETURN(auto cache, Cache::Create(bound, PageBytes(g)));
+  LK_ASSIGN_OR_RETURN(auto cache, Cache::Create(std::max(bound, PageBytes(g)), PageBytes(g)));
   context.cache = cache.get();
   const auto mechanism = MakeMechanism(in.attention.mechanism, context);
   LK_RETURN_IF_ERROR(mechanism->CheckAvailable(in.attention));

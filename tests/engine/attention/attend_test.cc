@@ -160,6 +160,7 @@ TEST(Attend, RefusesSizesThatDisagree) {
       [](AttendInputs& in) { in.n_threads = 0; },
       [](AttendInputs& in) { in.q = in.q.subspan(1); },
       [](AttendInputs& in) { in.v = {}; },
+      [](AttendInputs& in) { in.over = Mechanism::kLasso; },
       [](AttendInputs& in) {
         in.attention.mechanism = Mechanism::kAtp, in.attention.atp.block_tokens = 1;
       },
