@@ -39,8 +39,7 @@ constexpr Flag kClientFlags[] = {
 };
 constexpr Flag kAttentionFlags[] = {
     {"attention", "NAME", "",
-     "standard, atp (older tokens at low rank), taylorshift, another of the model's, auto "
-     "[standard]"},
+     "standard, atp (older tokens at low rank), taylorshift, one of the model's, auto [standard]"},
     {"rank", "R", "", "atp: rank of a block: 64, or a fraction: 1/4, 0.25 [1/4]"},
     {"basis", "NAME", "", "atp: one basis per layer, or per kv head: layer, kv [layer]"},
     {"prefill", "NAME", "", "atp: the prompt's own attention: exact, compressed [exact]"},

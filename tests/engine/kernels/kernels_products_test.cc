@@ -67,10 +67,14 @@ class GemmProblem {
     return c;
   }
 
+  // A bound of the sum of magnitudes of a row's terms.
   double Scale(int64_t row) const {
-    double sum = 1e-30;
+    double sum = 1e-30, largest = 4;  // |c| is below 4 or rare
     for (int64_t k = 0; k < args_.k; ++k) sum += std::fabs(a_[row * args_.lda + k]);
-    return 4 * sum + 4;  // |b| and |c| are below 4 or rare
+    for (int64_t i = 0; i < args_.n_cols * args_.k; ++i) {
+      largest = std::max(largest, std::fabs(ref::Element(b_.data(), case_.type, i)));
+    }
+    return largest * sum + 4;
   }
 
  private:
@@ -89,9 +93,9 @@ void ExpectGemmMatches(const KernelCase& param, const Product& p) {
   const std::vector<float> got = problem.Run(0, p.n_rows);
   const int64_t ldc = problem.args().ldc;
   for (int64_t i = 0; i < p.n_rows; ++i) {
+    const double tolerance = param.sum_tolerance * problem.Scale(i);
     for (int64_t j = 0; j < p.n_cols; ++j) {
-      ASSERT_NEAR(got[i * ldc + j], want[i * p.n_cols + j], param.sum_tolerance * problem.Scale(i))
-          << i << ", " << j;
+      ASSERT_NEAR(got[i * ldc + j], want[i * p.n_cols + j], tolerance) << i << ", " << j;
     }
     for (int64_t j = p.n_cols; j < ldc; ++j) {
       ASSERT_EQ(got[i * ldc + j], problem.initial_c()[i * ldc + j]) << "wrote past the columns";
