@@ -44,11 +44,11 @@ const MechanismCalibration* StandardOf(const Calibration& c) {
   return nullptr;
 }
 
-// Where a mechanism first costs no more than standard: measured, and by the formulas.
+// The first measured length at which a mechanism holds less than standard.
 std::optional<double> MemoryCrossover(const MechanismCalibration& from,
                                       const MechanismCalibration& to) {
   for (size_t i = 0; i < std::min(from.points.size(), to.points.size()); ++i) {
-    if (to.points[i].cache_bytes <= from.points[i].cache_bytes) {
+    if (to.points[i].cache_bytes < from.points[i].cache_bytes) {
       return static_cast<double>(to.points[i].n_tokens);
     }
   }
@@ -116,8 +116,12 @@ class Plot {
                     X(n), kTop, kHeight - kBottom, X(n), kHeight - kBottom + 16,
                     n < 1024 ? absl::StrFormat("%.0f", n) : absl::StrFormat("%.0fk", n / 1024)));
     }
-    for (double y = std::pow(10, std::floor(std::log10(y_min_))); y <= y_max_ * 1.01; y *= 10) {
+    constexpr double kSteps[] = {1, 2, 5};
+    const double decade = std::floor(std::log10(y_min_));
+    for (int i = 0; i < 60; ++i) {
+      const double y = kSteps[i % 3] * std::pow(10, decade + static_cast<double>(i / 3));
       if (y < y_min_ * 0.99) continue;
+      if (y > y_max_ * 1.01) break;
       absl::StrAppend(&svg, absl::StrFormat("<path d=\"M%d %.1fH%d\" class=\"g\"/><text x=\"%d\" "
                                             "y=\"%.1f\" class=\"y\">%g</text>\n",
                                             kLeft, Y(y), kWidth - kRight, kLeft - 6, Y(y) + 4, y));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kChunkTokens = 64;
 
-double Features(int64_t d) { return 1 + d + d * (d + 1) / 2; }  // NOLINT: whole by construction
+double Features(int64_t d) { return 1 + d + d * (d + 1) / 2; }
 
 std::string Ceil(double x) { return absl::StrFormat("%.0f", std::ceil(x - 1e-9)); }
 
