@@ -53,6 +53,8 @@ v1::GenerateRequest MixedRequest(int i) {
     request.mutable_attention()->set_form(i % 8 == 2 ? "recurrent" : "auto");
     request.mutable_attention()->set_variant(i % 16 < 8 ? "normalised" : "plain");
   }
+  constexpr const char* kBundled[] = {"efficient", "optimised", "super", "lasso"};
+  if (i % 8 == 4) request.mutable_attention()->set_mechanism(kBundled[i / 8 % 4]);
   if (i % 2 == 0) return request;
   request.mutable_attention()->set_mechanism("atp");
   request.mutable_attention()->set_block_tokens(64);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "bench/random_bundle.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/engine.h"
 #include "lowkey/v1/admin.grpc.pb.h"
@@ -25,7 +26,7 @@
 namespace lowkey {
 
 // A small random model with the demo model's vocabulary, long enough a context that principal
-// blocks are closed.
+// blocks are closed, and weights for further mechanisms.
 inline RandomModelOptions ServedModelOptions() {
   RandomModelOptions options{.config = TinyConfig(), .dtype = DType::kF32, .seed = 5};
   options.config.vocab_size = 4096;
@@ -40,6 +41,15 @@ class RunningServer {
   RunningServer() : model_(ServedModelOptions()) {
     std::filesystem::copy_file(SourcePath("models/tales/tokenizer.model"),
                                model_.File("tokenizer.model"));
+    const ModelConfig config = ServedModelOptions().config;
+    LK_CHECK(WriteRandomBundle(model_.path(),
+                               {config,
+                                {{.mechanism = Mechanism::kEfficient, .n_heads = 2},
+                                 {.mechanism = Mechanism::kOptimised},
+                                 {.mechanism = Mechanism::kSuper, .alignment_tokens = 700},
+                                 {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}}},
+                                3})
+                 .ok());
     auto tokenizer = LoadTokenizer(model_.path());
     LK_CHECK(tokenizer.ok());
     tokenizer_ = *std::move(tokenizer);

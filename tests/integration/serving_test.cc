@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "tests/integration/running_server.h"
 
 namespace lowkey {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
@@ -223,6 +227,12 @@ TEST(ServingTest, ModelsAreListedWithLimitsAndDefaults) {
   EXPECT_EQ(model.limits().context_tokens(), 1024);
   EXPECT_EQ(model.architecture().n_kv_heads(), 2);
   EXPECT_EQ(model.dtype(), "float32");
+  std::vector<std::string> names;
+  for (const v1::Mechanism& mechanism : model.mechanisms()) names.push_back(mechanism.name());
+  EXPECT_THAT(names, ElementsAre("standard", "atp", "taylorshift", "optimised", "efficient",
+                                 "super", "lasso"));
+  EXPECT_EQ(model.mechanisms(5).max_tokens(), 700);
+  EXPECT_GT(model.mechanisms(4).cache_bytes_per_token(), 0);
   request.set_name("other");
   EXPECT_EQ(Server().models->GetModel(&unknown_context, request, &model).error_code(),
             grpc::StatusCode::NOT_FOUND);
@@ -369,6 +379,35 @@ TEST(ServingTest, AttentionReportShowsTheStateOfTaylorShift) {
   const v1::AttentionReport direct = Generate(request).final().attention();
   EXPECT_EQ(direct.state_tokens(), 0);
   EXPECT_EQ(direct.cache_bytes(), direct.standard_cache_bytes());
+}
+
+TEST(ServingTest, MechanismsOfTheBundleAreServed) {
+  std::set<std::string> texts;
+  for (const char* mechanism : {"standard", "optimised", "efficient", "super", "lasso"}) {
+    v1::GenerateRequest request = Request("Once upon a time there was", 24);
+    request.mutable_attention()->set_mechanism(mechanism);
+    const v1::GenerateResponse response = Generate(request);
+    EXPECT_EQ(response.final().attention().mechanism(), mechanism);
+    EXPECT_EQ(response.final().attention().reason(), "requested");
+    texts.insert(response.choices(0).text());
+  }
+  EXPECT_EQ(texts.size(), 5u);  // each its own weights
+}
+
+TEST(ServingTest, AutoSaysWhatItComparedAndWhereItsAnswerChanges) {
+  v1::GenerateRequest request = Request("Once upon a time", 8);
+  request.mutable_attention()->set_mechanism("auto");
+  request.mutable_attention()->set_objective("memory");
+  request.mutable_attention()->add_allowed("standard");
+  request.mutable_attention()->add_allowed("lasso");
+  const v1::AttentionReport report = Generate(request).final().attention();
+  EXPECT_THAT(report.reason(), HasSubstr("auto, memory: standard"));
+  EXPECT_THAT(report.reason(), HasSubstr("(taken)"));
+  EXPECT_THAT(report.reason(), HasSubstr("lasso"));
+  for (const v1::Crossover& crossover : report.crossovers()) {
+    EXPECT_NE(crossover.from(), crossover.to());
+    EXPECT_GT(crossover.prompt_tokens(), 0);
+  }
 }
 
 }  // namespace
