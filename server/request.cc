@@ -105,6 +105,27 @@ absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
   return merged;
 }
 
+std::string AttentionLabel(const AttentionOptions& attention) {
+  std::string name(MechanismName(attention.mechanism));
+  if (attention.mechanism == Mechanism::kTaylorShift) {
+    absl::StrAppend(&name, " ", std::string(TaylorVariantName(attention.taylorshift.variant)),
+                    " form ", std::string(TaylorFormName(attention.taylorshift.form)));
+  }
+  if (attention.mechanism != Mechanism::kAtp) return name;
+  const AtpOptions& atp = attention.atp;
+  absl::StrAppend(&name, " rank ", RankString(atp.rank), " basis ",
+                  std::string(AtpBasisName(atp.basis)), " block ", atp.block_tokens, " window ",
+                  atp.window_blocks);
+  if (atp.decomposition != AtpDecomposition::kBlock) {
+    absl::StrAppend(&name, " ", std::string(AtpDecompositionName(atp.decomposition)));
+  }
+  if (atp.basis_storage == AtpStorage::kInt8) absl::StrAppend(&name, " U int8");
+  if (atp.principal_storage == AtpStorage::kInt8) absl::StrAppend(&name, " K'V' int8");
+  if (atp.refine_tokens > 0) absl::StrAppend(&name, " refine ", atp.refine_tokens);
+  if (atp.prefill == AtpPrefill::kExact) absl::StrAppend(&name, " prefill exact");
+  return name;
+}
+
 absl::StatusOr<ResolvedAttention> ResolveSelectable(const AttentionChoice& choice,
                                                     const Defaults& defaults) {
   const bool is_auto =

@@ -97,6 +97,9 @@ absl::Status CheckUtf8(const std::string& field, const std::string& text);
 absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
                                                   const AttentionOptions& defaults);
 
+// A mechanism with the options that set it apart: "atp rank 64 basis layer block 512 window 1".
+std::string AttentionLabel(const AttentionOptions& attention);
+
 // The same where the mechanism may be "auto": then `selection` holds the rules, and `options` what
 // the candidates get. INVALID_ARGUMENT, too, when a rule is set for a mechanism that is named.
 struct ResolvedAttention {

@@ -47,34 +47,13 @@ struct Row {
   double ratio = 1;  // to the first trial at the same context
 };
 
-std::string NameOf(const AttentionOptions& attention) {
-  std::string name(MechanismName(attention.mechanism));
-  if (attention.mechanism == Mechanism::kTaylorShift) {
-    absl::StrAppend(&name, " ", std::string(TaylorVariantName(attention.taylorshift.variant)),
-                    " form ", std::string(TaylorFormName(attention.taylorshift.form)));
-  }
-  if (attention.mechanism != Mechanism::kAtp) return name;
-  const AtpOptions& atp = attention.atp;
-  absl::StrAppend(&name, " rank ", RankString(atp.rank), " basis ",
-                  std::string(AtpBasisName(atp.basis)), " block ", atp.block_tokens, " window ",
-                  atp.window_blocks);
-  if (atp.decomposition != AtpDecomposition::kBlock) {
-    absl::StrAppend(&name, " ", std::string(AtpDecompositionName(atp.decomposition)));
-  }
-  if (atp.basis_storage == AtpStorage::kInt8) absl::StrAppend(&name, " U int8");
-  if (atp.principal_storage == AtpStorage::kInt8) absl::StrAppend(&name, " K'V' int8");
-  if (atp.refine_tokens > 0) absl::StrAppend(&name, " refine ", atp.refine_tokens);
-  if (atp.prefill == AtpPrefill::kExact) absl::StrAppend(&name, " prefill exact");
-  return name;
-}
-
 // Unless told otherwise atp compresses the text itself: with exact prefill nothing of it would be
 // read from principal keys.
 absl::StatusOr<Trial> MakeTrial(AttentionChoice choice) {
   const bool is_atp = choice.mechanism.value_or("standard") == "atp";
   if (is_atp && !choice.prefill.has_value()) choice.prefill = "compressed";
   LK_ASSIGN_OR_RETURN(const AttentionOptions attention, ResolveAttention(choice, {}));
-  return Trial{NameOf(attention), attention};
+  return Trial{AttentionLabel(attention), attention};
 }
 
 absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags) {

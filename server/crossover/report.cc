@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "server/request.h"
 
 namespace lowkey {
 namespace {
@@ -161,25 +162,17 @@ std::string LegendHtml(const Calibration& calibration) {
   for (size_t i = 0; i < calibration.mechanisms.size(); ++i) {
     absl::StrAppend(&html, "<span style=\"color:", kColours[i % std::size(kColours)],
                     "\">&#9632;</span> ",
-                    Escaped(MechanismLabel(calibration.mechanisms[i].options)), " &nbsp; ");
+                    Escaped(AttentionLabel(calibration.mechanisms[i].options)), " &nbsp; ");
   }
   return html + "<br>Dashed: from there on a mechanism costs no more than standard.</p>\n";
 }
 
 }  // namespace
 
-std::string MechanismLabel(const AttentionOptions& options) {
-  std::string label(MechanismName(options.mechanism));
-  if (options.mechanism != Mechanism::kAtp) return label;
-  return absl::StrCat(label, ", rank ", RankString(options.atp.rank), ", basis ",
-                      std::string(AtpBasisName(options.atp.basis)), ", block ",
-                      options.atp.block_tokens);
-}
-
 std::string CalibrationText(const Calibration& calibration) {
   std::string text;
   for (const MechanismCalibration& m : calibration.mechanisms) {
-    absl::StrAppend(&text, MechanismLabel(m.options), "\n",
+    absl::StrAppend(&text, AttentionLabel(m.options), "\n",
                     absl::StrFormat("  %8s  %12s  %14s  %12s  %14s\n", "tokens", "prefill s",
                                     "decode ms", "cache MiB", "decode Gmac/s"));
     for (const CalibrationPoint& p : m.points) {
@@ -193,10 +186,10 @@ std::string CalibrationText(const Calibration& calibration) {
   if (standard == nullptr || calibration.mechanisms.size() < 2) return text;
   absl::StrAppend(&text,
                   "\nLengths from which a mechanism costs no more than standard (-: none here)\n",
-                  absl::StrFormat("  %-46s  %9s  %9s  %9s\n", "", "prefill", "decode", "cache"));
+                  absl::StrFormat("  %-60s  %9s  %9s  %9s\n", "", "prefill", "decode", "cache"));
   for (const MechanismCalibration& m : calibration.mechanisms) {
     if (&m == standard) continue;
-    absl::StrAppend(&text, absl::StrFormat("  %-46s", MechanismLabel(m.options)));
+    absl::StrAppend(&text, absl::StrFormat("  %-60s", AttentionLabel(m.options)));
     for (const Quantity& q : kQuantities) {
       absl::StrAppend(&text, absl::StrFormat("  %9s", CrossoverText(CrossoverOf(*standard, m, q))));
     }

@@ -7,9 +7,6 @@
 
 namespace lowkey {
 
-// "standard", "atp, rank 64, ...": a mechanism with the options that set it apart.
-std::string MechanismLabel(const AttentionOptions& options);
-
 // Tables of time and memory against length, and of crossovers with standard.
 std::string CalibrationText(const Calibration& calibration);
 
