@@ -353,8 +353,8 @@ MechanismWeights TestWeights(const AttentionGeometry& g, Mechanism over,
   view.shape = {static_cast<int64_t>(alignment->size())};
   view.data = reinterpret_cast<const std::byte*>(alignment->data());
   weights.alignment.assign(g.n_layers, view);
-  weights.lasso.iterations = 2;
-  weights.lasso.extra_tokens = 16;
+  weights.lasso.iterations = 1;
+  weights.lasso.extra_tokens = 8;
   return weights;
 }
 

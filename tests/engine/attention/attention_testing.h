@@ -29,7 +29,7 @@ struct AttentionRows {
 };
 
 // What a model could bring for its mechanisms: rotations by 10000^(-2 j / head_dim), alignment for
-// 512 tokens, lasso with 2 iterations and 16 fixed rows.
+// 512 tokens, lasso with one iteration and 8 fixed rows.
 MechanismWeights TestWeights(const AttentionGeometry& geometry, Mechanism over,
                              const std::vector<float>& tau = {});
 
