@@ -56,6 +56,14 @@ KvTile TileOf(const AttentionGeometry& g, const PageHandle& page, int64_t layer,
   return {tile, tile + key_bytes};
 }
 
+KvTile TileOf(const AttentionGeometry& g, absl::Span<const PageHandle> pages, int64_t page,
+              int64_t layer, int64_t kv_head) {
+  KvTile tile = TileOf(g, pages[page], layer, kv_head);
+  const auto next = static_cast<size_t>(page) + 1;
+  if (next < pages.size() && pages[next]) tile.next = TileOf(g, pages[next], layer, kv_head).keys;
+  return tile;
+}
+
 absl::Status TakePages(const Segment& segment, Cache& cache) {
   std::vector<PageHandle>& pages = segment.sequence->pages;
   const int64_t last = (segment.first_position + segment.n_rows - 1) / kPageTokens;

@@ -17,6 +17,8 @@ namespace lowkey {
 struct KvTile {
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
+  // The tile that is read after this one, brought into the cache meanwhile: a hint.
+  const std::byte* next = nullptr;
 };
 
 // head_dim rounded up to what KernelTable::DotRows takes: the width of a key that is a row.
@@ -24,6 +26,9 @@ int64_t DotWidth(const AttentionGeometry& geometry);
 
 KvTile TileOf(const AttentionGeometry& geometry, const PageHandle& page, int64_t layer,
               int64_t kv_head);
+// The same of page `page` of a sequence's, which are read in their order.
+KvTile TileOf(const AttentionGeometry& geometry, absl::Span<const PageHandle> pages, int64_t page,
+              int64_t layer, int64_t kv_head);
 
 // Gives the sequence its own page for every row of the segment: allocates missing pages, copies
 // shared ones. RESOURCE_EXHAUSTED when the cache is full; pages taken so far stay with the

@@ -79,7 +79,7 @@ void RowBlock::Mask(int64_t tile_first, int64_t end) {
   }
 }
 
-int64_t RowBlock::Weigh(const void* keys, StorageType type, int64_t page, int64_t end) {
+int64_t RowBlock::Weigh(const ColumnTile& tile, int64_t page, int64_t end) {
   const AttentionGeometry& g = geometry_;
   const KernelTable& kernels = Kernels();
   const int64_t tile_first = page * kPageTokens;
@@ -87,7 +87,8 @@ int64_t RowBlock::Weigh(const void* keys, StorageType type, int64_t page, int64_
   GemmArgs scores;
   scores.a = q_.data();
   scores.lda = q_stride_;
-  scores.b = keys;
+  scores.b = tile.keys;
+  scores.next_b = tile.next_keys;
   scores.b_row_stride = kPageTokens;
   scores.b_panel_stride = kernels.panel_columns;
   scores.c = scores_.data();
@@ -99,7 +100,7 @@ int64_t RowBlock::Weigh(const void* keys, StorageType type, int64_t page, int64_
   scores.n_cols =
       (n_visible + kernels.panel_columns - 1) / kernels.panel_columns * kernels.panel_columns;
   scores.k = g.head_dim;
-  kernels.Gemm(type, scores);
+  kernels.Gemm(tile.key_type, scores);
 
   const bool whole = end >= tile_first + kPageTokens &&
                      first_position_ >= tile_first + kPageTokens - 1 &&
@@ -118,12 +119,13 @@ int64_t RowBlock::Weigh(const void* keys, StorageType type, int64_t page, int64_
 void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   const AttentionGeometry& g = geometry_;
   const KernelTable& kernels = Kernels();
-  const int64_t n_visible = Weigh(tile.keys, g.cache_type, page, end);
+  const int64_t n_visible = Weigh({tile.keys, g.cache_type, tile.values, tile.next}, page, end);
   const int64_t padded = g.head_dim_padded();
   GemmArgs values;
   values.a = scores_.data();
   values.lda = kPageTokens;
   values.b = tile.values;
+  if (tile.next != nullptr) values.next_b = tile.next + (tile.values - tile.keys);
   values.b_row_stride = padded;
   values.b_panel_stride = kernels.panel_columns;
   values.c = out_.data();
@@ -137,7 +139,7 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
 }
 
 void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
-  Weigh(tile.keys, tile.key_type, page, end);
+  Weigh(tile, page, end);
   const int64_t padded = geometry_.head_dim_padded();
   Kernels().DotRows(geometry_.cache_type, {scores_.data(), kPageTokens, tile.values, out_.data(),
                                            padded, n_rows_, geometry_.head_dim, kPageTokens});

@@ -39,6 +39,7 @@ struct ColumnTile {
   const void* keys = nullptr;
   StorageType key_type = StorageType::kFloat32;
   const void* values = nullptr;
+  const void* next_keys = nullptr;  // of the tile that is read after this one: a hint
 };
 
 // The online softmax of one row block: Begin, then tiles in ascending order of position, then
@@ -79,7 +80,7 @@ class RowBlock {
   void Mask(int64_t tile_first, int64_t end);
   // Scores of a page's visible tokens against keys [head_dim, 64], turned into weights. Returns
   // how many of its tokens, from the first, any row sees.
-  int64_t Weigh(const void* keys, StorageType type, int64_t page, int64_t end);
+  int64_t Weigh(const ColumnTile& tile, int64_t page, int64_t end);
 
   AttentionGeometry geometry_;
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0, q_stride_ = 0;

@@ -51,7 +51,7 @@ void StandardAttention::Attend(const LayerRows& rows) {
                               ? std::max<int64_t>(0, block.first_position() - *g.sliding_window + 1)
                               : 0;
     for (int64_t page = begin / kPageTokens; page * kPageTokens < end; ++page) {
-      block.AddPage(TileOf(g, segment.sequence->pages[page], rows.layer, task.kv_head), page, end);
+      block.AddPage(TileOf(g, segment.sequence->pages, page, rows.layer, task.kv_head), page, end);
     }
     block.Finish(segment, task, rows);
   });

@@ -56,6 +56,9 @@ struct GemmArgs {
   enum class Into { kOverwrite, kAccumulate } into = Into::kOverwrite;
   LeftLayout a_layout = LeftLayout::kRows;
   int64_t k_begin = 0;  // kTiles: the first step, of lda steps packed; with kRows `a` points at it
+  // A matrix shaped like B that is multiplied with next, brought into the cache meanwhile: any
+  // address, only hinted at. nullptr: nothing follows.
+  const void* next_b = nullptr;
 };
 
 // out [n_rows, n_dots]: out[i][j] += a_i . b_j over `k` elements (a multiple of 32).

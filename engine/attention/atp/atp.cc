@@ -160,7 +160,7 @@ void AtpAttention::AttendRows(const LayerRows& rows, const RowBlockTask& task, i
   block.Begin(g, segment, task, rows);
   const int64_t end = block.last_position() + 1;
   const auto add_page = [&](int64_t page, int64_t visible_end) {
-    block.AddPage(TileOf(g, sequence.pages[page], rows.layer, task.kv_head), page, visible_end);
+    block.AddPage(TileOf(g, sequence.pages, page, rows.layer, task.kv_head), page, visible_end);
   };
   const int64_t near = FirstNearBlock(sequence, block.first_position());
   const FarBlocks far{absl::MakeConstSpan(sequence.blocks).first(near), rows.layer, task.kv_head};

@@ -23,6 +23,21 @@ struct Avx2 {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
   }
+  static void LoadParted(const uint16_t* p, Vec* two) {
+    two[0] = LoadHalf(p, 0);
+    two[1] = LoadHalf(p, 1);
+  }
+  static void Part(Vec* two) {
+    const Vec even = _mm256_shuffle_ps(two[0], two[1], 0x88);
+    const Vec odd = _mm256_shuffle_ps(two[0], two[1], 0xdd);
+    two[0] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(even), 0xd8));
+    two[1] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(odd), 0xd8));
+  }
+  static void Join(Vec* two) {
+    const Vec low = _mm256_unpacklo_ps(two[0], two[1]), high = _mm256_unpackhi_ps(two[0], two[1]);
+    two[0] = _mm256_permute2f128_ps(low, high, 0x20);
+    two[1] = _mm256_permute2f128_ps(low, high, 0x31);
+  }
   static void Store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
   static Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
   static Vec Sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
@@ -46,6 +61,17 @@ struct Avx2 {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  // out[j] += Sum(x[j]), j < 4, in the order of Sum.
+  static void AddSums(const Vec* x, float* out) {
+    __m128 s[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      s[j] = _mm_add_ps(_mm256_castps256_ps128(x[j]), _mm256_extractf128_ps(x[j], 1));
+    }
+    _MM_TRANSPOSE4_PS(s[0], s[1], s[2], s[3]);
+    const __m128 sums = _mm_add_ps(_mm_add_ps(s[0], s[2]), _mm_add_ps(s[1], s[3]));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sums));
   }
   static float ReduceMax(Vec x) {
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

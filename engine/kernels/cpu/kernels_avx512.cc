@@ -24,6 +24,24 @@ struct Avx512 {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
   }
+  static void LoadParted(const uint16_t* p, Vec* two) {
+    const __m512i raw = _mm512_loadu_si512(p);
+    two[0] = _mm512_castsi512_ps(_mm512_slli_epi32(raw, 16));
+    two[1] = _mm512_castsi512_ps(_mm512_and_si512(raw, _mm512_set1_epi32(-65536)));
+  }
+  static void Part(Vec* two) {
+    const Vec low = two[0], high = two[1];
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    two[0] = _mm512_permutex2var_ps(low, even, high);
+    two[1] = _mm512_permutex2var_ps(low, _mm512_or_si512(even, _mm512_set1_epi32(1)), high);
+  }
+  static void Join(Vec* two) {
+    const Vec even = two[0], odd = two[1];
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    two[0] = _mm512_permutex2var_ps(even, low, odd);
+    two[1] = _mm512_permutex2var_ps(even, _mm512_add_epi32(low, _mm512_set1_epi32(8)), odd);
+  }
   static void Store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
   static Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
   static Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
@@ -38,6 +56,10 @@ struct Avx512 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(key, _mm512_set1_ps(low), _CMP_NLT_UQ), x);
   }
   static float Sum(Vec x) { return _mm512_reduce_add_ps(x); }
+  // out[j] += Sum(x[j]), j < 4.
+  static void AddSums(const Vec* x, float* out) {
+    for (int j = 0; j < 4; ++j) out[j] += Sum(x[j]);
+  }
   static float ReduceMax(Vec x) { return _mm512_reduce_max_ps(x); }
 
 #ifdef __AVX512BF16__
@@ -58,9 +80,9 @@ struct Avx512 {
   using Half = Vec;
   static constexpr int kHalves = 2;
   static Half LoadHalf(const uint16_t* p, int half) {
-    const __m512i raw = _mm512_loadu_si512(p);
-    return _mm512_castsi512_ps(half == 0 ? _mm512_slli_epi32(raw, 16)
-                                         : _mm512_and_si512(raw, _mm512_set1_epi32(-65536)));
+    Vec two[2];
+    LoadParted(p, two);
+    return two[half];
   }
   static Half SetHalf(const float* a) { return Set1(*a); }
   // In place: left to itself GCC moves accumulators between registers and the stack.

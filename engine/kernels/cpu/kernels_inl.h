@@ -16,7 +16,9 @@ namespace lowkey::cpu {
 // The accumulators of one tile: kRows rows times kPanels column panels (two vectors each). One
 // accumulator per output, steps in order: this is what makes a row's bits independent of kRows and
 // kPanels.
-template <class V, int kRows, int kPanels>
+// kParted: a panel's even columns lie in its first vector and the odd ones in the second, as
+// V::LoadParted widens them.
+template <class V, int kRows, int kPanels, bool kParted>
 struct Tile {
   static constexpr int kVecs = 2 * kPanels;
   static constexpr int64_t kPanel = 2 * V::kLanes;
@@ -25,35 +27,62 @@ struct Tile {
   inline void Begin(const float* c, int64_t ldc, GemmArgs::Into into) {
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-      for (int j = 0; j < kVecs; ++j) {
-        const float* at = c + i * ldc + (j / 2) * kPanel + (j % 2) * V::kLanes;
-        acc[i][j] = into == GemmArgs::Into::kAccumulate ? V::Load(at) : V::Zero();
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        const bool add = into == GemmArgs::Into::kAccumulate;
+        const float* at = c + i * ldc + p * kPanel;
+        acc[i][2 * p] = add ? V::Load(at) : V::Zero();
+        acc[i][2 * p + 1] = add ? V::Load(at + V::kLanes) : V::Zero();
+        if constexpr (kParted) V::Part(acc[i] + 2 * p);
       }
     }
   }
 
-  inline void End(float* c, int64_t ldc) const {
+  inline void End(float* c, int64_t ldc) {
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-      for (int j = 0; j < kVecs; ++j) {
-        V::Store(c + i * ldc + (j / 2) * kPanel + (j % 2) * V::kLanes, acc[i][j]);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        typename V::Vec* two = acc[i] + 2 * p;
+        if constexpr (kParted) V::Join(two);
+        V::Store(c + i * ldc + p * kPanel, two[0]);
+        V::Store(c + i * ldc + p * kPanel + V::kLanes, two[1]);
       }
     }
   }
 };
 
+// Two vectors of a row of B; of bf16 the even elements, then the odd ones.
+template <class V, class B>
+inline void LoadTwo(const B* b, typename V::Vec* two) {
+  if constexpr (sizeof(B) == sizeof(uint16_t)) {
+    V::LoadParted(b, two);
+  } else {
+    two[0] = V::Load(b);
+    two[1] = V::Load(b + V::kLanes);
+  }
+}
+
 template <class V, class B, int kRows, int kPanels, LeftLayout kLayout>
 inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
-  Tile<V, kRows, kPanels> tile;
+  Tile<V, kRows, kPanels, sizeof(B) == sizeof(uint16_t)> tile;
   tile.Begin(c, g.ldc, g.into);
+  constexpr int64_t kLine = 64, kPanelBytes = 2 * V::kLanes * sizeof(B);
+  const int64_t to_next =
+      g.next_b == nullptr ? 0 : static_cast<const char*>(g.next_b) - static_cast<const char*>(g.b);
   for (int64_t kk = 0; kk < g.k; ++kk) {
     const B* row = b + kk * g.b_row_stride;
     typename V::Vec bv[2 * kPanels];
-#pragma GCC unroll 8
-    for (int j = 0; j < 2 * kPanels; ++j) {
-      bv[j] = V::Load(row + (j / 2) * g.b_panel_stride + (j % 2) * V::kLanes);
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      const B* panel = row + p * g.b_panel_stride;
+      // More rows than these give the memory time enough.
+      if constexpr (kRows <= 4) {
+        if (p * kPanelBytes % kLine == 0) {
+          __builtin_prefetch(reinterpret_cast<const char*>(panel) + to_next);
+        }
+      }
+      LoadTwo<V>(panel, bv + 2 * p);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
@@ -81,7 +110,7 @@ inline void GemmPairsTile(const GemmPairsArgs& g, const typename V::Activation* 
   constexpr int64_t kPanel = 2 * V::kLanes;
   // Within a tile the two steps of a pair are neighbours in bf16, kRows apart in fp32.
   constexpr bool kPairwise = V::kHalves == 1;
-  Tile<V, kRows, kPanels> tile;
+  Tile<V, kRows, kPanels, false> tile;
   tile.Begin(c, g.ldc, g.into);
   // Each tile fetches its share of what comes next, so that memory is asked evenly.
   const uint16_t* next =
@@ -209,24 +238,37 @@ inline void DotTile(const DotRowsArgs& g, const float* a, const B* b, float* out
   typename V::Vec s[kRows][kDots];
 #pragma GCC unroll 4
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < kDots; ++j) s[i][j] = V::Zero();
   }
-  for (int64_t kk = 0; kk < g.k; kk += V::kLanes) {
-    typename V::Vec bv[kDots];
-#pragma GCC unroll 4
-    for (int j = 0; j < kDots; ++j) bv[j] = V::Load(b + j * g.k + kk);
+  for (int64_t kk = 0; kk < g.k; kk += 2 * V::kLanes) {
+    typename V::Vec av[kRows][2];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
-      const typename V::Vec av = V::Load(a + i * g.lda + kk);
+      LoadTwo<V>(a + i * g.lda + kk, av[i]);
+      if constexpr (sizeof(B) == sizeof(uint16_t)) V::Part(av[i]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < kDots; ++j) {
+      typename V::Vec bv[2];
+      LoadTwo<V>(b + j * g.k + kk, bv);
 #pragma GCC unroll 4
-      for (int j = 0; j < kDots; ++j) s[i][j] = V::Fma(av, bv[j], s[i][j]);
+      for (int i = 0; i < kRows; ++i) {
+        s[i][j] = V::Fma(av[i][0], bv[0], s[i][j]);
+        s[i][j] = V::Fma(av[i][1], bv[1], s[i][j]);
+      }
     }
   }
 #pragma GCC unroll 4
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kDots; ++j) out[i * g.ld_out + j] += V::Sum(s[i][j]);
+#pragma GCC unroll 8
+    for (int j = 0; j < kDots; j += 4) {
+      if constexpr (kDots == 1) {
+        out[i * g.ld_out] += V::Sum(s[i][0]);
+      } else {
+        V::AddSums(s[i] + j, out + i * g.ld_out + j);
+      }
+    }
   }
 }
 
@@ -236,6 +278,9 @@ inline void DotRowsOf(const DotRowsArgs& g, int64_t row) {
   const float* a = g.a + row * g.lda;
   float* out = g.out + row * g.ld_out;
   int64_t j = 0;
+  if constexpr (kRows == 1) {
+    for (; j + 8 <= g.n_dots; j += 8) DotTile<V, B, 1, 8>(g, a, b + j * g.k, out + j);
+  }
   for (; j + 4 <= g.n_dots; j += 4) DotTile<V, B, kRows, 4>(g, a, b + j * g.k, out + j);
   for (; j < g.n_dots; ++j) DotTile<V, B, kRows, 1>(g, a, b + j * g.k, out + j);
 }

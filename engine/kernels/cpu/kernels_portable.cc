@@ -31,6 +31,20 @@ struct Portable {
   static Vec Load(const int8_t* p) {
     return Map([&](int i) { return static_cast<float>(p[i]); });
   }
+  static void LoadParted(const uint16_t* p, Vec* two) {
+    two[0] = LoadHalf(p, 0);
+    two[1] = LoadHalf(p, 1);
+  }
+  static void Part(Vec* two) {
+    const Vec low = two[0], high = two[1];
+    two[0] = {{low.v[0], low.v[2], high.v[0], high.v[2]}};
+    two[1] = {{low.v[1], low.v[3], high.v[1], high.v[3]}};
+  }
+  static void Join(Vec* two) {
+    const Vec even = two[0], odd = two[1];
+    two[0] = {{even.v[0], odd.v[0], even.v[1], odd.v[1]}};
+    two[1] = {{even.v[2], odd.v[2], even.v[3], odd.v[3]}};
+  }
   static void Store(float* p, const Vec& x) {
     for (int i = 0; i < kLanes; ++i) p[i] = x.v[i];
   }
@@ -71,6 +85,10 @@ struct Portable {
     return Map([&](int i) { return key.v[i] < low ? 0.0f : x.v[i]; });
   }
   static float Sum(const Vec& x) { return (x.v[0] + x.v[2]) + (x.v[1] + x.v[3]); }
+  // out[j] += Sum(x[j]), j < 4.
+  static void AddSums(const Vec* x, float* out) {
+    for (int j = 0; j < 4; ++j) out[j] += Sum(x[j]);
+  }
   static float ReduceMax(const Vec& x) {
     float top = x.v[0];
     for (int i = 1; i < kLanes; ++i) top = x.v[i] > top ? x.v[i] : top;
