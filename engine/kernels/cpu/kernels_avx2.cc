@@ -44,6 +44,10 @@ struct Avx2 {
   static Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
   static Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
   static Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+  // c += a * b in place: left to itself GCC moves accumulators between registers and the stack.
+  static void AddProduct(Vec a, Vec b, Vec& c) {
+    asm("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+  }
   static Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
   static Vec Min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
   static Vec Round(Vec x) {
@@ -88,9 +92,8 @@ struct Avx2 {
                                          : _mm256_and_si256(raw, _mm256_set1_epi32(-65536)));
   }
   static Half SetHalf(const float* a) { return Set1(*a); }
-  // In place: left to itself GCC moves accumulators between registers and the stack.
   static Vec FmaHalf(Half a, Half b, Vec c) {
-    asm("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    AddProduct(a, b, c);
     return c;
   }
 };

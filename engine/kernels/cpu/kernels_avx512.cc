@@ -48,6 +48,10 @@ struct Avx512 {
   static Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
   static Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
   static Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+  // c += a * b in place: left to itself GCC moves accumulators between registers and the stack.
+  static void AddProduct(Vec a, Vec b, Vec& c) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+  }
   static Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
   static Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
   static Vec Round(Vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
@@ -85,9 +89,8 @@ struct Avx512 {
     return two[half];
   }
   static Half SetHalf(const float* a) { return Set1(*a); }
-  // In place: left to itself GCC moves accumulators between registers and the stack.
   static Vec FmaHalf(Half a, Half b, Vec c) {
-    asm("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+    AddProduct(a, b, c);
     return c;
   }
 #endif

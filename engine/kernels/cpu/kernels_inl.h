@@ -72,7 +72,6 @@ inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
       g.next_b == nullptr ? 0 : static_cast<const char*>(g.next_b) - static_cast<const char*>(g.b);
   for (int64_t kk = 0; kk < g.k; ++kk) {
     const B* row = b + kk * g.b_row_stride;
-    typename V::Vec bv[2 * kPanels];
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const B* panel = row + p * g.b_panel_stride;
@@ -82,14 +81,15 @@ inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
           __builtin_prefetch(reinterpret_cast<const char*>(panel) + to_next);
         }
       }
-      LoadTwo<V>(panel, bv + 2 * p);
-    }
+      typename V::Vec bv[2];
+      LoadTwo<V>(panel, bv);
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const float* left = kLayout == LeftLayout::kTiles ? a + kk * kRows + i : a + i * g.lda + kk;
-      const typename V::Vec av = V::Set1(*left);
-#pragma GCC unroll 8
-      for (int j = 0; j < 2 * kPanels; ++j) tile.acc[i][j] = V::Fma(av, bv[j], tile.acc[i][j]);
+      for (int i = 0; i < kRows; ++i) {
+        const float* left = kLayout == LeftLayout::kTiles ? a + kk * kRows + i : a + i * g.lda + kk;
+        const typename V::Vec av = V::Set1(*left);
+        V::AddProduct(av, bv[0], tile.acc[i][2 * p]);
+        V::AddProduct(av, bv[1], tile.acc[i][2 * p + 1]);
+      }
     }
   }
   tile.End(c, g.ldc);
@@ -145,10 +145,10 @@ inline void GemmPairsTile(const GemmPairsArgs& g, const typename V::Activation* 
 }
 
 // Few rows need several panels at once: one chain of FMAs waits four cycles a step, eight chains
-// hide it.
+// hide it. (Three rows of two panels would need more registers than AVX2 has.)
 template <int kRows>
 constexpr int PanelsFor() {
-  return kRows == 1 ? 4 : kRows <= 3 ? 2 : 1;
+  return kRows == 1 ? 4 : kRows == 2 ? 2 : 1;
 }
 
 // A product of one kind: how a tile is computed and how steps of A and B are addressed.

@@ -63,6 +63,7 @@ struct Portable {
   static Vec Fma(const Vec& a, const Vec& b, const Vec& c) {
     return Map([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
   }
+  static void AddProduct(const Vec& a, const Vec& b, Vec& c) { c = Fma(a, b, c); }
   // Like the x86 instructions: the second operand when one is NaN.
   static Vec Max(const Vec& a, const Vec& b) {
     return Map([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
