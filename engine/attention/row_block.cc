@@ -42,6 +42,8 @@ void RowBlock::Reserve(const AttentionGeometry& g) {
   out_.resize(n_rows * g.head_dim_padded());
   scores_.resize(n_rows * kPageTokens);
   states_.resize(n_rows);
+  folded_out_.resize(out_.size());
+  folded_states_.resize(n_rows);
 }
 
 void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,
@@ -59,8 +61,55 @@ void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const R
     for (int64_t j = 0; j < g.head_dim; ++j) to[j] = q[j] * scale;
     std::fill(to + g.head_dim, to + q_stride_, 0.0f);
   }
-  std::fill_n(out_.begin(), n_rows_ * g.head_dim_padded(), 0.0f);
+  Restart();
+  std::fill_n(folded_out_.begin(), n_rows_ * out_stride(), 0.0f);
+  std::fill_n(folded_states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
+}
+
+void RowBlock::Restart() {
+  std::fill_n(out_.begin(), n_rows_ * out_stride(), 0.0f);
   std::fill_n(states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
+}
+
+void RowBlock::Fold() {
+  const KernelTable& kernels = Kernels();
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    SoftmaxState& all = folded_states_[r];
+    const SoftmaxState& part = states_[r];
+    float* folded = folded_out_.data() + r * out_stride();
+    if (part.max == kHidden) continue;
+    if (all.max == kHidden) {
+      std::copy_n(out(r), out_stride(), folded);
+      all = part;
+      continue;
+    }
+    const float top = std::max(all.max, part.max);
+    const float all_factor = std::exp(all.max - top), part_factor = std::exp(part.max - top);
+    kernels.scale(all_factor, folded, out_stride());
+    kernels.scale(part_factor, out(r), out_stride());
+    kernels.add(out(r), folded, out_stride());
+    all = {top, all.sum * all_factor + part.sum * part_factor};
+  }
+  Restart();
+}
+
+void RowBlock::SavePart(float* part) const {
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const float* row = out_.data() + r * out_stride();
+    part = std::copy(row, row + out_stride(), part);
+    *part++ = states_[r].max;
+    *part++ = states_[r].sum;
+  }
+}
+
+void RowBlock::FoldPart(const float* part) {
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    std::copy(part, part + out_stride(), out(r));
+    part += out_stride();
+    states_[r] = {part[0], part[1]};
+    part += 2;
+  }
+  Fold();
 }
 
 void RowBlock::Mask(int64_t tile_first, int64_t end) {
@@ -147,12 +196,13 @@ void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
 
 void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows) {
   const AttentionGeometry& g = geometry_;
+  Fold();
   for (int64_t r = 0; r < n_rows_; ++r) {
     const int64_t step_row = segment.first_row + task.first_row + r / g.group();
     const int64_t head = task.kv_head * g.group() + r % g.group();
     float* out = rows.out + step_row * rows.ld_out + head * g.head_dim;
-    const float* acc = out_.data() + r * g.head_dim_padded();
-    const float inverse = 1.0f / states_[r].sum;
+    const float* acc = folded_out_.data() + r * g.head_dim_padded();
+    const float inverse = 1.0f / folded_states_[r].sum;
     for (int64_t j = 0; j < g.head_dim; ++j) out[j] = acc[j] * inverse;
   }
 }

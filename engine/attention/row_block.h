@@ -60,6 +60,15 @@ class RowBlock {
   // The same of a page whose tiles hold tokens as columns.
   void AddColumns(const ColumnTile& tile, int64_t page, int64_t end);
 
+  // Sets aside what was added since Begin or the last Fold, and begins anew. Finish joins all parts
+  // in their order; a part that nothing was added to changes nothing.
+  void Fold();
+  // The same in two places, to the bit: a part as PartFloats() floats, computed by one block and
+  // folded into another that has begun the same task.
+  int64_t PartFloats() const { return n_rows_ * (out_stride() + 2); }
+  void SavePart(float* part) const;
+  void FoldPart(const float* part);
+
   void Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows);
 
   int64_t first_position() const { return first_position_; }
@@ -78,6 +87,7 @@ class RowBlock {
  private:
   int64_t PositionOf(int64_t row) const { return first_position_ + row / geometry_.group(); }
   void Mask(int64_t tile_first, int64_t end);
+  void Restart();
   // Scores of a page's visible tokens against keys [head_dim, 64], turned into weights. Returns
   // how many of its tokens, from the first, any row sees.
   int64_t Weigh(const ColumnTile& tile, int64_t page, int64_t end);
@@ -86,6 +96,8 @@ class RowBlock {
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0, q_stride_ = 0;
   std::vector<float> q_, scores_, out_;
   std::vector<SoftmaxState> states_;
+  std::vector<float> folded_out_;  // of the parts folded so far
+  std::vector<SoftmaxState> folded_states_;
 };
 
 }  // namespace lowkey

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_ATTENTION_STANDARD_H_
 #define LOWKEY_ENGINE_ATTENTION_STANDARD_H_
 
+#include <optional>
 #include <vector>
 
 #include "engine/attention/attention.h"
@@ -11,7 +12,9 @@ namespace lowkey {
 // 2 n head_dim multiply-adds for each query head and token that sees n, within the sliding window.
 AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
 
-// Softmax attention over cached keys and values, page by page with an online softmax.
+// Softmax attention over cached keys and values, page by page with an online softmax. Spans of
+// 1,024 positions have a softmax of their own and are joined in their order: few rows at depth are
+// thus spread over all threads, and a row has the same bits whether it was spread or not.
 class StandardAttention : public AttentionMechanism {
  public:
   explicit StandardAttention(const AttentionContext& context);
@@ -26,9 +29,23 @@ class StandardAttention : public AttentionMechanism {
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
 
  private:
+  // Pages [first, end) of what a task reads: all, or one span.
+  struct Part {
+    int32_t task = 0;
+    int64_t first_page = 0, end_page = 0;
+    std::optional<int64_t> saved;  // where in saved_ it waits for the others
+  };
+  void PlanParts();
+  void ReadPages(const LayerRows& rows, const Part& part, RowBlock& block) const;
+  // Joins the parts of tasks that were spread.
+  void Join(const LayerRows& rows);
+
   AttentionContext context_;
   absl::Span<const Segment> segments_;
   std::vector<RowBlockTask> tasks_;
+  std::vector<Part> parts_;      // those of a task one after another, in the order of tasks_
+  std::vector<int32_t> spread_;  // the first part of each task that has several
+  std::vector<float> saved_;
   std::vector<RowBlock> row_blocks_;  // by thread
 };
 

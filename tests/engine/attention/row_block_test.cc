@@ -93,5 +93,46 @@ TEST(RowBlock, WorkedExample) {
   }
 }
 
+// Three pages as parts of one block, as parts that other blocks saved, and at once.
+TEST(RowBlock, PartsFoldedHereOrSavedElsewhereGiveTheSameBits) {
+  const AttentionGeometry g{1, 3, 1, 8, std::nullopt, StorageType::kFloat32};
+  constexpr int64_t kTokens = 150, kRow = 3 * 8 + 2 * 8;
+  std::vector<float> rows(kTokens * kRow);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::sin(static_cast<float>(i * i % 997));
+  auto cache = Cache::Create(3 * PageBytes(g), PageBytes(g));
+  ASSERT_TRUE(cache.ok());
+  ThreadPool pool(1);
+  SequenceCache sequence;
+  const Segment all{&sequence, 0, kTokens, 0};
+  ASSERT_TRUE(TakePages(all, **cache).ok());
+  std::vector<float> out(kTokens * 24);
+  const LayerRows layer{0,    nullptr,    0, rows.data(), rows.data() + 24, rows.data() + 32,
+                        kRow, out.data(), 24};
+  WriteKv(g, {&all, 1}, layer, pool);
+
+  const RowBlockTask task{0, 0, 145, 5};
+  RowBlock whole, folding, joining, part;
+  for (RowBlock* b : {&whole, &folding, &joining, &part}) b->Reserve(g);
+  const auto result = [&](RowBlock& block) {
+    block.Finish(all, task, layer);
+    return std::vector<float>(out.begin() + 145 * 24, out.end());
+  };
+  for (RowBlock* b : {&whole, &folding, &joining}) b->Begin(g, all, task, layer);
+  for (int64_t page = 0; page < 3; ++page) {
+    whole.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+    folding.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+    if (page < 2) folding.Fold();
+    part.Begin(g, all, task, layer);
+    part.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+    std::vector<float> saved(part.PartFloats());
+    part.SavePart(saved.data());
+    joining.FoldPart(saved.data());
+  }
+  const std::vector<float> expected = result(folding), joined = result(joining);
+  EXPECT_EQ(joined, expected);
+  const std::vector<float> at_once = result(whole);
+  for (size_t i = 0; i < at_once.size(); ++i) EXPECT_NEAR(at_once[i], expected[i], 1e-6);
+}
+
 }  // namespace
 }  // namespace lowkey

@@ -82,6 +82,23 @@ TEST_P(StandardAttentionTest, HugeScoresPickOneToken) {
             1e-4);
 }
 
+// Spans of 1,024 tokens: few rows are spread over threads span by span, a long prompt is not.
+TEST_P(StandardAttentionTest, RowsSpreadOverSpansHaveTheBitsOfRowsThatAreNot) {
+  for (const std::optional<int64_t>& window :
+       {std::optional<int64_t>(), std::optional<int64_t>(1500), std::optional<int64_t>(70)}) {
+    const AttentionRows rows = RandomRows({1, 6, 2, 16, window, GetParam().type}, 2110, 4);
+    const std::vector<float> at_once = RunSequence(rows, {Standard()});
+    EXPECT_LE(MaxDifference(at_once.data(), ReferenceStandard(rows, 0)), GetParam().tolerance);
+    RunOptions by_token{Standard(), 1000};
+    by_token.n_prompt_tokens = 2000;
+    for (int n_threads : {1, 3}) {
+      by_token.n_threads = n_threads;
+      EXPECT_EQ(RunSequence(rows, by_token), at_once)
+          << "window " << window.value_or(0) << ", " << n_threads << " threads";
+    }
+  }
+}
+
 TEST_P(StandardAttentionTest, BoundIsWholePages) {
   const AttentionGeometry g{2, 4, 2, 20, {}, GetParam().type};
   MechanismRunner runner(g, Mechanism::kStandard);
