@@ -154,20 +154,6 @@ absl::Status PrintFigures(Engine& engine, const MachineLimits& limits) {
   return absl::OkStatus();
 }
 
-RandomModelOptions Random110m() {
-  RandomModelOptions options;
-  ModelConfig& c = options.config;
-  c.architecture = "LlamaForCausalLM";
-  c.vocab_size = 32000;
-  c.hidden_dim = 768;
-  c.ffn_dim = 2048;
-  c.n_layers = 12;
-  c.n_heads = c.n_kv_heads = 12;
-  c.head_dim = 64;
-  c.context_tokens = 8192;
-  return options;
-}
-
 absl::StatusOr<EngineOptions::Dtype> ParseDtype(const std::string& name) {
   if (name == "auto") return EngineOptions::Dtype::kAuto;
   if (name == "float32") return EngineOptions::Dtype::kFloat32;

@@ -231,6 +231,20 @@ std::string ConfigJson(const ModelConfig& config) {
   return absl::StrCat("{\n", absl::StrJoin(lines, ",\n"), "\n}\n");
 }
 
+RandomModelOptions Random110m() {
+  RandomModelOptions options;
+  ModelConfig& c = options.config;
+  c.architecture = "LlamaForCausalLM";
+  c.vocab_size = 32000;
+  c.hidden_dim = 768;
+  c.ffn_dim = 2048;
+  c.n_layers = 12;
+  c.n_heads = c.n_kv_heads = 12;
+  c.head_dim = 64;
+  c.context_tokens = 16384;
+  return options;
+}
+
 absl::Status WriteRandomModel(const std::string& directory, const RandomModelOptions& options) {
   if (options.dtype != DType::kF32 && options.dtype != DType::kF16 &&
       options.dtype != DType::kBF16) {

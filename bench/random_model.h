@@ -23,6 +23,10 @@ struct RandomModelOptions {
 // INVALID_ARGUMENT for another dtype.
 absl::Status WriteRandomModel(const std::string& directory, const RandomModelOptions& options);
 
+// The model that benchmarks measure: hidden 768, 12 layers, 12 heads of 64,
+// ffn 2,048, vocabulary 32,000, untied; 110M parameters are multiplied with for each token.
+RandomModelOptions Random110m();
+
 // config.json for `config`, as transformers writes it.
 std::string ConfigJson(const ModelConfig& config);
 
