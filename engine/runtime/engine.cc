@@ -16,6 +16,7 @@
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/request_state.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/scheduler/step_pace.h"
 
 namespace lowkey {
 namespace {
@@ -67,6 +68,7 @@ class EngineImpl : public Engine {
   bool TakeInbox();
   void ExpireDeadlines();
   void RunStep();
+  bool IsMixed(const std::vector<ScheduledRows>& batch) const;
   absl::Status ComputeBatch(const std::vector<ScheduledRows>& batch);
   void ConsumeLogits(const std::vector<ScheduledRows>& batch);
   void CompletePrompt(RequestState& state);
@@ -94,6 +96,7 @@ class EngineImpl : public Engine {
   // Owned by the engine's thread.
   LiveRequests live_;
   Scheduler scheduler_;
+  StepPace pace_;
   EngineStats counters_;
   std::vector<int32_t> step_tokens_;
   std::vector<ModelRunner::Rows> step_rows_;
@@ -105,7 +108,8 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
     : runner_(std::move(runner)),
       max_queued_requests_(options.max_queued_requests),
       max_step_rows_(SchedulerOptionsOf(options, runner_->cache()).max_batch_tokens),
-      scheduler_(SchedulerOptionsOf(options, runner_->cache())) {
+      scheduler_(SchedulerOptionsOf(options, runner_->cache())),
+      pace_(options.step_target, max_step_rows_) {
   const int32_t context = runner_->config().context_tokens;
   limits_.context_tokens =
       options.context_tokens > 0 ? std::min(options.context_tokens, context) : context;
@@ -282,10 +286,13 @@ void EngineImpl::ExpireDeadlines() {
 }
 
 void EngineImpl::RunStep() {
-  const std::vector<ScheduledRows> batch = scheduler_.NextBatch();
+  const std::vector<ScheduledRows> batch = scheduler_.NextBatch(pace_.max_rows());
   if (batch.empty()) return;
   const absl::Time now = absl::Now();
+  const bool is_mixed = IsMixed(batch);
+  int64_t n_rows = 0;
   for (const ScheduledRows& rows : batch) {
+    n_rows += rows.n_rows;
     RequestState& state = *live_.at(rows.request);
     if (!state.started.has_value()) {
       state.started = now;
@@ -302,6 +309,17 @@ void EngineImpl::RunStep() {
   ++counters_.n_steps;
   scheduler_.Commit(batch);
   ConsumeLogits(batch);
+  if (is_mixed) pace_.Note(n_rows, absl::Now() - now);
+}
+
+// Whether streams wait while somebody's prompt is computed.
+bool EngineImpl::IsMixed(const std::vector<ScheduledRows>& batch) const {
+  const auto is_decode = [this](const ScheduledRows& rows) {
+    const EngineRequest& request = live_.at(rows.request)->request;
+    return rows.first_position >= static_cast<int64_t>(request.prompt.size());
+  };
+  const auto n_decode = std::count_if(batch.begin(), batch.end(), is_decode);
+  return n_decode > 0 && n_decode < static_cast<int64_t>(batch.size());
 }
 
 absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {

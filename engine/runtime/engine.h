@@ -101,6 +101,9 @@ struct EngineOptions {
   int64_t cache_bytes = 0;  // 0: a quarter of available memory, at most what 64 full contexts need
   int32_t max_batch_tokens = 512;  // rows in a step
   int32_t max_running_seqs = 64;   // sequences in a step
+  // What a step is to take at most while streams wait for their next token: prompts are computed
+  // beside them in chunks that fit. > 0.
+  absl::Duration step_target = absl::Milliseconds(100);
   int32_t max_queued_requests = 256;
   int32_t context_tokens = 0;  // 0: the model's; else a lower limit
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection

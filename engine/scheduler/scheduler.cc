@@ -26,12 +26,15 @@ absl::Status Scheduler::Enqueue(const SchedulerRequest& request) {
   return absl::OkStatus();
 }
 
-std::vector<ScheduledRows> Scheduler::NextBatch() {
+std::vector<ScheduledRows> Scheduler::NextBatch(int64_t max_mixed_rows) {
   while (AdmitNext()) {
   }
   std::vector<ScheduledRows> batch;
   int64_t budget = options_.max_batch_tokens;
   AppendDecodeRows(&budget, &batch);
+  if (const auto n_decode = static_cast<int64_t>(batch.size()); n_decode > 0) {
+    budget = std::min(budget, std::max(options_.min_prompt_rows, max_mixed_rows - n_decode));
+  }
   AppendPromptChunks(&budget, &batch);
   return batch;
 }

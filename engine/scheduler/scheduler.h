@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,9 +31,9 @@ struct ScheduledRows {
 };
 
 // Which rows are computed next: decode rows of all running sequences first, then prompt chunks in
-// order of arrival, under a budget of rows. A request is admitted, in order of arrival, when its
-// reservation fits the cache and its choices fit the running set; once admitted it never waits for
-// memory. Plain data: no model, no clock, no threads.
+// order of arrival, under a budget of rows, which is smaller while streams wait. A request is
+// admitted, in order of arrival, when its reservation fits the cache and its choices fit the
+// running set; once admitted it never waits for memory. Plain data: no model, no clock, no threads.
 class Scheduler {
  public:
   struct Options {
@@ -40,6 +41,8 @@ class Scheduler {
     int64_t max_running_seqs = 64;
     int64_t cache_bytes = 0;
     int64_t max_waiting_requests = 256;
+    // Prompt rows that a step has beside decode rows, if prompts wait, however small its budget.
+    int64_t min_prompt_rows = 16;
   };
 
   explicit Scheduler(const Options& options) : options_(options) {}
@@ -47,9 +50,11 @@ class Scheduler {
   // RESOURCE_EXHAUSTED when the queue is full, OUT_OF_RANGE when the request can never be admitted.
   absl::Status Enqueue(const SchedulerRequest& request);
 
-  // The next step's rows; empty when there is nothing to compute. Every batch is followed by
+  // The next step's rows; empty when there is nothing to compute. With decode rows in it, prompt
+  // chunks fill it up to max_mixed_rows, at most to max_batch_tokens. Every batch is followed by
   // Commit(batch) or, for a step that did not run, by nothing.
-  std::vector<ScheduledRows> NextBatch();
+  std::vector<ScheduledRows> NextBatch(
+      int64_t max_mixed_rows = std::numeric_limits<int64_t>::max());
 
   // The rows were computed. Requests whose prompt is complete now decode all their choices.
   void Commit(const std::vector<ScheduledRows>& batch);

@@ -30,6 +30,8 @@ constexpr Flag kServingFlags[] = {
     {"cache-bytes", "BYTES", "0",
      "key-value cache, such as 512M or 2G; 0: a quarter of free memory"},
     {"max-batch-tokens", "N", "512", "tokens computed together in one step"},
+    {"step-ms", "N", "100",
+     "prompts are computed in chunks that let running streams wait no longer than this"},
     {"max-running", "N", "64", "sequences computed together in one step"},
     {"max-queued", "N", "256", "requests that may wait"},
     {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
@@ -140,6 +142,9 @@ absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> cache_bytes, flags.Bytes("cache-bytes"));
   options.cache_bytes = cache_bytes.value_or(0);
   LK_RETURN_IF_ERROR(ReadInt32(flags, "max-batch-tokens", 1, options.max_batch_tokens));
+  int32_t step_ms = 0;
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "step-ms", 1, step_ms));
+  options.step_target = absl::Milliseconds(step_ms);
   LK_RETURN_IF_ERROR(ReadInt32(flags, "max-running", 1, options.max_running_seqs));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "max-queued", 1, options.max_queued_requests));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "context", 0, options.context_tokens));

@@ -75,6 +75,22 @@ TEST(Scheduler, BatchNotCommittedIsOfferedAgain) {
   EXPECT_EQ(s.NextBatch(), first);
 }
 
+TEST(Scheduler, PromptChunksBesideDecodeRowsKeepToTheMixedBudget) {
+  Scheduler s({100, 4, 1000, 3, 5});
+  Enqueue(s, {Request(1, 2), Request(2, 2)});
+  Step(s);
+  Enqueue(s, {Request(3, 300)});
+  const auto batch = [&](int64_t max_mixed_rows) { return s.NextBatch(max_mixed_rows); };
+  EXPECT_THAT(batch(40),
+              ElementsAre(ScheduledRows{1, 0, 2, 1, true}, ScheduledRows{2, 0, 2, 1, true},
+                          ScheduledRows{3, 0, 0, 38, false}));
+  EXPECT_EQ(batch(1000).back().n_rows, 98);  // the step's own budget
+  EXPECT_EQ(batch(3).back().n_rows, 5);      // prompts never starve
+  s.Remove(1);
+  s.Remove(2);
+  EXPECT_EQ(batch(40).back().n_rows, 100);  // nobody waits
+}
+
 TEST(Scheduler, DecodeRowsComeBeforePromptChunks) {
   Scheduler s(kOptions);
   Enqueue(s, {Request(1, 2), Request(2, 20), Request(3, 3)});

@@ -91,6 +91,7 @@ TEST(CommonFlagsTest, BadEngineOptionsAreNamed) {
               HasSubstr("--dtype: \"int8\", expected auto, float32 or bfloat16"));
   EXPECT_FALSE(ReadServingOptions(Parse({"--threads", "9999"})).ok());
   EXPECT_FALSE(ReadServingOptions(Parse({"--max-batch-tokens", "0"})).ok());
+  EXPECT_FALSE(ReadServingOptions(Parse({"--step-ms", "0"})).ok());
 }
 
 TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
