@@ -37,6 +37,8 @@ absl::Status CheckOptionsBelong(const AttentionChoice& choice, Mechanism mechani
       {"decomposition", choice.decomposition.has_value(), Mechanism::kAtp},
       {"basis_storage", choice.basis_storage.has_value(), Mechanism::kAtp},
       {"principal_storage", choice.principal_storage.has_value(), Mechanism::kAtp},
+      {"readout", choice.readout.has_value(), Mechanism::kAtp},
+      {"merge", choice.merge.has_value(), Mechanism::kAtp},
       {"form", choice.form.has_value(), Mechanism::kTaylorShift},
       {"variant", choice.variant.has_value(), Mechanism::kTaylorShift},
   };
@@ -74,6 +76,10 @@ absl::StatusOr<AttentionOptions> MergeAttention(const AttentionChoice& choice,
   if (choice.principal_storage.has_value()) {
     LK_ASSIGN_OR_RETURN(merged.atp.principal_storage, ParseAtpStorage(*choice.principal_storage));
   }
+  if (choice.readout.has_value()) {
+    LK_ASSIGN_OR_RETURN(merged.atp.readout, ParseAtpReadout(*choice.readout));
+  }
+  Take(choice.merge, merged.atp.merge);
   Take(choice.block_tokens, merged.atp.block_tokens);
   Take(choice.sinks, merged.atp.sinks);
   Take(choice.window_blocks, merged.atp.window_blocks);
@@ -122,6 +128,8 @@ std::string AttentionLabel(const AttentionOptions& attention) {
   if (atp.basis_storage == AtpStorage::kInt8) absl::StrAppend(&name, " U int8");
   if (atp.principal_storage == AtpStorage::kInt8) absl::StrAppend(&name, " K'V' int8");
   if (atp.refine_tokens > 0) absl::StrAppend(&name, " refine ", atp.refine_tokens);
+  if (atp.readout == AtpReadout::kLinear) absl::StrAppend(&name, " readout linear");
+  if (atp.merge) absl::StrAppend(&name, " merge");
   if (atp.prefill == AtpPrefill::kExact) absl::StrAppend(&name, " prefill exact");
   return name;
 }

@@ -44,6 +44,8 @@ struct SamplingChoice {
 struct AttentionChoice {
   std::optional<std::string> mechanism = {}, rank = {}, basis = {}, prefill = {};
   std::optional<std::string> decomposition = {}, basis_storage = {}, principal_storage = {};
+  std::optional<std::string> readout = {};
+  std::optional<bool> merge = {};
   std::optional<int32_t> block_tokens = {}, sinks = {}, window_blocks = {}, refine_tokens = {};
   std::optional<std::string> form = {}, variant = {};
   // Of mechanism "auto".

@@ -88,6 +88,28 @@ absl::Status ValidateNames(const AtpOptions& atp) {
     return absl::InvalidArgumentError(
         absl::StrCat("atp storage: ", static_cast<int>(storage), ", expected cache or int8"));
   }
+  if (atp.readout != AtpReadout::kExact && atp.readout != AtpReadout::kLinear) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("atp readout: ", static_cast<int>(atp.readout), ", expected exact or linear"));
+  }
+  return absl::OkStatus();
+}
+
+// What the readouts have no use for, and would ignore silently.
+absl::Status ValidateReadout(const AtpOptions& atp) {
+  if (atp.readout == AtpReadout::kExact) {
+    if (!atp.merge) return absl::OkStatus();
+    return absl::InvalidArgumentError("atp merge: true, expected false with readout exact");
+  }
+  if (atp.refine_tokens != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("atp refine: ", atp.refine_tokens, ", expected 0 with readout linear"));
+  }
+  if (atp.basis_storage != AtpStorage::kCache) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("atp basis storage: ", std::string(AtpStorageName(atp.basis_storage)),
+                     ", expected cache with readout linear, which keeps no basis"));
+  }
   return absl::OkStatus();
 }
 
@@ -112,6 +134,7 @@ absl::Status ValidateAtp(const AtpOptions& atp) {
   if (absl::Status s = CheckInt("refine", atp.refine_tokens, 0, kMaxRefineTokens); !s.ok()) {
     return s;
   }
+  if (absl::Status s = ValidateReadout(atp); !s.ok()) return s;
   return ValidateRank(atp.rank, atp.block_tokens);
 }
 
@@ -284,6 +307,16 @@ absl::StatusOr<AtpStorage> ParseAtpStorage(std::string_view name) {
   if (name == "cache") return AtpStorage::kCache;
   if (name == "int8") return AtpStorage::kInt8;
   return BadName("atp storage", name, "cache or int8");
+}
+
+std::string_view AtpReadoutName(AtpReadout readout) {
+  return readout == AtpReadout::kExact ? "exact" : "linear";
+}
+
+absl::StatusOr<AtpReadout> ParseAtpReadout(std::string_view name) {
+  if (name == "exact") return AtpReadout::kExact;
+  if (name == "linear") return AtpReadout::kLinear;
+  return BadName("atp readout", name, "exact or linear");
 }
 
 absl::StatusOr<RankPolicy> ParseRank(std::string_view text) {

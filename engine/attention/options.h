@@ -42,6 +42,10 @@ enum class AtpDecomposition { kBlock, kAlternating };
 // How numbers of a principal block are stored: as the cache stores keys and values, or in 8 bits.
 enum class AtpStorage { kCache, kInt8 };
 
+// How far blocks are read: token by token through U (ATP, Eq. 7), or by their first and second
+// moments alone (Eq. 8, around the mean key), which needs no U and no time that grows with a block.
+enum class AtpReadout { kExact, kLinear };
+
 // Options of mechanism `atp` (ATP, principal keys). Every field has the default that a request
 // without it gets.
 struct AtpOptions {
@@ -54,7 +58,10 @@ struct AtpOptions {
   AtpDecomposition decomposition = AtpDecomposition::kBlock;
   AtpStorage basis_storage = AtpStorage::kCache;      // of U
   AtpStorage principal_storage = AtpStorage::kCache;  // of K' and V'
-  int32_t refine_tokens = 0;  // far tokens that each row and KV head reads exactly, 0..4096
+  int32_t refine_tokens = 0;  // far tokens that each row and KV head reads exactly, 0..4096;
+                              // readout exact
+  AtpReadout readout = AtpReadout::kExact;
+  bool merge = false;  // neighbouring far blocks become one as they age; readout linear
 };
 
 // Constants of mechanism `lasso` ("Optimizing Attention", Eq. 2-4), which come with a model's
@@ -123,6 +130,10 @@ std::string_view AtpDecompositionName(AtpDecomposition decomposition);
 absl::StatusOr<AtpDecomposition> ParseAtpDecomposition(std::string_view name);
 std::string_view AtpStorageName(AtpStorage storage);
 absl::StatusOr<AtpStorage> ParseAtpStorage(std::string_view name);
+
+// "exact" | "linear".
+std::string_view AtpReadoutName(AtpReadout readout);
+absl::StatusOr<AtpReadout> ParseAtpReadout(std::string_view name);
 
 // "16" is a fixed rank; "1/4" and "0.25" are fractions ("1.0" and "1/1" are the fraction one);
 // "energy:0.95" keeps that share of the squared norm; "entropy".

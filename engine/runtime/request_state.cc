@@ -52,7 +52,9 @@ int64_t RequestState::HeldBytes(int64_t page_bytes) const {
     for (const PageHandle& page : c.cache.pages) {
       if (page) add(page.data(), page_bytes);
     }
-    for (const auto& block : c.cache.blocks) add_slab(block->slab);
+    for (const auto& block : c.cache.blocks) {
+      if (block != nullptr) add_slab(block->slab);
+    }
     for (const auto& page : c.cache.slice_pages) add_slab(page);
     add_slab(c.cache.state);
   }
@@ -86,17 +88,18 @@ AttentionReport RequestState::MakeReport(int64_t page_bytes) const {
   report.cache_bytes = HeldBytes(page_bytes);
   report.peak_cache_bytes = std::max(peak_bytes_, report.cache_bytes);
   const int64_t shared_pages = static_cast<int64_t>(request.prompt.size()) / kPageTokens;
-  std::set<const PrincipalBlock*> blocks;
+  std::set<std::shared_ptr<const PrincipalBlock>> blocks;
   int64_t n_pages = 0;
   for (const ChoiceState& c : choices) {
     const int64_t own = PagesFor(c.cache.n_tokens);
     n_pages += &c == &choices[0] ? own : std::max<int64_t>(0, own - shared_pages);
-    for (const auto& block : c.cache.blocks) blocks.insert(block.get());
+    blocks.insert(c.cache.blocks.begin(), c.cache.blocks.end());
     report.n_state_tokens = std::max(report.n_state_tokens, c.cache.n_state_tokens);
   }
+  blocks.erase(nullptr);  // that others stand for
   if (!blocks.empty()) {
     double ranks = 0;
-    for (const PrincipalBlock* block : blocks) ranks += block->MeanRank();
+    for (const auto& block : blocks) ranks += block->MeanRank();
     report.rank = static_cast<int32_t>(std::llround(ranks / static_cast<double>(blocks.size())));
   }
   report.n_compressed_blocks = static_cast<int32_t>(blocks.size());

@@ -52,6 +52,9 @@ constexpr Flag kAttentionFlags[] = {
     {"basis-storage", "NAME", "", "atp: how a basis is stored: cache, int8 [cache]"},
     {"principal-storage", "NAME", "", "atp: and principal keys and values: cache, int8 [cache]"},
     {"refine", "N", "", "atp: older tokens read exactly, those that matter most to a row [0]"},
+    {"readout", "NAME", "", "atp: older blocks by token, or by moments: exact, linear [exact]"},
+    {"merge", "", "", "atp, readout linear: older blocks become one as they age",
+     FlagKind::kSwitch},
     {"form", "NAME", "",
      "taylorshift: read tokens, a state, or what costs less: direct, recurrent, auto [auto]"},
     {"variant", "NAME", "",
@@ -177,6 +180,8 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(ReadInt32(flags, "sinks", 0, attention.sinks));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "window", 0, attention.window_blocks));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "refine", 0, attention.refine_tokens));
+  ReadText(flags, "readout", attention.readout);
+  if (flags.Has("merge")) attention.merge = flags.Switch("merge");
   ReadText(flags, "form", attention.form);
   ReadText(flags, "variant", attention.variant);
   ReadText(flags, "objective", attention.objective);

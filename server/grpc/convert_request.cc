@@ -62,6 +62,8 @@ AttentionChoice ToAttention(const v1::AttentionOptions& proto) {
   LK_TAKE(proto, decomposition, attention.decomposition);
   LK_TAKE(proto, basis_storage, attention.basis_storage);
   LK_TAKE(proto, principal_storage, attention.principal_storage);
+  LK_TAKE(proto, readout, attention.readout);
+  LK_TAKE(proto, merge, attention.merge);
   LK_TAKE(proto, form, attention.form);
   LK_TAKE(proto, variant, attention.variant);
   LK_TAKE(proto, objective, attention.objective);
@@ -82,6 +84,8 @@ void PutAttention(const AttentionChoice& attention, v1::AttentionOptions& proto)
   LK_PUT(attention.decomposition, proto, decomposition);
   LK_PUT(attention.basis_storage, proto, basis_storage);
   LK_PUT(attention.principal_storage, proto, principal_storage);
+  LK_PUT(attention.readout, proto, readout);
+  LK_PUT(attention.merge, proto, merge);
   LK_PUT(attention.form, proto, form);
   LK_PUT(attention.variant, proto, variant);
   LK_PUT(attention.objective, proto, objective);

@@ -100,6 +100,8 @@ v1::AttentionOptions ToProto(const AttentionOptions& attention) {
   proto.set_decomposition(std::string(AtpDecompositionName(attention.atp.decomposition)));
   proto.set_basis_storage(std::string(AtpStorageName(attention.atp.basis_storage)));
   proto.set_principal_storage(std::string(AtpStorageName(attention.atp.principal_storage)));
+  proto.set_readout(std::string(AtpReadoutName(attention.atp.readout)));
+  proto.set_merge(attention.atp.merge);
   proto.set_form(std::string(TaylorFormName(attention.taylorshift.form)));
   proto.set_variant(std::string(TaylorVariantName(attention.taylorshift.variant)));
   return proto;

@@ -48,6 +48,13 @@ TEST(ResolveAttentionTest, TakesEveryOption) {
   EXPECT_EQ(options->atp.decomposition, AtpDecomposition::kAlternating);
   EXPECT_EQ(options->atp.basis_storage, AtpStorage::kInt8);
   EXPECT_EQ(options->atp.principal_storage, AtpStorage::kInt8);
+  const auto linear =
+      ResolveAttention({.mechanism = "atp", .readout = "linear", .merge = true}, {});
+  ASSERT_TRUE(linear.ok()) << linear.status();
+  EXPECT_EQ(linear->atp.readout, AtpReadout::kLinear);
+  EXPECT_TRUE(linear->atp.merge);
+  EXPECT_EQ(AttentionLabel(*linear),
+            "atp rank 0.25 basis layer block 512 window 1 readout linear merge prefill exact");
 }
 
 TEST(ResolveAttentionTest, KeepsTheDefaultsOfUnsetFields) {

@@ -1,6 +1,8 @@
 #include "engine/attention/atp/atp.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/paged_kv.h"
@@ -17,6 +19,18 @@ int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position) {
   const AtpOptions& o = sequence.options.atp;
   if (o.prefill == AtpPrefill::kExact && position < sequence.n_prompt_tokens) return 0;
   return std::max<int64_t>(0, position / o.block_tokens - o.window_blocks);
+}
+
+// Blocks that a merged block of this number stands for.
+int64_t MergedBlocks(int64_t number) { return (number + 1) & -(number + 1); }
+
+// The most blocks held at once. Merged: one for each bit of the number of far blocks, and those
+// that are not far yet.
+int64_t MostBlocks(const AtpOptions& o, const SequenceBound& bound) {
+  const int64_t n = bound.n_tokens / o.block_tokens;
+  if (!o.merge) return n;
+  const int64_t far = std::bit_width(static_cast<uint64_t>(n));
+  return std::min(n, far + o.window_blocks + bound.max_step_rows / o.block_tokens + 1);
 }
 
 }  // namespace
@@ -46,7 +60,7 @@ int64_t AtpAttention::BoundBytes(const AttentionOptions& options,
   }
   const PrincipalShape shape = ShapeOf(context_.geometry, o);
   return n_pages * PageBytes(context_.geometry) +
-         bound.n_tokens / o.block_tokens * shape.SlabBytes(context_.geometry);
+         MostBlocks(o, bound) * shape.SlabBytes(context_.geometry);
 }
 
 absl::Status AtpAttention::PlanBlocks(int32_t segment_index, const Segment& segment) {
@@ -55,16 +69,23 @@ absl::Status AtpAttention::PlanBlocks(int32_t segment_index, const Segment& segm
   const PrincipalShape shape = ShapeOf(context_.geometry, o);
   const int64_t n_closed = (segment.first_position + segment.n_rows) / o.block_tokens;
   sequence.blocks.reserve(n_closed);
+  const auto first_task = static_cast<int64_t>(compress_tasks_.size());
+  const int64_t n_bases = shape.n_bases(context_.geometry);
   while (static_cast<int64_t>(sequence.blocks.size()) < n_closed) {
     auto block = std::make_shared<PrincipalBlock>();
     block->shape = shape;
-    block->n_sinks = sequence.blocks.empty() ? o.sinks : 0;
-    LK_RETURN_IF_ERROR(block->Allocate(context_.geometry, *context_.cache));
     const auto number = static_cast<int64_t>(sequence.blocks.size());
-    for (int64_t head = 0; head < shape.n_bases(context_.geometry); ++head) {
+    if (o.merge) block->n_blocks = MergedBlocks(number);
+    block->n_sinks = number < block->n_blocks ? o.sinks : 0;
+    LK_RETURN_IF_ERROR(block->Allocate(context_.geometry, *context_.cache));
+    for (int64_t head = 0; head < n_bases; ++head) {
       compress_tasks_.push_back({segment_index, static_cast<int32_t>(head), block.get(), number});
     }
     sequence.blocks.push_back(std::move(block));
+  }
+  const auto n_tasks = static_cast<int64_t>(compress_tasks_.size()) - first_task;
+  for (int64_t head = 0; o.merge && head < std::min(n_tasks, n_bases); ++head) {
+    merge_tasks_.push_back({first_task + head, n_tasks / n_bases});
   }
   return absl::OkStatus();
 }
@@ -109,7 +130,10 @@ AttentionWork AtpAttention::Work(const AttentionOptions& options, int64_t n_toke
   const double far = n - near;
   const auto rank = static_cast<double>(shape.rank), d = static_cast<double>(g.head_dim);
   // Scores and values of the principal keys, and U there and back (Eq. 7).
-  const double far_work = heads * 2 * far * (rank * d / block + rank);
+  double far_blocks = far / block;
+  if (o.merge) far_blocks = std::log2(1 + far_blocks);
+  const double far_work =
+      heads * 2 * rank * (far_blocks * d + (o.readout == AtpReadout::kExact ? far : 0));
   AttentionWork work;
   work.decode = heads * 2 * near * d + far_work;
   const double columns =
@@ -117,9 +141,13 @@ AttentionWork AtpAttention::Work(const AttentionOptions& options, int64_t n_toke
   const double bases = static_cast<double>(g.n_layers * shape.n_bases(g));
   const double compress = bases * 2 * block * columns * std::min(block, columns);
   const double exact = heads * n * n * d;
+  // A block is merged once, on average, in every head.
+  const double rows = 2 * rank + 1, width = 2 * d;
+  const double kv_heads = static_cast<double>(g.n_layers * g.n_kv_heads);
+  const double merge = o.merge ? kv_heads * 2 * rows * width * std::min(rows, width) : 0;
   work.prefill =
       (o.prefill == AtpPrefill::kExact ? exact : n * (work.decode + near * heads * d) / 2) +
-      n / block * compress;
+      n / block * (compress + merge);
   return work;
 }
 
@@ -127,6 +155,7 @@ absl::Status AtpAttention::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
   row_tasks_.clear();
   compress_tasks_.clear();
+  merge_tasks_.clear();
   for (size_t i = 0; i < segments.size(); ++i) {
     const absl::Status status = PlanSegment(static_cast<int32_t>(i), segments[i]);
     if (status.ok()) continue;
@@ -151,6 +180,22 @@ void AtpAttention::CompressBlocks(int64_t layer) {
   });
 }
 
+void AtpAttention::MergeBlocks(int64_t layer) {
+  const auto n_tasks = static_cast<int64_t>(merge_tasks_.size());
+  context_.pool->ParallelFor(n_tasks, [&](int64_t i, int thread) {
+    const MergeTask& merge = merge_tasks_[i];
+    const CompressTask* task = &compress_tasks_[merge.first_task];
+    const int64_t n_bases = task->block->shape.n_bases(context_.geometry);
+    for (int64_t b = 0; b < merge.n_blocks; ++b, task += n_bases) {
+      const SequenceCache& sequence = *segments_[task->segment].sequence;
+      for (int64_t size = 1; size < task->block->n_blocks; size *= 2) {
+        MergeLayer(context_.geometry, sequence.options.atp, *sequence.blocks[task->number - size],
+                   {layer, task->kv_head}, workspaces_[thread], *task->block);
+      }
+    }
+  });
+}
+
 void AtpAttention::AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread) {
   RowBlock& block = row_blocks_[thread];
   const AttentionGeometry& g = context_.geometry;
@@ -165,7 +210,11 @@ void AtpAttention::AttendRows(const LayerRows& rows, const RowBlockTask& task, i
   const int64_t near = FirstNearBlock(sequence, block.first_position());
   const FarBlocks far{absl::MakeConstSpan(sequence.blocks).first(near), rows.layer, task.kv_head};
   if (near > 0 && o.sinks > 0) add_page(0, o.sinks);
-  if (o.refine_tokens == 0) far_rows_[thread].Add(g, far, block);
+  if (o.readout == AtpReadout::kLinear) {
+    far_rows_[thread].AddLinear(g, far, block);
+  } else if (o.refine_tokens == 0) {
+    far_rows_[thread].Add(g, far, block);
+  }
   for (int64_t page = near * o.block_tokens / kPageTokens; page * kPageTokens < end; ++page) {
     add_page(page, end);
   }
@@ -178,9 +227,22 @@ void AtpAttention::AttendRows(const LayerRows& rows, const RowBlockTask& task, i
 void AtpAttention::Attend(const LayerRows& rows) {
   WriteKv(context_.geometry, segments_, rows, *context_.pool);
   CompressBlocks(rows.layer);
+  MergeBlocks(rows.layer);
   context_.pool->ParallelFor(static_cast<int64_t>(row_tasks_.size()), [&](int64_t i, int thread) {
     AttendRows(rows, row_tasks_[i], thread);
   });
+}
+
+// Frees blocks that another stands for in every row to come and every merge.
+void AtpAttention::FreeMerged(SequenceCache& sequence) const {
+  const AtpOptions& o = sequence.options.atp;
+  int64_t position = sequence.n_tokens;
+  if (o.prefill == AtpPrefill::kExact) position = std::max(position, sequence.n_prompt_tokens);
+  const auto n_closed = static_cast<int64_t>(sequence.blocks.size());
+  const int64_t n_far = std::min(n_closed, position / o.block_tokens - o.window_blocks);
+  for (int64_t number = 0; number < n_far; ++number) {
+    if (number + 1 + MergedBlocks(number) <= n_far) sequence.blocks[number] = nullptr;
+  }
 }
 
 void AtpAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
@@ -190,6 +252,7 @@ void AtpAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
     if (last && segments_[task.segment].sequence == &sequence) task.block->Trim(context_.geometry);
   }
   const AtpOptions& o = sequence.options.atp;
+  if (o.merge) FreeMerged(sequence);
   const int64_t near = FirstNearBlock(sequence, sequence.n_tokens);
   const int64_t end = near * o.block_tokens / kPageTokens;
   for (int64_t page = o.sinks > 0 ? 1 : 0; page < end; ++page) sequence.pages[page] = {};

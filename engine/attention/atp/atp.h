@@ -12,7 +12,7 @@
 
 namespace lowkey {
 
-// Attention on top principal keys (ATP, Niu et al.), readout exact (Eq. 7). Blocks lie at multiples
+// Attention on top principal keys (ATP, Niu et al.), Eq. 7 or 8. Blocks lie at multiples
 // of block_tokens. Row i reads exactly: the sinks, and every token of block max(0, i / block -
 // window) and later; everything between through principal keys, but for the `refine` tokens of it
 // that matter most to the row, which are read from copies that their block keeps. With exact
@@ -39,9 +39,19 @@ class AtpAttention : public AttentionMechanism {
     int64_t number = 0;  // the block's, in its sequence
   };
 
+  // A segment's new blocks of one basis, in order; they are compress_tasks_[first_task] and every
+  // n_bases-th one after it.
+  struct MergeTask {
+    int64_t first_task = 0;
+    int64_t n_blocks = 0;
+  };
+
   absl::Status PlanSegment(int32_t segment_index, const Segment& segment);
   absl::Status PlanBlocks(int32_t segment_index, const Segment& segment);
   void CompressBlocks(int64_t layer);
+  // Turns new blocks into what they stand for, merged with those before them.
+  void MergeBlocks(int64_t layer);
+  void FreeMerged(SequenceCache& sequence) const;
   // Scratch for a segment's rows; tokens of it that one block of rows may hold.
   int64_t ReserveRows(const Segment& segment);
   void AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread);
@@ -50,6 +60,7 @@ class AtpAttention : public AttentionMechanism {
   absl::Span<const Segment> segments_;
   std::vector<RowBlockTask> row_tasks_;
   std::vector<CompressTask> compress_tasks_;
+  std::vector<MergeTask> merge_tasks_;
   std::vector<RowBlock> row_blocks_;           // by thread
   std::vector<PrincipalRows> far_rows_;        // by thread
   std::vector<CompressWorkspace> workspaces_;  // by thread

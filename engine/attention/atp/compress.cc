@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/attention/paged_kv.h"
+#include "engine/base/dtype.h"
 #include "engine/lowrank/alternating.h"
 
 namespace lowkey {
@@ -121,11 +122,10 @@ int64_t FindBasis(const AtpOptions& o, int64_t n, int64_t n_cols, int64_t max_ra
   return rank;
 }
 
-// Stores U tile by tile and leaves the scales of its columns in the workspace.
+// Stores U tile by tile and leaves the scales of its columns, 1 before, in the workspace.
 void StoreBasis(const PrincipalBlock& block, int64_t rank, CompressWorkspace& w, std::byte* out) {
   const StorageType type = block.shape.u_type;
   const int64_t n = block.shape.n_tokens - block.n_sinks;
-  w.u_scales.assign(rank, 1.0f);
   float tile[kPageTokens];
   for (int64_t j = 0; j < rank; ++j) {
     const float* column = w.u_transposed.data() + j * n;
@@ -202,7 +202,102 @@ void StoreProjected(const AttentionGeometry& g, const PrincipalShape& shape, int
             {g.head_dim_padded(), g.head_dim_padded(), values, scales(view.value_scales)});
 }
 
+// A pointer into the block's slab, to write through.
+std::byte* Writable(const PrincipalBlock& block, const std::byte* at) {
+  std::byte* base = block.slab->data();
+  return base + (at - base);
+}
+
+// Adds row `row` of stored keys or values, of `n` elements, to out.
+struct StoredRows {
+  StorageType type;
+  int64_t width = 0;
+  const std::byte* rows = nullptr;
+  const float* scales = nullptr;  // int8 only
+};
+void AddRow(const StoredRows& from, int64_t row, int64_t n, float* out) {
+  const int64_t at = row * from.width;
+  for (int64_t j = 0; j < n; ++j) {
+    if (from.type == StorageType::kFloat32) {
+      out[j] += reinterpret_cast<const float*>(from.rows)[at + j];
+    } else if (from.type == StorageType::kBFloat16) {
+      out[j] += ToFloat(BFloat16{reinterpret_cast<const uint16_t*>(from.rows)[at + j]});
+    } else {
+      out[j] +=
+          from.scales[row] * static_cast<float>(reinterpret_cast<const int8_t*>(from.rows)[at + j]);
+    }
+  }
+}
+
+// K' and V' side by side, then both means: out [rank + 1, 2 * head_dim_padded], zero to begin with.
+void LoadPrincipal(const AttentionGeometry& g, const PrincipalShape& shape,
+                   const PrincipalView& view, float* out) {
+  const int64_t padded = g.head_dim_padded();
+  const StoredRows keys{shape.principal_type, DotWidth(g), view.keys, view.key_scales};
+  const StoredRows values{shape.principal_type, padded, view.values, view.value_scales};
+  for (int64_t r = 0; r < view.rank + shape.n_mean_rows(); ++r) {
+    float* row = out + std::min(r, view.rank) * 2 * padded;
+    AddRow(keys, r, g.head_dim, row);
+    AddRow(values, r, g.head_dim, row + padded);
+  }
+}
+
+// Leaves in the workspace's tokens [ranks + 1, ld] what has the moments of two blocks together
+// around their common mean, which goes to its means: both blocks' [K' V'] and, scaled, their means'
+// difference. `merged` holds either block as LoadPrincipal leaves it.
+struct MergeSizes {
+  int64_t left_rank, right_rank;
+  double left_tokens, right_tokens;
+};
+void JoinMoments(const MergeSizes& sizes, int64_t ld, const float* merged, CompressWorkspace& w) {
+  const float* right = merged + (sizes.left_rank + 1) * ld;
+  const float* left_mean = right - ld;
+  const float* right_mean = right + sizes.right_rank * ld;
+  const double all = sizes.left_tokens + sizes.right_tokens;
+  const double weight = std::sqrt(sizes.left_tokens * sizes.right_tokens / all);
+  w.tokens.resize((sizes.left_rank + sizes.right_rank + 1) * ld);
+  float* at = std::copy(merged, left_mean, w.tokens.data());
+  at = std::copy(right, right_mean, at);
+  w.means.resize(ld);
+  for (int64_t j = 0; j < ld; ++j) {
+    const double a = left_mean[j], b = right_mean[j];
+    at[j] = static_cast<float>(weight * (a - b));
+    w.means[j] = static_cast<float>((sizes.left_tokens * a + sizes.right_tokens * b) / all);
+  }
+}
+
 }  // namespace
+
+void MergeLayer(const AttentionGeometry& g, const AtpOptions& options, const PrincipalBlock& left,
+                const CompressPart& part, CompressWorkspace& w, PrincipalBlock& block) {
+  const PrincipalShape& shape = block.shape;
+  const bool shared = shape.basis == AtpBasis::kLayer;
+  const int64_t n_heads = shared ? g.n_kv_heads : 1, first_head = shared ? 0 : part.kv_head;
+  const int64_t ld = 2 * g.head_dim_padded();
+  int32_t& rank = block.ranks[part.layer * shape.n_bases(g) + first_head];
+  const int32_t left_rank = left.ranks[part.layer * shape.n_bases(g) + first_head];
+  const MergeSizes sizes{left_rank, rank, static_cast<double>(left.n_represented_tokens()),
+                         static_cast<double>(left.n_blocks * shape.n_tokens)};
+  const int64_t n = left_rank + rank + 1, head_size = (n + 1) * ld;
+  // All heads are read before the first is written: a new rank moves them.
+  w.merged.assign(n_heads * head_size, 0.0f);
+  for (int64_t h = 0; h < n_heads; ++h) {
+    float* at = w.merged.data() + h * head_size;
+    LoadPrincipal(g, shape, left.View(g, part.layer, first_head + h), at);
+    LoadPrincipal(g, shape, block.View(g, part.layer, first_head + h), at + (left_rank + 1) * ld);
+  }
+  rank = std::max(rank, left_rank);
+  AtpOptions fixed = options;
+  fixed.rank = RankFixed{rank};
+  w.u_scales.assign(rank, 1.0f);
+  for (int64_t h = 0; h < n_heads; ++h) {
+    JoinMoments(sizes, ld, w.merged.data() + h * head_size, w);
+    w.columns = w.tokens;
+    FindBasis(fixed, n, ld, rank, w);
+    const PrincipalView view = block.View(g, part.layer, first_head + h);
+    StoreProjected(g, shape, n, w, view, Writable(block, view.keys));
+  }
+}
 
 void CompressLayer(const AttentionGeometry& g, const AtpOptions& options,
                    absl::Span<const PageHandle> pages, const CompressPart& part,
@@ -211,13 +306,14 @@ void CompressLayer(const AttentionGeometry& g, const AtpOptions& options,
   const bool shared = shape.basis == AtpBasis::kLayer;
   const int64_t first_head = shared ? 0 : part.kv_head;
   const int64_t n_heads = shared ? g.n_kv_heads : 1;
-  const int64_t n = shape.n_tokens - block.n_sinks;
+  const int64_t n_sinks = block.n_blocks == 1 ? block.n_sinks : 0;  // else of those before
+  const int64_t n = shape.n_tokens - n_sinks;
   const int64_t padded = g.head_dim_padded();
   const int64_t n_cols = 2 * n_heads * g.head_dim;
 
   w.columns.resize(n * n_cols);
   for (int64_t h = 0; h < n_heads; ++h) {
-    GatherCentred(g, pages, part.layer, first_head + h, block.n_sinks, w.tokens, w.means);
+    GatherCentred(g, pages, part.layer, first_head + h, n_sinks, w.tokens, w.means);
     float* at = w.columns.data() + 2 * h * g.head_dim;
     AppendScaled(w.tokens, 2 * padded, 0, g.head_dim, at, n_cols);
     AppendScaled(w.tokens, 2 * padded, padded, g.head_dim, at + g.head_dim, n_cols);
@@ -225,17 +321,16 @@ void CompressLayer(const AttentionGeometry& g, const AtpOptions& options,
   const int64_t rank = FindBasis(options, n, n_cols, shape.rank, w);
   block.ranks[part.layer * shape.n_bases(g) + first_head] = static_cast<int32_t>(rank);
 
-  std::byte* base = block.slab->data();
-  const auto writable = [base, &block](const std::byte* p) {
-    return base + (p - block.slab->data());
-  };
-  StoreBasis(block, rank, w, writable(block.View(g, part.layer, first_head).u));
+  w.u_scales.assign(rank, 1.0f);
+  if (shape.keeps_basis) {
+    StoreBasis(block, rank, w, Writable(block, block.View(g, part.layer, first_head).u));
+  }
   for (int64_t h = 0; h < n_heads; ++h) {
-    if (shared) GatherCentred(g, pages, part.layer, h, block.n_sinks, w.tokens, w.means);
+    if (shared) GatherCentred(g, pages, part.layer, h, n_sinks, w.tokens, w.means);
     const PrincipalView view = block.View(g, part.layer, first_head + h);
-    StoreProjected(g, shape, n, w, view, writable(view.keys));
+    StoreProjected(g, shape, n, w, view, Writable(block, view.keys));
     if (shape.keeps_tokens) {
-      StoreKept(g, pages, part.layer, first_head + h, w, writable(view.kept));
+      StoreKept(g, pages, part.layer, first_head + h, w, Writable(block, view.kept));
     }
   }
 }

@@ -18,6 +18,7 @@ struct CompressWorkspace {
   std::vector<float> u, u_transposed, projected;
   std::vector<float> u_scales;  // by component: what stored U is to be multiplied by
   std::vector<float> means;
+  std::vector<float> merged;  // what two blocks hold of the KV heads that share a basis
 };
 
 // Which part of a block: for basis kv, one KV head's (call once per KV head); for basis layer, all
@@ -27,12 +28,19 @@ struct CompressPart {
   int64_t kv_head = 0;
 };
 
-// Fills a part from the exact pages that hold the block's tokens: pages[i] holds token 64 i of the
-// block. Rank and decomposition are those of the options that gave the block its shape. Calls for
-// different parts may run in parallel.
+// Fills a part from the exact pages that hold the block's tokens (the last block's, of those that
+// it is to stand for): pages[i] holds token 64 i of the block. Rank and decomposition are those of
+// the options that gave the block its shape. Calls for different parts may run in parallel.
 void CompressLayer(const AttentionGeometry& geometry, const AtpOptions& options,
                    absl::Span<const PageHandle> pages, const CompressPart& part,
                    CompressWorkspace& workspace, PrincipalBlock& block);
+
+// The part of `block` stands for as many blocks as `left`, its neighbour before them; makes it
+// stand for both, at the larger of their ranks (readout linear): it is all that the two blocks'
+// moments are of. Leaves block.n_blocks, which counts all that it is to stand for.
+void MergeLayer(const AttentionGeometry& geometry, const AtpOptions& options,
+                const PrincipalBlock& left, const CompressPart& part, CompressWorkspace& workspace,
+                PrincipalBlock& block);
 
 }  // namespace lowkey
 

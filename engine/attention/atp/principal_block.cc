@@ -23,7 +23,9 @@ StorageType TypeOf(AtpStorage storage, const AttentionGeometry& g) {
 
 }  // namespace
 
-int64_t PrincipalShape::UBytes(int64_t r) const { return n_tokens * r * StorageBytes(u_type); }
+int64_t PrincipalShape::UBytes(int64_t r) const {
+  return keeps_basis ? n_tokens * r * StorageBytes(u_type) : 0;
+}
 
 int64_t PrincipalShape::KeyBytes(const AttentionGeometry& g, int64_t r) const {
   return RowsBytes(r + n_mean_rows(), DotWidth(g), principal_type);
@@ -60,6 +62,7 @@ PrincipalShape ShapeOf(const AttentionGeometry& g, const AtpOptions& options) {
   }
   shape.rank = std::clamp<int64_t>(shape.rank, 1, full);
   shape.keeps_tokens = options.refine_tokens > 0;
+  shape.keeps_basis = options.readout == AtpReadout::kExact;
   shape.u_type = TypeOf(options.basis_storage, g);
   shape.principal_type = TypeOf(options.principal_storage, g);
   return shape;

@@ -10,12 +10,13 @@
 namespace lowkey {
 
 // Sizes of a principal block, for one set of options and one model. A block has one part for each
-// layer and basis: U, and what it stands for of the KV heads that share it.
+// layer and basis: U, if kept, and what it stands for of the KV heads that share it.
 struct PrincipalShape {
   AtpBasis basis = AtpBasis::kLayer;
   int64_t n_tokens = 0;       // the block's length c, a multiple of 64
   int64_t rank = 0;           // r, 1..c; where it depends on the data, the most it can be
   bool keeps_tokens = false;  // for refine
+  bool keeps_basis = true;    // U, which readout linear has no use for
   StorageType u_type = StorageType::kFloat32;
   StorageType principal_type = StorageType::kFloat32;  // of K' and V'
 
@@ -41,7 +42,7 @@ PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& opti
 
 // One KV head's part of a block at one layer:
 //   u       [c / 64][rank][64]            basis, transposed tile by tile, in u_type; int8: the
-//                                         columns' scales are in K' and V'
+//                                         columns' scales are in K' and V'; only if kept
 //   keys    [rank + n_mean_rows][DotWidth]         K', then the mean key; zero beyond head_dim
 //   values  [rank + n_mean_rows][head_dim_padded]  V', then the mean value
 //   key_scales, value_scales              in int8: what each row is to be multiplied by
@@ -60,12 +61,19 @@ struct PrincipalView {
 // c consecutive tokens of all layers as r principal keys and values around their means (ATP, Eq.
 // 5-6): k ~ k_mean + U K', v ~ v_mean + U V'. The first n_sinks tokens are not part of it: their
 // rows of U are zero.
+//
+// Merged, block number b (from 0) stands for as many blocks as the largest power of two that
+// divides b + 1, itself the last. So the blocks before number f are what f - 1 stands for, then
+// what the block before those stands for, and so on: one for each bit of f.
 struct PrincipalBlock {
   PrincipalShape shape;
   int64_t n_sinks = 0;
   std::shared_ptr<Slab> slab;
   std::vector<int32_t> ranks;    // by part: layer * n_bases + basis
   std::vector<int64_t> offsets;  // by part: where it begins in the slab
+  int64_t n_blocks = 1;          // that it stands for
+
+  int64_t n_represented_tokens() const { return n_blocks * shape.n_tokens - n_sinks; }
 
   // Takes a slab for the largest ranks. RESOURCE_EXHAUSTED when the cache is full.
   absl::Status Allocate(const AttentionGeometry& geometry, Cache& cache);

@@ -22,6 +22,18 @@ void Grow(std::vector<T>& v, int64_t n) {
 }
 
 // In 16 chains, whatever the vector width.
+float SumOfSquares(const float* x, int64_t n) {
+  float lanes[kSoftmaxStep] = {}, sum = 0;
+  int64_t i = 0;
+  for (; i + kSoftmaxStep <= n; i += kSoftmaxStep) {
+    for (int64_t j = 0; j < kSoftmaxStep; ++j) lanes[j] += x[i + j] * x[i + j];
+  }
+  for (float lane : lanes) sum += lane;
+  for (; i < n; ++i) sum += x[i] * x[i];
+  return sum;
+}
+
+// The same way; n is a multiple of 16.
 float Sum(const float* x, int64_t n) {
   float lanes[kSoftmaxStep] = {};
   for (int64_t i = 0; i < n; i += kSoftmaxStep) {
@@ -68,16 +80,21 @@ void PrincipalRows::Reserve(const AttentionGeometry& g, const PrincipalShape& sh
   Grow(chosen_values_, n_chosen * g.head_dim_padded() * StorageBytes(g.cache_type));
 }
 
+void PrincipalRows::Project(const AttentionGeometry& g, const PrincipalShape& shape,
+                            const PrincipalView& view, const RowBlock& rows) {
+  const int64_t ld = view.rank + shape.n_mean_rows();
+  std::fill_n(low_q_.begin(), rows.n_rows() * ld, 0.0f);
+  Kernels().DotRows(shape.principal_type, {rows.q(0), rows.q_stride(), view.keys, low_q_.data(), ld,
+                                           rows.n_rows(), ld, DotWidth(g)});
+  if (view.key_scales != nullptr) ScaleColumns(view.key_scales, rows.n_rows(), ld, low_q_.data());
+}
+
 void PrincipalRows::Score(const AttentionGeometry& g, const PrincipalBlock& block,
                           const PrincipalView& view, const RowBlock& rows, const Scores& scores) {
   const KernelTable& kernels = Kernels();
   const PrincipalShape& shape = block.shape;
   const int64_t rank = view.rank, ld = rank + shape.n_mean_rows();
-  // [q K'^T, q k_mean]
-  std::fill_n(low_q_.begin(), rows.n_rows() * ld, 0.0f);
-  kernels.DotRows(shape.principal_type, {rows.q(0), rows.q_stride(), view.keys, low_q_.data(), ld,
-                                         rows.n_rows(), ld, DotWidth(g)});
-  if (view.key_scales != nullptr) ScaleColumns(view.key_scales, rows.n_rows(), ld, low_q_.data());
+  Project(g, shape, view, rows);
   // q k_mean + (q K'^T) U^T.
   for (int64_t r = 0; r < rows.n_rows(); ++r) {
     const float* mean = low_q_.data() + r * ld + rank;
@@ -135,6 +152,38 @@ void PrincipalRows::Add(const AttentionGeometry& g, const FarBlocks& far, RowBlo
       sums_[r] = update.sum;
     }
     Read(g, *block, view, scores, rows);
+  }
+}
+
+void PrincipalRows::AddLinear(const AttentionGeometry& g, const FarBlocks& far, RowBlock& rows) {
+  const KernelTable& kernels = Kernels();
+  const int64_t padded = g.head_dim_padded();
+  for (auto end = static_cast<int64_t>(far.blocks.size()); end > 0;) {
+    const PrincipalBlock& block = *far.blocks[end - 1];
+    end -= block.n_blocks;
+    const PrincipalView view = block.View(g, far.layer, far.kv_head);
+    const int64_t rank = view.rank, ld = rank + block.shape.n_mean_rows();
+    const auto count = static_cast<float>(block.n_represented_tokens());
+    Project(g, block.shape, view, rows);
+    for (int64_t r = 0; r < rows.n_rows(); ++r) {
+      float* a = low_q_.data() + r * ld;
+      const float score =
+          std::accumulate(a + rank, a + ld, 0.0f) + SumOfSquares(a, rank) / (2 * count);
+      SoftmaxState& state = rows.state(r);
+      const float top = std::max(state.max, score);
+      const float factor = std::exp(state.max - top), weight = std::exp(score - top);
+      if (factor != 1.0f) kernels.scale(factor, rows.out(r), padded);
+      state = {top, state.sum * factor + count * weight};
+      // weight (a V' + c v_mean)
+      for (int64_t j = 0; j < rank; ++j) a[j] *= weight;
+      std::fill(a + rank, a + ld, count * weight);
+    }
+    if (view.value_scales != nullptr) {
+      ScaleColumns(view.value_scales, rows.n_rows(), ld, low_q_.data());
+    }
+    kernels.Gemm(block.shape.principal_type,
+                 {low_q_.data(), ld, view.values, padded, kernels.panel_columns, rows.out(0),
+                  padded, rows.n_rows(), padded, ld, GemmArgs::Into::kAccumulate});
   }
 }
 

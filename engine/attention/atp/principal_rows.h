@@ -14,12 +14,13 @@ namespace lowkey {
 // The far blocks of one KV head at one layer that a block of rows reads, whole: every token but the
 // sinks is visible to every row.
 struct FarBlocks {
-  absl::Span<const std::shared_ptr<const PrincipalBlock>> blocks;  // of one shape
+  // Of one shape; merged ones, for AddLinear alone, stand for those before them too.
+  absl::Span<const std::shared_ptr<const PrincipalBlock>> blocks;
   int64_t layer = 0;
   int64_t kv_head = 0;
 };
 
-// How rows read principal blocks (Eq. 7), folded into their online softmax. Holds the scratch of
+// How rows read principal blocks (Eq. 7-8), folded into their online softmax. Holds the scratch of
 // one thread, which is grown by Reserve and never inside a step.
 class PrincipalRows {
  public:
@@ -34,6 +35,10 @@ class PrincipalRows {
   // Every far token through its principal keys and values, block by block.
   void Add(const AttentionGeometry& geometry, const FarBlocks& far, RowBlock& rows);
 
+  // The same by the blocks' moments (readout linear, Eq. 8): a block weighs what normally
+  // distributed keys of its mean and second moments weigh, on average over them.
+  void AddLinear(const AttentionGeometry& geometry, const FarBlocks& far, RowBlock& rows);
+
   // After everything that is read exactly: of all far tokens, the n_refined with the highest weight
   // summed over a token's query heads are scored and read from the kept keys and values, the others
   // like Add.
@@ -41,6 +46,9 @@ class PrincipalRows {
                   RowBlock& rows);
 
  private:
+  // low_q_: [q K'^T, q k_mean] of every row.
+  void Project(const AttentionGeometry& g, const PrincipalShape& shape, const PrincipalView& view,
+               const RowBlock& rows);
   // Scores of a block's tokens; row i at data + i * stride.
   struct Scores {
     float* data = nullptr;

@@ -59,6 +59,23 @@ AtpOptions InInt8(AtpBasis basis) {
   return options;
 }
 
+AtpOptions Linear(AtpOptions options) {
+  options.readout = AtpReadout::kLinear;
+  return options;
+}
+
+// Six closed blocks: four become one, and two.
+AtpOptions Merged(AtpOptions options) {
+  options.merge = true;
+  return Linear(options);
+}
+
+AtpOptions MergedInInt8() {
+  AtpOptions options = Merged(WithRank(RankEnergy{0.8}));
+  options.principal_storage = AtpStorage::kInt8;
+  return options;
+}
+
 std::vector<ContractCase> AllCases() {
   constexpr auto kExact = AtpPrefill::kExact, kCompressed = AtpPrefill::kCompressed;
   const std::vector<ContractCase> wide = {
@@ -77,6 +94,11 @@ std::vector<ContractCase> AllCases() {
       {"atp_int8", Atp(InInt8(AtpBasis::kLayer)), {}, {}},
       {"atp_int8_refine", Atp(Refined(InInt8(AtpBasis::kKv), 16)), 150, {}},
       {"atp_exact_whole", Atp(Blocks64(AtpBasis::kKv, kExact, 0, 2)), {}, {}},
+      {"atp_linear", Atp(Linear(Blocks64(AtpBasis::kLayer, kCompressed, 4, 1))), {}, {}},
+      {"atp_merge", Atp(Merged(Blocks64(AtpBasis::kLayer, kCompressed, 4, 0))), {}, {}},
+      {"atp_merge_window", Atp(Merged(Blocks64(AtpBasis::kKv, kCompressed, 0, 1))), {}, {}},
+      {"atp_merge_exact", Atp(Merged(Blocks64(AtpBasis::kKv, kExact, 4, 0))), 150, {}},
+      {"atp_merge_int8", Atp(MergedInInt8()), {}, {}},
       {"optimised", Of(Mechanism::kOptimised), {}, {}},
       {"efficient", Of(Mechanism::kEfficient), {}, {}},
       {"efficient_sliding", Of(Mechanism::kEfficient), {}, 100},
@@ -91,8 +113,8 @@ std::vector<ContractCase> AllCases() {
       {"taylorshift_plain", TaylorShift(TaylorForm::kAuto, TaylorVariant::kPlain), 150, {}},
   };
   // What these store, others store too: they are slow, and one type will do.
-  const std::set<std::string> in_fp32 = {"atp_energy", "atp_entropy", "atp_alternating",
-                                         "super_optimised", "lasso"};
+  const std::set<std::string> in_fp32 = {"atp_energy",     "atp_entropy",     "atp_alternating",
+                                         "atp_merge_int8", "super_optimised", "lasso"};
   std::vector<ContractCase> out;
   for (ContractCase c : wide) {
     for (StorageType type : {StorageType::kFloat32, StorageType::kBFloat16}) {
@@ -353,7 +375,14 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
     if (draw(0, 3) == 0) o.decomposition = AtpDecomposition::kAlternating;
     if (draw(0, 2) == 0) o.basis_storage = AtpStorage::kInt8;
     if (draw(0, 2) == 0) o.principal_storage = AtpStorage::kInt8;
+    if (draw(0, 2) == 0) {
+      o.readout = AtpReadout::kLinear;
+      o.merge = draw(0, 3) > 0;
+      o.refine_tokens = 0;
+      o.basis_storage = AtpStorage::kCache;
+    }
     AttentionOptions options = Atp(o);
+    ASSERT_TRUE(ValidateAttentionOptions(options).ok());
     int64_t most_tokens = 1200;
     if (draw(0, 1) == 0) {
       constexpr Mechanism kOthers[] = {Mechanism::kStandard,    Mechanism::kOptimised,

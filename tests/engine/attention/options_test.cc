@@ -58,6 +58,7 @@ TEST(ValidateAttentionOptions, AcceptsBothEndsOfEachRange) {
       [](AtpOptions& o) { o.refine_tokens = 4096; },
       [](AtpOptions& o) { o.decomposition = AtpDecomposition::kAlternating; },
       [](AtpOptions& o) { o.basis_storage = o.principal_storage = AtpStorage::kInt8; },
+      [](AtpOptions& o) { o.readout = AtpReadout::kLinear, o.merge = true; },
       [](AtpOptions& o) { o.basis = AtpBasis::kKv, o.prefill = AtpPrefill::kCompressed; },
   };
   for (const auto& edit : edits) {
@@ -99,6 +100,20 @@ TEST(ValidateAttentionOptions, RefusesRefineOutsideItsRange) {
   ExpectRefused(options, "atp refine: 4097, expected 0..4096");
   options.atp.refine_tokens = -1;
   ExpectRefused(options, "atp refine: -1, expected 0..4096");
+}
+
+TEST(ValidateAttentionOptions, RefusesWhatAReadoutHasNoUseFor) {
+  AttentionOptions options = Atp();
+  options.atp.merge = true;
+  ExpectRefused(options, "atp merge: true, expected false with readout exact");
+  options.atp.readout = AtpReadout::kLinear;
+  options.atp.refine_tokens = 8;
+  ExpectRefused(options, "atp refine: 8, expected 0 with readout linear");
+  options.atp.refine_tokens = 0;
+  options.atp.basis_storage = AtpStorage::kInt8;
+  ExpectRefused(options,
+                "atp basis storage: int8, expected cache with readout linear, which keeps no "
+                "basis");
 }
 
 TEST(ValidateAttentionOptions, RefusesEnergyOutsideZeroToOne) {
@@ -144,6 +159,9 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   options.atp.principal_storage = static_cast<AtpStorage>(9);
   ExpectRefused(options, "atp storage: 9, expected cache or int8");
   options = Atp();
+  options.atp.readout = static_cast<AtpReadout>(9);
+  ExpectRefused(options, "atp readout: 9, expected exact or linear");
+  options = Atp();
   options.mechanism = static_cast<Mechanism>(9);
   ExpectRefused(options,
                 "attention mechanism: 9, expected standard, atp, taylorshift, optimised, "
@@ -180,6 +198,11 @@ TEST(AttentionNames, ParseReadsTheOtherNamesOfAtpToo) {
   for (AtpStorage s : {AtpStorage::kCache, AtpStorage::kInt8}) {
     EXPECT_EQ(*ParseAtpStorage(AtpStorageName(s)), s);
   }
+  for (AtpReadout r : {AtpReadout::kExact, AtpReadout::kLinear}) {
+    EXPECT_EQ(*ParseAtpReadout(AtpReadoutName(r)), r);
+  }
+  EXPECT_EQ(ParseAtpReadout("quadratic").status().message(),
+            "unknown atp readout \"quadratic\", expected exact or linear");
   EXPECT_EQ(ParseAtpDecomposition("svd").status().message(),
             "unknown atp decomposition \"svd\", expected block or alternating");
   EXPECT_EQ(ParseAtpStorage("int5").status().message(),

@@ -25,6 +25,7 @@ EngineRequest Variant(int i) {
   r.attention.mechanism = kMechanisms[i % 8];
   if (i % 16 == 7) r.attention.atp.prefill = AtpPrefill::kCompressed;
   if (i % 16 == 1) r.attention.atp.refine_tokens = 8;
+  if (i % 16 == 9) r.attention.atp.readout = AtpReadout::kLinear, r.attention.atp.merge = true;
   if (r.attention.mechanism == Mechanism::kLasso) r.prompt.resize(1 + r.prompt.size() / 8);
   if (i % 3 == 1) {
     r.sampling.temperature = 0.9f;

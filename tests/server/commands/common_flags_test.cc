@@ -67,6 +67,10 @@ TEST(CommonFlagsTest, AttentionInWordsTakesItsFlags) {
   EXPECT_EQ(choice->decomposition, "alternating");
   EXPECT_EQ(choice->prefill, std::nullopt);
   EXPECT_EQ(ParseAttention({})->mechanism, std::nullopt);
+  const auto linear = ParseAttention({"atp", "--readout", "linear", "--merge"});
+  ASSERT_TRUE(linear.ok()) << linear.status();
+  EXPECT_EQ(linear->readout, "linear");
+  EXPECT_EQ(linear->merge, true);
   const auto shift = ParseAttention({"taylorshift", "--form", "direct", "--variant=plain"});
   ASSERT_TRUE(shift.ok()) << shift.status();
   EXPECT_EQ(shift->mechanism, "taylorshift");

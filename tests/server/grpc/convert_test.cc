@@ -38,6 +38,8 @@ v1::GenerateRequest FullRequest() {
   proto.mutable_attention()->set_decomposition("alternating");
   proto.mutable_attention()->set_basis_storage("int8");
   proto.mutable_attention()->set_principal_storage("cache");
+  proto.mutable_attention()->set_readout("linear");
+  proto.mutable_attention()->set_merge(false);
   proto.mutable_attention()->set_form("recurrent");
   proto.mutable_attention()->set_variant("plain");
   proto.set_max_new_tokens(0);
