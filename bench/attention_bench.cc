@@ -118,7 +118,7 @@ absl::Status Fill(const Bench& b, const AttentionOptions& options, SequenceCache
     LK_RETURN_IF_ERROR(block->Allocate(g, *b.cache));
     const int64_t n_bases = block->shape.n_bases(g);
     b.pool->ParallelFor(block->shape.n_parts(g), [&](int64_t part, int thread) {
-      CompressLayer(g, o, absl::MakeConstSpan(sequence.pages).subspan(n * block_pages, block_pages),
+      CompressLayer(g, o, {absl::MakeConstSpan(sequence.pages).subspan(n * block_pages, block_pages)},
                     {part / n_bases, part % n_bases}, workspaces[thread], *block);
     });
     sequence.blocks.push_back(std::move(block));

@@ -25,7 +25,9 @@ struct AttentionGeometry {
   std::optional<int64_t>
       sliding_window;  // a row sees itself and sliding_window - 1 tokens before it
   StorageType cache_type = StorageType::kFloat32;
+  std::optional<int64_t> hidden_dim = {};  // of a layer's input, unless it is n_heads * head_dim
 
+  int64_t input_dim() const { return hidden_dim.value_or(n_heads * head_dim); }
   int64_t group() const { return n_heads / n_kv_heads; }
   // head_dim rounded up to the kernels' panel: the width of a cached value row.
   int64_t head_dim_padded() const;
@@ -52,7 +54,8 @@ struct SequenceCache {
   std::vector<PageHandle> pages;  // page i holds positions [64 i, 64 i + 64); empty once freed
   std::vector<std::shared_ptr<const PrincipalBlock>> blocks;  // atp: by block number;
                                                               // empty once others stand for it
-  std::vector<std::shared_ptr<Slab>> slice_pages;  // slices of x: as `pages`, of another layout
+  // Inputs of layers, or slices of them: as `pages`, of another layout.
+  std::vector<std::shared_ptr<Slab>> slice_pages;
   // lasso: one Gram matrix a layer and head; taylorshift: sums over the first n_state_tokens.
   std::shared_ptr<Slab> state;
   int64_t n_state_tokens = 0;  // taylorshift: a multiple of 64

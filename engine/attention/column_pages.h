@@ -15,7 +15,7 @@ namespace lowkey {
 // Bytes of one tile.
 int64_t ColumnTileBytes(const AttentionGeometry& geometry);
 
-// TakePages (paged_kv.h) for SequenceCache::slice_pages, of page_bytes each.
+// TakePages (paged_kv.h) for SequenceCache::slice_pages, of page_bytes each, whatever their layout.
 absl::Status TakeColumnPages(const Segment& segment, int64_t page_bytes, Cache& cache);
 
 // Writes x [head_dim] as the tile's column `slot`, 0..63.

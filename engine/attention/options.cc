@@ -18,6 +18,7 @@ constexpr int32_t kMaxBlockTokens = 4096;
 constexpr int32_t kBlockStep = 64;
 constexpr int32_t kMaxSinks = 63;
 constexpr int32_t kMaxWindowBlocks = 64;
+constexpr char kBases[] = "layer, kv or input";
 constexpr char kForms[] = "auto, direct or recurrent";
 constexpr char kVariants[] = "normalised or plain";
 constexpr int32_t kMaxRefineTokens = 4096;
@@ -69,9 +70,9 @@ absl::Status ValidateRank(const RankPolicy& rank, int32_t block_tokens) {
 }
 
 absl::Status ValidateNames(const AtpOptions& atp) {
-  if (atp.basis != AtpBasis::kLayer && atp.basis != AtpBasis::kKv) {
+  if (AtpBasisName(atp.basis).empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("atp basis: ", static_cast<int>(atp.basis), ", expected layer or kv"));
+        absl::StrCat("atp basis: ", static_cast<int>(atp.basis), ", expected ", kBases));
   }
   if (atp.prefill != AtpPrefill::kExact && atp.prefill != AtpPrefill::kCompressed) {
     return absl::InvalidArgumentError(absl::StrCat("atp prefill: ", static_cast<int>(atp.prefill),
@@ -235,12 +236,23 @@ absl::StatusOr<Mechanism> ParseMechanism(std::string_view text) {
   return BadName("attention mechanism", text, KnownMechanisms().c_str());
 }
 
-std::string_view AtpBasisName(AtpBasis basis) { return basis == AtpBasis::kLayer ? "layer" : "kv"; }
+std::string_view AtpBasisName(AtpBasis basis) {
+  switch (basis) {
+    case AtpBasis::kLayer:
+      return "layer";
+    case AtpBasis::kKv:
+      return "kv";
+    case AtpBasis::kInput:
+      return "input";
+  }
+  return "";
+}
 
 absl::StatusOr<AtpBasis> ParseAtpBasis(std::string_view name) {
-  if (name == "layer") return AtpBasis::kLayer;
-  if (name == "kv") return AtpBasis::kKv;
-  return BadName("atp basis", name, "layer or kv");
+  for (AtpBasis b : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
+    if (name == AtpBasisName(b)) return b;
+  }
+  return BadName("atp basis", name, kBases);
 }
 
 std::string_view AtpPrefillName(AtpPrefill prefill) {

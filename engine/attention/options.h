@@ -14,9 +14,10 @@ namespace lowkey {
 
 enum class Mechanism { kStandard, kAtp, kTaylorShift, kOptimised, kEfficient, kSuper, kLasso };
 
-// What shares one basis U of a principal block (attention.md "ATP"): all KV heads of a layer, or
-// one KV head.
-enum class AtpBasis { kLayer, kKv };
+// What shares one basis U of a principal block (attention.md "ATP"), and where U comes from: all KV
+// heads of a layer, from their keys and values; one KV head, from its own; all KV heads of a layer,
+// from the layer's input, which is the paper's choice.
+enum class AtpBasis { kLayer, kKv, kInput };
 
 // Which rows read far blocks compressed: only rows after the prompt, or every row.
 enum class AtpPrefill { kExact, kCompressed };
@@ -113,7 +114,7 @@ bool IsApproximate(Mechanism mechanism);
 std::string_view MechanismName(Mechanism mechanism);
 absl::StatusOr<Mechanism> ParseMechanism(std::string_view name);
 
-// "layer" | "kv", "exact" | "compressed".
+// "layer" | "kv" | "input", "exact" | "compressed".
 std::string_view AtpBasisName(AtpBasis basis);
 absl::StatusOr<AtpBasis> ParseAtpBasis(std::string_view name);
 std::string_view AtpPrefillName(AtpPrefill prefill);

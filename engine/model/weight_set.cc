@@ -37,6 +37,7 @@ void ForRows(ThreadPool& pool, int64_t n_rows, absl::FunctionRef<void(int64_t)> 
 AttentionGeometry GeometryOf(const ModelConfig& c, StorageType cache_type) {
   AttentionGeometry g{c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, std::nullopt, cache_type};
   if (c.sliding_window.has_value()) g.sliding_window = *c.sliding_window;
+  g.hidden_dim = c.hidden_dim;
   return g;
 }
 

@@ -36,7 +36,7 @@ class LayerBench {
     const AttentionGeometry& g = setup_.geometry;
     q_dim_ = g.n_heads * g.head_dim;
     kv_dim_ = g.n_kv_heads * g.head_dim;
-    ld_ = 2 * (q_dim_ + kv_dim_);
+    ld_ = q_dim_ + 2 * kv_dim_ + g.input_dim();
     rows_ = RandomFloats(kChunkTokens * ld_);
     out_.resize(kChunkTokens * q_dim_);
   }

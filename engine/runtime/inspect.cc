@@ -60,12 +60,13 @@ struct InputUse {
   bool q, k, v, x;
 };
 
-InputUse UseOf(Mechanism mechanism, Mechanism over) {
-  if (mechanism == Mechanism::kSuper) return UseOf(over, over);
+InputUse UseOf(const AttentionOptions& attention, Mechanism over) {
+  const Mechanism mechanism = attention.mechanism == Mechanism::kSuper ? over : attention.mechanism;
   if (mechanism == Mechanism::kOptimised) return {true, true, false, true};
   if (mechanism == Mechanism::kEfficient) return {true, false, false, true};
   if (mechanism == Mechanism::kLasso) return {false, false, false, true};
-  return {true, true, true, false};
+  const bool is_input = mechanism == Mechanism::kAtp && attention.atp.basis == AtpBasis::kInput;
+  return {true, true, true, is_input};
 }
 
 absl::Status CheckAttendInputs(const AttendInputs& in) {
@@ -95,7 +96,7 @@ absl::Status CheckAttendInputs(const AttendInputs& in) {
     return absl::InvalidArgumentError(absl::StrCat("over: ", std::string(MechanismName(in.over)),
                                                    ", expected efficient, optimised or standard"));
   }
-  const InputUse use = UseOf(in.attention.mechanism, in.over);
+  const InputUse use = UseOf(in.attention, in.over);
   LK_RETURN_IF_ERROR(sized("q", in.q, use.q ? in.n_heads : 0));
   LK_RETURN_IF_ERROR(sized("k", in.k, use.k ? in.n_kv_heads : 0));
   if (use.x) LK_RETURN_IF_ERROR(sized("x", in.x, in.n_heads));

@@ -43,7 +43,7 @@ constexpr Flag kAttentionFlags[] = {
     {"attention", "NAME", "",
      "standard, atp (older tokens at low rank), taylorshift, one of the model's, auto [standard]"},
     {"rank", "R", "", "atp: rank of a block: 64, or a fraction: 1/4, 0.25 [1/4]"},
-    {"basis", "NAME", "", "atp: one basis per layer, or per kv head: layer, kv [layer]"},
+    {"basis", "NAME", "", "atp: a basis per layer, per kv head, or of x: layer, kv, input [layer]"},
     {"prefill", "NAME", "", "atp: the prompt's own attention: exact, compressed [exact]"},
     {"block", "N", "", "atp: tokens in a block, a multiple of 64 [512]"},
     {"sinks", "N", "", "atp: first tokens that stay exact [4]"},

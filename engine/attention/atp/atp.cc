@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "engine/attention/atp/input_pages.h"
+#include "engine/attention/column_pages.h"
 #include "engine/attention/paged_kv.h"
 #include "engine/base/status_macros.h"
 
@@ -58,8 +60,14 @@ int64_t AtpAttention::BoundBytes(const AttentionOptions& options,
   if (o.prefill == AtpPrefill::kExact) {
     n_pages = std::max(n_pages, PagesFor(std::min(bound.n_prompt_tokens + 1, bound.n_tokens)));
   }
+  // Of the open block and the step.
+  const int64_t n_input_pages =
+      o.basis != AtpBasis::kInput
+          ? 0
+          : std::min(PagesFor(bound.n_tokens), block_pages + PagesFor(bound.max_step_rows) + 1);
   const PrincipalShape shape = ShapeOf(context_.geometry, o);
   return n_pages * PageBytes(context_.geometry) +
+         n_input_pages * InputPageBytes(context_.geometry) +
          MostBlocks(o, bound) * shape.SlabBytes(context_.geometry);
 }
 
@@ -109,6 +117,10 @@ int64_t AtpAttention::ReserveRows(const Segment& segment) {
 
 absl::Status AtpAttention::PlanSegment(int32_t segment_index, const Segment& segment) {
   LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
+  if (segment.sequence->options.atp.basis == AtpBasis::kInput) {
+    LK_RETURN_IF_ERROR(
+        TakeColumnPages(segment, InputPageBytes(context_.geometry), *context_.cache));
+  }
   LK_RETURN_IF_ERROR(PlanBlocks(segment_index, segment));
   // Rows of one block of tasks share their far blocks: cut where a row's far set changes.
   const AtpOptions& o = segment.sequence->options.atp;
@@ -136,8 +148,7 @@ AttentionWork AtpAttention::Work(const AttentionOptions& options, int64_t n_toke
       heads * 2 * rank * (far_blocks * d + (o.readout == AtpReadout::kExact ? far : 0));
   AttentionWork work;
   work.decode = heads * 2 * near * d + far_work;
-  const double columns =
-      2 * d * static_cast<double>(o.basis == AtpBasis::kLayer ? g.n_kv_heads : 1);
+  const auto columns = static_cast<double>(shape.n_basis_columns(g));
   const double bases = static_cast<double>(g.n_layers * shape.n_bases(g));
   const double compress = bases * 2 * block * columns * std::min(block, columns);
   const double exact = heads * n * n * d;
@@ -174,8 +185,12 @@ void AtpAttention::CompressBlocks(int64_t layer) {
     const CompressTask& task = compress_tasks_[i];
     const SequenceCache& sequence = *segments_[task.segment].sequence;
     const int64_t n_pages = task.block->shape.n_tokens / kPageTokens;
-    const auto pages = absl::MakeConstSpan(sequence.pages).subspan(task.number * n_pages, n_pages);
-    CompressLayer(context_.geometry, sequence.options.atp, pages, {layer, task.kv_head},
+    const int64_t first_page = task.number * n_pages;
+    BlockTokens tokens{absl::MakeConstSpan(sequence.pages).subspan(first_page, n_pages)};
+    if (sequence.options.atp.basis == AtpBasis::kInput) {
+      tokens.inputs = absl::MakeConstSpan(sequence.slice_pages).subspan(first_page, n_pages);
+    }
+    CompressLayer(context_.geometry, sequence.options.atp, tokens, {layer, task.kv_head},
                   workspaces_[thread], *task.block);
   });
 }
@@ -226,6 +241,7 @@ void AtpAttention::AttendRows(const LayerRows& rows, const RowBlockTask& task, i
 
 void AtpAttention::Attend(const LayerRows& rows) {
   WriteKv(context_.geometry, segments_, rows, *context_.pool);
+  WriteInputs(context_.geometry, segments_, rows, *context_.pool);
   CompressBlocks(rows.layer);
   MergeBlocks(rows.layer);
   context_.pool->ParallelFor(static_cast<int64_t>(row_tasks_.size()), [&](int64_t i, int thread) {
@@ -253,6 +269,11 @@ void AtpAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
   }
   const AtpOptions& o = sequence.options.atp;
   if (o.merge) FreeMerged(sequence);
+  const auto n_closed = static_cast<int64_t>(sequence.blocks.size());
+  const int64_t open_page = n_closed * o.block_tokens / kPageTokens;
+  for (int64_t page = 0; o.basis == AtpBasis::kInput && page < open_page; ++page) {
+    sequence.slice_pages[page] = nullptr;
+  }
   const int64_t near = FirstNearBlock(sequence, sequence.n_tokens);
   const int64_t end = near * o.block_tokens / kPageTokens;
   for (int64_t page = o.sinks > 0 ? 1 : 0; page < end; ++page) sequence.pages[page] = {};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/attention/atp/input_pages.h"
 #include "engine/attention/paged_kv.h"
 #include "engine/base/dtype.h"
 #include "engine/lowrank/alternating.h"
@@ -34,6 +35,18 @@ int8_t ToInt8(float x, float scale) {
   return std::isnan(units) ? 0 : static_cast<int8_t>(std::clamp(units, -127.0f, 127.0f));
 }
 
+// Takes the mean of n rows [ld] off them.
+void Centre(int64_t n, int64_t ld, float* rows, float* mean) {
+  std::fill_n(mean, ld, 0.0f);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < ld; ++j) mean[j] += rows[i * ld + j];
+  }
+  for (int64_t j = 0; j < ld; ++j) mean[j] /= static_cast<float>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < ld; ++j) rows[i * ld + j] -= mean[j];
+  }
+}
+
 // One KV head's keys and values of the block's tokens: keys in columns [0, d), values in [padded,
 // padded + d), means taken off. Token i is row i; `means` gets both means.
 void GatherCentred(const AttentionGeometry& g, absl::Span<const PageHandle> pages, int64_t layer,
@@ -50,14 +63,21 @@ void GatherCentred(const AttentionGeometry& g, absl::Span<const PageHandle> page
     ReadKv(g, TileOf(g, pages[p], layer, kv_head), begin, kPageTokens, out, out + padded, ld);
     row += kPageTokens - begin;
   }
-  means.assign(ld, 0.0f);
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < ld; ++j) means[j] += tokens[i * ld + j];
+  means.resize(ld);
+  Centre(n, ld, tokens.data(), means.data());
+}
+
+// The layer's inputs, their mean taken off, into the workspace's columns, which are large enough.
+void GatherInputs(const AttentionGeometry& g, absl::Span<const std::shared_ptr<Slab>> inputs,
+                  int64_t layer, int64_t n_sinks, CompressWorkspace& w) {
+  float* at = w.columns.data();
+  for (size_t p = 0; p < inputs.size(); ++p) {
+    const int64_t begin = p == 0 ? n_sinks : 0;
+    ReadInputs(g, *inputs[p], layer, begin, at);
+    at += (kPageTokens - begin) * g.input_dim();
   }
-  for (float& m : means) m /= static_cast<float>(n);
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < ld; ++j) tokens[i * ld + j] -= means[j];
-  }
+  w.means.resize(g.input_dim());
+  Centre((at - w.columns.data()) / g.input_dim(), g.input_dim(), w.columns.data(), w.means.data());
 }
 
 // Appends columns [from, from + d) of tokens to `columns` at `at`, scaled to unit Frobenius norm,
@@ -271,7 +291,7 @@ void JoinMoments(const MergeSizes& sizes, int64_t ld, const float* merged, Compr
 void MergeLayer(const AttentionGeometry& g, const AtpOptions& options, const PrincipalBlock& left,
                 const CompressPart& part, CompressWorkspace& w, PrincipalBlock& block) {
   const PrincipalShape& shape = block.shape;
-  const bool shared = shape.basis == AtpBasis::kLayer;
+  const bool shared = shape.basis != AtpBasis::kKv;
   const int64_t n_heads = shared ? g.n_kv_heads : 1, first_head = shared ? 0 : part.kv_head;
   const int64_t ld = 2 * g.head_dim_padded();
   int32_t& rank = block.ranks[part.layer * shape.n_bases(g) + first_head];
@@ -299,24 +319,27 @@ void MergeLayer(const AttentionGeometry& g, const AtpOptions& options, const Pri
   }
 }
 
-void CompressLayer(const AttentionGeometry& g, const AtpOptions& options,
-                   absl::Span<const PageHandle> pages, const CompressPart& part,
-                   CompressWorkspace& w, PrincipalBlock& block) {
+void CompressLayer(const AttentionGeometry& g, const AtpOptions& options, const BlockTokens& tokens,
+                   const CompressPart& part, CompressWorkspace& w, PrincipalBlock& block) {
   const PrincipalShape& shape = block.shape;
-  const bool shared = shape.basis == AtpBasis::kLayer;
+  const bool shared = shape.basis != AtpBasis::kKv;
   const int64_t first_head = shared ? 0 : part.kv_head;
   const int64_t n_heads = shared ? g.n_kv_heads : 1;
   const int64_t n_sinks = block.n_blocks == 1 ? block.n_sinks : 0;  // else of those before
   const int64_t n = shape.n_tokens - n_sinks;
   const int64_t padded = g.head_dim_padded();
-  const int64_t n_cols = 2 * n_heads * g.head_dim;
+  const int64_t n_cols = shape.n_basis_columns(g);
 
   w.columns.resize(n * n_cols);
-  for (int64_t h = 0; h < n_heads; ++h) {
-    GatherCentred(g, pages, part.layer, first_head + h, n_sinks, w.tokens, w.means);
-    float* at = w.columns.data() + 2 * h * g.head_dim;
-    AppendScaled(w.tokens, 2 * padded, 0, g.head_dim, at, n_cols);
-    AppendScaled(w.tokens, 2 * padded, padded, g.head_dim, at + g.head_dim, n_cols);
+  if (shape.basis == AtpBasis::kInput) {
+    GatherInputs(g, tokens.inputs, part.layer, n_sinks, w);
+  } else {
+    for (int64_t h = 0; h < n_heads; ++h) {
+      GatherCentred(g, tokens.pages, part.layer, first_head + h, n_sinks, w.tokens, w.means);
+      float* at = w.columns.data() + 2 * h * g.head_dim;
+      AppendScaled(w.tokens, 2 * padded, 0, g.head_dim, at, n_cols);
+      AppendScaled(w.tokens, 2 * padded, padded, g.head_dim, at + g.head_dim, n_cols);
+    }
   }
   const int64_t rank = FindBasis(options, n, n_cols, shape.rank, w);
   block.ranks[part.layer * shape.n_bases(g) + first_head] = static_cast<int32_t>(rank);
@@ -326,11 +349,11 @@ void CompressLayer(const AttentionGeometry& g, const AtpOptions& options,
     StoreBasis(block, rank, w, Writable(block, block.View(g, part.layer, first_head).u));
   }
   for (int64_t h = 0; h < n_heads; ++h) {
-    if (shared) GatherCentred(g, pages, part.layer, h, n_sinks, w.tokens, w.means);
+    if (shared) GatherCentred(g, tokens.pages, part.layer, h, n_sinks, w.tokens, w.means);
     const PrincipalView view = block.View(g, part.layer, first_head + h);
     StoreProjected(g, shape, n, w, view, Writable(block, view.keys));
     if (shape.keeps_tokens) {
-      StoreKept(g, pages, part.layer, first_head + h, w, Writable(block, view.kept));
+      StoreKept(g, tokens.pages, part.layer, first_head + h, w, Writable(block, view.kept));
     }
   }
 }

@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_ATTENTION_ATP_COMPRESS_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -21,18 +22,25 @@ struct CompressWorkspace {
   std::vector<float> merged;  // what two blocks hold of the KV heads that share a basis
 };
 
-// Which part of a block: for basis kv, one KV head's (call once per KV head); for basis layer, all
+// Which part of a block: for basis kv, one KV head's (call once per KV head); for the others, all
 // of them (kv_head is 0).
 struct CompressPart {
   int64_t layer = 0;
   int64_t kv_head = 0;
 };
 
-// Fills a part from the exact pages that hold the block's tokens (the last block's, of those that
-// it is to stand for): pages[i] holds token 64 i of the block. Rank and decomposition are those of
-// the options that gave the block its shape. Calls for different parts may run in parallel.
+// A block's tokens: pages[i] and, for basis input, inputs[i] (input_pages.h) hold token 64 i and
+// those after it.
+struct BlockTokens {
+  absl::Span<const PageHandle> pages;
+  absl::Span<const std::shared_ptr<Slab>> inputs = {};
+};
+
+// Fills a part from the exact tokens of the block (of the last one, if it is to stand for more).
+// Rank and decomposition are those of the options that gave the block its shape. Calls for
+// different parts may run in parallel.
 void CompressLayer(const AttentionGeometry& geometry, const AtpOptions& options,
-                   absl::Span<const PageHandle> pages, const CompressPart& part,
+                   const BlockTokens& tokens, const CompressPart& part,
                    CompressWorkspace& workspace, PrincipalBlock& block);
 
 // The part of `block` stands for as many blocks as `left`, its neighbour before them; makes it

@@ -48,12 +48,16 @@ int64_t PrincipalShape::PartBytes(const AttentionGeometry& g, int64_t r) const {
   return UBytes(r) + g.n_kv_heads / n_bases(g) * HeadBytes(g, r);
 }
 
+int64_t PrincipalShape::n_basis_columns(const AttentionGeometry& g) const {
+  if (basis == AtpBasis::kInput) return g.input_dim();
+  return 2 * g.head_dim * g.n_kv_heads / n_bases(g);
+}
+
 PrincipalShape ShapeOf(const AttentionGeometry& g, const AtpOptions& options) {
   PrincipalShape shape;
   shape.basis = options.basis;
   shape.n_tokens = options.block_tokens;
-  const int64_t heads = options.basis == AtpBasis::kLayer ? g.n_kv_heads : 1;
-  const int64_t full = std::min<int64_t>(options.block_tokens, 2 * heads * g.head_dim);
+  const int64_t full = std::min<int64_t>(options.block_tokens, shape.n_basis_columns(g));
   shape.rank = full;
   if (const auto* fraction = std::get_if<RankFraction>(&options.rank)) {
     shape.rank = std::llround(fraction->fraction * static_cast<double>(full));
@@ -80,7 +84,7 @@ absl::Status PrincipalBlock::Allocate(const AttentionGeometry& g, Cache& cache) 
 
 PrincipalView PrincipalBlock::View(const AttentionGeometry& g, int64_t layer,
                                    int64_t kv_head) const {
-  const bool shared = shape.basis == AtpBasis::kLayer;
+  const bool shared = shape.basis != AtpBasis::kKv;
   const int64_t part = layer * shape.n_bases(g) + (shared ? 0 : kv_head);
   PrincipalView view;
   view.rank = ranks[part];

@@ -21,8 +21,10 @@ struct PrincipalShape {
   StorageType principal_type = StorageType::kFloat32;  // of K' and V'
 
   int64_t n_bases(const AttentionGeometry& g) const {
-    return basis == AtpBasis::kLayer ? 1 : g.n_kv_heads;
+    return basis == AtpBasis::kKv ? g.n_kv_heads : 1;
   }
+  // Columns of the matrix whose basis U is.
+  int64_t n_basis_columns(const AttentionGeometry& g) const;
   int64_t n_parts(const AttentionGeometry& g) const { return g.n_layers * n_bases(g); }
   // Rows that stand for the mean: int8 needs two, the second for what the first rounds off.
   int64_t n_mean_rows() const { return principal_type == StorageType::kInt8 ? 2 : 1; }
@@ -36,7 +38,7 @@ struct PrincipalShape {
   int64_t SlabBytes(const AttentionGeometry& g) const { return n_parts(g) * PartBytes(g, rank); }
 };
 
-// Resolves the rank policy (attention.md "rank"): a fraction is of min(block, basis columns); a
+// Resolves the rank policy: a fraction is of min(block, basis columns); a
 // fixed rank is at most that.
 PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& options);
 

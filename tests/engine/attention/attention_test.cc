@@ -99,6 +99,8 @@ std::vector<ContractCase> AllCases() {
       {"atp_merge_window", Atp(Merged(Blocks64(AtpBasis::kKv, kCompressed, 0, 1))), {}, {}},
       {"atp_merge_exact", Atp(Merged(Blocks64(AtpBasis::kKv, kExact, 4, 0))), 150, {}},
       {"atp_merge_int8", Atp(MergedInInt8()), {}, {}},
+      {"atp_input", Atp(Blocks64(AtpBasis::kInput, kCompressed, 4, 0)), {}, {}},
+      {"atp_input_merge", Atp(Merged(Blocks64(AtpBasis::kInput, kExact, 4, 1))), 150, {}},
       {"optimised", Of(Mechanism::kOptimised), {}, {}},
       {"efficient", Of(Mechanism::kEfficient), {}, {}},
       {"efficient_sliding", Of(Mechanism::kEfficient), {}, 100},
@@ -365,7 +367,7 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
                         std::nullopt, draw(0, 1) ? StorageType::kFloat32 : StorageType::kBFloat16};
     AtpOptions o;
     o.rank = RankFixed{static_cast<int32_t>(draw(1, 16))};
-    o.basis = draw(0, 1) ? AtpBasis::kKv : AtpBasis::kLayer;
+    o.basis = static_cast<AtpBasis>(draw(0, 2));
     o.prefill = draw(0, 1) ? AtpPrefill::kExact : AtpPrefill::kCompressed;
     o.block_tokens = static_cast<int32_t>(64 * draw(1, 3));
     o.sinks = static_cast<int32_t>(draw(0, 8));
@@ -381,6 +383,7 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
       o.refine_tokens = 0;
       o.basis_storage = AtpStorage::kCache;
     }
+    if (draw(0, 1)) g.hidden_dim = draw(1, 16);
     AttentionOptions options = Atp(o);
     ASSERT_TRUE(ValidateAttentionOptions(options).ok());
     int64_t most_tokens = 1200;
@@ -389,6 +392,7 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
                                        Mechanism::kEfficient,   Mechanism::kSuper,
                                        Mechanism::kTaylorShift, Mechanism::kLasso};
       options = Of(kOthers[draw(0, 5)]);
+      g.hidden_dim.reset();
       const bool any_window =
           options.mechanism != Mechanism::kLasso && options.mechanism != Mechanism::kTaylorShift;
       if (draw(0, 1) && any_window) g.sliding_window = draw(1, 200);

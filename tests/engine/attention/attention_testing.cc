@@ -14,6 +14,10 @@ namespace {
 
 using Matrix = std::vector<double>;  // row-major
 
+float Cached(const AttentionGeometry& g, float x) {
+  return g.cache_type == StorageType::kFloat32 ? x : ToFloat(ToBFloat16(x));
+}
+
 // Keys and values of one KV head as the cache holds them, [n, head_dim] each.
 struct HeadKv {
   Matrix k, v;
@@ -22,14 +26,11 @@ struct HeadKv {
 HeadKv CachedKv(const AttentionRows& rows, int64_t layer, int64_t kv_head) {
   const AttentionGeometry& g = rows.geometry;
   HeadKv out;
-  const auto cached = [&g](float x) {
-    return g.cache_type == StorageType::kFloat32 ? x : ToFloat(ToBFloat16(x));
-  };
   for (int64_t i = 0; i < rows.n_tokens; ++i) {
     const float* k = rows.row(layer, i) + (g.n_heads + kv_head) * g.head_dim;
     for (int64_t j = 0; j < g.head_dim; ++j) {
-      out.k.push_back(cached(k[j]));
-      out.v.push_back(cached(k[g.n_kv_heads * g.head_dim + j]));
+      out.k.push_back(Cached(g, k[j]));
+      out.v.push_back(Cached(g, k[g.n_kv_heads * g.head_dim + j]));
     }
   }
   return out;
@@ -81,6 +82,15 @@ Matrix LeftVectors(Matrix m, int64_t n, int64_t c) {
   return u;
 }
 
+// u [n, s] cut or filled with zeros: [n, rank].
+Matrix FirstColumns(const Matrix& u, int64_t n, int64_t s, int64_t rank) {
+  Matrix out(n * rank, 0.0);
+  for (int64_t i = 0; i < n; ++i) {
+    std::copy_n(u.data() + i * s, std::min(rank, s), out.data() + i * rank);
+  }
+  return out;
+}
+
 // The basis of tokens [begin, end) over the given heads: [n, rank] of the centred keys and values,
 // each scaled to unit norm.
 Matrix Basis(const std::vector<HeadKv>& heads, int64_t begin, int64_t end, int64_t d,
@@ -100,11 +110,22 @@ Matrix Basis(const std::vector<HeadKv>& heads, int64_t begin, int64_t end, int64
       }
     }
   }
-  const Matrix all = LeftVectors(columns, n, c);
-  const int64_t s = std::min(n, c), r = std::min(rank, s);
-  Matrix u(n * rank, 0.0);
-  for (int64_t i = 0; i < n; ++i) std::copy_n(all.data() + i * s, r, u.data() + i * rank);
-  return u;
+  return FirstColumns(LeftVectors(columns, n, c), n, std::min(n, c), rank);
+}
+
+// The same of the layer's input.
+Matrix InputBasis(const AttentionRows& rows, int64_t layer, int64_t begin, int64_t end,
+                  int64_t rank) {
+  const AttentionGeometry& g = rows.geometry;
+  const int64_t dim = g.input_dim();
+  Matrix x, mean;
+  for (int64_t i = 0; i < rows.n_tokens; ++i) {
+    const float* from = rows.row(layer, i) + (g.n_heads + 2 * g.n_kv_heads) * g.head_dim;
+    for (int64_t j = 0; j < dim; ++j) x.push_back(Cached(g, from[j]));
+  }
+  const Matrix m = Centred(x, begin, end, dim, &mean);
+  return FirstColumns(LeftVectors(m, end - begin, dim), end - begin, std::min(end - begin, dim),
+                      rank);
 }
 
 // Replaces rows [begin, end) of m by mean + U U^T (m - mean).
@@ -128,14 +149,16 @@ void Project(const Matrix& u, int64_t begin, int64_t end, int64_t d, Matrix& m) 
 }
 
 // Every head's keys and values with each closed block replaced by its principal approximation.
-std::vector<HeadKv> Approximated(const std::vector<HeadKv>& exact, const AtpOptions& o, int64_t n,
-                                 int64_t d, int64_t rank) {
+std::vector<HeadKv> Approximated(const std::vector<HeadKv>& exact, const AtpOptions& o,
+                                 const AttentionRows& rows, int64_t layer, int64_t rank) {
+  const int64_t d = rows.geometry.head_dim;
   std::vector<HeadKv> out = exact;
-  for (int64_t b = 0; b < n / o.block_tokens; ++b) {
+  for (int64_t b = 0; b < rows.n_tokens / o.block_tokens; ++b) {
     const int64_t begin = std::max<int64_t>(b * o.block_tokens, o.sinks);
     const int64_t end = (b + 1) * o.block_tokens;
     Matrix u;
     if (o.basis == AtpBasis::kLayer) u = Basis(exact, begin, end, d, rank);
+    if (o.basis == AtpBasis::kInput) u = InputBasis(rows, layer, begin, end, rank);
     for (size_t h = 0; h < exact.size(); ++h) {
       if (o.basis == AtpBasis::kKv) u = Basis({exact[h]}, begin, end, d, rank);
       Project(u, begin, end, d, out[h].k);
@@ -218,20 +241,23 @@ AttentionRows FactorRows(const AttentionGeometry& g, int64_t n_tokens,
                          const std::vector<float>& weights, uint32_t seed) {
   AttentionRows rows = RandomRows(g, n_tokens, seed);
   const auto s = static_cast<int64_t>(weights.size());
-  const int64_t n_cols = 2 * g.n_kv_heads * g.head_dim, q_dim = g.n_heads * g.head_dim;
+  const int64_t kv_dim = 2 * g.n_kv_heads * g.head_dim, q_dim = g.n_heads * g.head_dim;
+  const std::pair<int64_t, int64_t> columns[] = {{q_dim, kv_dim}, {q_dim + kv_dim, q_dim}};
   float energy = 0;
   for (float w : weights) energy += w * w;
   std::mt19937 rng(seed + 1);
   std::normal_distribution<float> normal;
   for (int64_t layer = 0; layer < g.n_layers; ++layer) {
-    std::vector<float> right(s * n_cols);
-    for (float& x : right) x = normal(rng) / std::sqrt(energy);
-    for (int64_t i = 0; i < n_tokens; ++i) {
-      float* kv = rows.row(layer, i) + q_dim;
-      std::fill_n(kv, n_cols, 0.5f);
-      for (int64_t f = 0; f < s; ++f) {
-        const float left = normal(rng) * weights[f];
-        for (int64_t j = 0; j < n_cols; ++j) kv[j] += left * right[f * n_cols + j];
+    for (const auto& [first, n_cols] : columns) {
+      std::vector<float> right(s * n_cols);
+      for (float& x : right) x = normal(rng) / std::sqrt(energy);
+      for (int64_t i = 0; i < n_tokens; ++i) {
+        float* out = rows.row(layer, i) + first;
+        std::fill_n(out, n_cols, 0.5f);
+        for (int64_t f = 0; f < s; ++f) {
+          const float left = normal(rng) * weights[f];
+          for (int64_t j = 0; j < n_cols; ++j) out[j] += left * right[f * n_cols + j];
+        }
       }
     }
   }
@@ -255,7 +281,7 @@ std::vector<double> ReferenceStandard(const AttentionRows& rows, int64_t layer) 
 std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer, const AtpOptions& o,
                                  int64_t rank, int64_t n_prompt_tokens) {
   const std::vector<HeadKv> kv = AllCachedKv(rows, layer);
-  const std::vector<HeadKv> far = Approximated(kv, o, rows.n_tokens, rows.geometry.head_dim, rank);
+  const std::vector<HeadKv> far = Approximated(kv, o, rows, layer, rank);
   const auto near = [&](int64_t i, int64_t t) {
     if (o.prefill == AtpPrefill::kExact && i < n_prompt_tokens) return true;
     return t < o.sinks || t / o.block_tokens >= i / o.block_tokens - o.window_blocks;

@@ -35,8 +35,8 @@ MechanismWeights TestWeights(const AttentionGeometry& geometry, Mechanism over,
 
 AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed);
 
-// Keys and values of all heads from common factors of the tokens, [n, s] diag(weights) [s, ..]: a
-// spectrum with gaps, so that principal subspaces are well defined.
+// Keys and values of all heads from common factors of the tokens, [n, s] diag(weights) [s, ..], and
+// inputs from others: a spectrum with gaps, so that principal subspaces are well defined.
 AttentionRows FactorRows(const AttentionGeometry& geometry, int64_t n_tokens,
                          const std::vector<float>& weights, uint32_t seed);
 

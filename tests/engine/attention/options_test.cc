@@ -148,7 +148,7 @@ TEST(ValidateAttentionOptions, RefusesFractionsOutsideZeroToOne) {
 TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   AttentionOptions options = Atp();
   options.atp.basis = static_cast<AtpBasis>(9);
-  ExpectRefused(options, "atp basis: 9, expected layer or kv");
+  ExpectRefused(options, "atp basis: 9, expected layer, kv or input");
   options = Atp();
   options.atp.prefill = static_cast<AtpPrefill>(9);
   ExpectRefused(options, "atp prefill: 9, expected exact or compressed");
@@ -177,7 +177,7 @@ TEST(AttentionNames, ParseReadsWhatNamesWrite) {
   for (Mechanism m : {Mechanism::kStandard, Mechanism::kAtp, Mechanism::kTaylorShift}) {
     EXPECT_EQ(*ParseMechanism(MechanismName(m)), m);
   }
-  for (AtpBasis b : {AtpBasis::kLayer, AtpBasis::kKv}) {
+  for (AtpBasis b : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
     EXPECT_EQ(*ParseAtpBasis(AtpBasisName(b)), b);
   }
   for (AtpPrefill p : {AtpPrefill::kExact, AtpPrefill::kCompressed}) {
@@ -213,7 +213,8 @@ TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {
   EXPECT_EQ(ParseMechanism("Standard").status().message(),
             "unknown attention mechanism \"Standard\", expected standard, atp, taylorshift, "
             "optimised, efficient, super or lasso");
-  EXPECT_EQ(ParseAtpBasis("").status().message(), "unknown atp basis \"\", expected layer or kv");
+  EXPECT_EQ(ParseAtpBasis("").status().message(),
+            "unknown atp basis \"\", expected layer, kv or input");
   EXPECT_EQ(ParseTaylorForm("state").status().message(),
             "unknown taylorshift form \"state\", expected auto, direct or recurrent");
   EXPECT_EQ(ParseTaylorVariant("").status().message(),

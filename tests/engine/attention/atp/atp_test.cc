@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Caches, AtpTest,
                          });
 
 TEST_P(AtpTest, MatchesTheReferenceWhereTheSpectrumHasAGap) {
-  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
     for (int32_t sinks : {0, 4}) {
       for (int32_t window : {0, 1, 2}) {
         const AttentionRows rows = FactorRows(geometry(), 300, GapAt(6), 1);
@@ -76,7 +76,7 @@ TEST_P(AtpTest, MatchesTheReferenceWhereTheSpectrumHasAGap) {
 
 TEST_P(AtpTest, MatchesTheReferenceAtOddHeads) {
   for (int64_t head_dim : {8, 20, 40}) {
-    for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+    for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
       const AttentionGeometry g{1, 9, 3, head_dim, std::nullopt, GetParam().type};
       ExpectMatchesReference(FactorRows(g, 200, GapAt(5), 3), Options(basis, 5, 64, 3, 0), 200);
     }
@@ -92,12 +92,14 @@ TEST_P(AtpTest, MatchesTheReferenceBeyondAnExactPrompt) {
 }
 
 TEST_P(AtpTest, MatchesTheReferenceWithRefinedTokens) {
-  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
     for (int32_t refine : {1, 20, 300}) {
       AtpOptions o = Options(basis, 6, 64, 4, 0);
       o.refine_tokens = refine;
+      const bool rounds = GetParam().type == StorageType::kBFloat16;  // and chooses other tokens
+      if (rounds && basis == AtpBasis::kInput) continue;
       ExpectMatchesReference(FactorRows(geometry(1), 300, GapAt(6), 14), o, 300);
-      if (GetParam().type == StorageType::kBFloat16) continue;  // rounding chooses other tokens
+      if (rounds) continue;
       o.rank = RankFixed{3};
       o.prefill = AtpPrefill::kExact;
       ExpectMatchesReference(FactorRows(geometry(1), 300, {1, 0.9f, 0.8f, 0.2f, 0.1f}, 15), o, 200);
@@ -222,6 +224,22 @@ TEST_P(AtpTest, AdvanceFreesThePagesThatNoLaterRowReads) {
           << "page " << page << " at " << sequence.n_tokens;
     }
     EXPECT_EQ(static_cast<int64_t>(sequence.blocks.size()), sequence.n_tokens / 128);
+  }
+}
+
+TEST_P(AtpTest, InputsAreHeldForTheOpenBlockOnly) {
+  const AtpOptions o = Options(AtpBasis::kInput, 4, 128, 4, 1);
+  const AttentionRows rows = RandomRows(geometry(), 600, 10);
+  MechanismRunner runner(rows.geometry, Mechanism::kAtp);
+  SequenceCache sequence = NewSequence(Atp(o), 600);
+  std::vector<float> out;
+  while (sequence.n_tokens < 600) {
+    ASSERT_TRUE(runner.Step({{&sequence, &rows, 20, &out}}).ok());
+    for (size_t page = 0; page < sequence.slice_pages.size(); ++page) {
+      EXPECT_EQ(sequence.slice_pages[page] != nullptr,
+                static_cast<int64_t>(page) >= sequence.n_tokens / 128 * 2)
+          << "page " << page << " at " << sequence.n_tokens;
+    }
   }
 }
 

@@ -50,7 +50,7 @@ class CompressTest : public testing::TestWithParam<BlockCase> {
     EXPECT_TRUE(block.Allocate(g, *cache_).ok());
     for (int64_t layer = 0; layer < g.n_layers; ++layer) {
       for (int64_t head = 0; head < block.shape.n_bases(g); ++head) {
-        CompressLayer(g, o, sequence_.pages, {layer, head}, workspace_, block);
+        CompressLayer(g, o, {sequence_.pages}, {layer, head}, workspace_, block);
       }
     }
     return block;

@@ -89,6 +89,19 @@ class LinearReference {
     return out;
   }
 
+  // U^T [rank, n] of the layer's input.
+  Matrix InputBasis(int64_t begin, int64_t end) const {
+    const int64_t n = end - begin, c = g_.input_dim();
+    const int64_t first = 2 * g_.n_kv_heads * d_;
+    Matrix x(n * c);
+    for (int64_t j = 0; j < c; ++j) {
+      double mean = 0;
+      for (int64_t i = 0; i < n; ++i) mean += Cached(begin + i, first + j) / static_cast<double>(n);
+      for (int64_t i = 0; i < n; ++i) x[i * c + j] = Cached(begin + i, first + j) - mean;
+    }
+    return Svd(x, n, c, rank_).left;
+  }
+
   // U^T [rank, n] of the heads' keys and values, each scaled to unit norm.
   Matrix Basis(int64_t begin, int64_t end, std::vector<int64_t> heads) const {
     const int64_t n = end - begin, c = 2 * d_ * static_cast<int64_t>(heads.size());
@@ -117,7 +130,8 @@ class LinearReference {
     std::vector<int64_t> heads(g_.n_kv_heads);
     std::iota(heads.begin(), heads.end(), 0);
     if (options_.basis == AtpBasis::kKv) heads = {head};
-    const Matrix left = Basis(begin, end, heads);
+    const Matrix left =
+        options_.basis == AtpBasis::kInput ? InputBasis(begin, end) : Basis(begin, end, heads);
     Moments out{static_cast<double>(end - begin), {}, Matrix(rank_ * 2 * d_, 0.0)};
     const Matrix m = Centred(begin, end, head, out.mean);
     for (int64_t r = 0; r < rank_; ++r) {
@@ -246,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(Caches, AtpLinearTest,
                          });
 
 TEST_P(AtpLinearTest, MatchesTheReferenceWhereTheSpectrumHasAGap) {
-  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
     for (int32_t sinks : {0, 4}) {
       const AtpOptions o = Linear(basis, 6, sinks, sinks == 0 ? 1 : 0);
       ExpectMatchesReference(FactorRows(geometry(), 300, GapAt(6), 1), o, 300);
@@ -255,7 +269,7 @@ TEST_P(AtpLinearTest, MatchesTheReferenceWhereTheSpectrumHasAGap) {
 }
 
 TEST_P(AtpLinearTest, MatchesTheReferenceAsBlocksMerge) {
-  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
     for (int32_t window : {0, 1}) {
       const AtpOptions o = Merging(Linear(basis, 6, 4, window));
       ExpectMatchesReference(FactorRows(geometry(), 600, GapAt(6), 2), o, 600);

@@ -29,6 +29,7 @@ TEST(ShapeOf, FractionIsOfTheSmallerOfBlockAndBasisColumns) {
   EXPECT_EQ(RankOf(RankFraction{0.25}, AtpBasis::kLayer, 64), 16);   // of 64
   EXPECT_EQ(RankOf(RankFraction{1.0}, AtpBasis::kLayer, 128), 80);
   EXPECT_EQ(RankOf(RankFraction{1e-9}, AtpBasis::kLayer, 128), 1);
+  EXPECT_EQ(RankOf(RankFraction{0.25}, AtpBasis::kInput, 512), 20);  // of 4 x 20
 }
 
 TEST(ShapeOf, FixedRankIsAtMostFull) {
@@ -59,6 +60,24 @@ TEST(ShapeOf, CountsEveryByte) {
       o.basis_storage = AtpStorage::kCache;
     }
   }
+}
+
+TEST(ShapeOf, InputMayBeWiderThanItsHeads) {
+  AttentionGeometry g = Geometry();
+  g.hidden_dim = 100;
+  AtpOptions o;
+  o.basis = AtpBasis::kInput;
+  EXPECT_EQ(ShapeOf(g, o).rank, 25);
+  EXPECT_EQ(ShapeOf(g, o).n_bases(g), 1);
+}
+
+TEST(ShapeOf, LinearReadoutKeepsNoBasis) {
+  const AttentionGeometry g = Geometry();
+  AtpOptions o;
+  o.rank = RankFixed{9};
+  const int64_t exact = LayerBytes(ShapeOf(g, o), g);
+  o.readout = AtpReadout::kLinear;
+  EXPECT_EQ(exact - LayerBytes(ShapeOf(g, o), g), 512 * 9 * 4);
 }
 
 TEST(ShapeOf, PoliciesThatNeedTheDataReserveTheFullRank) {

@@ -38,7 +38,7 @@ class PrincipalRowsTest : public testing::Test {
       block->shape = ShapeOf(g, options_);
       block->n_sinks = b == 0 ? options_.sinks : 0;
       ASSERT_TRUE(block->Allocate(g, *cache_).ok());
-      CompressLayer(g, options_, absl::MakeConstSpan(sequence_.pages).subspan(b, 1), {0, 0},
+      CompressLayer(g, options_, {absl::MakeConstSpan(sequence_.pages).subspan(b, 1)}, {0, 0},
                     workspace, *block);
       sequence_.blocks.push_back(std::move(block));
     }
