@@ -125,7 +125,9 @@ std::string AttentionLabel(const AttentionOptions& attention) {
   if (atp.decomposition != AtpDecomposition::kBlock) {
     absl::StrAppend(&name, " ", std::string(AtpDecompositionName(atp.decomposition)));
   }
-  if (atp.basis_storage == AtpStorage::kInt8) absl::StrAppend(&name, " U int8");
+  if (atp.basis_storage != AtpStorage::kCache) {
+    absl::StrAppend(&name, " U ", std::string(AtpStorageName(atp.basis_storage)));
+  }
   if (atp.principal_storage == AtpStorage::kInt8) absl::StrAppend(&name, " K'V' int8");
   if (atp.refine_tokens > 0) absl::StrAppend(&name, " refine ", atp.refine_tokens);
   if (atp.readout == AtpReadout::kLinear) absl::StrAppend(&name, " readout linear");

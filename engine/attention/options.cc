@@ -19,6 +19,7 @@ constexpr int32_t kBlockStep = 64;
 constexpr int32_t kMaxSinks = 63;
 constexpr int32_t kMaxWindowBlocks = 64;
 constexpr char kBases[] = "layer, kv or input";
+constexpr char kStorages[] = "cache, int8 or int4";
 constexpr char kForms[] = "auto, direct or recurrent";
 constexpr char kVariants[] = "normalised or plain";
 constexpr int32_t kMaxRefineTokens = 4096;
@@ -84,10 +85,14 @@ absl::Status ValidateNames(const AtpOptions& atp) {
         absl::StrCat("atp decomposition: ", static_cast<int>(atp.decomposition),
                      ", expected block or alternating"));
   }
-  for (AtpStorage storage : {atp.basis_storage, atp.principal_storage}) {
-    if (storage == AtpStorage::kCache || storage == AtpStorage::kInt8) continue;
+  if (AtpStorageName(atp.basis_storage).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "atp basis storage: ", static_cast<int>(atp.basis_storage), ", expected ", kStorages));
+  }
+  if (atp.principal_storage != AtpStorage::kCache && atp.principal_storage != AtpStorage::kInt8) {
     return absl::InvalidArgumentError(
-        absl::StrCat("atp storage: ", static_cast<int>(storage), ", expected cache or int8"));
+        absl::StrCat("atp principal storage: ", std::string(AtpStorageName(atp.principal_storage)),
+                     ", expected cache or int8"));
   }
   if (atp.readout != AtpReadout::kExact && atp.readout != AtpReadout::kLinear) {
     return absl::InvalidArgumentError(
@@ -312,13 +317,22 @@ absl::StatusOr<AtpDecomposition> ParseAtpDecomposition(std::string_view name) {
 }
 
 std::string_view AtpStorageName(AtpStorage storage) {
-  return storage == AtpStorage::kCache ? "cache" : "int8";
+  switch (storage) {
+    case AtpStorage::kCache:
+      return "cache";
+    case AtpStorage::kInt8:
+      return "int8";
+    case AtpStorage::kInt4:
+      return "int4";
+  }
+  return "";
 }
 
 absl::StatusOr<AtpStorage> ParseAtpStorage(std::string_view name) {
-  if (name == "cache") return AtpStorage::kCache;
-  if (name == "int8") return AtpStorage::kInt8;
-  return BadName("atp storage", name, "cache or int8");
+  for (AtpStorage s : {AtpStorage::kCache, AtpStorage::kInt8, AtpStorage::kInt4}) {
+    if (name == AtpStorageName(s)) return s;
+  }
+  return BadName("atp storage", name, kStorages);
 }
 
 std::string_view AtpReadoutName(AtpReadout readout) {

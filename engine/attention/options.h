@@ -40,8 +40,9 @@ using RankPolicy = std::variant<RankFraction, RankFixed, RankEnergy, RankEntropy
 // How U is found: subspace iteration over matrix products, or the paper's Algorithm 1.
 enum class AtpDecomposition { kBlock, kAlternating };
 
-// How numbers of a principal block are stored: as the cache stores keys and values, or in 8 bits.
-enum class AtpStorage { kCache, kInt8 };
+// How numbers of a principal block are stored: as the cache stores keys and values, in 8 bits, or
+// (U alone) in 4 bits with a scale for every 32.
+enum class AtpStorage { kCache, kInt8, kInt4 };
 
 // How far blocks are read: token by token through U (ATP, Eq. 7), or by their first and second
 // moments alone (Eq. 8, around the mean key), which needs no U and no time that grows with a block.
@@ -126,7 +127,7 @@ absl::StatusOr<TaylorForm> ParseTaylorForm(std::string_view name);
 std::string_view TaylorVariantName(TaylorVariant variant);
 absl::StatusOr<TaylorVariant> ParseTaylorVariant(std::string_view name);
 
-// "block" | "alternating", "cache" | "int8".
+// "block" | "alternating", "cache" | "int8" | "int4".
 std::string_view AtpDecompositionName(AtpDecomposition decomposition);
 absl::StatusOr<AtpDecomposition> ParseAtpDecomposition(std::string_view name);
 std::string_view AtpStorageName(AtpStorage storage);

@@ -166,6 +166,9 @@ struct KernelTable {
   void (*turned_products)(const TurnedProductsArgs&);
   // Round to nearest even; NaN stays NaN.
   void (*to_bf16)(const float* x, uint16_t* out, int64_t n);
+  // Codes of 4 bits as int8, less 8: out [n] from x [n / 2], the first half of out from the bytes'
+  // low bits, the second from their high ones.
+  void (*unpack_int4)(const uint8_t* x, int8_t* out, int64_t n);
 
   // For benchmarks: the machine's limits. panel_columns * 5 * n multiply-adds on registers alone; a
   // sum of x [n] (a multiple of 8 * panel_columns) that reads as fast as the machine can.

@@ -49,7 +49,7 @@ constexpr Flag kAttentionFlags[] = {
     {"sinks", "N", "", "atp: first tokens that stay exact [4]"},
     {"window", "N", "", "atp: newest closed blocks that stay exact [1]"},
     {"decomposition", "NAME", "", "atp: how a basis is found: block, alternating [block]"},
-    {"basis-storage", "NAME", "", "atp: how a basis is stored: cache, int8 [cache]"},
+    {"basis-storage", "NAME", "", "atp: how a basis is stored: cache, int8, int4 [cache]"},
     {"principal-storage", "NAME", "", "atp: and principal keys and values: cache, int8 [cache]"},
     {"refine", "N", "", "atp: older tokens read exactly, those that matter most to a row [0]"},
     {"readout", "NAME", "", "atp: older blocks by token, or by moments: exact, linear [exact]"},

@@ -23,16 +23,18 @@ void StoreRow(const float* x, int64_t n, StorageType type, std::byte* out) {
   }
 }
 
-// The least scale with which n floats fit int8.
-float Int8Scale(const float* x, int64_t n) {
-  float most = 0;
-  for (int64_t i = 0; i < n; ++i) most = std::max(most, std::fabs(x[i]));
-  return most / 127.0f;
+constexpr float kMostInt8 = 127.0f, kMostInt4 = 7.0f;
+
+// The least scale with which the codes of n floats are at most `most`.
+float CodeScale(const float* x, int64_t n, float most) {
+  float largest = 0;
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
+  return largest / most;
 }
 
-int8_t ToInt8(float x, float scale) {
+int8_t ToCode(float x, float scale, float most) {
   const float units = std::nearbyint(x / scale);  // 0 / 0 and what is no number are 0
-  return std::isnan(units) ? 0 : static_cast<int8_t>(std::clamp(units, -127.0f, 127.0f));
+  return std::isnan(units) ? 0 : static_cast<int8_t>(std::clamp(units, -most, most));
 }
 
 // Takes the mean of n rows [ld] off them.
@@ -149,7 +151,7 @@ void StoreBasis(const PrincipalBlock& block, int64_t rank, CompressWorkspace& w,
   float tile[kPageTokens];
   for (int64_t j = 0; j < rank; ++j) {
     const float* column = w.u_transposed.data() + j * n;
-    if (type == StorageType::kInt8) w.u_scales[j] = Int8Scale(column, n);
+    if (type == StorageType::kInt8) w.u_scales[j] = CodeScale(column, n, kMostInt8);
     for (int64_t t = 0; t < block.shape.n_tokens; t += kPageTokens) {
       const int64_t n_zero = t == 0 ? block.n_sinks : 0;
       std::fill_n(tile, n_zero, 0.0f);
@@ -160,8 +162,36 @@ void StoreBasis(const PrincipalBlock& block, int64_t rank, CompressWorkspace& w,
         continue;
       }
       auto* to = reinterpret_cast<int8_t*>(out) + at;
-      for (int64_t i = 0; i < kPageTokens; ++i) to[i] = ToInt8(tile[i], w.u_scales[j]);
+      for (int64_t i = 0; i < kPageTokens; ++i) to[i] = ToCode(tile[i], w.u_scales[j], kMostInt8);
     }
+  }
+}
+
+// The same in 4 bits, group by group.
+void StorePackedBasis(const PrincipalBlock& block, int64_t rank, const CompressWorkspace& w,
+                      std::byte* out) {
+  const int64_t n = block.shape.n_tokens - block.n_sinks, half = rank * kBasisGroup / 2;
+  std::vector<uint8_t> codes(rank * kBasisGroup);
+  for (int64_t t = 0; t < block.shape.n_tokens; t += kBasisGroup) {
+    auto* scales = reinterpret_cast<uint16_t*>(out);
+    for (int64_t j = 0; j < rank; ++j) {
+      float group[kBasisGroup];
+      for (int64_t i = 0; i < kBasisGroup; ++i) {
+        const int64_t row = t + i - block.n_sinks;
+        group[i] = row < 0 ? 0.0f : w.u_transposed[j * n + row];
+      }
+      const BFloat16 scale = ToBFloat16(CodeScale(group, kBasisGroup, kMostInt4));
+      scales[j] = scale.bits;
+      for (int64_t i = 0; i < kBasisGroup; ++i) {
+        codes[j * kBasisGroup + i] =
+            static_cast<uint8_t>(ToCode(group[i], ToFloat(scale), kMostInt4) + 8);
+      }
+    }
+    auto* packed = reinterpret_cast<uint8_t*>(scales + rank);
+    for (int64_t i = 0; i < half; ++i) {
+      packed[i] = static_cast<uint8_t>(codes[i] | codes[half + i] << 4);
+    }
+    out += block.shape.UGroupBytes(rank);
   }
 }
 
@@ -175,11 +205,11 @@ struct PrincipalRowsTarget {
 };
 
 void StoreInt8Row(const float* x, const PrincipalRowsTarget& to, int64_t row, float* rest) {
-  const float scale = Int8Scale(x, to.width);
+  const float scale = CodeScale(x, to.width, kMostInt8);
   auto* out = reinterpret_cast<int8_t*>(to.rows) + row * to.width;
   to.scales[row] = scale;
   for (int64_t j = 0; j < to.width; ++j) {
-    out[j] = ToInt8(x[j], scale);
+    out[j] = ToCode(x[j], scale, kMostInt8);
     rest[j] = x[j] - scale * static_cast<float>(out[j]);
   }
 }
@@ -346,7 +376,12 @@ void CompressLayer(const AttentionGeometry& g, const AtpOptions& options, const 
 
   w.u_scales.assign(rank, 1.0f);
   if (shape.keeps_basis) {
-    StoreBasis(block, rank, w, Writable(block, block.View(g, part.layer, first_head).u));
+    std::byte* u = Writable(block, block.View(g, part.layer, first_head).u);
+    if (shape.packs_basis) {
+      StorePackedBasis(block, rank, w, u);
+    } else {
+      StoreBasis(block, rank, w, u);
+    }
   }
   for (int64_t h = 0; h < n_heads; ++h) {
     if (shared) GatherCentred(g, tokens.pages, part.layer, h, n_sinks, w.tokens, w.means);

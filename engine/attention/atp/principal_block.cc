@@ -17,14 +17,17 @@ int64_t RowsBytes(int64_t n_rows, int64_t width, StorageType type) {
   return n_rows * width * StorageBytes(type) + scale_bytes;
 }
 
+// What products take.
 StorageType TypeOf(AtpStorage storage, const AttentionGeometry& g) {
-  return storage == AtpStorage::kInt8 ? StorageType::kInt8 : g.cache_type;
+  return storage == AtpStorage::kCache ? g.cache_type : StorageType::kInt8;
 }
 
 }  // namespace
 
 int64_t PrincipalShape::UBytes(int64_t r) const {
-  return keeps_basis ? n_tokens * r * StorageBytes(u_type) : 0;
+  if (!keeps_basis) return 0;
+  if (packs_basis) return n_tokens / kBasisGroup * UGroupBytes(r);
+  return n_tokens * r * StorageBytes(u_type);
 }
 
 int64_t PrincipalShape::KeyBytes(const AttentionGeometry& g, int64_t r) const {
@@ -68,6 +71,7 @@ PrincipalShape ShapeOf(const AttentionGeometry& g, const AtpOptions& options) {
   shape.keeps_tokens = options.refine_tokens > 0;
   shape.keeps_basis = options.readout == AtpReadout::kExact;
   shape.u_type = TypeOf(options.basis_storage, g);
+  shape.packs_basis = options.basis_storage == AtpStorage::kInt4;
   shape.principal_type = TypeOf(options.principal_storage, g);
   return shape;
 }

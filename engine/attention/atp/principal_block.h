@@ -9,6 +9,9 @@
 
 namespace lowkey {
 
+// Tokens that share a scale where U is packed.
+inline constexpr int64_t kBasisGroup = 32;
+
 // Sizes of a principal block, for one set of options and one model. A block has one part for each
 // layer and basis: U, if kept, and what it stands for of the KV heads that share it.
 struct PrincipalShape {
@@ -18,6 +21,7 @@ struct PrincipalShape {
   bool keeps_tokens = false;  // for refine
   bool keeps_basis = true;    // U, which readout linear has no use for
   StorageType u_type = StorageType::kFloat32;
+  bool packs_basis = false;                            // U in 4 bits
   StorageType principal_type = StorageType::kFloat32;  // of K' and V'
 
   int64_t n_bases(const AttentionGeometry& g) const {
@@ -28,7 +32,9 @@ struct PrincipalShape {
   int64_t n_parts(const AttentionGeometry& g) const { return g.n_layers * n_bases(g); }
   // Rows that stand for the mean: int8 needs two, the second for what the first rounds off.
   int64_t n_mean_rows() const { return principal_type == StorageType::kInt8 ? 2 : 1; }
-  int64_t UBytes(int64_t rank) const;                                  // one U
+  // Of one U; of kBasisGroup tokens of it, if packed.
+  int64_t UBytes(int64_t rank) const;
+  int64_t UGroupBytes(int64_t rank) const { return rank * (kBasisGroup / 2 + 2); }
   int64_t KeyBytes(const AttentionGeometry& g, int64_t rank) const;    // of one KV head
   int64_t ValueBytes(const AttentionGeometry& g, int64_t rank) const;  // of one KV head
   int64_t KeptBytes(const AttentionGeometry& g) const;                 // of one KV head
@@ -44,7 +50,9 @@ PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& opti
 
 // One KV head's part of a block at one layer:
 //   u       [c / 64][rank][64]            basis, transposed tile by tile, in u_type; int8: the
-//                                         columns' scales are in K' and V'; only if kept
+//                                         columns' scales are in K' and V'; only if kept.
+//           packed  [c / 32] of [rank] scales in bf16 and [rank][32] codes of 4 bits, as
+//                                         KernelTable::unpack_int4 takes them
 //   keys    [rank + n_mean_rows][DotWidth]         K', then the mean key; zero beyond head_dim
 //   values  [rank + n_mean_rows][head_dim_padded]  V', then the mean value
 //   key_scales, value_scales              in int8: what each row is to be multiplied by

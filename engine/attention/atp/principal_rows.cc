@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/attention/paged_kv.h"
+#include "engine/base/dtype.h"
 
 namespace lowkey {
 namespace {
@@ -72,6 +73,11 @@ void PrincipalRows::Reserve(const AttentionGeometry& g, const PrincipalShape& sh
   Grow(low_q_, size.n_rows * (shape.rank + shape.n_mean_rows()));
   Grow(low_out_, size.n_rows * (shape.rank + shape.n_mean_rows()));
   for (std::vector<float>* v : {&sums_, &factors_, &shares_}) Grow(*v, size.n_rows);
+  if (shape.packs_basis) {
+    Grow(codes_, shape.rank * kBasisGroup);
+    Grow(code_scales_, shape.rank);
+    Grow(scaled_, size.n_rows * shape.rank);
+  }
   if (size.n_refined == 0) return;
   const int64_t n_chosen = RoundUp(size.n_refined, kSoftmaxStep);
   Grow(weights_, size.n_far_tokens);
@@ -89,6 +95,48 @@ void PrincipalRows::Project(const AttentionGeometry& g, const PrincipalShape& sh
   if (view.key_scales != nullptr) ScaleColumns(view.key_scales, rows.n_rows(), ld, low_q_.data());
 }
 
+void PrincipalRows::Unpack(const PrincipalShape& shape, const PrincipalView& view, int64_t group) {
+  const std::byte* from = view.u + group * shape.UGroupBytes(view.rank);
+  const auto* scales = reinterpret_cast<const uint16_t*>(from);
+  for (int64_t j = 0; j < view.rank; ++j) code_scales_[j] = ToFloat(BFloat16{scales[j]});
+  Kernels().unpack_int4(reinterpret_cast<const uint8_t*>(scales + view.rank), codes_.data(),
+                        view.rank * kBasisGroup);
+}
+
+void PrincipalRows::ScorePacked(const PrincipalShape& shape, const PrincipalView& view,
+                                const Scores& scores, int64_t n_rows) {
+  const int64_t rank = view.rank, ld = rank + shape.n_mean_rows();
+  for (int64_t group = 0; group < shape.n_tokens / kBasisGroup; ++group) {
+    Unpack(shape, view, group);
+    for (int64_t r = 0; r < n_rows; ++r) {
+      for (int64_t j = 0; j < rank; ++j) {
+        scaled_[r * rank + j] = low_q_[r * ld + j] * code_scales_[j];
+      }
+    }
+    Kernels().Gemm(StorageType::kInt8,
+                   {scaled_.data(), rank, codes_.data(), kBasisGroup, Kernels().panel_columns,
+                    scores.data + group * kBasisGroup, scores.stride, n_rows, kBasisGroup, rank,
+                    GemmArgs::Into::kAccumulate});
+  }
+}
+
+void PrincipalRows::ReadPacked(const PrincipalShape& shape, const PrincipalView& view,
+                               const Scores& weights, int64_t n_rows) {
+  const int64_t rank = view.rank, ld = rank + shape.n_mean_rows();
+  for (int64_t group = 0; group < shape.n_tokens / kBasisGroup; ++group) {
+    Unpack(shape, view, group);
+    std::fill_n(scaled_.begin(), n_rows * rank, 0.0f);
+    Kernels().DotRows(StorageType::kInt8,
+                      {weights.data + group * kBasisGroup, weights.stride, codes_.data(),
+                       scaled_.data(), rank, n_rows, rank, kBasisGroup});
+    for (int64_t r = 0; r < n_rows; ++r) {
+      for (int64_t j = 0; j < rank; ++j) {
+        low_out_[r * ld + j] += scaled_[r * rank + j] * code_scales_[j];
+      }
+    }
+  }
+}
+
 void PrincipalRows::Score(const AttentionGeometry& g, const PrincipalBlock& block,
                           const PrincipalView& view, const RowBlock& rows, const Scores& scores) {
   const KernelTable& kernels = Kernels();
@@ -101,8 +149,9 @@ void PrincipalRows::Score(const AttentionGeometry& g, const PrincipalBlock& bloc
     std::fill_n(scores.data + r * scores.stride, shape.n_tokens,
                 std::accumulate(mean, mean + shape.n_mean_rows(), 0.0f));
   }
+  if (shape.packs_basis) ScorePacked(shape, view, scores, rows.n_rows());
   const int64_t tile_bytes = rank * kPageTokens * StorageBytes(shape.u_type);
-  for (int64_t t = 0; t < shape.n_tokens / kPageTokens; ++t) {
+  for (int64_t t = 0; !shape.packs_basis && t < shape.n_tokens / kPageTokens; ++t) {
     kernels.Gemm(shape.u_type, {low_q_.data(), ld, view.u + t * tile_bytes, kPageTokens,
                                 kernels.panel_columns, scores.data + t * kPageTokens, scores.stride,
                                 rows.n_rows(), kPageTokens, rank, GemmArgs::Into::kAccumulate});
@@ -119,8 +168,9 @@ void PrincipalRows::Read(const AttentionGeometry& g, const PrincipalBlock& block
   const int64_t rank = view.rank, ld = rank + shape.n_mean_rows(), padded = g.head_dim_padded();
   // (w U) V' + sum(w) v_mean
   std::fill_n(low_out_.begin(), rows.n_rows() * ld, 0.0f);
+  if (shape.packs_basis) ReadPacked(shape, view, weights, rows.n_rows());
   const int64_t tile_bytes = rank * kPageTokens * StorageBytes(shape.u_type);
-  for (int64_t t = 0; t < shape.n_tokens / kPageTokens; ++t) {
+  for (int64_t t = 0; !shape.packs_basis && t < shape.n_tokens / kPageTokens; ++t) {
     kernels.DotRows(shape.u_type,
                     {weights.data + t * kPageTokens, weights.stride, view.u + t * tile_bytes,
                      low_out_.data(), ld, rows.n_rows(), rank, kPageTokens});

@@ -59,6 +59,13 @@ class PrincipalRows {
   // Adds the block's values under the weights that the scores have become, times factors_.
   void Read(const AttentionGeometry& g, const PrincipalBlock& block, const PrincipalView& view,
             const Scores& weights, RowBlock& rows);
+  // What Score and Read do with a packed U: scores += low_q_ U^T, low_out_ += weights U.
+  void ScorePacked(const PrincipalShape& shape, const PrincipalView& view, const Scores& scores,
+                   int64_t n_rows);
+  void ReadPacked(const PrincipalShape& shape, const PrincipalView& view, const Scores& weights,
+                  int64_t n_rows);
+  // Fills codes_ and code_scales_ with one group of a packed U.
+  void Unpack(const PrincipalShape& shape, const PrincipalView& view, int64_t group);
   // Turns the far scores into weights and brings rows and far weights to one maximum.
   void JoinFar(int64_t n_far, RowBlock& rows);
   // Reads the chosen far tokens of the query heads of one token exactly and takes their weights.
@@ -69,6 +76,8 @@ class PrincipalRows {
               absl::Span<const int32_t> tokens);
 
   std::vector<float> scores_, low_q_, low_out_;
+  std::vector<int8_t> codes_;  // of a packed U: [rank, 32]
+  std::vector<float> code_scales_, scaled_;
   std::vector<float> sums_;     // by row: of one block's weights
   std::vector<float> factors_;  // by row: what far weights are to be multiplied by
   std::vector<float> shares_;   // by row: what makes far weights parts of all weights

@@ -440,6 +440,14 @@ void ToBf16(const float* x, uint16_t* out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = RoundToBf16(x[i]);
 }
 
+template <class V>
+void UnpackInt4(const uint8_t* x, int8_t* out, int64_t n) {
+  for (int64_t i = 0; i < n / 2; ++i) {
+    out[i] = static_cast<int8_t>((x[i] & 15) - 8);
+    out[i + n / 2] = static_cast<int8_t>((x[i] >> 4) - 8);
+  }
+}
+
 // ------------------------------------------------------------------ limits
 
 // Ten chains cover two FMA pipes of four or five cycles.
@@ -495,6 +503,7 @@ constexpr KernelTable Table(const char* name) {
   t.taylor_weights = TaylorWeights<V>;
   t.turned_products = TurnedProducts<V>;
   t.to_bf16 = ToBf16<V>;
+  t.unpack_int4 = UnpackInt4<V>;
   t.fma_chains = FmaChains<V>;
   t.read_sum = ReadSum<V>;
   return t;

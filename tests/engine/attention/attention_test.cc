@@ -59,6 +59,11 @@ AtpOptions InInt8(AtpBasis basis) {
   return options;
 }
 
+AtpOptions BasisInInt4(AtpOptions options) {
+  options.basis_storage = AtpStorage::kInt4;
+  return options;
+}
+
 AtpOptions Linear(AtpOptions options) {
   options.readout = AtpReadout::kLinear;
   return options;
@@ -99,6 +104,8 @@ std::vector<ContractCase> AllCases() {
       {"atp_merge_window", Atp(Merged(Blocks64(AtpBasis::kKv, kCompressed, 0, 1))), {}, {}},
       {"atp_merge_exact", Atp(Merged(Blocks64(AtpBasis::kKv, kExact, 4, 0))), 150, {}},
       {"atp_merge_int8", Atp(MergedInInt8()), {}, {}},
+      {"atp_int4", Atp(BasisInInt4(Blocks64(AtpBasis::kLayer, kCompressed, 4, 0))), {}, {}},
+      {"atp_int4_refine", Atp(BasisInInt4(Refined(WithRank(RankEnergy{0.8}), 16))), {}, {}},
       {"atp_input", Atp(Blocks64(AtpBasis::kInput, kCompressed, 4, 0)), {}, {}},
       {"atp_input_merge", Atp(Merged(Blocks64(AtpBasis::kInput, kExact, 4, 1))), 150, {}},
       {"optimised", Of(Mechanism::kOptimised), {}, {}},
@@ -115,8 +122,9 @@ std::vector<ContractCase> AllCases() {
       {"taylorshift_plain", TaylorShift(TaylorForm::kAuto, TaylorVariant::kPlain), 150, {}},
   };
   // What these store, others store too: they are slow, and one type will do.
-  const std::set<std::string> in_fp32 = {"atp_energy",     "atp_entropy",     "atp_alternating",
-                                         "atp_merge_int8", "super_optimised", "lasso"};
+  const std::set<std::string> in_fp32 = {
+      "atp_int4_refine", "atp_energy",      "atp_entropy", "atp_alternating",
+      "atp_merge_int8",  "super_optimised", "lasso"};
   std::vector<ContractCase> out;
   for (ContractCase c : wide) {
     for (StorageType type : {StorageType::kFloat32, StorageType::kBFloat16}) {
@@ -375,7 +383,7 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
     o.refine_tokens = static_cast<int32_t>(draw(0, 1) * draw(1, 50));
     if (draw(0, 3) == 0) o.rank = RankEnergy{0.01 * static_cast<double>(draw(1, 100))};
     if (draw(0, 3) == 0) o.decomposition = AtpDecomposition::kAlternating;
-    if (draw(0, 2) == 0) o.basis_storage = AtpStorage::kInt8;
+    o.basis_storage = static_cast<AtpStorage>(draw(0, 2));
     if (draw(0, 2) == 0) o.principal_storage = AtpStorage::kInt8;
     if (draw(0, 2) == 0) {
       o.readout = AtpReadout::kLinear;

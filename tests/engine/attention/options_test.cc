@@ -58,6 +58,7 @@ TEST(ValidateAttentionOptions, AcceptsBothEndsOfEachRange) {
       [](AtpOptions& o) { o.refine_tokens = 4096; },
       [](AtpOptions& o) { o.decomposition = AtpDecomposition::kAlternating; },
       [](AtpOptions& o) { o.basis_storage = o.principal_storage = AtpStorage::kInt8; },
+      [](AtpOptions& o) { o.basis_storage = AtpStorage::kInt4; },
       [](AtpOptions& o) { o.readout = AtpReadout::kLinear, o.merge = true; },
       [](AtpOptions& o) { o.basis = AtpBasis::kKv, o.prefill = AtpPrefill::kCompressed; },
   };
@@ -156,8 +157,11 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   options.atp.decomposition = static_cast<AtpDecomposition>(9);
   ExpectRefused(options, "atp decomposition: 9, expected block or alternating");
   options = Atp();
-  options.atp.principal_storage = static_cast<AtpStorage>(9);
-  ExpectRefused(options, "atp storage: 9, expected cache or int8");
+  options.atp.basis_storage = static_cast<AtpStorage>(9);
+  ExpectRefused(options, "atp basis storage: 9, expected cache, int8 or int4");
+  options = Atp();
+  options.atp.principal_storage = AtpStorage::kInt4;
+  ExpectRefused(options, "atp principal storage: int4, expected cache or int8");
   options = Atp();
   options.atp.readout = static_cast<AtpReadout>(9);
   ExpectRefused(options, "atp readout: 9, expected exact or linear");
@@ -195,7 +199,7 @@ TEST(AttentionNames, ParseReadsTheOtherNamesOfAtpToo) {
   for (AtpDecomposition d : {AtpDecomposition::kBlock, AtpDecomposition::kAlternating}) {
     EXPECT_EQ(*ParseAtpDecomposition(AtpDecompositionName(d)), d);
   }
-  for (AtpStorage s : {AtpStorage::kCache, AtpStorage::kInt8}) {
+  for (AtpStorage s : {AtpStorage::kCache, AtpStorage::kInt8, AtpStorage::kInt4}) {
     EXPECT_EQ(*ParseAtpStorage(AtpStorageName(s)), s);
   }
   for (AtpReadout r : {AtpReadout::kExact, AtpReadout::kLinear}) {
@@ -206,7 +210,7 @@ TEST(AttentionNames, ParseReadsTheOtherNamesOfAtpToo) {
   EXPECT_EQ(ParseAtpDecomposition("svd").status().message(),
             "unknown atp decomposition \"svd\", expected block or alternating");
   EXPECT_EQ(ParseAtpStorage("int5").status().message(),
-            "unknown atp storage \"int5\", expected cache or int8");
+            "unknown atp storage \"int5\", expected cache, int8 or int4");
 }
 
 TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {

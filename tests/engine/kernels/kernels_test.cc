@@ -238,6 +238,17 @@ TEST_P(KernelTest, ToBf16MatchesTheOracleOnEveryUpperHalf) {
   }
 }
 
+TEST_P(KernelTest, UnpackInt4TakesTheLowBitsFirst) {
+  std::vector<uint8_t> packed(80);
+  for (size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<uint8_t>(37 * i);
+  std::vector<int8_t> out(160);
+  table().unpack_int4(packed.data(), out.data(), 160);
+  for (size_t i = 0; i < packed.size(); ++i) {
+    EXPECT_EQ(out[i], packed[i] % 16 - 8);
+    EXPECT_EQ(out[80 + i], packed[i] / 16 - 8);
+  }
+}
+
 TEST_P(KernelTest, ToBf16KeepsNanAndInfinity) {
   const float x[] = {kNan, -kNan, kInf, -kInf, std::bit_cast<float>(0x7f800001u)};
   uint16_t out[5];

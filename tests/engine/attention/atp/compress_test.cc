@@ -203,5 +203,34 @@ TEST_P(CompressTest, Int8IsNearWhatTheCacheTypeHolds) {
   }
 }
 
+// A code is off by at most half a step, 1/14 of the largest of its 32, and a little for the scale's
+// own rounding.
+TEST_P(CompressTest, PackedBasisIsNearTheBasis) {
+  AtpOptions o;
+  o.basis = GetParam().basis, o.block_tokens = 64, o.rank = RankFixed{9};
+  const AttentionGeometry& g = rows_.geometry;
+  const PrincipalBlock plain = Compress(o, 4);
+  o.basis_storage = AtpStorage::kInt4;
+  const PrincipalBlock packed = Compress(o, 4);
+  const std::byte* u = plain.View(g, 1, 1).u;
+  const std::byte* group = packed.View(g, 1, 1).u;
+  for (int64_t first : {0, 32}) {
+    std::vector<int8_t> codes(9 * 32);
+    const auto* scales = reinterpret_cast<const uint16_t*>(group);
+    Kernels().unpack_int4(reinterpret_cast<const uint8_t*>(scales + 9), codes.data(), 9 * 32);
+    for (int64_t r = 0; r < 9; ++r) {
+      const double scale = ToFloat(BFloat16{scales[r]});
+      for (int64_t t = first; t < first + 32; ++t) {
+        const double code = codes[r * 32 + t - first];
+        EXPECT_NEAR(scale * code, At(u, r * kPageTokens + t), 0.53 * scale);
+        if (t < 4) {
+          EXPECT_EQ(code, 0) << "a sink";
+        }
+      }
+    }
+    group += packed.shape.UGroupBytes(9);
+  }
+}
+
 }  // namespace
 }  // namespace lowkey

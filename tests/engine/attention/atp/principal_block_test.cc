@@ -57,6 +57,9 @@ TEST(ShapeOf, CountsEveryByte) {
       o.basis_storage = AtpStorage::kInt8;
       EXPECT_EQ(LayerBytes(shape, g) - LayerBytes(ShapeOf(g, o), g),
                 n_bases * 128 * 9 * (StorageBytes(type) - 1));
+      o.basis_storage = AtpStorage::kInt4;  // with a scale of two bytes for every 32
+      EXPECT_EQ(LayerBytes(shape, g) - LayerBytes(ShapeOf(g, o), g),
+                n_bases * 128 * 9 * StorageBytes(type) - n_bases * 4 * 9 * (16 + 2));
       o.basis_storage = AtpStorage::kCache;
     }
   }
