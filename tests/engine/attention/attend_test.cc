@@ -128,6 +128,21 @@ TEST(Attend, TakesSlicesOfX) {
   }
 }
 
+TEST(Attend, TakesTheInputThatABasisIsOf) {
+  const AttentionRows rows = RandomRows({1, 4, 2, 8, std::nullopt, {}}, 300, 6);
+  const Tensors tensors = Split(rows);
+  const AttentionOptions options =
+      Atp({RankFixed{6}, AtpBasis::kInput, AtpPrefill::kCompressed, 64, 4, 0});
+  AttendInputs in = Inputs(rows, tensors, options);
+  EXPECT_EQ(Attend(in).status().message(), "x: 0 elements, expected 9600");
+  std::vector<float> x;
+  for (int64_t i = 0; i < 300; ++i) x.insert(x.end(), rows.row(0, i) + 64, rows.row(0, i) + 96);
+  in.x = x;
+  const auto got = Attend(in);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_TRUE(SameBits(got->out, ByHead(RunSequence(rows, {options}), rows)));
+}
+
 TEST(Attend, SuperEndsWithItsAlignment) {
   const AttentionGeometry g{1, 2, 2, 8, std::nullopt, StorageType::kFloat32};
   const AttentionRows rows = RandomRows(g, 10, 5);

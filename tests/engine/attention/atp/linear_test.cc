@@ -337,5 +337,23 @@ TEST_P(AtpLinearTest, MergedBlocksGoWhenAnotherStandsForThem) {
   }
 }
 
+// What twice the length costs, in multiply-adds of a generated token and of a prompt.
+TEST(AtpWork, MergedBlocksGrowWithTheLogarithmOfTheLength) {
+  MechanismRunner runner({12, 12, 12, 64, std::nullopt, {}}, Mechanism::kAtp);
+  const auto growth = [&](const AtpOptions& o) {
+    const AttentionWork half = runner.mechanism().Work(Atp(o), 1 << 14);
+    const AttentionWork whole = runner.mechanism().Work(Atp(o), 1 << 15);
+    return std::pair(whole.decode / half.decode, whole.prefill / half.prefill);
+  };
+  AtpOptions exact = Linear(AtpBasis::kLayer, 16, 4, 0);
+  exact.readout = AtpReadout::kExact;
+  EXPECT_GT(growth(exact).first, 1.9);
+  EXPECT_GT(growth(exact).second, 3);
+  const AtpOptions linear = Linear(AtpBasis::kLayer, 16, 4, 0);
+  EXPECT_GT(growth(linear).first, 1.9);
+  EXPECT_LT(growth(Merging(linear)).first, 1.2);
+  EXPECT_LT(growth(Merging(linear)).second, 2.2);
+}
+
 }  // namespace
 }  // namespace lowkey
