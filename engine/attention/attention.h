@@ -52,8 +52,8 @@ struct SequenceCache {
   int64_t n_prompt_tokens = 0;    // rows before it are the prompt's
   int64_t n_tokens = 0;           // rows that every layer has seen
   std::vector<PageHandle> pages;  // page i holds positions [64 i, 64 i + 64); empty once freed
-  std::vector<std::shared_ptr<const PrincipalBlock>> blocks;  // atp: by block number;
-                                                              // empty once others stand for it
+  // atp: by block number; empty once another stands for it.
+  std::vector<std::shared_ptr<const PrincipalBlock>> blocks;
   // Inputs of layers, or slices of them: as `pages`, of another layout.
   std::vector<std::shared_ptr<Slab>> slice_pages;
   // lasso: one Gram matrix a layer and head; taylorshift: sums over the first n_state_tokens.

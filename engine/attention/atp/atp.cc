@@ -249,13 +249,10 @@ void AtpAttention::Attend(const LayerRows& rows) {
   });
 }
 
-// Frees blocks that another stands for in every row to come and every merge.
+// Frees blocks that another stands for in every row and merge to come.
 void AtpAttention::FreeMerged(SequenceCache& sequence) const {
   const AtpOptions& o = sequence.options.atp;
-  int64_t position = sequence.n_tokens;
-  if (o.prefill == AtpPrefill::kExact) position = std::max(position, sequence.n_prompt_tokens);
-  const auto n_closed = static_cast<int64_t>(sequence.blocks.size());
-  const int64_t n_far = std::min(n_closed, position / o.block_tokens - o.window_blocks);
+  const int64_t n_far = sequence.n_tokens / o.block_tokens - o.window_blocks;
   for (int64_t number = 0; number < n_far; ++number) {
     if (number + 1 + MergedBlocks(number) <= n_far) sequence.blocks[number] = nullptr;
   }

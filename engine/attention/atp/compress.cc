@@ -260,7 +260,7 @@ std::byte* Writable(const PrincipalBlock& block, const std::byte* at) {
 
 // Adds row `row` of stored keys or values, of `n` elements, to out.
 struct StoredRows {
-  StorageType type;
+  StorageType type = StorageType::kFloat32;
   int64_t width = 0;
   const std::byte* rows = nullptr;
   const float* scales = nullptr;  // int8 only
@@ -296,8 +296,8 @@ void LoadPrincipal(const AttentionGeometry& g, const PrincipalShape& shape,
 // around their common mean, which goes to its means: both blocks' [K' V'] and, scaled, their means'
 // difference. `merged` holds either block as LoadPrincipal leaves it.
 struct MergeSizes {
-  int64_t left_rank, right_rank;
-  double left_tokens, right_tokens;
+  int64_t left_rank = 0, right_rank = 0;
+  double left_tokens = 0, right_tokens = 0;
 };
 void JoinMoments(const MergeSizes& sizes, int64_t ld, const float* merged, CompressWorkspace& w) {
   const float* right = merged + (sizes.left_rank + 1) * ld;

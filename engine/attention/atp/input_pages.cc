@@ -1,5 +1,6 @@
 #include "engine/attention/atp/input_pages.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/base/dtype.h"
@@ -21,9 +22,13 @@ int64_t InputPageBytes(const AttentionGeometry& g) {
 
 void WriteInputs(const AttentionGeometry& g, absl::Span<const Segment> segments,
                  const LayerRows& rows, ThreadPool& pool) {
+  const auto reads = [](const Segment& s) {
+    return s.sequence->options.atp.basis == AtpBasis::kInput;
+  };
+  if (std::none_of(segments.begin(), segments.end(), reads)) return;
   pool.ParallelFor(static_cast<int64_t>(segments.size()), [&](int64_t task, int) {
     const Segment& s = segments[task];
-    if (s.sequence->options.atp.basis != AtpBasis::kInput) return;
+    if (!reads(s)) return;
     for (int64_t i = 0; i < s.n_rows; ++i) {
       const int64_t position = s.first_position + i;
       const float* x = rows.x + (s.first_row + i) * rows.ld_x;

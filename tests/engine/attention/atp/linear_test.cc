@@ -337,6 +337,21 @@ TEST_P(AtpLinearTest, MergedBlocksGoWhenAnotherStandsForThem) {
   }
 }
 
+// As measurements do that generate at one length of many.
+TEST_P(AtpLinearTest, ForkMayEndItsPromptEarlier) {
+  const AttentionRows rows = RandomRows(geometry(), 330, 8);
+  AtpOptions o = Merging(Linear(AtpBasis::kKv, 8, 4, 1));
+  o.prefill = AtpPrefill::kExact;
+  MechanismRunner runner(rows.geometry, Mechanism::kAtp);
+  SequenceCache sequence = NewSequence(Atp(o), 1000), fork;
+  std::vector<float> out;
+  ASSERT_TRUE(runner.Step({{&sequence, &rows, 320, &out}}).ok());
+  fork = sequence;
+  fork.n_prompt_tokens = 320;
+  ASSERT_TRUE(runner.Step({{&fork, &rows, 10, &out}}).ok());
+  EXPECT_TRUE(SameBits(out, RunSequence(rows, {Atp(o), int64_t{1} << 20, int64_t{320}})));
+}
+
 // What twice the length costs, in multiply-adds of a generated token and of a prompt.
 TEST(AtpWork, MergedBlocksGrowWithTheLogarithmOfTheLength) {
   MechanismRunner runner({12, 12, 12, 64, std::nullopt, {}}, Mechanism::kAtp);
