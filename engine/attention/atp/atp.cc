@@ -261,8 +261,10 @@ void AtpAttention::FreeMerged(SequenceCache& sequence) const {
 void AtpAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
   sequence.n_tokens += n_rows;
   for (const CompressTask& task : compress_tasks_) {
+    // Those of other sequences may be gone.
+    if (segments_[task.segment].sequence != &sequence) continue;
     const bool last = task.kv_head == task.block->shape.n_bases(context_.geometry) - 1;
-    if (last && segments_[task.segment].sequence == &sequence) task.block->Trim(context_.geometry);
+    if (last) task.block->Trim(context_.geometry);
   }
   const AtpOptions& o = sequence.options.atp;
   if (o.merge) FreeMerged(sequence);
