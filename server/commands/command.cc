@@ -13,9 +13,9 @@ constexpr int kUsageError = 2;
 constexpr int kInterrupted = 130;
 
 std::vector<Command> AllCommands() {
-  return {ServeCommand(),     GenerateCommand(), ChatCommand(),   InspectCommand(),
-          TokenizeCommand(),  LogitsCommand(),   AttendCommand(), EvalCommand(),
-          CrossoverCommand(), HealthCommand(),   VersionCommand()};
+  return {ServeCommand(),   GenerateCommand(),  ChatCommand(),   BenchCommand(),
+          InspectCommand(), TokenizeCommand(),  LogitsCommand(), AttendCommand(),
+          EvalCommand(),    CrossoverCommand(), HealthCommand(), VersionCommand()};
 }
 
 std::string MainHelp(const std::vector<Command>& commands) {

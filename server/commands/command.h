@@ -17,6 +17,7 @@ struct Command {
 Command ServeCommand();
 Command GenerateCommand();
 Command ChatCommand();
+Command BenchCommand();
 Command InspectCommand();
 Command TokenizeCommand();
 Command LogitsCommand();

@@ -1,6 +1,7 @@
 #include "server/grpc/address.h"
 
 #include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +14,9 @@
 
 namespace lowkey {
 namespace {
+
+// Answers carry log-probabilities: far larger than requests.
+constexpr int kMaxAnswerBytes = 256 << 20;
 
 std::string WithoutBrackets(const std::string& host) {
   const bool has_brackets = host.size() >= 2 && host.front() == '[' && host.back() == ']';
@@ -51,6 +55,16 @@ std::string HostOf(const std::string& address) {
   const bool has_port =
       colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
   return WithoutBrackets(has_port ? address.substr(0, colon) : address);
+}
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
+  // A connection of its own, shared with no other channel.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A proxy from the environment cannot reach this machine's own loopback.
+  if (IsLoopback(HostOf(address))) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
 absl::Status CheckCanListen(const std::string& host, int port) {

@@ -1,9 +1,14 @@
 #ifndef LOWKEY_SERVER_GRPC_ADDRESS_H_
 #define LOWKEY_SERVER_GRPC_ADDRESS_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+
+namespace grpc {
+class Channel;
+}
 
 namespace lowkey {
 
@@ -15,6 +20,9 @@ std::string JoinAddress(const std::string& host, int port);
 
 // The host part of "HOST:PORT"; the whole when there is no port.
 std::string HostOf(const std::string& address);
+
+// A client's connection to "HOST:PORT". Nothing is sent before the first call.
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address);
 
 // Whether a server could listen there now. Worth asking before a long load, and a clearer answer
 // than gRPC's. INVALID_ARGUMENT: no such host; ALREADY_EXISTS: the port is in use;

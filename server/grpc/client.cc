@@ -20,17 +20,6 @@
 namespace lowkey {
 namespace {
 
-// Answers carry log-probabilities: far larger than requests.
-constexpr int kMaxAnswerBytes = 256 << 20;
-
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
-  // A proxy from the environment cannot reach this machine's own loopback.
-  if (IsLoopback(HostOf(address))) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
 // "FINISH_REASON_STOP_TOKEN" as "stop_token".
 std::string ShortName(v1::FinishReason reason) {
   std::string_view name = v1::FinishReason_Name(reason);
@@ -102,18 +91,7 @@ class Client::Impl {
   }
 
   absl::Status Explained(const grpc::Status& status) const {
-    const bool is_connection = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-                               (status.error_message().find("connect") != std::string::npos ||
-                                status.error_message().find("DNS") != std::string::npos ||
-                                status.error_message().find("Socket closed") != std::string::npos);
-    if (!is_connection) return FromGrpcStatus(status);
-    // gRPC nests its causes, the last is the system's: "...: Connection refused".
-    const std::string message = status.error_message();
-    const size_t colon = message.rfind(": ");
-    return absl::UnavailableError(
-        absl::StrCat("no server answers at ", address_, " (",
-                     colon == std::string::npos ? message : message.substr(colon + 2),
-                     "). Start one with `lowkey serve`, or name it with --server HOST:PORT"));
+    return FromCallStatus(status, address_);
   }
 
   const std::string address_;

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace lowkey {
 namespace {
 
@@ -44,6 +46,20 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
     if (theirs == status.error_code()) code = ours;
   }
   return absl::Status(code, status.error_message());
+}
+
+absl::Status FromCallStatus(const grpc::Status& status, const std::string& address) {
+  const std::string message = status.error_message();
+  const auto has = [&message](const char* part) { return message.find(part) != std::string::npos; };
+  const bool is_connection = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+                             (has("connect") || has("DNS") || has("Socket closed"));
+  if (!is_connection) return FromGrpcStatus(status);
+  // gRPC nests its causes, the last is the system's: "...: Connection refused".
+  const size_t colon = message.rfind(": ");
+  return absl::UnavailableError(
+      absl::StrCat("no server answers at ", address, " (",
+                   colon == std::string::npos ? message : message.substr(colon + 2),
+                   "). Start one with `lowkey serve`, or name it with --server HOST:PORT"));
 }
 
 }  // namespace lowkey

@@ -3,6 +3,8 @@
 
 #include <grpcpp/support/status.h>
 
+#include <string>
+
 #include "absl/status/status.h"
 
 namespace lowkey {
@@ -11,6 +13,10 @@ namespace lowkey {
 // no counterpart becomes UNKNOWN.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
+
+// The same for a call to the server at `address`; when none answers, UNAVAILABLE says where, why
+// and what to do.
+absl::Status FromCallStatus(const grpc::Status& status, const std::string& address);
 
 }  // namespace lowkey
 

@@ -1,0 +1,51 @@
+#ifndef LOWKEY_SERVER_COMMANDS_BENCH_FLAGS_H_
+#define LOWKEY_SERVER_COMMANDS_BENCH_FLAGS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/bench/run_point.h"
+#include "server/bench/statistics.h"
+#include "server/bench/workload.h"
+#include "server/config/flags.h"
+
+namespace lowkey {
+
+// The load of one point: a rate, a concurrency, or neither, which is the trace's own arrivals.
+struct LoadLevel {
+  std::optional<double> rate_per_s = {};
+  std::optional<int32_t> concurrency = {};
+};
+
+// What the flags of `lowkey bench` ask for.
+struct BenchPlan {
+  WorkloadOptions workload;  // what depends on the model is not set yet
+  std::vector<LoadLevel> levels;
+  double burstiness = 1;
+  std::optional<int64_t> n_requests;  // that count; absent: as many as the duration lets begin
+  int64_t n_warmup = 0;
+  std::optional<double> duration_s, timeout_s;
+  Slo slo;
+};
+
+std::vector<FlagGroup> BenchFlagGroups();
+
+// INVALID_ARGUMENT naming the flag, or the file's line; NOT_FOUND when the trace cannot be read.
+absl::StatusOr<BenchPlan> ReadBenchPlan(const FlagValues& flags);
+
+// --attention as shares of the requests, "standard=0.7,atp --rank 1/8=0.3", or what generate takes.
+absl::StatusOr<std::vector<MixItem>> ReadMix(const FlagValues& flags);
+
+// The point at `index` of the plan's levels.
+PointOptions MakePoint(const BenchPlan& plan, size_t index);
+
+// Flags that have a value and matter, by name: what a report repeats.
+std::vector<std::pair<std::string, std::string>> SetFlags(const FlagValues& flags);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_COMMANDS_BENCH_FLAGS_H_
