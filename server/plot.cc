@@ -217,8 +217,7 @@ std::string HtmlPage(const std::string& title, const std::string& body) {
       "</title>\n<style>body{font:14px sans-serif;margin:24px;color:#222}svg{margin-right:12px}"
       "pre{font-size:12px}figure{display:inline-block;margin:0 12px 12px 0;vertical-align:top}"
       "table{border-collapse:collapse;margin:8px 0 20px}td,th{border-bottom:1px solid #ddd;"
-      "padding:3px 10px;text-align:right}td:first-child,th:first-child{text-align:left}"
-      ".w{color:#a40000}</style>\n<h1>",
+      "padding:3px 10px;text-align:left}</style>\n<h1>",
       HtmlEscaped(title), "</h1>\n", body, "</html>\n");
 }
 

@@ -158,11 +158,11 @@ std::string NotesHtml(const LoadReport& report) {
   std::string html;
   for (const PointResult& point : report.points) {
     for (const std::string& note : Notes(point, report.machine)) {
-      absl::StrAppend(&html, "<p class=\"w\">", HtmlEscaped(PointLabel(point)), ": ",
-                      HtmlEscaped(note), "</p>\n");
+      absl::StrAppend(&html, "<li>", HtmlEscaped(PointLabel(point)), ": ", HtmlEscaped(note),
+                      "</li>\n");
     }
   }
-  return html;
+  return html.empty() ? html : absl::StrCat("<ul>\n", html, "</ul>\n");
 }
 
 }  // namespace

@@ -25,6 +25,14 @@ double ProcessorSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// The notification's timer runs by another clock, and may end a little early by ours.
+void WaitUntil(double time_s, const absl::Notification& cancelled) {
+  double left_s = time_s - MonotonicSeconds();
+  while (left_s > 0 && !cancelled.WaitForNotificationWithTimeout(absl::Seconds(left_s))) {
+    left_s = time_s - MonotonicSeconds();
+  }
+}
+
 // The records of a point as its streams end.
 class Ledger {
  public:
@@ -167,8 +175,7 @@ PointRun RunPoint(const Workload& workload, const PointOptions& options, LoadTar
     PlannedRequest planned = workload.At(options.point, i);
     if (is_open) {
       record.due_s = options.arrivals_s[static_cast<size_t>(i)];
-      cancelled.WaitForNotificationWithTimeout(
-          absl::Seconds(record.due_s - (MonotonicSeconds() - start_s)));
+      WaitUntil(start_s + record.due_s, cancelled);
     } else {
       ledger.WaitUntilFewerThan(options.concurrency);
     }

@@ -13,6 +13,8 @@ namespace {
 // A generator that is later than this, or by this share of the median first token, is not trusted.
 constexpr double kLateMs = 5, kLateShare = 0.05;
 constexpr double kBusyShare = 0.9;
+// Requests are begun by one thread: late with less than this, it was not given its turn.
+constexpr double kBusyCores = 0.5;
 // Of the server's own machine: from here on the generator visibly takes from what it measures.
 constexpr double kTakenShare = 0.1;
 constexpr int64_t kRequestsForP99 = 100;
@@ -150,12 +152,18 @@ std::vector<std::string> Notes(const PointResult& result, const GeneratorMachine
   std::vector<std::string> notes;
   const double late_ms = std::max(kLateMs, kLateShare * result.all.ttft_ms.p50);
   const double share = result.cpu_cores / machine.n_cores;
-  if (result.lag_ms.p99 > late_ms) {
+  const bool is_late = result.lag_ms.p99 > late_ms;
+  if (is_late && result.cpu_cores > kBusyCores) {
     notes.push_back(absl::StrFormat(
         "THE GENERATOR IS THE BOTTLENECK: it began requests up to %.1f ms (p99) after their "
         "arrival; latencies include that. Ask for a lower rate or shorter prompts, or use several "
         "generators.",
         result.lag_ms.p99));
+  } else if (is_late || result.wake_ms.p99 > late_ms) {
+    notes.push_back(absl::StrFormat(
+        "the generator's machine is overloaded: requests began up to %.1f ms (p99) after their "
+        "arrival, and a sleeping thread woke up to %.1f ms late; latencies include as much",
+        result.lag_ms.p99, result.wake_ms.p99));
   }
   if (share > kBusyShare) {
     notes.push_back(absl::StrFormat(
@@ -167,14 +175,9 @@ std::vector<std::string> Notes(const PointResult& result, const GeneratorMachine
         "figures would be better",
         result.cpu_cores, machine.n_cores));
   }
-  if (result.wake_ms.p99 > late_ms) {
-    notes.push_back(
-        absl::StrFormat("the generator's machine is overloaded: a sleeping thread woke up to %.1f "
-                        "ms (p99) late, and "
-                        "measured times are late by as much",
-                        result.wake_ms.p99));
-  }
-  if (result.all.n_ok == 0) {
+  if (result.all.n_requests == 0) {
+    notes.emplace_back("no request began after the warm-up");
+  } else if (result.all.n_ok == 0) {
     notes.emplace_back("no request ended well");
   } else if (result.all.n_ok < kRequestsForP99) {
     notes.push_back(absl::StrFormat("%d requests: p99 is the slowest of them", result.all.n_ok));

@@ -1,5 +1,7 @@
 #include "server/commands/bench_flags.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -16,15 +18,16 @@ constexpr int64_t kMaxRequests = 1000000;
 constexpr int64_t kMaxConcurrency = 100000;
 constexpr size_t kMaxLevels = 64, kMaxMixItems = 16;
 constexpr double kMaxRate = 1e6, kMaxBurstiness = 1e4;
-constexpr int64_t kDefaultRequests = 100;
+constexpr int32_t kDefaultRequests = 100, kDefaultWarmup = 8;
 
 constexpr Flag kLoadFlags[] = {
     {"concurrency", "N,...", "1", "closed loop: N requests at once, one point for each N"},
     {"rate", "R,...", "", "open loop: R requests arrive in a second, one point for each R"},
     {"burstiness", "B", "1", "open loop: 1: a Poisson process; less: in bursts; more: evenly"},
-    {"requests", "N", "", "requests of a point [100, or what --duration or --trace holds]"},
+    {"requests", "N", "",
+     "requests of a point [100 or 4 N; with --duration or --trace: what that holds]"},
     {"duration", "TIME", "", "begin no request of a point later than this"},
-    {"warmup", "N", "8", "requests before them that do not count"},
+    {"warmup", "N", "", "requests before them that do not count [8 or N; of a whole trace 0]"},
     {"timeout", "TIME", "", "give up a request after this long [never]"},
 };
 constexpr Flag kRequestFlags[] = {
@@ -182,12 +185,11 @@ absl::StatusOr<BenchPlan> ReadBenchPlan(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(plan.duration_s, flags.Seconds("duration"));
   LK_ASSIGN_OR_RETURN(plan.timeout_s, flags.Seconds("timeout"));
   LK_ASSIGN_OR_RETURN(plan.n_requests, flags.Int("requests", 1, kMaxRequests / 2));
-  if (!plan.n_requests.has_value() && !plan.duration_s.has_value() && plan.workload.trace.empty()) {
-    plan.n_requests = kDefaultRequests;
+  LK_ASSIGN_OR_RETURN(plan.n_warmup, flags.Int("warmup", 0, kMaxRequests / 2));
+  const auto n_rows = static_cast<int64_t>(plan.workload.trace.size());
+  if (n_rows > 0 && !plan.n_requests.has_value() && plan.n_warmup.value_or(0) >= n_rows) {
+    return flags.Error("warmup", absl::StrCat("fewer than the trace's ", n_rows, " requests"));
   }
-  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> n_warmup,
-                      flags.Int("warmup", 0, kMaxRequests / 2));
-  plan.n_warmup = n_warmup.value_or(0);
   LK_ASSIGN_OR_RETURN(plan.slo.ttft_ms, ReadPositive(flags, "slo-ttft-ms", 1e9));
   LK_ASSIGN_OR_RETURN(plan.slo.itl_ms, ReadPositive(flags, "slo-itl-ms", 1e9));
   return plan;
@@ -197,13 +199,19 @@ PointOptions MakePoint(const BenchPlan& plan, size_t index) {
   const LoadLevel& level = plan.levels[index];
   PointOptions point;
   point.point = static_cast<int64_t>(index);
-  point.n_warmup = plan.n_warmup;
   point.timeout_s = plan.timeout_s;
   point.duration_s = plan.duration_s.value_or(point.duration_s);
   const std::vector<TraceRow>& trace = plan.workload.trace;
-  point.n_requests = plan.n_requests.value_or(kMaxRequests / 2) + plan.n_warmup;
   if (!plan.n_requests.has_value() && !trace.empty()) {
+    point.n_warmup = plan.n_warmup.value_or(0);
     point.n_requests = static_cast<int64_t>(trace.size());
+  } else {
+    const int32_t concurrency = level.concurrency.value_or(0);
+    const int64_t n_default = plan.duration_s.has_value()
+                                  ? kMaxRequests / 2
+                                  : std::max(kDefaultRequests, 4 * concurrency);
+    point.n_warmup = plan.n_warmup.value_or(std::max(kDefaultWarmup, concurrency));
+    point.n_requests = plan.n_requests.value_or(n_default) + point.n_warmup;
   }
   if (level.concurrency.has_value()) {
     point.concurrency = *level.concurrency;

@@ -26,8 +26,9 @@ struct BenchPlan {
   WorkloadOptions workload;  // what depends on the model is not set yet
   std::vector<LoadLevel> levels;
   double burstiness = 1;
-  std::optional<int64_t> n_requests;  // that count; absent: as many as the duration lets begin
-  int64_t n_warmup = 0;
+  // Absent: the point's own, by duration, trace and concurrency.
+  std::optional<int64_t> n_requests;  // that count
+  std::optional<int64_t> n_warmup;    // before them
   std::optional<double> duration_s, timeout_s;
   Slo slo;
 };

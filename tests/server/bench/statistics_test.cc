@@ -8,6 +8,7 @@
 namespace lowkey {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -141,7 +142,10 @@ TEST(EvaluateTest, NoRequestAtAllHasNoRate) {
   const PointResult result = Evaluated({}, {});
   EXPECT_EQ(result.seconds, 0);
   EXPECT_EQ(result.all.output_tokens_per_s, 0);
-  EXPECT_THAT(Notes(result, {}), ElementsAre("no request ended well"));
+  EXPECT_THAT(Notes(result, {}), ElementsAre("no request began after the warm-up"));
+  PointRun refused;
+  refused.records = {Refused(0, absl::StatusCode::kUnavailable)};
+  EXPECT_THAT(Notes(Evaluated(refused, {}), {}), ElementsAre("no request ended well"));
 }
 
 PointResult Healthy() {
@@ -158,10 +162,18 @@ TEST(NotesTest, AHealthyRunHasNone) { EXPECT_THAT(Notes(Healthy(), {2, true}), I
 TEST(NotesTest, ALateGeneratorIsTheBottleneck) {
   PointResult result = Healthy();
   result.lag_ms = Summarize({30});
-  EXPECT_THAT(Notes(result, {2, true}), ElementsAre(HasSubstr("up to 30.0 ms (p99) after their")));
+  result.cpu_cores = 0.8;
+  EXPECT_THAT(Notes(result, {16, true}), ElementsAre(HasSubstr("up to 30.0 ms (p99) after their")));
   // Nobody minds 30 ms where a first token takes two seconds.
   result.all.ttft_ms = Summarize({2000});
-  EXPECT_THAT(Notes(result, {2, true}), IsEmpty());
+  EXPECT_THAT(Notes(result, {16, true}), IsEmpty());
+}
+
+TEST(NotesTest, AnIdleGeneratorThatIsLateWasNotGivenItsTurn) {
+  PointResult result = Healthy();
+  result.lag_ms = Summarize({30});
+  EXPECT_THAT(Notes(result, {2, true}),
+              ElementsAre(AllOf(HasSubstr("machine is overloaded"), HasSubstr("30.0 ms"))));
 }
 
 TEST(NotesTest, ABusyGeneratorIsTheBottleneck) {

@@ -62,6 +62,16 @@ TEST(BenchFlagsTest, RatesAreAnOpenLoopEach) {
   EXPECT_NEAR(slow.arrivals_s.back() / fast.arrivals_s.back(), 25, 1e-6);
 }
 
+TEST(BenchFlagsTest, AClosedLoopIsFilledBeforeItCounts) {
+  const BenchPlan plan = Plan({"--concurrency", "2,64"});
+  EXPECT_EQ(MakePoint(plan, 0).n_warmup, 8);
+  EXPECT_EQ(MakePoint(plan, 1).n_warmup, 64);
+  EXPECT_EQ(MakePoint(plan, 1).n_requests, 64 + 4 * 64);
+  EXPECT_EQ(
+      MakePoint(Plan({"--concurrency", "64", "--warmup", "3", "--requests", "5"}), 0).n_requests,
+      8);
+}
+
 TEST(BenchFlagsTest, DurationAloneLetsItsTimeDecide) {
   const PointOptions closed = MakePoint(Plan({"--concurrency", "4", "--duration", "5s"}), 0);
   EXPECT_EQ(closed.duration_s, 5);
@@ -85,10 +95,18 @@ TEST_F(BenchTraceTest, AloneBringsItsOwnArrivals) {
   const PointOptions whole = MakePoint(Plan({"--trace", path_}), 0);
   EXPECT_THAT(whole.arrivals_s, ElementsAre(0, 0.5, 2));
   EXPECT_EQ(whole.n_requests, 3);
+  EXPECT_EQ(whole.n_warmup, 0);
   EXPECT_THAT(MakePoint(Plan({"--trace", path_, "--duration", "1"}), 0).arrivals_s,
               ElementsAre(0, 0.5));
   EXPECT_THAT(MakePoint(Plan({"--trace", path_, "--requests", "1", "--warmup", "0"}), 0).arrivals_s,
               ElementsAre(0));
+}
+
+TEST_F(BenchTraceTest, IsNotWholeWarmup) {
+  EXPECT_TRUE(ReadBenchPlan(Parse({"--trace", path_, "--warmup", "2"})).ok());
+  EXPECT_THAT(
+      std::string(ReadBenchPlan(Parse({"--trace", path_, "--warmup", "3"})).status().message()),
+      HasSubstr("--warmup: \"3\", expected fewer than the trace's 3 requests"));
 }
 
 TEST_F(BenchTraceTest, GivesOnlyLengthsToARateOrAConcurrency) {
