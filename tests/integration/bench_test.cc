@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 #include "server/grpc/load_client.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/running_server.h"
+#include "tests/integration/terminal_process.h"
 #include "tests/testing/temp_directory.h"
 
 namespace lowkey {
@@ -208,20 +208,15 @@ TEST_F(BenchBinaryTest, RefusesWhatTheModelCannotDo) {
   EXPECT_THAT(length.errors(), HasSubstr("the model's context has"));
 }
 
-TEST_F(BenchBinaryTest, AnInterruptEndsIt) {
-  ChildProcess bench =
-      Start({"--concurrency", "1,2", "--requests", "400000", "--output-tokens", "8"});
-  // The first requests have come through.
-  const auto admin =
-      v1::Admin::NewStub(grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
-  v1::StatsResponse stats;
-  while (stats.finished_requests() < 3) {
-    grpc::ClientContext context;
-    ASSERT_TRUE(admin->Stats(&context, {}, &stats).ok());
-  }
-  bench.Signal(SIGINT);
+TEST_F(BenchBinaryTest, ShowsProgressInATerminalUntilItIsInterrupted) {
+  TerminalProcess bench({LOWKEY_BINARY, "bench", "--server", address_, "--concurrency", "3,4",
+                         "--requests", "400000", "--output-tokens", "8"});
+  ASSERT_TRUE(bench.WaitForText("point 1 of 2: concurrency 3"));
+  ASSERT_TRUE(bench.WaitForText("of 400008"));
+  ASSERT_TRUE(bench.WaitForText("first token"));
+  bench.Type("\x03");
+  ASSERT_TRUE(bench.WaitForText("interrupted"));
   EXPECT_EQ(bench.Wait(), 130);
-  EXPECT_THAT(bench.errors(), HasSubstr("interrupted"));
 }
 
 }  // namespace
