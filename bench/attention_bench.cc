@@ -20,6 +20,7 @@
 #include "engine/attention/atp/top_tokens.h"
 #include "engine/attention/attention.h"
 #include "engine/attention/paged_kv.h"
+#include "engine/attention/quantised_kv.h"
 #include "engine/base/status_macros.h"
 
 ABSL_FLAG(int, layers, 12, "layers");
@@ -48,6 +49,12 @@ AttentionOptions Atp(AtpBasis basis, int32_t rank, int32_t block_tokens, int32_t
   return o;
 }
 
+AttentionOptions Standard(CacheStorage storage) {
+  AttentionOptions o;
+  o.standard.storage = storage;
+  return o;
+}
+
 AttentionOptions InInt8(AttentionOptions o) {
   o.atp.basis_storage = o.atp.principal_storage = AtpStorage::kInt8;
   return o;
@@ -58,6 +65,8 @@ std::vector<Setting> Settings() {
   const AttentionOptions layer = Atp(AtpBasis::kLayer, 32, 512, 64);
   const AttentionOptions plain = Atp(AtpBasis::kLayer, 64, 512, 0);
   return {{"standard", {}},
+          {"standard, int8 cache", Standard(CacheStorage::kInt8)},
+          {"standard, int4 cache", Standard(CacheStorage::kInt4)},
           {"atp kv r 8 block 128 refine 64", kv},
           {"atp kv r 8, int8, block 128 refine 64", InInt8(kv)},
           {"atp layer r 32 block 512 refine 64", layer},
@@ -94,6 +103,23 @@ LayerRows RowsAt(const AttentionGeometry& g, int64_t layer, const std::vector<fl
           RowSize(g), out.data(), g.n_heads * g.head_dim};
 }
 
+// Quantises the closed pages where the options ask for it.
+absl::Status Close(const Bench& b, SequenceCache& sequence) {
+  const AttentionGeometry& g = b.geometry;
+  const CacheStorage storage = sequence.options.standard.storage;
+  if (storage == CacheStorage::kDtype) return absl::OkStatus();
+  for (int64_t page = 0; page < b.depth / kPageTokens; ++page) {
+    LK_ASSIGN_OR_RETURN(auto slab, b.cache->AllocateSlab(QuantisedPageBytes(g, storage)));
+    b.pool->ParallelFor(g.n_layers * g.n_kv_heads, [&](int64_t i, int) {
+      const int64_t layer = i / g.n_kv_heads, head = i % g.n_kv_heads;
+      QuantiseTile(g, storage, TileOf(g, sequence.pages[page], layer, head), layer, head, *slab);
+    });
+    sequence.slice_pages.push_back(std::move(slab));
+    sequence.pages[page] = {};
+  }
+  return absl::OkStatus();
+}
+
 // A sequence of `depth` random tokens, cached without attending to them.
 absl::Status Fill(const Bench& b, const AttentionOptions& options, SequenceCache& sequence) {
   const AttentionGeometry& g = b.geometry;
@@ -108,7 +134,7 @@ absl::Status Fill(const Bench& b, const AttentionOptions& options, SequenceCache
   for (int64_t layer = 0; layer < g.n_layers; ++layer) {
     WriteKv(g, {&all, 1}, RowsAt(g, layer, rows, out), *b.pool);
   }
-  if (options.mechanism != Mechanism::kAtp) return absl::OkStatus();
+  if (options.mechanism == Mechanism::kStandard) return Close(b, sequence);
   std::vector<CompressWorkspace> workspaces(b.pool->n_threads());
   const int64_t block_pages = o.block_tokens / kPageTokens;
   for (int64_t n = 0; n < b.depth / o.block_tokens; ++n) {
@@ -118,7 +144,8 @@ absl::Status Fill(const Bench& b, const AttentionOptions& options, SequenceCache
     LK_RETURN_IF_ERROR(block->Allocate(g, *b.cache));
     const int64_t n_bases = block->shape.n_bases(g);
     b.pool->ParallelFor(block->shape.n_parts(g), [&](int64_t part, int thread) {
-      CompressLayer(g, o, {absl::MakeConstSpan(sequence.pages).subspan(n * block_pages, block_pages)},
+      CompressLayer(g, o,
+                    {absl::MakeConstSpan(sequence.pages).subspan(n * block_pages, block_pages)},
                     {part / n_bases, part % n_bases}, workspaces[thread], *block);
     });
     sequence.blocks.push_back(std::move(block));
@@ -162,6 +189,7 @@ double ReadBytes(const Bench& b, const SequenceCache& sequence) {
   for (const PageHandle& page : sequence.pages) {
     if (page) bytes += static_cast<double>(PageBytes(g));
   }
+  for (const auto& page : sequence.slice_pages) bytes += static_cast<double>(page->size_bytes());
   const int64_t window = sequence.options.atp.window_blocks;
   for (int64_t i = 0; i + window < static_cast<int64_t>(sequence.blocks.size()); ++i) {
     PrincipalShape shape = sequence.blocks[i]->shape;
@@ -191,7 +219,7 @@ absl::Status Measure(const Setting& setting, const MachineLimits& limits, Thread
   const int64_t n_pages = b.depth / kPageTokens + 2;
   const PrincipalShape shape = ShapeOf(b.geometry, setting.options.atp);
   const int64_t budget =
-      n_pages * PageBytes(b.geometry) +
+      2 * n_pages * PageBytes(b.geometry) +
       (b.depth / setting.options.atp.block_tokens + 1) * shape.SlabBytes(b.geometry);
   LK_ASSIGN_OR_RETURN(auto cache, Cache::Create(budget, PageBytes(b.geometry)));
   b.pool = &pool, b.cache = cache.get();

@@ -29,7 +29,6 @@ struct GenerationResult {
   std::vector<ChoiceFinish> choices;  // one per choice
   // The engine's own account; attention.reason says whether the request or the default chose.
   FinalEvent engine;
-  bool is_approximate = false;
 };
 
 // Receives one request's results: OnPromptLogprobs at most once before any delta, deltas, then

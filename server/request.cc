@@ -39,6 +39,8 @@ absl::Status CheckOptionsBelong(const AttentionChoice& choice, Mechanism mechani
       {"principal_storage", choice.principal_storage.has_value(), Mechanism::kAtp},
       {"readout", choice.readout.has_value(), Mechanism::kAtp},
       {"merge", choice.merge.has_value(), Mechanism::kAtp},
+      {"kept_storage", choice.kept_storage.has_value(), Mechanism::kAtp},
+      {"cache_storage", choice.cache_storage.has_value(), Mechanism::kStandard},
       {"form", choice.form.has_value(), Mechanism::kTaylorShift},
       {"variant", choice.variant.has_value(), Mechanism::kTaylorShift},
   };
@@ -80,6 +82,12 @@ absl::StatusOr<AttentionOptions> MergeAttention(const AttentionChoice& choice,
     LK_ASSIGN_OR_RETURN(merged.atp.readout, ParseAtpReadout(*choice.readout));
   }
   Take(choice.merge, merged.atp.merge);
+  if (choice.kept_storage.has_value()) {
+    LK_ASSIGN_OR_RETURN(merged.atp.kept_storage, ParseAtpStorage(*choice.kept_storage));
+  }
+  if (choice.cache_storage.has_value()) {
+    LK_ASSIGN_OR_RETURN(merged.standard.storage, ParseCacheStorage(*choice.cache_storage));
+  }
   Take(choice.block_tokens, merged.atp.block_tokens);
   Take(choice.sinks, merged.atp.sinks);
   Take(choice.window_blocks, merged.atp.window_blocks);
@@ -113,6 +121,9 @@ absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
 
 std::string AttentionLabel(const AttentionOptions& attention) {
   std::string name(MechanismName(attention.mechanism));
+  if (attention.mechanism == Mechanism::kStandard && IsApproximate(attention)) {
+    absl::StrAppend(&name, " cache ", std::string(CacheStorageName(attention.standard.storage)));
+  }
   if (attention.mechanism == Mechanism::kTaylorShift) {
     absl::StrAppend(&name, " ", std::string(TaylorVariantName(attention.taylorshift.variant)),
                     " form ", std::string(TaylorFormName(attention.taylorshift.form)));
@@ -132,6 +143,7 @@ std::string AttentionLabel(const AttentionOptions& attention) {
   if (atp.refine_tokens > 0) absl::StrAppend(&name, " refine ", atp.refine_tokens);
   if (atp.readout == AtpReadout::kLinear) absl::StrAppend(&name, " readout linear");
   if (atp.merge) absl::StrAppend(&name, " merge");
+  if (atp.kept_storage == AtpStorage::kInt8) absl::StrAppend(&name, " kept int8");
   if (atp.prefill == AtpPrefill::kExact) absl::StrAppend(&name, " prefill exact");
   return name;
 }

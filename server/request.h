@@ -47,7 +47,7 @@ struct AttentionChoice {
   std::optional<std::string> readout = {};
   std::optional<bool> merge = {};
   std::optional<int32_t> block_tokens = {}, sinks = {}, window_blocks = {}, refine_tokens = {};
-  std::optional<std::string> form = {}, variant = {};
+  std::optional<std::string> kept_storage = {}, form = {}, variant = {}, cache_storage = {};
   // Of mechanism "auto".
   std::optional<std::string> objective = {};
   std::vector<std::string> allowed = {};

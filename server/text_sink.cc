@@ -49,7 +49,6 @@ void TextSink::OnDone(const FinalEvent& event) {
   result.engine = event;
   std::string& reason = result.engine.attention.reason;
   if (reason.empty()) reason = options_.is_mechanism_requested ? "requested" : "default";
-  result.is_approximate = IsApproximate(event.attention.mechanism);
   for (size_t i = 0; i < choices_.size(); ++i) {
     ChoiceFinish finish;
     if (i < event.finish_reasons.size()) finish.reason = event.finish_reasons[i];

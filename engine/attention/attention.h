@@ -54,7 +54,8 @@ struct SequenceCache {
   std::vector<PageHandle> pages;  // page i holds positions [64 i, 64 i + 64); empty once freed
   // atp: by block number; empty once another stands for it.
   std::vector<std::shared_ptr<const PrincipalBlock>> blocks;
-  // Inputs of layers, or slices of them: as `pages`, of another layout.
+  // As `pages`, of another layout: inputs of layers, or slices of them; standard: what was
+  // quantised.
   std::vector<std::shared_ptr<Slab>> slice_pages;
   // lasso: one Gram matrix a layer and head; taylorshift: sums over the first n_state_tokens.
   std::shared_ptr<Slab> state;
@@ -109,9 +110,6 @@ class AttentionMechanism {
   virtual ~AttentionMechanism() = default;
 
   virtual Mechanism id() const = 0;
-  // Whether outputs equal softmax attention over all visible tokens' keys and values, up to
-  // rounding.
-  virtual bool exact() const = 0;
 
   // FAILED_PRECONDITION when the model cannot be attended to this way.
   virtual absl::Status CheckAvailable(const AttentionOptions& options) const = 0;
@@ -119,6 +117,12 @@ class AttentionMechanism {
   virtual std::optional<int64_t> max_tokens() const { return std::nullopt; }
   // Upper bound of the bytes a sequence holds at any time.
   virtual int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const = 0;
+
+  // Bytes held while the last of n_tokens is computed, token by token: no prompt beside what it is
+  // turned into.
+  virtual int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const {
+    return BoundBytes(options, {1, n_tokens, 1});
+  }
 
   // What a sequence of n_tokens costs, by the formulas of attention.md.
   virtual AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const = 0;

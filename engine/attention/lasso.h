@@ -24,7 +24,6 @@ class LassoAttention : public AttentionMechanism {
   explicit LassoAttention(const AttentionContext& context);
 
   Mechanism id() const override { return Mechanism::kLasso; }
-  bool exact() const override { return false; }
   absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;

@@ -22,6 +22,7 @@ constexpr char kBases[] = "layer, kv or input";
 constexpr char kStorages[] = "cache, int8 or int4";
 constexpr char kForms[] = "auto, direct or recurrent";
 constexpr char kVariants[] = "normalised or plain";
+constexpr char kCacheStorages[] = "dtype, int8 or int4";
 constexpr int32_t kMaxRefineTokens = 4096;
 constexpr std::string_view kEnergyPrefix = "energy:";
 
@@ -88,6 +89,10 @@ absl::Status ValidateNames(const AtpOptions& atp) {
   if (AtpStorageName(atp.basis_storage).empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "atp basis storage: ", static_cast<int>(atp.basis_storage), ", expected ", kStorages));
+  }
+  if (atp.kept_storage != AtpStorage::kCache && atp.kept_storage != AtpStorage::kInt8) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "atp kept storage: ", static_cast<int>(atp.kept_storage), ", expected cache or int8"));
   }
   if (atp.principal_storage != AtpStorage::kCache && atp.principal_storage != AtpStorage::kInt8) {
     return absl::InvalidArgumentError(
@@ -156,6 +161,12 @@ absl::Status ValidateTaylorShift(const TaylorShiftOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateStandard(const StandardOptions& options) {
+  if (!CacheStorageName(options.storage).empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "standard storage: ", static_cast<int>(options.storage), ", expected ", kCacheStorages));
+}
+
 absl::Status BadName(const char* what, std::string_view name, const char* known) {
   return absl::InvalidArgumentError(
       absl::StrCat("unknown ", what, " \"", std::string(name), "\", expected ", known));
@@ -209,6 +220,7 @@ absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
         absl::StrCat("attention mechanism: ", static_cast<int>(options.mechanism), ", expected ",
                      KnownMechanisms()));
   }
+  if (options.mechanism == Mechanism::kStandard) return ValidateStandard(options.standard);
   if (options.mechanism == Mechanism::kAtp) return ValidateAtp(options.atp);
   if (options.mechanism == Mechanism::kTaylorShift) return ValidateTaylorShift(options.taylorshift);
   return absl::OkStatus();
@@ -223,8 +235,11 @@ absl::Span<const Mechanism> AllMechanisms() {
   return kAll;
 }
 
-bool IsApproximate(Mechanism mechanism) {
-  return mechanism == Mechanism::kAtp || mechanism == Mechanism::kTaylorShift;
+bool IsApproximate(const AttentionOptions& options) {
+  if (options.mechanism == Mechanism::kStandard) {
+    return options.standard.storage != CacheStorage::kDtype;
+  }
+  return options.mechanism == Mechanism::kAtp || options.mechanism == Mechanism::kTaylorShift;
 }
 
 std::string_view MechanismName(Mechanism mechanism) {
@@ -239,6 +254,25 @@ absl::StatusOr<Mechanism> ParseMechanism(std::string_view text) {
     if (name == text) return value;
   }
   return BadName("attention mechanism", text, KnownMechanisms().c_str());
+}
+
+std::string_view CacheStorageName(CacheStorage storage) {
+  switch (storage) {
+    case CacheStorage::kDtype:
+      return "dtype";
+    case CacheStorage::kInt8:
+      return "int8";
+    case CacheStorage::kInt4:
+      return "int4";
+  }
+  return "";
+}
+
+absl::StatusOr<CacheStorage> ParseCacheStorage(std::string_view name) {
+  for (CacheStorage s : {CacheStorage::kDtype, CacheStorage::kInt8, CacheStorage::kInt4}) {
+    if (name == CacheStorageName(s)) return s;
+  }
+  return BadName("cache storage", name, kCacheStorages);
 }
 
 std::string_view AtpBasisName(AtpBasis basis) {

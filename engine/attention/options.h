@@ -40,6 +40,15 @@ using RankPolicy = std::variant<RankFraction, RankFixed, RankEnergy, RankEntropy
 // How U is found: subspace iteration over matrix products, or the paper's Algorithm 1.
 enum class AtpDecomposition { kBlock, kAlternating };
 
+// How closed pages of exact keys and values are stored: as the cache stores what is new, or in 8 or
+// 4 bits with a scale and a middle for every 32 numbers (quantised_kv.h).
+enum class CacheStorage { kDtype, kInt8, kInt4 };
+
+// Options of mechanism `standard`. Every field has the default that a request without it gets.
+struct StandardOptions {
+  CacheStorage storage = CacheStorage::kDtype;
+};
+
 // How numbers of a principal block are stored: as the cache stores keys and values, in 8 bits, or
 // (U alone) in 4 bits with a scale for every 32.
 enum class AtpStorage { kCache, kInt8, kInt4 };
@@ -62,6 +71,7 @@ struct AtpOptions {
   AtpStorage principal_storage = AtpStorage::kCache;  // of K' and V'
   int32_t refine_tokens = 0;  // far tokens that each row and KV head reads exactly, 0..4096;
                               // readout exact
+  AtpStorage kept_storage = AtpStorage::kCache;  // of the keys and values that refine reads
   AtpReadout readout = AtpReadout::kExact;
   bool merge = false;  // neighbouring far blocks become one as they age; readout linear
 };
@@ -98,6 +108,7 @@ struct AttentionOptions {
   Mechanism mechanism = Mechanism::kStandard;
   AtpOptions atp;                  // read only when mechanism is kAtp
   TaylorShiftOptions taylorshift;  // read only when mechanism is kTaylorShift
+  StandardOptions standard = {};   // read only when mechanism is kStandard
 };
 
 // INVALID_ARGUMENT naming the field, its value and its range.
@@ -108,12 +119,16 @@ absl::Span<const Mechanism> AllMechanisms();
 
 // Whether outputs may differ from softmax attention over every visible token with the mechanism's
 // own weights by more than rounding.
-bool IsApproximate(Mechanism mechanism);
+bool IsApproximate(const AttentionOptions& options);
 
 // "standard", "atp", "optimised", ... Parse: INVALID_ARGUMENT naming the value and the known
 // names.
 std::string_view MechanismName(Mechanism mechanism);
 absl::StatusOr<Mechanism> ParseMechanism(std::string_view name);
+
+// "dtype" | "int8" | "int4".
+std::string_view CacheStorageName(CacheStorage storage);
+absl::StatusOr<CacheStorage> ParseCacheStorage(std::string_view name);
 
 // "layer" | "kv" | "input", "exact" | "compressed".
 std::string_view AtpBasisName(AtpBasis basis);

@@ -44,6 +44,9 @@ void RowBlock::Reserve(const AttentionGeometry& g) {
   states_.resize(n_rows);
   folded_out_.resize(out_.size());
   folded_states_.resize(n_rows);
+  codes_.resize(kPageTokens * g.head_dim_padded());
+  scaled_.resize(n_rows * std::max(kKeyGroups * q_stride_, ValueGroups(g) * kPageTokens));
+  sums_.resize(n_rows * std::max(kKeyGroups, ValueGroups(g)));
 }
 
 void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,
@@ -128,11 +131,13 @@ void RowBlock::Mask(int64_t tile_first, int64_t end) {
   }
 }
 
-int64_t RowBlock::Weigh(const ColumnTile& tile, int64_t page, int64_t end) {
-  const AttentionGeometry& g = geometry_;
-  const KernelTable& kernels = Kernels();
+int64_t RowBlock::VisibleTokens(int64_t page, int64_t end) const {
   const int64_t tile_first = page * kPageTokens;
+  return std::min({end, last_position() + 1, tile_first + kPageTokens}) - tile_first;
+}
 
+void RowBlock::Score(const ColumnTile& tile, int64_t n_visible) {
+  const KernelTable& kernels = Kernels();
   GemmArgs scores;
   scores.a = q_.data();
   scores.lda = q_stride_;
@@ -144,31 +149,34 @@ int64_t RowBlock::Weigh(const ColumnTile& tile, int64_t page, int64_t end) {
   scores.ldc = kPageTokens;
   scores.n_rows = n_rows_;
   // Whole panels up to the last token that a row sees; Mask hides the rest.
-  const int64_t n_visible =
-      std::min({end, last_position() + 1, tile_first + kPageTokens}) - tile_first;
   scores.n_cols =
       (n_visible + kernels.panel_columns - 1) / kernels.panel_columns * kernels.panel_columns;
-  scores.k = g.head_dim;
+  scores.k = geometry_.head_dim;
   kernels.Gemm(tile.key_type, scores);
+}
 
+void RowBlock::Weigh(int64_t page, int64_t end) {
+  const KernelTable& kernels = Kernels();
+  const int64_t tile_first = page * kPageTokens;
   const bool whole = end >= tile_first + kPageTokens &&
                      first_position_ >= tile_first + kPageTokens - 1 &&
-                     !g.sliding_window.has_value();
+                     !geometry_.sliding_window.has_value();
   if (!whole) Mask(tile_first, end);
 
-  const int64_t padded = g.head_dim_padded();
+  const int64_t padded = geometry_.head_dim_padded();
   for (int64_t r = 0; r < n_rows_; ++r) {
     const SoftmaxUpdate update =
         kernels.softmax_update(scores_.data() + r * kPageTokens, kPageTokens, &states_[r]);
     if (update.factor != 1.0f) kernels.scale(update.factor, out_.data() + r * padded, padded);
   }
-  return n_visible;
 }
 
 void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   const AttentionGeometry& g = geometry_;
   const KernelTable& kernels = Kernels();
-  const int64_t n_visible = Weigh({tile.keys, g.cache_type, tile.values, tile.next}, page, end);
+  const int64_t n_visible = VisibleTokens(page, end);
+  Score({tile.keys, g.cache_type, tile.values, tile.next}, n_visible);
+  Weigh(page, end);
   const int64_t padded = g.head_dim_padded();
   GemmArgs values;
   values.a = scores_.data();
@@ -188,10 +196,67 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
 }
 
 void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
-  Weigh(tile, page, end);
+  Score(tile, VisibleTokens(page, end));
+  Weigh(page, end);
   const int64_t padded = geometry_.head_dim_padded();
   Kernels().DotRows(geometry_.cache_type, {scores_.data(), kPageTokens, tile.values, out_.data(),
                                            padded, n_rows_, geometry_.head_dim, kPageTokens});
+}
+
+void RowBlock::MultiplyGroups(const GroupedRows& in, const GroupedGemmArgs& product) {
+  const KernelTable& kernels = Kernels();
+  std::fill_n(sums_.begin(), n_rows_ * in.n_groups, 0.0f);
+  kernels.DotRows(StorageType::kBFloat16, {in.rows, in.width, in.middles, sums_.data(), in.n_groups,
+                                           n_rows_, in.n_groups, in.width});
+  GroupedGemmArgs g = product;
+  g.a = scaled_.data();
+  g.lda = in.width;
+  g.a_group = n_rows_ * in.width;
+  g.n_rows = n_rows_;
+  for (int64_t group = 0; group < in.n_groups; ++group) {
+    const int64_t first = group * kGroup, n_cols = std::min(kGroup, g.n_cols - first);
+    for (int64_t r = 0; r < n_rows_; ++r) {
+      kernels.multiply_bf16(in.rows + r * in.width, in.scales + group * in.width,
+                            scaled_.data() + group * g.a_group + r * in.width, in.width);
+      float* c = g.c + r * g.ldc + first;
+      for (int64_t j = 0; j < n_cols; ++j) c[j] += sums_[r * in.n_groups + group];
+    }
+  }
+  kernels.grouped_gemm_int8(g);
+}
+
+const int8_t* RowBlock::Codes(const QuantisedTile& tile, const std::byte* codes, int64_t n) {
+  if (tile.storage == CacheStorage::kInt8) return reinterpret_cast<const int8_t*>(codes);
+  Kernels().unpack_int4(reinterpret_cast<const uint8_t*>(codes), codes_.data(), n);
+  return codes_.data();
+}
+
+void RowBlock::AddQuantised(const QuantisedTile& tile, const QuantisedTile& next, int64_t page) {
+  const int64_t d = geometry_.head_dim, padded = geometry_.head_dim_padded();
+  GroupedGemmArgs scores;
+  scores.b = Codes(tile, tile.keys, kPageTokens * d);
+  scores.b_row_stride = kGroup;
+  scores.b_group = d * kGroup;
+  scores.c = scores_.data();
+  scores.ldc = scores.n_cols = kPageTokens;
+  scores.k = d;
+  scores.next = next.keys;
+  scores.next_bytes = next.values - next.keys;
+  std::fill_n(scores_.begin(), n_rows_ * kPageTokens, 0.0f);
+  MultiplyGroups({q_.data(), q_stride_, tile.key_scales, tile.key_middles, kKeyGroups}, scores);
+  Weigh(page, first_position_);
+  GroupedGemmArgs values;
+  values.b = Codes(tile, tile.values, kPageTokens * padded);
+  values.b_row_stride = padded;
+  values.b_group = kGroup;
+  values.c = out_.data();
+  values.ldc = values.n_cols = padded;
+  values.k = kPageTokens;
+  values.next = next.values;
+  values.next_bytes = next.keys + next.size_bytes - next.values;
+  MultiplyGroups(
+      {scores_.data(), kPageTokens, tile.value_scales, tile.value_middles, ValueGroups(geometry_)},
+      values);
 }
 
 void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows) {

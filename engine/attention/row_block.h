@@ -6,6 +6,7 @@
 
 #include "engine/attention/attention.h"
 #include "engine/attention/paged_kv.h"
+#include "engine/attention/quantised_kv.h"
 
 namespace lowkey {
 
@@ -59,6 +60,9 @@ class RowBlock {
   void AddPage(const KvTile& tile, int64_t page, int64_t end);
   // The same of a page whose tiles hold tokens as columns.
   void AddColumns(const ColumnTile& tile, int64_t page, int64_t end);
+  // The same of a page before all rows: they see it but for the sliding window. `next` is what is
+  // added next.
+  void AddQuantised(const QuantisedTile& tile, const QuantisedTile& next, int64_t page);
 
   // Sets aside what was added since Begin or the last Fold, and begins anew. Finish joins all parts
   // in their order; a part that nothing was added to changes nothing.
@@ -88,9 +92,24 @@ class RowBlock {
   int64_t PositionOf(int64_t row) const { return first_position_ + row / geometry_.group(); }
   void Mask(int64_t tile_first, int64_t end);
   void Restart();
-  // Scores of a page's visible tokens against keys [head_dim, 64], turned into weights. Returns
-  // how many of its tokens, from the first, any row sees.
-  int64_t Weigh(const ColumnTile& tile, int64_t page, int64_t end);
+  // Tokens of a page, from the first, that any row sees.
+  int64_t VisibleTokens(int64_t page, int64_t end) const;
+  // Scores of a page's visible tokens against its keys.
+  void Score(const ColumnTile& tile, int64_t n_visible);
+  // Rows [width] and, for each group, what they are multiplied with before its codes, and what
+  // its codes lie around.
+  struct GroupedRows {
+    const float* rows = nullptr;
+    int64_t width = 0;
+    const uint16_t *scales = nullptr, *middles = nullptr;  // [n_groups][width]
+    int64_t n_groups = 0;
+  };
+  // C += rows times the numbers whose codes are product.b.
+  void MultiplyGroups(const GroupedRows& in, const GroupedGemmArgs& product);
+  // A quantised tile's codes [n] as int8.
+  const int8_t* Codes(const QuantisedTile& tile, const std::byte* codes, int64_t n);
+  // Turns a page's scores into weights.
+  void Weigh(int64_t page, int64_t end);
 
   AttentionGeometry geometry_;
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0, q_stride_ = 0;
@@ -98,6 +117,10 @@ class RowBlock {
   std::vector<SoftmaxState> states_;
   std::vector<float> folded_out_;  // of the parts folded so far
   std::vector<SoftmaxState> folded_states_;
+  std::vector<int8_t> codes_;  // of a page's keys or values
+  // By group and row: queries or weights times the group's scales; by row and group: sums with
+  // its middles.
+  std::vector<float> scaled_, sums_;
 };
 
 }  // namespace lowkey

@@ -28,14 +28,14 @@ bool MayRun(const SelectionCandidate& c, const SelectionRules& rules, int64_t n_
       std::find(rules.allowed.begin(), rules.allowed.end(), id) == rules.allowed.end()) {
     return false;
   }
-  if (IsApproximate(id) && !rules.allow_approximate) return false;
+  if (IsApproximate(c.options) && !rules.allow_approximate) return false;
   return n_tokens <= c.mechanism->max_tokens().value_or(n_tokens);
 }
 
 // Smaller is better.
 std::tuple<double, int> QualityOrder(const SelectionCandidate& c) {
   const Mechanism id = c.options.mechanism;
-  if (id == Mechanism::kStandard) return {1.0, 0};
+  if (id == Mechanism::kStandard) return {1.0, IsApproximate(c.options) ? 2 : 0};
   if (c.perplexity_ratio.has_value()) return {*c.perplexity_ratio, 1};
   return {std::numeric_limits<double>::infinity(), id == Mechanism::kAtp ? 2 : 3};
 }
@@ -94,9 +94,7 @@ double PredictSeconds(const SelectionCandidate& c, const SelectionProfile& profi
 }
 
 int64_t PredictBytes(const SelectionCandidate& c, const RequestLengths& lengths) {
-  const int64_t n = lengths.n_prompt_tokens + lengths.n_new_tokens;
-  // As held at the end: token by token, no prompt beside what it is turned into.
-  return c.mechanism->BoundBytes(c.options, {1, n, 1});
+  return c.mechanism->HeldBytes(c.options, lengths.n_prompt_tokens + lengths.n_new_tokens);
 }
 
 absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> candidates,

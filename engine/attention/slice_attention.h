@@ -34,7 +34,6 @@ class SliceAttention : public AttentionMechanism {
   SliceAttention(Mechanism id, const SliceSources& sources, const AttentionContext& context);
 
   Mechanism id() const override { return id_; }
-  bool exact() const override { return true; }
   absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
   std::optional<int64_t> max_tokens() const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/attention/paged_kv.h"
+#include "engine/attention/quantised_kv.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -11,6 +12,10 @@ namespace {
 constexpr int64_t kSpanPages = 16;
 // With so many tasks threads end at the same time anyway.
 constexpr int64_t kTasksPerThread = 16;
+
+bool IsQuantised(const AttentionOptions& options) {
+  return options.standard.storage != CacheStorage::kDtype;
+}
 
 }  // namespace
 
@@ -26,24 +31,64 @@ StandardAttention::StandardAttention(const AttentionContext& context)
   for (RowBlock& b : row_blocks_) b.Reserve(context_.geometry);
 }
 
-int64_t StandardAttention::BoundBytes(const AttentionOptions&, const SequenceBound& bound) const {
-  const int64_t n_pages = (bound.n_tokens + kPageTokens - 1) / kPageTokens;
-  return n_pages * PageBytes(context_.geometry);
+int64_t StandardAttention::BoundBytes(const AttentionOptions& options,
+                                      const SequenceBound& bound) const {
+  const AttentionGeometry& g = context_.geometry;
+  const int64_t n_pages = PagesFor(bound.n_tokens);
+  if (!IsQuantised(options)) return n_pages * PageBytes(g);
+  // A step's rows may begin with the last token of a page.
+  const int64_t n_open = std::min(n_pages, 1 + PagesFor(bound.max_step_rows - 1));
+  return n_open * PageBytes(g) +
+         bound.n_tokens / kPageTokens * QuantisedPageBytes(g, options.standard.storage);
 }
 
 AttentionWork StandardAttention::Work(const AttentionOptions&, int64_t n_tokens) const {
   return SoftmaxWork(context_.geometry, n_tokens);
 }
 
+absl::Status StandardAttention::PlanPages(int32_t segment_index, const Segment& segment) {
+  LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
+  if (!IsQuantised(segment.sequence->options)) return absl::OkStatus();
+  const int64_t page_bytes =
+      QuantisedPageBytes(context_.geometry, segment.sequence->options.standard.storage);
+  auto& closed = segment.sequence->slice_pages;
+  // What a plan that was never carried out has left holds nothing.
+  closed.resize(segment.first_position / kPageTokens);
+  const int64_t end = (segment.first_position + segment.n_rows) / kPageTokens;
+  for (auto page = static_cast<int64_t>(closed.size()); page < end; ++page) {
+    LK_ASSIGN_OR_RETURN(auto slab, context_.cache->AllocateSlab(page_bytes));
+    closed.push_back(std::move(slab));
+    close_tasks_.push_back({segment_index, page});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StandardAttention::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
   tasks_.clear();
+  close_tasks_.clear();
   for (size_t i = 0; i < segments.size(); ++i) {
-    LK_RETURN_IF_ERROR(TakePages(segments[i], *context_.cache));
-    AppendRowBlocks(context_.geometry, static_cast<int32_t>(i), segments[i], {}, tasks_);
+    const auto index = static_cast<int32_t>(i);
+    LK_RETURN_IF_ERROR(PlanPages(index, segments[i]));
+    RowCuts cuts;
+    if (IsQuantised(segments[i].sequence->options)) cuts.every = kPageTokens;
+    AppendRowBlocks(context_.geometry, index, segments[i], cuts, tasks_);
   }
   PlanParts();
   return absl::OkStatus();
+}
+
+void StandardAttention::ClosePages(int64_t layer) {
+  const AttentionGeometry& g = context_.geometry;
+  const auto n_tasks = static_cast<int64_t>(close_tasks_.size()) * g.n_kv_heads;
+  context_.pool->ParallelFor(n_tasks, [&](int64_t i, int) {
+    const CloseTask& task = close_tasks_[i / g.n_kv_heads];
+    const int64_t head = i % g.n_kv_heads;
+    SequenceCache& sequence = *segments_[task.segment].sequence;
+    QuantiseTile(g, sequence.options.standard.storage,
+                 TileOf(g, sequence.pages[task.page], layer, head), layer, head,
+                 *sequence.slice_pages[task.page]);
+  });
 }
 
 void StandardAttention::PlanParts() {
@@ -80,15 +125,26 @@ void StandardAttention::ReadPages(const LayerRows& rows, const Part& part, RowBl
   const RowBlockTask& task = tasks_[part.task];
   const Segment& segment = segments_[task.segment];
   block.Begin(g, segment, task, rows);
+  const SequenceCache& sequence = *segment.sequence;
+  const CacheStorage storage = sequence.options.standard.storage;
+  const auto quantised = [&](int64_t page) {
+    return QuantisedTileOf(g, storage, *sequence.slice_pages[page], rows.layer, task.kv_head);
+  };
   const int64_t end = block.last_position() + 1;
+  const int64_t n_closed = IsQuantised(sequence.options) ? block.first_position() / kPageTokens : 0;
   for (int64_t page = part.first_page; page < part.end_page; ++page) {
     if (page % kSpanPages == 0 && page > part.first_page) block.Fold();
-    block.AddPage(TileOf(g, segment.sequence->pages, page, rows.layer, task.kv_head), page, end);
+    if (page < n_closed) {
+      block.AddQuantised(quantised(page), quantised(std::min(page + 1, n_closed - 1)), page);
+    } else {
+      block.AddPage(TileOf(g, sequence.pages, page, rows.layer, task.kv_head), page, end);
+    }
   }
 }
 
 void StandardAttention::Attend(const LayerRows& rows) {
   WriteKv(context_.geometry, segments_, rows, *context_.pool);
+  ClosePages(rows.layer);
   context_.pool->ParallelFor(static_cast<int64_t>(parts_.size()), [&](int64_t i, int thread) {
     const Part& part = parts_[i];
     RowBlock& block = row_blocks_[thread];
@@ -117,7 +173,12 @@ void StandardAttention::Join(const LayerRows& rows) {
 }
 
 void StandardAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
+  const int64_t first = sequence.n_tokens / kPageTokens;
   sequence.n_tokens += n_rows;
+  if (!IsQuantised(sequence.options)) return;
+  for (int64_t page = first; page < sequence.n_tokens / kPageTokens; ++page) {
+    sequence.pages[page] = {};
+  }
 }
 
 }  // namespace lowkey

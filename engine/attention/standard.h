@@ -15,12 +15,15 @@ AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
 // Softmax attention over cached keys and values, page by page with an online softmax. Spans of
 // 1,024 positions have a softmax of their own and are joined in their order: few rows at depth are
 // thus spread over all threads, and a row has the same bits whether it was spread or not.
+//
+// Where the options ask for 8 or 4 bits, a page is quantised in the step that fills it, layer by
+// layer; a row reads its own page exactly and all earlier ones as they were quantised, and a closed
+// page goes back to the pool at the step's end.
 class StandardAttention : public AttentionMechanism {
  public:
   explicit StandardAttention(const AttentionContext& context);
 
   Mechanism id() const override { return Mechanism::kStandard; }
-  bool exact() const override { return true; }
   absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
@@ -39,6 +42,13 @@ class StandardAttention : public AttentionMechanism {
   void ReadPages(const LayerRows& rows, const Part& part, RowBlock& block) const;
   // Joins the parts of tasks that were spread.
   void Join(const LayerRows& rows);
+  struct CloseTask {
+    int32_t segment = 0;
+    int64_t page = 0;
+  };
+
+  absl::Status PlanPages(int32_t segment_index, const Segment& segment);
+  void ClosePages(int64_t layer);
 
   AttentionContext context_;
   absl::Span<const Segment> segments_;
@@ -46,6 +56,7 @@ class StandardAttention : public AttentionMechanism {
   std::vector<Part> parts_;      // those of a task one after another, in the order of tasks_
   std::vector<int32_t> spread_;  // the first part of each task that has several
   std::vector<float> saved_;
+  std::vector<CloseTask> close_tasks_;
   std::vector<RowBlock> row_blocks_;  // by thread
 };
 

@@ -61,6 +61,25 @@ struct GemmArgs {
   const void* next_b = nullptr;
 };
 
+// C += A B like Gemm, to the same bits, for few rows and a narrow B in int8 whose columns come in
+// groups of 32, the last perhaps of fewer: group g is multiplied with a left-hand side of its own.
+struct GroupedGemmArgs {
+  const float* a = nullptr;  // row i of group g at a + g * a_group + i * lda
+  int64_t lda = 0;
+  int64_t a_group = 0;
+  const int8_t* b = nullptr;  // row kk of group g at b + g * b_group + kk * b_row_stride
+  int64_t b_row_stride = 0;
+  int64_t b_group = 0;
+  float* c = nullptr;  // row i at c + i * ldc
+  int64_t ldc = 0;
+  int64_t n_rows = 0;  // any
+  int64_t n_cols = 0;  // a multiple of panel_columns
+  int64_t k = 0;
+  // What is read next, brought into the cache meanwhile: any address, only hinted at.
+  const void* next = nullptr;
+  int64_t next_bytes = 0;
+};
+
 // out [n_rows, n_dots]: out[i][j] += a_i . b_j over `k` elements (a multiple of 32).
 struct DotRowsArgs {
   const float* a = nullptr;  // row i at a + i * lda
@@ -137,6 +156,7 @@ struct KernelTable {
   void (*gemm_f32)(const GemmArgs&);
   void (*gemm_bf16)(const GemmArgs&);
   void (*gemm_int8)(const GemmArgs&);
+  void (*grouped_gemm_int8)(const GroupedGemmArgs&);
   // Where the CPU has a BF16 dot product, rows of A are rounded to bf16 first and two products are
   // added at once; elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
@@ -153,6 +173,8 @@ struct KernelTable {
   void (*add)(const float* x, float* y, int64_t n);
   // x *= s, x [n].
   void (*scale)(float s, float* x, int64_t n);
+  // out = x * y, all [n], y in bf16.
+  void (*multiply_bf16)(const float* x, const uint16_t* y, float* out, int64_t n);
   // Rotates x [n_heads, head_dim] in place, pairs (j, j + head_dim / 2); cos, sin [head_dim / 2].
   void (*rope)(float* x, const float* cos, const float* sin, int64_t n_heads, int64_t head_dim);
   void (*rotate_columns_f32)(const RotateColumnsArgs&);

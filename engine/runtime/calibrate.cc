@@ -162,7 +162,7 @@ absl::Status MeasureMechanism(LayerBench& bench, const CalibrationOptions& optio
     seconds += more;
     point.prefill_seconds = seconds;
     LK_ASSIGN_OR_RETURN(point.decode_seconds, bench.Decode(options.n_decode_runs));
-    point.cache_bytes = bench.mechanism().BoundBytes(m.options, {1, n, 1});
+    point.cache_bytes = bench.mechanism().HeldBytes(m.options, n);
     const AttentionWork work = bench.mechanism().Work(m.options, n);
     point.prefill_work = work.prefill;
     point.decode_work = work.decode;

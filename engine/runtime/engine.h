@@ -41,7 +41,8 @@ enum class FinishReason { kStopToken, kLength, kStoppedBySink, kCancelled, kDead
 
 struct AttentionReport {
   Mechanism mechanism = Mechanism::kStandard;
-  std::string reason;  // why this mechanism ran, where the engine chose it
+  bool is_approximate = false;  // with the options that ran
+  std::string reason;           // why this mechanism ran, where the engine chose it
   // Likewise: where its choice would change with the length.
   std::vector<Crossover> crossovers = {};
   int32_t rank = 0;  // atp: rank of a principal block; 0 for standard

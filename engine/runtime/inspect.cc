@@ -28,13 +28,25 @@ int64_t MatrixParameters(const Checkpoint& c) {
   return n;
 }
 
-MechanismMemory MemoryOf(const AttentionMechanism& mechanism, int64_t context_tokens) {
+MechanismMemory MemoryOf(const AttentionMechanism& mechanism, const AttentionOptions& attention,
+                         int64_t context_tokens) {
   MechanismMemory m;
-  m.attention.mechanism = mechanism.id();
-  m.exact = !IsApproximate(mechanism.id());
-  m.bytes_per_token = BytesPerToken(mechanism);
-  m.bytes_full_context = mechanism.BoundBytes(m.attention, {1, context_tokens, 1});
+  m.attention = attention;
+  m.exact = !IsApproximate(m.attention);
+  m.bytes_per_token = BytesPerToken(mechanism, attention);
+  m.bytes_full_context = mechanism.HeldBytes(m.attention, context_tokens);
   return m;
+}
+
+// A mechanism with its defaults; standard in every storage.
+std::vector<AttentionOptions> VariantsOf(Mechanism id) {
+  std::vector<AttentionOptions> variants(1);
+  variants[0].mechanism = id;
+  if (id != Mechanism::kStandard) return variants;
+  for (CacheStorage storage : {CacheStorage::kInt8, CacheStorage::kInt4}) {
+    variants.emplace_back().standard.storage = storage;
+  }
+  return variants;
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> OpenFor(const std::string& model_directory,
@@ -195,14 +207,16 @@ absl::StatusOr<ModelSummary> SummarizeModel(const std::string& model_directory,
   LK_ASSIGN_OR_RETURN(const auto cache, Cache::Create(PageBytes(geometry), PageBytes(geometry)));
   for (const MechanismSetup& setup : SetUpMechanisms(*checkpoint, type)) {
     const auto mechanism = setup.Make(*cache, pool);
-    AttentionOptions attention;
-    attention.mechanism = setup.id;
-    if (mechanism == nullptr || !mechanism->CheckAvailable(attention).ok()) continue;
+    if (mechanism == nullptr) continue;
     const int64_t longest = std::min(context, mechanism->max_tokens().value_or(context));
-    MechanismMemory& memory = summary.mechanisms.emplace_back(MemoryOf(*mechanism, longest));
-    memory.n_full_prompts =
-        summary.cache_bytes /
-        mechanism->BoundBytes(attention, {longest, longest, options.max_batch_tokens});
+    for (const AttentionOptions& attention : VariantsOf(setup.id)) {
+      if (!mechanism->CheckAvailable(attention).ok()) continue;
+      MechanismMemory& memory =
+          summary.mechanisms.emplace_back(MemoryOf(*mechanism, attention, longest));
+      memory.n_full_prompts =
+          summary.cache_bytes /
+          mechanism->BoundBytes(attention, {longest, longest, options.max_batch_tokens});
+    }
   }
   return summary;
 }

@@ -60,9 +60,7 @@ std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, Storag
   return setups;
 }
 
-double BytesPerToken(const AttentionMechanism& mechanism) {
-  AttentionOptions options;
-  options.mechanism = mechanism.id();
+double BytesPerToken(const AttentionMechanism& mechanism, const AttentionOptions& options) {
   // Token by token, so that no prompt is held beside what it is turned into.
   constexpr int64_t kFar = int64_t{1} << 20;
   const int64_t bytes =
@@ -146,8 +144,8 @@ std::vector<MechanismInfo> ModelRunner::mechanisms() const {
     AttentionOptions options;
     options.mechanism = id;
     if (!lane.mechanism->CheckAvailable(options).ok()) continue;
-    infos.push_back(
-        {id, lane.mechanism->max_tokens(), BytesPerToken(*lane.mechanism), lane.perplexity_ratio});
+    infos.push_back({id, lane.mechanism->max_tokens(), BytesPerToken(*lane.mechanism, {id, {}, {}}),
+                     lane.perplexity_ratio});
   }
   return infos;
 }

@@ -103,7 +103,7 @@ struct MechanismSetup {
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);
 
 // Bytes of cache that a mechanism takes for each far token, with default options.
-double BytesPerToken(const AttentionMechanism& mechanism);
+double BytesPerToken(const AttentionMechanism& mechanism, const AttentionOptions& options);
 
 // Bytes of cache: what the options say, else a quarter of available memory, at most what 64 full
 // contexts need.

@@ -82,6 +82,7 @@ void RequestState::ReleaseCache() {
 AttentionReport RequestState::MakeReport(int64_t page_bytes) const {
   AttentionReport report;
   report.mechanism = request.attention.mechanism;
+  report.is_approximate = IsApproximate(request.attention);
   report.reason = selection.reason;
   report.crossovers = selection.crossovers;
   report.rank = rank;

@@ -55,6 +55,8 @@ constexpr Flag kAttentionFlags[] = {
     {"readout", "NAME", "", "atp: older blocks by token, or by moments: exact, linear [exact]"},
     {"merge", "", "", "atp, readout linear: older blocks become one as they age",
      FlagKind::kSwitch},
+    {"kept-storage", "NAME", "", "atp: and what refine reads exactly: cache, int8 [cache]"},
+    {"cache-storage", "NAME", "", "standard: closed pages of the cache: dtype, int8, int4 [dtype]"},
     {"form", "NAME", "",
      "taylorshift: read tokens, a state, or what costs less: direct, recurrent, auto [auto]"},
     {"variant", "NAME", "",
@@ -175,6 +177,8 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
   ReadText(flags, "prefill", attention.prefill);
   ReadText(flags, "decomposition", attention.decomposition);
   ReadText(flags, "basis-storage", attention.basis_storage);
+  ReadText(flags, "kept-storage", attention.kept_storage);
+  ReadText(flags, "cache-storage", attention.cache_storage);
   ReadText(flags, "principal-storage", attention.principal_storage);
   LK_RETURN_IF_ERROR(ReadInt32(flags, "block", 1, attention.block_tokens));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "sinks", 0, attention.sinks));

@@ -12,6 +12,7 @@
 #include "server/commands/command.h"
 #include "server/commands/common_flags.h"
 #include "server/commands/terminal.h"
+#include "server/commands/token_text.h"
 #include "server/crossover/profile.h"
 #include "server/crossover/report.h"
 #include "server/crossover/theory.h"
@@ -54,14 +55,6 @@ absl::StatusOr<std::vector<AttentionOptions>> ReadMechanisms(const FlagValues& f
   return mechanisms;
 }
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  const bool is_written =
-      file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr && std::fclose(file) == 0 && is_written) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
-}
-
 absl::Status RunCrossover(const FlagValues& flags) {
   if (flags.Switch("theory")) {
     std::printf("%s", TheoryText().c_str());
@@ -80,10 +73,10 @@ absl::Status RunCrossover(const FlagValues& flags) {
                         }));
   }
   if (flags.IsGiven("output")) {
-    LK_RETURN_IF_ERROR(WriteFile(flags.Text("output"), ProfileJson(calibration.profile)));
+    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ProfileJson(calibration.profile)));
   }
   if (flags.IsGiven("html")) {
-    LK_RETURN_IF_ERROR(WriteFile(
+    LK_RETURN_IF_ERROR(WriteTextFile(
         flags.Text("html"), CalibrationHtml(calibration, absl::StrCat("Attention of ", model))));
   }
   std::printf("%s", flags.Switch("json") ? ProfileJson(calibration.profile).c_str()

@@ -133,11 +133,7 @@ absl::Status WriteCsv(const std::string& path, const std::vector<Row>& rows) {
     if (text.empty()) absl::StrAppend(&text, absl::StrJoin(names, ","), "\n");
     absl::StrAppend(&text, absl::StrJoin(values, ","), "\n");
   }
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  const bool is_written =
-      file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr && std::fclose(file) == 0 && is_written) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  return WriteTextFile(path, text);
 }
 
 absl::StatusOr<Row> Measure(Engine& engine, absl::Span<const int32_t> tokens, const Trial& trial,

@@ -33,6 +33,9 @@ std::string OptionsText(const AttentionOptions& attention) {
     return absl::StrCat("form ", std::string(TaylorFormName(attention.taylorshift.form)), ", ",
                         std::string(TaylorVariantName(attention.taylorshift.variant)));
   }
+  if (attention.mechanism == Mechanism::kStandard && IsApproximate(attention)) {
+    return absl::StrCat("cache ", std::string(CacheStorageName(attention.standard.storage)));
+  }
   if (attention.mechanism != Mechanism::kAtp) return "";
   return absl::StrCat("rank ", RankString(attention.atp.rank), ", basis ",
                       std::string(AtpBasisName(attention.atp.basis)), ", block ",
@@ -118,6 +121,9 @@ Json MechanismJson(const MechanismMemory& memory) {
     json["rank"] = RankString(memory.attention.atp.rank);
     json["basis"] = std::string(AtpBasisName(memory.attention.atp.basis));
     json["block_tokens"] = memory.attention.atp.block_tokens;
+  }
+  if (memory.attention.mechanism == Mechanism::kStandard) {
+    json["cache_storage"] = std::string(CacheStorageName(memory.attention.standard.storage));
   }
   if (memory.attention.mechanism == Mechanism::kTaylorShift) {
     json["form"] = std::string(TaylorFormName(memory.attention.taylorshift.form));

@@ -40,6 +40,14 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
   return content;
 }
 
+absl::Status WriteTextFile(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  const bool is_written =
+      file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr && std::fclose(file) == 0 && is_written) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const std::string& source,
                                                    int32_t vocab_size) {
   std::vector<int32_t> ids;

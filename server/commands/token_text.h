@@ -21,6 +21,9 @@ absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const 
 // is longer than max_bytes.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes);
 
+// UNAVAILABLE when the file cannot be written whole.
+absl::Status WriteTextFile(const std::string& path, const std::string& text);
+
 // ParseTokenIds of a file of at most kMaxTokenFileBytes.
 absl::StatusOr<std::vector<int32_t>> ReadTokenFile(const std::string& path, int32_t vocab_size);
 

@@ -64,6 +64,8 @@ AttentionChoice ToAttention(const v1::AttentionOptions& proto) {
   LK_TAKE(proto, principal_storage, attention.principal_storage);
   LK_TAKE(proto, readout, attention.readout);
   LK_TAKE(proto, merge, attention.merge);
+  LK_TAKE(proto, kept_storage, attention.kept_storage);
+  LK_TAKE(proto, cache_storage, attention.cache_storage);
   LK_TAKE(proto, form, attention.form);
   LK_TAKE(proto, variant, attention.variant);
   LK_TAKE(proto, objective, attention.objective);
@@ -86,6 +88,8 @@ void PutAttention(const AttentionChoice& attention, v1::AttentionOptions& proto)
   LK_PUT(attention.principal_storage, proto, principal_storage);
   LK_PUT(attention.readout, proto, readout);
   LK_PUT(attention.merge, proto, merge);
+  LK_PUT(attention.kept_storage, proto, kept_storage);
+  LK_PUT(attention.cache_storage, proto, cache_storage);
   LK_PUT(attention.form, proto, form);
   LK_PUT(attention.variant, proto, variant);
   LK_PUT(attention.objective, proto, objective);

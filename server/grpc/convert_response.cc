@@ -102,6 +102,8 @@ v1::AttentionOptions ToProto(const AttentionOptions& attention) {
   proto.set_principal_storage(std::string(AtpStorageName(attention.atp.principal_storage)));
   proto.set_readout(std::string(AtpReadoutName(attention.atp.readout)));
   proto.set_merge(attention.atp.merge);
+  proto.set_kept_storage(std::string(AtpStorageName(attention.atp.kept_storage)));
+  proto.set_cache_storage(std::string(CacheStorageName(attention.standard.storage)));
   proto.set_form(std::string(TaylorFormName(attention.taylorshift.form)));
   proto.set_variant(std::string(TaylorVariantName(attention.taylorshift.variant)));
   return proto;
@@ -172,7 +174,7 @@ v1::FinalEvent ToProto(const GenerationResult& result) {
   proto.mutable_timings()->set_ttft_us(event.timings.ttft_us);
   proto.set_seed(event.seed);
   *proto.mutable_attention() = ToProto(event.attention);
-  proto.mutable_attention()->set_approximate(result.is_approximate);
+  proto.mutable_attention()->set_approximate(result.engine.attention.is_approximate);
   return proto;
 }
 
@@ -203,7 +205,7 @@ v1::Model DescribeModel(const TextService& service) {
   for (const MechanismInfo& mechanism : service.engine().mechanisms()) {
     v1::Mechanism& entry = *model.add_mechanisms();
     entry.set_name(std::string(MechanismName(mechanism.id)));
-    entry.set_approximate(IsApproximate(mechanism.id));
+    entry.set_approximate(IsApproximate({mechanism.id, {}, {}}));
     if (mechanism.max_tokens.has_value()) entry.set_max_tokens(*mechanism.max_tokens);
     entry.set_cache_bytes_per_token(mechanism.cache_bytes_per_token);
     if (mechanism.perplexity_ratio.has_value()) {

@@ -34,7 +34,7 @@ TEST(ResolveAttentionTest, TakesEveryOption) {
   choice.window_blocks = 2;
   choice.refine_tokens = 64;
   choice.decomposition = "alternating";
-  choice.basis_storage = choice.principal_storage = "int8";
+  choice.basis_storage = choice.principal_storage = choice.kept_storage = "int8";
   const auto options = ResolveAttention(choice, {});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->mechanism, Mechanism::kAtp);
@@ -48,6 +48,7 @@ TEST(ResolveAttentionTest, TakesEveryOption) {
   EXPECT_EQ(options->atp.decomposition, AtpDecomposition::kAlternating);
   EXPECT_EQ(options->atp.basis_storage, AtpStorage::kInt8);
   EXPECT_EQ(options->atp.principal_storage, AtpStorage::kInt8);
+  EXPECT_EQ(options->atp.kept_storage, AtpStorage::kInt8);
   const auto linear =
       ResolveAttention({.mechanism = "atp", .readout = "linear", .merge = true}, {});
   ASSERT_TRUE(linear.ok()) << linear.status();
@@ -84,11 +85,22 @@ TEST(ResolveAttentionTest, TakesEveryOptionOfTaylorShift) {
               HasSubstr("attention: unknown taylorshift form \"state\""));
 }
 
+TEST(ResolveAttentionTest, TakesTheStorageOfAStandardCache) {
+  const auto options = ResolveAttention({.cache_storage = "int4"}, {});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->standard.storage, CacheStorage::kInt4);
+  EXPECT_EQ(AttentionLabel(*options), "standard cache int4");
+  EXPECT_THAT(AttentionError({.cache_storage = "int2"}),
+              HasSubstr("attention: unknown cache storage \"int2\""));
+}
+
 TEST(ResolveAttentionTest, RefusesOptionsThatTheMechanismWouldIgnore) {
   EXPECT_EQ(AttentionError({.mechanism = "taylorshift", .rank = "8"}),
             "attention.rank: set, but the mechanism is \"taylorshift\", expected \"atp\"");
   EXPECT_EQ(AttentionError({.mechanism = "atp", .variant = "plain"}),
             "attention.variant: set, but the mechanism is \"atp\", expected \"taylorshift\"");
+  EXPECT_EQ(AttentionError({.mechanism = "atp", .cache_storage = "int8"}),
+            "attention.cache_storage: set, but the mechanism is \"atp\", expected \"standard\"");
   EXPECT_THAT(AttentionError({.rank = "1/4"}), HasSubstr("attention.rank: set"));
   EXPECT_THAT(AttentionError({.mechanism = "standard", .sinks = 4}),
               HasSubstr("attention.sinks: set"));

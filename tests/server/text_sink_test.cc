@@ -140,11 +140,9 @@ TEST_F(TextSinkTest, ReportSaysWhoChoseTheMechanism) {
   event.attention.mechanism = Mechanism::kAtp;
   MakeSink({.is_mechanism_requested = true})->OnDone(event);
   EXPECT_EQ(heard_->results[0].engine.attention.reason, "requested");
-  EXPECT_TRUE(heard_->results[0].is_approximate);
   event.attention.mechanism = Mechanism::kStandard;
   MakeSink({})->OnDone(event);
   EXPECT_EQ(heard_->results[1].engine.attention.reason, "default");
-  EXPECT_FALSE(heard_->results[1].is_approximate);
 }
 
 }  // namespace

@@ -54,8 +54,9 @@ int64_t AtpAttention::BoundBytes(const AttentionOptions& options,
                                  const SequenceBound& bound) const {
   const AtpOptions& o = options.atp;
   const int64_t block_pages = o.block_tokens / kPageTokens;
-  const int64_t near_pages =
-      1 + (o.window_blocks + 1) * block_pages + PagesFor(bound.max_step_rows) + 1;
+  // The sinks' page, the window, and a step's rows from the last token of a block on.
+  const int64_t near_pages = (o.sinks > 0 ? 1 : 0) + o.window_blocks * block_pages +
+                             PagesFor(o.block_tokens - 1 + bound.max_step_rows);
   int64_t n_pages = std::min(PagesFor(bound.n_tokens), near_pages);
   if (o.prefill == AtpPrefill::kExact) {
     n_pages = std::max(n_pages, PagesFor(std::min(bound.n_prompt_tokens + 1, bound.n_tokens)));

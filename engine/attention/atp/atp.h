@@ -23,7 +23,6 @@ class AtpAttention : public AttentionMechanism {
   explicit AtpAttention(const AttentionContext& context);
 
   Mechanism id() const override { return Mechanism::kAtp; }
-  bool exact() const override { return false; }
   absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;

@@ -6,6 +6,7 @@
 
 #include "engine/attention/atp/input_pages.h"
 #include "engine/attention/paged_kv.h"
+#include "engine/attention/quantised_kv.h"
 #include "engine/base/dtype.h"
 #include "engine/lowrank/alternating.h"
 
@@ -100,20 +101,26 @@ void AppendScaled(const std::vector<float>& tokens, int64_t ld_tokens, int64_t f
   }
 }
 
-// Keys and values of one KV head as they are in the pages, a token a row.
-void StoreKept(const AttentionGeometry& g, absl::Span<const PageHandle> pages, int64_t layer,
-               int64_t kv_head, CompressWorkspace& w, std::byte* out) {
-  const int64_t width = DotWidth(g), ld = width + g.head_dim_padded();
+// Keys and values of one KV head, a token a row.
+void StoreKept(const AttentionGeometry& g, const PrincipalShape& shape,
+               absl::Span<const PageHandle> pages, const CompressPart& part, CompressWorkspace& w,
+               std::byte* out) {
+  const int64_t width = DotWidth(g), padded = g.head_dim_padded(), ld = width + padded;
   w.tokens.assign(kPageTokens * ld, 0.0f);
-  const int64_t page_elements = kPageTokens * ld;
-  for (size_t p = 0; p < pages.size(); ++p) {
-    ReadKv(g, TileOf(g, pages[p], layer, kv_head), 0, kPageTokens, w.tokens.data(),
-           w.tokens.data() + width, ld);
-    std::byte* page = out + static_cast<int64_t>(p) * page_elements * StorageBytes(g.cache_type);
-    if (g.cache_type == StorageType::kFloat32) {
-      std::memcpy(page, w.tokens.data(), page_elements * sizeof(float));
+  const auto store = [&](const float* x, int64_t n, std::byte* to) {
+    if (shape.kept_type == StorageType::kInt8) {
+      QuantiseRow(x, n, to);
     } else {
-      Kernels().to_bf16(w.tokens.data(), reinterpret_cast<uint16_t*>(page), page_elements);
+      StoreRow(x, n, shape.kept_type, to);
+    }
+  };
+  for (const PageHandle& page : pages) {
+    ReadKv(g, TileOf(g, page, part.layer, part.kv_head), 0, kPageTokens, w.tokens.data(),
+           w.tokens.data() + width, ld);
+    for (int64_t t = 0; t < kPageTokens; ++t) {
+      store(w.tokens.data() + t * ld, width, out);
+      store(w.tokens.data() + t * ld + width, padded, out + shape.KeptKeyBytes(g));
+      out += shape.KeptKeyBytes(g) + shape.KeptValueBytes(g);
     }
   }
 }
@@ -388,7 +395,8 @@ void CompressLayer(const AttentionGeometry& g, const AtpOptions& options, const 
     const PrincipalView view = block.View(g, part.layer, first_head + h);
     StoreProjected(g, shape, n, w, view, Writable(block, view.keys));
     if (shape.keeps_tokens) {
-      StoreKept(g, tokens.pages, part.layer, first_head + h, w, Writable(block, view.kept));
+      StoreKept(g, shape, tokens.pages, {part.layer, first_head + h}, w,
+                Writable(block, view.kept));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "engine/attention/paged_kv.h"
+#include "engine/attention/quantised_kv.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -15,6 +16,10 @@ namespace {
 int64_t RowsBytes(int64_t n_rows, int64_t width, StorageType type) {
   const int64_t scale_bytes = type == StorageType::kInt8 ? n_rows * sizeof(float) : 0;
   return n_rows * width * StorageBytes(type) + scale_bytes;
+}
+
+int64_t KeptRowBytes(int64_t width, StorageType type) {
+  return type == StorageType::kInt8 ? QuantisedRowBytes(width) : width * StorageBytes(type);
 }
 
 // What products take.
@@ -38,9 +43,16 @@ int64_t PrincipalShape::ValueBytes(const AttentionGeometry& g, int64_t r) const 
   return RowsBytes(r + n_mean_rows(), g.head_dim_padded(), principal_type);
 }
 
+int64_t PrincipalShape::KeptKeyBytes(const AttentionGeometry& g) const {
+  return KeptRowBytes(DotWidth(g), kept_type);
+}
+
+int64_t PrincipalShape::KeptValueBytes(const AttentionGeometry& g) const {
+  return KeptRowBytes(g.head_dim_padded(), kept_type);
+}
+
 int64_t PrincipalShape::KeptBytes(const AttentionGeometry& g) const {
-  if (!keeps_tokens) return 0;
-  return n_tokens * (DotWidth(g) + g.head_dim_padded()) * StorageBytes(g.cache_type);
+  return keeps_tokens ? n_tokens * (KeptKeyBytes(g) + KeptValueBytes(g)) : 0;
 }
 
 int64_t PrincipalShape::HeadBytes(const AttentionGeometry& g, int64_t r) const {
@@ -73,6 +85,7 @@ PrincipalShape ShapeOf(const AttentionGeometry& g, const AtpOptions& options) {
   shape.u_type = TypeOf(options.basis_storage, g);
   shape.packs_basis = options.basis_storage == AtpStorage::kInt4;
   shape.principal_type = TypeOf(options.principal_storage, g);
+  shape.kept_type = TypeOf(options.kept_storage, g);
   return shape;
 }
 

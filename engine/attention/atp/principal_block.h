@@ -23,6 +23,7 @@ struct PrincipalShape {
   StorageType u_type = StorageType::kFloat32;
   bool packs_basis = false;                            // U in 4 bits
   StorageType principal_type = StorageType::kFloat32;  // of K' and V'
+  StorageType kept_type = StorageType::kFloat32;
 
   int64_t n_bases(const AttentionGeometry& g) const {
     return basis == AtpBasis::kKv ? g.n_kv_heads : 1;
@@ -37,6 +38,8 @@ struct PrincipalShape {
   int64_t UGroupBytes(int64_t rank) const { return rank * (kBasisGroup / 2 + 2); }
   int64_t KeyBytes(const AttentionGeometry& g, int64_t rank) const;    // of one KV head
   int64_t ValueBytes(const AttentionGeometry& g, int64_t rank) const;  // of one KV head
+  int64_t KeptKeyBytes(const AttentionGeometry& g) const;              // of one token
+  int64_t KeptValueBytes(const AttentionGeometry& g) const;            // of one token
   int64_t KeptBytes(const AttentionGeometry& g) const;                 // of one KV head
   int64_t HeadBytes(const AttentionGeometry& g, int64_t rank) const;   // the three together
   int64_t PartBytes(const AttentionGeometry& g, int64_t rank) const;
@@ -56,8 +59,9 @@ PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& opti
 //   keys    [rank + n_mean_rows][DotWidth]         K', then the mean key; zero beyond head_dim
 //   values  [rank + n_mean_rows][head_dim_padded]  V', then the mean value
 //   key_scales, value_scales              in int8: what each row is to be multiplied by
-//   kept    [c][DotWidth + head_dim_padded]  every token's key and value side by side, so that one
-//                                         that is chosen is one stretch of memory; only if kept
+//   kept    [c][key, value]  every token's key [DotWidth] and value [head_dim_padded] side by side,
+//                            so that one that is chosen is one stretch of memory, in int8 as
+//                            quantised rows (quantised_kv.h); only if kept
 struct PrincipalView {
   int64_t rank = 0;
   const std::byte* u = nullptr;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/attention/paged_kv.h"
+#include "engine/attention/quantised_kv.h"
 #include "engine/base/dtype.h"
 
 namespace lowkey {
@@ -59,6 +60,11 @@ void PrefetchBlock(const PrincipalShape& shape, const PrincipalView& view) {
   Prefetch(view.keys, std::min<int64_t>(view.kept - view.keys, kMostBytes));
 }
 
+// As chosen tokens are gathered: quantised ones are widened.
+StorageType ChosenType(const PrincipalShape& shape) {
+  return shape.kept_type == StorageType::kInt8 ? StorageType::kFloat32 : shape.kept_type;
+}
+
 void ScaleColumns(const float* scales, int64_t n_rows, int64_t n_cols, float* x) {
   for (int64_t i = 0; i < n_rows; ++i) {
     for (int64_t j = 0; j < n_cols; ++j) x[i * n_cols + j] *= scales[j];
@@ -82,8 +88,8 @@ void PrincipalRows::Reserve(const AttentionGeometry& g, const PrincipalShape& sh
   const int64_t n_chosen = RoundUp(size.n_refined, kSoftmaxStep);
   Grow(weights_, size.n_far_tokens);
   Grow(chosen_scores_, g.group() * n_chosen);
-  Grow(chosen_keys_, n_chosen * DotWidth(g) * StorageBytes(g.cache_type));
-  Grow(chosen_values_, n_chosen * g.head_dim_padded() * StorageBytes(g.cache_type));
+  Grow(chosen_keys_, n_chosen * DotWidth(g) * StorageBytes(ChosenType(shape)));
+  Grow(chosen_values_, n_chosen * g.head_dim_padded() * StorageBytes(ChosenType(shape)));
 }
 
 void PrincipalRows::Project(const AttentionGeometry& g, const PrincipalShape& shape,
@@ -254,14 +260,21 @@ void PrincipalRows::JoinFar(int64_t n_far, RowBlock& rows) {
 
 void PrincipalRows::Gather(const AttentionGeometry& g, const PrincipalShape& shape,
                            absl::Span<const int32_t> tokens) {
-  const int64_t key_bytes = DotWidth(g) * StorageBytes(g.cache_type);
-  const int64_t value_bytes = g.head_dim_padded() * StorageBytes(g.cache_type);
+  const int64_t key_bytes = shape.KeptKeyBytes(g), value_bytes = shape.KeptValueBytes(g);
   const auto kept = [&](int32_t token) {
     return views_[token / shape.n_tokens].kept + token % shape.n_tokens * (key_bytes + value_bytes);
   };
   for (int32_t token : tokens) Prefetch(kept(token), key_bytes + value_bytes);
   for (size_t i = 0; i < tokens.size(); ++i) {
     const std::byte* from = kept(tokens[i]);
+    if (shape.kept_type == StorageType::kInt8) {
+      const int64_t width = DotWidth(g), padded = g.head_dim_padded();
+      auto* keys = reinterpret_cast<float*>(chosen_keys_.data());
+      auto* values = reinterpret_cast<float*>(chosen_values_.data());
+      ReadQuantisedRow(from, width, keys + i * width);
+      ReadQuantisedRow(from + key_bytes, padded, values + i * padded);
+      continue;
+    }
     std::memcpy(chosen_keys_.data() + i * key_bytes, from, key_bytes);
     std::memcpy(chosen_values_.data() + i * value_bytes, from + key_bytes, value_bytes);
   }
@@ -285,8 +298,9 @@ void PrincipalRows::ReadChosen(const AttentionGeometry& g, const FarBlocks& far,
   const auto n = static_cast<int64_t>(chosen_.size());
   const int64_t ld = RoundUp(n, kSoftmaxStep), padded = g.head_dim_padded();
   std::fill_n(chosen_scores_.begin(), g.group() * ld, 0.0f);
-  kernels.DotRows(g.cache_type, {rows.q(first_row), rows.q_stride(), chosen_keys_.data(),
-                                 chosen_scores_.data(), ld, g.group(), n, DotWidth(g)});
+  const StorageType type = ChosenType(far.blocks[0]->shape);
+  kernels.DotRows(type, {rows.q(first_row), rows.q_stride(), chosen_keys_.data(),
+                         chosen_scores_.data(), ld, g.group(), n, DotWidth(g)});
   for (int64_t h = 0; h < g.group(); ++h) {
     float* exact = chosen_scores_.data() + h * ld;
     std::fill(exact + n, exact + ld, kHidden);
@@ -296,7 +310,7 @@ void PrincipalRows::ReadChosen(const AttentionGeometry& g, const FarBlocks& far,
     factors_[row] *= factor;
     for (int32_t i : chosen_) scores_[row * n_far + i] = 0.0f;
   }
-  kernels.Gemm(g.cache_type,
+  kernels.Gemm(type,
                {chosen_scores_.data(), ld, chosen_values_.data(), padded, kernels.panel_columns,
                 rows.out(first_row), padded, g.group(), padded, n, GemmArgs::Into::kAccumulate});
 }

@@ -53,6 +53,17 @@ int64_t TaylorShiftAttention::BoundBytes(const AttentionOptions& options,
   return n_pages * PageBytes(g) + TaylorSlabBytes(g);
 }
 
+int64_t TaylorShiftAttention::HeldBytes(const AttentionOptions& options, int64_t n_tokens) const {
+  const AttentionGeometry& g = context_.geometry;
+  const auto switch_tokens = TaylorSwitchTokens(g, options.taylorshift);
+  if (!switch_tokens.has_value() || n_tokens - 1 <= *switch_tokens) {
+    return BoundBytes(options, {1, n_tokens, 1});
+  }
+  // Advance keeps the page of the token before the last.
+  const int64_t n_pages = PagesFor(n_tokens) - (n_tokens - 2) / kPageTokens;
+  return n_pages * PageBytes(g) + TaylorSlabBytes(g);
+}
+
 AttentionWork TaylorShiftAttention::Work(const AttentionOptions& options, int64_t n_tokens) const {
   const AttentionGeometry& g = context_.geometry;
   const int64_t n_direct =

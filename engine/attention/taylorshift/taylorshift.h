@@ -20,9 +20,9 @@ class TaylorShiftAttention : public AttentionMechanism {
   explicit TaylorShiftAttention(const AttentionContext& context);
 
   Mechanism id() const override { return Mechanism::kTaylorShift; }
-  bool exact() const override { return false; }
   absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/limits_inl.h"
+#include "engine/kernels/cpu/quantised_inl.h"
 #include "engine/kernels/cpu/taylor_inl.h"
 #include "engine/kernels/kernels.h"
 
@@ -441,44 +443,6 @@ void ToBf16(const float* x, uint16_t* out, int64_t n) {
 }
 
 template <class V>
-void UnpackInt4(const uint8_t* x, int8_t* out, int64_t n) {
-  for (int64_t i = 0; i < n / 2; ++i) {
-    out[i] = static_cast<int8_t>((x[i] & 15) - 8);
-    out[i + n / 2] = static_cast<int8_t>((x[i] >> 4) - 8);
-  }
-}
-
-// ------------------------------------------------------------------ limits
-
-// Ten chains cover two FMA pipes of four or five cycles.
-template <class V>
-float FmaChains(int64_t n) {
-  typename V::Vec acc[10];
-  for (int j = 0; j < 10; ++j) acc[j] = V::Set1(static_cast<float>(j));
-  const auto a = V::Set1(0.999f), b = V::Set1(0.001f);
-  for (int64_t i = 0; i < n; ++i) {
-#pragma GCC unroll 10
-    for (int j = 0; j < 10; ++j) acc[j] = V::Fma(acc[j], a, b);
-  }
-  float total = 0;
-  for (int j = 0; j < 10; ++j) total += V::Sum(acc[j]);
-  return total;
-}
-
-template <class V>
-float ReadSum(const float* x, int64_t n) {
-  typename V::Vec acc[8];
-  for (int j = 0; j < 8; ++j) acc[j] = V::Zero();
-  for (int64_t i = 0; i + 8 * V::kLanes <= n; i += 8 * V::kLanes) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) acc[j] = V::Add(acc[j], V::Load(x + i + j * V::kLanes));
-  }
-  float total = 0;
-  for (int j = 0; j < 8; ++j) total += V::Sum(acc[j]);
-  return total;
-}
-
-template <class V>
 constexpr KernelTable Table(const char* name) {
   KernelTable t{};
   t.name = name;
@@ -487,6 +451,7 @@ constexpr KernelTable Table(const char* name) {
   t.gemm_f32 = Gemm<V, float>;
   t.gemm_bf16 = Gemm<V, uint16_t>;
   t.gemm_int8 = Gemm<V, int8_t>;
+  t.grouped_gemm_int8 = GroupedGemm<V>;
   t.rounds_activations = sizeof(typename V::Activation) == sizeof(uint16_t);
   t.gemm_bf16_pairs = GemmPairs<V>;
   t.dot_rows_f32 = DotRows<V, float>;
@@ -496,6 +461,7 @@ constexpr KernelTable Table(const char* name) {
   t.silu_mul = SiluMul<V>;
   t.add = Add<V>;
   t.scale = Scale<V>;
+  t.multiply_bf16 = MultiplyBf16<V>;
   t.rope = Rope<V>;
   t.rotate_columns_f32 = RotateColumns<V, float>;
   t.rotate_columns_bf16 = RotateColumns<V, uint16_t>;

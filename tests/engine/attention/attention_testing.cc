@@ -384,7 +384,11 @@ MechanismWeights TestWeights(const AttentionGeometry& g, Mechanism over,
   return weights;
 }
 
-AttentionOptions Standard() { return {}; }
+AttentionOptions Standard(CacheStorage storage) {
+  AttentionOptions options;
+  options.standard.storage = storage;
+  return options;
+}
 
 AttentionOptions Atp(const AtpOptions& options) { return {Mechanism::kAtp, options, {}}; }
 
@@ -412,7 +416,8 @@ MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism me
   auto cache = Cache::Create(options.budget_bytes, PageBytes(geometry));
   EXPECT_TRUE(cache.ok()) << cache.status();
   cache_ = *std::move(cache);
-  mechanism_ = MakeMechanism(mechanism, {geometry, cache_.get(), pool_.get(), weights_.get()});
+  const AttentionContext context{geometry, cache_.get(), pool_.get(), weights_.get()};
+  mechanism_ = options.make != nullptr ? options.make(context) : MakeMechanism(mechanism, context);
 }
 
 absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
@@ -457,8 +462,9 @@ SequenceCache NewSequence(const AttentionOptions& options, int64_t n_prompt_toke
 
 std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options) {
   const int64_t n_prompt = options.n_prompt_tokens.value_or(rows.n_tokens);
-  MechanismRunner runner(rows.geometry, options.attention.mechanism,
-                         {options.n_threads, int64_t{1} << 28, options.over, options.tau});
+  MechanismRunner runner(
+      rows.geometry, options.attention.mechanism,
+      {options.n_threads, int64_t{1} << 28, options.over, options.tau, options.make});
   SequenceCache sequence = NewSequence(options.attention, n_prompt);
   std::vector<float> out;
   while (sequence.n_tokens < rows.n_tokens) {

@@ -59,10 +59,13 @@ std::vector<double> ReferenceTaylorShift(const AttentionRows& rows, int64_t laye
 // Infinite when one is not a number.
 double MaxDifference(const float* got, const std::vector<double>& want);
 
-AttentionOptions Standard();
+AttentionOptions Standard(CacheStorage storage = CacheStorage::kDtype);
 AttentionOptions Atp(const AtpOptions& options);
 AttentionOptions TaylorShift(TaylorForm form = TaylorForm::kAuto,
                              TaylorVariant variant = TaylorVariant::kNormalised);
+
+// Makes a mechanism that is in no registry; nullptr: the registry does.
+using MechanismMaker = std::unique_ptr<AttentionMechanism> (*)(const AttentionContext& context);
 
 // A mechanism with a cache and a pool of its own, run step by step. Sequences must go before it.
 class MechanismRunner {
@@ -72,6 +75,7 @@ class MechanismRunner {
     int64_t budget_bytes = int64_t{1} << 28;
     Mechanism over = Mechanism::kEfficient;  // super's
     std::vector<float> tau = {};             // [n_layers, n_heads]; empty: the mechanism's default
+    MechanismMaker make = nullptr;
   };
   // The next n_rows rows of a sequence; their outputs go to rows n_tokens .. of `out` at each
   // layer, [n_layers, rows->n_tokens, n_heads * head_dim].
@@ -115,6 +119,7 @@ struct RunOptions {
   int n_threads = 1;
   Mechanism over = Mechanism::kEfficient;  // super's
   std::vector<float> tau = {};
+  MechanismMaker make = nullptr;
 };
 std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options);
 

@@ -60,6 +60,7 @@ TEST(ValidateAttentionOptions, AcceptsBothEndsOfEachRange) {
       [](AtpOptions& o) { o.basis_storage = o.principal_storage = AtpStorage::kInt8; },
       [](AtpOptions& o) { o.basis_storage = AtpStorage::kInt4; },
       [](AtpOptions& o) { o.readout = AtpReadout::kLinear, o.merge = true; },
+      [](AtpOptions& o) { o.kept_storage = AtpStorage::kInt8; },
       [](AtpOptions& o) { o.basis = AtpBasis::kKv, o.prefill = AtpPrefill::kCompressed; },
   };
   for (const auto& edit : edits) {
@@ -166,6 +167,12 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   options.atp.readout = static_cast<AtpReadout>(9);
   ExpectRefused(options, "atp readout: 9, expected exact or linear");
   options = Atp();
+  options.atp.kept_storage = static_cast<AtpStorage>(-1);
+  ExpectRefused(options, "atp kept storage: -1, expected cache or int8");
+  options = {};
+  options.standard.storage = static_cast<CacheStorage>(9);
+  ExpectRefused(options, "standard storage: 9, expected dtype, int8 or int4");
+  options = Atp();
   options.mechanism = static_cast<Mechanism>(9);
   ExpectRefused(options,
                 "attention mechanism: 9, expected standard, atp, taylorshift, optimised, "
@@ -193,6 +200,28 @@ TEST(AttentionNames, ParseReadsWhatNamesWrite) {
   for (TaylorVariant v : {TaylorVariant::kNormalised, TaylorVariant::kPlain}) {
     EXPECT_EQ(*ParseTaylorVariant(TaylorVariantName(v)), v);
   }
+}
+
+TEST(AttentionNames, CacheStorageIsReadBackAndUnknownOnesAreNamed) {
+  for (CacheStorage s : {CacheStorage::kDtype, CacheStorage::kInt8, CacheStorage::kInt4}) {
+    EXPECT_EQ(*ParseCacheStorage(CacheStorageName(s)), s);
+  }
+  for (const char* name : {"", "int2", "INT8", "bf16"}) {
+    EXPECT_EQ(ParseCacheStorage(name).status().message(),
+              std::string("unknown cache storage \"") + name + "\", expected dtype, int8 or int4");
+  }
+}
+
+TEST(IsApproximate, StandardIsOnlyWithAQuantisedCache) {
+  AttentionOptions options;
+  EXPECT_FALSE(IsApproximate(options));
+  options.standard.storage = CacheStorage::kInt8;
+  EXPECT_TRUE(IsApproximate(options));
+  options.mechanism = Mechanism::kEfficient;  // does not read it
+  EXPECT_FALSE(IsApproximate(options));
+  options.mechanism = Mechanism::kTaylorShift;
+  EXPECT_TRUE(IsApproximate(options));
+  EXPECT_TRUE(IsApproximate(Atp()));
 }
 
 TEST(AttentionNames, ParseReadsTheOtherNamesOfAtpToo) {

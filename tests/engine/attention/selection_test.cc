@@ -24,7 +24,6 @@ class PricedMechanism : public AttentionMechanism {
   PricedMechanism(Mechanism id, const Price& price) : id_(id), price_(price) {}
 
   Mechanism id() const override { return id_; }
-  bool exact() const override { return true; }
   absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
   std::optional<int64_t> max_tokens() const override { return price_.max_tokens; }
   int64_t BoundBytes(const AttentionOptions&, const SequenceBound& bound) const override {
@@ -120,6 +119,22 @@ TEST_F(SelectionTest, ApproximateMechanismsNeedLeave) {
   EXPECT_EQ(Choose(rules, {4096, 64}), Mechanism::kEfficient);
   rules.allow_approximate = true;
   EXPECT_EQ(Choose(rules, {4096, 64}), Mechanism::kAtp);
+}
+
+TEST_F(SelectionTest, AQuantisedCacheNeedsLeaveAndComesAfterExactOnesOfItsQuality) {
+  AddTwo();
+  candidates_[0].options.standard.storage = CacheStorage::kInt4;
+  SelectionRules rules{.objective = Objective::kLatency};
+  EXPECT_EQ(Choose(rules, {64, 64}), Mechanism::kEfficient);
+  rules.allow_approximate = true;
+  EXPECT_EQ(Choose(rules, {64, 64}), Mechanism::kStandard);
+  candidates_[1].perplexity_ratio = 1.0;
+  rules.objective = Objective::kBalanced;
+  EXPECT_EQ(Choose(rules, {2200, 0}), Mechanism::kEfficient);
+  candidates_.resize(1);
+  rules.allow_approximate = false;
+  EXPECT_EQ(SelectMechanism(candidates_, profile_, rules, {64, 64}, 8192).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(SelectionTest, OnlyAllowedMechanismsThatAreLongEnoughAreTaken) {

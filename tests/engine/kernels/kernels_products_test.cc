@@ -156,6 +156,31 @@ TEST_P(KernelTest, GemmInPiecesOfKHasTheSameBits) {
   EXPECT_EQ(std::memcmp(c.data(), whole.data(), c.size() * 4), 0);
 }
 
+// Groups of 32 columns, each with a left-hand side of its own: what Gemm makes of each alone.
+TEST_P(KernelTest, GroupedGemmHasTheBitsOfOneGemmAGroup) {
+  if (GetParam().type != StorageType::kInt8) return;
+  const int64_t panel = table().panel_columns, k = 37;
+  for (int64_t n_rows : {1, 2, 3, 4, 6, 7, 13}) {
+    for (int64_t n_cols = panel; n_cols <= 96; n_cols += panel) {
+      const int64_t n_groups = (n_cols + 31) / 32, a_group = n_rows * k + 3;
+      const std::vector<float> a = Random(n_groups * a_group, 1);
+      const Storage b(StorageType::kInt8, Random(k * n_cols, 2));
+      const std::vector<float> before = Random(n_rows * (n_cols + 2), 3);
+      std::vector<float> want = before, got = before;
+      for (int64_t group = 0; group < n_groups; ++group) {
+        const int64_t first = 32 * group;
+        table().gemm_int8({a.data() + group * a_group, k, b.bytes.data() + first, n_cols, panel,
+                           want.data() + first, n_cols + 2, n_rows,
+                           std::min<int64_t>(32, n_cols - first), k, GemmArgs::Into::kAccumulate});
+      }
+      table().grouped_gemm_int8({a.data(), k, a_group, b.bytes.data(), n_cols, 32, got.data(),
+                                 n_cols + 2, n_rows, n_cols, k, b.bytes.data(), k * n_cols});
+      ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0)
+          << n_rows << " x " << n_cols;
+    }
+  }
+}
+
 // A [n_rows, k] in the type that the table multiplies, times B [k, n_cols] packed in pairs.
 class PairsProblem {
  public:

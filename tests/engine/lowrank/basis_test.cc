@@ -1,22 +1,14 @@
 #include "engine/lowrank/basis.h"
 
-#include <lapacke.h>
-
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <random>
 
-#include "gtest/gtest.h"
+#include "tests/engine/lowrank/lowrank_testing.h"
 
 namespace lowkey {
 namespace {
-
-struct Matrix {
-  int64_t n_rows = 0, n_cols = 0;
-  std::vector<float> data;
-  MatrixView view() const { return {data.data(), n_rows, n_cols, n_cols}; }
-};
 
 Matrix Random(int64_t n_rows, int64_t n_cols, uint32_t seed) {
   Matrix m{n_rows, n_cols, std::vector<float>(n_rows * n_cols)};
@@ -40,64 +32,11 @@ Matrix Decaying(int64_t n_rows, int64_t n_cols, const std::function<double(int64
   return m;
 }
 
-std::vector<double> LapackSingularValues(const Matrix& m) {
-  std::vector<double> a(m.data.begin(), m.data.end());
-  std::vector<double> s(std::min(m.n_rows, m.n_cols));
-  // The transpose has the same singular values.
-  EXPECT_EQ(LAPACKE_dgesdd(LAPACK_COL_MAJOR, 'N', m.n_cols, m.n_rows, a.data(), m.n_cols, s.data(),
-                           nullptr, 1, nullptr, 1),
-            0);
-  return s;
-}
-
-double BestEnergy(const Matrix& m, int64_t rank) {
-  const std::vector<double> s = LapackSingularValues(m);
-  double sum = 0.0;
-  for (int64_t i = 0; i < std::min<int64_t>(rank, s.size()); ++i) sum += s[i] * s[i];
-  return sum;
-}
-
 std::vector<float> Basis(const Matrix& m, int64_t rank) {
   BasisWorkspace workspace;
   std::vector<float> u(m.n_rows * rank, NAN);
   PrincipalBasis(m.view(), rank, workspace, u.data());
   return u;
-}
-
-// |U^T m|^2, of column `col` of U or of all.
-double ColumnEnergy(const Matrix& m, const std::vector<float>& u, int64_t rank, int64_t col) {
-  double energy = 0.0;
-  for (int64_t j = 0; j < m.n_cols; ++j) {
-    double sum = 0.0;
-    for (int64_t i = 0; i < m.n_rows; ++i) {
-      sum += static_cast<double>(u[i * rank + col]) * m.data[i * m.n_cols + j];
-    }
-    energy += sum * sum;
-  }
-  return energy;
-}
-
-double KeptEnergy(const Matrix& m, const std::vector<float>& u, int64_t rank) {
-  double energy = 0.0;
-  for (int64_t col = 0; col < rank; ++col) energy += ColumnEnergy(m, u, rank, col);
-  return energy;
-}
-
-// Each column is a unit vector or zero, all orthogonal to 1e-5. Returns how many are not zero.
-int64_t ExpectOrthonormalOrZero(const std::vector<float>& u, int64_t n_rows, int64_t rank) {
-  int64_t n_found = 0;
-  for (int64_t a = 0; a < rank; ++a) {
-    for (int64_t b = 0; b <= a; ++b) {
-      double dot = 0.0;
-      for (int64_t i = 0; i < n_rows; ++i) {
-        dot += static_cast<double>(u[i * rank + a]) * u[i * rank + b];
-      }
-      const bool unit = a == b && dot != 0.0;
-      EXPECT_NEAR(dot, unit ? 1.0 : 0.0, 1e-5) << a << "," << b;
-      n_found += unit ? 1 : 0;
-    }
-  }
-  return n_found;
 }
 
 void ExpectNearlyOptimal(const Matrix& m, int64_t rank) {

@@ -26,6 +26,8 @@ EngineRequest Variant(int i) {
   if (i % 16 == 7) r.attention.atp.prefill = AtpPrefill::kCompressed;
   if (i % 16 == 1) r.attention.atp.refine_tokens = 8;
   if (i % 16 == 9) r.attention.atp.readout = AtpReadout::kLinear, r.attention.atp.merge = true;
+  if (i % 32 == 1) r.attention.atp.kept_storage = AtpStorage::kInt8;
+  if (i % 16 == 8) r.attention.standard.storage = CacheStorage::kInt4;
   if (r.attention.mechanism == Mechanism::kLasso) r.prompt.resize(1 + r.prompt.size() / 8);
   if (i % 3 == 1) {
     r.sampling.temperature = 0.9f;

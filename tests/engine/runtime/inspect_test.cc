@@ -20,14 +20,20 @@ TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndAdmit) {
   EXPECT_EQ(summary->cache_bytes, (*engine)->limits().cache_bytes);
   EXPECT_EQ(summary->weight_bytes, (*engine)->Stats().weight_bytes);
   EXPECT_EQ(summary->dtype, (*engine)->Stats().dtype);
-  ASSERT_EQ(summary->mechanisms.size(), 3u);
+  ASSERT_EQ(summary->mechanisms.size(), 5u);
   const MechanismMemory& standard = summary->mechanisms[0];
   EXPECT_EQ(standard.n_full_prompts, summary->cache_bytes / standard.bytes_full_context);
-  const MechanismMemory& atp = summary->mechanisms[1];
+  for (int i : {1, 2}) {
+    const MechanismMemory& quantised = summary->mechanisms[i];
+    EXPECT_EQ(quantised.attention.mechanism, Mechanism::kStandard);
+    EXPECT_FALSE(quantised.exact);
+    EXPECT_LT(quantised.bytes_per_token, summary->mechanisms[i - 1].bytes_per_token);
+  }
+  const MechanismMemory& atp = summary->mechanisms[3];
   EXPECT_FALSE(atp.exact);
   EXPECT_LE(atp.n_full_prompts, standard.n_full_prompts);
   EXPECT_GT(atp.n_full_prompts, 0);
-  const MechanismMemory& shift = summary->mechanisms[2];
+  const MechanismMemory& shift = summary->mechanisms[4];
   EXPECT_EQ(shift.attention.mechanism, Mechanism::kTaylorShift);
   EXPECT_FALSE(shift.exact);
   EXPECT_GT(shift.n_full_prompts, 0);
@@ -41,8 +47,10 @@ TEST(SummarizeModelTest, LeavesOutWhatASlidingWindowRulesOut) {
   const TinyModel model({.config = config});
   const auto summary = SummarizeModel(model.path(), {});
   ASSERT_TRUE(summary.ok()) << summary.status();
-  ASSERT_EQ(summary->mechanisms.size(), 1u);
-  EXPECT_EQ(summary->mechanisms[0].attention.mechanism, Mechanism::kStandard);
+  ASSERT_EQ(summary->mechanisms.size(), 3u);
+  for (const MechanismMemory& m : summary->mechanisms) {
+    EXPECT_EQ(m.attention.mechanism, Mechanism::kStandard);
+  }
 }
 
 }  // namespace

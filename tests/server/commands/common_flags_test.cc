@@ -52,9 +52,10 @@ TEST(CommonFlagsTest, DefaultsAreTheEnginesOwn) {
 }
 
 TEST(CommonFlagsTest, AttentionInWordsTakesItsFlags) {
-  const auto choice = ParseAttention(
-      {"atp", "--rank", "1/8", "--basis=kv", "--block", "128", "--window", "0", "--refine", "64",
-       "--basis-storage", "int8", "--principal-storage=cache", "--decomposition", "alternating"});
+  const auto choice =
+      ParseAttention({"atp", "--rank", "1/8", "--basis=kv", "--block", "128", "--window", "0",
+                      "--refine", "64", "--basis-storage", "int8", "--principal-storage=cache",
+                      "--decomposition", "alternating", "--kept-storage", "int8"});
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->mechanism, "atp");
   EXPECT_EQ(choice->rank, "1/8");
@@ -65,6 +66,8 @@ TEST(CommonFlagsTest, AttentionInWordsTakesItsFlags) {
   EXPECT_EQ(choice->basis_storage, "int8");
   EXPECT_EQ(choice->principal_storage, "cache");
   EXPECT_EQ(choice->decomposition, "alternating");
+  EXPECT_EQ(choice->kept_storage, "int8");
+  EXPECT_EQ(ParseAttention({"standard", "--cache-storage=int4"})->cache_storage, "int4");
   EXPECT_EQ(choice->prefill, std::nullopt);
   EXPECT_EQ(ParseAttention({})->mechanism, std::nullopt);
   const auto linear = ParseAttention({"atp", "--readout", "linear", "--merge"});

@@ -40,6 +40,8 @@ v1::GenerateRequest FullRequest() {
   proto.mutable_attention()->set_principal_storage("cache");
   proto.mutable_attention()->set_readout("linear");
   proto.mutable_attention()->set_merge(false);
+  proto.mutable_attention()->set_kept_storage("int8");
+  proto.mutable_attention()->set_cache_storage("int4");
   proto.mutable_attention()->set_form("recurrent");
   proto.mutable_attention()->set_variant("plain");
   proto.set_max_new_tokens(0);
@@ -138,11 +140,11 @@ TEST(ConvertTest, FinalEventCarriesTheWholeAccount) {
   GenerationResult result;
   result.request_id = "r";
   result.choices = {{FinishReason::kStoppedBySink, "END", 3}, {FinishReason::kLength, {}, 4}};
-  result.is_approximate = true;
   result.engine.n_prompt_tokens = 5;
   result.engine.seed = 9;
   result.engine.timings = {.queue_us = 1, .prefill_us = 2, .decode_us = 3, .ttft_us = 4};
   result.engine.attention = {.mechanism = Mechanism::kAtp,
+                             .is_approximate = true,
                              .reason = "requested",
                              .rank = 64,
                              .n_compressed_blocks = 2,

@@ -122,6 +122,18 @@ TEST_P(AtpTest, RefiningAllFarTokensIsStandard) {
   }
 }
 
+// A key of 20 numbers in 8 bits errs by half a step of each: of scores around 1, by 1%.
+TEST_P(AtpTest, RefiningFromInt8IsNearlyRefiningFromTheCache) {
+  const AttentionRows rows = RandomRows(geometry(1), 400, 16);
+  const std::vector<float> standard = RunSequence(rows, {Standard()});
+  for (AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+    AtpOptions o = Options(basis, 2, 64, 4, 0);
+    o.refine_tokens = 400;
+    o.kept_storage = AtpStorage::kInt8;
+    EXPECT_LT(MeanDifference(RunSequence(rows, RunAtp(o)), standard), 0.003);
+  }
+}
+
 TEST_P(AtpTest, ErrorShrinksAsMoreTokensAreRefined) {
   const AttentionRows rows = RandomRows(geometry(1), 400, 17);
   const std::vector<float> standard = RunSequence(rows, {Standard()});

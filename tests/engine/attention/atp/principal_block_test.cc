@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/attention/paged_kv.h"
+#include "engine/attention/quantised_kv.h"
 #include "tests/engine/attention/attention_testing.h"
 
 namespace lowkey {
@@ -53,7 +54,12 @@ TEST(ShapeOf, CountsEveryByte) {
       o.refine_tokens = 1;  // each token's key and value besides
       EXPECT_EQ(LayerBytes(ShapeOf(g, o), g) - LayerBytes(shape, g),
                 2 * 128 * (DotWidth(g) + g.head_dim_padded()) * StorageBytes(type));
+      o.kept_storage = AtpStorage::kInt8;
+      EXPECT_EQ(
+          LayerBytes(ShapeOf(g, o), g) - LayerBytes(shape, g),
+          2 * 128 * (QuantisedRowBytes(DotWidth(g)) + QuantisedRowBytes(g.head_dim_padded())));
       o.refine_tokens = 0;
+      o.kept_storage = AtpStorage::kCache;
       o.basis_storage = AtpStorage::kInt8;
       EXPECT_EQ(LayerBytes(shape, g) - LayerBytes(ShapeOf(g, o), g),
                 n_bases * 128 * 9 * (StorageBytes(type) - 1));
