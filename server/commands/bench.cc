@@ -27,14 +27,6 @@ namespace {
 // Sent to the server to be tokenized, in one message.
 constexpr size_t kMaxTextBytes = kMaxMessageBytes - 65536;
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  const bool is_written =
-      file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr && std::fclose(file) == 0 && is_written) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
-}
-
 absl::Status CheckMechanisms(const std::vector<MixItem>& mix, const ServedModel& model) {
   for (const MixItem& item : mix) {
     const std::string name = item.attention.mechanism.value_or("auto");
@@ -152,9 +144,9 @@ absl::Status RunBench(const FlagValues& flags) {
     std::printf("%s", SweepText(report.points).c_str());
   }
   if (flags.IsGiven("output")) {
-    LK_RETURN_IF_ERROR(WriteFile(flags.Text("output"), ReportJson(report) + "\n"));
+    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ReportJson(report) + "\n"));
   }
-  if (flags.IsGiven("html")) return WriteFile(flags.Text("html"), ReportHtml(report));
+  if (flags.IsGiven("html")) return WriteTextFile(flags.Text("html"), ReportHtml(report));
   return absl::OkStatus();
 }
 
