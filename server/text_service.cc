@@ -188,6 +188,7 @@ absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request
   options.n_choices = engine_request.n;
   options.stop_texts = request.stop_texts;
   options.is_mechanism_requested = request.attention.mechanism.has_value();
+  options.metrics = options_.metrics;
   auto sink = std::make_unique<TextSink>(tokenizer_, std::move(options), std::move(claim),
                                          std::move(listener));
   return engine_.Submit(std::move(engine_request), std::move(sink));

@@ -18,6 +18,8 @@
 
 namespace lowkey {
 
+class Metrics;
+
 struct ContinuationScore {
   double logprob = 0;                // natural logarithm, over the scored tokens
   std::vector<TokenLogprob> tokens;  // the scored tokens
@@ -41,6 +43,7 @@ class TextService {
     std::string model_name;
     Defaults defaults;
     ChatTemplates chat_templates = {};
+    Metrics* metrics = nullptr;  // must outlive the service and its generations; null: none
   };
 
   // engine and tokenizer must outlive the service. Options must be valid.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/metrics/metrics.h"
+
 namespace lowkey {
 
 TextSink::TextSink(const Tokenizer& tokenizer, Options options,
@@ -11,7 +13,7 @@ TextSink::TextSink(const Tokenizer& tokenizer, Options options,
   choices_.reserve(static_cast<size_t>(options_.n_choices));
   for (int32_t i = 0; i < options_.n_choices; ++i) {
     choices_.push_back({StreamDecoder(tokenizer, {.keep_leading_space = true}),
-                        StopMatcher(options_.stop_texts), std::nullopt});
+                        StopMatcher(options_.stop_texts), std::nullopt, std::nullopt});
   }
 }
 
@@ -19,8 +21,17 @@ void TextSink::OnPromptLogprobs(std::vector<PromptLogprob> logprobs) {
   listener_->OnPromptLogprobs(std::move(logprobs));
 }
 
+void TextSink::ObserveToken(Choice& choice) {
+  const absl::Time now = absl::Now();
+  if (!has_token_) options_.metrics->ObserveFirstToken(now - start_);
+  if (choice.last_token.has_value()) options_.metrics->ObserveNextToken(now - *choice.last_token);
+  choice.last_token = now;
+  has_token_ = true;
+}
+
 SinkAnswer TextSink::OnToken(int32_t choice, const SampledToken& token) {
   Choice& state = choices_[static_cast<size_t>(choice)];
+  if (options_.metrics != nullptr) ObserveToken(state);
   // A model's vocabulary may be padded past the tokenizer's: such a token has no text.
   StopMatcher::Result found =
       state.matcher.Append(state.decoder.Append(token.token).value_or(std::string()));
@@ -61,6 +72,8 @@ void TextSink::OnDone(const FinalEvent& event) {
     }
     result.choices.push_back(std::move(finish));
   }
+  // Before OnDone, so that whoever saw the end sees it in the metrics too.
+  if (options_.metrics != nullptr) options_.metrics->ObserveEnd(result, absl::Now() - start_);
   claim_->Release();
   listener_->OnDone(result);
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/runtime/engine.h"
 #include "server/generation.h"
 #include "server/live_requests.h"
@@ -14,6 +16,8 @@
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {
+
+class Metrics;
 
 // Turns one request's tokens into text: incremental detokenisation, then stop texts. Text never
 // ends inside a UTF-8 sequence and never shows any part of a stop text that matched.
@@ -24,6 +28,7 @@ class TextSink : public Sink {
     int32_t n_choices = 1;
     std::vector<std::string> stop_texts = {};
     bool is_mechanism_requested = false;
+    Metrics* metrics = nullptr;  // must outlive the sink; null: none
   };
 
   // The tokenizer must outlive the sink. The claim is released before the listener's OnDone, so
@@ -40,14 +45,18 @@ class TextSink : public Sink {
     StreamDecoder decoder;
     StopMatcher matcher;
     std::optional<size_t> match;
+    std::optional<absl::Time> last_token;
   };
 
+  void ObserveToken(Choice& choice);
   void FlushHeldText();
 
   const Options options_;
   std::unique_ptr<LiveRequests::Claim> claim_;
   std::unique_ptr<GenerationListener> listener_;
   std::vector<Choice> choices_;
+  const absl::Time start_ = absl::Now();
+  bool has_token_ = false;
 };
 
 }  // namespace lowkey

@@ -52,6 +52,7 @@ class EngineImpl : public Engine {
   absl::StatusOr<RequestId> Submit(EngineRequest request, std::unique_ptr<Sink> sink) override;
   void Cancel(RequestId id) override;
   bool Drain(absl::Time deadline) override;
+  void EndAll(const absl::Status& status) override;
   EngineStats Stats() const override;
   const ModelConfig& config() const override { return runner_->config(); }
   EngineLimits limits() const override { return limits_; }
@@ -66,6 +67,7 @@ class EngineImpl : public Engine {
   // The engine's thread.
   void Run();
   bool TakeInbox();
+  void FinishAll(const absl::Status& status);
   void ExpireDeadlines();
   void RunStep();
   bool IsMixed(const std::vector<ScheduledRows>& batch) const;
@@ -85,6 +87,7 @@ class EngineImpl : public Engine {
   mutable absl::Mutex mutex_;
   std::deque<std::unique_ptr<RequestState>> inbox_ ABSL_GUARDED_BY(mutex_);
   std::vector<RequestId> cancels_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_all_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   RequestId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
@@ -193,7 +196,8 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   }
   LK_RETURN_IF_ERROR(CheckRequest(request));
   absl::MutexLock lock(&mutex_);
-  if (draining_ || stopping_) return absl::UnavailableError("the engine is draining");
+  if (draining_ || stopping_)
+    return absl::UnavailableError("draining: admitted requests are finished, new ones refused");
   if (n_waiting_ >= max_queued_requests_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "queue: ", n_waiting_, " requests waiting, expected fewer than ", max_queued_requests_));
@@ -220,6 +224,11 @@ bool EngineImpl::Drain(absl::Time deadline) {
   return mutex_.AwaitWithDeadline(absl::Condition(&idle), deadline);
 }
 
+void EngineImpl::EndAll(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  end_all_ = status;
+}
+
 EngineStats EngineImpl::Stats() const {
   absl::MutexLock lock(&mutex_);
   EngineStats stats = stats_;
@@ -235,26 +244,29 @@ void EngineImpl::Run() {
     if (!live_.empty()) RunStep();
     PublishStats();
   }
-  while (!live_.empty()) {
-    Finish(live_.begin()->first, FinishReason::kCancelled,
-           absl::CancelledError("the engine is shutting down"));
-  }
+  FinishAll(absl::CancelledError("the engine is shutting down"));
   PublishStats();
+}
+
+void EngineImpl::FinishAll(const absl::Status& status) {
+  while (!live_.empty()) Finish(live_.begin()->first, FinishReason::kCancelled, status);
 }
 
 // Waits while there is nothing to do; false when the engine stops.
 bool EngineImpl::TakeInbox() {
   std::deque<std::unique_ptr<RequestState>> arrived;
   std::vector<RequestId> cancels;
+  std::optional<absl::Status> end_all;
   bool stopping = false;
   {
     absl::MutexLock lock(&mutex_);
     const auto work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return stopping_ || !inbox_.empty() || !cancels_.empty();
+      return stopping_ || !inbox_.empty() || !cancels_.empty() || end_all_.has_value();
     };
     if (live_.empty()) mutex_.Await(absl::Condition(&work));
     arrived.swap(inbox_);
     cancels.swap(cancels_);
+    end_all.swap(end_all_);
     stopping = stopping_;
   }
   for (auto& state : arrived) {
@@ -271,6 +283,7 @@ bool EngineImpl::TakeInbox() {
   for (RequestId id : cancels) {
     Finish(id, FinishReason::kCancelled, absl::CancelledError("cancelled"));
   }
+  if (end_all.has_value()) FinishAll(*end_all);
   return !stopping;
 }
 

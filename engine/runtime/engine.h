@@ -163,6 +163,9 @@ class Engine {
   // finished.
   virtual bool Drain(absl::Time deadline) = 0;
 
+  // Ends every admitted request within one step, as Cancel does but with `status`.
+  virtual void EndAll(const absl::Status& status) = 0;
+
   virtual EngineStats Stats() const = 0;
   virtual const ModelConfig& config() const = 0;
   virtual EngineLimits limits() const = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -22,6 +23,8 @@
 #include "server/grpc/server.h"
 #include "server/load_chat_templates.h"
 #include "server/load_tokenizer.h"
+#include "server/metrics/http_server.h"
+#include "server/metrics/metrics.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
 #include "server/version.h"
@@ -33,15 +36,18 @@ namespace {
 constexpr Flag kNetworkFlags[] = {
     {"host", "ADDRESS", "127.0.0.1", "listen here; not loopback only with --insecure"},
     {"port", "N", "50051", "0 picks a free port, which is printed"},
+    {"metrics", "HOST:PORT", "", "HTTP /metrics, /health and /ready here; port 0 picks [off]"},
     {"insecure", "", "", "allow an address that other machines can reach, without any guard",
      FlagKind::kSwitch},
-    {"grace", "TIME", "30", "how long admitted requests may still run after SIGTERM or Ctrl-C"},
+    {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
      FlagKind::kSwitch},
 };
 constexpr Flag kChatFlags[] = {
     {"chat-template", "FILE", "", "write conversations as this Jinja template does [the model's]"},
 };
+// How long after Admin.Drain the grace period may begin to run.
+constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
 constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr Flag kSelectionFlags[] = {
     {"profile", "FILE", "", "this machine's rates, as lowkey crossover --output wrote them"},
@@ -52,6 +58,7 @@ constexpr Flag kDefaultFlags[] = {
 
 struct ServeOptions {
   GrpcServerOptions network;
+  std::optional<HttpServerOptions> metrics;
   EngineOptions engine;
   Defaults defaults;
   std::string model_directory;
@@ -65,6 +72,23 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
 };
 
+absl::StatusOr<HttpServerOptions> ReadMetricsAddress(const FlagValues& flags) {
+  const std::string text = flags.Text("metrics");
+  HttpServerOptions options;
+  options.host = HostOf(text);
+  int port = 0;
+  if (options.host.empty() || options.host == text ||
+      !absl::SimpleAtoi(text.substr(text.rfind(':') + 1), &port) || port < 0 || port > 65535) {
+    return flags.Error("metrics", "an address such as 127.0.0.1:9090");
+  }
+  options.port = port;
+  if (!flags.Switch("insecure") && !IsLoopback(options.host)) {
+    return flags.Error("metrics", "a loopback address, unless --insecure is said");
+  }
+  LK_RETURN_IF_ERROR(CheckCanListen(options.host, options.port));
+  return options;
+}
+
 absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   ServeOptions options;
   options.network.host = flags.Text("host");
@@ -74,6 +98,9 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::optional<double> grace, flags.Seconds("grace"));
   LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
   options.grace = absl::Seconds(grace.value_or(0));
+  if (flags.IsGiven("metrics")) {
+    LK_ASSIGN_OR_RETURN(options.metrics, ReadMetricsAddress(flags));
+  }
   options.is_json = flags.Switch("json");
   LK_ASSIGN_OR_RETURN(options.engine, ReadServingOptions(flags));
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
@@ -132,11 +159,12 @@ void SayReady(const ServeOptions& options, const std::string& model, const GrpcS
               absl::Duration time_to_ready) {
   const double ready_ms = absl::ToDoubleMilliseconds(time_to_ready);
   if (options.is_json) {
-    const nlohmann::ordered_json json = {{"event", "ready"},
-                                         {"model", model},
-                                         {"address", server.address()},
-                                         {"port", server.port()},
-                                         {"ready_ms", ready_ms}};
+    nlohmann::ordered_json json = {{"event", "ready"},
+                                   {"model", model},
+                                   {"address", server.address()},
+                                   {"port", server.port()},
+                                   {"ready_ms", ready_ms}};
+    if (options.metrics.has_value()) json["metrics_port"] = options.metrics->port;
     std::printf("%s\n", JsonLine(json).c_str());
   } else {
     std::printf("ready: %s on %s after %.0f ms\n", model.c_str(), server.address().c_str(),
@@ -155,30 +183,46 @@ std::string LimitsText(const Engine& engine) {
                       ")");
 }
 
+// Serves until a signal or Admin.Drain, and then what was admitted.
+void RunUntilStopped(const ServeOptions& options, GrpcServer& server) {
+  while (!server.is_draining() && !WaitForStopSignal(kDrainPoll)) {
+  }
+  server.BeginDrain();
+  Say(options, absl::StrCat("draining: admitted requests have ",
+                            absl::FormatDuration(options.grace), " to finish"));
+  const bool drained = server.Shutdown(absl::Now() + options.grace,
+                                       [] { return WaitForStopSignal(absl::ZeroDuration()); });
+  Say(options, drained ? "stopped" : "stopped: unfinished requests were ended");
+}
+
 absl::Status RunServe(const FlagValues& flags) {
   const absl::Time start = absl::Now();
   BlockStopSignals();
   LK_ASSIGN_OR_RETURN(ServeOptions options, ReadOptions(flags));
-  LK_ASSIGN_OR_RETURN(const LoadedModel model, Load(options));
+  const std::string name = ModelName(options.model_directory);
+  LoadedModel model;  // outlives whoever reads its metrics
+  Metrics metrics(name);
+  std::unique_ptr<HttpServer> http;
+  if (options.metrics.has_value()) {
+    LK_ASSIGN_OR_RETURN(http, HttpServer::Start(metrics, *options.metrics));
+    options.metrics->port = http->port();
+    Say(options, absl::StrCat("metrics on http://",
+                              JoinAddress(options.metrics->host, http->port()), "/metrics"));
+  }
+  LK_ASSIGN_OR_RETURN(model, Load(options));
+  metrics.SetEngine(model.engine.get());
   LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));
   LK_ASSIGN_OR_RETURN(options.defaults.sampling,
                       ResolveSampling(sampling, {}, model.engine->config().vocab_size));
   RequestLog log(stderr);
   if (flags.Switch("log-requests")) options.network.log = &log;
-  const std::string name = ModelName(options.model_directory);
   TextService service(*model.engine, *model.tokenizer,
-                      {name, options.defaults, options.chat_templates});
+                      {name, options.defaults, options.chat_templates, &metrics});
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
                       GrpcServer::Start(service, options.network));
   Say(options, LimitsText(*model.engine));
   SayReady(options, name, *server, absl::Now() - start);
-  while (!WaitForStopSignal(absl::Hours(1))) {
-  }
-  Say(options, absl::StrCat("stopping: running requests have ", absl::FormatDuration(options.grace),
-                            " to finish"));
-  const bool drained = server->Shutdown(absl::Now() + options.grace,
-                                        [] { return WaitForStopSignal(absl::ZeroDuration()); });
-  Say(options, drained ? "stopped" : "stopped: unfinished requests were cancelled");
+  RunUntilStopped(options, *server);
   return absl::OkStatus();
 }
 
@@ -191,8 +235,10 @@ Command ServeCommand() {
   command.spec.description =
       "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one "
       "port.\n"
-      "Without --model: the demo model. SIGTERM or Ctrl-C lets running requests finish; a second\n"
-      "one does not.";
+      "Without --model: the demo model. SIGTERM, Ctrl-C or the RPC Admin.Drain begins a drain: "
+      "health\n"
+      "and /ready say so, new work is refused, what was admitted may finish. A signal after that\n"
+      "ends it at once.";
   command.spec.groups = {{"Network", kNetworkFlags},
                          {"Model", ModelFlags()},
                          {"Conversations", kChatFlags},
@@ -209,6 +255,7 @@ Command ServeCommand() {
       "lowkey serve --model ~/models/chat.gguf --chat-template chatml.jinja",
       "lowkey serve --attention atp --rank 1/4 --temperature 0.7",
       "lowkey serve --attention auto --objective latency --approximate --profile profile.json",
+      "lowkey serve --metrics 127.0.0.1:9090",
       "lowkey serve --host 0.0.0.0 --insecure --log-requests",
   };
   command.run = RunServe;

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace lowkey {
 namespace {
@@ -65,6 +67,13 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   // A proxy from the environment cannot reach this machine's own loopback.
   if (IsLoopback(HostOf(address))) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+bool IsLoopbackPeer(const std::string& peer) {
+  // gRPC escapes the brackets of an IPv6 address.
+  const std::string plain = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  const bool is_ip = absl::StartsWith(plain, "ipv4:") || absl::StartsWith(plain, "ipv6:");
+  return is_ip && IsLoopback(HostOf(plain.substr(5)));
 }
 
 absl::Status CheckCanListen(const std::string& host, int port) {

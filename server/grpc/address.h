@@ -18,6 +18,9 @@ bool IsLoopback(const std::string& host);
 // "127.0.0.1:50051", "[::1]:50051".
 std::string JoinAddress(const std::string& host, int port);
 
+// Whether gRPC's name of a caller, such as "ipv4:127.0.0.1:4711", is one on this machine.
+bool IsLoopbackPeer(const std::string& peer);
+
 // The host part of "HOST:PORT"; the whole when there is no port.
 std::string HostOf(const std::string& address);
 

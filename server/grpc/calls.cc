@@ -5,12 +5,20 @@
 
 #include "server/grpc/convert.h"
 #include "server/grpc/status.h"
+#include "server/metrics/metrics.h"
 
 namespace lowkey {
 namespace {
 
 void WriteLog(RequestLog* log, RequestLogEntry entry) {
   if (log != nullptr) log->Write(entry);
+}
+
+// The status of a request that is refused before it is admitted.
+absl::Status Refusal(const CallContext& context, const absl::Status& status) {
+  Metrics* const metrics = context.service.options().metrics;
+  if (metrics != nullptr) metrics->CountRefusal(status.code());
+  return status;
 }
 
 absl::Status StalledReader() {
@@ -71,7 +79,8 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   return absl::FromChrono(deadline);
 }
 
-StreamCall::StreamCall(const CallContext& context) : log_(context.log), link_(context.service) {}
+StreamCall::StreamCall(const CallContext& context)
+    : live_(context.live_calls), log_(context.log), link_(context.service) {}
 
 grpc::ServerWriteReactor<v1::GenerateEvent>* StreamCall::Start(const CallContext& context,
                                                                const v1::GenerateRequest& proto) {
@@ -79,7 +88,7 @@ grpc::ServerWriteReactor<v1::GenerateEvent>* StreamCall::Start(const CallContext
   call->self_ = call;
   absl::StatusOr<GenerationRequest> request = FromProto(proto);
   if (!request.ok()) {
-    call->Refuse(request.status());
+    call->Refuse(Refusal(context, request.status()));
     return call.get();
   }
   request->deadline = context.deadline;
@@ -88,7 +97,7 @@ grpc::ServerWriteReactor<v1::GenerateEvent>* StreamCall::Start(const CallContext
   if (id.ok()) {
     call->link_.Submitted({*id});
   } else {
-    call->Refuse(id.status());
+    call->Refuse(Refusal(context, id.status()));
   }
   return call.get();
 }
@@ -158,7 +167,7 @@ void StreamCall::OnDone() {
 }
 
 UnaryCall::UnaryCall(const CallContext& context, v1::GenerateResponse* response)
-    : log_(context.log), link_(context.service), response_(response) {}
+    : live_(context.live_calls), log_(context.log), link_(context.service), response_(response) {}
 
 grpc::ServerUnaryReactor* UnaryCall::Start(const CallContext& context,
                                            const v1::GenerateRequest& proto,
@@ -178,6 +187,7 @@ grpc::ServerUnaryReactor* UnaryCall::Start(const CallContext& context,
   } else {
     call->status_ = request.status();
   }
+  call->status_ = Refusal(context, call->status_);
   call->Finish(ToGrpcStatus(call->status_));
   return call.get();
 }
@@ -198,7 +208,8 @@ void UnaryCall::OnDone() {
   WriteLog(log_, {"Generate", status_, absl::Now() - start_, std::move(result_)});
 }
 
-ScoreCall::ScoreCall(const CallContext& context) : log_(context.log), link_(context.service) {}
+ScoreCall::ScoreCall(const CallContext& context)
+    : live_(context.live_calls), log_(context.log), link_(context.service) {}
 
 grpc::ServerUnaryReactor* ScoreCall::Start(const CallContext& context,
                                            const v1::ScoreRequest& proto,
@@ -207,7 +218,7 @@ grpc::ServerUnaryReactor* ScoreCall::Start(const CallContext& context,
   call->self_ = call;
   absl::StatusOr<ScoreRequest> request = FromProto(proto);
   if (!request.ok()) {
-    call->End(request.status());
+    call->End(Refusal(context, request.status()));
     return call.get();
   }
   request->deadline = context.deadline;
@@ -219,7 +230,7 @@ grpc::ServerUnaryReactor* ScoreCall::Start(const CallContext& context,
   if (ids.ok()) {
     call->link_.Submitted(*std::move(ids));
   } else {
-    call->End(ids.status());
+    call->End(Refusal(context, ids.status()));
   }
   return call.get();
 }

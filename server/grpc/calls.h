@@ -15,6 +15,7 @@
 #include "server/generation.h"
 #include "server/grpc/cancel_link.h"
 #include "server/grpc/event_queue.h"
+#include "server/grpc/live_calls.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
 
@@ -28,6 +29,7 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
 struct CallContext {
   TextService& service;
+  std::shared_ptr<LiveCalls> live_calls;
   RequestLog* log = nullptr;
   absl::Time deadline = absl::InfiniteFuture();
 };
@@ -54,6 +56,7 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
   void Refuse(const absl::Status& status);
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const LiveCalls::Call live_;
   RequestLog* const log_;
   const absl::Time start_ = absl::Now();
   CancelLink link_;
@@ -86,6 +89,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   void OnCancel() override { link_.Cancel(); }
   void OnDone() override;
 
+  const LiveCalls::Call live_;
   RequestLog* const log_;
   const absl::Time start_ = absl::Now();
   CancelLink link_;
@@ -110,6 +114,7 @@ class ScoreCall final : public grpc::ServerUnaryReactor {
   void OnDone() override;
   void End(const absl::Status& status);
 
+  const LiveCalls::Call live_;
   RequestLog* const log_;
   const absl::Time start_ = absl::Now();
   CancelLink link_;

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/grpc/calls.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status.h"
 
@@ -68,21 +67,25 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 
 }  // namespace
 
+CallContext GenerationService::ContextOf(const grpc::CallbackServerContext& context) {
+  return {service_, live_calls_, log_, DeadlineOf(context)};
+}
+
 grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                       const v1::GenerateRequest* request,
                                                       v1::GenerateResponse* response) {
-  return UnaryCall::Start({service_, log_, DeadlineOf(*context)}, *request, response);
+  return UnaryCall::Start(ContextOf(*context), *request, response);
 }
 
 grpc::ServerWriteReactor<v1::GenerateEvent>* GenerationService::GenerateStream(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  return StreamCall::Start({service_, log_, DeadlineOf(*context)}, *request);
+  return StreamCall::Start(ContextOf(*context), *request);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Score(grpc::CallbackServerContext* context,
                                                    const v1::ScoreRequest* request,
                                                    v1::ScoreResponse* response) {
-  return ScoreCall::Start({service_, log_, DeadlineOf(*context)}, *request, response);
+  return ScoreCall::Start(ContextOf(*context), *request, response);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,

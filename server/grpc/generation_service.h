@@ -3,7 +3,12 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <memory>
+
+#include "absl/time/time.h"
 #include "lowkey/v1/generation.grpc.pb.h"
+#include "server/grpc/calls.h"
+#include "server/grpc/live_calls.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
 
@@ -15,6 +20,9 @@ class GenerationService final : public v1::Generation::CallbackService {
  public:
   // Both must outlive the gRPC server; log may be null.
   GenerationService(TextService& service, RequestLog* log) : service_(service), log_(log) {}
+
+  // Waits until no generation or scoring is left unanswered, at most until `deadline`; whether so.
+  bool AwaitIdle(absl::Time deadline) { return live_calls_->AwaitNone(deadline); }
 
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
                                      const v1::GenerateRequest* request,
@@ -32,8 +40,11 @@ class GenerationService final : public v1::Generation::CallbackService {
                                        v1::DetokenizeResponse* response) override;
 
  private:
+  CallContext ContextOf(const grpc::CallbackServerContext& context);
+
   TextService& service_;
   RequestLog* const log_;
+  const std::shared_ptr<LiveCalls> live_calls_ = std::make_shared<LiveCalls>();
 };
 
 }  // namespace lowkey

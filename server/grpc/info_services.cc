@@ -1,5 +1,7 @@
 #include "server/grpc/info_services.h"
 
+#include "absl/strings/str_cat.h"
+#include "server/grpc/address.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status.h"
 #include "server/version.h"
@@ -45,6 +47,23 @@ grpc::ServerUnaryReactor* AdminService::Stats(grpc::CallbackServerContext* conte
   response->set_instruction_set(stats.instruction_set);
   response->set_threads(stats.n_threads);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
+                                              const v1::DrainRequest*,
+                                              v1::DrainResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (!options_.may_anyone_drain && !IsLoopbackPeer(context->peer())) {
+    reactor->Finish(ToGrpcStatus(absl::PermissionDeniedError(
+        absl::StrCat("Drain: called from ", context->peer(),
+                     ", expected a caller on the server's own machine, or serve --insecure"))));
+    return reactor;
+  }
+  options_.begin_drain();
+  const EngineStats stats = service_.engine().Stats();
+  response->set_unfinished_requests(stats.n_running_requests + stats.n_waiting_requests);
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

@@ -3,6 +3,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
+#include <utility>
+
 #include "absl/time/time.h"
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
@@ -29,14 +32,24 @@ class ModelsService final : public v1::Models::CallbackService {
 // lowkey.v1.Admin, likewise.
 class AdminService final : public v1::Admin::CallbackService {
  public:
-  explicit AdminService(const TextService& service) : service_(service) {}
+  struct Options {
+    std::function<void()> begin_drain;  // returns at once; may be called more than once
+    bool may_anyone_drain = false;      // not only callers on this machine
+  };
+
+  AdminService(const TextService& service, Options options)
+      : service_(service), options_(std::move(options)) {}
 
   grpc::ServerUnaryReactor* Stats(grpc::CallbackServerContext* context,
                                   const v1::StatsRequest* request,
                                   v1::StatsResponse* response) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest* request,
+                                  v1::DrainResponse* response) override;
 
  private:
   const TextService& service_;
+  const Options options_;
   const absl::Time start_ = absl::Now();
 };
 

@@ -14,11 +14,12 @@
 #include "engine/base/status_macros.h"
 #include "server/grpc/address.h"
 #include "server/grpc/parse_errors.h"
+#include "server/metrics/metrics.h"
 
 namespace lowkey {
 namespace {
 
-// After the engine has drained, what is left are answers on their way out.
+// For the last answers on their way out, once the engine has nothing left to do.
 constexpr absl::Duration kFlushTime = absl::Seconds(1);
 constexpr absl::Duration kDrainStep = absl::Milliseconds(20);
 
@@ -43,7 +44,8 @@ GrpcServer::GrpcServer(TextService& service, const GrpcServerOptions& options)
       host_(options.host),
       generation_(service, options.log),
       models_(service),
-      admin_(service) {}
+      admin_(service, {.begin_drain = [this] { BeginDrain(); },
+                       .may_anyone_drain = options.is_insecure_allowed}) {}
 
 absl::Status GrpcServer::CheckOptions(const GrpcServerOptions& options) {
   if (options.host.empty()) {
@@ -77,6 +79,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(TextService& servi
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(ExplainParseErrors());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  // Calls may come from here on.
+  absl::MutexLock lock(&result->mutex_);
   result->server_ = builder.BuildAndStart();
   if (result->server_ == nullptr || result->port_ <= 0) {
     return absl::FailedPreconditionError(absl::StrCat(address, ": cannot listen"));
@@ -90,21 +94,36 @@ void GrpcServer::SetServing(bool serving) {
   for (const char* name : {"", "lowkey.v1.Generation", "lowkey.v1.Models", "lowkey.v1.Admin"}) {
     health->SetServingStatus(name, serving);
   }
+  if (Metrics* metrics = service_.options().metrics; metrics != nullptr) {
+    metrics->SetState(serving ? ServingState::kServing : ServingState::kDraining);
+  }
+}
+
+void GrpcServer::BeginDrain() {
+  absl::MutexLock lock(&mutex_);
+  if (is_draining_) return;
+  SetServing(false);
+  service_.engine().Drain(absl::InfinitePast());
+  is_draining_ = true;
 }
 
 std::string GrpcServer::address() const { return JoinAddress(host_, port_); }
 
 bool GrpcServer::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short) {
-  SetServing(false);
-  bool drained = false;
+  BeginDrain();
+  bool is_idle = false;
   do {
-    drained = service_.engine().Drain(std::min(deadline, absl::Now() + kDrainStep));
-  } while (!drained && absl::Now() < deadline && !is_cut_short());
-  // What did not finish in time is cancelled by gRPC, and through OnCancel in the engine.
-  const absl::Time end = drained ? absl::Now() + kFlushTime : absl::Now();
-  server_->Shutdown(absl::ToChronoTime(end));
+    is_idle = generation_.AwaitIdle(std::min(deadline, absl::Now() + kDrainStep));
+  } while (!is_idle && absl::Now() < deadline && !is_cut_short());
+  if (!is_idle) {
+    service_.engine().EndAll(absl::UnavailableError(
+        "the server is stopping, and the grace period for admitted requests is over"));
+    service_.engine().Drain(absl::InfiniteFuture());  // at most a step
+  }
+  // gRPC waits for other calls too, such as a Watch of the health that would never end.
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + kFlushTime));
   server_->Wait();
-  return drained;
+  return is_idle;
 }
 
 GrpcServer::~GrpcServer() {

@@ -3,11 +3,13 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/grpc/generation_service.h"
 #include "server/grpc/info_services.h"
@@ -24,7 +26,8 @@ struct GrpcServerOptions {
   RequestLog* log = nullptr;  // must outlive the server; null: no log
 };
 
-// Our services, grpc.health.v1 and reflection on one port. Healthy from the start.
+// Our services, grpc.health.v1 and reflection on one port. Healthy from the start, which the
+// service's metrics are told.
 class GrpcServer {
  public:
   // FAILED_PRECONDITION: the host is not loopback and is_insecure_allowed is false, which is said
@@ -40,9 +43,14 @@ class GrpcServer {
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
-  // Health becomes NOT_SERVING at once; new generations are refused; what was admitted may finish
-  // until `deadline`, or until `is_cut_short` (asked every 20 ms or so) says true, and is cancelled
-  // then. Returns when no call is left: true if all finished.
+  // Health is NOT_SERVING and new generations and scorings are refused with UNAVAILABLE from then
+  // on. Returns at once; what Admin.Drain calls. Thread-safe.
+  void BeginDrain();
+  bool is_draining() const { return is_draining_; }
+
+  // BeginDrain; what was admitted may finish, and its reader read it, until `deadline`, or until
+  // `is_cut_short` (asked every 20 ms or so) says true, and ends with UNAVAILABLE then. Returns
+  // when no call is left: true if all finished.
   bool Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short = Never);
 
   int port() const { return port_; }
@@ -60,7 +68,9 @@ class GrpcServer {
   GenerationService generation_;
   ModelsService models_;
   AdminService admin_;
-  std::unique_ptr<grpc::Server> server_;
+  absl::Mutex mutex_;
+  std::unique_ptr<grpc::Server> server_;  // guarded by mutex_ until Start has returned
+  std::atomic<bool> is_draining_{false};
   int port_ = 0;
 };
 

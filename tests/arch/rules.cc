@@ -39,6 +39,7 @@ const std::vector<Confined>& ConfinedLibraries() {
        {"grpc/", "grpcpp/", "google/protobuf/"},
        {".pb.h"},
        {"server/grpc/", "bench/"}},
+      {"Prometheus and HTTP", {"prometheus/", "civetweb"}, {}, {"server/metrics/"}},
       {"JSON", {"nlohmann/"}, {}, {"engine/loader/", "server/", "tokenizer/", "bench/"}},
   };
   return *libraries;

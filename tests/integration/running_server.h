@@ -18,6 +18,8 @@
 #include "lowkey/v1/models.grpc.pb.h"
 #include "server/grpc/server.h"
 #include "server/load_tokenizer.h"
+#include "server/metrics/http_server.h"
+#include "server/metrics/metrics.h"
 #include "server/text_service.h"
 #include "tests/testing/source_path.h"
 #include "tests/testing/tiny_model.h"
@@ -61,8 +63,9 @@ class RunningServer {
     if (!engine.ok()) std::fprintf(stderr, "%s\n", engine.status().ToString().c_str());
     LK_CHECK(engine.ok());
     engine_ = *std::move(engine);
-    service_ = std::make_unique<TextService>(*engine_, *tokenizer_,
-                                             TextService::Options{"tiny", Defaults()});
+    service_ = std::make_unique<TextService>(
+        *engine_, *tokenizer_, TextService::Options{"tiny", Defaults(), {}, &metrics});
+    metrics.SetEngine(engine_.get());
     auto server = GrpcServer::Start(*service_, {.port = 0});
     LK_CHECK(server.ok());
     server_ = *std::move(server);
@@ -101,6 +104,8 @@ class RunningServer {
   }
 
   GrpcServer& server() { return *server_; }
+
+  Metrics metrics{"tiny"};
 
  private:
   TinyModel model_;

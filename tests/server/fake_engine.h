@@ -48,6 +48,10 @@ class FakeEngine : public Engine {
     return mutex_.AwaitWithDeadline(absl::Condition(this, &FakeEngine::IsIdle), deadline);
   }
 
+  void EndAll(const absl::Status& status) override {
+    for (RequestId id : ids()) Finish(id, FinishReason::kCancelled, status);
+  }
+
   EngineStats Stats() const override {
     absl::MutexLock lock(&mutex_);
     EngineStats stats;

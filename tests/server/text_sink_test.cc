@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/metrics/metrics.h"
 #include "tests/server/testing.h"
 
 namespace lowkey {
 namespace {
+
+using ::testing::HasSubstr;
 
 class TextSinkTest : public ::testing::Test {
  protected:
@@ -143,6 +146,22 @@ TEST_F(TextSinkTest, ReportSaysWhoChoseTheMechanism) {
   event.attention.mechanism = Mechanism::kStandard;
   MakeSink({})->OnDone(event);
   EXPECT_EQ(heard_->results[1].engine.attention.reason, "default");
+}
+
+TEST_F(TextSinkTest, EveryTokenAndTheEndAreObserved) {
+  Metrics metrics("m");
+  auto sink = MakeSink({.n_choices = 2, .metrics = &metrics});
+  Feed(*sink, "abc", 0);
+  Feed(*sink, "ab", 1);
+  const auto count = [&](const std::string& name) {
+    return "vllm:" + name + "_seconds_count{model_name=\"m\"} ";
+  };
+  EXPECT_THAT(metrics.Text(), HasSubstr(count("e2e_request_latency") + "0\n"));
+  sink->OnDone(Ended(FinishReason::kLength, 2));
+  EXPECT_THAT(metrics.Text(), HasSubstr(count("time_to_first_token") + "1\n"));
+  EXPECT_THAT(metrics.Text(), HasSubstr(count("inter_token_latency") + "3\n"));
+  EXPECT_THAT(metrics.Text(), HasSubstr(count("e2e_request_latency") + "1\n"));
+  EXPECT_THAT(metrics.Text(), HasSubstr("finished_reason=\"length\"} 2\n"));
 }
 
 }  // namespace

@@ -344,6 +344,30 @@ TEST_F(EngineTest, DrainFinishesAdmittedWorkAndRefusesNew) {
   EXPECT_EQ(Refused(Request(5, 5)).code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(EngineTest, EndAllEndsRunningAndWaitingRequestsWithItsStatus) {
+  Start();
+  std::vector<std::shared_ptr<Collected>> all;
+  for (int i = 0; i < 8; ++i) all.push_back(Submit(Request(100, 150, i)));
+  engine_->EndAll(absl::UnavailableError("stopping"));
+  for (const auto& c : all) {
+    const FinalEvent event = c->Wait();
+    EXPECT_EQ(c->n_done_calls, 1);
+    EXPECT_TRUE(event.status.ok() || event.status.code() == absl::StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(all.back()->final_event->status, absl::UnavailableError("stopping"));
+  EXPECT_TRUE(engine_->Drain(absl::Now() + absl::Seconds(60)));
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+}
+
+TEST_F(EngineTest, EndAllOfAnIdleEngineDoesNotTouchLaterRequests) {
+  Start();
+  engine_->EndAll(absl::UnavailableError("stopping"));
+  // Seen by the engine before the next request, or together with it.
+  const FinalEvent first = Submit(Request(5, 5))->Wait();
+  EXPECT_TRUE(first.status.ok() || first.status.code() == absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Submit(Request(5, 5))->Wait().status.ok());
+}
+
 TEST_F(EngineTest, DestructionCancelsWhatStillRuns) {
   Start();
   std::vector<std::shared_ptr<Collected>> all;

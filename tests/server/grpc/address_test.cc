@@ -28,6 +28,16 @@ TEST(AddressTest, JoinsAndSplits) {
   EXPECT_EQ(HostOf("host"), "host");
 }
 
+TEST(AddressTest, PeersOnThisMachineAreTold) {
+  for (const char* peer : {"ipv4:127.0.0.1:4711", "ipv6:[::1]:4711", "ipv6:%5B::1%5D:4711"}) {
+    EXPECT_TRUE(IsLoopbackPeer(peer)) << peer;
+  }
+  for (const char* peer : {"ipv4:10.0.0.1:4711", "ipv6:%5B2001:db8::1%5D:1", "unix:/x", "",
+                           "ipv4:", "127.0.0.1:1", "ipv4:127.0.0.1.example:1"}) {
+    EXPECT_FALSE(IsLoopbackPeer(peer)) << peer;
+  }
+}
+
 TEST(AddressTest, TakenPortIsSaidClearly) {
   const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -261,12 +262,66 @@ TEST_F(ServerTest, HealthFollowsServingAndShutdown) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
-TEST_F(ServerTest, ShutdownCancelsWhatOutlivesTheGracePeriod) {
+TEST_F(ServerTest, WhatOutlivesTheGracePeriodIsUnavailable) {
   grpc::ClientContext context;
   auto reader = stub_->GenerateStream(&context, Request("Once"));
   WaitForOne();
   EXPECT_FALSE(server_->Shutdown(absl::Now() + absl::Milliseconds(50)));
   EXPECT_TRUE(engine_.ids().empty());
+  v1::GenerateEvent event;
+  EXPECT_TRUE(reader->Read(&event));
+  EXPECT_TRUE(event.has_final());
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ServerTest, ShutdownWaitsForAReaderThatHasNotReadTheEnd) {
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  const RequestId id = WaitForOne();
+  SampledToken token;
+  token.token = BytePieces("a")[0];
+  token.top_logprobs.assign(20, {token.token, -1.0f});
+  // More than gRPC's own buffers hold, less than what stalls the reader.
+  for (int i = 0; i < 16000; ++i) ASSERT_EQ(engine_.Emit(id, token), SinkAnswer::kContinue);
+  engine_.Finish(id, FinishReason::kLength);
+  std::atomic<int> n_polls{0};
+  auto drained = std::async(std::launch::async, [&] {
+    return server_->Shutdown(absl::Now() + absl::Seconds(60), [&n_polls] {
+      ++n_polls;
+      return false;
+    });
+  });
+  while (n_polls < 3) absl::SleepFor(absl::Milliseconds(5));  // the engine has long been idle
+  v1::GenerateEvent event;
+  int n_tokens = 0, n_final = 0;
+  while (reader->Read(&event)) {
+    n_tokens += event.delta().tokens_size();
+    n_final += event.has_final();
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(n_tokens, 16000);
+  EXPECT_EQ(n_final, 1);
+  EXPECT_TRUE(drained.get());
+}
+
+TEST_F(ServerTest, DrainCalledTwiceIsDrainedOnce) {
+  const auto admin = v1::Admin::NewStub(channel_);
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  const RequestId id = WaitForOne();
+  for (int i = 0; i < 2; ++i) {
+    grpc::ClientContext drain_context;
+    v1::DrainResponse response;
+    ASSERT_TRUE(admin->Drain(&drain_context, {}, &response).ok());
+    EXPECT_EQ(response.unfinished_requests(), 1);
+  }
+  EXPECT_TRUE(server_->is_draining());
+  engine_.Finish(id, FinishReason::kLength);
+  v1::GenerateEvent event;
+  EXPECT_TRUE(reader->Read(&event));
+  EXPECT_FALSE(reader->Read(&event));
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_TRUE(server_->Shutdown(absl::Now() + absl::Seconds(60)));
 }
 
 TEST_F(ServerTest, ShutdownCanBeCutShort) {

@@ -1,0 +1,192 @@
+#include "server/metrics/metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/options.h"
+#include "server/version.h"
+
+namespace lowkey {
+namespace {
+
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// vLLM's bounds, in seconds, so that its dashboards fit.
+const prometheus::Histogram::BucketBoundaries kFirstTokenBounds = {
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
+    1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
+const prometheus::Histogram::BucketBoundaries kNextTokenBounds = {
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4, 0.5,
+    0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
+const prometheus::Histogram::BucketBoundaries kRequestBounds = {
+    0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
+    30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
+
+constexpr Mechanism kMechanisms[] = {
+    Mechanism::kStandard,  Mechanism::kAtp,   Mechanism::kTaylorShift, Mechanism::kOptimised,
+    Mechanism::kEfficient, Mechanism::kSuper, Mechanism::kLasso};
+
+// vLLM's words.
+constexpr std::string_view kFinishNames[] = {"stop", "length", "abort", "error"};
+
+std::string FinishLabel(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStopToken:
+    case FinishReason::kStoppedBySink:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+    case FinishReason::kDeadline:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "error";
+}
+
+// One sample of `type`, labelled with `labels`.
+MetricFamily Sample(const std::string& name, const std::string& help, MetricType type, double value,
+                    const prometheus::Labels& labels) {
+  prometheus::ClientMetric metric;
+  for (const auto& [label, text] : labels) metric.label.push_back({label, text});
+  metric.gauge.value = value;
+  metric.counter.value = value;
+  return {name, help, type, {std::move(metric)}};
+}
+
+std::vector<MetricFamily> EngineFamilies(const EngineStats& stats,
+                                         const prometheus::Labels& labels) {
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    return Sample(name, help, MetricType::Gauge, value, labels);
+  };
+  const auto counter = [&](const char* name, const char* help, int64_t value) {
+    return Sample(name, help, MetricType::Counter, static_cast<double>(value), labels);
+  };
+  const auto used = static_cast<double>(stats.cache_bytes_used);
+  const auto total = static_cast<double>(stats.cache_bytes_total);
+  prometheus::Labels info = labels;
+  info.insert({{"version", std::string(kVersion)},
+               {"dtype", stats.dtype},
+               {"instruction_set", stats.instruction_set}});
+  return {
+      gauge("vllm:num_requests_running", "Requests being computed.",
+            static_cast<double>(stats.n_running_requests)),
+      gauge("vllm:num_requests_waiting", "Requests admitted and not begun.",
+            static_cast<double>(stats.n_waiting_requests)),
+      gauge("vllm:kv_cache_usage_perc", "Share of the cache in use, 0 to 1.",
+            total > 0 ? used / total : 0),
+      counter("vllm:prompt_tokens_total", "Prompt tokens computed.", stats.n_prompt_tokens),
+      counter("vllm:generation_tokens_total", "Tokens generated.", stats.n_generated_tokens),
+      gauge("lowkey:cache_used_bytes", "Cache held now.", used),
+      gauge("lowkey:cache_limit_bytes", "All of the cache.", total),
+      gauge("lowkey:weight_bytes", "Weights in memory.", static_cast<double>(stats.weight_bytes)),
+      counter("lowkey:steps_total", "Forward passes.", stats.n_steps),
+      Sample("lowkey:build_info", "Always 1; what runs is in the labels.", MetricType::Gauge, 1,
+             info),
+  };
+}
+
+}  // namespace
+
+std::string_view ServingStateName(ServingState state) {
+  switch (state) {
+    case ServingState::kLoading:
+      return "loading";
+    case ServingState::kServing:
+      return "serving";
+    case ServingState::kDraining:
+      return "draining";
+  }
+  return "unknown";
+}
+
+Metrics::Metrics(const std::string& model_name)
+    : labels_{{"model_name", model_name}},
+      first_token_(AddHistogram("vllm:time_to_first_token_seconds",
+                                "From submission to the first token.", kFirstTokenBounds)),
+      next_token_(AddHistogram("vllm:inter_token_latency_seconds",
+                               "Between two tokens of one choice.", kNextTokenBounds)),
+      whole_request_(AddHistogram("vllm:e2e_request_latency_seconds",
+                                  "From submission to the end of a generation.", kRequestBounds)),
+      queue_(AddHistogram("vllm:request_queue_time_seconds",
+                          "From submission to the first step, of generations that had one.",
+                          kRequestBounds)),
+      finished_(AddCounters("vllm:request_success_total", "Choices ended, by finish reason.")),
+      by_mechanism_(AddCounters("lowkey:requests_total", "Generations ended, by mechanism.")),
+      tokens_by_mechanism_(AddCounters("lowkey:generated_tokens_total",
+                                       "Tokens of ended generations, by mechanism.")),
+      refused_(AddCounters("lowkey:refused_requests_total",
+                           "Generations and scorings refused before admission, by status code.")),
+      saved_bytes_(AddCounters("lowkey:principal_key_saved_bytes_total",
+                               "Cache that ended atp generations held less than standard would.")
+                       .Add({})) {
+  // Series that exist from the start: a rate is then right from the first event on.
+  for (std::string_view name : kFinishNames)
+    finished_.Add({{"finished_reason", std::string(name)}});
+  for (Mechanism mechanism : kMechanisms) {
+    const prometheus::Labels label = {{"mechanism", std::string(MechanismName(mechanism))}};
+    by_mechanism_.Add(label);
+    tokens_by_mechanism_.Add(label);
+  }
+  for (absl::StatusCode code :
+       {absl::StatusCode::kInvalidArgument, absl::StatusCode::kOutOfRange,
+        absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable}) {
+    refused_.Add({{"code", absl::StatusCodeToString(code)}});
+  }
+}
+
+prometheus::Histogram& Metrics::AddHistogram(
+    const std::string& name, const std::string& help,
+    const prometheus::Histogram::BucketBoundaries& bounds) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels_).Register(registry_).Add(
+      {}, bounds);
+}
+
+Metrics::Counters& Metrics::AddCounters(const std::string& name, const std::string& help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Labels(labels_).Register(registry_);
+}
+
+void Metrics::ObserveEnd(const GenerationResult& result, absl::Duration time) {
+  const FinalEvent& event = result.engine;
+  whole_request_.Observe(absl::ToDoubleSeconds(time));
+  if (event.timings.ttft_us > 0) queue_.Observe(static_cast<double>(event.timings.queue_us) * 1e-6);
+  int64_t n_generated = 0;
+  for (const ChoiceFinish& choice : result.choices) {
+    finished_.Add({{"finished_reason", FinishLabel(choice.reason)}}).Increment();
+    n_generated += choice.n_generated;
+  }
+  const AttentionReport& attention = event.attention;
+  const prometheus::Labels label = {{"mechanism", std::string(MechanismName(attention.mechanism))}};
+  by_mechanism_.Add(label).Increment();
+  tokens_by_mechanism_.Add(label).Increment(static_cast<double>(n_generated));
+  if (attention.mechanism == Mechanism::kAtp) {
+    // A counter never falls: a basis may take more than a short sequence saves.
+    const int64_t saved = attention.standard_cache_bytes - attention.cache_bytes;
+    saved_bytes_.Increment(static_cast<double>(std::max<int64_t>(saved, 0)));
+  }
+}
+
+void Metrics::CountRefusal(absl::StatusCode code) {
+  refused_.Add({{"code", absl::StatusCodeToString(code)}}).Increment();
+}
+
+std::string Metrics::Text() const {
+  std::vector<MetricFamily> families = registry_.Collect();
+  if (const Engine* engine = engine_; engine != nullptr) {
+    std::vector<MetricFamily> more = EngineFamilies(engine->Stats(), labels_);
+    families.insert(families.end(), std::make_move_iterator(more.begin()),
+                    std::make_move_iterator(more.end()));
+  }
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  return text.str();
+}
+
+}  // namespace lowkey

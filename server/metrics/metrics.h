@@ -1,0 +1,69 @@
+#ifndef LOWKEY_SERVER_METRICS_METRICS_H_
+#define LOWKEY_SERVER_METRICS_METRICS_H_
+
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "engine/runtime/engine.h"
+#include "server/generation.h"
+
+namespace lowkey {
+
+enum class ServingState { kLoading, kServing, kDraining };
+
+// "loading", "serving", "draining".
+std::string_view ServingStateName(ServingState state);
+
+// What Prometheus reads: vLLM's names where vLLM has one, lowkey: for the rest; docs/operations.md
+// lists them. Thread-safe. Observing never waits for a reader longer than it takes to copy one
+// histogram, so the engine's thread may do it; labels are few and made at the start.
+class Metrics {
+ public:
+  // Every sample is labelled with the model's name.
+  explicit Metrics(const std::string& model_name);
+
+  void SetState(ServingState state) { state_ = state; }
+  ServingState state() const { return state_; }
+
+  // Whose Stats the gauges show, from then on; must outlive every later call of Text.
+  void SetEngine(const Engine* engine) { engine_ = engine; }
+
+  // Of generations: from submission to the first token, and between two tokens of one choice.
+  void ObserveFirstToken(absl::Duration time) { first_token_.Observe(absl::ToDoubleSeconds(time)); }
+  void ObserveNextToken(absl::Duration time) { next_token_.Observe(absl::ToDoubleSeconds(time)); }
+
+  // A generation that was admitted has ended, `time` after its submission.
+  void ObserveEnd(const GenerationResult& result, absl::Duration time);
+
+  // A generation or scoring was refused before it was admitted.
+  void CountRefusal(absl::StatusCode code);
+
+  // Everything in Prometheus' text format 0.0.4.
+  std::string Text() const;
+
+ private:
+  using Counters = prometheus::Family<prometheus::Counter>;
+
+  prometheus::Histogram& AddHistogram(const std::string& name, const std::string& help,
+                                      const prometheus::Histogram::BucketBoundaries& bounds);
+  Counters& AddCounters(const std::string& name, const std::string& help);
+
+  const prometheus::Labels labels_;
+  prometheus::Registry registry_;
+  prometheus::Histogram &first_token_, &next_token_, &whole_request_, &queue_;
+  Counters &finished_, &by_mechanism_, &tokens_by_mechanism_, &refused_;
+  prometheus::Counter& saved_bytes_;
+  std::atomic<ServingState> state_{ServingState::kLoading};
+  std::atomic<const Engine*> engine_{nullptr};
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_METRICS_METRICS_H_
