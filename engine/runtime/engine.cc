@@ -445,10 +445,11 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
   const FinalEvent event = state->MakeFinalEvent(reason, status, runner_->cache().page_bytes());
   state->ReleaseCache();
   ++(status.ok() ? counters_.n_finished_requests : counters_.n_cancelled_requests);
-  // Before OnDone, so that whoever saw the end sees it in Stats too.
-  PublishStats();
   {
+    // Before OnDone, so that whoever saw the end sees it in Stats too; and at once, so that no
+    // request is counted as both running and finished.
     absl::MutexLock lock(&mutex_);
+    stats_ = counters_;
     --n_live_;
     if (!state->started.has_value()) --n_waiting_;
   }

@@ -38,7 +38,7 @@ int OnRequest(mg_connection* connection) {
   const mg_request_info* request = mg_get_request_info(connection);
   const auto& metrics = *static_cast<const Metrics*>(request->user_data);
   const std::string_view method = ViewOf(request->request_method);
-  const Answer answer = AnswerTo(metrics, method, ViewOf(request->local_uri));
+  const Answer answer = AnswerTo(metrics, method, ViewOf(request->local_uri_raw));
   std::string text =
       absl::StrCat("HTTP/1.1 ", answer.code, " ", answer.reason, "\r\nContent-Type: ", answer.type,
                    "\r\nContent-Length: ", answer.body.size(), "\r\nCache-Control: no-store\r\n",
@@ -74,6 +74,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Metrics& met
                             "linger_timeout_ms",
                             "1000",
                             "enable_keep_alive",
+                            "no",
+                            "decode_url",
                             "no",
                             "enable_directory_listing",
                             "no",
