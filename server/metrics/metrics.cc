@@ -28,10 +28,6 @@ const prometheus::Histogram::BucketBoundaries kRequestBounds = {
     0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
     30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
 
-constexpr Mechanism kMechanisms[] = {
-    Mechanism::kStandard,  Mechanism::kAtp,   Mechanism::kTaylorShift, Mechanism::kOptimised,
-    Mechanism::kEfficient, Mechanism::kSuper, Mechanism::kLasso};
-
 // vLLM's words.
 constexpr std::string_view kFinishNames[] = {"stop", "length", "abort", "error"};
 
@@ -130,7 +126,7 @@ Metrics::Metrics(const std::string& model_name)
   // Series that exist from the start: a rate is then right from the first event on.
   for (std::string_view name : kFinishNames)
     finished_.Add({{"finished_reason", std::string(name)}});
-  for (Mechanism mechanism : kMechanisms) {
+  for (Mechanism mechanism : AllMechanisms()) {
     const prometheus::Labels label = {{"mechanism", std::string(MechanismName(mechanism))}};
     by_mechanism_.Add(label);
     tokens_by_mechanism_.Add(label);

@@ -47,7 +47,7 @@ TEST(MetricsTest, EngineGaugesAreWhatItSaysNow) {
   Metrics metrics("tales");
   metrics.SetEngine(&engine);
   EXPECT_THAT(metrics.Text(), HasSubstr("vllm:num_requests_running{model_name=\"tales\"} 0\n"));
-  ASSERT_TRUE(engine.Submit({.prompt = {1}}, std::make_unique<DeafSink>()).ok());
+  ASSERT_TRUE(engine.Submit(EngineRequest(), std::make_unique<DeafSink>()).ok());
   EXPECT_THAT(metrics.Text(), HasSubstr("vllm:num_requests_running{model_name=\"tales\"} 1\n"));
   // No cache at all is not a division by zero.
   EXPECT_THAT(metrics.Text(), HasSubstr("vllm:kv_cache_usage_perc{model_name=\"tales\"} 0\n"));
