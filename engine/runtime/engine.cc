@@ -196,8 +196,9 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   }
   LK_RETURN_IF_ERROR(CheckRequest(request));
   absl::MutexLock lock(&mutex_);
-  if (draining_ || stopping_)
+  if (draining_ || stopping_) {
     return absl::UnavailableError("draining: admitted requests are finished, new ones refused");
+  }
   if (n_waiting_ >= max_queued_requests_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "queue: ", n_waiting_, " requests waiting, expected fewer than ", max_queued_requests_));

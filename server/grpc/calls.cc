@@ -79,8 +79,7 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   return absl::FromChrono(deadline);
 }
 
-StreamCall::StreamCall(const CallContext& context)
-    : live_(context.live_calls), log_(context.log), link_(context.service) {}
+StreamCall::StreamCall(const CallContext& context) : log_(context.log), link_(context.service) {}
 
 grpc::ServerWriteReactor<v1::GenerateEvent>* StreamCall::Start(const CallContext& context,
                                                                const v1::GenerateRequest& proto) {
@@ -95,6 +94,7 @@ grpc::ServerWriteReactor<v1::GenerateEvent>* StreamCall::Start(const CallContext
   const absl::StatusOr<RequestId> id = context.service.Generate(
       *request, std::make_unique<StreamListener>(call, context.service.tokenizer()));
   if (id.ok()) {
+    call->live_.emplace(context.live_calls);
     call->link_.Submitted({*id});
   } else {
     call->Refuse(Refusal(context, id.status()));
@@ -167,7 +167,7 @@ void StreamCall::OnDone() {
 }
 
 UnaryCall::UnaryCall(const CallContext& context, v1::GenerateResponse* response)
-    : live_(context.live_calls), log_(context.log), link_(context.service), response_(response) {}
+    : log_(context.log), link_(context.service), response_(response) {}
 
 grpc::ServerUnaryReactor* UnaryCall::Start(const CallContext& context,
                                            const v1::GenerateRequest& proto,
@@ -180,6 +180,7 @@ grpc::ServerUnaryReactor* UnaryCall::Start(const CallContext& context,
     const absl::StatusOr<RequestId> id = context.service.Generate(
         *request, std::make_unique<UnaryListener>(call, context.service.tokenizer()));
     if (id.ok()) {
+      call->live_.emplace(context.live_calls);
       call->link_.Submitted({*id});
       return call.get();
     }
@@ -208,8 +209,7 @@ void UnaryCall::OnDone() {
   WriteLog(log_, {"Generate", status_, absl::Now() - start_, std::move(result_)});
 }
 
-ScoreCall::ScoreCall(const CallContext& context)
-    : live_(context.live_calls), log_(context.log), link_(context.service) {}
+ScoreCall::ScoreCall(const CallContext& context) : log_(context.log), link_(context.service) {}
 
 grpc::ServerUnaryReactor* ScoreCall::Start(const CallContext& context,
                                            const v1::ScoreRequest& proto,
@@ -228,6 +228,7 @@ grpc::ServerUnaryReactor* ScoreCall::Start(const CallContext& context,
         call->End(result.status());
       });
   if (ids.ok()) {
+    call->live_.emplace(context.live_calls);
     call->link_.Submitted(*std::move(ids));
   } else {
     call->End(Refusal(context, ids.status()));

@@ -56,7 +56,7 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
   void Refuse(const absl::Status& status);
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const LiveCalls::Call live_;
+  std::optional<LiveCalls::Call> live_;  // once admitted
   RequestLog* const log_;
   const absl::Time start_ = absl::Now();
   CancelLink link_;
@@ -89,7 +89,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   void OnCancel() override { link_.Cancel(); }
   void OnDone() override;
 
-  const LiveCalls::Call live_;
+  std::optional<LiveCalls::Call> live_;  // once admitted
   RequestLog* const log_;
   const absl::Time start_ = absl::Now();
   CancelLink link_;
@@ -114,7 +114,7 @@ class ScoreCall final : public grpc::ServerUnaryReactor {
   void OnDone() override;
   void End(const absl::Status& status);
 
-  const LiveCalls::Call live_;
+  std::optional<LiveCalls::Call> live_;  // once admitted
   RequestLog* const log_;
   const absl::Time start_ = absl::Now();
   CancelLink link_;

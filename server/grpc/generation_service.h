@@ -21,7 +21,8 @@ class GenerationService final : public v1::Generation::CallbackService {
   // Both must outlive the gRPC server; log may be null.
   GenerationService(TextService& service, RequestLog* log) : service_(service), log_(log) {}
 
-  // Waits until no generation or scoring is left unanswered, at most until `deadline`; whether so.
+  // Waits until every admitted generation and scoring is answered, at most until `deadline`;
+  // whether so.
   bool AwaitIdle(absl::Time deadline) { return live_calls_->AwaitNone(deadline); }
 
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,

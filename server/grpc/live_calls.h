@@ -10,8 +10,8 @@
 
 namespace lowkey {
 
-// How many generations and scorings a client still waits for: the engine may have finished one
-// whose last tokens are on their way to a slow reader. Thread-safe.
+// How many admitted generations and scorings a client still waits for: the engine may have finished
+// one whose last tokens are on their way to a slow reader. Thread-safe.
 class LiveCalls {
  public:
   // Counts for as long as it lives.

@@ -113,7 +113,8 @@ bool GrpcServer::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_
   BeginDrain();
   bool is_idle = false;
   do {
-    is_idle = generation_.AwaitIdle(std::min(deadline, absl::Now() + kDrainStep));
+    const absl::Time until = std::min(deadline, absl::Now() + kDrainStep);
+    is_idle = service_.engine().Drain(until) && generation_.AwaitIdle(until);
   } while (!is_idle && absl::Now() < deadline && !is_cut_short());
   if (!is_idle) {
     service_.engine().EndAll(absl::UnavailableError(
