@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -275,13 +276,18 @@ TEST_F(ServerTest, WhatOutlivesTheGracePeriodIsUnavailable) {
 }
 
 TEST_F(ServerTest, ShutdownWaitsForAReaderThatHasNotReadTheEnd) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // so that the window stays as small as it is
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16384);
+  const auto stub = v1::Generation::NewStub(
+      grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
-  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  auto reader = stub->GenerateStream(&context, Request("Once"));
   const RequestId id = WaitForOne();
   SampledToken token;
   token.token = BytePieces("a")[0];
-  token.top_logprobs.assign(20, {token.token, -1.0f});
-  // More than gRPC's own buffers hold, less than what stalls the reader.
+  token.top_logprobs.assign(2, {token.token, -1.0f});
+  // More than gRPC's own buffers hold, less than what stalls the reader or passes a client's limit.
   for (int i = 0; i < 16000; ++i) ASSERT_EQ(engine_.Emit(id, token), SinkAnswer::kContinue);
   engine_.Finish(id, FinishReason::kLength);
   std::atomic<int> n_polls{0};
@@ -291,7 +297,11 @@ TEST_F(ServerTest, ShutdownWaitsForAReaderThatHasNotReadTheEnd) {
       return false;
     });
   });
-  while (n_polls < 3) absl::SleepFor(absl::Milliseconds(5));  // the engine has long been idle
+  // The engine has long been idle by the third time.
+  while (n_polls < 3 &&
+         drained.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) {
+  }
+  EXPECT_GE(n_polls, 3);
   v1::GenerateEvent event;
   int n_tokens = 0, n_final = 0;
   while (reader->Read(&event)) {
