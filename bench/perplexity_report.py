@@ -5,8 +5,11 @@ python3 bench/perplexity_report.py PLOT.svg TABLE.csv...
 
 import csv
 import math
+import re
 import sys
 
+# Rows of the grid of ranks, blocks and bases; all others are listed by their labels.
+PLAIN = re.compile(r"atp rank (?P<rank>\d+) basis (?P<basis>layer|kv) block (?P<block>\d+) window (?P<window>\d+)")
 COLOURS = ["#4477aa", "#228833", "#ccaa22", "#ee6677"]  # by block
 PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP, GAP = 360, 300, 60, 40, 50
 
@@ -14,8 +17,9 @@ PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP, GAP = 360, 300, 60, 40, 50
 def read(path):
     with open(path, encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            words = row["attention"].split()
-            yield {"mechanism": words[0], **dict(zip(words[1::2], words[2::2])),
+            plain = PLAIN.fullmatch(row["attention"])
+            yield {"label": row["attention"], "plain": plain is not None,
+                   **(plain.groupdict() if plain else {}),
                    "context": int(row["context_tokens"]), "ratio": float(row["ratio_to_first"]),
                    "perplexity": float(row["perplexity"]), "tokens": int(row["tokens"]),
                    "bytes": int(row["cache_bytes"]), "standard_bytes": int(row["standard_cache_bytes"])}
@@ -28,20 +32,28 @@ def numbers(rows, name):
 def print_tables(rows):
     for context in numbers(rows, "context"):
         here = [row for row in rows if row["context"] == context]
-        standard = next(row for row in here if row["mechanism"] == "standard")
+        standard = next(row for row in here if row["label"] == "standard")
         print(f"\n## {context:,} tokens\n\nStandard attention: perplexity {standard['perplexity']:.2f} "
               f"({standard['tokens']:,} tokens scored), cache {standard['bytes'] / 2**20:.1f} MiB.\n")
-        atp = [row for row in here if row["mechanism"] == "atp"]
+        atp = [row for row in here if row["plain"]]
         for basis in ("layer", "kv"):
             cells = {(int(row["block"]), int(row["rank"])): row for row in atp
                      if row["basis"] == basis and row["window"] == "0"}
-            print_table(basis, cells)
-        print("| newest closed block exact (window 1) | ratio | with window 0 |\n|---|---|---|")
-        for row in (row for row in atp if row["window"] != "0"):
-            closed = next(other for other in atp if other["window"] == "0" and all(
-                other[key] == row[key] for key in ("rank", "block", "basis")))
+            if cells:
+                print_table(basis, cells)
+        exact = [row for row in atp if row["window"] != "0"]
+        if exact:
+            print("| newest closed block exact (window 1) | ratio | with window 0 |\n|---|---|---|")
+        for row in exact:
+            closed = [cell(other) for other in atp if other["window"] == "0" and all(
+                other[key] == row[key] for key in ("rank", "block", "basis"))]
             print(f"| rank {row['rank']}, block {row['block']}, basis {row['basis']} "
-                  f"| {cell(row)} | {cell(closed)} |")
+                  f"| {cell(row)} | {''.join(closed)} |")
+        others = [row for row in here if not row["plain"] and row["label"] != "standard"]
+        if others:
+            print("\n| other settings | ratio |\n|---|---|")
+        for row in others:
+            print(f"| {row['label']} | {row['ratio']:.3f} ({share(row):.0%}) |")
 
 
 def print_table(basis, cells):
@@ -49,7 +61,8 @@ def print_table(basis, cells):
     print(f"| basis {basis}: rank | " + " | ".join(f"block {block}" for block in blocks) + " |")
     print("|---" * (len(blocks) + 1) + "|")
     for rank in sorted({rank for _, rank in cells}):
-        print(f"| {rank} | " + " | ".join(cell(cells[block, rank]) for block in blocks) + " |")
+        print(f"| {rank} | " + " | ".join(
+            cell(cells[block, rank]) if (block, rank) in cells else "" for block in blocks) + " |")
     print()
 
 
@@ -108,7 +121,7 @@ class Plot:
 
 
 def write_plot(rows, path):
-    atp = [row for row in rows if row["mechanism"] == "atp" and row["window"] == "0"]
+    atp = [row for row in rows if row["plain"] and row["window"] == "0"]
     contexts, blocks = numbers(atp, "context"), numbers(atp, "block")
     plot = Plot(atp)
     for panel, context in enumerate(contexts):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A table of docs/perplexity.md: SmolLM2 on a text, by rank, block, basis and window of atp.
+# A table of docs/perplexity.md: SmolLM2 on a text, by rank, block, basis and window of
+# atp, and other settings.
 #
 #   bench/perplexity_table.sh TEXT CONTEXT WINDOWS TABLE.csv
 #   python3 bench/perplexity_report.py PLOT.svg TABLE.csv...    prints the tables and plots them
@@ -20,5 +21,15 @@ for basis in layer kv; do
     trials+=(--try "atp --rank $rank --block 256 --basis $basis --window 1")
   done
 done
+trials+=(
+  --try "atp --rank 32 --block 512 --window 1 --refine 64"
+  --try "atp --rank 64 --block 512 --window 0 --refine 64"
+  --try "atp --rank 8 --block 128 --basis kv --window 0 --refine 64"
+  --try "atp --rank 64 --block 512 --window 1 --basis-storage int4"
+  --try "atp --rank 64 --block 512 --basis input --window 0"
+  --try "atp --rank 32 --block 512 --window 0 --readout linear --merge"
+  --try "standard --cache-storage int8"
+  --try "standard --cache-storage int4"
+)
 build/lowkey eval perplexity "$text" --model "$(deploy/fetch_smollm2.sh)" --context "$context" \
   --windows "$windows" "${trials[@]}" --csv "$table"
