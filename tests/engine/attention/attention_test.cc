@@ -418,8 +418,9 @@ TEST(PredictBytes, IsWhatASequenceHolds) {
       weights.alignment_tokens = 32768;
       MechanismRunner runner(g, c.options.mechanism, weights);
       SequenceCache sequence = NewSequence(c.options, n - 1);
+      Segment rows{&sequence, 0, 0, 0};  // outlives its step
       const auto plan = [&](int64_t n_rows) {
-        const Segment rows{&sequence, sequence.n_tokens, n_rows, 0};
+        rows = {&sequence, sequence.n_tokens, n_rows, 0};
         ASSERT_TRUE(runner.mechanism().Plan({&rows, 1}).ok());
       };
       while (sequence.n_tokens < n - 1) {
