@@ -9,7 +9,6 @@
 #include <set>
 #include <string>
 
-#include "engine/attention/selection.h"
 #include "tests/engine/attention/attention_testing.h"
 #include "tests/engine/attention/toy_mechanism.h"
 
@@ -381,61 +380,6 @@ void ExpectWithinBound(const AttentionGeometry& g, const AttentionOptions& optio
     }
   }
   EXPECT_EQ(runner.cache().used_bytes(), 0);
-}
-
-struct MemoryCase {
-  std::string name;
-  AttentionOptions options;
-};
-
-std::vector<MemoryCase> MemoryCases() {
-  AtpOptions layer, kv;
-  kv.basis = AtpBasis::kKv, kv.rank = RankFixed{8}, kv.block_tokens = 128, kv.refine_tokens = 64;
-  AtpOptions layer_int8 = layer, kept_int8 = kv;
-  layer_int8.basis_storage = layer_int8.principal_storage = AtpStorage::kInt8;
-  kept_int8.kept_storage = AtpStorage::kInt8;
-  return {{"standard", Standard()},
-          {"standard_int8", Standard(CacheStorage::kInt8)},
-          {"standard_int4", Standard(CacheStorage::kInt4)},
-          {"atp", Atp(layer)},
-          {"atp_int8", Atp(layer_int8)},
-          {"atp_kv_refine", Atp(kv)},
-          {"atp_kv_refine_kept_int8", Atp(kept_int8)},
-          {"taylorshift", TaylorShift()},
-          {"optimised", Of(Mechanism::kOptimised)},
-          {"efficient", Of(Mechanism::kEfficient)},
-          {"super", Of(Mechanism::kSuper)},
-          {"lasso", Of(Mechanism::kLasso)}};
-}
-
-// The table of docs/selection.md. What a sequence holds is taken in Plan and given back in Advance;
-// what Attend writes there changes no bytes (ranks are fixed).
-TEST(PredictBytes, IsWhatASequenceHolds) {
-  const AttentionGeometry g{2, 9, 3, 64, std::nullopt, StorageType::kBFloat16};
-  for (const MemoryCase& c : MemoryCases()) {
-    for (const int64_t n : {2048, 8192, 32768}) {
-      MechanismWeights weights = TestWeights(g, Mechanism::kEfficient);
-      weights.alignment_tokens = 32768;
-      MechanismRunner runner(g, c.options.mechanism, weights);
-      SequenceCache sequence = NewSequence(c.options, n - 1);
-      Segment rows{&sequence, 0, 0, 0};  // outlives its step
-      const auto plan = [&](int64_t n_rows) {
-        rows = {&sequence, sequence.n_tokens, n_rows, 0};
-        ASSERT_TRUE(runner.mechanism().Plan({&rows, 1}).ok());
-      };
-      while (sequence.n_tokens < n - 1) {
-        const int64_t n_rows = std::min<int64_t>(512, n - 1 - sequence.n_tokens);
-        plan(n_rows);
-        runner.mechanism().Advance(sequence, n_rows);
-      }
-      plan(1);
-      const auto held = static_cast<double>(runner.cache().used_bytes());
-      const int64_t predicted =
-          PredictBytes({&runner.mechanism(), c.options, 0, std::nullopt}, {n - 1, 1});
-      EXPECT_NEAR(static_cast<double>(predicted) / held, 1.0, 0.05) << c.name << ", " << n;
-      testing::Test::RecordProperty(c.name + "_" + std::to_string(n), std::to_string(held));
-    }
-  }
 }
 
 TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
