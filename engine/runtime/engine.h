@@ -35,6 +35,11 @@ struct EngineRequest {
   // other options of `attention`.
   std::optional<SelectionRules> selection;
   absl::Time deadline = absl::InfiniteFuture();
+  // Whose request it is. Tenants that wait share the work by their weights, and no cached prefix
+  // passes from one to another. Empty: whoever has no credentials.
+  std::string tenant;
+  double tenant_weight = 1;  // > 0
+  int32_t priority = 0;      // -100..100: higher ones of a tenant's go first
 };
 
 enum class FinishReason { kStopToken, kLength, kStoppedBySink, kCancelled, kDeadline, kError };
