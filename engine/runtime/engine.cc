@@ -51,6 +51,7 @@ class EngineImpl : public Engine {
 
   absl::StatusOr<RequestId> Submit(EngineRequest request, std::unique_ptr<Sink> sink) override;
   void Cancel(RequestId id) override;
+  void Resume(RequestId id) override;
   bool Drain(absl::Time deadline) override;
   void EndAll(const absl::Status& status) override;
   EngineStats Stats() const override;
@@ -86,7 +87,7 @@ class EngineImpl : public Engine {
 
   mutable absl::Mutex mutex_;
   std::deque<std::unique_ptr<RequestState>> inbox_ ABSL_GUARDED_BY(mutex_);
-  std::vector<RequestId> cancels_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RequestId> cancels_ ABSL_GUARDED_BY(mutex_), resumes_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_all_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -99,6 +100,8 @@ class EngineImpl : public Engine {
   // Owned by the engine's thread.
   LiveRequests live_;
   Scheduler scheduler_;
+  bool is_all_paused_ = false;  // the last step had no rows
+  absl::Time next_deadline_ = absl::InfiniteFuture();
   StepPace pace_;
   EngineStats counters_;
   std::vector<int32_t> step_tokens_;
@@ -218,6 +221,12 @@ void EngineImpl::Cancel(RequestId id) {
   cancels_.push_back(id);
 }
 
+// Taken between steps: a pause of the step that runs now has been noted by then.
+void EngineImpl::Resume(RequestId id) {
+  absl::MutexLock lock(&mutex_);
+  resumes_.push_back(id);
+}
+
 bool EngineImpl::Drain(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   draining_ = true;
@@ -256,17 +265,21 @@ void EngineImpl::FinishAll(const absl::Status& status) {
 // Waits while there is nothing to do; false when the engine stops.
 bool EngineImpl::TakeInbox() {
   std::deque<std::unique_ptr<RequestState>> arrived;
-  std::vector<RequestId> cancels;
+  std::vector<RequestId> cancels, resumes;
   std::optional<absl::Status> end_all;
   bool stopping = false;
   {
     absl::MutexLock lock(&mutex_);
     const auto work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return stopping_ || !inbox_.empty() || !cancels_.empty() || end_all_.has_value();
+      return stopping_ || !inbox_.empty() || !cancels_.empty() || !resumes_.empty() ||
+             end_all_.has_value();
     };
-    if (live_.empty()) mutex_.Await(absl::Condition(&work));
+    if (live_.empty() || is_all_paused_) {
+      mutex_.AwaitWithDeadline(absl::Condition(&work), next_deadline_);
+    }
     arrived.swap(inbox_);
     cancels.swap(cancels_);
+    resumes.swap(resumes_);
     end_all.swap(end_all_);
     stopping = stopping_;
   }
@@ -281,6 +294,7 @@ bool EngineImpl::TakeInbox() {
     live_.emplace(id, std::move(state));
     if (!queued.ok()) Finish(id, FinishReason::kError, queued);
   }
+  for (RequestId id : resumes) scheduler_.SetPaused(id, false);
   for (RequestId id : cancels) {
     Finish(id, FinishReason::kCancelled, absl::CancelledError("cancelled"));
   }
@@ -291,8 +305,10 @@ bool EngineImpl::TakeInbox() {
 void EngineImpl::ExpireDeadlines() {
   const absl::Time now = absl::Now();
   std::vector<RequestId> expired;
+  next_deadline_ = absl::InfiniteFuture();
   for (const auto& [id, state] : live_) {
     if (state->request.deadline <= now) expired.push_back(id);
+    next_deadline_ = std::min(next_deadline_, state->request.deadline);
   }
   for (RequestId id : expired) {
     Finish(id, FinishReason::kDeadline, absl::DeadlineExceededError("deadline exceeded"));
@@ -301,6 +317,7 @@ void EngineImpl::ExpireDeadlines() {
 
 void EngineImpl::RunStep() {
   const std::vector<ScheduledRows> batch = scheduler_.NextBatch(pace_.max_rows());
+  is_all_paused_ = batch.empty();
   if (batch.empty()) return;
   const absl::Time now = absl::Now();
   const bool is_mixed = IsMixed(batch);
@@ -418,6 +435,7 @@ void EngineImpl::SampleChoice(RequestState& state, int32_t choice, absl::Span<co
   if (!state.first_token.has_value()) state.first_token = state.last_token;
 
   const SinkAnswer answer = state.sink->OnToken(choice, *token);
+  if (answer == SinkAnswer::kPause) scheduler_.SetPaused(state.id, true);
   if (answer == SinkAnswer::kCancel) {
     return Finish(state.id, FinishReason::kCancelled, absl::CancelledError("the reader is gone"));
   }

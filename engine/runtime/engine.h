@@ -85,7 +85,7 @@ struct FinalEvent {
   AttentionReport attention;
 };
 
-enum class SinkAnswer { kContinue, kStop, kCancel };
+enum class SinkAnswer { kContinue, kPause, kStop, kCancel };
 
 // Receives one request's results. Calls come from the engine's thread, one at a time, in order:
 // OnPromptLogprobs (at most once, before any token), OnToken..., then exactly one OnDone, after
@@ -94,8 +94,10 @@ class Sink {
  public:
   virtual ~Sink() = default;
   virtual void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) { (void)logprobs; }
-  // kStop ends that choice with kStoppedBySink (stop strings are text and are matched by the
-  // server). kCancel ends the request as Cancel does, at once: nobody reads any more.
+  // kPause: the token was taken; the request computes no further step until Engine::Resume(id) is
+  // called; it keeps its cache. kStop ends that choice with kStoppedBySink (stop strings are text
+  // and are matched by the server). kCancel ends the request as Cancel does, at once: nobody reads
+  // any more.
   virtual SinkAnswer OnToken(int32_t choice, const SampledToken& token) = 0;
   virtual void OnDone(const FinalEvent& event) = 0;
 };
@@ -163,6 +165,10 @@ class Engine {
   // Ends the request within one step, with kCancelled; its cache is free before its OnDone. Unknown
   // or finished ids are ignored.
   virtual void Cancel(RequestId id) = 0;
+
+  // A sink that answered kPause can take more. Unknown, finished and running ids are ignored.
+  // Thread-safe; a Resume that overtakes its pause is not lost.
+  virtual void Resume(RequestId id) = 0;
 
   // Refuses new requests and waits for the admitted ones until `deadline`; true when all have
   // finished.

@@ -27,7 +27,7 @@ absl::Status Scheduler::Enqueue(const SchedulerRequest& request) {
 }
 
 std::vector<ScheduledRows> Scheduler::NextBatch(int64_t max_mixed_rows) {
-  while (AdmitNext()) {
+  while (PlaceResumed() && AdmitNext()) {
   }
   std::vector<ScheduledRows> batch;
   int64_t budget = options_.max_batch_tokens;
@@ -41,6 +41,7 @@ std::vector<ScheduledRows> Scheduler::NextBatch(int64_t max_mixed_rows) {
 
 void Scheduler::AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* batch) const {
   for (const Running& r : running_) {
+    if (!r.has_places) continue;
     for (int32_t c = 0; c < static_cast<int32_t>(r.next_position.size()); ++c) {
       if (r.finished[c]) continue;
       batch->push_back({r.request.id, c, r.next_position[c], 1, true});
@@ -53,12 +54,23 @@ void Scheduler::AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* ba
 void Scheduler::AppendPromptChunks(int64_t* budget, std::vector<ScheduledRows>* batch) const {
   for (const Running& r : running_) {
     if (*budget == 0) return;
-    if (r.prompt_complete()) continue;
+    if (r.prompt_complete() || !r.has_places) continue;
     const int64_t n = std::min(*budget, r.request.n_prompt_tokens - r.n_computed);
     const bool samples = r.n_computed + n == r.request.n_prompt_tokens;
     batch->push_back({r.request.id, 0, r.n_computed, n, samples});
     *budget -= n;
   }
+}
+
+// False while a resumed request waits for places: nobody is admitted before it.
+bool Scheduler::PlaceResumed() {
+  for (Running& r : running_) {
+    if (r.is_paused || r.has_places) continue;
+    if (running_choices_ + r.n_unfinished() > options_.max_running_seqs) return false;
+    running_choices_ += r.n_unfinished();
+    r.has_places = true;
+  }
+  return true;
 }
 
 bool Scheduler::AdmitNext() {
@@ -93,7 +105,16 @@ void Scheduler::FinishChoice(uint64_t request, int32_t choice) {
   LK_CHECK(r != nullptr && choice < static_cast<int32_t>(r->finished.size()));
   if (r->finished[choice]) return;
   r->finished[choice] = true;
-  --running_choices_;
+  if (r->has_places) --running_choices_;
+}
+
+void Scheduler::SetPaused(uint64_t request, bool is_paused) {
+  Running* r = Find(request);
+  if (r == nullptr) return;
+  r->is_paused = is_paused;
+  if (!is_paused || !r->has_places) return;
+  running_choices_ -= r->n_unfinished();
+  r->has_places = false;
 }
 
 void Scheduler::Remove(uint64_t request) {
@@ -106,8 +127,7 @@ void Scheduler::Remove(uint64_t request) {
   const auto running = std::find_if(running_.begin(), running_.end(),
                                     [&](const Running& r) { return r.request.id == request; });
   if (running == running_.end()) return;
-  const auto n_finished = std::count(running->finished.begin(), running->finished.end(), true);
-  running_choices_ -= running->request.n_choices - n_finished;
+  if (running->has_places) running_choices_ -= running->n_unfinished();
   reserved_bytes_ -= running->request.reserved_bytes;
   running_.erase(running);
 }

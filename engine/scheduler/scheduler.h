@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_SCHEDULER_SCHEDULER_H_
 #define LOWKEY_ENGINE_SCHEDULER_SCHEDULER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -33,7 +34,9 @@ struct ScheduledRows {
 // Which rows are computed next: decode rows of all running sequences first, then prompt chunks in
 // order of arrival, under a budget of rows, which is smaller while streams wait. A request is
 // admitted, in order of arrival, when its reservation fits the cache and its choices fit the
-// running set; once admitted it never waits for memory. Plain data: no model, no clock, no threads.
+// running set; once admitted it never waits for memory. A paused request keeps its reservation and
+// leaves its places in the running set to others; once resumed it takes the next that are free.
+// Plain data: no model, no clock, no threads.
 class Scheduler {
  public:
   struct Options {
@@ -61,6 +64,8 @@ class Scheduler {
 
   // The choice produces no more rows.
   void FinishChoice(uint64_t request, int32_t choice);
+  // A paused request gets no rows. Ids that are not admitted are ignored.
+  void SetPaused(uint64_t request, bool is_paused);
   // Forgets a request, waiting or running, and its reservation. Unknown ids are ignored.
   void Remove(uint64_t request);
 
@@ -74,11 +79,17 @@ class Scheduler {
     int64_t n_computed = 0;              // prompt rows
     std::vector<int64_t> next_position;  // by choice, once the prompt is complete
     std::vector<bool> finished;          // by choice
+    bool is_paused = false;
+    bool has_places = true;  // in the running set, for its unfinished choices
     bool prompt_complete() const { return n_computed >= request.n_prompt_tokens; }
+    int64_t n_unfinished() const {
+      return request.n_choices - std::count(finished.begin(), finished.end(), true);
+    }
   };
 
   void AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* batch) const;
   void AppendPromptChunks(int64_t* budget, std::vector<ScheduledRows>* batch) const;
+  bool PlaceResumed();
   bool AdmitNext();
   Running* Find(uint64_t request);
 

@@ -42,6 +42,11 @@ class FakeEngine : public Engine {
     Finish(id, FinishReason::kCancelled, absl::CancelledError("cancelled"));
   }
 
+  void Resume(RequestId id) override {
+    absl::MutexLock lock(&mutex_);
+    resumed_.push_back(id);
+  }
+
   bool Drain(absl::Time deadline) override {
     absl::MutexLock lock(&mutex_);
     submit_error_ = absl::UnavailableError("draining");
@@ -80,6 +85,13 @@ class FakeEngine : public Engine {
   // Waits for `n` running requests.
   bool WaitForRunning(size_t n, absl::Duration timeout = absl::Seconds(20)) {
     const auto has_n = [this, n]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return requests_.size() == n; };
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&has_n), timeout);
+  }
+
+  // Waits until Resume was called `n` times in all.
+  bool WaitForResumes(size_t n, absl::Duration timeout = absl::Seconds(20)) {
+    const auto has_n = [this, n]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return resumed_.size() >= n; };
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&has_n), timeout);
   }
@@ -149,6 +161,7 @@ class FakeEngine : public Engine {
   EngineLimits limits_;
   mutable absl::Mutex mutex_;
   std::map<RequestId, Entry> requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RequestId> resumed_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> submit_error_ ABSL_GUARDED_BY(mutex_);
   RequestId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t n_finished_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -221,6 +221,59 @@ TEST_F(EngineTest, EndsAllChoicesAsCancelledWhenTheReaderIsGone) {
   EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
 }
 
+TEST_F(EngineTest, APausedRequestComputesNothingUntilItIsResumedAndIsAsIfItHadNotPaused) {
+  Start();
+  const auto free_run = Submit(Request(10, 50));
+  free_run->Wait();
+  const auto paused = Submit(Request(10, 50), [n = 0](int32_t, int32_t) mutable {
+    return ++n == 5 ? SinkAnswer::kPause : SinkAnswer::kContinue;
+  });
+  const RequestId paused_id = last_id_;
+  EXPECT_TRUE(Submit(Request(10, 240))->Wait().status.ok());  // steps go on without it
+  EXPECT_FALSE(paused->done.HasBeenNotified());
+  EXPECT_GT(engine_->Stats().cache_bytes_used, 0);
+  const int64_t n_steps = engine_->Stats().n_steps;
+  engine_->Resume(123456);  // unknown: ignored
+  EXPECT_EQ(engine_->Stats().n_steps, n_steps);
+  EXPECT_EQ(engine_->Stats().n_running_requests, 1);
+  engine_->Resume(paused_id);
+  EXPECT_TRUE(paused->Wait().status.ok());
+  EXPECT_EQ(paused->tokens, free_run->tokens);
+  engine_->Resume(paused_id);  // finished: ignored
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+}
+
+TEST_F(EngineTest, AResumeThatOvertakesItsPauseIsNotLost) {
+  Start();
+  absl::Notification in_sink, resumed;
+  const auto got = Submit(Request(10, 50), [&, n = 0](int32_t, int32_t) mutable {
+    if (++n != 5) return SinkAnswer::kContinue;
+    in_sink.Notify();
+    resumed.WaitForNotification();
+    return SinkAnswer::kPause;
+  });
+  in_sink.WaitForNotification();
+  engine_->Resume(last_id_);
+  resumed.Notify();
+  EXPECT_TRUE(got->Wait().status.ok());
+  EXPECT_EQ(got->tokens[0].size(), 50u);
+}
+
+TEST_F(EngineTest, APausedRequestIsCancelledAndMeetsItsDeadlineWhileNothingElseRuns) {
+  Start();
+  const auto pause = [](int32_t, int32_t) { return SinkAnswer::kPause; };
+  const auto cancelled = Submit(Request(10, 50), pause);
+  engine_->Cancel(last_id_);
+  EXPECT_EQ(cancelled->Wait().status.code(), absl::StatusCode::kCancelled);
+  EngineRequest r = Request(10, 50);
+  r.deadline = absl::Now() + absl::Milliseconds(50);
+  EXPECT_EQ(Submit(r, pause)->Wait().status.code(), absl::StatusCode::kDeadlineExceeded);
+  const auto ended = Submit(Request(10, 50), pause);
+  engine_->EndAll(absl::UnavailableError("stopping"));
+  EXPECT_EQ(ended->Wait().status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+}
+
 TEST_F(EngineTest, CancelFreesTheCacheBeforeTheTerminalEvent) {
   Start();
   absl::Notification first, cancelled;

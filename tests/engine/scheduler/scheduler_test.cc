@@ -213,8 +213,59 @@ TEST(Scheduler, RemovalBetweenBatchAndCommitIsForgotten) {
 
 TEST(Scheduler, IgnoresUnknownIds) {
   Scheduler s(kOptions);
+  s.SetPaused(7, true);
   s.Remove(7);
   EXPECT_EQ(s.n_running(), 0);
+}
+
+TEST(Scheduler, APausedRequestGetsNoRowsAndKeepsItsReservation) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 2), Request(2, 2)});
+  Step(s);
+  s.SetPaused(1, true);
+  s.SetPaused(1, true);  // once more changes nothing
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 2, 1, true}));
+  EXPECT_EQ(s.n_running(), 2);
+  EXPECT_EQ(s.reserved_bytes(), 20);
+  s.SetPaused(1, false);
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{1, 0, 2, 1, true}, ScheduledRows{2, 0, 3, 1, true}));
+}
+
+TEST(Scheduler, APausedPromptIsNotComputed) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 20), Request(2, 2)});
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 8, false}));
+  s.SetPaused(1, true);
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 0, 2, true}));
+  s.SetPaused(1, false);
+  EXPECT_EQ(Step(s).back(), (ScheduledRows{1, 0, 8, 7, false}));
+}
+
+TEST(Scheduler, PausedRequestsLeaveTheirPlacesAndTakeThemAgainBeforeThoseThatWait) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 1, 3), Request(2, 1, 3), Request(3, 1, 2)});
+  Step(s);
+  s.SetPaused(1, true);
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 0, 1, true}));
+  s.SetPaused(1, false);
+  s.FinishChoice(1, 0);
+  EXPECT_EQ(Step(s).size(), 3u);  // those of 2: one place is free, 1 needs two
+  s.FinishChoice(2, 0);
+  EXPECT_EQ(Step(s).size(), 4u);  // two of each
+  s.SetPaused(2, true);
+  s.Remove(2);
+  EXPECT_EQ(Step(s).size(), 3u);  // 3's prompt and 1
+}
+
+TEST(Scheduler, NothingButPausedRequestsIsAnEmptyBatch) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 1)});
+  Step(s);
+  s.SetPaused(1, true);
+  EXPECT_THAT(Step(s), IsEmpty());
+  s.Remove(1);
+  EXPECT_EQ(s.reserved_bytes(), 0);
 }
 
 TEST(Scheduler, FullRunningSetStillMovesAPromptForward) {
