@@ -1,41 +1,72 @@
 #ifndef LOWKEY_SERVER_LIVE_REQUESTS_H_
 #define LOWKEY_SERVER_LIVE_REQUESTS_H_
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "server/auth/tenant.h"
 
 namespace lowkey {
 
-// The request ids in use. Thread-safe.
+// The requests of each tenant that live: their ids, and what its quota counts. Tenants know nothing
+// of each other. Thread-safe.
+//
+// A tenant may have max_live_requests of them, and begin one while any of its tokens_per_minute are
+// left: they come back evenly, up to a minute's worth. Prompts are taken off at their admission and
+// outputs at their end, so requests that run may overdraw it, and the next ones wait that out.
 class LiveRequests : public std::enable_shared_from_this<LiveRequests> {
  public:
   // An id that is taken until Release or destruction, whichever is first.
   class Claim {
    public:
-    Claim(std::shared_ptr<LiveRequests> owner, std::string id);
+    Claim(std::shared_ptr<LiveRequests> owner, Tenant tenant, std::string id);
     ~Claim() { Release(); }
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
 
+    // Takes tokens off the tenant's quota. Must not be called after Release.
+    void Charge(int64_t n_tokens) { owner_->Charge(tenant_, n_tokens); }
     void Release();
     const std::string& id() const { return id_; }
 
    private:
     std::shared_ptr<LiveRequests> owner_;
+    const Tenant tenant_;
     const std::string id_;
   };
 
-  // ALREADY_EXISTS while another claim of the same id lives. The object must be in a shared_ptr.
-  absl::StatusOr<std::unique_ptr<Claim>> Take(const std::string& id);
+  explicit LiveRequests(std::function<absl::Time()> clock = &absl::Now)
+      : clock_(std::move(clock)) {}
+
+  // ALREADY_EXISTS while another claim of the tenant's with this id lives; RESOURCE_EXHAUSTED, with
+  // RetryAfterOf, past the tenant's quota. The object must be in a shared_ptr.
+  absl::StatusOr<std::unique_ptr<Claim>> Take(const Tenant& tenant, const std::string& id);
+
+  // Takes tokens off the tenant's quota; a negative number gives them back.
+  void Charge(const Tenant& tenant, int64_t n_tokens);
 
  private:
+  struct Account {
+    absl::flat_hash_set<std::string> ids = {};
+    std::optional<double> tokens_left = {};  // absent: it was never limited
+    absl::Time counted = absl::InfinitePast();
+  };
+
+  absl::Status CheckQuota(const Tenant& tenant, Account& account)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::function<absl::Time()> clock_;
   absl::Mutex mutex_;
-  absl::flat_hash_set<std::string> ids_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);  // by tenant
 };
 
 }  // namespace lowkey

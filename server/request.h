@@ -14,6 +14,7 @@
 #include "engine/attention/options.h"
 #include "engine/runtime/engine.h"
 #include "engine/sampler/sampler.h"
+#include "server/auth/tenant.h"
 #include "tokenizer/chat/chat_template.h"
 
 namespace lowkey {
@@ -30,6 +31,7 @@ inline constexpr size_t kMaxStopTokens = 64;
 inline constexpr int32_t kMaxLogprobs = 20;
 inline constexpr int32_t kMaxChoices = 8;
 inline constexpr size_t kMaxContinuations = 64;
+inline constexpr int32_t kMaxPriority = 100;  // and at least its negative
 inline constexpr size_t kMaxChatMessages = 4096;
 inline constexpr size_t kMaxToolCalls = 128;
 
@@ -72,6 +74,7 @@ struct GenerationRequest {
   std::optional<int32_t> n;
   std::optional<int32_t> priority;
   absl::Time deadline = absl::InfiniteFuture();
+  Tenant tenant;  // from the credentials, never from the message
 };
 
 struct ScoreRequest {
@@ -80,6 +83,7 @@ struct ScoreRequest {
   std::vector<Input> continuations = {};  // the same kind as context
   AttentionChoice attention = {};
   absl::Time deadline = absl::InfiniteFuture();
+  Tenant tenant = {};
 };
 
 // What unset fields become. Visible to clients in GetModel.

@@ -10,6 +10,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kMaxMethodBytes = 128;
+
 std::string_view FinishName(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStopToken:
@@ -55,7 +57,8 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now) {
   Json line;
   line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone());
   line["event"] = "request";
-  line["method"] = entry.method;
+  line["method"] = entry.method.substr(0, kMaxMethodBytes);
+  if (!entry.tenant.empty()) line["tenant"] = entry.tenant;
   line["status"] = absl::StatusCodeToString(entry.status.code());
   // Messages about a refused request name fields and numbers; they do not quote prompts.
   if (!entry.status.ok()) line["message"] = std::string(entry.status.message());

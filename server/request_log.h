@@ -14,7 +14,8 @@
 namespace lowkey {
 
 struct RequestLogEntry {
-  std::string method;  // "GenerateStream"
+  std::string method;  // "GenerateStream"; of a call without credentials, what it says itself
+  std::string tenant;  // empty: there are none
   absl::Status status;
   absl::Duration duration;
   std::optional<GenerationResult> result;  // absent when the request was refused

@@ -21,7 +21,8 @@ struct ScorePrompts {
 // the thread that submits.
 class ScoreCollector {
  public:
-  ScoreCollector(size_t n, ScoreCallback callback) : n_left_(n), callback_(std::move(callback)) {
+  ScoreCollector(size_t n, std::unique_ptr<LiveRequests::Claim> claim, ScoreCallback callback)
+      : n_left_(n), claim_(std::move(claim)), callback_(std::move(callback)) {
     result_.scores.resize(n);
   }
 
@@ -35,6 +36,7 @@ class ScoreCollector {
       result_.n_prompt_tokens += event.n_prompt_tokens;
       result_.n_cached_tokens += event.n_cached_tokens;
       if (--n_left_ > 0) return;
+      claim_->Release();
       callback = std::exchange(callback_, nullptr);
       outcome = status_.ok() ? absl::StatusOr<ScoreResult>(Finished()) : status_;
     }
@@ -57,6 +59,7 @@ class ScoreCollector {
 
   absl::Mutex mutex_;
   size_t n_left_ ABSL_GUARDED_BY(mutex_);
+  const std::unique_ptr<LiveRequests::Claim> claim_;
   ScoreCallback callback_ ABSL_GUARDED_BY(mutex_);
   ScoreResult result_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
@@ -139,11 +142,9 @@ absl::Status CheckBoundary(const ScorePrompts& prompts) {
 // All continuations or none: what was submitted before a refusal is cancelled.
 absl::StatusOr<std::vector<RequestId>> SubmitAll(Engine& engine, const ScorePrompts& prompts,
                                                  const EngineRequest& base,
-                                                 ScoreCallback callback) {
-  const size_t n = prompts.prompts.size();
-  auto collector = std::make_shared<ScoreCollector>(n, std::move(callback));
+                                                 std::shared_ptr<ScoreCollector> collector) {
   std::vector<RequestId> ids;
-  for (size_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < prompts.prompts.size(); ++i) {
     EngineRequest request = base;
     request.prompt = prompts.prompts[i];
     request.prompt_logprobs_from = static_cast<int32_t>(prompts.boundary);
@@ -165,24 +166,35 @@ absl::StatusOr<std::vector<RequestId>> TextService::Score(const ScoreRequest& re
                                                           ScoreCallback callback) {
   LK_RETURN_IF_ERROR(CheckModel(request.model));
   LK_RETURN_IF_ERROR(CheckContinuations(request));
+  LK_ASSIGN_OR_RETURN(std::unique_ptr<LiveRequests::Claim> claim, TakeId(request.tenant, ""));
   EngineRequest base;
   LK_ASSIGN_OR_RETURN(base.attention,
                       ResolveAttention(request.attention, options_.defaults.attention));
   base.max_new_tokens = 0;
   base.prompt_logprobs = 1;  // the most likely token tells whether greedy decoding agrees
   base.deadline = request.deadline;
+  base.tenant = request.tenant.name;
+  base.tenant_weight = request.tenant.weight;
   ScorePrompts prompts;
   LK_ASSIGN_OR_RETURN(const TokenList context, Tokenize("context", request.context));
   prompts.boundary = context.size();
+  int64_t n_prompt_tokens = 0;
   for (size_t i = 0; i < request.continuations.size(); ++i) {
     LK_ASSIGN_OR_RETURN(TokenList joined,
                         Tokenize(absl::StrCat("continuations[", i, "]"),
                                  Joined(request.context, request.continuations[i])));
     prompts.boundary = std::min(prompts.boundary, CommonPrefix(context, joined));
+    n_prompt_tokens += static_cast<int64_t>(joined.size());
     prompts.prompts.push_back(std::move(joined));
   }
   LK_RETURN_IF_ERROR(CheckBoundary(prompts));
-  return SubmitAll(engine_, prompts, base, std::move(callback));
+  live_requests_->Charge(request.tenant, n_prompt_tokens);
+  auto collector = std::make_shared<ScoreCollector>(prompts.prompts.size(), std::move(claim),
+                                                    std::move(callback));
+  absl::StatusOr<std::vector<RequestId>> ids =
+      SubmitAll(engine_, prompts, base, std::move(collector));
+  if (!ids.ok()) live_requests_->Charge(request.tenant, -n_prompt_tokens);
+  return ids;
 }
 
 }  // namespace lowkey

@@ -18,12 +18,6 @@ const EncodeOptions kPromptEncoding = {.add_bos = {}, .add_eos = false, .parse_s
 // 32 bits are enough to tell runs apart and short enough to type back.
 uint32_t DrawSeed() { return std::random_device{}(); }
 
-std::string MakeRequestId() {
-  std::random_device device;
-  const uint64_t high = device(), low = device();
-  return absl::StrCat("req-", absl::Hex((high << 32) | low, absl::kZeroPad16));
-}
-
 absl::Status CheckRange(const std::string& field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -123,10 +117,8 @@ absl::Status TextService::CheckBounds(const GenerationRequest& request) const {
   LK_RETURN_IF_ERROR(CheckModel(request.model));
   LK_RETURN_IF_ERROR(
       CheckAtMost("request_id", request.request_id.size(), kMaxRequestIdBytes, "bytes"));
-  if (request.priority.value_or(0) != 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("priority: ", *request.priority, ", only 0 is supported yet"));
-  }
+  LK_RETURN_IF_ERROR(
+      CheckRange("priority", request.priority.value_or(0), -kMaxPriority, kMaxPriority));
   LK_RETURN_IF_ERROR(CheckStopTexts(request.stop_texts));
   LK_RETURN_IF_ERROR(
       CheckAtMost("stop_token_ids", request.stop_tokens.size(), kMaxStopTokens, "ids"));
@@ -152,7 +144,6 @@ absl::StatusOr<int32_t> TextService::NewTokens(std::optional<int32_t> asked,
 }
 
 absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationRequest& request) const {
-  LK_RETURN_IF_ERROR(CheckBounds(request));
   const ModelConfig& config = engine_.config();
   EngineRequest result;
   LK_ASSIGN_OR_RETURN(result.sampling, ResolveSampling(request.sampling, options_.defaults.sampling,
@@ -174,15 +165,29 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
     result.stop_tokens.insert(result.stop_tokens.end(), ends.begin(), ends.end());
   }
   result.deadline = request.deadline;
+  result.tenant = request.tenant.name;
+  result.tenant_weight = request.tenant.weight;
+  result.priority = request.priority.value_or(0);
   return result;
+}
+
+absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> TextService::TakeId(const Tenant& tenant,
+                                                                         std::string id) const {
+  if (id.empty()) {
+    std::random_device device;
+    const uint64_t high = device(), low = device();
+    id = absl::StrCat("req-", absl::Hex((high << 32) | low, absl::kZeroPad16));
+  }
+  return live_requests_->Take(tenant, id);
 }
 
 absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request,
                                                 std::unique_ptr<GenerationListener> listener) {
+  LK_RETURN_IF_ERROR(CheckBounds(request));
+  // Before a prompt is tokenized, so that being over a quota costs next to nothing.
+  LK_ASSIGN_OR_RETURN(std::unique_ptr<LiveRequests::Claim> claim,
+                      TakeId(request.tenant, request.request_id));
   LK_ASSIGN_OR_RETURN(EngineRequest engine_request, ToEngineRequest(request));
-  LK_ASSIGN_OR_RETURN(
-      std::unique_ptr<LiveRequests::Claim> claim,
-      live_requests_->Take(request.request_id.empty() ? MakeRequestId() : request.request_id));
   TextSink::Options options;
   options.model = options_.model_name;
   options.n_choices = engine_request.n;
@@ -191,7 +196,11 @@ absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request
   options.metrics = options_.metrics;
   auto sink = std::make_unique<TextSink>(tokenizer_, std::move(options), std::move(claim),
                                          std::move(listener));
-  return engine_.Submit(std::move(engine_request), std::move(sink));
+  const auto n_prompt_tokens = static_cast<int64_t>(engine_request.prompt.size());
+  live_requests_->Charge(request.tenant, n_prompt_tokens);
+  absl::StatusOr<RequestId> id = engine_.Submit(std::move(engine_request), std::move(sink));
+  if (!id.ok()) live_requests_->Charge(request.tenant, -n_prompt_tokens);
+  return id;
 }
 
 }  // namespace lowkey

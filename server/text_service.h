@@ -56,7 +56,8 @@ class TextService {
   //   UNIMPLEMENTED     a field that is not supported yet
   //   OUT_OF_RANGE      prompt and max_new_tokens pass the context
   //   FAILED_PRECONDITION  a conversation, but no chat template that can be used
-  //   ALREADY_EXISTS    request_id is running
+  //   ALREADY_EXISTS    request_id is running, for the same tenant
+  //   RESOURCE_EXHAUSTED   the tenant's quota is used up; RetryAfterOf says for how long
   //   and those of Engine::Submit
   absl::StatusOr<RequestId> Generate(const GenerationRequest& request,
                                      std::unique_ptr<GenerationListener> listener);
@@ -83,7 +84,11 @@ class TextService {
   const Options& options() const { return options_; }
 
  private:
+  // Within the request's bounds.
   absl::StatusOr<EngineRequest> ToEngineRequest(const GenerationRequest& request) const;
+  // Empty: an id that nobody has.
+  absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> TakeId(const Tenant& tenant,
+                                                              std::string id) const;
   absl::StatusOr<TokenList> Tokenize(const std::string& field, const Input& input) const;
   absl::StatusOr<TokenList> MakePrompt(const PromptInput& input) const;
   // That end an answer unless ignore_eos says otherwise.

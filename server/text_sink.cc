@@ -60,6 +60,7 @@ void TextSink::OnDone(const FinalEvent& event) {
   result.engine = event;
   std::string& reason = result.engine.attention.reason;
   if (reason.empty()) reason = options_.is_mechanism_requested ? "requested" : "default";
+  int64_t n_generated = 0;
   for (size_t i = 0; i < choices_.size(); ++i) {
     ChoiceFinish finish;
     if (i < event.finish_reasons.size()) finish.reason = event.finish_reasons[i];
@@ -70,10 +71,12 @@ void TextSink::OnDone(const FinalEvent& event) {
       finish.reason = FinishReason::kStoppedBySink;
       finish.stop_text = choices_[i].matcher.stop_text(*choices_[i].match);
     }
+    n_generated += finish.n_generated;
     result.choices.push_back(std::move(finish));
   }
   // Before OnDone, so that whoever saw the end sees it in the metrics too.
   if (options_.metrics != nullptr) options_.metrics->ObserveEnd(result, absl::Now() - start_);
+  claim_->Charge(n_generated);
   claim_->Release();
   listener_->OnDone(result);
 }

@@ -15,10 +15,11 @@
 #include "server/bench/run_point.h"
 #include "server/commands/bench_flags.h"
 #include "server/commands/command.h"
+#include "server/commands/connection_flags.h"
 #include "server/commands/signals.h"
 #include "server/commands/terminal.h"
 #include "server/commands/token_text.h"
-#include "server/grpc/address.h"
+#include "server/grpc/connection/address.h"
 #include "server/grpc/load_client.h"
 
 namespace lowkey {
@@ -131,9 +132,10 @@ absl::Status RunSweep(const FlagValues& flags, const BenchPlan& plan, LoadClient
 
 absl::Status RunBench(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(BenchPlan plan, ReadBenchPlan(flags));
+  LK_ASSIGN_OR_RETURN(const ConnectOptions connection, ReadConnection(flags));
   // Before the client's threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
-  LoadClient client(flags.Text("server"));
+  LoadClient client(connection);
   LK_ASSIGN_OR_RETURN(const ServedModel model, client.GetModel());
   LK_RETURN_IF_ERROR(FitToModel(flags, model, client, plan.workload));
   LoadReport report = EmptyReport(flags, model, plan);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 #include "server/commands/common_flags.h"
+#include "server/commands/connection_flags.h"
 #include "server/commands/token_text.h"
 
 namespace lowkey {

@@ -15,6 +15,7 @@
 #include "server/commands/chat_session.h"
 #include "server/commands/command.h"
 #include "server/commands/common_flags.h"
+#include "server/commands/connection_flags.h"
 #include "server/commands/signals.h"
 #include "server/commands/terminal.h"
 #include "server/grpc/client.h"
@@ -79,8 +80,8 @@ std::string StatusLine(const GenerationSummary& summary) {
 
 class Chat {
  public:
-  Chat(const FlagValues& flags, ChatSession session)
-      : server_(flags.Text("server")),
+  Chat(const FlagValues& flags, ConnectOptions connection, ChatSession session)
+      : connection_(std::move(connection)),
         is_json_(flags.Switch("json")),
         session_(std::move(session)) {}
 
@@ -123,7 +124,7 @@ class Chat {
   absl::Status Answer(const std::string& line) {
     LK_RETURN_IF_ERROR(CheckUtf8("message", line));
     // One for each answer: what has been cancelled stays so.
-    Client client(server_);
+    Client client(connection_);
     interrupter_.Watch(&client);
     const GenerationRequest request = session_.Ask(line);
     const absl::Status status =
@@ -171,7 +172,7 @@ class Chat {
     std::fflush(stdout);
   }
 
-  const std::string server_;
+  const ConnectOptions connection_;
   const bool is_json_;
   const bool is_interactive_ = IsTerminal(stdin);
   const bool is_terminal_ = IsTerminal(stdout);
@@ -189,10 +190,12 @@ absl::Status RunChat(const FlagValues& flags) {
   if (max_new_tokens.has_value()) request.max_new_tokens = static_cast<int32_t>(*max_new_tokens);
   request.stop_texts = flags.Texts("stop");
   LK_RETURN_IF_ERROR(CheckUtf8("--system", flags.Text("system")));
+  LK_ASSIGN_OR_RETURN(ConnectOptions connection, ReadConnection(flags));
   // Before the client's threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
   if (IsTerminal(stdin)) std::fputs("/help lists the commands, /exit or ctrl-D leaves\n", stderr);
-  return Chat(flags, ChatSession(std::move(request), flags.Text("system"))).Run();
+  return Chat(flags, std::move(connection), ChatSession(std::move(request), flags.Text("system")))
+      .Run();
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "engine/base/retry_after.h"
 #include "server/version.h"
 
 namespace lowkey {
@@ -46,7 +48,11 @@ int ExitCode(const absl::Status& status) {
 
 int Fail(const std::string& who, const absl::Status& status) {
   std::fflush(stdout);
-  std::fprintf(stderr, "%s: %s\n", who.c_str(), std::string(status.message()).c_str());
+  std::string message(status.message());
+  if (const auto delay = RetryAfterOf(status); delay.has_value()) {
+    absl::StrAppend(&message, "; try again in ", absl::FormatDuration(*delay));
+  }
+  std::fprintf(stderr, "%s: %s\n", who.c_str(), message.c_str());
   return ExitCode(status);
 }
 

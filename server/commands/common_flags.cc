@@ -36,9 +36,6 @@ constexpr Flag kServingFlags[] = {
     {"max-queued", "N", "256", "requests that may wait"},
     {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
 };
-constexpr Flag kClientFlags[] = {
-    {"server", "HOST:PORT", "127.0.0.1:50051", "the server to ask"},
-};
 constexpr Flag kAttentionFlags[] = {
     {"attention", "NAME", "",
      "standard, atp (older tokens at low rank), taylorshift, one of the model's, auto [standard]"},
@@ -126,7 +123,6 @@ absl::StatusOr<EngineOptions::Dtype> ReadDtype(const FlagValues& flags) {
 absl::Span<const Flag> ModelFlags() { return kModelFlags; }
 absl::Span<const Flag> EngineFlags() { return kEngineFlags; }
 absl::Span<const Flag> ServingFlags() { return kServingFlags; }
-absl::Span<const Flag> ClientFlags() { return kClientFlags; }
 absl::Span<const Flag> AttentionFlags() { return kAttentionFlags; }
 absl::Span<const Flag> SamplingFlags() { return kSamplingFlags; }
 absl::Span<const Flag> GenerationFlags() { return kGenerationFlags; }

@@ -11,6 +11,7 @@
 #include "engine/base/status_macros.h"
 #include "server/commands/command.h"
 #include "server/commands/common_flags.h"
+#include "server/commands/connection_flags.h"
 #include "server/commands/signals.h"
 #include "server/commands/terminal.h"
 #include "server/grpc/client.h"
@@ -139,9 +140,10 @@ absl::Status RunGenerate(const FlagValues& flags) {
   }
   LK_ASSIGN_OR_RETURN(request.input, ReadInput(flags, std::move(text)));
   if (timeout.has_value()) request.deadline = absl::Now() + absl::Seconds(*timeout);
+  LK_ASSIGN_OR_RETURN(const ConnectOptions connection, ReadConnection(flags));
   // Before the client's threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
-  Client client(flags.Text("server"));
+  Client client(connection);
   absl::Status status;
   {
     const SignalWatcher watcher([&client](int) { client.Cancel(); });

@@ -7,6 +7,7 @@
 #include "engine/base/status_macros.h"
 #include "server/commands/command.h"
 #include "server/commands/common_flags.h"
+#include "server/commands/connection_flags.h"
 #include "server/commands/json_text.h"
 #include "server/grpc/client.h"
 
@@ -20,8 +21,9 @@ constexpr Flag kHealthFlags[] = {
 
 absl::Status RunHealth(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::optional<double> timeout, flags.Seconds("timeout"));
-  const std::string address = flags.Text("server");
-  Client client(address);
+  LK_ASSIGN_OR_RETURN(const ConnectOptions connection, ReadConnection(flags));
+  const std::string& address = connection.address;
+  Client client(connection);
   const absl::Status status =
       client.CheckHealth(flags.Text("service"), absl::Now() + absl::Seconds(timeout.value_or(0)));
   if (flags.Switch("json")) {

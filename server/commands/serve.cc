@@ -14,12 +14,13 @@
 #include "engine/runtime/engine.h"
 #include "server/commands/command.h"
 #include "server/commands/common_flags.h"
+#include "server/commands/connection_flags.h"
 #include "server/commands/json_text.h"
 #include "server/commands/signals.h"
 #include "server/commands/terminal.h"
 #include "server/commands/token_text.h"
 #include "server/crossover/profile.h"
-#include "server/grpc/address.h"
+#include "server/grpc/connection/address.h"
 #include "server/grpc/server.h"
 #include "server/load_chat_templates.h"
 #include "server/load_tokenizer.h"
@@ -34,11 +35,9 @@ namespace lowkey {
 namespace {
 
 constexpr Flag kNetworkFlags[] = {
-    {"host", "ADDRESS", "127.0.0.1", "listen here; not loopback only with --insecure"},
+    {"host", "ADDRESS", "127.0.0.1", "listen here; other than loopback it needs credentials"},
     {"port", "N", "50051", "0 picks a free port, which is printed"},
     {"metrics", "HOST:PORT", "", "HTTP /metrics, /health and /ready here; port 0 picks [off]"},
-    {"insecure", "", "", "allow an address that other machines can reach, without any guard",
-     FlagKind::kSwitch},
     {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
      FlagKind::kSwitch},
@@ -83,7 +82,7 @@ absl::StatusOr<HttpServerOptions> ReadMetricsAddress(const FlagValues& flags) {
   }
   options.port = port;
   if (!flags.Switch("insecure") && !IsLoopback(options.host)) {
-    return flags.Error("metrics", "a loopback address, unless --insecure is said");
+    return flags.Error("metrics", "a loopback address, as nothing guards it, or --insecure");
   }
   LK_RETURN_IF_ERROR(CheckCanListen(options.host, options.port));
   return options;
@@ -95,6 +94,9 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> port, flags.Int("port", 0, 65535));
   options.network.port = static_cast<int>(port.value_or(0));
   options.network.is_insecure_allowed = flags.Switch("insecure");
+  LK_ASSIGN_OR_RETURN(options.network.credentials, ReadCredentials(flags, [](const auto& line) {
+                        std::fprintf(stderr, "lowkey serve: %s\n", line.c_str());
+                      }));
   LK_ASSIGN_OR_RETURN(const std::optional<double> grace, flags.Seconds("grace"));
   LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
   options.grace = absl::Seconds(grace.value_or(0));
@@ -240,6 +242,7 @@ Command ServeCommand() {
       "and /ready say so, new work is refused, what was admitted may finish. A signal after that\n"
       "ends it at once.";
   command.spec.groups = {{"Network", kNetworkFlags},
+                         {"Credentials (read again when the files change)", CredentialFlags()},
                          {"Model", ModelFlags()},
                          {"Conversations", kChatFlags},
                          {"Engine", EngineFlags()},
@@ -256,7 +259,7 @@ Command ServeCommand() {
       "lowkey serve --attention atp --rank 1/4 --temperature 0.7",
       "lowkey serve --attention auto --objective latency --approximate --profile profile.json",
       "lowkey serve --metrics 127.0.0.1:9090",
-      "lowkey serve --host 0.0.0.0 --insecure --log-requests",
+      "lowkey serve --host 0.0.0.0 --tls-cert server.pem --tls-key server.key --tokens tokens.json",
   };
   command.run = RunServe;
   return command;

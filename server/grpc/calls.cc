@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/base/status_macros.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status.h"
 #include "server/metrics/metrics.h"
@@ -10,15 +11,21 @@
 namespace lowkey {
 namespace {
 
-void WriteLog(RequestLog* log, RequestLogEntry entry) {
-  if (log != nullptr) log->Write(entry);
-}
-
 // The status of a request that is refused before it is admitted.
 absl::Status Refusal(const CallContext& context, const absl::Status& status) {
   Metrics* const metrics = context.service.options().metrics;
   if (metrics != nullptr) metrics->CountRefusal(status.code());
   return status;
+}
+
+// The message and what came beside it. The errors of FromProto, and of the credentials.
+template <typename Proto>
+auto ToRequest(const CallContext& context, const Proto& proto) -> decltype(FromProto(proto)) {
+  LK_RETURN_IF_ERROR(context.tenant.status());
+  LK_ASSIGN_OR_RETURN(auto request, FromProto(proto));
+  request.tenant = *context.tenant;
+  request.deadline = context.deadline;
+  return request;
 }
 
 absl::Status StalledReader() {
@@ -79,18 +86,23 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   return absl::FromChrono(deadline);
 }
 
-StreamCall::StreamCall(const CallContext& context) : log_(context.log), link_(context.service) {}
+void CallLog::Write(const absl::Status& status, std::optional<GenerationResult> result) const {
+  if (log_ == nullptr) return;
+  log_->Write({method_, tenant_, status, absl::Now() - start_, std::move(result)});
+}
+
+StreamCall::StreamCall(const CallContext& context)
+    : log_(context, "GenerateStream"), link_(context.service) {}
 
 grpc::ServerWriteReactor<v1::GenerateEvent>* StreamCall::Start(const CallContext& context,
                                                                const v1::GenerateRequest& proto) {
   auto call = std::make_shared<StreamCall>(context);
   call->self_ = call;
-  absl::StatusOr<GenerationRequest> request = FromProto(proto);
+  const absl::StatusOr<GenerationRequest> request = ToRequest(context, proto);
   if (!request.ok()) {
     call->Refuse(Refusal(context, request.status()));
     return call.get();
   }
-  request->deadline = context.deadline;
   const absl::StatusOr<RequestId> id = context.service.Generate(
       *request, std::make_unique<StreamListener>(call, context.service.tokenizer()));
   if (id.ok()) {
@@ -157,26 +169,26 @@ void StreamCall::OnWriteDone(bool ok) {
 
 void StreamCall::OnDone() {
   const std::shared_ptr<StreamCall> self = std::move(self_);
-  RequestLogEntry entry{"GenerateStream", absl::OkStatus(), absl::Now() - start_, std::nullopt};
+  absl::Status status;
+  std::optional<GenerationResult> result;
   {
     absl::MutexLock lock(&mutex_);
-    entry.status = status_.value_or(absl::OkStatus());
-    entry.result = std::move(result_);
+    status = status_.value_or(absl::OkStatus());
+    result = std::move(result_);
   }
-  WriteLog(log_, std::move(entry));
+  log_.Write(status, std::move(result));
 }
 
 UnaryCall::UnaryCall(const CallContext& context, v1::GenerateResponse* response)
-    : log_(context.log), link_(context.service), response_(response) {}
+    : log_(context, "Generate"), link_(context.service), response_(response) {}
 
 grpc::ServerUnaryReactor* UnaryCall::Start(const CallContext& context,
                                            const v1::GenerateRequest& proto,
                                            v1::GenerateResponse* response) {
   auto call = std::make_shared<UnaryCall>(context, response);
   call->self_ = call;
-  absl::StatusOr<GenerationRequest> request = FromProto(proto);
+  const absl::StatusOr<GenerationRequest> request = ToRequest(context, proto);
   if (request.ok()) {
-    request->deadline = context.deadline;
     const absl::StatusOr<RequestId> id = context.service.Generate(
         *request, std::make_unique<UnaryListener>(call, context.service.tokenizer()));
     if (id.ok()) {
@@ -206,22 +218,21 @@ void UnaryCall::OnEnd(const GenerationResult& result) {
 
 void UnaryCall::OnDone() {
   const std::shared_ptr<UnaryCall> self = std::move(self_);
-  WriteLog(log_, {"Generate", status_, absl::Now() - start_, std::move(result_)});
+  log_.Write(status_, std::move(result_));
 }
 
-ScoreCall::ScoreCall(const CallContext& context) : log_(context.log), link_(context.service) {}
+ScoreCall::ScoreCall(const CallContext& context) : log_(context, "Score"), link_(context.service) {}
 
 grpc::ServerUnaryReactor* ScoreCall::Start(const CallContext& context,
                                            const v1::ScoreRequest& proto,
                                            v1::ScoreResponse* response) {
   auto call = std::make_shared<ScoreCall>(context);
   call->self_ = call;
-  absl::StatusOr<ScoreRequest> request = FromProto(proto);
+  const absl::StatusOr<ScoreRequest> request = ToRequest(context, proto);
   if (!request.ok()) {
     call->End(Refusal(context, request.status()));
     return call.get();
   }
-  request->deadline = context.deadline;
   absl::StatusOr<std::vector<RequestId>> ids =
       context.service.Score(*request, [call, response](absl::StatusOr<ScoreResult> result) {
         if (result.ok()) *response = ToProto(*result);
@@ -243,7 +254,7 @@ void ScoreCall::End(const absl::Status& status) {
 
 void ScoreCall::OnDone() {
   const std::shared_ptr<ScoreCall> self = std::move(self_);
-  WriteLog(log_, {"Score", status_, absl::Now() - start_, std::nullopt});
+  log_.Write(status_, std::nullopt);
 }
 
 }  // namespace lowkey

@@ -6,12 +6,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lowkey/v1/generation.pb.h"
+#include "server/auth/tenant.h"
 #include "server/generation.h"
 #include "server/grpc/cancel_link.h"
 #include "server/grpc/event_queue.h"
@@ -31,7 +35,24 @@ struct CallContext {
   TextService& service;
   std::shared_ptr<LiveCalls> live_calls;
   RequestLog* log = nullptr;
+  absl::StatusOr<Tenant> tenant;  // or why the caller may not
   absl::Time deadline = absl::InfiniteFuture();
+};
+
+// What the log says of one call.
+class CallLog {
+ public:
+  CallLog(const CallContext& context, std::string method)
+      : log_(context.log),
+        method_(std::move(method)),
+        tenant_(context.tenant.ok() ? context.tenant->name : std::string()) {}
+
+  void Write(const absl::Status& status, std::optional<GenerationResult> result) const;
+
+ private:
+  RequestLog* const log_;
+  const std::string method_, tenant_;
+  const absl::Time start_ = absl::Now();
 };
 
 // GenerateStream. Writes one event at a time, in order; the status follows the last.
@@ -57,8 +78,7 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::optional<LiveCalls::Call> live_;  // once admitted
-  RequestLog* const log_;
-  const absl::Time start_ = absl::Now();
+  const CallLog log_;
   CancelLink link_;
   std::shared_ptr<StreamCall> self_;
 
@@ -90,8 +110,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   void OnDone() override;
 
   std::optional<LiveCalls::Call> live_;  // once admitted
-  RequestLog* const log_;
-  const absl::Time start_ = absl::Now();
+  const CallLog log_;
   CancelLink link_;
   v1::GenerateResponse* const response_;
   std::shared_ptr<UnaryCall> self_;
@@ -115,8 +134,7 @@ class ScoreCall final : public grpc::ServerUnaryReactor {
   void End(const absl::Status& status);
 
   std::optional<LiveCalls::Call> live_;  // once admitted
-  RequestLog* const log_;
-  const absl::Time start_ = absl::Now();
+  const CallLog log_;
   CancelLink link_;
   std::shared_ptr<ScoreCall> self_;
   absl::Status status_;

@@ -13,7 +13,6 @@
 #include "engine/base/status_macros.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
-#include "server/grpc/address.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status.h"
 
@@ -58,9 +57,9 @@ GenerationSummary Summarize(const v1::FinalEvent& event) {
 
 class Client::Impl {
  public:
-  explicit Impl(const std::string& address)
-      : address_(address),
-        channel_(OpenChannel(address)),
+  explicit Impl(const ConnectOptions& options)
+      : address_(options.address),
+        channel_(OpenChannel(options)),
         generation_(v1::Generation::NewStub(channel_)),
         health_(grpc::health::v1::Health::NewStub(channel_)) {}
 
@@ -105,7 +104,7 @@ class Client::Impl {
   std::vector<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
-Client::Client(const std::string& address) : impl_(std::make_unique<Impl>(address)) {}
+Client::Client(const ConnectOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Client::~Client() = default;
 
 void Client::Cancel() { impl_->Cancel(); }

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/grpc/connection/channel.h"
 #include "server/request.h"
 
 namespace lowkey {
@@ -32,7 +33,8 @@ using TextCallback = std::function<void(int32_t choice, const std::string& text)
 // the server gave; UNAVAILABLE, saying where and what to do, when there is no server.
 class Client {
  public:
-  explicit Client(const std::string& address);
+  explicit Client(const ConnectOptions& options);
+  explicit Client(const std::string& address) : Client(ConnectOptions{address}) {}
   ~Client();
 
   // Streams to `on_text` until the end. request.deadline goes to the server.

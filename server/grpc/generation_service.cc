@@ -1,6 +1,7 @@
 #include "server/grpc/generation_service.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -68,7 +69,15 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 }  // namespace
 
 CallContext GenerationService::ContextOf(const grpc::CallbackServerContext& context) {
-  return {service_, live_calls_, log_, DeadlineOf(context)};
+  const auto [begin, end] = context.client_metadata().equal_range("authorization");
+  std::vector<std::string_view> authorization;
+  for (auto it = begin; it != end; ++it) {
+    authorization.emplace_back(it->second.data(), it->second.size());
+  }
+  // Again, for the tenant: what let the call in has no way to say whose it is. (The token may even
+  // be gone by now.)
+  return {service_, live_calls_, log_, guard_.Check(Right::kGenerate, authorization),
+          DeadlineOf(context)};
 }
 
 grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "server/grpc/calls.h"
+#include "server/grpc/connection/call_guard.h"
 #include "server/grpc/live_calls.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
@@ -18,8 +19,9 @@ namespace lowkey {
 // its deadline reach the engine.
 class GenerationService final : public v1::Generation::CallbackService {
  public:
-  // Both must outlive the gRPC server; log may be null.
-  GenerationService(TextService& service, RequestLog* log) : service_(service), log_(log) {}
+  // All must outlive the gRPC server; log may be null.
+  GenerationService(TextService& service, const CallGuard& guard, RequestLog* log)
+      : service_(service), guard_(guard), log_(log) {}
 
   // Waits until every admitted generation and scoring is answered, at most until `deadline`;
   // whether so.
@@ -44,6 +46,7 @@ class GenerationService final : public v1::Generation::CallbackService {
   CallContext ContextOf(const grpc::CallbackServerContext& context);
 
   TextService& service_;
+  const CallGuard& guard_;
   RequestLog* const log_;
   const std::shared_ptr<LiveCalls> live_calls_ = std::make_shared<LiveCalls>();
 };

@@ -1,7 +1,7 @@
 #include "server/grpc/info_services.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/grpc/address.h"
+#include "server/grpc/connection/address.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status.h"
 #include "server/version.h"
@@ -58,7 +58,7 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
   if (!options_.may_anyone_drain && !IsLoopbackPeer(context->peer())) {
     reactor->Finish(ToGrpcStatus(absl::PermissionDeniedError(
         absl::StrCat("Drain: called from ", context->peer(),
-                     ", expected a caller on the server's own machine, or serve --insecure"))));
+                     ", expected a caller on the server's own machine, or serve --tokens"))));
     return reactor;
   }
   options_.begin_drain();

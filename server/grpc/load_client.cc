@@ -14,7 +14,6 @@
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
-#include "server/grpc/address.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status.h"
 
@@ -130,10 +129,10 @@ class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
 
 class LoadClient::Impl {
  public:
-  explicit Impl(std::string server_address) : address(std::move(server_address)) {
-    for (auto& stub : generation) stub = v1::Generation::NewStub(OpenChannel(address));
+  explicit Impl(const ConnectOptions& options) : address(options.address) {
+    for (auto& stub : generation) stub = v1::Generation::NewStub(OpenChannel(options));
     // Apart from the streams, so that an answer does not wait behind them.
-    const std::shared_ptr<grpc::Channel> channel = OpenChannel(address);
+    const std::shared_ptr<grpc::Channel> channel = OpenChannel(options);
     admin = v1::Admin::NewStub(channel);
     models = v1::Models::NewStub(channel);
   }
@@ -146,7 +145,7 @@ class LoadClient::Impl {
   std::atomic<size_t> n_started{0};
 };
 
-LoadClient::LoadClient(const std::string& address) : impl_(std::make_unique<Impl>(address)) {}
+LoadClient::LoadClient(const ConnectOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 LoadClient::~LoadClient() = default;
 
 void LoadClient::Start(const GenerationRequest& request, std::function<void(StreamRecord)> on_end) {

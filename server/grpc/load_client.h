@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/bench/load_target.h"
+#include "server/grpc/connection/channel.h"
 
 namespace lowkey {
 
@@ -23,7 +24,8 @@ struct ServedModel {
 // many there are. All streams must have ended when it is destroyed.
 class LoadClient final : public LoadTarget {
  public:
-  explicit LoadClient(const std::string& address);
+  explicit LoadClient(const ConnectOptions& options);
+  explicit LoadClient(const std::string& address) : LoadClient(ConnectOptions{address}) {}
   ~LoadClient() override;
 
   void Start(const GenerationRequest& request, std::function<void(StreamRecord)> on_end) override;

@@ -12,7 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/status_macros.h"
-#include "server/grpc/address.h"
+#include "server/grpc/connection/address.h"
+#include "server/grpc/connection/server_credentials.h"
 #include "server/grpc/parse_errors.h"
 #include "server/metrics/metrics.h"
 
@@ -42,10 +43,13 @@ void PrepareGrpcOnce() {
 GrpcServer::GrpcServer(TextService& service, const GrpcServerOptions& options)
     : service_(service),
       host_(options.host),
-      generation_(service, options.log),
+      guard_(options.credentials.tokens),
+      log_(options.log),
+      generation_(service, guard_, options.log),
       models_(service),
-      admin_(service, {.begin_drain = [this] { BeginDrain(); },
-                       .may_anyone_drain = options.is_insecure_allowed}) {}
+      admin_(service,
+             {.begin_drain = [this] { BeginDrain(); },
+              .may_anyone_drain = options.is_insecure_allowed || guard_.asks_for_tokens()}) {}
 
 absl::Status GrpcServer::CheckOptions(const GrpcServerOptions& options) {
   if (options.host.empty()) {
@@ -54,11 +58,14 @@ absl::Status GrpcServer::CheckOptions(const GrpcServerOptions& options) {
   if (options.port < 0 || options.port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat("port: ", options.port, ", expected 0..65535"));
   }
-  if (options.is_insecure_allowed || IsLoopback(options.host)) return absl::OkStatus();
+  if (options.is_insecure_allowed || options.credentials.IsGuarded() || IsLoopback(options.host)) {
+    return absl::OkStatus();
+  }
   return absl::FailedPreconditionError(absl::StrCat(
       "host ", options.host,
-      " can be reached from other machines, and nothing guards the server yet (no TLS, no "
-      "credentials). Add --insecure to serve there all the same, or leave --host at 127.0.0.1"));
+      " can be reached from other machines: expected --tls-cert and --tls-key, and --tokens or "
+      "--tls-client-ca. Add --insecure to serve there all the same, or leave --host at "
+      "127.0.0.1"));
 }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(TextService& service,
@@ -72,7 +79,12 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(TextService& servi
   // Two servers on one port would each get some of the requests.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   const std::string address = JoinAddress(options.host, options.port);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &result->port_);
+  builder.AddListeningPort(address,
+                           MakeServerCredentials(options.credentials,
+                                                 [server = result.get()](auto... refused) {
+                                                   server->OnRefused(refused...);
+                                                 }),
+                           &result->port_);
   builder.RegisterService(&result->generation_);
   builder.RegisterService(&result->models_);
   builder.RegisterService(&result->admin_);
@@ -87,6 +99,15 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(TextService& servi
   }
   result->SetServing(true);
   return result;
+}
+
+void GrpcServer::OnRefused(std::string_view method, const absl::Status& status) const {
+  if (Metrics* metrics = service_.options().metrics; metrics != nullptr) {
+    metrics->CountRefusal(status.code());
+  }
+  if (log_ != nullptr) {
+    log_->Write({std::string(method), "", status, absl::ZeroDuration(), std::nullopt});
+  }
 }
 
 void GrpcServer::SetServing(bool serving) {

@@ -6,11 +6,14 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/auth/credentials.h"
+#include "server/grpc/connection/call_guard.h"
 #include "server/grpc/generation_service.h"
 #include "server/grpc/info_services.h"
 #include "server/request_log.h"
@@ -21,17 +24,19 @@ namespace lowkey {
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";
   int port = 50051;  // 0: a free one
-  // Serve on an address that other machines can reach, although nothing guards it yet.
+  Credentials credentials = {};
+  // Serve on an address that other machines can reach, although nothing guards it.
   bool is_insecure_allowed = false;
   RequestLog* log = nullptr;  // must outlive the server; null: no log
 };
 
-// Our services, grpc.health.v1 and reflection on one port. Healthy from the start, which the
-// service's metrics are told.
+// Our services, grpc.health.v1 and reflection on one port; everything but health behind the
+// credentials. Healthy from the start, which the service's metrics are told.
 class GrpcServer {
  public:
-  // FAILED_PRECONDITION: the host is not loopback and is_insecure_allowed is false, which is said
-  // before anything is opened. INVALID_ARGUMENT for a host or port that is none.
+  // FAILED_PRECONDITION: the host is not loopback, the credentials do not guard it and
+  // is_insecure_allowed is false, which is said before anything is opened. INVALID_ARGUMENT for a
+  // host or port that is none.
   static absl::Status CheckOptions(const GrpcServerOptions& options);
 
   // Binds and serves; `service` must outlive the server. Errors: those of CheckOptions and
@@ -62,9 +67,13 @@ class GrpcServer {
   static bool Never() { return false; }
 
   void SetServing(bool serving);
+  // Counts and logs a call that the credentials did not let in.
+  void OnRefused(std::string_view method, const absl::Status& status) const;
 
   TextService& service_;
   const std::string host_;
+  const CallGuard guard_;
+  RequestLog* const log_;
   GenerationService generation_;
   ModelsService models_;
   AdminService admin_;

@@ -1,9 +1,12 @@
 #include "server/grpc/status.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/retry_after.h"
+#include "lowkey/v1/status.pb.h"
 
 namespace lowkey {
 namespace {
@@ -28,6 +31,40 @@ constexpr std::pair<absl::StatusCode, grpc::StatusCode> kCodes[] = {
     {absl::StatusCode::kUnauthenticated, grpc::StatusCode::UNAUTHENTICATED},
 };
 
+constexpr char kRetryInfoType[] = "type.googleapis.com/google.rpc.RetryInfo";
+// What a server asks for is believed up to here.
+constexpr int64_t kMaxRetrySeconds = 86400;
+
+// The bytes of a google.rpc.Status; empty when there is nothing to say.
+std::string DetailsOf(const absl::Status& status, grpc::StatusCode code) {
+  const std::optional<absl::Duration> delay = RetryAfterOf(status);
+  if (!delay.has_value()) return "";
+  const int64_t ms = absl::ToInt64Milliseconds(*delay);
+  v1::RetryInfo info;
+  info.mutable_retry_delay()->set_seconds(ms / 1000);
+  info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(ms % 1000) * 1'000'000);
+  v1::StatusDetails details;
+  details.set_code(code);
+  details.set_message(std::string(status.message()));
+  google::protobuf::Any& any = *details.add_details();
+  any.set_type_url(kRetryInfoType);
+  any.set_value(info.SerializeAsString());
+  return details.SerializeAsString();
+}
+
+std::optional<absl::Duration> RetryDelayOf(const std::string& bytes) {
+  v1::StatusDetails details;
+  if (bytes.empty() || !details.ParseFromString(bytes)) return std::nullopt;
+  for (const google::protobuf::Any& any : details.details()) {
+    v1::RetryInfo info;
+    if (any.type_url() != kRetryInfoType || !info.ParseFromString(any.value())) continue;
+    const int64_t seconds = info.retry_delay().seconds();
+    if (seconds < 0 || seconds > kMaxRetrySeconds) return std::nullopt;
+    return absl::Seconds(seconds) + absl::Nanoseconds(info.retry_delay().nanos());
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
@@ -36,7 +73,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   for (const auto& [ours, theirs] : kCodes) {
     if (ours == status.code()) code = theirs;
   }
-  return grpc::Status(code, std::string(status.message()));
+  return grpc::Status(code, std::string(status.message()), DetailsOf(status, code));
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
@@ -45,7 +82,9 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   for (const auto& [ours, theirs] : kCodes) {
     if (theirs == status.error_code()) code = ours;
   }
-  return absl::Status(code, status.error_message());
+  const absl::Status result(code, status.error_message());
+  const std::optional<absl::Duration> delay = RetryDelayOf(status.error_details());
+  return delay.has_value() ? WithRetryAfter(result, *delay) : result;
 }
 
 absl::Status FromCallStatus(const grpc::Status& status, const std::string& address) {

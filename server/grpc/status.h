@@ -9,8 +9,8 @@
 
 namespace lowkey {
 
-// The one place where our errors become gRPC's and back. Messages pass unchanged; a code that has
-// no counterpart becomes UNKNOWN.
+// The one place where our errors become gRPC's and back. Messages pass unchanged, RetryAfterOf as
+// google.rpc.RetryInfo in the details; a code that has no counterpart becomes UNKNOWN.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
 

@@ -40,6 +40,7 @@ const std::vector<Confined>& ConfinedLibraries() {
        {".pb.h"},
        {"server/grpc/", "bench/"}},
       {"Prometheus and HTTP", {"prometheus/", "civetweb"}, {}, {"server/metrics/"}},
+      {"OpenSSL", {"openssl/"}, {}, {"server/auth/"}},
       {"JSON", {"nlohmann/"}, {}, {"engine/loader/", "server/", "tokenizer/", "bench/"}},
   };
   return *libraries;

@@ -18,8 +18,7 @@ FlagValues Parse(const std::vector<std::string>& arguments) {
   CommandSpec spec;
   spec.name = "try";
   spec.groups = {{"", ModelFlags()},     {"", EngineFlags()},   {"", ServingFlags()},
-                 {"", AttentionFlags()}, {"", SamplingFlags()}, {"", GenerationFlags()},
-                 {"", ClientFlags()}};
+                 {"", AttentionFlags()}, {"", SamplingFlags()}, {"", GenerationFlags()}};
   FlagSources sources;
   sources.environment = [](const std::string&) { return std::nullopt; };
   auto values = ParseFlags(spec, arguments, {}, sources);

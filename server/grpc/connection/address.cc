@@ -1,7 +1,6 @@
-#include "server/grpc/address.h"
+#include "server/grpc/connection/address.h"
 
 #include <arpa/inet.h>
-#include <grpcpp/grpcpp.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,9 +15,6 @@
 
 namespace lowkey {
 namespace {
-
-// Answers carry log-probabilities: far larger than requests.
-constexpr int kMaxAnswerBytes = 256 << 20;
 
 std::string WithoutBrackets(const std::string& host) {
   const bool has_brackets = host.size() >= 2 && host.front() == '[' && host.back() == ']';
@@ -57,16 +53,6 @@ std::string HostOf(const std::string& address) {
   const bool has_port =
       colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
   return WithoutBrackets(has_port ? address.substr(0, colon) : address);
-}
-
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
-  // A connection of its own, shared with no other channel.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A proxy from the environment cannot reach this machine's own loopback.
-  if (IsLoopback(HostOf(address))) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
 bool IsLoopbackPeer(const std::string& peer) {

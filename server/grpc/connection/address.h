@@ -1,14 +1,9 @@
-#ifndef LOWKEY_SERVER_GRPC_ADDRESS_H_
-#define LOWKEY_SERVER_GRPC_ADDRESS_H_
+#ifndef LOWKEY_SERVER_GRPC_CONNECTION_ADDRESS_H_
+#define LOWKEY_SERVER_GRPC_CONNECTION_ADDRESS_H_
 
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
-
-namespace grpc {
-class Channel;
-}
 
 namespace lowkey {
 
@@ -24,9 +19,6 @@ bool IsLoopbackPeer(const std::string& peer);
 // The host part of "HOST:PORT"; the whole when there is no port.
 std::string HostOf(const std::string& address);
 
-// A client's connection to "HOST:PORT". Nothing is sent before the first call.
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address);
-
 // Whether a server could listen there now. Worth asking before a long load, and a clearer answer
 // than gRPC's. INVALID_ARGUMENT: no such host; ALREADY_EXISTS: the port is in use;
 // FAILED_PRECONDITION: not permitted, or another error of the system.
@@ -34,4 +26,4 @@ absl::Status CheckCanListen(const std::string& host, int port);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_GRPC_ADDRESS_H_
+#endif  // LOWKEY_SERVER_GRPC_CONNECTION_ADDRESS_H_

@@ -1,4 +1,4 @@
-#include "server/grpc/address.h"
+#include "server/grpc/connection/address.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

@@ -1,0 +1,124 @@
+#include "server/auth/tls_files.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/auth/watched_files.h"
+
+namespace lowkey {
+namespace {
+
+// More would be no chain.
+constexpr size_t kMaxCertificates = 1024;
+
+template <auto Free>
+struct Freer {
+  template <typename T>
+  void operator()(T* object) const {
+    Free(object);
+  }
+};
+using Bio = std::unique_ptr<BIO, Freer<BIO_free>>;
+using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
+using Context = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
+
+Bio BioOf(const std::string& text) {
+  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+// OpenSSL's own word for what went wrong last on this thread, which is then forgotten.
+std::string Reason() {
+  const unsigned long error = ERR_peek_last_error();
+  const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
+  ERR_clear_error();
+  return reason == nullptr ? "" : absl::StrCat(" (", reason, ")");
+}
+
+absl::Status Invalid(const std::string& path, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what, Reason()));
+}
+
+// An encrypted key must fail rather than ask on the terminal.
+int NoPassPhrase(char*, int, int, void*) { return -1; }
+
+absl::Status CheckTime(const std::string& path, const X509& certificate) {
+  if (X509_cmp_current_time(X509_get0_notAfter(&certificate)) <= 0) {
+    return Invalid(path, "certificate is past its time");
+  }
+  if (X509_cmp_current_time(X509_get0_notBefore(&certificate)) > 0) {
+    return Invalid(path, "certificate is not yet valid");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& path,
+                                                           const std::string& pem) {
+  const Bio bio = BioOf(pem);
+  std::vector<Certificate> chain;
+  while (chain.size() < kMaxCertificates) {
+    Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, &NoPassPhrase, nullptr));
+    if (certificate == nullptr) break;
+    chain.push_back(std::move(certificate));
+  }
+  // The end is an error too, of this name.
+  const bool is_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  if (chain.empty() || !is_end) return Invalid(path, "expected PEM certificates");
+  ERR_clear_error();
+  return chain;
+}
+
+// The checks of a handshake, before there is one.
+absl::Status TryOut(const TlsPaths& paths, const TlsFiles& files) {
+  ERR_clear_error();
+  LK_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
+                      ParseCertificates(paths.certificate, files.certificate));
+  LK_RETURN_IF_ERROR(CheckTime(paths.certificate, *chain[0]));
+  const Key key(PEM_read_bio_PrivateKey(BioOf(files.key).get(), nullptr, &NoPassPhrase, nullptr));
+  if (key == nullptr) return Invalid(paths.key, "expected a PEM key without a pass phrase");
+  const Context context(SSL_CTX_new(TLS_server_method()));
+  if (context == nullptr || SSL_CTX_use_certificate(context.get(), chain[0].get()) != 1) {
+    return Invalid(paths.certificate, "certificate cannot be used");
+  }
+  if (X509_check_private_key(chain[0].get(), key.get()) != 1 ||
+      SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1) {
+    return Invalid(paths.key, absl::StrCat("is not the key of ", paths.certificate));
+  }
+  for (size_t i = 1; i < chain.size(); ++i) {
+    if (SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) != 1) {
+      return Invalid(paths.certificate, "chain cannot be used");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadAuthority(const std::string& path) {
+  ERR_clear_error();
+  LK_ASSIGN_OR_RETURN(std::string pem, ReadSmallFile(path, kMaxPemBytes));
+  LK_RETURN_IF_ERROR(ParseCertificates(path, pem).status());
+  return pem;
+}
+
+absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
+  TlsFiles files;
+  LK_ASSIGN_OR_RETURN(files.certificate, ReadSmallFile(paths.certificate, kMaxPemBytes));
+  LK_ASSIGN_OR_RETURN(files.key, ReadSmallFile(paths.key, kMaxPemBytes));
+  if (paths.authority.has_value()) {
+    LK_ASSIGN_OR_RETURN(files.authority, ReadAuthority(*paths.authority));
+  }
+  LK_RETURN_IF_ERROR(TryOut(paths, files));
+  return files;
+}
+
+}  // namespace lowkey

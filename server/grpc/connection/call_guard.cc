@@ -1,0 +1,62 @@
+#include "server/grpc/connection/call_guard.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace lowkey {
+namespace {
+
+constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
+constexpr std::string_view kScheme = "bearer ";
+
+// Whole services end with a slash.
+constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
+    {"/lowkey.v1.Generation/", Right::kGenerate},
+    {"/lowkey.v1.Models/", Right::kRead},
+    {"/lowkey.v1.Admin/Stats", Right::kRead},
+    {"/lowkey.v1.Admin/Drain", Right::kAdmin},
+    {"/grpc.reflection.v1alpha.ServerReflection/", Right::kRead},
+};
+
+// Nullopt unless there is exactly one: with two, whose call would it be?
+std::optional<std::string_view> TokenOf(absl::Span<const std::string_view> authorization) {
+  if (authorization.size() != 1 || authorization[0].size() <= kScheme.size()) return std::nullopt;
+  const std::string scheme(authorization[0].substr(0, kScheme.size()));
+  if (!absl::EqualsIgnoreCase(scheme, std::string(kScheme))) return std::nullopt;
+  return authorization[0].substr(kScheme.size());
+}
+
+}  // namespace
+
+std::optional<Right> RightFor(std::string_view method) {
+  if (method.starts_with(kHealth)) return std::nullopt;
+  for (const auto& [name, right] : kRightsByMethod) {
+    if (name.ends_with('/') ? method.starts_with(name) : method == name) return right;
+  }
+  return Right::kAdmin;
+}
+
+absl::StatusOr<Tenant> CallGuard::Check(Right right,
+                                        absl::Span<const std::string_view> authorization) const {
+  if (tokens_ == nullptr) return Tenant();
+  const std::optional<std::string_view> token = TokenOf(authorization);
+  if (!token.has_value()) {
+    return absl::UnauthenticatedError("authorization: expected one header `Bearer TOKEN`");
+  }
+  const std::shared_ptr<const TokenTable> table = tokens_->Get();
+  const TokenGrant* grant = table->Find(*token);
+  if (grant == nullptr) return absl::UnauthenticatedError("authorization: unknown token");
+  if (grant->Allows(right)) return *grant->tenant;
+  return absl::PermissionDeniedError(absl::StrCat("authorization: the token lacks the right \"",
+                                                  std::string(RightName(right)), "\""));
+}
+
+absl::Status CallGuard::CheckMethod(std::string_view method,
+                                    absl::Span<const std::string_view> authorization) const {
+  const std::optional<Right> right = RightFor(method);
+  return right.has_value() ? Check(*right, authorization).status() : absl::OkStatus();
+}
+
+}  // namespace lowkey

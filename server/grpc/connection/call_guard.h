@@ -1,0 +1,43 @@
+#ifndef LOWKEY_SERVER_GRPC_CONNECTION_CALL_GUARD_H_
+#define LOWKEY_SERVER_GRPC_CONNECTION_CALL_GUARD_H_
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "server/auth/credentials.h"
+#include "server/auth/tenant.h"
+#include "server/auth/token_table.h"
+
+namespace lowkey {
+
+// What a caller of `method` ("/lowkey.v1.Generation/Score") must be allowed to do. Nullopt:
+// nothing, which is grpc.health.v1 alone. A method that nobody has thought of is for kAdmin.
+std::optional<Right> RightFor(std::string_view method);
+
+// Says who may call what. Thread-safe.
+class CallGuard {
+ public:
+  // Null: everyone may call everything, as the tenant without a name.
+  explicit CallGuard(std::shared_ptr<TokenSource> tokens) : tokens_(std::move(tokens)) {}
+
+  bool asks_for_tokens() const { return tokens_ != nullptr; }
+
+  // `authorization`: the values of the call's header of that name. UNAUTHENTICATED unless there is
+  // one, "Bearer " and a known token; PERMISSION_DENIED when the token lacks the right.
+  absl::StatusOr<Tenant> Check(Right right, absl::Span<const std::string_view> authorization) const;
+
+  // The same by a method's name. OK without a token when it needs none.
+  absl::Status CheckMethod(std::string_view method,
+                           absl::Span<const std::string_view> authorization) const;
+
+ private:
+  const std::shared_ptr<TokenSource> tokens_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_GRPC_CONNECTION_CALL_GUARD_H_
