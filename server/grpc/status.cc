@@ -90,15 +90,21 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
 absl::Status FromCallStatus(const grpc::Status& status, const std::string& address) {
   const std::string message = status.error_message();
   const auto has = [&message](const char* part) { return message.find(part) != std::string::npos; };
+  // What a handshake that the other side ends looks like.
+  const bool is_cut = has("Socket closed") || has("Connection reset");
   const bool is_connection = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-                             (has("connect") || has("DNS") || has("Socket closed"));
+                             (has("connect") || has("DNS") || is_cut);
   if (!is_connection) return FromGrpcStatus(status);
   // gRPC nests its causes, the last is the system's: "...: Connection refused".
   const size_t colon = message.rfind(": ");
-  return absl::UnavailableError(
-      absl::StrCat("no server answers at ", address, " (",
-                   colon == std::string::npos ? message : message.substr(colon + 2),
-                   "). Start one with `lowkey serve`, or name it with --server HOST:PORT"));
+  const char* advice = "Start one with `lowkey serve`, or name it with --server HOST:PORT";
+  if (is_cut) advice = "One that serves TLS needs --tls-ca, and may need --tls-cert and --tls-key";
+  if (has("handshake failed")) {
+    advice = "Its certificate must be signed by one of --tls-ca and name the host of --server";
+  }
+  return absl::UnavailableError(absl::StrCat(
+      "no server answers at ", address, " (",
+      colon == std::string::npos ? message : message.substr(colon + 2), "). ", advice));
 }
 
 }  // namespace lowkey

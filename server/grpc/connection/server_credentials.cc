@@ -65,8 +65,9 @@ class PortGuard {
     absl::MutexLock lock(&mutex_);
     if (files == in_use_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {files->key.c_str(), files->certificate.c_str()};
-    const char* authority = files->authority.has_value() ? files->authority->c_str() : nullptr;
-    *config = grpc_ssl_server_certificate_config_create(authority, &pair, 1);
+    // gRPC 1.51 aborts without any; where clients are asked for no certificate, none is used.
+    const std::string authority = files->authority.value_or(files->certificate);
+    *config = grpc_ssl_server_certificate_config_create(authority.c_str(), &pair, 1);
     in_use_ = std::move(files);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
