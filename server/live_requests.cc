@@ -55,7 +55,7 @@ absl::Status LiveRequests::CheckQuota(const Tenant& tenant, Account& account) {
   return WithRetryAfter(
       absl::ResourceExhaustedError(absl::StrCat("quota: tenant ", tenant.name, " has used its ",
                                                 *tenant.tokens_per_minute, " tokens per minute")),
-      absl::Minutes((1 - left) / per_minute));
+      absl::Ceil(absl::Minutes((1 - left) / per_minute), absl::Milliseconds(1)));
 }
 
 absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> LiveRequests::Take(const Tenant& tenant,

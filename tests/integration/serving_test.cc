@@ -295,7 +295,7 @@ TEST(ServingTest, BadRequestsHaveTheirCodesAndNameTheField) {
       {[](auto& r) { r.set_n(9); }, grpc::StatusCode::INVALID_ARGUMENT, "n: 9"},
       {[](auto& r) { r.set_logprobs(21); }, grpc::StatusCode::INVALID_ARGUMENT, "logprobs"},
       {[](auto& r) { r.set_model("x"); }, grpc::StatusCode::NOT_FOUND, "model"},
-      {[](auto& r) { r.set_priority(1); }, grpc::StatusCode::UNIMPLEMENTED, "priority"},
+      {[](auto& r) { r.set_priority(-101); }, grpc::StatusCode::INVALID_ARGUMENT, "priority"},
       {[](auto& r) { r.add_stop(""); }, grpc::StatusCode::INVALID_ARGUMENT, "stop[0]"},
       {[](auto& r) { r.mutable_sampling()->set_temperature(std::nanf("")); },
        grpc::StatusCode::INVALID_ARGUMENT, "temperature"},

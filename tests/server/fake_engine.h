@@ -143,6 +143,11 @@ class FakeEngine : public Engine {
     entry->sink->OnDone(event);
   }
 
+  void Accept() {
+    absl::MutexLock lock(&mutex_);
+    submit_error_.reset();
+  }
+
   void RefuseWith(absl::Status error) {
     absl::MutexLock lock(&mutex_);
     submit_error_ = std::move(error);

@@ -17,7 +17,7 @@ TEST(RequestLogTest, LineOfAFinishedRequestIsOneJsonObject) {
   result.engine.attention.rank = 64;
   result.choices = {{FinishReason::kLength, {}, 5}, {FinishReason::kStopToken, {}, 2}};
   const std::string line = RequestLogLine(
-      {"Generate", absl::OkStatus(), absl::Milliseconds(2), result}, absl::FromUnixSeconds(0));
+      {"Generate", "", absl::OkStatus(), absl::Milliseconds(2), result}, absl::FromUnixSeconds(0));
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const auto json = nlohmann::json::parse(line);
   EXPECT_EQ(json["time"], "1970-01-01T00:00:00.000Z");
@@ -25,16 +25,18 @@ TEST(RequestLogTest, LineOfAFinishedRequestIsOneJsonObject) {
   EXPECT_EQ(json["generated_tokens"], 7);
   EXPECT_EQ(json["finish"], nlohmann::json({"length", "stop_token"}));
   EXPECT_EQ(json["rank"], 64);
+  EXPECT_FALSE(json.contains("tenant")) << "there are none";
   EXPECT_EQ(json["duration_us"], 2000);
 }
 
 TEST(RequestLogTest, RefusedRequestHasItsErrorAndNoResult) {
   const std::string line = RequestLogLine(
-      {"Score", absl::InvalidArgumentError("n: 9"), absl::ZeroDuration(), std::nullopt},
+      {"Score", "ours", absl::InvalidArgumentError("n: 9"), absl::ZeroDuration(), std::nullopt},
       absl::Now());
   const auto json = nlohmann::json::parse(line);
   EXPECT_EQ(json["status"], "INVALID_ARGUMENT");
   EXPECT_EQ(json["message"], "n: 9");
+  EXPECT_EQ(json["tenant"], "ours");
   EXPECT_FALSE(json.contains("request_id"));
 }
 
@@ -42,15 +44,23 @@ TEST(RequestLogTest, BytesThatAreNotUtf8DoNotStopTheLog) {
   GenerationResult result;
   result.request_id = "\xff";
   const std::string line =
-      RequestLogLine({"Generate", absl::OkStatus(), absl::ZeroDuration(), result}, absl::Now());
+      RequestLogLine({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), result}, absl::Now());
   EXPECT_TRUE(nlohmann::json::accept(line));
+}
+
+TEST(RequestLogTest, MethodThatACallerMadeUpIsCut) {
+  const std::string line =
+      RequestLogLine({std::string(100000, 'x'), "", absl::UnauthenticatedError("m"),
+                      absl::ZeroDuration(), std::nullopt},
+                     absl::Now());
+  EXPECT_LT(line.size(), 400u);
 }
 
 TEST(RequestLogTest, WritesOneLinePerEntry) {
   std::FILE* file = std::tmpfile();
   RequestLog log(file);
-  log.Write({"Generate", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
-  log.Write({"Generate", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
+  log.Write({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
+  log.Write({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
   std::rewind(file);
   int n_lines = 0;
   for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) n_lines += c == '\n';

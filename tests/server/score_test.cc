@@ -41,9 +41,9 @@ class ScoreTest : public ::testing::Test {
     engine_.Finish(id, FinishReason::kLength);
   }
 
+  std::vector<absl::StatusOr<ScoreResult>> results_;  // the engine's last words go there
   FakeEngine engine_;
   TextService service_{engine_, TestTokenizer(), {"tales", {}}};
-  std::vector<absl::StatusOr<ScoreResult>> results_;
 };
 
 TEST_F(ScoreTest, SumsTheContinuationsTokensAlone) {
@@ -84,6 +84,29 @@ TEST_F(ScoreTest, TextContinuationsShareTheirCondition) {
   EXPECT_EQ(boundary, second.size() - result.scores[1].tokens.size());
   EXPECT_TRUE(
       std::equal(first.begin(), first.begin() + static_cast<int64_t>(boundary), second.begin()));
+}
+
+TEST_F(ScoreTest, CountsAsOneRequestOfItsTenant) {
+  ScoreRequest request{.context = TokenList{1, 10, 11},
+                       .continuations = {TokenList{20, 21}, TokenList{22}}};
+  request.tenant = {.name = "ours", .weight = 3, .max_live_requests = 1};
+  const auto ids = Score(request);
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(engine_.request((*ids)[1]).tenant, "ours");
+  EXPECT_EQ(engine_.request((*ids)[1]).tenant_weight, 3);
+  EXPECT_EQ(Score(request).status().code(), absl::StatusCode::kResourceExhausted);
+  Answer((*ids)[0], true);
+  EXPECT_EQ(Score(request).status().code(), absl::StatusCode::kResourceExhausted);
+  Answer((*ids)[1], true);
+  EXPECT_TRUE(Score(request).ok());
+}
+
+TEST_F(ScoreTest, PromptsUseUpTheQuota) {
+  ScoreRequest request{.context = TokenList(30, 1),
+                       .continuations = {TokenList{20}, TokenList{22}}};
+  request.tenant = {.name = "ours", .tokens_per_minute = 60};
+  EXPECT_TRUE(Score(request).ok());
+  EXPECT_EQ(Score(request).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(ScoreTest, RefusesMixedKinds) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
 
@@ -163,10 +165,48 @@ TEST_F(TextServiceTest, RefusesAnUnknownModel) {
   EXPECT_THAT(Refusal(request, absl::StatusCode::kNotFound), HasSubstr("\"tales\""));
 }
 
-TEST_F(TextServiceTest, RefusesPriorityAsUnsupported) {
+TEST_F(TextServiceTest, PriorityIsBounded) {
   GenerationRequest request = Text("a");
-  request.priority = 3;
-  EXPECT_THAT(Refusal(request, absl::StatusCode::kUnimplemented), HasSubstr("priority: 3"));
+  for (const int32_t priority : {-101, 101, std::numeric_limits<int32_t>::min()}) {
+    request.priority = priority;
+    EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument),
+                HasSubstr("expected -100..100"));
+  }
+  for (const int32_t priority : {-100, 0, 100}) {
+    request.priority = priority;
+    const auto id = Generate(request);
+    ASSERT_TRUE(id.ok()) << id.status();
+    EXPECT_EQ(engine_.request(*id).priority, priority);
+  }
+}
+
+TEST_F(TextServiceTest, EngineLearnsTheTenant) {
+  GenerationRequest request = Text("a");
+  request.tenant = {.name = "ours", .weight = 2.5};
+  const auto id = Generate(request);
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_EQ(engine_.request(*id).tenant, "ours");
+  EXPECT_EQ(engine_.request(*id).tenant_weight, 2.5);
+}
+
+TEST_F(TextServiceTest, PromptsAndOutputsUseUpTheQuota) {
+  GenerationRequest request = Text("a");
+  request.input = TokenList(40, 3);
+  request.tenant = {.name = "ours", .tokens_per_minute = 100};
+  engine_.RefuseWith(absl::ResourceExhaustedError("queue: full"));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(Refusal(request, absl::StatusCode::kResourceExhausted), "queue: full")
+        << "what the engine refused used nothing";
+  }
+  engine_.Accept();
+  const auto first = Generate(request), second = Generate(request);
+  ASSERT_TRUE(first.ok() && second.ok());
+  for (int i = 0; i < 40; ++i) engine_.Emit(*first, 3);
+  engine_.Finish(*first, FinishReason::kLength);
+  EXPECT_THAT(std::string(Generate(request).status().message()),
+              HasSubstr("used its 100 tokens per minute"));
+  request.tenant.name = "others";
+  EXPECT_TRUE(Generate(request).ok());
 }
 
 TEST_F(TextServiceTest, RefusesStopTextsOverTheirBounds) {

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 class TextSinkTest : public ::testing::Test {
  protected:
   std::unique_ptr<TextSink> MakeSink(TextSink::Options options) {
-    auto claim = live_->Take("request");
+    auto claim = live_->Take({}, "request");
     return std::make_unique<TextSink>(TestTokenizer(), std::move(options), *std::move(claim),
                                       std::make_unique<RecordingListener>(heard_));
   }
@@ -130,11 +130,11 @@ TEST_F(TextSinkTest, IdIsFreeBeforeTheEndIsHeard) {
     explicit Reuser(LiveRequests& live) : live(live) {}
     SinkAnswer OnDelta(ChoiceDelta) override { return SinkAnswer::kContinue; }
     void OnDone(const GenerationResult& result) override {
-      EXPECT_TRUE(live.Take(result.request_id).ok());
+      EXPECT_TRUE(live.Take({}, result.request_id).ok());
     }
     LiveRequests& live;
   };
-  TextSink sink(TestTokenizer(), {}, *live_->Take("request"), std::make_unique<Reuser>(*live_));
+  TextSink sink(TestTokenizer(), {}, *live_->Take({}, "request"), std::make_unique<Reuser>(*live_));
   sink.OnDone(Ended(FinishReason::kLength));
 }
 

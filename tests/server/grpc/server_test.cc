@@ -221,8 +221,8 @@ TEST_F(ServerTest, RefusalsHaveTheirCodesInStreamAndUnary) {
   request.set_model("other");
   EXPECT_EQ(code(request), grpc::StatusCode::NOT_FOUND);
   request = Request("a");
-  request.set_priority(1);
-  EXPECT_EQ(code(request), grpc::StatusCode::UNIMPLEMENTED);
+  request.set_priority(101);
+  EXPECT_EQ(code(request), grpc::StatusCode::INVALID_ARGUMENT);
   engine_.RefuseWith(absl::OutOfRangeError("too long"));
   EXPECT_EQ(code(Request("a")), grpc::StatusCode::OUT_OF_RANGE);
 }

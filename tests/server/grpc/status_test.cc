@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/base/retry_after.h"
+
 namespace lowkey {
 namespace {
 
@@ -31,6 +33,38 @@ TEST(GrpcStatusTest, GoesThereAndBack) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "what happened");
     EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status);
   }
+}
+
+TEST(GrpcStatusTest, TimeToTryAgainTravelsAsRetryInfo) {
+  const absl::Status status =
+      WithRetryAfter(absl::ResourceExhaustedError("queue: full"), absl::Milliseconds(2500));
+  const grpc::Status sent = ToGrpcStatus(status);
+  // google.rpc.Status{code: 8, message, details: [Any of google.rpc.RetryInfo{2.5 s}]}, as other
+  // languages' libraries write it.
+  const std::string expected =
+      "\x08\x08\x12\x0bqueue: full\x1a\x36\x0a\x28type.googleapis.com/google.rpc.RetryInfo"
+      "\x12\x0a\x0a\x08\x08\x02\x10\x80\xca\xb5\xee\x01";
+  EXPECT_EQ(sent.error_details(), expected);
+  EXPECT_EQ(RetryAfterOf(FromGrpcStatus(sent)), absl::Milliseconds(2500));
+  EXPECT_EQ(FromGrpcStatus(sent).message(), "queue: full");
+  EXPECT_EQ(ToGrpcStatus(absl::ResourceExhaustedError("x")).error_details(), "");
+}
+
+TEST(GrpcStatusTest, DetailsOfOtherServersAreNotTrusted) {
+  const auto delay = [](const std::string& details) {
+    return RetryAfterOf(
+        FromGrpcStatus(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "m", details)));
+  };
+  const std::string type = "\x1a\x37\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12\x0b";
+  EXPECT_EQ(delay("\xff\xff\xff"), std::nullopt);
+  EXPECT_EQ(delay(type + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), std::nullopt);
+  EXPECT_EQ(delay("\x08\x08"), std::nullopt);
+  // Longer than a day, and before now.
+  const std::string year = "\x1a\x33\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12\x07";
+  EXPECT_EQ(delay(year + "\x0a\x05\x08\x80\xe7\x84\x0f"), std::nullopt);
+  EXPECT_EQ(delay("\x1a\x39\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12\x0d"
+                  "\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+            std::nullopt);
 }
 
 TEST(GrpcStatusTest, OkStaysOk) {
