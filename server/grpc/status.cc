@@ -88,6 +88,10 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
 }
 
 absl::Status FromCallStatus(const grpc::Status& status, const std::string& address) {
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        address, ": ", status.error_message(), " (--token-file or LOWKEY_TOKEN names the token)"));
+  }
   const std::string message = status.error_message();
   const auto has = [&message](const char* part) { return message.find(part) != std::string::npos; };
   // What a handshake that the other side ends looks like.
