@@ -10,6 +10,7 @@
 #include "tests/integration/child_process.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/source_path.h"
+#include "tests/testing/temp_directory.h"
 
 namespace lowkey {
 namespace {
