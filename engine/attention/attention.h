@@ -134,7 +134,32 @@ class AttentionMechanism {
   virtual void Attend(const LayerRows& rows) = 0;
   // After the last layer: the sequence has n_rows more tokens; frees what no later row reads.
   virtual void Advance(SequenceCache& sequence, int64_t n_rows) = 0;
+
+  // What the sequence held, or could have held, after its first n_tokens (a multiple of
+  // kPageTokens): another that begins with the same tokens continues from there, to the bit as if
+  // it had computed them. It shares pages and slabs. nullopt where they are gone, or where those
+  // rows depend on this sequence's own prompt. n_computed >= n_tokens rows are computed by now: all
+  // of Advance's, or, between Attend and Advance, those of the step too.
+  virtual std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
+                                              int64_t n_tokens) const {
+    (void)sequence, (void)n_computed, (void)n_tokens;
+    return std::nullopt;
+  }
 };
+
+// The first pages of a sequence, for Prefix; nullopt when one of `pages` from first_page on is
+// gone.
+template <typename Handle>
+std::optional<std::vector<Handle>> FirstPages(const std::vector<Handle>& pages, int64_t first_page,
+                                              int64_t n_pages) {
+  if (static_cast<int64_t>(pages.size()) < n_pages) return std::nullopt;
+  std::vector<Handle> first(static_cast<size_t>(n_pages));
+  for (int64_t i = first_page; i < n_pages; ++i) {
+    if (!pages[i]) return std::nullopt;
+    first[i] = pages[i];
+  }
+  return first;
+}
 
 // What the mechanisms share; outlives them.
 struct AttentionContext {

@@ -25,16 +25,21 @@ enum class AtpPrefill { kExact, kCompressed };
 // Rank of a principal block: a number, or a fraction of min(block, basis columns) in (0, 1].
 struct RankFixed {
   int32_t rank = 0;  // 1..block
+  bool operator==(const RankFixed&) const = default;
 };
 struct RankFraction {
   double fraction = 0.25;
+  bool operator==(const RankFraction&) const = default;
 };
 // Ranks that each block finds for itself: the least that keeps `share` of the squared norm of what
 // is decomposed, or the components that its singular values' entropy calls for (ATP, Eq. 3-4).
 struct RankEnergy {
   double share = 0;  // (0, 1]
+  bool operator==(const RankEnergy&) const = default;
 };
-struct RankEntropy {};
+struct RankEntropy {
+  bool operator==(const RankEntropy&) const = default;
+};
 using RankPolicy = std::variant<RankFraction, RankFixed, RankEnergy, RankEntropy>;
 
 // How U is found: subspace iteration over matrix products, or the paper's Algorithm 1.
@@ -47,6 +52,7 @@ enum class CacheStorage { kDtype, kInt8, kInt4 };
 // Options of mechanism `standard`. Every field has the default that a request without it gets.
 struct StandardOptions {
   CacheStorage storage = CacheStorage::kDtype;
+  bool operator==(const StandardOptions&) const = default;
 };
 
 // How numbers of a principal block are stored: as the cache stores keys and values, in 8 bits, or
@@ -74,6 +80,8 @@ struct AtpOptions {
   AtpStorage kept_storage = AtpStorage::kCache;  // of the keys and values that refine reads
   AtpReadout readout = AtpReadout::kExact;
   bool merge = false;  // neighbouring far blocks become one as they age; readout linear
+
+  bool operator==(const AtpOptions&) const = default;
 };
 
 // Constants of mechanism `lasso` ("Optimizing Attention", Eq. 2-4), which come with a model's
@@ -102,6 +110,7 @@ enum class TaylorVariant { kNormalised, kPlain };
 struct TaylorShiftOptions {
   TaylorForm form = TaylorForm::kAuto;
   TaylorVariant variant = TaylorVariant::kNormalised;
+  bool operator==(const TaylorShiftOptions&) const = default;
 };
 
 struct AttentionOptions {
@@ -109,6 +118,7 @@ struct AttentionOptions {
   AtpOptions atp;                  // read only when mechanism is kAtp
   TaylorShiftOptions taylorshift;  // read only when mechanism is kTaylorShift
   StandardOptions standard = {};   // read only when mechanism is kStandard
+  bool operator==(const AttentionOptions&) const = default;
 };
 
 // INVALID_ARGUMENT naming the field, its value and its range.

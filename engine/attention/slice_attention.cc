@@ -215,4 +215,14 @@ void SliceAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
   sequence.n_tokens += n_rows;
 }
 
+std::optional<SequenceCache> SliceAttention::Prefix(const SequenceCache& sequence, int64_t,
+                                                    int64_t n_tokens) const {
+  auto pages = FirstPages(sequence.slice_pages, 0, n_tokens / kPageTokens);
+  if (!pages.has_value()) return std::nullopt;
+  SequenceCache prefix;
+  prefix.n_tokens = n_tokens;
+  prefix.slice_pages = *std::move(pages);
+  return prefix;
+}
+
 }  // namespace lowkey

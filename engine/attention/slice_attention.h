@@ -41,6 +41,8 @@ class SliceAttention : public AttentionMechanism {
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
+  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
+                                      int64_t n_tokens) const override;
 
  private:
   struct Tiles {

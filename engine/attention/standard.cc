@@ -181,4 +181,22 @@ void StandardAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
   }
 }
 
+std::optional<SequenceCache> StandardAttention::Prefix(const SequenceCache& sequence, int64_t,
+                                                       int64_t n_tokens) const {
+  const int64_t n_pages = n_tokens / kPageTokens;
+  SequenceCache prefix;
+  prefix.n_tokens = n_tokens;
+  if (IsQuantised(sequence.options)) {
+    auto closed = FirstPages(sequence.slice_pages, 0, n_pages);
+    if (!closed.has_value()) return std::nullopt;
+    prefix.slice_pages = *std::move(closed);
+    prefix.pages.resize(n_pages);
+    return prefix;
+  }
+  auto pages = FirstPages(sequence.pages, 0, n_pages);
+  if (!pages.has_value()) return std::nullopt;
+  prefix.pages = *std::move(pages);
+  return prefix;
+}
+
 }  // namespace lowkey

@@ -65,8 +65,15 @@ Cache::Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes)
 
 Cache::~Cache() { LK_CHECK(used_bytes() == 0); }
 
+bool Cache::MakeRoom(int64_t bytes) {
+  while (bytes > budget_bytes_ - used_bytes()) {
+    if (!reclaim_ || !reclaim_()) return false;
+  }
+  return true;
+}
+
 absl::StatusOr<PageHandle> Cache::AllocatePage() {
-  if (free_pages_.empty() || used_bytes() + page_bytes_ > budget_bytes_) {
+  if (!MakeRoom(page_bytes_)) {
     return absl::ResourceExhaustedError(absl::StrCat("cache: ", used_bytes(), " of ", budget_bytes_,
                                                      " bytes used, no page of ", page_bytes_,
                                                      " bytes left"));
@@ -79,7 +86,7 @@ absl::StatusOr<PageHandle> Cache::AllocatePage() {
 }
 
 absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {
-  if (size_bytes < 0 || size_bytes > budget_bytes_ - used_bytes()) {
+  if (size_bytes < 0 || !MakeRoom(size_bytes)) {
     return absl::ResourceExhaustedError(absl::StrCat("cache: ", used_bytes(), " of ", budget_bytes_,
                                                      " bytes used, no slab of ", size_bytes,
                                                      " bytes left"));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "engine/base/buffer.h"
 
@@ -73,6 +74,10 @@ class Cache {
   static absl::StatusOr<std::unique_ptr<Cache>> Create(int64_t budget_bytes, int64_t page_bytes);
   ~Cache();  // every handle and slab must be gone
 
+  // Called while an allocation would pass the budget: drops handles or slabs that nobody needs, or
+  // returns false when there are none.
+  void SetReclaimer(absl::AnyInvocable<bool()> reclaim) { reclaim_ = std::move(reclaim); }
+
   // Contents are whatever the page held before. RESOURCE_EXHAUSTED past the budget.
   absl::StatusOr<PageHandle> AllocatePage();
   // Zero-filled. RESOURCE_EXHAUSTED past the budget or the machine's memory.
@@ -87,7 +92,11 @@ class Cache {
   friend class Slab;
   Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes);
 
+  // Gives back what can be until `bytes` fit; false when they do not.
+  bool MakeRoom(int64_t bytes);
+
   Buffer arena_;
+  absl::AnyInvocable<bool()> reclaim_;
   const int64_t budget_bytes_;
   const int64_t page_bytes_;
   std::atomic<int64_t> used_bytes_{0};

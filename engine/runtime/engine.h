@@ -113,6 +113,12 @@ struct EngineOptions {
   // beside them in chunks that fit. > 0.
   absl::Duration step_target = absl::Milliseconds(100);
   int32_t max_queued_requests = 256;
+  int64_t max_queued_prompt_tokens = int64_t{1} << 20;
+  // A request is refused when it would probably wait longer for its first step, and given up when
+  // it has waited a fifth longer than that. > 0.
+  absl::Duration max_wait = absl::Seconds(30);
+  // Whether prompts leave what was computed for others that begin alike. Never changes an output.
+  bool keeps_prefixes = true;
   int32_t context_tokens = 0;  // 0: the model's; else a lower limit
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection
 };
@@ -136,7 +142,11 @@ struct EngineStats {
   int64_t n_finished_requests = 0, n_cancelled_requests = 0;
   int64_t n_prompt_tokens = 0, n_generated_tokens = 0;  // since start
   int64_t n_steps = 0;
-  int64_t cache_bytes_total = 0, cache_bytes_used = 0;
+  int64_t n_preemptions = 0;    // requests that gave their cache up and computed it again
+  int64_t n_prefix_tokens = 0;  // prompt tokens found in the prefix cache
+  int64_t cache_bytes_total = 0;
+  int64_t cache_bytes_used = 0;    // by requests
+  int64_t cache_bytes_prefix = 0;  // held for later prompts, given up when requests need it
   int64_t weight_bytes = 0;
   std::string dtype;            // "float32" or "bfloat16"
   std::string instruction_set;  // of the kernels in use: "avx2", ...
@@ -155,10 +165,11 @@ class Engine {
 
   // Checks the request and queues it. On an error the sink is destroyed without a call:
   //   INVALID_ARGUMENT    a field out of range (names it, the value, the range)
-  //   FAILED_PRECONDITION the model cannot be attended to this way
   //   FAILED_PRECONDITION the model cannot be attended to this way, or selection found nothing
   //   OUT_OF_RANGE        prompt + max_new_tokens over the context or over the whole cache
-  //   RESOURCE_EXHAUSTED  the queue is full
+  //   RESOURCE_EXHAUSTED  the queue is full, or the wait would be too long, by the rates measured;
+  //                       RetryAfterOf the status says when to come again
+  //   DEADLINE_EXCEEDED   the deadline cannot be met, by the rates measured
   //   UNAVAILABLE         draining
   virtual absl::StatusOr<RequestId> Submit(EngineRequest request, std::unique_ptr<Sink> sink) = 0;
 

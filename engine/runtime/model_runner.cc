@@ -180,7 +180,8 @@ void ModelRunner::Arrange(absl::Span<const Rows> rows) {
   }
 }
 
-absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Transformer::Observer& observer) {
+absl::Status ModelRunner::Compute(absl::Span<const Rows> rows,
+                                  const Transformer::Observer& observer) {
   Arrange(rows);
   LK_CHECK(static_cast<int64_t>(tokens_.size()) <= max_rows_);
   for (auto& [id, lane] : mechanisms_) {
@@ -188,9 +189,18 @@ absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Transformer::O
     LK_RETURN_IF_ERROR(lane.mechanism->Plan(lane.segments));
   }
   model_->Forward(tokens_, positions_, groups_, observer);
+  return absl::OkStatus();
+}
+
+void ModelRunner::Advance() {
   for (auto& [id, lane] : mechanisms_) {
     for (const Segment& s : lane.segments) lane.mechanism->Advance(*s.sequence, s.n_rows);
   }
+}
+
+absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Transformer::Observer& observer) {
+  LK_RETURN_IF_ERROR(Compute(rows, observer));
+  Advance();
   return absl::OkStatus();
 }
 

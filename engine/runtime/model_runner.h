@@ -31,9 +31,13 @@ class ModelRunner {
     absl::Span<const int32_t> tokens;
   };
 
-  // Computes a step of at most max_rows() rows in all; afterwards every sequence has its rows.
-  // Leaves hidden states for Logits; row numbers count through `rows` in order. RESOURCE_EXHAUSTED
-  // when the cache is full: nothing was computed.
+  // Computes a step of at most max_rows() rows in all. Leaves hidden states for Logits; row numbers
+  // count through `rows` in order. RESOURCE_EXHAUSTED when the cache is full: nothing was computed.
+  absl::Status Compute(absl::Span<const Rows> rows,
+                       const Transformer::Observer& observer = nullptr);
+  // After Compute: every sequence has its rows, and drops what no later row reads.
+  void Advance();
+  // Both.
   absl::Status Step(absl::Span<const Rows> rows, const Transformer::Observer& observer = nullptr);
 
   // Logits of rows of the last step, handed to `consume(index into rows, logits [vocab_size])` in
@@ -49,7 +53,7 @@ class ModelRunner {
   absl::StatusOr<Selection> Select(const SelectionRules& rules, const AttentionOptions& base,
                                    const RequestLengths& lengths, int64_t max_tokens) const;
   // The mechanism, which must be there.
-  AttentionMechanism& mechanism(Mechanism id) { return *mechanisms_.at(id).mechanism; }
+  AttentionMechanism& mechanism(Mechanism id) const { return *mechanisms_.at(id).mechanism; }
   const ModelConfig& config() const { return model_->config(); }
   const AttentionGeometry& geometry() const { return geometry_; }
   Cache& cache() { return *cache_; }

@@ -8,18 +8,24 @@
 #include "engine/attention/atp/principal_block.h"
 
 namespace lowkey {
-namespace {}  // namespace
 
 RequestState::RequestState(RequestId id, EngineRequest r, std::unique_ptr<Sink> s,
                            absl::Time submitted)
     : id(id), request(std::move(r)), sink(std::move(s)), choices(1), submitted(submitted) {
-  choices[0].cache.options = request.attention;
-  choices[0].cache.n_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  choices[0].cache = EmptyCache();
+}
+
+SequenceCache RequestState::EmptyCache() const {
+  SequenceCache cache;
+  cache.options = request.attention;
+  cache.n_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  return cache;
 }
 
 int32_t RequestState::TokenAt(int32_t choice, int64_t position) const {
   const auto n_prompt = static_cast<int64_t>(request.prompt.size());
-  return position < n_prompt ? request.prompt[position] : choices[choice].last_token;
+  return position < n_prompt ? request.prompt[position]
+                             : choices[choice].tokens[position - n_prompt];
 }
 
 void RequestState::AddPromptLogprob(int64_t row_position, absl::Span<const float> logits) {
@@ -32,10 +38,11 @@ void RequestState::AddPromptLogprob(int64_t row_position, absl::Span<const float
 }
 
 void RequestState::Fork(int32_t vocab_size) {
+  const bool is_first = !is_forked();
   choices.resize(request.n);
   for (int32_t c = 0; c < request.n; ++c) {
     if (c > 0) choices[c].cache = choices[0].cache;
-    choices[c].sampler.emplace(request.sampling, c, vocab_size, request.prompt);
+    if (is_first) choices[c].sampler.emplace(request.sampling, c, vocab_size, request.prompt);
   }
 }
 
@@ -62,7 +69,8 @@ int64_t RequestState::HeldBytes(int64_t page_bytes) const {
 }
 
 void RequestState::NotePeak(int64_t page_bytes) {
-  peak_bytes_ = std::max(peak_bytes_, HeldBytes(page_bytes));
+  held_bytes_ = HeldBytes(page_bytes);
+  peak_bytes_ = std::max(peak_bytes_, held_bytes_);
 }
 
 bool RequestState::finished() const {
@@ -71,12 +79,9 @@ bool RequestState::finished() const {
 }
 
 void RequestState::ReleaseCache() {
-  for (ChoiceState& c : choices) {
-    c.cache.pages.clear();
-    c.cache.blocks.clear();
-    c.cache.slice_pages.clear();
-    c.cache.state.reset();
-  }
+  for (ChoiceState& c : choices) c.cache = EmptyCache();
+  held_bytes_ = 0;
+  if (!is_forked()) prompt_logprobs.clear();
 }
 
 AttentionReport RequestState::MakeReport(int64_t page_bytes) const {
@@ -115,9 +120,10 @@ FinalEvent RequestState::MakeFinalEvent(FinishReason reason, const absl::Status&
   for (int32_t c = 0; c < request.n; ++c) {
     const bool exists = c < static_cast<int32_t>(choices.size());
     event.finish_reasons.push_back(exists ? choices[c].finish_reason.value_or(reason) : reason);
-    event.n_generated.push_back(exists ? choices[c].n_generated : 0);
+    event.n_generated.push_back(exists ? static_cast<int32_t>(choices[c].tokens.size()) : 0);
   }
   event.n_prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  event.n_cached_tokens = n_cached_tokens;
   event.seed = request.sampling.seed;
   const absl::Time now = absl::Now();
   const absl::Time start = started.value_or(now);

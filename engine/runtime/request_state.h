@@ -17,8 +17,7 @@ namespace lowkey {
 struct ChoiceState {
   SequenceCache cache;
   std::optional<Sampler> sampler;
-  int32_t last_token = 0;  // the token that the next row feeds
-  int32_t n_generated = 0;
+  std::vector<int32_t> tokens;  // generated
   std::optional<FinishReason> finish_reason;
 };
 
@@ -28,23 +27,27 @@ class RequestState {
   RequestState(RequestId id, EngineRequest request, std::unique_ptr<Sink> sink,
                absl::Time submitted);
 
-  // The token of a row: of the prompt, or the choice's last one.
+  // The token of a row: of the prompt, or one that the choice generated.
   int32_t TokenAt(int32_t choice, int64_t position) const;
 
   bool WantsPromptLogprob(int64_t position) const {
-    return wants_prompt_logprobs() && position >= request.prompt_logprobs_from &&
+    return wants_prompt_logprobs() && !is_forked() && position >= request.prompt_logprobs_from &&
            position < static_cast<int64_t>(request.prompt.size());
   }
   bool wants_prompt_logprobs() const { return request.prompt_logprobs.has_value(); }
   void AddPromptLogprob(int64_t row_position, absl::Span<const float> logits);
 
-  // The prompt is computed: makes choices 1.. share choice 0's cache and gives each its sampler.
+  // The prompt is computed: choices 1.. share choice 0's cache. The first time it gives each
+  // choice its sampler.
   void Fork(int32_t vocab_size);
+  bool is_forked() const { return choices[0].sampler.has_value(); }
 
   // Bytes of pages and slabs held by all choices, shared ones once.
   int64_t HeldBytes(int64_t page_bytes) const;
   void NotePeak(int64_t page_bytes);
+  int64_t held_bytes() const { return held_bytes_; }  // at the last NotePeak
   bool finished() const;
+  // All rows are to be computed once more, from nothing.
   void ReleaseCache();
 
   // The terminal event; unfinished choices get `reason`. Reads the cache: call before ReleaseCache.
@@ -56,15 +59,18 @@ class RequestState {
   std::unique_ptr<Sink> sink;
   std::vector<ChoiceState> choices;  // one until Fork, then request.n
   std::vector<PromptLogprob> prompt_logprobs;
-  int32_t rank = 0;     // atp: of a principal block, resolved for the model
-  Selection selection;  // where the engine chose the mechanism
+  int32_t rank = 0;             // atp: of a principal block, resolved for the model
+  Selection selection;          // where the engine chose the mechanism
+  int32_t n_cached_tokens = 0;  // of the prompt, found in the prefix cache
   const absl::Time submitted;
   std::optional<absl::Time> started, first_token, last_token;
 
  private:
   AttentionReport MakeReport(int64_t page_bytes) const;
 
-  int64_t peak_bytes_ = 0;
+  SequenceCache EmptyCache() const;
+
+  int64_t peak_bytes_ = 0, held_bytes_ = 0;
 };
 
 }  // namespace lowkey

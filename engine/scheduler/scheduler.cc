@@ -1,17 +1,61 @@
 #include "engine/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
+namespace {
+
+// Reservations grow by so many tokens at a time.
+constexpr int64_t kGrowthTokens = 128;
+// Of a request that ends now, in the share of max_new_tokens that requests use; and what is added
+// to that share, since half of them use more.
+constexpr double kShareStep = 1.0 / 16;
+constexpr double kShareMargin = 1.25;
+
+FairQueue::Item ItemOf(const SchedulerRequest& r) { return {r.id, r.tenant, r.weight, r.priority}; }
+
+}  // namespace
+
+int64_t Scheduler::Entry::n_unfinished() const {
+  const auto n_finished = std::count_if(sequences.begin(), sequences.end(),
+                                        [](const Sequence& s) { return s.is_finished; });
+  return request.n_choices - n_finished;
+}
+
+int64_t Scheduler::Entry::n_known() const {
+  int64_t n = request.n_prompt_tokens;
+  for (const Sequence& s : sequences) {
+    if (!s.is_finished) n = std::max(n, s.n_known);
+  }
+  return n;
+}
+
+// Rows: the last token is never fed.
+int64_t Scheduler::FinalTokens(const SchedulerRequest& r) const {
+  return r.n_prompt_tokens + std::max<int64_t>(0, r.max_new_tokens - 1);
+}
+
+int64_t Scheduler::ProbableNewTokens(const SchedulerRequest& r) const {
+  const double share = std::min(1.0, kShareMargin * used_share_);
+  return static_cast<int64_t>(std::ceil(share * static_cast<double>(r.max_new_tokens)));
+}
+
+int64_t Scheduler::TokensToReserve(const Entry& entry) const {
+  const int64_t n_known = entry.n_known();
+  const int64_t grown = (n_known / kGrowthTokens + 1) * kGrowthTokens;
+  const int64_t probable = entry.request.n_prompt_tokens + ProbableNewTokens(entry.request);
+  return std::min(FinalTokens(entry.request), std::max(grown, probable));
+}
 
 absl::Status Scheduler::Enqueue(const SchedulerRequest& request) {
-  if (request.reserved_bytes > options_.cache_bytes) {
-    return absl::OutOfRangeError(absl::StrCat("request needs ", request.reserved_bytes,
-                                              " bytes of cache, the whole cache has ",
-                                              options_.cache_bytes));
+  if (const int64_t most = request.bytes(FinalTokens(request)); most > options_.cache_bytes) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "request needs ", most, " bytes of cache, the whole cache has ", options_.cache_bytes));
   }
   if (request.n_choices > options_.max_running_seqs) {
     return absl::OutOfRangeError(absl::StrCat("n: ", request.n_choices, ", expected at most ",
@@ -22,121 +66,253 @@ absl::Status Scheduler::Enqueue(const SchedulerRequest& request) {
                                                      " requests waiting, expected fewer than ",
                                                      options_.max_waiting_requests));
   }
-  waiting_.push_back(request);
+  // A prompt longer than the whole bound may still wait alone.
+  const int64_t n_tokens = n_waiting_prompt_tokens_ + request.n_prompt_tokens;
+  if (n_waiting() > 0 && n_tokens > options_.max_waiting_prompt_tokens) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("queue: ", n_tokens, " prompt tokens waiting with this request's, expected ",
+                     "at most ", options_.max_waiting_prompt_tokens));
+  }
+  Entry& entry = entries_[request.id];
+  entry.request = request;
+  entry.sequences = {{0, request.n_prompt_tokens, false}};
+  entry.place = queue_.Push(ItemOf(request));
+  n_waiting_prompt_tokens_ += request.n_prompt_tokens;
   return absl::OkStatus();
 }
 
-std::vector<ScheduledRows> Scheduler::NextBatch(int64_t max_mixed_rows) {
-  while (PlaceResumed() && AdmitNext()) {
+ScheduledBatch Scheduler::NextBatch(int64_t max_mixed_rows) {
+  ScheduledBatch batch;
+  GrowReservations(&batch.preempted);
+  const bool has_room = batch.preempted.empty();
+  while (has_room && PlaceResumed() && AdmitNext(&batch.preempted)) {
   }
-  std::vector<ScheduledRows> batch;
   int64_t budget = options_.max_batch_tokens;
-  AppendDecodeRows(&budget, &batch);
-  if (const auto n_decode = static_cast<int64_t>(batch.size()); n_decode > 0) {
+  AppendDecodeRows(&budget, &batch.rows);
+  if (const auto n_decode = static_cast<int64_t>(batch.rows.size()); n_decode > 0) {
     budget = std::min(budget, std::max(options_.min_prompt_rows, max_mixed_rows - n_decode));
   }
-  AppendPromptChunks(&budget, &batch);
+  AppendChunks(&budget, &batch.rows);
   return batch;
 }
 
-void Scheduler::AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* batch) const {
-  for (const Running& r : running_) {
-    if (!r.has_places) continue;
-    for (int32_t c = 0; c < static_cast<int32_t>(r.next_position.size()); ++c) {
-      if (r.finished[c]) continue;
-      batch->push_back({r.request.id, c, r.next_position[c], 1, true});
+void Scheduler::Reserve(Entry& entry, int64_t n_tokens) {
+  const int64_t bytes = entry.request.bytes(n_tokens);
+  reserved_bytes_ += bytes - entry.reserved_bytes;
+  entry.reserved_bytes = bytes;
+  entry.reserved_tokens = n_tokens;
+}
+
+void Scheduler::GrowReservations(std::vector<uint64_t>* preempted) {
+  const std::vector<Entry*> eldest_first = running_;  // preemption shortens running_
+  for (Entry* entry : eldest_first) {
+    if (!entry->is_running || entry->is_paused) continue;
+    if (entry->n_known() <= entry->reserved_tokens) continue;
+    const int64_t n_tokens = TokensToReserve(*entry);
+    const int64_t n_bytes = entry->request.bytes(n_tokens);
+    while (entry->is_running &&
+           reserved_bytes_ - entry->reserved_bytes + n_bytes > options_.cache_bytes) {
+      Entry* const paused = YoungestPaused();
+      Preempt(paused != nullptr ? *paused : *running_.back(), preempted);
+    }
+    if (entry->is_running) Reserve(*entry, n_tokens);
+  }
+}
+
+Scheduler::Entry* Scheduler::YoungestPaused() const {
+  const auto found = std::find_if(running_.rbegin(), running_.rend(),
+                                  [](const Entry* entry) { return entry->is_paused; });
+  return found == running_.rend() ? nullptr : *found;
+}
+
+void Scheduler::StopRunning(Entry& entry) {
+  if (entry.has_places) running_choices_ -= entry.n_unfinished();
+  reserved_bytes_ -= entry.reserved_bytes;
+  entry.reserved_bytes = entry.reserved_tokens = 0;
+  entry.is_running = entry.has_places = false;
+  running_.erase(std::find(running_.begin(), running_.end(), &entry));
+}
+
+void Scheduler::Preempt(Entry& entry, std::vector<uint64_t>* preempted) {
+  ++n_preemptions_;
+  preempted->push_back(entry.request.id);
+  StopRunning(entry);
+  for (Sequence& s : entry.sequences) s.n_computed = 0;
+  if (entry.is_paused) {
+    parked_.insert(entry.request.id);
+  } else {
+    queue_.PushAt(ItemOf(entry.request), entry.place);
+    n_waiting_prompt_tokens_ += entry.request.n_prompt_tokens;
+  }
+}
+
+// False while a resumed request waits for places: nobody is admitted before it.
+bool Scheduler::PlaceResumed() {
+  for (Entry* entry : running_) {
+    if (entry->is_paused || entry->has_places) continue;
+    if (running_choices_ + entry->n_unfinished() > options_.max_running_seqs) return false;
+    running_choices_ += entry->n_unfinished();
+    entry->has_places = true;
+  }
+  return true;
+}
+
+bool Scheduler::AdmitNext(std::vector<uint64_t>* preempted) {
+  const std::optional<uint64_t> id = queue_.Front();
+  if (!id.has_value()) return false;
+  Entry& entry = entries_.at(*id);
+  const SchedulerRequest& r = entry.request;
+  if (running_choices_ + entry.n_unfinished() > options_.max_running_seqs) return false;
+  const int64_t n_tokens = TokensToReserve(entry);
+  while (reserved_bytes_ + r.bytes(n_tokens) > options_.cache_bytes) {
+    Entry* const paused = YoungestPaused();
+    if (paused == nullptr) return false;
+    Preempt(*paused, preempted);
+  }
+  queue_.Remove(*id);
+  n_waiting_prompt_tokens_ -= r.n_prompt_tokens;
+  entry.is_running = entry.has_places = true;
+  running_choices_ += entry.n_unfinished();
+  Reserve(entry, n_tokens);
+  running_.push_back(&entry);
+  const int64_t n_cached = options_.cached_rows ? options_.cached_rows(*id) : 0;
+  LK_CHECK(n_cached >= 0 && n_cached < r.n_prompt_tokens);
+  entry.sequences[0].n_computed = n_cached;
+  // What is computed again after a preemption is not the tenant's fault.
+  if (entry.n_known() == r.n_prompt_tokens) queue_.Charge(r.tenant, r.n_prompt_tokens - n_cached);
+  return true;
+}
+
+void Scheduler::AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* rows) const {
+  for (const Entry* entry : running_) {
+    if (!entry->has_places || !entry->prompt_complete()) continue;
+    for (size_t c = 0; c < entry->sequences.size(); ++c) {
+      const Sequence& s = entry->sequences[c];
+      if (s.is_finished || s.n_known - s.n_computed != 1) continue;
+      rows->push_back({entry->request.id, static_cast<int32_t>(c), s.n_computed, 1, true});
       --*budget;
     }
   }
   LK_CHECK(*budget >= 0);
 }
 
-void Scheduler::AppendPromptChunks(int64_t* budget, std::vector<ScheduledRows>* batch) const {
-  for (const Running& r : running_) {
-    if (*budget == 0) return;
-    if (r.prompt_complete() || !r.has_places) continue;
-    const int64_t n = std::min(*budget, r.request.n_prompt_tokens - r.n_computed);
-    const bool samples = r.n_computed + n == r.request.n_prompt_tokens;
-    batch->push_back({r.request.id, 0, r.n_computed, n, samples});
-    *budget -= n;
+// Prompts, and what was generated before a preemption.
+void Scheduler::AppendChunks(int64_t* budget, std::vector<ScheduledRows>* rows) const {
+  for (const Entry* entry : running_) {
+    if (!entry->has_places) continue;
+    const bool is_prompt = !entry->prompt_complete();
+    for (size_t c = 0; c < (is_prompt ? 1 : entry->sequences.size()); ++c) {
+      if (*budget == 0) return;
+      const Sequence& s = entry->sequences[c];
+      const int64_t end = is_prompt ? entry->request.n_prompt_tokens : s.n_known;
+      if (!is_prompt && (s.is_finished || end - s.n_computed < 2)) continue;
+      const int64_t n = std::min(*budget, end - s.n_computed);
+      rows->push_back({entry->request.id, static_cast<int32_t>(c), s.n_computed, n,
+                       s.n_computed + n == s.n_known && !s.is_finished});
+      *budget -= n;
+    }
   }
 }
 
-// False while a resumed request waits for places: nobody is admitted before it.
-bool Scheduler::PlaceResumed() {
-  for (Running& r : running_) {
-    if (r.is_paused || r.has_places) continue;
-    if (running_choices_ + r.n_unfinished() > options_.max_running_seqs) return false;
-    running_choices_ += r.n_unfinished();
-    r.has_places = true;
-  }
-  return true;
-}
-
-bool Scheduler::AdmitNext() {
-  if (waiting_.empty()) return false;
-  const SchedulerRequest& next = waiting_.front();
-  if (running_choices_ + next.n_choices > options_.max_running_seqs) return false;
-  if (reserved_bytes_ + next.reserved_bytes > options_.cache_bytes) return false;
-  running_choices_ += next.n_choices;
-  reserved_bytes_ += next.reserved_bytes;
-  running_.push_back({next, 0, {}, {}});
-  waiting_.pop_front();
-  return true;
-}
-
-void Scheduler::Commit(const std::vector<ScheduledRows>& batch) {
-  for (const ScheduledRows& rows : batch) {
-    Running* r = Find(rows.request);
-    if (r == nullptr) continue;
-    if (!r->prompt_complete()) {
-      r->n_computed += rows.n_rows;
-      if (!r->prompt_complete()) continue;
-      r->next_position.assign(r->request.n_choices, r->request.n_prompt_tokens);
-      r->finished.assign(r->request.n_choices, false);
-    } else {
-      r->next_position[rows.choice] += rows.n_rows;
+void Scheduler::Commit(const ScheduledBatch& batch) {
+  for (const ScheduledRows& rows : batch.rows) {
+    Entry* entry = Find(rows.request);
+    if (entry == nullptr) continue;
+    const int64_t n_prompt = entry->request.n_prompt_tokens;
+    Sequence& s = entry->sequences[rows.choice];
+    s.n_computed += rows.n_rows;
+    if (rows.first_position >= n_prompt) {
+      s.n_known += rows.samples ? 1 : 0;
+      if (rows.samples) queue_.Charge(entry->request.tenant, 1);
+    } else if (s.n_computed == n_prompt) {
+      if (rows.samples) entry->sequences.assign(entry->request.n_choices, {0, n_prompt + 1, false});
+      for (Sequence& choice : entry->sequences) choice.n_computed = n_prompt;
     }
   }
 }
 
 void Scheduler::FinishChoice(uint64_t request, int32_t choice) {
-  Running* r = Find(request);
-  LK_CHECK(r != nullptr && choice < static_cast<int32_t>(r->finished.size()));
-  if (r->finished[choice]) return;
-  r->finished[choice] = true;
-  if (r->has_places) --running_choices_;
+  Entry* entry = Find(request);
+  LK_CHECK(entry != nullptr && choice < static_cast<int32_t>(entry->sequences.size()));
+  Sequence& s = entry->sequences[choice];
+  if (s.is_finished) return;
+  s.is_finished = true;
+  if (entry->has_places) --running_choices_;
+  const SchedulerRequest& r = entry->request;
+  const auto n_new = static_cast<double>(s.n_known - r.n_prompt_tokens);
+  const double share =
+      std::min(1.0, n_new / static_cast<double>(std::max<int64_t>(1, r.max_new_tokens)));
+  used_share_ += kShareStep * (share - used_share_);
 }
 
 void Scheduler::SetPaused(uint64_t request, bool is_paused) {
-  Running* r = Find(request);
-  if (r == nullptr) return;
-  r->is_paused = is_paused;
-  if (!is_paused || !r->has_places) return;
-  running_choices_ -= r->n_unfinished();
-  r->has_places = false;
+  Entry* entry = Find(request);
+  if (entry == nullptr) return;
+  if (parked_.contains(request) && !is_paused) {
+    parked_.erase(request);
+    queue_.PushAt(ItemOf(entry->request), entry->place);
+    n_waiting_prompt_tokens_ += entry->request.n_prompt_tokens;
+  }
+  entry->is_paused = is_paused && (entry->is_running || parked_.contains(request));
+  if (!entry->is_paused || !entry->has_places) return;
+  running_choices_ -= entry->n_unfinished();
+  entry->has_places = false;
 }
 
 void Scheduler::Remove(uint64_t request) {
-  const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
-                                    [&](const SchedulerRequest& r) { return r.id == request; });
-  if (waiting != waiting_.end()) {
-    waiting_.erase(waiting);
-    return;
+  Entry* entry = Find(request);
+  if (entry == nullptr) return;
+  if (entry->is_running) {
+    StopRunning(*entry);
+  } else if (parked_.erase(request) == 0) {
+    queue_.Remove(request);
+    n_waiting_prompt_tokens_ -= entry->request.n_prompt_tokens;
   }
-  const auto running = std::find_if(running_.begin(), running_.end(),
-                                    [&](const Running& r) { return r.request.id == request; });
-  if (running == running_.end()) return;
-  if (running->has_places) running_choices_ -= running->n_unfinished();
-  reserved_bytes_ -= running->request.reserved_bytes;
-  running_.erase(running);
+  entries_.erase(request);
 }
 
-Scheduler::Running* Scheduler::Find(uint64_t request) {
-  for (Running& r : running_) {
-    if (r.request.id == request) return &r;
+RemainingWork Scheduler::Remaining(const Entry& entry) const {
+  const SchedulerRequest& r = entry.request;
+  RemainingWork work;
+  int64_t n_generated = 0;
+  for (const Sequence& s : entry.sequences) {
+    if (s.is_finished) continue;
+    const int64_t n_rows = s.n_known - s.n_computed;
+    if (n_rows > 1 || s.n_known == r.n_prompt_tokens) work.n_prompt_rows += n_rows;
+    n_generated = std::max(n_generated, s.n_known - r.n_prompt_tokens);
   }
-  return nullptr;
+  work.n_decode_rows = std::max(ProbableNewTokens(r) - n_generated,
+                                std::min(kGrowthTokens / 8, r.max_new_tokens - n_generated));
+  work.n_choices = entry.n_unfinished();
+  work.bytes = std::max(entry.reserved_bytes, r.bytes(TokensToReserve(entry)));
+  return work;
+}
+
+Forecast Scheduler::Predict(const SchedulerRequest& request, const StepCost& cost,
+                            int64_t max_mixed_rows) const {
+  std::vector<RemainingWork> running, ahead;
+  for (const Entry* entry : running_) {
+    if (!entry->is_paused) running.push_back(Remaining(*entry));
+  }
+  FairQueue queue = queue_;
+  const int64_t place = queue.Push(ItemOf(request));
+  for (auto id = queue.Front(); id.has_value() && *id != request.id; id = queue.Front()) {
+    const Entry& entry = entries_.at(*id);
+    ahead.push_back(Remaining(entry));
+    queue.Remove(*id);
+    queue.Charge(entry.request.tenant,
+                 entry.request.n_prompt_tokens + ProbableNewTokens(entry.request));
+  }
+  const Entry own{request, place, {{0, request.n_prompt_tokens, false}}};
+  return ForecastWork(
+      std::move(running), ahead, Remaining(own),
+      {options_.max_running_seqs, options_.cache_bytes, options_.max_batch_tokens, max_mixed_rows},
+      cost);
+}
+
+Scheduler::Entry* Scheduler::Find(uint64_t request) {
+  const auto found = entries_.find(request);
+  return found == entries_.end() ? nullptr : &found->second;
 }
 
 }  // namespace lowkey

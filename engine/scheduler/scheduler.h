@@ -1,13 +1,18 @@
 #ifndef LOWKEY_ENGINE_SCHEDULER_SCHEDULER_H_
 #define LOWKEY_ENGINE_SCHEDULER_SCHEDULER_H_
 
-#include <algorithm>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/scheduler/fair_queue.h"
+#include "engine/scheduler/forecast.h"
 
 namespace lowkey {
 
@@ -17,26 +22,46 @@ struct SchedulerRequest {
   uint64_t id = 0;              // unique among live requests
   int64_t n_prompt_tokens = 0;  // >= 1
   int32_t n_choices = 1;        // >= 1
-  int64_t reserved_bytes = 0;   // the most cache it can ever hold
+  int64_t max_new_tokens = 1;   // >= 0, of each choice
+  // The most cache that it holds, in all its choices, while none has more than n_tokens rows. Never
+  // less for more.
+  std::function<int64_t(int64_t n_tokens)> bytes;
+  std::string tenant = {};
+  double weight = 1;  // of the tenant, > 0
+  int32_t priority = 0;
 };
 
-// Rows of one sequence in a step: positions first_position .. first_position + n_rows - 1.
+// Rows of one sequence in a step: positions first_position .. first_position + n_rows - 1. Rows of
+// the prompt, which are choice 0's, never share an entry with rows after it.
 struct ScheduledRows {
   uint64_t request = 0;
   int32_t choice = 0;
   int64_t first_position = 0;
   int64_t n_rows = 0;
-  // The step reaches the prompt's last token, or it is a decode row: its last row's logits give a
-  // token.
+  // They reach the last token that is known: the last row's logits give the next one.
   bool samples = false;
 };
 
+struct ScheduledBatch {
+  std::vector<ScheduledRows> rows;
+  // Requests whose cache is to be dropped before the rows are computed. They are admitted again
+  // later, and then all their rows are computed once more.
+  std::vector<uint64_t> preempted;
+};
+
 // Which rows are computed next: decode rows of all running sequences first, then prompt chunks in
-// order of arrival, under a budget of rows, which is smaller while streams wait. A request is
-// admitted, in order of arrival, when its reservation fits the cache and its choices fit the
-// running set; once admitted it never waits for memory. A paused request keeps its reservation and
-// leaves its places in the running set to others; once resumed it takes the next that are free.
-// Plain data: no model, no clock, no threads.
+// order of admission, under a budget of rows, which is smaller while streams wait.
+//
+// Who is admitted is FairQueue's order, and nobody overtakes whose turn it is. A request is
+// admitted when its choices fit the running set and its cache fits beside what the others have
+// reserved: each reserves what it will probably need, judged by the share of max_new_tokens that
+// earlier requests generated, and more as it grows past that. When there is no more, the paused
+// and then the youngest give theirs up and wait, first in their tenant's line, so that the oldest
+// always ends.
+//
+// A paused request keeps its cache while nobody lacks it, and leaves its places in the running set
+// to others; once resumed it takes the next that are free. Plain data: no model, no clock, no
+// threads.
 class Scheduler {
  public:
   struct Options {
@@ -46,58 +71,90 @@ class Scheduler {
     int64_t max_waiting_requests = 256;
     // Prompt rows that a step has beside decode rows, if prompts wait, however small its budget.
     int64_t min_prompt_rows = 16;
+    int64_t max_waiting_prompt_tokens = int64_t{1} << 20;
+    // How many rows of an admitted request's prompt are there already, from a prefix that another
+    // computed: at most all but its last. Null: none are.
+    std::function<int64_t(uint64_t id)> cached_rows = nullptr;
   };
 
-  explicit Scheduler(const Options& options) : options_(options) {}
+  explicit Scheduler(Options options) : options_(std::move(options)) {}
 
   // RESOURCE_EXHAUSTED when the queue is full, OUT_OF_RANGE when the request can never be admitted.
   absl::Status Enqueue(const SchedulerRequest& request);
 
-  // The next step's rows; empty when there is nothing to compute. With decode rows in it, prompt
-  // chunks fill it up to max_mixed_rows, at most to max_batch_tokens. Every batch is followed by
+  // The next step; no rows when there is nothing to compute. With decode rows in it, prompt chunks
+  // fill it up to max_mixed_rows, at most to max_batch_tokens. Every batch is followed by
   // Commit(batch) or, for a step that did not run, by nothing.
-  std::vector<ScheduledRows> NextBatch(
-      int64_t max_mixed_rows = std::numeric_limits<int64_t>::max());
+  ScheduledBatch NextBatch(int64_t max_mixed_rows = std::numeric_limits<int64_t>::max());
 
-  // The rows were computed. Requests whose prompt is complete now decode all their choices.
-  void Commit(const std::vector<ScheduledRows>& batch);
+  // The rows were computed, and every row that samples gave a token.
+  void Commit(const ScheduledBatch& batch);
 
   // The choice produces no more rows.
   void FinishChoice(uint64_t request, int32_t choice);
-  // A paused request gets no rows. Ids that are not admitted are ignored.
+  // A paused request gets no rows. Ids that wait or are unknown are ignored.
   void SetPaused(uint64_t request, bool is_paused);
   // Forgets a request, waiting or running, and its reservation. Unknown ids are ignored.
   void Remove(uint64_t request);
 
-  int64_t n_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  // When a request that came now would be served, if steps cost this much.
+  Forecast Predict(const SchedulerRequest& request, const StepCost& cost,
+                   int64_t max_mixed_rows) const;
+
+  int64_t n_waiting() const { return queue_.size(); }
+  int64_t n_waiting_prompt_tokens() const { return n_waiting_prompt_tokens_; }
   int64_t n_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t reserved_bytes() const { return reserved_bytes_; }
+  int64_t n_preemptions() const { return n_preemptions_; }
 
  private:
-  struct Running {
+  struct Sequence {
+    int64_t n_computed = 0;
+    int64_t n_known = 0;  // tokens: of the prompt, and those that were sampled
+    bool is_finished = false;
+  };
+  struct Entry {
     SchedulerRequest request;
-    int64_t n_computed = 0;              // prompt rows
-    std::vector<int64_t> next_position;  // by choice, once the prompt is complete
-    std::vector<bool> finished;          // by choice
+    int64_t place = 0;                // in the queue
+    std::vector<Sequence> sequences;  // choice 0 alone until the prompt was computed once
+    int64_t reserved_bytes = 0;
+    int64_t reserved_tokens = 0;
+    bool is_running = false;
     bool is_paused = false;
-    bool has_places = true;  // in the running set, for its unfinished choices
-    bool prompt_complete() const { return n_computed >= request.n_prompt_tokens; }
-    int64_t n_unfinished() const {
-      return request.n_choices - std::count(finished.begin(), finished.end(), true);
-    }
+    bool has_places = false;  // in the running set, for its unfinished choices
+
+    // Choices compute rows of their own; else choice 0 computes the prompt.
+    bool prompt_complete() const { return sequences[0].n_computed >= request.n_prompt_tokens; }
+    int64_t n_unfinished() const;
+    int64_t n_known() const;  // of the longest choice
   };
 
-  void AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* batch) const;
-  void AppendPromptChunks(int64_t* budget, std::vector<ScheduledRows>* batch) const;
+  int64_t FinalTokens(const SchedulerRequest& request) const;
+  int64_t ProbableNewTokens(const SchedulerRequest& request) const;
+  int64_t TokensToReserve(const Entry& entry) const;
+  RemainingWork Remaining(const Entry& entry) const;
+  void Reserve(Entry& entry, int64_t n_tokens);
+  void GrowReservations(std::vector<uint64_t>* preempted);
+  Entry* YoungestPaused() const;
+  void Preempt(Entry& entry, std::vector<uint64_t>* preempted);
   bool PlaceResumed();
-  bool AdmitNext();
-  Running* Find(uint64_t request);
+  bool AdmitNext(std::vector<uint64_t>* preempted);
+  void StopRunning(Entry& entry);
+  void AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* rows) const;
+  void AppendChunks(int64_t* budget, std::vector<ScheduledRows>* rows) const;
+  Entry* Find(uint64_t request);
 
   const Options options_;
-  std::deque<SchedulerRequest> waiting_;  // in order of arrival
-  std::vector<Running> running_;          // in order of admission
+  FairQueue queue_;
+  std::map<uint64_t, Entry> entries_;
+  std::vector<Entry*> running_;  // in order of admission
+  // Preempted while paused: they join the queue when they are resumed.
+  std::set<uint64_t> parked_;
+  int64_t n_waiting_prompt_tokens_ = 0;
   int64_t running_choices_ = 0;
   int64_t reserved_bytes_ = 0;
+  int64_t n_preemptions_ = 0;
+  double used_share_ = 1;  // of max_new_tokens, lately
 };
 
 }  // namespace lowkey

@@ -279,4 +279,36 @@ void AtpAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
   for (int64_t page = o.sinks > 0 ? 1 : 0; page < end; ++page) sequence.pages[page] = {};
 }
 
+std::optional<SequenceCache> AtpAttention::Prefix(const SequenceCache& sequence, int64_t,
+                                                  int64_t n_tokens) const {
+  // Later rows saw the prompt compressed, which rows of a longer prompt would not have.
+  if (n_tokens > sequence.n_prompt_tokens) return std::nullopt;
+  const AtpOptions& o = sequence.options.atp;
+  const int64_t n_pages = n_tokens / kPageTokens, n_closed = n_tokens / o.block_tokens;
+  const int64_t near =
+      o.prefill == AtpPrefill::kExact ? 0 : std::max<int64_t>(0, n_closed - o.window_blocks);
+  auto pages = FirstPages(sequence.pages, near * o.block_tokens / kPageTokens, n_pages);
+  if (!pages.has_value()) return std::nullopt;
+  SequenceCache prefix;
+  prefix.n_tokens = n_tokens;
+  prefix.pages = *std::move(pages);
+  if (near > 0 && o.sinks > 0) {
+    if (!sequence.pages[0]) return std::nullopt;
+    prefix.pages[0] = sequence.pages[0];
+  }
+  if (o.basis == AtpBasis::kInput) {
+    auto inputs =
+        FirstPages(sequence.slice_pages, n_closed * o.block_tokens / kPageTokens, n_pages);
+    if (!inputs.has_value()) return std::nullopt;
+    prefix.slice_pages = *std::move(inputs);
+  }
+  auto blocks = FirstPages(sequence.blocks, 0, n_closed);
+  if (blocks.has_value()) {
+    prefix.blocks = *std::move(blocks);
+  } else if (near > 0 || o.basis == AtpBasis::kInput) {
+    return std::nullopt;  // what they were made from is gone
+  }
+  return prefix;
+}
+
 }  // namespace lowkey

@@ -215,4 +215,22 @@ void TaylorShiftAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
   sequence.n_state_tokens = first_kept * kPageTokens;
 }
 
+std::optional<SequenceCache> TaylorShiftAttention::Prefix(const SequenceCache& sequence,
+                                                          int64_t n_computed,
+                                                          int64_t n_tokens) const {
+  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
+  SequenceCache prefix;
+  prefix.n_tokens = n_tokens;
+  if (switch_tokens.has_value() && n_tokens > *switch_tokens) {
+    prefix.state = sequence.state;
+    prefix.n_state_tokens = (n_computed - 1) / kPageTokens * kPageTokens;
+    if (prefix.n_state_tokens > n_tokens) return std::nullopt;
+  }
+  auto pages =
+      FirstPages(sequence.pages, prefix.n_state_tokens / kPageTokens, n_tokens / kPageTokens);
+  if (!pages.has_value()) return std::nullopt;
+  prefix.pages = *std::move(pages);
+  return prefix;
+}
+
 }  // namespace lowkey

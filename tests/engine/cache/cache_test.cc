@@ -221,5 +221,21 @@ TEST(Cache, AccountsHoldOverRandomOperations) {
   }
 }
 
+TEST(Cache, AsksForMemoryBackBeforeItRefuses) {
+  const auto cache = *Cache::Create(400, 100);
+  std::vector<PageHandle> idle;
+  for (int i = 0; i < 4; ++i) idle.push_back(*cache->AllocatePage());
+  cache->SetReclaimer([&idle] {
+    if (idle.empty()) return false;
+    idle.pop_back();
+    return true;
+  });
+  const auto slab = *cache->AllocateSlab(250);
+  EXPECT_EQ(idle.size(), 1u);
+  const PageHandle page = *cache->AllocatePage();
+  EXPECT_EQ(idle.size(), 0u);
+  EXPECT_EQ(cache->AllocatePage().status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 }  // namespace
 }  // namespace lowkey

@@ -22,11 +22,17 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr Scheduler::Options kOptions{8, 4, 100, 3};
+const Scheduler::Options kOptions{8, 4, 100, 3};
 
 SchedulerRequest Request(uint64_t id, int64_t n_prompt_tokens, int32_t n_choices = 1,
                          int64_t reserved_bytes = 10) {
-  return {id, n_prompt_tokens, n_choices, reserved_bytes};
+  SchedulerRequest r;
+  r.id = id;
+  r.n_prompt_tokens = n_prompt_tokens;
+  r.n_choices = n_choices;
+  r.max_new_tokens = 1000;
+  r.bytes = [reserved_bytes](int64_t) { return reserved_bytes; };
+  return r;
 }
 
 void Enqueue(Scheduler& s, std::initializer_list<SchedulerRequest> requests) {
@@ -34,14 +40,14 @@ void Enqueue(Scheduler& s, std::initializer_list<SchedulerRequest> requests) {
 }
 
 std::vector<ScheduledRows> Step(Scheduler& s) {
-  std::vector<ScheduledRows> batch = s.NextBatch();
+  ScheduledBatch batch = s.NextBatch();
   s.Commit(batch);
-  return batch;
+  return batch.rows;
 }
 
 TEST(Scheduler, NothingToDoIsAnEmptyBatch) {
   Scheduler s(kOptions);
-  EXPECT_THAT(s.NextBatch(), IsEmpty());
+  EXPECT_THAT(s.NextBatch().rows, IsEmpty());
   EXPECT_EQ(s.n_waiting(), 0);
   EXPECT_EQ(s.n_running(), 0);
 }
@@ -71,8 +77,8 @@ TEST(Scheduler, PromptOfExactlyTheBudgetSamplesAtOnce) {
 TEST(Scheduler, BatchNotCommittedIsOfferedAgain) {
   Scheduler s(kOptions);
   Enqueue(s, {Request(1, 5)});
-  const std::vector<ScheduledRows> first = s.NextBatch();
-  EXPECT_EQ(s.NextBatch(), first);
+  const std::vector<ScheduledRows> first = s.NextBatch().rows;
+  EXPECT_EQ(s.NextBatch().rows, first);
 }
 
 TEST(Scheduler, PromptChunksBesideDecodeRowsKeepToTheMixedBudget) {
@@ -80,7 +86,7 @@ TEST(Scheduler, PromptChunksBesideDecodeRowsKeepToTheMixedBudget) {
   Enqueue(s, {Request(1, 2), Request(2, 2)});
   Step(s);
   Enqueue(s, {Request(3, 300)});
-  const auto batch = [&](int64_t max_mixed_rows) { return s.NextBatch(max_mixed_rows); };
+  const auto batch = [&](int64_t max_mixed_rows) { return s.NextBatch(max_mixed_rows).rows; };
   EXPECT_THAT(batch(40),
               ElementsAre(ScheduledRows{1, 0, 2, 1, true}, ScheduledRows{2, 0, 2, 1, true},
                           ScheduledRows{3, 0, 0, 38, false}));
@@ -205,7 +211,7 @@ TEST(Scheduler, RemovesADecodingRequestWithFinishedChoices) {
 TEST(Scheduler, RemovalBetweenBatchAndCommitIsForgotten) {
   Scheduler s(kOptions);
   Enqueue(s, {Request(1, 2), Request(2, 2)});
-  const std::vector<ScheduledRows> batch = s.NextBatch();
+  const ScheduledBatch batch = s.NextBatch();
   s.Remove(1);
   s.Commit(batch);
   EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 2, 1, true}));
@@ -275,6 +281,130 @@ TEST(Scheduler, FullRunningSetStillMovesAPromptForward) {
   for (int64_t at = 3; at < 9; ++at) {
     EXPECT_THAT(Step(s).back(), (ScheduledRows{2, 0, at, 1, at == 8}));
   }
+}
+
+// A byte a token, and as many new tokens as it says.
+SchedulerRequest Growing(uint64_t id, int64_t n_prompt_tokens, int64_t max_new_tokens) {
+  SchedulerRequest r = Request(id, n_prompt_tokens);
+  r.max_new_tokens = max_new_tokens;
+  r.bytes = [](int64_t n_tokens) { return n_tokens; };
+  return r;
+}
+
+const Scheduler::Options kGrowing{8, 4, 1000, 100};
+
+// Answers of one token each, until that is what the scheduler reserves for.
+void TeachShortAnswers(Scheduler& s) {
+  for (uint64_t id = 1000; id < 1100; ++id) {
+    Enqueue(s, {Growing(id, 1, 400)});
+    Step(s);
+    s.FinishChoice(id, 0);
+    s.Remove(id);
+  }
+}
+
+TEST(Scheduler, ReservesTheWholeAnswerUntilItKnowsBetter) {
+  Scheduler s(kGrowing);
+  Enqueue(s, {Growing(1, 1, 400), Growing(2, 1, 400), Growing(3, 1, 400)});
+  Step(s);
+  EXPECT_EQ(s.n_running(), 2);
+  EXPECT_EQ(s.reserved_bytes(), 800);
+}
+
+TEST(Scheduler, AnswersThatWereShortMakeRoomForMore) {
+  Scheduler s(kGrowing);
+  TeachShortAnswers(s);
+  Enqueue(s, {Growing(1, 1, 400), Growing(2, 1, 400), Growing(3, 1, 400)});
+  Step(s);
+  EXPECT_EQ(s.n_running(), 3);
+  EXPECT_LT(s.reserved_bytes(), 3 * 150);
+}
+
+TEST(Scheduler, TheYoungestGivesWayWhenMemoryRunsOutAndIsComputedAgain) {
+  Scheduler s(kGrowing);
+  TeachShortAnswers(s);
+  Enqueue(s, {Growing(1, 10, 500), Growing(2, 20, 500), Growing(3, 30, 500)});
+  std::vector<uint64_t> preempted;
+  int64_t n_steps = 0;
+  while (preempted.empty()) {
+    ASSERT_LT(++n_steps, 1000);
+    const ScheduledBatch batch = s.NextBatch();
+    preempted = batch.preempted;
+    for (const ScheduledRows& rows : batch.rows) EXPECT_NE(rows.request, 3u * preempted.size());
+    s.Commit(batch);
+  }
+  EXPECT_THAT(preempted, ElementsAre(3));
+  EXPECT_EQ(s.n_waiting(), 1);
+  EXPECT_EQ(s.n_preemptions(), 1);
+  s.Remove(1);
+  s.Remove(2);
+  // Its prompt, by itself, and then what it had generated; no row samples before the last.
+  int64_t at = 0;
+  while (true) {
+    const std::vector<ScheduledRows> rows = Step(s);
+    ASSERT_EQ(rows.size(), 1u);
+    ASSERT_EQ(rows[0].first_position, at);
+    at += rows[0].n_rows;
+    ASSERT_TRUE(rows[0].first_position >= 30 || at <= 30);
+    if (rows[0].samples) break;
+  }
+  EXPECT_GT(at, 200);
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{3, 0, at, 1, true}));
+}
+
+TEST(Scheduler, PausedRequestsGiveWayToThoseThatWait) {
+  Scheduler s(kGrowing);
+  Enqueue(s, {Growing(1, 1, 500), Growing(2, 1, 500)});
+  Step(s);
+  s.SetPaused(1, true);
+  Enqueue(s, {Growing(3, 1, 500)});
+  const ScheduledBatch batch = s.NextBatch();
+  EXPECT_THAT(batch.preempted, ElementsAre(1));
+  s.Commit(batch);
+  EXPECT_EQ(s.n_running(), 2);
+  EXPECT_EQ(s.n_waiting(), 0);  // whoever is paused waits for its reader alone
+  s.SetPaused(1, false);
+  EXPECT_EQ(s.n_waiting(), 1);
+  s.Remove(3);
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{2, 0, 2, 1, true}, ScheduledRows{1, 0, 0, 1, false}));
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{2, 0, 3, 1, true}, ScheduledRows{1, 0, 1, 1, true}));
+}
+
+TEST(Scheduler, CachedRowsAreNotComputedAgain) {
+  Scheduler::Options options = kGrowing;
+  options.cached_rows = [](uint64_t) { return 17; };
+  Scheduler s(options);
+  Enqueue(s, {Growing(1, 20, 5)});
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 17, 3, true}));
+}
+
+TEST(Scheduler, RefusesBeyondTheQueueOfPromptTokens) {
+  Scheduler::Options options = kGrowing;
+  options.max_waiting_prompt_tokens = 50;
+  Scheduler s(options);
+  Enqueue(s, {Request(1, 60)});  // alone it may wait
+  const absl::Status status = s.Enqueue(Request(2, 1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Scheduler, PredictsByWhoseTurnItIs) {
+  Scheduler s({8, 1, 1000, 100});
+  const StepCost cost{0, 0.001};
+  for (uint64_t id = 1; id <= 10; ++id) {
+    SchedulerRequest r = Growing(id, 10, 90);
+    r.tenant = "flood";
+    Enqueue(s, {r});
+  }
+  SchedulerRequest same = Growing(11, 10, 90), other = same;
+  same.tenant = "flood";
+  other.tenant = "other";
+  const absl::Duration late = s.Predict(same, cost, 8).wait;
+  const absl::Duration early = s.Predict(other, cost, 8).wait;
+  EXPECT_NEAR(absl::ToDoubleSeconds(late), 1.0, 0.05);  // ten requests of 100 rows
+  EXPECT_LE(early, absl::Milliseconds(110));
+  EXPECT_EQ(s.n_waiting(), 10);
 }
 
 }  // namespace

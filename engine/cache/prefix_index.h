@@ -1,0 +1,144 @@
+#ifndef LOWKEY_ENGINE_CACHE_PREFIX_INDEX_H_
+#define LOWKEY_ENGINE_CACHE_PREFIX_INDEX_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
+#include "engine/cache/cache.h"
+
+namespace lowkey {
+
+// Values at prefixes of token sequences, under keys of which none sees another's: a tree whose
+// edges are whole pages of tokens, compared token by token. What was used longest ago is dropped
+// first, leaves before what leads to them. Key has operator==. One thread.
+template <typename Key, typename Value>
+class PrefixIndex {
+ public:
+  // Trees of further keys make room by dropping values.
+  static constexpr size_t kMaxKeys = 256;
+
+  struct Match {
+    int64_t n_tokens = 0;  // a multiple of kPageTokens; 0: nothing was found
+    const Value* value = nullptr;
+  };
+
+  // The longest prefix of tokens, at most max_tokens long, that has a value. It counts as used.
+  // The value stays where it is until the next call that is not const.
+  Match Find(const Key& key, absl::Span<const int32_t> tokens, int64_t max_tokens) {
+    Match match;
+    Node* at = FindRoot(key);
+    Node* deepest = nullptr;
+    for (int64_t n = kPageTokens;
+         at != nullptr && n <= std::min<int64_t>(max_tokens, tokens.size()); n += kPageTokens) {
+      const auto child = at->children.find(Page(tokens, n));
+      if (child == at->children.end()) break;
+      at = child->second.get();
+      if (!at->value.has_value()) continue;
+      deepest = at;
+      match = {n, &*at->value};
+    }
+    if (deepest != nullptr) Touch(deepest);
+    return match;
+  }
+
+  // Gives every prefix of whole pages that has no value the one that `make` returns for its length
+  // in tokens, if it returns one. All of them count as used.
+  void Add(const Key& key, absl::Span<const int32_t> tokens,
+           absl::FunctionRef<std::optional<Value>(int64_t n_tokens)> make) {
+    Node* at = FindRoot(key);
+    if (at == nullptr) at = MakeRoot(key);
+    for (int64_t n = kPageTokens; n <= static_cast<int64_t>(tokens.size()); n += kPageTokens) {
+      const auto [edge, is_new] = at->children.try_emplace(Page(tokens, n));
+      if (is_new) {
+        edge->second = std::make_unique<Node>();
+        edge->second->parent = at;
+        edge->second->tokens = &edge->first;
+        edge->second->place = recent_.insert(recent_.end(), edge->second.get());
+      }
+      at = edge->second.get();
+      if (!at->value.has_value()) at->value = make(n);
+      n_values_ += at->value.has_value() && !std::exchange(at->is_counted, true) ? 1 : 0;
+    }
+    Touch(at);
+    DropBarren(at);
+  }
+
+  // Drops one value; false when there is none.
+  bool DropOldest() {
+    if (recent_.empty()) return false;
+    Node* leaf = recent_.back();
+    leaf->value.reset();
+    n_values_ -= leaf->is_counted ? 1 : 0;
+    DropBarren(leaf);
+    return true;
+  }
+
+  int64_t n_values() const { return n_values_; }
+
+ private:
+  struct Node {
+    Node* parent = nullptr;                        // null: a root
+    const std::vector<int32_t>* tokens = nullptr;  // of the edge from the parent
+    std::map<std::vector<int32_t>, std::unique_ptr<Node>> children;
+    std::optional<Value> value;
+    bool is_counted = false;
+    typename std::list<Node*>::iterator place;  // not of roots
+  };
+  struct Root {
+    Key key;
+    Node node;
+  };
+
+  static std::vector<int32_t> Page(absl::Span<const int32_t> tokens, int64_t end) {
+    return {tokens.begin() + (end - kPageTokens), tokens.begin() + end};
+  }
+
+  Node* FindRoot(const Key& key) {
+    for (Root& root : roots_) {
+      if (root.key == key) return &root.node;
+    }
+    return nullptr;
+  }
+
+  Node* MakeRoot(const Key& key) {
+    while (roots_.size() >= kMaxKeys && DropOldest()) {
+    }
+    roots_.push_back({key, {}});
+    return &roots_.back().node;
+  }
+
+  // A node is always used after those below it, so the last of the list is a leaf.
+  void Touch(Node* node) {
+    for (; node->parent != nullptr; node = node->parent) {
+      recent_.splice(recent_.begin(), recent_, node->place);
+    }
+  }
+
+  // Removes the node, and what led to it alone, where there is no value.
+  void DropBarren(Node* node) {
+    while (node->parent != nullptr && node->children.empty() && !node->value.has_value()) {
+      Node* const parent = node->parent;
+      recent_.erase(node->place);
+      parent->children.erase(parent->children.find(*node->tokens));
+      node = parent;
+    }
+    if (node->parent != nullptr || !node->children.empty()) return;
+    roots_.remove_if([node](const Root& root) { return &root.node == node; });
+  }
+
+  std::list<Root> roots_;
+  std::list<Node*> recent_;  // last used first
+  int64_t n_values_ = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_CACHE_PREFIX_INDEX_H_

@@ -1,0 +1,101 @@
+#ifndef LOWKEY_ENGINE_RUNTIME_ENGINE_IMPL_H_
+#define LOWKEY_ENGINE_RUNTIME_ENGINE_IMPL_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "engine/runtime/engine.h"
+#include "engine/runtime/model_runner.h"
+#include "engine/runtime/prefix_cache.h"
+#include "engine/runtime/request_state.h"
+#include "engine/scheduler/forecast.h"
+#include "engine/scheduler/scheduler.h"
+#include "engine/scheduler/step_pace.h"
+
+namespace lowkey {
+
+// The engine's two sides: calls from any thread (engine.cc), which leave requests and wishes behind
+// a mutex, and one thread (engine_loop.cc) that computes step after step.
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions& options);
+  ~EngineImpl() override;
+
+  absl::StatusOr<RequestId> Submit(EngineRequest request, std::unique_ptr<Sink> sink) override;
+  void Cancel(RequestId id) override;
+  void Resume(RequestId id) override;
+  bool Drain(absl::Time deadline) override;
+  void EndAll(const absl::Status& status) override;
+  EngineStats Stats() const override;
+  const ModelConfig& config() const override { return runner_->config(); }
+  EngineLimits limits() const override { return limits_; }
+  std::vector<MechanismInfo> mechanisms() const override { return runner_->mechanisms(); }
+
+ private:
+  using LiveRequests = std::map<RequestId, std::unique_ptr<RequestState>>;
+
+  SchedulerRequest Scheduled(RequestId id, const EngineRequest& request) const;
+  absl::Status CheckForecast(const SchedulerRequest& request, absl::Time deadline) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // The engine's thread.
+  void Run();
+  void TakeArrivals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TakeInbox();
+  void FinishAll(const absl::Status& status);
+  void ExpireDeadlines();
+  void GiveUpWaiting();
+  ScheduledBatch NextBatch();
+  void RunStep();
+  bool IsMixed(const std::vector<ScheduledRows>& batch) const;
+  absl::Status ComputeBatch(const std::vector<ScheduledRows>& batch);
+  void SavePrefix(const RequestState& state, int64_t n_computed);
+  int64_t RestorePrefix(RequestState& state);
+  void ConsumeLogits(const std::vector<ScheduledRows>& batch);
+  void CompletePrompt(RequestState& state);
+  void SampleChoice(RequestState& state, int32_t choice, absl::Span<const float> logits);
+  void FinishChoice(RequestState& state, int32_t choice, FinishReason reason);
+  void Finish(RequestId id, FinishReason reason, const absl::Status& status);
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::unique_ptr<ModelRunner> runner_;
+  EngineLimits limits_;
+  const absl::Duration max_wait_, longest_wait_;
+  const bool keeps_prefixes_;
+
+  mutable absl::Mutex mutex_;
+  std::deque<std::unique_ptr<RequestState>> inbox_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RequestId> cancels_ ABSL_GUARDED_BY(mutex_), resumes_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_all_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  RequestId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  int64_t n_live_ ABSL_GUARDED_BY(mutex_) = 0;   // submitted and not finished
+  int64_t n_sinks_ ABSL_GUARDED_BY(mutex_) = 0;  // submitted, OnDone not yet returned
+  EngineStats stats_ ABSL_GUARDED_BY(mutex_);
+  Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
+  StepCostMeter step_cost_ ABSL_GUARDED_BY(mutex_);
+  int64_t max_mixed_rows_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  // Owned by the engine's thread.
+  LiveRequests live_;
+  PrefixCache prefixes_;
+  bool is_all_paused_ = false;  // the last step had no rows
+  absl::Time next_deadline_ = absl::InfiniteFuture();
+  StepPace pace_;
+  EngineStats counters_;
+  std::vector<int32_t> step_tokens_;
+  std::vector<ModelRunner::Rows> step_rows_;
+
+  std::thread thread_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_RUNTIME_ENGINE_IMPL_H_

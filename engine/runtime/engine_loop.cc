@@ -1,0 +1,318 @@
+// The engine's thread: takes what was submitted, and computes step after step.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/atp/principal_block.h"
+#include "engine/base/retry_after.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/engine_impl.h"
+
+namespace lowkey {
+
+void EngineImpl::Run() {
+  while (TakeInbox()) {
+    ExpireDeadlines();
+    if (!live_.empty()) RunStep();
+    GiveUpWaiting();
+    absl::MutexLock lock(&mutex_);
+    Publish();
+  }
+  FinishAll(absl::CancelledError("the engine is shutting down"));
+}
+
+void EngineImpl::FinishAll(const absl::Status& status) {
+  while (!live_.empty()) Finish(live_.begin()->first, FinishReason::kCancelled, status);
+}
+
+// Takes what was submitted: the scheduler may name it from now on.
+void EngineImpl::TakeArrivals() {
+  for (auto& state : inbox_) {
+    if (state->request.attention.mechanism == Mechanism::kAtp) {
+      const AtpOptions& options = state->request.attention.atp;
+      state->rank = static_cast<int32_t>(ShapeOf(runner_->geometry(), options).rank);
+    }
+    live_.emplace(state->id, std::move(state));
+  }
+  inbox_.clear();
+}
+
+// Waits while there is nothing to do; false when the engine stops.
+bool EngineImpl::TakeInbox() {
+  std::vector<RequestId> cancels;
+  std::optional<absl::Status> end_all;
+  bool stopping = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopping_ || !inbox_.empty() || !cancels_.empty() || !resumes_.empty() ||
+             end_all_.has_value();
+    };
+    if (live_.empty() || is_all_paused_) {
+      mutex_.AwaitWithDeadline(absl::Condition(&work), next_deadline_);
+    }
+    TakeArrivals();
+    cancels.swap(cancels_);
+    for (RequestId id : resumes_) scheduler_.SetPaused(id, false);
+    resumes_.clear();
+    end_all.swap(end_all_);
+    stopping = stopping_;
+  }
+  for (RequestId id : cancels) {
+    Finish(id, FinishReason::kCancelled, absl::CancelledError("cancelled"));
+  }
+  if (end_all.has_value()) FinishAll(*end_all);
+  return !stopping;
+}
+
+void EngineImpl::ExpireDeadlines() {
+  const absl::Time now = absl::Now();
+  std::vector<RequestId> expired;
+  next_deadline_ = absl::InfiniteFuture();
+  for (const auto& [id, state] : live_) {
+    if (state->request.deadline <= now) expired.push_back(id);
+    next_deadline_ = std::min(next_deadline_, state->request.deadline);
+    if (!state->started.has_value()) {
+      next_deadline_ = std::min(next_deadline_, state->submitted + longest_wait_);
+    }
+  }
+  for (RequestId id : expired) {
+    Finish(id, FinishReason::kDeadline, absl::DeadlineExceededError("deadline exceeded"));
+  }
+}
+
+// After a step, so that everybody had the chance of one.
+void EngineImpl::GiveUpWaiting() {
+  const absl::Time latest = absl::Now() - longest_wait_;
+  std::vector<RequestId> tired;
+  for (const auto& [id, state] : live_) {
+    if (!state->started.has_value() && state->submitted < latest) tired.push_back(id);
+  }
+  for (RequestId id : tired) {
+    Finish(id, FinishReason::kError,
+           WithRetryAfter(
+               absl::ResourceExhaustedError(absl::StrCat(
+                   "queue: waited ", absl::FormatDuration(longest_wait_), " and was not served")),
+               max_wait_));
+  }
+}
+
+ScheduledBatch EngineImpl::NextBatch() {
+  absl::MutexLock lock(&mutex_);
+  TakeArrivals();
+  ScheduledBatch batch = scheduler_.NextBatch(pace_.max_rows());
+  for (RequestId id : batch.preempted) live_.at(id)->ReleaseCache();
+  is_all_paused_ = batch.rows.empty() && batch.preempted.empty();
+  return batch;
+}
+
+void EngineImpl::RunStep() {
+  const ScheduledBatch batch = NextBatch();
+  if (batch.rows.empty()) return;
+  const absl::Time now = absl::Now();
+  const bool is_mixed = IsMixed(batch.rows);
+  int64_t n_rows = 0;
+  for (const ScheduledRows& rows : batch.rows) {
+    n_rows += rows.n_rows;
+    RequestState& state = *live_.at(rows.request);
+    if (!state.started.has_value()) state.started = now;
+  }
+  if (const absl::Status status = ComputeBatch(batch.rows); !status.ok()) {
+    // Reservations cover every step, so this is the machine's own memory: the newest request gives
+    // way.
+    Finish(batch.rows.back().request, FinishReason::kError, absl::InternalError(status.message()));
+    return;
+  }
+  ++counters_.n_steps;
+  {
+    absl::MutexLock lock(&mutex_);
+    scheduler_.Commit(batch);
+  }
+  ConsumeLogits(batch.rows);
+  const absl::Duration took = absl::Now() - now;
+  if (is_mixed) pace_.Note(n_rows, took);
+  absl::MutexLock lock(&mutex_);
+  step_cost_.Note(n_rows, took);
+  max_mixed_rows_ = pace_.max_rows();
+}
+
+// Whether streams wait while somebody's prompt is computed.
+bool EngineImpl::IsMixed(const std::vector<ScheduledRows>& batch) const {
+  const auto is_decode = [this](const ScheduledRows& rows) {
+    const EngineRequest& request = live_.at(rows.request)->request;
+    return rows.first_position >= static_cast<int64_t>(request.prompt.size());
+  };
+  const auto n_decode = std::count_if(batch.begin(), batch.end(), is_decode);
+  return n_decode > 0 && n_decode < static_cast<int64_t>(batch.size());
+}
+
+absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
+  step_tokens_.clear();
+  step_rows_.clear();
+  for (const ScheduledRows& rows : batch) {
+    const RequestState& state = *live_.at(rows.request);
+    for (int64_t i = 0; i < rows.n_rows; ++i) {
+      step_tokens_.push_back(state.TokenAt(rows.choice, rows.first_position + i));
+    }
+  }
+  size_t at = 0;
+  for (const ScheduledRows& rows : batch) {
+    const auto n = static_cast<size_t>(rows.n_rows);
+    step_rows_.push_back({&live_.at(rows.request)->choices[rows.choice].cache, rows.first_position,
+                          absl::MakeConstSpan(step_tokens_).subspan(at, n)});
+    at += n;
+  }
+  LK_RETURN_IF_ERROR(runner_->Compute(step_rows_));
+  for (const ScheduledRows& rows : batch) {
+    const RequestState& state = *live_.at(rows.request);
+    const int64_t end = rows.first_position + rows.n_rows;
+    // Before Advance, which may drop what only the prompt's own rows read.
+    if (end == static_cast<int64_t>(state.request.prompt.size())) SavePrefix(state, end);
+  }
+  runner_->Advance();
+  for (const ScheduledRows& rows : batch) {
+    RequestState& state = *live_.at(rows.request);
+    state.NotePeak(runner_->cache().page_bytes());
+    const int64_t end = rows.first_position + rows.n_rows;
+    const bool ends_prompt = end == static_cast<int64_t>(state.request.prompt.size());
+    if (ends_prompt && state.is_forked()) state.Fork(config().vocab_size);  // once more
+  }
+  return absl::OkStatus();
+}
+
+// What others that begin alike may continue from.
+void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
+  if (!keeps_prefixes_) return;
+  prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
+}
+
+// Called by the scheduler when it admits a request: the rows of its prompt that are there.
+int64_t EngineImpl::RestorePrefix(RequestState& state) {
+  if (!keeps_prefixes_) return 0;
+  const int64_t n_tokens = prefixes_.Restore(state);
+  if (state.started.has_value()) return n_tokens;  // preempted: the caller was told already
+  state.n_cached_tokens = static_cast<int32_t>(n_tokens);
+  counters_.n_prefix_tokens += n_tokens;
+  return n_tokens;
+}
+
+void EngineImpl::ConsumeLogits(const std::vector<ScheduledRows>& batch) {
+  // Rows whose logits somebody wants, and for whom.
+  struct Wanted {
+    const ScheduledRows* rows;
+    int64_t position;
+  };
+  std::vector<Wanted> wanted;
+  std::vector<int64_t> row_numbers;
+  int64_t first_row = 0;
+  for (const ScheduledRows& rows : batch) {
+    const RequestState& state = *live_.at(rows.request);
+    for (int64_t i = 0; i < rows.n_rows; ++i) {
+      const int64_t position = rows.first_position + i;
+      const bool scores = state.WantsPromptLogprob(position + 1);
+      const bool samples = rows.samples && i + 1 == rows.n_rows;
+      if (!scores && !samples) continue;
+      wanted.push_back({&rows, position});
+      row_numbers.push_back(first_row + i);
+    }
+    first_row += rows.n_rows;
+  }
+  runner_->Logits(row_numbers, [&](size_t i, absl::Span<const float> logits) {
+    const auto found = live_.find(wanted[i].rows->request);
+    if (found == live_.end()) return;  // ended by an earlier row of this step
+    RequestState& state = *found->second;
+    const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
+    if (wanted[i].position + 1 < n_prompt)
+      return state.AddPromptLogprob(wanted[i].position, logits);
+    if (wanted[i].position + 1 > n_prompt)
+      return SampleChoice(state, wanted[i].rows->choice, logits);
+    CompletePrompt(state);
+    // The last choice to end takes the request with it.
+    const RequestId id = state.id;
+    const int32_t n_choices = state.request.n;
+    for (int32_t c = 0; c < n_choices && live_.contains(id); ++c) SampleChoice(state, c, logits);
+  });
+}
+
+void EngineImpl::CompletePrompt(RequestState& state) {
+  counters_.n_prompt_tokens += static_cast<int64_t>(state.request.prompt.size());
+  state.Fork(config().vocab_size);
+  if (state.wants_prompt_logprobs()) {
+    state.sink->OnPromptLogprobs(std::move(state.prompt_logprobs));
+  }
+}
+
+void EngineImpl::SampleChoice(RequestState& state, int32_t choice, absl::Span<const float> logits) {
+  ChoiceState& c = state.choices[choice];
+  if (c.finish_reason.has_value()) return;
+  if (state.request.max_new_tokens == 0) return FinishChoice(state, choice, FinishReason::kLength);
+  absl::StatusOr<SampledToken> token = c.sampler->Sample(logits);
+  if (!token.ok()) return Finish(state.id, FinishReason::kError, token.status());
+  c.tokens.push_back(token->token);
+  ++counters_.n_generated_tokens;
+  state.last_token = absl::Now();
+  if (!state.first_token.has_value()) state.first_token = state.last_token;
+
+  const SinkAnswer answer = state.sink->OnToken(choice, *token);
+  if (answer == SinkAnswer::kPause) {
+    absl::MutexLock lock(&mutex_);
+    scheduler_.SetPaused(state.id, true);
+  }
+  if (answer == SinkAnswer::kCancel) {
+    return Finish(state.id, FinishReason::kCancelled, absl::CancelledError("the reader is gone"));
+  }
+  const std::vector<int32_t>& stops = state.request.stop_tokens;
+  if (std::find(stops.begin(), stops.end(), token->token) != stops.end()) {
+    return FinishChoice(state, choice, FinishReason::kStopToken);
+  }
+  if (answer == SinkAnswer::kStop) return FinishChoice(state, choice, FinishReason::kStoppedBySink);
+  if (static_cast<int32_t>(c.tokens.size()) >= state.request.max_new_tokens) {
+    FinishChoice(state, choice, FinishReason::kLength);
+  }
+}
+
+void EngineImpl::FinishChoice(RequestState& state, int32_t choice, FinishReason reason) {
+  state.choices[choice].finish_reason = reason;
+  {
+    absl::MutexLock lock(&mutex_);
+    scheduler_.FinishChoice(state.id, choice);
+  }
+  if (state.finished()) Finish(state.id, reason, absl::OkStatus());
+}
+
+void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& status) {
+  const auto found = live_.find(id);
+  if (found == live_.end()) return;
+  const std::unique_ptr<RequestState> state = std::move(found->second);
+  live_.erase(found);
+  if (status.ok()) SavePrefix(*state, state->choices[0].cache.n_tokens);
+  const FinalEvent event = state->MakeFinalEvent(reason, status, runner_->cache().page_bytes());
+  state->ReleaseCache();
+  ++(status.ok() ? counters_.n_finished_requests : counters_.n_cancelled_requests);
+  {
+    // Before OnDone, so that whoever saw the end sees it in Stats too; and at once, so that no
+    // request is counted as both running and finished.
+    absl::MutexLock lock(&mutex_);
+    scheduler_.Remove(id);
+    Publish();
+    --n_live_;
+  }
+  state->sink->OnDone(event);
+  state->sink.reset();
+  absl::MutexLock lock(&mutex_);
+  --n_sinks_;
+}
+
+void EngineImpl::Publish() {
+  int64_t held_bytes = 0;
+  for (const auto& [id, state] : live_) held_bytes += state->held_bytes();
+  const int64_t used_bytes = runner_->cache().used_bytes();
+  // Pages that requests share count once.
+  counters_.cache_bytes_used = std::min(held_bytes, used_bytes);
+  counters_.cache_bytes_prefix = used_bytes - counters_.cache_bytes_used;
+  counters_.n_preemptions = scheduler_.n_preemptions();
+  stats_ = counters_;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,36 @@
+#include "engine/runtime/prefix_cache.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace lowkey {
+
+int64_t PrefixCache::Restore(RequestState& state) {
+  const EngineRequest& request = state.request;
+  int64_t limit = static_cast<int64_t>(request.prompt.size()) - 1;
+  // A row's logits score the token after it.
+  if (state.WantsPromptLogprob(request.prompt_logprobs_from)) {
+    limit = std::min<int64_t>(limit, request.prompt_logprobs_from - 1);
+  }
+  const auto match = index_.Find({request.tenant, request.attention}, request.prompt, limit);
+  if (match.value == nullptr) return 0;
+  SequenceCache& cache = state.choices[0].cache;
+  cache = *match.value;
+  cache.options = request.attention;
+  cache.n_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  return match.n_tokens;
+}
+
+void PrefixCache::Save(const RequestState& state, const AttentionMechanism& mechanism,
+                       int64_t n_computed) {
+  const EngineRequest& request = state.request;
+  const ChoiceState& choice = state.choices[0];
+  std::vector<int32_t> tokens = request.prompt;
+  tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
+  tokens.resize(n_computed);
+  index_.Add({request.tenant, request.attention}, tokens, [&](int64_t n_tokens) {
+    return mechanism.Prefix(choice.cache, n_computed, n_tokens);
+  });
+}
+
+}  // namespace lowkey

@@ -1,0 +1,87 @@
+#include "engine/runtime/request_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+absl::Status CheckRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", value, ", expected ", low, "..", high));
+}
+
+absl::Status CheckTokens(absl::string_view field, const std::vector<int32_t>& tokens,
+                         int32_t vocab_size) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    LK_RETURN_IF_ERROR(CheckRange(absl::StrCat(field, "[", i, "]"), tokens[i], 0, vocab_size - 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFields(const EngineRequest& r, int32_t vocab_size) {
+  constexpr int32_t kNoMost = std::numeric_limits<int32_t>::max();
+  if (r.prompt.empty()) {
+    return absl::InvalidArgumentError("prompt: 0 tokens, expected at least 1");
+  }
+  LK_RETURN_IF_ERROR(CheckRange("max_new_tokens", r.max_new_tokens,
+                                r.prompt_logprobs.has_value() ? 0 : 1, kNoMost));
+  LK_RETURN_IF_ERROR(CheckRange("n", r.n, 1, 8));
+  if (r.prompt_logprobs.has_value()) {
+    LK_RETURN_IF_ERROR(CheckRange("prompt_logprobs", *r.prompt_logprobs, 0, 20));
+    LK_RETURN_IF_ERROR(CheckRange("prompt_logprobs_from", r.prompt_logprobs_from, 1, kNoMost));
+  }
+  LK_RETURN_IF_ERROR(CheckRange("priority", r.priority, -100, 100));
+  if (!(r.tenant_weight > 0) || !std::isfinite(r.tenant_weight)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tenant_weight: ", r.tenant_weight, ", expected more than 0"));
+  }
+  LK_RETURN_IF_ERROR(CheckTokens("prompt", r.prompt, vocab_size));
+  LK_RETURN_IF_ERROR(CheckTokens("stop_tokens", r.stop_tokens, vocab_size));
+  LK_RETURN_IF_ERROR(ValidateSamplingOptions(r.sampling, vocab_size));
+  return ValidateAttentionOptions(r.attention);
+}
+
+}  // namespace
+
+int64_t BoundBytes(const EngineRequest& r, const ModelRunner& runner, int64_t n_tokens) {
+  const SequenceBound bound{static_cast<int64_t>(r.prompt.size()), n_tokens, runner.max_rows()};
+  return r.n * runner.mechanism(r.attention.mechanism).BoundBytes(r.attention, bound);
+}
+
+absl::Status CheckRequest(const EngineRequest& r, const ModelRunner& runner,
+                          const EngineLimits& limits) {
+  LK_RETURN_IF_ERROR(CheckFields(r, runner.config().vocab_size));
+  LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism,
+                      runner.FindMechanism(r.attention.mechanism));
+  LK_RETURN_IF_ERROR(mechanism->CheckAvailable(r.attention));
+  const int64_t total = static_cast<int64_t>(r.prompt.size()) + r.max_new_tokens;
+  if (total > limits.context_tokens) {
+    return absl::OutOfRangeError(
+        absl::StrCat("prompt + max_new_tokens: ", r.prompt.size(), " + ", r.max_new_tokens, " = ",
+                     total, " tokens, expected at most the context of ", limits.context_tokens));
+  }
+  if (total > mechanism->max_tokens().value_or(total)) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "prompt + max_new_tokens: ", total, " tokens, expected at most ", *mechanism->max_tokens(),
+        " with mechanism ", std::string(MechanismName(r.attention.mechanism))));
+  }
+  // The last token generated is never fed.
+  const int64_t bytes = BoundBytes(r, runner, total - std::min<int64_t>(1, r.max_new_tokens));
+  if (bytes > limits.cache_bytes) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "prompt + max_new_tokens: ", total, " tokens of ", r.n, " choices may need ", bytes,
+        " bytes of cache, expected at most the whole cache of ", limits.cache_bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lowkey

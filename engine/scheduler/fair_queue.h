@@ -1,0 +1,60 @@
+#ifndef LOWKEY_ENGINE_SCHEDULER_FAIR_QUEUE_H_
+#define LOWKEY_ENGINE_SCHEDULER_FAIR_QUEUE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace lowkey {
+
+// Whose turn it is. Tenants that wait share the work by weight: each has a counter of the rows
+// computed for it, divided by its weight, and the least goes first ("Fairness in Serving Large
+// Language Models", arXiv 2401.00588, Algorithm 2); one that comes back from idling does not get
+// what it left unused. Within a tenant a request goes in order of arrival, but before at most
+// kOvertakes earlier ones for each step of priority that it is above them: nobody waits for ever.
+// Plain data.
+class FairQueue {
+ public:
+  static constexpr int64_t kOvertakes = 32;
+
+  struct Item {
+    uint64_t id = 0;     // unique among those that wait
+    std::string tenant;  // its weight is that of its latest item
+    double weight = 1;   // > 0
+    int32_t priority = 0;
+  };
+
+  // Takes a place in the tenant's line and returns it.
+  int64_t Push(const Item& item);
+  // Takes a place that Push gave.
+  void PushAt(const Item& item, int64_t place);
+
+  // Unknown ids are ignored.
+  void Remove(uint64_t id);
+
+  // The id whose turn it is.
+  std::optional<uint64_t> Front() const;
+
+  // Rows were computed for the tenant, or will be.
+  void Charge(const std::string& tenant, int64_t n_rows);
+
+  int64_t size() const { return static_cast<int64_t>(places_.size()); }
+
+ private:
+  struct Tenant {
+    double weight = 1;
+    double served = 0;                            // rows over weight
+    std::set<std::pair<int64_t, uint64_t>> line;  // place, id
+  };
+
+  std::map<std::string, Tenant> tenants_;
+  std::map<uint64_t, std::pair<std::string, int64_t>> places_;  // by id: tenant, place
+  int64_t n_pushed_ = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_SCHEDULER_FAIR_QUEUE_H_

@@ -1,0 +1,119 @@
+#include "engine/scheduler/forecast.h"
+
+#include <algorithm>
+
+namespace lowkey {
+namespace {
+
+// Of a step's weight, at the next step.
+constexpr double kForget = 0.98;
+
+// The running set, and the time at which it is reached.
+class Play {
+ public:
+  Play(std::vector<RemainingWork> running, const ForecastLimits& limits, const StepCost& cost)
+      : limits_(limits), cost_(cost), running_(std::move(running)) {}
+
+  double seconds() const { return seconds_; }
+
+  void AwaitRoom(const RemainingWork& work) {
+    while (!Fits(work) && !running_.empty()) AwaitNextEnd();
+  }
+  void Admit(const RemainingWork& work) { running_.push_back(work); }
+
+  // Computes every prompt row there is, with decode rows beside them.
+  void FinishPrompts() {
+    int64_t n_prompt_rows = 0, n_decode = 0;
+    for (RemainingWork& w : running_) {
+      n_prompt_rows += w.n_prompt_rows;
+      if (w.n_prompt_rows == 0) n_decode += w.n_choices;
+    }
+    if (n_prompt_rows == 0) return;
+    const int64_t rows_a_step = n_decode == 0
+                                    ? limits_.max_batch_tokens
+                                    : std::max<int64_t>(1, limits_.max_mixed_rows - n_decode);
+    const int64_t n_steps = (n_prompt_rows + rows_a_step - 1) / rows_a_step;
+    seconds_ += static_cast<double>(n_steps) * cost_.per_step +
+                static_cast<double>(n_prompt_rows + n_steps * n_decode) * cost_.per_row;
+    for (RemainingWork& w : running_) {
+      if (w.n_prompt_rows == 0) w.n_decode_rows = std::max<int64_t>(0, w.n_decode_rows - n_steps);
+      w.n_prompt_rows = 0;
+    }
+  }
+
+  double SecondsOfDecodeStep() const {
+    int64_t n_rows = 0;
+    for (const RemainingWork& w : running_) n_rows += w.n_choices;
+    return cost_.per_step + static_cast<double>(n_rows) * cost_.per_row;
+  }
+
+ private:
+  bool Fits(const RemainingWork& work) const {
+    int64_t n_seqs = work.n_choices, bytes = work.bytes;
+    for (const RemainingWork& w : running_) {
+      n_seqs += w.n_choices;
+      bytes += w.bytes;
+    }
+    return n_seqs <= limits_.max_running_seqs && bytes <= limits_.cache_bytes;
+  }
+
+  void AwaitNextEnd() {
+    FinishPrompts();
+    int64_t n_steps = running_.front().n_decode_rows;
+    for (const RemainingWork& w : running_) n_steps = std::min(n_steps, w.n_decode_rows);
+    seconds_ += static_cast<double>(n_steps) * SecondsOfDecodeStep();
+    for (RemainingWork& w : running_) w.n_decode_rows -= n_steps;
+    std::erase_if(running_, [](const RemainingWork& w) { return w.n_decode_rows == 0; });
+  }
+
+  const ForecastLimits limits_;
+  const StepCost cost_;
+  std::vector<RemainingWork> running_;
+  double seconds_ = 0;
+};
+
+}  // namespace
+
+void StepCostMeter::Note(int64_t n_rows, absl::Duration took) {
+  const auto x = static_cast<double>(n_rows);
+  const double y = absl::ToDoubleSeconds(took);
+  ++n_steps_;
+  n_ = kForget * n_ + 1;
+  x_ = kForget * x_ + x;
+  y_ = kForget * y_ + y;
+  xx_ = kForget * xx_ + x * x;
+  xy_ = kForget * xy_ + x * y;
+}
+
+std::optional<StepCost> StepCostMeter::cost() const {
+  if (n_steps_ < kMinSteps) return std::nullopt;
+  const double spread = n_ * xx_ - x_ * x_;
+  // Steps of one size tell nothing of the slope: all of it is the rows' then.
+  if (spread <= 1e-6 * n_ * xx_) return StepCost{0, y_ / x_};
+  const double slope = std::max(0.0, (n_ * xy_ - x_ * y_) / spread);
+  const double base = (y_ - slope * x_) / n_;
+  if (base < 0) return StepCost{0, y_ / x_};
+  return StepCost{base, slope};
+}
+
+Forecast ForecastWork(std::vector<RemainingWork> running, const std::vector<RemainingWork>& ahead,
+                      const RemainingWork& own, const ForecastLimits& limits,
+                      const StepCost& cost) {
+  Play play(std::move(running), limits, cost);
+  for (const RemainingWork& work : ahead) {
+    play.AwaitRoom(work);
+    play.Admit(work);
+  }
+  play.AwaitRoom(own);
+  play.FinishPrompts();  // of those that were admitted before
+  Forecast forecast;
+  forecast.wait = absl::Seconds(play.seconds());
+  play.Admit(own);
+  play.FinishPrompts();
+  forecast.first_token = absl::Seconds(play.seconds());
+  forecast.end = forecast.first_token +
+                 absl::Seconds(static_cast<double>(own.n_decode_rows) * play.SecondsOfDecodeStep());
+  return forecast;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,63 @@
+#ifndef LOWKEY_ENGINE_SCHEDULER_FORECAST_H_
+#define LOWKEY_ENGINE_SCHEDULER_FORECAST_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace lowkey {
+
+// What a step of n rows takes: per_step + n * per_row, in seconds.
+struct StepCost {
+  double per_step = 0;
+  double per_row = 0;
+};
+
+// Learns StepCost from steps: least squares, where older steps count less and less.
+class StepCostMeter {
+ public:
+  void Note(int64_t n_rows, absl::Duration took);
+
+  // nullopt until there were kMinSteps.
+  std::optional<StepCost> cost() const;
+
+ private:
+  static constexpr int64_t kMinSteps = 8;
+
+  int64_t n_steps_ = 0;
+  // Sums, weighted by age, of 1, rows, seconds, rows^2, rows * seconds.
+  double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;
+};
+
+// What is left to do for one request.
+struct RemainingWork {
+  int64_t n_prompt_rows = 0;
+  int64_t n_decode_rows = 0;  // of each choice
+  int64_t n_choices = 1;
+  int64_t bytes = 0;  // of cache, reserved
+};
+
+// Bounds under which work shares steps.
+struct ForecastLimits {
+  int64_t max_running_seqs = 1;
+  int64_t cache_bytes = 0;
+  int64_t max_batch_tokens = 1;
+  int64_t max_mixed_rows = 1;  // of a step in which streams wait
+};
+
+struct Forecast {
+  absl::Duration wait;         // until its first rows are computed
+  absl::Duration first_token;  // until its prompt is
+  absl::Duration end;          // until its last token is
+};
+
+// When `own` is done, behind `running` and `ahead` (in this order), at this cost of steps: plays
+// through who is admitted when somebody ends. Time O((running + ahead) * running set).
+Forecast ForecastWork(std::vector<RemainingWork> running, const std::vector<RemainingWork>& ahead,
+                      const RemainingWork& own, const ForecastLimits& limits, const StepCost& cost);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_SCHEDULER_FORECAST_H_

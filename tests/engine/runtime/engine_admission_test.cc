@@ -1,0 +1,122 @@
+// Who is let in, by what steps took so far.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "engine/base/retry_after.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runtime/engine_fixture.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EngineAdmissionTest : public EngineTest {
+ protected:
+  // One place, and somebody who holds it until Release.
+  void StartAndHold(EngineOptions options, int n_measured) {
+    options.max_running_seqs = 1;
+    Start(options);
+    for (int i = 0; i < n_measured; ++i) Submit(Request(5, 20, i))->Wait();
+    holder_ = Submit(Request(5, 200), [this](int32_t, int32_t) {
+      if (!held_.HasBeenNotified()) held_.Notify();
+      release_.WaitForNotification();
+      return SinkAnswer::kContinue;
+    });
+    held_.WaitForNotification();
+  }
+  void Release() {
+    if (!release_.HasBeenNotified()) release_.Notify();
+  }
+  ~EngineAdmissionTest() override { Release(); }
+
+  absl::Notification held_, release_;
+  std::shared_ptr<Collected> holder_;
+};
+
+TEST_F(EngineAdmissionTest, RefusesALongerWaitThanItsBoundAndSaysWhenToComeAgain) {
+  EngineOptions options;
+  options.max_wait = absl::Nanoseconds(1);
+  StartAndHold(options, 3);
+  const absl::Status status = Refused(Request(5, 5));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("queue: a wait of "));
+  EXPECT_GE(RetryAfterOf(status).value_or(absl::ZeroDuration()), absl::Milliseconds(100));
+}
+
+TEST_F(EngineAdmissionTest, RefusesADeadlineThatCannotBeMet) {
+  StartAndHold({}, 20);
+  EngineRequest r = Request(200, 50);
+  r.deadline = absl::Now() + absl::Microseconds(50);
+  const absl::Status status = Refused(r);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("that it would take now"));
+  r.deadline = absl::Now() + absl::Hours(1);
+  const auto later = Submit(r);
+  Release();
+  EXPECT_TRUE(later->Wait().status.ok());
+}
+
+TEST_F(EngineAdmissionTest, RefusesNothingBeforeStepsWereMeasured) {
+  EngineOptions options;
+  options.max_wait = absl::Hours(1);
+  StartAndHold(options, 0);
+  EngineRequest r = Request(5, 5);
+  r.deadline = absl::Now() + absl::Hours(1);
+  const auto waiting = Submit(r);
+  Release();
+  EXPECT_TRUE(waiting->Wait().status.ok());
+}
+
+TEST_F(EngineAdmissionTest, GivesUpWhatWaitedFarLongerThanTheBound) {
+  EngineOptions options;
+  options.max_wait = absl::Nanoseconds(1);
+  StartAndHold(options, 0);
+  const auto waiting = Submit(Request(5, 5, 1));
+  Release();
+  const absl::Status status = waiting->Wait().status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfterOf(status).has_value());
+  EXPECT_TRUE(holder_->Wait().status.ok()) << "who runs does not wait";
+}
+
+TEST_F(EngineAdmissionTest, AFullQueueSaysWhenToComeAgain) {
+  EngineOptions options;
+  options.max_queued_requests = 2;
+  StartAndHold(options, 0);
+  const auto a = Submit(Request(5, 5)), b = Submit(Request(5, 5));
+  const absl::Status status = Refused(Request(5, 5));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfterOf(status).has_value());
+  Release();
+  a->Wait(), b->Wait();
+}
+
+TEST_F(EngineAdmissionTest, TenantsAndPrioritiesDecideWhoIsNext) {
+  StartAndHold({}, 0);
+  std::vector<std::string> order;  // the engine's thread writes, before every OnDone
+  std::vector<std::shared_ptr<Collected>> all;
+  const auto submit = [&](const std::string& name, const std::string& tenant, int32_t priority) {
+    EngineRequest r = Request(5, 1);
+    r.tenant = tenant;
+    r.priority = priority;
+    all.push_back(Submit(r, [&order, name](int32_t, int32_t) {
+      order.push_back(name);
+      return SinkAnswer::kContinue;
+    }));
+  };
+  for (int i = 0; i < 3; ++i) submit("flood " + std::to_string(i), "flood", 0);
+  submit("flood urgent", "flood", 100);
+  submit("other", "other", 0);
+  Release();
+  for (const auto& got : all) EXPECT_TRUE(got->Wait().status.ok());
+  EXPECT_THAT(order,
+              testing::ElementsAre("flood urgent", "other", "flood 0", "flood 1", "flood 2"));
+}
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,157 @@
+// Prompts that begin alike share what was computed, and nothing else shows it.
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/engine/runtime/attention_variants.h"
+#include "tests/engine/runtime/engine_fixture.h"
+
+namespace lowkey {
+namespace {
+
+class EnginePrefixTest : public EngineTest {
+ protected:
+  struct Outcome {
+    std::vector<int32_t> tokens;
+    std::vector<float> logprobs;
+    int32_t n_cached = 0;
+  };
+
+  Outcome Run(EngineRequest request) {
+    request.sampling.logprobs = 0;
+    const auto got = Submit(request);
+    const FinalEvent event = got->Wait();
+    EXPECT_TRUE(event.status.ok()) << event.status;
+    return {got->tokens[0], got->logprobs[0], event.n_cached_tokens};
+  }
+
+  // The conversation of a variant, turn by turn: a prompt, the same again, one that leaves it at
+  // token 150, and one that goes on from its answer.
+  std::vector<Outcome> Converse(const AttentionOptions& attention) {
+    EngineRequest first = Request(190, 8);
+    first.attention = attention;
+    std::vector<Outcome> outcomes = {Run(first), Run(first)};
+    EngineRequest branch = first;
+    branch.prompt.resize(170);
+    for (size_t i = 150; i < branch.prompt.size(); ++i) branch.prompt[i] = 7;
+    outcomes.push_back(Run(branch));
+    EngineRequest next = first;
+    const std::vector<int32_t>& answer = outcomes[0].tokens;
+    next.prompt.insert(next.prompt.end(), answer.begin(), answer.end());
+    next.prompt.insert(next.prompt.end(), {3, 4, 5, 6});
+    outcomes.push_back(Run(next));
+    return outcomes;
+  }
+};
+
+TEST_F(EnginePrefixTest, EveryMechanismAnswersAsWithout) {
+  for (const int32_t max_batch_tokens : {512, 100}) {
+    EngineOptions options;
+    options.max_batch_tokens = max_batch_tokens;
+    options.keeps_prefixes = false;
+    Start(options);
+    std::vector<std::vector<Outcome>> expected;
+    for (const auto& v : AttentionVariants()) expected.push_back(Converse(v.options));
+    options.keeps_prefixes = true;
+    Start(options);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const AttentionVariant v = AttentionVariants()[i];
+      SCOPED_TRACE(v.name);
+      const std::vector<Outcome> got = Converse(v.options);
+      int32_t n_cached = 0;
+      for (size_t turn = 0; turn < got.size(); ++turn) {
+        EXPECT_EQ(got[turn].tokens, expected[i][turn].tokens) << "turn " << turn;
+        EXPECT_EQ(got[turn].logprobs, expected[i][turn].logprobs) << "turn " << turn;
+        EXPECT_EQ(expected[i][turn].n_cached, 0);
+        n_cached += got[turn].n_cached;
+      }
+      EXPECT_EQ(got[0].n_cached, 0);
+      EXPECT_EQ(n_cached > 0, v.is_prefix_shared) << n_cached;
+    }
+    EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+    EXPECT_GT(engine_->Stats().cache_bytes_prefix, 0);
+  }
+}
+
+TEST_F(EnginePrefixTest, WholePagesAreSharedAndTheLastRowIsAlwaysComputed) {
+  Start();
+  EXPECT_EQ(Run(Request(64, 2)).n_cached, 0);
+  EXPECT_EQ(Run(Request(64, 2)).n_cached, 0);  // its only page holds the row that gives the token
+  EXPECT_EQ(Run(Request(65, 2)).n_cached, 64);
+  EXPECT_EQ(Run(Request(200, 2)).n_cached, 64);
+  EXPECT_EQ(Run(Request(193, 2)).n_cached, 192);
+  EXPECT_EQ(Run(Request(192, 2)).n_cached, 128);
+  EXPECT_EQ(engine_->Stats().n_prefix_tokens, 64 + 64 + 192 + 128);
+}
+
+TEST_F(EnginePrefixTest, AnAnswerIsSharedWithTheNextTurn) {
+  Start();
+  EngineRequest first = Request(100, 60);
+  const Outcome answer = Run(first);
+  EngineRequest next = first;
+  next.prompt.insert(next.prompt.end(), answer.tokens.begin(), answer.tokens.end());
+  EXPECT_EQ(Run(next).n_cached, 128);
+}
+
+TEST_F(EnginePrefixTest, OtherTenantsAndOptionsSeeNothing) {
+  Start();
+  EngineRequest r = Request(190, 2);
+  Run(r);
+  r.tenant = "other";
+  EXPECT_EQ(Run(r).n_cached, 0);
+  EXPECT_EQ(Run(r).n_cached, 128);
+  r.attention.standard.storage = CacheStorage::kInt8;
+  EXPECT_EQ(Run(r).n_cached, 0);
+  r.tenant = "";
+  r.attention = {};
+  EXPECT_EQ(Run(r).n_cached, 128);
+}
+
+TEST_F(EnginePrefixTest, PromptLogprobsAreAllThere) {
+  Start();
+  EngineRequest r = Request(190, 2);
+  r.prompt_logprobs = 0;
+  const auto fresh = Submit(r);
+  fresh->Wait();
+  const auto again = Submit(r);
+  EXPECT_EQ(again->Wait().n_cached_tokens, 0);  // every row's logits are asked for
+  ASSERT_EQ(again->prompt_logprobs.size(), 189u);
+  r.prompt_logprobs_from = 140;
+  const auto part = Submit(r);
+  EXPECT_EQ(part->Wait().n_cached_tokens, 128);
+  ASSERT_EQ(part->prompt_logprobs.size(), 50u);
+  for (size_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(part->prompt_logprobs[i].token.logprob,
+              fresh->prompt_logprobs[139 + i].token.logprob);
+  }
+}
+
+TEST_F(EnginePrefixTest, PrefixesGiveWayToRequests) {
+  EngineOptions options;
+  options.cache_bytes = 256 << 10;  // eight pages of the tiny model
+  Start(options);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 20; ++i) {
+      EngineRequest r = Request(190, 4, i);
+      EXPECT_EQ(Run(r).n_cached, 0) << "of 20 others, each a quarter of the cache";
+    }
+  }
+  EXPECT_EQ(Run(Request(190, 4, 19)).n_cached, 128);
+  EXPECT_LE(engine_->Stats().cache_bytes_prefix, 256 << 10);
+}
+
+TEST_F(EnginePrefixTest, ChoicesOfSharedPromptsAreAsWithout) {
+  EngineRequest r = Request(150, 30);
+  r.n = 3;
+  r.sampling.temperature = 1;
+  r.sampling.seed = 5;
+  Start();
+  const auto fresh = Submit(r);
+  fresh->Wait();
+  const auto again = Submit(r);
+  EXPECT_EQ(again->Wait().n_cached_tokens, 128);
+  EXPECT_EQ(again->tokens, fresh->tokens);
+}
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,93 @@
+#include "engine/scheduler/forecast.h"
+
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+constexpr StepCost kCost{0.010, 0.001};
+constexpr ForecastLimits kLimits{4, 1000, 100, 50};
+
+double Wait(const Forecast& f) { return absl::ToDoubleSeconds(f.wait); }
+double FirstToken(const Forecast& f) { return absl::ToDoubleSeconds(f.first_token); }
+double End(const Forecast& f) { return absl::ToDoubleSeconds(f.end); }
+
+TEST(StepCostMeterTest, SaysNothingBeforeItHasSeenSteps) {
+  StepCostMeter meter;
+  for (int i = 0; i < 7; ++i) {
+    meter.Note(10, absl::Milliseconds(20));
+    EXPECT_EQ(meter.cost(), std::nullopt);
+  }
+  meter.Note(10, absl::Milliseconds(20));
+  EXPECT_TRUE(meter.cost().has_value());
+}
+
+TEST(StepCostMeterTest, FindsBaseAndSlopeInNoise) {
+  StepCostMeter meter;
+  std::mt19937 rng(1);
+  std::uniform_real_distribution<double> noise(0.95, 1.05);
+  for (int i = 0; i < 500; ++i) {
+    const int64_t n = 1 + static_cast<int64_t>(rng() % 200);
+    meter.Note(n, absl::Seconds((0.010 + 0.001 * static_cast<double>(n)) * noise(rng)));
+  }
+  EXPECT_NEAR(meter.cost()->per_step, 0.010, 0.003);
+  EXPECT_NEAR(meter.cost()->per_row, 0.001, 0.0001);
+}
+
+TEST(StepCostMeterTest, StepsOfOneSizeGiveTheirMean) {
+  StepCostMeter meter;
+  for (int i = 0; i < 20; ++i) meter.Note(16, absl::Milliseconds(32));
+  EXPECT_NEAR(meter.cost()->per_step + 16 * meter.cost()->per_row, 0.032, 1e-6);
+}
+
+TEST(StepCostMeterTest, FollowsAMachineThatBecomesSlower) {
+  StepCostMeter meter;
+  for (int i = 0; i < 1000; ++i) meter.Note(1 + i % 50, absl::Milliseconds(1 + i % 50));
+  for (int i = 0; i < 400; ++i) meter.Note(1 + i % 50, absl::Milliseconds(3 * (1 + i % 50)));
+  EXPECT_NEAR(meter.cost()->per_row, 0.003, 0.0001);
+}
+
+TEST(ForecastTest, AnIdleServerBeginsAtOnce) {
+  const Forecast f = ForecastWork({}, {}, {30, 20, 1, 10}, kLimits, kCost);
+  EXPECT_EQ(Wait(f), 0);
+  EXPECT_NEAR(FirstToken(f), 0.010 + 30 * 0.001, 1e-9);
+  EXPECT_NEAR(End(f), 0.040 + 20 * 0.011, 1e-9);
+}
+
+TEST(ForecastTest, PromptsAheadAreComputedFirst) {
+  const Forecast f = ForecastWork({{200, 5, 1, 10}}, {}, {30, 20, 1, 10}, kLimits, kCost);
+  EXPECT_NEAR(Wait(f), 2 * 0.010 + 200 * 0.001, 1e-9);
+}
+
+TEST(ForecastTest, AFullRunningSetLetsTheNextInWhenItsFirstEnds) {
+  const std::vector<RemainingWork> running = {
+      {0, 100, 1, 10}, {0, 40, 1, 10}, {0, 90, 1, 10}, {0, 80, 1, 10}};
+  EXPECT_NEAR(Wait(ForecastWork(running, {}, {1, 1, 1, 10}, kLimits, kCost)), 40 * 0.014, 1e-9);
+  // One more ahead: it takes that place, and the next is free 40 steps later.
+  const Forecast second = ForecastWork(running, {{0, 500, 1, 10}}, {1, 1, 1, 10}, kLimits, kCost);
+  EXPECT_NEAR(Wait(second), 80 * 0.014, 1e-9);
+}
+
+TEST(ForecastTest, MemoryIsWaitedForToo) {
+  const Forecast f =
+      ForecastWork({{0, 50, 1, 600}, {0, 70, 1, 300}}, {}, {1, 1, 1, 500}, kLimits, kCost);
+  EXPECT_NEAR(Wait(f), 50 * 0.012, 1e-9);
+}
+
+TEST(ForecastTest, WhatFitsNowhereIsNotWaitedForForEver) {
+  const Forecast f = ForecastWork({{0, 50, 1, 10}}, {}, {1, 1, 9, 5000}, kLimits, kCost);
+  EXPECT_NEAR(Wait(f), 50 * 0.011, 1e-9);
+}
+
+TEST(ForecastTest, DecodeRowsGoOnBesidePrompts) {
+  // 96 prompt rows beside 2 streams: 48 a step, two steps in which the streams advance too.
+  const Forecast f = ForecastWork({{0, 2, 1, 10}, {0, 30, 1, 10}, {96, 30, 1, 10}, {0, 9, 1, 10}},
+                                  {}, {1, 1, 1, 10}, kLimits, kCost);
+  // 3 streams wait: 47 rows a step, 3 steps; then the first has ended.
+  EXPECT_NEAR(Wait(f), 3 * 0.010 + (96 + 9) * 0.001, 1e-9);
+}
+
+}  // namespace
+}  // namespace lowkey
