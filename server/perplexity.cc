@@ -48,9 +48,10 @@ absl::Status ScoreWindow(Engine& engine, absl::Span<const int32_t> tokens,
                          const PerplexityWindow& window, const PerplexityOptions& options,
                          PerplexityResult& result) {
   EngineRequest request;
-  if (options.first_token.has_value()) request.prompt.push_back(*options.first_token);
-  request.prompt.insert(request.prompt.end(), tokens.begin() + window.begin,
-                        tokens.begin() + window.end);
+  request.prompt.assign(tokens.begin() + window.begin, tokens.begin() + window.end);
+  if (options.first_token.has_value()) {
+    request.prompt.insert(request.prompt.begin(), *options.first_token);
+  }
   request.max_new_tokens = 0;
   request.prompt_logprobs = 0;
   request.prompt_logprobs_from =
