@@ -40,6 +40,7 @@ constexpr Flag kNetworkFlags[] = {
     {"insecure", "", "", "allow an address that other machines can reach, without any guard",
      FlagKind::kSwitch},
     {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
+    {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
      FlagKind::kSwitch},
 };
@@ -96,6 +97,8 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   options.network.port = static_cast<int>(port.value_or(0));
   options.network.is_insecure_allowed = flags.Switch("insecure");
   LK_ASSIGN_OR_RETURN(const std::optional<double> grace, flags.Seconds("grace"));
+  LK_ASSIGN_OR_RETURN(const std::optional<double> stall_timeout, flags.Seconds("stall-timeout"));
+  options.network.stall_timeout = absl::Seconds(stall_timeout.value_or(60));
   LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
   options.grace = absl::Seconds(grace.value_or(0));
   if (flags.IsGiven("metrics")) {

@@ -1,8 +1,10 @@
 #ifndef LOWKEY_SERVER_GRPC_CALLS_H_
 #define LOWKEY_SERVER_GRPC_CALLS_H_
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,13 +15,15 @@
 #include "absl/time/time.h"
 #include "lowkey/v1/generation.pb.h"
 #include "server/generation.h"
-#include "server/grpc/cancel_link.h"
 #include "server/grpc/event_queue.h"
 #include "server/grpc/live_calls.h"
+#include "server/grpc/request_link.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
 
 namespace lowkey {
+
+class Metrics;
 
 // Calls that wait for the engine. Each keeps itself alive until gRPC's OnDone; the engine's thread
 // holds a reference of its own while it speaks to one.
@@ -31,10 +35,13 @@ struct CallContext {
   TextService& service;
   std::shared_ptr<LiveCalls> live_calls;
   RequestLog* log = nullptr;
+  absl::Duration stall_timeout = absl::Seconds(60);
   absl::Time deadline = absl::InfiniteFuture();
 };
 
-// GenerateStream. Writes one event at a time, in order; the status follows the last.
+// GenerateStream. Writes one event at a time, in order; the status follows the last. While 256 or
+// more tokens wait for the reader its request is paused, until fewer than 128 do; one that is
+// paused for stall_timeout is cancelled, and ends with RESOURCE_EXHAUSTED.
 class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
  public:
   // Starts the request, or finishes the call with its error.
@@ -55,17 +62,24 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
 
   void Refuse(const absl::Status& status);
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnStallTimeout(int64_t pause);
 
   std::optional<LiveCalls::Call> live_;  // once admitted
   RequestLog* const log_;
+  Metrics* const metrics_;  // may be null
+  const absl::Duration stall_timeout_;
   const absl::Time start_ = absl::Now();
-  CancelLink link_;
+  RequestLink link_;
   std::shared_ptr<StreamCall> self_;
 
   absl::Mutex mutex_;
   EventQueue queue_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_reader_gone_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<grpc::Alarm> stall_alarm_ ABSL_GUARDED_BY(mutex_);  // set while paused
+  int64_t n_pauses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_stalled_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);  // set: nothing more will come
   std::optional<GenerationResult> result_ ABSL_GUARDED_BY(mutex_);
@@ -92,7 +106,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   std::optional<LiveCalls::Call> live_;  // once admitted
   RequestLog* const log_;
   const absl::Time start_ = absl::Now();
-  CancelLink link_;
+  RequestLink link_;
   v1::GenerateResponse* const response_;
   std::shared_ptr<UnaryCall> self_;
   // Written before Finish, read after it.
@@ -117,7 +131,7 @@ class ScoreCall final : public grpc::ServerUnaryReactor {
   std::optional<LiveCalls::Call> live_;  // once admitted
   RequestLog* const log_;
   const absl::Time start_ = absl::Now();
-  CancelLink link_;
+  RequestLink link_;
   std::shared_ptr<ScoreCall> self_;
   absl::Status status_;
 };

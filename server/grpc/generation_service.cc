@@ -68,7 +68,7 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 }  // namespace
 
 CallContext GenerationService::ContextOf(const grpc::CallbackServerContext& context) {
-  return {service_, live_calls_, log_, DeadlineOf(context)};
+  return {service_, live_calls_, log_, stall_timeout_, DeadlineOf(context)};
 }
 
 grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,

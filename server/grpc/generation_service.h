@@ -19,7 +19,8 @@ namespace lowkey {
 class GenerationService final : public v1::Generation::CallbackService {
  public:
   // Both must outlive the gRPC server; log may be null.
-  GenerationService(TextService& service, RequestLog* log) : service_(service), log_(log) {}
+  GenerationService(TextService& service, RequestLog* log, absl::Duration stall_timeout)
+      : service_(service), log_(log), stall_timeout_(stall_timeout) {}
 
   // Waits until every admitted generation and scoring is answered, at most until `deadline`;
   // whether so.
@@ -45,6 +46,7 @@ class GenerationService final : public v1::Generation::CallbackService {
 
   TextService& service_;
   RequestLog* const log_;
+  const absl::Duration stall_timeout_;
   const std::shared_ptr<LiveCalls> live_calls_ = std::make_shared<LiveCalls>();
 };
 

@@ -42,7 +42,7 @@ void PrepareGrpcOnce() {
 GrpcServer::GrpcServer(TextService& service, const GrpcServerOptions& options)
     : service_(service),
       host_(options.host),
-      generation_(service, options.log),
+      generation_(service, options.log, options.stall_timeout),
       models_(service),
       admin_(service, {.begin_drain = [this] { BeginDrain(); },
                        .may_anyone_drain = options.is_insecure_allowed}) {}

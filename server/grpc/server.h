@@ -23,6 +23,8 @@ struct GrpcServerOptions {
   int port = 50051;  // 0: a free one
   // Serve on an address that other machines can reach, although nothing guards it yet.
   bool is_insecure_allowed = false;
+  // A stream is cancelled when 256 tokens have waited this long for its reader.
+  absl::Duration stall_timeout = absl::Seconds(60);
   RequestLog* log = nullptr;  // must outlive the server; null: no log
 };
 
