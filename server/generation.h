@@ -38,7 +38,8 @@ class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
   virtual void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) { (void)logprobs; }
-  // kCancel ends the request: nobody reads any more.
+  // kPause: the delta was taken; nothing more is computed until TextService::Resume. kCancel ends
+  // the request: nobody reads any more.
   virtual SinkAnswer OnDelta(ChoiceDelta delta) = 0;
   virtual void OnDone(const GenerationResult& result) = 0;
 };

@@ -69,6 +69,9 @@ class TextService {
   // Ends a generation or scoring within a step. Ids that are unknown or finished are ignored.
   void Cancel(RequestId id) { engine_.Cancel(id); }
 
+  // A listener that answered kPause can take more; as Engine::Resume.
+  void Resume(RequestId id) { engine_.Resume(id); }
+
   // What Generate would feed to the model for a conversation. The errors of MakeChatPrompt.
   absl::StatusOr<ChatPrompt> TokenizeChat(const Conversation& conversation) const;
 

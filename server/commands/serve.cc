@@ -39,6 +39,7 @@ constexpr Flag kNetworkFlags[] = {
     {"port", "N", "50051", "0 picks a free port, which is printed"},
     {"metrics", "HOST:PORT", "", "HTTP /metrics, /health and /ready here; port 0 picks [off]"},
     {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
+    {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
      FlagKind::kSwitch},
 };
@@ -98,6 +99,8 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
                         std::fprintf(stderr, "lowkey serve: %s\n", line.c_str());
                       }));
   LK_ASSIGN_OR_RETURN(const std::optional<double> grace, flags.Seconds("grace"));
+  LK_ASSIGN_OR_RETURN(const std::optional<double> stall_timeout, flags.Seconds("stall-timeout"));
+  options.network.stall_timeout = absl::Seconds(stall_timeout.value_or(60));
   LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
   options.grace = absl::Seconds(grace.value_or(0));
   if (flags.IsGiven("metrics")) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status.h"
@@ -28,9 +29,13 @@ auto ToRequest(const CallContext& context, const Proto& proto) -> decltype(FromP
   return request;
 }
 
-absl::Status StalledReader() {
+constexpr size_t kPauseTokens = 256;
+constexpr size_t kResumeTokens = 128;
+
+absl::Status StalledReader(absl::Duration timeout) {
   return absl::ResourceExhaustedError(
-      "the reader does not keep up: 16384 tokens wait for it, expected it to read");
+      absl::StrCat("the reader does not keep up: ", kPauseTokens, " tokens have waited for it for ",
+                   absl::FormatDuration(timeout), ", expected it to read"));
 }
 
 class StreamListener : public GenerationListener {
@@ -92,7 +97,10 @@ void CallLog::Write(const absl::Status& status, std::optional<GenerationResult> 
 }
 
 StreamCall::StreamCall(const CallContext& context)
-    : log_(context, "GenerateStream"), link_(context.service) {}
+    : log_(context, "GenerateStream"),
+      metrics_(context.service.options().metrics),
+      stall_timeout_(context.stall_timeout),
+      link_(context.service) {}
 
 grpc::ServerWriteReactor<v1::GenerateEvent>* StreamCall::Start(const CallContext& context,
                                                                const v1::GenerateRequest& proto) {
@@ -131,9 +139,37 @@ void StreamCall::OnPromptLogprobs(v1::PromptLogprobs logprobs) {
 SinkAnswer StreamCall::OnDelta(v1::ChoiceDelta delta) {
   absl::MutexLock lock(&mutex_);
   if (is_reader_gone_ || is_stalled_) return SinkAnswer::kCancel;
-  is_stalled_ = !queue_.AddDelta(std::move(delta));
+  queue_.AddDelta(std::move(delta));
   WriteNext();
-  return is_stalled_ ? SinkAnswer::kCancel : SinkAnswer::kContinue;
+  if (queue_.n_tokens() < kPauseTokens) return SinkAnswer::kContinue;
+  BeginPause();
+  return SinkAnswer::kPause;
+}
+
+void StreamCall::BeginPause() {
+  if (stall_alarm_ != nullptr) return;
+  if (metrics_ != nullptr) metrics_->AddPausedStreams(1);
+  stall_alarm_ = std::make_unique<grpc::Alarm>();
+  stall_alarm_->Set(absl::ToChronoTime(absl::Now() + stall_timeout_),
+                    [call = self_, pause = ++n_pauses_](bool is_due) {
+                      if (is_due) call->OnStallTimeout(pause);
+                    });
+}
+
+void StreamCall::EndPause() {
+  if (stall_alarm_ == nullptr) return;
+  if (metrics_ != nullptr) metrics_->AddPausedStreams(-1);
+  stall_alarm_.reset();  // cancels it
+}
+
+// The alarm may be due in the moment in which its pause ends.
+void StreamCall::OnStallTimeout(int64_t pause) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stall_alarm_ == nullptr || pause != n_pauses_) return;
+    is_stalled_ = true;
+  }
+  link_.Cancel();
 }
 
 void StreamCall::OnEnd(const GenerationResult& result) {
@@ -141,7 +177,8 @@ void StreamCall::OnEnd(const GenerationResult& result) {
   *event.mutable_final() = ToProto(result);
   absl::MutexLock lock(&mutex_);
   queue_.Add(std::move(event));
-  status_ = is_stalled_ ? StalledReader() : result.engine.status;
+  EndPause();
+  status_ = is_stalled_ ? StalledReader(stall_timeout_) : result.engine.status;
   result_ = result;
   WriteNext();
 }
@@ -160,11 +197,18 @@ void StreamCall::WriteNext() {
 
 void StreamCall::OnWriteDone(bool ok) {
   if (!ok) link_.Cancel();
-  absl::MutexLock lock(&mutex_);
-  is_writing_ = false;
-  is_reader_gone_ |= !ok;
-  queue_.PopFront();
-  WriteNext();
+  bool resumes = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_writing_ = false;
+    is_reader_gone_ |= !ok;
+    queue_.PopFront();
+    WriteNext();
+    resumes = stall_alarm_ != nullptr && queue_.n_tokens() < kResumeTokens;
+    if (resumes) EndPause();
+  }
+  // Not under the lock: the engine may be waiting for it, to deliver a token.
+  if (resumes) link_.Resume();
 }
 
 void StreamCall::OnDone() {

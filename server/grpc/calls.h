@@ -1,8 +1,10 @@
 #ifndef LOWKEY_SERVER_GRPC_CALLS_H_
 #define LOWKEY_SERVER_GRPC_CALLS_H_
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,13 +19,15 @@
 #include "lowkey/v1/generation.pb.h"
 #include "server/auth/tenant.h"
 #include "server/generation.h"
-#include "server/grpc/cancel_link.h"
 #include "server/grpc/event_queue.h"
 #include "server/grpc/live_calls.h"
+#include "server/grpc/request_link.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
 
 namespace lowkey {
+
+class Metrics;
 
 // Calls that wait for the engine. Each keeps itself alive until gRPC's OnDone; the engine's thread
 // holds a reference of its own while it speaks to one.
@@ -36,6 +40,7 @@ struct CallContext {
   std::shared_ptr<LiveCalls> live_calls;
   RequestLog* log = nullptr;
   absl::StatusOr<Tenant> tenant;  // or why the caller may not
+  absl::Duration stall_timeout = absl::Seconds(60);
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -55,7 +60,9 @@ class CallLog {
   const absl::Time start_ = absl::Now();
 };
 
-// GenerateStream. Writes one event at a time, in order; the status follows the last.
+// GenerateStream. Writes one event at a time, in order; the status follows the last. While 256 or
+// more tokens wait for the reader its request is paused, until fewer than 128 do; one that is
+// paused for stall_timeout is cancelled, and ends with RESOURCE_EXHAUSTED.
 class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
  public:
   // Starts the request, or finishes the call with its error.
@@ -76,16 +83,23 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
 
   void Refuse(const absl::Status& status);
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnStallTimeout(int64_t pause);
 
   std::optional<LiveCalls::Call> live_;  // once admitted
   const CallLog log_;
-  CancelLink link_;
+  Metrics* const metrics_;  // may be null
+  const absl::Duration stall_timeout_;
+  RequestLink link_;
   std::shared_ptr<StreamCall> self_;
 
   absl::Mutex mutex_;
   EventQueue queue_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_reader_gone_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<grpc::Alarm> stall_alarm_ ABSL_GUARDED_BY(mutex_);  // set while paused
+  int64_t n_pauses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_stalled_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);  // set: nothing more will come
   std::optional<GenerationResult> result_ ABSL_GUARDED_BY(mutex_);
@@ -111,7 +125,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
   std::optional<LiveCalls::Call> live_;  // once admitted
   const CallLog log_;
-  CancelLink link_;
+  RequestLink link_;
   v1::GenerateResponse* const response_;
   std::shared_ptr<UnaryCall> self_;
   // Written before Finish, read after it.
@@ -135,7 +149,7 @@ class ScoreCall final : public grpc::ServerUnaryReactor {
 
   std::optional<LiveCalls::Call> live_;  // once admitted
   const CallLog log_;
-  CancelLink link_;
+  RequestLink link_;
   std::shared_ptr<ScoreCall> self_;
   absl::Status status_;
 };

@@ -9,10 +9,8 @@ void Append(const v1::ChoiceDelta& more, v1::ChoiceDelta& delta) {
   delta.mutable_tokens()->MergeFrom(more.tokens());
 }
 
-bool EventQueue::AddDelta(v1::ChoiceDelta delta) {
-  const size_t n_tokens = static_cast<size_t>(delta.tokens_size());
-  if (n_waiting_tokens_ + n_tokens > kMaxWaitingTokens) return false;
-  n_waiting_tokens_ += n_tokens;
+void EventQueue::AddDelta(v1::ChoiceDelta delta) {
+  n_tokens_ += static_cast<size_t>(delta.tokens_size());
   const bool can_join = events_.size() > 1 && events_.back().has_delta() &&
                         events_.back().delta().choice() == delta.choice();
   if (can_join) {
@@ -20,19 +18,18 @@ bool EventQueue::AddDelta(v1::ChoiceDelta delta) {
   } else {
     *events_.emplace_back().mutable_delta() = std::move(delta);
   }
-  return true;
 }
 
 void EventQueue::Add(v1::GenerateEvent event) { events_.push_back(std::move(event)); }
 
 void EventQueue::PopFront() {
-  n_waiting_tokens_ -= static_cast<size_t>(events_.front().delta().tokens_size());
+  n_tokens_ -= static_cast<size_t>(events_.front().delta().tokens_size());
   events_.pop_front();
 }
 
 void EventQueue::Clear() {
   events_.clear();
-  n_waiting_tokens_ = 0;
+  n_tokens_ = 0;
 }
 
 }  // namespace lowkey

@@ -8,27 +8,24 @@
 
 namespace lowkey {
 
-// Events of one stream that wait for the reader. Bounded: neighbouring deltas of one choice are
-// joined, and past kMaxWaitingTokens the reader counts as stalled. The front is being written and
-// stays as it is. Not thread-safe.
+// Events of one stream that wait for the reader. Neighbouring deltas of one choice are joined; the
+// front is being written and stays as it is. Not thread-safe.
 class EventQueue {
  public:
-  static constexpr size_t kMaxWaitingTokens = 16384;
+  void AddDelta(v1::ChoiceDelta delta);
 
-  // False when the reader is stalled; the event is then dropped.
-  bool AddDelta(v1::ChoiceDelta delta);
-
-  // Prompt log-probabilities or the final event: at most one of each, always taken.
+  // Prompt log-probabilities or the final event.
   void Add(v1::GenerateEvent event);
 
   bool empty() const { return events_.empty(); }
   const v1::GenerateEvent& front() const { return events_.front(); }
+  size_t n_tokens() const { return n_tokens_; }  // those of the front included
   void PopFront();
   void Clear();
 
  private:
   std::deque<v1::GenerateEvent> events_;
-  size_t n_waiting_tokens_ = 0;
+  size_t n_tokens_ = 0;
 };
 
 // Appends what `more` gained to `delta`, of the same choice.

@@ -76,8 +76,8 @@ CallContext GenerationService::ContextOf(const grpc::CallbackServerContext& cont
   }
   // Again, for the tenant: what let the call in has no way to say whose it is. (The token may even
   // be gone by now.)
-  return {service_, live_calls_, log_, guard_.Check(Right::kGenerate, authorization),
-          DeadlineOf(context)};
+  return {service_,       live_calls_,        log_, guard_.Check(Right::kGenerate, authorization),
+          stall_timeout_, DeadlineOf(context)};
 }
 
 grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContext* context,

@@ -20,8 +20,9 @@ namespace lowkey {
 class GenerationService final : public v1::Generation::CallbackService {
  public:
   // All must outlive the gRPC server; log may be null.
-  GenerationService(TextService& service, const CallGuard& guard, RequestLog* log)
-      : service_(service), guard_(guard), log_(log) {}
+  GenerationService(TextService& service, const CallGuard& guard, RequestLog* log,
+                    absl::Duration stall_timeout)
+      : service_(service), guard_(guard), log_(log), stall_timeout_(stall_timeout) {}
 
   // Waits until every admitted generation and scoring is answered, at most until `deadline`;
   // whether so.
@@ -48,6 +49,7 @@ class GenerationService final : public v1::Generation::CallbackService {
   TextService& service_;
   const CallGuard& guard_;
   RequestLog* const log_;
+  const absl::Duration stall_timeout_;
   const std::shared_ptr<LiveCalls> live_calls_ = std::make_shared<LiveCalls>();
 };
 

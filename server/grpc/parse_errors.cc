@@ -13,6 +13,17 @@ namespace {
 
 using grpc::experimental::InterceptionHookPoints;
 
+// Messages name the value that was refused. Past some 8 KiB a client would see gRPC's own complaint
+// about the size of its metadata, in which every byte that is not ASCII counts three times.
+constexpr size_t kMaxMessageBytes = 1024;
+
+std::string Clipped(std::string message) {
+  if (message.size() <= kMaxMessageBytes) return message;
+  size_t end = kMaxMessageBytes;
+  while (end > 0 && (message[end] & 0xC0) == 0x80) --end;  // between characters
+  return message.substr(0, end) + "...";
+}
+
 // protobuf says which field is not UTF-8 to its log alone. Parsing and the answer to its failure
 // happen on one thread, one after the other.
 std::string& FieldThatIsNotUtf8() {
@@ -36,16 +47,17 @@ class Explainer : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      const grpc::Status status = methods->GetSendStatus();
+      grpc::Status status = methods->GetSendStatus();
       const std::string field = std::exchange(FieldThatIsNotUtf8(), std::string());
       // Our own UNIMPLEMENTED always names a field.
       if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
           status.error_message().empty()) {
-        methods->ModifySendStatus(
-            {grpc::StatusCode::INVALID_ARGUMENT,
-             field.empty() ? std::string("message: malformed, expected a protobuf of its type")
-                           : absl::StrCat(field, ": not UTF-8, expected UTF-8 text")});
+        status = {grpc::StatusCode::INVALID_ARGUMENT,
+                  field.empty() ? std::string("message: malformed, expected a protobuf of its type")
+                                : absl::StrCat(field, ": not UTF-8, expected UTF-8 text")};
       }
+      methods->ModifySendStatus(
+          {status.error_code(), Clipped(status.error_message()), status.error_details()});
     }
     methods->Proceed();
   }

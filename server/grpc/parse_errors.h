@@ -8,7 +8,8 @@
 namespace lowkey {
 
 // gRPC answers a message that protobuf cannot parse with UNIMPLEMENTED and no word. This makes it
-// INVALID_ARGUMENT, and names the field where the reason is text that is not UTF-8. One per server;
+// INVALID_ARGUMENT, and names the field where the reason is text that is not UTF-8. It also clips
+// every status message to what surely reaches the client. One per server;
 // to be given to its builder. The first one takes over protobuf's log.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> ExplainParseErrors();
 

@@ -45,7 +45,7 @@ GrpcServer::GrpcServer(TextService& service, const GrpcServerOptions& options)
       host_(options.host),
       guard_(options.credentials.tokens),
       log_(options.log),
-      generation_(service, guard_, options.log),
+      generation_(service, guard_, options.log, options.stall_timeout),
       models_(service),
       admin_(service,
              {.begin_drain = [this] { BeginDrain(); },

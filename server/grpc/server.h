@@ -27,6 +27,8 @@ struct GrpcServerOptions {
   Credentials credentials = {};
   // Serve on an address that other machines can reach, although nothing guards it.
   bool is_insecure_allowed = false;
+  // A stream is cancelled when 256 tokens have waited this long for its reader.
+  absl::Duration stall_timeout = absl::Seconds(60);
   RequestLog* log = nullptr;  // must outlive the server; null: no log
 };
 

@@ -175,6 +175,8 @@ void Metrics::CountRefusal(absl::StatusCode code) {
 
 std::string Metrics::Text() const {
   std::vector<MetricFamily> families = registry_.Collect();
+  families.push_back(Sample("lowkey:num_streams_paused", "Generations that wait for their reader.",
+                            MetricType::Gauge, static_cast<double>(n_paused_streams_), labels_));
   if (const Engine* engine = engine_; engine != nullptr) {
     std::vector<MetricFamily> more = EngineFamilies(engine->Stats(), labels_);
     families.insert(families.end(), std::make_move_iterator(more.begin()),

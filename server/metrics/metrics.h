@@ -42,6 +42,9 @@ class Metrics {
   // A generation that was admitted has ended, `time` after its submission.
   void ObserveEnd(const GenerationResult& result, absl::Duration time);
 
+  // Streams whose generation waits for their reader: `n` more of them, or fewer.
+  void AddPausedStreams(int64_t n) { n_paused_streams_ += n; }
+
   // A generation or scoring was refused before it was admitted.
   void CountRefusal(absl::StatusCode code);
 
@@ -60,6 +63,7 @@ class Metrics {
   prometheus::Histogram &first_token_, &next_token_, &whole_request_, &queue_;
   Counters &finished_, &by_mechanism_, &tokens_by_mechanism_, &refused_;
   prometheus::Counter& saved_bytes_;
+  std::atomic<int64_t> n_paused_streams_{0};
   std::atomic<ServingState> state_{ServingState::kLoading};
   std::atomic<const Engine*> engine_{nullptr};
 };

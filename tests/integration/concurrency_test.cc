@@ -3,67 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <map>
 
 #include "tests/integration/running_server.h"
+#include "tests/integration/streams.h"
 
 namespace lowkey {
 namespace {
 
-struct Streamed {
-  std::string text;
-  std::vector<int32_t> tokens;
-  std::vector<float> logprobs;
-  int n_final = 0;
-  grpc::Status status;
-  bool operator==(const Streamed& other) const {
-    return text == other.text && tokens == other.tokens && logprobs == other.logprobs;
-  }
-};
-
-Streamed Stream(const RunningServer& server, const v1::GenerateRequest& request) {
-  grpc::ClientContext context;
-  auto reader = server.generation->GenerateStream(&context, request);
-  Streamed streamed;
-  v1::GenerateEvent event;
-  while (reader->Read(&event)) {
-    streamed.text += event.delta().text();
-    for (const v1::Token& token : event.delta().tokens()) {
-      streamed.tokens.push_back(token.token_id());
-      streamed.logprobs.push_back(token.logprob());
-    }
-    streamed.n_final += event.has_final();
-  }
-  streamed.status = reader->Finish();
-  return streamed;
-}
-
-// Prompts of different lengths, mechanisms and ways of sampling.
-v1::GenerateRequest MixedRequest(int i) {
-  v1::GenerateRequest request;
-  for (int t = 0; t < 5 + 37 * (i % 8); ++t) {
-    request.mutable_token_ids()->add_ids(3 + (i * 131 + t * 17) % 4000);
-  }
-  request.set_max_new_tokens(24 + i);
-  request.set_ignore_eos(true);
-  request.set_logprobs(0);
-  request.mutable_sampling()->set_temperature(i % 3 == 0 ? 0.0f : 0.9f);
-  request.mutable_sampling()->set_seed(static_cast<uint64_t>(100 + i));
-  if (i % 4 == 2) {
-    request.mutable_attention()->set_mechanism("taylorshift");
-    request.mutable_attention()->set_form(i % 8 == 2 ? "recurrent" : "auto");
-    request.mutable_attention()->set_variant(i % 16 < 8 ? "normalised" : "plain");
-  }
-  constexpr const char* kBundled[] = {"efficient", "optimised", "super", "lasso"};
-  if (i % 8 == 4) request.mutable_attention()->set_mechanism(kBundled[i / 8 % 4]);
-  if (i % 2 == 0) return request;
-  request.mutable_attention()->set_mechanism("atp");
-  request.mutable_attention()->set_block_tokens(64);
-  request.mutable_attention()->set_window_blocks(i % 4 == 1 ? 0 : 1);
-  request.mutable_attention()->set_rank(i % 4 == 1 ? "8" : "1/2");
-  request.mutable_attention()->set_basis(i % 8 < 4 ? "layer" : "kv");
-  request.mutable_attention()->set_prefill(i % 8 == 1 ? "compressed" : "exact");
-  return request;
-}
+using ::testing::HasSubstr;
 
 class ConcurrencyTest : public ::testing::Test {
  protected:
@@ -127,6 +75,75 @@ TEST_F(ConcurrencyTest, DisconnectedClientFreesItsCache) {
     ASSERT_TRUE(reader->Read(&event));
   }
   ExpectAllFreed();
+}
+
+// A connection whose windows do not grow: a client that does not read soon takes no more.
+std::shared_ptr<grpc::Channel> ConnectWithSmallWindows(const RunningServer& server) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16384);
+  return server.Connect(arguments);
+}
+
+// Far more than gRPC's own buffers hold.
+v1::GenerateRequest LargeRequest() {
+  v1::GenerateRequest request;
+  request.set_text("Once upon a time");
+  request.set_max_new_tokens(300);
+  request.set_ignore_eos(true);
+  request.set_logprobs(20);
+  request.set_n(8);
+  request.mutable_sampling()->set_temperature(1);
+  request.mutable_sampling()->set_seed(4);
+  return request;
+}
+
+TEST_F(ConcurrencyTest, StreamThatIsNotReadPausesAndIsWholeOnceItIs) {
+  const auto stub = v1::Generation::NewStub(ConnectWithSmallWindows(server_));
+  grpc::ClientContext context;
+  auto reader = stub->GenerateStream(&context, LargeRequest());
+  // It has come to rest when nothing is generated beside another stream's tokens.
+  int64_t n_before = -1, n_other = 0;
+  do {
+    n_before = server_.Stats().generated_tokens();
+    n_other = static_cast<int64_t>(Stream(server_, MixedRequest(3)).tokens.size());
+  } while (server_.Stats().generated_tokens() != n_before + n_other);
+  EXPECT_EQ(server_.Stats().running_requests(), 1);
+  EXPECT_GT(server_.Stats().cache_bytes_used(), 0);
+  EXPECT_THAT(server_.metrics.Text(), HasSubstr("num_streams_paused{model_name=\"tiny\"} 1"));
+  std::map<int32_t, std::vector<int32_t>> tokens;
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) {
+    for (const v1::Token& token : event.delta().tokens()) {
+      tokens[event.delta().choice()].push_back(token.token_id());
+    }
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  ExpectAllFreed();
+  grpc::ClientContext unary;
+  v1::GenerateResponse response;
+  ASSERT_TRUE(server_.generation->Generate(&unary, LargeRequest(), &response).ok());
+  for (const v1::ChoiceDelta& choice : response.choices()) {
+    std::vector<int32_t> alone;
+    for (const v1::Token& token : choice.tokens()) alone.push_back(token.token_id());
+    EXPECT_EQ(tokens[choice.choice()], alone);
+    EXPECT_EQ(alone.size(), 300u);
+  }
+}
+
+TEST(StalledReaderTest, FreesItsCacheAfterTheTimeoutAndIsToldSo) {
+  RunningServer server({.port = 0, .stall_timeout = absl::Milliseconds(100)});
+  const auto stub = v1::Generation::NewStub(ConnectWithSmallWindows(server));
+  grpc::ClientContext context;
+  auto reader = stub->GenerateStream(&context, LargeRequest());
+  while (server.Stats().cancelled_requests() == 0) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(server.Stats().cache_bytes_used(), 0);
+  EXPECT_EQ(server.Stats().running_requests(), 0);
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) {
+  }
+  EXPECT_TRUE(event.has_final());
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(ConcurrencyTest, PassedDeadlineFreesItsCache) {

@@ -40,7 +40,8 @@ inline RandomModelOptions ServedModelOptions() {
 // stubs that reach it through a real socket.
 class RunningServer {
  public:
-  RunningServer() : model_(ServedModelOptions()) {
+  explicit RunningServer(const GrpcServerOptions& network = {.port = 0})
+      : model_(ServedModelOptions()) {
     std::filesystem::copy_file(SourcePath("models/tales/tokenizer.model"),
                                model_.File("tokenizer.model"));
     const ModelConfig config = ServedModelOptions().config;
@@ -66,7 +67,7 @@ class RunningServer {
     service_ = std::make_unique<TextService>(
         *engine_, *tokenizer_, TextService::Options{"tiny", Defaults(), {}, &metrics});
     metrics.SetEngine(engine_.get());
-    auto server = GrpcServer::Start(*service_, {.port = 0});
+    auto server = GrpcServer::Start(*service_, network);
     LK_CHECK(server.ok());
     server_ = *std::move(server);
     const auto channel = Connect();
@@ -75,8 +76,7 @@ class RunningServer {
     admin = v1::Admin::NewStub(channel);
   }
 
-  std::shared_ptr<grpc::Channel> Connect() const {
-    grpc::ChannelArguments arguments;
+  std::shared_ptr<grpc::Channel> Connect(grpc::ChannelArguments arguments = {}) const {
     // A connection of its own, so that closing it is a disconnection.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

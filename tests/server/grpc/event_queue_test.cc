@@ -41,25 +41,23 @@ TEST(EventQueueTest, NeverJoinsAcrossChoicesOrOtherEvents) {
   EXPECT_EQ(texts, (std::vector<std::string>{"a", "b", "c", "final"}));
 }
 
-TEST(EventQueueTest, RefusesTokensPastItsBoundUntilTheReaderReads) {
+TEST(EventQueueTest, CountsTheTokensOfWhatIsBeingWrittenAndOfWhatWaits) {
   EventQueue queue;
-  EXPECT_TRUE(queue.AddDelta(Delta(0, "a", EventQueue::kMaxWaitingTokens)));
-  EXPECT_FALSE(queue.AddDelta(Delta(0, "b")));
-  queue.PopFront();
-  EXPECT_TRUE(queue.AddDelta(Delta(0, "b")));
-  queue.Clear();
-  EXPECT_TRUE(queue.empty());
-  EXPECT_TRUE(queue.AddDelta(Delta(0, "a", EventQueue::kMaxWaitingTokens)));
-}
-
-TEST(EventQueueTest, FinalEventIsTakenEvenWhenFull) {
-  EventQueue queue;
-  queue.AddDelta(Delta(0, "a", EventQueue::kMaxWaitingTokens));
+  queue.AddDelta(Delta(0, "a", 2));
+  queue.AddDelta(Delta(0, "b", 3));
+  queue.AddDelta(Delta(1, "c", 4));
+  queue.AddDelta(Delta(1, "held back", 0));
   v1::GenerateEvent final_event;
   final_event.mutable_final();
   queue.Add(final_event);
+  EXPECT_EQ(queue.n_tokens(), 9u);
   queue.PopFront();
-  EXPECT_TRUE(queue.front().has_final());
+  EXPECT_EQ(queue.n_tokens(), 7u);
+  queue.PopFront();
+  EXPECT_EQ(queue.n_tokens(), 4u);
+  queue.Clear();
+  EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(queue.n_tokens(), 0u);
 }
 
 }  // namespace

@@ -13,22 +13,31 @@
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
 #include "server/grpc/client.h"
+#include "server/metrics/metrics.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
 
 namespace lowkey {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 // A real server on a free port over an engine that the test plays.
 class ServerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    auto server = GrpcServer::Start(service_, {.port = 0});
+  void SetUp() override { Serve({.port = 0}); }
+
+  void Serve(const GrpcServerOptions& options) {
+    auto server = GrpcServer::Start(service_, options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+    // Windows that do not grow, so that a client that does not read soon takes no more.
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16384);
+    channel_ = grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(),
+                                         arguments);
     stub_ = v1::Generation::NewStub(channel_);
   }
 
@@ -43,8 +52,29 @@ class ServerTest : public ::testing::Test {
     return engine_.ids().empty() ? 0 : engine_.ids().front();
   }
 
+  // A token of some 300 bytes, so that gRPC's own buffers hold few.
+  static SampledToken LargeToken() {
+    SampledToken token;
+    token.token = BytePieces("a")[0];
+    token.logprob = -1.0f;
+    token.top_logprobs.assign(20, {token.token, -1.0f});
+    return token;
+  }
+
+  // Emits tokens until the sink asks for a pause; how many.
+  int EmitUntilPaused(RequestId id) {
+    int n = 1;
+    for (; n < 200000; ++n) {
+      const SinkAnswer answer = engine_.Emit(id, LargeToken());
+      if (answer == SinkAnswer::kPause) break;
+      EXPECT_EQ(answer, SinkAnswer::kContinue);
+    }
+    return n;
+  }
+
   FakeEngine engine_;
-  TextService service_{engine_, TestTokenizer(), {"tales", {}}};
+  Metrics metrics_{"tales"};
+  TextService service_{engine_, TestTokenizer(), {"tales", {}, {}, &metrics_}};
   std::unique_ptr<GrpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Generation::Stub> stub_;
@@ -182,27 +212,59 @@ TEST_F(ServerTest, DisconnectedClientFreesTheRequest) {
   EXPECT_TRUE(engine_.WaitForRunning(0));
 }
 
-TEST_F(ServerTest, ReaderThatNeverReadsIsStopped) {
+TEST_F(ServerTest, ReaderThatDoesNotReadPausesItsRequestUntilItDoes) {
   grpc::ClientContext context;
   auto reader = stub_->GenerateStream(&context, Request("Once"));
   const RequestId id = WaitForOne();
-  SampledToken token;
-  token.token = BytePieces("a")[0];
-  token.logprob = -1.0f;
-  token.top_logprobs.assign(20, {token.token, -1.0f});
-  SinkAnswer answer = SinkAnswer::kContinue;
-  // More than the queue and gRPC's own buffers hold.
-  for (int i = 0; i < 200000 && answer == SinkAnswer::kContinue; ++i) {
-    answer = engine_.Emit(id, token);
+  const int n_emitted = EmitUntilPaused(id);
+  EXPECT_GE(n_emitted, 256);
+  // What is computed already when the request pauses is taken all the same.
+  engine_.Emit(id, LargeToken());
+  v1::GenerateEvent event;
+  int n_read = 0;
+  while (n_read < n_emitted + 1 && reader->Read(&event)) n_read += event.delta().tokens_size();
+  EXPECT_EQ(n_read, n_emitted + 1);
+  EXPECT_TRUE(engine_.WaitForResumes(1));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("lowkey:num_streams_paused{model_name=\"tales\"} 0"));
+  EXPECT_EQ(engine_.Emit(id, LargeToken()), SinkAnswer::kContinue);
+  engine_.Finish(id, FinishReason::kLength);
+  while (reader->Read(&event)) n_read += event.delta().tokens_size();
+  EXPECT_EQ(n_read, n_emitted + 2);
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(ServerTest, ReaderThatNeverReadsIsEndedAfterTheStallTimeout) {
+  Serve({.port = 0, .stall_timeout = absl::Milliseconds(20)});
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  const RequestId id = WaitForOne();
+  // A pause of the first ones may be over before the time is: gRPC's own buffers take some.
+  for (int i = 0; i < 20000 && !engine_.WaitForRunning(0, absl::Milliseconds(1)); ++i) {
+    engine_.Emit(id, LargeToken());
   }
-  EXPECT_EQ(answer, SinkAnswer::kCancel);
-  engine_.Finish(id, FinishReason::kStoppedBySink);
+  EXPECT_TRUE(engine_.ids().empty());
+  EXPECT_EQ(engine_.Stats().n_cancelled_requests, 1);
   v1::GenerateEvent event;
   while (reader->Read(&event)) {
   }
   ASSERT_EQ(event.final().choices_size(), 1);
   EXPECT_EQ(event.final().choices(0).reason(), v1::FINISH_REASON_CANCELLED);
-  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("256 tokens have waited for it for 20ms"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("lowkey:num_streams_paused{model_name=\"tales\"} 0"));
+}
+
+TEST_F(ServerTest, PausedStreamsEndWithTheirCallAndWithTheServer) {
+  grpc::ClientContext context, second;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  EmitUntilPaused(WaitForOne());
+  context.TryCancel();
+  EXPECT_TRUE(engine_.WaitForRunning(0));
+  reader = stub_->GenerateStream(&second, Request("Once"));
+  EmitUntilPaused(WaitForOne());
+  EXPECT_FALSE(server_->Shutdown(absl::Now() + absl::Milliseconds(50)));
+  EXPECT_TRUE(engine_.ids().empty());
 }
 
 TEST_F(ServerTest, RefusalsHaveTheirCodesInStreamAndUnary) {
@@ -225,6 +287,17 @@ TEST_F(ServerTest, RefusalsHaveTheirCodesInStreamAndUnary) {
   EXPECT_EQ(code(request), grpc::StatusCode::INVALID_ARGUMENT);
   engine_.RefuseWith(absl::OutOfRangeError("too long"));
   EXPECT_EQ(code(Request("a")), grpc::StatusCode::OUT_OF_RANGE);
+}
+
+TEST_F(ServerTest, RefusalOfALongValueStillReachesTheClient) {
+  v1::GenerateRequest request = Request("a");
+  for (int i = 0; i < 50'000; ++i) request.mutable_attention()->mutable_rank()->append("\u00e9");
+  grpc::ClientContext context;
+  v1::GenerateResponse response;
+  const grpc::Status status = stub_->Generate(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_LE(status.error_message().size(), 1027u);
+  EXPECT_THAT(status.error_message(), EndsWith("\u00e9..."));
 }
 
 TEST_F(ServerTest, MessageOverItsLimitIsRefused) {
@@ -276,19 +349,12 @@ TEST_F(ServerTest, WhatOutlivesTheGracePeriodIsUnavailable) {
 }
 
 TEST_F(ServerTest, ShutdownWaitsForAReaderThatHasNotReadTheEnd) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // so that the window stays as small as it is
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16384);
-  const auto stub = v1::Generation::NewStub(
-      grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
-  auto reader = stub->GenerateStream(&context, Request("Once"));
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
   const RequestId id = WaitForOne();
-  SampledToken token;
-  token.token = BytePieces("a")[0];
-  token.top_logprobs.assign(2, {token.token, -1.0f});
-  // More than gRPC's own buffers hold, less than what stalls the reader or passes a client's limit.
-  for (int i = 0; i < 16000; ++i) ASSERT_EQ(engine_.Emit(id, token), SinkAnswer::kContinue);
+  // More than gRPC's own buffers hold.
+  constexpr int kTokens = 2000;
+  for (int i = 0; i < kTokens; ++i) engine_.Emit(id, LargeToken());
   engine_.Finish(id, FinishReason::kLength);
   std::atomic<int> n_polls{0};
   auto drained = std::async(std::launch::async, [&] {
@@ -309,7 +375,7 @@ TEST_F(ServerTest, ShutdownWaitsForAReaderThatHasNotReadTheEnd) {
     n_final += event.has_final();
   }
   EXPECT_TRUE(reader->Finish().ok());
-  EXPECT_EQ(n_tokens, 16000);
+  EXPECT_EQ(n_tokens, kTokens);
   EXPECT_EQ(n_final, 1);
   EXPECT_TRUE(drained.get());
 }
