@@ -34,6 +34,9 @@ ABSL_FLAG(int, runs, 5, "runs of each figure; the median is printed");
 ABSL_FLAG(int, prefill_tokens, 512, "prompt length of the prefill figure");
 ABSL_FLAG(int, decode_tokens, 64, "tokens generated in the decode figures");
 ABSL_FLAG(int, streams, 16, "sequences decoded together");
+ABSL_FLAG(int, closed_loop, 0,
+          "measure so many requests of 128 tokens in and 64 out by `streams` clients instead, to "
+          "compare with `lowkey bench`");
 
 namespace lowkey {
 namespace {
@@ -81,6 +84,29 @@ absl::StatusOr<RunResult> Run(Engine& engine, int n_requests, int n_prompt, int 
   result.seconds = absl::ToDoubleSeconds(absl::Now() - start);
   for (const FinalEvent& e : result.events) LK_RETURN_IF_ERROR(e.status);
   return result;
+}
+
+// Output tokens per second of clients that submit one request after another.
+absl::Status PrintClosedLoop(Engine& engine) {
+  constexpr int kInput = 128, kOutput = 64;
+  const int n_clients = absl::GetFlag(FLAGS_streams);
+  const int n_each = std::max(1, absl::GetFlag(FLAGS_closed_loop) / n_clients);
+  std::vector<absl::Status> statuses(n_clients);
+  std::vector<std::thread> clients;
+  const absl::Time start = absl::Now();
+  for (int i = 0; i < n_clients; ++i) {
+    clients.emplace_back([&, i] {
+      for (int k = 0; k < n_each && statuses[i].ok(); ++k) {
+        statuses[i] = Run(engine, 1, kInput, kOutput).status();
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  for (const absl::Status& status : statuses) LK_RETURN_IF_ERROR(status);
+  std::printf("%d clients, %d requests of %d in and %d out: %.1f output tokens/s\n", n_clients,
+              n_clients * n_each, kInput, kOutput,
+              n_clients * n_each * kOutput / absl::ToDoubleSeconds(absl::Now() - start));
+  return absl::OkStatus();
 }
 
 double Median(std::vector<double> x) {
@@ -195,6 +221,7 @@ absl::Status Main() {
   EngineOptions options;
   LK_ASSIGN_OR_RETURN(options.dtype, ParseDtype(absl::GetFlag(FLAGS_dtype)));
   options.n_threads = absl::GetFlag(FLAGS_threads);
+  options.keeps_prefixes = false;  // the same prompts, again and again
   auto engine = CreateEngine(directory, options, nullptr);
   if (!temporary.empty()) std::filesystem::remove_all(temporary);  // the maps keep the files' pages
   LK_RETURN_IF_ERROR(engine.status());
@@ -204,7 +231,8 @@ absl::Status Main() {
               stats.instruction_set.c_str(), stats.dtype.c_str(), stats.n_threads,
               limits.peak_flops * 1e-9, limits.read_bytes_per_second * 1e-9,
               static_cast<double>(stats.weight_bytes) * 1e-6);
-  return PrintFigures(**engine, limits);
+  return absl::GetFlag(FLAGS_closed_loop) > 0 ? PrintClosedLoop(**engine)
+                                              : PrintFigures(**engine, limits);
 }
 
 }  // namespace

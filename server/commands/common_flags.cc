@@ -34,6 +34,9 @@ constexpr Flag kServingFlags[] = {
      "prompts are computed in chunks that let running streams wait no longer than this"},
     {"max-running", "N", "64", "sequences computed together in one step"},
     {"max-queued", "N", "256", "requests that may wait"},
+    {"max-queued-tokens", "N", "1048576", "and tokens of their prompts"},
+    {"max-wait", "TIME", "30", "refuse what would wait longer, as far as steps so far tell"},
+    {"prefix-cache", "on|off", "on", "what prompts leave in the cache for those that begin alike"},
     {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
 };
 constexpr Flag kAttentionFlags[] = {
@@ -148,6 +151,16 @@ absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
   options.step_target = absl::Milliseconds(step_ms);
   LK_RETURN_IF_ERROR(ReadInt32(flags, "max-running", 1, options.max_running_seqs));
   LK_RETURN_IF_ERROR(ReadInt32(flags, "max-queued", 1, options.max_queued_requests));
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> queued_tokens,
+                      flags.Int("max-queued-tokens", 1, int64_t{1} << 40));
+  options.max_queued_prompt_tokens = *queued_tokens;
+  LK_ASSIGN_OR_RETURN(const std::optional<double> max_wait, flags.Seconds("max-wait"));
+  if (!(*max_wait > 0)) return flags.Error("max-wait", "more than 0 seconds");
+  options.max_wait = absl::Seconds(*max_wait);
+  const std::string prefix_cache = flags.Text("prefix-cache");
+  if (prefix_cache != "on" && prefix_cache != "off")
+    return flags.Error("prefix-cache", "on or off");
+  options.keeps_prefixes = prefix_cache == "on";
   LK_RETURN_IF_ERROR(ReadInt32(flags, "context", 0, options.context_tokens));
   return options;
 }

@@ -46,6 +46,9 @@ grpc::ServerUnaryReactor* AdminService::Stats(grpc::CallbackServerContext* conte
   response->set_dtype(stats.dtype);
   response->set_instruction_set(stats.instruction_set);
   response->set_threads(stats.n_threads);
+  response->set_preemptions(stats.n_preemptions);
+  response->set_cached_prompt_tokens(stats.n_prefix_tokens);
+  response->set_cache_bytes_prefix(stats.cache_bytes_prefix);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
