@@ -7,8 +7,9 @@
 #   release   optimised build; unit, integration (over a socket) and architecture tests
 #   smollm2   fetches a public checkpoint and compares tokens with transformers' (after release)
 #   asan      the release tests again under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tsan      those with threads in them under ThreadSanitizer (only when it is named)
 #
-# Without a step: all of them, in this order.
+# Without a step: all of the others, in this order.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source deploy/setup.sh
@@ -23,17 +24,39 @@ run_format() {
 
 # run_suite PRESET FOLDER: configure, build, ctest; keeps the closing lines for the end.
 run_suite() {
-  local log=$2/ctest.log
   say "$1: building with $(build_jobs) compilers"
   quietly cmake --preset "$1" -DLOWKEY_TESTS=ON
   build "$2" || fail "$1: the build failed"
-  say "$1: testing"
+  test_suite "$1" "$2"
+}
+
+# test_suite PRESET FOLDER [OPTION...]: ctest with further options.
+test_suite() {
+  local name=$1 folder=$2 log=$2/ctest.log
+  shift 2
+  say "$name: testing"
   # One after another: several servers at once would share two cores and test less.
-  ctest --test-dir "$2" --output-on-failure --no-tests=error >"$log" 2>&1 </dev/null || {
+  ctest --test-dir "$folder" --output-on-failure --no-tests=error "$@" >"$log" 2>&1 </dev/null || {
     cat "$log" >&2
-    fail "$1: tests failed"
+    fail "$name: tests failed"
   }
-  results+=("$1:" "$(tail -n 3 "$log" | sed '/^$/d; s/^/  /')")
+  results+=("$name:" "$(tail -n 3 "$log" | sed '/^$/d; s/^/  /')")
+}
+
+# The tests in which threads meet. Where the kernel lays memory out too randomly for the sanitizer
+# ("unexpected memory mapping"): sysctl vm.mmap_rnd_bits=28, or setarch -R before this script.
+TSAN_TESTS=(base_thread_pool_test scheduler_test scheduler_random_test engine_test
+  engine_isolation_test engine_stress_test server_metrics_metrics_test
+  server_metrics_http_server_test server_grpc_request_link_test server_grpc_server_test
+  integration_concurrency_test integration_drain_test integration_bad_requests_test)
+
+run_tsan() {
+  local pattern
+  pattern="^($(IFS='|'; echo "${TSAN_TESTS[*]}")|planted_.*|guarded_.*)\$"
+  say "tsan: building with $(build_jobs) compilers"
+  quietly cmake --preset tsan -DLOWKEY_TESTS=ON
+  build build-tsan planted_fault "${TSAN_TESTS[@]}" || fail "tsan: the build failed"
+  test_suite tsan build-tsan --tests-regex "$pattern"
 }
 
 run_smollm2() {
@@ -57,6 +80,7 @@ run_step() {
       export UBSAN_OPTIONS=print_stacktrace=1
       run_suite asan build-asan
       ;;
+    tsan) run_tsan ;;
   esac
 }
 
@@ -64,8 +88,8 @@ steps=("$@")
 [ "${#steps[@]}" -gt 0 ] || steps=(format release smollm2 asan)
 for step in "${steps[@]}"; do
   case $step in
-    format | release | smollm2 | asan) ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    format | release | smollm2 | asan | tsan) ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac
 done
