@@ -1,8 +1,9 @@
-// Debian's Abseil is not compiled with ThreadSanitizer, which therefore sees none of the order that
-// an absl::Mutex makes, and would report everything that is guarded by one. In a build with
-// ThreadSanitizer these definitions stand before the library's, also for gRPC's own calls: each
-// tells what it does and then calls the library's.
+// Debian's Abseil and gRPC are not compiled with ThreadSanitizer, which therefore sees none of the
+// order that an absl::Mutex or a completion queue makes, and would report everything that passes
+// through one. In a build with ThreadSanitizer these definitions stand before the libraries', also
+// for calls between libraries: each tells what it orders and then calls the library's.
 #include <dlfcn.h>
+#include <grpc/grpc.h>
 #include <sanitizer/tsan_interface.h>
 
 #include "absl/synchronization/mutex.h"
@@ -10,12 +11,13 @@
 #include "absl/time/time.h"
 
 // Named by the linker's -u, so that this file is in every program.
-extern "C" int lowkey_tsan_absl;
-int lowkey_tsan_absl = 0;
+extern "C" int lowkey_tsan_libraries;
+int lowkey_tsan_libraries = 0;
 
 // The library's function behind the one that is being defined here.
-#define LK_REAL(signature, symbol) \
-  static const auto real = reinterpret_cast<signature>(dlsym(RTLD_NEXT, "_ZN" symbol))
+#define LK_REAL_C(signature, symbol) \
+  static const auto real = reinterpret_cast<signature>(dlsym(RTLD_NEXT, symbol))
+#define LK_REAL(signature, symbol) LK_REAL_C(signature, "_ZN" symbol)
 #define LK_CONST_REAL(signature, symbol) LK_REAL(signature, "K" symbol)
 
 namespace absl {
@@ -167,3 +169,31 @@ bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
 
 ABSL_NAMESPACE_END
 }  // namespace absl
+
+// What is begun comes before what its completion queue brings back under the same tag.
+extern "C" {
+
+grpc_call_error grpc_call_start_batch(grpc_call* call, const grpc_op* ops, size_t nops, void* tag,
+                                      void* reserved) {
+  LK_REAL_C(decltype(&grpc_call_start_batch), "grpc_call_start_batch");
+  __tsan_release(tag);
+  return real(call, ops, nops, tag, reserved);
+}
+
+grpc_event grpc_completion_queue_next(grpc_completion_queue* cq, gpr_timespec deadline,
+                                      void* reserved) {
+  LK_REAL_C(decltype(&grpc_completion_queue_next), "grpc_completion_queue_next");
+  const grpc_event event = real(cq, deadline, reserved);
+  if (event.type == GRPC_OP_COMPLETE) __tsan_acquire(event.tag);
+  return event;
+}
+
+grpc_event grpc_completion_queue_pluck(grpc_completion_queue* cq, void* tag, gpr_timespec deadline,
+                                       void* reserved) {
+  LK_REAL_C(decltype(&grpc_completion_queue_pluck), "grpc_completion_queue_pluck");
+  const grpc_event event = real(cq, tag, deadline, reserved);
+  if (event.type == GRPC_OP_COMPLETE) __tsan_acquire(tag);
+  return event;
+}
+
+}  // extern "C"
