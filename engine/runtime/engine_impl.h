@@ -58,6 +58,7 @@ class EngineImpl : public Engine {
   void SavePrefix(const RequestState& state, int64_t n_computed);
   int64_t RestorePrefix(RequestState& state);
   void ConsumeLogits(const std::vector<ScheduledRows>& batch);
+  void ConsumeRow(const ScheduledRows& rows, int64_t position, absl::Span<const float> logits);
   void CompletePrompt(RequestState& state);
   void SampleChoice(RequestState& state, int32_t choice, absl::Span<const float> logits);
   void FinishChoice(RequestState& state, int32_t choice, FinishReason reason);

@@ -8,6 +8,7 @@
 #include "engine/base/retry_after.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/engine_impl.h"
+#include "engine/runtime/guarded.h"
 
 namespace lowkey {
 
@@ -219,20 +220,26 @@ void EngineImpl::ConsumeLogits(const std::vector<ScheduledRows>& batch) {
     first_row += rows.n_rows;
   }
   runner_->Logits(row_numbers, [&](size_t i, absl::Span<const float> logits) {
-    const auto found = live_.find(wanted[i].rows->request);
-    if (found == live_.end()) return;  // ended by an earlier row of this step
-    RequestState& state = *found->second;
-    const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
-    if (wanted[i].position + 1 < n_prompt)
-      return state.AddPromptLogprob(wanted[i].position, logits);
-    if (wanted[i].position + 1 > n_prompt)
-      return SampleChoice(state, wanted[i].rows->choice, logits);
-    CompletePrompt(state);
-    // The last choice to end takes the request with it.
-    const RequestId id = state.id;
-    const int32_t n_choices = state.request.n;
-    for (int32_t c = 0; c < n_choices && live_.contains(id); ++c) SampleChoice(state, c, logits);
+    const ScheduledRows& rows = *wanted[i].rows;
+    const absl::Status status = Guarded([&] { ConsumeRow(rows, wanted[i].position, logits); });
+    if (!status.ok()) Finish(rows.request, FinishReason::kError, status);
   });
+}
+
+void EngineImpl::ConsumeRow(const ScheduledRows& rows, int64_t position,
+                            absl::Span<const float> logits) {
+  const auto found = live_.find(rows.request);
+  if (found == live_.end()) return;  // ended by an earlier row of this step
+  RequestState& state = *found->second;
+  const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
+  if (position + 1 < n_prompt) return state.AddPromptLogprob(position, logits);
+  if (position + 1 > n_prompt) return SampleChoice(state, rows.choice, logits);
+  CompletePrompt(state);
+  // The last choice to end takes the request with it.
+  const int32_t n_choices = state.request.n;
+  for (int32_t c = 0; c < n_choices && live_.contains(rows.request); ++c) {
+    SampleChoice(state, c, logits);
+  }
 }
 
 void EngineImpl::CompletePrompt(RequestState& state) {
@@ -298,7 +305,8 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
     Publish();
     --n_live_;
   }
-  state->sink->OnDone(event);
+  // A sink that fails here has had its last call all the same.
+  (void)Guarded([&] { state->sink->OnDone(event); });
   state->sink.reset();
   absl::MutexLock lock(&mutex_);
   --n_sinks_;
