@@ -80,6 +80,7 @@ constexpr Flag kGenerationFlags[] = {
     {"max-new-tokens", "N", "", "tokens to generate [128, or what the context leaves]"},
     {"seed", "N", "", "same seed, same tokens [drawn by the server]"},
     {"n", "N", "", "choices to generate, 1..8 [1]"},
+    {"priority", "N", "", "-100..100: higher ones of a tenant's requests begin first [0]"},
     {"stop", "TEXT", "", "end before this text", FlagKind::kRepeated},
     {"logprobs", "N", "", "report log-probabilities with N alternatives, 0..20 (with --json)"},
     {"ignore-eos", "", "", "go on past the model's end of sequence", FlagKind::kSwitch},
@@ -232,6 +233,9 @@ absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags) {
     return flags.Error("n", absl::StrCat("an integer in 1..", kMaxChoices));
   }
   LK_RETURN_IF_ERROR(ReadInt32(flags, "logprobs", 0, request.logprobs));
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> priority,
+                      flags.Int("priority", -kMaxPriority, kMaxPriority));
+  if (priority.has_value()) request.priority = static_cast<int32_t>(*priority);
   request.stop_texts = flags.Texts("stop");
   request.ignore_eos = flags.Switch("ignore-eos");
   return request;

@@ -76,6 +76,10 @@ def main(out):
     pre = {"gpt2": "gpt-2", "llama3": "llama-bpe", "qwen2": "qwen2", "smollm": "smollm"}
     write(out, "bundle", bundle())
     write(out, "config_json", configs())
+    write(out, "token_table", [json.dumps({"tenants": [
+        {"name": "a", "weight": 2.5, "max_live_requests": 8, "tokens_per_minute": 600,
+         "tokens": [{"token": "first-token-0000000000", "rights": ["generate", "read", "admin"]},
+                    {"sha256": "a" * 64}]}]})])
     write(out, "safetensors", [
         safetensors([("a", "F32", [2, 3], 24), ("b", "BF16", [4], 8)], format="pt"),
         safetensors([("x", "F16", [], 2), ("y", "I64", [0, 2], 0), ("z", "U8", [3], 3)]),

@@ -130,7 +130,9 @@ TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
                                           "--logprobs",
                                           "0",
                                           "--max-new-tokens",
-                                          "9"}));
+                                          "9",
+                                          "--priority",
+                                          "-7"}));
   ASSERT_TRUE(some.ok()) << some.status();
   EXPECT_EQ(some->attention.mechanism, "atp");
   EXPECT_EQ(some->attention.rank, "1/4");
@@ -143,6 +145,7 @@ TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
   EXPECT_TRUE(some->ignore_eos);
   EXPECT_EQ(some->logprobs, 0);
   EXPECT_EQ(some->max_new_tokens, 9);
+  EXPECT_EQ(some->priority, -7);
 }
 
 TEST(CommonFlagsTest, GivenModelDirectoryIsTakenAsItIs) {
