@@ -20,6 +20,7 @@ using ::testing::Not;
 
 constexpr char kToken[] = "token-of-the-tenant-a-00";
 constexpr char kNewToken[] = "token-of-the-tenant-a-01";
+constexpr char kOtherTenants[] = "token-of-the-tenant-b-00";
 
 class CredentialsTest : public ::testing::Test {
  protected:
@@ -41,7 +42,8 @@ class CredentialsTest : public ::testing::Test {
     WriteFileOrDie(
         File("tokens"),
         absl::StrCat(R"({"tenants": [{"name": "a", "max_live_requests": 4, "tokens": [{"token": ")",
-                     token, R"(", "rights": ["generate", "read"]}]}]})"));
+                     token, R"("}]}, {"name": "b", "tokens": [{"token": ")", kOtherTenants,
+                     "\"}]}]}"));
   }
 
   static std::vector<std::string> ServeArguments(const std::vector<std::string>& more) {
@@ -126,6 +128,23 @@ TEST_F(CredentialsTest, TokensAloneGuardTheLoopback) {
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_THAT(server_->errors(), HasSubstr("read again"));
+}
+
+TEST_F(CredentialsTest, CachedPrefixesStayWithTheirTenant) {
+  Serve({"--tokens", File("tokens")});
+  std::string prompt;
+  for (int i = 0; i < 100; ++i) absl::StrAppend(&prompt, "One day, a fox met ", i, " friends. ");
+  const auto cached_tokens = [&](const std::string& token) {
+    const Ran ran = Run("generate", {"--max-new-tokens", "2", "--json", prompt},
+                        {absl::StrCat("LOWKEY_TOKEN=", token)});
+    EXPECT_EQ(ran.code, 0) << ran.errors;
+    const auto answer = nlohmann::json::parse(ran.output, nullptr, /*allow_exceptions=*/false);
+    return answer["final"]["usage"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached_tokens(kToken), 0);
+  EXPECT_GT(cached_tokens(kToken), 500);
+  EXPECT_EQ(cached_tokens(kOtherTenants), 0) << "what a left is not b's";
+  EXPECT_GT(cached_tokens(kOtherTenants), 500);
 }
 
 TEST_F(CredentialsTest, BadFilesEndTheServerBeforeItLoads) {
