@@ -3,6 +3,7 @@
 
 #include <array>
 #include <bitset>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,7 +57,7 @@ class TokenTable {
   size_t n_tenants() const { return n_tenants_; }
 
  private:
-  using Hash = std::array<unsigned char, 32>;
+  using Hash = std::array<uint64_t, 4>;
   struct Entry {
     Hash sha256;
     TokenGrant grant;
