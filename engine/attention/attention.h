@@ -51,6 +51,7 @@ struct SequenceCache {
   AttentionOptions options;
   int64_t n_prompt_tokens = 0;    // rows before it are the prompt's
   int64_t n_tokens = 0;           // rows that every layer has seen
+  int64_t n_final_tokens = 0;     // rows that it may come to, 0: unknown
   std::vector<PageHandle> pages;  // page i holds positions [64 i, 64 i + 64); empty once freed
   // atp: by block number; empty once another stands for it.
   std::vector<std::shared_ptr<const PrincipalBlock>> blocks;
@@ -59,7 +60,8 @@ struct SequenceCache {
   std::vector<std::shared_ptr<Slab>> slice_pages;
   // lasso: one Gram matrix a layer and head; taylorshift: sums over the first n_state_tokens.
   std::shared_ptr<Slab> state;
-  int64_t n_state_tokens = 0;  // taylorshift: a multiple of 64
+  int64_t n_state_tokens = 0;   // taylorshift: that rows read there alone; a multiple of 64
+  int64_t n_folded_tokens = 0;  // taylorshift: in the state already; a multiple of 64
 };
 
 // Consecutive rows of one sequence in a step: positions first_position .. + n_rows - 1, which
@@ -87,12 +89,13 @@ struct LayerRows {
   int64_t ld_out = 0;
 };
 
-// Lengths that bound what a sequence holds: prompt, all rows ever fed, and rows of it in one step
-// at most.
+// Lengths that bound what a sequence holds: prompt, all rows fed so far, rows of it in one step at
+// most, and all rows that it may come to (n_tokens where that is less).
 struct SequenceBound {
   int64_t n_prompt_tokens = 0;
   int64_t n_tokens = 0;
   int64_t max_step_rows = 0;
+  int64_t n_final_tokens = 0;
 };
 
 // Multiply-adds of attention (projections left out), of one sequence, all layers.

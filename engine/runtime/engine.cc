@@ -77,6 +77,7 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
   shape.prompt = r.prompt;
   shape.attention = r.attention;
   shape.n = r.n;
+  shape.max_new_tokens = r.max_new_tokens;
   scheduled.bytes = [this, shape = std::move(shape)](int64_t n_tokens) {
     return BoundBytes(shape, *runner_, n_tokens);
   };

@@ -1,6 +1,7 @@
 #include "engine/runtime/prefix_cache.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace lowkey {
@@ -15,9 +16,11 @@ int64_t PrefixCache::Restore(RequestState& state) {
   const auto match = index_.Find({request.tenant, request.attention}, request.prompt, limit);
   if (match.value == nullptr) return 0;
   SequenceCache& cache = state.choices[0].cache;
+  const SequenceCache empty = std::move(cache);
   cache = *match.value;
-  cache.options = request.attention;
-  cache.n_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  cache.options = empty.options;
+  cache.n_prompt_tokens = empty.n_prompt_tokens;
+  cache.n_final_tokens = empty.n_final_tokens;
   return match.n_tokens;
 }
 

@@ -53,7 +53,9 @@ absl::Status CheckFields(const EngineRequest& r, int32_t vocab_size) {
 }  // namespace
 
 int64_t BoundBytes(const EngineRequest& r, const ModelRunner& runner, int64_t n_tokens) {
-  const SequenceBound bound{static_cast<int64_t>(r.prompt.size()), n_tokens, runner.max_rows()};
+  const auto n_prompt = static_cast<int64_t>(r.prompt.size());
+  const SequenceBound bound{n_prompt, n_tokens, runner.max_rows(),
+                            n_prompt + std::max(0, r.max_new_tokens - 1)};
   return r.n * runner.mechanism(r.attention.mechanism).BoundBytes(r.attention, bound);
 }
 

@@ -19,6 +19,8 @@ SequenceCache RequestState::EmptyCache() const {
   SequenceCache cache;
   cache.options = request.attention;
   cache.n_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  // The last token generated is never fed.
+  cache.n_final_tokens = cache.n_prompt_tokens + std::max(0, request.max_new_tokens - 1);
   return cache;
 }
 

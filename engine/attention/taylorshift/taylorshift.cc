@@ -45,7 +45,8 @@ int64_t TaylorShiftAttention::BoundBytes(const AttentionOptions& options,
   const AttentionGeometry& g = context_.geometry;
   const auto switch_tokens = TaylorSwitchTokens(g, options.taylorshift);
   const int64_t all_pages = PagesFor(bound.n_tokens);
-  if (!switch_tokens.has_value() || bound.n_tokens <= *switch_tokens) {
+  if (!switch_tokens.has_value() ||
+      std::max(bound.n_tokens, bound.n_final_tokens) <= *switch_tokens) {
     return all_pages * PageBytes(g);
   }
   // The step that builds the state still holds every page; later ones a whole chunk and their rows.
@@ -115,9 +116,19 @@ void TaylorShiftAttention::AppendReads(Round& round, TaylorRowsTask rows) const 
   }
 }
 
+// Pages that the state holds once rows before `end` are computed, none of which reads it: where the
+// sequence may pass its switch, the second half of the way there folds two pages for each that it
+// fills, so that no step has to fold them all.
+int64_t TaylorShiftAttention::PagesToFold(const SequenceCache& sequence, int64_t end) const {
+  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
+  if (!switch_tokens.has_value() || sequence.n_final_tokens <= *switch_tokens) return 0;
+  const int64_t n_left = *switch_tokens / kPageTokens - std::min(end, *switch_tokens) / kPageTokens;
+  return std::max<int64_t>(0, *switch_tokens / kPageTokens - 2 * n_left);
+}
+
 // The state, the sequence's own if this step folds into it.
 absl::Status TaylorShiftAttention::TakeState(SequenceCache& sequence, int64_t last_page) const {
-  const bool folds = last_page * kPageTokens > sequence.n_state_tokens;
+  const bool folds = last_page * kPageTokens > sequence.n_folded_tokens;
   if (sequence.state != nullptr && (!folds || sequence.state.use_count() == 1)) {
     return absl::OkStatus();
   }
@@ -137,9 +148,15 @@ absl::Status TaylorShiftAttention::PlanSegment(int32_t segment_index, const Segm
   const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
   const int64_t direct_end = std::clamp(switch_tokens.value_or(end), begin, end);
   AppendReads(RoundAt(0), {segment_index, 0, begin, direct_end - begin, 0});
-  if (direct_end == end) return absl::OkStatus();
+  int64_t n_folded = sequence.n_folded_tokens / kPageTokens;
+  if (direct_end == end) {
+    const int64_t n_pages = PagesToFold(sequence, end);
+    if (n_pages <= n_folded) return absl::OkStatus();
+    LK_RETURN_IF_ERROR(TakeState(sequence, n_pages));
+    AppendFolds(RoundAt(0), segment_index, n_folded, n_pages);
+    return absl::OkStatus();
+  }
   LK_RETURN_IF_ERROR(TakeState(sequence, (end - 1) / kPageTokens));
-  int64_t n_folded = sequence.n_state_tokens / kPageTokens;
   int64_t row = direct_end;
   for (int64_t index = 0; row < end; ++index) {
     const int64_t page = row / kPageTokens;
@@ -207,12 +224,17 @@ void TaylorShiftAttention::Attend(const LayerRows& rows) {
 void TaylorShiftAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
   sequence.n_tokens += n_rows;
   const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
-  if (!switch_tokens.has_value() || sequence.n_tokens <= *switch_tokens) return;
+  if (!switch_tokens.has_value()) return;
+  if (sequence.n_tokens <= *switch_tokens) {
+    const int64_t n_folded = PagesToFold(sequence, sequence.n_tokens) * kPageTokens;
+    sequence.n_folded_tokens = std::max(sequence.n_folded_tokens, n_folded);
+    return;
+  }
   const int64_t first_kept = (sequence.n_tokens - 1) / kPageTokens;
   for (int64_t page = sequence.n_state_tokens / kPageTokens; page < first_kept; ++page) {
     sequence.pages[page] = {};
   }
-  sequence.n_state_tokens = first_kept * kPageTokens;
+  sequence.n_state_tokens = sequence.n_folded_tokens = first_kept * kPageTokens;
 }
 
 std::optional<SequenceCache> TaylorShiftAttention::Prefix(const SequenceCache& sequence,
@@ -224,6 +246,7 @@ std::optional<SequenceCache> TaylorShiftAttention::Prefix(const SequenceCache& s
   if (switch_tokens.has_value() && n_tokens > *switch_tokens) {
     prefix.state = sequence.state;
     prefix.n_state_tokens = (n_computed - 1) / kPageTokens * kPageTokens;
+    prefix.n_folded_tokens = prefix.n_state_tokens;
     if (prefix.n_state_tokens > n_tokens) return std::nullopt;
   }
   auto pages =

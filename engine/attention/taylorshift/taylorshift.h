@@ -44,6 +44,7 @@ class TaylorShiftAttention : public AttentionMechanism {
   };
 
   absl::Status PlanSegment(int32_t segment_index, const Segment& segment);
+  int64_t PagesToFold(const SequenceCache& sequence, int64_t end) const;
   absl::Status TakeState(SequenceCache& sequence, int64_t last_page) const;
   Round& RoundAt(int64_t index);
   void AppendFolds(Round& round, int32_t segment_index, int64_t first_page, int64_t end_page) const;

@@ -203,6 +203,46 @@ TEST_P(TaylorShiftTest, PagesGoOnceTheStateHoldsThem) {
   EXPECT_EQ(runner.cache().used_bytes(), 0);
 }
 
+TEST_P(TaylorShiftTest, ASequenceThatMayPassItsSwitchFoldsOnTheWayThere) {
+  const AttentionGeometry g = geometry(2);
+  const int64_t n_switch = *TaylorSwitchTokens(g, {});
+  const AttentionRows rows = RandomRows(g, n_switch + 70, 3);
+  std::vector<float> late, early;
+  for (const bool is_early : {false, true}) {
+    MechanismRunner runner(g, Mechanism::kTaylorShift);
+    SequenceCache sequence = NewSequence(TaylorShift(), 1);
+    if (is_early) sequence.n_final_tokens = rows.n_tokens;
+    for (int64_t n = 1; n <= rows.n_tokens; ++n) {
+      const int64_t n_before = sequence.n_folded_tokens;
+      ASSERT_TRUE(runner.Step({{&sequence, &rows, 1, is_early ? &early : &late}}).ok());
+      const int64_t n_folded = sequence.n_folded_tokens - n_before;
+      EXPECT_TRUE(!is_early || n_folded <= 2 * kPageTokens) << n_folded << " in one step, at " << n;
+      EXPECT_TRUE(n > n_switch || sequence.n_state_tokens == 0) << n;
+      EXPECT_TRUE(n > n_switch / 2 || sequence.state == nullptr) << n;
+      EXPECT_TRUE(n != n_switch || sequence.n_folded_tokens == (is_early ? n_switch : 0));
+      EXPECT_LE(sequence.n_folded_tokens, n);
+    }
+  }
+  EXPECT_TRUE(SameBits(early, late));
+}
+
+TEST_P(TaylorShiftTest, ASequenceThatEndsBeforeItsSwitchHasNoState) {
+  const AttentionGeometry g = geometry();
+  const int64_t n_switch = *TaylorSwitchTokens(g, {});
+  const AttentionRows rows = RandomRows(g, n_switch, 3);
+  std::vector<float> out;
+  MechanismRunner runner(g, Mechanism::kTaylorShift);
+  SequenceCache sequence = NewSequence(TaylorShift(), 1);
+  sequence.n_final_tokens = n_switch;
+  ASSERT_TRUE(runner.Step({{&sequence, &rows, n_switch, &out}}).ok());
+  EXPECT_EQ(sequence.state, nullptr);
+  const auto bound = [&](int64_t n_final) {
+    return runner.mechanism().BoundBytes(TaylorShift(), {1, n_switch, 1, n_final});
+  };
+  EXPECT_EQ(bound(n_switch), bound(0));
+  EXPECT_GT(bound(n_switch + 1), bound(0));
+}
+
 TEST_P(TaylorShiftTest, BoundHasAStateOnlyWhereTheSequenceMayReachIt) {
   const AttentionGeometry g = geometry();
   MechanismRunner runner(g, Mechanism::kTaylorShift);
