@@ -38,7 +38,8 @@ class EvaluatesConditionsOf {
   Mutex* const outer_;
 };
 
-// A call of the library's that gives the lock away and comes back with it.
+// A call of the library's that comes back with the lock, whether or not it had it before. Others
+// evaluate its condition meanwhile.
 template <typename Call>
 auto Waits(Mutex* mutex, const Call& call) {
   struct Relocked {
@@ -88,23 +89,13 @@ void Mutex::ReaderUnlock() {
 
 void Mutex::LockWhen(const Condition& condition) {
   LK_REAL(void (*)(Mutex*, const Condition&), "4absl7debian35Mutex8LockWhenERKNS0_9ConditionE");
-  {
-    const EvaluatesConditionsOf scope(this);
-    real(this, condition);
-  }
-  __tsan_acquire(this);
+  Waits(this, [&] { real(this, condition); });
 }
 
 bool Mutex::LockWhenWithDeadline(const Condition& condition, Time deadline) {
   LK_REAL(bool (*)(Mutex*, const Condition&, Time),
           "4absl7debian35Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE");
-  bool is_true = false;
-  {
-    const EvaluatesConditionsOf scope(this);
-    is_true = real(this, condition, deadline);
-  }
-  __tsan_acquire(this);
-  return is_true;
+  return Waits(this, [&] { return real(this, condition, deadline); });
 }
 
 void Mutex::Await(const Condition& condition) {
