@@ -7,6 +7,8 @@ namespace {
 
 // Of a step's weight, at the next step.
 constexpr double kForget = 0.98;
+// A step counts as so many times what was expected of it at most.
+constexpr double kMostSurprise = 4;
 
 // The running set, and the time at which it is reached.
 class Play {
@@ -76,7 +78,11 @@ class Play {
 
 void StepCostMeter::Note(int64_t n_rows, absl::Duration took) {
   const auto x = static_cast<double>(n_rows);
-  const double y = absl::ToDoubleSeconds(took);
+  double y = absl::ToDoubleSeconds(took);
+  // A machine that stood still for once says little of the steps to come.
+  if (const auto expected = cost(); expected.has_value()) {
+    y = std::min(y, kMostSurprise * (expected->per_step + x * expected->per_row));
+  }
   ++n_steps_;
   n_ = kForget * n_ + 1;
   x_ = kForget * x_ + x;

@@ -49,6 +49,14 @@ TEST(StepCostMeterTest, FollowsAMachineThatBecomesSlower) {
   EXPECT_NEAR(meter.cost()->per_row, 0.003, 0.0001);
 }
 
+TEST(StepCostMeterTest, OneStandstillIsNoSlowMachine) {
+  StepCostMeter meter;
+  for (int i = 0; i < 200; ++i) meter.Note(1 + i % 50, absl::Milliseconds(10 + i % 50));
+  meter.Note(20, absl::Seconds(60));
+  EXPECT_LT(meter.cost()->per_step, 0.020);
+  EXPECT_LT(meter.cost()->per_row, 0.002);
+}
+
 TEST(ForecastTest, AnIdleServerBeginsAtOnce) {
   const Forecast f = ForecastWork({}, {}, {30, 20, 1, 10}, kLimits, kCost);
   EXPECT_EQ(Wait(f), 0);
