@@ -116,7 +116,7 @@ struct EngineOptions {
   int64_t max_queued_prompt_tokens = int64_t{1} << 20;
   // A request is refused when it would probably wait longer for its first step, and given up when
   // it has waited a fifth longer than that. > 0.
-  absl::Duration max_wait = absl::Seconds(30);
+  absl::Duration max_wait = absl::InfiniteDuration();
   // Whether prompts leave what was computed for others that begin alike. Never changes an output.
   bool keeps_prefixes = true;
   int32_t context_tokens = 0;  // 0: the model's; else a lower limit

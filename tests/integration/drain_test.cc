@@ -179,7 +179,7 @@ class SignalTest : public ::testing::Test {
   void Serve(const std::string& grace) {
     server_ = std::make_unique<ChildProcess>(std::vector<std::string>{
         LOWKEY_BINARY, "serve", "--port", "0", "--model", model_.path(), "--json", "--threads", "1",
-        "--cache-bytes", "64M", "--metrics", "127.0.0.1:0", "--grace", grace});
+        "--max-wait", "1h", "--cache-bytes", "64M", "--metrics", "127.0.0.1:0", "--grace", grace});
     ASSERT_TRUE(server_->WaitForOutput("\n"));
     const auto ready = nlohmann::json::parse(server_->output());
     metrics_port_ = ready["metrics_port"].get<int>();

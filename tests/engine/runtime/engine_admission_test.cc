@@ -62,9 +62,7 @@ TEST_F(EngineAdmissionTest, RefusesADeadlineThatCannotBeMet) {
 }
 
 TEST_F(EngineAdmissionTest, RefusesNothingBeforeStepsWereMeasured) {
-  EngineOptions options;
-  options.max_wait = absl::Hours(1);
-  StartAndHold(options, 0);
+  StartAndHold({}, 0);
   EngineRequest r = Request(5, 5);
   r.deadline = absl::Now() + absl::Hours(1);
   const auto waiting = Submit(r);
