@@ -87,13 +87,17 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
   return scheduled;
 }
 
-// Refuses what would wait too long or end too late. Nothing is refused before steps were measured.
-absl::Status EngineImpl::CheckForecast(const SchedulerRequest& request, absl::Time deadline) const {
-  const std::optional<StepCost> cost = step_cost_.cost();
-  if (!cost.has_value()) return absl::OkStatus();
-  const Forecast forecast = scheduler_.Predict(request, *cost, max_mixed_rows_);
-  const absl::Duration end =
-      stats_.n_finished_requests < kMinEnded ? forecast.first_token : forecast.end;
+// The forecast of a new request, corrected by how earlier ones erred; of an end that nobody knows
+// yet, that there is none after the first token.
+Forecast EngineImpl::Corrected(const Forecast& forecast) const {
+  Forecast corrected = forecast_errors_.Correct(forecast);
+  if (stats_.n_finished_requests < kMinEnded) corrected.end = corrected.first_token;
+  return corrected;
+}
+
+// Refuses what would wait too long or end too late.
+absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time deadline) const {
+  const absl::Duration end = forecast.end;
   if (absl::Now() + end > deadline) {
     return absl::DeadlineExceededError(absl::StrCat(
         "deadline: in ", absl::FormatDuration(absl::Trunc(deadline - absl::Now(), kRounding)),
@@ -124,13 +128,22 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
     return absl::UnavailableError("draining: admitted requests are finished, new ones refused");
   }
   const SchedulerRequest scheduled = Scheduled(next_id_, request);
-  LK_RETURN_IF_ERROR(CheckForecast(scheduled, request.deadline));
+  std::optional<Forecast> forecast;  // none before steps were measured
+  if (const std::optional<StepCost> cost = step_cost_.cost(); cost.has_value()) {
+    forecast = scheduler_.Predict(scheduled, *cost, max_mixed_rows_);
+    LK_RETURN_IF_ERROR(CheckForecast(Corrected(*forecast), request.deadline));
+  }
   if (const absl::Status status = scheduler_.Enqueue(scheduled); !status.ok()) {
     return absl::IsResourceExhausted(status) ? WithRetryAfter(status, kShortestRetry) : status;
   }
   auto state =
       std::make_unique<RequestState>(next_id_, std::move(request), std::move(sink), absl::Now());
   state->selection = std::move(selection);
+  if (forecast.has_value()) {
+    const Forecast corrected = Corrected(*forecast);
+    state->latest_start = state->request.deadline - (corrected.end - corrected.wait);
+  }
+  state->forecast = forecast;
   inbox_.push_back(std::move(state));
   ++n_live_;
   ++n_sinks_;

@@ -41,7 +41,8 @@ class EngineImpl : public Engine {
   using LiveRequests = std::map<RequestId, std::unique_ptr<RequestState>>;
 
   SchedulerRequest Scheduled(RequestId id, const EngineRequest& request) const;
-  absl::Status CheckForecast(const SchedulerRequest& request, absl::Time deadline) const
+  Forecast Corrected(const Forecast& forecast) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckForecast(const Forecast& forecast, absl::Time deadline) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // The engine's thread.
@@ -63,6 +64,7 @@ class EngineImpl : public Engine {
   void SampleChoice(RequestState& state, int32_t choice, absl::Span<const float> logits);
   void FinishChoice(RequestState& state, int32_t choice, FinishReason reason);
   void Finish(RequestId id, FinishReason reason, const absl::Status& status);
+  void NoteForecast(const RequestState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::unique_ptr<ModelRunner> runner_;
@@ -82,6 +84,7 @@ class EngineImpl : public Engine {
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
   Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
   StepCostMeter step_cost_ ABSL_GUARDED_BY(mutex_);
+  ForecastErrors forecast_errors_ ABSL_GUARDED_BY(mutex_);
   int64_t max_mixed_rows_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // Owned by the engine's thread.

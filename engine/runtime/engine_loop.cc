@@ -72,11 +72,14 @@ void EngineImpl::ExpireDeadlines() {
   std::vector<RequestId> expired;
   next_deadline_ = absl::InfiniteFuture();
   for (const auto& [id, state] : live_) {
-    if (state->request.deadline <= now) expired.push_back(id);
-    next_deadline_ = std::min(next_deadline_, state->request.deadline);
+    absl::Time deadline = state->request.deadline;
     if (!state->started.has_value()) {
+      // Nothing is computed for what would be cut.
+      deadline = std::min(deadline, state->latest_start);
       next_deadline_ = std::min(next_deadline_, state->submitted + longest_wait_);
     }
+    if (deadline <= now) expired.push_back(id);
+    next_deadline_ = std::min(next_deadline_, deadline);
   }
   for (RequestId id : expired) {
     Finish(id, FinishReason::kDeadline, absl::DeadlineExceededError("deadline exceeded"));
@@ -302,6 +305,7 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
     // request is counted as both running and finished.
     absl::MutexLock lock(&mutex_);
     scheduler_.Remove(id);
+    NoteForecast(*state);
     Publish();
     --n_live_;
   }
@@ -310,6 +314,22 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
   state->sink.reset();
   absl::MutexLock lock(&mutex_);
   --n_sinks_;
+}
+
+// What the request's end tells of forecasts. One that was given up before its first token tells
+// that it would have taken longer.
+void EngineImpl::NoteForecast(const RequestState& state) {
+  if (!state.forecast.has_value()) return;
+  const absl::Duration lived = absl::Now() - state.submitted;
+  if (state.first_token.has_value()) {
+    forecast_errors_.NoteFirstToken(*state.forecast, *state.first_token - state.submitted);
+  } else if (lived > forecast_errors_.Correct(*state.forecast).first_token) {
+    forecast_errors_.NoteFirstToken(*state.forecast, lived);
+  }
+  const auto n_gaps = static_cast<int64_t>(state.choices[0].tokens.size()) - 1;
+  if (n_gaps < 1) return;
+  forecast_errors_.NoteNextToken(*state.forecast,
+                                 (*state.last_token - *state.first_token) / n_gaps);
 }
 
 void EngineImpl::Publish() {

@@ -10,6 +10,7 @@
 #include "engine/attention/selection.h"
 #include "engine/runtime/engine.h"
 #include "engine/sampler/sampler.h"
+#include "engine/scheduler/forecast.h"
 
 namespace lowkey {
 
@@ -59,9 +60,12 @@ class RequestState {
   std::unique_ptr<Sink> sink;
   std::vector<ChoiceState> choices;  // one until Fork, then request.n
   std::vector<PromptLogprob> prompt_logprobs;
-  int32_t rank = 0;             // atp: of a principal block, resolved for the model
-  Selection selection;          // where the engine chose the mechanism
-  int32_t n_cached_tokens = 0;  // of the prompt, found in the prefix cache
+  int32_t rank = 0;                  // atp: of a principal block, resolved for the model
+  Selection selection;               // where the engine chose the mechanism
+  std::optional<Forecast> forecast;  // at its submission
+  // Begun later it would miss its deadline.
+  absl::Time latest_start = absl::InfiniteFuture();
+  int32_t n_cached_tokens = 0;       // of the prompt, found in the prefix cache
   const absl::Time submitted;
   std::optional<absl::Time> started, first_token, last_token;
 

@@ -9,6 +9,19 @@ namespace {
 constexpr double kForget = 0.98;
 // A step counts as so many times what was expected of it at most.
 constexpr double kMostSurprise = 4;
+// A quantile is followed by steps up and down, in proportion to how often either is to happen.
+constexpr double kQuantile = 0.97;
+constexpr double kQuantileStep = 0.1;
+constexpr double kMostError = 10;
+// Shorter times are noise.
+constexpr absl::Duration kLeastForecast = absl::Milliseconds(1);
+
+void Follow(absl::Duration forecast, absl::Duration actual, double& error) {
+  if (forecast < kLeastForecast) return;
+  const bool is_above = absl::FDivDuration(actual, forecast) > error;
+  error += kQuantileStep * (is_above ? kQuantile : kQuantile - 1);
+  error = std::clamp(error, 1 / kMostError, kMostError);
+}
 
 // The running set, and the time at which it is reached.
 class Play {
@@ -102,6 +115,23 @@ std::optional<StepCost> StepCostMeter::cost() const {
   return StepCost{base, slope};
 }
 
+void ForecastErrors::NoteFirstToken(const Forecast& forecast, absl::Duration actual) {
+  Follow(forecast.first_token, actual, first_token_);
+}
+
+void ForecastErrors::NoteNextToken(const Forecast& forecast, absl::Duration actual) {
+  Follow(forecast.next_token, actual, next_token_);
+}
+
+Forecast ForecastErrors::Correct(const Forecast& forecast) const {
+  Forecast corrected;
+  corrected.wait = forecast.wait * first_token_;
+  corrected.first_token = forecast.first_token * first_token_;
+  corrected.next_token = forecast.next_token * next_token_;
+  corrected.end = corrected.first_token + (forecast.end - forecast.first_token) * next_token_;
+  return corrected;
+}
+
 Forecast ForecastWork(std::vector<RemainingWork> running, const std::vector<RemainingWork>& ahead,
                       const RemainingWork& own, const ForecastLimits& limits,
                       const StepCost& cost) {
@@ -117,8 +147,8 @@ Forecast ForecastWork(std::vector<RemainingWork> running, const std::vector<Rema
   play.Admit(own);
   play.FinishPrompts();
   forecast.first_token = absl::Seconds(play.seconds());
-  forecast.end = forecast.first_token +
-                 absl::Seconds(static_cast<double>(own.n_decode_rows) * play.SecondsOfDecodeStep());
+  forecast.next_token = absl::Seconds(play.SecondsOfDecodeStep());
+  forecast.end = forecast.first_token + own.n_decode_rows * forecast.next_token;
   return forecast;
 }
 

@@ -50,7 +50,23 @@ struct ForecastLimits {
 struct Forecast {
   absl::Duration wait;         // until its first rows are computed
   absl::Duration first_token;  // until its prompt is
+  absl::Duration next_token;   // from a token to the next
   absl::Duration end;          // until its last token is
+};
+
+// How many times longer than forecast things take, at the worst of thirty: whoever is let in because
+// a forecast just fits should be served in time. Learned from requests that were forecast and served.
+class ForecastErrors {
+ public:
+  // `actual` is at least what it was, where the request ended before its first token.
+  void NoteFirstToken(const Forecast& forecast, absl::Duration actual);
+  // The mean of a request's gaps between tokens.
+  void NoteNextToken(const Forecast& forecast, absl::Duration actual);
+
+  Forecast Correct(const Forecast& forecast) const;
+
+ private:
+  double first_token_ = 1, next_token_ = 1;
 };
 
 // When `own` is done, behind `running` and `ahead` (in this order), at this cost of steps: plays

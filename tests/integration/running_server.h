@@ -60,7 +60,6 @@ class RunningServer {
     options.n_threads = 2;
     options.cache_bytes = 64 << 20;
     options.max_batch_tokens = 96;
-    options.max_wait = absl::Hours(1);  // however slow the machine
     auto engine = CreateEngine(model_.path(), options, [](int64_t, int64_t) {});
     if (!engine.ok()) std::fprintf(stderr, "%s\n", engine.status().ToString().c_str());
     LK_CHECK(engine.ok());

@@ -1,5 +1,6 @@
 #include "engine/scheduler/forecast.h"
 
+#include <algorithm>
 #include <random>
 
 #include "gtest/gtest.h"
@@ -55,6 +56,36 @@ TEST(StepCostMeterTest, OneStandstillIsNoSlowMachine) {
   meter.Note(20, absl::Seconds(60));
   EXPECT_LT(meter.cost()->per_step, 0.020);
   EXPECT_LT(meter.cost()->per_row, 0.002);
+}
+
+TEST(ForecastErrorsTest, CorrectsToTheWorstOfThirty) {
+  const Forecast forecast{absl::Seconds(1), absl::Seconds(2), absl::Milliseconds(10),
+                          absl::Seconds(3)};
+  ForecastErrors errors;
+  EXPECT_EQ(errors.Correct(forecast).end, absl::Seconds(3));
+  std::mt19937 rng(1);
+  std::uniform_real_distribution<double> ratio(1, 2);
+  double worst = 0, n_above = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const absl::Duration actual = forecast.first_token * ratio(rng);
+    if (i >= 2000) n_above += actual > errors.Correct(forecast).first_token ? 1 : 0;
+    errors.NoteFirstToken(forecast, actual);
+    errors.NoteNextToken(forecast, absl::Milliseconds(15));
+    worst = std::max(worst, absl::FDivDuration(errors.Correct(forecast).wait, forecast.wait));
+  }
+  EXPECT_NEAR(n_above / 2000, 0.03, 0.01);
+  EXPECT_LE(worst, 2.1);
+  const Forecast corrected = errors.Correct(forecast);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(corrected.next_token), 15, 1);
+  EXPECT_NEAR(absl::ToDoubleSeconds(corrected.end - corrected.first_token), 1.5, 0.1);
+}
+
+TEST(ForecastErrorsTest, TimesThatAreNoiseTeachNothing) {
+  const Forecast forecast{absl::ZeroDuration(), absl::Microseconds(3), absl::Microseconds(1),
+                          absl::Microseconds(9)};
+  ForecastErrors errors;
+  for (int i = 0; i < 100; ++i) errors.NoteFirstToken(forecast, absl::Seconds(9));
+  EXPECT_EQ(errors.Correct(forecast).end, absl::Microseconds(9));
 }
 
 TEST(ForecastTest, AnIdleServerBeginsAtOnce) {
