@@ -16,7 +16,7 @@ for ((i = 1; i <= rounds; ++i)); do
   server=$!
   until grep -q ready_ms "$model/ready"; do sleep 0.2; done
   port=$(grep -o '"port": *[0-9]*' "$model/ready" | grep -o '[0-9]*$')
-  served=$("$build/lowkey" bench --server "127.0.0.1:$port" --concurrency 16 --requests 96 \
+  served=$("$build/lowkey" bench --server "127.0.0.1:$port" --concurrency 16 --requests 96 --warmup 0 \
     --input-tokens 128 --output-tokens 64 --json | grep -o '"output_tokens_per_s": *[0-9.]*' |
     head -n 1 | grep -o '[0-9.]*$')
   kill "$server" && wait "$server" || true
