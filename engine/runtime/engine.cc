@@ -73,14 +73,7 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
   scheduled.n_prompt_tokens = static_cast<int64_t>(r.prompt.size());
   scheduled.n_choices = r.n;
   scheduled.max_new_tokens = r.max_new_tokens;
-  EngineRequest shape;  // all of it that memory depends on
-  shape.prompt = r.prompt;
-  shape.attention = r.attention;
-  shape.n = r.n;
-  shape.max_new_tokens = r.max_new_tokens;
-  scheduled.bytes = [this, shape = std::move(shape)](int64_t n_tokens) {
-    return BoundBytes(shape, *runner_, n_tokens);
-  };
+  scheduled.bytes = CacheBytes(r, *runner_);
   scheduled.tenant = r.tenant;
   scheduled.weight = r.tenant_weight;
   scheduled.priority = r.priority;

@@ -52,11 +52,17 @@ absl::Status CheckFields(const EngineRequest& r, int32_t vocab_size) {
 
 }  // namespace
 
-int64_t BoundBytes(const EngineRequest& r, const ModelRunner& runner, int64_t n_tokens) {
+std::function<int64_t(int64_t)> CacheBytes(const EngineRequest& r, const ModelRunner& runner) {
   const auto n_prompt = static_cast<int64_t>(r.prompt.size());
-  const SequenceBound bound{n_prompt, n_tokens, runner.max_rows(),
-                            n_prompt + std::max(0, r.max_new_tokens - 1)};
-  return r.n * runner.mechanism(r.attention.mechanism).BoundBytes(r.attention, bound);
+  // The last token generated is never fed.
+  const int64_t n_final = n_prompt + std::max(0, r.max_new_tokens - 1);
+  const SequenceBound whole{n_prompt, n_final, runner.max_rows(), n_final};
+  const AttentionMechanism& mechanism = runner.mechanism(r.attention.mechanism);
+  return [&mechanism, attention = r.attention, whole, n = r.n](int64_t n_tokens) {
+    SequenceBound bound = whole;
+    bound.n_tokens = n_tokens;
+    return n * mechanism.BoundBytes(attention, bound);
+  };
 }
 
 absl::Status CheckRequest(const EngineRequest& r, const ModelRunner& runner,
@@ -76,8 +82,7 @@ absl::Status CheckRequest(const EngineRequest& r, const ModelRunner& runner,
         "prompt + max_new_tokens: ", total, " tokens, expected at most ", *mechanism->max_tokens(),
         " with mechanism ", std::string(MechanismName(r.attention.mechanism))));
   }
-  // The last token generated is never fed.
-  const int64_t bytes = BoundBytes(r, runner, total - std::min<int64_t>(1, r.max_new_tokens));
+  const int64_t bytes = CacheBytes(r, runner)(total - std::min(1, r.max_new_tokens));
   if (bytes > limits.cache_bytes) {
     return absl::OutOfRangeError(absl::StrCat(
         "prompt + max_new_tokens: ", total, " tokens of ", r.n, " choices may need ", bytes,

@@ -65,7 +65,7 @@ class RequestState {
   std::optional<Forecast> forecast;  // at its submission
   // Begun later it would miss its deadline.
   absl::Time latest_start = absl::InfiniteFuture();
-  int32_t n_cached_tokens = 0;       // of the prompt, found in the prefix cache
+  int32_t n_cached_tokens = 0;  // of the prompt, found in the prefix cache
   const absl::Time submitted;
   std::optional<absl::Time> started, first_token, last_token;
 
