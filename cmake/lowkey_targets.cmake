@@ -55,5 +55,8 @@ function(lk_test NAME)
   if(LOWKEY_SANITIZE STREQUAL "thread")
     set_tests_properties(${NAME} PROPERTIES
       ENVIRONMENT "TSAN_OPTIONS=ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
+  elseif(LOWKEY_SANITIZE STREQUAL "address")
+    set_tests_properties(${NAME} PROPERTIES
+      ENVIRONMENT "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0")
   endif()
 endfunction()
