@@ -132,6 +132,7 @@ void EngineImpl::RunStep() {
   {
     absl::MutexLock lock(&mutex_);
     scheduler_.Commit(batch);
+    Publish();  // whoever reads a token finds what it took in Stats
   }
   ConsumeLogits(batch.rows);
   const absl::Duration took = absl::Now() - now;
