@@ -54,8 +54,9 @@ struct Forecast {
   absl::Duration end;          // until its last token is
 };
 
-// How many times longer than forecast things take, at the worst of thirty: whoever is let in because
-// a forecast just fits should be served in time. Learned from requests that were forecast and served.
+// How many times longer than forecast things take, at the worst of thirty: whoever is let in
+// because a forecast just fits should be served in time. Learned from requests that were forecast
+// and served.
 class ForecastErrors {
  public:
   // `actual` is at least what it was, where the request ended before its first token.
