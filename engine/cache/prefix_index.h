@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -64,8 +63,9 @@ class PrefixIndex {
         edge->second->place = recent_.insert(recent_.end(), edge->second.get());
       }
       at = edge->second.get();
-      if (!at->value.has_value()) at->value = make(n);
-      n_values_ += at->value.has_value() && !std::exchange(at->is_counted, true) ? 1 : 0;
+      if (at->value.has_value()) continue;
+      at->value = make(n);
+      n_values_ += at->value.has_value() ? 1 : 0;
     }
     Touch(at);
     DropBarren(at);
@@ -75,8 +75,8 @@ class PrefixIndex {
   bool DropOldest() {
     if (recent_.empty()) return false;
     Node* leaf = recent_.back();
-    leaf->value.reset();
-    n_values_ -= leaf->is_counted ? 1 : 0;
+    leaf->value.reset();  // a leaf has one, or it were gone
+    --n_values_;
     DropBarren(leaf);
     return true;
   }
@@ -89,7 +89,6 @@ class PrefixIndex {
     const std::vector<int32_t>* tokens = nullptr;  // of the edge from the parent
     std::map<std::vector<int32_t>, std::unique_ptr<Node>> children;
     std::optional<Value> value;
-    bool is_counted = false;
     typename std::list<Node*>::iterator place;  // not of roots
   };
   struct Root {

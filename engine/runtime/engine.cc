@@ -90,11 +90,10 @@ Forecast EngineImpl::Corrected(const Forecast& forecast) const {
 
 // Refuses what would wait too long or end too late.
 absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time deadline) const {
-  const absl::Duration end = forecast.end;
-  if (absl::Now() + end > deadline) {
+  if (absl::Now() + forecast.end > deadline) {
     return absl::DeadlineExceededError(absl::StrCat(
         "deadline: in ", absl::FormatDuration(absl::Trunc(deadline - absl::Now(), kRounding)),
-        ", expected at least the ", absl::FormatDuration(absl::Trunc(end, kRounding)),
+        ", expected at least the ", absl::FormatDuration(absl::Trunc(forecast.end, kRounding)),
         " that it would take now"));
   }
   if (forecast.wait <= max_wait_) return absl::OkStatus();
@@ -122,9 +121,12 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   }
   const SchedulerRequest scheduled = Scheduled(next_id_, request);
   std::optional<Forecast> forecast;  // none before steps were measured
+  absl::Time latest_start = absl::InfiniteFuture();
   if (const std::optional<StepCost> cost = step_cost_.cost(); cost.has_value()) {
     forecast = scheduler_.Predict(scheduled, *cost, max_mixed_rows_);
-    LK_RETURN_IF_ERROR(CheckForecast(Corrected(*forecast), request.deadline));
+    const Forecast corrected = Corrected(*forecast);
+    LK_RETURN_IF_ERROR(CheckForecast(corrected, request.deadline));
+    latest_start = request.deadline - (corrected.end - corrected.wait);
   }
   if (const absl::Status status = scheduler_.Enqueue(scheduled); !status.ok()) {
     return absl::IsResourceExhausted(status) ? WithRetryAfter(status, kShortestRetry) : status;
@@ -132,11 +134,8 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   auto state =
       std::make_unique<RequestState>(next_id_, std::move(request), std::move(sink), absl::Now());
   state->selection = std::move(selection);
-  if (forecast.has_value()) {
-    const Forecast corrected = Corrected(*forecast);
-    state->latest_start = state->request.deadline - (corrected.end - corrected.wait);
-  }
   state->forecast = forecast;
+  state->latest_start = latest_start;
   inbox_.push_back(std::move(state));
   ++n_live_;
   ++n_sinks_;
