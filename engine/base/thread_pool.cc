@@ -1,6 +1,7 @@
 #include "engine/base/thread_pool.h"
 
 #include <chrono>
+#include <utility>
 
 #include "engine/base/status_macros.h"
 
@@ -53,11 +54,18 @@ void ThreadPool::ParallelFor(int64_t n_tasks,
       std::this_thread::yield();  // more threads than cores: let the worker run
     }
   }
+  if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
 void ThreadPool::RunTasks(int thread) {
-  for (int64_t i; (i = next_task_.fetch_add(1, std::memory_order_relaxed)) < n_tasks_;) {
-    (*body_)(i, thread);
+  try {
+    for (int64_t i; (i = next_task_.fetch_add(1, std::memory_order_relaxed)) < n_tasks_;) {
+      (*body_)(i, thread);
+    }
+  } catch (...) {
+    next_task_.store(n_tasks_, std::memory_order_relaxed);
+    absl::MutexLock lock(&mutex_);
+    if (thrown_ == nullptr) thrown_ = std::current_exception();
   }
 }
 

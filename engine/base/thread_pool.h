@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -26,7 +27,8 @@ class ThreadPool {
   int n_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
   // Calls body(task, thread) for every task in [0, n_tasks), 0 <= thread < n_threads(); returns
-  // when all are done. Tasks are handed out in order, one at a time.
+  // when all are done. Tasks are handed out in order, one at a time. An exception of a body's ends
+  // the loop: tasks that were not begun are left out, and the first one is thrown here.
   void ParallelFor(int64_t n_tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
  private:
@@ -46,6 +48,7 @@ class ThreadPool {
   int64_t n_tasks_ = 0;
   std::atomic<int64_t> next_task_{0};
   std::atomic<int> workers_left_{0};
+  std::exception_ptr thrown_;  // the loop's first; by threads in the loop under mutex_
 };
 
 }  // namespace lowkey

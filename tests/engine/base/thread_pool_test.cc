@@ -1,6 +1,8 @@
 #include "engine/base/thread_pool.h"
 
 #include <atomic>
+#include <new>
+#include <stdexcept>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -43,6 +45,33 @@ TEST_P(ThreadPoolTest, TwoTasksOfOneThreadNeverOverlap) {
     --inside[thread];
   });
   EXPECT_FALSE(overlapped);
+}
+
+TEST_P(ThreadPoolTest, ThrowsWhatABodyThrewAndGoesOn) {
+  ThreadPool pool(GetParam());
+  for (int loop = 0; loop < 100; ++loop) {
+    EXPECT_THROW(pool.ParallelFor(50,
+                                  [&](int64_t task, int) {
+                                    if (task == loop % 50) throw std::bad_alloc();
+                                  }),
+                 std::bad_alloc);
+    std::atomic<int> n{0};
+    pool.ParallelFor(50, [&](int64_t, int) { ++n; });
+    EXPECT_EQ(n, 50);
+  }
+}
+
+TEST_P(ThreadPoolTest, ThrowsOneExceptionWhereEveryThreadHasOne) {
+  ThreadPool pool(GetParam());
+  std::atomic<int> n_inside{0};
+  const auto body = [&](int64_t, int) {
+    ++n_inside;
+    while (n_inside < GetParam()) std::this_thread::yield();  // until every thread has a task
+    throw std::logic_error("one of many");
+  };
+  EXPECT_THROW(pool.ParallelFor(GetParam(), body), std::logic_error);
+  pool.ParallelFor(8, [&](int64_t, int) { ++n_inside; });
+  EXPECT_EQ(n_inside, GetParam() + 8);
 }
 
 TEST_P(ThreadPoolTest, IsDestroyedWithoutHavingRunAnything) { ThreadPool pool(GetParam()); }
