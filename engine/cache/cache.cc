@@ -92,8 +92,9 @@ absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {
                                                      " bytes left"));
   }
   LK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(static_cast<size_t>(size_bytes)));
+  std::unique_ptr<Slab> slab(new Slab(this, std::move(buffer)));  // which takes them off again
   used_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
-  return std::shared_ptr<Slab>(new Slab(this, std::move(buffer)));
+  return std::shared_ptr<Slab>(std::move(slab));
 }
 
 }  // namespace lowkey

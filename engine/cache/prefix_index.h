@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "engine/cache/cache.h"
@@ -49,26 +51,24 @@ class PrefixIndex {
   }
 
   // Gives every prefix of whole pages that has no value the one that `make` returns for its length
-  // in tokens, if it returns one. All of them count as used.
+  // in tokens, if it returns one. All of them count as used. What `make` throws leaves those that
+  // it was asked for before.
   void Add(const Key& key, absl::Span<const int32_t> tokens,
            absl::FunctionRef<std::optional<Value>(int64_t n_tokens)> make) {
     Node* at = FindRoot(key);
     if (at == nullptr) at = MakeRoot(key);
+    const absl::Cleanup end = [&] {
+      Touch(at);
+      DropBarren(at);
+    };
     for (int64_t n = kPageTokens; n <= static_cast<int64_t>(tokens.size()); n += kPageTokens) {
-      const auto [edge, is_new] = at->children.try_emplace(Page(tokens, n));
-      if (is_new) {
-        edge->second = std::make_unique<Node>();
-        edge->second->parent = at;
-        edge->second->tokens = &edge->first;
-        edge->second->place = recent_.insert(recent_.end(), edge->second.get());
-      }
-      at = edge->second.get();
+      std::vector<int32_t> page = Page(tokens, n);
+      const auto edge = at->children.find(page);
+      at = edge != at->children.end() ? edge->second.get() : AddChild(at, std::move(page));
       if (at->value.has_value()) continue;
       at->value = make(n);
       n_values_ += at->value.has_value() ? 1 : 0;
     }
-    Touch(at);
-    DropBarren(at);
   }
 
   // Drops one value; false when there is none.
@@ -112,6 +112,18 @@ class PrefixIndex {
     }
     roots_.push_back({key, {}});
     return &roots_.back().node;
+  }
+
+  Node* AddChild(Node* parent, std::vector<int32_t> page) {
+    auto owned = std::make_unique<Node>();
+    Node* const child = owned.get();
+    std::list<Node*> link = {child};  // from here on only the tree's own allocation can fail
+    const auto edge = parent->children.emplace(std::move(page), std::move(owned)).first;
+    child->parent = parent;
+    child->tokens = &edge->first;
+    child->place = link.begin();
+    recent_.splice(recent_.end(), link);
+    return child;
   }
 
   // A node is always used after those below it, so the last of the list is a leaf.

@@ -158,7 +158,11 @@ using RequestId = uint64_t;
 // Progress of a long operation: (bytes done, bytes in all).
 using ProgressFn = absl::AnyInvocable<void(int64_t done_bytes, int64_t total_bytes)>;
 
-// Continuous batching over one model. Thread-safe.
+// Continuous batching over one model. Thread-safe. What goes wrong while a request is computed (NaN
+// logits, an exception of its attention's or its sink's) ends it with INTERNAL and leaves the
+// others as they would be without it, to the bit: where a step throws that several share, each of
+// them is computed again alone, from nothing, until it is where it was, and one that throws then
+// ends.
 class Engine {
  public:
   virtual ~Engine() = default;  // cancels what still runs; every sink has had its OnDone

@@ -55,6 +55,8 @@ class EngineImpl : public Engine {
   ScheduledBatch NextBatch();
   void RunStep();
   bool IsMixed(const std::vector<ScheduledRows>& batch) const;
+  void EndSuspicion(const std::vector<ScheduledRows>& batch);
+  void ComputeAlone(const std::vector<ScheduledRows>& batch, const absl::Status& thrown);
   absl::Status ComputeBatch(const std::vector<ScheduledRows>& batch);
   void SavePrefix(const RequestState& state, int64_t n_computed);
   int64_t RestorePrefix(RequestState& state);

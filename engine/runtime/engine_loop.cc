@@ -1,5 +1,6 @@
 // The engine's thread: takes what was submitted, and computes step after step.
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -108,6 +109,14 @@ ScheduledBatch EngineImpl::NextBatch() {
   ScheduledBatch batch = scheduler_.NextBatch(pace_.max_rows());
   for (RequestId id : batch.preempted) live_.at(id)->ReleaseCache();
   is_all_paused_ = batch.rows.empty() && batch.preempted.empty();
+  const auto suspect = std::find_if(
+      batch.rows.begin(), batch.rows.end(),
+      [this](const ScheduledRows& rows) { return live_.at(rows.request)->is_suspect; });
+  if (suspect != batch.rows.end()) {
+    std::erase_if(batch.rows, [alone = suspect->request](const ScheduledRows& rows) {
+      return rows.request != alone;
+    });
+  }
   return batch;
 }
 
@@ -122,12 +131,16 @@ void EngineImpl::RunStep() {
     RequestState& state = *live_.at(rows.request);
     if (!state.started.has_value()) state.started = now;
   }
-  if (const absl::Status status = ComputeBatch(batch.rows); !status.ok()) {
+  absl::Status status;
+  const absl::Status thrown = Guarded([&] { status = ComputeBatch(batch.rows); });
+  if (!thrown.ok()) return ComputeAlone(batch.rows, thrown);
+  if (!status.ok()) {
     // Reservations cover every step, so this is the machine's own memory: the newest request gives
     // way.
     Finish(batch.rows.back().request, FinishReason::kError, absl::InternalError(status.message()));
     return;
   }
+  EndSuspicion(batch.rows);
   ++counters_.n_steps;
   {
     absl::MutexLock lock(&mutex_);
@@ -140,6 +153,28 @@ void EngineImpl::RunStep() {
   absl::MutexLock lock(&mutex_);
   step_cost_.Note(n_rows, took);
   max_mixed_rows_ = pace_.max_rows();
+}
+
+// The step threw and has left its sequences half-written. What it did is dropped as if all of them
+// had been preempted; whose fault it was shows when each is computed alone.
+void EngineImpl::ComputeAlone(const std::vector<ScheduledRows>& batch, const absl::Status& thrown) {
+  std::set<RequestId> ids;
+  for (const ScheduledRows& rows : batch) ids.insert(rows.request);
+  if (ids.size() == 1) return Finish(*ids.begin(), FinishReason::kError, thrown);
+  absl::MutexLock lock(&mutex_);
+  for (RequestId id : ids) {
+    scheduler_.Preempt(id);
+    live_.at(id)->ReleaseCache();
+    live_.at(id)->is_suspect = true;
+  }
+}
+
+// Of a request whose every choice came as far in this step as it had been.
+void EngineImpl::EndSuspicion(const std::vector<ScheduledRows>& batch) {
+  const auto n_done = std::count_if(batch.begin(), batch.end(),
+                                    [](const ScheduledRows& rows) { return rows.samples; });
+  RequestState& state = *live_.at(batch[0].request);
+  if (n_done == state.n_unfinished()) state.is_suspect = false;
 }
 
 // Whether streams wait while somebody's prompt is computed.
@@ -189,13 +224,17 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
 // What others that begin alike may continue from.
 void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
   if (!keeps_prefixes_) return;
-  prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
+  // What cannot be saved will be computed.
+  (void)Guarded([&] {
+    prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
+  });
 }
 
 // Called by the scheduler when it admits a request: the rows of its prompt that are there.
 int64_t EngineImpl::RestorePrefix(RequestState& state) {
   if (!keeps_prefixes_) return 0;
-  const int64_t n_tokens = prefixes_.Restore(state);
+  int64_t n_tokens = 0;
+  if (!Guarded([&] { n_tokens = prefixes_.Restore(state); }).ok()) state.ReleaseCache();
   if (state.started.has_value()) return n_tokens;  // preempted: the caller was told already
   state.n_cached_tokens = static_cast<int32_t>(n_tokens);
   counters_.n_prefix_tokens += n_tokens;
@@ -289,7 +328,7 @@ void EngineImpl::FinishChoice(RequestState& state, int32_t choice, FinishReason 
     absl::MutexLock lock(&mutex_);
     scheduler_.FinishChoice(state.id, choice);
   }
-  if (state.finished()) Finish(state.id, reason, absl::OkStatus());
+  if (state.n_unfinished() == 0) Finish(state.id, reason, absl::OkStatus());
 }
 
 void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& status) {

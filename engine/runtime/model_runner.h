@@ -16,7 +16,8 @@
 
 namespace lowkey {
 
-// A loaded model with its cache and mechanisms, and the computing of one step. One thread.
+// A loaded model with its cache and mechanisms, and the computing of one step. One thread. After an
+// exception the step's sequences can only be dropped; the next step is as any other.
 class ModelRunner {
  public:
   // Loads weights and reserves the cache. Errors: those of OpenCheckpoint, RESOURCE_EXHAUSTED.

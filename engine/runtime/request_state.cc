@@ -75,9 +75,10 @@ void RequestState::NotePeak(int64_t page_bytes) {
   peak_bytes_ = std::max(peak_bytes_, held_bytes_);
 }
 
-bool RequestState::finished() const {
-  return std::all_of(choices.begin(), choices.end(),
-                     [](const ChoiceState& c) { return c.finish_reason.has_value(); });
+int32_t RequestState::n_unfinished() const {
+  const auto n = std::count_if(choices.begin(), choices.end(),
+                               [](const ChoiceState& c) { return !c.finish_reason.has_value(); });
+  return static_cast<int32_t>(n);
 }
 
 void RequestState::ReleaseCache() {

@@ -47,7 +47,7 @@ class RequestState {
   int64_t HeldBytes(int64_t page_bytes) const;
   void NotePeak(int64_t page_bytes);
   int64_t held_bytes() const { return held_bytes_; }  // at the last NotePeak
-  bool finished() const;
+  int32_t n_unfinished() const;
   // All rows are to be computed once more, from nothing.
   void ReleaseCache();
 
@@ -63,6 +63,8 @@ class RequestState {
   int32_t rank = 0;                  // atp: of a principal block, resolved for the model
   Selection selection;               // where the engine chose the mechanism
   std::optional<Forecast> forecast;  // at its submission
+  // A step that it shared threw: it is computed alone until all its rows are there again.
+  bool is_suspect = false;
   // Begun later it would miss its deadline.
   absl::Time latest_start = absl::InfiniteFuture();
   int32_t n_cached_tokens = 0;  // of the prompt, found in the prefix cache

@@ -245,6 +245,13 @@ void Scheduler::FinishChoice(uint64_t request, int32_t choice) {
   used_share_ += kShareStep * (share - used_share_);
 }
 
+void Scheduler::Preempt(uint64_t request) {
+  Entry* entry = Find(request);
+  LK_CHECK(entry != nullptr && entry->is_running);
+  std::vector<uint64_t> preempted;
+  Preempt(*entry, &preempted);
+}
+
 void Scheduler::SetPaused(uint64_t request, bool is_paused) {
   Entry* entry = Find(request);
   if (entry == nullptr) return;

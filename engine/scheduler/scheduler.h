@@ -85,6 +85,7 @@ class Scheduler {
   // The next step; no rows when there is nothing to compute. With decode rows in it, prompt chunks
   // fill it up to max_mixed_rows, at most to max_batch_tokens. Every batch is followed by
   // Commit(batch) or, for a step that did not run, by nothing.
+  // Rows that are taken out of it before are in a later one.
   ScheduledBatch NextBatch(int64_t max_mixed_rows = std::numeric_limits<int64_t>::max());
 
   // The rows were computed, and every row that samples gave a token.
@@ -92,6 +93,8 @@ class Scheduler {
 
   // The choice produces no more rows.
   void FinishChoice(uint64_t request, int32_t choice);
+  // Its cache is to be dropped, as of those in ScheduledBatch::preempted. The request is running.
+  void Preempt(uint64_t request);
   // A paused request gets no rows. Ids that wait or are unknown are ignored.
   void SetPaused(uint64_t request, bool is_paused);
   // Forgets a request, waiting or running, and its reservation. Unknown ids are ignored.

@@ -1,6 +1,7 @@
 #include "engine/cache/prefix_index.h"
 
 #include <map>
+#include <new>
 #include <optional>
 #include <random>
 #include <string>
@@ -48,6 +49,23 @@ TEST(PrefixIndexTest, FindsTheLongestPrefixOfWholePages) {
   EXPECT_EQ(Found(index, "k", {}), "nothing");
   EXPECT_EQ(Found(index, "k", Pages({1, 2, 3}), 191), "a128");
   EXPECT_EQ(Found(index, "k", Pages({1, 2, 3}), 63), "nothing");
+}
+
+TEST(PrefixIndexTest, AValueThatThrowsLeavesThoseBeforeIt) {
+  Index index;
+  const auto add = [&](int64_t thrown_at) {
+    index.Add("k", Pages({1, 2, 3}), [&](int64_t n) -> std::optional<std::string> {
+      if (n == thrown_at) throw std::bad_alloc();
+      return n == 64 ? std::nullopt : std::optional("a" + std::to_string(n));
+    });
+  };
+  EXPECT_THROW(add(128), std::bad_alloc);
+  EXPECT_FALSE(index.DropOldest());  // nor does what led there stay
+  EXPECT_THROW(add(192), std::bad_alloc);
+  EXPECT_EQ(Found(index, "k", Pages({1, 2, 3})), "a128");
+  add(0);
+  EXPECT_EQ(Found(index, "k", Pages({1, 2, 3})), "a192");
+  EXPECT_EQ(index.n_values(), 2);
 }
 
 TEST(PrefixIndexTest, OneTokenOfDifferenceIsAnotherPrefix) {

@@ -142,17 +142,31 @@ class Model {
       is_eldest &= specs_.at(other).is_paused;
     }
     ASSERT_TRUE(s->is_paused || !is_eldest) << "the eldest gave way";
-    s->is_admitted = false;
-    s->is_parked = s->is_paused;
-    s->n_prompt_computed = 0;
-    for (auto& [c, choice] : s->choices) choice.n_computed = 0;
-    std::erase(admitted_, id);
+    GiveUp(*s);
+  }
+
+  void GiveUp(Spec& s) {
+    s.is_admitted = false;
+    s.is_parked = s.is_paused;
+    s.n_prompt_computed = 0;
+    for (auto& [c, choice] : s.choices) choice.n_computed = 0;
+    std::erase(admitted_, s.request.id);
     ++n_preempted_;
+  }
+
+  // What the step did is lost: everybody in it begins once more.
+  void LoseStep(const std::vector<ScheduledRows>& batch) {
+    std::set<uint64_t> ids;
+    for (const ScheduledRows& rows : batch) ids.insert(rows.request);
+    for (uint64_t id : ids) {
+      scheduler_.Preempt(id);
+      GiveUp(specs_.at(id));
+    }
   }
 
   void RunStep() {
     const int64_t n_mixed = Draw(1, options_.max_batch_tokens);
-    const ScheduledBatch batch = scheduler_.NextBatch(n_mixed);
+    ScheduledBatch batch = scheduler_.NextBatch(n_mixed);
     if (testing::Test::HasFailure()) return;
     // In the order in which it happened: whoever gave way may have been admitted by this very call.
     for (uint64_t id : batch.preempted) Preempt(id);
@@ -160,6 +174,11 @@ class Model {
     CheckBatch(batch.rows, n_mixed);
     if (testing::Test::HasFailure()) return;
     if (Draw(0, 9) == 0) return;  // the step did not run: nothing was computed
+    if (Draw(0, 199) == 0) return LoseStep(batch.rows);
+    if (!batch.rows.empty() && Draw(0, 19) == 0) {  // one of them alone
+      const uint64_t alone = batch.rows.back().request;
+      std::erase_if(batch.rows, [&](const auto& rows) { return rows.request != alone; });
+    }
     if (Draw(0, 19) == 0) RemoveSome();
     scheduler_.Commit(batch);
     for (const ScheduledRows& rows : batch.rows) CommitToSpec(rows);

@@ -52,6 +52,21 @@ TEST(Scheduler, NothingToDoIsAnEmptyBatch) {
   EXPECT_EQ(s.n_running(), 0);
 }
 
+TEST(Scheduler, WhoLosesAStepBeginsOnceMoreAndRowsTakenOutOfABatchComeBack) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 3), Request(2, 4)});
+  Step(s);
+  for (uint64_t id : {1, 2}) s.Preempt(id);
+  EXPECT_EQ(s.n_waiting(), 2);
+  EXPECT_EQ(s.reserved_bytes(), 0);
+  EXPECT_EQ(s.n_preemptions(), 2);
+  ScheduledBatch batch = s.NextBatch();
+  EXPECT_THAT(batch.rows, ElementsAre(ScheduledRows{1, 0, 0, 3}, ScheduledRows{2, 0, 0, 4}));
+  batch.rows.pop_back();
+  s.Commit(batch);
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 3, 1, true}, ScheduledRows{2, 0, 0, 4}));
+}
+
 TEST(Scheduler, PromptIsComputedThenDecodedRowByRow) {
   Scheduler s(kOptions);
   Enqueue(s, {Request(1, 5)});
