@@ -1,6 +1,8 @@
 #include "engine/base/thread_pool.h"
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "engine/base/status_macros.h"
@@ -14,9 +16,13 @@ constexpr auto kSpin = std::chrono::microseconds(200);
 
 inline void Pause() { __builtin_ia32_pause(); }
 
+constexpr uint64_t Tasks(uint64_t begin, uint64_t end) { return begin << 32 | end; }
+constexpr uint64_t Begin(uint64_t tasks) { return tasks >> 32; }
+constexpr uint64_t End(uint64_t tasks) { return tasks & 0xffffffff; }
+
 }  // namespace
 
-ThreadPool::ThreadPool(int n_threads) {
+ThreadPool::ThreadPool(int n_threads) : runs_(std::max(n_threads, 1)) {
   LK_CHECK(n_threads >= 1);
   for (int i = 1; i < n_threads; ++i) threads_.emplace_back([this, i] { Work(i); });
 }
@@ -38,8 +44,11 @@ void ThreadPool::ParallelFor(int64_t n_tasks,
     return;
   }
   body_ = &body;
-  n_tasks_ = n_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
+  LK_CHECK(n_tasks <= std::numeric_limits<uint32_t>::max());
+  for (int64_t i = 0; i < n_threads(); ++i) {
+    runs_[i].tasks.store(Tasks(n_tasks * i / n_threads(), n_tasks * (i + 1) / n_threads()),
+                         std::memory_order_relaxed);
+  }
   workers_left_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
   {
     absl::MutexLock lock(&mutex_);
@@ -58,15 +67,39 @@ void ThreadPool::ParallelFor(int64_t n_tasks,
 }
 
 void ThreadPool::RunTasks(int thread) {
+  std::atomic<uint64_t>& own = runs_[thread].tasks;
   try {
-    for (int64_t i; (i = next_task_.fetch_add(1, std::memory_order_relaxed)) < n_tasks_;) {
-      (*body_)(i, thread);
-    }
+    do {
+      uint64_t tasks = own.load(std::memory_order_relaxed);
+      while (Begin(tasks) < End(tasks)) {
+        if (own.compare_exchange_weak(tasks, Tasks(Begin(tasks) + 1, End(tasks)),
+                                      std::memory_order_relaxed)) {
+          (*body_)(static_cast<int64_t>(Begin(tasks)), thread);
+          tasks = own.load(std::memory_order_relaxed);
+        }
+      }
+    } while (Steal(thread));
   } catch (...) {
-    next_task_.store(n_tasks_, std::memory_order_relaxed);
+    for (Run& run : runs_) run.tasks.store(Tasks(0, 0), std::memory_order_relaxed);
     absl::MutexLock lock(&mutex_);
     if (thrown_ == nullptr) thrown_ = std::current_exception();
   }
+}
+
+bool ThreadPool::Steal(int thread) {
+  for (int i = 1; i < n_threads(); ++i) {
+    std::atomic<uint64_t>& other = runs_[(thread + i) % n_threads()].tasks;
+    uint64_t tasks = other.load(std::memory_order_relaxed);
+    while (Begin(tasks) < End(tasks)) {
+      const uint64_t middle = (Begin(tasks) + End(tasks)) / 2;  // a single task is taken whole
+      if (other.compare_exchange_weak(tasks, Tasks(Begin(tasks), middle),
+                                      std::memory_order_relaxed)) {
+        runs_[thread].tasks.store(Tasks(middle, End(tasks)), std::memory_order_relaxed);
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 void ThreadPool::Work(int thread) {

@@ -27,13 +27,21 @@ class ThreadPool {
   int n_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
   // Calls body(task, thread) for every task in [0, n_tasks), 0 <= thread < n_threads(); returns
-  // when all are done. Tasks are handed out in order, one at a time. An exception of a body's ends
-  // the loop: tasks that were not begun are left out, and the first one is thrown here.
+  // when all are done. Every thread starts with a run of neighbouring tasks, in order, and when it
+  // has none left takes the second half of another's. An exception of a body's ends the loop: tasks
+  // that were not begun are left out, and the first one is thrown here. n_tasks < 2^32.
   void ParallelFor(int64_t n_tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
  private:
+  // The tasks [begin, end) that a thread has yet to start, as begin << 32 | end.
+  struct alignas(64) Run {
+    std::atomic<uint64_t> tasks{0};
+  };
+
   void Work(int thread);
   void RunTasks(int thread);
+  // Moves half of another thread's run to `thread`'s; false when none is left.
+  bool Steal(int thread);
 
   std::vector<std::thread> threads_;
   absl::Mutex mutex_;
@@ -45,8 +53,7 @@ class ThreadPool {
   std::atomic<uint64_t> epoch_{0};
   std::atomic<bool> stopping_{false};
   const absl::FunctionRef<void(int64_t, int)>* body_ = nullptr;
-  int64_t n_tasks_ = 0;
-  std::atomic<int64_t> next_task_{0};
+  std::vector<Run> runs_;  // by thread
   std::atomic<int> workers_left_{0};
   std::exception_ptr thrown_;  // the loop's first; by threads in the loop under mutex_
 };

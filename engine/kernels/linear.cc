@@ -17,8 +17,7 @@ constexpr int64_t kStreamRows = 32;
 constexpr int64_t kFewRows = 3;
 // Of a weight that is read front to back: 4 KiB cover the memory's latency.
 constexpr int64_t kAhead = 2048;
-// Tasks a thread: long streams for few rows; else enough to even out a core that is slowed down.
-constexpr int64_t kStreamsPerThread = 4;
+// Tasks a thread of many rows: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
 
 // Rows first_row .. + n_rows of `part` into columns `column` .. of a packed panel.
@@ -149,9 +148,13 @@ void MultiplyRows(const PackedWeight& w, const PackedRows& rows, float* y, int64
                   ThreadPool& pool) {
   const int64_t n_panels = w.n_out_padded() / w.kernels().panel_columns;
   const bool few_rows = rows.n_rows <= kFewRows;
-  // Whole groups of four panels: what one row's kernel takes at once.
-  const int64_t n_parts = (few_rows ? kStreamsPerThread : kTasksPerThread) * pool.n_threads();
-  const int64_t panels_per_task = (n_panels + 4 * n_parts - 1) / (4 * n_parts) * 4;
+  // One row's kernel takes four panels at once; a panel that streams past its rows is a task of its
+  // own; what many rows share of a block wants several.
+  int64_t panels_per_task = few_rows ? 4 : 1;
+  if (rows.n_rows > kStreamRows) {
+    const int64_t n_parts = kTasksPerThread * pool.n_threads();
+    panels_per_task = (n_panels + n_parts - 1) / n_parts;
+  }
   const int64_t n_tasks = (n_panels + panels_per_task - 1) / panels_per_task;
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const int64_t first = task * panels_per_task;
