@@ -28,6 +28,7 @@ inline constexpr size_t kMaxRequestIdBytes = 128;
 inline constexpr size_t kMaxStopTexts = 16;
 inline constexpr size_t kMaxStopTextBytes = 256;
 inline constexpr size_t kMaxStopTokens = 64;
+inline constexpr size_t kMaxPrefixMarks = 16;
 inline constexpr int32_t kMaxLogprobs = 20;
 inline constexpr int32_t kMaxChoices = 8;
 inline constexpr size_t kMaxContinuations = 64;
@@ -73,6 +74,7 @@ struct GenerationRequest {
   std::optional<int32_t> logprobs, prompt_logprobs;
   std::optional<int32_t> n;
   std::optional<int32_t> priority;
+  std::vector<int32_t> prefix_marks;
   absl::Time deadline = absl::InfiniteFuture();
   Tenant tenant;  // from the credentials, never from the message
 };

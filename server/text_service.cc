@@ -119,6 +119,8 @@ absl::Status TextService::CheckBounds(const GenerationRequest& request) const {
       CheckAtMost("request_id", request.request_id.size(), kMaxRequestIdBytes, "bytes"));
   LK_RETURN_IF_ERROR(
       CheckRange("priority", request.priority.value_or(0), -kMaxPriority, kMaxPriority));
+  LK_RETURN_IF_ERROR(
+      CheckAtMost("prefix_marks", request.prefix_marks.size(), kMaxPrefixMarks, "lengths"));
   LK_RETURN_IF_ERROR(CheckStopTexts(request.stop_texts));
   LK_RETURN_IF_ERROR(
       CheckAtMost("stop_token_ids", request.stop_tokens.size(), kMaxStopTokens, "ids"));
@@ -168,6 +170,7 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
   result.tenant = request.tenant.name;
   result.tenant_weight = request.tenant.weight;
   result.priority = request.priority.value_or(0);
+  result.prefix_marks = request.prefix_marks;
   return result;
 }
 

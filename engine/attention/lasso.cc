@@ -263,4 +263,16 @@ void LassoAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
   sequence.n_tokens += n_rows;
 }
 
+std::optional<SequenceCache> LassoAttention::Prefix(const SequenceCache& sequence,
+                                                    int64_t n_computed, int64_t n_tokens) const {
+  if (n_computed != n_tokens) return std::nullopt;
+  auto pages = FirstPages(sequence.slice_pages, 0, n_tokens / kPageTokens);
+  if (!pages.has_value()) return std::nullopt;
+  SequenceCache prefix;
+  prefix.n_tokens = n_tokens;
+  prefix.slice_pages = *std::move(pages);
+  prefix.state = sequence.state;
+  return prefix;
+}
+
 }  // namespace lowkey

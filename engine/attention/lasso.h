@@ -30,6 +30,9 @@ class LassoAttention : public AttentionMechanism {
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
+  // Of all that is computed only: V^T V holds every row.
+  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
+                                      int64_t n_tokens) const override;
 
  private:
   // Scratch of one thread: by source token, fixed rows after the sequence's pages.

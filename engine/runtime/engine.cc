@@ -77,6 +77,7 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
   scheduled.tenant = r.tenant;
   scheduled.weight = r.tenant_weight;
   scheduled.priority = r.priority;
+  if (keeps_prefixes_) scheduled.prompt_stops = PrefixStops(r);
   return scheduled;
 }
 

@@ -40,6 +40,10 @@ struct EngineRequest {
   std::string tenant;
   double tenant_weight = 1;  // > 0
   int32_t priority = 0;      // -100..100: higher ones of a tenant's go first
+  // Prefixes that later prompts will share, in tokens, each 1.. the prompt's: what was computed is
+  // kept there too (rounded down to whole pages) by mechanisms that cannot be continued from every
+  // page.
+  std::vector<int32_t> prefix_marks;
 };
 
 enum class FinishReason { kStopToken, kLength, kStoppedBySink, kCancelled, kDeadline, kError };

@@ -208,7 +208,10 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
     const RequestState& state = *live_.at(rows.request);
     const int64_t end = rows.first_position + rows.n_rows;
     // Before Advance, which may drop what only the prompt's own rows read.
-    if (end == static_cast<int64_t>(state.request.prompt.size())) SavePrefix(state, end);
+    const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
+    if (end == n_prompt || (end < n_prompt && IsPrefixStop(state.request, end))) {
+      SavePrefix(state, end);
+    }
   }
   runner_->Advance();
   for (const ScheduledRows& rows : batch) {

@@ -1,10 +1,27 @@
 #include "engine/runtime/prefix_cache.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
 namespace lowkey {
+
+std::vector<int64_t> PrefixStops(const EngineRequest& request) {
+  std::set<int64_t> stops;
+  for (int32_t mark : request.prefix_marks) stops.insert(mark / kPageTokens * kPageTokens);
+  if (request.attention.mechanism == Mechanism::kLasso) {
+    const auto n_before_last = static_cast<int64_t>(request.prompt.size()) - 1;
+    stops.insert(n_before_last / kPageTokens * kPageTokens);
+  }
+  stops.erase(0);
+  return {stops.begin(), stops.end()};
+}
+
+bool IsPrefixStop(const EngineRequest& request, int64_t n_tokens) {
+  const std::vector<int64_t> stops = PrefixStops(request);
+  return std::binary_search(stops.begin(), stops.end(), n_tokens);
+}
 
 int64_t PrefixCache::Restore(RequestState& state) {
   const EngineRequest& request = state.request;

@@ -44,6 +44,9 @@ absl::Status CheckFields(const EngineRequest& r, int32_t vocab_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("tenant_weight: ", r.tenant_weight, ", expected more than 0"));
   }
+  for (int32_t mark : r.prefix_marks) {
+    LK_RETURN_IF_ERROR(CheckRange("prefix_marks", mark, 1, static_cast<int64_t>(r.prompt.size())));
+  }
   LK_RETURN_IF_ERROR(CheckTokens("prompt", r.prompt, vocab_size));
   LK_RETURN_IF_ERROR(CheckTokens("stop_tokens", r.stop_tokens, vocab_size));
   LK_RETURN_IF_ERROR(ValidateSamplingOptions(r.sampling, vocab_size));

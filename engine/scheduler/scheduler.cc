@@ -196,6 +196,13 @@ void Scheduler::AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* ro
   LK_CHECK(*budget >= 0);
 }
 
+// The first of the request's stops past n_computed rows, `end` at most.
+int64_t Scheduler::NextStop(const Entry& entry, int64_t n_computed, int64_t end) {
+  const std::vector<int64_t>& stops = entry.request.prompt_stops;
+  const auto next = std::upper_bound(stops.begin(), stops.end(), n_computed);
+  return next == stops.end() ? end : std::min(*next, end);
+}
+
 // Prompts, and what was generated before a preemption.
 void Scheduler::AppendChunks(int64_t* budget, std::vector<ScheduledRows>* rows) const {
   for (const Entry* entry : running_) {
@@ -206,7 +213,7 @@ void Scheduler::AppendChunks(int64_t* budget, std::vector<ScheduledRows>* rows) 
       const Sequence& s = entry->sequences[c];
       const int64_t end = is_prompt ? entry->request.n_prompt_tokens : s.n_known;
       if (!is_prompt && (s.is_finished || end - s.n_computed < 2)) continue;
-      const int64_t n = std::min(*budget, end - s.n_computed);
+      const int64_t n = std::min(*budget, NextStop(*entry, s.n_computed, end) - s.n_computed);
       rows->push_back({entry->request.id, static_cast<int32_t>(c), s.n_computed, n,
                        s.n_computed + n == s.n_known && !s.is_finished});
       *budget -= n;

@@ -29,6 +29,7 @@ struct SchedulerRequest {
   std::string tenant = {};
   double weight = 1;  // of the tenant, > 0
   int32_t priority = 0;
+  std::vector<int64_t> prompt_stops = {};  // ascending: no step computes prompt rows on both sides
 };
 
 // Rows of one sequence in a step: positions first_position .. first_position + n_rows - 1. Rows of
@@ -144,6 +145,7 @@ class Scheduler {
   bool AdmitNext(std::vector<uint64_t>* preempted);
   void StopRunning(Entry& entry);
   void AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* rows) const;
+  static int64_t NextStop(const Entry& entry, int64_t n_computed, int64_t end);
   void AppendChunks(int64_t* budget, std::vector<ScheduledRows>* rows) const;
   Entry* Find(uint64_t request);
 

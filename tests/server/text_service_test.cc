@@ -228,6 +228,13 @@ TEST_F(TextServiceTest, RefusesStopTokensOverTheirBounds) {
               HasSubstr("stop_token_ids[0]: 5000"));
 }
 
+TEST_F(TextServiceTest, RefusesMoreMarksThanItsBound) {
+  GenerationRequest request = Text("a");
+  request.prefix_marks.assign(17, 1);
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument),
+              HasSubstr("prefix_marks: 17 lengths, expected at most 16"));
+}
+
 TEST_F(TextServiceTest, RefusesCountsOutOfRange) {
   GenerationRequest request = Text("a");
   request.n = 9;

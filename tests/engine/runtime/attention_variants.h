@@ -13,7 +13,6 @@ namespace lowkey {
 struct AttentionVariant {
   std::string name;
   AttentionOptions options;
-  bool is_prefix_shared = true;  // whether others may continue from what it computed
 };
 
 inline std::vector<AttentionVariant> AttentionVariants() {
@@ -54,7 +53,6 @@ inline std::vector<AttentionVariant> AttentionVariants() {
   add("efficient", Mechanism::kEfficient);
   add("super", Mechanism::kSuper);
   add("lasso", Mechanism::kLasso);
-  all.back().is_prefix_shared = false;
   return all;
 }
 

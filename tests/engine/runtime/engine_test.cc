@@ -314,7 +314,7 @@ TEST_F(EngineTest, ADeadlineEndsARequestThatRunsOrWaits) {
 
 TEST_F(EngineTest, RefusesWhatIsOutOfRangeAndSaysWhich) {
   Start();
-  const auto expect = [&](const EngineRequest& r, absl::StatusCode code, const char* text) {
+  const auto expect = [&](const EngineRequest& r, absl::StatusCode code, const std::string& text) {
     const absl::Status status = Refused(r);
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
@@ -333,6 +333,11 @@ TEST_F(EngineTest, RefusesWhatIsOutOfRangeAndSaysWhich) {
   r = Request(5, 5);
   r.stop_tokens = {-1};
   expect(r, StatusCode::kInvalidArgument, "stop_tokens[0]: -1");
+  for (const int32_t mark : {-1, 0, 6}) {
+    r = Request(5, 5);
+    r.prefix_marks = {1, mark};
+    expect(r, StatusCode::kInvalidArgument, "prefix_marks: " + std::to_string(mark));
+  }
   r = AtpRequest(5, 5);
   r.attention.atp.block_tokens = 100;
   expect(r, StatusCode::kInvalidArgument, "block");

@@ -83,6 +83,18 @@ TEST(Scheduler, LongPromptIsCutToTheBudgetAndSamplesAtItsEndOnly) {
   EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 16, 2, true}));
 }
 
+TEST(Scheduler, NoStepComputesBothSidesOfAStop) {
+  Scheduler s(kOptions);
+  SchedulerRequest r = Request(1, 18);
+  r.prompt_stops = {3, 8, 17};
+  Enqueue(s, {r});
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 3, false}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 3, 5, false}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 8, 8, false}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 16, 1, false}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 17, 1, true}));
+}
+
 TEST(Scheduler, PromptOfExactlyTheBudgetSamplesAtOnce) {
   Scheduler s(kOptions);
   Enqueue(s, {Request(1, 8)});

@@ -52,6 +52,7 @@ v1::GenerateRequest FullRequest() {
   proto.set_prompt_logprobs(0);
   proto.set_n(2);
   proto.set_priority(0);
+  proto.add_prefix_marks(64);
   return proto;
 }
 
