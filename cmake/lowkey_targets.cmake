@@ -16,7 +16,10 @@ if(LOWKEY_SANITIZE STREQUAL "address" OR LOWKEY_FUZZ)
   target_link_options(lowkey_options INTERFACE -fsanitize=address,undefined)
 endif()
 if(LOWKEY_SANITIZE STREQUAL "thread")
-  target_compile_options(lowkey_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  # Debian's libraries are compiled without: protobuf's headers would lay out maps otherwise than it
+  # does if they knew. libstdc++'s headers are all there is of it, and do.
+  target_compile_options(lowkey_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer
+                                                  -U__SANITIZE_THREAD__ -D_GLIBCXX_TSAN=1)
   target_link_options(lowkey_options INTERFACE -fsanitize=thread -Wl,-u,lowkey_tsan_libraries)
   add_library(lowkey_tsan_libraries STATIC tests/testing/tsan_libraries.cc)
   target_compile_options(lowkey_tsan_libraries PRIVATE -fsanitize=thread)

@@ -46,9 +46,10 @@ test_suite() {
 # The tests in which threads meet. Where the kernel lays memory out too randomly for the sanitizer
 # ("unexpected memory mapping"): sysctl vm.mmap_rnd_bits=28, or setarch -R before this script.
 TSAN_TESTS=(base_thread_pool_test scheduler_test scheduler_random_test engine_test
-  engine_isolation_test engine_stress_test server_metrics_metrics_test
+  engine_isolation_test engine_exception_test engine_stress_test server_metrics_metrics_test
   server_metrics_http_server_test server_grpc_request_link_test server_grpc_server_test
-  integration_concurrency_test integration_drain_test integration_bad_requests_test)
+  integration_concurrency_test integration_drain_test integration_bad_requests_test
+  integration_credentials_test integration_killed_clients_test)
 
 run_tsan() {
   local pattern
