@@ -106,9 +106,10 @@ struct AttentionWork {
 
 // One way of computing attention over the projections q, k, v of a weight set. In a step: Plan
 // once, Attend once a layer, Advance once a sequence. One thread calls; work inside is spread over
-// the pool. What is thrown (memory that cannot be had) leaves the step's sequences such that they can
-// only be dropped, and all others as they were. A row's output depends on positions and on the prompt's length alone, to the bit: never
-// on how rows were cut into steps or on what else is in the step.
+// the pool. What is thrown (memory that cannot be had) leaves the step's sequences such that they
+// can only be dropped, and all others as they were. A row's output depends on positions and on the
+// prompt's length alone, to the bit: never on how rows were cut into steps or on what else is in
+// the step.
 class AttentionMechanism {
  public:
   virtual ~AttentionMechanism() = default;
