@@ -141,7 +141,7 @@ absl::Status Fill(const Bench& b, const AttentionOptions& options, SequenceCache
     auto block = std::make_shared<PrincipalBlock>();
     block->shape = ShapeOf(g, o);
     block->n_sinks = n == 0 ? o.sinks : 0;
-    LK_RETURN_IF_ERROR(block->Allocate(g, *b.cache));
+    LK_RETURN_IF_ERROR(block->Allocate(g, n, *b.cache));
     const int64_t n_bases = block->shape.n_bases(g);
     b.pool->ParallelFor(block->shape.n_parts(g), [&](int64_t part, int thread) {
       CompressLayer(g, o,

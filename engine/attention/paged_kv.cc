@@ -35,8 +35,8 @@ void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, fl
 }  // namespace
 
 int64_t AttentionGeometry::head_dim_padded() const {
-  const int64_t panel = Kernels().panel_columns;
-  return (head_dim + panel - 1) / panel * panel;
+  const int64_t panel = Kernels().panel_columns;  // a power of two
+  return (head_dim + panel - 1) & -panel;
 }
 
 int64_t PageBytes(const AttentionGeometry& g) {

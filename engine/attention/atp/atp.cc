@@ -86,7 +86,7 @@ absl::Status AtpAttention::PlanBlocks(int32_t segment_index, const Segment& segm
     const auto number = static_cast<int64_t>(sequence.blocks.size());
     if (o.merge) block->n_blocks = MergedBlocks(number);
     block->n_sinks = number < block->n_blocks ? o.sinks : 0;
-    LK_RETURN_IF_ERROR(block->Allocate(context_.geometry, *context_.cache));
+    LK_RETURN_IF_ERROR(block->Allocate(context_.geometry, number, *context_.cache));
     for (int64_t head = 0; head < n_bases; ++head) {
       compress_tasks_.push_back({segment_index, static_cast<int32_t>(head), block.get(), number});
     }

@@ -55,12 +55,8 @@ int64_t PrincipalShape::KeptBytes(const AttentionGeometry& g) const {
   return keeps_tokens ? n_tokens * (KeptKeyBytes(g) + KeptValueBytes(g)) : 0;
 }
 
-int64_t PrincipalShape::HeadBytes(const AttentionGeometry& g, int64_t r) const {
-  return KeyBytes(g, r) + ValueBytes(g, r) + KeptBytes(g);
-}
-
 int64_t PrincipalShape::PartBytes(const AttentionGeometry& g, int64_t r) const {
-  return UBytes(r) + g.n_kv_heads / n_bases(g) * HeadBytes(g, r);
+  return UBytes(r) + g.n_kv_heads / n_bases(g) * (KeyBytes(g, r) + ValueBytes(g, r));
 }
 
 int64_t PrincipalShape::n_basis_columns(const AttentionGeometry& g) const {
@@ -89,12 +85,14 @@ PrincipalShape ShapeOf(const AttentionGeometry& g, const AtpOptions& options) {
   return shape;
 }
 
-absl::Status PrincipalBlock::Allocate(const AttentionGeometry& g, Cache& cache) {
+absl::Status PrincipalBlock::Allocate(const AttentionGeometry& g, int64_t number, Cache& cache) {
   LK_ASSIGN_OR_RETURN(slab, cache.AllocateSlab(shape.SlabBytes(g)));
-  ranks.assign(shape.n_parts(g), static_cast<int32_t>(shape.rank));
-  offsets.resize(shape.n_parts(g));
-  for (size_t p = 0; p < offsets.size(); ++p) {
-    offsets[p] = static_cast<int64_t>(p) * shape.PartBytes(g, shape.rank);
+  const int64_t n_parts = shape.n_parts(g), part_bytes = shape.PartBytes(g, shape.rank);
+  const int64_t kept_bytes = shape.SlabBytes(g) - n_parts * part_bytes;
+  ranks.assign(n_parts, static_cast<int32_t>(shape.rank));
+  offsets.resize(n_parts);
+  for (int64_t p = 0; p < n_parts; ++p) {
+    offsets[p] = kept_bytes + (p + number) % n_parts * part_bytes;
   }
   return absl::OkStatus();
 }
@@ -105,24 +103,29 @@ PrincipalView PrincipalBlock::View(const AttentionGeometry& g, int64_t layer,
   const int64_t part = layer * shape.n_bases(g) + (shared ? 0 : kv_head);
   PrincipalView view;
   view.rank = ranks[part];
-  view.u = slab->data() + offsets[part];
   const int64_t n_rows = view.rank + shape.n_mean_rows();
+  const int64_t key_bytes = shape.KeyBytes(g, view.rank);
+  const int64_t value_bytes = shape.ValueBytes(g, view.rank);
+  view.u = slab->data() + offsets[part];
   view.keys = view.u + shape.UBytes(view.rank);
-  if (shared) view.keys += kv_head * shape.HeadBytes(g, view.rank);
-  view.values = view.keys + shape.KeyBytes(g, view.rank);
-  view.kept = view.values + shape.ValueBytes(g, view.rank);
+  if (shared) view.keys += kv_head * (key_bytes + value_bytes);
+  view.values = view.keys + key_bytes;
   if (shape.principal_type == StorageType::kInt8) {
     view.key_scales = reinterpret_cast<const float*>(view.values) - n_rows;
-    view.value_scales = reinterpret_cast<const float*>(view.kept) - n_rows;
+    view.value_scales = reinterpret_cast<const float*>(view.values + value_bytes) - n_rows;
   }
+  view.kept = slab->data() + (layer * g.n_kv_heads + kv_head) * shape.KeptBytes(g);
   return view;
 }
 
 void PrincipalBlock::Trim(const AttentionGeometry& g) {
   const auto is_full = [this](int32_t rank) { return rank == shape.rank; };
   if (std::all_of(ranks.begin(), ranks.end(), is_full)) return;
-  int64_t end = 0;
-  for (size_t p = 0; p < offsets.size(); ++p) {
+  // The parts in the order in which they lie.
+  const auto first = std::min_element(offsets.begin(), offsets.end()) - offsets.begin();
+  int64_t end = offsets[first];
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    const size_t p = (first + i) % offsets.size();
     const int64_t bytes = shape.PartBytes(g, ranks[p]);
     std::memmove(slab->data() + end, slab->data() + offsets[p], static_cast<size_t>(bytes));
     offsets[p] = end;

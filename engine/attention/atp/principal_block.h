@@ -13,7 +13,8 @@ namespace lowkey {
 inline constexpr int64_t kBasisGroup = 32;
 
 // Sizes of a principal block, for one set of options and one model. A block has one part for each
-// layer and basis: U, if kept, and what it stands for of the KV heads that share it.
+// layer and basis: U, if it has one, and K' and V' of the KV heads that share it; and, for refine,
+// the tokens themselves.
 struct PrincipalShape {
   AtpBasis basis = AtpBasis::kLayer;
   int64_t n_tokens = 0;       // the block's length c, a multiple of 64
@@ -40,18 +41,20 @@ struct PrincipalShape {
   int64_t ValueBytes(const AttentionGeometry& g, int64_t rank) const;  // of one KV head
   int64_t KeptKeyBytes(const AttentionGeometry& g) const;              // of one token
   int64_t KeptValueBytes(const AttentionGeometry& g) const;            // of one token
-  int64_t KeptBytes(const AttentionGeometry& g) const;                 // of one KV head
-  int64_t HeadBytes(const AttentionGeometry& g, int64_t rank) const;   // the three together
+  int64_t KeptBytes(const AttentionGeometry& g) const;                 // of one KV head and layer
   int64_t PartBytes(const AttentionGeometry& g, int64_t rank) const;
   // Of a whole block at most.
-  int64_t SlabBytes(const AttentionGeometry& g) const { return n_parts(g) * PartBytes(g, rank); }
+  int64_t SlabBytes(const AttentionGeometry& g) const {
+    return g.n_layers * g.n_kv_heads * KeptBytes(g) + n_parts(g) * PartBytes(g, rank);
+  }
 };
 
 // Resolves the rank policy: a fraction is of min(block, basis columns); a
 // fixed rank is at most that.
 PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& options);
 
-// One KV head's part of a block at one layer:
+// What a block holds of one KV head at one layer. Tokens lie in the slab first, so that what is
+// read at every step, the rest, lies close together.
 //   u       [c / 64][rank][64]            basis, transposed tile by tile, in u_type; int8: the
 //                                         columns' scales are in K' and V'; only if kept.
 //           packed  [c / 32] of [rank] scales in bf16 and [rank][32] codes of 4 bits, as
@@ -89,8 +92,11 @@ struct PrincipalBlock {
 
   int64_t n_represented_tokens() const { return n_blocks * shape.n_tokens - n_sinks; }
 
-  // Takes a slab for the largest ranks. RESOURCE_EXHAUSTED when the cache is full.
-  absl::Status Allocate(const AttentionGeometry& geometry, Cache& cache);
+  // Takes a slab for the largest ranks. RESOURCE_EXHAUSTED when the cache is full. Each block of a
+  // sequence, by its number, begins with another part: slabs begin on huge pages, and the same part
+  // of all blocks, which are read one after another, would otherwise share a few sets of the
+  // processor's caches.
+  absl::Status Allocate(const AttentionGeometry& geometry, int64_t number, Cache& cache);
   PrincipalView View(const AttentionGeometry& geometry, int64_t layer, int64_t kv_head) const;
   // Gives back what the parts do not need, once all are compressed and before others share it.
   void Trim(const AttentionGeometry& geometry);

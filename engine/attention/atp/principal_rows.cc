@@ -52,14 +52,6 @@ void Prefetch(const std::byte* at, int64_t n_bytes) {
   for (int64_t i = 0; i < n_bytes; i += kLine) __builtin_prefetch(at + i);
 }
 
-// Brings in what is scored next. Blocks lie far apart, so that hardware that reads ahead has to be
-// told where; it finds the rest of a long basis by itself.
-void PrefetchBlock(const PrincipalShape& shape, const PrincipalView& view) {
-  constexpr int64_t kMostBytes = 4096;
-  Prefetch(view.u, std::min(shape.UBytes(view.rank), kMostBytes));
-  Prefetch(view.keys, std::min<int64_t>(view.kept - view.keys, kMostBytes));
-}
-
 // As chosen tokens are gathered: quantised ones are widened.
 StorageType ChosenType(const PrincipalShape& shape) {
   return shape.kept_type == StorageType::kInt8 ? StorageType::kFloat32 : shape.kept_type;
@@ -85,6 +77,7 @@ void PrincipalRows::Reserve(const AttentionGeometry& g, const PrincipalShape& sh
     Grow(scaled_, size.n_rows * shape.rank);
   }
   if (size.n_refined == 0) return;
+  chosen_.reserve(size.n_rows / g.group() * size.n_refined);
   const int64_t n_chosen = RoundUp(size.n_refined, kSoftmaxStep);
   Grow(weights_, size.n_far_tokens);
   Grow(chosen_scores_, g.group() * n_chosen);
@@ -144,7 +137,8 @@ void PrincipalRows::ReadPacked(const PrincipalShape& shape, const PrincipalView&
 }
 
 void PrincipalRows::Score(const AttentionGeometry& g, const PrincipalBlock& block,
-                          const PrincipalView& view, const RowBlock& rows, const Scores& scores) {
+                          const PrincipalView& view, const PrincipalView& next,
+                          const RowBlock& rows, const Scores& scores) {
   const KernelTable& kernels = Kernels();
   const PrincipalShape& shape = block.shape;
   const int64_t rank = view.rank, ld = rank + shape.n_mean_rows();
@@ -158,9 +152,19 @@ void PrincipalRows::Score(const AttentionGeometry& g, const PrincipalBlock& bloc
   if (shape.packs_basis) ScorePacked(shape, view, scores, rows.n_rows());
   const int64_t tile_bytes = rank * kPageTokens * StorageBytes(shape.u_type);
   for (int64_t t = 0; !shape.packs_basis && t < shape.n_tokens / kPageTokens; ++t) {
-    kernels.Gemm(shape.u_type, {low_q_.data(), ld, view.u + t * tile_bytes, kPageTokens,
-                                kernels.panel_columns, scores.data + t * kPageTokens, scores.stride,
-                                rows.n_rows(), kPageTokens, rank, GemmArgs::Into::kAccumulate});
+    GemmArgs tile{low_q_.data(),
+                  ld,
+                  view.u + t * tile_bytes,
+                  kPageTokens,
+                  kernels.panel_columns,
+                  scores.data + t * kPageTokens,
+                  scores.stride,
+                  rows.n_rows(),
+                  kPageTokens,
+                  rank,
+                  GemmArgs::Into::kAccumulate};
+    tile.next_b = next.u + t * tile_bytes;
+    kernels.Gemm(shape.u_type, tile);
   }
   for (int64_t r = 0; r < rows.n_rows(); ++r) {
     std::fill_n(scores.data + r * scores.stride, block.n_sinks, kHidden);
@@ -200,7 +204,7 @@ void PrincipalRows::Add(const AttentionGeometry& g, const FarBlocks& far, RowBlo
   for (const auto& block : far.blocks) {
     const PrincipalView view = block->View(g, far.layer, far.kv_head);
     const Scores scores{scores_.data(), block->shape.n_tokens};
-    Score(g, *block, view, rows, scores);
+    Score(g, *block, view, view, rows, scores);
     for (int64_t r = 0; r < rows.n_rows(); ++r) {
       const SoftmaxUpdate update =
           kernels.softmax_update(scores.data + r * scores.stride, scores.stride, &rows.state(r));
@@ -258,17 +262,36 @@ void PrincipalRows::JoinFar(int64_t n_far, RowBlock& rows) {
   }
 }
 
+void PrincipalRows::Choose(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t n_refined,
+                           int64_t group) {
+  // Of a single query head the weights themselves; their shares are in the same order.
+  const float* weights = scores_.data() + first_row * n_far;
+  if (group > 1) {
+    Kernels().Gemm(StorageType::kFloat32,
+                   {shares_.data() + first_row, group, weights, n_far, Kernels().panel_columns,
+                    weights_.data(), n_far, 1, n_far, group});
+    weights = weights_.data();
+  }
+  const absl::Span<const float> visible(weights + n_sinks, static_cast<size_t>(n_far - n_sinks));
+  for (int32_t i : top_.Select(visible, n_refined)) {
+    const int32_t token = i + static_cast<int32_t>(n_sinks);
+    chosen_.push_back(token);
+    for (int64_t h = 0; h < group; ++h) scores_[(first_row + h) * n_far + token] = 0.0f;
+  }
+}
+
+const std::byte* PrincipalRows::Kept(const PrincipalShape& shape, int64_t token_bytes,
+                                     int32_t token) const {
+  return views_[token / shape.n_tokens].kept + token % shape.n_tokens * token_bytes;
+}
+
 void PrincipalRows::Gather(const AttentionGeometry& g, const PrincipalShape& shape,
                            absl::Span<const int32_t> tokens) {
   const int64_t key_bytes = shape.KeptKeyBytes(g), value_bytes = shape.KeptValueBytes(g);
-  const auto kept = [&](int32_t token) {
-    return views_[token / shape.n_tokens].kept + token % shape.n_tokens * (key_bytes + value_bytes);
-  };
-  for (int32_t token : tokens) Prefetch(kept(token), key_bytes + value_bytes);
+  const int64_t width = DotWidth(g), padded = g.head_dim_padded();
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const std::byte* from = kept(tokens[i]);
+    const std::byte* from = Kept(shape, key_bytes + value_bytes, tokens[i]);
     if (shape.kept_type == StorageType::kInt8) {
-      const int64_t width = DotWidth(g), padded = g.head_dim_padded();
       auto* keys = reinterpret_cast<float*>(chosen_keys_.data());
       auto* values = reinterpret_cast<float*>(chosen_values_.data());
       ReadQuantisedRow(from, width, keys + i * width);
@@ -280,39 +303,48 @@ void PrincipalRows::Gather(const AttentionGeometry& g, const PrincipalShape& sha
   }
 }
 
-void PrincipalRows::ReadChosen(const AttentionGeometry& g, const FarBlocks& far, int64_t n_far,
-                               int64_t first_row, RowBlock& rows) {
+void PrincipalRows::ReadChosen(const AttentionGeometry& g, const PrincipalShape& shape,
+                               absl::Span<const int32_t> tokens, int64_t first_row,
+                               RowBlock& rows) {
   const KernelTable& kernels = Kernels();
-  std::fill_n(weights_.begin(), n_far, 0.0f);
-  for (int64_t h = first_row; h < first_row + g.group(); ++h) {
-    const float* row = scores_.data() + h * n_far;
-    for (int64_t i = 0; i < n_far; ++i) weights_[i] += row[i] * shares_[h];
-  }
-  const int64_t n_sinks = far.blocks[0]->n_sinks;
-  chosen_.clear();
-  for (int32_t i :
-       top_.Select({weights_.data() + n_sinks, static_cast<size_t>(n_far - n_sinks)}, n_refined_)) {
-    chosen_.push_back(i + static_cast<int32_t>(n_sinks));
-  }
-  Gather(g, far.blocks[0]->shape, chosen_);
-  const auto n = static_cast<int64_t>(chosen_.size());
+  Gather(g, shape, tokens);
+  const auto n = static_cast<int64_t>(tokens.size());
   const int64_t ld = RoundUp(n, kSoftmaxStep), padded = g.head_dim_padded();
   std::fill_n(chosen_scores_.begin(), g.group() * ld, 0.0f);
-  const StorageType type = ChosenType(far.blocks[0]->shape);
+  const StorageType type = ChosenType(shape);
   kernels.DotRows(type, {rows.q(first_row), rows.q_stride(), chosen_keys_.data(),
                          chosen_scores_.data(), ld, g.group(), n, DotWidth(g)});
   for (int64_t h = 0; h < g.group(); ++h) {
     float* exact = chosen_scores_.data() + h * ld;
     std::fill(exact + n, exact + ld, kHidden);
-    const int64_t row = first_row + h;
-    const float factor = kernels.softmax_update(exact, ld, &rows.state(row)).factor;
-    kernels.scale(factor, rows.out(row), padded);
-    factors_[row] *= factor;
-    for (int32_t i : chosen_) scores_[row * n_far + i] = 0.0f;
+    const float factor = kernels.softmax_update(exact, ld, &rows.state(first_row + h)).factor;
+    kernels.scale(factor, rows.out(first_row + h), padded);
   }
   kernels.Gemm(type,
                {chosen_scores_.data(), ld, chosen_values_.data(), padded, kernels.panel_columns,
                 rows.out(first_row), padded, g.group(), padded, n, GemmArgs::Into::kAccumulate});
+}
+
+void PrincipalRows::ReadFar(const AttentionGeometry& g, const FarBlocks& far, int64_t n_first,
+                            RowBlock& rows) {
+  const auto n_blocks = static_cast<int64_t>(far.blocks.size());
+  const PrincipalShape& shape = far.blocks[0]->shape;
+  const int64_t width = shape.n_tokens, n_far = n_blocks * width;
+  const int64_t token_bytes = shape.KeptKeyBytes(g) + shape.KeptValueBytes(g);
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    // Meanwhile memory fetches the next block's values and a part of what is read exactly.
+    const PrincipalView& next = views_[std::min(b + 1, n_blocks - 1)];
+    Prefetch(next.values, next.values - next.keys);
+    for (int64_t i = n_first * b / n_blocks; i < n_first * (b + 1) / n_blocks; ++i) {
+      Prefetch(Kept(shape, token_bytes, chosen_[i]), token_bytes);
+    }
+    const Scores weights{scores_.data() + b * width, n_far};
+    for (int64_t r = 0; r < rows.n_rows(); ++r) {
+      sums_[r] = Sum(weights.data + r * n_far, width);
+      rows.state(r).sum += sums_[r] * factors_[r];
+    }
+    Read(g, *far.blocks[b], views_[b], weights, rows);
+  }
 }
 
 void PrincipalRows::AddRefined(const AttentionGeometry& g, const FarBlocks& far, int64_t n_refined,
@@ -320,22 +352,23 @@ void PrincipalRows::AddRefined(const AttentionGeometry& g, const FarBlocks& far,
   const auto n_blocks = static_cast<int64_t>(far.blocks.size());
   const PrincipalShape& shape = far.blocks[0]->shape;
   const int64_t width = shape.n_tokens, n_far = n_blocks * width;
-  n_refined_ = n_refined;
+  const int64_t n_sinks = far.blocks[0]->n_sinks;
   views_.clear();
   for (const auto& block : far.blocks) views_.push_back(block->View(g, far.layer, far.kv_head));
   for (int64_t b = 0; b < n_blocks; ++b) {
-    if (b + 1 < n_blocks) PrefetchBlock(shape, views_[b + 1]);
-    Score(g, *far.blocks[b], views_[b], rows, {scores_.data() + b * width, n_far});
+    const PrincipalView& next = views_[std::min(b + 1, n_blocks - 1)];
+    Prefetch(next.keys, next.values - next.keys);
+    Score(g, *far.blocks[b], views_[b], next, rows, {scores_.data() + b * width, n_far});
   }
   JoinFar(n_far, rows);
-  for (int64_t r = 0; r < rows.n_rows(); r += g.group()) ReadChosen(g, far, n_far, r, rows);
-  for (int64_t b = 0; b < n_blocks; ++b) {
-    const Scores weights{scores_.data() + b * width, n_far};
-    for (int64_t r = 0; r < rows.n_rows(); ++r) {
-      sums_[r] = Sum(weights.data + r * n_far, width);
-      rows.state(r).sum += sums_[r] * factors_[r];
-    }
-    Read(g, *far.blocks[b], views_[b], weights, rows);
+  chosen_.clear();
+  for (int64_t r = 0; r < rows.n_rows(); r += g.group()) {
+    Choose(n_far, n_sinks, r, n_refined, g.group());
+  }
+  const int64_t n = std::min(n_refined, n_far - n_sinks);
+  ReadFar(g, far, n, rows);
+  for (int64_t r = 0; r < rows.n_rows(); r += g.group()) {
+    ReadChosen(g, shape, absl::MakeConstSpan(chosen_).subspan(r / g.group() * n, n), r, rows);
   }
 }
 

@@ -54,8 +54,9 @@ class PrincipalRows {
     float* data = nullptr;
     int64_t stride = 0;
   };
+  // `next` is scored next: its U is brought into the cache meanwhile.
   void Score(const AttentionGeometry& g, const PrincipalBlock& block, const PrincipalView& view,
-             const RowBlock& rows, const Scores& scores);
+             const PrincipalView& next, const RowBlock& rows, const Scores& scores);
   // Adds the block's values under the weights that the scores have become, times factors_.
   void Read(const AttentionGeometry& g, const PrincipalBlock& block, const PrincipalView& view,
             const Scores& weights, RowBlock& rows);
@@ -68,12 +69,20 @@ class PrincipalRows {
   void Unpack(const PrincipalShape& shape, const PrincipalView& view, int64_t group);
   // Turns the far scores into weights and brings rows and far weights to one maximum.
   void JoinFar(int64_t n_far, RowBlock& rows);
-  // Reads the chosen far tokens of the query heads of one token exactly and takes their weights.
-  void ReadChosen(const AttentionGeometry& g, const FarBlocks& far, int64_t n_far,
-                  int64_t first_row, RowBlock& rows);
+  // Appends the far tokens to read exactly of the `group` query heads of one token, from first_row
+  // on, to chosen_ and takes their weights.
+  void Choose(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t n_refined, int64_t group);
+  // Reads the far blocks under the weights that are left. n_first: tokens at the front of chosen_
+  // that are read next.
+  void ReadFar(const AttentionGeometry& g, const FarBlocks& far, int64_t n_first, RowBlock& rows);
+  // Reads chosen far tokens of the query heads of one token exactly.
+  void ReadChosen(const AttentionGeometry& g, const PrincipalShape& shape,
+                  absl::Span<const int32_t> tokens, int64_t first_row, RowBlock& rows);
   // Copies chosen tokens' kept keys and values.
   void Gather(const AttentionGeometry& g, const PrincipalShape& shape,
               absl::Span<const int32_t> tokens);
+  // Where a far token is kept.
+  const std::byte* Kept(const PrincipalShape& shape, int64_t token_bytes, int32_t token) const;
 
   std::vector<float> scores_, low_q_, low_out_;
   std::vector<int8_t> codes_;  // of a packed U: [rank, 32]
@@ -84,10 +93,9 @@ class PrincipalRows {
   std::vector<float> weights_;  // by far token: summed over query heads
   std::vector<float> chosen_scores_;
   std::vector<PrincipalView> views_;  // by far block
-  std::vector<int32_t> chosen_;       // far tokens of one row's choice, ascending
+  std::vector<int32_t> chosen_;       // far tokens, those of one token's rows after another
   std::vector<std::byte> chosen_keys_, chosen_values_;
   TopTokens top_;
-  int64_t n_refined_ = 0;
 };
 
 }  // namespace lowkey

@@ -47,7 +47,7 @@ class CompressTest : public testing::TestWithParam<BlockCase> {
   PrincipalBlock Compress(const AtpOptions& o, int64_t n_sinks) {
     const AttentionGeometry& g = rows_.geometry;
     PrincipalBlock block{ShapeOf(g, o), n_sinks, nullptr, {}, {}};
-    EXPECT_TRUE(block.Allocate(g, *cache_).ok());
+    EXPECT_TRUE(block.Allocate(g, 0, *cache_).ok());
     for (int64_t layer = 0; layer < g.n_layers; ++layer) {
       for (int64_t head = 0; head < block.shape.n_bases(g); ++head) {
         CompressLayer(g, o, {sequence_.pages}, {layer, head}, workspace_, block);

@@ -15,7 +15,7 @@ AttentionGeometry Geometry(StorageType type = StorageType::kFloat32) {
 }
 
 int64_t LayerBytes(const PrincipalShape& shape, const AttentionGeometry& g) {
-  return shape.n_bases(g) * shape.PartBytes(g, shape.rank);
+  return shape.n_bases(g) * shape.PartBytes(g, shape.rank) + g.n_kv_heads * shape.KeptBytes(g);
 }
 
 int64_t RankOf(const RankPolicy& rank, AtpBasis basis, int32_t block_tokens) {
@@ -94,6 +94,23 @@ TEST(ShapeOf, PoliciesThatNeedTheDataReserveTheFullRank) {
   EXPECT_EQ(RankOf(RankEntropy{}, AtpBasis::kLayer, 64), 64);
 }
 
+// What a row reads of one block does not lie where it lies in the next, the ends of slabs apart.
+TEST(PrincipalBlock, PartsOfSuccessiveBlocksAreOutOfStep) {
+  const AttentionGeometry g = Geometry();
+  auto cache = Cache::Create(int64_t{1} << 24, PageBytes(g));
+  ASSERT_TRUE(cache.ok());
+  AtpOptions o;
+  o.rank = RankFixed{4}, o.block_tokens = 64, o.basis = AtpBasis::kKv;
+  std::vector<int64_t> at;
+  for (int64_t number = 0; number < 4; ++number) {
+    PrincipalBlock block{ShapeOf(g, o), 0, nullptr, {}, {}};
+    ASSERT_TRUE(block.Allocate(g, number, **cache).ok());
+    at.push_back(block.View(g, 1, 0).u - block.slab->data());
+  }
+  std::sort(at.begin(), at.end());
+  EXPECT_EQ(std::unique(at.begin(), at.end()), at.end());
+}
+
 // What a block of parts of different ranks holds after Trim is what it held before.
 TEST(PrincipalBlock, TrimGivesTheExcessBack) {
   const AttentionGeometry g = Geometry();
@@ -104,16 +121,19 @@ TEST(PrincipalBlock, TrimGivesTheExcessBack) {
     auto cache = Cache::Create(int64_t{1} << 24, PageBytes(g));
     ASSERT_TRUE(cache.ok());
     PrincipalBlock block{ShapeOf(g, o), 0, nullptr, {}, {}};
-    ASSERT_TRUE(block.Allocate(g, **cache).ok());
+    ASSERT_TRUE(block.Allocate(g, 3, **cache).ok());
     const int64_t reserved = (*cache)->used_bytes();
     EXPECT_EQ(reserved, block.shape.SlabBytes(g));
     block.ranks = {3, 40, 1, 17};
+    const int64_t kept = block.shape.KeptBytes(g);
     int64_t bytes = 0;
     for (int part = 0; part < 4; ++part) {
       const PrincipalView view = block.View(g, part / 2, part % 2);
       const int64_t size = block.shape.PartBytes(g, view.rank);
       std::fill_n(block.slab->data() + (view.u - block.slab->data()), size, std::byte(part + 1));
-      bytes += size;
+      EXPECT_EQ(view.kept, block.slab->data() + part * kept);
+      std::fill_n(block.slab->data() + part * kept, kept, std::byte(part + 5));
+      bytes += size + kept;
     }
     block.Trim(g);
     EXPECT_EQ(block.slab->size_bytes(), bytes);
@@ -121,9 +141,11 @@ TEST(PrincipalBlock, TrimGivesTheExcessBack) {
     for (int part = 0; part < 4; ++part) {
       const PrincipalView view = block.View(g, part / 2, part % 2);
       EXPECT_EQ(view.rank, block.ranks[part]);
-      const std::byte* end = view.kept + block.shape.KeptBytes(g);
-      EXPECT_EQ(end - view.u, block.shape.PartBytes(g, view.rank));
-      EXPECT_TRUE(std::all_of(view.u, end, [&](std::byte b) { return b == std::byte(part + 1); }));
+      const auto all = [](const std::byte* from, int64_t n, int value) {
+        return std::all_of(from, from + n, [&](std::byte b) { return b == std::byte(value); });
+      };
+      EXPECT_TRUE(all(view.u, block.shape.PartBytes(g, view.rank), part + 1));
+      EXPECT_TRUE(all(view.kept, kept, part + 5));
     }
     EXPECT_EQ(block.MeanRank(), 61.0 / 4);
   }

@@ -37,7 +37,7 @@ class PrincipalRowsTest : public testing::Test {
       auto block = std::make_shared<PrincipalBlock>();
       block->shape = ShapeOf(g, options_);
       block->n_sinks = b == 0 ? options_.sinks : 0;
-      ASSERT_TRUE(block->Allocate(g, *cache_).ok());
+      ASSERT_TRUE(block->Allocate(g, b, *cache_).ok());
       CompressLayer(g, options_, {absl::MakeConstSpan(sequence_.pages).subspan(b, 1)}, {0, 0},
                     workspace, *block);
       sequence_.blocks.push_back(std::move(block));
