@@ -11,6 +11,8 @@ namespace {
 constexpr int64_t kLanes = 16;
 constexpr int64_t kChunk = 256;
 
+constexpr uint32_t kSign = uint32_t{1} << 31;
+
 // Floats that are not negative order like their bits.
 uint32_t Key(float weight) { return std::bit_cast<uint32_t>(weight); }
 
@@ -30,9 +32,24 @@ uint32_t TopTokens::Threshold(absl::Span<const float> weights, int64_t n_wanted)
   }
   if (static_cast<int64_t>(maxima_.size()) <= n_wanted) return 0;
   keys_.resize(maxima_.size());
-  std::transform(maxima_.begin(), maxima_.end(), keys_.begin(), Key);
-  std::nth_element(keys_.begin(), keys_.begin() + n_wanted - 1, keys_.end(), std::greater<>());
-  return keys_[n_wanted - 1];
+  // Signed integers in the order of Key, which SSE2 compares.
+  std::transform(maxima_.begin(), maxima_.end(), keys_.begin(),
+                 [](float m) { return static_cast<int32_t>(Key(m) ^ kSign); });
+  const auto [least, most] = std::minmax_element(keys_.begin(), keys_.end());
+  int64_t low = *least, high = int64_t{*most} + 1, n_low = static_cast<int64_t>(keys_.size());
+  // A few more groups than needed cost less than further steps.
+  while (high - low > 1 && n_low > n_wanted + n_wanted / 8) {
+    const int64_t middle = low + (high - low) / 2;
+    const auto at = static_cast<int32_t>(middle);
+    int32_t n = 0;
+    for (int32_t key : keys_) n += key >= at ? 1 : 0;
+    if (n >= n_wanted) {
+      low = middle, n_low = n;
+    } else {
+      high = middle;
+    }
+  }
+  return static_cast<uint32_t>(low) ^ kSign;
 }
 
 absl::Span<const int32_t> TopTokens::Select(absl::Span<const float> weights, int64_t n_wanted) {
@@ -57,10 +74,17 @@ absl::Span<const int32_t> TopTokens::Select(absl::Span<const float> weights, int
   for (auto i = static_cast<int64_t>(maxima_.size()) / kLanes * kChunk; i < n; ++i) consider(i);
   std::nth_element(candidates_.begin(), candidates_.begin() + n_wanted - 1, candidates_.end(),
                    std::greater<>());
+  constexpr int64_t kWord = 64;
+  is_chosen_.assign((n + kWord - 1) / kWord, 0);
   for (int64_t i = 0; i < n_wanted; ++i) {
-    chosen_.push_back(static_cast<int32_t>(~static_cast<uint32_t>(candidates_[i])));
+    const uint32_t at = ~static_cast<uint32_t>(candidates_[i]);
+    is_chosen_[at / kWord] |= uint64_t{1} << at % kWord;
   }
-  std::sort(chosen_.begin(), chosen_.end());
+  for (size_t word = 0; word < is_chosen_.size(); ++word) {
+    for (uint64_t bits = is_chosen_[word]; bits != 0; bits &= bits - 1) {
+      chosen_.push_back(static_cast<int32_t>(word * kWord + std::countr_zero(bits)));
+    }
+  }
   return chosen_;
 }
 

@@ -18,12 +18,14 @@ class TopTokens {
   absl::Span<const int32_t> Select(absl::Span<const float> weights, int64_t n_wanted);
 
  private:
-  // The n_wanted-th largest maximum of a group, in the order of Key.
+  // What at least n_wanted maxima of groups reach, and few more where they differ, in the order of
+  // Key.
   uint32_t Threshold(absl::Span<const float> weights, int64_t n_wanted);
 
   std::vector<float> maxima_;
-  std::vector<uint32_t> keys_;
+  std::vector<int32_t> keys_;
   std::vector<uint64_t> candidates_;
+  std::vector<uint64_t> is_chosen_;  // a bit a weight
   std::vector<int32_t> chosen_;
 };
 
