@@ -4,7 +4,7 @@
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libgrpc++-dev protobuf-compiler-grpc
   libprotobuf-dev libabsl-dev libssl-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
   prometheus-cpp-dev libcivetweb-dev)
-TEST_PACKAGES=(libgtest-dev libgmock-dev liblapacke-dev clang-format-14)
+TEST_PACKAGES=(libgtest-dev libgmock-dev libboost-context-dev liblapacke-dev clang-format-14)
 RUNTIME_PACKAGES=('libgrpc++1.51' libprotobuf32 libabsl20220623 libssl3 libpcre2-8-0 libutf8proc2
   libprometheus-cpp-core1.0 libcivetweb1)
 

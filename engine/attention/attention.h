@@ -12,6 +12,7 @@
 #include "engine/base/tensor.h"
 #include "engine/base/thread_pool.h"
 #include "engine/cache/cache.h"
+#include "engine/kernels/device.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey {
@@ -76,7 +77,8 @@ struct Segment {
 // Rows of a step at one layer, of one weight set: the layer's input x (after the norm)
 // [hidden_dim], row i at x + i * ld_x; its projections q [n_heads * head_dim], k and v [n_kv_heads
 // * head_dim], of row i at q + i * ld_qkv and so on, q and k after RoPE, nullptr for those that the
-// set has not; out [n_heads * head_dim] of row i at out + i * ld_out.
+// set has not; out [n_heads * head_dim] of row i at out + i * ld_out. Addresses of the place where
+// the mechanism computes.
 struct LayerRows {
   int64_t layer = 0;
   const float* x = nullptr;
@@ -135,7 +137,11 @@ class AttentionMechanism {
   // Who attends to what: takes every page and slab that the step writes. RESOURCE_EXHAUSTED leaves
   // sequences valid, the step unplanned. Segments must outlive the step.
   virtual absl::Status Plan(absl::Span<const Segment> segments) = 0;
-  // Caches the step's keys and values of one layer and computes its outputs.
+  // After Plan, on a device: two plans of equal keys queue the same work in Attend, which reads all
+  // that differs from memory. nullopt: no two may be taken for the same.
+  virtual std::optional<uint64_t> PlanKey() const { return std::nullopt; }
+  // Caches the step's keys and values of one layer and computes its outputs. On a device, queues
+  // that.
   virtual void Attend(const LayerRows& rows) = 0;
   // After the last layer: the sequence has n_rows more tokens; frees what no later row reads.
   virtual void Advance(SequenceCache& sequence, int64_t n_rows) = 0;
@@ -166,19 +172,27 @@ std::optional<std::vector<Handle>> FirstPages(const std::vector<Handle>& pages, 
   return first;
 }
 
+// Where attention is computed when not on the host. `cache` of the context then lies in its memory.
+struct DevicePlace {
+  Device* device = nullptr;
+  Cache* host_cache = nullptr;  // of mechanisms that the device has no kernels for
+  int64_t max_rows = 0;         // in a step
+};
+
 // What the mechanisms share; outlives them.
 struct AttentionContext {
   AttentionGeometry geometry;
   Cache* cache = nullptr;
   ThreadPool* pool = nullptr;
   const MechanismWeights* weights = nullptr;  // of mechanisms that have some
+  const DevicePlace* place = nullptr;         // nullptr: the host
 };
 
 // Bytes of a page of kPageTokens tokens over all layers.
 int64_t PageBytes(const AttentionGeometry& geometry);
 
-// The registry: every mechanism that this engine computes, made for one model. nullptr for one that
-// needs weights when context.weights has none.
+// The registry: every mechanism that this engine computes, made for one model and for the place
+// that the context names. nullptr for one that needs weights when context.weights has none.
 std::unique_ptr<AttentionMechanism> MakeMechanism(Mechanism id, const AttentionContext& context);
 
 }  // namespace lowkey

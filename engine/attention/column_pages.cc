@@ -19,7 +19,7 @@ absl::Status TakeColumnPages(const Segment& segment, int64_t page_bytes, Cache& 
     if (exists && pages[i].use_count() == 1) continue;
     LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> page, cache.AllocateSlab(page_bytes));
     if (exists) {
-      std::memcpy(page->data(), pages[i]->data(), static_cast<size_t>(page_bytes));
+      cache.Copy(pages[i]->data(), page->data(), page_bytes);
       pages[i] = std::move(page);
     } else {
       pages.push_back(std::move(page));

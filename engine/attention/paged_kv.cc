@@ -71,7 +71,7 @@ absl::Status TakePages(const Segment& segment, Cache& cache) {
     if (i < static_cast<int64_t>(pages.size()) && pages[i].unique()) continue;
     LK_ASSIGN_OR_RETURN(PageHandle page, cache.AllocatePage());
     if (i < static_cast<int64_t>(pages.size())) {
-      std::memcpy(page.data(), pages[i].data(), static_cast<size_t>(cache.page_bytes()));
+      cache.Copy(pages[i].data(), page.data(), cache.page_bytes());
       pages[i] = std::move(page);
     } else {
       pages.push_back(std::move(page));

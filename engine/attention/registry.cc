@@ -1,5 +1,6 @@
 #include "engine/attention/atp/atp.h"
 #include "engine/attention/attention.h"
+#include "engine/attention/device/device_mechanisms.h"
 #include "engine/attention/lasso.h"
 #include "engine/attention/slice_attention.h"
 #include "engine/attention/standard.h"
@@ -25,6 +26,7 @@ SliceSources Aligned(Mechanism over) {
 }  // namespace
 
 std::unique_ptr<AttentionMechanism> MakeMechanism(Mechanism id, const AttentionContext& context) {
+  if (context.place != nullptr) return MakeDeviceMechanism(id, context);
   if (id == Mechanism::kStandard) return std::make_unique<StandardAttention>(context);
   if (id == Mechanism::kAtp) return std::make_unique<AtpAttention>(context);
   if (id == Mechanism::kTaylorShift) return std::make_unique<TaylorShiftAttention>(context);

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
 
 namespace lowkey {
 namespace {
@@ -14,14 +15,16 @@ constexpr size_t kAlignment = 64;
 }  // namespace
 
 void Buffer::Unmap::operator()(std::byte* p) const {
-  if (mapped_bytes != 0) {
+  if (memory != nullptr) {
+    memory->Free(p);
+  } else if (mapped_bytes != 0) {
     munmap(p, mapped_bytes);
   } else {
     std::free(p);
   }
 }
 
-absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes) {
+absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes, Memory* memory) {
   Buffer buffer;
   buffer.size_bytes_ = size_bytes;
   if (size_bytes == 0) return buffer;
@@ -29,12 +32,17 @@ absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", size_bytes, " bytes"));
   };
   if (size_bytes > (size_t{1} << 46)) return failed();
+  if (memory != nullptr) {
+    LK_ASSIGN_OR_RETURN(std::byte * p, memory->Allocate(static_cast<int64_t>(size_bytes)));
+    buffer.data_ = std::unique_ptr<std::byte, Unmap>(p, Unmap{0, memory});
+    return buffer;
+  }
   if (size_bytes < kHugePageBytes) {
     const size_t rounded = (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
     void* p = std::aligned_alloc(kAlignment, rounded);
     if (p == nullptr) return failed();
     std::memset(p, 0, rounded);
-    buffer.data_ = std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(p), Unmap{0});
+    buffer.data_ = std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(p), Unmap{0, nullptr});
     return buffer;
   }
   // Over-map and trim, so that the region starts on a huge page.
@@ -48,7 +56,7 @@ absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes) {
   if (offset > 0) munmap(start, offset);
   if (kHugePageBytes > offset) munmap(start + offset + rounded, kHugePageBytes - offset);
   madvise(start + offset, rounded, MADV_HUGEPAGE);
-  buffer.data_ = std::unique_ptr<std::byte, Unmap>(start + offset, Unmap{rounded});
+  buffer.data_ = std::unique_ptr<std::byte, Unmap>(start + offset, Unmap{rounded, nullptr});
   return buffer;
 }
 

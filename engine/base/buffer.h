@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_BASE_BUFFER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 
@@ -9,13 +10,26 @@
 
 namespace lowkey {
 
-// Owned, zero-filled memory, aligned to 64 bytes; 2 MiB and more asks for huge pages. Move-only.
+// Memory that is not the host's: its addresses can only be handed to whoever computes there.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  // Zero-filled, aligned to 64 bytes. RESOURCE_EXHAUSTED when it cannot be had.
+  virtual absl::StatusOr<std::byte*> Allocate(int64_t size_bytes) = 0;
+  virtual void Free(std::byte* p) = 0;
+  // Within this memory; the two do not overlap.
+  virtual void Copy(const std::byte* from, std::byte* to, int64_t size_bytes) = 0;
+};
+
+// Owned, zero-filled memory, aligned to 64 bytes; 2 MiB and more of the host's asks for huge pages.
+// Move-only.
 class Buffer {
  public:
   Buffer() = default;
 
-  // RESOURCE_EXHAUSTED when the memory cannot be had.
-  static absl::StatusOr<Buffer> Allocate(size_t size_bytes);
+  // The host's, or that of `memory`, which outlives the buffer. RESOURCE_EXHAUSTED when it cannot
+  // be had.
+  static absl::StatusOr<Buffer> Allocate(size_t size_bytes, Memory* memory = nullptr);
 
   std::byte* data() { return data_.get(); }
   const std::byte* data() const { return data_.get(); }
@@ -33,6 +47,7 @@ class Buffer {
  private:
   struct Unmap {
     size_t mapped_bytes;  // 0: from the heap
+    Memory* memory;       // nullptr: the host's
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Unmap> data_;

@@ -37,25 +37,29 @@ Slab::~Slab() { cache_->used_bytes_.fetch_sub(size_bytes(), std::memory_order_re
 void Slab::Shrink(int64_t size_bytes) {
   LK_CHECK(size_bytes >= 0 && size_bytes <= this->size_bytes());
   if (size_bytes == this->size_bytes()) return;
-  absl::StatusOr<Buffer> smaller = Buffer::Allocate(static_cast<size_t>(size_bytes));
+  absl::StatusOr<Buffer> smaller =
+      Buffer::Allocate(static_cast<size_t>(size_bytes), cache_->memory_);
   if (!smaller.ok()) return;
-  std::memcpy(smaller->data(), data(), static_cast<size_t>(size_bytes));
+  cache_->Copy(data(), smaller->data(), size_bytes);
   cache_->used_bytes_.fetch_sub(this->size_bytes() - size_bytes, std::memory_order_relaxed);
   buffer_ = *std::move(smaller);
 }
 
-absl::StatusOr<std::unique_ptr<Cache>> Cache::Create(int64_t budget_bytes, int64_t page_bytes) {
+absl::StatusOr<std::unique_ptr<Cache>> Cache::Create(int64_t budget_bytes, int64_t page_bytes,
+                                                     Memory* memory) {
   if (page_bytes <= 0 || budget_bytes < page_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "cache: ", budget_bytes, " bytes, expected at least one page of ", page_bytes, " bytes"));
   }
   const int64_t n_pages = budget_bytes / page_bytes;
-  LK_ASSIGN_OR_RETURN(Buffer arena, Buffer::Allocate(static_cast<size_t>(n_pages * page_bytes)));
-  return absl::WrapUnique(new Cache(std::move(arena), budget_bytes, page_bytes));
+  LK_ASSIGN_OR_RETURN(Buffer arena,
+                      Buffer::Allocate(static_cast<size_t>(n_pages * page_bytes), memory));
+  return absl::WrapUnique(new Cache(std::move(arena), budget_bytes, page_bytes, memory));
 }
 
-Cache::Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes)
-    : arena_(std::move(arena)),
+Cache::Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes, Memory* memory)
+    : memory_(memory),
+      arena_(std::move(arena)),
       budget_bytes_(budget_bytes),
       page_bytes_(page_bytes),
       references_(budget_bytes / page_bytes, 0) {
@@ -64,6 +68,11 @@ Cache::Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes)
 }
 
 Cache::~Cache() { LK_CHECK(used_bytes() == 0); }
+
+void Cache::Copy(const std::byte* from, std::byte* to, int64_t size_bytes) {
+  if (memory_ != nullptr) return memory_->Copy(from, to, size_bytes);
+  std::memcpy(to, from, static_cast<size_t>(size_bytes));
+}
 
 bool Cache::MakeRoom(int64_t bytes) {
   while (bytes > budget_bytes_ - used_bytes()) {
@@ -91,7 +100,7 @@ absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {
                                                      " bytes used, no slab of ", size_bytes,
                                                      " bytes left"));
   }
-  LK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(static_cast<size_t>(size_bytes)));
+  LK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(static_cast<size_t>(size_bytes), memory_));
   std::unique_ptr<Slab> slab(new Slab(this, std::move(buffer)));  // which takes them off again
   used_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
   return std::shared_ptr<Slab>(std::move(slab));

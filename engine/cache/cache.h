@@ -71,7 +71,9 @@ class Cache {
  public:
   // Reserves address space for the budget; memory is taken as pages are first written.
   // RESOURCE_EXHAUSTED when that fails, INVALID_ARGUMENT when the budget holds no page.
-  static absl::StatusOr<std::unique_ptr<Cache>> Create(int64_t budget_bytes, int64_t page_bytes);
+  // Pages and slabs lie in `memory`, which outlives the cache; nullptr: the host's.
+  static absl::StatusOr<std::unique_ptr<Cache>> Create(int64_t budget_bytes, int64_t page_bytes,
+                                                       Memory* memory = nullptr);
   ~Cache();  // every handle and slab must be gone
 
   // Called while an allocation would pass the budget: drops handles or slabs that nobody needs, or
@@ -83,6 +85,9 @@ class Cache {
   // Zero-filled. RESOURCE_EXHAUSTED past the budget or the machine's memory.
   absl::StatusOr<std::shared_ptr<Slab>> AllocateSlab(int64_t size_bytes);
 
+  // From one place in pages or slabs to another.
+  void Copy(const std::byte* from, std::byte* to, int64_t size_bytes);
+
   int64_t page_bytes() const { return page_bytes_; }
   int64_t budget_bytes() const { return budget_bytes_; }
   int64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
@@ -90,11 +95,12 @@ class Cache {
  private:
   friend class PageHandle;
   friend class Slab;
-  Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes);
+  Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes, Memory* memory);
 
   // Gives back what can be until `bytes` fit; false when they do not.
   bool MakeRoom(int64_t bytes);
 
+  Memory* const memory_;
   Buffer arena_;
   absl::AnyInvocable<bool()> reclaim_;
   const int64_t budget_bytes_;

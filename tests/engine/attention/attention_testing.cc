@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
 #include "engine/base/dtype.h"
+#include "engine/kernels/cuda/emulated/emulated_device.h"
 
 namespace lowkey {
 namespace {
@@ -413,11 +415,45 @@ MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism me
     : geometry_(geometry),
       pool_(std::make_unique<ThreadPool>(options.n_threads)),
       weights_(std::make_unique<const MechanismWeights>(weights)) {
-  auto cache = Cache::Create(options.budget_bytes, PageBytes(geometry));
+  auto cache = Cache::Create(options.budget_bytes, PageBytes(geometry), TestDevice());
   EXPECT_TRUE(cache.ok()) << cache.status();
   cache_ = *std::move(cache);
-  const AttentionContext context{geometry, cache_.get(), pool_.get(), weights_.get()};
+  AttentionContext context{geometry, cache_.get(), pool_.get(), weights_.get()};
+  if (TestDevice() != nullptr) {
+    host_cache_ = Cache::Create(options.budget_bytes, PageBytes(geometry)).value();
+    place_ = {TestDevice(), host_cache_.get(), 1024};
+    context.place = &place_;
+  }
   mechanism_ = options.make != nullptr ? options.make(context) : MakeMechanism(mechanism, context);
+}
+
+Device* TestDevice() {
+  static const std::unique_ptr<Device> device = []() -> std::unique_ptr<Device> {
+    const char* name = std::getenv("LOWKEY_TEST_DEVICE");
+    if (name == nullptr) return nullptr;
+    if (std::string(name) == "emulated") return std::make_unique<EmulatedDevice>();
+    return OpenDevice(name).value();
+  }();
+  return device.get();
+}
+
+float* MechanismRunner::Here(std::vector<float>& rows, Buffer& there) {
+  if (TestDevice() == nullptr) return rows.data();
+  const auto n_bytes = static_cast<int64_t>(rows.size() * sizeof(float));
+  // Never smaller: what was queued may still read it.
+  if (static_cast<int64_t>(there.size_bytes()) < n_bytes) {
+    there = Buffer::Allocate(static_cast<size_t>(n_bytes), TestDevice()).value();
+  }
+  TestDevice()->Upload(rows.data(), there.data(), n_bytes);
+  return there.as<float>();
+}
+
+void MechanismRunner::AttendHere(const LayerRows& rows, std::vector<float>& out) {
+  mechanism_->Attend(rows);
+  if (TestDevice() == nullptr) return;
+  const auto status = TestDevice()->Download(rows.out, out.data(),
+                                             static_cast<int64_t>(out.size() * sizeof(float)));
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
@@ -438,10 +474,10 @@ absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
                   in.data() + segments[p].first_row * ld);
     }
     std::fill(out.begin(), out.end(), std::nanf(""));
-    const float* q = in.data();
+    const float* q = Here(in, in_there_);
     const float* k = q + q_dim;
     const float* v = k + kv_dim;
-    mechanism_->Attend({layer, v + kv_dim, ld, q, k, v, ld, out.data(), q_dim});
+    AttendHere({layer, v + kv_dim, ld, q, k, v, ld, Here(out, out_there_), q_dim}, out);
     for (size_t p = 0; p < parts.size(); ++p) {
       const int64_t n_tokens = parts[p].rows->n_tokens;
       parts[p].out->resize(geometry_.n_layers * n_tokens * q_dim);

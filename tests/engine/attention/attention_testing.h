@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/attention/attention.h"
+#include "engine/kernels/device.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {
@@ -67,6 +68,10 @@ AttentionOptions TaylorShift(TaylorForm form = TaylorForm::kAuto,
 // Makes a mechanism that is in no registry; nullptr: the registry does.
 using MechanismMaker = std::unique_ptr<AttentionMechanism> (*)(const AttentionContext& context);
 
+// The device that the environment variable LOWKEY_TEST_DEVICE names ("emulated", "cuda:0"), where
+// mechanisms are then run; nullptr: the host. One for the process.
+Device* TestDevice();
+
 // A mechanism with a cache and a pool of its own, run step by step. Sequences must go before it.
 class MechanismRunner {
  public:
@@ -100,10 +105,15 @@ class MechanismRunner {
  private:
   MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism, const Options& options,
                   const MechanismWeights& weights);
+  // Where `in` and `out` of a step are for the mechanism: themselves, or on the device.
+  float* Here(std::vector<float>& rows, Buffer& there);
+  void AttendHere(const LayerRows& rows, std::vector<float>& out);
 
   AttentionGeometry geometry_;
   std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<Cache> cache_, host_cache_;
+  DevicePlace place_;
+  Buffer in_there_, out_there_;
   std::unique_ptr<const MechanismWeights> weights_;
   std::unique_ptr<AttentionMechanism> mechanism_;
 };

@@ -1,0 +1,19 @@
+#include "engine/attention/device/device_mechanisms.h"
+
+#include <utility>
+
+#include "engine/attention/device/host_attention.h"
+
+namespace lowkey {
+
+std::unique_ptr<AttentionMechanism> MakeDeviceMechanism(Mechanism id,
+                                                        const AttentionContext& context) {
+  AttentionContext host = context;
+  host.place = nullptr;
+  host.cache = context.place->host_cache;
+  auto mechanism = MakeMechanism(id, host);
+  if (mechanism == nullptr) return nullptr;
+  return std::make_unique<HostAttention>(std::move(mechanism), context);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,17 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_CUDA_DEVICE_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_CUDA_DEVICE_H_
+
+#include "engine/kernels/cuda/launch_shape.h"
+#include "engine/kernels/device.h"
+
+namespace lowkey {
+
+// Queues a kernel of one argument, whose bytes are at `args`; an error goes to the device's status.
+void LaunchNative(Device& device, const void* kernel, const LaunchShape& shape, const void* args);
+
+// The table of the kernels in this folder (device_kernels.cu).
+const DeviceKernels& CudaKernels();
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_CUDA_DEVICE_H_

@@ -1,0 +1,125 @@
+#include "engine/kernels/cuda/emulated/emulated_device.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/dtype.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/cuda/cuda_device.h"
+#include "engine/kernels/cuda/emulated/grid.h"
+
+namespace lowkey {
+namespace {
+
+float At(const void* data, StorageType type, int64_t i) {
+  if (type == StorageType::kFloat32) return static_cast<const float*>(data)[i];
+  return ToFloat(BFloat16{static_cast<const uint16_t*>(data)[i]});
+}
+
+void MultiplyRow(const ProductArgs& a, int64_t row) {
+  const DeviceWeight& w = *a.weight;
+  float* y = a.y + row * a.ld_y;
+  for (int64_t j = 0; j < w.n_out(); ++j) {
+    float sum = 0;
+    for (int64_t k = 0; k < w.n_in(); ++k) {
+      sum += At(a.x, w.type(), row * a.ld_x + k) * At(w.data(), w.type(), j * w.n_in() + k);
+    }
+    if (a.bias != nullptr) sum += a.bias[j];
+    y[j] = a.into == GemmArgs::Into::kAccumulate ? y[j] + sum : sum;
+  }
+}
+
+}  // namespace
+
+namespace emulated {
+
+void Enqueue(Device& device, std::function<void()> work) {
+  static_cast<EmulatedDevice&>(device).Enqueue(std::move(work));
+}
+
+}  // namespace emulated
+
+const DeviceKernels& EmulatedDevice::kernels() const { return CudaKernels(); }
+
+absl::StatusOr<std::byte*> EmulatedDevice::Allocate(int64_t size_bytes) {
+  LK_ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(static_cast<size_t>(size_bytes)));
+  std::byte* p = memory.data();
+  taken_.emplace(p, std::move(memory));
+  return p;
+}
+
+void EmulatedDevice::Free(std::byte* p) {
+  (void)Wait();  // whatever still reads it
+  taken_.erase(p);
+}
+
+void EmulatedDevice::Copy(const std::byte* from, std::byte* to, int64_t size_bytes) {
+  Enqueue([=] { std::memcpy(to, from, static_cast<size_t>(size_bytes)); });
+}
+
+void EmulatedDevice::Upload(const void* from, void* to, int64_t size_bytes) {
+  const auto* bytes = static_cast<const std::byte*>(from);
+  Enqueue([kept = std::vector<std::byte>(bytes, bytes + size_bytes), to] {
+    std::memcpy(to, kept.data(), kept.size());
+  });
+}
+
+absl::Status EmulatedDevice::Download(const void* from, void* to, int64_t size_bytes) {
+  LK_RETURN_IF_ERROR(Wait());
+  std::memcpy(to, from, static_cast<size_t>(size_bytes));
+  return absl::OkStatus();
+}
+
+absl::Status EmulatedDevice::Wait() {
+  if (status_.ok()) status_ = breaks_with_;
+  const auto queue = std::exchange(queue_, {});
+  if (status_.ok()) {
+    for (const auto& work : queue) work();
+  }
+  return status_;
+}
+
+void EmulatedDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
+  const auto kept = kept_.find(key);
+  if (kept != kept_.end()) {
+    ++n_repeats_;
+    queue_.insert(queue_.end(), kept->second.begin(), kept->second.end());
+    return;
+  }
+  const size_t first = queue_.size();
+  queue();
+  kept_[key].assign(queue_.begin() + static_cast<int64_t>(first), queue_.end());
+}
+
+absl::StatusOr<std::unique_ptr<DeviceWeight>> EmulatedDevice::MakeWeight(
+    absl::Span<const TensorView> parts, StorageType type) {
+  int64_t n_out = 0;
+  for (const TensorView& part : parts) n_out += part.shape[0];
+  const int64_t n_in = parts[0].shape[1];
+  LK_ASSIGN_OR_RETURN(Buffer data,
+                      Buffer::Allocate(static_cast<size_t>(n_out * n_in * StorageBytes(type))));
+  std::vector<float> row(n_in);
+  int64_t at = 0;
+  for (const TensorView& part : parts) {
+    for (int64_t i = 0; i < part.shape[0]; ++i) {
+      LoadRow(part, i, row.data());
+      for (float x : row) {
+        if (type == StorageType::kFloat32) {
+          data.as<float>()[at++] = x;
+        } else {
+          data.as<uint16_t>()[at++] = ToBFloat16(x).bits;
+        }
+      }
+    }
+  }
+  return std::make_unique<DeviceWeight>(std::move(data), n_out, n_in, type);
+}
+
+void EmulatedDevice::Multiply(const ProductArgs& args) {
+  Enqueue([args] {
+    for (int64_t row = 0; row < args.n_rows; ++row) MultiplyRow(args, row);
+  });
+}
+
+}  // namespace lowkey

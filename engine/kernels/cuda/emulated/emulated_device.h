@@ -1,0 +1,53 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_EMULATED_DEVICE_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_EMULATED_DEVICE_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/device.h"
+
+namespace lowkey {
+
+// A device whose kernels are those of engine/kernels/cuda, run on the host by the emulated grid;
+// products are plain loops. Memory is the heap's. For tests. What is queued runs when it is waited
+// for, in order, as on a device.
+class EmulatedDevice : public Device {
+ public:
+  EmulatedDevice() = default;
+
+  absl::StatusOr<std::byte*> Allocate(int64_t size_bytes) override;
+  void Free(std::byte* p) override;
+  void Copy(const std::byte* from, std::byte* to, int64_t size_bytes) override;
+
+  std::string name() const override { return "emulated"; }
+  const DeviceKernels& kernels() const override;
+  absl::Status status() const override { return status_; }
+  int64_t free_bytes() const override { return int64_t{1} << 30; }
+  void Upload(const void* from, void* to, int64_t size_bytes) override;
+  absl::Status Download(const void* from, void* to, int64_t size_bytes) override;
+  absl::Status Wait() override;
+  void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
+  absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(absl::Span<const TensorView> parts,
+                                                           StorageType type) override;
+  void Multiply(const ProductArgs& args) override;
+
+  void Enqueue(std::function<void()> work) { queue_.push_back(std::move(work)); }
+  // As if the device failed at the next wait.
+  void Break(absl::Status status) { breaks_with_ = std::move(status); }
+  // How often work was queued from what Repeat keeps.
+  int64_t n_repeats() const { return n_repeats_; }
+
+ private:
+  absl::Status status_, breaks_with_;
+  std::map<std::byte*, Buffer> taken_;
+  std::vector<std::function<void()>> queue_;
+  std::map<uint64_t, std::vector<std::function<void()>>> kept_;
+  int64_t n_repeats_ = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_EMULATED_DEVICE_H_

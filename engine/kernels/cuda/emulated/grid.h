@@ -1,0 +1,136 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_GRID_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_GRID_H_
+
+// CUDA's words for kernels that a C++ compiler compiles, and a grid that runs them on the host: a
+// block's threads are fibers, which take turns at barriers and nowhere else. For tests: what a
+// kernel computes, that it stays within its memory (AddressSanitizer sees every access) and that no
+// result depends on the order of threads between barriers (SetThreadOrder).
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#include "absl/functional/function_ref.h"
+#include "engine/kernels/cuda/launch_shape.h"
+#include "engine/kernels/device.h"
+
+#define __global__ static
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __shared__ static thread_local
+#define __align__(n) alignas(n)
+#define __launch_bounds__(...)
+#define LK_DYNAMIC_SHARED(type, name) \
+  type* name = reinterpret_cast<type*>(::lowkey::emulated::DynamicShared())
+
+namespace lowkey {
+
+namespace emulated {
+
+struct Index3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+struct Place {
+  Index3 thread, block, block_dim, grid_dim;
+};
+extern thread_local Place place;  // of the thread that runs
+
+enum class ThreadOrder { kForward, kBackward, kShuffled };
+// The order in which the threads of a block run between two barriers, from now on.
+void SetThreadOrder(ThreadOrder order);
+
+// Runs every thread of every block. Ends the process when the threads of a block, or of a warp,
+// wait at different barriers.
+void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> thread);
+
+std::byte* DynamicShared();
+void SyncBlock();
+void SyncWarp();
+// Every lane gives 16 bytes at most; then `take` reads what the others gave: lanes [32][16].
+void ExchangeInWarp(const void* give, int64_t size_bytes,
+                    absl::FunctionRef<void(const std::byte (*lanes)[16])> take);
+// Queues what a device of the emulation does next.
+void Enqueue(Device& device, std::function<void()> work);
+
+template <typename T>
+T TakeFrom(T x, int source) {
+  static_assert(sizeof(T) <= 16);
+  T taken;
+  ExchangeInWarp(&x, sizeof(x), [&](const std::byte(*lanes)[16]) {
+    std::memcpy(&taken, lanes[source & 31], sizeof(taken));
+  });
+  return taken;
+}
+inline int Lane() { return static_cast<int>(place.thread.x % 32); }
+
+}  // namespace emulated
+
+template <typename Args>
+void Launch(Device& device, void (*kernel)(Args), const LaunchShape& shape, const Args& args) {
+  emulated::Enqueue(device,
+                    [kernel, shape, args] { emulated::RunGrid(shape, [&] { kernel(args); }); });
+}
+
+inline void CopyAsync16(void* shared, const void* global) { std::memcpy(shared, global, 16); }
+inline void CommitCopies() {}
+template <int n>
+void WaitCopies() {}
+
+}  // namespace lowkey
+
+#define threadIdx (::lowkey::emulated::place.thread)
+#define blockIdx (::lowkey::emulated::place.block)
+#define blockDim (::lowkey::emulated::place.block_dim)
+#define gridDim (::lowkey::emulated::place.grid_dim)
+
+inline void __syncthreads() { ::lowkey::emulated::SyncBlock(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { ::lowkey::emulated::SyncWarp(); }
+// Every lane of the warp takes part.
+template <typename T>
+T __shfl_sync(unsigned, T x, int source) {
+  return ::lowkey::emulated::TakeFrom(x, source);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T x, int mask) {
+  return ::lowkey::emulated::TakeFrom(x, ::lowkey::emulated::Lane() ^ mask);
+}
+// A lane that has no such neighbour keeps its own.
+template <typename T>
+T __shfl_down_sync(unsigned, T x, int by) {
+  const int lane = ::lowkey::emulated::Lane();
+  return ::lowkey::emulated::TakeFrom(x, lane + by < 32 ? lane + by : lane);
+}
+template <typename T>
+T __shfl_up_sync(unsigned, T x, int by) {
+  const int lane = ::lowkey::emulated::Lane();
+  return ::lowkey::emulated::TakeFrom(x, lane >= by ? lane - by : lane);
+}
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  unsigned votes = 0;
+  const unsigned mine = vote ? 1 : 0;
+  ::lowkey::emulated::ExchangeInWarp(&mine, sizeof(mine), [&](const std::byte(*lanes)[16]) {
+    for (int i = 0; i < 32; ++i) {
+      unsigned one;
+      std::memcpy(&one, lanes[i], sizeof(one));
+      votes |= one << i;
+    }
+  });
+  return votes;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+inline float __uint_as_float(uint32_t x) {
+  float out;
+  std::memcpy(&out, &x, sizeof(out));
+  return out;
+}
+inline uint32_t __float_as_uint(float x) {
+  uint32_t out;
+  std::memcpy(&out, &x, sizeof(out));
+  return out;
+}
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_GRID_H_

@@ -1,0 +1,132 @@
+// Kernels over rows of activations: each row is one block's, so that its bits are its own.
+
+#include "engine/kernels/cuda/grid.h"
+#include "engine/kernels/cuda/rows.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int kThreads = 256;
+
+LaunchShape RowBlocks(int64_t n_rows) { return {.blocks_x = n_rows, .threads = kThreads}; }
+
+template <typename T>
+__global__ void EmbedKernel(EmbedArgs a) {
+  const int64_t row = blockIdx.x;
+  const T* from = static_cast<const T*>(a.table) + a.tokens[row] * a.dim;
+  for (int64_t j = threadIdx.x; j < a.dim; j += blockDim.x) {
+    a.x[row * a.dim + j] = ToFloat(from[j]);
+  }
+}
+
+template <typename T>
+__global__ void RmsNormKernel(DeviceNormArgs a) {
+  __shared__ float scratch[kWarp];
+  const int64_t row = blockIdx.x;
+  const float* x = a.x + (a.rows == nullptr ? row : a.rows[row]) * a.dim;
+  float squares = 0;
+  for (int64_t j = threadIdx.x; j < a.dim; j += blockDim.x) squares += x[j] * x[j];
+  const float mean = BlockSum(squares, scratch) / static_cast<float>(a.dim);
+  const float scale = 1.0f / sqrtf(mean + a.eps);
+  T* out = static_cast<T*>(a.out) + row * a.dim;
+  for (int64_t j = threadIdx.x; j < a.dim; j += blockDim.x) {
+    const float y = x[j] * scale * a.weight[j];
+    out[j] = FromFloat<T>(y);
+    if (a.also_floats != nullptr) a.also_floats[row * a.dim + j] = y;
+  }
+}
+
+__global__ void AnglesKernel(AnglesArgs a) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= a.n_rows * a.half) return;
+  const double angle = a.positions[i / a.half] * a.inverse_frequencies[i % a.half];
+  a.cos[i] = static_cast<float>(cos(angle));
+  a.sin[i] = static_cast<float>(sin(angle));
+}
+
+// A warp a head.
+__global__ void RotateKernel(RotateArgs a) {
+  const int64_t n_heads = a.n_heads + a.n_kv_heads;
+  const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
+  if (task >= a.n_rows * n_heads) return;
+  const int64_t row = task / n_heads, head = task % n_heads, half = a.head_dim / 2;
+  const int lane = threadIdx.x % kWarp;
+  float* x = a.qkv + row * a.ld + head * a.head_dim;
+  const float* norm = head < a.n_heads ? a.q_norm : a.k_norm;
+  float scale = 1;
+  if (norm != nullptr) {
+    float squares = 0;
+    for (int64_t j = lane; j < a.head_dim; j += kWarp) squares += x[j] * x[j];
+    scale = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(a.head_dim) + a.eps);
+  }
+  for (int64_t j = lane; j < half; j += kWarp) {
+    const float c = a.cos[row * half + j], s = a.sin[row * half + j];
+    float first = x[j], second = x[j + half];
+    if (norm != nullptr) {
+      first *= scale * norm[j];
+      second *= scale * norm[j + half];
+    }
+    x[j] = first * c - second * s;
+    x[j + half] = second * c + first * s;
+  }
+}
+
+template <typename T>
+__global__ void GatedKernel(GatedArgs a) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= a.n_rows * a.n) return;
+  const float* row = a.gate_up + i / a.n * a.ld;
+  const float gate = row[i % a.n], up = row[a.n + i % a.n];
+  static_cast<T*>(a.out)[i] = FromFloat<T>(gate / (1.0f + expf(-gate)) * up);
+}
+
+template <typename T>
+__global__ void RoundKernel(RoundArgs a) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < a.n) static_cast<T*>(a.out)[i] = FromFloat<T>(a.x[i]);
+}
+
+LaunchShape Elements(int64_t n) {
+  return {.blocks_x = (n + kThreads - 1) / kThreads, .threads = kThreads};
+}
+
+// The instance for an element type.
+template <typename Args>
+using Kernel = void (*)(Args);
+template <typename Args>
+Kernel<Args> ForType(StorageType type, Kernel<Args> f32, Kernel<Args> bf16) {
+  return type == StorageType::kFloat32 ? f32 : bf16;
+}
+
+}  // namespace
+
+void EmbedOnDevice(Device& device, const EmbedArgs& args) {
+  Launch(device, ForType(args.table_type, EmbedKernel<float>, EmbedKernel<uint16_t>),
+         RowBlocks(args.n_rows), args);
+}
+
+void RmsNormOnDevice(Device& device, const DeviceNormArgs& args) {
+  Launch(device, ForType(args.out_type, RmsNormKernel<float>, RmsNormKernel<uint16_t>),
+         RowBlocks(args.n_rows), args);
+}
+
+void AnglesOnDevice(Device& device, const AnglesArgs& args) {
+  Launch(device, AnglesKernel, Elements(args.n_rows * args.half), args);
+}
+
+void RotateOnDevice(Device& device, const RotateArgs& args) {
+  Launch(device, RotateKernel, Elements(args.n_rows * (args.n_heads + args.n_kv_heads) * kWarp),
+         args);
+}
+
+void GatedOnDevice(Device& device, const GatedArgs& args) {
+  Launch(device, ForType(args.out_type, GatedKernel<float>, GatedKernel<uint16_t>),
+         Elements(args.n_rows * args.n), args);
+}
+
+void RoundOnDevice(Device& device, const RoundArgs& args) {
+  Launch(device, ForType(args.out_type, RoundKernel<float>, RoundKernel<uint16_t>),
+         Elements(args.n), args);
+}
+
+}  // namespace lowkey
