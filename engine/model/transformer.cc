@@ -12,14 +12,14 @@ const std::vector<float> kNoBias;
 
 }  // namespace
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(
-    std::shared_ptr<const Checkpoint> checkpoint, const Options& options, ThreadPool& pool) {
+    std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options, ThreadPool& pool) {
   std::unique_ptr<Transformer> model(new Transformer(std::move(checkpoint), pool));
   LK_RETURN_IF_ERROR(model->Pack(options));
   model->ReserveRows(options.max_rows);
   return model;
 }
 
-absl::Status Transformer::Pack(const Options& options) {
+absl::Status Transformer::Pack(const DecoderOptions& options) {
   const Checkpoint& c = *checkpoint_;
   int64_t done_bytes = 0;
   const auto pack = [&](absl::Span<const TensorView> parts) -> absl::StatusOr<PackedWeight> {
@@ -135,8 +135,9 @@ void Transformer::Attend(int64_t layer, absl::Span<const Group> groups,
   }
 }
 
-void Transformer::Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
-                          absl::Span<const Group> groups, const Observer& observer) {
+absl::Status Transformer::Forward(absl::Span<const int32_t> tokens,
+                                  absl::Span<const int64_t> positions,
+                                  absl::Span<const Group> groups, const Observer& observer) {
   const auto n_rows = static_cast<int64_t>(tokens.size());
   const std::vector<float>* bias = nullptr;  // of the product that waits to be added
   Embed(tokens);
@@ -151,9 +152,10 @@ void Transformer::Forward(absl::Span<const int32_t> tokens, absl::Span<const int
     bias = &layers_[i].down_bias;
   }
   ForRows(pool_, n_rows, [&](int64_t row) { Residual(row, bias); });
+  return absl::OkStatus();
 }
 
-void Transformer::Logits(absl::Span<const int64_t> rows) {
+absl::Status Transformer::Logits(absl::Span<const int64_t> rows) {
   const int64_t dim = config().hidden_dim;
   const auto n_rows = static_cast<int64_t>(rows.size());
   LK_CHECK(n_rows <= kMaxLogitRows);
@@ -163,6 +165,7 @@ void Transformer::Logits(absl::Span<const int64_t> rows) {
   }
   Linear(lm_head_, normed_.data(), dim, n_rows, logits_.data(), RowStride(lm_head_.n_out_padded()),
          pool_);
+  return absl::OkStatus();
 }
 
 }  // namespace lowkey

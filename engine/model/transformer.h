@@ -2,7 +2,6 @@
 #define LOWKEY_ENGINE_MODEL_TRANSFORMER_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,55 +11,35 @@
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/linear.h"
 #include "engine/loader/checkpoint.h"
+#include "engine/model/decoder.h"
 #include "engine/model/weight_set.h"
 
 namespace lowkey {
 
-// A Llama-style decoder over packed weights. Load once; one thread calls Forward and Logits.
-class Transformer {
+// The decoder on the host, over packed weights. Load once; one thread calls Forward and Logits.
+class Transformer : public Decoder {
  public:
-  struct Options {
-    StorageType weight_type = StorageType::kFloat32;
-    int64_t max_rows = 512;  // in a step
-    // (bytes packed, bytes in all), from the calling thread.
-    std::function<void(int64_t, int64_t)> progress;
-  };
-  // Called with the attention input of a layer (after the norm): [n_rows, hidden_dim], rows
-  // contiguous.
-  using Observer = std::function<void(int64_t layer, const float* x, int64_t n_rows)>;
-
   // Packs the checkpoint's weights; the embedding table stays mapped. `pool` must outlive the
   // model. RESOURCE_EXHAUSTED when memory cannot be had.
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(
-      std::shared_ptr<const Checkpoint> checkpoint, const Options& options, ThreadPool& pool);
+      std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options,
+      ThreadPool& pool);
 
-  // The step's next n_rows rows, all of one weight set, and the mechanisms that attend to them.
-  struct Group {
-    int64_t weight_set = 0;
-    int64_t n_rows = 0;
-    std::vector<AttentionMechanism*> mechanisms;
-  };
-
-  // Computes the step's rows, group after group: row i is token tokens[i] at positions[i]. The
-  // mechanisms have planned the segments that cover their group's rows. Leaves hidden states for
-  // Logits. At most max_rows rows; a weight set at most once.
-  void Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
-               absl::Span<const Group> groups, const Observer& observer = nullptr);
-
-  // Logits of some rows of the last Forward, at most kMaxLogitRows: row rows[i] to logits_row(i).
-  static constexpr int64_t kMaxLogitRows = 64;
-  void Logits(absl::Span<const int64_t> rows);
-  absl::Span<float> logits_row(int64_t i) {
+  absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
+                       absl::Span<const Group> groups, const Observer& observer) override;
+  absl::Status Logits(absl::Span<const int64_t> rows) override;
+  absl::Span<const float> logits_row(int64_t i) const override {
     return {logits_.data() + i * RowStride(lm_head_.n_out_padded()),
             static_cast<size_t>(config().vocab_size)};
   }
 
-  const ModelConfig& config() const { return checkpoint_->config; }
-  int64_t weight_bytes() const;
-  // Set 0 is the checkpoint's own; mechanism i of the checkpoint's bundle has set_of_bundled(i).
-  int64_t n_weight_sets() const { return static_cast<int64_t>(weight_sets_.size()); }
-  const WeightSet& weight_set(int64_t i) const { return *weight_sets_[i]; }
-  int64_t set_of_bundled(size_t i) const { return set_of_bundled_[i]; }
+  const ModelConfig& config() const override { return checkpoint_->config; }
+  int64_t weight_bytes() const override;
+  int64_t n_weight_sets() const override { return static_cast<int64_t>(weight_sets_.size()); }
+  int64_t set_of_bundled(size_t i) const override { return set_of_bundled_[i]; }
+  double work_per_row(int64_t weight_set) const override {
+    return weight_sets_[weight_set]->work_per_row();
+  }
 
  private:
   struct Layer {
@@ -71,7 +50,7 @@ class Transformer {
 
   Transformer(std::shared_ptr<const Checkpoint> checkpoint, ThreadPool& pool)
       : checkpoint_(std::move(checkpoint)), pool_(pool) {}
-  absl::Status Pack(const Options& options);
+  absl::Status Pack(const DecoderOptions& options);
   absl::Status PackWeightSets(WeightSet::PackFn pack);
   void ReserveRows(int64_t max_rows);
   void Embed(absl::Span<const int32_t> tokens);

@@ -150,8 +150,4 @@ double WeightSet::work_per_row() const {
   return total;
 }
 
-AttentionGeometry WeightSet::geometry(StorageType cache_type) const {
-  return GeometryOf(config_, cache_type);
-}
-
 }  // namespace lowkey

@@ -43,7 +43,6 @@ class WeightSet {
   int64_t weight_bytes() const;
   // Multiply-adds a row, all layers.
   double work_per_row() const;
-  AttentionGeometry geometry(StorageType cache_type) const;
   const std::vector<double>& inverse_frequencies() const { return inverse_frequencies_; }
 
  private:

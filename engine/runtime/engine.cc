@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/retry_after.h"
 #include "engine/base/status_macros.h"
-#include "engine/kernels/kernels.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/request_check.h"
 
@@ -19,7 +18,7 @@ Scheduler::Options SchedulerOptionsOf(const EngineOptions& options, const ModelR
   Scheduler::Options out;
   out.max_running_seqs = options.max_running_seqs;
   out.max_batch_tokens = runner.max_rows();
-  out.cache_bytes = runner.cache().budget_bytes();
+  out.cache_bytes = runner.cache_budget_bytes();
   out.max_waiting_requests = options.max_queued_requests;
   out.max_waiting_prompt_tokens = options.max_queued_prompt_tokens;
   out.cached_rows = std::move(cached_rows);
@@ -44,16 +43,16 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
                                     [this](uint64_t id) { return RestorePrefix(*live_.at(id)); })),
       max_mixed_rows_(runner_->max_rows()),
       pace_(options.step_target, runner_->max_rows()) {
-  runner_->cache().SetReclaimer([this] { return prefixes_.DropOldest(); });
+  runner_->SetReclaimer([this] { return prefixes_.DropOldest(); });
   const int32_t context = runner_->config().context_tokens;
   limits_.context_tokens =
       options.context_tokens > 0 ? std::min(options.context_tokens, context) : context;
   limits_.max_running_seqs = options.max_running_seqs;
-  limits_.cache_bytes = runner_->cache().budget_bytes();
+  limits_.cache_bytes = runner_->cache_budget_bytes();
   counters_.cache_bytes_total = limits_.cache_bytes;
   counters_.weight_bytes = runner_->weight_bytes();
   counters_.dtype = StorageName(runner_->storage());
-  counters_.instruction_set = std::string(Kernels().name);
+  counters_.instruction_set = runner_->processor();
   counters_.n_threads = runner_->n_threads();
   stats_ = counters_;
   thread_ = std::thread([this] { Run(); });
@@ -117,6 +116,7 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   }
   LK_RETURN_IF_ERROR(CheckRequest(request, *runner_, limits_));
   absl::MutexLock lock(&mutex_);
+  LK_RETURN_IF_ERROR(failure_);
   if (draining_ || stopping_) {
     return absl::UnavailableError("draining: admitted requests are finished, new ones refused");
   }
@@ -164,6 +164,11 @@ bool EngineImpl::Drain(absl::Time deadline) {
 void EngineImpl::EndAll(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   end_all_ = status;
+}
+
+absl::Status EngineImpl::Health() const {
+  absl::MutexLock lock(&mutex_);
+  return failure_;
 }
 
 EngineStats EngineImpl::Stats() const {

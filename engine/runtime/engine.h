@@ -18,6 +18,8 @@
 
 namespace lowkey {
 
+class Device;
+
 // One generation (or scoring) of one model. Token ids only.
 struct EngineRequest {
   std::vector<int32_t> prompt;  // 1 or more ids in [0, vocab_size)
@@ -108,9 +110,12 @@ class Sink {
 
 struct EngineOptions {
   enum class Dtype { kAuto, kFloat32, kBFloat16 };
+  // Where the model computes and its cache lies; nullptr: the host. Nobody else uses it then.
+  std::shared_ptr<Device> device = nullptr;
   Dtype dtype = Dtype::kAuto;  // weights and cache. auto: bfloat16, unless the checkpoint is F32
   int n_threads = 0;           // 0: one per core
-  int64_t cache_bytes = 0;  // 0: a quarter of available memory, at most what 64 full contexts need
+  // 0: a quarter of available memory, or most of the device's; at most what 64 full contexts need.
+  int64_t cache_bytes = 0;
   int32_t max_batch_tokens = 512;  // rows in a step
   int32_t max_running_seqs = 64;   // sequences in a step
   // What a step is to take at most while streams wait for their next token: prompts are computed
@@ -178,7 +183,7 @@ class Engine {
   //   RESOURCE_EXHAUSTED  the queue is full, or the wait would be too long, by the rates measured;
   //                       RetryAfterOf the status says when to come again
   //   DEADLINE_EXCEEDED   the deadline cannot be met, by the rates measured
-  //   UNAVAILABLE         draining
+  //   UNAVAILABLE         draining, or the device failed
   virtual absl::StatusOr<RequestId> Submit(EngineRequest request, std::unique_ptr<Sink> sink) = 0;
 
   // Ends the request within one step, with kCancelled; its cache is free before its OnDone. Unknown
@@ -197,6 +202,8 @@ class Engine {
   virtual void EndAll(const absl::Status& status) = 0;
 
   virtual EngineStats Stats() const = 0;
+  // Not OK for good once the device failed: what ran was ended, what comes is refused, UNAVAILABLE.
+  virtual absl::Status Health() const = 0;
   virtual const ModelConfig& config() const = 0;
   virtual EngineLimits limits() const = 0;
   // Those that the model has weights for, standard first.

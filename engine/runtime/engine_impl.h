@@ -33,6 +33,7 @@ class EngineImpl : public Engine {
   bool Drain(absl::Time deadline) override;
   void EndAll(const absl::Status& status) override;
   EngineStats Stats() const override;
+  absl::Status Health() const override;
   const ModelConfig& config() const override { return runner_->config(); }
   EngineLimits limits() const override { return limits_; }
   std::vector<MechanismInfo> mechanisms() const override { return runner_->mechanisms(); }
@@ -50,6 +51,7 @@ class EngineImpl : public Engine {
   void TakeArrivals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeInbox();
   void FinishAll(const absl::Status& status);
+  bool HasFailed();
   void ExpireDeadlines();
   void GiveUpWaiting();
   ScheduledBatch NextBatch();
@@ -80,6 +82,7 @@ class EngineImpl : public Engine {
   std::optional<absl::Status> end_all_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // the device's, for good
   RequestId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t n_live_ ABSL_GUARDED_BY(mutex_) = 0;   // submitted and not finished
   int64_t n_sinks_ ABSL_GUARDED_BY(mutex_) = 0;  // submitted, OnDone not yet returned

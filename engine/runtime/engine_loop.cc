@@ -24,6 +24,20 @@ void EngineImpl::Run() {
   FinishAll(absl::CancelledError("the engine is shutting down"));
 }
 
+// Whether the device did: then nothing that it computed can be used, and nothing more can be
+// computed.
+bool EngineImpl::HasFailed() {
+  const absl::Status health = runner_->health();
+  if (health.ok()) return false;
+  const absl::Status failure = absl::UnavailableError(absl::StrCat("device: ", health.message()));
+  {
+    absl::MutexLock lock(&mutex_);
+    failure_ = failure;
+  }
+  FinishAll(failure);
+  return true;
+}
+
 void EngineImpl::FinishAll(const absl::Status& status) {
   while (!live_.empty()) Finish(live_.begin()->first, FinishReason::kCancelled, status);
 }
@@ -133,7 +147,8 @@ void EngineImpl::RunStep() {
   }
   absl::Status status;
   const absl::Status thrown = Guarded([&] { status = ComputeBatch(batch.rows); });
-  if (!thrown.ok()) return ComputeAlone(batch.rows, thrown);
+  if (!thrown.ok() && runner_->health().ok()) return ComputeAlone(batch.rows, thrown);
+  if (HasFailed()) return;
   if (!status.ok()) {
     // Reservations cover every step, so this is the machine's own memory: the newest request gives
     // way.
@@ -216,7 +231,7 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
   runner_->Advance();
   for (const ScheduledRows& rows : batch) {
     RequestState& state = *live_.at(rows.request);
-    state.NotePeak(runner_->cache().page_bytes());
+    state.NotePeak(runner_->page_bytes());
     const int64_t end = rows.first_position + rows.n_rows;
     const bool ends_prompt = end == static_cast<int64_t>(state.request.prompt.size());
     if (ends_prompt && state.is_forked()) state.Fork(config().vocab_size);  // once more
@@ -265,11 +280,13 @@ void EngineImpl::ConsumeLogits(const std::vector<ScheduledRows>& batch) {
     }
     first_row += rows.n_rows;
   }
-  runner_->Logits(row_numbers, [&](size_t i, absl::Span<const float> logits) {
-    const ScheduledRows& rows = *wanted[i].rows;
-    const absl::Status status = Guarded([&] { ConsumeRow(rows, wanted[i].position, logits); });
-    if (!status.ok()) Finish(rows.request, FinishReason::kError, status);
-  });
+  const absl::Status computed =
+      runner_->Logits(row_numbers, [&](size_t i, absl::Span<const float> logits) {
+        const ScheduledRows& rows = *wanted[i].rows;
+        const absl::Status status = Guarded([&] { ConsumeRow(rows, wanted[i].position, logits); });
+        if (!status.ok()) Finish(rows.request, FinishReason::kError, status);
+      });
+  if (!computed.ok()) (void)HasFailed();
 }
 
 void EngineImpl::ConsumeRow(const ScheduledRows& rows, int64_t position,
@@ -340,7 +357,7 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
   const std::unique_ptr<RequestState> state = std::move(found->second);
   live_.erase(found);
   if (status.ok()) SavePrefix(*state, state->choices[0].cache.n_tokens);
-  const FinalEvent event = state->MakeFinalEvent(reason, status, runner_->cache().page_bytes());
+  const FinalEvent event = state->MakeFinalEvent(reason, status, runner_->page_bytes());
   state->ReleaseCache();
   ++(status.ok() ? counters_.n_finished_requests : counters_.n_cancelled_requests);
   {
@@ -378,7 +395,7 @@ void EngineImpl::NoteForecast(const RequestState& state) {
 void EngineImpl::Publish() {
   int64_t held_bytes = 0;
   for (const auto& [id, state] : live_) held_bytes += state->held_bytes();
-  const int64_t used_bytes = runner_->cache().used_bytes();
+  const int64_t used_bytes = runner_->used_cache_bytes();
   // Pages that requests share count once.
   counters_.cache_bytes_used = std::min(held_bytes, used_bytes);
   counters_.cache_bytes_prefix = used_bytes - counters_.cache_bytes_used;

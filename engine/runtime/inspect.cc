@@ -242,9 +242,9 @@ absl::StatusOr<std::vector<float>> ComputeLogits(const std::string& model_direct
     LK_RETURN_IF_ERROR(runner->Step({&rows, 1}));
     std::vector<int64_t> wanted(chunk.size());
     for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int64_t>(i);
-    runner->Logits(wanted, [&](size_t i, absl::Span<const float> logits) {
+    LK_RETURN_IF_ERROR(runner->Logits(wanted, [&](size_t i, absl::Span<const float> logits) {
       std::copy(logits.begin(), logits.end(), out.begin() + (at + i) * vocab);
-    });
+    }));
   }
   return out;
 }

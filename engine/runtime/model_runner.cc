@@ -6,7 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/device/device_transformer.h"
 #include "engine/model/rope.h"
+#include "engine/model/transformer.h"
+#include "engine/model/weight_set.h"
 #include "engine/runtime/memory.h"
 
 namespace lowkey {
@@ -19,7 +22,9 @@ int64_t CacheBudget(const EngineOptions& options, const AttentionGeometry& geome
   if (options.cache_bytes > 0) return options.cache_bytes;
   const int64_t pages = (context_tokens + kPageTokens - 1) / kPageTokens;
   const int64_t useful = kDefaultFullContexts * pages * PageBytes(geometry);
-  return std::max(PageBytes(geometry), std::min(AvailableMemoryBytes() / 4, useful));
+  const int64_t spare = options.device == nullptr ? AvailableMemoryBytes() / 4
+                                                  : options.device->free_bytes() / 10 * 9;
+  return std::max(PageBytes(geometry), std::min(spare, useful));
 }
 
 int ResolveThreads(int n_threads) {
@@ -80,28 +85,65 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(const std::stri
   runner->pool_ = std::make_unique<ThreadPool>(ResolveThreads(options.n_threads));
   runner->max_rows_ = std::max<int64_t>(1, options.max_batch_tokens);
 
-  Transformer::Options load;
-  load.weight_type = ResolveStorage(options.dtype, *checkpoint);
-  load.max_rows = runner->max_rows_;
-  if (progress) {
-    load.progress = [&progress](int64_t done, int64_t total) { progress(done, total); };
-  }
-  LK_ASSIGN_OR_RETURN(runner->model_, Transformer::Load(checkpoint, load, *runner->pool_));
-  runner->geometry_ = runner->model_->weight_set(0).geometry(load.weight_type);
-  const int64_t context = options.context_tokens > 0
-                              ? std::min(options.context_tokens, checkpoint->config.context_tokens)
-                              : checkpoint->config.context_tokens;
-  LK_ASSIGN_OR_RETURN(runner->cache_,
-                      Cache::Create(CacheBudget(options, runner->geometry_, context),
-                                    PageBytes(runner->geometry_)));
+  runner->device_ = options.device;
+  LK_RETURN_IF_ERROR(runner->LoadModel(checkpoint, std::move(progress), options));
+  LK_RETURN_IF_ERROR(runner->MakeCaches(options));
   runner->profile_ = options.profile;
   runner->MakeMechanisms(*checkpoint);
   return runner;
 }
 
+absl::Status ModelRunner::LoadModel(std::shared_ptr<const Checkpoint> checkpoint,
+                                    ProgressFn progress, const EngineOptions& options) {
+  DecoderOptions load;
+  load.weight_type = ResolveStorage(options.dtype, *checkpoint);
+  load.max_rows = max_rows_;
+  if (progress) {
+    load.progress = [&progress](int64_t done, int64_t total) { progress(done, total); };
+  }
+  geometry_ = GeometryOf(checkpoint->config, load.weight_type);
+  if (device_ == nullptr) {
+    LK_ASSIGN_OR_RETURN(model_, Transformer::Load(std::move(checkpoint), load, *pool_));
+  } else {
+    LK_ASSIGN_OR_RETURN(model_,
+                        DeviceTransformer::Load(std::move(checkpoint), load, *pool_, *device_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::MakeCaches(const EngineOptions& options) {
+  const int64_t context = options.context_tokens > 0
+                              ? std::min(options.context_tokens, config().context_tokens)
+                              : config().context_tokens;
+  const int64_t budget = CacheBudget(options, geometry_, context);
+  const int64_t page_bytes = PageBytes(geometry_);
+  LK_ASSIGN_OR_RETURN(cache_, Cache::Create(budget, page_bytes, device_.get()));
+  if (device_ == nullptr) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(host_cache_, Cache::Create(budget, page_bytes));
+  place_ = {device_.get(), host_cache_.get(), max_rows_};
+  return absl::OkStatus();
+}
+
+int64_t ModelRunner::used_cache_bytes() const {
+  return cache_->used_bytes() + (host_cache_ == nullptr ? 0 : host_cache_->used_bytes());
+}
+
+void ModelRunner::SetReclaimer(std::function<bool()> reclaim) {
+  if (host_cache_ != nullptr) host_cache_->SetReclaimer(reclaim);
+  cache_->SetReclaimer(std::move(reclaim));
+}
+
+absl::Status ModelRunner::health() const {
+  return device_ == nullptr ? absl::OkStatus() : device_->status();
+}
+
+std::string ModelRunner::processor() const {
+  return device_ == nullptr ? std::string(Kernels().name) : device_->name();
+}
+
 void ModelRunner::MakeMechanisms(const Checkpoint& checkpoint) {
   for (MechanismSetup& setup : SetUpMechanisms(checkpoint, geometry_.cache_type)) {
-    auto mechanism = setup.Make(*cache_, *pool_);
+    auto mechanism = setup.Make(*cache_, *pool_, device_ == nullptr ? nullptr : &place_);
     if (mechanism == nullptr) continue;
     Lane& lane = mechanisms_[setup.id];
     lane.mechanism = std::move(mechanism);
@@ -128,8 +170,7 @@ absl::StatusOr<Selection> ModelRunner::Select(const SelectionRules& rules,
   for (const auto& [id, lane] : mechanisms_) {
     const bool untrained =
         lane.weights == nullptr && id != Mechanism::kStandard && id != Mechanism::kAtp;
-    SelectionCandidate candidate{lane.mechanism.get(), base,
-                                 model_->weight_set(lane.weight_set).work_per_row(),
+    SelectionCandidate candidate{lane.mechanism.get(), base, model_->work_per_row(lane.weight_set),
                                  lane.perplexity_ratio};
     candidate.options.mechanism = id;
     if (untrained || !lane.mechanism->CheckAvailable(candidate.options).ok()) continue;
@@ -159,7 +200,7 @@ void ModelRunner::Arrange(absl::Span<const Rows> rows) {
   row_of_.resize(n_rows);
   for (auto& [id, lane] : mechanisms_) lane.segments.clear();
   for (int64_t set = 0; set < model_->n_weight_sets(); ++set) {
-    Transformer::Group group{set, 0, {}};
+    Decoder::Group group{set, 0, {}};
     int64_t caller_row = 0;
     for (const Rows& r : rows) {
       const auto n = static_cast<int64_t>(r.tokens.size());
@@ -180,16 +221,14 @@ void ModelRunner::Arrange(absl::Span<const Rows> rows) {
   }
 }
 
-absl::Status ModelRunner::Compute(absl::Span<const Rows> rows,
-                                  const Transformer::Observer& observer) {
+absl::Status ModelRunner::Compute(absl::Span<const Rows> rows, const Decoder::Observer& observer) {
   Arrange(rows);
   LK_CHECK(static_cast<int64_t>(tokens_.size()) <= max_rows_);
   for (auto& [id, lane] : mechanisms_) {
     if (lane.segments.empty()) continue;
     LK_RETURN_IF_ERROR(lane.mechanism->Plan(lane.segments));
   }
-  model_->Forward(tokens_, positions_, groups_, observer);
-  return absl::OkStatus();
+  return model_->Forward(tokens_, positions_, groups_, observer);
 }
 
 void ModelRunner::Advance() {
@@ -198,24 +237,25 @@ void ModelRunner::Advance() {
   }
 }
 
-absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Transformer::Observer& observer) {
+absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Decoder::Observer& observer) {
   LK_RETURN_IF_ERROR(Compute(rows, observer));
   Advance();
   return absl::OkStatus();
 }
 
-void ModelRunner::Logits(absl::Span<const int64_t> rows,
-                         absl::FunctionRef<void(size_t, absl::Span<const float>)> consume) {
-  for (size_t begin = 0; begin < rows.size(); begin += Transformer::kMaxLogitRows) {
+absl::Status ModelRunner::Logits(absl::Span<const int64_t> rows,
+                                 absl::FunctionRef<void(size_t, absl::Span<const float>)> consume) {
+  for (size_t begin = 0; begin < rows.size(); begin += Decoder::kMaxLogitRows) {
     std::vector<int64_t> part;
-    for (int64_t row : rows.subspan(begin, Transformer::kMaxLogitRows)) {
+    for (int64_t row : rows.subspan(begin, Decoder::kMaxLogitRows)) {
       part.push_back(row_of_[row]);
     }
-    model_->Logits(part);
+    LK_RETURN_IF_ERROR(model_->Logits(part));
     for (size_t i = 0; i < part.size(); ++i) {
       consume(begin + i, model_->logits_row(static_cast<int64_t>(i)));
     }
   }
+  return absl::OkStatus();
 }
 
 }  // namespace lowkey

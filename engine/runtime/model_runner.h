@@ -11,13 +11,14 @@
 #include "engine/attention/selection.h"
 #include "engine/base/thread_pool.h"
 #include "engine/cache/cache.h"
-#include "engine/model/transformer.h"
+#include "engine/model/decoder.h"
 #include "engine/runtime/engine.h"
 
 namespace lowkey {
 
-// A loaded model with its cache and mechanisms, and the computing of one step. One thread. After an
-// exception the step's sequences can only be dropped; the next step is as any other.
+// A loaded model with its cache and mechanisms, and the computing of one step, on the host or on a
+// device. One thread. After an exception the step's sequences can only be dropped; the next step is
+// as any other.
 class ModelRunner {
  public:
   // Loads weights and reserves the cache. Errors: those of OpenCheckpoint, RESOURCE_EXHAUSTED.
@@ -34,17 +35,19 @@ class ModelRunner {
 
   // Computes a step of at most max_rows() rows in all. Leaves hidden states for Logits; row numbers
   // count through `rows` in order. RESOURCE_EXHAUSTED when the cache is full: nothing was computed.
-  absl::Status Compute(absl::Span<const Rows> rows,
-                       const Transformer::Observer& observer = nullptr);
+  // Any error once health() has one.
+  absl::Status Compute(absl::Span<const Rows> rows, const Decoder::Observer& observer = nullptr);
   // After Compute: every sequence has its rows, and drops what no later row reads.
   void Advance();
   // Both.
-  absl::Status Step(absl::Span<const Rows> rows, const Transformer::Observer& observer = nullptr);
+  absl::Status Step(absl::Span<const Rows> rows, const Decoder::Observer& observer = nullptr);
 
   // Logits of rows of the last step, handed to `consume(index into rows, logits [vocab_size])` in
-  // order.
-  void Logits(absl::Span<const int64_t> rows,
-              absl::FunctionRef<void(size_t, absl::Span<const float>)> consume);
+  // order. An error is health()'s.
+  absl::Status Logits(absl::Span<const int64_t> rows,
+                      absl::FunctionRef<void(size_t, absl::Span<const float>)> consume);
+  // The device's: not OK for good once it failed.
+  absl::Status health() const;
 
   // FAILED_PRECONDITION when the model has no weights for this mechanism.
   absl::StatusOr<AttentionMechanism*> FindMechanism(Mechanism id) const;
@@ -57,12 +60,18 @@ class ModelRunner {
   AttentionMechanism& mechanism(Mechanism id) const { return *mechanisms_.at(id).mechanism; }
   const ModelConfig& config() const { return model_->config(); }
   const AttentionGeometry& geometry() const { return geometry_; }
-  Cache& cache() { return *cache_; }
-  const Cache& cache() const { return *cache_; }
+  // Where sequences are held: bytes that may be taken, of a page, taken.
+  int64_t cache_budget_bytes() const { return cache_->budget_bytes(); }
+  int64_t page_bytes() const { return cache_->page_bytes(); }
+  int64_t used_cache_bytes() const;
+  // As Cache::SetReclaimer.
+  void SetReclaimer(std::function<bool()> reclaim);
   int64_t max_rows() const { return max_rows_; }
   int64_t weight_bytes() const { return model_->weight_bytes(); }
   StorageType storage() const { return geometry_.cache_type; }
   int n_threads() const { return pool_->n_threads(); }
+  // What computes: the instruction set of the host's kernels, or the device's name.
+  std::string processor() const;
 
  private:
   struct Lane {
@@ -77,12 +86,18 @@ class ModelRunner {
   void Arrange(absl::Span<const Rows> rows);
 
   ModelRunner() = default;
+  absl::Status LoadModel(std::shared_ptr<const Checkpoint> checkpoint, ProgressFn progress,
+                         const EngineOptions& options);
+  absl::Status MakeCaches(const EngineOptions& options);
   void MakeMechanisms(const Checkpoint& checkpoint);
 
   std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Transformer> model_;
+  std::shared_ptr<Device> device_;  // nullptr: the host
+  std::unique_ptr<Decoder> model_;
   AttentionGeometry geometry_;
   std::unique_ptr<Cache> cache_;
+  std::unique_ptr<Cache> host_cache_;  // of mechanisms that the device leaves to the host
+  DevicePlace place_;
   std::map<Mechanism, Lane> mechanisms_;  // those that the model has weights for
   int64_t max_rows_ = 0;
   SelectionProfile profile_;
@@ -90,7 +105,7 @@ class ModelRunner {
   std::vector<int32_t> tokens_;
   std::vector<int64_t> positions_;
   std::vector<int64_t> row_of_;
-  std::vector<Transformer::Group> groups_;
+  std::vector<Decoder::Group> groups_;
 };
 
 // What a checkpoint says of one mechanism. `bundled` is its place in the checkpoint's bundle.
@@ -101,8 +116,9 @@ struct MechanismSetup {
   std::unique_ptr<MechanismWeights> weights;  // of bundled ones
 
   // nullptr when the checkpoint has no weights for it.
-  std::unique_ptr<AttentionMechanism> Make(Cache& cache, ThreadPool& pool) const {
-    return MakeMechanism(id, {geometry, &cache, &pool, weights.get()});
+  std::unique_ptr<AttentionMechanism> Make(Cache& cache, ThreadPool& pool,
+                                           const DevicePlace* place = nullptr) const {
+    return MakeMechanism(id, {geometry, &cache, &pool, weights.get(), place});
   }
 };
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);
@@ -110,8 +126,8 @@ std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, Storag
 // Bytes of cache that a mechanism takes for each far token, with default options.
 double BytesPerToken(const AttentionMechanism& mechanism, const AttentionOptions& options);
 
-// Bytes of cache: what the options say, else a quarter of available memory, at most what 64 full
-// contexts need.
+// Bytes of cache: what the options say, else a quarter of available memory or nine tenths of what
+// their device has left, at most what 64 full contexts need.
 int64_t CacheBudget(const EngineOptions& options, const AttentionGeometry& geometry,
                     int64_t context_tokens);
 

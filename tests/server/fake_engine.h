@@ -57,6 +57,7 @@ class FakeEngine : public Engine {
     for (RequestId id : ids()) Finish(id, FinishReason::kCancelled, status);
   }
 
+  absl::Status Health() const override { return absl::OkStatus(); }
   EngineStats Stats() const override {
     absl::MutexLock lock(&mutex_);
     EngineStats stats;

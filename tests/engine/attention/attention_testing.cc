@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -428,12 +427,7 @@ MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism me
 }
 
 Device* TestDevice() {
-  static const std::unique_ptr<Device> device = []() -> std::unique_ptr<Device> {
-    const char* name = std::getenv("LOWKEY_TEST_DEVICE");
-    if (name == nullptr) return nullptr;
-    if (std::string(name) == "emulated") return std::make_unique<EmulatedDevice>();
-    return OpenDevice(name).value();
-  }();
+  static const std::shared_ptr<Device> device = NewTestDevice();
   return device.get();
 }
 

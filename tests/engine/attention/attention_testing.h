@@ -68,8 +68,7 @@ AttentionOptions TaylorShift(TaylorForm form = TaylorForm::kAuto,
 // Makes a mechanism that is in no registry; nullptr: the registry does.
 using MechanismMaker = std::unique_ptr<AttentionMechanism> (*)(const AttentionContext& context);
 
-// The device that the environment variable LOWKEY_TEST_DEVICE names ("emulated", "cuda:0"), where
-// mechanisms are then run; nullptr: the host. One for the process.
+// Where mechanisms are run (tests/testing/test_device.h); one for the process.
 Device* TestDevice();
 
 // A mechanism with a cache and a pool of its own, run step by step. Sequences must go before it.

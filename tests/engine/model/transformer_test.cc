@@ -12,6 +12,7 @@
 #include "engine/runtime/model_runner.h"
 #include "gtest/gtest.h"
 #include "tests/testing/source_path.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -56,6 +57,7 @@ LogitsOptions Options(EngineOptions::Dtype dtype, int32_t chunk_tokens = 512) {
   options.engine.dtype = dtype;
   options.engine.n_threads = 2;
   options.engine.cache_bytes = int64_t{1} << 24;
+  options.engine.device = NewTestDevice();
   options.chunk_tokens = chunk_tokens;
   return options;
 }
@@ -143,9 +145,12 @@ class CompanyTest : public testing::TestWithParam<RunnerCase> {
     EXPECT_TRUE(runner_->Step(rows).ok());
     std::vector<float> out;
     const int64_t last = static_cast<int64_t>(rows[0].tokens.size()) - 1;
-    runner_->Logits({&last, 1}, [&](size_t, absl::Span<const float> logits) {
-      out.assign(logits.begin(), logits.end());
-    });
+    EXPECT_TRUE(runner_
+                    ->Logits({&last, 1},
+                             [&](size_t, absl::Span<const float> logits) {
+                               out.assign(logits.begin(), logits.end());
+                             })
+                    .ok());
     return out;
   }
 
@@ -236,7 +241,7 @@ TEST(Transformer, ReportsItsGeometryAndBytes) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   ThreadPool pool(1);
   std::vector<int64_t> progress;
-  Transformer::Options options;
+  DecoderOptions options;
   options.progress = [&](int64_t done, int64_t total) {
     EXPECT_LE(done, total);
     progress.push_back(done);
@@ -245,7 +250,7 @@ TEST(Transformer, ReportsItsGeometryAndBytes) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
   EXPECT_EQ(progress.back(), (*checkpoint)->file_bytes);
-  const AttentionGeometry g = (*model)->weight_set(0).geometry(StorageType::kBFloat16);
+  const AttentionGeometry g = GeometryOf((*model)->config(), StorageType::kBFloat16);
   EXPECT_EQ(g.sliding_window, 16);
   EXPECT_EQ(g.n_heads, (*checkpoint)->config.n_heads);
   EXPECT_EQ(g.cache_type, StorageType::kBFloat16);

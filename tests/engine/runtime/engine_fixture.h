@@ -9,6 +9,7 @@
 #include "engine/runtime/engine.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/collecting_sink.h"
+#include "tests/testing/test_device.h"
 #include "tests/testing/tiny_model.h"
 
 namespace lowkey {
@@ -28,6 +29,7 @@ class EngineTest : public ::testing::Test {
 
   void Start(EngineOptions options = {}) {
     options.n_threads = 2;
+    if (options.device == nullptr) options.device = NewTestDevice();
     if (options.cache_bytes == 0) options.cache_bytes = 32 << 20;
     auto engine = CreateEngine(model_.path(), options, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status();

@@ -17,6 +17,12 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
+LogitsOptions WhereTheEngineIs() {
+  LogitsOptions options;
+  options.engine.device = NewTestDevice();
+  return options;
+}
+
 // Sixteen requests that differ in length, mechanism and sampling.
 std::vector<EngineRequest> MixedRequests() {
   std::vector<EngineRequest> out;
@@ -71,7 +77,7 @@ TEST_F(EngineTest, GreedyTokensFollowTheLogits) {
   got->Wait();
   std::vector<int32_t> all = r.prompt;
   all.insert(all.end(), got->tokens[0].begin(), got->tokens[0].end());
-  const auto logits = ComputeLogits(model_.path(), all, {});
+  const auto logits = ComputeLogits(model_.path(), all, WhereTheEngineIs());
   ASSERT_TRUE(logits.ok());
   for (size_t i = 0; i < got->tokens[0].size(); ++i) {
     const auto row = logits->begin() + (r.prompt.size() + i - 1) * 96;
@@ -153,7 +159,7 @@ TEST_F(EngineTest, PromptLogprobsEqualTheLogits) {
   r.prompt_logprobs = 2;
   const auto got = Submit(r);
   EXPECT_TRUE(got->Wait().status.ok());
-  const auto logits = ComputeLogits(model_.path(), r.prompt, {});
+  const auto logits = ComputeLogits(model_.path(), r.prompt, WhereTheEngineIs());
   ASSERT_EQ(got->prompt_logprobs.size(), 99u);
   for (int i = 1; i < 100; ++i) {
     const absl::Span<const float> row(logits->data() + (i - 1) * 96, 96);

@@ -1,0 +1,64 @@
+#ifndef LOWKEY_ENGINE_MODEL_DECODER_H_
+#define LOWKEY_ENGINE_MODEL_DECODER_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/attention/attention.h"
+#include "engine/loader/checkpoint.h"
+
+namespace lowkey {
+
+// What is said at load.
+struct DecoderOptions {
+  StorageType weight_type = StorageType::kFloat32;
+  int64_t max_rows = 512;  // in a step
+  // (bytes taken, bytes in all), from the calling thread.
+  std::function<void(int64_t, int64_t)> progress;
+};
+
+// A Llama-style decoder with its weights, computing on the host (Transformer) or on a device
+// (DeviceTransformer). One thread. Errors are a device's: nothing that it computes since can be
+// used.
+class Decoder {
+ public:
+  // Called with the attention input of a layer (after the norm): [n_rows, hidden_dim], rows
+  // contiguous.
+  using Observer = std::function<void(int64_t layer, const float* x, int64_t n_rows)>;
+
+  // The step's next n_rows rows, all of one weight set, and the mechanisms that attend to them.
+  struct Group {
+    int64_t weight_set = 0;
+    int64_t n_rows = 0;
+    std::vector<AttentionMechanism*> mechanisms;
+  };
+
+  virtual ~Decoder() = default;
+
+  // Computes the step's rows, group after group: row i is token tokens[i] at positions[i]. The
+  // mechanisms have planned the segments that cover their group's rows. Leaves hidden states for
+  // Logits. At most max_rows rows; a weight set at most once.
+  virtual absl::Status Forward(absl::Span<const int32_t> tokens,
+                               absl::Span<const int64_t> positions, absl::Span<const Group> groups,
+                               const Observer& observer) = 0;
+
+  // Logits of some rows of the last Forward, at most kMaxLogitRows: row rows[i] to logits_row(i).
+  static constexpr int64_t kMaxLogitRows = 64;
+  virtual absl::Status Logits(absl::Span<const int64_t> rows) = 0;
+  virtual absl::Span<const float> logits_row(int64_t i) const = 0;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual int64_t weight_bytes() const = 0;
+  // Set 0 is the checkpoint's own; mechanism i of the checkpoint's bundle has set_of_bundled(i).
+  virtual int64_t n_weight_sets() const = 0;
+  virtual int64_t set_of_bundled(size_t i) const = 0;
+  // Multiply-adds a row of the maps around attention, all layers.
+  virtual double work_per_row(int64_t weight_set) const = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_MODEL_DECODER_H_

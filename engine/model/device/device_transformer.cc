@@ -1,0 +1,232 @@
+#include "engine/model/device/device_transformer.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/device_kernels.h"
+#include "engine/model/bundled_layer.h"
+#include "engine/model/weight_set.h"
+
+namespace lowkey {
+namespace {
+
+constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+constexpr auto kInt = static_cast<int64_t>(sizeof(int32_t));
+
+const float* OrNone(const Buffer& b) { return b.size_bytes() == 0 ? nullptr : b.as<float>(); }
+
+// What a step queues, as a number; nullopt when a mechanism cannot say.
+std::optional<uint64_t> StepKey(absl::Span<const Decoder::Group> groups) {
+  std::vector<uint64_t> parts;
+  for (const Decoder::Group& group : groups) {
+    parts.push_back(static_cast<uint64_t>(group.weight_set));
+    parts.push_back(static_cast<uint64_t>(group.n_rows));
+    for (const AttentionMechanism* m : group.mechanisms) {
+      const std::optional<uint64_t> key = m->PlanKey();
+      if (!key.has_value()) return std::nullopt;
+      parts.push_back(static_cast<uint64_t>(m->id()));
+      parts.push_back(*key);
+    }
+  }
+  return absl::HashOf(parts);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceTransformer>> DeviceTransformer::Load(
+    std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options, ThreadPool& pool,
+    Device& device) {
+  std::unique_ptr<DeviceTransformer> model(
+      new DeviceTransformer(std::move(checkpoint), options, device));
+  LK_RETURN_IF_ERROR(model->Take(pool));
+  LK_RETURN_IF_ERROR(model->ReserveRows());
+  LK_RETURN_IF_ERROR(device.Wait());
+  return model;
+}
+
+absl::Status DeviceTransformer::Take(ThreadPool& pool) {
+  const Checkpoint& c = *checkpoint_;
+  const auto progress = [&](size_t n_done) {
+    const auto share = static_cast<double>(n_done) / static_cast<double>(c.layers.size() + 1);
+    if (options_.progress) {
+      options_.progress(static_cast<int64_t>(share * static_cast<double>(c.file_bytes)),
+                        c.file_bytes);
+    }
+  };
+  for (const LayerTensors& t : c.layers) {
+    LK_RETURN_IF_ERROR(TakeLayer(t));
+    progress(layers_.size());
+  }
+  LK_RETURN_IF_ERROR(TakeWeightSets(pool));
+  LK_ASSIGN_OR_RETURN(final_norm_, UploadedFloats(Floats({&c.final_norm}), device_));
+  LK_ASSIGN_OR_RETURN(lm_head_, device_.MakeWeight({&c.lm_head, 1}, options_.weight_type));
+  if (c.embedding.data != c.lm_head.data) {
+    LK_ASSIGN_OR_RETURN(embedding_, device_.MakeWeight({&c.embedding, 1}, options_.weight_type));
+  }
+  progress(c.layers.size() + 1);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceTransformer::TakeLayer(const LayerTensors& t) {
+  Layer& layer = layers_.emplace_back();
+  LK_ASSIGN_OR_RETURN(layer.attention_norm, UploadedFloats(Floats({&t.attention_norm}), device_));
+  LK_ASSIGN_OR_RETURN(layer.ffn_norm, UploadedFloats(Floats({&t.ffn_norm}), device_));
+  LK_ASSIGN_OR_RETURN(layer.gate_up_bias,
+                      UploadedFloats(Floats({&t.gate_bias, &t.up_bias}), device_));
+  LK_ASSIGN_OR_RETURN(layer.down_bias, UploadedFloats(Floats({&t.down_bias}), device_));
+  LK_ASSIGN_OR_RETURN(layer.gate_up,
+                      device_.MakeWeight({{t.gate_proj, t.up_proj}}, options_.weight_type));
+  LK_ASSIGN_OR_RETURN(layer.down, device_.MakeWeight({&t.down_proj, 1}, options_.weight_type));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceTransformer::TakeWeightSets(ThreadPool& pool) {
+  const Checkpoint& c = *checkpoint_;
+  const StorageType type = options_.weight_type;
+  weight_sets_.push_back(std::make_unique<DeviceWeightSet>(c.config, type, device_));
+  for (const LayerTensors& t : c.layers) LK_RETURN_IF_ERROR(weight_sets_[0]->AddLayer(t));
+  for (const BundledMechanism& m : c.mechanisms) {
+    set_of_bundled_.push_back(0);
+    if (!m.has_own_projections) continue;
+    set_of_bundled_.back() = static_cast<int64_t>(weight_sets_.size());
+    weight_sets_.push_back(std::make_unique<DeviceWeightSet>(m.config, type, device_));
+    for (int64_t i = 0; i < c.config.n_layers; ++i) {
+      const BundledLayerTensors layer(c, m, i, pool);
+      LK_RETURN_IF_ERROR(weight_sets_.back()->AddLayer(layer.tensors()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceTransformer::ReserveRows() {
+  const ModelConfig& c = config();
+  const int64_t n = options_.max_rows;
+  const auto reserve = [&](Buffer& buffer, int64_t n_bytes) -> absl::Status {
+    LK_ASSIGN_OR_RETURN(buffer, Buffer::Allocate(static_cast<size_t>(n_bytes), &device_));
+    return absl::OkStatus();
+  };
+  const int64_t type_bytes = StorageBytes(options_.weight_type);
+  LK_RETURN_IF_ERROR(reserve(tokens_, n * kInt));
+  LK_RETURN_IF_ERROR(reserve(positions_, n * kInt));
+  LK_RETURN_IF_ERROR(reserve(wanted_rows_, kMaxLogitRows * kInt));
+  LK_RETURN_IF_ERROR(reserve(x_, n * c.hidden_dim * kFloat));
+  LK_RETURN_IF_ERROR(reserve(normed_, std::max(n, kMaxLogitRows) * c.hidden_dim * type_bytes));
+  if (options_.weight_type != StorageType::kFloat32) {
+    LK_RETURN_IF_ERROR(reserve(normed_floats_, std::max(n, kMaxLogitRows) * c.hidden_dim * kFloat));
+  }
+  LK_RETURN_IF_ERROR(reserve(gate_up_, n * 2 * c.ffn_dim * kFloat));
+  LK_RETURN_IF_ERROR(reserve(gated_, n * c.ffn_dim * type_bytes));
+  LK_RETURN_IF_ERROR(reserve(logits_there_, kMaxLogitRows * c.vocab_size * kFloat));
+  logits_.resize(kMaxLogitRows * c.vocab_size);
+  for (const auto& set : weight_sets_) LK_RETURN_IF_ERROR(set->ReserveRows(n));
+  return absl::OkStatus();
+}
+
+int64_t DeviceTransformer::weight_bytes() const {
+  int64_t total = lm_head_->size_bytes() + (embedding_ == nullptr ? 0 : embedding_->size_bytes());
+  for (const Layer& l : layers_) total += l.gate_up->size_bytes() + l.down->size_bytes();
+  for (const auto& set : weight_sets_) total += set->weight_bytes();
+  return total;
+}
+
+void DeviceTransformer::Norm(const NormInput& input, const int32_t* rows) {
+  DeviceNormArgs args;
+  args.x = input.x;
+  args.rows = rows;
+  args.weight = input.weight->as<float>();
+  args.eps = config().rms_norm_eps;
+  args.dim = config().hidden_dim;
+  args.n_rows = input.n_rows;
+  args.out = normed_.data();
+  args.out_type = options_.weight_type;
+  if (normed_floats_.size_bytes() > 0) args.also_floats = normed_floats_.as<float>();
+  device_.kernels().rms_norm(device_, args);
+}
+
+void DeviceTransformer::Attend(int64_t layer, absl::Span<const Group> groups) {
+  const int64_t dim = config().hidden_dim;
+  const auto* floats =
+      normed_floats_.size_bytes() > 0 ? normed_floats_.as<float>() : normed_.as<float>();
+  int64_t first_row = 0;
+  for (const Group& group : groups) {
+    DeviceWeightSet& set = *weight_sets_[group.weight_set];
+    const int64_t at = first_row * dim;
+    const LayerRows rows =
+        set.Project(layer, normed_.data() + at * StorageBytes(options_.weight_type), floats + at);
+    for (AttentionMechanism* m : group.mechanisms) m->Attend(rows);
+    set.Output(layer, x_.as<float>() + at);
+    first_row += group.n_rows;
+  }
+}
+
+void DeviceTransformer::FeedForward(const Layer& layer, int64_t n_rows) {
+  const int64_t dim = config().hidden_dim, ffn_dim = config().ffn_dim;
+  Norm({x_.as<float>(), &layer.ffn_norm, n_rows}, nullptr);
+  device_.Multiply({layer.gate_up.get(), normed_.data(), dim, n_rows, gate_up_.as<float>(),
+                    2 * ffn_dim, OrNone(layer.gate_up_bias)});
+  device_.kernels().gated(device_, {gate_up_.as<float>(), 2 * ffn_dim, ffn_dim, n_rows,
+                                    gated_.data(), options_.weight_type});
+  device_.Multiply({layer.down.get(), gated_.data(), ffn_dim, n_rows, x_.as<float>(), dim,
+                    OrNone(layer.down_bias), GemmArgs::Into::kAccumulate});
+}
+
+void DeviceTransformer::Observe(int64_t layer, int64_t n_rows, const Observer& observer) {
+  if (!observer) return;
+  const Buffer& from = normed_floats_.size_bytes() > 0 ? normed_floats_ : normed_;
+  std::vector<float> rows(n_rows * config().hidden_dim);
+  if (!device_.Download(from.data(), rows.data(), static_cast<int64_t>(rows.size()) * kFloat)
+           .ok()) {
+    return;
+  }
+  observer(layer, rows.data(), n_rows);
+}
+
+void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups,
+                              const Observer& observer) {
+  const DeviceWeight& table = embedding_ == nullptr ? *lm_head_ : *embedding_;
+  device_.kernels().embed(device_, {tokens_.as<int32_t>(), table.data(), table.type(),
+                                    config().hidden_dim, x_.as<float>(), n_rows});
+  int64_t first_row = 0;
+  for (const Group& group : groups) {
+    weight_sets_[group.weight_set]->Begin(positions_.as<int32_t>() + first_row, group.n_rows);
+    first_row += group.n_rows;
+  }
+  for (int64_t i = 0; i < config().n_layers; ++i) {
+    Norm({x_.as<float>(), &layers_[i].attention_norm, n_rows}, nullptr);
+    Observe(i, n_rows, observer);
+    Attend(i, groups);
+    FeedForward(layers_[i], n_rows);
+  }
+}
+
+absl::Status DeviceTransformer::Forward(absl::Span<const int32_t> tokens,
+                                        absl::Span<const int64_t> positions,
+                                        absl::Span<const Group> groups, const Observer& observer) {
+  const auto n_rows = static_cast<int64_t>(tokens.size());
+  narrow_.assign(positions.begin(), positions.end());
+  device_.Upload(tokens.data(), tokens_.data(), n_rows * kInt);
+  device_.Upload(narrow_.data(), positions_.data(), n_rows * kInt);
+  const std::optional<uint64_t> key = observer ? std::nullopt : StepKey(groups);
+  if (key.has_value()) {
+    device_.Repeat(*key, [&] { Queue(n_rows, groups, observer); });
+  } else {
+    Queue(n_rows, groups, observer);
+  }
+  return device_.status();
+}
+
+absl::Status DeviceTransformer::Logits(absl::Span<const int64_t> rows) {
+  const auto n_rows = static_cast<int64_t>(rows.size());
+  LK_CHECK(n_rows <= kMaxLogitRows);
+  narrow_.assign(rows.begin(), rows.end());
+  device_.Upload(narrow_.data(), wanted_rows_.data(), n_rows * kInt);
+  Norm({x_.as<float>(), &final_norm_, n_rows}, wanted_rows_.as<int32_t>());
+  device_.Multiply({lm_head_.get(), normed_.data(), config().hidden_dim, n_rows,
+                    logits_there_.as<float>(), config().vocab_size});
+  return device_.Download(logits_there_.data(), logits_.data(),
+                          n_rows * config().vocab_size * kFloat);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,92 @@
+#ifndef LOWKEY_ENGINE_MODEL_DEVICE_DEVICE_TRANSFORMER_H_
+#define LOWKEY_ENGINE_MODEL_DEVICE_DEVICE_TRANSFORMER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/base/thread_pool.h"
+#include "engine/kernels/device.h"
+#include "engine/loader/checkpoint.h"
+#include "engine/model/decoder.h"
+#include "engine/model/device/device_weight_set.h"
+
+namespace lowkey {
+
+// The decoder on a device. A step is queued as a whole and waited for once, when its logits are
+// asked for; steps whose mechanisms plan the same work (AttentionMechanism::PlanKey) are queued
+// again as they were.
+class DeviceTransformer : public Decoder {
+ public:
+  // Copies the checkpoint's weights to the device, which outlives the model. RESOURCE_EXHAUSTED
+  // when its memory cannot be had.
+  static absl::StatusOr<std::unique_ptr<DeviceTransformer>> Load(
+      std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options, ThreadPool& pool,
+      Device& device);
+
+  absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
+                       absl::Span<const Group> groups, const Observer& observer) override;
+  absl::Status Logits(absl::Span<const int64_t> rows) override;
+  absl::Span<const float> logits_row(int64_t i) const override {
+    return {logits_.data() + i * config().vocab_size, static_cast<size_t>(config().vocab_size)};
+  }
+
+  const ModelConfig& config() const override { return checkpoint_->config; }
+  int64_t weight_bytes() const override;
+  int64_t n_weight_sets() const override { return static_cast<int64_t>(weight_sets_.size()); }
+  int64_t set_of_bundled(size_t i) const override { return set_of_bundled_[i]; }
+  double work_per_row(int64_t weight_set) const override {
+    return weight_sets_[weight_set]->work_per_row();
+  }
+
+ private:
+  struct Layer {
+    Buffer attention_norm, ffn_norm;
+    std::unique_ptr<DeviceWeight> gate_up, down;
+    Buffer gate_up_bias, down_bias;  // empty when absent
+  };
+  // Norms that wait for their rows.
+  struct NormInput {
+    const float* x = nullptr;
+    const Buffer* weight = nullptr;
+    int64_t n_rows = 0;
+  };
+
+  DeviceTransformer(std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options,
+                    Device& device)
+      : checkpoint_(std::move(checkpoint)), options_(options), device_(device) {}
+  absl::Status Take(ThreadPool& pool);
+  absl::Status TakeLayer(const LayerTensors& tensors);
+  absl::Status TakeWeightSets(ThreadPool& pool);
+  absl::Status ReserveRows();
+  void Norm(const NormInput& input, const int32_t* rows);
+  // The step's layers, all queued.
+  void Queue(int64_t n_rows, absl::Span<const Group> groups, const Observer& observer);
+  void Attend(int64_t layer, absl::Span<const Group> groups);
+  void FeedForward(const Layer& layer, int64_t n_rows);
+  void Observe(int64_t layer, int64_t n_rows, const Observer& observer);
+
+  const std::shared_ptr<const Checkpoint> checkpoint_;
+  const DecoderOptions options_;
+  Device& device_;
+  std::vector<Layer> layers_;
+  std::vector<std::unique_ptr<DeviceWeightSet>> weight_sets_;
+  std::vector<int64_t> set_of_bundled_;
+  Buffer final_norm_;
+  std::unique_ptr<DeviceWeight> embedding_;  // nullptr: lm_head_ is also that
+  std::unique_ptr<DeviceWeight> lm_head_;
+
+  // Of the step: what it is given; rows of the residual stream, normed (in the weights' type, and
+  // in fp32), gated; logits there and here.
+  Buffer tokens_, positions_, wanted_rows_;
+  Buffer x_, normed_, normed_floats_, gate_up_, gated_;
+  Buffer logits_there_;
+  std::vector<float> logits_;
+  std::vector<int32_t> narrow_;  // what is uploaded
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_MODEL_DEVICE_DEVICE_TRANSFORMER_H_

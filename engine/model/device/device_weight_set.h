@@ -1,0 +1,64 @@
+#ifndef LOWKEY_ENGINE_MODEL_DEVICE_DEVICE_WEIGHT_SET_H_
+#define LOWKEY_ENGINE_MODEL_DEVICE_DEVICE_WEIGHT_SET_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/attention/attention.h"
+#include "engine/kernels/device.h"
+#include "engine/loader/checkpoint.h"
+
+namespace lowkey {
+
+// A vector in a device's memory.
+absl::StatusOr<Buffer> UploadedFloats(absl::Span<const float> x, Device& device);
+
+// WeightSet's linear maps around attention, on a device. Rows meet weights in the weights' type;
+// everything else is fp32. Functions but AddLayer and ReserveRows only queue.
+class DeviceWeightSet {
+ public:
+  // `config` says heads, biases, norms and RoPE. `device` outlives this.
+  DeviceWeightSet(const ModelConfig& config, StorageType type, Device& device)
+      : config_(config), type_(type), device_(device) {}
+  // As WeightSet::AddLayer.
+  absl::Status AddLayer(const LayerTensors& tensors);
+  // Room for steps of that many rows.
+  absl::Status ReserveRows(int64_t max_rows);
+
+  // A step begins: row i is at positions[i], on the device.
+  void Begin(const int32_t* positions, int64_t n_rows);
+  // The layer's q, k, v of all rows from x [n_rows, hidden_dim], in the weights' type and in fp32.
+  LayerRows Project(int64_t layer, const void* x, const float* x_floats);
+  // residual [n_rows, hidden_dim] += what mechanisms left in LayerRows::out, through Wo.
+  void Output(int64_t layer, float* residual);
+
+  int64_t weight_bytes() const;
+  double work_per_row() const;
+
+ private:
+  struct Layer {
+    Buffer q_norm, k_norm, qkv_bias, o_bias;  // empty when absent
+    std::unique_ptr<DeviceWeight> qkv, o;     // qkv: nullptr when absent
+  };
+
+  int64_t out_dim() const { return int64_t{config_.n_heads} * config_.head_dim; }
+  int64_t qkv_dim() const { return q_dim_ + k_dim_ + v_dim_; }
+
+  const ModelConfig config_;
+  const StorageType type_;
+  Device& device_;
+  int64_t q_dim_ = 0, k_dim_ = 0, v_dim_ = 0;  // 0 when absent
+  std::vector<Layer> layers_;
+  int64_t n_rows_ = 0;
+  Buffer inverse_frequencies_;  // double
+  Buffer qkv_, attended_, cos_, sin_;
+  Buffer rounded_;  // attended in the weights' type, unless that is fp32
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_MODEL_DEVICE_DEVICE_WEIGHT_SET_H_

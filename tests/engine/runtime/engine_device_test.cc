@@ -1,0 +1,107 @@
+// The engine on a device: the same tokens as on the host, and what happens when the device fails.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "engine/runtime/engine.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runtime/engine_fixture.h"
+#include "tests/testing/source_path.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EngineDeviceTest : public EngineTest {
+ protected:
+  void StartOnDevice(EngineOptions options = {}) {
+    device_ = std::make_shared<EmulatedDevice>();
+    options.device = device_;
+    Start(options);
+  }
+
+  std::shared_ptr<EmulatedDevice> device_;
+};
+
+std::vector<int32_t> GreedyTokensOfTales(const EngineOptions& options,
+                                         const EngineRequest& request) {
+  auto engine = CreateEngine(SourcePath("models/tales"), options, nullptr).value();
+  auto to = std::make_shared<Collected>();
+  EXPECT_TRUE(engine->Submit(request, std::make_unique<CollectingSink>(to)).ok());
+  EXPECT_TRUE(to->Wait().status.ok());
+  return to->tokens[0];
+}
+
+TEST(EngineOnADevice, GreedyTokensOfTheDemoModelAreTheHosts) {
+  EngineOptions host;
+  host.dtype = EngineOptions::Dtype::kFloat32;
+  host.cache_bytes = 32 << 20;
+  EngineOptions device = host;
+  device.device = std::make_shared<EmulatedDevice>();
+  for (int variant : {0, 1}) {
+    const EngineRequest request = Request(20, 24, variant);
+    EXPECT_EQ(GreedyTokensOfTales(device, request), GreedyTokensOfTales(host, request));
+  }
+}
+
+TEST_F(EngineDeviceTest, SaysWhatComputes) {
+  StartOnDevice();
+  EXPECT_EQ(engine_->Stats().instruction_set, "emulated");
+  EXPECT_TRUE(engine_->Health().ok());
+}
+
+TEST_F(EngineDeviceTest, AFaultEndsWhatRunsAndRefusesWhatComes) {
+  StartOnDevice();
+  std::vector<std::shared_ptr<Collected>> running;
+  for (int i = 0; i < 3; ++i) {
+    running.push_back(
+        Submit(Request(10 + i, 200, i), [&](int32_t, int32_t) { return SinkAnswer::kContinue; }));
+  }
+  // From the engine's thread, as the device has but one.
+  running.push_back(Submit(Request(5, 50), [this, n = 0](int32_t, int32_t) mutable {
+    if (++n == 5) device_->Break(absl::InternalError("emulated: an illegal address"));
+    return SinkAnswer::kContinue;
+  }));
+  for (const auto& one : running) {
+    const FinalEvent event = one->Wait();
+    EXPECT_EQ(event.status.code(), absl::StatusCode::kUnavailable) << event.status;
+    EXPECT_THAT(std::string(event.status.message()), HasSubstr("an illegal address"));
+    EXPECT_EQ(one->n_done_calls, 1);
+  }
+  EXPECT_EQ(engine_->Health().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Refused(Request(5, 5)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+  EXPECT_TRUE(engine_->Drain(absl::Now()));
+}
+
+TEST_F(EngineDeviceTest, MechanismsAnswerAsOnTheHost) {
+  EngineOptions options;
+  options.dtype = EngineOptions::Dtype::kFloat32;
+  std::vector<std::vector<int32_t>> tokens[2];
+  for (int on_device : {0, 1}) {
+    if (on_device == 1) {
+      StartOnDevice(options);
+    } else {
+      Start(options);
+    }
+    std::vector<std::shared_ptr<Collected>> together;
+    for (Mechanism id : AllMechanisms()) {
+      EngineRequest r = AtpRequest(100, 12, static_cast<int>(id));
+      r.attention.mechanism = id;
+      together.push_back(Submit(r));
+    }
+    for (const auto& one : together) {
+      EXPECT_TRUE(one->Wait().status.ok());
+      tokens[on_device].push_back(one->tokens[0]);
+    }
+    EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+}
+
+}  // namespace
+}  // namespace lowkey
