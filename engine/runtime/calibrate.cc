@@ -12,6 +12,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/linear.h"
 #include "engine/runtime/model_runner.h"
+#include "engine/runtime/placed_rows.h"
 
 namespace lowkey {
 namespace {
@@ -32,28 +33,29 @@ double Since(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - star
 // One mechanism over one layer of a model's shape.
 class LayerBench {
  public:
-  LayerBench(MechanismSetup setup, ThreadPool& pool) : setup_(std::move(setup)), pool_(pool) {
+  LayerBench(MechanismSetup setup, ThreadPool& pool, Device* device)
+      : setup_(std::move(setup)), pool_(pool), device_(device) {
     const AttentionGeometry& g = setup_.geometry;
     q_dim_ = g.n_heads * g.head_dim;
     kv_dim_ = g.n_kv_heads * g.head_dim;
     ld_ = q_dim_ + 2 * kv_dim_ + g.input_dim();
-    rows_ = RandomFloats(kChunkTokens * ld_);
-    out_.resize(kChunkTokens * q_dim_);
   }
 
   // A cache that holds `n_tokens` twice: the sequence that grows and the one that generates.
   absl::Status Open(const AttentionOptions& options, int64_t n_tokens) {
     const AttentionGeometry& g = setup_.geometry;
-    LK_ASSIGN_OR_RETURN(cache_, Cache::Create(PageBytes(g), PageBytes(g)));
-    mechanism_ = setup_.Make(*cache_, pool_);
+    LK_ASSIGN_OR_RETURN(rows_, PlacedRows::Create(RandomFloats(kChunkTokens * ld_),
+                                                  kChunkTokens * q_dim_, device_));
+    LK_ASSIGN_OR_RETURN(place_, MechanismPlace::Create(g, 0, kChunkTokens, device_));
+    mechanism_ = setup_.Make(place_->cache(), pool_, place_->device_place());
     if (mechanism_ == nullptr) return absl::NotFoundError("no weights");
     LK_RETURN_IF_ERROR(mechanism_->CheckAvailable(options));
     const int64_t budget =
         2 * mechanism_->BoundBytes(options, {n_tokens, n_tokens + 64, kChunkTokens}) +
         4 * PageBytes(g);
     mechanism_.reset();
-    LK_ASSIGN_OR_RETURN(cache_, Cache::Create(budget, PageBytes(g)));
-    mechanism_ = setup_.Make(*cache_, pool_);
+    LK_ASSIGN_OR_RETURN(place_, MechanismPlace::Create(g, budget, kChunkTokens, device_));
+    mechanism_ = setup_.Make(place_->cache(), pool_, place_->device_place());
     sequence_.options = options;
     sequence_.n_prompt_tokens = n_tokens;
     return absl::OkStatus();
@@ -88,12 +90,13 @@ class LayerBench {
  private:
   absl::StatusOr<double> Step(SequenceCache& sequence, int64_t n_rows) {
     const Segment segment{&sequence, sequence.n_tokens, n_rows, 0};
-    const float* q = rows_.data();
+    const float* q = rows_.rows();
     const float* k = q + q_dim_;
     const float* v = k + kv_dim_;
     const absl::Time start = absl::Now();
     LK_RETURN_IF_ERROR(mechanism_->Plan({&segment, 1}));
-    mechanism_->Attend({0, v + kv_dim_, ld_, q, k, v, ld_, out_.data(), q_dim_});
+    mechanism_->Attend({0, v + kv_dim_, ld_, q, k, v, ld_, rows_.out(), q_dim_});
+    LK_RETURN_IF_ERROR(rows_.Wait());
     mechanism_->Advance(sequence, n_rows);
     return Since(start);
   }
@@ -101,8 +104,9 @@ class LayerBench {
   MechanismSetup setup_;
   ThreadPool& pool_;
   int64_t q_dim_ = 0, kv_dim_ = 0, ld_ = 0;
-  std::vector<float> rows_, out_;
-  std::unique_ptr<Cache> cache_;
+  Device* device_;  // nullptr: the host
+  PlacedRows rows_;
+  std::unique_ptr<MechanismPlace> place_;
   std::unique_ptr<AttentionMechanism> mechanism_;
   SequenceCache sequence_;  // must go before the cache
 };
@@ -133,6 +137,28 @@ absl::StatusOr<double> LinearRate(const ModelConfig& config, StorageType type, T
   for (int run = 0; run < 5; ++run) {
     const absl::Time start = absl::Now();
     Linear(packed, x.data(), n, kChunkTokens, y.data(), ld, pool);
+    best = std::min(best, Since(start));
+  }
+  return static_cast<double>(kChunkTokens * n * n) / best;
+}
+
+// The same on a device.
+absl::StatusOr<double> DeviceLinearRate(const ModelConfig& config, StorageType type,
+                                        Device& device) {
+  const int64_t n = config.hidden_dim;
+  const std::vector<float> weights = RandomFloats(n * n);
+  TensorView view;
+  view.shape = {n, n};
+  view.data = reinterpret_cast<const std::byte*>(weights.data());
+  LK_ASSIGN_OR_RETURN(const auto weight, device.MakeWeight({&view, 1}, type));
+  LK_ASSIGN_OR_RETURN(PlacedRows rows, PlacedRows::Create(RandomFloats(kChunkTokens * n),
+                                                          kChunkTokens * n, &device));
+  LK_RETURN_IF_ERROR(rows.Wait());
+  double best = 1e30;
+  for (int run = 0; run < 5; ++run) {
+    const absl::Time start = absl::Now();
+    device.Multiply({weight.get(), rows.rows(), n, kChunkTokens, rows.out(), n});
+    LK_RETURN_IF_ERROR(rows.Wait());
     best = std::min(best, Since(start));
   }
   return static_cast<double>(kChunkTokens * n * n) / best;
@@ -190,7 +216,10 @@ absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
   const StorageType type = ResolveStorage(options.engine.dtype, *checkpoint);
   ThreadPool pool(ResolveThreads(options.engine.n_threads));
   Calibration out;
-  LK_ASSIGN_OR_RETURN(out.profile.linear, LinearRate(checkpoint->config, type, pool));
+  Device* device = options.engine.device.get();
+  LK_ASSIGN_OR_RETURN(out.profile.linear,
+                      device == nullptr ? LinearRate(checkpoint->config, type, pool)
+                                        : DeviceLinearRate(checkpoint->config, type, *device));
   const auto n_steps = static_cast<int64_t>(options.mechanisms.size() * options.lengths.size());
   for (size_t i = 0; i < options.mechanisms.size(); ++i) {
     const AttentionOptions& attention = options.mechanisms[i];
@@ -199,7 +228,7 @@ absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
         *std::find_if(setups.begin(), setups.end(),
                       [&](const MechanismSetup& s) { return s.id == attention.mechanism; });
     setup.geometry.n_layers = 1;
-    LayerBench bench(std::move(setup), pool);
+    LayerBench bench(std::move(setup), pool, device);
     if (!bench.Open(attention, options.lengths.back()).ok()) continue;
     MechanismCalibration& m = out.mechanisms.emplace_back();
     m.options = attention;

@@ -13,6 +13,7 @@
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
 #include "engine/runtime/model_runner.h"
+#include "engine/runtime/placed_rows.h"
 
 namespace lowkey {
 namespace {
@@ -156,7 +157,7 @@ MechanismWeights WeightsOf(const AttendInputs& in) {
 
 // Runs a one-layer sequence through its mechanism in chunks; returns the bytes held at the end.
 absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometry& g,
-                                  const LayerRows& all) {
+                                  const LayerRows& all, const PlacedRows& placed) {
   ThreadPool pool(in.n_threads);
   const int64_t n_prompt = in.n_prompt_tokens > 0 ? in.n_prompt_tokens : in.n_tokens;
   const int64_t chunk = std::min(in.chunk_tokens, in.n_tokens);
@@ -168,8 +169,10 @@ absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometr
                                               *unbound->max_tokens(), ", the rows of wa"));
   }
   const int64_t bound = unbound->BoundBytes(in.attention, {n_prompt, in.n_tokens, chunk});
-  LK_ASSIGN_OR_RETURN(auto cache, Cache::Create(std::max(bound, PageBytes(g)), PageBytes(g)));
-  context.cache = cache.get();
+  LK_ASSIGN_OR_RETURN(const auto place,
+                      MechanismPlace::Create(g, bound, in.n_tokens, in.device.get()));
+  context.cache = &place->cache();
+  context.place = place->device_place();
   const auto mechanism = MakeMechanism(in.attention.mechanism, context);
   LK_RETURN_IF_ERROR(mechanism->CheckAvailable(in.attention));
   SequenceCache sequence;
@@ -183,7 +186,8 @@ absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometr
     mechanism->Advance(sequence, segment.n_rows);
     at += segment.n_rows;
   }
-  return cache->used_bytes();
+  LK_RETURN_IF_ERROR(placed.Wait());  // for what still reads the pages
+  return place->used_bytes();
 }
 
 }  // namespace
@@ -281,16 +285,21 @@ absl::StatusOr<AttendOutputs> Attend(const AttendInputs& in) {
   const AttentionGeometry g{1, in.n_heads, in.n_kv_heads, in.head_dim, std::nullopt, type};
   const int64_t q_dim = in.n_heads * in.head_dim, kv_dim = in.n_kv_heads * in.head_dim;
   const int64_t ld = q_dim + 2 * kv_dim;
-  std::vector<float> rows(in.n_tokens * ld), attended(in.n_tokens * q_dim);
+  std::vector<float> rows(in.n_tokens * ld + in.x.size()), attended(in.n_tokens * q_dim);
   if (!in.q.empty()) ToRows(in.q, in.n_heads, in, ld, rows.data());
   if (!in.k.empty()) ToRows(in.k, in.n_kv_heads, in, ld, rows.data() + q_dim);
   if (!in.v.empty()) ToRows(in.v, in.n_kv_heads, in, ld, rows.data() + q_dim + kv_dim);
-  const float* base = rows.data();
+  std::copy(in.x.begin(), in.x.end(), rows.begin() + in.n_tokens * ld);
+  LK_ASSIGN_OR_RETURN(PlacedRows placed,
+                      PlacedRows::Create(rows, in.n_tokens * q_dim, in.device.get()));
+  const float* base = placed.rows();
   AttendOutputs out;
   LK_ASSIGN_OR_RETURN(out.cache_bytes,
                       RunAttend(in, g,
-                                {0, in.x.data(), q_dim, base, base + q_dim, base + q_dim + kv_dim,
-                                 ld, attended.data(), q_dim}));
+                                {0, in.x.empty() ? nullptr : base + in.n_tokens * ld, q_dim, base,
+                                 base + q_dim, base + q_dim + kv_dim, ld, placed.out(), q_dim},
+                                placed));
+  LK_RETURN_IF_ERROR(placed.Fetch(absl::MakeSpan(attended)));
   out.standard_cache_bytes = (in.n_tokens + kPageTokens - 1) / kPageTokens * PageBytes(g);
   if (in.attention.mechanism == Mechanism::kAtp) {
     out.rank = static_cast<int32_t>(ShapeOf(g, in.attention.atp).rank);

@@ -83,6 +83,7 @@ struct AttendInputs {
   int64_t chunk_tokens = 512;
   EngineOptions::Dtype cache_dtype = EngineOptions::Dtype::kFloat32;
   int n_threads = 1;
+  std::shared_ptr<Device> device = nullptr;  // where it is computed; nullptr: the host
 };
 
 struct AttendOutputs {

@@ -40,6 +40,7 @@ absl::Status ReadRunOptions(const FlagValues& flags, AttendInputs& inputs) {
   LK_ASSIGN_OR_RETURN(const EngineOptions engine, ReadEngineOptions(flags));
   inputs.cache_dtype = engine.dtype;
   inputs.n_threads = engine.n_threads;
+  inputs.device = engine.device;
   LK_ASSIGN_OR_RETURN(const auto prompt, flags.Int("prompt-tokens", 0, int64_t{1} << 40));
   LK_ASSIGN_OR_RETURN(const auto chunk, flags.Int("chunk", 1, 1 << 20));
   inputs.n_prompt_tokens = prompt.value_or(0);

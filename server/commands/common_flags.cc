@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
+#include "engine/kernels/device.h"
 
 namespace lowkey {
 namespace {
@@ -25,6 +26,7 @@ constexpr Flag kEngineFlags[] = {
     {"dtype", "TYPE", "auto",
      "weights and cache: auto (bfloat16, unless the files are F32), float32, bfloat16"},
     {"threads", "N", "0", "compute threads; 0: one per core"},
+    {"device", "NAME", "cpu", "where to compute: cpu, cuda:0, or auto: cuda:0 where there is one"},
 };
 constexpr Flag kServingFlags[] = {
     {"cache-bytes", "BYTES", "0",
@@ -122,6 +124,19 @@ absl::StatusOr<EngineOptions::Dtype> ReadDtype(const FlagValues& flags) {
   return flags.Error("dtype", "auto, float32 or bfloat16");
 }
 
+// nullptr: the CPU.
+absl::StatusOr<std::shared_ptr<Device>> ReadDevice(const FlagValues& flags) {
+  const std::string name = flags.Text("device");
+  if (name.empty() || name == "cpu") return nullptr;
+  auto device = OpenDevice(name == "auto" ? "cuda:0" : name);
+  if (device.ok()) return *std::move(device);
+  if (name == "auto") return nullptr;
+  return absl::IsInvalidArgument(device.status())
+             ? flags.Error("device", "cpu, auto, or cuda: and a number")
+             : absl::Status(device.status().code(),
+                            absl::StrCat("--device ", device.status().message()));
+}
+
 }  // namespace
 
 absl::Span<const Flag> ModelFlags() { return kModelFlags; }
@@ -139,6 +154,7 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(ReadInt32(flags, "threads", 0, n_threads));
   if (n_threads > 1024) return flags.Error("threads", "an integer in 0..1024");
   options.n_threads = n_threads;
+  LK_ASSIGN_OR_RETURN(options.device, ReadDevice(flags));
   return options;
 }
 

@@ -188,9 +188,9 @@ std::string LimitsText(const Engine& engine) {
                       ")");
 }
 
-// Serves until a signal or Admin.Drain, and then what was admitted.
-void RunUntilStopped(const ServeOptions& options, GrpcServer& server) {
-  while (!server.is_draining() && !WaitForStopSignal(kDrainPoll)) {
+// Serves until a signal, Admin.Drain or a failure of the device, and then what was admitted.
+void RunUntilStopped(const ServeOptions& options, const Engine& engine, GrpcServer& server) {
+  while (!server.is_draining() && engine.Health().ok() && !WaitForStopSignal(kDrainPoll)) {
   }
   server.BeginDrain();
   Say(options, absl::StrCat("draining: admitted requests have ",
@@ -227,8 +227,8 @@ absl::Status RunServe(const FlagValues& flags) {
                       GrpcServer::Start(service, options.network));
   Say(options, LimitsText(*model.engine));
   SayReady(options, name, *server, absl::Now() - start);
-  RunUntilStopped(options, *server);
-  return absl::OkStatus();
+  RunUntilStopped(options, *model.engine, *server);
+  return model.engine->Health();
 }
 
 }  // namespace

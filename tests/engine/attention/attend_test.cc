@@ -4,6 +4,7 @@
 
 #include "engine/runtime/inspect.h"
 #include "tests/engine/attention/attention_testing.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -33,6 +34,7 @@ Tensors Split(const AttentionRows& rows) {
 
 AttendInputs Inputs(const AttentionRows& rows, const Tensors& t, const AttentionOptions& options) {
   AttendInputs in;
+  in.device = NewTestDevice();
   in.n_tokens = rows.n_tokens;
   in.n_heads = rows.geometry.n_heads, in.n_kv_heads = rows.geometry.n_kv_heads;
   in.head_dim = rows.geometry.head_dim;

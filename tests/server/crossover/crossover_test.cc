@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bench/random_bundle.h"
+#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/runtime/calibrate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -102,13 +103,17 @@ TEST(Report, MarksCrossoversAndEscapesNames) {
   EXPECT_THAT(html, ::testing::Not(HasSubstr("nan")));
 }
 
-TEST(Calibrate, MeasuresEveryMechanismThatTheModelHas) {
+class CalibrateTest : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(OnADevice, CalibrateTest, testing::Bool());
+
+TEST_P(CalibrateTest, MeasuresEveryMechanismThatTheModelHas) {
   const TinyModel model;
   RandomBundleOptions bundle{TinyConfig(), {{.mechanism = Mechanism::kEfficient}}, 1};
   ASSERT_TRUE(WriteRandomBundle(model.path(), bundle).ok());
   CalibrationOptions options;
   options.lengths = {64, 600};
   options.n_decode_runs = 3;
+  if (GetParam()) options.engine.device = std::make_shared<EmulatedDevice>();
   for (Mechanism id :
        {Mechanism::kStandard, Mechanism::kAtp, Mechanism::kEfficient, Mechanism::kLasso}) {
     options.mechanisms.emplace_back().mechanism = id;
