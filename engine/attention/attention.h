@@ -100,6 +100,9 @@ struct SequenceBound {
   int64_t n_final_tokens = 0;
 };
 
+// Which prefixes of what it computed a mechanism can give: after every page, or only of all rows.
+enum class PrefixReach { kEveryPage, kAllRows };
+
 // Multiply-adds of attention (projections left out), of one sequence, all layers.
 struct AttentionWork {
   double prefill = 0;  // of a prompt of n tokens, from nothing
@@ -156,6 +159,8 @@ class AttentionMechanism {
     (void)sequence, (void)n_computed, (void)n_tokens;
     return std::nullopt;
   }
+  // kAllRows: a prompt has to be interrupted where others are to continue from it.
+  virtual PrefixReach prefix_reach() const { return PrefixReach::kEveryPage; }
 };
 
 // The first pages of a sequence, for Prefix; nullopt when one of `pages` from first_page on is

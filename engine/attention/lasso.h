@@ -33,6 +33,7 @@ class LassoAttention : public AttentionMechanism {
   // Of all that is computed only: V^T V holds every row.
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;
+  PrefixReach prefix_reach() const override { return PrefixReach::kAllRows; }
 
  private:
   // Scratch of one thread: by source token, fixed rows after the sequence's pages.

@@ -76,7 +76,9 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
   scheduled.tenant = r.tenant;
   scheduled.weight = r.tenant_weight;
   scheduled.priority = r.priority;
-  if (keeps_prefixes_) scheduled.prompt_stops = PrefixStops(r);
+  if (keeps_prefixes_)
+    scheduled.prompt_stops =
+        PrefixStops(r, runner_->mechanism(r.attention.mechanism).prefix_reach());
   return scheduled;
 }
 

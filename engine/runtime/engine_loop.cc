@@ -224,7 +224,8 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
     const int64_t end = rows.first_position + rows.n_rows;
     // Before Advance, which may drop what only the prompt's own rows read.
     const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
-    if (end == n_prompt || (end < n_prompt && IsPrefixStop(state.request, end))) {
+    const PrefixReach reach = runner_->mechanism(state.request.attention.mechanism).prefix_reach();
+    if (end == n_prompt || (end < n_prompt && IsPrefixStop(state.request, reach, end))) {
       SavePrefix(state, end);
     }
   }

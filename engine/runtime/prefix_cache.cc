@@ -7,10 +7,10 @@
 
 namespace lowkey {
 
-std::vector<int64_t> PrefixStops(const EngineRequest& request) {
+std::vector<int64_t> PrefixStops(const EngineRequest& request, PrefixReach reach) {
   std::set<int64_t> stops;
   for (int32_t mark : request.prefix_marks) stops.insert(mark / kPageTokens * kPageTokens);
-  if (request.attention.mechanism == Mechanism::kLasso) {
+  if (reach == PrefixReach::kAllRows) {
     const auto n_before_last = static_cast<int64_t>(request.prompt.size()) - 1;
     stops.insert(n_before_last / kPageTokens * kPageTokens);
   }
@@ -18,8 +18,8 @@ std::vector<int64_t> PrefixStops(const EngineRequest& request) {
   return {stops.begin(), stops.end()};
 }
 
-bool IsPrefixStop(const EngineRequest& request, int64_t n_tokens) {
-  const std::vector<int64_t> stops = PrefixStops(request);
+bool IsPrefixStop(const EngineRequest& request, PrefixReach reach, int64_t n_tokens) {
+  const std::vector<int64_t> stops = PrefixStops(request, reach);
   return std::binary_search(stops.begin(), stops.end(), n_tokens);
 }
 

@@ -14,8 +14,8 @@ namespace lowkey {
 // Where a prompt's rows are interrupted, ascending, to keep what was computed so far: at whole
 // pages, of its marks and, for a mechanism that has a prefix only of all that it computed, of its
 // end.
-std::vector<int64_t> PrefixStops(const EngineRequest& request);
-bool IsPrefixStop(const EngineRequest& request, int64_t n_tokens);
+std::vector<int64_t> PrefixStops(const EngineRequest& request, PrefixReach reach);
+bool IsPrefixStop(const EngineRequest& request, PrefixReach reach, int64_t n_tokens);
 
 // What prompts left in the cache, for those that begin alike: of the same tenant, attended to with
 // the same options, whole pages. Rows continue from it to the bit as if all had been computed.

@@ -39,6 +39,7 @@ class HostAttention : public AttentionMechanism {
                                       int64_t n_tokens) const override {
     return mechanism_->Prefix(sequence, n_computed, n_tokens);
   }
+  PrefixReach prefix_reach() const override { return mechanism_->prefix_reach(); }
 
  private:
   // Rows of the step's segments, from the first to the last.

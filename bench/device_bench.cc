@@ -1,0 +1,240 @@
+// A device's limits, and what share of them a random Llama-shaped model's steps reach:
+//   device_bench --device cuda:0 [--shape 1.1b] [--runs 5]
+// One line of JSON for each figure.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "bench/random_model.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/device.h"
+#include "engine/runtime/model_runner.h"
+
+ABSL_FLAG(std::string, device, "cuda:0", "the device to measure");
+ABSL_FLAG(std::string, shape, "1.1b", "of the random model: 110m, 1.1b or 7b");
+ABSL_FLAG(std::vector<std::string>, batches, (std::vector<std::string>{"1", "64"}),
+          "sequences decoded together");
+ABSL_FLAG(std::vector<std::string>, prompts,
+          (std::vector<std::string>{"2048", "4096", "8192", "16384"}), "prompt lengths in tokens");
+ABSL_FLAG(int, depth, 512, "tokens that each decoded sequence holds");
+ABSL_FLAG(int, runs, 5, "of each figure; the median is printed");
+ABSL_FLAG(int, limit_bytes, 1 << 30, "copied to find the memory's bandwidth");
+
+namespace lowkey {
+namespace {
+
+double Median(std::vector<double> x) {
+  std::sort(x.begin(), x.end());
+  return x[x.size() / 2];
+}
+
+// Seconds of what `queue` queues `times` times, waited for once, by the run.
+absl::StatusOr<double> Seconds(Device& device, int times, const std::function<void()>& queue) {
+  std::vector<double> seconds;
+  for (int run = 0; run <= absl::GetFlag(FLAGS_runs); ++run) {
+    LK_RETURN_IF_ERROR(device.Wait());
+    const absl::Time start = absl::Now();
+    for (int i = 0; i < times; ++i) queue();
+    LK_RETURN_IF_ERROR(device.Wait());
+    if (run > 0) seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start) / times);
+  }
+  return Median(seconds);
+}
+
+struct Limits {
+  double bytes_per_second = 0;  // copied: read and written
+  double flops = 0;             // of a large bf16 product
+};
+
+absl::StatusOr<Limits> MeasureLimits(Device& device) {
+  Limits limits;
+  const int64_t n_bytes = absl::GetFlag(FLAGS_limit_bytes);
+  LK_ASSIGN_OR_RETURN(Buffer from, Buffer::Allocate(static_cast<size_t>(n_bytes), &device));
+  LK_ASSIGN_OR_RETURN(Buffer to, Buffer::Allocate(static_cast<size_t>(n_bytes), &device));
+  LK_ASSIGN_OR_RETURN(const double copy,
+                      Seconds(device, 10, [&] { device.Copy(from.data(), to.data(), n_bytes); }));
+  limits.bytes_per_second = 2 * static_cast<double>(n_bytes) / copy;
+  // A square product whose operands take the copied bytes at most.
+  int64_t n = 8192;
+  while (4 * n * n > n_bytes) n /= 2;
+  const std::vector<float> weights(n * n, 0.5f);
+  TensorView view;
+  view.shape = {n, n};
+  view.data = reinterpret_cast<const std::byte*>(weights.data());
+  LK_ASSIGN_OR_RETURN(const auto weight, device.MakeWeight({&view, 1}, StorageType::kBFloat16));
+  LK_ASSIGN_OR_RETURN(const double product, Seconds(device, 10, [&] {
+                        device.Multiply({weight.get(), from.data(), n, n, to.as<float>(), n});
+                      }));
+  limits.flops = 2.0 * static_cast<double>(n) * static_cast<double>(n * n) / product;
+  std::printf(
+      "{\"figure\": \"limits\", \"device\": \"%s\", \"copy_gb_s\": %.1f, "
+      "\"bf16_tflops\": %.2f}\n",
+      device.name().c_str(), limits.bytes_per_second * 1e-9, limits.flops * 1e-12);
+  return limits;
+}
+
+absl::StatusOr<RandomModelOptions> Shape(const std::string& name) {
+  RandomModelOptions options = Random110m();
+  ModelConfig& c = options.config;
+  if (name == "110m") return options;
+  if (name == "1.1b") {
+    c.hidden_dim = 2048, c.ffn_dim = 5632, c.n_layers = 22;
+    c.n_heads = 32, c.n_kv_heads = 4, c.head_dim = 64;
+    return options;
+  }
+  if (name == "7b") {
+    c.hidden_dim = 4096, c.ffn_dim = 11008, c.n_layers = 32;
+    c.n_heads = c.n_kv_heads = 32, c.head_dim = 128;
+    return options;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--shape: ", name, ", expected 110m, 1.1b or 7b"));
+}
+
+struct Parameters {
+  double layers = 0, head = 0;  // multiplied with for each token
+};
+
+Parameters ParametersOf(const ModelConfig& c) {
+  const double attention =
+      static_cast<double>(c.hidden_dim) * c.head_dim * (2.0 * c.n_heads + 2.0 * c.n_kv_heads);
+  return {c.n_layers * (attention + 3.0 * c.hidden_dim * c.ffn_dim),
+          static_cast<double>(c.hidden_dim) * c.vocab_size};
+}
+
+class ModelBench {
+ public:
+  ModelBench(ModelRunner& runner, const Limits& limits) : runner_(runner), limits_(limits) {}
+
+  // A step in which `batch` sequences of `depth` tokens get one more each.
+  absl::Status Decode(int64_t batch) {
+    const int64_t depth = absl::GetFlag(FLAGS_depth);
+    std::vector<SequenceCache> sequences(batch);
+    for (SequenceCache& s : sequences) LK_RETURN_IF_ERROR(Prefill(s, depth));
+    std::vector<double> seconds;
+    for (int run = 0; run <= 4 * absl::GetFlag(FLAGS_runs); ++run) {
+      std::vector<ModelRunner::Rows> rows;
+      std::vector<int64_t> wanted;
+      for (int64_t i = 0; i < batch; ++i) {
+        rows.push_back({&sequences[i], sequences[i].n_tokens, {&kToken, 1}});
+        wanted.push_back(i);
+      }
+      const absl::Time start = absl::Now();
+      LK_RETURN_IF_ERROR(runner_.Step(rows));
+      LK_RETURN_IF_ERROR(runner_.Logits(wanted, [](size_t, absl::Span<const float>) {}));
+      if (run >= absl::GetFlag(FLAGS_runs)) {
+        seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
+      }
+    }
+    const ModelConfig& c = runner_.config();
+    const Parameters p = ParametersOf(c);
+    const double kv_bytes =
+        2.0 * 2.0 * c.n_layers * c.n_kv_heads * c.head_dim * static_cast<double>(batch * depth);
+    const double bytes = 2 * (p.layers + p.head) + kv_bytes, step = Median(seconds);
+    std::printf(
+        "{\"figure\": \"decode\", \"batch\": %ld, \"depth\": %ld, \"step_ms\": %.3f, "
+        "\"tokens_s\": %.1f, \"share_of_copy_bandwidth\": %.3f}\n",
+        static_cast<long>(batch), static_cast<long>(depth), step * 1e3,
+        static_cast<double>(batch) / step, bytes / step / limits_.bytes_per_second);
+    return absl::OkStatus();
+  }
+
+  absl::Status Prompt(int64_t n_tokens) {
+    std::vector<double> seconds;
+    for (int run = 0; run <= absl::GetFlag(FLAGS_runs); ++run) {
+      SequenceCache sequence;
+      const absl::Time start = absl::Now();
+      LK_RETURN_IF_ERROR(Prefill(sequence, n_tokens));
+      if (run > 0) seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
+    }
+    const ModelConfig& c = runner_.config();
+    const auto n = static_cast<double>(n_tokens);
+    const double pairs = n * n / 2 * c.n_layers * c.n_heads * c.head_dim * 2;
+    const double flops = 2 * (ParametersOf(c).layers * n + pairs), time = Median(seconds);
+    std::printf(
+        "{\"figure\": \"prefill\", \"tokens\": %ld, \"ms\": %.2f, \"tokens_s\": %.0f, "
+        "\"share_of_bf16_product\": %.3f}\n",
+        static_cast<long>(n_tokens), time * 1e3, n / time, flops / time / limits_.flops);
+    return absl::OkStatus();
+  }
+
+ private:
+  // Computes rows up to n_tokens, and one row's logits, which waits for them.
+  absl::Status Prefill(SequenceCache& sequence, int64_t n_tokens) {
+    sequence.n_prompt_tokens = n_tokens;
+    const std::vector<int32_t> tokens(n_tokens, kToken);
+    while (sequence.n_tokens < n_tokens) {
+      const int64_t n = std::min(runner_.max_rows(), n_tokens - sequence.n_tokens);
+      const ModelRunner::Rows rows{&sequence, sequence.n_tokens,
+                                   absl::MakeConstSpan(tokens).first(static_cast<size_t>(n))};
+      LK_RETURN_IF_ERROR(runner_.Step({&rows, 1}));
+    }
+    const int64_t row = 0;
+    return runner_.Logits({&row, 1}, [](size_t, absl::Span<const float>) {});
+  }
+
+  static constexpr int32_t kToken = 5;
+  ModelRunner& runner_;
+  const Limits limits_;
+};
+
+absl::Status Bench(const std::shared_ptr<Device>& device, const std::string& directory) {
+  LK_ASSIGN_OR_RETURN(const Limits limits, MeasureLimits(*device));
+  LK_ASSIGN_OR_RETURN(const RandomModelOptions shape, Shape(absl::GetFlag(FLAGS_shape)));
+  LK_RETURN_IF_ERROR(WriteRandomModel(directory, shape));
+  EngineOptions options;
+  options.device = device;
+  options.dtype = EngineOptions::Dtype::kBFloat16;
+  options.max_batch_tokens = 2048;
+  LK_ASSIGN_OR_RETURN(const auto runner, ModelRunner::Create(directory, options, nullptr));
+  ModelBench bench(*runner, limits);
+  const auto each = [](const std::vector<std::string>& numbers,
+                       const std::function<absl::Status(int64_t)>& run) -> absl::Status {
+    for (const std::string& text : numbers) {
+      int64_t n = 0;
+      if (!absl::SimpleAtoi(text, &n) || n < 1) {
+        return absl::InvalidArgumentError(absl::StrCat(text, ": expected a positive number"));
+      }
+      LK_RETURN_IF_ERROR(run(n));
+    }
+    return absl::OkStatus();
+  };
+  LK_RETURN_IF_ERROR(
+      each(absl::GetFlag(FLAGS_batches), [&](int64_t n) { return bench.Decode(n); }));
+  return each(absl::GetFlag(FLAGS_prompts), [&](int64_t n) { return bench.Prompt(n); });
+}
+
+absl::Status Main() {
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<Device> device, OpenDevice(absl::GetFlag(FLAGS_device)));
+  std::string directory =
+      (std::filesystem::temp_directory_path() / "lowkey_device_bench_XXXXXX").string();
+  if (mkdtemp(directory.data()) == nullptr) {
+    return absl::UnavailableError(absl::StrCat(directory, ": cannot be made"));
+  }
+  const absl::Status status = Bench(device, directory);
+  std::filesystem::remove_all(directory);
+  return status;
+}
+
+}  // namespace
+}  // namespace lowkey
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("a device's limits, and the share of them that steps reach");
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = lowkey::Main();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "device_bench: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
