@@ -5,55 +5,70 @@
 namespace lowkey {
 namespace {
 
-constexpr size_t kBlock = 256;
-
-double BlockSum(const float* weights, size_t n) {
-  constexpr size_t kLanes = 8;
-  double sums[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += weights[i + lane];
-  }
-  double sum = 0.0;
-  for (; i < n; ++i) sum += weights[i];
-  for (double partial : sums) sum += partial;
-  return sum;
-}
-
 double Sum(const std::vector<float>& weights) {
+  const auto n = static_cast<int32_t>(weights.size());
   double sum = 0.0;
-  for (size_t i = 0; i < weights.size(); i += kBlock) {
-    sum += BlockSum(&weights[i], std::min(kBlock, weights.size() - i));
+  for (int32_t i = 0; i < n; i += kSumBlock) {
+    sum += BlockSum(&weights[i], std::min(kSumBlock, n - i));
   }
   return sum;
 }
+
+uint64_t FixedSum(const std::vector<float>& weights) {
+  uint64_t sum = 0;
+  for (float weight : weights) sum += FixedWeight(weight);
+  return sum;
+}
+
+// Where a draw's target lies: in the block that begins at `begin`, with `before` of the sum before
+// it. Blocks are handed over in order of id until the target is found.
+struct BlockSearch {
+  double target = 0.0;
+  double sum = 0.0;
+  double before = 0.0;
+  int32_t begin = 0;
+
+  // True when the target is found.
+  bool Pass(int32_t block_begin, double in_block) {
+    if (in_block == 0.0) return false;
+    begin = block_begin;
+    before = sum;
+    sum += in_block;
+    return sum > target;
+  }
+};
+
+// Walks the weights of a block, handed over in order of id.
+struct TokenSearch {
+  double target = 0.0;
+  double sum = 0.0;
+  int32_t token = 0;  // rounding may leave the target past the end: the last with any weight
+
+  bool Pass(int32_t id, float weight) {
+    if (weight == 0.0f) return false;
+    token = id;
+    sum += weight;
+    return sum > target;
+  }
+};
 
 // Draws from all weights: finds the block by its sum, then walks that block alone.
 int32_t DrawFromAll(const std::vector<float>& weights, double uniform) {
-  const double target = uniform * Sum(weights);
-  size_t block = 0;
-  double before_block = 0.0, sum = 0.0;
-  for (size_t begin = 0; begin < weights.size() && sum <= target; begin += kBlock) {
-    const double in_block = BlockSum(&weights[begin], std::min(kBlock, weights.size() - begin));
-    if (in_block == 0.0) continue;
-    block = begin;
-    before_block = sum;
-    sum += in_block;
+  const auto n = static_cast<int32_t>(weights.size());
+  BlockSearch blocks{.target = uniform * Sum(weights)};
+  for (int32_t i = 0; i < n; i += kSumBlock) {
+    if (blocks.Pass(i, BlockSum(&weights[i], std::min(kSumBlock, n - i)))) break;
   }
-  int32_t last = 0;  // rounding may leave the target past the end: the last with any weight
-  const size_t end = std::min(block + kBlock, weights.size());
-  for (size_t i = block; i < end; ++i) {
-    if (weights[i] == 0.0f) continue;
-    last = static_cast<int32_t>(i);
-    before_block += weights[i];
-    if (before_block > target) break;
+  TokenSearch tokens{.target = blocks.target, .sum = blocks.before};
+  const int32_t end = std::min(blocks.begin + kSumBlock, n);
+  for (int32_t i = blocks.begin; i < end; ++i) {
+    if (tokens.Pass(i, weights[i])) break;
   }
-  return last;
+  return tokens.token;
 }
 
 // The weights that top_k leaves (all when it is off), in order of id. With top_p,
-// drops what it cannot keep: tokens below (1 - p) / n of the sum have less than 1 - p together, so
-// the most likely tokens reach p before any of them.
+// drops what it cannot keep.
 void FillCandidates(const DrawFilters& filters, DrawScratch& scratch) {
   const int32_t n = static_cast<int32_t>(scratch.weights.size());
   if (filters.top_k > 0 && filters.top_k < n) {
@@ -64,8 +79,7 @@ void FillCandidates(const DrawFilters& filters, DrawScratch& scratch) {
   }
   float smallest = 0.0f;
   if (filters.top_p < 1.0f) {
-    // Half of it: rounding of the sums stays far below that.
-    smallest = static_cast<float>(0.5 * (1.0 - filters.top_p) / n * Sum(scratch.weights));
+    smallest = BelowNucleus(filters.top_p, Sum(scratch.weights), n);
   }
   smallest = std::max(smallest, filters.min_p);  // the largest weight is 1
   scratch.candidates.clear();
@@ -74,24 +88,24 @@ void FillCandidates(const DrawFilters& filters, DrawScratch& scratch) {
   }
 }
 
-double SumOf(const std::vector<Candidate>& candidates) {
-  double sum = 0.0;
-  for (const Candidate& candidate : candidates) sum += candidate.value;
+uint64_t FixedSumOf(const std::vector<Candidate>& candidates) {
+  uint64_t sum = 0;
+  for (const Candidate& candidate : candidates) sum += FixedWeight(candidate.value);
   return sum;
 }
 
 // Keeps the fewest of the most likely candidates whose weights reach `needed`, in order of id as
 // before. Bisects by weight in `ranked`: nothing is sorted, whatever the size of the nucleus.
-void KeepNucleus(double needed, std::vector<Candidate>& ranked,
+void KeepNucleus(uint64_t needed, std::vector<Candidate>& ranked,
                  std::vector<Candidate>& candidates) {
   ranked = candidates;
   auto first = ranked.begin(), last = ranked.end();
-  double before = 0.0;  // of all that come before `first`
+  uint64_t before = 0;  // of all that come before `first`
   while (last - first > 1) {
     const auto middle = first + (last - first) / 2;
     std::nth_element(first, middle, last, ComesFirst);
-    double sum = before;
-    for (auto it = first; it != middle; ++it) sum += it->value;
+    uint64_t sum = before;
+    for (auto it = first; it != middle; ++it) sum += FixedWeight(it->value);
     if (sum >= needed) {
       last = middle;
     } else {
@@ -103,17 +117,36 @@ void KeepNucleus(double needed, std::vector<Candidate>& ranked,
   std::erase_if(candidates, [&](const Candidate& c) { return ComesFirst(cut, c); });
 }
 
-int32_t DrawFromCandidates(const std::vector<Candidate>& candidates, double uniform) {
-  const double target = uniform * SumOf(candidates);
-  double sum = 0.0;
-  int32_t last = candidates.front().token;
-  for (const Candidate& candidate : candidates) {
-    if (candidate.value == 0.0f) continue;
-    last = candidate.token;
-    sum += candidate.value;
-    if (sum > target) break;
+// Hands over the sum of each block that holds a candidate, (first id, sum), until `pass` is true.
+// All others count as 0 in it. Candidates are in order of id.
+template <typename Pass>
+void ForEachBlock(const std::vector<Candidate>& candidates, Pass pass) {
+  for (size_t i = 0; i < candidates.size();) {
+    const int32_t begin = candidates[i].token / kSumBlock * kSumBlock;
+    double lanes[kSumLanes] = {};
+    for (; i < candidates.size() && candidates[i].token - begin < kSumBlock; ++i) {
+      lanes[candidates[i].token % kSumLanes] += candidates[i].value;
+    }
+    if (pass(begin, LanesSum(lanes))) return;
   }
-  return last;
+}
+
+int32_t DrawFromCandidates(const std::vector<Candidate>& candidates, double uniform) {
+  double total = 0.0;
+  ForEachBlock(candidates, [&](int32_t, double sum) {
+    total += sum;
+    return false;
+  });
+  BlockSearch blocks{.target = uniform * total};
+  ForEachBlock(candidates, [&](int32_t begin, double sum) { return blocks.Pass(begin, sum); });
+  TokenSearch tokens{.target = blocks.target, .sum = blocks.before};
+  const auto first = std::partition_point(
+      candidates.begin(), candidates.end(),
+      [&](const Candidate& candidate) { return candidate.token < blocks.begin; });
+  for (auto it = first; it != candidates.end() && it->token < blocks.begin + kSumBlock; ++it) {
+    if (tokens.Pass(it->token, it->value)) break;
+  }
+  return tokens.token;
 }
 
 }  // namespace
@@ -128,8 +161,8 @@ int32_t DrawToken(const DrawInput& input, const DrawFilters& filters, DrawScratc
   std::vector<Candidate>& candidates = scratch.candidates;
   FillCandidates(filters, scratch);
   if (filters.top_p < 1.0f) {
-    const double total = has_top_k ? SumOf(candidates) : Sum(scratch.weights);
-    KeepNucleus(filters.top_p * total, scratch.ranked, candidates);
+    const uint64_t total = has_top_k ? FixedSumOf(candidates) : FixedSum(scratch.weights);
+    KeepNucleus(NeededOf(filters.top_p, total), scratch.ranked, candidates);
   }
   if (filters.min_p > 0.0f) {
     std::erase_if(candidates, [&](const Candidate& c) { return c.value < filters.min_p; });

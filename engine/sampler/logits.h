@@ -1,11 +1,13 @@
 #ifndef LOWKEY_ENGINE_SAMPLER_LOGITS_H_
 #define LOWKEY_ENGINE_SAMPLER_LOGITS_H_
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/kernels/sampling_arithmetic.h"
 
 namespace lowkey {
 
@@ -19,6 +21,18 @@ int32_t FirstIdOf(absl::Span<const float> logits, float max);
 // bits on every machine. temperature > 0, max as MaxLogit gives it.
 void ExpWeights(absl::Span<const float> logits, float max, float temperature,
                 std::vector<float>& weights);
+
+// The sum of the lanes of a block, in the order of sampling_arithmetic.h.
+inline double LanesSum(const double (&lanes)[kSumLanes]) {
+  double sum = 0.0;
+  for (double lane : lanes) sum += lane;
+  return sum;
+}
+// The sum of a block of n <= kSumBlock weights, in that order.
+double BlockSum(const float* weights, int32_t n);
+
+// The logarithm of a sum of exp(logit - max), max taken back.
+inline double LogOfSum(float max, double sum) { return static_cast<double>(max) + std::log(sum); }
 
 // log sum_i exp(logits[i]), summed in double. max as MaxLogit gives it.
 double LogSumExp(absl::Span<const float> logits, float max);

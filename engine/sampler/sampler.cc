@@ -73,7 +73,7 @@ std::vector<TokenLogprob> TopOf(absl::Span<const float> logits, int32_t n, doubl
   SelectTop(logits, count, candidates);
   std::sort(candidates.begin(), candidates.end(), ComesFirst);
   for (const Candidate& c : candidates) {
-    top.push_back({c.token, static_cast<float>(c.value - log_sum)});
+    top.push_back(LogprobOf(c.token, c.value, log_sum));
   }
   return top;
 }
@@ -106,76 +106,85 @@ double UniformDraw(uint64_t seed, int32_t choice, int64_t step) {
 Sampler::Sampler(SamplingOptions options, int32_t choice, int32_t vocab_size,
                  absl::Span<const int32_t> prompt)
     : options_(std::move(options)), choice_(choice), vocab_size_(vocab_size) {
-  const bool repetition = options_.repetition_penalty != 1.0f;
-  if (repetition || options_.presence_penalty != 0.0f || options_.frequency_penalty != 0.0f) {
-    output_counts_.assign(vocab_size, 0);
+  for (const auto& [token, bias] : options_.logit_bias) {
+    adjustments_[AdjustmentOf(token)].bias = bias;
   }
-  if (!repetition) return;
-  in_prompt_.assign(vocab_size, 0);
+  if (options_.repetition_penalty == 1.0f) return;
   for (int32_t token : prompt) {
     LK_CHECK(token >= 0 && token < vocab_size);
-    in_prompt_[token] = 1;
+    adjustments_[AdjustmentOf(token)].repeats = 1;
   }
 }
 
-bool Sampler::AdjustsLogits() const {
-  return !output_counts_.empty() || !options_.logit_bias.empty();
+bool Sampler::penalises() const {
+  return options_.repetition_penalty != 1.0f || options_.presence_penalty != 0.0f ||
+         options_.frequency_penalty != 0.0f;
 }
 
-void Sampler::AdjustLogits(std::vector<float>& logits) const {
-  for (const auto& [token, bias] : options_.logit_bias) logits[token] += bias;
-  const float repetition = options_.repetition_penalty;
-  for (size_t i = 0; i < in_prompt_.size(); ++i) {
-    if (in_prompt_[i] == 0 && output_counts_[i] == 0) continue;
-    logits[i] = logits[i] > 0.0f ? logits[i] / repetition : logits[i] * repetition;
+size_t Sampler::AdjustmentOf(int32_t token) {
+  const auto [place, is_new] = adjustment_of_.try_emplace(token, adjustments_.size());
+  if (is_new) {
+    adjustments_.push_back({.token = token});
+    output_counts_.push_back(0);
   }
-  for (size_t i = 0; i < output_counts_.size(); ++i) {
-    if (output_counts_[i] == 0) continue;
-    logits[i] -= options_.presence_penalty +
-                 options_.frequency_penalty * static_cast<float>(output_counts_[i]);
-  }
-  // A logit near the largest float may have been pushed over it: that is the request's doing, not
-  // the model's, and still the most likely token.
-  for (float& x : logits) x = std::min(x, std::numeric_limits<float>::max());
+  return place->second;
+}
+
+void Sampler::Accept(int32_t token) {
+  ++n_sampled_;
+  if (!penalises()) return;
+  const size_t i = AdjustmentOf(token);
+  ++output_counts_[i];
+  if (options_.repetition_penalty != 1.0f) adjustments_[i].repeats = 1;
+  adjustments_[i].penalty = options_.presence_penalty +
+                            options_.frequency_penalty * static_cast<float>(output_counts_[i]);
+}
+
+absl::Status Sampler::BadLogits() const {
+  return absl::InternalError(
+      absl::StrCat("logits of output token ", n_sampled_,
+                   " hold NaN or +inf, or are all -inf, expected finite numbers"));
+}
+
+absl::Status Sampler::NothingLeft() const {
+  return absl::InternalError(absl::StrCat("logits of output token ", n_sampled_,
+                                          " leave no token after bias and penalties"));
 }
 
 absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits) {
   LK_CHECK(static_cast<int32_t>(logits.size()) == vocab_size_);
   std::optional<float> max = MaxLogit(logits);
-  if (!max.has_value()) {
-    return absl::InternalError(
-        absl::StrCat("logits of output token ", n_sampled_,
-                     " hold NaN or +inf, or are all -inf, expected finite numbers"));
-  }
+  if (!max.has_value()) return BadLogits();
   absl::Span<const float> adjusted = logits;
-  if (AdjustsLogits()) {
+  if (!adjustments_.empty()) {
     adjusted_.assign(logits.begin(), logits.end());
-    AdjustLogits(adjusted_);
-    max = MaxLogit(adjusted_);
-    if (!max.has_value()) {
-      return absl::InternalError(absl::StrCat("logits of output token ", n_sampled_,
-                                              " leave no token after bias and penalties"));
+    for (const LogitAdjustment& a : adjustments_) {
+      adjusted_[a.token] = AdjustedLogit(logits[a.token], a, options_.repetition_penalty);
     }
+    max = MaxLogit(adjusted_);
+    if (!max.has_value()) return NothingLeft();
     adjusted = adjusted_;
   }
   SampledToken sampled;
   if (options_.temperature == 0.0f) {
     sampled.token = FirstIdOf(adjusted, *max);
   } else {
-    const double uniform = UniformDraw(options_.seed, choice_, n_sampled_);
-    sampled.token = DrawToken({adjusted, *max, options_.temperature, uniform},
+    sampled.token = DrawToken({adjusted, *max, options_.temperature, uniform()},
                               {options_.top_k, options_.top_p, options_.min_p}, scratch_);
   }
   if (options_.logprobs.has_value()) Report(logits, sampled);
-  if (!output_counts_.empty()) ++output_counts_[sampled.token];
-  ++n_sampled_;
+  Accept(sampled.token);
   return sampled;
 }
 
 void Sampler::Report(absl::Span<const float> logits, SampledToken& sampled) const {
   const double log_sum = LogSumExp(logits, *MaxLogit(logits));
-  sampled.logprob = static_cast<float>(logits[sampled.token] - log_sum);
+  sampled.logprob = LogprobOf(sampled.token, logits[sampled.token], log_sum).logprob;
   sampled.top_logprobs = TopOf(logits, *options_.logprobs, log_sum);
+}
+
+TokenLogprob LogprobOf(int32_t token, float logit, double log_sum) {
+  return {token, static_cast<float>(logit - log_sum)};
 }
 
 float LogSoftmaxAt(absl::Span<const float> logits, int32_t token) {

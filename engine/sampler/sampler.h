@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -66,22 +67,40 @@ class Sampler {
   // NaN or +inf, or when all are -inf; then nothing is counted. A logit of -inf is never drawn.
   absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits);
 
+  // Counts a token that was drawn elsewhere from the same options, adjustments() and uniform() with
+  // the same result as Sample.
+  void Accept(int32_t token);
+
   int64_t n_sampled() const { return n_sampled_; }
+  int32_t vocab_size() const { return vocab_size_; }
+  const SamplingOptions& options() const { return options_; }
+  // What biases and penalties change of the next token's logits, each token at most once. Grows at
+  // its end; valid until the next token is counted.
+  absl::Span<const LogitAdjustment> adjustments() const { return adjustments_; }
+  // The random number of the next draw.
+  double uniform() const { return UniformDraw(options_.seed, choice_, n_sampled_); }
+  // Sample's errors, for the next token.
+  absl::Status BadLogits() const;
+  absl::Status NothingLeft() const;
 
  private:
-  bool AdjustsLogits() const;
-  void AdjustLogits(std::vector<float>& logits) const;
+  bool penalises() const;
+  size_t AdjustmentOf(int32_t token);
   void Report(absl::Span<const float> logits, SampledToken& sampled) const;
 
   const SamplingOptions options_;
   const int32_t choice_;
   const int32_t vocab_size_;
   int64_t n_sampled_ = 0;
-  std::vector<int32_t> output_counts_;  // [vocab_size] when a penalty needs it, else empty
-  std::vector<uint8_t> in_prompt_;      // [vocab_size] when repetition_penalty needs it, else empty
+  std::vector<LogitAdjustment> adjustments_;
+  std::vector<int32_t> output_counts_;                  // of the tokens of adjustments_
+  absl::flat_hash_map<int32_t, size_t> adjustment_of_;  // by token, its place there
   std::vector<float> adjusted_;
   DrawScratch scratch_;
 };
+
+// Of softmax over logits whose LogSumExp is `log_sum`.
+TokenLogprob LogprobOf(int32_t token, float logit, double log_sum);
 
 // log softmax(logits)[token], natural logarithm, summed in double. logits [vocab_size]. NaN when
 // Sampler::Sample would refuse the logits.
