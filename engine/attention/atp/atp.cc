@@ -77,6 +77,9 @@ absl::Status AtpAttention::PlanBlocks(int32_t segment_index, const Segment& segm
   const AtpOptions& o = sequence.options.atp;
   const PrincipalShape shape = ShapeOf(context_.geometry, o);
   const int64_t n_closed = (segment.first_position + segment.n_rows) / o.block_tokens;
+  // What a plan that was never carried out has left holds nothing.
+  const int64_t n_filled = segment.first_position / o.block_tokens;
+  if (static_cast<int64_t>(sequence.blocks.size()) > n_filled) sequence.blocks.resize(n_filled);
   sequence.blocks.reserve(n_closed);
   const auto first_task = static_cast<int64_t>(compress_tasks_.size());
   const int64_t n_bases = shape.n_bases(context_.geometry);
