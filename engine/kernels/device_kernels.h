@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/kernels/device.h"
+#include "engine/kernels/device_taylorshift.h"
 
 namespace lowkey {
 
@@ -83,6 +84,12 @@ struct DeviceKernels {
   void (*rotate)(Device&, const RotateArgs&) = nullptr;
   void (*gated)(Device&, const GatedArgs&) = nullptr;
   void (*round)(Device&, const RoundArgs&) = nullptr;
+
+  void (*taylor_write)(Device&, const TaylorWriteArgs&) = nullptr;
+  void (*taylor_fold)(Device&, const TaylorFoldArgs&) = nullptr;
+  void (*taylor_read_state)(Device&, const TaylorReadArgs&) = nullptr;
+  void (*taylor_read_pages)(Device&, const TaylorReadArgs&) = nullptr;
+  void (*taylor_finish)(Device&, const TaylorFinishArgs&) = nullptr;
 };
 
 }  // namespace lowkey

@@ -1,18 +1,12 @@
 #include "engine/attention/taylorshift/taylorshift.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "engine/attention/paged_kv.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
 namespace {
-
-// Of a model that brings none.
-constexpr float kDefaultTau = 1.0f;
 
 float CachedKeyScale(const Segment& segment, const float* key, int64_t head_dim) {
   const bool plain = segment.sequence->options.taylorshift.variant == TaylorVariant::kPlain;
@@ -22,182 +16,66 @@ float CachedKeyScale(const Segment& segment, const float* key, int64_t head_dim)
 }  // namespace
 
 TaylorShiftAttention::TaylorShiftAttention(const AttentionContext& context)
-    : context_(context),
-      shape_(context.geometry),
+    : TaylorShiftPolicy(context),
       blocks_(context.pool->n_threads()),
       folders_(context.pool->n_threads()) {
-  const AttentionGeometry& g = context_.geometry;
-  if (context.weights != nullptr) tau_ = context.weights->tau;
-  if (tau_.empty()) tau_.assign(g.n_layers * g.n_heads, kDefaultTau);
-  for (TaylorRows& b : blocks_) b.Reserve(g);
-  for (TaylorFolder& f : folders_) f.Reserve(shape_);
+  for (TaylorRows& b : blocks_) b.Reserve(context.geometry);
+  for (TaylorFolder& f : folders_) f.Reserve(shape());
 }
 
-absl::Status TaylorShiftAttention::CheckAvailable(const AttentionOptions&) const {
-  if (!context_.geometry.sliding_window.has_value()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "attention.mechanism: taylorshift is not available for a model with a sliding window of ",
-      *context_.geometry.sliding_window, " tokens"));
-}
-
-int64_t TaylorShiftAttention::BoundBytes(const AttentionOptions& options,
-                                         const SequenceBound& bound) const {
-  const AttentionGeometry& g = context_.geometry;
-  const auto switch_tokens = TaylorSwitchTokens(g, options.taylorshift);
-  const int64_t all_pages = PagesFor(bound.n_tokens);
-  if (!switch_tokens.has_value() ||
-      std::max(bound.n_tokens, bound.n_final_tokens) <= *switch_tokens) {
-    return all_pages * PageBytes(g);
-  }
-  // The step that builds the state still holds every page; later ones a whole chunk and their rows.
-  const int64_t n_pages = std::min(all_pages, PagesFor(*switch_tokens + bound.max_step_rows));
-  return n_pages * PageBytes(g) + TaylorSlabBytes(g);
-}
-
-int64_t TaylorShiftAttention::HeldBytes(const AttentionOptions& options, int64_t n_tokens) const {
-  const AttentionGeometry& g = context_.geometry;
-  const auto switch_tokens = TaylorSwitchTokens(g, options.taylorshift);
-  if (!switch_tokens.has_value() || n_tokens - 1 <= *switch_tokens) {
-    return BoundBytes(options, {1, n_tokens, 1});
-  }
-  // Advance keeps the page of the token before the last.
-  const int64_t n_pages = PagesFor(n_tokens) - (n_tokens - 2) / kPageTokens;
-  return n_pages * PageBytes(g) + TaylorSlabBytes(g);
-}
-
-AttentionWork TaylorShiftAttention::Work(const AttentionOptions& options, int64_t n_tokens) const {
-  const AttentionGeometry& g = context_.geometry;
-  const int64_t n_direct =
-      std::min(n_tokens, TaylorSwitchTokens(g, options.taylorshift).value_or(n_tokens));
-  const auto direct = static_cast<double>(n_direct);
-  const auto recurrent = static_cast<double>(n_tokens - n_direct);
-  const double pair = 2.0 * static_cast<double>(g.n_layers * g.n_heads * g.head_dim);
-  const AttentionWork before = {pair * direct * direct / 2, pair * direct};
-  if (n_tokens == n_direct) return before;
-  const double state = static_cast<double>(shape_.n_features * (g.head_dim + 1) * g.n_layers);
-  const double read = state * static_cast<double>(g.n_heads);
-  const double fold = state * static_cast<double>(g.n_kv_heads);
-  // Besides, a row sees half of its own chunk, and the first tokens are folded too.
-  const double row = read + fold + pair * kPageTokens / 2;
-  return {before.prefill + recurrent * row + direct * fold, row};
-}
-
-TaylorShiftAttention::Round& TaylorShiftAttention::RoundAt(int64_t index) {
-  if (index == static_cast<int64_t>(rounds_.size())) rounds_.emplace_back();
-  if (index == n_rounds_) {
-    rounds_[index].folds.clear();
-    rounds_[index].reads.clear();
-    ++n_rounds_;
-  }
-  return rounds_[index];
-}
-
-void TaylorShiftAttention::AppendFolds(Round& round, int32_t segment_index, int64_t first_page,
-                                       int64_t end_page) const {
-  if (first_page == end_page) return;
-  for (int32_t head = 0; head < context_.geometry.n_kv_heads; ++head) {
-    for (int64_t tile = 0; tile < shape_.n_tiles; ++tile) {
-      round.folds.push_back({segment_index, head, tile, first_page, end_page});
+void TaylorShiftAttention::AppendFolds(RoundTasks& round, const FoldRange& range) const {
+  for (int32_t head = 0; head < context().geometry.n_kv_heads; ++head) {
+    for (int64_t tile = 0; tile < shape().n_tiles; ++tile) {
+      round.folds.push_back({head, tile, range});
     }
   }
 }
 
-// `rows` of every KV head, as tasks within pages.
-void TaylorShiftAttention::AppendReads(Round& round, TaylorRowsTask rows) const {
-  const int64_t end = rows.first_position + rows.n_tokens;
-  while (rows.first_position < end) {
-    rows.n_tokens =
-        std::min({end - rows.first_position, kPageTokens - rows.first_position % kPageTokens,
-                  TaylorTaskTokens(context_.geometry)});
-    for (rows.kv_head = 0; rows.kv_head < context_.geometry.n_kv_heads; ++rows.kv_head) {
-      round.reads.push_back(rows);
+// The range's rows of every KV head, as tasks within pages.
+void TaylorShiftAttention::AppendReads(RoundTasks& round, const ReadRange& range) const {
+  const AttentionGeometry& g = context().geometry;
+  const int64_t end = range.first_position + range.n_tokens;
+  for (int64_t first = range.first_position; first < end;) {
+    const int64_t n =
+        std::min({end - first, kPageTokens - first % kPageTokens, TaylorTaskTokens(g)});
+    for (int32_t head = 0; head < g.n_kv_heads; ++head) {
+      round.reads.push_back({range.segment, head, first, n, range.n_state_tokens});
     }
-    rows.first_position += rows.n_tokens;
+    first += n;
   }
-}
-
-// Pages that the state holds once rows before `end` are computed, none of which reads it: where the
-// sequence may pass its switch, the second half of the way there folds two pages for each that it
-// fills, so that no step has to fold them all.
-int64_t TaylorShiftAttention::PagesToFold(const SequenceCache& sequence, int64_t end) const {
-  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
-  if (!switch_tokens.has_value() || sequence.n_final_tokens <= *switch_tokens) return 0;
-  const int64_t n_left = *switch_tokens / kPageTokens - std::min(end, *switch_tokens) / kPageTokens;
-  return std::max<int64_t>(0, *switch_tokens / kPageTokens - 2 * n_left);
-}
-
-// The state, the sequence's own if this step folds into it.
-absl::Status TaylorShiftAttention::TakeState(SequenceCache& sequence, int64_t last_page) const {
-  const bool folds = last_page * kPageTokens > sequence.n_folded_tokens;
-  if (sequence.state != nullptr && (!folds || sequence.state.use_count() == 1)) {
-    return absl::OkStatus();
-  }
-  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> state,
-                      context_.cache->AllocateSlab(TaylorSlabBytes(context_.geometry)));
-  if (sequence.state != nullptr) {
-    std::memcpy(state->data(), sequence.state->data(), static_cast<size_t>(state->size_bytes()));
-  }
-  sequence.state = std::move(state);
-  return absl::OkStatus();
-}
-
-absl::Status TaylorShiftAttention::PlanSegment(int32_t segment_index, const Segment& segment) {
-  SequenceCache& sequence = *segment.sequence;
-  LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
-  const int64_t begin = segment.first_position, end = begin + segment.n_rows;
-  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
-  const int64_t direct_end = std::clamp(switch_tokens.value_or(end), begin, end);
-  AppendReads(RoundAt(0), {segment_index, 0, begin, direct_end - begin, 0});
-  int64_t n_folded = sequence.n_folded_tokens / kPageTokens;
-  if (direct_end == end) {
-    const int64_t n_pages = PagesToFold(sequence, end);
-    if (n_pages <= n_folded) return absl::OkStatus();
-    LK_RETURN_IF_ERROR(TakeState(sequence, n_pages));
-    AppendFolds(RoundAt(0), segment_index, n_folded, n_pages);
-    return absl::OkStatus();
-  }
-  LK_RETURN_IF_ERROR(TakeState(sequence, (end - 1) / kPageTokens));
-  int64_t row = direct_end;
-  for (int64_t index = 0; row < end; ++index) {
-    const int64_t page = row / kPageTokens;
-    AppendFolds(RoundAt(index), segment_index, n_folded, page);
-    n_folded = page;
-    const int64_t page_end = std::min(end, (page + 1) * kPageTokens);
-    AppendReads(RoundAt(index), {segment_index, 0, row, page_end - row, page * kPageTokens});
-    row = page_end;
-  }
-  return absl::OkStatus();
 }
 
 absl::Status TaylorShiftAttention::Plan(absl::Span<const Segment> segments) {
-  segments_ = segments;
-  n_rounds_ = 0;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    LK_RETURN_IF_ERROR(PlanSegment(static_cast<int32_t>(i), segments[i]));
+  LK_RETURN_IF_ERROR(TaylorShiftPolicy::Plan(segments));
+  if (tasks_.size() < rounds().size()) tasks_.resize(rounds().size());
+  for (size_t i = 0; i < rounds().size(); ++i) {
+    tasks_[i].folds.clear();
+    tasks_[i].reads.clear();
+    for (const FoldRange& range : rounds()[i].folds) AppendFolds(tasks_[i], range);
+    for (const ReadRange& range : rounds()[i].reads) AppendReads(tasks_[i], range);
   }
   return absl::OkStatus();
 }
 
 void TaylorShiftAttention::Fold(int64_t layer, const FoldTask& task, TaylorFolder& folder) const {
-  const AttentionGeometry& g = context_.geometry;
-  const SequenceCache& sequence = *segments_[task.segment].sequence;
-  const TaylorTile tile = TileOf(g, shape_, *sequence.state, layer, task.kv_head, task.tile);
-  for (int64_t page = task.first_page; page < task.end_page; ++page) {
+  const AttentionGeometry& g = context().geometry;
+  const SequenceCache& sequence = *segments()[task.range.segment].sequence;
+  const TaylorTile tile = TileOf(g, shape(), *sequence.state, layer, task.kv_head, task.tile);
+  for (int64_t page = task.range.first_page; page < task.range.end_page; ++page) {
     const KvTile kv = TileOf(g, sequence.pages[page], layer, task.kv_head);
-    folder.Fold(g, shape_, task.tile, kv, tile);
+    folder.Fold(g, shape(), task.tile, kv, tile);
   }
 }
 
 void TaylorShiftAttention::Read(const LayerRows& rows, const TaylorRowsTask& task,
                                 TaylorRows& block) const {
-  const AttentionGeometry& g = context_.geometry;
-  const Segment& segment = segments_[task.segment];
+  const AttentionGeometry& g = context().geometry;
+  const Segment& segment = segments()[task.segment];
   const SequenceCache& sequence = *segment.sequence;
-  const auto tau = absl::MakeConstSpan(tau_).subspan(rows.layer * g.n_heads, g.n_heads);
-  block.Begin(g, segment, task, rows, tau);
-  for (int64_t tile = 0; task.n_state_tokens > 0 && tile < shape_.n_tiles; ++tile) {
-    block.AddState(shape_, tile,
-                   TileOf(g, shape_, *sequence.state, rows.layer, task.kv_head, tile));
+  block.Begin(g, segment, task, rows, tau().subspan(rows.layer * g.n_heads, g.n_heads));
+  for (int64_t tile = 0; task.n_state_tokens > 0 && tile < shape().n_tiles; ++tile) {
+    block.AddState(shape(), tile,
+                   TileOf(g, shape(), *sequence.state, rows.layer, task.kv_head, tile));
   }
   const int64_t own_page = task.first_position / kPageTokens;
   for (int64_t page = task.n_state_tokens / kPageTokens; page <= own_page; ++page) {
@@ -207,53 +85,18 @@ void TaylorShiftAttention::Read(const LayerRows& rows, const TaylorRowsTask& tas
 }
 
 void TaylorShiftAttention::Attend(const LayerRows& rows) {
-  WriteKv(context_.geometry, segments_, rows, *context_.pool, CachedKeyScale);
-  for (int64_t i = 0; i < n_rounds_; ++i) {
-    const Round& round = rounds_[i];
-    context_.pool->ParallelFor(
+  WriteKv(context().geometry, segments(), rows, *context().pool, CachedKeyScale);
+  for (size_t i = 0; i < rounds().size(); ++i) {
+    const RoundTasks& round = tasks_[i];
+    context().pool->ParallelFor(
         static_cast<int64_t>(round.folds.size()),
         [&](int64_t t, int thread) { Fold(rows.layer, round.folds[t], folders_[thread]); });
     // Latest rows first: in the direct form they read most.
     const auto n_reads = static_cast<int64_t>(round.reads.size());
-    context_.pool->ParallelFor(n_reads, [&](int64_t t, int thread) {
+    context().pool->ParallelFor(n_reads, [&](int64_t t, int thread) {
       Read(rows, round.reads[n_reads - 1 - t], blocks_[thread]);
     });
   }
-}
-
-void TaylorShiftAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
-  sequence.n_tokens += n_rows;
-  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
-  if (!switch_tokens.has_value()) return;
-  if (sequence.n_tokens <= *switch_tokens) {
-    const int64_t n_folded = PagesToFold(sequence, sequence.n_tokens) * kPageTokens;
-    sequence.n_folded_tokens = std::max(sequence.n_folded_tokens, n_folded);
-    return;
-  }
-  const int64_t first_kept = (sequence.n_tokens - 1) / kPageTokens;
-  for (int64_t page = sequence.n_state_tokens / kPageTokens; page < first_kept; ++page) {
-    sequence.pages[page] = {};
-  }
-  sequence.n_state_tokens = sequence.n_folded_tokens = first_kept * kPageTokens;
-}
-
-std::optional<SequenceCache> TaylorShiftAttention::Prefix(const SequenceCache& sequence,
-                                                          int64_t n_computed,
-                                                          int64_t n_tokens) const {
-  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
-  SequenceCache prefix;
-  prefix.n_tokens = n_tokens;
-  if (switch_tokens.has_value() && n_tokens > *switch_tokens) {
-    prefix.state = sequence.state;
-    prefix.n_state_tokens = (n_computed - 1) / kPageTokens * kPageTokens;
-    prefix.n_folded_tokens = prefix.n_state_tokens;
-    if (prefix.n_state_tokens > n_tokens) return std::nullopt;
-  }
-  auto pages =
-      FirstPages(sequence.pages, prefix.n_state_tokens / kPageTokens, n_tokens / kPageTokens);
-  if (!pages.has_value()) return std::nullopt;
-  prefix.pages = *std::move(pages);
-  return prefix;
 }
 
 }  // namespace lowkey

@@ -2,6 +2,7 @@
 
 #include "engine/kernels/cuda/cuda_device.h"
 #include "engine/kernels/cuda/rows.h"
+#include "engine/kernels/cuda/taylorshift.h"
 
 namespace lowkey {
 
@@ -14,6 +15,12 @@ const DeviceKernels& CudaKernels() {
     k.rotate = RotateOnDevice;
     k.gated = GatedOnDevice;
     k.round = RoundOnDevice;
+
+    k.taylor_write = TaylorWriteOnDevice;
+    k.taylor_fold = TaylorFoldOnDevice;
+    k.taylor_read_state = TaylorReadStateOnDevice;
+    k.taylor_read_pages = TaylorReadPagesOnDevice;
+    k.taylor_finish = TaylorFinishOnDevice;
     return k;
   }();
   return kernels;

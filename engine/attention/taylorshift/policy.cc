@@ -1,0 +1,181 @@
+#include "engine/attention/taylorshift/policy.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/paged_kv.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+// Of a model that brings none.
+constexpr float kDefaultTau = 1.0f;
+
+}  // namespace
+
+TaylorShiftPolicy::TaylorShiftPolicy(const AttentionContext& context)
+    : context_(context), shape_(context.geometry) {
+  const AttentionGeometry& g = context_.geometry;
+  if (context.weights != nullptr) tau_ = context.weights->tau;
+  if (tau_.empty()) tau_.assign(g.n_layers * g.n_heads, kDefaultTau);
+}
+
+absl::Status TaylorShiftPolicy::CheckAvailable(const AttentionOptions&) const {
+  if (!context_.geometry.sliding_window.has_value()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "attention.mechanism: taylorshift is not available for a model with a sliding window of ",
+      *context_.geometry.sliding_window, " tokens"));
+}
+
+int64_t TaylorShiftPolicy::BoundBytes(const AttentionOptions& options,
+                                      const SequenceBound& bound) const {
+  const AttentionGeometry& g = context_.geometry;
+  const auto switch_tokens = TaylorSwitchTokens(g, options.taylorshift);
+  const int64_t all_pages = PagesFor(bound.n_tokens);
+  if (!switch_tokens.has_value() ||
+      std::max(bound.n_tokens, bound.n_final_tokens) <= *switch_tokens) {
+    return all_pages * PageBytes(g);
+  }
+  // The step that builds the state still holds every page; later ones a whole chunk and their rows.
+  const int64_t n_pages = std::min(all_pages, PagesFor(*switch_tokens + bound.max_step_rows));
+  return n_pages * PageBytes(g) + TaylorSlabBytes(g);
+}
+
+int64_t TaylorShiftPolicy::HeldBytes(const AttentionOptions& options, int64_t n_tokens) const {
+  const AttentionGeometry& g = context_.geometry;
+  const auto switch_tokens = TaylorSwitchTokens(g, options.taylorshift);
+  if (!switch_tokens.has_value() || n_tokens - 1 <= *switch_tokens) {
+    return BoundBytes(options, {1, n_tokens, 1});
+  }
+  // Advance keeps the page of the token before the last.
+  const int64_t n_pages = PagesFor(n_tokens) - (n_tokens - 2) / kPageTokens;
+  return n_pages * PageBytes(g) + TaylorSlabBytes(g);
+}
+
+AttentionWork TaylorShiftPolicy::Work(const AttentionOptions& options, int64_t n_tokens) const {
+  const AttentionGeometry& g = context_.geometry;
+  const int64_t n_direct =
+      std::min(n_tokens, TaylorSwitchTokens(g, options.taylorshift).value_or(n_tokens));
+  const auto direct = static_cast<double>(n_direct);
+  const auto recurrent = static_cast<double>(n_tokens - n_direct);
+  const double pair = 2.0 * static_cast<double>(g.n_layers * g.n_heads * g.head_dim);
+  const AttentionWork before = {pair * direct * direct / 2, pair * direct};
+  if (n_tokens == n_direct) return before;
+  const double state = static_cast<double>(shape_.n_features * (g.head_dim + 1) * g.n_layers);
+  const double read = state * static_cast<double>(g.n_heads);
+  const double fold = state * static_cast<double>(g.n_kv_heads);
+  // Besides, a row sees half of its own chunk, and the first tokens are folded too.
+  const double row = read + fold + pair * kPageTokens / 2;
+  return {before.prefill + recurrent * row + direct * fold, row};
+}
+
+TaylorShiftPolicy::Round& TaylorShiftPolicy::RoundAt(int64_t index) {
+  if (index == static_cast<int64_t>(rounds_.size())) rounds_.emplace_back();
+  if (index == n_rounds_) {
+    rounds_[index].folds.clear();
+    rounds_[index].reads.clear();
+    ++n_rounds_;
+  }
+  return rounds_[index];
+}
+
+// Pages that the state holds once rows before `end` are computed, none of which reads it: where the
+// sequence may pass its switch, the second half of the way there folds two pages for each that it
+// fills, so that no step has to fold them all.
+int64_t TaylorShiftPolicy::PagesToFold(const SequenceCache& sequence, int64_t end) const {
+  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
+  if (!switch_tokens.has_value() || sequence.n_final_tokens <= *switch_tokens) return 0;
+  const int64_t n_left = *switch_tokens / kPageTokens - std::min(end, *switch_tokens) / kPageTokens;
+  return std::max<int64_t>(0, *switch_tokens / kPageTokens - 2 * n_left);
+}
+
+// The state, the sequence's own if this step folds into it.
+absl::Status TaylorShiftPolicy::TakeState(SequenceCache& sequence, int64_t last_page) const {
+  const bool folds = last_page * kPageTokens > sequence.n_folded_tokens;
+  if (sequence.state != nullptr && (!folds || sequence.state.use_count() == 1)) {
+    return absl::OkStatus();
+  }
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> state,
+                      context_.cache->AllocateSlab(TaylorSlabBytes(context_.geometry)));
+  if (sequence.state != nullptr) {
+    context_.cache->Copy(sequence.state->data(), state->data(), state->size_bytes());
+  }
+  sequence.state = std::move(state);
+  return absl::OkStatus();
+}
+
+absl::Status TaylorShiftPolicy::PlanSegment(int32_t segment_index, const Segment& segment) {
+  SequenceCache& sequence = *segment.sequence;
+  LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
+  const int64_t begin = segment.first_position, end = begin + segment.n_rows;
+  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
+  const int64_t direct_end = std::clamp(switch_tokens.value_or(end), begin, end);
+  if (direct_end > begin) {
+    RoundAt(0).reads.push_back({segment_index, begin, direct_end - begin, 0});
+  }
+  int64_t n_folded = sequence.n_folded_tokens / kPageTokens;
+  if (direct_end == end) {
+    const int64_t n_pages = PagesToFold(sequence, end);
+    if (n_pages <= n_folded) return absl::OkStatus();
+    LK_RETURN_IF_ERROR(TakeState(sequence, n_pages));
+    RoundAt(0).folds.push_back({segment_index, n_folded, n_pages});
+    return absl::OkStatus();
+  }
+  LK_RETURN_IF_ERROR(TakeState(sequence, (end - 1) / kPageTokens));
+  int64_t row = direct_end;
+  for (int64_t index = 0; row < end; ++index) {
+    const int64_t page = row / kPageTokens;
+    if (n_folded < page) RoundAt(index).folds.push_back({segment_index, n_folded, page});
+    n_folded = page;
+    const int64_t page_end = std::min(end, (page + 1) * kPageTokens);
+    RoundAt(index).reads.push_back({segment_index, row, page_end - row, page * kPageTokens});
+    row = page_end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TaylorShiftPolicy::Plan(absl::Span<const Segment> segments) {
+  segments_ = segments;
+  n_rounds_ = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    LK_RETURN_IF_ERROR(PlanSegment(static_cast<int32_t>(i), segments[i]));
+  }
+  return absl::OkStatus();
+}
+
+void TaylorShiftPolicy::Advance(SequenceCache& sequence, int64_t n_rows) {
+  sequence.n_tokens += n_rows;
+  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
+  if (!switch_tokens.has_value()) return;
+  if (sequence.n_tokens <= *switch_tokens) {
+    const int64_t n_folded = PagesToFold(sequence, sequence.n_tokens) * kPageTokens;
+    sequence.n_folded_tokens = std::max(sequence.n_folded_tokens, n_folded);
+    return;
+  }
+  const int64_t first_kept = (sequence.n_tokens - 1) / kPageTokens;
+  for (int64_t page = sequence.n_state_tokens / kPageTokens; page < first_kept; ++page) {
+    sequence.pages[page] = {};
+  }
+  sequence.n_state_tokens = sequence.n_folded_tokens = first_kept * kPageTokens;
+}
+
+std::optional<SequenceCache> TaylorShiftPolicy::Prefix(const SequenceCache& sequence,
+                                                       int64_t n_computed, int64_t n_tokens) const {
+  const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
+  SequenceCache prefix;
+  prefix.n_tokens = n_tokens;
+  if (switch_tokens.has_value() && n_tokens > *switch_tokens) {
+    prefix.state = sequence.state;
+    prefix.n_state_tokens = (n_computed - 1) / kPageTokens * kPageTokens;
+    prefix.n_folded_tokens = prefix.n_state_tokens;
+    if (prefix.n_state_tokens > n_tokens) return std::nullopt;
+  }
+  auto pages =
+      FirstPages(sequence.pages, prefix.n_state_tokens / kPageTokens, n_tokens / kPageTokens);
+  if (!pages.has_value()) return std::nullopt;
+  prefix.pages = *std::move(pages);
+  return prefix;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,77 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_TAYLORSHIFT_POLICY_H_
+#define LOWKEY_ENGINE_ATTENTION_TAYLORSHIFT_POLICY_H_
+
+#include <vector>
+
+#include "engine/attention/attention.h"
+#include "engine/attention/taylorshift/state.h"
+
+namespace lowkey {
+
+// TaylorShift (Nauen et al. 2024), causal: weights 1 + s + s^2 / 2 instead of exp(s). Rows before
+// TaylorSwitchTokens read cached keys and values (direct form), later ones the state of all whole
+// chunks of 64 tokens before theirs, and their own chunk's tokens directly (recurrent form). The
+// two are equal up to rounding. Chunks are folded into the state in order, each in the step whose
+// rows need it first; the first such step builds the state from the cached tokens. Their pages go
+// when it ends.
+//
+// What a sequence holds, and when what is folded and read: all but Attend, wherever that is.
+class TaylorShiftPolicy : public AttentionMechanism {
+ public:
+  Mechanism id() const override { return Mechanism::kTaylorShift; }
+  absl::Status CheckAvailable(const AttentionOptions& options) const override;
+  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override;
+  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
+  absl::Status Plan(absl::Span<const Segment> segments) override;
+  void Advance(SequenceCache& sequence, int64_t n_rows) override;
+  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
+                                      int64_t n_tokens) const override;
+
+ protected:
+  // Pages that a segment's state takes in, of all KV heads.
+  struct FoldRange {
+    int32_t segment = 0;
+    int64_t first_page = 0, end_page = 0;
+  };
+  // Rows of a segment that read the same state, or none.
+  struct ReadRange {
+    int32_t segment = 0;
+    int64_t first_position = 0;
+    int64_t n_tokens = 0;
+    int64_t n_state_tokens = 0;  // read through the state; whole pages, 0 in the direct form
+  };
+  // Folds, and then the rows that read what was folded. A segment has a round for each chunk.
+  struct Round {
+    std::vector<FoldRange> folds;
+    std::vector<ReadRange> reads;
+  };
+
+  explicit TaylorShiftPolicy(const AttentionContext& context);
+
+  const AttentionContext& context() const { return context_; }
+  const TaylorShape& shape() const { return shape_; }
+  absl::Span<const float> tau() const { return tau_; }  // [n_layers, n_heads]
+  // Of the step that was planned last.
+  absl::Span<const Segment> segments() const { return segments_; }
+  absl::Span<const Round> rounds() const {
+    return absl::MakeConstSpan(rounds_).first(static_cast<size_t>(n_rounds_));
+  }
+
+ private:
+  absl::Status PlanSegment(int32_t segment_index, const Segment& segment);
+  int64_t PagesToFold(const SequenceCache& sequence, int64_t end) const;
+  absl::Status TakeState(SequenceCache& sequence, int64_t last_page) const;
+  Round& RoundAt(int64_t index);
+
+  const AttentionContext context_;
+  const TaylorShape shape_;
+  std::vector<float> tau_;
+  absl::Span<const Segment> segments_;
+  std::vector<Round> rounds_;  // the first n_rounds_ are the step's
+  int64_t n_rounds_ = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_TAYLORSHIFT_POLICY_H_

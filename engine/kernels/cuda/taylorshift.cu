@@ -1,0 +1,540 @@
+// TaylorShift (Nauen et al. 2024): its state, and the rows that read it or cached tokens.
+//
+// Folding, reading a state and reading pages are the same product of two panels in shared memory, a
+// [kDepth, rows] and b [kDepth, columns]: features times values over tokens, features times S over
+// features, weights times values over tokens. A sum is a chain over kDepth terms of a panel that is
+// added to a chain over panels, whatever the shape of the block that computes it.
+
+#include "engine/kernels/cuda/grid.h"
+#include "engine/kernels/cuda/taylorshift.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int kPage = 64;         // tokens
+constexpr int kDepth = 32;        // of panels
+constexpr int kMaxColumns = 128;  // that a block computes
+constexpr int kColumns = 4;       // of one thread
+
+template <int n>
+struct alignas(n < 4 ? n * 4 : 16) Floats {
+  float x[n];
+};
+
+// Threads of a block, rows of a thread and of the block.
+template <int threads, int thread_rows>
+struct Blocking {
+  static constexpr int kThreads = threads;
+  static constexpr int kThreadRows = thread_rows;
+  static constexpr int kRows = threads == 128 ? kTaylorFewRows : kTaylorManyRows;
+  static constexpr int kLdA = kRows + 4;  // neighbours of a column in other banks
+  // Where the columns are a panel's tokens.
+  static constexpr int kScoreRows = kRows * (kDepth / kColumns) / threads;
+};
+using FewNarrow = Blocking<128, 2>;  // at most 64 columns
+using FewWide = Blocking<128, 4>;
+using ManyNarrow = Blocking<256, 4>;
+using ManyWide = Blocking<256, 8>;
+
+__device__ inline int Tid() { return static_cast<int>(threadIdx.x); }
+__device__ inline int Lane() { return Tid() % kWarp; }
+__device__ inline int WarpIndex() { return Tid() / kWarp; }
+
+__host__ __device__ inline int ColumnsOfBlock(int64_t head_dim) {
+  const int64_t n = (head_dim + kDepth - 1) / kDepth * kDepth;
+  return static_cast<int>(n < kMaxColumns ? n : kMaxColumns);
+}
+
+// A block's shared memory.
+template <typename B>
+struct Panels {
+  float* a = nullptr;     // [kDepth][B::kLdA]
+  float* ones = nullptr;  // [2][kDepth]: the column of weights
+  float* b = nullptr;     // [2][kDepth][ld]
+  int ld = 0;             // columns of a whole block
+  int first_column = 0;   // of this one
+  int n_columns = 0;      // of this one, a multiple of 4
+
+  static int64_t Bytes(int64_t head_dim) {
+    return (kDepth * B::kLdA + 2 * kDepth + 2 * kDepth * ColumnsOfBlock(head_dim)) *
+           static_cast<int64_t>(sizeof(float));
+  }
+  // [kDepth][kDepth]: where only one of b is used.
+  __device__ float* keys() const { return b + kDepth * ld; }
+};
+
+template <typename B>
+__device__ Panels<B> MakePanels(float* shared, int64_t head_dim) {
+  Panels<B> p;
+  p.a = shared;
+  p.ones = p.a + kDepth * B::kLdA;
+  p.b = p.ones + 2 * kDepth;
+  p.ld = ColumnsOfBlock(head_dim);
+  p.first_column = static_cast<int>(blockIdx.z) * kMaxColumns;
+  const int left = static_cast<int>(head_dim + kColumns - 1) / kColumns * kColumns - p.first_column;
+  p.n_columns = left < p.ld ? left : p.ld;
+  return p;
+}
+
+// The part of a block's sums that a thread has.
+template <int rows>
+struct Sums {
+  float x[rows][kColumns] = {};
+
+  // `at` is aligned to 16 bytes.
+  __device__ void LoadRow(int row, const float* at) {
+    const auto y = *reinterpret_cast<const Floats<kColumns>*>(at);
+    for (int j = 0; j < kColumns; ++j) x[row][j] = y.x[j];
+  }
+  __device__ void StoreRow(int row, float* at) const {
+    Floats<kColumns> y;
+    for (int j = 0; j < kColumns; ++j) y.x[j] = x[row][j];
+    *reinterpret_cast<Floats<kColumns>*>(at) = y;
+  }
+};
+
+// sums += a^T b of panels; `a` and `b` point at the thread's rows and columns.
+template <int rows>
+__device__ inline void AddPanels(const float* a, int ld_a, const float* b, int ld_b,
+                                 Sums<rows>& sums) {
+  constexpr int kVector = rows < 4 ? rows : 4;
+  Sums<rows> part;
+  for (int k = 0; k < kDepth; ++k) {
+    const auto y = *reinterpret_cast<const Floats<kColumns>*>(b + k * ld_b);
+    for (int i = 0; i < rows; i += kVector) {
+      const auto x = *reinterpret_cast<const Floats<kVector>*>(a + k * ld_a + i);
+      for (int v = 0; v < kVector; ++v) {
+        for (int j = 0; j < kColumns; ++j) {
+          part.x[i + v][j] = fmaf(x.x[v], y.x[j], part.x[i + v][j]);
+        }
+      }
+    }
+  }
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < kColumns; ++j) sums.x[i][j] += part.x[i][j];
+  }
+}
+
+// The same of one row and the column of weights.
+__device__ inline void AddColumn(const float* a, int ld_a, const float* column, float& sum) {
+  float part = 0;
+  for (int k = 0; k < kDepth; ++k) part = fmaf(a[k * ld_a], column[k], part);
+  sum += part;
+}
+
+// What a thread sums over a block's panels: rows times columns, and the weights of one row.
+template <typename B>
+struct BlockSums {
+  int row = 0, column = 0;  // of the thread's corner
+  bool is_used = false;
+  bool has_weights = false;
+  Sums<B::kThreadRows> sums;
+  float weights = 0;
+
+  __device__ BlockSums(const Panels<B>& p, int n_rows) {
+    const int n_groups = p.n_columns / kColumns;
+    row = Tid() / n_groups * B::kThreadRows;
+    column = Tid() % n_groups * kColumns;
+    is_used = row < n_rows;
+    has_weights = p.first_column == 0 && Tid() < n_rows;
+  }
+  __device__ void Add(const Panels<B>& p, const float* b, const float* column_of_weights) {
+    if (is_used) AddPanels(p.a + row, B::kLdA, b + column, p.ld, sums);
+    if (has_weights) AddColumn(p.a + Tid(), B::kLdA, column_of_weights, weights);
+  }
+};
+
+// ---------------------------------------------------------------- features
+
+// A feature (state.h) is scale * x[one] * x[other]; -1: no such factor.
+struct Factors {
+  int one = -1, other = -1;
+  float scale = 1;
+};
+
+// Of feature f; `square` is the scale of squares: 1 of queries, 1/2 of keys.
+__device__ inline Factors FactorsOf(int64_t f, const TaylorStep& s, float square) {
+  const int d = static_cast<int>(s.head_dim), at = static_cast<int>(f);
+  if (at >= s.n_features) return {-1, -1, 0};
+  if (at == s.n_features - 1) return {};
+  const int turn = at / d - 1, j = at % d;
+  if (turn < 0) return {j, -1, 1};
+  return {j, j + turn < d ? j + turn : j + turn - d, turn == 0 ? square : 1.0f};
+}
+
+template <typename T>
+__device__ inline float FeatureOf(const Factors& f, const T* x, int64_t stride) {
+  const float one = f.one < 0 ? 1.0f : ToFloat(x[f.one * stride]);
+  const float other = f.other < 0 ? 1.0f : ToFloat(x[f.other * stride]);
+  return f.scale * (one * other);
+}
+
+// ---------------------------------------------------------------- pages
+
+template <typename T>
+struct Tile {
+  T* keys = nullptr;    // [head_dim, 64]
+  T* values = nullptr;  // [64, n_columns]
+};
+
+template <typename T>
+__device__ Tile<T> TileOf(const TaylorStep& s, const TaylorSequence& sequence, int64_t page,
+                          int64_t kv_head) {
+  std::byte* at = s.pages[sequence.first_page_entry + page - sequence.first_page];
+  T* keys = reinterpret_cast<T*>(at) +
+            (s.layer * s.n_kv_heads + kv_head) * kPage * (s.head_dim + s.n_columns);
+  return {keys, keys + kPage * s.head_dim};
+}
+
+// b = tokens first .. first + kDepth - 1 of a page's values, 0 from token `end` on: what nobody
+// has written there may be no number.
+template <typename T, typename B>
+__device__ void LoadValues(const Tile<T>& tile, int64_t n_columns, int first, int end,
+                           const Panels<B>& p, float* b) {
+  for (int i = Tid(); i < kDepth * p.n_columns; i += B::kThreads) {
+    const int k = i / p.n_columns, j = i % p.n_columns;
+    const T* from = tile.values + (first + k) * n_columns + p.first_column + j;
+    b[k * p.ld + j] = first + k < end ? ToFloat(*from) : 0.0f;
+  }
+}
+
+// What unit vectors are made with: 1 / |x|, by one warp.
+__device__ inline float UnitScaleOfWarp(const float* x, int64_t n) {
+  double sum = 0;
+  for (int64_t j = Lane(); j < n; j += kWarp) sum = fma(double{x[j]}, double{x[j]}, sum);
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+  }
+  return static_cast<float>(1.0 / fmax(sqrt(sum), 1e-12));
+}
+
+// A warp a query head or KV head of a row.
+template <typename T>
+__global__ void WriteKernel(TaylorWriteArgs a) {
+  const TaylorStep& s = a.step;
+  const int64_t n_heads = s.n_heads + s.n_kv_heads, d = s.head_dim;
+  const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + WarpIndex();
+  if (task >= a.n_rows * n_heads) return;
+  const int64_t index = task / n_heads, head = task % n_heads;
+  const TaylorRow row = a.rows[index];
+  const TaylorSequence sequence = s.sequences[row.sequence];
+  const int64_t step_row = sequence.first_row + row.row;
+  if (head < s.n_heads) {
+    const float* from = a.q + step_row * a.ld + head * d;
+    const float scale = sequence.is_normalised ? a.tau[head] * UnitScaleOfWarp(from, d)
+                                               : 1.0f / sqrtf(static_cast<float>(d));
+    float* to = s.queries + (sequence.first_query + row.row) * s.n_heads * d + head * d;
+    for (int64_t j = Lane(); j < d; j += kWarp) to[j] = from[j] * scale;
+    return;
+  }
+  const int64_t kv_head = head - s.n_heads, position = sequence.first_position + row.row;
+  const float* key = a.k + step_row * a.ld + kv_head * d;
+  const float* value = a.v + step_row * a.ld + kv_head * d;
+  const float scale = sequence.is_normalised ? UnitScaleOfWarp(key, d) : 1.0f;
+  const Tile<T> tile = TileOf<T>(s, sequence, position / kPage, kv_head);
+  const int64_t slot = position % kPage;
+  for (int64_t j = Lane(); j < s.n_columns; j += kWarp) {
+    if (j < d) tile.keys[j * kPage + slot] = FromFloat<T>(key[j] * scale);
+    tile.values[slot * s.n_columns + j] = FromFloat<T>(j < d ? value[j] : 0.0f);
+  }
+}
+
+// ---------------------------------------------------------------- folding
+
+// A block has kRows features of one KV head.
+template <typename T, typename B>
+__global__ void __launch_bounds__(B::kThreads) FoldKernel(TaylorFoldArgs a) {
+  LK_DYNAMIC_SHARED(float, shared);
+  const TaylorStep& s = a.step;
+  const Panels<B> p = MakePanels<B>(shared, s.head_dim);
+  const int64_t n_tiles = (s.n_features + B::kRows - 1) / B::kRows;
+  const TaylorFold fold = a.folds[blockIdx.x / n_tiles];
+  const int64_t first = blockIdx.x % n_tiles * B::kRows, kv_head = blockIdx.y;
+  const int64_t left = s.n_features - first;
+  const int n_rows = static_cast<int>(left < B::kRows ? left : B::kRows);
+  const TaylorSequence sequence = s.sequences[fold.sequence];
+  float* head = sequence.state + (s.layer * s.n_kv_heads + kv_head) * s.head_floats;
+  float* state = head + first * s.n_columns + p.first_column;
+  float* weights = head + s.n_features * s.n_columns + first;
+
+  BlockSums<B> sums(p, n_rows);
+  for (int i = 0; i < B::kThreadRows && sums.is_used; ++i) {
+    if (sums.row + i >= n_rows) break;
+    sums.sums.LoadRow(i, state + (sums.row + i) * s.n_columns + sums.column);
+  }
+  if (sums.has_weights) sums.weights = weights[Tid()];
+  if (Tid() < kDepth) p.ones[Tid()] = 1.0f;
+  constexpr int kWarps = B::kThreads / kWarp, kFeatures = B::kRows / kWarps;
+  Factors factors[kFeatures];  // that this warp computes
+  for (int i = 0; i < kFeatures; ++i) {
+    factors[i] = FactorsOf(first + WarpIndex() + i * kWarps, s, 0.5f);
+  }
+  for (int64_t page = fold.first_page; page < fold.end_page; ++page) {
+    const Tile<T> tile = TileOf<T>(s, sequence, page, kv_head);
+    for (int token = 0; token < kPage; token += kDepth) {
+      __syncthreads();  // of what reads the panels
+      for (int i = 0; i < kFeatures; ++i) {
+        p.a[Lane() * B::kLdA + WarpIndex() + i * kWarps] =
+            FeatureOf(factors[i], tile.keys + token + Lane(), kPage);
+      }
+      LoadValues(tile, s.n_columns, token, kPage, p, p.b);
+      __syncthreads();
+      sums.Add(p, p.b, p.ones);
+    }
+  }
+  for (int i = 0; i < B::kThreadRows && sums.is_used; ++i) {
+    if (sums.row + i >= n_rows) break;
+    sums.sums.StoreRow(i, state + (sums.row + i) * s.n_columns + sums.column);
+  }
+  if (sums.has_weights) weights[Tid()] = sums.weights;
+}
+
+// ---------------------------------------------------------------- reading
+
+// A block's piece, for one KV head.
+template <typename B>
+struct Reading {
+  TaylorPiece piece;
+  TaylorBlock block;
+  TaylorSequence sequence;
+  int64_t kv_head = 0, group = 0;
+
+  __device__ explicit Reading(const TaylorReadArgs& a) {
+    piece = a.pieces[blockIdx.x];
+    block = a.blocks[piece.block];
+    sequence = a.step.sequences[block.sequence];
+    kv_head = blockIdx.y;
+    group = a.step.n_heads / a.step.n_kv_heads;
+  }
+  __device__ int64_t PositionOf(int64_t r) const {
+    return sequence.first_position + (block.first_row + r) / group;
+  }
+  __device__ const float* QueryOf(const TaylorStep& s, int64_t r) const {
+    const int64_t row = block.first_row + r;
+    return s.queries +
+           ((sequence.first_query + row / group) * s.n_heads + kv_head * group + row % group) *
+               s.head_dim;
+  }
+  __device__ void Save(const TaylorStep& s, const Panels<B>& p, BlockSums<B>& sums) const {
+    const int64_t ld = s.n_columns + kColumns;
+    const int64_t first = block.first_slot + int64_t{piece.slot} * block.n_rows;
+    for (int i = 0; i < B::kThreadRows && sums.row + i < block.n_rows; ++i) {
+      float* slot = s.slots + ((first + sums.row + i) * s.n_kv_heads + kv_head) * ld;
+      sums.sums.StoreRow(i, slot + p.first_column + sums.column);
+    }
+    if (!sums.has_weights) return;
+    s.slots[((first + Tid()) * s.n_kv_heads + kv_head) * ld + s.n_columns] = sums.weights;
+  }
+};
+
+// Begins to bring features `first`.. of a state to b, and their weights to `column`.
+template <typename B>
+__device__ void BeginStatePanel(const TaylorStep& s, const float* head, int64_t first, int64_t end,
+                                const Panels<B>& p, float* b, float* column) {
+  const int n_groups = p.n_columns / kColumns;
+  for (int i = Tid(); i < kDepth * n_groups; i += B::kThreads) {
+    const int k = i / n_groups, j = i % n_groups * kColumns;
+    float* to = b + k * p.ld + j;
+    if (first + k < end) {
+      CopyAsync16(to, head + (first + k) * s.n_columns + p.first_column + j);
+    } else {
+      *reinterpret_cast<Floats<kColumns>*>(to) = {};
+    }
+  }
+  if (Tid() < kDepth) {
+    const float* weights = head + s.n_features * s.n_columns;
+    column[Tid()] = first + Tid() < end ? weights[first + Tid()] : 0.0f;
+  }
+  CommitCopies();
+}
+
+template <typename B>
+__global__ void __launch_bounds__(B::kThreads) ReadStateKernel(TaylorReadArgs a) {
+  LK_DYNAMIC_SHARED(float, shared);
+  const TaylorStep& s = a.step;
+  const Panels<B> p = MakePanels<B>(shared, s.head_dim);
+  const Reading<B> reading(a);
+  const int n_rows = reading.block.n_rows;
+  const int64_t begin = reading.piece.begin, end = reading.piece.end;
+  const float* head =
+      reading.sequence.state + (s.layer * s.n_kv_heads + reading.kv_head) * s.head_floats;
+  BlockSums<B> sums(p, n_rows);
+  BeginStatePanel(s, head, begin, end, p, p.b, p.ones);
+  int now = 0;  // of the two panels of S
+  for (int64_t first = begin; first < end; first += kDepth, now ^= 1) {
+    const Factors factors = FactorsOf(first + Lane(), s, 1.0f);
+    for (int r = WarpIndex(); r < n_rows; r += B::kThreads / kWarp) {
+      p.a[Lane() * B::kLdA + r] = FeatureOf(factors, reading.QueryOf(s, r), 1);
+    }
+    WaitCopies<0>();
+    __syncthreads();
+    if (first + kDepth < end) {
+      const int next = now ^ 1;
+      BeginStatePanel(s, head, first + kDepth, end, p, p.b + next * kDepth * p.ld,
+                      p.ones + next * kDepth);
+    }
+    sums.Add(p, p.b + now * kDepth * p.ld, p.ones + now * kDepth);
+    __syncthreads();
+  }
+  reading.Save(s, p, sums);
+}
+
+// a = rows' weights of kDepth tokens of a page from `first` on, those that they see.
+template <typename T, typename B>
+__device__ void WeighTokens(const TaylorStep& s, const Reading<B>& reading, const Tile<T>& tile,
+                            int64_t page, int first, int end, const Panels<B>& p) {
+  constexpr int kGroups = kDepth / kColumns;
+  const int row = Tid() / kGroups * B::kScoreRows, column = Tid() % kGroups * kColumns;
+  const int n_rows = reading.block.n_rows;
+  Sums<B::kScoreRows> scores;
+  for (int64_t j0 = 0; j0 < s.head_dim; j0 += kDepth) {
+    const int64_t left = s.head_dim - j0;
+    const int n = static_cast<int>(left < kDepth ? left : kDepth);
+    __syncthreads();  // of what reads the panels
+    for (int r = WarpIndex(); r < n_rows; r += B::kThreads / kWarp) {
+      p.a[Lane() * B::kLdA + r] = Lane() < n ? reading.QueryOf(s, r)[j0 + Lane()] : 0.0f;
+    }
+    for (int k = WarpIndex(); k < kDepth; k += B::kThreads / kWarp) {
+      const bool exists = k < n && first + Lane() < end;
+      p.keys()[k * kDepth + Lane()] =
+          exists ? ToFloat(tile.keys[(j0 + k) * kPage + first + Lane()]) : 0.0f;
+    }
+    __syncthreads();
+    if (row < n_rows) AddPanels(p.a + row, B::kLdA, p.keys() + column, kDepth, scores);
+  }
+  __syncthreads();
+  for (int i = 0; i < B::kScoreRows && row + i < n_rows; ++i) {
+    const int64_t n_seen = reading.PositionOf(row + i) + 1 - page * kPage - first;
+    for (int j = 0; j < kColumns; ++j) {
+      const float x = scores.x[i][j];
+      p.a[(column + j) * B::kLdA + row + i] =
+          column + j < n_seen ? fmaf(x, fmaf(0.5f, x, 1.0f), 1.0f) : 0.0f;
+    }
+  }
+}
+
+template <typename T, typename B>
+__global__ void __launch_bounds__(B::kThreads) ReadPagesKernel(TaylorReadArgs a) {
+  LK_DYNAMIC_SHARED(float, shared);
+  const TaylorStep& s = a.step;
+  const Panels<B> p = MakePanels<B>(shared, s.head_dim);
+  const Reading<B> reading(a);
+  const int n_rows = reading.block.n_rows;
+  const int64_t n_tokens = reading.PositionOf(n_rows - 1) + 1;  // that the last row sees
+  BlockSums<B> sums(p, n_rows);
+  if (Tid() < kDepth) p.ones[Tid()] = 1.0f;
+  for (int64_t page = reading.piece.begin; page < reading.piece.end; ++page) {
+    const Tile<T> tile = TileOf<T>(s, reading.sequence, page, reading.kv_head);
+    const int64_t left = n_tokens - page * kPage;
+    const int end = static_cast<int>(left < kPage ? left : kPage);
+    for (int token = 0; token < end; token += kDepth) {
+      WeighTokens(s, reading, tile, page, token, end, p);
+      LoadValues(tile, s.n_columns, token, end, p, p.b);
+      __syncthreads();
+      sums.Add(p, p.b, p.ones);
+    }
+  }
+  reading.Save(s, p, sums);
+}
+
+// ---------------------------------------------------------------- finishing
+
+// A warp a row.
+__global__ void FinishKernel(TaylorFinishArgs a) {
+  const TaylorStep& s = a.step;
+  const TaylorBlock block = a.blocks[blockIdx.x];
+  const int64_t r = int64_t{blockIdx.z} * (blockDim.x / kWarp) + WarpIndex();
+  if (r >= block.n_rows) return;
+  const TaylorSequence sequence = s.sequences[block.sequence];
+  const int64_t group = s.n_heads / s.n_kv_heads, kv_head = blockIdx.y;
+  const int64_t token = (block.first_row + r) / group, head = (block.first_row + r) % group;
+  const int64_t ld = s.n_columns + kColumns;
+  const int64_t slot_floats = block.n_rows * s.n_kv_heads * ld;
+  const float* slots = s.slots + ((block.first_slot + r) * s.n_kv_heads + kv_head) * ld;
+  float weights = 0;
+  for (int64_t i = 0; i < block.n_slots; ++i) weights += slots[i * slot_floats + s.n_columns];
+  const auto n_seen = static_cast<float>(sequence.first_position + token + 1);
+  // No weight is below 1/2. Where scores are large, rounding of the state's sums could say
+  // otherwise.
+  float scale = 1.0f / fmaxf(weights, 0.5f * n_seen);
+  if (sequence.is_normalised) scale *= sqrtf(n_seen / static_cast<float>(s.head_dim));
+  float* out =
+      a.out + (sequence.first_row + token) * a.ld_out + (kv_head * group + head) * s.head_dim;
+  for (int64_t j = Lane(); j < s.head_dim; j += kWarp) {
+    float sum = 0;
+    for (int64_t i = 0; i < block.n_slots; ++i) sum += slots[i * slot_floats + j];
+    out[j] = sum * scale;
+  }
+}
+
+// ---------------------------------------------------------------- launching
+
+int64_t ColumnTiles(const TaylorStep& s) { return (s.head_dim + kMaxColumns - 1) / kMaxColumns; }
+bool IsNarrow(const TaylorStep& s) { return s.head_dim <= 64; }
+
+template <typename B>
+LaunchShape ReadShape(const TaylorReadArgs& a) {
+  return {a.n_pieces, a.step.n_kv_heads, ColumnTiles(a.step), B::kThreads,
+          Panels<B>::Bytes(a.step.head_dim)};
+}
+
+template <typename B>
+void ReadPages(Device& device, const TaylorReadArgs& a) {
+  const bool wide = a.step.cache_type == StorageType::kFloat32;
+  Launch(device, wide ? ReadPagesKernel<float, B> : ReadPagesKernel<uint16_t, B>, ReadShape<B>(a),
+         a);
+}
+
+template <typename B>
+void Fold(Device& device, const TaylorFoldArgs& a) {
+  const bool wide = a.step.cache_type == StorageType::kFloat32;
+  const int64_t n_tiles = (a.step.n_features + B::kRows - 1) / B::kRows;
+  Launch(device, wide ? FoldKernel<float, B> : FoldKernel<uint16_t, B>,
+         {a.n_folds * n_tiles, a.step.n_kv_heads, ColumnTiles(a.step), B::kThreads,
+          Panels<B>::Bytes(a.step.head_dim)},
+         a);
+}
+
+}  // namespace
+
+void TaylorWriteOnDevice(Device& device, const TaylorWriteArgs& args) {
+  constexpr int kWarps = 8;
+  const int64_t n_tasks = args.n_rows * (args.step.n_heads + args.step.n_kv_heads);
+  const bool wide = args.step.cache_type == StorageType::kFloat32;
+  Launch(device, wide ? WriteKernel<float> : WriteKernel<uint16_t>,
+         {.blocks_x = (n_tasks + kWarps - 1) / kWarps, .threads = kWarps * kWarp}, args);
+}
+
+void TaylorFoldOnDevice(Device& device, const TaylorFoldArgs& args) {
+  IsNarrow(args.step) ? Fold<ManyNarrow>(device, args) : Fold<ManyWide>(device, args);
+}
+
+void TaylorReadStateOnDevice(Device& device, const TaylorReadArgs& args) {
+  const bool narrow = IsNarrow(args.step);
+  if (args.max_rows == kTaylorFewRows) {
+    Launch(device, narrow ? ReadStateKernel<FewNarrow> : ReadStateKernel<FewWide>,
+           ReadShape<FewWide>(args), args);
+  } else {
+    Launch(device, narrow ? ReadStateKernel<ManyNarrow> : ReadStateKernel<ManyWide>,
+           ReadShape<ManyWide>(args), args);
+  }
+}
+
+void TaylorReadPagesOnDevice(Device& device, const TaylorReadArgs& args) {
+  const bool narrow = IsNarrow(args.step);
+  if (args.max_rows == kTaylorFewRows) {
+    narrow ? ReadPages<FewNarrow>(device, args) : ReadPages<FewWide>(device, args);
+  } else {
+    narrow ? ReadPages<ManyNarrow>(device, args) : ReadPages<ManyWide>(device, args);
+  }
+}
+
+void TaylorFinishOnDevice(Device& device, const TaylorFinishArgs& args) {
+  constexpr int kWarps = 4;
+  Launch(
+      device, FinishKernel,
+      {args.n_blocks, args.step.n_kv_heads, (args.max_rows + kWarps - 1) / kWarps, kWarps * kWarp},
+      args);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,17 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_TAYLORSHIFT_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_TAYLORSHIFT_H_
+
+#include "engine/kernels/device_taylorshift.h"
+
+namespace lowkey {
+
+// Launchers of DeviceKernels.
+void TaylorWriteOnDevice(Device& device, const TaylorWriteArgs& args);
+void TaylorFoldOnDevice(Device& device, const TaylorFoldArgs& args);
+void TaylorReadStateOnDevice(Device& device, const TaylorReadArgs& args);
+void TaylorReadPagesOnDevice(Device& device, const TaylorReadArgs& args);
+void TaylorFinishOnDevice(Device& device, const TaylorFinishArgs& args);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_TAYLORSHIFT_H_
