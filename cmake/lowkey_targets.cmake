@@ -1,5 +1,6 @@
 # lk_library(NAME SRCS ... DEPS ...)  one target per folder.
 # lk_test(NAME SRCS ... DEPS ...)     one GoogleTest binary per tested source; ctest sees it as one test.
+# lk_gpu_test(NAME [FILTER])          that test once more, on a GPU: NAME_gpu, which is skipped where there is none.
 
 add_library(lowkey_options INTERFACE)
 target_include_directories(lowkey_options INTERFACE ${PROJECT_SOURCE_DIR})
@@ -62,4 +63,20 @@ function(lk_test NAME)
     set_tests_properties(${NAME} PROPERTIES
       ENVIRONMENT "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0")
   endif()
+endfunction()
+
+# Of a binary that asks for tests/testing/test_device.h's device.
+function(lk_gpu_test NAME)
+  set(environment LOWKEY_TEST_DEVICE=cuda:0)
+  if(LOWKEY_CUDA_FOUND)
+    list(APPEND environment LOWKEY_CUDA_LIBRARY=$<TARGET_FILE:lowkey_cuda>)
+    add_dependencies(${NAME} lowkey_cuda)
+  endif()
+  set(filter)
+  if(ARGN)
+    set(filter --gtest_filter=${ARGN})
+  endif()
+  add_test(NAME ${NAME}_gpu COMMAND ${NAME} ${filter})
+  set_tests_properties(${NAME}_gpu PROPERTIES LABELS gpu TIMEOUT 600 RUN_SERIAL ON
+    ENVIRONMENT "${environment}" SKIP_REGULAR_EXPRESSION "no CUDA device")
 endfunction()

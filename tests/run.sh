@@ -16,7 +16,7 @@ source deploy/setup.sh
 
 run_format() {
   local files
-  mapfile -t files < <(find bench engine server tests tokenizer -name '*.cc' -o -name '*.h' | sort)
+  mapfile -t files < <(find bench engine server tests tokenizer -name '*.cc' -o -name '*.cu' -o -name '*.h' | sort)
   [ "${#files[@]}" -gt 0 ] || fail "format: no sources found"
   clang-format-14 --dry-run --Werror "${files[@]}" || fail "format: see above (clang-format-14 -i)"
   say "format: ${#files[@]} files follow .clang-format"

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
 #include "engine/base/dtype.h"
-#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -424,11 +424,6 @@ MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism me
     context.place = &place_;
   }
   mechanism_ = options.make != nullptr ? options.make(context) : MakeMechanism(mechanism, context);
-}
-
-Device* TestDevice() {
-  static const std::shared_ptr<Device> device = NewTestDevice();
-  return device.get();
 }
 
 float* MechanismRunner::Here(std::vector<float>& rows, Buffer& there) {

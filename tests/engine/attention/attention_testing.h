@@ -10,6 +10,7 @@
 #include "engine/attention/attention.h"
 #include "engine/kernels/device.h"
 #include "gtest/gtest.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 
@@ -68,10 +69,8 @@ AttentionOptions TaylorShift(TaylorForm form = TaylorForm::kAuto,
 // Makes a mechanism that is in no registry; nullptr: the registry does.
 using MechanismMaker = std::unique_ptr<AttentionMechanism> (*)(const AttentionContext& context);
 
-// Where mechanisms are run (tests/testing/test_device.h); one for the process.
-Device* TestDevice();
-
-// A mechanism with a cache and a pool of its own, run step by step. Sequences must go before it.
+// A mechanism with a cache and a pool of its own, run step by step on TestDevice(), where there is
+// one, else on the host. Sequences must go before it.
 class MechanismRunner {
  public:
   struct Options {

@@ -1,4 +1,4 @@
-#include "engine/kernels/cuda/rows.h"
+// Kernels of rows.cu, on the emulated grid or on the device that LOWKEY_TEST_DEVICE names.
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "engine/kernels/device_kernels.h"
 #include "engine/kernels/ref/ref.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -33,36 +34,39 @@ std::vector<uint16_t> Rounded(const std::vector<float>& x) {
 
 class CudaRowsTest : public testing::TestWithParam<int64_t> {
  protected:
-  EmulatedDevice device_;
+  Device& device_ = KernelTestDevice();
+  const DeviceKernels& kernels_ = device_.kernels();
 };
 
 TEST_P(CudaRowsTest, RmsNormOfGatheredRows) {
   const int64_t dim = GetParam();
   const std::vector<float> x = Random(5 * dim, 1), weight = Random(dim, 2);
   const std::vector<int32_t> rows = {4, 0, 4};
-  std::vector<float> out(3 * dim), also(3 * dim);
-  std::vector<uint16_t> narrow(3 * dim);
-  DeviceNormArgs args{x.data(), rows.data(), weight.data(), 1e-5f, dim, 3, out.data()};
-  RmsNormOnDevice(device_, args);
+  DeviceArray<float> x_there(x), weight_there(weight), wide(3 * dim), also(3 * dim);
+  DeviceArray<int32_t> rows_there(rows);
+  DeviceArray<uint16_t> narrow(3 * dim);
+  DeviceNormArgs args{x_there.data(), rows_there.data(), weight_there.data(), 1e-5f, dim, 3,
+                      wide.data()};
+  kernels_.rms_norm(device_, args);
   args.out = narrow.data();
   args.out_type = StorageType::kBFloat16;
   args.also_floats = also.data();
-  RmsNormOnDevice(device_, args);
-  ASSERT_TRUE(device_.Wait().ok());
+  kernels_.rms_norm(device_, args);
+  const std::vector<float> out = wide.Read();
   for (int64_t i = 0; i < 3; ++i) {
     const auto expected = ref::RmsNorm(Row(x, rows[i], dim), weight, 1e-5);
     for (int64_t j = 0; j < dim; ++j) EXPECT_NEAR(out[i * dim + j], expected[j], 2e-6);
   }
-  EXPECT_EQ(also, out);
-  EXPECT_EQ(narrow, Rounded(out));
+  EXPECT_EQ(also.Read(), out);
+  EXPECT_EQ(narrow.Read(), Rounded(out));
 }
 
 TEST_P(CudaRowsTest, Gated) {
   const int64_t n = GetParam();
   const std::vector<float> x = Random(3 * (2 * n + 5), 3);
-  std::vector<float> out(3 * n);
-  GatedOnDevice(device_, {x.data(), 2 * n + 5, n, 3, out.data()});
-  ASSERT_TRUE(device_.Wait().ok());
+  DeviceArray<float> x_there(x), gated(3 * n);
+  kernels_.gated(device_, {x_there.data(), 2 * n + 5, n, 3, gated.data()});
+  const std::vector<float> out = gated.Read();
   for (int64_t i = 0; i < 3; ++i) {
     const std::vector<float> row = Row(x, i, 2 * n + 5);
     const auto expected = ref::SiluMul(Row(row, 0, n), Row(row, 1, n));
@@ -77,18 +81,22 @@ TEST_P(CudaRowsTest, RotatesHeadsAfterTheirNorms) {
   for (int64_t j = 0; j < half; ++j) {
     frequencies[j] = std::pow(10000.0, -static_cast<double>(j) / static_cast<double>(half));
   }
-  std::vector<float> cos(n_rows * half), sin(n_rows * half);
   const std::vector<float> x = Random(n_rows * ld, 4), q_norm = Random(head_dim, 5);
-  std::vector<float> turned = x, normed = x;
-  AnglesOnDevice(device_,
-                 {positions.data(), frequencies.data(), half, n_rows, cos.data(), sin.data()});
-  RotateArgs args{turned.data(), ld,      n_rows, 3,          2,         head_dim,
-                  nullptr,       nullptr, 1e-5f,  cos.data(), sin.data()};
-  RotateOnDevice(device_, args);
-  args.qkv = normed.data();
-  args.q_norm = q_norm.data();
-  RotateOnDevice(device_, args);
-  ASSERT_TRUE(device_.Wait().ok());
+  DeviceArray<int32_t> positions_there(positions);
+  DeviceArray<double> frequencies_there(frequencies);
+  DeviceArray<float> cos_there(n_rows * half), sin_there(n_rows * half), turned_there(x),
+      normed_there(x), q_norm_there(q_norm);
+  kernels_.angles(device_, {positions_there.data(), frequencies_there.data(), half, n_rows,
+                            cos_there.data(), sin_there.data()});
+  RotateArgs args{
+      turned_there.data(), ld, n_rows, 3, 2, head_dim, nullptr, nullptr, 1e-5f, cos_there.data(),
+      sin_there.data()};
+  kernels_.rotate(device_, args);
+  args.qkv = normed_there.data();
+  args.q_norm = q_norm_there.data();
+  kernels_.rotate(device_, args);
+  const std::vector<float> cos = cos_there.Read(), sin = sin_there.Read();
+  const std::vector<float> turned = turned_there.Read(), normed = normed_there.Read();
   for (int64_t i = 0; i < n_rows; ++i) {
     for (int64_t j = 0; j < half; ++j) {
       EXPECT_FLOAT_EQ(cos[i * half + j],
@@ -117,19 +125,20 @@ TEST_P(CudaRowsTest, RotatesHeadsAfterTheirNorms) {
 TEST_P(CudaRowsTest, EmbedsAndRounds) {
   const int64_t dim = GetParam();
   const std::vector<float> table = Random(4 * dim, 6);
-  const std::vector<uint16_t> narrow = Rounded(table);
   const std::vector<int32_t> tokens = {3, 3, 1};
-  std::vector<float> wide_rows(3 * dim), narrow_rows(3 * dim);
-  std::vector<uint16_t> rounded(3 * dim);
-  EmbedOnDevice(device_,
-                {tokens.data(), table.data(), StorageType::kFloat32, dim, wide_rows.data(), 3});
-  EmbedOnDevice(device_,
-                {tokens.data(), narrow.data(), StorageType::kBFloat16, dim, narrow_rows.data(), 3});
-  RoundOnDevice(device_, {wide_rows.data(), 3 * dim, rounded.data()});
-  ASSERT_TRUE(device_.Wait().ok());
+  DeviceArray<float> table_there(table), wide_there(3 * dim), narrow_there(3 * dim);
+  DeviceArray<uint16_t> narrow_table(Rounded(table)), rounded_there(3 * dim);
+  DeviceArray<int32_t> tokens_there(tokens);
+  kernels_.embed(device_, {tokens_there.data(), table_there.data(), StorageType::kFloat32, dim,
+                           wide_there.data(), 3});
+  kernels_.embed(device_, {tokens_there.data(), narrow_table.data(), StorageType::kBFloat16, dim,
+                           narrow_there.data(), 3});
+  kernels_.round(device_, {wide_there.data(), 3 * dim, rounded_there.data()});
+  const std::vector<float> wide_rows = wide_there.Read();
+  const std::vector<uint16_t> rounded = rounded_there.Read();
   for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(Row(wide_rows, i, dim), Row(table, tokens[i], dim));
   EXPECT_EQ(rounded, Rounded(wide_rows));
-  EXPECT_EQ(Rounded(narrow_rows), rounded);
+  EXPECT_EQ(Rounded(narrow_there.Read()), rounded);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaRowsTest, testing::Values(1, 31, 32, 300));

@@ -1,0 +1,106 @@
+#include "engine/kernels/cuda/native/lt_product.h"
+
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int kMostWays = 8;
+constexpr uint32_t kAlignment = 16;
+
+bool IsAligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kAlignment == 0; }
+
+// Of our own descriptions, which are always sound.
+void Must(cublasStatus_t status) { LK_CHECK(status == CUBLAS_STATUS_SUCCESS); }
+
+template <typename T>
+void Set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  Must(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof(value)));
+}
+
+template <typename T>
+void Prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+            const T& value) {
+  Must(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
+}
+
+// 0 where the way knows no such thing.
+uint32_t Config(const cublasLtMatmulAlgo_t& way, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  uint32_t value = 0;
+  size_t written = 0;
+  const auto status =
+      cublasLtMatmulAlgoConfigGetAttribute(&way, attribute, &value, sizeof(value), &written);
+  return status == CUBLAS_STATUS_SUCCESS ? value : 0;
+}
+
+bool SumsInOneGo(const cublasLtMatmulAlgo_t& way) {
+  return Config(way, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1 &&
+         Config(way, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+}  // namespace
+
+bool LtProduct::Takes(const ProductArgs& args) {
+  const int64_t element = StorageBytes(args.weight->type());
+  return IsAligned(args.x) && IsAligned(args.y) && IsAligned(args.bias) &&
+         args.ld_x * element % kAlignment == 0 && args.ld_y * 4 % kAlignment == 0 &&
+         args.weight->n_in() * element % kAlignment == 0 && args.weight->n_out() % 4 == 0;
+}
+
+LtProduct::LtProduct(const ProductArgs& args) : args_(args) {
+  const DeviceWeight& w = *args.weight;
+  const cudaDataType_t type = w.type() == StorageType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF;
+  Must(cublasLtMatmulDescInit(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  Set(&product_, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (args.bias != nullptr) {
+    Set(&product_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    Set(&product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
+    Set(&product_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+  }
+  Must(cublasLtMatrixLayoutInit(&w_, type, w.n_in(), w.n_out(), w.n_in()));
+  Must(cublasLtMatrixLayoutInit(&x_, type, w.n_in(), args.n_rows, args.ld_x));
+  Must(cublasLtMatrixLayoutInit(&y_, CUDA_R_32F, w.n_out(), args.n_rows, args.ld_y));
+}
+
+std::vector<cublasLtMatmulAlgo_t> LtProduct::Ways(const LtContext& context) const {
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  Must(cublasLtMatmulPreferenceInit(&preference));
+  Prefer(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, context.workspace.size());
+  Prefer(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    Prefer(&preference, attribute, kAlignment);
+  }
+  cublasLtMatmulHeuristicResult_t results[kMostWays] = {};
+  int n_results = 0;
+  if (cublasLtMatmulAlgoGetHeuristic(context.handle, &product_, &w_, &x_, &y_, &y_, &preference,
+                                     kMostWays, results, &n_results) != CUBLAS_STATUS_SUCCESS) {
+    return {};  // it knows no way
+  }
+  std::vector<cublasLtMatmulAlgo_t> ways;
+  for (int i = 0; i < n_results; ++i) {
+    if (results[i].state == CUBLAS_STATUS_SUCCESS && SumsInOneGo(results[i].algo)) {
+      ways.push_back(results[i].algo);
+    }
+  }
+  return ways;
+}
+
+bool LtProduct::CanRun(const LtContext& context, const cublasLtMatmulAlgo_t& way) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  return cublasLtMatmulAlgoCheck(context.handle, &product_, &w_, &x_, &y_, &y_, &way, &result) ==
+             CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= context.workspace.size();
+}
+
+cublasStatus_t LtProduct::Run(const LtContext& context, const cublasLtMatmulAlgo_t& way) const {
+  const float one = 1, zero = 0;
+  const float* beta = args_.into == GemmArgs::Into::kAccumulate ? &one : &zero;
+  return cublasLtMatmul(context.handle, &product_, &one, args_.weight->data(), &w_, args_.x, &x_,
+                        beta, args_.y, &y_, args_.y, &y_, &way, context.workspace.data(),
+                        context.workspace.size(), context.stream);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,248 @@
+#include "engine/kernels/cuda/native/native_device.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/dtype.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/cuda/cuda_device.h"
+#include "engine/kernels/cuda/native/errors.h"
+
+namespace lowkey {
+namespace {
+
+// Rows of a weight that are converted before they are uploaded.
+constexpr int64_t kChunkBytes = int64_t{4} << 20;
+
+// Whether the elements are stored as the device wants them, in order.
+bool IsStoredAs(const TensorView& part, StorageType type) {
+  const DType wanted = type == StorageType::kFloat32 ? DType::kF32 : DType::kBF16;
+  return part.dtype == wanted && part.interleaved_rows == 0;
+}
+
+void Convert(const std::vector<float>& row, StorageType type, std::byte* to) {
+  if (type == StorageType::kFloat32) {
+    std::copy(row.begin(), row.end(), reinterpret_cast<float*>(to));
+    return;
+  }
+  auto* out = reinterpret_cast<uint16_t*>(to);
+  for (size_t i = 0; i < row.size(); ++i) out[i] = ToBFloat16(row[i]).bits;
+}
+
+std::string NameOf(const void* kernel) {
+#if CUDART_VERSION >= 12030
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, kernel) == cudaSuccess) return name;
+#else
+  (void)kernel;
+#endif
+  return "kernel";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> NativeDevice::Open(int64_t index) {
+  int n_devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&n_devices);
+  if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice) {
+    // The first is also what it says where there is no driver at all.
+    return absl::FailedPreconditionError(absl::StrCat("no GPU, or no driver for CUDA ",
+                                                      CUDART_VERSION / 1000, " of one (",
+                                                      cudaGetErrorString(error), ")"));
+  }
+  LK_CUDA_RETURN_IF_ERROR(error, "devices");
+  if (index >= n_devices) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", index, ", expected less than ", n_devices, ", the GPUs there are"));
+  }
+  auto device = absl::WrapUnique(new NativeDevice(static_cast<int>(index)));
+  LK_RETURN_IF_ERROR(device->Start());
+  return device;
+}
+
+absl::Status NativeDevice::Start() {
+  LK_CUDA_RETURN_IF_ERROR(cudaSetDevice(index_), "device");
+  cudaDeviceProp properties{};
+  LK_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, index_), "device");
+  name_ = absl::StrCat("cuda:", index_, " ", properties.name);
+  LK_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+  LK_ASSIGN_OR_RETURN(memory_, MemoryPool::Create(index_, stream_));
+  LK_ASSIGN_OR_RETURN(staging_, Staging::Create(stream_));
+  graphs_ = std::make_unique<Graphs>(stream_);
+  LK_ASSIGN_OR_RETURN(products_, Products::Create(*this, stream_));
+  return absl::OkStatus();
+}
+
+NativeDevice::~NativeDevice() {
+  (void)cudaSetDevice(index_);
+  if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
+  products_ = nullptr;
+  graphs_ = nullptr;
+  staging_ = nullptr;
+  if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);  // what was freed last
+  memory_ = nullptr;
+  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+}
+
+const DeviceKernels& NativeDevice::kernels() const { return CudaKernels(); }
+
+bool NativeDevice::Enter() const {
+  if (!status_.ok() || queueing_ == Queueing::kCaptureFailed) return false;
+  // Each thread has a device of its own, 0 at first; to ask costs more than to remember.
+  static thread_local int entered = -1;
+  if (entered != index_) {
+    (void)cudaSetDevice(index_);  // which Start has done before without an error
+    entered = index_;
+  }
+  return true;
+}
+
+void NativeDevice::Note(absl::Status status) {
+  if (status.ok()) return;
+  if (queueing_ == Queueing::kNow) {
+    status_.Update(absl::Status(status.code(), absl::StrCat(name_, ": ", status.message())));
+  } else {
+    queueing_ = Queueing::kCaptureFailed;
+  }
+}
+
+absl::StatusOr<std::byte*> NativeDevice::Allocate(int64_t size_bytes) {
+  if (!Enter()) return status_;
+  auto allocated = memory_->Allocate(size_bytes);
+  // Want of memory is the asker's affair; anything else is the device's.
+  if (!allocated.ok() && !absl::IsResourceExhausted(allocated.status())) Note(allocated.status());
+  return allocated;
+}
+
+void NativeDevice::Free(std::byte* p) {
+  if (Enter()) Note(CudaStatus(memory_->Free(p), "free"));
+}
+
+void NativeDevice::Copy(const std::byte* from, std::byte* to, int64_t size_bytes) {
+  if (!Enter()) return;
+  Note(CudaStatus(
+      cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDeviceToDevice, stream_),
+      "copy"));
+}
+
+int64_t NativeDevice::free_bytes() const { return Enter() ? memory_->free_bytes() : 0; }
+
+void NativeDevice::Upload(const void* from, void* to, int64_t size_bytes) {
+  if (Enter()) Note(staging_->Upload(from, to, size_bytes));
+}
+
+absl::Status NativeDevice::Download(const void* from, void* to, int64_t size_bytes) {
+  if (Enter()) Note(staging_->Download(from, to, size_bytes));
+  return status_;
+}
+
+absl::Status NativeDevice::Wait() {
+  if (Enter()) Note(CudaStatus(cudaStreamSynchronize(stream_), "queued work"));
+  return status_;
+}
+
+void NativeDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
+  if (!Enter()) return;
+  cudaError_t error = cudaSuccess;
+  if (graphs_->Launch(key, error)) {
+    Note(CudaStatus(error, "graph"));
+    return;
+  }
+  // First as it is, for a kernel's first launch may load it, which cannot be captured, and for the
+  // device to have work meanwhile.
+  queue();
+  if (!status_.ok() || graphs_->Knows(key)) return;
+  queueing_ = Queueing::kCaptured;
+  graphs_->Capture(key, [&] {
+    queue();
+    return queueing_ == Queueing::kCaptured;
+  });
+  queueing_ = Queueing::kNow;
+}
+
+absl::Status NativeDevice::UploadRows(const TensorView& part, StorageType type, std::byte* to) {
+  const int64_t n_rows = part.shape[0], n_in = part.shape[1], row_bytes = n_in * StorageBytes(type);
+  if (IsStoredAs(part, type)) {
+    Upload(part.data, to, n_rows * row_bytes);
+    return status_;
+  }
+  const int64_t chunk_rows = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(row_bytes, 1), 1,
+                                                 std::max<int64_t>(n_rows, 1));
+  std::vector<float> row(n_in);
+  std::vector<std::byte> chunk(chunk_rows * row_bytes);
+  for (int64_t first = 0; first < n_rows; first += chunk_rows) {
+    const int64_t n = std::min(chunk_rows, n_rows - first);
+    for (int64_t i = 0; i < n; ++i) {
+      LoadRow(part, first + i, row.data());
+      Convert(row, type, chunk.data() + i * row_bytes);
+    }
+    Upload(chunk.data(), to + first * row_bytes, n * row_bytes);
+  }
+  return status_;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceWeight>> NativeDevice::MakeWeight(
+    absl::Span<const TensorView> parts, StorageType type) {
+  LK_CHECK(!parts.empty() && type != StorageType::kInt8);
+  const int64_t n_in = parts[0].shape[1];
+  int64_t n_out = 0;
+  for (const TensorView& part : parts) {
+    LK_CHECK(part.shape[1] == n_in);
+    n_out += part.shape[0];
+  }
+  LK_ASSIGN_OR_RETURN(
+      Buffer data, Buffer::Allocate(static_cast<size_t>(n_out * n_in * StorageBytes(type)), this));
+  std::byte* to = data.data();
+  for (const TensorView& part : parts) {
+    LK_RETURN_IF_ERROR(UploadRows(part, type, to));
+    to += part.shape[0] * n_in * StorageBytes(type);
+  }
+  auto weight = std::make_unique<DeviceWeight>(std::move(data), n_out, n_in, type);
+  if (Enter()) {
+    absl::Status chosen = products_->Choose(*weight);
+    if (absl::IsResourceExhausted(chosen)) return chosen;  // room for the measurement's rows
+    Note(std::move(chosen));
+  }
+  LK_RETURN_IF_ERROR(status_);
+  return weight;
+}
+
+void NativeDevice::Multiply(const ProductArgs& args) {
+  if (args.n_rows > 0 && Enter()) Note(products_->Multiply(args));
+}
+
+absl::Status NativeDevice::AllowShared(const void* kernel, int64_t shared_bytes) {
+  int64_t& allowed = allowed_shared_bytes_[kernel];
+  if (shared_bytes <= allowed) return absl::OkStatus();
+  LK_CUDA_RETURN_IF_ERROR(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(shared_bytes)),
+      absl::StrCat(NameOf(kernel), ": ", shared_bytes, " bytes of shared memory"));
+  allowed = shared_bytes;
+  return absl::OkStatus();
+}
+
+void NativeDevice::LaunchKernel(const void* kernel, const LaunchShape& shape, const void* args) {
+  if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0 || !Enter()) return;
+  // Beyond 48 KiB, with what the kernel declares itself, only what was asked for is given.
+  if (absl::Status status = AllowShared(kernel, shape.shared_bytes); !status.ok()) {
+    Note(std::move(status));
+    return;
+  }
+  const dim3 grid(static_cast<unsigned>(shape.blocks_x), static_cast<unsigned>(shape.blocks_y),
+                  static_cast<unsigned>(shape.blocks_z));
+  void* arguments[] = {const_cast<void*>(args)};
+  const cudaError_t error =
+      cudaLaunchKernel(kernel, grid, dim3(static_cast<unsigned>(shape.threads)), arguments,
+                       static_cast<size_t>(shape.shared_bytes), stream_);
+  if (error != cudaSuccess) Note(CudaStatus(error, NameOf(kernel)));
+}
+
+void LaunchNative(Device& device, const void* kernel, const LaunchShape& shape, const void* args) {
+  static_cast<NativeDevice&>(device).LaunchKernel(kernel, shape, args);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,72 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_NATIVE_DEVICE_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_NATIVE_DEVICE_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "engine/kernels/cuda/launch_shape.h"
+#include "engine/kernels/cuda/native/graphs.h"
+#include "engine/kernels/cuda/native/memory_pool.h"
+#include "engine/kernels/cuda/native/products.h"
+#include "engine/kernels/cuda/native/staging.h"
+#include "engine/kernels/device.h"
+
+namespace lowkey {
+
+// A GPU of NVIDIA's, through one stream of the CUDA runtime.
+class NativeDevice : public Device {
+ public:
+  // FAILED_PRECONDITION without a driver, or where there are `index` devices or fewer.
+  static absl::StatusOr<std::unique_ptr<Device>> Open(int64_t index);
+  ~NativeDevice() override;
+
+  absl::StatusOr<std::byte*> Allocate(int64_t size_bytes) override;
+  void Free(std::byte* p) override;
+  void Copy(const std::byte* from, std::byte* to, int64_t size_bytes) override;
+
+  std::string name() const override { return name_; }
+  const DeviceKernels& kernels() const override;
+  absl::Status status() const override { return status_; }
+  int64_t free_bytes() const override;
+  void Upload(const void* from, void* to, int64_t size_bytes) override;
+  absl::Status Download(const void* from, void* to, int64_t size_bytes) override;
+  absl::Status Wait() override;
+  void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
+  absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(absl::Span<const TensorView> parts,
+                                                           StorageType type) override;
+  void Multiply(const ProductArgs& args) override;
+
+  // What LaunchNative does.
+  void LaunchKernel(const void* kernel, const LaunchShape& shape, const void* args);
+
+  cudaStream_t stream() const { return stream_; }
+
+ private:
+  explicit NativeDevice(int index) : index_(index) {}
+  absl::Status Start();
+  // Before every call of CUDA: makes this the thread's device. False once the device is broken.
+  bool Enter() const;
+  // Keeps the first error. While work is captured for Repeat it only spoils the capture.
+  void Note(absl::Status status);
+  absl::Status UploadRows(const TensorView& part, StorageType type, std::byte* to);
+  absl::Status AllowShared(const void* kernel, int64_t shared_bytes);
+
+  const int index_;
+  std::string name_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<MemoryPool> memory_;
+  std::unique_ptr<Staging> staging_;
+  std::unique_ptr<Graphs> graphs_;
+  std::unique_ptr<Products> products_;
+  std::unordered_map<const void*, int64_t> allowed_shared_bytes_;  // by kernel
+  absl::Status status_;
+  enum class Queueing { kNow, kCaptured, kCaptureFailed } queueing_ = Queueing::kNow;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_NATIVE_DEVICE_H_

@@ -1,0 +1,48 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_H_
+
+#include <compare>
+#include <map>
+#include <memory>
+
+#include "engine/kernels/cuda/native/choose_product.h"
+#include "engine/kernels/cuda/native/lt_product.h"
+#include "engine/kernels/device.h"
+
+namespace lowkey {
+
+// Products with a device's weights. Each shape of a weight is computed in one way, whatever the
+// number of rows, so that a row's bits do not depend on it. (Rows at addresses that cuBLASLt does
+// not take, which is a matter of where they lie and not of how many there are, go to our own
+// kernel.)
+class Products {
+ public:
+  static absl::StatusOr<std::unique_ptr<Products>> Create(Device& device, cudaStream_t stream);
+  ~Products();
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+  // Before the first product with a weight of its shape; waits.
+  absl::Status Choose(const DeviceWeight& weight);
+  absl::Status Multiply(const ProductArgs& args);
+
+ private:
+  struct Shape {
+    int64_t n_out, n_in;
+    StorageType type;
+    auto operator<=>(const Shape&) const = default;
+  };
+  static Shape ShapeOf(const DeviceWeight& w) { return {w.n_out(), w.n_in(), w.type()}; }
+
+  explicit Products(Device& device) : device_(device) {}
+  absl::Status MultiplyBy(const ProductArgs& args, const ProductWay& way);
+
+  Device& device_;
+  Buffer workspace_;
+  LtContext context_;
+  std::map<Shape, ProductWay> ways_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_H_

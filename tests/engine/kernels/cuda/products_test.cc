@@ -1,0 +1,116 @@
+#include "engine/kernels/cuda/products.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "engine/kernels/cuda/emulated/grid.h"
+
+namespace lowkey {
+namespace {
+
+using Multiplier = void (*)(Device&, const ProductArgs&);
+
+struct KernelCase {
+  const char* name;
+  Multiplier multiply;
+  int64_t n_out, n_in;
+  StorageType type;
+};
+
+std::vector<float> Random(int64_t n, unsigned seed) {
+  std::minstd_rand engine(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> x(n);
+  for (float& v : x) v = ToFloat(ToBFloat16(uniform(engine)));
+  return x;
+}
+
+// The values in the element type.
+std::vector<std::byte> Stored(const std::vector<float>& x, StorageType type) {
+  std::vector<std::byte> out(x.size() * StorageBytes(type));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const uint16_t bits = ToBFloat16(x[i]).bits;
+    if (type == StorageType::kFloat32) std::memcpy(out.data() + i * 4, &x[i], 4);
+    if (type == StorageType::kBFloat16) std::memcpy(out.data() + i * 2, &bits, 2);
+  }
+  return out;
+}
+
+// Our own products, on the emulated grid.
+class CudaProductsTest : public testing::TestWithParam<KernelCase> {
+ protected:
+  ~CudaProductsTest() override { emulated::SetThreadOrder(emulated::ThreadOrder::kForward); }
+
+  void SetUp() override {
+    const auto& [name, multiply, n_out, n_in, type] = GetParam();
+    const TensorView view{
+        DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(weights_.data())};
+    weight_ = device_.MakeWeight({view}, type).value();
+  }
+
+  // Rows [first, first + n) of x.
+  std::vector<float> Product(int64_t first, int64_t n, const float* bias = nullptr,
+                             std::vector<float> y = {}) {
+    const auto& [name, multiply, n_out, n_in, type] = GetParam();
+    const bool adds = !y.empty();
+    if (!adds) y.assign(n * n_out, std::nanf(""));
+    const std::vector<std::byte> x =
+        Stored({x_.begin() + first * n_in, x_.begin() + (first + n) * n_in}, type);
+    multiply(device_, {weight_.get(), x.data(), n_in, n, y.data(), n_out, bias,
+                       adds ? GemmArgs::Into::kAccumulate : GemmArgs::Into::kOverwrite});
+    EXPECT_TRUE(device_.Wait().ok());
+    return y;
+  }
+
+  static constexpr int64_t kRows = 37;
+  EmulatedDevice device_;
+  std::vector<float> weights_ = Random(GetParam().n_out * GetParam().n_in, 1);
+  std::vector<float> x_ = Random(kRows * GetParam().n_in, 2);
+  std::unique_ptr<DeviceWeight> weight_;
+};
+
+TEST_P(CudaProductsTest, MultipliesAddsBiasAndAccumulates) {
+  const int64_t n_out = GetParam().n_out, n_in = GetParam().n_in;
+  const std::vector<float> bias = Random(n_out, 3), before = Random(kRows * n_out, 4);
+  const std::vector<float> plain = Product(0, kRows), sum = Product(0, kRows, bias.data(), before);
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < n_out; ++j) {
+      double expected = 0;
+      for (int64_t k = 0; k < n_in; ++k) {
+        expected += double{x_[i * n_in + k]} * weights_[j * n_in + k];
+      }
+      ASSERT_NEAR(plain[i * n_out + j], expected, 1e-5) << i << " " << j;
+      ASSERT_NEAR(sum[i * n_out + j], expected + bias[j] + before[i * n_out + j], 1e-5);
+    }
+  }
+}
+
+TEST_P(CudaProductsTest, ARowsBitsAreItsOwnInAnyOrderOfThreads) {
+  const int64_t n_out = GetParam().n_out;
+  const std::vector<float> alone = Product(17, 1);
+  for (const auto order : {emulated::ThreadOrder::kForward, emulated::ThreadOrder::kBackward,
+                           emulated::ThreadOrder::kShuffled}) {
+    emulated::SetThreadOrder(order);
+    for (const int64_t n : {1, 2, 9, 20}) {
+      const std::vector<float> among = Product(17 - n / 2, n);
+      const std::vector<float> row(among.begin() + n / 2 * n_out,
+                                   among.begin() + (n / 2 + 1) * n_out);
+      EXPECT_EQ(row, alone) << n;
+    }
+  }
+}
+
+constexpr StorageType kF32 = StorageType::kFloat32, kBf16 = StorageType::kBFloat16;
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaProductsTest,
+                         testing::Values(KernelCase{"plain", MultiplyPlainly, 1, 1, kF32},
+                                         KernelCase{"plain", MultiplyPlainly, 19, 45, kF32},
+                                         KernelCase{"plain", MultiplyPlainly, 19, 45, kBf16},
+                                         KernelCase{"plain", MultiplyPlainly, 64, 96, kBf16}));
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Runs the tests that need a GPU, from a build folder or from what --pack gathered, and writes one
+JSON file: each test, each run of compute-sanitizer, the device, and whether all passed."""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+KERNEL_TESTS = re.compile(r"^cuda_(?!device_fault)")  # that one breaks the device on purpose
+# Every machine's own, or the driver's and toolkit's that must fit the machine's GPU.
+NOT_PACKED = re.compile(r"^(ld-linux|libc\.|libm\.|libdl\.|librt\.|libpthread\.|libstdc\+\+|libgcc_s"
+                        r"|libcuda|libcublas)")
+
+
+def tests_of_build(folder):
+    """Of ctest's tests labelled gpu: name, command, environment."""
+    shown = subprocess.run(["ctest", "--test-dir", folder, "-L", "^gpu$", "--show-only=json-v1"],
+                           check=True, capture_output=True, text=True).stdout
+    tests = []
+    for test in json.loads(shown)["tests"]:
+        properties = {p["name"]: p["value"] for p in test.get("properties", [])}
+        environment = dict(v.split("=", 1) for v in properties.get("ENVIRONMENT", []))
+        tests.append({"name": test["name"], "command": test["command"],
+                      "environment": environment})
+    return tests
+
+
+def tests_of_pack(folder):
+    tests = json.loads((folder / "tests.json").read_text())
+    for test in tests:
+        test["command"][0] = str(folder / test["command"][0])
+        test["environment"]["LOWKEY_CUDA_LIBRARY"] = str(folder / "lib/liblowkey_cuda.so")
+    return tests
+
+
+def libraries_of(path):
+    """Of what a program or library is linked with, the files to pack."""
+    said = subprocess.run(["ldd", path], check=True, capture_output=True, text=True).stdout
+    found = re.findall(r"^\s*(\S+) => (/\S+)", said, re.MULTILINE)
+    return {name: at for name, at in found if not NOT_PACKED.match(name)}
+
+
+def pack(tests, folder):
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    (folder / "lib").mkdir(exist_ok=True)
+    files = {}
+    for test in tests:
+        program = test["command"][0]
+        library = test["environment"]["LOWKEY_CUDA_LIBRARY"]
+        files[program] = f"bin/{os.path.basename(program)}"
+        files[library] = "lib/liblowkey_cuda.so"
+        for owner in (program, library):
+            for name, at in libraries_of(owner).items():
+                files[at] = f"lib/{name}"
+        test["command"][0] = files[program]
+        del test["environment"]["LOWKEY_CUDA_LIBRARY"]
+    for source, to in files.items():
+        shutil.copy(source, folder / to)
+        subprocess.run(["strip", folder / to], check=True)
+    shutil.copy(__file__, folder / "run.py")
+    (folder / "tests.json").write_text(json.dumps(tests, indent=1) + "\n")
+    print(f"{folder}: {len(tests)} tests in {len(files)} files")
+
+
+def cublas_folders():
+    """Where libcublasLt may be when the system's loader does not know."""
+    places = [pathlib.Path("/usr/local/cuda/lib64")]
+    for root in {*sys.path, *(p for p in ["/opt/torch/.venv/lib"] if os.path.isdir(p))}:
+        if root.endswith(("-packages", "/lib")):
+            places += [p.parent for p in pathlib.Path(root).glob("**/nvidia/**/libcublasLt.so.*")]
+    return [str(p) for p in places if any(p.glob("libcublasLt.so.*"))]
+
+
+def run(command, environment, limit):
+    """Status (passed, failed, skipped, timed out), seconds, the end of what it said."""
+    began = time.monotonic()
+    try:
+        done = subprocess.run(command, env={**os.environ, **environment}, timeout=max(limit, 1),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        said = done.stdout.decode(errors="replace")
+        status = "passed" if done.returncode == 0 else "failed"
+        # Also when single tests of a program are.
+        if status == "passed" and ("no CUDA device" in said or "[  SKIPPED ]" in said):
+            status = "skipped"
+    except subprocess.TimeoutExpired as late:
+        said = (late.stdout or b"").decode(errors="replace")
+        status = "timed out"
+    result = {"status": status, "seconds": round(time.monotonic() - began, 2)}
+    if status != "passed":
+        result["output"] = said[-4000:]
+    return result
+
+
+def first_line(command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip().split("\n")[0]
+    except OSError:
+        return None
+
+
+def find_sanitizer():
+    found = shutil.which("compute-sanitizer", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
+    return found or next(map(str, pathlib.Path("/usr/local").glob(
+        "cuda*/**/compute-sanitizer/compute-sanitizer")), None)
+
+
+def run_all(tests, limit_s, library_folders):
+    began = time.monotonic()
+    left = lambda: limit_s - (time.monotonic() - began)
+    library_path = ":".join(library_folders + [os.environ.get("LD_LIBRARY_PATH", "")]).strip(":")
+    results = {
+        "device": first_line(["nvidia-smi", "--query-gpu=name,driver_version",
+                              "--format=csv,noheader"]),
+        "tests": [], "sanitizer": find_sanitizer(), "sanitized": [],
+    }
+    tools = ["memcheck", "racecheck"] if results["sanitizer"] else []
+    jobs = [(test, None) for test in tests]
+    jobs += [(test, tool) for tool in tools for test in tests if KERNEL_TESTS.match(test["name"])]
+    for test, tool in jobs:
+        environment = {**test["environment"], "LD_LIBRARY_PATH": library_path}
+        checked = [results["sanitizer"], "--tool", tool, "--error-exitcode", "9"] if tool else []
+        result = run(checked + test["command"], environment, left())
+        label = f"{test['name']} ({tool})" if tool else test["name"]
+        print(f"{result['status']:>9} {result['seconds']:7.2f} s  {label}", flush=True)
+        kind = {"tool": tool} if tool else {}
+        results["sanitized" if tool else "tests"].append({"name": test["name"], **kind, **result})
+    results["seconds"] = round(time.monotonic() - began, 2)
+    results["passed"] = all(r["status"] == "passed"
+                            for r in results["tests"] + results["sanitized"]) and bool(tests)
+    return results
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, help="a build folder; default: beside this")
+    parser.add_argument("--list-targets", action="store_true", help="what ninja must build")
+    parser.add_argument("--pack", type=pathlib.Path, help="gather the tests there; run nothing")
+    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"))
+    parser.add_argument("--limit", type=float, default=420, help="seconds for everything")
+    args = parser.parse_args()
+    tests = tests_of_build(args.build) if args.build else tests_of_pack(here)
+    if args.list_targets:
+        root = args.build.resolve()
+        print("\n".join(sorted({str(pathlib.Path(t["command"][0]).relative_to(root))
+                                for t in tests})))
+        return 0
+    if args.pack:
+        pack(tests, args.pack)
+        return 0
+    folders = ([] if args.build else [str(here / "lib")]) + cublas_folders()
+    results = run_all(tests, args.limit, folders)
+    args.results.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"{'passed' if results['passed'] else 'NOT passed'}: {args.results}")
+    return 0 if results["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

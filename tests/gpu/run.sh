@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Builds CUDA's device and runs the tests that need a GPU, on a machine that has one.
+#
+#   tests/gpu/run.sh [--results FILE]   all tests that ctest labels gpu, and the kernels' tests under
+#                                       compute-sanitizer where that is found; default results.json
+#   tests/gpu/run.sh --pack FOLDER      for a machine without compilers or Debian's libraries: builds
+#                                       here and gathers in FOLDER what FOLDER/run.py needs there
+#
+# Ends with an error when a test fails or is skipped. Needs about 2 minutes beside the build.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+source deploy/setup.sh
+
+results=results.json
+pack=
+# Here the tests run on this machine's GPU; elsewhere on one that is not known.
+architectures=native
+case ${1:-} in
+  '') ;;
+  --results) results=${2:?a file} ;;
+  --pack) pack=${2:?a folder} architectures= ;;
+  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) fail "unknown option $1 (tests/gpu/run.sh --help)" ;;
+esac
+
+quietly cmake --preset cuda -DLOWKEY_TESTS=ON "-DLOWKEY_CUDA_ARCHITECTURES=$architectures"
+mapfile -t targets < <(tests/gpu/run.py --build build-cuda --list-targets)
+[ "${#targets[@]}" -gt 0 ] || fail "no test is labelled gpu"
+say "building ${#targets[@]} tests with $(build_jobs) compilers"
+build build-cuda lowkey_cuda "${targets[@]}" || fail "the build failed"
+if [ -n "$pack" ]; then
+  tests/gpu/run.py --build build-cuda --pack "$pack"
+else
+  tests/gpu/run.py --build build-cuda --results "$results"
+fi
