@@ -6,11 +6,9 @@
 
 #include "engine/attention/attention.h"
 #include "engine/attention/row_block.h"
+#include "engine/attention/standard_cache.h"
 
 namespace lowkey {
-
-// 2 n head_dim multiply-adds for each query head and token that sees n, within the sliding window.
-AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
 
 // Softmax attention over cached keys and values, page by page with an online softmax. Spans of
 // 1,024 positions have a softmax of their own and are joined in their order: few rows at depth are
@@ -19,19 +17,13 @@ AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
 // Where the options ask for 8 or 4 bits, a page is quantised in the step that fills it, layer by
 // layer; a row reads its own page exactly and all earlier ones as they were quantised, and a closed
 // page goes back to the pool at the step's end.
-class StandardAttention : public AttentionMechanism {
+class StandardAttention : public StandardCacheMechanism {
  public:
   explicit StandardAttention(const AttentionContext& context);
 
-  Mechanism id() const override { return Mechanism::kStandard; }
   absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
-  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
-  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
-  void Advance(SequenceCache& sequence, int64_t n_rows) override;
-  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
-                                      int64_t n_tokens) const override;
 
  private:
   // Pages [first, end) of what a task reads: all, or one span.
@@ -52,7 +44,6 @@ class StandardAttention : public AttentionMechanism {
   absl::Status PlanPages(int32_t segment_index, const Segment& segment);
   void ClosePages(int64_t layer);
 
-  AttentionContext context_;
   absl::Span<const Segment> segments_;
   std::vector<RowBlockTask> tasks_;
   std::vector<Part> parts_;      // those of a task one after another, in the order of tasks_

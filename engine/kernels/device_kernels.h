@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/kernels/device.h"
+#include "engine/kernels/device_attention.h"
 #include "engine/kernels/device_taylorshift.h"
 
 namespace lowkey {
@@ -90,6 +91,10 @@ struct DeviceKernels {
   void (*taylor_read_state)(Device&, const TaylorReadArgs&) = nullptr;
   void (*taylor_read_pages)(Device&, const TaylorReadArgs&) = nullptr;
   void (*taylor_finish)(Device&, const TaylorFinishArgs&) = nullptr;
+
+  void (*write_kv)(Device&, const WriteKvArgs&) = nullptr;
+  void (*attend)(Device&, const AttendArgs&) = nullptr;      // the tasks
+  void (*join_parts)(Device&, const AttendArgs&) = nullptr;  // the joins
 };
 
 }  // namespace lowkey

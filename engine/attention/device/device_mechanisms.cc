@@ -3,19 +3,36 @@
 #include <utility>
 
 #include "engine/attention/device/host_attention.h"
+#include "engine/attention/device/routed_attention.h"
+#include "engine/attention/device/standard.h"
 #include "engine/attention/device/taylorshift.h"
 
 namespace lowkey {
+namespace {
 
-std::unique_ptr<AttentionMechanism> MakeDeviceMechanism(Mechanism id,
-                                                        const AttentionContext& context) {
-  if (id == Mechanism::kTaylorShift) return std::make_unique<DeviceTaylorShift>(context);
+std::unique_ptr<AttentionMechanism> OnTheHost(Mechanism id, const AttentionContext& context) {
   AttentionContext host = context;
   host.place = nullptr;
   host.cache = context.place->host_cache;
   auto mechanism = MakeMechanism(id, host);
   if (mechanism == nullptr) return nullptr;
   return std::make_unique<HostAttention>(std::move(mechanism), context);
+}
+
+bool IsKeptAsWritten(const AttentionOptions& options) {
+  return options.standard.storage == CacheStorage::kDtype;
+}
+
+}  // namespace
+
+std::unique_ptr<AttentionMechanism> MakeDeviceMechanism(Mechanism id,
+                                                        const AttentionContext& context) {
+  if (id == Mechanism::kTaylorShift) return std::make_unique<DeviceTaylorShift>(context);
+  if (id == Mechanism::kStandard && DeviceStandardAttention::Serves(context.geometry)) {
+    return std::make_unique<RoutedAttention>(std::make_unique<DeviceStandardAttention>(context),
+                                             IsKeptAsWritten, OnTheHost(id, context));
+  }
+  return OnTheHost(id, context);
 }
 
 }  // namespace lowkey

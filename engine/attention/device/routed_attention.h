@@ -45,6 +45,7 @@ class RoutedAttention : public AttentionMechanism {
                                       int64_t n_tokens) const override {
     return Of(sequence.options).Prefix(sequence, n_computed, n_tokens);
   }
+  PrefixReach prefix_reach() const override { return first_.mechanism->prefix_reach(); }
 
  private:
   struct Way {

@@ -1,5 +1,6 @@
 #include "engine/kernels/device_kernels.h"
 
+#include "engine/kernels/cuda/attention.h"
 #include "engine/kernels/cuda/cuda_device.h"
 #include "engine/kernels/cuda/rows.h"
 #include "engine/kernels/cuda/taylorshift.h"
@@ -21,6 +22,10 @@ const DeviceKernels& CudaKernels() {
     k.taylor_read_state = TaylorReadStateOnDevice;
     k.taylor_read_pages = TaylorReadPagesOnDevice;
     k.taylor_finish = TaylorFinishOnDevice;
+
+    k.write_kv = WriteKvOnDevice;
+    k.attend = AttendOnDevice;
+    k.join_parts = JoinPartsOnDevice;
     return k;
   }();
   return kernels;

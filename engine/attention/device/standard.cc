@@ -1,0 +1,234 @@
+#include "engine/attention/device/standard.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "engine/attention/paged_kv.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/device_kernels.h"
+
+namespace lowkey {
+namespace {
+
+// Memory for rows that are spread over blocks: 2 million tokens' of steps that decode, with 8 KV
+// heads of 4 query heads of 128. Tiles that do not fit are not spread.
+constexpr int64_t kPartsBytes = int64_t{64} << 20;
+// With so many blocks a device is full, and tiles are not spread.
+constexpr int64_t kEnoughBlocksOfFew = 1024, kEnoughBlocksOfMany = 264;
+// But for tiles that read so many times the average.
+constexpr int64_t kOutlier = 4;
+
+constexpr int64_t kSpanPages = kSpanTokens / kPageTokens;
+
+int64_t SpansOf(const RowTileTask& tile) {
+  return (tile.end_page - 1) / kSpanPages - tile.begin_page / kSpanPages + 1;
+}
+
+// Tokens before its own that a row sees.
+int64_t TokensBefore(const AttentionGeometry& g) {
+  return g.sliding_window.has_value() ? *g.sliding_window - 1 : std::numeric_limits<int32_t>::max();
+}
+
+template <typename T>
+int64_t BytesOf(const std::vector<T>& table) {
+  return static_cast<int64_t>(table.size() * sizeof(T));
+}
+
+template <typename T>
+const T* At(const Buffer& buffer, int64_t offset) {
+  return reinterpret_cast<const T*>(buffer.data() + offset);
+}
+
+}  // namespace
+
+bool DeviceStandardAttention::Serves(const AttentionGeometry& g) {
+  return g.head_dim <= kMaxDeviceHeadDim;
+}
+
+absl::Status DeviceStandardAttention::CheckAvailable(const AttentionOptions& options) const {
+  if (!IsQuantised(options)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "standard.storage: a device keeps the cache in its own dtype alone, not in 8 or 4 bits");
+}
+
+int64_t DeviceStandardAttention::MaxRows(RowTile size) const {
+  return MaxTileRows(size, context_.geometry.cache_type, context_.geometry.head_dim);
+}
+
+void DeviceStandardAttention::AppendSlots(const Segment& s) {
+  for (int64_t i = 0; i < s.n_rows; ++i) {
+    const int64_t position = s.first_position + i;
+    slots_.push_back({s.sequence->pages[position / kPageTokens].data(),
+                      static_cast<int32_t>(s.first_row + i),
+                      static_cast<int32_t>(position % kPageTokens)});
+  }
+}
+
+void DeviceStandardAttention::AppendTiles(const Segment& s) {
+  const AttentionGeometry& g = context_.geometry;
+  const int64_t n_rows = s.n_rows * g.group();
+  const int64_t first_page = std::max<int64_t>(0, s.first_position - TokensBefore(g)) / kPageTokens;
+  const int64_t end_page = PagesFor(s.first_position + s.n_rows);
+  Tiles& tiles = n_rows <= MaxRows(RowTile::kFew) || s.n_rows == 1 ? few_ : many_;
+  const int64_t max_rows = MaxRows(tiles.size);
+  for (int64_t tile = (n_rows - 1) / max_rows; tile >= 0; --tile) {  // the last one reads most
+    RowTileTask task;
+    task.pages = static_cast<int64_t>(pages_.size()) - first_page;
+    task.first_position = static_cast<int32_t>(s.first_position);
+    task.end_position = static_cast<int32_t>(s.first_position + s.n_rows);
+    task.first_step_row = static_cast<int32_t>(s.first_row);
+    task.first = static_cast<int32_t>(tile * max_rows);
+    task.n_rows = static_cast<int32_t>(std::min(max_rows, n_rows - tile * max_rows));
+    const int64_t first = s.first_position + task.first / g.group();
+    const int64_t last = s.first_position + (task.first + task.n_rows - 1) / g.group();
+    task.begin_page =
+        static_cast<int32_t>(std::max<int64_t>(0, first - TokensBefore(g)) / kPageTokens);
+    task.end_page = static_cast<int32_t>(PagesFor(last + 1));
+    tiles.tasks.push_back(task);
+  }
+  for (int64_t page = first_page; page < end_page; ++page) {
+    pages_.push_back(s.sequence->pages[page].data());
+  }
+}
+
+void DeviceStandardAttention::Spread(Tiles& tiles, int64_t& n_part_rows) const {
+  const AttentionGeometry& g = context_.geometry;
+  const int64_t max_part_rows = kPartsBytes / PartRowBytes(g.n_kv_heads, g.head_dim);
+  const auto n_tiles = static_cast<int64_t>(tiles.tasks.size());
+  int64_t n_spans = 0;
+  for (const RowTileTask& tile : tiles.tasks) n_spans += SpansOf(tile);
+  const bool spreads_all = n_tiles * g.n_kv_heads <
+                           (tiles.size == RowTile::kFew ? kEnoughBlocksOfFew : kEnoughBlocksOfMany);
+  std::vector<RowTileTask> tasks;
+  tiles.joins.assign(n_tiles, {});
+  for (int64_t i = 0; i < n_tiles; ++i) {
+    RowTileTask task = tiles.tasks[i];
+    const int64_t n_parts = SpansOf(task);
+    if (n_parts == 1 || n_part_rows + n_parts * task.n_rows > max_part_rows ||
+        !(spreads_all || n_parts * n_tiles > kOutlier * n_spans)) {
+      tasks.push_back(task);
+      continue;
+    }
+    const auto part = static_cast<int32_t>(n_part_rows);
+    tiles.joins[i] = {task.first_step_row, task.first, task.n_rows, static_cast<int32_t>(n_parts),
+                      part};
+    n_part_rows += n_parts * task.n_rows;
+    const int32_t end_page = task.end_page;
+    task.n_parts = static_cast<int32_t>(n_parts);
+    task.part = part;
+    for (; task.begin_page < end_page; task.begin_page = task.end_page) {
+      const auto span_end = static_cast<int32_t>((task.begin_page / kSpanPages + 1) * kSpanPages);
+      task.end_page = std::min(end_page, span_end);
+      tasks.push_back(task);
+      task.part += task.n_rows;
+    }
+  }
+  tiles.tasks = std::move(tasks);
+}
+
+absl::Status DeviceStandardAttention::Plan(absl::Span<const Segment> segments) {
+  slots_.clear();
+  pages_.clear();
+  for (Tiles* tiles : {&few_, &many_}) tiles->tasks.clear();
+  bool decodes = true;
+  for (const Segment& segment : segments) {
+    LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
+    AppendSlots(segment);
+    AppendTiles(segment);
+    decodes = decodes && segment.n_rows == 1;
+  }
+  int64_t n_part_rows = 0;
+  for (Tiles* tiles : {&few_, &many_}) Spread(*tiles, n_part_rows);
+  has_joins_ = n_part_rows > 0;
+  // So that steps differ in their launches rarely: tasks without rows.
+  if (decodes) few_.tasks.resize(std::bit_ceil(few_.tasks.size()), {.n_rows = 0});
+  LK_RETURN_IF_ERROR(UploadTables());
+  key_ = std::nullopt;
+  if (decodes) {
+    key_ = n_moves_ << 40 | static_cast<uint64_t>(std::bit_width(few_.tasks.size())) << 32 |
+           uint64_t{has_joins_} << 31 | slots_.size();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceStandardAttention::UploadTables() {
+  Device& device = *context_.place->device;
+  at_.few = BytesOf(slots_);
+  at_.few_joins = at_.few + BytesOf(few_.tasks);
+  at_.many = at_.few_joins + BytesOf(few_.joins);
+  at_.many_joins = at_.many + BytesOf(many_.tasks);
+  // Joins end anywhere, addresses begin at a multiple of 8.
+  at_.pages = (at_.many_joins + BytesOf(many_.joins) + 7) / 8 * 8;
+  at_.end = at_.pages + BytesOf(pages_);
+  if (static_cast<int64_t>(tables_.size_bytes()) < at_.end) {
+    const auto n_bytes = std::bit_ceil(static_cast<size_t>(at_.end));
+    LK_ASSIGN_OR_RETURN(tables_, Buffer::Allocate(n_bytes, &device));
+    ++n_moves_;
+  }
+  if (has_joins_ && parts_.size_bytes() == 0) {
+    LK_ASSIGN_OR_RETURN(parts_, Buffer::Allocate(kPartsBytes, &device));
+    ++n_moves_;
+  }
+  staged_.resize(at_.end);
+  const auto stage = [this](const auto& table, int64_t offset) {
+    if (!table.empty()) std::memcpy(staged_.data() + offset, table.data(), BytesOf(table));
+  };
+  stage(slots_, 0);
+  stage(few_.tasks, at_.few);
+  stage(few_.joins, at_.few_joins);
+  stage(many_.tasks, at_.many);
+  stage(many_.joins, at_.many_joins);
+  stage(pages_, at_.pages);
+  device.Upload(staged_.data(), tables_.data(), at_.end);
+  return absl::OkStatus();
+}
+
+AttendArgs DeviceStandardAttention::ArgsOf(const LayerRows& rows) const {
+  const AttentionGeometry& g = context_.geometry;
+  AttendArgs args;
+  args.pages = At<const std::byte*>(tables_, at_.pages);
+  args.cache_type = g.cache_type;
+  args.layer = rows.layer;
+  args.n_kv_heads = g.n_kv_heads;
+  args.group = g.group();
+  args.head_dim = g.head_dim;
+  args.n_before = TokensBefore(g);
+  args.q = rows.q;
+  args.ld_q = rows.ld_qkv;
+  args.out = rows.out;
+  args.ld_out = rows.ld_out;
+  if (!has_joins_) return args;
+  const int64_t n_part_rows = kPartsBytes / PartRowBytes(g.n_kv_heads, g.head_dim);
+  args.parts = const_cast<float*>(At<float>(parts_, 0));
+  args.part_states = args.parts + n_part_rows * g.n_kv_heads * g.head_dim;
+  return args;
+}
+
+void DeviceStandardAttention::AttendTiles(const Tiles& tiles, int64_t tasks_at, int64_t joins_at,
+                                          AttendArgs args) {
+  Device& device = *context_.place->device;
+  if (tiles.tasks.empty()) return;
+  args.tile = tiles.size;
+  args.tasks = At<RowTileTask>(tables_, tasks_at);
+  args.n_tasks = static_cast<int64_t>(tiles.tasks.size());
+  args.joins = At<JoinTask>(tables_, joins_at);
+  args.n_joins = static_cast<int64_t>(tiles.joins.size());
+  device.kernels().attend(device, args);
+  if (has_joins_) device.kernels().join_parts(device, args);
+}
+
+void DeviceStandardAttention::Attend(const LayerRows& rows) {
+  const AttentionGeometry& g = context_.geometry;
+  Device& device = *context_.place->device;
+  device.kernels().write_kv(
+      device, {At<CacheSlot>(tables_, 0), static_cast<int64_t>(slots_.size()), g.cache_type,
+               rows.layer, g.n_kv_heads, g.head_dim, rows.k, rows.v, rows.ld_qkv});
+  const AttendArgs args = ArgsOf(rows);
+  AttendTiles(few_, at_.few, at_.few_joins, args);
+  AttendTiles(many_, at_.many, at_.many_joins, args);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,35 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_STANDARD_CACHE_H_
+#define LOWKEY_ENGINE_ATTENTION_STANDARD_CACHE_H_
+
+#include <optional>
+
+#include "engine/attention/attention.h"
+
+namespace lowkey {
+
+// 2 n head_dim multiply-adds for each query head and token that sees n, within the sliding window.
+AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
+
+// Whether the options ask for 8 or 4 bits where a page is closed.
+bool IsQuantised(const AttentionOptions& options);
+
+// What a sequence of softmax attention holds, wherever that is computed: all its pages, or, where
+// the options ask for 8 or 4 bits, what its closed pages were quantised to and the open one.
+class StandardCacheMechanism : public AttentionMechanism {
+ public:
+  explicit StandardCacheMechanism(const AttentionContext& context) : context_(context) {}
+
+  Mechanism id() const override { return Mechanism::kStandard; }
+  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
+  void Advance(SequenceCache& sequence, int64_t n_rows) override;
+  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
+                                      int64_t n_tokens) const override;
+
+ protected:
+  const AttentionContext context_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_STANDARD_CACHE_H_

@@ -1,0 +1,20 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_H_
+
+#include "engine/kernels/device_attention.h"
+#include "engine/kernels/device_kernels.h"
+
+namespace lowkey {
+
+// Launchers of DeviceKernels.
+void WriteKvOnDevice(Device& device, const WriteKvArgs& args);
+void AttendOnDevice(Device& device, const AttendArgs& args);
+void JoinPartsOnDevice(Device& device, const AttendArgs& args);
+
+// AttendOnDevice where HasTensorTiles, and elsewhere.
+void AttendWithTensorTiles(Device& device, const AttendArgs& args);
+void AttendPlainly(Device& device, const AttendArgs& args);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_H_

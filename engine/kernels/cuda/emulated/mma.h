@@ -1,0 +1,84 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_MMA_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_MMA_H_
+
+// mma.h for a C++ compiler. Included by it alone.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "engine/base/status_macros.h"
+#include "engine/kernels/cuda/grid.h"
+
+namespace lowkey {
+namespace emulated {
+
+// Number `half` of the two bf16 in a word.
+inline float HalfOf(uint32_t word, int half) {
+  return BFloat16ToFloat(static_cast<uint16_t>(word >> (16 * half)));
+}
+
+// What `lane` of the warp gave the address of, while all wait.
+template <typename T>
+const T& GivenBy(const std::byte (*lanes)[16], int lane) {
+  const T* given;
+  std::memcpy(&given, lanes[lane], sizeof(given));
+  return *given;
+}
+
+// The four matrices: element (row, column) of each becomes (column, row) where transposed.
+template <bool kTransposed>
+void LoadTilesAs(uint32_t (&x)[4], const void* row) {
+  LK_CHECK(reinterpret_cast<uintptr_t>(row) % 16 == 0);
+  const auto* mine = static_cast<const uint16_t*>(row);
+  ExchangeInWarp(&mine, sizeof(mine), [&](const std::byte(*lanes)[16]) {
+    const int g = Lane() / 4, t = Lane() % 4;
+    for (int i = 0; i < 4; ++i) {
+      uint32_t halves[2];
+      for (int j = 0; j < 2; ++j) {
+        const int from_row = kTransposed ? 2 * t + j : g, column = kTransposed ? g : 2 * t + j;
+        halves[j] = (&GivenBy<uint16_t>(lanes, 8 * i + from_row))[column];
+      }
+      x[i] = halves[0] | halves[1] << 16;
+    }
+  });
+}
+
+}  // namespace emulated
+
+inline void MultiplyTiles(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  struct Fragments {
+    uint32_t a[4], b[2];
+  };
+  const Fragments mine{{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  const Fragments* address = &mine;
+  emulated::ExchangeInWarp(&address, sizeof(address), [&](const std::byte(*lanes)[16]) {
+    const int g = emulated::Lane() / 4, t = emulated::Lane() % 4;
+    const auto of = [&](int lane) -> const Fragments& {
+      return emulated::GivenBy<Fragments>(lanes, lane);
+    };
+    for (int k = 0; k < 16; ++k) {
+      const int lane = k % 8 / 2, upper = k / 8;
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t a_word = of(4 * g + lane).a[2 * upper + i / 2];
+        const uint32_t b_word = of(4 * (2 * t + i % 2) + lane).b[upper];
+        c[i] += emulated::HalfOf(a_word, k % 2) * emulated::HalfOf(b_word, k % 2);
+      }
+    }
+  });
+}
+
+inline void LoadTiles(uint32_t (&x)[4], const void* row) { emulated::LoadTilesAs<false>(x, row); }
+inline void LoadTilesTransposed(uint32_t (&x)[4], const void* row) {
+  emulated::LoadTilesAs<true>(x, row);
+}
+
+inline uint32_t PackBFloat16(float low, float high) {
+  return FloatToBFloat16(low) | static_cast<uint32_t>(FloatToBFloat16(high)) << 16;
+}
+
+inline float Exp2(float x) { return std::exp2(x); }
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_MMA_H_
