@@ -1,5 +1,7 @@
 #include "engine/model/device/device_transformer.h"
 
+#include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -17,9 +19,15 @@ constexpr auto kInt = static_cast<int64_t>(sizeof(int32_t));
 
 const float* OrNone(const Buffer& b) { return b.size_bytes() == 0 ? nullptr : b.as<float>(); }
 
+// Of models on a device, so that none repeats another's steps.
+uint64_t NewModelNumber() {
+  static std::atomic<uint64_t> n_models{0};
+  return ++n_models;
+}
+
 // What a step queues, as a number; nullopt when a mechanism cannot say.
-std::optional<uint64_t> StepKey(absl::Span<const Decoder::Group> groups) {
-  std::vector<uint64_t> parts;
+std::optional<uint64_t> StepKey(uint64_t model, absl::Span<const Decoder::Group> groups) {
+  std::vector<uint64_t> parts = {model};
   for (const Decoder::Group& group : groups) {
     parts.push_back(static_cast<uint64_t>(group.weight_set));
     parts.push_back(static_cast<uint64_t>(group.n_rows));
@@ -34,6 +42,13 @@ std::optional<uint64_t> StepKey(absl::Span<const Decoder::Group> groups) {
 }
 
 }  // namespace
+
+DeviceTransformer::DeviceTransformer(std::shared_ptr<const Checkpoint> checkpoint,
+                                     const DecoderOptions& options, Device& device)
+    : checkpoint_(std::move(checkpoint)),
+      options_(options),
+      device_(device),
+      number_(NewModelNumber()) {}
 
 absl::StatusOr<std::unique_ptr<DeviceTransformer>> DeviceTransformer::Load(
     std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options, ThreadPool& pool,
@@ -208,7 +223,7 @@ absl::Status DeviceTransformer::Forward(absl::Span<const int32_t> tokens,
   narrow_.assign(positions.begin(), positions.end());
   device_.Upload(tokens.data(), tokens_.data(), n_rows * kInt);
   device_.Upload(narrow_.data(), positions_.data(), n_rows * kInt);
-  const std::optional<uint64_t> key = observer ? std::nullopt : StepKey(groups);
+  const std::optional<uint64_t> key = observer ? std::nullopt : StepKey(number_, groups);
   if (key.has_value()) {
     device_.Repeat(*key, [&] { Queue(n_rows, groups, observer); });
   } else {

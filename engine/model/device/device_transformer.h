@@ -55,8 +55,7 @@ class DeviceTransformer : public Decoder {
   };
 
   DeviceTransformer(std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options,
-                    Device& device)
-      : checkpoint_(std::move(checkpoint)), options_(options), device_(device) {}
+                    Device& device);
   absl::Status Take(ThreadPool& pool);
   absl::Status TakeLayer(const LayerTensors& tensors);
   absl::Status TakeWeightSets(ThreadPool& pool);
@@ -71,6 +70,7 @@ class DeviceTransformer : public Decoder {
   const std::shared_ptr<const Checkpoint> checkpoint_;
   const DecoderOptions options_;
   Device& device_;
+  const uint64_t number_;  // in the process
   std::vector<Layer> layers_;
   std::vector<std::unique_ptr<DeviceWeightSet>> weight_sets_;
   std::vector<int64_t> set_of_bundled_;

@@ -48,6 +48,13 @@ TEST(EngineOnADevice, GreedyTokensOfTheDemoModelAreTheHosts) {
   }
 }
 
+TEST_F(EngineDeviceTest, StepsOfOneTokenEachAreRepeatedAsTheyWere) {
+  StartOnDevice();
+  const auto together = {Submit(Request(10, 30)), Submit(Request(12, 30, 1))};
+  for (const auto& one : together) EXPECT_TRUE(one->Wait().status.ok());
+  EXPECT_GT(device_->n_repeats(), 20);
+}
+
 TEST_F(EngineDeviceTest, SaysWhatComputes) {
   StartOnDevice();
   EXPECT_EQ(engine_->Stats().instruction_set, "emulated");
