@@ -22,6 +22,24 @@ AttentionGeometry RowGeometry(const AttentionGeometry& g, const SliceSources& so
 
 }  // namespace
 
+std::optional<SliceSources> SliceSourcesOf(Mechanism id, Mechanism over) {
+  using Keys = SliceSources::Keys;
+  using Values = SliceSources::Values;
+  using Alignment = SliceSources::Alignment;
+  switch (id) {
+    case Mechanism::kOptimised:
+      return SliceSources{Keys::kProjected, Values::kSlices, Alignment::kNone};
+    case Mechanism::kEfficient:
+      return SliceSources{Keys::kSlices, Values::kSlices, Alignment::kNone};
+    case Mechanism::kSuper:  // attention.md "The mechanisms"
+      return SliceSources{over == Mechanism::kEfficient ? Keys::kSlices : Keys::kProjected,
+                          over == Mechanism::kStandard ? Values::kProjected : Values::kSlices,
+                          Alignment::kTriangular};
+    default:
+      return std::nullopt;
+  }
+}
+
 SliceAttention::SliceAttention(Mechanism id, const SliceSources& sources,
                                const AttentionContext& context)
     : id_(id),

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/attention/attention.h"
@@ -20,6 +21,9 @@ struct SliceSources {
   Values values = Values::kSlices;
   Alignment alignment = Alignment::kNone;  // values are V' = tril(Wa) V
 };
+
+// Of optimised, efficient, and super over another; nullopt: another mechanism.
+std::optional<SliceSources> SliceSourcesOf(Mechanism id, Mechanism over);
 
 // Softmax attention whose keys or values may be slices of x instead of projections (optimised,
 // efficient) and whose values may be mixed over earlier tokens (super). Caches pages of 64 tokens
@@ -44,6 +48,14 @@ class SliceAttention : public AttentionMechanism {
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;
 
+ protected:
+  const AttentionContext& context() const { return context_; }
+  const SliceSources& sources() const { return sources_; }
+  // As rows of a task share tiles: n_kv_heads value heads.
+  const AttentionGeometry& geometry() const { return geometry_; }
+  int64_t n_key_heads() const { return n_key_heads_; }  // 0 when keys are slices
+  int64_t PageBytes() const { return geometry_.n_layers * layer_bytes_; }
+
  private:
   struct Tiles {
     std::byte* keys = nullptr;  // nullptr: slices
@@ -63,7 +75,6 @@ class SliceAttention : public AttentionMechanism {
     std::vector<float> align;  // rows of Wa, then rows of V'
   };
 
-  int64_t PageBytes() const { return geometry_.n_layers * layer_bytes_; }
   Tiles TilesOf(const SequenceCache& sequence, int64_t page, int64_t layer, int64_t head) const;
   void PlanRotations(int64_t n_pages);
   void Write(const LayerRows& rows);
@@ -73,8 +84,8 @@ class SliceAttention : public AttentionMechanism {
   const Mechanism id_;
   const SliceSources sources_;
   const AttentionContext context_;
-  const AttentionGeometry geometry_;  // as rows of a task share tiles: n_kv_heads value heads
-  const int64_t n_key_heads_;         // 0 when keys are slices
+  const AttentionGeometry geometry_;
+  const int64_t n_key_heads_;
   const int64_t tile_bytes_;
   const int64_t layer_bytes_;
   absl::Span<const Segment> segments_;

@@ -4,6 +4,7 @@
 
 #include "engine/attention/device/host_attention.h"
 #include "engine/attention/device/routed_attention.h"
+#include "engine/attention/device/slice_attention.h"
 #include "engine/attention/device/standard.h"
 #include "engine/attention/device/taylorshift.h"
 
@@ -31,6 +32,10 @@ std::unique_ptr<AttentionMechanism> MakeDeviceMechanism(Mechanism id,
   if (id == Mechanism::kStandard && DeviceStandardAttention::Serves(context.geometry)) {
     return std::make_unique<RoutedAttention>(std::make_unique<DeviceStandardAttention>(context),
                                              IsKeptAsWritten, OnTheHost(id, context));
+  }
+  if (context.weights != nullptr) {
+    const auto sources = SliceSourcesOf(id, context.weights->over);
+    if (sources.has_value()) return std::make_unique<DeviceSliceAttention>(id, *sources, context);
   }
   return OnTheHost(id, context);
 }

@@ -3,6 +3,7 @@
 #include "engine/kernels/cuda/attention.h"
 #include "engine/kernels/cuda/cuda_device.h"
 #include "engine/kernels/cuda/rows.h"
+#include "engine/kernels/cuda/slices.h"
 #include "engine/kernels/cuda/taylorshift.h"
 
 namespace lowkey {
@@ -26,6 +27,9 @@ const DeviceKernels& CudaKernels() {
     k.write_kv = WriteKvOnDevice;
     k.attend = AttendOnDevice;
     k.join_parts = JoinPartsOnDevice;
+    k.slice_write = SliceWriteOnDevice;
+    k.slice_align = SliceAlignOnDevice;
+    k.slice_attend = SliceAttendOnDevice;
     return k;
   }();
   return kernels;
