@@ -96,6 +96,7 @@ struct DeviceKernels {
   void (*write_kv)(Device&, const WriteKvArgs&) = nullptr;
   void (*attend)(Device&, const AttendArgs&) = nullptr;      // the tasks
   void (*join_parts)(Device&, const AttendArgs&) = nullptr;  // the joins
+
   void (*slice_write)(Device&, const SliceWriteArgs&) = nullptr;
   void (*slice_align)(Device&, const SliceAlignArgs&) = nullptr;
   void (*slice_attend)(Device&, const SliceAttendArgs&) = nullptr;
