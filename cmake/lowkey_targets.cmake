@@ -1,6 +1,6 @@
 # lk_library(NAME SRCS ... DEPS ...)  one target per folder.
 # lk_test(NAME SRCS ... DEPS ...)     one GoogleTest binary per tested source; ctest sees it as one test.
-# lk_gpu_test(NAME [FILTER])          that test once more, on a GPU: NAME_gpu, which is skipped where there is none.
+# lk_gpu_test(NAME [FILTER [KIND]])   that test once more, on a GPU: NAME_gpu or NAME_KIND_gpu, which is skipped where there is none.
 
 add_library(lowkey_options INTERFACE)
 target_include_directories(lowkey_options INTERFACE ${PROJECT_SOURCE_DIR})
@@ -72,11 +72,15 @@ function(lk_gpu_test NAME)
     list(APPEND environment LOWKEY_CUDA_LIBRARY=$<TARGET_FILE:lowkey_cuda>)
     add_dependencies(${NAME} lowkey_cuda)
   endif()
+  set(gpu_name ${NAME}_gpu)
   set(filter)
-  if(ARGN)
-    set(filter --gtest_filter=${ARGN})
+  if(ARGC GREATER 1)
+    set(filter --gtest_filter=${ARGV1})
   endif()
-  add_test(NAME ${NAME}_gpu COMMAND ${NAME} ${filter})
-  set_tests_properties(${NAME}_gpu PROPERTIES LABELS gpu TIMEOUT 600 RUN_SERIAL ON
+  if(ARGC GREATER 2)
+    set(gpu_name ${NAME}_${ARGV2}_gpu)
+  endif()
+  add_test(NAME ${gpu_name} COMMAND ${NAME} ${filter})
+  set_tests_properties(${gpu_name} PROPERTIES LABELS gpu TIMEOUT 600 RUN_SERIAL ON
     ENVIRONMENT "${environment}" SKIP_REGULAR_EXPRESSION "no CUDA device")
 endfunction()

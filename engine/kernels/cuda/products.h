@@ -9,6 +9,11 @@ namespace lowkey {
 // reads the weight again for every four rows.
 void MultiplyPlainly(Device& device, const ProductArgs& args);
 
+// Device::Multiply by tensor cores, for what TilesTake: bf16 at addresses and of lengths that are
+// multiples of 16 bytes. A row's bits are its own here by construction.
+void MultiplyByTiles(Device& device, const ProductArgs& args);
+bool TilesTake(const ProductArgs& args);
+
 }  // namespace lowkey
 
 #endif  // LOWKEY_ENGINE_KERNELS_CUDA_PRODUCTS_H_

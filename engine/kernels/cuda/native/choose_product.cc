@@ -11,6 +11,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/native/errors.h"
+#include "engine/kernels/cuda/products.h"
 
 namespace lowkey {
 namespace {
@@ -43,14 +44,17 @@ class Trial {
       : device_(device), context_(context), weight_(weight), multiply_(multiply) {}
 
   absl::Status Prepare();
-  // Those of cuBLASLt that can run with every number of rows, with and without a bias.
-  std::vector<ProductWay> Ways() const;
+  // Our tiles, and those of cuBLASLt that can run with every number of rows, with and without a
+  // bias.
+  std::vector<ProductWay> Ways(WaysToTry wanted) const;
   // Infinite where it does not run. Microseconds, weighted.
   absl::StatusOr<double> Time(const ProductWay& way);
   absl::StatusOr<bool> KeepsBits(const ProductWay& way);
 
  private:
   ProductArgs Args(int64_t first_row, int64_t n_rows) const;
+  std::vector<cublasLtMatmulAlgo_t> CublasWays() const;
+  bool RunsAlways(const cublasLtMatmulAlgo_t& way) const;
   absl::StatusOr<double> MedianMicroseconds(const ProductArgs& args, const ProductWay& way);
 
   Device& device_;
@@ -93,26 +97,40 @@ ProductArgs Trial::Args(int64_t first_row, int64_t n_rows) const {
           .ld_y = weight_.n_out()};
 }
 
-std::vector<ProductWay> Trial::Ways() const {
-  std::vector<cublasLtMatmulAlgo_t> all;
+std::vector<cublasLtMatmulAlgo_t> Trial::CublasWays() const {
+  std::vector<cublasLtMatmulAlgo_t> ways;
   for (const Load& load : kLoads) {
-    for (const auto& way : LtProduct(Args(0, load.n_rows)).Ways(context_)) {
+    const ProductArgs args = Args(0, load.n_rows);
+    if (!LtProduct::Takes(args)) continue;
+    for (const auto& way : LtProduct(args).Ways(context_)) {
       const auto is_way = [&](const auto& other) {
         return std::memcmp(&way, &other, sizeof(way)) == 0;
       };
-      if (std::none_of(all.begin(), all.end(), is_way)) all.push_back(way);
+      if (std::none_of(ways.begin(), ways.end(), is_way)) ways.push_back(way);
     }
   }
-  const auto runs_always = [&](const cublasLtMatmulAlgo_t& way) {
-    return std::all_of(std::begin(kLoads), std::end(kLoads), [&](const Load& load) {
-      ProductArgs args = Args(0, load.n_rows);
-      if (!LtProduct(args).CanRun(context_, way)) return false;
-      args.bias = args.y;  // only its presence matters
-      return LtProduct(args).CanRun(context_, way);
-    });
-  };
+  return ways;
+}
+
+bool Trial::RunsAlways(const cublasLtMatmulAlgo_t& way) const {
+  return std::all_of(std::begin(kLoads), std::end(kLoads), [&](const Load& load) {
+    ProductArgs args = Args(0, load.n_rows);
+    if (!LtProduct(args).CanRun(context_, way)) return false;
+    args.bias = args.y;  // only its presence matters
+    return LtProduct(args).CanRun(context_, way);
+  });
+}
+
+std::vector<ProductWay> Trial::Ways(WaysToTry wanted) const {
   std::vector<ProductWay> ways;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(ways), runs_always);
+  const bool all = wanted == WaysToTry::kAll;
+  if ((all || wanted == WaysToTry::kTiles) && TilesTake(Args(0, 1))) {
+    ways.push_back(OwnKernel::kTiles);
+  }
+  if (!all && wanted != WaysToTry::kCublas) return ways;
+  for (const auto& way : CublasWays()) {
+    if (RunsAlways(way)) ways.push_back(way);
+  }
   return ways;
 }
 
@@ -163,13 +181,13 @@ absl::StatusOr<bool> Trial::KeepsBits(const ProductWay& way) {
 }  // namespace
 
 absl::StatusOr<ProductWay> ChooseProductWay(
-    Device& device, const LtContext& context, const DeviceWeight& weight,
+    Device& device, const LtContext& context, const DeviceWeight& weight, WaysToTry wanted,
     absl::FunctionRef<absl::Status(const ProductArgs&, const ProductWay&)> multiply) {
   Trial trial(device, context, weight, multiply);
   LK_RETURN_IF_ERROR(trial.Prepare());
-  ProductWay best;
+  ProductWay best = OwnKernel::kPlain;
   double best_us = std::numeric_limits<double>::infinity();
-  for (const ProductWay& way : trial.Ways()) {
+  for (const ProductWay& way : trial.Ways(wanted)) {
     LK_ASSIGN_OR_RETURN(const double us, trial.Time(way));
     if (us >= best_us) continue;
     LK_ASSIGN_OR_RETURN(const bool keeps_bits, trial.KeepsBits(way));

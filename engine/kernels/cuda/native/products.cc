@@ -1,6 +1,9 @@
 #include "engine/kernels/cuda/native/products.h"
 
+#include <cstdlib>
+
 #include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/native/errors.h"
 #include "engine/kernels/cuda/products.h"
@@ -11,10 +14,22 @@ namespace {
 // cuBLAS asks for 32 MiB on Hopper; this much also fills the largest L2 cache (choose_product.cc).
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 
+absl::StatusOr<WaysToTry> Wanted() {
+  const char* variable = std::getenv("LOWKEY_CUDA_PRODUCTS");
+  const absl::string_view wanted = variable == nullptr ? "" : variable;
+  if (wanted.empty()) return WaysToTry::kAll;
+  if (wanted == "plain") return WaysToTry::kPlain;
+  if (wanted == "tiles") return WaysToTry::kTiles;
+  if (wanted == "cublas") return WaysToTry::kCublas;
+  return absl::InvalidArgumentError(
+      absl::StrCat("LOWKEY_CUDA_PRODUCTS=", wanted, ", expected plain, tiles or cublas"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Products>> Products::Create(Device& device, cudaStream_t stream) {
   auto made = absl::WrapUnique(new Products(device));
+  LK_ASSIGN_OR_RETURN(made->wanted_, Wanted());
   LK_ASSIGN_OR_RETURN(made->workspace_, Buffer::Allocate(kWorkspaceBytes, &device));
   made->context_.stream = stream;
   made->context_.workspace = {made->workspace_.data(), kWorkspaceBytes};
@@ -29,24 +44,25 @@ Products::~Products() {
 absl::Status Products::Choose(const DeviceWeight& weight) {
   const Shape shape = ShapeOf(weight);
   if (ways_.contains(shape)) return absl::OkStatus();
-  ProductWay way;
-  // What the addresses of the trial's rows are like follows from the shape alone.
-  if (LtProduct::Takes({.weight = &weight, .ld_x = shape.n_in, .ld_y = shape.n_out})) {
-    LK_ASSIGN_OR_RETURN(way,
-                        ChooseProductWay(device_, context_, weight,
-                                         [this](const ProductArgs& args, const ProductWay& tried) {
-                                           return MultiplyBy(args, tried);
-                                         }));
-  }
+  LK_ASSIGN_OR_RETURN(const ProductWay way,
+                      ChooseProductWay(device_, context_, weight, wanted_,
+                                       [this](const ProductArgs& args, const ProductWay& tried) {
+                                         return MultiplyBy(args, tried);
+                                       }));
   ways_.emplace(shape, way);
   return device_.status();
 }
 
 absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductWay& way) {
-  if (way.has_value() && LtProduct::Takes(args)) {
-    return CublasStatus(LtProduct(args).Run(context_, *way), "product");
+  if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&way); lt && LtProduct::Takes(args)) {
+    return CublasStatus(LtProduct(args).Run(context_, *lt), "product");
   }
-  MultiplyPlainly(device_, args);
+  if (const auto* own = std::get_if<OwnKernel>(&way);
+      own && *own == OwnKernel::kTiles && TilesTake(args)) {
+    MultiplyByTiles(device_, args);
+  } else {
+    MultiplyPlainly(device_, args);
+  }
   return absl::OkStatus();
 }
 

@@ -12,8 +12,8 @@
 namespace lowkey {
 
 // Products with a device's weights. Each shape of a weight is computed in one way, whatever the
-// number of rows, so that a row's bits do not depend on it. (Rows at addresses that cuBLASLt does
-// not take, which is a matter of where they lie and not of how many there are, go to our own
+// number of rows, so that a row's bits do not depend on it. (Rows at addresses that the way does
+// not take, which is a matter of where they lie and not of how many there are, go to the plain
 // kernel.)
 class Products {
  public:
@@ -22,7 +22,9 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // Before the first product with a weight of its shape; waits.
+  // Before the first product with a weight of its shape; waits. The environment variable
+  // LOWKEY_CUDA_PRODUCTS chooses instead, for tests and measurements: "plain" or "tiles" our own
+  // kernels, "cublas" the best way of cuBLASLt where there is one.
   absl::Status Choose(const DeviceWeight& weight);
   absl::Status Multiply(const ProductArgs& args);
 
@@ -41,6 +43,7 @@ class Products {
   Buffer workspace_;
   LtContext context_;
   std::map<Shape, ProductWay> ways_;
+  WaysToTry wanted_ = WaysToTry::kAll;
 };
 
 }  // namespace lowkey

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -67,7 +69,7 @@ class CudaProductsTest : public testing::TestWithParam<KernelCase> {
     return y;
   }
 
-  static constexpr int64_t kRows = 37;
+  static constexpr int64_t kRows = 70;
   EmulatedDevice device_;
   std::vector<float> weights_ = Random(GetParam().n_out * GetParam().n_in, 1);
   std::vector<float> x_ = Random(kRows * GetParam().n_in, 2);
@@ -80,12 +82,14 @@ TEST_P(CudaProductsTest, MultipliesAddsBiasAndAccumulates) {
   const std::vector<float> plain = Product(0, kRows), sum = Product(0, kRows, bias.data(), before);
   for (int64_t i = 0; i < kRows; ++i) {
     for (int64_t j = 0; j < n_out; ++j) {
-      double expected = 0;
+      double expected = 0, tolerance = 1e-6;
       for (int64_t k = 0; k < n_in; ++k) {
-        expected += double{x_[i * n_in + k]} * weights_[j * n_in + k];
+        const double product = double{x_[i * n_in + k]} * weights_[j * n_in + k];
+        expected += product;
+        tolerance += 3e-7 * std::fabs(product);
       }
-      ASSERT_NEAR(plain[i * n_out + j], expected, 1e-5) << i << " " << j;
-      ASSERT_NEAR(sum[i * n_out + j], expected + bias[j] + before[i * n_out + j], 1e-5);
+      ASSERT_NEAR(plain[i * n_out + j], expected, tolerance) << i << " " << j;
+      ASSERT_NEAR(sum[i * n_out + j], expected + bias[j] + before[i * n_out + j], tolerance);
     }
   }
 }
@@ -96,10 +100,10 @@ TEST_P(CudaProductsTest, ARowsBitsAreItsOwnInAnyOrderOfThreads) {
   for (const auto order : {emulated::ThreadOrder::kForward, emulated::ThreadOrder::kBackward,
                            emulated::ThreadOrder::kShuffled}) {
     emulated::SetThreadOrder(order);
-    for (const int64_t n : {1, 2, 9, 20}) {
-      const std::vector<float> among = Product(17 - n / 2, n);
-      const std::vector<float> row(among.begin() + n / 2 * n_out,
-                                   among.begin() + (n / 2 + 1) * n_out);
+    for (const int64_t n : {1, 2, 9, 20, 40, 66}) {
+      const int64_t first = std::max<int64_t>(17 - n / 2, 0), at = 17 - first;
+      const std::vector<float> among = Product(first, n);
+      const std::vector<float> row(among.begin() + at * n_out, among.begin() + (at + 1) * n_out);
       EXPECT_EQ(row, alone) << n;
     }
   }
@@ -110,7 +114,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaProductsTest,
                          testing::Values(KernelCase{"plain", MultiplyPlainly, 1, 1, kF32},
                                          KernelCase{"plain", MultiplyPlainly, 19, 45, kF32},
                                          KernelCase{"plain", MultiplyPlainly, 19, 45, kBf16},
-                                         KernelCase{"plain", MultiplyPlainly, 64, 96, kBf16}));
+                                         KernelCase{"plain", MultiplyPlainly, 64, 96, kBf16},
+                                         KernelCase{"tiles", MultiplyByTiles, 1, 8, kBf16},
+                                         KernelCase{"tiles", MultiplyByTiles, 19, 40, kBf16},
+                                         KernelCase{"tiles", MultiplyByTiles, 20, 320, kBf16},
+                                         KernelCase{"tiles", MultiplyByTiles, 136, 584, kBf16}));
 
 }  // namespace
 }  // namespace lowkey
