@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/kernels/device.h"
+#include "engine/kernels/device_atp.h"
 #include "engine/kernels/device_attention.h"
 #include "engine/kernels/device_slices.h"
 #include "engine/kernels/device_taylorshift.h"
@@ -100,6 +101,13 @@ struct DeviceKernels {
   void (*slice_write)(Device&, const SliceWriteArgs&) = nullptr;
   void (*slice_align)(Device&, const SliceAlignArgs&) = nullptr;
   void (*slice_attend)(Device&, const SliceAttendArgs&) = nullptr;
+
+  void (*atp_write)(Device&, const AtpWriteArgs&) = nullptr;
+  void (*atp_compress)(Device&, const AtpCompressArgs&) = nullptr;
+  void (*atp_attend)(Device&, const AtpAttendArgs&) = nullptr;
+  void (*atp_score)(Device&, const AtpScoreArgs&) = nullptr;
+  void (*atp_choose)(Device&, const AtpChooseArgs&) = nullptr;
+  void (*atp_combine)(Device&, const AtpCombineArgs&) = nullptr;
 };
 
 }  // namespace lowkey

@@ -16,13 +16,6 @@ namespace {
 // Rows that refine read all far scores twice: as many as stay in L2.
 constexpr int64_t kFarScores = 128 * 1024;
 
-// The first block that a row at `position` reads exactly; earlier ones are far.
-int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position) {
-  const AtpOptions& o = sequence.options.atp;
-  if (o.prefill == AtpPrefill::kExact && position < sequence.n_prompt_tokens) return 0;
-  return std::max<int64_t>(0, position / o.block_tokens - o.window_blocks);
-}
-
 // Blocks that a merged block of this number stands for.
 int64_t MergedBlocks(int64_t number) { return (number + 1) & -(number + 1); }
 
@@ -35,7 +28,21 @@ int64_t MostBlocks(const AtpOptions& o, const SequenceBound& bound) {
   return std::min(n, far + o.window_blocks + bound.max_step_rows / o.block_tokens + 1);
 }
 
+// Blocks of a plan that was never carried out hold nothing: later ones must not take them for
+// compressed.
+void DropUnfilledBlocks(const Segment& segment) {
+  auto& blocks = segment.sequence->blocks;
+  const int64_t n_filled = segment.first_position / segment.sequence->options.atp.block_tokens;
+  if (static_cast<int64_t>(blocks.size()) > n_filled) blocks.resize(n_filled);
+}
+
 }  // namespace
+
+int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position) {
+  const AtpOptions& o = sequence.options.atp;
+  if (o.prefill == AtpPrefill::kExact && position < sequence.n_prompt_tokens) return 0;
+  return std::max<int64_t>(0, position / o.block_tokens - o.window_blocks);
+}
 
 AtpAttention::AtpAttention(const AttentionContext& context)
     : context_(context),
@@ -77,9 +84,7 @@ absl::Status AtpAttention::PlanBlocks(int32_t segment_index, const Segment& segm
   const AtpOptions& o = sequence.options.atp;
   const PrincipalShape shape = ShapeOf(context_.geometry, o);
   const int64_t n_closed = (segment.first_position + segment.n_rows) / o.block_tokens;
-  // What a plan that was never carried out has left holds nothing.
-  const int64_t n_filled = segment.first_position / o.block_tokens;
-  if (static_cast<int64_t>(sequence.blocks.size()) > n_filled) sequence.blocks.resize(n_filled);
+  DropUnfilledBlocks(segment);
   sequence.blocks.reserve(n_closed);
   const auto first_task = static_cast<int64_t>(compress_tasks_.size());
   const int64_t n_bases = shape.n_bases(context_.geometry);
@@ -119,19 +124,21 @@ int64_t AtpAttention::ReserveRows(const Segment& segment) {
   return n_tokens;
 }
 
-absl::Status AtpAttention::PlanSegment(int32_t segment_index, const Segment& segment) {
+absl::Status AtpAttention::PlanCache(int32_t segment_index, const Segment& segment) {
   LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
   if (segment.sequence->options.atp.basis == AtpBasis::kInput) {
     LK_RETURN_IF_ERROR(
         TakeColumnPages(segment, InputPageBytes(context_.geometry), *context_.cache));
   }
-  LK_RETURN_IF_ERROR(PlanBlocks(segment_index, segment));
+  return PlanBlocks(segment_index, segment);
+}
+
+void AtpAttention::PlanRows(int32_t segment_index, const Segment& segment) {
   // Rows of one block of tasks share their far blocks: cut where a row's far set changes.
   const AtpOptions& o = segment.sequence->options.atp;
   RowCuts cuts{o.block_tokens, std::nullopt, ReserveRows(segment)};
   if (o.prefill == AtpPrefill::kExact) cuts.at = segment.sequence->n_prompt_tokens;
   AppendRowBlocks(context_.geometry, segment_index, segment, cuts, row_tasks_);
-  return absl::OkStatus();
 }
 
 AttentionWork AtpAttention::Work(const AttentionOptions& options, int64_t n_tokens) const {
@@ -166,20 +173,23 @@ AttentionWork AtpAttention::Work(const AttentionOptions& options, int64_t n_toke
   return work;
 }
 
-absl::Status AtpAttention::Plan(absl::Span<const Segment> segments) {
+absl::Status AtpAttention::PlanCaches(absl::Span<const Segment> segments) {
   segments_ = segments;
-  row_tasks_.clear();
   compress_tasks_.clear();
   merge_tasks_.clear();
   for (size_t i = 0; i < segments.size(); ++i) {
-    const absl::Status status = PlanSegment(static_cast<int32_t>(i), segments[i]);
+    const absl::Status status = PlanCache(static_cast<int32_t>(i), segments[i]);
     if (status.ok()) continue;
-    // The blocks of this plan hold nothing: a later plan must not take them for compressed.
-    for (const Segment& s : segments.first(i + 1)) {
-      s.sequence->blocks.resize(s.first_position / s.sequence->options.atp.block_tokens);
-    }
+    for (const Segment& s : segments.first(i + 1)) DropUnfilledBlocks(s);
     return status;
   }
+  return absl::OkStatus();
+}
+
+absl::Status AtpAttention::Plan(absl::Span<const Segment> segments) {
+  LK_RETURN_IF_ERROR(PlanCaches(segments));
+  row_tasks_.clear();
+  for (size_t i = 0; i < segments.size(); ++i) PlanRows(static_cast<int32_t>(i), segments[i]);
   return absl::OkStatus();
 }
 

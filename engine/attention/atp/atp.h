@@ -12,6 +12,9 @@
 
 namespace lowkey {
 
+// The first block that a row at `position` reads exactly; earlier ones are far.
+int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position);
+
 // Attention on top principal keys (ATP, Niu et al.), Eq. 7 or 8. Blocks lie at multiples
 // of block_tokens. Row i reads exactly: the sinks, and every token of block max(0, i / block -
 // window) and later; everything between through principal keys, but for the `refine` tokens of it
@@ -32,7 +35,7 @@ class AtpAttention : public AttentionMechanism {
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;
 
- private:
+ protected:
   struct CompressTask {
     int32_t segment = 0;
     int32_t kv_head = 0;
@@ -40,6 +43,14 @@ class AtpAttention : public AttentionMechanism {
     int64_t number = 0;  // the block's, in its sequence
   };
 
+  // What a plan is wherever rows are computed: takes the pages and blocks that the step writes.
+  absl::Status PlanCaches(absl::Span<const Segment> segments);
+
+  const AttentionContext context_;
+  absl::Span<const Segment> segments_;
+  std::vector<CompressTask> compress_tasks_;
+
+ private:
   // A segment's new blocks of one basis, in order; they are compress_tasks_[first_task] and every
   // n_bases-th one after it.
   struct MergeTask {
@@ -47,7 +58,8 @@ class AtpAttention : public AttentionMechanism {
     int64_t n_blocks = 0;
   };
 
-  absl::Status PlanSegment(int32_t segment_index, const Segment& segment);
+  absl::Status PlanCache(int32_t segment_index, const Segment& segment);
+  void PlanRows(int32_t segment_index, const Segment& segment);
   absl::Status PlanBlocks(int32_t segment_index, const Segment& segment);
   void CompressBlocks(int64_t layer);
   // Turns new blocks into what they stand for, merged with those before them.
@@ -57,10 +69,7 @@ class AtpAttention : public AttentionMechanism {
   int64_t ReserveRows(const Segment& segment);
   void AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread);
 
-  AttentionContext context_;
-  absl::Span<const Segment> segments_;
   std::vector<RowBlockTask> row_tasks_;
-  std::vector<CompressTask> compress_tasks_;
   std::vector<MergeTask> merge_tasks_;
   std::vector<RowBlock> row_blocks_;           // by thread
   std::vector<PrincipalRows> far_rows_;        // by thread

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/attention/device/atp.h"
 #include "engine/attention/device/host_attention.h"
 #include "engine/attention/device/routed_attention.h"
 #include "engine/attention/device/slice_attention.h"
@@ -32,6 +33,10 @@ std::unique_ptr<AttentionMechanism> MakeDeviceMechanism(Mechanism id,
   if (id == Mechanism::kStandard && DeviceStandardAttention::Serves(context.geometry)) {
     return std::make_unique<RoutedAttention>(std::make_unique<DeviceStandardAttention>(context),
                                              IsKeptAsWritten, OnTheHost(id, context));
+  }
+  if (id == Mechanism::kAtp && DeviceAtp::Fits(context.geometry)) {
+    return std::make_unique<RoutedAttention>(std::make_unique<DeviceAtp>(context),
+                                             DeviceAtp::Serves, OnTheHost(id, context));
   }
   if (context.weights != nullptr) {
     const auto sources = SliceSourcesOf(id, context.weights->over);

@@ -1,5 +1,6 @@
 #include "engine/kernels/device_kernels.h"
 
+#include "engine/kernels/cuda/atp.h"
 #include "engine/kernels/cuda/attention.h"
 #include "engine/kernels/cuda/cuda_device.h"
 #include "engine/kernels/cuda/rows.h"
@@ -30,6 +31,13 @@ const DeviceKernels& CudaKernels() {
     k.slice_write = SliceWriteOnDevice;
     k.slice_align = SliceAlignOnDevice;
     k.slice_attend = SliceAttendOnDevice;
+
+    k.atp_write = AtpWriteOnDevice;
+    k.atp_compress = AtpCompressOnDevice;
+    k.atp_attend = AtpAttendOnDevice;
+    k.atp_score = AtpScoreOnDevice;
+    k.atp_choose = AtpChooseOnDevice;
+    k.atp_combine = AtpCombineOnDevice;
     return k;
   }();
   return kernels;

@@ -1,0 +1,410 @@
+#include "engine/attention/device/atp.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "engine/attention/paged_kv.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/device_kernels.h"
+
+namespace lowkey {
+namespace {
+
+// With so many blocks of threads a device is busy without spreading a tile's parts.
+constexpr int64_t kManyBlocks = 512;
+// What a batch holds at most (unless a single tile or task needs more).
+constexpr int64_t kSlotFloats = int64_t{1} << 24;
+constexpr int64_t kScoreFloats = int64_t{1} << 24;
+constexpr int64_t kCompressFloats = int64_t{1} << 25;
+
+AtpModel ModelOf(const AttentionGeometry& g) {
+  return {g.n_layers,  g.n_kv_heads,        g.group(),   g.head_dim,
+          DotWidth(g), g.head_dim_padded(), g.cache_type};
+}
+
+int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+// Floats of scratch of one task of the sizes.
+int64_t TaskFloats(const AtpCompressArgs& s) {
+  return s.m_stride + s.gram_stride + 2 * s.basis_stride + s.projected_stride + s.columns_stride;
+}
+
+// The sizes with a further task's.
+AtpCompressArgs With(AtpCompressArgs s, const AtpCompressTask& t, int64_t rank) {
+  s.max_n = std::max<int64_t>(s.max_n, t.n);
+  s.max_cols = std::max<int64_t>(s.max_cols, t.n_cols);
+  s.max_size = std::max<int64_t>(s.max_size, t.size);
+  s.max_found = std::max<int64_t>(s.max_found, t.n_found);
+  s.max_rank = std::max(s.max_rank, rank);
+  s.max_heads = std::max<int64_t>(s.max_heads, t.n_heads);
+  if (t.n > t.n_cols) s.max_left = std::max<int64_t>(s.max_left, t.n);
+  s.m_stride = s.max_n * s.max_cols;
+  s.gram_stride = s.max_size * s.max_size;
+  s.basis_stride = s.max_found * std::max(s.max_n, s.max_size);
+  s.projected_stride = s.max_found * s.max_cols;
+  s.columns_stride = 2 * s.max_cols;
+  ++s.n_tasks;
+  return s;
+}
+
+// FNV-1a over the bytes of plain numbers.
+class Hash {
+ public:
+  template <typename... T>
+  void Add(T... numbers) {
+    (AddOne(static_cast<uint64_t>(numbers)), ...);
+  }
+  void AddPointer(const void* p) { AddOne(reinterpret_cast<uintptr_t>(p)); }
+  uint64_t value() const { return hash_; }
+
+ private:
+  void AddOne(uint64_t x) {
+    for (int i = 0; i < 8; ++i) hash_ = (hash_ ^ (x >> 8 * i & 0xff)) * 0x100000001b3u;
+  }
+  uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
+}  // namespace
+
+bool DeviceAtp::Fits(const AttentionGeometry& g) {
+  return g.head_dim % 2 == 0 && g.head_dim <= kAtpMostHeadDim && g.group() <= kAtpTileRows;
+}
+
+bool DeviceAtp::Serves(const AttentionOptions& options) {
+  const AtpOptions& o = options.atp;
+  const bool is_fixed =
+      std::holds_alternative<RankFixed>(o.rank) || std::holds_alternative<RankFraction>(o.rank);
+  // A fraction is of the block at most.
+  const auto* fixed = std::get_if<RankFixed>(&o.rank);
+  const int64_t most = fixed != nullptr ? fixed->rank : o.block_tokens;
+  return is_fixed && most <= kAtpMostRank && o.basis != AtpBasis::kInput &&
+         o.decomposition == AtpDecomposition::kBlock && o.readout == AtpReadout::kExact &&
+         o.basis_storage == AtpStorage::kCache && o.principal_storage == AtpStorage::kCache &&
+         o.kept_storage == AtpStorage::kCache;
+}
+
+DeviceAtp::DeviceAtp(const AttentionContext& context)
+    : AtpAttention(context),
+      device_(*context.place->device),
+      model_(ModelOf(context.geometry)),
+      tables_(&device_) {
+  LK_CHECK(Fits(context.geometry));
+}
+
+int64_t DeviceAtp::SlotFloats() const {
+  return model_.n_kv_heads * max_tile_rows_ * (model_.head_dim + 2);
+}
+
+void DeviceAtp::ClearTables() {
+  sequences_.clear();
+  tiles_.clear();
+  pages_.clear();
+  blocks_.clear();
+  row_sequences_.clear();
+  row_offsets_.clear();
+  items_.clear();
+  score_items_.clear();
+  late_items_.clear();
+  choices_.clear();
+  combined_.clear();
+  tasks_.clear();
+  batches_.clear();
+  compress_batches_.clear();
+  open_ = {};
+  max_rank_ = max_tile_rows_ = max_refined_ = 0;
+}
+
+void DeviceAtp::AddSequence(int32_t index, const Segment& segment) {
+  const AttentionGeometry& g = context_.geometry;
+  SequenceCache& sequence = *segment.sequence;
+  const AtpOptions& o = sequence.options.atp;
+  const PrincipalShape shape = ShapeOf(g, o);
+  AtpSequence s;
+  s.first_page = static_cast<int64_t>(pages_.size());
+  s.first_block = static_cast<int64_t>(blocks_.size());
+  s.first_position = segment.first_position;
+  s.first_row = segment.first_row;
+  s.block_tokens = o.block_tokens;
+  s.rank = shape.rank;
+  s.n_sinks = o.sinks;
+  s.n_bases = shape.n_bases(g);
+  s.n_refined = o.refine_tokens;
+  s.kept_bytes = shape.KeptBytes(g);
+  s.part_bytes = shape.PartBytes(g, shape.rank);
+  s.u_bytes = shape.UBytes(shape.rank);
+  sequences_.push_back(s);
+  for (const PageHandle& page : sequence.pages) pages_.push_back(page ? page.data() : nullptr);
+  for (const auto& block : sequence.blocks) {
+    blocks_.push_back(block == nullptr ? nullptr : block->slab->data());
+  }
+  for (int64_t i = 0; i < segment.n_rows; ++i) {
+    row_sequences_.push_back(index);
+    row_offsets_.push_back(static_cast<int32_t>(i));
+  }
+}
+
+AtpTile DeviceAtp::TileAt(int32_t index, const Segment& segment, int64_t row) const {
+  const SequenceCache& sequence = *segment.sequence;
+  const AtpOptions& o = sequence.options.atp;
+  const int64_t position = segment.first_position + row, group = model_.group;
+  AtpTile t;
+  t.sequence = index;
+  t.first = row * group;
+  t.n_far_blocks = FirstNearBlock(sequence, position);
+  const bool refines = o.refine_tokens > 0 && t.n_far_blocks > 0;
+  // Rows of one tile share their far blocks, and what is chosen of them.
+  int64_t n = refines ? 1 : kAtpTileRows / group;
+  n = std::min({n, segment.n_rows - row, o.block_tokens - position % o.block_tokens});
+  if (o.prefill == AtpPrefill::kExact && position < sequence.n_prompt_tokens) {
+    n = std::min(n, sequence.n_prompt_tokens - position);
+  }
+  t.n_rows = static_cast<int32_t>(n * group);
+  t.n_far_parts = DivideUp(t.n_far_blocks, std::max<int64_t>(1, kAtpPartTokens / o.block_tokens));
+  t.n_parts = t.n_far_parts + DivideUp(position + n, kAtpPartTokens) -
+              t.n_far_blocks * o.block_tokens / kAtpPartTokens + (refines ? 1 : 0);
+  return t;
+}
+
+void DeviceAtp::AddTiles(int32_t index, const Segment& segment) {
+  for (int64_t row = 0; row < segment.n_rows;) {
+    const AtpTile t = TileAt(index, segment, row);
+    const AtpSequence& s = sequences_[index];
+    if (t.n_far_blocks > 0) {
+      max_rank_ = std::max(max_rank_, s.rank);
+      max_refined_ = std::max(max_refined_, s.n_refined);
+    }
+    max_tile_rows_ = std::max<int64_t>(max_tile_rows_, t.n_rows);
+    tiles_.push_back(t);
+    row += t.n_rows / model_.group;
+  }
+}
+
+void DeviceAtp::CloseBatch() {
+  const auto n = [](const auto& table) { return static_cast<int64_t>(table.size()); };
+  open_.items.end = n(items_);
+  open_.scores.end = n(score_items_);
+  open_.choices.end = n(choices_);
+  open_.late_items.end = n(late_items_);
+  open_.combined.end = n(combined_);
+  if (open_.items.size() > 0) batches_.push_back(open_);
+  const auto next = [](const Range& r) { return Range{r.end, r.end}; };
+  open_ = {next(open_.items), next(open_.scores), next(open_.choices), next(open_.late_items),
+           next(open_.combined)};
+}
+
+void DeviceAtp::AddSpread(int32_t tile) {
+  AtpTile& t = tiles_[tile];
+  const AtpSequence& s = sequences_[t.sequence];
+  const bool refines = s.n_refined > 0 && t.n_far_blocks > 0;
+  const int64_t n_scores =
+      refines ? model_.n_kv_heads * t.n_rows * t.n_far_blocks * s.block_tokens : 0;
+  if ((open_.n_slots + t.n_parts) * SlotFloats() > kSlotFloats ||
+      open_.n_scores + n_scores > kScoreFloats) {
+    CloseBatch();
+  }
+  t.first_slot = open_.n_slots;
+  t.first_score = open_.n_scores;
+  t.choice = static_cast<int64_t>(choices_.size()) - open_.choices.begin;
+  open_.n_slots += t.n_parts;
+  open_.n_scores += n_scores;
+  for (int64_t part = 0; part < t.n_parts; ++part) {
+    const bool is_late = refines && (part < t.n_far_parts || part == t.n_parts - 1);
+    (is_late ? late_items_ : items_).push_back({tile, AtpInto::kSlot, part, 1});
+  }
+  combined_.push_back(tile);
+  if (!refines) return;
+  choices_.push_back(tile);
+  const int64_t step = std::max<int64_t>(1, kAtpPartTokens / s.block_tokens);
+  for (int64_t b = 0; b < t.n_far_blocks; b += step) {
+    score_items_.push_back({tile, AtpInto::kSlot, b, std::min(step, t.n_far_blocks - b)});
+  }
+}
+
+void DeviceAtp::AddItems() {
+  const auto n_tiles = static_cast<int32_t>(tiles_.size());
+  const bool spreads = n_tiles * model_.n_kv_heads < kManyBlocks;
+  for (int32_t i = 0; i < n_tiles; ++i) {
+    const AtpTile& t = tiles_[i];
+    const bool refines = sequences_[t.sequence].n_refined > 0 && t.n_far_blocks > 0;
+    if (refines || (spreads && t.n_parts > 1)) {
+      AddSpread(i);
+    } else {
+      items_.push_back({i, AtpInto::kOutput, 0, t.n_parts});
+    }
+  }
+  CloseBatch();
+}
+
+void DeviceAtp::AddCompression() {
+  const AttentionGeometry& g = context_.geometry;
+  AtpCompressArgs sizes;
+  const auto close = [&] {
+    const auto end = static_cast<int64_t>(tasks_.size());
+    if (sizes.n_tasks > 0) compress_batches_.push_back({sizes, {end - sizes.n_tasks, end}});
+    sizes = {};
+  };
+  for (const CompressTask& task : compress_tasks_) {
+    const PrincipalShape& shape = task.block->shape;
+    AtpCompressTask t;
+    t.sequence = task.segment;
+    t.number = static_cast<int32_t>(task.number);
+    t.kv_head = task.kv_head;
+    t.n_heads = static_cast<int32_t>(g.n_kv_heads / shape.n_bases(g));
+    t.n = static_cast<int32_t>(shape.n_tokens - task.block->n_sinks);
+    t.n_cols = static_cast<int32_t>(shape.n_basis_columns(g));
+    t.size = std::min(t.n, t.n_cols);
+    t.n_found = static_cast<int32_t>(std::min<int64_t>(shape.rank, t.size));
+    const AtpCompressArgs wider = With(sizes, t, shape.rank);
+    if (wider.n_tasks * TaskFloats(wider) > kCompressFloats) close();
+    sizes = With(sizes, t, shape.rank);
+    tasks_.push_back(t);
+  }
+  close();
+}
+
+absl::Status DeviceAtp::Prepare() {
+  Device* device = &device_;
+  int64_t n_slots = 0, n_scores = 0, n_choices = 0, n_compress = 0;
+  for (const Batch& b : batches_) {
+    n_slots = std::max(n_slots, b.n_slots);
+    n_scores = std::max(n_scores, b.n_scores);
+    n_choices = std::max(n_choices, b.choices.size());
+  }
+  for (const CompressBatch& b : compress_batches_) {
+    n_compress = std::max(n_compress, b.sizes.n_tasks * TaskFloats(b.sizes));
+  }
+  LK_RETURN_IF_ERROR(GrowFloats(device, n_slots * SlotFloats(), slots_));
+  LK_RETURN_IF_ERROR(GrowFloats(device, n_scores, scores_));
+  LK_RETURN_IF_ERROR(GrowFloats(device, n_scores, weights_));
+  LK_RETURN_IF_ERROR(GrowFloats(device, n_choices * model_.n_kv_heads * max_refined_, chosen_));
+  LK_RETURN_IF_ERROR(GrowFloats(device, n_compress, compress_scratch_));
+  tables_.Begin();
+  tables_.Put(sequences_, &there_.sequences);
+  tables_.Put(tiles_, &there_.tiles);
+  tables_.Put(pages_, &there_.pages);
+  tables_.Put(blocks_, &there_.blocks);
+  tables_.Put(row_sequences_, &there_.row_sequences);
+  tables_.Put(row_offsets_, &there_.row_offsets);
+  tables_.Put(items_, &there_.items);
+  tables_.Put(score_items_, &there_.score_items);
+  tables_.Put(late_items_, &there_.late_items);
+  tables_.Put(choices_, &there_.choices);
+  tables_.Put(combined_, &there_.combined);
+  tables_.Put(tasks_, &there_.tasks);
+  return tables_.Upload();
+}
+
+absl::Status DeviceAtp::Plan(absl::Span<const Segment> segments) {
+  ClearTables();
+  LK_RETURN_IF_ERROR(PlanCaches(segments));
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const auto index = static_cast<int32_t>(i);
+    AddSequence(index, segments[i]);
+    AddTiles(index, segments[i]);
+  }
+  AddItems();
+  AddCompression();
+  return Prepare();
+}
+
+std::optional<uint64_t> DeviceAtp::PlanKey() const {
+  Hash hash;
+  // Where the tables are tells their sizes, roughly; what is launched, the counts.
+  for (const void* p :
+       {static_cast<const void*>(there_.sequences), static_cast<const void*>(there_.tiles),
+        static_cast<const void*>(there_.pages), static_cast<const void*>(there_.blocks),
+        static_cast<const void*>(there_.row_sequences),
+        static_cast<const void*>(there_.row_offsets), static_cast<const void*>(there_.items),
+        static_cast<const void*>(there_.score_items), static_cast<const void*>(there_.late_items),
+        static_cast<const void*>(there_.choices), static_cast<const void*>(there_.combined),
+        static_cast<const void*>(there_.tasks), static_cast<const void*>(slots_.data()),
+        static_cast<const void*>(scores_.data()), static_cast<const void*>(weights_.data()),
+        static_cast<const void*>(chosen_.data()),
+        static_cast<const void*>(compress_scratch_.data())}) {
+    hash.AddPointer(p);
+  }
+  hash.Add(row_offsets_.size(), max_rank_, max_tile_rows_, max_refined_);
+  for (const Batch& b : batches_) {
+    for (const Range& r : {b.items, b.scores, b.choices, b.late_items, b.combined}) {
+      hash.Add(r.begin, r.end);
+    }
+  }
+  for (const CompressBatch& b : compress_batches_) {
+    const AtpCompressArgs& s = b.sizes;
+    hash.Add(b.tasks.begin, b.tasks.end, s.max_n, s.max_cols, s.max_size, s.max_found, s.max_rank,
+             s.max_heads, s.max_left);
+  }
+  return hash.value();
+}
+
+AtpReadArgs DeviceAtp::ReadArgs(const LayerRows& rows) const {
+  AtpReadArgs a;
+  a.model = model_;
+  a.sequences = there_.sequences;
+  a.tiles = there_.tiles;
+  a.pages = there_.pages;
+  a.blocks = there_.blocks;
+  a.layer = rows.layer;
+  a.max_rank = max_rank_;
+  a.max_tile_rows = max_tile_rows_;
+  a.q = rows.q;
+  a.ld = rows.ld_qkv;
+  a.out = rows.out;
+  a.ld_out = rows.ld_out;
+  // The scratch is the step's, whoever attends.
+  a.slots = const_cast<float*>(slots_.as<float>());
+  a.scores = const_cast<float*>(scores_.as<float>());
+  a.weights = const_cast<float*>(weights_.as<float>());
+  a.chosen = const_cast<int32_t*>(chosen_.as<int32_t>());
+  a.max_refined = max_refined_;
+  return a;
+}
+
+void DeviceAtp::Compress(int64_t layer) {
+  for (const CompressBatch& b : compress_batches_) {
+    AtpCompressArgs a = b.sizes;
+    a.model = model_;
+    a.sequences = there_.sequences;
+    a.pages = there_.pages;
+    a.blocks = there_.blocks;
+    a.tasks = there_.tasks + b.tasks.begin;
+    a.layer = layer;
+    a.m = compress_scratch_.as<float>();
+    a.gram = a.m + a.n_tasks * a.m_stride;
+    a.basis = a.gram + a.n_tasks * a.gram_stride;
+    a.image = a.basis + a.n_tasks * a.basis_stride;
+    a.projected = a.image + a.n_tasks * a.basis_stride;
+    a.columns = a.projected + a.n_tasks * a.projected_stride;
+    device_.kernels().atp_compress(device_, a);
+  }
+}
+
+void DeviceAtp::AttendBatch(const Batch& b, const AtpReadArgs& read) {
+  const DeviceKernels& kernels = device_.kernels();
+  kernels.atp_attend(device_, {read, there_.items + b.items.begin, b.items.size()});
+  if (b.scores.size() > 0) {
+    kernels.atp_score(device_, {read, there_.score_items + b.scores.begin, b.scores.size()});
+    kernels.atp_choose(device_, {read, there_.choices + b.choices.begin, b.choices.size()});
+    kernels.atp_attend(device_,
+                       {read, there_.late_items + b.late_items.begin, b.late_items.size()});
+  }
+  if (b.combined.size() > 0) {
+    kernels.atp_combine(device_, {read, there_.combined + b.combined.begin, b.combined.size()});
+  }
+}
+
+void DeviceAtp::Attend(const LayerRows& rows) {
+  AtpWriteArgs write{model_, there_.sequences, there_.pages, there_.row_sequences,
+                     there_.row_offsets};
+  write.n_rows = static_cast<int64_t>(row_offsets_.size());
+  write.layer = rows.layer;
+  write.k = rows.k;
+  write.v = rows.v;
+  write.ld = rows.ld_qkv;
+  device_.kernels().atp_write(device_, write);
+  Compress(rows.layer);
+  const AtpReadArgs read = ReadArgs(rows);
+  for (const Batch& b : batches_) AttendBatch(b, read);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,94 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_DEVICE_ATP_H_
+#define LOWKEY_ENGINE_ATTENTION_DEVICE_ATP_H_
+
+#include <vector>
+
+#include "engine/attention/atp/atp.h"
+#include "engine/attention/device/device_tables.h"
+#include "engine/kernels/device_atp.h"
+
+namespace lowkey {
+
+// Atp by a device's kernels, over pages and blocks in its memory; the host waits for nothing. What
+// a sequence holds, and when, is AtpAttention's.
+//
+// A row's softmax is a fold of parts on an absolute grid (device_atp.h), in one order: tiles of
+// rows that are few are computed part by part and joined, many fold on the way, to the same bits.
+class DeviceAtp : public AtpAttention {
+ public:
+  // Whether the kernels are made for the model, and for a sequence's options.
+  static bool Fits(const AttentionGeometry& geometry);
+  static bool Serves(const AttentionOptions& options);
+
+  explicit DeviceAtp(const AttentionContext& context);
+
+  absl::Status Plan(absl::Span<const Segment> segments) override;
+  std::optional<uint64_t> PlanKey() const override;
+  void Attend(const LayerRows& rows) override;
+
+ private:
+  // Entries [begin, end) of a table.
+  struct Range {
+    int64_t begin = 0, end = 0;
+    int64_t size() const { return end - begin; }
+  };
+  // What is computed before the slots, scores and choices are used again: items, scores of tiles
+  // that refine and their choices, items that need those, and the joining of slots.
+  struct Batch {
+    Range items, scores, choices, late_items, combined;
+    int64_t n_slots = 0, n_scores = 0;
+  };
+  struct CompressBatch {
+    AtpCompressArgs sizes;  // of its tasks
+    Range tasks;
+  };
+
+  void ClearTables();
+  void AddSequence(int32_t index, const Segment& segment);
+  void AddTiles(int32_t index, const Segment& segment);
+  AtpTile TileAt(int32_t index, const Segment& segment, int64_t row) const;
+  // Cuts tiles into batches and their items.
+  void AddItems();
+  void AddSpread(int32_t tile);
+  void CloseBatch();
+  void AddCompression();
+  absl::Status Prepare();
+
+  int64_t SlotFloats() const;
+  AtpReadArgs ReadArgs(const LayerRows& rows) const;
+  void Compress(int64_t layer);
+  void AttendBatch(const Batch& batch, const AtpReadArgs& read);
+
+  Device& device_;
+  const AtpModel model_;
+
+  // The step's tables, and where they are on the device.
+  std::vector<AtpSequence> sequences_;
+  std::vector<AtpTile> tiles_;
+  std::vector<void*> pages_, blocks_;
+  std::vector<int32_t> row_sequences_, row_offsets_;
+  std::vector<AtpItem> items_, score_items_, late_items_;
+  std::vector<int32_t> choices_, combined_;
+  std::vector<AtpCompressTask> tasks_;
+  struct There {
+    const AtpSequence* sequences = nullptr;
+    const AtpTile* tiles = nullptr;
+    void* const* pages = nullptr;
+    void* const* blocks = nullptr;
+    const int32_t *row_sequences = nullptr, *row_offsets = nullptr;
+    const AtpItem *items = nullptr, *score_items = nullptr, *late_items = nullptr;
+    const int32_t *choices = nullptr, *combined = nullptr;
+    const AtpCompressTask* tasks = nullptr;
+  } there_;
+  DeviceTables tables_;
+
+  std::vector<Batch> batches_;
+  Batch open_;
+  std::vector<CompressBatch> compress_batches_;
+  int64_t max_rank_ = 0, max_tile_rows_ = 0, max_refined_ = 0;
+  Buffer slots_, scores_, weights_, chosen_, compress_scratch_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_DEVICE_ATP_H_

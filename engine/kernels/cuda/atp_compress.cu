@@ -1,0 +1,410 @@
+// Keys and values into pages; closed blocks into principal keys and values (ATP, Eq. 5-6).
+
+#include <utility>
+
+#include "engine/kernels/cuda/atp.h"
+#include "engine/kernels/cuda/atp_views.h"
+#include "engine/kernels/cuda/grid.h"
+
+namespace lowkey {
+namespace {
+
+using atp::kPage;
+
+// Even: the basis ends where it began.
+constexpr int kRounds = 6;
+constexpr int kThreads = 256;
+
+// What is left of a row after its projections are taken out, relative to the row
+// (lowrank/orthonormalize.h): below the first it is rounding.
+constexpr float kDependentFirst = 2e-6f;
+constexpr float kDependentSecond = 0.1f;
+
+// A warp a row and KV head.
+template <typename T>
+__global__ void WriteKernel(AtpWriteArgs a) {
+  const AtpModel& m = a.model;
+  const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
+  if (task >= a.n_rows * m.n_kv_heads) return;
+  const int64_t row = task / m.n_kv_heads, head = task % m.n_kv_heads;
+  const AtpSequence& s = a.sequences[a.row_sequences[row]];
+  const int64_t offset = a.row_offsets[row], position = s.first_position + offset;
+  const atp::PageView<T> page =
+      atp::ViewPage<T>(m, a.pages[s.first_page + position / kPage], a.layer, head);
+  T* key = page.keys + position % kPage * m.head_dim;
+  T* value = page.values + position % kPage * m.value_width;
+  const int64_t from = (s.first_row + offset) * a.ld + head * m.head_dim;
+  for (int64_t j = threadIdx.x % kWarp; j < m.head_dim; j += kWarp) {
+    key[j] = FromFloat<T>(a.k[from + j]);
+    value[j] = FromFloat<T>(a.v[from + j]);
+  }
+}
+
+// Tokens of the block that are not of the matrix.
+__device__ __forceinline__ int64_t SinksOf(const AtpSequence& s, const AtpCompressTask& t) {
+  return t.number == 0 ? s.n_sinks : 0;
+}
+
+// Keys or values of one KV head: mean of each column taken off, then scaled to unit Frobenius norm,
+// so that keys and values weigh the same in the basis. What is not finite counts as zero.
+template <typename T>
+__global__ __launch_bounds__(kThreads) void GatherKernel(AtpCompressArgs a) {
+  __shared__ float scratch[kWarp];
+  const AtpModel& m = a.model;
+  const AtpCompressTask t = a.tasks[blockIdx.z];
+  if (static_cast<int>(blockIdx.x) >= t.n_heads) return;
+  const AtpSequence& s = a.sequences[t.sequence];
+  const int64_t d = m.head_dim, n_sinks = SinksOf(s, t);
+  const bool of_values = blockIdx.y == 1;
+  const int64_t first_column = (2 * blockIdx.x + blockIdx.y) * d;
+  float* columns = a.columns + blockIdx.z * a.columns_stride;
+  float* matrix = a.m + blockIdx.z * a.m_stride + first_column;
+  void* const* pages = a.pages + s.first_page + t.number * s.block_tokens / kPage;
+  const auto row_of = [&](int64_t i) {
+    const int64_t at = i + n_sinks;
+    const atp::PageView<T> page =
+        atp::ViewPage<T>(m, pages[at / kPage], a.layer, t.kv_head + blockIdx.x);
+    return of_values ? page.values + at % kPage * m.value_width : page.keys + at % kPage * d;
+  };
+  float energy = 0;
+  for (int64_t j = threadIdx.x; j < d; j += kThreads) {
+    float mean = 0;
+    for (int64_t i = 0; i < t.n; ++i) mean += ToFloat(row_of(i)[j]);
+    mean /= static_cast<float>(t.n);
+    columns[first_column + j] = mean;
+    for (int64_t i = 0; i < t.n; ++i) {
+      const float x = ToFloat(row_of(i)[j]) - mean;
+      energy = fmaf(x, x, energy);
+    }
+  }
+  energy = BlockSum(energy, scratch);
+  const bool finite = energy < INFINITY;  // and a number
+  const float norm = fmaxf(sqrtf(finite ? energy : 0.0f), 1e-12f);
+  for (int64_t j = threadIdx.x; j < d; j += kThreads) {
+    columns[a.max_cols + first_column + j] = norm;
+    const float mean = columns[first_column + j];
+    for (int64_t i = 0; i < t.n; ++i) {
+      matrix[i * t.n_cols + j] = finite ? (ToFloat(row_of(i)[j]) - mean) / norm : 0.0f;
+    }
+  }
+}
+
+// A product c [rows, columns] of a task: the sum over k < depth of a's element (row, k) and b's (k,
+// column), either at row * r + column * c.
+struct Factor {
+  const float* data = nullptr;
+  int64_t r = 0, c = 0;
+};
+struct Product {
+  int rows = 0, columns = 0, depth = 0;
+  Factor a, b;
+  float* to = nullptr;  // [rows, columns]
+};
+
+enum class Stage { kGram, kIterate, kMapToLeft, kProject };
+
+// Nothing where a task has no part in a stage.
+template <Stage kStage>
+__device__ __forceinline__ Product ProductOf(const AtpCompressArgs& a, const AtpCompressTask& t,
+                                             int64_t task) {
+  const float* m = a.m + task * a.m_stride;
+  float* gram = a.gram + task * a.gram_stride;
+  float* basis = a.basis + task * a.basis_stride;
+  float* image = a.image + task * a.basis_stride;
+  if constexpr (kStage == Stage::kGram) {
+    if (t.n_found == t.size) return {};
+    if (t.n <= t.n_cols) return {t.n, t.n, t.n_cols, {m, t.n_cols, 1}, {m, 1, t.n_cols}, gram};
+    return {t.n_cols, t.n_cols, t.n, {m, 1, t.n_cols}, {m, t.n_cols, 1}, gram};
+  } else if constexpr (kStage == Stage::kIterate) {
+    if (t.n_found == t.size) return {};
+    return {t.n_found, t.size, t.size, {basis, t.size, 1}, {gram, t.size, 1}, image};
+  } else if constexpr (kStage == Stage::kMapToLeft) {
+    if (t.n <= t.n_cols) return {};
+    return {t.n_found, t.n, t.n_cols, {basis, t.n_cols, 1}, {m, 1, t.n_cols}, image};
+  } else {
+    const float* left = t.n <= t.n_cols ? basis : image;
+    return {t.n_found,      t.n_cols,         t.n,
+            {left, t.n, 1}, {m, t.n_cols, 1}, a.projected + task * a.projected_stride};
+  }
+}
+
+constexpr int kTile = 64, kDepth = 16, kPart = 4;
+
+__device__ __forceinline__ void LoadFactor(float (*to)[kTile + 1], const Factor& from, int64_t at,
+                                           int64_t end, int64_t first_k, int64_t depth) {
+  for (int i = threadIdx.x; i < kTile * kDepth; i += kThreads) {
+    // Neighbouring threads read neighbouring numbers.
+    const int row = from.r == 1 ? i % kTile : i / kDepth, k = from.r == 1 ? i / kTile : i % kDepth;
+    float x = 0;
+    if (at + row < end && first_k + k < depth) {
+      x = from.data[(at + row) * from.r + (first_k + k) * from.c];
+    }
+    to[k][row] = x;
+  }
+}
+
+// A block of threads a tile of 64 x 64; every element is one chain of multiply-adds.
+template <Stage kStage>
+__global__ __launch_bounds__(kThreads) void ProductKernel(AtpCompressArgs a) {
+  __shared__ float left[kDepth][kTile + 1], right[kDepth][kTile + 1];
+  const Product p = ProductOf<kStage>(a, a.tasks[blockIdx.z], blockIdx.z);
+  const int64_t row = int64_t{blockIdx.y} * kTile, column = int64_t{blockIdx.x} * kTile;
+  if (row >= p.rows || column >= p.columns) return;
+  const int y = threadIdx.x / 16, x = threadIdx.x % 16;
+  float sums[kPart][kPart] = {};
+  for (int64_t k = 0; k < p.depth; k += kDepth) {
+    LoadFactor(left, p.a, row, p.rows, k, p.depth);
+    LoadFactor(right, {p.b.data, p.b.c, p.b.r}, column, p.columns, k, p.depth);
+    __syncthreads();
+    for (int kk = 0; kk < kDepth; ++kk) {
+      float from[kPart];
+      for (int j = 0; j < kPart; ++j) from[j] = right[kk][x + 16 * j];
+      for (int i = 0; i < kPart; ++i) {
+        const float by = left[kk][y + 16 * i];
+        for (int j = 0; j < kPart; ++j) sums[i][j] = fmaf(by, from[j], sums[i][j]);
+      }
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < kPart; ++i) {
+    for (int j = 0; j < kPart; ++j) {
+      const int64_t r = row + y + 16 * i, c = column + x + 16 * j;
+      if (r < p.rows && c < p.columns) p.to[r * p.columns + c] = sums[i][j];
+    }
+  }
+}
+
+// Counter-based numbers in [-1, 1): the start depends on the size alone (lowrank/subspace.cc).
+__device__ __forceinline__ float StartNumber(int64_t i) {
+  uint64_t z = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  z ^= z >> 31;
+  return static_cast<float>(static_cast<int32_t>(z >> 32)) * 0x1p-31f;
+}
+
+// The start; the identity where the whole space is sought.
+__global__ void StartKernel(AtpCompressArgs a) {
+  const AtpCompressTask t = a.tasks[blockIdx.y];
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= int64_t{t.n_found} * t.size) return;
+  const bool whole = t.n_found == t.size;
+  a.basis[blockIdx.y * a.basis_stride + i] =
+      whole ? (i / t.size == i % t.size ? 1.0f : 0.0f) : StartNumber(i);
+}
+
+// Sum of x[i] y[i], the same in all lanes.
+__device__ __forceinline__ float WarpDot(const float* x, const float* y, int n) {
+  float sum = 0;
+  for (int i = threadIdx.x % kWarp; i < n; i += kWarp) sum = fmaf(x[i], y[i], sum);
+  return WarpSum(sum);
+}
+
+// Takes the projections onto rows before `row` out of `kept`, which is that row. Barriers inside.
+__device__ __forceinline__ void ProjectOut(const float* rows, int row, int n, float* kept,
+                                           float* coefficients) {
+  const int n_warps = static_cast<int>(blockDim.x) / kWarp;
+  for (int j = threadIdx.x / kWarp; j < row; j += n_warps) {
+    const float dot = WarpDot(rows + int64_t{j} * n, kept, n);
+    if (threadIdx.x % kWarp == 0) coefficients[j] = dot;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {
+    float x = kept[i];
+    for (int j = 0; j < row; ++j) x = fmaf(-coefficients[j], rows[int64_t{j} * n + i], x);
+    kept[i] = x;
+  }
+  __syncthreads();
+}
+
+// Brings `kept` to length one, or to zero where no more than `dependent` of it is left.
+__device__ __forceinline__ bool Normalise(float* kept, int n, float dependent) {
+  const float length = sqrtf(WarpDot(kept, kept, n));  // every warp finds the same
+  const bool keep = length > dependent && 1.0f / length < INFINITY && length < INFINITY;
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x) kept[i] = keep ? kept[i] / length : 0.0f;
+  __syncthreads();
+  return keep;
+}
+
+// Rows [n_rows, n] orthonormal in place, by Gram-Schmidt twice; a row that depends on those before
+// it becomes zero (lowrank/orthonormalize.h). One block of threads; no number depends on how many.
+__device__ __forceinline__ void Orthonormalise(float* rows, int n_rows, int n, float* memory) {
+  float *kept = memory, *coefficients = memory + n;
+  for (int row = 0; row < n_rows; ++row) {
+    float* at = rows + int64_t{row} * n;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) kept[i] = at[i];
+    __syncthreads();
+    const float length = sqrtf(WarpDot(kept, kept, n));
+    __syncthreads();
+    ProjectOut(rows, row, n, kept, coefficients);
+    if (Normalise(kept, n, kDependentFirst * length)) {
+      ProjectOut(rows, row, n, kept, coefficients);
+      Normalise(kept, n, kDependentSecond);
+    }
+    for (int i = threadIdx.x; i < n; i += blockDim.x) at[i] = kept[i];
+    __syncthreads();
+  }
+}
+
+enum class Rows { kBasis, kImage, kLeft };
+
+template <Rows kRows>
+__global__ void OrthonormaliseKernel(AtpCompressArgs a) {
+  LK_DYNAMIC_SHARED(float, memory);
+  const AtpCompressTask t = a.tasks[blockIdx.x];
+  if (kRows == Rows::kLeft ? t.n <= t.n_cols : t.n_found == t.size) return;
+  float* rows = (kRows == Rows::kBasis ? a.basis : a.image) + blockIdx.x * a.basis_stride;
+  Orthonormalise(rows, t.n_found, kRows == Rows::kLeft ? t.n : t.size, memory);
+}
+
+// U, transposed tile by tile: [block_tokens / 64][rank][64], 0 for sinks.
+template <typename T>
+__global__ void StoreBasisKernel(AtpCompressArgs a) {
+  const AtpCompressTask t = a.tasks[blockIdx.y];
+  const AtpSequence& s = a.sequences[t.sequence];
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= s.rank * s.block_tokens) return;
+  const int64_t component = i / kPage % s.rank;
+  const int64_t row = i / kPage / s.rank * kPage + i % kPage - SinksOf(s, t);
+  const float* u = (t.n <= t.n_cols ? a.basis : a.image) + blockIdx.y * a.basis_stride;
+  const bool is_zero = row < 0 || component >= t.n_found;
+  atp::ViewBlock<T>(a.model, s, a.blocks[s.first_block + t.number], t.number, a.layer, t.kv_head)
+      .u[i] = FromFloat<T>(is_zero ? 0.0f : u[component * t.n + row]);
+}
+
+// Row blockIdx.x of K' and V' of one KV head: U^T times the centred columns; the last their means.
+template <typename T>
+__global__ void StorePrincipalKernel(AtpCompressArgs a) {
+  const AtpModel& m = a.model;
+  const AtpCompressTask t = a.tasks[blockIdx.z];
+  const AtpSequence& s = a.sequences[t.sequence];
+  const int64_t row = blockIdx.x, d = m.head_dim;
+  if (row > s.rank || static_cast<int>(blockIdx.y) >= t.n_heads) return;
+  const float* columns = a.columns + blockIdx.z * a.columns_stride;
+  const float* projected = a.projected + blockIdx.z * a.projected_stride + row * t.n_cols;
+  const atp::BlockView<T> block = atp::ViewBlock<T>(m, s, a.blocks[s.first_block + t.number],
+                                                    t.number, a.layer, t.kv_head + blockIdx.y);
+  const auto number = [&](int64_t column) {
+    if (row == s.rank) return columns[column];
+    return row < t.n_found ? projected[column] * columns[a.max_cols + column] : 0.0f;
+  };
+  const int64_t first = 2 * blockIdx.y * d;
+  for (int64_t j = threadIdx.x; j < m.key_width; j += blockDim.x) {
+    block.keys[row * m.key_width + j] = FromFloat<T>(j < d ? number(first + j) : 0.0f);
+  }
+  for (int64_t j = threadIdx.x; j < m.value_width; j += blockDim.x) {
+    block.values[row * m.value_width + j] = FromFloat<T>(j < d ? number(first + d + j) : 0.0f);
+  }
+}
+
+// Token blockIdx.x of a block, of one KV head, for refine.
+template <typename T>
+__global__ void StoreKeptKernel(AtpCompressArgs a) {
+  const AtpModel& m = a.model;
+  const AtpCompressTask t = a.tasks[blockIdx.z];
+  const AtpSequence& s = a.sequences[t.sequence];
+  const int64_t token = blockIdx.x, head = t.kv_head + blockIdx.y;
+  if (s.n_refined == 0 || token >= s.block_tokens || static_cast<int>(blockIdx.y) >= t.n_heads) {
+    return;
+  }
+  const int64_t page = s.first_page + (t.number * s.block_tokens + token) / kPage;
+  const atp::PageView<T> from = atp::ViewPage<T>(m, a.pages[page], a.layer, head);
+  T* to =
+      atp::ViewBlock<T>(m, s, a.blocks[s.first_block + t.number], t.number, a.layer, head).kept +
+      token * (m.key_width + m.value_width);
+  const int64_t slot = token % kPage, d = m.head_dim;
+  for (int64_t j = threadIdx.x; j < m.key_width + m.value_width; j += blockDim.x) {
+    T x{};
+    if (j < d) x = from.keys[slot * d + j];
+    if (j >= m.key_width && j - m.key_width < d) {
+      x = from.values[slot * m.value_width + j - m.key_width];
+    }
+    to[j] = x;
+  }
+}
+
+int64_t Tiles(int64_t n, int64_t width) { return (n + width - 1) / width; }
+
+template <Stage kStage>
+void Multiply(Device& device, const AtpCompressArgs& a, int64_t rows, int64_t columns) {
+  Launch(device, ProductKernel<kStage>,
+         {.blocks_x = Tiles(columns, kTile),
+          .blocks_y = Tiles(rows, kTile),
+          .blocks_z = a.n_tasks,
+          .threads = kThreads},
+         a);
+}
+
+template <Rows kRows>
+void QueueOrthonormalise(Device& device, const AtpCompressArgs& a) {
+  const int64_t n = kRows == Rows::kLeft ? a.max_left : a.max_size;
+  Launch(device, OrthonormaliseKernel<kRows>,
+         {.blocks_x = a.n_tasks,
+          .threads = n <= 128 ? 128 : 512,
+          .shared_bytes = (n + a.max_found) * static_cast<int64_t>(sizeof(float))},
+         a);
+}
+
+// The basis, in `basis` where n <= n_cols, else in `image`.
+void FindBasis(Device& device, const AtpCompressArgs& a) {
+  Multiply<Stage::kGram>(device, a, a.max_size, a.max_size);
+  Launch(device, StartKernel,
+         {.blocks_x = Tiles(a.max_found * a.max_size, kThreads),
+          .blocks_y = a.n_tasks,
+          .threads = kThreads},
+         a);
+  QueueOrthonormalise<Rows::kBasis>(device, a);
+  AtpCompressArgs round = a;
+  for (int i = 0; i < kRounds; ++i) {
+    Multiply<Stage::kIterate>(device, round, a.max_found, a.max_size);
+    QueueOrthonormalise<Rows::kImage>(device, round);
+    std::swap(round.basis, round.image);
+  }
+  if (a.max_left == 0) return;
+  Multiply<Stage::kMapToLeft>(device, a, a.max_found, a.max_left);
+  QueueOrthonormalise<Rows::kLeft>(device, a);
+}
+
+template <typename T>
+void Store(Device& device, const AtpCompressArgs& a) {
+  const int64_t max_tokens = Tiles(a.max_n, kPage) * kPage;  // sinks are fewer than a page
+  Launch(device, StoreBasisKernel<T>,
+         {.blocks_x = Tiles(a.max_rank * max_tokens, kThreads),
+          .blocks_y = a.n_tasks,
+          .threads = kThreads},
+         a);
+  Launch(
+      device, StorePrincipalKernel<T>,
+      {.blocks_x = a.max_rank + 1, .blocks_y = a.max_heads, .blocks_z = a.n_tasks, .threads = 128},
+      a);
+  Launch(device, StoreKeptKernel<T>,
+         {.blocks_x = max_tokens, .blocks_y = a.max_heads, .blocks_z = a.n_tasks, .threads = 64},
+         a);
+}
+
+template <typename T>
+void Compress(Device& device, const AtpCompressArgs& a) {
+  Launch(device, GatherKernel<T>,
+         {.blocks_x = a.max_heads, .blocks_y = 2, .blocks_z = a.n_tasks, .threads = kThreads}, a);
+  FindBasis(device, a);
+  Multiply<Stage::kProject>(device, a, a.max_found, a.max_cols);
+  Store<T>(device, a);
+}
+
+}  // namespace
+
+void AtpWriteOnDevice(Device& device, const AtpWriteArgs& args) {
+  const auto kernel =
+      args.model.type == StorageType::kFloat32 ? WriteKernel<float> : WriteKernel<uint16_t>;
+  const int64_t n_warps = args.n_rows * args.model.n_kv_heads;
+  Launch(device, kernel, {.blocks_x = Tiles(n_warps * kWarp, kThreads), .threads = kThreads}, args);
+}
+
+void AtpCompressOnDevice(Device& device, const AtpCompressArgs& args) {
+  if (args.n_tasks == 0) return;
+  if (args.model.type == StorageType::kFloat32) return Compress<float>(device, args);
+  Compress<uint16_t>(device, args);
+}
+
+}  // namespace lowkey

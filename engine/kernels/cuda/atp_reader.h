@@ -1,0 +1,436 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATP_READER_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_ATP_READER_H_
+
+// How a block of threads reads tokens for a tile of rows. A row is a warp's alone, and what is
+// computed for it does not depend on the other rows, nor on which of the tile's it is: fused
+// multiply-adds are written out, so that no compiler chooses them. Included by .cu files.
+
+#include "engine/kernels/cuda/atp_views.h"
+
+namespace lowkey::atp {
+
+inline constexpr int kThreads = 128;
+inline constexpr int kWarps = kThreads / kWarp;
+inline constexpr float kHidden = -INFINITY;
+
+struct alignas(16) Four {
+  float x[4];
+};
+
+// Numbers of kR neighbouring rows.
+template <int kR>
+__device__ __forceinline__ void TakeRows(const float* from, float (&to)[kR]) {
+  if constexpr (kR == 4) {
+    const Four four = *reinterpret_cast<const Four*>(from);
+    for (int r = 0; r < 4; ++r) to[r] = four.x[r];
+  } else {
+    for (int r = 0; r < kR; ++r) to[r] = from[r];
+  }
+}
+
+__device__ __forceinline__ void TakePair(const float* from, float& a, float& b) {
+  struct alignas(8) Two {
+    float x[2];
+  };
+  const Two two = *reinterpret_cast<const Two*>(from);
+  a = two.x[0], b = two.x[1];
+}
+__device__ __forceinline__ void TakePair(const uint16_t* from, float& a, float& b) {
+  struct alignas(4) Two {
+    uint16_t x[2];
+  };
+  const Two two = *reinterpret_cast<const Two*>(from);
+  a = BFloat16ToFloat(two.x[0]), b = BFloat16ToFloat(two.x[1]);
+}
+
+// Up to 64 vectors, vector i at row_of(i), of `width` numbers (even, at most 32 kW), as floats to
+// tile + i * stride; 0 beyond. No thread may use the tile before; barriers on both sides.
+template <int kW, typename RowOf>
+__device__ __forceinline__ void LoadTile(float* tile, int stride, int width, int n, RowOf row_of) {
+  __syncthreads();
+  constexpr int kPairs = 16 * kW;
+  for (int i = threadIdx.x; i < kPage * kPairs; i += kThreads) {
+    const int vector = i / kPairs, column = i % kPairs * 2;
+    float a = 0, b = 0;
+    if (vector < n && column < width) TakePair(row_of(vector) + column, a, b);
+    tile[vector * stride + column] = a;
+    tile[vector * stride + column + 1] = b;
+  }
+  __syncthreads();
+}
+
+// sums[r][k] += row r of x (columns at x + i * ld_x) times vector lane + 32 k of the tile.
+template <int kR>
+__device__ __forceinline__ void Dot(const float* x, int ld_x, const float* tile, int stride,
+                                    int width, float (&sums)[kR][2]) {
+  const int lane = threadIdx.x % kWarp;
+  const float *first = tile + lane * stride, *second = first + kWarp * stride;
+  for (int c = 0; c < width; ++c) {
+    float rows[kR];
+    TakeRows<kR>(x + c * ld_x, rows);
+    for (int r = 0; r < kR; ++r) {
+      sums[r][0] = fmaf(rows[r], first[c], sums[r][0]);
+      sums[r][1] = fmaf(rows[r], second[c], sums[r][1]);
+    }
+  }
+}
+
+// sums[r][k] += number lane + 32 k of the tile's first n vectors, under the weights of row r (of
+// vector i at x + i * ld_x).
+template <int kR, int kW>
+__device__ __forceinline__ void Mix(const float* x, int ld_x, const float* tile, int stride, int n,
+                                    float (&sums)[kR][kW]) {
+  const int lane = threadIdx.x % kWarp;
+  for (int i = 0; i < n; ++i) {
+    float rows[kR];
+    TakeRows<kR>(x + i * ld_x, rows);
+    for (int k = 0; k < kW; ++k) {
+      const float y = tile[i * stride + lane + kWarp * k];
+      for (int r = 0; r < kR; ++r) sums[r][k] = fmaf(rows[r], y, sums[r][k]);
+    }
+  }
+}
+
+// A softmax so far: its sum of values, kD numbers a lane, under weights exp(score - max).
+template <int kD>
+struct Sum {
+  float max = kHidden, weights = 0;
+  float values[kD] = {};
+
+  // Another part's, after this one's.
+  __device__ __forceinline__ void Fold(const Sum& part) {
+    if (part.max == kHidden) return;
+    if (max == kHidden) {
+      *this = part;
+      return;
+    }
+    const float top = fmaxf(max, part.max);
+    const float mine = expf(max - top), other = expf(part.max - top);
+    weights = fmaf(weights, mine, part.weights * other);
+    for (int k = 0; k < kD; ++k) values[k] = fmaf(values[k], mine, part.values[k] * other);
+    max = top;
+  }
+};
+
+// kD: a lane's numbers of a vector. kR: a warp's rows.
+template <typename T, int kD, int kR>
+struct Reader {
+  static constexpr int kSlots = kR * kWarps;  // rows of a tile
+  static constexpr int kStride = kWarp * (kD > 2 ? kD : 2) + 1;
+
+  static __host__ __device__ int64_t SharedFloats(int64_t head_dim, int64_t max_rank) {
+    return kSlots * (head_dim + kPage + 2 * (max_rank + 1)) + kPage * kStride;
+  }
+
+  const AtpReadArgs& a;
+  const AtpSequence s;
+  const AtpTile t;
+  const int head, lane, first_row;
+  // Shared; a row's numbers lie kSlots apart.
+  float *const q, *const weights, *const low_q, *const low, *const tile;
+  Sum<kD> sums[kR];  // of the part
+
+  __device__ __forceinline__ Reader(const AtpReadArgs& args, const AtpTile& of, int kv_head,
+                                    float* memory)
+      : a(args),
+        s(args.sequences[of.sequence]),
+        t(of),
+        head(kv_head),
+        lane(threadIdx.x % kWarp),
+        first_row(threadIdx.x / kWarp * kR),
+        q(memory),
+        weights(q + kSlots * args.model.head_dim),
+        low_q(weights + kSlots * kPage),
+        low(low_q + kSlots * (args.max_rank + 1)),
+        tile(low + kSlots * (args.max_rank + 1)) {}
+
+  __device__ __forceinline__ int width() const { return static_cast<int>(a.model.head_dim); }
+  __device__ __forceinline__ bool has(int r) const { return first_row + r < t.n_rows; }
+  // The sequence's row, of which the tile's row is a query head.
+  __device__ __forceinline__ int64_t TokenOf(int row) const {
+    return (t.first + row) / a.model.group;
+  }
+  __device__ __forceinline__ int64_t PositionOf(int row) const {
+    return s.first_position + TokenOf(row);
+  }
+  __device__ __forceinline__ int64_t HeadOf(int row) const {
+    return head * a.model.group + (t.first + row) % a.model.group;
+  }
+
+  __device__ __forceinline__ void LoadQueries() {
+    const float scale = 1.0f / sqrtf(static_cast<float>(a.model.head_dim));
+    for (int i = threadIdx.x; i < kSlots * width(); i += kThreads) {
+      const int row = i / width(), c = i % width();
+      float x = 0;
+      if (row < t.n_rows) {
+        x = a.q[(s.first_row + TokenOf(row)) * a.ld + HeadOf(row) * width() + c] * scale;
+      }
+      q[c * kSlots + row] = x;
+    }
+    __syncthreads();
+  }
+
+  // Turns a row's scores of 64 tokens into weights; what the sums before are multiplied by.
+  __device__ __forceinline__ float Weigh(int r, const float (&scores)[2], float& sum) {
+    Sum<kD>& to = sums[r];
+    const float top = fmaxf(to.max, WarpMax(fmaxf(scores[0], scores[1])));
+    const bool none = top == kHidden;
+    const float factor = none ? 1.0f : expf(to.max - top);
+    float x[2];
+    for (int k = 0; k < 2; ++k) {
+      x[k] = none ? 0.0f : expf(scores[k] - top);
+      weights[(lane + kWarp * k) * kSlots + first_row + r] = x[k];
+    }
+    sum = WarpSum(x[0] + x[1]);
+    to.weights = fmaf(to.weights, factor, sum);
+    for (int k = 0; k < kD; ++k) to.values[k] *= factor;
+    to.max = top;
+    return factor;
+  }
+
+  // Up to 64 tokens, of which row r sees the first n_visible[r].
+  template <typename KeyOf, typename ValueOf>
+  __device__ __forceinline__ void ReadTokens(int n, const int (&n_visible)[kR], KeyOf key_of,
+                                             ValueOf value_of) {
+    LoadTile<kD>(tile, kStride, width(), n, key_of);
+    float scores[kR][2] = {};
+    Dot<kR>(q + first_row, kSlots, tile, kStride, width(), scores);
+    int most = 0;
+    for (int r = 0; r < kR; ++r) {
+      if (n_visible[r] == 0) continue;
+      most = n_visible[r] > most ? n_visible[r] : most;
+      for (int k = 0; k < 2; ++k) {
+        if (lane + kWarp * k >= n_visible[r]) scores[r][k] = kHidden;
+      }
+      float sum;
+      Weigh(r, scores[r], sum);
+    }
+    LoadTile<kD>(tile, kStride, width(), n, value_of);
+    for (int i = 0; i < most; ++i) {
+      float x[kR];
+      TakeRows<kR>(weights + i * kSlots + first_row, x);
+      for (int k = 0; k < kD; ++k) {
+        const float y = tile[i * kStride + lane + kWarp * k];
+        for (int r = 0; r < kR; ++r) {
+          if (i < n_visible[r]) sums[r].values[k] = fmaf(x[r], y, sums[r].values[k]);
+        }
+      }
+    }
+  }
+
+  // Tokens [begin, end) of one page, as far as rows see them.
+  __device__ __forceinline__ void ReadPage(int64_t begin, int64_t end) {
+    const int64_t first = begin / kPage * kPage;
+    const int from = static_cast<int>(begin - first);
+    const PageView<T> page =
+        ViewPage<T>(a.model, a.pages[s.first_page + first / kPage], a.layer, head);
+    const int64_t last = PositionOf(t.n_rows - 1) + 1;
+    if (last < end) end = last;
+    int n_visible[kR];
+    for (int r = 0; r < kR; ++r) {
+      int64_t seen = PositionOf(first_row + r) + 1;
+      if (seen > end) seen = end;
+      n_visible[r] = has(r) && seen > begin ? static_cast<int>(seen - begin) : 0;
+    }
+    const int64_t d = a.model.head_dim, value_width = a.model.value_width;
+    ReadTokens(
+        static_cast<int>(end - begin), n_visible, [=](int i) { return page.keys + (from + i) * d; },
+        [=](int i) { return page.values + (from + i) * value_width; });
+  }
+
+  // low_q: [q K'^T, q k_mean] (Eq. 7).
+  __device__ __forceinline__ void Project(const BlockView<T>& block) {
+    const int rows = static_cast<int>(s.rank) + 1;
+    const int64_t key_width = a.model.key_width;
+    for (int first = 0; first < rows; first += kPage) {
+      const T* keys = block.keys + first * key_width;
+      LoadTile<kD>(tile, kStride, width(), rows - first,
+                   [=](int i) { return keys + i * key_width; });
+      float dots[kR][2] = {};
+      Dot<kR>(q + first_row, kSlots, tile, kStride, width(), dots);
+      for (int k = 0; k < 2; ++k) {
+        const int j = first + lane + kWarp * k;
+        for (int r = 0; r < kR && j < rows; ++r) low_q[j * kSlots + first_row + r] = dots[r][k];
+      }
+    }
+    __syncwarp();
+  }
+
+  // Components [first, first + 64) of tokens [64 page, ..) of U^T.
+  __device__ __forceinline__ void LoadBasis(const BlockView<T>& block, int page, int first) {
+    const T* u = block.u + (page * s.rank + first) * kPage;
+    LoadTile<2>(tile, kStride, kPage, static_cast<int>(s.rank) - first,
+                [=](int j) { return u + j * kPage; });
+  }
+
+  // Scores of 64 of a block's tokens: q k_mean + (q K'^T) U^T, after Project.
+  __device__ __forceinline__ void ScorePage(const BlockView<T>& block, int64_t number, int page,
+                                            float (&scores)[kR][2]) {
+    const int rank = static_cast<int>(s.rank);
+    for (int r = 0; r < kR; ++r) {
+      for (int k = 0; k < 2; ++k) scores[r][k] = low_q[rank * kSlots + first_row + r];
+    }
+    for (int first = 0; first < rank; first += kPage) {
+      LoadBasis(block, page, first);
+      const int n = rank - first < kPage ? rank - first : kPage;
+      Mix<kR, 2>(low_q + first * kSlots + first_row, kSlots, tile, kStride, n, scores);
+    }
+    for (int k = 0; k < 2; ++k) {
+      const bool sink = number == 0 && page == 0 && lane + kWarp * k < s.n_sinks;
+      for (int r = 0; r < kR; ++r) scores[r][k] = sink ? kHidden : scores[r][k];
+    }
+  }
+
+  // Where scores of a row's far tokens lie.
+  __device__ __forceinline__ float* ScoresOf(int row) const {
+    const int64_t n_far = t.n_far_blocks * s.block_tokens;
+    return a.scores + t.first_score + (head * t.n_rows + row) * n_far;
+  }
+  __device__ __forceinline__ void TakeScores(int64_t token, float (&scores)[kR][2]) const {
+    for (int r = 0; r < kR; ++r) {
+      for (int k = 0; k < 2; ++k) {
+        scores[r][k] = has(r) ? ScoresOf(first_row + r)[token + lane + kWarp * k] : kHidden;
+      }
+    }
+  }
+
+  // low: the weights of 64 tokens times U, times what was there before by `factors`.
+  __device__ __forceinline__ void GatherBasis(const BlockView<T>& block, int page,
+                                              const float (&factors)[kR]) {
+    const int rank = static_cast<int>(s.rank);
+    int loaded = (rank - 1) / kPage * kPage;  // by ScorePage
+    if (s.n_refined > 0) loaded = -1;
+    for (int first = (rank - 1) / kPage * kPage; first >= 0; first -= kPage) {
+      if (first != loaded) LoadBasis(block, page, first);
+      float dots[kR][2] = {};
+      Dot<kR>(weights + first_row, kSlots, tile, kStride, kPage, dots);
+      for (int k = 0; k < 2; ++k) {
+        const int j = first + lane + kWarp * k;
+        for (int r = 0; r < kR && j < rank; ++r) {
+          float& to = low[j * kSlots + first_row + r];
+          to = page == 0 ? dots[r][k] : fmaf(to, factors[r], dots[r][k]);
+        }
+      }
+    }
+  }
+
+  // A far block, token by token through U; of a tile that refines, by the scores that are left.
+  __device__ __forceinline__ void ReadBlock(int64_t number) {
+    const BlockView<T> block =
+        ViewBlock<T>(a.model, s, a.blocks[s.first_block + number], number, a.layer, head);
+    const int rank = static_cast<int>(s.rank);
+    if (s.n_refined == 0) Project(block);
+    float all[kR] = {};  // weights of the block's tokens
+    for (int page = 0; page * kPage < s.block_tokens; ++page) {
+      float scores[kR][2], factors[kR];
+      if (s.n_refined > 0) {
+        TakeScores(number * s.block_tokens + page * kPage, scores);
+      } else {
+        ScorePage(block, number, page, scores);
+      }
+      for (int r = 0; r < kR; ++r) {
+        float sum;
+        factors[r] = Weigh(r, scores[r], sum);
+        all[r] = fmaf(all[r], factors[r], sum);
+      }
+      __syncwarp();
+      GatherBasis(block, page, factors);
+      __syncwarp();
+    }
+    if (lane == 0) {
+      for (int r = 0; r < kR; ++r) low[rank * kSlots + first_row + r] = all[r];
+    }
+    // (w U) V' + sum(w) v_mean
+    float values[kR][kD];
+    for (int r = 0; r < kR; ++r) {
+      for (int k = 0; k < kD; ++k) values[r][k] = sums[r].values[k];
+    }
+    const int64_t value_width = a.model.value_width;
+    for (int first = 0; first <= rank; first += kPage) {
+      const T* from = block.values + first * value_width;
+      const int n = rank + 1 - first < kPage ? rank + 1 - first : kPage;
+      LoadTile<kD>(tile, kStride, width(), n, [=](int i) { return from + i * value_width; });
+      Mix<kR, kD>(low + first * kSlots + first_row, kSlots, tile, kStride, n, values);
+    }
+    for (int r = 0; r < kR; ++r) {
+      for (int k = 0; k < kD; ++k) sums[r].values[k] = values[r][k];
+    }
+  }
+
+  __device__ __forceinline__ int64_t NumFarTokens() const {
+    return t.n_far_blocks * s.block_tokens;
+  }
+
+  // Far blocks of one part.
+  __device__ __forceinline__ void ReadFarPart(int64_t part) {
+    const int64_t n_blocks = s.block_tokens < kAtpPartTokens ? kAtpPartTokens / s.block_tokens : 1;
+    for (int64_t b = part * n_blocks; b < (part + 1) * n_blocks && b < t.n_far_blocks; ++b) {
+      ReadBlock(b);
+    }
+  }
+
+  // Exact tokens of one part, counted from the first that is exact.
+  __device__ __forceinline__ void ReadExactPart(int64_t part) {
+    const int64_t near = NumFarTokens(), end = PositionOf(t.n_rows - 1) + 1;
+    if (part == 0 && near > 0 && s.n_sinks > 0) ReadPage(0, s.n_sinks);
+    int64_t begin = (near / kAtpPartTokens + part) * kAtpPartTokens;
+    const int64_t part_end = begin + kAtpPartTokens;
+    if (begin < near) begin = near;
+    for (; begin < end && begin < part_end; begin += kPage) ReadPage(begin, begin + kPage);
+  }
+
+  // The tokens that were chosen, from the copies that their blocks keep.
+  __device__ __forceinline__ void ReadChosenPart() {
+    const int64_t n_choosable = NumFarTokens() - s.n_sinks;
+    const auto n_chosen = static_cast<int>(s.n_refined < n_choosable ? s.n_refined : n_choosable);
+    const int32_t* chosen = a.chosen + (t.choice * a.model.n_kv_heads + head) * a.max_refined;
+    const int64_t key_width = a.model.key_width, kept_width = key_width + a.model.value_width;
+    for (int first = 0; first < n_chosen; first += kPage) {
+      const int n = n_chosen - first < kPage ? n_chosen - first : kPage;
+      int n_visible[kR];
+      for (int r = 0; r < kR; ++r) n_visible[r] = has(r) ? n : 0;
+      const auto kept = [&](int i) {
+        const int64_t token = chosen[first + i], number = token / s.block_tokens;
+        const BlockView<T> block =
+            ViewBlock<T>(a.model, s, a.blocks[s.first_block + number], number, a.layer, head);
+        return block.kept + token % s.block_tokens * kept_width;
+      };
+      ReadTokens(n, n_visible, kept, [&](int i) { return kept(i) + key_width; });
+    }
+  }
+
+  __device__ __forceinline__ void ReadPart(int64_t part) {
+    for (int r = 0; r < kR; ++r) sums[r] = {};
+    const int64_t n_chosen_parts = s.n_refined > 0 && t.n_far_blocks > 0 ? 1 : 0;
+    if (part < t.n_far_parts) {
+      ReadFarPart(part);
+    } else if (part < t.n_parts - n_chosen_parts) {
+      ReadExactPart(part - t.n_far_parts);
+    } else {
+      ReadChosenPart();
+    }
+  }
+};
+
+// A row's sum in a slot: [head_dim] values, the maximum, the sum of weights.
+__device__ __forceinline__ float* SlotRow(const AtpReadArgs& a, int64_t slot, int64_t head,
+                                          int64_t row) {
+  return a.slots +
+         ((slot * a.model.n_kv_heads + head) * a.max_tile_rows + row) * (a.model.head_dim + 2);
+}
+
+template <int kD>
+__device__ __forceinline__ void WriteOutput(const AtpReadArgs& a, const AtpTile& t, int64_t head,
+                                            int row, const Sum<kD>& sum) {
+  const int64_t at = t.first + row, d = a.model.head_dim;
+  const int64_t step_row = a.sequences[t.sequence].first_row + at / a.model.group;
+  float* out = a.out + step_row * a.ld_out + (head * a.model.group + at % a.model.group) * d;
+  for (int k = 0; k < kD; ++k) {
+    const int64_t c = threadIdx.x % kWarp + kWarp * k;
+    if (c < d) out[c] = sum.values[k] / sum.weights;
+  }
+}
+
+}  // namespace lowkey::atp
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_ATP_READER_H_
