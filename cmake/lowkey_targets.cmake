@@ -84,3 +84,11 @@ function(lk_gpu_test NAME)
   set_tests_properties(${gpu_name} PROPERTIES LABELS gpu TIMEOUT 600 RUN_SERIAL ON
     ENVIRONMENT "${environment}" SKIP_REGULAR_EXPRESSION "no CUDA device")
 endfunction()
+
+# Such a binary again, or what FILTER takes of it: on the emulated grid, and on a GPU.
+function(lk_device_test NAME FILTER)
+  add_test(NAME ${NAME}_on_device COMMAND ${NAME} --gtest_filter=${FILTER})
+  set_tests_properties(${NAME}_on_device PROPERTIES
+    ENVIRONMENT "LOWKEY_TEST_DEVICE=emulated" TIMEOUT 600)
+  lk_gpu_test(${NAME} ${FILTER})
+endfunction()
