@@ -85,10 +85,15 @@ function(lk_gpu_test NAME)
     ENVIRONMENT "${environment}" SKIP_REGULAR_EXPRESSION "no CUDA device")
 endfunction()
 
-# Such a binary again, or what FILTER takes of it: on the emulated grid, and on a GPU.
+# What FILTER takes of such a binary again, on the emulated grid and on a GPU. A third argument tells
+# several of one binary apart.
 function(lk_device_test NAME FILTER)
-  add_test(NAME ${NAME}_on_device COMMAND ${NAME} --gtest_filter=${FILTER})
-  set_tests_properties(${NAME}_on_device PROPERTIES
+  set(device_name ${NAME}_on_device)
+  if(ARGC GREATER 2)
+    set(device_name ${NAME}_${ARGV2}_on_device)
+  endif()
+  add_test(NAME ${device_name} COMMAND ${NAME} --gtest_filter=${FILTER})
+  set_tests_properties(${device_name} PROPERTIES
     ENVIRONMENT "LOWKEY_TEST_DEVICE=emulated" TIMEOUT 600)
-  lk_gpu_test(${NAME} ${FILTER})
+  lk_gpu_test(${NAME} ${FILTER} ${ARGV2})
 endfunction()

@@ -72,14 +72,15 @@ __device__ __forceinline__ void LoadQueries(const AttendArgs& a, const RowTileTa
                                             uint16_t* queries) {
   const float scale = QueryScale(B::kDim);
   constexpr int kPairs = B::kDim / 2;
+#pragma unroll 8
   for (int i = threadIdx.x; i < B::kRows * kPairs; i += B::kThreads) {
     const int row = i / kPairs, column = 2 * (i % kPairs);
-    uint32_t packed = 0;
-    if (row < task.n_rows) {
-      const float* q = QueryOf(a, PlaceOf(task, a.group, row), blockIdx.y) + column;
-      packed = PackBFloat16(q[0] * scale, q[1] * scale);
-    }
-    *reinterpret_cast<uint32_t*>(queries + row * B::kStride + column) = packed;
+    // Every lane loads, so that the next loads need not wait for this one.
+    const RowPlace place = PlaceOf(task, a.group, std::min(row, task.n_rows - 1));
+    const float* q = QueryOf(a, place, blockIdx.y) + column;
+    const uint32_t packed = PackBFloat16(q[0] * scale, q[1] * scale);
+    *reinterpret_cast<uint32_t*>(queries + row * B::kStride + column) =
+        row < task.n_rows ? packed : 0;
   }
 }
 

@@ -23,35 +23,44 @@ __global__ void WriteKvKernel(WriteKvArgs a) {
   }
 }
 
-// A warp a row, 128 columns of it at a time.
+__host__ __device__ inline int64_t ColumnBlocks(int64_t head_dim) {
+  return (head_dim + kWarp - 1) / kWarp;
+}
+
+// A warp a row, a lane a column. Parts are many where rows are few: several are on their way at
+// once.
 __global__ void JoinPartsKernel(AttendArgs a) {
-  constexpr int kColumns = 4;
-  const JoinTask task = a.joins[blockIdx.x];
+  constexpr int kAhead = 16;
+  const auto n_column_blocks = static_cast<unsigned>(ColumnBlocks(a.head_dim));
+  const JoinTask task = a.joins[blockIdx.x / n_column_blocks];
   const int64_t kv_head = blockIdx.y;
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t column = blockIdx.x % n_column_blocks * kWarp + threadIdx.x % kWarp;
+  if (column >= a.head_dim) return;
   RowTileTask tile;
   tile.first_step_row = task.first_step_row;
   tile.first = task.first;
-  for (int row = warp; row < task.n_rows; row += kThreads / kWarp) {
-    float* out = OutputOf(a, PlaceOf(tile, a.group, row), kv_head);
-    for (int64_t first = lane; first < a.head_dim; first += kColumns * kWarp) {
-      RowState state = {NoScore(), 0};
-      float sums[kColumns] = {};
-      for (int i = 0; i < task.n_parts; ++i) {
-        const int64_t part = PartOf(a, task.part + int64_t{i} * task.n_rows + row, kv_head);
-        const RowFold fold = FoldRow(state, {a.part_states[2 * part], a.part_states[2 * part + 1]});
-        state = fold.joined;
-        for (int j = 0; j < kColumns; ++j) {
-          const int64_t column = first + j * kWarp;
-          if (column >= a.head_dim) break;
-          sums[j] = fold.Join(sums[j], a.parts[part * a.head_dim + column]);
-        }
+  for (int row = threadIdx.x / kWarp; row < task.n_rows; row += kThreads / kWarp) {
+    RowState state = {NoScore(), 0};
+    float sum = 0;
+    for (int first = 0; first < task.n_parts; first += kAhead) {
+      RowState states[kAhead];
+      float sums[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const bool is_one = first + i < task.n_parts;
+        const int64_t number = is_one ? first + i : first;
+        const int64_t part = PartOf(a, task.part + number * task.n_rows + row, kv_head);
+        states[i] = {is_one ? a.part_states[2 * part] : NoScore(), a.part_states[2 * part + 1]};
+        sums[i] = a.parts[part * a.head_dim + column];
       }
-      const float scale = 1.0f / state.sum;
-      for (int j = 0; j < kColumns && first + j * kWarp < a.head_dim; ++j) {
-        out[first + j * kWarp] = sums[j] * scale;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const RowFold fold = FoldRow(state, states[i]);
+        state = fold.joined;
+        sum = fold.Join(sum, sums[i]);
       }
     }
+    OutputOf(a, PlaceOf(tile, a.group, row), kv_head)[column] = sum * (1.0f / state.sum);
   }
 }
 
@@ -70,7 +79,10 @@ void AttendOnDevice(Device& device, const AttendArgs& args) {
 
 void JoinPartsOnDevice(Device& device, const AttendArgs& args) {
   Launch(device, JoinPartsKernel,
-         {.blocks_x = args.n_joins, .blocks_y = args.n_kv_heads, .threads = kThreads}, args);
+         {.blocks_x = args.n_joins * ColumnBlocks(args.head_dim),
+          .blocks_y = args.n_kv_heads,
+          .threads = kThreads},
+         args);
 }
 
 }  // namespace lowkey

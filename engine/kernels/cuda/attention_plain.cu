@@ -113,6 +113,7 @@ __device__ void AddValues(const float* weights, const float* tile, int head_dim,
     const FloatQuad w = *reinterpret_cast<const FloatQuad*>(weights + key * kWarpRows);
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
+      if (i * kWarp >= head_dim) break;
       const int column = lane + i * kWarp;
       const float value = column < head_dim ? tile[key * (head_dim + 1) + column] : 0.0f;
       for (int r = 0; r < kWarpRows; ++r) rows.out[r][i] = fmaf(w.x[r], value, rows.out[r][i]);
