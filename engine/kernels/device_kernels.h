@@ -6,6 +6,7 @@
 #include "engine/kernels/device.h"
 #include "engine/kernels/device_atp.h"
 #include "engine/kernels/device_attention.h"
+#include "engine/kernels/device_sampling.h"
 #include "engine/kernels/device_slices.h"
 #include "engine/kernels/device_taylorshift.h"
 
@@ -108,6 +109,8 @@ struct DeviceKernels {
   void (*atp_score)(Device&, const AtpScoreArgs&) = nullptr;
   void (*atp_choose)(Device&, const AtpChooseArgs&) = nullptr;
   void (*atp_combine)(Device&, const AtpCombineArgs&) = nullptr;
+
+  void (*sample)(Device&, const SamplingArgs&) = nullptr;
 };
 
 }  // namespace lowkey

@@ -4,6 +4,7 @@
 #include "engine/kernels/cuda/attention.h"
 #include "engine/kernels/cuda/cuda_device.h"
 #include "engine/kernels/cuda/rows.h"
+#include "engine/kernels/cuda/sampling.h"
 #include "engine/kernels/cuda/slices.h"
 #include "engine/kernels/cuda/taylorshift.h"
 
@@ -38,6 +39,8 @@ const DeviceKernels& CudaKernels() {
     k.atp_score = AtpScoreOnDevice;
     k.atp_choose = AtpChooseOnDevice;
     k.atp_combine = AtpCombineOnDevice;
+
+    k.sample = SampleOnDevice;
     return k;
   }();
   return kernels;

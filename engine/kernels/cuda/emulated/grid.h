@@ -119,6 +119,12 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
   });
   return votes;
 }
+// Threads take turns, and never in between.
+inline unsigned atomicAdd(unsigned* to, unsigned x) {
+  const unsigned old = *to;
+  *to += x;
+  return old;
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
 inline float __uint_as_float(uint32_t x) {
