@@ -63,9 +63,15 @@ class EngineImpl : public Engine {
   void SavePrefix(const RequestState& state, int64_t n_computed);
   int64_t RestorePrefix(RequestState& state);
   void ConsumeLogits(const std::vector<ScheduledRows>& batch);
-  void ConsumeRow(const ScheduledRows& rows, int64_t position, absl::Span<const float> logits);
+  // A row whose logits somebody wants.
+  struct WantedRow {
+    const ScheduledRows* rows = nullptr;
+    int64_t position = 0;
+  };
+  RowRequest RequestOf(const WantedRow& wanted);
+  void ConsumeRow(const WantedRow& wanted, RowTokens& tokens);
   void CompletePrompt(RequestState& state);
-  void SampleChoice(RequestState& state, int32_t choice, absl::Span<const float> logits);
+  void SampleChoice(RequestState& state, int32_t choice, RowTokens& tokens);
   void FinishChoice(RequestState& state, int32_t choice, FinishReason reason);
   void Finish(RequestId id, FinishReason reason, const absl::Status& status);
   void NoteForecast(const RequestState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

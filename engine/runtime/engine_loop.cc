@@ -260,13 +260,25 @@ int64_t EngineImpl::RestorePrefix(RequestState& state) {
   return n_tokens;
 }
 
+// What a device is to draw. A row that ends the prompt forks it: every choice draws from it.
+RowRequest EngineImpl::RequestOf(const WantedRow& wanted) {
+  const auto found = live_.find(wanted.rows->request);
+  if (found == live_.end()) return {};  // ended by an earlier row of this step
+  RequestState& state = *found->second;
+  const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
+  if (wanted.position + 1 < n_prompt) return {{}, state.PromptTokenAfter(wanted.position)};
+  if (wanted.position + 1 == n_prompt) state.Fork(config().vocab_size);
+  RowRequest request;
+  if (state.request.max_new_tokens == 0) return request;
+  for (int32_t c = 0; c < state.request.n; ++c) {
+    if (wanted.position + 1 > n_prompt && c != wanted.rows->choice) continue;
+    request.samplers.push_back(&*state.choices[c].sampler);
+  }
+  return request;
+}
+
 void EngineImpl::ConsumeLogits(const std::vector<ScheduledRows>& batch) {
-  // Rows whose logits somebody wants, and for whom.
-  struct Wanted {
-    const ScheduledRows* rows;
-    int64_t position;
-  };
-  std::vector<Wanted> wanted;
+  std::vector<WantedRow> wanted;
   std::vector<int64_t> row_numbers;
   int64_t first_row = 0;
   for (const ScheduledRows& rows : batch) {
@@ -281,28 +293,38 @@ void EngineImpl::ConsumeLogits(const std::vector<ScheduledRows>& batch) {
     }
     first_row += rows.n_rows;
   }
-  const absl::Status computed =
-      runner_->Logits(row_numbers, [&](size_t i, absl::Span<const float> logits) {
-        const ScheduledRows& rows = *wanted[i].rows;
-        const absl::Status status = Guarded([&] { ConsumeRow(rows, wanted[i].position, logits); });
-        if (!status.ok()) Finish(rows.request, FinishReason::kError, status);
-      });
-  if (!computed.ok()) (void)HasFailed();
+  const auto ask = [&](size_t i) {
+    RowRequest request;
+    const absl::Status status = Guarded([&] { request = RequestOf(wanted[i]); });
+    if (!status.ok()) Finish(wanted[i].rows->request, FinishReason::kError, status);
+    return request;
+  };
+  const absl::Status drawn = runner_->Draw(row_numbers, ask, [&](size_t i, RowTokens& tokens) {
+    const absl::Status status = Guarded([&] { ConsumeRow(wanted[i], tokens); });
+    if (!status.ok()) Finish(wanted[i].rows->request, FinishReason::kError, status);
+  });
+  if (drawn.ok() || HasFailed()) return;
+  // Tokens that were to be drawn are not: whoever waits for one cannot go on.
+  for (const WantedRow& row : wanted) {
+    Finish(row.rows->request, FinishReason::kError, absl::InternalError(drawn.message()));
+  }
 }
 
-void EngineImpl::ConsumeRow(const ScheduledRows& rows, int64_t position,
-                            absl::Span<const float> logits) {
-  const auto found = live_.find(rows.request);
+void EngineImpl::ConsumeRow(const WantedRow& wanted, RowTokens& tokens) {
+  const auto found = live_.find(wanted.rows->request);
   if (found == live_.end()) return;  // ended by an earlier row of this step
   RequestState& state = *found->second;
   const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
-  if (position + 1 < n_prompt) return state.AddPromptLogprob(position, logits);
-  if (position + 1 > n_prompt) return SampleChoice(state, rows.choice, logits);
+  if (wanted.position + 1 < n_prompt) {
+    return state.AddPromptLogprob(wanted.position,
+                                  tokens.Score(state.PromptTokenAfter(wanted.position)));
+  }
+  if (wanted.position + 1 > n_prompt) return SampleChoice(state, wanted.rows->choice, tokens);
   CompletePrompt(state);
   // The last choice to end takes the request with it.
   const int32_t n_choices = state.request.n;
-  for (int32_t c = 0; c < n_choices && live_.contains(rows.request); ++c) {
-    SampleChoice(state, c, logits);
+  for (int32_t c = 0; c < n_choices && live_.contains(wanted.rows->request); ++c) {
+    SampleChoice(state, c, tokens);
   }
 }
 
@@ -314,11 +336,11 @@ void EngineImpl::CompletePrompt(RequestState& state) {
   }
 }
 
-void EngineImpl::SampleChoice(RequestState& state, int32_t choice, absl::Span<const float> logits) {
+void EngineImpl::SampleChoice(RequestState& state, int32_t choice, RowTokens& tokens) {
   ChoiceState& c = state.choices[choice];
   if (c.finish_reason.has_value()) return;
   if (state.request.max_new_tokens == 0) return FinishChoice(state, choice, FinishReason::kLength);
-  absl::StatusOr<SampledToken> token = c.sampler->Sample(logits);
+  absl::StatusOr<SampledToken> token = tokens.Sample(*c.sampler);
   if (!token.ok()) return Finish(state.id, FinishReason::kError, token.status());
   c.tokens.push_back(token->token);
   ++counters_.n_generated_tokens;

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/model/device/device_transformer.h"
 #include "engine/model/rope.h"
 #include "engine/model/transformer.h"
 #include "engine/model/weight_set.h"
@@ -105,8 +104,12 @@ absl::Status ModelRunner::LoadModel(std::shared_ptr<const Checkpoint> checkpoint
   if (device_ == nullptr) {
     LK_ASSIGN_OR_RETURN(model_, Transformer::Load(std::move(checkpoint), load, *pool_));
   } else {
-    LK_ASSIGN_OR_RETURN(model_,
+    LK_ASSIGN_OR_RETURN(auto model,
                         DeviceTransformer::Load(std::move(checkpoint), load, *pool_, *device_));
+    device_model_ = model.get();
+    model_ = std::move(model);
+    LK_ASSIGN_OR_RETURN(device_sampler_, DeviceSampler::Create(*device_, config().vocab_size,
+                                                               Decoder::kMaxLogitRows));
   }
   return absl::OkStatus();
 }
@@ -254,6 +257,52 @@ absl::Status ModelRunner::Logits(absl::Span<const int64_t> rows,
     for (size_t i = 0; i < part.size(); ++i) {
       consume(begin + i, model_->logits_row(static_cast<int64_t>(i)));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::Draw(absl::Span<const int64_t> rows,
+                               absl::FunctionRef<RowRequest(size_t)> ask,
+                               absl::FunctionRef<void(size_t, RowTokens&)> consume) {
+  if (device_ == nullptr) {
+    return Logits(rows, [&](size_t i, absl::Span<const float> logits) {
+      HostRowTokens tokens(logits);
+      consume(i, tokens);
+    });
+  }
+  for (size_t first = 0; first < rows.size(); first += Decoder::kMaxLogitRows) {
+    const auto part = rows.subspan(first, Decoder::kMaxLogitRows);
+    std::vector<RowRequest> requests;
+    for (size_t i = 0; i < part.size(); ++i) requests.push_back(ask(first + i));
+    LK_RETURN_IF_ERROR(DrawOnDevice(
+        part, requests, [&](size_t i, RowTokens& tokens) { consume(first + i, tokens); }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::DrawOnDevice(absl::Span<const int64_t> rows,
+                                       absl::Span<const RowRequest> requests,
+                                       absl::FunctionRef<void(size_t, RowTokens&)> consume) {
+  std::vector<int64_t> model_rows;
+  std::vector<size_t> n_tokens;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    model_rows.push_back(row_of_[rows[i]]);
+    const auto number = static_cast<int64_t>(i);
+    const RowRequest& request = requests[i];
+    for (const Sampler* sampler : request.samplers) device_sampler_->Add(*sampler, number);
+    if (request.given.has_value()) {
+      device_sampler_->AddGiven(request.given->token, request.given->n_top, number);
+    }
+    n_tokens.push_back(request.samplers.size() + (request.given.has_value() ? 1 : 0));
+  }
+  const float* logits = device_model_->QueueLogits(model_rows);
+  LK_RETURN_IF_ERROR(device_sampler_->Queue(logits, config().vocab_size));
+  LK_ASSIGN_OR_RETURN(auto drawn, device_sampler_->Collect());
+  auto rest = absl::MakeSpan(drawn);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    DrawnRowTokens tokens(rest.first(n_tokens[i]));
+    rest.remove_prefix(n_tokens[i]);
+    consume(i, tokens);
   }
   return absl::OkStatus();
 }

@@ -12,7 +12,10 @@
 #include "engine/base/thread_pool.h"
 #include "engine/cache/cache.h"
 #include "engine/model/decoder.h"
+#include "engine/model/device/device_transformer.h"
 #include "engine/runtime/engine.h"
+#include "engine/runtime/row_tokens.h"
+#include "engine/sampler/device_sampler.h"
 
 namespace lowkey {
 
@@ -46,6 +49,11 @@ class ModelRunner {
   // order. An error is health()'s.
   absl::Status Logits(absl::Span<const int64_t> rows,
                       absl::FunctionRef<void(size_t, absl::Span<const float>)> consume);
+  // What is wanted of rows of the last step: row rows[i]'s answers are handed to `consume(i, ..)`,
+  // in order. On a device `ask(i)` says before what they are, when earlier rows may have been
+  // consumed; there is one wait for every Decoder::kMaxLogitRows rows.
+  absl::Status Draw(absl::Span<const int64_t> rows, absl::FunctionRef<RowRequest(size_t)> ask,
+                    absl::FunctionRef<void(size_t, RowTokens&)> consume);
   // The device's: not OK for good once it failed.
   absl::Status health() const;
 
@@ -88,12 +96,16 @@ class ModelRunner {
   ModelRunner() = default;
   absl::Status LoadModel(std::shared_ptr<const Checkpoint> checkpoint, ProgressFn progress,
                          const EngineOptions& options);
+  absl::Status DrawOnDevice(absl::Span<const int64_t> rows, absl::Span<const RowRequest> requests,
+                            absl::FunctionRef<void(size_t, RowTokens&)> consume);
   absl::Status MakeCaches(const EngineOptions& options);
   void MakeMechanisms(const Checkpoint& checkpoint);
 
   std::unique_ptr<ThreadPool> pool_;
   std::shared_ptr<Device> device_;  // nullptr: the host
   std::unique_ptr<Decoder> model_;
+  DeviceTransformer* device_model_ = nullptr;  // model_, on a device
+  std::unique_ptr<DeviceSampler> device_sampler_;
   AttentionGeometry geometry_;
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<Cache> host_cache_;  // of mechanisms that the device leaves to the host

@@ -30,13 +30,14 @@ int32_t RequestState::TokenAt(int32_t choice, int64_t position) const {
                              : choices[choice].tokens[position - n_prompt];
 }
 
-void RequestState::AddPromptLogprob(int64_t row_position, absl::Span<const float> logits) {
-  const int32_t token = request.prompt[row_position + 1];
-  PromptLogprob p;
-  p.position = static_cast<int32_t>(row_position + 1);
-  p.token = {token, LogSoftmaxAt(logits, token)};
-  if (*request.prompt_logprobs > 0) p.top = TopLogprobs(logits, *request.prompt_logprobs);
-  prompt_logprobs.push_back(std::move(p));
+RowRequest::Given RequestState::PromptTokenAfter(int64_t row_position) const {
+  return {request.prompt[row_position + 1], *request.prompt_logprobs};
+}
+
+void RequestState::AddPromptLogprob(int64_t row_position, SampledToken scored) {
+  prompt_logprobs.push_back({static_cast<int32_t>(row_position + 1),
+                             {scored.token, *scored.logprob},
+                             std::move(scored.top_logprobs)});
 }
 
 void RequestState::Fork(int32_t vocab_size) {

@@ -9,6 +9,7 @@
 #include "engine/attention/attention.h"
 #include "engine/attention/selection.h"
 #include "engine/runtime/engine.h"
+#include "engine/runtime/row_tokens.h"
 #include "engine/sampler/sampler.h"
 #include "engine/scheduler/forecast.h"
 
@@ -36,7 +37,9 @@ class RequestState {
            position < static_cast<int64_t>(request.prompt.size());
   }
   bool wants_prompt_logprobs() const { return request.prompt_logprobs.has_value(); }
-  void AddPromptLogprob(int64_t row_position, absl::Span<const float> logits);
+  // Of the prompt token after the row.
+  RowRequest::Given PromptTokenAfter(int64_t row_position) const;
+  void AddPromptLogprob(int64_t row_position, SampledToken scored);
 
   // The prompt is computed: choices 1.. share choice 0's cache. The first time it gives each
   // choice its sampler.

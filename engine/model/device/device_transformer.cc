@@ -232,7 +232,7 @@ absl::Status DeviceTransformer::Forward(absl::Span<const int32_t> tokens,
   return device_.status();
 }
 
-absl::Status DeviceTransformer::Logits(absl::Span<const int64_t> rows) {
+const float* DeviceTransformer::QueueLogits(absl::Span<const int64_t> rows) {
   const auto n_rows = static_cast<int64_t>(rows.size());
   LK_CHECK(n_rows <= kMaxLogitRows);
   narrow_.assign(rows.begin(), rows.end());
@@ -240,6 +240,12 @@ absl::Status DeviceTransformer::Logits(absl::Span<const int64_t> rows) {
   Norm({x_.as<float>(), &final_norm_, n_rows}, wanted_rows_.as<int32_t>());
   device_.Multiply({lm_head_.get(), normed_.data(), config().hidden_dim, n_rows,
                     logits_there_.as<float>(), config().vocab_size});
+  return logits_there_.as<float>();
+}
+
+absl::Status DeviceTransformer::Logits(absl::Span<const int64_t> rows) {
+  const auto n_rows = static_cast<int64_t>(rows.size());
+  QueueLogits(rows);
   return device_.Download(logits_there_.data(), logits_.data(),
                           n_rows * config().vocab_size * kFloat);
 }

@@ -29,6 +29,8 @@ class DeviceTransformer : public Decoder {
   absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
                        absl::Span<const Group> groups, const Observer& observer) override;
   absl::Status Logits(absl::Span<const int64_t> rows) override;
+  // As Logits, but left on the device, [n_rows, vocab_size], until the next call.
+  const float* QueueLogits(absl::Span<const int64_t> rows);
   absl::Span<const float> logits_row(int64_t i) const override {
     return {logits_.data() + i * config().vocab_size, static_cast<size_t>(config().vocab_size)};
   }
