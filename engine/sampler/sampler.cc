@@ -140,21 +140,21 @@ void Sampler::Accept(int32_t token) {
                             options_.frequency_penalty * static_cast<float>(output_counts_[i]);
 }
 
-absl::Status Sampler::BadLogits() const {
+absl::Status BadLogitsError(int64_t step) {
   return absl::InternalError(
-      absl::StrCat("logits of output token ", n_sampled_,
+      absl::StrCat("logits of output token ", step,
                    " hold NaN or +inf, or are all -inf, expected finite numbers"));
 }
 
-absl::Status Sampler::NothingLeft() const {
-  return absl::InternalError(absl::StrCat("logits of output token ", n_sampled_,
-                                          " leave no token after bias and penalties"));
+absl::Status NothingLeftError(int64_t step) {
+  return absl::InternalError(
+      absl::StrCat("logits of output token ", step, " leave no token after bias and penalties"));
 }
 
 absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits) {
   LK_CHECK(static_cast<int32_t>(logits.size()) == vocab_size_);
   std::optional<float> max = MaxLogit(logits);
-  if (!max.has_value()) return BadLogits();
+  if (!max.has_value()) return BadLogitsError(n_sampled_);
   absl::Span<const float> adjusted = logits;
   if (!adjustments_.empty()) {
     adjusted_.assign(logits.begin(), logits.end());
@@ -162,7 +162,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits) {
       adjusted_[a.token] = AdjustedLogit(logits[a.token], a, options_.repetition_penalty);
     }
     max = MaxLogit(adjusted_);
-    if (!max.has_value()) return NothingLeft();
+    if (!max.has_value()) return NothingLeftError(n_sampled_);
     adjusted = adjusted_;
   }
   SampledToken sampled;

@@ -79,9 +79,6 @@ class Sampler {
   absl::Span<const LogitAdjustment> adjustments() const { return adjustments_; }
   // The random number of the next draw.
   double uniform() const { return UniformDraw(options_.seed, choice_, n_sampled_); }
-  // Sample's errors, for the next token.
-  absl::Status BadLogits() const;
-  absl::Status NothingLeft() const;
 
  private:
   bool penalises() const;
@@ -98,6 +95,11 @@ class Sampler {
   std::vector<float> adjusted_;
   DrawScratch scratch_;
 };
+
+// Sampler::Sample's errors for output token `step`: of the logits as they came, and of what biases
+// and penalties leave.
+absl::Status BadLogitsError(int64_t step);
+absl::Status NothingLeftError(int64_t step);
 
 // Of softmax over logits whose LogSumExp is `log_sum`.
 TokenLogprob LogprobOf(int32_t token, float logit, double log_sum);

@@ -28,12 +28,12 @@ __device__ inline void StoreLargest(const SamplingWork& w, const float* logits, 
     const int64_t id = ids.first + i * kSumLanes;
     if (id >= w.a.vocab) continue;
     const int32_t key = NormalKey(logits[id]);
-    largest = Larger()(largest, key);
-    smallest = Smaller()(smallest, key);
+    largest = Larger(largest, key);
+    smallest = Smaller(smallest, key);
   }
   if (smallest < kMinusInfinityKey) largest = 0x7fffffff;
   for (int by = kSumLanes / 2; by > 0; by /= 2) {
-    largest = Larger()(largest, __shfl_xor_sync(0xffffffffu, largest, by));
+    largest = Larger(largest, __shfl_xor_sync(0xffffffffu, largest, by));
   }
   if (threadIdx.x % kSumLanes == 0 && ids.block < w.n_blocks) keys[ids.block] = largest;
 }
@@ -68,6 +68,7 @@ __global__ void AdjustedKeysKernel(SamplingWork w) {
 
 __global__ void WeightsKernel(SamplingWork w) {
   __shared__ int32_t scratch[kWarp];
+  __shared__ double lanes[kThreads];
   const int64_t row = blockIdx.y;
   const SampleRow& r = w.a.rows[row];
   if (r.kind != SampleKind::kDraw) return;
@@ -84,12 +85,12 @@ __global__ void WeightsKernel(SamplingWork w) {
     WeightsOf(w, row)[id] = weight;
     sum += weight;
     fixed_sum += FixedWeight(weight);
-    heaviest = Larger()(heaviest, sampling::IntBits(weight));
+    heaviest = Larger(heaviest, sampling::IntBits(weight));
   }
-  sum = LanesTotal(sum);
+  sum = LanesTotal(sum, lanes);
   for (int by = kSumLanes / 2; by > 0; by /= 2) {
     fixed_sum += __shfl_xor_sync(0xffffffffu, fixed_sum, by);
-    heaviest = Larger()(heaviest, __shfl_xor_sync(0xffffffffu, heaviest, by));
+    heaviest = Larger(heaviest, __shfl_xor_sync(0xffffffffu, heaviest, by));
   }
   if (threadIdx.x % kSumLanes != 0 || ids.block >= w.n_blocks) return;
   const int64_t at = row * w.n_blocks + ids.block;
@@ -100,6 +101,7 @@ __global__ void WeightsKernel(SamplingWork w) {
 
 __global__ void RawSumsKernel(SamplingWork w) {
   __shared__ int32_t scratch[kWarp];
+  __shared__ double lanes[kThreads];
   const int64_t row = blockIdx.y;
   if (w.a.rows[row].report != SampleReport::kLogprobs) return;
   const float max = FromOrderKey(LargestKey(w.raw_keys + row * w.n_blocks, w.n_blocks, scratch));
@@ -110,7 +112,7 @@ __global__ void RawSumsKernel(SamplingWork w) {
     const int64_t id = ids.first + i * kSumLanes;
     if (id < w.a.vocab) sum += ExpOfNegative(logits[id] - max);
   }
-  sum = LanesTotal(sum);
+  sum = LanesTotal(sum, lanes);
   if (threadIdx.x % kSumLanes == 0 && ids.block < w.n_blocks) {
     w.raw_sums[row * w.n_blocks + ids.block] = sum;
   }

@@ -17,51 +17,57 @@ __device__ inline bool IsBadKey(int32_t largest) {
   return largest >= kInfinityKey || largest == kMinusInfinityKey;
 }
 
-struct Larger {
-  template <typename T>
-  __device__ T operator()(T a, T b) const {
-    return a > b ? a : b;
-  }
-};
-struct Smaller {
-  template <typename T>
-  __device__ T operator()(T a, T b) const {
-    return a < b ? a : b;
-  }
-};
-struct Plus {
-  template <typename T>
-  __device__ T operator()(T a, T b) const {
-    return a + b;
-  }
-};
+template <typename T>
+__device__ inline T Larger(T a, T b) {
+  return a > b ? a : b;
+}
+template <typename T>
+__device__ inline T Smaller(T a, T b) {
+  return a < b ? a : b;
+}
 
-// Over the block, the same in all of its threads; `empty` combined with x is x. For what is exact
-// in any order. `scratch` [32] is shared. Barriers inside.
-template <typename T, typename Combine>
-__device__ inline T OverBlock(T x, T empty, Combine combine, T* scratch) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  for (int by = kWarp / 2; by > 0; by /= 2) x = combine(x, __shfl_xor_sync(0xffffffffu, x, by));
+// The largest over the block, the same in all of its threads; `scratch` [32] is shared. Barriers
+// inside.
+__device__ inline int32_t BlockLargest(int32_t x, int32_t* scratch) {
+  x = __reduce_max_sync(0xffffffffu, x);
   __syncthreads();  // of an earlier use of scratch
-  if (lane == 0) scratch[warp] = x;
+  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
   __syncthreads();
-  x = lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : empty;
-  for (int by = kWarp / 2; by > 0; by /= 2) x = combine(x, __shfl_xor_sync(0xffffffffu, x, by));
+  for (int i = 0; i < static_cast<int>(blockDim.x) / kWarp; ++i) x = Larger(x, scratch[i]);
+  return x;
+}
+__device__ inline int32_t BlockSmallest(int32_t x, int32_t* scratch) {
+  return ~BlockLargest(~x, scratch);
+}
+
+// The same of a sum, which is exact in any order.
+__device__ inline uint64_t BlockTotal(uint64_t x, uint64_t* scratch) {
+  for (int by = kWarp / 2; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  x = 0;
+  for (int i = 0; i < static_cast<int>(blockDim.x) / kWarp; ++i) x += scratch[i];
   return x;
 }
 
 // The largest of n keys, the same in all threads of the block.
 __device__ inline int32_t LargestKey(const int32_t* keys, int64_t n, int32_t* scratch) {
   int32_t largest = kNoKey;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) largest = Larger()(largest, keys[i]);
-  return OverBlock(largest, kNoKey, Larger(), scratch);
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) largest = Larger(largest, keys[i]);
+  return BlockLargest(largest, scratch);
 }
 
-// The sum over kSumLanes neighbouring threads, in their order, the same in all of them.
-__device__ inline double LanesTotal(double x) {
-  const int first = static_cast<int>(threadIdx.x) % kWarp / kSumLanes * kSumLanes;
+// The sum over kSumLanes neighbouring threads, in their order, for the first of them. `lanes`
+// [blockDim.x] is shared.
+__device__ inline double LanesTotal(double x, double* lanes) {
+  __syncwarp();  // of an earlier use of lanes
+  lanes[threadIdx.x] = x;
+  __syncwarp();
   double total = 0.0;
-  for (int i = 0; i < kSumLanes; ++i) total += __shfl_sync(0xffffffffu, x, first + i);
+  if (threadIdx.x % kSumLanes == 0) {
+    for (int i = 0; i < kSumLanes; ++i) total += lanes[threadIdx.x + i];
+  }
   return total;
 }
 

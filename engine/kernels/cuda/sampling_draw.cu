@@ -17,8 +17,17 @@ static_assert(kBins == kThreads);
 // A weight's bits lie in [0, 2^30), for weights are at most 1.
 constexpr int kKeyBits = 30;
 
+// Sums of 64 bits in halves: atomic additions to these are slow.
+struct Bins {
+  uint32_t low[kBins], high[kBins];
+};
+
 struct DrawScratchpad {
-  uint32_t low[kBins], high[kBins];  // sums of 64 bits, whose atomic additions are slow
+  // One or the other: a search's histogram, or what SumBlocks adds.
+  union {
+    Bins bins;
+    double lanes[kThreads];
+  };
   uint64_t words[kWarp];
   int32_t ints[kWarp];
   float window[kSumBlock];
@@ -29,6 +38,9 @@ struct DrawScratchpad {
   double sum, target;
   int32_t token;
 };
+
+constexpr int64_t kMostSumBlocks = (int64_t{1} << 20) / kSumBlock;
+static_assert(sizeof(DrawScratchpad) + kMostSumBlocks * sizeof(double) <= 48 << 10);
 
 struct DrawRow {
   const float* weights;
@@ -47,48 +59,58 @@ struct Cut {
 
 __device__ void ClearBins(DrawScratchpad& s) {
   __syncthreads();
-  s.low[threadIdx.x] = s.high[threadIdx.x] = 0;
-  if (threadIdx.x == 0) s.is_found = 0;
+  s.bins.low[threadIdx.x] = s.bins.high[threadIdx.x] = 0;
   __syncthreads();
 }
 
 __device__ void AddToBin(DrawScratchpad& s, int32_t bin, uint64_t x) {
   const auto low = static_cast<uint32_t>(x);
-  const uint32_t old = atomicAdd(&s.low[bin], low);
+  const uint32_t old = atomicAdd(&s.bins.low[bin], low);
   const uint32_t high = static_cast<uint32_t>(x >> 32) + (old + low < old ? 1 : 0);
-  if (high != 0) atomicAdd(&s.high[bin], high);
+  if (high != 0) atomicAdd(&s.bins.high[bin], high);
 }
 
-// The sum of x over this thread and those before it.
-__device__ uint64_t SumUpTo(uint64_t x, uint64_t* scratch) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const auto in_warp = [lane](uint64_t sum) {
-    for (int by = 1; by < kWarp; by *= 2) {
-      const uint64_t other = __shfl_up_sync(0xffffffffu, sum, by);
-      if (lane >= by) sum += other;
-    }
-    return sum;
-  };
-  const uint64_t mine = in_warp(x);
-  if (lane == kWarp - 1) scratch[warp] = mine;
-  __syncthreads();
-  const uint64_t warps = in_warp(scratch[lane]);
-  const uint64_t before = __shfl_sync(0xffffffffu, warps, warp == 0 ? 0 : warp - 1);
-  return mine + (warp == 0 ? 0 : before);
+// The first lane at which the sum of x over the lanes so far reaches needed > 0; nothing when none
+// does.
+struct LaneAt {
+  int lane = kWarp;
+  uint64_t before = 0, in_lane = 0;
+};
+__device__ LaneAt LaneReaching(uint64_t x, uint64_t needed) {
+  const int lane = threadIdx.x % kWarp;
+  uint64_t sum = x;
+  for (int by = 1; by < kWarp; by *= 2) {
+    const uint64_t other = __shfl_up_sync(0xffffffffu, sum, by);
+    if (lane >= by) sum += other;
+  }
+  const unsigned reaching = __ballot_sync(0xffffffffu, sum >= needed);
+  if (reaching == 0) return {};
+  const int first = __ffs(static_cast<int>(reaching)) - 1;
+  return {first, __shfl_sync(0xffffffffu, sum - x, first), __shfl_sync(0xffffffffu, x, first)};
 }
 
 // The bin, from the last one down, in which the sum reaches needed > 0: bin, before, in_bin of `s`.
 // False when none does.
 __device__ bool FindBin(DrawScratchpad& s, uint64_t needed) {
+  static_assert(kBins == kWarp * kWarp);
+  const int lane = threadIdx.x;
+  const auto from_last = [&s](int i) {
+    const int32_t bin = kBins - 1 - i;
+    return uint64_t{s.bins.high[bin]} << 32 | s.bins.low[bin];
+  };
   __syncthreads();
-  const int32_t bin = kBins - 1 - static_cast<int32_t>(threadIdx.x);
-  const uint64_t in_bin = uint64_t{s.high[bin]} << 32 | s.low[bin];
-  const uint64_t sum = SumUpTo(in_bin, s.words);
-  if (sum >= needed && sum - in_bin < needed) {
-    s.bin = bin;
-    s.before = sum - in_bin;
-    s.in_bin = in_bin;
-    s.is_found = 1;
+  if (threadIdx.x < kWarp) {
+    uint64_t sum = 0;  // of 32 bins, taken turn about, so that lanes read different banks
+    for (int i = 0; i < kWarp; ++i) sum += from_last(lane * kWarp + (i + lane) % kWarp);
+    const LaneAt bins = LaneReaching(sum, needed);
+    if (bins.lane < kWarp) {
+      const int first = bins.lane * kWarp;
+      const LaneAt bin = LaneReaching(from_last(first + lane), needed - bins.before);
+      s.bin = kBins - 1 - (first + bin.lane);
+      s.before = bins.before + bin.before;
+      s.in_bin = bin.in_lane;
+    }
+    s.is_found = bins.lane < kWarp ? 1 : 0;
   }
   __syncthreads();
   return s.is_found != 0;
@@ -122,7 +144,7 @@ __device__ Cut Reaching(const DrawRow& row, uint64_t needed, int32_t lowest, Mea
   for (int shift = kKeyBits - kBinBits; shift >= 0; shift -= kBinBits) {
     ClearBins(s);
     const int above = shift + kBinBits;
-    ForEachKey(row, Larger()(lowest, prefix), [&](int32_t key) {
+    ForEachKey(row, Larger(lowest, prefix), [&](int32_t key) {
       if (key >> above == prefix >> above) AddToBin(s, key >> shift & (kBins - 1), measure(key));
     });
     if (!FindBin(s, needed - before)) return {lowest};
@@ -148,7 +170,7 @@ __device__ Cut TopK(const DrawRow& row, int32_t k, DrawScratchpad& s) {
     for (int64_t b = threadIdx.x; b < row.n_blocks; b += kThreads) {
       AddToBin(s, row.heaviest[b] >> (kKeyBits - kBinBits), 1);
     }
-    if (FindBin(s, k)) lowest = Larger()(lowest, s.bin << (kKeyBits - kBinBits));
+    if (FindBin(s, k)) lowest = Larger(lowest, s.bin << (kKeyBits - kBinBits));
   }
   return Reaching(row, k, lowest, One(), s);
 }
@@ -157,16 +179,16 @@ __device__ Cut TopK(const DrawRow& row, int32_t k, DrawScratchpad& s) {
 __device__ uint64_t FixedSumOf(const DrawRow& row, const Cut& cut, DrawScratchpad& s) {
   uint64_t sum = 0;
   ForEachKey(row, cut.key, [&](int32_t key) { sum += Fixed()(key); });
-  sum = OverBlock(sum, uint64_t{0}, Plus(), s.words);
+  sum = BlockTotal(sum, s.words);
   return sum - (cut.n_equal - cut.n_kept) * Fixed()(cut.key);
 }
 
 __device__ Cut TopP(const DrawRow& row, float p, DrawScratchpad& s) {
   uint64_t total = 0;
   for (int64_t b = threadIdx.x; b < row.n_blocks; b += kThreads) total += row.fixed_sums[b];
-  total = OverBlock(total, uint64_t{0}, Plus(), s.words);
+  total = BlockTotal(total, s.words);
   const float smallest = BelowNucleus(p, static_cast<double>(total) * 0x1p-43, row.n);
-  return Reaching(row, NeededOf(p, total), Larger()(1, sampling::IntBits(smallest)), Fixed(), s);
+  return Reaching(row, NeededOf(p, total), Larger(1, sampling::IntBits(smallest)), Fixed(), s);
 }
 
 __device__ Cut Filtered(const DrawRow& row, const SampleRow& r, DrawScratchpad& s) {
@@ -186,7 +208,8 @@ __device__ Cut Filtered(const DrawRow& row, const SampleRow& r, DrawScratchpad& 
 
 // The sums of weight(id) by blocks of ids, those whose heaviest has less than `lowest` being 0.
 template <typename Weight>
-__device__ void SumBlocks(const DrawRow& row, int32_t lowest, Weight weight, double* sums) {
+__device__ void SumBlocks(const DrawRow& row, int32_t lowest, Weight weight, double* sums,
+                          DrawScratchpad& s) {
   constexpr int kAtOnce = kThreads / kSumLanes;
   const int lane = threadIdx.x % kSumLanes;
   for (int64_t first = 0; first < row.n_blocks; first += kAtOnce) {
@@ -198,7 +221,7 @@ __device__ void SumBlocks(const DrawRow& row, int32_t lowest, Weight weight, dou
         if (id < row.n) sum += weight(id);
       }
     }
-    sum = LanesTotal(sum);
+    sum = LanesTotal(sum, s.lanes);
     if (lane == 0 && b < row.n_blocks) sums[b] = sum;
   }
 }
@@ -265,7 +288,7 @@ __device__ int32_t Draw(const DrawRow& row, const SampleRow& r, double* sums, Dr
     const auto is_equal = [&](int64_t id) {
       return sampling::IntBits(row.weights[id]) == cut.key ? 1.0f : 0.0f;
     };
-    SumBlocks(row, cut.key, is_equal, sums);
+    SumBlocks(row, cut.key, is_equal, sums, s);
     const auto n_before = static_cast<double>(cut.n_kept - 1);
     last_equal = IdAt(
         row, sums, is_equal, [=](double) { return n_before; }, s);
@@ -274,7 +297,7 @@ __device__ int32_t Draw(const DrawRow& row, const SampleRow& r, double* sums, Dr
     const int32_t key = sampling::IntBits(row.weights[id]);
     return key > cut.key || (key == cut.key && id <= last_equal) ? row.weights[id] : 0.0f;
   };
-  SumBlocks(row, cut.key, kept, sums);
+  SumBlocks(row, cut.key, kept, sums, s);
   return IdAt(row, sums, kept, at_uniform, s);
 }
 
@@ -284,14 +307,14 @@ __device__ int32_t FirstIdOf(const SamplingWork& w, int64_t row, int32_t key, in
   const auto n_blocks = static_cast<int32_t>(w.n_blocks);
   int32_t block = n_blocks;
   for (int32_t b = threadIdx.x; b < n_blocks; b += kThreads) {
-    if (keys[b] == key) block = Smaller()(block, b);
+    if (keys[b] == key) block = Smaller(block, b);
   }
-  block = OverBlock(block, n_blocks, Smaller(), scratch);
+  block = BlockSmallest(block, scratch);
   const float* logits = w.a.rows[row].n_adjustments > 0 ? WeightsOf(w, row) : RawLogitsOf(w, row);
   const auto vocab = static_cast<int32_t>(w.a.vocab);
   const int32_t id = block * kSumBlock + static_cast<int32_t>(threadIdx.x);
   const bool is_it = threadIdx.x < kSumBlock && id < vocab && NormalKey(logits[id]) == key;
-  return OverBlock(is_it ? id : vocab, vocab, Smaller(), scratch);
+  return BlockSmallest(is_it ? id : vocab, scratch);
 }
 
 __global__ void __launch_bounds__(kThreads) DrawKernel(SamplingWork w) {
@@ -300,11 +323,12 @@ __global__ void __launch_bounds__(kThreads) DrawKernel(SamplingWork w) {
   const int64_t row = blockIdx.x;
   const SampleRow& r = w.a.rows[row];
   SampleResult& result = w.a.results[row];
-  if (IsBadKey(LargestKey(w.raw_keys + row * w.n_blocks, w.n_blocks, s.ints))) {
+  int32_t largest = LargestKey(w.raw_keys + row * w.n_blocks, w.n_blocks, s.ints);
+  if (IsBadKey(largest)) {
     if (threadIdx.x == 0) result.outcome = SampleOutcome::kBadLogits;
     return;
   }
-  const int32_t largest = LargestKey(KeysOf(w, row), w.n_blocks, s.ints);
+  if (r.n_adjustments > 0) largest = LargestKey(KeysOf(w, row), w.n_blocks, s.ints);
   if (IsBadKey(largest)) {
     if (threadIdx.x == 0) result.outcome = SampleOutcome::kNothingLeft;
     return;

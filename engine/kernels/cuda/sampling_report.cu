@@ -29,21 +29,21 @@ __device__ double SumInOrder(const double* sums, int64_t n, double* staged) {
   return sum;
 }
 
-// The block whose largest key is the largest; the first of them.
-__device__ int64_t LargestBlock(const int32_t* keys, int64_t n_blocks, uint64_t* scratch) {
-  uint64_t best = 0;
-  for (int64_t b = threadIdx.x; b < n_blocks; b += blockDim.x) {
-    const uint32_t rank = static_cast<uint32_t>(keys[b]) ^ 0x80000000u;
-    const uint64_t packed = uint64_t{rank} << 32 | (0xffffffffu - static_cast<uint32_t>(b));
-    best = Larger()(best, packed);
+struct LargestBlock {
+  int32_t key, block;
+};
+// The first block of ids whose largest key is the largest.
+__device__ LargestBlock FindLargest(const int32_t* keys, int32_t n_blocks, int32_t* scratch) {
+  const int32_t key = LargestKey(keys, n_blocks, scratch);
+  int32_t block = n_blocks;
+  for (int32_t b = threadIdx.x; b < n_blocks; b += kThreads) {
+    if (keys[b] == key) block = Smaller(block, b);
   }
-  best = OverBlock(best, uint64_t{0}, Larger(), scratch);
-  return static_cast<int64_t>(0xffffffffu - static_cast<uint32_t>(best & 0xffffffffu));
+  return {key, BlockSmallest(block, scratch)};
 }
 
 __device__ void ReportTop(const SamplingWork& w, int64_t row, int32_t* keys) {
-  __shared__ uint64_t scratch[kWarp];
-  __shared__ int32_t int_scratch[kWarp];
+  __shared__ int32_t scratch[kWarp];
   const float* logits = RawLogitsOf(w, row);
   for (int64_t b = threadIdx.x; b < w.n_blocks; b += blockDim.x) {
     keys[b] = w.raw_keys[row * w.n_blocks + b];
@@ -52,19 +52,17 @@ __device__ void ReportTop(const SamplingWork& w, int64_t row, int32_t* keys) {
   Reported last;
   const int32_t n_top = w.a.rows[row].n_top;
   for (int32_t i = 0; i < n_top && i < w.a.vocab; ++i) {
-    const int64_t block = LargestBlock(keys, w.n_blocks, scratch);
-    const int32_t largest = keys[block];
-    const int64_t id = block * kSumBlock + threadIdx.x;
+    const LargestBlock best = FindLargest(keys, static_cast<int32_t>(w.n_blocks), scratch);
+    const int64_t id = int64_t{best.block} * kSumBlock + threadIdx.x;
     const int32_t key = id < w.a.vocab ? NormalKey(logits[id]) : kNoKey;
     const bool is_left = id < w.a.vocab && last.ComesBefore(key, id);
     constexpr int32_t kNoId = 0x7fffffff;
-    const int32_t mine = is_left && key == largest ? static_cast<int32_t>(id) : kNoId;
-    const int32_t token = OverBlock(mine, kNoId, Smaller(), int_scratch);
-    const int32_t rest = is_left && id != token ? key : kNoKey;
-    const int32_t largest_left = OverBlock(rest, kNoKey, Larger(), int_scratch);
+    const int32_t mine = is_left && key == best.key ? static_cast<int32_t>(id) : kNoId;
+    const int32_t token = BlockSmallest(mine, scratch);
+    const int32_t largest_left = BlockLargest(is_left && id != token ? key : kNoKey, scratch);
     if (id == token) w.a.results[row].top[i] = {logits[token], token};
-    if (threadIdx.x == 0) keys[block] = largest_left;
-    last = {largest, token};
+    if (threadIdx.x == 0) keys[best.block] = largest_left;
+    last = {best.key, token};
     __syncthreads();
   }
 }

@@ -119,6 +119,19 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
   });
   return votes;
 }
+inline int __reduce_max_sync(unsigned, int x) {
+  int largest = x;
+  ::lowkey::emulated::ExchangeInWarp(&x, sizeof(x), [&](const std::byte(*lanes)[16]) {
+    for (int i = 0; i < 32; ++i) {
+      int one;
+      std::memcpy(&one, lanes[i], sizeof(one));
+      largest = one > largest ? one : largest;
+    }
+  });
+  return largest;
+}
+inline int __reduce_min_sync(unsigned mask, int x) { return ~__reduce_max_sync(mask, ~x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
 // Threads take turns, and never in between.
 inline unsigned atomicAdd(unsigned* to, unsigned x) {
   const unsigned old = *to;

@@ -1,0 +1,157 @@
+#include "engine/sampler/device_sampler.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/kernels/device_kernels.h"
+#include "engine/sampler/logits.h"
+
+namespace lowkey {
+namespace {
+
+template <typename T>
+size_t BytesOf(const std::vector<T>& items) {
+  return items.size() * sizeof(T);
+}
+
+SampleRow RowOf(const Sampler& sampler, int64_t logits_row) {
+  const SamplingOptions& options = sampler.options();
+  SampleRow row;
+  row.logits_row = logits_row;
+  row.uniform = sampler.uniform();
+  row.n_adjustments = static_cast<int32_t>(sampler.adjustments().size());
+  row.kind = options.temperature == 0.0f ? SampleKind::kMostLikely : SampleKind::kDraw;
+  row.temperature = options.temperature;
+  row.top_k = options.top_k;
+  row.top_p = options.top_p;
+  row.min_p = options.min_p;
+  row.repetition_penalty = options.repetition_penalty;
+  row.report = options.logprobs.has_value() ? SampleReport::kLogprobs : SampleReport::kToken;
+  row.n_top = options.logprobs.value_or(0);
+  return row;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device& device,
+                                                                     int32_t vocab_size,
+                                                                     int64_t rows_at_once) {
+  LK_CHECK(rows_at_once > 0 && rows_at_once <= 65535);
+  std::unique_ptr<DeviceSampler> sampler(new DeviceSampler(device, vocab_size, rows_at_once));
+  LK_RETURN_IF_ERROR(sampler->Reserve(
+      sampler->scratch_, static_cast<size_t>(SamplingScratchBytes(rows_at_once, vocab_size))));
+  LK_RETURN_IF_ERROR(sampler->Reserve(sampler->parameters_,
+                                      static_cast<size_t>(rows_at_once) * sizeof(SampleRow)));
+  LK_RETURN_IF_ERROR(sampler->Reserve(sampler->device_results_,
+                                      static_cast<size_t>(rows_at_once) * sizeof(SampleResult)));
+  return sampler;
+}
+
+// Room for that many bytes, and for some more where it had to grow.
+absl::Status DeviceSampler::Reserve(Buffer& buffer, size_t size_bytes) {
+  if (buffer.size_bytes() >= size_bytes) return absl::OkStatus();
+  const size_t grown = std::max(size_bytes, buffer.size_bytes() * 2);
+  LK_ASSIGN_OR_RETURN(buffer, Buffer::Allocate(grown, &device_));
+  return absl::OkStatus();
+}
+
+void DeviceSampler::Add(const Sampler& sampler, int64_t logits_row) {
+  LK_CHECK(sampler.vocab_size() == vocab_size_);
+  SampleRow row = RowOf(sampler, logits_row);
+  row.first_adjustment = static_cast<int64_t>(adjustments_.size());
+  const absl::Span<const LogitAdjustment> adjustments = sampler.adjustments();
+  adjustments_.insert(adjustments_.end(), adjustments.begin(), adjustments.end());
+  rows_.push_back(row);
+  asked_.push_back({.n_top = sampler.options().logprobs, .step = sampler.n_sampled()});
+}
+
+void DeviceSampler::AddGiven(int32_t token, int32_t n_top, int64_t logits_row) {
+  LK_CHECK(token >= 0 && token < vocab_size_ && n_top >= 0 && n_top <= kMaxTopLogits);
+  SampleRow row;
+  row.logits_row = logits_row;
+  row.kind = SampleKind::kGiven;
+  row.token = token;
+  row.report = SampleReport::kLogprobs;
+  row.n_top = n_top;
+  rows_.push_back(row);
+  asked_.push_back({.n_top = n_top, .step = std::nullopt});
+}
+
+// Rows and adjustments go up in one piece, the rows first.
+absl::Status DeviceSampler::Queue(const float* logits, int64_t ld_logits) {
+  const std::vector<SampleRow> rows = std::exchange(rows_, {});
+  const std::vector<LogitAdjustment> adjustments = std::exchange(adjustments_, {});
+  queued_ = std::exchange(asked_, {});
+  results_.assign(rows.size(), {});
+  if (rows.empty()) return absl::OkStatus();
+  upload_.resize(BytesOf(rows) + BytesOf(adjustments));
+  std::memcpy(upload_.data(), rows.data(), BytesOf(rows));
+  if (!adjustments.empty()) {
+    std::memcpy(upload_.data() + BytesOf(rows), adjustments.data(), BytesOf(adjustments));
+  }
+  LK_RETURN_IF_ERROR(Reserve(parameters_, upload_.size()));
+  LK_RETURN_IF_ERROR(Reserve(device_results_, BytesOf(results_)));
+  device_.Upload(upload_.data(), parameters_.data(), static_cast<int64_t>(upload_.size()));
+  SamplingArgs args;
+  args.logits = logits;
+  args.ld_logits = ld_logits;
+  args.vocab = vocab_size_;
+  args.adjustments = reinterpret_cast<const LogitAdjustment*>(parameters_.data() + BytesOf(rows));
+  args.scratch = scratch_.data();
+  const auto n_rows = static_cast<int64_t>(rows.size());
+  for (int64_t first = 0; first < n_rows; first += rows_at_once_) {
+    args.n_rows = std::min(rows_at_once_, n_rows - first);
+    args.n_draws = args.n_reports = args.most_adjustments = 0;
+    for (int64_t i = first; i < first + args.n_rows; ++i) {
+      args.n_draws += rows[i].kind == SampleKind::kDraw ? 1 : 0;
+      args.n_reports += rows[i].report == SampleReport::kLogprobs ? 1 : 0;
+      args.most_adjustments = std::max<int64_t>(args.most_adjustments, rows[i].n_adjustments);
+    }
+    QueueRows(args, first);
+  }
+  return absl::OkStatus();
+}
+
+void DeviceSampler::QueueRows(const SamplingArgs& all, int64_t first) {
+  SamplingArgs args = all;
+  args.rows = parameters_.as<SampleRow>() + first;
+  args.results = device_results_.as<SampleResult>() + first;
+  device_.kernels().sample(device_, args);
+}
+
+absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> DeviceSampler::Collect() {
+  std::vector<absl::StatusOr<SampledToken>> tokens;
+  if (queued_.empty()) return tokens;
+  LK_RETURN_IF_ERROR(device_.Download(device_results_.data(), results_.data(),
+                                      static_cast<int64_t>(BytesOf(results_))));
+  for (size_t i = 0; i < queued_.size(); ++i) tokens.push_back(Read(results_[i], queued_[i]));
+  queued_.clear();
+  return tokens;
+}
+
+absl::StatusOr<SampledToken> DeviceSampler::Read(const SampleResult& result,
+                                                 const Asked& asked) const {
+  SampledToken sampled;
+  sampled.token = result.token;
+  if (result.outcome != SampleOutcome::kDrawn) {
+    if (asked.step.has_value()) {
+      return result.outcome == SampleOutcome::kBadLogits ? BadLogitsError(*asked.step)
+                                                         : NothingLeftError(*asked.step);
+    }
+    sampled.logprob = std::numeric_limits<float>::quiet_NaN();
+    return sampled;
+  }
+  if (!asked.n_top.has_value()) return sampled;
+  const double log_sum = LogOfSum(result.max, result.exp_sum);
+  sampled.logprob = LogprobOf(result.token, result.logit, log_sum).logprob;
+  const int32_t n_top = std::min(*asked.n_top, vocab_size_);
+  for (int32_t i = 0; i < n_top; ++i) {
+    sampled.top_logprobs.push_back(LogprobOf(result.top[i].token, result.top[i].logit, log_sum));
+  }
+  return sampled;
+}
+
+}  // namespace lowkey

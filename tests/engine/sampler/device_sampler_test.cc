@@ -1,0 +1,131 @@
+#include "engine/sampler/device_sampler.h"
+
+#include <cmath>
+#include <random>
+
+#include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int32_t kVocab = 300;
+constexpr int64_t kStride = kVocab + 4;
+
+std::vector<float> Logits(int64_t n_rows, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal(0.0f, 2.0f);
+  std::vector<float> x(n_rows * kStride);
+  for (float& v : x) v = normal(rng);
+  return x;
+}
+
+absl::Span<const float> Row(const std::vector<float>& logits, int64_t row) {
+  return absl::MakeConstSpan(logits).subspan(row * kStride, kVocab);
+}
+
+void ExpectSame(const absl::StatusOr<SampledToken>& a, const absl::StatusOr<SampledToken>& b) {
+  ASSERT_EQ(a.status(), b.status());
+  if (!a.ok()) return;
+  EXPECT_EQ(a->token, b->token);
+  EXPECT_EQ(a->logprob, b->logprob);
+  ASSERT_EQ(a->top_logprobs.size(), b->top_logprobs.size());
+  for (size_t i = 0; i < a->top_logprobs.size(); ++i) {
+    EXPECT_EQ(a->top_logprobs[i].token, b->top_logprobs[i].token);
+    EXPECT_EQ(a->top_logprobs[i].logprob, b->top_logprobs[i].logprob);
+  }
+}
+
+SamplingOptions OptionsOf(int i) {
+  SamplingOptions o;
+  o.seed = i;
+  o.temperature = i % 4 == 0 ? 0.0f : 0.8f;
+  if (i % 3 == 0) o.logprobs = i;
+  if (i % 2 == 0) o.top_p = 0.9f;
+  if (i % 5 == 1) o.repetition_penalty = 1.5f, o.frequency_penalty = 0.5f;
+  if (i % 5 == 2) o.logit_bias = {{i, 6.0f}};
+  return o;
+}
+
+class DeviceSamplerTest : public testing::Test {
+ protected:
+  DeviceSamplerTest() : sampler_(*DeviceSampler::Create(device_, kVocab, 3)) {}
+
+  std::vector<absl::StatusOr<SampledToken>> Sample(const std::vector<float>& logits) {
+    EXPECT_TRUE(sampler_->Queue(logits.data(), kStride).ok());
+    auto tokens = sampler_->Collect();
+    EXPECT_TRUE(tokens.ok()) << tokens.status();
+    return *std::move(tokens);
+  }
+
+  EmulatedDevice device_;
+  std::unique_ptr<DeviceSampler> sampler_;
+};
+
+TEST_F(DeviceSamplerTest, StepsOfMoreRowsThanAreComputedAtOnceAreThoseOfTheHost) {
+  constexpr int kRows = 8;
+  std::vector<Sampler> host, there;
+  for (int i = 0; i < kRows; ++i) {
+    host.emplace_back(OptionsOf(i), i, kVocab, std::vector<int32_t>{1, 2, i});
+    there.emplace_back(OptionsOf(i), i, kVocab, std::vector<int32_t>{1, 2, i});
+  }
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<float> logits = Logits(kRows, step);
+    for (int i = 0; i < kRows; ++i) sampler_->Add(there[i], kRows - 1 - i);
+    const auto tokens = Sample(logits);
+    ASSERT_EQ(tokens.size(), host.size());
+    for (int i = 0; i < kRows; ++i) {
+      ExpectSame(tokens[i], host[i].Sample(Row(logits, kRows - 1 - i)));
+      there[i].Accept(tokens[i]->token);
+    }
+  }
+}
+
+TEST_F(DeviceSamplerTest, ChoicesDrawFromOneRow) {
+  const std::vector<float> logits = Logits(1, 9);
+  std::vector<Sampler> samplers;
+  for (int choice = 0; choice < 5; ++choice)
+    samplers.emplace_back(OptionsOf(1), choice, kVocab, std::vector<int32_t>{4});
+  for (const Sampler& sampler : samplers) sampler_->Add(sampler, 0);
+  const auto tokens = Sample(logits);
+  for (int i = 0; i < 5; ++i) ExpectSame(tokens[i], samplers[i].Sample(Row(logits, 0)));
+}
+
+TEST_F(DeviceSamplerTest, GivenTokensAreScored) {
+  std::vector<float> logits = Logits(2, 4);
+  logits[kStride + 7] = NAN;
+  sampler_->AddGiven(17, 4, 0);
+  sampler_->AddGiven(17, 4, 1);
+  const auto scores = Sample(logits);
+  ExpectSame(scores[0],
+             SampledToken{17, LogSoftmaxAt(Row(logits, 0), 17), TopLogprobs(Row(logits, 0), 4)});
+  EXPECT_TRUE(std::isnan(*scores[1]->logprob));
+  EXPECT_TRUE(scores[1]->top_logprobs.empty());
+}
+
+TEST_F(DeviceSamplerTest, BadLogitsAreTheirRowsErrorAndCountNothing) {
+  std::vector<float> logits = Logits(2, 5);
+  logits[7] = NAN;
+  Sampler bad(OptionsOf(3), 0, kVocab, {}), good(OptionsOf(3), 0, kVocab, {});
+  bad.Accept(1);
+  sampler_->Add(bad, 0);
+  sampler_->Add(good, 1);
+  const auto tokens = Sample(logits);
+  EXPECT_EQ(tokens[0].status().code(), absl::StatusCode::kInternal);
+  ExpectSame(tokens[0], bad.Sample(Row(logits, 0)));
+  ExpectSame(tokens[1], good.Sample(Row(logits, 1)));
+}
+
+TEST_F(DeviceSamplerTest, AStepWithoutRowsIsEmpty) { EXPECT_TRUE(Sample({}).empty()); }
+
+TEST_F(DeviceSamplerTest, AFaultOfTheDeviceIsTheErrorOfAll) {
+  const std::vector<float> logits = Logits(1, 6);
+  const Sampler sampler(OptionsOf(3), 0, kVocab, {});
+  sampler_->Add(sampler, 0);
+  ASSERT_TRUE(sampler_->Queue(logits.data(), kStride).ok());
+  device_.Break(absl::InternalError("emulated: fault"));
+  EXPECT_EQ(sampler_->Collect().status().message(), "emulated: fault");
+}
+
+}  // namespace
+}  // namespace lowkey
