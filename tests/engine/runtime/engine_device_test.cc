@@ -85,6 +85,38 @@ TEST_F(EngineDeviceTest, AFaultEndsWhatRunsAndRefusesWhatComes) {
   EXPECT_TRUE(engine_->Drain(absl::Now()));
 }
 
+// More rows with logits in a step than are computed at once, three choices and every penalty.
+TEST_F(EngineDeviceTest, DrawsAndScoresAsOnTheHost) {
+  EngineOptions options;
+  options.dtype = EngineOptions::Dtype::kFloat32;
+  EngineRequest r = Request(100, 6);
+  r.n = 3;
+  r.prompt_logprobs = 2;
+  r.sampling.temperature = 0.9f;
+  r.sampling.top_k = 40;
+  r.sampling.top_p = 0.95f;
+  r.sampling.min_p = 0.01f;
+  r.sampling.repetition_penalty = 1.2f;
+  r.sampling.presence_penalty = r.sampling.frequency_penalty = 0.3f;
+  r.sampling.logit_bias = {{7, 2.0f}};
+  r.sampling.seed = 11;
+  r.sampling.logprobs = 1;
+  Start(options);
+  const auto host = Submit(r);
+  EXPECT_TRUE(host->Wait().status.ok());
+  StartOnDevice(options);
+  const auto there = Submit(r);
+  EXPECT_TRUE(there->Wait().status.ok());
+  EXPECT_EQ(there->tokens, host->tokens);
+  ASSERT_EQ(there->prompt_logprobs.size(), 99u);
+  for (size_t i = 0; i < 99; ++i) {
+    EXPECT_EQ(there->prompt_logprobs[i].position, host->prompt_logprobs[i].position);
+    EXPECT_NEAR(there->prompt_logprobs[i].token.logprob, host->prompt_logprobs[i].token.logprob,
+                1e-4);
+    EXPECT_EQ(there->prompt_logprobs[i].top.size(), 2u);
+  }
+}
+
 TEST_F(EngineDeviceTest, MechanismsAnswerAsOnTheHost) {
   EngineOptions options;
   options.dtype = EngineOptions::Dtype::kFloat32;
