@@ -73,8 +73,8 @@ class Device : public Memory {
   virtual absl::Status Wait() = 0;
 
   // Queues what `queue` queues, and keeps it under `key`: the next time it is queued at once,
-  // without calling `queue`. Only kernels and products may be queued so, with the same arguments
-  // every time.
+  // without calling `queue`, which the first time may be called twice. Only kernels and products
+  // may be queued so, with the same arguments every time.
   virtual void Repeat(uint64_t key, absl::FunctionRef<void()> queue) = 0;
 
   // Stacks `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out.

@@ -87,9 +87,13 @@ void EmulatedDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
     queue_.insert(queue_.end(), kept->second.begin(), kept->second.end());
     return;
   }
+  // As on a GPU: once to be run, and once more to be kept.
+  queue();
   const size_t first = queue_.size();
   queue();
+  LK_CHECK(queue_.size() >= first);  // else it waited
   kept_[key].assign(queue_.begin() + static_cast<int64_t>(first), queue_.end());
+  queue_.resize(first);
 }
 
 absl::StatusOr<std::unique_ptr<DeviceWeight>> EmulatedDevice::MakeWeight(

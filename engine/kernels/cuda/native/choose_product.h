@@ -18,7 +18,8 @@ using ProductWay = std::variant<OwnKernel, cublasLtMatmulAlgo_t>;
 enum class WaysToTry { kAll, kPlain, kTiles, kCublas };
 
 // The way that is fastest for steps of one row, of some and of many together, and that computes a
-// row's bits whatever rows stand beside it; both are found by trying.
+// row's bits whatever rows stand beside it; both are found by trying. Another process may find
+// another way where two of them differ by about a tenth, and compute other bits.
 //
 // The price of the same bits everywhere: a way of cuBLASLt's that is good for many rows takes a
 // product of one row with too few blocks to read the weight at the memory's speed, for it may not

@@ -32,6 +32,15 @@ void Convert(const std::vector<float>& row, StorageType type, std::byte* to) {
   for (size_t i = 0; i < row.size(); ++i) out[i] = ToBFloat16(row[i]).bits;
 }
 
+// Each thread of CUDA's has a device of its own, 0 at first; to ask costs more than to remember.
+cudaError_t MakeCurrent(int index) {
+  static thread_local int current = -1;
+  if (current == index) return cudaSuccess;
+  const cudaError_t error = cudaSetDevice(index);
+  if (error == cudaSuccess) current = index;
+  return error;
+}
+
 std::string NameOf(const void* kernel) {
 #if CUDART_VERSION >= 12030
   const char* name = nullptr;
@@ -64,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Device>> NativeDevice::Open(int64_t index) {
 }
 
 absl::Status NativeDevice::Start() {
-  LK_CUDA_RETURN_IF_ERROR(cudaSetDevice(index_), "device");
+  LK_CUDA_RETURN_IF_ERROR(MakeCurrent(index_), "device");
   cudaDeviceProp properties{};
   LK_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, index_), "device");
   name_ = absl::StrCat("cuda:", index_, " ", properties.name);
@@ -77,7 +86,7 @@ absl::Status NativeDevice::Start() {
 }
 
 NativeDevice::~NativeDevice() {
-  (void)cudaSetDevice(index_);
+  (void)MakeCurrent(index_);
   if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
   products_ = nullptr;
   graphs_ = nullptr;
@@ -91,13 +100,13 @@ const DeviceKernels& NativeDevice::kernels() const { return CudaKernels(); }
 
 bool NativeDevice::Enter() const {
   if (!status_.ok() || queueing_ == Queueing::kCaptureFailed) return false;
-  // Each thread has a device of its own, 0 at first; to ask costs more than to remember.
-  static thread_local int entered = -1;
-  if (entered != index_) {
-    (void)cudaSetDevice(index_);  // which Start has done before without an error
-    entered = index_;
-  }
+  (void)MakeCurrent(index_);  // which Start has done before without an error
   return true;
+}
+
+bool NativeDevice::EnterUncaptured() {
+  if (queueing_ == Queueing::kCaptured) queueing_ = Queueing::kCaptureFailed;
+  return Enter();
 }
 
 void NativeDevice::Note(absl::Status status) {
@@ -110,6 +119,10 @@ void NativeDevice::Note(absl::Status status) {
 }
 
 absl::StatusOr<std::byte*> NativeDevice::Allocate(int64_t size_bytes) {
+  if (queueing_ != Queueing::kNow) {
+    queueing_ = Queueing::kCaptureFailed;
+    return absl::FailedPreconditionError("memory asked for within repeated work");
+  }
   if (!Enter()) return status_;
   auto allocated = memory_->Allocate(size_bytes);
   // Want of memory is the asker's affair; anything else is the device's.
@@ -118,7 +131,7 @@ absl::StatusOr<std::byte*> NativeDevice::Allocate(int64_t size_bytes) {
 }
 
 void NativeDevice::Free(std::byte* p) {
-  if (Enter()) Note(CudaStatus(memory_->Free(p), "free"));
+  if (EnterUncaptured()) Note(CudaStatus(memory_->Free(p), "free"));
 }
 
 void NativeDevice::Copy(const std::byte* from, std::byte* to, int64_t size_bytes) {
@@ -131,16 +144,16 @@ void NativeDevice::Copy(const std::byte* from, std::byte* to, int64_t size_bytes
 int64_t NativeDevice::free_bytes() const { return Enter() ? memory_->free_bytes() : 0; }
 
 void NativeDevice::Upload(const void* from, void* to, int64_t size_bytes) {
-  if (Enter()) Note(staging_->Upload(from, to, size_bytes));
+  if (EnterUncaptured()) Note(staging_->Upload(from, to, size_bytes));
 }
 
 absl::Status NativeDevice::Download(const void* from, void* to, int64_t size_bytes) {
-  if (Enter()) Note(staging_->Download(from, to, size_bytes));
+  if (EnterUncaptured()) Note(staging_->Download(from, to, size_bytes));
   return status_;
 }
 
 absl::Status NativeDevice::Wait() {
-  if (Enter()) Note(CudaStatus(cudaStreamSynchronize(stream_), "queued work"));
+  if (EnterUncaptured()) Note(CudaStatus(cudaStreamSynchronize(stream_), "queued work"));
   return status_;
 }
 

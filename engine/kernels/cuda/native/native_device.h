@@ -50,6 +50,8 @@ class NativeDevice : public Device {
   absl::Status Start();
   // Before every call of CUDA: makes this the thread's device. False once the device is broken.
   bool Enter() const;
+  // Enter, for what cannot be part of repeated work: that is then not captured.
+  bool EnterUncaptured();
   // Keeps the first error. While work is captured for Repeat it only spoils the capture.
   void Note(absl::Status status);
   absl::Status UploadRows(const TensorView& part, StorageType type, std::byte* to);

@@ -1,6 +1,9 @@
 #include "engine/kernels/cuda/native/products.h"
 
 #include <cstdlib>
+#include <mutex>
+#include <string>
+#include <tuple>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +16,19 @@ namespace {
 
 // cuBLAS asks for 32 MiB on Hopper; this much also fills the largest L2 cache (choose_product.cc).
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+
+WeightShape ShapeOf(const DeviceWeight& w) { return {w.n_out(), w.n_in(), w.type()}; }
+
+// What has been chosen in this process. Devices choose one after another.
+struct Chosen {
+  std::mutex mutex;
+  std::map<std::tuple<std::string, WaysToTry, WeightShape>, ProductWay> ways;
+};
+
+Chosen& ChosenInProcess() {
+  static auto* const chosen = new Chosen;
+  return *chosen;
+}
 
 absl::StatusOr<WaysToTry> Wanted() {
   const char* variable = std::getenv("LOWKEY_CUDA_PRODUCTS");
@@ -42,14 +58,21 @@ Products::~Products() {
 }
 
 absl::Status Products::Choose(const DeviceWeight& weight) {
-  const Shape shape = ShapeOf(weight);
+  const WeightShape shape = ShapeOf(weight);
   if (ways_.contains(shape)) return absl::OkStatus();
-  LK_ASSIGN_OR_RETURN(const ProductWay way,
-                      ChooseProductWay(device_, context_, weight, wanted_,
-                                       [this](const ProductArgs& args, const ProductWay& tried) {
-                                         return MultiplyBy(args, tried);
-                                       }));
-  ways_.emplace(shape, way);
+  Chosen& chosen = ChosenInProcess();
+  const std::lock_guard lock(chosen.mutex);
+  const auto key = std::make_tuple(device_.name(), wanted_, shape);
+  if (!chosen.ways.contains(key)) {
+    const auto multiply = [this](const ProductArgs& args, const ProductWay& tried) {
+      return MultiplyBy(args, tried);
+    };
+    LK_ASSIGN_OR_RETURN(const ProductWay way,
+                        ChooseProductWay(device_, context_, weight, wanted_, multiply));
+    LK_RETURN_IF_ERROR(device_.status());
+    chosen.ways.emplace(key, way);
+  }
+  ways_.emplace(shape, chosen.ways.at(key));
   return device_.status();
 }
 

@@ -11,6 +11,12 @@
 
 namespace lowkey {
 
+struct WeightShape {
+  int64_t n_out, n_in;
+  StorageType type;
+  auto operator<=>(const WeightShape&) const = default;
+};
+
 // Products with a device's weights. Each shape of a weight is computed in one way, whatever the
 // number of rows, so that a row's bits do not depend on it. (Rows at addresses that the way does
 // not take, which is a matter of where they lie and not of how many there are, go to the plain
@@ -29,20 +35,13 @@ class Products {
   absl::Status Multiply(const ProductArgs& args);
 
  private:
-  struct Shape {
-    int64_t n_out, n_in;
-    StorageType type;
-    auto operator<=>(const Shape&) const = default;
-  };
-  static Shape ShapeOf(const DeviceWeight& w) { return {w.n_out(), w.n_in(), w.type()}; }
-
   explicit Products(Device& device) : device_(device) {}
   absl::Status MultiplyBy(const ProductArgs& args, const ProductWay& way);
 
   Device& device_;
   Buffer workspace_;
   LtContext context_;
-  std::map<Shape, ProductWay> ways_;
+  std::map<WeightShape, ProductWay> ways_;
   WaysToTry wanted_ = WaysToTry::kAll;
 };
 
