@@ -18,9 +18,8 @@ inline constexpr int64_t kAtpPartTokens = 256;
 inline constexpr int64_t kAtpMostHeadDim = 256;
 inline constexpr int64_t kAtpMostRank = 512;
 
-// Of the model. A page holds for each layer and KV head keys [64][head_dim], then values
-// [64][value_width]; a principal block is principal_block.h's, its K' [rank + 1][key_width], V'
-// [rank + 1][value_width], all in `type`.
+// Of the model. Pages are device_attention.h's; a principal block is principal_block.h's, its K'
+// [rank + 1][key_width], V' [rank + 1][value_width], all in `type`.
 struct AtpModel {
   int64_t n_layers = 0, n_kv_heads = 0, group = 0, head_dim = 0;
   int64_t key_width = 0, value_width = 0;

@@ -1,6 +1,7 @@
 #include "engine/attention/device/atp.h"
 
 #include <algorithm>
+#include <bit>
 #include <variant>
 
 #include "engine/attention/paged_kv.h"
@@ -47,22 +48,16 @@ AtpCompressArgs With(AtpCompressArgs s, const AtpCompressTask& t, int64_t rank) 
   return s;
 }
 
-// FNV-1a over the bytes of plain numbers.
-class Hash {
- public:
-  template <typename... T>
-  void Add(T... numbers) {
-    (AddOne(static_cast<uint64_t>(numbers)), ...);
-  }
-  void AddPointer(const void* p) { AddOne(reinterpret_cast<uintptr_t>(p)); }
-  uint64_t value() const { return hash_; }
+int64_t AddressOf(const Buffer& buffer) {
+  return static_cast<int64_t>(reinterpret_cast<intptr_t>(buffer.data()));
+}
 
- private:
-  void AddOne(uint64_t x) {
-    for (int i = 0; i < 8; ++i) hash_ = (hash_ ^ (x >> 8 * i & 0xff)) * 0x100000001b3u;
-  }
-  uint64_t hash_ = 0xcbf29ce484222325u;
-};
+// Entries that nobody reads, so that tables that grow by little leave the others where they are.
+template <typename T>
+int64_t AddPadded(std::vector<T>& table, PackedTables& tables) {
+  table.resize(std::bit_ceil(table.size() + 1));
+  return tables.Add(table);
+}
 
 }  // namespace
 
@@ -87,7 +82,7 @@ DeviceAtp::DeviceAtp(const AttentionContext& context)
     : AtpAttention(context),
       device_(*context.place->device),
       model_(ModelOf(context.geometry)),
-      tables_(&device_) {
+      exact_(context) {
   LK_CHECK(Fits(context.geometry));
 }
 
@@ -96,6 +91,7 @@ int64_t DeviceAtp::SlotFloats() const {
 }
 
 void DeviceAtp::ClearTables() {
+  exact_segments_.clear();
   sequences_.clear();
   tiles_.clear();
   pages_.clear();
@@ -114,7 +110,7 @@ void DeviceAtp::ClearTables() {
   max_rank_ = max_tile_rows_ = max_refined_ = 0;
 }
 
-void DeviceAtp::AddSequence(int32_t index, const Segment& segment) {
+void DeviceAtp::AddSequence(const Segment& segment) {
   const AttentionGeometry& g = context_.geometry;
   SequenceCache& sequence = *segment.sequence;
   const AtpOptions& o = sequence.options.atp;
@@ -137,10 +133,14 @@ void DeviceAtp::AddSequence(int32_t index, const Segment& segment) {
   for (const auto& block : sequence.blocks) {
     blocks_.push_back(block == nullptr ? nullptr : block->slab->data());
   }
-  for (int64_t i = 0; i < segment.n_rows; ++i) {
-    row_sequences_.push_back(index);
-    row_offsets_.push_back(static_cast<int32_t>(i));
+}
+
+int64_t DeviceAtp::NumExactRows(const Segment& segment) const {
+  int64_t n = 0;
+  while (n < segment.n_rows && FirstNearBlock(*segment.sequence, segment.first_position + n) == 0) {
+    ++n;
   }
+  return n;
 }
 
 AtpTile DeviceAtp::TileAt(int32_t index, const Segment& segment, int64_t row) const {
@@ -151,13 +151,10 @@ AtpTile DeviceAtp::TileAt(int32_t index, const Segment& segment, int64_t row) co
   t.sequence = index;
   t.first = row * group;
   t.n_far_blocks = FirstNearBlock(sequence, position);
-  const bool refines = o.refine_tokens > 0 && t.n_far_blocks > 0;
+  const bool refines = o.refine_tokens > 0;
   // Rows of one tile share their far blocks, and what is chosen of them.
   int64_t n = refines ? 1 : kAtpTileRows / group;
   n = std::min({n, segment.n_rows - row, o.block_tokens - position % o.block_tokens});
-  if (o.prefill == AtpPrefill::kExact && position < sequence.n_prompt_tokens) {
-    n = std::min(n, sequence.n_prompt_tokens - position);
-  }
   t.n_rows = static_cast<int32_t>(n * group);
   t.n_far_parts = DivideUp(t.n_far_blocks, std::max<int64_t>(1, kAtpPartTokens / o.block_tokens));
   t.n_parts = t.n_far_parts + DivideUp(position + n, kAtpPartTokens) -
@@ -166,15 +163,17 @@ AtpTile DeviceAtp::TileAt(int32_t index, const Segment& segment, int64_t row) co
 }
 
 void DeviceAtp::AddTiles(int32_t index, const Segment& segment) {
-  for (int64_t row = 0; row < segment.n_rows;) {
+  for (int64_t row = NumExactRows(segment); row < segment.n_rows;) {
     const AtpTile t = TileAt(index, segment, row);
     const AtpSequence& s = sequences_[index];
-    if (t.n_far_blocks > 0) {
-      max_rank_ = std::max(max_rank_, s.rank);
-      max_refined_ = std::max(max_refined_, s.n_refined);
-    }
+    max_rank_ = std::max(max_rank_, s.rank);
+    max_refined_ = std::max(max_refined_, s.n_refined);
     max_tile_rows_ = std::max<int64_t>(max_tile_rows_, t.n_rows);
     tiles_.push_back(t);
+    for (int64_t i = row; i < row + t.n_rows / model_.group; ++i) {
+      row_sequences_.push_back(index);
+      row_offsets_.push_back(static_cast<int32_t>(i));
+    }
     row += t.n_rows / model_.group;
   }
 }
@@ -195,7 +194,7 @@ void DeviceAtp::CloseBatch() {
 void DeviceAtp::AddSpread(int32_t tile) {
   AtpTile& t = tiles_[tile];
   const AtpSequence& s = sequences_[t.sequence];
-  const bool refines = s.n_refined > 0 && t.n_far_blocks > 0;
+  const bool refines = s.n_refined > 0;
   const int64_t n_scores =
       refines ? model_.n_kv_heads * t.n_rows * t.n_far_blocks * s.block_tokens : 0;
   if ((open_.n_slots + t.n_parts) * SlotFloats() > kSlotFloats ||
@@ -225,8 +224,7 @@ void DeviceAtp::AddItems() {
   const bool spreads = n_tiles * model_.n_kv_heads < kManyBlocks;
   for (int32_t i = 0; i < n_tiles; ++i) {
     const AtpTile& t = tiles_[i];
-    const bool refines = sequences_[t.sequence].n_refined > 0 && t.n_far_blocks > 0;
-    if (refines || (spreads && t.n_parts > 1)) {
+    if (sequences_[t.sequence].n_refined > 0 || (spreads && t.n_parts > 1)) {
       AddSpread(i);
     } else {
       items_.push_back({i, AtpInto::kOutput, 0, t.n_parts});
@@ -263,7 +261,6 @@ void DeviceAtp::AddCompression() {
 }
 
 absl::Status DeviceAtp::Prepare() {
-  Device* device = &device_;
   int64_t n_slots = 0, n_scores = 0, n_choices = 0, n_compress = 0;
   for (const Batch& b : batches_) {
     n_slots = std::max(n_slots, b.n_slots);
@@ -273,77 +270,82 @@ absl::Status DeviceAtp::Prepare() {
   for (const CompressBatch& b : compress_batches_) {
     n_compress = std::max(n_compress, b.sizes.n_tasks * TaskFloats(b.sizes));
   }
-  LK_RETURN_IF_ERROR(GrowFloats(device, n_slots * SlotFloats(), slots_));
-  LK_RETURN_IF_ERROR(GrowFloats(device, n_scores, scores_));
-  LK_RETURN_IF_ERROR(GrowFloats(device, n_scores, weights_));
-  LK_RETURN_IF_ERROR(GrowFloats(device, n_choices * model_.n_kv_heads * max_refined_, chosen_));
-  LK_RETURN_IF_ERROR(GrowFloats(device, n_compress, compress_scratch_));
-  tables_.Begin();
-  tables_.Put(sequences_, &there_.sequences);
-  tables_.Put(tiles_, &there_.tiles);
-  tables_.Put(pages_, &there_.pages);
-  tables_.Put(blocks_, &there_.blocks);
-  tables_.Put(row_sequences_, &there_.row_sequences);
-  tables_.Put(row_offsets_, &there_.row_offsets);
-  tables_.Put(items_, &there_.items);
-  tables_.Put(score_items_, &there_.score_items);
-  tables_.Put(late_items_, &there_.late_items);
-  tables_.Put(choices_, &there_.choices);
-  tables_.Put(combined_, &there_.combined);
-  tables_.Put(tasks_, &there_.tasks);
-  return tables_.Upload();
+  constexpr int64_t kBytes = sizeof(float);
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_slots * SlotFloats() * kBytes, slots_));
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_scores * kBytes, scores_));
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_scores * kBytes, weights_));
+  LK_RETURN_IF_ERROR(
+      GrowOnDevice(device_, n_choices * model_.n_kv_heads * max_refined_ * kBytes, chosen_));
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_compress * kBytes, compress_scratch_));
+  tables_.Clear();
+  at_.sequences = AddPadded(sequences_, tables_);
+  at_.tiles = AddPadded(tiles_, tables_);
+  at_.pages = AddPadded(pages_, tables_);
+  at_.blocks = AddPadded(blocks_, tables_);
+  n_rows_ = static_cast<int64_t>(row_offsets_.size());
+  at_.row_sequences = AddPadded(row_sequences_, tables_);
+  at_.row_offsets = AddPadded(row_offsets_, tables_);
+  at_.items = AddPadded(items_, tables_);
+  at_.score_items = AddPadded(score_items_, tables_);
+  at_.late_items = AddPadded(late_items_, tables_);
+  at_.choices = AddPadded(choices_, tables_);
+  at_.combined = AddPadded(combined_, tables_);
+  at_.tasks = AddPadded(tasks_, tables_);
+  return tables_.Upload(device_);
 }
 
 absl::Status DeviceAtp::Plan(absl::Span<const Segment> segments) {
   ClearTables();
   LK_RETURN_IF_ERROR(PlanCaches(segments));
+  decodes_ = true;
   for (size_t i = 0; i < segments.size(); ++i) {
+    decodes_ = decodes_ && segments[i].n_rows == 1;
     const auto index = static_cast<int32_t>(i);
-    AddSequence(index, segments[i]);
+    AddSequence(segments[i]);
     AddTiles(index, segments[i]);
+    Segment exact = segments[i];
+    exact.n_rows = NumExactRows(exact);
+    if (exact.n_rows > 0) exact_segments_.push_back(exact);
   }
+  LK_RETURN_IF_ERROR(exact_.Plan(exact_segments_));
   AddItems();
   AddCompression();
   return Prepare();
 }
 
 std::optional<uint64_t> DeviceAtp::PlanKey() const {
-  Hash hash;
-  // Where the tables are tells their sizes, roughly; what is launched, the counts.
-  for (const void* p :
-       {static_cast<const void*>(there_.sequences), static_cast<const void*>(there_.tiles),
-        static_cast<const void*>(there_.pages), static_cast<const void*>(there_.blocks),
-        static_cast<const void*>(there_.row_sequences),
-        static_cast<const void*>(there_.row_offsets), static_cast<const void*>(there_.items),
-        static_cast<const void*>(there_.score_items), static_cast<const void*>(there_.late_items),
-        static_cast<const void*>(there_.choices), static_cast<const void*>(there_.combined),
-        static_cast<const void*>(there_.tasks), static_cast<const void*>(slots_.data()),
-        static_cast<const void*>(scores_.data()), static_cast<const void*>(weights_.data()),
-        static_cast<const void*>(chosen_.data()),
-        static_cast<const void*>(compress_scratch_.data())}) {
-    hash.AddPointer(p);
+  if (!decodes_ || !compress_batches_.empty()) return std::nullopt;
+  std::vector<int64_t> numbers = {n_rows_, max_rank_, max_tile_rows_, max_refined_};
+  if (!exact_segments_.empty()) {
+    const std::optional<uint64_t> exact = exact_.PlanKey();
+    if (!exact.has_value()) return std::nullopt;
+    numbers.push_back(static_cast<int64_t>(*exact));
   }
-  hash.Add(row_offsets_.size(), max_rank_, max_tile_rows_, max_refined_);
+  // Where things are, and what is launched.
+  for (int64_t at :
+       {at_.sequences, at_.tiles, at_.pages, at_.blocks, at_.row_sequences, at_.row_offsets,
+        at_.items, at_.score_items, at_.late_items, at_.choices, at_.combined, at_.tasks}) {
+    numbers.push_back(at);
+  }
+  numbers.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(tables_.At<std::byte>(0))));
+  for (const Buffer* b : {&slots_, &scores_, &weights_, &chosen_}) {
+    numbers.push_back(AddressOf(*b));
+  }
   for (const Batch& b : batches_) {
     for (const Range& r : {b.items, b.scores, b.choices, b.late_items, b.combined}) {
-      hash.Add(r.begin, r.end);
+      numbers.insert(numbers.end(), {r.begin, r.end});
     }
   }
-  for (const CompressBatch& b : compress_batches_) {
-    const AtpCompressArgs& s = b.sizes;
-    hash.Add(b.tasks.begin, b.tasks.end, s.max_n, s.max_cols, s.max_size, s.max_found, s.max_rank,
-             s.max_heads, s.max_left);
-  }
-  return hash.value();
+  return KeyOf(numbers);
 }
 
 AtpReadArgs DeviceAtp::ReadArgs(const LayerRows& rows) const {
   AtpReadArgs a;
   a.model = model_;
-  a.sequences = there_.sequences;
-  a.tiles = there_.tiles;
-  a.pages = there_.pages;
-  a.blocks = there_.blocks;
+  a.sequences = tables_.At<AtpSequence>(at_.sequences);
+  a.tiles = tables_.At<AtpTile>(at_.tiles);
+  a.pages = tables_.At<void*>(at_.pages);
+  a.blocks = tables_.At<void*>(at_.blocks);
   a.layer = rows.layer;
   a.max_rank = max_rank_;
   a.max_tile_rows = max_tile_rows_;
@@ -364,10 +366,10 @@ void DeviceAtp::Compress(int64_t layer) {
   for (const CompressBatch& b : compress_batches_) {
     AtpCompressArgs a = b.sizes;
     a.model = model_;
-    a.sequences = there_.sequences;
-    a.pages = there_.pages;
-    a.blocks = there_.blocks;
-    a.tasks = there_.tasks + b.tasks.begin;
+    a.sequences = tables_.At<AtpSequence>(at_.sequences);
+    a.pages = tables_.At<void*>(at_.pages);
+    a.blocks = tables_.At<void*>(at_.blocks);
+    a.tasks = tables_.At<AtpCompressTask>(at_.tasks) + b.tasks.begin;
     a.layer = layer;
     a.m = compress_scratch_.as<float>();
     a.gram = a.m + a.n_tasks * a.m_stride;
@@ -381,27 +383,38 @@ void DeviceAtp::Compress(int64_t layer) {
 
 void DeviceAtp::AttendBatch(const Batch& b, const AtpReadArgs& read) {
   const DeviceKernels& kernels = device_.kernels();
-  kernels.atp_attend(device_, {read, there_.items + b.items.begin, b.items.size()});
+  const auto items = [&](int64_t at, const Range& range) {
+    return AtpAttendArgs{read, tables_.At<AtpItem>(at) + range.begin, range.size()};
+  };
+  const auto tiles = [&](int64_t at, const Range& range) {
+    return tables_.At<int32_t>(at) + range.begin;
+  };
+  kernels.atp_attend(device_, items(at_.items, b.items));
   if (b.scores.size() > 0) {
-    kernels.atp_score(device_, {read, there_.score_items + b.scores.begin, b.scores.size()});
-    kernels.atp_choose(device_, {read, there_.choices + b.choices.begin, b.choices.size()});
-    kernels.atp_attend(device_,
-                       {read, there_.late_items + b.late_items.begin, b.late_items.size()});
+    kernels.atp_score(device_, items(at_.score_items, b.scores));
+    kernels.atp_choose(device_, {read, tiles(at_.choices, b.choices), b.choices.size()});
+    kernels.atp_attend(device_, items(at_.late_items, b.late_items));
   }
   if (b.combined.size() > 0) {
-    kernels.atp_combine(device_, {read, there_.combined + b.combined.begin, b.combined.size()});
+    kernels.atp_combine(device_, {read, tiles(at_.combined, b.combined), b.combined.size()});
   }
 }
 
 void DeviceAtp::Attend(const LayerRows& rows) {
-  AtpWriteArgs write{model_, there_.sequences, there_.pages, there_.row_sequences,
-                     there_.row_offsets};
-  write.n_rows = static_cast<int64_t>(row_offsets_.size());
+  AtpWriteArgs write;
+  write.model = model_;
+  write.sequences = tables_.At<AtpSequence>(at_.sequences);
+  write.pages = tables_.At<void*>(at_.pages);
+  write.row_sequences = tables_.At<int32_t>(at_.row_sequences);
+  write.row_offsets = tables_.At<int32_t>(at_.row_offsets);
+  write.n_rows = n_rows_;
   write.layer = rows.layer;
   write.k = rows.k;
   write.v = rows.v;
   write.ld = rows.ld_qkv;
+  // Both write their rows' keys and values; exact rows see none of the others.
   device_.kernels().atp_write(device_, write);
+  if (!exact_segments_.empty()) exact_.Attend(rows);
   Compress(rows.layer);
   const AtpReadArgs read = ReadArgs(rows);
   for (const Batch& b : batches_) AttendBatch(b, read);

@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "engine/attention/atp/atp.h"
-#include "engine/attention/device/device_tables.h"
+#include "engine/attention/device/packed_tables.h"
+#include "engine/attention/device/standard.h"
 #include "engine/kernels/device_atp.h"
 
 namespace lowkey {
@@ -12,7 +13,8 @@ namespace lowkey {
 // Atp by a device's kernels, over pages and blocks in its memory; the host waits for nothing. What
 // a sequence holds, and when, is AtpAttention's.
 //
-// A row's softmax is a fold of parts on an absolute grid (device_atp.h), in one order: tiles of
+// Rows that read everything exactly are the standard mechanism's, over the same pages. Another
+// row's softmax is a fold of parts on an absolute grid (device_atp.h), in one order: tiles of
 // rows that are few are computed part by part and joined, many fold on the way, to the same bits.
 class DeviceAtp : public AtpAttention {
  public:
@@ -23,6 +25,7 @@ class DeviceAtp : public AtpAttention {
   explicit DeviceAtp(const AttentionContext& context);
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
+  // Of steps of one row a sequence that close no block.
   std::optional<uint64_t> PlanKey() const override;
   void Attend(const LayerRows& rows) override;
 
@@ -44,7 +47,10 @@ class DeviceAtp : public AtpAttention {
   };
 
   void ClearTables();
-  void AddSequence(int32_t index, const Segment& segment);
+  // Of a segment, its first ones: that read everything exactly.
+  int64_t NumExactRows(const Segment& segment) const;
+  void AddSequence(const Segment& segment);
+  // Of the rows that are left.
   void AddTiles(int32_t index, const Segment& segment);
   AtpTile TileAt(int32_t index, const Segment& segment, int64_t row) const;
   // Cuts tiles into batches and their items.
@@ -61,6 +67,8 @@ class DeviceAtp : public AtpAttention {
 
   Device& device_;
   const AtpModel model_;
+  DeviceStandardAttention exact_;
+  std::vector<Segment> exact_segments_;  // of the step's rows
 
   // The step's tables, and where they are on the device.
   std::vector<AtpSequence> sequences_;
@@ -70,21 +78,18 @@ class DeviceAtp : public AtpAttention {
   std::vector<AtpItem> items_, score_items_, late_items_;
   std::vector<int32_t> choices_, combined_;
   std::vector<AtpCompressTask> tasks_;
-  struct There {
-    const AtpSequence* sequences = nullptr;
-    const AtpTile* tiles = nullptr;
-    void* const* pages = nullptr;
-    void* const* blocks = nullptr;
-    const int32_t *row_sequences = nullptr, *row_offsets = nullptr;
-    const AtpItem *items = nullptr, *score_items = nullptr, *late_items = nullptr;
-    const int32_t *choices = nullptr, *combined = nullptr;
-    const AtpCompressTask* tasks = nullptr;
-  } there_;
-  DeviceTables tables_;
+  // On the device, from which byte on.
+  struct {
+    int64_t sequences = 0, tiles = 0, pages = 0, blocks = 0, row_sequences = 0, row_offsets = 0;
+    int64_t items = 0, score_items = 0, late_items = 0, choices = 0, combined = 0, tasks = 0;
+  } at_;
+  PackedTables tables_;
 
   std::vector<Batch> batches_;
   Batch open_;
   std::vector<CompressBatch> compress_batches_;
+  bool decodes_ = false;  // every sequence has one row
+  int64_t n_rows_ = 0;    // that are not exact
   int64_t max_rank_ = 0, max_tile_rows_ = 0, max_refined_ = 0;
   Buffer slots_, scores_, weights_, chosen_, compress_scratch_;
 };

@@ -32,7 +32,7 @@ __global__ void WriteKernel(AtpWriteArgs a) {
   const atp::PageView<T> page =
       atp::ViewPage<T>(m, a.pages[s.first_page + position / kPage], a.layer, head);
   T* key = page.keys + position % kPage * m.head_dim;
-  T* value = page.values + position % kPage * m.value_width;
+  T* value = page.values + position % kPage * m.head_dim;
   const int64_t from = (s.first_row + offset) * a.ld + head * m.head_dim;
   for (int64_t j = threadIdx.x % kWarp; j < m.head_dim; j += kWarp) {
     key[j] = FromFloat<T>(a.k[from + j]);
@@ -64,7 +64,7 @@ __global__ __launch_bounds__(kThreads) void GatherKernel(AtpCompressArgs a) {
     const int64_t at = i + n_sinks;
     const atp::PageView<T> page =
         atp::ViewPage<T>(m, pages[at / kPage], a.layer, t.kv_head + blockIdx.x);
-    return of_values ? page.values + at % kPage * m.value_width : page.keys + at % kPage * d;
+    return of_values ? page.values + at % kPage * d : page.keys + at % kPage * d;
   };
   float energy = 0;
   for (int64_t j = threadIdx.x; j < d; j += kThreads) {
@@ -318,7 +318,7 @@ __global__ void StoreKeptKernel(AtpCompressArgs a) {
     T x{};
     if (j < d) x = from.keys[slot * d + j];
     if (j >= m.key_width && j - m.key_width < d) {
-      x = from.values[slot * m.value_width + j - m.key_width];
+      x = from.values[slot * d + j - m.key_width];
     }
     to[j] = x;
   }

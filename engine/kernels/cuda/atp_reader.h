@@ -232,10 +232,10 @@ struct Reader {
       if (seen > end) seen = end;
       n_visible[r] = has(r) && seen > begin ? static_cast<int>(seen - begin) : 0;
     }
-    const int64_t d = a.model.head_dim, value_width = a.model.value_width;
+    const int64_t d = a.model.head_dim;
     ReadTokens(
         static_cast<int>(end - begin), n_visible, [=](int i) { return page.keys + (from + i) * d; },
-        [=](int i) { return page.values + (from + i) * value_width; });
+        [=](int i) { return page.values + (from + i) * d; });
   }
 
   // low_q: [q K'^T, q k_mean] (Eq. 7).

@@ -13,13 +13,13 @@ inline constexpr int kPage = 64;  // tokens
 template <typename T>
 struct PageView {
   T* keys = nullptr;    // [64][head_dim]
-  T* values = nullptr;  // [64][value_width]
+  T* values = nullptr;  // [64][head_dim]
 };
 
 template <typename T>
 __device__ __forceinline__ PageView<T> ViewPage(const AtpModel& m, void* page, int64_t layer,
                                                 int64_t head) {
-  const int64_t at = (layer * m.n_kv_heads + head) * kPage * (m.head_dim + m.value_width);
+  const int64_t at = (layer * m.n_kv_heads + head) * kPage * 2 * m.head_dim;
   T* keys = static_cast<T*>(page) + at;
   return {keys, keys + kPage * m.head_dim};
 }
