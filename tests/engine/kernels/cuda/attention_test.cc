@@ -1,3 +1,5 @@
+// Kernels of attention_*.cu, on the emulated grid or on the device that LOWKEY_TEST_DEVICE names.
+
 #include "engine/kernels/cuda/attention.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +14,9 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/device_kernels.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -46,12 +49,12 @@ class Sequence {
     std::normal_distribution<float> normal;
     rows_.resize(shape.n_tokens * ld());
     for (float& x : rows_) x = normal(engine);
+    rows_there_.emplace(rows_);
     const int64_t n_pages = (shape.n_tokens + kTokensInPage - 1) / kTokensInPage;
     const int64_t page_bytes =
         kLayers * shape.n_kv_heads * 2 * kTokensInPage * shape.head_dim * StorageBytes(shape.type);
     for (int64_t i = 0; i < n_pages; ++i) {
-      memory_.push_back(Buffer::Allocate(page_bytes).value());
-      std::memset(memory_.back().data(), 0xff, page_bytes);
+      memory_.emplace_back(std::vector<std::byte>(page_bytes, std::byte{0xff}));
       pages_.push_back(memory_.back().data());
     }
   }
@@ -71,8 +74,11 @@ class Sequence {
                        static_cast<int32_t>(t % kTokensInPage)});
     }
     std::reverse(slots.begin(), slots.end());
-    WriteKvOnDevice(device_, {slots.data(), static_cast<int64_t>(slots.size()), shape_.type, kLayer,
-                              shape_.n_kv_heads, shape_.head_dim, k(0), v(0), ld()});
+    const DeviceArray<CacheSlot> slots_there(slots);
+    const float* keys = rows_there_->data() + q_dim();
+    device_.kernels().write_kv(
+        device_, {slots_there.data(), static_cast<int64_t>(slots.size()), shape_.type, kLayer,
+                  shape_.n_kv_heads, shape_.head_dim, keys, keys + kv_dim(), ld()});
     EXPECT_TRUE(device_.Wait().ok());
   }
 
@@ -88,30 +94,34 @@ class Sequence {
     }
     tasks_.push_back({});  // no rows
     tasks_.back().n_rows = 0;
-    std::vector<float> out((tokens.end - tokens.first) * q_dim(), std::nanf(""));
-    std::vector<float> parts(n_part_rows_ * kv_dim()), states(n_part_rows_ * shape_.n_kv_heads * 2);
-    AttendArgs args{size,
-                    tasks_.data(),
-                    static_cast<int64_t>(tasks_.size()),
-                    joins_.data(),
-                    static_cast<int64_t>(joins_.size()),
-                    pages_.data(),
-                    shape_.type,
-                    kLayer,
-                    shape_.n_kv_heads,
-                    shape_.group,
-                    shape_.head_dim,
-                    shape_.n_before(),
-                    q(0),
-                    ld(),
-                    out.data() - tokens.first * q_dim(),
-                    q_dim(),
-                    parts.data(),
-                    states.data()};
-    AttendOnDevice(device_, args);
-    JoinPartsOnDevice(device_, args);
+    const DeviceArray<RowTileTask> tasks(tasks_);
+    const DeviceArray<JoinTask> joins(joins_);
+    const DeviceArray<const std::byte*> pages(pages_);
+    DeviceArray<float> out(
+        std::vector<float>((tokens.end - tokens.first) * q_dim(), std::nanf("")));
+    DeviceArray<float> parts(n_part_rows_ * kv_dim()), states(n_part_rows_ * shape_.n_kv_heads * 2);
+    const AttendArgs args{size,
+                          tasks.data(),
+                          tasks.size(),
+                          joins.data(),
+                          joins.size(),
+                          pages.data(),
+                          shape_.type,
+                          kLayer,
+                          shape_.n_kv_heads,
+                          shape_.group,
+                          shape_.head_dim,
+                          shape_.n_before(),
+                          rows_there_->data(),
+                          ld(),
+                          out.data() - tokens.first * q_dim(),
+                          q_dim(),
+                          parts.data(),
+                          states.data()};
+    device_.kernels().attend(device_, args);
+    device_.kernels().join_parts(device_, args);
     EXPECT_TRUE(device_.Wait().ok());
-    return out;
+    return out.Read();
   }
 
   // In double, over keys and values as they are cached.
@@ -178,12 +188,13 @@ class Sequence {
 
   const Shape shape_;
   std::vector<float> rows_;
-  std::vector<Buffer> memory_;
+  std::optional<DeviceArray<float>> rows_there_;
+  std::vector<DeviceArray<std::byte>> memory_;
   std::vector<const std::byte*> pages_;
   std::vector<RowTileTask> tasks_;
   std::vector<JoinTask> joins_;
   int32_t n_part_rows_ = 0;
-  EmulatedDevice device_;
+  Device& device_ = KernelTestDevice();
 };
 
 double MaxDifference(const std::vector<float>& got, const std::vector<double>& want) {

@@ -1,3 +1,5 @@
+// Kernels of sampling*.cu, on the emulated grid or on the device that LOWKEY_TEST_DEVICE names.
+
 #include "engine/kernels/cuda/sampling.h"
 
 #include <gtest/gtest.h>
@@ -7,9 +9,10 @@
 #include <random>
 #include <vector>
 
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/device_kernels.h"
 #include "engine/sampler/sampler.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -95,16 +98,20 @@ class Step {
 
   std::vector<SampleResult> Run(ThreadOrder order = ThreadOrder::kForward) const {
     const auto n_rows = static_cast<int64_t>(rows_.size());
-    std::vector<SampleResult> results(n_rows);
-    std::vector<double> scratch((SamplingScratchBytes(n_rows, vocab_) + 7) / 8, NAN);
+    const DeviceArray<float> logits(logits_);
+    const DeviceArray<SampleRow> rows(rows_);
+    const DeviceArray<LogitAdjustment> adjustments(adjustments_);
+    DeviceArray<SampleResult> results(n_rows);
+    DeviceArray<double> scratch(
+        std::vector<double>((SamplingScratchBytes(n_rows, vocab_) + 7) / 8, NAN));
     emulated::SetThreadOrder(order);
-    EmulatedDevice device;
-    SampleOnDevice(device, {logits_.data(), ld_logits_, vocab_, rows_.data(), n_rows,
-                            adjustments_.data(), n_draws_, n_reports_, most_adjustments_,
-                            reinterpret_cast<std::byte*>(scratch.data()), results.data()});
+    Device& device = KernelTestDevice();
+    device.kernels().sample(device, {logits.data(), ld_logits_, vocab_, rows.data(), n_rows,
+                                     adjustments.data(), n_draws_, n_reports_, most_adjustments_,
+                                     reinterpret_cast<std::byte*>(scratch.data()), results.data()});
     EXPECT_TRUE(device.Wait().ok());
     emulated::SetThreadOrder(ThreadOrder::kForward);
-    return results;
+    return results.Read();
   }
 
  private:
