@@ -5,6 +5,7 @@
 
 #include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "gtest/gtest.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -49,16 +50,16 @@ SamplingOptions OptionsOf(int i) {
 
 class DeviceSamplerTest : public testing::Test {
  protected:
-  DeviceSamplerTest() : sampler_(*DeviceSampler::Create(device_, kVocab, 3)) {}
+  DeviceSamplerTest() : sampler_(*DeviceSampler::Create(KernelTestDevice(), kVocab, 3)) {}
 
   std::vector<absl::StatusOr<SampledToken>> Sample(const std::vector<float>& logits) {
-    EXPECT_TRUE(sampler_->Queue(logits.data(), kStride).ok());
+    const DeviceArray<float> there(logits);
+    EXPECT_TRUE(sampler_->Queue(there.data(), kStride).ok());
     auto tokens = sampler_->Collect();
     EXPECT_TRUE(tokens.ok()) << tokens.status();
     return *std::move(tokens);
   }
 
-  EmulatedDevice device_;
   std::unique_ptr<DeviceSampler> sampler_;
 };
 
@@ -116,15 +117,17 @@ TEST_F(DeviceSamplerTest, BadLogitsAreTheirRowsErrorAndCountNothing) {
   ExpectSame(tokens[1], good.Sample(Row(logits, 1)));
 }
 
-TEST_F(DeviceSamplerTest, AStepWithoutRowsIsEmpty) { EXPECT_TRUE(Sample({}).empty()); }
+TEST_F(DeviceSamplerTest, AStepWithoutRowsIsEmpty) { EXPECT_TRUE(Sample(Logits(1, 1)).empty()); }
 
-TEST_F(DeviceSamplerTest, AFaultOfTheDeviceIsTheErrorOfAll) {
+TEST(DeviceSampler, AFaultOfTheDeviceIsTheErrorOfAll) {
+  EmulatedDevice device;
+  const auto sampler = *DeviceSampler::Create(device, kVocab, 3);
   const std::vector<float> logits = Logits(1, 6);
-  const Sampler sampler(OptionsOf(3), 0, kVocab, {});
-  sampler_->Add(sampler, 0);
-  ASSERT_TRUE(sampler_->Queue(logits.data(), kStride).ok());
-  device_.Break(absl::InternalError("emulated: fault"));
-  EXPECT_EQ(sampler_->Collect().status().message(), "emulated: fault");
+  const Sampler one(OptionsOf(3), 0, kVocab, {});
+  sampler->Add(one, 0);
+  ASSERT_TRUE(sampler->Queue(logits.data(), kStride).ok());
+  device.Break(absl::InternalError("emulated: fault"));
+  EXPECT_EQ(sampler->Collect().status().message(), "emulated: fault");
 }
 
 }  // namespace

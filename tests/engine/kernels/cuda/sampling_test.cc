@@ -1,7 +1,5 @@
 // Kernels of sampling*.cu, on the emulated grid or on the device that LOWKEY_TEST_DEVICE names.
 
-#include "engine/kernels/cuda/sampling.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -98,20 +96,23 @@ class Step {
 
   std::vector<SampleResult> Run(ThreadOrder order = ThreadOrder::kForward) const {
     const auto n_rows = static_cast<int64_t>(rows_.size());
-    const DeviceArray<float> logits(logits_);
-    const DeviceArray<SampleRow> rows(rows_);
-    const DeviceArray<LogitAdjustment> adjustments(adjustments_);
-    DeviceArray<SampleResult> results(n_rows);
+    // What nothing has written must not be read.
     DeviceArray<double> scratch(
         std::vector<double>((SamplingScratchBytes(n_rows, vocab_) + 7) / 8, NAN));
+    const DeviceArray<float> logits(logits_);
+    const DeviceArray<SampleRow> rows(rows_);
+    std::vector<LogitAdjustment> some = adjustments_;
+    some.resize(some.size() + 1);  // there is no array of none
+    const DeviceArray<LogitAdjustment> adjustments(some);
+    DeviceArray<SampleResult> results(n_rows);
     emulated::SetThreadOrder(order);
     Device& device = KernelTestDevice();
     device.kernels().sample(device, {logits.data(), ld_logits_, vocab_, rows.data(), n_rows,
                                      adjustments.data(), n_draws_, n_reports_, most_adjustments_,
                                      reinterpret_cast<std::byte*>(scratch.data()), results.data()});
-    EXPECT_TRUE(device.Wait().ok());
+    std::vector<SampleResult> read = results.Read();
     emulated::SetThreadOrder(ThreadOrder::kForward);
-    return results.Read();
+    return read;
   }
 
  private:
