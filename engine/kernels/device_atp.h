@@ -67,8 +67,8 @@ struct AtpCompressTask {
 
 // Fills blocks from pages: for every task the centred, scaled matrix m [n, n_cols], its basis U by
 // subspace iteration on the smaller Gram matrix (Halko, Martinsson, Tropp 2011, Algorithm 4.4, a
-// fixed number of rounds), U^T m, and what is stored of them. Scratch of task i of the launch is at
-// i * stride of each array.
+// fixed number of rounds, with the Chebyshev polynomials of Zhou, Saad 2007), U^T m, and what is
+// stored of them. Scratch of task i of the launch is at i * stride of each array.
 struct AtpCompressArgs {
   AtpModel model;
   const AtpSequence* sequences = nullptr;
@@ -90,9 +90,10 @@ struct AtpCompressArgs {
   int64_t basis_stride = 0;
   float* projected = nullptr;  // [max_found, max_cols]
   int64_t projected_stride = 0;
-  // By column: the mean, and what the column was divided by. [2, max_cols]
+  // By column: the mean, and what the column was divided by. [2, max_cols], and 2 of the filter.
   float* columns = nullptr;
   int64_t columns_stride = 0;
+  int32_t step = 0;  // of a filter; the kernels' own
 };
 
 // Rows that are computed together: row r is query head r % group of the sequence's row r / group,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <variant>
 
 #include "engine/attention/paged_kv.h"
@@ -43,7 +44,7 @@ AtpCompressArgs With(AtpCompressArgs s, const AtpCompressTask& t, int64_t rank) 
   s.gram_stride = s.max_size * s.max_size;
   s.basis_stride = s.max_found * std::max(s.max_n, s.max_size);
   s.projected_stride = s.max_found * s.max_cols;
-  s.columns_stride = 2 * s.max_cols;
+  s.columns_stride = 2 * s.max_cols + 2;
   ++s.n_tasks;
   return s;
 }
@@ -67,12 +68,12 @@ bool DeviceAtp::Fits(const AttentionGeometry& g) {
 
 bool DeviceAtp::Serves(const AttentionOptions& options) {
   const AtpOptions& o = options.atp;
-  const bool is_fixed =
-      std::holds_alternative<RankFixed>(o.rank) || std::holds_alternative<RankFraction>(o.rank);
-  // A fraction is of the block at most.
-  const auto* fixed = std::get_if<RankFixed>(&o.rank);
-  const int64_t most = fixed != nullptr ? fixed->rank : o.block_tokens;
-  return is_fixed && most <= kAtpMostRank && o.basis != AtpBasis::kInput &&
+  double most_rank = HUGE_VAL;  // that a block finds for itself
+  if (const auto* fixed = std::get_if<RankFixed>(&o.rank)) most_rank = fixed->rank;
+  if (const auto* fraction = std::get_if<RankFraction>(&o.rank)) {
+    most_rank = std::round(fraction->fraction * o.block_tokens);  // of the block at most
+  }
+  return most_rank <= kAtpMostRank && o.basis != AtpBasis::kInput &&
          o.decomposition == AtpDecomposition::kBlock && o.readout == AtpReadout::kExact &&
          o.basis_storage == AtpStorage::kCache && o.principal_storage == AtpStorage::kCache &&
          o.kept_storage == AtpStorage::kCache;

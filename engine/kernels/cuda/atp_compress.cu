@@ -1,7 +1,5 @@
 // Keys and values into pages; closed blocks into principal keys and values (ATP, Eq. 5-6).
 
-#include <utility>
-
 #include "engine/kernels/cuda/atp.h"
 #include "engine/kernels/cuda/atp_views.h"
 #include "engine/kernels/cuda/grid.h"
@@ -11,8 +9,10 @@ namespace {
 
 using atp::kPage;
 
-// Even: the basis ends where it began.
-constexpr int kRounds = 6;
+// As lowrank/subspace.cc: rounds of a Chebyshev filter, whose degree is what the spectrum allows.
+constexpr int kRounds = 3;
+constexpr int kMostDegree = 6;
+constexpr float kMostSpread = 2e5f;
 constexpr int kThreads = 256;
 
 // What is left of a row after its projections are taken out, relative to the row
@@ -99,9 +99,16 @@ struct Product {
   int rows = 0, columns = 0, depth = 0;
   Factor a, b;
   float* to = nullptr;  // [rows, columns]
+  // Of a filter's step: 2 slope a b - 2 a - what was there.
+  float slope = 0;
 };
 
-enum class Stage { kGram, kIterate, kMapToLeft, kProject };
+enum class Stage { kGram, kIterate, kFilter, kMapToLeft, kProject };
+
+// A task's filter, beside its columns: its degree, and 2 / cut (polynomials of 2 x / cut - 1).
+__device__ __forceinline__ float* FilterOf(const AtpCompressArgs& a, int64_t task) {
+  return a.columns + task * a.columns_stride + 2 * a.max_cols;
+}
 
 // Nothing where a task has no part in a stage.
 template <Stage kStage>
@@ -118,6 +125,13 @@ __device__ __forceinline__ Product ProductOf(const AtpCompressArgs& a, const Atp
   } else if constexpr (kStage == Stage::kIterate) {
     if (t.n_found == t.size) return {};
     return {t.n_found, t.size, t.size, {basis, t.size, 1}, {gram, t.size, 1}, image};
+  } else if constexpr (kStage == Stage::kFilter) {
+    const float* filter = FilterOf(a, task);
+    if (t.n_found == t.size || filter[0] <= static_cast<float>(a.step)) return {};
+    const bool odd = a.step % 2 == 1;
+    return {
+        t.n_found,           t.size,   t.size, {odd ? image : basis, t.size, 1}, {gram, t.size, 1},
+        odd ? basis : image, filter[1]};
   } else if constexpr (kStage == Stage::kMapToLeft) {
     if (t.n <= t.n_cols) return {};
     return {t.n_found, t.n, t.n_cols, {basis, t.n_cols, 1}, {m, 1, t.n_cols}, image};
@@ -169,7 +183,14 @@ __global__ __launch_bounds__(kThreads) void ProductKernel(AtpCompressArgs a) {
   for (int i = 0; i < kPart; ++i) {
     for (int j = 0; j < kPart; ++j) {
       const int64_t r = row + y + 16 * i, c = column + x + 16 * j;
-      if (r < p.rows && c < p.columns) p.to[r * p.columns + c] = sums[i][j];
+      if (r >= p.rows || c >= p.columns) continue;
+      float& to = p.to[r * p.columns + c];
+      if (kStage == Stage::kFilter) {
+        const float before = fmaf(2.0f, p.a.data[r * p.a.r + c], to);
+        to = fmaf(2.0f * p.slope, sums[i][j], -before);
+      } else {
+        to = sums[i][j];
+      }
     }
   }
 }
@@ -217,6 +238,21 @@ __device__ __forceinline__ void ProjectOut(const float* rows, int row, int n, fl
   __syncthreads();
 }
 
+// The highest degree whose Chebyshev polynomial on [0, cut] stays below kMostSpread up to
+// `largest`; 1, plain powers, where the spectrum is steep.
+__device__ __forceinline__ int FilterDegree(float cut, float largest) {
+  if (!(cut > 0.0f) || !(largest <= cut * kMostSpread)) return 1;
+  const float x = 2.0f * (largest / cut) - 1.0f;
+  float before = 1, value = x;
+  for (int degree = 1; degree < kMostDegree; ++degree) {
+    const float next = fmaf(2.0f * x, value, -before);
+    if (!(next <= kMostSpread)) return degree;
+    before = value;
+    value = next;
+  }
+  return kMostDegree;
+}
+
 // Brings `kept` to length one, or to zero where no more than `dependent` of it is left.
 __device__ __forceinline__ bool Normalise(float* kept, int n, float dependent) {
   const float length = sqrtf(WarpDot(kept, kept, n));  // every warp finds the same
@@ -227,13 +263,49 @@ __device__ __forceinline__ bool Normalise(float* kept, int n, float dependent) {
   return keep;
 }
 
-// Rows [n_rows, n] orthonormal in place, by Gram-Schmidt twice; a row that depends on those before
-// it becomes zero (lowrank/orthonormalize.h). One block of threads; no number depends on how many.
-__device__ __forceinline__ void Orthonormalise(float* rows, int n_rows, int n, float* memory) {
+// From basis and image = basis gram: the filter, and its first step, image = slope image - basis.
+// The basis's own view of the spectrum says where the cut is. One block of threads a task.
+__global__ void BeginFilterKernel(AtpCompressArgs a) {
+  LK_DYNAMIC_SHARED(float, memory);  // [2, n_found]: of each row q: q gram q, |q gram|
+  const AtpCompressTask t = a.tasks[blockIdx.x];
+  if (t.n_found == t.size) return;
+  const float* basis = a.basis + blockIdx.x * a.basis_stride;
+  float* image = a.image + blockIdx.x * a.basis_stride;
+  const int n_warps = static_cast<int>(blockDim.x) / kWarp, lane = threadIdx.x % kWarp;
+  for (int row = threadIdx.x / kWarp; row < t.n_found; row += n_warps) {
+    const int64_t at = int64_t{row} * t.size;
+    const float value = WarpDot(basis + at, image + at, t.size);
+    const float length = sqrtf(WarpDot(image + at, image + at, t.size));
+    if (lane == 0) memory[row] = value, memory[t.n_found + row] = length;
+  }
+  __syncthreads();
+  float cut = memory[0], largest = memory[t.n_found];
+  for (int row = 1; row < t.n_found; ++row) {
+    cut = fminf(cut, memory[row]);
+    largest = fmaxf(largest, memory[t.n_found + row]);
+  }
+  const int degree = FilterDegree(cut, largest);
+  const float slope = degree > 1 ? 2.0f / cut : 1.0f;
+  if (threadIdx.x == 0) {
+    float* filter = FilterOf(a, blockIdx.x);
+    filter[0] = static_cast<float>(degree);
+    filter[1] = slope;
+  }
+  if (degree == 1) return;
+  for (int64_t i = threadIdx.x; i < int64_t{t.n_found} * t.size; i += blockDim.x) {
+    image[i] = fmaf(slope, image[i], -basis[i]);
+  }
+}
+
+// Rows [n_rows, n] orthonormal, by Gram-Schmidt twice; a row that depends on those before it
+// becomes zero (lowrank/orthonormalize.h). From `from`, which may be `rows`. One block of threads;
+// no number depends on how many.
+__device__ __forceinline__ void Orthonormalise(const float* from, float* rows, int n_rows, int n,
+                                               float* memory) {
   float *kept = memory, *coefficients = memory + n;
   for (int row = 0; row < n_rows; ++row) {
     float* at = rows + int64_t{row} * n;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) kept[i] = at[i];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) kept[i] = from[int64_t{row} * n + i];
     __syncthreads();
     const float length = sqrtf(WarpDot(kept, kept, n));
     __syncthreads();
@@ -247,15 +319,23 @@ __device__ __forceinline__ void Orthonormalise(float* rows, int n_rows, int n, f
   }
 }
 
-enum class Rows { kBasis, kImage, kLeft };
+enum class Rows { kStart, kPower, kFiltered, kLeft };
 
+// `basis` from where the step before has left it; kLeft: image, in place.
 template <Rows kRows>
 __global__ void OrthonormaliseKernel(AtpCompressArgs a) {
   LK_DYNAMIC_SHARED(float, memory);
   const AtpCompressTask t = a.tasks[blockIdx.x];
   if (kRows == Rows::kLeft ? t.n <= t.n_cols : t.n_found == t.size) return;
-  float* rows = (kRows == Rows::kBasis ? a.basis : a.image) + blockIdx.x * a.basis_stride;
-  Orthonormalise(rows, t.n_found, kRows == Rows::kLeft ? t.n : t.size, memory);
+  float* basis = a.basis + blockIdx.x * a.basis_stride;
+  float* image = a.image + blockIdx.x * a.basis_stride;
+  const float* from = kRows == Rows::kStart ? basis : image;
+  if (kRows == Rows::kFiltered) {
+    // Steps of a filter are written to one and the other by turns.
+    from = static_cast<int>(FilterOf(a, blockIdx.x)[0]) % 2 == 0 ? basis : image;
+  }
+  const bool is_left = kRows == Rows::kLeft;
+  Orthonormalise(from, is_left ? image : basis, t.n_found, is_left ? t.n : t.size, memory);
 }
 
 // U, transposed tile by tile: [block_tokens / 64][rank][64], 0 for sinks.
@@ -346,6 +426,19 @@ void QueueOrthonormalise(Device& device, const AtpCompressArgs& a) {
          a);
 }
 
+void QueueFilter(Device& device, AtpCompressArgs a) {
+  Multiply<Stage::kIterate>(device, a, a.max_found, a.max_size);
+  Launch(device, BeginFilterKernel,
+         {.blocks_x = a.n_tasks,
+          .threads = a.max_size <= 128 ? 128 : 512,
+          .shared_bytes = 2 * a.max_found * static_cast<int64_t>(sizeof(float))},
+         a);
+  for (a.step = 1; a.step < kMostDegree; ++a.step) {
+    Multiply<Stage::kFilter>(device, a, a.max_found, a.max_size);
+  }
+  QueueOrthonormalise<Rows::kFiltered>(device, a);
+}
+
 // The basis, in `basis` where n <= n_cols, else in `image`.
 void FindBasis(Device& device, const AtpCompressArgs& a) {
   Multiply<Stage::kGram>(device, a, a.max_size, a.max_size);
@@ -354,13 +447,10 @@ void FindBasis(Device& device, const AtpCompressArgs& a) {
           .blocks_y = a.n_tasks,
           .threads = kThreads},
          a);
-  QueueOrthonormalise<Rows::kBasis>(device, a);
-  AtpCompressArgs round = a;
-  for (int i = 0; i < kRounds; ++i) {
-    Multiply<Stage::kIterate>(device, round, a.max_found, a.max_size);
-    QueueOrthonormalise<Rows::kImage>(device, round);
-    std::swap(round.basis, round.image);
-  }
+  QueueOrthonormalise<Rows::kStart>(device, a);
+  Multiply<Stage::kIterate>(device, a, a.max_found, a.max_size);
+  QueueOrthonormalise<Rows::kPower>(device, a);
+  for (int round = 0; round < kRounds; ++round) QueueFilter(device, a);
   if (a.max_left == 0) return;
   Multiply<Stage::kMapToLeft>(device, a, a.max_found, a.max_left);
   QueueOrthonormalise<Rows::kLeft>(device, a);

@@ -188,7 +188,7 @@ class Sequence {
     a.gram_stride = a.max_size * a.max_size;
     a.basis_stride = rank_ * kBlock;
     a.projected_stride = rank_ * a.max_cols;
-    a.columns_stride = 2 * a.max_cols;
+    a.columns_stride = 2 * a.max_cols + 2;
     DeviceArray<float> m(a.n_tasks * a.m_stride), gram(a.n_tasks * a.gram_stride),
         basis(a.n_tasks * a.basis_stride), image(a.n_tasks * a.basis_stride),
         projected(a.n_tasks * a.projected_stride), columns(a.n_tasks * a.columns_stride);
@@ -407,7 +407,7 @@ TYPED_TEST(CudaAtpTest, ABasisKeepsNearlyTheEnergyOfTheLeadingSingularVectors) {
         kept += sum * sum;
       }
     }
-    EXPECT_GT(kept, 0.98 * best) << "rank " << rank;
+    EXPECT_GT(kept, 0.99 * best) << "rank " << rank << ": " << kept / best;
   }
 }
 

@@ -1,0 +1,132 @@
+// The mechanism that plans for a device; what its kernels compute is in kernels/cuda's tests, what
+// atp promises in attention_test and attention_atp_test, run on a device.
+#include "engine/attention/device/atp.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/engine/attention/attention_testing.h"
+
+namespace lowkey {
+namespace {
+
+// Unless the environment names a device.
+const int kSetsDevice = setenv("LOWKEY_TEST_DEVICE", "emulated", 0);
+
+AtpOptions Blocks64(AtpPrefill prefill = AtpPrefill::kCompressed) {
+  return {RankFixed{8}, AtpBasis::kKv, prefill, 64, 4, 0};
+}
+
+AttentionGeometry Geometry(StorageType type = StorageType::kBFloat16) {
+  return {1, 4, 2, 32, std::nullopt, type};
+}
+
+std::unique_ptr<AttentionMechanism> MakeDeviceAtp(const AttentionContext& context) {
+  return std::make_unique<DeviceAtp>(context);
+}
+
+class DeviceAtpTest : public testing::Test {
+ protected:
+  static MechanismRunner Runner(const AttentionGeometry& geometry) {
+    return {
+        geometry, Mechanism::kAtp, {1, int64_t{1} << 28, Mechanism::kEfficient, {}, MakeDeviceAtp}};
+  }
+};
+
+TEST_F(DeviceAtpTest, ServesWhatItsKernelsCompute) {
+  const auto serves = [](auto change) {
+    AtpOptions o = Blocks64();
+    change(o);
+    return DeviceAtp::Serves(Atp(o));
+  };
+  EXPECT_TRUE(DeviceAtp::Serves(Atp({})));
+  EXPECT_TRUE(serves([](AtpOptions& o) { o.refine_tokens = 64; }));
+  EXPECT_TRUE(serves([](AtpOptions& o) { o.basis = AtpBasis::kLayer; }));
+  EXPECT_TRUE(serves([](AtpOptions& o) { o.rank = RankFixed{512}; }));
+  EXPECT_FALSE(serves([](AtpOptions& o) { o.rank = RankFixed{513}; }));
+  EXPECT_FALSE(serves([](AtpOptions& o) {
+    o.rank = RankFraction{0.5};
+    o.block_tokens = 2048;
+  }));
+  EXPECT_FALSE(serves([](AtpOptions& o) { o.rank = RankEnergy{0.9}; }));
+  EXPECT_FALSE(serves([](AtpOptions& o) { o.rank = RankEntropy{}; }));
+  EXPECT_FALSE(serves([](AtpOptions& o) { o.basis = AtpBasis::kInput; }));
+  EXPECT_FALSE(serves([](AtpOptions& o) { o.decomposition = AtpDecomposition::kAlternating; }));
+  EXPECT_FALSE(serves([](AtpOptions& o) { o.readout = AtpReadout::kLinear; }));
+  EXPECT_FALSE(serves([](AtpOptions& o) { o.basis_storage = AtpStorage::kInt4; }));
+  EXPECT_FALSE(serves([](AtpOptions& o) { o.principal_storage = AtpStorage::kInt8; }));
+  EXPECT_FALSE(serves([](AtpOptions& o) { o.kept_storage = AtpStorage::kInt8; }));
+  EXPECT_TRUE(DeviceAtp::Fits({1, 16, 1, 256}));
+  EXPECT_FALSE(DeviceAtp::Fits({1, 17, 1, 256}));
+  EXPECT_FALSE(DeviceAtp::Fits({1, 1, 1, 258}));
+  EXPECT_FALSE(DeviceAtp::Fits({1, 1, 1, 33}));
+}
+
+TEST_F(DeviceAtpTest, StepsThatDecodeAlikeHaveOneKey) {
+  const AttentionRows rows = RandomRows(Geometry(), 200, 1);
+  MechanismRunner runner = Runner(Geometry());
+  SequenceCache sequence = NewSequence(Atp(Blocks64()), 140);
+  std::vector<float> out;
+  ASSERT_TRUE(runner.Step({{&sequence, &rows, 140, &out}}).ok());
+  EXPECT_EQ(runner.mechanism().PlanKey(), std::nullopt) << "a prompt";
+  ASSERT_TRUE(runner.Step({{&sequence, &rows, 1, &out}}).ok());
+  const auto key = runner.mechanism().PlanKey();
+  ASSERT_TRUE(key.has_value());
+  ASSERT_TRUE(runner.Step({{&sequence, &rows, 1, &out}}).ok());
+  EXPECT_EQ(runner.mechanism().PlanKey(), key);
+  SequenceCache other = NewSequence(Atp(Blocks64()), 1);
+  std::vector<float> other_out;
+  ASSERT_TRUE(runner.Step({{&sequence, &rows, 1, &out}, {&other, &rows, 1, &other_out}}).ok());
+  EXPECT_NE(runner.mechanism().PlanKey(), key) << "in company";
+  while (sequence.n_tokens < 191) {
+    ASSERT_TRUE(runner.Step({{&sequence, &rows, 1, &out}}).ok());
+  }
+  ASSERT_TRUE(runner.Step({{&sequence, &rows, 1, &out}}).ok());
+  EXPECT_EQ(runner.mechanism().PlanKey(), std::nullopt) << "a block is closed";
+}
+
+// Tiles of 16 rows that fold on the way, of a prompt in one step, and rows spread over parts, one
+// by one; with blocks that are longer than a part and shorter.
+TEST_F(DeviceAtpTest, APromptHasTheBitsOfItsTokens) {
+  for (int32_t block : {64, 512}) {
+    AtpOptions o = Blocks64();
+    o.block_tokens = block;
+    const AttentionGeometry g{1, 4, 1, 8, std::nullopt, StorageType::kFloat32};
+    const AttentionRows rows = RandomRows(g, block + 300, 2);
+    RunOptions options{Atp(o)};
+    options.make = MakeDeviceAtp;
+    const std::vector<float> at_once = RunSequence(rows, options);
+    options.chunk_tokens = 13;
+    EXPECT_TRUE(SameBits(RunSequence(rows, options), at_once)) << block;
+  }
+}
+
+TEST_F(DeviceAtpTest, SequencesOfDifferentOptionsShareAStep) {
+  AtpOptions other = Blocks64(AtpPrefill::kExact);
+  other.basis = AtpBasis::kLayer;
+  other.block_tokens = 128;
+  other.rank = RankFraction{0.5};
+  other.refine_tokens = 9;
+  const AtpOptions options[] = {Blocks64(), other};
+  MechanismRunner runner = Runner(Geometry());
+  AttentionRows rows[] = {RandomRows(Geometry(), 270, 3), RandomRows(Geometry(), 270, 4)};
+  SequenceCache sequences[] = {NewSequence(Atp(options[0]), 260),
+                               NewSequence(Atp(options[1]), 200)};
+  std::vector<float> outs[2];
+  while (sequences[0].n_tokens < 270) {
+    const int64_t n = std::min<int64_t>(90, 270 - sequences[0].n_tokens);
+    ASSERT_TRUE(
+        runner
+            .Step({{&sequences[0], &rows[0], n, &outs[0]}, {&sequences[1], &rows[1], n, &outs[1]}})
+            .ok());
+  }
+  for (int i = 0; i < 2; ++i) {
+    RunOptions alone{Atp(options[i])};
+    alone.n_prompt_tokens = i == 0 ? 260 : 200;
+    EXPECT_TRUE(SameBits(outs[i], RunSequence(rows[i], alone))) << i;
+  }
+}
+
+}  // namespace
+}  // namespace lowkey
