@@ -57,10 +57,10 @@ TEST_F(DeviceAtpTest, ServesWhatItsKernelsCompute) {
   EXPECT_FALSE(serves([](AtpOptions& o) { o.basis_storage = AtpStorage::kInt4; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.principal_storage = AtpStorage::kInt8; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.kept_storage = AtpStorage::kInt8; }));
-  EXPECT_TRUE(DeviceAtp::Fits({1, 16, 1, 256}));
-  EXPECT_FALSE(DeviceAtp::Fits({1, 17, 1, 256}));
-  EXPECT_FALSE(DeviceAtp::Fits({1, 1, 1, 258}));
-  EXPECT_FALSE(DeviceAtp::Fits({1, 1, 1, 33}));
+  EXPECT_TRUE(DeviceAtp::Fits({1, 16, 1, 256, std::nullopt}));
+  EXPECT_FALSE(DeviceAtp::Fits({1, 17, 1, 256, std::nullopt}));
+  EXPECT_FALSE(DeviceAtp::Fits({1, 1, 1, 258, std::nullopt}));
+  EXPECT_FALSE(DeviceAtp::Fits({1, 1, 1, 33, std::nullopt}));
 }
 
 TEST_F(DeviceAtpTest, StepsThatDecodeAlikeHaveOneKey) {
