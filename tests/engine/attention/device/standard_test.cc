@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "engine/attention/device/host_attention.h"
@@ -20,12 +21,17 @@ AttentionGeometry Geometry(int64_t group, int64_t head_dim,
   return {1, group, 1, head_dim, window, StorageType::kBFloat16};
 }
 
+// Itself, not what the registry puts around it for caches that it refuses.
+std::unique_ptr<AttentionMechanism> MakeDeviceStandard(const AttentionContext& context) {
+  return std::make_unique<DeviceStandardAttention>(context);
+}
+
 class DeviceStandardAttentionTest : public testing::Test {
  protected:
-  static const DeviceStandardAttention& Of(MechanismRunner& runner) {
-    const auto* mechanism = dynamic_cast<const DeviceStandardAttention*>(&runner.mechanism());
-    EXPECT_NE(mechanism, nullptr);
-    return *mechanism;
+  static MechanismRunner RunnerOf(const AttentionGeometry& geometry) {
+    MechanismRunner::Options options;
+    options.make = MakeDeviceStandard;
+    return {geometry, Mechanism::kStandard, options};
   }
 };
 
@@ -66,15 +72,14 @@ TEST_F(DeviceStandardAttentionTest, ALongPromptHasTheBitsOfItsTokens) {
 
 TEST_F(DeviceStandardAttentionTest, StepsThatDecodeAlikeHaveOneKey) {
   const AttentionRows rows = RandomRows(Geometry(2, 32), 700, 3);
-  MechanismRunner runner(rows.geometry, Mechanism::kStandard);
-  const DeviceStandardAttention& mechanism = Of(runner);
+  MechanismRunner runner = RunnerOf(rows.geometry);
   SequenceCache a = NewSequence(Standard(), 509), b = NewSequence(Standard(), 4);
   std::vector<float> out, other;
   const auto key_of = [&](int64_t n_a, int64_t n_b) {
     std::vector<MechanismRunner::Part> parts = {{&a, &rows, n_a, &out}};
     if (n_b > 0) parts.push_back({&b, &rows, n_b, &other});
     EXPECT_TRUE(runner.Step(parts).ok());
-    return mechanism.PlanKey();
+    return runner.mechanism().PlanKey();
   };
   EXPECT_EQ(key_of(509, 4), std::nullopt);
   EXPECT_EQ(key_of(1, 2), std::nullopt);
@@ -93,7 +98,7 @@ TEST_F(DeviceStandardAttentionTest, RepeatedLaunchesReadTheStepsOwnTables) {
   const AttentionRows rows = RandomRows(Geometry(2, 32), 520, 4);
   const std::vector<float> expected = RunSequence(rows, {Standard()});
   Device& device = *TestDevice();
-  MechanismRunner runner(rows.geometry, Mechanism::kStandard);
+  MechanismRunner runner = RunnerOf(rows.geometry);
   SequenceCache sequence = NewSequence(Standard(), 508);
   std::vector<float> out;
   ASSERT_TRUE(runner.Step({{&sequence, &rows, 508, &out}}).ok());
@@ -116,10 +121,10 @@ TEST_F(DeviceStandardAttentionTest, RepeatedLaunchesReadTheStepsOwnTables) {
 }
 
 TEST_F(DeviceStandardAttentionTest, RefusesAQuantisedCache) {
-  MechanismRunner runner(Geometry(1, 32), Mechanism::kStandard);
-  EXPECT_TRUE(Of(runner).CheckAvailable(Standard()).ok());
+  MechanismRunner runner = RunnerOf(Geometry(1, 32));
+  EXPECT_TRUE(runner.mechanism().CheckAvailable(Standard()).ok());
   for (CacheStorage storage : {CacheStorage::kInt8, CacheStorage::kInt4}) {
-    EXPECT_EQ(Of(runner).CheckAvailable(Standard(storage)).code(),
+    EXPECT_EQ(runner.mechanism().CheckAvailable(Standard(storage)).code(),
               absl::StatusCode::kFailedPrecondition);
   }
 }
