@@ -57,10 +57,13 @@ TEST_F(DeviceAtpTest, ServesWhatItsKernelsCompute) {
   EXPECT_FALSE(serves([](AtpOptions& o) { o.basis_storage = AtpStorage::kInt4; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.principal_storage = AtpStorage::kInt8; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.kept_storage = AtpStorage::kInt8; }));
-  EXPECT_TRUE(DeviceAtp::Fits({1, 16, 1, 256, std::nullopt}));
-  EXPECT_FALSE(DeviceAtp::Fits({1, 17, 1, 256, std::nullopt}));
-  EXPECT_FALSE(DeviceAtp::Fits({1, 1, 1, 258, std::nullopt}));
-  EXPECT_FALSE(DeviceAtp::Fits({1, 1, 1, 33, std::nullopt}));
+  const auto fits = [](int64_t group, int64_t head_dim) {
+    return DeviceAtp::Fits({1, group, 1, head_dim, std::nullopt, StorageType::kFloat32});
+  };
+  EXPECT_TRUE(fits(16, 256));
+  EXPECT_FALSE(fits(17, 256));
+  EXPECT_FALSE(fits(1, 258));
+  EXPECT_FALSE(fits(1, 33));
 }
 
 TEST_F(DeviceAtpTest, StepsThatDecodeAlikeHaveOneKey) {
