@@ -156,12 +156,15 @@ absl::Status DeviceStandardAttention::Plan(absl::Span<const Segment> segments) {
 
 absl::Status DeviceStandardAttention::UploadTables() {
   Device& device = *context_.place->device;
-  at_.few = BytesOf(slots_);
-  at_.few_joins = at_.few + BytesOf(few_.tasks);
-  at_.many = at_.few_joins + BytesOf(few_.joins);
-  at_.many_joins = at_.many + BytesOf(many_.tasks);
-  // Joins end anywhere, addresses begin at a multiple of 8.
-  at_.pages = (at_.many_joins + BytesOf(many_.joins) + 7) / 8 * 8;
+  // Joins end anywhere, whatever comes next begins at a multiple of 16.
+  const auto after = [](int64_t at, const auto& table) {
+    return (at + BytesOf(table) + 15) / 16 * 16;
+  };
+  at_.few = after(0, slots_);
+  at_.few_joins = after(at_.few, few_.tasks);
+  at_.many = after(at_.few_joins, few_.joins);
+  at_.many_joins = after(at_.many, many_.tasks);
+  at_.pages = after(at_.many_joins, many_.joins);
   at_.end = at_.pages + BytesOf(pages_);
   if (static_cast<int64_t>(tables_.size_bytes()) < at_.end) {
     const auto n_bytes = std::bit_ceil(static_cast<size_t>(at_.end));
