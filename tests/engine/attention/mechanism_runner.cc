@@ -1,0 +1,115 @@
+// MechanismRunner of attention_testing.h: a mechanism, step by step, on the host or on a device.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/engine/attention/attention_testing.h"
+
+namespace lowkey {
+
+MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism)
+    : MechanismRunner(geometry, mechanism, Options{}) {}
+
+MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
+                                 const Options& options)
+    : MechanismRunner(geometry, mechanism, options,
+                      TestWeights(geometry, options.over, options.tau)) {}
+
+MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
+                                 const MechanismWeights& weights)
+    : MechanismRunner(geometry, mechanism, Options{}, weights) {}
+
+MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
+                                 const Options& options, const MechanismWeights& weights)
+    : geometry_(geometry),
+      pool_(std::make_unique<ThreadPool>(options.n_threads)),
+      weights_(std::make_unique<const MechanismWeights>(weights)) {
+  auto cache = Cache::Create(options.budget_bytes, PageBytes(geometry), TestDevice());
+  EXPECT_TRUE(cache.ok()) << cache.status();
+  cache_ = *std::move(cache);
+  AttentionContext context{geometry, cache_.get(), pool_.get(), weights_.get()};
+  if (TestDevice() != nullptr) {
+    host_cache_ = Cache::Create(options.budget_bytes, PageBytes(geometry)).value();
+    place_ = {TestDevice(), host_cache_.get(), 1024};
+    context.place = &place_;
+  }
+  mechanism_ = options.make != nullptr ? options.make(context) : MakeMechanism(mechanism, context);
+}
+
+float* MechanismRunner::Here(std::vector<float>& rows, Buffer& there) {
+  if (TestDevice() == nullptr) return rows.data();
+  const auto n_bytes = static_cast<int64_t>(rows.size() * sizeof(float));
+  // Never smaller: what was queued may still read it.
+  if (static_cast<int64_t>(there.size_bytes()) < n_bytes) {
+    there = Buffer::Allocate(static_cast<size_t>(n_bytes), TestDevice()).value();
+  }
+  TestDevice()->Upload(rows.data(), there.data(), n_bytes);
+  return there.as<float>();
+}
+
+void MechanismRunner::AttendHere(const LayerRows& rows, std::vector<float>& out) {
+  mechanism_->Attend(rows);
+  if (TestDevice() == nullptr) return;
+  const auto status = TestDevice()->Download(rows.out, out.data(),
+                                             static_cast<int64_t>(out.size() * sizeof(float)));
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
+  std::vector<Segment> segments;
+  int64_t n_rows = 0;
+  for (const Part& p : parts) {
+    segments.push_back({p.sequence, p.sequence->n_tokens, p.n_rows, n_rows});
+    n_rows += p.n_rows;
+  }
+  if (absl::Status status = mechanism_->Plan(segments); !status.ok()) return status;
+  const int64_t ld = parts[0].rows->ld();
+  const int64_t q_dim = geometry_.n_heads * geometry_.head_dim;
+  const int64_t kv_dim = geometry_.n_kv_heads * geometry_.head_dim;
+  std::vector<float> in(n_rows * ld), out(n_rows * q_dim);
+  for (int64_t layer = 0; layer < geometry_.n_layers; ++layer) {
+    for (size_t p = 0; p < parts.size(); ++p) {
+      std::copy_n(parts[p].rows->row(layer, segments[p].first_position), parts[p].n_rows * ld,
+                  in.data() + segments[p].first_row * ld);
+    }
+    std::fill(out.begin(), out.end(), std::nanf(""));
+    const float* q = Here(in, in_there_);
+    const float* k = q + q_dim;
+    const float* v = k + kv_dim;
+    AttendHere({layer, v + kv_dim, ld, q, k, v, ld, Here(out, out_there_), q_dim}, out);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const int64_t n_tokens = parts[p].rows->n_tokens;
+      parts[p].out->resize(geometry_.n_layers * n_tokens * q_dim);
+      std::copy_n(out.data() + segments[p].first_row * q_dim, parts[p].n_rows * q_dim,
+                  parts[p].out->data() + (layer * n_tokens + segments[p].first_position) * q_dim);
+    }
+  }
+  for (const Part& p : parts) mechanism_->Advance(*p.sequence, p.n_rows);
+  return absl::OkStatus();
+}
+
+SequenceCache NewSequence(const AttentionOptions& options, int64_t n_prompt_tokens) {
+  SequenceCache sequence;
+  sequence.options = options;
+  sequence.n_prompt_tokens = n_prompt_tokens;
+  return sequence;
+}
+
+std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options) {
+  const int64_t n_prompt = options.n_prompt_tokens.value_or(rows.n_tokens);
+  MechanismRunner runner(
+      rows.geometry, options.attention.mechanism,
+      {options.n_threads, int64_t{1} << 28, options.over, options.tau, options.make});
+  SequenceCache sequence = NewSequence(options.attention, n_prompt);
+  std::vector<float> out;
+  while (sequence.n_tokens < rows.n_tokens) {
+    const int64_t end =
+        sequence.n_tokens < n_prompt ? std::min(n_prompt, rows.n_tokens) : rows.n_tokens;
+    const int64_t n = std::min(options.chunk_tokens, end - sequence.n_tokens);
+    const absl::Status status = runner.Step({{&sequence, &rows, n, &out}});
+    EXPECT_TRUE(status.ok()) << status;
+    if (!status.ok()) break;
+  }
+  return out;
+}
+
+}  // namespace lowkey
