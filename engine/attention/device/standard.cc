@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -30,16 +29,6 @@ int64_t SpansOf(const RowTileTask& tile) {
 // Tokens before its own that a row sees.
 int64_t TokensBefore(const AttentionGeometry& g) {
   return g.sliding_window.has_value() ? *g.sliding_window - 1 : std::numeric_limits<int32_t>::max();
-}
-
-template <typename T>
-int64_t BytesOf(const std::vector<T>& table) {
-  return static_cast<int64_t>(table.size() * sizeof(T));
-}
-
-template <typename T>
-const T* At(const Buffer& buffer, int64_t offset) {
-  return reinterpret_cast<const T*>(buffer.data() + offset);
 }
 
 }  // namespace
@@ -156,43 +145,27 @@ absl::Status DeviceStandardAttention::Plan(absl::Span<const Segment> segments) {
 
 absl::Status DeviceStandardAttention::UploadTables() {
   Device& device = *context_.place->device;
-  // Joins end anywhere, whatever comes next begins at a multiple of 16.
-  const auto after = [](int64_t at, const auto& table) {
-    return (at + BytesOf(table) + 15) / 16 * 16;
-  };
-  at_.few = after(0, slots_);
-  at_.few_joins = after(at_.few, few_.tasks);
-  at_.many = after(at_.few_joins, few_.joins);
-  at_.many_joins = after(at_.many, many_.tasks);
-  at_.pages = after(at_.many_joins, many_.joins);
-  at_.end = at_.pages + BytesOf(pages_);
-  if (static_cast<int64_t>(tables_.size_bytes()) < at_.end) {
-    const auto n_bytes = std::bit_ceil(static_cast<size_t>(at_.end));
-    LK_ASSIGN_OR_RETURN(tables_, Buffer::Allocate(n_bytes, &device));
-    ++n_moves_;
-  }
+  tables_.Clear();
+  at_.slots = tables_.Add(slots_);
+  at_.few = tables_.Add(few_.tasks);
+  at_.few_joins = tables_.Add(few_.joins);
+  at_.many = tables_.Add(many_.tasks);
+  at_.many_joins = tables_.Add(many_.joins);
+  at_.pages = tables_.Add(pages_);
+  const auto* before = tables_.At<std::byte>(0);
+  LK_RETURN_IF_ERROR(tables_.Upload(device));
+  if (tables_.At<std::byte>(0) != before) ++n_moves_;
   if (has_joins_ && parts_.size_bytes() == 0) {
     LK_ASSIGN_OR_RETURN(parts_, Buffer::Allocate(kPartsBytes, &device));
     ++n_moves_;
   }
-  staged_.resize(at_.end);
-  const auto stage = [this](const auto& table, int64_t offset) {
-    if (!table.empty()) std::memcpy(staged_.data() + offset, table.data(), BytesOf(table));
-  };
-  stage(slots_, 0);
-  stage(few_.tasks, at_.few);
-  stage(few_.joins, at_.few_joins);
-  stage(many_.tasks, at_.many);
-  stage(many_.joins, at_.many_joins);
-  stage(pages_, at_.pages);
-  device.Upload(staged_.data(), tables_.data(), at_.end);
   return absl::OkStatus();
 }
 
-AttendArgs DeviceStandardAttention::ArgsOf(const LayerRows& rows) const {
+AttendArgs DeviceStandardAttention::ArgsOf(const LayerRows& rows) {
   const AttentionGeometry& g = context_.geometry;
   AttendArgs args;
-  args.pages = At<const std::byte*>(tables_, at_.pages);
+  args.pages = tables_.At<const std::byte*>(at_.pages);
   args.cache_type = g.cache_type;
   args.layer = rows.layer;
   args.n_kv_heads = g.n_kv_heads;
@@ -205,7 +178,7 @@ AttendArgs DeviceStandardAttention::ArgsOf(const LayerRows& rows) const {
   args.ld_out = rows.ld_out;
   if (!has_joins_) return args;
   const int64_t n_part_rows = kPartsBytes / PartRowBytes(g.n_kv_heads, g.head_dim);
-  args.parts = const_cast<float*>(At<float>(parts_, 0));
+  args.parts = parts_.as<float>();
   args.part_states = args.parts + n_part_rows * g.n_kv_heads * g.head_dim;
   return args;
 }
@@ -215,9 +188,9 @@ void DeviceStandardAttention::AttendTiles(const Tiles& tiles, int64_t tasks_at, 
   Device& device = *context_.place->device;
   if (tiles.tasks.empty()) return;
   args.tile = tiles.size;
-  args.tasks = At<RowTileTask>(tables_, tasks_at);
+  args.tasks = tables_.At<RowTileTask>(tasks_at);
   args.n_tasks = static_cast<int64_t>(tiles.tasks.size());
-  args.joins = At<JoinTask>(tables_, joins_at);
+  args.joins = tables_.At<JoinTask>(joins_at);
   args.n_joins = static_cast<int64_t>(tiles.joins.size());
   device.kernels().attend(device, args);
   if (has_joins_) device.kernels().join_parts(device, args);
@@ -227,7 +200,7 @@ void DeviceStandardAttention::Attend(const LayerRows& rows) {
   const AttentionGeometry& g = context_.geometry;
   Device& device = *context_.place->device;
   device.kernels().write_kv(
-      device, {At<CacheSlot>(tables_, 0), static_cast<int64_t>(slots_.size()), g.cache_type,
+      device, {tables_.At<CacheSlot>(at_.slots), static_cast<int64_t>(slots_.size()), g.cache_type,
                rows.layer, g.n_kv_heads, g.head_dim, rows.k, rows.v, rows.ld_qkv});
   const AttendArgs args = ArgsOf(rows);
   AttendTiles(few_, at_.few, at_.few_joins, args);

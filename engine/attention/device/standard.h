@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/attention/device/packed_tables.h"
 #include "engine/attention/standard_cache.h"
 #include "engine/base/buffer.h"
 #include "engine/kernels/device_attention.h"
@@ -43,7 +44,7 @@ class DeviceStandardAttention : public StandardCacheMechanism {
   // Part rows are numbered from n_part_rows on.
   void Spread(Tiles& tiles, int64_t& n_part_rows) const;
   absl::Status UploadTables();
-  AttendArgs ArgsOf(const LayerRows& rows) const;
+  AttendArgs ArgsOf(const LayerRows& rows);
   void AttendTiles(const Tiles& tiles, int64_t tasks_at, int64_t joins_at, AttendArgs args);
 
   std::vector<CacheSlot> slots_;
@@ -52,12 +53,10 @@ class DeviceStandardAttention : public StandardCacheMechanism {
   bool has_joins_ = false;
   std::optional<uint64_t> key_;
 
-  // On the device, from which byte on: slots at 0.
-  Buffer tables_;
+  PackedTables tables_;
   struct {
-    int64_t few = 0, few_joins = 0, many = 0, many_joins = 0, pages = 0, end = 0;
+    int64_t slots = 0, few = 0, few_joins = 0, many = 0, many_joins = 0, pages = 0;
   } at_;
-  std::vector<std::byte> staged_;
   Buffer parts_;          // PartRowBytes each, then states
   uint64_t n_moves_ = 0;  // of tables_ and parts_
 };
