@@ -182,6 +182,12 @@ struct KernelTable {
   // One online-softmax update of a row: scores [n] (n a multiple of 16, hidden ones -inf, at least
   // one of all updates finite) become exp(score - new max). Start with max = -inf, sum = 0.
   SoftmaxUpdate (*softmax_update)(float* scores, int64_t n, SoftmaxState* state);
+  // out [n, 16]: the largest of every 16th element of each 256 of x [n, 256], NaN left out but
+  // where it comes first.
+  void (*lane_maxima)(const float* x, int64_t n, float* out);
+  // Indices of those of x [n] that are not less than `least` (NaN is not), ascending, into out [n];
+  // returns how many.
+  int64_t (*find_not_below)(const float* x, int64_t n, float least, int32_t* out);
   // TaylorShift's weights of a row: scores s [n] (n a multiple of 16) become 1 + s + s^2 / 2 where
   // visible, 0 from n_visible on. Returns their sum.
   float (*taylor_weights)(float* scores, int64_t n_visible, int64_t n);

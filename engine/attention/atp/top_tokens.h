@@ -9,7 +9,7 @@
 namespace lowkey {
 
 // Finds the largest of many weights without sorting them: maxima of groups of 16 give a threshold
-// that few weights reach. O(n + n_wanted log n_wanted) on average, never worse than n log n. Keeps
+// that few weights reach. O(n), 32 n at worst (many equal ones). Keeps
 // its memory between calls; one per thread.
 class TopTokens {
  public:
@@ -18,14 +18,11 @@ class TopTokens {
   absl::Span<const int32_t> Select(absl::Span<const float> weights, int64_t n_wanted);
 
  private:
-  // What at least n_wanted maxima of groups reach, and few more where they differ, in the order of
-  // Key.
-  uint32_t Threshold(absl::Span<const float> weights, int64_t n_wanted);
+  // What at least n_wanted maxima of groups reach, and few more where they differ.
+  float Threshold(absl::Span<const float> weights, int64_t n_wanted);
 
   std::vector<float> maxima_;
   std::vector<int32_t> keys_;
-  std::vector<uint64_t> candidates_;
-  std::vector<uint64_t> is_chosen_;  // a bit a weight
   std::vector<int32_t> chosen_;
 };
 

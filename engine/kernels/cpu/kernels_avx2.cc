@@ -61,6 +61,10 @@ struct Avx2 {
   static Vec ZeroBelow(Vec x, Vec key, float low) {
     return _mm256_andnot_ps(_mm256_cmp_ps(key, _mm256_set1_ps(low), _CMP_LT_OQ), x);
   }
+  // A bit for each lane of x that is not less than `least`.
+  static uint32_t NotBelow(Vec x, Vec least) {
+    return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x, least, _CMP_NLT_UQ)));
+  }
   static float Sum(Vec x) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/largest_inl.h"
 #include "engine/kernels/cpu/limits_inl.h"
 #include "engine/kernels/cpu/quantised_inl.h"
 #include "engine/kernels/cpu/taylor_inl.h"
@@ -264,9 +265,9 @@ inline void DotTile(const DotRowsArgs& g, const float* a, const B* b, float* out
 #pragma GCC unroll 4
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kDots; j += 4) {
-      if constexpr (kDots == 1) {
-        out[i * g.ld_out] += V::Sum(s[i][0]);
+    for (int j = 0; j < kDots; j += kDots < 4 ? 1 : 4) {
+      if constexpr (kDots < 4) {
+        out[i * g.ld_out + j] += V::Sum(s[i][j]);
       } else {
         V::AddSums(s[i] + j, out + i * g.ld_out + j);
       }
@@ -284,6 +285,7 @@ inline void DotRowsOf(const DotRowsArgs& g, int64_t row) {
     for (; j + 8 <= g.n_dots; j += 8) DotTile<V, B, 1, 8>(g, a, b + j * g.k, out + j);
   }
   for (; j + 4 <= g.n_dots; j += 4) DotTile<V, B, kRows, 4>(g, a, b + j * g.k, out + j);
+  for (; j + 2 <= g.n_dots; j += 2) DotTile<V, B, kRows, 2>(g, a, b + j * g.k, out + j);
   for (; j < g.n_dots; ++j) DotTile<V, B, kRows, 1>(g, a, b + j * g.k, out + j);
 }
 
@@ -466,6 +468,8 @@ constexpr KernelTable Table(const char* name) {
   t.rotate_columns_f32 = RotateColumns<V, float>;
   t.rotate_columns_bf16 = RotateColumns<V, uint16_t>;
   t.softmax_update = UpdateSoftmax<V>;
+  t.lane_maxima = LaneMaxima<V>;
+  t.find_not_below = FindNotBelow<V>;
   t.taylor_weights = TaylorWeights<V>;
   t.turned_products = TurnedProducts<V>;
   t.to_bf16 = ToBf16<V>;

@@ -85,6 +85,11 @@ struct Portable {
   static Vec ZeroBelow(const Vec& x, const Vec& key, float low) {
     return Map([&](int i) { return key.v[i] < low ? 0.0f : x.v[i]; });
   }
+  static uint32_t NotBelow(const Vec& x, const Vec& least) {
+    uint32_t found = 0;
+    for (int i = 0; i < kLanes; ++i) found |= (x.v[i] < least.v[i] ? 0u : 1u) << i;
+    return found;
+  }
   static float Sum(const Vec& x) { return (x.v[0] + x.v[2]) + (x.v[1] + x.v[3]); }
   // out[j] += Sum(x[j]), j < 4.
   static void AddSums(const Vec* x, float* out) {

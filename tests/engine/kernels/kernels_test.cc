@@ -263,6 +263,31 @@ TEST_P(KernelTest, UnpackInt4TakesTheLowBitsFirst) {
   }
 }
 
+TEST_P(KernelTest, LaneMaximaAreThoseOfEverySixteenthNumber) {
+  const std::vector<float> x = Random(3 * 256, 7);
+  std::vector<float> want(3 * 16, -kInf), got(want.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    float& top = want[i / 256 * 16 + i % 16];
+    top = std::max(top, x[i]);
+  }
+  table().lane_maxima(x.data(), 3, got.data());
+  EXPECT_EQ(got, want);
+}
+
+TEST_P(KernelTest, FindNotBelowFindsEqualOnesAndThoseThatAreNotNumbers) {
+  for (int64_t n : kDims) {
+    std::vector<float> x = Random(n, 8);
+    x[n / 2] = 0.25f;
+    x[n / 3] = kNan;
+    std::vector<int32_t> want, got(n);
+    for (int64_t i = 0; i < n; ++i) {
+      if (!(x[i] < 0.25f)) want.push_back(static_cast<int32_t>(i));
+    }
+    got.resize(table().find_not_below(x.data(), n, 0.25f, got.data()));
+    EXPECT_EQ(got, want) << n;
+  }
+}
+
 TEST_P(KernelTest, ToBf16KeepsNanAndInfinity) {
   const float x[] = {kNan, -kNan, kInf, -kInf, std::bit_cast<float>(0x7f800001u)};
   uint16_t out[5];
