@@ -23,15 +23,11 @@ StandardAttention::StandardAttention(const AttentionContext& context)
 absl::Status StandardAttention::PlanPages(int32_t segment_index, const Segment& segment) {
   LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
   if (!IsQuantised(segment.sequence->options)) return absl::OkStatus();
-  const int64_t page_bytes =
-      QuantisedPageBytes(context_.geometry, segment.sequence->options.standard.storage);
-  auto& closed = segment.sequence->slice_pages;
-  // What a plan that was never carried out has left holds nothing.
-  closed.resize(segment.first_position / kPageTokens);
-  const int64_t end = (segment.first_position + segment.n_rows) / kPageTokens;
-  for (auto page = static_cast<int64_t>(closed.size()); page < end; ++page) {
-    LK_ASSIGN_OR_RETURN(auto slab, context_.cache->AllocateSlab(page_bytes));
-    closed.push_back(std::move(slab));
+  const SequenceCache& sequence = *segment.sequence;
+  LK_RETURN_IF_ERROR(TakeClosedPages(
+      segment, QuantisedPageBytes(context_.geometry, sequence.options.standard.storage)));
+  const auto end = static_cast<int64_t>(sequence.slice_pages.size());
+  for (int64_t page = segment.first_position / kPageTokens; page < end; ++page) {
     close_tasks_.push_back({segment_index, page});
   }
   return absl::OkStatus();

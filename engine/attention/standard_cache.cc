@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/attention/quantised_kv.h"
+#include "engine/base/status_macros.h"
 
 namespace lowkey {
 
@@ -27,6 +28,19 @@ int64_t StandardCacheMechanism::BoundBytes(const AttentionOptions& options,
   const int64_t n_open = std::min(n_pages, 1 + PagesFor(bound.max_step_rows - 1));
   return n_open * PageBytes(g) +
          bound.n_tokens / kPageTokens * QuantisedPageBytes(g, options.standard.storage);
+}
+
+absl::Status StandardCacheMechanism::TakeClosedPages(const Segment& segment,
+                                                     int64_t page_bytes) const {
+  auto& closed = segment.sequence->slice_pages;
+  // What a plan that was never carried out has left holds nothing.
+  closed.resize(segment.first_position / kPageTokens);
+  const auto end = static_cast<size_t>((segment.first_position + segment.n_rows) / kPageTokens);
+  while (closed.size() < end) {
+    LK_ASSIGN_OR_RETURN(auto slab, context_.cache->AllocateSlab(page_bytes));
+    closed.push_back(std::move(slab));
+  }
+  return absl::OkStatus();
 }
 
 AttentionWork StandardCacheMechanism::Work(const AttentionOptions&, int64_t n_tokens) const {

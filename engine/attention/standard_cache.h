@@ -27,6 +27,10 @@ class StandardCacheMechanism : public AttentionMechanism {
                                       int64_t n_tokens) const override;
 
  protected:
+  // Slabs of page_bytes for the pages that the segment's rows fill: the first one is that of its
+  // first row. RESOURCE_EXHAUSTED leaves the sequence valid.
+  absl::Status TakeClosedPages(const Segment& segment, int64_t page_bytes) const;
+
   const AttentionContext context_;
 };
 

@@ -13,11 +13,30 @@ namespace lowkey {
 // A page holds kPageTokens tokens: for each layer and KV head keys [64, head_dim], then values
 // [64, head_dim], in the cache's type.
 //
+// A closed page holds what a full one was quantised to, in 8 or 4 bits, by the host's rule
+// (attention/quantised_kv.h): a number is middle + scale code. For each layer and KV head
+//   keys, values   [64, head_dim] each   codes, 2^(bits - 1) added: in 8 bits one a byte, in 4 the
+//                                        first of two numbers in a byte's lower half
+//   key numbers    [2, head_dim]         of 32 tokens of a channel
+//   value numbers  [64, ceil(head_dim / 32)]  of 32 channels of a token
+// where the numbers of a group are 32 bits: its middle, in bf16, above its scale.
+//
 // A row is one query head of one token. Its softmax runs over tiles of keys that begin at fixed
 // positions; every kSpanTokens tokens it begins anew, and the spans are folded into each other in
 // their order. So a row's bits do not depend on the tile of rows that it is computed in, nor on
 // whether its spans are computed by one block or by several.
 inline constexpr int64_t kSpanTokens = 512;
+
+inline constexpr int kClosedGroup = 32;
+
+// Bytes of a closed page's keys, or values, of one KV head at one layer; and of all of that head.
+inline constexpr int64_t ClosedPlaneBytes(int64_t head_dim, int64_t bits) {
+  return 64 * head_dim * bits / 8;
+}
+inline constexpr int64_t ClosedTileBytes(int64_t head_dim, int64_t bits) {
+  const int64_t n_groups = 2 * head_dim + 64 * ((head_dim + kClosedGroup - 1) / kClosedGroup);
+  return 2 * ClosedPlaneBytes(head_dim, bits) + n_groups * static_cast<int64_t>(sizeof(uint32_t));
+}
 
 // How many rows a block takes at once.
 enum class RowTile {
@@ -56,10 +75,25 @@ struct WriteKvArgs {
   int64_t ld = 0;
 };
 
+// A full page, and where it is closed to; nullptr: nothing is.
+struct ClosePageTask {
+  const std::byte* page = nullptr;
+  std::byte* closed = nullptr;
+  int32_t bits = 8;  // or 4
+};
+
+struct ClosePagesArgs {
+  const ClosePageTask* tasks = nullptr;
+  int64_t n_tasks = 0;
+  StorageType cache_type = StorageType::kFloat32;
+  int64_t layer = 0, n_kv_heads = 0, head_dim = 0;
+};
+
 // Rows first .. first + n_rows - 1 of a segment, token by token (row = token * group + head), and
 // what they read. Over all KV heads.
 struct RowTileTask {
   int64_t pages = 0;           // page i of the sequence is AttendArgs::pages[pages + i]
+  int64_t closed_pages = 0;    // and closed page i AttendArgs::pages[closed_pages + i]
   int32_t first_position = 0;  // of the segment, which is cached up to end_position
   int32_t end_position = 0;
   int32_t first_step_row = 0;            // the row of the step that is the segment's first token
@@ -97,6 +131,8 @@ struct AttendArgs {
   int64_t ld_out = 0;
   float* parts = nullptr;        // [part rows, n_kv_heads, head_dim]
   float* part_states = nullptr;  // [part rows, n_kv_heads, 2]: maximum (of base 2), sum
+  // Not 0: pages before the one that all rows of a tile are in are closed ones, of so many bits.
+  int64_t closed_bits = 0;
 };
 
 // Device bytes of one part row.

@@ -96,6 +96,7 @@ struct DeviceKernels {
   void (*taylor_finish)(Device&, const TaylorFinishArgs&) = nullptr;
 
   void (*write_kv)(Device&, const WriteKvArgs&) = nullptr;
+  void (*close_pages)(Device&, const ClosePagesArgs&) = nullptr;
   void (*attend)(Device&, const AttendArgs&) = nullptr;      // the tasks
   void (*join_parts)(Device&, const AttendArgs&) = nullptr;  // the joins
 

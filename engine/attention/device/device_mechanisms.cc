@@ -21,18 +21,13 @@ std::unique_ptr<AttentionMechanism> OnTheHost(Mechanism id, const AttentionConte
   return std::make_unique<HostAttention>(std::move(mechanism), context);
 }
 
-bool IsKeptAsWritten(const AttentionOptions& options) {
-  return options.standard.storage == CacheStorage::kDtype;
-}
-
 }  // namespace
 
 std::unique_ptr<AttentionMechanism> MakeDeviceMechanism(Mechanism id,
                                                         const AttentionContext& context) {
   if (id == Mechanism::kTaylorShift) return std::make_unique<DeviceTaylorShift>(context);
   if (id == Mechanism::kStandard && DeviceStandardAttention::Serves(context.geometry)) {
-    return std::make_unique<RoutedAttention>(std::make_unique<DeviceStandardAttention>(context),
-                                             IsKeptAsWritten, OnTheHost(id, context));
+    return std::make_unique<DeviceStandardAttention>(context);
   }
   if (id == Mechanism::kAtp && DeviceAtp::Fits(context.geometry)) {
     return std::make_unique<RoutedAttention>(std::make_unique<DeviceAtp>(context),

@@ -22,6 +22,14 @@ constexpr int64_t kOutlier = 4;
 
 constexpr int64_t kSpanPages = kSpanTokens / kPageTokens;
 
+// Bits of a sequence's closed pages; 0 where none is closed, as those that another mechanism lends.
+int64_t ClosedBits(const AttentionOptions& options) {
+  if (options.mechanism != Mechanism::kStandard || !IsQuantised(options)) return 0;
+  return options.standard.storage == CacheStorage::kInt8 ? 8 : 4;
+}
+
+const std::byte* AddressOf(const PageHandle& page) { return page ? page.data() : nullptr; }
+
 int64_t SpansOf(const RowTileTask& tile) {
   return (tile.end_page - 1) / kSpanPages - tile.begin_page / kSpanPages + 1;
 }
@@ -37,12 +45,6 @@ bool DeviceStandardAttention::Serves(const AttentionGeometry& g) {
   return g.head_dim <= kMaxDeviceHeadDim;
 }
 
-absl::Status DeviceStandardAttention::CheckAvailable(const AttentionOptions& options) const {
-  if (!IsQuantised(options)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "standard.storage: a device keeps the cache in its own dtype alone, not in 8 or 4 bits");
-}
-
 int64_t DeviceStandardAttention::MaxRows(RowTile size) const {
   return MaxTileRows(size, context_.geometry.cache_type, context_.geometry.head_dim);
 }
@@ -56,31 +58,62 @@ void DeviceStandardAttention::AppendSlots(const Segment& s) {
   }
 }
 
+DeviceStandardAttention::Tiles& DeviceStandardAttention::TilesFor(const Segment& s) {
+  const int64_t n_rows = s.n_rows * context_.geometry.group();
+  const RowTile size =
+      n_rows <= MaxRows(RowTile::kFew) || s.n_rows == 1 ? RowTile::kFew : RowTile::kMany;
+  const int64_t bits = ClosedBits(s.sequence->options);
+  return *std::find_if(tiles_.begin(), tiles_.end(), [&](const Tiles& tiles) {
+    return tiles.size == size && tiles.closed_bits == bits;
+  });
+}
+
+RowTileTask DeviceStandardAttention::TileAt(const Segment& s, int64_t row, int64_t n_rows) const {
+  const AttentionGeometry& g = context_.geometry;
+  RowTileTask task;
+  task.first_position = static_cast<int32_t>(s.first_position);
+  task.end_position = static_cast<int32_t>(s.first_position + s.n_rows);
+  task.first_step_row = static_cast<int32_t>(s.first_row);
+  task.first = static_cast<int32_t>(row);
+  task.n_rows = static_cast<int32_t>(n_rows);
+  const int64_t first = s.first_position + row / g.group();
+  const int64_t last = s.first_position + (row + n_rows - 1) / g.group();
+  task.begin_page =
+      static_cast<int32_t>(std::max<int64_t>(0, first - TokensBefore(g)) / kPageTokens);
+  task.end_page = static_cast<int32_t>(PagesFor(last + 1));
+  return task;
+}
+
 void DeviceStandardAttention::AppendTiles(const Segment& s) {
   const AttentionGeometry& g = context_.geometry;
-  const int64_t n_rows = s.n_rows * g.group();
+  const SequenceCache& sequence = *s.sequence;
   const int64_t first_page = std::max<int64_t>(0, s.first_position - TokensBefore(g)) / kPageTokens;
   const int64_t end_page = PagesFor(s.first_position + s.n_rows);
-  Tiles& tiles = n_rows <= MaxRows(RowTile::kFew) || s.n_rows == 1 ? few_ : many_;
-  const int64_t max_rows = MaxRows(tiles.size);
-  for (int64_t tile = (n_rows - 1) / max_rows; tile >= 0; --tile) {  // the last one reads most
-    RowTileTask task;
-    task.pages = static_cast<int64_t>(pages_.size()) - first_page;
-    task.first_position = static_cast<int32_t>(s.first_position);
-    task.end_position = static_cast<int32_t>(s.first_position + s.n_rows);
-    task.first_step_row = static_cast<int32_t>(s.first_row);
-    task.first = static_cast<int32_t>(tile * max_rows);
-    task.n_rows = static_cast<int32_t>(std::min(max_rows, n_rows - tile * max_rows));
-    const int64_t first = s.first_position + task.first / g.group();
-    const int64_t last = s.first_position + (task.first + task.n_rows - 1) / g.group();
-    task.begin_page =
-        static_cast<int32_t>(std::max<int64_t>(0, first - TokensBefore(g)) / kPageTokens);
-    task.end_page = static_cast<int32_t>(PagesFor(last + 1));
+  Tiles& tiles = TilesFor(s);
+  const auto pages_at = static_cast<int64_t>(pages_.size()) - first_page;
+  for (int64_t page = first_page; page < end_page; ++page) {
+    pages_.push_back(AddressOf(sequence.pages[page]));
+  }
+  const auto closed_at = static_cast<int64_t>(pages_.size()) - first_page;
+  const auto n_closed = static_cast<int64_t>(sequence.slice_pages.size());
+  for (int64_t page = first_page; tiles.closed_bits > 0 && page < n_closed; ++page) {
+    pages_.push_back(sequence.slice_pages[page]->data());
+  }
+  const size_t first_task = tiles.tasks.size();
+  const int64_t n_rows = s.n_rows * g.group();
+  for (int64_t row = 0; row < n_rows; row += tiles.tasks.back().n_rows) {
+    int64_t n = std::min(MaxRows(tiles.size), n_rows - row);
+    // Rows of one page read the same closed pages.
+    const int64_t position = s.first_position + row / g.group();
+    const int64_t page_end = (position / kPageTokens + 1) * kPageTokens - s.first_position;
+    if (tiles.closed_bits > 0) n = std::min(n, page_end * g.group() - row);
+    RowTileTask task = TileAt(s, row, n);
+    task.pages = pages_at;
+    task.closed_pages = closed_at;
     tiles.tasks.push_back(task);
   }
-  for (int64_t page = first_page; page < end_page; ++page) {
-    pages_.push_back(s.sequence->pages[page].data());
-  }
+  // The last one reads most.
+  std::reverse(tiles.tasks.begin() + static_cast<int64_t>(first_task), tiles.tasks.end());
 }
 
 void DeviceStandardAttention::Spread(Tiles& tiles, int64_t& n_part_rows) const {
@@ -118,39 +151,69 @@ void DeviceStandardAttention::Spread(Tiles& tiles, int64_t& n_part_rows) const {
   tiles.tasks = std::move(tasks);
 }
 
+absl::Status DeviceStandardAttention::TakeCache(const Segment& s) {
+  const AttentionGeometry& g = context_.geometry;
+  LK_RETURN_IF_ERROR(TakePages(s, *context_.cache));
+  const int64_t bits = ClosedBits(s.sequence->options);
+  if (bits == 0) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(
+      TakeClosedPages(s, g.n_layers * g.n_kv_heads * ClosedTileBytes(g.head_dim, bits)));
+  SequenceCache& sequence = *s.sequence;
+  for (size_t page = s.first_position / kPageTokens; page < sequence.slice_pages.size(); ++page) {
+    closes_.push_back({sequence.pages[page].data(), sequence.slice_pages[page]->data(),
+                       static_cast<int32_t>(bits)});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DeviceStandardAttention::Plan(absl::Span<const Segment> segments) {
   slots_.clear();
+  closes_.clear();
   pages_.clear();
-  for (Tiles* tiles : {&few_, &many_}) tiles->tasks.clear();
+  for (Tiles& tiles : tiles_) tiles.tasks.clear();
   bool decodes = true;
   for (const Segment& segment : segments) {
-    LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
+    LK_RETURN_IF_ERROR(TakeCache(segment));
     AppendSlots(segment);
     AppendTiles(segment);
     decodes = decodes && segment.n_rows == 1;
   }
   int64_t n_part_rows = 0;
-  for (Tiles* tiles : {&few_, &many_}) Spread(*tiles, n_part_rows);
+  for (Tiles& tiles : tiles_) Spread(tiles, n_part_rows);
   has_joins_ = n_part_rows > 0;
-  // So that steps differ in their launches rarely: tasks without rows.
-  if (decodes) few_.tasks.resize(std::bit_ceil(few_.tasks.size()), {.n_rows = 0});
+  // So that steps differ in their launches rarely: tasks that do nothing.
+  for (Tiles& tiles : tiles_) {
+    if (decodes && !tiles.tasks.empty()) {
+      tiles.tasks.resize(std::bit_ceil(tiles.tasks.size()), {.n_rows = 0});
+    }
+  }
+  if (decodes && !closes_.empty()) closes_.resize(std::bit_ceil(closes_.size()));
   LK_RETURN_IF_ERROR(UploadTables());
   key_ = std::nullopt;
-  if (decodes) {
-    key_ = n_moves_ << 40 | static_cast<uint64_t>(std::bit_width(few_.tasks.size())) << 32 |
-           uint64_t{has_joins_} << 31 | slots_.size();
-  }
+  if (decodes) key_ = KeyOfPlan();
   return absl::OkStatus();
+}
+
+uint64_t DeviceStandardAttention::KeyOfPlan() const {
+  const auto n = [](const auto& table) { return static_cast<int64_t>(table.size()); };
+  std::vector<int64_t> numbers = {static_cast<int64_t>(n_moves_), has_joins_ ? 1 : 0, n(slots_),
+                                  n(closes_)};
+  for (const Tiles& tiles : tiles_) {
+    numbers.insert(numbers.end(), {n(tiles.tasks), n(tiles.joins)});
+  }
+  return KeyOf(numbers);
 }
 
 absl::Status DeviceStandardAttention::UploadTables() {
   Device& device = *context_.place->device;
   tables_.Clear();
   at_.slots = tables_.Add(slots_);
-  at_.few = tables_.Add(few_.tasks);
-  at_.few_joins = tables_.Add(few_.joins);
-  at_.many = tables_.Add(many_.tasks);
-  at_.many_joins = tables_.Add(many_.joins);
+  at_.closes = tables_.Add(closes_);
+  for (Tiles& tiles : tiles_) {
+    tiles.tasks_at = tables_.Add(tiles.tasks);
+    tiles.joins_at = tables_.Add(tiles.joins);
+  }
+  // Last: how many they are does not tell plans apart.
   at_.pages = tables_.Add(pages_);
   const auto* before = tables_.At<std::byte>(0);
   LK_RETURN_IF_ERROR(tables_.Upload(device));
@@ -183,14 +246,23 @@ AttendArgs DeviceStandardAttention::ArgsOf(const LayerRows& rows) {
   return args;
 }
 
-void DeviceStandardAttention::AttendTiles(const Tiles& tiles, int64_t tasks_at, int64_t joins_at,
-                                          AttendArgs args) {
+void DeviceStandardAttention::ClosePages(int64_t layer) {
+  const AttentionGeometry& g = context_.geometry;
+  Device& device = *context_.place->device;
+  if (closes_.empty()) return;
+  device.kernels().close_pages(
+      device, {tables_.At<ClosePageTask>(at_.closes), static_cast<int64_t>(closes_.size()),
+               g.cache_type, layer, g.n_kv_heads, g.head_dim});
+}
+
+void DeviceStandardAttention::AttendTiles(const Tiles& tiles, AttendArgs args) {
   Device& device = *context_.place->device;
   if (tiles.tasks.empty()) return;
   args.tile = tiles.size;
-  args.tasks = tables_.At<RowTileTask>(tasks_at);
+  args.closed_bits = tiles.closed_bits;
+  args.tasks = tables_.At<RowTileTask>(tiles.tasks_at);
   args.n_tasks = static_cast<int64_t>(tiles.tasks.size());
-  args.joins = tables_.At<JoinTask>(joins_at);
+  args.joins = tables_.At<JoinTask>(tiles.joins_at);
   args.n_joins = static_cast<int64_t>(tiles.joins.size());
   device.kernels().attend(device, args);
   if (has_joins_) device.kernels().join_parts(device, args);
@@ -202,9 +274,9 @@ void DeviceStandardAttention::Attend(const LayerRows& rows) {
   device.kernels().write_kv(
       device, {tables_.At<CacheSlot>(at_.slots), static_cast<int64_t>(slots_.size()), g.cache_type,
                rows.layer, g.n_kv_heads, g.head_dim, rows.k, rows.v, rows.ld_qkv});
+  ClosePages(rows.layer);
   const AttendArgs args = ArgsOf(rows);
-  AttendTiles(few_, at_.few, at_.few_joins, args);
-  AttendTiles(many_, at_.many, at_.many_joins, args);
+  for (const Tiles& tiles : tiles_) AttendTiles(tiles, args);
 }
 
 }  // namespace lowkey

@@ -8,11 +8,13 @@ namespace lowkey {
 
 // Launchers of DeviceKernels.
 void WriteKvOnDevice(Device& device, const WriteKvArgs& args);
+void ClosePagesOnDevice(Device& device, const ClosePagesArgs& args);
 void AttendOnDevice(Device& device, const AttendArgs& args);
 void JoinPartsOnDevice(Device& device, const AttendArgs& args);
 
-// AttendOnDevice where HasTensorTiles, and elsewhere.
+// AttendOnDevice where HasTensorTiles, without closed pages and with them, and elsewhere.
 void AttendWithTensorTiles(Device& device, const AttendArgs& args);
+void AttendClosedWithTensorTiles(Device& device, const AttendArgs& args);
 void AttendPlainly(Device& device, const AttendArgs& args);
 
 }  // namespace lowkey

@@ -73,8 +73,8 @@ void WriteKvOnDevice(Device& device, const WriteKvArgs& args) {
 }
 
 void AttendOnDevice(Device& device, const AttendArgs& args) {
-  (HasTensorTiles(args.cache_type, args.head_dim) ? AttendWithTensorTiles : AttendPlainly)(device,
-                                                                                           args);
+  if (!HasTensorTiles(args.cache_type, args.head_dim)) return AttendPlainly(device, args);
+  (args.closed_bits == 0 ? AttendWithTensorTiles : AttendClosedWithTensorTiles)(device, args);
 }
 
 void JoinPartsOnDevice(Device& device, const AttendArgs& args) {

@@ -6,6 +6,7 @@
 
 #include "engine/kernels/cuda/attention.h"
 #include "engine/kernels/cuda/attention_rows.h"
+#include "engine/kernels/cuda/closed_pages.h"
 
 namespace lowkey {
 namespace {
@@ -78,6 +79,41 @@ __device__ void LoadTile(const T* from, int n_cached, int head_dim, float* tile)
       tile[i + token] = token < n_cached ? ToFloat(from[i]) : 0.0f;
     }
   }
+}
+
+enum class Plane { kKeys, kValues };
+
+// The same of a closed page, whose rows from `first` on are wanted.
+__device__ inline void LoadClosedTile(const ClosedTile<const uint8_t>& closed, int64_t bits,
+                                      Plane plane, int first, int head_dim, float* tile) {
+  const int n_groups = (head_dim + kClosedGroup - 1) / kClosedGroup;
+  for (int i = threadIdx.x; i < kKeys * head_dim; i += kThreads) {
+    const int row = i / head_dim, column = i % head_dim, token = first + row;
+    const int64_t at = int64_t{token} * head_dim + column;
+    const bool is_key = plane == Plane::kKeys;
+    const float code = CodeAt(is_key ? closed.keys : closed.values, at, bits);
+    const uint32_t numbers = is_key
+                                 ? closed.key_numbers[token / kClosedGroup * head_dim + column]
+                                 : closed.value_numbers[token * n_groups + column / kClosedGroup];
+    tile[i + row] = Unpacked(numbers).Number(code);
+  }
+}
+
+// Keys or values of the 32 tokens from `position` on.
+template <typename T>
+__device__ inline void Load(const AttendArgs& a, const RowTileTask& task, int position, Plane plane,
+                            float* tile) {
+  const auto head_dim = static_cast<int>(a.head_dim);
+  const int page = position / kPageTokensInt, first = position % kPageTokensInt;
+  if (a.closed_bits > 0 && page < OwnPage(a, task)) {
+    const uint8_t* closed = ClosedTileOf(a, task, page, blockIdx.y);
+    LoadClosedTile(ViewClosed(closed, a.head_dim, a.closed_bits), a.closed_bits, plane, first,
+                   head_dim, tile);
+    return;
+  }
+  const T* keys = KeysOf<T>(a, a.pages[task.pages + page], blockIdx.y);
+  const int row = plane == Plane::kKeys ? first : kPageTokensInt + first;
+  LoadTile(keys + row * head_dim, task.end_position - position, head_dim, tile);
 }
 
 // Scores of the lane's key against the warp's rows.
@@ -204,10 +240,8 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(AttendArgs a) {
   const int end_tile = task.end_page * (kPageTokensInt / kKeys);
   for (int i = first_tile; i < end_tile; ++i) {
     const int position = i * kKeys;
-    const T* keys = KeysOf<T>(a, a.pages[task.pages + position / kPageTokensInt], blockIdx.y) +
-                    position % kPageTokensInt * head_dim;
     __syncthreads();  // the values before have been read
-    LoadTile(keys, task.end_position - position, head_dim, tile);
+    Load<T>(a, task, position, Plane::kKeys, tile);
     __syncthreads();
     if (has_rows) {
       FloatQuad scores = Score(queries, tile, head_dim);
@@ -220,7 +254,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(AttendArgs a) {
       *reinterpret_cast<FloatQuad*>(weights + lane * kWarpRows) = scores;
     }
     __syncthreads();  // the keys have been read
-    LoadTile(keys + kPageTokensInt * head_dim, task.end_position - position, head_dim, tile);
+    Load<T>(a, task, position, Plane::kValues, tile);
     __syncthreads();
     if (has_rows) {
       AddValues(weights, tile, head_dim, rows);

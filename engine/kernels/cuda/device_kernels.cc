@@ -27,6 +27,7 @@ const DeviceKernels& CudaKernels() {
     k.taylor_finish = TaylorFinishOnDevice;
 
     k.write_kv = WriteKvOnDevice;
+    k.close_pages = ClosePagesOnDevice;
     k.attend = AttendOnDevice;
     k.join_parts = JoinPartsOnDevice;
     k.slice_write = SliceWriteOnDevice;

@@ -150,6 +150,9 @@ inline uint32_t __float_as_uint(float x) {
   std::memcpy(&out, &x, sizeof(out));
   return out;
 }
+// Rounded, whatever is done with it next.
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline float __fadd_rn(float x, float y) { return x + y; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 #endif  // LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_GRID_H_

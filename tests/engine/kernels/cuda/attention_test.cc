@@ -29,6 +29,7 @@ struct Shape {
   int64_t n_kv_heads = 1, group = 1, head_dim = 32;
   std::optional<int64_t> window = {};
   int64_t n_tokens = 0;
+  int64_t closed_bits = 0;
 
   int64_t n_before() const { return window.value_or(std::numeric_limits<int32_t>::max()) - 1; }
 };
@@ -82,7 +83,39 @@ class Sequence {
     EXPECT_TRUE(device_.Wait().ok());
   }
 
-  // Outputs [tokens, q_dim]; keys and values up to tokens.end are written already.
+  // Closes the pages before token `end`, a multiple of 64.
+  void Close(int64_t end) {
+    const int64_t head_bytes = ClosedTileBytes(shape_.head_dim, shape_.closed_bits);
+    std::vector<ClosePageTask> tasks;
+    for (int64_t page = 0; page < end / kTokensInPage; ++page) {
+      closed_.emplace_back(
+          std::vector<std::byte>(kLayers * shape_.n_kv_heads * head_bytes, std::byte{0xff}));
+      tasks.push_back(
+          {memory_[page].data(), closed_.back().data(), static_cast<int32_t>(shape_.closed_bits)});
+    }
+    tasks.push_back({});
+    const DeviceArray<ClosePageTask> there(tasks);
+    device_.kernels().close_pages(device_, {there.data(), there.size(), shape_.type, kLayer,
+                                            shape_.n_kv_heads, shape_.head_dim});
+    for (const DeviceArray<std::byte>& page : closed_) {
+      pages_.push_back(page.data());
+      read_.push_back(ReadClosed(page.Read()));
+    }
+  }
+
+  // Of all closed numbers, how far the farthest is from what was cached.
+  double MaxClosedError() const {
+    double worst = 0;
+    for (int64_t t = 0; t < static_cast<int64_t>(closed_.size()) * kTokensInPage; ++t) {
+      for (int64_t j = 0; j < 2 * kv_dim(); ++j) {
+        worst = std::max(worst, std::fabs(Number(t, j, true) - Number(t, j, false)));
+      }
+    }
+    return worst;
+  }
+
+  // Outputs [tokens, q_dim]; keys and values up to tokens.end are written already. Of closed pages:
+  // the tokens are those of one page.
   std::vector<float> Attend(Rows tokens, RowTile size, Spans spans) {
     tasks_.clear();
     joins_.clear();
@@ -117,7 +150,8 @@ class Sequence {
                           out.data() - tokens.first * q_dim(),
                           q_dim(),
                           parts.data(),
-                          states.data()};
+                          states.data(),
+                          shape_.closed_bits};
     device_.kernels().attend(device_, args);
     device_.kernels().join_parts(device_, args);
     EXPECT_TRUE(device_.Wait().ok());
@@ -138,6 +172,7 @@ class Sequence {
     RowTileTask task;
     task.first_position = task.first_step_row = static_cast<int32_t>(tokens.first);
     task.end_position = static_cast<int32_t>(tokens.end);
+    task.closed_pages = static_cast<int64_t>(memory_.size());
     task.first = static_cast<int32_t>(row);
     task.n_rows = static_cast<int32_t>(n_rows);
     const int64_t first = tokens.first + row / shape_.group;
@@ -166,13 +201,46 @@ class Sequence {
     return shape_.type == StorageType::kFloat32 ? x : ToFloat(ToBFloat16(x));
   }
 
+  // A closed page's keys and values, [64, 2 * kv_dim].
+  std::vector<float> ReadClosed(const std::vector<std::byte>& page) const {
+    const int64_t d = shape_.head_dim, bits = shape_.closed_bits, groups = (d + 31) / 32;
+    const int64_t plane_bytes = kTokensInPage * d * bits / 8;
+    std::vector<float> out(kTokensInPage * 2 * kv_dim());
+    for (int64_t h = 0; h < shape_.n_kv_heads; ++h) {
+      const auto* codes = reinterpret_cast<const uint8_t*>(page.data()) +
+                          (kLayer * shape_.n_kv_heads + h) * ClosedTileBytes(d, bits);
+      std::vector<uint16_t> numbers(4 * d + 2 * kTokensInPage * groups);
+      std::memcpy(numbers.data(), codes + 2 * plane_bytes, numbers.size() * sizeof(uint16_t));
+      for (int64_t i = 0; i < 2 * kTokensInPage * d; ++i) {
+        const int64_t t = i / d % kTokensInPage, j = i % d;
+        const bool is_key = i < kTokensInPage * d;
+        const int64_t at = is_key ? t / 32 * d + j : 2 * d + t * groups + j / 32;
+        const int code = bits == 8 ? codes[i] - 128 : (codes[i / 2] >> (i % 2 * 4) & 15) - 8;
+        out[t * 2 * kv_dim() + (is_key ? 0 : kv_dim()) + h * d + j] =
+            ToFloat(BFloat16{numbers[2 * at + 1]}) + ToFloat(BFloat16{numbers[2 * at]}) * code;
+      }
+    }
+    return out;
+  }
+
+  // Key and value, [2 * kv_dim], of a token.
+  double Number(int64_t token, int64_t j, bool is_closed) const {
+    if (!is_closed) return AsCached(k(token)[j]);
+    return read_[token / kTokensInPage][token % kTokensInPage * 2 * kv_dim() + j];
+  }
+
   void AppendHead(int64_t token, int64_t head, std::vector<double>& out) const {
     const int64_t d = shape_.head_dim, kv = head / shape_.group * d;
     const int64_t first = std::max<int64_t>(0, token - shape_.n_before());
+    const auto is_closed = [&](int64_t t) {
+      return shape_.closed_bits > 0 && t / kTokensInPage < token / kTokensInPage;
+    };
     std::vector<double> scores;
     for (int64_t t = first; t <= token; ++t) {
       double dot = 0;
-      for (int64_t j = 0; j < d; ++j) dot += q(token)[head * d + j] * AsCached(k(t)[kv + j]);
+      for (int64_t j = 0; j < d; ++j) {
+        dot += q(token)[head * d + j] * Number(t, kv + j, is_closed(t));
+      }
       scores.push_back(dot / std::sqrt(static_cast<double>(d)));
     }
     const double top = *std::max_element(scores.begin(), scores.end());
@@ -181,7 +249,9 @@ class Sequence {
     for (int64_t t = first; t <= token; ++t) {
       const double weight = std::exp(scores[t - first] - top);
       sum += weight;
-      for (int64_t j = 0; j < d; ++j) values[j] += weight * AsCached(v(t)[kv + j]);
+      for (int64_t j = 0; j < d; ++j) {
+        values[j] += weight * Number(t, kv_dim() + kv + j, is_closed(t));
+      }
     }
     for (double x : values) out.push_back(x / sum);
   }
@@ -189,8 +259,9 @@ class Sequence {
   const Shape shape_;
   std::vector<float> rows_;
   std::optional<DeviceArray<float>> rows_there_;
-  std::vector<DeviceArray<std::byte>> memory_;
-  std::vector<const std::byte*> pages_;
+  std::vector<DeviceArray<std::byte>> memory_, closed_;
+  std::vector<std::vector<float>> read_;  // by closed page
+  std::vector<const std::byte*> pages_;   // of memory_, then of closed_
   std::vector<RowTileTask> tasks_;
   std::vector<JoinTask> joins_;
   int32_t n_part_rows_ = 0;
@@ -319,6 +390,47 @@ TEST_P(CudaAttentionTest, NoOrderOfThreadsChangesBits) {
     Sequence sequence(ShapeOf(1, 4, 533), 4);
     sequence.Write({0, 533});
     std::vector<float> out = sequence.Attend({500, 533}, RowTile::kMany, Spans::kTogether);
+    outs.push_back(Joined(out, sequence.Attend({532, 533}, RowTile::kFew, Spans::kSpread)));
+  }
+  EXPECT_TRUE(SameBits(outs[0], outs[1]));
+  EXPECT_TRUE(SameBits(outs[0], outs[2]));
+}
+
+// Rows of the third page read the two before it as they were closed, and their own as it is.
+TEST_P(CudaAttentionTest, ClosedPagesAreReadAsTheyWereClosed) {
+  for (const int64_t bits : {8, 4}) {
+    for (const std::optional<int64_t>& window :
+         {std::optional<int64_t>(), std::optional<int64_t>(40)}) {
+      Shape shape = ShapeOf(2, 3, 150, window);
+      shape.closed_bits = bits;
+      Sequence sequence(shape, 6);
+      sequence.Write({0, 150});
+      sequence.Close(128);
+      EXPECT_LT(sequence.MaxClosedError(), bits == 8 ? 0.025 : 0.4);
+      const Rows rows{130, 150};
+      const std::vector<float> together = sequence.Attend(rows, RowTile::kMany, Spans::kTogether);
+      EXPECT_LE(MaxDifference(together, sequence.Reference(rows)), 1.5 * GetParam().tolerance)
+          << bits << " bits, window " << window.value_or(0);
+      std::vector<float> by_token;
+      for (int64_t t = rows.first; t < rows.end; ++t) {
+        by_token = Joined(by_token, sequence.Attend({t, t + 1}, RowTile::kFew, Spans::kSpread));
+      }
+      EXPECT_TRUE(SameBits(by_token, together)) << bits << " bits";
+    }
+  }
+}
+
+TEST_P(CudaAttentionTest, NoOrderOfThreadsChangesBitsOfClosedPages) {
+  std::vector<std::vector<float>> outs;
+  for (const auto order : {emulated::ThreadOrder::kForward, emulated::ThreadOrder::kBackward,
+                           emulated::ThreadOrder::kShuffled}) {
+    emulated::SetThreadOrder(order);
+    Shape shape = ShapeOf(1, 4, 533);
+    shape.closed_bits = 4;
+    Sequence sequence(shape, 7);
+    sequence.Write({0, 533});
+    sequence.Close(512);
+    std::vector<float> out = sequence.Attend({520, 533}, RowTile::kMany, Spans::kTogether);
     outs.push_back(Joined(out, sequence.Attend({532, 533}, RowTile::kFew, Spans::kSpread)));
   }
   EXPECT_TRUE(SameBits(outs[0], outs[1]));
