@@ -35,9 +35,20 @@ struct AtpSequence {
   int64_t block_tokens = 0, rank = 0, n_sinks = 0;
   int64_t n_bases = 0;  // 1, or n_kv_heads
   int64_t n_refined = 0;
+  // Blocks are read by their moments (Eq. 8) and hold no U. Merging, block number b stands for as
+  // many as the largest power of two that divides b + 1, itself the last.
+  bool is_linear = false, merges = false;
   // A block's slab: [layer, KV head] of kept_bytes each, then parts (layer, basis), of which block
   // number b begins with part n_parts - b (modulo n_parts).
   int64_t kept_bytes = 0, part_bytes = 0, u_bytes = 0;
+
+  // Blocks that block `number` stands for, and their tokens but sinks.
+  constexpr int64_t NumBlocks(int64_t number) const {
+    return merges ? (number + 1) & -(number + 1) : 1;
+  }
+  constexpr int64_t NumTokens(int64_t number) const {
+    return NumBlocks(number) * block_tokens - (number < NumBlocks(number) ? n_sinks : 0);
+  }
 };
 
 // Keys and values of a step's rows into their pages.
@@ -53,13 +64,15 @@ struct AtpWriteArgs {
   int64_t ld = 0;
 };
 
-// One basis of one block that a step closes.
+// One basis of one block that a step closes; or of one KV head of it that is merged with the block
+// n_merged before it, which stands for as many blocks, as block `number` does by then.
 struct AtpCompressTask {
   int32_t sequence = 0;
   int32_t number = 0;   // the block's
   int32_t kv_head = 0;  // of its first head
   int32_t n_heads = 0;  // that share the basis
-  int32_t n = 0;        // tokens, without sinks
+  int32_t n_merged = 0;
+  int32_t n = 0;        // tokens, without sinks; merging, 2 rank + 1
   int32_t n_cols = 0;   // of the matrix: [K_1 V_1 .. ] of its heads
   int32_t size = 0;     // min(n, n_cols)
   int32_t n_found = 0;  // min(rank, size): rows of U^T that are sought
@@ -69,6 +82,9 @@ struct AtpCompressTask {
 // subspace iteration on the smaller Gram matrix (Halko, Martinsson, Tropp 2011, Algorithm 4.4, a
 // fixed number of rounds, with the Chebyshev polynomials of Zhou, Saad 2007), U^T m, and what is
 // stored of them. Scratch of task i of the launch is at i * stride of each array.
+//
+// Merging, m is both blocks' [K' V'] and the difference of their means, times the root of n1 n2 /
+// (n1 + n2): it has the second moments of all their tokens.
 struct AtpCompressArgs {
   AtpModel model;
   const AtpSequence* sequences = nullptr;
@@ -98,8 +114,8 @@ struct AtpCompressArgs {
 
 // Rows that are computed together: row r is query head r % group of the sequence's row r / group,
 // r in [first, first + n_rows). Their parts, folded in this order: far blocks in stretches of
-// kAtpPartTokens (or of one block); exact tokens, cut at multiples of kAtpPartTokens, the first
-// part begins with the sinks; tokens chosen of the far ones.
+// kAtpPartTokens (or of one block), the last first where they are merged; exact tokens, cut at
+// multiples of kAtpPartTokens, the first part begins with the sinks; tokens chosen of the far ones.
 struct AtpTile {
   int32_t sequence = 0;
   int32_t n_rows = 0;

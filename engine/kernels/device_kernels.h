@@ -106,6 +106,7 @@ struct DeviceKernels {
 
   void (*atp_write)(Device&, const AtpWriteArgs&) = nullptr;
   void (*atp_compress)(Device&, const AtpCompressArgs&) = nullptr;
+  void (*atp_merge)(Device&, const AtpCompressArgs&) = nullptr;
   void (*atp_attend)(Device&, const AtpAttendArgs&) = nullptr;
   void (*atp_score)(Device&, const AtpScoreArgs&) = nullptr;
   void (*atp_choose)(Device&, const AtpChooseArgs&) = nullptr;

@@ -74,9 +74,8 @@ bool DeviceAtp::Serves(const AttentionOptions& options) {
     most_rank = std::round(fraction->fraction * o.block_tokens);  // of the block at most
   }
   return most_rank <= kAtpMostRank && o.basis != AtpBasis::kInput &&
-         o.decomposition == AtpDecomposition::kBlock && o.readout == AtpReadout::kExact &&
-         o.basis_storage == AtpStorage::kCache && o.principal_storage == AtpStorage::kCache &&
-         o.kept_storage == AtpStorage::kCache;
+         o.decomposition == AtpDecomposition::kBlock && o.basis_storage == AtpStorage::kCache &&
+         o.principal_storage == AtpStorage::kCache && o.kept_storage == AtpStorage::kCache;
 }
 
 DeviceAtp::DeviceAtp(const AttentionContext& context)
@@ -126,6 +125,8 @@ void DeviceAtp::AddSequence(const Segment& segment) {
   s.n_sinks = o.sinks;
   s.n_bases = shape.n_bases(g);
   s.n_refined = o.refine_tokens;
+  s.is_linear = o.readout == AtpReadout::kLinear;
+  s.merges = o.merge;
   s.kept_bytes = shape.KeptBytes(g);
   s.part_bytes = shape.PartBytes(g, shape.rank);
   s.u_bytes = shape.UBytes(shape.rank);
@@ -158,6 +159,7 @@ AtpTile DeviceAtp::TileAt(int32_t index, const Segment& segment, int64_t row) co
   n = std::min({n, segment.n_rows - row, o.block_tokens - position % o.block_tokens});
   t.n_rows = static_cast<int32_t>(n * group);
   t.n_far_parts = DivideUp(t.n_far_blocks, std::max<int64_t>(1, kAtpPartTokens / o.block_tokens));
+  if (o.merge) t.n_far_parts = std::popcount(static_cast<uint64_t>(t.n_far_blocks));
   t.n_parts = t.n_far_parts + DivideUp(position + n, kAtpPartTokens) -
               t.n_far_blocks * o.block_tokens / kAtpPartTokens + (refines ? 1 : 0);
   return t;
@@ -234,14 +236,23 @@ void DeviceAtp::AddItems() {
   CloseBatch();
 }
 
+void DeviceAtp::AddTask(const AtpCompressTask& task, int64_t rank, CompressBatch& open) {
+  const AtpCompressArgs wider = With(open.sizes, task, rank);
+  if (wider.n_tasks * TaskFloats(wider) > kCompressFloats) CloseTasks(open);
+  open.sizes = With(open.sizes, task, rank);
+  tasks_.push_back(task);
+}
+
+void DeviceAtp::CloseTasks(CompressBatch& open) {
+  const auto end = static_cast<int64_t>(tasks_.size());
+  open.tasks = {end - open.sizes.n_tasks, end};
+  if (open.sizes.n_tasks > 0) compress_batches_.push_back(open);
+  open.sizes = {};
+}
+
 void DeviceAtp::AddCompression() {
   const AttentionGeometry& g = context_.geometry;
-  AtpCompressArgs sizes;
-  const auto close = [&] {
-    const auto end = static_cast<int64_t>(tasks_.size());
-    if (sizes.n_tasks > 0) compress_batches_.push_back({sizes, {end - sizes.n_tasks, end}});
-    sizes = {};
-  };
+  CompressBatch open;
   for (const CompressTask& task : compress_tasks_) {
     const PrincipalShape& shape = task.block->shape;
     AtpCompressTask t;
@@ -249,16 +260,44 @@ void DeviceAtp::AddCompression() {
     t.number = static_cast<int32_t>(task.number);
     t.kv_head = task.kv_head;
     t.n_heads = static_cast<int32_t>(g.n_kv_heads / shape.n_bases(g));
-    t.n = static_cast<int32_t>(shape.n_tokens - task.block->n_sinks);
+    t.n = static_cast<int32_t>(shape.n_tokens);
+    if (task.number == 0) t.n -= static_cast<int32_t>(task.block->n_sinks);
     t.n_cols = static_cast<int32_t>(shape.n_basis_columns(g));
     t.size = std::min(t.n, t.n_cols);
     t.n_found = static_cast<int32_t>(std::min<int64_t>(shape.rank, t.size));
-    const AtpCompressArgs wider = With(sizes, t, shape.rank);
-    if (wider.n_tasks * TaskFloats(wider) > kCompressFloats) close();
-    sizes = With(sizes, t, shape.rank);
-    tasks_.push_back(t);
+    AddTask(t, shape.rank, open);
   }
-  close();
+  CloseTasks(open);
+}
+
+// Blocks of one size at a time: a larger one is made of two that are finished.
+void DeviceAtp::AddMerging() {
+  const AttentionGeometry& g = context_.geometry;
+  int64_t most = 1;
+  for (const CompressTask& task : compress_tasks_) most = std::max(most, task.block->n_blocks);
+  for (int64_t size = 1; size < most; size *= 2) {
+    CompressBatch open;
+    open.way = &DeviceKernels::atp_merge;
+    for (const CompressTask& task : compress_tasks_) {
+      if (task.block->n_blocks <= size) continue;
+      const PrincipalShape& shape = task.block->shape;
+      const int64_t n_heads = g.n_kv_heads / shape.n_bases(g);
+      for (int64_t head = 0; head < n_heads; ++head) {
+        AtpCompressTask t;
+        t.sequence = task.segment;
+        t.number = static_cast<int32_t>(task.number);
+        t.kv_head = static_cast<int32_t>(task.kv_head + head);
+        t.n_heads = 1;
+        t.n_merged = static_cast<int32_t>(size);
+        t.n = static_cast<int32_t>(2 * shape.rank + 1);
+        t.n_cols = static_cast<int32_t>(2 * g.head_dim);
+        t.size = std::min(t.n, t.n_cols);
+        t.n_found = static_cast<int32_t>(std::min<int64_t>(shape.rank, t.size));
+        AddTask(t, shape.rank, open);
+      }
+    }
+    CloseTasks(open);
+  }
 }
 
 absl::Status DeviceAtp::Prepare() {
@@ -311,6 +350,7 @@ absl::Status DeviceAtp::Plan(absl::Span<const Segment> segments) {
   LK_RETURN_IF_ERROR(exact_.Plan(exact_segments_));
   AddItems();
   AddCompression();
+  AddMerging();
   return Prepare();
 }
 
@@ -378,7 +418,7 @@ void DeviceAtp::Compress(int64_t layer) {
     a.image = a.basis + a.n_tasks * a.basis_stride;
     a.projected = a.image + a.n_tasks * a.basis_stride;
     a.columns = a.projected + a.n_tasks * a.projected_stride;
-    device_.kernels().atp_compress(device_, a);
+    (device_.kernels().*b.way)(device_, a);
   }
 }
 

@@ -6,7 +6,7 @@
 #include "engine/attention/atp/atp.h"
 #include "engine/attention/device/packed_tables.h"
 #include "engine/attention/device/standard.h"
-#include "engine/kernels/device_atp.h"
+#include "engine/kernels/device_kernels.h"
 
 namespace lowkey {
 
@@ -44,6 +44,7 @@ class DeviceAtp : public AtpAttention {
   struct CompressBatch {
     AtpCompressArgs sizes;  // of its tasks
     Range tasks;
+    void (*DeviceKernels::*way)(Device&, const AtpCompressArgs&) = &DeviceKernels::atp_compress;
   };
 
   void ClearTables();
@@ -58,6 +59,9 @@ class DeviceAtp : public AtpAttention {
   void AddSpread(int32_t tile);
   void CloseBatch();
   void AddCompression();
+  void AddMerging();
+  void AddTask(const AtpCompressTask& task, int64_t rank, CompressBatch& open);
+  void CloseTasks(CompressBatch& open);
   absl::Status Prepare();
 
   int64_t SlotFloats() const;

@@ -8,6 +8,7 @@ namespace lowkey {
 // Launchers of DeviceKernels.
 void AtpWriteOnDevice(Device& device, const AtpWriteArgs& args);
 void AtpCompressOnDevice(Device& device, const AtpCompressArgs& args);
+void AtpMergeOnDevice(Device& device, const AtpCompressArgs& args);
 void AtpAttendOnDevice(Device& device, const AtpAttendArgs& args);
 void AtpScoreOnDevice(Device& device, const AtpScoreArgs& args);
 void AtpChooseOnDevice(Device& device, const AtpChooseArgs& args);

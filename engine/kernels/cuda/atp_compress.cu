@@ -81,13 +81,46 @@ __global__ __launch_bounds__(kThreads) void GatherKernel(AtpCompressArgs a) {
   }
 }
 
+// Of two blocks that become one: their principal rows, their means' difference, and what makes the
+// store kernel write U^T m and the joint mean.
+template <typename T>
+__global__ __launch_bounds__(kThreads) void GatherMergedKernel(AtpCompressArgs a) {
+  const AtpModel& m = a.model;
+  const AtpCompressTask t = a.tasks[blockIdx.x];
+  const AtpSequence& s = a.sequences[t.sequence];
+  const int64_t d = m.head_dim, before = t.number - t.n_merged;
+  const auto view = [&](int64_t number) {
+    return atp::ViewBlock<T>(m, s, a.blocks[s.first_block + number], number, a.layer, t.kv_head);
+  };
+  const atp::BlockView<T> left = view(before), right = view(t.number);
+  const auto n_left = static_cast<float>(s.NumTokens(before));
+  const auto n_right = static_cast<float>(t.n_merged * s.block_tokens);
+  const float share = n_left / (n_left + n_right), weight = sqrtf(share * n_right);
+  float* columns = a.columns + blockIdx.x * a.columns_stride;
+  float* matrix = a.m + blockIdx.x * a.m_stride;
+  for (int64_t j = threadIdx.x; j < 2 * d; j += kThreads) {
+    const auto number = [&](const atp::BlockView<T>& block, int64_t row) {
+      return ToFloat(j < d ? block.keys[row * m.key_width + j]
+                           : block.values[row * m.value_width + j - d]);
+    };
+    for (int64_t row = 0; row < s.rank; ++row) {
+      matrix[row * t.n_cols + j] = number(left, row);
+      matrix[(s.rank + row) * t.n_cols + j] = number(right, row);
+    }
+    const float difference = number(left, s.rank) - number(right, s.rank);
+    matrix[2 * s.rank * t.n_cols + j] = weight * difference;
+    columns[j] = fmaf(share, difference, number(right, s.rank));
+    columns[a.max_cols + j] = 1.0f;
+  }
+}
+
 // U, transposed tile by tile: [block_tokens / 64][rank][64], 0 for sinks.
 template <typename T>
 __global__ void StoreBasisKernel(AtpCompressArgs a) {
   const AtpCompressTask t = a.tasks[blockIdx.y];
   const AtpSequence& s = a.sequences[t.sequence];
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= s.rank * s.block_tokens) return;
+  if (s.is_linear || i >= s.rank * s.block_tokens) return;
   const int64_t component = i / kPage % s.rank;
   const int64_t row = i / kPage / s.rank * kPage + i % kPage - SinksOf(s, t);
   const float* u = (t.n <= t.n_cols ? a.basis : a.image) + blockIdx.y * a.basis_stride;
@@ -150,6 +183,14 @@ __global__ void StoreKeptKernel(AtpCompressArgs a) {
 int64_t Tiles(int64_t n, int64_t width) { return (n + width - 1) / width; }
 
 template <typename T>
+void StorePrincipal(Device& device, const AtpCompressArgs& a) {
+  Launch(
+      device, StorePrincipalKernel<T>,
+      {.blocks_x = a.max_rank + 1, .blocks_y = a.max_heads, .blocks_z = a.n_tasks, .threads = 128},
+      a);
+}
+
+template <typename T>
 void Store(Device& device, const AtpCompressArgs& a) {
   const int64_t max_tokens = Tiles(a.max_n, kPage) * kPage;  // sinks are fewer than a page
   Launch(device, StoreBasisKernel<T>,
@@ -157,10 +198,7 @@ void Store(Device& device, const AtpCompressArgs& a) {
           .blocks_y = a.n_tasks,
           .threads = kThreads},
          a);
-  Launch(
-      device, StorePrincipalKernel<T>,
-      {.blocks_x = a.max_rank + 1, .blocks_y = a.max_heads, .blocks_z = a.n_tasks, .threads = 128},
-      a);
+  StorePrincipal<T>(device, a);
   Launch(device, StoreKeptKernel<T>,
          {.blocks_x = max_tokens, .blocks_y = a.max_heads, .blocks_z = a.n_tasks, .threads = 64},
          a);
@@ -172,6 +210,13 @@ void Compress(Device& device, const AtpCompressArgs& a) {
          {.blocks_x = a.max_heads, .blocks_y = 2, .blocks_z = a.n_tasks, .threads = kThreads}, a);
   AtpFindBasis(device, a);
   Store<T>(device, a);
+}
+
+template <typename T>
+void Merge(Device& device, const AtpCompressArgs& a) {
+  Launch(device, GatherMergedKernel<T>, {.blocks_x = a.n_tasks, .threads = kThreads}, a);
+  AtpFindBasis(device, a);
+  StorePrincipal<T>(device, a);
 }
 
 }  // namespace
@@ -187,6 +232,12 @@ void AtpCompressOnDevice(Device& device, const AtpCompressArgs& args) {
   if (args.n_tasks == 0) return;
   if (args.model.type == StorageType::kFloat32) return Compress<float>(device, args);
   Compress<uint16_t>(device, args);
+}
+
+void AtpMergeOnDevice(Device& device, const AtpCompressArgs& args) {
+  if (args.n_tasks == 0) return;
+  if (args.model.type == StorageType::kFloat32) return Merge<float>(device, args);
+  Merge<uint16_t>(device, args);
 }
 
 }  // namespace lowkey

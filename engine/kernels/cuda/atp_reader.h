@@ -340,7 +340,40 @@ struct Reader {
     if (lane == 0) {
       for (int r = 0; r < kR; ++r) low[rank * kSlots + first_row + r] = all[r];
     }
-    // (w U) V' + sum(w) v_mean
+    AddPrincipalValues(block);
+  }
+
+  // A far block by its means and second moments (Eq. 8, around the mean key).
+  __device__ __forceinline__ void ReadMoments(int64_t number) {
+    const BlockView<T> block =
+        ViewBlock<T>(a.model, s, a.blocks[s.first_block + number], number, a.layer, head);
+    const int rank = static_cast<int>(s.rank);
+    const auto count = static_cast<float>(s.NumTokens(number));
+    Project(block);
+    for (int r = 0; r < kR; ++r) {
+      const float *from = low_q + first_row + r, mean_score = from[rank * kSlots];
+      float squares = 0;
+      for (int j = lane; j < rank; j += kWarp) {
+        squares = fmaf(from[j * kSlots], from[j * kSlots], squares);
+      }
+      const float score = mean_score + WarpSum(squares) / (2 * count);
+      Sum<kD>& to = sums[r];
+      const float top = fmaxf(to.max, score);
+      const float factor = expf(to.max - top), weight = expf(score - top);
+      to.weights = fmaf(to.weights, factor, count * weight);
+      for (int k = 0; k < kD; ++k) to.values[k] *= factor;
+      to.max = top;
+      // weight (a V' + c v_mean)
+      for (int j = lane; j <= rank; j += kWarp) {
+        low[j * kSlots + first_row + r] = weight * (j < rank ? from[j * kSlots] : count);
+      }
+    }
+    AddPrincipalValues(block);
+  }
+
+  // What `low` holds of each row times V' and the mean value, added to its sum of values.
+  __device__ __forceinline__ void AddPrincipalValues(const BlockView<T>& block) {
+    const int rank = static_cast<int>(s.rank);
     float values[kR][kD];
     for (int r = 0; r < kR; ++r) {
       for (int k = 0; k < kD; ++k) values[r][k] = sums[r].values[k];
@@ -361,11 +394,21 @@ struct Reader {
     return t.n_far_blocks * s.block_tokens;
   }
 
-  // Far blocks of one part.
+  // Far blocks of one part. Merged: one for each bit of their number, the last first.
   __device__ __forceinline__ void ReadFarPart(int64_t part) {
+    if (s.merges) {
+      int64_t end = t.n_far_blocks;
+      for (; part > 0; --part) end &= end - 1;
+      ReadMoments(end - 1);
+      return;
+    }
     const int64_t n_blocks = s.block_tokens < kAtpPartTokens ? kAtpPartTokens / s.block_tokens : 1;
     for (int64_t b = part * n_blocks; b < (part + 1) * n_blocks && b < t.n_far_blocks; ++b) {
-      ReadBlock(b);
+      if (s.is_linear) {
+        ReadMoments(b);
+      } else {
+        ReadBlock(b);
+      }
     }
   }
 

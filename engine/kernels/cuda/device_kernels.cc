@@ -36,6 +36,7 @@ const DeviceKernels& CudaKernels() {
 
     k.atp_write = AtpWriteOnDevice;
     k.atp_compress = AtpCompressOnDevice;
+    k.atp_merge = AtpMergeOnDevice;
     k.atp_attend = AtpAttendOnDevice;
     k.atp_score = AtpScoreOnDevice;
     k.atp_choose = AtpChooseOnDevice;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "engine/kernels/cuda/emulated/grid.h"
 #include "tests/engine/attention/attention_testing.h"
 
 namespace lowkey {
@@ -44,6 +45,10 @@ TEST_F(DeviceAtpTest, ServesWhatItsKernelsCompute) {
   EXPECT_TRUE(serves([](AtpOptions& o) { o.refine_tokens = 64; }));
   EXPECT_TRUE(serves([](AtpOptions& o) { o.basis = AtpBasis::kLayer; }));
   EXPECT_TRUE(serves([](AtpOptions& o) { o.rank = RankFixed{512}; }));
+  EXPECT_TRUE(serves([](AtpOptions& o) {
+    o.readout = AtpReadout::kLinear;
+    o.merge = true;
+  }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.rank = RankFixed{513}; }));
   EXPECT_FALSE(serves([](AtpOptions& o) {
     o.rank = RankFraction{0.5};
@@ -53,7 +58,6 @@ TEST_F(DeviceAtpTest, ServesWhatItsKernelsCompute) {
   EXPECT_FALSE(serves([](AtpOptions& o) { o.rank = RankEntropy{}; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.basis = AtpBasis::kInput; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.decomposition = AtpDecomposition::kAlternating; }));
-  EXPECT_FALSE(serves([](AtpOptions& o) { o.readout = AtpReadout::kLinear; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.basis_storage = AtpStorage::kInt4; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.principal_storage = AtpStorage::kInt8; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.kept_storage = AtpStorage::kInt8; }));
@@ -105,28 +109,49 @@ TEST_F(DeviceAtpTest, APromptHasTheBitsOfItsTokens) {
   }
 }
 
+TEST_F(DeviceAtpTest, MergedBlocksHaveTheSameBitsInAnyOrderOfThreads) {
+  AtpOptions o = Blocks64();
+  o.readout = AtpReadout::kLinear;
+  o.merge = true;
+  RunOptions options{Atp(o), 130};
+  options.make = MakeDeviceAtp;
+  const AttentionRows rows = RandomRows(Geometry(), 290, 5);
+  const std::vector<float> forward = RunSequence(rows, options);
+  for (auto order : {emulated::ThreadOrder::kBackward, emulated::ThreadOrder::kShuffled}) {
+    emulated::SetThreadOrder(order);
+    EXPECT_TRUE(SameBits(RunSequence(rows, options), forward));
+  }
+  emulated::SetThreadOrder(emulated::ThreadOrder::kForward);
+}
+
 TEST_F(DeviceAtpTest, SequencesOfDifferentOptionsShareAStep) {
   AtpOptions other = Blocks64(AtpPrefill::kExact);
   other.basis = AtpBasis::kLayer;
   other.block_tokens = 128;
   other.rank = RankFraction{0.5};
   other.refine_tokens = 9;
-  const AtpOptions options[] = {Blocks64(), other};
+  AtpOptions merged = Blocks64();
+  merged.readout = AtpReadout::kLinear;
+  merged.merge = true;
+  const AtpOptions options[] = {Blocks64(), other, merged};
+  const int64_t n_prompt[] = {260, 200, 260};
   MechanismRunner runner = Runner(Geometry());
-  AttentionRows rows[] = {RandomRows(Geometry(), 270, 3), RandomRows(Geometry(), 270, 4)};
-  SequenceCache sequences[] = {NewSequence(Atp(options[0]), 260),
-                               NewSequence(Atp(options[1]), 200)};
-  std::vector<float> outs[2];
+  std::vector<AttentionRows> rows;
+  std::vector<SequenceCache> sequences;
+  for (uint32_t i = 0; i < 3; ++i) {
+    rows.push_back(RandomRows(Geometry(), 270, 3 + i));
+    sequences.push_back(NewSequence(Atp(options[i]), n_prompt[i]));
+  }
+  std::vector<float> outs[3];
   while (sequences[0].n_tokens < 270) {
     const int64_t n = std::min<int64_t>(90, 270 - sequences[0].n_tokens);
-    ASSERT_TRUE(
-        runner
-            .Step({{&sequences[0], &rows[0], n, &outs[0]}, {&sequences[1], &rows[1], n, &outs[1]}})
-            .ok());
+    std::vector<MechanismRunner::Part> parts;
+    for (int i = 0; i < 3; ++i) parts.push_back({&sequences[i], &rows[i], n, &outs[i]});
+    ASSERT_TRUE(runner.Step(parts).ok());
   }
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 3; ++i) {
     RunOptions alone{Atp(options[i])};
-    alone.n_prompt_tokens = i == 0 ? 260 : 200;
+    alone.n_prompt_tokens = n_prompt[i];
     EXPECT_TRUE(SameBits(outs[i], RunSequence(rows[i], alone))) << i;
   }
 }
