@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/cuda/atp.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/device_kernels.h"
 #include "tests/testing/test_device.h"
 
 namespace lowkey {
@@ -148,7 +148,7 @@ class Sequence {
     a.k = keys.data();
     a.v = values.data();
     a.ld = kWidth;
-    AtpWriteOnDevice(KernelTestDevice(), a);
+    KernelTestDevice().kernels().atp_write(KernelTestDevice(), a);
     ASSERT_TRUE(KernelTestDevice().Wait().ok());
     for (const auto& [from, to] : {std::pair{&k, &k_}, std::pair{&v, &v_}}) {
       for (float x : *from) {
@@ -194,7 +194,7 @@ class Sequence {
         projected(a.n_tasks * a.projected_stride), columns(a.n_tasks * a.columns_stride);
     a.m = m.data(), a.gram = gram.data(), a.basis = basis.data(), a.image = image.data();
     a.projected = projected.data(), a.columns = columns.data();
-    AtpCompressOnDevice(KernelTestDevice(), a);
+    KernelTestDevice().kernels().atp_compress(KernelTestDevice(), a);
     ASSERT_TRUE(KernelTestDevice().Wait().ok());
   }
 
@@ -256,13 +256,13 @@ std::vector<float> Sequence<T>::Attend(int64_t position, int64_t n, const std::v
   read.weights = weights.data();
   read.chosen = chosen.data();
   read.max_refined = s.n_refined;
-  AtpAttendOnDevice(device, {read, item_table.data(), item_table.size()});
+  device.kernels().atp_attend(device, {read, item_table.data(), item_table.size()});
   if (refines) {
-    AtpScoreOnDevice(device, {read, score_table.data(), score_table.size()});
-    AtpChooseOnDevice(device, {read, first_tile.data(), 1});
-    AtpAttendOnDevice(device, {read, late_table.data(), late_table.size()});
+    device.kernels().atp_score(device, {read, score_table.data(), score_table.size()});
+    device.kernels().atp_choose(device, {read, first_tile.data(), 1});
+    device.kernels().atp_attend(device, {read, late_table.data(), late_table.size()});
   }
-  if (way == Way::kSpread) AtpCombineOnDevice(device, {read, first_tile.data(), 1});
+  if (way == Way::kSpread) device.kernels().atp_combine(device, {read, first_tile.data(), 1});
   chosen_ = chosen.Read();
   return out.Read();
 }

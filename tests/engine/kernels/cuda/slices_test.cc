@@ -9,8 +9,9 @@
 #include <random>
 #include <vector>
 
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/device_kernels.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -45,9 +46,9 @@ class Scene {
     weights_ = Random(kTokens * (kTokens + 1) / 2, 2);
     for (float& w : weights_) w *= 0.2f;
     n_tiles_ = c.n_key_heads + kHeads * (c.is_aligned ? 2 : 1);
-    for (auto& page : page_floats_) {
-      page.assign(2 * n_tiles_ * kDim * kPageWidth, 0.0f);
-      pages_.push_back(reinterpret_cast<std::byte*>(page.data()));
+    for (int page = 0; page < 3; ++page) {
+      page_floats_.emplace_back(2 * n_tiles_ * kDim * kPageWidth);
+      pages_.push_back(reinterpret_cast<std::byte*>(page_floats_.back().data()));
     }
     rotations_.resize(3 * kDim * kPageWidth);
     for (int64_t t = 0; t < 3 * kPageWidth; ++t) {
@@ -58,13 +59,13 @@ class Scene {
             static_cast<float>(std::sin(Angle(t, j)));
       }
     }
-    out_.resize(kTokens * kHeads * kDim);
   }
 
-  const std::vector<float>& Run() {
-    RunRows(0, kTokens - 1);
-    RunRows(kTokens - 1, 1);
-    return out_;
+  std::vector<float> Run() {
+    DeviceArray<float> out(kTokens * kHeads * kDim);
+    RunRows(0, kTokens - 1, out.data());
+    RunRows(kTokens - 1, 1, out.data());
+    return out.Read();
   }
 
   std::vector<double> Expected(int64_t row, int64_t head) const {
@@ -127,8 +128,10 @@ class Scene {
     return blocks;
   }
 
-  void RunRows(int64_t first, int64_t n) {
-    const SliceSequence sequence{first, first, 0};
+  void RunRows(int64_t first, int64_t n, float* out) {
+    const DeviceArray<SliceSequence> sequences(std::vector<SliceSequence>{{first, first, 0}});
+    const DeviceArray<std::byte*> pages(pages_);
+    const DeviceArray<float> in(rows_), weights(weights_), rotations(rotations_);
     const SliceStep step{kLayer,
                          kHeads,
                          kHeads,
@@ -136,28 +139,28 @@ class Scene {
                          kDim,
                          case_.is_aligned,
                          StorageType::kFloat32,
-                         &sequence,
-                         pages_.data()};
-    const float* q = rows_.data();
-    const auto rows = Blocks(first, n, 1), to_align = Blocks(first, n, kSliceAlignRows),
-               to_attend = Blocks(first, n, kSliceAttendRows);
-    const auto size = [](const auto& v) { return static_cast<int64_t>(v.size()); };
-    SliceWriteOnDevice(device_, {step, rows.data(), size(rows), q + kHeads * kDim, kLd,
-                                 q + 2 * kHeads * kDim, kLd});
+                         sequences.data(),
+                         pages.data()};
+    const float* q = in.data();
+    const DeviceArray<SliceRows> rows(Blocks(first, n, 1)),
+        to_align(Blocks(first, n, kSliceAlignRows)), to_attend(Blocks(first, n, kSliceAttendRows));
+    const DeviceKernels& kernels = device_.kernels();
+    kernels.slice_write(device_, {step, rows.data(), rows.size(), q + kHeads * kDim, kLd,
+                                  q + 2 * kHeads * kDim, kLd});
     if (case_.is_aligned) {
-      SliceAlignOnDevice(device_, {step, to_align.data(), size(to_align), weights_.data()});
+      kernels.slice_align(device_, {step, to_align.data(), to_align.size(), weights.data()});
     }
-    SliceAttendOnDevice(device_,
-                        {step, to_attend.data(), size(to_attend), n == 1 ? 1 : kSliceAttendRows,
-                         case_.n_visible, rotations_.data(), q, kLd, out_.data(), kHeads * kDim});
+    kernels.slice_attend(device_,
+                         {step, to_attend.data(), to_attend.size(), n == 1 ? 1 : kSliceAttendRows,
+                          case_.n_visible, rotations.data(), q, kLd, out, kHeads * kDim});
     EXPECT_TRUE(device_.Wait().ok());
   }
 
   const SliceCase case_;
-  EmulatedDevice device_;
+  Device& device_ = KernelTestDevice();
   int64_t n_tiles_ = 0;
-  std::vector<float> rows_, weights_, rotations_, out_;
-  std::vector<float> page_floats_[3];
+  std::vector<float> rows_, weights_, rotations_;
+  std::vector<DeviceArray<float>> page_floats_;
   std::vector<std::byte*> pages_;
 };
 
@@ -168,7 +171,7 @@ class CudaSlicesTest : public testing::TestWithParam<SliceCase> {
 
 TEST_P(CudaSlicesTest, EqualsTheDefinitionInDouble) {
   Scene scene(GetParam());
-  const std::vector<float>& out = scene.Run();
+  const std::vector<float> out = scene.Run();
   for (int64_t row = 0; row < kTokens; ++row) {
     for (int64_t head = 0; head < kHeads; ++head) {
       const std::vector<double> expected = scene.Expected(row, head);
@@ -186,7 +189,7 @@ TEST_P(CudaSlicesTest, TheOrderOfThreadsChangesNoBits) {
   for (const auto order : {emulated::ThreadOrder::kBackward, emulated::ThreadOrder::kShuffled}) {
     emulated::SetThreadOrder(order);
     Scene scene(GetParam());
-    const std::vector<float>& out = scene.Run();
+    const std::vector<float> out = scene.Run();
     EXPECT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0);
   }
 }

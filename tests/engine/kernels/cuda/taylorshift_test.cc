@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/device_kernels.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 namespace {
@@ -36,16 +37,12 @@ class Scene {
     rows_.resize(kTokens * ld());
     for (float& x : rows_) x = normal(engine);
     const int64_t tile = kPageWidth * (d_ + n_columns()) * StorageBytes(c.type);
-    for (auto& page : page_bytes_) {
+    for (int64_t page = 0; page < kPages; ++page) {
       // What nobody writes is no number.
-      page.assign(kLayers * kKvHeads * tile, std::byte{0xff});
-      pages_.push_back(page.data());
+      page_bytes_.emplace_back(std::vector<std::byte>(kLayers * kKvHeads * tile, std::byte{0xff}));
+      pages_.push_back(page_bytes_.back().data());
     }
     head_floats_ = n_features() * (n_columns() + 1) / 16 * 16 + 16;
-    state_.assign(kLayers * kKvHeads * head_floats_, 0.0f);
-    queries_.resize(kTokens * kHeads * d_);
-    out_.assign(kTokens * kHeads * d_, std::nanf(""));
-    sequence_ = {0, 0, 0, 0, 0, state_.data(), c.is_normalised};
     for (int32_t i = 0; i < kTokens; ++i) step_rows_.push_back({0, i});
     AddBlock(0, 7, 0);    // few rows, directly
     AddBlock(14, 30, 0);  // many, to another page
@@ -54,31 +51,38 @@ class Scene {
     AddBlock(266, 17, kFoldedPages);
   }
 
-  const std::vector<float>& Run() {
-    TaylorStep step{kLayer,      kHeads,        kKvHeads,        d_,
-                    n_columns(), n_features(),  head_floats_,    case_.type,
-                    &sequence_,  pages_.data(), queries_.data(), nullptr};
-    slots_.assign(n_slots_ * kKvHeads * (n_columns() + 4), std::nanf(""));
-    step.slots = slots_.data();
-    const float* q = rows_.data();
-    TaylorWriteOnDevice(device_, {step, step_rows_.data(), kTokens, tau_, q, q + kHeads * d_,
-                                  q + (kHeads + kKvHeads) * d_, ld()});
+  std::vector<float> Run() {
+    DeviceArray<float> state(kLayers * kKvHeads * head_floats_), queries(kTokens * kHeads * d_),
+        slots(NoNumbers(n_slots_ * kKvHeads * (n_columns() + 4))),
+        out(NoNumbers(kTokens * kHeads * d_));
+    const DeviceArray<TaylorSequence> sequences(
+        std::vector<TaylorSequence>{{0, 0, 0, 0, 0, state.data(), case_.is_normalised}});
+    const DeviceArray<std::byte*> pages(pages_);
+    const DeviceArray<float> rows(rows_), tau(std::vector<float>(tau_, tau_ + kHeads));
+    const DeviceArray<TaylorRow> step_rows(step_rows_);
+    const DeviceArray<TaylorBlock> blocks(blocks_);
+    const TaylorStep step{kLayer,           kHeads,       kKvHeads,       d_,
+                          n_columns(),      n_features(), head_floats_,   case_.type,
+                          sequences.data(), pages.data(), queries.data(), slots.data()};
+    const DeviceKernels& kernels = device_.kernels();
+    const float* q = rows.data();
+    kernels.taylor_write(device_, {step, step_rows.data(), kTokens, tau.data(), q, q + kHeads * d_,
+                                   q + (kHeads + kKvHeads) * d_, ld()});
     // One page, and then the others.
-    const TaylorFold folds[] = {{0, 0, 1}, {0, 1, kFoldedPages}};
-    for (const TaylorFold& fold : folds) TaylorFoldOnDevice(device_, {step, &fold, 1});
+    const DeviceArray<TaylorFold> folds(std::vector<TaylorFold>{{0, 0, 1}, {0, 1, kFoldedPages}});
+    for (int i = 0; i < 2; ++i) kernels.taylor_fold(device_, {step, folds.data() + i, 1});
     for (const int64_t max_rows : {kTaylorFewRows, kTaylorManyRows}) {
       const int many = max_rows == kTaylorManyRows ? 1 : 0;
-      const auto args = [&](const std::vector<TaylorPiece>& pieces) {
-        return TaylorReadArgs{step, blocks_.data(), pieces.data(),
-                              static_cast<int64_t>(pieces.size()), max_rows};
-      };
-      TaylorReadStateOnDevice(device_, args(state_pieces_[many]));
-      TaylorReadPagesOnDevice(device_, args(page_pieces_[many]));
+      const DeviceArray<TaylorPiece> of_state(state_pieces_[many]), of_pages(page_pieces_[many]);
+      kernels.taylor_read_state(device_,
+                                {step, blocks.data(), of_state.data(), of_state.size(), max_rows});
+      kernels.taylor_read_pages(device_,
+                                {step, blocks.data(), of_pages.data(), of_pages.size(), max_rows});
+      EXPECT_TRUE(device_.Wait().ok());
     }
-    TaylorFinishOnDevice(device_, {step, blocks_.data(), static_cast<int64_t>(blocks_.size()),
-                                   kTaylorManyRows, out_.data(), kHeads * d_});
-    EXPECT_TRUE(device_.Wait().ok());
-    return out_;
+    kernels.taylor_finish(
+        device_, {step, blocks.data(), blocks.size(), kTaylorManyRows, out.data(), kHeads * d_});
+    return out.Read();
   }
 
   // Tokens that some block has.
@@ -112,6 +116,7 @@ class Scene {
   }
 
  private:
+  static std::vector<float> NoNumbers(int64_t n) { return std::vector<float>(n, std::nanf("")); }
   int64_t ld() const { return (kHeads + 2 * kKvHeads) * d_ + 3; }
   int64_t n_columns() const { return (d_ + 7) / 8 * 8; }
   int64_t n_features() const { return 1 + d_ + d_ * (d_ + 1) / 2; }
@@ -156,12 +161,11 @@ class Scene {
   const TaylorCase case_;
   const int64_t d_;
   const float tau_[kHeads] = {1.0f, 0.5f, 2.0f, 3.0f};
-  EmulatedDevice device_;
-  std::vector<float> rows_, state_, queries_, slots_, out_;
-  std::vector<std::byte> page_bytes_[kPages];
+  Device& device_ = KernelTestDevice();
+  std::vector<float> rows_;
+  std::vector<DeviceArray<std::byte>> page_bytes_;
   std::vector<std::byte*> pages_;
   int64_t head_floats_ = 0, n_slots_ = 0;
-  TaylorSequence sequence_;
   std::vector<TaylorRow> step_rows_;
   std::vector<TaylorBlock> blocks_;
   std::vector<TaylorPiece> state_pieces_[2], page_pieces_[2];  // of few and of many rows
@@ -195,7 +199,7 @@ TEST_P(CudaTaylorShiftOrderTest, TheOrderOfThreadsChangesNoBits) {
   for (const auto order : {emulated::ThreadOrder::kBackward, emulated::ThreadOrder::kShuffled}) {
     emulated::SetThreadOrder(order);
     Scene scene(GetParam());
-    const std::vector<float>& out = scene.Run();
+    const std::vector<float> out = scene.Run();
     EXPECT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0);
   }
 }
