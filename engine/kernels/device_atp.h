@@ -41,6 +41,10 @@ struct AtpSequence {
   // A block's slab: [layer, KV head] of kept_bytes each, then parts (layer, basis), of which block
   // number b begins with part n_parts - b (modulo n_parts).
   int64_t kept_bytes = 0, part_bytes = 0, u_bytes = 0;
+  int64_t key_bytes = 0, value_bytes = 0;  // of one KV head's K', and V'
+  // In how many bits U (8 or 4), K' and V' (8) and kept tokens (8) are coded; 0: in the model's
+  // type. Codes take as many bytes as the host's; how they lie is the kernels' own.
+  int32_t u_bits = 0, principal_bits = 0, kept_bits = 0;
 
   // Blocks that block `number` stands for, and their tokens but sinks.
   constexpr int64_t NumBlocks(int64_t number) const {
@@ -106,7 +110,8 @@ struct AtpCompressArgs {
   int64_t basis_stride = 0;
   float* projected = nullptr;  // [max_found, max_cols]
   int64_t projected_stride = 0;
-  // By column: the mean, and what the column was divided by. [2, max_cols], and 2 of the filter.
+  // By column: the mean, and what the column was divided by. [2, max_cols], and 2 of the filter;
+  // then scales of U's components [max_rank].
   float* columns = nullptr;
   int64_t columns_stride = 0;
   int32_t step = 0;  // of a filter; the kernels' own

@@ -24,6 +24,11 @@ AtpModel ModelOf(const AttentionGeometry& g) {
           DotWidth(g), g.head_dim_padded(), g.cache_type};
 }
 
+// Of codes; 0 in the cache's type.
+int32_t BitsOf(AtpStorage storage) {
+  return storage == AtpStorage::kCache ? 0 : storage == AtpStorage::kInt8 ? 8 : 4;
+}
+
 int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 // Floats of scratch of one task of the sizes.
@@ -44,7 +49,7 @@ AtpCompressArgs With(AtpCompressArgs s, const AtpCompressTask& t, int64_t rank) 
   s.gram_stride = s.max_size * s.max_size;
   s.basis_stride = s.max_found * std::max(s.max_n, s.max_size);
   s.projected_stride = s.max_found * s.max_cols;
-  s.columns_stride = 2 * s.max_cols + 2;
+  s.columns_stride = 2 * s.max_cols + 2 + s.max_rank;
   ++s.n_tasks;
   return s;
 }
@@ -74,8 +79,7 @@ bool DeviceAtp::Serves(const AttentionOptions& options) {
     most_rank = std::round(fraction->fraction * o.block_tokens);  // of the block at most
   }
   return most_rank <= kAtpMostRank && o.basis != AtpBasis::kInput &&
-         o.decomposition == AtpDecomposition::kBlock && o.basis_storage == AtpStorage::kCache &&
-         o.principal_storage == AtpStorage::kCache && o.kept_storage == AtpStorage::kCache;
+         o.decomposition == AtpDecomposition::kBlock;
 }
 
 DeviceAtp::DeviceAtp(const AttentionContext& context)
@@ -130,6 +134,11 @@ void DeviceAtp::AddSequence(const Segment& segment) {
   s.kept_bytes = shape.KeptBytes(g);
   s.part_bytes = shape.PartBytes(g, shape.rank);
   s.u_bytes = shape.UBytes(shape.rank);
+  s.key_bytes = shape.KeyBytes(g, shape.rank);
+  s.value_bytes = shape.ValueBytes(g, shape.rank);
+  s.u_bits = s.is_linear ? 0 : BitsOf(o.basis_storage);
+  s.principal_bits = BitsOf(o.principal_storage);
+  s.kept_bits = BitsOf(o.kept_storage);
   sequences_.push_back(s);
   for (const PageHandle& page : sequence.pages) pages_.push_back(page ? page.data() : nullptr);
   for (const auto& block : sequence.blocks) {

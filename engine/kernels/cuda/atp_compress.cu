@@ -2,6 +2,8 @@
 
 #include "engine/kernels/cuda/atp.h"
 #include "engine/kernels/cuda/atp_basis.h"
+#include "engine/kernels/cuda/atp_rows.h"
+#include "engine/kernels/cuda/atp_store.h"
 #include "engine/kernels/cuda/atp_views.h"
 #include "engine/kernels/cuda/grid.h"
 
@@ -32,11 +34,6 @@ __global__ void WriteKernel(AtpWriteArgs a) {
   }
 }
 
-// Tokens of the block that are not of the matrix.
-__device__ __forceinline__ int64_t SinksOf(const AtpSequence& s, const AtpCompressTask& t) {
-  return t.number == 0 ? s.n_sinks : 0;
-}
-
 // Keys or values of one KV head: mean of each column taken off, then scaled to unit Frobenius norm,
 // so that keys and values weigh the same in the basis. What is not finite counts as zero.
 template <typename T>
@@ -46,7 +43,7 @@ __global__ __launch_bounds__(kThreads) void GatherKernel(AtpCompressArgs a) {
   const AtpCompressTask t = a.tasks[blockIdx.z];
   if (static_cast<int>(blockIdx.x) >= t.n_heads) return;
   const AtpSequence& s = a.sequences[t.sequence];
-  const int64_t d = m.head_dim, n_sinks = SinksOf(s, t);
+  const int64_t d = m.head_dim, n_sinks = atp::SinksOf(s, t);
   const bool of_values = blockIdx.y == 1;
   const int64_t first_column = (2 * blockIdx.x + blockIdx.y) * d;
   float* columns = a.columns + blockIdx.z * a.columns_stride;
@@ -100,8 +97,8 @@ __global__ __launch_bounds__(kThreads) void GatherMergedKernel(AtpCompressArgs a
   float* matrix = a.m + blockIdx.x * a.m_stride;
   for (int64_t j = threadIdx.x; j < 2 * d; j += kThreads) {
     const auto number = [&](const atp::BlockView<T>& block, int64_t row) {
-      return ToFloat(j < d ? block.keys[row * m.key_width + j]
-                           : block.values[row * m.value_width + j - d]);
+      return j < d ? atp::PrincipalNumber(s, block.keys, m.key_width, row, j)
+                   : atp::PrincipalNumber(s, block.values, m.value_width, row, j - d);
     };
     for (int64_t row = 0; row < s.rank; ++row) {
       matrix[row * t.n_cols + j] = number(left, row);
@@ -114,110 +111,22 @@ __global__ __launch_bounds__(kThreads) void GatherMergedKernel(AtpCompressArgs a
   }
 }
 
-// U, transposed tile by tile: [block_tokens / 64][rank][64], 0 for sinks.
-template <typename T>
-__global__ void StoreBasisKernel(AtpCompressArgs a) {
-  const AtpCompressTask t = a.tasks[blockIdx.y];
-  const AtpSequence& s = a.sequences[t.sequence];
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (s.is_linear || i >= s.rank * s.block_tokens) return;
-  const int64_t component = i / kPage % s.rank;
-  const int64_t row = i / kPage / s.rank * kPage + i % kPage - SinksOf(s, t);
-  const float* u = (t.n <= t.n_cols ? a.basis : a.image) + blockIdx.y * a.basis_stride;
-  const bool is_zero = row < 0 || component >= t.n_found;
-  atp::ViewBlock<T>(a.model, s, a.blocks[s.first_block + t.number], t.number, a.layer, t.kv_head)
-      .u[i] = FromFloat<T>(is_zero ? 0.0f : u[component * t.n + row]);
-}
-
-// Row blockIdx.x of K' and V' of one KV head: U^T times the centred columns; the last their means.
-template <typename T>
-__global__ void StorePrincipalKernel(AtpCompressArgs a) {
-  const AtpModel& m = a.model;
-  const AtpCompressTask t = a.tasks[blockIdx.z];
-  const AtpSequence& s = a.sequences[t.sequence];
-  const int64_t row = blockIdx.x, d = m.head_dim;
-  if (row > s.rank || static_cast<int>(blockIdx.y) >= t.n_heads) return;
-  const float* columns = a.columns + blockIdx.z * a.columns_stride;
-  const float* projected = a.projected + blockIdx.z * a.projected_stride + row * t.n_cols;
-  const atp::BlockView<T> block = atp::ViewBlock<T>(m, s, a.blocks[s.first_block + t.number],
-                                                    t.number, a.layer, t.kv_head + blockIdx.y);
-  const auto number = [&](int64_t column) {
-    if (row == s.rank) return columns[column];
-    return row < t.n_found ? projected[column] * columns[a.max_cols + column] : 0.0f;
-  };
-  const int64_t first = 2 * blockIdx.y * d;
-  for (int64_t j = threadIdx.x; j < m.key_width; j += blockDim.x) {
-    block.keys[row * m.key_width + j] = FromFloat<T>(j < d ? number(first + j) : 0.0f);
-  }
-  for (int64_t j = threadIdx.x; j < m.value_width; j += blockDim.x) {
-    block.values[row * m.value_width + j] = FromFloat<T>(j < d ? number(first + d + j) : 0.0f);
-  }
-}
-
-// Token blockIdx.x of a block, of one KV head, for refine.
-template <typename T>
-__global__ void StoreKeptKernel(AtpCompressArgs a) {
-  const AtpModel& m = a.model;
-  const AtpCompressTask t = a.tasks[blockIdx.z];
-  const AtpSequence& s = a.sequences[t.sequence];
-  const int64_t token = blockIdx.x, head = t.kv_head + blockIdx.y;
-  if (s.n_refined == 0 || token >= s.block_tokens || static_cast<int>(blockIdx.y) >= t.n_heads) {
-    return;
-  }
-  const int64_t page = s.first_page + (t.number * s.block_tokens + token) / kPage;
-  const atp::PageView<T> from = atp::ViewPage<T>(m, a.pages[page], a.layer, head);
-  T* to =
-      atp::ViewBlock<T>(m, s, a.blocks[s.first_block + t.number], t.number, a.layer, head).kept +
-      token * (m.key_width + m.value_width);
-  const int64_t slot = token % kPage, d = m.head_dim;
-  for (int64_t j = threadIdx.x; j < m.key_width + m.value_width; j += blockDim.x) {
-    T x{};
-    if (j < d) x = from.keys[slot * d + j];
-    if (j >= m.key_width && j - m.key_width < d) {
-      x = from.values[slot * d + j - m.key_width];
-    }
-    to[j] = x;
-  }
-}
-
-int64_t Tiles(int64_t n, int64_t width) { return (n + width - 1) / width; }
-
-template <typename T>
-void StorePrincipal(Device& device, const AtpCompressArgs& a) {
-  Launch(
-      device, StorePrincipalKernel<T>,
-      {.blocks_x = a.max_rank + 1, .blocks_y = a.max_heads, .blocks_z = a.n_tasks, .threads = 128},
-      a);
-}
-
-template <typename T>
-void Store(Device& device, const AtpCompressArgs& a) {
-  const int64_t max_tokens = Tiles(a.max_n, kPage) * kPage;  // sinks are fewer than a page
-  Launch(device, StoreBasisKernel<T>,
-         {.blocks_x = Tiles(a.max_rank * max_tokens, kThreads),
-          .blocks_y = a.n_tasks,
-          .threads = kThreads},
-         a);
-  StorePrincipal<T>(device, a);
-  Launch(device, StoreKeptKernel<T>,
-         {.blocks_x = max_tokens, .blocks_y = a.max_heads, .blocks_z = a.n_tasks, .threads = 64},
-         a);
-}
-
 template <typename T>
 void Compress(Device& device, const AtpCompressArgs& a) {
   Launch(device, GatherKernel<T>,
          {.blocks_x = a.max_heads, .blocks_y = 2, .blocks_z = a.n_tasks, .threads = kThreads}, a);
   AtpFindBasis(device, a);
-  Store<T>(device, a);
+  AtpStore(device, a);
 }
 
 template <typename T>
 void Merge(Device& device, const AtpCompressArgs& a) {
   Launch(device, GatherMergedKernel<T>, {.blocks_x = a.n_tasks, .threads = kThreads}, a);
   AtpFindBasis(device, a);
-  StorePrincipal<T>(device, a);
+  AtpStorePrincipal(device, a);
 }
+
+int64_t Tiles(int64_t n, int64_t width) { return (n + width - 1) / width; }
 
 }  // namespace
 

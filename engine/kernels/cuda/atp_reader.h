@@ -5,6 +5,7 @@
 // computed for it does not depend on the other rows, nor on which of the tile's it is: fused
 // multiply-adds are written out, so that no compiler chooses them. Included by .cu files.
 
+#include "engine/kernels/cuda/atp_rows.h"
 #include "engine/kernels/cuda/atp_views.h"
 
 namespace lowkey::atp {
@@ -28,23 +29,8 @@ __device__ __forceinline__ void TakeRows(const float* from, float (&to)[kR]) {
   }
 }
 
-__device__ __forceinline__ void TakePair(const float* from, float& a, float& b) {
-  struct alignas(8) Two {
-    float x[2];
-  };
-  const Two two = *reinterpret_cast<const Two*>(from);
-  a = two.x[0], b = two.x[1];
-}
-__device__ __forceinline__ void TakePair(const uint16_t* from, float& a, float& b) {
-  struct alignas(4) Two {
-    uint16_t x[2];
-  };
-  const Two two = *reinterpret_cast<const Two*>(from);
-  a = BFloat16ToFloat(two.x[0]), b = BFloat16ToFloat(two.x[1]);
-}
-
-// Up to 64 vectors, vector i at row_of(i), of `width` numbers (even, at most 32 kW), as floats to
-// tile + i * stride; 0 beyond. No thread may use the tile before; barriers on both sides.
+// Up to 64 vectors, vector i row_of(i) (atp_rows.h), of `width` numbers (even, at most 32 kW), as
+// floats to tile + i * stride; 0 beyond. No thread may use the tile before; barriers on both sides.
 template <int kW, typename RowOf>
 __device__ __forceinline__ void LoadTile(float* tile, int stride, int width, int n, RowOf row_of) {
   __syncthreads();
@@ -52,7 +38,7 @@ __device__ __forceinline__ void LoadTile(float* tile, int stride, int width, int
   for (int i = threadIdx.x; i < kPage * kPairs; i += kThreads) {
     const int vector = i / kPairs, column = i % kPairs * 2;
     float a = 0, b = 0;
-    if (vector < n && column < width) TakePair(row_of(vector) + column, a, b);
+    if (vector < n && column < width) TakePair(row_of(vector), column, a, b);
     tile[vector * stride + column] = a;
     tile[vector * stride + column + 1] = b;
   }
@@ -238,14 +224,24 @@ struct Reader {
         [=](int i) { return page.values + (from + i) * d; });
   }
 
+  // Rows [first, first + n) of K' or V', of which the last is the mean.
+  __device__ __forceinline__ void LoadPrincipal(const T* rows, int64_t row_width, int first,
+                                                int n) {
+    if (s.principal_bits == 0) {
+      LoadTile<kD>(tile, kStride, width(), n,
+                   [=](int i) { return rows + (first + i) * row_width; });
+    } else {
+      const int64_t rank = s.rank;
+      LoadTile<kD>(tile, kStride, width(), n,
+                   [=](int i) { return PrincipalRow(rows, row_width, rank, first + i); });
+    }
+  }
+
   // low_q: [q K'^T, q k_mean] (Eq. 7).
   __device__ __forceinline__ void Project(const BlockView<T>& block) {
     const int rows = static_cast<int>(s.rank) + 1;
-    const int64_t key_width = a.model.key_width;
     for (int first = 0; first < rows; first += kPage) {
-      const T* keys = block.keys + first * key_width;
-      LoadTile<kD>(tile, kStride, width(), rows - first,
-                   [=](int i) { return keys + i * key_width; });
+      LoadPrincipal(block.keys, a.model.key_width, first, rows - first);
       float dots[kR][2] = {};
       Dot<kR>(q + first_row, kSlots, tile, kStride, width(), dots);
       for (int k = 0; k < 2; ++k) {
@@ -258,9 +254,19 @@ struct Reader {
 
   // Components [first, first + 64) of tokens [64 page, ..) of U^T.
   __device__ __forceinline__ void LoadBasis(const BlockView<T>& block, int page, int first) {
-    const T* u = block.u + (page * s.rank + first) * kPage;
-    LoadTile<2>(tile, kStride, kPage, static_cast<int>(s.rank) - first,
-                [=](int j) { return u + j * kPage; });
+    const int64_t rank = s.rank;
+    const int n = static_cast<int>(rank) - first;
+    const T* u = block.u;
+    if (s.u_bits == 0) {
+      LoadTile<2>(tile, kStride, kPage, n,
+                  [=](int j) { return u + (page * rank + first + j) * kPage; });
+    } else if (s.u_bits == 8) {
+      LoadTile<2>(tile, kStride, kPage, n,
+                  [=](int j) { return CodedBasisRow(u, page * rank + first + j); });
+    } else {
+      LoadTile<2>(tile, kStride, kPage, n,
+                  [=](int j) { return PackedBasisRow(u, rank, page, first + j); });
+    }
   }
 
   // Scores of 64 of a block's tokens: q k_mean + (q K'^T) U^T, after Project.
@@ -378,11 +384,9 @@ struct Reader {
     for (int r = 0; r < kR; ++r) {
       for (int k = 0; k < kD; ++k) values[r][k] = sums[r].values[k];
     }
-    const int64_t value_width = a.model.value_width;
     for (int first = 0; first <= rank; first += kPage) {
-      const T* from = block.values + first * value_width;
       const int n = rank + 1 - first < kPage ? rank + 1 - first : kPage;
-      LoadTile<kD>(tile, kStride, width(), n, [=](int i) { return from + i * value_width; });
+      LoadPrincipal(block.values, a.model.value_width, first, n);
       Mix<kR, kD>(low + first * kSlots + first_row, kSlots, tile, kStride, n, values);
     }
     for (int r = 0; r < kR; ++r) {
@@ -427,7 +431,7 @@ struct Reader {
     const int64_t n_choosable = NumFarTokens() - s.n_sinks;
     const auto n_chosen = static_cast<int>(s.n_refined < n_choosable ? s.n_refined : n_choosable);
     const int32_t* chosen = a.chosen + (t.choice * a.model.n_kv_heads + head) * a.max_refined;
-    const int64_t key_width = a.model.key_width, kept_width = key_width + a.model.value_width;
+    const int64_t key_width = a.model.key_width, value_width = a.model.value_width;
     for (int first = 0; first < n_chosen; first += kPage) {
       const int n = n_chosen - first < kPage ? n_chosen - first : kPage;
       int n_visible[kR];
@@ -436,9 +440,16 @@ struct Reader {
         const int64_t token = chosen[first + i], number = token / s.block_tokens;
         const BlockView<T> block =
             ViewBlock<T>(a.model, s, a.blocks[s.first_block + number], number, a.layer, head);
-        return block.kept + token % s.block_tokens * kept_width;
+        return KeptToken(block.kept, s, token % s.block_tokens);
       };
-      ReadTokens(n, n_visible, kept, [&](int i) { return kept(i) + key_width; });
+      if (s.kept_bits == 0) {
+        const auto key = [&](int i) { return reinterpret_cast<const T*>(kept(i)); };
+        ReadTokens(n, n_visible, key, [&](int i) { return key(i) + key_width; });
+      } else {
+        ReadTokens(
+            n, n_visible, [&](int i) { return KeptRow(kept(i), key_width); },
+            [&](int i) { return KeptRow(kept(i) + KeptRowBytes(key_width), value_width); });
+      }
     }
   }
 

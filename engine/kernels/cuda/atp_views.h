@@ -24,7 +24,7 @@ __device__ __forceinline__ PageView<T> ViewPage(const AtpModel& m, void* page, i
   return {keys, keys + kPage * m.head_dim};
 }
 
-// One KV head of a block at one layer.
+// One KV head of a block at one layer, where nothing is in codes (else atp_rows.h).
 template <typename T>
 struct BlockView {
   T* u = nullptr;       // [block_tokens / 64][rank][64]
@@ -42,14 +42,18 @@ __device__ __forceinline__ BlockView<T> ViewBlock(const AtpModel& m, const AtpSe
   char* base = static_cast<char*>(slab);
   char* at =
       base + m.n_layers * m.n_kv_heads * s.kept_bytes + (part + number) % n_parts * s.part_bytes;
-  const int64_t rows = s.rank + 1;
   BlockView<T> view;
   view.u = reinterpret_cast<T*>(at);
-  view.keys = reinterpret_cast<T*>(at + s.u_bytes) +
-              (shared ? head * rows * (m.key_width + m.value_width) : 0);
-  view.values = view.keys + rows * m.key_width;
+  at += s.u_bytes + (shared ? head * (s.key_bytes + s.value_bytes) : 0);
+  view.keys = reinterpret_cast<T*>(at);
+  view.values = reinterpret_cast<T*>(at + s.key_bytes);
   view.kept = reinterpret_cast<T*>(base + (layer * m.n_kv_heads + head) * s.kept_bytes);
   return view;
+}
+
+// Tokens of a block that its basis leaves out.
+__device__ __forceinline__ int64_t SinksOf(const AtpSequence& s, const AtpCompressTask& t) {
+  return t.number == 0 ? s.n_sinks : 0;
 }
 
 }  // namespace lowkey::atp

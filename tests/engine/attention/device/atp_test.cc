@@ -3,6 +3,7 @@
 #include "engine/attention/device/atp.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <vector>
 
@@ -58,9 +59,10 @@ TEST_F(DeviceAtpTest, ServesWhatItsKernelsCompute) {
   EXPECT_FALSE(serves([](AtpOptions& o) { o.rank = RankEntropy{}; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.basis = AtpBasis::kInput; }));
   EXPECT_FALSE(serves([](AtpOptions& o) { o.decomposition = AtpDecomposition::kAlternating; }));
-  EXPECT_FALSE(serves([](AtpOptions& o) { o.basis_storage = AtpStorage::kInt4; }));
-  EXPECT_FALSE(serves([](AtpOptions& o) { o.principal_storage = AtpStorage::kInt8; }));
-  EXPECT_FALSE(serves([](AtpOptions& o) { o.kept_storage = AtpStorage::kInt8; }));
+  EXPECT_TRUE(serves([](AtpOptions& o) {
+    o.basis_storage = AtpStorage::kInt4;
+    o.principal_storage = o.kept_storage = AtpStorage::kInt8;
+  }));
   const auto fits = [](int64_t group, int64_t head_dim) {
     return DeviceAtp::Fits({1, group, 1, head_dim, std::nullopt, StorageType::kFloat32});
   };
@@ -107,6 +109,58 @@ TEST_F(DeviceAtpTest, APromptHasTheBitsOfItsTokens) {
     options.chunk_tokens = 13;
     EXPECT_TRUE(SameBits(RunSequence(rows, options), at_once)) << block;
   }
+}
+
+// Half a step of 8 or 4 bits of what U, K' and V' or kept tokens spread over. An odd rank: what
+// lies beside codes is aligned nevertheless.
+TEST_F(DeviceAtpTest, CodedBlocksAreReadNearlyAsThoseThatAreNot) {
+  struct Coded {
+    AtpStorage basis, principal, kept;
+    double most_error;
+  };
+  constexpr auto kCache = AtpStorage::kCache, kInt8 = AtpStorage::kInt8, kInt4 = AtpStorage::kInt4;
+  for (const AtpBasis basis : {AtpBasis::kLayer, AtpBasis::kKv}) {
+    const bool is_shared = basis == AtpBasis::kLayer;
+    const AttentionRows rows = FactorRows(
+        Geometry(is_shared ? StorageType::kFloat32 : StorageType::kBFloat16), 200, GapAt(7), 6);
+    AtpOptions o = Blocks64();
+    o.basis = basis;
+    o.rank = RankFixed{7};
+    if (!is_shared) o.block_tokens = 128;
+    for (const Coded& coded :
+         {Coded{kInt8, kCache, kCache, 0.002}, Coded{kInt4, kCache, kCache, 0.02},
+          Coded{kCache, kInt8, kCache, 0.003}, Coded{kInt8, kInt8, kInt8, 0.003}}) {
+      o.refine_tokens = coded.kept == kCache ? 0 : 20;
+      RunOptions options{Atp(o)};
+      options.make = MakeDeviceAtp;
+      const std::vector<float> wide = RunSequence(rows, options);
+      options.attention.atp.basis_storage = coded.basis;
+      options.attention.atp.principal_storage = coded.principal;
+      options.attention.atp.kept_storage = coded.kept;
+      const std::vector<float> out = RunSequence(rows, options);
+      double sum = 0;
+      for (size_t i = 0; i < out.size(); ++i) sum += std::fabs(out[i] - wide[i]);
+      const double error = sum / static_cast<double>(out.size());
+      EXPECT_LT(error, coded.most_error) << AtpBasisName(basis);
+      EXPECT_GT(error, 1e-6) << AtpBasisName(basis);
+    }
+  }
+}
+
+TEST_F(DeviceAtpTest, CodedBlocksHaveTheSameBitsInAnyOrderOfThreads) {
+  AtpOptions o = Blocks64();
+  o.basis_storage = AtpStorage::kInt4;
+  o.principal_storage = o.kept_storage = AtpStorage::kInt8;
+  o.refine_tokens = 20;
+  RunOptions options{Atp(o), 100};
+  options.make = MakeDeviceAtp;
+  const AttentionRows rows = RandomRows(Geometry(), 140, 7);
+  const std::vector<float> forward = RunSequence(rows, options);
+  for (auto order : {emulated::ThreadOrder::kBackward, emulated::ThreadOrder::kShuffled}) {
+    emulated::SetThreadOrder(order);
+    EXPECT_TRUE(SameBits(RunSequence(rows, options), forward));
+  }
+  emulated::SetThreadOrder(emulated::ThreadOrder::kForward);
 }
 
 TEST_F(DeviceAtpTest, MergedBlocksHaveTheSameBitsInAnyOrderOfThreads) {

@@ -64,6 +64,8 @@ class Sequence {
     s.kept_bytes = n_refined > 0 ? kBlock * (kKeyWidth + kValueWidth) * kBytes : 0;
     s.u_bytes = kBlock * rank * kBytes;
     s.part_bytes = s.u_bytes + kHeads / n_bases * (rank + 1) * (kKeyWidth + kValueWidth) * kBytes;
+    s.key_bytes = (rank + 1) * kKeyWidth * kBytes;
+    s.value_bytes = (rank + 1) * kValueWidth * kBytes;
     sequence_ = s;
     const int64_t block_elements = (kHeads * s.kept_bytes + n_bases * s.part_bytes) / kBytes;
     std::vector<void*> pages, blocks;
@@ -188,7 +190,7 @@ class Sequence {
     a.gram_stride = a.max_size * a.max_size;
     a.basis_stride = rank_ * kBlock;
     a.projected_stride = rank_ * a.max_cols;
-    a.columns_stride = 2 * a.max_cols + 2;
+    a.columns_stride = 2 * a.max_cols + 2 + rank_;
     DeviceArray<float> m(a.n_tasks * a.m_stride), gram(a.n_tasks * a.gram_stride),
         basis(a.n_tasks * a.basis_stride), image(a.n_tasks * a.basis_stride),
         projected(a.n_tasks * a.projected_stride), columns(a.n_tasks * a.columns_stride);
