@@ -128,7 +128,7 @@ TEST_F(DeviceAtpTest, CodedBlocksAreReadNearlyAsThoseThatAreNot) {
     o.rank = RankFixed{7};
     if (!is_shared) o.block_tokens = 128;
     for (const Coded& coded :
-         {Coded{kInt8, kCache, kCache, 0.002}, Coded{kInt4, kCache, kCache, 0.02},
+         {Coded{kInt8, kCache, kCache, 0.002}, Coded{kInt4, kCache, kCache, 0.012},
           Coded{kCache, kInt8, kCache, 0.003}, Coded{kInt8, kInt8, kInt8, 0.003}}) {
       o.refine_tokens = coded.kept == kCache ? 0 : 20;
       RunOptions options{Atp(o)};
