@@ -19,7 +19,7 @@ inline constexpr int64_t kAtpMostHeadDim = 256;
 inline constexpr int64_t kAtpMostRank = 512;
 
 // Of the model. Pages are device_attention.h's; a principal block is principal_block.h's, its K'
-// [rank + 1][key_width], V' [rank + 1][value_width], all in `type`.
+// [rank + 1][key_width], V' [rank + 1][value_width], all in `type` but for what is coded.
 struct AtpModel {
   int64_t n_layers = 0, n_kv_heads = 0, group = 0, head_dim = 0;
   int64_t key_width = 0, value_width = 0;
