@@ -143,6 +143,12 @@ class AttentionMechanism {
   // After Plan, on a device: two plans of equal keys queue the same work in Attend, which reads all
   // that differs from memory. nullopt: no two may be taken for the same.
   virtual std::optional<uint64_t> PlanKey() const { return std::nullopt; }
+  // Whether Attend of such sequences only queues, so that the step may follow one whose tokens
+  // nobody has read.
+  virtual bool OnlyQueues(const AttentionOptions& options) const {
+    (void)options;
+    return false;
+  }
   // Caches the step's keys and values of one layer and computes its outputs. On a device, queues
   // that.
   virtual void Attend(const LayerRows& rows) = 0;

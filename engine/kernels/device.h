@@ -52,6 +52,15 @@ struct ProductArgs {
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
 };
 
+// Bytes on their way from a device to the host. Must not outlive the device.
+class Fetched {
+ public:
+  virtual ~Fetched() = default;
+  // Waits for them, and for nothing that was queued later. Valid while this lives. An error is the
+  // device's.
+  virtual absl::StatusOr<const std::byte*> Wait() = 0;
+};
+
 // An accelerator with memory of its own and one queue of work. Everything but Allocate and
 // MakeWeight only queues, in order, and returns at once; pointers that the work reads or writes are
 // the device's. One thread.
@@ -70,6 +79,8 @@ class Device : public Memory {
   virtual void Upload(const void* from, void* to, int64_t size_bytes) = 0;
   // Device to host, when all that was queued before is done.
   virtual absl::Status Download(const void* from, void* to, int64_t size_bytes) = 0;
+  // The same without waiting: what is queued later may overwrite `from`.
+  virtual std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) = 0;
   virtual absl::Status Wait() = 0;
 
   // Queues what `queue` queues, and keeps it under `key`: the next time it is queued at once,

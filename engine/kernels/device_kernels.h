@@ -113,6 +113,7 @@ struct DeviceKernels {
   void (*atp_combine)(Device&, const AtpCombineArgs&) = nullptr;
 
   void (*sample)(Device&, const SamplingArgs&) = nullptr;
+  void (*take_drawn)(Device&, const TakeDrawnArgs&) = nullptr;
 };
 
 }  // namespace lowkey

@@ -72,6 +72,20 @@ struct SamplingArgs {
   SampleResult* results = nullptr;  // [n_rows]
 };
 
+// A row of a step whose token is a result of the step before.
+struct DrawnToken {
+  int32_t row = 0;
+  int32_t result = 0;
+};
+
+// tokens[drawn[i].row] = the token of results[drawn[i].result]; 0 where none could be drawn.
+struct TakeDrawnArgs {
+  const SampleResult* results = nullptr;
+  const DrawnToken* drawn = nullptr;  // [n]
+  int64_t n = 0;
+  int32_t* tokens = nullptr;
+};
+
 inline int64_t SumBlocksOf(int64_t vocab) { return (vocab + kSumBlock - 1) / kSumBlock; }
 
 // A weight for each token, and some numbers for each block of tokens.

@@ -101,9 +101,9 @@ class Sink {
   virtual ~Sink() = default;
   virtual void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) { (void)logprobs; }
   // kPause: the token was taken; the request computes no further step until Engine::Resume(id) is
-  // called; it keeps its cache. kStop ends that choice with kStoppedBySink (stop strings are text
-  // and are matched by the server). kCancel ends the request as Cancel does, at once: nobody reads
-  // any more.
+  // called, but for one that a device has begun already, whose tokens follow; it keeps its cache.
+  // kStop ends that choice with kStoppedBySink (stop strings are text and are matched by the
+  // server). kCancel ends the request as Cancel does, at once: nobody reads any more.
   virtual SinkAnswer OnToken(int32_t choice, const SampledToken& token) = 0;
   virtual void OnDone(const FinalEvent& event) = 0;
 };
@@ -128,6 +128,9 @@ struct EngineOptions {
   absl::Duration max_wait = absl::InfiniteDuration();
   // Whether prompts leave what was computed for others that begin alike. Never changes an output.
   bool keeps_prefixes = true;
+  // Whether a device computes the next step while the tokens of the last one are read. Never
+  // changes an output.
+  bool runs_ahead = true;
   int32_t context_tokens = 0;  // 0: the model's; else a lower limit
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection
 };

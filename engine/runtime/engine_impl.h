@@ -6,8 +6,10 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "engine/runtime/engine.h"
@@ -21,7 +23,7 @@
 namespace lowkey {
 
 // The engine's two sides: calls from any thread (engine.cc), which leave requests and wishes behind
-// a mutex, and one thread (engine_loop.cc) that computes step after step.
+// a mutex, and one thread (engine_loop.cc, engine_step.cc) that computes step after step.
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions& options);
@@ -54,21 +56,38 @@ class EngineImpl : public Engine {
   bool HasFailed();
   void ExpireDeadlines();
   void GiveUpWaiting();
+  // A row whose logits somebody wants.
+  struct WantedRow {
+    RequestId request = 0;
+    int32_t choice = 0;
+    int64_t position = 0;
+  };
+  // A step that is queued, and what is wanted of it.
+  struct Step {
+    std::vector<WantedRow> wanted;
+    absl::StatusOr<ModelRunner::Drawing> drawing = ModelRunner::Drawing();
+    // By choice, its token's among those that are drawn; on a device.
+    absl::flat_hash_map<std::pair<RequestId, int32_t>, int64_t> numbers;
+    int64_t n_rows = 0;
+    bool is_mixed = false;
+    absl::Time started;
+  };
   ScheduledBatch NextBatch();
+  bool RunsAhead(const ScheduledBatch& batch) const;
+  void ReleaseCaches(const std::vector<RequestId>& ids);
   void RunStep();
+  std::optional<Step> QueueStep(const std::vector<ScheduledRows>& batch);
   bool IsMixed(const std::vector<ScheduledRows>& batch) const;
   void EndSuspicion(const std::vector<ScheduledRows>& batch);
   void ComputeAlone(const std::vector<ScheduledRows>& batch, const absl::Status& thrown);
   absl::Status ComputeBatch(const std::vector<ScheduledRows>& batch);
   void SavePrefix(const RequestState& state, int64_t n_computed);
   int64_t RestorePrefix(RequestState& state);
-  void ConsumeLogits(const std::vector<ScheduledRows>& batch);
-  // A row whose logits somebody wants.
-  struct WantedRow {
-    const ScheduledRows* rows = nullptr;
-    int64_t position = 0;
-  };
+  void QueueDraw(const std::vector<ScheduledRows>& batch, Step& step);
+  void ForkAt(const WantedRow& wanted);
   RowRequest RequestOf(const WantedRow& wanted);
+  void Deliver();
+  void NoteTime(const Step& step);
   void ConsumeRow(const WantedRow& wanted, RowTokens& tokens);
   void CompletePrompt(RequestState& state);
   void SampleChoice(RequestState& state, int32_t choice, RowTokens& tokens);
@@ -80,7 +99,7 @@ class EngineImpl : public Engine {
   const std::unique_ptr<ModelRunner> runner_;
   EngineLimits limits_;
   const absl::Duration max_wait_, longest_wait_;
-  const bool keeps_prefixes_;
+  const bool keeps_prefixes_, may_run_ahead_;
 
   mutable absl::Mutex mutex_;
   std::deque<std::unique_ptr<RequestState>> inbox_ ABSL_GUARDED_BY(mutex_);
@@ -102,6 +121,9 @@ class EngineImpl : public Engine {
   LiveRequests live_;
   PrefixCache prefixes_;
   bool is_all_paused_ = false;  // the last step had no rows
+  // Its tokens are not read yet; the next one may be queued before they are.
+  std::optional<Step> pending_;
+  absl::Time last_delivery_ = absl::InfinitePast();
   absl::Time next_deadline_ = absl::InfiniteFuture();
   StepPace pace_;
   EngineStats counters_;

@@ -1,13 +1,11 @@
-// The engine's thread: takes what was submitted, and computes step after step.
+// The engine's thread: takes what was submitted, and computes step after step (engine_step.cc).
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/atp/principal_block.h"
 #include "engine/base/retry_after.h"
-#include "engine/base/status_macros.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/guarded.h"
 
@@ -16,7 +14,7 @@ namespace lowkey {
 void EngineImpl::Run() {
   while (TakeInbox()) {
     ExpireDeadlines();
-    if (!live_.empty()) RunStep();
+    if (!live_.empty() || pending_.has_value()) RunStep();
     GiveUpWaiting();
     absl::MutexLock lock(&mutex_);
     Publish();
@@ -65,7 +63,7 @@ bool EngineImpl::TakeInbox() {
       return stopping_ || !inbox_.empty() || !cancels_.empty() || !resumes_.empty() ||
              end_all_.has_value();
     };
-    if (live_.empty() || is_all_paused_) {
+    if (!pending_.has_value() && (live_.empty() || is_all_paused_)) {
       mutex_.AwaitWithDeadline(absl::Condition(&work), next_deadline_);
     }
     TakeArrivals();
@@ -114,254 +112,6 @@ void EngineImpl::GiveUpWaiting() {
                absl::ResourceExhaustedError(absl::StrCat(
                    "queue: waited ", absl::FormatDuration(longest_wait_), " and was not served")),
                max_wait_));
-  }
-}
-
-ScheduledBatch EngineImpl::NextBatch() {
-  absl::MutexLock lock(&mutex_);
-  TakeArrivals();
-  ScheduledBatch batch = scheduler_.NextBatch(pace_.max_rows());
-  for (RequestId id : batch.preempted) live_.at(id)->ReleaseCache();
-  is_all_paused_ = batch.rows.empty() && batch.preempted.empty();
-  const auto suspect = std::find_if(
-      batch.rows.begin(), batch.rows.end(),
-      [this](const ScheduledRows& rows) { return live_.at(rows.request)->is_suspect; });
-  if (suspect != batch.rows.end()) {
-    std::erase_if(batch.rows, [alone = suspect->request](const ScheduledRows& rows) {
-      return rows.request != alone;
-    });
-  }
-  return batch;
-}
-
-void EngineImpl::RunStep() {
-  const ScheduledBatch batch = NextBatch();
-  if (batch.rows.empty()) return;
-  const absl::Time now = absl::Now();
-  const bool is_mixed = IsMixed(batch.rows);
-  int64_t n_rows = 0;
-  for (const ScheduledRows& rows : batch.rows) {
-    n_rows += rows.n_rows;
-    RequestState& state = *live_.at(rows.request);
-    if (!state.started.has_value()) state.started = now;
-  }
-  absl::Status status;
-  const absl::Status thrown = Guarded([&] { status = ComputeBatch(batch.rows); });
-  if (!thrown.ok() && runner_->health().ok()) return ComputeAlone(batch.rows, thrown);
-  if (HasFailed()) return;
-  if (!status.ok()) {
-    // Reservations cover every step, so this is the machine's own memory: the newest request gives
-    // way.
-    Finish(batch.rows.back().request, FinishReason::kError, absl::InternalError(status.message()));
-    return;
-  }
-  EndSuspicion(batch.rows);
-  ++counters_.n_steps;
-  {
-    absl::MutexLock lock(&mutex_);
-    scheduler_.Commit(batch);
-    Publish();  // whoever reads a token finds what it took in Stats
-  }
-  ConsumeLogits(batch.rows);
-  const absl::Duration took = absl::Now() - now;
-  if (is_mixed) pace_.Note(n_rows, took);
-  absl::MutexLock lock(&mutex_);
-  step_cost_.Note(n_rows, took);
-  max_mixed_rows_ = pace_.max_rows();
-}
-
-// The step threw and has left its sequences half-written. What it did is dropped as if all of them
-// had been preempted; whose fault it was shows when each is computed alone.
-void EngineImpl::ComputeAlone(const std::vector<ScheduledRows>& batch, const absl::Status& thrown) {
-  std::set<RequestId> ids;
-  for (const ScheduledRows& rows : batch) ids.insert(rows.request);
-  if (ids.size() == 1) return Finish(*ids.begin(), FinishReason::kError, thrown);
-  absl::MutexLock lock(&mutex_);
-  for (RequestId id : ids) {
-    scheduler_.Preempt(id);
-    live_.at(id)->ReleaseCache();
-    live_.at(id)->is_suspect = true;
-  }
-}
-
-// Of a request whose every choice came as far in this step as it had been.
-void EngineImpl::EndSuspicion(const std::vector<ScheduledRows>& batch) {
-  const auto n_done = std::count_if(batch.begin(), batch.end(),
-                                    [](const ScheduledRows& rows) { return rows.samples; });
-  RequestState& state = *live_.at(batch[0].request);
-  if (n_done == state.n_unfinished()) state.is_suspect = false;
-}
-
-// Whether streams wait while somebody's prompt is computed.
-bool EngineImpl::IsMixed(const std::vector<ScheduledRows>& batch) const {
-  const auto is_decode = [this](const ScheduledRows& rows) {
-    const EngineRequest& request = live_.at(rows.request)->request;
-    return rows.first_position >= static_cast<int64_t>(request.prompt.size());
-  };
-  const auto n_decode = std::count_if(batch.begin(), batch.end(), is_decode);
-  return n_decode > 0 && n_decode < static_cast<int64_t>(batch.size());
-}
-
-absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
-  step_tokens_.clear();
-  step_rows_.clear();
-  for (const ScheduledRows& rows : batch) {
-    const RequestState& state = *live_.at(rows.request);
-    for (int64_t i = 0; i < rows.n_rows; ++i) {
-      step_tokens_.push_back(state.TokenAt(rows.choice, rows.first_position + i));
-    }
-  }
-  size_t at = 0;
-  for (const ScheduledRows& rows : batch) {
-    const auto n = static_cast<size_t>(rows.n_rows);
-    step_rows_.push_back({&live_.at(rows.request)->choices[rows.choice].cache, rows.first_position,
-                          absl::MakeConstSpan(step_tokens_).subspan(at, n)});
-    at += n;
-  }
-  LK_RETURN_IF_ERROR(runner_->Compute(step_rows_));
-  for (const ScheduledRows& rows : batch) {
-    const RequestState& state = *live_.at(rows.request);
-    const int64_t end = rows.first_position + rows.n_rows;
-    // Before Advance, which may drop what only the prompt's own rows read.
-    const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
-    const PrefixReach reach = runner_->mechanism(state.request.attention.mechanism).prefix_reach();
-    if (end == n_prompt || (end < n_prompt && IsPrefixStop(state.request, reach, end))) {
-      SavePrefix(state, end);
-    }
-  }
-  runner_->Advance();
-  for (const ScheduledRows& rows : batch) {
-    RequestState& state = *live_.at(rows.request);
-    state.NotePeak(runner_->page_bytes());
-    const int64_t end = rows.first_position + rows.n_rows;
-    const bool ends_prompt = end == static_cast<int64_t>(state.request.prompt.size());
-    if (ends_prompt && state.is_forked()) state.Fork(config().vocab_size);  // once more
-  }
-  return absl::OkStatus();
-}
-
-// What others that begin alike may continue from.
-void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
-  if (!keeps_prefixes_) return;
-  // What cannot be saved will be computed.
-  (void)Guarded([&] {
-    prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
-  });
-}
-
-// Called by the scheduler when it admits a request: the rows of its prompt that are there.
-int64_t EngineImpl::RestorePrefix(RequestState& state) {
-  if (!keeps_prefixes_) return 0;
-  int64_t n_tokens = 0;
-  if (!Guarded([&] { n_tokens = prefixes_.Restore(state); }).ok()) state.ReleaseCache();
-  if (state.started.has_value()) return n_tokens;  // preempted: the caller was told already
-  state.n_cached_tokens = static_cast<int32_t>(n_tokens);
-  counters_.n_prefix_tokens += n_tokens;
-  return n_tokens;
-}
-
-// What a device is to draw. A row that ends the prompt forks it: every choice draws from it.
-RowRequest EngineImpl::RequestOf(const WantedRow& wanted) {
-  const auto found = live_.find(wanted.rows->request);
-  if (found == live_.end()) return {};  // ended by an earlier row of this step
-  RequestState& state = *found->second;
-  const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
-  if (wanted.position + 1 < n_prompt) return {{}, state.PromptTokenAfter(wanted.position)};
-  if (wanted.position + 1 == n_prompt) state.Fork(config().vocab_size);
-  RowRequest request;
-  if (state.request.max_new_tokens == 0) return request;
-  for (int32_t c = 0; c < state.request.n; ++c) {
-    if (wanted.position + 1 > n_prompt && c != wanted.rows->choice) continue;
-    request.samplers.push_back(&*state.choices[c].sampler);
-  }
-  return request;
-}
-
-void EngineImpl::ConsumeLogits(const std::vector<ScheduledRows>& batch) {
-  std::vector<WantedRow> wanted;
-  std::vector<int64_t> row_numbers;
-  int64_t first_row = 0;
-  for (const ScheduledRows& rows : batch) {
-    const RequestState& state = *live_.at(rows.request);
-    for (int64_t i = 0; i < rows.n_rows; ++i) {
-      const int64_t position = rows.first_position + i;
-      const bool scores = state.WantsPromptLogprob(position + 1);
-      const bool samples = rows.samples && i + 1 == rows.n_rows;
-      if (!scores && !samples) continue;
-      wanted.push_back({&rows, position});
-      row_numbers.push_back(first_row + i);
-    }
-    first_row += rows.n_rows;
-  }
-  const auto ask = [&](size_t i) {
-    RowRequest request;
-    const absl::Status status = Guarded([&] { request = RequestOf(wanted[i]); });
-    if (!status.ok()) Finish(wanted[i].rows->request, FinishReason::kError, status);
-    return request;
-  };
-  const absl::Status drawn = runner_->Draw(row_numbers, ask, [&](size_t i, RowTokens& tokens) {
-    const absl::Status status = Guarded([&] { ConsumeRow(wanted[i], tokens); });
-    if (!status.ok()) Finish(wanted[i].rows->request, FinishReason::kError, status);
-  });
-  if (drawn.ok() || HasFailed()) return;
-  // Tokens that were to be drawn are not: whoever waits for one cannot go on.
-  for (const WantedRow& row : wanted) {
-    Finish(row.rows->request, FinishReason::kError, absl::InternalError(drawn.message()));
-  }
-}
-
-void EngineImpl::ConsumeRow(const WantedRow& wanted, RowTokens& tokens) {
-  const auto found = live_.find(wanted.rows->request);
-  if (found == live_.end()) return;  // ended by an earlier row of this step
-  RequestState& state = *found->second;
-  const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
-  if (wanted.position + 1 < n_prompt) {
-    return state.AddPromptLogprob(wanted.position,
-                                  tokens.Score(state.PromptTokenAfter(wanted.position)));
-  }
-  if (wanted.position + 1 > n_prompt) return SampleChoice(state, wanted.rows->choice, tokens);
-  CompletePrompt(state);
-  // The last choice to end takes the request with it.
-  const int32_t n_choices = state.request.n;
-  for (int32_t c = 0; c < n_choices && live_.contains(wanted.rows->request); ++c) {
-    SampleChoice(state, c, tokens);
-  }
-}
-
-void EngineImpl::CompletePrompt(RequestState& state) {
-  counters_.n_prompt_tokens += static_cast<int64_t>(state.request.prompt.size());
-  state.Fork(config().vocab_size);
-  if (state.wants_prompt_logprobs()) {
-    state.sink->OnPromptLogprobs(std::move(state.prompt_logprobs));
-  }
-}
-
-void EngineImpl::SampleChoice(RequestState& state, int32_t choice, RowTokens& tokens) {
-  ChoiceState& c = state.choices[choice];
-  if (c.finish_reason.has_value()) return;
-  if (state.request.max_new_tokens == 0) return FinishChoice(state, choice, FinishReason::kLength);
-  absl::StatusOr<SampledToken> token = tokens.Sample(*c.sampler);
-  if (!token.ok()) return Finish(state.id, FinishReason::kError, token.status());
-  c.tokens.push_back(token->token);
-  ++counters_.n_generated_tokens;
-  state.last_token = absl::Now();
-  if (!state.first_token.has_value()) state.first_token = state.last_token;
-
-  const SinkAnswer answer = state.sink->OnToken(choice, *token);
-  if (answer == SinkAnswer::kPause) {
-    absl::MutexLock lock(&mutex_);
-    scheduler_.SetPaused(state.id, true);
-  }
-  if (answer == SinkAnswer::kCancel) {
-    return Finish(state.id, FinishReason::kCancelled, absl::CancelledError("the reader is gone"));
-  }
-  const std::vector<int32_t>& stops = state.request.stop_tokens;
-  if (std::find(stops.begin(), stops.end(), token->token) != stops.end()) {
-    return FinishChoice(state, choice, FinishReason::kStopToken);
-  }
-  if (answer == SinkAnswer::kStop) return FinishChoice(state, choice, FinishReason::kStoppedBySink);
-  if (static_cast<int32_t>(c.tokens.size()) >= state.request.max_new_tokens) {
-    FinishChoice(state, choice, FinishReason::kLength);
   }
 }
 

@@ -197,6 +197,7 @@ std::vector<MechanismInfo> ModelRunner::mechanisms() const {
 void ModelRunner::Arrange(absl::Span<const Rows> rows) {
   tokens_.clear();
   positions_.clear();
+  drawn_.clear();
   groups_.clear();
   int64_t n_rows = 0;
   for (const Rows& r : rows) n_rows += static_cast<int64_t>(r.tokens.size());
@@ -212,6 +213,10 @@ void ModelRunner::Arrange(absl::Span<const Rows> rows) {
         if (lane.segments.empty()) group.mechanisms.push_back(lane.mechanism.get());
         lane.segments.push_back({r.sequence, r.first_position, n, group.n_rows});
         group.n_rows += n;
+        if (r.drawn.has_value()) {
+          LK_CHECK(n == 1);
+          drawn_.push_back({static_cast<int32_t>(tokens_.size()), static_cast<int32_t>(*r.drawn)});
+        }
         for (int64_t i = 0; i < n; ++i) {
           row_of_[caller_row + i] = static_cast<int64_t>(tokens_.size());
           tokens_.push_back(r.tokens[i]);
@@ -231,6 +236,8 @@ absl::Status ModelRunner::Compute(absl::Span<const Rows> rows, const Decoder::Ob
     if (lane.segments.empty()) continue;
     LK_RETURN_IF_ERROR(lane.mechanism->Plan(lane.segments));
   }
+  LK_CHECK(drawn_.empty() || device_ != nullptr);
+  if (device_ != nullptr) device_model_->TakeDrawn(device_sampler_->drawn(), drawn_);
   return model_->Forward(tokens_, positions_, groups_, observer);
 }
 
@@ -248,11 +255,16 @@ absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Decoder::Obser
 
 absl::Status ModelRunner::Logits(absl::Span<const int64_t> rows,
                                  absl::FunctionRef<void(size_t, absl::Span<const float>)> consume) {
-  for (size_t begin = 0; begin < rows.size(); begin += Decoder::kMaxLogitRows) {
-    std::vector<int64_t> part;
-    for (int64_t row : rows.subspan(begin, Decoder::kMaxLogitRows)) {
-      part.push_back(row_of_[row]);
-    }
+  std::vector<int64_t> model_rows;
+  for (int64_t row : rows) model_rows.push_back(row_of_[row]);
+  return LogitsOf(model_rows, consume);
+}
+
+absl::Status ModelRunner::LogitsOf(
+    absl::Span<const int64_t> model_rows,
+    absl::FunctionRef<void(size_t, absl::Span<const float>)> consume) {
+  for (size_t begin = 0; begin < model_rows.size(); begin += Decoder::kMaxLogitRows) {
+    const auto part = model_rows.subspan(begin, Decoder::kMaxLogitRows);
     LK_RETURN_IF_ERROR(model_->Logits(part));
     for (size_t i = 0; i < part.size(); ++i) {
       consume(begin + i, model_->logits_row(static_cast<int64_t>(i)));
@@ -261,47 +273,59 @@ absl::Status ModelRunner::Logits(absl::Span<const int64_t> rows,
   return absl::OkStatus();
 }
 
-absl::Status ModelRunner::Draw(absl::Span<const int64_t> rows,
-                               absl::FunctionRef<RowRequest(size_t)> ask,
-                               absl::FunctionRef<void(size_t, RowTokens&)> consume) {
-  if (device_ == nullptr) {
-    return Logits(rows, [&](size_t i, absl::Span<const float> logits) {
-      HostRowTokens tokens(logits);
-      consume(i, tokens);
-    });
+bool ModelRunner::RunsAhead(const AttentionOptions& options) const {
+  return device_ != nullptr && mechanism(options.mechanism).OnlyQueues(options);
+}
+
+absl::StatusOr<ModelRunner::Drawing> ModelRunner::QueueDraw(
+    absl::Span<const int64_t> rows, absl::FunctionRef<RowRequest(size_t)> ask) {
+  Drawing drawing;
+  for (int64_t row : rows) drawing.rows_.push_back(row_of_[row]);
+  if (device_ == nullptr) return drawing;
+  const absl::Status queued = QueueDrawOnDevice(drawing, ask);
+  drawing.tokens_ = device_sampler_->Fetch();  // what was not queued is not in the next step's way
+  LK_RETURN_IF_ERROR(queued);
+  return drawing;
+}
+
+void ModelRunner::Add(const RowRequest& request, int64_t logits_row) {
+  for (const RowRequest::Draw& draw : request.draws) {
+    device_sampler_->Add(*draw.sampler, logits_row, draw.n_uncounted);
   }
+  if (request.given.has_value()) {
+    device_sampler_->AddGiven(request.given->token, request.given->n_top, logits_row);
+  }
+}
+
+absl::Status ModelRunner::QueueDrawOnDevice(Drawing& drawing,
+                                            absl::FunctionRef<RowRequest(size_t)> ask) {
+  const auto rows = absl::MakeConstSpan(drawing.rows_);
   for (size_t first = 0; first < rows.size(); first += Decoder::kMaxLogitRows) {
     const auto part = rows.subspan(first, Decoder::kMaxLogitRows);
-    std::vector<RowRequest> requests;
-    for (size_t i = 0; i < part.size(); ++i) requests.push_back(ask(first + i));
-    LK_RETURN_IF_ERROR(DrawOnDevice(
-        part, requests, [&](size_t i, RowTokens& tokens) { consume(first + i, tokens); }));
+    for (size_t i = 0; i < part.size(); ++i) {
+      const RowRequest request = ask(first + i);
+      Add(request, static_cast<int64_t>(i));
+      drawing.n_tokens_.push_back(request.n_tokens());
+    }
+    LK_RETURN_IF_ERROR(
+        device_sampler_->Queue(device_model_->QueueLogits(part), config().vocab_size));
   }
   return absl::OkStatus();
 }
 
-absl::Status ModelRunner::DrawOnDevice(absl::Span<const int64_t> rows,
-                                       absl::Span<const RowRequest> requests,
-                                       absl::FunctionRef<void(size_t, RowTokens&)> consume) {
-  std::vector<int64_t> model_rows;
-  std::vector<size_t> n_tokens;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    model_rows.push_back(row_of_[rows[i]]);
-    const auto number = static_cast<int64_t>(i);
-    const RowRequest& request = requests[i];
-    for (const Sampler* sampler : request.samplers) device_sampler_->Add(*sampler, number);
-    if (request.given.has_value()) {
-      device_sampler_->AddGiven(request.given->token, request.given->n_top, number);
-    }
-    n_tokens.push_back(request.samplers.size() + (request.given.has_value() ? 1 : 0));
+absl::Status ModelRunner::Collect(Drawing drawing,
+                                  absl::FunctionRef<void(size_t, RowTokens&)> consume) {
+  if (device_ == nullptr) {
+    return LogitsOf(drawing.rows_, [&](size_t i, absl::Span<const float> logits) {
+      HostRowTokens tokens(logits);
+      consume(i, tokens);
+    });
   }
-  const float* logits = device_model_->QueueLogits(model_rows);
-  LK_RETURN_IF_ERROR(device_sampler_->Queue(logits, config().vocab_size));
-  LK_ASSIGN_OR_RETURN(auto drawn, device_sampler_->Collect());
+  LK_ASSIGN_OR_RETURN(auto drawn, drawing.tokens_.Wait());
   auto rest = absl::MakeSpan(drawn);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    DrawnRowTokens tokens(rest.first(n_tokens[i]));
-    rest.remove_prefix(n_tokens[i]);
+  for (size_t i = 0; i < drawing.rows_.size(); ++i) {
+    DrawnRowTokens tokens(rest.first(drawing.n_tokens_[i]));
+    rest.remove_prefix(drawing.n_tokens_[i]);
     consume(i, tokens);
   }
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ class ModelRunner {
     SequenceCache* sequence = nullptr;
     int64_t first_position = 0;
     absl::Span<const int32_t> tokens;
+    // Of a single row: its token is this one of the last QueueDraw's, whatever `tokens` says.
+    std::optional<int64_t> drawn = std::nullopt;
   };
 
   // Computes a step of at most max_rows() rows in all. Leaves hidden states for Logits; row numbers
@@ -49,11 +52,25 @@ class ModelRunner {
   // order. An error is health()'s.
   absl::Status Logits(absl::Span<const int64_t> rows,
                       absl::FunctionRef<void(size_t, absl::Span<const float>)> consume);
-  // What is wanted of rows of the last step: row rows[i]'s answers are handed to `consume(i, ..)`,
-  // in order. On a device `ask(i)` says before what they are, when earlier rows may have been
-  // consumed; there is one wait for every Decoder::kMaxLogitRows rows.
-  absl::Status Draw(absl::Span<const int64_t> rows, absl::FunctionRef<RowRequest(size_t)> ask,
-                    absl::FunctionRef<void(size_t, RowTokens&)> consume);
+  // What is wanted of rows of a step, on its way. Must not outlive the runner.
+  class Drawing {
+   private:
+    friend class ModelRunner;
+    std::vector<int64_t> rows_;     // the model's
+    std::vector<size_t> n_tokens_;  // of each, on a device
+    QueuedTokens tokens_;
+  };
+  // Whether the next step may be computed before the tokens of one with such a sequence are read:
+  // on a device, unless its mechanism waits for it.
+  bool RunsAhead(const AttentionOptions& options) const;
+  // Asks for what is wanted of rows of the last step, at most once a step: on a device `ask(i)`
+  // says of row rows[i] what that is. Tokens are numbered through all rows' requests in order.
+  // RESOURCE_EXHAUSTED when the device has no memory to draw with.
+  absl::StatusOr<Drawing> QueueDraw(absl::Span<const int64_t> rows,
+                                    absl::FunctionRef<RowRequest(size_t)> ask);
+  // Waits for it, and hands the answers for row rows[i] to `consume(i, ..)`, in order. Where steps
+  // do not run ahead, before the next one. An error is health()'s.
+  absl::Status Collect(Drawing drawing, absl::FunctionRef<void(size_t, RowTokens&)> consume);
   // The device's: not OK for good once it failed.
   absl::Status health() const;
 
@@ -96,8 +113,10 @@ class ModelRunner {
   ModelRunner() = default;
   absl::Status LoadModel(std::shared_ptr<const Checkpoint> checkpoint, ProgressFn progress,
                          const EngineOptions& options);
-  absl::Status DrawOnDevice(absl::Span<const int64_t> rows, absl::Span<const RowRequest> requests,
-                            absl::FunctionRef<void(size_t, RowTokens&)> consume);
+  absl::Status LogitsOf(absl::Span<const int64_t> model_rows,
+                        absl::FunctionRef<void(size_t, absl::Span<const float>)> consume);
+  void Add(const RowRequest& request, int64_t logits_row);
+  absl::Status QueueDrawOnDevice(Drawing& drawing, absl::FunctionRef<RowRequest(size_t)> ask);
   absl::Status MakeCaches(const EngineOptions& options);
   void MakeMechanisms(const Checkpoint& checkpoint);
 
@@ -117,6 +136,7 @@ class ModelRunner {
   std::vector<int32_t> tokens_;
   std::vector<int64_t> positions_;
   std::vector<int64_t> row_of_;
+  std::vector<DrawnToken> drawn_;
   std::vector<Decoder::Group> groups_;
 };
 

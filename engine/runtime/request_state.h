@@ -32,6 +32,11 @@ class RequestState {
   // The token of a row: of the prompt, or one that the choice generated.
   int32_t TokenAt(int32_t choice, int64_t position) const;
 
+  // Tokens of it that are there: the next one's position.
+  int64_t n_known(int32_t choice) const {
+    return static_cast<int64_t>(request.prompt.size() + choices[choice].tokens.size());
+  }
+
   bool WantsPromptLogprob(int64_t position) const {
     return wants_prompt_logprobs() && !is_forked() && position >= request.prompt_logprobs_from &&
            position < static_cast<int64_t>(request.prompt.size());

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_RUNTIME_ROW_TOKENS_H_
 #define LOWKEY_ENGINE_RUNTIME_ROW_TOKENS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -18,8 +19,16 @@ struct RowRequest {
     int32_t n_top = 0;  // 0..20 most likely beside it
   };
 
-  std::vector<const Sampler*> samplers;  // in the order in which their tokens are taken
+  // What one sampler draws next; n_uncounted as DeviceSampler::Add.
+  struct Draw {
+    const Sampler* sampler = nullptr;
+    int64_t n_uncounted = 0;
+  };
+
+  std::vector<Draw> draws;  // in the order in which their tokens are taken
   std::optional<Given> given;
+
+  size_t n_tokens() const { return draws.size() + (given.has_value() ? 1 : 0); }
 };
 
 // That row's answers, wherever its logits are.

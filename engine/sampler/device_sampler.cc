@@ -17,11 +17,11 @@ size_t BytesOf(const std::vector<T>& items) {
   return items.size() * sizeof(T);
 }
 
-SampleRow RowOf(const Sampler& sampler, int64_t logits_row) {
+SampleRow RowOf(const Sampler& sampler, int64_t logits_row, int64_t step) {
   const SamplingOptions& options = sampler.options();
   SampleRow row;
   row.logits_row = logits_row;
-  row.uniform = sampler.uniform();
+  row.uniform = sampler.uniform(step);
   row.n_adjustments = static_cast<int32_t>(sampler.adjustments().size());
   row.kind = options.temperature == 0.0f ? SampleKind::kMostLikely : SampleKind::kDraw;
   row.temperature = options.temperature;
@@ -45,8 +45,10 @@ absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device& dev
       sampler->scratch_, static_cast<size_t>(SamplingScratchBytes(rows_at_once, vocab_size))));
   LK_RETURN_IF_ERROR(sampler->Reserve(sampler->parameters_,
                                       static_cast<size_t>(rows_at_once) * sizeof(SampleRow)));
-  LK_RETURN_IF_ERROR(sampler->Reserve(sampler->device_results_,
-                                      static_cast<size_t>(rows_at_once) * sizeof(SampleResult)));
+  for (Buffer& results : sampler->results_) {
+    LK_RETURN_IF_ERROR(
+        sampler->Reserve(results, static_cast<size_t>(rows_at_once) * sizeof(SampleResult)));
+  }
   return sampler;
 }
 
@@ -58,14 +60,29 @@ absl::Status DeviceSampler::Reserve(Buffer& buffer, size_t size_bytes) {
   return absl::OkStatus();
 }
 
-void DeviceSampler::Add(const Sampler& sampler, int64_t logits_row) {
+// Keeps this step's results.
+absl::Status DeviceSampler::ReserveResults(size_t n_more) {
+  Buffer& results = results_[current_];
+  const size_t held_bytes = queued_.size() * sizeof(SampleResult);
+  const size_t size_bytes = held_bytes + n_more * sizeof(SampleResult);
+  if (results.size_bytes() >= size_bytes) return absl::OkStatus();
+  Buffer grown;
+  LK_RETURN_IF_ERROR(Reserve(grown, std::max(size_bytes, 2 * results.size_bytes())));
+  device_.Copy(results.data(), grown.data(), static_cast<int64_t>(held_bytes));
+  results = std::move(grown);
+  return absl::OkStatus();
+}
+
+void DeviceSampler::Add(const Sampler& sampler, int64_t logits_row, int64_t n_uncounted) {
   LK_CHECK(sampler.vocab_size() == vocab_size_);
-  SampleRow row = RowOf(sampler, logits_row);
+  LK_CHECK(n_uncounted == 0 || (n_uncounted == 1 && !Penalises(sampler.options())));
+  const int64_t step = sampler.n_sampled() + n_uncounted;
+  SampleRow row = RowOf(sampler, logits_row, step);
   row.first_adjustment = static_cast<int64_t>(adjustments_.size());
   const absl::Span<const LogitAdjustment> adjustments = sampler.adjustments();
   adjustments_.insert(adjustments_.end(), adjustments.begin(), adjustments.end());
   rows_.push_back(row);
-  asked_.push_back({.n_top = sampler.options().logprobs, .step = sampler.n_sampled()});
+  asked_.push_back({.n_top = sampler.options().logprobs, .step = step});
 }
 
 void DeviceSampler::AddGiven(int32_t token, int32_t n_top, int64_t logits_row) {
@@ -84,8 +101,7 @@ void DeviceSampler::AddGiven(int32_t token, int32_t n_top, int64_t logits_row) {
 absl::Status DeviceSampler::Queue(const float* logits, int64_t ld_logits) {
   const std::vector<SampleRow> rows = std::exchange(rows_, {});
   const std::vector<LogitAdjustment> adjustments = std::exchange(adjustments_, {});
-  queued_ = std::exchange(asked_, {});
-  results_.assign(rows.size(), {});
+  const auto asked = std::exchange(asked_, {});
   if (rows.empty()) return absl::OkStatus();
   upload_.resize(BytesOf(rows) + BytesOf(adjustments));
   std::memcpy(upload_.data(), rows.data(), BytesOf(rows));
@@ -93,7 +109,7 @@ absl::Status DeviceSampler::Queue(const float* logits, int64_t ld_logits) {
     std::memcpy(upload_.data() + BytesOf(rows), adjustments.data(), BytesOf(adjustments));
   }
   LK_RETURN_IF_ERROR(Reserve(parameters_, upload_.size()));
-  LK_RETURN_IF_ERROR(Reserve(device_results_, BytesOf(results_)));
+  LK_RETURN_IF_ERROR(ReserveResults(rows.size()));
   device_.Upload(upload_.data(), parameters_.data(), static_cast<int64_t>(upload_.size()));
   SamplingArgs args;
   args.logits = logits;
@@ -112,28 +128,41 @@ absl::Status DeviceSampler::Queue(const float* logits, int64_t ld_logits) {
     }
     QueueRows(args, first);
   }
+  queued_.insert(queued_.end(), asked.begin(), asked.end());
   return absl::OkStatus();
 }
 
 void DeviceSampler::QueueRows(const SamplingArgs& all, int64_t first) {
   SamplingArgs args = all;
   args.rows = parameters_.as<SampleRow>() + first;
-  args.results = device_results_.as<SampleResult>() + first;
+  args.results = results_[current_].as<SampleResult>() + queued_.size() + first;
   device_.kernels().sample(device_, args);
 }
 
-absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> DeviceSampler::Collect() {
-  std::vector<absl::StatusOr<SampledToken>> tokens;
-  if (queued_.empty()) return tokens;
-  LK_RETURN_IF_ERROR(device_.Download(device_results_.data(), results_.data(),
-                                      static_cast<int64_t>(BytesOf(results_))));
-  for (size_t i = 0; i < queued_.size(); ++i) tokens.push_back(Read(results_[i], queued_[i]));
-  queued_.clear();
+QueuedTokens DeviceSampler::Fetch() {
+  QueuedTokens tokens;
+  tokens.vocab_size_ = vocab_size_;
+  tokens.asked_ = std::exchange(queued_, {});
+  if (!tokens.asked_.empty()) {
+    tokens.results_ =
+        device_.Fetch(results_[current_].data(),
+                      static_cast<int64_t>(tokens.asked_.size() * sizeof(SampleResult)));
+  }
+  current_ = 1 - current_;
   return tokens;
 }
 
-absl::StatusOr<SampledToken> DeviceSampler::Read(const SampleResult& result,
-                                                 const Asked& asked) const {
+absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> QueuedTokens::Wait() {
+  std::vector<absl::StatusOr<SampledToken>> tokens;
+  if (asked_.empty()) return tokens;
+  LK_ASSIGN_OR_RETURN(const std::byte* bytes, results_->Wait());
+  const auto* results = reinterpret_cast<const SampleResult*>(bytes);
+  for (size_t i = 0; i < asked_.size(); ++i) tokens.push_back(Read(results[i], asked_[i]));
+  return tokens;
+}
+
+absl::StatusOr<SampledToken> QueuedTokens::Read(const SampleResult& result,
+                                                const Asked& asked) const {
   SampledToken sampled;
   sampled.token = result.token;
   if (result.outcome != SampleOutcome::kDrawn) {

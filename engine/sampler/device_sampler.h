@@ -15,8 +15,32 @@
 
 namespace lowkey {
 
+// A step's tokens on their way to the host. Must not outlive the device.
+class QueuedTokens {
+ public:
+  // Waits for them, and for nothing that was queued later: a result for each Add, in order, with
+  // Sampler::Sample's errors for bad logits. For AddGiven bad logits are no error: its logprob is
+  // NaN, and there are no others. An error of the device is the error of all.
+  absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Wait();
+
+ private:
+  friend class DeviceSampler;
+  // What a result is to become.
+  struct Asked {
+    std::optional<int32_t> n_top;  // where log-probabilities are reported
+    std::optional<int64_t> step;   // of a sampler
+  };
+
+  absl::StatusOr<SampledToken> Read(const SampleResult& result, const Asked& asked) const;
+
+  int32_t vocab_size_ = 0;
+  std::vector<Asked> asked_;
+  std::unique_ptr<Fetched> results_;  // nullptr where nothing was asked for
+};
+
 // Draws a step's tokens where the logits are: the tokens and log-probabilities that the samplers
-// themselves would draw, bit for bit. A step is: the Adds, Queue, Collect. One thread.
+// themselves would draw, bit for bit. A step is: Adds and Queue, as often as there are parts of it,
+// then Fetch. The next step may be queued before its tokens are waited for. One thread.
 class DeviceSampler {
  public:
   // At most `rows_at_once` rows are computed at once, more of them in turns: memory for these many
@@ -26,8 +50,9 @@ class DeviceSampler {
                                                                int64_t rows_at_once);
 
   // The sampler's next token, of a row of logits; others may draw from the same row. Reads the
-  // sampler only now; whoever takes the token counts it: Sampler::Accept.
-  void Add(const Sampler& sampler, int64_t logits_row);
+  // sampler only now; whoever takes the token counts it: Sampler::Accept. A sampler that does not
+  // penalise may still have a token of the step before to count (n_uncounted 1).
+  void Add(const Sampler& sampler, int64_t logits_row, int64_t n_uncounted = 0);
   // The log-probabilities of a token that is there already, and of the n_top most likely.
   void AddGiven(int32_t token, int32_t n_top, int64_t logits_row);
 
@@ -35,33 +60,29 @@ class DeviceSampler {
   // ld_logits. RESOURCE_EXHAUSTED when there is no memory for all the adjustments; nothing is
   // queued then.
   absl::Status Queue(const float* logits, int64_t ld_logits);
-  // Waits, and returns a result for each Add, in order: Sampler::Sample's errors for bad logits.
-  // For AddGiven bad logits are no error: its logprob is NaN, and there are no others. An error of
-  // the device is the error of all.
-  absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Collect();
+  // Ends the step.
+  QueuedTokens Fetch();
+  // Results of the last step that was fetched, one for each of its Adds, on the device: for work
+  // that is queued before the next step's Fetch.
+  const SampleResult* drawn() const { return results_[1 - current_].as<SampleResult>(); }
 
  private:
-  // What a result is to become.
-  struct Asked {
-    std::optional<int32_t> n_top;  // where log-probabilities are reported
-    std::optional<int64_t> step;   // of a sampler
-  };
-
   DeviceSampler(Device& device, int32_t vocab_size, int64_t rows_at_once)
       : device_(device), vocab_size_(vocab_size), rows_at_once_(rows_at_once) {}
   absl::Status Reserve(Buffer& buffer, size_t size_bytes);
+  absl::Status ReserveResults(size_t n_more);
   void QueueRows(const SamplingArgs& all, int64_t first);
-  absl::StatusOr<SampledToken> Read(const SampleResult& result, const Asked& asked) const;
 
   Device& device_;
   const int32_t vocab_size_;
   const int64_t rows_at_once_;
   std::vector<SampleRow> rows_;
   std::vector<LogitAdjustment> adjustments_;
-  std::vector<Asked> asked_, queued_;
+  std::vector<QueuedTokens::Asked> asked_, queued_;  // of rows_; of this step's results
   std::vector<std::byte> upload_;
-  std::vector<SampleResult> results_;
-  Buffer parameters_, device_results_, scratch_;  // the device's
+  Buffer parameters_, scratch_;  // the device's, and so the results: this step's and the last one's
+  Buffer results_[2];
+  int current_ = 0;
 };
 
 }  // namespace lowkey

@@ -116,9 +116,9 @@ Sampler::Sampler(SamplingOptions options, int32_t choice, int32_t vocab_size,
   }
 }
 
-bool Sampler::penalises() const {
-  return options_.repetition_penalty != 1.0f || options_.presence_penalty != 0.0f ||
-         options_.frequency_penalty != 0.0f;
+bool Penalises(const SamplingOptions& options) {
+  return options.repetition_penalty != 1.0f || options.presence_penalty != 0.0f ||
+         options.frequency_penalty != 0.0f;
 }
 
 size_t Sampler::AdjustmentOf(int32_t token) {
@@ -132,7 +132,7 @@ size_t Sampler::AdjustmentOf(int32_t token) {
 
 void Sampler::Accept(int32_t token) {
   ++n_sampled_;
-  if (!penalises()) return;
+  if (!Penalises(options_)) return;
   const size_t i = AdjustmentOf(token);
   ++output_counts_[i];
   if (options_.repetition_penalty != 1.0f) adjustments_[i].repeats = 1;
@@ -169,7 +169,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits) {
   if (options_.temperature == 0.0f) {
     sampled.token = FirstIdOf(adjusted, *max);
   } else {
-    sampled.token = DrawToken({adjusted, *max, options_.temperature, uniform()},
+    sampled.token = DrawToken({adjusted, *max, options_.temperature, uniform(n_sampled_)},
                               {options_.top_k, options_.top_p, options_.min_p}, scratch_);
   }
   if (options_.logprobs.has_value()) Report(logits, sampled);

@@ -47,6 +47,9 @@ struct SampledToken {
 // INVALID_ARGUMENT naming the field, its value and its range (NaN is out of every range).
 absl::Status ValidateSamplingOptions(const SamplingOptions& options, int32_t vocab_size);
 
+// Whether tokens that are drawn change what comes after them.
+bool Penalises(const SamplingOptions& options);
+
 // The random number in [0, 1) of a draw: a counter-based generator, so that it depends on its three
 // arguments alone. With mix = splitmix64's finaliser and g = 0x9e3779b97f4a7c15, all modulo 2^64:
 //   z = mix(seed + g), z = mix(z + g * (choice + 1)), z = mix(z + g * (step + 1)),
@@ -77,11 +80,10 @@ class Sampler {
   // What biases and penalties change of the next token's logits, each token at most once. Grows at
   // its end; valid until the next token is counted.
   absl::Span<const LogitAdjustment> adjustments() const { return adjustments_; }
-  // The random number of the next draw.
-  double uniform() const { return UniformDraw(options_.seed, choice_, n_sampled_); }
+  // The random number of the draw at a step, n_sampled() being the next one.
+  double uniform(int64_t step) const { return UniformDraw(options_.seed, choice_, step); }
 
  private:
-  bool penalises() const;
   size_t AdjustmentOf(int32_t token);
   void Report(absl::Span<const float> logits, SampledToken& sampled) const;
 

@@ -188,7 +188,7 @@ void Scheduler::AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* ro
     if (!entry->has_places || !entry->prompt_complete()) continue;
     for (size_t c = 0; c < entry->sequences.size(); ++c) {
       const Sequence& s = entry->sequences[c];
-      if (s.is_finished || s.n_known - s.n_computed != 1) continue;
+      if (!entry->goes_on(s) || s.n_known - s.n_computed != 1) continue;
       rows->push_back({entry->request.id, static_cast<int32_t>(c), s.n_computed, 1, true});
       --*budget;
     }
@@ -212,7 +212,7 @@ void Scheduler::AppendChunks(int64_t* budget, std::vector<ScheduledRows>* rows) 
       if (*budget == 0) return;
       const Sequence& s = entry->sequences[c];
       const int64_t end = is_prompt ? entry->request.n_prompt_tokens : s.n_known;
-      if (!is_prompt && (s.is_finished || end - s.n_computed < 2)) continue;
+      if (!is_prompt && (!entry->goes_on(s) || end - s.n_computed < 2)) continue;
       const int64_t n = std::min(*budget, NextStop(*entry, s.n_computed, end) - s.n_computed);
       rows->push_back({entry->request.id, static_cast<int32_t>(c), s.n_computed, n,
                        s.n_computed + n == s.n_known && !s.is_finished});
@@ -227,6 +227,7 @@ void Scheduler::Commit(const ScheduledBatch& batch) {
     if (entry == nullptr) continue;
     const int64_t n_prompt = entry->request.n_prompt_tokens;
     Sequence& s = entry->sequences[rows.choice];
+    if (s.is_finished && rows.first_position >= n_prompt) continue;
     s.n_computed += rows.n_rows;
     if (rows.first_position >= n_prompt) {
       s.n_known += rows.samples ? 1 : 0;

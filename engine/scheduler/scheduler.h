@@ -89,7 +89,9 @@ class Scheduler {
   // Rows that are taken out of it before are in a later one.
   ScheduledBatch NextBatch(int64_t max_mixed_rows = std::numeric_limits<int64_t>::max());
 
-  // The rows were computed, and every row that samples gave a token.
+  // The rows were computed, and every row that samples gave, or will give, a token; but for rows of
+  // choices that have finished since, which give none. What the tokens are may show only after a
+  // further NextBatch: there are rows for them until the choice has all of max_new_tokens.
   void Commit(const ScheduledBatch& batch);
 
   // The choice produces no more rows.
@@ -131,6 +133,10 @@ class Scheduler {
     bool prompt_complete() const { return sequences[0].n_computed >= request.n_prompt_tokens; }
     int64_t n_unfinished() const;
     int64_t n_known() const;  // of the longest choice
+    // The choice may need further rows.
+    bool goes_on(const Sequence& s) const {
+      return !s.is_finished && s.n_known - request.n_prompt_tokens < request.max_new_tokens;
+    }
   };
 
   int64_t FinalTokens(const SchedulerRequest& request) const;

@@ -27,6 +27,7 @@ class DeviceAtp : public AtpAttention {
   absl::Status Plan(absl::Span<const Segment> segments) override;
   // Of steps of one row a sequence that close no block.
   std::optional<uint64_t> PlanKey() const override;
+  bool OnlyQueues(const AttentionOptions&) const override { return true; }
   void Attend(const LayerRows& rows) override;
 
  private:

@@ -37,6 +37,9 @@ class RoutedAttention : public AttentionMechanism {
   absl::Status Plan(absl::Span<const Segment> segments) override;
   // The first one's, of steps that the second has no part in.
   std::optional<uint64_t> PlanKey() const override;
+  bool OnlyQueues(const AttentionOptions& options) const override {
+    return Of(options).OnlyQueues(options);
+  }
   void Attend(const LayerRows& rows) override;
   void Advance(SequenceCache& sequence, int64_t n_rows) override {
     Of(sequence.options).Advance(sequence, n_rows);

@@ -30,6 +30,7 @@ class DeviceStandardAttention : public StandardCacheMechanism {
   absl::Status Plan(absl::Span<const Segment> segments) override;
   // Steps of one row a sequence.
   std::optional<uint64_t> PlanKey() const override { return key_; }
+  bool OnlyQueues(const AttentionOptions&) const override { return true; }
   void Attend(const LayerRows& rows) override;
 
  private:

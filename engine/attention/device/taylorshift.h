@@ -22,6 +22,7 @@ class DeviceTaylorShift : public TaylorShiftPolicy {
   absl::Status Plan(absl::Span<const Segment> segments) override;
   // Of steps in which every sequence has one row.
   std::optional<uint64_t> PlanKey() const override { return key_; }
+  bool OnlyQueues(const AttentionOptions&) const override { return true; }
   void Attend(const LayerRows& rows) override;
 
  private:

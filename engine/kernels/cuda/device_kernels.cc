@@ -43,6 +43,7 @@ const DeviceKernels& CudaKernels() {
     k.atp_combine = AtpCombineOnDevice;
 
     k.sample = SampleOnDevice;
+    k.take_drawn = TakeDrawnOnDevice;
     return k;
   }();
   return kernels;

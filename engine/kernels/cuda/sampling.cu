@@ -118,6 +118,13 @@ __global__ void RawSumsKernel(SamplingWork w) {
   }
 }
 
+__global__ void TakeDrawnKernel(TakeDrawnArgs a) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= a.n) return;
+  const SampleResult& result = a.results[a.drawn[i].result];
+  a.tokens[a.drawn[i].row] = result.outcome == SampleOutcome::kDrawn ? result.token : 0;
+}
+
 SamplingWork WorkOf(const SamplingArgs& args) {
   SamplingWork w;
   w.a = args;
@@ -154,6 +161,11 @@ void SampleOnDevice(Device& device, const SamplingArgs& args) {
   if (args.n_reports == 0) return;
   Launch(device, RawSumsKernel, of_rows, work);
   QueueReports(device, work);
+}
+
+void TakeDrawnOnDevice(Device& device, const TakeDrawnArgs& args) {
+  Launch(device, TakeDrawnKernel,
+         {.blocks_x = (args.n + kThreads - 1) / kThreads, .threads = kThreads}, args);
 }
 
 }  // namespace lowkey

@@ -126,6 +126,7 @@ absl::Status DeviceTransformer::ReserveRows() {
   LK_RETURN_IF_ERROR(reserve(tokens_, n * kInt));
   LK_RETURN_IF_ERROR(reserve(positions_, n * kInt));
   LK_RETURN_IF_ERROR(reserve(wanted_rows_, kMaxLogitRows * kInt));
+  LK_RETURN_IF_ERROR(reserve(drawn_there_, n * static_cast<int64_t>(sizeof(DrawnToken))));
   LK_RETURN_IF_ERROR(reserve(x_, n * c.hidden_dim * kFloat));
   LK_RETURN_IF_ERROR(reserve(normed_, std::max(n, kMaxLogitRows) * c.hidden_dim * type_bytes));
   if (options_.weight_type != StorageType::kFloat32) {
@@ -216,12 +217,27 @@ void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups,
   }
 }
 
+void DeviceTransformer::TakeDrawn(const SampleResult* results, absl::Span<const DrawnToken> drawn) {
+  results_ = results;
+  drawn_.assign(drawn.begin(), drawn.end());
+}
+
+void DeviceTransformer::UploadTokens(absl::Span<const int32_t> tokens) {
+  device_.Upload(tokens.data(), tokens_.data(), static_cast<int64_t>(tokens.size()) * kInt);
+  if (drawn_.empty()) return;
+  const auto n = static_cast<int64_t>(drawn_.size());
+  device_.Upload(drawn_.data(), drawn_there_.data(), n * static_cast<int64_t>(sizeof(DrawnToken)));
+  device_.kernels().take_drawn(device_,
+                               {results_, drawn_there_.as<DrawnToken>(), n, tokens_.as<int32_t>()});
+  drawn_.clear();
+}
+
 absl::Status DeviceTransformer::Forward(absl::Span<const int32_t> tokens,
                                         absl::Span<const int64_t> positions,
                                         absl::Span<const Group> groups, const Observer& observer) {
   const auto n_rows = static_cast<int64_t>(tokens.size());
   narrow_.assign(positions.begin(), positions.end());
-  device_.Upload(tokens.data(), tokens_.data(), n_rows * kInt);
+  UploadTokens(tokens);
   device_.Upload(narrow_.data(), positions_.data(), n_rows * kInt);
   const std::optional<uint64_t> key = observer ? std::nullopt : StepKey(number_, groups);
   if (key.has_value()) {

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/device.h"
+#include "engine/kernels/device_sampling.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/model/decoder.h"
 #include "engine/model/device/device_weight_set.h"
@@ -29,6 +30,8 @@ class DeviceTransformer : public Decoder {
   absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
                        absl::Span<const Group> groups, const Observer& observer) override;
   absl::Status Logits(absl::Span<const int64_t> rows) override;
+  // Before Forward: these rows' tokens are where `results` lie, on the device, and will be.
+  void TakeDrawn(const SampleResult* results, absl::Span<const DrawnToken> drawn);
   // As Logits, but left on the device, [n_rows, vocab_size], until the next call.
   const float* QueueLogits(absl::Span<const int64_t> rows);
   absl::Span<const float> logits_row(int64_t i) const override {
@@ -63,6 +66,7 @@ class DeviceTransformer : public Decoder {
   absl::Status TakeWeightSets(ThreadPool& pool);
   absl::Status ReserveRows();
   void Norm(const NormInput& input, const int32_t* rows);
+  void UploadTokens(absl::Span<const int32_t> tokens);
   // The step's layers, all queued.
   void Queue(int64_t n_rows, absl::Span<const Group> groups, const Observer& observer);
   void Attend(int64_t layer, absl::Span<const Group> groups);
@@ -82,7 +86,9 @@ class DeviceTransformer : public Decoder {
 
   // Of the step: what it is given; rows of the residual stream, normed (in the weights' type, and
   // in fp32), gated; logits there and here.
-  Buffer tokens_, positions_, wanted_rows_;
+  Buffer tokens_, positions_, wanted_rows_, drawn_there_;
+  const SampleResult* results_ = nullptr;
+  std::vector<DrawnToken> drawn_;
   Buffer x_, normed_, normed_floats_, gate_up_, gated_;
   Buffer logits_there_;
   std::vector<float> logits_;

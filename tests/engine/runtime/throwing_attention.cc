@@ -40,6 +40,10 @@ class ThrowingAttention : public AttentionMechanism {
     return status;
   }
 
+  bool OnlyQueues(const AttentionOptions& options) const override {
+    return real_->OnlyQueues(options);
+  }
+
   // In the last layer, when everything else of the step has been written.
   void Attend(const LayerRows& rows) override {
     real_->Attend(rows);

@@ -55,7 +55,7 @@ class DeviceSamplerTest : public testing::Test {
   std::vector<absl::StatusOr<SampledToken>> Sample(const std::vector<float>& logits) {
     const DeviceArray<float> there(logits);
     EXPECT_TRUE(sampler_->Queue(there.data(), kStride).ok());
-    auto tokens = sampler_->Collect();
+    auto tokens = sampler_->Fetch().Wait();
     EXPECT_TRUE(tokens.ok()) << tokens.status();
     return *std::move(tokens);
   }
@@ -127,7 +127,7 @@ TEST(DeviceSampler, AFaultOfTheDeviceIsTheErrorOfAll) {
   sampler->Add(one, 0);
   ASSERT_TRUE(sampler->Queue(logits.data(), kStride).ok());
   device.Break(absl::InternalError("emulated: fault"));
-  EXPECT_EQ(sampler->Collect().status().message(), "emulated: fault");
+  EXPECT_EQ(sampler->Fetch().Wait().status().message(), "emulated: fault");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "engine/kernels/cuda/emulated/emulated_device.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -71,13 +72,49 @@ absl::Status EmulatedDevice::Download(const void* from, void* to, int64_t size_b
   return absl::OkStatus();
 }
 
-absl::Status EmulatedDevice::Wait() {
+// Counted as unread until the first wait.
+class EmulatedDevice::Reading : public Fetched {
+ public:
+  Reading(EmulatedDevice& device, const void* from, int64_t size_bytes)
+      : device_(device), bytes_(std::make_shared<std::vector<std::byte>>(size_bytes)) {
+    device_.Enqueue([to = bytes_, from] { std::memcpy(to->data(), from, to->size()); });
+    end_ = device_.n_run_ + static_cast<int64_t>(device_.queue_.size());
+    device_.most_unread_ = std::max(device_.most_unread_, ++device_.n_unread_);
+  }
+  ~Reading() override { Read(); }
+
+  absl::StatusOr<const std::byte*> Wait() override {
+    Read();
+    LK_RETURN_IF_ERROR(device_.RunUntil(end_));
+    return bytes_->data();
+  }
+
+ private:
+  void Read() { device_.n_unread_ -= std::exchange(n_unread_, 0); }
+
+  EmulatedDevice& device_;
+  const std::shared_ptr<std::vector<std::byte>> bytes_;  // which the queue may outlive
+  int64_t end_ = 0, n_unread_ = 1;
+};
+
+std::unique_ptr<Fetched> EmulatedDevice::Fetch(const void* from, int64_t size_bytes) {
+  return std::make_unique<Reading>(*this, from, size_bytes);
+}
+
+absl::Status EmulatedDevice::RunUntil(int64_t n_run) {
   if (status_.ok()) status_ = breaks_with_;
-  const auto queue = std::exchange(queue_, {});
-  if (status_.ok()) {
-    for (const auto& work : queue) work();
+  if (!status_.ok()) queue_.clear();
+  while (n_run_ < n_run && !queue_.empty()) {
+    const auto work = std::move(queue_.front());
+    queue_.pop_front();
+    ++n_run_;
+    work();
   }
   return status_;
+}
+
+absl::Status EmulatedDevice::Wait() {
+  return RunUntil(n_run_ + static_cast<int64_t>(queue_.size()));
 }
 
 void EmulatedDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_EMULATED_DEVICE_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_EMULATED_DEVICE_H_
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,6 +29,7 @@ class EmulatedDevice : public Device {
   int64_t free_bytes() const override { return int64_t{1} << 30; }
   void Upload(const void* from, void* to, int64_t size_bytes) override;
   absl::Status Download(const void* from, void* to, int64_t size_bytes) override;
+  std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) override;
   absl::Status Wait() override;
   void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
   absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(absl::Span<const TensorView> parts,
@@ -39,13 +41,20 @@ class EmulatedDevice : public Device {
   void Break(absl::Status status) { breaks_with_ = std::move(status); }
   // How often work was queued from what Repeat keeps.
   int64_t n_repeats() const { return n_repeats_; }
+  // The most of what Fetch returned that nobody had waited for yet, at any time.
+  int64_t most_unread() const { return most_unread_; }
 
  private:
+  class Reading;
+
+  // Runs what was queued first, until so much of all that was ever queued has run.
+  absl::Status RunUntil(int64_t n_run);
+
   absl::Status status_, breaks_with_;
   std::map<std::byte*, Buffer> taken_;
-  std::vector<std::function<void()>> queue_;
+  std::deque<std::function<void()>> queue_;
   std::map<uint64_t, std::vector<std::function<void()>>> kept_;
-  int64_t n_repeats_ = 0;
+  int64_t n_repeats_ = 0, n_run_ = 0, n_unread_ = 0, most_unread_ = 0;
 };
 
 }  // namespace lowkey

@@ -152,6 +152,38 @@ absl::Status NativeDevice::Download(const void* from, void* to, int64_t size_byt
   return status_;
 }
 
+// Where there is no landing, the device is broken.
+class NativeDevice::Landed : public Fetched {
+ public:
+  Landed(NativeDevice& device, Staging::Landing* landing) : device_(device), landing_(landing) {}
+  ~Landed() override {
+    if (landing_ != nullptr) device_.staging_->Return(landing_);
+  }
+
+  absl::StatusOr<const std::byte*> Wait() override {
+    if (landing_ != nullptr && device_.Enter()) {
+      device_.Note(CudaStatus(cudaEventSynchronize(landing_->landed), "queued work"));
+    }
+    LK_RETURN_IF_ERROR(device_.status_);
+    LK_CHECK(landing_ != nullptr);  // else it was asked for within repeated work
+    return landing_->memory;
+  }
+
+ private:
+  NativeDevice& device_;
+  Staging::Landing* const landing_;
+};
+
+std::unique_ptr<Fetched> NativeDevice::Fetch(const void* from, int64_t size_bytes) {
+  Staging::Landing* landing = nullptr;
+  if (EnterUncaptured()) {
+    auto fetched = staging_->Fetch(from, size_bytes);
+    if (fetched.ok()) landing = *fetched;
+    Note(fetched.status());
+  }
+  return std::make_unique<Landed>(*this, landing);
+}
+
 absl::Status NativeDevice::Wait() {
   if (EnterUncaptured()) Note(CudaStatus(cudaStreamSynchronize(stream_), "queued work"));
   return status_;

@@ -34,6 +34,7 @@ class NativeDevice : public Device {
   int64_t free_bytes() const override;
   void Upload(const void* from, void* to, int64_t size_bytes) override;
   absl::Status Download(const void* from, void* to, int64_t size_bytes) override;
+  std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) override;
   absl::Status Wait() override;
   void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
   absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(absl::Span<const TensorView> parts,
@@ -46,6 +47,8 @@ class NativeDevice : public Device {
   cudaStream_t stream() const { return stream_; }
 
  private:
+  class Landed;
+
   explicit NativeDevice(int index) : index_(index) {}
   absl::Status Start();
   // Before every call of CUDA: makes this the thread's device. False once the device is broken.

@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kPartBytes = int64_t{2} << 20;
 constexpr int kParts = 16;
 constexpr int64_t kAlignment = 64;
+// A step's tokens with their log-probabilities: 192 bytes each.
+constexpr int64_t kLandingBytes = int64_t{256} << 10;
 
 }  // namespace
 
@@ -36,6 +38,10 @@ absl::StatusOr<std::unique_ptr<Staging>> Staging::Create(cudaStream_t stream) {
 Staging::~Staging() {
   for (const Part& part : parts_) (void)cudaEventDestroy(part.copied);
   (void)cudaFreeHost(memory_);
+  for (const Landing& landing : landings_) {
+    if (landing.landed != nullptr) (void)cudaEventDestroy(landing.landed);
+    if (landing.memory != nullptr) (void)cudaFreeHost(landing.memory);
+  }
 }
 
 absl::Status Staging::NextPart() {
@@ -74,6 +80,36 @@ absl::Status Staging::Download(const void* from, void* to, int64_t size_bytes) {
     std::memcpy(static_cast<std::byte*>(to) + done, pinned, n);
   }
   return absl::OkStatus();
+}
+
+// What was to land in the old memory is waited for.
+absl::Status Staging::Grow(Landing& landing, int64_t size_bytes) {
+  if (landing.landed == nullptr) {
+    LK_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&landing.landed, cudaEventDisableTiming),
+                            "event");
+  }
+  if (landing.size_bytes >= size_bytes) return absl::OkStatus();
+  LK_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(landing.landed), "fetch");
+  const int64_t grown = std::max({size_bytes, 2 * landing.size_bytes, kLandingBytes});
+  void* memory = nullptr;
+  LK_CUDA_RETURN_IF_ERROR(cudaHostAlloc(&memory, static_cast<size_t>(grown), cudaHostAllocPortable),
+                          "pinned memory");
+  if (landing.memory != nullptr) (void)cudaFreeHost(landing.memory);
+  landing.memory = static_cast<std::byte*>(memory);
+  landing.size_bytes = grown;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Staging::Landing*> Staging::Fetch(const void* from, int64_t size_bytes) {
+  if (free_landings_.empty()) free_landings_.push_back(&landings_.emplace_back());
+  Landing* const landing = free_landings_.back();
+  LK_RETURN_IF_ERROR(Grow(*landing, size_bytes));
+  LK_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(landing->memory, from, static_cast<size_t>(size_bytes),
+                                          cudaMemcpyDeviceToHost, stream_),
+                          "fetch");
+  LK_CUDA_RETURN_IF_ERROR(cudaEventRecord(landing->landed, stream_), "fetch");
+  free_landings_.pop_back();
+  return landing;
 }
 
 }  // namespace lowkey

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,17 @@ class Staging {
   // Device to host, when all that was queued before is done.
   absl::Status Download(const void* from, void* to, int64_t size_bytes);
 
+  // Pinned memory that a copy to the host lands in; done when the event is.
+  struct Landing {
+    std::byte* memory = nullptr;
+    int64_t size_bytes = 0;
+    cudaEvent_t landed = nullptr;
+  };
+  // Queues a copy into a landing that nobody has. Give it back with Return, at any time: whatever
+  // lands there later does so after.
+  absl::StatusOr<Landing*> Fetch(const void* from, int64_t size_bytes);
+  void Return(Landing* landing) { free_landings_.push_back(landing); }
+
  private:
   // A part of the ring. Its event is recorded behind the last copy out of it.
   struct Part {
@@ -37,12 +49,15 @@ class Staging {
 
   explicit Staging(cudaStream_t stream) : stream_(stream) {}
   absl::Status NextPart();
+  absl::Status Grow(Landing& landing, int64_t size_bytes);
 
   const cudaStream_t stream_;
   std::byte* memory_ = nullptr;  // all parts, then what downloads go through
   std::vector<Part> parts_;
-  size_t part_ = 0;         // that is being filled
-  int64_t used_bytes_ = 0;  // of it
+  size_t part_ = 0;               // that is being filled
+  int64_t used_bytes_ = 0;        // of it
+  std::deque<Landing> landings_;  // which stay where they are
+  std::vector<Landing*> free_landings_;
 };
 
 }  // namespace lowkey

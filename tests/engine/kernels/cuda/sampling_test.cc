@@ -73,7 +73,7 @@ class Step {
     SampleRow row;
     row.logits_row = logits_row;
     row.first_adjustment = static_cast<int64_t>(adjustments_.size());
-    row.uniform = sampler.uniform();
+    row.uniform = sampler.uniform(sampler.n_sampled());
     row.n_adjustments = static_cast<int32_t>(sampler.adjustments().size());
     row.kind = o.temperature == 0.0f ? SampleKind::kMostLikely : SampleKind::kDraw;
     row.temperature = o.temperature;

@@ -1,0 +1,338 @@
+// The engine's thread: one step, from its batch to its tokens.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/engine_impl.h"
+#include "engine/runtime/guarded.h"
+
+namespace lowkey {
+
+ScheduledBatch EngineImpl::NextBatch() {
+  absl::MutexLock lock(&mutex_);
+  TakeArrivals();
+  ScheduledBatch batch = scheduler_.NextBatch(pace_.max_rows());
+  is_all_paused_ = batch.rows.empty() && batch.preempted.empty();
+  const auto suspect = std::find_if(
+      batch.rows.begin(), batch.rows.end(),
+      [this](const ScheduledRows& rows) { return live_.at(rows.request)->is_suspect; });
+  if (suspect != batch.rows.end()) {
+    std::erase_if(batch.rows, [alone = suspect->request](const ScheduledRows& rows) {
+      return rows.request != alone;
+    });
+  }
+  return batch;
+}
+
+// Whether the batch may be queued before the tokens of the step before it are known, and its own
+// be read after the next one is queued: where everything of it is computed on a device from what is
+// there. Whoever was preempted, or computes alone, is rare.
+bool EngineImpl::RunsAhead(const ScheduledBatch& batch) const {
+  if (!may_run_ahead_ || batch.rows.empty() || !batch.preempted.empty()) return false;
+  return std::all_of(batch.rows.begin(), batch.rows.end(), [this](const ScheduledRows& rows) {
+    const RequestState& state = *live_.at(rows.request);
+    return !state.is_suspect && !Penalises(state.request.sampling) &&
+           runner_->RunsAhead(state.request.attention);
+  });
+}
+
+void EngineImpl::ReleaseCaches(const std::vector<RequestId>& ids) {
+  for (RequestId id : ids) {
+    const auto found = live_.find(id);
+    if (found != live_.end()) found->second->ReleaseCache();
+  }
+}
+
+// Queues a step, and delivers the tokens of the one before it while a device computes; where steps
+// do not run ahead, its own ones too.
+void EngineImpl::RunStep() {
+  ScheduledBatch batch = NextBatch();
+  bool runs_ahead = RunsAhead(batch);
+  if (pending_.has_value() && !runs_ahead) {
+    Deliver();
+    ReleaseCaches(batch.preempted);
+    batch = NextBatch();  // by what is known now
+    runs_ahead = RunsAhead(batch);
+  }
+  ReleaseCaches(batch.preempted);
+  if (batch.rows.empty()) return;
+  std::optional<Step> step = QueueStep(batch.rows);
+  if (pending_.has_value()) Deliver();
+  if (!step.has_value()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    scheduler_.Commit(batch);
+    Publish();  // whoever reads a token finds what it took in Stats
+  }
+  pending_ = std::move(step);
+  if (!runs_ahead || !pending_->drawing.ok()) Deliver();
+}
+
+// nullopt when there is nothing to wait for: the step did not come about.
+std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<ScheduledRows>& batch) {
+  Step step;
+  step.started = absl::Now();
+  step.is_mixed = IsMixed(batch);
+  for (const ScheduledRows& rows : batch) {
+    step.n_rows += rows.n_rows;
+    RequestState& state = *live_.at(rows.request);
+    if (!state.started.has_value()) state.started = step.started;
+  }
+  absl::Status status;
+  const absl::Status thrown = Guarded([&] { status = ComputeBatch(batch); });
+  if (!thrown.ok() && runner_->health().ok()) {
+    ComputeAlone(batch, thrown);
+    return std::nullopt;
+  }
+  if (HasFailed()) return std::nullopt;
+  if (!status.ok()) {
+    // Reservations cover every step, so this is the machine's own memory: the newest request gives
+    // way.
+    if (pending_.has_value()) Deliver();
+    Finish(batch.back().request, FinishReason::kError, absl::InternalError(status.message()));
+    return std::nullopt;
+  }
+  EndSuspicion(batch);
+  ++counters_.n_steps;
+  QueueDraw(batch, step);
+  return step;
+}
+
+// The step threw and has left its sequences half-written. What it did is dropped as if all of them
+// had been preempted; whose fault it was shows when each is computed alone.
+void EngineImpl::ComputeAlone(const std::vector<ScheduledRows>& batch, const absl::Status& thrown) {
+  if (pending_.has_value()) Deliver();  // what came before it counts
+  std::set<RequestId> ids;
+  for (const ScheduledRows& rows : batch) ids.insert(rows.request);
+  if (ids.size() == 1) return Finish(*ids.begin(), FinishReason::kError, thrown);
+  absl::MutexLock lock(&mutex_);
+  for (RequestId id : ids) {
+    if (!live_.contains(id)) continue;
+    scheduler_.Preempt(id);
+    live_.at(id)->ReleaseCache();
+    live_.at(id)->is_suspect = true;
+  }
+}
+
+// Of a request whose every choice came as far in this step as it had been.
+void EngineImpl::EndSuspicion(const std::vector<ScheduledRows>& batch) {
+  const auto n_done = std::count_if(batch.begin(), batch.end(),
+                                    [](const ScheduledRows& rows) { return rows.samples; });
+  RequestState& state = *live_.at(batch[0].request);
+  if (n_done == state.n_unfinished()) state.is_suspect = false;
+}
+
+// Whether streams wait while somebody's prompt is computed.
+bool EngineImpl::IsMixed(const std::vector<ScheduledRows>& batch) const {
+  const auto is_decode = [this](const ScheduledRows& rows) {
+    const EngineRequest& request = live_.at(rows.request)->request;
+    return rows.first_position >= static_cast<int64_t>(request.prompt.size());
+  };
+  const auto n_decode = std::count_if(batch.begin(), batch.end(), is_decode);
+  return n_decode > 0 && n_decode < static_cast<int64_t>(batch.size());
+}
+
+absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
+  step_tokens_.clear();
+  step_rows_.clear();
+  for (const ScheduledRows& rows : batch) {
+    const RequestState& state = *live_.at(rows.request);
+    const bool is_drawn = state.n_known(rows.choice) == rows.first_position;
+    for (int64_t i = 0; i < rows.n_rows; ++i) {
+      step_tokens_.push_back(is_drawn ? 0 : state.TokenAt(rows.choice, rows.first_position + i));
+    }
+  }
+  size_t at = 0;
+  for (const ScheduledRows& rows : batch) {
+    const auto n = static_cast<size_t>(rows.n_rows);
+    RequestState& state = *live_.at(rows.request);
+    ModelRunner::Rows& step_rows = step_rows_.emplace_back(
+        ModelRunner::Rows{&state.choices[rows.choice].cache, rows.first_position,
+                          absl::MakeConstSpan(step_tokens_).subspan(at, n)});
+    if (state.n_known(rows.choice) == rows.first_position) {
+      step_rows.drawn = pending_->numbers.at({rows.request, rows.choice});
+    }
+    at += n;
+  }
+  LK_RETURN_IF_ERROR(runner_->Compute(step_rows_));
+  for (const ScheduledRows& rows : batch) {
+    const RequestState& state = *live_.at(rows.request);
+    const int64_t end = rows.first_position + rows.n_rows;
+    // Before Advance, which may drop what only the prompt's own rows read.
+    const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
+    const PrefixReach reach = runner_->mechanism(state.request.attention.mechanism).prefix_reach();
+    if (end == n_prompt || (end < n_prompt && IsPrefixStop(state.request, reach, end))) {
+      SavePrefix(state, end);
+    }
+  }
+  runner_->Advance();
+  for (const ScheduledRows& rows : batch) {
+    RequestState& state = *live_.at(rows.request);
+    state.NotePeak(runner_->page_bytes());
+    const int64_t end = rows.first_position + rows.n_rows;
+    const bool ends_prompt = end == static_cast<int64_t>(state.request.prompt.size());
+    if (ends_prompt && state.is_forked()) state.Fork(config().vocab_size);  // once more
+  }
+  return absl::OkStatus();
+}
+
+// What others that begin alike may continue from.
+void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
+  if (!keeps_prefixes_) return;
+  // What cannot be saved will be computed.
+  (void)Guarded([&] {
+    prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
+  });
+}
+
+// Called by the scheduler when it admits a request: the rows of its prompt that are there.
+int64_t EngineImpl::RestorePrefix(RequestState& state) {
+  if (!keeps_prefixes_) return 0;
+  int64_t n_tokens = 0;
+  if (!Guarded([&] { n_tokens = prefixes_.Restore(state); }).ok()) state.ReleaseCache();
+  if (state.started.has_value()) return n_tokens;  // preempted: the caller was told already
+  state.n_cached_tokens = static_cast<int32_t>(n_tokens);
+  counters_.n_prefix_tokens += n_tokens;
+  return n_tokens;
+}
+
+// Rows of the step that somebody wants logits of, and what a device is to draw from them.
+void EngineImpl::QueueDraw(const std::vector<ScheduledRows>& batch, Step& step) {
+  std::vector<int64_t> row_numbers;
+  int64_t first_row = 0;
+  for (const ScheduledRows& rows : batch) {
+    const RequestState& state = *live_.at(rows.request);
+    for (int64_t i = 0; i < rows.n_rows; ++i) {
+      const int64_t position = rows.first_position + i;
+      const bool scores = state.WantsPromptLogprob(position + 1);
+      const bool samples = rows.samples && i + 1 == rows.n_rows;
+      if (!scores && !samples) continue;
+      step.wanted.push_back({rows.request, rows.choice, position});
+      row_numbers.push_back(first_row + i);
+    }
+    first_row += rows.n_rows;
+  }
+  for (const WantedRow& wanted : step.wanted) ForkAt(wanted);
+  int64_t number = 0;
+  step.drawing = runner_->QueueDraw(row_numbers, [&](size_t i) {
+    RowRequest request = RequestOf(step.wanted[i]);
+    for (size_t d = 0; d < request.draws.size(); ++d) {
+      const int32_t choice = step.wanted[i].choice + static_cast<int32_t>(d);
+      step.numbers[{step.wanted[i].request, choice}] = number + static_cast<int64_t>(d);
+    }
+    number += static_cast<int64_t>(request.n_tokens());
+    return request;
+  });
+}
+
+// The row that ends the prompt is drawn from by every choice.
+void EngineImpl::ForkAt(const WantedRow& wanted) {
+  const auto found = live_.find(wanted.request);
+  if (found == live_.end()) return;
+  RequestState& state = *found->second;
+  if (wanted.position + 1 != static_cast<int64_t>(state.request.prompt.size())) return;
+  const absl::Status status = Guarded([&] { state.Fork(config().vocab_size); });
+  if (!status.ok()) Finish(state.id, FinishReason::kError, status);
+}
+
+RowRequest EngineImpl::RequestOf(const WantedRow& wanted) {
+  const auto found = live_.find(wanted.request);
+  if (found == live_.end()) return {};
+  const RequestState& state = *found->second;
+  const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
+  if (wanted.position + 1 < n_prompt) return {{}, state.PromptTokenAfter(wanted.position)};
+  RowRequest request;
+  if (state.request.max_new_tokens == 0) return request;
+  const bool is_fork = wanted.position + 1 == n_prompt;
+  const int32_t end = is_fork ? state.request.n : wanted.choice + 1;
+  for (int32_t c = wanted.choice; c < end; ++c) {
+    request.draws.push_back({&*state.choices[c].sampler, wanted.position + 1 - state.n_known(c)});
+  }
+  return request;
+}
+
+// Waits for the pending step's tokens, and hands them out.
+void EngineImpl::Deliver() {
+  Step step = *std::exchange(pending_, std::nullopt);
+  absl::Status drawn = step.drawing.status();
+  if (drawn.ok()) {
+    drawn = runner_->Collect(*std::move(step.drawing), [&](size_t i, RowTokens& tokens) {
+      const absl::Status status = Guarded([&] { ConsumeRow(step.wanted[i], tokens); });
+      if (!status.ok()) Finish(step.wanted[i].request, FinishReason::kError, status);
+    });
+  }
+  NoteTime(step);
+  if (drawn.ok() || HasFailed()) return;
+  // Tokens that were to be drawn are not: whoever waits for one cannot go on.
+  for (const WantedRow& row : step.wanted) {
+    Finish(row.request, FinishReason::kError, absl::InternalError(drawn.message()));
+  }
+}
+
+// A step that ran ahead began when the one before it ended.
+void EngineImpl::NoteTime(const Step& step) {
+  const absl::Time now = absl::Now();
+  const absl::Duration took = now - std::max(step.started, last_delivery_);
+  last_delivery_ = now;
+  if (step.is_mixed) pace_.Note(step.n_rows, took);
+  absl::MutexLock lock(&mutex_);
+  step_cost_.Note(step.n_rows, took);
+  max_mixed_rows_ = pace_.max_rows();
+}
+
+void EngineImpl::ConsumeRow(const WantedRow& wanted, RowTokens& tokens) {
+  const auto found = live_.find(wanted.request);
+  if (found == live_.end()) return;  // ended by an earlier row of this step
+  RequestState& state = *found->second;
+  const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
+  if (wanted.position + 1 < n_prompt) {
+    return state.AddPromptLogprob(wanted.position,
+                                  tokens.Score(state.PromptTokenAfter(wanted.position)));
+  }
+  if (wanted.position + 1 > n_prompt) return SampleChoice(state, wanted.choice, tokens);
+  CompletePrompt(state);
+  // The last choice to end takes the request with it.
+  const int32_t n_choices = state.request.n;
+  for (int32_t c = 0; c < n_choices && live_.contains(wanted.request); ++c) {
+    SampleChoice(state, c, tokens);
+  }
+}
+
+void EngineImpl::CompletePrompt(RequestState& state) {
+  counters_.n_prompt_tokens += static_cast<int64_t>(state.request.prompt.size());
+  if (state.wants_prompt_logprobs()) {
+    state.sink->OnPromptLogprobs(std::move(state.prompt_logprobs));
+  }
+}
+
+void EngineImpl::SampleChoice(RequestState& state, int32_t choice, RowTokens& tokens) {
+  ChoiceState& c = state.choices[choice];
+  if (c.finish_reason.has_value()) return;
+  if (state.request.max_new_tokens == 0) return FinishChoice(state, choice, FinishReason::kLength);
+  absl::StatusOr<SampledToken> token = tokens.Sample(*c.sampler);
+  if (!token.ok()) return Finish(state.id, FinishReason::kError, token.status());
+  c.tokens.push_back(token->token);
+  ++counters_.n_generated_tokens;
+  state.last_token = absl::Now();
+  if (!state.first_token.has_value()) state.first_token = state.last_token;
+
+  const SinkAnswer answer = state.sink->OnToken(choice, *token);
+  if (answer == SinkAnswer::kPause) {
+    absl::MutexLock lock(&mutex_);
+    scheduler_.SetPaused(state.id, true);
+  }
+  if (answer == SinkAnswer::kCancel) {
+    return Finish(state.id, FinishReason::kCancelled, absl::CancelledError("the reader is gone"));
+  }
+  const std::vector<int32_t>& stops = state.request.stop_tokens;
+  if (std::find(stops.begin(), stops.end(), token->token) != stops.end()) {
+    return FinishChoice(state, choice, FinishReason::kStopToken);
+  }
+  if (answer == SinkAnswer::kStop) return FinishChoice(state, choice, FinishReason::kStoppedBySink);
+  if (static_cast<int32_t>(c.tokens.size()) >= state.request.max_new_tokens) {
+    FinishChoice(state, choice, FinishReason::kLength);
+  }
+}
+
+}  // namespace lowkey
