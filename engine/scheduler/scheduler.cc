@@ -227,7 +227,6 @@ void Scheduler::Commit(const ScheduledBatch& batch) {
     if (entry == nullptr) continue;
     const int64_t n_prompt = entry->request.n_prompt_tokens;
     Sequence& s = entry->sequences[rows.choice];
-    if (s.is_finished && rows.first_position >= n_prompt) continue;
     s.n_computed += rows.n_rows;
     if (rows.first_position >= n_prompt) {
       s.n_known += rows.samples ? 1 : 0;

@@ -89,9 +89,9 @@ class Scheduler {
   // Rows that are taken out of it before are in a later one.
   ScheduledBatch NextBatch(int64_t max_mixed_rows = std::numeric_limits<int64_t>::max());
 
-  // The rows were computed, and every row that samples gave, or will give, a token; but for rows of
-  // choices that have finished since, which give none. What the tokens are may show only after a
-  // further NextBatch: there are rows for them until the choice has all of max_new_tokens.
+  // The rows were computed, and every row that samples gave a token, or will: what it is may show
+  // only after the next batch. A choice that has all of max_new_tokens then has no further rows;
+  // one that turns out to have finished may have had a row too many.
   void Commit(const ScheduledBatch& batch);
 
   // The choice produces no more rows.

@@ -209,7 +209,7 @@ TEST_F(EngineAheadTest, PreemptedAndPausedOnesAnswerAsAlone) {
   options.keeps_prefixes = false;
   std::vector<Answer> alone, together;
   const auto request = [](int i) {
-    EngineRequest r = Sampled(Request(40 + 30 * i, 150 - 20 * i, i), 0.7f, i);
+    EngineRequest r = Sampled(Request(20 + 13 * i, 110, i), 0.7f, i);
     r.n = i == 2 ? 2 : 1;
     if (i == 1) r.prompt_logprobs = 0;
     return r;
@@ -220,6 +220,9 @@ TEST_F(EngineAheadTest, PreemptedAndPausedOnesAnswerAsAlone) {
       alone.empty() ? 0 : Submit(Request(1, 1))->Wait().attention.cache_bytes;
   options.cache_bytes = 8 * page_bytes;
   StartOnDevice(true, options);
+  for (int i = 0; i < 30; ++i) {  // so that long answers are not reserved for
+    Submit(Request(3, 100, i), [](int32_t, int32_t) { return SinkAnswer::kStop; })->Wait();
+  }
   std::vector<std::shared_ptr<Collected>> all;
   std::vector<RequestId> ids;
   for (int i = 0; i < 4; ++i) {

@@ -108,6 +108,36 @@ TEST(Scheduler, BatchNotCommittedIsOfferedAgain) {
   EXPECT_EQ(s.NextBatch().rows, first);
 }
 
+// As where tokens are read a step later: the batch is committed before anybody knows them.
+TEST(Scheduler, ThereAreNoRowsPastTheLastTokenThoughItIsNotKnown) {
+  Scheduler s(kOptions);
+  SchedulerRequest two = Request(1, 3), none = Request(2, 2);
+  two.max_new_tokens = 2;
+  none.max_new_tokens = 0;
+  Enqueue(s, {two, none});
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{1, 0, 0, 3, true}, ScheduledRows{2, 0, 0, 2, true}));
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 3, 1, true}));
+  EXPECT_THAT(Step(s), IsEmpty());
+  s.Preempt(1);  // nor are rows computed again whose last token is on its way
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 3, false}));
+  EXPECT_THAT(Step(s), IsEmpty());
+}
+
+TEST(Scheduler, ARowOfAChoiceThatFinishedMeanwhileDoesNoHarm) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 2, 2)});
+  Step(s);
+  const ScheduledBatch batch = s.NextBatch();
+  EXPECT_THAT(batch.rows,
+              ElementsAre(ScheduledRows{1, 0, 2, 1, true}, ScheduledRows{1, 1, 2, 1, true}));
+  s.FinishChoice(1, 0);
+  s.Commit(batch);
+  s.Preempt(1);
+  Step(s);  // the prompt, which both need
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 1, 2, 2, true}));
+}
+
 TEST(Scheduler, PromptChunksBesideDecodeRowsKeepToTheMixedBudget) {
   Scheduler s({100, 4, 1000, 3, 5});
   Enqueue(s, {Request(1, 2), Request(2, 2)});

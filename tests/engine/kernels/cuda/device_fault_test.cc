@@ -24,6 +24,8 @@ void ReadWhereNothingIs(Device& device) {
 
 TEST(DeviceFaultTest, AFaultShowsAtTheNextWaitAndStays) {
   Device& device = KernelTestDevice();
+  const DeviceArray<float> there(8);
+  const auto under_way = device.Fetch(there.data(), 4);
   ReadWhereNothingIs(device);
   const absl::Status fault = device.Wait();
   EXPECT_EQ(fault.code(), absl::StatusCode::kInternal) << fault;
@@ -31,6 +33,8 @@ TEST(DeviceFaultTest, AFaultShowsAtTheNextWaitAndStays) {
   float x = 1;
   EXPECT_EQ(device.Download(&x, &x, 0), fault);
   EXPECT_EQ(device.Wait(), fault);
+  EXPECT_EQ(under_way->Wait().status(), fault);
+  EXPECT_EQ(device.Fetch(&x, 0)->Wait().status(), fault);
   device.Repeat(1, [] {});
   EXPECT_EQ(device.status(), fault);
   if (IsEmulated(device)) return;

@@ -49,6 +49,27 @@ class DeviceTest : public testing::Test {
   Device& device_ = KernelTestDevice();
 };
 
+// What is queued later neither changes what was fetched nor is waited for with it.
+TEST_F(DeviceTest, WhatIsFetchedIsOfItsPlaceInTheQueue) {
+  constexpr int64_t kFloats = 1000;
+  Buffer memory = Take(kFloats * 4);
+  const std::vector<float> first = Random(kFloats, 1), second = Random(kFloats, 2);
+  for (int round = 0; round < 3; ++round) {
+    device_.Upload(first.data(), memory.data(), kFloats * 4);
+    const auto fetched = device_.Fetch(memory.data(), kFloats * 4);
+    device_.Upload(second.data(), memory.data(), kFloats * 4);
+    const auto later = device_.Fetch(memory.data(), kFloats * 4);
+    (void)device_.Fetch(memory.data(), 4);  // read by nobody
+    device_.Upload(first.data(), memory.data(), kFloats * 4);
+    for (const auto& [one, expected] : {std::pair(&fetched, &first), std::pair(&later, &second)}) {
+      const auto bytes = (*one)->Wait();
+      ASSERT_TRUE(bytes.ok()) << bytes.status();
+      EXPECT_EQ(std::memcmp(*bytes, expected->data(), kFloats * 4), 0);
+    }
+    EXPECT_EQ(Floats(memory.data(), kFloats), first);
+  }
+}
+
 TEST_F(DeviceTest, MemoryIsAlignedAndZeroAlsoWhenUsedBefore) {
   for (const int64_t n : {1, 1000, 3 << 18}) {
     for (int i = 0; i < 2; ++i) {
