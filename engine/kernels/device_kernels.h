@@ -114,6 +114,7 @@ struct DeviceKernels {
 
   void (*sample)(Device&, const SamplingArgs&) = nullptr;
   void (*take_drawn)(Device&, const TakeDrawnArgs&) = nullptr;
+  void (*count_drawn)(Device&, const CountDrawnArgs&) = nullptr;
 };
 
 }  // namespace lowkey

@@ -86,6 +86,26 @@ struct TakeDrawnArgs {
   int32_t* tokens = nullptr;
 };
 
+// A sampler whose token of the step before its adjustments do not count yet: the last of its row's
+// adjustments is free for it.
+struct DrawnCount {
+  int64_t first_adjustment = 0;
+  int32_t n_adjustments = 0;  // with the free one, >= 1
+  int32_t result = 0;         // of the step before
+  int32_t repeats = 0;        // 1: a token that was drawn has LogitAdjustment::repeats
+  float penalty = 0.0f;       // of a token that is drawn for the first time
+};
+
+// Counts those tokens in the adjustments, as the sampler would. Where a token has an adjustment
+// already, the free one becomes the same.
+struct CountDrawnArgs {
+  const SampleResult* results = nullptr;
+  const DrawnCount* counts = nullptr;  // [n]
+  int64_t n = 0;
+  LogitAdjustment* adjustments = nullptr;
+  const float* next_penalties = nullptr;  // of each adjustment, with its token drawn once more
+};
+
 inline int64_t SumBlocksOf(int64_t vocab) { return (vocab + kSumBlock - 1) / kSumBlock; }
 
 // A weight for each token, and some numbers for each block of tokens.

@@ -74,6 +74,7 @@ class EngineImpl : public Engine {
   };
   ScheduledBatch NextBatch();
   bool RunsAhead(const ScheduledBatch& batch) const;
+  static bool IsPending(const RequestState& state, int32_t choice, int64_t position);
   void ReleaseCaches(const std::vector<RequestId>& ids);
   void RunStep();
   std::optional<Step> QueueStep(const std::vector<ScheduledRows>& batch);

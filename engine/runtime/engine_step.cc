@@ -32,8 +32,7 @@ bool EngineImpl::RunsAhead(const ScheduledBatch& batch) const {
   if (!may_run_ahead_ || batch.rows.empty() || !batch.preempted.empty()) return false;
   return std::all_of(batch.rows.begin(), batch.rows.end(), [this](const ScheduledRows& rows) {
     const RequestState& state = *live_.at(rows.request);
-    return !state.is_suspect && !Penalises(state.request.sampling) &&
-           runner_->RunsAhead(state.request.attention);
+    return !state.is_suspect && runner_->RunsAhead(state.request.attention);
   });
 }
 
@@ -133,12 +132,17 @@ bool EngineImpl::IsMixed(const std::vector<ScheduledRows>& batch) const {
   return n_decode > 0 && n_decode < static_cast<int64_t>(batch.size());
 }
 
+// Whether the token at a position is one that the pending step draws.
+bool EngineImpl::IsPending(const RequestState& state, int32_t choice, int64_t position) {
+  return position == state.n_known(choice);
+}
+
 absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
   step_tokens_.clear();
   step_rows_.clear();
   for (const ScheduledRows& rows : batch) {
     const RequestState& state = *live_.at(rows.request);
-    const bool is_drawn = state.n_known(rows.choice) == rows.first_position;
+    const bool is_drawn = IsPending(state, rows.choice, rows.first_position);
     for (int64_t i = 0; i < rows.n_rows; ++i) {
       step_tokens_.push_back(is_drawn ? 0 : state.TokenAt(rows.choice, rows.first_position + i));
     }
@@ -150,7 +154,7 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
     ModelRunner::Rows& step_rows = step_rows_.emplace_back(
         ModelRunner::Rows{&state.choices[rows.choice].cache, rows.first_position,
                           absl::MakeConstSpan(step_tokens_).subspan(at, n)});
-    if (state.n_known(rows.choice) == rows.first_position) {
+    if (IsPending(state, rows.choice, rows.first_position)) {
       step_rows.drawn = pending_->numbers.at({rows.request, rows.choice});
     }
     at += n;
@@ -247,7 +251,9 @@ RowRequest EngineImpl::RequestOf(const WantedRow& wanted) {
   const bool is_fork = wanted.position + 1 == n_prompt;
   const int32_t end = is_fork ? state.request.n : wanted.choice + 1;
   for (int32_t c = wanted.choice; c < end; ++c) {
-    request.draws.push_back({&*state.choices[c].sampler, wanted.position + 1 - state.n_known(c)});
+    RowRequest::Draw& draw =
+        request.draws.emplace_back(RowRequest::Draw{&*state.choices[c].sampler});
+    if (IsPending(state, c, wanted.position)) draw.uncounted = pending_->numbers.at({state.id, c});
   }
   return request;
 }

@@ -290,7 +290,7 @@ absl::StatusOr<ModelRunner::Drawing> ModelRunner::QueueDraw(
 
 void ModelRunner::Add(const RowRequest& request, int64_t logits_row) {
   for (const RowRequest::Draw& draw : request.draws) {
-    device_sampler_->Add(*draw.sampler, logits_row, draw.n_uncounted);
+    device_sampler_->Add(*draw.sampler, logits_row, draw.uncounted);
   }
   if (request.given.has_value()) {
     device_sampler_->AddGiven(request.given->token, request.given->n_top, logits_row);

@@ -19,10 +19,10 @@ struct RowRequest {
     int32_t n_top = 0;  // 0..20 most likely beside it
   };
 
-  // What one sampler draws next; n_uncounted as DeviceSampler::Add.
+  // What one sampler draws next; `uncounted` as DeviceSampler::Add.
   struct Draw {
     const Sampler* sampler = nullptr;
-    int64_t n_uncounted = 0;
+    std::optional<int64_t> uncounted = std::nullopt;
   };
 
   std::vector<Draw> draws;  // in the order in which their tokens are taken

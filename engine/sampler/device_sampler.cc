@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device_kernels.h"
 #include "engine/sampler/logits.h"
@@ -22,7 +23,6 @@ SampleRow RowOf(const Sampler& sampler, int64_t logits_row, int64_t step) {
   SampleRow row;
   row.logits_row = logits_row;
   row.uniform = sampler.uniform(step);
-  row.n_adjustments = static_cast<int32_t>(sampler.adjustments().size());
   row.kind = options.temperature == 0.0f ? SampleKind::kMostLikely : SampleKind::kDraw;
   row.temperature = options.temperature;
   row.top_k = options.top_k;
@@ -73,16 +73,32 @@ absl::Status DeviceSampler::ReserveResults(size_t n_more) {
   return absl::OkStatus();
 }
 
-void DeviceSampler::Add(const Sampler& sampler, int64_t logits_row, int64_t n_uncounted) {
+void DeviceSampler::Add(const Sampler& sampler, int64_t logits_row,
+                        std::optional<int64_t> uncounted) {
   LK_CHECK(sampler.vocab_size() == vocab_size_);
-  LK_CHECK(n_uncounted == 0 || (n_uncounted == 1 && !Penalises(sampler.options())));
-  const int64_t step = sampler.n_sampled() + n_uncounted;
+  const int64_t step = sampler.n_sampled() + (uncounted.has_value() ? 1 : 0);
   SampleRow row = RowOf(sampler, logits_row, step);
-  row.first_adjustment = static_cast<int64_t>(adjustments_.size());
-  const absl::Span<const LogitAdjustment> adjustments = sampler.adjustments();
-  adjustments_.insert(adjustments_.end(), adjustments.begin(), adjustments.end());
+  AddAdjustments(sampler, uncounted, row);
   rows_.push_back(row);
   asked_.push_back({.n_top = sampler.options().logprobs, .step = step});
+}
+
+void DeviceSampler::AddAdjustments(const Sampler& sampler, std::optional<int64_t> uncounted,
+                                   SampleRow& row) {
+  const absl::Span<const LogitAdjustment> adjustments = sampler.adjustments();
+  row.first_adjustment = static_cast<int64_t>(adjustments_.size());
+  row.n_adjustments = static_cast<int32_t>(adjustments.size());
+  adjustments_.insert(adjustments_.end(), adjustments.begin(), adjustments.end());
+  if (!uncounted.has_value() || !Penalises(sampler.options())) return;
+  next_penalties_.resize(row.first_adjustment);
+  for (size_t i = 0; i < adjustments.size(); ++i) {
+    next_penalties_.push_back(sampler.next_penalty(i));
+  }
+  adjustments_.emplace_back();
+  ++row.n_adjustments;
+  counts_.push_back({row.first_adjustment, row.n_adjustments, static_cast<int32_t>(*uncounted),
+                     sampler.options().repetition_penalty != 1.0f ? 1 : 0,
+                     sampler.first_penalty()});
 }
 
 void DeviceSampler::AddGiven(int32_t token, int32_t n_top, int64_t logits_row) {
@@ -97,38 +113,62 @@ void DeviceSampler::AddGiven(int32_t token, int32_t n_top, int64_t logits_row) {
   asked_.push_back({.n_top = n_top, .step = std::nullopt});
 }
 
-// Rows and adjustments go up in one piece, the rows first.
-absl::Status DeviceSampler::Queue(const float* logits, int64_t ld_logits) {
-  const std::vector<SampleRow> rows = std::exchange(rows_, {});
-  const std::vector<LogitAdjustment> adjustments = std::exchange(adjustments_, {});
-  const auto asked = std::exchange(asked_, {});
-  if (rows.empty()) return absl::OkStatus();
-  upload_.resize(BytesOf(rows) + BytesOf(adjustments));
-  std::memcpy(upload_.data(), rows.data(), BytesOf(rows));
-  if (!adjustments.empty()) {
-    std::memcpy(upload_.data() + BytesOf(rows), adjustments.data(), BytesOf(adjustments));
-  }
+// All that was added, on the device. Goes up in one piece.
+absl::StatusOr<DeviceSampler::Uploaded> DeviceSampler::Upload() {
+  upload_.clear();
+  const auto add = [this](const auto& items) {
+    const size_t at = upload_.size();
+    upload_.resize(at + BytesOf(items));
+    if (!items.empty()) std::memcpy(upload_.data() + at, items.data(), BytesOf(items));
+    return at;
+  };
+  add(rows_);
+  const size_t adjustments_at = add(adjustments_), counts_at = add(counts_);
+  const size_t penalties_at = add(next_penalties_);
   LK_RETURN_IF_ERROR(Reserve(parameters_, upload_.size()));
-  LK_RETURN_IF_ERROR(ReserveResults(rows.size()));
-  device_.Upload(upload_.data(), parameters_.data(), static_cast<int64_t>(upload_.size()));
+  std::byte* const there = parameters_.data();
+  device_.Upload(upload_.data(), there, static_cast<int64_t>(upload_.size()));
+  return Uploaded{reinterpret_cast<LogitAdjustment*>(there + adjustments_at),
+                  reinterpret_cast<const DrawnCount*>(there + counts_at),
+                  reinterpret_cast<const float*>(there + penalties_at)};
+}
+
+void DeviceSampler::Forget() {
+  rows_.clear();
+  adjustments_.clear();
+  counts_.clear();
+  next_penalties_.clear();
+  asked_.clear();
+}
+
+absl::Status DeviceSampler::Queue(const float* logits, int64_t ld_logits) {
+  const absl::Cleanup forget = [this] { Forget(); };
+  if (rows_.empty()) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(ReserveResults(rows_.size()));
+  LK_ASSIGN_OR_RETURN(const Uploaded there, Upload());
+  if (!counts_.empty()) {
+    device_.kernels().count_drawn(
+        device_, {drawn(), there.counts, static_cast<int64_t>(counts_.size()), there.adjustments,
+                  there.next_penalties});
+  }
   SamplingArgs args;
   args.logits = logits;
   args.ld_logits = ld_logits;
   args.vocab = vocab_size_;
-  args.adjustments = reinterpret_cast<const LogitAdjustment*>(parameters_.data() + BytesOf(rows));
+  args.adjustments = there.adjustments;
   args.scratch = scratch_.data();
-  const auto n_rows = static_cast<int64_t>(rows.size());
+  const auto n_rows = static_cast<int64_t>(rows_.size());
   for (int64_t first = 0; first < n_rows; first += rows_at_once_) {
     args.n_rows = std::min(rows_at_once_, n_rows - first);
     args.n_draws = args.n_reports = args.most_adjustments = 0;
     for (int64_t i = first; i < first + args.n_rows; ++i) {
-      args.n_draws += rows[i].kind == SampleKind::kDraw ? 1 : 0;
-      args.n_reports += rows[i].report == SampleReport::kLogprobs ? 1 : 0;
-      args.most_adjustments = std::max<int64_t>(args.most_adjustments, rows[i].n_adjustments);
+      args.n_draws += rows_[i].kind == SampleKind::kDraw ? 1 : 0;
+      args.n_reports += rows_[i].report == SampleReport::kLogprobs ? 1 : 0;
+      args.most_adjustments = std::max<int64_t>(args.most_adjustments, rows_[i].n_adjustments);
     }
     QueueRows(args, first);
   }
-  queued_.insert(queued_.end(), asked.begin(), asked.end());
+  queued_.insert(queued_.end(), asked_.begin(), asked_.end());
   return absl::OkStatus();
 }
 

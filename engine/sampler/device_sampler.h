@@ -50,9 +50,10 @@ class DeviceSampler {
                                                                int64_t rows_at_once);
 
   // The sampler's next token, of a row of logits; others may draw from the same row. Reads the
-  // sampler only now; whoever takes the token counts it: Sampler::Accept. A sampler that does not
-  // penalise may still have a token of the step before to count (n_uncounted 1).
-  void Add(const Sampler& sampler, int64_t logits_row, int64_t n_uncounted = 0);
+  // sampler only now; whoever takes the token counts it: Sampler::Accept. `uncounted`: its token of
+  // the last step that was fetched, by the number of its Add there, which it will count before.
+  void Add(const Sampler& sampler, int64_t logits_row,
+           std::optional<int64_t> uncounted = std::nullopt);
   // The log-probabilities of a token that is there already, and of the n_top most likely.
   void AddGiven(int32_t token, int32_t n_top, int64_t logits_row);
 
@@ -69,8 +70,17 @@ class DeviceSampler {
  private:
   DeviceSampler(Device& device, int32_t vocab_size, int64_t rows_at_once)
       : device_(device), vocab_size_(vocab_size), rows_at_once_(rows_at_once) {}
+  struct Uploaded {
+    LogitAdjustment* adjustments = nullptr;
+    const DrawnCount* counts = nullptr;
+    const float* next_penalties = nullptr;
+  };
+
   absl::Status Reserve(Buffer& buffer, size_t size_bytes);
   absl::Status ReserveResults(size_t n_more);
+  void AddAdjustments(const Sampler& sampler, std::optional<int64_t> uncounted, SampleRow& row);
+  absl::StatusOr<Uploaded> Upload();
+  void Forget();
   void QueueRows(const SamplingArgs& all, int64_t first);
 
   Device& device_;
@@ -78,6 +88,8 @@ class DeviceSampler {
   const int64_t rows_at_once_;
   std::vector<SampleRow> rows_;
   std::vector<LogitAdjustment> adjustments_;
+  std::vector<DrawnCount> counts_;
+  std::vector<float> next_penalties_;                // of adjustments_, as far as counts_ need them
   std::vector<QueuedTokens::Asked> asked_, queued_;  // of rows_; of this step's results
   std::vector<std::byte> upload_;
   Buffer parameters_, scratch_;  // the device's, and so the results: this step's and the last one's

@@ -136,8 +136,11 @@ void Sampler::Accept(int32_t token) {
   const size_t i = AdjustmentOf(token);
   ++output_counts_[i];
   if (options_.repetition_penalty != 1.0f) adjustments_[i].repeats = 1;
-  adjustments_[i].penalty = options_.presence_penalty +
-                            options_.frequency_penalty * static_cast<float>(output_counts_[i]);
+  adjustments_[i].penalty = PenaltyOf(output_counts_[i]);
+}
+
+float Sampler::PenaltyOf(int32_t count) const {
+  return options_.presence_penalty + options_.frequency_penalty * static_cast<float>(count);
 }
 
 absl::Status BadLogitsError(int64_t step) {

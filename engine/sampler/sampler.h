@@ -80,11 +80,16 @@ class Sampler {
   // What biases and penalties change of the next token's logits, each token at most once. Grows at
   // its end; valid until the next token is counted.
   absl::Span<const LogitAdjustment> adjustments() const { return adjustments_; }
+  // Of adjustments()[i], were its token drawn once more; of a token that has none, once drawn.
+  float next_penalty(size_t i) const { return PenaltyOf(output_counts_[i] + 1); }
+  float first_penalty() const { return PenaltyOf(1); }
   // The random number of the draw at a step, n_sampled() being the next one.
   double uniform(int64_t step) const { return UniformDraw(options_.seed, choice_, step); }
 
  private:
   size_t AdjustmentOf(int32_t token);
+  // Of a token that was drawn so many times.
+  float PenaltyOf(int32_t count) const;
   void Report(absl::Span<const float> logits, SampledToken& sampled) const;
 
   const SamplingOptions options_;

@@ -44,6 +44,7 @@ const DeviceKernels& CudaKernels() {
 
     k.sample = SampleOnDevice;
     k.take_drawn = TakeDrawnOnDevice;
+    k.count_drawn = CountDrawnOnDevice;
     return k;
   }();
   return kernels;

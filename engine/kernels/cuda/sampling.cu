@@ -118,11 +118,35 @@ __global__ void RawSumsKernel(SamplingWork w) {
   }
 }
 
+// Of a token that could not be drawn nobody needs anything.
+__device__ inline int32_t TokenOf(const SampleResult& result) {
+  return result.outcome == SampleOutcome::kDrawn ? result.token : 0;
+}
+
 __global__ void TakeDrawnKernel(TakeDrawnArgs a) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= a.n) return;
-  const SampleResult& result = a.results[a.drawn[i].result];
-  a.tokens[a.drawn[i].row] = result.outcome == SampleOutcome::kDrawn ? result.token : 0;
+  a.tokens[a.drawn[i].row] = TokenOf(a.results[a.drawn[i].result]);
+}
+
+// A block of threads a sampler.
+__global__ void CountDrawnKernel(CountDrawnArgs a) {
+  __shared__ int32_t is_found;
+  const DrawnCount& count = a.counts[blockIdx.x];
+  const int32_t token = TokenOf(a.results[count.result]);
+  LogitAdjustment* const own = a.adjustments + count.first_adjustment;
+  const int32_t last = count.n_adjustments - 1;
+  if (threadIdx.x == 0) is_found = 0;
+  __syncthreads();
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < last; i += kThreads) {
+    if (own[i].token != token) continue;
+    if (count.repeats != 0) own[i].repeats = 1;
+    own[i].penalty = a.next_penalties[count.first_adjustment + i];
+    own[last] = own[i];
+    is_found = 1;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0 && is_found == 0) own[last] = {token, 0.0f, count.repeats, count.penalty};
 }
 
 SamplingWork WorkOf(const SamplingArgs& args) {
@@ -166,6 +190,10 @@ void SampleOnDevice(Device& device, const SamplingArgs& args) {
 void TakeDrawnOnDevice(Device& device, const TakeDrawnArgs& args) {
   Launch(device, TakeDrawnKernel,
          {.blocks_x = (args.n + kThreads - 1) / kThreads, .threads = kThreads}, args);
+}
+
+void CountDrawnOnDevice(Device& device, const CountDrawnArgs& args) {
+  Launch(device, CountDrawnKernel, {.blocks_x = args.n, .threads = kThreads}, args);
 }
 
 }  // namespace lowkey

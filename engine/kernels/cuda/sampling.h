@@ -9,6 +9,7 @@ namespace lowkey {
 // Launchers of DeviceKernels.
 void SampleOnDevice(Device& device, const SamplingArgs& args);
 void TakeDrawnOnDevice(Device& device, const TakeDrawnArgs& args);
+void CountDrawnOnDevice(Device& device, const CountDrawnArgs& args);
 
 // The steps of a call, and what they leave for each other: for each row n_blocks numbers, one for
 // each block of kSumBlock ids, and a weight for each id.

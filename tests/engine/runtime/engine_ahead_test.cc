@@ -49,6 +49,12 @@ std::vector<EngineRequest> Requests() {
   all.back().prompt_logprobs = 1;
   all.push_back(Request(30, 0, 9));
   all.back().prompt_logprobs = 0;
+  all.push_back(Sampled(Request(25, 40, 20), 1.0f, 5));
+  all.back().n = 2;
+  all.back().sampling.frequency_penalty = 0.7f;
+  all.back().sampling.repetition_penalty = 1.3f;
+  all.push_back(Request(25, 40, 21));
+  all.back().sampling.presence_penalty = 1.5f;
   for (Mechanism id : {Mechanism::kTaylorShift, Mechanism::kEfficient, Mechanism::kSuper}) {
     all.push_back(Request(50, 20, static_cast<int>(id) + 10));
     all.back().attention.mechanism = id;
@@ -102,11 +108,9 @@ TEST_F(EngineAheadTest, AnswersAreThoseOfStepsOneByOne) {
 // The steps of the others run ahead only when these are gone.
 TEST_F(EngineAheadTest, WhatTheHostHasToKnowIsWaitedFor) {
   std::vector<EngineRequest> requests = {Request(10, 25), Sampled(Request(20, 12, 1), 0.9f, 1),
-                                         Request(15, 12, 2), Request(15, 12, 3)};
-  requests[1].sampling.frequency_penalty = 0.7f;
-  requests[1].sampling.repetition_penalty = 1.3f;
-  requests[2].attention.mechanism = Mechanism::kLasso;
-  requests[3].attention.standard.storage = CacheStorage::kInt8;
+                                         Request(15, 12, 2)};
+  requests[1].attention.mechanism = Mechanism::kLasso;
+  requests[2].attention.standard.storage = CacheStorage::kInt8;
   std::vector<Answer> answers[2];
   for (const bool runs_ahead : {false, true}) {
     StartOnDevice(runs_ahead);

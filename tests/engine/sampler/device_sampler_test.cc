@@ -1,6 +1,7 @@
 #include "engine/sampler/device_sampler.h"
 
 #include <cmath>
+#include <optional>
 #include <random>
 
 #include "engine/kernels/cuda/emulated/emulated_device.h"
@@ -79,6 +80,41 @@ TEST_F(DeviceSamplerTest, StepsOfMoreRowsThanAreComputedAtOnceAreThoseOfTheHost)
       ExpectSame(tokens[i], host[i].Sample(Row(logits, kRows - 1 - i)));
       there[i].Accept(tokens[i]->token);
     }
+  }
+}
+
+// Each step is queued before the tokens of the one before it are counted, and in two parts.
+TEST_F(DeviceSamplerTest, StepsMayBeQueuedBeforeTheLastOnesTokensAreRead) {
+  constexpr int kRows = 8, kSteps = 12;
+  std::vector<Sampler> host, there;
+  for (int i = 0; i < kRows; ++i) {
+    SamplingOptions o = OptionsOf(i);
+    if (i >= 5) o.presence_penalty = 0.5f, o.temperature = 2.0f, o.top_k = 4;  // tokens come again
+    if (i == 7) o.repetition_penalty = 0.5f, o.logit_bias = {{3, 5.0f}, {4, 5.0f}};
+    host.emplace_back(o, i, kVocab, std::vector<int32_t>{1, 2, i});
+    there.emplace_back(o, i, kVocab, std::vector<int32_t>{1, 2, i});
+  }
+  const std::vector<float> logits = Logits(kRows, 1);
+  const DeviceArray<float> logits_there(logits);
+  std::optional<QueuedTokens> pending;
+  for (int step = 0; step < kSteps; ++step) {
+    for (int i = 0; i < kRows; ++i) {
+      const bool counts = pending.has_value();
+      sampler_->Add(there[i], i, counts ? std::optional<int64_t>(i) : std::nullopt);
+      if (i != 4) continue;
+      ASSERT_TRUE(sampler_->Queue(logits_there.data(), kStride).ok());
+    }
+    ASSERT_TRUE(sampler_->Queue(logits_there.data(), kStride).ok());
+    QueuedTokens queued = sampler_->Fetch();
+    if (pending.has_value()) {
+      const auto tokens = pending->Wait();
+      ASSERT_EQ(tokens->size(), host.size());
+      for (int i = 0; i < kRows; ++i) {
+        ExpectSame((*tokens)[i], host[i].Sample(Row(logits, i)));
+        there[i].Accept((*tokens)[i]->token);
+      }
+    }
+    pending = std::move(queued);
   }
 }
 
