@@ -16,8 +16,8 @@
 
 namespace lowkey {
 
-// The decoder on a device. A step is queued as a whole; nothing but Logits waits for it. Steps whose
-// mechanisms plan the same work (AttentionMechanism::PlanKey) are queued again as they were.
+// The decoder on a device. A step is queued as a whole; nothing but Logits waits for it. Steps
+// whose mechanisms plan the same work (AttentionMechanism::PlanKey) are queued again as they were.
 class DeviceTransformer : public Decoder {
  public:
   // Copies the checkpoint's weights to the device, which outlives the model. RESOURCE_EXHAUSTED

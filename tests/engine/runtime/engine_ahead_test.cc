@@ -17,13 +17,20 @@ namespace {
 class EngineAheadTest : public EngineTest {
  protected:
   void StartOnDevice(bool runs_ahead, EngineOptions options = {}) {
-    device_ = std::make_shared<EmulatedDevice>();
+    device_ = NewTestDevice();
+    if (device_ == nullptr) device_ = std::make_shared<EmulatedDevice>();
     options.device = device_;
     options.runs_ahead = runs_ahead;
     Start(options);
   }
 
-  std::shared_ptr<EmulatedDevice> device_;
+  // That steps were queued while others' tokens were not read, or were not: a GPU does not say.
+  void ExpectAhead(bool is_expected) const {
+    if (!IsEmulated(*device_)) return;
+    EXPECT_EQ(static_cast<const EmulatedDevice&>(*device_).most_unread(), is_expected ? 2 : 1);
+  }
+
+  std::shared_ptr<Device> device_;
 };
 
 EngineRequest Sampled(EngineRequest r, float temperature, uint64_t seed) {
@@ -84,7 +91,7 @@ TEST_F(EngineAheadTest, AStepIsQueuedBeforeTheTokensOfTheOneBeforeItAreRead) {
   for (const bool runs_ahead : {false, true}) {
     StartOnDevice(runs_ahead);
     EXPECT_TRUE(Submit(Request(10, 8))->Wait().status.ok());
-    EXPECT_EQ(device_->most_unread(), runs_ahead ? 2 : 1);
+    ExpectAhead(runs_ahead);
   }
 }
 
@@ -97,7 +104,7 @@ TEST_F(EngineAheadTest, AnswersAreThoseOfStepsOneByOne) {
     std::vector<std::shared_ptr<Collected>> all;
     for (const EngineRequest& r : Requests()) all.push_back(Submit(r));
     for (const auto& one : all) answers[runs_ahead].push_back(AnswerOf(*one));
-    EXPECT_EQ(device_->most_unread(), runs_ahead ? 2 : 1);
+    ExpectAhead(runs_ahead);
     EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
   }
   for (size_t i = 0; i < answers[0].size(); ++i) {
@@ -117,7 +124,7 @@ TEST_F(EngineAheadTest, WhatTheHostHasToKnowIsWaitedFor) {
     std::vector<std::shared_ptr<Collected>> all;
     for (const EngineRequest& r : requests) all.push_back(Submit(r));
     for (const auto& one : all) answers[runs_ahead].push_back(AnswerOf(*one));
-    EXPECT_EQ(device_->most_unread(), runs_ahead ? 2 : 1);
+    ExpectAhead(runs_ahead);
   }
   EXPECT_EQ(answers[1], answers[0]);
 }
@@ -256,7 +263,7 @@ TEST_F(EngineAheadTest, ManySequencesAreReadAtOnce) {
     std::vector<std::shared_ptr<Collected>> all;
     for (int i = 0; i < 70; ++i) all.push_back(Submit(Sampled(Request(4 + i % 3, 5, i), 1.0f, i)));
     for (const auto& one : all) answers[runs_ahead].push_back(AnswerOf(*one));
-    EXPECT_EQ(device_->most_unread(), runs_ahead ? 2 : 1);
+    ExpectAhead(runs_ahead);
   }
   EXPECT_EQ(answers[1], answers[0]);
 }
