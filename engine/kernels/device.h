@@ -19,8 +19,8 @@ namespace lowkey {
 
 struct DeviceKernels;  // device_kernels.h
 
-// A weight [n_out, n_in] on a device, row-major. Made by Device::MakeWeight, which it must not
-// outlive.
+// A weight [n_out, n_in] on a device, row-major; of 8 bits as narrow_weight.h says. Made by
+// Device::MakeWeight, which it must not outlive.
 class DeviceWeight {
  public:
   DeviceWeight(Buffer data, int64_t n_out, int64_t n_in, StorageType type)
@@ -39,8 +39,8 @@ class DeviceWeight {
   StorageType type_;
 };
 
-// y [n_rows, n_out] = x [n_rows, n_in] W^T + bias, or y += that. x in the weight's type, y in fp32.
-// A row's bits do not depend on n_rows.
+// y [n_rows, n_out] = x [n_rows, n_in] W^T + bias, or y += that. x in RowTypeOf the weight's type,
+// y in fp32. A row's bits do not depend on n_rows.
 struct ProductArgs {
   const DeviceWeight* weight = nullptr;
   const void* x = nullptr;  // row i at i * ld_x elements

@@ -15,10 +15,16 @@ namespace lowkey {
 // Every output element is computed by one chain of operations whose order depends on the element's
 // own row alone: the same row gives the same bits whatever rows stand beside it.
 
-enum class StorageType { kFloat32, kBFloat16, kInt8 };
+// kFloat8: e4m3, of weights on devices (narrow_weight.h).
+enum class StorageType { kFloat32, kBFloat16, kInt8, kFloat8 };
 
 constexpr int64_t StorageBytes(StorageType t) {
   return t == StorageType::kFloat32 ? 4 : t == StorageType::kBFloat16 ? 2 : 1;
+}
+
+// What rows that meet a device's weights of a type, and the cache beside them, are stored as.
+constexpr StorageType RowTypeOf(StorageType weight) {
+  return weight == StorageType::kFloat32 ? StorageType::kFloat32 : StorageType::kBFloat16;
 }
 
 // How a product's left-hand side lies in memory.

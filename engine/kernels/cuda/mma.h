@@ -15,6 +15,9 @@
 //     is elements 2 t and 2 t + 1 of its row g.
 //   void LoadTilesTransposed: the same of the matrices' transposes.
 //   uint32_t PackBFloat16(float low, float high): rounded to nearest, ties to even.
+//   uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c): of both numbers a b + c, for
+//   results
+//     that bf16 has; subnormals are numbers like others.
 //   float Exp2(float x): 2^x to about 2^-22; 1 of 0, 0 of -infinity.
 
 #include "engine/kernels/cuda/grid.h"

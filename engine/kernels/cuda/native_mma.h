@@ -36,6 +36,12 @@ __device__ inline uint32_t PackBFloat16(float low, float high) {
   return packed;
 }
 
+__device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t sums;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;\n" : "=r"(sums) : "r"(a), "r"(b), "r"(c));
+  return sums;
+}
+
 __device__ inline float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));

@@ -9,8 +9,9 @@ namespace lowkey {
 // reads the weight again for every four rows.
 void MultiplyPlainly(Device& device, const ProductArgs& args);
 
-// Device::Multiply by tensor cores, for what TilesTake: bf16 at addresses and of lengths that are
-// multiples of 16 bytes. A row's bits are its own here by construction.
+// Device::Multiply by tensor cores, for what TilesTake: weights of bf16 or 8 bits, rows at
+// addresses and of lengths that are multiples of 16 bytes. A row's bits are its own here by
+// construction.
 void MultiplyByTiles(Device& device, const ProductArgs& args);
 bool TilesTake(const ProductArgs& args);
 

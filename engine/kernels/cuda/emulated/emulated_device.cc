@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/cuda_device.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
 namespace {
@@ -18,16 +19,22 @@ float At(const void* data, StorageType type, int64_t i) {
   return ToFloat(BFloat16{static_cast<const uint16_t*>(data)[i]});
 }
 
-void MultiplyRow(const ProductArgs& a, int64_t row) {
-  const DeviceWeight& w = *a.weight;
-  float* y = a.y + row * a.ld_y;
-  for (int64_t j = 0; j < w.n_out(); ++j) {
+// Row j of a weight, as floats.
+void ReadRow(const DeviceWeight& w, int64_t j, float* row) {
+  if (IsNarrow(w.type())) return WidenRow({w.type(), w.n_out(), w.n_in()}, w.data(), j, row);
+  for (int64_t k = 0; k < w.n_in(); ++k) row[k] = At(w.data(), w.type(), j * w.n_in() + k);
+}
+
+void MultiplyColumn(const ProductArgs& a, int64_t j, const std::vector<float>& weight) {
+  const StorageType row_type = RowTypeOf(a.weight->type());
+  for (int64_t row = 0; row < a.n_rows; ++row) {
     float sum = 0;
-    for (int64_t k = 0; k < w.n_in(); ++k) {
-      sum += At(a.x, w.type(), row * a.ld_x + k) * At(w.data(), w.type(), j * w.n_in() + k);
+    for (int64_t k = 0; k < a.weight->n_in(); ++k) {
+      sum += At(a.x, row_type, row * a.ld_x + k) * weight[k];
     }
     if (a.bias != nullptr) sum += a.bias[j];
-    y[j] = a.into == GemmArgs::Into::kAccumulate ? y[j] + sum : sum;
+    float& y = a.y[row * a.ld_y + j];
+    y = a.into == GemmArgs::Into::kAccumulate ? y + sum : sum;
   }
 }
 
@@ -139,7 +146,12 @@ absl::StatusOr<std::unique_ptr<DeviceWeight>> EmulatedDevice::MakeWeight(
   for (const TensorView& part : parts) n_out += part.shape[0];
   const int64_t n_in = parts[0].shape[1];
   LK_ASSIGN_OR_RETURN(Buffer data,
-                      Buffer::Allocate(static_cast<size_t>(n_out * n_in * StorageBytes(type))));
+                      Buffer::Allocate(static_cast<size_t>(WeightBytes(type, n_out, n_in))));
+  if (IsNarrow(type)) {
+    const std::vector<std::byte> narrow = NarrowWeight(parts, type);
+    std::memcpy(data.data(), narrow.data(), narrow.size());
+    return std::make_unique<DeviceWeight>(std::move(data), n_out, n_in, type);
+  }
   std::vector<float> row(n_in);
   int64_t at = 0;
   for (const TensorView& part : parts) {
@@ -159,7 +171,11 @@ absl::StatusOr<std::unique_ptr<DeviceWeight>> EmulatedDevice::MakeWeight(
 
 void EmulatedDevice::Multiply(const ProductArgs& args) {
   Enqueue([args] {
-    for (int64_t row = 0; row < args.n_rows; ++row) MultiplyRow(args, row);
+    std::vector<float> weight(args.weight->n_in());
+    for (int64_t j = 0; j < args.weight->n_out(); ++j) {
+      ReadRow(*args.weight, j, weight.data());
+      MultiplyColumn(args, j, weight);
+    }
   });
 }
 

@@ -77,6 +77,16 @@ inline uint32_t PackBFloat16(float low, float high) {
   return FloatToBFloat16(low) | static_cast<uint32_t>(FloatToBFloat16(high)) << 16;
 }
 
+inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t sums = 0;
+  for (int half : {0, 1}) {
+    const float sum =
+        std::fma(emulated::HalfOf(a, half), emulated::HalfOf(b, half), emulated::HalfOf(c, half));
+    sums |= static_cast<uint32_t>(FloatToBFloat16(sum)) << (16 * half);
+  }
+  return sums;
+}
+
 inline float Exp2(float x) { return std::exp2(x); }
 
 }  // namespace lowkey

@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/native/errors.h"
 #include "engine/kernels/cuda/products.h"
+#include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
 namespace {
@@ -60,6 +61,10 @@ Products::~Products() {
 absl::Status Products::Choose(const DeviceWeight& weight) {
   const WeightShape shape = ShapeOf(weight);
   if (ways_.contains(shape)) return absl::OkStatus();
+  if (IsNarrow(weight.type())) {  // which only our own kernels read
+    ways_.emplace(shape, wanted_ == WaysToTry::kPlain ? OwnKernel::kPlain : OwnKernel::kTiles);
+    return absl::OkStatus();
+  }
   Chosen& chosen = ChosenInProcess();
   const std::lock_guard lock(chosen.mutex);
   const auto key = std::make_tuple(device_.name(), wanted_, shape);

@@ -30,7 +30,8 @@ class Products {
 
   // Before the first product with a weight of its shape; waits. The environment variable
   // LOWKEY_CUDA_PRODUCTS chooses instead, for tests and measurements: "plain" or "tiles" our own
-  // kernels, "cublas" the best way of cuBLASLt where there is one.
+  // kernels, "cublas" the best way of cuBLASLt where there is one. Weights of 8 bits are multiplied
+  // by our own kernels in any case.
   absl::Status Choose(const DeviceWeight& weight);
   absl::Status Multiply(const ProductArgs& args);
 

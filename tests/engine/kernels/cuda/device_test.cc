@@ -9,6 +9,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/kernels/device_kernels.h"
+#include "engine/kernels/narrow_weight.h"
 #include "tests/testing/test_device.h"
 
 namespace lowkey {
@@ -193,16 +194,29 @@ class DeviceProductTest : public DeviceTest, public testing::WithParamInterface<
     ASSERT_TRUE(made.ok()) << made.status();
     weight_ = *std::move(made);
     x_ = Random(kRows * n_in, 7);
-    if (type == StorageType::kBFloat16) {
-      for (auto* values : {&x_, &weights_}) {
-        for (float& v : *values) v = ToFloat(ToBFloat16(v));
-      }
+    if (RowTypeOf(type) == StorageType::kBFloat16) {
+      for (float& v : x_) v = ToFloat(ToBFloat16(v));
     }
+    RoundWeights();
     Place();
   }
 
+  // As they are stored.
+  void RoundWeights() {
+    const auto& [n_out, n_in, type] = GetParam();
+    if (type == StorageType::kBFloat16) {
+      for (float& v : weights_) v = ToFloat(ToBFloat16(v));
+    }
+    if (!IsNarrow(type)) return;
+    const TensorView whole = Matrix(weights_, n_out);
+    const std::vector<std::byte> narrow = NarrowWeight({&whole, 1}, type);
+    for (int64_t j = 0; j < n_out; ++j) {
+      WidenRow({type, n_out, n_in}, narrow.data(), j, weights_.data() + j * n_in);
+    }
+  }
+
   void Place() {
-    const auto bytes = static_cast<int64_t>(x_.size()) * StorageBytes(GetParam().type);
+    const auto bytes = static_cast<int64_t>(x_.size()) * StorageBytes(RowTypeOf(GetParam().type));
     x_there_ = Take(bytes);
     if (GetParam().type == StorageType::kFloat32) {
       device_.Upload(x_.data(), x_there_.data(), bytes);
@@ -216,7 +230,7 @@ class DeviceProductTest : public DeviceTest, public testing::WithParamInterface<
   ProductArgs Args(int64_t first_row, int64_t n_rows, DeviceArray<float>& y) const {
     const auto& [n_out, n_in, type] = GetParam();
     return {.weight = weight_.get(),
-            .x = x_there_.data() + first_row * n_in * StorageBytes(type),
+            .x = x_there_.data() + first_row * n_in * StorageBytes(RowTypeOf(type)),
             .ld_x = n_in,
             .n_rows = n_rows,
             .y = y.data(),
@@ -293,13 +307,23 @@ TEST_P(DeviceProductTest, NoRowsAreNoWork) {
   EXPECT_EQ(y.Read(), std::vector<float>(1));
 }
 
-constexpr StorageType kF32 = StorageType::kFloat32, kBf16 = StorageType::kBFloat16;
+TEST_P(DeviceProductTest, TakesTheBytesThatAreForetold) {
+  const auto& [n_out, n_in, type] = GetParam();
+  EXPECT_EQ(weight_->size_bytes(), WeightBytes(type, n_out, n_in));
+}
+
+constexpr StorageType kF32 = StorageType::kFloat32, kBf16 = StorageType::kBFloat16,
+                      kInt8 = StorageType::kInt8, kFloat8 = StorageType::kFloat8;
 INSTANTIATE_TEST_SUITE_P(Shapes, DeviceProductTest,
                          testing::Values(ProductCase{1, 1, kF32}, ProductCase{1, 1, kBf16},
                                          ProductCase{33, 50, kF32}, ProductCase{33, 50, kBf16},
                                          ProductCase{96, 64, kF32}, ProductCase{96, 64, kBf16},
-                                         ProductCase{256, 576, kF32},
-                                         ProductCase{256, 576, kBf16}));
+                                         ProductCase{256, 576, kF32}, ProductCase{256, 576, kBf16},
+                                         ProductCase{1, 1, kInt8}, ProductCase{33, 50, kInt8},
+                                         ProductCase{33, 72, kInt8}, ProductCase{256, 576, kInt8},
+                                         ProductCase{1, 1, kFloat8}, ProductCase{33, 50, kFloat8},
+                                         ProductCase{33, 72, kFloat8},
+                                         ProductCase{256, 576, kFloat8}));
 
 }  // namespace
 }  // namespace lowkey

@@ -11,6 +11,7 @@
 #include "engine/base/dtype.h"
 #include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
 namespace {
@@ -32,8 +33,9 @@ std::vector<float> Random(int64_t n, unsigned seed) {
   return x;
 }
 
-// The values in the element type.
-std::vector<std::byte> Stored(const std::vector<float>& x, StorageType type) {
+// The values as rows that meet weights of a type.
+std::vector<std::byte> Stored(const std::vector<float>& x, StorageType weight_type) {
+  const StorageType type = RowTypeOf(weight_type);
   std::vector<std::byte> out(x.size() * StorageBytes(type));
   for (size_t i = 0; i < x.size(); ++i) {
     const uint16_t bits = ToBFloat16(x[i]).bits;
@@ -53,6 +55,9 @@ class CudaProductsTest : public testing::TestWithParam<KernelCase> {
     const TensorView view{
         DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(weights_.data())};
     weight_ = device_.MakeWeight({view}, type).value();
+    for (int64_t j = 0; IsNarrow(type) && j < n_out; ++j) {  // what it stands for then
+      WidenRow({type, n_out, n_in}, weight_->data(), j, weights_.data() + j * n_in);
+    }
   }
 
   // Rows [first, first + n) of x.
@@ -109,7 +114,41 @@ TEST_P(CudaProductsTest, ARowsBitsAreItsOwnInAnyOrderOfThreads) {
   }
 }
 
-constexpr StorageType kF32 = StorageType::kFloat32, kBf16 = StorageType::kBFloat16;
+// Whose numbers are of every size, so that all codes are met.
+TEST_P(CudaProductsTest, EveryCodeIsWidenedExactly) {
+  const auto& [name, multiply, n_out, n_in, type] = GetParam();
+  if (!IsNarrow(type)) return;
+  std::vector<float> values(n_out * n_in);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int code = static_cast<int>(i * 37 % 255);
+    values[i] = type == StorageType::kInt8 ? static_cast<float>(code - 127)
+                : code % 128 == 127        ? 0.0f
+                                           : Float8ToFloat(static_cast<uint8_t>(code));
+  }
+  const int64_t group = type == StorageType::kInt8 ? kNarrowBlock : n_in;
+  for (int64_t j = 0; j < n_out; ++j) {  // scales of 1
+    for (int64_t k = 0; k < n_in; k += group) {
+      values[j * n_in + k] = type == StorageType::kInt8 ? 127.0f : 448.0f;
+    }
+  }
+  const TensorView view{
+      DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(values.data())};
+  weight_ = device_.MakeWeight({view}, type).value();
+  for (int64_t first = 0; first < n_in; first += kRows) {  // each row of x takes an input
+    const int64_t n = std::min(kRows, n_in - first);
+    std::fill(x_.begin(), x_.end(), 0.0f);
+    for (int64_t i = 0; i < n; ++i) x_[i * n_in + first + i] = 1;
+    const std::vector<float> y = Product(0, n);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < n_out; ++j) {
+        ASSERT_EQ(y[i * n_out + j], values[j * n_in + first + i]) << j << " " << first + i;
+      }
+    }
+  }
+}
+
+constexpr StorageType kF32 = StorageType::kFloat32, kBf16 = StorageType::kBFloat16,
+                      kInt8 = StorageType::kInt8, kFloat8 = StorageType::kFloat8;
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaProductsTest,
                          testing::Values(KernelCase{"plain", MultiplyPlainly, 1, 1, kF32},
                                          KernelCase{"plain", MultiplyPlainly, 19, 45, kF32},
@@ -118,7 +157,19 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaProductsTest,
                                          KernelCase{"tiles", MultiplyByTiles, 1, 8, kBf16},
                                          KernelCase{"tiles", MultiplyByTiles, 19, 40, kBf16},
                                          KernelCase{"tiles", MultiplyByTiles, 20, 320, kBf16},
-                                         KernelCase{"tiles", MultiplyByTiles, 136, 584, kBf16}));
+                                         KernelCase{"tiles", MultiplyByTiles, 136, 584, kBf16},
+                                         KernelCase{"plain", MultiplyPlainly, 1, 1, kInt8},
+                                         KernelCase{"plain", MultiplyPlainly, 19, 145, kInt8},
+                                         KernelCase{"plain", MultiplyPlainly, 1, 1, kFloat8},
+                                         KernelCase{"plain", MultiplyPlainly, 19, 145, kFloat8},
+                                         KernelCase{"tiles", MultiplyByTiles, 1, 8, kInt8},
+                                         KernelCase{"tiles", MultiplyByTiles, 19, 40, kInt8},
+                                         KernelCase{"tiles", MultiplyByTiles, 20, 320, kInt8},
+                                         KernelCase{"tiles", MultiplyByTiles, 137, 1064, kInt8},
+                                         KernelCase{"tiles", MultiplyByTiles, 1, 8, kFloat8},
+                                         KernelCase{"tiles", MultiplyByTiles, 19, 40, kFloat8},
+                                         KernelCase{"tiles", MultiplyByTiles, 20, 320, kFloat8},
+                                         KernelCase{"tiles", MultiplyByTiles, 137, 1064, kFloat8}));
 
 }  // namespace
 }  // namespace lowkey
