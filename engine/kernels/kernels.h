@@ -140,6 +140,25 @@ struct GemmPairsArgs {
   const uint16_t* next_b = nullptr;
 };
 
+// C [n_rows, n_cols] = A B over k, B a packed int8 weight: of panel p, at b + p * b_panel_stride, a
+// block for every 64 steps, which is scales [panel_columns] in bf16, then codes
+// [64][panel_columns]. A block's products are summed, then added by its scale.
+struct GemmBlocksArgs {
+  static constexpr int64_t kBlock = 64;
+  const float* a = nullptr;  // as LeftLayout::kTiles packs rows of lda steps
+  int64_t lda = 0;
+  const std::byte* b = nullptr;
+  int64_t b_panel_stride = 0;  // bytes
+  float* c = nullptr;
+  int64_t ldc = 0;
+  int64_t n_rows = 0;
+  int64_t n_cols = 0;  // a multiple of panel_columns
+  int64_t k = 0;       // of the last block perhaps only the first steps
+  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
+  static constexpr LeftLayout a_layout = LeftLayout::kTiles;
+  int64_t k_begin = 0;  // a multiple of kBlock, where b begins
+};
+
 // Products of rows' elements with elements of the same row further on, round and round: out[i][t *
 // n + j] = x[i][j] * x[i][(j + (first + t) * step) % n], the first n_out of them in a row.
 struct TurnedProductsArgs {
@@ -167,6 +186,7 @@ struct KernelTable {
   // added at once; elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
   void (*gemm_bf16_pairs)(const GemmPairsArgs&);
+  void (*gemm_int8_blocks)(const GemmBlocksArgs&);
   void (*dot_rows_f32)(const DotRowsArgs&);
   void (*dot_rows_bf16)(const DotRowsArgs&);
   void (*dot_rows_int8)(const DotRowsArgs&);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/status_macros.h"
+#include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
 namespace {
@@ -20,6 +21,30 @@ constexpr int64_t kAhead = 2048;
 // Tasks a thread of many rows: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
 
+// Bytes of int8's block of a panel: scales, then codes.
+int64_t NarrowBlockBytes(int64_t panel) { return panel * (2 + kNarrowBlock); }
+
+int64_t PanelBytes(StorageType type, int64_t n_in_padded, int64_t panel) {
+  if (type == StorageType::kInt8) return NarrowBlocks(n_in_padded) * NarrowBlockBytes(panel);
+  return n_in_padded * panel * StorageBytes(type);
+}
+
+// A row into column c of a packed panel.
+void PackNarrow(absl::Span<const float> row, int64_t panel, int64_t c, std::byte* out) {
+  std::vector<uint8_t> codes(row.size());
+  std::vector<uint16_t> scales(NarrowBlocks(static_cast<int64_t>(row.size())));
+  NarrowRow(row, StorageType::kInt8, codes.data(), scales.data(), 1);
+  for (size_t block = 0; block < scales.size(); ++block) {
+    std::byte* to = out + static_cast<int64_t>(block) * NarrowBlockBytes(panel);
+    reinterpret_cast<uint16_t*>(to)[c] = scales[block];
+    to += 2 * panel + c;
+    const size_t first = block * kNarrowBlock;
+    for (size_t k = first; k < std::min(first + kNarrowBlock, row.size()); ++k, to += panel) {
+      *to = std::byte{codes[k]};
+    }
+  }
+}
+
 // Rows first_row .. + n_rows of `part` into columns `column` .. of a packed panel.
 void PackPanel(const TensorView& part, int64_t first_row, int64_t n_rows, int64_t panel,
                int64_t column, std::vector<float>& row, StorageType type, std::byte* out) {
@@ -28,7 +53,9 @@ void PackPanel(const TensorView& part, int64_t first_row, int64_t n_rows, int64_
   for (int64_t j = 0; j < n_rows; ++j) {
     LoadRow(part, first_row + j, row.data());
     const int64_t c = column + j;
-    if (type == StorageType::kFloat32) {
+    if (type == StorageType::kInt8) {
+      PackNarrow(row, panel, c, out);
+    } else if (type == StorageType::kFloat32) {
       auto* to = reinterpret_cast<float*>(out);
       for (int64_t k = 0; k < n_in; ++k) to[k * panel + c] = row[k];
     } else {
@@ -104,6 +131,14 @@ void MultiplyBlock(const PackedWeight& w, const PackedRows& rows, const WeightBl
       w.data() + (block.panel * panel_elements + block.k * panel) * StorageBytes(w.type());
   float* c = y + block.panel * panel;
   const int64_t n_cols = block.n_panels * panel;
+  if (w.type() == StorageType::kInt8) {
+    const int64_t stride = PanelBytes(w.type(), w.n_in(), panel);
+    const std::byte* blocks =
+        w.data() + block.panel * stride + block.k / kNarrowBlock * NarrowBlockBytes(panel);
+    w.kernels().gemm_int8_blocks({reinterpret_cast<const float*>(rows.data), w.n_in(), blocks,
+                                  stride, c, ldy, rows.n_rows, n_cols, block.n_k, into, block.k});
+    return;
+  }
   if (w.type() == StorageType::kFloat32) {
     w.kernels().gemm_f32({reinterpret_cast<const float*>(rows.data), w.n_in_padded(), b, panel,
                           panel_elements, c, ldy, rows.n_rows, n_cols, block.n_k, into,
@@ -168,7 +203,7 @@ void MultiplyRows(const PackedWeight& w, const PackedRows& rows, float* y, int64
 absl::StatusOr<PackedWeight> PackedWeight::Pack(absl::Span<const TensorView> parts,
                                                 StorageType type, ThreadPool& pool,
                                                 const KernelTable& kernels) {
-  LK_CHECK(!parts.empty());
+  LK_CHECK(!parts.empty() && type != StorageType::kFloat8);
   const int64_t panel = kernels.panel_columns;
   PackedWeight w;
   w.kernels_ = &kernels;
@@ -177,7 +212,7 @@ absl::StatusOr<PackedWeight> PackedWeight::Pack(absl::Span<const TensorView> par
   for (const TensorView& p : parts) w.n_out_ += p.shape[0];
   const int64_t n_panels = (w.n_out_ + panel - 1) / panel;
   w.n_out_padded_ = n_panels * panel;
-  const int64_t panel_bytes = w.n_in_padded() * panel * StorageBytes(type);
+  const int64_t panel_bytes = PanelBytes(type, w.n_in_padded(), panel);
   LK_ASSIGN_OR_RETURN(w.data_, Buffer::Allocate(static_cast<size_t>(n_panels * panel_bytes)));
 
   std::vector<std::vector<float>> scratch(pool.n_threads());

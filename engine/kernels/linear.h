@@ -15,15 +15,18 @@
 namespace lowkey {
 
 // A weight [n_out, n_in] (row-major in the checkpoint) packed for products with fp32 rows: panels
-// of panel_columns outputs, the last one padded with zeros, each [n_in][panel] in fp32 or [n_in /
-// 2][panel][2] in bf16 (an odd n_in padded with zeros). Move-only; immutable after Pack, so any
-// thread may read it.
+// of panel_columns outputs, the last one padded with zeros, each
+//   fp32  [n_in][panel]
+//   bf16  [n_in / 2][panel][2], an odd n_in padded with zeros
+//   int8  for every 64 inputs their scales [panel] in bf16 and codes [64][panel] (narrow_weight.h),
+//         n_in padded with zeros
+// Move-only; immutable after Pack, so any thread may read it.
 class PackedWeight {
  public:
   PackedWeight() = default;
 
   // Stacks `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out and
-  // packs them as `type`. RESOURCE_EXHAUSTED when the memory cannot be had.
+  // packs them as `type`, which is not kFloat8. RESOURCE_EXHAUSTED when the memory cannot be had.
   static absl::StatusOr<PackedWeight> Pack(absl::Span<const TensorView> parts, StorageType type,
                                            ThreadPool& pool,
                                            const KernelTable& kernels = Kernels());
@@ -42,7 +45,7 @@ class PackedWeight {
   }
   // n_in, made even for bf16 pairs.
   int64_t n_in_padded() const {
-    return type_ == StorageType::kFloat32 ? n_in_ : (n_in_ + 1) / 2 * 2;
+    return type_ == StorageType::kBFloat16 ? (n_in_ + 1) / 2 * 2 : n_in_;
   }
 
  private:

@@ -23,7 +23,7 @@
 
 namespace lowkey {
 
-inline constexpr int64_t kNarrowBlock = 64;  // inputs
+inline constexpr int64_t kNarrowBlock = GemmBlocksArgs::kBlock;  // inputs
 
 constexpr bool IsNarrow(StorageType type) { return StorageBytes(type) == 1; }
 constexpr int64_t NarrowBlocks(int64_t n_in) { return (n_in + kNarrowBlock - 1) / kNarrowBlock; }

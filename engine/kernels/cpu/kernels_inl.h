@@ -177,6 +177,17 @@ struct PairsProduct {
   }
 };
 
+template <class V>
+struct BlocksProduct {
+  using Args = GemmBlocksArgs;
+  using Left = float;
+  using Right = std::byte;
+  template <int kRows, int kPanels>
+  static void Compute(const Args& g, const Left* a, const Right* b, float* c, TileIndex) {
+    BlocksTile<V, kRows, kPanels>(g, a, b, c);
+  }
+};
+
 template <class V, class P, int kRows>
 void ComputeRows(const typename P::Args& g, const typename P::Left* a, float* c, TileIndex tile) {
   constexpr int64_t kPanel = 2 * V::kLanes;
@@ -453,6 +464,7 @@ constexpr KernelTable Table(const char* name) {
   t.gemm_f32 = Gemm<V, float>;
   t.gemm_bf16 = Gemm<V, uint16_t>;
   t.gemm_int8 = Gemm<V, int8_t>;
+  t.gemm_int8_blocks = ComputeProduct<V, BlocksProduct<V>>;
   t.grouped_gemm_int8 = GroupedGemm<V>;
   t.rounds_activations = sizeof(typename V::Activation) == sizeof(uint16_t);
   t.gemm_bf16_pairs = GemmPairs<V>;

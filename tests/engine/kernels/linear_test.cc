@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/base/dtype.h"
+#include "engine/kernels/narrow_weight.h"
 #include "engine/kernels/ref/ref.h"
 #include "gtest/gtest.h"
 
@@ -63,6 +64,7 @@ std::vector<LinearCase> AllCases() {
   for (const KernelTable* table : AvailableKernels()) {
     out.push_back({table, StorageType::kFloat32, 1e-6});
     out.push_back({table, StorageType::kBFloat16, 1e-6});
+    out.push_back({table, StorageType::kInt8, 1e-6});
   }
   return out;
 }
@@ -70,9 +72,25 @@ std::vector<LinearCase> AllCases() {
 class LinearTest : public testing::TestWithParam<LinearCase> {};
 
 INSTANTIATE_TEST_SUITE_P(Tables, LinearTest, testing::ValuesIn(AllCases()), [](const auto& info) {
-  const bool wide = info.param.type == StorageType::kFloat32;
-  return std::string(info.param.table->name) + (wide ? "_fp32" : "_bf16");
+  const StorageType type = info.param.type;
+  return std::string(info.param.table->name) + (type == StorageType::kFloat32    ? "_fp32"
+                                                : type == StorageType::kBFloat16 ? "_bf16"
+                                                                                 : "_int8");
 });
+
+// What weights stand for when they are stored.
+std::vector<float> Rounded(std::vector<float> weights, int64_t n_in, StorageType type) {
+  if (type == StorageType::kBFloat16) {
+    for (float& v : weights) v = ToFloat(ToBFloat16(v));
+  } else if (type == StorageType::kInt8) {
+    const TensorView view = View(weights, n_in);
+    const std::vector<std::byte> narrow = NarrowWeight({&view, 1}, type);
+    for (int64_t i = 0; i < view.shape[0]; ++i) {
+      WidenRow({type, view.shape[0], n_in}, narrow.data(), i, weights.data() + i * n_in);
+    }
+  }
+  return weights;
+}
 
 void ExpectMatches(const LinearCase& c, const std::vector<std::vector<float>>& parts, int64_t n_in,
                    int64_t n_rows) {
@@ -85,7 +103,7 @@ void ExpectMatches(const LinearCase& c, const std::vector<std::vector<float>>& p
   if (c.rounds()) {
     for (float& v : x) v = ToFloat(BFloat16{ref::ToBf16(v)});
   }
-  const std::vector<double> want = ref::Linear(stacked, x, n_in);
+  const std::vector<double> want = ref::Linear(Rounded(stacked, n_in, c.type), x, n_in);
   const std::vector<float> got = Product(w, x, 0, n_rows);
   for (int64_t i = 0; i < n_rows; ++i) {
     for (int64_t j = 0; j < w.n_out_padded(); ++j) {
@@ -171,10 +189,11 @@ TEST_P(LinearTest, PacksInterleavedRowsOfQuantizedWeights) {
 TEST_P(LinearTest, RoundsWeightsToTheirStorage) {
   const float weight = 1.0f + 0x1p-7f + 0x1p-12f;
   const PackedWeight w = Pack({{weight}}, 1, GetParam());
-  const float expected =
-      GetParam().type == StorageType::kFloat32 ? weight : ToFloat(ToBFloat16(weight));
-  EXPECT_EQ(Product(w, {1.0f}, 0, 1)[0], expected);
-  EXPECT_EQ(w.size_bytes(), w.n_out_padded() * w.n_in_padded() * StorageBytes(GetParam().type));
+  EXPECT_EQ(Product(w, {1.0f}, 0, 1)[0], Rounded({weight}, 1, GetParam().type)[0]);
+  EXPECT_EQ(w.size_bytes(),
+            GetParam().type == StorageType::kInt8
+                ? w.n_out_padded() * (kNarrowBlock + 2)
+                : w.n_out_padded() * w.n_in_padded() * StorageBytes(GetParam().type));
 }
 
 TEST_P(LinearTest, RowsHaveTheSameBitsAloneAndTogether) {
