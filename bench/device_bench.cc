@@ -1,5 +1,5 @@
 // A device's limits, and what share of them a random Llama-shaped model's steps reach:
-//   device_bench --device cuda:0 [--shape 1.1b] [--runs 5]
+//   device_bench --device cuda:0 [--shape 1.1b] [--dtype bfloat16] [--runs 5]
 // One line of JSON for each figure.
 #include <algorithm>
 #include <cstdint>
@@ -20,10 +20,12 @@
 #include "bench/random_model.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device.h"
+#include "engine/kernels/narrow_weight.h"
 #include "engine/runtime/model_runner.h"
 
 ABSL_FLAG(std::string, device, "cuda:0", "the device to measure");
 ABSL_FLAG(std::string, shape, "1.1b", "of the random model: 110m, 1.1b or 7b");
+ABSL_FLAG(std::string, dtype, "bfloat16", "of its weights: bfloat16, int8 or float8");
 ABSL_FLAG(std::vector<std::string>, batches, (std::vector<std::string>{"1", "64"}),
           "sequences decoded together");
 ABSL_FLAG(std::vector<std::string>, prompts,
@@ -102,6 +104,14 @@ absl::StatusOr<RandomModelOptions> Shape(const std::string& name) {
   return absl::InvalidArgumentError(absl::StrCat("--shape: ", name, ", expected 110m, 1.1b or 7b"));
 }
 
+absl::StatusOr<EngineOptions::Dtype> Dtype(const std::string& name) {
+  if (name == "bfloat16") return EngineOptions::Dtype::kBFloat16;
+  if (name == "int8") return EngineOptions::Dtype::kInt8;
+  if (name == "float8") return EngineOptions::Dtype::kFloat8;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--dtype: ", name, ", expected bfloat16, int8 or float8"));
+}
+
 struct Parameters {
   double layers = 0, head = 0;  // multiplied with for each token
 };
@@ -111,6 +121,15 @@ Parameters ParametersOf(const ModelConfig& c) {
       static_cast<double>(c.hidden_dim) * c.head_dim * (2.0 * c.n_heads + 2.0 * c.n_kv_heads);
   return {c.n_layers * (attention + 3.0 * c.hidden_dim * c.ffn_dim),
           static_cast<double>(c.hidden_dim) * c.vocab_size};
+}
+
+// Bytes of weights that a step reads: all but the embedding.
+double ReadBytes(const ModelConfig& c, StorageType type) {
+  const int64_t q = int64_t{c.n_heads} * c.head_dim, kv = int64_t{c.n_kv_heads} * c.head_dim;
+  const int64_t layer =
+      WeightBytes(type, q + 2 * kv, c.hidden_dim) + WeightBytes(type, c.hidden_dim, q) +
+      WeightBytes(type, 2 * c.ffn_dim, c.hidden_dim) + WeightBytes(type, c.hidden_dim, c.ffn_dim);
+  return static_cast<double>(c.n_layers * layer + WeightBytes(type, c.vocab_size, c.hidden_dim));
 }
 
 class ModelBench {
@@ -138,15 +157,15 @@ class ModelBench {
       }
     }
     const ModelConfig& c = runner_.config();
-    const Parameters p = ParametersOf(c);
     const double kv_bytes =
         2.0 * 2.0 * c.n_layers * c.n_kv_heads * c.head_dim * static_cast<double>(batch * depth);
-    const double bytes = 2 * (p.layers + p.head) + kv_bytes, step = Median(seconds);
+    const double bytes = ReadBytes(c, runner_.weight_type()) + kv_bytes, step = Median(seconds);
     std::printf(
-        "{\"figure\": \"decode\", \"batch\": %ld, \"depth\": %ld, \"step_ms\": %.3f, "
-        "\"tokens_s\": %.1f, \"share_of_copy_bandwidth\": %.3f}\n",
-        static_cast<long>(batch), static_cast<long>(depth), step * 1e3,
-        static_cast<double>(batch) / step, bytes / step / limits_.bytes_per_second);
+        "{\"figure\": \"decode\", \"dtype\": \"%s\", \"batch\": %ld, \"depth\": %ld, "
+        "\"step_ms\": %.3f, \"tokens_s\": %.1f, \"share_of_copy_bandwidth\": %.3f}\n",
+        StorageName(runner_.weight_type()).c_str(), static_cast<long>(batch),
+        static_cast<long>(depth), step * 1e3, static_cast<double>(batch) / step,
+        bytes / step / limits_.bytes_per_second);
     return absl::OkStatus();
   }
 
@@ -163,9 +182,10 @@ class ModelBench {
     const double pairs = n * n / 2 * c.n_layers * c.n_heads * c.head_dim * 2;
     const double flops = 2 * (ParametersOf(c).layers * n + pairs), time = Median(seconds);
     std::printf(
-        "{\"figure\": \"prefill\", \"tokens\": %ld, \"ms\": %.2f, \"tokens_s\": %.0f, "
-        "\"share_of_bf16_product\": %.3f}\n",
-        static_cast<long>(n_tokens), time * 1e3, n / time, flops / time / limits_.flops);
+        "{\"figure\": \"prefill\", \"dtype\": \"%s\", \"tokens\": %ld, \"ms\": %.2f, "
+        "\"tokens_s\": %.0f, \"share_of_bf16_product\": %.3f}\n",
+        StorageName(runner_.weight_type()).c_str(), static_cast<long>(n_tokens), time * 1e3,
+        n / time, flops / time / limits_.flops);
     return absl::OkStatus();
   }
 
@@ -195,7 +215,7 @@ absl::Status Bench(const std::shared_ptr<Device>& device, const std::string& dir
   LK_RETURN_IF_ERROR(WriteRandomModel(directory, shape));
   EngineOptions options;
   options.device = device;
-  options.dtype = EngineOptions::Dtype::kBFloat16;
+  LK_ASSIGN_OR_RETURN(options.dtype, Dtype(absl::GetFlag(FLAGS_dtype)));
   options.max_batch_tokens = 2048;
   LK_ASSIGN_OR_RETURN(const auto runner, ModelRunner::Create(directory, options, nullptr));
   ModelBench bench(*runner, limits);

@@ -27,7 +27,7 @@ ABSL_FLAG(bool, random_110m, false,
           "measure a random model: hidden 768, 12 layers, 12 heads, ffn 2048, vocabulary 32000");
 ABSL_FLAG(bool, taylorshift, false,
           "measure both forms of taylorshift's attention alone instead, over lengths");
-ABSL_FLAG(std::string, dtype, "bfloat16", "auto, float32 or bfloat16");
+ABSL_FLAG(std::string, dtype, "bfloat16", "auto, float32, bfloat16 or int8");
 ABSL_FLAG(std::string, attention, "standard", "standard, atp or taylorshift");
 ABSL_FLAG(int, threads, 0, "0: one per core");
 ABSL_FLAG(int, runs, 5, "runs of each figure; the median is printed");
@@ -149,7 +149,10 @@ absl::Status PrintFigures(Engine& engine, const MachineLimits& limits) {
   const ModelConfig& c = engine.config();
   const double layers = ProductParameters(c);
   const double head = static_cast<double>(c.hidden_dim) * c.vocab_size;
-  const double weight_bytes = (layers + head) * (engine.Stats().dtype == "float32" ? 4 : 2);
+  const std::string dtype = engine.Stats().dtype;
+  const double weight_bytes = (layers + head) * (dtype == "float32"    ? 4
+                                                 : dtype == "bfloat16" ? 2
+                                                                       : 66.0 / 64);
   const int n_prefill = absl::GetFlag(FLAGS_prefill_tokens);
   const int n_decode = absl::GetFlag(FLAGS_decode_tokens);
   const int n_streams = absl::GetFlag(FLAGS_streams);
@@ -184,8 +187,9 @@ absl::StatusOr<EngineOptions::Dtype> ParseDtype(const std::string& name) {
   if (name == "auto") return EngineOptions::Dtype::kAuto;
   if (name == "float32") return EngineOptions::Dtype::kFloat32;
   if (name == "bfloat16") return EngineOptions::Dtype::kBFloat16;
+  if (name == "int8") return EngineOptions::Dtype::kInt8;
   return absl::InvalidArgumentError(
-      absl::StrCat("--dtype: ", name, ", expected auto, float32 or bfloat16"));
+      absl::StrCat("--dtype: ", name, ", expected auto, float32, bfloat16 or int8"));
 }
 
 absl::Status BenchForms() {

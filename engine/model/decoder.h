@@ -14,6 +14,7 @@ namespace lowkey {
 
 // What is said at load.
 struct DecoderOptions {
+  // Of all matrices but the embedding. kFloat8: on a device only.
   StorageType weight_type = StorageType::kFloat32;
   int64_t max_rows = 512;  // in a step
   // (bytes taken, bytes in all), from the calling thread.

@@ -217,13 +217,14 @@ absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
   ThreadPool pool(ResolveThreads(options.engine.n_threads));
   Calibration out;
   Device* device = options.engine.device.get();
+  if (device == nullptr) LK_RETURN_IF_ERROR(CheckHostWeights(type));
   LK_ASSIGN_OR_RETURN(out.profile.linear,
                       device == nullptr ? LinearRate(checkpoint->config, type, pool)
                                         : DeviceLinearRate(checkpoint->config, type, *device));
   const auto n_steps = static_cast<int64_t>(options.mechanisms.size() * options.lengths.size());
   for (size_t i = 0; i < options.mechanisms.size(); ++i) {
     const AttentionOptions& attention = options.mechanisms[i];
-    std::vector<MechanismSetup> setups = SetUpMechanisms(*checkpoint, type);
+    std::vector<MechanismSetup> setups = SetUpMechanisms(*checkpoint, RowTypeOf(type));
     MechanismSetup& setup =
         *std::find_if(setups.begin(), setups.end(),
                       [&](const MechanismSetup& s) { return s.id == attention.mechanism; });

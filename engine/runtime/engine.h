@@ -109,11 +109,13 @@ class Sink {
 };
 
 struct EngineOptions {
-  enum class Dtype { kAuto, kFloat32, kBFloat16 };
+  enum class Dtype { kAuto, kFloat32, kBFloat16, kInt8, kFloat8 };
   // Where the model computes and its cache lies; nullptr: the host. Nobody else uses it then.
   std::shared_ptr<Device> device = nullptr;
-  Dtype dtype = Dtype::kAuto;  // weights and cache. auto: bfloat16, unless the checkpoint is F32
-  int n_threads = 0;           // 0: one per core
+  // Weights and cache. auto: bfloat16, unless the checkpoint is F32. int8, and on a device float8:
+  // weights; the cache is bfloat16.
+  Dtype dtype = Dtype::kAuto;
+  int n_threads = 0;  // 0: one per core
   // 0: a quarter of available memory, or most of the device's; at most what 64 full contexts need.
   int64_t cache_bytes = 0;
   int32_t max_batch_tokens = 512;  // rows in a step
@@ -160,7 +162,7 @@ struct EngineStats {
   int64_t cache_bytes_used = 0;    // by requests
   int64_t cache_bytes_prefix = 0;  // held for later prompts, given up when requests need it
   int64_t weight_bytes = 0;
-  std::string dtype;            // "float32" or "bfloat16"
+  std::string dtype;            // of weights: "float32", "bfloat16", "int8", "float8"
   std::string instruction_set;  // of the kernels in use: "avx2", ...
   int32_t n_threads = 0;
 };

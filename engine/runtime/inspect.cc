@@ -9,6 +9,7 @@
 #include "engine/attention/atp/principal_block.h"
 #include "engine/attention/attention.h"
 #include "engine/base/status_macros.h"
+#include "engine/kernels/narrow_weight.h"
 #include "engine/lowrank/basis.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
@@ -18,12 +19,13 @@
 namespace lowkey {
 namespace {
 
-int64_t MatrixParameters(const Checkpoint& c) {
-  int64_t n = c.lm_head.size();
+int64_t MatrixBytes(const Checkpoint& c, StorageType type) {
+  const auto bytes = [&](const TensorView& t) { return WeightBytes(type, t.shape[0], t.shape[1]); };
+  int64_t n = bytes(c.lm_head);
   for (const LayerTensors& l : c.layers) {
     for (const TensorView* t :
          {&l.q_proj, &l.k_proj, &l.v_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) {
-      n += t->size();
+      n += bytes(*t);
     }
   }
   return n;
@@ -201,15 +203,15 @@ absl::StatusOr<ModelSummary> SummarizeModel(const std::string& model_directory,
   summary.n_parameters = checkpoint->n_parameters;
   summary.file_bytes = checkpoint->file_bytes;
   summary.checkpoint_dtype = std::string(DTypeName(checkpoint->layers[0].q_proj.dtype));
-  summary.weight_bytes = MatrixParameters(*checkpoint) * StorageBytes(type) +
-                         static_cast<int64_t>(checkpoint->embedding.size_bytes());
+  summary.weight_bytes =
+      MatrixBytes(*checkpoint, type) + static_cast<int64_t>(checkpoint->embedding.size_bytes());
   summary.dtype = StorageName(type);
-  const AttentionGeometry geometry = GeometryOf(checkpoint->config, type);
+  const AttentionGeometry geometry = GeometryOf(checkpoint->config, RowTypeOf(type));
   const int64_t context = checkpoint->config.context_tokens;
   summary.cache_bytes = CacheBudget(options, geometry, context);
   ThreadPool pool(1);
   LK_ASSIGN_OR_RETURN(const auto cache, Cache::Create(PageBytes(geometry), PageBytes(geometry)));
-  for (const MechanismSetup& setup : SetUpMechanisms(*checkpoint, type)) {
+  for (const MechanismSetup& setup : SetUpMechanisms(*checkpoint, geometry.cache_type)) {
     const auto mechanism = setup.Make(*cache, pool);
     if (mechanism == nullptr) continue;
     const int64_t longest = std::min(context, mechanism->max_tokens().value_or(context));

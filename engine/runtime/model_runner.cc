@@ -32,8 +32,18 @@ int ResolveThreads(int n_threads) {
 }
 
 StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint) {
-  if (dtype == EngineOptions::Dtype::kFloat32) return StorageType::kFloat32;
-  if (dtype == EngineOptions::Dtype::kBFloat16) return StorageType::kBFloat16;
+  switch (dtype) {
+    case EngineOptions::Dtype::kFloat32:
+      return StorageType::kFloat32;
+    case EngineOptions::Dtype::kBFloat16:
+      return StorageType::kBFloat16;
+    case EngineOptions::Dtype::kInt8:
+      return StorageType::kInt8;
+    case EngineOptions::Dtype::kFloat8:
+      return StorageType::kFloat8;
+    case EngineOptions::Dtype::kAuto:
+      break;
+  }
   const bool wide = checkpoint.layers[0].q_proj.dtype == DType::kF32;
   return wide ? StorageType::kFloat32 : StorageType::kBFloat16;
 }
@@ -73,7 +83,14 @@ double BytesPerToken(const AttentionMechanism& mechanism, const AttentionOptions
 }
 
 std::string StorageName(StorageType type) {
-  return type == StorageType::kFloat32 ? "float32" : "bfloat16";
+  static constexpr const char* kNames[] = {"float32", "bfloat16", "int8", "float8"};
+  return kNames[static_cast<int>(type)];
+}
+
+absl::Status CheckHostWeights(StorageType type) {
+  if (type != StorageType::kFloat8) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "dtype: float8 on the CPU, expected float32, bfloat16 or int8 (float8 needs a device)");
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(const std::string& model_directory,
@@ -95,12 +112,13 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(const std::stri
 absl::Status ModelRunner::LoadModel(std::shared_ptr<const Checkpoint> checkpoint,
                                     ProgressFn progress, const EngineOptions& options) {
   DecoderOptions load;
-  load.weight_type = ResolveStorage(options.dtype, *checkpoint);
+  load.weight_type = weight_type_ = ResolveStorage(options.dtype, *checkpoint);
+  if (device_ == nullptr) LK_RETURN_IF_ERROR(CheckHostWeights(weight_type_));
   load.max_rows = max_rows_;
   if (progress) {
     load.progress = [&progress](int64_t done, int64_t total) { progress(done, total); };
   }
-  geometry_ = GeometryOf(checkpoint->config, load.weight_type);
+  geometry_ = GeometryOf(checkpoint->config, RowTypeOf(weight_type_));
   if (device_ == nullptr) {
     LK_ASSIGN_OR_RETURN(model_, Transformer::Load(std::move(checkpoint), load, *pool_));
   } else {

@@ -93,7 +93,7 @@ class ModelRunner {
   void SetReclaimer(std::function<bool()> reclaim);
   int64_t max_rows() const { return max_rows_; }
   int64_t weight_bytes() const { return model_->weight_bytes(); }
-  StorageType storage() const { return geometry_.cache_type; }
+  StorageType weight_type() const { return weight_type_; }
   int n_threads() const { return pool_->n_threads(); }
   // What computes: the instruction set of the host's kernels, or the device's name.
   std::string processor() const;
@@ -125,6 +125,7 @@ class ModelRunner {
   std::unique_ptr<Decoder> model_;
   DeviceTransformer* device_model_ = nullptr;  // model_, on a device
   std::unique_ptr<DeviceSampler> device_sampler_;
+  StorageType weight_type_ = StorageType::kFloat32;
   AttentionGeometry geometry_;
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<Cache> host_cache_;  // of mechanisms that the device leaves to the host
@@ -166,11 +167,15 @@ int64_t CacheBudget(const EngineOptions& options, const AttentionGeometry& geome
 // EngineOptions::n_threads, 0 being one per core.
 int ResolveThreads(int n_threads);
 
-// What dtype resolves to for a checkpoint: auto is bf16 unless the checkpoint's matrices are F32.
+// The weights' type that dtype resolves to for a checkpoint: auto is bf16 unless the checkpoint's
+// matrices are F32. The cache's is RowTypeOf that.
 StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint);
 
-// "float32" or "bfloat16".
+// "float32", "bfloat16", "int8" or "float8".
 std::string StorageName(StorageType type);
+
+// INVALID_ARGUMENT for weights that only devices multiply with.
+absl::Status CheckHostWeights(StorageType type);
 
 }  // namespace lowkey
 

@@ -38,6 +38,10 @@ absl::Status ReadRunOptions(const FlagValues& flags, AttendInputs& inputs) {
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
   LK_ASSIGN_OR_RETURN(inputs.attention, ResolveAttention(attention, {}));
   LK_ASSIGN_OR_RETURN(const EngineOptions engine, ReadEngineOptions(flags));
+  if (engine.dtype == EngineOptions::Dtype::kInt8 ||
+      engine.dtype == EngineOptions::Dtype::kFloat8) {
+    return flags.Error("dtype", "float32 or bfloat16");
+  }
   inputs.cache_dtype = engine.dtype;
   inputs.n_threads = engine.n_threads;
   inputs.device = engine.device;

@@ -24,7 +24,7 @@ constexpr Flag kModelFlags[] = {
 };
 constexpr Flag kEngineFlags[] = {
     {"dtype", "TYPE", "auto",
-     "weights and cache: auto (bfloat16, unless the files are F32), float32, bfloat16"},
+     "weights: auto (bfloat16, unless files are F32), float32, bfloat16, int8, float8"},
     {"threads", "N", "0", "compute threads; 0: one per core"},
     {"device", "NAME", "cpu", "where to compute: cpu, cuda:0, or auto: cuda:0 where there is one"},
 };
@@ -117,11 +117,16 @@ void ReadText(const FlagValues& flags, std::string_view name, std::optional<std:
 }
 
 absl::StatusOr<EngineOptions::Dtype> ReadDtype(const FlagValues& flags) {
-  const std::string name = flags.Text("dtype");
-  if (name.empty() || name == "auto") return EngineOptions::Dtype::kAuto;
-  if (name == "float32") return EngineOptions::Dtype::kFloat32;
-  if (name == "bfloat16") return EngineOptions::Dtype::kBFloat16;
-  return flags.Error("dtype", "auto, float32 or bfloat16");
+  using Dtype = EngineOptions::Dtype;
+  static constexpr std::pair<std::string_view, Dtype> kDtypes[] = {
+      {"", Dtype::kAuto},           {"auto", Dtype::kAuto},
+      {"float32", Dtype::kFloat32}, {"bfloat16", Dtype::kBFloat16},
+      {"int8", Dtype::kInt8},       {"float8", Dtype::kFloat8}};
+  const std::string given = flags.Text("dtype");
+  for (const auto& [name, dtype] : kDtypes) {
+    if (given == name) return dtype;
+  }
+  return flags.Error("dtype", "auto, float32, bfloat16, int8 or float8");
 }
 
 // nullptr: the CPU.

@@ -77,8 +77,8 @@ absl::Status DeviceTransformer::Take(ThreadPool& pool) {
   LK_RETURN_IF_ERROR(TakeWeightSets(pool));
   LK_ASSIGN_OR_RETURN(final_norm_, UploadedFloats(Floats({&c.final_norm}), device_));
   LK_ASSIGN_OR_RETURN(lm_head_, device_.MakeWeight({&c.lm_head, 1}, options_.weight_type));
-  if (c.embedding.data != c.lm_head.data) {
-    LK_ASSIGN_OR_RETURN(embedding_, device_.MakeWeight({&c.embedding, 1}, options_.weight_type));
+  if (c.embedding.data != c.lm_head.data || row_type() != options_.weight_type) {
+    LK_ASSIGN_OR_RETURN(embedding_, device_.MakeWeight({&c.embedding, 1}, row_type()));
   }
   progress(c.layers.size() + 1);
   return absl::OkStatus();
@@ -122,7 +122,7 @@ absl::Status DeviceTransformer::ReserveRows() {
     LK_ASSIGN_OR_RETURN(buffer, Buffer::Allocate(static_cast<size_t>(n_bytes), &device_));
     return absl::OkStatus();
   };
-  const int64_t type_bytes = StorageBytes(options_.weight_type);
+  const int64_t type_bytes = StorageBytes(row_type());
   LK_RETURN_IF_ERROR(reserve(tokens_, n * kInt));
   LK_RETURN_IF_ERROR(reserve(positions_, n * kInt));
   LK_RETURN_IF_ERROR(reserve(wanted_rows_, kMaxLogitRows * kInt));
@@ -156,7 +156,7 @@ void DeviceTransformer::Norm(const NormInput& input, const int32_t* rows) {
   args.dim = config().hidden_dim;
   args.n_rows = input.n_rows;
   args.out = normed_.data();
-  args.out_type = options_.weight_type;
+  args.out_type = row_type();
   if (normed_floats_.size_bytes() > 0) args.also_floats = normed_floats_.as<float>();
   device_.kernels().rms_norm(device_, args);
 }
@@ -170,7 +170,7 @@ void DeviceTransformer::Attend(int64_t layer, absl::Span<const Group> groups) {
     DeviceWeightSet& set = *weight_sets_[group.weight_set];
     const int64_t at = first_row * dim;
     const LayerRows rows =
-        set.Project(layer, normed_.data() + at * StorageBytes(options_.weight_type), floats + at);
+        set.Project(layer, normed_.data() + at * StorageBytes(row_type()), floats + at);
     for (AttentionMechanism* m : group.mechanisms) m->Attend(rows);
     set.Output(layer, x_.as<float>() + at);
     first_row += group.n_rows;
@@ -182,8 +182,8 @@ void DeviceTransformer::FeedForward(const Layer& layer, int64_t n_rows) {
   Norm({x_.as<float>(), &layer.ffn_norm, n_rows}, nullptr);
   device_.Multiply({layer.gate_up.get(), normed_.data(), dim, n_rows, gate_up_.as<float>(),
                     2 * ffn_dim, OrNone(layer.gate_up_bias)});
-  device_.kernels().gated(device_, {gate_up_.as<float>(), 2 * ffn_dim, ffn_dim, n_rows,
-                                    gated_.data(), options_.weight_type});
+  device_.kernels().gated(
+      device_, {gate_up_.as<float>(), 2 * ffn_dim, ffn_dim, n_rows, gated_.data(), row_type()});
   device_.Multiply({layer.down.get(), gated_.data(), ffn_dim, n_rows, x_.as<float>(), dim,
                     OrNone(layer.down_bias), GemmArgs::Into::kAccumulate});
 }

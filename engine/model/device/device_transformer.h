@@ -64,6 +64,7 @@ class DeviceTransformer : public Decoder {
   absl::Status TakeLayer(const LayerTensors& tensors);
   absl::Status TakeWeightSets(ThreadPool& pool);
   absl::Status ReserveRows();
+  StorageType row_type() const { return RowTypeOf(options_.weight_type); }
   void Norm(const NormInput& input, const int32_t* rows);
   void UploadTokens(absl::Span<const int32_t> tokens);
   // The step's layers, all queued.
@@ -80,10 +81,10 @@ class DeviceTransformer : public Decoder {
   std::vector<std::unique_ptr<DeviceWeightSet>> weight_sets_;
   std::vector<int64_t> set_of_bundled_;
   Buffer final_norm_;
-  std::unique_ptr<DeviceWeight> embedding_;  // nullptr: lm_head_ is also that
+  std::unique_ptr<DeviceWeight> embedding_;  // as rows are stored; nullptr: lm_head_ is also that
   std::unique_ptr<DeviceWeight> lm_head_;
 
-  // Of the step: what it is given; rows of the residual stream, normed (in the weights' type, and
+  // Of the step: what it is given; rows of the residual stream, normed (as they meet weights, and
   // in fp32), gated; logits there and here.
   Buffer tokens_, positions_, wanted_rows_, drawn_there_;
   const SampleResult* results_ = nullptr;

@@ -55,7 +55,7 @@ absl::Status DeviceWeightSet::ReserveRows(int64_t max_rows) {
   LK_RETURN_IF_ERROR(reserve(cos_, config_.head_dim / 2 * kFloat));
   LK_RETURN_IF_ERROR(reserve(sin_, config_.head_dim / 2 * kFloat));
   if (type_ != StorageType::kFloat32) {
-    LK_RETURN_IF_ERROR(reserve(rounded_, out_dim() * StorageBytes(type_)));
+    LK_RETURN_IF_ERROR(reserve(rounded_, out_dim() * StorageBytes(RowTypeOf(type_))));
   }
   const std::vector<double> frequencies = RopeInverseFrequencies(config_);
   const size_t n_bytes = frequencies.size() * sizeof(double);
@@ -106,8 +106,8 @@ void DeviceWeightSet::Output(int64_t layer_index, float* residual) {
   const Layer& layer = layers_[layer_index];
   const void* attended = attended_.data();
   if (type_ != StorageType::kFloat32) {
-    device_.kernels().round(device_,
-                            {attended_.as<float>(), n_rows_ * out_dim(), rounded_.data(), type_});
+    device_.kernels().round(
+        device_, {attended_.as<float>(), n_rows_ * out_dim(), rounded_.data(), RowTypeOf(type_)});
     attended = rounded_.data();
   }
   device_.Multiply({layer.o.get(), attended, out_dim(), n_rows_, residual, config_.hidden_dim,
@@ -123,7 +123,13 @@ int64_t DeviceWeightSet::weight_bytes() const {
 }
 
 double DeviceWeightSet::work_per_row() const {
-  return static_cast<double>(weight_bytes()) / static_cast<double>(StorageBytes(type_));
+  double total = 0;
+  for (const Layer& l : layers_) {
+    for (const DeviceWeight* w : {l.qkv.get(), l.o.get()}) {
+      if (w != nullptr) total += static_cast<double>(w->n_in()) * static_cast<double>(w->n_out());
+    }
+  }
+  return total;
 }
 
 }  // namespace lowkey

@@ -17,8 +17,8 @@ namespace lowkey {
 // A vector in a device's memory.
 absl::StatusOr<Buffer> UploadedFloats(absl::Span<const float> x, Device& device);
 
-// WeightSet's linear maps around attention, on a device. Rows meet weights in the weights' type;
-// everything else is fp32. Functions but AddLayer and ReserveRows only queue.
+// WeightSet's linear maps around attention, on a device. Rows meet weights in RowTypeOf the
+// weights' type; everything else is fp32. Functions but AddLayer and ReserveRows only queue.
 class DeviceWeightSet {
  public:
   // `config` says heads, biases, norms and RoPE. `device` outlives this.
@@ -31,7 +31,7 @@ class DeviceWeightSet {
 
   // A step begins: row i is at positions[i], on the device.
   void Begin(const int32_t* positions, int64_t n_rows);
-  // The layer's q, k, v of all rows from x [n_rows, hidden_dim], in the weights' type and in fp32.
+  // The layer's q, k, v of all rows from x [n_rows, hidden_dim], as they meet weights and in fp32.
   LayerRows Project(int64_t layer, const void* x, const float* x_floats);
   // residual [n_rows, hidden_dim] += what mechanisms left in LayerRows::out, through Wo.
   void Output(int64_t layer, float* residual);
@@ -56,7 +56,7 @@ class DeviceWeightSet {
   int64_t n_rows_ = 0;
   Buffer inverse_frequencies_;  // double
   Buffer qkv_, attended_, cos_, sin_;
-  Buffer rounded_;  // attended in the weights' type, unless that is fp32
+  Buffer rounded_;  // attended as it meets weights, unless that is fp32
 };
 
 }  // namespace lowkey

@@ -6,10 +6,12 @@
 #include "absl/time/clock.h"
 #include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/runtime/engine.h"
+#include "engine/runtime/inspect.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/engine_fixture.h"
 #include "tests/testing/source_path.h"
+#include "tests/testing/tiny_model.h"
 
 namespace lowkey {
 namespace {
@@ -59,6 +61,26 @@ TEST_F(EngineDeviceTest, SaysWhatComputes) {
   StartOnDevice();
   EXPECT_EQ(engine_->Stats().instruction_set, "emulated");
   EXPECT_TRUE(engine_->Health().ok());
+}
+
+TEST(EngineOnADevice, TakesTheBytesOfNarrowWeightsThatAreForetold) {
+  const TinyModel model({.config = TinyConfig()});
+  EngineOptions options;
+  options.cache_bytes = int64_t{8} << 20;
+  const auto wide = SummarizeModel(model.path(), options).value();
+  for (const auto& [dtype, name] : {std::pair{EngineOptions::Dtype::kInt8, "int8"},
+                                    std::pair{EngineOptions::Dtype::kFloat8, "float8"}}) {
+    options.dtype = dtype;
+    const auto summary = SummarizeModel(model.path(), options).value();
+    EXPECT_EQ(summary.dtype, name);
+    EXPECT_LT(summary.weight_bytes, wide.weight_bytes);
+    // Keys and values stay in bf16.
+    EXPECT_EQ(summary.mechanisms[0].bytes_per_token, wide.mechanisms[0].bytes_per_token);
+    options.device = std::make_shared<EmulatedDevice>();
+    const auto engine = CreateEngine(model.path(), options, nullptr).value();
+    EXPECT_EQ(engine->Stats().dtype, name);
+    EXPECT_EQ(engine->Stats().weight_bytes, summary.weight_bytes);
+  }
 }
 
 TEST_F(EngineDeviceTest, AFaultEndsWhatRunsAndRefusesWhatComes) {

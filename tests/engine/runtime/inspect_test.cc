@@ -40,6 +40,20 @@ TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndAdmit) {
   EXPECT_EQ(shift.bytes_per_token, 0);  // once the state has taken over
 }
 
+TEST(SummarizeModelTest, CountsWeightsOfEightBits) {
+  const TinyModel model({.config = TinyConfig()});
+  EngineOptions options;
+  options.cache_bytes = int64_t{8} << 20;
+  const auto wide = SummarizeModel(model.path(), options).value();
+  options.dtype = EngineOptions::Dtype::kInt8;
+  const auto summary = SummarizeModel(model.path(), options).value();
+  const auto engine = CreateEngine(model.path(), options, nullptr).value();
+  EXPECT_EQ(summary.dtype, "int8");
+  EXPECT_EQ(summary.dtype, engine->Stats().dtype);
+  EXPECT_LT(summary.weight_bytes, wide.weight_bytes);
+  EXPECT_EQ(summary.weight_bytes, engine->Stats().weight_bytes);
+}
+
 TEST(SummarizeModelTest, LeavesOutWhatASlidingWindowRulesOut) {
   ModelConfig config = TinyConfig();
   config.architecture = "MistralForCausalLM";

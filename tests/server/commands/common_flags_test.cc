@@ -93,8 +93,8 @@ TEST(CommonFlagsTest, BadAttentionInWordsIsNamed) {
 }
 
 TEST(CommonFlagsTest, BadEngineOptionsAreNamed) {
-  EXPECT_THAT(std::string(ReadServingOptions(Parse({"--dtype", "int8"})).status().message()),
-              HasSubstr("--dtype: \"int8\", expected auto, float32 or bfloat16"));
+  EXPECT_THAT(std::string(ReadServingOptions(Parse({"--dtype", "int4"})).status().message()),
+              HasSubstr("--dtype: \"int4\", expected auto, float32, bfloat16, int8 or float8"));
   EXPECT_FALSE(ReadServingOptions(Parse({"--threads", "9999"})).ok());
   EXPECT_FALSE(ReadServingOptions(Parse({"--max-batch-tokens", "0"})).ok());
   EXPECT_FALSE(ReadServingOptions(Parse({"--step-ms", "0"})).ok());
