@@ -9,8 +9,8 @@
 namespace lowkey {
 
 // Finds the largest of many weights without sorting them: maxima of groups of 16 give a threshold
-// that few weights reach. O(n), 32 n at worst (many equal ones). Keeps
-// its memory between calls; one per thread.
+// that few weights reach. O(n), 32 n at worst (many equal ones). Keeps its memory between calls;
+// one per thread.
 class TopTokens {
  public:
   // Indices of the min(n_wanted, n) largest weights (none negative), ascending; of equal ones the
