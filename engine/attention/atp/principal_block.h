@@ -95,7 +95,7 @@ struct PrincipalBlock {
   std::vector<int32_t> ranks;    // by part: layer * n_bases + basis
   std::vector<int64_t> offsets;  // by part: where it begins in the slab
   int64_t n_blocks = 1;          // that it stands for
-  PrincipalSizes sizes;          // of the largest rank's parts
+  PrincipalSizes sizes = {};     // of the largest rank's parts
 
   int64_t n_represented_tokens() const { return n_blocks * shape.n_tokens - n_sinks; }
 
