@@ -59,9 +59,7 @@ struct Avx512 {
   static Vec ZeroBelow(Vec x, Vec key, float low) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(key, _mm512_set1_ps(low), _CMP_NLT_UQ), x);
   }
-  static uint32_t NotBelow(Vec x, Vec least) {
-    return _mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ);
-  }
+  static uint32_t NotBelow(Vec x, Vec least) { return _mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ); }
   static float Sum(Vec x) { return _mm512_reduce_add_ps(x); }
   // out[j] += Sum(x[j]), j < 4.
   static void AddSums(const Vec* x, float* out) {
