@@ -83,7 +83,13 @@ TEST_F(EngineTest, TenThousandMixedRequestsEqualThemselvesAlone) {
       ASSERT_TRUE(std::equal(tokens.begin(), tokens.end(), want.begin()));
     }
   };
-  for (int i = 0; i < kRequests; ++i) {
+  // How often the engine finds the cache too small depends on when requests arrive: go on until it
+  // did.
+  const auto is_enough = [&](int n) {
+    return n >= kRequests && (engine_->Stats().n_preemptions > 0 || n >= 4 * kRequests);
+  };
+  int n_requests = 0;
+  for (; !is_enough(n_requests); ++n_requests) {
     const int variant = static_cast<int>(rng() % kVariants);
     running.push_back({variant, Submit(Variant(variant), EndingEarly(variant))});
     if (rng() % 8 == 0) engine_->Cancel(last_id_ - rng() % 20);
@@ -94,8 +100,8 @@ TEST_F(EngineTest, TenThousandMixedRequestsEqualThemselvesAlone) {
     finish_one();
     if (HasFatalFailure()) return;
   }
-  EXPECT_EQ(n_whole + n_cut, kRequests);
-  EXPECT_GT(n_whole, kRequests / 2);
+  EXPECT_EQ(n_whole + n_cut, n_requests);
+  EXPECT_GT(n_whole, n_requests / 2);
   EXPECT_GT(n_cut, 0);
   EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
   EXPECT_GT(engine_->Stats().n_preemptions, 0);
