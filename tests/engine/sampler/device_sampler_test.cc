@@ -116,6 +116,7 @@ TEST_F(DeviceSamplerTest, StepsMayBeQueuedBeforeTheLastOnesTokensAreRead) {
     }
     pending = std::move(queued);
   }
+  EXPECT_TRUE(pending->Wait().ok());  // it reads the logits, which go now
 }
 
 TEST_F(DeviceSamplerTest, ChoicesDrawFromOneRow) {
