@@ -55,18 +55,7 @@ void LaunchFor(Device& device, const AttendArgs& args) {
 }  // namespace
 
 void AttendWithTensorTiles(Device& device, const AttendArgs& args) {
-  switch (args.head_dim) {
-    case 32:
-      return LaunchFor<32>(device, args);
-    case 64:
-      return LaunchFor<64>(device, args);
-    case 80:
-      return LaunchFor<80>(device, args);
-    case 96:
-      return LaunchFor<96>(device, args);
-    default:
-      return LaunchFor<128>(device, args);
-  }
+  tiles::WithHeadDim(args.head_dim, [&]<int kHeadDim>() { LaunchFor<kHeadDim>(device, args); });
 }
 
 }  // namespace lowkey

@@ -30,6 +30,23 @@ struct Block {
   static constexpr int kDim = kHeadDim;
 };
 
+// f<kHeadDim>() of the instance for heads of this many numbers.
+template <typename F>
+void WithHeadDim(int64_t head_dim, F f) {
+  switch (head_dim) {
+    case 32:
+      return f.template operator()<32>();
+    case 64:
+      return f.template operator()<64>();
+    case 80:
+      return f.template operator()<80>();
+    case 96:
+      return f.template operator()<96>();
+    default:
+      return f.template operator()<128>();
+  }
+}
+
 // Positions of the warp's rows, for what all of them see or one of them sees.
 struct WarpPositions {
   bool has_rows;
