@@ -55,10 +55,6 @@ int64_t PrincipalShape::KeptBytes(const AttentionGeometry& g) const {
   return keeps_tokens ? n_tokens * (KeptKeyBytes(g) + KeptValueBytes(g)) : 0;
 }
 
-PrincipalSizes PrincipalShape::Sizes(const AttentionGeometry& g, int64_t r) const {
-  return {UBytes(r), KeyBytes(g, r), ValueBytes(g, r), KeptBytes(g)};
-}
-
 int64_t PrincipalShape::PartBytes(const AttentionGeometry& g, int64_t r) const {
   return UBytes(r) + g.n_kv_heads / n_bases(g) * (KeyBytes(g, r) + ValueBytes(g, r));
 }
@@ -93,7 +89,6 @@ absl::Status PrincipalBlock::Allocate(const AttentionGeometry& g, int64_t number
   LK_ASSIGN_OR_RETURN(slab, cache.AllocateSlab(shape.SlabBytes(g)));
   const int64_t n_parts = shape.n_parts(g), part_bytes = shape.PartBytes(g, shape.rank);
   const int64_t kept_bytes = shape.SlabBytes(g) - n_parts * part_bytes;
-  sizes = shape.Sizes(g, shape.rank);
   ranks.assign(n_parts, static_cast<int32_t>(shape.rank));
   offsets.resize(n_parts);
   for (int64_t p = 0; p < n_parts; ++p) {
@@ -109,16 +104,17 @@ PrincipalView PrincipalBlock::View(const AttentionGeometry& g, int64_t layer,
   PrincipalView view;
   view.rank = ranks[part];
   const int64_t n_rows = view.rank + shape.n_mean_rows();
-  const PrincipalSizes bytes = view.rank == shape.rank ? sizes : shape.Sizes(g, view.rank);
+  const int64_t key_bytes = shape.KeyBytes(g, view.rank);
+  const int64_t value_bytes = shape.ValueBytes(g, view.rank);
   view.u = slab->data() + offsets[part];
-  view.keys = view.u + bytes.u;
-  if (shared) view.keys += kv_head * (bytes.keys + bytes.values);
-  view.values = view.keys + bytes.keys;
+  view.keys = view.u + shape.UBytes(view.rank);
+  if (shared) view.keys += kv_head * (key_bytes + value_bytes);
+  view.values = view.keys + key_bytes;
   if (shape.principal_type == StorageType::kInt8) {
     view.key_scales = reinterpret_cast<const float*>(view.values) - n_rows;
-    view.value_scales = reinterpret_cast<const float*>(view.values + bytes.values) - n_rows;
+    view.value_scales = reinterpret_cast<const float*>(view.values + value_bytes) - n_rows;
   }
-  view.kept = slab->data() + (layer * g.n_kv_heads + kv_head) * bytes.kept;
+  view.kept = slab->data() + (layer * g.n_kv_heads + kv_head) * shape.KeptBytes(g);
   return view;
 }
 

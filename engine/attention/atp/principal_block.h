@@ -12,11 +12,6 @@ namespace lowkey {
 // Tokens that share a scale where U is packed.
 inline constexpr int64_t kBasisGroup = 32;
 
-// Bytes of what a part of one rank holds, of one KV head or the U that several share.
-struct PrincipalSizes {
-  int64_t u = 0, keys = 0, values = 0, kept = 0;
-};
-
 // Sizes of a principal block, for one set of options and one model. A block has one part for each
 // layer and basis: U, if it has one, and K' and V' of the KV heads that share it; and, for refine,
 // the tokens themselves.
@@ -47,7 +42,6 @@ struct PrincipalShape {
   int64_t KeptKeyBytes(const AttentionGeometry& g) const;              // of one token
   int64_t KeptValueBytes(const AttentionGeometry& g) const;            // of one token
   int64_t KeptBytes(const AttentionGeometry& g) const;                 // of one KV head and layer
-  PrincipalSizes Sizes(const AttentionGeometry& g, int64_t rank) const;
   int64_t PartBytes(const AttentionGeometry& g, int64_t rank) const;
   // Of a whole block at most.
   int64_t SlabBytes(const AttentionGeometry& g) const {
@@ -95,7 +89,6 @@ struct PrincipalBlock {
   std::vector<int32_t> ranks;    // by part: layer * n_bases + basis
   std::vector<int64_t> offsets;  // by part: where it begins in the slab
   int64_t n_blocks = 1;          // that it stands for
-  PrincipalSizes sizes = {};     // of the largest rank's parts
 
   int64_t n_represented_tokens() const { return n_blocks * shape.n_tokens - n_sinks; }
 
