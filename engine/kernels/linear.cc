@@ -1,6 +1,7 @@
 #include "engine/kernels/linear.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/base/status_macros.h"
 #include "engine/kernels/narrow_weight.h"
@@ -12,8 +13,10 @@ namespace {
 // rows of A by 256 are 256 KiB and stay in L2 while the panels pass.
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockRows = 256;
-// Up to here rows share one pass over the weight in its own order; all their steps fit in L2.
+// Up to here rows share one pass over the weight in its own order; all their steps fit in L2, a
+// tile's steps of one block in L1.
 constexpr int64_t kStreamRows = 32;
+constexpr int64_t kStreamBlockK = 768;
 // Up to here a product takes longer to read the weight than to multiply with it.
 constexpr int64_t kFewRows = 3;
 // Of a weight that is read front to back: 4 KiB cover the memory's latency.
@@ -74,20 +77,25 @@ struct PackedRows {
   int64_t n_rows = 0;
 };
 
+constexpr int64_t kMaxTileRows = 16;  // of any instruction set
+
+// One pass over the tile: its lines may be another core's, or not fit in L1.
 template <typename T>
 void PackTile(RowSource x, int64_t first_row, int64_t rows, const PackedWeight& w, T* out) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = x(first_row + r);
-    for (int64_t k = 0; k < w.n_in(); ++k) {
-      if constexpr (sizeof(T) == sizeof(float)) {
-        out[k * rows + r] = row[k];
-      } else {
-        out[(k / 2 * rows + r) * 2 + k % 2] = ToBFloat16(row[k]).bits;
+  // Of each step (fp32) or pair of steps (bf16) the rows' elements lie side by side.
+  constexpr int64_t kSide = sizeof(T) == sizeof(float) ? 1 : 2;
+  std::array<const float*, kMaxTileRows> source;
+  for (int64_t r = 0; r < rows; ++r) source[r] = x(first_row + r);
+  for (int64_t k = 0; k < w.n_in_padded(); k += kSide) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = k; i < k + kSide; ++i, ++out) {
+        const float value = i < w.n_in() ? source[r][i] : 0;
+        if constexpr (sizeof(T) == sizeof(float)) {
+          *out = value;
+        } else {
+          *out = ToBFloat16(value).bits;
+        }
       }
-    }
-    for (int64_t k = w.n_in(); k < w.n_in_padded(); ++k) {
-      const int64_t at = sizeof(T) == sizeof(float) ? k * rows + r : (k / 2 * rows + r) * 2 + k % 2;
-      out[at] = T{};
     }
   }
 }
@@ -100,6 +108,7 @@ PackedRows PackRows(const PackedWeight& w, RowSource x, int64_t first_row, int64
   thread_local std::vector<float> scratch;  // of the calling thread; grows to the largest block
   scratch.resize(std::max<size_t>(scratch.size(), n_rows * w.n_in_padded()));
   float* out = scratch.data();
+  LK_CHECK(w.kernels().max_tile_rows <= kMaxTileRows);
   const int64_t n_tiles = NumTiles(n_rows, w.kernels().max_tile_rows);
   pool.ParallelFor(n_tiles, [&](int64_t tile, int) {
     int64_t row = 0;
@@ -162,20 +171,20 @@ void MultiplyFewRows(const PackedWeight& w, const PackedRows& rows, int64_t firs
 void MultiplyManyRows(const PackedWeight& w, const PackedRows& rows, int64_t first, int64_t count,
                       float* y, int64_t ldy) {
   const int64_t panel_elements = w.n_in_padded() * w.kernels().panel_columns;
-  const auto multiply = [&](int64_t k, int64_t panel, int64_t next) {
-    const int64_t n_k = std::min(kBlockK, w.n_in_padded() - k);
+  const auto multiply = [&](int64_t block_k, int64_t k, int64_t panel, int64_t next) {
+    const int64_t n_k = std::min(block_k, w.n_in_padded() - k);
     MultiplyBlock(w, rows, {k, n_k, panel, 1, next}, y, ldy);
   };
   if (rows.n_rows <= kStreamRows) {
     for (int64_t p = first; p < first + count; ++p) {
-      for (int64_t k = 0; k < w.n_in_padded(); k += kBlockK) {
-        multiply(k, p, kBlockK * w.kernels().panel_columns);
+      for (int64_t k = 0; k < w.n_in_padded(); k += kStreamBlockK) {
+        multiply(kStreamBlockK, k, p, kStreamBlockK * w.kernels().panel_columns);
       }
     }
     return;
   }
   for (int64_t k = 0; k < w.n_in_padded(); k += kBlockK) {
-    for (int64_t p = first; p < first + count; ++p) multiply(k, p, panel_elements);
+    for (int64_t p = first; p < first + count; ++p) multiply(kBlockK, k, p, panel_elements);
   }
 }
 
