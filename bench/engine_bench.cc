@@ -1,6 +1,6 @@
 // Tokens per second of the engine without a server, beside the machine's limits:
 //   engine_bench --model DIR | --random-110m  [--dtype bfloat16] [--threads N] [--runs 5]
-//   [--attention atp]
+//   [--attention standard,atp]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +28,8 @@ ABSL_FLAG(bool, random_110m, false,
 ABSL_FLAG(bool, taylorshift, false,
           "measure both forms of taylorshift's attention alone instead, over lengths");
 ABSL_FLAG(std::string, dtype, "bfloat16", "auto, float32, bfloat16 or int8");
-ABSL_FLAG(std::string, attention, "standard", "standard, atp or taylorshift");
+ABSL_FLAG(std::vector<std::string>, attention, {"standard"},
+          "mechanisms of sequences that run together, in turn: standard,atp,taylorshift");
 ABSL_FLAG(int, threads, 0, "0: one per core");
 ABSL_FLAG(int, runs, 5, "runs of each figure; the median is printed");
 ABSL_FLAG(int, prefill_tokens, 512, "prompt length of the prefill figure");
@@ -75,8 +76,9 @@ absl::StatusOr<RunResult> Run(Engine& engine, int n_requests, int n_prompt, int 
       request.prompt[t] = (t * 7919 + i * 104729 + 3) % engine.config().vocab_size;
     }
     request.max_new_tokens = n_new;
+    const std::vector<std::string> mechanisms = absl::GetFlag(FLAGS_attention);
     LK_ASSIGN_OR_RETURN(request.attention.mechanism,
-                        ParseMechanism(absl::GetFlag(FLAGS_attention)));
+                        ParseMechanism(mechanisms[i % mechanisms.size()]));
     auto sink = std::make_unique<CountingSink>(&result.events[i], &done);
     LK_RETURN_IF_ERROR(engine.Submit(std::move(request), std::move(sink)).status());
   }
@@ -218,6 +220,9 @@ absl::Status Main() {
     }
     temporary = directory = pattern;
     LK_RETURN_IF_ERROR(WriteRandomModel(directory, Random110m()));
+  }
+  if (absl::GetFlag(FLAGS_attention).empty()) {
+    return absl::InvalidArgumentError("--attention: empty, expected names of mechanisms");
   }
   if (directory.empty()) {
     return absl::InvalidArgumentError("--model: empty, expected a directory (or --random_110m)");
