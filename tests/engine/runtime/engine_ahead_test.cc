@@ -1,6 +1,7 @@
 // Steps that a device begins before the tokens of the one before them are read: the same tokens as
 // one by one, however sequences end meanwhile. The emulated device computes nothing before somebody
 // waits for it, so that whatever is read too early is not there.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,8 +9,10 @@
 #include "absl/synchronization/notification.h"
 #include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/runtime/engine.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/engine_fixture.h"
+#include "tests/engine/runtime/poisoned_embedding.h"
 
 namespace lowkey {
 namespace {
@@ -266,6 +269,45 @@ TEST_F(EngineAheadTest, ManySequencesAreReadAtOnce) {
     ExpectAhead(runs_ahead);
   }
   EXPECT_EQ(answers[1], answers[0]);
+}
+
+constexpr int32_t kPoison = 95;
+
+// Its token is drawn in one step and met in the next, which is queued before anybody has read it;
+// so is one more, of a token that could not be drawn.
+TEST_F(EngineAheadTest, ANaNOfATokenThatNobodyHasReadEndsItsRequestAlone) {
+  PoisonEmbedding(model_.File("model.safetensors"), kPoison);
+  const auto request = [](int i, float poison_bias) {
+    EngineRequest r = Sampled(Request(11 + 7 * i, 30, i), 1.0f, static_cast<uint64_t>(i));
+    if (i == 1) r.attention = AtpRequest(1, 1).attention;
+    for (int32_t& token : r.prompt) token %= kPoison;
+    r.sampling.logit_bias = {{kPoison, poison_bias}};
+    return r;
+  };
+  for (const bool runs_ahead : {false, true}) {
+    SCOPED_TRACE(runs_ahead);
+    StartOnDevice(runs_ahead);
+    std::vector<Answer> alone;
+    for (int i = 0; i < 4; ++i) alone.push_back(AnswerOf(*Submit(request(i, -100))));
+    std::vector<std::shared_ptr<Collected>> good, bad;
+    for (int i = 0; i < 4; ++i) {
+      good.push_back(Submit(request(i, -100)));
+      bad.push_back(Submit(request(i, i == 0 ? 100 : 3)));  // at once, or sooner or later
+    }
+    size_t most = 0;
+    for (const auto& one : bad) {
+      const FinalEvent event = one->Wait();
+      EXPECT_EQ(event.status.code(), absl::StatusCode::kInternal);
+      EXPECT_THAT(std::string(event.status.message()), testing::HasSubstr("NaN"));
+      ASSERT_FALSE(one->tokens[0].empty());
+      EXPECT_EQ(std::ranges::find(one->tokens[0], kPoison), one->tokens[0].end() - 1);
+      most = std::max(most, one->tokens[0].size());
+    }
+    EXPECT_GT(most, 5u);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(AnswerOf(*good[i]), alone[i]) << i;
+    ExpectAhead(runs_ahead);
+    EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+  }
 }
 
 TEST_F(EngineAheadTest, AnEngineThatStopsLeavesNothingBehind) {

@@ -1,8 +1,5 @@
 // What goes wrong in one request ends that request, and the others do not notice.
 #include <algorithm>
-#include <cstring>
-#include <fstream>
-#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -11,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/engine_fixture.h"
+#include "tests/engine/runtime/poisoned_embedding.h"
 
 namespace lowkey {
 namespace {
@@ -18,27 +16,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr int kVocab = 96, kHidden = 32;
 constexpr int32_t kPoison = 95;
-
-// Makes every value of one token's embedding NaN, in a checkpoint of 32-bit floats.
-void PoisonEmbedding(const std::string& path, int32_t token) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  ASSERT_TRUE(file.is_open());
-  uint64_t n_header = 0;
-  file.read(reinterpret_cast<char*>(&n_header), sizeof(n_header));
-  std::string header(n_header, '\0');
-  file.read(header.data(), static_cast<std::streamsize>(n_header));
-  const std::string key = "\"data_offsets\":[";
-  const size_t at = header.find(key, header.find("\"model.embed_tokens.weight\""));
-  ASSERT_NE(at, std::string::npos);
-  const int64_t begin = std::stoll(header.substr(at + key.size()));
-  const std::vector<float> row(kHidden, std::numeric_limits<float>::quiet_NaN());
-  const int64_t row_bytes = static_cast<int64_t>(row.size() * sizeof(float));
-  file.seekp(8 + static_cast<int64_t>(n_header) + begin + token * row_bytes);
-  file.write(reinterpret_cast<const char*>(row.data()), row_bytes);
-  ASSERT_TRUE(file.good());
-}
 
 class IsolationTest : public EngineTest {
  protected:
