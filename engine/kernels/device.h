@@ -19,8 +19,8 @@ namespace lowkey {
 
 struct DeviceKernels;  // device_kernels.h
 
-// A weight [n_out, n_in] on a device, row-major; of 8 bits as narrow_weight.h says. Made by
-// Device::MakeWeight, which it must not outlive.
+// A weight [n_out, n_in] on a device, row-major; of 8 bits as narrow_weight.h says. Must not
+// outlive the device.
 class DeviceWeight {
  public:
   DeviceWeight(Buffer data, int64_t n_out, int64_t n_in, StorageType type)
@@ -88,8 +88,9 @@ class Device : public Memory {
   // may be queued so, with the same arguments every time.
   virtual void Repeat(uint64_t key, absl::FunctionRef<void()> queue) = 0;
 
-  // Stacks `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out.
-  // RESOURCE_EXHAUSTED when the memory cannot be had.
+  // Stacks `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out, in
+  // kFloat32 or kBFloat16 (any type: device_weight.h). RESOURCE_EXHAUSTED when the memory cannot be
+  // had.
   virtual absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(
       absl::Span<const TensorView> parts, StorageType type) = 0;
   virtual void Multiply(const ProductArgs& args) = 0;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
+#include <vector>
 
 #include "engine/base/dtype.h"
 
@@ -88,23 +89,23 @@ void NarrowRow(absl::Span<const float> row, StorageType type, uint8_t* codes, ui
   }
 }
 
-std::vector<std::byte> NarrowWeight(absl::Span<const TensorView> parts, StorageType type) {
-  NarrowLayout layout{type, 0, parts[0].shape[1]};
-  for (const TensorView& part : parts) layout.n_out += part.shape[0];
-  std::vector<std::byte> weight(layout.size_bytes());
-  auto* scales = reinterpret_cast<uint16_t*>(weight.data() + layout.scales_at());
+void NarrowRows(absl::Span<const TensorView> parts, const NarrowLayout& layout, NarrowRange rows,
+                std::byte* weight) {
+  auto* scales = reinterpret_cast<uint16_t*>(weight + layout.scales_at());
   std::vector<float> row(layout.n_in);
   std::vector<uint8_t> codes(layout.n_in);
-  std::byte* out = weight.data();
+  int64_t first_of_part = 0;
   for (const TensorView& part : parts) {
-    for (int64_t i = 0; i < part.shape[0]; ++i) {
-      LoadRow(part, i, row.data());
-      NarrowRow(row, type, codes.data(), scales++, layout.ld_scales());
+    const int64_t end_of_part = first_of_part + part.shape[0];
+    for (int64_t i = std::max(rows.first, first_of_part); i < std::min(rows.end, end_of_part);
+         ++i) {
+      LoadRow(part, i - first_of_part, row.data());
+      NarrowRow(row, layout.type, codes.data(), scales + i, layout.ld_scales());
+      std::byte* out = weight + i * layout.row_bytes();
       for (int64_t k = 0; k < layout.n_in; ++k) out[NarrowPlace(k)] = std::byte{codes[k]};
-      out += layout.row_bytes();
     }
+    first_of_part = end_of_part;
   }
-  return weight;
 }
 
 void WidenRow(const NarrowLayout& layout, const std::byte* weight, int64_t row, float* out) {

@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "absl/types/span.h"
 #include "engine/base/tensor.h"
@@ -65,8 +64,14 @@ float Float8ToFloat(uint8_t code);
 void NarrowRow(absl::Span<const float> row, StorageType type, uint8_t* codes, uint16_t* scales,
                int64_t ld_scales);
 
-// `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) stacked along n_out.
-std::vector<std::byte> NarrowWeight(absl::Span<const TensorView> parts, StorageType type);
+// Rows [first, end) of `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads)
+// stacked along n_out, to their places in `weight`, layout.size_bytes() of zeros at first. Threads
+// may write rows of their own at once.
+struct NarrowRange {
+  int64_t first = 0, end = 0;
+};
+void NarrowRows(absl::Span<const TensorView> parts, const NarrowLayout& layout, NarrowRange rows,
+                std::byte* weight);
 
 // What row `row` of such a weight stands for, [n_in]; exact.
 void WidenRow(const NarrowLayout& layout, const std::byte* weight, int64_t row, float* out);

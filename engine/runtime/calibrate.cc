@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/status_macros.h"
+#include "engine/kernels/device_weight.h"
 #include "engine/kernels/linear.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/placed_rows.h"
@@ -144,13 +145,13 @@ absl::StatusOr<double> LinearRate(const ModelConfig& config, StorageType type, T
 
 // The same on a device.
 absl::StatusOr<double> DeviceLinearRate(const ModelConfig& config, StorageType type,
-                                        Device& device) {
+                                        ThreadPool& pool, Device& device) {
   const int64_t n = config.hidden_dim;
   const std::vector<float> weights = RandomFloats(n * n);
   TensorView view;
   view.shape = {n, n};
   view.data = reinterpret_cast<const std::byte*>(weights.data());
-  LK_ASSIGN_OR_RETURN(const auto weight, device.MakeWeight({&view, 1}, type));
+  LK_ASSIGN_OR_RETURN(const auto weight, MakeDeviceWeight({&view, 1}, type, pool, device));
   LK_ASSIGN_OR_RETURN(PlacedRows rows, PlacedRows::Create(RandomFloats(kChunkTokens * n),
                                                           kChunkTokens * n, &device));
   LK_RETURN_IF_ERROR(rows.Wait());
@@ -219,8 +220,9 @@ absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
   Device* device = options.engine.device.get();
   if (device == nullptr) LK_RETURN_IF_ERROR(CheckHostWeights(type));
   LK_ASSIGN_OR_RETURN(out.profile.linear,
-                      device == nullptr ? LinearRate(checkpoint->config, type, pool)
-                                        : DeviceLinearRate(checkpoint->config, type, *device));
+                      device == nullptr
+                          ? LinearRate(checkpoint->config, type, pool)
+                          : DeviceLinearRate(checkpoint->config, type, pool, *device));
   const auto n_steps = static_cast<int64_t>(options.mechanisms.size() * options.lengths.size());
   for (size_t i = 0; i < options.mechanisms.size(); ++i) {
     const AttentionOptions& attention = options.mechanisms[i];

@@ -8,6 +8,7 @@
 #include "absl/hash/hash.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device_kernels.h"
+#include "engine/kernels/device_weight.h"
 #include "engine/model/bundled_layer.h"
 #include "engine/model/weight_set.h"
 
@@ -71,12 +72,13 @@ absl::Status DeviceTransformer::Take(ThreadPool& pool) {
     }
   };
   for (const LayerTensors& t : c.layers) {
-    LK_RETURN_IF_ERROR(TakeLayer(t));
+    LK_RETURN_IF_ERROR(TakeLayer(t, pool));
     progress(layers_.size());
   }
   LK_RETURN_IF_ERROR(TakeWeightSets(pool));
   LK_ASSIGN_OR_RETURN(final_norm_, UploadedFloats(Floats({&c.final_norm}), device_));
-  LK_ASSIGN_OR_RETURN(lm_head_, device_.MakeWeight({&c.lm_head, 1}, options_.weight_type));
+  LK_ASSIGN_OR_RETURN(lm_head_,
+                      MakeDeviceWeight({&c.lm_head, 1}, options_.weight_type, pool, device_));
   if (c.embedding.data != c.lm_head.data || row_type() != options_.weight_type) {
     LK_ASSIGN_OR_RETURN(embedding_, device_.MakeWeight({&c.embedding, 1}, row_type()));
   }
@@ -84,16 +86,17 @@ absl::Status DeviceTransformer::Take(ThreadPool& pool) {
   return absl::OkStatus();
 }
 
-absl::Status DeviceTransformer::TakeLayer(const LayerTensors& t) {
+absl::Status DeviceTransformer::TakeLayer(const LayerTensors& t, ThreadPool& pool) {
   Layer& layer = layers_.emplace_back();
   LK_ASSIGN_OR_RETURN(layer.attention_norm, UploadedFloats(Floats({&t.attention_norm}), device_));
   LK_ASSIGN_OR_RETURN(layer.ffn_norm, UploadedFloats(Floats({&t.ffn_norm}), device_));
   LK_ASSIGN_OR_RETURN(layer.gate_up_bias,
                       UploadedFloats(Floats({&t.gate_bias, &t.up_bias}), device_));
   LK_ASSIGN_OR_RETURN(layer.down_bias, UploadedFloats(Floats({&t.down_bias}), device_));
-  LK_ASSIGN_OR_RETURN(layer.gate_up,
-                      device_.MakeWeight({{t.gate_proj, t.up_proj}}, options_.weight_type));
-  LK_ASSIGN_OR_RETURN(layer.down, device_.MakeWeight({&t.down_proj, 1}, options_.weight_type));
+  LK_ASSIGN_OR_RETURN(layer.gate_up, MakeDeviceWeight({{t.gate_proj, t.up_proj}},
+                                                      options_.weight_type, pool, device_));
+  LK_ASSIGN_OR_RETURN(layer.down,
+                      MakeDeviceWeight({&t.down_proj, 1}, options_.weight_type, pool, device_));
   return absl::OkStatus();
 }
 
@@ -101,7 +104,7 @@ absl::Status DeviceTransformer::TakeWeightSets(ThreadPool& pool) {
   const Checkpoint& c = *checkpoint_;
   const StorageType type = options_.weight_type;
   weight_sets_.push_back(std::make_unique<DeviceWeightSet>(c.config, type, device_));
-  for (const LayerTensors& t : c.layers) LK_RETURN_IF_ERROR(weight_sets_[0]->AddLayer(t));
+  for (const LayerTensors& t : c.layers) LK_RETURN_IF_ERROR(weight_sets_[0]->AddLayer(t, pool));
   for (const BundledMechanism& m : c.mechanisms) {
     set_of_bundled_.push_back(0);
     if (!m.has_own_projections) continue;
@@ -109,7 +112,7 @@ absl::Status DeviceTransformer::TakeWeightSets(ThreadPool& pool) {
     weight_sets_.push_back(std::make_unique<DeviceWeightSet>(m.config, type, device_));
     for (int64_t i = 0; i < c.config.n_layers; ++i) {
       const BundledLayerTensors layer(c, m, i, pool);
-      LK_RETURN_IF_ERROR(weight_sets_.back()->AddLayer(layer.tensors()));
+      LK_RETURN_IF_ERROR(weight_sets_.back()->AddLayer(layer.tensors(), pool));
     }
   }
   return absl::OkStatus();

@@ -61,7 +61,7 @@ class DeviceTransformer : public Decoder {
   DeviceTransformer(std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options,
                     Device& device);
   absl::Status Take(ThreadPool& pool);
-  absl::Status TakeLayer(const LayerTensors& tensors);
+  absl::Status TakeLayer(const LayerTensors& tensors, ThreadPool& pool);
   absl::Status TakeWeightSets(ThreadPool& pool);
   absl::Status ReserveRows();
   StorageType row_type() const { return RowTypeOf(options_.weight_type); }

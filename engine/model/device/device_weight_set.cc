@@ -2,6 +2,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device_kernels.h"
+#include "engine/kernels/device_weight.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
 
@@ -22,7 +23,7 @@ absl::StatusOr<Buffer> UploadedFloats(absl::Span<const float> x, Device& device)
   return out;
 }
 
-absl::Status DeviceWeightSet::AddLayer(const LayerTensors& t) {
+absl::Status DeviceWeightSet::AddLayer(const LayerTensors& t, ThreadPool& pool) {
   q_dim_ = RowsOf(t.q_proj);
   k_dim_ = RowsOf(t.k_proj);
   v_dim_ = RowsOf(t.v_proj);
@@ -37,9 +38,9 @@ absl::Status DeviceWeightSet::AddLayer(const LayerTensors& t) {
     if (part->data != nullptr) parts.push_back(*part);
   }
   if (!parts.empty()) {
-    LK_ASSIGN_OR_RETURN(layer.qkv, device_.MakeWeight(parts, type_));
+    LK_ASSIGN_OR_RETURN(layer.qkv, MakeDeviceWeight(parts, type_, pool, device_));
   }
-  LK_ASSIGN_OR_RETURN(layer.o, device_.MakeWeight({&t.o_proj, 1}, type_));
+  LK_ASSIGN_OR_RETURN(layer.o, MakeDeviceWeight({&t.o_proj, 1}, type_, pool, device_));
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
+#include "engine/base/thread_pool.h"
 #include "engine/kernels/device.h"
 #include "engine/loader/checkpoint.h"
 
@@ -25,7 +26,7 @@ class DeviceWeightSet {
   DeviceWeightSet(const ModelConfig& config, StorageType type, Device& device)
       : config_(config), type_(type), device_(device) {}
   // As WeightSet::AddLayer.
-  absl::Status AddLayer(const LayerTensors& tensors);
+  absl::Status AddLayer(const LayerTensors& tensors, ThreadPool& pool);
   // Room for steps of that many rows.
   absl::Status ReserveRows(int64_t max_rows);
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/base/dtype.h"
+#include "engine/kernels/device_weight.h"
 #include "engine/kernels/narrow_weight.h"
 #include "engine/kernels/ref/ref.h"
 #include "gtest/gtest.h"
@@ -84,7 +85,8 @@ std::vector<float> Rounded(std::vector<float> weights, int64_t n_in, StorageType
     for (float& v : weights) v = ToFloat(ToBFloat16(v));
   } else if (type == StorageType::kInt8) {
     const TensorView view = View(weights, n_in);
-    const std::vector<std::byte> narrow = NarrowWeight({&view, 1}, type);
+    ThreadPool pool(1);
+    const std::vector<std::byte> narrow = NarrowWeight({&view, 1}, type, pool);
     for (int64_t i = 0; i < view.shape[0]; ++i) {
       WidenRow({type, view.shape[0], n_in}, narrow.data(), i, weights.data() + i * n_in);
     }

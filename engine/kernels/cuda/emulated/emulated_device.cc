@@ -142,16 +142,12 @@ void EmulatedDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
 
 absl::StatusOr<std::unique_ptr<DeviceWeight>> EmulatedDevice::MakeWeight(
     absl::Span<const TensorView> parts, StorageType type) {
+  LK_CHECK(!IsNarrow(type));
   int64_t n_out = 0;
   for (const TensorView& part : parts) n_out += part.shape[0];
   const int64_t n_in = parts[0].shape[1];
   LK_ASSIGN_OR_RETURN(Buffer data,
-                      Buffer::Allocate(static_cast<size_t>(WeightBytes(type, n_out, n_in))));
-  if (IsNarrow(type)) {
-    const std::vector<std::byte> narrow = NarrowWeight(parts, type);
-    std::memcpy(data.data(), narrow.data(), narrow.size());
-    return std::make_unique<DeviceWeight>(std::move(data), n_out, n_in, type);
-  }
+                      Buffer::Allocate(static_cast<size_t>(n_out * n_in * StorageBytes(type))));
   std::vector<float> row(n_in);
   int64_t at = 0;
   for (const TensorView& part : parts) {

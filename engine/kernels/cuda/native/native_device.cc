@@ -232,23 +232,19 @@ absl::Status NativeDevice::UploadRows(const TensorView& part, StorageType type, 
 
 absl::StatusOr<std::unique_ptr<DeviceWeight>> NativeDevice::MakeWeight(
     absl::Span<const TensorView> parts, StorageType type) {
-  LK_CHECK(!parts.empty());
+  LK_CHECK(!parts.empty() && !IsNarrow(type));
   const int64_t n_in = parts[0].shape[1];
   int64_t n_out = 0;
   for (const TensorView& part : parts) {
     LK_CHECK(part.shape[1] == n_in);
     n_out += part.shape[0];
   }
-  const int64_t n_bytes = WeightBytes(type, n_out, n_in);
+  const int64_t n_bytes = n_out * n_in * StorageBytes(type);
   LK_ASSIGN_OR_RETURN(Buffer data, Buffer::Allocate(static_cast<size_t>(n_bytes), this));
-  if (IsNarrow(type)) {
-    Upload(NarrowWeight(parts, type).data(), data.data(), n_bytes);
-  } else {
-    std::byte* to = data.data();
-    for (const TensorView& part : parts) {
-      LK_RETURN_IF_ERROR(UploadRows(part, type, to));
-      to += part.shape[0] * n_in * StorageBytes(type);
-    }
+  std::byte* to = data.data();
+  for (const TensorView& part : parts) {
+    LK_RETURN_IF_ERROR(UploadRows(part, type, to));
+    to += part.shape[0] * n_in * StorageBytes(type);
   }
   auto weight = std::make_unique<DeviceWeight>(std::move(data), n_out, n_in, type);
   if (Enter()) {

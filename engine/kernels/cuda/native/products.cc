@@ -61,10 +61,6 @@ Products::~Products() {
 absl::Status Products::Choose(const DeviceWeight& weight) {
   const WeightShape shape = ShapeOf(weight);
   if (ways_.contains(shape)) return absl::OkStatus();
-  if (IsNarrow(weight.type())) {  // which only our own kernels read
-    ways_.emplace(shape, wanted_ == WaysToTry::kPlain ? OwnKernel::kPlain : OwnKernel::kTiles);
-    return absl::OkStatus();
-  }
   Chosen& chosen = ChosenInProcess();
   const std::lock_guard lock(chosen.mutex);
   const auto key = std::make_tuple(device_.name(), wanted_, shape);
@@ -95,6 +91,10 @@ absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductWay& way
 }
 
 absl::Status Products::Multiply(const ProductArgs& args) {
+  if (IsNarrow(args.weight->type())) {  // which only our own kernels read
+    const bool is_plain = wanted_ == WaysToTry::kPlain;
+    return MultiplyBy(args, is_plain ? OwnKernel::kPlain : OwnKernel::kTiles);
+  }
   const auto way = ways_.find(ShapeOf(*args.weight));
   LK_CHECK(way != ways_.end());  // else another device's weight
   return MultiplyBy(args, way->second);

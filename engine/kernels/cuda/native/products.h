@@ -28,7 +28,8 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // Before the first product with a weight of its shape; waits. The environment variable
+  // Before the first product with a weight of its shape, unless that is of 8 bits; waits. The
+  // environment variable
   // LOWKEY_CUDA_PRODUCTS chooses instead, for tests and measurements: "plain" or "tiles" our own
   // kernels, "cublas" the best way of cuBLASLt where there is one. Weights of 8 bits are multiplied
   // by our own kernels in any case.

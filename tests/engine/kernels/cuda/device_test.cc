@@ -9,6 +9,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/kernels/device_kernels.h"
+#include "engine/kernels/device_weight.h"
 #include "engine/kernels/narrow_weight.h"
 #include "tests/testing/test_device.h"
 
@@ -190,7 +191,8 @@ class DeviceProductTest : public DeviceTest, public testing::WithParamInterface<
     for (const auto* p : {&a, &b, &c}) {
       if (!p->empty()) parts.push_back(Matrix(*p, static_cast<int64_t>(p->size()) / n_in));
     }
-    auto made = device_.MakeWeight(parts, type);
+    ThreadPool pool(2);
+    auto made = MakeDeviceWeight(parts, type, pool, device_);
     ASSERT_TRUE(made.ok()) << made.status();
     weight_ = *std::move(made);
     x_ = Random(kRows * n_in, 7);
@@ -209,7 +211,8 @@ class DeviceProductTest : public DeviceTest, public testing::WithParamInterface<
     }
     if (!IsNarrow(type)) return;
     const TensorView whole = Matrix(weights_, n_out);
-    const std::vector<std::byte> narrow = NarrowWeight({&whole, 1}, type);
+    ThreadPool pool(1);
+    const std::vector<std::byte> narrow = NarrowWeight({&whole, 1}, type, pool);
     for (int64_t j = 0; j < n_out; ++j) {
       WidenRow({type, n_out, n_in}, narrow.data(), j, weights_.data() + j * n_in);
     }

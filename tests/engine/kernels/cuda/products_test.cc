@@ -11,6 +11,7 @@
 #include "engine/base/dtype.h"
 #include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/device_weight.h"
 #include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
@@ -54,7 +55,9 @@ class CudaProductsTest : public testing::TestWithParam<KernelCase> {
     const auto& [name, multiply, n_out, n_in, type] = GetParam();
     const TensorView view{
         DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(weights_.data())};
-    weight_ = device_.MakeWeight({view}, type).value();
+    ThreadPool pool(1);
+    weight_ = MakeDeviceWeight({view}, type, pool, device_).value();
+    ASSERT_TRUE(device_.Wait().ok());
     for (int64_t j = 0; IsNarrow(type) && j < n_out; ++j) {  // what it stands for then
       WidenRow({type, n_out, n_in}, weight_->data(), j, weights_.data() + j * n_in);
     }
@@ -133,7 +136,8 @@ TEST_P(CudaProductsTest, EveryCodeIsWidenedExactly) {
   }
   const TensorView view{
       DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(values.data())};
-  weight_ = device_.MakeWeight({view}, type).value();
+  ThreadPool pool(1);
+  weight_ = MakeDeviceWeight({view}, type, pool, device_).value();
   for (int64_t first = 0; first < n_in; first += kRows) {  // each row of x takes an input
     const int64_t n = std::min(kRows, n_in - first);
     std::fill(x_.begin(), x_.end(), 0.0f);
