@@ -12,31 +12,37 @@ using atp::kWarps;
 using atp::Reader;
 using atp::Sum;
 
+// Blocks at once that leave the registers it needs: with fewer left it would spill them.
+template <int kD>
+inline constexpr int kAttendBlocks = kD == 8   ? 2
+                                     : kD == 4 ? 0
+                                               : 3;
+
 template <typename T, int kD, int kR>
-__global__ __launch_bounds__(kThreads) void AttendKernel(AtpAttendArgs a) {
+__global__ __launch_bounds__(kThreads, kAttendBlocks<kD>) void AttendKernel(AtpAttendArgs a) {
   LK_DYNAMIC_SHARED(float, memory);
   const AtpItem item = a.items[blockIdx.x];
   const int64_t head = blockIdx.y;
   Reader<T, kD, kR> reader(a.read, a.read.tiles[item.tile], static_cast<int>(head), memory);
   reader.LoadQueries();
-  Sum<kD> all[kR];
   for (int64_t part = item.first; part < item.first + item.n; ++part) {
     reader.ReadPart(part);
-    for (int r = 0; r < kR; ++r) all[r].Fold(reader.sums[r]);
+    if (part > item.first) reader.FoldIntoKept();
+    if (part + 1 < item.first + item.n) reader.Keep();
   }
   for (int r = 0; r < kR && reader.has(r); ++r) {
     const int row = reader.first_row + r;
     if (item.into == AtpInto::kOutput) {
-      atp::WriteOutput(a.read, reader.t, head, row, all[r]);
+      atp::WriteOutput(a.read, reader.t, head, row, reader.sums[r]);
       continue;
     }
     const int64_t d = a.read.model.head_dim;
     float* to = atp::SlotRow(a.read, reader.t.first_slot + item.first, head, row);
     for (int k = 0; k < kD; ++k) {
       const int c = reader.lane + kWarp * k;
-      if (c < d) to[c] = all[r].values[k];
+      if (c < d) to[c] = reader.sums[r].values[k];
     }
-    if (reader.lane == 0) to[d] = all[r].max, to[d + 1] = all[r].weights;
+    if (reader.lane == 0) to[d] = reader.sums[r].max, to[d + 1] = reader.sums[r].weights;
   }
 }
 

@@ -103,18 +103,24 @@ template <typename T, int kD, int kR>
 struct Reader {
   static constexpr int kSlots = kR * kWarps;  // rows of a tile
   static constexpr int kStride = kWarp * (kD > 2 ? kD : 2) + 1;
+  // Whether the sums of parts before lie in shared memory while a part is read: held in registers
+  // they cost a third block beside two. Of the widest heads only two blocks' tiles fit anyway.
+  static constexpr bool kKeepsInShared = kD <= 4;
 
   static __host__ __device__ int64_t SharedFloats(int64_t head_dim, int64_t max_rank) {
-    return kSlots * (head_dim + kPage + 2 * (max_rank + 1)) + kPage * kStride;
+    return kSlots * (head_dim + kPage + 2 * (max_rank + 1)) + kPage * kStride +
+           (kKeepsInShared ? kSlots * kWarp * (kD + 2) : 0);
   }
 
   const AtpReadArgs& a;
-  const AtpSequence s;
-  const AtpTile t;
+  const AtpSequence& s;
+  const AtpTile& t;  // as s, read where they lie: what is held of them is not held of sums
   const int head, lane, first_row;
   // Shared; a row's numbers lie kSlots apart.
   float *const q, *const weights, *const low_q, *const low, *const tile;
-  Sum<kD> sums[kR];  // of the part
+  float* const kept;  // a thread's own [kR][kD + 2], kThreads apart
+  Sum<kD> sums[kR];   // of the part
+  Sum<kD> held[kR];   // of parts before, unless kKeepsInShared
 
   __device__ __forceinline__ Reader(const AtpReadArgs& args, const AtpTile& of, int kv_head,
                                     float* memory)
@@ -128,7 +134,8 @@ struct Reader {
         weights(q + kSlots * args.model.head_dim),
         low_q(weights + kSlots * kPage),
         low(low_q + kSlots * (args.max_rank + 1)),
-        tile(low + kSlots * (args.max_rank + 1)) {}
+        tile(low + kSlots * (args.max_rank + 1)),
+        kept(tile + kPage * kStride + threadIdx.x) {}
 
   __device__ __forceinline__ int width() const { return static_cast<int>(a.model.head_dim); }
   __device__ __forceinline__ bool has(int r) const { return first_row + r < t.n_rows; }
@@ -320,12 +327,23 @@ struct Reader {
     }
   }
 
-  // A far block, token by token through U; of a tile that refines, by the scores that are left.
+  // A far block. What is left in `low` is added through V'. (Here and below, one place that reads
+  // for all ways of reading: whatever reads a tile is compiled once for each kind of row in it.)
   __device__ __forceinline__ void ReadBlock(int64_t number) {
     const BlockView<T> block =
         ViewBlock<T>(a.model, s, a.blocks[s.first_block + number], number, a.layer, head);
-    const int rank = static_cast<int>(s.rank);
     if (s.n_refined == 0) Project(block);
+    if (s.is_linear) {
+      ReadMoments(number);
+    } else {
+      ReadByTokens(block, number);
+    }
+    AddPrincipalValues(block);
+  }
+
+  // Token by token through U; of a tile that refines, by the scores that are left.
+  __device__ __forceinline__ void ReadByTokens(const BlockView<T>& block, int64_t number) {
+    const int rank = static_cast<int>(s.rank);
     float all[kR] = {};  // weights of the block's tokens
     for (int page = 0; page * kPage < s.block_tokens; ++page) {
       float scores[kR][2], factors[kR];
@@ -346,16 +364,12 @@ struct Reader {
     if (lane == 0) {
       for (int r = 0; r < kR; ++r) low[rank * kSlots + first_row + r] = all[r];
     }
-    AddPrincipalValues(block);
   }
 
-  // A far block by its means and second moments (Eq. 8, around the mean key).
+  // By its means and second moments (Eq. 8, around the mean key), after Project.
   __device__ __forceinline__ void ReadMoments(int64_t number) {
-    const BlockView<T> block =
-        ViewBlock<T>(a.model, s, a.blocks[s.first_block + number], number, a.layer, head);
     const int rank = static_cast<int>(s.rank);
     const auto count = static_cast<float>(s.NumTokens(number));
-    Project(block);
     for (int r = 0; r < kR; ++r) {
       const float *from = low_q + first_row + r, mean_score = from[rank * kSlots];
       float squares = 0;
@@ -374,7 +388,6 @@ struct Reader {
         low[j * kSlots + first_row + r] = weight * (j < rank ? from[j * kSlots] : count);
       }
     }
-    AddPrincipalValues(block);
   }
 
   // What `low` holds of each row times V' and the mean value, added to its sum of values.
@@ -400,30 +413,28 @@ struct Reader {
 
   // Far blocks of one part. Merged: one for each bit of their number, the last first.
   __device__ __forceinline__ void ReadFarPart(int64_t part) {
-    if (s.merges) {
-      int64_t end = t.n_far_blocks;
-      for (; part > 0; --part) end &= end - 1;
-      ReadMoments(end - 1);
-      return;
-    }
     const int64_t n_blocks = s.block_tokens < kAtpPartTokens ? kAtpPartTokens / s.block_tokens : 1;
-    for (int64_t b = part * n_blocks; b < (part + 1) * n_blocks && b < t.n_far_blocks; ++b) {
-      if (s.is_linear) {
-        ReadMoments(b);
-      } else {
-        ReadBlock(b);
-      }
+    int64_t first = part * n_blocks, end = first + n_blocks;
+    if (end > t.n_far_blocks) end = t.n_far_blocks;
+    if (s.merges) {
+      end = t.n_far_blocks;
+      for (; part > 0; --part) end &= end - 1;
+      first = end - 1;
     }
+    for (int64_t b = first; b < end; ++b) ReadBlock(b);
   }
 
   // Exact tokens of one part, counted from the first that is exact.
   __device__ __forceinline__ void ReadExactPart(int64_t part) {
     const int64_t near = NumFarTokens(), end = PositionOf(t.n_rows - 1) + 1;
-    if (part == 0 && near > 0 && s.n_sinks > 0) ReadPage(0, s.n_sinks);
     int64_t begin = (near / kAtpPartTokens + part) * kAtpPartTokens;
-    const int64_t part_end = begin + kAtpPartTokens;
+    const int64_t part_end = begin + kAtpPartTokens < end ? begin + kAtpPartTokens : end;
     if (begin < near) begin = near;
-    for (; begin < end && begin < part_end; begin += kPage) ReadPage(begin, begin + kPage);
+    if (part == 0 && near > 0 && s.n_sinks > 0) begin -= kPage;  // in place of it, the sinks
+    for (; begin < part_end; begin += kPage) {
+      const bool is_near = begin >= near;
+      ReadPage(is_near ? begin : 0, is_near ? begin + kPage : s.n_sinks);
+    }
   }
 
   // The tokens that were chosen, from the copies that their blocks keep.
@@ -450,6 +461,34 @@ struct Reader {
             n, n_visible, [&](int i) { return KeptRow(kept(i), key_width); },
             [&](int i) { return KeptRow(kept(i) + KeptRowBytes(key_width), value_width); });
       }
+    }
+  }
+
+  // The part's sums, while the next part is read.
+  __device__ __forceinline__ void Keep() {
+    for (int r = 0; r < kR; ++r) {
+      if constexpr (!kKeepsInShared) {
+        held[r] = sums[r];
+        continue;
+      }
+      float* to = kept + r * (kD + 2) * kThreads;
+      for (int k = 0; k < kD; ++k) to[k * kThreads] = sums[r].values[k];
+      to[kD * kThreads] = sums[r].max, to[(kD + 1) * kThreads] = sums[r].weights;
+    }
+  }
+  // The part's sums, after what is kept.
+  __device__ __forceinline__ void FoldIntoKept() {
+    for (int r = 0; r < kR; ++r) {
+      Sum<kD> all;
+      if constexpr (kKeepsInShared) {
+        const float* from = kept + r * (kD + 2) * kThreads;
+        for (int k = 0; k < kD; ++k) all.values[k] = from[k * kThreads];
+        all.max = from[kD * kThreads], all.weights = from[(kD + 1) * kThreads];
+      } else {
+        all = held[r];
+      }
+      all.Fold(sums[r]);
+      sums[r] = all;
     }
   }
 
