@@ -22,13 +22,15 @@ run_format() {
   say "format: ${#files[@]} files follow .clang-format"
 }
 
-# run_suite PRESET FOLDER [OPTION...]: configure, build, ctest with further options; keeps the
-# closing lines for the end.
+# run_suite PRESET FOLDER: configure, build, ctest; keeps the closing lines for the end.
 run_suite() {
   say "$1: building with $(build_jobs) compilers"
   quietly cmake --preset "$1" -DLOWKEY_TESTS=ON
   build "$2" || fail "$1: the build failed"
-  test_suite "$@"
+  # What starts servers runs one after another: several at once would share two cores and test less.
+  local servers='^(integration|server)_'
+  test_suite "$1" "$2" --exclude-regex "$servers" --parallel "$(nproc)"
+  test_suite "$1, servers" "$2" --tests-regex "$servers"
 }
 
 # test_suite PRESET FOLDER [OPTION...]: ctest with further options.
@@ -36,7 +38,6 @@ test_suite() {
   local name=$1 folder=$2 log=$2/ctest.log
   shift 2
   say "$name: testing"
-  # One after another: several servers at once would share two cores and test less.
   ctest --test-dir "$folder" --output-on-failure --no-tests=error "$@" >"$log" 2>&1 </dev/null || {
     cat "$log" >&2
     fail "$name: tests failed"
@@ -80,9 +81,7 @@ run_step() {
       ;;
     asan)
       export UBSAN_OPTIONS=print_stacktrace=1
-      # What starts no server runs beside others: sanitizers make the emulated grid slow.
-      run_suite asan build-asan --exclude-regex '^(integration|server)_' --parallel "$(nproc)"
-      test_suite "asan, servers" build-asan --tests-regex '^(integration|server)_'
+      run_suite asan build-asan
       ;;
     tsan) run_tsan ;;
   esac

@@ -133,7 +133,7 @@ TEST_F(CredentialsTest, TokensAloneGuardTheLoopback) {
 TEST_F(CredentialsTest, CachedPrefixesStayWithTheirTenant) {
   Serve({"--tokens", File("tokens")});
   std::string prompt;
-  for (int i = 0; i < 100; ++i) absl::StrAppend(&prompt, "One day, a fox met ", i, " friends. ");
+  for (int i = 0; i < 25; ++i) absl::StrAppend(&prompt, "One day, a fox met ", i, " friends. ");
   const auto cached_tokens = [&](const std::string& token) {
     const Ran ran = Run("generate", {"--max-new-tokens", "2", "--json", prompt},
                         {absl::StrCat("LOWKEY_TOKEN=", token)});
@@ -142,9 +142,9 @@ TEST_F(CredentialsTest, CachedPrefixesStayWithTheirTenant) {
     return answer["final"]["usage"]["cached_tokens"].get<int>();
   };
   EXPECT_EQ(cached_tokens(kToken), 0);
-  EXPECT_GT(cached_tokens(kToken), 500);
+  EXPECT_GT(cached_tokens(kToken), 125);
   EXPECT_EQ(cached_tokens(kOtherTenants), 0) << "what a left is not b's";
-  EXPECT_GT(cached_tokens(kOtherTenants), 500);
+  EXPECT_GT(cached_tokens(kOtherTenants), 125);
 }
 
 TEST_F(CredentialsTest, BadFilesEndTheServerBeforeItLoads) {
