@@ -183,6 +183,7 @@ TEST_P(MechanismContract, ChunksOfAnySizeGiveTheSameBits) {
   const AttentionRows rows = Rows(1);
   const std::vector<float> at_once = RunSequence(rows, Options());
   for (int64_t chunk : {1, 7, 64, 100}) {
+    if (kSanitized && chunk == 1) continue;  // CompanyChangesNoBits goes row by row too
     EXPECT_TRUE(SameBits(RunSequence(rows, Options(chunk)), at_once)) << "chunks of " << chunk;
   }
 }
@@ -191,7 +192,7 @@ TEST_P(MechanismContract, UnevenChunksGiveTheSameBits) {
   const AttentionRows rows = Rows(2);
   const std::vector<float> at_once = RunSequence(rows, Options());
   std::mt19937 rng(1);
-  for (int trial = 0; trial < 5; ++trial) {
+  for (int trial = 0; trial < (kSanitized ? 2 : 5); ++trial) {
     MechanismRunner runner = Runner();
     SequenceCache sequence = Sequence();
     std::vector<float> out;
