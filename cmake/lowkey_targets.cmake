@@ -30,6 +30,13 @@ if(LOWKEY_FUZZ)
   target_compile_options(lowkey_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# A test's own code need not be fast: what it tests is compiled as it is served. With
+# AddressSanitizer optimising it would take as long again as compiling it.
+set(LK_TEST_OPTIONS -O1)
+if(LOWKEY_SANITIZE STREQUAL "address" AND NOT LOWKEY_FUZZ)
+  set(LK_TEST_OPTIONS -O0)
+endif()
+
 # What nearly every source includes: compiled once, in lowkey_base, and once more with GoogleTest, in
 # lowkey_test_base. (Each source still includes what it uses.)
 set(LK_COMMON_HEADERS
@@ -51,8 +58,7 @@ function(lk_test NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_link_libraries(${NAME} PRIVATE ${ARG_DEPS} lowkey_test_base GTest::gtest_main)
-  # A test's own code need not be fast: what it tests is compiled as it is served.
-  target_compile_options(${NAME} PRIVATE -O1)
+  target_compile_options(${NAME} PRIVATE ${LK_TEST_OPTIONS})
   target_precompile_headers(${NAME} REUSE_FROM lowkey_test_base)
   add_test(NAME ${NAME} COMMAND ${NAME})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT 600)
