@@ -46,8 +46,9 @@ __global__ __launch_bounds__(kThreads, kAttendBlocks<kD>) void AttendKernel(AtpA
   }
 }
 
+// Four blocks at once: left to itself the compiler makes room for more, and spills.
 template <typename T, int kD, int kR>
-__global__ __launch_bounds__(kThreads) void ScoreKernel(AtpScoreArgs a) {
+__global__ __launch_bounds__(kThreads, 4) void ScoreKernel(AtpScoreArgs a) {
   LK_DYNAMIC_SHARED(float, memory);
   const AtpItem item = a.items[blockIdx.x];
   const int head = static_cast<int>(blockIdx.y);
