@@ -12,17 +12,21 @@ namespace lowkey {
 // over cached tokens, or as phi(q) S through a state S = sum of phi(k)^T [v, 1] of a KV head. All
 // pointers are the device's.
 //
-// A step's rows are cut into blocks, and what a block reads into pieces: each piece of a block (a
-// slice of S, some pages) is summed by itself into a slot, and a row's slots are added up in their
-// order. Pieces begin at absolute features and positions, and every sum inside one is a chain that
-// belongs to one row, so that a row's bits depend on neither blocks nor steps.
+// A step's rows are cut into blocks, and what a block reads into pieces: each piece of a block
+// (slices of S, some pages) is summed by itself into a slot; a row's slots of the state are added
+// up in their order, those of pages too, and then both. Slices and spans of pages begin at absolute
+// features and positions, and every sum inside one is a chain that belongs to one row, so that a
+// row's bits depend on neither blocks nor steps.
 
 // Rows of a block at most: of those with few, and of others.
 inline constexpr int64_t kTaylorFewRows = 16;
 inline constexpr int64_t kTaylorManyRows = 64;
 
-// Features of a piece, a multiple of 32: as many as keep a row's slots small beside S.
+// Features of a slice, a multiple of 32: as many as keep a row's slots small beside S.
 constexpr int64_t TaylorSliceFeatures(int64_t head_dim) { return (2 * head_dim + 31) / 32 * 32; }
+
+// Pages of a span: 256 tokens keep a row's slot small beside what is read.
+inline constexpr int64_t kTaylorSpanPages = 4;
 
 // One segment of a step.
 struct TaylorSequence {
@@ -52,9 +56,11 @@ struct TaylorBlock {
   // Its slots, [n_slots][n_rows], among TaylorStep::slots.
   int64_t first_slot = 0;
   int64_t n_slots = 0;
+  int64_t n_state_slots = 0;  // the first of them
 };
 
-// What a block reads into one of its slots: features of the state, or pages.
+// What a block reads into one of its slots: a slice of the state, or pages of one span; where
+// TaylorHasTiles, any slices or spans one after another.
 struct TaylorPiece {
   int32_t block = 0;
   int32_t slot = 0;
@@ -81,6 +87,12 @@ struct TaylorStep {
   float* queries = nullptr;  // scaled, [n_rows, n_heads * head_dim]
   float* slots = nullptr;    // [.., n_kv_heads, n_columns + 4]: sums, then the sum of weights
 };
+
+// Whether tensor cores compute the step: with numbers that bf16 has not as sums of two that it has,
+// to about 2^-16.
+inline bool TaylorHasTiles(const TaylorStep& s) {
+  return s.cache_type == StorageType::kBFloat16 && s.head_dim % 32 == 0 && s.head_dim <= 128;
+}
 
 // Caches the rows' keys, as unit vectors where the variant is normalised, and values; scales their
 // queries.

@@ -8,8 +8,6 @@
 namespace lowkey {
 namespace {
 
-// Of a piece that reads cached tokens: 256 tokens keep a row's slot small beside what is read.
-constexpr int64_t kPiecePages = 4;
 // Of a wave's slots, unless one block needs more.
 constexpr int64_t kWaveBytes = int64_t{64} << 20;
 
@@ -63,17 +61,22 @@ void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int6
   const AttentionGeometry& g = context().geometry;
   const int64_t first_position = segments()[range.segment].first_position;
   const int64_t last = first_position + (first_row + n_rows - 1) / g.group();
-  const int64_t slice = TaylorSliceFeatures(g.head_dim);
-  const int64_t n_slices = range.n_state_tokens > 0 ? (shape().n_features + slice - 1) / slice : 0;
+  const bool is_few = n_rows <= kTaylorFewRows;
+  // Many rows keep threads busy with pieces that are as long as can be.
+  const bool in_one_piece = !is_few && TaylorHasTiles(StepShape());
+  const bool has_state = range.n_state_tokens > 0;
+  const int64_t slice = in_one_piece ? shape().n_features : TaylorSliceFeatures(g.head_dim);
+  const int64_t n_slices = has_state ? (shape().n_features + slice - 1) / slice : 0;
   const int64_t first_page = range.n_state_tokens / kPageTokens, end_page = last / kPageTokens + 1;
-  const int64_t first_piece = first_page / kPiecePages;
-  const int64_t end_piece = (end_page - 1) / kPiecePages + 1;
+  const int64_t span = in_one_piece ? end_page : kTaylorSpanPages;
+  const int64_t first_span = first_page / span, end_span = (end_page - 1) / span + 1;
 
   TaylorBlock block;
   block.sequence = range.segment;
   block.n_rows = static_cast<int32_t>(n_rows);
   block.first_row = first_row;
-  block.n_slots = n_slices + end_piece - first_piece;
+  block.n_slots = n_slices + end_span - first_span;
+  block.n_state_slots = n_slices;
   const int64_t n_slots = block.n_slots * n_rows;
   const int64_t most = kWaveBytes / (SlotFloats() * static_cast<int64_t>(sizeof(float)));
   if (waves_.back().n_slots > 0 && waves_.back().n_slots + n_slots > most) {
@@ -84,7 +87,6 @@ void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int6
   block.first_slot = wave.n_slots;
   wave.n_slots += n_slots;
   wave.max_rows = std::max(wave.max_rows, n_rows);
-  const bool is_few = n_rows <= kTaylorFewRows;
   const auto index = static_cast<int32_t>(blocks_.size());
   int32_t slot = 0;
   for (; slot < n_slices; ++slot) {
@@ -92,9 +94,9 @@ void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int6
     AddPiece(is_few ? kFewState : kManyState,
              {index, slot, static_cast<int32_t>(slot * slice), static_cast<int32_t>(end)});
   }
-  for (int64_t piece = first_piece; piece < end_piece; ++piece, ++slot) {
-    const int64_t begin = std::max(piece * kPiecePages, first_page);
-    const int64_t end = std::min((piece + 1) * kPiecePages, end_page);
+  for (int64_t i = first_span; i < end_span; ++i, ++slot) {
+    const int64_t begin = std::max(i * span, first_page);
+    const int64_t end = std::min((i + 1) * span, end_page);
     AddPiece(is_few ? kFewPages : kManyPages,
              {index, slot, static_cast<int32_t>(begin), static_cast<int32_t>(end)});
   }
@@ -193,10 +195,9 @@ absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
   return absl::OkStatus();
 }
 
-TaylorStep DeviceTaylorShift::StepAt(const LayerRows& rows) const {
+TaylorStep DeviceTaylorShift::StepShape() const {
   const AttentionGeometry& g = context().geometry;
   TaylorStep step;
-  step.layer = rows.layer;
   step.n_heads = g.n_heads;
   step.n_kv_heads = g.n_kv_heads;
   step.head_dim = g.head_dim;
@@ -204,6 +205,12 @@ TaylorStep DeviceTaylorShift::StepAt(const LayerRows& rows) const {
   step.n_features = shape().n_features;
   step.head_floats = shape().head_floats;
   step.cache_type = g.cache_type;
+  return step;
+}
+
+TaylorStep DeviceTaylorShift::StepAt(const LayerRows& rows) const {
+  TaylorStep step = StepShape();
+  step.layer = rows.layer;
   step.sequences = tables_.At<TaylorSequence>(offsets_.sequences);
   step.pages = tables_.At<std::byte*>(offsets_.pages);
   step.queries = const_cast<float*>(queries_.as<float>());

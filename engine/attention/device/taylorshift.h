@@ -50,6 +50,7 @@ class DeviceTaylorShift : public TaylorShiftPolicy {
   void EndWave();
   absl::Status TakeMemory();
   void MakeKey();
+  TaylorStep StepShape() const;  // without places
   TaylorStep StepAt(const LayerRows& rows) const;
   void Read(const TaylorStep& step, const Wave& wave, const LayerRows& rows) const;
   int64_t SlotFloats() const;  // of all KV heads

@@ -11,10 +11,12 @@ namespace lowkey {
 namespace {
 
 using taylor::AddPanels;
+using taylor::BeginStatePanel;
 using taylor::BlockSums;
+using taylor::Factors;
+using taylor::FactorsOf;
 using taylor::FewNarrow;
 using taylor::FewWide;
-using taylor::Floats;
 using taylor::kColumns;
 using taylor::kDepth;
 using taylor::kMaxColumns;
@@ -24,27 +26,15 @@ using taylor::MakePanels;
 using taylor::ManyNarrow;
 using taylor::ManyWide;
 using taylor::Panels;
+using taylor::Reading;
+using taylor::StateOf;
 using taylor::Sums;
 using taylor::Tid;
+using taylor::Tile;
+using taylor::TileOf;
 using taylor::WarpIndex;
 
 // ---------------------------------------------------------------- features
-
-// A feature (state.h) is scale * x[one] * x[other]; -1: no such factor.
-struct Factors {
-  int one = -1, other = -1;
-  float scale = 1;
-};
-
-// Of feature f; `square` is the scale of squares: 1 of queries, 1/2 of keys.
-__device__ inline Factors FactorsOf(int64_t f, const TaylorStep& s, float square) {
-  const int d = static_cast<int>(s.head_dim), at = static_cast<int>(f);
-  if (at >= s.n_features) return {-1, -1, 0};
-  if (at == s.n_features - 1) return {};
-  const int turn = at / d - 1, j = at % d;
-  if (turn < 0) return {j, -1, 1};
-  return {j, j + turn < d ? j + turn : j + turn - d, turn == 0 ? square : 1.0f};
-}
 
 template <typename T>
 __device__ inline float FeatureOf(const Factors& f, const T* x, int64_t stride) {
@@ -54,21 +44,6 @@ __device__ inline float FeatureOf(const Factors& f, const T* x, int64_t stride) 
 }
 
 // ---------------------------------------------------------------- pages
-
-template <typename T>
-struct Tile {
-  T* keys = nullptr;    // [head_dim, 64]
-  T* values = nullptr;  // [64, n_columns]
-};
-
-template <typename T>
-__device__ Tile<T> TileOf(const TaylorStep& s, const TaylorSequence& sequence, int64_t page,
-                          int64_t kv_head) {
-  std::byte* at = s.pages[sequence.first_page_entry + page - sequence.first_page];
-  T* keys = reinterpret_cast<T*>(at) +
-            (s.layer * s.n_kv_heads + kv_head) * kPage * (s.head_dim + s.n_columns);
-  return {keys, keys + kPage * s.head_dim};
-}
 
 // b = tokens first .. first + kDepth - 1 of a page's values, 0 from token `end` on: what nobody
 // has written there may be no number.
@@ -137,7 +112,7 @@ __global__ void __launch_bounds__(B::kThreads) FoldKernel(TaylorFoldArgs a) {
   const int64_t left = s.n_features - first;
   const int n_rows = static_cast<int>(left < B::kRows ? left : B::kRows);
   const TaylorSequence sequence = s.sequences[fold.sequence];
-  float* head = sequence.state + (s.layer * s.n_kv_heads + kv_head) * s.head_floats;
+  float* head = StateOf(s, sequence, kv_head);
   float* state = head + first * s.n_columns + p.first_column;
   float* weights = head + s.n_features * s.n_columns + first;
 
@@ -175,61 +150,13 @@ __global__ void __launch_bounds__(B::kThreads) FoldKernel(TaylorFoldArgs a) {
 
 // ---------------------------------------------------------------- reading
 
-// A block's piece, for one KV head.
 template <typename B>
-struct Reading {
-  TaylorPiece piece;
-  TaylorBlock block;
-  TaylorSequence sequence;
-  int64_t kv_head = 0, group = 0;
-
-  __device__ explicit Reading(const TaylorReadArgs& a) {
-    piece = a.pieces[blockIdx.x];
-    block = a.blocks[piece.block];
-    sequence = a.step.sequences[block.sequence];
-    kv_head = blockIdx.y;
-    group = a.step.n_heads / a.step.n_kv_heads;
+__device__ void Save(const TaylorStep& s, const Reading& reading, const Panels<B>& p,
+                     const BlockSums<B>& sums) {
+  for (int i = 0; i < B::kThreadRows && sums.row + i < reading.block.n_rows; ++i) {
+    sums.sums.StoreRow(i, reading.SlotOf(s, sums.row + i) + p.first_column + sums.column);
   }
-  __device__ int64_t PositionOf(int64_t r) const {
-    return sequence.first_position + (block.first_row + r) / group;
-  }
-  __device__ const float* QueryOf(const TaylorStep& s, int64_t r) const {
-    const int64_t row = block.first_row + r;
-    return s.queries +
-           ((sequence.first_query + row / group) * s.n_heads + kv_head * group + row % group) *
-               s.head_dim;
-  }
-  __device__ void Save(const TaylorStep& s, const Panels<B>& p, BlockSums<B>& sums) const {
-    const int64_t ld = s.n_columns + kColumns;
-    const int64_t first = block.first_slot + int64_t{piece.slot} * block.n_rows;
-    for (int i = 0; i < B::kThreadRows && sums.row + i < block.n_rows; ++i) {
-      float* slot = s.slots + ((first + sums.row + i) * s.n_kv_heads + kv_head) * ld;
-      sums.sums.StoreRow(i, slot + p.first_column + sums.column);
-    }
-    if (!sums.has_weights) return;
-    s.slots[((first + Tid()) * s.n_kv_heads + kv_head) * ld + s.n_columns] = sums.weights;
-  }
-};
-
-// Begins to bring features `first`.. of a state to b, and their weights to `column`.
-template <typename B>
-__device__ void BeginStatePanel(const TaylorStep& s, const float* head, int64_t first, int64_t end,
-                                const Panels<B>& p, float* b, float* column) {
-  const int n_groups = p.n_columns / kColumns;
-  for (int i = Tid(); i < kDepth * n_groups; i += B::kThreads) {
-    const int k = i / n_groups, j = i % n_groups * kColumns;
-    float* to = b + k * p.ld + j;
-    if (first + k < end) {
-      CopyAsync16(to, head + (first + k) * s.n_columns + p.first_column + j);
-    } else {
-      *reinterpret_cast<Floats<kColumns>*>(to) = {};
-    }
-  }
-  if (Tid() < kDepth) {
-    const float* weights = head + s.n_features * s.n_columns;
-    column[Tid()] = first + Tid() < end ? weights[first + Tid()] : 0.0f;
-  }
-  CommitCopies();
+  if (sums.has_weights) reading.SlotOf(s, Tid())[s.n_columns] = sums.weights;
 }
 
 template <typename B>
@@ -237,13 +164,16 @@ __global__ void __launch_bounds__(B::kThreads) ReadStateKernel(TaylorReadArgs a)
   LK_DYNAMIC_SHARED(float, shared);
   const TaylorStep& s = a.step;
   const Panels<B> p = MakePanels<B>(shared, s.head_dim);
-  const Reading<B> reading(a);
+  const Reading reading(a);
   const int n_rows = reading.block.n_rows;
   const int64_t begin = reading.piece.begin, end = reading.piece.end;
-  const float* head =
-      reading.sequence.state + (s.layer * s.n_kv_heads + reading.kv_head) * s.head_floats;
+  const float* head = StateOf(s, reading.sequence, reading.kv_head);
   BlockSums<B> sums(p, n_rows);
-  BeginStatePanel(s, head, begin, end, p, p.b, p.ones);
+  const auto begin_panel = [&](int64_t first, int panel) {
+    BeginStatePanel(s, head, first, end, p.first_column, p.n_columns, p.b + panel * kDepth * p.ld,
+                    p.ld, p.ones + panel * kDepth);
+  };
+  begin_panel(begin, 0);
   int now = 0;  // of the two panels of S
   for (int64_t first = begin; first < end; first += kDepth, now ^= 1) {
     const Factors factors = FactorsOf(first + Lane(), s, 1.0f);
@@ -252,20 +182,16 @@ __global__ void __launch_bounds__(B::kThreads) ReadStateKernel(TaylorReadArgs a)
     }
     WaitCopies<0>();
     __syncthreads();
-    if (first + kDepth < end) {
-      const int next = now ^ 1;
-      BeginStatePanel(s, head, first + kDepth, end, p, p.b + next * kDepth * p.ld,
-                      p.ones + next * kDepth);
-    }
+    if (first + kDepth < end) begin_panel(first + kDepth, now ^ 1);
     sums.Add(p, p.b + now * kDepth * p.ld, p.ones + now * kDepth);
     __syncthreads();
   }
-  reading.Save(s, p, sums);
+  Save(s, reading, p, sums);
 }
 
 // a = rows' weights of kDepth tokens of a page from `first` on, those that they see.
 template <typename T, typename B>
-__device__ void WeighTokens(const TaylorStep& s, const Reading<B>& reading, const Tile<T>& tile,
+__device__ void WeighTokens(const TaylorStep& s, const Reading& reading, const Tile<T>& tile,
                             int64_t page, int first, int end, const Panels<B>& p) {
   constexpr int kGroups = kDepth / kColumns;
   const int row = Tid() / kGroups * B::kScoreRows, column = Tid() % kGroups * kColumns;
@@ -302,7 +228,7 @@ __global__ void __launch_bounds__(B::kThreads) ReadPagesKernel(TaylorReadArgs a)
   LK_DYNAMIC_SHARED(float, shared);
   const TaylorStep& s = a.step;
   const Panels<B> p = MakePanels<B>(shared, s.head_dim);
-  const Reading<B> reading(a);
+  const Reading reading(a);
   const int n_rows = reading.block.n_rows;
   const int64_t n_tokens = reading.PositionOf(n_rows - 1) + 1;  // that the last row sees
   BlockSums<B> sums(p, n_rows);
@@ -318,7 +244,7 @@ __global__ void __launch_bounds__(B::kThreads) ReadPagesKernel(TaylorReadArgs a)
       sums.Add(p, p.b, p.ones);
     }
   }
-  reading.Save(s, p, sums);
+  Save(s, reading, p, sums);
 }
 
 // ---------------------------------------------------------------- finishing
@@ -335,8 +261,15 @@ __global__ void FinishKernel(TaylorFinishArgs a) {
   const int64_t ld = s.n_columns + kColumns;
   const int64_t slot_floats = block.n_rows * s.n_kv_heads * ld;
   const float* slots = s.slots + ((block.first_slot + r) * s.n_kv_heads + kv_head) * ld;
-  float weights = 0;
-  for (int64_t i = 0; i < block.n_slots; ++i) weights += slots[i * slot_floats + s.n_columns];
+  // Of a column, what the state gave and what pages gave.
+  const auto sum_of = [&](int64_t column) {
+    float of_state = 0, of_pages = 0;
+    for (int64_t i = 0; i < block.n_slots; ++i) {
+      (i < block.n_state_slots ? of_state : of_pages) += slots[i * slot_floats + column];
+    }
+    return of_state + of_pages;
+  };
+  const float weights = sum_of(s.n_columns);
   const auto n_seen = static_cast<float>(sequence.first_position + token + 1);
   // No weight is below 1/2. Where scores are large, rounding of the state's sums could say
   // otherwise.
@@ -344,11 +277,7 @@ __global__ void FinishKernel(TaylorFinishArgs a) {
   if (sequence.is_normalised) scale *= sqrtf(n_seen / static_cast<float>(s.head_dim));
   float* out =
       a.out + (sequence.first_row + token) * a.ld_out + (kv_head * group + head) * s.head_dim;
-  for (int64_t j = Lane(); j < s.head_dim; j += kWarp) {
-    float sum = 0;
-    for (int64_t i = 0; i < block.n_slots; ++i) sum += slots[i * slot_floats + j];
-    out[j] = sum * scale;
-  }
+  for (int64_t j = Lane(); j < s.head_dim; j += kWarp) out[j] = sum_of(j) * scale;
 }
 
 // ---------------------------------------------------------------- launching
@@ -390,10 +319,12 @@ void TaylorWriteOnDevice(Device& device, const TaylorWriteArgs& args) {
 }
 
 void TaylorFoldOnDevice(Device& device, const TaylorFoldArgs& args) {
+  if (TaylorHasTiles(args.step)) return TaylorFoldWithTiles(device, args);
   IsNarrow(args.step) ? Fold<ManyNarrow>(device, args) : Fold<ManyWide>(device, args);
 }
 
 void TaylorReadStateOnDevice(Device& device, const TaylorReadArgs& args) {
+  if (TaylorHasTiles(args.step)) return TaylorReadStateWithTiles(device, args);
   const bool narrow = IsNarrow(args.step);
   if (args.max_rows == kTaylorFewRows) {
     Launch(device, narrow ? ReadStateKernel<FewNarrow> : ReadStateKernel<FewWide>,
@@ -405,6 +336,7 @@ void TaylorReadStateOnDevice(Device& device, const TaylorReadArgs& args) {
 }
 
 void TaylorReadPagesOnDevice(Device& device, const TaylorReadArgs& args) {
+  if (TaylorHasTiles(args.step)) return TaylorReadPagesWithTiles(device, args);
   const bool narrow = IsNarrow(args.step);
   if (args.max_rows == kTaylorFewRows) {
     narrow ? ReadPages<FewNarrow>(device, args) : ReadPages<FewWide>(device, args);

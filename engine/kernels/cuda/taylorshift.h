@@ -12,6 +12,11 @@ void TaylorReadStateOnDevice(Device& device, const TaylorReadArgs& args);
 void TaylorReadPagesOnDevice(Device& device, const TaylorReadArgs& args);
 void TaylorFinishOnDevice(Device& device, const TaylorFinishArgs& args);
 
+// By tensor cores, where TaylorHasTiles.
+void TaylorFoldWithTiles(Device& device, const TaylorFoldArgs& args);
+void TaylorReadStateWithTiles(Device& device, const TaylorReadArgs& args);
+void TaylorReadPagesWithTiles(Device& device, const TaylorReadArgs& args);
+
 }  // namespace lowkey
 
 #endif  // LOWKEY_ENGINE_KERNELS_CUDA_TAYLORSHIFT_H_

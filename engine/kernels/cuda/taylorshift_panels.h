@@ -5,20 +5,11 @@
 // of a block. A sum is a chain over kDepth terms of a panel that is added to a chain over panels,
 // whatever the shape of the block that computes it.
 
-#include "engine/kernels/cuda/grid.h"
-#include "engine/kernels/device_taylorshift.h"
+#include "engine/kernels/cuda/taylorshift_views.h"
 
 namespace lowkey::taylor {
 
-inline constexpr int kPage = 64;         // tokens
-inline constexpr int kDepth = 32;        // of panels
 inline constexpr int kMaxColumns = 128;  // that a block computes
-inline constexpr int kColumns = 4;       // of one thread
-
-template <int n>
-struct alignas(n < 4 ? n * 4 : 16) Floats {
-  float x[n];
-};
 
 // Threads of a block, rows of a thread and of the block.
 template <int threads, int thread_rows>
@@ -34,10 +25,6 @@ using FewNarrow = Blocking<128, 2>;  // at most 64 columns
 using FewWide = Blocking<128, 4>;
 using ManyNarrow = Blocking<256, 4>;
 using ManyWide = Blocking<256, 8>;
-
-__device__ inline int Tid() { return static_cast<int>(threadIdx.x); }
-__device__ inline int Lane() { return Tid() % kWarp; }
-__device__ inline int WarpIndex() { return Tid() / kWarp; }
 
 __host__ __device__ inline int ColumnsOfBlock(int64_t head_dim) {
   const int64_t n = (head_dim + kDepth - 1) / kDepth * kDepth;

@@ -27,11 +27,18 @@ struct TaylorCase {
   bool is_normalised;
 };
 
+// How a step's work is cut.
+struct Cuts {
+  int64_t block_rows = kTaylorManyRows;
+  bool in_one_piece = false;  // what a block of many rows reads
+};
+
 // One sequence, all of whose rows are a step's: the state takes in two pages, those before token
 // 128 are read directly, later ones through the state and their own page.
 class Scene {
  public:
-  explicit Scene(const TaylorCase& c) : case_(c), d_(c.head_dim) {
+  explicit Scene(const TaylorCase& c, const Cuts& cuts = {})
+      : case_(c), cuts_(cuts), d_(c.head_dim) {
     std::minstd_rand engine(5);
     std::normal_distribution<float> normal;
     rows_.resize(kTokens * ld());
@@ -133,7 +140,7 @@ class Scene {
   void AddBlock(int64_t first_row, int64_t n_tokens, int64_t state_pages) {
     const int64_t n_rows = n_tokens * kGroup;
     for (int64_t done = 0; done < n_rows;) {
-      const int64_t n = std::min(n_rows - done, kTaylorManyRows);
+      const int64_t n = std::min(n_rows - done, cuts_.block_rows);
       AddPart(first_row + done, n, state_pages);
       done += n;
     }
@@ -143,22 +150,23 @@ class Scene {
     const int many = n_rows > kTaylorFewRows ? 1 : 0;
     TaylorBlock block{0, static_cast<int32_t>(n_rows), first_row, n_slots_, 0};
     int32_t slot = 0;
-    const int64_t slice = TaylorSliceFeatures(d_);
+    const bool in_one_piece = many == 1 && cuts_.in_one_piece;
+    const int64_t slice = in_one_piece ? n_features() : TaylorSliceFeatures(d_);
     for (int64_t f = 0; state_pages > 0 && f < n_features(); f += slice) {
       state_pieces_[many].push_back({index, slot++, static_cast<int32_t>(f),
                                      static_cast<int32_t>(std::min(f + slice, n_features()))});
     }
+    block.n_state_slots = slot;
     const int64_t end_page = (first_row + n_rows - 1) / kGroup / kPageWidth + 1;
-    for (int64_t page = state_pages; page < end_page; ++page) {
-      page_pieces_[many].push_back(
-          {index, slot++, static_cast<int32_t>(page), static_cast<int32_t>(page + 1)});
-    }
+    page_pieces_[many].push_back(
+        {index, slot++, static_cast<int32_t>(state_pages), static_cast<int32_t>(end_page)});
     block.n_slots = slot;
     n_slots_ += slot * n_rows;
     blocks_.push_back(block);
   }
 
   const TaylorCase case_;
+  const Cuts cuts_;
   const int64_t d_;
   const float tau_[kHeads] = {1.0f, 0.5f, 2.0f, 3.0f};
   Device& device_ = KernelTestDevice();
@@ -191,6 +199,23 @@ TEST_P(CudaTaylorShiftTest, EqualsSumsInDouble) {
   }
 }
 
+class CudaTaylorShiftTilesTest : public CudaTaylorShiftTest {};
+
+TEST_P(CudaTaylorShiftTilesTest, BlocksAndPiecesChangeNoBits) {
+  Scene scene(GetParam());
+  const std::vector<float> expected = scene.Run();
+  for (const Cuts& cuts :
+       {Cuts{kTaylorManyRows, true}, Cuts{34, true}, Cuts{kTaylorFewRows, false}}) {
+    Scene other(GetParam(), cuts);
+    const std::vector<float> out = other.Run();
+    const int64_t n = kHeads * GetParam().head_dim;
+    for (const int64_t token : scene.Tokens()) {
+      EXPECT_EQ(std::memcmp(&out[token * n], &expected[token * n], n * sizeof(float)), 0)
+          << "token " << token;
+    }
+  }
+}
+
 class CudaTaylorShiftOrderTest : public CudaTaylorShiftTest {};
 
 TEST_P(CudaTaylorShiftOrderTest, TheOrderOfThreadsChangesNoBits) {
@@ -214,12 +239,19 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaTaylorShiftTest,
                                          TaylorCase{15, StorageType::kBFloat16, false},
                                          TaylorCase{64, StorageType::kFloat32, true},
                                          TaylorCase{64, StorageType::kBFloat16, false},
+                                         TaylorCase{96, StorageType::kBFloat16, false},
+                                         TaylorCase{128, StorageType::kBFloat16, true},
                                          TaylorCase{80, StorageType::kFloat32, false},
                                          TaylorCase{130, StorageType::kBFloat16, false}),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaTaylorShiftTilesTest,
+                         testing::Values(TaylorCase{32, StorageType::kBFloat16, true},
+                                         TaylorCase{64, StorageType::kBFloat16, false}),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaTaylorShiftOrderTest,
                          testing::Values(TaylorCase{15, StorageType::kBFloat16, false},
                                          TaylorCase{40, StorageType::kFloat32, true},
+                                         TaylorCase{64, StorageType::kBFloat16, true},
                                          TaylorCase{66, StorageType::kBFloat16, false}),
                          NameOf);
 
