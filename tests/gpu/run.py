@@ -69,10 +69,10 @@ def pack(tests, folder):
 
 
 def cublas_folders():
-    """Where libcublasLt may be when the system's loader does not know."""
+    """Where libcublasLt may be when neither the loader nor LD_LIBRARY_PATH knows."""
     places = [pathlib.Path("/usr/local/cuda/lib64")]
-    for root in {*sys.path, *(p for p in ["/opt/torch/.venv/lib"] if os.path.isdir(p))}:
-        if root.endswith(("-packages", "/lib")):
+    for root in sys.path:
+        if root.endswith("-packages"):
             places += [p.parent for p in pathlib.Path(root).glob("**/nvidia/**/libcublasLt.so.*")]
     return [str(p) for p in places if any(p.glob("libcublasLt.so.*"))]
 
@@ -140,17 +140,13 @@ def main():
     here = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=pathlib.Path, help="a build folder; default: beside this")
-    parser.add_argument("--list-targets", action="store_true", help="what ninja must build")
     parser.add_argument("--pack", type=pathlib.Path, help="gather the tests there; run nothing")
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"))
     parser.add_argument("--limit", type=float, default=420, help="seconds for everything")
     args = parser.parse_args()
     tests = tests_of_build(args.build) if args.build else tests_of_pack(here)
-    if args.list_targets:
-        root = args.build.resolve()
-        print("\n".join(sorted({str(pathlib.Path(t["command"][0]).relative_to(root))
-                                for t in tests})))
-        return 0
+    if not tests:
+        sys.exit("error: no test is labelled gpu")
     if args.pack:
         pack(tests, args.pack)
         return 0
