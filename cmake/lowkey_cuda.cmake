@@ -32,6 +32,9 @@ if(LOWKEY_CUDA STREQUAL "ON" OR
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
+    if(NOT TARGET CUDA::nvToolsExt)  # CMake 3.25 sets a property of it, and CUDA 13 has it no more
+      add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+    endif()
     find_package(CUDAToolkit 12.0)
     if(CUDAToolkit_FOUND AND TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
       set(LOWKEY_CUDA_FOUND TRUE)
