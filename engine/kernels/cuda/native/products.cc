@@ -15,7 +15,7 @@
 namespace lowkey {
 namespace {
 
-// cuBLAS asks for 32 MiB on Hopper; this much also fills the largest L2 cache (choose_product.cc).
+// cuBLAS asks for 32 MiB on Hopper; this much also fills its L2 cache (choose_product.cc).
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 
 WeightShape ShapeOf(const DeviceWeight& w) { return {w.n_out(), w.n_in(), w.type()}; }
