@@ -179,7 +179,8 @@ __device__ __forceinline__ void Mask(const AttendArgs& a, const RowTileTask& tas
     for (int half = 0; half < 2; ++half) {
       const int row = std::min(RowOf<B>(tile, half), task.n_rows - 1);
       const int last_seen = PlaceOf(task, a.group, row).position;
-      const int64_t first_seen = last_seen - a.n_before;
+      // In 32 bits, which hold both: with 64 wide heads spill registers.
+      const int first_seen = last_seen - static_cast<int>(a.n_before);
 #pragma unroll
       for (int i = 0; i < kKeys / 8; ++i) {
 #pragma unroll
