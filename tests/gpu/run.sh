@@ -15,15 +15,17 @@ results=results.json
 pack=
 # Here the tests run on this machine's GPU; elsewhere on one that is not known.
 architectures=native
+flags=-lineinfo  # compute-sanitizer names lines; twice the size
 case ${1:-} in
   '') ;;
   --results) results=${2:?a file} ;;
-  --pack) pack=${2:?a folder} architectures= ;;
+  --pack) pack=${2:?a folder} architectures= flags= ;;
   -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) fail "unknown option $1 (tests/gpu/run.sh --help)" ;;
 esac
 
-quietly cmake --preset cuda -DLOWKEY_TESTS=ON "-DLOWKEY_CUDA_ARCHITECTURES=$architectures"
+quietly cmake --preset cuda -DLOWKEY_TESTS=ON "-DLOWKEY_CUDA_ARCHITECTURES=$architectures" \
+  "-DCMAKE_CUDA_FLAGS=$flags"
 say "building with $(build_jobs) compilers"
 build build-cuda gpu_tests || fail "the build failed"
 if [ -n "$pack" ]; then
