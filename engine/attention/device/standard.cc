@@ -36,7 +36,8 @@ int64_t SpansOf(const RowTileTask& tile) {
 
 // Tokens before its own that a row sees.
 int64_t TokensBefore(const AttentionGeometry& g) {
-  return g.sliding_window.has_value() ? *g.sliding_window - 1 : std::numeric_limits<int32_t>::max();
+  constexpr int64_t kAll = std::numeric_limits<int32_t>::max();  // what kernels take
+  return g.sliding_window.has_value() ? std::min(*g.sliding_window - 1, kAll) : kAll;
 }
 
 }  // namespace
