@@ -12,7 +12,8 @@ void ClosePagesOnDevice(Device& device, const ClosePagesArgs& args);
 void AttendOnDevice(Device& device, const AttendArgs& args);
 void JoinPartsOnDevice(Device& device, const AttendArgs& args);
 
-// AttendOnDevice where HasTensorTiles, without closed pages and with them, and elsewhere.
+// AttendOnDevice where HasTensorTiles, without closed pages and with them, and elsewhere. The
+// second also takes what has none: slower, in less shared memory.
 void AttendWithTensorTiles(Device& device, const AttendArgs& args);
 void AttendClosedWithTensorTiles(Device& device, const AttendArgs& args);
 void AttendPlainly(Device& device, const AttendArgs& args);

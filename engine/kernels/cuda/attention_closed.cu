@@ -77,7 +77,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendClosedKernel(AttendArgs a
   auto* const closed = reinterpret_cast<uint8_t*>(here + 2 * B::kPlane);
   const RowTileTask task = a.tasks[blockIdx.x];
   if (task.n_rows == 0) return;
-  const int own = OwnPage(a, task), end_closed = std::min(own, task.end_page);
+  const int own = a.closed_bits == 0 ? 0 : OwnPage(a, task);
+  const int end_closed = std::min(own, task.end_page);
   if (task.begin_page < end_closed) LoadClosed<B>(a, task, task.begin_page, closed);
   CommitCopies();
   tiles::LoadQueries<B>(a, task, queries);

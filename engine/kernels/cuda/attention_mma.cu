@@ -5,6 +5,7 @@
 
 #include "engine/kernels/cuda/attention.h"
 #include "engine/kernels/cuda/attention_tiles.h"
+#include "engine/kernels/cuda/shared_memory.h"
 
 namespace lowkey {
 namespace {
@@ -38,11 +39,15 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
 template <int kHeadDim, int kWarps, int kTiles>
 void LaunchTile(Device& device, const AttendArgs& args) {
   using B = tiles::Block<kHeadDim, kWarps, kTiles>;
+  constexpr int64_t kSharedBytes = B::kQueryBytes + 2 * B::kPageBytes;
+  if (kSharedBytes > MostSharedBytes(device)) {  // one page at a time
+    return AttendClosedWithTensorTiles(device, args);
+  }
   Launch(device, AttendKernel<kHeadDim, kWarps, kTiles>,
          {.blocks_x = args.n_tasks,
           .blocks_y = args.n_kv_heads,
           .threads = B::kThreads,
-          .shared_bytes = B::kQueryBytes + 2 * B::kPageBytes},
+          .shared_bytes = kSharedBytes},
          args);
 }
 

@@ -1,6 +1,7 @@
 #include "engine/kernels/cuda/emulated/grid.h"
 
 #include <algorithm>
+#include <atomic>
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/grid.h"
+#include "engine/kernels/cuda/shared_memory.h"
 
 namespace lowkey::emulated {
 namespace {
@@ -53,6 +55,7 @@ std::atomic<ThreadOrder> thread_order{ThreadOrder::kForward};
 thread_local Block* block = nullptr;
 thread_local Thread* thread = nullptr;
 thread_local std::vector<std::byte> dynamic_shared;
+std::atomic<int64_t> most_shared_bytes = int64_t{227} << 10;
 
 void WaitAt(Barrier& barrier) {
   Thread* const self = thread;
@@ -145,6 +148,7 @@ void ExchangeInWarp(const void* give, int64_t size_bytes,
 void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> body) {
   LK_CHECK(shape.threads > 0 && shape.threads <= 1024 && shape.threads % kWarp == 0);
   LK_CHECK(shape.blocks_y <= 65535 && shape.blocks_z <= 65535);
+  LK_CHECK(shape.shared_bytes <= most_shared_bytes);
   // Room of its own for each launch, so that an access past its end is seen.
   dynamic_shared = std::vector<std::byte>(shape.shared_bytes);
   place.block_dim = {static_cast<unsigned>(shape.threads), 1, 1};
@@ -160,4 +164,12 @@ void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> body) {
   }
 }
 
+void LimitShared(int64_t bytes) { most_shared_bytes = bytes; }
+
 }  // namespace lowkey::emulated
+
+namespace lowkey {
+
+int64_t MostSharedBytes(const Device&) { return emulated::most_shared_bytes; }
+
+}  // namespace lowkey

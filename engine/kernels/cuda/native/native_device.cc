@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/cuda_device.h"
 #include "engine/kernels/cuda/native/errors.h"
+#include "engine/kernels/cuda/shared_memory.h"
 #include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
@@ -78,6 +79,7 @@ absl::Status NativeDevice::Start() {
   cudaDeviceProp properties{};
   LK_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, index_), "device");
   name_ = absl::StrCat("cuda:", index_, " ", properties.name);
+  most_shared_bytes_ = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
   LK_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
   LK_ASSIGN_OR_RETURN(memory_, MemoryPool::Create(index_, stream_));
   LK_ASSIGN_OR_RETURN(staging_, Staging::Create(stream_));
@@ -289,6 +291,10 @@ void NativeDevice::LaunchKernel(const void* kernel, const LaunchShape& shape, co
 
 void LaunchNative(Device& device, const void* kernel, const LaunchShape& shape, const void* args) {
   static_cast<NativeDevice&>(device).LaunchKernel(kernel, shape, args);
+}
+
+int64_t MostSharedBytes(const Device& device) {
+  return static_cast<const NativeDevice&>(device).most_shared_bytes();
 }
 
 }  // namespace lowkey

@@ -45,6 +45,7 @@ class NativeDevice : public Device {
   void LaunchKernel(const void* kernel, const LaunchShape& shape, const void* args);
 
   cudaStream_t stream() const { return stream_; }
+  int64_t most_shared_bytes() const { return most_shared_bytes_; }
 
  private:
   class Landed;
@@ -62,6 +63,7 @@ class NativeDevice : public Device {
 
   const int index_;
   std::string name_;
+  int64_t most_shared_bytes_ = 0;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<Staging> staging_;

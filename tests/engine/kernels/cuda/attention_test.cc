@@ -15,6 +15,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/cuda/shared_memory.h"
 #include "engine/kernels/device_kernels.h"
 #include "tests/testing/test_device.h"
 
@@ -394,6 +395,20 @@ TEST_P(CudaAttentionTest, NoOrderOfThreadsChangesBits) {
   }
   EXPECT_TRUE(SameBits(outs[0], outs[1]));
   EXPECT_TRUE(SameBits(outs[0], outs[2]));
+}
+
+TEST(CudaAttentionMemoryTest, OnePageAtATimeHasTheBitsOfTwo) {
+  if (!IsEmulated(KernelTestDevice())) GTEST_SKIP() << "a device has the memory that it has";
+  const int64_t most = MostSharedBytes(KernelTestDevice());
+  std::vector<std::vector<float>> outs;
+  for (const int64_t bytes : {most, int64_t{99} << 10}) {
+    emulated::LimitShared(bytes);
+    Sequence sequence({StorageType::kBFloat16, 1, 3, 128, 100, 533}, 7);
+    sequence.Write({0, 533});
+    outs.push_back(sequence.Attend({430, 533}, RowTile::kMany, Spans::kTogether));
+  }
+  emulated::LimitShared(most);
+  EXPECT_TRUE(SameBits(outs[0], outs[1]));
 }
 
 // Rows of the third page read the two before it as they were closed, and their own as it is.
