@@ -303,8 +303,9 @@ __device__ __forceinline__ void Weigh(const int64_t (&n_seen)[2], float (&scores
 
 template <typename Shape>
 struct PagePanels {
+  static constexpr int kPages = Shape::kDim > 96 ? 1 : 2;  // two would be more than 99 KiB
   static constexpr int64_t kBytes =
-      (QueryPlanes<Shape>::kNumbers + 2 * PagePlanes<Shape::kDim>::kNumbers) *
+      (QueryPlanes<Shape>::kNumbers + kPages * PagePlanes<Shape::kDim>::kNumbers) *
       static_cast<int64_t>(sizeof(uint16_t));
 };
 
@@ -312,6 +313,7 @@ template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads) ReadPagesTilesKernel(TaylorReadArgs a) {
   LK_DYNAMIC_SHARED(uint16_t, queries);
   using Planes = PagePlanes<Shape::kDim>;
+  constexpr int kPages = PagePanels<Shape>::kPages;
   uint16_t* const pages = queries + QueryPlanes<Shape>::kNumbers;
   const TaylorStep& s = a.step;
   const Reading reading(a);
@@ -321,7 +323,7 @@ __global__ void __launch_bounds__(Shape::kThreads) ReadPagesTilesKernel(TaylorRe
     const int64_t left = n_tokens - page * kPage;
     BeginPage<Shape>(TileOf<uint16_t>(s, reading.sequence, page, reading.kv_head),
                      static_cast<int>(left < kPage ? left : kPage),
-                     pages + (page - begin) % 2 * Planes::kNumbers);
+                     pages + (page - begin) % kPages * Planes::kNumbers);
     CommitCopies();
   };
   begin_page(begin);
@@ -336,8 +338,8 @@ __global__ void __launch_bounds__(Shape::kThreads) ReadPagesTilesKernel(TaylorRe
   for (int page = begin; page < end; ++page) {
     WaitCopies<0>();
     __syncthreads();  // the page is here, and the one before has been read by all
-    if (page + 1 < end) begin_page(page + 1);
-    const uint16_t* keys = pages + (page - begin) % 2 * Planes::kNumbers;
+    if (kPages > 1 && page + 1 < end) begin_page(page + 1);
+    const uint16_t* keys = pages + (page - begin) % kPages * Planes::kNumbers;
     float scores[kPage / 8][4];
     Score<Shape>(queries + Shape::FirstRow() * QueryPlanes<Shape>::kStride, keys, scores);
     Weigh(n_seen, scores, span_weights);
@@ -353,6 +355,10 @@ __global__ void __launch_bounds__(Shape::kThreads) ReadPagesTilesKernel(TaylorRe
         tile.Set(i, Split(pairs[i % 2 * 2], pairs[i % 2 * 2 + 1]));
       }
       AddValues(tile, values + 16 * k * Planes::kValueStride, Planes::kValueStride, span);
+    }
+    if (kPages == 1 && page + 1 < end) {
+      __syncthreads();  // all have read the page
+      begin_page(page + 1);
     }
     if ((page + 1) % kTaylorSpanPages != 0 && page + 1 < end) continue;
 #pragma unroll

@@ -12,6 +12,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/cuda/shared_memory.h"
 #include "engine/kernels/device_kernels.h"
 #include "tests/testing/test_device.h"
 
@@ -181,7 +182,12 @@ class Scene {
 
 class CudaTaylorShiftTest : public testing::TestWithParam<TaylorCase> {
  protected:
-  ~CudaTaylorShiftTest() override { emulated::SetThreadOrder(emulated::ThreadOrder::kForward); }
+  // What devices beside those of data centres have.
+  CudaTaylorShiftTest() { emulated::LimitShared(int64_t{99} << 10); }
+  ~CudaTaylorShiftTest() override {
+    emulated::LimitShared(int64_t{227} << 10);
+    emulated::SetThreadOrder(emulated::ThreadOrder::kForward);
+  }
 };
 
 TEST_P(CudaTaylorShiftTest, EqualsSumsInDouble) {
