@@ -87,6 +87,8 @@ build() {
   if [ -t 2 ]; then
     NINJA_STATUS='[%f/%t, %e s] ' "${ninja[@]}" >&2
   else
+    local -
+    set -o pipefail  # ninja's status, not what shows it
     NINJA_STATUS='[%f/%t] ' "${ninja[@]}" 2>&1 | show_tenths
   fi
 }
