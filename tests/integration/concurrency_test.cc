@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 
+#include "absl/time/clock.h"
 #include "tests/integration/running_server.h"
 #include "tests/integration/streams.h"
 

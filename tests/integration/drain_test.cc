@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/time/clock.h"
 #include "server/grpc/client.h"
+#include "server/metrics/http_server.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/running_server.h"
 #include "tests/server/metrics/http_get.h"
