@@ -1,4 +1,5 @@
 # lk_library(NAME SRCS ... DEPS ...)  one target per folder.
+# lk_cold_folder()                    what follows in this folder computes little (LK_COLD_OPTIONS).
 # lk_test(NAME SRCS ... DEPS ...)     one GoogleTest binary per tested source; ctest sees it as one test.
 # lk_gpu_test(NAME [FILTER [KIND]])   that test once more, on a GPU: NAME_gpu or NAME_KIND_gpu, which is skipped where there is none.
 
@@ -31,26 +32,38 @@ if(LOWKEY_FUZZ)
 endif()
 
 # A test's own code need not be fast: what it tests is compiled as it is served. With
-# AddressSanitizer optimising it would take as long again as compiling it.
+# AddressSanitizer optimising it would take as long again as compiling it, and neither it nor what
+# only parses, converts and hands on (lk_cold_folder) is optimised.
 set(LK_TEST_OPTIONS -O1)
+set(LK_COLD_OPTIONS)
 if(LOWKEY_SANITIZE STREQUAL "address" AND NOT LOWKEY_FUZZ)
   set(LK_TEST_OPTIONS -O0)
+  set(LK_COLD_OPTIONS -O0)
 endif()
 
-# What nearly every source includes: compiled once, in lowkey_base, and once more with GoogleTest, in
-# lowkey_test_base. (Each source still includes what it uses.)
+# What nearly every source includes: compiled once, in lowkey_base, once more with GoogleTest, in
+# lowkey_test_base, and once more in lowkey_loader where its options are others. (Each source still
+# includes what it uses.)
+set(LK_PRECOMPILED lowkey_base)
 set(LK_COMMON_HEADERS
     <algorithm> <functional> <memory> <optional> <string> <vector> <absl/status/statusor.h>
     <absl/strings/str_cat.h> <absl/types/span.h>)
+
+macro(lk_cold_folder)
+  if(LK_COLD_OPTIONS)
+    add_compile_options(${LK_COLD_OPTIONS})
+    set(LK_PRECOMPILED lowkey_loader)
+  endif()
+endmacro()
 
 function(lk_library NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_library(${NAME} STATIC ${ARG_SRCS})
   target_link_libraries(${NAME} PUBLIC lowkey_options ${ARG_DEPS})
-  if(NAME STREQUAL lowkey_base)
+  if(NAME STREQUAL LK_PRECOMPILED)
     target_precompile_headers(${NAME} PRIVATE ${LK_COMMON_HEADERS})
   else()
-    target_precompile_headers(${NAME} REUSE_FROM lowkey_base)
+    target_precompile_headers(${NAME} REUSE_FROM ${LK_PRECOMPILED})
   endif()
 endfunction()
 
