@@ -19,8 +19,8 @@
 #include "engine/attention/atp/principal_block.h"
 #include "engine/attention/atp/top_tokens.h"
 #include "engine/attention/attention.h"
-#include "engine/attention/paged_kv.h"
-#include "engine/attention/quantised_kv.h"
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/status_macros.h"
 
 ABSL_FLAG(int, layers, 12, "layers");
@@ -103,16 +103,16 @@ LayerRows RowsAt(const AttentionGeometry& g, int64_t layer, const std::vector<fl
           RowSize(g), out.data(), g.n_heads * g.head_dim};
 }
 
-// Quantises the closed pages where the options ask for it.
+// Quantizes the closed pages where the options ask for it.
 absl::Status Close(const Bench& b, SequenceCache& sequence) {
   const AttentionGeometry& g = b.geometry;
   const CacheStorage storage = sequence.options.standard.storage;
   if (storage == CacheStorage::kDtype) return absl::OkStatus();
   for (int64_t page = 0; page < b.depth / kPageTokens; ++page) {
-    LK_ASSIGN_OR_RETURN(auto slab, b.cache->AllocateSlab(QuantisedPageBytes(g, storage)));
+    LK_ASSIGN_OR_RETURN(auto slab, b.cache->AllocateSlab(QuantizedPageBytes(g, storage)));
     b.pool->ParallelFor(g.n_layers * g.n_kv_heads, [&](int64_t i, int) {
       const int64_t layer = i / g.n_kv_heads, head = i % g.n_kv_heads;
-      QuantiseTile(g, storage, TileOf(g, sequence.pages[page], layer, head), layer, head, *slab);
+      QuantizeTile(g, storage, TileOf(g, sequence.pages[page], layer, head), layer, head, *slab);
     });
     sequence.slice_pages.push_back(std::move(slab));
     sequence.pages[page] = {};

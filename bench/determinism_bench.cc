@@ -17,9 +17,9 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/time/clock.h"
-#include "engine/attention/paged_kv.h"
-#include "engine/attention/row_block.h"
-#include "engine/attention/standard.h"
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/pages/row_block.h"
+#include "engine/attention/standard/host.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/linear.h"
 

@@ -19,7 +19,7 @@
 #include "absl/time/clock.h"
 #include "bench/random_model.h"
 #include "engine/base/status_macros.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/device/device.h"
 #include "engine/kernels/narrow_weight.h"
 #include "engine/runtime/model_runner.h"
 

@@ -10,7 +10,7 @@ import sys
 
 # Rows of the grid of ranks, blocks and bases; all others are listed by their labels.
 PLAIN = re.compile(r"atp rank (?P<rank>\d+) basis (?P<basis>layer|kv) block (?P<block>\d+) window (?P<window>\d+)")
-COLOURS = ["#4477aa", "#228833", "#ccaa22", "#ee6677"]  # by block
+COLORS = ["#4477aa", "#228833", "#ccaa22", "#ee6677"]  # by block
 PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP, GAP = 360, 300, 60, 40, 50
 
 
@@ -93,9 +93,9 @@ class Plot:
         attributes = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in style.items())
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{attributes}>{text}</text>')
 
-    def line(self, points, colour, width=1.0, dash=""):
+    def line(self, points, color, width=1.0, dash=""):
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"'
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="{width}"'
                           + (f' stroke-dasharray="{dash}"' if dash else "") + "/>")
 
     def axes(self, panel, context):
@@ -112,11 +112,11 @@ class Plot:
         self.text((left + right) / 2, TOP - 14, f"{context:,} tokens of context", font_weight="bold")
         self.text((left + right) / 2, TOP + PANEL_HEIGHT + 34, "cache, of standard's")
 
-    def curve(self, panel, rows, colour, dash):
+    def curve(self, panel, rows, color, dash):
         points = [(self.x(panel, share(row)), self.y(row["ratio"])) for row in rows]
-        self.line(points, colour, 1.8, dash)
+        self.line(points, color, 1.8, dash)
         for (x, y), row in zip(points, rows):
-            self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>rank {row["rank"]}, '
+            self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"><title>rank {row["rank"]}, '
                               f'block {row["block"]}, {row["basis"]}: {row["ratio"]:.3f}</title></circle>')
 
 
@@ -126,18 +126,18 @@ def write_plot(rows, path):
     plot = Plot(atp)
     for panel, context in enumerate(contexts):
         plot.axes(panel, context)
-        for colour, block in zip(COLOURS, blocks):
+        for color, block in zip(COLORS, blocks):
             for basis, dash in (("layer", ""), ("kv", "5 3")):
                 line = [row for row in atp if (row["context"], int(row["block"]), row["basis"]) == (context, block, basis)]
-                plot.curve(panel, sorted(line, key=lambda row: int(row["rank"])), colour, dash)
+                plot.curve(panel, sorted(line, key=lambda row: int(row["rank"])), color, dash)
     width = LEFT + len(contexts) * (PANEL_WIDTH + GAP) - GAP + 20
     plot.text(16, TOP + PANEL_HEIGHT / 2, "perplexity, to standard's",
               transform=f"rotate(-90 16 {TOP + PANEL_HEIGHT / 2})")
     at = TOP + PANEL_HEIGHT + 62
-    legend = [(f"block {block}", colour, "") for colour, block in zip(COLOURS, blocks)]
-    for number, (label, colour, dash) in enumerate(legend + [("basis layer", "#555", ""), ("basis kv", "#555", "5 3")]):
+    legend = [(f"block {block}", color, "") for color, block in zip(COLORS, blocks)]
+    for number, (label, color, dash) in enumerate(legend + [("basis layer", "#555", ""), ("basis kv", "#555", "5 3")]):
         x, y = LEFT + number % 3 * 125, at + number // 3 * 18
-        plot.line([(x, y - 4), (x + 28, y - 4)], colour, 1.8, dash)
+        plot.line([(x, y - 4), (x + 28, y - 4)], color, 1.8, dash)
         plot.text(x + 34, y, label, "start")
     with open(path, "w", encoding="utf-8") as file:
         file.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{at + 36}" '

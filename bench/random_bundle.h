@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/attention/options.h"
 #include "engine/base/dtype.h"
-#include "engine/model/config.h"
+#include "engine/config/attention_options.h"
+#include "engine/config/model_config.h"
 
 namespace lowkey {
 

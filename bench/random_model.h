@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "engine/base/dtype.h"
-#include "engine/model/config.h"
+#include "engine/config/model_config.h"
 
 namespace lowkey {
 

@@ -65,7 +65,7 @@ else()
   message(STATUS "Without CUDA's device (LOWKEY_CUDA=${LOWKEY_CUDA})")
 endif()
 
-file(GLOB interface_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/engine/kernels/device*.h)
+file(GLOB interface_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/engine/kernels/device/*.h)
 list(APPEND interface_headers
   ${PROJECT_SOURCE_DIR}/engine/base/buffer.h ${PROJECT_SOURCE_DIR}/engine/base/dtype.h
   ${PROJECT_SOURCE_DIR}/engine/base/tensor.h ${PROJECT_SOURCE_DIR}/engine/kernels/kernels.h

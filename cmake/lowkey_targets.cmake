@@ -32,8 +32,8 @@ if(LOWKEY_FUZZ)
 endif()
 
 # A test's own code need not be fast: what it tests is compiled as it is served. With
-# AddressSanitizer optimising it would take as long again as compiling it, and neither it nor what
-# only parses, converts and hands on (lk_cold_folder) is optimised.
+# AddressSanitizer optimizing it would take as long again as compiling it, and neither it nor what
+# only parses, converts and hands on (lk_cold_folder) is optimized.
 set(LK_TEST_OPTIONS -O1)
 set(LK_COLD_OPTIONS)
 if(LOWKEY_SANITIZE STREQUAL "address" AND NOT LOWKEY_FUZZ)

@@ -1,9 +1,10 @@
 #include <string>
 #include <vector>
 
-#include "server/commands/command.h"
+#include "server/all_commands.h"
 
 int main(int argc, char** argv) {
-  return lowkey::RunCommandLine(std::vector<std::string>(argv + 1, argv + argc),
+  return lowkey::RunCommandLine(lowkey::AllCommands(),
+                                std::vector<std::string>(argv + 1, argv + argc),
                                 lowkey::FlagSources::Process());
 }

@@ -11,11 +11,11 @@
 namespace lowkey {
 namespace {
 
-constexpr const char* kColours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
-                                    "#ff7f0e", "#17becf", "#8c564b", "#e377c2"};
+constexpr const char* kColors[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
+                                   "#ff7f0e", "#17becf", "#8c564b", "#e377c2"};
 constexpr int kWidth = 460, kHeight = 320, kLeft = 56, kRight = 16, kTop = 28, kBottom = 36;
 
-const char* Colour(size_t series) { return kColours[series % std::size(kColours)]; }
+const char* Color(size_t series) { return kColors[series % std::size(kColors)]; }
 
 struct Tick {
   double value = 0;
@@ -171,13 +171,13 @@ class Picture {
     }
     if (!path.empty()) {
       absl::StrAppend(&svg_, "<path d=\"", path, "\" fill=\"none\" stroke-width=\"2\" stroke=\"",
-                      Colour(index), "\"/>\n");
+                      Color(index), "\"/>\n");
     }
     if (!series.crossover.has_value() || !x_.IsInside(*series.crossover)) return;
     absl::StrAppend(
         &svg_, absl::StrFormat("<path d=\"M%.1f %dV%d\" stroke=\"%s\" "
                                "stroke-dasharray=\"4 3\"/>\n",
-                               x_.Px(*series.crossover), kTop, kHeight - kBottom, Colour(index)));
+                               x_.Px(*series.crossover), kTop, kHeight - kBottom, Color(index)));
   }
 
   void AppendDot(const PlotPoint& p, size_t index) {
@@ -185,7 +185,7 @@ class Picture {
     absl::StrAppend(&svg_, absl::StrFormat("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%s\" fill=\"%s\" "
                                            "fill-opacity=\"%s\"/>\n",
                                            x_.Px(p.x), y_.Px(p.y), p.note.empty() ? "2" : "3",
-                                           Colour(index), p.note.empty() ? "0.35" : "1"));
+                                           Color(index), p.note.empty() ? "0.35" : "1"));
   }
 
   const Plot& plot_;
@@ -200,7 +200,7 @@ std::string PlotSvg(const Plot& plot) { return Picture(plot).Svg(); }
 std::string LegendHtml(const std::vector<std::string>& names) {
   std::string html = "<p class=\"l\">";
   for (size_t i = 0; i < names.size(); ++i) {
-    absl::StrAppend(&html, "<span style=\"color:", Colour(i), "\">&#9632;</span> ",
+    absl::StrAppend(&html, "<span style=\"color:", Color(i), "\">&#9632;</span> ",
                     HtmlEscaped(names[i]), " &nbsp; ");
   }
   return html + "</p>\n";

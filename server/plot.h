@@ -35,14 +35,14 @@ struct PlotSeries {
 struct Plot {
   std::string title = {};
   PlotAxis x = {}, y = {};
-  std::vector<PlotSeries> series = {};  // each in its own colour, the same as in LegendHtml
+  std::vector<PlotSeries> series = {};  // each in its own color, the same as in LegendHtml
 };
 
 // A whole SVG document of fixed size. Points that a scale cannot show (not finite, or not positive
 // on a logarithmic one) are left out.
 std::string PlotSvg(const Plot& plot);
 
-// The names beside their colours.
+// The names beside their colors.
 std::string LegendHtml(const std::vector<std::string>& names);
 
 // Text fit for between tags and in attributes.

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "engine/attention/options.h"
+#include "engine/config/attention_options.h"
 #include "engine/runtime/engine.h"
 #include "engine/sampler/sampler.h"
 #include "server/auth/tenant.h"

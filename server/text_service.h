@@ -36,7 +36,7 @@ struct ScoreResult {
 using ScoreCallback = std::function<void(absl::StatusOr<ScoreResult>)>;
 
 // Texts in, texts out, over an engine of token ids: what every protocol adapter calls. Checks
-// requests, applies the defaults, tokenises. Thread-safe.
+// requests, applies the defaults, tokenizes. Thread-safe.
 class TextService {
  public:
   struct Options {

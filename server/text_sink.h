@@ -19,7 +19,7 @@ namespace lowkey {
 
 class Metrics;
 
-// Turns one request's tokens into text: incremental detokenisation, then stop texts. Text never
+// Turns one request's tokens into text: incremental detokenization, then stop texts. Text never
 // ends inside a UTF-8 sequence and never shows any part of a stop text that matched.
 class TextSink : public Sink {
  public:

@@ -4,7 +4,7 @@
 #   tests/run.sh [STEP...]
 #
 #   format    clang-format over all C++ sources
-#   release   optimised build; unit, integration (over a socket) and architecture tests
+#   release   optimized build; unit, integration (over a socket) and architecture tests
 #   smollm2   fetches a public checkpoint and compares tokens with transformers' (after release)
 #   asan      the release tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan      those with threads in them under ThreadSanitizer (only when it is named)
@@ -16,7 +16,7 @@ source deploy/setup.sh
 
 run_format() {
   local files
-  mapfile -t files < <(find bench engine server tests tokenizer -name '*.cc' -o -name '*.cu' -o -name '*.h' | sort)
+  mapfile -t files < <(find bench client engine server tests tokenizer tools -name '*.cc' -o -name '*.cu' -o -name '*.h' | sort)
   [ "${#files[@]}" -gt 0 ] || fail "format: no sources found"
   clang-format-14 --dry-run --Werror "${files[@]}" || fail "format: see above (clang-format-14 -i)"
   say "format: ${#files[@]} files follow .clang-format"

@@ -30,7 +30,7 @@ struct EncodeOptions {
   bool parse_special = false;
 
   // What of the text a user wrote: sorted, without overlaps; it must outlive the call. No control
-  // piece that overlaps one of them is recognised. Nothing else changes: otherwise the text is
+  // piece that overlaps one of them is recognized. Nothing else changes: otherwise the text is
   // encoded as a whole.
   absl::Span<const ByteRange> literal_ranges = {};
 };
@@ -47,7 +47,7 @@ struct Surface {
     kNone,   // nothing, as if the id were not there
     kBreak,  // nothing, but no character goes on behind it
     kText,   // whole characters
-    kBytes,  // bytes, which join with their neighbours to characters
+    kBytes,  // bytes, which join with their neighbors to characters
   };
   Kind kind = Kind::kNone;
   std::string_view text = {};

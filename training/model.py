@@ -111,9 +111,9 @@ class Llama(nn.Module):
         cos, sin = rope_table(config)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        self.initialise()
+        self.initialize()
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """Layers start as the identity: what writes to the residual stream starts at zero."""
         nn.init.normal_(self.embed_tokens.weight, std=0.02)
         for name, weight in self.layers.named_parameters():

@@ -14,7 +14,7 @@ from torch import Tensor
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
-def orthogonalise(matrix: Tensor, n_iterations: int = 5) -> Tensor:
+def orthogonalize(matrix: Tensor, n_iterations: int = 5) -> Tensor:
     a, b, c = NEWTON_SCHULZ
     x = matrix.mT if matrix.shape[-2] > matrix.shape[-1] else matrix
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -51,7 +51,7 @@ class Muon(torch.optim.Optimizer):
         # output coordinate is alike for all shapes.
         scale = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
         weight.mul_(1 - group["lr"] * group["weight_decay"])
-        weight.add_(orthogonalise(nesterov), alpha=-group["lr"] * scale)
+        weight.add_(orthogonalize(nesterov), alpha=-group["lr"] * scale)
 
 
 def make_optimizers(model: torch.nn.Module, pool: Executor, muon_lr: float, adam_lr: float):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the SentencePiece vocabulary of the story model.
 
-Byte-pair encoding with byte fallback and no normalisation, so that decoding gives back exactly
+Byte-pair encoding with byte fallback and no normalization, so that decoding gives back exactly
 the text that was encoded. Lines are not sentences here: newlines reach the trainer and get pieces.
 """
 

@@ -8,11 +8,11 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "engine/attention/options.h"
 #include "engine/base/tensor.h"
 #include "engine/base/thread_pool.h"
 #include "engine/cache/cache.h"
-#include "engine/kernels/device.h"
+#include "engine/config/attention_options.h"
+#include "engine/kernels/device/device.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey {
@@ -57,7 +57,7 @@ struct SequenceCache {
   // atp: by block number; empty once another stands for it.
   std::vector<std::shared_ptr<const PrincipalBlock>> blocks;
   // As `pages`, of another layout: inputs of layers, or slices of them; standard: what was
-  // quantised.
+  // quantized.
   std::vector<std::shared_ptr<Slab>> slice_pages;
   // lasso: one Gram matrix a layer and head; taylorshift: sums over the first n_state_tokens.
   std::shared_ptr<Slab> state;

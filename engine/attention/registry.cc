@@ -1,10 +1,10 @@
-#include "engine/attention/atp/atp.h"
+#include "engine/attention/atp/host.h"
 #include "engine/attention/attention.h"
-#include "engine/attention/device/device_mechanisms.h"
-#include "engine/attention/lasso.h"
-#include "engine/attention/slice_attention.h"
-#include "engine/attention/standard.h"
-#include "engine/attention/taylorshift/taylorshift.h"
+#include "engine/attention/lasso/lasso.h"
+#include "engine/attention/place/device_mechanisms.h"
+#include "engine/attention/slices/host.h"
+#include "engine/attention/standard/host.h"
+#include "engine/attention/taylorshift/host.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {

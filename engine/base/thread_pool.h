@@ -27,7 +27,7 @@ class ThreadPool {
   int n_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
   // Calls body(task, thread) for every task in [0, n_tasks), 0 <= thread < n_threads(); returns
-  // when all are done. Every thread starts with a run of neighbouring tasks, in order, and when it
+  // when all are done. Every thread starts with a run of neighboring tasks, in order, and when it
   // has none left takes the second half of another's. An exception of a body's ends the loop: tasks
   // that were not begun are left out, and the first one is thrown here. n_tasks < 2^32.
   void ParallelFor(int64_t n_tasks, absl::FunctionRef<void(int64_t task, int thread)> body);

@@ -44,7 +44,7 @@ LK_HOST_DEVICE inline float Over(float a, float b) { return a / b; }
 }  // namespace sampling
 
 // Signed integers in the order of the floats with these bits: integer minima and maxima are
-// vectorised, those of floats are not without leave to ignore NaN. A NaN lies beyond the infinity
+// vectorized, those of floats are not without leave to ignore NaN. A NaN lies beyond the infinity
 // of its sign.
 LK_HOST_DEVICE inline int32_t OrderKey(float x) {
   const int32_t bits = sampling::IntBits(x);
@@ -57,7 +57,7 @@ inline constexpr int32_t kInfinityKey = 0x7f800000;
 inline constexpr int32_t kMinusInfinityKey = -0x7f800001;
 
 // e^x for x <= 0, to 3e-7 of itself, 0 below e^-87 (Cephes' expf): 2^n times a polynomial on
-// [-ln 2 / 2, ln 2 / 2]. Without branches or library calls, so that loops over it are vectorised.
+// [-ln 2 / 2, ln 2 / 2]. Without branches or library calls, so that loops over it are vectorized.
 LK_HOST_DEVICE inline float ExpOfNegative(float x) {
   using sampling::Times;
   constexpr float kLowest = -87.0f;  // e^-87 is still a normal float

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/options.h"
 #include "engine/base/tensor.h"
-#include "engine/model/config.h"
+#include "engine/config/attention_options.h"
+#include "engine/config/model_config.h"
 
 namespace lowkey {
 

@@ -9,8 +9,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "engine/base/tensor.h"
+#include "engine/config/model_config.h"
 #include "engine/loader/bundle.h"
-#include "engine/model/config.h"
 
 namespace lowkey {
 

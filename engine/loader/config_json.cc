@@ -70,7 +70,7 @@ absl::Status ReadArchitecture(const JsonFields& fields, ModelConfig& config) {
 // Settings that only one value of leaves our mathematics right.
 absl::Status RefuseUnsupported(const JsonFields& fields) {
   for (const char* key : {"quantization_config", "compression_config"}) {
-    if (fields.Find(key) != nullptr) return Unsupported(fields, key, "unquantised weights");
+    if (fields.Find(key) != nullptr) return Unsupported(fields, key, "unquantized weights");
   }
   LK_ASSIGN_OR_RETURN(const auto activation, fields.String("hidden_act"));
   if (activation.value_or("silu") != "silu") return Unsupported(fields, "hidden_act", "\"silu\"");

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "engine/model/config.h"
+#include "engine/config/model_config.h"
 
 namespace lowkey {
 

@@ -87,7 +87,7 @@ absl::StatusOr<Header> ReadHeader(ByteReader& reader, const std::string& name) {
   return Header{*n_tensors, *n_pairs};
 }
 
-// The file lists the dimension of neighbouring elements first.
+// The file lists the dimension of neighboring elements first.
 absl::StatusOr<std::vector<int64_t>> ReadShape(ByteReader& reader) {
   const auto n_dims = reader.Number<uint32_t>();
   if (!n_dims.has_value()) return absl::InvalidArgumentError("cut short before its dimensions");

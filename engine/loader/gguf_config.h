@@ -2,8 +2,8 @@
 #define LOWKEY_ENGINE_LOADER_GGUF_CONFIG_H_
 
 #include "absl/status/statusor.h"
+#include "engine/config/model_config.h"
 #include "engine/loader/gguf.h"
-#include "engine/model/config.h"
 
 namespace lowkey {
 
@@ -12,7 +12,7 @@ inline constexpr char kRopeFactorsName[] = "rope_freqs.weight";
 
 struct GgufConfig {
   ModelConfig model;
-  // Rows of q and k stand in the order that rotates neighbours (TensorView::interleaved_rows).
+  // Rows of q and k stand in the order that rotates neighbors (TensorView::interleaved_rows).
   bool interleaved_qk = false;
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-// In 16 chains, so that the compiler vectorises it.
+// In 16 chains, so that the compiler vectorizes it.
 float Dot(const float* a, const float* b, int64_t n) {
   float lanes[kLanes] = {};
   int64_t i = 0;

@@ -67,7 +67,7 @@ void WriteColumns(const float* rows, int64_t n_found, int64_t n, int64_t rank, f
   }
 }
 
-// Orthonormalises m's own columns.
+// Orthonormalizes m's own columns.
 void SpanColumns(const MatrixView& m, int64_t rank, BasisWorkspace& w, float* u) {
   w.left.resize(m.n_cols * m.n_rows);
   for (int64_t j = 0; j < m.n_cols; ++j) {

@@ -31,7 +31,7 @@ struct BasisWorkspace {
 // 1 <= rank <= n_rows; n_cols >= 1.
 //  - m with non-finite entries gives U = 0; so does m = 0 unless rank == n_rows.
 //  - rank == n_rows: U is the identity (spans everything exactly).
-//  - rank >= n_cols: U spans the columns of m exactly (orthonormalisation of m itself, in m's order
+//  - rank >= n_cols: U spans the columns of m exactly (orthonormalization of m itself, in m's order
 //    of columns); surplus columns are zero.
 //  - columns beyond m's numerical rank are zero or orthonormal, never NaN.
 // Any finite scale of m is fine. Deterministic: the same m gives the same bits on one machine. Kept

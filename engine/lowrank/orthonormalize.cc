@@ -16,7 +16,7 @@ constexpr int64_t kPanelRows = 32;
 constexpr float kDependentFirst = 2e-6f;
 constexpr float kDependentSecond = 0.1f;
 
-// Eight partial sums: vectorises without reordering licence.
+// Eight partial sums: vectorizes without reordering licence.
 float Dot(int64_t n, const float* x, const float* y) {
   constexpr int kLanes = 8;
   float sums[kLanes] = {};

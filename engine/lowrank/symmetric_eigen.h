@@ -7,7 +7,7 @@
 namespace lowkey {
 
 // Eigenvalues of the symmetric, finite matrix a [n, n] (row-major, both triangles filled), in
-// descending order. Householder tridiagonalisation and implicit QL in double. Destroys a.
+// descending order. Householder tridiagonalization and implicit QL in double. Destroys a.
 std::vector<double> SymmetricEigenvalues(int64_t n, std::vector<double>& a);
 
 // The same, and a's rows become the orthonormal eigenvectors in the same order.

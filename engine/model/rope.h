@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/model/config.h"
+#include "engine/config/model_config.h"
 
 namespace lowkey {
 

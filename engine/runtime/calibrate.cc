@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/status_macros.h"
-#include "engine/kernels/device_weight.h"
+#include "engine/kernels/device/weight.h"
 #include "engine/kernels/linear.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/placed_rows.h"

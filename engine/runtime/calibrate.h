@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/options.h"
-#include "engine/attention/selection_rules.h"
+#include "engine/config/attention_options.h"
+#include "engine/config/selection_rules.h"
 #include "engine/runtime/engine.h"
 
 namespace lowkey {

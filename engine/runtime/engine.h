@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "engine/attention/options.h"
-#include "engine/attention/selection_rules.h"
-#include "engine/model/config.h"
+#include "engine/config/attention_options.h"
+#include "engine/config/model_config.h"
+#include "engine/config/selection_rules.h"
 #include "engine/sampler/sampler.h"
 
 namespace lowkey {

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/attention/options.h"
-#include "engine/model/config.h"
+#include "engine/config/attention_options.h"
+#include "engine/config/model_config.h"
 #include "engine/runtime/engine.h"
 
 namespace lowkey {

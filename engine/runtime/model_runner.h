@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/attention/attention.h"
-#include "engine/attention/selection.h"
+#include "engine/attention/selection/selection.h"
 #include "engine/base/thread_pool.h"
 #include "engine/cache/cache.h"
 #include "engine/model/decoder.h"

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
 #include "engine/base/buffer.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/device/device.h"
 
 namespace lowkey {
 

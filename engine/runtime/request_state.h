@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "engine/attention/attention.h"
-#include "engine/attention/selection.h"
+#include "engine/attention/selection/selection.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/row_tokens.h"
 #include "engine/sampler/sampler.h"

@@ -7,7 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "engine/base/status_macros.h"
-#include "engine/kernels/device_kernels.h"
+#include "engine/kernels/device/kernels.h"
 #include "engine/sampler/logits.h"
 
 namespace lowkey {
@@ -89,7 +89,7 @@ void DeviceSampler::AddAdjustments(const Sampler& sampler, std::optional<int64_t
   row.first_adjustment = static_cast<int64_t>(adjustments_.size());
   row.n_adjustments = static_cast<int32_t>(adjustments.size());
   adjustments_.insert(adjustments_.end(), adjustments.begin(), adjustments.end());
-  if (!uncounted.has_value() || !Penalises(sampler.options())) return;
+  if (!uncounted.has_value() || !Penalizes(sampler.options())) return;
   next_penalties_.resize(row.first_adjustment);
   for (size_t i = 0; i < adjustments.size(); ++i) {
     next_penalties_.push_back(sampler.next_penalty(i));

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/base/buffer.h"
-#include "engine/kernels/device.h"
-#include "engine/kernels/device_sampling.h"
+#include "engine/kernels/device/device.h"
+#include "engine/kernels/device/sampling.h"
 #include "engine/sampler/sampler.h"
 
 namespace lowkey {

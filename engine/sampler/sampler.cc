@@ -116,7 +116,7 @@ Sampler::Sampler(SamplingOptions options, int32_t choice, int32_t vocab_size,
   }
 }
 
-bool Penalises(const SamplingOptions& options) {
+bool Penalizes(const SamplingOptions& options) {
   return options.repetition_penalty != 1.0f || options.presence_penalty != 0.0f ||
          options.frequency_penalty != 0.0f;
 }
@@ -132,7 +132,7 @@ size_t Sampler::AdjustmentOf(int32_t token) {
 
 void Sampler::Accept(int32_t token) {
   ++n_sampled_;
-  if (!Penalises(options_)) return;
+  if (!Penalizes(options_)) return;
   const size_t i = AdjustmentOf(token);
   ++output_counts_[i];
   if (options_.repetition_penalty != 1.0f) adjustments_[i].repeats = 1;

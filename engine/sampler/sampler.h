@@ -48,10 +48,10 @@ struct SampledToken {
 absl::Status ValidateSamplingOptions(const SamplingOptions& options, int32_t vocab_size);
 
 // Whether tokens that are drawn change what comes after them.
-bool Penalises(const SamplingOptions& options);
+bool Penalizes(const SamplingOptions& options);
 
 // The random number in [0, 1) of a draw: a counter-based generator, so that it depends on its three
-// arguments alone. With mix = splitmix64's finaliser and g = 0x9e3779b97f4a7c15, all modulo 2^64:
+// arguments alone. With mix = splitmix64's finalizer and g = 0x9e3779b97f4a7c15, all modulo 2^64:
 //   z = mix(seed + g), z = mix(z + g * (choice + 1)), z = mix(z + g * (step + 1)),
 // and the result is z's upper 53 bits times 2^-53.
 double UniformDraw(uint64_t seed, int32_t choice, int64_t step);

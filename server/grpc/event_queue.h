@@ -8,7 +8,7 @@
 
 namespace lowkey {
 
-// Events of one stream that wait for the reader. Neighbouring deltas of one choice are joined; the
+// Events of one stream that wait for the reader. Neighboring deltas of one choice are joined; the
 // front is being written and stays as it is. Not thread-safe.
 class EventQueue {
  public:

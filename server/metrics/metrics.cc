@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/options.h"
+#include "engine/config/attention_options.h"
 #include "server/version.h"
 
 namespace lowkey {
@@ -47,7 +47,7 @@ std::string FinishLabel(FinishReason reason) {
   return "error";
 }
 
-// One sample of `type`, labelled with `labels`.
+// One sample of `type`, labeled with `labels`.
 MetricFamily Sample(const std::string& name, const std::string& help, MetricType type, double value,
                     const prometheus::Labels& labels) {
   prometheus::ClientMetric metric;

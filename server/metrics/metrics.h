@@ -26,7 +26,7 @@ std::string_view ServingStateName(ServingState state);
 // histogram, so the engine's thread may do it; labels are few and made at the start.
 class Metrics {
  public:
-  // Every sample is labelled with the model's name.
+  // Every sample is labeled with the model's name.
   explicit Metrics(const std::string& model_name);
 
   void SetState(ServingState state) { state_ = state; }

@@ -21,7 +21,7 @@ const Edges& DirectEdges();
 Edges Closure(const Edges& edges);
 
 // The module that a path relative to the root belongs to, known or not: "engine/base" for
-// "engine/base/buffer.h", "server" for "server/grpc/client.h".
+// "engine/base/buffer.h", "server" for "client/client.h".
 std::string ModuleOf(std::string_view path);
 
 // One line per broken rule, in the order of the files' names: "engine/base/a.cc:3: includes ...".

@@ -1,7 +1,7 @@
 #ifndef LOWKEY_TESTS_FUZZ_CONFIG_CHECKS_H_
 #define LOWKEY_TESTS_FUZZ_CONFIG_CHECKS_H_
 
-#include "engine/model/config.h"
+#include "engine/config/model_config.h"
 
 namespace lowkey {
 

@@ -2,7 +2,7 @@
 """Writes the GGUF golden files: small models of random weights in mixed types, and their logits.
 
 Each case is a folder with model.gguf and expected.safetensors, as make_goldens.py writes them: the
-logits are those of transformers on the weights that the Python package `gguf` dequantises.
+logits are those of transformers on the weights that the Python package `gguf` dequantizes.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def gguf_name(name: str) -> str:
 
 
 def interleave(rows: np.ndarray, head_dim: int) -> np.ndarray:
-    """Puts every head's rows 0, d/2, 1, d/2 + 1, ...: RoPE then rotates neighbours."""
+    """Puts every head's rows 0, d/2, 1, d/2 + 1, ...: RoPE then rotates neighbors."""
     heads = rows.reshape(-1, 2, head_dim // 2, rows.shape[-1])
     return heads.swapaxes(1, 2).reshape(rows.shape)
 
@@ -119,7 +119,7 @@ def separate(rows: np.ndarray, head_dim: int) -> np.ndarray:
 
 
 def random_blocks(shape: tuple[int, int], name: str, std: float, seed: int) -> np.ndarray:
-    """Returns blocks of a K type, which the package cannot quantise: random but for the scales."""
+    """Returns blocks of a K type, which the package cannot quantize: random but for the scales."""
     spread, minimum = K_TYPES[name]
     block_size, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
     generator = np.random.default_rng(seed)
@@ -137,7 +137,7 @@ def random_blocks(shape: tuple[int, int], name: str, std: float, seed: int) -> n
     return blocks.reshape(shape[0], -1)
 
 
-def quantise(weight: np.ndarray, name: str, seed: int) -> np.ndarray:
+def quantize(weight: np.ndarray, name: str, seed: int) -> np.ndarray:
     if name in K_TYPES:
         return random_blocks(weight.shape, name, float(weight.std()), seed)
     return gguf.quants.quantize(weight, gguf.GGMLQuantizationType[name])
@@ -197,10 +197,10 @@ def write_case(name: str) -> None:
         if permuted:
             array = interleave(array, head_dim)
         kind = case.types.get(ours, case.types["*"]) if array.ndim == 2 else "F32"
-        blocks = quantise(array, kind, 1000 * seed + i)
-        quantised_type = gguf.GGMLQuantizationType[kind]
-        writer.add_tensor(ours, blocks, raw_dtype=quantised_type)
-        array = gguf.quants.dequantize(blocks, quantised_type).reshape(array.shape)
+        blocks = quantize(array, kind, 1000 * seed + i)
+        quantized_type = gguf.GGMLQuantizationType[kind]
+        writer.add_tensor(ours, blocks, raw_dtype=quantized_type)
+        array = gguf.quants.dequantize(blocks, quantized_type).reshape(array.shape)
         if permuted:
             array = separate(array, head_dim)
         stored[theirs] = torch.from_numpy(array.astype(np.float32))

@@ -3,7 +3,7 @@
 
     python3 make_smollm2.py DIRECTORY/SmolLM2-135M-Instruct.Q4_1.gguf
 
-(deploy/fetch_smollm2.sh fetches the file.) Greedy, LlamaForCausalLM in float32 on the dequantised
+(deploy/fetch_smollm2.sh fetches the file.) Greedy, LlamaForCausalLM in float32 on the dequantized
 weights; needs torch, transformers, accelerate and gguf. For each prompt of prompts.json: its token
 ids, 64 generated ids, the smallest gap between the two best logits on the way (how near another
 choice was), and the sum of the prompt's log-probabilities.

@@ -26,7 +26,7 @@ NOT_PACKED = re.compile(r"^(ld-linux|libc\.|libm\.|libdl\.|librt\.|libpthread\.|
 
 
 def tests_of_build(folder):
-    """Of ctest's tests labelled gpu: name, command, environment."""
+    """Of ctest's tests labeled gpu: name, command, environment."""
     shown = subprocess.run(["ctest", "--test-dir", folder, "-L", "^gpu$", "--show-only=json-v1"],
                            check=True, capture_output=True, text=True).stdout
     tests = []
@@ -155,7 +155,7 @@ def main():
     args = parser.parse_args()
     tests = tests_of_build(args.build) if args.build else tests_of_pack(here)
     if not tests:
-        sys.exit("error: no test is labelled gpu")
+        sys.exit("error: no test is labeled gpu")
     if args.pack:
         pack(tests, args.pack)
         return 0

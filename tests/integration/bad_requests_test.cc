@@ -79,7 +79,7 @@ const std::map<std::string, Rule>& Rules() {
       {"AttentionOptions.readout", words({"exact", "linear"}, "atp")},
       {"AttentionOptions.kept_storage", words({"cache", "int8"}, "atp")},
       {"AttentionOptions.form", words({"direct", "recurrent", "auto"}, "taylorshift")},
-      {"AttentionOptions.variant", words({"normalised", "plain"}, "taylorshift")},
+      {"AttentionOptions.variant", words({"normalized", "plain"}, "taylorshift")},
       {"AttentionOptions.cache_storage", words({"dtype", "int8", "int4"}, "standard")},
       {"AttentionOptions.objective", words({"latency", "memory", "balanced"}, "auto")},
       {"TokenIds.ids", range(0, 4095)},

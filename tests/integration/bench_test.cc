@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "server/bench/run_point.h"
-#include "server/bench/statistics.h"
-#include "server/grpc/load_client.h"
+#include "client/load/load_client.h"
+#include "client/load/run_point.h"
+#include "client/load/statistics.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/running_server.h"
 #include "tests/integration/terminal_process.h"

@@ -68,7 +68,7 @@ TEST_F(BinaryTest, ServesGeneratesReportsAndStopsOnSigterm) {
                            "tokens/s", "seed       7", "finish     length"}) {
     EXPECT_THAT(text.errors, HasSubstr(line));
   }
-  EXPECT_THAT(text.errors, Not(HasSubstr("\033"))) << "colours in a file";
+  EXPECT_THAT(text.errors, Not(HasSubstr("\033"))) << "colors in a file";
   const Ran json = RunLowkey({"generate", "--server", address_, "--max-new-tokens", "8",
                               "--ignore-eos", "--json", "--attention", "atp", "--rank", "1/4"},
                              {}, "Once upon a time");

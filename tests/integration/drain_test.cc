@@ -10,7 +10,7 @@
 #include <set>
 
 #include "absl/time/clock.h"
-#include "server/grpc/client.h"
+#include "client/client.h"
 #include "server/metrics/http_server.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/running_server.h"

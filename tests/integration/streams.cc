@@ -32,7 +32,7 @@ v1::GenerateRequest MixedRequest(int i) {
   if (i % 4 == 2) {
     request.mutable_attention()->set_mechanism("taylorshift");
     request.mutable_attention()->set_form(i % 8 == 2 ? "recurrent" : "auto");
-    request.mutable_attention()->set_variant(i % 16 < 8 ? "normalised" : "plain");
+    request.mutable_attention()->set_variant(i % 16 < 8 ? "normalized" : "plain");
   }
   constexpr const char* kBundled[] = {"efficient", "optimised", "super", "lasso"};
   if (i % 8 == 4) request.mutable_attention()->set_mechanism(kBundled[i / 8 % 4]);

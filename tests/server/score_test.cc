@@ -67,7 +67,7 @@ TEST_F(ScoreTest, SumsTheContinuationsTokensAlone) {
 }
 
 // "th" may become another token before "e cat" than before " x": nothing but what all joined
-// tokenisations share may count as the condition.
+// tokenizations share may count as the condition.
 TEST_F(ScoreTest, TextContinuationsShareTheirCondition) {
   const auto ids = Score({.context = std::string("Once upon a tim"),
                           .continuations = {std::string("e there was"), std::string("ber wolf")}});

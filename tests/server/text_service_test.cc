@@ -40,7 +40,7 @@ class TextServiceTest : public ::testing::Test {
   TextService service_{engine_, TestTokenizer(), {"tales", {}}};
 };
 
-TEST_F(TextServiceTest, TokenisesTextWithBosAndWithoutEos) {
+TEST_F(TextServiceTest, TokenizesTextWithBosAndWithoutEos) {
   const auto id = Generate(Text("Once"));
   ASSERT_TRUE(id.ok()) << id.status();
   const EngineRequest request = engine_.request(*id);

@@ -20,7 +20,7 @@ class GgufBuilder {
  public:
   struct Tensor {
     std::string name;
-    std::vector<uint64_t> dims;  // neighbouring elements first, as in the file
+    std::vector<uint64_t> dims;  // neighboring elements first, as in the file
     uint32_t type = 0;           // F32
     std::string data;
     std::optional<uint64_t> offset;  // nullopt: behind the tensor before

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/base/buffer.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/device/device.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {

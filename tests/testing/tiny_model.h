@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bench/random_model.h"
-#include "engine/model/config.h"
+#include "engine/config/model_config.h"
 #include "tests/testing/temp_directory.h"
 
 namespace lowkey {

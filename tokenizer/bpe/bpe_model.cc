@@ -191,7 +191,7 @@ void BpeModel::MergeLong(std::vector<int32_t>& ids) const {
     queued.pop_back();
     const auto place = static_cast<uint32_t>(merge);
     Symbol& left = symbols[place];
-    // Stale once either side has been merged with another neighbour.
+    // Stale once either side has been merged with another neighbor.
     if (left.rule == nullptr || left.rule->rank != merge >> 32) continue;
     Symbol& right = symbols[*left.next];
     left.id = left.rule->id;

@@ -23,7 +23,7 @@ struct BpeVocabulary {
   std::vector<std::string> pieces = {};  // by id; empty: the id stands for nothing
   std::vector<MergeRule> merges = {};
   std::optional<std::string> unk_piece = std::nullopt;  // for characters without a piece
-  bool fuses_unk = false;       // neighbouring characters without a piece are one token
+  bool fuses_unk = false;       // neighboring characters without a piece are one token
   bool falls_to_bytes = false;  // they become "<0x41>" pieces where the vocabulary has them
   bool ignores_merges = false;  // a word that is a piece is one token, whatever the merges
 };

@@ -27,7 +27,7 @@ struct Cut {
     kRemoved,             // a match is dropped
     kMergedWithPrevious,  // a match ends the word before it
     kMergedWithNext,      // a match begins the word after it
-    kContiguous,          // neighbouring matches are one word
+    kContiguous,          // neighboring matches are one word
   };
   Pattern pattern;
   Behavior behavior = Behavior::kIsolated;

@@ -82,7 +82,7 @@ class Merger {
     if (piece.type == PieceType::kUnused) splits_[it->second] = symbols_[left].text.size();
   }
 
-  // A merge is stale once either side has been merged with another neighbour.
+  // A merge is stale once either side has been merged with another neighbor.
   bool IsCurrent(const Merge& merge) const {
     const std::string_view left = symbols_[merge.left].text;
     const std::string_view right = symbols_[merge.right].text;

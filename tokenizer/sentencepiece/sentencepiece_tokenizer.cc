@@ -123,10 +123,10 @@ absl::Status SentencePieceTokenizer::EncodeWithSpecials(std::string_view text,
       literal_ranges.remove_prefix(1);
     }
     const std::optional<PieceTrie::Match> match = controls_.LongestPrefix(text.substr(end));
-    const bool is_recognised =
+    const bool is_recognized =
         match.has_value() &&
         (literal_ranges.empty() || literal_ranges[0].begin >= end + match->n_bytes);
-    if (!is_recognised) {
+    if (!is_recognized) {
       ++end;
       continue;
     }

@@ -23,7 +23,7 @@ namespace lowkey {
 
 // A SentencePiece model. Adds bos unless the settings say otherwise.
 //
-// Decode(Encode(text)) == text if the model neither rewrites characters (identity normalisation, no
+// Decode(Encode(text)) == text if the model neither rewrites characters (identity normalization, no
 // removal of extra whitespace) nor lacks them (byte fallback, or pieces for all of the text's
 // characters), and the text is without U+2581, the character that SentencePiece writes for a space.
 class SentencePieceTokenizer : public Tokenizer {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "engine/attention/atp/input_pages.h"
-#include "engine/attention/paged_kv.h"
-#include "engine/attention/quantised_kv.h"
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/dtype.h"
 #include "engine/lowrank/alternating.h"
 
@@ -39,7 +39,7 @@ int8_t ToCode(float x, float scale, float most) {
 }
 
 // Takes the mean of n rows [ld] off them.
-void Centre(int64_t n, int64_t ld, float* rows, float* mean) {
+void Center(int64_t n, int64_t ld, float* rows, float* mean) {
   std::fill_n(mean, ld, 0.0f);
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < ld; ++j) mean[j] += rows[i * ld + j];
@@ -67,7 +67,7 @@ void GatherCentred(const AttentionGeometry& g, absl::Span<const PageHandle> page
     row += kPageTokens - begin;
   }
   means.resize(ld);
-  Centre(n, ld, tokens.data(), means.data());
+  Center(n, ld, tokens.data(), means.data());
 }
 
 // The layer's inputs, their mean taken off, into the workspace's columns, which are large enough.
@@ -80,7 +80,7 @@ void GatherInputs(const AttentionGeometry& g, absl::Span<const std::shared_ptr<S
     at += (kPageTokens - begin) * g.input_dim();
   }
   w.means.resize(g.input_dim());
-  Centre((at - w.columns.data()) / g.input_dim(), g.input_dim(), w.columns.data(), w.means.data());
+  Center((at - w.columns.data()) / g.input_dim(), g.input_dim(), w.columns.data(), w.means.data());
 }
 
 // Appends columns [from, from + d) of tokens to `columns` at `at`, scaled to unit Frobenius norm,
@@ -109,7 +109,7 @@ void StoreKept(const AttentionGeometry& g, const PrincipalShape& shape,
   w.tokens.assign(kPageTokens * ld, 0.0f);
   const auto store = [&](const float* x, int64_t n, std::byte* to) {
     if (shape.kept_type == StorageType::kInt8) {
-      QuantiseRow(x, n, to);
+      QuantizeRow(x, n, to);
     } else {
       StoreRow(x, n, shape.kept_type, to);
     }

@@ -43,7 +43,7 @@ void CompressLayer(const AttentionGeometry& geometry, const AtpOptions& options,
                    const BlockTokens& tokens, const CompressPart& part,
                    CompressWorkspace& workspace, PrincipalBlock& block);
 
-// The part of `block` stands for as many blocks as `left`, its neighbour before them; makes it
+// The part of `block` stands for as many blocks as `left`, its neighbor before them; makes it
 // stand for both, at the larger of their ranks (readout linear): it is all that the two blocks'
 // moments are of. Leaves block.n_blocks, which counts all that it is to stand for.
 void MergeLayer(const AttentionGeometry& geometry, const AtpOptions& options,

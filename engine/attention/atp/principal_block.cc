@@ -5,8 +5,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "engine/attention/paged_kv.h"
-#include "engine/attention/quantised_kv.h"
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -19,7 +19,7 @@ int64_t RowsBytes(int64_t n_rows, int64_t width, StorageType type) {
 }
 
 int64_t KeptRowBytes(int64_t width, StorageType type) {
-  return type == StorageType::kInt8 ? QuantisedRowBytes(width) : width * StorageBytes(type);
+  return type == StorageType::kInt8 ? QuantizedRowBytes(width) : width * StorageBytes(type);
 }
 
 // What products take.

@@ -64,7 +64,7 @@ PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& opti
 //   key_scales, value_scales              in int8: what each row is to be multiplied by
 //   kept    [c][key, value]  every token's key [DotWidth] and value [head_dim_padded] side by side,
 //                            so that one that is chosen is one stretch of memory, in int8 as
-//                            quantised rows (quantised_kv.h); only if kept
+//                            quantized rows (quantized_kv.h); only if kept
 struct PrincipalView {
   int64_t rank = 0;
   const std::byte* u = nullptr;

@@ -6,8 +6,8 @@
 #include <limits>
 #include <numeric>
 
-#include "engine/attention/paged_kv.h"
-#include "engine/attention/quantised_kv.h"
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/dtype.h"
 
 namespace lowkey {
@@ -52,7 +52,7 @@ void Prefetch(const std::byte* at, int64_t n_bytes) {
   for (int64_t i = 0; i < n_bytes; i += kLine) __builtin_prefetch(at + i);
 }
 
-// As chosen tokens are gathered: quantised ones are widened.
+// As chosen tokens are gathered: quantized ones are widened.
 StorageType ChosenType(const PrincipalShape& shape) {
   return shape.kept_type == StorageType::kInt8 ? StorageType::kFloat32 : shape.kept_type;
 }
@@ -294,8 +294,8 @@ void PrincipalRows::Gather(const AttentionGeometry& g, const PrincipalShape& sha
     if (shape.kept_type == StorageType::kInt8) {
       auto* keys = reinterpret_cast<float*>(chosen_keys_.data());
       auto* values = reinterpret_cast<float*>(chosen_values_.data());
-      ReadQuantisedRow(from, width, keys + i * width);
-      ReadQuantisedRow(from + key_bytes, padded, values + i * padded);
+      ReadQuantizedRow(from, width, keys + i * width);
+      ReadQuantizedRow(from + key_bytes, padded, values + i * padded);
       continue;
     }
     std::memcpy(chosen_keys_.data() + i * key_bytes, from, key_bytes);

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "engine/attention/atp/principal_block.h"
 #include "engine/attention/atp/top_tokens.h"
-#include "engine/attention/row_block.h"
+#include "engine/attention/pages/row_block.h"
 
 namespace lowkey {
 

@@ -8,7 +8,7 @@
 namespace lowkey {
 namespace {
 
-// A group is every 16th weight of 256 neighbours, as KernelTable::lane_maxima takes their maxima.
+// A group is every 16th weight of 256 neighbors, as KernelTable::lane_maxima takes their maxima.
 constexpr int64_t kLanes = 16;
 constexpr int64_t kChunk = 256;
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/attention/paged_kv.h"
+#include "engine/attention/pages/paged_kv.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {

@@ -137,7 +137,7 @@ void TaylorRows::Finish(const Segment& segment, const TaylorRowsTask& task, cons
     // No weight is below 1/2. Where scores are large, rounding of the state's sums could say
     // otherwise.
     float scale = 1.0f / std::max(weights_[r], 0.5f * n_seen);
-    if (variant_ == TaylorVariant::kNormalised) {
+    if (variant_ == TaylorVariant::kNormalized) {
       scale *= std::sqrt(n_seen / static_cast<float>(g.head_dim));
     }
     for (int64_t j = 0; j < g.head_dim; ++j) out[j] = sums[j] * scale;

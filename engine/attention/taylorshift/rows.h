@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/attention/attention.h"
-#include "engine/attention/paged_kv.h"
+#include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/taylorshift/state.h"
 
 namespace lowkey {
@@ -34,7 +34,7 @@ class TaylorRows {
  public:
   void Reserve(const AttentionGeometry& geometry);
 
-  // tau [n_heads] of the layer; read where the variant is normalised.
+  // tau [n_heads] of the layer; read where the variant is normalized.
   void Begin(const AttentionGeometry& geometry, const Segment& segment, const TaylorRowsTask& task,
              const LayerRows& rows, absl::Span<const float> tau);
 
@@ -51,7 +51,7 @@ class TaylorRows {
   void WriteFeatures(const TaylorShape& shape, int64_t tile);
 
   AttentionGeometry geometry_;
-  TaylorVariant variant_ = TaylorVariant::kNormalised;
+  TaylorVariant variant_ = TaylorVariant::kNormalized;
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0;
   std::vector<float> q_;  // [n_rows, 2 * head_dim]: each twice
   std::vector<float> scores_, features_, out_, weights_;

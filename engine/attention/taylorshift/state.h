@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/attention/attention.h"
-#include "engine/attention/paged_kv.h"
+#include "engine/attention/pages/paged_kv.h"
 
 namespace lowkey {
 

@@ -8,7 +8,7 @@
 
 #include "engine/kernels/cpu/largest_inl.h"
 #include "engine/kernels/cpu/limits_inl.h"
-#include "engine/kernels/cpu/quantised_inl.h"
+#include "engine/kernels/cpu/quantized_inl.h"
 #include "engine/kernels/cpu/taylor_inl.h"
 #include "engine/kernels/kernels.h"
 
@@ -111,7 +111,7 @@ template <class V, int kRows, int kPanels, LeftLayout kLayout>
 inline void GemmPairsTile(const GemmPairsArgs& g, const typename V::Activation* a,
                           const uint16_t* b, float* c, TileIndex index) {
   constexpr int64_t kPanel = 2 * V::kLanes;
-  // Within a tile the two steps of a pair are neighbours in bf16, kRows apart in fp32.
+  // Within a tile the two steps of a pair are neighbors in bf16, kRows apart in fp32.
   constexpr bool kPairwise = V::kHalves == 1;
   Tile<V, kRows, kPanels, false> tile;
   tile.Begin(c, g.ldc, g.into);

@@ -1,8 +1,8 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_CUDA_DEVICE_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_CUDA_DEVICE_H_
 
-#include "engine/kernels/cuda/launch_shape.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/cuda/grid/launch_shape.h"
+#include "engine/kernels/device/device.h"
 
 namespace lowkey {
 

@@ -1,12 +1,11 @@
-#include "engine/kernels/device_kernels.h"
-
-#include "engine/kernels/cuda/atp.h"
-#include "engine/kernels/cuda/attention.h"
+#include "engine/kernels/cuda/atp/launch.h"
+#include "engine/kernels/cuda/attention/launch.h"
 #include "engine/kernels/cuda/cuda_device.h"
 #include "engine/kernels/cuda/rows.h"
-#include "engine/kernels/cuda/sampling.h"
-#include "engine/kernels/cuda/slices.h"
-#include "engine/kernels/cuda/taylorshift.h"
+#include "engine/kernels/cuda/sampling/sampling.h"
+#include "engine/kernels/cuda/slices/slices.h"
+#include "engine/kernels/cuda/taylorshift/taylorshift.h"
+#include "engine/kernels/device/kernels.h"
 
 namespace lowkey {
 

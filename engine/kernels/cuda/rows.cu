@@ -1,6 +1,6 @@
 // Kernels over rows of activations: each row is one block's, so that its bits are its own.
 
-#include "engine/kernels/cuda/grid.h"
+#include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/rows.h"
 
 namespace lowkey {

@@ -1,7 +1,7 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_ROWS_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_ROWS_H_
 
-#include "engine/kernels/device_kernels.h"
+#include "engine/kernels/device/kernels.h"
 
 namespace lowkey {
 

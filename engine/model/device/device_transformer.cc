@@ -7,8 +7,8 @@
 
 #include "absl/hash/hash.h"
 #include "engine/base/status_macros.h"
-#include "engine/kernels/device_kernels.h"
-#include "engine/kernels/device_weight.h"
+#include "engine/kernels/device/kernels.h"
+#include "engine/kernels/device/weight.h"
 #include "engine/model/bundled_layer.h"
 #include "engine/model/weight_set.h"
 

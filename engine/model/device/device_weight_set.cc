@@ -1,8 +1,8 @@
 #include "engine/model/device/device_weight_set.h"
 
 #include "engine/base/status_macros.h"
-#include "engine/kernels/device_kernels.h"
-#include "engine/kernels/device_weight.h"
+#include "engine/kernels/device/kernels.h"
+#include "engine/kernels/device/weight.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
 

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
 #include "engine/base/thread_pool.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/device/device.h"
 #include "engine/loader/checkpoint.h"
 
 namespace lowkey {

@@ -60,7 +60,7 @@ void AttendTo(const std::vector<Seen>& seen, const float* q, int64_t d, double* 
 }
 
 // Columns of rows [begin, end) of m [.., d], centred.
-Matrix Centred(const Matrix& m, int64_t begin, int64_t end, int64_t d, Matrix* mean) {
+Matrix Centerd(const Matrix& m, int64_t begin, int64_t end, int64_t d, Matrix* mean) {
   mean->assign(d, 0.0);
   for (int64_t i = begin; i < end; ++i) {
     for (int64_t j = 0; j < d; ++j) (*mean)[j] += m[i * d + j] / static_cast<double>(end - begin);
@@ -101,7 +101,7 @@ Matrix Basis(const std::vector<HeadKv>& heads, int64_t begin, int64_t end, int64
   for (size_t p = 0; p < 2 * heads.size(); ++p) {
     Matrix mean;
     const HeadKv& head = heads[p / 2];
-    const Matrix part = Centred(p % 2 == 0 ? head.k : head.v, begin, end, d, &mean);
+    const Matrix part = Centerd(p % 2 == 0 ? head.k : head.v, begin, end, d, &mean);
     double energy = 0;
     for (double x : part) energy += x * x;
     for (int64_t i = 0; i < n; ++i) {
@@ -124,7 +124,7 @@ Matrix InputBasis(const AttentionRows& rows, int64_t layer, int64_t begin, int64
     const float* from = rows.row(layer, i) + (g.n_heads + 2 * g.n_kv_heads) * g.head_dim;
     for (int64_t j = 0; j < dim; ++j) x.push_back(Cached(g, from[j]));
   }
-  const Matrix m = Centred(x, begin, end, dim, &mean);
+  const Matrix m = Centerd(x, begin, end, dim, &mean);
   return FirstColumns(LeftVectors(m, end - begin, dim), end - begin, std::min(end - begin, dim),
                       rank);
 }
@@ -133,7 +133,7 @@ Matrix InputBasis(const AttentionRows& rows, int64_t layer, int64_t begin, int64
 void Project(const Matrix& u, int64_t begin, int64_t end, int64_t d, Matrix& m) {
   const int64_t n = end - begin, rank = static_cast<int64_t>(u.size()) / n;
   Matrix mean;
-  const Matrix centred = Centred(m, begin, end, d, &mean);
+  const Matrix centred = Centerd(m, begin, end, d, &mean);
   Matrix low(rank * d, 0.0);
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t r = 0; r < rank; ++r) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/attention/attention.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/device/device.h"
 #include "gtest/gtest.h"
 #include "tests/testing/test_device.h"
 
@@ -54,7 +54,7 @@ std::vector<double> ReferenceStandard(const AttentionRows& rows, int64_t layer);
 std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer,
                                  const AtpOptions& options, int64_t rank, int64_t n_prompt_tokens);
 
-// TaylorShift in double, its direct form; same shape. tau [n_layers, n_heads] where normalised.
+// TaylorShift in double, its direct form; same shape. tau [n_layers, n_heads] where normalized.
 std::vector<double> ReferenceTaylorShift(const AttentionRows& rows, int64_t layer,
                                          TaylorVariant variant, const std::vector<float>& tau);
 
@@ -64,7 +64,7 @@ double MaxDifference(const float* got, const std::vector<double>& want);
 AttentionOptions Standard(CacheStorage storage = CacheStorage::kDtype);
 AttentionOptions Atp(const AtpOptions& options);
 AttentionOptions TaylorShift(TaylorForm form = TaylorForm::kAuto,
-                             TaylorVariant variant = TaylorVariant::kNormalised);
+                             TaylorVariant variant = TaylorVariant::kNormalized);
 
 // Makes a mechanism that is in no registry; nullptr: the registry does.
 using MechanismMaker = std::unique_ptr<AttentionMechanism> (*)(const AttentionContext& context);

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/selection.h"
+#include "engine/attention/selection/selection.h"
 #include "tests/engine/attention/attention_testing.h"
 
 namespace lowkey {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/attention/paged_kv.h"
+#include "engine/attention/pages/paged_kv.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {

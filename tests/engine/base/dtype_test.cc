@@ -71,7 +71,7 @@ TEST(Half, KnownValues) {
   EXPECT_TRUE(std::signbit(HalfToFloat(0x8000)));
 }
 
-// The nearest half lies within half a step of its neighbours; ties have an even last bit.
+// The nearest half lies within half a step of its neighbors; ties have an even last bit.
 TEST(Half, RoundsToNearestTiesToEven) {
   EXPECT_EQ(FloatToHalf(1.0f + 0x1p-11f), 0x3c00);
   EXPECT_EQ(FloatToHalf(1.0f + 3 * 0x1p-11f), 0x3c02);

@@ -1,4 +1,4 @@
-// Quantised blocks against what the Python package `gguf` makes of them (data/make_quantized.py).
+// Quantized blocks against what the Python package `gguf` makes of them (data/make_quantized.py).
 #include "engine/base/quantized.h"
 
 #include <cstring>

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/kernels/ref/ref.h"
 #include "tests/engine/kernels/kernels_testing.h"
+#include "tests/engine/kernels/ref/ref.h"
 
 namespace lowkey {
 namespace {

@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "engine/kernels/kernels.h"
-#include "engine/kernels/ref/ref.h"
 #include "tests/engine/kernels/kernels_testing.h"
+#include "tests/engine/kernels/ref/ref.h"
 
 namespace lowkey {
 namespace {

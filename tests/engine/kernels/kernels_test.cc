@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/kernels/ref/ref.h"
 #include "tests/engine/kernels/kernels_testing.h"
+#include "tests/engine/kernels/ref/ref.h"
 
 namespace lowkey {
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/device_weight.h"
+#include "engine/kernels/device/weight.h"
 #include "engine/kernels/narrow_weight.h"
-#include "engine/kernels/ref/ref.h"
 #include "gtest/gtest.h"
+#include "tests/engine/kernels/ref/ref.h"
 
 namespace lowkey {
 namespace {

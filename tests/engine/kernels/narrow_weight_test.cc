@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/kernels/device_weight.h"
+#include "engine/kernels/device/weight.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {

@@ -143,7 +143,7 @@ TEST(ParseGguf, AlignmentIsThatOfTheMetadata) {
   }
 }
 
-TEST(ParseGguf, QuantisedRowsAreWholeBlocks) {
+TEST(ParseGguf, QuantizedRowsAreWholeBlocks) {
   GgufBuilder b;
   GgufBuilder::Tensor& t = b.tensor("q");
   t.type = 3;  // Q4_1: 20 bytes for 32 elements

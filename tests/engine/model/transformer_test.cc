@@ -120,7 +120,7 @@ double RootMeanSquare(const std::vector<float>& x) {
   return std::sqrt(sum / static_cast<double>(x.size()));
 }
 
-// Weights of 8 bits, beside the logits of unquantised ones: the noise of 0.006 and 0.026 in each
+// Weights of 8 bits, beside the logits of unquantized ones: the noise of 0.006 and 0.026 in each
 // weight, about fourfold through a model of random weights, less than once through a trained one.
 TEST_P(GoldenTest, NarrowWeightsLogitsStayClose) {
   const Golden golden = ReadGolden(GetParam());

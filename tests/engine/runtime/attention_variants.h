@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/options.h"
+#include "engine/config/attention_options.h"
 
 namespace lowkey {
 

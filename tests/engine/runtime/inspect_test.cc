@@ -24,10 +24,10 @@ TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndAdmit) {
   const MechanismMemory& standard = summary->mechanisms[0];
   EXPECT_EQ(standard.n_full_prompts, summary->cache_bytes / standard.bytes_full_context);
   for (int i : {1, 2}) {
-    const MechanismMemory& quantised = summary->mechanisms[i];
-    EXPECT_EQ(quantised.attention.mechanism, Mechanism::kStandard);
-    EXPECT_FALSE(quantised.exact);
-    EXPECT_LT(quantised.bytes_per_token, summary->mechanisms[i - 1].bytes_per_token);
+    const MechanismMemory& quantized = summary->mechanisms[i];
+    EXPECT_EQ(quantized.attention.mechanism, Mechanism::kStandard);
+    EXPECT_FALSE(quantized.exact);
+    EXPECT_LT(quantized.bytes_per_token, summary->mechanisms[i - 1].bytes_per_token);
   }
   const MechanismMemory& atp = summary->mechanisms[3];
   EXPECT_FALSE(atp.exact);

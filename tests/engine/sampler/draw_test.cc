@@ -119,7 +119,7 @@ TEST(DrawToken, FiltersThatKeepEverythingChangeNoDraw) {
   EXPECT_EQ(Support(logits, {.top_p = 0.99999f}), Support(logits, {}));
 }
 
-TEST(DrawToken, KeptTokensAreRenormalised) {
+TEST(DrawToken, KeptTokensAreRenormalized) {
   const std::map<int32_t, int> counts = Support(LogOf({0.1, 0.4, 0.2, 0.3}), {.top_k = 2});
   EXPECT_NEAR(counts.at(1), 2000 * 4.0 / 7.0, 1.5);
   EXPECT_NEAR(counts.at(3), 2000 * 3.0 / 7.0, 1.5);

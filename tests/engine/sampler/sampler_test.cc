@@ -142,7 +142,7 @@ TEST(UniformDraw, IsUniformAlongStepsChoicesAndSeeds) {
     double chi2 = 0.0;
     for (int n : bins) chi2 += std::pow(n - kDraws / kBins, 2.0) / (kDraws / kBins);
     EXPECT_LT(chi2, 50.0);                         // 19 degrees of freedom: 1 in 10,000 above
-    EXPECT_LT(std::abs(product / kDraws), 0.003);  // neighbours are uncorrelated
+    EXPECT_LT(std::abs(product / kDraws), 0.003);  // neighbors are uncorrelated
   }
 }
 

@@ -9,10 +9,10 @@
 #include <future>
 #include <thread>
 
+#include "client/client.h"
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
-#include "server/grpc/client.h"
 #include "server/metrics/metrics.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"

@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t kLeafBit = 1U << 8;
 constexpr uint32_t kValueBit = 1U << 31;
 
-// The unit at `position`, labelled `byte`, whose children lie in `block`.
+// The unit at `position`, labeled `byte`, whose children lie in `block`.
 uint32_t Unit(uint32_t byte, uint32_t position, uint32_t block) {
   return byte | (position ^ block) << 10;
 }

@@ -71,7 +71,7 @@ TEST_P(SegmentationTest, ParsesSpecialsOnRequestOnly) {
   EXPECT_THAT(EncodeText(*tokenizer, "", options), IsEmpty());
 }
 
-TEST_P(SegmentationTest, RecognisesNoSpecialThatOverlapsALiteralRange) {
+TEST_P(SegmentationTest, RecognizesNoSpecialThatOverlapsALiteralRange) {
   const auto tokenizer = Make(MakeByteFallbackModel(GetParam(), {"▁a", "▁", "a"}));
   const auto encode = [&](std::vector<ByteRange> literal) {
     return EncodeText(*tokenizer, "<s><s>a</s>",

@@ -55,7 +55,7 @@ Parsed ExpressionParser::ParseNumber() {
 Parsed ExpressionParser::ParseString() {
   auto string = Make(ExpressionKind::kConstant);
   std::string value;
-  // Neighbours are one string, as in Python.
+  // Neighbors are one string, as in Python.
   while (current().kind == TokenKind::kString) value += Take().text;
   string->text = Text(std::move(value));
   const Text* text = &string->text;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/kernels/device.h"
+#include "engine/kernels/device/device.h"
 
 namespace lowkey {
 

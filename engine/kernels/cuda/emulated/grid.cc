@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
-#include "engine/kernels/cuda/grid.h"
-#include "engine/kernels/cuda/shared_memory.h"
+#include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/grid/shared_memory.h"
 
 namespace lowkey::emulated {
 namespace {

@@ -12,8 +12,8 @@
 #include <functional>
 
 #include "absl/functional/function_ref.h"
-#include "engine/kernels/cuda/launch_shape.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/cuda/grid/launch_shape.h"
+#include "engine/kernels/device/device.h"
 
 #define __global__ static
 #define __device__
@@ -96,7 +96,7 @@ template <typename T>
 T __shfl_xor_sync(unsigned, T x, int mask) {
   return ::lowkey::emulated::TakeFrom(x, ::lowkey::emulated::Lane() ^ mask);
 }
-// A lane that has no such neighbour keeps its own.
+// A lane that has no such neighbor keeps its own.
 template <typename T>
 T __shfl_down_sync(unsigned, T x, int by) {
   const int lane = ::lowkey::emulated::Lane();

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "engine/base/status_macros.h"
-#include "engine/kernels/cuda/grid.h"
+#include "engine/kernels/cuda/grid/grid.h"
 
 namespace lowkey {
 namespace emulated {

@@ -11,7 +11,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/native/errors.h"
-#include "engine/kernels/cuda/products.h"
+#include "engine/kernels/cuda/products/products.h"
 
 namespace lowkey {
 namespace {
@@ -29,7 +29,7 @@ constexpr int kTimes = 5;
 constexpr double kGain = 0.9;
 // A row, and the first rows and counts of products that it is computed in.
 constexpr int64_t kTriedRow = 300;
-constexpr Load kNeighbours[] = {{300, 1}, {299, 3}, {256, 64}, {213, 100}, {0, 512}};
+constexpr Load kNeighbors[] = {{300, 1}, {299, 3}, {256, 64}, {213, 100}, {0, 512}};
 
 struct Event {
   Event() { (void)cudaEventCreate(&event); }
@@ -170,7 +170,7 @@ absl::StatusOr<double> Trial::Time(const ProductWay& way) {
 absl::StatusOr<bool> Trial::KeepsBits(const ProductWay& way) {
   std::vector<float> alone, among(weight_.n_out());
   const auto row_bytes = static_cast<int64_t>(among.size() * sizeof(float));
-  for (const auto& [first_row, n_rows] : kNeighbours) {
+  for (const auto& [first_row, n_rows] : kNeighbors) {
     const ProductArgs args = Args(first_row, static_cast<int64_t>(n_rows));
     if (!multiply_(args, way).ok()) return false;
     LK_RETURN_IF_ERROR(device_.Download(args.y + (kTriedRow - first_row) * weight_.n_out(),

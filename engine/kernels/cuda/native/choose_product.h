@@ -6,7 +6,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/kernels/cuda/native/lt_product.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/device/device.h"
 
 namespace lowkey {
 

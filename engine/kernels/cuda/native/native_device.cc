@@ -9,8 +9,8 @@
 #include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/cuda_device.h"
+#include "engine/kernels/cuda/grid/shared_memory.h"
 #include "engine/kernels/cuda/native/errors.h"
-#include "engine/kernels/cuda/shared_memory.h"
 #include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {

@@ -8,12 +8,12 @@
 #include <string>
 #include <unordered_map>
 
-#include "engine/kernels/cuda/launch_shape.h"
+#include "engine/kernels/cuda/grid/launch_shape.h"
 #include "engine/kernels/cuda/native/graphs.h"
 #include "engine/kernels/cuda/native/memory_pool.h"
 #include "engine/kernels/cuda/native/products.h"
 #include "engine/kernels/cuda/native/staging.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/device/device.h"
 
 namespace lowkey {
 

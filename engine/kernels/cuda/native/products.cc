@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/native/errors.h"
-#include "engine/kernels/cuda/products.h"
+#include "engine/kernels/cuda/products/products.h"
 #include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {

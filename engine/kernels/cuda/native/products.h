@@ -7,7 +7,7 @@
 
 #include "engine/kernels/cuda/native/choose_product.h"
 #include "engine/kernels/cuda/native/lt_product.h"
-#include "engine/kernels/device.h"
+#include "engine/kernels/device/device.h"
 
 namespace lowkey {
 

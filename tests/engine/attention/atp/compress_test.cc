@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/attention/paged_kv.h"
+#include "engine/attention/pages/paged_kv.h"
 #include "engine/base/dtype.h"
 #include "tests/engine/attention/attention_testing.h"
 

@@ -1,6 +1,6 @@
 #include "engine/attention/atp/input_pages.h"
 
-#include "engine/attention/column_pages.h"
+#include "engine/attention/pages/column_pages.h"
 #include "engine/base/dtype.h"
 #include "tests/engine/attention/attention_testing.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/attention/atp/atp.h"
+#include "engine/attention/atp/host.h"
 #include "engine/base/dtype.h"
 #include "tests/engine/attention/attention_testing.h"
 
@@ -72,7 +72,7 @@ class LinearReference {
   }
 
   // Keys and values of one head around their means, [n, 2 d].
-  Matrix Centred(int64_t begin, int64_t end, int64_t head, Matrix& mean) const {
+  Matrix Centerd(int64_t begin, int64_t end, int64_t head, Matrix& mean) const {
     const int64_t n = end - begin;
     Matrix out(n * 2 * d_);
     mean.assign(2 * d_, 0.0);
@@ -107,7 +107,7 @@ class LinearReference {
     const int64_t n = end - begin, c = 2 * d_ * static_cast<int64_t>(heads.size());
     Matrix columns(n * c), mean;
     for (size_t h = 0; h < heads.size(); ++h) {
-      const Matrix m = Centred(begin, end, heads[h], mean);
+      const Matrix m = Centerd(begin, end, heads[h], mean);
       for (int64_t half : {0, 1}) {
         double energy = 0;
         for (int64_t i = 0; i < n; ++i) {
@@ -133,7 +133,7 @@ class LinearReference {
     const Matrix left =
         options_.basis == AtpBasis::kInput ? InputBasis(begin, end) : Basis(begin, end, heads);
     Moments out{static_cast<double>(end - begin), {}, Matrix(rank_ * 2 * d_, 0.0)};
-    const Matrix m = Centred(begin, end, head, out.mean);
+    const Matrix m = Centerd(begin, end, head, out.mean);
     for (int64_t r = 0; r < rank_; ++r) {
       for (int64_t i = 0; i < end - begin; ++i) {
         for (int64_t j = 0; j < 2 * d_; ++j) {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/attention/paged_kv.h"
-#include "engine/attention/quantised_kv.h"
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/pages/quantized_kv.h"
 #include "tests/engine/attention/attention_testing.h"
 
 namespace lowkey {
@@ -57,7 +57,7 @@ TEST(ShapeOf, CountsEveryByte) {
       o.kept_storage = AtpStorage::kInt8;
       EXPECT_EQ(
           LayerBytes(ShapeOf(g, o), g) - LayerBytes(shape, g),
-          2 * 128 * (QuantisedRowBytes(DotWidth(g)) + QuantisedRowBytes(g.head_dim_padded())));
+          2 * 128 * (QuantizedRowBytes(DotWidth(g)) + QuantizedRowBytes(g.head_dim_padded())));
       o.refine_tokens = 0;
       o.kept_storage = AtpStorage::kCache;
       o.basis_storage = AtpStorage::kInt8;

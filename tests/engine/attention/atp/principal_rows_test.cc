@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "engine/attention/atp/compress.h"
-#include "engine/attention/paged_kv.h"
+#include "engine/attention/pages/paged_kv.h"
 #include "tests/engine/attention/attention_testing.h"
 
 namespace lowkey {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes quantized.bin: random blocks of each of GGUF's quantised types and what they stand for.
+"""Writes quantized.bin: random blocks of each of GGUF's quantized types and what they stand for.
 
 For each type, in the order below: N_BLOCKS blocks, then their elements (little-endian float32) as
-the Python package `gguf` dequantises them. Scales are any finite half, subnormal and negative ones
+the Python package `gguf` dequantizes them. Scales are any finite half, subnormal and negative ones
 included.
 """
 
@@ -29,15 +29,15 @@ def main() -> None:
     generator = np.random.default_rng(1)
     out = bytearray()
     for name, offsets in HALVES.items():
-        quantised_type = gguf.GGMLQuantizationType[name]
-        n_bytes = gguf.GGML_QUANT_SIZES[quantised_type][1]
+        quantized_type = gguf.GGMLQuantizationType[name]
+        n_bytes = gguf.GGML_QUANT_SIZES[quantized_type][1]
         blocks = generator.integers(0, 256, (N_BLOCKS, n_bytes), dtype=np.uint8)
         for offset in offsets:
             exponents = np.array([0, 9, 15, 30])  # 31 would be infinity or NaN
             high = generator.integers(0, 4, N_BLOCKS) | exponents << 2
             high |= generator.integers(0, 2, N_BLOCKS) << 7
             blocks[:, offset + 1] = high
-        floats = gguf.quants.dequantize(blocks, quantised_type)
+        floats = gguf.quants.dequantize(blocks, quantized_type)
         assert np.isfinite(floats).all()
         out += blocks.tobytes() + floats.astype("<f4").tobytes()
     path = Path(__file__).resolve().parent / "quantized.bin"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/kernels/cuda/emulated/emulated_device.h"
-#include "engine/kernels/device_kernels.h"
+#include "engine/kernels/device/kernels.h"
 #include "tests/testing/test_device.h"
 
 namespace lowkey {

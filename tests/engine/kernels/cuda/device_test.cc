@@ -8,8 +8,8 @@
 #include <random>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/device_kernels.h"
-#include "engine/kernels/device_weight.h"
+#include "engine/kernels/device/kernels.h"
+#include "engine/kernels/device/weight.h"
 #include "engine/kernels/narrow_weight.h"
 #include "tests/testing/test_device.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/device_kernels.h"
-#include "engine/kernels/ref/ref.h"
+#include "engine/kernels/device/kernels.h"
+#include "tests/engine/kernels/ref/ref.h"
 #include "tests/testing/test_device.h"
 
 namespace lowkey {

@@ -1,4 +1,4 @@
-#include "engine/kernels/ref/ref.h"
+#include "tests/engine/kernels/ref/ref.h"
 
 #include <cmath>
 #include <limits>

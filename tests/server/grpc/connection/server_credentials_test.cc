@@ -12,11 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/client.h"
 #include "engine/base/retry_after.h"
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
-#include "server/grpc/client.h"
 #include "server/grpc/connection/call_guard.h"
 #include "server/grpc/server.h"
 #include "server/grpc/status.h"

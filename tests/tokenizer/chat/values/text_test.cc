@@ -20,7 +20,7 @@ TEST(TextTest, JoiningRemembersWhoWroteWhat) {
   EXPECT_EQ(Marked(text), "<a>{user}</a><a>{user}</a>");
 }
 
-TEST(TextTest, NeighbouringUserTextIsOneRange) {
+TEST(TextTest, NeighboringUserTextIsOneRange) {
   Text text = Text::FromUser("ab");
   text.Append(Text::FromUser("cd"));
   ASSERT_EQ(text.user_ranges().size(), 1u);

@@ -1,0 +1,207 @@
+#include "client/load/load_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "lowkey/v1/admin.grpc.pb.h"
+#include "lowkey/v1/generation.grpc.pb.h"
+#include "lowkey/v1/models.grpc.pb.h"
+#include "server/grpc/convert.h"
+#include "server/grpc/status.h"
+
+namespace lowkey {
+namespace {
+
+// One connection's reads and writes are serialized: several keep it from being the bottleneck.
+constexpr size_t kConnections = 4;
+constexpr absl::Duration kPollTimeout = absl::Seconds(1);
+constexpr absl::Duration kAskTimeout = absl::Seconds(30);
+
+void SetTimeout(absl::Duration timeout, grpc::ClientContext& context) {
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+// What the contexts of live streams are known by, so that Cancel reaches them.
+class LiveStreams {
+ public:
+  void Add(grpc::ClientContext* context) {
+    absl::MutexLock lock(&mutex_);
+    contexts_.insert(context);
+    if (is_cancelled_) context->TryCancel();
+  }
+  void Remove(grpc::ClientContext* context) {
+    absl::MutexLock lock(&mutex_);
+    contexts_.erase(context);
+  }
+  void Cancel() {
+    absl::MutexLock lock(&mutex_);
+    is_cancelled_ = true;
+    for (grpc::ClientContext* context : contexts_) context->TryCancel();
+  }
+
+  std::atomic<int64_t> n_tokens{0};
+
+ private:
+  absl::Mutex mutex_;
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
+};
+
+// One stream. Deletes itself at its end.
+class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
+ public:
+  LoadStream(LiveStreams& live, const GenerationRequest& request,
+             std::function<void(StreamRecord)> on_end)
+      : live_(live), request_(ToProto(request)), on_end_(std::move(on_end)) {
+    if (request.deadline != absl::InfiniteFuture()) {
+      context_.set_deadline(absl::ToChronoTime(request.deadline));
+    }
+  }
+
+  void Begin(v1::Generation::Stub& stub) {
+    record_.started_s = MonotonicSeconds();
+    stub.async()->GenerateStream(&context_, &request_, this);
+    live_.Add(&context_);
+    StartRead(&event_);
+    StartCall();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    if (event_.delta().tokens_size() > 0) AddTokens(event_.delta().tokens_size());
+    if (event_.has_final()) AddFinal(event_.final());
+    StartRead(&event_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    live_.Remove(&context_);
+    StreamRecord record = std::move(record_);
+    record.ended_s = MonotonicSeconds();
+    record.status = FromGrpcStatus(status);
+    if (status.ok() && !has_final_) {
+      record.status = absl::InternalError("the stream ended without its final event");
+    }
+    const std::function<void(StreamRecord)> on_end = std::move(on_end_);
+    delete this;
+    on_end(std::move(record));
+  }
+
+ private:
+  void AddTokens(int n_tokens) {
+    const double now_s = MonotonicSeconds();
+    if (record_.first_token_s.has_value()) {
+      record_.gaps_ms.push_back(static_cast<float>(1e3 * (now_s - last_token_s_)));
+    } else {
+      record_.first_token_s = now_s;
+    }
+    last_token_s_ = now_s;
+    record_.n_output_tokens += n_tokens;
+    live_.n_tokens += n_tokens;
+  }
+
+  void AddFinal(const v1::FinalEvent& event) {
+    has_final_ = true;
+    const v1::Timings& timings = event.timings();
+    record_.engine_s =
+        1e-6 * static_cast<double>(timings.queue_us() + timings.prefill_us() + timings.decode_us());
+    record_.peak_cache_bytes = event.attention().peak_cache_bytes();
+  }
+
+  LiveStreams& live_;
+  grpc::ClientContext context_;
+  const v1::GenerateRequest request_;
+  std::function<void(StreamRecord)> on_end_;
+  v1::GenerateEvent event_;
+  StreamRecord record_;
+  double last_token_s_ = 0;
+  bool has_final_ = false;
+};
+
+}  // namespace
+
+class LoadClient::Impl {
+ public:
+  explicit Impl(const ConnectOptions& options) : address(options.address) {
+    for (auto& stub : generation) stub = v1::Generation::NewStub(OpenChannel(options));
+    // Apart from the streams, so that an answer does not wait behind them.
+    const std::shared_ptr<grpc::Channel> channel = OpenChannel(options);
+    admin = v1::Admin::NewStub(channel);
+    models = v1::Models::NewStub(channel);
+  }
+
+  const std::string address;
+  LiveStreams live;
+  std::array<std::unique_ptr<v1::Generation::Stub>, kConnections> generation;
+  std::unique_ptr<v1::Admin::Stub> admin;
+  std::unique_ptr<v1::Models::Stub> models;
+  std::atomic<size_t> n_started{0};
+};
+
+LoadClient::LoadClient(const ConnectOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+LoadClient::~LoadClient() = default;
+
+void LoadClient::Start(const GenerationRequest& request, std::function<void(StreamRecord)> on_end) {
+  auto* stream = new LoadStream(impl_->live, request, std::move(on_end));
+  stream->Begin(*impl_->generation[impl_->n_started++ % kConnections]);
+}
+
+void LoadClient::Cancel() { impl_->live.Cancel(); }
+
+int64_t LoadClient::n_tokens() const { return impl_->live.n_tokens; }
+
+std::optional<ServerLoad> LoadClient::Poll() {
+  grpc::ClientContext context;
+  SetTimeout(kPollTimeout, context);
+  v1::StatsResponse stats;
+  if (!impl_->admin->Stats(&context, {}, &stats).ok()) return std::nullopt;
+  return ServerLoad{stats.running_requests(), stats.waiting_requests(), stats.cache_bytes_used(),
+                    stats.cache_bytes_total()};
+}
+
+absl::StatusOr<ServedModel> LoadClient::GetModel() {
+  grpc::ClientContext model_context, stats_context;
+  SetTimeout(kAskTimeout, model_context);
+  SetTimeout(kAskTimeout, stats_context);
+  v1::Model model;
+  v1::StatsResponse stats;
+  grpc::Status status = impl_->models->GetModel(&model_context, {}, &model);
+  if (status.ok()) status = impl_->admin->Stats(&stats_context, {}, &stats);
+  if (!status.ok()) return FromCallStatus(status, impl_->address);
+  ServedModel served{model.name(), model.dtype(), stats.instruction_set(), stats.version()};
+  served.vocab_size = model.architecture().vocab_size();
+  served.context_tokens = model.limits().context_tokens();
+  served.n_threads = stats.threads();
+  if (served.vocab_size < 1 || served.context_tokens < 2) {
+    return absl::InternalError(absl::StrCat("GetModel: vocab_size ", served.vocab_size,
+                                            " and context_tokens ", served.context_tokens,
+                                            ", expected at least 1 and 2"));
+  }
+  if (model.architecture().has_bos_token_id()) {
+    served.special_tokens.push_back(model.architecture().bos_token_id());
+  }
+  for (const int32_t id : model.architecture().eos_token_ids()) served.special_tokens.push_back(id);
+  for (const v1::Mechanism& m : model.mechanisms()) served.mechanisms.push_back(m.name());
+  return served;
+}
+
+absl::StatusOr<TokenList> LoadClient::Tokenize(const std::string& text) {
+  grpc::ClientContext context;
+  SetTimeout(kAskTimeout, context);
+  v1::TokenizeRequest request;
+  request.set_text(text);
+  request.set_add_bos(false);
+  v1::TokenizeResponse response;
+  const grpc::Status status = impl_->generation[0]->Tokenize(&context, request, &response);
+  if (!status.ok()) return FromCallStatus(status, impl_->address);
+  return TokenList(response.token_ids().begin(), response.token_ids().end());
+}
+
+}  // namespace lowkey

@@ -1,0 +1,49 @@
+#ifndef LOWKEY_CLIENT_LOAD_LOAD_CLIENT_H_
+#define LOWKEY_CLIENT_LOAD_LOAD_CLIENT_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/channel.h"
+#include "client/load/load_target.h"
+
+namespace lowkey {
+
+// What a load has to know of the model that a server serves.
+struct ServedModel {
+  std::string name, dtype, instruction_set, server_version;
+  int32_t vocab_size = 0, context_tokens = 0, n_threads = 0;
+  std::vector<int32_t> special_tokens = {};  // beginning and end of a sequence
+  std::vector<std::string> mechanisms = {};
+};
+
+// A server under load, over gRPC. Streams share a few connections and gRPC's own threads, however
+// many there are. All streams must have ended when it is destroyed.
+class LoadClient final : public LoadTarget {
+ public:
+  explicit LoadClient(const ConnectOptions& options);
+  explicit LoadClient(const std::string& address) : LoadClient(ConnectOptions{address}) {}
+  ~LoadClient() override;
+
+  void Start(const GenerationRequest& request, std::function<void(StreamRecord)> on_end) override;
+  void Cancel() override;
+  std::optional<ServerLoad> Poll() override;
+  int64_t n_tokens() const override;
+
+  // UNAVAILABLE when no server answers, saying where and what to do; what the server says, else.
+  // INTERNAL when the server's description of itself cannot be used.
+  absl::StatusOr<ServedModel> GetModel();
+  // Of a text, which the server tokenizes.
+  absl::StatusOr<TokenList> Tokenize(const std::string& text);
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_CLIENT_LOAD_LOAD_CLIENT_H_

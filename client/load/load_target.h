@@ -1,0 +1,60 @@
+#ifndef LOWKEY_CLIENT_LOAD_LOAD_TARGET_H_
+#define LOWKEY_CLIENT_LOAD_LOAD_TARGET_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/request.h"
+
+namespace lowkey {
+
+// The clock of everything that a load generator measures.
+inline double MonotonicSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What a client saw of one stream. Times are MonotonicSeconds.
+struct StreamRecord {
+  absl::Status status = absl::OkStatus();
+  double started_s = 0, ended_s = 0;
+  std::optional<double> first_token_s = {};
+  std::vector<float> gaps_ms = {};  // between one message with tokens and the next
+  int64_t n_output_tokens = 0;
+  // From the stream's final event, if it came.
+  double engine_s = 0;  // queue, prefill and decode by the server's own account
+  int64_t peak_cache_bytes = 0;
+};
+
+// What a server said of itself.
+struct ServerLoad {
+  int64_t n_running = 0, n_waiting = 0;
+  int64_t cache_bytes_used = 0, cache_bytes_total = 0;
+};
+
+// A server to put under load. Thread-safe.
+class LoadTarget {
+ public:
+  virtual ~LoadTarget() = default;
+
+  // Begins a generation and returns at once. `on_end` is called exactly once, from any thread, when
+  // the stream has ended; the target may be destroyed from then on.
+  virtual void Start(const GenerationRequest& request,
+                     std::function<void(StreamRecord)> on_end) = 0;
+
+  // Ends every stream with CANCELLED, those that are started later too.
+  virtual void Cancel() = 0;
+
+  // Absent when the server does not answer within a second.
+  virtual std::optional<ServerLoad> Poll() = 0;
+
+  // Tokens that all streams brought so far.
+  virtual int64_t n_tokens() const = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_CLIENT_LOAD_LOAD_TARGET_H_

@@ -1,0 +1,73 @@
+#ifndef LOWKEY_CLIENT_LOAD_WORKLOAD_H_
+#define LOWKEY_CLIENT_LOAD_WORKLOAD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/load/lengths.h"
+#include "client/load/trace.h"
+#include "server/request.h"
+
+namespace lowkey {
+
+// A share of the requests and how their attention is computed.
+struct MixItem {
+  std::string label;
+  AttentionChoice attention = {};
+  double weight = 1;  // > 0
+};
+
+struct WorkloadOptions {
+  LengthDistribution prompt_lengths, output_lengths;
+  std::vector<TraceRow> trace = {};  // not empty: lengths are these, over and over
+  std::vector<MixItem> mix = {};     // 1 or more
+  SamplingChoice sampling = {};      // the seed is each request's own
+  uint64_t seed = 1;
+
+  // Of the model that is served.
+  int32_t vocab_size = 1;
+  int32_t context_tokens = 2;                // 2 or more
+  std::vector<int32_t> special_tokens = {};  // never in a random prompt
+  TokenList text = {};                       // not empty: prompts are cut from it, else random
+};
+
+struct PlannedRequest {
+  GenerationRequest request;
+  size_t mix_index = 0;
+  int32_t n_prompt_tokens = 0;
+  bool is_cut = false;  // the context did not hold what was drawn: the prompt lost its end
+};
+
+// The requests of a load, each a function of seed, sweep point and index alone. Generation goes on
+// past the end of sequence, so that an output has the length that was drawn.
+class Workload {
+ public:
+  explicit Workload(WorkloadOptions options);
+
+  // Points of a sweep have the same lengths and mechanisms in the same order, over other prompts
+  // (so that no prompt is found in a cache).
+  PlannedRequest At(int64_t point, int64_t index) const;
+
+  const std::vector<MixItem>& mix() const { return options_.mix; }
+
+ private:
+  TokenList Prompt(int32_t n_tokens, std::mt19937_64& random) const;
+
+  WorkloadOptions options_;
+};
+
+// Seconds from the beginning at which `n` requests arrive, `rate_per_s` of them in a second on
+// average. Gaps are gamma distributed with shape `burstiness`: 1 is a Poisson process, less comes
+// in bursts, more is evenly spaced. Ends early with the first that would pass `limit_s`.
+struct ArrivalOptions {
+  double rate_per_s = 1;  // > 0
+  double burstiness = 1;  // > 0
+  uint64_t seed = 1;
+  double limit_s = 1e9;
+};
+std::vector<double> DrawArrivals(const ArrivalOptions& options, int64_t n);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_CLIENT_LOAD_WORKLOAD_H_

@@ -1,0 +1,473 @@
+#include "engine/attention/atp/device.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <variant>
+
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/device/kernels.h"
+
+namespace lowkey {
+namespace {
+
+// With so many blocks of threads a device is busy without spreading a tile's parts.
+constexpr int64_t kManyBlocks = 512;
+// What a batch holds at most (unless a single tile or task needs more).
+constexpr int64_t kSlotFloats = int64_t{1} << 24;
+constexpr int64_t kScoreFloats = int64_t{1} << 24;
+constexpr int64_t kCompressFloats = int64_t{1} << 25;
+
+AtpModel ModelOf(const AttentionGeometry& g) {
+  return {g.n_layers,  g.n_kv_heads,        g.group(),   g.head_dim,
+          DotWidth(g), g.head_dim_padded(), g.cache_type};
+}
+
+// Of codes; 0 in the cache's type.
+int32_t BitsOf(AtpStorage storage) {
+  return storage == AtpStorage::kCache ? 0 : storage == AtpStorage::kInt8 ? 8 : 4;
+}
+
+int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+// Floats of scratch of one task of the sizes.
+int64_t TaskFloats(const AtpCompressArgs& s) {
+  return s.m_stride + s.gram_stride + 2 * s.basis_stride + s.projected_stride + s.columns_stride;
+}
+
+// The sizes with a further task's.
+AtpCompressArgs With(AtpCompressArgs s, const AtpCompressTask& t, int64_t rank) {
+  s.max_n = std::max<int64_t>(s.max_n, t.n);
+  s.max_cols = std::max<int64_t>(s.max_cols, t.n_cols);
+  s.max_size = std::max<int64_t>(s.max_size, t.size);
+  s.max_found = std::max<int64_t>(s.max_found, t.n_found);
+  s.max_rank = std::max(s.max_rank, rank);
+  s.max_heads = std::max<int64_t>(s.max_heads, t.n_heads);
+  if (t.n > t.n_cols) s.max_left = std::max<int64_t>(s.max_left, t.n);
+  s.m_stride = s.max_n * s.max_cols;
+  s.gram_stride = s.max_size * s.max_size;
+  s.basis_stride = s.max_found * std::max(s.max_n, s.max_size);
+  s.projected_stride = s.max_found * s.max_cols;
+  s.columns_stride = 2 * s.max_cols + 2 + s.max_rank;
+  ++s.n_tasks;
+  return s;
+}
+
+int64_t AddressOf(const Buffer& buffer) {
+  return static_cast<int64_t>(reinterpret_cast<intptr_t>(buffer.data()));
+}
+
+// Entries that nobody reads, so that tables that grow by little leave the others where they are.
+template <typename T>
+int64_t AddPadded(std::vector<T>& table, PackedTables& tables) {
+  table.resize(std::bit_ceil(table.size() + 1));
+  return tables.Add(table);
+}
+
+}  // namespace
+
+bool DeviceAtp::Fits(const AttentionGeometry& g) {
+  return g.head_dim % 2 == 0 && g.head_dim <= kAtpMostHeadDim && g.group() <= kAtpTileRows;
+}
+
+bool DeviceAtp::Serves(const AttentionOptions& options) {
+  const AtpOptions& o = options.atp;
+  double most_rank = HUGE_VAL;  // that a block finds for itself
+  if (const auto* fixed = std::get_if<RankFixed>(&o.rank)) most_rank = fixed->rank;
+  if (const auto* fraction = std::get_if<RankFraction>(&o.rank)) {
+    most_rank = std::round(fraction->fraction * o.block_tokens);  // of the block at most
+  }
+  return most_rank <= kAtpMostRank && o.basis != AtpBasis::kInput &&
+         o.decomposition == AtpDecomposition::kBlock;
+}
+
+DeviceAtp::DeviceAtp(const AttentionContext& context)
+    : AtpAttention(context),
+      device_(*context.place->device),
+      model_(ModelOf(context.geometry)),
+      exact_(context) {
+  LK_CHECK(Fits(context.geometry));
+}
+
+int64_t DeviceAtp::SlotFloats() const {
+  return model_.n_kv_heads * max_tile_rows_ * (model_.head_dim + 2);
+}
+
+void DeviceAtp::ClearTables() {
+  exact_segments_.clear();
+  sequences_.clear();
+  tiles_.clear();
+  pages_.clear();
+  blocks_.clear();
+  row_sequences_.clear();
+  row_offsets_.clear();
+  items_.clear();
+  score_items_.clear();
+  late_items_.clear();
+  choices_.clear();
+  combined_.clear();
+  tasks_.clear();
+  batches_.clear();
+  compress_batches_.clear();
+  open_ = {};
+  max_rank_ = max_tile_rows_ = max_refined_ = 0;
+}
+
+void DeviceAtp::AddSequence(const Segment& segment) {
+  const AttentionGeometry& g = context_.geometry;
+  SequenceCache& sequence = *segment.sequence;
+  const AtpOptions& o = sequence.options.atp;
+  const PrincipalShape shape = ShapeOf(g, o);
+  AtpSequence s;
+  s.first_page = static_cast<int64_t>(pages_.size());
+  s.first_block = static_cast<int64_t>(blocks_.size());
+  s.first_position = segment.first_position;
+  s.first_row = segment.first_row;
+  s.block_tokens = o.block_tokens;
+  s.rank = shape.rank;
+  s.n_sinks = o.sinks;
+  s.n_bases = shape.n_bases(g);
+  s.n_refined = o.refine_tokens;
+  s.is_linear = o.readout == AtpReadout::kLinear;
+  s.merges = o.merge;
+  s.kept_bytes = shape.KeptBytes(g);
+  s.part_bytes = shape.PartBytes(g, shape.rank);
+  s.u_bytes = shape.UBytes(shape.rank);
+  s.key_bytes = shape.KeyBytes(g, shape.rank);
+  s.value_bytes = shape.ValueBytes(g, shape.rank);
+  s.u_bits = s.is_linear ? 0 : BitsOf(o.basis_storage);
+  s.principal_bits = BitsOf(o.principal_storage);
+  s.kept_bits = BitsOf(o.kept_storage);
+  sequences_.push_back(s);
+  for (const PageHandle& page : sequence.pages) pages_.push_back(page ? page.data() : nullptr);
+  for (const auto& block : sequence.blocks) {
+    blocks_.push_back(block == nullptr ? nullptr : block->slab->data());
+  }
+}
+
+int64_t DeviceAtp::NumExactRows(const Segment& segment) const {
+  int64_t n = 0;
+  while (n < segment.n_rows && FirstNearBlock(*segment.sequence, segment.first_position + n) == 0) {
+    ++n;
+  }
+  return n;
+}
+
+AtpTile DeviceAtp::TileAt(int32_t index, const Segment& segment, int64_t row) const {
+  const SequenceCache& sequence = *segment.sequence;
+  const AtpOptions& o = sequence.options.atp;
+  const int64_t position = segment.first_position + row, group = model_.group;
+  AtpTile t;
+  t.sequence = index;
+  t.first = row * group;
+  t.n_far_blocks = FirstNearBlock(sequence, position);
+  const bool refines = o.refine_tokens > 0;
+  // Rows of one tile share their far blocks, and what is chosen of them.
+  int64_t n = refines ? 1 : kAtpTileRows / group;
+  n = std::min({n, segment.n_rows - row, o.block_tokens - position % o.block_tokens});
+  t.n_rows = static_cast<int32_t>(n * group);
+  t.n_far_parts = DivideUp(t.n_far_blocks, std::max<int64_t>(1, kAtpPartTokens / o.block_tokens));
+  if (o.merge) t.n_far_parts = std::popcount(static_cast<uint64_t>(t.n_far_blocks));
+  t.n_parts = t.n_far_parts + DivideUp(position + n, kAtpPartTokens) -
+              t.n_far_blocks * o.block_tokens / kAtpPartTokens + (refines ? 1 : 0);
+  return t;
+}
+
+void DeviceAtp::AddTiles(int32_t index, const Segment& segment) {
+  for (int64_t row = NumExactRows(segment); row < segment.n_rows;) {
+    const AtpTile t = TileAt(index, segment, row);
+    const AtpSequence& s = sequences_[index];
+    max_rank_ = std::max(max_rank_, s.rank);
+    max_refined_ = std::max(max_refined_, s.n_refined);
+    max_tile_rows_ = std::max<int64_t>(max_tile_rows_, t.n_rows);
+    tiles_.push_back(t);
+    for (int64_t i = row; i < row + t.n_rows / model_.group; ++i) {
+      row_sequences_.push_back(index);
+      row_offsets_.push_back(static_cast<int32_t>(i));
+    }
+    row += t.n_rows / model_.group;
+  }
+}
+
+void DeviceAtp::CloseBatch() {
+  const auto n = [](const auto& table) { return static_cast<int64_t>(table.size()); };
+  open_.items.end = n(items_);
+  open_.scores.end = n(score_items_);
+  open_.choices.end = n(choices_);
+  open_.late_items.end = n(late_items_);
+  open_.combined.end = n(combined_);
+  if (open_.items.size() > 0) batches_.push_back(open_);
+  const auto next = [](const Range& r) { return Range{r.end, r.end}; };
+  open_ = {next(open_.items), next(open_.scores), next(open_.choices), next(open_.late_items),
+           next(open_.combined)};
+}
+
+void DeviceAtp::AddSpread(int32_t tile) {
+  AtpTile& t = tiles_[tile];
+  const AtpSequence& s = sequences_[t.sequence];
+  const bool refines = s.n_refined > 0;
+  const int64_t n_scores =
+      refines ? model_.n_kv_heads * t.n_rows * t.n_far_blocks * s.block_tokens : 0;
+  if ((open_.n_slots + t.n_parts) * SlotFloats() > kSlotFloats ||
+      open_.n_scores + n_scores > kScoreFloats) {
+    CloseBatch();
+  }
+  t.first_slot = open_.n_slots;
+  t.first_score = open_.n_scores;
+  t.choice = static_cast<int64_t>(choices_.size()) - open_.choices.begin;
+  open_.n_slots += t.n_parts;
+  open_.n_scores += n_scores;
+  for (int64_t part = 0; part < t.n_parts; ++part) {
+    const bool is_late = refines && (part < t.n_far_parts || part == t.n_parts - 1);
+    (is_late ? late_items_ : items_).push_back({tile, AtpInto::kSlot, part, 1});
+  }
+  combined_.push_back(tile);
+  if (!refines) return;
+  choices_.push_back(tile);
+  const int64_t step = std::max<int64_t>(1, kAtpPartTokens / s.block_tokens);
+  for (int64_t b = 0; b < t.n_far_blocks; b += step) {
+    score_items_.push_back({tile, AtpInto::kSlot, b, std::min(step, t.n_far_blocks - b)});
+  }
+}
+
+void DeviceAtp::AddItems() {
+  const auto n_tiles = static_cast<int32_t>(tiles_.size());
+  const bool spreads = n_tiles * model_.n_kv_heads < kManyBlocks;
+  for (int32_t i = 0; i < n_tiles; ++i) {
+    const AtpTile& t = tiles_[i];
+    if (sequences_[t.sequence].n_refined > 0 || (spreads && t.n_parts > 1)) {
+      AddSpread(i);
+    } else {
+      items_.push_back({i, AtpInto::kOutput, 0, t.n_parts});
+    }
+  }
+  CloseBatch();
+}
+
+void DeviceAtp::AddTask(const AtpCompressTask& task, int64_t rank, CompressBatch& open) {
+  const AtpCompressArgs wider = With(open.sizes, task, rank);
+  if (wider.n_tasks * TaskFloats(wider) > kCompressFloats) CloseTasks(open);
+  open.sizes = With(open.sizes, task, rank);
+  tasks_.push_back(task);
+}
+
+void DeviceAtp::CloseTasks(CompressBatch& open) {
+  const auto end = static_cast<int64_t>(tasks_.size());
+  open.tasks = {end - open.sizes.n_tasks, end};
+  if (open.sizes.n_tasks > 0) compress_batches_.push_back(open);
+  open.sizes = {};
+}
+
+void DeviceAtp::AddCompression() {
+  const AttentionGeometry& g = context_.geometry;
+  CompressBatch open;
+  for (const CompressTask& task : compress_tasks_) {
+    const PrincipalShape& shape = task.block->shape;
+    AtpCompressTask t;
+    t.sequence = task.segment;
+    t.number = static_cast<int32_t>(task.number);
+    t.kv_head = task.kv_head;
+    t.n_heads = static_cast<int32_t>(g.n_kv_heads / shape.n_bases(g));
+    t.n = static_cast<int32_t>(shape.n_tokens);
+    if (task.number == 0) t.n -= static_cast<int32_t>(task.block->n_sinks);
+    t.n_cols = static_cast<int32_t>(shape.n_basis_columns(g));
+    t.size = std::min(t.n, t.n_cols);
+    t.n_found = static_cast<int32_t>(std::min<int64_t>(shape.rank, t.size));
+    AddTask(t, shape.rank, open);
+  }
+  CloseTasks(open);
+}
+
+// Blocks of one size at a time: a larger one is made of two that are finished.
+void DeviceAtp::AddMerging() {
+  const AttentionGeometry& g = context_.geometry;
+  int64_t most = 1;
+  for (const CompressTask& task : compress_tasks_) most = std::max(most, task.block->n_blocks);
+  for (int64_t size = 1; size < most; size *= 2) {
+    CompressBatch open;
+    open.way = &DeviceKernels::atp_merge;
+    for (const CompressTask& task : compress_tasks_) {
+      if (task.block->n_blocks <= size) continue;
+      const PrincipalShape& shape = task.block->shape;
+      const int64_t n_heads = g.n_kv_heads / shape.n_bases(g);
+      for (int64_t head = 0; head < n_heads; ++head) {
+        AtpCompressTask t;
+        t.sequence = task.segment;
+        t.number = static_cast<int32_t>(task.number);
+        t.kv_head = static_cast<int32_t>(task.kv_head + head);
+        t.n_heads = 1;
+        t.n_merged = static_cast<int32_t>(size);
+        t.n = static_cast<int32_t>(2 * shape.rank + 1);
+        t.n_cols = static_cast<int32_t>(2 * g.head_dim);
+        t.size = std::min(t.n, t.n_cols);
+        t.n_found = static_cast<int32_t>(std::min<int64_t>(shape.rank, t.size));
+        AddTask(t, shape.rank, open);
+      }
+    }
+    CloseTasks(open);
+  }
+}
+
+absl::Status DeviceAtp::Prepare() {
+  int64_t n_slots = 0, n_scores = 0, n_choices = 0, n_compress = 0;
+  for (const Batch& b : batches_) {
+    n_slots = std::max(n_slots, b.n_slots);
+    n_scores = std::max(n_scores, b.n_scores);
+    n_choices = std::max(n_choices, b.choices.size());
+  }
+  for (const CompressBatch& b : compress_batches_) {
+    n_compress = std::max(n_compress, b.sizes.n_tasks * TaskFloats(b.sizes));
+  }
+  constexpr int64_t kBytes = sizeof(float);
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_slots * SlotFloats() * kBytes, slots_));
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_scores * kBytes, scores_));
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_scores * kBytes, weights_));
+  LK_RETURN_IF_ERROR(
+      GrowOnDevice(device_, n_choices * model_.n_kv_heads * max_refined_ * kBytes, chosen_));
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_compress * kBytes, compress_scratch_));
+  tables_.Clear();
+  at_.sequences = AddPadded(sequences_, tables_);
+  at_.tiles = AddPadded(tiles_, tables_);
+  at_.pages = AddPadded(pages_, tables_);
+  at_.blocks = AddPadded(blocks_, tables_);
+  n_rows_ = static_cast<int64_t>(row_offsets_.size());
+  at_.row_sequences = AddPadded(row_sequences_, tables_);
+  at_.row_offsets = AddPadded(row_offsets_, tables_);
+  at_.items = AddPadded(items_, tables_);
+  at_.score_items = AddPadded(score_items_, tables_);
+  at_.late_items = AddPadded(late_items_, tables_);
+  at_.choices = AddPadded(choices_, tables_);
+  at_.combined = AddPadded(combined_, tables_);
+  at_.tasks = AddPadded(tasks_, tables_);
+  return tables_.Upload(device_);
+}
+
+absl::Status DeviceAtp::Plan(absl::Span<const Segment> segments) {
+  ClearTables();
+  LK_RETURN_IF_ERROR(PlanCaches(segments));
+  decodes_ = true;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    decodes_ = decodes_ && segments[i].n_rows == 1;
+    const auto index = static_cast<int32_t>(i);
+    AddSequence(segments[i]);
+    AddTiles(index, segments[i]);
+    Segment exact = segments[i];
+    exact.n_rows = NumExactRows(exact);
+    if (exact.n_rows > 0) exact_segments_.push_back(exact);
+  }
+  LK_RETURN_IF_ERROR(exact_.Plan(exact_segments_));
+  AddItems();
+  AddCompression();
+  AddMerging();
+  return Prepare();
+}
+
+std::optional<uint64_t> DeviceAtp::PlanKey() const {
+  if (!decodes_ || !compress_batches_.empty()) return std::nullopt;
+  std::vector<int64_t> numbers = {n_rows_, max_rank_, max_tile_rows_, max_refined_};
+  if (!exact_segments_.empty()) {
+    const std::optional<uint64_t> exact = exact_.PlanKey();
+    if (!exact.has_value()) return std::nullopt;
+    numbers.push_back(static_cast<int64_t>(*exact));
+  }
+  // Where things are, and what is launched.
+  for (int64_t at :
+       {at_.sequences, at_.tiles, at_.pages, at_.blocks, at_.row_sequences, at_.row_offsets,
+        at_.items, at_.score_items, at_.late_items, at_.choices, at_.combined, at_.tasks}) {
+    numbers.push_back(at);
+  }
+  numbers.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(tables_.At<std::byte>(0))));
+  for (const Buffer* b : {&slots_, &scores_, &weights_, &chosen_}) {
+    numbers.push_back(AddressOf(*b));
+  }
+  for (const Batch& b : batches_) {
+    for (const Range& r : {b.items, b.scores, b.choices, b.late_items, b.combined}) {
+      numbers.insert(numbers.end(), {r.begin, r.end});
+    }
+  }
+  return KeyOf(numbers);
+}
+
+AtpReadArgs DeviceAtp::ReadArgs(const LayerRows& rows) const {
+  AtpReadArgs a;
+  a.model = model_;
+  a.sequences = tables_.At<AtpSequence>(at_.sequences);
+  a.tiles = tables_.At<AtpTile>(at_.tiles);
+  a.pages = tables_.At<void*>(at_.pages);
+  a.blocks = tables_.At<void*>(at_.blocks);
+  a.layer = rows.layer;
+  a.max_rank = max_rank_;
+  a.max_tile_rows = max_tile_rows_;
+  a.q = rows.q;
+  a.ld = rows.ld_qkv;
+  a.out = rows.out;
+  a.ld_out = rows.ld_out;
+  // The scratch is the step's, whoever attends.
+  a.slots = const_cast<float*>(slots_.as<float>());
+  a.scores = const_cast<float*>(scores_.as<float>());
+  a.weights = const_cast<float*>(weights_.as<float>());
+  a.chosen = const_cast<int32_t*>(chosen_.as<int32_t>());
+  a.max_refined = max_refined_;
+  return a;
+}
+
+void DeviceAtp::Compress(int64_t layer) {
+  for (const CompressBatch& b : compress_batches_) {
+    AtpCompressArgs a = b.sizes;
+    a.model = model_;
+    a.sequences = tables_.At<AtpSequence>(at_.sequences);
+    a.pages = tables_.At<void*>(at_.pages);
+    a.blocks = tables_.At<void*>(at_.blocks);
+    a.tasks = tables_.At<AtpCompressTask>(at_.tasks) + b.tasks.begin;
+    a.layer = layer;
+    a.m = compress_scratch_.as<float>();
+    a.gram = a.m + a.n_tasks * a.m_stride;
+    a.basis = a.gram + a.n_tasks * a.gram_stride;
+    a.image = a.basis + a.n_tasks * a.basis_stride;
+    a.projected = a.image + a.n_tasks * a.basis_stride;
+    a.columns = a.projected + a.n_tasks * a.projected_stride;
+    (device_.kernels().*b.way)(device_, a);
+  }
+}
+
+void DeviceAtp::AttendBatch(const Batch& b, const AtpReadArgs& read) {
+  const DeviceKernels& kernels = device_.kernels();
+  const auto items = [&](int64_t at, const Range& range) {
+    return AtpAttendArgs{read, tables_.At<AtpItem>(at) + range.begin, range.size()};
+  };
+  const auto tiles = [&](int64_t at, const Range& range) {
+    return tables_.At<int32_t>(at) + range.begin;
+  };
+  kernels.atp_attend(device_, items(at_.items, b.items));
+  if (b.scores.size() > 0) {
+    kernels.atp_score(device_, items(at_.score_items, b.scores));
+    kernels.atp_choose(device_, {read, tiles(at_.choices, b.choices), b.choices.size()});
+    kernels.atp_attend(device_, items(at_.late_items, b.late_items));
+  }
+  if (b.combined.size() > 0) {
+    kernels.atp_combine(device_, {read, tiles(at_.combined, b.combined), b.combined.size()});
+  }
+}
+
+void DeviceAtp::Attend(const LayerRows& rows) {
+  AtpWriteArgs write;
+  write.model = model_;
+  write.sequences = tables_.At<AtpSequence>(at_.sequences);
+  write.pages = tables_.At<void*>(at_.pages);
+  write.row_sequences = tables_.At<int32_t>(at_.row_sequences);
+  write.row_offsets = tables_.At<int32_t>(at_.row_offsets);
+  write.n_rows = n_rows_;
+  write.layer = rows.layer;
+  write.k = rows.k;
+  write.v = rows.v;
+  write.ld = rows.ld_qkv;
+  // Both write their rows' keys and values; exact rows see none of the others.
+  device_.kernels().atp_write(device_, write);
+  if (!exact_segments_.empty()) exact_.Attend(rows);
+  Compress(rows.layer);
+  const AtpReadArgs read = ReadArgs(rows);
+  for (const Batch& b : batches_) AttendBatch(b, read);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,51 @@
+#include "engine/attention/pages/column_pages.h"
+
+#include <cstring>
+
+#include "engine/base/dtype.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+
+int64_t ColumnTileBytes(const AttentionGeometry& g) {
+  return g.head_dim * kPageTokens * StorageBytes(g.cache_type);
+}
+
+absl::Status TakeColumnPages(const Segment& segment, int64_t page_bytes, Cache& cache) {
+  auto& pages = segment.sequence->slice_pages;
+  const int64_t last = (segment.first_position + segment.n_rows - 1) / kPageTokens;
+  for (int64_t i = segment.first_position / kPageTokens; i <= last; ++i) {
+    const bool exists = i < static_cast<int64_t>(pages.size());
+    if (exists && pages[i].use_count() == 1) continue;
+    LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> page, cache.AllocateSlab(page_bytes));
+    if (exists) {
+      cache.Copy(pages[i]->data(), page->data(), page_bytes);
+      pages[i] = std::move(page);
+    } else {
+      pages.push_back(std::move(page));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void WriteColumn(const AttentionGeometry& g, std::byte* tile, int64_t slot, const float* x) {
+  if (g.cache_type == StorageType::kFloat32) {
+    float* out = reinterpret_cast<float*>(tile) + slot;
+    for (int64_t j = 0; j < g.head_dim; ++j) out[j * kPageTokens] = x[j];
+    return;
+  }
+  uint16_t* out = reinterpret_cast<uint16_t*>(tile) + slot;
+  for (int64_t j = 0; j < g.head_dim; ++j) out[j * kPageTokens] = ToBFloat16(x[j]).bits;
+}
+
+void ReadColumn(const AttentionGeometry& g, const std::byte* tile, int64_t slot, float* x) {
+  if (g.cache_type == StorageType::kFloat32) {
+    const float* in = reinterpret_cast<const float*>(tile) + slot;
+    for (int64_t j = 0; j < g.head_dim; ++j) x[j] = in[j * kPageTokens];
+    return;
+  }
+  const uint16_t* in = reinterpret_cast<const uint16_t*>(tile) + slot;
+  for (int64_t j = 0; j < g.head_dim; ++j) x[j] = ToFloat(BFloat16{in[j * kPageTokens]});
+}
+
+}  // namespace lowkey

@@ -1,0 +1,29 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_PAGES_COLUMN_PAGES_H_
+#define LOWKEY_ENGINE_ATTENTION_PAGES_COLUMN_PAGES_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/attention/attention.h"
+
+namespace lowkey {
+
+// Pages of mechanisms that cache slices of the layer's input: made of tiles [head_dim][64] in the
+// cache's type, where a token is a column. Such a tile serves as keys (a right-hand side for
+// scores) and as values (rows to be dotted with weights). Unwritten columns are zero.
+
+// Bytes of one tile.
+int64_t ColumnTileBytes(const AttentionGeometry& geometry);
+
+// TakePages (paged_kv.h) for SequenceCache::slice_pages, of page_bytes each, whatever their layout.
+absl::Status TakeColumnPages(const Segment& segment, int64_t page_bytes, Cache& cache);
+
+// Writes x [head_dim] as the tile's column `slot`, 0..63.
+void WriteColumn(const AttentionGeometry& geometry, std::byte* tile, int64_t slot, const float* x);
+
+// Reads it back.
+void ReadColumn(const AttentionGeometry& geometry, const std::byte* tile, int64_t slot, float* x);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_PAGES_COLUMN_PAGES_H_

@@ -1,0 +1,127 @@
+#include "engine/attention/pages/paged_kv.h"
+
+#include <cstring>
+
+#include "engine/base/dtype.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+float LoadElement(const std::byte* p, StorageType type, int64_t i) {
+  if (type == StorageType::kFloat32) return reinterpret_cast<const float*>(p)[i];
+  return ToFloat(BFloat16{reinterpret_cast<const uint16_t*>(p)[i]});
+}
+
+template <typename T>
+T Convert(float x) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return x;
+  } else {
+    return ToBFloat16(x).bits;
+  }
+}
+
+template <typename T>
+void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, float scale,
+                const float* k, const float* v) {
+  T* keys = reinterpret_cast<T*>(tile.keys) + slot;
+  T* values = reinterpret_cast<T*>(tile.values) + slot * g.head_dim_padded();
+  for (int64_t j = 0; j < g.head_dim; ++j) keys[j * kPageTokens] = Convert<T>(scale * k[j]);
+  for (int64_t j = 0; j < g.head_dim; ++j) values[j] = Convert<T>(v[j]);
+  for (int64_t j = g.head_dim; j < g.head_dim_padded(); ++j) values[j] = T{};
+}
+
+}  // namespace
+
+int64_t AttentionGeometry::head_dim_padded() const {
+  const int64_t panel = Kernels().panel_columns;  // a power of two
+  return (head_dim + panel - 1) & -panel;
+}
+
+int64_t PageBytes(const AttentionGeometry& g) {
+  return g.n_layers * g.n_kv_heads * kPageTokens * (g.head_dim + g.head_dim_padded()) *
+         StorageBytes(g.cache_type);
+}
+
+int64_t DotWidth(const AttentionGeometry& g) {
+  constexpr int64_t kStep = 32;
+  return (g.head_dim + kStep - 1) / kStep * kStep;
+}
+
+KvTile TileOf(const AttentionGeometry& g, const PageHandle& page, int64_t layer, int64_t kv_head) {
+  const int64_t key_bytes = kPageTokens * g.head_dim * StorageBytes(g.cache_type);
+  const int64_t value_bytes = kPageTokens * g.head_dim_padded() * StorageBytes(g.cache_type);
+  std::byte* tile = page.data() + (layer * g.n_kv_heads + kv_head) * (key_bytes + value_bytes);
+  return {tile, tile + key_bytes};
+}
+
+KvTile TileOf(const AttentionGeometry& g, absl::Span<const PageHandle> pages, int64_t page,
+              int64_t layer, int64_t kv_head) {
+  KvTile tile = TileOf(g, pages[page], layer, kv_head);
+  const auto next = static_cast<size_t>(page) + 1;
+  if (next < pages.size() && pages[next]) tile.next = TileOf(g, pages[next], layer, kv_head).keys;
+  return tile;
+}
+
+absl::Status TakePages(const Segment& segment, Cache& cache) {
+  std::vector<PageHandle>& pages = segment.sequence->pages;
+  const int64_t last = (segment.first_position + segment.n_rows - 1) / kPageTokens;
+  for (int64_t i = segment.first_position / kPageTokens; i <= last; ++i) {
+    if (i < static_cast<int64_t>(pages.size()) && pages[i].unique()) continue;
+    LK_ASSIGN_OR_RETURN(PageHandle page, cache.AllocatePage());
+    if (i < static_cast<int64_t>(pages.size())) {
+      cache.Copy(pages[i].data(), page.data(), cache.page_bytes());
+      pages[i] = std::move(page);
+    } else {
+      pages.push_back(std::move(page));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void WriteKv(const AttentionGeometry& g, absl::Span<const Segment> segments, const LayerRows& rows,
+             ThreadPool& pool, KeyScale key_scale) {
+  const auto n_tasks = static_cast<int64_t>(segments.size()) * g.n_kv_heads;
+  pool.ParallelFor(n_tasks, [&](int64_t task, int) {
+    const Segment& s = segments[task / g.n_kv_heads];
+    const int64_t head = task % g.n_kv_heads;
+    for (int64_t i = 0; i < s.n_rows; ++i) {
+      const int64_t position = s.first_position + i;
+      const KvTile tile = TileOf(g, s.sequence->pages[position / kPageTokens], rows.layer, head);
+      const int64_t offset = (s.first_row + i) * rows.ld_qkv + head * g.head_dim;
+      const auto write =
+          g.cache_type == StorageType::kFloat32 ? WriteToken<float> : WriteToken<uint16_t>;
+      const float* key = rows.k + offset;
+      const float scale = key_scale == nullptr ? 1.0f : key_scale(s, key, g.head_dim);
+      write(g, tile, position % kPageTokens, scale, key, rows.v + offset);
+    }
+  });
+}
+
+void ReadKeys(const AttentionGeometry& g, const KvTile& tile, float* keys) {
+  const int64_t n = g.head_dim * kPageTokens;
+  if (g.cache_type == StorageType::kFloat32) {
+    std::memcpy(keys, tile.keys, static_cast<size_t>(n) * sizeof(float));
+    return;
+  }
+  const auto* from = reinterpret_cast<const uint16_t*>(tile.keys);
+  for (int64_t i = 0; i < n; ++i) keys[i] = ToFloat(BFloat16{from[i]});
+}
+
+void ReadKv(const AttentionGeometry& g, const KvTile& tile, int64_t begin, int64_t end, float* keys,
+            float* values, int64_t ld) {
+  for (int64_t j = 0; j < g.head_dim; ++j) {
+    for (int64_t i = begin; i < end; ++i) {
+      keys[(i - begin) * ld + j] = LoadElement(tile.keys, g.cache_type, j * kPageTokens + i);
+    }
+  }
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < g.head_dim; ++j) {
+      values[(i - begin) * ld + j] =
+          LoadElement(tile.values, g.cache_type, i * g.head_dim_padded() + j);
+    }
+  }
+}
+
+}  // namespace lowkey

@@ -1,0 +1,55 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_PAGES_PAGED_KV_H_
+#define LOWKEY_ENGINE_ATTENTION_PAGES_PAGED_KV_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/attention/attention.h"
+
+namespace lowkey {
+
+// The layout of exact keys and values in a page, and writing to it. For each layer and KV head a
+// page holds
+//   K^T [head_dim, 64]          a key is a column, so that a row of scores is a product over
+//   head_dim V   [64, head_dim_padded]   zero beyond head_dim
+// in the geometry's cache type. Both are right-hand sides for KernelTable::Gemm.
+struct KvTile {
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  // The tile that is read after this one, brought into the cache meanwhile: a hint.
+  const std::byte* next = nullptr;
+};
+
+// head_dim rounded up to what KernelTable::DotRows takes: the width of a key that is a row.
+int64_t DotWidth(const AttentionGeometry& geometry);
+
+KvTile TileOf(const AttentionGeometry& geometry, const PageHandle& page, int64_t layer,
+              int64_t kv_head);
+// The same of page `page` of a sequence's, which are read in their order.
+KvTile TileOf(const AttentionGeometry& geometry, absl::Span<const PageHandle> pages, int64_t page,
+              int64_t layer, int64_t kv_head);
+
+// Gives the sequence its own page for every row of the segment: allocates missing pages, copies
+// shared ones. RESOURCE_EXHAUSTED when the cache is full; pages taken so far stay with the
+// sequence.
+absl::Status TakePages(const Segment& segment, Cache& cache);
+
+// What a key of a segment [head_dim] is multiplied with before it is written.
+using KeyScale = float (*)(const Segment& segment, const float* key, int64_t head_dim);
+
+// Writes the segments' keys and values at rows.layer, keys as they are unless a scale is given.
+void WriteKv(const AttentionGeometry& geometry, absl::Span<const Segment> segments,
+             const LayerRows& rows, ThreadPool& pool, KeyScale key_scale = nullptr);
+
+// Reads a page's keys as floats: K^T [head_dim, 64].
+void ReadKeys(const AttentionGeometry& geometry, const KvTile& tile, float* keys);
+
+// Reads tokens [begin, end) of one page (0 <= begin <= end <= 64) as floats: key i to keys + i *
+// ld, value to values + i * ld, head_dim each.
+void ReadKv(const AttentionGeometry& geometry, const KvTile& tile, int64_t begin, int64_t end,
+            float* keys, float* values, int64_t ld);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_PAGES_PAGED_KV_H_

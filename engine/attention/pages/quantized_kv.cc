@@ -1,0 +1,148 @@
+#include "engine/attention/pages/quantized_kv.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "engine/base/dtype.h"
+
+namespace lowkey {
+namespace {
+
+int64_t CodeBytes(CacheStorage storage, int64_t n) {
+  return storage == CacheStorage::kInt4 ? n / 2 : n;
+}
+
+int64_t TileBytes(const AttentionGeometry& g, CacheStorage storage) {
+  const int64_t numbers = 2 * (kKeyGroups * DotWidth(g) + ValueGroups(g) * kPageTokens);
+  return CodeBytes(storage, kPageTokens * (g.head_dim + g.head_dim_padded())) +
+         numbers * static_cast<int64_t>(sizeof(uint16_t));
+}
+
+// The least bf16 that is not below x >= 0.
+uint16_t RoundUp(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  return static_cast<uint16_t>((bits >> 16) + ((bits & 0xffffu) != 0));
+}
+
+// Codes of numbers that share scale and middle.
+struct Quantizer {
+  float scale = 0, middle = 0;
+  float lowest = 0, highest = 0;  // codes
+
+  // Chooses both so that n numbers, at x + i * step, fit; leaves them at *scale_out, *middle_out.
+  Quantizer(CacheStorage storage, const float* x, int64_t n, int64_t step, uint16_t* scale_out,
+            uint16_t* middle_out)
+      : lowest(storage == CacheStorage::kInt4 ? -8 : -128), highest(-lowest - 1) {
+    float low = x[0], high = x[0];
+    for (int64_t i = 1; i < n; ++i) {
+      low = std::min(low, x[i * step]);
+      high = std::max(high, x[i * step]);
+    }
+    const float share = highest / (highest - lowest);
+    *middle_out = ToBFloat16(share * low + (1 - share) * high).bits;
+    middle = ToFloat(BFloat16{*middle_out});
+    *scale_out = RoundUp(std::max((high - middle) / highest, (low - middle) / lowest));
+    scale = ToFloat(BFloat16{*scale_out});
+  }
+
+  int8_t Code(float x) const {
+    const float units = std::nearbyint((x - middle) / scale);
+    if (std::isnan(units)) return 0;  // 0 / 0, or what is no number
+    return static_cast<int8_t>(std::clamp(units, lowest, highest));
+  }
+};
+
+void StoreCodes(CacheStorage storage, const std::vector<int8_t>& codes, std::byte* out) {
+  const size_t half = codes.size() / 2;
+  if (storage == CacheStorage::kInt8) {
+    std::memcpy(out, codes.data(), codes.size());
+    return;
+  }
+  for (size_t i = 0; i < half; ++i) {
+    out[i] = static_cast<std::byte>((codes[i] + 8) | (codes[i + half] + 8) << 4);
+  }
+}
+
+}  // namespace
+
+int64_t QuantizedPageBytes(const AttentionGeometry& g, CacheStorage storage) {
+  return g.n_layers * g.n_kv_heads * TileBytes(g, storage);
+}
+
+QuantizedTile QuantizedTileOf(const AttentionGeometry& g, CacheStorage storage, const Slab& page,
+                              int64_t layer, int64_t kv_head) {
+  QuantizedTile tile;
+  tile.storage = storage;
+  tile.size_bytes = TileBytes(g, storage);
+  tile.keys = page.data() + (layer * g.n_kv_heads + kv_head) * tile.size_bytes;
+  tile.values = tile.keys + CodeBytes(storage, kPageTokens * g.head_dim);
+  tile.key_scales = reinterpret_cast<const uint16_t*>(
+      tile.values + CodeBytes(storage, kPageTokens * g.head_dim_padded()));
+  tile.key_middles = tile.key_scales + kKeyGroups * DotWidth(g);
+  tile.value_scales = tile.key_middles + kKeyGroups * DotWidth(g);
+  tile.value_middles = tile.value_scales + ValueGroups(g) * kPageTokens;
+  return tile;
+}
+
+void QuantizeTile(const AttentionGeometry& g, CacheStorage storage, const KvTile& exact,
+                  int64_t layer, int64_t kv_head, Slab& page) {
+  const QuantizedTile tile = QuantizedTileOf(g, storage, page, layer, kv_head);
+  const auto writable = [&page](const auto* p) {
+    const auto* at = reinterpret_cast<const std::byte*>(p);
+    return page.data() + (at - static_cast<const Slab&>(page).data());
+  };
+  const auto numbers = [&](const uint16_t* p) { return reinterpret_cast<uint16_t*>(writable(p)); };
+  const int64_t d = g.head_dim, padded = g.head_dim_padded();
+  std::vector<float> keys(kPageTokens * d), values(kPageTokens * d);
+  ReadKv(g, exact, 0, kPageTokens, keys.data(), values.data(), d);
+
+  std::vector<int8_t> codes(kPageTokens * d);
+  for (int64_t row = 0; row < kKeyGroups * d; ++row) {
+    const float* x = keys.data() + row / d * kGroup * d + row % d;
+    const int64_t at = row / d * DotWidth(g) + row % d;
+    const Quantizer q(storage, x, kGroup, d, numbers(tile.key_scales) + at,
+                      numbers(tile.key_middles) + at);
+    for (int64_t i = 0; i < kGroup; ++i) codes[row * kGroup + i] = q.Code(x[i * d]);
+  }
+  StoreCodes(storage, codes, writable(tile.keys));
+
+  codes.assign(kPageTokens * padded, 0);
+  for (int64_t row = 0; row < ValueGroups(g) * kPageTokens; ++row) {
+    const int64_t first = row / kPageTokens * kGroup, token = row % kPageTokens;
+    const int64_t n = std::min(kGroup, d - first);
+    const float* x = values.data() + token * d + first;
+    const Quantizer q(storage, x, n, 1, numbers(tile.value_scales) + row,
+                      numbers(tile.value_middles) + row);
+    for (int64_t j = 0; j < n; ++j) codes[token * padded + first + j] = q.Code(x[j]);
+  }
+  StoreCodes(storage, codes, writable(tile.values));
+}
+
+int64_t QuantizedRowBytes(int64_t n) {
+  return n + 2 * ((n + kGroup - 1) / kGroup) * static_cast<int64_t>(sizeof(uint16_t));
+}
+
+void QuantizeRow(const float* x, int64_t n, std::byte* row) {
+  auto* codes = reinterpret_cast<int8_t*>(row);
+  auto* numbers = reinterpret_cast<uint16_t*>(row + n);
+  for (int64_t first = 0; first < n; first += kGroup, numbers += 2) {
+    const int64_t in_group = std::min(kGroup, n - first);
+    const Quantizer q(CacheStorage::kInt8, x + first, in_group, 1, numbers, numbers + 1);
+    for (int64_t j = first; j < first + in_group; ++j) codes[j] = q.Code(x[j]);
+  }
+}
+
+void ReadQuantizedRow(const std::byte* row, int64_t n, float* x) {
+  const auto* codes = reinterpret_cast<const int8_t*>(row);
+  const auto* numbers = reinterpret_cast<const uint16_t*>(row + n);
+  for (int64_t first = 0; first < n; first += kGroup, numbers += 2) {
+    const float scale = ToFloat(BFloat16{numbers[0]}), middle = ToFloat(BFloat16{numbers[1]});
+    const int64_t end = std::min(n, first + kGroup);
+    for (int64_t j = first; j < end; ++j) x[j] = middle + scale * static_cast<float>(codes[j]);
+  }
+}
+
+}  // namespace lowkey

@@ -1,0 +1,275 @@
+#include "engine/attention/pages/row_block.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace lowkey {
+namespace {
+
+// Eight tiles of six rows: queries, scores and outputs of 64 floats a row fill 36 KiB beside a 32
+// KiB page in L2.
+constexpr int64_t kTargetRows = 48;
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+int64_t MaxRowBlockTokens(const AttentionGeometry& g) {
+  return std::max<int64_t>(1, kTargetRows / g.group());
+}
+
+void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Segment& segment,
+                     const RowCuts& cuts, std::vector<RowBlockTask>& tasks) {
+  const auto first_task = static_cast<int64_t>(tasks.size());
+  for (int64_t row = 0; row < segment.n_rows;) {
+    int64_t n = std::min(cuts.max_tokens.value_or(MaxRowBlockTokens(g)), segment.n_rows - row);
+    const int64_t position = segment.first_position + row;
+    if (cuts.every.has_value()) n = std::min(n, *cuts.every - position % *cuts.every);
+    if (cuts.at.has_value() && position < *cuts.at) n = std::min(n, *cuts.at - position);
+    for (int64_t head = 0; head < g.n_kv_heads; ++head) {
+      tasks.push_back({segment_index, static_cast<int32_t>(head), row, n});
+    }
+    row += n;
+  }
+  std::reverse(tasks.begin() + first_task, tasks.end());
+}
+
+void RowBlock::Reserve(const AttentionGeometry& g) {
+  const int64_t n_rows = MaxRowBlockTokens(g) * g.group();
+  q_stride_ = DotWidth(g);
+  q_.resize(n_rows * q_stride_);
+  out_.resize(n_rows * g.head_dim_padded());
+  scores_.resize(n_rows * kPageTokens);
+  states_.resize(n_rows);
+  folded_out_.resize(out_.size());
+  folded_states_.resize(n_rows);
+  codes_.resize(kPageTokens * g.head_dim_padded());
+  scaled_.resize(n_rows * std::max(kKeyGroups * q_stride_, ValueGroups(g) * kPageTokens));
+  sums_.resize(n_rows * std::max(kKeyGroups, ValueGroups(g)));
+}
+
+void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,
+                     const LayerRows& rows) {
+  geometry_ = g;
+  first_position_ = segment.first_position + task.first_row;
+  n_tokens_ = task.n_tokens;
+  n_rows_ = n_tokens_ * g.group();
+  const float scale = 1.0f / std::sqrt(static_cast<float>(g.head_dim));
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const int64_t step_row = segment.first_row + task.first_row + r / g.group();
+    const int64_t head = task.kv_head * g.group() + r % g.group();
+    const float* q = rows.q + step_row * rows.ld_qkv + head * g.head_dim;
+    float* to = q_.data() + r * q_stride_;
+    for (int64_t j = 0; j < g.head_dim; ++j) to[j] = q[j] * scale;
+    std::fill(to + g.head_dim, to + q_stride_, 0.0f);
+  }
+  Restart();
+  std::fill_n(folded_out_.begin(), n_rows_ * out_stride(), 0.0f);
+  std::fill_n(folded_states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
+}
+
+void RowBlock::Restart() {
+  std::fill_n(out_.begin(), n_rows_ * out_stride(), 0.0f);
+  std::fill_n(states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
+}
+
+void RowBlock::Fold() {
+  const KernelTable& kernels = Kernels();
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    SoftmaxState& all = folded_states_[r];
+    const SoftmaxState& part = states_[r];
+    float* folded = folded_out_.data() + r * out_stride();
+    if (part.max == kHidden) continue;
+    if (all.max == kHidden) {
+      std::copy_n(out(r), out_stride(), folded);
+      all = part;
+      continue;
+    }
+    const float top = std::max(all.max, part.max);
+    const float all_factor = std::exp(all.max - top), part_factor = std::exp(part.max - top);
+    kernels.scale(all_factor, folded, out_stride());
+    kernels.scale(part_factor, out(r), out_stride());
+    kernels.add(out(r), folded, out_stride());
+    all = {top, all.sum * all_factor + part.sum * part_factor};
+  }
+  Restart();
+}
+
+void RowBlock::SavePart(float* part) const {
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const float* row = out_.data() + r * out_stride();
+    part = std::copy(row, row + out_stride(), part);
+    *part++ = states_[r].max;
+    *part++ = states_[r].sum;
+  }
+}
+
+void RowBlock::FoldPart(const float* part) {
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    std::copy(part, part + out_stride(), out(r));
+    part += out_stride();
+    states_[r] = {part[0], part[1]};
+    part += 2;
+  }
+  Fold();
+}
+
+void RowBlock::Mask(int64_t tile_first, int64_t end) {
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const int64_t position = PositionOf(r);
+    int64_t lo = 0;
+    if (geometry_.sliding_window.has_value()) {
+      lo = std::max(lo, position - *geometry_.sliding_window + 1);
+    }
+    const int64_t hi = std::min(end, position + 1);
+    float* s = scores_.data() + r * kPageTokens;
+    const int64_t n_before = std::clamp<int64_t>(lo - tile_first, 0, kPageTokens);
+    const int64_t n_visible_end = std::clamp<int64_t>(hi - tile_first, n_before, kPageTokens);
+    std::fill(s, s + n_before, kHidden);
+    std::fill(s + n_visible_end, s + kPageTokens, kHidden);
+  }
+}
+
+int64_t RowBlock::VisibleTokens(int64_t page, int64_t end) const {
+  const int64_t tile_first = page * kPageTokens;
+  return std::min({end, last_position() + 1, tile_first + kPageTokens}) - tile_first;
+}
+
+void RowBlock::Score(const ColumnTile& tile, int64_t n_visible) {
+  const KernelTable& kernels = Kernels();
+  GemmArgs scores;
+  scores.a = q_.data();
+  scores.lda = q_stride_;
+  scores.b = tile.keys;
+  scores.next_b = tile.next_keys;
+  scores.b_row_stride = kPageTokens;
+  scores.b_panel_stride = kernels.panel_columns;
+  scores.c = scores_.data();
+  scores.ldc = kPageTokens;
+  scores.n_rows = n_rows_;
+  // Whole panels up to the last token that a row sees; Mask hides the rest.
+  scores.n_cols =
+      (n_visible + kernels.panel_columns - 1) / kernels.panel_columns * kernels.panel_columns;
+  scores.k = geometry_.head_dim;
+  kernels.Gemm(tile.key_type, scores);
+}
+
+void RowBlock::Weigh(int64_t page, int64_t end) {
+  const KernelTable& kernels = Kernels();
+  const int64_t tile_first = page * kPageTokens;
+  const bool whole = end >= tile_first + kPageTokens &&
+                     first_position_ >= tile_first + kPageTokens - 1 &&
+                     !geometry_.sliding_window.has_value();
+  if (!whole) Mask(tile_first, end);
+
+  const int64_t padded = geometry_.head_dim_padded();
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const SoftmaxUpdate update =
+        kernels.softmax_update(scores_.data() + r * kPageTokens, kPageTokens, &states_[r]);
+    if (update.factor != 1.0f) kernels.scale(update.factor, out_.data() + r * padded, padded);
+  }
+}
+
+void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
+  const AttentionGeometry& g = geometry_;
+  const KernelTable& kernels = Kernels();
+  const int64_t n_visible = VisibleTokens(page, end);
+  Score({tile.keys, g.cache_type, tile.values, tile.next}, n_visible);
+  Weigh(page, end);
+  const int64_t padded = g.head_dim_padded();
+  GemmArgs values;
+  values.a = scores_.data();
+  values.lda = kPageTokens;
+  values.b = tile.values;
+  if (tile.next != nullptr) values.next_b = tile.next + (tile.values - tile.keys);
+  values.b_row_stride = padded;
+  values.b_panel_stride = kernels.panel_columns;
+  values.c = out_.data();
+  values.ldc = padded;
+  values.n_rows = n_rows_;
+  values.n_cols = padded;
+  // Tokens that no row sees may hold another sequence's leftovers: 0 times NaN is NaN.
+  values.k = n_visible;
+  values.into = GemmArgs::Into::kAccumulate;
+  kernels.Gemm(g.cache_type, values);
+}
+
+void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
+  Score(tile, VisibleTokens(page, end));
+  Weigh(page, end);
+  const int64_t padded = geometry_.head_dim_padded();
+  Kernels().DotRows(geometry_.cache_type, {scores_.data(), kPageTokens, tile.values, out_.data(),
+                                           padded, n_rows_, geometry_.head_dim, kPageTokens});
+}
+
+void RowBlock::MultiplyGroups(const GroupedRows& in, const GroupedGemmArgs& product) {
+  const KernelTable& kernels = Kernels();
+  std::fill_n(sums_.begin(), n_rows_ * in.n_groups, 0.0f);
+  kernels.DotRows(StorageType::kBFloat16, {in.rows, in.width, in.middles, sums_.data(), in.n_groups,
+                                           n_rows_, in.n_groups, in.width});
+  GroupedGemmArgs g = product;
+  g.a = scaled_.data();
+  g.lda = in.width;
+  g.a_group = n_rows_ * in.width;
+  g.n_rows = n_rows_;
+  for (int64_t group = 0; group < in.n_groups; ++group) {
+    const int64_t first = group * kGroup, n_cols = std::min(kGroup, g.n_cols - first);
+    for (int64_t r = 0; r < n_rows_; ++r) {
+      kernels.multiply_bf16(in.rows + r * in.width, in.scales + group * in.width,
+                            scaled_.data() + group * g.a_group + r * in.width, in.width);
+      float* c = g.c + r * g.ldc + first;
+      for (int64_t j = 0; j < n_cols; ++j) c[j] += sums_[r * in.n_groups + group];
+    }
+  }
+  kernels.grouped_gemm_int8(g);
+}
+
+const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n) {
+  if (tile.storage == CacheStorage::kInt8) return reinterpret_cast<const int8_t*>(codes);
+  Kernels().unpack_int4(reinterpret_cast<const uint8_t*>(codes), codes_.data(), n);
+  return codes_.data();
+}
+
+void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next, int64_t page) {
+  const int64_t d = geometry_.head_dim, padded = geometry_.head_dim_padded();
+  GroupedGemmArgs scores;
+  scores.b = Codes(tile, tile.keys, kPageTokens * d);
+  scores.b_row_stride = kGroup;
+  scores.b_group = d * kGroup;
+  scores.c = scores_.data();
+  scores.ldc = scores.n_cols = kPageTokens;
+  scores.k = d;
+  scores.next = next.keys;
+  scores.next_bytes = next.values - next.keys;
+  std::fill_n(scores_.begin(), n_rows_ * kPageTokens, 0.0f);
+  MultiplyGroups({q_.data(), q_stride_, tile.key_scales, tile.key_middles, kKeyGroups}, scores);
+  Weigh(page, first_position_);
+  GroupedGemmArgs values;
+  values.b = Codes(tile, tile.values, kPageTokens * padded);
+  values.b_row_stride = padded;
+  values.b_group = kGroup;
+  values.c = out_.data();
+  values.ldc = values.n_cols = padded;
+  values.k = kPageTokens;
+  values.next = next.values;
+  values.next_bytes = next.keys + next.size_bytes - next.values;
+  MultiplyGroups(
+      {scores_.data(), kPageTokens, tile.value_scales, tile.value_middles, ValueGroups(geometry_)},
+      values);
+}
+
+void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows) {
+  const AttentionGeometry& g = geometry_;
+  Fold();
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    const int64_t step_row = segment.first_row + task.first_row + r / g.group();
+    const int64_t head = task.kv_head * g.group() + r % g.group();
+    float* out = rows.out + step_row * rows.ld_out + head * g.head_dim;
+    const float* acc = folded_out_.data() + r * g.head_dim_padded();
+    const float inverse = 1.0f / folded_states_[r].sum;
+    for (int64_t j = 0; j < g.head_dim; ++j) out[j] = acc[j] * inverse;
+  }
+}
+
+}  // namespace lowkey

@@ -1,0 +1,128 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_PAGES_ROW_BLOCK_H_
+#define LOWKEY_ENGINE_ATTENTION_PAGES_ROW_BLOCK_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/attention/attention.h"
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/pages/quantized_kv.h"
+
+namespace lowkey {
+
+// Rows that read the same tiles: consecutive tokens of one sequence times the query heads of one KV
+// head.
+struct RowBlockTask {
+  int32_t segment = 0;
+  int32_t kv_head = 0;
+  int64_t first_row = 0;  // within the segment
+  int64_t n_tokens = 0;
+};
+
+// Absolute positions that no block of rows may straddle.
+struct RowCuts {
+  std::optional<int64_t> every = {};  // multiples of it
+  std::optional<int64_t> at = {};
+  std::optional<int64_t> max_tokens = {};  // of one block of rows
+};
+
+// Tokens of a block of at most about 48 query rows.
+int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
+
+// Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, and at `cuts`, and
+// appends a task for every block and KV head, latest block first (it reads most).
+void AppendRowBlocks(const AttentionGeometry& geometry, int32_t segment_index,
+                     const Segment& segment, const RowCuts& cuts, std::vector<RowBlockTask>& tasks);
+
+// 64 tokens of one head: keys [head_dim, 64], of a type of their own, and values [head_dim, 64] in
+// the cache's type.
+struct ColumnTile {
+  const void* keys = nullptr;
+  StorageType key_type = StorageType::kFloat32;
+  const void* values = nullptr;
+  const void* next_keys = nullptr;  // of the tile that is read after this one: a hint
+};
+
+// The online softmax of one row block: Begin, then tiles in ascending order of position, then
+// Finish. Holds the scratch of one thread, which is grown by Reserve and never inside a step.
+// Scores are scaled by 1 / sqrt(head_dim).
+//
+// Every operation on a row is a chain of its own, so its bits do not depend on the block it is in.
+class RowBlock {
+ public:
+  void Reserve(const AttentionGeometry& geometry);
+
+  void Begin(const AttentionGeometry& geometry, const Segment& segment, const RowBlockTask& task,
+             const LayerRows& rows);
+
+  // Tokens of one exact page: those before `end` (absolute) that a row may see by causality and
+  // sliding window.
+  void AddPage(const KvTile& tile, int64_t page, int64_t end);
+  // The same of a page whose tiles hold tokens as columns.
+  void AddColumns(const ColumnTile& tile, int64_t page, int64_t end);
+  // The same of a page before all rows: they see it but for the sliding window. `next` is what is
+  // added next.
+  void AddQuantized(const QuantizedTile& tile, const QuantizedTile& next, int64_t page);
+
+  // Sets aside what was added since Begin or the last Fold, and begins anew. Finish joins all parts
+  // in their order; a part that nothing was added to changes nothing.
+  void Fold();
+  // The same in two places, to the bit: a part as PartFloats() floats, computed by one block and
+  // folded into another that has begun the same task.
+  int64_t PartFloats() const { return n_rows_ * (out_stride() + 2); }
+  void SavePart(float* part) const;
+  void FoldPart(const float* part);
+
+  void Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows);
+
+  int64_t first_position() const { return first_position_; }
+  int64_t last_position() const { return first_position_ + n_tokens_ - 1; }
+
+  // For those who add what is no page. Row r is query head r % group of token r / group: its scaled
+  // query [q_stride], zero beyond head_dim; the sum of values so far [out_stride], under
+  // weights exp(score - state.max); and the state.
+  int64_t n_rows() const { return n_rows_; }
+  int64_t q_stride() const { return q_stride_; }
+  const float* q(int64_t row) const { return q_.data() + row * q_stride_; }
+  int64_t out_stride() const { return geometry_.head_dim_padded(); }
+  float* out(int64_t row) { return out_.data() + row * out_stride(); }
+  SoftmaxState& state(int64_t row) { return states_[row]; }
+
+ private:
+  int64_t PositionOf(int64_t row) const { return first_position_ + row / geometry_.group(); }
+  void Mask(int64_t tile_first, int64_t end);
+  void Restart();
+  // Tokens of a page, from the first, that any row sees.
+  int64_t VisibleTokens(int64_t page, int64_t end) const;
+  // Scores of a page's visible tokens against its keys.
+  void Score(const ColumnTile& tile, int64_t n_visible);
+  // Rows [width] and, for each group, what they are multiplied with before its codes, and what
+  // its codes lie around.
+  struct GroupedRows {
+    const float* rows = nullptr;
+    int64_t width = 0;
+    const uint16_t *scales = nullptr, *middles = nullptr;  // [n_groups][width]
+    int64_t n_groups = 0;
+  };
+  // C += rows times the numbers whose codes are product.b.
+  void MultiplyGroups(const GroupedRows& in, const GroupedGemmArgs& product);
+  // A quantized tile's codes [n] as int8.
+  const int8_t* Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n);
+  // Turns a page's scores into weights.
+  void Weigh(int64_t page, int64_t end);
+
+  AttentionGeometry geometry_;
+  int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0, q_stride_ = 0;
+  std::vector<float> q_, scores_, out_;
+  std::vector<SoftmaxState> states_;
+  std::vector<float> folded_out_;  // of the parts folded so far
+  std::vector<SoftmaxState> folded_states_;
+  std::vector<int8_t> codes_;  // of a page's keys or values
+  // By group and row: queries or weights times the group's scales; by row and group: sums with
+  // its middles.
+  std::vector<float> scaled_, sums_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_PAGES_ROW_BLOCK_H_

@@ -1,0 +1,54 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_SELECTION_SELECTION_H_
+#define LOWKEY_ENGINE_ATTENTION_SELECTION_SELECTION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/attention/attention.h"
+#include "engine/config/selection_rules.h"
+
+namespace lowkey {
+
+// Choosing a mechanism for a request by what it will cost (attention.md "Selection").
+
+// One mechanism of a model.
+struct SelectionCandidate {
+  const AttentionMechanism* mechanism = nullptr;
+  AttentionOptions options;
+  double projection_work = 0;              // multiply-adds a token in its linear maps, all layers
+  std::optional<double> perplexity_ratio;  // measured, to standard
+};
+
+struct RequestLengths {
+  int64_t n_prompt_tokens = 0;
+  int64_t n_new_tokens = 0;
+};
+
+// Predicted seconds of attention and projections for the whole request.
+double PredictSeconds(const SelectionCandidate& candidate, const SelectionProfile& profile,
+                      const RequestLengths& lengths);
+// Predicted bytes of cache at its end.
+int64_t PredictBytes(const SelectionCandidate& candidate, const RequestLengths& lengths);
+
+struct Selection {
+  AttentionOptions options;
+  std::string reason;                 // "auto: least time: 0.81 s, standard 1.12 s"
+  std::vector<Crossover> crossovers;  // in ascending order, up to max_tokens
+};
+
+// The candidate that the rules ask for: least time, least bytes, or (balanced) the best quality
+// whose time is within the margin of the least. Quality: measured perplexity; unmeasured ones
+// follow: standard, then exact mechanisms, then atp. FAILED_PRECONDITION when no candidate is
+// allowed and long enough.
+absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> candidates,
+                                          const SelectionProfile& profile,
+                                          const SelectionRules& rules,
+                                          const RequestLengths& lengths, int64_t max_tokens);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_SELECTION_SELECTION_H_

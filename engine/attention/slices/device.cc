@@ -1,0 +1,191 @@
+#include "engine/attention/slices/device.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/attention/pages/column_pages.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/device/kernels.h"
+
+namespace lowkey {
+
+DeviceSliceAttention::DeviceSliceAttention(Mechanism id, const SliceSources& sources,
+                                           const AttentionContext& context)
+    : SliceAttention(id, sources, context), device_(*context.place->device) {
+  if (!IsAligned()) return;
+  const std::vector<TensorView>& alignment = context.weights->alignment;
+  if (std::all_of(alignment.begin(), alignment.end(),
+                  [](const TensorView& t) { return t.dtype == DType::kBF16; })) {
+    alignment_type_ = StorageType::kBFloat16;
+  }
+}
+
+int64_t DeviceSliceAttention::AlignmentFloats() const {
+  const int64_t n = context().weights->alignment_tokens;
+  return n * (n + 1) / 2;
+}
+
+absl::Status DeviceSliceAttention::TakeAlignment() {
+  if (!IsAligned() || alignment_.size_bytes() > 0) return absl::OkStatus();
+  const std::vector<TensorView>& layers = context().weights->alignment;
+  const int64_t n = AlignmentFloats(), n_bytes = n * StorageBytes(alignment_type_);
+  LK_RETURN_IF_ERROR(
+      GrowOnDevice(device_, static_cast<int64_t>(layers.size()) * n_bytes, alignment_));
+  std::vector<float> floats;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    std::byte* to = alignment_.data() + static_cast<int64_t>(i) * n_bytes;
+    if (alignment_type_ == StorageType::kBFloat16) {
+      device_.Upload(layers[i].data, to, n_bytes);
+      continue;
+    }
+    floats.resize(static_cast<size_t>(n));
+    LoadFloats(layers[i], 0, n, floats.data());
+    device_.Upload(floats.data(), to, n_bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceSliceAttention::TakeRotations(int64_t n_pages) {
+  if (n_key_heads() > 0) return absl::OkStatus();
+  const std::vector<double>& frequencies = context().weights->inverse_frequencies;
+  const auto half = static_cast<int64_t>(frequencies.size());
+  const int64_t page_floats = 2 * half * kPageTokens;
+  const auto n_held = static_cast<int64_t>(rotations_there_.size_bytes());
+  const auto n_bytes = [&](int64_t pages) {
+    return pages * page_floats * static_cast<int64_t>(sizeof(float));
+  };
+  if (n_bytes(n_pages) <= n_held) return absl::OkStatus();
+  n_pages = std::max<int64_t>(n_pages, 16);
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_bytes(n_pages), rotations_there_));
+  n_pages = static_cast<int64_t>(rotations_there_.size_bytes()) / n_bytes(1);
+  for (auto page = static_cast<int64_t>(rotations_.size()) / page_floats; page < n_pages; ++page) {
+    rotations_.resize(static_cast<size_t>((page + 1) * page_floats));
+    float* table = rotations_.data() + page * page_floats;
+    for (int64_t j = 0; j < half; ++j) {
+      for (int64_t t = 0; t < kPageTokens; ++t) {
+        const double angle = static_cast<double>(page * kPageTokens + t) * frequencies[j];
+        table[j * kPageTokens + t] = static_cast<float>(std::cos(angle));
+        table[(half + j) * kPageTokens + t] = static_cast<float>(std::sin(angle));
+      }
+    }
+  }
+  device_.Upload(rotations_.data(), rotations_there_.data(), n_bytes(n_pages));
+  return absl::OkStatus();
+}
+
+void DeviceSliceAttention::AddBlocks(const Segment& segment, int64_t every,
+                                     std::vector<SliceRows>& blocks) const {
+  for (int64_t row = 0; row < segment.n_rows;) {
+    const int64_t n =
+        std::min(every - (segment.first_position + row) % every, segment.n_rows - row);
+    blocks.push_back({static_cast<int32_t>(sequences_.size()), static_cast<int32_t>(row),
+                      static_cast<int32_t>(n)});
+    row += n;
+  }
+}
+
+void DeviceSliceAttention::AddSegment(const Segment& segment) {
+  AddBlocks(segment, 1, rows_);
+  AddBlocks(segment, kSliceAttendRows, attend_blocks_);
+  if (IsAligned()) AddBlocks(segment, kSliceAlignRows, align_blocks_);
+  sequences_.push_back(
+      {segment.first_position, segment.first_row, static_cast<int64_t>(pages_.size())});
+  for (const auto& page : segment.sequence->slice_pages) pages_.push_back(page->data());
+  if (segment.n_rows > 1) max_rows_ = kSliceAttendRows;
+  max_tokens_ = std::max(max_tokens_, segment.first_position + segment.n_rows);
+}
+
+// Of all that Attend's launches are made of.
+void DeviceSliceAttention::MakeKey(absl::Span<const Segment> segments) {
+  key_.reset();
+  for (const Segment& s : segments) {
+    if (s.n_rows != 1) return;
+  }
+  const auto address = [](const Buffer& b) {
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.data()));
+  };
+  const auto* tables = tables_.At<std::byte>(0);
+  key_ = KeyOf({static_cast<int64_t>(rows_.size()), offsets_.pages, offsets_.rows,
+                offsets_.align_blocks, offsets_.attend_blocks, address(rotations_there_),
+                address(alignment_), static_cast<int64_t>(reinterpret_cast<uintptr_t>(tables))});
+}
+
+absl::Status DeviceSliceAttention::Plan(absl::Span<const Segment> segments) {
+  sequences_.clear();
+  pages_.clear();
+  rows_.clear();
+  align_blocks_.clear();
+  attend_blocks_.clear();
+  max_rows_ = 1;
+  max_tokens_ = 0;
+  for (const Segment& s : segments) {
+    LK_RETURN_IF_ERROR(TakeColumnPages(s, PageBytes(), *context().cache));
+    AddSegment(s);
+  }
+  LK_RETURN_IF_ERROR(TakeAlignment());
+  LK_RETURN_IF_ERROR(TakeRotations(PagesFor(max_tokens_)));
+  tables_.Clear();
+  offsets_.sequences = tables_.Add(sequences_);
+  offsets_.pages = tables_.Add(pages_);
+  offsets_.rows = tables_.Add(rows_);
+  offsets_.align_blocks = tables_.Add(align_blocks_);
+  offsets_.attend_blocks = tables_.Add(attend_blocks_);
+  LK_RETURN_IF_ERROR(tables_.Upload(device_));
+  MakeKey(segments);
+  return absl::OkStatus();
+}
+
+SliceStep DeviceSliceAttention::StepAt(int64_t layer) const {
+  const AttentionGeometry& g = geometry();
+  SliceStep step;
+  step.layer = layer;
+  step.n_heads = g.n_heads;
+  step.n_value_heads = g.n_kv_heads;
+  step.n_key_heads = n_key_heads();
+  step.head_dim = g.head_dim;
+  step.is_aligned = IsAligned();
+  step.cache_type = g.cache_type;
+  step.sequences = tables_.At<SliceSequence>(offsets_.sequences);
+  step.pages = tables_.At<std::byte*>(offsets_.pages);
+  return step;
+}
+
+void DeviceSliceAttention::Attend(const LayerRows& rows) {
+  const DeviceKernels& kernels = device_.kernels();
+  const SliceStep step = StepAt(rows.layer);
+  const bool slices = sources().values == SliceSources::Values::kSlices;
+  SliceWriteArgs write;
+  write.step = step;
+  write.rows = tables_.At<SliceRows>(offsets_.rows);
+  write.n_rows = static_cast<int64_t>(rows_.size());
+  write.keys = rows.k;
+  write.ld_keys = rows.ld_qkv;
+  write.values = slices ? rows.x : rows.v;
+  write.ld_values = slices ? rows.ld_x : rows.ld_qkv;
+  kernels.slice_write(device_, write);
+  if (IsAligned()) {
+    SliceAlignArgs align;
+    align.step = step;
+    align.rows = tables_.At<SliceRows>(offsets_.align_blocks);
+    align.n_blocks = static_cast<int64_t>(align_blocks_.size());
+    align.weights =
+        alignment_.data() + rows.layer * AlignmentFloats() * StorageBytes(alignment_type_);
+    align.weight_type = alignment_type_;
+    kernels.slice_align(device_, align);
+  }
+  SliceAttendArgs attend;
+  attend.step = step;
+  attend.rows = tables_.At<SliceRows>(offsets_.attend_blocks);
+  attend.n_blocks = static_cast<int64_t>(attend_blocks_.size());
+  attend.max_rows = max_rows_;
+  // Of no sequence are there as many tokens, so that it may stand in a key's launches.
+  attend.n_visible = geometry().sliding_window.value_or(int64_t{1} << 40);
+  attend.rotations = rotations_there_.as<float>();
+  attend.q = rows.q;
+  attend.ld_q = rows.ld_qkv;
+  attend.out = rows.out;
+  attend.ld_out = rows.ld_out;
+  kernels.slice_attend(device_, attend);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,56 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_SLICES_DEVICE_H_
+#define LOWKEY_ENGINE_ATTENTION_SLICES_DEVICE_H_
+
+#include <vector>
+
+#include "engine/attention/place/packed_tables.h"
+#include "engine/attention/slices/host.h"
+#include "engine/kernels/device/slices.h"
+
+namespace lowkey {
+
+// SliceAttention on a device (engine/kernels/device/slices.h): the same pages, in its memory.
+class DeviceSliceAttention : public SliceAttention {
+ public:
+  // context.place is set.
+  DeviceSliceAttention(Mechanism id, const SliceSources& sources, const AttentionContext& context);
+
+  absl::Status Plan(absl::Span<const Segment> segments) override;
+  // Of steps in which every sequence has one row.
+  std::optional<uint64_t> PlanKey() const override { return key_; }
+  bool OnlyQueues(const AttentionOptions&) const override { return true; }
+  void Attend(const LayerRows& rows) override;
+
+ private:
+  bool IsAligned() const { return sources().alignment == SliceSources::Alignment::kTriangular; }
+  int64_t AlignmentFloats() const;  // of one layer
+  absl::Status TakeAlignment();
+  absl::Status TakeRotations(int64_t n_pages);
+  // Rows of a segment in blocks that no multiple of `every` is inside of.
+  void AddBlocks(const Segment& segment, int64_t every, std::vector<SliceRows>& blocks) const;
+  void AddSegment(const Segment& segment);
+  void MakeKey(absl::Span<const Segment> segments);
+  SliceStep StepAt(int64_t layer) const;
+
+  Device& device_;
+  // Of the step, on the host and then, from offsets_ on, on the device.
+  std::vector<SliceSequence> sequences_;
+  std::vector<std::byte*> pages_;
+  std::vector<SliceRows> rows_, align_blocks_, attend_blocks_;
+  PackedTables tables_;
+  struct Offsets {
+    int64_t sequences = 0, pages = 0, rows = 0, align_blocks = 0, attend_blocks = 0;
+  } offsets_;
+  int64_t max_rows_ = 1;  // of a block that attends
+  int64_t max_tokens_ = 0;
+
+  std::vector<float> rotations_;  // as SliceAttendArgs has them
+  Buffer rotations_there_;
+  StorageType alignment_type_ = StorageType::kFloat32;
+  Buffer alignment_;  // [n_layers, AlignmentFloats()]
+  std::optional<uint64_t> key_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_SLICES_DEVICE_H_

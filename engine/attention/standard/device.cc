@@ -1,0 +1,283 @@
+#include "engine/attention/standard/device.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/device/kernels.h"
+
+namespace lowkey {
+namespace {
+
+// Memory for rows that are spread over blocks: 2 million tokens' of steps that decode, with 8 KV
+// heads of 4 query heads of 128. Tiles that do not fit are not spread.
+constexpr int64_t kPartsBytes = int64_t{64} << 20;
+// With so many blocks a device is full, and tiles are not spread.
+constexpr int64_t kEnoughBlocksOfFew = 1024, kEnoughBlocksOfMany = 264;
+// But for tiles that read so many times the average.
+constexpr int64_t kOutlier = 4;
+
+constexpr int64_t kSpanPages = kSpanTokens / kPageTokens;
+
+// Bits of a sequence's closed pages; 0 where none is closed, as those that another mechanism lends.
+int64_t ClosedBits(const AttentionOptions& options) {
+  if (options.mechanism != Mechanism::kStandard || !IsQuantized(options)) return 0;
+  return options.standard.storage == CacheStorage::kInt8 ? 8 : 4;
+}
+
+const std::byte* AddressOf(const PageHandle& page) { return page ? page.data() : nullptr; }
+
+int64_t SpansOf(const RowTileTask& tile) {
+  return (tile.end_page - 1) / kSpanPages - tile.begin_page / kSpanPages + 1;
+}
+
+// Tokens before its own that a row sees.
+int64_t TokensBefore(const AttentionGeometry& g) {
+  constexpr int64_t kAll = std::numeric_limits<int32_t>::max();  // what kernels take
+  return g.sliding_window.has_value() ? std::min(*g.sliding_window - 1, kAll) : kAll;
+}
+
+}  // namespace
+
+bool DeviceStandardAttention::Serves(const AttentionGeometry& g) {
+  return g.head_dim <= kMaxDeviceHeadDim;
+}
+
+int64_t DeviceStandardAttention::MaxRows(RowTile size) const {
+  return MaxTileRows(size, context_.geometry.cache_type, context_.geometry.head_dim);
+}
+
+void DeviceStandardAttention::AppendSlots(const Segment& s) {
+  for (int64_t i = 0; i < s.n_rows; ++i) {
+    const int64_t position = s.first_position + i;
+    slots_.push_back({s.sequence->pages[position / kPageTokens].data(),
+                      static_cast<int32_t>(s.first_row + i),
+                      static_cast<int32_t>(position % kPageTokens)});
+  }
+}
+
+DeviceStandardAttention::Tiles& DeviceStandardAttention::TilesFor(const Segment& s) {
+  const int64_t n_rows = s.n_rows * context_.geometry.group();
+  const RowTile size =
+      n_rows <= MaxRows(RowTile::kFew) || s.n_rows == 1 ? RowTile::kFew : RowTile::kMany;
+  const int64_t bits = ClosedBits(s.sequence->options);
+  return *std::find_if(tiles_.begin(), tiles_.end(), [&](const Tiles& tiles) {
+    return tiles.size == size && tiles.closed_bits == bits;
+  });
+}
+
+RowTileTask DeviceStandardAttention::TileAt(const Segment& s, int64_t row, int64_t n_rows) const {
+  const AttentionGeometry& g = context_.geometry;
+  RowTileTask task;
+  task.first_position = static_cast<int32_t>(s.first_position);
+  task.end_position = static_cast<int32_t>(s.first_position + s.n_rows);
+  task.first_step_row = static_cast<int32_t>(s.first_row);
+  task.first = static_cast<int32_t>(row);
+  task.n_rows = static_cast<int32_t>(n_rows);
+  const int64_t first = s.first_position + row / g.group();
+  const int64_t last = s.first_position + (row + n_rows - 1) / g.group();
+  task.begin_page =
+      static_cast<int32_t>(std::max<int64_t>(0, first - TokensBefore(g)) / kPageTokens);
+  task.end_page = static_cast<int32_t>(PagesFor(last + 1));
+  return task;
+}
+
+void DeviceStandardAttention::AppendTiles(const Segment& s) {
+  const AttentionGeometry& g = context_.geometry;
+  const SequenceCache& sequence = *s.sequence;
+  const int64_t first_page = std::max<int64_t>(0, s.first_position - TokensBefore(g)) / kPageTokens;
+  const int64_t end_page = PagesFor(s.first_position + s.n_rows);
+  Tiles& tiles = TilesFor(s);
+  const auto pages_at = static_cast<int64_t>(pages_.size()) - first_page;
+  for (int64_t page = first_page; page < end_page; ++page) {
+    pages_.push_back(AddressOf(sequence.pages[page]));
+  }
+  const auto closed_at = static_cast<int64_t>(pages_.size()) - first_page;
+  const auto n_closed = static_cast<int64_t>(sequence.slice_pages.size());
+  for (int64_t page = first_page; tiles.closed_bits > 0 && page < n_closed; ++page) {
+    pages_.push_back(sequence.slice_pages[page]->data());
+  }
+  const size_t first_task = tiles.tasks.size();
+  const int64_t n_rows = s.n_rows * g.group();
+  for (int64_t row = 0; row < n_rows; row += tiles.tasks.back().n_rows) {
+    int64_t n = std::min(MaxRows(tiles.size), n_rows - row);
+    // Rows of one page read the same closed pages.
+    const int64_t position = s.first_position + row / g.group();
+    const int64_t page_end = (position / kPageTokens + 1) * kPageTokens - s.first_position;
+    if (tiles.closed_bits > 0) n = std::min(n, page_end * g.group() - row);
+    RowTileTask task = TileAt(s, row, n);
+    task.pages = pages_at;
+    task.closed_pages = closed_at;
+    tiles.tasks.push_back(task);
+  }
+  // The last one reads most.
+  std::reverse(tiles.tasks.begin() + static_cast<int64_t>(first_task), tiles.tasks.end());
+}
+
+void DeviceStandardAttention::Spread(Tiles& tiles, int64_t& n_part_rows) const {
+  const AttentionGeometry& g = context_.geometry;
+  const int64_t max_part_rows = kPartsBytes / PartRowBytes(g.n_kv_heads, g.head_dim);
+  const auto n_tiles = static_cast<int64_t>(tiles.tasks.size());
+  int64_t n_spans = 0;
+  for (const RowTileTask& tile : tiles.tasks) n_spans += SpansOf(tile);
+  const bool spreads_all = n_tiles * g.n_kv_heads <
+                           (tiles.size == RowTile::kFew ? kEnoughBlocksOfFew : kEnoughBlocksOfMany);
+  std::vector<RowTileTask> tasks;
+  tiles.joins.assign(n_tiles, {});
+  for (int64_t i = 0; i < n_tiles; ++i) {
+    RowTileTask task = tiles.tasks[i];
+    const int64_t n_parts = SpansOf(task);
+    if (n_parts == 1 || n_part_rows + n_parts * task.n_rows > max_part_rows ||
+        !(spreads_all || n_parts * n_tiles > kOutlier * n_spans)) {
+      tasks.push_back(task);
+      continue;
+    }
+    const auto part = static_cast<int32_t>(n_part_rows);
+    tiles.joins[i] = {task.first_step_row, task.first, task.n_rows, static_cast<int32_t>(n_parts),
+                      part};
+    n_part_rows += n_parts * task.n_rows;
+    const int32_t end_page = task.end_page;
+    task.n_parts = static_cast<int32_t>(n_parts);
+    task.part = part;
+    for (; task.begin_page < end_page; task.begin_page = task.end_page) {
+      const auto span_end = static_cast<int32_t>((task.begin_page / kSpanPages + 1) * kSpanPages);
+      task.end_page = std::min(end_page, span_end);
+      tasks.push_back(task);
+      task.part += task.n_rows;
+    }
+  }
+  tiles.tasks = std::move(tasks);
+}
+
+absl::Status DeviceStandardAttention::TakeCache(const Segment& s) {
+  const AttentionGeometry& g = context_.geometry;
+  LK_RETURN_IF_ERROR(TakePages(s, *context_.cache));
+  const int64_t bits = ClosedBits(s.sequence->options);
+  if (bits == 0) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(
+      TakeClosedPages(s, g.n_layers * g.n_kv_heads * ClosedTileBytes(g.head_dim, bits)));
+  SequenceCache& sequence = *s.sequence;
+  for (size_t page = s.first_position / kPageTokens; page < sequence.slice_pages.size(); ++page) {
+    closes_.push_back({sequence.pages[page].data(), sequence.slice_pages[page]->data(),
+                       static_cast<int32_t>(bits)});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceStandardAttention::Plan(absl::Span<const Segment> segments) {
+  slots_.clear();
+  closes_.clear();
+  pages_.clear();
+  for (Tiles& tiles : tiles_) tiles.tasks.clear();
+  bool decodes = true;
+  for (const Segment& segment : segments) {
+    LK_RETURN_IF_ERROR(TakeCache(segment));
+    AppendSlots(segment);
+    AppendTiles(segment);
+    decodes = decodes && segment.n_rows == 1;
+  }
+  int64_t n_part_rows = 0;
+  for (Tiles& tiles : tiles_) Spread(tiles, n_part_rows);
+  has_joins_ = n_part_rows > 0;
+  // So that steps differ in their launches rarely: tasks that do nothing.
+  for (Tiles& tiles : tiles_) {
+    if (decodes && !tiles.tasks.empty()) {
+      tiles.tasks.resize(std::bit_ceil(tiles.tasks.size()), {.n_rows = 0});
+    }
+  }
+  if (decodes && !closes_.empty()) closes_.resize(std::bit_ceil(closes_.size()));
+  LK_RETURN_IF_ERROR(UploadTables());
+  key_ = std::nullopt;
+  if (decodes) key_ = KeyOfPlan();
+  return absl::OkStatus();
+}
+
+uint64_t DeviceStandardAttention::KeyOfPlan() const {
+  const auto n = [](const auto& table) { return static_cast<int64_t>(table.size()); };
+  std::vector<int64_t> numbers = {static_cast<int64_t>(n_moves_), has_joins_ ? 1 : 0, n(slots_),
+                                  n(closes_)};
+  for (const Tiles& tiles : tiles_) {
+    numbers.insert(numbers.end(), {n(tiles.tasks), n(tiles.joins)});
+  }
+  return KeyOf(numbers);
+}
+
+absl::Status DeviceStandardAttention::UploadTables() {
+  Device& device = *context_.place->device;
+  tables_.Clear();
+  at_.slots = tables_.Add(slots_);
+  at_.closes = tables_.Add(closes_);
+  for (Tiles& tiles : tiles_) {
+    tiles.tasks_at = tables_.Add(tiles.tasks);
+    tiles.joins_at = tables_.Add(tiles.joins);
+  }
+  // Last: how many they are does not tell plans apart.
+  at_.pages = tables_.Add(pages_);
+  const auto* before = tables_.At<std::byte>(0);
+  LK_RETURN_IF_ERROR(tables_.Upload(device));
+  if (tables_.At<std::byte>(0) != before) ++n_moves_;
+  if (has_joins_ && parts_.size_bytes() == 0) {
+    LK_ASSIGN_OR_RETURN(parts_, Buffer::Allocate(kPartsBytes, &device));
+    ++n_moves_;
+  }
+  return absl::OkStatus();
+}
+
+AttendArgs DeviceStandardAttention::ArgsOf(const LayerRows& rows) {
+  const AttentionGeometry& g = context_.geometry;
+  AttendArgs args;
+  args.pages = tables_.At<const std::byte*>(at_.pages);
+  args.cache_type = g.cache_type;
+  args.layer = rows.layer;
+  args.n_kv_heads = g.n_kv_heads;
+  args.group = g.group();
+  args.head_dim = g.head_dim;
+  args.n_before = TokensBefore(g);
+  args.q = rows.q;
+  args.ld_q = rows.ld_qkv;
+  args.out = rows.out;
+  args.ld_out = rows.ld_out;
+  if (!has_joins_) return args;
+  const int64_t n_part_rows = kPartsBytes / PartRowBytes(g.n_kv_heads, g.head_dim);
+  args.parts = parts_.as<float>();
+  args.part_states = args.parts + n_part_rows * g.n_kv_heads * g.head_dim;
+  return args;
+}
+
+void DeviceStandardAttention::ClosePages(int64_t layer) {
+  const AttentionGeometry& g = context_.geometry;
+  Device& device = *context_.place->device;
+  if (closes_.empty()) return;
+  device.kernels().close_pages(
+      device, {tables_.At<ClosePageTask>(at_.closes), static_cast<int64_t>(closes_.size()),
+               g.cache_type, layer, g.n_kv_heads, g.head_dim});
+}
+
+void DeviceStandardAttention::AttendTiles(const Tiles& tiles, AttendArgs args) {
+  Device& device = *context_.place->device;
+  if (tiles.tasks.empty()) return;
+  args.tile = tiles.size;
+  args.closed_bits = tiles.closed_bits;
+  args.tasks = tables_.At<RowTileTask>(tiles.tasks_at);
+  args.n_tasks = static_cast<int64_t>(tiles.tasks.size());
+  args.joins = tables_.At<JoinTask>(tiles.joins_at);
+  args.n_joins = static_cast<int64_t>(tiles.joins.size());
+  device.kernels().attend(device, args);
+  if (has_joins_) device.kernels().join_parts(device, args);
+}
+
+void DeviceStandardAttention::Attend(const LayerRows& rows) {
+  const AttentionGeometry& g = context_.geometry;
+  Device& device = *context_.place->device;
+  device.kernels().write_kv(
+      device, {tables_.At<CacheSlot>(at_.slots), static_cast<int64_t>(slots_.size()), g.cache_type,
+               rows.layer, g.n_kv_heads, g.head_dim, rows.k, rows.v, rows.ld_qkv});
+  ClosePages(rows.layer);
+  const AttendArgs args = ArgsOf(rows);
+  for (const Tiles& tiles : tiles_) AttendTiles(tiles, args);
+}
+
+}  // namespace lowkey

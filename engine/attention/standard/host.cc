@@ -1,0 +1,145 @@
+#include "engine/attention/standard/host.h"
+
+#include <algorithm>
+
+#include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/pages/quantized_kv.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int64_t kSpanPages = 16;
+// With so many tasks threads end at the same time anyway.
+constexpr int64_t kTasksPerThread = 16;
+
+}  // namespace
+
+StandardAttention::StandardAttention(const AttentionContext& context)
+    : StandardCacheMechanism(context), row_blocks_(context.pool->n_threads()) {
+  for (RowBlock& b : row_blocks_) b.Reserve(context_.geometry);
+}
+
+absl::Status StandardAttention::PlanPages(int32_t segment_index, const Segment& segment) {
+  LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
+  if (!IsQuantized(segment.sequence->options)) return absl::OkStatus();
+  const SequenceCache& sequence = *segment.sequence;
+  LK_RETURN_IF_ERROR(TakeClosedPages(
+      segment, QuantizedPageBytes(context_.geometry, sequence.options.standard.storage)));
+  const auto end = static_cast<int64_t>(sequence.slice_pages.size());
+  for (int64_t page = segment.first_position / kPageTokens; page < end; ++page) {
+    close_tasks_.push_back({segment_index, page});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StandardAttention::Plan(absl::Span<const Segment> segments) {
+  segments_ = segments;
+  tasks_.clear();
+  close_tasks_.clear();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const auto index = static_cast<int32_t>(i);
+    LK_RETURN_IF_ERROR(PlanPages(index, segments[i]));
+    RowCuts cuts;
+    if (IsQuantized(segments[i].sequence->options)) cuts.every = kPageTokens;
+    AppendRowBlocks(context_.geometry, index, segments[i], cuts, tasks_);
+  }
+  PlanParts();
+  return absl::OkStatus();
+}
+
+void StandardAttention::ClosePages(int64_t layer) {
+  const AttentionGeometry& g = context_.geometry;
+  const auto n_tasks = static_cast<int64_t>(close_tasks_.size()) * g.n_kv_heads;
+  context_.pool->ParallelFor(n_tasks, [&](int64_t i, int) {
+    const CloseTask& task = close_tasks_[i / g.n_kv_heads];
+    const int64_t head = i % g.n_kv_heads;
+    SequenceCache& sequence = *segments_[task.segment].sequence;
+    QuantizeTile(g, sequence.options.standard.storage,
+                 TileOf(g, sequence.pages[task.page], layer, head), layer, head,
+                 *sequence.slice_pages[task.page]);
+  });
+}
+
+void StandardAttention::PlanParts() {
+  const AttentionGeometry& g = context_.geometry;
+  const bool spreads =
+      static_cast<int64_t>(tasks_.size()) < kTasksPerThread * context_.pool->n_threads();
+  parts_.clear();
+  spread_.clear();
+  int64_t n_saved = 0;
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    const RowBlockTask& task = tasks_[i];
+    const int64_t first = segments_[task.segment].first_position + task.first_row;
+    const int64_t begin =
+        g.sliding_window.has_value() ? std::max<int64_t>(0, first - *g.sliding_window + 1) : 0;
+    const int64_t first_page = begin / kPageTokens, end_page = PagesFor(first + task.n_tokens);
+    const auto n = static_cast<int32_t>(i);
+    if (!spreads || first_page / kSpanPages == (end_page - 1) / kSpanPages) {
+      parts_.push_back({n, first_page, end_page, std::nullopt});
+      continue;
+    }
+    spread_.push_back(static_cast<int32_t>(parts_.size()));
+    for (int64_t page = first_page; page < end_page;) {
+      const int64_t end = std::min(end_page, (page / kSpanPages + 1) * kSpanPages);
+      parts_.push_back({n, page, end, n_saved});
+      n_saved += task.n_tokens * g.group() * (g.head_dim_padded() + 2);
+      page = end;
+    }
+  }
+  if (static_cast<int64_t>(saved_.size()) < n_saved) saved_.resize(n_saved);
+}
+
+void StandardAttention::ReadPages(const LayerRows& rows, const Part& part, RowBlock& block) const {
+  const AttentionGeometry& g = context_.geometry;
+  const RowBlockTask& task = tasks_[part.task];
+  const Segment& segment = segments_[task.segment];
+  block.Begin(g, segment, task, rows);
+  const SequenceCache& sequence = *segment.sequence;
+  const CacheStorage storage = sequence.options.standard.storage;
+  const auto quantized = [&](int64_t page) {
+    return QuantizedTileOf(g, storage, *sequence.slice_pages[page], rows.layer, task.kv_head);
+  };
+  const int64_t end = block.last_position() + 1;
+  const int64_t n_closed = IsQuantized(sequence.options) ? block.first_position() / kPageTokens : 0;
+  for (int64_t page = part.first_page; page < part.end_page; ++page) {
+    if (page % kSpanPages == 0 && page > part.first_page) block.Fold();
+    if (page < n_closed) {
+      block.AddQuantized(quantized(page), quantized(std::min(page + 1, n_closed - 1)), page);
+    } else {
+      block.AddPage(TileOf(g, sequence.pages, page, rows.layer, task.kv_head), page, end);
+    }
+  }
+}
+
+void StandardAttention::Attend(const LayerRows& rows) {
+  WriteKv(context_.geometry, segments_, rows, *context_.pool);
+  ClosePages(rows.layer);
+  context_.pool->ParallelFor(static_cast<int64_t>(parts_.size()), [&](int64_t i, int thread) {
+    const Part& part = parts_[i];
+    RowBlock& block = row_blocks_[thread];
+    ReadPages(rows, part, block);
+    if (part.saved.has_value()) {
+      block.SavePart(saved_.data() + *part.saved);
+    } else {
+      block.Finish(segments_[tasks_[part.task].segment], tasks_[part.task], rows);
+    }
+  });
+  Join(rows);
+}
+
+void StandardAttention::Join(const LayerRows& rows) {
+  context_.pool->ParallelFor(static_cast<int64_t>(spread_.size()), [&](int64_t i, int thread) {
+    size_t part = spread_[i];
+    const int32_t number = parts_[part].task;
+    const RowBlockTask& task = tasks_[number];
+    RowBlock& block = row_blocks_[thread];
+    block.Begin(context_.geometry, segments_[task.segment], task, rows);
+    for (; part < parts_.size() && parts_[part].task == number; ++part) {
+      block.FoldPart(saved_.data() + *parts_[part].saved);
+    }
+    block.Finish(segments_[task.segment], task, rows);
+  });
+}
+
+}  // namespace lowkey

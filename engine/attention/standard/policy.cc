@@ -1,0 +1,77 @@
+#include "engine/attention/standard/policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/attention/pages/quantized_kv.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+
+bool IsQuantized(const AttentionOptions& options) {
+  return options.standard.storage != CacheStorage::kDtype;
+}
+
+AttentionWork SoftmaxWork(const AttentionGeometry& g, int64_t n_tokens) {
+  const auto n = static_cast<double>(n_tokens);
+  const double seen = std::min(n, static_cast<double>(g.sliding_window.value_or(n_tokens)));
+  const auto pair = static_cast<double>(2 * g.n_layers * g.n_heads * g.head_dim);
+  return {pair * seen * (n - seen / 2), pair * seen};
+}
+
+int64_t StandardCacheMechanism::BoundBytes(const AttentionOptions& options,
+                                           const SequenceBound& bound) const {
+  const AttentionGeometry& g = context_.geometry;
+  const int64_t n_pages = PagesFor(bound.n_tokens);
+  if (!IsQuantized(options)) return n_pages * PageBytes(g);
+  // A step's rows may begin with the last token of a page.
+  const int64_t n_open = std::min(n_pages, 1 + PagesFor(bound.max_step_rows - 1));
+  return n_open * PageBytes(g) +
+         bound.n_tokens / kPageTokens * QuantizedPageBytes(g, options.standard.storage);
+}
+
+absl::Status StandardCacheMechanism::TakeClosedPages(const Segment& segment,
+                                                     int64_t page_bytes) const {
+  auto& closed = segment.sequence->slice_pages;
+  // What a plan that was never carried out has left holds nothing.
+  closed.resize(segment.first_position / kPageTokens);
+  const auto end = static_cast<size_t>((segment.first_position + segment.n_rows) / kPageTokens);
+  while (closed.size() < end) {
+    LK_ASSIGN_OR_RETURN(auto slab, context_.cache->AllocateSlab(page_bytes));
+    closed.push_back(std::move(slab));
+  }
+  return absl::OkStatus();
+}
+
+AttentionWork StandardCacheMechanism::Work(const AttentionOptions&, int64_t n_tokens) const {
+  return SoftmaxWork(context_.geometry, n_tokens);
+}
+
+void StandardCacheMechanism::Advance(SequenceCache& sequence, int64_t n_rows) {
+  const int64_t first = sequence.n_tokens / kPageTokens;
+  sequence.n_tokens += n_rows;
+  if (!IsQuantized(sequence.options)) return;
+  for (int64_t page = first; page < sequence.n_tokens / kPageTokens; ++page) {
+    sequence.pages[page] = {};
+  }
+}
+
+std::optional<SequenceCache> StandardCacheMechanism::Prefix(const SequenceCache& sequence, int64_t,
+                                                            int64_t n_tokens) const {
+  const int64_t n_pages = n_tokens / kPageTokens;
+  SequenceCache prefix;
+  prefix.n_tokens = n_tokens;
+  if (IsQuantized(sequence.options)) {
+    auto closed = FirstPages(sequence.slice_pages, 0, n_pages);
+    if (!closed.has_value()) return std::nullopt;
+    prefix.slice_pages = *std::move(closed);
+    prefix.pages.resize(n_pages);
+    return prefix;
+  }
+  auto pages = FirstPages(sequence.pages, 0, n_pages);
+  if (!pages.has_value()) return std::nullopt;
+  prefix.pages = *std::move(pages);
+  return prefix;
+}
+
+}  // namespace lowkey

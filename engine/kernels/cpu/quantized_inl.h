@@ -1,0 +1,165 @@
+// Products with quantized tiles, a part of kernels_inl.h: see its first lines.
+#ifndef LOWKEY_ENGINE_KERNELS_CPU_QUANTIZED_INL_H_
+#define LOWKEY_ENGINE_KERNELS_CPU_QUANTIZED_INL_H_
+
+#include <cstdint>
+
+#include "engine/kernels/kernels.h"
+
+namespace lowkey::cpu {
+
+// kRows rows times kPanels panels, each of which knows its group. One accumulator per output, steps
+// in order, as in Gemm: hence the same bits.
+template <class V, int kRows, int kPanels>
+inline void GroupedTile(const GroupedGemmArgs& g, int64_t row, int64_t panel) {
+  constexpr int64_t kPanel = 2 * V::kLanes, kGroup = 32;
+  const float* a[kPanels];
+  const int8_t* b[kPanels];
+  float* c[kPanels];
+  typename V::Vec acc[kRows][kPanels][2];
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) {
+    const int64_t column = (panel + p) * kPanel, group = column / kGroup;
+    a[p] = g.a + group * g.a_group + row * g.lda;
+    b[p] = g.b + group * g.b_group + column % kGroup;
+    c[p] = g.c + row * g.ldc + column;
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+      acc[i][p][0] = V::Load(c[p] + i * g.ldc);
+      acc[i][p][1] = V::Load(c[p] + i * g.ldc + V::kLanes);
+    }
+  }
+  // Each panel of the first rows fetches its share, so that memory is asked evenly.
+  const int64_t n_panels = g.n_cols / kPanel, all = row == 0 ? g.next_bytes : 0;
+  const auto* next = static_cast<const char*>(g.next) + all * panel / n_panels;
+  const int64_t next_step = all * kPanels / n_panels / g.k;
+  for (int64_t kk = 0; kk < g.k; ++kk) {
+    __builtin_prefetch(next);
+    next += next_step;
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      const auto left = V::Load(b[p] + kk * g.b_row_stride);
+      const auto right = V::Load(b[p] + kk * g.b_row_stride + V::kLanes);
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; ++i) {
+        const auto av = V::Set1(a[p][i * g.lda + kk]);
+        acc[i][p][0] = V::Fma(av, left, acc[i][p][0]);
+        acc[i][p][1] = V::Fma(av, right, acc[i][p][1]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+      V::Store(c[p] + i * g.ldc, acc[i][p][0]);
+      V::Store(c[p] + i * g.ldc + V::kLanes, acc[i][p][1]);
+    }
+  }
+}
+
+// As many panels at once as hide the latency of one chain of FMAs.
+template <class V, int kRows>
+inline void GroupedRows(const GroupedGemmArgs& g, int64_t row) {
+  constexpr int kPanels = kRows == 1 ? 4 : kRows <= 3 ? 2 : 1;
+  const int64_t n_panels = g.n_cols / (2 * V::kLanes);
+  int64_t panel = 0;
+  for (; panel + kPanels <= n_panels; panel += kPanels) {
+    GroupedTile<V, kRows, kPanels>(g, row, panel);
+  }
+  for (; panel < n_panels; ++panel) GroupedTile<V, kRows, 1>(g, row, panel);
+}
+
+template <class V>
+void GroupedGemm(const GroupedGemmArgs& g) {
+  int64_t row = 0;
+  for (; row + 6 <= g.n_rows; row += 6) GroupedRows<V, 6>(g, row);
+  for (; row + 3 <= g.n_rows; row += 3) GroupedRows<V, 3>(g, row);
+  for (; row < g.n_rows; ++row) GroupedRows<V, 1>(g, row);
+}
+
+// The products of a block's first n_k steps: sums [kRows][kPanels * kPanel], one accumulator each.
+// A function of its own, or GCC keeps accumulators on the stack.
+template <class V, int kRows, int kPanels>
+[[gnu::noinline]] void SumBlock(const GemmBlocksArgs& g, const float* a, const std::byte* block,
+                                int64_t n_k, float* sums) {
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  constexpr int64_t kAhead = 4096;  // bytes: cover the memory's latency
+  typename V::Vec acc[kRows][2 * kPanels];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 2 * kPanels; ++j) acc[i][j] = V::Zero();
+  }
+  const auto* codes = reinterpret_cast<const int8_t*>(block) + 2 * kPanel;
+  for (int64_t kk = 0; kk < n_k; ++kk) {
+    const int8_t* row = codes + kk * kPanel;
+    // A line is some steps of a panel: in as many steps each panel has its turn.
+    __builtin_prefetch(row + kk % kPanels * g.b_panel_stride + kAhead);
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      const typename V::Vec left = V::Load(row + p * g.b_panel_stride);
+      const typename V::Vec right = V::Load(row + p * g.b_panel_stride + V::kLanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        const typename V::Vec av = V::Set1(a[kk * kRows + i]);
+        V::AddProduct(av, left, acc[i][2 * p]);
+        V::AddProduct(av, right, acc[i][2 * p + 1]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 2 * kPanels; ++j) {
+      V::Store(sums + (2 * kPanels * i + j) * V::kLanes, acc[i][j]);
+    }
+  }
+}
+
+template <class V, int kRows, int kPanels>
+inline void BlocksTile(const GemmBlocksArgs& g, const float* a, const std::byte* b, float* c) {
+  constexpr int64_t kPanel = 2 * V::kLanes, kBlock = GemmBlocksArgs::kBlock;
+  for (int64_t first = 0; first < g.k; first += kBlock) {
+    const std::byte* block = b + first / kBlock * kPanel * (2 + kBlock);
+    float sums[kRows * kPanels * kPanel];
+    SumBlock<V, kRows, kPanels>(g, a + first * kRows, block,
+                                g.k - first < kBlock ? g.k - first : kBlock, sums);
+    const bool add = first > 0 || g.into == GemmArgs::Into::kAccumulate;
+    for (int j = 0; j < 2 * kPanels; ++j) {
+      const auto* scales = reinterpret_cast<const uint16_t*>(block + j / 2 * g.b_panel_stride);
+      const auto scale = V::Load(scales + j % 2 * V::kLanes);
+      for (int i = 0; i < kRows; ++i) {
+        float* to = c + i * g.ldc + j * V::kLanes;
+        const auto sum = V::Load(sums + (2 * kPanels * i + j) * V::kLanes);
+        V::Store(to, V::Fma(scale, sum, add ? V::Load(to) : V::Zero()));
+      }
+    }
+  }
+}
+
+template <class V>
+void MultiplyBf16(const float* x, const uint16_t* y, float* out, int64_t n) {
+  const int64_t whole = n / V::kLanes * V::kLanes;
+  for (int64_t i = 0; i < whole; i += V::kLanes) {
+    V::Store(out + i, V::Mul(V::Load(x + i), V::Load(y + i)));
+  }
+  for (int64_t i = whole; i < n; ++i) {
+    const uint32_t wide = static_cast<uint32_t>(y[i]) << 16;
+    float factor;
+    __builtin_memcpy(&factor, &wide, sizeof(factor));
+    out[i] = x[i] * factor;
+  }
+}
+
+template <class V>
+void UnpackInt4(const uint8_t* x, int8_t* out, int64_t n) {
+  for (int64_t i = 0; i < n / 2; ++i) {
+    out[i] = static_cast<int8_t>((x[i] & 15) - 8);
+    out[i + n / 2] = static_cast<int8_t>((x[i] >> 4) - 8);
+  }
+}
+
+}  // namespace lowkey::cpu
+
+#endif  // LOWKEY_ENGINE_KERNELS_CPU_QUANTIZED_INL_H_

@@ -1,0 +1,23 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_LAUNCH_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_LAUNCH_H_
+
+#include "engine/kernels/device/attention.h"
+#include "engine/kernels/device/kernels.h"
+
+namespace lowkey {
+
+// Launchers of DeviceKernels.
+void WriteKvOnDevice(Device& device, const WriteKvArgs& args);
+void ClosePagesOnDevice(Device& device, const ClosePagesArgs& args);
+void AttendOnDevice(Device& device, const AttendArgs& args);
+void JoinPartsOnDevice(Device& device, const AttendArgs& args);
+
+// AttendOnDevice where HasTensorTiles, without closed pages and with them, and elsewhere. The
+// second also takes what has none: slower, in less shared memory.
+void AttendWithTensorTiles(Device& device, const AttendArgs& args);
+void AttendClosedWithTensorTiles(Device& device, const AttendArgs& args);
+void AttendPlainly(Device& device, const AttendArgs& args);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_LAUNCH_H_

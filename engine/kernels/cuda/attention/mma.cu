@@ -1,0 +1,66 @@
+// Exact attention by tensor cores, after FlashAttention-2 (Dao 2023, algorithm 1): a block has a
+// tile of query rows and reads pages of keys and values one after another, the next one on its way
+// while one is computed. A warp has 16 or 32 of the rows; scores, weights and sums stay in its
+// registers.
+
+#include "engine/kernels/cuda/attention/launch.h"
+#include "engine/kernels/cuda/attention/tiles.h"
+#include "engine/kernels/cuda/grid/shared_memory.h"
+
+namespace lowkey {
+namespace {
+
+template <int kHeadDim, int kWarps, int kTiles>
+__global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
+  using B = tiles::Block<kHeadDim, kWarps, kTiles>;
+  LK_DYNAMIC_SHARED(uint16_t, queries);
+  uint16_t* const pages = queries + B::kRows * B::kStride;
+  const RowTileTask task = a.tasks[blockIdx.x];
+  if (task.n_rows == 0) return;
+  tiles::LoadPage<B>(a, task, task.begin_page, pages);
+  CommitCopies();
+  tiles::LoadQueries<B>(a, task, queries);
+  tiles::WarpRows<B> rows;
+  tiles::Begin(a, task, rows);
+  for (int page = task.begin_page; page < task.end_page; ++page) {
+    const uint16_t* here = pages + (page - task.begin_page) % 2 * 2 * B::kPlane;
+    WaitCopies<0>();
+    __syncthreads();  // the page is here, and the one before has been read by all
+    if (page + 1 < task.end_page) {
+      tiles::LoadPage<B>(a, task, page + 1,
+                         pages + (page + 1 - task.begin_page) % 2 * 2 * B::kPlane);
+    }
+    CommitCopies();
+    tiles::AddPage(a, task, page, queries, here, rows);
+  }
+  tiles::Finish(a, task, rows);
+}
+
+template <int kHeadDim, int kWarps, int kTiles>
+void LaunchTile(Device& device, const AttendArgs& args) {
+  using B = tiles::Block<kHeadDim, kWarps, kTiles>;
+  constexpr int64_t kSharedBytes = B::kQueryBytes + 2 * B::kPageBytes;
+  if (kSharedBytes > MostSharedBytes(device)) {  // one page at a time
+    return AttendClosedWithTensorTiles(device, args);
+  }
+  Launch(device, AttendKernel<kHeadDim, kWarps, kTiles>,
+         {.blocks_x = args.n_tasks,
+          .blocks_y = args.n_kv_heads,
+          .threads = B::kThreads,
+          .shared_bytes = kSharedBytes},
+         args);
+}
+
+template <int kHeadDim>
+void LaunchFor(Device& device, const AttendArgs& args) {
+  if (args.tile == RowTile::kFew) return LaunchTile<kHeadDim, 1, 1>(device, args);
+  LaunchTile<kHeadDim, 4, 2>(device, args);
+}
+
+}  // namespace
+
+void AttendWithTensorTiles(Device& device, const AttendArgs& args) {
+  tiles::WithHeadDim(args.head_dim, [&]<int kHeadDim>() { LaunchFor<kHeadDim>(device, args); });
+}
+
+}  // namespace lowkey

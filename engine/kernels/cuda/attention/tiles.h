@@ -1,0 +1,379 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_TILES_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_TILES_H_
+
+// A warp's rows and what pages of keys and values in shared memory do to them, by tensor cores.
+// Included by .cu files.
+
+#include <algorithm>
+
+#include "engine/kernels/cuda/attention/rows.h"
+#include "engine/kernels/cuda/grid/mma.h"
+
+namespace lowkey::tiles {
+constexpr int kKeys = kPageTokensInt;
+
+struct alignas(8) FloatPair {
+  float x, y;
+};
+
+template <int kHeadDim, int kWarps, int kTiles>
+struct Block {
+  static constexpr int kThreads = kWarps * kWarp;
+  static constexpr int kRows = 16 * kTiles * kWarps;
+  // An odd number of 16 bytes: eight rows of a matrix lie in different banks.
+  static constexpr int kStride = kHeadDim + 8;
+  static constexpr int kPlane = kKeys * kStride;  // a page's keys, or values
+  static constexpr int64_t kQueryBytes = kRows * kStride * static_cast<int64_t>(sizeof(uint16_t));
+  // Keys and values of one page.
+  static constexpr int64_t kPageBytes = 2 * kPlane * static_cast<int64_t>(sizeof(uint16_t));
+  static constexpr int kRowTiles = kTiles;
+  static constexpr int kDim = kHeadDim;
+};
+
+// f<kHeadDim>() of the instance for heads of this many numbers.
+template <typename F>
+void WithHeadDim(int64_t head_dim, F f) {
+  switch (head_dim) {
+    case 32:
+      return f.template operator()<32>();
+    case 64:
+      return f.template operator()<64>();
+    case 80:
+      return f.template operator()<80>();
+    case 96:
+      return f.template operator()<96>();
+    default:
+      return f.template operator()<128>();
+  }
+}
+
+// Positions of the warp's rows, for what all of them see or one of them sees.
+struct WarpPositions {
+  bool has_rows;
+  int first, last;
+
+  __device__ bool Sees(int page, int64_t n_before) const {
+    return has_rows && page * kKeys <= last && page * kKeys + kKeys > first - n_before;
+  }
+  __device__ bool SeesInPart(int page, int64_t n_before) const {
+    return page * kKeys + kKeys - 1 > first || page * kKeys < last - n_before;
+  }
+};
+
+// A warp's rows. Of each tile of 16 a lane has rows lane / 4 and lane / 4 + 8 (half 0 and 1).
+template <typename B>
+struct WarpRows {
+  float out[B::kRowTiles][B::kDim / 8][4];
+  float max[B::kRowTiles][2];
+  float sum[B::kRowTiles][2];        // of the lane's own columns
+  RowState folded[B::kRowTiles][2];  // spans before
+  WarpPositions positions;
+};
+
+template <typename B>
+__device__ __forceinline__ int RowOf(int tile, int half) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  return (warp * B::kRowTiles + tile) * 16 + half * 8 + lane / 4;
+}
+
+template <typename B>
+__device__ __forceinline__ void Restart(WarpRows<B>& rows) {
+#pragma unroll
+  for (int tile = 0; tile < B::kRowTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      rows.max[tile][half] = NoScore();
+      rows.sum[tile][half] = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < B::kDim / 8; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) rows.out[tile][i][j] = 0;
+    }
+  }
+}
+
+// Scaled queries of the tile, zero beyond its rows.
+template <typename B>
+__device__ __forceinline__ void LoadQueries(const AttendArgs& a, const RowTileTask& task,
+                                            uint16_t* queries) {
+  const float scale = QueryScale(B::kDim);
+  constexpr int kPairs = B::kDim / 2;
+#pragma unroll 8
+  for (int i = threadIdx.x; i < B::kRows * kPairs; i += B::kThreads) {
+    const int row = i / kPairs, column = 2 * (i % kPairs);
+    // Every lane loads, so that the next loads need not wait for this one.
+    const RowPlace place = PlaceOf(task, a.group, std::min(row, task.n_rows - 1));
+    const float* q = QueryOf(a, place, blockIdx.y) + column;
+    const uint32_t packed = PackBFloat16(q[0] * scale, q[1] * scale);
+    *reinterpret_cast<uint32_t*>(queries + row * B::kStride + column) =
+        row < task.n_rows ? packed : 0;
+  }
+}
+
+// Begins to bring a page's keys and values to `to`. Values of tokens that are not cached yet become
+// 0, as what lies there need not be numbers.
+template <typename B>
+__device__ __forceinline__ void LoadPage(const AttendArgs& a, const RowTileTask& task, int page,
+                                         uint16_t* to) {
+  constexpr int kChunks = B::kDim / 8;  // of 16 bytes
+  const auto* keys = KeysOf<uint16_t>(a, a.pages[task.pages + page], blockIdx.y);
+  const auto* values = keys + kKeys * B::kDim;
+  const int n_cached = task.end_position - page * kKeys;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kKeys * kChunks; i += B::kThreads) {
+    const int token = i / kChunks, at = token * B::kStride + i % kChunks * 8;
+    CopyAsync16(to + at, keys + i * 8);
+    if (token < n_cached) {
+      CopyAsync16(to + B::kPlane + at, values + i * 8);
+    } else {
+      auto* zeros = reinterpret_cast<uint32_t*>(to + B::kPlane + at);
+      zeros[0] = zeros[1] = zeros[2] = zeros[3] = 0;
+    }
+  }
+}
+
+// scores [.., 16, 64] = Q K^T.
+template <typename B>
+__device__ __forceinline__ void Score(const uint16_t* queries, const uint16_t* keys,
+                                      float (&scores)[B::kRowTiles][kKeys / 8][4]) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+#pragma unroll
+  for (int tile = 0; tile < B::kRowTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 8; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) scores[tile][i][j] = 0;
+    }
+  }
+  const uint16_t* query =
+      queries + (warp * B::kRowTiles * 16 + lane % 16) * B::kStride + lane / 16 * 8;
+  const uint16_t* key = keys + (lane / 16 * 8 + lane % 8) * B::kStride + lane / 8 % 2 * 8;
+#pragma unroll
+  for (int k = 0; k < B::kDim; k += 16) {
+    uint32_t q[B::kRowTiles][4];
+#pragma unroll
+    for (int tile = 0; tile < B::kRowTiles; ++tile) {
+      LoadTiles(q[tile], query + tile * 16 * B::kStride + k);
+    }
+#pragma unroll
+    for (int i = 0; i < kKeys / 16; ++i) {
+      uint32_t b[4];
+      LoadTiles(b, key + i * 16 * B::kStride + k);
+#pragma unroll
+      for (int tile = 0; tile < B::kRowTiles; ++tile) {
+        MultiplyTiles(scores[tile][2 * i], q[tile], b[0], b[1]);
+        MultiplyTiles(scores[tile][2 * i + 1], q[tile], b[2], b[3]);
+      }
+    }
+  }
+}
+
+template <typename B>
+__device__ __forceinline__ void Mask(const AttendArgs& a, const RowTileTask& task, int page,
+                                     float (&scores)[B::kRowTiles][kKeys / 8][4]) {
+  const int first = page * kKeys + threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int tile = 0; tile < B::kRowTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = std::min(RowOf<B>(tile, half), task.n_rows - 1);
+      const int last_seen = PlaceOf(task, a.group, row).position;
+      // In 32 bits, which hold both: with 64 wide heads spill registers.
+      const int first_seen = last_seen - static_cast<int>(a.n_before);
+#pragma unroll
+      for (int i = 0; i < kKeys / 8; ++i) {
+#pragma unroll
+        for (int j = 2 * half; j < 2 * half + 2; ++j) {
+          const int key = first + 8 * i + j % 2;
+          if (key > last_seen || key < first_seen) scores[tile][i][j] = NoScore();
+        }
+      }
+    }
+  }
+}
+
+// Turns a page's scores into weights, and what the rows have into terms of their new maximum.
+template <typename B>
+__device__ __forceinline__ void Weigh(WarpRows<B>& rows,
+                                      float (&scores)[B::kRowTiles][kKeys / 8][4]) {
+#pragma unroll
+  for (int tile = 0; tile < B::kRowTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float max = rows.max[tile][half];
+#pragma unroll
+      for (int i = 0; i < kKeys / 8; ++i) {
+        max = fmaxf(max, fmaxf(scores[tile][i][2 * half], scores[tile][i][2 * half + 1]));
+      }
+      max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
+      max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
+      const float base = BaseOf(max), factor = Exp2(rows.max[tile][half] - base);
+      rows.max[tile][half] = max;
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kKeys / 8; ++i) {
+#pragma unroll
+        for (int j = 2 * half; j < 2 * half + 2; ++j) {
+          scores[tile][i][j] = Exp2(scores[tile][i][j] - base);
+          sum += scores[tile][i][j];
+        }
+      }
+      rows.sum[tile][half] = fmaf(rows.sum[tile][half], factor, sum);
+#pragma unroll
+      for (int i = 0; i < B::kDim / 8; ++i) {
+        rows.out[tile][i][2 * half] *= factor;
+        rows.out[tile][i][2 * half + 1] *= factor;
+      }
+    }
+  }
+}
+
+// out += weights V.
+template <typename B>
+__device__ __forceinline__ void AddValues(const uint16_t* values,
+                                          const float (&weights)[B::kRowTiles][kKeys / 8][4],
+                                          WarpRows<B>& rows) {
+  const int lane = threadIdx.x % kWarp;
+  const uint16_t* value = values + lane % 16 * B::kStride + lane / 16 * 8;
+#pragma unroll
+  for (int k = 0; k < kKeys / 16; ++k) {
+    uint32_t w[B::kRowTiles][4];
+#pragma unroll
+    for (int tile = 0; tile < B::kRowTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float(&pairs)[4] = weights[tile][2 * k + i / 2];
+        w[tile][i] = PackBFloat16(pairs[i % 2 * 2], pairs[i % 2 * 2 + 1]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < B::kDim / 16; ++i) {
+      uint32_t b[4];
+      LoadTilesTransposed(b, value + k * 16 * B::kStride + i * 16);
+#pragma unroll
+      for (int tile = 0; tile < B::kRowTiles; ++tile) {
+        MultiplyTiles(rows.out[tile][2 * i], w[tile], b[0], b[1]);
+        MultiplyTiles(rows.out[tile][2 * i + 1], w[tile], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// What the row has since Restart, its sum over all columns.
+template <typename B>
+__device__ __forceinline__ RowState StateOf(const WarpRows<B>& rows, int tile, int half) {
+  float sum = rows.sum[tile][half];
+  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+  return {rows.max[tile][half], sum};
+}
+
+enum class Last { kNo, kYes };
+
+// Folds the span that ends into those before, which wait in the output's place.
+template <typename B, Last kLast>
+__device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& task,
+                                     WarpRows<B>& rows) {
+#pragma unroll
+  for (int tile = 0; tile < B::kRowTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const RowFold fold = FoldRow(rows.folded[tile][half], StateOf(rows, tile, half));
+      rows.folded[tile][half] = fold.joined;
+      const int row = RowOf<B>(tile, half);
+      if (row >= task.n_rows) continue;
+      const float scale = 1.0f / fold.joined.sum;
+      float* to = OutputOf(a, PlaceOf(task, a.group, row), blockIdx.y) + threadIdx.x % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < B::kDim / 8; ++i) {
+        auto* pair = reinterpret_cast<FloatPair*>(to + 8 * i);
+        FloatPair x{rows.out[tile][i][2 * half], rows.out[tile][i][2 * half + 1]};
+        if (!fold.before_is_empty) {
+          const FloatPair before = *pair;
+          x = {fold.Join(before.x, x.x), fold.Join(before.y, x.y)};
+        }
+        if constexpr (kLast == Last::kYes) x = {x.x * scale, x.y * scale};
+        *pair = x;
+      }
+    }
+  }
+}
+
+template <typename B>
+__device__ __forceinline__ void SavePart(const AttendArgs& a, const RowTileTask& task,
+                                         const WarpRows<B>& rows) {
+#pragma unroll
+  for (int tile = 0; tile < B::kRowTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const RowState state = StateOf(rows, tile, half);
+      const int row = RowOf<B>(tile, half), column = threadIdx.x % 4 * 2;
+      if (row >= task.n_rows) continue;
+      const int64_t part = PartOf(a, int64_t{task.part} + row, blockIdx.y);
+      if (column == 0) {
+        a.part_states[2 * part] = state.max;
+        a.part_states[2 * part + 1] = state.sum;
+      }
+#pragma unroll
+      for (int i = 0; i < B::kDim / 8; ++i) {
+        *reinterpret_cast<FloatPair*>(a.parts + part * B::kDim + 8 * i + column) = {
+            rows.out[tile][i][2 * half], rows.out[tile][i][2 * half + 1]};
+      }
+    }
+  }
+}
+
+template <typename B>
+__device__ __forceinline__ WarpPositions PositionsOf(const AttendArgs& a, const RowTileTask& task) {
+  const int first = threadIdx.x / kWarp * B::kRowTiles * 16;
+  const int end = std::min(task.n_rows, first + B::kRowTiles * 16);
+  if (first >= end) return {false, 0, 0};
+  return {true, PlaceOf(task, a.group, first).position, PlaceOf(task, a.group, end - 1).position};
+}
+
+template <typename B>
+__device__ __forceinline__ void Begin(const AttendArgs& a, const RowTileTask& task,
+                                      WarpRows<B>& rows) {
+  for (auto& tile : rows.folded) tile[0] = tile[1] = {NoScore(), 0};
+  Restart(rows);
+  rows.positions = PositionsOf<B>(a, task);
+}
+
+// Adds a page, whose keys and values lie at `here`, to the rows that see it.
+//
+// A row's sequence of operations is that of the pages it sees. A page that other rows of its warp
+// see changes nothing: weights are 0 and factors 1 then.
+template <typename B>
+__device__ __forceinline__ void AddPage(const AttendArgs& a, const RowTileTask& task, int page,
+                                        const uint16_t* queries, const uint16_t* here,
+                                        WarpRows<B>& rows) {
+  const WarpPositions& positions = rows.positions;
+  if (positions.Sees(page, a.n_before)) {
+    float scores[B::kRowTiles][kKeys / 8][4];
+    Score<B>(queries, here, scores);
+    if (positions.SeesInPart(page, a.n_before)) Mask<B>(a, task, page, scores);
+    Weigh(rows, scores);
+    AddValues(here + B::kPlane, scores, rows);
+  }
+  if ((page + 1) % kSpanPages == 0 && page + 1 < task.end_page && positions.has_rows) {
+    Fold<B, Last::kNo>(a, task, rows);
+    Restart(rows);
+  }
+}
+
+// After the task's last page.
+template <typename B>
+__device__ __forceinline__ void Finish(const AttendArgs& a, const RowTileTask& task,
+                                       WarpRows<B>& rows) {
+  if (!rows.positions.has_rows) return;
+  if (task.n_parts > 1) {
+    SavePart(a, task, rows);
+  } else {
+    Fold<B, Last::kYes>(a, task, rows);
+  }
+}
+
+}  // namespace lowkey::tiles
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_TILES_H_

@@ -1,0 +1,108 @@
+#include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/products/products.h"
+#include "engine/kernels/narrow_weight.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kRows = 4;  // of a warp
+
+struct PlainArgs {
+  const void* weight = nullptr;
+  const uint16_t* scales = nullptr;  // of 8 bits
+  int64_t n_out = 0, n_in = 0;
+  const void* x = nullptr;
+  int64_t ld_x = 0, n_rows = 0;
+  float* y = nullptr;
+  int64_t ld_y = 0;
+  const float* bias = nullptr;
+  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
+};
+
+// A weight's row as it is stored, [k] a number, of X the rows that meet it.
+template <typename T>
+struct WideRow {
+  using X = T;
+  const T* row;
+  __device__ WideRow(const PlainArgs& a, int64_t column)
+      : row(static_cast<const T*>(a.weight) + column * a.n_in) {}
+  __device__ float operator[](int64_t k) const { return ToFloat(row[k]); }
+};
+
+template <StorageType kType>
+struct NarrowRowOf {
+  using X = uint16_t;
+  const uint8_t* codes;
+  const uint16_t* scales;
+  int64_t ld_scales;
+  __device__ NarrowRowOf(const PlainArgs& a, int64_t column)
+      : codes(static_cast<const uint8_t*>(a.weight) + column * NarrowBlocks(a.n_in) * kNarrowBlock),
+        scales(a.scales + column),
+        ld_scales(NarrowLayout{kType, a.n_out, a.n_in}.ld_scales()) {}
+  __device__ float operator[](int64_t k) const {
+    const uint32_t code = codes[NarrowPlace(k)];
+    if constexpr (kType == StorageType::kInt8) {
+      return static_cast<float>(static_cast<int8_t>(code)) *
+             BFloat16ToFloat(scales[k / kNarrowBlock * ld_scales]);
+    } else {
+      // In a float's places the number by 2^-120, subnormals included.
+      const float small = __uint_as_float((code & 0x80u) << 24 | (code & 0x7fu) << 20);
+      return small * 0x1p120f * BFloat16ToFloat(*scales);
+    }
+  }
+};
+
+// Each lane sums every 32nd product, then the lanes are summed: an order that knows nothing of the
+// other rows. Warps take columns of the same rows first.
+template <typename Row>
+__global__ void PlainProductKernel(PlainArgs a) {
+  using T = typename Row::X;
+  const int64_t column_blocks = (a.n_out + kWarps - 1) / kWarps;
+  const int64_t column = blockIdx.x % column_blocks * kWarps + threadIdx.x / kWarp;
+  const int64_t first_row = blockIdx.x / column_blocks * kRows;
+  if (column >= a.n_out) return;
+  const int lane = threadIdx.x % kWarp;
+  const Row w(a, column);
+  const T* x[kRows];
+  float sums[kRows] = {};
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t row = first_row + r < a.n_rows ? first_row + r : first_row;
+    x[r] = static_cast<const T*>(a.x) + row * a.ld_x;
+  }
+  for (int64_t k = lane; k < a.n_in; k += kWarp) {
+    const float weight = w[k];
+    for (int r = 0; r < kRows; ++r) sums[r] += ToFloat(x[r][k]) * weight;
+  }
+  for (int r = 0; r < kRows; ++r) {
+    float sum = WarpSum(sums[r]);
+    if (lane != 0 || first_row + r >= a.n_rows) continue;
+    if (a.bias != nullptr) sum += a.bias[column];
+    float& y = a.y[(first_row + r) * a.ld_y + column];
+    y = a.into == GemmArgs::Into::kAccumulate ? y + sum : sum;
+  }
+}
+
+}  // namespace
+
+void MultiplyPlainly(Device& device, const ProductArgs& args) {
+  const DeviceWeight& w = *args.weight;
+  const NarrowLayout layout{w.type(), w.n_out(), w.n_in()};
+  const auto* scales = IsNarrow(w.type())
+                           ? reinterpret_cast<const uint16_t*>(w.data() + layout.scales_at())
+                           : nullptr;
+  const PlainArgs plain{w.data(),    scales, w.n_out(), w.n_in(),  args.x,   args.ld_x,
+                        args.n_rows, args.y, args.ld_y, args.bias, args.into};
+  const LaunchShape shape{
+      .blocks_x = (w.n_out() + kWarps - 1) / kWarps * ((args.n_rows + kRows - 1) / kRows),
+      .threads = kThreads};
+  const auto kernel = w.type() == StorageType::kFloat32    ? PlainProductKernel<WideRow<float>>
+                      : w.type() == StorageType::kBFloat16 ? PlainProductKernel<WideRow<uint16_t>>
+                      : w.type() == StorageType::kInt8
+                          ? PlainProductKernel<NarrowRowOf<StorageType::kInt8>>
+                          : PlainProductKernel<NarrowRowOf<StorageType::kFloat8>>;
+  Launch(device, kernel, shape, plain);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,367 @@
+// Products of bf16 rows with weights by tensor cores, of one order of sums for all numbers of rows:
+//
+//   the products of 32 successive k are two steps of 16 (MultiplyChunk); the steps of an eighth of
+//   n_in are summed one after another, then the eighths are. Where a block of k has a scale, its
+//   steps are summed alone and added by it.
+//
+// A few rows are multiplied by blocks that give each eighth to a warp, so that even a narrow weight
+// is read by the whole device; many rows by blocks that go through the eighths in turn and read a
+// weight once for 128 rows.
+
+#include "engine/kernels/cuda/grid/mma.h"
+#include "engine/kernels/cuda/products/products.h"
+#include "engine/kernels/cuda/products/weight_formats.h"
+#include "engine/kernels/narrow_weight.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int kEighths = 8;
+constexpr int kThreads = kEighths * kWarp;
+constexpr int kChunk = 32;       // k's of two steps
+constexpr int kPiece = 8;        // of them in one lane's 16 bytes of bf16
+constexpr int kLanes = 4;        // that hold a row's block, 16 bytes each
+constexpr int kManyTile = 128;   // columns and rows of a block for many rows
+constexpr int kManyFewest = 65;  // rows
+
+struct TileArgs {
+  const std::byte* weight = nullptr;  // row j at j * row_bytes, in whole pieces
+  int64_t row_bytes = 0;
+  const uint16_t* scales = nullptr;  // bf16 [blocks or 1, ld_scales], where the format has them
+  int64_t ld_scales = 0;             // a multiple of 8
+  int64_t n_out = 0, n_in = 0;
+  const uint16_t* x = nullptr;
+  int64_t ld_x = 0, n_rows = 0;
+  float* y = nullptr;
+  int64_t ld_y = 0;
+  const float* bias = nullptr;
+  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
+};
+
+// Of row g of a tile of 32 k, lane 4 g + t has numbers 8 t .. 8 t + 7. Steps take their k in that
+// order, 4 t + {0, 1} and 4 t + {2, 3} of each half where the product has 2 t and 2 t + 8: which k
+// stands where is nothing to a sum, so long as it is the same on both sides.
+__device__ inline void MultiplyChunk(float (&c)[4], const Piece& low, const Piece& high,
+                                     const Piece& x) {
+#pragma unroll
+  for (int step = 0; step < 2; ++step) {
+    const uint32_t a[4] = {low.words[2 * step], high.words[2 * step], low.words[2 * step + 1],
+                           high.words[2 * step + 1]};
+    MultiplyTiles(c, a, x.words[2 * step], x.words[2 * step + 1]);
+  }
+}
+
+// The products of a block of k: a row of C's columns g and g + 8 have `low` and `high`.
+template <typename Format>
+__device__ inline void MultiplyBlock(float (&sums)[4], const Piece (&low)[Format::kChunks],
+                                     const Piece (&high)[Format::kChunks],
+                                     const Piece (&x)[Format::kChunks], const float (&scales)[2]) {
+  float of_block[4] = {};
+  float(&to)[4] = Format::kScalesBlocks ? of_block : sums;
+#pragma unroll
+  for (int c = 0; c < Format::kChunks; ++c) MultiplyChunk(to, low[c], high[c], x[c]);
+  if constexpr (Format::kScalesBlocks) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums[j] = fmaf(scales[j / 2], of_block[j], sums[j]);
+  }
+}
+
+template <typename Format>
+__device__ inline void WidenBlock(const Piece& stored, Piece (&wide)[Format::kChunks]) {
+#pragma unroll
+  for (int c = 0; c < Format::kChunks; ++c) wide[c] = Format::Widen(stored, c);
+}
+
+template <typename Format>
+__device__ inline int64_t BlocksOf(const TileArgs& a) {
+  constexpr int kBlock = Format::kChunks * kChunk;
+  return (a.n_in + kBlock - 1) / kBlock;
+}
+template <typename Format>
+__device__ inline int64_t FirstBlock(const TileArgs& a, int eighth) {
+  return BlocksOf<Format>(a) * eighth / kEighths;
+}
+
+// Piece `at` of a row, zeros past its end. Rows are aligned to pieces, and so is their length.
+__device__ inline Piece ReadPiece(const void* row, int64_t at, int64_t row_bytes) {
+  Piece piece{{0, 0, 0, 0}};
+  if (at * int64_t{sizeof(Piece)} < row_bytes) piece = static_cast<const Piece*>(row)[at];
+  return piece;
+}
+
+// A number past the last one reads the last: its result is not stored.
+__device__ inline int64_t AtMost(int64_t i, int64_t n) { return i < n ? i : n - 1; }
+
+template <typename Format>
+__device__ inline void Store(const TileArgs& a, int64_t row, int64_t column, float sum) {
+  if (row >= a.n_rows || column >= a.n_out) return;
+  if constexpr (Format::kScalesRows) {
+    sum = fmaf(BFloat16ToFloat(a.scales[column]), sum, a.bias == nullptr ? 0.0f : a.bias[column]);
+  } else if (a.bias != nullptr) {
+    sum += a.bias[column];
+  }
+  float& y = a.y[row * a.ld_y + column];
+  y = a.into == GemmArgs::Into::kAccumulate ? y + sum : sum;
+}
+
+// What a warp of FewRowsKernel reads of some successive blocks before it multiplies with any.
+template <typename Format, int kColumns>
+struct Batch {
+  static constexpr int kBlocks = 4 / kColumns;
+  Piece pieces[kBlocks][2 * kColumns];
+  float scales[kBlocks][kColumns][2];
+};
+
+// Columns first_column + 8 i + g of blocks [block, end), zeros past the end.
+template <typename Format, int kColumns>
+__device__ inline void ReadBatch(const TileArgs& a, int64_t first_column, int64_t block,
+                                 int64_t end, Batch<Format, kColumns>& batch) {
+  const int g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int b = 0; b < batch.kBlocks; ++b) {
+#pragma unroll
+    for (int i = 0; i < 2 * kColumns; ++i) {
+      const int64_t column = AtMost(first_column + 8 * i + g, a.n_out);
+      const bool is_there = block + b < end;
+      batch.pieces[b][i] = ReadPiece(a.weight + column * a.row_bytes, (block + b) * kLanes + t,
+                                     is_there ? a.row_bytes : 0);
+      if constexpr (Format::kScalesBlocks) {
+        batch.scales[b][i / 2][i % 2] =
+            is_there ? BFloat16ToFloat(a.scales[(block + b) * a.ld_scales + column]) : 0.0f;
+      }
+    }
+  }
+}
+
+// 16 kColumns columns, 8 kRows rows of a block; every warp an eighth of k.
+template <typename Format, int kColumns, int kRows>
+__global__ void __launch_bounds__(kThreads) FewRowsKernel(TileArgs a) {
+  constexpr int kTile = 16 * kColumns * 8 * kRows, kChunks = Format::kChunks;
+  LK_DYNAMIC_SHARED(float, partial);  // [kEighths, 8 kRows, 16 kColumns]
+  const int eighth = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
+  const int64_t first_column = int64_t{blockIdx.x} * 16 * kColumns;
+  float sums[kColumns][kRows][4] = {};
+  const uint16_t* x[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) x[r] = a.x + AtMost(8 * r + g, a.n_rows) * a.ld_x;
+  const int64_t end = FirstBlock<Format>(a, eighth + 1);
+  using WeightBatch = Batch<Format, kColumns>;
+  for (int64_t block = FirstBlock<Format>(a, eighth); block < end; block += WeightBatch::kBlocks) {
+    // All of a batch's weights are asked for before any is used: there are as many bytes on their
+    // way as the memory needs to be busy (32 KiB for each multiprocessor).
+    WeightBatch batch;
+    ReadBatch(a, first_column, block, end, batch);
+#pragma unroll
+    for (int b = 0; b < WeightBatch::kBlocks; ++b) {
+      if (block + b < end) {
+        Piece wide[2 * kColumns][kChunks];
+#pragma unroll
+        for (int i = 0; i < 2 * kColumns; ++i) WidenBlock<Format>(batch.pieces[b][i], wide[i]);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          Piece row[kChunks];
+#pragma unroll
+          for (int c = 0; c < kChunks; ++c) {
+            row[c] = ReadPiece(x[r], ((block + b) * kChunks + c) * kLanes + t, 2 * a.n_in);
+          }
+#pragma unroll
+          for (int i = 0; i < kColumns; ++i) {
+            MultiplyBlock<Format>(sums[i][r], wide[2 * i], wide[2 * i + 1], row,
+                                  batch.scales[b][i]);
+          }
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int row = 8 * r + 2 * t + j % 2, column = 16 * i + g + 8 * (j / 2);
+        partial[eighth * kTile + row * 16 * kColumns + column] = sums[i][r][j];
+      }
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < kTile; i += kThreads) {
+    float sum = 0;
+    for (int e = 0; e < kEighths; ++e) sum += partial[e * kTile + i];
+    Store<Format>(a, i / (16 * kColumns), first_column + i % (16 * kColumns), sum);
+  }
+}
+
+// A block of k of 128 weights' columns and of 128 rows, in chunks. Eight lanes that read at once
+// read 128 bytes that follow each other.
+template <typename Format>
+struct Stage {
+  static constexpr int kAhead = Format::kChunks == 1 ? 4 : 3;  // on their way to shared memory
+  Piece w[kManyTile * kLanes];
+  Piece x[Format::kChunks][kManyTile * kLanes];
+  Piece scales[Format::kScalesBlocks ? kManyTile / kPiece : 1];
+};
+
+__device__ inline void CopyPiece(Piece& to, const void* row, int64_t at, int64_t row_bytes) {
+  if (at * int64_t{sizeof(Piece)} < row_bytes) {
+    CopyAsync16(&to, static_cast<const Piece*>(row) + at);
+  } else {
+    to = Piece{{0, 0, 0, 0}};
+  }
+}
+
+template <typename Format>
+__device__ inline void FillStage(const TileArgs& a, Stage<Format>& stage, int64_t first_column,
+                                 int64_t first_row, int64_t block) {
+  if (block < BlocksOf<Format>(a)) {
+    for (int i = threadIdx.x; i < kManyTile * kLanes; i += kThreads) {
+      const int row = i / kLanes, lane = i % kLanes;
+      CopyPiece(stage.w[i], a.weight + AtMost(first_column + row, a.n_out) * a.row_bytes,
+                block * kLanes + lane, a.row_bytes);
+#pragma unroll
+      for (int c = 0; c < Format::kChunks; ++c) {
+        CopyPiece(stage.x[c][i], a.x + AtMost(first_row + row, a.n_rows) * a.ld_x,
+                  (block * Format::kChunks + c) * kLanes + lane, 2 * a.n_in);
+      }
+    }
+    if constexpr (Format::kScalesBlocks) {
+      if (threadIdx.x < kManyTile / kPiece) {
+        CopyPiece(stage.scales[threadIdx.x], a.scales + block * a.ld_scales,
+                  first_column / kPiece + threadIdx.x, 2 * a.ld_scales);
+      }
+    }
+  }
+  CommitCopies();  // also of nothing, so that groups count blocks
+}
+
+// Warps stand 4 x 2 over the block's tile: 32 columns and 64 rows each.
+constexpr int kWarpColumns = 2;  // of 16
+constexpr int kWarpRows = 8;     // of 8
+
+template <typename Format>
+__device__ inline void MultiplyStage(const Stage<Format>& stage,
+                                     float (&sums)[kWarpColumns][kWarpRows][4]) {
+  constexpr int kChunks = Format::kChunks;
+  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
+  const int first_column = warp / 2 * 32 + g, first_row = warp % 2 * 64 + g;
+  Piece wide[2 * kWarpColumns][kChunks];
+  float scales[kWarpColumns][2] = {};
+#pragma unroll
+  for (int i = 0; i < 2 * kWarpColumns; ++i) {
+    WidenBlock<Format>(stage.w[(first_column + 8 * i) * kLanes + t], wide[i]);
+    if constexpr (Format::kScalesBlocks) {
+      const auto* stored = reinterpret_cast<const uint16_t*>(stage.scales);
+      scales[i / 2][i % 2] = BFloat16ToFloat(stored[first_column + 8 * i]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kWarpRows; ++r) {
+    Piece row[kChunks];
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) row[c] = stage.x[c][(first_row + 8 * r) * kLanes + t];
+#pragma unroll
+    for (int i = 0; i < kWarpColumns; ++i) {
+      MultiplyBlock<Format>(sums[i][r], wide[2 * i], wide[2 * i + 1], row, scales[i]);
+    }
+  }
+}
+
+template <typename Format>
+__global__ void __launch_bounds__(kThreads, 1) ManyRowsKernel(TileArgs a) {
+  constexpr int kAhead = Stage<Format>::kAhead;
+  LK_DYNAMIC_SHARED(Stage<Format>, stages);  // [kAhead]
+  // Blocks of the same columns stand together, so that their weights come from the cache.
+  const int64_t row_tiles = (a.n_rows + kManyTile - 1) / kManyTile;
+  const int64_t first_row = blockIdx.x % row_tiles * kManyTile;
+  const int64_t first_column = blockIdx.x / row_tiles * kManyTile;
+  for (int s = 0; s + 1 < kAhead; ++s) FillStage(a, stages[s], first_column, first_row, s);
+  float totals[kWarpColumns][kWarpRows][4] = {};
+  int64_t block = 0;
+  for (int eighth = 0; eighth < kEighths; ++eighth) {
+    float sums[kWarpColumns][kWarpRows][4] = {};
+    for (const int64_t end = FirstBlock<Format>(a, eighth + 1); block < end; ++block) {
+      WaitCopies<kAhead - 2>();
+      __syncthreads();  // all have come, and all have read what is filled next
+      FillStage(a, stages[(block + kAhead - 1) % kAhead], first_column, first_row,
+                block + kAhead - 1);
+      MultiplyStage(stages[block % kAhead], sums);
+    }
+#pragma unroll
+    for (int i = 0; i < kWarpColumns * kWarpRows * 4; ++i) {
+      (&totals[0][0][0])[i] += (&sums[0][0][0])[i];
+    }
+  }
+  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < kWarpColumns; ++i) {
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        Store<Format>(a, first_row + warp % 2 * 64 + 8 * r + 2 * t + j % 2,
+                      first_column + warp / 2 * 32 + 16 * i + g + 8 * (j / 2), totals[i][r][j]);
+      }
+    }
+  }
+}
+
+template <typename Format, int kColumns, int kRows>
+void LaunchFew(Device& device, const TileArgs& a) {
+  const LaunchShape shape{
+      .blocks_x = (a.n_out + 16 * kColumns - 1) / (16 * kColumns),
+      .threads = kThreads,
+      .shared_bytes = int64_t{kEighths} * 16 * kColumns * 8 * kRows * int64_t{sizeof(float)}};
+  Launch(device, FewRowsKernel<Format, kColumns, kRows>, shape, a);
+}
+
+template <typename Format>
+void LaunchFor(Device& device, const TileArgs& a) {
+  if (a.n_rows >= kManyFewest) {
+    const auto tiles = [](int64_t n) { return (n + kManyTile - 1) / kManyTile; };
+    Launch(device, ManyRowsKernel<Format>,
+           {.blocks_x = tiles(a.n_out) * tiles(a.n_rows),
+            .threads = kThreads,
+            .shared_bytes = Stage<Format>::kAhead * int64_t{sizeof(Stage<Format>)}},
+           a);
+  } else if (a.n_rows > 32) {
+    LaunchFew<Format, 2, 8>(device, a);
+  } else if (a.n_rows > 16) {
+    LaunchFew<Format, 1, 4>(device, a);
+  } else if (a.n_rows > 8) {
+    LaunchFew<Format, 1, 2>(device, a);
+  } else if (a.n_rows > 0) {
+    LaunchFew<Format, 1, 1>(device, a);
+  }
+}
+
+}  // namespace
+
+void MultiplyByTiles(Device& device, const ProductArgs& args) {
+  const DeviceWeight& w = *args.weight;
+  TileArgs a{.weight = w.data(),
+             .row_bytes = 2 * w.n_in(),
+             .n_out = w.n_out(),
+             .n_in = w.n_in(),
+             .x = static_cast<const uint16_t*>(args.x),
+             .ld_x = args.ld_x,
+             .n_rows = args.n_rows,
+             .y = args.y,
+             .ld_y = args.ld_y,
+             .bias = args.bias,
+             .into = args.into};
+  if (!IsNarrow(w.type())) return LaunchFor<BFloat16Format>(device, a);
+  const NarrowLayout layout{w.type(), w.n_out(), w.n_in()};
+  a.row_bytes = layout.row_bytes();
+  a.scales = reinterpret_cast<const uint16_t*>(w.data() + layout.scales_at());
+  a.ld_scales = layout.ld_scales();
+  if (w.type() == StorageType::kInt8) return LaunchFor<Int8Format>(device, a);
+  LaunchFor<Float8Format>(device, a);
+}
+
+bool TilesTake(const ProductArgs& args) {
+  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  return args.weight->type() != StorageType::kFloat32 && args.weight->n_in() % kPiece == 0 &&
+         args.ld_x % kPiece == 0 && is_aligned(args.x) && is_aligned(args.weight->data());
+}
+
+}  // namespace lowkey

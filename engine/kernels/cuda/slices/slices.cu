@@ -1,0 +1,275 @@
+// Attention over slices of a layer's input: optimised, efficient and super.
+
+#include <cfloat>
+
+#include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/slices/slices.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int kPage = 64;               // tokens
+constexpr int kTokens = kPage / kWarp;  // of a page, of one lane
+constexpr int kWarps = 8;
+
+__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
+
+template <typename T>
+__device__ T* TileOf(const SliceStep& s, const SliceSequence& sequence, int64_t page,
+                     int64_t tile) {
+  const int64_t n_tiles = s.n_key_heads + s.n_value_heads * (s.is_aligned ? 2 : 1);
+  return reinterpret_cast<T*>(s.pages[sequence.first_page_entry + page]) +
+         (s.layer * n_tiles + tile) * s.head_dim * kPage;
+}
+
+// A warp a tile of a row.
+template <typename T>
+__global__ void WriteKernel(SliceWriteArgs a) {
+  const SliceStep& s = a.step;
+  const int64_t n_tiles = s.n_key_heads + s.n_value_heads;
+  const int64_t task = int64_t{blockIdx.x} * kWarps + WarpIndex();
+  if (task >= a.n_rows * n_tiles) return;
+  const SliceRows row = a.rows[task / n_tiles];
+  const int64_t tile = task % n_tiles;
+  const SliceSequence sequence = s.sequences[row.sequence];
+  const int64_t step_row = sequence.first_row + row.first_row;
+  const int64_t position = sequence.first_position + row.first_row;
+  const float* from = tile < s.n_key_heads
+                          ? a.keys + step_row * a.ld_keys + tile * s.head_dim
+                          : a.values + step_row * a.ld_values + (tile - s.n_key_heads) * s.head_dim;
+  T* to = TileOf<T>(s, sequence, position / kPage, tile) + position % kPage;
+  for (int64_t j = Lane(); j < s.head_dim; j += kWarp) to[j * kPage] = FromFloat<T>(from[j]);
+}
+
+// A block has rows of one head, a warp some of their columns, a lane every 32nd token.
+template <typename T, typename W>
+__global__ void AlignKernel(SliceAlignArgs a) {
+  const SliceStep& s = a.step;
+  const SliceRows rows = a.rows[blockIdx.x];
+  const SliceSequence sequence = s.sequences[rows.sequence];
+  const int64_t first = sequence.first_position + rows.first_row, last = first + rows.n_rows - 1;
+  const int64_t head = blockIdx.y;
+  for (int64_t j = WarpIndex(); j < s.head_dim; j += kWarps) {
+    float sums[kSliceAlignRows] = {};
+    for (int64_t token = Lane(); token <= last; token += kWarp) {
+      const T* values = TileOf<T>(s, sequence, token / kPage, s.n_key_heads + head);
+      const float v = ToFloat(values[j * kPage + token % kPage]);
+      for (int64_t i = 0; i < kSliceAlignRows; ++i) {
+        const int64_t row = first + i;
+        if (row > last || token > row) continue;
+        const float w = ToFloat(static_cast<const W*>(a.weights)[row * (row + 1) / 2 + token]);
+        sums[i] = fmaf(w, v, sums[i]);
+      }
+    }
+    for (int64_t i = 0; i < kSliceAlignRows; ++i) {
+      const int64_t row = first + i;
+      if (row > last) break;
+      const float sum = WarpSum(sums[i]);
+      if (Lane() != 0) continue;
+      T* to = TileOf<T>(s, sequence, row / kPage, s.n_key_heads + s.n_value_heads + head);
+      to[j * kPage + row % kPage] = FromFloat<T>(sum);
+    }
+  }
+}
+
+// What a warp holds of one row, in shared memory: sums of values [head_dim] under weights
+// exp(score - max), a page's weights, max and the weights' sum.
+struct RowState {
+  float *out, *weights, *max, *sum;
+};
+
+__device__ inline int64_t StateFloats(int64_t head_dim) { return head_dim + kPage + 2; }
+__device__ inline RowState StateOf(float* shared, int64_t index, int64_t head_dim) {
+  float* at = shared + index * StateFloats(head_dim);
+  return {at, at + head_dim, at + head_dim + kPage, at + head_dim + kPage + 1};
+}
+
+// Scores of a page's tokens, two a lane.
+template <int kRows>
+struct Scores {
+  float x[kRows][kTokens] = {};
+};
+
+// Where a block's rows find their keys and queries.
+template <typename T>
+struct ScoreInput {
+  const T* keys = nullptr;          // [head_dim, 64]
+  const float* rotation = nullptr;  // of the page; nullptr: keys are rotated already
+  const float* q = nullptr;         // of the first row
+  int64_t ld_q = 0;
+  int64_t head_dim = 0;
+  int n_rows = 0;
+};
+
+template <typename T, int kRows>
+__device__ void Score(const ScoreInput<T>& in, Scores<kRows>& scores) {
+  const int64_t half = in.head_dim / 2;
+  for (int64_t j = 0; j < half; ++j) {
+    for (int t = 0; t < kTokens; ++t) {
+      const int token = Lane() + t * kWarp;
+      float first = ToFloat(in.keys[j * kPage + token]);
+      float second = ToFloat(in.keys[(half + j) * kPage + token]);
+      if (in.rotation != nullptr) {
+        const float c = in.rotation[j * kPage + token];
+        const float sin = in.rotation[(half + j) * kPage + token];
+        const float turned = fmaf(first, c, -(second * sin));
+        second = fmaf(second, c, first * sin);
+        first = turned;
+      }
+      for (int i = 0; i < kRows; ++i) {
+        const float* q = in.q + (i < in.n_rows ? i : 0) * in.ld_q;
+        scores.x[i][t] = fmaf(q[j], first, scores.x[i][t]);
+        scores.x[i][t] = fmaf(q[half + j], second, scores.x[i][t]);
+      }
+    }
+  }
+  if (in.head_dim % 2 == 0) return;
+  for (int t = 0; t < kTokens; ++t) {  // heads of odd length have no rotation
+    const float key = ToFloat(in.keys[(in.head_dim - 1) * kPage + Lane() + t * kWarp]);
+    for (int i = 0; i < kRows; ++i) {
+      const float* q = in.q + (i < in.n_rows ? i : 0) * in.ld_q;
+      scores.x[i][t] = fmaf(q[in.head_dim - 1], key, scores.x[i][t]);
+    }
+  }
+}
+
+// Adds a page to one row: token t of the page is seen where begin <= t < end.
+template <typename T>
+__device__ void AddPage(const float (&scores)[kTokens], int64_t begin, int64_t end, const T* values,
+                        int64_t head_dim, const RowState& state) {
+  const float scale = 1.0f / sqrtf(static_cast<float>(head_dim));
+  float most = -FLT_MAX;
+  for (int t = 0; t < kTokens; ++t) {
+    const int token = Lane() + t * kWarp;
+    if (token >= begin && token < end) most = fmaxf(most, scores[t] * scale);
+  }
+  most = WarpMax(most);
+  const float before = *state.max, now = fmaxf(before, most);
+  const float factor = expf(before - now);
+  float sum = 0;
+  __syncwarp();  // of what reads the state
+  for (int t = 0; t < kTokens; ++t) {
+    const int token = Lane() + t * kWarp;
+    const float w = token >= begin && token < end ? expf(fmaf(scores[t], scale, -now)) : 0.0f;
+    state.weights[token] = w;
+    sum += w;
+  }
+  sum = WarpSum(sum);
+  if (Lane() == 0) {
+    *state.max = now;
+    *state.sum = fmaf(*state.sum, factor, sum);
+  }
+  __syncwarp();
+  for (int64_t j = Lane(); j < head_dim; j += kWarp) {
+    float added = 0;
+    for (int64_t t = begin; t < end; ++t) {
+      added = fmaf(state.weights[t], ToFloat(values[j * kPage + t]), added);
+    }
+    state.out[j] = fmaf(state.out[j], factor, added);
+  }
+}
+
+// A warp's parts of rows become one, in the order of warps.
+__device__ inline void JoinWarps(const SliceAttendArgs& a, float* shared, int64_t row, int n_rows,
+                                 float* out) {
+  const int64_t d = a.step.head_dim;
+  float most = -FLT_MAX;
+  for (int w = 0; w < kWarps; ++w) most = fmaxf(most, *StateOf(shared, w * n_rows + row, d).max);
+  for (int64_t j = threadIdx.x; j < d; j += blockDim.x) {
+    float sum = 0, weights = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      const RowState part = StateOf(shared, w * n_rows + row, d);
+      const float factor = expf(*part.max - most);
+      sum = fmaf(part.out[j], factor, sum);
+      weights = fmaf(*part.sum, factor, weights);
+    }
+    out[j] = sum / weights;
+  }
+}
+
+// A block has rows of one query head; warp w reads pages w, w + kWarps and so on.
+template <typename T, int kRows>
+__global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(SliceAttendArgs a) {
+  LK_DYNAMIC_SHARED(float, shared);
+  const SliceStep& s = a.step;
+  const SliceRows rows = a.rows[blockIdx.x];
+  const SliceSequence sequence = s.sequences[rows.sequence];
+  const int64_t d = s.head_dim, head = blockIdx.y;
+  const int64_t value_head = head / (s.n_heads / s.n_value_heads);
+  const int64_t value_tile = s.n_key_heads + value_head;
+  const int64_t key_tile =
+      s.n_key_heads > 0 ? value_head / (s.n_value_heads / s.n_key_heads) : value_tile;
+  const int64_t first = sequence.first_position + rows.first_row, last = first + rows.n_rows - 1;
+  for (int i = 0; i < kRows; ++i) {
+    const RowState state = StateOf(shared, WarpIndex() * kRows + i, d);
+    for (int64_t j = Lane(); j < d; j += kWarp) state.out[j] = 0;
+    if (Lane() == 0) *state.max = -FLT_MAX;
+    if (Lane() == 0) *state.sum = 0;
+  }
+  __syncwarp();
+  const int64_t step_row = sequence.first_row + rows.first_row;
+  ScoreInput<T> in{nullptr, nullptr, a.q + step_row * a.ld_q + head * d, a.ld_q, d, rows.n_rows};
+  const int64_t begin = first - a.n_visible + 1;  // the first token that is seen
+  const int64_t first_page = begin > 0 ? begin / kPage : 0;
+  const int64_t skipped = (first_page + kWarps - 1 - WarpIndex()) / kWarps * kWarps;
+  for (int64_t page = WarpIndex() + skipped; page <= last / kPage; page += kWarps) {
+    in.keys = TileOf<T>(s, sequence, page, key_tile);
+    if (s.n_key_heads == 0) in.rotation = a.rotations + page * (d / 2 * 2) * kPage;
+    Scores<kRows> scores;
+    Score(in, scores);
+    const T* values =
+        TileOf<T>(s, sequence, page, s.is_aligned ? value_tile + s.n_value_heads : value_tile);
+    for (int i = 0; i < kRows && i < rows.n_rows; ++i) {
+      const int64_t from = first + i - a.n_visible + 1 - page * kPage;
+      const int64_t to = first + i + 1 - page * kPage;
+      const int64_t low = from > 0 ? from : 0, high = to < kPage ? to : kPage;
+      if (low >= high) continue;
+      AddPage(scores.x[i], low, high, values, d, StateOf(shared, WarpIndex() * kRows + i, d));
+    }
+  }
+  __syncthreads();
+  for (int i = 0; i < rows.n_rows; ++i) {
+    JoinWarps(a, shared, i, kRows, a.out + (step_row + i) * a.ld_out + head * d);
+  }
+}
+
+template <typename T>
+void Attend(Device& device, const SliceAttendArgs& a) {
+  const bool single = a.max_rows == 1;
+  const int64_t n_rows = single ? 1 : kSliceAttendRows;
+  const int64_t n_floats = kWarps * n_rows * (a.step.head_dim + kPage + 2);
+  Launch(device, single ? AttendKernel<T, 1> : AttendKernel<T, kSliceAttendRows>,
+         {.blocks_x = a.n_blocks,
+          .blocks_y = a.step.n_heads,
+          .threads = kWarps * kWarp,
+          .shared_bytes = n_floats * static_cast<int64_t>(sizeof(float))},
+         a);
+}
+
+template <typename T>
+void Align(Device& device, const SliceAlignArgs& a) {
+  const bool wide = a.weight_type == StorageType::kFloat32;
+  Launch(device, wide ? AlignKernel<T, float> : AlignKernel<T, uint16_t>,
+         {.blocks_x = a.n_blocks, .blocks_y = a.step.n_value_heads, .threads = kWarps * kWarp}, a);
+}
+
+bool IsWide(const SliceStep& s) { return s.cache_type == StorageType::kFloat32; }
+
+}  // namespace
+
+void SliceWriteOnDevice(Device& device, const SliceWriteArgs& args) {
+  const int64_t n_tasks = args.n_rows * (args.step.n_key_heads + args.step.n_value_heads);
+  Launch(device, IsWide(args.step) ? WriteKernel<float> : WriteKernel<uint16_t>,
+         {.blocks_x = (n_tasks + kWarps - 1) / kWarps, .threads = kWarps * kWarp}, args);
+}
+
+void SliceAlignOnDevice(Device& device, const SliceAlignArgs& args) {
+  IsWide(args.step) ? Align<float>(device, args) : Align<uint16_t>(device, args);
+}
+
+void SliceAttendOnDevice(Device& device, const SliceAttendArgs& args) {
+  IsWide(args.step) ? Attend<float>(device, args) : Attend<uint16_t>(device, args);
+}
+
+}  // namespace lowkey

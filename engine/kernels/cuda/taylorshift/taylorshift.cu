@@ -1,0 +1,356 @@
+// TaylorShift (Nauen et al. 2024): its state, and the rows that read it or cached tokens.
+//
+// Folding, reading a state and reading pages are the same product of panels: features times values
+// over tokens, features times S over features, weights times values over tokens.
+
+#include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/taylorshift/panels.h"
+#include "engine/kernels/cuda/taylorshift/taylorshift.h"
+
+namespace lowkey {
+namespace {
+
+using taylor::AddPanels;
+using taylor::BeginStatePanel;
+using taylor::BlockSums;
+using taylor::Factors;
+using taylor::FactorsOf;
+using taylor::FewNarrow;
+using taylor::FewWide;
+using taylor::kColumns;
+using taylor::kDepth;
+using taylor::kMaxColumns;
+using taylor::kPage;
+using taylor::Lane;
+using taylor::MakePanels;
+using taylor::ManyNarrow;
+using taylor::ManyWide;
+using taylor::Panels;
+using taylor::Reading;
+using taylor::StateOf;
+using taylor::Sums;
+using taylor::Tid;
+using taylor::Tile;
+using taylor::TileOf;
+using taylor::WarpIndex;
+
+// ---------------------------------------------------------------- features
+
+template <typename T>
+__device__ inline float FeatureOf(const Factors& f, const T* x, int64_t stride) {
+  const float one = f.one < 0 ? 1.0f : ToFloat(x[f.one * stride]);
+  const float other = f.other < 0 ? 1.0f : ToFloat(x[f.other * stride]);
+  return f.scale * (one * other);
+}
+
+// ---------------------------------------------------------------- pages
+
+// b = tokens first .. first + kDepth - 1 of a page's values, 0 from token `end` on: what nobody
+// has written there may be no number.
+template <typename T, typename B>
+__device__ void LoadValues(const Tile<T>& tile, int64_t n_columns, int first, int end,
+                           const Panels<B>& p, float* b) {
+  for (int i = Tid(); i < kDepth * p.n_columns; i += B::kThreads) {
+    const int k = i / p.n_columns, j = i % p.n_columns;
+    const T* from = tile.values + (first + k) * n_columns + p.first_column + j;
+    b[k * p.ld + j] = first + k < end ? ToFloat(*from) : 0.0f;
+  }
+}
+
+// What unit vectors are made with: 1 / |x|, by one warp.
+__device__ inline float UnitScaleOfWarp(const float* x, int64_t n) {
+  double sum = 0;
+  for (int64_t j = Lane(); j < n; j += kWarp) sum = fma(double{x[j]}, double{x[j]}, sum);
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+  }
+  return static_cast<float>(1.0 / fmax(sqrt(sum), 1e-12));
+}
+
+// A warp a query head or KV head of a row.
+template <typename T>
+__global__ void WriteKernel(TaylorWriteArgs a) {
+  const TaylorStep& s = a.step;
+  const int64_t n_heads = s.n_heads + s.n_kv_heads, d = s.head_dim;
+  const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + WarpIndex();
+  if (task >= a.n_rows * n_heads) return;
+  const int64_t index = task / n_heads, head = task % n_heads;
+  const TaylorRow row = a.rows[index];
+  const TaylorSequence sequence = s.sequences[row.sequence];
+  const int64_t step_row = sequence.first_row + row.row;
+  if (head < s.n_heads) {
+    const float* from = a.q + step_row * a.ld + head * d;
+    const float scale = sequence.is_normalized ? a.tau[head] * UnitScaleOfWarp(from, d)
+                                               : 1.0f / sqrtf(static_cast<float>(d));
+    float* to = s.queries + (sequence.first_query + row.row) * s.n_heads * d + head * d;
+    for (int64_t j = Lane(); j < d; j += kWarp) to[j] = from[j] * scale;
+    return;
+  }
+  const int64_t kv_head = head - s.n_heads, position = sequence.first_position + row.row;
+  const float* key = a.k + step_row * a.ld + kv_head * d;
+  const float* value = a.v + step_row * a.ld + kv_head * d;
+  const float scale = sequence.is_normalized ? UnitScaleOfWarp(key, d) : 1.0f;
+  const Tile<T> tile = TileOf<T>(s, sequence, position / kPage, kv_head);
+  const int64_t slot = position % kPage;
+  for (int64_t j = Lane(); j < s.n_columns; j += kWarp) {
+    if (j < d) tile.keys[j * kPage + slot] = FromFloat<T>(key[j] * scale);
+    tile.values[slot * s.n_columns + j] = FromFloat<T>(j < d ? value[j] : 0.0f);
+  }
+}
+
+// ---------------------------------------------------------------- folding
+
+// A block has kRows features of one KV head.
+template <typename T, typename B>
+__global__ void __launch_bounds__(B::kThreads) FoldKernel(TaylorFoldArgs a) {
+  LK_DYNAMIC_SHARED(float, shared);
+  const TaylorStep& s = a.step;
+  const Panels<B> p = MakePanels<B>(shared, s.head_dim);
+  const int64_t n_tiles = (s.n_features + B::kRows - 1) / B::kRows;
+  const TaylorFold fold = a.folds[blockIdx.x / n_tiles];
+  const int64_t first = blockIdx.x % n_tiles * B::kRows, kv_head = blockIdx.y;
+  const int64_t left = s.n_features - first;
+  const int n_rows = static_cast<int>(left < B::kRows ? left : B::kRows);
+  const TaylorSequence sequence = s.sequences[fold.sequence];
+  float* head = StateOf(s, sequence, kv_head);
+  float* state = head + first * s.n_columns + p.first_column;
+  float* weights = head + s.n_features * s.n_columns + first;
+
+  BlockSums<B> sums(p, n_rows);
+  for (int i = 0; i < B::kThreadRows && sums.is_used; ++i) {
+    if (sums.row + i >= n_rows) break;
+    sums.sums.LoadRow(i, state + (sums.row + i) * s.n_columns + sums.column);
+  }
+  if (sums.has_weights) sums.weights = weights[Tid()];
+  if (Tid() < kDepth) p.ones[Tid()] = 1.0f;
+  constexpr int kWarps = B::kThreads / kWarp, kFeatures = B::kRows / kWarps;
+  Factors factors[kFeatures];  // that this warp computes
+  for (int i = 0; i < kFeatures; ++i) {
+    factors[i] = FactorsOf(first + WarpIndex() + i * kWarps, s, 0.5f);
+  }
+  for (int64_t page = fold.first_page; page < fold.end_page; ++page) {
+    const Tile<T> tile = TileOf<T>(s, sequence, page, kv_head);
+    for (int token = 0; token < kPage; token += kDepth) {
+      __syncthreads();  // of what reads the panels
+      for (int i = 0; i < kFeatures; ++i) {
+        p.a[Lane() * B::kLdA + WarpIndex() + i * kWarps] =
+            FeatureOf(factors[i], tile.keys + token + Lane(), kPage);
+      }
+      LoadValues(tile, s.n_columns, token, kPage, p, p.b);
+      __syncthreads();
+      sums.Add(p, p.b, p.ones);
+    }
+  }
+  for (int i = 0; i < B::kThreadRows && sums.is_used; ++i) {
+    if (sums.row + i >= n_rows) break;
+    sums.sums.StoreRow(i, state + (sums.row + i) * s.n_columns + sums.column);
+  }
+  if (sums.has_weights) weights[Tid()] = sums.weights;
+}
+
+// ---------------------------------------------------------------- reading
+
+template <typename B>
+__device__ void Save(const TaylorStep& s, const Reading& reading, const Panels<B>& p,
+                     const BlockSums<B>& sums) {
+  for (int i = 0; i < B::kThreadRows && sums.row + i < reading.block.n_rows; ++i) {
+    sums.sums.StoreRow(i, reading.SlotOf(s, sums.row + i) + p.first_column + sums.column);
+  }
+  if (sums.has_weights) reading.SlotOf(s, Tid())[s.n_columns] = sums.weights;
+}
+
+template <typename B>
+__global__ void __launch_bounds__(B::kThreads) ReadStateKernel(TaylorReadArgs a) {
+  LK_DYNAMIC_SHARED(float, shared);
+  const TaylorStep& s = a.step;
+  const Panels<B> p = MakePanels<B>(shared, s.head_dim);
+  const Reading reading(a);
+  const int n_rows = reading.block.n_rows;
+  const int64_t begin = reading.piece.begin, end = reading.piece.end;
+  const float* head = StateOf(s, reading.sequence, reading.kv_head);
+  BlockSums<B> sums(p, n_rows);
+  const auto begin_panel = [&](int64_t first, int panel) {
+    BeginStatePanel(s, head, first, end, p.first_column, p.n_columns, p.b + panel * kDepth * p.ld,
+                    p.ld, p.ones + panel * kDepth);
+  };
+  begin_panel(begin, 0);
+  int now = 0;  // of the two panels of S
+  for (int64_t first = begin; first < end; first += kDepth, now ^= 1) {
+    const Factors factors = FactorsOf(first + Lane(), s, 1.0f);
+    for (int r = WarpIndex(); r < n_rows; r += B::kThreads / kWarp) {
+      p.a[Lane() * B::kLdA + r] = FeatureOf(factors, reading.QueryOf(s, r), 1);
+    }
+    WaitCopies<0>();
+    __syncthreads();
+    if (first + kDepth < end) begin_panel(first + kDepth, now ^ 1);
+    sums.Add(p, p.b + now * kDepth * p.ld, p.ones + now * kDepth);
+    __syncthreads();
+  }
+  Save(s, reading, p, sums);
+}
+
+// a = rows' weights of kDepth tokens of a page from `first` on, those that they see.
+template <typename T, typename B>
+__device__ void WeighTokens(const TaylorStep& s, const Reading& reading, const Tile<T>& tile,
+                            int64_t page, int first, int end, const Panels<B>& p) {
+  constexpr int kGroups = kDepth / kColumns;
+  const int row = Tid() / kGroups * B::kScoreRows, column = Tid() % kGroups * kColumns;
+  const int n_rows = reading.block.n_rows;
+  Sums<B::kScoreRows> scores;
+  for (int64_t j0 = 0; j0 < s.head_dim; j0 += kDepth) {
+    const int64_t left = s.head_dim - j0;
+    const int n = static_cast<int>(left < kDepth ? left : kDepth);
+    __syncthreads();  // of what reads the panels
+    for (int r = WarpIndex(); r < n_rows; r += B::kThreads / kWarp) {
+      p.a[Lane() * B::kLdA + r] = Lane() < n ? reading.QueryOf(s, r)[j0 + Lane()] : 0.0f;
+    }
+    for (int k = WarpIndex(); k < kDepth; k += B::kThreads / kWarp) {
+      const bool exists = k < n && first + Lane() < end;
+      p.keys()[k * kDepth + Lane()] =
+          exists ? ToFloat(tile.keys[(j0 + k) * kPage + first + Lane()]) : 0.0f;
+    }
+    __syncthreads();
+    if (row < n_rows) AddPanels(p.a + row, B::kLdA, p.keys() + column, kDepth, scores);
+  }
+  __syncthreads();
+  for (int i = 0; i < B::kScoreRows && row + i < n_rows; ++i) {
+    const int64_t n_seen = reading.PositionOf(row + i) + 1 - page * kPage - first;
+    for (int j = 0; j < kColumns; ++j) {
+      const float x = scores.x[i][j];
+      p.a[(column + j) * B::kLdA + row + i] =
+          column + j < n_seen ? fmaf(x, fmaf(0.5f, x, 1.0f), 1.0f) : 0.0f;
+    }
+  }
+}
+
+template <typename T, typename B>
+__global__ void __launch_bounds__(B::kThreads) ReadPagesKernel(TaylorReadArgs a) {
+  LK_DYNAMIC_SHARED(float, shared);
+  const TaylorStep& s = a.step;
+  const Panels<B> p = MakePanels<B>(shared, s.head_dim);
+  const Reading reading(a);
+  const int n_rows = reading.block.n_rows;
+  const int64_t n_tokens = reading.PositionOf(n_rows - 1) + 1;  // that the last row sees
+  BlockSums<B> sums(p, n_rows);
+  if (Tid() < kDepth) p.ones[Tid()] = 1.0f;
+  for (int64_t page = reading.piece.begin; page < reading.piece.end; ++page) {
+    const Tile<T> tile = TileOf<T>(s, reading.sequence, page, reading.kv_head);
+    const int64_t left = n_tokens - page * kPage;
+    const int end = static_cast<int>(left < kPage ? left : kPage);
+    for (int token = 0; token < end; token += kDepth) {
+      WeighTokens(s, reading, tile, page, token, end, p);
+      LoadValues(tile, s.n_columns, token, end, p, p.b);
+      __syncthreads();
+      sums.Add(p, p.b, p.ones);
+    }
+  }
+  Save(s, reading, p, sums);
+}
+
+// ---------------------------------------------------------------- finishing
+
+// A warp a row.
+__global__ void FinishKernel(TaylorFinishArgs a) {
+  const TaylorStep& s = a.step;
+  const TaylorBlock block = a.blocks[blockIdx.x];
+  const int64_t r = int64_t{blockIdx.z} * (blockDim.x / kWarp) + WarpIndex();
+  if (r >= block.n_rows) return;
+  const TaylorSequence sequence = s.sequences[block.sequence];
+  const int64_t group = s.n_heads / s.n_kv_heads, kv_head = blockIdx.y;
+  const int64_t token = (block.first_row + r) / group, head = (block.first_row + r) % group;
+  const int64_t ld = s.n_columns + kColumns;
+  const int64_t slot_floats = block.n_rows * s.n_kv_heads * ld;
+  const float* slots = s.slots + ((block.first_slot + r) * s.n_kv_heads + kv_head) * ld;
+  // Of a column, what the state gave and what pages gave.
+  const auto sum_of = [&](int64_t column) {
+    float of_state = 0, of_pages = 0;
+    for (int64_t i = 0; i < block.n_slots; ++i) {
+      (i < block.n_state_slots ? of_state : of_pages) += slots[i * slot_floats + column];
+    }
+    return of_state + of_pages;
+  };
+  const float weights = sum_of(s.n_columns);
+  const auto n_seen = static_cast<float>(sequence.first_position + token + 1);
+  // No weight is below 1/2. Where scores are large, rounding of the state's sums could say
+  // otherwise.
+  float scale = 1.0f / fmaxf(weights, 0.5f * n_seen);
+  if (sequence.is_normalized) scale *= sqrtf(n_seen / static_cast<float>(s.head_dim));
+  float* out =
+      a.out + (sequence.first_row + token) * a.ld_out + (kv_head * group + head) * s.head_dim;
+  for (int64_t j = Lane(); j < s.head_dim; j += kWarp) out[j] = sum_of(j) * scale;
+}
+
+// ---------------------------------------------------------------- launching
+
+int64_t ColumnTiles(const TaylorStep& s) { return (s.head_dim + kMaxColumns - 1) / kMaxColumns; }
+bool IsNarrow(const TaylorStep& s) { return s.head_dim <= 64; }
+
+template <typename B>
+LaunchShape ReadShape(const TaylorReadArgs& a) {
+  return {a.n_pieces, a.step.n_kv_heads, ColumnTiles(a.step), B::kThreads,
+          Panels<B>::Bytes(a.step.head_dim)};
+}
+
+template <typename B>
+void ReadPages(Device& device, const TaylorReadArgs& a) {
+  const bool wide = a.step.cache_type == StorageType::kFloat32;
+  Launch(device, wide ? ReadPagesKernel<float, B> : ReadPagesKernel<uint16_t, B>, ReadShape<B>(a),
+         a);
+}
+
+template <typename B>
+void Fold(Device& device, const TaylorFoldArgs& a) {
+  const bool wide = a.step.cache_type == StorageType::kFloat32;
+  const int64_t n_tiles = (a.step.n_features + B::kRows - 1) / B::kRows;
+  Launch(device, wide ? FoldKernel<float, B> : FoldKernel<uint16_t, B>,
+         {a.n_folds * n_tiles, a.step.n_kv_heads, ColumnTiles(a.step), B::kThreads,
+          Panels<B>::Bytes(a.step.head_dim)},
+         a);
+}
+
+}  // namespace
+
+void TaylorWriteOnDevice(Device& device, const TaylorWriteArgs& args) {
+  constexpr int kWarps = 8;
+  const int64_t n_tasks = args.n_rows * (args.step.n_heads + args.step.n_kv_heads);
+  const bool wide = args.step.cache_type == StorageType::kFloat32;
+  Launch(device, wide ? WriteKernel<float> : WriteKernel<uint16_t>,
+         {.blocks_x = (n_tasks + kWarps - 1) / kWarps, .threads = kWarps * kWarp}, args);
+}
+
+void TaylorFoldOnDevice(Device& device, const TaylorFoldArgs& args) {
+  if (TaylorHasTiles(args.step)) return TaylorFoldWithTiles(device, args);
+  IsNarrow(args.step) ? Fold<ManyNarrow>(device, args) : Fold<ManyWide>(device, args);
+}
+
+void TaylorReadStateOnDevice(Device& device, const TaylorReadArgs& args) {
+  if (TaylorHasTiles(args.step)) return TaylorReadStateWithTiles(device, args);
+  const bool narrow = IsNarrow(args.step);
+  if (args.max_rows == kTaylorFewRows) {
+    Launch(device, narrow ? ReadStateKernel<FewNarrow> : ReadStateKernel<FewWide>,
+           ReadShape<FewWide>(args), args);
+  } else {
+    Launch(device, narrow ? ReadStateKernel<ManyNarrow> : ReadStateKernel<ManyWide>,
+           ReadShape<ManyWide>(args), args);
+  }
+}
+
+void TaylorReadPagesOnDevice(Device& device, const TaylorReadArgs& args) {
+  if (TaylorHasTiles(args.step)) return TaylorReadPagesWithTiles(device, args);
+  const bool narrow = IsNarrow(args.step);
+  if (args.max_rows == kTaylorFewRows) {
+    narrow ? ReadPages<FewNarrow>(device, args) : ReadPages<FewWide>(device, args);
+  } else {
+    narrow ? ReadPages<ManyNarrow>(device, args) : ReadPages<ManyWide>(device, args);
+  }
+}
+
+void TaylorFinishOnDevice(Device& device, const TaylorFinishArgs& args) {
+  constexpr int kWarps = 4;
+  Launch(
+      device, FinishKernel,
+      {args.n_blocks, args.step.n_kv_heads, (args.max_rows + kWarps - 1) / kWarps, kWarps * kWarp},
+      args);
+}
+
+}  // namespace lowkey

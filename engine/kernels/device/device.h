@@ -1,0 +1,105 @@
+#ifndef LOWKEY_ENGINE_KERNELS_DEVICE_DEVICE_H_
+#define LOWKEY_ENGINE_KERNELS_DEVICE_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/base/buffer.h"
+#include "engine/base/tensor.h"
+#include "engine/kernels/kernels.h"
+
+namespace lowkey {
+
+struct DeviceKernels;  // device_kernels.h
+
+// A weight [n_out, n_in] on a device, row-major; of 8 bits as narrow_weight.h says. Must not
+// outlive the device.
+class DeviceWeight {
+ public:
+  DeviceWeight(Buffer data, int64_t n_out, int64_t n_in, StorageType type)
+      : data_(std::move(data)), n_out_(n_out), n_in_(n_in), type_(type) {}
+  virtual ~DeviceWeight() = default;
+
+  const std::byte* data() const { return data_.data(); }
+  int64_t n_out() const { return n_out_; }
+  int64_t n_in() const { return n_in_; }
+  StorageType type() const { return type_; }
+  int64_t size_bytes() const { return static_cast<int64_t>(data_.size_bytes()); }
+
+ private:
+  Buffer data_;
+  int64_t n_out_, n_in_;
+  StorageType type_;
+};
+
+// y [n_rows, n_out] = x [n_rows, n_in] W^T + bias, or y += that. x in RowTypeOf the weight's type,
+// y in fp32. A row's bits do not depend on n_rows.
+struct ProductArgs {
+  const DeviceWeight* weight = nullptr;
+  const void* x = nullptr;  // row i at i * ld_x elements
+  int64_t ld_x = 0;
+  int64_t n_rows = 0;
+  float* y = nullptr;  // row i at y + i * ld_y
+  int64_t ld_y = 0;
+  const float* bias = nullptr;  // [n_out], or none
+  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
+};
+
+// Bytes on their way from a device to the host. Must not outlive the device.
+class Fetched {
+ public:
+  virtual ~Fetched() = default;
+  // Waits for them, and for nothing that was queued later. Valid while this lives. An error is the
+  // device's.
+  virtual absl::StatusOr<const std::byte*> Wait() = 0;
+};
+
+// An accelerator with memory of its own and one queue of work. Everything but Allocate and
+// MakeWeight only queues, in order, and returns at once; pointers that the work reads or writes are
+// the device's. One thread.
+//
+// An error of queued work (a fault of the device) shows at the next wait and in status(), and
+// stays: nothing that the device computed since can be believed, and it takes no more work.
+class Device : public Memory {
+ public:
+  virtual std::string name() const = 0;  // "cuda:0 NVIDIA H200"
+  virtual const DeviceKernels& kernels() const = 0;
+  virtual absl::Status status() const = 0;
+  // Of the device's memory, what nobody has taken.
+  virtual int64_t free_bytes() const = 0;
+
+  // Host to device. `from` may change as soon as this returns.
+  virtual void Upload(const void* from, void* to, int64_t size_bytes) = 0;
+  // Device to host, when all that was queued before is done.
+  virtual absl::Status Download(const void* from, void* to, int64_t size_bytes) = 0;
+  // The same without waiting: what is queued later may overwrite `from`.
+  virtual std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) = 0;
+  virtual absl::Status Wait() = 0;
+
+  // Queues what `queue` queues, and keeps it under `key`: the next time it is queued at once,
+  // without calling `queue`, which the first time may be called twice. Only kernels and products
+  // may be queued so, with the same arguments every time.
+  virtual void Repeat(uint64_t key, absl::FunctionRef<void()> queue) = 0;
+
+  // Stacks `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out, in
+  // kFloat32 or kBFloat16 (any type: device_weight.h). RESOURCE_EXHAUSTED when the memory cannot be
+  // had.
+  virtual absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(
+      absl::Span<const TensorView> parts, StorageType type) = 0;
+  virtual void Multiply(const ProductArgs& args) = 0;
+};
+
+// "cuda:N": that device. FAILED_PRECONDITION where this build, or this machine, has none;
+// INVALID_ARGUMENT for any other name.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_DEVICE_DEVICE_H_

@@ -1,0 +1,30 @@
+#ifndef LOWKEY_ENGINE_KERNELS_DEVICE_WEIGHT_H_
+#define LOWKEY_ENGINE_KERNELS_DEVICE_WEIGHT_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/base/tensor.h"
+#include "engine/base/thread_pool.h"
+#include "engine/kernels/device/device.h"
+#include "engine/kernels/kernels.h"
+
+namespace lowkey {
+
+// All rows of a weight of 8 bits, as narrow_weight.h says; the same bytes for any number of
+// threads. `parts` as there.
+std::vector<std::byte> NarrowWeight(absl::Span<const TensorView> parts, StorageType type,
+                                    ThreadPool& pool);
+
+// A weight of any type on a device: Device::MakeWeight's, or a NarrowWeight.
+// RESOURCE_EXHAUSTED when the memory cannot be had; the device's error.
+absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeDeviceWeight(absl::Span<const TensorView> parts,
+                                                               StorageType type, ThreadPool& pool,
+                                                               Device& device);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_DEVICE_WEIGHT_H_

@@ -1,0 +1,15 @@
+#ifndef LOWKEY_SERVER_ALL_COMMANDS_H_
+#define LOWKEY_SERVER_ALL_COMMANDS_H_
+
+#include <vector>
+
+#include "server/config/command.h"
+
+namespace lowkey {
+
+// Returns every command of the binary, in the order of `lowkey --help`.
+std::vector<Command> AllCommands();
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_ALL_COMMANDS_H_

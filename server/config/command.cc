@@ -1,0 +1,111 @@
+#include "server/config/command.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "engine/base/retry_after.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int kUsageError = 2;
+constexpr int kInterrupted = 130;
+
+std::string MainHelp(const std::vector<Command>& commands) {
+  std::string text =
+      "lowkey serves language models, with attention chosen per request: exact, or low-rank\n"
+      "through principal keys.\n\nUsage: lowkey COMMAND [flags]\n\nCommands:\n";
+  size_t width = 0;
+  for (const Command& command : commands) width = std::max(width, command.spec.name.size());
+  for (const Command& command : commands) {
+    std::string name(command.spec.name);
+    name.resize(width + 2, ' ');
+    absl::StrAppend(&text, "  ", name, std::string(command.spec.summary), "\n");
+  }
+  absl::StrAppend(&text,
+                  "\nExamples:\n"
+                  "  lowkey serve                                 serve the demo model\n"
+                  "  lowkey generate \"Once upon a time\"           continue a text\n"
+                  "  lowkey generate --attention atp --rank 1/4 \"Once upon a time\"\n\n"
+                  "`lowkey COMMAND --help` explains a command's flags.\n");
+  return text;
+}
+
+int ExitCode(const absl::Status& status) {
+  if (status.ok()) return 0;
+  if (absl::IsInvalidArgument(status)) return kUsageError;
+  return absl::IsCancelled(status) ? kInterrupted : 1;
+}
+
+int Fail(const std::string& who, const absl::Status& status) {
+  std::fflush(stdout);
+  std::string message(status.message());
+  if (const auto delay = RetryAfterOf(status); delay.has_value()) {
+    absl::StrAppend(&message, "; try again in ", absl::FormatDuration(*delay));
+  }
+  std::fprintf(stderr, "%s: %s\n", who.c_str(), message.c_str());
+  return ExitCode(status);
+}
+
+const Command* FindCommand(const std::vector<Command>& commands, const std::string& name) {
+  const auto it = std::find_if(commands.begin(), commands.end(),
+                               [&](const Command& command) { return command.spec.name == name; });
+  return it == commands.end() ? nullptr : &*it;
+}
+
+int FailUnknownCommand(const std::vector<Command>& commands, const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const Command& command : commands) names.push_back(command.spec.name);
+  std::string message = absl::StrCat("unknown command \"", name, "\"");
+  if (const auto nearest = NearestName(name, names); nearest.has_value()) {
+    absl::StrAppend(&message, "; did you mean ", std::string(*nearest), "?");
+  }
+  absl::StrAppend(&message, " (`lowkey --help` lists the commands)");
+  return Fail("lowkey", absl::InvalidArgumentError(message));
+}
+
+std::vector<std::string_view> KnownFlags(const std::vector<Command>& commands) {
+  std::vector<std::string_view> names;
+  for (const Command& command : commands) {
+    for (const FlagGroup& group : command.spec.groups) {
+      for (const Flag& flag : group.flags) names.push_back(flag.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::string>& arguments,
+                   const FlagSources& sources) {
+  if (arguments.empty()) {
+    std::fputs(MainHelp(commands).c_str(), stderr);
+    return kUsageError;
+  }
+  std::string name = arguments[0];
+  if (name == "--help" || name == "-h" || name == "help") {
+    std::fputs(MainHelp(commands).c_str(), stdout);
+    return 0;
+  }
+  if (name == "--version") name = "version";
+  const Command* command = FindCommand(commands, name);
+  if (command == nullptr) return FailUnknownCommand(commands, name);
+  const std::string who = absl::StrCat("lowkey ", name);
+  const absl::StatusOr<FlagValues> flags = ParseFlags(
+      command->spec, absl::MakeSpan(arguments).subspan(1), KnownFlags(commands), sources);
+  if (!flags.ok()) {
+    const int code = Fail(who, flags.status());
+    std::fprintf(stderr, "`%s --help` lists its flags.\n", who.c_str());
+    return code;
+  }
+  if (flags->wants_help()) {
+    std::fputs(HelpText(command->spec).c_str(), stdout);
+    return 0;
+  }
+  const absl::Status status = command->run(*flags);
+  return status.ok() ? 0 : Fail(who, status);
+}
+
+}  // namespace lowkey

@@ -1,0 +1,281 @@
+#include "server/config/common_flags.h"
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/base/status_macros.h"
+#include "engine/kernels/device/device.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr char kDemoModel[] = "models/tales";
+
+constexpr Flag kModelFlags[] = {
+    {"model", "PATH", "",
+     "a .gguf file, or a directory with config.json and *.safetensors [the demo model]"},
+};
+constexpr Flag kEngineFlags[] = {
+    {"dtype", "TYPE", "auto",
+     "weights: auto (bfloat16, unless files are F32), float32, bfloat16, int8, float8"},
+    {"threads", "N", "0", "compute threads; 0: one per core"},
+    {"device", "NAME", "cpu", "where to compute: cpu, cuda:0, or auto: cuda:0 where there is one"},
+};
+constexpr Flag kServingFlags[] = {
+    {"cache-bytes", "BYTES", "0",
+     "key-value cache, such as 512M or 2G; 0: a quarter of free memory"},
+    {"max-batch-tokens", "N", "512", "tokens computed together in one step"},
+    {"step-ms", "N", "100",
+     "prompts are computed in chunks that let running streams wait no longer than this"},
+    {"max-running", "N", "64", "sequences computed together in one step"},
+    {"max-queued", "N", "256", "requests that may wait"},
+    {"max-queued-tokens", "N", "1048576", "and tokens of their prompts"},
+    {"max-wait", "TIME", "30", "refuse what would wait longer, as far as steps so far tell"},
+    {"prefix-cache", "on|off", "on", "what prompts leave in the cache for those that begin alike"},
+    {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
+};
+constexpr Flag kAttentionFlags[] = {
+    {"attention", "NAME", "",
+     "standard, atp (older tokens at low rank), taylorshift, one of the model's, auto [standard]"},
+    {"rank", "R", "", "atp: rank of a block: 64, or a fraction: 1/4, 0.25 [1/4]"},
+    {"basis", "NAME", "", "atp: a basis per layer, per kv head, or of x: layer, kv, input [layer]"},
+    {"prefill", "NAME", "", "atp: the prompt's own attention: exact, compressed [exact]"},
+    {"block", "N", "", "atp: tokens in a block, a multiple of 64 [512]"},
+    {"sinks", "N", "", "atp: first tokens that stay exact [4]"},
+    {"window", "N", "", "atp: newest closed blocks that stay exact [1]"},
+    {"decomposition", "NAME", "", "atp: how a basis is found: block, alternating [block]"},
+    {"basis-storage", "NAME", "", "atp: how a basis is stored: cache, int8, int4 [cache]"},
+    {"principal-storage", "NAME", "", "atp: and principal keys and values: cache, int8 [cache]"},
+    {"refine", "N", "", "atp: older tokens read exactly, those that matter most to a row [0]"},
+    {"readout", "NAME", "", "atp: older blocks by token, or by moments: exact, linear [exact]"},
+    {"merge", "", "", "atp, readout linear: older blocks become one as they age",
+     FlagKind::kSwitch},
+    {"kept-storage", "NAME", "", "atp: and what refine reads exactly: cache, int8 [cache]"},
+    {"cache-storage", "NAME", "", "standard: closed pages of the cache: dtype, int8, int4 [dtype]"},
+    {"form", "NAME", "",
+     "taylorshift: read tokens, a state, or what costs less: direct, recurrent, auto [auto]"},
+    {"variant", "NAME", "",
+     "taylorshift: scores of unit vectors, or not: normalized, plain [normalized]"},
+    {"objective", "NAME", "", "auto: least latency, least memory, or balanced [balanced]"},
+    {"allow", "NAME,...", "", "auto: the mechanisms to choose among [all that the model has]"},
+    {"approximate", "", "", "auto: approximate mechanisms too", FlagKind::kSwitch},
+};
+constexpr Flag kSamplingFlags[] = {
+    {"temperature", "T", "", "0..2; 0 takes the most likely token [0]"},
+    {"top-k", "N", "", "draw from the N most likely tokens; 0: all [0]"},
+    {"top-p", "P", "", "draw from the fewest tokens of probability P together [1]"},
+    {"min-p", "P", "", "leave out tokens below P times the most likely [0]"},
+    {"repetition-penalty", "X", "", "0..2, on tokens of prompt and output; 1: none [1]"},
+    {"presence-penalty", "X", "", "-2..2, on tokens already generated [0]"},
+    {"frequency-penalty", "X", "", "-2..2, the same, times how often [0]"},
+    {"logit-bias", "ID:VALUE,...", "", "added to the logits of these token ids, -100..100"},
+};
+constexpr Flag kGenerationFlags[] = {
+    {"system", "TEXT", "", "answer the prompt as a message after this system message"},
+    {"max-new-tokens", "N", "", "tokens to generate [128, or what the context leaves]"},
+    {"seed", "N", "", "same seed, same tokens [drawn by the server]"},
+    {"n", "N", "", "choices to generate, 1..8 [1]"},
+    {"priority", "N", "", "-100..100: higher ones of a tenant's requests begin first [0]"},
+    {"stop", "TEXT", "", "end before this text", FlagKind::kRepeated},
+    {"logprobs", "N", "", "report log-probabilities with N alternatives, 0..20 (with --json)"},
+    {"ignore-eos", "", "", "go on past the model's end of sequence", FlagKind::kSwitch},
+};
+constexpr Flag kGeneralFlags[] = {
+    {"json", "", "", "print one line of JSON instead", FlagKind::kSwitch},
+    {"config", "FILE", "", "read flags from FILE"},
+};
+
+absl::Status ReadInt32(const FlagValues& flags, std::string_view name, int64_t min,
+                       std::optional<int32_t>& to) {
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> value, flags.Int(name, min, kMaxInt32));
+  if (value.has_value()) to = static_cast<int32_t>(*value);
+  return absl::OkStatus();
+}
+
+absl::Status ReadInt32(const FlagValues& flags, std::string_view name, int64_t min, int32_t& to) {
+  std::optional<int32_t> value;
+  LK_RETURN_IF_ERROR(ReadInt32(flags, name, min, value));
+  to = value.value_or(to);
+  return absl::OkStatus();
+}
+
+absl::Status ReadFloat(const FlagValues& flags, std::string_view name, std::optional<float>& to) {
+  LK_ASSIGN_OR_RETURN(const std::optional<double> value, flags.Number(name));
+  if (value.has_value()) to = static_cast<float>(*value);
+  return absl::OkStatus();
+}
+
+void ReadText(const FlagValues& flags, std::string_view name, std::optional<std::string>& to) {
+  if (flags.Has(name)) to = flags.Text(name);
+}
+
+absl::StatusOr<EngineOptions::Dtype> ReadDtype(const FlagValues& flags) {
+  using Dtype = EngineOptions::Dtype;
+  static constexpr std::pair<std::string_view, Dtype> kDtypes[] = {
+      {"", Dtype::kAuto},           {"auto", Dtype::kAuto},
+      {"float32", Dtype::kFloat32}, {"bfloat16", Dtype::kBFloat16},
+      {"int8", Dtype::kInt8},       {"float8", Dtype::kFloat8}};
+  const std::string given = flags.Text("dtype");
+  for (const auto& [name, dtype] : kDtypes) {
+    if (given == name) return dtype;
+  }
+  return flags.Error("dtype", "auto, float32, bfloat16, int8 or float8");
+}
+
+// nullptr: the CPU.
+absl::StatusOr<std::shared_ptr<Device>> ReadDevice(const FlagValues& flags) {
+  const std::string name = flags.Text("device");
+  if (name.empty() || name == "cpu") return nullptr;
+  auto device = OpenDevice(name == "auto" ? "cuda:0" : name);
+  if (device.ok()) return *std::move(device);
+  if (name == "auto") return nullptr;
+  return absl::IsInvalidArgument(device.status())
+             ? flags.Error("device", "cpu, auto, or cuda: and a number")
+             : absl::Status(device.status().code(),
+                            absl::StrCat("--device ", device.status().message()));
+}
+
+}  // namespace
+
+absl::Span<const Flag> ModelFlags() { return kModelFlags; }
+absl::Span<const Flag> EngineFlags() { return kEngineFlags; }
+absl::Span<const Flag> ServingFlags() { return kServingFlags; }
+absl::Span<const Flag> AttentionFlags() { return kAttentionFlags; }
+absl::Span<const Flag> SamplingFlags() { return kSamplingFlags; }
+absl::Span<const Flag> GenerationFlags() { return kGenerationFlags; }
+absl::Span<const Flag> GeneralFlags() { return kGeneralFlags; }
+
+absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags) {
+  EngineOptions options;
+  LK_ASSIGN_OR_RETURN(options.dtype, ReadDtype(flags));
+  int32_t n_threads = 0;
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "threads", 0, n_threads));
+  if (n_threads > 1024) return flags.Error("threads", "an integer in 0..1024");
+  options.n_threads = n_threads;
+  LK_ASSIGN_OR_RETURN(options.device, ReadDevice(flags));
+  return options;
+}
+
+absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
+  LK_ASSIGN_OR_RETURN(EngineOptions options, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> cache_bytes, flags.Bytes("cache-bytes"));
+  options.cache_bytes = cache_bytes.value_or(0);
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-batch-tokens", 1, options.max_batch_tokens));
+  int32_t step_ms = 0;
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "step-ms", 1, step_ms));
+  options.step_target = absl::Milliseconds(step_ms);
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-running", 1, options.max_running_seqs));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-queued", 1, options.max_queued_requests));
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> queued_tokens,
+                      flags.Int("max-queued-tokens", 1, int64_t{1} << 40));
+  options.max_queued_prompt_tokens = *queued_tokens;
+  LK_ASSIGN_OR_RETURN(const std::optional<double> max_wait, flags.Seconds("max-wait"));
+  if (!(*max_wait > 0)) return flags.Error("max-wait", "more than 0 seconds");
+  options.max_wait = absl::Seconds(*max_wait);
+  const std::string prefix_cache = flags.Text("prefix-cache");
+  if (prefix_cache != "on" && prefix_cache != "off")
+    return flags.Error("prefix-cache", "on or off");
+  options.keeps_prefixes = prefix_cache == "on";
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "context", 0, options.context_tokens));
+  return options;
+}
+
+absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags) {
+  SamplingChoice sampling;
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "temperature", sampling.temperature));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "top-k", 0, sampling.top_k));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "top-p", sampling.top_p));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "min-p", sampling.min_p));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "repetition-penalty", sampling.repetition_penalty));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "presence-penalty", sampling.presence_penalty));
+  LK_RETURN_IF_ERROR(ReadFloat(flags, "frequency-penalty", sampling.frequency_penalty));
+  LK_ASSIGN_OR_RETURN(sampling.logit_bias, flags.IdBiases("logit-bias"));
+  return sampling;
+}
+
+absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
+  AttentionChoice attention;
+  ReadText(flags, "attention", attention.mechanism);
+  ReadText(flags, "rank", attention.rank);
+  ReadText(flags, "basis", attention.basis);
+  ReadText(flags, "prefill", attention.prefill);
+  ReadText(flags, "decomposition", attention.decomposition);
+  ReadText(flags, "basis-storage", attention.basis_storage);
+  ReadText(flags, "kept-storage", attention.kept_storage);
+  ReadText(flags, "cache-storage", attention.cache_storage);
+  ReadText(flags, "principal-storage", attention.principal_storage);
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "block", 1, attention.block_tokens));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "sinks", 0, attention.sinks));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "window", 0, attention.window_blocks));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "refine", 0, attention.refine_tokens));
+  ReadText(flags, "readout", attention.readout);
+  if (flags.Has("merge")) attention.merge = flags.Switch("merge");
+  ReadText(flags, "form", attention.form);
+  ReadText(flags, "variant", attention.variant);
+  ReadText(flags, "objective", attention.objective);
+  if (flags.Has("allow")) {
+    attention.allowed = absl::StrSplit(flags.Text("allow"), ',', absl::SkipEmpty());
+  }
+  if (flags.Has("approximate")) attention.allow_approximate = flags.Switch("approximate");
+  return attention;
+}
+
+absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& words) {
+  CommandSpec spec;
+  spec.name = "attention";
+  spec.positional = "NAME";
+  spec.groups = {{"Attention", AttentionFlags()}};
+  FlagSources none;
+  none.environment = [](const std::string&) { return std::nullopt; };
+  LK_ASSIGN_OR_RETURN(const FlagValues flags, ParseFlags(spec, words, {}, none));
+  LK_ASSIGN_OR_RETURN(AttentionChoice choice, ReadAttention(flags));
+  if (flags.positional().size() > 1) {
+    return absl::InvalidArgumentError("attention: more than one name");
+  }
+  if (!flags.positional().empty()) choice.mechanism = flags.positional()[0];
+  return choice;
+}
+
+absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags) {
+  GenerationRequest request;
+  LK_ASSIGN_OR_RETURN(request.sampling, ReadSampling(flags));
+  LK_ASSIGN_OR_RETURN(request.sampling.seed, flags.Seed("seed"));
+  LK_ASSIGN_OR_RETURN(request.attention, ReadAttention(flags));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-new-tokens", 0, request.max_new_tokens));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "n", 1, request.n));
+  if (request.n.value_or(1) > kMaxChoices) {
+    return flags.Error("n", absl::StrCat("an integer in 1..", kMaxChoices));
+  }
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "logprobs", 0, request.logprobs));
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> priority,
+                      flags.Int("priority", -kMaxPriority, kMaxPriority));
+  if (priority.has_value()) request.priority = static_cast<int32_t>(*priority);
+  request.stop_texts = flags.Texts("stop");
+  request.ignore_eos = flags.Switch("ignore-eos");
+  return request;
+}
+
+absl::StatusOr<std::string> ModelDirectory(const FlagValues& flags) {
+  if (flags.IsGiven("model")) return flags.Text("model");
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  std::vector<std::string> tried;
+  for (const fs::path& place : {folder / "../share/lowkey" / kDemoModel, folder / ".." / kDemoModel,
+                                fs::path(kDemoModel)}) {
+    const fs::path directory = place.lexically_normal();
+    if (fs::is_regular_file(directory / "config.json", error)) return directory.string();
+    tried.push_back(directory.string());
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no --model given and no demo model found in ", absl::StrJoin(tried, ", ")));
+}
+
+}  // namespace lowkey

@@ -1,0 +1,42 @@
+#ifndef LOWKEY_SERVER_CONFIG_COMMON_FLAGS_H_
+#define LOWKEY_SERVER_CONFIG_COMMON_FLAGS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/runtime/engine.h"
+#include "server/config/flags.h"
+#include "server/request.h"
+
+namespace lowkey {
+
+// Flags that several commands share, so that they mean the same everywhere.
+
+absl::Span<const Flag> ModelFlags();       // --model
+absl::Span<const Flag> EngineFlags();      // --dtype --threads
+absl::Span<const Flag> ServingFlags();     // --cache-bytes --max-batch-tokens ... --context
+absl::Span<const Flag> AttentionFlags();   // --attention --rank ...
+absl::Span<const Flag> SamplingFlags();    // --temperature ...
+absl::Span<const Flag> GenerationFlags();  // --max-new-tokens --n --stop ...
+absl::Span<const Flag> GeneralFlags();     // --json --config
+
+// Readers of those groups. INVALID_ARGUMENT naming the flag. Ranges that depend on the model are
+// left to whoever knows it.
+absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags);   // --dtype --threads
+absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags);  // and ServingFlags
+absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags);
+absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags);
+// The same from words, the mechanism first: "atp", "--rank", "16". No word: nothing chosen.
+absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& words);
+// Everything but model, input and deadline.
+absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags);
+
+// The model directory: --model (or its environment variable or config line), else the demo model
+// beside the installation, the build folder or the working directory. NOT_FOUND with the places
+// that were tried.
+absl::StatusOr<std::string> ModelDirectory(const FlagValues& flags);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_CONFIG_COMMON_FLAGS_H_

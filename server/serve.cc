@@ -1,0 +1,272 @@
+// lowkey serve: loads a model and answers until told to stop.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/engine.h"
+#include "server/auth/credential_flags.h"
+#include "server/commands.h"
+#include "server/config/command.h"
+#include "server/config/common_flags.h"
+#include "server/config/json_text.h"
+#include "server/config/profile.h"
+#include "server/config/signals.h"
+#include "server/config/terminal.h"
+#include "server/config/token_text.h"
+#include "server/grpc/connection/address.h"
+#include "server/grpc/server.h"
+#include "server/load_chat_templates.h"
+#include "server/load_tokenizer.h"
+#include "server/metrics/http_server.h"
+#include "server/metrics/metrics.h"
+#include "server/request_log.h"
+#include "server/text_service.h"
+#include "server/version.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lowkey {
+namespace {
+
+constexpr Flag kNetworkFlags[] = {
+    {"host", "ADDRESS", "127.0.0.1", "listen here; other than loopback it needs credentials"},
+    {"port", "N", "50051", "0 picks a free port, which is printed"},
+    {"metrics", "HOST:PORT", "", "HTTP /metrics, /health and /ready here; port 0 picks [off]"},
+    {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
+    {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
+    {"log-requests", "", "", "one JSON line per request on standard error, without its text",
+     FlagKind::kSwitch},
+};
+constexpr Flag kChatFlags[] = {
+    {"chat-template", "FILE", "", "write conversations as this Jinja template does [the model's]"},
+};
+// How long after Admin.Drain the grace period may begin to run.
+constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
+constexpr size_t kMaxProfileBytes = size_t{1} << 20;
+constexpr Flag kSelectionFlags[] = {
+    {"profile", "FILE", "", "this machine's rates, as lowkey crossover --output wrote them"},
+};
+constexpr Flag kDefaultFlags[] = {
+    {"max-new-tokens", "N", "128", "tokens to generate"},
+};
+
+struct ServeOptions {
+  GrpcServerOptions network;
+  std::optional<HttpServerOptions> metrics;
+  EngineOptions engine;
+  Defaults defaults;
+  std::string model_directory;
+  ChatTemplates chat_templates;
+  absl::Duration grace;
+  bool is_json = false;
+};
+
+struct LoadedModel {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Engine> engine;
+};
+
+absl::StatusOr<HttpServerOptions> ReadMetricsAddress(const FlagValues& flags) {
+  const std::string text = flags.Text("metrics");
+  HttpServerOptions options;
+  options.host = HostOf(text);
+  int port = 0;
+  if (options.host.empty() || options.host == text ||
+      !absl::SimpleAtoi(text.substr(text.rfind(':') + 1), &port) || port < 0 || port > 65535) {
+    return flags.Error("metrics", "an address such as 127.0.0.1:9090");
+  }
+  options.port = port;
+  if (!flags.Switch("insecure") && !IsLoopback(options.host)) {
+    return flags.Error("metrics", "a loopback address, as nothing guards it, or --insecure");
+  }
+  LK_RETURN_IF_ERROR(CheckCanListen(options.host, options.port));
+  return options;
+}
+
+absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
+  ServeOptions options;
+  options.network.host = flags.Text("host");
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> port, flags.Int("port", 0, 65535));
+  options.network.port = static_cast<int>(port.value_or(0));
+  options.network.is_insecure_allowed = flags.Switch("insecure");
+  LK_ASSIGN_OR_RETURN(options.network.credentials, ReadCredentials(flags, [](const auto& line) {
+                        std::fprintf(stderr, "lowkey serve: %s\n", line.c_str());
+                      }));
+  LK_ASSIGN_OR_RETURN(const std::optional<double> grace, flags.Seconds("grace"));
+  LK_ASSIGN_OR_RETURN(const std::optional<double> stall_timeout, flags.Seconds("stall-timeout"));
+  options.network.stall_timeout = absl::Seconds(stall_timeout.value_or(60));
+  LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
+  options.grace = absl::Seconds(grace.value_or(0));
+  if (flags.IsGiven("metrics")) {
+    LK_ASSIGN_OR_RETURN(options.metrics, ReadMetricsAddress(flags));
+  }
+  options.is_json = flags.Switch("json");
+  LK_ASSIGN_OR_RETURN(options.engine, ReadServingOptions(flags));
+  LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
+  LK_ASSIGN_OR_RETURN(const ResolvedAttention resolved, ResolveSelectable(attention, {}));
+  options.defaults.attention = resolved.options;
+  options.defaults.selection = resolved.selection;
+  if (flags.IsGiven("profile")) {
+    LK_ASSIGN_OR_RETURN(const std::string text,
+                        ReadTextFile(flags.Text("profile"), kMaxProfileBytes));
+    LK_ASSIGN_OR_RETURN(options.engine.profile, ParseProfile(text, flags.Text("profile")));
+  }
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> max_new_tokens,
+                      flags.Int("max-new-tokens", 1, 1 << 24));
+  options.defaults.max_new_tokens = static_cast<int32_t>(max_new_tokens.value_or(1));
+  LK_ASSIGN_OR_RETURN(options.model_directory, ModelDirectory(flags));
+  options.chat_templates = LoadChatTemplates(options.model_directory);
+  if (flags.IsGiven("chat-template")) {
+    LK_ASSIGN_OR_RETURN(options.chat_templates, ReadChatTemplate(flags.Text("chat-template")));
+  }
+  // Known before a long load rather than after it.
+  LK_RETURN_IF_ERROR(CheckCanListen(options.network.host, options.network.port));
+  return options;
+}
+
+std::string ModelName(const std::string& directory) {
+  const std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
+  const std::string name = path.filename().string();
+  return name.empty() ? path.parent_path().filename().string() : name;
+}
+
+void Say(const ServeOptions& options, const std::string& line) {
+  if (!options.is_json) std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+absl::StatusOr<LoadedModel> Load(const ServeOptions& options) {
+  Say(options, absl::StrCat("loading ", options.model_directory));
+  LoadedModel model;
+  LK_ASSIGN_OR_RETURN(model.tokenizer, LoadTokenizer(options.model_directory));
+  ProgressBar bar(stderr, "loading");
+  auto progress = [&bar](int64_t done, int64_t total) {
+    // Nothing is admitted yet, so there is nothing to finish first.
+    if (WaitForStopSignal(absl::ZeroDuration())) std::_Exit(130);
+    bar.Show(done, total);
+  };
+  LK_ASSIGN_OR_RETURN(model.engine,
+                      CreateEngine(options.model_directory, options.engine, std::move(progress)));
+  if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.model_directory, ": the tokenizer has ", model.tokenizer->vocab_size(),
+        " pieces, expected at most the model's vocab_size ", model.engine->config().vocab_size));
+  }
+  return model;
+}
+
+void SayReady(const ServeOptions& options, const std::string& model, const GrpcServer& server,
+              absl::Duration time_to_ready) {
+  const double ready_ms = absl::ToDoubleMilliseconds(time_to_ready);
+  if (options.is_json) {
+    nlohmann::ordered_json json = {{"event", "ready"},
+                                   {"model", model},
+                                   {"address", server.address()},
+                                   {"port", server.port()},
+                                   {"ready_ms", ready_ms}};
+    if (options.metrics.has_value()) json["metrics_port"] = options.metrics->port;
+    std::printf("%s\n", JsonLine(json).c_str());
+  } else {
+    std::printf("ready: %s on %s after %.0f ms\n", model.c_str(), server.address().c_str(),
+                ready_ms);
+  }
+  std::fflush(stdout);
+}
+
+std::string LimitsText(const Engine& engine) {
+  const EngineStats stats = engine.Stats();
+  const EngineLimits limits = engine.limits();
+  return absl::StrCat(BytesText(stats.weight_bytes), " of weights as ", stats.dtype, ", ",
+                      BytesText(limits.cache_bytes), " of cache, context ",
+                      CountText(limits.context_tokens), " tokens, ", stats.n_threads,
+                      stats.n_threads == 1 ? " thread (" : " threads (", stats.instruction_set,
+                      ")");
+}
+
+// Serves until a signal, Admin.Drain or a failure of the device, and then what was admitted.
+void RunUntilStopped(const ServeOptions& options, const Engine& engine, GrpcServer& server) {
+  while (!server.is_draining() && engine.Health().ok() && !WaitForStopSignal(kDrainPoll)) {
+  }
+  server.BeginDrain();
+  Say(options, absl::StrCat("draining: admitted requests have ",
+                            absl::FormatDuration(options.grace), " to finish"));
+  const bool drained = server.Shutdown(absl::Now() + options.grace,
+                                       [] { return WaitForStopSignal(absl::ZeroDuration()); });
+  Say(options, drained ? "stopped" : "stopped: unfinished requests were ended");
+}
+
+absl::Status RunServe(const FlagValues& flags) {
+  const absl::Time start = absl::Now();
+  BlockStopSignals();
+  LK_ASSIGN_OR_RETURN(ServeOptions options, ReadOptions(flags));
+  const std::string name = ModelName(options.model_directory);
+  LoadedModel model;  // outlives whoever reads its metrics
+  Metrics metrics(name);
+  std::unique_ptr<HttpServer> http;
+  if (options.metrics.has_value()) {
+    LK_ASSIGN_OR_RETURN(http, HttpServer::Start(metrics, *options.metrics));
+    options.metrics->port = http->port();
+    Say(options, absl::StrCat("metrics on http://",
+                              JoinAddress(options.metrics->host, http->port()), "/metrics"));
+  }
+  LK_ASSIGN_OR_RETURN(model, Load(options));
+  metrics.SetEngine(model.engine.get());
+  LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));
+  LK_ASSIGN_OR_RETURN(options.defaults.sampling,
+                      ResolveSampling(sampling, {}, model.engine->config().vocab_size));
+  RequestLog log(stderr);
+  if (flags.Switch("log-requests")) options.network.log = &log;
+  TextService service(*model.engine, *model.tokenizer,
+                      {name, options.defaults, options.chat_templates, &metrics});
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
+                      GrpcServer::Start(service, options.network));
+  Say(options, LimitsText(*model.engine));
+  SayReady(options, name, *server, absl::Now() - start);
+  RunUntilStopped(options, *model.engine, *server);
+  return model.engine->Health();
+}
+
+}  // namespace
+
+Command ServeCommand() {
+  Command command;
+  command.spec.name = "serve";
+  command.spec.summary = "serve a model over gRPC";
+  command.spec.description =
+      "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one "
+      "port.\n"
+      "Without --model: the demo model. SIGTERM, Ctrl-C or the RPC Admin.Drain begins a drain: "
+      "health\n"
+      "and /ready say so, new work is refused, what was admitted may finish. A signal after that\n"
+      "ends it at once.";
+  command.spec.groups = {{"Network", kNetworkFlags},
+                         {"Credentials (read again when the files change)", CredentialFlags()},
+                         {"Model", ModelFlags()},
+                         {"Conversations", kChatFlags},
+                         {"Engine", EngineFlags()},
+                         {"Capacity", ServingFlags()},
+                         {"What requests get that do not say: attention", AttentionFlags()},
+                         {"Choosing a mechanism (--attention auto)", kSelectionFlags},
+                         {"What requests get that do not say: sampling", SamplingFlags()},
+                         {"What requests get that do not say: length", kDefaultFlags},
+                         {"General", GeneralFlags()}};
+  command.spec.examples = {
+      "lowkey serve",
+      "lowkey serve --model ~/models/llama --dtype bfloat16 --cache-bytes 4G",
+      "lowkey serve --model ~/models/chat.gguf --chat-template chatml.jinja",
+      "lowkey serve --attention atp --rank 1/4 --temperature 0.7",
+      "lowkey serve --attention auto --objective latency --approximate --profile profile.json",
+      "lowkey serve --metrics 127.0.0.1:9090",
+      "lowkey serve --host 0.0.0.0 --tls-cert server.pem --tls-key server.key --tokens tokens.json",
+  };
+  command.run = RunServe;
+  return command;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,138 @@
+#include "engine/attention/pages/row_block.h"
+
+#include <cmath>
+#include <map>
+
+#include "tests/engine/attention/attention_testing.h"
+
+namespace lowkey {
+namespace {
+
+struct Cut {
+  int64_t first_position, n_rows;
+  RowCuts cuts;
+};
+
+// Every row is in one task for each KV head, no task is too large or straddles a cut.
+void ExpectCovered(const AttentionGeometry& g, const Cut& c) {
+  std::vector<RowBlockTask> tasks;
+  AppendRowBlocks(g, 3, {nullptr, c.first_position, c.n_rows, 0}, c.cuts, tasks);
+  std::map<std::pair<int32_t, int64_t>, int> times;
+  for (const RowBlockTask& t : tasks) {
+    EXPECT_EQ(t.segment, 3);
+    EXPECT_GE(t.n_tokens, 1);
+    EXPECT_TRUE(t.n_tokens == 1 || t.n_tokens * g.group() <= 48);
+    const int64_t first = c.first_position + t.first_row, last = first + t.n_tokens - 1;
+    if (c.cuts.every.has_value()) {
+      EXPECT_EQ(first / *c.cuts.every, last / *c.cuts.every);
+    }
+    if (c.cuts.at.has_value()) {
+      EXPECT_EQ(first < *c.cuts.at, last < *c.cuts.at);
+    }
+    for (int64_t i = 0; i < t.n_tokens; ++i) ++times[{t.kv_head, t.first_row + i}];
+  }
+  EXPECT_EQ(static_cast<int64_t>(times.size()), g.n_kv_heads * c.n_rows);
+  for (const auto& [row, n] : times) EXPECT_EQ(n, 1);
+}
+
+TEST(AppendRowBlocks, CoversEveryRowOnce) {
+  for (int64_t group : {1, 2, 5, 48, 64}) {
+    const AttentionGeometry g{1, 2 * group, 2, 8, std::nullopt, StorageType::kFloat32};
+    for (int64_t first : {0, 1, 63, 64, 500}) {
+      for (int64_t n : {1, 7, 64, 200}) {
+        ExpectCovered(g, {first, n, {}});
+        ExpectCovered(g, {first, n, {64, std::nullopt}});
+        ExpectCovered(g, {first, n, {128, 100}});
+        ExpectCovered(g, {first, n, {64, first + n}});
+        ExpectCovered(g, {first, n, {std::nullopt, first + n / 2}});
+        ExpectCovered(g, {first, n, {128, std::nullopt, 1}});
+      }
+    }
+  }
+}
+
+TEST(AppendRowBlocks, LongestWorkComesFirstAndAfterWhatIsThere) {
+  const AttentionGeometry g{1, 1, 1, 8, std::nullopt, StorageType::kFloat32};
+  std::vector<RowBlockTask> tasks = {{9, 0, 0, 1}};
+  AppendRowBlocks(g, 1, {nullptr, 0, 100, 0}, {}, tasks);
+  ASSERT_EQ(tasks.size(), 4u);
+  EXPECT_EQ(tasks[0].segment, 9);
+  EXPECT_EQ(tasks[1].first_row, 96);
+  EXPECT_EQ(tasks[2].first_row, 48);
+  EXPECT_EQ(tasks[3].first_row, 0);
+}
+
+// One token, two query heads, two visible keys: weights and values by hand.
+TEST(RowBlock, WorkedExample) {
+  const AttentionGeometry g{1, 2, 1, 4, std::nullopt, StorageType::kFloat32};
+  const float rows[2][16] = {{0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 2, 3, 4},
+                             {1, 0, 0, 0, -1, 0, 0, 0, 4, 0, 0, 0, 5, 6, 7, 8}};
+  auto cache = Cache::Create(PageBytes(g), PageBytes(g));
+  ASSERT_TRUE(cache.ok());
+  ThreadPool pool(1);
+  SequenceCache sequence;
+  const Segment both{&sequence, 0, 2, 0};
+  ASSERT_TRUE(TakePages(both, **cache).ok());
+  float out[2][8];
+  const LayerRows layer{0, nullptr, 0, rows[0], rows[0] + 8, rows[0] + 12, 16, out[0], 8};
+  WriteKv(g, {&both, 1}, layer, pool);
+
+  RowBlock block;
+  block.Reserve(g);
+  const RowBlockTask task{0, 0, 1, 1};
+  block.Begin(g, both, task, layer);
+  EXPECT_EQ(block.first_position(), 1);
+  EXPECT_EQ(block.last_position(), 1);
+  block.AddPage(TileOf(g, sequence.pages[0], 0, 0), 0, 2);
+  block.Finish(both, task, layer);
+  // Scores 2 / 2 and 4 / 2, negated for the second head.
+  const float near = 1 / (1 + std::exp(-1.0f)), far = 1 - near;
+  for (int j = 0; j < 4; ++j) {
+    EXPECT_NEAR(out[1][j], near * rows[1][12 + j] + far * rows[0][12 + j], 1e-6);
+    EXPECT_NEAR(out[1][4 + j], far * rows[1][12 + j] + near * rows[0][12 + j], 1e-6);
+  }
+}
+
+// Three pages as parts of one block, as parts that other blocks saved, and at once.
+TEST(RowBlock, PartsFoldedHereOrSavedElsewhereGiveTheSameBits) {
+  const AttentionGeometry g{1, 3, 1, 8, std::nullopt, StorageType::kFloat32};
+  constexpr int64_t kTokens = 150, kRow = 3 * 8 + 2 * 8;
+  std::vector<float> rows(kTokens * kRow);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::sin(static_cast<float>(i * i % 997));
+  auto cache = Cache::Create(3 * PageBytes(g), PageBytes(g));
+  ASSERT_TRUE(cache.ok());
+  ThreadPool pool(1);
+  SequenceCache sequence;
+  const Segment all{&sequence, 0, kTokens, 0};
+  ASSERT_TRUE(TakePages(all, **cache).ok());
+  std::vector<float> out(kTokens * 24);
+  const LayerRows layer{0,    nullptr,    0, rows.data(), rows.data() + 24, rows.data() + 32,
+                        kRow, out.data(), 24};
+  WriteKv(g, {&all, 1}, layer, pool);
+
+  const RowBlockTask task{0, 0, 145, 5};
+  RowBlock whole, folding, joining, part;
+  for (RowBlock* b : {&whole, &folding, &joining, &part}) b->Reserve(g);
+  const auto result = [&](RowBlock& block) {
+    block.Finish(all, task, layer);
+    return std::vector<float>(out.begin() + 145 * 24, out.end());
+  };
+  for (RowBlock* b : {&whole, &folding, &joining}) b->Begin(g, all, task, layer);
+  for (int64_t page = 0; page < 3; ++page) {
+    whole.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+    folding.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+    if (page < 2) folding.Fold();
+    part.Begin(g, all, task, layer);
+    part.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+    std::vector<float> saved(part.PartFloats());
+    part.SavePart(saved.data());
+    joining.FoldPart(saved.data());
+  }
+  const std::vector<float> expected = result(folding), joined = result(joining);
+  EXPECT_EQ(joined, expected);
+  const std::vector<float> at_once = result(whole);
+  for (size_t i = 0; i < at_once.size(); ++i) EXPECT_NEAR(at_once[i], expected[i], 1e-6);
+}
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,172 @@
+#include "engine/attention/selection/selection.h"
+
+#include <memory>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A mechanism that does nothing and costs what a test says.
+class PricedMechanism : public AttentionMechanism {
+ public:
+  struct Price {
+    double work_per_pair = 1;   // multiply-adds a token and token seen
+    double work_per_token = 0;  // besides
+    int64_t bytes_per_token = 1;
+    int64_t fixed_bytes = 0;
+    std::optional<int64_t> max_tokens = std::nullopt;
+  };
+  PricedMechanism(Mechanism id, const Price& price) : id_(id), price_(price) {}
+
+  Mechanism id() const override { return id_; }
+  absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
+  std::optional<int64_t> max_tokens() const override { return price_.max_tokens; }
+  int64_t BoundBytes(const AttentionOptions&, const SequenceBound& bound) const override {
+    return price_.fixed_bytes + bound.n_tokens * price_.bytes_per_token;
+  }
+  AttentionWork Work(const AttentionOptions&, int64_t n) const override {
+    const auto tokens = static_cast<double>(n);
+    return {tokens * (tokens / 2 * price_.work_per_pair + price_.work_per_token),
+            tokens * price_.work_per_pair + price_.work_per_token};
+  }
+  absl::Status Plan(absl::Span<const Segment>) override { return absl::OkStatus(); }
+  void Attend(const LayerRows&) override {}
+  void Advance(SequenceCache&, int64_t) override {}
+
+ private:
+  const Mechanism id_;
+  const Price price_;
+};
+
+class SelectionTest : public testing::Test {
+ protected:
+  SelectionTest() { profile_.linear = 1; }
+
+  void Add(Mechanism id, const PricedMechanism::Price& price,
+           std::optional<double> perplexity_ratio = std::nullopt) {
+    mechanisms_.push_back(std::make_unique<PricedMechanism>(id, price));
+    SelectionCandidate candidate{mechanisms_.back().get(), {}, 0, perplexity_ratio};
+    candidate.options.mechanism = id;
+    candidates_.push_back(candidate);
+    profile_.mechanisms[id] = {1, 1};
+  }
+  // Standard is quadratic; efficient costs 1,000 a token, and so wins past 1,000 tokens of decode.
+  void AddTwo() {
+    Add(Mechanism::kStandard, {.work_per_pair = 1, .bytes_per_token = 8});
+    Add(Mechanism::kEfficient, {.work_per_pair = 0, .work_per_token = 1000, .bytes_per_token = 4},
+        1.1);
+  }
+  Mechanism Choose(const SelectionRules& rules, const RequestLengths& lengths) {
+    const auto selection = SelectMechanism(candidates_, profile_, rules, lengths, 8192);
+    EXPECT_TRUE(selection.ok()) << selection.status();
+    return selection.ok() ? selection->options.mechanism : Mechanism::kLasso;
+  }
+
+  std::vector<std::unique_ptr<PricedMechanism>> mechanisms_;
+  std::vector<SelectionCandidate> candidates_;
+  SelectionProfile profile_;
+};
+
+TEST_F(SelectionTest, LatencyTakesTheFastestAtTheRequestsLength) {
+  AddTwo();
+  const SelectionRules rules{.objective = Objective::kLatency};
+  EXPECT_EQ(Choose(rules, {64, 64}), Mechanism::kStandard);
+  EXPECT_EQ(Choose(rules, {4096, 64}), Mechanism::kEfficient);
+}
+
+TEST_F(SelectionTest, CrossoversAreWhereTheAnswerChanges) {
+  AddTwo();
+  const SelectionRules rules{.objective = Objective::kLatency};
+  const auto selection = SelectMechanism(candidates_, profile_, rules, {64, 0}, 8192);
+  ASSERT_TRUE(selection.ok());
+  ASSERT_EQ(selection->crossovers.size(), 1u);
+  // n^2 / 2 = 1000 n at 2,000 tokens of prompt: the first multiple of 64 past it.
+  EXPECT_EQ(selection->crossovers[0].tokens, 2048);
+  EXPECT_EQ(selection->crossovers[0].from, Mechanism::kStandard);
+  EXPECT_EQ(selection->crossovers[0].to, Mechanism::kEfficient);
+}
+
+TEST_F(SelectionTest, MeasuredRatesMoveTheCrossover) {
+  AddTwo();
+  profile_.mechanisms[Mechanism::kEfficient] = {4, 4};
+  const SelectionRules rules{.objective = Objective::kLatency};
+  const auto selection = SelectMechanism(candidates_, profile_, rules, {64, 0}, 8192);
+  ASSERT_TRUE(selection.ok());
+  EXPECT_EQ(selection->crossovers[0].tokens, 512);
+}
+
+TEST_F(SelectionTest, MemoryTakesTheSmallestCache) {
+  AddTwo();
+  EXPECT_EQ(Choose({.objective = Objective::kMemory}, {64, 1}), Mechanism::kEfficient);
+}
+
+TEST_F(SelectionTest, BalancedPrefersQualityUntilItCostsTheMargin) {
+  AddTwo();
+  const SelectionRules rules{.objective = Objective::kBalanced, .margin = 1.25};
+  EXPECT_EQ(Choose(rules, {2200, 0}), Mechanism::kStandard);   // 1.1 times the fastest
+  EXPECT_EQ(Choose(rules, {2600, 0}), Mechanism::kEfficient);  // 1.3 times
+}
+
+TEST_F(SelectionTest, ApproximateMechanismsNeedLeave) {
+  AddTwo();
+  Add(Mechanism::kAtp, {.work_per_pair = 0, .work_per_token = 1, .bytes_per_token = 1});
+  SelectionRules rules{.objective = Objective::kMemory};
+  EXPECT_EQ(Choose(rules, {4096, 64}), Mechanism::kEfficient);
+  rules.allow_approximate = true;
+  EXPECT_EQ(Choose(rules, {4096, 64}), Mechanism::kAtp);
+}
+
+TEST_F(SelectionTest, AQuantizedCacheNeedsLeaveAndComesAfterExactOnesOfItsQuality) {
+  AddTwo();
+  candidates_[0].options.standard.storage = CacheStorage::kInt4;
+  SelectionRules rules{.objective = Objective::kLatency};
+  EXPECT_EQ(Choose(rules, {64, 64}), Mechanism::kEfficient);
+  rules.allow_approximate = true;
+  EXPECT_EQ(Choose(rules, {64, 64}), Mechanism::kStandard);
+  candidates_[1].perplexity_ratio = 1.0;
+  rules.objective = Objective::kBalanced;
+  EXPECT_EQ(Choose(rules, {2200, 0}), Mechanism::kEfficient);
+  candidates_.resize(1);
+  rules.allow_approximate = false;
+  EXPECT_EQ(SelectMechanism(candidates_, profile_, rules, {64, 64}, 8192).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(SelectionTest, OnlyAllowedMechanismsThatAreLongEnoughAreTaken) {
+  AddTwo();
+  Add(Mechanism::kSuper, {.work_per_pair = 0, .bytes_per_token = 0, .max_tokens = 100});
+  SelectionRules rules{.objective = Objective::kLatency};
+  EXPECT_EQ(Choose(rules, {64, 36}), Mechanism::kSuper);
+  EXPECT_EQ(Choose(rules, {64, 37}), Mechanism::kStandard);
+  rules.allowed = {Mechanism::kEfficient};
+  EXPECT_EQ(Choose(rules, {64, 36}), Mechanism::kEfficient);
+  rules.allowed = {Mechanism::kSuper};
+  EXPECT_EQ(SelectMechanism(candidates_, profile_, rules, {64, 37}, 8192).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(SelectionTest, TheReasonNamesEveryBid) {
+  AddTwo();
+  const auto selection =
+      SelectMechanism(candidates_, profile_, {.objective = Objective::kLatency}, {64, 0}, 8192);
+  ASSERT_TRUE(selection.ok());
+  EXPECT_THAT(selection->reason, HasSubstr("auto, latency: standard 2.05e+03 s"));
+  EXPECT_THAT(selection->reason, HasSubstr("(taken); efficient"));
+}
+
+TEST(ParseObjective, KnowsItsNames) {
+  for (Objective o : {Objective::kLatency, Objective::kMemory, Objective::kBalanced}) {
+    EXPECT_EQ(*ParseObjective(ObjectiveName(o)), o);
+  }
+  EXPECT_EQ(ParseObjective("speed").status(),
+            absl::InvalidArgumentError(
+                "unknown objective \"speed\", expected latency, memory or balanced"));
+}
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,314 @@
+#include "engine/config/attention_options.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+AttentionOptions Atp() {
+  AttentionOptions options;
+  options.mechanism = Mechanism::kAtp;
+  return options;
+}
+
+void ExpectRefused(const AttentionOptions& options, const std::string& message) {
+  const absl::Status status = ValidateAttentionOptions(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), message);
+}
+
+TEST(ValidateAttentionOptions, AcceptsEveryDefault) {
+  EXPECT_TRUE(ValidateAttentionOptions(AttentionOptions{}).ok());
+  EXPECT_TRUE(ValidateAttentionOptions(Atp()).ok());
+  AttentionOptions options;
+  options.mechanism = Mechanism::kTaylorShift;
+  EXPECT_TRUE(ValidateAttentionOptions(options).ok());
+}
+
+TEST(ValidateAttentionOptions, DoesNotReadAtpUnderStandard) {
+  AttentionOptions options;
+  options.atp.block_tokens = -1;
+  EXPECT_TRUE(ValidateAttentionOptions(options).ok());
+}
+
+TEST(ValidateAttentionOptions, AcceptsBothEndsOfEachRange) {
+  const std::function<void(AtpOptions&)> edits[] = {
+      [](AtpOptions& o) { o.block_tokens = 64; },
+      [](AtpOptions& o) { o.block_tokens = 4096; },
+      [](AtpOptions& o) { o.sinks = 0; },
+      [](AtpOptions& o) { o.sinks = 63; },
+      [](AtpOptions& o) { o.block_tokens = 64, o.sinks = 63; },
+      [](AtpOptions& o) { o.window_blocks = 0; },
+      [](AtpOptions& o) { o.window_blocks = 64; },
+      [](AtpOptions& o) { o.rank = RankFixed{1}; },
+      [](AtpOptions& o) { o.rank = RankFixed{512}; },
+      [](AtpOptions& o) { o.rank = RankFraction{1.0}; },
+      [](AtpOptions& o) { o.rank = RankFraction{1e-9}; },
+      [](AtpOptions& o) { o.rank = RankEnergy{1.0}; },
+      [](AtpOptions& o) { o.rank = RankEntropy{}; },
+      [](AtpOptions& o) { o.refine_tokens = 4096; },
+      [](AtpOptions& o) { o.decomposition = AtpDecomposition::kAlternating; },
+      [](AtpOptions& o) { o.basis_storage = o.principal_storage = AtpStorage::kInt8; },
+      [](AtpOptions& o) { o.basis_storage = AtpStorage::kInt4; },
+      [](AtpOptions& o) { o.readout = AtpReadout::kLinear, o.merge = true; },
+      [](AtpOptions& o) { o.kept_storage = AtpStorage::kInt8; },
+      [](AtpOptions& o) { o.basis = AtpBasis::kKv, o.prefill = AtpPrefill::kCompressed; },
+  };
+  for (const auto& edit : edits) {
+    AttentionOptions options = Atp();
+    edit(options.atp);
+    EXPECT_TRUE(ValidateAttentionOptions(options).ok()) << ValidateAttentionOptions(options);
+  }
+}
+
+TEST(ValidateAttentionOptions, RefusesBlockOutsideItsRangeOrGrid) {
+  AttentionOptions options = Atp();
+  options.atp.block_tokens = 0;
+  ExpectRefused(options, "atp block: 0, expected 64..4096");
+  options.atp.block_tokens = 4160;
+  ExpectRefused(options, "atp block: 4160, expected 64..4096");
+  options.atp.block_tokens = 100;
+  ExpectRefused(options, "atp block: 100, expected a multiple of 64 in 64..4096");
+}
+
+TEST(ValidateAttentionOptions, RefusesSinksThatFillTheFirstBlock) {
+  AttentionOptions options = Atp();
+  options.atp.sinks = 64;
+  ExpectRefused(options, "atp sinks: 64, expected 0..63");
+  options.atp.sinks = -1;
+  ExpectRefused(options, "atp sinks: -1, expected 0..63");
+}
+
+TEST(ValidateAttentionOptions, RefusesWindowOutsideItsRange) {
+  AttentionOptions options = Atp();
+  options.atp.window_blocks = 65;
+  ExpectRefused(options, "atp window: 65, expected 0..64");
+  options.atp.window_blocks = -1;
+  ExpectRefused(options, "atp window: -1, expected 0..64");
+}
+
+TEST(ValidateAttentionOptions, RefusesRefineOutsideItsRange) {
+  AttentionOptions options = Atp();
+  options.atp.refine_tokens = 4097;
+  ExpectRefused(options, "atp refine: 4097, expected 0..4096");
+  options.atp.refine_tokens = -1;
+  ExpectRefused(options, "atp refine: -1, expected 0..4096");
+}
+
+TEST(ValidateAttentionOptions, RefusesWhatAReadoutHasNoUseFor) {
+  AttentionOptions options = Atp();
+  options.atp.merge = true;
+  ExpectRefused(options, "atp merge: true, expected false with readout exact");
+  options.atp.readout = AtpReadout::kLinear;
+  options.atp.refine_tokens = 8;
+  ExpectRefused(options, "atp refine: 8, expected 0 with readout linear");
+  options.atp.refine_tokens = 0;
+  options.atp.basis_storage = AtpStorage::kInt8;
+  ExpectRefused(options,
+                "atp basis storage: int8, expected cache with readout linear, which keeps no "
+                "basis");
+}
+
+TEST(ValidateAttentionOptions, RefusesEnergyOutsideZeroToOne) {
+  AttentionOptions options = Atp();
+  for (double share : {0.0, -0.5, 1.5, std::nan("")}) {
+    options.atp.rank = RankEnergy{share};
+    EXPECT_THAT(std::string(ValidateAttentionOptions(options).message()),
+                AllOf(HasSubstr("atp rank: energy:"), HasSubstr("expected a share in (0, 1]")));
+  }
+}
+
+TEST(ValidateAttentionOptions, RefusesFixedRankOverTheBlock) {
+  AttentionOptions options = Atp();
+  options.atp.block_tokens = 128;
+  options.atp.rank = RankFixed{129};
+  ExpectRefused(options, "atp rank: 129, expected 1..128");
+  options.atp.rank = RankFixed{0};
+  ExpectRefused(options, "atp rank: 0, expected 1..128");
+}
+
+TEST(ValidateAttentionOptions, RefusesFractionsOutsideZeroToOne) {
+  AttentionOptions options = Atp();
+  for (double fraction : {0.0, -0.5, 1.0000001, std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    options.atp.rank = RankFraction{fraction};
+    const absl::Status status = ValidateAttentionOptions(options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << fraction;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("atp rank: "), HasSubstr("expected a fraction in (0, 1]")));
+  }
+}
+
+TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
+  AttentionOptions options = Atp();
+  options.atp.basis = static_cast<AtpBasis>(9);
+  ExpectRefused(options, "atp basis: 9, expected layer, kv or input");
+  options = Atp();
+  options.atp.prefill = static_cast<AtpPrefill>(9);
+  ExpectRefused(options, "atp prefill: 9, expected exact or compressed");
+  options = Atp();
+  options.atp.decomposition = static_cast<AtpDecomposition>(9);
+  ExpectRefused(options, "atp decomposition: 9, expected block or alternating");
+  options = Atp();
+  options.atp.basis_storage = static_cast<AtpStorage>(9);
+  ExpectRefused(options, "atp basis storage: 9, expected cache, int8 or int4");
+  options = Atp();
+  options.atp.principal_storage = AtpStorage::kInt4;
+  ExpectRefused(options, "atp principal storage: int4, expected cache or int8");
+  options = Atp();
+  options.atp.readout = static_cast<AtpReadout>(9);
+  ExpectRefused(options, "atp readout: 9, expected exact or linear");
+  options = Atp();
+  options.atp.kept_storage = static_cast<AtpStorage>(-1);
+  ExpectRefused(options, "atp kept storage: -1, expected cache or int8");
+  options = {};
+  options.standard.storage = static_cast<CacheStorage>(9);
+  ExpectRefused(options, "standard storage: 9, expected dtype, int8 or int4");
+  options = Atp();
+  options.mechanism = static_cast<Mechanism>(9);
+  ExpectRefused(options,
+                "attention mechanism: 9, expected standard, atp, taylorshift, optimised, "
+                "efficient, super or lasso");
+  options.mechanism = Mechanism::kTaylorShift;
+  options.taylorshift.form = static_cast<TaylorForm>(9);
+  ExpectRefused(options, "taylorshift form: 9, expected auto, direct or recurrent");
+  options.taylorshift = {TaylorForm::kAuto, static_cast<TaylorVariant>(9)};
+  ExpectRefused(options, "taylorshift variant: 9, expected normalized or plain");
+}
+
+TEST(AttentionNames, ParseReadsWhatNamesWrite) {
+  for (Mechanism m : {Mechanism::kStandard, Mechanism::kAtp, Mechanism::kTaylorShift}) {
+    EXPECT_EQ(*ParseMechanism(MechanismName(m)), m);
+  }
+  for (AtpBasis b : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
+    EXPECT_EQ(*ParseAtpBasis(AtpBasisName(b)), b);
+  }
+  for (AtpPrefill p : {AtpPrefill::kExact, AtpPrefill::kCompressed}) {
+    EXPECT_EQ(*ParseAtpPrefill(AtpPrefillName(p)), p);
+  }
+  for (TaylorForm f : {TaylorForm::kAuto, TaylorForm::kDirect, TaylorForm::kRecurrent}) {
+    EXPECT_EQ(*ParseTaylorForm(TaylorFormName(f)), f);
+  }
+  for (TaylorVariant v : {TaylorVariant::kNormalized, TaylorVariant::kPlain}) {
+    EXPECT_EQ(*ParseTaylorVariant(TaylorVariantName(v)), v);
+  }
+}
+
+TEST(AttentionNames, CacheStorageIsReadBackAndUnknownOnesAreNamed) {
+  for (CacheStorage s : {CacheStorage::kDtype, CacheStorage::kInt8, CacheStorage::kInt4}) {
+    EXPECT_EQ(*ParseCacheStorage(CacheStorageName(s)), s);
+  }
+  for (const char* name : {"", "int2", "INT8", "bf16"}) {
+    EXPECT_EQ(ParseCacheStorage(name).status().message(),
+              std::string("unknown cache storage \"") + name + "\", expected dtype, int8 or int4");
+  }
+}
+
+TEST(IsApproximate, StandardIsOnlyWithAQuantizedCache) {
+  AttentionOptions options;
+  EXPECT_FALSE(IsApproximate(options));
+  options.standard.storage = CacheStorage::kInt8;
+  EXPECT_TRUE(IsApproximate(options));
+  options.mechanism = Mechanism::kEfficient;  // does not read it
+  EXPECT_FALSE(IsApproximate(options));
+  options.mechanism = Mechanism::kTaylorShift;
+  EXPECT_TRUE(IsApproximate(options));
+  EXPECT_TRUE(IsApproximate(Atp()));
+}
+
+TEST(AttentionNames, ParseReadsTheOtherNamesOfAtpToo) {
+  for (AtpDecomposition d : {AtpDecomposition::kBlock, AtpDecomposition::kAlternating}) {
+    EXPECT_EQ(*ParseAtpDecomposition(AtpDecompositionName(d)), d);
+  }
+  for (AtpStorage s : {AtpStorage::kCache, AtpStorage::kInt8, AtpStorage::kInt4}) {
+    EXPECT_EQ(*ParseAtpStorage(AtpStorageName(s)), s);
+  }
+  for (AtpReadout r : {AtpReadout::kExact, AtpReadout::kLinear}) {
+    EXPECT_EQ(*ParseAtpReadout(AtpReadoutName(r)), r);
+  }
+  EXPECT_EQ(ParseAtpReadout("quadratic").status().message(),
+            "unknown atp readout \"quadratic\", expected exact or linear");
+  EXPECT_EQ(ParseAtpDecomposition("svd").status().message(),
+            "unknown atp decomposition \"svd\", expected block or alternating");
+  EXPECT_EQ(ParseAtpStorage("int5").status().message(),
+            "unknown atp storage \"int5\", expected cache, int8 or int4");
+}
+
+TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {
+  EXPECT_EQ(ParseMechanism("Standard").status().message(),
+            "unknown attention mechanism \"Standard\", expected standard, atp, taylorshift, "
+            "optimised, efficient, super or lasso");
+  EXPECT_EQ(ParseAtpBasis("").status().message(),
+            "unknown atp basis \"\", expected layer, kv or input");
+  EXPECT_EQ(ParseTaylorForm("state").status().message(),
+            "unknown taylorshift form \"state\", expected auto, direct or recurrent");
+  EXPECT_EQ(ParseTaylorVariant("").status().message(),
+            "unknown taylorshift variant \"\", expected normalized or plain");
+  EXPECT_EQ(ParseAtpPrefill("fast").status().message(),
+            "unknown atp prefill \"fast\", expected exact or compressed");
+  EXPECT_EQ(ParseAtpPrefill("fast").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ParseRank, WholeNumbersAreFixedRanks) {
+  EXPECT_EQ(std::get<RankFixed>(*ParseRank("1")).rank, 1);
+  EXPECT_EQ(std::get<RankFixed>(*ParseRank("16")).rank, 16);
+  EXPECT_EQ(std::get<RankFixed>(*ParseRank("4096")).rank, 4096);
+}
+
+TEST(ParseRank, QuotientsAndDecimalsAreFractions) {
+  const std::pair<const char*, double> cases[] = {{"1/4", 0.25}, {"3/8", 0.375}, {"1/1", 1.0},
+                                                  {"1.0", 1.0},  {"0.25", 0.25}, {".5", 0.5}};
+  for (const auto& [text, fraction] : cases) {
+    const auto rank = ParseRank(text);
+    ASSERT_TRUE(rank.ok()) << rank.status();
+    ASSERT_TRUE(std::holds_alternative<RankFraction>(*rank)) << text;
+    EXPECT_DOUBLE_EQ(std::get<RankFraction>(*rank).fraction, fraction);
+  }
+}
+
+TEST(ParseRank, SharesOfEnergyAndEntropy) {
+  EXPECT_EQ(std::get<RankEnergy>(*ParseRank("energy:0.95")).share, 0.95);
+  EXPECT_EQ(std::get<RankEnergy>(*ParseRank("energy:1.0")).share, 1.0);
+  EXPECT_TRUE(std::holds_alternative<RankEntropy>(*ParseRank("entropy")));
+  for (const char* text : {"energy:", "energy:2", "energy:1.5", "energy:0.0", "energy: 0.5",
+                           "energy", "entropy:1", "energy:-0.5"}) {
+    EXPECT_FALSE(ParseRank(text).ok()) << text;
+  }
+}
+
+TEST(ParseRank, RefusesWhatIsNeither) {
+  for (const char* text : {"",      "0",     "-1",   "4097", "99999999999999",
+                           "1/0",   "0/4",   "5/4",  "1/",   "/4",
+                           "1/4/2", "-1/4",  "1.",   "1.5",  "0.0",
+                           "1e-2",  "0.2.5", "half", " 16",  "16 ",
+                           "nan",   "0x10",  ".",    "+3"}) {
+    const auto rank = ParseRank(text);
+    EXPECT_EQ(rank.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(rank.status().message()),
+                HasSubstr(absl::StrCat("rank \"", text, "\"")));
+  }
+}
+
+TEST(RankString, ReadsBackToTheSamePolicy) {
+  EXPECT_EQ(RankString(RankFixed{16}), "16");
+  EXPECT_EQ(RankString(RankFraction{0.25}), "0.25");
+  EXPECT_EQ(RankString(RankFraction{1.0}), "1.0");
+  EXPECT_EQ(RankString(RankEnergy{0.95}), "energy:0.95");
+  EXPECT_EQ(RankString(RankEntropy{}), "entropy");
+  for (double fraction : {1.0 / 3, 1e-9, 0.1, 1.0, std::numeric_limits<double>::min()}) {
+    const auto again = ParseRank(RankString(RankFraction{fraction}));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(std::get<RankFraction>(*again).fraction, fraction);
+  }
+}
+
+}  // namespace
+}  // namespace lowkey

@@ -1,0 +1,464 @@
+// Kernels of attention_*.cu, on the emulated grid or on the device that LOWKEY_TEST_DEVICE names.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "engine/kernels/cuda/attention/launch.h"
+#include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/cuda/grid/shared_memory.h"
+#include "engine/kernels/device/kernels.h"
+#include "tests/testing/test_device.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int64_t kTokensInPage = 64, kPagesInSpan = kSpanTokens / kTokensInPage;
+constexpr int64_t kLayers = 2, kLayer = 1;
+
+struct Shape {
+  StorageType type = StorageType::kFloat32;
+  int64_t n_kv_heads = 1, group = 1, head_dim = 32;
+  std::optional<int64_t> window = {};
+  int64_t n_tokens = 0;
+  int64_t closed_bits = 0;
+
+  int64_t n_before() const { return window.value_or(std::numeric_limits<int32_t>::max()) - 1; }
+};
+
+// Rows of a step: tokens [first, end) of the sequence.
+struct Rows {
+  int64_t first = 0, end = 0;
+};
+
+// Whether each span is a task of its own.
+enum class Spans { kTogether, kSpread };
+
+// One sequence in pages of its own, which held numbers that are none before.
+class Sequence {
+ public:
+  Sequence(const Shape& shape, uint32_t seed) : shape_(shape) {
+    std::mt19937 engine(seed);
+    std::normal_distribution<float> normal;
+    rows_.resize(shape.n_tokens * ld());
+    for (float& x : rows_) x = normal(engine);
+    rows_there_.emplace(rows_);
+    const int64_t n_pages = (shape.n_tokens + kTokensInPage - 1) / kTokensInPage;
+    const int64_t page_bytes =
+        kLayers * shape.n_kv_heads * 2 * kTokensInPage * shape.head_dim * StorageBytes(shape.type);
+    for (int64_t i = 0; i < n_pages; ++i) {
+      memory_.emplace_back(std::vector<std::byte>(page_bytes, std::byte{0xff}));
+      pages_.push_back(memory_.back().data());
+    }
+  }
+
+  // Row layout [q | k | v].
+  int64_t q_dim() const { return shape_.n_kv_heads * shape_.group * shape_.head_dim; }
+  int64_t kv_dim() const { return shape_.n_kv_heads * shape_.head_dim; }
+  int64_t ld() const { return q_dim() + 2 * kv_dim() + 1; }
+  const float* q(int64_t token) const { return rows_.data() + token * ld(); }
+  const float* k(int64_t token) const { return q(token) + q_dim(); }
+  const float* v(int64_t token) const { return k(token) + kv_dim(); }
+
+  void Write(Rows tokens) {
+    std::vector<CacheSlot> slots;
+    for (int64_t t = tokens.first; t < tokens.end; ++t) {
+      slots.push_back({memory_[t / kTokensInPage].data(), static_cast<int32_t>(t),
+                       static_cast<int32_t>(t % kTokensInPage)});
+    }
+    std::reverse(slots.begin(), slots.end());
+    const DeviceArray<CacheSlot> slots_there(slots);
+    const float* keys = rows_there_->data() + q_dim();
+    device_.kernels().write_kv(
+        device_, {slots_there.data(), static_cast<int64_t>(slots.size()), shape_.type, kLayer,
+                  shape_.n_kv_heads, shape_.head_dim, keys, keys + kv_dim(), ld()});
+    EXPECT_TRUE(device_.Wait().ok());
+  }
+
+  // Closes the pages before token `end`, a multiple of 64.
+  void Close(int64_t end) {
+    const int64_t head_bytes = ClosedTileBytes(shape_.head_dim, shape_.closed_bits);
+    std::vector<ClosePageTask> tasks;
+    for (int64_t page = 0; page < end / kTokensInPage; ++page) {
+      closed_.emplace_back(
+          std::vector<std::byte>(kLayers * shape_.n_kv_heads * head_bytes, std::byte{0xff}));
+      tasks.push_back(
+          {memory_[page].data(), closed_.back().data(), static_cast<int32_t>(shape_.closed_bits)});
+    }
+    tasks.push_back({});
+    const DeviceArray<ClosePageTask> there(tasks);
+    device_.kernels().close_pages(device_, {there.data(), there.size(), shape_.type, kLayer,
+                                            shape_.n_kv_heads, shape_.head_dim});
+    for (const DeviceArray<std::byte>& page : closed_) {
+      pages_.push_back(page.data());
+      read_.push_back(ReadClosed(page.Read()));
+    }
+  }
+
+  // Of all closed numbers, how far the farthest is from what was cached.
+  double MaxClosedError() const {
+    double worst = 0;
+    for (int64_t t = 0; t < static_cast<int64_t>(closed_.size()) * kTokensInPage; ++t) {
+      for (int64_t j = 0; j < 2 * kv_dim(); ++j) {
+        worst = std::max(worst, std::fabs(Number(t, j, true) - Number(t, j, false)));
+      }
+    }
+    return worst;
+  }
+
+  // Outputs [tokens, q_dim]; keys and values up to tokens.end are written already. Of closed pages:
+  // the tokens are those of one page.
+  std::vector<float> Attend(Rows tokens, RowTile size, Spans spans) {
+    tasks_.clear();
+    joins_.clear();
+    n_part_rows_ = 0;
+    const int64_t n_rows = (tokens.end - tokens.first) * shape_.group;
+    const int64_t max_rows = MaxTileRows(size, shape_.type, shape_.head_dim);
+    for (int64_t row = 0; row < n_rows; row += max_rows) {
+      AppendTile(tokens, row, std::min(max_rows, n_rows - row), spans);
+    }
+    tasks_.push_back({});  // no rows
+    tasks_.back().n_rows = 0;
+    const DeviceArray<RowTileTask> tasks(tasks_);
+    const DeviceArray<JoinTask> joins(joins_);
+    const DeviceArray<const std::byte*> pages(pages_);
+    DeviceArray<float> out(
+        std::vector<float>((tokens.end - tokens.first) * q_dim(), std::nanf("")));
+    DeviceArray<float> parts(n_part_rows_ * kv_dim()), states(n_part_rows_ * shape_.n_kv_heads * 2);
+    const AttendArgs args{size,
+                          tasks.data(),
+                          tasks.size(),
+                          joins.data(),
+                          joins.size(),
+                          pages.data(),
+                          shape_.type,
+                          kLayer,
+                          shape_.n_kv_heads,
+                          shape_.group,
+                          shape_.head_dim,
+                          shape_.n_before(),
+                          rows_there_->data(),
+                          ld(),
+                          out.data() - tokens.first * q_dim(),
+                          q_dim(),
+                          parts.data(),
+                          states.data(),
+                          shape_.closed_bits};
+    device_.kernels().attend(device_, args);
+    device_.kernels().join_parts(device_, args);
+    EXPECT_TRUE(device_.Wait().ok());
+    return out.Read();
+  }
+
+  // In double, over keys and values as they are cached.
+  std::vector<double> Reference(Rows tokens) const {
+    std::vector<double> out;
+    for (int64_t t = tokens.first; t < tokens.end; ++t) {
+      for (int64_t h = 0; h < shape_.n_kv_heads * shape_.group; ++h) AppendHead(t, h, out);
+    }
+    return out;
+  }
+
+ private:
+  void AppendTile(Rows tokens, int64_t row, int64_t n_rows, Spans spans) {
+    RowTileTask task;
+    task.first_position = task.first_step_row = static_cast<int32_t>(tokens.first);
+    task.end_position = static_cast<int32_t>(tokens.end);
+    task.closed_pages = static_cast<int64_t>(memory_.size());
+    task.first = static_cast<int32_t>(row);
+    task.n_rows = static_cast<int32_t>(n_rows);
+    const int64_t first = tokens.first + row / shape_.group;
+    const int64_t last = tokens.first + (row + n_rows - 1) / shape_.group;
+    const int64_t begin_page = std::max<int64_t>(0, first - shape_.n_before()) / kTokensInPage;
+    const int64_t end_page = last / kTokensInPage + 1;
+    const int64_t first_span = begin_page / kPagesInSpan, last_span = (end_page - 1) / kPagesInSpan;
+    task.begin_page = static_cast<int32_t>(begin_page);
+    task.end_page = static_cast<int32_t>(end_page);
+    if (spans == Spans::kTogether || first_span == last_span) {
+      tasks_.push_back(task);
+      return;
+    }
+    task.n_parts = static_cast<int32_t>(last_span - first_span + 1);
+    joins_.push_back({task.first_step_row, task.first, task.n_rows, task.n_parts, n_part_rows_});
+    for (int64_t span = first_span; span <= last_span; ++span) {
+      task.begin_page = static_cast<int32_t>(std::max(begin_page, span * kPagesInSpan));
+      task.end_page = static_cast<int32_t>(std::min(end_page, (span + 1) * kPagesInSpan));
+      task.part = n_part_rows_;
+      n_part_rows_ += task.n_rows;
+      tasks_.push_back(task);
+    }
+  }
+
+  double AsCached(float x) const {
+    return shape_.type == StorageType::kFloat32 ? x : ToFloat(ToBFloat16(x));
+  }
+
+  // A closed page's keys and values, [64, 2 * kv_dim].
+  std::vector<float> ReadClosed(const std::vector<std::byte>& page) const {
+    const int64_t d = shape_.head_dim, bits = shape_.closed_bits, groups = (d + 31) / 32;
+    const int64_t plane_bytes = kTokensInPage * d * bits / 8;
+    std::vector<float> out(kTokensInPage * 2 * kv_dim());
+    for (int64_t h = 0; h < shape_.n_kv_heads; ++h) {
+      const auto* codes = reinterpret_cast<const uint8_t*>(page.data()) +
+                          (kLayer * shape_.n_kv_heads + h) * ClosedTileBytes(d, bits);
+      std::vector<uint16_t> numbers(4 * d + 2 * kTokensInPage * groups);
+      std::memcpy(numbers.data(), codes + 2 * plane_bytes, numbers.size() * sizeof(uint16_t));
+      for (int64_t i = 0; i < 2 * kTokensInPage * d; ++i) {
+        const int64_t t = i / d % kTokensInPage, j = i % d;
+        const bool is_key = i < kTokensInPage * d;
+        const int64_t at = is_key ? t / 32 * d + j : 2 * d + t * groups + j / 32;
+        const int code = bits == 8 ? codes[i] - 128 : (codes[i / 2] >> (i % 2 * 4) & 15) - 8;
+        out[t * 2 * kv_dim() + (is_key ? 0 : kv_dim()) + h * d + j] =
+            ToFloat(BFloat16{numbers[2 * at + 1]}) + ToFloat(BFloat16{numbers[2 * at]}) * code;
+      }
+    }
+    return out;
+  }
+
+  // Key and value, [2 * kv_dim], of a token.
+  double Number(int64_t token, int64_t j, bool is_closed) const {
+    if (!is_closed) return AsCached(k(token)[j]);
+    return read_[token / kTokensInPage][token % kTokensInPage * 2 * kv_dim() + j];
+  }
+
+  void AppendHead(int64_t token, int64_t head, std::vector<double>& out) const {
+    const int64_t d = shape_.head_dim, kv = head / shape_.group * d;
+    const int64_t first = std::max<int64_t>(0, token - shape_.n_before());
+    const auto is_closed = [&](int64_t t) {
+      return shape_.closed_bits > 0 && t / kTokensInPage < token / kTokensInPage;
+    };
+    std::vector<double> scores;
+    for (int64_t t = first; t <= token; ++t) {
+      double dot = 0;
+      for (int64_t j = 0; j < d; ++j) {
+        dot += q(token)[head * d + j] * Number(t, kv + j, is_closed(t));
+      }
+      scores.push_back(dot / std::sqrt(static_cast<double>(d)));
+    }
+    const double top = *std::max_element(scores.begin(), scores.end());
+    std::vector<double> values(d);
+    double sum = 0;
+    for (int64_t t = first; t <= token; ++t) {
+      const double weight = std::exp(scores[t - first] - top);
+      sum += weight;
+      for (int64_t j = 0; j < d; ++j) {
+        values[j] += weight * Number(t, kv_dim() + kv + j, is_closed(t));
+      }
+    }
+    for (double x : values) out.push_back(x / sum);
+  }
+
+  const Shape shape_;
+  std::vector<float> rows_;
+  std::optional<DeviceArray<float>> rows_there_;
+  std::vector<DeviceArray<std::byte>> memory_, closed_;
+  std::vector<std::vector<float>> read_;  // by closed page
+  std::vector<const std::byte*> pages_;   // of memory_, then of closed_
+  std::vector<RowTileTask> tasks_;
+  std::vector<JoinTask> joins_;
+  int32_t n_part_rows_ = 0;
+  Device& device_ = KernelTestDevice();
+};
+
+double MaxDifference(const std::vector<float>& got, const std::vector<double>& want) {
+  double worst = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double difference = std::fabs(got[i] - want[i]);
+    if (std::isnan(difference)) return HUGE_VAL;
+    worst = std::max(worst, difference);
+  }
+  return worst;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::vector<float> Joined(std::vector<float> a, const std::vector<float>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct AttentionCase {
+  StorageType type;
+  int64_t head_dim;
+  double tolerance;  // bf16 queries and weights are rounded to 8 bits where tensor cores multiply
+};
+
+class CudaAttentionTest : public testing::TestWithParam<AttentionCase> {
+ protected:
+  ~CudaAttentionTest() override { emulated::SetThreadOrder(emulated::ThreadOrder::kForward); }
+
+  static Shape ShapeOf(int64_t n_kv_heads, int64_t group, int64_t n_tokens,
+                       std::optional<int64_t> window = {}) {
+    return {GetParam().type, n_kv_heads, group, GetParam().head_dim, window, n_tokens};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Heads, CudaAttentionTest,
+                         testing::Values(AttentionCase{StorageType::kFloat32, 20, 2e-6},
+                                         AttentionCase{StorageType::kFloat32, 32, 2e-6},
+                                         AttentionCase{StorageType::kFloat32, 64, 2e-6},
+                                         AttentionCase{StorageType::kFloat32, 80, 2e-6},
+                                         AttentionCase{StorageType::kFloat32, 128, 2e-6},
+                                         AttentionCase{StorageType::kBFloat16, 20, 2e-6},
+                                         AttentionCase{StorageType::kBFloat16, 32, 6e-3},
+                                         AttentionCase{StorageType::kBFloat16, 64, 6e-3},
+                                         AttentionCase{StorageType::kBFloat16, 80, 6e-3},
+                                         AttentionCase{StorageType::kBFloat16, 96, 6e-3},
+                                         AttentionCase{StorageType::kBFloat16, 128, 6e-3},
+                                         AttentionCase{StorageType::kFloat32, 200, 4e-6},
+                                         AttentionCase{StorageType::kBFloat16, 512, 4e-6}),
+                         [](const auto& info) {
+                           return std::string(info.param.type == StorageType::kFloat32 ? "fp32_"
+                                                                                       : "bf16_") +
+                                  std::to_string(info.param.head_dim);
+                         });
+
+TEST_P(CudaAttentionTest, MatchesTheReferenceAtEveryGroupAndWindow) {
+  double worst = 0;
+  for (const int64_t group : {1, 3, 4, 8}) {
+    for (const std::optional<int64_t>& window :
+         {std::optional<int64_t>(), std::optional<int64_t>(1), std::optional<int64_t>(40)}) {
+      Sequence sequence(ShapeOf(group == 3 ? 2 : 1, group, 75, window), 1);
+      const Rows rows{60, 75};
+      sequence.Write({0, 75});
+      worst = std::max(worst, MaxDifference(sequence.Attend(rows, RowTile::kMany, Spans::kTogether),
+                                            sequence.Reference(rows)));
+    }
+  }
+  EXPECT_LE(worst, GetParam().tolerance);
+  RecordProperty("max_difference", std::to_string(worst));
+}
+
+// A prompt at once, cut anywhere, and token by token, with nothing in the cache but what came
+// before.
+TEST_P(CudaAttentionTest, RowsHaveTheSameBitsInAnyChunk) {
+  for (const std::optional<int64_t>& window :
+       {std::optional<int64_t>(), std::optional<int64_t>(9)}) {
+    const Shape shape = ShapeOf(1, 3, 70, window);
+    Sequence at_once(shape, 2), cut(shape, 2);
+    at_once.Write({0, 70});
+    const std::vector<float> expected = at_once.Attend({0, 70}, RowTile::kMany, Spans::kTogether);
+    std::vector<float> out;
+    for (const Rows rows : {Rows{0, 5}, Rows{5, 49}, Rows{49, 62}}) {
+      cut.Write(rows);
+      out = Joined(out, cut.Attend(rows, RowTile::kMany, Spans::kTogether));
+    }
+    for (int64_t token = 62; token < 70; ++token) {
+      cut.Write({token, token + 1});
+      out = Joined(out, cut.Attend({token, token + 1}, RowTile::kFew, Spans::kSpread));
+    }
+    EXPECT_TRUE(SameBits(out, expected)) << "window " << window.value_or(0);
+  }
+}
+
+// Beyond a span of 512 tokens: one block folds spans, or each has a block and they are joined.
+TEST_P(CudaAttentionTest, SpreadSpansHaveTheBitsOfOneBlock) {
+  if (GetParam().head_dim > 128) GTEST_SKIP() << "the same code, slowly";
+  for (const std::optional<int64_t>& window :
+       {std::optional<int64_t>(), std::optional<int64_t>(600)}) {
+    // Some of the rows of one warp see nothing in the first span under the window.
+    Sequence sequence(ShapeOf(1, 2, 1116, window), 3);
+    sequence.Write({0, 1116});
+    const Rows rows{1107, 1116};
+    const std::vector<float> together = sequence.Attend(rows, RowTile::kMany, Spans::kTogether);
+    EXPECT_LE(MaxDifference(together, sequence.Reference(rows)), GetParam().tolerance);
+    EXPECT_TRUE(SameBits(sequence.Attend(rows, RowTile::kMany, Spans::kSpread), together));
+    std::vector<float> by_token;
+    for (int64_t t = rows.first; t < rows.end; ++t) {
+      const Spans spans = t % 2 == 0 ? Spans::kSpread : Spans::kTogether;
+      by_token = Joined(by_token, sequence.Attend({t, t + 1}, RowTile::kFew, spans));
+    }
+    EXPECT_TRUE(SameBits(by_token, together)) << "window " << window.value_or(0);
+  }
+}
+
+TEST_P(CudaAttentionTest, NoOrderOfThreadsChangesBits) {
+  std::vector<std::vector<float>> outs;
+  for (const auto order : {emulated::ThreadOrder::kForward, emulated::ThreadOrder::kBackward,
+                           emulated::ThreadOrder::kShuffled}) {
+    emulated::SetThreadOrder(order);
+    Sequence sequence(ShapeOf(1, 4, 533), 4);
+    sequence.Write({0, 533});
+    std::vector<float> out = sequence.Attend({500, 533}, RowTile::kMany, Spans::kTogether);
+    outs.push_back(Joined(out, sequence.Attend({532, 533}, RowTile::kFew, Spans::kSpread)));
+  }
+  EXPECT_TRUE(SameBits(outs[0], outs[1]));
+  EXPECT_TRUE(SameBits(outs[0], outs[2]));
+}
+
+TEST(CudaAttentionMemoryTest, OnePageAtATimeHasTheBitsOfTwo) {
+  if (!IsEmulated(KernelTestDevice())) GTEST_SKIP() << "a device has the memory that it has";
+  const int64_t most = MostSharedBytes(KernelTestDevice());
+  std::vector<std::vector<float>> outs;
+  for (const int64_t bytes : {most, int64_t{99} << 10}) {
+    emulated::LimitShared(bytes);
+    Sequence sequence({StorageType::kBFloat16, 1, 3, 128, 100, 533}, 7);
+    sequence.Write({0, 533});
+    outs.push_back(sequence.Attend({430, 533}, RowTile::kMany, Spans::kTogether));
+  }
+  emulated::LimitShared(most);
+  EXPECT_TRUE(SameBits(outs[0], outs[1]));
+}
+
+// Rows of the third page read the two before it as they were closed, and their own as it is.
+TEST_P(CudaAttentionTest, ClosedPagesAreReadAsTheyWereClosed) {
+  for (const int64_t bits : {8, 4}) {
+    for (const std::optional<int64_t>& window :
+         {std::optional<int64_t>(), std::optional<int64_t>(40)}) {
+      Shape shape = ShapeOf(2, 3, 150, window);
+      shape.closed_bits = bits;
+      Sequence sequence(shape, 6);
+      sequence.Write({0, 150});
+      sequence.Close(128);
+      EXPECT_LT(sequence.MaxClosedError(), bits == 8 ? 0.025 : 0.4);
+      const Rows rows{130, 150};
+      const std::vector<float> together = sequence.Attend(rows, RowTile::kMany, Spans::kTogether);
+      EXPECT_LE(MaxDifference(together, sequence.Reference(rows)), 1.5 * GetParam().tolerance)
+          << bits << " bits, window " << window.value_or(0);
+      std::vector<float> by_token;
+      for (int64_t t = rows.first; t < rows.end; ++t) {
+        by_token = Joined(by_token, sequence.Attend({t, t + 1}, RowTile::kFew, Spans::kSpread));
+      }
+      EXPECT_TRUE(SameBits(by_token, together)) << bits << " bits";
+    }
+  }
+}
+
+TEST_P(CudaAttentionTest, NoOrderOfThreadsChangesBitsOfClosedPages) {
+  std::vector<std::vector<float>> outs;
+  for (const auto order : {emulated::ThreadOrder::kForward, emulated::ThreadOrder::kBackward,
+                           emulated::ThreadOrder::kShuffled}) {
+    emulated::SetThreadOrder(order);
+    Shape shape = ShapeOf(1, 4, 533);
+    shape.closed_bits = 4;
+    Sequence sequence(shape, 7);
+    sequence.Write({0, 533});
+    sequence.Close(512);
+    std::vector<float> out = sequence.Attend({520, 533}, RowTile::kMany, Spans::kTogether);
+    outs.push_back(Joined(out, sequence.Attend({532, 533}, RowTile::kFew, Spans::kSpread)));
+  }
+  EXPECT_TRUE(SameBits(outs[0], outs[1]));
+  EXPECT_TRUE(SameBits(outs[0], outs[2]));
+}
+
+// More query heads than a tile has rows.
+TEST_P(CudaAttentionTest, OneTokenInSeveralTiles) {
+  Sequence sequence(ShapeOf(1, 33, 40), 5);
+  sequence.Write({0, 40});
+  const std::vector<float> few = sequence.Attend({39, 40}, RowTile::kFew, Spans::kSpread);
+  EXPECT_LE(MaxDifference(few, sequence.Reference({39, 40})), GetParam().tolerance);
+  EXPECT_TRUE(SameBits(sequence.Attend({39, 40}, RowTile::kMany, Spans::kSpread), few));
+}
+
+}  // namespace
+}  // namespace lowkey

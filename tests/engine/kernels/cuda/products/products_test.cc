@@ -1,0 +1,179 @@
+#include "engine/kernels/cuda/products/products.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/device/weight.h"
+#include "engine/kernels/narrow_weight.h"
+
+namespace lowkey {
+namespace {
+
+using Multiplier = void (*)(Device&, const ProductArgs&);
+
+struct KernelCase {
+  const char* name;
+  Multiplier multiply;
+  int64_t n_out, n_in;
+  StorageType type;
+};
+
+std::vector<float> Random(int64_t n, unsigned seed) {
+  std::minstd_rand engine(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> x(n);
+  for (float& v : x) v = ToFloat(ToBFloat16(uniform(engine)));
+  return x;
+}
+
+// The values as rows that meet weights of a type.
+std::vector<std::byte> Stored(const std::vector<float>& x, StorageType weight_type) {
+  const StorageType type = RowTypeOf(weight_type);
+  std::vector<std::byte> out(x.size() * StorageBytes(type));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const uint16_t bits = ToBFloat16(x[i]).bits;
+    if (type == StorageType::kFloat32) std::memcpy(out.data() + i * 4, &x[i], 4);
+    if (type == StorageType::kBFloat16) std::memcpy(out.data() + i * 2, &bits, 2);
+  }
+  return out;
+}
+
+// Our own products, on the emulated grid.
+class CudaProductsTest : public testing::TestWithParam<KernelCase> {
+ protected:
+  ~CudaProductsTest() override { emulated::SetThreadOrder(emulated::ThreadOrder::kForward); }
+
+  void SetUp() override {
+    const auto& [name, multiply, n_out, n_in, type] = GetParam();
+    const TensorView view{
+        DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(weights_.data())};
+    ThreadPool pool(1);
+    weight_ = MakeDeviceWeight({view}, type, pool, device_).value();
+    ASSERT_TRUE(device_.Wait().ok());
+    for (int64_t j = 0; IsNarrow(type) && j < n_out; ++j) {  // what it stands for then
+      WidenRow({type, n_out, n_in}, weight_->data(), j, weights_.data() + j * n_in);
+    }
+  }
+
+  // Rows [first, first + n) of x.
+  std::vector<float> Product(int64_t first, int64_t n, const float* bias = nullptr,
+                             std::vector<float> y = {}) {
+    const auto& [name, multiply, n_out, n_in, type] = GetParam();
+    const bool adds = !y.empty();
+    if (!adds) y.assign(n * n_out, std::nanf(""));
+    const std::vector<std::byte> x =
+        Stored({x_.begin() + first * n_in, x_.begin() + (first + n) * n_in}, type);
+    multiply(device_, {weight_.get(), x.data(), n_in, n, y.data(), n_out, bias,
+                       adds ? GemmArgs::Into::kAccumulate : GemmArgs::Into::kOverwrite});
+    EXPECT_TRUE(device_.Wait().ok());
+    return y;
+  }
+
+  static constexpr int64_t kRows = 70;
+  EmulatedDevice device_;
+  std::vector<float> weights_ = Random(GetParam().n_out * GetParam().n_in, 1);
+  std::vector<float> x_ = Random(kRows * GetParam().n_in, 2);
+  std::unique_ptr<DeviceWeight> weight_;
+};
+
+TEST_P(CudaProductsTest, MultipliesAddsBiasAndAccumulates) {
+  const int64_t n_out = GetParam().n_out, n_in = GetParam().n_in;
+  const std::vector<float> bias = Random(n_out, 3), before = Random(kRows * n_out, 4);
+  const std::vector<float> plain = Product(0, kRows), sum = Product(0, kRows, bias.data(), before);
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < n_out; ++j) {
+      double expected = 0, tolerance = 1e-6;
+      for (int64_t k = 0; k < n_in; ++k) {
+        const double product = double{x_[i * n_in + k]} * weights_[j * n_in + k];
+        expected += product;
+        tolerance += 3e-7 * std::fabs(product);
+      }
+      ASSERT_NEAR(plain[i * n_out + j], expected, tolerance) << i << " " << j;
+      ASSERT_NEAR(sum[i * n_out + j], expected + bias[j] + before[i * n_out + j], tolerance);
+    }
+  }
+}
+
+TEST_P(CudaProductsTest, ARowsBitsAreItsOwnInAnyOrderOfThreads) {
+  const int64_t n_out = GetParam().n_out;
+  const std::vector<float> alone = Product(17, 1);
+  for (const auto order : {emulated::ThreadOrder::kForward, emulated::ThreadOrder::kBackward,
+                           emulated::ThreadOrder::kShuffled}) {
+    emulated::SetThreadOrder(order);
+    for (const int64_t n : {1, 2, 9, 20, 40, 66}) {
+      const int64_t first = std::max<int64_t>(17 - n / 2, 0), at = 17 - first;
+      const std::vector<float> among = Product(first, n);
+      const std::vector<float> row(among.begin() + at * n_out, among.begin() + (at + 1) * n_out);
+      EXPECT_EQ(row, alone) << n;
+    }
+  }
+}
+
+// Whose numbers are of every size, so that all codes are met.
+TEST_P(CudaProductsTest, EveryCodeIsWidenedExactly) {
+  const auto& [name, multiply, n_out, n_in, type] = GetParam();
+  if (!IsNarrow(type)) return;
+  std::vector<float> values(n_out * n_in);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int code = static_cast<int>(i * 37 % 255);
+    values[i] = type == StorageType::kInt8 ? static_cast<float>(code - 127)
+                : code % 128 == 127        ? 0.0f
+                                           : Float8ToFloat(static_cast<uint8_t>(code));
+  }
+  const int64_t group = type == StorageType::kInt8 ? kNarrowBlock : n_in;
+  for (int64_t j = 0; j < n_out; ++j) {  // scales of 1
+    for (int64_t k = 0; k < n_in; k += group) {
+      values[j * n_in + k] = type == StorageType::kInt8 ? 127.0f : 448.0f;
+    }
+  }
+  const TensorView view{
+      DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(values.data())};
+  ThreadPool pool(1);
+  weight_ = MakeDeviceWeight({view}, type, pool, device_).value();
+  for (int64_t first = 0; first < n_in; first += kRows) {  // each row of x takes an input
+    const int64_t n = std::min(kRows, n_in - first);
+    std::fill(x_.begin(), x_.end(), 0.0f);
+    for (int64_t i = 0; i < n; ++i) x_[i * n_in + first + i] = 1;
+    const std::vector<float> y = Product(0, n);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < n_out; ++j) {
+        ASSERT_EQ(y[i * n_out + j], values[j * n_in + first + i]) << j << " " << first + i;
+      }
+    }
+  }
+}
+
+constexpr StorageType kF32 = StorageType::kFloat32, kBf16 = StorageType::kBFloat16,
+                      kInt8 = StorageType::kInt8, kFloat8 = StorageType::kFloat8;
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaProductsTest,
+                         testing::Values(KernelCase{"plain", MultiplyPlainly, 1, 1, kF32},
+                                         KernelCase{"plain", MultiplyPlainly, 19, 45, kF32},
+                                         KernelCase{"plain", MultiplyPlainly, 19, 45, kBf16},
+                                         KernelCase{"plain", MultiplyPlainly, 64, 96, kBf16},
+                                         KernelCase{"tiles", MultiplyByTiles, 1, 8, kBf16},
+                                         KernelCase{"tiles", MultiplyByTiles, 19, 40, kBf16},
+                                         KernelCase{"tiles", MultiplyByTiles, 20, 320, kBf16},
+                                         KernelCase{"tiles", MultiplyByTiles, 136, 584, kBf16},
+                                         KernelCase{"plain", MultiplyPlainly, 1, 1, kInt8},
+                                         KernelCase{"plain", MultiplyPlainly, 19, 145, kInt8},
+                                         KernelCase{"plain", MultiplyPlainly, 1, 1, kFloat8},
+                                         KernelCase{"plain", MultiplyPlainly, 19, 145, kFloat8},
+                                         KernelCase{"tiles", MultiplyByTiles, 1, 8, kInt8},
+                                         KernelCase{"tiles", MultiplyByTiles, 19, 40, kInt8},
+                                         KernelCase{"tiles", MultiplyByTiles, 20, 320, kInt8},
+                                         KernelCase{"tiles", MultiplyByTiles, 137, 1064, kInt8},
+                                         KernelCase{"tiles", MultiplyByTiles, 1, 8, kFloat8},
+                                         KernelCase{"tiles", MultiplyByTiles, 19, 40, kFloat8},
+                                         KernelCase{"tiles", MultiplyByTiles, 20, 320, kFloat8},
+                                         KernelCase{"tiles", MultiplyByTiles, 137, 1064, kFloat8}));
+
+}  // namespace
+}  // namespace lowkey

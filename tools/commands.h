@@ -1,0 +1,18 @@
+#ifndef LOWKEY_TOOLS_COMMANDS_H_
+#define LOWKEY_TOOLS_COMMANDS_H_
+
+#include "server/config/command.h"
+
+namespace lowkey {
+
+// The commands that work on a model without a server.
+Command InspectCommand();
+Command TokenizeCommand();
+Command LogitsCommand();
+Command AttendCommand();
+Command EvalCommand();
+Command CrossoverCommand();
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_TOOLS_COMMANDS_H_

@@ -1,0 +1,112 @@
+// lowkey crossover: what each mechanism costs on this machine, by length.
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/calibrate.h"
+#include "server/config/command.h"
+#include "server/config/common_flags.h"
+#include "server/config/profile.h"
+#include "server/config/terminal.h"
+#include "server/config/token_text.h"
+#include "tools/commands.h"
+#include "tools/crossover_report.h"
+#include "tools/crossover_theory.h"
+
+namespace lowkey {
+namespace {
+
+constexpr Flag kCrossoverFlags[] = {
+    {"theory", "", "", "print the papers' formulas and measure nothing", FlagKind::kSwitch},
+    {"lengths", "N,...", "512,1024,2048,4096", "tokens to measure at"},
+    {"try", "OPTIONS", "",
+     "measure this mechanism, such as \"atp --rank 16\"; without it: all that the model has",
+     FlagKind::kRepeated},
+    {"output", "FILE", "", "write the rates for lowkey serve --profile"},
+    {"html", "FILE", "", "write a page with plots"},
+};
+
+absl::StatusOr<std::vector<int64_t>> ReadLengths(const FlagValues& flags) {
+  std::vector<int64_t> lengths;
+  for (const auto part : absl::StrSplit(flags.Text("lengths"), ',')) {
+    if (!absl::SimpleAtoi(part, &lengths.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat("--lengths: \"", std::string(part),
+                                                     "\", expected numbers such as 512,1024"));
+    }
+  }
+  return lengths;
+}
+
+absl::StatusOr<std::vector<AttentionOptions>> ReadMechanisms(const FlagValues& flags) {
+  std::vector<AttentionOptions> mechanisms;
+  for (const std::string& words : flags.Texts("try")) {
+    LK_ASSIGN_OR_RETURN(const AttentionChoice choice,
+                        ParseAttention(absl::StrSplit(words, ' ', absl::SkipEmpty())));
+    LK_ASSIGN_OR_RETURN(mechanisms.emplace_back(), ResolveAttention(choice, {}));
+  }
+  if (!mechanisms.empty()) return mechanisms;
+  for (Mechanism id : AllMechanisms()) {
+    mechanisms.emplace_back().mechanism = id;
+  }
+  return mechanisms;
+}
+
+absl::Status RunCrossover(const FlagValues& flags) {
+  if (flags.Switch("theory")) {
+    std::printf("%s", TheoryText().c_str());
+    return absl::OkStatus();
+  }
+  CalibrationOptions options;
+  LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(options.lengths, ReadLengths(flags));
+  LK_ASSIGN_OR_RETURN(options.mechanisms, ReadMechanisms(flags));
+  LK_ASSIGN_OR_RETURN(const std::string model, ModelDirectory(flags));
+  Calibration calibration;
+  {
+    ProgressBar bar(stderr, "measuring");
+    LK_ASSIGN_OR_RETURN(calibration, Calibrate(model, options, [&](int64_t done, int64_t all) {
+                          bar.Show(done, all);
+                        }));
+  }
+  if (flags.IsGiven("output")) {
+    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ProfileJson(calibration.profile)));
+  }
+  if (flags.IsGiven("html")) {
+    LK_RETURN_IF_ERROR(WriteTextFile(
+        flags.Text("html"), CalibrationHtml(calibration, absl::StrCat("Attention of ", model))));
+  }
+  std::printf("%s", flags.Switch("json") ? ProfileJson(calibration.profile).c_str()
+                                         : CalibrationText(calibration).c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command CrossoverCommand() {
+  Command command;
+  command.spec.name = "crossover";
+  command.spec.summary = "what each attention mechanism costs on this machine, by length";
+  command.spec.description =
+      "Times the attention of a model's shape (one layer of random rows, times the layers) with\n"
+      "every mechanism that the model has, for prompts and for generated tokens, and prints where\n"
+      "each becomes cheaper than standard. The rates it writes let a server choose (--attention\n"
+      "auto) by what this machine does. Run it while the machine is idle.";
+  command.spec.groups = {{"Measurement", kCrossoverFlags},
+                         {"Model", ModelFlags()},
+                         {"Engine", EngineFlags()},
+                         {"General", GeneralFlags()}};
+  command.spec.examples = {
+      "lowkey crossover --theory",
+      "lowkey crossover --model models/smollm2 --lengths 1024,2048,4096,8192 --html report.html",
+      "lowkey crossover --output profile.json && lowkey serve --profile profile.json",
+  };
+  command.run = RunCrossover;
+  return command;
+}
+
+}  // namespace lowkey

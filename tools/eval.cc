@@ -1,0 +1,252 @@
+// lowkey eval: how well a model predicts a text, by mechanism and context length.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/base/status_macros.h"
+#include "server/config/command.h"
+#include "server/config/common_flags.h"
+#include "server/config/json_text.h"
+#include "server/config/terminal.h"
+#include "server/config/token_text.h"
+#include "server/load_tokenizer.h"
+#include "tokenizer/tokenizer.h"
+#include "tools/commands.h"
+#include "tools/perplexity.h"
+
+namespace lowkey {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr Flag kEvalFlags[] = {
+    {"context", "N,...", "2048", "tokens in a window; several lengths are measured one by one"},
+    {"stride", "N", "0", "each window scores its last N tokens; 0: half of the context"},
+    {"windows", "N", "0", "at most so many windows; 0: as many as the text holds"},
+    {"try", "ATTENTION", "",
+     "measure this too, such as \"atp --rank 16 --basis kv\"; the first is the reference",
+     FlagKind::kRepeated},
+    {"csv", "FILE", "", "write the table to FILE as well"},
+};
+
+struct Trial {
+  std::string name;
+  AttentionOptions attention;
+};
+
+struct Row {
+  int64_t context_tokens = 0, stride_tokens = 0;
+  Trial trial;
+  PerplexityResult result;
+  double ratio = 1;  // to the first trial at the same context
+};
+
+// Unless told otherwise atp compresses the text itself: with exact prefill nothing of it would be
+// read from principal keys.
+absl::StatusOr<Trial> MakeTrial(AttentionChoice choice) {
+  const bool is_atp = choice.mechanism.value_or("standard") == "atp";
+  if (is_atp && !choice.prefill.has_value()) choice.prefill = "compressed";
+  LK_ASSIGN_OR_RETURN(const AttentionOptions attention, ResolveAttention(choice, {}));
+  return Trial{AttentionLabel(attention), attention};
+}
+
+absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags) {
+  std::vector<Trial> trials;
+  for (const std::string& text : flags.Texts("try")) {
+    const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipWhitespace());
+    LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ParseAttention(words));
+    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice));
+  }
+  if (trials.empty()) {
+    LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ReadAttention(flags));
+    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice));
+  }
+  return trials;
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadContexts(const FlagValues& flags) {
+  std::vector<int64_t> contexts;
+  for (const absl::string_view part : absl::StrSplit(flags.Text("context"), ',')) {
+    int64_t n = 0;
+    if (!absl::SimpleAtoi(part, &n) || n < 2) {
+      return flags.Error("context", "numbers of tokens, 2 or more, separated by commas");
+    }
+    contexts.push_back(n);
+  }
+  return contexts;
+}
+
+std::string ShareText(int64_t part, int64_t whole) {
+  if (whole <= 0) return "-";
+  return absl::StrFormat("%.3f", static_cast<double>(part) / static_cast<double>(whole));
+}
+
+void PrintHeader(size_t name_width) {
+  const Style style = StyleOf(stdout);
+  std::printf("%s%8s  %-*s %8s %9s %11s %9s %13s %9s %9s%s\n", std::string(style.dim).c_str(),
+              "context", static_cast<int>(name_width), "attention", "windows", "tokens",
+              "perplexity", "to first", "cache/window", "share", "tokens/s",
+              std::string(style.reset).c_str());
+}
+
+void PrintRow(const Row& row, size_t name_width) {
+  const PerplexityResult& r = row.result;
+  std::printf("%8s  %-*s %8s %9s %11.4f %9.4f %13s %9s %9.0f\n",
+              CountText(row.context_tokens).c_str(), static_cast<int>(name_width),
+              row.trial.name.c_str(), CountText(r.n_windows).c_str(), CountText(r.n_scored).c_str(),
+              r.perplexity(), row.ratio, BytesText(r.cache_bytes).c_str(),
+              ShareText(r.cache_bytes, r.standard_bytes).c_str(),
+              static_cast<double>(r.n_windows * row.context_tokens) / r.seconds);
+  std::fflush(stdout);
+}
+
+Json RowJson(const Row& row) {
+  const PerplexityResult& r = row.result;
+  return {{"context_tokens", row.context_tokens},
+          {"stride_tokens", row.stride_tokens},
+          {"attention", row.trial.name},
+          {"rank", r.rank},
+          {"windows", r.n_windows},
+          {"tokens", r.n_scored},
+          {"perplexity", r.perplexity()},
+          {"ratio_to_first", row.ratio},
+          {"cache_bytes", r.cache_bytes},
+          {"standard_cache_bytes", r.standard_bytes},
+          {"seconds", r.seconds}};
+}
+
+absl::Status WriteCsv(const std::string& path, const std::vector<Row>& rows) {
+  std::string text;
+  for (const Row& row : rows) {
+    const Json json = RowJson(row);
+    std::vector<std::string> names, values;
+    for (const auto& [name, value] : json.items()) {
+      names.push_back(name);
+      values.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    if (text.empty()) absl::StrAppend(&text, absl::StrJoin(names, ","), "\n");
+    absl::StrAppend(&text, absl::StrJoin(values, ","), "\n");
+  }
+  return WriteTextFile(path, text);
+}
+
+absl::StatusOr<Row> Measure(Engine& engine, absl::Span<const int32_t> tokens, const Trial& trial,
+                            const PerplexityOptions& options) {
+  Row row{options.context_tokens, options.stride_tokens, trial, {}, 1};
+  PerplexityOptions with_attention = options;
+  with_attention.attention = trial.attention;
+  ProgressBar bar(stderr, trial.name);
+  LK_ASSIGN_OR_RETURN(row.result,
+                      MeasurePerplexity(engine, tokens, with_attention,
+                                        [&](int64_t done, int64_t all) { bar.Show(done, all); }));
+  return row;
+}
+
+struct Evaluation {
+  std::vector<int64_t> contexts;
+  std::vector<Trial> trials;
+  PerplexityOptions options;
+  bool is_json = false;
+};
+
+absl::StatusOr<std::vector<Row>> MeasureAll(Engine& engine, absl::Span<const int32_t> tokens,
+                                            const Evaluation& evaluation) {
+  size_t name_width = 9;
+  for (const Trial& trial : evaluation.trials) name_width = std::max(name_width, trial.name.size());
+  std::vector<Row> rows;
+  if (!evaluation.is_json) PrintHeader(name_width);
+  for (const int64_t context : evaluation.contexts) {
+    PerplexityOptions options = evaluation.options;
+    options.context_tokens = context;
+    if (options.stride_tokens == 0) options.stride_tokens = context / 2;
+    const size_t first = rows.size();
+    for (const Trial& trial : evaluation.trials) {
+      LK_ASSIGN_OR_RETURN(rows.emplace_back(), Measure(engine, tokens, trial, options));
+      rows.back().ratio = rows.back().result.perplexity() / rows[first].result.perplexity();
+      if (!evaluation.is_json) PrintRow(rows.back(), name_width);
+    }
+  }
+  return rows;
+}
+
+absl::StatusOr<Evaluation> ReadEvaluation(const FlagValues& flags) {
+  Evaluation evaluation;
+  LK_ASSIGN_OR_RETURN(evaluation.contexts, ReadContexts(flags));
+  LK_ASSIGN_OR_RETURN(evaluation.trials, ReadTrials(flags));
+  LK_ASSIGN_OR_RETURN(const auto stride, flags.Int("stride", 0, 1 << 24));
+  LK_ASSIGN_OR_RETURN(const auto windows, flags.Int("windows", 0, 1 << 24));
+  evaluation.options.stride_tokens = stride.value_or(0);
+  if (windows.value_or(0) > 0) evaluation.options.max_windows = *windows;
+  evaluation.is_json = flags.Switch("json");
+  return evaluation;
+}
+
+absl::Status RunEval(const FlagValues& flags) {
+  const std::vector<std::string>& words = flags.positional();
+  if (words.size() != 2 || words[0] != "perplexity") {
+    return absl::InvalidArgumentError(
+        "expected: lowkey eval perplexity FILE (- is standard input)");
+  }
+  LK_ASSIGN_OR_RETURN(Evaluation evaluation, ReadEvaluation(flags));
+  LK_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(words[1], Tokenizer::kMaxTextBytes));
+  LK_ASSIGN_OR_RETURN(const std::string model, ModelDirectory(flags));
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(model));
+  EncodeOptions encode;
+  encode.add_bos = false;
+  encode.add_eos = false;
+  LK_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokenizer->Encode(text, encode));
+  if (tokenizer->adds_bos()) evaluation.options.first_token = tokenizer->bos_id();
+  LK_ASSIGN_OR_RETURN(const EngineOptions engine_options, ReadEngineOptions(flags));
+  std::unique_ptr<Engine> engine;
+  {
+    ProgressBar bar(stderr, "loading");
+    LK_ASSIGN_OR_RETURN(engine, CreateEngine(model, engine_options, [&](int64_t done, int64_t all) {
+                          bar.Show(done, all);
+                        }));
+  }
+  LK_ASSIGN_OR_RETURN(const std::vector<Row> rows, MeasureAll(*engine, tokens, evaluation));
+  if (flags.IsGiven("csv")) LK_RETURN_IF_ERROR(WriteCsv(flags.Text("csv"), rows));
+  if (!evaluation.is_json) return absl::OkStatus();
+  Json json = {{"model", model}, {"dtype", engine->Stats().dtype}, {"text_tokens", tokens.size()}};
+  for (const Row& row : rows) json["results"].push_back(RowJson(row));
+  std::printf("%s\n", JsonLine(json).c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command EvalCommand() {
+  Command command;
+  command.spec.name = "eval";
+  command.spec.summary = "perplexity of a text, by attention mechanism and context length";
+  command.spec.positional = "perplexity FILE";
+  command.spec.description =
+      "Cuts a text into windows of --context tokens, one every --stride tokens, scores each on "
+      "its\n"
+      "last --stride tokens, and prints exp(mean negative log-probability). Each --try is a row "
+      "of\n"
+      "the table. atp compresses the text itself here unless --prefill exact is said. No server "
+      "is\n"
+      "needed.";
+  command.spec.groups = {{"Evaluation", kEvalFlags},
+                         {"Model", ModelFlags()},
+                         {"Engine", EngineFlags()},
+                         {"Attention", AttentionFlags()},
+                         {"General", GeneralFlags()}};
+  command.spec.examples = {
+      "lowkey eval perplexity book.txt",
+      "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp --rank 1/4\"",
+      "lowkey eval perplexity - --model model.gguf --windows 4 --json < book.txt",
+  };
+  command.run = RunEval;
+  return command;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,244 @@
+// lowkey inspect: what a model is, what it needs, and how low-rank its inputs are.
+#include "engine/runtime/inspect.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/status_macros.h"
+#include "server/config/command.h"
+#include "server/config/common_flags.h"
+#include "server/config/json_text.h"
+#include "server/config/terminal.h"
+#include "server/load_tokenizer.h"
+#include "tokenizer/tokenizer.h"
+#include "tools/commands.h"
+
+namespace lowkey {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kBarCells = 40;
+constexpr Flag kInspectFlags[] = {
+    {"prompt", "TEXT", "", "also measure how low-rank every layer's input is on this text"},
+};
+
+std::string OptionsText(const AttentionOptions& attention) {
+  if (attention.mechanism == Mechanism::kTaylorShift) {
+    return absl::StrCat("form ", std::string(TaylorFormName(attention.taylorshift.form)), ", ",
+                        std::string(TaylorVariantName(attention.taylorshift.variant)));
+  }
+  if (attention.mechanism == Mechanism::kStandard && IsApproximate(attention)) {
+    return absl::StrCat("cache ", std::string(CacheStorageName(attention.standard.storage)));
+  }
+  if (attention.mechanism != Mechanism::kAtp) return "";
+  return absl::StrCat("rank ", RankString(attention.atp.rank), ", basis ",
+                      std::string(AtpBasisName(attention.atp.basis)), ", block ",
+                      attention.atp.block_tokens);
+}
+
+std::string ShapeText(const ModelConfig& config) {
+  return absl::StrCat(config.n_layers, " layers, hidden ", CountText(config.hidden_dim), ", ",
+                      config.n_heads, " heads of ", config.head_dim, " (", config.n_kv_heads,
+                      " for keys and values), ffn ", CountText(config.ffn_dim));
+}
+
+std::string VocabularyText(const ModelConfig& config) {
+  std::string text = CountText(config.vocab_size);
+  if (config.bos_token.has_value()) absl::StrAppend(&text, ", bos ", *config.bos_token);
+  if (!config.eos_tokens.empty()) {
+    absl::StrAppend(&text, ", eos ", absl::StrJoin(config.eos_tokens, " "));
+  }
+  return absl::StrCat(text, config.tied_embeddings ? ", tied embeddings" : "");
+}
+
+std::string ContextText(const ModelConfig& config) {
+  std::string text = absl::StrCat(CountText(config.context_tokens), " tokens");
+  if (config.sliding_window.has_value()) {
+    absl::StrAppend(&text, ", sliding window ", CountText(*config.sliding_window));
+  }
+  return text;
+}
+
+void PrintSummary(const std::string& directory, const ModelSummary& model) {
+  const ModelConfig& config = model.config;
+  std::printf(
+      "%s",
+      AlignedRows(
+          {{"model", directory},
+           {"architecture", config.architecture},
+           {"shape", ShapeText(config)},
+           {"vocabulary", VocabularyText(config)},
+           {"context", ContextText(config)},
+           {"parameters", CountText(model.n_parameters)},
+           {"files",
+            absl::StrCat(BytesText(model.file_bytes), ", mostly ", model.checkpoint_dtype)},
+           {"weights", absl::StrCat(BytesText(model.weight_bytes), " in memory as ", model.dtype)},
+           {"cache", absl::StrCat(BytesText(model.cache_bytes), " unless told otherwise")}},
+          StyleOf(stdout))
+          .c_str());
+}
+
+void PrintMechanisms(const ModelSummary& model) {
+  const Style style = StyleOf(stdout);
+  std::printf("\n%s%-11s %-34s %14s %14s %8s  %s%s\n", std::string(style.dim).c_str(), "mechanism",
+              "options", "bytes/token", "full context", "fit", "output",
+              std::string(style.reset).c_str());
+  for (const MechanismMemory& memory : model.mechanisms) {
+    std::printf("%-11s %-34s %14s %14s %8s  %s\n",
+                std::string(MechanismName(memory.attention.mechanism)).c_str(),
+                OptionsText(memory.attention).c_str(),
+                CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)).c_str(),
+                BytesText(memory.bytes_full_context).c_str(),
+                CountText(memory.n_full_prompts).c_str(), memory.exact ? "exact" : "approximate");
+  }
+}
+
+void PrintRanks(const std::vector<LayerRank>& ranks, size_t n_rows) {
+  const Style style = StyleOf(stdout);
+  std::printf(
+      "\nlow-rankness of each layer's attention input over %zu tokens: components needed, "
+      "ceil(2^mu)\n",
+      n_rows);
+  for (const LayerRank& rank : ranks) {
+    const int n_full = std::clamp(static_cast<int>(rank.ratio * kBarCells + 0.5), 0, kBarCells);
+    std::string bar;
+    for (int i = 0; i < kBarCells; ++i) bar += i < n_full ? "█" : "·";
+    std::printf("layer %3d  %5d  %5.1f%%  %s%s%s\n", rank.layer,
+                static_cast<int>(rank.entropy_rank), rank.ratio * 100,
+                std::string(style.green).c_str(), bar.c_str(), std::string(style.reset).c_str());
+  }
+}
+
+Json MechanismJson(const MechanismMemory& memory) {
+  Json json = {{"mechanism", std::string(MechanismName(memory.attention.mechanism))}};
+  if (memory.attention.mechanism == Mechanism::kAtp) {
+    json["rank"] = RankString(memory.attention.atp.rank);
+    json["basis"] = std::string(AtpBasisName(memory.attention.atp.basis));
+    json["block_tokens"] = memory.attention.atp.block_tokens;
+  }
+  if (memory.attention.mechanism == Mechanism::kStandard) {
+    json["cache_storage"] = std::string(CacheStorageName(memory.attention.standard.storage));
+  }
+  if (memory.attention.mechanism == Mechanism::kTaylorShift) {
+    json["form"] = std::string(TaylorFormName(memory.attention.taylorshift.form));
+    json["variant"] = std::string(TaylorVariantName(memory.attention.taylorshift.variant));
+  }
+  json["bytes_per_token"] = memory.bytes_per_token;
+  json["bytes_full_context"] = memory.bytes_full_context;
+  json["full_prompts_that_fit"] = memory.n_full_prompts;
+  json["approximate"] = !memory.exact;
+  return json;
+}
+
+Json SummaryJson(const std::string& directory, const ModelSummary& model) {
+  const ModelConfig& config = model.config;
+  Json json = {{"model", directory},
+               {"architecture", config.architecture},
+               {"vocab_size", config.vocab_size},
+               {"hidden_dim", config.hidden_dim},
+               {"ffn_dim", config.ffn_dim},
+               {"n_layers", config.n_layers},
+               {"n_heads", config.n_heads},
+               {"n_kv_heads", config.n_kv_heads},
+               {"head_dim", config.head_dim},
+               {"context_tokens", config.context_tokens},
+               {"n_parameters", model.n_parameters},
+               {"file_bytes", model.file_bytes},
+               {"checkpoint_dtype", model.checkpoint_dtype},
+               {"weight_bytes", model.weight_bytes},
+               {"dtype", model.dtype},
+               {"cache_bytes", model.cache_bytes}};
+  json["mechanisms"] = Json::array();
+  for (const MechanismMemory& memory : model.mechanisms) {
+    json["mechanisms"].push_back(MechanismJson(memory));
+  }
+  return json;
+}
+
+struct Measured {
+  size_t n_rows = 0;  // tokens measured
+  std::vector<LayerRank> ranks;
+};
+
+absl::StatusOr<Measured> Measure(const std::string& directory, const ModelConfig& config,
+                                 const std::string& prompt, const EngineOptions& options) {
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(directory));
+  EncodeOptions encode;
+  encode.add_eos = false;
+  LK_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer->Encode(prompt, encode));
+  // Only the first hidden_dim rows are measured, and no row needs those after it.
+  if (tokens.size() > static_cast<size_t>(config.hidden_dim)) {
+    tokens.resize(static_cast<size_t>(config.hidden_dim));
+  }
+  Measured measured;
+  measured.n_rows = tokens.size();
+  LK_ASSIGN_OR_RETURN(measured.ranks, MeasureLowRankness(directory, tokens, options));
+  return measured;
+}
+
+void PrintJson(const std::string& directory, const ModelSummary& model, const Measured& measured) {
+  Json json = SummaryJson(directory, model);
+  if (!measured.ranks.empty()) json["low_rankness_tokens"] = measured.n_rows;
+  for (const LayerRank& rank : measured.ranks) {
+    json["low_rankness"].push_back(
+        {{"layer", rank.layer}, {"entropy_rank", rank.entropy_rank}, {"ratio", rank.ratio}});
+  }
+  std::printf("%s\n", JsonLine(json).c_str());
+}
+
+absl::Status RunInspect(const FlagValues& flags) {
+  LK_ASSIGN_OR_RETURN(const EngineOptions options, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(const std::string directory, ModelDirectory(flags));
+  LK_ASSIGN_OR_RETURN(const ModelSummary model, SummarizeModel(directory, options));
+  std::string prompt = flags.Text("prompt");
+  if (!flags.positional().empty()) {
+    LK_ASSIGN_OR_RETURN(prompt, TextArgument(flags, Tokenizer::kMaxTextBytes));
+  }
+  Measured measured;
+  if (!prompt.empty()) {
+    LK_ASSIGN_OR_RETURN(measured, Measure(directory, model.config, prompt, options));
+  }
+  if (flags.Switch("json")) {
+    PrintJson(directory, model, measured);
+    return absl::OkStatus();
+  }
+  PrintSummary(directory, model);
+  PrintMechanisms(model);
+  if (!measured.ranks.empty()) PrintRanks(measured.ranks, measured.n_rows);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command InspectCommand() {
+  Command command;
+  command.spec.name = "inspect";
+  command.spec.summary = "a model's shape, memory and mechanisms, and how low-rank its inputs are";
+  command.spec.positional = "[TEXT]";
+  command.spec.description =
+      "Prints what a model is, what each attention mechanism would keep in its cache, and how "
+      "many\n"
+      "sequences with prompts as long as the context fit in the cache at once. With TEXT (or\n"
+      "--prompt; - is standard input) also how many components carry every layer's input: what\n"
+      "low-rank attention lives on.";
+  command.spec.groups = {{"Model", ModelFlags()},
+                         {"Measurement", kInspectFlags},
+                         {"Engine", EngineFlags()},
+                         {"General", GeneralFlags()}};
+  command.spec.examples = {
+      "lowkey inspect",
+      "lowkey inspect --model ~/models/llama --json",
+      "lowkey inspect - < story.txt",
+  };
+  command.run = RunInspect;
+  return command;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,78 @@
+// lowkey logits: token ids in, logits out, to compare the engine with any other implementation.
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/loader/safetensors.h"
+#include "engine/runtime/inspect.h"
+#include "server/config/command.h"
+#include "server/config/common_flags.h"
+#include "server/config/json_text.h"
+#include "server/config/terminal.h"
+#include "server/config/token_text.h"
+#include "tools/commands.h"
+#include "tools/tensor_file.h"
+
+namespace lowkey {
+namespace {
+
+constexpr Flag kLogitsFlags[] = {
+    {"tokens-file", "FILE", "", "token ids separated by white space; - is standard input"},
+    {"output", "FILE", "", "safetensors file to write: logits [n_tokens, vocab_size], F32"},
+    {"chunk", "N", "512", "tokens computed together in one step"},
+};
+
+absl::Status RunLogits(const FlagValues& flags) {
+  LK_RETURN_IF_ERROR(RequireFlags(flags, {"tokens-file", "output"}));
+  LogitsOptions options;
+  LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
+  LK_ASSIGN_OR_RETURN(options.attention, ResolveAttention(attention, {}));
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> chunk, flags.Int("chunk", 1, 1 << 20));
+  options.chunk_tokens = static_cast<int32_t>(chunk.value_or(1));
+  LK_ASSIGN_OR_RETURN(const std::string directory, ModelDirectory(flags));
+  LK_ASSIGN_OR_RETURN(const ModelSummary model, SummarizeModel(directory, options.engine));
+  const int64_t vocab_size = model.config.vocab_size;
+  LK_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                      ReadTokenFile(flags.Text("tokens-file"), model.config.vocab_size));
+  LK_ASSIGN_OR_RETURN(const std::vector<float> logits, ComputeLogits(directory, tokens, options));
+  const auto n_tokens = static_cast<int64_t>(tokens.size());
+  const std::string output = flags.Text("output");
+  LK_RETURN_IF_ERROR(WriteFloats(output, "logits", {n_tokens, vocab_size}, logits));
+  if (flags.Switch("json")) {
+    std::printf("{\"output\":%s,\"n_tokens\":%zu,\"vocab_size\":%d}\n", JsonString(output).c_str(),
+                tokens.size(), model.config.vocab_size);
+  } else {
+    std::fprintf(stderr, "%s: logits [%s, %s]\n", output.c_str(), CountText(n_tokens).c_str(),
+                 CountText(vocab_size).c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command LogitsCommand() {
+  Command command;
+  command.spec.name = "logits";
+  command.spec.summary = "token ids in, logits out as safetensors";
+  command.spec.description =
+      "Computes the logits after every token of a list and writes them as safetensors. Needs no\n"
+      "tokenizer and no server: a way to compare the engine with any other implementation.";
+  command.spec.groups = {{"Files", kLogitsFlags},
+                         {"Model", ModelFlags()},
+                         {"Engine", EngineFlags()},
+                         {"Attention", AttentionFlags()},
+                         {"General", GeneralFlags()}};
+  command.spec.examples = {
+      "lowkey tokenize \"Once upon a time\" > ids.txt",
+      "lowkey logits --tokens-file ids.txt --output logits.safetensors --dtype float32",
+      "lowkey logits --tokens-file ids.txt --output low.safetensors --attention atp --rank 16",
+  };
+  command.run = RunLogits;
+  return command;
+}
+
+}  // namespace lowkey
