@@ -52,6 +52,17 @@ class EngineTest : public ::testing::Test {
     return to;
   }
 
+  // Returns the bytes of one page: its width depends on the kernels of the machine.
+  int64_t PageBytesOfTheEngine() {
+    Start();
+    EngineRequest request;
+    request.prompt = {1};
+    request.max_new_tokens = 1;
+    const auto collected = Submit(request);
+    EXPECT_TRUE(collected->Wait().status.ok());
+    return collected->final_event->attention.peak_cache_bytes;
+  }
+
   absl::Status Refused(const EngineRequest& request) {
     auto to = std::make_shared<Collected>();
     const auto id = engine_->Submit(request, std::make_unique<CollectingSink>(to));

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/runtime/inspect.h"
 #include "gmock/gmock.h"
@@ -357,23 +358,23 @@ TEST_F(EngineTest, RefusesWhatIsOutOfRangeAndSaysWhich) {
 
 TEST_F(EngineTest, RefusesWhatTheWholeCacheCannotHold) {
   EngineOptions options;
-  options.cache_bytes = 60000;  // two pages of at most 24 KiB
+  options.cache_bytes = 5 * PageBytesOfTheEngine() / 2;
   Start(options);
   const absl::Status status = Refused(Request(100, 100));
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("whole cache of 60000"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("whole cache of ", options.cache_bytes)));
   EXPECT_TRUE(Submit(Request(60, 60))->Wait().status.ok());
 }
 
 TEST_F(EngineTest, FinishesEverythingWhenTheCacheHoldsOneRequestAtATime) {
   EngineOptions options;
-  options.cache_bytes = 80000;
+  options.cache_bytes = 13 * PageBytesOfTheEngine() / 4;
   Start(options);
   std::vector<std::shared_ptr<Collected>> all;
   for (int i = 0; i < 30; ++i) all.push_back(Submit(Request(60 + i, 90, i)));
   for (const auto& c : all) {
     EXPECT_TRUE(c->Wait().status.ok());
-    EXPECT_LE(c->final_event->attention.peak_cache_bytes, 80000);
+    EXPECT_LE(c->final_event->attention.peak_cache_bytes, options.cache_bytes);
   }
 }
 
