@@ -8,12 +8,13 @@ COPY . .
 RUN bash -c 'source deploy/setup.sh \
     && quietly cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOWKEY_TESTS=OFF \
     && build build lowkey \
-    && quietly cmake --install build --prefix /install --strip'
+    && quietly cmake --install build --prefix /install --strip \
+    && runtime_packages /install/bin/lowkey >/packages'
 
 FROM ${BASE}
-COPY deploy/setup.sh /tmp/setup.sh
-RUN bash -c 'source /tmp/setup.sh && install_packages "${RUNTIME_PACKAGES[@]}"' \
-    && rm -rf /tmp/setup.sh /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*.log /var/log/apt \
+COPY --from=build /src/deploy/setup.sh /packages /tmp/
+RUN bash -c 'source /tmp/setup.sh && install_packages $(cat /tmp/packages)' \
+    && rm -rf /tmp/setup.sh /tmp/packages /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*.log /var/log/apt \
     && useradd --system --uid 10001 --no-create-home --home-dir /nonexistent \
        --shell /usr/sbin/nologin lowkey
 COPY --from=build /install /usr/local

@@ -5,8 +5,8 @@
 
 add_library(lowkey_options INTERFACE)
 target_include_directories(lowkey_options INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(lowkey_options INTERFACE -Wall -Wextra -Werror -fno-math-errno
-                                                -ffp-contract=off)
+target_compile_options(lowkey_options INTERFACE
+  -Wall -Wextra $<$<BOOL:${LOWKEY_WERROR}>:-Werror> -fno-math-errno -ffp-contract=off)
 target_link_libraries(lowkey_options INTERFACE Threads::Threads)
 if(LOWKEY_SANITIZE AND NOT LOWKEY_SANITIZE MATCHES "^(address|thread)$")
   message(FATAL_ERROR "LOWKEY_SANITIZE: ${LOWKEY_SANITIZE}, expected address or thread")

@@ -4,9 +4,7 @@
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libgrpc++-dev protobuf-compiler-grpc
   libprotobuf-dev libabsl-dev libssl-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
   prometheus-cpp-dev libcivetweb-dev)
-TEST_PACKAGES=(libgtest-dev libgmock-dev libboost-context-dev liblapacke-dev clang-format-14)
-RUNTIME_PACKAGES=('libgrpc++1.51' libprotobuf32 libabsl20220623 libssl3 libpcre2-8-0 libutf8proc2
-  libprometheus-cpp-core1.0 libcivetweb1)
+TEST_PACKAGES=(libgtest-dev libgmock-dev libboost-context-dev liblapacke-dev)
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -53,6 +51,15 @@ install_packages() {
   [ "${as_root[0]}" = env ] || sudo -v || fail "sudo was refused"
   quietly "${as_root[@]}" apt-get update -q
   quietly "${as_root[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
+
+# runtime_packages PROGRAM...: prints the Debian packages whose shared libraries the programs load,
+# which have other names in every release of Debian.
+runtime_packages() {
+  local library
+  ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | while read -r library; do
+    dpkg-query -S "*/$(basename "${library%/*}")/${library##*/}" | cut -d : -f 1
+  done | sort -u
 }
 
 # One compiler per core, and no more than memory allows: the largest files take about 1.5 GB.
