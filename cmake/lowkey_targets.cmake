@@ -1,6 +1,8 @@
 # lk_library(NAME SRCS ... DEPS ...)  one target per folder.
 # lk_cold_folder()                    what follows in this folder computes little (LK_COLD_OPTIONS).
 # lk_test(NAME SRCS ... DEPS ...)     one GoogleTest binary per tested source; ctest sees it as one test.
+# lk_isa_tests(NAME...)               those tests once more for every instruction set: NAME_ISA, which is
+#                                     skipped where the machine lacks it.
 # lk_gpu_test(NAME [FILTER [KIND]])   that test once more, on a GPU: NAME_gpu or NAME_KIND_gpu, which is skipped where there is none.
 
 add_library(lowkey_options INTERFACE)
@@ -67,6 +69,34 @@ function(lk_library NAME)
   endif()
 endfunction()
 
+# Tests of these folders run under AddressSanitizer by default: they read strangers' bytes, convert
+# numbers or have threads.
+set(LK_ASAN_FOLDERS client engine/base engine/loader engine/sampler engine/scheduler fuzz server
+                    tokenizer)
+
+# Marks tests that AddressSanitizer sees by default.
+function(lk_asan_tests)
+  if(NOT TARGET asan_tests)
+    add_custom_target(asan_tests)
+  endif()
+  add_dependencies(asan_tests ${ARGN})
+  set_property(TEST ${ARGN} APPEND PROPERTY LABELS asan)
+endfunction()
+
+# The kernels in use are chosen once a process. Sanitizers see the best ones alone.
+function(lk_isa_tests)
+  if(LOWKEY_SANITIZE)
+    return()
+  endif()
+  foreach(name IN LISTS ARGN)
+    foreach(isa portable avx2 avx512 avx512_bf16)
+      add_test(NAME ${name}_${isa} COMMAND ${name})
+      set_tests_properties(${name}_${isa} PROPERTIES TIMEOUT 600
+        ENVIRONMENT LOWKEY_ISA=${isa} SKIP_REGULAR_EXPRESSION "LOWKEY_ISA: .*this CPU has")
+    endforeach()
+  endforeach()
+endfunction()
+
 function(lk_test NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
@@ -75,6 +105,11 @@ function(lk_test NAME)
   target_precompile_headers(${NAME} REUSE_FROM lowkey_test_base)
   add_test(NAME ${NAME} COMMAND ${NAME})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT 600)
+  foreach(folder IN LISTS LK_ASAN_FOLDERS)
+    if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/${folder}(/|$)")
+      lk_asan_tests(${NAME})
+    endif()
+  endforeach()
   if(LOWKEY_SANITIZE STREQUAL "thread")
     set_tests_properties(${NAME} PROPERTIES
       ENVIRONMENT "TSAN_OPTIONS=ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
@@ -108,15 +143,20 @@ function(lk_gpu_test NAME)
     ENVIRONMENT "${environment}" SKIP_REGULAR_EXPRESSION "no CUDA device")
 endfunction()
 
-# What FILTER takes of such a binary again, on the emulated grid and on a GPU. A third argument tells
-# several of one binary apart.
+# Runs what FILTER takes of such a binary again, on the emulated grid and on a GPU. KIND tells several
+# of one binary apart. WHOLE: only `ctest -C devices` runs it on the emulated grid.
 function(lk_device_test NAME FILTER)
+  cmake_parse_arguments(ARG "WHOLE" "" "" ${ARGN})
   set(device_name ${NAME}_on_device)
-  if(ARGC GREATER 2)
-    set(device_name ${NAME}_${ARGV2}_on_device)
+  if(ARG_UNPARSED_ARGUMENTS)
+    set(device_name ${NAME}_${ARG_UNPARSED_ARGUMENTS}_on_device)
   endif()
-  add_test(NAME ${device_name} COMMAND ${NAME} --gtest_filter=${FILTER})
+  set(configurations)
+  if(ARG_WHOLE)
+    set(configurations CONFIGURATIONS devices)
+  endif()
+  add_test(NAME ${device_name} COMMAND ${NAME} --gtest_filter=${FILTER} ${configurations})
   set_tests_properties(${device_name} PROPERTIES
     ENVIRONMENT "LOWKEY_TEST_DEVICE=emulated" TIMEOUT 600)
-  lk_gpu_test(${NAME} ${FILTER} ${ARGV2})
+  lk_gpu_test(${NAME} ${FILTER} ${ARG_UNPARSED_ARGUMENTS})
 endfunction()

@@ -53,6 +53,13 @@ install_packages() {
   quietly "${as_root[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}"
 }
 
+# try_package NAME: installs a package where the distribution has one of that name; fails elsewhere.
+try_package() {
+  is_installed "$1" && return
+  apt-cache show "$1" >/dev/null 2>&1 || return
+  install_packages "$1"
+}
+
 # runtime_packages PROGRAM...: prints the Debian packages whose shared libraries the programs load,
 # which have other names in every release of Debian.
 runtime_packages() {

@@ -1,48 +1,68 @@
 #!/usr/bin/env bash
-# Installs what is needed and runs every test.
+# Installs what is needed and runs the tests.
 #
 #   tests/run.sh [STEP...]
 #
-#   format    clang-format over all C++ sources
+#   format    clang-format 14 over all C++ sources; skipped where there is no clang-format-14
 #   release   optimized build; unit, integration (over a socket) and architecture tests
 #   smollm2   fetches a public checkpoint and compares tokens with transformers' (after release)
-#   asan      the release tests again under AddressSanitizer and UndefinedBehaviorSanitizer
-#   tsan      those with threads in them under ThreadSanitizer (only when it is named)
+#   asan      what reads strangers' bytes, converts or has threads, under AddressSanitizer and
+#             UndefinedBehaviorSanitizer
 #
-# Without a step: all of the others, in this order.
+# Without a step: these four, in this order. Only when they are named:
+#
+#   asan-all  every test under those sanitizers
+#   tsan      the tests in which threads meet, under ThreadSanitizer
+#   devices   every mechanism and engine test on the emulated device (release samples them)
+#   arm64     the unit tests for 64-bit Arm: cross-compiled, run under qemu-user
+#   clang     the release tests, built by clang
+#
+# tests/README.md says where the time goes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source deploy/setup.sh
 
 run_format() {
   local files
-  mapfile -t files < <(find bench client engine server tests tokenizer tools -name '*.cc' -o -name '*.cu' -o -name '*.h' | sort)
+  if ! try_package clang-format-14; then
+    results+=("format: skipped, there is no clang-format-14 here")
+    return
+  fi
+  mapfile -t files < <(find bench client engine server tests tokenizer tools \
+    -name '*.cc' -o -name '*.cu' -o -name '*.h' | sort)
   [ "${#files[@]}" -gt 0 ] || fail "format: no sources found"
   clang-format-14 --dry-run --Werror "${files[@]}" || fail "format: see above (clang-format-14 -i)"
-  say "format: ${#files[@]} files follow .clang-format"
+  results+=("format: ${#files[@]} files follow .clang-format")
 }
 
-# run_suite PRESET FOLDER: configure, build, ctest; keeps the closing lines for the end.
-run_suite() {
+# build_suite PRESET FOLDER [TARGET...]: configures and builds.
+build_suite() {
+  local began=$SECONDS
   say "$1: building with $(build_jobs) compilers"
   quietly cmake --preset "$1" -DLOWKEY_TESTS=ON
-  build "$2" || fail "$1: the build failed"
-  # What starts servers runs one after another: several at once would share two cores and test less.
-  local servers='^(integration|server)_'
-  test_suite "$1" "$2" --exclude-regex "$servers" --parallel "$(nproc)"
-  test_suite "$1, servers" "$2" --tests-regex "$servers"
+  build "$2" "${@:3}" || fail "$1: the build failed"
+  results+=("$1: built in $((SECONDS - began)) s")
 }
 
-# test_suite PRESET FOLDER [OPTION...]: ctest with further options.
+# test_suite NAME FOLDER [OPTION...]: ctest with further options; keeps its closing lines.
 test_suite() {
-  local name=$1 folder=$2 log=$2/ctest.log
+  local name=$1 folder=$2 log=$2/ctest.log began=$SECONDS
   shift 2
   say "$name: testing"
   ctest --test-dir "$folder" --output-on-failure --no-tests=error "$@" >"$log" 2>&1 </dev/null || {
     cat "$log" >&2
     fail "$name: tests failed"
   }
-  results+=("$name:" "$(tail -n 3 "$log" | sed '/^$/d; s/^/  /')")
+  results+=("$name: tested in $((SECONDS - began)) s"
+    "$(grep -E '^[0-9]+% tests passed' "$log" | sed 's/^/  /')")
+}
+
+# test_all NAME FOLDER [OPTION...]: what starts servers runs one after another, after the rest:
+# several at once would share two cores and test less.
+test_all() {
+  local servers='^(integration|server_grpc)_'
+  test_suite "$1" "$2" --exclude-regex "$servers" --parallel "$(nproc)" "${@:3}"
+  test_suite "$1, servers" "$2" --tests-regex "$servers" "${@:3}"
 }
 
 # The tests in which threads meet. Where the kernel lays memory out too randomly for the sanitizer
@@ -56,34 +76,71 @@ TSAN_TESTS=(base_thread_pool_test scheduler_test scheduler_random_test engine_te
 run_tsan() {
   local pattern
   pattern="^($(IFS='|'; echo "${TSAN_TESTS[*]}")|planted_race_is_caught|guarded_race_is_none)\$"
-  say "tsan: building with $(build_jobs) compilers"
-  quietly cmake --preset tsan -DLOWKEY_TESTS=ON
-  build build-tsan planted_fault "${TSAN_TESTS[@]}" || fail "tsan: the build failed"
+  build_suite tsan build-tsan planted_fault "${TSAN_TESTS[@]}"
   test_suite tsan build-tsan --tests-regex "$pattern"
 }
 
 run_smollm2() {
-  local model
+  local model began
   model=$(deploy/fetch_smollm2.sh)
-  say "smollm2: testing"
   [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
   build build integration_smollm2_test || fail "smollm2: the build failed"
+  began=$SECONDS
+  say "smollm2: testing"
   LOWKEY_SMOLLM2=$model quietly build/tests/integration/integration_smollm2_test
-  results+=("smollm2: greedy tokens of 12 prompts equal transformers'")
+  results+=("smollm2: greedy tokens of 12 prompts equal transformers', $((SECONDS - began)) s")
+}
+
+# The libraries of an arm64 system are unpacked in build-arm64, and none of them is installed.
+run_arm64() {
+  local sysroot=$PWD/build-arm64/sysroot name
+  local libraries=(libc6-dev "libstdc++-$(g++ -dumpversion)-dev")
+  for name in "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"; do
+    [[ $name != *-dev ]] || libraries+=("$name")
+  done
+  install_packages mmdebstrap qemu-user g++-aarch64-linux-gnu
+  if [ ! -e "$sysroot/.complete" ]; then
+    say "arm64: unpacking an arm64 system"
+    rm -rf "$sysroot" && mkdir -p build-arm64
+    quietly mmdebstrap --variant=extract --architectures=arm64 \
+      --include="$(IFS=,; echo "${libraries[*]}")" \
+      "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$sysroot"
+    touch "$sysroot/.complete"
+  fi
+  LOWKEY_SYSROOT=$sysroot build_suite arm64 build-arm64
+  # Servers and timing-bound tests say nothing under emulation, which is twenty times as slow.
+  test_suite arm64 build-arm64 --parallel "$(nproc)" --timeout 1800 --label-exclude 'gpu|slow' \
+    --exclude-regex '^(integration|server_grpc)_|_on_device|^cuda_'
 }
 
 run_step() {
   case $1 in
     format) run_format ;;
-    release) run_suite release build ;;
-    smollm2)
-      run_smollm2
+    release)
+      build_suite release build
+      test_all release build
       ;;
+    smollm2) run_smollm2 ;;
     asan)
-      export UBSAN_OPTIONS=print_stacktrace=1
-      run_suite asan build-asan
+      build_suite asan build-asan asan_tests
+      test_all asan build-asan --label-regex asan
+      ;;
+    asan-all)
+      build_suite asan build-asan
+      test_all asan-all build-asan
       ;;
     tsan) run_tsan ;;
+    devices)
+      build_suite release build
+      test_suite devices build --build-config devices --tests-regex '^cuda_|_on_device' \
+        --parallel "$(nproc)"
+      ;;
+    arm64) run_arm64 ;;
+    clang)
+      install_packages clang-14
+      build_suite clang build-clang
+      test_all clang build-clang
+      ;;
   esac
 }
 
@@ -91,14 +148,16 @@ steps=("$@")
 [ "${#steps[@]}" -gt 0 ] || steps=(format release smollm2 asan)
 for step in "${steps[@]}"; do
   case $step in
-    format | release | smollm2 | asan | tsan) ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang) ;;
+    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac
 done
 
+export UBSAN_OPTIONS=print_stacktrace=1
 results=()
 install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+results+=("packages: $SECONDS s")
 for step in "${steps[@]}"; do run_step "$step"; done
-[ "${#results[@]}" -eq 0 ] || printf '%s\n' "${results[@]}"
+printf '%s\n' "${results[@]}"
 printf 'passed: %s (%d s)\n' "${steps[*]}" "$SECONDS"
