@@ -1,17 +1,21 @@
-"""Prints the tables of docs/perplexity.md and writes its plot, from those of perplexity_table.sh.
+"""Prints the tables of docs/perplexity.md and writes a page with its plots, from those of perplexity_table.sh.
 
-python3 bench/perplexity_report.py PLOT.svg TABLE.csv...
+python3 bench/perplexity_report.py PAGE.html TABLE.csv...
 """
 
 import csv
-import math
+import datetime
+import html
+import json
+import pathlib
+import platform
 import re
+import subprocess
 import sys
 
 # Rows of the grid of ranks, blocks and bases; all others are listed by their labels.
 PLAIN = re.compile(r"atp rank (?P<rank>\d+) basis (?P<basis>layer|kv) block (?P<block>\d+) window (?P<window>\d+)")
-COLORS = ["#4477aa", "#228833", "#ccaa22", "#ee6677"]  # by block
-PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP, GAP = 360, 300, 60, 40, 50
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def read(path):
@@ -74,78 +78,39 @@ def share(row):
     return row["bytes"] / row["standard_bytes"]
 
 
-class Plot:
-    """Panels side by side, both axes logarithmic."""
-
-    def __init__(self, rows):
-        self.low = min(map(share, rows)) / 1.2
-        self.top = max(row["ratio"] for row in rows) * 1.1
-        self.parts = []
-
-    def x(self, panel, value):
-        left = LEFT + panel * (PANEL_WIDTH + GAP)
-        return left + PANEL_WIDTH * math.log(value / self.low) / math.log(1 / self.low)
-
-    def y(self, value):
-        return TOP + PANEL_HEIGHT * (1 - math.log(value / 0.97) / math.log(self.top / 0.97))
-
-    def text(self, x, y, text, anchor="middle", **style):
-        attributes = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in style.items())
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{attributes}>{text}</text>')
-
-    def line(self, points, color, width=1.0, dash=""):
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="{width}"'
-                          + (f' stroke-dasharray="{dash}"' if dash else "") + "/>")
-
-    def axes(self, panel, context):
-        left, right = self.x(panel, self.low), self.x(panel, 1)
-        for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1):
-            if tick >= self.low:
-                at = self.x(panel, tick)
-                self.line([(at, TOP), (at, TOP + PANEL_HEIGHT)], "#ddd")
-                self.text(at, TOP + PANEL_HEIGHT + 16, f"{tick:.0%}")
-        for tick in (1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100):
-            if tick <= self.top:
-                self.line([(left, self.y(tick)), (right, self.y(tick))], "#999" if tick == 1 else "#ddd")
-                self.text(left - 6, self.y(tick) + 4, f"{tick:g}", "end")
-        self.text((left + right) / 2, TOP - 14, f"{context:,} tokens of context", font_weight="bold")
-        self.text((left + right) / 2, TOP + PANEL_HEIGHT + 34, "cache, of standard's")
-
-    def curve(self, panel, rows, color, dash):
-        points = [(self.x(panel, share(row)), self.y(row["ratio"])) for row in rows]
-        self.line(points, color, 1.8, dash)
-        for (x, y), row in zip(points, rows):
-            self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"><title>rank {row["rank"]}, '
-                              f'block {row["block"]}, {row["basis"]}: {row["ratio"]:.3f}</title></circle>')
+def chart(rows, context):
+    """Returns a chart of client/report/page.h: perplexity against cache, one line for each block and basis."""
+    series = []
+    for color, block in enumerate(numbers(rows, "block")):
+        for basis in ("layer", "kv"):
+            line = sorted((row for row in rows if (row["context"], int(row["block"]), row["basis"]) == (context, block, basis)),
+                          key=lambda row: int(row["rank"]))
+            series.append({"name": f"block {block}, basis {basis}", "color": color, "dash": basis == "kv",
+                           "points": [[round(100 * share(row), 2), row["ratio"]] for row in line]})
+    return {"title": f"{context:,} tokens of context",
+            "x": {"label": "cache of standard attention's", "unit": "%", "scale": "log"},
+            "y": {"label": "perplexity over standard attention's", "scale": "log"},
+            "series": [one for one in series if one["points"]]}
 
 
-def write_plot(rows, path):
+def write_page(rows, path):
     atp = [row for row in rows if row["plain"] and row["window"] == "0"]
-    contexts, blocks = numbers(atp, "context"), numbers(atp, "block")
-    plot = Plot(atp)
-    for panel, context in enumerate(contexts):
-        plot.axes(panel, context)
-        for color, block in zip(COLORS, blocks):
-            for basis, dash in (("layer", ""), ("kv", "5 3")):
-                line = [row for row in atp if (row["context"], int(row["block"]), row["basis"]) == (context, block, basis)]
-                plot.curve(panel, sorted(line, key=lambda row: int(row["rank"])), color, dash)
-    width = LEFT + len(contexts) * (PANEL_WIDTH + GAP) - GAP + 20
-    plot.text(16, TOP + PANEL_HEIGHT / 2, "perplexity, to standard's",
-              transform=f"rotate(-90 16 {TOP + PANEL_HEIGHT / 2})")
-    at = TOP + PANEL_HEIGHT + 62
-    legend = [(f"block {block}", color, "") for color, block in zip(COLORS, blocks)]
-    for number, (label, color, dash) in enumerate(legend + [("basis layer", "#555", ""), ("basis kv", "#555", "5 3")]):
-        x, y = LEFT + number % 3 * 125, at + number // 3 * 18
-        plot.line([(x, y - 4), (x + 28, y - 4)], color, 1.8, dash)
-        plot.text(x + 34, y, label, "start")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{at + 36}" '
-                   'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n'
-                   + "\n".join(plot.parts) + "\n</svg>\n")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    report = {"title": "Perplexity by cache size", "machine": platform.machine(), "commit": commit.stdout.strip(),
+              "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
+              "charts": [chart(atp, context) for context in numbers(atp, "context")]}
+    cells = "".join(f"<tr><td>{html.escape(row['label'])}</td><td>{row['context']:,}</td><td>{row['ratio']:.3f}</td>"
+                    f"<td>{share(row):.1%}</td></tr>\n" for row in rows)
+    tables = ('<h2>Every setting</h2>\n<div class="scroll"><table><tr><th>attention</th><th>context, tokens</th>'
+              f'<th>perplexity ratio</th><th>cache</th></tr>\n{cells}</table></div>')
+    page = (ROOT / "client/report/page.html").read_text(encoding="utf-8")
+    for name, text in (("TITLE", html.escape(report["title"])), ("TABLES", tables),
+                       ("REPORT", json.dumps(report).replace("<", "\\u003c"))):
+        page = page.replace(f"@{name}@", text)
+    pathlib.Path(path).write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
     table = [row for path in sys.argv[2:] for row in read(path)]
     print_tables(table)
-    write_plot(table, sys.argv[1])
+    write_page(table, sys.argv[1])

@@ -3,7 +3,7 @@
 # atp, and other settings.
 #
 #   bench/perplexity_table.sh TEXT CONTEXT WINDOWS TABLE.csv
-#   python3 bench/perplexity_report.py PLOT.svg TABLE.csv...    prints the tables and plots them
+#   python3 bench/perplexity_report.py PAGE.html TABLE.csv...   prints the tables and plots them
 #
 # RANKS and BLOCKS in the environment make it smaller: RANKS="16 64" BLOCKS="256 1024".
 set -euo pipefail

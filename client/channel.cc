@@ -15,10 +15,10 @@ namespace {
 
 using grpc::experimental::InterceptionHookPoints;
 
-// Answers carry log-probabilities: far larger than requests.
+// Answers carry log-probabilities and are far larger than requests.
 constexpr int kMaxAnswerBytes = 256 << 20;
 
-// gRPC's own credentials of a call do not go over connections in clear, not even within a machine.
+// Sends the token itself: gRPC's call credentials never go over connections in clear.
 class TokenSender final : public grpc::experimental::Interceptor {
  public:
   explicit TokenSender(const std::string& authorization) : authorization_(authorization) {}
@@ -41,7 +41,7 @@ class TokenSenderFactory final : public grpc::experimental::ClientInterceptorFac
 
   grpc::experimental::Interceptor* CreateClientInterceptor(
       grpc::experimental::ClientRpcInfo*) override {
-    return new TokenSender(authorization_);  // gRPC owns it; this outlives the calls
+    return new TokenSender(authorization_);  // gRPC owns the sender; the factory outlives the calls
   }
 
  private:
@@ -77,7 +77,7 @@ absl::Status CheckToken(const ConnectOptions& options) {
 std::shared_ptr<grpc::Channel> OpenChannel(const ConnectOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
-  // A connection of its own, shared with no other channel.
+  // The channel shares its connection with no other channel.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // A proxy from the environment cannot reach this machine's own loopback.
   if (IsLoopback(HostOf(options.address))) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

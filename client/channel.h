@@ -15,22 +15,22 @@ class Channel;
 namespace lowkey {
 
 struct ClientTls {
-  std::string authority;             // PEM: who must have signed the server's certificate
-  std::optional<TlsFiles> own = {};  // for servers that ask clients for a certificate
+  std::string authority;             // PEM; must have signed the server's certificate
+  std::optional<TlsFiles> own = {};  // if the server asks clients for a certificate
 };
 
-// How a client reaches its server, and what it shows there.
+// The address of a server and the credentials that a client shows it.
 struct ConnectOptions {
   std::string address;                    // "HOST:PORT"
-  std::optional<std::string> token = {};  // goes with every call
-  std::optional<ClientTls> tls = {};      // absent: in clear
+  std::optional<std::string> token = {};  // sent with every call
+  std::optional<ClientTls> tls = {};      // absent: calls go in clear
 };
 
-// FAILED_PRECONDITION when a token would travel in clear to another machine. INVALID_ARGUMENT when
-// it is none.
+// FAILED_PRECONDITION if a token would travel in clear to another machine. INVALID_ARGUMENT if the
+// token is malformed.
 absl::Status CheckToken(const ConnectOptions& options);
 
-// Nothing is sent before the first call.
+// Returns a channel that sends nothing before the first call.
 std::shared_ptr<grpc::Channel> OpenChannel(const ConnectOptions& options);
 
 }  // namespace lowkey

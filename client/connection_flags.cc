@@ -9,6 +9,7 @@
 #include "server/auth/credential_flags.h"
 #include "server/auth/tls_files.h"
 #include "server/config/token_text.h"
+#include "server/grpc/connection/address.h"
 
 namespace lowkey {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 constexpr size_t kMaxTokenFile = 4096;
 
 constexpr Flag kClientFlags[] = {
-    {"server", "HOST:PORT", "127.0.0.1:50051", "the server to ask"},
+    {"server", "HOST[:PORT]", "127.0.0.1:50051", "the server to ask; without a port: 50051"},
     {"token-file", "FILE", "", "the token to show it, or - [that of LOWKEY_TOKEN, if it is set]"},
     {"tls-ca", "FILE", "", "use TLS; who must have signed the server's certificate, PEM"},
     {"tls-cert", "FILE", "", "this client's certificate, PEM, for servers that ask for one"},
@@ -41,7 +42,7 @@ absl::StatusOr<std::optional<std::string>> ReadToken(const FlagValues& flags) {
 absl::Span<const Flag> ClientFlags() { return kClientFlags; }
 
 absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags) {
-  ConnectOptions options{flags.Text("server")};
+  ConnectOptions options{WithPort(flags.Text("server"))};
   LK_ASSIGN_OR_RETURN(const std::optional<TlsPaths> own, ReadOwnCertificate(flags));
   if (flags.IsGiven("tls-ca")) {
     LK_ASSIGN_OR_RETURN(options.tls.emplace().authority, ReadAuthority(flags.Text("tls-ca")));

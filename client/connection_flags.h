@@ -8,12 +8,12 @@
 
 namespace lowkey {
 
-// Returns the flags that say which server to ask, who asks, and whom to trust: --server, --tls-ca, ...
+// Returns the flags that name the server and its credentials: --server, --tls-ca, ...
 absl::Span<const Flag> ClientFlags();
 
-// The server to ask, and what to show it: the token is --token-file's, else that of the environment
-// variable LOWKEY_TOKEN. INVALID_ARGUMENT naming the flag; the errors of the files; those of
-// CheckToken, unless --insecure is said.
+// Reads the server's address and the credentials for it; the token comes from --token-file, else
+// from the environment variable LOWKEY_TOKEN. INVALID_ARGUMENT names the flag; errors of the files;
+// CheckToken's, unless --insecure is given.
 absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags);
 
 }  // namespace lowkey

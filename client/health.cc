@@ -33,7 +33,7 @@ absl::Status RunHealth(const FlagValues& flags) {
   } else if (status.ok()) {
     std::printf("%s: SERVING\n", address.c_str());
   }
-  // Exit code 1 for every answer but SERVING, whatever its reason.
+  // The exit code is 1 for every answer except SERVING.
   if (status.ok()) return status;
   if (!absl::IsNotFound(status)) return absl::UnavailableError(status.message());
   return absl::UnavailableError(

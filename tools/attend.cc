@@ -1,4 +1,4 @@
-// lowkey attend: one mechanism over given tensors.
+// lowkey attend: computes one mechanism over given tensors.
 #include <cstdio>
 #include <string>
 #include <utility>

@@ -1,5 +1,6 @@
-// lowkey crossover: what each mechanism costs on this machine, by length.
+// lowkey crossover: measures what each mechanism costs on this machine, by length.
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,7 +8,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/report/page.h"
 #include "engine/base/status_macros.h"
+#include "engine/kernels/device/device.h"
+#include "engine/kernels/kernels.h"
 #include "engine/runtime/calibrate.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
@@ -76,11 +80,14 @@ absl::Status RunCrossover(const FlagValues& flags) {
   if (flags.IsGiven("output")) {
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ProfileJson(calibration.profile)));
   }
+  const nlohmann::ordered_json report =
+      CalibrationReport(calibration, absl::StrCat("lowkey crossover: ", model),
+                        options.engine.device == nullptr ? std::string(Kernels().name)
+                                                         : options.engine.device->name());
   if (flags.IsGiven("html")) {
-    LK_RETURN_IF_ERROR(WriteTextFile(
-        flags.Text("html"), CalibrationHtml(calibration, absl::StrCat("Attention of ", model))));
+    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("html"), ReportPage(report)));
   }
-  std::printf("%s", flags.Switch("json") ? ProfileJson(calibration.profile).c_str()
+  std::printf("%s", flags.Switch("json") ? (JsonLine(report) + "\n").c_str()
                                          : CalibrationText(calibration).c_str());
   return absl::OkStatus();
 }

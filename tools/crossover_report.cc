@@ -1,33 +1,31 @@
 #include "tools/crossover_report.h"
 
 #include <algorithm>
-#include <optional>
-#include <utility>
-#include <vector>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "server/plot.h"
+#include "client/report/page.h"
+#include "server/config/profile.h"
 #include "server/request.h"
 
 namespace lowkey {
 namespace {
 
-double CacheBytes(const CalibrationPoint& p) { return static_cast<double>(p.cache_bytes); }
-double PrefillSeconds(const CalibrationPoint& p) { return p.prefill_seconds; }
-double DecodeSeconds(const CalibrationPoint& p) { return p.decode_seconds; }
+using Json = nlohmann::ordered_json;
 
-// What a plot or a column shows.
+// What a chart and a column of the tables show.
 struct Quantity {
-  const char* title;
+  const char *title, *name, *unit;
   double (*value)(const CalibrationPoint&);
-  double scale;                       // to the unit of the title
-  double CalibrationPoint::*seconds;  // of times; nullptr: bytes
 };
 constexpr Quantity kQuantities[] = {
-    {"prefill, s", PrefillSeconds, 1, &CalibrationPoint::prefill_seconds},
-    {"decode, ms a token", DecodeSeconds, 1e3, &CalibrationPoint::decode_seconds},
-    {"cache, MiB", CacheBytes, 1.0 / (1 << 20), nullptr},
+    {"Prefill of a prompt", "prefill", "s",
+     [](const CalibrationPoint& p) { return p.prefill_seconds; }},
+    {"Decoding a token", "decode", "ms/token",
+     [](const CalibrationPoint& p) { return 1e3 * p.decode_seconds; }},
+    {"Cache of a sequence", "cache", "MiB",
+     [](const CalibrationPoint& p) { return static_cast<double>(p.cache_bytes) / (1 << 20); }},
 };
 
 const MechanismCalibration* StandardOf(const Calibration& c) {
@@ -37,86 +35,112 @@ const MechanismCalibration* StandardOf(const Calibration& c) {
   return nullptr;
 }
 
-// The first measured length at which a mechanism holds less than standard.
-std::optional<double> MemoryCrossover(const MechanismCalibration& from,
-                                      const MechanismCalibration& to) {
-  for (size_t i = 0; i < std::min(from.points.size(), to.points.size()); ++i) {
-    if (to.points[i].cache_bytes < from.points[i].cache_bytes) {
-      return static_cast<double>(to.points[i].n_tokens);
+CostCurve CurveOf(const MechanismCalibration& m, const Quantity& quantity) {
+  CostCurve curve;
+  for (const CalibrationPoint& p : m.points) {
+    curve.emplace_back(static_cast<double>(p.n_tokens), quantity.value(p));
+  }
+  return curve;
+}
+
+ReportTable CostTable(const MechanismCalibration& m) {
+  ReportTable table{AttentionLabel(m.options), {"tokens"}};
+  for (const Quantity& quantity : kQuantities) {
+    table.columns.push_back(absl::StrCat(quantity.name, " ", quantity.unit));
+  }
+  table.columns.push_back("decode Gmac/s");
+  for (const CalibrationPoint& p : m.points) {
+    auto& row = table.rows.emplace_back();
+    row.push_back(absl::StrCat(p.n_tokens));
+    for (const Quantity& quantity : kQuantities) row.push_back(NumberText(quantity.value(p)));
+    row.push_back(NumberText(p.decode_work / p.decode_seconds / 1e9));
+  }
+  return table;
+}
+
+// Without rows when there is nothing to compare with standard.
+ReportTable CrossoverTable(const Calibration& calibration) {
+  ReportTable table{"Lengths from which a mechanism costs less than standard (-: from none)", {""}};
+  for (const Quantity& quantity : kQuantities) table.columns.push_back(quantity.name);
+  const MechanismCalibration* standard = StandardOf(calibration);
+  for (const MechanismCalibration& m : calibration.mechanisms) {
+    if (standard == nullptr || &m == standard) continue;
+    auto& row = table.rows.emplace_back();
+    row.push_back(AttentionLabel(m.options));
+    for (const Quantity& quantity : kQuantities) {
+      const auto tokens = MeasuredCrossover(CurveOf(*standard, quantity), CurveOf(m, quantity));
+      row.push_back(tokens.has_value() ? absl::StrFormat("%.0f", *tokens) : "-");
     }
   }
-  return std::nullopt;
+  return table;
 }
 
-std::optional<double> CrossoverOf(const MechanismCalibration& from, const MechanismCalibration& to,
-                                  const Quantity& quantity) {
-  return quantity.seconds == nullptr ? MemoryCrossover(from, to)
-                                     : MeasuredCrossover(from, to, quantity.seconds);
-}
-
-std::string CrossoverText(std::optional<double> tokens) {
-  return tokens.has_value() ? absl::StrFormat("%.0f", *tokens) : "-";
+std::vector<ReportTable> Tables(const Calibration& calibration) {
+  std::vector<ReportTable> tables;
+  for (const MechanismCalibration& m : calibration.mechanisms) tables.push_back(CostTable(m));
+  ReportTable crossovers = CrossoverTable(calibration);
+  if (!crossovers.rows.empty()) tables.push_back(std::move(crossovers));
+  return tables;
 }
 
 // One quantity against length, with every mechanism's line.
-std::string QuantitySvg(const Calibration& calibration, const Quantity& quantity) {
-  Plot plot{quantity.title, {"tokens", PlotScale::kBinary}, {"", PlotScale::kLogarithmic}, {}};
+Json QuantityChart(const Calibration& calibration, const Quantity& quantity) {
+  Json chart = {{"title", quantity.title},
+                {"note", "Dashed verticals: from there on a mechanism costs less than standard"},
+                {"x", {{"label", "length"}, {"unit", "tokens"}, {"scale", "log"}, {"base", 2}}},
+                {"y", {{"label", quantity.name}, {"unit", quantity.unit}, {"scale", "log"}}},
+                {"series", Json::array()}};
   const MechanismCalibration* standard = StandardOf(calibration);
   for (const MechanismCalibration& m : calibration.mechanisms) {
-    PlotSeries& series = plot.series.emplace_back();
-    for (const CalibrationPoint& p : m.points) {
-      series.points.push_back(
-          {static_cast<double>(p.n_tokens), quantity.value(p) * quantity.scale});
+    const CostCurve curve = CurveOf(m, quantity);
+    Json series = {{"name", AttentionLabel(m.options)}, {"points", curve}};
+    if (standard != nullptr && standard != &m) {
+      const auto tokens = MeasuredCrossover(CurveOf(*standard, quantity), curve);
+      if (tokens.has_value() && *tokens > curve[0].first) series["crossover"] = *tokens;
     }
-    if (standard != nullptr && standard != &m)
-      series.crossover = CrossoverOf(*standard, m, quantity);
+    chart["series"].push_back(std::move(series));
   }
-  return PlotSvg(plot);
+  return chart;
 }
 
 }  // namespace
 
-std::string CalibrationText(const Calibration& calibration) {
-  std::string text;
-  for (const MechanismCalibration& m : calibration.mechanisms) {
-    absl::StrAppend(&text, AttentionLabel(m.options), "\n",
-                    absl::StrFormat("  %8s  %12s  %14s  %12s  %14s\n", "tokens", "prefill s",
-                                    "decode ms", "cache MiB", "decode Gmac/s"));
-    for (const CalibrationPoint& p : m.points) {
-      absl::StrAppend(&text, absl::StrFormat("  %8d  %12.3f  %14.3f  %12.2f  %14.2f\n", p.n_tokens,
-                                             p.prefill_seconds, p.decode_seconds * 1e3,
-                                             CacheBytes(p) / (1 << 20),
-                                             p.decode_work / p.decode_seconds / 1e9));
+std::optional<double> MeasuredCrossover(const CostCurve& from, const CostCurve& to) {
+  std::optional<double> crossover;
+  for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
+    const double tokens = from[i].first, gap = to[i].second - from[i].second;
+    if (gap >= 0) {
+      crossover.reset();  // any saving at shorter lengths has ended
+    } else if (!crossover.has_value()) {
+      crossover = tokens;
+      const double gap_before = i == 0 ? 0 : to[i - 1].second - from[i - 1].second;
+      if (gap_before > 0) {
+        const double before = from[i - 1].first;
+        crossover = before + (tokens - before) * gap_before / (gap_before - gap);
+      }
     }
   }
-  const MechanismCalibration* standard = StandardOf(calibration);
-  if (standard == nullptr || calibration.mechanisms.size() < 2) return text;
-  absl::StrAppend(&text,
-                  "\nLengths from which a mechanism costs no more than standard (-: none here)\n",
-                  absl::StrFormat("  %-60s  %9s  %9s  %9s\n", "", "prefill", "decode", "cache"));
-  for (const MechanismCalibration& m : calibration.mechanisms) {
-    if (&m == standard) continue;
-    absl::StrAppend(&text, absl::StrFormat("  %-60s", AttentionLabel(m.options)));
-    for (const Quantity& q : kQuantities) {
-      absl::StrAppend(&text, absl::StrFormat("  %9s", CrossoverText(CrossoverOf(*standard, m, q))));
-    }
-    absl::StrAppend(&text, "\n");
+  return crossover;
+}
+
+std::string CalibrationText(const Calibration& calibration) {
+  std::string text;
+  for (const ReportTable& table : Tables(calibration)) {
+    absl::StrAppend(&text, text.empty() ? "" : "\n", table.title, "\n", TableText(table, "  "));
   }
   return text;
 }
 
-std::string CalibrationHtml(const Calibration& calibration, const std::string& title) {
-  std::vector<std::string> names;
-  for (const MechanismCalibration& m : calibration.mechanisms) {
-    names.push_back(AttentionLabel(m.options));
-  }
-  std::string body =
-      LegendHtml(names) + "<p>Dashed: from there on a mechanism costs no more than standard.</p>\n";
+Json CalibrationReport(const Calibration& calibration, const std::string& title,
+                       const std::string& place) {
+  Json report = BeginReport(title);
+  report["machine"] = absl::StrCat(report["machine"].get<std::string>(), ", ", place);
   for (const Quantity& quantity : kQuantities) {
-    absl::StrAppend(&body, QuantitySvg(calibration, quantity));
+    report["charts"].push_back(QuantityChart(calibration, quantity));
   }
-  absl::StrAppend(&body, "<pre>", HtmlEscaped(CalibrationText(calibration)), "</pre>\n");
-  return HtmlPage(title, body);
+  report["tables"] = Tables(calibration);
+  report.update(Json::parse(ProfileJson(calibration.profile)));
+  return report;
 }
 
 }  // namespace lowkey

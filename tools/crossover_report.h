@@ -1,18 +1,31 @@
 #ifndef LOWKEY_TOOLS_CROSSOVER_REPORT_H_
 #define LOWKEY_TOOLS_CROSSOVER_REPORT_H_
 
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/runtime/calibrate.h"
 
 namespace lowkey {
 
-// Tables of time and memory against length, and of crossovers with standard.
+// Measured lengths in tokens, ascending, and what each costs.
+using CostCurve = std::vector<std::pair<double, double>>;
+
+// Returns the length from which `to` costs less than `from` at every longer measured length that
+// both have, by straight lines between measured lengths; nullopt when it costs as much at the last.
+std::optional<double> MeasuredCrossover(const CostCurve& from, const CostCurve& to);
+
+// Returns tables of time and memory by length, and of crossovers with standard.
 std::string CalibrationText(const Calibration& calibration);
 
-// One self-contained page: plots of prefill time, decode time and memory against length, crossovers
-// with standard marked, and the tables.
-std::string CalibrationHtml(const Calibration& calibration, const std::string& title);
+// Returns the report of client/report/page.h with the fields of ProfileJson besides: charts and
+// tables of prefill time, decode time and memory by length, and the crossovers with standard.
+// `title` names the model, `place` the instruction set or the device that computed.
+nlohmann::ordered_json CalibrationReport(const Calibration& calibration, const std::string& title,
+                                         const std::string& place);
 
 }  // namespace lowkey
 

@@ -1,4 +1,4 @@
-// lowkey logits: token ids in, logits out, to compare the engine with any other implementation.
+// lowkey logits: computes logits of token ids, to compare the engine with other implementations.
 #include <cstdio>
 #include <string>
 #include <utility>

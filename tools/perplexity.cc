@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<PerplexityWindow>> CutWindows(int64_t n_tokens,
   std::vector<PerplexityWindow> windows;
   for (int64_t i = 0; i < std::min(n_fit, options.max_windows.value_or(n_fit)); ++i) {
     const int64_t begin = i * options.stride_tokens;
-    // The first token of all is not predicted from anything.
+    // Nothing predicts the first token of the text.
     windows.push_back(
         {begin, begin + length, std::min(options.stride_tokens, options.context_tokens - 1)});
   }

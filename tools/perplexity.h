@@ -11,11 +11,11 @@
 
 namespace lowkey {
 
-// How a long text is cut: windows of `context_tokens` begin every `stride_tokens`, and each is
-// scored on its last `stride_tokens` tokens, so that every scored token is predicted from at least
-// context_tokens - stride_tokens tokens before it. What is left at the end is not scored.
+// The windows of a long text: one of `context_tokens` begins every `stride_tokens` and is scored on
+// its last `stride_tokens` tokens, so that every scored token is predicted from at least
+// context_tokens - stride_tokens tokens before it. The rest at the end is not scored.
 struct PerplexityOptions {
-  int64_t context_tokens = 2048;            // 2.. the model's context, first_token included
+  int64_t context_tokens = 2048;            // 2 up to the model's context, with first_token
   int64_t stride_tokens = 1024;             // 1..context_tokens
   std::optional<int64_t> max_windows = {};  // >= 1; unset: all that fit
   std::optional<int32_t> first_token = {};  // stands at the head of every window (bos)
@@ -26,25 +26,25 @@ struct PerplexityResult {
   int64_t n_windows = 0;
   int64_t n_scored = 0;         // tokens
   double negative_logprob = 0;  // over the scored tokens, natural logarithm
-  double seconds = 0;           // of the engine, prompts alone
+  double seconds = 0;           // the engine's, for prompts alone
   int64_t cache_bytes = 0;      // of one window at its end
-  int64_t standard_bytes = 0;   // what mechanism standard would hold there
+  int64_t standard_bytes = 0;   // the same of mechanism standard
   int32_t rank = 0;             // atp's, resolved
   double perplexity() const;    // exp(negative_logprob / n_scored)
 };
 
-// Which tokens a window takes and scores: [begin, end) of the text, the last n_scored of them.
+// A window takes the tokens [begin, end) of the text and scores the last n_scored of them.
 struct PerplexityWindow {
   int64_t begin = 0, end = 0;
   int64_t n_scored = 0;
 };
 
-// INVALID_ARGUMENT: an option out of its range, or a text shorter than one window.
+// INVALID_ARGUMENT if an option is out of its range or the text is shorter than one window.
 absl::StatusOr<std::vector<PerplexityWindow>> CutWindows(int64_t n_tokens,
                                                          const PerplexityOptions& options);
 
 // Scores `tokens` through the engine, one window after another; progress(done, all) after each.
-// The errors of CutWindows and Engine::Submit, and what a request ended with.
+// Errors are those of CutWindows, Engine::Submit and the requests.
 absl::StatusOr<PerplexityResult> MeasurePerplexity(
     Engine& engine, absl::Span<const int32_t> tokens, const PerplexityOptions& options,
     absl::FunctionRef<void(int64_t done, int64_t all)> progress);

@@ -45,7 +45,7 @@ absl::Status CheckShape(const std::string& name, const FloatTensor& tensor,
                                                  ", expected ", ShapeString(expected)));
 }
 
-// x [n, hidden] times w [hidden, n_heads * head_dim], as [n_heads, n, head_dim].
+// Returns x [n, hidden] times w [hidden, n_heads * head_dim] as [n_heads, n, head_dim].
 FloatTensor Project(const FloatTensor& x, const FloatTensor& w, int64_t n_heads) {
   const int64_t n = x.shape[0], hidden = x.shape[1], width = w.shape[1];
   const int64_t head_dim = width / n_heads;
@@ -135,7 +135,7 @@ absl::StatusOr<AttendTensors> ProjectTensors(const Safetensors& file,
   return tensors;
 }
 
-// Rows of the lower triangle of wa [l, l], one after the other.
+// Returns the rows of the lower triangle of wa [l, l], one after the other.
 absl::StatusOr<FloatTensor> ReadAlignment(const Safetensors& file) {
   LK_ASSIGN_OR_RETURN(const FloatTensor wa, ReadTensor(file, "wa", 2));
   LK_RETURN_IF_ERROR(CheckShape("wa", wa, {wa.shape[0], wa.shape[0]}));

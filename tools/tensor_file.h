@@ -15,27 +15,27 @@
 
 namespace lowkey {
 
-// A tensor's values, with the shape they came in.
+// A tensor's values and shape.
 struct FloatTensor {
   std::vector<int64_t> shape;
-  std::vector<float> values;  // row-major; as many as the shape says
+  std::vector<float> values;  // row-major
 };
 
 // q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim], after RoPE; x [n, hidden]; tau
-// [n_heads]; wa, the rows of the lower triangle one after the other. Empty: those that were not
-// there or that the mechanism does not read.
+// [n_heads]; wa holds the rows of the lower triangle one after the other. Tensors that the file
+// lacks or that the mechanism does not read are empty.
 struct AttendTensors {
   FloatTensor q, k, v, x, tau, wa;
 };
 
-// How x and weights become q, k and v.
+// Options for turning x and weights into q, k and v.
 struct ProjectOptions {
-  Mechanism mechanism = Mechanism::kStandard;  // with slices of x: those of its own
+  Mechanism mechanism = Mechanism::kStandard;  // decides which slices of x are read
   int64_t n_heads = 0, n_kv_heads = 0;
   double rope_theta = 10000.0;  // 0: no rotation
 };
 
-// INVALID_ARGUMENT naming the first of `names` that was not given.
+// INVALID_ARGUMENT names the first of `names` that is not given.
 absl::Status RequireFlags(const FlagValues& flags, std::initializer_list<std::string_view> names);
 
 // Writes one F32 tensor of `shape` as safetensors. Errors: WriteSafetensors's.
@@ -45,8 +45,8 @@ absl::Status WriteFloats(const std::string& path, const std::string& name,
 // Reads q, k and v; or x [n, hidden], wq [hidden, n_heads * head_dim], wk and wv [hidden,
 // n_kv_heads * head_dim], from which it computes them in double: q = x wq, rotated by position
 // in halves as Llama does; and tau and wa [l, l] if the file has them. Mechanisms over slices of x
-// leave out wk, wv or all. Errors: OpenSafetensors's; INVALID_ARGUMENT naming the tensor that is
-// missing, of a dtype other than F32, F16 and BF16, or misshapen.
+// leave out wk, wv or all. Errors: OpenSafetensors's; INVALID_ARGUMENT names a tensor that is
+// missing, misshapen, or of a dtype other than F32, F16 and BF16.
 absl::StatusOr<AttendTensors> ReadAttendTensors(const std::string& path,
                                                 const ProjectOptions& options);
 

@@ -1,4 +1,4 @@
-// lowkey tokenize: text to token ids and back, without a server.
+// lowkey tokenize: converts text to token ids and back, without a server.
 #include <cstdio>
 #include <memory>
 #include <string>

@@ -1,6 +1,7 @@
 // lowkey bench: puts a server under load and reports how it did.
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "client/load/load_client.h"
 #include "client/load/report.h"
 #include "client/load/run_point.h"
+#include "client/report/page.h"
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
 #include "server/config/signals.h"
@@ -26,7 +28,7 @@
 namespace lowkey {
 namespace {
 
-// Sent to the server to be tokenized, in one message.
+// The text goes to the server's tokenizer in one message.
 constexpr size_t kMaxTextBytes = kMaxMessageBytes - 65536;
 
 absl::Status CheckMechanisms(const std::vector<MixItem>& mix, const ServedModel& model) {
@@ -40,7 +42,7 @@ absl::Status CheckMechanisms(const std::vector<MixItem>& mix, const ServedModel&
   return absl::OkStatus();
 }
 
-// Sets what depends on the model.
+// Sets the fields of `workload` that depend on the model.
 absl::Status FitToModel(const FlagValues& flags, const ServedModel& model, LoadClient& client,
                         WorkloadOptions& workload) {
   LK_RETURN_IF_ERROR(CheckMechanisms(workload.mix, model));
@@ -62,7 +64,7 @@ absl::Status FitToModel(const FlagValues& flags, const ServedModel& model, LoadC
   return absl::OkStatus();
 }
 
-// A line that overwrites itself on a terminal; silent elsewhere.
+// A progress line that overwrites itself on a terminal and is silent elsewhere.
 class ProgressLine {
  public:
   explicit ProgressLine(std::string label) : label_(std::move(label)) {}
@@ -88,8 +90,10 @@ class ProgressLine {
   const bool is_shown_ = IsTerminal(stderr);
 };
 
-LoadReport EmptyReport(const FlagValues& flags, const ServedModel& model, const BenchPlan& plan) {
+LoadReport EmptyReport(const FlagValues& flags, const ConnectOptions& connection,
+                       const ServedModel& model, const BenchPlan& plan) {
   LoadReport report;
+  report.model = model.name;
   report.settings = {{"server", absl::StrCat("lowkey ", model.server_version)},
                      {"model", model.name},
                      {"computes in", absl::StrCat(model.dtype, ", ", model.instruction_set, ", ",
@@ -97,11 +101,11 @@ LoadReport EmptyReport(const FlagValues& flags, const ServedModel& model, const 
   for (auto& setting : SetFlags(flags)) report.settings.push_back(std::move(setting));
   report.slo = plan.slo;
   report.machine.n_cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  report.machine.is_servers = IsLoopback(HostOf(flags.Text("server")));
+  report.machine.is_servers = IsLoopback(HostOf(connection.address));
   return report;
 }
 
-// One point after another; prints each as it is done.
+// Runs one point after another and prints each when it ends.
 absl::Status RunSweep(const FlagValues& flags, const BenchPlan& plan, LoadClient& client,
                       LoadReport& report) {
   absl::Notification cancelled;
@@ -134,22 +138,23 @@ absl::Status RunSweep(const FlagValues& flags, const BenchPlan& plan, LoadClient
 absl::Status RunBench(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(BenchPlan plan, ReadBenchPlan(flags));
   LK_ASSIGN_OR_RETURN(const ConnectOptions connection, ReadConnection(flags));
-  // Before the client's threads, so that Ctrl-C reaches the watcher alone.
+  // This comes before the client starts threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
   LoadClient client(connection);
   LK_ASSIGN_OR_RETURN(const ServedModel model, client.GetModel());
   LK_RETURN_IF_ERROR(FitToModel(flags, model, client, plan.workload));
-  LoadReport report = EmptyReport(flags, model, plan);
+  LoadReport report = EmptyReport(flags, connection, model, plan);
   LK_RETURN_IF_ERROR(RunSweep(flags, plan, client, report));
+  const nlohmann::ordered_json document = ReportDocument(report);
   if (flags.Switch("json")) {
-    std::printf("%s\n", ReportJson(report).c_str());
+    std::printf("%s\n", JsonLine(document).c_str());
   } else if (report.points.size() > 1) {
     std::printf("%s", SweepText(report.points).c_str());
   }
   if (flags.IsGiven("output")) {
-    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ReportJson(report) + "\n"));
+    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), JsonLine(document) + "\n"));
   }
-  if (flags.IsGiven("html")) return WriteTextFile(flags.Text("html"), ReportHtml(report));
+  if (flags.IsGiven("html")) return WriteTextFile(flags.Text("html"), ReportPage(document));
   return absl::OkStatus();
 }
 

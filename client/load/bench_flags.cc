@@ -114,7 +114,7 @@ absl::Status ReadWorkload(const FlagValues& flags, WorkloadOptions& workload) {
   return absl::OkStatus();
 }
 
-// "atp --rank 1/8=0.3".
+// Parses one share, such as "atp --rank 1/8=0.3".
 absl::StatusOr<MixItem> ParseMixItem(const FlagValues& flags, absl::string_view text) {
   const size_t equals = text.rfind('=');
   MixItem item;
@@ -133,7 +133,7 @@ absl::StatusOr<MixItem> ParseMixItem(const FlagValues& flags, absl::string_view 
   return item;
 }
 
-// One mechanism for all, with generate's own flags.
+// Reads one mechanism for all requests from generate's own flags.
 absl::StatusOr<std::vector<MixItem>> ReadOnlyMechanism(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
   if (attention.mechanism.has_value()) {
@@ -237,7 +237,7 @@ std::vector<std::pair<std::string, std::string>> SetFlags(const FlagValues& flag
   std::vector<std::pair<std::string, std::string>> set;
   for (const FlagGroup& group : BenchFlagGroups()) {
     for (const Flag& flag : group.flags) {
-      // What of the load has a default is told with each point, or of no effect.
+      // Defaults of the load are printed with each point or have no effect.
       const bool is_told = group.title == "Load" && !flags.IsGiven(flag.name);
       if (is_told || !flags.Has(flag.name)) continue;
       set.emplace_back(absl::StrCat("--", std::string(flag.name)),

@@ -15,36 +15,36 @@
 
 namespace lowkey {
 
-// The load of one point: a rate, a concurrency, or neither, which is the trace's own arrivals.
+// The load of one point is a rate or a concurrency; without either the trace's arrivals count.
 struct LoadLevel {
   std::optional<double> rate_per_s = {};
   std::optional<int32_t> concurrency = {};
 };
 
-// What the flags of `lowkey bench` ask for.
+// The run that the flags of `lowkey bench` describe.
 struct BenchPlan {
-  WorkloadOptions workload;  // what depends on the model is not set yet
+  WorkloadOptions workload;  // fields that depend on the model are unset
   std::vector<LoadLevel> levels;
   double burstiness = 1;
-  // Absent: the point's own, by duration, trace and concurrency.
-  std::optional<int64_t> n_requests;  // that count
-  std::optional<int64_t> n_warmup;    // before them
+  // If absent, MakePoint derives them from duration, trace and concurrency.
+  std::optional<int64_t> n_requests;  // counted requests
+  std::optional<int64_t> n_warmup;    // uncounted requests before them
   std::optional<double> duration_s, timeout_s;
   Slo slo;
 };
 
 std::vector<FlagGroup> BenchFlagGroups();
 
-// INVALID_ARGUMENT naming the flag, or the file's line; NOT_FOUND when the trace cannot be read.
+// INVALID_ARGUMENT names the flag or the file's line; NOT_FOUND if the trace cannot be read.
 absl::StatusOr<BenchPlan> ReadBenchPlan(const FlagValues& flags);
 
-// --attention as shares of the requests, "standard=0.7,atp --rank 1/8=0.3", or what generate takes.
+// Reads --attention: shares such as "standard=0.7,atp --rank 1/8=0.3", or generate's form.
 absl::StatusOr<std::vector<MixItem>> ReadMix(const FlagValues& flags);
 
-// The point at `index` of the plan's levels.
+// Returns the options of the point at `index` of the plan's levels.
 PointOptions MakePoint(const BenchPlan& plan, size_t index);
 
-// Flags that have a value and matter, by name: what a report repeats.
+// Returns the names and values of the flags that a report repeats.
 std::vector<std::pair<std::string, std::string>> SetFlags(const FlagValues& flags);
 
 }  // namespace lowkey

@@ -20,7 +20,7 @@
 namespace lowkey {
 namespace {
 
-// One connection's reads and writes are serialized: several keep it from being the bottleneck.
+// gRPC serializes a connection's reads and writes; several connections avoid that bottleneck.
 constexpr size_t kConnections = 4;
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 constexpr absl::Duration kAskTimeout = absl::Seconds(30);
@@ -29,7 +29,7 @@ void SetTimeout(absl::Duration timeout, grpc::ClientContext& context) {
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 
-// What the contexts of live streams are known by, so that Cancel reaches them.
+// The contexts of live streams, so that Cancel reaches them.
 class LiveStreams {
  public:
   void Add(grpc::ClientContext* context) {
@@ -55,7 +55,7 @@ class LiveStreams {
   absl::flat_hash_set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
 };
 
-// One stream. Deletes itself at its end.
+// One stream, which deletes itself at its end.
 class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
  public:
   LoadStream(LiveStreams& live, const GenerationRequest& request,
@@ -131,7 +131,7 @@ class LoadClient::Impl {
  public:
   explicit Impl(const ConnectOptions& options) : address(options.address) {
     for (auto& stub : generation) stub = v1::Generation::NewStub(OpenChannel(options));
-    // Apart from the streams, so that an answer does not wait behind them.
+    // These have their own connection, so that an answer does not wait behind streams.
     const std::shared_ptr<grpc::Channel> channel = OpenChannel(options);
     admin = v1::Admin::NewStub(channel);
     models = v1::Models::NewStub(channel);

@@ -12,7 +12,7 @@
 
 namespace lowkey {
 
-// What a load has to know of the model that a server serves.
+// The properties of a served model that a load depends on.
 struct ServedModel {
   std::string name, dtype, instruction_set, server_version;
   int32_t vocab_size = 0, context_tokens = 0, n_threads = 0;
@@ -33,10 +33,10 @@ class LoadClient final : public LoadTarget {
   std::optional<ServerLoad> Poll() override;
   int64_t n_tokens() const override;
 
-  // UNAVAILABLE when no server answers, saying where and what to do; what the server says, else.
-  // INTERNAL when the server's description of itself cannot be used.
+  // UNAVAILABLE, naming the address and what to do, if no server answers; otherwise the server's
+  // own error. INTERNAL if the server's description of its model cannot be used.
   absl::StatusOr<ServedModel> GetModel();
-  // Of a text, which the server tokenizes.
+  // Returns the tokens that the server makes of `text`.
   absl::StatusOr<TokenList> Tokenize(const std::string& text);
 
  private:

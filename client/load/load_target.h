@@ -12,24 +12,24 @@
 
 namespace lowkey {
 
-// The clock of everything that a load generator measures.
+// Returns the time of the clock that the load generator measures with.
 inline double MonotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What a client saw of one stream. Times are MonotonicSeconds.
+// One stream as its client saw it. Times are MonotonicSeconds.
 struct StreamRecord {
   absl::Status status = absl::OkStatus();
   double started_s = 0, ended_s = 0;
   std::optional<double> first_token_s = {};
-  std::vector<float> gaps_ms = {};  // between one message with tokens and the next
+  std::vector<float> gaps_ms = {};  // from each message with tokens to the next
   int64_t n_output_tokens = 0;
-  // From the stream's final event, if it came.
+  // The stream's final event sets these.
   double engine_s = 0;  // queue, prefill and decode by the server's own account
   int64_t peak_cache_bytes = 0;
 };
 
-// What a server said of itself.
+// The load that a server reports.
 struct ServerLoad {
   int64_t n_running = 0, n_waiting = 0;
   int64_t cache_bytes_used = 0, cache_bytes_total = 0;
@@ -48,10 +48,10 @@ class LoadTarget {
   // Ends every stream with CANCELLED, those that are started later too.
   virtual void Cancel() = 0;
 
-  // Absent when the server does not answer within a second.
+  // Returns nullopt if the server does not answer within a second.
   virtual std::optional<ServerLoad> Poll() = 0;
 
-  // Tokens that all streams brought so far.
+  // Returns the tokens that all streams have brought so far.
   virtual int64_t n_tokens() const = 0;
 };
 

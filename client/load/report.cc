@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/report/page.h"
 
 namespace lowkey {
 namespace {
@@ -15,72 +16,126 @@ using Json = nlohmann::ordered_json;
 double MiB(double bytes) { return bytes / (1 << 20); }
 
 std::string SloText(const Slo& slo) {
-  std::vector<std::string> bounds;
-  if (slo.ttft_ms.has_value()) bounds.push_back(absl::StrCat("first token ", *slo.ttft_ms, " ms"));
-  if (slo.itl_ms.has_value()) bounds.push_back(absl::StrCat("between tokens ", *slo.itl_ms, " ms"));
-  return absl::StrJoin(bounds, ", ");
-}
-
-std::string SummaryRow(const char* name, const Summary& s) {
-  if (s.n == 0) return absl::StrFormat("  %-18s %9s\n", name, "-");
-  return absl::StrFormat("  %-18s %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f\n", name, s.mean, s.p50,
-                         s.p90, s.p95, s.p99, s.max);
-}
-
-std::string RatesRow(const char* name, double requests, double output, const std::string& more) {
-  return absl::StrFormat("  %-18s %.2f requests/s, %.1f output tokens/s%s\n", name, requests,
-                         output, more);
-}
-
-std::string GoodputRow(const GroupResult& all, const Slo& slo) {
-  if (!slo.ttft_ms.has_value() && !slo.itl_ms.has_value()) return "";
-  const double percent = all.n_requests == 0 ? 0
-                                             : 100.0 * static_cast<double>(all.n_good) /
-                                                   static_cast<double>(all.n_requests);
-  return RatesRow("goodput", all.good_requests_per_s, all.good_tokens_per_s,
-                  absl::StrFormat(" (%.0f%% within %s)", percent, SloText(slo)));
-}
-
-std::string ErrorsRow(const GroupResult& all) {
-  if (all.errors.empty()) return "";
-  return absl::StrFormat("  %-18s %s\n", "errors",
-                         absl::StrJoin(all.errors, ", ", absl::PairFormatter(" ")));
-}
-
-std::string MechanismRows(const PointResult& point) {
-  if (point.mechanisms.size() < 2) return "";
-  size_t width = 9;
-  for (const GroupResult& m : point.mechanisms) width = std::max(width, m.label.size());
-  const int columns = static_cast<int>(width);
-  std::string text = absl::StrFormat("  %-*s %8s %11s %11s %11s %11s %11s %11s %11s\n", columns,
-                                     "mechanism", "requests", "first p50", "first p95", "token p50",
-                                     "token p95", "all p50", "tokens/s", "cache MiB");
-  for (const GroupResult& m : point.mechanisms) {
-    absl::StrAppend(
-        &text,
-        absl::StrFormat("  %-*s %8d %11.1f %11.1f %11.2f %11.2f %11.1f %11.1f %11.2f\n", columns,
-                        m.label, m.n_ok, m.ttft_ms.p50, m.ttft_ms.p95, m.itl_ms.p50, m.itl_ms.p95,
-                        m.e2e_ms.p50, m.output_tokens_per_s, MiB(m.mean_cache_bytes)));
+  std::string text;
+  if (slo.ttft_ms.has_value()) absl::StrAppend(&text, "first token ", *slo.ttft_ms, " ms");
+  if (slo.itl_ms.has_value()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", "between tokens ", *slo.itl_ms, " ms");
   }
   return text;
 }
 
-std::string ServerRow(const std::optional<ServerPeak>& server) {
-  if (!server.has_value()) return absl::StrFormat("  %-18s -\n", "server peak");
-  return absl::StrFormat("  %-18s cache %.1f of %.1f MiB, %d running, %d waiting\n", "server peak",
+std::string Fixed(double value, int digits) { return absl::StrFormat("%.*f", digits, value); }
+
+// A named figure of a point's text.
+std::string Line(const char* name, const std::string& figure) {
+  return absl::StrFormat("  %-18s %s\n", name, figure);
+}
+
+std::string RatesText(double requests, double output) {
+  return absl::StrFormat("%.2f requests/s, %.1f output tokens/s", requests, output);
+}
+
+std::string GoodputLine(const GroupResult& all, const Slo& slo) {
+  if (!slo.ttft_ms.has_value() && !slo.itl_ms.has_value()) return "";
+  const double percent = all.n_requests == 0 ? 0
+                                             : 100.0 * static_cast<double>(all.n_good) /
+                                                   static_cast<double>(all.n_requests);
+  return Line("goodput",
+              absl::StrCat(RatesText(all.good_requests_per_s, all.good_tokens_per_s),
+                           absl::StrFormat(" (%.0f%% within ", percent), SloText(slo), ")"));
+}
+
+ReportTable LatencyTable(const PointResult& point) {
+  const GroupResult& all = point.all;
+  ReportTable table{"Latency", {"ms", "mean", "p50", "p90", "p95", "p99", "max"}};
+  const auto add = [&table](const char* name, const Summary& s) {
+    auto& row = table.rows.emplace_back(table.columns.size(), s.n == 0 ? "-" : "");
+    row[0] = name;
+    if (s.n == 0) return;
+    const double values[] = {s.mean, s.p50, s.p90, s.p95, s.p99, s.max};
+    for (size_t i = 0; i < std::size(values); ++i) row[i + 1] = Fixed(values[i], 1);
+  };
+  add("first token", all.ttft_ms);
+  add("between tokens", all.itl_ms);
+  add("end to end", all.e2e_ms);
+  add("outside the engine", all.outside_ms);
+  if (all.refusal_ms.n > 0) add("refusal", all.refusal_ms);
+  return table;
+}
+
+ReportTable MechanismTable(const PointResult& point) {
+  ReportTable table{"By mechanism",
+                    {"mechanism", "requests", "first p50", "first p95", "token p50", "token p95",
+                     "all p50", "tokens/s", "cache MiB"}};
+  for (const GroupResult& m : point.mechanisms) {
+    table.rows.push_back({m.label, absl::StrCat(m.n_ok), Fixed(m.ttft_ms.p50, 1),
+                          Fixed(m.ttft_ms.p95, 1), Fixed(m.itl_ms.p50, 2), Fixed(m.itl_ms.p95, 2),
+                          Fixed(m.e2e_ms.p50, 1), Fixed(m.output_tokens_per_s, 1),
+                          Fixed(MiB(m.mean_cache_bytes), 2)});
+  }
+  return table;
+}
+
+ReportTable SweepTable(const std::vector<PointResult>& points) {
+  ReportTable table{"Sweep",
+                    {"load", "requests/s", "output t/s", "good t/s", "first p50", "first p95",
+                     "token p95", "errors"}};
+  for (const PointResult& point : points) {
+    const GroupResult& all = point.all;
+    table.rows.push_back({PointLabel(point), Fixed(all.requests_per_s, 2),
+                          Fixed(all.output_tokens_per_s, 1), Fixed(all.good_tokens_per_s, 1),
+                          Fixed(all.ttft_ms.p50, 1), Fixed(all.ttft_ms.p95, 1),
+                          Fixed(all.itl_ms.p95, 2), absl::StrCat(all.n_requests - all.n_ok)});
+  }
+  return table;
+}
+
+// Joins the tables that `table_of` makes of the points: the load stands before a row's name.
+Json JoinedTable(const std::vector<PointResult>& points,
+                 ReportTable (*table_of)(const PointResult&)) {
+  ReportTable joined;
+  for (const PointResult& point : points) {
+    ReportTable table = table_of(point);
+    for (auto& row : table.rows) row[0] = absl::StrCat(PointLabel(point), ": ", row[0]);
+    table.rows.insert(table.rows.begin(), joined.rows.begin(), joined.rows.end());
+    joined = std::move(table);
+  }
+  return joined;
+}
+
+std::string ServerPeakText(const std::optional<ServerPeak>& server) {
+  if (!server.has_value()) return "-";
+  return absl::StrFormat("cache %.1f of %.1f MiB, %d running, %d waiting",
                          MiB(static_cast<double>(server->cache_bytes_used)),
                          MiB(static_cast<double>(server->cache_bytes_total)), server->n_running,
                          server->n_waiting);
 }
 
-std::string GeneratorRow(const PointResult& point, const GeneratorMachine& machine) {
+std::string GeneratorText(const PointResult& point, const GeneratorMachine& machine) {
   std::string late;
   if (point.lag_ms.n > 0) {
     late = absl::StrFormat(", requests late by %.2f ms (p99), %.1f at most", point.lag_ms.p99,
                            point.lag_ms.max);
   }
-  return absl::StrFormat("  %-18s %.2f of %d cores, wakes late by %.2f ms (p99)%s\n", "generator",
-                         point.cpu_cores, machine.n_cores, point.wake_ms.p99, late);
+  return absl::StrFormat("%.2f of %d cores, wakes late by %.2f ms (p99)%s", point.cpu_cores,
+                         machine.n_cores, point.wake_ms.p99, late);
+}
+
+Json ReportTables(const LoadReport& report) {
+  ReportTable settings{"Settings", {"setting", "value"}}, notes{"Notes", {"load", "note"}};
+  ReportTable machines{"Server and generator", {"load", "peak and use"}};
+  for (const auto& [name, value] : report.settings) settings.rows.push_back({name, value});
+  for (const PointResult& point : report.points) {
+    const std::string load = PointLabel(point);
+    for (const std::string& note : Notes(point, report.machine)) notes.rows.push_back({load, note});
+    machines.rows.push_back(
+        {load, absl::StrCat("server: ", ServerPeakText(point.server),
+                            "; generator: ", GeneratorText(point, report.machine))});
+  }
+  Json tables = {SweepTable(report.points), JoinedTable(report.points, LatencyTable),
+                 JoinedTable(report.points, MechanismTable), machines, settings};
+  if (!notes.rows.empty()) tables.insert(tables.begin(), notes);
+  return tables;
 }
 
 Json SummaryJson(const Summary& s) {
@@ -168,18 +223,22 @@ std::string PointText(const PointResult& point, const LoadReport& report) {
   std::string text =
       absl::StrFormat("%s: %d requests in %.1f s, after %d for warm-up\n", PointLabel(point),
                       all.n_requests, point.seconds, point.n_warmup);
-  absl::StrAppend(&text,
-                  RatesRow("throughput", all.requests_per_s, all.output_tokens_per_s,
-                           absl::StrFormat(", %.1f with prompts", all.total_tokens_per_s)),
-                  GoodputRow(all, report.slo), ErrorsRow(all),
-                  absl::StrFormat("  %-18s %9s %9s %9s %9s %9s %9s\n", "ms", "mean", "p50", "p90",
-                                  "p95", "p99", "max"),
-                  SummaryRow("first token", all.ttft_ms), SummaryRow("between tokens", all.itl_ms),
-                  SummaryRow("end to end", all.e2e_ms),
-                  SummaryRow("outside the engine", all.outside_ms));
-  if (all.refusal_ms.n > 0) absl::StrAppend(&text, SummaryRow("refusal", all.refusal_ms));
-  absl::StrAppend(&text, MechanismRows(point), ServerRow(point.server),
-                  GeneratorRow(point, report.machine));
+  absl::StrAppend(
+      &text,
+      Line("throughput",
+           absl::StrCat(RatesText(all.requests_per_s, all.output_tokens_per_s),
+                        absl::StrFormat(", %.1f with prompts", all.total_tokens_per_s))),
+      GoodputLine(all, report.slo));
+  if (!all.errors.empty()) {
+    absl::StrAppend(&text,
+                    Line("errors", absl::StrJoin(all.errors, ", ", absl::PairFormatter(" "))));
+  }
+  absl::StrAppend(&text, TableText(LatencyTable(point), "  "));
+  if (point.mechanisms.size() > 1) {
+    absl::StrAppend(&text, TableText(MechanismTable(point), "  "));
+  }
+  absl::StrAppend(&text, Line("server peak", ServerPeakText(point.server)),
+                  Line("generator", GeneratorText(point, report.machine)));
   for (const std::string& note : Notes(point, report.machine)) {
     absl::StrAppend(&text, "  note: ", note, "\n");
   }
@@ -187,22 +246,17 @@ std::string PointText(const PointResult& point, const LoadReport& report) {
 }
 
 std::string SweepText(const std::vector<PointResult>& points) {
-  std::string text =
-      absl::StrFormat("%-18s %10s %10s %10s %10s %10s %10s %10s\n", "load", "requests/s",
-                      "output t/s", "good t/s", "first p50", "first p95", "token p95", "errors");
-  for (const PointResult& point : points) {
-    const GroupResult& all = point.all;
-    absl::StrAppend(&text,
-                    absl::StrFormat("%-18s %10.2f %10.1f %10.1f %10.1f %10.1f %10.2f %10d\n",
-                                    PointLabel(point), all.requests_per_s, all.output_tokens_per_s,
-                                    all.good_tokens_per_s, all.ttft_ms.p50, all.ttft_ms.p95,
-                                    all.itl_ms.p95, all.n_requests - all.n_ok));
-  }
-  return text;
+  return TableText(SweepTable(points), "");
 }
 
-std::string ReportJson(const LoadReport& report) {
-  Json json = {{"settings", Json::object()}};
+Json ReportDocument(const LoadReport& report) {
+  Json json = BeginReport(absl::StrCat("lowkey bench: ", report.model));
+  if (!report.machine.is_servers) {
+    json["machine"] = "another machine than " + json["machine"].get<std::string>();
+  }
+  json["charts"] = LoadCharts(report);
+  json["tables"] = ReportTables(report);
+  json["settings"] = Json::object();
   for (const auto& [name, value] : report.settings) json["settings"][name] = value;
   json["slo"] = Json::object();
   if (report.slo.ttft_ms.has_value()) json["slo"]["ttft_ms"] = *report.slo.ttft_ms;
@@ -211,7 +265,7 @@ std::string ReportJson(const LoadReport& report) {
   for (const PointResult& point : report.points) {
     json["points"].push_back(PointJson(point, report.machine));
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json;
 }
 
 }  // namespace lowkey

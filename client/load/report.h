@@ -2,6 +2,7 @@
 #define LOWKEY_CLIENT_LOAD_REPORT_H_
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,7 +12,7 @@
 
 namespace lowkey {
 
-// One request's times, for plots over prompt length.
+// One request's times, for charts over prompt length.
 struct PromptTimes {
   size_t mix_index = 0;
   int32_t n_prompt_tokens = 0;
@@ -19,31 +20,33 @@ struct PromptTimes {
   std::optional<double> itl_ms = {};  // mean; absent with one token
 };
 
-// Everything that a run of `lowkey bench` found.
+// The findings of one run of `lowkey bench`.
 struct LoadReport {
-  std::vector<std::pair<std::string, std::string>> settings;  // name and value, as they were set
+  std::string model;
+  std::vector<std::pair<std::string, std::string>> settings;  // names and values as given
   Slo slo;
   GeneratorMachine machine;
-  std::vector<PointResult> points;        // 1 or more; every one with the same mechanisms
-  std::vector<PromptTimes> prompt_times;  // of the first point, warm-up left out
+  std::vector<PointResult> points;        // 1 or more, all with the same mechanisms
+  std::vector<PromptTimes> prompt_times;  // the first point's, without warm-up
 };
 
-// Of requests that ended well and count.
+// Returns the times of the counted requests that ended well.
 std::vector<PromptTimes> TimesByPrompt(const PointRun& run);
 
-// "rate 4/s", "concurrency 8", "trace".
+// Returns "rate 4/s", "concurrency 8" or "trace".
 std::string PointLabel(const PointResult& point);
 
-// For a terminal: the figures of a point of `report`, and a line for each of several.
+// Return texts for a terminal: the figures of a point of `report`, and one line for each point.
 std::string PointText(const PointResult& point, const LoadReport& report);
 std::string SweepText(const std::vector<PointResult>& points);
 
-// One line of JSON. Names carry units; summaries have count, mean, p50, p90, p95, p99, max.
-std::string ReportJson(const LoadReport& report);
+// Returns the report of client/report/page.h with every figure of the run besides. Names carry
+// units; summaries have count, mean, p50, p90, p95, p99, max.
+nlohmann::ordered_json ReportDocument(const LoadReport& report);
 
-// One self-contained page: tables, notes, and plots of latency against throughput (the knee),
-// latencies and throughput against the load, and times against prompt length by mechanism.
-std::string ReportHtml(const LoadReport& report);
+// Returns its charts: of a sweep latency against throughput (the knee), latencies and throughput
+// against the load; of its first point times against prompt length by mechanism.
+nlohmann::ordered_json LoadCharts(const LoadReport& report);
 
 }  // namespace lowkey
 

@@ -25,7 +25,7 @@ double ProcessorSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// The notification's timer runs by another clock, and may end a little early by ours.
+// The notification's timer runs by another clock and may end a little early by this one.
 void WaitUntil(double time_s, const absl::Notification& cancelled) {
   double left_s = time_s - MonotonicSeconds();
   while (left_s > 0 && !cancelled.WaitForNotificationWithTimeout(absl::Seconds(left_s))) {
@@ -67,7 +67,7 @@ class Ledger {
     mutex_.Await(absl::Condition(&has_room));
   }
 
-  // Forgets the mean time to the first token.
+  // Returns the progress and starts a new mean of times to the first token.
   PointProgress Progress() {
     absl::MutexLock lock(&mutex_);
     PointProgress progress;
@@ -98,16 +98,16 @@ class Ledger {
   double ttft_sum_ms_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Watches server and generator from a thread of its own, and reports. A thread that sleeps a few
-// milliseconds and wakes late shows that this machine does not give the generator its turn: then
-// the times that it takes are late as well.
+// Watches server and generator from its own thread and reports. If that thread sleeps a few
+// milliseconds and wakes late, this machine is overloaded, and the times that the generator takes
+// are late as well.
 class Watcher {
  public:
   Watcher(LoadTarget& target, Ledger& ledger,
           const std::function<void(const PointProgress&)>& on_progress)
       : target_(target), ledger_(ledger), on_progress_(on_progress), thread_([this] { Loop(); }) {}
 
-  // The last look is taken before it returns.
+  // Takes a last look at the server before it returns.
   void Stop() {
     stop_.Notify();
     thread_.join();

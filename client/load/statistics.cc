@@ -10,12 +10,12 @@
 namespace lowkey {
 namespace {
 
-// A generator that is later than this, or by this share of the median first token, is not trusted.
+// A generator that is later than both this and this share of the median first token is noted.
 constexpr double kLateMs = 5, kLateShare = 0.05;
 constexpr double kBusyShare = 0.9;
-// Requests are begun by one thread: late with less than this, it was not given its turn.
+// One thread begins all requests: if it is late with less use than this, the machine is overloaded.
 constexpr double kBusyCores = 0.5;
-// Of the server's own machine: from here on the generator visibly takes from what it measures.
+// From this share of the server's own machine on, the generator visibly slows what it measures.
 constexpr double kTakenShare = 0.1;
 constexpr int64_t kRequestsForP99 = 100;
 
@@ -30,7 +30,7 @@ bool IsGood(const RequestRecord& record, const Slo& slo) {
   return !slo.itl_ms.has_value() || MeanGapMs(record.stream).value_or(0) <= *slo.itl_ms;
 }
 
-// Gathers one group's values, which become its summaries at the end.
+// One group's values, from which Finish makes its summaries.
 struct Gathered {
   std::vector<double> ttft_ms, itl_ms, e2e_ms, outside_ms, refusal_ms;
   int64_t n_good_tokens = 0;
@@ -91,7 +91,7 @@ GroupResult Group(const PointRun& run, std::optional<size_t> mix_index, double s
   return result;
 }
 
-// From when the first request that counts was due to the end of the last.
+// Returns the seconds from the first counted request's due time to the last end.
 double CountedSeconds(const PointRun& run) {
   double begin = 1e300, end = -1e300;
   for (const RequestRecord& record : run.records) {

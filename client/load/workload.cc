@@ -6,7 +6,7 @@
 namespace lowkey {
 namespace {
 
-// Streams of one seed that must not repeat each other.
+// Streams of random numbers of one seed, which must not repeat each other.
 enum class Stream : uint32_t { kShape, kPrompt, kSampling, kArrivals };
 
 std::mt19937_64 Random(uint64_t seed, Stream stream, int64_t point, int64_t index) {
@@ -74,7 +74,7 @@ TokenList Workload::Prompt(int32_t n_tokens, std::mt19937_64& random) const {
     }
     return tokens;
   }
-  // Each special token that lies below moves the draw up by one.
+  // Each special token at or below the draw moves the draw up by one.
   const int32_t n_special = static_cast<int32_t>(options_.special_tokens.size());
   std::uniform_int_distribution<int32_t> draw(0, std::max(0, options_.vocab_size - n_special - 1));
   while (tokens.size() < static_cast<size_t>(n_tokens)) {

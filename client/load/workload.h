@@ -11,7 +11,7 @@
 
 namespace lowkey {
 
-// A share of the requests and how their attention is computed.
+// A share of the requests and the attention that they choose.
 struct MixItem {
   std::string label;
   AttentionChoice attention = {};
@@ -20,33 +20,33 @@ struct MixItem {
 
 struct WorkloadOptions {
   LengthDistribution prompt_lengths, output_lengths;
-  std::vector<TraceRow> trace = {};  // not empty: lengths are these, over and over
+  std::vector<TraceRow> trace = {};  // if not empty, gives the lengths, cyclically
   std::vector<MixItem> mix = {};     // 1 or more
-  SamplingChoice sampling = {};      // the seed is each request's own
+  SamplingChoice sampling = {};      // each request has its own seed
   uint64_t seed = 1;
 
-  // Of the model that is served.
+  // Properties of the served model.
   int32_t vocab_size = 1;
   int32_t context_tokens = 2;                // 2 or more
-  std::vector<int32_t> special_tokens = {};  // never in a random prompt
-  TokenList text = {};                       // not empty: prompts are cut from it, else random
+  std::vector<int32_t> special_tokens = {};  // do not occur in a random prompt
+  TokenList text = {};                       // prompts are cut from it; random if empty
 };
 
 struct PlannedRequest {
   GenerationRequest request;
   size_t mix_index = 0;
   int32_t n_prompt_tokens = 0;
-  bool is_cut = false;  // the context did not hold what was drawn: the prompt lost its end
+  bool is_cut = false;  // the prompt lost its end: the context is shorter than the draw
 };
 
-// The requests of a load, each a function of seed, sweep point and index alone. Generation goes on
-// past the end of sequence, so that an output has the length that was drawn.
+// The requests of a load; each depends on seed, sweep point and index alone. Generation continues
+// past the end of sequence, so that an output has the drawn length.
 class Workload {
  public:
   explicit Workload(WorkloadOptions options);
 
-  // Points of a sweep have the same lengths and mechanisms in the same order, over other prompts
-  // (so that no prompt is found in a cache).
+  // Returns a request. Points of a sweep have the same lengths and mechanisms in the same order and
+  // different prompts, so that no prompt is found in a cache.
   PlannedRequest At(int64_t point, int64_t index) const;
 
   const std::vector<MixItem>& mix() const { return options_.mix; }
@@ -57,9 +57,9 @@ class Workload {
   WorkloadOptions options_;
 };
 
-// Seconds from the beginning at which `n` requests arrive, `rate_per_s` of them in a second on
-// average. Gaps are gamma distributed with shape `burstiness`: 1 is a Poisson process, less comes
-// in bursts, more is evenly spaced. Ends early with the first that would pass `limit_s`.
+// Arrivals of `rate_per_s` requests a second on average. Gaps are gamma distributed with shape
+// `burstiness`: 1 is a Poisson process, less comes in bursts, more is evenly spaced. DrawArrivals
+// returns at most `n` arrival times in seconds and stops at the first that would pass `limit_s`.
 struct ArrivalOptions {
   double rate_per_s = 1;  // > 0
   double burstiness = 1;  // > 0

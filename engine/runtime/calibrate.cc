@@ -246,23 +246,4 @@ absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
   return out;
 }
 
-std::optional<double> MeasuredCrossover(const MechanismCalibration& from,
-                                        const MechanismCalibration& to,
-                                        double CalibrationPoint::*value) {
-  const size_t n = std::min(from.points.size(), to.points.size());
-  std::optional<double> gap_before;  // how much more `to` took at the length before
-  for (size_t i = 0; i < n; ++i) {
-    const CalibrationPoint &a = from.points[i], &b = to.points[i];
-    const double gap = b.*value - a.*value;
-    const auto at = static_cast<double>(a.n_tokens);
-    if (gap <= 0) {
-      if (!gap_before.has_value()) return at;
-      const auto before = static_cast<double>(from.points[i - 1].n_tokens);
-      return before + (at - before) * *gap_before / (*gap_before - gap);
-    }
-    gap_before = gap;
-  }
-  return std::nullopt;
-}
-
 }  // namespace lowkey

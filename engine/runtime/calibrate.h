@@ -48,12 +48,6 @@ absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
                                       const CalibrationOptions& options,
                                       const std::function<void(int64_t, int64_t)>& progress);
 
-// The length at which `value` of one mechanism first falls to that of the other, by straight lines
-// between the measured lengths both have; nullopt when it does not.
-std::optional<double> MeasuredCrossover(const MechanismCalibration& from,
-                                        const MechanismCalibration& to,
-                                        double CalibrationPoint::*value);
-
 }  // namespace lowkey
 
 #endif  // LOWKEY_ENGINE_RUNTIME_CALIBRATE_H_

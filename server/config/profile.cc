@@ -21,7 +21,7 @@ std::string ProfileJson(const SelectionProfile& profile) {
 }
 
 absl::StatusOr<SelectionProfile> ParseProfile(const std::string& text, const std::string& name) {
-  LK_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJsonObject(text, name, 4));
+  LK_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJsonObject(text, name, 8));
   const JsonFields fields(json, name);
   LK_RETURN_IF_ERROR(fields.RequiredInt("format", {1, 1}).status());
   SelectionProfile profile;

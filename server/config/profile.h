@@ -8,14 +8,14 @@
 
 namespace lowkey {
 
-// The machine's rates as a JSON file: what `lowkey crossover --output` writes and `lowkey serve
-// --profile` reads.
+// The machine's rates as a JSON file: `lowkey crossover --output` writes it and `lowkey serve
+// --profile` reads it; other fields are ignored.
 //   {"format": 1, "linear": 4.1e10, "mechanisms": {"standard": {"prefill": 3e10, "decode": 8e9}}}
 // Rates are multiply-adds a second.
 
 std::string ProfileJson(const SelectionProfile& profile);
 
-// INVALID_ARGUMENT naming `name`, field, value and range.
+// INVALID_ARGUMENT names `name`, field, value and range.
 absl::StatusOr<SelectionProfile> ParseProfile(const std::string& text, const std::string& name);
 
 }  // namespace lowkey

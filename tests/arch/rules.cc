@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxLines = 500;
+constexpr int kMaxLines = 500, kMaxFunctionLines = 60, kMaxFolderFiles = 27;
 
 constexpr std::string_view kCodeFolders[] = {"bench",  "client",    "engine", "proto",
                                              "server", "tokenizer", "tools"};
@@ -87,6 +87,27 @@ std::string TargetModule(std::string_view target) {
   return ModuleOf(target);
 }
 
+// Measures functions by their braces, as clang-format indents them: a line that is a brace alone
+// ends what began on the last line of the same indentation. Blocks inside of a function are shorter
+// than the function; types and namespaces end otherwise ("};", "}  // namespace").
+class FunctionRuler {
+ public:
+  // Returns the lines of the function that `line` ends, 0 for any other line.
+  int LinesEndedBy(const std::string& line) {
+    ++line_number_;
+    const size_t indent = line.find_first_not_of(' ');
+    if (indent >= begins_.size() || line.compare(indent, 2, "//") == 0) return 0;
+    if (line.compare(indent, std::string::npos, "}") == 0)
+      return line_number_ - begins_[indent] + 1;
+    begins_[indent] = line_number_;
+    return 0;
+  }
+
+ private:
+  int line_number_ = 0;
+  std::array<int, 5> begins_ = {};  // the last line of each indentation
+};
+
 std::string List(const std::set<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -102,6 +123,7 @@ class Checker {
     std::vector<std::string> files;
     for (std::string_view folder : kCodeFolders) CollectFiles(folder, files);
     std::sort(files.begin(), files.end());
+    CheckFolderSizes(files);
     for (const std::string& file : files) CheckFile(file);
     return std::move(violations_);
   }
@@ -130,14 +152,28 @@ class Checker {
     }
   }
 
+  void CheckFolderSizes(const std::vector<std::string>& files) {
+    std::map<std::string, int> sizes;
+    for (const std::string& file : files) ++sizes[file.substr(0, file.rfind('/'))];
+    for (const auto& [folder, n_files] : sizes) {
+      if (n_files > kMaxFolderFiles)
+        Report(OverLimit(folder + "/", n_files, "files", kMaxFolderFiles));
+    }
+  }
+
   void CheckFile(const std::string& path) {
     const std::string module = ModuleOf(path);
     if (!allowed_.contains(module)) Report(path + ": folder " + module + " is not in the plan");
     std::ifstream in(root_ / path);
     std::string line;
     int n_lines = 0;
+    FunctionRuler ruler;
     while (std::getline(in, line)) {
       ++n_lines;
+      if (const int n = ruler.LinesEndedBy(line); n > kMaxFunctionLines) {
+        const std::string where = path + ":" + std::to_string(n_lines - n + 1);
+        Report(OverLimit(where, n, "lines of a function", kMaxFunctionLines));
+      }
       const std::optional<Include> include = ParseInclude(line);
       if (!include.has_value()) continue;
       const std::string where = path + ":" + std::to_string(n_lines) + ": includes ";
@@ -145,7 +181,7 @@ class Checker {
       CheckLibraries(path, *include, where);
     }
     if (n_lines > kMaxLines) {
-      Report(path + ": " + std::to_string(n_lines) + " lines, limit " + std::to_string(kMaxLines));
+      Report(OverLimit(path, n_lines, "lines", kMaxLines));
     }
   }
 
@@ -184,6 +220,11 @@ class Checker {
     }
   }
 
+  static std::string OverLimit(const std::string& where, int n, const std::string& noun,
+                               int limit) {
+    return where + ": " + std::to_string(n) + " " + noun + ", limit " + std::to_string(limit);
+  }
+
   void Report(std::string violation) { violations_.push_back(std::move(violation)); }
 
   const fs::path root_;
@@ -210,8 +251,9 @@ const Edges& DirectEdges() {
       {"proto", {}},
       {"bench", {"engine/runtime"}},
       {"server", {"engine/runtime", "tokenizer", "proto"}},
-      {"client", {"server"}},
-      {"tools", {"server"}},
+      {"client/report", {}},
+      {"client", {"client/report", "server"}},
+      {"tools", {"client/report", "server"}},
       {"main", {"client", "tools"}},
   };
   return *edges;
@@ -238,6 +280,7 @@ std::string ModuleOf(std::string_view path) {
   const size_t first = path.find('/');
   if (first == std::string_view::npos) return std::string(path);
   if (path == "server/main.cc" || path.starts_with("server/all_commands.")) return "main";
+  if (path.starts_with("client/report/")) return "client/report";
   if (path.substr(0, first) != "engine") return std::string(path.substr(0, first));
   return std::string(path.substr(0, path.find('/', first + 1)));
 }

@@ -114,6 +114,25 @@ TEST_F(RulesTest, RejectsFileOverTheLineLimit) {
   EXPECT_THAT(Check(), ElementsAre("bench/over.cc: 501 lines, limit 500"));
 }
 
+TEST_F(RulesTest, RejectsFunctionOverTheLineLimit) {
+  const auto function = [](const std::string& indent, int n_statements) {
+    std::string text = indent + "void F(int a,\n" + indent + "       int b) {\n";
+    for (int i = 0; i < n_statements; ++i) text += indent + "  if (a) {\n" + indent + "  }\n";
+    return text + indent + "}\n";
+  };
+  Write("bench/a.cc", "namespace a {\n\n" + function("", 28) + "\n}  // namespace a\n");
+  Write("bench/b.cc", "namespace a {\n\n" + function("", 29) + "\n}  // namespace a\n");
+  Write("bench/c.cc", "class A {\n" + function("  ", 28) + function("  ", 29) + "};\n");
+  EXPECT_THAT(Check(), ElementsAre("bench/b.cc:3: 61 lines of a function, limit 60",
+                                   "bench/c.cc:61: 61 lines of a function, limit 60"));
+}
+
+TEST_F(RulesTest, RejectsFolderOverTheFileLimit) {
+  for (int i = 0; i < 28; ++i) Write("bench/a" + std::to_string(i) + ".cc", "");
+  for (int i = 0; i < 25; ++i) Write("tools/a" + std::to_string(i) + ".cc", "");
+  EXPECT_THAT(Check(), ElementsAre("bench/: 28 files, limit 27"));
+}
+
 TEST_F(RulesTest, RejectsFoldersOutsideThePlan) {
   Write("utilities/a.cc", "");
   Write("engine/utils/a.cc", "");
@@ -151,6 +170,7 @@ TEST(EdgesTest, NamesTheModuleOfAPath) {
   EXPECT_EQ(ModuleOf("engine/kernels/cpu/a.cc"), "engine/kernels");
   EXPECT_EQ(ModuleOf("server/grpc/server.h"), "server");
   EXPECT_EQ(ModuleOf("server/main.cc"), "main");
+  EXPECT_EQ(ModuleOf("client/report/page.h"), "client/report");
   EXPECT_EQ(ModuleOf("vector"), "vector");
 }
 

@@ -75,6 +75,15 @@ TEST_F(ConnectionFlagsTest, ClientShowsNothingUnlessTold) {
   EXPECT_FALSE(options->tls.has_value());
 }
 
+TEST_F(ConnectionFlagsTest, ServerNeedsNoPort) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"10.0.0.5", "10.0.0.5:50051"}, {"[::1]", "[::1]:50051"}, {"::1", "[::1]:50051"},
+      {"host", "host:50051"},         {"host:1", "host:1"},     {"dns:///host", "dns:///host"}};
+  for (const auto& [given, address] : cases) {
+    EXPECT_EQ(Connection({"--server", given})->address, address);
+  }
+}
+
 TEST_F(ConnectionFlagsTest, ClientsTokenComesFromItsFileOrTheEnvironment) {
   EXPECT_EQ(Connection({"--token-file", "@token"})->token, kToken);
   setenv("LOWKEY_TOKEN", "another-token-0000000000", 1);

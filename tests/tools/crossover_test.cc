@@ -1,9 +1,11 @@
 // What `lowkey crossover` computes, prints and reads back.
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/random_bundle.h"
+#include "client/report/page.h"
 #include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/runtime/calibrate.h"
 #include "gmock/gmock.h"
@@ -81,26 +83,68 @@ MechanismCalibration Line(Mechanism id, const std::vector<double>& decode_second
   return m;
 }
 
+CostCurve Curve(const std::vector<double>& costs) {
+  CostCurve curve;
+  for (double cost : costs)
+    curve.emplace_back(1000.0 * static_cast<double>(curve.size() + 1), cost);
+  return curve;
+}
+
 TEST(MeasuredCrossover, LiesBetweenTheLengthsAroundIt) {
-  const MechanismCalibration standard = Line(Mechanism::kStandard, {1, 2, 3, 4});
-  const auto at = [&](const std::vector<double>& seconds) {
-    return MeasuredCrossover(standard, Line(Mechanism::kEfficient, seconds),
-                             &CalibrationPoint::decode_seconds);
+  const auto at = [](const std::vector<double>& costs) {
+    return MeasuredCrossover(Curve({1, 2, 3, 4}), Curve(costs));
   };
   EXPECT_EQ(at({2.5, 2.5, 2.5, 2.5}), 2500);
   EXPECT_EQ(at({0.5, 1, 1, 1}), 1000);
   EXPECT_EQ(at({5, 5, 5, 5}), std::nullopt);
+  EXPECT_EQ(at({1, 2, 3, 1}), 4000) << "no length at which both cost the same";
+  EXPECT_EQ(at({1.5, 1}), 1500) << "the lengths that both have";
 }
 
-TEST(Report, MarksCrossoversAndEscapesNames) {
+TEST(MeasuredCrossover, HoldsForEveryLongerLength) {
+  const auto at = [](const std::vector<double>& costs) {
+    return MeasuredCrossover(Curve({1, 2, 3, 4}), Curve(costs));
+  };
+  EXPECT_EQ(at({0.5, 3, 2, 2}), 2500) << "less at 1000, but more at 2000";
+  EXPECT_EQ(at({0.5, 1, 1, 5}), std::nullopt) << "more at the longest";
+}
+
+Calibration TwoMechanisms(const std::vector<double>& seconds) {
   Calibration calibration;
+  calibration.profile.linear = 1e9;
   calibration.mechanisms = {Line(Mechanism::kStandard, {1, 2, 3, 4}),
-                            Line(Mechanism::kEfficient, {2.5, 2.5, 2.5, 2.5})};
-  EXPECT_THAT(CalibrationText(calibration), HasSubstr("2500"));
-  const std::string html = CalibrationHtml(calibration, "a <b> & c");
-  EXPECT_THAT(html, HasSubstr("a &lt;b&gt; &amp; c"));
-  EXPECT_THAT(html, HasSubstr("stroke-dasharray"));
-  EXPECT_THAT(html, ::testing::Not(HasSubstr("nan")));
+                            Line(Mechanism::kEfficient, seconds)};
+  return calibration;
+}
+
+TEST(Report, NamesNoCrossoverThatItsTableContradicts) {
+  const std::string text = CalibrationText(TwoMechanisms({0.5, 3, 2.0001, 2}));
+  EXPECT_THAT(text, HasSubstr("2500"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("  1000  1000  1000")));
+  EXPECT_THAT(CalibrationText(TwoMechanisms({0.5, 1, 1, 5})), HasSubstr("-       -      -"));
+  EXPECT_THAT(CalibrationText(TwoMechanisms({0.00012, 0.00012, 1, 1})), HasSubstr("0.00012"))
+      << "enough digits to compare";
+}
+
+TEST(Report, ChartsMarkTheCrossoversOfTheTables) {
+  const auto report = CalibrationReport(TwoMechanisms({2.5, 2.5, 2.5, 2.5}), "a model", "avx2");
+  EXPECT_THAT(report["machine"].get<std::string>(), HasSubstr(", avx2"));
+  ASSERT_EQ(report["charts"].size(), 3u);
+  for (const auto& chart : report["charts"]) {
+    EXPECT_EQ(chart["series"][1]["crossover"], 2500);
+    EXPECT_FALSE(chart["series"][0].contains("crossover"));
+  }
+  EXPECT_EQ(report["charts"][0]["series"][1]["points"][3], nlohmann::json({4000.0, 2.5}));
+  EXPECT_EQ(report["tables"].size(), 3u);
+  EXPECT_EQ(report["tables"][2]["rows"][0][1], "2500");
+}
+
+TEST(Report, IsAProfileToo) {
+  Calibration calibration = TwoMechanisms({1, 1, 1, 1});
+  calibration.profile.mechanisms[Mechanism::kEfficient] = {2.5e10, 1e9};
+  const auto read = ParseProfile(JsonLine(CalibrationReport(calibration, "a", "b")), "r.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->RatesOf(Mechanism::kEfficient).decode, 1e9);
 }
 
 class CalibrateTest : public testing::TestWithParam<bool> {};

@@ -16,6 +16,8 @@
 namespace lowkey {
 namespace {
 
+constexpr int kDefaultPort = 50051;
+
 std::string WithoutBrackets(const std::string& host) {
   const bool has_brackets = host.size() >= 2 && host.front() == '[' && host.back() == ']';
   return has_brackets ? host.substr(1, host.size() - 2) : host;
@@ -45,6 +47,14 @@ std::string JoinAddress(const std::string& host, int port) {
   const std::string bare = WithoutBrackets(host);
   if (bare.find(':') != std::string::npos) return absl::StrCat("[", bare, "]:", port);
   return absl::StrCat(bare, ":", port);
+}
+
+std::string WithPort(const std::string& address) {
+  in6_addr v6;
+  const bool is_bare_v6 = inet_pton(AF_INET6, address.c_str(), &v6) == 1;
+  const bool has_port = HostOf(address) != WithoutBrackets(address);
+  return address.empty() || (has_port && !is_bare_v6) ? address
+                                                      : JoinAddress(address, kDefaultPort);
 }
 
 std::string HostOf(const std::string& address) {

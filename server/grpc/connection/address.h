@@ -13,6 +13,9 @@ bool IsLoopback(const std::string& host);
 // "127.0.0.1:50051", "[::1]:50051".
 std::string JoinAddress(const std::string& host, int port);
 
+// Returns an address with a port: the default, 50051, where `address` is a host alone ("::1" too).
+std::string WithPort(const std::string& address);
+
 // Whether gRPC's name of a caller, such as "ipv4:127.0.0.1:4711", is one on this machine.
 bool IsLoopbackPeer(const std::string& peer);
 

@@ -5,10 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "client/report/page.h"
+
 namespace lowkey {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -81,7 +84,7 @@ TEST(ReportTest, TextLeavesOutWhatWasNotAskedFor) {
 }
 
 TEST(ReportTest, JsonIsOneLineWithUnitsInItsNames) {
-  const std::string text = ReportJson(TwoPoints());
+  const std::string text = JsonLine(ReportDocument(TwoPoints()));
   EXPECT_THAT(text, Not(HasSubstr("\n")));
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["settings"]["model"], "a<b");
@@ -110,29 +113,56 @@ TEST(ReportTest, TimesByPromptLeaveOutWarmupAndErrors) {
   EXPECT_EQ(times[0].itl_ms, 6);
 }
 
-TEST(ReportTest, HtmlHasEveryPlotAndNeedsNothingElse) {
-  const std::string html = ReportHtml(TwoPoints());
-  for (const char* part :
-       {"against throughput", "between tokens, ms", "output tokens/s", "prompt tokens",
-        "atp --rank 1/8", "a&lt;b", "<li>rate 1/s: 19 requests", "goodput"}) {
-    EXPECT_THAT(html, HasSubstr(part));
-  }
-  for (const char* part : {"nan", "inf\"", "<script", "src=", "href="}) {
-    EXPECT_THAT(html, Not(HasSubstr(part)));
-  }
+std::vector<std::string> Titles(const nlohmann::ordered_json& charts) {
+  std::vector<std::string> titles;
+  for (const auto& chart : charts) titles.push_back(chart["title"]);
+  return titles;
 }
 
-TEST(ReportTest, HtmlOfALongRunStaysSmall) {
+TEST(ReportTest, SweepHasEveryChart) {
+  const auto charts = LoadCharts(TwoPoints());
+  EXPECT_THAT(Titles(charts), ElementsAre("First token against throughput", "First token by load",
+                                          "Between tokens by load", "Throughput by load",
+                                          "First token by prompt", "Between tokens by prompt"));
+  EXPECT_EQ(charts[0]["series"][0]["labels"], nlohmann::json({"1", "4"}));
+  EXPECT_EQ(charts[1]["x"]["unit"], "requests/s");
+  EXPECT_EQ(charts[1]["series"].size(), 3u);
+  const auto& prompts = charts[4]["series"][1];
+  EXPECT_EQ(prompts["name"], "atp --rank 1/8");
+  EXPECT_EQ(prompts["dots"].size(), 10u);
+  EXPECT_EQ(prompts["points"].size(), 2u) << "medians of five requests each";
+}
+
+TEST(ReportTest, OnePointHasNoSweepCharts) {
+  LoadReport report = TwoPoints();
+  report.points.pop_back();
+  EXPECT_THAT(Titles(LoadCharts(report)),
+              ElementsAre("First token by prompt", "Between tokens by prompt"));
+}
+
+TEST(ReportTest, TablesHaveEveryPointSettingAndNote) {
+  const auto tables = ReportDocument(TwoPoints())["tables"];
+  EXPECT_THAT(Titles(tables), ElementsAre("Notes", "Sweep", "Latency", "By mechanism",
+                                          "Server and generator", "Settings"));
+  EXPECT_EQ(tables[0]["rows"][0][0], "rate 1/s");
+  EXPECT_EQ(tables[1]["rows"].size(), 2u);
+  EXPECT_EQ(tables[2]["rows"].size(), 10u);
+  EXPECT_EQ(tables[3]["rows"][3][0], "rate 4/s: atp --rank 1/8");
+  EXPECT_EQ(tables[5]["rows"][0], nlohmann::json({"model", "a<b"}));
+}
+
+TEST(ReportTest, ReportOfALongRunStaysSmall) {
   LoadReport report = TwoPoints();
   report.prompt_times.assign(200000, {0, 64, 10.0, 5.0});
-  EXPECT_LT(ReportHtml(report).size(), 300000u);
+  EXPECT_LT(ReportPage(ReportDocument(report)).size(), 300000u);
 }
 
-TEST(ReportTest, HtmlOfAPointWithoutOneGoodRequestIsWhole) {
+TEST(ReportTest, ReportOfAPointWithoutOneGoodRequestIsWhole) {
   LoadReport report;
   PointResult& point = report.points.emplace_back();
   Evaluate({}, {{"standard"}}, {}, point);
-  EXPECT_THAT(ReportHtml(report), AllOf(HasSubstr("</html>"), Not(HasSubstr("nan"))));
+  EXPECT_THAT(ReportPage(ReportDocument(report)),
+              AllOf(HasSubstr("</html>"), Not(HasSubstr("nan"))));
 }
 
 }  // namespace
