@@ -1,5 +1,6 @@
 // lowkey crossover: measures what each mechanism costs on this machine, by length.
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -80,10 +81,11 @@ absl::Status RunCrossover(const FlagValues& flags) {
   if (flags.IsGiven("output")) {
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ProfileJson(calibration.profile)));
   }
-  const nlohmann::ordered_json report =
-      CalibrationReport(calibration, absl::StrCat("lowkey crossover: ", model),
-                        options.engine.device == nullptr ? std::string(Kernels().name)
-                                                         : options.engine.device->name());
+  const nlohmann::ordered_json report = CalibrationReport(
+      calibration,
+      absl::StrCat("lowkey crossover: ", std::filesystem::path(model).filename().string()),
+      options.engine.device == nullptr ? std::string(Kernels().name)
+                                       : options.engine.device->name());
   if (flags.IsGiven("html")) {
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("html"), ReportPage(report)));
   }

@@ -98,7 +98,7 @@ TEST(MeasuredCrossover, LiesBetweenTheLengthsAroundIt) {
   EXPECT_EQ(at({0.5, 1, 1, 1}), 1000);
   EXPECT_EQ(at({5, 5, 5, 5}), std::nullopt);
   EXPECT_EQ(at({1, 2, 3, 1}), 4000) << "no length at which both cost the same";
-  EXPECT_EQ(at({1.5, 1}), 1500) << "the lengths that both have";
+  EXPECT_EQ(at({1.5, 1.5}), 1500) << "the lengths that both have";
 }
 
 TEST(MeasuredCrossover, HoldsForEveryLongerLength) {
