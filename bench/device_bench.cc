@@ -21,6 +21,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/device.h"
 #include "engine/kernels/narrow_weight.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/model_runner.h"
 
 ABSL_FLAG(std::string, device, "cuda:0", "the device to measure");
@@ -217,7 +218,8 @@ absl::Status Bench(const std::shared_ptr<Device>& device, const std::string& dir
   options.device = device;
   LK_ASSIGN_OR_RETURN(options.dtype, Dtype(absl::GetFlag(FLAGS_dtype)));
   options.max_batch_tokens = 2048;
-  LK_ASSIGN_OR_RETURN(const auto runner, ModelRunner::Create(directory, options, nullptr));
+  LK_ASSIGN_OR_RETURN(auto weights, OpenCheckpoint(directory));
+  LK_ASSIGN_OR_RETURN(const auto runner, ModelRunner::Create(std::move(weights), options, nullptr));
   ModelBench bench(*runner, limits);
   const auto each = [](const std::vector<std::string>& numbers,
                        const std::function<absl::Status(int64_t)>& run) -> absl::Status {

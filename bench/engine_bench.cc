@@ -20,6 +20,7 @@
 #include "bench/taylorshift_bench.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/kernels.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
 
 ABSL_FLAG(std::string, model, "", "Hugging Face directory of the model to measure");
@@ -231,7 +232,8 @@ absl::Status Main() {
   LK_ASSIGN_OR_RETURN(options.dtype, ParseDtype(absl::GetFlag(FLAGS_dtype)));
   options.n_threads = absl::GetFlag(FLAGS_threads);
   options.keeps_prefixes = false;  // the same prompts, again and again
-  auto engine = CreateEngine(directory, options, nullptr);
+  LK_ASSIGN_OR_RETURN(auto weights, OpenCheckpoint(directory));
+  auto engine = CreateEngine(std::move(weights), options, nullptr);
   if (!temporary.empty()) std::filesystem::remove_all(temporary);  // the maps keep the files' pages
   LK_RETURN_IF_ERROR(engine.status());
   const EngineStats stats = (*engine)->Stats();

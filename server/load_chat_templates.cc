@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/loader/gguf.h"
 #include "tokenizer/chat/jinja/lexer.h"
 #include "tokenizer/settings.h"
 
@@ -21,12 +20,9 @@ std::optional<std::string> TextAt(const GgufMetadata& metadata, std::string_view
 
 }  // namespace
 
-ChatTemplates LoadChatTemplates(const std::string& model_path) {
-  const absl::StatusOr<std::optional<std::string>> file = FindGguf(model_path);
-  if (!file.ok() || !file->has_value()) return ChatTemplates::FromDirectory(model_path);
-  const absl::StatusOr<Gguf> gguf = OpenGguf(**file);
-  if (!gguf.ok()) return ChatTemplates();
-  const GgufMetadata& metadata = gguf->index.metadata;
+ChatTemplates LoadChatTemplates(const ModelFiles& files) {
+  if (files.gguf == nullptr) return ChatTemplates::FromDirectory(files.directory);
+  const GgufMetadata& metadata = files.gguf->index.metadata;
   const std::optional<std::string> source = TextAt(metadata, "tokenizer.chat_template");
   if (!source.has_value()) return ChatTemplates();
   return ChatTemplates(*source, TextAt(metadata, "tokenizer.chat_template.tool_use"));

@@ -4,14 +4,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/loader/model_files.h"
 #include "tokenizer/chat/template_files.h"
 
 namespace lowkey {
 
-// The chat templates of a model: of a .gguf file or a directory with one, by its metadata; of any
-// other directory, by its files. Never fails: what is wrong with them is told to whoever sends
-// messages.
-ChatTemplates LoadChatTemplates(const std::string& model_path);
+// Reads the chat templates of a model from the metadata of a GGUF file, or from the files of a
+// directory. Never fails: whoever sends messages is told what is wrong with the templates.
+ChatTemplates LoadChatTemplates(const ModelFiles& files);
 
 // The template in `file`, instead of the model's. NOT_FOUND: no such file; FAILED_PRECONDITION: it
 // cannot be used (names line and construct); INVALID_ARGUMENT: too large.

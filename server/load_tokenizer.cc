@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
-#include "engine/loader/gguf.h"
 #include "tokenizer/load/directory.h"
 #include "tokenizer/load/gguf_vocabulary.h"
 
@@ -59,12 +58,10 @@ absl::StatusOr<GgufVocabulary> ReadVocabulary(const GgufMetadata& metadata) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_path) {
-  LK_ASSIGN_OR_RETURN(const std::optional<std::string> file, FindGguf(model_path));
-  if (!file.has_value()) return LoadTokenizerDirectory(model_path);
-  LK_ASSIGN_OR_RETURN(const Gguf gguf, OpenGguf(*file));
-  LK_ASSIGN_OR_RETURN(GgufVocabulary vocabulary, ReadVocabulary(gguf.index.metadata));
-  return MakeGgufTokenizer(std::move(vocabulary), *file);
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const ModelFiles& files) {
+  if (files.gguf == nullptr) return LoadTokenizerDirectory(files.directory);
+  LK_ASSIGN_OR_RETURN(GgufVocabulary vocabulary, ReadVocabulary(files.gguf->index.metadata));
+  return MakeGgufTokenizer(std::move(vocabulary), files.gguf->file->name());
 }
 
 }  // namespace lowkey

@@ -2,17 +2,16 @@
 #define LOWKEY_SERVER_LOAD_TOKENIZER_H_
 
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/loader/model_files.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {
 
-// The tokenizer of a model: of a .gguf file or a directory with one, by its metadata; of any other
-// directory, by LoadTokenizerDirectory. The errors of FindGguf, OpenGguf and MakeGgufTokenizer, or
-// of LoadTokenizerDirectory.
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_path);
+// Makes the tokenizer of a model: from the metadata of a GGUF file, or from the files of a
+// directory. MakeGgufTokenizer's errors, or LoadTokenizerDirectory's.
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const ModelFiles& files);
 
 }  // namespace lowkey
 

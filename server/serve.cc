@@ -17,6 +17,7 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
+#include "server/config/opened_model.h"
 #include "server/config/profile.h"
 #include "server/config/signals.h"
 #include "server/config/terminal.h"
@@ -24,7 +25,6 @@
 #include "server/grpc/connection/address.h"
 #include "server/grpc/server.h"
 #include "server/load_chat_templates.h"
-#include "server/load_tokenizer.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/metrics.h"
 #include "server/request_log.h"
@@ -62,7 +62,6 @@ struct ServeOptions {
   std::optional<HttpServerOptions> metrics;
   EngineOptions engine;
   Defaults defaults;
-  std::string model_directory;
   ChatTemplates chat_templates;
   absl::Duration grace;
   bool is_json = false;
@@ -121,8 +120,6 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> max_new_tokens,
                       flags.Int("max-new-tokens", 1, 1 << 24));
   options.defaults.max_new_tokens = static_cast<int32_t>(max_new_tokens.value_or(1));
-  LK_ASSIGN_OR_RETURN(options.model_directory, ModelDirectory(flags));
-  options.chat_templates = LoadChatTemplates(options.model_directory);
   if (flags.IsGiven("chat-template")) {
     LK_ASSIGN_OR_RETURN(options.chat_templates, ReadChatTemplate(flags.Text("chat-template")));
   }
@@ -141,10 +138,11 @@ void Say(const ServeOptions& options, const std::string& line) {
   if (!options.is_json) std::fprintf(stderr, "%s\n", line.c_str());
 }
 
-absl::StatusOr<LoadedModel> Load(const ServeOptions& options) {
-  Say(options, absl::StrCat("loading ", options.model_directory));
+absl::StatusOr<LoadedModel> Load(const ServeOptions& options, const OpenedModel& opened) {
+  Say(options, absl::StrCat("loading ", opened.path()));
   LoadedModel model;
-  LK_ASSIGN_OR_RETURN(model.tokenizer, LoadTokenizer(options.model_directory));
+  LK_ASSIGN_OR_RETURN(model.tokenizer, opened.MakeTokenizer());
+  LK_ASSIGN_OR_RETURN(auto weights, opened.Weights());
   ProgressBar bar(stderr, "loading");
   auto progress = [&bar](int64_t done, int64_t total) {
     // Nothing is admitted yet, so there is nothing to finish first.
@@ -152,10 +150,10 @@ absl::StatusOr<LoadedModel> Load(const ServeOptions& options) {
     bar.Show(done, total);
   };
   LK_ASSIGN_OR_RETURN(model.engine,
-                      CreateEngine(options.model_directory, options.engine, std::move(progress)));
+                      CreateEngine(std::move(weights), options.engine, std::move(progress)));
   if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.model_directory, ": the tokenizer has ", model.tokenizer->vocab_size(),
+    return absl::FailedPreconditionError(absl::StrCat(
+        opened.path(), ": the tokenizer has ", model.tokenizer->vocab_size(),
         " pieces, expected at most the model's vocab_size ", model.engine->config().vocab_size));
   }
   return model;
@@ -205,7 +203,9 @@ absl::Status RunServe(const FlagValues& flags) {
   const absl::Time start = absl::Now();
   BlockStopSignals();
   LK_ASSIGN_OR_RETURN(ServeOptions options, ReadOptions(flags));
-  const std::string name = ModelName(options.model_directory);
+  LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
+  if (!flags.IsGiven("chat-template")) options.chat_templates = opened.MakeChatTemplates();
+  const std::string name = ModelName(opened.path());
   LoadedModel model;  // outlives whoever reads its metrics
   Metrics metrics(name);
   std::unique_ptr<HttpServer> http;
@@ -215,7 +215,7 @@ absl::Status RunServe(const FlagValues& flags) {
     Say(options, absl::StrCat("metrics on http://",
                               JoinAddress(options.metrics->host, http->port()), "/metrics"));
   }
-  LK_ASSIGN_OR_RETURN(model, Load(options));
+  LK_ASSIGN_OR_RETURN(model, Load(options, opened));
   metrics.SetEngine(model.engine.get());
   LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));
   LK_ASSIGN_OR_RETURN(options.defaults.sampling,

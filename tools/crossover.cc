@@ -16,6 +16,7 @@
 #include "engine/runtime/calibrate.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
+#include "server/config/opened_model.h"
 #include "server/config/profile.h"
 #include "server/config/terminal.h"
 #include "server/config/token_text.h"
@@ -70,11 +71,12 @@ absl::Status RunCrossover(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(options.lengths, ReadLengths(flags));
   LK_ASSIGN_OR_RETURN(options.mechanisms, ReadMechanisms(flags));
-  LK_ASSIGN_OR_RETURN(const std::string model, ModelDirectory(flags));
+  LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
+  LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
   Calibration calibration;
   {
     ProgressBar bar(stderr, "measuring");
-    LK_ASSIGN_OR_RETURN(calibration, Calibrate(model, options, [&](int64_t done, int64_t all) {
+    LK_ASSIGN_OR_RETURN(calibration, Calibrate(*weights, options, [&](int64_t done, int64_t all) {
                           bar.Show(done, all);
                         }));
   }
@@ -83,7 +85,7 @@ absl::Status RunCrossover(const FlagValues& flags) {
   }
   const nlohmann::ordered_json report = CalibrationReport(
       calibration,
-      absl::StrCat("lowkey crossover: ", std::filesystem::path(model).filename().string()),
+      absl::StrCat("lowkey crossover: ", std::filesystem::path(model.path()).filename().string()),
       options.engine.device == nullptr ? std::string(Kernels().name)
                                        : options.engine.device->name());
   if (flags.IsGiven("html")) {

@@ -14,9 +14,9 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
+#include "server/config/opened_model.h"
 #include "server/config/terminal.h"
 #include "server/config/token_text.h"
-#include "server/load_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/perplexity.h"
@@ -196,25 +196,27 @@ absl::Status RunEval(const FlagValues& flags) {
   }
   LK_ASSIGN_OR_RETURN(Evaluation evaluation, ReadEvaluation(flags));
   LK_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(words[1], Tokenizer::kMaxTextBytes));
-  LK_ASSIGN_OR_RETURN(const std::string model, ModelDirectory(flags));
-  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(model));
+  LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, model.MakeTokenizer());
   EncodeOptions encode;
   encode.add_bos = false;
   encode.add_eos = false;
   LK_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokenizer->Encode(text, encode));
   if (tokenizer->adds_bos()) evaluation.options.first_token = tokenizer->bos_id();
   LK_ASSIGN_OR_RETURN(const EngineOptions engine_options, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(auto weights, model.Weights());
   std::unique_ptr<Engine> engine;
   {
     ProgressBar bar(stderr, "loading");
-    LK_ASSIGN_OR_RETURN(engine, CreateEngine(model, engine_options, [&](int64_t done, int64_t all) {
-                          bar.Show(done, all);
-                        }));
+    LK_ASSIGN_OR_RETURN(engine,
+                        CreateEngine(std::move(weights), engine_options,
+                                     [&](int64_t done, int64_t all) { bar.Show(done, all); }));
   }
   LK_ASSIGN_OR_RETURN(const std::vector<Row> rows, MeasureAll(*engine, tokens, evaluation));
   if (flags.IsGiven("csv")) LK_RETURN_IF_ERROR(WriteCsv(flags.Text("csv"), rows));
   if (!evaluation.is_json) return absl::OkStatus();
-  Json json = {{"model", model}, {"dtype", engine->Stats().dtype}, {"text_tokens", tokens.size()}};
+  Json json = {
+      {"model", model.path()}, {"dtype", engine->Stats().dtype}, {"text_tokens", tokens.size()}};
   for (const Row& row : rows) json["results"].push_back(RowJson(row));
   std::printf("%s\n", JsonLine(json).c_str());
   return absl::OkStatus();

@@ -14,8 +14,8 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
+#include "server/config/opened_model.h"
 #include "server/config/terminal.h"
-#include "server/load_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/commands.h"
 
@@ -87,16 +87,16 @@ void PrintSummary(const std::string& directory, const ModelSummary& model) {
 
 void PrintMechanisms(const ModelSummary& model) {
   const Style style = StyleOf(stdout);
-  std::printf("\n%s%-11s %-34s %14s %14s %8s  %s%s\n", std::string(style.dim).c_str(), "mechanism",
-              "options", "bytes/token", "full context", "fit", "output",
+  std::printf("\n%s%-11s %-34s %11s %11s %12s %8s  %s%s\n", std::string(style.dim).c_str(),
+              "mechanism", "options", "bytes/token", "+ fixed", "full context", "fit", "output",
               std::string(style.reset).c_str());
   for (const MechanismMemory& memory : model.mechanisms) {
-    std::printf("%-11s %-34s %14s %14s %8s  %s\n",
+    std::printf("%-11s %-34s %11s %11s %12s %8s  %s\n",
                 std::string(MechanismName(memory.attention.mechanism)).c_str(),
                 OptionsText(memory.attention).c_str(),
                 CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)).c_str(),
-                BytesText(memory.bytes_full_context).c_str(),
-                CountText(memory.n_full_prompts).c_str(), memory.exact ? "exact" : "approximate");
+                BytesText(memory.fixed_bytes).c_str(), BytesText(memory.bytes_full_context).c_str(),
+                CountText(memory.n_full_sequences).c_str(), memory.exact ? "exact" : "approximate");
   }
 }
 
@@ -131,8 +131,9 @@ Json MechanismJson(const MechanismMemory& memory) {
     json["variant"] = std::string(TaylorVariantName(memory.attention.taylorshift.variant));
   }
   json["bytes_per_token"] = memory.bytes_per_token;
+  json["fixed_bytes"] = memory.fixed_bytes;
   json["bytes_full_context"] = memory.bytes_full_context;
-  json["full_prompts_that_fit"] = memory.n_full_prompts;
+  json["full_sequences_that_fit"] = memory.n_full_sequences;
   json["approximate"] = !memory.exact;
   return json;
 }
@@ -167,19 +168,17 @@ struct Measured {
   std::vector<LayerRank> ranks;
 };
 
-absl::StatusOr<Measured> Measure(const std::string& directory, const ModelConfig& config,
-                                 const std::string& prompt, const EngineOptions& options) {
-  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(directory));
+absl::StatusOr<Measured> Measure(const std::shared_ptr<const Checkpoint>& weights,
+                                 const Tokenizer& tokenizer, const std::string& prompt,
+                                 const EngineOptions& options) {
   EncodeOptions encode;
   encode.add_eos = false;
-  LK_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer->Encode(prompt, encode));
+  LK_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer.Encode(prompt, encode));
   // Only the first hidden_dim rows are measured, and no row needs those after it.
-  if (tokens.size() > static_cast<size_t>(config.hidden_dim)) {
-    tokens.resize(static_cast<size_t>(config.hidden_dim));
-  }
+  tokens.resize(std::min(tokens.size(), static_cast<size_t>(weights->config.hidden_dim)));
   Measured measured;
   measured.n_rows = tokens.size();
-  LK_ASSIGN_OR_RETURN(measured.ranks, MeasureLowRankness(directory, tokens, options));
+  LK_ASSIGN_OR_RETURN(measured.ranks, MeasureLowRankness(weights, tokens, options));
   return measured;
 }
 
@@ -195,21 +194,23 @@ void PrintJson(const std::string& directory, const ModelSummary& model, const Me
 
 absl::Status RunInspect(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const EngineOptions options, ReadEngineOptions(flags));
-  LK_ASSIGN_OR_RETURN(const std::string directory, ModelDirectory(flags));
-  LK_ASSIGN_OR_RETURN(const ModelSummary model, SummarizeModel(directory, options));
+  LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
+  LK_ASSIGN_OR_RETURN(const auto weights, opened.Weights());
+  LK_ASSIGN_OR_RETURN(const ModelSummary model, SummarizeModel(*weights, options));
   std::string prompt = flags.Text("prompt");
   if (!flags.positional().empty()) {
     LK_ASSIGN_OR_RETURN(prompt, TextArgument(flags, Tokenizer::kMaxTextBytes));
   }
   Measured measured;
   if (!prompt.empty()) {
-    LK_ASSIGN_OR_RETURN(measured, Measure(directory, model.config, prompt, options));
+    LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, opened.MakeTokenizer());
+    LK_ASSIGN_OR_RETURN(measured, Measure(weights, *tokenizer, prompt, options));
   }
   if (flags.Switch("json")) {
-    PrintJson(directory, model, measured);
+    PrintJson(opened.path(), model, measured);
     return absl::OkStatus();
   }
-  PrintSummary(directory, model);
+  PrintSummary(opened.path(), model);
   PrintMechanisms(model);
   if (!measured.ranks.empty()) PrintRanks(measured.ranks, measured.n_rows);
   return absl::OkStatus();
@@ -225,7 +226,7 @@ Command InspectCommand() {
   command.spec.description =
       "Prints what a model is, what each attention mechanism would keep in its cache, and how "
       "many\n"
-      "sequences with prompts as long as the context fit in the cache at once. With TEXT (or\n"
+      "sequences as long as the context the cache holds at once. With TEXT (or\n"
       "--prompt; - is standard input) also how many components carry every layer's input: what\n"
       "low-rank attention lives on.";
   command.spec.groups = {{"Model", ModelFlags()},

@@ -11,6 +11,7 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
+#include "server/config/opened_model.h"
 #include "server/config/terminal.h"
 #include "server/config/token_text.h"
 #include "tools/commands.h"
@@ -33,18 +34,18 @@ absl::Status RunLogits(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(options.attention, ResolveAttention(attention, {}));
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> chunk, flags.Int("chunk", 1, 1 << 20));
   options.chunk_tokens = static_cast<int32_t>(chunk.value_or(1));
-  LK_ASSIGN_OR_RETURN(const std::string directory, ModelDirectory(flags));
-  LK_ASSIGN_OR_RETURN(const ModelSummary model, SummarizeModel(directory, options.engine));
-  const int64_t vocab_size = model.config.vocab_size;
+  LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
+  LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
+  const int32_t vocab_size = weights->config.vocab_size;
   LK_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
-                      ReadTokenFile(flags.Text("tokens-file"), model.config.vocab_size));
-  LK_ASSIGN_OR_RETURN(const std::vector<float> logits, ComputeLogits(directory, tokens, options));
+                      ReadTokenFile(flags.Text("tokens-file"), vocab_size));
+  LK_ASSIGN_OR_RETURN(const std::vector<float> logits, ComputeLogits(weights, tokens, options));
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   const std::string output = flags.Text("output");
   LK_RETURN_IF_ERROR(WriteFloats(output, "logits", {n_tokens, vocab_size}, logits));
   if (flags.Switch("json")) {
     std::printf("{\"output\":%s,\"n_tokens\":%zu,\"vocab_size\":%d}\n", JsonString(output).c_str(),
-                tokens.size(), model.config.vocab_size);
+                tokens.size(), vocab_size);
   } else {
     std::fprintf(stderr, "%s: logits [%s, %s]\n", output.c_str(), CountText(n_tokens).c_str(),
                  CountText(vocab_size).c_str());

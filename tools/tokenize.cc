@@ -9,9 +9,9 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
+#include "server/config/opened_model.h"
 #include "server/config/terminal.h"
 #include "server/config/token_text.h"
-#include "server/load_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/commands.h"
 
@@ -62,8 +62,8 @@ absl::Status Encode(const FlagValues& flags, const Tokenizer& tokenizer, const s
 }
 
 absl::Status RunTokenize(const FlagValues& flags) {
-  LK_ASSIGN_OR_RETURN(const std::string directory, ModelDirectory(flags));
-  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(directory));
+  LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, model.MakeTokenizer());
   LK_ASSIGN_OR_RETURN(const std::string text, TextArgument(flags, Tokenizer::kMaxTextBytes));
   return flags.Switch("decode") ? Decode(flags, *tokenizer, text) : Encode(flags, *tokenizer, text);
 }

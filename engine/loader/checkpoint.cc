@@ -1,10 +1,5 @@
 #include "engine/loader/checkpoint.h"
 
-#include <dirent.h>
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -13,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/config_json.h"
-#include "engine/loader/gguf.h"
 #include "engine/loader/gguf_config.h"
 #include "engine/loader/mapped_file.h"
 #include "engine/loader/tensor_table.h"
@@ -22,18 +16,6 @@ namespace lowkey {
 namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
-
-absl::Status CheckDirectory(const std::string& path) {
-  DIR* dir = opendir(path.c_str());
-  if (dir != nullptr) {
-    closedir(dir);
-    return absl::OkStatus();
-  }
-  const std::string message =
-      absl::StrCat(path, ": ", std::strerror(errno),
-                   ", expected a .gguf file or a directory with config.json and model.safetensors");
-  return errno == EACCES ? absl::PermissionDeniedError(message) : absl::NotFoundError(message);
-}
 
 absl::StatusOr<ModelConfig> ReadConfig(const std::string& directory) {
   LK_ASSIGN_OR_RETURN(const auto config,
@@ -148,7 +130,6 @@ absl::Status TakeAllTensors(const TensorNames& names, TensorTable& table, Checkp
 }
 
 absl::Status TakeDirectory(const std::string& directory, Checkpoint& checkpoint) {
-  LK_RETURN_IF_ERROR(CheckDirectory(directory));
   LK_ASSIGN_OR_RETURN(checkpoint.config, ReadConfig(directory));
   LK_ASSIGN_OR_RETURN(TensorTable table, TensorTable::OpenDirectory(directory));
   LK_RETURN_IF_ERROR(TakeAllTensors(kHuggingFaceNames, table, checkpoint));
@@ -166,8 +147,7 @@ absl::Status TakeDirectory(const std::string& directory, Checkpoint& checkpoint)
       absl::StrCat(checkpoint.config.architecture, " with this config.json has no such weight"));
 }
 
-absl::Status TakeGguf(const std::string& path, Checkpoint& checkpoint) {
-  LK_ASSIGN_OR_RETURN(const Gguf gguf, OpenGguf(path));
+absl::Status TakeGguf(const Gguf& gguf, Checkpoint& checkpoint) {
   LK_ASSIGN_OR_RETURN(GgufConfig config, ReadGgufConfig(gguf.index));
   checkpoint.config = std::move(config.model);
   TensorTable table = TensorTable::OfGguf(gguf);
@@ -201,27 +181,23 @@ int64_t CountParameters(const Checkpoint& checkpoint) {
   return n;
 }
 
-// The path, or that of the directory that it is in if it is a file.
-std::string DirectoryOf(const std::string& path) {
-  struct stat info;
-  if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return path;
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
-}
-
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const std::string& model_path) {
-  LK_ASSIGN_OR_RETURN(const std::optional<std::string> gguf, FindGguf(model_path));
+absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const ModelFiles& files) {
   auto checkpoint = std::make_shared<Checkpoint>();
-  LK_RETURN_IF_ERROR(gguf.has_value() ? TakeGguf(*gguf, *checkpoint)
-                                      : TakeDirectory(model_path, *checkpoint));
-  LK_RETURN_IF_ERROR(OpenBundle(DirectoryOf(model_path), *checkpoint));
+  LK_RETURN_IF_ERROR(files.gguf != nullptr ? TakeGguf(*files.gguf, *checkpoint)
+                                           : TakeDirectory(files.directory, *checkpoint));
+  LK_RETURN_IF_ERROR(OpenBundle(files.directory, *checkpoint));
   for (const auto& file : checkpoint->files) {
     checkpoint->file_bytes += static_cast<int64_t>(file->size_bytes());
   }
   checkpoint->n_parameters = CountParameters(*checkpoint);
   return checkpoint;
+}
+
+absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const std::string& model_path) {
+  LK_ASSIGN_OR_RETURN(const ModelFiles files, OpenModelFiles(model_path));
+  return OpenCheckpoint(files);
 }
 
 }  // namespace lowkey

@@ -11,6 +11,7 @@
 #include "engine/base/tensor.h"
 #include "engine/config/model_config.h"
 #include "engine/loader/bundle.h"
+#include "engine/loader/model_files.h"
 
 namespace lowkey {
 
@@ -51,11 +52,13 @@ struct Checkpoint {
 // generation_config.json (optional), model.safetensors or model.safetensors.index.json with its
 // shards; and lowkey.json beside either (bundle.h). Maps the files, reads their headers, copies no
 // weights. Errors name file, tensor, actual and expected:
-//   NOT_FOUND         the path or one of the directory's files is missing
+//   NOT_FOUND         one of the files is missing
 //   INVALID_ARGUMENT  malformed JSON, metadata or header, a field out of range, a tensor missing,
 //                     misshapen, of another dtype or outside its file
 //   UNIMPLEMENTED     an architecture or a setting that would change the result and that we do not
 //                     compute
+absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const ModelFiles& files);
+// Opens the files too: OpenModelFiles' errors.
 absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const std::string& model_path);
 
 }  // namespace lowkey

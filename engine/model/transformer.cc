@@ -6,11 +6,7 @@
 #include "engine/model/bundled_layer.h"
 
 namespace lowkey {
-namespace {
 
-const std::vector<float> kNoBias;
-
-}  // namespace
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(
     std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options, ThreadPool& pool) {
   std::unique_ptr<Transformer> model(new Transformer(std::move(checkpoint), pool));
@@ -87,71 +83,68 @@ void Transformer::Embed(absl::Span<const int32_t> tokens) {
   }
 }
 
-float* Transformer::Residual(int64_t row, const std::vector<float>* bias) {
+void Transformer::Norm(const std::vector<float>& weight, int64_t n_rows) {
   const int64_t dim = config().hidden_dim;
-  float* x = x_.data() + row * dim;
-  if (bias == nullptr) return x;
-  float* product = product_.data() + row * ld_product();
-  if (!bias->empty()) Kernels().add(bias->data(), product, dim);
-  Kernels().add(product, x, dim);
-  return x;
+  ForRows(pool_, n_rows, [&](int64_t i) {
+    Kernels().rms_norm(x_.data() + i * dim, weight.data(), config().rms_norm_eps,
+                       normed_.data() + i * dim, dim);
+  });
 }
 
-const float* Transformer::Normed(int64_t row, const std::vector<float>* bias,
-                                 const std::vector<float>& weight) {
+void Transformer::Add(const std::vector<float>& bias, int64_t n_rows) {
   const int64_t dim = config().hidden_dim;
-  float* out = normed_.data() + row * dim;
-  Kernels().rms_norm(Residual(row, bias), weight.data(), config().rms_norm_eps, out, dim);
-  return out;
+  ForRows(pool_, n_rows, [&](int64_t i) {
+    float* product = product_.data() + i * ld_product();
+    if (!bias.empty()) Kernels().add(bias.data(), product, dim);
+    Kernels().add(product, x_.data() + i * dim, dim);
+  });
+}
+
+void Transformer::Attend(int64_t layer, absl::Span<const Group> groups) {
+  const float* x = normed_.data();
+  float* product = product_.data();
+  for (const Group& group : groups) {
+    WeightSet& set = *weight_sets_[group.weight_set];
+    const LayerRows rows = set.Project(layer, x);
+    for (AttentionMechanism* m : group.mechanisms) m->Attend(rows);
+    set.Output(layer, product, ld_product());
+    x += group.n_rows * config().hidden_dim;
+    product += group.n_rows * ld_product();
+  }
 }
 
 void Transformer::FeedForward(const Layer& layer, int64_t n_rows) {
-  const int64_t ffn_dim = config().ffn_dim;
+  const int64_t dim = config().hidden_dim, ffn_dim = config().ffn_dim;
   const int64_t ld = RowStride(layer.gate_up.n_out_padded());
-  const auto activated = [&](int64_t i) {
+  Linear(layer.gate_up, normed_.data(), dim, n_rows, ffn_.data(), ld, pool_);
+  ForRows(pool_, n_rows, [&](int64_t i) {
     float* row = ffn_.data() + i * ld;
     if (!layer.gate_up_bias.empty()) Kernels().add(layer.gate_up_bias.data(), row, 2 * ffn_dim);
     Kernels().silu_mul(row, row + ffn_dim, row, ffn_dim);
-    return row;
-  };
-  Linear(
-      layer.gate_up, [&](int64_t i) { return Normed(i, &kNoBias, layer.ffn_norm); }, n_rows,
-      ffn_.data(), ld, pool_);
-  Linear(layer.down, activated, n_rows, product_.data(), ld_product(), pool_);
-}
-
-void Transformer::Attend(int64_t layer, absl::Span<const Group> groups,
-                         const std::vector<float>* bias) {
-  int64_t first_row = 0;
-  for (const Group& group : groups) {
-    WeightSet& set = *weight_sets_[group.weight_set];
-    const auto x = [&](int64_t row) {
-      return Normed(first_row + row, bias, layers_[layer].attention_norm);
-    };
-    const LayerRows rows = set.Project(layer, x, normed_.data() + first_row * config().hidden_dim);
-    for (AttentionMechanism* m : group.mechanisms) m->Attend(rows);
-    set.Output(layer, product_.data() + first_row * ld_product(), ld_product());
-    first_row += group.n_rows;
-  }
+  });
+  Linear(layer.down, ffn_.data(), ld, n_rows, product_.data(), ld_product(), pool_);
 }
 
 absl::Status Transformer::Forward(absl::Span<const int32_t> tokens,
                                   absl::Span<const int64_t> positions,
                                   absl::Span<const Group> groups, const Observer& observer) {
+  static const std::vector<float> kNoBias;  // Output adds its own
   const auto n_rows = static_cast<int64_t>(tokens.size());
-  const std::vector<float>* bias = nullptr;  // of the product that waits to be added
   Embed(tokens);
   for (const Group& group : groups) {
     weight_sets_[group.weight_set]->Begin(positions.first(group.n_rows));
     positions.remove_prefix(group.n_rows);
   }
   for (int64_t i = 0; i < config().n_layers; ++i) {
-    Attend(i, groups, bias);
+    const Layer& layer = layers_[i];
+    Norm(layer.attention_norm, n_rows);
     if (observer) observer(i, normed_.data(), n_rows);
-    FeedForward(layers_[i], n_rows);
-    bias = &layers_[i].down_bias;
+    Attend(i, groups);  // project, attend, output
+    Add(kNoBias, n_rows);
+    Norm(layer.ffn_norm, n_rows);
+    FeedForward(layer, n_rows);
+    Add(layer.down_bias, n_rows);
   }
-  ForRows(pool_, n_rows, [&](int64_t row) { Residual(row, bias); });
   return absl::OkStatus();
 }
 

@@ -54,13 +54,13 @@ class Transformer : public Decoder {
   absl::Status PackWeightSets(WeightSet::PackFn pack);
   void ReserveRows(int64_t max_rows);
   void Embed(absl::Span<const int32_t> tokens);
-  // A row of the residual stream, with `bias` and its product_ added unless bias is nullptr.
-  float* Residual(int64_t row, const std::vector<float>* bias);
-  // The norm of that.
-  const float* Normed(int64_t row, const std::vector<float>* bias,
-                      const std::vector<float>& weight);
-  // Attention of all rows, into product_. `bias` as in Residual.
-  void Attend(int64_t layer, absl::Span<const Group> groups, const std::vector<float>* bias);
+  // normed_ = the norm of x_.
+  void Norm(const std::vector<float>& weight, int64_t n_rows);
+  // x_ += product_ + bias; an empty bias is none.
+  void Add(const std::vector<float>& bias, int64_t n_rows);
+  // product_ = the attention of normed_, by weight set and mechanism.
+  void Attend(int64_t layer, absl::Span<const Group> groups);
+  // product_ = the feed-forward network of normed_, without the last bias.
   void FeedForward(const Layer& layer, int64_t n_rows);
 
   int64_t ld_product() const { return RowStride(layers_[0].down.n_out_padded()); }
@@ -73,8 +73,7 @@ class Transformer : public Decoder {
   std::vector<float> final_norm_;
   PackedWeight lm_head_;
 
-  // Rows of the step: residual stream, normed input, product to add. A row's cheap work is done
-  // where the next product takes it: one pass, one barrier.
+  // Rows of the step: residual stream, normed input, product to add, gate and up; logits.
   std::vector<float> x_, normed_, product_, ffn_, logits_;
 };
 

@@ -104,20 +104,17 @@ void WeightSet::Rotate(const Layer& layer) {
   });
 }
 
-LayerRows WeightSet::Project(int64_t layer_index, RowSource x, const float* x_rows) {
+LayerRows WeightSet::Project(int64_t layer_index, const float* x) {
   const Layer& layer = layers_[layer_index];
   LayerRows rows;
   rows.layer = layer_index;
-  rows.x = x_rows;
+  rows.x = x;
   rows.ld_x = config_.hidden_dim;
   rows.ld_qkv = ld_qkv();
   rows.out = attended_.data();
   rows.ld_out = out_dim();
-  if (layer.qkv.n_out() == 0) {
-    ForRows(pool_, n_rows_, [&](int64_t row) { x(row); });
-    return rows;
-  }
-  Linear(layer.qkv, x, n_rows_, qkv_.data(), ld_qkv(), pool_);
+  if (layer.qkv.n_out() == 0) return rows;
+  Linear(layer.qkv, x, config_.hidden_dim, n_rows_, qkv_.data(), ld_qkv(), pool_);
   Rotate(layer);
   if (q_dim_ > 0) rows.q = qkv_.data();
   if (k_dim_ > 0) rows.k = qkv_.data() + q_dim_;

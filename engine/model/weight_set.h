@@ -33,9 +33,9 @@ class WeightSet {
   void ReserveRows(int64_t max_rows);
   // A step begins: row i is at positions[i].
   void Begin(absl::Span<const int64_t> positions);
-  // The layer's q, k, v of all rows (nullptr for those that the set has not), after norms of heads
-  // and RoPE. `x` is asked once for each row, whose [hidden_dim] stay in place; row 0 at x_rows.
-  LayerRows Project(int64_t layer, RowSource x, const float* x_rows);
+  // Returns the layer's q, k, v of all rows of x [n_rows, hidden_dim], after norms of heads and
+  // RoPE; nullptr for those that the set does not have.
+  LayerRows Project(int64_t layer, const float* x);
   // product [n_rows, hidden_dim padded] = what mechanisms left in LayerRows::out, through Wo.
   void Output(int64_t layer, float* product, int64_t ld_product);
 

@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -13,7 +14,7 @@
 #include "engine/kernels/device/weight.h"
 #include "engine/kernels/linear.h"
 #include "engine/runtime/model_runner.h"
-#include "engine/runtime/placed_rows.h"
+#include "engine/runtime/place.h"
 
 namespace lowkey {
 namespace {
@@ -34,8 +35,8 @@ double Since(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - star
 // One mechanism over one layer of a model's shape.
 class LayerBench {
  public:
-  LayerBench(MechanismSetup setup, ThreadPool& pool, Device* device)
-      : setup_(std::move(setup)), pool_(pool), device_(device) {
+  LayerBench(MechanismSetup setup, ThreadPool& pool, Place& place)
+      : setup_(std::move(setup)), pool_(pool), place_(place) {
     const AttentionGeometry& g = setup_.geometry;
     q_dim_ = g.n_heads * g.head_dim;
     kv_dim_ = g.n_kv_heads * g.head_dim;
@@ -45,18 +46,18 @@ class LayerBench {
   // A cache that holds `n_tokens` twice: the sequence that grows and the one that generates.
   absl::Status Open(const AttentionOptions& options, int64_t n_tokens) {
     const AttentionGeometry& g = setup_.geometry;
-    LK_ASSIGN_OR_RETURN(rows_, PlacedRows::Create(RandomFloats(kChunkTokens * ld_),
-                                                  kChunkTokens * q_dim_, device_));
-    LK_ASSIGN_OR_RETURN(place_, MechanismPlace::Create(g, 0, kChunkTokens, device_));
-    mechanism_ = setup_.Make(place_->cache(), pool_, place_->device_place());
+    LK_ASSIGN_OR_RETURN(rows_, place_.Hold(RandomFloats(kChunkTokens * ld_)));
+    LK_ASSIGN_OR_RETURN(out_, place_.Hold(std::vector<float>(kChunkTokens * q_dim_)));
+    LK_RETURN_IF_ERROR(place_.MakeCaches(g, PageBytes(g), kChunkTokens));
+    mechanism_ = setup_.Make(place_, pool_);
     if (mechanism_ == nullptr) return absl::NotFoundError("no weights");
     LK_RETURN_IF_ERROR(mechanism_->CheckAvailable(options));
     const int64_t budget =
         2 * mechanism_->BoundBytes(options, {n_tokens, n_tokens + 64, kChunkTokens}) +
         4 * PageBytes(g);
     mechanism_.reset();
-    LK_ASSIGN_OR_RETURN(place_, MechanismPlace::Create(g, budget, kChunkTokens, device_));
-    mechanism_ = setup_.Make(place_->cache(), pool_, place_->device_place());
+    LK_RETURN_IF_ERROR(place_.MakeCaches(g, budget, kChunkTokens));
+    mechanism_ = setup_.Make(place_, pool_);
     sequence_.options = options;
     sequence_.n_prompt_tokens = n_tokens;
     return absl::OkStatus();
@@ -91,13 +92,13 @@ class LayerBench {
  private:
   absl::StatusOr<double> Step(SequenceCache& sequence, int64_t n_rows) {
     const Segment segment{&sequence, sequence.n_tokens, n_rows, 0};
-    const float* q = rows_.rows();
+    const auto* q = rows_.as<float>();
     const float* k = q + q_dim_;
     const float* v = k + kv_dim_;
     const absl::Time start = absl::Now();
     LK_RETURN_IF_ERROR(mechanism_->Plan({&segment, 1}));
-    mechanism_->Attend({0, v + kv_dim_, ld_, q, k, v, ld_, rows_.out(), q_dim_});
-    LK_RETURN_IF_ERROR(rows_.Wait());
+    mechanism_->Attend({0, v + kv_dim_, ld_, q, k, v, ld_, out_.as<float>(), q_dim_});
+    LK_RETURN_IF_ERROR(place_.Wait());
     mechanism_->Advance(sequence, n_rows);
     return Since(start);
   }
@@ -105,9 +106,8 @@ class LayerBench {
   MechanismSetup setup_;
   ThreadPool& pool_;
   int64_t q_dim_ = 0, kv_dim_ = 0, ld_ = 0;
-  Device* device_;  // nullptr: the host
-  PlacedRows rows_;
-  std::unique_ptr<MechanismPlace> place_;
+  Place& place_;
+  Buffer rows_, out_;
   std::unique_ptr<AttentionMechanism> mechanism_;
   SequenceCache sequence_;  // must go before the cache
 };
@@ -124,45 +124,42 @@ MechanismRates RatesFrom(const MechanismCalibration& m) {
           decode_work / std::max(decode_seconds, 1e-9)};
 }
 
-// Multiply-adds a second of a projection of the model's width over a chunk of rows.
-absl::StatusOr<double> LinearRate(const ModelConfig& config, StorageType type, ThreadPool& pool) {
-  const int64_t n = config.hidden_dim;
-  const std::vector<float> weights = RandomFloats(n * n), x = RandomFloats(kChunkTokens * n);
-  TensorView view;
-  view.shape = {n, n};
-  view.data = reinterpret_cast<const std::byte*>(weights.data());
-  LK_ASSIGN_OR_RETURN(const PackedWeight packed, PackedWeight::Pack({&view, 1}, type, pool));
-  const int64_t ld = RowStride(packed.n_out_padded());
-  std::vector<float> y(kChunkTokens * ld);
+// Multiply-adds a second of the fastest of five products with a weight [n, n] over a chunk of rows.
+absl::StatusOr<double> RateOf(int64_t n, absl::FunctionRef<absl::Status()> multiply) {
   double best = 1e30;
   for (int run = 0; run < 5; ++run) {
     const absl::Time start = absl::Now();
-    Linear(packed, x.data(), n, kChunkTokens, y.data(), ld, pool);
+    LK_RETURN_IF_ERROR(multiply());
     best = std::min(best, Since(start));
   }
   return static_cast<double>(kChunkTokens * n * n) / best;
 }
 
+// The rate of a projection of the model's width on the host.
+absl::StatusOr<double> LinearRate(const TensorView& weights, StorageType type, ThreadPool& pool) {
+  const int64_t n = weights.shape[0];
+  const std::vector<float> x = RandomFloats(kChunkTokens * n);
+  LK_ASSIGN_OR_RETURN(const PackedWeight packed, PackedWeight::Pack({&weights, 1}, type, pool));
+  const int64_t ld = RowStride(packed.n_out_padded());
+  std::vector<float> y(kChunkTokens * ld);
+  return RateOf(n, [&] {
+    Linear(packed, x.data(), n, kChunkTokens, y.data(), ld, pool);
+    return absl::OkStatus();
+  });
+}
+
 // The same on a device.
-absl::StatusOr<double> DeviceLinearRate(const ModelConfig& config, StorageType type,
+absl::StatusOr<double> DeviceLinearRate(const TensorView& weights, StorageType type,
                                         ThreadPool& pool, Device& device) {
-  const int64_t n = config.hidden_dim;
-  const std::vector<float> weights = RandomFloats(n * n);
-  TensorView view;
-  view.shape = {n, n};
-  view.data = reinterpret_cast<const std::byte*>(weights.data());
-  LK_ASSIGN_OR_RETURN(const auto weight, MakeDeviceWeight({&view, 1}, type, pool, device));
-  LK_ASSIGN_OR_RETURN(PlacedRows rows, PlacedRows::Create(RandomFloats(kChunkTokens * n),
-                                                          kChunkTokens * n, &device));
-  LK_RETURN_IF_ERROR(rows.Wait());
-  double best = 1e30;
-  for (int run = 0; run < 5; ++run) {
-    const absl::Time start = absl::Now();
-    device.Multiply({weight.get(), rows.rows(), n, kChunkTokens, rows.out(), n});
-    LK_RETURN_IF_ERROR(rows.Wait());
-    best = std::min(best, Since(start));
-  }
-  return static_cast<double>(kChunkTokens * n * n) / best;
+  const int64_t n = weights.shape[0];
+  LK_ASSIGN_OR_RETURN(const auto weight, MakeDeviceWeight({&weights, 1}, type, pool, device));
+  const size_t n_bytes = kChunkTokens * n * sizeof(float);
+  LK_ASSIGN_OR_RETURN(const Buffer x, Buffer::Allocate(n_bytes, &device));
+  LK_ASSIGN_OR_RETURN(Buffer y, Buffer::Allocate(n_bytes, &device));
+  return RateOf(n, [&] {
+    device.Multiply({weight.get(), x.data(), n, kChunkTokens, y.as<float>(), n});
+    return device.Wait();
+  });
 }
 
 absl::Status CheckLengths(const CalibrationOptions& options) {
@@ -209,29 +206,33 @@ void Multiply(CalibrationPoint& point, int64_t n_layers) {
 
 }  // namespace
 
-absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
+absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
                                       const CalibrationOptions& options,
                                       const std::function<void(int64_t, int64_t)>& progress) {
   LK_RETURN_IF_ERROR(CheckLengths(options));
-  LK_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(model_path));
-  const StorageType type = ResolveStorage(options.engine.dtype, *checkpoint);
+  const StorageType type = ResolveStorage(options.engine.dtype, checkpoint);
   ThreadPool pool(ResolveThreads(options.engine.n_threads));
   Calibration out;
+  const std::unique_ptr<Place> place = Place::Make(options.engine.device);
+  LK_RETURN_IF_ERROR(place->CheckWeights(type));
+  const int64_t n = checkpoint.config.hidden_dim;
+  const std::vector<float> weights = RandomFloats(n * n);
+  TensorView view;
+  view.shape = {n, n};
+  view.data = reinterpret_cast<const std::byte*>(weights.data());
   Device* device = options.engine.device.get();
-  if (device == nullptr) LK_RETURN_IF_ERROR(CheckHostWeights(type));
-  LK_ASSIGN_OR_RETURN(out.profile.linear,
-                      device == nullptr
-                          ? LinearRate(checkpoint->config, type, pool)
-                          : DeviceLinearRate(checkpoint->config, type, pool, *device));
+  LK_ASSIGN_OR_RETURN(out.profile.linear, device == nullptr
+                                              ? LinearRate(view, type, pool)
+                                              : DeviceLinearRate(view, type, pool, *device));
   const auto n_steps = static_cast<int64_t>(options.mechanisms.size() * options.lengths.size());
   for (size_t i = 0; i < options.mechanisms.size(); ++i) {
     const AttentionOptions& attention = options.mechanisms[i];
-    std::vector<MechanismSetup> setups = SetUpMechanisms(*checkpoint, RowTypeOf(type));
+    std::vector<MechanismSetup> setups = SetUpMechanisms(checkpoint, RowTypeOf(type));
     MechanismSetup& setup =
         *std::find_if(setups.begin(), setups.end(),
                       [&](const MechanismSetup& s) { return s.id == attention.mechanism; });
     setup.geometry.n_layers = 1;
-    LayerBench bench(std::move(setup), pool, device);
+    LayerBench bench(std::move(setup), pool, *place);
     if (!bench.Open(attention, options.lengths.back()).ok()) continue;
     MechanismCalibration& m = out.mechanisms.emplace_back();
     m.options = attention;
@@ -240,7 +241,7 @@ absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
         progress(static_cast<int64_t>(i * options.lengths.size() + m.points.size()), n_steps);
       }
     }));
-    for (CalibrationPoint& point : m.points) Multiply(point, checkpoint->config.n_layers);
+    for (CalibrationPoint& point : m.points) Multiply(point, checkpoint.config.n_layers);
     if (!m.points.empty()) out.profile.mechanisms[attention.mechanism] = RatesFrom(m);
   }
   return out;

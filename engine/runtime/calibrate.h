@@ -3,12 +3,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/config/attention_options.h"
 #include "engine/config/selection_rules.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
 
 namespace lowkey {
@@ -42,9 +42,9 @@ struct Calibration {
 
 // Measures the attention of a model's shape on this machine: random rows through one of its layers,
 // whose time is multiplied by their number. Reads no weights but a bundle's. `progress` is called
-// with (steps done, steps in all). Errors: OpenCheckpoint's; INVALID_ARGUMENT for lengths;
+// with (steps done, steps in all). INVALID_ARGUMENT for lengths or dtype;
 // RESOURCE_EXHAUSTED when memory cannot be had.
-absl::StatusOr<Calibration> Calibrate(const std::string& model_path,
+absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
                                       const CalibrationOptions& options,
                                       const std::function<void(int64_t, int64_t)>& progress);
 

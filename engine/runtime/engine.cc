@@ -182,14 +182,14 @@ EngineStats EngineImpl::Stats() const {
   return stats;
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const std::string& model_directory,
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(std::shared_ptr<const Checkpoint> checkpoint,
                                                      const EngineOptions& options,
                                                      ProgressFn progress) {
   EngineOptions adjusted = options;
   adjusted.max_running_seqs = std::clamp(options.max_running_seqs, 1, 1024);
   adjusted.max_batch_tokens = std::max(options.max_batch_tokens, adjusted.max_running_seqs);
   LK_ASSIGN_OR_RETURN(auto runner,
-                      ModelRunner::Create(model_directory, adjusted, std::move(progress)));
+                      ModelRunner::Create(std::move(checkpoint), adjusted, std::move(progress)));
   return std::make_unique<EngineImpl>(std::move(runner), adjusted);
 }
 

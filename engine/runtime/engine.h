@@ -19,6 +19,7 @@
 namespace lowkey {
 
 class Device;
+struct Checkpoint;
 
 // One generation (or scoring) of one model. Token ids only.
 struct EngineRequest {
@@ -215,9 +216,9 @@ class Engine {
   virtual std::vector<MechanismInfo> mechanisms() const = 0;
 };
 
-// Loads the model directory and starts the engine's thread. Errors: those of OpenCheckpoint, and
-// RESOURCE_EXHAUSTED.
-absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const std::string& model_directory,
+// Loads the checkpoint's weights and starts the engine's thread. INVALID_ARGUMENT for a dtype that
+// the place does not compute with, RESOURCE_EXHAUSTED when memory cannot be had.
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(std::shared_ptr<const Checkpoint> checkpoint,
                                                      const EngineOptions& options,
                                                      ProgressFn progress);
 

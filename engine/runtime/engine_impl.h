@@ -65,7 +65,7 @@ class EngineImpl : public Engine {
   // A step that is queued, and what is wanted of it.
   struct Step {
     std::vector<WantedRow> wanted;
-    absl::StatusOr<ModelRunner::Drawing> drawing = ModelRunner::Drawing();
+    absl::StatusOr<Drawing> drawing = Drawing();
     // By choice, its token's among those that are drawn; on a device.
     absl::flat_hash_map<std::pair<RequestId, int32_t>, int64_t> numbers;
     int64_t n_rows = 0;

@@ -253,7 +253,7 @@ RowRequest EngineImpl::RequestOf(const WantedRow& wanted) {
   for (int32_t c = wanted.choice; c < end; ++c) {
     RowRequest::Draw& draw =
         request.draws.emplace_back(RowRequest::Draw{&*state.choices[c].sampler});
-    if (IsPending(state, c, wanted.position)) draw.uncounted = pending_->numbers.at({state.id, c});
+    if (IsPending(state, c, wanted.position)) draw.pending = pending_->numbers.at({state.id, c});
   }
   return request;
 }

@@ -14,7 +14,6 @@
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
 #include "engine/runtime/model_runner.h"
-#include "engine/runtime/placed_rows.h"
 
 namespace lowkey {
 namespace {
@@ -33,10 +32,13 @@ int64_t MatrixBytes(const Checkpoint& c, StorageType type) {
 
 MechanismMemory MemoryOf(const AttentionMechanism& mechanism, const AttentionOptions& attention,
                          int64_t context_tokens) {
+  constexpr int64_t kFar = int64_t{1} << 20;
   MechanismMemory m;
   m.attention = attention;
   m.exact = !IsApproximate(m.attention);
   m.bytes_per_token = BytesPerToken(mechanism, attention);
+  m.fixed_bytes = mechanism.HeldBytes(attention, kFar) -
+                  static_cast<int64_t>(m.bytes_per_token * static_cast<double>(kFar));
   m.bytes_full_context = mechanism.HeldBytes(m.attention, context_tokens);
   return m;
 }
@@ -52,10 +54,10 @@ std::vector<AttentionOptions> VariantsOf(Mechanism id) {
   return variants;
 }
 
-absl::StatusOr<std::unique_ptr<ModelRunner>> OpenFor(const std::string& model_directory,
+absl::StatusOr<std::unique_ptr<ModelRunner>> OpenFor(std::shared_ptr<const Checkpoint> checkpoint,
                                                      absl::Span<const int32_t> tokens,
                                                      const EngineOptions& options) {
-  LK_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model_directory, options, nullptr));
+  LK_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(std::move(checkpoint), options, nullptr));
   const ModelConfig& config = runner->config();
   if (tokens.empty()) return absl::InvalidArgumentError("tokens: 0, expected at least 1");
   if (static_cast<int64_t>(tokens.size()) > config.context_tokens) {
@@ -159,7 +161,7 @@ MechanismWeights WeightsOf(const AttendInputs& in) {
 
 // Runs a one-layer sequence through its mechanism in chunks; returns the bytes held at the end.
 absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometry& g,
-                                  const LayerRows& all, const PlacedRows& placed) {
+                                  const LayerRows& all, Place& place) {
   ThreadPool pool(in.n_threads);
   const int64_t n_prompt = in.n_prompt_tokens > 0 ? in.n_prompt_tokens : in.n_tokens;
   const int64_t chunk = std::min(in.chunk_tokens, in.n_tokens);
@@ -171,10 +173,9 @@ absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometr
                                               *unbound->max_tokens(), ", the rows of wa"));
   }
   const int64_t bound = unbound->BoundBytes(in.attention, {n_prompt, in.n_tokens, chunk});
-  LK_ASSIGN_OR_RETURN(const auto place,
-                      MechanismPlace::Create(g, bound, in.n_tokens, in.device.get()));
-  context.cache = &place->cache();
-  context.place = place->device_place();
+  LK_RETURN_IF_ERROR(place.MakeCaches(g, std::max(bound, PageBytes(g)), in.n_tokens));
+  context.cache = &place.cache();
+  context.place = place.device_place();
   const auto mechanism = MakeMechanism(in.attention.mechanism, context);
   LK_RETURN_IF_ERROR(mechanism->CheckAvailable(in.attention));
   SequenceCache sequence;
@@ -188,52 +189,50 @@ absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometr
     mechanism->Advance(sequence, segment.n_rows);
     at += segment.n_rows;
   }
-  LK_RETURN_IF_ERROR(placed.Wait());  // for what still reads the pages
-  return place->used_bytes();
+  LK_RETURN_IF_ERROR(place.Wait());  // queued work still reads the pages
+  return place.used_cache_bytes();
 }
 
 }  // namespace
 
-absl::StatusOr<ModelSummary> SummarizeModel(const std::string& model_directory,
+absl::StatusOr<ModelSummary> SummarizeModel(const Checkpoint& checkpoint,
                                             const EngineOptions& options) {
-  LK_ASSIGN_OR_RETURN(auto checkpoint, OpenCheckpoint(model_directory));
-  const StorageType type = ResolveStorage(options.dtype, *checkpoint);
+  const StorageType type = ResolveStorage(options.dtype, checkpoint);
   ModelSummary summary;
-  summary.config = checkpoint->config;
-  summary.n_parameters = checkpoint->n_parameters;
-  summary.file_bytes = checkpoint->file_bytes;
-  summary.checkpoint_dtype = std::string(DTypeName(checkpoint->layers[0].q_proj.dtype));
+  summary.config = checkpoint.config;
+  summary.n_parameters = checkpoint.n_parameters;
+  summary.file_bytes = checkpoint.file_bytes;
+  summary.checkpoint_dtype = std::string(DTypeName(checkpoint.layers[0].q_proj.dtype));
   summary.weight_bytes =
-      MatrixBytes(*checkpoint, type) + static_cast<int64_t>(checkpoint->embedding.size_bytes());
+      MatrixBytes(checkpoint, type) + static_cast<int64_t>(checkpoint.embedding.size_bytes());
   summary.dtype = StorageName(type);
-  const AttentionGeometry geometry = GeometryOf(checkpoint->config, RowTypeOf(type));
-  const int64_t context = checkpoint->config.context_tokens;
-  summary.cache_bytes = CacheBudget(options, geometry, context);
+  const AttentionGeometry geometry = GeometryOf(checkpoint.config, RowTypeOf(type));
+  const int64_t context = checkpoint.config.context_tokens;
+  summary.cache_bytes = CacheBudget(options, *Place::Make(options.device), geometry, context);
   ThreadPool pool(1);
-  LK_ASSIGN_OR_RETURN(const auto cache, Cache::Create(PageBytes(geometry), PageBytes(geometry)));
-  for (const MechanismSetup& setup : SetUpMechanisms(*checkpoint, geometry.cache_type)) {
-    const auto mechanism = setup.Make(*cache, pool);
+  const std::unique_ptr<Place> host = Place::Make(nullptr);
+  LK_RETURN_IF_ERROR(host->MakeCaches(geometry, PageBytes(geometry), options.max_batch_tokens));
+  for (const MechanismSetup& setup : SetUpMechanisms(checkpoint, geometry.cache_type)) {
+    const auto mechanism = setup.Make(*host, pool);
     if (mechanism == nullptr) continue;
     const int64_t longest = std::min(context, mechanism->max_tokens().value_or(context));
     for (const AttentionOptions& attention : VariantsOf(setup.id)) {
       if (!mechanism->CheckAvailable(attention).ok()) continue;
       MechanismMemory& memory =
           summary.mechanisms.emplace_back(MemoryOf(*mechanism, attention, longest));
-      memory.n_full_prompts =
-          summary.cache_bytes /
-          mechanism->BoundBytes(attention, {longest, longest, options.max_batch_tokens});
+      memory.n_full_sequences = summary.cache_bytes / memory.bytes_full_context;
     }
   }
   return summary;
 }
 
-absl::StatusOr<std::vector<float>> ComputeLogits(const std::string& model_directory,
+absl::StatusOr<std::vector<float>> ComputeLogits(std::shared_ptr<const Checkpoint> checkpoint,
                                                  absl::Span<const int32_t> tokens,
                                                  const LogitsOptions& options) {
   LK_RETURN_IF_ERROR(ValidateAttentionOptions(options.attention));
   EngineOptions engine = options.engine;
   engine.max_batch_tokens = std::max(1, options.chunk_tokens);
-  LK_ASSIGN_OR_RETURN(auto runner, OpenFor(model_directory, tokens, engine));
+  LK_ASSIGN_OR_RETURN(auto runner, OpenFor(std::move(checkpoint), tokens, engine));
   LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism,
                       runner->FindMechanism(options.attention.mechanism));
   LK_RETURN_IF_ERROR(mechanism->CheckAvailable(options.attention));
@@ -255,15 +254,14 @@ absl::StatusOr<std::vector<float>> ComputeLogits(const std::string& model_direct
   return out;
 }
 
-absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(const std::string& model_directory,
-                                                          absl::Span<const int32_t> tokens,
-                                                          const EngineOptions& options) {
-  LK_ASSIGN_OR_RETURN(ModelSummary summary, SummarizeModel(model_directory, options));
-  const int64_t dim = summary.config.hidden_dim;
+absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(
+    std::shared_ptr<const Checkpoint> checkpoint, absl::Span<const int32_t> tokens,
+    const EngineOptions& options) {
+  const int64_t dim = checkpoint->config.hidden_dim;
   const auto used = tokens.subspan(0, std::min<size_t>(tokens.size(), dim));
   EngineOptions engine = options;
   engine.max_batch_tokens = std::max<int32_t>(1, static_cast<int32_t>(used.size()));
-  LK_ASSIGN_OR_RETURN(auto runner, OpenFor(model_directory, used, engine));
+  LK_ASSIGN_OR_RETURN(auto runner, OpenFor(std::move(checkpoint), used, engine));
   SequenceCache sequence;
   sequence.n_prompt_tokens = static_cast<int64_t>(used.size());
   std::vector<LayerRank> out;
@@ -292,16 +290,18 @@ absl::StatusOr<AttendOutputs> Attend(const AttendInputs& in) {
   if (!in.k.empty()) ToRows(in.k, in.n_kv_heads, in, ld, rows.data() + q_dim);
   if (!in.v.empty()) ToRows(in.v, in.n_kv_heads, in, ld, rows.data() + q_dim + kv_dim);
   std::copy(in.x.begin(), in.x.end(), rows.begin() + in.n_tokens * ld);
-  LK_ASSIGN_OR_RETURN(PlacedRows placed,
-                      PlacedRows::Create(rows, in.n_tokens * q_dim, in.device.get()));
-  const float* base = placed.rows();
+  const std::unique_ptr<Place> place = Place::Make(in.device);
+  LK_ASSIGN_OR_RETURN(const Buffer held, place->Hold(rows));
+  LK_ASSIGN_OR_RETURN(Buffer results, place->Hold(attended));
+  const float* base = held.as<float>();
   AttendOutputs out;
-  LK_ASSIGN_OR_RETURN(out.cache_bytes,
-                      RunAttend(in, g,
-                                {0, in.x.empty() ? nullptr : base + in.n_tokens * ld, q_dim, base,
-                                 base + q_dim, base + q_dim + kv_dim, ld, placed.out(), q_dim},
-                                placed));
-  LK_RETURN_IF_ERROR(placed.Fetch(absl::MakeSpan(attended)));
+  LK_ASSIGN_OR_RETURN(
+      out.cache_bytes,
+      RunAttend(in, g,
+                {0, in.x.empty() ? nullptr : base + in.n_tokens * ld, q_dim, base, base + q_dim,
+                 base + q_dim + kv_dim, ld, results.as<float>(), q_dim},
+                *place));
+  LK_RETURN_IF_ERROR(place->Fetch(results, absl::MakeSpan(attended)));
   out.standard_cache_bytes = (in.n_tokens + kPageTokens - 1) / kPageTokens * PageBytes(g);
   if (in.attention.mechanism == Mechanism::kAtp) {
     out.rank = static_cast<int32_t>(ShapeOf(g, in.attention.atp).rank);

@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_RUNTIME_INSPECT_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/config/attention_options.h"
 #include "engine/config/model_config.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
 
 namespace lowkey {
@@ -18,11 +20,12 @@ namespace lowkey {
 
 struct MechanismMemory {
   AttentionOptions attention;
-  double bytes_per_token = 0;      // far tokens; standard: all tokens
-  int64_t bytes_full_context = 0;  // one sequence at the full context
-  // Sequences that the cache admits at once with prompts as long as the context, which is when a
-  // mechanism reserves most: atp with exact prefill holds the prompt's tokens besides its blocks.
-  int64_t n_full_prompts = 0;
+  // A long sequence of n tokens holds fixed_bytes + n * bytes_per_token. fixed_bytes is
+  // taylorshift's state, atp's open blocks, a sliding window's pages; standard has none.
+  double bytes_per_token = 0;
+  int64_t fixed_bytes = 0;
+  int64_t bytes_full_context = 0;  // held by one sequence at the full context
+  int64_t n_full_sequences = 0;    // sequences at the full context that the cache holds at once
   bool exact = true;
 };
 
@@ -37,8 +40,8 @@ struct ModelSummary {
   std::vector<MechanismMemory> mechanisms;
 };
 
-// Errors: those of OpenCheckpoint. Reads headers only.
-absl::StatusOr<ModelSummary> SummarizeModel(const std::string& model_directory,
+// Reads no weights. RESOURCE_EXHAUSTED.
+absl::StatusOr<ModelSummary> SummarizeModel(const Checkpoint& checkpoint,
                                             const EngineOptions& options);
 
 struct LogitsOptions {
@@ -49,7 +52,7 @@ struct LogitsOptions {
 
 // Logits [n_tokens, vocab_size] of every position, row-major. INVALID_ARGUMENT for an id out of
 // range or no token, OUT_OF_RANGE past the context.
-absl::StatusOr<std::vector<float>> ComputeLogits(const std::string& model_directory,
+absl::StatusOr<std::vector<float>> ComputeLogits(std::shared_ptr<const Checkpoint> checkpoint,
                                                  absl::Span<const int32_t> tokens,
                                                  const LogitsOptions& options);
 
@@ -62,9 +65,9 @@ struct LayerRank {
 
 // Low-rankness of every layer's attention input over the first min(n_tokens, hidden_dim) tokens.
 // Same errors as ComputeLogits.
-absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(const std::string& model_directory,
-                                                          absl::Span<const int32_t> tokens,
-                                                          const EngineOptions& options);
+absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(
+    std::shared_ptr<const Checkpoint> checkpoint, absl::Span<const int32_t> tokens,
+    const EngineOptions& options);
 
 // Attention of one sequence over given tensors, in fp32. q [n_heads, n, head_dim], k and v
 // [n_kv_heads, n, head_dim], after RoPE; x [n, n_heads * head_dim]. Empty: those that the mechanism

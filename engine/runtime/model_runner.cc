@@ -1,29 +1,26 @@
 #include "engine/runtime/model_runner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/rope.h"
-#include "engine/model/transformer.h"
 #include "engine/model/weight_set.h"
-#include "engine/runtime/memory.h"
 
 namespace lowkey {
 namespace {
 constexpr int64_t kDefaultFullContexts = 64;
 }  // namespace
 
-int64_t CacheBudget(const EngineOptions& options, const AttentionGeometry& geometry,
-                    int64_t context_tokens) {
+int64_t CacheBudget(const EngineOptions& options, const Place& place,
+                    const AttentionGeometry& geometry, int64_t context_tokens) {
   if (options.cache_bytes > 0) return options.cache_bytes;
   const int64_t pages = (context_tokens + kPageTokens - 1) / kPageTokens;
   const int64_t useful = kDefaultFullContexts * pages * PageBytes(geometry);
-  const int64_t spare = options.device == nullptr ? AvailableMemoryBytes() / 4
-                                                  : options.device->free_bytes() / 10 * 9;
-  return std::max(PageBytes(geometry), std::min(spare, useful));
+  return std::max(PageBytes(geometry), std::min(place.spare_bytes(), useful));
 }
 
 int ResolveThreads(int n_threads) {
@@ -87,91 +84,43 @@ std::string StorageName(StorageType type) {
   return kNames[static_cast<int>(type)];
 }
 
-absl::Status CheckHostWeights(StorageType type) {
-  if (type != StorageType::kFloat8) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "dtype: float8 on the CPU, expected float32, bfloat16 or int8 (float8 needs a device)");
-}
-
-absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(const std::string& model_directory,
-                                                                 const EngineOptions& options,
-                                                                 ProgressFn progress) {
-  LK_ASSIGN_OR_RETURN(auto checkpoint, OpenCheckpoint(model_directory));
+absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
+    std::shared_ptr<const Checkpoint> checkpoint, const EngineOptions& options,
+    ProgressFn progress) {
   std::unique_ptr<ModelRunner> runner(new ModelRunner());
   runner->pool_ = std::make_unique<ThreadPool>(ResolveThreads(options.n_threads));
+  runner->place_ = Place::Make(options.device);
   runner->max_rows_ = std::max<int64_t>(1, options.max_batch_tokens);
-
-  runner->device_ = options.device;
-  LK_RETURN_IF_ERROR(runner->LoadModel(checkpoint, std::move(progress), options));
-  LK_RETURN_IF_ERROR(runner->MakeCaches(options));
   runner->profile_ = options.profile;
+
+  DecoderOptions load;
+  load.weight_type = runner->weight_type_ = ResolveStorage(options.dtype, *checkpoint);
+  load.max_rows = runner->max_rows_;
+  if (progress) {
+    load.progress = [&progress](int64_t done, int64_t total) { progress(done, total); };
+  }
+  LK_RETURN_IF_ERROR(runner->place_->Load(checkpoint, load, *runner->pool_));
+
+  runner->geometry_ = GeometryOf(checkpoint->config, RowTypeOf(load.weight_type));
+  const int32_t longest = checkpoint->config.context_tokens;
+  const int64_t context =
+      options.context_tokens > 0 ? std::min(options.context_tokens, longest) : longest;
+  const int64_t budget = CacheBudget(options, *runner->place_, runner->geometry_, context);
+  LK_RETURN_IF_ERROR(runner->place_->MakeCaches(runner->geometry_, budget, runner->max_rows_));
   runner->MakeMechanisms(*checkpoint);
   return runner;
 }
 
-absl::Status ModelRunner::LoadModel(std::shared_ptr<const Checkpoint> checkpoint,
-                                    ProgressFn progress, const EngineOptions& options) {
-  DecoderOptions load;
-  load.weight_type = weight_type_ = ResolveStorage(options.dtype, *checkpoint);
-  if (device_ == nullptr) LK_RETURN_IF_ERROR(CheckHostWeights(weight_type_));
-  load.max_rows = max_rows_;
-  if (progress) {
-    load.progress = [&progress](int64_t done, int64_t total) { progress(done, total); };
-  }
-  geometry_ = GeometryOf(checkpoint->config, RowTypeOf(weight_type_));
-  if (device_ == nullptr) {
-    LK_ASSIGN_OR_RETURN(model_, Transformer::Load(std::move(checkpoint), load, *pool_));
-  } else {
-    LK_ASSIGN_OR_RETURN(auto model,
-                        DeviceTransformer::Load(std::move(checkpoint), load, *pool_, *device_));
-    device_model_ = model.get();
-    model_ = std::move(model);
-    LK_ASSIGN_OR_RETURN(device_sampler_, DeviceSampler::Create(*device_, config().vocab_size,
-                                                               Decoder::kMaxLogitRows));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ModelRunner::MakeCaches(const EngineOptions& options) {
-  const int64_t context = options.context_tokens > 0
-                              ? std::min(options.context_tokens, config().context_tokens)
-                              : config().context_tokens;
-  const int64_t budget = CacheBudget(options, geometry_, context);
-  const int64_t page_bytes = PageBytes(geometry_);
-  LK_ASSIGN_OR_RETURN(cache_, Cache::Create(budget, page_bytes, device_.get()));
-  if (device_ == nullptr) return absl::OkStatus();
-  LK_ASSIGN_OR_RETURN(host_cache_, Cache::Create(budget, page_bytes));
-  place_ = {device_.get(), host_cache_.get(), max_rows_};
-  return absl::OkStatus();
-}
-
-int64_t ModelRunner::used_cache_bytes() const {
-  return cache_->used_bytes() + (host_cache_ == nullptr ? 0 : host_cache_->used_bytes());
-}
-
-void ModelRunner::SetReclaimer(std::function<bool()> reclaim) {
-  if (host_cache_ != nullptr) host_cache_->SetReclaimer(reclaim);
-  cache_->SetReclaimer(std::move(reclaim));
-}
-
-absl::Status ModelRunner::health() const {
-  return device_ == nullptr ? absl::OkStatus() : device_->status();
-}
-
-std::string ModelRunner::processor() const {
-  return device_ == nullptr ? std::string(Kernels().name) : device_->name();
-}
-
 void ModelRunner::MakeMechanisms(const Checkpoint& checkpoint) {
   for (MechanismSetup& setup : SetUpMechanisms(checkpoint, geometry_.cache_type)) {
-    auto mechanism = setup.Make(*cache_, *pool_, device_ == nullptr ? nullptr : &place_);
+    auto mechanism = setup.Make(*place_, *pool_);
     if (mechanism == nullptr) continue;
-    Lane& lane = mechanisms_[setup.id];
-    lane.mechanism = std::move(mechanism);
-    lane.weights = std::move(setup.weights);
+    RunnableMechanism& runnable = mechanisms_[setup.id];
+    runnable.mechanism = std::move(mechanism);
+    runnable.weights = std::move(setup.weights);
     if (!setup.bundled.has_value()) continue;
-    lane.weight_set = model_->set_of_bundled(*setup.bundled);
-    lane.perplexity_ratio = checkpoint.mechanisms[*setup.bundled].perplexity_ratio;
+    runnable.weight_set = place_->decoder().set_of_bundled(*setup.bundled);
+    runnable.perplexity_ratio = checkpoint.mechanisms[*setup.bundled].perplexity_ratio;
   }
 }
 
@@ -188,13 +137,14 @@ absl::StatusOr<Selection> ModelRunner::Select(const SelectionRules& rules,
                                               const RequestLengths& lengths,
                                               int64_t max_tokens) const {
   std::vector<SelectionCandidate> candidates;
-  for (const auto& [id, lane] : mechanisms_) {
+  for (const auto& [id, runnable] : mechanisms_) {
     const bool untrained =
-        lane.weights == nullptr && id != Mechanism::kStandard && id != Mechanism::kAtp;
-    SelectionCandidate candidate{lane.mechanism.get(), base, model_->work_per_row(lane.weight_set),
-                                 lane.perplexity_ratio};
+        runnable.weights == nullptr && id != Mechanism::kStandard && id != Mechanism::kAtp;
+    SelectionCandidate candidate{runnable.mechanism.get(), base,
+                                 place_->decoder().work_per_row(runnable.weight_set),
+                                 runnable.perplexity_ratio};
     candidate.options.mechanism = id;
-    if (untrained || !lane.mechanism->CheckAvailable(candidate.options).ok()) continue;
+    if (untrained || !runnable.mechanism->CheckAvailable(candidate.options).ok()) continue;
     candidates.push_back(std::move(candidate));
   }
   return SelectMechanism(candidates, profile_, rules, lengths, max_tokens);
@@ -202,14 +152,27 @@ absl::StatusOr<Selection> ModelRunner::Select(const SelectionRules& rules,
 
 std::vector<MechanismInfo> ModelRunner::mechanisms() const {
   std::vector<MechanismInfo> infos;
-  for (const auto& [id, lane] : mechanisms_) {
+  for (const auto& [id, runnable] : mechanisms_) {
     AttentionOptions options;
     options.mechanism = id;
-    if (!lane.mechanism->CheckAvailable(options).ok()) continue;
-    infos.push_back({id, lane.mechanism->max_tokens(), BytesPerToken(*lane.mechanism, {id, {}, {}}),
-                     lane.perplexity_ratio});
+    if (!runnable.mechanism->CheckAvailable(options).ok()) continue;
+    infos.push_back({id, runnable.mechanism->max_tokens(),
+                     BytesPerToken(*runnable.mechanism, {id, {}, {}}), runnable.perplexity_ratio});
   }
   return infos;
+}
+
+void ModelRunner::Append(const Rows& rows, RunnableMechanism& mechanism, Decoder::Group& group) {
+  const auto n = static_cast<int64_t>(rows.tokens.size());
+  if (mechanism.segments.empty()) group.mechanisms.push_back(mechanism.mechanism.get());
+  mechanism.segments.push_back({rows.sequence, rows.first_position, n, group.n_rows});
+  group.n_rows += n;
+  if (rows.drawn.has_value()) {
+    LK_CHECK(n == 1);
+    drawn_.push_back({static_cast<int32_t>(tokens_.size()), static_cast<int32_t>(*rows.drawn)});
+  }
+  tokens_.insert(tokens_.end(), rows.tokens.begin(), rows.tokens.end());
+  for (int64_t i = 0; i < n; ++i) positions_.push_back(rows.first_position + i);
 }
 
 void ModelRunner::Arrange(absl::Span<const Rows> rows) {
@@ -217,31 +180,20 @@ void ModelRunner::Arrange(absl::Span<const Rows> rows) {
   positions_.clear();
   drawn_.clear();
   groups_.clear();
-  int64_t n_rows = 0;
-  for (const Rows& r : rows) n_rows += static_cast<int64_t>(r.tokens.size());
-  row_of_.resize(n_rows);
-  for (auto& [id, lane] : mechanisms_) lane.segments.clear();
-  for (int64_t set = 0; set < model_->n_weight_sets(); ++set) {
+  row_of_.clear();
+  for (const Rows& r : rows) row_of_.resize(row_of_.size() + r.tokens.size());
+  for (auto& [id, mechanism] : mechanisms_) mechanism.segments.clear();
+  for (int64_t set = 0; set < place_->decoder().n_weight_sets(); ++set) {
     Decoder::Group group{set, 0, {}};
-    int64_t caller_row = 0;
+    auto caller_row = row_of_.begin();
     for (const Rows& r : rows) {
-      const auto n = static_cast<int64_t>(r.tokens.size());
-      Lane& lane = mechanisms_.at(r.sequence->options.mechanism);
-      if (lane.weight_set == set) {
-        if (lane.segments.empty()) group.mechanisms.push_back(lane.mechanism.get());
-        lane.segments.push_back({r.sequence, r.first_position, n, group.n_rows});
-        group.n_rows += n;
-        if (r.drawn.has_value()) {
-          LK_CHECK(n == 1);
-          drawn_.push_back({static_cast<int32_t>(tokens_.size()), static_cast<int32_t>(*r.drawn)});
-        }
-        for (int64_t i = 0; i < n; ++i) {
-          row_of_[caller_row + i] = static_cast<int64_t>(tokens_.size());
-          tokens_.push_back(r.tokens[i]);
-          positions_.push_back(r.first_position + i);
-        }
+      RunnableMechanism& mechanism = mechanisms_.at(r.sequence->options.mechanism);
+      const auto end = caller_row + static_cast<int64_t>(r.tokens.size());
+      if (mechanism.weight_set == set) {
+        std::iota(caller_row, end, static_cast<int64_t>(tokens_.size()));
+        Append(r, mechanism, group);
       }
-      caller_row += n;
+      caller_row = end;
     }
     if (group.n_rows > 0) groups_.push_back(std::move(group));
   }
@@ -250,18 +202,17 @@ void ModelRunner::Arrange(absl::Span<const Rows> rows) {
 absl::Status ModelRunner::Compute(absl::Span<const Rows> rows, const Decoder::Observer& observer) {
   Arrange(rows);
   LK_CHECK(static_cast<int64_t>(tokens_.size()) <= max_rows_);
-  for (auto& [id, lane] : mechanisms_) {
-    if (lane.segments.empty()) continue;
-    LK_RETURN_IF_ERROR(lane.mechanism->Plan(lane.segments));
+  for (auto& [id, runnable] : mechanisms_) {
+    if (runnable.segments.empty()) continue;
+    LK_RETURN_IF_ERROR(runnable.mechanism->Plan(runnable.segments));
   }
-  LK_CHECK(drawn_.empty() || device_ != nullptr);
-  if (device_ != nullptr) device_model_->TakeDrawn(device_sampler_->drawn(), drawn_);
-  return model_->Forward(tokens_, positions_, groups_, observer);
+  place_->TakeDrawn(drawn_);
+  return place_->decoder().Forward(tokens_, positions_, groups_, observer);
 }
 
 void ModelRunner::Advance() {
-  for (auto& [id, lane] : mechanisms_) {
-    for (const Segment& s : lane.segments) lane.mechanism->Advance(*s.sequence, s.n_rows);
+  for (auto& [id, runnable] : mechanisms_) {
+    for (const Segment& s : runnable.segments) runnable.mechanism->Advance(*s.sequence, s.n_rows);
   }
 }
 
@@ -271,82 +222,23 @@ absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Decoder::Obser
   return absl::OkStatus();
 }
 
+std::vector<int64_t> ModelRunner::DecoderRows(absl::Span<const int64_t> rows) const {
+  std::vector<int64_t> decoder_rows;
+  for (int64_t row : rows) decoder_rows.push_back(row_of_[row]);
+  return decoder_rows;
+}
+
 absl::Status ModelRunner::Logits(absl::Span<const int64_t> rows,
                                  absl::FunctionRef<void(size_t, absl::Span<const float>)> consume) {
-  std::vector<int64_t> model_rows;
-  for (int64_t row : rows) model_rows.push_back(row_of_[row]);
-  return LogitsOf(model_rows, consume);
+  return EachLogits(place_->decoder(), DecoderRows(rows), consume);
 }
 
-absl::Status ModelRunner::LogitsOf(
-    absl::Span<const int64_t> model_rows,
-    absl::FunctionRef<void(size_t, absl::Span<const float>)> consume) {
-  for (size_t begin = 0; begin < model_rows.size(); begin += Decoder::kMaxLogitRows) {
-    const auto part = model_rows.subspan(begin, Decoder::kMaxLogitRows);
-    LK_RETURN_IF_ERROR(model_->Logits(part));
-    for (size_t i = 0; i < part.size(); ++i) {
-      consume(begin + i, model_->logits_row(static_cast<int64_t>(i)));
-    }
-  }
-  return absl::OkStatus();
-}
-
-bool ModelRunner::RunsAhead(const AttentionOptions& options) const {
-  return device_ != nullptr && mechanism(options.mechanism).OnlyQueues(options);
-}
-
-absl::StatusOr<ModelRunner::Drawing> ModelRunner::QueueDraw(
-    absl::Span<const int64_t> rows, absl::FunctionRef<RowRequest(size_t)> ask) {
+absl::StatusOr<Drawing> ModelRunner::QueueDraw(absl::Span<const int64_t> rows,
+                                               absl::FunctionRef<RowRequest(size_t)> ask) {
   Drawing drawing;
-  for (int64_t row : rows) drawing.rows_.push_back(row_of_[row]);
-  if (device_ == nullptr) return drawing;
-  const absl::Status queued = QueueDrawOnDevice(drawing, ask);
-  drawing.tokens_ = device_sampler_->Fetch();  // what was not queued is not in the next step's way
-  LK_RETURN_IF_ERROR(queued);
+  drawing.rows = DecoderRows(rows);
+  LK_RETURN_IF_ERROR(place_->QueueDraw(drawing, ask));
   return drawing;
-}
-
-void ModelRunner::Add(const RowRequest& request, int64_t logits_row) {
-  for (const RowRequest::Draw& draw : request.draws) {
-    device_sampler_->Add(*draw.sampler, logits_row, draw.uncounted);
-  }
-  if (request.given.has_value()) {
-    device_sampler_->AddGiven(request.given->token, request.given->n_top, logits_row);
-  }
-}
-
-absl::Status ModelRunner::QueueDrawOnDevice(Drawing& drawing,
-                                            absl::FunctionRef<RowRequest(size_t)> ask) {
-  const auto rows = absl::MakeConstSpan(drawing.rows_);
-  for (size_t first = 0; first < rows.size(); first += Decoder::kMaxLogitRows) {
-    const auto part = rows.subspan(first, Decoder::kMaxLogitRows);
-    for (size_t i = 0; i < part.size(); ++i) {
-      const RowRequest request = ask(first + i);
-      Add(request, static_cast<int64_t>(i));
-      drawing.n_tokens_.push_back(request.n_tokens());
-    }
-    LK_RETURN_IF_ERROR(
-        device_sampler_->Queue(device_model_->QueueLogits(part), config().vocab_size));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ModelRunner::Collect(Drawing drawing,
-                                  absl::FunctionRef<void(size_t, RowTokens&)> consume) {
-  if (device_ == nullptr) {
-    return LogitsOf(drawing.rows_, [&](size_t i, absl::Span<const float> logits) {
-      HostRowTokens tokens(logits);
-      consume(i, tokens);
-    });
-  }
-  LK_ASSIGN_OR_RETURN(auto drawn, drawing.tokens_.Wait());
-  auto rest = absl::MakeSpan(drawn);
-  for (size_t i = 0; i < drawing.rows_.size(); ++i) {
-    DrawnRowTokens tokens(rest.first(drawing.n_tokens_[i]));
-    rest.remove_prefix(drawing.n_tokens_[i]);
-    consume(i, tokens);
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace lowkey

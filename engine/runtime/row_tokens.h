@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "engine/sampler/sampler.h"
 
 namespace lowkey {
@@ -16,13 +15,13 @@ namespace lowkey {
 struct RowRequest {
   struct Given {
     int32_t token = 0;
-    int32_t n_top = 0;  // 0..20 most likely beside it
+    int32_t n_top = 0;  // most likely tokens reported beside it, 0..20
   };
 
-  // What one sampler draws next; `uncounted` as DeviceSampler::Add.
+  // What one sampler draws next; `pending` as in DeviceSampler::Add.
   struct Draw {
     const Sampler* sampler = nullptr;
-    std::optional<int64_t> uncounted = std::nullopt;
+    std::optional<int64_t> pending = std::nullopt;
   };
 
   std::vector<Draw> draws;  // in the order in which their tokens are taken
@@ -31,38 +30,14 @@ struct RowRequest {
   size_t n_tokens() const { return draws.size() + (given.has_value() ? 1 : 0); }
 };
 
-// That row's answers, wherever its logits are.
+// The answers to a row's request, from logits on the host or from tokens that a device drew.
 class RowTokens {
  public:
   virtual ~RowTokens() = default;
-  // The sampler's next token, counted. Sampler::Sample's errors.
+  // Returns the sampler's next token and counts it. Sampler::Sample's errors.
   virtual absl::StatusOr<SampledToken> Sample(Sampler& sampler) = 0;
-  // The given token with its log-probability, NaN where the logits are bad.
+  // Returns the given token with its log-probability, which is NaN where the logits are bad.
   virtual SampledToken Score(const RowRequest::Given& given) = 0;
-};
-
-// Of logits on the host.
-class HostRowTokens : public RowTokens {
- public:
-  explicit HostRowTokens(absl::Span<const float> logits) : logits_(logits) {}
-  absl::StatusOr<SampledToken> Sample(Sampler& sampler) override { return sampler.Sample(logits_); }
-  SampledToken Score(const RowRequest::Given& given) override;
-
- private:
-  const absl::Span<const float> logits_;
-};
-
-// Of tokens that a device has drawn, in the order of the row's request.
-class DrawnRowTokens : public RowTokens {
- public:
-  explicit DrawnRowTokens(absl::Span<absl::StatusOr<SampledToken>> drawn) : drawn_(drawn) {}
-  absl::StatusOr<SampledToken> Sample(Sampler& sampler) override;
-  SampledToken Score(const RowRequest::Given& given) override;
-
- private:
-  absl::StatusOr<SampledToken> Next();
-
-  absl::Span<absl::StatusOr<SampledToken>> drawn_;
 };
 
 }  // namespace lowkey

@@ -74,29 +74,29 @@ absl::Status DeviceSampler::ReserveResults(size_t n_more) {
 }
 
 void DeviceSampler::Add(const Sampler& sampler, int64_t logits_row,
-                        std::optional<int64_t> uncounted) {
+                        std::optional<int64_t> pending) {
   LK_CHECK(sampler.vocab_size() == vocab_size_);
-  const int64_t step = sampler.n_sampled() + (uncounted.has_value() ? 1 : 0);
+  const int64_t step = sampler.n_sampled() + (pending.has_value() ? 1 : 0);
   SampleRow row = RowOf(sampler, logits_row, step);
-  AddAdjustments(sampler, uncounted, row);
+  AddAdjustments(sampler, pending, row);
   rows_.push_back(row);
   asked_.push_back({.n_top = sampler.options().logprobs, .step = step});
 }
 
-void DeviceSampler::AddAdjustments(const Sampler& sampler, std::optional<int64_t> uncounted,
+void DeviceSampler::AddAdjustments(const Sampler& sampler, std::optional<int64_t> pending,
                                    SampleRow& row) {
   const absl::Span<const LogitAdjustment> adjustments = sampler.adjustments();
   row.first_adjustment = static_cast<int64_t>(adjustments_.size());
   row.n_adjustments = static_cast<int32_t>(adjustments.size());
   adjustments_.insert(adjustments_.end(), adjustments.begin(), adjustments.end());
-  if (!uncounted.has_value() || !Penalizes(sampler.options())) return;
+  if (!pending.has_value() || !Penalizes(sampler.options())) return;
   next_penalties_.resize(row.first_adjustment);
   for (size_t i = 0; i < adjustments.size(); ++i) {
     next_penalties_.push_back(sampler.next_penalty(i));
   }
   adjustments_.emplace_back();
   ++row.n_adjustments;
-  counts_.push_back({row.first_adjustment, row.n_adjustments, static_cast<int32_t>(*uncounted),
+  counts_.push_back({row.first_adjustment, row.n_adjustments, static_cast<int32_t>(*pending),
                      sampler.options().repetition_penalty != 1.0f ? 1 : 0,
                      sampler.first_penalty()});
 }

@@ -50,10 +50,10 @@ class DeviceSampler {
                                                                int64_t rows_at_once);
 
   // The sampler's next token, of a row of logits; others may draw from the same row. Reads the
-  // sampler only now; whoever takes the token counts it: Sampler::Accept. `uncounted`: its token of
+  // sampler only now; whoever takes the token counts it: Sampler::Accept. `pending`: its token of
   // the last step that was fetched, by the number of its Add there, which it will count before.
   void Add(const Sampler& sampler, int64_t logits_row,
-           std::optional<int64_t> uncounted = std::nullopt);
+           std::optional<int64_t> pending = std::nullopt);
   // The log-probabilities of a token that is there already, and of the n_top most likely.
   void AddGiven(int32_t token, int32_t n_top, int64_t logits_row);
 
@@ -78,7 +78,7 @@ class DeviceSampler {
 
   absl::Status Reserve(Buffer& buffer, size_t size_bytes);
   absl::Status ReserveResults(size_t n_more);
-  void AddAdjustments(const Sampler& sampler, std::optional<int64_t> uncounted, SampleRow& row);
+  void AddAdjustments(const Sampler& sampler, std::optional<int64_t> pending, SampleRow& row);
   absl::StatusOr<Uploaded> Upload();
   void Forget();
   void QueueRows(const SamplingArgs& all, int64_t first);

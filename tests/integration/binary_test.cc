@@ -169,8 +169,28 @@ TEST_F(BinaryTest, ServerErrorsAreClear) {
   EXPECT_THAT(RunLowkey({"serve", "--host", "0.0.0.0"}).errors, HasSubstr("--insecure"));
   const Ran absent = RunLowkey({"serve", "--port", "0", "--model", "/nonexistent"});
   EXPECT_EQ(absent.code, 1);
-  EXPECT_THAT(absent.errors, HasSubstr("/nonexistent"));
+  EXPECT_THAT(absent.errors, HasSubstr("--model: /nonexistent: No such file or directory, expected "
+                                       "a model directory or a .gguf file"));
+  const Ran empty = RunLowkey({"serve", "--port", "0", "--model", ""});
+  EXPECT_EQ(empty.code, 2);
+  EXPECT_THAT(empty.errors, HasSubstr("--model"));
   EXPECT_EQ(RunLowkey({"serve", "--port", "70000"}).code, 2);
+}
+
+TEST_F(BinaryTest, ModelCutAnywhereIsNoUsageError) {
+  const std::string gguf = model_.File("cut.gguf"), shard = model_.File("model.safetensors");
+  std::filesystem::copy_file(SourcePath("tests/golden/gguf_llama/model.gguf"), gguf);
+  for (const std::string& file : {gguf, shard}) {
+    const auto whole = std::filesystem::file_size(file);
+    for (const auto size :
+         {whole - 1, whole / 2, whole / 50, std::uintmax_t{9}, std::uintmax_t{0}}) {
+      std::filesystem::resize_file(file, size);
+      const Ran ran =
+          RunLowkey({"serve", "--port", "0", "--model", file == gguf ? gguf : model_.path()});
+      EXPECT_EQ(ran.code, 1) << file << " of " << size << " bytes: " << ran.errors;
+      EXPECT_THAT(ran.errors, HasSubstr(file == gguf ? "cut.gguf" : "model.safetensors"));
+    }
+  }
 }
 
 TEST_F(BinaryTest, TokenizeAndBack) {

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "bench/random_bundle.h"
 #include "engine/base/status_macros.h"
+#include "engine/loader/checkpoint.h"
 #include "server/load_tokenizer.h"
 #include "tests/testing/source_path.h"
 
@@ -33,14 +34,15 @@ RunningServer::RunningServer(const GrpcServerOptions& network) : model_(ServedMo
                                {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}}},
                               3})
                .ok());
-  auto tokenizer = LoadTokenizer(model_.path());
+  auto tokenizer = LoadTokenizer(OpenModelFiles(model_.path()).value());
   LK_CHECK(tokenizer.ok());
   tokenizer_ = *std::move(tokenizer);
   EngineOptions options;
   options.n_threads = 2;
   options.cache_bytes = 64 << 20;
   options.max_batch_tokens = 96;
-  auto engine = CreateEngine(model_.path(), options, [](int64_t, int64_t) {});
+  auto engine =
+      CreateEngine(OpenCheckpoint(model_.path()).value(), options, [](int64_t, int64_t) {});
   if (!engine.ok()) std::fprintf(stderr, "%s\n", engine.status().ToString().c_str());
   LK_CHECK(engine.ok());
   engine_ = *std::move(engine);

@@ -16,6 +16,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "engine/base/status_macros.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
 #include "server/load_chat_templates.h"
 #include "server/load_tokenizer.h"
@@ -74,13 +75,14 @@ class SmolLm2Test : public ::testing::Test {
   static void SetUpTestSuite() {
     EngineOptions options;
     options.dtype = EngineOptions::Dtype::kFloat32;
-    auto engine = CreateEngine(ModelPath(), options, nullptr);
+    auto engine = CreateEngine(OpenCheckpoint(ModelPath()).value(), options, nullptr);
     if (!engine.ok()) std::cerr << engine.status() << "\n";
     LK_CHECK(engine.ok());
     engine_ = engine->release();
-    tokenizer_ = LoadTokenizer(ModelPath()).value().release();
-    service_ = new TextService(*engine_, *tokenizer_,
-                               {"smollm2", Defaults(), LoadChatTemplates(ModelPath())});
+    tokenizer_ = LoadTokenizer(OpenModelFiles(ModelPath()).value()).value().release();
+    service_ = new TextService(
+        *engine_, *tokenizer_,
+        {"smollm2", Defaults(), LoadChatTemplates(OpenModelFiles(ModelPath()).value())});
   }
   static void TearDownTestSuite() {
     delete service_;

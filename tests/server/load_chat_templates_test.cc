@@ -23,14 +23,14 @@ TEST(LoadChatTemplatesTest, ReadsAGgufFilesMetadata) {
   const TempDirectory directory;
   GgufBuilder gguf = TinyGguf();
   WriteFileOrDie(directory.File("m.gguf"), gguf.Build());
-  EXPECT_THAT(Write(LoadChatTemplates(directory.File("m.gguf"))),
+  EXPECT_THAT(Write(LoadChatTemplates(OpenModelFiles(directory.File("m.gguf")).value())),
               FailsWith(kUnusable, "the model has no chat template"));
   gguf.String("tokenizer.chat_template", "{{ 'plain' }}");
   gguf.String("tokenizer.chat_template.tool_use", "tools");
   WriteFileOrDie(directory.File("m.gguf"), gguf.Build());
   for (const std::string& path : {directory.File("m.gguf"), directory.path()}) {
-    EXPECT_EQ(*Write(LoadChatTemplates(path)), "plain");
-    EXPECT_EQ(*Write(LoadChatTemplates(path), Tools::kSome), "tools");
+    EXPECT_EQ(*Write(LoadChatTemplates(OpenModelFiles(path).value())), "plain");
+    EXPECT_EQ(*Write(LoadChatTemplates(OpenModelFiles(path).value()), Tools::kSome), "tools");
   }
 }
 
@@ -39,14 +39,15 @@ TEST(LoadChatTemplatesTest, GgufTemplateThatIsNotUtf8IsTheTemplatesError) {
   GgufBuilder gguf = TinyGguf();
   gguf.String("tokenizer.chat_template", "a\xff");
   WriteFileOrDie(directory.File("m.gguf"), gguf.Build());
-  EXPECT_THAT(Write(LoadChatTemplates(directory.path())), FailsWith(kUnusable, "not UTF-8"));
+  EXPECT_THAT(Write(LoadChatTemplates(OpenModelFiles(directory.path()).value())),
+              FailsWith(kUnusable, "not UTF-8"));
 }
 
 TEST(LoadChatTemplatesTest, ReadsADirectorysFiles) {
   const TempDirectory directory;
   WriteFileOrDie(directory.File("config.json"), "{}");
   WriteFileOrDie(directory.File("chat_template.jinja"), "own");
-  EXPECT_EQ(*Write(LoadChatTemplates(directory.path())), "own");
+  EXPECT_EQ(*Write(LoadChatTemplates(OpenModelFiles(directory.path()).value())), "own");
 }
 
 TEST(LoadChatTemplatesTest, FileThatIsAskedForMustBeUsable) {

@@ -38,7 +38,7 @@ class LoadTokenizerTest : public testing::Test {
 TEST_F(LoadTokenizerTest, ReadsTheVocabularyOfAGgufFile) {
   Write("m.gguf", gguf_.Build());
   for (const std::string& path : {directory_.File("m.gguf"), directory_.path()}) {
-    const auto tokenizer = LoadTokenizer(path);
+    const auto tokenizer = LoadTokenizer(OpenModelFiles(path).value());
     ASSERT_THAT(tokenizer, IsOk());
     EXPECT_EQ((*tokenizer)->vocab_size(), 6);
     EXPECT_THAT(*(*tokenizer)->Encode("ab"), ElementsAre(0, 4));
@@ -49,25 +49,26 @@ TEST_F(LoadTokenizerTest, ReadsTheVocabularyOfAGgufFile) {
 TEST_F(LoadTokenizerTest, NamesFileAndKeyOfABadVocabulary) {
   gguf_.Uint32("tokenizer.ggml.tokens", 7);
   Write("m.gguf", gguf_.Build());
-  EXPECT_THAT(LoadTokenizer(directory_.path()), IsInvalid("m.gguf: tokenizer.ggml.tokens"));
+  EXPECT_THAT(LoadTokenizer(OpenModelFiles(directory_.path()).value()),
+              IsInvalid("m.gguf: tokenizer.ggml.tokens"));
   gguf_.Strings("tokenizer.ggml.tokens", {"a"});
   Write("m.gguf", gguf_.Build());
-  EXPECT_THAT(LoadTokenizer(directory_.path()),
+  EXPECT_THAT(LoadTokenizer(OpenModelFiles(directory_.path()).value()),
               IsInvalid("m.gguf: tokenizer.ggml.token_type: 6 items"));
   gguf_.Int32s("tokenizer.ggml.token_type", {1});
   gguf_.Erase("tokenizer.ggml.model");
   Write("m.gguf", gguf_.Build());
-  EXPECT_THAT(LoadTokenizer(directory_.path()),
+  EXPECT_THAT(LoadTokenizer(OpenModelFiles(directory_.path()).value()),
               FailsWith(absl::StatusCode::kUnimplemented, "tokenizer.ggml.model: \"\""));
 }
 
 TEST_F(LoadTokenizerTest, ReadsTheFilesOfAnyOtherDirectory) {
   Write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
                               "decoder": {"type": "Fuse"}})");
-  const auto tokenizer = LoadTokenizer(directory_.path());
+  const auto tokenizer = LoadTokenizer(OpenModelFiles(directory_.path()).value());
   ASSERT_THAT(tokenizer, IsOk());
   EXPECT_THAT(*(*tokenizer)->Encode("aa"), ElementsAre(0, 0));
-  EXPECT_THAT(LoadTokenizer(directory_.File("none")),
+  EXPECT_THAT(LoadTokenizer(OpenModelFiles(TempDirectory().path()).value()),
               FailsWith(absl::StatusCode::kNotFound, "no tokenizer.json and no tokenizer.model"));
 }
 

@@ -18,7 +18,7 @@ namespace lowkey {
 // The demo model's tokenizer: byte fallback, bos 1, eos 2.
 inline const Tokenizer& TestTokenizer() {
   static const Tokenizer* tokenizer = [] {
-    auto loaded = LoadTokenizer(SourcePath("models/tales"));
+    auto loaded = LoadTokenizer(OpenModelFiles(SourcePath("models/tales")).value());
     if (!loaded.ok()) {
       std::fprintf(stderr, "%s\n", loaded.status().ToString().c_str());
       std::abort();

@@ -7,6 +7,7 @@
 #include "bench/random_bundle.h"
 #include "client/report/page.h"
 #include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/calibrate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -162,7 +163,7 @@ TEST_P(CalibrateTest, MeasuresEveryMechanismThatTheModelHas) {
        {Mechanism::kStandard, Mechanism::kAtp, Mechanism::kEfficient, Mechanism::kLasso}) {
     options.mechanisms.emplace_back().mechanism = id;
   }
-  const auto calibration = Calibrate(model.path(), options, nullptr);
+  const auto calibration = Calibrate(*OpenCheckpoint(model.path()).value(), options, nullptr);
   ASSERT_TRUE(calibration.ok()) << calibration.status();
   ASSERT_EQ(calibration->mechanisms.size(), 3u);  // no weights for lasso
   for (const MechanismCalibration& m : calibration->mechanisms) {
@@ -173,7 +174,7 @@ TEST_P(CalibrateTest, MeasuresEveryMechanismThatTheModelHas) {
     EXPECT_GT(calibration->profile.RatesOf(m.options.mechanism).decode, 0);
   }
   options.lengths = {128, 64};
-  EXPECT_EQ(Calibrate(model.path(), options, nullptr).status().code(),
+  EXPECT_EQ(Calibrate(*OpenCheckpoint(model.path()).value(), options, nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

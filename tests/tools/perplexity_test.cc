@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/inspect.h"
 #include "engine/sampler/logits.h"
 #include "tests/testing/tiny_model.h"
@@ -66,7 +67,7 @@ class PerplexityTest : public ::testing::Test {
     EngineOptions options;
     options.dtype = EngineOptions::Dtype::kFloat32;
     options.n_threads = 1;
-    engine_ = *CreateEngine(model_.path(), options, nullptr);
+    engine_ = *CreateEngine(OpenCheckpoint(model_.path()).value(), options, nullptr);
     for (int i = 0; i < 200; ++i) tokens_.push_back((i * 37 + 11) % engine_->config().vocab_size);
   }
 
@@ -80,7 +81,8 @@ class PerplexityTest : public ::testing::Test {
       ids.insert(ids.end(), tokens_.begin() + w.begin, tokens_.begin() + w.end);
       LogitsOptions logits_options;
       logits_options.engine.dtype = EngineOptions::Dtype::kFloat32;
-      const auto logits = *ComputeLogits(model_.path(), ids, logits_options);
+      const auto logits =
+          *ComputeLogits(OpenCheckpoint(model_.path()).value(), ids, logits_options);
       const size_t vocab = static_cast<size_t>(engine_->config().vocab_size);
       for (size_t i = ids.size() - static_cast<size_t>(w.n_scored); i < ids.size(); ++i) {
         sum -= LogSoftmaxAt(absl::MakeConstSpan(logits).subspan((i - 1) * vocab, vocab), ids[i]);
@@ -136,7 +138,7 @@ TEST_F(PerplexityTest, AWindowOverTheContextIsTheEnginesError) {
   options.stride_tokens = 100;
   EngineOptions short_context;
   short_context.context_tokens = 150;
-  const auto engine = CreateEngine(model_.path(), short_context, nullptr);
+  const auto engine = CreateEngine(OpenCheckpoint(model_.path()).value(), short_context, nullptr);
   EXPECT_EQ(MeasurePerplexity(**engine, tokens_, options, Ignore).status().code(),
             absl::StatusCode::kOutOfRange);
 }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "bench/random_bundle.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/loader/safetensors.h"
 #include "engine/runtime/inspect.h"
 #include "gtest/gtest.h"
@@ -62,7 +63,7 @@ std::vector<float> Logits(const TempDirectory& directory, Mechanism mechanism) {
   LogitsOptions options;
   options.attention.mechanism = mechanism;
   options.engine.n_threads = 2;
-  auto logits = ComputeLogits(directory.path(), tokens, options);
+  auto logits = ComputeLogits(OpenCheckpoint(directory.path()).value(), tokens, options);
   EXPECT_TRUE(logits.ok()) << logits.status();
   return logits.ok() ? *std::move(logits) : std::vector<float>();
 }

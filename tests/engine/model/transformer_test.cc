@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 
+#include "engine/loader/checkpoint.h"
 #include "engine/loader/safetensors.h"
 #include "engine/runtime/inspect.h"
 #include "engine/runtime/model_runner.h"
@@ -49,7 +50,7 @@ std::string ModelOf(const std::string& name) {
 
 std::vector<float> Logits(const std::string& name, const std::vector<int32_t>& tokens,
                           const LogitsOptions& options) {
-  auto logits = ComputeLogits(ModelOf(name), tokens, options);
+  auto logits = ComputeLogits(OpenCheckpoint(ModelOf(name)).value(), tokens, options);
   EXPECT_TRUE(logits.ok()) << logits.status();
   return logits.ok() ? *std::move(logits) : std::vector<float>();
 }
@@ -139,7 +140,8 @@ TEST(TransformerTest, Float8OnTheCpuIsRefused) {
   LogitsOptions options = Options(kFloat8);
   options.engine.device = nullptr;
   const std::vector<int32_t> tokens = {1};
-  const absl::Status refused = ComputeLogits(ModelOf("gqa"), tokens, options).status();
+  const absl::Status refused =
+      ComputeLogits(OpenCheckpoint(ModelOf("gqa")).value(), tokens, options).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(refused.message().find("dtype: float8 on the CPU, expected float32, bfloat16 or int8"),
             std::string::npos)
@@ -169,7 +171,8 @@ class CompanyTest : public testing::TestWithParam<RunnerCase> {
   void SetUp() override {
     EngineOptions options = Options(GetParam().dtype).engine;
     options.max_batch_tokens = 128;
-    auto runner = ModelRunner::Create(ModelOf(GetParam().name), options, nullptr);
+    auto runner =
+        ModelRunner::Create(OpenCheckpoint(ModelOf(GetParam().name)).value(), options, nullptr);
     ASSERT_TRUE(runner.ok()) << runner.status();
     runner_ = *std::move(runner);
   }

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/inspect.h"
 #include "gmock/gmock.h"
@@ -31,7 +32,8 @@ class EngineDeviceTest : public EngineTest {
 
 std::vector<int32_t> GreedyTokensOfTales(const EngineOptions& options,
                                          const EngineRequest& request) {
-  auto engine = CreateEngine(SourcePath("models/tales"), options, nullptr).value();
+  auto engine =
+      CreateEngine(OpenCheckpoint(SourcePath("models/tales")).value(), options, nullptr).value();
   auto to = std::make_shared<Collected>();
   EXPECT_TRUE(engine->Submit(request, std::make_unique<CollectingSink>(to)).ok());
   EXPECT_TRUE(to->Wait().status.ok());
@@ -67,17 +69,18 @@ TEST(EngineOnADevice, TakesTheBytesOfNarrowWeightsThatAreForetold) {
   const TinyModel model({.config = TinyConfig()});
   EngineOptions options;
   options.cache_bytes = int64_t{8} << 20;
-  const auto wide = SummarizeModel(model.path(), options).value();
+  const auto wide = SummarizeModel(*OpenCheckpoint(model.path()).value(), options).value();
   for (const auto& [dtype, name] : {std::pair{EngineOptions::Dtype::kInt8, "int8"},
                                     std::pair{EngineOptions::Dtype::kFloat8, "float8"}}) {
     options.dtype = dtype;
-    const auto summary = SummarizeModel(model.path(), options).value();
+    const auto summary = SummarizeModel(*OpenCheckpoint(model.path()).value(), options).value();
     EXPECT_EQ(summary.dtype, name);
     EXPECT_LT(summary.weight_bytes, wide.weight_bytes);
     // Keys and values stay in bf16.
     EXPECT_EQ(summary.mechanisms[0].bytes_per_token, wide.mechanisms[0].bytes_per_token);
     options.device = std::make_shared<EmulatedDevice>();
-    const auto engine = CreateEngine(model.path(), options, nullptr).value();
+    const auto engine =
+        CreateEngine(OpenCheckpoint(model.path()).value(), options, nullptr).value();
     EXPECT_EQ(engine->Stats().dtype, name);
     EXPECT_EQ(engine->Stats().weight_bytes, summary.weight_bytes);
   }

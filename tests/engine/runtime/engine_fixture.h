@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bench/random_bundle.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/collecting_sink.h"
@@ -31,7 +32,7 @@ class EngineTest : public ::testing::Test {
     options.n_threads = 2;
     if (options.device == nullptr) options.device = NewTestDevice();
     if (options.cache_bytes == 0) options.cache_bytes = 32 << 20;
-    auto engine = CreateEngine(model_.path(), options, nullptr);
+    auto engine = CreateEngine(OpenCheckpoint(model_.path()).value(), options, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }

@@ -1,6 +1,7 @@
 // Mechanisms of a bundle through the engine, and the choice among them.
 #include <vector>
 
+#include "engine/loader/checkpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/engine_fixture.h"
@@ -19,7 +20,7 @@ TEST_F(EngineTest, RefusesMechanismsWithoutWeightsAndSequencesLongerThanTheirs) 
             absl::OutOfRangeError("prompt + max_new_tokens: 240 tokens, expected at most 230 with "
                                   "mechanism super"));
   const TinyModel bare;
-  auto engine = CreateEngine(bare.path(), {}, nullptr);
+  auto engine = CreateEngine(OpenCheckpoint(bare.path()).value(), {}, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
   engine_ = *std::move(engine);
   EXPECT_EQ(Refused(request),

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/loader/checkpoint.h"
 #include "engine/runtime/inspect.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -78,7 +79,7 @@ TEST_F(EngineTest, GreedyTokensFollowTheLogits) {
   got->Wait();
   std::vector<int32_t> all = r.prompt;
   all.insert(all.end(), got->tokens[0].begin(), got->tokens[0].end());
-  const auto logits = ComputeLogits(model_.path(), all, WhereTheEngineIs());
+  const auto logits = ComputeLogits(OpenCheckpoint(model_.path()).value(), all, WhereTheEngineIs());
   ASSERT_TRUE(logits.ok());
   for (size_t i = 0; i < got->tokens[0].size(); ++i) {
     const auto row = logits->begin() + (r.prompt.size() + i - 1) * 96;
@@ -160,7 +161,8 @@ TEST_F(EngineTest, PromptLogprobsEqualTheLogits) {
   r.prompt_logprobs = 2;
   const auto got = Submit(r);
   EXPECT_TRUE(got->Wait().status.ok());
-  const auto logits = ComputeLogits(model_.path(), r.prompt, WhereTheEngineIs());
+  const auto logits =
+      ComputeLogits(OpenCheckpoint(model_.path()).value(), r.prompt, WhereTheEngineIs());
   ASSERT_EQ(got->prompt_logprobs.size(), 99u);
   for (int i = 1; i < 100; ++i) {
     const absl::Span<const float> row(logits->data() + (i - 1) * 96, 96);

@@ -4,25 +4,27 @@
 
 #include <cstdint>
 
+#include "engine/loader/checkpoint.h"
 #include "tests/testing/tiny_model.h"
 
 namespace lowkey {
 namespace {
 
-TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndAdmit) {
+TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndHold) {
   const TinyModel model({.config = TinyConfig()});
   EngineOptions options;
   options.cache_bytes = int64_t{8} << 20;
-  const auto summary = SummarizeModel(model.path(), options);
+  const auto summary = SummarizeModel(*OpenCheckpoint(model.path()).value(), options);
   ASSERT_TRUE(summary.ok()) << summary.status();
-  const auto engine = CreateEngine(model.path(), options, nullptr);
+  const auto engine = CreateEngine(OpenCheckpoint(model.path()).value(), options, nullptr);
   ASSERT_TRUE(engine.ok());
   EXPECT_EQ(summary->cache_bytes, (*engine)->limits().cache_bytes);
   EXPECT_EQ(summary->weight_bytes, (*engine)->Stats().weight_bytes);
   EXPECT_EQ(summary->dtype, (*engine)->Stats().dtype);
   ASSERT_EQ(summary->mechanisms.size(), 5u);
   const MechanismMemory& standard = summary->mechanisms[0];
-  EXPECT_EQ(standard.n_full_prompts, summary->cache_bytes / standard.bytes_full_context);
+  EXPECT_EQ(standard.n_full_sequences, summary->cache_bytes / standard.bytes_full_context);
+  EXPECT_EQ(standard.fixed_bytes, 0);
   for (int i : {1, 2}) {
     const MechanismMemory& quantized = summary->mechanisms[i];
     EXPECT_EQ(quantized.attention.mechanism, Mechanism::kStandard);
@@ -31,23 +33,25 @@ TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndAdmit) {
   }
   const MechanismMemory& atp = summary->mechanisms[3];
   EXPECT_FALSE(atp.exact);
-  EXPECT_LE(atp.n_full_prompts, standard.n_full_prompts);
-  EXPECT_GT(atp.n_full_prompts, 0);
+  EXPECT_LT(atp.bytes_full_context, standard.bytes_full_context);
+  EXPECT_GT(atp.n_full_sequences, standard.n_full_sequences);
+  EXPECT_LT(atp.bytes_per_token, standard.bytes_per_token);
   const MechanismMemory& shift = summary->mechanisms[4];
   EXPECT_EQ(shift.attention.mechanism, Mechanism::kTaylorShift);
   EXPECT_FALSE(shift.exact);
-  EXPECT_GT(shift.n_full_prompts, 0);
+  EXPECT_GT(shift.n_full_sequences, 0);
   EXPECT_EQ(shift.bytes_per_token, 0);  // once the state has taken over
+  EXPECT_GT(shift.fixed_bytes, 0);      // the state
 }
 
 TEST(SummarizeModelTest, CountsWeightsOfEightBits) {
   const TinyModel model({.config = TinyConfig()});
   EngineOptions options;
   options.cache_bytes = int64_t{8} << 20;
-  const auto wide = SummarizeModel(model.path(), options).value();
+  const auto wide = SummarizeModel(*OpenCheckpoint(model.path()).value(), options).value();
   options.dtype = EngineOptions::Dtype::kInt8;
-  const auto summary = SummarizeModel(model.path(), options).value();
-  const auto engine = CreateEngine(model.path(), options, nullptr).value();
+  const auto summary = SummarizeModel(*OpenCheckpoint(model.path()).value(), options).value();
+  const auto engine = CreateEngine(OpenCheckpoint(model.path()).value(), options, nullptr).value();
   EXPECT_EQ(summary.dtype, "int8");
   EXPECT_EQ(summary.dtype, engine->Stats().dtype);
   EXPECT_LT(summary.weight_bytes, wide.weight_bytes);
@@ -59,7 +63,7 @@ TEST(SummarizeModelTest, LeavesOutWhatASlidingWindowRulesOut) {
   config.architecture = "MistralForCausalLM";
   config.sliding_window = 16;
   const TinyModel model({.config = config});
-  const auto summary = SummarizeModel(model.path(), {});
+  const auto summary = SummarizeModel(*OpenCheckpoint(model.path()).value(), {});
   ASSERT_TRUE(summary.ok()) << summary.status();
   ASSERT_EQ(summary->mechanisms.size(), 3u);
   for (const MechanismMemory& m : summary->mechanisms) {

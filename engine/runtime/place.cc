@@ -1,0 +1,35 @@
+#include "engine/runtime/place.h"
+
+#include <utility>
+
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+
+std::unique_ptr<Place> Place::Make(std::shared_ptr<Device> device) {
+  return device == nullptr ? MakeHostPlace() : MakeDevicePlace(std::move(device));
+}
+
+int64_t Place::used_cache_bytes() const {
+  int64_t total = 0;
+  for (const auto& cache : caches_) total += cache->used_bytes();
+  return total;
+}
+
+void Place::SetReclaimer(const std::function<bool()>& reclaim) {
+  for (const auto& cache : caches_) cache->SetReclaimer(reclaim);
+}
+
+absl::Status EachLogits(Decoder& decoder, absl::Span<const int64_t> rows,
+                        absl::FunctionRef<void(size_t, absl::Span<const float>)> consume) {
+  for (size_t begin = 0; begin < rows.size(); begin += Decoder::kMaxLogitRows) {
+    const auto part = rows.subspan(begin, Decoder::kMaxLogitRows);
+    LK_RETURN_IF_ERROR(decoder.Logits(part));
+    for (size_t i = 0; i < part.size(); ++i) {
+      consume(begin + i, decoder.logits_row(static_cast<int64_t>(i)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lowkey

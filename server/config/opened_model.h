@@ -1,0 +1,38 @@
+#ifndef LOWKEY_SERVER_CONFIG_OPENED_MODEL_H_
+#define LOWKEY_SERVER_CONFIG_OPENED_MODEL_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "engine/loader/checkpoint.h"
+#include "server/config/flags.h"
+#include "tokenizer/chat/template_files.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lowkey {
+
+// The model that --model names, or the demo model: its files are opened and parsed once. Files that
+// are wrong are never INVALID_ARGUMENT, which says that a flag is; they are FAILED_PRECONDITION.
+class OpenedModel {
+ public:
+  // NOT_FOUND when there is no such path; INVALID_ARGUMENT when --model is empty.
+  static absl::StatusOr<OpenedModel> Open(const FlagValues& flags);
+
+  const std::string& path() const { return files_.path; }
+  // OpenCheckpoint's errors.
+  absl::StatusOr<std::shared_ptr<const Checkpoint>> Weights() const;
+  // LoadTokenizer's errors.
+  absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer() const;
+  ChatTemplates MakeChatTemplates() const;
+
+ private:
+  explicit OpenedModel(ModelFiles files) : files_(std::move(files)) {}
+
+  ModelFiles files_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_CONFIG_OPENED_MODEL_H_
