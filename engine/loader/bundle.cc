@@ -22,7 +22,7 @@ constexpr int64_t kMaxLoraRank = 4096;
 constexpr char kBundleFile[] = "lowkey.json";
 constexpr const char* kProjectionNames[kNumProjections] = {"wq", "wk", "wv", "wo"};
 
-// What a mechanism is made of (attention.md's table).
+// The parts of a mechanism.
 struct MechanismKind {
   Mechanism mechanism;
   std::array<bool, kNumProjections> uses;

@@ -15,8 +15,8 @@ namespace lowkey {
 
 static_assert(std::endian::native == std::endian::little);
 
-// Reads little-endian numbers and strings from untrusted bytes, front to back. What does not fit is
-// nullopt and leaves the position where it was.
+// Reads little-endian numbers and strings from untrusted bytes, front to back. A value that is cut
+// short is nullopt and leaves the position where it was.
 class ByteReader {
  public:
   explicit ByteReader(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
@@ -40,7 +40,7 @@ class ByteReader {
     return value;
   }
 
-  // A length in 8 bytes, then so many bytes.
+  // Reads a length in 8 bytes, then that many bytes.
   std::optional<std::string_view> String() {
     const size_t begin = position_;
     const auto n_bytes = Number<uint64_t>();

@@ -27,7 +27,7 @@ absl::StatusOr<ModelConfig> ReadConfig(const std::string& directory) {
       config->text(), generation.ok() ? std::make_optional((*generation)->text()) : std::nullopt);
 }
 
-// What a format calls the tensors; a layer's have its prefix and number before them.
+// A format's names of tensors; names of a layer's tensors follow its prefix and number.
 struct TensorNames {
   const char *embedding, *final_norm, *lm_head, *layers;
   const char *q, *k, *v, *o, *gate, *up, *down;  // with .weight or .bias

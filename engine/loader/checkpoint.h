@@ -43,7 +43,7 @@ struct Checkpoint {
   TensorView lm_head;     // [vocab_size, hidden_dim]; the embedding's view when tied
   std::vector<LayerTensors> layers;
   std::vector<BundledMechanism> mechanisms;  // of lowkey.json, each name once
-  int64_t n_parameters = 0;                  // without theirs
+  int64_t n_parameters = 0;                  // without those of lowkey.json
   int64_t file_bytes = 0;
   std::vector<std::shared_ptr<const MappedFile>> files;
 };

@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr int kMaxDepth = 32;
 constexpr size_t kMaxEosTokens = 64;
 
-// Where the families differ: what transformers assumes for absent fields, and what it reads.
+// The differences between families: transformers' defaults for absent fields, and fields it reads.
 struct Family {
   const char* architecture;
   std::optional<int32_t> n_kv_heads;  // nullopt: n_heads
@@ -67,7 +67,7 @@ absl::Status ReadArchitecture(const JsonFields& fields, ModelConfig& config) {
   return Unsupported(fields, "architectures", known);
 }
 
-// Settings that only one value of leaves our mathematics right.
+// Settings that the engine supports at one value only.
 absl::Status RefuseUnsupported(const JsonFields& fields) {
   for (const char* key : {"quantization_config", "compression_config"}) {
     if (fields.Find(key) != nullptr) return Unsupported(fields, key, "unquantized weights");
@@ -135,7 +135,7 @@ absl::StatusOr<RopeLlama3> ReadLlama3(const JsonFields& rope) {
   return scaling;
 }
 
-// What rope_scaling or rope_parameters says.
+// Reads rope_scaling or rope_parameters.
 struct Rope {
   RopeScaling scaling;
   std::optional<double> theta;
@@ -184,7 +184,7 @@ absl::Status ReadRotary(const JsonFields& fields, ModelConfig& config) {
   return absl::OkStatus();
 }
 
-// How many of Qwen's layers see a window only.
+// Returns how many of Qwen's layers see a window only.
 absl::StatusOr<int64_t> CountSlidingLayers(const JsonFields& fields, int64_t n_layers) {
   const json* types = fields.Find("layer_types");
   if (types == nullptr) {
@@ -241,7 +241,7 @@ absl::Status ReadMathematics(const JsonFields& fields, ModelConfig& config) {
   return ReadSlidingWindow(fields, config);
 }
 
-// An id or a list of them; nullopt when the field is absent or null.
+// Reads an id or a list of ids; nullopt when the field is absent or null.
 absl::StatusOr<std::optional<std::vector<int32_t>>> ReadIds(const JsonFields& fields,
                                                             const char* key, int32_t vocab_size) {
   const json* value = fields.Find(key);

@@ -24,7 +24,7 @@ constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint32_t kMaxDims = 4;
 constexpr size_t kMaxNameBytes = 256;
 constexpr int64_t kDefaultAlignment = 32, kMaxAlignment = 65536;
-// The least that the file spends on a key with its value, and on a tensor's description.
+// The fewest bytes that the file spends on a key with its value, and on a tensor's description.
 constexpr uint64_t kMinPairBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 4 + 8;
 
@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<GgufTensor>> ReadTensors(ByteReader& reader, uint64_t
   return tensors;
 }
 
-// Every tensor lies in the data section, and none in another.
+// Checks that every tensor lies in the data section and that no two overlap.
 absl::Status CheckPlaces(std::vector<GgufTensor>& tensors, uint64_t data_bytes,
                          const std::string& name) {
   std::sort(tensors.begin(), tensors.end(), [](const GgufTensor& a, const GgufTensor& b) {

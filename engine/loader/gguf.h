@@ -39,11 +39,11 @@ struct Gguf {
   GgufIndex index;
 };
 
-// MappedFile::Open's errors and ParseGguf's.
+// Maps and parses a file. MappedFile::Open's errors and ParseGguf's.
 absl::StatusOr<Gguf> OpenGguf(const std::string& path);
 
-// The GGUF file that a model's path stands for: the path itself when it names a .gguf file, or the
-// only .gguf file of a directory without config.json. nullopt for any other path.
+// Finds the GGUF file that a model's path stands for: the path itself when it names a .gguf file,
+// or the only .gguf file of a directory without config.json. nullopt for any other path.
 // INVALID_ARGUMENT when such a directory holds several.
 absl::StatusOr<std::optional<std::string>> FindGguf(const std::string& model_path);
 

@@ -49,7 +49,7 @@ absl::StatusOr<const Architecture*> ReadArchitecture(const GgufMetadata& metadat
   return Unsupported(metadata, kKey, "llama, qwen2 or qwen3");
 }
 
-// Settings that only one value of leaves our mathematics right.
+// Settings that the engine supports at one value only.
 absl::Status RefuseUnsupported(const Keys& keys) {
   struct Setting {
     std::string key;
@@ -68,7 +68,7 @@ absl::Status RefuseUnsupported(const Keys& keys) {
   return absl::OkStatus();
 }
 
-// A size of all layers, 1..max: one number, or a list of one for each, which must be equal.
+// Reads a size of all layers, 1..max: one number, or a list of equal numbers, one per layer.
 absl::StatusOr<std::optional<int64_t>> LayerInt(const Keys& keys, const char* name, int64_t max,
                                                 int64_t n_layers) {
   const std::string key = keys(name);

@@ -16,7 +16,7 @@ struct GgufConfig {
   bool interleaved_qk = false;
 };
 
-// The configuration that a GGUF file's metadata and tensors describe: architectures `llama`,
+// Reads the configuration that a GGUF file's metadata and tensors describe: architectures `llama`,
 // `qwen2` and `qwen3`. Every bound that ModelConfig states holds afterwards; the embeddings are
 // tied when there is no output.weight.
 //   INVALID_ARGUMENT  a key missing, of another type or out of range

@@ -32,7 +32,7 @@ bool IsInt(GgufType type) {
   return InfoOf(type).bytes > 0 && !IsFloat(type) && type != GgufType::kBool;
 }
 
-// Untrusted bytes as they may stand in a message.
+// Returns untrusted bytes as they may stand in a message.
 std::string Shown(std::string_view text) {
   const std::string cut(text.substr(0, kMaxShownBytes));
   return absl::StrCat(absl::CHexEscape(cut), text.size() > kMaxShownBytes ? "..." : "");
@@ -45,7 +45,7 @@ T Load(const std::byte* at) {
   return value;
 }
 
-// Item `index` of integers; nullopt when it does not fit int64.
+// Returns element `index` of integers; nullopt when it does not fit int64.
 std::optional<int64_t> LoadInt(GgufType type, const std::byte* items, uint64_t index) {
   const std::byte* at = items + index * InfoOf(type).bytes;
   switch (type) {
@@ -91,7 +91,7 @@ absl::Status CutShort(uint64_t wanted, GgufType type, size_t n_left_bytes) {
                                                  " bytes left in the file"));
 }
 
-// The bytes of `count` values of one type, whose every length is checked.
+// Returns the bytes of `count` values of one type, after checking every length.
 absl::StatusOr<absl::Span<const std::byte>> TakeItems(ByteReader& reader, GgufType type,
                                                       uint64_t count) {
   const size_t item_bytes = InfoOf(type).bytes;

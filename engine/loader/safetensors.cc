@@ -55,7 +55,7 @@ absl::StatusOr<const FormatDType*> ReadDType(const JsonFields& fields) {
   return fields.Error("dtype", "a dtype of the safetensors format");
 }
 
-// A list of non-negative integers.
+// Reads a list of non-negative integers.
 absl::StatusOr<std::vector<uint64_t>> ReadSizes(const JsonFields& fields, const char* key,
                                                 size_t max_count) {
   const std::string expected =
@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<uint64_t>> ReadSizes(const JsonFields& fields, const 
   return sizes;
 }
 
-// The bytes that a tensor of this shape takes; nullopt when they do not fit int64.
+// Returns the bytes that a tensor of this shape takes; nullopt when they do not fit int64.
 std::optional<uint64_t> ProductBytes(const std::vector<uint64_t>& shape, uint64_t element_bytes) {
   int64_t bytes = static_cast<int64_t>(element_bytes);
   for (uint64_t size : shape) {

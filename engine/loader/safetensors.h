@@ -23,7 +23,7 @@ namespace lowkey {
 struct SafetensorsIndex {
   // Views into the file's bytes; possibly misaligned.
   absl::flat_hash_map<std::string, TensorView> tensors;
-  // Tensors of a dtype that the format knows and we do not (such as U8, F8_E4M3): name -> dtype.
+  // Tensors of a dtype of the format that we do not read (such as U8, F8_E4M3): name -> dtype.
   absl::flat_hash_map<std::string, std::string> foreign_dtypes;
 };
 

@@ -19,18 +19,18 @@
 
 namespace lowkey {
 
-// The tensors of a checkpoint's files by name, and which of them were taken. Not thread-safe.
+// The tensors of a checkpoint's files by name; knows which of them were taken. Not thread-safe.
 class TensorTable {
  public:
-  // None. `origin` is the file that should have named them.
+  // Makes an empty table; `origin` is the file that should have named the tensors.
   explicit TensorTable(std::string origin = "") : origin_(std::move(origin)) {}
 
-  // Of model.safetensors, or of the shards that model.safetensors.index.json assigns tensors to.
+  // Opens model.safetensors, or the shards that model.safetensors.index.json assigns tensors to.
   // NOT_FOUND when there is neither, or a shard is missing; INVALID_ARGUMENT as in safetensors.h
   // and for a malformed index.
   static absl::StatusOr<TensorTable> OpenDirectory(const std::string& directory);
 
-  // Of one safetensors file; INVALID_ARGUMENT when `name` is not a plain file's, or as in
+  // Opens one safetensors file; INVALID_ARGUMENT when `name` is not a plain file's, or as in
   // safetensors.h.
   static absl::StatusOr<TensorTable> OpenFile(const std::string& directory,
                                               const std::string& name);
@@ -39,10 +39,10 @@ class TensorTable {
 
   bool Has(const std::string& name) const { return tensors_.contains(name); }
 
-  // The first dimension of a matrix, which must be in the range: INVALID_ARGUMENT.
+  // Returns the first dimension of a matrix; INVALID_ARGUMENT when it is out of range.
   absl::StatusOr<int64_t> Rows(const std::string& name, int64_t min, int64_t max) const;
 
-  // The tensor, which must have this shape and a dtype that LoadFloats reads: INVALID_ARGUMENT.
+  // Returns a tensor; INVALID_ARGUMENT unless it has this shape and a dtype that LoadFloats reads.
   absl::StatusOr<TensorView> Take(const std::string& name, const std::vector<int64_t>& shape);
 
   // INVALID_ARGUMENT `<file>: <tensor>: ... expected none: <reason>` unless every tensor was taken

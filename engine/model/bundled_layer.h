@@ -9,8 +9,8 @@
 
 namespace lowkey {
 
-// The attention tensors of one layer of a bundled mechanism: its own, those of the checkpoint that
-// it shares, and W + scale B A where it brings a low-rank change. Unused ones are empty.
+// The attention tensors of one layer of a bundled mechanism: its own, the checkpoint's, or
+// W + scale B A where the bundle brings a low-rank change. Tensors without use are empty.
 class BundledLayerTensors {
  public:
   // `checkpoint` must outlive this.

@@ -12,18 +12,17 @@
 
 namespace lowkey {
 
-// What is said at load.
 struct DecoderOptions {
-  // Of all matrices but the embedding. kFloat8: on a device only.
+  // Type of all matrices except the embedding. kFloat8: on a device only.
   StorageType weight_type = StorageType::kFloat32;
   int64_t max_rows = 512;  // in a step
-  // (bytes taken, bytes in all), from the calling thread.
+  // Called with (bytes loaded, bytes in all) by the loading thread.
   std::function<void(int64_t, int64_t)> progress;
 };
 
 // A Llama-style decoder with its weights, computing on the host (Transformer) or on a device
-// (DeviceTransformer). One thread. Errors are a device's: nothing that it computes since can be
-// used.
+// (DeviceTransformer). One thread. Errors are a device's failures, for good: results after one
+// cannot be used.
 class Decoder {
  public:
   // Called with the attention input of a layer (after the norm): [n_rows, hidden_dim], rows
@@ -46,7 +45,8 @@ class Decoder {
                                absl::Span<const int64_t> positions, absl::Span<const Group> groups,
                                const Observer& observer) = 0;
 
-  // Logits of some rows of the last Forward, at most kMaxLogitRows: row rows[i] to logits_row(i).
+  // Computes the logits of row rows[i] of the last Forward into logits_row(i); at most
+  // kMaxLogitRows rows.
   static constexpr int64_t kMaxLogitRows = 64;
   virtual absl::Status Logits(absl::Span<const int64_t> rows) = 0;
   virtual absl::Span<const float> logits_row(int64_t i) const = 0;
@@ -56,7 +56,7 @@ class Decoder {
   // Set 0 is the checkpoint's own; mechanism i of the checkpoint's bundle has set_of_bundled(i).
   virtual int64_t n_weight_sets() const = 0;
   virtual int64_t set_of_bundled(size_t i) const = 0;
-  // Multiply-adds a row of the maps around attention, all layers.
+  // Multiply-adds per row of the maps around attention, over all layers.
   virtual double work_per_row(int64_t weight_set) const = 0;
 };
 

@@ -7,9 +7,9 @@
 
 namespace lowkey {
 
-// Angle per position of each pair of a head [head_dim / 2], rope scaling included: theta^(-2j /
-// head_dim), divided by the factor (linear), by its own factor (given factors) or, by wavelength,
-// kept, divided or blended (llama3).
+// Returns the angle per position of each pair of a head [head_dim / 2]: theta^(-2j / head_dim),
+// scaled: divided by the factor (linear), by the pair's own factor (given factors) or, depending on
+// the wavelength, kept, divided or blended (llama3).
 std::vector<double> RopeInverseFrequencies(const ModelConfig& config);
 
 }  // namespace lowkey

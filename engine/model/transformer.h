@@ -16,11 +16,11 @@
 
 namespace lowkey {
 
-// The decoder on the host, over packed weights. Load once; one thread calls Forward and Logits.
+// The decoder on the host, over packed weights.
 class Transformer : public Decoder {
  public:
-  // Packs the checkpoint's weights; the embedding table stays mapped. `pool` must outlive the
-  // model. RESOURCE_EXHAUSTED when memory cannot be had.
+  // Packs the checkpoint's weights; the embedding table stays mapped. `pool` outlives the model.
+  // RESOURCE_EXHAUSTED when memory cannot be had.
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(
       std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options,
       ThreadPool& pool);

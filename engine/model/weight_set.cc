@@ -9,7 +9,7 @@
 namespace lowkey {
 namespace {
 
-// Rows a task of the cheap row-wise operations: one row's work is a few microseconds.
+// Rows per task of the cheap row-wise operations: one row's work is a few microseconds.
 constexpr int64_t kRowsPerTask = 8;
 
 int64_t RowsOf(const TensorView& t) { return t.data == nullptr ? 0 : t.shape[0]; }

@@ -15,33 +15,33 @@
 
 namespace lowkey {
 
-// The linear maps around attention: Project takes rows of x to rotated q, k, v, Output takes what
-// was attended back. Mechanisms with the same maps share one set; each of a step's rows belongs to
+// The linear maps around attention: Project takes rows of x to rotated q, k, v; Output takes the
+// attended rows back. Mechanisms with the same maps share one set. Each row of a step belongs to
 // one set, and row numbers here count the set's own rows. One thread; work inside is spread over
 // the pool.
 class WeightSet {
  public:
   using PackFn = absl::FunctionRef<absl::StatusOr<PackedWeight>(absl::Span<const TensorView>)>;
 
-  // `config` says heads, biases, norms and RoPE.
+  // `config` describes heads, biases, norms and RoPE.
   WeightSet(const ModelConfig& config, ThreadPool& pool);
-  // Packs the attention tensors of the next layer. A mechanism that has no use for q, k or v leaves
-  // its tensor empty (data == nullptr), in every layer.
+  // Packs the attention tensors of the next layer. A mechanism without q, k or v leaves that tensor
+  // empty (data == nullptr) in every layer.
   absl::Status AddLayer(const LayerTensors& tensors, PackFn pack);
 
-  // Room for steps of that many rows.
+  // Takes memory for steps of that many rows.
   void ReserveRows(int64_t max_rows);
-  // A step begins: row i is at positions[i].
+  // Begins a step: row i is at positions[i].
   void Begin(absl::Span<const int64_t> positions);
   // Returns the layer's q, k, v of all rows of x [n_rows, hidden_dim], after norms of heads and
   // RoPE; nullptr for those that the set does not have.
   LayerRows Project(int64_t layer, const float* x);
-  // product [n_rows, hidden_dim padded] = what mechanisms left in LayerRows::out, through Wo.
+  // product [n_rows, hidden_dim padded] = Wo LayerRows::out (which the mechanisms filled) + bias.
   void Output(int64_t layer, float* product, int64_t ld_product);
 
   int64_t n_rows() const { return n_rows_; }
   int64_t weight_bytes() const;
-  // Multiply-adds a row, all layers.
+  // Multiply-adds per row, over all layers.
   double work_per_row() const;
   const std::vector<double>& inverse_frequencies() const { return inverse_frequencies_; }
 
@@ -66,13 +66,13 @@ class WeightSet {
   std::vector<float> qkv_, attended_, cos_, sin_;
 };
 
-// The tensors' values one after the other; absent ones are left out.
+// Returns the tensors' values one after the other; absent tensors are left out.
 std::vector<float> Floats(std::initializer_list<const TensorView*> parts);
 
 // Calls body(row) for every row, over the pool.
 void ForRows(ThreadPool& pool, int64_t n_rows, absl::FunctionRef<void(int64_t)> body);
 
-// Geometry of a config's attention.
+// Returns the geometry of a config's attention.
 AttentionGeometry GeometryOf(const ModelConfig& config, StorageType cache_type);
 
 }  // namespace lowkey

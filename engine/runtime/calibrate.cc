@@ -43,7 +43,7 @@ class LayerBench {
     ld_ = q_dim_ + 2 * kv_dim_ + g.input_dim();
   }
 
-  // A cache that holds `n_tokens` twice: the sequence that grows and the one that generates.
+  // Makes a cache for two sequences of `n_tokens`: the one that grows and the one that generates.
   absl::Status Open(const AttentionOptions& options, int64_t n_tokens) {
     const AttentionGeometry& g = setup_.geometry;
     LK_ASSIGN_OR_RETURN(rows_, place_.Hold(RandomFloats(kChunkTokens * ld_)));
@@ -63,7 +63,7 @@ class LayerBench {
     return absl::OkStatus();
   }
 
-  // Rows up to n_tokens; the seconds they took.
+  // Computes rows up to n_tokens; returns the seconds they took.
   absl::StatusOr<double> Prefill(int64_t n_tokens) {
     double seconds = 0;
     while (sequence_.n_tokens < n_tokens) {
@@ -74,7 +74,7 @@ class LayerBench {
     return seconds;
   }
 
-  // Generates after what was fed; the median of a token's seconds.
+  // Generates after the rows that were fed; returns the median of a token's seconds.
   absl::StatusOr<double> Decode(int n_runs) {
     SequenceCache fork = sequence_;
     fork.n_prompt_tokens = sequence_.n_tokens;
@@ -173,7 +173,7 @@ absl::Status CheckLengths(const CalibrationOptions& options) {
   return absl::OkStatus();
 }
 
-// Every length in turn; `note` after each. Nothing for a mechanism that cannot run.
+// Measures every length in turn and calls `note` after each.
 absl::Status MeasureMechanism(LayerBench& bench, const CalibrationOptions& options,
                               MechanismCalibration& m, const std::function<void()>& note) {
   double seconds = 0;

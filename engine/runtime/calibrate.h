@@ -16,17 +16,17 @@ namespace lowkey {
 struct CalibrationOptions {
   EngineOptions engine;                      // threads and dtype
   std::vector<int64_t> lengths;              // ascending, each 64..2^20
-  std::vector<AttentionOptions> mechanisms;  // those that the model lacks are left out
-  int n_decode_runs = 9;                     // of which the median counts
+  std::vector<AttentionOptions> mechanisms;  // mechanisms that the model lacks are left out
+  int n_decode_runs = 9;                     // the median run counts
 };
 
-// What attention took at one length, for all layers; projections left out.
+// The time that attention took at one length, for all layers; projections left out.
 struct CalibrationPoint {
   int64_t n_tokens = 0;
   double prefill_seconds = 0;  // a prompt of n_tokens
   double decode_seconds = 0;   // one token that sees n_tokens
   int64_t cache_bytes = 0;     // held by a sequence of n_tokens that generates
-  // What the formulas say, multiply-adds.
+  // Multiply-adds by the formulas.
   double prefill_work = 0, decode_work = 0;
 };
 
@@ -37,7 +37,7 @@ struct MechanismCalibration {
 
 struct Calibration {
   std::vector<MechanismCalibration> mechanisms;
-  SelectionProfile profile;  // rates that follow: work over time, over all lengths
+  SelectionProfile profile;  // the rates: work over time, over all lengths
 };
 
 // Measures the attention of a model's shape on this machine: random rows through one of its layers,

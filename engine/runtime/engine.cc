@@ -25,7 +25,7 @@ Scheduler::Options SchedulerOptionsOf(const EngineOptions& options, const ModelR
   return out;
 }
 
-// Requests that must have ended before what they use of max_new_tokens is believed.
+// Requests that must have ended before the share of max_new_tokens that they used is believed.
 constexpr int64_t kMinEnded = 16;
 // How much longer than EngineOptions::max_wait an admitted request may wait: forecasts err.
 constexpr double kWaitSlack = 1.2;
@@ -83,15 +83,15 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
   return scheduled;
 }
 
-// The forecast of a new request, corrected by how earlier ones erred; of an end that nobody knows
-// yet, that there is none after the first token.
+// Corrects a new request's forecast by how earlier forecasts erred. While the ends of too few
+// requests are known, the forecast ends at the first token.
 Forecast EngineImpl::Corrected(const Forecast& forecast) const {
   Forecast corrected = forecast_errors_.Correct(forecast);
   if (stats_.n_finished_requests < kMinEnded) corrected.end = corrected.first_token;
   return corrected;
 }
 
-// Refuses what would wait too long or end too late.
+// Refuses a request that would wait too long or end too late.
 absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time deadline) const {
   if (absl::Now() + forecast.end > deadline) {
     return absl::DeadlineExceededError(absl::StrCat(
@@ -151,7 +151,7 @@ void EngineImpl::Cancel(RequestId id) {
   cancels_.push_back(id);
 }
 
-// Taken between steps: a pause of the step that runs now has been noted by then.
+// The engine takes it between steps: by then a pause of the step that runs now has been noted.
 void EngineImpl::Resume(RequestId id) {
   absl::MutexLock lock(&mutex_);
   resumes_.push_back(id);

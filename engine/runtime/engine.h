@@ -21,31 +21,31 @@ namespace lowkey {
 class Device;
 struct Checkpoint;
 
-// One generation (or scoring) of one model. Token ids only.
+// A generation (or scoring) request to one model, in token ids.
 struct EngineRequest {
   std::vector<int32_t> prompt;  // 1 or more ids in [0, vocab_size)
   int32_t max_new_tokens = 16;  // >= 0; 0 only with prompt_logprobs
   int32_t n = 1;  // choices, 1..8; choice i draws from its own stream of `sampling.seed`
   SamplingOptions sampling;
-  std::vector<int32_t>
-      stop_tokens;  // generation ends after one of these (it is reported, not hidden)
-  // Log-probabilities of prompt tokens 1.. under the model, with this many most likely alternatives
-  // (0..20).
+  // Generation ends after one of these tokens, which is reported like any other.
+  std::vector<int32_t> stop_tokens;
+  // Set: reports log-probabilities of prompt tokens 1.., each with this many most likely
+  // alternatives (0..20).
   std::optional<int32_t> prompt_logprobs;
   int32_t prompt_logprobs_from = 1;  // positions before it are not scored; >= 1
   AttentionOptions attention;
-  // Set: attention.mechanism is chosen by these at Submit, among what the model offers, with the
-  // other options of `attention`.
+  // Set: Submit chooses attention.mechanism by these rules among what the model offers; the other
+  // options of `attention` apply.
   std::optional<SelectionRules> selection;
   absl::Time deadline = absl::InfiniteFuture();
-  // Whose request it is. Tenants that wait share the work by their weights, and no cached prefix
-  // passes from one to another. Empty: whoever has no credentials.
+  // The owner of the request. Tenants that wait share the work by their weights, and no cached
+  // prefix passes from one to another. Empty: clients without credentials.
   std::string tenant;
   double tenant_weight = 1;  // > 0
-  int32_t priority = 0;      // -100..100: higher ones of a tenant's go first
-  // Prefixes that later prompts will share, in tokens, each 1.. the prompt's: what was computed is
-  // kept there too (rounded down to whole pages) by mechanisms that cannot be continued from every
-  // page.
+  int32_t priority = 0;      // -100..100: a tenant's requests of higher priority go first
+  // Lengths in tokens, each 1..prompt.size(), of prefixes that later prompts will share. Mechanisms
+  // that cannot be continued from every page keep their state there too (rounded down to whole
+  // pages).
   std::vector<int32_t> prefix_marks;
 };
 
@@ -54,14 +54,14 @@ enum class FinishReason { kStopToken, kLength, kStoppedBySink, kCancelled, kDead
 struct AttentionReport {
   Mechanism mechanism = Mechanism::kStandard;
   bool is_approximate = false;  // with the options that ran
-  std::string reason;           // why this mechanism ran, where the engine chose it
-  // Likewise: where its choice would change with the length.
+  std::string reason;           // why the engine chose this mechanism; empty if the request did
+  // Lengths at which the engine's choice would change.
   std::vector<Crossover> crossovers = {};
   int32_t rank = 0;  // atp: rank of a principal block; 0 for standard
-  int32_t n_compressed_blocks =
-      0;  // atp: closed blocks held as principal keys at the end, over choices
-  int64_t n_state_tokens =
-      0;  // taylorshift: tokens that a state stands for at the end, in the longest choice
+  // atp: closed blocks held as principal keys at the end, over all choices.
+  int32_t n_compressed_blocks = 0;
+  // taylorshift: tokens that a state stands for at the end, in the longest choice.
+  int64_t n_state_tokens = 0;
   int64_t cache_bytes = 0;       // held at the end by all choices: pages, principal blocks, states
   int64_t peak_cache_bytes = 0;  // the most held at once
   int64_t standard_cache_bytes = 0;  // what mechanism standard would hold at the end
@@ -74,7 +74,7 @@ struct Timings {
   int64_t ttft_us = 0;     // Submit to the first sampled token
 };
 
-// Log-probabilities of prompt token `position` (>= 1) given the tokens before it.
+// The log-probability of prompt token `position` (>= 1) given the tokens before it.
 struct PromptLogprob {
   int32_t position = 0;
   TokenLogprob token;
@@ -82,7 +82,7 @@ struct PromptLogprob {
 };
 
 struct FinalEvent {
-  absl::Status status;                       // not OK only with kError / kCancelled / kDeadline
+  absl::Status status;                       // an error only with kError, kCancelled, kDeadline
   std::vector<FinishReason> finish_reasons;  // one per choice
   std::vector<int32_t> n_generated;          // tokens per choice
   int32_t n_prompt_tokens = 0;
@@ -101,40 +101,41 @@ class Sink {
  public:
   virtual ~Sink() = default;
   virtual void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) { (void)logprobs; }
-  // kPause: the token was taken; the request computes no further step until Engine::Resume(id) is
-  // called, but for one that a device has begun already, whose tokens follow; it keeps its cache.
-  // kStop ends that choice with kStoppedBySink (stop strings are text and are matched by the
-  // server). kCancel ends the request as Cancel does, at once: nobody reads any more.
+  // Takes a token. kPause: the request keeps its cache and computes no further step until
+  // Engine::Resume(id) is called; the tokens of a step that a device has already begun still
+  // follow. kStop ends that choice with kStoppedBySink (the server matches stop strings, which are
+  // text). kCancel ends the request at once, as Cancel does.
   virtual SinkAnswer OnToken(int32_t choice, const SampledToken& token) = 0;
   virtual void OnDone(const FinalEvent& event) = 0;
 };
 
 struct EngineOptions {
   enum class Dtype { kAuto, kFloat32, kBFloat16, kInt8, kFloat8 };
-  // Where the model computes and its cache lies; nullptr: the host. Nobody else uses it then.
+  // The device that computes and holds the cache, for this engine alone; nullptr: the host.
   std::shared_ptr<Device> device = nullptr;
-  // Weights and cache. auto: bfloat16, unless the checkpoint is F32. int8, and on a device float8:
-  // weights; the cache is bfloat16.
+  // Type of weights and cache. kAuto is bfloat16 unless the checkpoint is F32. kInt8 and, on a
+  // device only, kFloat8 are types of weights, with a bfloat16 cache.
   Dtype dtype = Dtype::kAuto;
   int n_threads = 0;  // 0: one per core
-  // 0: a quarter of available memory, or most of the device's; at most what 64 full contexts need.
+  // 0: a quarter of the available memory, or nine tenths of what the device has left, but no more
+  // than 64 full contexts need.
   int64_t cache_bytes = 0;
   int32_t max_batch_tokens = 512;  // rows in a step
   int32_t max_running_seqs = 64;   // sequences in a step
-  // What a step is to take at most while streams wait for their next token: prompts are computed
-  // beside them in chunks that fit. > 0.
+  // The longest time that a step should take while streams wait for their next token: prompts are
+  // computed beside them in chunks that fit. > 0.
   absl::Duration step_target = absl::Milliseconds(100);
   int32_t max_queued_requests = 256;
   int64_t max_queued_prompt_tokens = int64_t{1} << 20;
-  // A request is refused when it would probably wait longer for its first step, and given up when
-  // it has waited a fifth longer than that. > 0.
+  // The longest wait for a first step: a request that would probably wait longer is refused, and
+  // one that has waited a fifth longer is given up. > 0.
   absl::Duration max_wait = absl::InfiniteDuration();
-  // Whether prompts leave what was computed for others that begin alike. Never changes an output.
+  // Whether the cache keeps prefixes for prompts that begin alike. Never changes an output.
   bool keeps_prefixes = true;
   // Whether a device computes the next step while the tokens of the last one are read. Never
   // changes an output.
   bool runs_ahead = true;
-  int32_t context_tokens = 0;  // 0: the model's; else a lower limit
+  int32_t context_tokens = 0;  // limit below the model's context; 0: none
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection
 };
 
@@ -144,11 +145,11 @@ struct EngineLimits {
   int64_t cache_bytes = 0;
 };
 
-// A mechanism that the model can be attended to with.
+// A mechanism that the model has weights for.
 struct MechanismInfo {
   Mechanism id = Mechanism::kStandard;
-  std::optional<int64_t> max_tokens;       // the longest sequence, where shorter than the context
-  double cache_bytes_per_token = 0;        // of far tokens, with default options
+  std::optional<int64_t> max_tokens;       // the longest sequence, if shorter than the context
+  double cache_bytes_per_token = 0;        // growth of a long sequence, with default options
   std::optional<double> perplexity_ratio;  // to standard, as the model's bundle states it
 };
 
@@ -173,11 +174,10 @@ using RequestId = uint64_t;
 // Progress of a long operation: (bytes done, bytes in all).
 using ProgressFn = absl::AnyInvocable<void(int64_t done_bytes, int64_t total_bytes)>;
 
-// Continuous batching over one model. Thread-safe. What goes wrong while a request is computed (NaN
-// logits, an exception of its attention's or its sink's) ends it with INTERNAL and leaves the
-// others as they would be without it, to the bit: where a step throws that several share, each of
-// them is computed again alone, from nothing, until it is where it was, and one that throws then
-// ends.
+// Continuous batching over one model. Thread-safe. A fault in one request (NaN logits, an exception
+// in its attention or its sink) ends that request with INTERNAL and leaves the others, to the bit,
+// as they would be without it. When a shared step throws, each of its requests is computed again
+// alone, from nothing, until it has caught up; a request that throws then ends.
 class Engine {
  public:
   virtual ~Engine() = default;  // cancels what still runs; every sink has had its OnDone
@@ -196,8 +196,8 @@ class Engine {
   // or finished ids are ignored.
   virtual void Cancel(RequestId id) = 0;
 
-  // A sink that answered kPause can take more. Unknown, finished and running ids are ignored.
-  // Thread-safe; a Resume that overtakes its pause is not lost.
+  // Continues a request whose sink answered kPause. Unknown, finished and running ids are ignored.
+  // A Resume that overtakes its pause is not lost.
   virtual void Resume(RequestId id) = 0;
 
   // Refuses new requests and waits for the admitted ones until `deadline`; true when all have
@@ -208,11 +208,12 @@ class Engine {
   virtual void EndAll(const absl::Status& status) = 0;
 
   virtual EngineStats Stats() const = 0;
-  // Not OK for good once the device failed: what ran was ended, what comes is refused, UNAVAILABLE.
+  // OK, or UNAVAILABLE for good once the device failed: all requests have ended, new ones are
+  // refused.
   virtual absl::Status Health() const = 0;
   virtual const ModelConfig& config() const = 0;
   virtual EngineLimits limits() const = 0;
-  // Those that the model has weights for, standard first.
+  // The mechanisms that the model has weights for, standard first.
   virtual std::vector<MechanismInfo> mechanisms() const = 0;
 };
 

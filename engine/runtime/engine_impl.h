@@ -22,8 +22,8 @@
 
 namespace lowkey {
 
-// The engine's two sides: calls from any thread (engine.cc), which leave requests and wishes behind
-// a mutex, and one thread (engine_loop.cc, engine_step.cc) that computes step after step.
+// The engine has two sides: calls from any thread (engine.cc) leave requests behind a mutex, and
+// one thread (engine_loop.cc, engine_step.cc) computes step after step.
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions& options);
@@ -56,17 +56,17 @@ class EngineImpl : public Engine {
   bool HasFailed();
   void ExpireDeadlines();
   void GiveUpWaiting();
-  // A row whose logits somebody wants.
+  // A row whose logits a request wants.
   struct WantedRow {
     RequestId request = 0;
     int32_t choice = 0;
     int64_t position = 0;
   };
-  // A step that is queued, and what is wanted of it.
+  // A queued step and the results that it still owes its requests.
   struct Step {
     std::vector<WantedRow> wanted;
     absl::StatusOr<Drawing> drawing = Drawing();
-    // By choice, its token's among those that are drawn; on a device.
+    // On a device: the number of each choice's token among those drawn.
     absl::flat_hash_map<std::pair<RequestId, int32_t>, int64_t> numbers;
     int64_t n_rows = 0;
     bool is_mixed = false;
@@ -122,7 +122,7 @@ class EngineImpl : public Engine {
   LiveRequests live_;
   PrefixCache prefixes_;
   bool is_all_paused_ = false;  // the last step had no rows
-  // Its tokens are not read yet; the next one may be queued before they are.
+  // The step whose tokens are not read yet; the next step may be queued before they are.
   std::optional<Step> pending_;
   absl::Time last_delivery_ = absl::InfinitePast();
   absl::Time next_deadline_ = absl::InfiniteFuture();

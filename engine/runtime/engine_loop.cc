@@ -22,8 +22,7 @@ void EngineImpl::Run() {
   FinishAll(absl::CancelledError("the engine is shutting down"));
 }
 
-// Whether the device did: then nothing that it computed can be used, and nothing more can be
-// computed.
+// Returns whether the device failed. Then no result of it can be used and no request goes on.
 bool EngineImpl::HasFailed() {
   const absl::Status health = runner_->health();
   if (health.ok()) return false;
@@ -40,7 +39,7 @@ void EngineImpl::FinishAll(const absl::Status& status) {
   while (!live_.empty()) Finish(live_.begin()->first, FinishReason::kCancelled, status);
 }
 
-// Takes what was submitted: the scheduler may name it from now on.
+// Takes submitted requests: from now on the scheduler may name them.
 void EngineImpl::TakeArrivals() {
   for (auto& state : inbox_) {
     if (state->request.attention.mechanism == Mechanism::kAtp) {
@@ -52,7 +51,7 @@ void EngineImpl::TakeArrivals() {
   inbox_.clear();
 }
 
-// Waits while there is nothing to do; false when the engine stops.
+// Waits while there is nothing to do; returns false when the engine stops.
 bool EngineImpl::TakeInbox() {
   std::vector<RequestId> cancels;
   std::optional<absl::Status> end_all;
@@ -87,7 +86,7 @@ void EngineImpl::ExpireDeadlines() {
   for (const auto& [id, state] : live_) {
     absl::Time deadline = state->request.deadline;
     if (!state->started.has_value()) {
-      // Nothing is computed for what would be cut.
+      // Computing for a request that will miss its deadline is wasted.
       deadline = std::min(deadline, state->latest_start);
       next_deadline_ = std::min(next_deadline_, state->submitted + longest_wait_);
     }
@@ -99,7 +98,7 @@ void EngineImpl::ExpireDeadlines() {
   }
 }
 
-// After a step, so that everybody had the chance of one.
+// Runs after a step, so that every request had the chance of one.
 void EngineImpl::GiveUpWaiting() {
   const absl::Time latest = absl::Now() - longest_wait_;
   std::vector<RequestId> tired;
@@ -134,7 +133,7 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
   state->ReleaseCache();
   ++(status.ok() ? counters_.n_finished_requests : counters_.n_cancelled_requests);
   {
-    // Before OnDone, so that whoever saw the end sees it in Stats too; and at once, so that no
+    // Stats show the end before OnDone tells of it, and all counters change under one lock: no
     // request is counted as both running and finished.
     absl::MutexLock lock(&mutex_);
     scheduler_.Remove(id);
@@ -149,8 +148,8 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
   --n_sinks_;
 }
 
-// What the request's end tells of forecasts. One that was given up before its first token tells
-// that it would have taken longer.
+// Learns from a request's end how far its forecast was off. A request that was given up before its
+// first token would have taken longer than it lived.
 void EngineImpl::NoteForecast(const RequestState& state) {
   if (!state.forecast.has_value()) return;
   const absl::Duration lived = absl::Now() - state.submitted;

@@ -1,4 +1,4 @@
-// The engine's thread: one step, from its batch to its tokens.
+// The engine's thread computes one step here, from its batch to its tokens.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -25,9 +25,9 @@ ScheduledBatch EngineImpl::NextBatch() {
   return batch;
 }
 
-// Whether the batch may be queued before the tokens of the step before it are known, and its own
-// be read after the next one is queued: where everything of it is computed on a device from what is
-// there. Whoever was preempted, or computes alone, is rare.
+// Returns whether the batch may be queued before the tokens of the step before it are read: a
+// device must be able to compute all of it from its own memory. Batches with preempted or suspect
+// requests wait; they are rare.
 bool EngineImpl::RunsAhead(const ScheduledBatch& batch) const {
   if (!may_run_ahead_ || batch.rows.empty() || !batch.preempted.empty()) return false;
   return std::all_of(batch.rows.begin(), batch.rows.end(), [this](const ScheduledRows& rows) {
@@ -43,15 +43,15 @@ void EngineImpl::ReleaseCaches(const std::vector<RequestId>& ids) {
   }
 }
 
-// Queues a step, and delivers the tokens of the one before it while a device computes; where steps
-// do not run ahead, its own ones too.
+// Queues a step and delivers the tokens of the step before it while a device computes. Steps that
+// do not run ahead deliver their own tokens too.
 void EngineImpl::RunStep() {
   ScheduledBatch batch = NextBatch();
   bool runs_ahead = RunsAhead(batch);
   if (pending_.has_value() && !runs_ahead) {
     Deliver();
     ReleaseCaches(batch.preempted);
-    batch = NextBatch();  // by what is known now
+    batch = NextBatch();  // the delivered tokens count
     runs_ahead = RunsAhead(batch);
   }
   ReleaseCaches(batch.preempted);
@@ -62,13 +62,13 @@ void EngineImpl::RunStep() {
   {
     absl::MutexLock lock(&mutex_);
     scheduler_.Commit(batch);
-    Publish();  // whoever reads a token finds what it took in Stats
+    Publish();  // a reader of a token finds its step in Stats
   }
   pending_ = std::move(step);
   if (!runs_ahead || !pending_->drawing.ok()) Deliver();
 }
 
-// nullopt when there is nothing to wait for: the step did not come about.
+// Computes or queues the batch. nullopt: the step failed, and there is nothing to wait for.
 std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<ScheduledRows>& batch) {
   Step step;
   step.started = absl::Now();
@@ -98,8 +98,8 @@ std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<Schedule
   return step;
 }
 
-// The step threw and has left its sequences half-written. What it did is dropped as if all of them
-// had been preempted; whose fault it was shows when each is computed alone.
+// A step that threw has left its sequences half-written: all are dropped as if preempted, and each
+// is then computed alone, which shows whose fault it was.
 void EngineImpl::ComputeAlone(const std::vector<ScheduledRows>& batch, const absl::Status& thrown) {
   if (pending_.has_value()) Deliver();  // what came before it counts
   std::set<RequestId> ids;
@@ -114,7 +114,7 @@ void EngineImpl::ComputeAlone(const std::vector<ScheduledRows>& batch, const abs
   }
 }
 
-// Of a request whose every choice came as far in this step as it had been.
+// Clears a request's suspicion once every choice has caught up with where it was.
 void EngineImpl::EndSuspicion(const std::vector<ScheduledRows>& batch) {
   const auto n_done = std::count_if(batch.begin(), batch.end(),
                                     [](const ScheduledRows& rows) { return rows.samples; });
@@ -122,7 +122,7 @@ void EngineImpl::EndSuspicion(const std::vector<ScheduledRows>& batch) {
   if (n_done == state.n_unfinished()) state.is_suspect = false;
 }
 
-// Whether streams wait while somebody's prompt is computed.
+// Returns whether streams wait while a prompt is computed.
 bool EngineImpl::IsMixed(const std::vector<ScheduledRows>& batch) const {
   const auto is_decode = [this](const ScheduledRows& rows) {
     const EngineRequest& request = live_.at(rows.request)->request;
@@ -132,7 +132,7 @@ bool EngineImpl::IsMixed(const std::vector<ScheduledRows>& batch) const {
   return n_decode > 0 && n_decode < static_cast<int64_t>(batch.size());
 }
 
-// Whether the token at a position is one that the pending step draws.
+// Returns whether the pending step draws the token at this position.
 bool EngineImpl::IsPending(const RequestState& state, int32_t choice, int64_t position) {
   return position == state.n_known(choice);
 }
@@ -163,7 +163,7 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
   for (const ScheduledRows& rows : batch) {
     const RequestState& state = *live_.at(rows.request);
     const int64_t end = rows.first_position + rows.n_rows;
-    // Before Advance, which may drop what only the prompt's own rows read.
+    // Advance may drop pages that only the prompt's own rows read.
     const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
     const PrefixReach reach = runner_->mechanism(state.request.attention.mechanism).prefix_reach();
     if (end == n_prompt || (end < n_prompt && IsPrefixStop(state.request, reach, end))) {
@@ -181,16 +181,16 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
   return absl::OkStatus();
 }
 
-// What others that begin alike may continue from.
+// Keeps the prefix for prompts that begin alike.
 void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
   if (!keeps_prefixes_) return;
-  // What cannot be saved will be computed.
+  // A prefix that cannot be saved will be computed again.
   (void)Guarded([&] {
     prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
   });
 }
 
-// Called by the scheduler when it admits a request: the rows of its prompt that are there.
+// The scheduler calls this when it admits a request; returns the rows of its prompt in the cache.
 int64_t EngineImpl::RestorePrefix(RequestState& state) {
   if (!keeps_prefixes_) return 0;
   int64_t n_tokens = 0;
@@ -201,7 +201,7 @@ int64_t EngineImpl::RestorePrefix(RequestState& state) {
   return n_tokens;
 }
 
-// Rows of the step that somebody wants logits of, and what a device is to draw from them.
+// Lists the rows of the step whose logits are wanted and, on a device, queues their draws.
 void EngineImpl::QueueDraw(const std::vector<ScheduledRows>& batch, Step& step) {
   std::vector<int64_t> row_numbers;
   int64_t first_row = 0;
@@ -230,7 +230,7 @@ void EngineImpl::QueueDraw(const std::vector<ScheduledRows>& batch, Step& step) 
   });
 }
 
-// The row that ends the prompt is drawn from by every choice.
+// Forks a request at the row that ends its prompt: every choice draws from that row.
 void EngineImpl::ForkAt(const WantedRow& wanted) {
   const auto found = live_.find(wanted.request);
   if (found == live_.end()) return;
@@ -258,7 +258,7 @@ RowRequest EngineImpl::RequestOf(const WantedRow& wanted) {
   return request;
 }
 
-// Waits for the pending step's tokens, and hands them out.
+// Waits for the pending step's tokens and hands them out.
 void EngineImpl::Deliver() {
   Step step = *std::exchange(pending_, std::nullopt);
   absl::Status drawn = step.drawing.status();
@@ -270,7 +270,7 @@ void EngineImpl::Deliver() {
   }
   NoteTime(step);
   if (drawn.ok() || HasFailed()) return;
-  // Tokens that were to be drawn are not: whoever waits for one cannot go on.
+  // No token was drawn: requests that wait for one cannot go on.
   for (const WantedRow& row : step.wanted) {
     Finish(row.request, FinishReason::kError, absl::InternalError(drawn.message()));
   }

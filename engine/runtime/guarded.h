@@ -8,8 +8,8 @@
 
 namespace lowkey {
 
-// Runs what belongs to one request alone. An exception that comes out of it, be it that memory
-// could not be had or a fault of a sink's, becomes INTERNAL: the engine's thread serves the others.
+// Runs work that belongs to one request alone. An exception (no memory, or a sink's fault) becomes
+// INTERNAL, so that the engine's thread goes on to serve the other requests.
 template <typename Work>
 absl::Status Guarded(const Work& work) {
   try {

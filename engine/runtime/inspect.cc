@@ -43,7 +43,7 @@ MechanismMemory MemoryOf(const AttentionMechanism& mechanism, const AttentionOpt
   return m;
 }
 
-// A mechanism with its defaults; standard in every storage.
+// Returns a mechanism's default options; for standard one per cache storage.
 std::vector<AttentionOptions> VariantsOf(Mechanism id) {
   std::vector<AttentionOptions> variants(1);
   variants[0].mechanism = id;
@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> OpenFor(std::shared_ptr<const Check
   return runner;
 }
 
-// Which tensors a mechanism reads.
+// The tensors that a mechanism reads.
 struct InputUse {
   bool q, k, v, x;
 };
@@ -135,7 +135,7 @@ void ToRows(absl::Span<const float> x, int64_t n_heads, const AttendInputs& in, 
   }
 }
 
-// The largest l with l (l + 1) / 2 <= size.
+// Returns the largest l with l (l + 1) / 2 <= size.
 int64_t TriangleRows(int64_t size) {
   int64_t rows = 0;
   while ((rows + 1) * (rows + 2) / 2 <= size) ++rows;

@@ -15,9 +15,10 @@
 
 namespace lowkey {
 
-// The tools' view of a model, without a server: logits, attention of given tensors, memory,
-// low-rankness.
+// Tools look at a model through these functions, without a server: logits, attention over given
+// tensors, memory, low-rankness.
 
+// The memory of one mechanism with some options.
 struct MechanismMemory {
   AttentionOptions attention;
   // A long sequence of n tokens holds fixed_bytes + n * bytes_per_token. fixed_bytes is
@@ -36,7 +37,7 @@ struct ModelSummary {
   std::string checkpoint_dtype;  // dtype of most weights in the files: "BF16"
   int64_t weight_bytes = 0;      // in memory with the options' dtype
   std::string dtype;
-  int64_t cache_bytes = 0;  // that an engine with the options would take now
+  int64_t cache_bytes = 0;  // of an engine with the options, started now
   std::vector<MechanismMemory> mechanisms;
 };
 
@@ -58,20 +59,18 @@ absl::StatusOr<std::vector<float>> ComputeLogits(std::shared_ptr<const Checkpoin
 
 struct LayerRank {
   int32_t layer = 0;
-  int64_t entropy_rank =
-      0;             // ceil(2^mu) of the layer's input after the pre-attention norm, not centred
-  double ratio = 0;  // entropy_rank / n
+  int64_t entropy_rank = 0;  // ceil(2^mu) of the layer's normed input, not centered
+  double ratio = 0;          // entropy_rank / n
 };
 
-// Low-rankness of every layer's attention input over the first min(n_tokens, hidden_dim) tokens.
-// Same errors as ComputeLogits.
+// Measures how low-rank every layer's attention input is over the first min(n_tokens, hidden_dim)
+// tokens. ComputeLogits' errors.
 absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(
     std::shared_ptr<const Checkpoint> checkpoint, absl::Span<const int32_t> tokens,
     const EngineOptions& options);
 
-// Attention of one sequence over given tensors, in fp32. q [n_heads, n, head_dim], k and v
-// [n_kv_heads, n, head_dim], after RoPE; x [n, n_heads * head_dim]. Empty: those that the mechanism
-// has no use for.
+// Tensors of one sequence, in fp32: q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim],
+// after RoPE; x [n, n_heads * head_dim]. Tensors that the mechanism does not read are empty.
 struct AttendInputs {
   int64_t n_tokens = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
   absl::Span<const float> q, k, v;
@@ -81,12 +80,11 @@ struct AttendInputs {
   absl::Span<const float> alignment = {};  // super: rows of Wa's lower triangle, [l (l + 1) / 2]
   absl::Span<const float> tau = {};        // taylorshift: temperatures [n_heads]; none: the default
   AttentionOptions attention;
-  int64_t n_prompt_tokens =
-      0;  // rows before it are prompt rows (matters to atp with exact prefill); 0: all
+  int64_t n_prompt_tokens = 0;  // prompt rows (matters to atp with exact prefill); 0: all rows
   int64_t chunk_tokens = 512;
   EngineOptions::Dtype cache_dtype = EngineOptions::Dtype::kFloat32;
   int n_threads = 1;
-  std::shared_ptr<Device> device = nullptr;  // where it is computed; nullptr: the host
+  std::shared_ptr<Device> device = nullptr;  // nullptr: the host
 };
 
 struct AttendOutputs {
@@ -96,8 +94,8 @@ struct AttendOutputs {
   int32_t rank = 0;
 };
 
-// INVALID_ARGUMENT when sizes disagree or options are out of range, OUT_OF_RANGE when the sequence
-// is longer than the mechanism's longest.
+// Computes attention. INVALID_ARGUMENT when sizes disagree or options are out of range,
+// OUT_OF_RANGE when the sequence is too long for the mechanism.
 absl::StatusOr<AttendOutputs> Attend(const AttendInputs& inputs);
 
 }  // namespace lowkey

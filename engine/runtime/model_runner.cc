@@ -72,7 +72,7 @@ std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, Storag
 }
 
 double BytesPerToken(const AttentionMechanism& mechanism, const AttentionOptions& options) {
-  // Token by token, so that no prompt is held beside what it is turned into.
+  // The sequence grows token by token: no prompt is held beside its compressed form.
   constexpr int64_t kFar = int64_t{1} << 20;
   const int64_t bytes =
       mechanism.BoundBytes(options, {1, 2 * kFar, 1}) - mechanism.BoundBytes(options, {1, kFar, 1});

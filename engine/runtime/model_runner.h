@@ -35,7 +35,7 @@ class ModelRunner {
     SequenceCache* sequence = nullptr;
     int64_t first_position = 0;
     absl::Span<const int32_t> tokens;
-    // For a single row: its token is this one of the last QueueDraw's, whatever `tokens` says.
+    // Set for a single row whose token is this one of the last QueueDraw's, not that of `tokens`.
     std::optional<int64_t> drawn = std::nullopt;
   };
 
@@ -142,7 +142,7 @@ struct MechanismSetup {
 };
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);
 
-// Bytes of cache that a mechanism takes for each far token, with default options.
+// Returns the bytes by which a long sequence grows with each token.
 double BytesPerToken(const AttentionMechanism& mechanism, const AttentionOptions& options);
 
 // Returns options.cache_bytes, or else what the place can spare, at least a page and at most what
@@ -150,11 +150,11 @@ double BytesPerToken(const AttentionMechanism& mechanism, const AttentionOptions
 int64_t CacheBudget(const EngineOptions& options, const Place& place,
                     const AttentionGeometry& geometry, int64_t context_tokens);
 
-// EngineOptions::n_threads, 0 being one per core.
+// Returns EngineOptions::n_threads, or one per core for 0.
 int ResolveThreads(int n_threads);
 
-// The weights' type that dtype resolves to for a checkpoint: auto is bf16 unless the checkpoint's
-// matrices are F32. The cache's is RowTypeOf that.
+// Returns the type of weights for a checkpoint: kAuto is bf16 unless the checkpoint's matrices are
+// F32. The cache has RowTypeOf that type.
 StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint);
 
 // "float32", "bfloat16", "int8" or "float8".

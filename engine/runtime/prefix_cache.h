@@ -11,26 +11,25 @@
 
 namespace lowkey {
 
-// Where a prompt's rows are interrupted, ascending, to keep what was computed so far: at whole
-// pages, of its marks and, for a mechanism that has a prefix only of all that it computed, of its
-// end.
+// Returns the positions, ascending, at which a prompt's rows are interrupted to keep a prefix: its
+// marks rounded down to whole pages and, for a mechanism that can give a prefix of all rows only,
+// the last whole page.
 std::vector<int64_t> PrefixStops(const EngineRequest& request, PrefixReach reach);
 bool IsPrefixStop(const EngineRequest& request, PrefixReach reach, int64_t n_tokens);
 
-// What prompts left in the cache, for those that begin alike: of the same tenant, attended to with
-// the same options, whole pages. Rows continue from it to the bit as if all had been computed.
-// Belongs to the engine's thread.
+// The prefixes, in whole pages, that earlier prompts left for prompts of the same tenant that begin
+// alike and have the same attention options. Rows continue from a prefix to the bit as if all had
+// been computed. Belongs to the engine's thread.
 class PrefixCache {
  public:
-  // Gives choice 0, which is empty, the longest prefix of the prompt that is held, and returns its
-  // tokens: at least one row of the prompt is left, and every row whose logits are asked for.
+  // Gives choice 0, which is empty, the longest prefix held of its prompt and returns the prefix's
+  // length in tokens. Leaves out at least the last row and all rows whose logits are wanted.
   int64_t Restore(RequestState& state);
 
-  // Holds on to what choice 0 has after n_computed rows (AttentionMechanism::Prefix says which of
-  // it others can use).
+  // Keeps the prefixes of choice 0 after n_computed rows that AttentionMechanism::Prefix gives.
   void Save(const RequestState& state, const AttentionMechanism& mechanism, int64_t n_computed);
 
-  // Gives up what was used longest ago; false when nothing is held.
+  // Drops the prefix that was used longest ago; false when none is held.
   bool DropOldest() { return index_.DropOldest(); }
 
  private:

@@ -10,13 +10,13 @@
 
 namespace lowkey {
 
-// Bytes of cache that the request holds at most while none of its choices has more than n_tokens
-// rows, as a function of n_tokens that the runner outlives. The model must have the mechanism.
+// Returns a function of n_tokens: the most cache that the request holds, in bytes, while none of
+// its choices has more than n_tokens rows. The runner outlives the function and has the mechanism.
 std::function<int64_t(int64_t n_tokens)> CacheBytes(const EngineRequest& request,
                                                     const ModelRunner& runner);
 
-// Everything of a request that the model and the engine's limits decide. Errors: those of
-// Engine::Submit up to OUT_OF_RANGE.
+// Checks a request against the model and the engine's limits. Errors: those of Engine::Submit up to
+// OUT_OF_RANGE.
 absl::Status CheckRequest(const EngineRequest& request, const ModelRunner& runner,
                           const EngineLimits& limits);
 

@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device& dev
   return sampler;
 }
 
-// Room for that many bytes, and for some more where it had to grow.
+// Makes the buffer hold that many bytes; a buffer that has to grow at least doubles.
 absl::Status DeviceSampler::Reserve(Buffer& buffer, size_t size_bytes) {
   if (buffer.size_bytes() >= size_bytes) return absl::OkStatus();
   const size_t grown = std::max(size_bytes, buffer.size_bytes() * 2);
@@ -60,7 +60,7 @@ absl::Status DeviceSampler::Reserve(Buffer& buffer, size_t size_bytes) {
   return absl::OkStatus();
 }
 
-// Keeps this step's results.
+// Makes room for more results and keeps this step's.
 absl::Status DeviceSampler::ReserveResults(size_t n_more) {
   Buffer& results = results_[current_];
   const size_t held_bytes = queued_.size() * sizeof(SampleResult);
@@ -113,7 +113,7 @@ void DeviceSampler::AddGiven(int32_t token, int32_t n_top, int64_t logits_row) {
   asked_.push_back({.n_top = n_top, .step = std::nullopt});
 }
 
-// All that was added, on the device. Goes up in one piece.
+// Copies all that was added to the device, in one piece.
 absl::StatusOr<DeviceSampler::Uploaded> DeviceSampler::Upload() {
   upload_.clear();
   const auto add = [this](const auto& items) {

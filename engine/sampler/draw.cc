@@ -20,8 +20,8 @@ uint64_t FixedSum(const std::vector<float>& weights) {
   return sum;
 }
 
-// Where a draw's target lies: in the block that begins at `begin`, with `before` of the sum before
-// it. Blocks are handed over in order of id until the target is found.
+// Finds the block of a draw's target: it begins at `begin`, and `before` is the sum before it.
+// Blocks are handed over in order of id until the target is found.
 struct BlockSearch {
   double target = 0.0;
   double sum = 0.0;
@@ -67,8 +67,8 @@ int32_t DrawFromAll(const std::vector<float>& weights, double uniform) {
   return tokens.token;
 }
 
-// The weights that top_k leaves (all when it is off), in order of id. With top_p,
-// drops what it cannot keep.
+// Returns the weights that top_k leaves (all when it is off), in order of id, without those that
+// top_p cannot keep.
 void FillCandidates(const DrawFilters& filters, DrawScratch& scratch) {
   const int32_t n = static_cast<int32_t>(scratch.weights.size());
   if (filters.top_k > 0 && filters.top_k < n) {
@@ -118,7 +118,7 @@ void KeepNucleus(uint64_t needed, std::vector<Candidate>& ranked,
 }
 
 // Hands over the sum of each block that holds a candidate, (first id, sum), until `pass` is true.
-// All others count as 0 in it. Candidates are in order of id.
+// Other tokens count as 0. Candidates are in order of id.
 template <typename Pass>
 void ForEachBlock(const std::vector<Candidate>& candidates, Pass pass) {
   for (size_t i = 0; i < candidates.size();) {

@@ -14,28 +14,28 @@
 
 namespace lowkey {
 
-// How a token is drawn from logits. Order: logit_bias, repetition, presence and frequency penalty
-// on logits, then temperature, then top_k, top_p, min_p (each over the distribution that the one
-// before left; among equals the lowest ids stay), then one draw.
+// The options of a draw, applied in this order: logit_bias, repetition, presence and frequency
+// penalty on logits, then temperature, then top_k, top_p, min_p (each over the distribution that
+// the one before left; among equals the lowest ids stay), then one draw.
 struct SamplingOptions {
   float temperature = 0.0f;  // 0..2; 0 is greedy (ties: the lowest id)
   int32_t top_k = 0;         // 0 (off)..vocab_size
   float top_p = 1.0f;        // (0, 1]
   float min_p = 0.0f;        // [0, 1)
-  float repetition_penalty =
-      1.0f;  // (0, 2]; over prompt and output tokens; > 0 logits divided, others multiplied
+  // (0, 2]; over prompt and output tokens: divides positive logits and multiplies the others.
+  float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;   // -2..2; over output tokens
   float frequency_penalty = 0.0f;  // -2..2; over output tokens, times their count
-  std::vector<std::pair<int32_t, float>>
-      logit_bias;  // token id -> [-100, 100], at most 1024, ids distinct
+  // Token id -> [-100, 100], at most 1024, ids distinct.
+  std::vector<std::pair<int32_t, float>> logit_bias;
   uint64_t seed = 0;
   std::optional<int32_t> logprobs;  // report the drawn token and this many most likely (0..20)
 };
 
 struct TokenLogprob {
   int32_t token = 0;
-  float logprob = 0.0f;  // natural logarithm, of softmax over the raw logits (before bias,
-                         // penalties, temperature)
+  // Natural logarithm of softmax over the raw logits (before bias, penalties, temperature).
+  float logprob = 0.0f;
 };
 
 struct SampledToken {
@@ -47,11 +47,12 @@ struct SampledToken {
 // INVALID_ARGUMENT naming the field, its value and its range (NaN is out of every range).
 absl::Status ValidateSamplingOptions(const SamplingOptions& options, int32_t vocab_size);
 
-// Whether tokens that are drawn change what comes after them.
+// Returns whether drawn tokens change the logits of later ones.
 bool Penalizes(const SamplingOptions& options);
 
-// The random number in [0, 1) of a draw: a counter-based generator, so that it depends on its three
-// arguments alone. With mix = splitmix64's finalizer and g = 0x9e3779b97f4a7c15, all modulo 2^64:
+// Returns the random number in [0, 1) of a draw. The generator is counter-based: the number depends
+// on the three arguments alone. With mix = splitmix64's finalizer and g = 0x9e3779b97f4a7c15, all
+// modulo 2^64:
 //   z = mix(seed + g), z = mix(z + g * (choice + 1)), z = mix(z + g * (step + 1)),
 // and the result is z's upper 53 bits times 2^-53.
 double UniformDraw(uint64_t seed, int32_t choice, int64_t step);
@@ -70,25 +71,25 @@ class Sampler {
   // NaN or +inf, or when all are -inf; then nothing is counted. A logit of -inf is never drawn.
   absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits);
 
-  // Counts a token that was drawn elsewhere from the same options, adjustments() and uniform() with
-  // the same result as Sample.
+  // Counts a token that a device drew from the same options, adjustments() and uniform().
   void Accept(int32_t token);
 
   int64_t n_sampled() const { return n_sampled_; }
   int32_t vocab_size() const { return vocab_size_; }
   const SamplingOptions& options() const { return options_; }
-  // What biases and penalties change of the next token's logits, each token at most once. Grows at
-  // its end; valid until the next token is counted.
+  // The changes that biases and penalties make to the next token's logits, each token at most once.
+  // The list grows at its end; the span is valid until the next token is counted.
   absl::Span<const LogitAdjustment> adjustments() const { return adjustments_; }
-  // Of adjustments()[i], were its token drawn once more; of a token that has none, once drawn.
+  // The penalty of adjustments()[i] if its token were drawn once more; the penalty of a token
+  // without adjustment once it is drawn.
   float next_penalty(size_t i) const { return PenaltyOf(output_counts_[i] + 1); }
   float first_penalty() const { return PenaltyOf(1); }
-  // The random number of the draw at a step, n_sampled() being the next one.
+  // The random number of the draw at a step; n_sampled() is the next step.
   double uniform(int64_t step) const { return UniformDraw(options_.seed, choice_, step); }
 
  private:
   size_t AdjustmentOf(int32_t token);
-  // Of a token that was drawn so many times.
+  // The penalty of a token that was drawn `count` times.
   float PenaltyOf(int32_t count) const;
   void Report(absl::Span<const float> logits, SampledToken& sampled) const;
 
@@ -97,26 +98,26 @@ class Sampler {
   const int32_t vocab_size_;
   int64_t n_sampled_ = 0;
   std::vector<LogitAdjustment> adjustments_;
-  std::vector<int32_t> output_counts_;                  // of the tokens of adjustments_
-  absl::flat_hash_map<int32_t, size_t> adjustment_of_;  // by token, its place there
+  std::vector<int32_t> output_counts_;                  // by adjustment
+  absl::flat_hash_map<int32_t, size_t> adjustment_of_;  // index of a token's adjustment
   std::vector<float> adjusted_;
   DrawScratch scratch_;
 };
 
-// Sampler::Sample's errors for output token `step`: of the logits as they came, and of what biases
-// and penalties leave.
+// Sampler::Sample's errors for output token `step`: the logits are bad as they came, or biases and
+// penalties leave none.
 absl::Status BadLogitsError(int64_t step);
 absl::Status NothingLeftError(int64_t step);
 
-// Of softmax over logits whose LogSumExp is `log_sum`.
+// Returns the log-probability of a token in logits whose LogSumExp is `log_sum`.
 TokenLogprob LogprobOf(int32_t token, float logit, double log_sum);
 
-// log softmax(logits)[token], natural logarithm, summed in double. logits [vocab_size]. NaN when
-// Sampler::Sample would refuse the logits.
+// Returns log softmax(logits)[token], natural logarithm, summed in double. logits [vocab_size]. NaN
+// when Sampler::Sample would refuse the logits.
 float LogSoftmaxAt(absl::Span<const float> logits, int32_t token);
 
-// The n most likely tokens (all when there are fewer) with their log-probabilities, most likely
-// first; ties: lowest id first. Empty when Sampler::Sample would refuse the logits.
+// Returns the n most likely tokens (all when there are fewer) with their log-probabilities, most
+// likely first; ties: lowest id first. Empty when Sampler::Sample would refuse the logits.
 std::vector<TokenLogprob> TopLogprobs(absl::Span<const float> logits, int32_t n);
 
 }  // namespace lowkey

@@ -4,15 +4,15 @@
 
 namespace lowkey {
 
-int64_t FairQueue::Push(const Item& item) {
-  const int64_t place = n_pushed_++ - kOvertakes * item.priority;
-  PushAt(item, place);
+int64_t FairQueue::Push(const Waiting& request) {
+  const int64_t place = n_pushed_++ - kOvertakes * request.priority;
+  PushAt(request, place);
   return place;
 }
 
-void FairQueue::PushAt(const Item& item, int64_t place) {
-  Tenant& tenant = tenants_[item.tenant];
-  tenant.weight = item.weight;
+void FairQueue::PushAt(const Waiting& request, int64_t place) {
+  Tenant& tenant = tenants_[request.tenant];
+  tenant.weight = request.weight;
   if (tenant.line.empty()) {
     // Credit from idling is lost: no tenant may then keep the others out.
     std::optional<double> least;
@@ -21,8 +21,8 @@ void FairQueue::PushAt(const Item& item, int64_t place) {
     }
     tenant.served = std::max(tenant.served, least.value_or(tenant.served));
   }
-  tenant.line.insert({place, item.id});
-  places_[item.id] = {item.tenant, place};
+  tenant.line.insert({place, request.id});
+  places_[request.id] = {request.tenant, place};
 }
 
 void FairQueue::Remove(uint64_t id) {

@@ -10,35 +10,35 @@
 
 namespace lowkey {
 
-// Whose turn it is. Tenants that wait share the work by weight: each has a counter of the rows
-// computed for it, divided by its weight, and the least goes first ("Fairness in Serving Large
-// Language Models", arXiv 2401.00588, Algorithm 2); one that comes back from idling does not get
-// what it left unused. Within a tenant a request goes in order of arrival, but before at most
-// kOvertakes earlier ones for each step of priority that it is above them: nobody waits for ever.
+// Decides whose turn it is. Tenants that wait share the work by weight: each has a counter of the
+// rows computed for it, divided by its weight, and the tenant with the least goes first ("Fairness
+// in Serving Large Language Models", arXiv 2401.00588, Algorithm 2). A tenant that comes back from
+// idling does not get what it left unused. Within a tenant, requests go in order of arrival, but a
+// request overtakes at most kOvertakes earlier ones per step of priority: nobody waits for ever.
 // Plain data.
 class FairQueue {
  public:
   static constexpr int64_t kOvertakes = 32;
 
-  struct Item {
-    uint64_t id = 0;     // unique among those that wait
-    std::string tenant;  // its weight is that of its latest item
+  struct Waiting {
+    uint64_t id = 0;     // unique among the waiting
+    std::string tenant;  // has the weight of its latest request
     double weight = 1;   // > 0
     int32_t priority = 0;
   };
 
-  // Takes a place in the tenant's line and returns it.
-  int64_t Push(const Item& item);
-  // Takes a place that Push gave.
-  void PushAt(const Item& item, int64_t place);
+  // Takes a new place in the tenant's line and returns it.
+  int64_t Push(const Waiting& request);
+  // Takes a place that Push returned.
+  void PushAt(const Waiting& request, int64_t place);
 
   // Unknown ids are ignored.
   void Remove(uint64_t id);
 
-  // The id whose turn it is.
+  // Returns the id whose turn it is.
   std::optional<uint64_t> Front() const;
 
-  // Rows were computed for the tenant, or will be.
+  // Counts rows that were or will be computed for the tenant.
   void Charge(const std::string& tenant, int64_t n_rows);
 
   int64_t size() const { return static_cast<int64_t>(places_.size()); }

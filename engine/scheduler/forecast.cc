@@ -5,15 +5,15 @@
 namespace lowkey {
 namespace {
 
-// Of a step's weight, at the next step.
+// The share of its weight that a step keeps at the next step.
 constexpr double kForget = 0.98;
-// A step counts as so many times what was expected of it at most.
+// A step counts at most as this many times its expected time.
 constexpr double kMostSurprise = 4;
 // A quantile is followed by steps up and down, in proportion to how often either is to happen.
 constexpr double kQuantile = 0.97;
 constexpr double kQuantileStep = 0.1;
 constexpr double kMostError = 10;
-// Shorter times are noise.
+// Shorter forecasts are noise.
 constexpr absl::Duration kLeastForecast = absl::Milliseconds(1);
 
 void Follow(absl::Duration forecast, absl::Duration actual, double& error) {
@@ -92,7 +92,7 @@ class Play {
 void StepCostMeter::Note(int64_t n_rows, absl::Duration took) {
   const auto x = static_cast<double>(n_rows);
   double y = absl::ToDoubleSeconds(took);
-  // A machine that stood still for once says little of the steps to come.
+  // A machine that stood still for once says little about the steps to come.
   if (const auto expected = cost(); expected.has_value()) {
     y = std::min(y, kMostSurprise * (expected->per_step + x * expected->per_row));
   }
@@ -107,7 +107,7 @@ void StepCostMeter::Note(int64_t n_rows, absl::Duration took) {
 std::optional<StepCost> StepCostMeter::cost() const {
   if (n_steps_ < kMinSteps) return std::nullopt;
   const double spread = n_ * xx_ - x_ * x_;
-  // Steps of one size tell nothing of the slope: all of it is the rows' then.
+  // Steps of one size do not show the slope: all time is then counted as the rows'.
   if (spread <= 1e-6 * n_ * xx_) return StepCost{0, y_ / x_};
   const double slope = std::max(0.0, (n_ * xy_ - x_ * y_) / spread);
   const double base = (y_ - slope * x_) / n_;
@@ -141,7 +141,7 @@ Forecast ForecastWork(std::vector<RemainingWork> running, const std::vector<Rema
     play.Admit(work);
   }
   play.AwaitRoom(own);
-  play.FinishPrompts();  // of those that were admitted before
+  play.FinishPrompts();  // of requests admitted before
   Forecast forecast;
   forecast.wait = absl::Seconds(play.seconds());
   play.Admit(own);

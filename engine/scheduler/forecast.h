@@ -9,7 +9,7 @@
 
 namespace lowkey {
 
-// What a step of n rows takes: per_step + n * per_row, in seconds.
+// The time of a step of n rows: per_step + n * per_row, in seconds.
 struct StepCost {
   double per_step = 0;
   double per_row = 0;
@@ -20,7 +20,7 @@ class StepCostMeter {
  public:
   void Note(int64_t n_rows, absl::Duration took);
 
-  // nullopt until there were kMinSteps.
+  // nullopt before kMinSteps were noted.
   std::optional<StepCost> cost() const;
 
  private:
@@ -31,12 +31,12 @@ class StepCostMeter {
   double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;
 };
 
-// What is left to do for one request.
+// The work left to do for one request.
 struct RemainingWork {
   int64_t n_prompt_rows = 0;
   int64_t n_decode_rows = 0;  // of each choice
   int64_t n_choices = 1;
-  int64_t bytes = 0;  // of cache, reserved
+  int64_t bytes = 0;  // reserved cache
 };
 
 // Bounds under which work shares steps.
@@ -49,19 +49,18 @@ struct ForecastLimits {
 
 struct Forecast {
   absl::Duration wait;         // until its first rows are computed
-  absl::Duration first_token;  // until its prompt is
+  absl::Duration first_token;  // until its prompt is computed
   absl::Duration next_token;   // from a token to the next
-  absl::Duration end;          // until its last token is
+  absl::Duration end;          // until its last token is computed
 };
 
-// How many times longer than forecast things take, at the worst of thirty: whoever is let in
-// because a forecast just fits should be served in time. Learned from requests that were forecast
-// and served.
+// Learns how many times longer than forecast requests take, at the worst of thirty: a request that
+// is admitted because its forecast just fits should be served in time.
 class ForecastErrors {
  public:
-  // `actual` is at least what it was, where the request ended before its first token.
+  // `actual` is a lower bound for a request that ended before its first token.
   void NoteFirstToken(const Forecast& forecast, absl::Duration actual);
-  // The mean of a request's gaps between tokens.
+  // `actual` is the mean of a request's gaps between tokens.
   void NoteNextToken(const Forecast& forecast, absl::Duration actual);
 
   Forecast Correct(const Forecast& forecast) const;
@@ -70,8 +69,8 @@ class ForecastErrors {
   double first_token_ = 1, next_token_ = 1;
 };
 
-// When `own` is done, behind `running` and `ahead` (in this order), at this cost of steps: plays
-// through who is admitted when somebody ends. Time O((running + ahead) * running set).
+// Forecasts when `own` is done behind `running` and `ahead` (in this order), at this cost of steps,
+// by playing through who is admitted when a request ends. Time O((running + ahead) * running set).
 Forecast ForecastWork(std::vector<RemainingWork> running, const std::vector<RemainingWork>& ahead,
                       const RemainingWork& own, const ForecastLimits& limits, const StepCost& cost);
 

@@ -10,14 +10,16 @@
 namespace lowkey {
 namespace {
 
-// Reservations grow by so many tokens at a time.
+// Tokens by which reservations grow.
 constexpr int64_t kGrowthTokens = 128;
-// Of a request that ends now, in the share of max_new_tokens that requests use; and what is added
-// to that share, since half of them use more.
+// The weight of a request that ends in the mean share of max_new_tokens that requests use, and the
+// margin over that share, since half of the requests use more.
 constexpr double kShareStep = 1.0 / 16;
 constexpr double kShareMargin = 1.25;
 
-FairQueue::Item ItemOf(const SchedulerRequest& r) { return {r.id, r.tenant, r.weight, r.priority}; }
+FairQueue::Waiting WaitingOf(const SchedulerRequest& r) {
+  return {r.id, r.tenant, r.weight, r.priority};
+}
 
 }  // namespace
 
@@ -35,7 +37,7 @@ int64_t Scheduler::Entry::n_known() const {
   return n;
 }
 
-// Rows: the last token is never fed.
+// Counts rows: the last token is never fed.
 int64_t Scheduler::FinalTokens(const SchedulerRequest& r) const {
   return r.n_prompt_tokens + std::max<int64_t>(0, r.max_new_tokens - 1);
 }
@@ -76,7 +78,7 @@ absl::Status Scheduler::Enqueue(const SchedulerRequest& request) {
   Entry& entry = entries_[request.id];
   entry.request = request;
   entry.sequences = {{0, request.n_prompt_tokens, false}};
-  entry.place = queue_.Push(ItemOf(request));
+  entry.place = queue_.Push(WaitingOf(request));
   n_waiting_prompt_tokens_ += request.n_prompt_tokens;
   return absl::OkStatus();
 }
@@ -141,12 +143,12 @@ void Scheduler::Preempt(Entry& entry, std::vector<uint64_t>* preempted) {
   if (entry.is_paused) {
     parked_.insert(entry.request.id);
   } else {
-    queue_.PushAt(ItemOf(entry.request), entry.place);
+    queue_.PushAt(WaitingOf(entry.request), entry.place);
     n_waiting_prompt_tokens_ += entry.request.n_prompt_tokens;
   }
 }
 
-// False while a resumed request waits for places: nobody is admitted before it.
+// Returns false while a resumed request waits for places: nobody is admitted before it.
 bool Scheduler::PlaceResumed() {
   for (Entry* entry : running_) {
     if (entry->is_paused || entry->has_places) continue;
@@ -178,7 +180,7 @@ bool Scheduler::AdmitNext(std::vector<uint64_t>* preempted) {
   const int64_t n_cached = options_.cached_rows ? options_.cached_rows(*id) : 0;
   LK_CHECK(n_cached >= 0 && n_cached < r.n_prompt_tokens);
   entry.sequences[0].n_computed = n_cached;
-  // What is computed again after a preemption is not the tenant's fault.
+  // A preemption is not the tenant's fault: rows computed again are free.
   if (entry.n_known() == r.n_prompt_tokens) queue_.Charge(r.tenant, r.n_prompt_tokens - n_cached);
   return true;
 }
@@ -196,14 +198,14 @@ void Scheduler::AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* ro
   LK_CHECK(*budget >= 0);
 }
 
-// The first of the request's stops past n_computed rows, `end` at most.
+// Returns the first of the request's stops past n_computed rows, at most `end`.
 int64_t Scheduler::NextStop(const Entry& entry, int64_t n_computed, int64_t end) {
   const std::vector<int64_t>& stops = entry.request.prompt_stops;
   const auto next = std::upper_bound(stops.begin(), stops.end(), n_computed);
   return next == stops.end() ? end : std::min(*next, end);
 }
 
-// Prompts, and what was generated before a preemption.
+// Appends rows of prompts, and of tokens generated before a preemption.
 void Scheduler::AppendChunks(int64_t* budget, std::vector<ScheduledRows>* rows) const {
   for (const Entry* entry : running_) {
     if (!entry->has_places) continue;
@@ -264,7 +266,7 @@ void Scheduler::SetPaused(uint64_t request, bool is_paused) {
   if (entry == nullptr) return;
   if (parked_.contains(request) && !is_paused) {
     parked_.erase(request);
-    queue_.PushAt(ItemOf(entry->request), entry->place);
+    queue_.PushAt(WaitingOf(entry->request), entry->place);
     n_waiting_prompt_tokens_ += entry->request.n_prompt_tokens;
   }
   entry->is_paused = is_paused && (entry->is_running || parked_.contains(request));
@@ -309,7 +311,7 @@ Forecast Scheduler::Predict(const SchedulerRequest& request, const StepCost& cos
     if (!entry->is_paused) running.push_back(Remaining(*entry));
   }
   FairQueue queue = queue_;
-  const int64_t place = queue.Push(ItemOf(request));
+  const int64_t place = queue.Push(WaitingOf(request));
   for (auto id = queue.Front(); id.has_value() && *id != request.id; id = queue.Front()) {
     const Entry& entry = entries_.at(*id);
     ahead.push_back(Remaining(entry));

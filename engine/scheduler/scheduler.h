@@ -16,20 +16,20 @@
 
 namespace lowkey {
 
-// What the scheduler knows of a request. A request is prefilled once and then decoded as n_choices
-// sequences.
+// A request as the scheduler knows it: prefilled once, then decoded as n_choices sequences.
 struct SchedulerRequest {
   uint64_t id = 0;              // unique among live requests
   int64_t n_prompt_tokens = 0;  // >= 1
   int32_t n_choices = 1;        // >= 1
-  int64_t max_new_tokens = 1;   // >= 0, of each choice
-  // The most cache that it holds, in all its choices, while none has more than n_tokens rows. Never
-  // less for more.
+  int64_t max_new_tokens = 1;   // per choice, >= 0
+  // The most cache, in bytes, that all its choices hold while none has more than n_tokens rows.
+  // Never decreases with n_tokens.
   std::function<int64_t(int64_t n_tokens)> bytes;
   std::string tenant = {};
-  double weight = 1;  // of the tenant, > 0
+  double weight = 1;  // the tenant's, > 0
   int32_t priority = 0;
-  std::vector<int64_t> prompt_stops = {};  // ascending: no step computes prompt rows on both sides
+  // Positions, ascending: no step computes prompt rows on both sides of one.
+  std::vector<int64_t> prompt_stops = {};
 };
 
 // Rows of one sequence in a step: positions first_position .. first_position + n_rows - 1. Rows of
@@ -39,30 +39,29 @@ struct ScheduledRows {
   int32_t choice = 0;
   int64_t first_position = 0;
   int64_t n_rows = 0;
-  // They reach the last token that is known: the last row's logits give the next one.
+  // Whether the rows reach the last known token: the last row's logits give the next one.
   bool samples = false;
 };
 
 struct ScheduledBatch {
   std::vector<ScheduledRows> rows;
-  // Requests whose cache is to be dropped before the rows are computed. They are admitted again
-  // later, and then all their rows are computed once more.
+  // Requests whose cache must be dropped before the rows are computed. They are admitted again
+  // later, and all their rows are computed once more.
   std::vector<uint64_t> preempted;
 };
 
-// Which rows are computed next: decode rows of all running sequences first, then prompt chunks in
-// order of admission, under a budget of rows, which is smaller while streams wait.
+// Decides which rows are computed next: decode rows of all running sequences first, then prompt
+// chunks in order of admission, under a budget of rows, which is smaller while streams wait.
 //
-// Who is admitted is FairQueue's order, and nobody overtakes whose turn it is. A request is
-// admitted when its choices fit the running set and its cache fits beside what the others have
-// reserved: each reserves what it will probably need, judged by the share of max_new_tokens that
-// earlier requests generated, and more as it grows past that. When there is no more, the paused
-// and then the youngest give theirs up and wait, first in their tenant's line, so that the oldest
-// always ends.
+// Requests are admitted in FairQueue's order, without overtaking. A request is admitted when its
+// choices fit the running set and its cache fits beside the reservations of the others: each
+// reserves what it will probably need, judged by the share of max_new_tokens that earlier requests
+// generated, and more as it grows past that. When the cache is full, paused requests and then the
+// youngest give their cache up and wait, first in their tenant's line, so that the oldest always
+// ends.
 //
 // A paused request keeps its cache while nobody lacks it, and leaves its places in the running set
-// to others; once resumed it takes the next that are free. Plain data: no model, no clock, no
-// threads.
+// to others; once resumed it takes the next free ones. Plain data: no model, no clock, no threads.
 class Scheduler {
  public:
   struct Options {
@@ -70,11 +69,11 @@ class Scheduler {
     int64_t max_running_seqs = 64;
     int64_t cache_bytes = 0;
     int64_t max_waiting_requests = 256;
-    // Prompt rows that a step has beside decode rows, if prompts wait, however small its budget.
+    // The fewest prompt rows that a step has beside decode rows if prompts wait.
     int64_t min_prompt_rows = 16;
     int64_t max_waiting_prompt_tokens = int64_t{1} << 20;
-    // How many rows of an admitted request's prompt are there already, from a prefix that another
-    // computed: at most all but its last. Null: none are.
+    // Returns how many rows of an admitted request's prompt the cache holds already: at most all
+    // but the last. Null: none.
     std::function<int64_t(uint64_t id)> cached_rows = nullptr;
   };
 
@@ -83,27 +82,26 @@ class Scheduler {
   // RESOURCE_EXHAUSTED when the queue is full, OUT_OF_RANGE when the request can never be admitted.
   absl::Status Enqueue(const SchedulerRequest& request);
 
-  // The next step; no rows when there is nothing to compute. With decode rows in it, prompt chunks
-  // fill it up to max_mixed_rows, at most to max_batch_tokens. Every batch is followed by
-  // Commit(batch) or, for a step that did not run, by nothing.
-  // Rows that are taken out of it before are in a later one.
+  // Returns the next step; no rows when there is nothing to compute. Prompt chunks fill a step with
+  // decode rows up to max_mixed_rows, at most to max_batch_tokens. The caller commits the batch
+  // unless the step did not run. Rows that it takes out come again in a later batch.
   ScheduledBatch NextBatch(int64_t max_mixed_rows = std::numeric_limits<int64_t>::max());
 
-  // The rows were computed, and every row that samples gave a token, or will: what it is may show
-  // only after the next batch. A choice that has all of max_new_tokens then has no further rows;
-  // one that turns out to have finished may have had a row too many.
+  // Notes that the rows were computed and that every row that samples gives a token, which may
+  // become known only after the next batch. A choice that has all of max_new_tokens then gets no
+  // further rows; a choice that turns out to have finished may have had a row too many.
   void Commit(const ScheduledBatch& batch);
 
-  // The choice produces no more rows.
+  // Ends a choice: it gets no more rows.
   void FinishChoice(uint64_t request, int32_t choice);
-  // Its cache is to be dropped, as of those in ScheduledBatch::preempted. The request is running.
+  // Preempts a running request; the caller drops its cache.
   void Preempt(uint64_t request);
-  // A paused request gets no rows. Ids that wait or are unknown are ignored.
+  // Pauses or resumes a request: paused, it gets no rows. Ids that wait or are unknown are ignored.
   void SetPaused(uint64_t request, bool is_paused);
   // Forgets a request, waiting or running, and its reservation. Unknown ids are ignored.
   void Remove(uint64_t request);
 
-  // When a request that came now would be served, if steps cost this much.
+  // Forecasts when a request that came now would be served, at this cost of steps.
   Forecast Predict(const SchedulerRequest& request, const StepCost& cost,
                    int64_t max_mixed_rows) const;
 
@@ -116,7 +114,7 @@ class Scheduler {
  private:
   struct Sequence {
     int64_t n_computed = 0;
-    int64_t n_known = 0;  // tokens: of the prompt, and those that were sampled
+    int64_t n_known = 0;  // tokens of the prompt and sampled tokens
     bool is_finished = false;
   };
   struct Entry {
@@ -129,11 +127,11 @@ class Scheduler {
     bool is_paused = false;
     bool has_places = false;  // in the running set, for its unfinished choices
 
-    // Choices compute rows of their own; else choice 0 computes the prompt.
+    // Whether choices compute rows of their own; before, choice 0 computes the prompt.
     bool prompt_complete() const { return sequences[0].n_computed >= request.n_prompt_tokens; }
     int64_t n_unfinished() const;
     int64_t n_known() const;  // of the longest choice
-    // The choice may need further rows.
+    // Whether the choice may need further rows.
     bool goes_on(const Sequence& s) const {
       return !s.is_finished && s.n_known - request.n_prompt_tokens < request.max_new_tokens;
     }
@@ -159,13 +157,13 @@ class Scheduler {
   FairQueue queue_;
   std::map<uint64_t, Entry> entries_;
   std::vector<Entry*> running_;  // in order of admission
-  // Preempted while paused: they join the queue when they are resumed.
+  // Requests preempted while paused: they join the queue when they are resumed.
   std::set<uint64_t> parked_;
   int64_t n_waiting_prompt_tokens_ = 0;
   int64_t running_choices_ = 0;
   int64_t reserved_bytes_ = 0;
   int64_t n_preemptions_ = 0;
-  double used_share_ = 1;  // of max_new_tokens, lately
+  double used_share_ = 1;  // share of max_new_tokens that requests used lately
 };
 
 }  // namespace lowkey

@@ -5,7 +5,7 @@
 namespace lowkey {
 namespace {
 
-// Before anything is known: a fraction of a second on two slow cores.
+// The limit before any step was noted: a fraction of a second on two slow cores.
 constexpr int64_t kFirstRows = 32;
 
 }  // namespace
@@ -14,7 +14,7 @@ StepPace::StepPace(absl::Duration target, int64_t max_rows)
     : target_(target), max_rows_(max_rows), limit_(std::min(kFirstRows, max_rows)) {}
 
 void StepPace::Note(int64_t n_rows, absl::Duration took) {
-  // As if every row cost the same; steps of few rows cost more a row, which errs on the safe side.
+  // Every row counts the same; steps of few rows cost more per row, which errs on the safe side.
   const double share = absl::FDivDuration(target_, std::max(took, absl::Nanoseconds(1)));
   const double fits = std::min(static_cast<double>(n_rows) * share, 2.0 * max_rows_);
   if (took <= target_ && n_rows < limit_) return;

@@ -7,13 +7,12 @@
 
 namespace lowkey {
 
-// How many rows a step may have while streams wait for its end: learned from how long steps took,
-// so that the gap between a stream's tokens stays near a target on any machine, model and depth.
-// Which rows share a step never changes what they compute, so pacing by the clock changes no
-// output.
+// Learns from the time of steps how many rows a step may have while streams wait for its end, so
+// that the gap between a stream's tokens stays near a target on any machine, model and depth. Which
+// rows share a step never changes what they compute, so pacing by the clock changes no output.
 class StepPace {
  public:
-  // At least kMinRows, however slow the machine: prompts must end some day.
+  // The limit's lower bound, however slow the machine: prompts must end some day.
   static constexpr int64_t kMinRows = 16;
 
   // 0 < target; max_rows >= 1.
@@ -21,8 +20,8 @@ class StepPace {
 
   int64_t max_rows() const { return limit_; }
 
-  // A step of n_rows, decode rows and prompt rows together, took so long. One that took too long
-  // lowers the limit at once; one that reached the limit in less time at most doubles it.
+  // Notes the time of a step of n_rows, decode and prompt rows together. A step that took too long
+  // lowers the limit at once; a step that reached the limit in less time at most doubles it.
   void Note(int64_t n_rows, absl::Duration took);
 
  private:

@@ -20,13 +20,13 @@ constexpr auto kInt = static_cast<int64_t>(sizeof(int32_t));
 
 const float* OrNone(const Buffer& b) { return b.size_bytes() == 0 ? nullptr : b.as<float>(); }
 
-// Of models on a device, so that none repeats another's steps.
+// Numbers the models of the process, so that none repeats another's steps.
 uint64_t NewModelNumber() {
   static std::atomic<uint64_t> n_models{0};
   return ++n_models;
 }
 
-// What a step queues, as a number; nullopt when a mechanism cannot say.
+// Returns a hash of the work that a step queues; nullopt when a mechanism has no key for it.
 std::optional<uint64_t> StepKey(uint64_t model, absl::Span<const Decoder::Group> groups) {
   std::vector<uint64_t> parts = {model};
   for (const Decoder::Group& group : groups) {
@@ -129,7 +129,7 @@ absl::Status DeviceTransformer::ReserveRows() {
   LK_RETURN_IF_ERROR(reserve(tokens_, n * kInt));
   LK_RETURN_IF_ERROR(reserve(positions_, n * kInt));
   LK_RETURN_IF_ERROR(reserve(wanted_rows_, kMaxLogitRows * kInt));
-  LK_RETURN_IF_ERROR(reserve(drawn_there_, n * static_cast<int64_t>(sizeof(DrawnToken))));
+  LK_RETURN_IF_ERROR(reserve(device_drawn_, n * static_cast<int64_t>(sizeof(DrawnToken))));
   LK_RETURN_IF_ERROR(reserve(x_, n * c.hidden_dim * kFloat));
   LK_RETURN_IF_ERROR(reserve(normed_, std::max(n, kMaxLogitRows) * c.hidden_dim * type_bytes));
   if (options_.weight_type != StorageType::kFloat32) {
@@ -137,7 +137,7 @@ absl::Status DeviceTransformer::ReserveRows() {
   }
   LK_RETURN_IF_ERROR(reserve(gate_up_, n * 2 * c.ffn_dim * kFloat));
   LK_RETURN_IF_ERROR(reserve(gated_, n * c.ffn_dim * type_bytes));
-  LK_RETURN_IF_ERROR(reserve(logits_there_, kMaxLogitRows * c.vocab_size * kFloat));
+  LK_RETURN_IF_ERROR(reserve(device_logits_, kMaxLogitRows * c.vocab_size * kFloat));
   logits_.resize(kMaxLogitRows * c.vocab_size);
   for (const auto& set : weight_sets_) LK_RETURN_IF_ERROR(set->ReserveRows(n));
   return absl::OkStatus();
@@ -229,9 +229,9 @@ void DeviceTransformer::UploadTokens(absl::Span<const int32_t> tokens) {
   device_.Upload(tokens.data(), tokens_.data(), static_cast<int64_t>(tokens.size()) * kInt);
   if (drawn_.empty()) return;
   const auto n = static_cast<int64_t>(drawn_.size());
-  device_.Upload(drawn_.data(), drawn_there_.data(), n * static_cast<int64_t>(sizeof(DrawnToken)));
-  device_.kernels().take_drawn(device_,
-                               {results_, drawn_there_.as<DrawnToken>(), n, tokens_.as<int32_t>()});
+  device_.Upload(drawn_.data(), device_drawn_.data(), n * static_cast<int64_t>(sizeof(DrawnToken)));
+  device_.kernels().take_drawn(
+      device_, {results_, device_drawn_.as<DrawnToken>(), n, tokens_.as<int32_t>()});
   drawn_.clear();
 }
 
@@ -258,14 +258,14 @@ const float* DeviceTransformer::QueueLogits(absl::Span<const int64_t> rows) {
   device_.Upload(narrow_.data(), wanted_rows_.data(), n_rows * kInt);
   Norm({x_.as<float>(), &final_norm_, n_rows}, wanted_rows_.as<int32_t>());
   device_.Multiply({lm_head_.get(), normed_.data(), config().hidden_dim, n_rows,
-                    logits_there_.as<float>(), config().vocab_size});
-  return logits_there_.as<float>();
+                    device_logits_.as<float>(), config().vocab_size});
+  return device_logits_.as<float>();
 }
 
 absl::Status DeviceTransformer::Logits(absl::Span<const int64_t> rows) {
   const auto n_rows = static_cast<int64_t>(rows.size());
   QueueLogits(rows);
-  return device_.Download(logits_there_.data(), logits_.data(),
+  return device_.Download(device_logits_.data(), logits_.data(),
                           n_rows * config().vocab_size * kFloat);
 }
 

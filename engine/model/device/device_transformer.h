@@ -16,8 +16,9 @@
 
 namespace lowkey {
 
-// The decoder on a device. A step is queued as a whole; nothing but Logits waits for it. Steps
-// whose mechanisms plan the same work (AttentionMechanism::PlanKey) are queued again as they were.
+// The decoder on a device. A step is queued as a whole, and only Logits waits for it. A step whose
+// mechanisms plan the same work as an earlier one (AttentionMechanism::PlanKey) is queued again as
+// it was.
 class DeviceTransformer : public Decoder {
  public:
   // Copies the checkpoint's weights to the device, which outlives the model. RESOURCE_EXHAUSTED
@@ -29,9 +30,9 @@ class DeviceTransformer : public Decoder {
   absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
                        absl::Span<const Group> groups, const Observer& observer) override;
   absl::Status Logits(absl::Span<const int64_t> rows) override;
-  // Before Forward: these rows' tokens are where `results` lie, on the device, and will be.
+  // Before Forward: the tokens of these rows are among `results`, which the device will have drawn.
   void TakeDrawn(const SampleResult* results, absl::Span<const DrawnToken> drawn);
-  // As Logits, but left on the device, [n_rows, vocab_size], until the next call.
+  // Queues logits that stay on the device, [n_rows, vocab_size], until the next call.
   const float* QueueLogits(absl::Span<const int64_t> rows);
   absl::Span<const float> logits_row(int64_t i) const override {
     return {logits_.data() + i * config().vocab_size, static_cast<size_t>(config().vocab_size)};
@@ -76,7 +77,7 @@ class DeviceTransformer : public Decoder {
   const std::shared_ptr<const Checkpoint> checkpoint_;
   const DecoderOptions options_;
   Device& device_;
-  const uint64_t number_;  // in the process
+  const uint64_t number_;  // of this model in the process
   std::vector<Layer> layers_;
   std::vector<std::unique_ptr<DeviceWeightSet>> weight_sets_;
   std::vector<int64_t> set_of_bundled_;
@@ -84,15 +85,15 @@ class DeviceTransformer : public Decoder {
   std::unique_ptr<DeviceWeight> embedding_;  // as rows are stored; nullptr: lm_head_ is also that
   std::unique_ptr<DeviceWeight> lm_head_;
 
-  // Of the step: what it is given; rows of the residual stream, normed (as they meet weights, and
-  // in fp32), gated; logits there and here.
-  Buffer tokens_, positions_, wanted_rows_, drawn_there_;
+  // The step's inputs; its rows of the residual stream, normed (as they meet weights, and in fp32)
+  // and gated; logits on the device and on the host.
+  Buffer tokens_, positions_, wanted_rows_, device_drawn_;
   const SampleResult* results_ = nullptr;
   std::vector<DrawnToken> drawn_;
   Buffer x_, normed_, normed_floats_, gate_up_, gated_;
-  Buffer logits_there_;
+  Buffer device_logits_;
   std::vector<float> logits_;
-  std::vector<int32_t> narrow_;  // what is uploaded
+  std::vector<int32_t> narrow_;  // positions or rows to upload
 };
 
 }  // namespace lowkey

@@ -15,26 +15,26 @@
 
 namespace lowkey {
 
-// A vector in a device's memory.
+// Copies a vector to a device's memory.
 absl::StatusOr<Buffer> UploadedFloats(absl::Span<const float> x, Device& device);
 
 // WeightSet's linear maps around attention, on a device. Rows meet weights in RowTypeOf the
-// weights' type; everything else is fp32. Functions but AddLayer and ReserveRows only queue.
+// weights' type; everything else is fp32. All functions except AddLayer and ReserveRows only queue.
 class DeviceWeightSet {
  public:
-  // `config` says heads, biases, norms and RoPE. `device` outlives this.
+  // `config` describes heads, biases, norms and RoPE. `device` outlives this.
   DeviceWeightSet(const ModelConfig& config, StorageType type, Device& device)
       : config_(config), type_(type), device_(device) {}
   // As WeightSet::AddLayer.
   absl::Status AddLayer(const LayerTensors& tensors, ThreadPool& pool);
-  // Room for steps of that many rows.
+  // Takes memory for steps of that many rows.
   absl::Status ReserveRows(int64_t max_rows);
 
-  // A step begins: row i is at positions[i], on the device.
+  // Begins a step: row i is at positions[i], on the device.
   void Begin(const int32_t* positions, int64_t n_rows);
   // The layer's q, k, v of all rows from x [n_rows, hidden_dim], as they meet weights and in fp32.
   LayerRows Project(int64_t layer, const void* x, const float* x_floats);
-  // residual [n_rows, hidden_dim] += what mechanisms left in LayerRows::out, through Wo.
+  // residual [n_rows, hidden_dim] += Wo LayerRows::out, which the mechanisms filled, plus bias.
   void Output(int64_t layer, float* residual);
 
   int64_t weight_bytes() const;

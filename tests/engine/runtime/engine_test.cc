@@ -364,7 +364,8 @@ TEST_F(EngineTest, RefusesWhatTheWholeCacheCannotHold) {
   Start(options);
   const absl::Status status = Refused(Request(100, 100));
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("whole cache of ", options.cache_bytes)));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("whole cache of ", options.cache_bytes)));
   EXPECT_TRUE(Submit(Request(60, 60))->Wait().status.ok());
 }
 

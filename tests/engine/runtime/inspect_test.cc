@@ -11,7 +11,9 @@ namespace lowkey {
 namespace {
 
 TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndHold) {
-  const TinyModel model({.config = TinyConfig()});
+  ModelConfig config = TinyConfig();
+  config.context_tokens = 4096;  // several of atp's blocks
+  const TinyModel model({.config = config});
   EngineOptions options;
   options.cache_bytes = int64_t{8} << 20;
   const auto summary = SummarizeModel(*OpenCheckpoint(model.path()).value(), options);
