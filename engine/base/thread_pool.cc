@@ -14,7 +14,13 @@ namespace {
 // that an idle server uses no CPU and a busy one pays no wake-up.
 constexpr auto kSpin = std::chrono::microseconds(200);
 
-inline void Pause() { __builtin_ia32_pause(); }
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 constexpr uint64_t Tasks(uint64_t begin, uint64_t end) { return begin << 32 | end; }
 constexpr uint64_t Begin(uint64_t tasks) { return tasks >> 32; }

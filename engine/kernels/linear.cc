@@ -133,30 +133,30 @@ struct WeightBlock {
 
 void MultiplyBlock(const PackedWeight& w, const PackedRows& rows, const WeightBlock& block,
                    float* y, int64_t ldy) {
-  const int64_t panel = w.kernels().panel_columns;
-  const int64_t panel_elements = w.n_in_padded() * panel;
-  const auto into = block.k == 0 ? GemmArgs::Into::kOverwrite : GemmArgs::Into::kAccumulate;
-  const std::byte* b =
-      w.data() + (block.panel * panel_elements + block.k * panel) * StorageBytes(w.type());
-  float* c = y + block.panel * panel;
-  const int64_t n_cols = block.n_panels * panel;
+  const KernelTable& kernels = w.kernels();
+  const int64_t panel = kernels.panel_columns;
+  const int64_t panel_bytes = PanelBytes(w.type(), w.n_in_padded(), panel);
+  const std::byte* b = w.data() + block.panel * panel_bytes + PanelBytes(w.type(), block.k, panel);
+  GemmArgs product;
+  product.a = rows.data;
+  product.lda = w.n_in_padded();
+  product.b = b;
+  product.b_row_stride = panel;
+  product.b_panel_stride = panel_bytes / StorageBytes(w.type());
+  product.c = y + block.panel * panel;
+  product.ldc = ldy;
+  product.n_rows = rows.n_rows;
+  product.n_cols = block.n_panels * panel;
+  product.k = block.n_k;
+  product.into = block.k == 0 ? GemmArgs::Into::kOverwrite : GemmArgs::Into::kAccumulate;
+  product.a_layout = LeftLayout::kTiles;
+  product.k_begin = block.k;
   if (w.type() == StorageType::kInt8) {
-    const int64_t stride = PanelBytes(w.type(), w.n_in(), panel);
-    const std::byte* blocks =
-        w.data() + block.panel * stride + block.k / kNarrowBlock * NarrowBlockBytes(panel);
-    w.kernels().gemm_int8_blocks({reinterpret_cast<const float*>(rows.data), w.n_in(), blocks,
-                                  stride, c, ldy, rows.n_rows, n_cols, block.n_k, into, block.k});
-    return;
-  }
-  if (w.type() == StorageType::kFloat32) {
-    w.kernels().gemm_f32({reinterpret_cast<const float*>(rows.data), w.n_in_padded(), b, panel,
-                          panel_elements, c, ldy, rows.n_rows, n_cols, block.n_k, into,
-                          LeftLayout::kTiles, block.k});
+    kernels.gemm_int8_blocks(product);
+  } else if (w.type() == StorageType::kFloat32) {
+    kernels.gemm_f32(product, nullptr);
   } else {
-    const auto* pairs = reinterpret_cast<const uint16_t*>(b);
-    w.kernels().gemm_bf16_pairs({rows.data, w.n_in_padded(), pairs, panel_elements, c, ldy,
-                                 rows.n_rows, n_cols, block.n_k, into, LeftLayout::kTiles, block.k,
-                                 pairs + block.next});
+    kernels.gemm_bf16_pairs(product, b + block.next * StorageBytes(w.type()));
   }
 }
 

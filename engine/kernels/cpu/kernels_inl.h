@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/double_inl.h"
 #include "engine/kernels/cpu/largest_inl.h"
 #include "engine/kernels/cpu/limits_inl.h"
 #include "engine/kernels/cpu/quantized_inl.h"
@@ -66,13 +67,20 @@ inline void LoadTwo(const B* b, typename V::Vec* two) {
   }
 }
 
+// Which of a product's row tiles, and what the product's caller multiplies next.
+struct TileIndex {
+  int64_t i;
+  int64_t n_tiles;
+  const void* next_b;
+};
+
 template <class V, class B, int kRows, int kPanels, LeftLayout kLayout>
-inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
+inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c, TileIndex index) {
   Tile<V, kRows, kPanels, sizeof(B) == sizeof(uint16_t)> tile;
   tile.Begin(c, g.ldc, g.into);
   constexpr int64_t kLine = 64, kPanelBytes = 2 * V::kLanes * sizeof(B);
-  const int64_t to_next =
-      g.next_b == nullptr ? 0 : static_cast<const char*>(g.next_b) - static_cast<const char*>(g.b);
+  const auto* next = static_cast<const char*>(index.next_b);
+  const int64_t to_next = next == nullptr ? 0 : next - static_cast<const char*>(g.b);
   for (int64_t kk = 0; kk < g.k; ++kk) {
     const B* row = b + kk * g.b_row_stride;
 #pragma GCC unroll 4
@@ -98,26 +106,20 @@ inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c) {
   tile.End(c, g.ldc);
 }
 
-// Which of a product's row tiles.
-struct TileIndex {
-  int64_t i;
-  int64_t n_tiles;
-};
-
 // One tile over pairs of rows of B: pairs in order, and within a pair the even row first, or both
 // at once (one half) where V multiplies bf16 pairs. Widening reads a pair twice: registers are
 // scarcer than loads.
 template <class V, int kRows, int kPanels, LeftLayout kLayout>
-inline void GemmPairsTile(const GemmPairsArgs& g, const typename V::Activation* a,
-                          const uint16_t* b, float* c, TileIndex index) {
+inline void GemmPairsTile(const GemmArgs& g, const typename V::Activation* a, const uint16_t* b,
+                          float* c, TileIndex index) {
   constexpr int64_t kPanel = 2 * V::kLanes;
   // Within a tile the two steps of a pair are neighbors in bf16, kRows apart in fp32.
   constexpr bool kPairwise = V::kHalves == 1;
   Tile<V, kRows, kPanels, false> tile;
   tile.Begin(c, g.ldc, g.into);
   // Each tile fetches its share of what comes next, so that memory is asked evenly.
-  const uint16_t* next =
-      (g.next_b != nullptr ? g.next_b : b) + index.i * g.k * kPanel / index.n_tiles;
+  const auto* next = (index.next_b != nullptr ? static_cast<const uint16_t*>(index.next_b) : b) +
+                     index.i * g.k * kPanel / index.n_tiles;
   const int64_t next_step = 2 * kPanel / index.n_tiles;
   for (int64_t kk = 0; kk < g.k; kk += 2) {
     const uint16_t* pairs = b + kk * kPanel;
@@ -157,39 +159,36 @@ constexpr int PanelsFor() {
 // A product of one kind: how a tile is computed and how steps of A and B are addressed.
 template <class V, class B, LeftLayout kLayout>
 struct PlainProduct {
-  using Args = GemmArgs;
   using Left = float;
   using Right = B;
   template <int kRows, int kPanels>
-  static void Compute(const Args& g, const Left* a, const Right* b, float* c, TileIndex) {
-    GemmTile<V, B, kRows, kPanels, kLayout>(g, a, b, c);
+  static void Compute(const GemmArgs& g, const Left* a, const Right* b, float* c, TileIndex tile) {
+    GemmTile<V, B, kRows, kPanels, kLayout>(g, a, b, c, tile);
   }
 };
 
 template <class V, LeftLayout kLayout>
 struct PairsProduct {
-  using Args = GemmPairsArgs;
   using Left = typename V::Activation;
   using Right = uint16_t;
   template <int kRows, int kPanels>
-  static void Compute(const Args& g, const Left* a, const Right* b, float* c, TileIndex tile) {
+  static void Compute(const GemmArgs& g, const Left* a, const Right* b, float* c, TileIndex tile) {
     GemmPairsTile<V, kRows, kPanels, kLayout>(g, a, b, c, tile);
   }
 };
 
 template <class V>
 struct BlocksProduct {
-  using Args = GemmBlocksArgs;
   using Left = float;
   using Right = std::byte;
   template <int kRows, int kPanels>
-  static void Compute(const Args& g, const Left* a, const Right* b, float* c, TileIndex) {
+  static void Compute(const GemmArgs& g, const Left* a, const Right* b, float* c, TileIndex) {
     BlocksTile<V, kRows, kPanels>(g, a, b, c);
   }
 };
 
 template <class V, class P, int kRows>
-void ComputeRows(const typename P::Args& g, const typename P::Left* a, float* c, TileIndex tile) {
+void ComputeRows(const GemmArgs& g, const typename P::Left* a, float* c, TileIndex tile) {
   constexpr int64_t kPanel = 2 * V::kLanes;
   constexpr int kPanels = PanelsFor<kRows>();
   const auto* b = static_cast<const typename P::Right*>(g.b);
@@ -205,7 +204,7 @@ void ComputeRows(const typename P::Args& g, const typename P::Left* a, float* c,
 }
 
 template <class V, class P, int kRows>
-void ComputeRowsOf(int64_t n_rows, const typename P::Args& g, const typename P::Left* a, float* c,
+void ComputeRowsOf(int64_t n_rows, const GemmArgs& g, const typename P::Left* a, float* c,
                    TileIndex tile) {
   if constexpr (kRows > 1) {
     if (n_rows < kRows) return ComputeRowsOf<V, P, kRows - 1>(n_rows, g, a, c, tile);
@@ -214,7 +213,7 @@ void ComputeRowsOf(int64_t n_rows, const typename P::Args& g, const typename P::
 }
 
 template <class V, class P>
-void ComputeProduct(const typename P::Args& g) {
+void ComputeProduct(const GemmArgs& g, const void* next_b) {
   // Not NumTiles and NextTileRows of kernels.h: see the top of this file.
   const int64_t n_tiles = (g.n_rows + V::kMaxRows - 1) / V::kMaxRows;
   int64_t row = 0;
@@ -222,27 +221,32 @@ void ComputeProduct(const typename P::Args& g) {
     const int64_t rows = (g.n_rows - row) / (n_tiles - t);
     const int64_t begin = g.a_layout == LeftLayout::kTiles ? g.k_begin * rows : 0;
     const auto* a = static_cast<const typename P::Left*>(g.a) + row * g.lda + begin;
-    ComputeRowsOf<V, P, V::kMaxRows>(rows, g, a, g.c + row * g.ldc, {t, n_tiles});
+    ComputeRowsOf<V, P, V::kMaxRows>(rows, g, a, g.c + row * g.ldc, {t, n_tiles, next_b});
     row += rows;
   }
 }
 
 template <class V, class B>
-void Gemm(const GemmArgs& g) {
+void Gemm(const GemmArgs& g, const void* next_b) {
   if (g.a_layout == LeftLayout::kTiles) {
-    ComputeProduct<V, PlainProduct<V, B, LeftLayout::kTiles>>(g);
+    ComputeProduct<V, PlainProduct<V, B, LeftLayout::kTiles>>(g, next_b);
   } else {
-    ComputeProduct<V, PlainProduct<V, B, LeftLayout::kRows>>(g);
+    ComputeProduct<V, PlainProduct<V, B, LeftLayout::kRows>>(g, next_b);
   }
 }
 
 template <class V>
-void GemmPairs(const GemmPairsArgs& g) {
+void GemmPairs(const GemmArgs& g, const void* next_b) {
   if (g.a_layout == LeftLayout::kTiles) {
-    ComputeProduct<V, PairsProduct<V, LeftLayout::kTiles>>(g);
+    ComputeProduct<V, PairsProduct<V, LeftLayout::kTiles>>(g, next_b);
   } else {
-    ComputeProduct<V, PairsProduct<V, LeftLayout::kRows>>(g);
+    ComputeProduct<V, PairsProduct<V, LeftLayout::kRows>>(g, next_b);
   }
+}
+
+template <class V>
+void GemmBlocks(const GemmArgs& g) {
+  ComputeProduct<V, BlocksProduct<V>>(g, nullptr);
 }
 
 // kRows times kDots dot products at once, so that their chains hide each other's latency and rows
@@ -464,7 +468,7 @@ constexpr KernelTable Table(const char* name) {
   t.gemm_f32 = Gemm<V, float>;
   t.gemm_bf16 = Gemm<V, uint16_t>;
   t.gemm_int8 = Gemm<V, int8_t>;
-  t.gemm_int8_blocks = ComputeProduct<V, BlocksProduct<V>>;
+  t.gemm_int8_blocks = GemmBlocks<V>;
   t.grouped_gemm_int8 = GroupedGemm<V>;
   t.rounds_activations = sizeof(typename V::Activation) == sizeof(uint16_t);
   t.gemm_bf16_pairs = GemmPairs<V>;
@@ -486,6 +490,9 @@ constexpr KernelTable Table(const char* name) {
   t.turned_products = TurnedProducts<V>;
   t.to_bf16 = ToBf16<V>;
   t.unpack_int4 = UnpackInt4<V>;
+  t.add_scaled_f64 = AddScaledF64<V>;
+  t.add_two_scaled_f64 = AddTwoScaledF64<V>;
+  t.rotate_f64 = RotateF64<V>;
   t.fma_chains = FmaChains<V>;
   t.read_sum = ReadSum<V>;
   return t;

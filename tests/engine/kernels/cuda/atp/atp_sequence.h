@@ -225,7 +225,7 @@ std::vector<float> Sequence<T>::Attend(int64_t position, int64_t n, const std::v
   t.n_far_parts = (t.n_far_blocks + per_part - 1) / per_part;
   t.n_parts = t.n_far_parts + (position + n + kAtpPartTokens - 1) / kAtpPartTokens -
               n_far / kAtpPartTokens + (refines ? 1 : 0);
-  std::vector<AtpItem> items, late, scored;
+  std::vector<AtpPartRun> items, late, scored;
   if (way == Way::kWhole) {
     items.push_back({0, AtpInto::kOutput, 0, t.n_parts});
   } else {
@@ -236,7 +236,7 @@ std::vector<float> Sequence<T>::Attend(int64_t position, int64_t n, const std::v
     if (refines) scored.push_back({0, AtpInto::kSlot, 0, t.n_far_blocks});
   }
   DeviceArray<AtpTile> tiles(std::vector<AtpTile>{t});
-  DeviceArray<AtpItem> item_table(items), late_table(late), score_table(scored);
+  DeviceArray<AtpPartRun> item_table(items), late_table(late), score_table(scored);
   DeviceArray<int32_t> chosen(std::max<int64_t>(1, kHeads * s.n_refined)), first_tile(1);
   DeviceArray<float> queries(q), out(n * kWidth * kGroup),
       slots(t.n_parts * kHeads * t.n_rows * (kDim + 2)),
