@@ -6,6 +6,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/kernels/device/weight.h"
+#include "engine/kernels/isa.h"
 #include "engine/kernels/narrow_weight.h"
 #include "gtest/gtest.h"
 #include "tests/engine/kernels/ref/ref.h"

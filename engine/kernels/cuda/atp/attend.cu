@@ -1,4 +1,4 @@
-// Rows' softmax over sinks, principal blocks and exact tokens (ATP, Eq. 7), part by part.
+// The softmax of rows over sinks, principal blocks and exact tokens (ATP, Eq. 7), part by part.
 
 #include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/reader.h"
@@ -12,7 +12,7 @@ using atp::kWarps;
 using atp::Reader;
 using atp::Sum;
 
-// Blocks at once that leave the registers it needs: with fewer left it would spill them.
+// Blocks at once that leave a thread enough registers: with fewer registers it would spill.
 template <int kD>
 inline constexpr int kAttendBlocks = kD == 8   ? 2
                                      : kD == 4 ? 0
@@ -46,7 +46,7 @@ __global__ __launch_bounds__(kThreads, kAttendBlocks<kD>) void AttendKernel(AtpA
   }
 }
 
-// Four blocks at once: left to itself the compiler makes room for more, and spills.
+// Four blocks at once: without this bound the compiler makes room for more blocks, and spills.
 template <typename T, int kD, int kR>
 __global__ __launch_bounds__(kThreads, 4) void ScoreKernel(AtpScoreArgs a) {
   LK_DYNAMIC_SHARED(float, memory);
@@ -71,7 +71,7 @@ __global__ __launch_bounds__(kThreads, 4) void ScoreKernel(AtpScoreArgs a) {
   }
 }
 
-// A warp a row.
+// One warp combines one row.
 template <int kD>
 __global__ void CombineKernel(AtpCombineArgs a) {
   const AtpTile t = a.read.tiles[a.combined_tiles[blockIdx.x]];
@@ -108,7 +108,7 @@ struct Instance {
   }
 };
 
-// Calls launch.operator()<T, kD, kR>() of the instance for a model and its tiles.
+// Calls launch.operator()<T, kD, kR>() for the model and its tiles.
 template <typename T, int kD, typename F>
 void ForRows(const AtpReadArgs& args, F launch) {
   if (args.max_tile_rows <= kWarps) return launch.template operator()<T, kD, 1>();

@@ -5,8 +5,8 @@
 
 namespace lowkey {
 
-// From AtpCompressArgs::m: its leading left singular vectors as rows, in `basis` where a task has n
-// <= n_cols, else in `image`; and `projected`, those vectors times m.
+// Computes from AtpCompressArgs::m its leading left singular vectors as rows, in `basis` where a
+// task has n <= n_cols, else in `image`, and `projected`, those vectors times m.
 void AtpFindBasis(Device& device, const AtpCompressArgs& args);
 
 }  // namespace lowkey

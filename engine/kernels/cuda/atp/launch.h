@@ -5,7 +5,7 @@
 
 namespace lowkey {
 
-// Launchers of DeviceKernels.
+// Functions of DeviceKernels that launch the kernels of this folder.
 void AtpWriteOnDevice(Device& device, const AtpWriteArgs& args);
 void AtpCompressOnDevice(Device& device, const AtpCompressArgs& args);
 void AtpMergeOnDevice(Device& device, const AtpCompressArgs& args);

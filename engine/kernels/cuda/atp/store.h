@@ -5,7 +5,8 @@
 
 namespace lowkey {
 
-// What AtpFindBasis found, to its blocks: U, K' and V', tokens that are kept; or K' and V' alone.
+// Store the results of AtpFindBasis in their blocks: U, K' and V' and the kept tokens; or K' and V'
+// alone.
 void AtpStore(Device& device, const AtpCompressArgs& args);
 void AtpStorePrincipal(Device& device, const AtpCompressArgs& args);
 
