@@ -11,7 +11,7 @@ namespace lowkey {
 namespace {
 
 // A step has tens of loops a few microseconds apart: workers spin this long before they sleep, so
-// that an idle server uses no CPU and a busy one pays no wake-up.
+// that an idle server uses no CPU and a busy server pays for no wake-up.
 constexpr auto kSpin = std::chrono::microseconds(200);
 
 inline void Pause() {

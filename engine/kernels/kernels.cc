@@ -15,7 +15,8 @@
 namespace lowkey {
 namespace {
 
-// On every processor, so that a name from another one is told from a misspelled one.
+// The names are known on every processor, so that a set that this CPU lacks is told from a
+// misspelled name.
 constexpr const char* kKnownIsas[] = {"portable", "portable_bf16", "avx2", "avx512", "avx512_bf16"};
 
 std::string Quoted(const std::string& name) { return absl::StrCat("LOWKEY_ISA: \"", name, "\""); }
@@ -25,7 +26,7 @@ absl::StatusOr<const KernelTable*> ChooseKernels() {
   const char* variable = std::getenv("LOWKEY_ISA");
   const std::string wanted = variable == nullptr ? "" : variable;
   if (wanted.empty()) {
-    // Without AVX2 the plain table, not the one that imitates a BF16 dot product.
+    // Without AVX2 the choice is the plain table, not the one that imitates a BF16 dot product.
     return available.size() > 2 ? available.back() : available.front();
   }
   for (const KernelTable* table : available) {

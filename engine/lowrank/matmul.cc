@@ -15,8 +15,8 @@ constexpr int64_t kBlockRows = 96;
 constexpr int64_t kBlockCols = 512;
 constexpr int64_t kMaxTile = 12 * 32;
 
-// Packs x(i, p), i < n_lines, p < k, as strips of `width` lines: strip s holds, for each p, lines
-// s * width .. s * width + width - 1; lines past the end are zero.
+// Packs x(i, p), i < n_lines, p < k, as strips of `width` lines: strip s holds, for each p, lines s
+// * width .. s * width + width - 1; lines past the end are zero.
 struct PackShape {
   int64_t n_lines = 0, k = 0, width = 0;
 };

@@ -16,8 +16,8 @@ struct Tridiagonal {
   std::vector<double> beta;      // [n]; reflector k is I - beta[k] v v^T, v = a's row k right of k
 };
 
-// Replaces x [n] by v and returns beta so that (I - beta v v^T) x = (alpha, 0, ...); alpha through
-// `alpha`. beta = 0 where x is already of that form.
+// Replaces x [n] by v and returns beta so that (I - beta v v^T) x = (alpha, 0, ...); sets `alpha`.
+// beta = 0 where x is already of that form.
 double MakeReflector(int64_t n, double* x, double& alpha) {
   double tail = 0.0;
   for (int64_t i = 1; i < n; ++i) tail = std::max(tail, std::abs(x[i]));
@@ -61,7 +61,7 @@ Tridiagonal Tridiagonalize(int64_t n, double* a) {
   return t;
 }
 
-// The transpose of the product of all reflectors, into q [n, n].
+// Writes the transpose of the product of all reflectors to q [n, n].
 void FormTransformation(int64_t n, const double* a, const Tridiagonal& t, std::vector<double>& q) {
   q.assign(n * n, 0.0);
   for (int64_t i = 0; i < n; ++i) q[i * n + i] = 1.0;
@@ -85,8 +85,8 @@ void FormTransformation(int64_t n, const double* a, const Tridiagonal& t, std::v
   }
 }
 
-// One implicit QL step on rows [first, last] of the tridiagonal matrix; rotates rows of q (null:
-// eigenvalues only).
+// Takes one implicit QL step on rows [first, last] of the tridiagonal matrix and rotates rows of q
+// (null: eigenvalues only).
 void QlStep(int64_t first, int64_t last, int64_t n, Tridiagonal& t, double* q) {
   std::vector<double>&d = t.diagonal, &e = t.below;
   double g = (d[first + 1] - d[first]) / (2.0 * e[first]);
@@ -97,7 +97,7 @@ void QlStep(int64_t first, int64_t last, int64_t n, Tridiagonal& t, double* q) {
     const double f = s * e[i], b = c * e[i];
     r = std::hypot(f, g);
     e[i + 1] = r;
-    if (r == 0.0) {  // underflow: the matrix has split, start over
+    if (r == 0.0) {  // underflow has split the matrix: start over
       d[i + 1] -= p;
       e[last] = 0.0;
       return;

@@ -14,8 +14,8 @@ struct GroupedProduct {
   const ReadNext& next;
 };
 
-// kRows rows times kPanels panels, each of which knows its group. One accumulator per output, steps
-// in order, as in Gemm: hence the same bits.
+// Computes kRows rows times kPanels panels, each of its own group. Each output has one accumulator
+// and takes its steps in order, as in Gemm: hence the same bits.
 template <class V, int kRows, int kPanels>
 inline void GroupedTile(const GroupedProduct& product, int64_t row, int64_t panel) {
   const GemmArgs& g = product.g;
@@ -36,7 +36,7 @@ inline void GroupedTile(const GroupedProduct& product, int64_t row, int64_t pane
       acc[i][p][1] = V::Load(c[p] + i * g.ldc + V::kLanes);
     }
   }
-  // Each panel of the first rows fetches its share, so that memory is asked evenly.
+  // Each panel of the first rows prefetches its share, so that memory is asked evenly.
   const int64_t n_panels = g.n_cols / kPanel, all = row == 0 ? product.next.size_bytes : 0;
   const auto* next = static_cast<const char*>(product.next.data) + all * panel / n_panels;
   const int64_t next_step = all * kPanels / n_panels / g.k;
@@ -65,7 +65,7 @@ inline void GroupedTile(const GroupedProduct& product, int64_t row, int64_t pane
   }
 }
 
-// As many panels at once as hide the latency of one chain of FMAs.
+// Takes as many panels at once as hide the latency of one chain of FMAs.
 template <class V, int kRows>
 inline void GroupedRows(const GroupedProduct& product, int64_t row) {
   constexpr int kPanels = kRows == 1 ? 4 : kRows <= 3 ? 2 : 1;
@@ -86,8 +86,8 @@ void GroupedGemm(const GemmArgs& g, const ColumnGroups& groups, const ReadNext& 
   for (; row < g.n_rows; ++row) GroupedRows<V, 1>(product, row);
 }
 
-// The products of a block's first n_k steps: sums [kRows][kPanels * kPanel], one accumulator each.
-// A function of its own, or GCC keeps accumulators on the stack.
+// Sums the products of a block's first n_k steps into sums [kRows][kPanels * kPanel], one
+// accumulator each. A function of its own, or GCC keeps accumulators on the stack.
 template <class V, int kRows, int kPanels>
 [[gnu::noinline]] void SumBlock(const GemmArgs& g, const float* a, const std::byte* block,
                                 int64_t n_k, float* sums) {
@@ -102,7 +102,7 @@ template <class V, int kRows, int kPanels>
   const auto* codes = reinterpret_cast<const int8_t*>(block) + 2 * kPanel;
   for (int64_t kk = 0; kk < n_k; ++kk) {
     const int8_t* row = codes + kk * kPanel;
-    // A line is some steps of a panel: in as many steps each panel has its turn.
+    // A line holds some steps of a panel: in as many steps each panel has its turn.
     __builtin_prefetch(row + kk % kPanels * g.b_panel_stride + kAhead);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
