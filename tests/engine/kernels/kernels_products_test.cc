@@ -56,7 +56,7 @@ class GemmProblem {
   const GemmArgs& args() const { return args_; }
   const std::vector<float>& initial_c() const { return c_; }
 
-  // Runs on a copy of C, guard columns included.
+  // Runs on a copy of C with its guard columns.
   std::vector<float> Run(int64_t first_row, int64_t n_rows) const {
     std::vector<float> c = c_;
     GemmArgs g = args_;
@@ -67,7 +67,7 @@ class GemmProblem {
     return c;
   }
 
-  // A bound of the sum of magnitudes of a row's terms.
+  // Returns a bound of the sum of magnitudes of a row's terms.
   double Scale(int64_t row) const {
     double sum = 1e-30, largest = 4;  // |c| is below 4 or rare
     for (int64_t k = 0; k < args_.k; ++k) sum += std::fabs(a_[row * args_.lda + k]);
@@ -156,7 +156,7 @@ TEST_P(KernelTest, GemmInPiecesOfKHasTheSameBits) {
   EXPECT_EQ(std::memcmp(c.data(), whole.data(), c.size() * 4), 0);
 }
 
-// Groups of 32 columns, each with a left-hand side of its own: what Gemm makes of each alone.
+// Groups of 32 columns, each with a left-hand side of its own, have the bits of Gemm on each alone.
 TEST_P(KernelTest, GroupedGemmHasTheBitsOfOneGemmAGroup) {
   if (GetParam().type != StorageType::kInt8) return;
   const int64_t panel = table().panel_columns, k = 37;
