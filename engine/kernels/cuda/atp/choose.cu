@@ -33,16 +33,6 @@ __device__ __forceinline__ int BlockCount(int x, Shared& shared) {
   return x;
 }
 
-__device__ __forceinline__ float BlockMax(float x, Shared& shared) {
-  x = WarpMax(x);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) shared.floats[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  x = shared.floats[0];
-  for (int w = 1; w < kWarps; ++w) x = fmaxf(x, shared.floats[w]);
-  return x;
-}
-
 // The choice of one token and KV head.
 struct Choice {
   const AtpReadArgs& a;
@@ -62,7 +52,7 @@ __device__ __forceinline__ void FindShares(const Choice& c, Shared& shared) {
     const float* scores = c.scores + int64_t{row} * c.n_far;
     float top = atp::kHidden;
     for (int i = threadIdx.x; i < c.n_far; i += kThreads) top = fmaxf(top, scores[i]);
-    top = BlockMax(top, shared);
+    top = BlockMax(top, shared.floats);
     float sum = 0;
     for (int i = threadIdx.x; i < c.n_far; i += kThreads) sum += expf(scores[i] - top);
     sum = BlockSum(sum, shared.floats);

@@ -1,10 +1,8 @@
 // Writes keys and values into pages, and compresses closed blocks into principal keys and values
 // (ATP, Eq. 5-6).
 
-#include "engine/kernels/cuda/atp/basis.h"
 #include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/rows.h"
-#include "engine/kernels/cuda/atp/store.h"
 #include "engine/kernels/cuda/atp/views.h"
 #include "engine/kernels/cuda/grid/grid.h"
 

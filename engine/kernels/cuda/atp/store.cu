@@ -1,7 +1,7 @@
 // Stores principal blocks in the cache's type, or in codes of 8 or 4 bits.
 
+#include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/rows.h"
-#include "engine/kernels/cuda/atp/store.h"
 #include "engine/kernels/cuda/atp/views.h"
 #include "engine/kernels/cuda/attention/coding.h"
 
@@ -12,16 +12,6 @@ using atp::kPage;
 
 constexpr int kThreads = 128;
 constexpr float kMost8 = 127.0f, kMost4 = 7.0f;
-
-// Returns the maximum over the block in all threads; `scratch` [32] is shared. Has barriers.
-__device__ inline float BlockMax(float x, float* scratch) {
-  const int lane = threadIdx.x % kWarp;
-  x = WarpMax(x);
-  __syncthreads();  // scratch may still be read
-  if (lane == 0) scratch[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  return WarpMax(scratch[lane % (kThreads / kWarp)]);
-}
 
 __device__ inline float CodeOf(float x, float scale, float most) {
   const float units = rintf(x / scale);

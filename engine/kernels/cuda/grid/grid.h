@@ -44,6 +44,9 @@ __device__ inline T FromFloat(float x) {
   }
 }
 
+__device__ inline int LaneIndex() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
+
 // These reduce over the 32 lanes, in the same order always; all lanes get the result.
 __device__ inline float WarpSum(float x) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
@@ -57,15 +60,22 @@ __device__ inline float WarpMax(float x) {
   return x;
 }
 
-// Returns the sum over the block in all threads; `scratch` [32] is shared. Has barriers.
+// These reduce over the block; all threads get the result. `scratch` [32] is shared. Have barriers.
 __device__ inline float BlockSum(float x, float* scratch) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   x = WarpSum(x);
   __syncthreads();  // scratch may still be read
-  if (lane == 0) scratch[warp] = x;
+  if (LaneIndex() == 0) scratch[WarpIndex()] = x;
   __syncthreads();
-  x = lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : 0.0f;
+  x = LaneIndex() < static_cast<int>(blockDim.x) / kWarp ? scratch[LaneIndex()] : 0.0f;
   return WarpSum(x);
+}
+
+__device__ inline float BlockMax(float x, float* scratch) {
+  x = WarpMax(x);
+  __syncthreads();  // scratch may still be read
+  if (LaneIndex() == 0) scratch[WarpIndex()] = x;
+  __syncthreads();
+  return WarpMax(scratch[LaneIndex() % (static_cast<int>(blockDim.x) / kWarp)]);
 }
 
 }  // namespace lowkey

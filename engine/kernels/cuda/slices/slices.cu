@@ -12,9 +12,6 @@ constexpr int kPage = 64;               // tokens
 constexpr int kTokens = kPage / kWarp;  // tokens of a page per lane
 constexpr int kWarps = 8;
 
-__device__ inline int LaneIndex() { return static_cast<int>(threadIdx.x) % kWarp; }
-__device__ inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
-
 template <typename T>
 __device__ T* TileOf(const SliceStep& s, const SliceSequence& sequence, int64_t page,
                      int64_t tile) {

@@ -11,29 +11,7 @@
 namespace lowkey {
 namespace {
 
-using taylor::AddPanels;
-using taylor::BeginStatePanel;
-using taylor::BlockSums;
-using taylor::Factors;
-using taylor::FactorsOf;
-using taylor::FewNarrow;
-using taylor::FewWide;
-using taylor::kColumns;
-using taylor::kDepth;
-using taylor::kMaxColumns;
-using taylor::kPage;
-using taylor::LaneIndex;
-using taylor::MakePanels;
-using taylor::ManyNarrow;
-using taylor::ManyWide;
-using taylor::Panels;
-using taylor::Reading;
-using taylor::StateOf;
-using taylor::Sums;
-using taylor::Tid;
-using taylor::Tile;
-using taylor::TileOf;
-using taylor::WarpIndex;
+using namespace taylor;
 
 // ---------------------------------------------------------------- features
 

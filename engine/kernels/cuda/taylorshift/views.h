@@ -19,8 +19,6 @@ struct alignas(n < 4 ? n * 4 : 16) Floats {
 };
 
 __device__ inline int Tid() { return static_cast<int>(threadIdx.x); }
-__device__ inline int LaneIndex() { return Tid() % kWarp; }
-__device__ inline int WarpIndex() { return Tid() / kWarp; }
 
 // A feature (state.h) is scale * x[one] * x[other]; -1: no such factor.
 struct Factors {
