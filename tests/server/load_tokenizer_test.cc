@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_format.h"
 #include "tests/testing/gguf_builder.h"
 #include "tests/testing/temp_directory.h"
 #include "tests/tokenizer/status_matchers.h"
@@ -44,6 +45,28 @@ TEST_F(LoadTokenizerTest, ReadsTheVocabularyOfAGgufFile) {
     EXPECT_THAT(*(*tokenizer)->Encode("ab"), ElementsAre(0, 4));
     EXPECT_THAT((*tokenizer)->eos_ids(), ElementsAre(1, 5));
   }
+}
+
+// phi-3's vocabulary: two tokens of the type "unknown" (2), of which unknown_token_id names one.
+TEST_F(LoadTokenizerTest, ReadsAVocabularyWithTwoUnknownTokens) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "▁", "a", "▁a", "<|placeholder1|>"};
+  std::vector<int32_t> types = {2, 3, 3, 1, 1, 1, 2};
+  for (int byte = 0; byte < 256; ++byte) {
+    tokens.push_back(absl::StrFormat("<0x%02X>", byte));
+    types.push_back(6);
+  }
+  gguf_.String("tokenizer.ggml.model", "llama");
+  gguf_.Strings("tokenizer.ggml.tokens", tokens);
+  gguf_.Float32s("tokenizer.ggml.scores", std::vector<float>(tokens.size(), -1));
+  gguf_.Int32s("tokenizer.ggml.token_type", types);
+  gguf_.Uint32("tokenizer.ggml.unknown_token_id", 0);
+  gguf_.Uint32("tokenizer.ggml.bos_token_id", 1);
+  Write("m.gguf", gguf_.Build());
+  const auto tokenizer = LoadTokenizer(OpenModelFiles(directory_.path()).value());
+  ASSERT_THAT(tokenizer, IsOk());
+  EXPECT_THAT(*(*tokenizer)->Encode("a<|placeholder1|>", {.parse_special = true}),
+              ElementsAre(1, 5, 6));
+  EXPECT_EQ(*(*tokenizer)->Decode(std::vector<int32_t>{5, 6}), "a");
 }
 
 TEST_F(LoadTokenizerTest, NamesFileAndKeyOfABadVocabulary) {

@@ -1,5 +1,6 @@
 #include "tokenizer/load/gguf_vocabulary.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -54,6 +55,23 @@ TokenizerSettings SettingsOf(const GgufVocabulary& vocabulary) {
   return settings;
 }
 
+// A SentencePiece model has one unknown piece, but a converted vocabulary may give the type to two
+// tokens (phi-3's does), or to none and have <unk> as a control token. The token of unk_id, or else
+// the first one of the type, is the unknown piece. Others become control tokens, as in llama.cpp.
+void KeepOneUnknown(ModelProto& model) {
+  const auto is_unknown = [](const Piece& piece) { return piece.type == PieceType::kUnknown; };
+  auto kept = std::find_if(model.pieces.begin(), model.pieces.end(), is_unknown);
+  const auto declared = static_cast<size_t>(model.unk_id.value_or(-1));
+  if (declared < model.pieces.size() &&
+      (is_unknown(model.pieces[declared]) || model.pieces[declared].type == PieceType::kControl)) {
+    kept = model.pieces.begin() + static_cast<ptrdiff_t>(declared);
+  }
+  for (Piece& piece : model.pieces) {
+    if (is_unknown(piece)) piece.type = PieceType::kControl;
+  }
+  if (kept != model.pieces.end()) kept->type = PieceType::kUnknown;
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeScored(GgufVocabulary vocabulary) {
   LK_RETURN_IF_ERROR(CheckLength("scores", vocabulary.scores.size(), vocabulary.tokens.size()));
   const TokenizerSettings settings = SettingsOf(vocabulary);
@@ -68,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeScored(GgufVocabulary vocabulary)
                             .score = vocabulary.scores[id],
                             .type = TypeOf(vocabulary, id)});
   }
+  KeepOneUnknown(model);
   return SentencePieceTokenizer::FromModel(std::move(model), settings, "tokenizer.ggml.tokens");
 }
 
@@ -109,13 +128,13 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeMerged(GgufVocabulary vocabulary)
   settings.add_bos_token = vocabulary.add_bos.value_or(words->adds_bos);
   BpeSpec spec;
   if (vocabulary.add_space_prefix.value_or(false)) {
-    spec.pre_tokenizer.push_back(PrependOnce{" ", PrependOnce::Where::kEachWord});
+    spec.pre_tokenizer.emplace_back(PrependOnce{" ", PrependOnce::Where::kEachWord});
   }
   for (const std::string_view regex : words->regexes) {
     LK_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromRegex(regex));
-    spec.pre_tokenizer.push_back(Cut{std::move(pattern)});
+    spec.pre_tokenizer.emplace_back(Cut{std::move(pattern)});
   }
-  spec.pre_tokenizer.push_back(Spell{});
+  spec.pre_tokenizer.emplace_back(Spell{});
   spec.decoder.unspells = true;
   spec.decoder.rules.broken_utf8 = DecodeRules::BrokenUtf8::kSequence;
   spec.vocabulary.ignores_merges = words->ignores_merges;

@@ -12,22 +12,22 @@
 
 namespace lowkey {
 
-// What the metadata of a GGUF file says of its tokenizer: tokenizer.ggml.*. Values may be hostile.
+// The tokenizer in the metadata of a GGUF file: tokenizer.ggml.*. Values may be hostile.
 struct GgufVocabulary {
   std::string model = {};                // "llama": SentencePiece's scores; "gpt2": merges
-  std::string pre = "default";           // of gpt2: how a text is cut into words
+  std::string pre = "default";           // gpt2: names the words' GgufWords
   std::vector<std::string> tokens = {};  // by id
-  std::vector<float> scores = {};        // of llama: by id
-  // By id: PieceType's numbers. Empty: all are normal.
+  std::vector<float> scores = {};        // llama: by id
+  // The numbers of PieceType by id. Empty: all are normal.
   std::vector<int64_t> token_types = {};
-  std::vector<std::string> merges = {};  // of gpt2: two tokens with a space between
+  std::vector<std::string> merges = {};  // gpt2: two tokens with a space between
   std::optional<int32_t> bos_id = {}, eos_id = {}, unk_id = {};
-  std::vector<int32_t> end_ids = {};  // which end a text too: end of turn, end of message
+  std::vector<int32_t> end_ids = {};  // further ids that end a text: end of turn, end of message
   std::optional<bool> add_bos = {}, add_eos = {}, add_space_prefix = {};
 };
 
 // INVALID_ARGUMENT, naming key and token: lists of different lengths, a type that does not exist,
-// an id that there is not, or what SentencePieceTokenizer::FromModel or BpeTokenizer::Create
+// an id outside the vocabulary, or what SentencePieceTokenizer::FromModel or BpeTokenizer::Create
 // refuse. UNIMPLEMENTED: another model or pre-tokenizer. `name` (the file's) begins every message.
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeGgufTokenizer(GgufVocabulary vocabulary,
                                                              const std::string& name);

@@ -94,6 +94,35 @@ TEST(MakeGgufTokenizerTest, ScoresAreSentencePieces) {
   EXPECT_THAT(*Make(without_prefix)->Encode("a", {.add_bos = false}), ElementsAre(260));
 }
 
+// phi-3 has two tokens of the type "unknown".
+TEST(MakeGgufTokenizerTest, OfTwoUnknownTokensTheDeclaredOneOrTheFirstIsTheUnknownPiece) {
+  GgufVocabulary vocabulary = MakeScored();
+  vocabulary.tokens.push_back("<|pad|>");
+  vocabulary.scores.push_back(0);
+  vocabulary.token_types.push_back(kUnknown);
+  for (const std::optional<int32_t> unk_id : {std::optional<int32_t>(), std::optional(0)}) {
+    vocabulary.unk_id = unk_id;
+    const auto tokenizer = Make(vocabulary);
+    EXPECT_THAT(*tokenizer->Encode("a"), ElementsAre(1, 261));
+    EXPECT_EQ(*tokenizer->Decode(Ids{0, 261, 262}), " \xE2\x81\x87  a");
+    EXPECT_TRUE(tokenizer->IsControl(262));
+    EXPECT_THAT(*tokenizer->Encode("<|pad|>", {.parse_special = true}), ElementsAre(1, 262));
+  }
+  vocabulary.unk_id = 262;
+  EXPECT_TRUE(Make(vocabulary)->IsControl(0));
+  EXPECT_FALSE(Make(vocabulary)->IsControl(262));
+  vocabulary.unk_id = 261;
+  EXPECT_THAT(MakeGgufTokenizer(vocabulary, "m.gguf"), IsInvalid("unk_id 261 is piece"));
+}
+
+TEST(MakeGgufTokenizerTest, TheUnknownPieceMayBeAControlToken) {
+  GgufVocabulary vocabulary = MakeScored();
+  vocabulary.token_types[0] = kControl;
+  EXPECT_FALSE(Make(vocabulary)->IsControl(0));
+  vocabulary.unk_id = std::nullopt;
+  EXPECT_THAT(MakeGgufTokenizer(vocabulary, "m.gguf"), IsInvalid("none of type unknown"));
+}
+
 TEST(MakeGgufTokenizerTest, EveryTokenThatEndsAText) {
   GgufVocabulary vocabulary = MakeMerged();
   vocabulary.eos_id = 2;
