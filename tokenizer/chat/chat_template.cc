@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/chat/jinja/interpreter.h"
-#include "tokenizer/chat/jinja/parser.h"
+#include "tokenizer/chat/jinja/syntax.h"
 #include "tokenizer/chat/values/format.h"
 
 namespace lowkey {
@@ -30,7 +30,7 @@ class VariableBuilder {
   absl::StatusOr<Variables> Build(const Conversation& conversation,
                                   const TemplateContext& context) {
     LK_ASSIGN_OR_RETURN(Variables variables, Given(conversation.variables_json));
-    // Present even when there are none: templates compare them with none.
+    // Both names are set even without a value: templates compare them with none.
     variables["documents"] = Value(jinja::None());
     variables["tools"] = Value(jinja::None());
     if (!conversation.tools_json.empty()) {
@@ -132,11 +132,10 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source) {
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const Conversation& conversation,
                                                   const TemplateContext& context,
                                                   const jinja::Limits& limits) const {
-  Arena arena(limits);
+  Arena arena(limits, {context.now, context.time_zone});
   LK_ASSIGN_OR_RETURN(const Variables variables,
                       VariableBuilder(arena).Build(conversation, context));
-  jinja::Interpreter interpreter(variables, {context.now, context.time_zone}, arena);
-  const absl::StatusOr<Text> text = interpreter.Render(*body_);
+  const absl::StatusOr<Text> text = jinja::Interpreter(variables, arena).Render(*body_);
   if (!text.ok()) return Prefixed("chat template", text.status());
   return RenderedChat{text->bytes(), text->user_ranges()};
 }

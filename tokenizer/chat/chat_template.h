@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tokenizer/chat/jinja/syntax.h"
-#include "tokenizer/chat/values/arena.h"
+#include "tokenizer/chat/values/value.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {
@@ -37,7 +37,7 @@ struct Conversation {
   bool add_generation_prompt = true;
 };
 
-// What else a template sees.
+// The rest of what a template sees.
 struct TemplateContext {
   std::optional<std::string> bos_token = std::nullopt;
   std::optional<std::string> eos_token = std::nullopt;
@@ -47,8 +47,8 @@ struct TemplateContext {
 
 struct RenderedChat {
   std::string text;
-  // Bytes of the text that came from messages, tools or variables, in order and without overlaps:
-  // text whatever it spells, never a control piece.
+  // The bytes that came from messages, tools or variables, in order and without overlaps: they are
+  // text whatever they spell, never a control piece.
   std::vector<ByteRange> user_ranges;
 };
 

@@ -1,9 +1,9 @@
 #include "tokenizer/chat/template_files.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/json.h"
 #include "tokenizer/chat/jinja/lexer.h"
 #include "tokenizer/settings.h"
 
@@ -15,7 +15,7 @@ using nlohmann::json;
 absl::StatusOr<ChatTemplate> ParseUsable(const std::string& source) {
   absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(source);
   if (parsed.ok()) return parsed;
-  // It is the server that lacks something, whatever the request.
+  // The server lacks something, whatever the request.
   return absl::FailedPreconditionError(parsed.status().message());
 }
 
@@ -30,36 +30,34 @@ absl::Status Missing() {
       "--chat-template FILE");
 }
 
-// The value of "chat_template": a string, or a list of {"name", "template"}.
-std::optional<Sources> ReadChatTemplate(const std::string& path, const json& value) {
+// Reads "chat_template": a string, or a list of {"name", "template"}.
+Sources ReadChatTemplate(const std::string& path, const json& value) {
   const absl::Status malformed = absl::FailedPreconditionError(absl::StrCat(
       path, ": chat_template: expected a string or a list of objects with name and template"));
-  if (value.is_null()) return std::nullopt;
-  if (value.is_string()) return Sources{value.get<std::string>()};
-  if (!value.is_array()) return Sources{malformed};
+  if (value.is_string()) return {value.get<std::string>()};
+  if (!value.is_array()) return {malformed};
   Sources sources{Missing()};
   for (const json& entry : value) {
     const bool is_named = entry.is_object() && entry.contains("name") &&
                           entry.contains("template") && entry["name"].is_string() &&
                           entry["template"].is_string();
-    if (!is_named) return Sources{malformed};
+    if (!is_named) return {malformed};
     if (entry["name"] == "default") sources.standard = entry["template"].get<std::string>();
     if (entry["name"] == "tool_use") sources.with_tools = entry["template"].get<std::string>();
   }
   return sources;
 }
 
-// nullopt: no such file, or it has no template.
+// Returns nullopt when there is no such file, or it has no template.
 std::optional<Sources> ReadJsonFile(const std::string& path) {
   const absl::StatusOr<std::string> bytes = ReadWholeFile(path, kMaxSettingsFileBytes);
   if (absl::IsNotFound(bytes.status())) return std::nullopt;
   if (!bytes.ok()) return Sources{bytes.status()};
-  const json document = json::parse(*bytes, nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object()) {
-    return Sources{absl::FailedPreconditionError(absl::StrCat(path, ": expected a JSON object"))};
-  }
-  const auto it = document.find("chat_template");
-  return it == document.end() ? std::nullopt : ReadChatTemplate(path, *it);
+  const absl::StatusOr<json> document = ParseJsonObject(*bytes, path);
+  if (!document.ok()) return Sources{document.status()};
+  const json* value = JsonFields(*document, path).Find("chat_template");
+  if (value == nullptr) return std::nullopt;
+  return ReadChatTemplate(path, *value);
 }
 
 Sources ReadDirectory(const std::string& directory) {

@@ -9,8 +9,8 @@
 
 namespace lowkey {
 
-// The chat templates of a model. What cannot be used says why, to whoever sends messages: a model
-// without one, or with one that is not understood, still serves plain text.
+// The chat templates of a model. Whoever sends messages learns why a template cannot be used: a
+// model without one, or with one that is not understood, still serves plain text.
 class ChatTemplates {
  public:
   // No template: Find gives FAILED_PRECONDITION, which says what to do.
@@ -18,9 +18,9 @@ class ChatTemplates {
   // One template for everything, or another one for conversations with tools.
   explicit ChatTemplates(const std::string& source,
                          const std::optional<std::string>& with_tools = std::nullopt);
-  // As a model directory has them: chat_template.jinja, else tokenizer_config.json's chat_template
+  // Reads a model directory: chat_template.jinja, else tokenizer_config.json's chat_template
   // (one, or several with names, of which "default" and "tool_use" count), else
-  // chat_template.json's. A file that is not as expected is remembered as the template's error.
+  // chat_template.json's. A file of another shape is the template's error.
   static ChatTemplates FromDirectory(const std::string& directory);
 
   // The template for a conversation, with tools or without. FAILED_PRECONDITION: there is none, or

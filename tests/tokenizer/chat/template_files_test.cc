@@ -14,7 +14,7 @@ using Tools = ChatTemplates::Tools;
 
 class TemplateFilesTest : public ::testing::Test {
  protected:
-  // What the directory's template for conversations, with tools or without, writes.
+  // Returns what the directory's template for conversations, with tools or without, writes.
   absl::StatusOr<std::string> Write(Tools tools = Tools::kNone) {
     const ChatTemplates templates = ChatTemplates::FromDirectory(directory_.path());
     const absl::StatusOr<ChatTemplate>& found = templates.Find(tools);
@@ -59,7 +59,7 @@ TEST_F(TemplateFilesTest, OwnFileWinsOverTheConfigs) {
 
 TEST_F(TemplateFilesTest, FilesOfAnotherShapeAreTheTemplatesError) {
   File("tokenizer_config.json", "[");
-  EXPECT_THAT(Write(), FailsWith(kUnusable, "tokenizer_config.json: expected a JSON object"));
+  EXPECT_THAT(Write(), FailsWith(kUnusable, "tokenizer_config.json: not JSON"));
   File("tokenizer_config.json", R"({"chat_template": 7})");
   EXPECT_THAT(Write(), FailsWith(kUnusable, "expected a string or a list of objects"));
   File("tokenizer_config.json", R"({"chat_template": [{"name": "default"}]})");

@@ -28,24 +28,24 @@ class ExpressionParser {
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   Parsed ParseExpression();
-  // Without `a if b else c`, which would take the condition of a loop for its own.
+  // Parses no `a if b else c`, which would take the condition of a loop for its own.
   Parsed ParseUnconditional() { return ParseOr(); }
-  // One expression, or a tuple of those that commas separate.
+  // Parses one expression, or a tuple of several with commas between.
   enum class TupleItems { kAny, kUnconditional };
   Parsed ParseTuple(TupleItems items = TupleItems::kAny);
-  // `name(arguments) | name ...`, applied to the value of `input`, which may be null.
+  // Parses `name(arguments) | name ...`, applied to the value of `input`, which may be null.
   Parsed ParseFilters(std::unique_ptr<Expression> input);
 
-  // The stream.
-  const Token& current() const { return tokens_[at_]; }
-  const Token& Look(size_t n) const { return tokens_[std::min(at_ + n, tokens_.size() - 1)]; }
+  // The stream of tokens.
+  const Token& current() const { return tokens_[position_]; }
+  const Token& Look(size_t n) const { return tokens_[std::min(position_ + n, tokens_.size() - 1)]; }
   Token Take();
   bool SkipName(std::string_view name);
   bool SkipOperator(std::string_view op);
   absl::Status ExpectOperator(std::string_view op);
   absl::Status Expect(TokenKind kind, std::string_view description);
   absl::StatusOr<std::string> ExpectName();
-  // "line 3: found "x", expected y".
+  // Returns the error "line 3: found "x", expected y".
   absl::Status Unexpected(std::string_view expected) const;
 
   // Counts one level of nesting while it lives. status() is an error past the bound.
@@ -75,8 +75,8 @@ class ExpressionParser {
   Parsed ParseConcat();
   Parsed ParseProduct();
   Parsed ParsePower();
-  enum class Filtering { kYes, kNo };
-  Parsed ParseUnary(Filtering filtering);
+  Parsed ParseFiltered();
+  Parsed ParseUnary();
   Parsed ParsePrimary();
   Parsed ParseNumber();
   Parsed ParseString();
@@ -90,20 +90,22 @@ class ExpressionParser {
   Parsed ParseSubscript(std::unique_ptr<Expression> left);
   Parsed ParseTest(std::unique_ptr<Expression> left);
   absl::Status ParseArguments(Expression& call);
-  // `left op right op ...`, from the left.
+  // Parse `left op right op ...`, from the left; `word` is "and" or "or".
+  Parsed ParseLogic(Parsed (ExpressionParser::*parse_operand)(), std::string_view word,
+                    ExpressionKind kind);
   Parsed ParseArithmetic(Parsed (ExpressionParser::*parse_operand)(),
                          std::initializer_list<BinaryOperator> operators);
   std::optional<Comparison> TakeComparison();
   bool IsTupleEnd() const;
 
   std::unique_ptr<Expression> Make(ExpressionKind kind) const;
-  // With its operands in place: checks their number of levels.
+  // Takes an expression whose operands are in place, and checks its number of levels.
   static Parsed Finish(std::unique_ptr<Expression> expression);
   static Parsed Finish(std::unique_ptr<Expression> expression, std::unique_ptr<Expression> first,
                        std::unique_ptr<Expression> second = nullptr);
 
   std::vector<Token> tokens_;
-  size_t at_ = 0;
+  size_t position_ = 0;
   int n_nested_ = 0;
 };
 

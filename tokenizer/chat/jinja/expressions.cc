@@ -3,9 +3,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "tokenizer/chat/builtins/methods.h"
+#include "tokenizer/chat/builtins/builtins.h"
 #include "tokenizer/chat/jinja/interpreter.h"
-#include "tokenizer/chat/jinja/interpreter_level.h"
+#include "tokenizer/chat/jinja/lexer.h"
 #include "tokenizer/chat/values/format.h"
 
 namespace lowkey::jinja {
@@ -76,10 +76,8 @@ Value Interpreter::Lookup(const Expression& name) const {
     const auto it = scope->variables.find(name.text.bytes());
     if (it != scope->variables.end()) return it->second;
   }
-  if (const std::optional<Function> function = FindFunction(name.text.bytes())) {
-    return Value(*function);
-  }
-  return Value(Undefined{&name.text.bytes()});
+  const Builtin* function = FindBuiltin(Builtin::Kind::kFunction, name.text.bytes());
+  return function != nullptr ? Value(function) : Value(Undefined{&name.text.bytes()});
 }
 
 absl::StatusOr<std::vector<Value>> Interpreter::EvaluateOperands(const Expression& expression,
@@ -184,10 +182,11 @@ absl::StatusOr<Value> Interpreter::EvaluateCall(const Expression& expression) {
     return CallMacro(*macro, arguments, expression.line);
   }
   if (const Method* method = callee.AsMethod()) {
-    return At(expression.line, method->name, CallMethod(*method, arguments, arena_));
+    return At(expression.line, method->method->name,
+              CallBuiltin(*method->method, method->receiver, arguments, arena_));
   }
-  if (const std::optional<Function> function = callee.AsExactly<Function>()) {
-    return At(expression.line, "", CallFunction(*function, arguments, clock_, arena_));
+  if (const Builtin* function = callee.AsFunction()) {
+    return At(expression.line, "", CallBuiltin(*function, Value(), arguments, arena_));
   }
   if (callee.is_undefined()) return At(expression.line, "call", UndefinedError(callee));
   return ErrorAt(expression.line,
@@ -201,14 +200,9 @@ absl::StatusOr<Value> Interpreter::EvaluateFilterOrTest(const Expression& expres
     LK_ASSIGN_OR_RETURN(input, Evaluate(*operand));
   }
   LK_ASSIGN_OR_RETURN(const Arguments arguments, EvaluateArguments(expression));
-  if (expression.kind == ExpressionKind::kFilter) {
-    return At(expression.line, absl::StrCat("filter ", Quoted(expression.text.bytes())),
-              expression.filter(input, arguments, arena_));
-  }
-  LK_ASSIGN_OR_RETURN(const bool holds,
-                      At(expression.line, absl::StrCat("test ", Quoted(expression.text.bytes())),
-                         expression.test(input, arguments, arena_)));
-  return Value(holds);
+  const char* kind = expression.kind == ExpressionKind::kFilter ? "filter " : "test ";
+  return At(expression.line, absl::StrCat(kind, Quoted(expression.text.bytes())),
+            CallBuiltin(*expression.builtin, input, arguments, arena_));
 }
 
 }  // namespace lowkey::jinja

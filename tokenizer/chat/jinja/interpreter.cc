@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "tokenizer/chat/jinja/interpreter_level.h"
 #include "tokenizer/chat/jinja/lexer.h"
 #include "tokenizer/chat/values/format.h"
 #include "tokenizer/chat/values/operators.h"
@@ -14,11 +13,24 @@ namespace {
 
 constexpr size_t kScopeBytes = 128;
 
+// Gives `variable` another value while this lives.
+template <typename T>
+class Scoped {
+ public:
+  Scoped(T& variable, T value) : variable_(variable), outer_(std::exchange(variable, value)) {}
+  ~Scoped() { variable_ = outer_; }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  T& variable_;
+  const T outer_;
+};
+
 }  // namespace
 
-Interpreter::Interpreter(const absl::flat_hash_map<std::string, Value>& variables,
-                         const Clock& clock, Arena& arena)
-    : clock_(clock), arena_(arena) {
+Interpreter::Interpreter(const absl::flat_hash_map<std::string, Value>& variables, Arena& arena)
+    : arena_(arena) {
   scope_ = &scopes_.emplace_back();
   for (const auto& [name, value] : variables) scope_->variables[name] = value;
 }
@@ -55,10 +67,8 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunBody(const Body& body) {
 }
 
 absl::StatusOr<Interpreter::Flow> Interpreter::RunInScope(const Body& body, Scope* scope) {
-  Scope* const outer = std::exchange(scope_, scope);
-  absl::StatusOr<Flow> flow = RunBody(body);
-  scope_ = outer;
-  return flow;
+  const Scoped scoped(scope_, scope);
+  return RunBody(body);
 }
 
 absl::StatusOr<Interpreter::Flow> Interpreter::Run(const Statement& statement) {
@@ -121,12 +131,10 @@ absl::StatusOr<std::vector<Value>> Interpreter::LoopItems(const Statement& loop)
   std::vector<Value> kept;
   for (const Value& item : items) {
     LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, loop.line));
-    Scope* const outer = std::exchange(scope_, scope);
-    absl::Status status = Assign(loop.target, item, loop.line);
-    absl::StatusOr<Value> condition = status.ok() ? Evaluate(*loop.condition) : status;
-    scope_ = outer;
-    if (!condition.ok()) return condition.status();
-    if (condition->IsTrue()) kept.push_back(item);
+    const Scoped scoped(scope_, scope);
+    LK_RETURN_IF_ERROR(Assign(loop.target, item, loop.line));
+    LK_ASSIGN_OR_RETURN(const Value condition, Evaluate(*loop.condition));
+    if (condition.IsTrue()) kept.push_back(item);
   }
   return kept;
 }
@@ -147,11 +155,9 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunFor(const Statement& loop) {
     LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, loop.line));
     const Loop* shown = &state;
     scope->variables["loop"] = Value(shown);
-    Scope* const outer = std::exchange(scope_, scope);
-    const absl::Status status = Assign(loop.target, items[i], loop.line);
-    scope_ = outer;
-    LK_RETURN_IF_ERROR(status);
-    LK_ASSIGN_OR_RETURN(const Flow flow, RunInScope(loop.body, scope));
+    const Scoped scoped(scope_, scope);
+    LK_RETURN_IF_ERROR(Assign(loop.target, items[i], loop.line));
+    LK_ASSIGN_OR_RETURN(const Flow flow, RunBody(loop.body));
     if (flow == Flow::kBreak) break;
   }
   return Flow::kNext;
@@ -197,16 +203,14 @@ absl::Status Interpreter::Unpack(const Target& target, const Value& value, int l
 absl::StatusOr<Value> Interpreter::Capture(const Body& body, Scope* scope,
                                            const Expression* filters) {
   Text text;
-  Text* const outer = std::exchange(out_, &text);
-  const absl::Status status = RunInScope(body, scope).status();
-  out_ = outer;
-  LK_RETURN_IF_ERROR(status);
+  {
+    const Scoped scoped(out_, &text);
+    LK_RETURN_IF_ERROR(RunInScope(body, scope).status());
+  }
   LK_ASSIGN_OR_RETURN(const Value value, arena_.MakeText(std::move(text)));
   if (filters == nullptr) return value;
-  const Value outer_value = std::exchange(block_value_, value);
-  absl::StatusOr<Value> filtered = Evaluate(*filters);
-  block_value_ = outer_value;
-  return filtered;
+  const Scoped scoped(block_value_, value);
+  return Evaluate(*filters);
 }
 
 absl::Status Interpreter::RunSetBlock(const Statement& set) {
@@ -263,11 +267,8 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Macro& macro, const Arguments
     if (scope->variables.contains(parameter.name)) continue;
     Value value(Undefined{&parameter.name});
     if (parameter.default_value != nullptr) {
-      Scope* const outer = std::exchange(scope_, scope);
-      absl::StatusOr<Value> evaluated = Evaluate(*parameter.default_value);
-      scope_ = outer;
-      if (!evaluated.ok()) return evaluated.status();
-      value = *evaluated;
+      const Scoped scoped(scope_, scope);
+      LK_ASSIGN_OR_RETURN(value, Evaluate(*parameter.default_value));
     }
     scope->variables[parameter.name] = value;
   }

@@ -9,15 +9,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tokenizer/chat/builtins/arguments.h"
-#include "tokenizer/chat/builtins/functions.h"
+#include "absl/strings/str_cat.h"
+#include "tokenizer/chat/builtins/builtins.h"
 #include "tokenizer/chat/jinja/syntax.h"
-#include "tokenizer/chat/values/arena.h"
 #include "tokenizer/chat/values/value.h"
 
 namespace lowkey::jinja {
 
-// Variables by name; what is not found here is looked for in `parent`.
+// Holds variables by name; a name that is not found here is looked for in `parent`.
 struct Scope {
   absl::flat_hash_map<std::string_view, Value> variables = {};
   Scope* parent = nullptr;
@@ -30,13 +29,12 @@ struct Macro {
 };
 
 // Runs a parsed template once. Errors name the line: INVALID_ARGUMENT from the template's own
-// raise_exception or for what has no meaning, RESOURCE_EXHAUSTED past a limit of the arena.
+// raise_exception or for a meaningless operation, RESOURCE_EXHAUSTED past a limit of the arena.
 class Interpreter {
  public:
-  // The template and what `variables` points to must outlive the interpreter, the arena what it
-  // renders.
-  Interpreter(const absl::flat_hash_map<std::string, Value>& variables, const Clock& clock,
-              Arena& arena);
+  // The template and what `variables` points to must outlive the interpreter, the arena the text
+  // that it renders.
+  Interpreter(const absl::flat_hash_map<std::string, Value>& variables, Arena& arena);
 
   absl::StatusOr<Text> Render(const Body& body);
 
@@ -59,7 +57,7 @@ class Interpreter {
   absl::StatusOr<std::vector<Value>> LoopItems(const Statement& loop);
   absl::Status Assign(const Target& target, const Value& value, int line);
   absl::Status Unpack(const Target& target, const Value& value, int line);
-  // What `body` writes, in a new scope under `parent`, through `filters` when not null.
+  // Returns what `body` writes in `scope`, through `filters` when that is not null.
   absl::StatusOr<Value> Capture(const Body& body, Scope* scope, const Expression* filters);
   absl::Status Write(const Text& text, int line);
 
@@ -81,7 +79,6 @@ class Interpreter {
 
   absl::StatusOr<Scope*> NewScope(Scope* parent, int line);
 
-  const Clock clock_;
   Arena& arena_;
   std::deque<Scope> scopes_;
   std::deque<Macro> macros_;
@@ -89,9 +86,44 @@ class Interpreter {
   std::deque<std::vector<Value>> loop_items_;
   Scope* scope_ = nullptr;
   Text* out_ = nullptr;
-  Value block_value_;  // what filters without an input apply to
+  Value block_value_;  // the input of filters that have none
   int depth_ = 0;
 };
+
+// Charges one step, and counts one level of recursion while it lives.
+class Interpreter::Level {
+ public:
+  explicit Level(Interpreter& interpreter) : interpreter_(interpreter) { ++interpreter_.depth_; }
+  ~Level() { --interpreter_.depth_; }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+
+  absl::Status Charge() const {
+    const int max_depth = interpreter_.arena_.limits().max_depth;
+    if (interpreter_.depth_ > max_depth) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "more than ", max_depth, " macros, statements and operations inside each other"));
+    }
+    return interpreter_.arena_.ChargeStep();
+  }
+
+ private:
+  Interpreter& interpreter_;
+};
+
+// Returns "line 3: filter "int": what": `status` with its place, unless it is OK.
+inline absl::Status At(int line, std::string_view construct, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("line ", line, ": ", std::string(construct),
+                                   construct.empty() ? "" : ": ", std::string(status.message())));
+}
+
+template <typename T>
+absl::StatusOr<T> At(int line, std::string_view construct, absl::StatusOr<T> result) {
+  if (result.ok()) return result;
+  return At(line, construct, result.status());
+}
 
 }  // namespace lowkey::jinja
 

@@ -21,7 +21,7 @@ bool IsNameStart(char c) { return absl::ascii_isalpha(static_cast<unsigned char>
 bool IsDigit(char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }
 bool IsNamePart(char c) { return IsNameStart(c) || IsDigit(c); }
 
-// Line ends as "\n", and without the last one.
+// Makes every line end "\n" and drops the last one.
 std::string NormalizeLines(std::string_view source) {
   std::string lines;
   for (size_t i = 0; i < source.size(); ++i) {
@@ -37,15 +37,16 @@ class Lexer {
   explicit Lexer(std::string_view source) : source_(source) {}
 
   absl::StatusOr<std::vector<Token>> Run() {
-    while (at_ < source_.size()) LK_RETURN_IF_ERROR(ReadDataAndTag());
+    while (position_ < source_.size()) LK_RETURN_IF_ERROR(ReadDataAndTag());
     Add(TokenKind::kEnd, "");
     return std::move(tokens_);
   }
 
  private:
-  // "{{", "{%" or "{#" from here on; npos: none.
+  // Finds the next "{{", "{%" or "{#"; npos: there is none.
   size_t FindTag() const {
-    for (size_t at = source_.find('{', at_); at < source_.size(); at = source_.find('{', at + 1)) {
+    for (size_t at = source_.find('{', position_); at < source_.size();
+         at = source_.find('{', at + 1)) {
       const char next = at + 1 < source_.size() ? source_[at + 1] : '\0';
       if (next == '{' || next == '%' || next == '#') return at;
     }
@@ -55,71 +56,71 @@ class Lexer {
   absl::Status ReadDataAndTag() {
     const size_t tag = FindTag();
     if (tag == std::string_view::npos) {
-      AddData(at_, source_.size());
+      AddData(position_, source_.size());
       Advance(source_.size());
       return absl::OkStatus();
     }
     const char kind = source_[tag + 1];
-    AddData(at_, DataEnd(tag, kind == '{'));
+    AddData(position_, DataEnd(tag, kind == '{'));
     Advance(tag);
     const int line = line_;
     Advance(tag + 2);
-    if (Peek() == '-' || Peek() == '+') Advance(at_ + 1);
+    if (Peek() == '-' || Peek() == '+') Advance(position_ + 1);
     if (kind == '#') return SkipComment(line);
     if (kind == '%' && IsRaw()) return ReadRaw(line);
     Add(kind == '{' ? TokenKind::kOutputBegin : TokenKind::kBlockBegin, "");
     return ReadExpression(kind == '{', line);
   }
 
-  // Where the text before a tag ends, less what the tag takes away.
+  // Returns where the text before a tag ends once the tag has taken white space away.
   size_t DataEnd(size_t tag, bool is_output) const {
     const char sign = tag + 2 < source_.size() ? source_[tag + 2] : '\0';
-    const std::string_view text = source_.substr(at_, tag - at_);
-    if (sign == '-') return at_ + StripSpace(text, StripSide::kRight).end;
+    const std::string_view text = source_.substr(position_, tag - position_);
+    if (sign == '-') return position_ + StripSpace(text, StripSide::kRight).end;
     if (sign == '+' || is_output) return tag;
     const size_t newline = text.rfind('\n');
     const size_t line_start = newline == std::string_view::npos ? 0 : newline + 1;
-    // Only where the tag is the first on its line.
-    const bool begins_line = line_start > 0 || at_ == 0 || source_[at_ - 1] == '\n';
+    // The tag takes the indent away only if it is the first on its line.
+    const bool begins_line = line_start > 0 || position_ == 0 || source_[position_ - 1] == '\n';
     const std::string_view indent = text.substr(line_start);
     const bool is_blank = StripSpace(indent, StripSide::kRight).end == 0;
-    return begins_line && is_blank ? at_ + line_start : tag;
+    return begins_line && is_blank ? position_ + line_start : tag;
   }
 
   absl::Status SkipComment(int line) {
-    const size_t end = source_.find("#}", at_);
+    const size_t end = source_.find("#}", position_);
     if (end == std::string_view::npos) return ErrorAt(line, "comment {# does not end, expected #}");
-    const char sign = end > at_ ? source_[end - 1] : '\0';
+    const char sign = end > position_ ? source_[end - 1] : '\0';
     Advance(end + 2);
     SkipAfterTag(sign, /*is_output=*/false);
     return absl::OkStatus();
   }
 
-  // What the end of a tag takes away after it.
+  // Skips the white space that the end of a tag takes away.
   void SkipAfterTag(char sign, bool is_output) {
     if (sign == '-') {
-      Advance(at_ + StripSpace(source_.substr(at_), StripSide::kLeft).begin);
+      Advance(position_ + StripSpace(source_.substr(position_), StripSide::kLeft).begin);
     } else if (sign != '+' && !is_output && Peek() == '\n') {
-      Advance(at_ + 1);
+      Advance(position_ + 1);
     }
   }
 
-  // At what follows "{%": whether it says raw.
+  // Returns whether the tag that begins here, behind "{%", is raw.
   bool IsRaw() const {
-    std::string_view rest = source_.substr(at_);
+    std::string_view rest = source_.substr(position_);
     rest.remove_prefix(
         StripSpace(rest.substr(0, std::min<size_t>(rest.size(), 64)), StripSide::kLeft).begin);
     return rest.starts_with("raw") && (rest.size() == 3 || !IsNamePart(rest[3]));
   }
 
-  // "raw %} ... {% endraw %}".
+  // Reads "raw %} ... {% endraw %}".
   absl::Status ReadRaw(int line) {
-    const size_t close = source_.find("%}", at_);
+    const size_t close = source_.find("%}", position_);
     if (close == std::string_view::npos) return ErrorAt(line, "tag {% does not end, expected %}");
     const bool is_stripped = source_[close - 1] == '-';
     Advance(close + 2);
     if (is_stripped) SkipAfterTag('-', false);
-    for (size_t tag = source_.find("{%", at_); tag != std::string_view::npos;
+    for (size_t tag = source_.find("{%", position_); tag != std::string_view::npos;
          tag = source_.find("{%", tag + 2)) {
       const size_t end = source_.find("%}", tag);
       if (end == std::string_view::npos) break;
@@ -129,7 +130,7 @@ class Lexer {
       if (sign == '-' || sign == '+') name.remove_suffix(1);
       const ByteRange word = StripSpace(name, StripSide::kBoth);
       if (name.substr(word.begin, word.end - word.begin) != "endraw") continue;
-      AddData(at_, DataEnd(tag, false));
+      AddData(position_, DataEnd(tag, false));
       Advance(end + 2);
       SkipAfterTag(sign, false);
       return absl::OkStatus();
@@ -142,15 +143,15 @@ class Lexer {
     std::vector<char> open;
     while (true) {
       SkipSpace();
-      if (at_ >= source_.size()) {
+      if (position_ >= source_.size()) {
         return ErrorAt(line, is_output ? "tag {{ does not end, expected }}"
                                        : "tag {% does not end, expected %}");
       }
       const char sign = Peek();
       const bool has_sign = sign == '-' || (sign == '+' && !is_output);
-      if (open.empty() && source_.substr(at_ + (has_sign ? 1 : 0)).starts_with(end)) {
+      if (open.empty() && source_.substr(position_ + (has_sign ? 1 : 0)).starts_with(end)) {
         Add(is_output ? TokenKind::kOutputEnd : TokenKind::kBlockEnd, "");
-        Advance(at_ + (has_sign ? 3 : 2));
+        Advance(position_ + (has_sign ? 3 : 2));
         SkipAfterTag(sign, is_output);
         return absl::OkStatus();
       }
@@ -161,21 +162,23 @@ class Lexer {
   absl::Status ReadToken(std::vector<char>& open) {
     const char c = Peek();
     if (IsNameStart(c)) {
-      const size_t end = EndOf(at_, IsNamePart);
-      AddAndAdvance(TokenKind::kName, std::string(source_.substr(at_, end - at_)), end);
+      const size_t end = EndOf(position_, IsNamePart);
+      AddAndAdvance(TokenKind::kName, std::string(source_.substr(position_, end - position_)), end);
       return absl::OkStatus();
     }
     if (IsDigit(c)) return ReadNumber();
     if (c == '"' || c == '\'') return ReadString();
     for (std::string_view op : kOperators) {
-      if (!source_.substr(at_).starts_with(op)) continue;
+      if (!source_.substr(position_).starts_with(op)) continue;
       LK_RETURN_IF_ERROR(Balance(op, open));
-      AddAndAdvance(TokenKind::kOperator, std::string(op), at_ + op.size());
+      AddAndAdvance(TokenKind::kOperator, std::string(op), position_ + op.size());
       return absl::OkStatus();
     }
     return ErrorAt(
-        line_, absl::StrCat("unexpected character \"",
-                            std::string(source_.substr(at_, CharacterBytes(source_, at_))), "\""));
+        line_,
+        absl::StrCat("unexpected character \"",
+                     std::string(source_.substr(position_, CharacterBytes(source_, position_))),
+                     "\""));
   }
 
   absl::Status Balance(std::string_view op, std::vector<char>& open) const {
@@ -197,7 +200,7 @@ class Lexer {
 
   absl::Status ReadNumber() {
     const auto is_digit_or_underscore = [](char c) { return IsDigit(c) || c == '_'; };
-    size_t end = EndOf(at_, is_digit_or_underscore);
+    size_t end = EndOf(position_, is_digit_or_underscore);
     bool is_float = false;
     if (end + 1 < source_.size() && source_[end] == '.' && IsDigit(source_[end + 1])) {
       is_float = true;
@@ -211,7 +214,7 @@ class Lexer {
         end = EndOf(digits, is_digit_or_underscore);
       }
     }
-    std::string number(source_.substr(at_, end - at_));
+    std::string number(source_.substr(position_, end - position_));
     if (end < source_.size() && IsNamePart(source_[end])) {
       return ErrorAt(line_, absl::StrCat("number ", number,
                                          ": followed by a letter, expected a decimal number"));
@@ -225,7 +228,7 @@ class Lexer {
     const char quote = Peek();
     const int line = line_;
     std::string value;
-    size_t at = at_ + 1;
+    size_t at = position_ + 1;
     while (at < source_.size() && source_[at] != quote) {
       if (source_[at] == '\\' && at + 1 < source_.size()) {
         LK_RETURN_IF_ERROR(ReadEscape(at, value));
@@ -238,7 +241,7 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // Python's escapes, from the backslash at `at`, which moves past it.
+  // Reads one of Python's escapes from the backslash at `at`, which moves past it.
   absl::Status ReadEscape(size_t& at, std::string& value) const {
     constexpr std::string_view kNames = "\\'\"abfnrtv", kValues = "\\'\"\a\b\f\n\r\t\v";
     const char name = source_[at + 1];
@@ -254,7 +257,7 @@ class Lexer {
                      absl::StrCat("string escape \\", std::string(1, name), ": not supported"));
     }
     if (n_digits == 0) {
-      // Not an escape: Python keeps the backslash.
+      // Python keeps the backslash of an unknown escape.
       value += {'\\', name};
       return absl::OkStatus();
     }
@@ -280,17 +283,17 @@ class Lexer {
   }
 
   void SkipSpace() {
-    while (at_ < source_.size() && IsSpace(CodePointAt(source_, at_))) {
-      Advance(at_ + CharacterBytes(source_, at_));
+    while (position_ < source_.size() && IsSpace(CodePointAt(source_, position_))) {
+      Advance(position_ + CharacterBytes(source_, position_));
     }
   }
 
-  char Peek() const { return at_ < source_.size() ? source_[at_] : '\0'; }
+  char Peek() const { return position_ < source_.size() ? source_[position_] : '\0'; }
 
   void Advance(size_t to) {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
+    line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(position_),
                                          source_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
-    at_ = to;
+    position_ = to;
   }
 
   void AddData(size_t begin, size_t end) {
@@ -303,7 +306,7 @@ class Lexer {
   }
 
   const std::string_view source_;
-  size_t at_ = 0;
+  size_t position_ = 0;
   int line_ = 1;
   std::vector<Token> tokens_;
 };

@@ -36,11 +36,11 @@ struct Token {
   bool IsOperator(std::string_view op) const { return kind == TokenKind::kOperator && text == op; }
 };
 
-// "line 3: message".
+// Returns the error "line 3: message".
 absl::Status ErrorAt(int line, std::string_view message);
 
-// A template's tokens, the last one kEnd, with the white space that tags take away already gone: as
-// jinja2 has them with trim_blocks, lstrip_blocks and without the trailing newline.
+// Returns a template's tokens, the last one kEnd, without the white space that tags take away, as
+// jinja2 does with trim_blocks, lstrip_blocks and without the trailing newline.
 // INVALID_ARGUMENT, naming the line: over kMaxTemplateBytes, not UTF-8, a tag, comment or string
 // that does not end, a character that no expression has.
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);

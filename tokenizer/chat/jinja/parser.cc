@@ -1,5 +1,4 @@
-#include "tokenizer/chat/jinja/parser.h"
-
+// The parser of statements.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -11,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "tokenizer/chat/jinja/expression_parser.h"
 #include "tokenizer/chat/jinja/lexer.h"
+#include "tokenizer/chat/jinja/syntax.h"
 
 namespace lowkey::jinja {
 namespace {
@@ -23,8 +23,8 @@ class StatementParser {
 
   explicit StatementParser(std::vector<Token> tokens) : in_(std::move(tokens)) {}
 
-  // Statements up to a tag that begins with one of `ends`, whose name is then the current token; up
-  // to the end of the template when there are none.
+  // Parses up to a tag that begins with one of `ends`, whose name is then the current token; to the
+  // end of the template when there are none.
   absl::StatusOr<Body> ParseBody(const Ends& ends) {
     const ExpressionParser::Nesting nesting(in_);
     LK_RETURN_IF_ERROR(nesting.status());
@@ -74,7 +74,7 @@ class StatementParser {
 
   absl::Status EndTag() { return in_.Expect(TokenKind::kBlockEnd, "%}"); }
 
-  // The body up to `end`, whose tag is taken too.
+  // Parses the body up to `end`, whose tag is taken too.
   absl::StatusOr<Body> ParseBodyAndEnd(std::string_view end) {
     LK_RETURN_IF_ERROR(EndTag());
     LK_ASSIGN_OR_RETURN(Body body, ParseBody({std::string(end)}));
@@ -90,7 +90,7 @@ class StatementParser {
     return statement;
   }
 
-  // From after the tag's name to before its (last) "%}".
+  // Parses from after the tag's name to before its (last) "%}".
   Parsed ParseNamed(const std::string& name, int line) {
     if (name == "for") return ParseFor(line);
     if (name == "if") return ParseIf(line);
@@ -214,7 +214,7 @@ class StatementParser {
     return block;
   }
 
-  // A name that may be assigned to.
+  // Parses a name that may be assigned to.
   absl::StatusOr<std::string> ParseAssignedName() {
     const int line = in_.current().line;
     LK_ASSIGN_OR_RETURN(std::string name, in_.ExpectName());
@@ -225,7 +225,7 @@ class StatementParser {
     return name;
   }
 
-  // One target, or several with commas between.
+  // Parses one target, or several with commas between.
   absl::StatusOr<Target> ParseTargets() {
     const ExpressionParser::Nesting nesting(in_);
     LK_RETURN_IF_ERROR(nesting.status());

@@ -3,11 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "tokenizer/chat/builtins/filters.h"
-#include "tokenizer/chat/builtins/value_tests.h"
+#include "absl/status/statusor.h"
+#include "tokenizer/chat/builtins/builtins.h"
 #include "tokenizer/chat/values/operators.h"
 #include "tokenizer/chat/values/value.h"
 
@@ -49,9 +50,8 @@ struct Expression {
   std::vector<std::pair<std::string, std::unique_ptr<Expression>>> named = {};
   Arithmetic arithmetic = Arithmetic::kAdd;
   std::vector<Comparison> comparisons = {};
-  Filter filter = nullptr;
-  ValueTest test = nullptr;
-  int height = 1;  // 1 + the highest operand
+  const Builtin* builtin = nullptr;  // the filter or test
+  int height = 1;                    // 1 + the highest operand
 };
 
 enum class StatementKind {
@@ -72,7 +72,7 @@ enum class StatementKind {
 struct Statement;
 using Body = std::vector<std::unique_ptr<Statement>>;
 
-// What is assigned to: a name, an attribute of a namespace, or several of them.
+// The target of an assignment: a name, an attribute of a namespace, or several of them.
 struct Target {
   std::string name = {};
   std::string attribute = {};      // empty: the name itself
@@ -101,6 +101,10 @@ struct Statement {
   std::vector<Parameter> parameters = {};
   Body body = {}, otherwise = {};
 };
+
+// Parses a template, which may be hostile. INVALID_ARGUMENT, naming line and construct:
+// malformed, a statement, filter or test that is not supported, or nested too deep.
+absl::StatusOr<Body> ParseTemplate(std::string_view source);
 
 }  // namespace lowkey::jinja
 

@@ -12,7 +12,7 @@ namespace lowkey::jinja {
 namespace {
 
 constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
-// What visiting one value costs, besides the bytes of a string.
+// The charge for visiting one value, besides the bytes of a string.
 constexpr size_t kVisitBytes = 64;
 
 absl::Status NoMeaning(std::string_view sign, const Value& a, const Value& b) {
@@ -62,7 +62,7 @@ absl::StatusOr<Value> CalculateIntegers(Arithmetic op, int64_t a, int64_t b) {
   }
   if (b == 0) return absl::InvalidArgumentError("division by zero");
   if (op == Arithmetic::kDivide) return Value(static_cast<double>(a) / static_cast<double>(b));
-  // The one quotient that has no 64 bits; its remainder is 0, but the processor traps.
+  // The least integer has no quotient of 64 bits; its remainder is 0, but the processor traps.
   if (b == -1) {
     if (op == Arithmetic::kModulo) return Value(int64_t{0});
     return CalculateIntegers(Arithmetic::kSubtract, 0, a);
@@ -116,7 +116,7 @@ absl::StatusOr<Value> Repeat(const Value& value, int64_t n, Arena& arena) {
     return arena.ChargeBytes(std::numeric_limits<size_t>::max());
   }
   LK_RETURN_IF_ERROR(arena.ChargeBytes(n_bytes * n_times));
-  // Not n_times rounds over nothing.
+  // Repeating nothing takes no rounds, however large n_times is.
   const size_t n_rounds = n_bytes == 0 ? 0 : n_times;
   if (text != nullptr) {
     Text repeated;
@@ -130,7 +130,7 @@ absl::StatusOr<Value> Repeat(const Value& value, int64_t n, Arena& arena) {
   return arena.MakeSequence({std::move(items), list->is_tuple});
 }
 
-// Where the characters of `text` begin, and its end.
+// Returns the offsets at which the characters of `text` begin, and its size.
 std::vector<size_t> CharacterStarts(std::string_view text) {
   std::vector<size_t> starts;
   for (size_t at = 0; at < text.size(); at += CharacterBytes(text, at)) starts.push_back(at);
@@ -176,7 +176,7 @@ absl::StatusOr<bool> AreDictsEqual(const Dict& a, const Dict& b, Arena& arena) {
   return true;
 }
 
-// Of the key's integer in something of `n` items.
+// Returns the place among `n` items that an integer key names, from the end when negative.
 std::optional<size_t> IndexOf(const Value& key, size_t n) {
   std::optional<int64_t> index = key.AsInt();
   if (!index.has_value()) return std::nullopt;
@@ -247,7 +247,7 @@ absl::StatusOr<int> Compare(const Value& a, const Value& b, Arena& arena) {
   if (a.AsText() == nullptr || b.AsText() == nullptr) return NoMeaning("<", a, b);
   LK_RETURN_IF_ERROR(
       arena.ChargeBytes(kVisitBytes + std::min(a.AsText()->size(), b.AsText()->size())));
-  // Bytes of UTF-8 are in the order of their code points.
+  // The order of UTF-8 bytes is that of the code points.
   return a.AsText()->bytes().compare(b.AsText()->bytes());
 }
 

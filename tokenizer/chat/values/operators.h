@@ -7,32 +7,31 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tokenizer/chat/values/arena.h"
 #include "tokenizer/chat/values/value.h"
 
 namespace lowkey::jinja {
 
-// Python's operators. All charge the arena for what they read and make, and return its errors;
-// INVALID_ARGUMENT, naming the types, for what Python has no meaning for.
+// Python's operators. All charge the arena for the bytes that they read and make, and return its
+// errors; INVALID_ARGUMENT, naming the types, when Python does not define the operator for them.
 
 enum class Arithmetic { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower };
 
-// Also joins and repeats strings and lists. Integers have 64 bits; past them is an error.
+// Calculates, joins and repeats strings and lists. An integer over 64 bits is an error.
 absl::StatusOr<Value> Calculate(Arithmetic op, const Value& a, const Value& b, Arena& arena);
 absl::StatusOr<Value> Negate(const Value& value);
 
 absl::StatusOr<bool> AreEqual(const Value& a, const Value& b, Arena& arena);
-// Numbers with numbers, strings with strings: negative, 0 or positive.
+// Compares numbers with numbers, strings with strings: negative, 0 or positive.
 absl::StatusOr<int> Compare(const Value& a, const Value& b, Arena& arena);
 // `item in container`.
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Arena& arena);
 
-// What a loop over `value` visits: items, keys or characters; nothing for undefined.
+// Returns what a loop visits: items, keys or characters; nothing for undefined.
 absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Arena& arena);
-// Characters, items, or keys.
+// Counts characters, items, or keys.
 absl::StatusOr<int64_t> Length(const Value& value, Arena& arena);
 
-// value[key]. Undefined where there is none.
+// Returns value[key]; undefined where there is none.
 absl::StatusOr<Value> GetItem(const Value& value, const Value& key, Arena& arena);
 
 struct SliceBounds {

@@ -1,6 +1,9 @@
 #include "tokenizer/chat/values/text.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "absl/functional/function_ref.h"
 
@@ -24,6 +27,24 @@ ByteRange Strip(std::string_view text, StripSide side,
     kept.end = last;
   }
   return kept;
+}
+
+char32_t ToUpper(char32_t c) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
+}
+
+char32_t ToLower(char32_t c) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+
+bool IsLetter(char32_t c) {
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool IsLineEnd(char32_t code_point) {
+  return (code_point >= 0x0A && code_point <= 0x0D) || (code_point >= 0x1C && code_point <= 0x1E) ||
+         code_point == 0x85 || code_point == 0x2028 || code_point == 0x2029;
 }
 
 }  // namespace
@@ -118,6 +139,89 @@ ByteRange StripSet(std::string_view text, std::string_view set, StripSide side) 
   return Strip(text, side, [set](std::string_view character) {
     return set.find(character) != std::string_view::npos;
   });
+}
+
+size_t Find(std::string_view text, std::string_view needle, size_t from) {
+  const void* at = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
+  return at == nullptr ? std::string_view::npos
+                       : static_cast<size_t>(static_cast<const char*>(at) - text.data());
+}
+
+std::vector<ByteRange> FindSeparators(std::string_view text, std::string_view separator) {
+  std::vector<ByteRange> found;
+  for (size_t at = 0; (at = Find(text, separator, at)) != std::string_view::npos;) {
+    found.push_back({at, at + separator.size()});
+    at += separator.size();
+  }
+  return found;
+}
+
+std::vector<ByteRange> FindSpaces(std::string_view text) {
+  std::vector<ByteRange> found;
+  for (size_t at = 0; at < text.size();) {
+    const size_t n_bytes = CharacterBytes(text, at);
+    if (IsSpace(CodePointAt(text, at))) {
+      if (!found.empty() && found.back().end == at) {
+        found.back().end += n_bytes;
+      } else {
+        found.push_back({at, at + n_bytes});
+      }
+    }
+    at += n_bytes;
+  }
+  return found;
+}
+
+std::vector<Text> CutOut(const Text& text, const std::vector<ByteRange>& cuts) {
+  std::vector<Text> parts;
+  size_t begin = 0;
+  for (const ByteRange& cut : cuts) {
+    parts.push_back(text.Part(begin, cut.begin));
+    begin = cut.end;
+  }
+  parts.push_back(text.Part(begin, text.size()));
+  return parts;
+}
+
+std::vector<Text> SplitLines(const Text& text) {
+  std::vector<Text> lines;
+  const std::string& bytes = text.bytes();
+  size_t begin = 0;
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t n_bytes = CharacterBytes(bytes, at);
+    if (IsLineEnd(CodePointAt(bytes, at))) {
+      lines.push_back(text.Part(begin, at));
+      begin = at + n_bytes;
+      if (bytes[at] == '\r' && begin < bytes.size() && bytes[begin] == '\n') ++begin;
+      at = begin;
+    } else {
+      at += n_bytes;
+    }
+  }
+  if (begin < bytes.size()) lines.push_back(text.Part(begin, bytes.size()));
+  return lines;
+}
+
+Text WithCase(const Text& text, Case wanted) {
+  Text changed;
+  bool is_start = true;
+  for (size_t at = 0; at < text.size();) {
+    const size_t n_bytes = CharacterBytes(text.bytes(), at);
+    const char32_t character = CodePointAt(text.bytes(), at);
+    const bool is_upper = wanted == Case::kUpper || (wanted != Case::kLower && is_start);
+    std::string bytes;
+    AppendCodePoint(is_upper ? ToUpper(character) : ToLower(character), bytes);
+    const bool is_users = text.IsUsers(at);
+    changed.Append(is_users ? Text::FromUser(std::move(bytes)) : Text(std::move(bytes)));
+    if (wanted == Case::kCapitalized) is_start = false;
+    if (wanted == Case::kTitle) is_start = !IsLetter(character);
+    if (wanted == Case::kTitleWords) {
+      is_start = IsSpace(character) ||
+                 std::u32string_view(U"-({[<").find(character) != std::u32string_view::npos;
+    }
+    at += n_bytes;
+  }
+  return changed;
 }
 
 }  // namespace lowkey::jinja

@@ -1,6 +1,25 @@
 #include "tokenizer/chat/values/value.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+
 namespace lowkey::jinja {
+namespace {
+
+// The charges for a value where it is held, and for the objects behind it.
+constexpr size_t kValueBytes = 16;
+constexpr size_t kObjectBytes = 64;
+constexpr size_t kEntryBytes = 64;
+
+int DepthOf(const Value& value) {
+  if (const List* list = value.AsList()) return list->depth;
+  if (const Dict* dict = value.AsDict()) return dict->depth;
+  return 0;
+}
+
+}  // namespace
 
 std::optional<int64_t> Value::AsInt() const {
   if (const auto* value = std::get_if<int64_t>(&data_)) return *value;
@@ -40,7 +59,7 @@ std::string_view Value::TypeName() const {
     std::string_view operator()(const Method*) const { return "method"; }
     std::string_view operator()(const Macro*) const { return "macro"; }
     std::string_view operator()(const Loop*) const { return "loop"; }
-    std::string_view operator()(Function) const { return "function"; }
+    std::string_view operator()(const Builtin*) const { return "function"; }
   };
   return std::visit(Namer(), data_);
 }
@@ -71,6 +90,58 @@ void Dict::Set(const Text* key, Value value) {
 const Value* Dict::Find(std::string_view key) const {
   const auto it = index_.find(key);
   return it == index_.end() ? nullptr : &entries_[it->second].value;
+}
+
+absl::Status Arena::ChargeStep() {
+  if (++n_steps_ <= limits_.max_steps) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("more than ", limits_.max_steps, " steps, expected a template that ends"));
+}
+
+absl::Status Arena::ChargeBytes(size_t n_bytes) {
+  if (n_bytes <= limits_.max_work_bytes - n_work_bytes_) {
+    n_work_bytes_ += n_bytes;
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("more than ", limits_.max_work_bytes, " bytes worked on"));
+}
+
+absl::Status Arena::CheckDepth(int depth) const {
+  if (depth <= limits_.max_value_depth) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "lists and dicts nested ", depth, " deep, expected at most ", limits_.max_value_depth));
+}
+
+absl::StatusOr<Value> Arena::MakeText(Text text) {
+  LK_RETURN_IF_ERROR(ChargeBytes(kObjectBytes + text.size()));
+  return Value(&texts_.emplace_back(std::move(text)));
+}
+
+absl::StatusOr<Value> Arena::MakeSequence(List list) {
+  LK_RETURN_IF_ERROR(ChargeBytes(kObjectBytes + kValueBytes * list.items.size()));
+  for (const Value& item : list.items) list.depth = std::max(list.depth, 1 + DepthOf(item));
+  LK_RETURN_IF_ERROR(CheckDepth(list.depth));
+  return Value(&lists_.emplace_back(std::move(list)));
+}
+
+absl::StatusOr<Value> Arena::MakeDict(Dict dict) {
+  LK_RETURN_IF_ERROR(ChargeBytes(kObjectBytes + kEntryBytes * dict.entries().size()));
+  for (const Dict::Entry& entry : dict.entries()) {
+    dict.depth = std::max(dict.depth, 1 + DepthOf(entry.value));
+  }
+  LK_RETURN_IF_ERROR(CheckDepth(dict.depth));
+  return Value(&dicts_.emplace_back(std::move(dict)));
+}
+
+absl::StatusOr<Namespace*> Arena::MakeNamespace() {
+  LK_RETURN_IF_ERROR(ChargeBytes(kObjectBytes));
+  return &namespaces_.emplace_back();
+}
+
+absl::StatusOr<Value> Arena::MakeMethod(Value receiver, const Builtin* method) {
+  LK_RETURN_IF_ERROR(ChargeBytes(kObjectBytes));
+  return Value(&methods_.emplace_back(Method{receiver, method}));
 }
 
 }  // namespace lowkey::jinja

@@ -1,7 +1,9 @@
 #ifndef LOWKEY_TOKENIZER_CHAT_VALUES_VALUE_H_
 #define LOWKEY_TOKENIZER_CHAT_VALUES_VALUE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +12,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tokenizer/chat/values/text.h"
 
 namespace lowkey::jinja {
@@ -19,18 +24,16 @@ class Dict;
 struct List;
 struct Namespace;
 struct Method;
+struct Builtin;
 struct Macro;
 struct Loop;
 
-// What a name that nobody set stands for. Prints as nothing; using it is an error that names it.
+// The value of a name that nobody set. It prints as nothing; using it is an error that names it.
 struct Undefined {
   const std::string* name = nullptr;  // null: not known
 };
 
 struct None {};
-
-// What a template can call by name.
-enum class Function { kRange, kNamespace, kDict, kRaiseException, kStrftimeNow };
 
 // A Python value as templates see it. Small and trivially copied: what it points to belongs to an
 // Arena or to the parsed template.
@@ -49,17 +52,18 @@ class Value {
   Value(const Method* method) : data_(method) {}
   Value(const Macro* macro) : data_(macro) {}
   Value(const Loop* loop) : data_(loop) {}
-  Value(Function function) : data_(function) {}
+  Value(const Builtin* function) : data_(function) {}
 
   template <typename T>
   bool Is() const {
     return std::holds_alternative<T>(data_);
   }
-  // Null, or nullopt, when it is something else.
+  // These return null, or nullopt, when the value is something else.
   const Text* AsText() const { return Get<const Text*>(); }
   const List* AsList() const { return Get<const List*>(); }
   const Dict* AsDict() const { return Get<const Dict*>(); }
   Namespace* AsNamespace() const { return Get<Namespace*>(); }
+  const Builtin* AsFunction() const { return Get<const Builtin*>(); }
   const Method* AsMethod() const { return Get<const Method*>(); }
   const Macro* AsMacro() const { return Get<const Macro*>(); }
   const Loop* AsLoop() const { return Get<const Loop*>(); }
@@ -74,11 +78,11 @@ class Value {
 
   bool is_undefined() const { return Is<Undefined>(); }
   bool is_none() const { return Is<None>(); }
-  // Python's bool(x).
+  // Returns Python's bool(x).
   bool IsTrue() const;
-  // Python's name of its type: "str".
+  // Returns Python's name of the type: "str".
   std::string_view TypeName() const;
-  // Whether it is the same object, or an equal constant.
+  // Returns whether both are the same object or equal constants.
   bool IsSame(const Value& other) const;
 
  private:
@@ -89,7 +93,7 @@ class Value {
   }
 
   std::variant<Undefined, None, bool, int64_t, double, const Text*, const List*, const Dict*,
-               Namespace*, const Method*, const Macro*, const Loop*, Function>
+               Namespace*, const Method*, const Macro*, const Loop*, const Builtin*>
       data_;
 };
 
@@ -100,7 +104,7 @@ struct List {
   int depth = 1;  // 1 + the deepest of its items
 };
 
-// Keys in the order in which they were set first. Immutable once made.
+// Keeps keys in the order in which they were set first. Immutable once made.
 class Dict {
  public:
   struct Entry {
@@ -108,7 +112,7 @@ class Dict {
     Value value;
   };
 
-  // A key that is there already keeps its place and gets the new value.
+  // A key that was set before keeps its place and gets the new value.
   void Set(const Text* key, Value value);
   const Value* Find(std::string_view key) const;
   const std::vector<Entry>& entries() const { return entries_; }
@@ -128,13 +132,74 @@ struct Namespace {
 // A method with the value that it is called on.
 struct Method {
   Value receiver;
-  std::string_view name;  // a constant
+  const Builtin* method;
 };
 
 struct Loop {
   const std::vector<Value>* items;
   size_t index0 = 0;
   int depth = 1;  // 1: not inside another loop
+};
+
+// The limits of one rendering.
+struct Limits {
+  size_t max_steps = 1'000'000;               // expressions and statements evaluated
+  size_t max_work_bytes = size_t{128} << 20;  // read or made by all of them together
+  size_t max_output_bytes = size_t{4} << 20;
+  int max_depth = 200;       // nested expressions, statements and macro calls
+  int max_value_depth = 64;  // lists and dicts in each other
+};
+
+// The time that strftime_now shows.
+struct Clock {
+  absl::Time now = absl::UnixEpoch();
+  absl::TimeZone zone = absl::UTCTimeZone();
+};
+
+// Owns the values that one rendering makes, until the end, and counts its costs. All errors are
+// RESOURCE_EXHAUSTED and name the limit. Not thread-safe.
+class Arena {
+ public:
+  explicit Arena(const Limits& limits, const Clock& clock = {}) : limits_(limits), clock_(clock) {}
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Call these before the work or the allocation is done.
+  absl::Status ChargeStep();
+  absl::Status ChargeBytes(size_t n_bytes);
+
+  // These charge for the memory that they take.
+  absl::StatusOr<Value> MakeText(Text text);
+  absl::StatusOr<Value> MakeText(std::string template_bytes) {
+    return MakeText(Text(std::move(template_bytes)));
+  }
+  absl::StatusOr<Value> MakeList(std::vector<Value> items) {
+    return MakeSequence({std::move(items)});
+  }
+  absl::StatusOr<Value> MakeTuple(std::vector<Value> items) {
+    return MakeSequence({std::move(items), /*is_tuple=*/true});
+  }
+  absl::StatusOr<Value> MakeSequence(List list);
+  absl::StatusOr<Value> MakeDict(Dict dict);
+  absl::StatusOr<Namespace*> MakeNamespace();
+  absl::StatusOr<Value> MakeMethod(Value receiver, const Builtin* method);
+
+  const Limits& limits() const { return limits_; }
+  const Clock& clock() const { return clock_; }
+
+ private:
+  absl::Status CheckDepth(int depth) const;
+
+  const Limits limits_;
+  const Clock clock_;
+  size_t n_steps_ = 0;
+  size_t n_work_bytes_ = 0;
+  // Addresses must not change.
+  std::deque<Text> texts_;
+  std::deque<List> lists_;
+  std::deque<Dict> dicts_;
+  std::deque<Namespace> namespaces_;
+  std::deque<Method> methods_;
 };
 
 }  // namespace lowkey::jinja

@@ -4,8 +4,8 @@
 
 #include "tests/tokenizer/chat/render.h"
 #include "tests/tokenizer/status_matchers.h"
-#include "tokenizer/chat/values/arena.h"
 #include "tokenizer/chat/values/operators.h"
+#include "tokenizer/chat/values/value.h"
 
 namespace lowkey::jinja {
 namespace {

@@ -6,10 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
-#include "tokenizer/chat/builtins/filters.h"
-#include "tokenizer/chat/builtins/methods.h"
-#include "tokenizer/chat/builtins/text_functions.h"
-#include "tokenizer/chat/builtins/value_tests.h"
+#include "tokenizer/chat/builtins/builtins.h"
 #include "tokenizer/chat/values/format.h"
 #include "tokenizer/chat/values/operators.h"
 
@@ -18,7 +15,7 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 
-// item.a.b for "a.b"; a number is an index.
+// Returns item.a.b for "a.b"; a number is an index.
 Result FollowPath(Value item, const Value& path, Arena& arena) {
   if (path.AsText() == nullptr) return GetSubscript(item, path, arena);
   for (absl::string_view part : absl::StrSplit(path.AsText()->bytes(), '.')) {
@@ -33,7 +30,7 @@ Result FollowPath(Value item, const Value& path, Arena& arena) {
   return item;
 }
 
-// What items are compared by: an attribute when one is given, without regard to case unless told.
+// Returns the value to compare an item by: itself or an attribute, in lower case unless told.
 Result KeyOf(const Value& item, const Value& attribute, bool is_case_sensitive, Arena& arena) {
   Value key = item;
   if (!attribute.is_undefined() && !attribute.is_none()) {
@@ -77,19 +74,15 @@ Result ItemsOf(const std::vector<Keyed>& keyed, Arena& arena) {
   return arena.MakeList(std::move(items));
 }
 
-Result Sort(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const BoundArguments bound,
-                      BoundArguments::Bind(arguments, {"reverse", "case_sensitive", "attribute"}));
-  LK_ASSIGN_OR_RETURN(std::vector<Keyed> keyed, WithKeys(input, bound[2], bound.IsTrue(1), arena));
+Result Sort(const Value& self, const BoundArguments& bound, Arena& arena) {
+  LK_ASSIGN_OR_RETURN(std::vector<Keyed> keyed, WithKeys(self, bound[2], bound.IsTrue(1), arena));
   LK_RETURN_IF_ERROR(SortByKey(keyed, bound.IsTrue(0), arena));
   return ItemsOf(keyed, arena);
 }
 
-Result DictSort(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const BoundArguments bound,
-                      BoundArguments::Bind(arguments, {"case_sensitive", "by", "reverse"}));
+Result DictSort(const Value& self, const BoundArguments& bound, Arena& arena) {
   LK_ASSIGN_OR_RETURN(const Text* by, bound.String(1));
-  const Dict* dict = input.AsDict();
+  const Dict* dict = self.AsDict();
   if (dict == nullptr) return absl::InvalidArgumentError("expected a dict");
   std::vector<Value> pairs;
   for (const Dict::Entry& entry : dict->entries()) {
@@ -103,11 +96,9 @@ Result DictSort(const Value& input, const Arguments& arguments, Arena& arena) {
   return ItemsOf(keyed, arena);
 }
 
-Result Unique(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const BoundArguments bound,
-                      BoundArguments::Bind(arguments, {"case_sensitive", "attribute"}));
+Result Unique(const Value& self, const BoundArguments& bound, Arena& arena) {
   LK_ASSIGN_OR_RETURN(const std::vector<Keyed> keyed,
-                      WithKeys(input, bound[1], bound.IsTrue(0), arena));
+                      WithKeys(self, bound[1], bound.IsTrue(0), arena));
   std::vector<Keyed> kept;
   for (const Keyed& candidate : keyed) {
     bool is_new = true;
@@ -122,11 +113,9 @@ Result Unique(const Value& input, const Arguments& arguments, Arena& arena) {
 }
 
 template <bool is_max>
-Result Extreme(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const BoundArguments bound,
-                      BoundArguments::Bind(arguments, {"case_sensitive", "attribute"}));
+Result Extreme(const Value& self, const BoundArguments& bound, Arena& arena) {
   LK_ASSIGN_OR_RETURN(const std::vector<Keyed> keyed,
-                      WithKeys(input, bound[1], bound.IsTrue(0), arena));
+                      WithKeys(self, bound[1], bound.IsTrue(0), arena));
   if (keyed.empty()) return Value();
   const Keyed* best = &keyed[0];
   for (const Keyed& candidate : keyed) {
@@ -136,10 +125,8 @@ Result Extreme(const Value& input, const Arguments& arguments, Arena& arena) {
   return best->item;
 }
 
-Result Sum(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const BoundArguments bound,
-                      BoundArguments::Bind(arguments, {"attribute", "start"}));
-  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(input, arena));
+Result Sum(const Value& self, const BoundArguments& bound, Arena& arena) {
+  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(self, arena));
   Value sum = bound.Has(1) ? bound[1] : Value(int64_t{0});
   for (Value item : items) {
     if (bound.Has(0)) {
@@ -150,11 +137,9 @@ Result Sum(const Value& input, const Arguments& arguments, Arena& arena) {
   return sum;
 }
 
-Result Join(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const BoundArguments bound,
-                      BoundArguments::Bind(arguments, {"d", "attribute"}));
+Result Join(const Value& self, const BoundArguments& bound, Arena& arena) {
   LK_ASSIGN_OR_RETURN(const Text separator, ToText(bound[0], arena));
-  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(input, arena));
+  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(self, arena));
   Text joined;
   for (size_t i = 0; i < items.size(); ++i) {
     Value item = items[i];
@@ -170,44 +155,39 @@ Result Join(const Value& input, const Arguments& arguments, Arena& arena) {
 }
 
 template <bool is_last>
-Result End(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_RETURN_IF_ERROR(BoundArguments::Bind(arguments, {}).status());
-  if (input.AsText() != nullptr || input.AsList() != nullptr) {
-    return GetItem(input, Value(int64_t{is_last ? -1 : 0}), arena);
+Result End(const Value& self, const BoundArguments&, Arena& arena) {
+  if (self.AsText() != nullptr || self.AsList() != nullptr) {
+    return GetItem(self, Value(int64_t{is_last ? -1 : 0}), arena);
   }
-  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(input, arena));
+  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(self, arena));
   if (items.empty()) return Value();
   return is_last ? items.back() : items.front();
 }
 
-Result LengthFilter(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_RETURN_IF_ERROR(BoundArguments::Bind(arguments, {}).status());
-  LK_ASSIGN_OR_RETURN(const int64_t length, Length(input, arena));
+Result LengthFilter(const Value& self, const BoundArguments&, Arena& arena) {
+  LK_ASSIGN_OR_RETURN(const int64_t length, Length(self, arena));
   return Value(length);
 }
 
-Result ListFilter(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_RETURN_IF_ERROR(BoundArguments::Bind(arguments, {}).status());
-  LK_ASSIGN_OR_RETURN(std::vector<Value> items, Iterate(input, arena));
+Result ListFilter(const Value& self, const BoundArguments&, Arena& arena) {
+  LK_ASSIGN_OR_RETURN(std::vector<Value> items, Iterate(self, arena));
   return arena.MakeList(std::move(items));
 }
 
-Result Reverse(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_RETURN_IF_ERROR(BoundArguments::Bind(arguments, {}).status());
-  if (input.AsText() != nullptr) return Slice(input, {.step = -1}, arena);
-  LK_ASSIGN_OR_RETURN(std::vector<Value> items, Iterate(input, arena));
+Result Reverse(const Value& self, const BoundArguments&, Arena& arena) {
+  if (self.AsText() != nullptr) return Slice(self, {.step = -1}, arena);
+  LK_ASSIGN_OR_RETURN(std::vector<Value> items, Iterate(self, arena));
   std::reverse(items.begin(), items.end());
   return arena.MakeList(std::move(items));
 }
 
-Result Items(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_RETURN_IF_ERROR(BoundArguments::Bind(arguments, {}).status());
-  if (input.is_undefined()) return arena.MakeList({});
-  if (input.AsDict() == nullptr) return absl::InvalidArgumentError("expected a dict");
-  return CallMethod({input, "items"}, {}, arena);
+Result Items(const Value& self, const BoundArguments&, Arena& arena) {
+  if (self.is_undefined()) return arena.MakeList({});
+  if (self.AsDict() == nullptr) return absl::InvalidArgumentError("expected a dict");
+  return CallBuiltin(*FindBuiltin(Builtin::Kind::kDictMethod, "items"), self, {}, arena);
 }
 
-// The arguments after the first.
+// Returns the arguments after the first.
 Arguments WithoutFirst(const Arguments& arguments) {
   Arguments rest = arguments;
   rest.positional.erase(rest.positional.begin());
@@ -221,55 +201,61 @@ absl::StatusOr<const Text*> FirstAsName(const Arguments& arguments) {
   return arguments.positional[0].AsText();
 }
 
-Result Map(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(input, arena));
+Result MapAttribute(const Value& self, const BoundArguments& bound, Arena& arena) {
+  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(self, arena));
   std::vector<Value> mapped;
-  if (arguments.positional.empty()) {
-    LK_ASSIGN_OR_RETURN(const BoundArguments bound,
-                        BoundArguments::Bind(arguments, {"attribute", "default"}, 1));
-    for (const Value& item : items) {
-      LK_ASSIGN_OR_RETURN(const Value value, FollowPath(item, bound[0], arena));
-      mapped.push_back(value.is_undefined() && bound.Has(1) ? bound[1] : value);
-    }
-    return arena.MakeList(std::move(mapped));
+  for (const Value& item : items) {
+    LK_ASSIGN_OR_RETURN(const Value value, FollowPath(item, bound[0], arena));
+    mapped.push_back(value.is_undefined() && bound.Has(1) ? bound[1] : value);
   }
-  LK_ASSIGN_OR_RETURN(const Text* name, FirstAsName(arguments));
-  const Filter filter = FindFilter(name->bytes());
+  return arena.MakeList(std::move(mapped));
+}
+
+Result Map(const Value& self, const BoundArguments& bound, Arena& arena) {
+  if (bound.given().positional.empty()) {
+    constexpr Builtin kByAttribute = {
+        Builtin::Kind::kFilter, "map", MapAttribute, {"attribute", "default"}, 1};
+    return CallBuiltin(kByAttribute, self, bound.given(), arena);
+  }
+  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(self, arena));
+  std::vector<Value> mapped;
+  LK_ASSIGN_OR_RETURN(const Text* name, FirstAsName(bound.given()));
+  const Builtin* filter = FindBuiltin(Builtin::Kind::kFilter, name->bytes());
   // A map of maps would recurse as deep as its arguments say.
-  if (filter == nullptr || filter == Map) {
+  if (filter == nullptr || filter->call == Map) {
     return absl::InvalidArgumentError(
         absl::StrCat("filter ", Quoted(name->bytes()), " is not supported here"));
   }
-  const Arguments rest = WithoutFirst(arguments);
+  const Arguments rest = WithoutFirst(bound.given());
   for (const Value& item : items) {
     LK_RETURN_IF_ERROR(arena.ChargeStep());
-    LK_ASSIGN_OR_RETURN(const Value value, filter(item, rest, arena));
+    LK_ASSIGN_OR_RETURN(const Value value, CallBuiltin(*filter, item, rest, arena));
     mapped.push_back(value);
   }
   return arena.MakeList(std::move(mapped));
 }
 
-// select, reject, selectattr, rejectattr: items of which a test, or their truth, is as wanted.
+// select, reject, selectattr, rejectattr: keeps the items whose test, or truth, is as wanted.
 template <bool wanted, bool is_by_attribute>
-Result Select(const Value& input, const Arguments& arguments, Arena& arena) {
-  Arguments rest = arguments;
+Result Select(const Value& self, const BoundArguments& bound, Arena& arena) {
+  Arguments rest = bound.given();
   Value path;
   if (is_by_attribute) {
-    LK_RETURN_IF_ERROR(FirstAsName(arguments).status());
-    path = arguments.positional[0];
+    LK_RETURN_IF_ERROR(FirstAsName(bound.given()).status());
+    path = bound.given().positional[0];
     rest = WithoutFirst(rest);
   }
-  ValueTest test = nullptr;
+  const Builtin* test = nullptr;
   if (!rest.positional.empty()) {
     LK_ASSIGN_OR_RETURN(const Text* name, FirstAsName(rest));
-    test = FindTest(name->bytes());
+    test = FindBuiltin(Builtin::Kind::kTest, name->bytes());
     if (test == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("test ", Quoted(name->bytes()), " is not supported"));
     }
     rest = WithoutFirst(rest);
   }
-  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(input, arena));
+  LK_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(self, arena));
   std::vector<Value> selected;
   for (const Value& item : items) {
     LK_RETURN_IF_ERROR(arena.ChargeStep());
@@ -277,48 +263,51 @@ Result Select(const Value& input, const Arguments& arguments, Arena& arena) {
     if (is_by_attribute) {
       LK_ASSIGN_OR_RETURN(subject, FollowPath(item, path, arena));
     }
-    bool is_so = subject.IsTrue();
     if (test != nullptr) {
-      LK_ASSIGN_OR_RETURN(is_so, test(subject, rest, arena));
+      LK_ASSIGN_OR_RETURN(subject, CallBuiltin(*test, subject, rest, arena));
     }
-    if (is_so == wanted) selected.push_back(item);
+    if (subject.IsTrue() == wanted) selected.push_back(item);
   }
   return arena.MakeList(std::move(selected));
 }
 
-Result Attr(const Value& input, const Arguments& arguments, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const Text* name, FirstAsName(arguments));
-  if (input.AsDict() != nullptr) {
-    // Only what the dict itself has: its methods, never its keys.
-    const Value* key = input.AsDict()->Find(name->bytes());
+Result Attr(const Value& self, const BoundArguments& bound, Arena& arena) {
+  LK_ASSIGN_OR_RETURN(const Text* name, FirstAsName(bound.given()));
+  if (self.AsDict() != nullptr) {
+    // The filter finds the methods of a dict, never its keys.
+    const Value* key = self.AsDict()->Find(name->bytes());
     if (key != nullptr) return Value(Undefined{&name->bytes()});
   }
-  return GetAttribute(input, *name, arena);
+  return GetAttribute(self, *name, arena);
 }
+
+using Kind = Builtin::Kind;
+
+constexpr Builtin kRows[] = {
+    {Kind::kFilter, "attr", Attr, {kAnyArguments}},
+    {Kind::kFilter, "count", LengthFilter},
+    {Kind::kFilter, "dictsort", DictSort, {"case_sensitive", "by", "reverse"}},
+    {Kind::kFilter, "first", End<false>},
+    {Kind::kFilter, "items", Items},
+    {Kind::kFilter, "join", Join, {"d", "attribute"}},
+    {Kind::kFilter, "last", End<true>},
+    {Kind::kFilter, "length", LengthFilter},
+    {Kind::kFilter, "list", ListFilter},
+    {Kind::kFilter, "map", Map, {kAnyArguments}},
+    {Kind::kFilter, "max", Extreme<true>, {"case_sensitive", "attribute"}},
+    {Kind::kFilter, "min", Extreme<false>, {"case_sensitive", "attribute"}},
+    {Kind::kFilter, "reject", Select<false, false>, {kAnyArguments}},
+    {Kind::kFilter, "rejectattr", Select<false, true>, {kAnyArguments}},
+    {Kind::kFilter, "reverse", Reverse},
+    {Kind::kFilter, "select", Select<true, false>, {kAnyArguments}},
+    {Kind::kFilter, "selectattr", Select<true, true>, {kAnyArguments}},
+    {Kind::kFilter, "sort", Sort, {"reverse", "case_sensitive", "attribute"}},
+    {Kind::kFilter, "sum", Sum, {"attribute", "start"}},
+    {Kind::kFilter, "unique", Unique, {"case_sensitive", "attribute"}},
+};
 
 }  // namespace
 
-void AddSequenceFilters(FilterTable& table) {
-  table["attr"] = Attr;
-  table["count"] = LengthFilter;
-  table["dictsort"] = DictSort;
-  table["first"] = End<false>;
-  table["items"] = Items;
-  table["join"] = Join;
-  table["last"] = End<true>;
-  table["length"] = LengthFilter;
-  table["list"] = ListFilter;
-  table["map"] = Map;
-  table["max"] = Extreme<true>;
-  table["min"] = Extreme<false>;
-  table["reject"] = Select<false, false>;
-  table["rejectattr"] = Select<false, true>;
-  table["reverse"] = Reverse;
-  table["select"] = Select<true, false>;
-  table["selectattr"] = Select<true, true>;
-  table["sort"] = Sort;
-  table["sum"] = Sum;
-  table["unique"] = Unique;
-}
+absl::Span<const Builtin> SequenceBuiltins() { return kRows; }
 
 }  // namespace lowkey::jinja
