@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -15,6 +14,7 @@
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/connection_flags.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
@@ -154,10 +154,10 @@ class Chat {
                             const std::string& line) {
     LK_ASSIGN_OR_RETURN(const std::string json, client.GenerateJson(request));
     Write(json + "\n");
-    const auto response = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+    const absl::StatusOr<nlohmann::json> response = ParseJsonObject(json, "response");
     const auto text = nlohmann::json::json_pointer("/choices/0/text");
-    session_.Keep(line, response.is_object() && response.contains(text)
-                            ? response[text].get<std::string>()
+    session_.Keep(line, response.ok() && response->contains(text)
+                            ? response->at(text).get<std::string>()
                             : std::string());
     return absl::OkStatus();
   }

@@ -7,12 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
-#include "tokenizer/json.h"
 
 namespace lowkey {
 namespace {
@@ -25,7 +24,7 @@ absl::Status KeyError(const std::string& file, const std::string& key, const Jso
       absl::StrCat(file, ": ", key, ": ", value.type_name(), ", expected ", expected));
 }
 
-// nullopt: there is no such file.
+// Returns nullopt when there is no such file.
 absl::StatusOr<std::optional<Json>> LoadJsonObject(const std::string& directory,
                                                    const std::string& file) {
   absl::StatusOr<std::string> text =
@@ -36,7 +35,7 @@ absl::StatusOr<std::optional<Json>> LoadJsonObject(const std::string& directory,
   return json;
 }
 
-// The value at `key` in an object; nullptr if it is missing or null.
+// Returns the value at `key` of an object; nullptr if it is missing or null.
 const Json* Find(const Json& json, const std::string& key) {
   const auto it = json.find(key);
   return it == json.end() || it->is_null() ? nullptr : &*it;
@@ -129,7 +128,7 @@ absl::Status Errno(const std::string& path, const std::string& what) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t max_bytes) {
-  // Not to hang on a named pipe.
+  // Opening a named pipe must not hang.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Errno(path, "cannot open");
   const absl::Cleanup close_fd = [fd] { close(fd); };

@@ -11,7 +11,7 @@
 
 namespace lowkey {
 
-// What the JSON files beside tokenizer.model say about special tokens. Unset: the files do not say.
+// The special tokens that the JSON files beside tokenizer.model name. Unset: the files do not say.
 struct TokenizerSettings {
   // Pieces: tokenizer_config.json first, then special_tokens_map.json.
   std::optional<std::string> bos_token = std::nullopt;

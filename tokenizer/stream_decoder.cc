@@ -47,7 +47,7 @@ std::string StreamDecoder::AppendText(std::string_view piece) {
   }
   const bool is_stripped = piece.starts_with(' ');
   if (is_stripped) piece.remove_prefix(1);
-  // One space of each piece: a piece of nothing else leaves the text's beginning to the next.
+  // With kOneOfEachPiece, a piece of one space leaves the text's beginning to the next piece.
   if (!piece.empty() || (is_stripped && rule != LeadingSpace::kOneOfEachPiece)) {
     strips_space_ = false;
   }
@@ -68,7 +68,7 @@ std::string StreamDecoder::AppendBytes(std::string_view bytes) {
     rest.remove_prefix(is_byte ? 1 : c.n_bytes);
   }
   held_bytes_ = std::string(rest);
-  // Bytes held back will be text too, whatever comes next.
+  // The bytes that are held back will be text too, whatever comes next.
   const bool is_space_stripped = strips_space_ && text.starts_with(' ') &&
                                  tokenizer_.decode_rules_.leading_space == LeadingSpace::kOne;
   if (!bytes.empty()) strips_space_ = false;

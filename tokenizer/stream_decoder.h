@@ -11,8 +11,8 @@ namespace lowkey {
 
 // Decodes ids one by one. Whatever the ids, what Append and Finish return joins to exactly
 // Tokenizer::Decode of all of them with the same options, and each part is valid UTF-8. Text is
-// held back only while it may still become another character: at most three bytes. For one thread
-// at a time.
+// held back only while it may still become another character: at most three bytes. Not
+// thread-safe.
 class StreamDecoder {
  public:
   // `tokenizer` must outlive this.
@@ -22,7 +22,7 @@ class StreamDecoder {
   // id is negative or not below vocab_size; the decoder is as it was before.
   absl::StatusOr<std::string> Append(int32_t id);
 
-  // The rest of the text. The decoder then stands at the beginning again, for another sequence.
+  // Returns the rest of the text. The decoder can then decode another sequence from its beginning.
   std::string Finish();
 
  private:

@@ -15,7 +15,7 @@
 
 namespace lowkey {
 
-// Bytes [begin, end) of a text.
+// The bytes [begin, end) of a text.
 struct ByteRange {
   size_t begin = 0;
   size_t end = 0;
@@ -26,10 +26,10 @@ struct EncodeOptions {
   std::optional<bool> add_eos = std::nullopt;  // unset: as the model's files say
 
   // Text that spells a control piece becomes that piece. Each stretch between two of them is then
-  // encoded as a text of its own. Only for text that no user wrote, but for literal_ranges.
+  // encoded as a text of its own. Set it only if all user text lies in literal_ranges.
   bool parse_special = false;
 
-  // What of the text a user wrote: sorted, without overlaps; it must outlive the call. No control
+  // The parts that a user wrote: sorted, without overlaps; they must outlive the call. No control
   // piece that overlaps one of them is recognized. Nothing else changes: otherwise the text is
   // encoded as a whole.
   absl::Span<const ByteRange> literal_ranges = {};
@@ -41,7 +41,7 @@ struct DecodeOptions {
   bool keep_leading_space = false;
 };
 
-// What an id gives when it is decoded.
+// The bytes that an id decodes to.
 struct Surface {
   enum class Kind {
     kNone,   // nothing, as if the id were not there
@@ -53,9 +53,9 @@ struct Surface {
   std::string_view text = {};
 };
 
-// How surfaces join to a text.
+// The rules by which surfaces join to a text.
 struct DecodeRules {
-  // What is taken off where a text begins.
+  // The spaces that are removed where a text begins.
   enum class LeadingSpace {
     kKept,
     kOne,             // one space
@@ -63,14 +63,14 @@ struct DecodeRules {
     kOneOfEachPiece,  // one space of each piece, until a piece has more than that; none from bytes
     kAllOfFirstPiece,
   };
-  // What becomes U+FFFD, each: a byte, or as many as may begin a character.
+  // The unit that becomes one U+FFFD: a byte, or as many as may begin a character.
   enum class BrokenUtf8 { kByte, kSequence };
 
   LeadingSpace leading_space = LeadingSpace::kKept;
   BrokenUtf8 broken_utf8 = BrokenUtf8::kByte;
 };
 
-// Text to token ids and back. Immutable, safe to share between threads.
+// Turns text into token ids and back. Immutable, safe to share between threads.
 class Tokenizer {
  public:
   static constexpr size_t kMaxTextBytes = size_t{4} << 20;
@@ -79,26 +79,26 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Any UTF-8, NUL included. Empty text has no tokens but bos and eos. Unless parse_special is set,
+  // Takes any UTF-8, NUL included. Empty text gives only bos and eos. Unless parse_special is set,
   // text that spells a control piece is text. INVALID_ARGUMENT: over kMaxTextBytes, or not
   // UTF-8 (the message says at which byte), or literal_ranges that are not in order and in the
   // text, or add_bos or add_eos without such a token; or the implementation's own errors.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options = {}) const;
 
-  // Always valid UTF-8. Control pieces give nothing; bytes side by side join to characters, and
+  // Returns valid UTF-8. Control pieces give nothing; bytes side by side join to characters, and
   // those that do not give U+FFFD. INVALID_ARGUMENT: an id that is negative or not below
   // vocab_size.
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
                                      const DecodeOptions& options = {}) const;
 
-  // The piece as the model spells it ("▁the", "Ġthe", "<0x0A>"); empty for an id that the model
-  // leaves out. INVALID_ARGUMENT: no such id.
+  // Returns the piece as the model spells it ("▁the", "Ġthe", "<0x0A>"); empty for an id that the
+  // model leaves out. INVALID_ARGUMENT: no such id.
   absl::StatusOr<std::string_view> IdToPiece(int32_t id) const;
-  // nullopt: no piece is spelled so.
+  // Returns nullopt when no piece is spelled so.
   virtual std::optional<int32_t> PieceToId(std::string_view piece) const = 0;
 
-  // False also for an id outside the vocabulary.
+  // Returns false also for an id outside the vocabulary.
   virtual bool IsControl(int32_t id) const = 0;
 
   virtual int32_t vocab_size() const = 0;
@@ -110,7 +110,7 @@ class Tokenizer {
   bool adds_eos() const { return adds_eos_; }
 
  protected:
-  // What the tokenizer's own file says of special tokens.
+  // The special tokens that the tokenizer's own file names.
   struct OwnSpecials {
     std::optional<int32_t> bos_id = std::nullopt;
     std::optional<int32_t> eos_id = std::nullopt;
@@ -120,7 +120,7 @@ class Tokenizer {
 
   explicit Tokenizer(DecodeRules decode_rules) : decode_rules_(decode_rules) {}
 
-  // To be called once, when pieces can be looked up. What `settings` says wins over `own`.
+  // Call this once, when pieces can be looked up. `settings` wins over `own`.
   // INVALID_ARGUMENT: it names a token or an id that the model lacks.
   absl::Status ResolveSpecials(const OwnSpecials& own, const TokenizerSettings& settings);
 
@@ -130,7 +130,7 @@ class Tokenizer {
   // Appends the ids of `text`, without bos and eos. The text and its ranges have been checked.
   virtual absl::Status EncodeText(std::string_view text, const EncodeOptions& options,
                                   std::vector<int32_t>& ids) const = 0;
-  // `id` is in the vocabulary. What they return lives as long as the tokenizer.
+  // `id` is in the vocabulary. The results live as long as the tokenizer.
   virtual Surface SurfaceOf(int32_t id) const = 0;
   virtual std::string_view PieceOf(int32_t id) const = 0;
 

@@ -26,10 +26,10 @@ struct Utf8Char {
 // Examines the first character of `text`, which must not be empty.
 Utf8Char ExamineUtf8(std::string_view text);
 
-// Bytes of the first character of `text`, which must be valid UTF-8 and not empty.
+// Returns the length in bytes of the first character of `text`, valid UTF-8 and not empty.
 size_t Utf8Length(std::string_view text);
 
-// Offset of the first byte that is not part of a valid character; nullopt if `text` is valid.
+// Returns the offset of the first byte outside a valid character; nullopt if `text` is valid.
 std::optional<size_t> FindInvalidUtf8(std::string_view text);
 
 }  // namespace lowkey

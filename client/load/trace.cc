@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/load/lengths.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
-#include "engine/loader/json_fields.h"
 
 namespace lowkey {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/checkpoint.h"
-#include "engine/loader/json_fields.h"
 #include "engine/loader/tensor_table.h"
 
 namespace lowkey {

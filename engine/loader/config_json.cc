@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
-#include "engine/loader/json_fields.h"
 
 namespace lowkey {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
-#include "engine/loader/json_fields.h"
 
 namespace lowkey {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
-#include "engine/loader/json_fields.h"
 
 namespace lowkey {
 namespace {

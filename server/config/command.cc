@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "engine/base/retry_after.h"
-#include "engine/kernels/isa.h"
 
 namespace lowkey {
 namespace {
@@ -105,8 +104,7 @@ int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::
     std::fputs(HelpText(command->spec).c_str(), stdout);
     return 0;
   }
-  absl::Status status = CheckIsa();
-  if (status.ok()) status = command->run(*flags);
+  const absl::Status status = command->run(*flags);
   return status.ok() ? 0 : Fail(who, status);
 }
 

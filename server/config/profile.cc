@@ -1,8 +1,8 @@
 #include "server/config/profile.h"
 
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_options.h"
-#include "engine/loader/json_fields.h"
 
 namespace lowkey {
 namespace {

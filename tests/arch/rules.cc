@@ -37,10 +37,7 @@ const std::vector<Confined>& ConfinedLibraries() {
        {"client/", "server/grpc/"}},
       {"Prometheus and HTTP", {"prometheus/", "civetweb"}, {}, {"server/metrics/"}},
       {"OpenSSL", {"openssl/"}, {}, {"server/auth/"}},
-      {"JSON",
-       {"nlohmann/"},
-       {},
-       {"bench/", "client/", "engine/loader/", "server/", "tokenizer/", "tools/"}},
+      {"JSON", {"nlohmann/"}, {}, {"bench/", "client/", "engine/base/json", "server/", "tools/"}},
   };
   return *libraries;
 }

@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 namespace lowkey {
 namespace {
 
-// In a block of its own, so that a sanitizer sees a read past its end.
+// The input has a block of its own, so that a sanitizer sees a read past its end.
 void RunTarget(const std::string& bytes) {
   const std::vector<uint8_t> input(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(input.data(), input.size());

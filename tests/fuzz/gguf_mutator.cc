@@ -1,4 +1,4 @@
-// For libFuzzer: where it has no input yet, it begins with a seed.
+// libFuzzer begins with a seed where it has no input yet.
 
 #include <cstdint>
 #include <cstring>

@@ -34,7 +34,7 @@ void EncodeAndDecode(const Tokenizer& tokenizer, const std::string& text,
                      const EncodeOptions& options) {
   const auto ids = tokenizer.Encode(text, options);
   if (!ids.ok()) {
-    // What a model makes of a text may be too long, or take too many steps.
+    // A model may make too much of a text, or take too many steps.
     LK_CHECK(absl::IsInvalidArgument(ids.status()) && !ids.status().message().empty());
     return;
   }

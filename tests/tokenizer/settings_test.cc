@@ -100,7 +100,7 @@ TEST_F(SettingsTest, RejectsTooManyEosIds) {
 TEST_F(SettingsTest, RejectsDeepNesting) {
   Write("config.json", R"({"x":)" + std::string(200000, '[') + std::string(200000, ']') + "}");
   EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
-              IsInvalid("config.json: nested 200001 levels"));
+              IsInvalid("config.json: nested deeper than 64 levels"));
 }
 
 TEST_F(SettingsTest, ReadsOnlyRegularFilesWithinTheLimit) {

@@ -6,7 +6,7 @@
 
 #include "tests/tokenizer/sentencepiece/model_builder.h"
 #include "tests/tokenizer/status_matchers.h"
-#include "tokenizer/byte_piece.h"
+#include "tokenizer/pieces.h"
 #include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
 #include "tokenizer/utf8.h"
 
@@ -36,7 +36,7 @@ std::unique_ptr<Tokenizer> Make(const ModelProto& model) {
   return *std::move(tokenizer);
 }
 
-// What the ids give by the definition in tokenizer.h, all at once: an oracle that keeps no state.
+// Decodes by the definition in tokenizer.h, all at once: an oracle that keeps no state.
 std::string DecodeAtOnce(const ModelProto& model, const Ids& ids, bool keep_leading_space) {
   std::string text;
   bool at_beginning =

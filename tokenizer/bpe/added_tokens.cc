@@ -86,7 +86,7 @@ absl::Status CheckContent(std::string_view content) {
   return absl::InvalidArgumentError("content: not UTF-8, expected valid UTF-8");
 }
 
-// What is looked for in the text.
+// Returns the text to look for.
 absl::StatusOr<std::string> Searched(const AddedToken& token, const Rewriter& rewriter) {
   LK_RETURN_IF_ERROR(CheckContent(token.content));
   if (!token.is_normalized) return token.content;
@@ -138,7 +138,7 @@ absl::Status AddedTokens::Split(const Section& section, Options options, VisitTe
                     .begins_text = section.begins_text && begin == 0};
     return visit_text(std::move(part));
   };
-  size_t done = 0;  // what lies before has been visited
+  size_t done = 0;  // the text before has been visited
   for (size_t at = 0; at < text.size();) {
     const auto match = trie.LongestPrefix(std::string_view(text).substr(at));
     if (!match.has_value()) {

@@ -11,11 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tokenizer/bpe/rewriter.h"
-#include "tokenizer/piece_trie.h"
+#include "tokenizer/pieces.h"
 
 namespace lowkey {
 
-// A token that is looked for in a text before anything else.
+// A token that is found in a text before words are cut.
 struct AddedToken {
   int32_t id = 0;
   std::string content;
@@ -23,7 +23,7 @@ struct AddedToken {
   bool is_normalized = false;   // looked for, rewritten, in rewritten text
   bool is_single_word = false;  // only where no word goes on before or behind it
   bool takes_left_space = false, takes_right_space = false;
-  std::string searched = {};  // what is looked for; AddedTokens::Create sets it
+  std::string searched = {};  // the text to look for; AddedTokens::Create sets it
 };
 
 // Finds added tokens as Hugging Face's tokenizers do: from left to right, at each place the
@@ -32,7 +32,7 @@ class AddedTokens {
  public:
   static constexpr size_t kMaxContentBytes = 512;
 
-  // INVALID_ARGUMENT: a content that is empty, over kMaxContentBytes, not UTF-8 or there twice.
+  // INVALID_ARGUMENT: a content that is empty, over kMaxContentBytes, not UTF-8 or repeated.
   // UNIMPLEMENTED: a special token that is looked for in a Unicode normalization form: what a user
   // wrote could not be told from it.
   static absl::StatusOr<AddedTokens> Create(std::vector<AddedToken> tokens,
@@ -40,7 +40,7 @@ class AddedTokens {
 
   struct Options {
     bool in_rewritten_text = false;  // look for the normalized tokens, or for the others
-    bool parse_special = false;      // special tokens are found too, but in literal bytes
+    bool parse_special = false;      // special tokens are found too, outside literal bytes
   };
   using VisitText = absl::FunctionRef<absl::Status(Section)>;
   using VisitToken = absl::FunctionRef<void(int32_t id)>;

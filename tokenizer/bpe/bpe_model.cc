@@ -13,7 +13,7 @@
 namespace lowkey {
 namespace {
 
-// Up to here, looking at all pairs for each merge is faster than a queue.
+// For so few symbols, looking at all pairs for each merge is faster than a queue.
 constexpr size_t kMaxShortSymbols = 24;
 
 std::string Quote(const std::string& text) {
@@ -75,7 +75,7 @@ absl::Status BpeModel::IndexMerges() {
           absl::StrCat("merges[", rank, "]: ", Quote(merge.left), " ", Quote(merge.right),
                        ", expected pieces of vocab that join to one"));
     }
-    // Of a pair that is there twice, the last counts.
+    // The last rule counts for a pair that is there twice.
     rules_[PairKey(*left, *right)] = {static_cast<uint32_t>(rank), *whole};
   }
   return absl::OkStatus();
@@ -139,7 +139,7 @@ bool BpeModel::AppendBytes(std::string_view character, std::vector<int32_t>& ids
 }
 
 void BpeModel::MergeShort(std::vector<int32_t>& symbols) const {
-  std::array<const Rule*, kMaxShortSymbols> rules = {};  // of each symbol with the next
+  std::array<const Rule*, kMaxShortSymbols> rules = {};  // the rule for each symbol and the next
   for (size_t i = 0; i + 1 < symbols.size(); ++i) rules[i] = FindRule(symbols[i], symbols[i + 1]);
   while (symbols.size() > 1) {
     size_t best = 0;
@@ -159,14 +159,14 @@ void BpeModel::MergeShort(std::vector<int32_t>& symbols) const {
 
 // Symbols form a doubly linked list in the order of the word.
 struct BpeModel::Symbol {
-  const Rule* rule = nullptr;  // by which it merges with the next
+  const Rule* rule = nullptr;  // merges the symbol with the next
   int32_t id = 0;
   std::optional<uint32_t> previous, next;
 };
 
 void BpeModel::MergeLong(std::vector<int32_t>& ids) const {
   std::vector<Symbol> symbols(ids.size());
-  // Rank above place: the lower rank first; of equal ones, the leftmost.
+  // The rank is above the place: the lower rank comes first, then the leftmost pair.
   std::vector<uint64_t> queued;
   const auto propose = [&](uint32_t place) {
     Symbol& symbol = symbols[place];
@@ -191,7 +191,7 @@ void BpeModel::MergeLong(std::vector<int32_t>& ids) const {
     queued.pop_back();
     const auto place = static_cast<uint32_t>(merge);
     Symbol& left = symbols[place];
-    // Stale once either side has been merged with another neighbor.
+    // A merge is stale once either side has been merged with another neighbor.
     if (left.rule == nullptr || left.rule->rank != merge >> 32) continue;
     Symbol& right = symbols[*left.next];
     left.id = left.rule->id;

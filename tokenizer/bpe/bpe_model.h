@@ -28,7 +28,7 @@ struct BpeVocabulary {
   bool ignores_merges = false;  // a word that is a piece is one token, whatever the merges
 };
 
-// Byte-pair merges by rank (Sennrich et al., 2016) as Hugging Face's BPE does them: the pair merged
+// Merges byte pairs by rank (Sennrich et al., 2016) as Hugging Face's BPE does: the pair merged
 // earliest in training first, of equal ones the leftmost. Immutable, safe to share between threads.
 class BpeModel {
  public:
@@ -47,7 +47,7 @@ class BpeModel {
  private:
   struct Rule {
     uint32_t rank;
-    int32_t id;  // of the merged piece
+    int32_t id;  // the merged piece
   };
 
   struct Symbol;
@@ -56,7 +56,7 @@ class BpeModel {
 
   absl::Status IndexPieces();
   absl::Status IndexMerges();
-  // The ids of the word's characters.
+  // Returns the ids of the word's characters.
   std::vector<int32_t> Characters(std::string_view word) const;
   bool AppendBytes(std::string_view character, std::vector<int32_t>& ids) const;
   const Rule* FindRule(int32_t left, int32_t right) const;
@@ -66,7 +66,7 @@ class BpeModel {
   BpeVocabulary vocabulary_;
   absl::flat_hash_map<std::string_view, int32_t> ids_;  // views into vocabulary_
   absl::flat_hash_map<uint64_t, Rule> rules_;           // by left id << 32 | right id
-  std::array<std::optional<int32_t>, 256> byte_ids_;    // of "<0x41>" pieces
+  std::array<std::optional<int32_t>, 256> byte_ids_;    // the pieces "<0x00>" to "<0xFF>"
   std::optional<int32_t> unk_id_;
 };
 

@@ -8,12 +8,12 @@
 #include "absl/strings/str_replace.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/bpe/byte_level.h"
-#include "tokenizer/byte_piece.h"
+#include "tokenizer/pieces.h"
 
 namespace lowkey {
 namespace {
 
-// By byte: 1 where a user wrote it.
+// Returns one char per byte: 1 where a user wrote it, else 0.
 std::string MarkLiteral(size_t n_bytes, absl::Span<const ByteRange> ranges) {
   std::string literal(n_bytes, 0);
   for (const ByteRange& range : ranges) {
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> BpeTokenizer::Create(BpeSpec spec,
                            .eos_id = spec.suffix_id,
                            .adds_bos = spec.prefix_id.has_value(),
                            .adds_eos = spec.suffix_id.has_value()};
-  // What the file puts around a text is that, whatever other files call bos and eos.
+  // The ids that the file puts around a text are bos and eos, whatever other files say.
   if (spec.prefix_id.has_value()) {
     settings.bos_token.reset();
     settings.bos_id = spec.prefix_id;
@@ -137,7 +137,7 @@ absl::Status BpeTokenizer::EncodeText(std::string_view text, const EncodeOptions
 absl::Status BpeTokenizer::EncodeRewritten(Section section, PatternBudget& budget,
                                            std::vector<int32_t>& ids) const {
   LK_ASSIGN_OR_RETURN(const Words words, pre_tokenizer_.Run(std::move(section), budget));
-  // Most words of a text come again: where in `ids` a word's begin and end.
+  // Most words of a text come again: this maps a word to the range of its ids in `ids`.
   absl::flat_hash_map<std::string_view, ByteRange> known;
   for (const ByteRange& range : words.ranges) {
     const std::string_view word(words.text.data() + range.begin, range.end - range.begin);

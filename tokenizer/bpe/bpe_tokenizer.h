@@ -20,7 +20,7 @@
 
 namespace lowkey {
 
-// How pieces become text.
+// The rules by which pieces become text.
 struct BpeDecoder {
   bool unspells = false;     // pieces are spelled by bytes
   bool reads_bytes = false;  // "<0x41>" pieces are bytes
@@ -28,14 +28,14 @@ struct BpeDecoder {
   DecodeRules rules = {};
 };
 
-// All that a byte-pair tokenizer is made of.
+// The parts of a byte-pair tokenizer.
 struct BpeSpec {
   BpeVocabulary vocabulary;
   std::vector<AddedToken> added_tokens = {};
   std::vector<RewriteStep> rewriter = {};
   std::vector<PreTokenizerStep> pre_tokenizer = {};
   BpeDecoder decoder = {};
-  // What is put before and behind a text, by id.
+  // The tokens before and behind every text.
   std::optional<int32_t> prefix_id = std::nullopt;
   std::optional<int32_t> suffix_id = std::nullopt;
 };
@@ -46,7 +46,7 @@ struct BpeSpec {
 class BpeTokenizer : public Tokenizer {
  public:
   // INVALID_ARGUMENT: the errors of BpeModel::Create and AddedTokens::Create; an id over the limit,
-  // or of an added token that another piece has; a token or an id in `settings` that there is not.
+  // or of an added token that another piece has; a token or an id in `settings` that is none.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Create(BpeSpec spec,
                                                            TokenizerSettings settings);
 

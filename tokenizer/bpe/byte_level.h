@@ -12,7 +12,7 @@ namespace lowkey {
 // Appends the characters that `bytes` are spelled with.
 void AppendSpelled(std::string_view bytes, std::string& out);
 
-// The bytes that `spelled` stands for; `spelled` itself if some character of it spells no byte.
+// Returns the bytes that `spelled` stands for; `spelled` itself if a character spells no byte.
 // `spelled` must be valid UTF-8.
 std::string UnspellBytes(std::string_view spelled);
 

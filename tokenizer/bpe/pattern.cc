@@ -16,7 +16,7 @@
 namespace lowkey {
 namespace {
 
-constexpr uint32_t kMaxHeapKib = 64 << 10;  // of one match
+constexpr uint32_t kMaxHeapKib = 64 << 10;  // for one match
 
 template <auto kFree>
 struct Freer {
@@ -28,7 +28,7 @@ struct Freer {
 using Code = std::unique_ptr<pcre2_code, Freer<pcre2_code_free>>;
 using CompileContext = std::unique_ptr<pcre2_compile_context, Freer<pcre2_compile_context_free>>;
 
-// Counts the way from callout to callout: a repeat passes over that many bytes.
+// Counts the bytes from callout to callout, over which a repeat passes.
 struct Watch {
   size_t& steps_left;
   size_t& last;
@@ -91,7 +91,7 @@ absl::StatusOr<Pattern> Pattern::FromRegex(std::string_view regex) {
     return absl::UnimplementedError(absl::StrCat("\"", absl::CHexEscape(std::string(regex)),
                                                  "\" can match nothing, which is not supported"));
   }
-  // Where it cannot be compiled to machine code, it is interpreted.
+  // A pattern that cannot be compiled to machine code is interpreted.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
   Pattern pattern;
   pattern.text_ = std::string(regex);
@@ -130,7 +130,7 @@ absl::Status PatternSearch::ForEachRegexMatch(std::string_view text, Visit visit
   const auto* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   size_t begin = 0;
   while (begin < text.size()) {
-    // Without NO_UTF_CHECK, every call would read the whole text.
+    // NO_UTF_CHECK saves every call from reading the whole text.
     int rc = pcre2_match(code, subject, text.size(), begin, PCRE2_NO_UTF_CHECK, match, context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
       rc = pcre2_match(code, subject, text.size(), begin, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match,

@@ -12,7 +12,7 @@
 
 namespace lowkey {
 
-// The work that patterns may still do on one text. One step is a way tried or a byte looked at.
+// The work that patterns may still do on one text. A step is an alternative tried or a byte read.
 struct PatternBudget {
   // Enough for any pattern whose work is linear in the text.
   explicit PatternBudget(size_t text_bytes) : steps_left(64 * text_bytes + (size_t{1} << 20)) {}
@@ -20,7 +20,7 @@ struct PatternBudget {
   size_t steps_left;
 };
 
-// What a tokenizer.json searches a text for: a string, or a regular expression as Oniguruma reads
+// A pattern that a tokenizer.json names: a string, or a regular expression as Oniguruma reads
 // it, which is what Hugging Face's tokenizers use. Immutable, safe to share between threads.
 class Pattern {
  public:
@@ -40,11 +40,11 @@ class Pattern {
 
   Pattern() = default;
 
-  std::string text_;                   // what to search for, or the regular expression
+  std::string text_;                   // the string, or the regular expression
   std::shared_ptr<const void> regex_;  // PCRE2's code; null for a string
 };
 
-// Searches texts for one pattern. For one thread at a time.
+// Searches texts for one pattern. Not thread-safe.
 class PatternSearch {
  public:
   using Visit = absl::FunctionRef<void(size_t begin, size_t end)>;

@@ -9,7 +9,7 @@
 namespace lowkey {
 namespace {
 
-// A stretch of a word that a pattern matches, or one between.
+// A stretch of a word: a match of a pattern, or the text between two.
 struct Stretch {
   ByteRange range;
   bool is_match = false;
@@ -56,7 +56,7 @@ void AppendContiguous(const std::vector<Stretch>& stretches, Ranges& ranges) {
   }
 }
 
-// The words that `stretches` of one word become.
+// Appends the words that `stretches` of one word become.
 void AppendWords(const std::vector<Stretch>& stretches, Cut::Behavior behavior, Ranges& ranges) {
   switch (behavior) {
     case Cut::Behavior::kIsolated:
@@ -101,7 +101,7 @@ absl::Status Apply(const Cut& cut, PatternBudget& budget, Words& words) {
   return absl::OkStatus();
 }
 
-// Replaces each word by what rewrite(word, is_first) gives. INVALID_ARGUMENT: that is too long.
+// Replaces each word by what rewrite(word, is_first) gives. INVALID_ARGUMENT: the text is too long.
 template <typename Rewrite>
 absl::Status RewriteWords(Rewrite rewrite, Words& words) {
   Words rewritten;

@@ -18,7 +18,7 @@ namespace lowkey {
 inline constexpr std::string_view kGpt2Regex =
     R"('s|'t|'re|'ve|'m|'d|'ll| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// The steps that pre-tokenizers of a tokenizer.json are made of.
+// The steps of the pre-tokenizers of a tokenizer.json.
 
 // Cuts words where a pattern matches, and before and behind.
 struct Cut {
@@ -31,7 +31,7 @@ struct Cut {
   };
   Pattern pattern;
   Behavior behavior = Behavior::kIsolated;
-  bool inverts = false;  // what does not match counts as matching
+  bool inverts = false;  // text that does not match counts as matching
 };
 
 // Puts `content` before words that do not begin with it.
@@ -44,6 +44,7 @@ struct PrependOnce {
 // Spells words by bytes, as byte-level vocabularies do.
 struct Spell {};
 
+// Emplace steps in vectors: GCC 14 suspects a temporary step of being uninitialized.
 using PreTokenizerStep = std::variant<Cut, PrependOnce, Replace, Spell>;
 
 // The words of a section, in order.

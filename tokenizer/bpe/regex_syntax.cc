@@ -33,26 +33,26 @@ class Translator {
   explicit Translator(std::string_view regex) : regex_(regex) {}
 
   absl::StatusOr<std::string> Run() {
-    while (at_ < regex_.size()) LK_RETURN_IF_ERROR(Item());
+    while (position_ < regex_.size()) LK_RETURN_IF_ERROR(Element());
     return std::move(out_);
   }
 
  private:
-  std::string_view Rest() const { return regex_.substr(at_); }
+  std::string_view Rest() const { return regex_.substr(position_); }
 
   void Copy(size_t n_bytes) {
-    out_.append(regex_.substr(at_, n_bytes));
-    at_ += n_bytes;
+    out_.append(regex_.substr(position_, n_bytes));
+    position_ += n_bytes;
   }
 
   absl::Status Unsupported(std::string_view construct) const {
     return absl::UnimplementedError(absl::StrCat("\"", absl::CHexEscape(std::string(construct)),
-                                                 "\" at byte ", at_, " is not supported"));
+                                                 "\" at byte ", position_, " is not supported"));
   }
 
-  absl::Status Item() {
+  absl::Status Element() {
     atom_ = out_.size();
-    switch (regex_[at_]) {
+    switch (regex_[position_]) {
       case '(':
         return OpenGroup();
       case ')':
@@ -78,14 +78,14 @@ class Translator {
         return Unsupported(Rest().substr(0, 1));  // nothing to repeat, or a literal brace
       default:
         Copy(1);
-        // The rest of a character beyond ASCII.
-        while (!Rest().empty() && (regex_[at_] & 0xC0) == 0x80) Copy(1);
+        // Copies the rest of a character beyond ASCII.
+        while (!Rest().empty() && (regex_[position_] & 0xC0) == 0x80) Copy(1);
     }
     return !Rest().empty() && IsQuantifier() ? Quantifier() : absl::OkStatus();
   }
 
   bool IsQuantifier() const {
-    return std::string_view("*+?{").find(regex_[at_]) != std::string_view::npos;
+    return std::string_view("*+?{").find(regex_[position_]) != std::string_view::npos;
   }
 
   absl::Status OpenGroup() {
@@ -100,13 +100,13 @@ class Translator {
   }
 
   absl::Status Quantifier() {
-    const bool is_counted = regex_[at_] == '{';
+    const bool is_counted = regex_[position_] == '{';
     const bool is_group = out_.ends_with(')') && atom_ + 1 == out_.size();
-    if (regex_[at_] != '?' && !is_group) AddCallout(atom_);
+    if (regex_[position_] != '?' && !is_group) AddCallout(atom_);
     if (is_counted) {
       const size_t end = Rest().find('}');
       const std::string_view counts = Rest().substr(1, end == std::string_view::npos ? 0 : end - 1);
-      // Without a lower bound, the two differ.
+      // Oniguruma and PCRE2 differ on counts without a lower bound.
       if (counts.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(counts[0])) ||
           counts.find_first_not_of("0123456789,") != std::string_view::npos) {
         return Unsupported(Rest().substr(0, 8));
@@ -123,7 +123,7 @@ class Translator {
     return absl::OkStatus();
   }
 
-  // Unless there is one just before.
+  // Adds a callout unless there is one just before.
   void AddCallout(size_t at) {
     if (!std::string_view(out_).substr(0, at).ends_with(kCallout)) out_.insert(at, kCallout);
   }
@@ -132,11 +132,11 @@ class Translator {
     Copy(1);
     if (Rest().starts_with('^')) Copy(1);
     if (Rest().starts_with(']')) return Unsupported("[]");
-    while (!Rest().empty() && regex_[at_] != ']') {
-      if (regex_[at_] == '[' || Rest().starts_with("&&")) {
+    while (!Rest().empty() && regex_[position_] != ']') {
+      if (regex_[position_] == '[' || Rest().starts_with("&&")) {
         return Unsupported(Rest().substr(0, 2));
       }
-      if (regex_[at_] == '\\') {
+      if (regex_[position_] == '\\') {
         LK_RETURN_IF_ERROR(Escape({.in_class = true}));
       } else {
         Copy(1);
@@ -152,13 +152,13 @@ class Translator {
 
   absl::Status Escape(Where where) {
     const unsigned char c =
-        at_ + 1 < regex_.size() ? static_cast<unsigned char>(regex_[at_ + 1]) : 0;
+        position_ + 1 < regex_.size() ? static_cast<unsigned char>(regex_[position_ + 1]) : 0;
     if (c == 's' || c == 'S') {
       const std::string_view members = c == 's' || !where.in_class ? kSpace : kNonSpace;
       const std::string_view open = c == 's' ? "[" : "[^";
       absl::StrAppend(&out_, where.in_class ? "" : std::string(open), std::string(members),
                       where.in_class ? "" : "]");
-      at_ += 2;
+      position_ += 2;
       return absl::OkStatus();
     }
     if (c == 'p' || c == 'P') return Property();
@@ -171,7 +171,7 @@ class Translator {
     return Unsupported(Rest().substr(0, 2));
   }
 
-  // General categories: other names differ between the two.
+  // Takes general categories: other names differ between the two.
   absl::Status Property() {
     const size_t end = Rest().find('}');
     if (Rest().size() < 4 || Rest()[2] != '{' || end == std::string_view::npos || end > 5) {
@@ -195,20 +195,21 @@ class Translator {
            absl::ascii_isxdigit(static_cast<unsigned char>(Rest()[begin + n_digits]))) {
       ++n_digits;
     }
-    if (!is_braced) n_digits = std::min<size_t>(n_digits, regex_[at_ + 1] == 'x' ? 2 : 4);
+    if (!is_braced) n_digits = std::min<size_t>(n_digits, regex_[position_ + 1] == 'x' ? 2 : 4);
     const std::string_view digits = Rest().substr(begin, n_digits);
     const bool is_whole =
-        is_braced ? n_digits > 0 && Rest().substr(begin + n_digits).starts_with('}')
-                  : (regex_[at_ + 1] == 'x' ? n_digits == 2 && digits[0] < '8' : n_digits == 4);
+        is_braced
+            ? n_digits > 0 && Rest().substr(begin + n_digits).starts_with('}')
+            : (regex_[position_ + 1] == 'x' ? n_digits == 2 && digits[0] < '8' : n_digits == 4);
     if (!is_whole) return Unsupported(Rest().substr(0, begin + n_digits));
     absl::StrAppend(&out_, "\\x{", std::string(digits), "}");
-    at_ += begin + n_digits + (is_braced ? 1 : 0);
+    position_ += begin + n_digits + (is_braced ? 1 : 0);
     return absl::OkStatus();
   }
 
   const std::string_view regex_;
-  size_t at_ = 0;
-  size_t atom_ = 0;  // where the last one begins in out_
+  size_t position_ = 0;
+  size_t atom_ = 0;  // where the last atom begins in out_
   std::string out_;
 };
 

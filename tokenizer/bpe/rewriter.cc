@@ -57,7 +57,7 @@ CodePoints Decompose(std::string_view text, utf8proc_option_t options) {
   return decomposed;
 }
 
-// Puts combining marks in their order. Here and not in utf8proc, which takes quadratic time.
+// Puts combining marks in their order. utf8proc would take quadratic time.
 void OrderMarks(CodePoints& codes) {
   const auto rank = [](utf8proc_int32_t code) {
     return utf8proc_get_property(code)->combining_class;
@@ -93,7 +93,7 @@ absl::Status Normalize(UnicodeForm form, Section& section) {
 
 absl::Status ReplaceMatches(const Replace& replace, Section& section, PatternBudget& budget) {
   Section rewritten;
-  size_t copied = 0;  // of section.text
+  size_t copied = 0;  // bytes of section.text
   const bool has_literal = !section.literal.empty();
   const auto copy_until = [&](size_t end) {
     rewritten.text.append(section.text, copied, end - copied);
@@ -102,7 +102,7 @@ absl::Status ReplaceMatches(const Replace& replace, Section& section, PatternBud
   };
   PatternSearch search(replace.pattern, budget);
   LK_RETURN_IF_ERROR(search.ForEachMatch(section.text, [&](size_t begin, size_t end) {
-    // What is too long already need not grow.
+    // A text that is too long already need not grow.
     if (rewritten.text.size() > Rewriter::kMaxRewrittenBytes) return;
     copy_until(begin);
     rewritten.text.append(replace.content);

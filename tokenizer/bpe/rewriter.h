@@ -15,11 +15,11 @@ namespace lowkey {
 // A part of a text that is being encoded.
 struct Section {
   std::string text;
-  // By byte of `text`: 1 where a user wrote it, else 0. Empty if no byte needs to be known.
+  // One char per byte of `text`: 1 where a user wrote it, else 0. Empty if nobody needs to know.
   std::string literal;
   bool begins_text = false;
 
-  // Whether a user wrote any of the bytes [begin, end).
+  // Returns whether a user wrote any of the bytes [begin, end).
   bool HasLiteral(size_t begin, size_t end) const {
     if (literal.empty()) return false;
     return std::string_view(literal).substr(begin, end - begin).find('\1') !=

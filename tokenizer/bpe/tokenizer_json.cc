@@ -14,14 +14,14 @@ absl::StatusOr<std::vector<std::string>> ParseVocab(const JsonValue& json) {
   if (!json.get().is_object()) return json.Error("an object");
   if (json.get().size() > BpeModel::kMaxPieces) {
     return absl::InvalidArgumentError(absl::StrCat(
-        json.way(), ": ", json.get().size(), " pieces, expected at most ", BpeModel::kMaxPieces));
+        json.path(), ": ", json.get().size(), " pieces, expected at most ", BpeModel::kMaxPieces));
   }
   std::vector<std::string> pieces;
   for (const auto& item : json.get().items()) {
     const std::string& piece = item.key();
     const Json& value = item.value();
     const auto error = [&](const std::string& expected) {
-      return JsonValue(value, absl::StrCat(json.way(), "[\"", piece, "\"]")).Error(expected);
+      return JsonValue(value, absl::StrCat(json.path(), "[\"", piece, "\"]")).Error(expected);
     };
     if (piece.empty()) return error("a piece that is not empty");
     const int64_t id = value.is_number_integer() ? value.get<int64_t>() : -1;
@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<std::string>> ParseVocab(const JsonValue& json) {
   return pieces;
 }
 
-// A pair, or both in one string with a space between.
+// Parses a pair, or both in one string with a space between.
 absl::StatusOr<MergeRule> ParseMerge(const Json& json, const JsonValue& merges, size_t index) {
   if (const auto* const text = json.get_ptr<const std::string*>(); text != nullptr) {
     const size_t space = text->find(' ');
@@ -46,7 +46,7 @@ absl::StatusOr<MergeRule> ParseMerge(const Json& json, const JsonValue& merges, 
   } else if (json.is_array() && json.size() == 2 && json[0].is_string() && json[1].is_string()) {
     return MergeRule{json[0].get<std::string>(), json[1].get<std::string>()};
   }
-  return JsonValue(json, absl::StrCat(merges.way(), "[", index, "]")).Error("two pieces");
+  return JsonValue(json, absl::StrCat(merges.path(), "[", index, "]")).Error("two pieces");
 }
 
 absl::StatusOr<std::vector<MergeRule>> ParseMerges(const JsonValue& json) {
@@ -109,7 +109,7 @@ absl::StatusOr<std::vector<AddedToken>> ParseAddedTokens(const JsonValue& json) 
   return tokens;
 }
 
-// The one id that `name` stands for in a template.
+// Returns the one id that `name` stands for in a template.
 absl::StatusOr<int32_t> ParseTemplateId(const JsonValue& json, const std::string& name) {
   LK_ASSIGN_OR_RETURN(const JsonValue tokens, json.Get("special_tokens"));
   LK_ASSIGN_OR_RETURN(const JsonValue token, tokens.Get(name));
@@ -142,8 +142,7 @@ absl::Status ParsePostProcessor(const JsonValue& json, BpeSpec& spec) {
   if (type.get() == "ByteLevel") return absl::OkStatus();  // it moves offsets alone
   if (type.get() == "TemplateProcessing") return ParseTemplate(json, spec);
   if (type.get() != "Sequence") return type.Unsupported();
-  LK_ASSIGN_OR_RETURN(const JsonValue list, json.Get("processors"));
-  LK_ASSIGN_OR_RETURN(const std::vector<JsonValue> items, list.Items());
+  LK_ASSIGN_OR_RETURN(const std::vector<JsonValue> items, json.Items("processors"));
   for (const JsonValue& item : items) LK_RETURN_IF_ERROR(ParsePostProcessor(item, spec));
   return absl::OkStatus();
 }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/json.h"
 #include "tokenizer/bpe/bpe_tokenizer.h"
-#include "tokenizer/json.h"
 
 namespace lowkey {
 
@@ -14,13 +14,13 @@ inline constexpr size_t kMaxTokenizerJsonBytes = size_t{64} << 20;
 
 // Reads a tokenizer.json of Hugging Face's (untrusted text) whose model is BPE. Truncation and
 // padding, which it may ask for, are not done. Every message begins with "tokenizer.json" and the
-// way to the value.
+// path to the value.
 //   INVALID_ARGUMENT  no JSON object, a value missing or of another type, over a limit, or not a
 //                     regular expression
 //   UNIMPLEMENTED     another model, or a setting that changes ids or text and is not computed
 absl::StatusOr<BpeSpec> ParseTokenizerJson(std::string_view text);
 
-// Its parts that are made of steps; each may be null or missing there.
+// Read the parts that are made of steps; each may be null or missing in the file.
 absl::StatusOr<std::vector<RewriteStep>> ParseNormalizer(const JsonValue& json);
 absl::StatusOr<std::vector<PreTokenizerStep>> ParsePreTokenizer(const JsonValue& json);
 absl::StatusOr<BpeDecoder> ParseDecoder(const JsonValue& json);

@@ -16,14 +16,14 @@ constexpr size_t kMaxSteps = 64;  // each goes over the whole text
 absl::Status CheckSteps(const JsonValue& json, size_t n_steps) {
   if (n_steps <= kMaxSteps) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(json.way(), ": ", n_steps, " steps, expected at most ", kMaxSteps));
+      absl::StrCat(json.path(), ": ", n_steps, " steps, expected at most ", kMaxSteps));
 }
 
 template <typename T>
 absl::StatusOr<T> At(const JsonValue& json, absl::StatusOr<T> value) {
   if (value.ok()) return value;
   return absl::Status(value.status().code(),
-                      absl::StrCat(json.way(), ": ", value.status().message()));
+                      absl::StrCat(json.path(), ": ", value.status().message()));
 }
 
 absl::StatusOr<Pattern> ParsePattern(const JsonValue& json) {
@@ -41,20 +41,19 @@ absl::Status AppendNormalizer(const JsonValue& json, std::vector<RewriteStep>& s
   LK_ASSIGN_OR_RETURN(const JsonValue type, json.Get("type"));
   const nlohmann::json& name = type.get();
   if (name == "Sequence") {
-    LK_ASSIGN_OR_RETURN(const JsonValue list, json.Get("normalizers"));
-    LK_ASSIGN_OR_RETURN(const std::vector<JsonValue> items, list.Items());
+    LK_ASSIGN_OR_RETURN(const std::vector<JsonValue> items, json.Items("normalizers"));
     for (const JsonValue& item : items) LK_RETURN_IF_ERROR(AppendNormalizer(item, steps));
     return absl::OkStatus();
   }
   if (name == "Prepend") {
     LK_ASSIGN_OR_RETURN(std::string content, json.Text("prepend"));
-    steps.push_back(Prepend{std::move(content)});
+    steps.emplace_back(Prepend{std::move(content)});
     return absl::OkStatus();
   }
   if (name == "Replace") {
     LK_ASSIGN_OR_RETURN(Pattern pattern, ParsePattern(json));
     LK_ASSIGN_OR_RETURN(std::string content, json.Text("content"));
-    steps.push_back(Replace{std::move(pattern), std::move(content)});
+    steps.emplace_back(Replace{std::move(pattern), std::move(content)});
     return absl::OkStatus();
   }
   constexpr std::array<std::pair<const char*, UnicodeForm>, 4> kForms = {
@@ -64,7 +63,7 @@ absl::Status AppendNormalizer(const JsonValue& json, std::vector<RewriteStep>& s
        {"NFKD", UnicodeForm::kNfkd}}};
   for (const auto& [form_name, form] : kForms) {
     if (name != form_name) continue;
-    steps.push_back(form);
+    steps.emplace_back(form);
     return absl::OkStatus();
   }
   return type.Unsupported();
@@ -83,7 +82,7 @@ absl::Status AppendSplit(const JsonValue& json, std::vector<PreTokenizerStep>& s
   LK_ASSIGN_OR_RETURN(const JsonValue behavior, json.Get("behavior"));
   for (const auto& [name, value] : kBehaviors) {
     if (behavior.get() != name) continue;
-    steps.push_back(Cut{std::move(pattern), value, inverts});
+    steps.emplace_back(Cut{std::move(pattern), value, inverts});
     return absl::OkStatus();
   }
   return behavior.Unsupported();
@@ -92,24 +91,24 @@ absl::Status AppendSplit(const JsonValue& json, std::vector<PreTokenizerStep>& s
 absl::Status AppendDigits(const JsonValue& json, std::vector<PreTokenizerStep>& steps) {
   LK_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromRegex("\\p{N}"));
   LK_ASSIGN_OR_RETURN(const bool is_individual, json.FlagOr("individual_digits", false));
-  steps.push_back(Cut{std::move(pattern),
-                      is_individual ? Cut::Behavior::kIsolated : Cut::Behavior::kContiguous});
+  steps.emplace_back(Cut{std::move(pattern),
+                         is_individual ? Cut::Behavior::kIsolated : Cut::Behavior::kContiguous});
   return absl::OkStatus();
 }
 
 absl::Status AppendByteLevel(const JsonValue& json, std::vector<PreTokenizerStep>& steps) {
   LK_ASSIGN_OR_RETURN(const bool adds_space, json.Flag("add_prefix_space"));
   LK_ASSIGN_OR_RETURN(const bool uses_regex, json.FlagOr("use_regex", true));
-  if (adds_space) steps.push_back(PrependOnce{" ", PrependOnce::Where::kEachWord});
+  if (adds_space) steps.emplace_back(PrependOnce{" ", PrependOnce::Where::kEachWord});
   if (uses_regex) {
     LK_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromRegex(kGpt2Regex));
-    steps.push_back(Cut{std::move(pattern)});
+    steps.emplace_back(Cut{std::move(pattern)});
   }
-  steps.push_back(Spell{});
+  steps.emplace_back(Spell{});
   return absl::OkStatus();
 }
 
-// Where Metaspace puts its symbol: nullopt for nowhere. Older files have add_prefix_space alone.
+// Returns where Metaspace puts its symbol, if anywhere. Older files have add_prefix_space alone.
 absl::StatusOr<std::optional<PrependOnce::Where>> MetaspacePrepends(const JsonValue& json) {
   LK_ASSIGN_OR_RETURN(const bool adds, json.FlagOr("add_prefix_space", true));
   const std::optional<JsonValue> scheme = json.Find("prepend_scheme");
@@ -140,9 +139,9 @@ absl::Status AppendMetaspace(const JsonValue& json, std::vector<PreTokenizerStep
   LK_ASSIGN_OR_RETURN(const bool splits, json.FlagOr("split", true));
   LK_ASSIGN_OR_RETURN(Pattern space, Pattern::FromString(" "));
   LK_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromString(symbol));
-  steps.push_back(Replace{std::move(space), symbol});
-  if (where.has_value()) steps.push_back(PrependOnce{symbol, *where});
-  if (splits) steps.push_back(Cut{std::move(pattern), Cut::Behavior::kMergedWithNext});
+  steps.emplace_back(Replace{std::move(space), symbol});
+  if (where.has_value()) steps.emplace_back(PrependOnce{symbol, *where});
+  if (splits) steps.emplace_back(Cut{std::move(pattern), Cut::Behavior::kMergedWithNext});
   return absl::OkStatus();
 }
 
@@ -154,8 +153,7 @@ absl::Status AppendPreTokenizer(const JsonValue& json, std::vector<PreTokenizerS
   if (name == "ByteLevel") return AppendByteLevel(json, steps);
   if (name == "Metaspace") return AppendMetaspace(json, steps);
   if (name != "Sequence") return type.Unsupported();
-  LK_ASSIGN_OR_RETURN(const JsonValue list, json.Get("pretokenizers"));
-  LK_ASSIGN_OR_RETURN(const std::vector<JsonValue> items, list.Items());
+  LK_ASSIGN_OR_RETURN(const std::vector<JsonValue> items, json.Items("pretokenizers"));
   for (const JsonValue& item : items) LK_RETURN_IF_ERROR(AppendPreTokenizer(item, steps));
   return absl::OkStatus();
 }
@@ -166,7 +164,7 @@ class DecoderReader {
   absl::Status Append(const JsonValue& json) {
     LK_ASSIGN_OR_RETURN(const JsonValue type, json.Get("type"));
     const nlohmann::json& name = type.get();
-    // What follows would see bytes and not pieces.
+    // The next decoder would see bytes and not pieces.
     if (decoder_.unspells) return type.Unsupported();
     if (name == "Sequence") return AppendSequence(json);
     if (name == "ByteLevel" && is_empty_) {
@@ -194,8 +192,7 @@ class DecoderReader {
 
  private:
   absl::Status AppendSequence(const JsonValue& json) {
-    LK_ASSIGN_OR_RETURN(const JsonValue list, json.Get("decoders"));
-    LK_ASSIGN_OR_RETURN(const std::vector<JsonValue> items, list.Items());
+    LK_ASSIGN_OR_RETURN(const std::vector<JsonValue> items, json.Items("decoders"));
     for (const JsonValue& item : items) LK_RETURN_IF_ERROR(Append(item));
     return absl::OkStatus();
   }
@@ -268,7 +265,7 @@ absl::StatusOr<BpeDecoder> ParseDecoder(const JsonValue& json) {
   const std::optional<JsonValue> decoder = json.Find("decoder");
   if (!decoder.has_value()) {
     return absl::UnimplementedError(
-        absl::StrCat(json.way(), "decoder: missing, which is not supported"));
+        absl::StrCat(json.path(), "decoder: missing, which is not supported"));
   }
   DecoderReader reader;
   LK_RETURN_IF_ERROR(reader.Append(*decoder));

@@ -13,8 +13,8 @@ namespace lowkey {
 // we do not compute (a Unigram model). The first wins because it alone has the tokens that were
 // added to a model after its training.
 //
-// Of the files beside it, where present, tokenizer_config.json, special_tokens_map.json,
-// generation_config.json and config.json tell the special tokens. An id in the config files wins
+// The optional files tokenizer_config.json, special_tokens_map.json, generation_config.json and
+// config.json beside it tell the special tokens. An id in the config files wins
 // over a token's name in the tokenizer's files, and that over the model's own. add_bos_token and
 // add_eos_token decide whether bos and eos are added; where they are not set, tokenizer.json's
 // post-processor does, and tokenizer.model adds bos alone.

@@ -7,15 +7,15 @@
 
 namespace lowkey {
 
-// How a text is cut into words: by one regular expression after the other. What one of them matches
-// is a word for the next, and so is what lies between.
+// The rules that cut a text into words: one regular expression after the other. A match of one is a
+// word for the next, and so is the text between two matches.
 struct GgufWords {
   std::vector<std::string_view> regexes;
   bool ignores_merges = false;  // a word that is a token is that token
   bool adds_bos = false;        // unless the file says
 };
 
-// What a GGUF file means by tokenizer.ggml.pre. nullopt: a name that we do not know.
+// Returns the rules that a GGUF file names by tokenizer.ggml.pre; nullopt for an unknown name.
 std::optional<GgufWords> FindGgufWords(std::string_view pre);
 
 }  // namespace lowkey

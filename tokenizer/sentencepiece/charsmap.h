@@ -20,7 +20,7 @@ class Charsmap {
   static constexpr size_t kMaxReplacementBytes = 256;
 
   struct Match {
-    size_t n_bytes;                // of the text that the rule replaces, at least 1
+    size_t n_bytes;                // the length of the text that the rule replaces, at least 1
     std::string_view replacement;  // valid UTF-8, may be empty; points into the Charsmap
   };
 
@@ -29,7 +29,7 @@ class Charsmap {
   // outside the blob, is not NUL-terminated within kMaxReplacementBytes, or is not valid UTF-8.
   static absl::StatusOr<Charsmap> Create(std::string_view bytes);
 
-  // The rule with the longest key that begins `text` and ends where a character of it ends.
+  // Returns the rule with the longest key that begins `text` and ends where a character of it ends.
   // `text` must be valid UTF-8.
   std::optional<Match> LongestMatch(std::string_view text) const;
 

@@ -8,7 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "tokenizer/byte_piece.h"
+#include "tokenizer/pieces.h"
 #include "tokenizer/sentencepiece/wire_reader.h"
 #include "tokenizer/utf8.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "tokenizer/piece_trie.h"
+#include "tokenizer/pieces.h"
 #include "tokenizer/sentencepiece/charsmap.h"
 
 namespace lowkey {
@@ -35,10 +35,10 @@ class Normalizer {
  private:
   struct Unit {
     std::string_view replacement;
-    size_t n_bytes;  // of the text that it replaces
+    size_t n_bytes;  // the length of the text that it replaces
   };
 
-  // What the text's first characters become.
+  // Returns what replaces the text's first characters.
   Unit NormalizePrefix(std::string_view text) const;
   size_t LeadingSpaceBytes(std::string_view text) const;
 

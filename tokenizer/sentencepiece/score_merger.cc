@@ -21,16 +21,16 @@ struct Merge {
   float score;
   uint32_t left;
   uint32_t right;
-  uint32_t n_bytes;  // of both, when it was proposed
+  uint32_t n_bytes;  // the length of both when the merge was proposed
 
-  // The higher score first; of equal ones, the leftmost.
+  // The higher score comes first, then the leftmost merge.
   bool operator<(const Merge& other) const {
     if (score != other.score) return score < other.score;
     return left > other.left;
   }
 };
 
-// The merging of one text.
+// Merges the characters of one text.
 class Merger {
  public:
   Merger(const ModelProto& model, const PieceIds& ids, const PieceTrie& user_defined)
@@ -122,7 +122,7 @@ class Merger {
   const PieceTrie& user_defined_;
   std::vector<Symbol> symbols_;
   std::priority_queue<Merge> merges_;
-  absl::flat_hash_map<int32_t, size_t> splits_;  // of unused pieces: bytes of the left part
+  absl::flat_hash_map<int32_t, size_t> splits_;  // by unused piece: the length of its left part
 };
 
 class BpeSegmenter : public Segmenter {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/piece_trie.h"
+#include "tokenizer/pieces.h"
 #include "tokenizer/sentencepiece/model_proto.h"
 
 namespace lowkey {
@@ -28,11 +28,11 @@ class Segmenter {
   virtual std::vector<PieceSpan> Cut(std::string_view normalized) const = 0;
 };
 
-// Byte-pair merges by score (Sennrich et al., 2016), in O(n log n).
+// Merges byte pairs by score (Sennrich et al., 2016), in O(n log n).
 // `model` must have passed ValidateModelProto; it and `user_defined` must outlive the result.
 std::unique_ptr<Segmenter> MakeBpeSegmenter(const ModelProto& model, const PieceTrie& user_defined);
 
-// The most probable segmentation under a unigram model (Kudo, 2018), in O(n * longest piece).
+// Finds the most probable segmentation under a unigram model (Kudo, 2018), in O(n * longest piece).
 std::unique_ptr<Segmenter> MakeUnigramSegmenter(const ModelProto& model);
 
 }  // namespace lowkey

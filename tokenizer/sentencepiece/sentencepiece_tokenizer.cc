@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/base/status_macros.h"
-#include "tokenizer/byte_piece.h"
+#include "tokenizer/pieces.h"
 #include "tokenizer/utf8.h"
 
 namespace lowkey {
@@ -176,7 +176,7 @@ Surface SentencePieceTokenizer::SurfaceOf(int32_t id) const {
     case PieceType::kByte:
       return {Surface::Kind::kBytes, text};
     case PieceType::kUnknown:
-      // As bytes, since its leading space is no dummy prefix.
+      // The surface counts as bytes: its leading space is no dummy prefix.
       return {text.empty() ? Surface::Kind::kBreak : Surface::Kind::kBytes, text};
     case PieceType::kControl:
       return {Surface::Kind::kBreak, {}};

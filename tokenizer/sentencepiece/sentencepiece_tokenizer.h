@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "tokenizer/piece_trie.h"
+#include "tokenizer/pieces.h"
 #include "tokenizer/sentencepiece/charsmap.h"
 #include "tokenizer/sentencepiece/model_proto.h"
 #include "tokenizer/sentencepiece/normalizer.h"

@@ -7,7 +7,7 @@
 namespace lowkey {
 namespace {
 
-// How much less likely a character without a piece is than the least likely piece.
+// The score by which a character without a piece is below the least likely piece.
 constexpr float kUnknownPenalty = 10.0F;
 
 std::vector<PieceTrie::Entry> MatchablePieces(const ModelProto& model) {
@@ -22,7 +22,7 @@ std::vector<PieceTrie::Entry> MatchablePieces(const ModelProto& model) {
   return entries;
 }
 
-// The best way found to segment the text up to some byte.
+// The best segmentation found of the text up to some byte.
 struct BestPath {
   float score = 0;
   uint32_t last_begin = 0;         // where its last segment begins
@@ -52,7 +52,7 @@ class UnigramSegmenter : public Segmenter {
       const float score_here = paths[begin].score;
       bool is_char_covered = false;
       trie_.ForEachPrefix(rest, [&](PieceTrie::Match match) {
-        // In double until it is kept, as SentencePiece does, so that ties fall the same way.
+        // SentencePiece also adds in double and keeps a float, which decides ties.
         Offer(paths[begin + match.n_bytes], Score(match) + score_here, begin, match.id);
         is_char_covered |= match.n_bytes == char_bytes;
       });

@@ -14,10 +14,10 @@ namespace lowkey {
 struct WireField {
   uint32_t number = 0;
   uint32_t wire_type = 0;  // 0 varint, 1 fixed64, 2 length-delimited, 5 fixed32
-  uint64_t value = 0;      // of a varint or fixed
-  std::string_view bytes;  // of a length-delimited field; points into the message
+  uint64_t value = 0;      // a varint or fixed
+  std::string_view bytes;  // a length-delimited field; points into the message
 
-  // The value, or INVALID_ARGUMENT if the field has another wire type.
+  // Return the value, or INVALID_ARGUMENT if the field has another wire type.
   absl::StatusOr<uint64_t> AsVarint() const;
   absl::StatusOr<uint32_t> AsFixed32() const;
   absl::StatusOr<std::string_view> AsBytes() const;

@@ -1,5 +1,4 @@
-// Kernels over rows of activations. One thread block computes a row, so that the row's bits depend
-// on nothing else.
+// Kernels over rows of activations: each row is one block's, so that its bits are its own.
 
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/rows.h"
@@ -45,7 +44,7 @@ __global__ void AnglesKernel(AnglesArgs a) {
   a.sin[i] = static_cast<float>(sin(angle));
 }
 
-// One warp computes one head.
+// A warp a head.
 __global__ void RotateKernel(RotateArgs a) {
   const int64_t n_heads = a.n_heads + a.n_kv_heads;
   const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
@@ -91,7 +90,7 @@ LaunchShape Elements(int64_t n) {
   return {.blocks_x = (n + kThreads - 1) / kThreads, .threads = kThreads};
 }
 
-// Returns the kernel's instance for an element type.
+// The instance for an element type.
 template <typename Args>
 using Kernel = void (*)(Args);
 template <typename Args>

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/kernels/isa.h"
 #include "engine/kernels/kernels.h"
 #include "gtest/gtest.h"
 

@@ -6,7 +6,6 @@
 
 #include "engine/base/dtype.h"
 #include "engine/kernels/device/weight.h"
-#include "engine/kernels/isa.h"
 #include "engine/kernels/narrow_weight.h"
 #include "gtest/gtest.h"
 #include "tests/engine/kernels/ref/ref.h"
@@ -80,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Tables, LinearTest, testing::ValuesIn(AllCases()), [](c
                                                                                  : "_int8");
 });
 
-// Returns the numbers that stored weights stand for.
+// What weights stand for when they are stored.
 std::vector<float> Rounded(std::vector<float> weights, int64_t n_in, StorageType type) {
   if (type == StorageType::kBFloat16) {
     for (float& v : weights) v = ToFloat(ToBFloat16(v));

@@ -17,11 +17,10 @@
 
 namespace lowkey {
 
-// An NVIDIA GPU, through one stream of the CUDA runtime.
+// A GPU of NVIDIA's, through one stream of the CUDA runtime.
 class NativeDevice : public Device {
  public:
-  // Opens GPU `index`. FAILED_PRECONDITION without a driver, or where there are `index` devices or
-  // fewer.
+  // FAILED_PRECONDITION without a driver, or where there are `index` devices or fewer.
   static absl::StatusOr<std::unique_ptr<Device>> Open(int64_t index);
   ~NativeDevice() override;
 
@@ -42,7 +41,7 @@ class NativeDevice : public Device {
                                                            StorageType type) override;
   void Multiply(const ProductArgs& args) override;
 
-  // Implements LaunchNative.
+  // What LaunchNative does.
   void LaunchKernel(const void* kernel, const LaunchShape& shape, const void* args);
 
   cudaStream_t stream() const { return stream_; }
@@ -53,11 +52,11 @@ class NativeDevice : public Device {
 
   explicit NativeDevice(int index) : index_(index) {}
   absl::Status Start();
-  // Makes this the thread's device, before every call of CUDA. False once the device is broken.
+  // Before every call of CUDA: makes this the thread's device. False once the device is broken.
   bool Enter() const;
-  // Does the same for calls that cannot be part of repeated work, which is then not captured.
+  // Enter, for what cannot be part of repeated work: that is then not captured.
   bool EnterUncaptured();
-  // Keeps the first error. While work is captured for Repeat an error only spoils the capture.
+  // Keeps the first error. While work is captured for Repeat it only spoils the capture.
   void Note(absl::Status status);
   absl::Status UploadRows(const TensorView& part, StorageType type, std::byte* to);
   absl::Status AllowShared(const void* kernel, int64_t shared_bytes);

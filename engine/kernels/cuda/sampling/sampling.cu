@@ -1,6 +1,5 @@
-// Turns rows of logits into weights, with many blocks of threads per row: a block of threads has 16
-// blocks of ids. Each pass reads the logits once; at 64 rows of 128k, 32 MB, the second-level cache
-// bounds it.
+// Rows of logits become weights, in many blocks a row: 16 blocks of ids to a block of threads. Each
+// pass reads the logits once; at 64 rows of 128k, 32 MB, it is bound by the second-level cache.
 
 #include "engine/kernels/cuda/sampling/blocks.h"
 #include "engine/kernels/cuda/sampling/sampling.h"
@@ -10,23 +9,22 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kBlocksOfThreads = kThreads / kSumLanes;
-constexpr int kIdsPerThread = kSumBlock / kSumLanes;  // ids of a block per thread
+constexpr int kOfLane = kSumBlock / kSumLanes;  // ids of a block that one thread has
 
-// The ids of a thread: kIdsPerThread ids from `first` on, kSumLanes apart; ids from vocab on are
-// void.
-struct ThreadIds {
+// The ids of a thread: kOfLane from `first` on, kSumLanes apart, those below vocab.
+struct LaneIds {
   int64_t block, first;
 };
-__device__ inline ThreadIds IdsOfThread() {
+__device__ inline LaneIds IdsOfThread() {
   const int64_t block = int64_t{blockIdx.x} * kBlocksOfThreads + threadIdx.x / kSumLanes;
   return {block, block * kSumBlock + threadIdx.x % kSumLanes};
 }
 
-// Stores the largest key of a block of ids; a NaN among them stands out.
+// The largest key of a block of ids; one NaN stands out.
 __device__ inline void StoreLargest(const SamplingWork& w, const float* logits, int32_t* keys) {
-  const ThreadIds ids = IdsOfThread();
+  const LaneIds ids = IdsOfThread();
   int32_t largest = kNoKey, smallest = kInfinityKey;
-  for (int i = 0; i < kIdsPerThread; ++i) {
+  for (int i = 0; i < kOfLane; ++i) {
     const int64_t id = ids.first + i * kSumLanes;
     if (id >= w.a.vocab) continue;
     const int32_t key = NormalKey(logits[id]);
@@ -45,14 +43,14 @@ __global__ void RawKeysKernel(SamplingWork w) {
   const float* logits = RawLogitsOf(w, row);
   StoreLargest(w, logits, w.raw_keys + row * w.n_blocks);
   if (w.a.rows[row].n_adjustments == 0) return;
-  const ThreadIds ids = IdsOfThread();
-  for (int i = 0; i < kIdsPerThread; ++i) {
+  const LaneIds ids = IdsOfThread();
+  for (int i = 0; i < kOfLane; ++i) {
     const int64_t id = ids.first + i * kSumLanes;
     if (id < w.a.vocab) WeightsOf(w, row)[id] = logits[id];
   }
 }
 
-// One thread applies one adjustment.
+// A thread an adjustment.
 __global__ void AdjustKernel(SamplingWork w) {
   const SampleRow& row = w.a.rows[blockIdx.y];
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -76,11 +74,11 @@ __global__ void WeightsKernel(SamplingWork w) {
   if (r.kind != SampleKind::kDraw) return;
   const float max = FromOrderKey(LargestKey(KeysOf(w, row), w.n_blocks, scratch));
   const float* logits = r.n_adjustments > 0 ? WeightsOf(w, row) : RawLogitsOf(w, row);
-  const ThreadIds ids = IdsOfThread();
+  const LaneIds ids = IdsOfThread();
   double sum = 0.0;
   uint64_t fixed_sum = 0;
   int32_t heaviest = 0;
-  for (int i = 0; i < kIdsPerThread; ++i) {
+  for (int i = 0; i < kOfLane; ++i) {
     const int64_t id = ids.first + i * kSumLanes;
     if (id >= w.a.vocab) continue;
     const float weight = TokenWeight(logits[id], max, r.temperature);
@@ -108,9 +106,9 @@ __global__ void RawSumsKernel(SamplingWork w) {
   if (w.a.rows[row].report != SampleReport::kLogprobs) return;
   const float max = FromOrderKey(LargestKey(w.raw_keys + row * w.n_blocks, w.n_blocks, scratch));
   const float* logits = RawLogitsOf(w, row);
-  const ThreadIds ids = IdsOfThread();
+  const LaneIds ids = IdsOfThread();
   double sum = 0.0;
-  for (int i = 0; i < kIdsPerThread; ++i) {
+  for (int i = 0; i < kOfLane; ++i) {
     const int64_t id = ids.first + i * kSumLanes;
     if (id < w.a.vocab) sum += ExpOfNegative(logits[id] - max);
   }
@@ -120,7 +118,7 @@ __global__ void RawSumsKernel(SamplingWork w) {
   }
 }
 
-// Returns the drawn token; any token does where none could be drawn.
+// Of a token that could not be drawn nobody needs anything.
 __device__ inline int32_t TokenOf(const SampleResult& result) {
   return result.outcome == SampleOutcome::kDrawn ? result.token : 0;
 }
@@ -131,7 +129,7 @@ __global__ void TakeDrawnKernel(TakeDrawnArgs a) {
   a.tokens[a.drawn[i].row] = TokenOf(a.results[a.drawn[i].result]);
 }
 
-// One block of threads works for one sampler.
+// A block of threads a sampler.
 __global__ void CountDrawnKernel(CountDrawnArgs a) {
   __shared__ int32_t is_found;
   const DrawnCount& count = a.counts[blockIdx.x];

@@ -5,7 +5,7 @@
 
 namespace lowkey {
 
-// Functions of DeviceKernels that launch the kernels of slices.cu.
+// Launchers of DeviceKernels.
 void SliceWriteOnDevice(Device& device, const SliceWriteArgs& args);
 void SliceAlignOnDevice(Device& device, const SliceAlignArgs& args);
 void SliceAttendOnDevice(Device& device, const SliceAttendArgs& args);

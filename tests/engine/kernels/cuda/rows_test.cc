@@ -1,5 +1,4 @@
-// Tests the kernels of rows.cu on the emulated grid, or on the device that LOWKEY_TEST_DEVICE
-// names.
+// Kernels of rows.cu, on the emulated grid or on the device that LOWKEY_TEST_DEVICE names.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,14 @@
-#include "tokenizer/piece_trie.h"
+#include "tokenizer/pieces.h"
 
 namespace lowkey {
+
+std::optional<uint8_t> ParseBytePiece(std::string_view piece) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return std::nullopt;
+  const size_t high = kDigits.find(piece[3]), low = kDigits.find(piece[4]);
+  if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+  return static_cast<uint8_t>(high * 16 + low);
+}
 
 PieceTrie::PieceTrie(std::vector<Entry> entries) {
   std::sort(entries.begin(), entries.end(),

@@ -1,10 +1,11 @@
-#include "engine/loader/json_fields.h"
+#include "engine/base/json.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {
 namespace {
@@ -48,6 +49,11 @@ TEST(ParseJsonObject, BoundsTheDepth) {
   EXPECT_EQ(ParseError(R"({"a": [[{}]]})", 3), "f.json: nested deeper than 3 levels");
   EXPECT_EQ(ParseError(absl::StrCat("{\"a\":", std::string(1 << 20, '['))),
             "f.json: nested deeper than 4 levels");
+  const std::string open(kMaxJsonDepth - 1, '['), close(kMaxJsonDepth - 1, ']');
+  EXPECT_TRUE(ParseJsonObject("{\"a\":" + open + close + "}", "f.json").ok());
+  EXPECT_EQ(ParseError("{\"a\":[" + open + close + "]}", kMaxJsonDepth),
+            "f.json: nested deeper than 64 levels");
+  EXPECT_TRUE(ParseJsonObject("{\"a\":\"\\\"" + std::string(100, '[') + "\"}", "f").ok());
 }
 
 class JsonFieldsTest : public ::testing::Test {
@@ -118,6 +124,43 @@ TEST_F(JsonFieldsTest, RequiredFieldsMustBeThere) {
 TEST_F(JsonFieldsTest, InnerObjectsSayWhereTheyAre) {
   const auto inner = fields_.Object("object");
   EXPECT_EQ(Message((*inner)->Int("inner", {0, 1})), "f.json: object: inner: 7, expected 0..1");
+}
+
+TEST(JsonValueTest, MessagesShowThePath) {
+  const auto json = ParseJsonObject(R"({"a": {"b": [1, "x", true, -1, 4294967296]}})", "f");
+  ASSERT_THAT(json, IsOk());
+  const JsonValue root(*json, "f: ");
+  EXPECT_THAT(root.Get("z"), IsInvalid("f: object, expected an object with z"));
+  EXPECT_THAT(root.Items(), IsInvalid("f: object, expected an array"));
+  const auto items = root.Find("a")->Find("b")->Items();
+  ASSERT_THAT(items, IsOk());
+  EXPECT_EQ(*(*items)[0].Id(), 1);
+  EXPECT_EQ(*(*items)[1].Text(), "x");
+  EXPECT_TRUE(*(*items)[2].Flag());
+  EXPECT_THAT((*items)[1].Id(), IsInvalid("f: a.b[1]: \"x\", expected a token id from 0"));
+  EXPECT_THAT((*items)[3].Id(), IsInvalid("f: a.b[3]: -1"));
+  EXPECT_THAT((*items)[4].Id(), IsInvalid("f: a.b[4]: 4294967296"));
+  EXPECT_THAT((*items)[0].Text(), IsInvalid("f: a.b[0]: 1, expected a string"));
+  EXPECT_THAT((*items)[0].Flag(), IsInvalid("expected true or false"));
+  EXPECT_EQ((*items)[0].Find("z"), std::nullopt);
+  EXPECT_THAT((*items)[1].Unsupported(),
+              FailsWith(absl::StatusCode::kUnimplemented, "f: a.b[1]: \"x\" is not supported"));
+}
+
+TEST(JsonValueTest, AMissingFlagHasADefault) {
+  const auto json = ParseJsonObject(R"({"yes": true, "null": null, "text": "x"})", "f");
+  const JsonValue root(*json, "f: ");
+  EXPECT_TRUE(*root.FlagOr("yes", false));
+  EXPECT_TRUE(*root.FlagOr("null", true));
+  EXPECT_FALSE(*root.FlagOr("missing", false));
+  EXPECT_THAT(root.FlagOr("text", false), IsInvalid("f: text: \"x\""));
+  EXPECT_THAT(root.Flag("null"), IsInvalid("expected an object with null"));
+  EXPECT_EQ(*root.Text("text"), "x");
+}
+
+TEST(JsonValueTest, CutsLongValuesInMessages) {
+  const nlohmann::json value = std::string(1000, 'x');
+  EXPECT_LT(JsonValue(value, "f").Error("y").message().size(), 100u);
 }
 
 TEST(ShortText, CutsWhatIsLong) {

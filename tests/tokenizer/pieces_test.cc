@@ -1,4 +1,4 @@
-#include "tokenizer/piece_trie.h"
+#include "tokenizer/pieces.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,15 @@
 
 namespace lowkey {
 namespace {
+
+TEST(ParseBytePieceTest, TakesUpperCaseHexOnly) {
+  EXPECT_EQ(ParseBytePiece("<0x00>"), 0);
+  EXPECT_EQ(ParseBytePiece("<0xFE>"), 0xFE);
+  for (const char* piece :
+       {"<0xfe>", "<0x0>", "<0x000>", "0x00", "<0x0G>", "<0X00>", "<0x00 ", ""}) {
+    EXPECT_EQ(ParseBytePiece(piece), std::nullopt) << piece;
+  }
+}
 
 std::vector<std::string> Prefixes(const PieceTrie& trie, std::string_view text) {
   std::vector<std::string> found;

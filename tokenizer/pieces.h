@@ -1,5 +1,5 @@
-#ifndef LOWKEY_TOKENIZER_PIECE_TRIE_H_
-#define LOWKEY_TOKENIZER_PIECE_TRIE_H_
+#ifndef LOWKEY_TOKENIZER_PIECES_H_
+#define LOWKEY_TOKENIZER_PIECES_H_
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,12 @@
 
 namespace lowkey {
 
-// A set of strings, each with an id, that answers which of them begin a text. Takes at most 13
-// bytes for each byte of the keys. Immutable after construction, so safe to share between threads.
+// Returns the byte that a piece of a vocabulary with byte fallback stands for, 10 for "<0x0A>";
+// nullopt if the piece has another form.
+std::optional<uint8_t> ParseBytePiece(std::string_view piece);
+
+// A set of strings, each with an id, that answers which of them begin a text. It takes at most 13
+// bytes per byte of the keys, and is immutable, so safe to share between threads.
 class PieceTrie {
  public:
   struct Entry {
@@ -38,7 +42,7 @@ class PieceTrie {
     }
   }
 
-  // The longest key that begins `text`.
+  // Returns the longest key that begins `text`.
   std::optional<Match> LongestPrefix(std::string_view text) const {
     std::optional<Match> longest;
     ForEachPrefix(text, [&](Match match) { longest = match; });
@@ -73,4 +77,4 @@ class PieceTrie {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_TOKENIZER_PIECE_TRIE_H_
+#endif  // LOWKEY_TOKENIZER_PIECES_H_

@@ -1,0 +1,253 @@
+#include "engine/base/json.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+using nlohmann::json;
+
+// Builds the document as the parser meets it. The library's own builder takes the last of two equal
+// keys and any depth, and a deep document takes far more memory than its brackets.
+class Builder : public nlohmann::json_sax<json> {
+ public:
+  Builder(const std::string& name, int max_depth) : name_(name), max_depth_(max_depth) {}
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(int64_t value) override { return Add(value); }
+  bool number_unsigned(uint64_t value) override { return Add(value); }
+  bool number_float(double value, const std::string&) override { return Add(value); }
+  bool string(std::string& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return Open(json::object()); }
+  bool start_array(size_t) override { return Open(json::array()); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+
+  bool key(std::string& key) override {
+    auto [it, is_new] = open_.back()->get_ref<json::object_t&>().try_emplace(std::move(key));
+    member_ = &it->second;
+    return is_new || Fail(absl::StrCat("key ", ShortText(it->first), " appears twice"));
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return Fail("not JSON");
+  }
+
+  absl::StatusOr<json> Take() {
+    if (!status_.ok()) return status_;
+    return std::move(root_);
+  }
+
+ private:
+  bool Fail(const std::string& problem) {
+    status_ = absl::InvalidArgumentError(absl::StrCat(name_, ": ", problem));
+    return false;
+  }
+
+  json& Place(json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    if (open_.back()->is_object()) return *member_ = std::move(value);
+    return open_.back()->emplace_back(std::move(value));
+  }
+  bool Add(json value) {
+    Place(std::move(value));
+    return true;
+  }
+  bool Open(json container) {
+    if (open_.size() >= static_cast<size_t>(max_depth_)) {
+      return Fail(absl::StrCat("nested deeper than ", max_depth_, " levels"));
+    }
+    open_.push_back(&Place(std::move(container)));
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& name_;
+  const int max_depth_;
+  json root_;
+  // The open containers, outermost first: nothing is added to one while another is open in it, so
+  // that none of them moves.
+  std::vector<json*> open_;
+  json* member_ = nullptr;  // the value of the last key of the innermost object
+  absl::Status status_;
+};
+
+std::string Described(const json& value) {
+  return value.is_structured() ? value.type_name() : ShortText(value);
+}
+
+std::string RangeText(Range<int64_t> range) { return absl::StrCat(range.min, "..", range.max); }
+std::string RangeText(Range<double> range) {
+  return absl::StrCat("a number in ", range.min, "..", range.max);
+}
+
+}  // namespace
+
+std::string ShortText(const json& value) {
+  constexpr size_t kMaxBytes = 80;
+  // Nested values are not printed: they may be large.
+  if (value.is_structured() && value.size() > 8) return value.is_array() ? "[...]" : "{...}";
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
+  return text;
+}
+
+absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& name,
+                                     int max_depth) {
+  Builder builder(name, max_depth);
+  json::sax_parse(text.begin(), text.end(), &builder);
+  LK_ASSIGN_OR_RETURN(json value, builder.Take());
+  if (value.is_object()) return value;
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": ", value.type_name(), ", expected a JSON object"));
+}
+
+const json* JsonFields::Find(const char* key) const {
+  const auto it = object_.find(key);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+absl::Status JsonFields::Error(const char* key, const std::string& expected) const {
+  const auto it = object_.find(key);
+  const std::string actual = it == object_.end() ? "missing" : ShortText(*it);
+  return absl::InvalidArgumentError(
+      absl::StrCat(name_, ": ", key, ": ", actual, ", expected ", expected));
+}
+
+absl::StatusOr<std::optional<int64_t>> JsonFields::Int(const char* key,
+                                                       Range<int64_t> range) const {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  // Unsigned numbers over int64's largest are out of every range.
+  const bool fits = value->is_number_integer() &&
+                    !(value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX);
+  if (!fits || value->get<int64_t>() < range.min || value->get<int64_t>() > range.max) {
+    return Error(key, RangeText(range));
+  }
+  return value->get<int64_t>();
+}
+
+absl::StatusOr<std::optional<double>> JsonFields::Number(const char* key,
+                                                         Range<double> range) const {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) return Error(key, RangeText(range));
+  const double number = value->get<double>();
+  if (!(number >= range.min && number <= range.max)) return Error(key, RangeText(range));
+  return number;
+}
+
+absl::StatusOr<std::optional<bool>> JsonFields::Bool(const char* key) const {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) return Error(key, "true or false");
+  return value->get<bool>();
+}
+
+absl::StatusOr<std::optional<std::string>> JsonFields::String(const char* key) const {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) return Error(key, "a string");
+  return value->get<std::string>();
+}
+
+absl::StatusOr<std::optional<JsonFields>> JsonFields::Object(const char* key) const {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) return Error(key, "an object or null");
+  return JsonFields(*value, absl::StrCat(name_, ": ", key));
+}
+
+absl::StatusOr<int64_t> JsonFields::RequiredInt(const char* key, Range<int64_t> range) const {
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> value, Int(key, range));
+  if (!value.has_value()) return Error(key, RangeText(range));
+  return *value;
+}
+
+absl::StatusOr<double> JsonFields::RequiredNumber(const char* key, Range<double> range) const {
+  LK_ASSIGN_OR_RETURN(const std::optional<double> value, Number(key, range));
+  if (!value.has_value()) return Error(key, RangeText(range));
+  return *value;
+}
+
+std::optional<JsonValue> JsonValue::Find(const std::string& key) const {
+  const auto it = value_->find(key);
+  if (it == value_->end() || it->is_null()) return std::nullopt;
+  return JsonValue(*it, absl::StrCat(path_, path_.ends_with(": ") ? "" : ".", key));
+}
+
+absl::StatusOr<JsonValue> JsonValue::Get(const std::string& key) const {
+  std::optional<JsonValue> found = Find(key);
+  if (found.has_value()) return *std::move(found);
+  return Error(absl::StrCat("an object with ", key));
+}
+
+absl::StatusOr<std::vector<JsonValue>> JsonValue::Items() const {
+  if (!value_->is_array()) return Error("an array");
+  std::vector<JsonValue> items;
+  items.reserve(value_->size());
+  for (size_t i = 0; i < value_->size(); ++i) {
+    items.emplace_back((*value_)[i], absl::StrCat(path_, "[", i, "]"));
+  }
+  return items;
+}
+
+absl::StatusOr<std::string> JsonValue::Text() const {
+  const auto* const text = value_->get_ptr<const std::string*>();
+  if (text == nullptr) return Error("a string");
+  return *text;
+}
+
+absl::StatusOr<bool> JsonValue::Flag() const {
+  const auto* const flag = value_->get_ptr<const bool*>();
+  if (flag == nullptr) return Error("true or false");
+  return *flag;
+}
+
+absl::StatusOr<int32_t> JsonValue::Id() const {
+  // Converting is safe for any integer; one over 2^63 comes out negative.
+  const int64_t id = value_->is_number_integer() ? value_->get<int64_t>() : -1;
+  if (id < 0 || id > std::numeric_limits<int32_t>::max()) return Error("a token id from 0");
+  return static_cast<int32_t>(id);
+}
+
+absl::StatusOr<std::vector<JsonValue>> JsonValue::Items(const std::string& key) const {
+  LK_ASSIGN_OR_RETURN(const JsonValue value, Get(key));
+  return value.Items();
+}
+
+absl::StatusOr<std::string> JsonValue::Text(const std::string& key) const {
+  LK_ASSIGN_OR_RETURN(const JsonValue value, Get(key));
+  return value.Text();
+}
+
+absl::StatusOr<bool> JsonValue::Flag(const std::string& key) const {
+  LK_ASSIGN_OR_RETURN(const JsonValue value, Get(key));
+  return value.Flag();
+}
+
+absl::StatusOr<bool> JsonValue::FlagOr(const std::string& key, bool missing) const {
+  const std::optional<JsonValue> value = Find(key);
+  return value.has_value() ? value->Flag() : missing;
+}
+
+absl::Status JsonValue::Error(const std::string& expected) const {
+  return absl::InvalidArgumentError(absl::StrCat(path_, path_.ends_with(": ") ? "" : ": ",
+                                                 Described(*value_), ", expected ", expected));
+}
+
+absl::Status JsonValue::Unsupported() const {
+  return absl::UnimplementedError(
+      absl::StrCat(path_, ": ", Described(*value_), " is not supported"));
+}
+
+}  // namespace lowkey
