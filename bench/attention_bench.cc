@@ -158,7 +158,7 @@ double Median(std::vector<double> x) {
   return x[x.size() / 2];
 }
 
-// Of all threads: on a machine that others use it says more than the time that passes.
+// CPU time of all threads: on a machine that others use it says more than the time that passes.
 double CpuSeconds() {
   timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -182,7 +182,7 @@ absl::StatusOr<double> TimeStep(const Bench& b, AttentionMechanism& mechanism,
   return absl::ToDoubleSeconds(absl::Now() - start);
 }
 
-// What a step reads of the cache.
+// Bytes of the cache that a step reads.
 double ReadBytes(const Bench& b, const SequenceCache& sequence) {
   const AttentionGeometry& g = b.geometry;
   double bytes = 0;

@@ -1,6 +1,6 @@
-// What determinism costs: the engine's attention and products, in which a row's sums have an order
-// that depends on nothing beside it, and the same kernels with sums cut to suit the step and the
-// threads. In turns; medians.
+// Measures the cost of determinism: the engine's attention and products, whose sums have an order
+// that depends on the row alone, against the same kernels with sums cut to suit the step and the
+// threads. Runs both in turns and prints medians.
 //   determinism_bench [--threads N] [--runs 15]
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ ABSL_FLAG(int, runs, 15, "of each figure; the median is printed");
 namespace lowkey {
 namespace {
 
-// As the random 110M model.
+// The shapes of the random 110M model.
 constexpr int64_t kLayers = 12, kHeads = 12, kHeadDim = 64, kHidden = 768, kFfn = 2048;
 constexpr int64_t kRowFloats = 3 * kHeads * kHeadDim;
 
@@ -213,7 +213,7 @@ void CompareProducts(const std::vector<Product>& products, int64_t n_rows, Threa
   const std::vector<float> x = Random(n_rows * kFfn, 4);
   constexpr int64_t kMostOut = 2 * kFfn;
   std::vector<float> y(2 * n_rows * RowStride(kMostOut));
-  ThreadPool own[2] = {ThreadPool(1), ThreadPool(1)};  // of whoever computes a half
+  ThreadPool own[2] = {ThreadPool(1), ThreadPool(1)};  // one for each half
   const int64_t ldy = RowStride(kMostOut);
   const auto fixed = [&] {
     for (const Product& p : products) {

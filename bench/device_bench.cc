@@ -58,7 +58,7 @@ absl::StatusOr<double> Seconds(Device& device, int times, const std::function<vo
 
 struct Limits {
   double bytes_per_second = 0;  // copied: read and written
-  double flops = 0;             // of a large bf16 product
+  double flops = 0;             // rate of a large bf16 product
 };
 
 absl::StatusOr<Limits> MeasureLimits(Device& device) {

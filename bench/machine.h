@@ -5,7 +5,7 @@
 
 namespace lowkey {
 
-// What this machine can do at most, measured now: figures are stated as shares of these.
+// The limits of this machine, measured now: figures are stated as shares of these.
 struct MachineLimits {
   int n_threads = 0;
   double peak_flops = 0;             // fp32 multiply and add, all threads, registers alone

@@ -71,7 +71,7 @@ bool SlicesX(Mechanism m) {
   return m == Mechanism::kOptimised || m == Mechanism::kEfficient || m == Mechanism::kLasso;
 }
 
-// Which of wq, wk, wv a mechanism projects with; wo always.
+// Lists the weights among wq, wk and wv that a mechanism projects with; wo is always one.
 std::vector<const char*> InputProjections(Mechanism m) {
   if (m == Mechanism::kLasso) return {};
   if (m == Mechanism::kEfficient) return {"wq"};

@@ -16,7 +16,7 @@ namespace lowkey {
 struct RandomMechanism {
   Mechanism mechanism = Mechanism::kEfficient;
   Mechanism over = Mechanism::kEfficient;  // super's
-  int32_t n_heads = 0;                     // of slices of x; 0: the model's
+  int32_t n_heads = 0;                     // heads of slices of x; 0: the model's
   int32_t n_kv_heads = 0;                  // optimised; 0: n_heads
   int32_t lora_rank = 0;                   // > 0: low-rank changes instead of full projections
   int64_t alignment_tokens = 256;          // super's
@@ -24,7 +24,7 @@ struct RandomMechanism {
 };
 
 struct RandomBundleOptions {
-  ModelConfig config;  // of the checkpoint in the directory
+  ModelConfig config;  // the config of the checkpoint in the directory
   std::vector<RandomMechanism> mechanisms;
   uint64_t seed = 0;
 };

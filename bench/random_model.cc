@@ -59,7 +59,7 @@ class PlanBuilder {
     const int64_t hidden = config_.hidden_dim, ffn = config_.ffn_dim;
     const int64_t q = int64_t{config_.n_heads} * config_.head_dim;
     const int64_t kv = int64_t{config_.n_kv_heads} * config_.head_dim;
-    // What a layer adds to the residual stream shrinks with depth, as in GPT-2.
+    // The numbers that a layer adds to the residual stream shrink with depth, as in GPT-2.
     const float residual = 1.0f / std::sqrt(2.0f * static_cast<float>(config_.n_layers));
     const std::string attention = absl::StrCat(prefix, "self_attn.");
     const std::string mlp = absl::StrCat(prefix, "mlp.");

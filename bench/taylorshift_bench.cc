@@ -24,8 +24,8 @@ constexpr int64_t kPoints = 12;
 // Seconds at one length.
 struct Point {
   int64_t n_tokens = 0;
-  double prefill_seconds = 0;  // of all tokens up to here
-  double decode_seconds = 0;   // of one token after them
+  double prefill_seconds = 0;  // seconds of all tokens up to here
+  double decode_seconds = 0;   // seconds of one token after them
 };
 
 // Random rows, the same in every step: what is computed does not depend on their values.

@@ -10,7 +10,7 @@ namespace lowkey {
 struct TaylorBenchOptions {
   MachineLimits limits;  // and its number of threads
   StorageType cache_type = StorageType::kBFloat16;
-  int n_runs = 5;  // of which every figure is the fastest: others may share the machine
+  int n_runs = 5;  // figures are the fastest run's: others may share the machine
 };
 
 // Prints time against length of taylorshift's direct and recurrent form, prefill and decode, for

@@ -45,7 +45,7 @@ absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes, Memory* memory) {
     buffer.data_ = std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(p), Unmap{0, nullptr});
     return buffer;
   }
-  // Over-map and trim, so that the region starts on a huge page.
+  // Maps too much and trims, so that the region starts on a huge page.
   const size_t rounded = (size_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   const size_t mapped = rounded + kHugePageBytes;
   void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

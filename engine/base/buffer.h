@@ -10,25 +10,25 @@
 
 namespace lowkey {
 
-// Memory that is not the host's: its addresses can only be handed to whoever computes there.
+// Memory that is not the host's. Its addresses mean nothing to the host's own code.
 class Memory {
  public:
   virtual ~Memory() = default;
-  // Zero-filled, aligned to 64 bytes. RESOURCE_EXHAUSTED when it cannot be had.
+  // Returns zeros, aligned to 64 bytes. RESOURCE_EXHAUSTED when the memory cannot be had.
   virtual absl::StatusOr<std::byte*> Allocate(int64_t size_bytes) = 0;
   virtual void Free(std::byte* p) = 0;
-  // Within this memory; the two do not overlap.
+  // Copies within this memory; the two regions do not overlap.
   virtual void Copy(const std::byte* from, std::byte* to, int64_t size_bytes) = 0;
 };
 
-// Owned, zero-filled memory, aligned to 64 bytes; 2 MiB and more of the host's asks for huge pages.
-// Move-only.
+// Owned memory, zeros at first, aligned to 64 bytes. A buffer of 2 MiB and more on the host asks
+// for huge pages. Move-only.
 class Buffer {
  public:
   Buffer() = default;
 
-  // The host's, or that of `memory`, which outlives the buffer. RESOURCE_EXHAUSTED when it cannot
-  // be had.
+  // Takes memory of the host, or of `memory`, which outlives the buffer. RESOURCE_EXHAUSTED when it
+  // cannot be had.
   static absl::StatusOr<Buffer> Allocate(size_t size_bytes, Memory* memory = nullptr);
 
   std::byte* data() { return data_.get(); }
@@ -46,8 +46,8 @@ class Buffer {
 
  private:
   struct Unmap {
-    size_t mapped_bytes;  // 0: from the heap
-    Memory* memory;       // nullptr: the host's
+    size_t mapped_bytes;  // 0: the memory is from the heap
+    Memory* memory;       // nullptr: the memory is the host's
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Unmap> data_;

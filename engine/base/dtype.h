@@ -8,7 +8,7 @@
 
 namespace lowkey {
 
-// Element types, then GGUF's types of blocks: some elements in a row that share their scales.
+// Element types, then GGUF's block types: a block is some successive elements that share scales.
 enum class DType {
   kF32,
   kF16,
@@ -26,12 +26,12 @@ enum class DType {
 };
 
 struct DTypeInfo {
-  std::string_view name;  // as safetensors or GGUF has it: "BF16", "Q4_K"
+  std::string_view name;  // the name in safetensors or GGUF: "BF16", "Q4_K"
   int64_t block_size;     // elements in a block; 1 for element types
   size_t block_bytes;
 };
 
-// By DType's number.
+// Indexed by DType.
 inline constexpr DTypeInfo kDTypeInfos[] = {
     {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"I32", 1, 4},    {"I64", 1, 8},
     {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24}, {"Q8_0", 32, 34},
@@ -39,27 +39,27 @@ inline constexpr DTypeInfo kDTypeInfos[] = {
 };
 
 constexpr int64_t DTypeBlockSize(DType t) { return kDTypeInfos[static_cast<int>(t)].block_size; }
-// Bytes of a block: of an element, for element types.
+// Returns the bytes of a block, or of an element of an element type.
 constexpr size_t DTypeBytes(DType t) { return kDTypeInfos[static_cast<int>(t)].block_bytes; }
 constexpr std::string_view DTypeName(DType t) { return kDTypeInfos[static_cast<int>(t)].name; }
-// True for weights: whatever LoadFloats reads.
+// Returns true for the types that LoadFloats reads, which weights may have.
 constexpr bool DTypeIsReal(DType t) { return t != DType::kI32 && t != DType::kI64; }
 
-// Storage of a bfloat16: the upper half of a float.
+// A bfloat16 is the upper half of a float.
 struct BFloat16 {
   uint16_t bits;
 };
 
 inline float ToFloat(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 
-// Round to nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 inline BFloat16 ToBFloat16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((u >> 16) | 0x40)};
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1)) >> 16)};
 }
 
-// IEEE half precision to float, subnormals, infinities and NaN included.
+// Widens IEEE half precision, subnormals, infinities and NaN included.
 inline float HalfToFloat(uint16_t h) {
   const uint32_t sign = uint32_t{h & 0x8000u} << 16;
   const uint32_t exponent = (h >> 10) & 0x1f;
@@ -72,7 +72,7 @@ inline float HalfToFloat(uint16_t h) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
-// Float to IEEE half precision: round to nearest, ties to even; too large becomes infinity, NaN
+// Rounds to IEEE half precision, to nearest, ties to even; too large a number becomes infinity, NaN
 // stays NaN.
 inline uint16_t FloatToHalf(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);

@@ -15,8 +15,8 @@ float HalfAt(const uint8_t* p) {
   return HalfToFloat(bits);
 }
 
-// Q4_0, Q4_1, Q5_0, Q5_1: scale, [minimum,] [the fifth bits of 32 elements,] their low four bits:
-// byte j holds elements j (low) and j + 16 (high).
+// Reads a block of Q4_0, Q4_1, Q5_0 or Q5_1: scale, [minimum,] [the fifth bits of 32 elements,] and
+// low four bits: byte j holds elements j (low) and j + 16 (high).
 template <int kBits, bool kHasMinimum>
 void SmallBlock(const uint8_t* p, float* out) {
   constexpr int kHeaderBytes = kHasMinimum ? 4 : 2;
@@ -44,9 +44,9 @@ void BlockQ8_0(const uint8_t* p, float* out) {
   }
 }
 
-// Six-bit scale and minimum of sub-block i of 8: the first four stand in the low six bits of bytes
-// i and i + 4; of the others byte i + 4 holds the low four bits of both, and the two high bits of
-// bytes i - 4 and i the rest.
+// Six-bit scale and minimum of sub-block i of 8. The first four stand in the low six bits of bytes
+// i and i + 4. Of the others byte i + 4 holds the low four bits of both, and the two high bits of
+// bytes i - 4 and i hold the rest.
 struct ScaleAndMinimum {
   int scale, minimum;
 };
@@ -55,8 +55,9 @@ ScaleAndMinimum SubBlockScales(const uint8_t* p, int i) {
   return {(p[i + 4] & 15) | (p[i - 4] >> 6) << 4, p[i + 4] >> 4 | (p[i] >> 6) << 4};
 }
 
-// Q4_K, Q5_K: scale of scales, scale of minima, 12 bytes of those, [the fifth bits: bit i of byte j
-// is element j of sub-block i's,] low four bits: 32 bytes hold two sub-blocks, low and high.
+// Reads a block of Q4_K or Q5_K: scale of scales, scale of minima, 12 bytes of both, [the fifth
+// bits: bit i of byte j is element j of sub-block i,] and low four bits: 32 bytes hold two
+// sub-blocks.
 template <int kBits>
 void LargeBlock(const uint8_t* p, float* out) {
   const float scale = HalfAt(p), minimum = HalfAt(p + 2);
@@ -74,9 +75,10 @@ void LargeBlock(const uint8_t* p, float* out) {
   }
 }
 
-// Low four bits of 256 elements, their two high bits, 16 scales, the scales' scale. Each half of
-// the block has 64 bytes of low bits (two runs of 32 elements in the low halves of the bytes, two
-// more in the high ones) and 32 bytes of high bits, two for an element of each of its four runs.
+// Reads a block of Q6_K: low four bits of 256 elements, their two high bits, 16 scales, the scales'
+// scale. Each half of the block has 64 bytes of low bits (two runs of 32 elements in the low halves
+// of the bytes, two more in the high halves) and 32 bytes of high bits, two per element of its four
+// runs.
 void BlockQ6_K(const uint8_t* p, float* out) {
   const uint8_t *low = p, *high = p + 128, *scales = p + 192;
   const float scale = HalfAt(p + 208);

@@ -8,8 +8,8 @@
 
 namespace lowkey {
 
-// Blocks of one of GGUF's quantized types (kQ4_0 to kQ6_K), possibly unaligned, as floats into out
-// [n_blocks, block_size]. Rounds as ggml's own reference does: every product and sum once, in
+// Writes blocks of one of GGUF's quantized types (kQ4_0 to kQ6_K), possibly unaligned, as floats to
+// out [n_blocks, block_size]. Rounds as ggml's own reference does: every product and sum once, in
 // fp32.
 void Dequantize(DType dtype, const std::byte* blocks, int64_t n_blocks, float* out);
 

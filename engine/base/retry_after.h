@@ -8,11 +8,11 @@
 
 namespace lowkey {
 
-// A refusal that is worth another try says when: the delay travels with the status, and protocols
-// send it in their own form (gRPC: google.rpc.RetryInfo). Kept in milliseconds, at least one.
+// Adds to a refusal the delay after which another try is worth it. Protocols send the delay in
+// their own form (gRPC: google.rpc.RetryInfo). The status keeps whole milliseconds, at least one.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 
-// The delay that WithRetryAfter added; nullopt when there is none.
+// Returns the delay that WithRetryAfter added; nullopt when there is none.
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
 }  // namespace lowkey

@@ -17,7 +17,7 @@
 #define LK_CONCAT_INNER(a, b) a##b
 #define LK_CONCAT(a, b) LK_CONCAT_INNER(a, b)
 
-// `LK_ASSIGN_OR_RETURN(auto x, F())`: x = the value of F(), or return F()'s error.
+// `LK_ASSIGN_OR_RETURN(auto x, F())` sets x to the value of F(), or returns F()'s error.
 #define LK_ASSIGN_OR_RETURN(lhs, expr) \
   LK_ASSIGN_OR_RETURN_INNER(LK_CONCAT(lk_or_, __LINE__), lhs, expr)
 #define LK_ASSIGN_OR_RETURN_INNER(var, lhs, expr) \
@@ -25,7 +25,7 @@
   if (!var.ok()) return std::move(var).status();  \
   lhs = *std::move(var)
 
-// For our own bugs only: never reachable from a request, a file or a flag.
+// Aborts on our own bugs only: no request, file or flag may reach a failing check.
 #define LK_CHECK(condition)                                                              \
   do {                                                                                   \
     if (!(condition)) {                                                                  \

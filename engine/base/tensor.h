@@ -14,11 +14,12 @@ namespace lowkey {
 // may be unaligned: read elements with memcpy or LoadFloat.
 struct TensorView {
   DType dtype = DType::kF32;
-  // Each >= 0; the product fits int64; the last is whole blocks of the dtype.
+  // Each size is >= 0; their product fits int64; the last is whole blocks of the dtype.
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;
-  // > 0: of a matrix's every so many rows (those of a head), the first half is stored at the even
-  // places and the second half at the odd ones. Divides the rows; LoadRow undoes it.
+  // If > 0, a matrix's rows come in groups of this number (a head's rows), which divides them: the
+  // first half of a group is stored at its even places, the rest at the odd ones. LoadRow undoes
+  // it.
   int64_t interleaved_rows = 0;
 
   int64_t size() const;
@@ -27,17 +28,17 @@ struct TensorView {
   }
 };
 
-// "[4096, 1024]".
+// Returns text like "[4096, 1024]".
 std::string ShapeString(const std::vector<int64_t>& shape);
 
-// Element `index` (row-major order) as a float. dtype must be F32, F16 or BF16.
+// Returns element `index` (row-major order) as a float. dtype must be F32, F16 or BF16.
 float LoadFloat(const TensorView& t, int64_t index);
 
-// Row `row` of a matrix [n_rows, n], wherever it is stored, as floats into out [n].
+// Writes row `row` of a matrix [n_rows, n], wherever it is stored, as floats to out [n].
 void LoadRow(const TensorView& t, int64_t row, float* out);
 
-// Elements [begin, begin + count), as stored, as floats into out: any dtype but the integers, whole
-// blocks (rows always are).
+// Writes elements [begin, begin + count), in stored order, as floats to out. Takes any dtype but
+// the integers, and only whole blocks (rows always are).
 void LoadFloats(const TensorView& t, int64_t begin, int64_t count, float* out);
 
 }  // namespace lowkey

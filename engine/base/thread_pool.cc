@@ -11,10 +11,16 @@ namespace lowkey {
 namespace {
 
 // A step has tens of loops a few microseconds apart: workers spin this long before they sleep, so
-// that an idle server uses no CPU and a busy one pays no wake-up.
+// that an idle server uses no CPU and a busy server pays for no wake-up.
 constexpr auto kSpin = std::chrono::microseconds(200);
 
-inline void Pause() { __builtin_ia32_pause(); }
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 constexpr uint64_t Tasks(uint64_t begin, uint64_t end) { return begin << 32 | end; }
 constexpr uint64_t Begin(uint64_t tasks) { return tasks >> 32; }

@@ -27,9 +27,9 @@ class ThreadPool {
   int n_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
   // Calls body(task, thread) for every task in [0, n_tasks), 0 <= thread < n_threads(); returns
-  // when all are done. Every thread starts with a run of neighboring tasks, in order, and when it
-  // has none left takes the second half of another's. An exception of a body's ends the loop: tasks
-  // that were not begun are left out, and the first one is thrown here. n_tasks < 2^32.
+  // when all are done. Every thread starts with a run of neighboring tasks, in order, and then
+  // takes the second half of another thread's run. An exception in a body ends the loop: tasks that
+  // have not begun are left out, and the first exception is thrown here. n_tasks < 2^32.
   void ParallelFor(int64_t n_tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
  private:
@@ -40,7 +40,7 @@ class ThreadPool {
 
   void Work(int thread);
   void RunTasks(int thread);
-  // Moves half of another thread's run to `thread`'s; false when none is left.
+  // Moves half of another thread's run to that of `thread`; false when no task is left.
   bool Steal(int thread);
 
   std::vector<std::thread> threads_;
@@ -48,14 +48,14 @@ class ThreadPool {
   absl::CondVar wake_;
   int64_t sleepers_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  // Published by raising epoch_ (release) after the fields below it are set. A worker joins an
-  // epoch by its arrival in workers_left_ only; the caller waits until every worker has left.
+  // Raising epoch_ (release) publishes the fields below it. A worker joins an epoch only by its
+  // arrival in workers_left_; the caller waits until every worker has left.
   std::atomic<uint64_t> epoch_{0};
   std::atomic<bool> stopping_{false};
   const absl::FunctionRef<void(int64_t, int)>* body_ = nullptr;
   std::vector<Run> runs_;  // by thread
   std::atomic<int> workers_left_{0};
-  std::exception_ptr thrown_;  // the loop's first; by threads in the loop under mutex_
+  std::exception_ptr thrown_;  // the loop's first exception; threads in the loop hold mutex_
 };
 
 }  // namespace lowkey

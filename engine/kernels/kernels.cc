@@ -1,30 +1,74 @@
 #include "engine/kernels/kernels.h"
 
+#include <cstdio>
 #include <cstdlib>
+#include <string>
 
+#include "absl/algorithm/container.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "engine/kernels/cpu/tables.h"
+#include "engine/kernels/isa.h"
 
 namespace lowkey {
+namespace {
+
+// The names are known on every processor, so that a set that this CPU lacks is told from a
+// misspelled name.
+constexpr const char* kKnownIsas[] = {"portable", "portable_bf16", "avx2", "avx512", "avx512_bf16"};
+
+std::string Quoted(const std::string& name) { return absl::StrCat("LOWKEY_ISA: \"", name, "\""); }
+
+absl::StatusOr<const KernelTable*> ChooseKernels() {
+  const std::vector<const KernelTable*> available = AvailableKernels();
+  const char* variable = std::getenv("LOWKEY_ISA");
+  const std::string wanted = variable == nullptr ? "" : variable;
+  if (wanted.empty()) {
+    // Without AVX2 the choice is the plain table, not the one that imitates a BF16 dot product.
+    return available.size() > 2 ? available.back() : available.front();
+  }
+  for (const KernelTable* table : available) {
+    if (table->name == wanted) return table;
+  }
+  if (absl::c_linear_search(kKnownIsas, wanted)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Quoted(wanted), ", this CPU has ", absl::StrJoin(AvailableIsas(), ", ")));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(Quoted(wanted), ", expected one of ", absl::StrJoin(kKnownIsas, ", ")));
+}
+
+}  // namespace
 
 std::vector<const KernelTable*> AvailableKernels() {
   std::vector<const KernelTable*> out = {&cpu::kPortableTable, &cpu::kPortableBf16Table};
+#if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     out.push_back(&cpu::kAvx2Table);
   }
   if (__builtin_cpu_supports("avx512f")) out.push_back(&cpu::kAvx512Table);
   if (__builtin_cpu_supports("avx512bf16")) out.push_back(&cpu::kAvx512Bf16Table);
+#endif
   return out;
 }
 
+std::vector<std::string> AvailableIsas() {
+  std::vector<std::string> names;
+  for (const KernelTable* table : AvailableKernels()) names.emplace_back(table->name);
+  return names;
+}
+
+absl::Status CheckIsa() { return ChooseKernels().status(); }
+
 const KernelTable& Kernels() {
   static const KernelTable* const table = [] {
-    const std::vector<const KernelTable*> available = AvailableKernels();
-    const char* wanted = std::getenv("LOWKEY_ISA");
-    for (const KernelTable* t : available) {
-      if (wanted != nullptr && t->name == wanted) return t;
-    }
-    // Without AVX2 the plain table, not the one that imitates a BF16 dot product.
-    return available.size() > 2 ? available.back() : available.front();
+    const absl::StatusOr<const KernelTable*> chosen = ChooseKernels();
+    if (chosen.ok()) return *chosen;
+    std::fprintf(stderr, "%s\n", std::string(chosen.status().message()).c_str());
+    std::fflush(nullptr);
+    std::_Exit(2);  // other threads may be running
   }();
   return *table;
 }

@@ -3,54 +3,59 @@
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 namespace lowkey {
 
 // The numeric primitives of the CPU, one table per instruction set, chosen once at start.
-// Activations are fp32; the right-hand side of a product is fp32, bf16 or int8 (whose scales are
-// the caller's), all multiplied in fp32.
+// Activations are fp32; the right-hand side of a product is fp32, bf16 or int8 (the caller applies
+// the scales of int8), and all are multiplied in fp32.
 // No function allocates, locks or fails. Pointers need no alignment unless stated.
 //
 // Every output element is computed by one chain of operations whose order depends on the element's
 // own row alone: the same row gives the same bits whatever rows stand beside it.
 
-// kFloat8: e4m3, of weights on devices (narrow_weight.h).
+// kFloat8 is e4m3, which only weights on devices have (narrow_weight.h).
 enum class StorageType { kFloat32, kBFloat16, kInt8, kFloat8 };
 
 constexpr int64_t StorageBytes(StorageType t) {
   return t == StorageType::kFloat32 ? 4 : t == StorageType::kBFloat16 ? 2 : 1;
 }
 
-// What rows that meet a device's weights of a type, and the cache beside them, are stored as.
+// Returns the type of the rows that a device multiplies with weights of a type, and of its cache.
 constexpr StorageType RowTypeOf(StorageType weight) {
   return weight == StorageType::kFloat32 ? StorageType::kFloat32 : StorageType::kBFloat16;
 }
 
 // How a product's left-hand side lies in memory.
-//  kRows   row i at a + i * lda.
-//  kTiles  rows in tiles that a kernel reads in one stream: the tile that begins at row i is at a +
-//  i * lda, its element (row r, step kk) at
-//          kk * tile_rows + r for fp32 and at (kk / 2 * tile_rows + r) * 2 + kk % 2 for bf16.
-//          n_rows rows are cut into NumTiles tiles; t tiles before the end, NextTileRows(rows left,
-//          t) rows are taken.
+//  kRows   Row i is at a + i * lda.
+//  kTiles  A kernel reads a tile of rows in one stream. The tile that begins at row i is at
+//          a + i * lda; its element (row r, step kk) is at kk * tile_rows + r in fp32, and at
+//          (kk / 2 * tile_rows + r) * 2 + kk % 2 in bf16. n_rows rows are cut into NumTiles tiles;
+//          with t tiles left, the next one has NextTileRows(rows left, t) rows.
 enum class LeftLayout { kRows, kTiles };
 
 inline int64_t NumTiles(int64_t n_rows, int64_t max_tile_rows) {
   return (n_rows + max_tile_rows - 1) / max_tile_rows;
 }
-// Tiles of nearly equal height: 7 rows are 3 + 4, not 6 + 1.
+// Tiles are of nearly equal height: 7 rows are 3 + 4, not 6 + 1.
 inline int64_t NextTileRows(int64_t rows_left, int64_t tiles_left) {
   return rows_left / tiles_left;
 }
 
-// C [n_rows, n_cols] = A [n_rows, k] B [k, n_cols], or C += A B.
+// Rows of B that share a scale in gemm_int8_blocks.
+inline constexpr int64_t kGemmBlock = 64;
+
+// C [n_rows, n_cols] = A [n_rows, k] B [k, n_cols], or C += A B. B lies in panels of panel_columns
+// columns; strides and offsets are in elements of what they address.
 struct GemmArgs {
-  const float* a = nullptr;  // row i at a + i * lda
-  int64_t lda = 0;
-  // Column panel p (columns p * panel_columns ..) at b + p * b_panel_stride, its row kk at + kk *
-  // b_row_stride; both strides in elements. A packed weight has b_row_stride == panel_columns; a
-  // row-major matrix has b_panel_stride == panel_columns.
+  const void* a = nullptr;  // fp32; gemm_bf16_pairs: bf16 where rounds_activations says so
+  int64_t lda = 0;          // see LeftLayout
+  // Column panel p (columns p * panel_columns ..) begins at b + p * b_panel_stride. Its layout is
+  //  Gemm              row kk at + kk * b_row_stride, so that a row-major matrix has b_panel_stride
+  //                    == panel_columns, and a packed one b_row_stride == panel_columns;
+  //  gemm_bf16_pairs   two successive rows interleaved, [k / 2][panel_columns][2];
+  //  gemm_int8_blocks  for every 64 rows their scales [panel_columns] in bf16, then their codes
+  //                    [64][panel_columns]. A block's products are summed, then added by its scale.
   const void* b = nullptr;
   int64_t b_row_stride = 0;
   int64_t b_panel_stride = 0;
@@ -58,35 +63,29 @@ struct GemmArgs {
   int64_t ldc = 0;
   int64_t n_rows = 0;
   int64_t n_cols = 0;  // a multiple of panel_columns
-  int64_t k = 0;
+  int64_t k = 0;       // even for pairs; for blocks the last block may have fewer rows than 64
   enum class Into { kOverwrite, kAccumulate } into = Into::kOverwrite;
-  LeftLayout a_layout = LeftLayout::kRows;
-  int64_t k_begin = 0;  // kTiles: the first step, of lda steps packed; with kRows `a` points at it
-  // A matrix shaped like B that is multiplied with next, brought into the cache meanwhile: any
-  // address, only hinted at. nullptr: nothing follows.
-  const void* next_b = nullptr;
+  LeftLayout a_layout = LeftLayout::kRows;  // blocks: kTiles
+  // kTiles: the first step, of lda packed steps; even for pairs, a multiple of 64 for blocks. With
+  // kRows `a` points at the first step.
+  int64_t k_begin = 0;
 };
 
-// C += A B like Gemm, to the same bits, for few rows and a narrow B in int8 whose columns come in
-// groups of 32, the last perhaps of fewer: group g is multiplied with a left-hand side of its own.
-struct GroupedGemmArgs {
-  const float* a = nullptr;  // row i of group g at a + g * a_group + i * lda
-  int64_t lda = 0;
-  int64_t a_group = 0;
-  const int8_t* b = nullptr;  // row kk of group g at b + g * b_group + kk * b_row_stride
-  int64_t b_row_stride = 0;
-  int64_t b_group = 0;
-  float* c = nullptr;  // row i at c + i * ldc
-  int64_t ldc = 0;
-  int64_t n_rows = 0;  // any
-  int64_t n_cols = 0;  // a multiple of panel_columns
-  int64_t k = 0;
-  // What is read next, brought into the cache meanwhile: any address, only hinted at.
-  const void* next = nullptr;
-  int64_t next_bytes = 0;
+// Memory that the caller reads next: a kernel asks for it while it computes. Any address is fine.
+struct ReadNext {
+  const void* data = nullptr;
+  int64_t size_bytes = 0;
 };
 
-// out [n_rows, n_dots]: out[i][j] += a_i . b_j over `k` elements (a multiple of 32).
+// Where the column groups of a grouped product lie: groups of 32 columns, the last perhaps of
+// fewer. Group g multiplies a left-hand side of its own, at a + g * a_stride, with columns whose
+// row kk begins at b + g * b_stride + kk * b_row_stride.
+struct ColumnGroups {
+  int64_t a_stride = 0;
+  int64_t b_stride = 0;
+};
+
+// out [n_rows, n_dots]: out[i][j] += a_i . b_j over `k` elements, a multiple of 32.
 struct DotRowsArgs {
   const float* a = nullptr;  // row i at a + i * lda
   int64_t lda = 0;
@@ -98,8 +97,8 @@ struct DotRowsArgs {
   int64_t k = 0;
 };
 
-// out [head_dim, 64]: the columns of x, each a head of one token, rotated in pairs (j, j + head_dim
-// / 2) by angles of cos and sin [head_dim / 2, 64].
+// out [head_dim, 64] = the columns of x, each a head of one token, rotated in pairs (j, j +
+// head_dim / 2) by the angles of cos and sin [head_dim / 2, 64].
 struct RotateColumnsArgs {
   const void* x = nullptr;
   const float* cos = nullptr;
@@ -108,85 +107,47 @@ struct RotateColumnsArgs {
   int64_t head_dim = 0;  // even
 };
 
-// Running softmax of one row: the maximum so far and the sum of exp(score - max).
+// The running softmax of one row: the maximum so far and the sum of exp(score - max).
 struct SoftmaxState {
   float max = 0;
   float sum = 0;
 };
 
 struct SoftmaxUpdate {
-  float factor = 1;  // exp(old max - new max): for what was accumulated before
-  float sum = 0;     // of the scores just turned into weights
+  float factor = 1;  // exp(old max - new max), which scales the sums over earlier scores
+  float sum = 0;     // the sum of the weights that the scores became
 };
 
-// C [n_rows, n_cols] = A B over k, B a packed bf16 weight: panel p at b + p * b_panel_stride, two
-// successive rows of B interleaved, [k / 2][panel_columns][2]. A is fp32 or bf16 as
-// KernelTable::rounds_activations says.
-struct GemmPairsArgs {
-  const void* a = nullptr;  // row i at a + i * lda elements
-  int64_t lda = 0;
-  const uint16_t* b = nullptr;
-  int64_t b_panel_stride = 0;
-  float* c = nullptr;
-  int64_t ldc = 0;
-  int64_t n_rows = 0;
-  int64_t n_cols = 0;  // a multiple of panel_columns
-  int64_t k = 0;       // even
-  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
-  LeftLayout a_layout = LeftLayout::kRows;
-  int64_t k_begin = 0;  // even
-  // k * panel_columns elements that are multiplied with next, brought into the cache meanwhile: any
-  // address, only hinted at. nullptr: nothing follows.
-  const uint16_t* next_b = nullptr;
-};
-
-// C [n_rows, n_cols] = A B over k, B a packed int8 weight: of panel p, at b + p * b_panel_stride, a
-// block for every 64 steps, which is scales [panel_columns] in bf16, then codes
-// [64][panel_columns]. A block's products are summed, then added by its scale.
-struct GemmBlocksArgs {
-  static constexpr int64_t kBlock = 64;
-  const float* a = nullptr;  // as LeftLayout::kTiles packs rows of lda steps
-  int64_t lda = 0;
-  const std::byte* b = nullptr;
-  int64_t b_panel_stride = 0;  // bytes
-  float* c = nullptr;
-  int64_t ldc = 0;
-  int64_t n_rows = 0;
-  int64_t n_cols = 0;  // a multiple of panel_columns
-  int64_t k = 0;       // of the last block perhaps only the first steps
-  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
-  static constexpr LeftLayout a_layout = LeftLayout::kTiles;
-  int64_t k_begin = 0;  // a multiple of kBlock, where b begins
-};
-
-// Products of rows' elements with elements of the same row further on, round and round: out[i][t *
-// n + j] = x[i][j] * x[i][(j + (first + t) * step) % n], the first n_out of them in a row.
+// Products of a row's elements with elements of the same row further on, cyclically:
+// out[i][t * n + j] = x[i][j] * x[i][(j + (first + t) * step) % n], the first n_out of each row.
 struct TurnedProductsArgs {
-  const float* x = nullptr;  // row i, its n elements twice over, at x + i * ldx
+  const float* x = nullptr;  // row i is at x + i * ldx, its n elements twice over
   int64_t ldx = 0;
   float* out = nullptr;  // row i at out + i * ld_out
   int64_t ld_out = 0;
   int64_t n_rows = 0;
   int64_t n = 0;
-  int64_t first = 0;  // every turn (first + t) * step is at most n
+  int64_t first = 0;  // every (first + t) * step is at most n
   int64_t step = 1;
   int64_t n_out = 0;
 };
 
 struct KernelTable {
   std::string_view name;      // "avx2"
-  int64_t max_tile_rows = 0;  // of a product's tiles
+  int64_t max_tile_rows = 0;  // the most rows of a product's tile
   int64_t panel_columns = 0;  // 2 vectors: 8 (portable), 16 (avx2), 32 (avx512)
 
-  void (*gemm_f32)(const GemmArgs&);
-  void (*gemm_bf16)(const GemmArgs&);
-  void (*gemm_int8)(const GemmArgs&);
-  void (*grouped_gemm_int8)(const GroupedGemmArgs&);
-  // Where the CPU has a BF16 dot product, rows of A are rounded to bf16 first and two products are
-  // added at once; elsewhere the weights are widened and everything is fp32.
+  // `next_b` hints at a matrix shaped like B that is multiplied next; nullptr: none follows.
+  void (*gemm_f32)(const GemmArgs&, const void* next_b);
+  void (*gemm_bf16)(const GemmArgs&, const void* next_b);
+  void (*gemm_int8)(const GemmArgs&, const void* next_b);
+  // C += A B with the bits of one gemm_int8 a group, fast for few rows; b_panel_stride is not read.
+  void (*grouped_gemm_int8)(const GemmArgs&, const ColumnGroups&, const ReadNext&);
+  // Whether the CPU has a BF16 dot product: rows of A are rounded to bf16 first and two products
+  // are added at once. Elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
-  void (*gemm_bf16_pairs)(const GemmPairsArgs&);
-  void (*gemm_int8_blocks)(const GemmBlocksArgs&);
+  void (*gemm_bf16_pairs)(const GemmArgs&, const void* next_b);
+  void (*gemm_int8_blocks)(const GemmArgs&);
   void (*dot_rows_f32)(const DotRowsArgs&);
   void (*dot_rows_bf16)(const DotRowsArgs&);
   void (*dot_rows_int8)(const DotRowsArgs&);
@@ -205,34 +166,41 @@ struct KernelTable {
   void (*rope)(float* x, const float* cos, const float* sin, int64_t n_heads, int64_t head_dim);
   void (*rotate_columns_f32)(const RotateColumnsArgs&);
   void (*rotate_columns_bf16)(const RotateColumnsArgs&);
-  // One online-softmax update of a row: scores [n] (n a multiple of 16, hidden ones -inf, at least
-  // one of all updates finite) become exp(score - new max). Start with max = -inf, sum = 0.
+  // Updates a row's online softmax: scores [n] (n a multiple of 16, hidden ones -inf, at least one
+  // of all updates finite) become exp(score - new max). The first state is max = -inf, sum = 0.
   SoftmaxUpdate (*softmax_update)(float* scores, int64_t n, SoftmaxState* state);
-  // out [n, 16]: the largest of every 16th element of each 256 of x [n, 256], NaN left out but
-  // where it comes first.
+  // out [n, 16] = the largest of every 16th element of each row of x [n, 256]; a NaN is left out
+  // unless it comes first.
   void (*lane_maxima)(const float* x, int64_t n, float* out);
-  // Indices of those of x [n] that are not less than `least` (NaN is not), ascending, into out [n];
-  // returns how many.
+  // Writes the indices of the elements of x [n] that are not less than `least` (NaN is not) into
+  // out [n], ascending, and returns their number.
   int64_t (*find_not_below)(const float* x, int64_t n, float least, int32_t* out);
-  // TaylorShift's weights of a row: scores s [n] (n a multiple of 16) become 1 + s + s^2 / 2 where
-  // visible, 0 from n_visible on. Returns their sum.
+  // Turns a row's scores s [n] (n a multiple of 16) into TaylorShift's weights: 1 + s + s^2 / 2,
+  // and 0 from n_visible on. Returns their sum.
   float (*taylor_weights)(float* scores, int64_t n_visible, int64_t n);
   void (*turned_products)(const TurnedProductsArgs&);
-  // Round to nearest even; NaN stays NaN.
+  // Rounds to nearest even; NaN stays NaN.
   void (*to_bf16)(const float* x, uint16_t* out, int64_t n);
-  // Codes of 4 bits as int8, less 8: out [n] from x [n / 2], the first half of out from the bytes'
-  // low bits, the second from their high ones.
+  // Unpacks codes of 4 bits to int8, less 8: the first half of out [n] has the low bits of x
+  // [n / 2], the second half the high bits.
   void (*unpack_int4)(const uint8_t* x, int8_t* out, int64_t n);
 
-  // For benchmarks: the machine's limits. panel_columns * 5 * n multiply-adds on registers alone; a
-  // sum of x [n] (a multiple of 8 * panel_columns) that reads as fast as the machine can.
+  // In double, with the same bits on every instruction set: y += a * x; y += a0 * x0 + a1 * x1; and
+  // the rotation (x, y) = (c * x - s * y, s * x + c * y). All [n].
+  void (*add_scaled_f64)(double a, const double* x, double* y, int64_t n);
+  void (*add_two_scaled_f64)(double a0, const double* x0, double a1, const double* x1, double* y,
+                             int64_t n);
+  void (*rotate_f64)(double c, double s, double* x, double* y, int64_t n);
+
+  // Measure the machine's limits, for benchmarks: panel_columns * 5 * n multiply-adds on registers
+  // alone; a sum of x [n] (a multiple of 8 * panel_columns) that reads as fast as the machine can.
   float (*fma_chains)(int64_t n);
   float (*read_sum)(const float* x, int64_t n);
 
-  void Gemm(StorageType b_type, const GemmArgs& args) const {
+  void Gemm(StorageType b_type, const GemmArgs& args, const void* next_b = nullptr) const {
     (b_type == StorageType::kFloat32    ? gemm_f32
      : b_type == StorageType::kBFloat16 ? gemm_bf16
-                                        : gemm_int8)(args);
+                                        : gemm_int8)(args, next_b);
   }
   void DotRows(StorageType b_type, const DotRowsArgs& args) const {
     (b_type == StorageType::kFloat32    ? dot_rows_f32
@@ -244,14 +212,9 @@ struct KernelTable {
   }
 };
 
-// The best table that this CPU runs, or the one that the environment variable LOWKEY_ISA names
-// ("portable", "avx2", "avx512", "avx512_bf16") if the CPU has it. Chosen at the first call.
+// The best table that this CPU runs, or the one that the environment variable LOWKEY_ISA names.
+// Chosen at the first call, which ends the program where CheckIsa (isa.h) is not OK.
 const KernelTable& Kernels();
-
-// Every table that this CPU runs, for tests and benchmarks: two portable ones first (the second,
-// "portable_bf16", rounds activations like avx512_bf16 and shares its source), then from narrow to
-// wide.
-std::vector<const KernelTable*> AvailableKernels();
 
 }  // namespace lowkey
 

@@ -13,18 +13,19 @@ namespace {
 // rows of A by 256 are 256 KiB and stay in L2 while the panels pass.
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockRows = 256;
-// Up to here rows share one pass over the weight in its own order; all their steps fit in L2, a
-// tile's steps of one block in L1.
+// Up to this many rows share one pass over the weight in its own order; all their steps fit in L2,
+// a tile's steps of one block in L1.
 constexpr int64_t kStreamRows = 32;
 constexpr int64_t kStreamBlockK = 768;
-// Up to here a product takes longer to read the weight than to multiply with it.
+// With up to this many rows reading the weight takes longer than multiplying with it.
 constexpr int64_t kFewRows = 3;
-// Of a weight that is read front to back: 4 KiB cover the memory's latency.
+// How far ahead few rows prefetch a weight that is read front to back: 4 KiB cover the memory's
+// latency.
 constexpr int64_t kAhead = 2048;
-// Tasks a thread of many rows: enough to even out a core that is slowed down.
+// Tasks per thread with many rows: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
 
-// Bytes of int8's block of a panel: scales, then codes.
+// Returns the bytes of a panel's block in int8: scales, then codes.
 int64_t NarrowBlockBytes(int64_t panel) { return panel * (2 + kNarrowBlock); }
 
 int64_t PanelBytes(StorageType type, int64_t n_in_padded, int64_t panel) {
@@ -32,7 +33,7 @@ int64_t PanelBytes(StorageType type, int64_t n_in_padded, int64_t panel) {
   return n_in_padded * panel * StorageBytes(type);
 }
 
-// A row into column c of a packed panel.
+// Packs a row into column c of a panel.
 void PackNarrow(absl::Span<const float> row, int64_t panel, int64_t c, std::byte* out) {
   std::vector<uint8_t> codes(row.size());
   std::vector<uint16_t> scales(NarrowBlocks(static_cast<int64_t>(row.size())));
@@ -48,7 +49,7 @@ void PackNarrow(absl::Span<const float> row, int64_t panel, int64_t c, std::byte
   }
 }
 
-// Rows first_row .. + n_rows of `part` into columns `column` .. of a packed panel.
+// Packs n_rows rows of `part`, from first_row, into columns `column` .. of a panel.
 void PackPanel(const TensorView& part, int64_t first_row, int64_t n_rows, int64_t panel,
                int64_t column, std::vector<float>& row, StorageType type, std::byte* out) {
   const int64_t n_in = part.shape[1];
@@ -70,19 +71,19 @@ void PackPanel(const TensorView& part, int64_t first_row, int64_t n_rows, int64_
   }
 }
 
-// The left-hand side of one block of rows, in tiles (LeftLayout::kTiles), rounded to bf16 where the
+// The left-hand side of one block of rows in tiles (LeftLayout::kTiles), rounded to bf16 where the
 // kernels want that.
 struct PackedRows {
   const std::byte* data = nullptr;
   int64_t n_rows = 0;
 };
 
-constexpr int64_t kMaxTileRows = 16;  // of any instruction set
+constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
 
-// One pass over the tile: its lines may be another core's, or not fit in L1.
+// Reads each row in one pass: its lines may be another core's, or not fit in L1.
 template <typename T>
 void PackTile(RowSource x, int64_t first_row, int64_t rows, const PackedWeight& w, T* out) {
-  // Of each step (fp32) or pair of steps (bf16) the rows' elements lie side by side.
+  // The rows' elements of a step (fp32) or of a pair of steps (bf16) lie side by side.
   constexpr int64_t kSide = sizeof(T) == sizeof(float) ? 1 : 2;
   std::array<const float*, kMaxTileRows> source;
   for (int64_t r = 0; r < rows; ++r) source[r] = x(first_row + r);
@@ -105,7 +106,7 @@ PackedRows PackRows(const PackedWeight& w, RowSource x, int64_t first_row, int64
   if (n_rows == 1 && w.n_in() == w.n_in_padded() && !w.rounds_activations()) {
     return {reinterpret_cast<const std::byte*>(x(first_row)), 1};  // a row is its own tile
   }
-  thread_local std::vector<float> scratch;  // of the calling thread; grows to the largest block
+  thread_local std::vector<float> scratch;  // grows to the largest block
   scratch.resize(std::max<size_t>(scratch.size(), n_rows * w.n_in_padded()));
   float* out = scratch.data();
   LK_CHECK(w.kernels().max_tile_rows <= kMaxTileRows);
@@ -133,41 +134,41 @@ struct WeightBlock {
 
 void MultiplyBlock(const PackedWeight& w, const PackedRows& rows, const WeightBlock& block,
                    float* y, int64_t ldy) {
-  const int64_t panel = w.kernels().panel_columns;
-  const int64_t panel_elements = w.n_in_padded() * panel;
-  const auto into = block.k == 0 ? GemmArgs::Into::kOverwrite : GemmArgs::Into::kAccumulate;
-  const std::byte* b =
-      w.data() + (block.panel * panel_elements + block.k * panel) * StorageBytes(w.type());
-  float* c = y + block.panel * panel;
-  const int64_t n_cols = block.n_panels * panel;
+  const KernelTable& kernels = w.kernels();
+  const int64_t panel = kernels.panel_columns;
+  const int64_t panel_bytes = PanelBytes(w.type(), w.n_in_padded(), panel);
+  const std::byte* b = w.data() + block.panel * panel_bytes + PanelBytes(w.type(), block.k, panel);
+  GemmArgs product;
+  product.a = rows.data;
+  product.lda = w.n_in_padded();
+  product.b = b;
+  product.b_row_stride = panel;
+  product.b_panel_stride = panel_bytes / StorageBytes(w.type());
+  product.c = y + block.panel * panel;
+  product.ldc = ldy;
+  product.n_rows = rows.n_rows;
+  product.n_cols = block.n_panels * panel;
+  product.k = block.n_k;
+  product.into = block.k == 0 ? GemmArgs::Into::kOverwrite : GemmArgs::Into::kAccumulate;
+  product.a_layout = LeftLayout::kTiles;
+  product.k_begin = block.k;
   if (w.type() == StorageType::kInt8) {
-    const int64_t stride = PanelBytes(w.type(), w.n_in(), panel);
-    const std::byte* blocks =
-        w.data() + block.panel * stride + block.k / kNarrowBlock * NarrowBlockBytes(panel);
-    w.kernels().gemm_int8_blocks({reinterpret_cast<const float*>(rows.data), w.n_in(), blocks,
-                                  stride, c, ldy, rows.n_rows, n_cols, block.n_k, into, block.k});
-    return;
-  }
-  if (w.type() == StorageType::kFloat32) {
-    w.kernels().gemm_f32({reinterpret_cast<const float*>(rows.data), w.n_in_padded(), b, panel,
-                          panel_elements, c, ldy, rows.n_rows, n_cols, block.n_k, into,
-                          LeftLayout::kTiles, block.k});
+    kernels.gemm_int8_blocks(product);
+  } else if (w.type() == StorageType::kFloat32) {
+    kernels.gemm_f32(product, nullptr);
   } else {
-    const auto* pairs = reinterpret_cast<const uint16_t*>(b);
-    w.kernels().gemm_bf16_pairs({rows.data, w.n_in_padded(), pairs, panel_elements, c, ldy,
-                                 rows.n_rows, n_cols, block.n_k, into, LeftLayout::kTiles, block.k,
-                                 pairs + block.next});
+    kernels.gemm_bf16_pairs(product, b + block.next * StorageBytes(w.type()));
   }
 }
 
-// Panels [first, first + count) with at most kFewRows rows: memory is the limit, so each panel is
-// read once, front to back, and several at once keep the chains of FMAs apart.
+// Multiplies panels [first, first + count) with at most kFewRows rows. Memory is the limit, so each
+// panel is read once, front to back, and several at once keep the chains of FMAs apart.
 void MultiplyFewRows(const PackedWeight& w, const PackedRows& rows, int64_t first, int64_t count,
                      float* y, int64_t ldy) {
   MultiplyBlock(w, rows, {0, w.n_in_padded(), first, count, kAhead}, y, ldy);
 }
 
-// Blocks of B that stay in L1 while the rows pass over them.
+// Multiplies blocks of B that stay in L1 while the rows pass over them.
 void MultiplyManyRows(const PackedWeight& w, const PackedRows& rows, int64_t first, int64_t count,
                       float* y, int64_t ldy) {
   const int64_t panel_elements = w.n_in_padded() * w.kernels().panel_columns;
@@ -192,8 +193,8 @@ void MultiplyRows(const PackedWeight& w, const PackedRows& rows, float* y, int64
                   ThreadPool& pool) {
   const int64_t n_panels = w.n_out_padded() / w.kernels().panel_columns;
   const bool few_rows = rows.n_rows <= kFewRows;
-  // One row's kernel takes four panels at once; a panel that streams past its rows is a task of its
-  // own; what many rows share of a block wants several.
+  // One row's kernel takes four panels at once. A panel that streams past its rows is a task; many
+  // rows share the rows of a block among several panels.
   int64_t panels_per_task = few_rows ? 4 : 1;
   if (rows.n_rows > kStreamRows) {
     const int64_t n_parts = kTasksPerThread * pool.n_threads();

@@ -14,8 +14,8 @@
 
 namespace lowkey {
 
-// A weight [n_out, n_in] (row-major in the checkpoint) packed for products with fp32 rows: panels
-// of panel_columns outputs, the last one padded with zeros, each
+// A weight [n_out, n_in] (row-major in the checkpoint) packed for products with fp32 rows. It is a
+// sequence of panels of panel_columns outputs, the last one padded with zeros. A panel is
 //   fp32  [n_in][panel]
 //   bf16  [n_in / 2][panel][2], an odd n_in padded with zeros
 //   int8  for every 64 inputs their scales [panel] in bf16 and codes [64][panel] (narrow_weight.h),
@@ -33,7 +33,7 @@ class PackedWeight {
 
   int64_t n_in() const { return n_in_; }
   int64_t n_out() const { return n_out_; }
-  // n_out rounded up to whole panels: the columns that Linear writes.
+  // The number of columns that Linear writes: n_out rounded up to whole panels.
   int64_t n_out_padded() const { return n_out_padded_; }
   StorageType type() const { return type_; }
   int64_t size_bytes() const { return static_cast<int64_t>(data_.size_bytes()); }
@@ -55,20 +55,20 @@ class PackedWeight {
   Buffer data_;
 };
 
-// Row `row` of a left-hand side, [n_in], computed where it is asked for: once for each row, from
-// any of the pool's threads. What it points at lives until the product is done.
+// Returns row `row` of a left-hand side, [n_in]. Linear calls it once for each row, from any of the
+// pool's threads; the row must live until the product is done.
 using RowSource = absl::FunctionRef<const float*(int64_t row)>;
 
-// y [n_rows, n_out_padded] = x [n_rows, n_in] W^T; row i of y at y + i * ldy, ldy >= n_out_padded.
-// A row's bits do not depend on n_rows or on the pool's size.
+// Computes y [n_rows, n_out_padded] = x [n_rows, n_in] W^T; row i of y is at y + i * ldy, ldy >=
+// n_out_padded. A row's bits do not depend on n_rows or on the pool's size.
 void Linear(const PackedWeight& w, RowSource x, int64_t n_rows, float* y, int64_t ldy,
             ThreadPool& pool);
-// The same, row i of x at x + i * ldx.
+// Computes the same with row i of x at x + i * ldx.
 void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
             int64_t ldy, ThreadPool& pool);
 
-// A leading dimension for rows of n floats. Rows a multiple of 2 KiB apart would crowd a few of the
-// cache's sets (512 rows of 16 KiB: 66% of peak, 77% a line further apart).
+// Returns a leading dimension for rows of n floats. Rows a multiple of 2 KiB apart would crowd a
+// few of the cache's sets (512 rows of 16 KiB: 66% of peak, 77% a line further apart).
 inline int64_t RowStride(int64_t n) { return n % 512 == 0 ? n + 16 : n; }
 
 }  // namespace lowkey

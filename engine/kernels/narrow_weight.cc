@@ -12,10 +12,10 @@ namespace lowkey {
 namespace {
 
 constexpr float kMostInt8 = 127, kMostFloat8 = 448;
-constexpr float kLeastMagnitude = 1e-35f;  // whose scale is a normal float, and one over it finite
+constexpr float kLeastMagnitude = 1e-35f;  // its scale is normal, and 1 / scale finite
 constexpr uint16_t kNan = 0x7fc0;          // in bf16
 
-// The largest magnitude; NaN where a number is not finite.
+// Returns the largest magnitude; NaN where a number is not finite.
 float LargestOf(absl::Span<const float> x) {
   float largest = 0;
   bool finite = true;
@@ -34,7 +34,7 @@ uint8_t ToInt8(float x) {
   return static_cast<uint8_t>(std::clamp(rounded, -127, 127));
 }
 
-// Codes of numbers that share a scale; the scale.
+// Codes numbers that share a scale, and returns the scale.
 uint16_t NarrowGroup(absl::Span<const float> x, StorageType type, uint8_t* codes) {
   const float largest = LargestOf(x);
   if (std::isnan(largest) || largest < kLeastMagnitude) {
@@ -63,7 +63,7 @@ uint8_t ToFloat8(float x) {
   } else if (magnitude > std::bit_cast<uint32_t>(kMostFloat8)) {
     code = 0x7e;
   } else if (magnitude < std::bit_cast<uint32_t>(0x1p-6f)) {
-    // Below the smallest normal number: 2^14's last place is the subnormals' unit, 2^-9.
+    // Below the smallest normal number the unit is 2^-9, which is the last place of 2^14.
     code = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) -
            std::bit_cast<uint32_t>(0x1p14f);
   } else {

@@ -2,15 +2,15 @@
 #define LOWKEY_ENGINE_KERNELS_NARROW_WEIGHT_H_
 
 // Weights of 8 bits: a number is its code times a scale that it shares with others of its row.
-//   kInt8    codes -127..127; a scale for every 64 inputs
-//   kFloat8  codes e4m3 (OCP 8-bit floating point 1.0: bias 7, subnormals, at most 448, no
-//            infinities); a scale for the row
-// A scale is in bf16, the largest magnitude that shares it over the largest code. Codes are rounded
-// to nearest. A number that is not finite makes those of its scale NaN; where all are below 1e-35
-// they are 0.
+//   kInt8    has codes -127..127 and a scale for every 64 inputs;
+//   kFloat8  has codes e4m3 (OCP 8-bit floating point 1.0: bias 7, subnormals, at most 448, no
+//            infinities) and a scale for the row.
+// A scale is in bf16: the largest magnitude that shares it, divided by the largest code. Codes are
+// rounded to nearest. A number that is not finite makes every number of its scale NaN; numbers that
+// are all below 1e-35 become 0.
 //
 // On a device a weight [n_out, n_in] is
-//   codes [n_out][blocks of 64]: input k of a row at NarrowPlace(k), zeros past n_in
+//   codes [n_out][blocks of 64]: input k of a row is at NarrowPlace(k), zeros follow n_in
 //   scales [ScalesOfRow][n_out rounded up to 8]
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace lowkey {
 
-inline constexpr int64_t kNarrowBlock = GemmBlocksArgs::kBlock;  // inputs
+inline constexpr int64_t kNarrowBlock = kGemmBlock;  // inputs
 
 constexpr bool IsNarrow(StorageType type) { return StorageBytes(type) == 1; }
 constexpr int64_t NarrowBlocks(int64_t n_in) { return (n_in + kNarrowBlock - 1) / kNarrowBlock; }
@@ -30,12 +30,13 @@ constexpr int64_t ScalesOfRow(StorageType type, int64_t n_in) {
   return type == StorageType::kInt8 ? NarrowBlocks(n_in) : 1;
 }
 
-// Eight successive k of each half of a block stand in 16 bytes, as a lane multiplies them; of four
-// the middle two are exchanged, so that a word's odd bytes are two successive k, and its even ones.
+// Returns the byte of a row that holds the code of input k. A thread multiplies 16 bytes at a time:
+// eight successive k of each half of a block. Of every four the middle two are exchanged, so that
+// a word's odd bytes are two successive k, and its even bytes too.
 constexpr int64_t NarrowPlace(int64_t k) {
-  const int64_t in_block = k % kNarrowBlock, lane = in_block % 32 / 8, of_four = k % 4;
+  const int64_t in_block = k % kNarrowBlock, sixteen = in_block % 32 / 8, of_four = k % 4;
   const int64_t exchanged = of_four == 1 ? 2 : of_four == 2 ? 1 : of_four;
-  return k - in_block + 16 * lane + in_block / 32 * 8 + k % 8 / 4 * 4 + exchanged;
+  return k - in_block + 16 * sixteen + in_block / 32 * 8 + k % 8 / 4 * 4 + exchanged;
 }
 
 struct NarrowLayout {
@@ -50,30 +51,30 @@ struct NarrowLayout {
   }
 };
 
-// Of a weight of any type on a device.
+// Returns the bytes of a weight of any type on a device.
 constexpr int64_t WeightBytes(StorageType type, int64_t n_out, int64_t n_in) {
   return IsNarrow(type) ? NarrowLayout{type, n_out, n_in}.size_bytes()
                         : n_out * n_in * StorageBytes(type);
 }
 
-// To nearest, ties to even, at most 448; NaN stays NaN.
+// Rounds to nearest, ties to even, at most 448; NaN stays NaN.
 uint8_t ToFloat8(float x);
 float Float8ToFloat(uint8_t code);
 
-// A row's codes [row.size()] in order, and its scales [ScalesOfRow], every ld_scales-th.
+// Writes a row's codes [row.size()] in order, and its scales [ScalesOfRow] ld_scales apart.
 void NarrowRow(absl::Span<const float> row, StorageType type, uint8_t* codes, uint16_t* scales,
                int64_t ld_scales);
 
-// Rows [first, end) of `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads)
-// stacked along n_out, to their places in `weight`, layout.size_bytes() of zeros at first. Threads
-// may write rows of their own at once.
+// Writes rows [first, end) of `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow
+// reads), stacked along n_out, to their places in `weight`, which begins as layout.size_bytes()
+// zeros. Threads may write different rows at once.
 struct NarrowRange {
   int64_t first = 0, end = 0;
 };
 void NarrowRows(absl::Span<const TensorView> parts, const NarrowLayout& layout, NarrowRange rows,
                 std::byte* weight);
 
-// What row `row` of such a weight stands for, [n_in]; exact.
+// Writes the numbers of row `row` of a weight to out [n_in]; exact.
 void WidenRow(const NarrowLayout& layout, const std::byte* weight, int64_t row, float* out);
 
 }  // namespace lowkey

@@ -2,10 +2,10 @@
 #define LOWKEY_ENGINE_KERNELS_SAMPLING_ARITHMETIC_H_
 
 // The arithmetic of drawing tokens that the host and devices share, so that both draw the same
-// token: compiled by both, with the same roundings, one for each operation.
+// token: both compile it, with the same roundings, one for each operation.
 //
-// Sums of weights are in double and have one order: blocks of kSumBlock ids, in order; in a block
-// kSumLanes lanes, id modulo kSumLanes, each in order of id, then the lanes in order.
+// Sums of weights are in double and have one order: blocks of kSumBlock ids in order; in a block
+// first the ids of each residue modulo kSumLanes in order, then those kSumLanes sums in order.
 
 #include <cmath>
 #include <cstdint>
@@ -43,9 +43,8 @@ LK_HOST_DEVICE inline float Over(float a, float b) { return a / b; }
 
 }  // namespace sampling
 
-// Signed integers in the order of the floats with these bits: integer minima and maxima are
-// vectorized, those of floats are not without leave to ignore NaN. A NaN lies beyond the infinity
-// of its sign.
+// Maps floats to signed integers in the same order: compilers vectorize integer minima and maxima,
+// but those of floats only with leave to ignore NaN. A NaN lies beyond the infinity of its sign.
 LK_HOST_DEVICE inline int32_t OrderKey(float x) {
   const int32_t bits = sampling::IntBits(x);
   return bits ^ ((bits >> 31) & 0x7fffffff);
@@ -56,12 +55,14 @@ LK_HOST_DEVICE inline float FromOrderKey(int32_t key) {
 inline constexpr int32_t kInfinityKey = 0x7f800000;
 inline constexpr int32_t kMinusInfinityKey = -0x7f800001;
 
-// e^x for x <= 0, to 3e-7 of itself, 0 below e^-87 (Cephes' expf): 2^n times a polynomial on
-// [-ln 2 / 2, ln 2 / 2]. Without branches or library calls, so that loops over it are vectorized.
+// Returns e^x for x <= 0, to 3e-7 of itself, 0 below e^-87 (Cephes' expf): 2^n times a polynomial
+// on [-ln 2 / 2, ln 2 / 2]. It has no branches or library calls, so that loops over it are
+// vectorized.
 LK_HOST_DEVICE inline float ExpOfNegative(float x) {
   using sampling::Times;
   constexpr float kLowest = -87.0f;  // e^-87 is still a normal float
-  // Masks, not conditions: the compiler would branch around whatever may trap. NaN too is masked.
+  // Masks replace conditions: the compiler would branch around whatever may trap. NaN is masked
+  // too.
   const int32_t mask = -static_cast<int32_t>(x > kLowest);
   const float c =
       sampling::FloatOf((sampling::IntBits(x) & mask) | (sampling::IntBits(kLowest) & ~mask));
@@ -79,36 +80,37 @@ LK_HOST_DEVICE inline float ExpOfNegative(float x) {
   return sampling::FloatOf(sampling::IntBits(Times(p, power)) & mask);
 }
 
-// A token's weight in a draw: 1 for the largest logit. temperature > 0.
+// Returns a token's weight in a draw: 1 for the largest logit. temperature > 0.
 LK_HOST_DEVICE inline float TokenWeight(float logit, float max, float temperature) {
   return ExpOfNegative(sampling::Over(logit - max, temperature));
 }
 
-// A weight in units of 2^-43, rounded. Sums of these over a vocabulary (2^20 at most) are exact, so
-// that their order does not matter: the nucleus is defined by them.
+// Returns a weight in units of 2^-43, rounded. Sums of these over a vocabulary (2^20 at most) are
+// exact, so that their order does not matter: they define the nucleus.
 LK_HOST_DEVICE inline uint64_t FixedWeight(float weight) {
   constexpr double kTwo52 = 0x1p52;  // its unit in the last place is 1
   return sampling::Bits(sampling::Times(static_cast<double>(weight), 0x1p43) + kTwo52) -
          sampling::Bits(kTwo52);
 }
-// What the nucleus of top_p has to reach of a sum of fixed weights.
+// Returns the sum of fixed weights that the nucleus of top_p has to reach.
 LK_HOST_DEVICE inline uint64_t NeededOf(float top_p, uint64_t total) {
   return static_cast<uint64_t>(
       ceil(sampling::Times(static_cast<double>(top_p), static_cast<double>(total))));
 }
-// A weight below which no token is in the nucleus of top_p over n weights whose sum is `sum`: all
-// such tokens have less than a quarter of 1 - top_p together, and rounding doubles that at most.
+// Returns a weight below which no token is in the nucleus of top_p over n weights whose sum is
+// `sum`: all such tokens have less than a quarter of 1 - top_p together, and rounding at most
+// doubles that.
 LK_HOST_DEVICE inline float BelowNucleus(float top_p, double sum, int64_t n) {
   return static_cast<float>(0.25 * (1.0 - static_cast<double>(top_p)) / static_cast<double>(n) *
                             sum);
 }
 
-// What a request changes of one token's logit.
+// A request's changes to one token's logit.
 struct LogitAdjustment {
   int32_t token = 0;
   float bias = 0.0f;     // added first
   int32_t repeats = 0;   // 1: the repetition penalty applies
-  float penalty = 0.0f;  // of presence and frequency; subtracted last
+  float penalty = 0.0f;  // presence and frequency together; subtracted last
 };
 
 LK_HOST_DEVICE inline float AdjustedLogit(float logit, const LogitAdjustment& adjustment,
@@ -119,8 +121,8 @@ LK_HOST_DEVICE inline float AdjustedLogit(float logit, const LogitAdjustment& ad
     x = x > 0.0f ? sampling::Over(x, repetition_penalty) : sampling::Times(x, repetition_penalty);
   }
   x = x - adjustment.penalty;
-  // A logit near the largest float may have been pushed over it: that is the request's doing, not
-  // the model's, and still the most likely token.
+  // The request, not the model, may have pushed a logit over the largest float: the token is still
+  // the most likely one.
   return x < kLargest ? x : kLargest;
 }
 

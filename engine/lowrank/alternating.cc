@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-// In 16 chains, so that the compiler vectorizes it.
+// Sums in 16 chains, so that the compiler vectorizes the loop.
 float Dot(const float* a, const float* b, int64_t n) {
   float lanes[kLanes] = {};
   int64_t i = 0;
@@ -26,10 +26,10 @@ void AddScaled(float s, const float* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] += s * x[i];
 }
 
-// Below it a direction is nothing: its square would not be a normal float.
+// The smallest length of a direction: the square of a smaller one would not be a normal float.
 constexpr float kSmallest = 1e-18f;
 
-// What is left of m.
+// The residual of m: what the directions so far leave.
 struct Residual {
   int64_t n_rows = 0, n_cols = 0;
   float* data = nullptr;
@@ -46,7 +46,7 @@ int64_t LongestRow(Residual& m) {
   return longest;
 }
 
-// One direction, taken off the residual; false when nothing is left.
+// Finds one direction and subtracts it from the residual; false when nothing is left.
 bool TakeDirection(Residual& m, int n_sweeps, float* column, std::vector<float>& row) {
   const float* longest = m.row(LongestRow(m));
   row.assign(longest, longest + m.n_cols);
@@ -88,7 +88,7 @@ void AlternatingBasis(const MatrixView& m, int64_t rank, int n_sweeps, BasisWork
     std::fill_n(column, m.n_rows, 0.0f);
     break;
   }
-  // Orthogonal already but for rounding.
+  // The directions are orthogonal up to rounding.
   OrthonormalizeRows(rank, m.n_rows, w.left.data(), w.subspace.orthonormalize);
   for (int64_t i = 0; i < m.n_rows; ++i) {
     for (int64_t j = 0; j < rank; ++j) u[i * rank + j] = w.left[j * m.n_rows + i];

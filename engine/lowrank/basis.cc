@@ -16,8 +16,8 @@ namespace {
 // Singular values below this share of the largest are rounding of the Gram matrix.
 constexpr float kNegligible = 1e-6f;
 
-// The exponent e with 2^(e-1) <= max|m| < 2^e; nullopt when m has a non-finite entry or is all
-// zero.
+// Returns the exponent e with 2^(e-1) <= max|m| < 2^e; nullopt when m has a non-finite entry or is
+// all zero.
 std::optional<int> Exponent(const MatrixView& m) {
   uint32_t largest = 0;  // magnitudes of floats order like their bits
   for (int64_t i = 0; i < m.n_rows; ++i) {
@@ -41,7 +41,7 @@ bool IsFinite(const MatrixView& m) {
   return finite;
 }
 
-// m * 2^-exponent into out [n_rows, n_cols], contiguous. In two factors: 2^149 is no float.
+// Writes m * 2^-exponent to out [n_rows, n_cols], contiguous, in two factors: 2^149 is no float.
 void CopyScaled(const MatrixView& m, int exponent, std::vector<float>& out) {
   out.resize(m.n_rows * m.n_cols);
   const float first = std::ldexp(1.0f, -exponent / 2);
@@ -53,7 +53,7 @@ void CopyScaled(const MatrixView& m, int exponent, std::vector<float>& out) {
   }
 }
 
-// u [n, rank] from basis rows [n_found, n]; columns past n_found are zero.
+// Writes basis rows [n_found, n] as u [n, rank]; columns past n_found are zero.
 void WriteColumns(const float* rows, int64_t n_found, int64_t n, int64_t rank, float* u) {
   constexpr int64_t kTile = 16;
   for (int64_t i0 = 0; i0 < n; i0 += kTile) {
@@ -85,7 +85,7 @@ void SpanColumns(const MatrixView& m, int64_t rank, BasisWorkspace& w, float* u)
   WriteColumns(w.left.data(), m.n_cols, m.n_rows, rank, u);
 }
 
-// w.gram [size, size]: the products of w.scaled's rows (wide m) or columns (tall m).
+// Forms w.gram [size, size]: the products of w.scaled's rows (wide m) or columns (tall m).
 void FormGram(const MatrixView& m, int64_t size, BasisWorkspace& w) {
   w.gram.resize(size * size);
   const MatmulOperand plain{w.scaled.data(), m.n_cols, 1};
@@ -96,7 +96,7 @@ void FormGram(const MatrixView& m, int64_t size, BasisWorkspace& w) {
   MirrorLower(size, w.gram.data());
 }
 
-// From n_rows right singular vectors in w.subspace.basis to left ones in w.left.
+// Maps n_rows right singular vectors in w.subspace.basis to left ones in w.left.
 void MapToLeft(const MatrixView& m, int64_t n_rows, BasisWorkspace& w) {
   w.left.resize(n_rows * m.n_rows);
   Matmul({n_rows, m.n_rows, m.n_cols}, {w.subspace.basis.data(), m.n_cols, 1},
@@ -114,7 +114,7 @@ void MapToLeft(const MatrixView& m, int64_t n_rows, BasisWorkspace& w) {
   OrthonormalizeRows(n_rows, m.n_rows, w.left.data(), w.subspace.orthonormalize);
 }
 
-// The smaller side's Gram matrix in double, both triangles. Rows of x are the longer side.
+// Returns the smaller side's Gram matrix in double, both triangles.
 std::vector<double> GramInDouble(const MatrixView& m) {
   constexpr int64_t kChunk = 32;  // a row of the result stays in cache for this many products
   const bool wide = m.n_rows <= m.n_cols;
@@ -148,8 +148,8 @@ double Energy(const float* x, int64_t n) {
   return sum;
 }
 
-// How many rows of `products` = U^T m, from the first, have `share` of |m|^2; one more than there
-// are when all of them have not. At least 1.
+// Returns how many of the first rows of `products` = U^T m have `share` of |m|^2, at least 1; one
+// more than there are rows where all of them do not suffice.
 int64_t LeastRank(const std::vector<float>& products, const MatrixView& m, double share) {
   double total = 0, kept = 0;
   for (int64_t i = 0; i < m.n_rows; ++i) total += Energy(m.data + i * m.stride, m.n_cols);
@@ -161,7 +161,7 @@ int64_t LeastRank(const std::vector<float>& products, const MatrixView& m, doubl
   return n + 1;
 }
 
-// u [n_rows, from] to [n_rows, to], its first columns.
+// Keeps the first `to` columns of u [n_rows, from].
 void KeepColumns(int64_t n_rows, int64_t from, int64_t to, std::vector<float>& u) {
   for (int64_t i = 0; i < n_rows; ++i) {
     std::copy_n(u.data() + i * from, to, u.data() + i * to);
@@ -198,7 +198,7 @@ void PrincipalBasis(const MatrixView& m, int64_t rank, BasisWorkspace& workspace
 
 int64_t EnergyBasis(const MatrixView& m, double share, BasisWorkspace& w, std::vector<float>& u) {
   constexpr int64_t kFirst = 16;
-  constexpr double kSlack = 1e-6;  // of fp32 sums
+  constexpr double kSlack = 1e-6;  // rounding of fp32 sums
   const int64_t full = std::min(m.n_rows, m.n_cols);
   std::vector<float> products, pack;
   for (int64_t rank = std::min(kFirst, full);;) {

@@ -10,13 +10,13 @@ namespace {
 
 constexpr int64_t kPanelRows = 32;
 
-// What is left of a row after its projections are taken out, relative to the row: below the first
-// it is rounding. In the second pass every row has length one and loses only the first pass's
-// rounding, unless it was nothing but rounding.
+// Bounds of a row's residual after its projections are taken out, relative to the row: below the
+// first bound the residual is rounding. In the second pass every row has length one and loses only
+// the first pass's rounding, unless the row was nothing but rounding.
 constexpr float kDependentFirst = 2e-6f;
 constexpr float kDependentSecond = 0.1f;
 
-// Eight partial sums: vectorizes without reordering licence.
+// Eight partial sums let the compiler vectorize without reordering.
 float Dot(int64_t n, const float* x, const float* y) {
   constexpr int kLanes = 8;
   float sums[kLanes] = {};

@@ -8,15 +8,15 @@
 namespace lowkey {
 namespace {
 
-// More directions than asked for, so that those at the cut converge too.
+// More directions than wanted, so that those at the cut converge too.
 constexpr int64_t kOversampling = 8;
 constexpr int kFilterRounds = 2;
 constexpr int kMaxDegree = 6;
-// A filter that enlarges the first direction this much more than the last leaves the last one's
-// rounding error below a percent of it.
+// A filter that enlarges the first direction this much more than the last keeps rounding below a
+// percent of the last.
 constexpr double kMaxSpread = 2e5;
 
-// Counter-based numbers in [-1, 1): the start depends on the size alone.
+// Fills counter-based numbers in [-1, 1): the start depends on the size alone.
 void FillStart(int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) {
     uint64_t z = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15u;
@@ -42,8 +42,7 @@ void Multiply(const Iteration& it, const std::vector<float>& from, const MatmulO
          {to.data(), it.size}, it.scratch.orthonormalize.pack);
 }
 
-// Makes the rows of image orthonormal, drops those that depend on the others, and makes them the
-// basis.
+// Makes the rows of image orthonormal, drops dependent rows, and makes the rest the basis.
 void AdoptImage(Iteration& it) {
   SubspaceScratch& s = it.scratch;
   OrthonormalizeRows(it.n_rows, it.size, s.image.data(), s.orthonormalize);
@@ -58,7 +57,7 @@ void AdoptImage(Iteration& it) {
   s.basis.swap(s.image);
 }
 
-// image = basis * gram, eigen = image * basis^T: gram as the basis sees it.
+// Computes image = basis * gram and eigen = image * basis^T, gram in terms of the basis.
 void Project(Iteration& it) {
   SubspaceScratch& s = it.scratch;
   const int64_t n = it.n_rows;
@@ -70,8 +69,8 @@ void Project(Iteration& it) {
   s.eigen.assign(s.small.begin(), s.small.end());
 }
 
-// The highest degree whose Chebyshev polynomial on [0, smallest] stays below kMaxSpread up to
-// `largest`.
+// Returns the highest degree whose Chebyshev polynomial on [0, smallest] stays below kMaxSpread up
+// to `largest`.
 int FilterDegree(double smallest, double largest) {
   if (smallest <= 0.0 || largest > smallest * kMaxSpread) return 1;
   const double x = 2.0 * largest / smallest - 1.0;
@@ -85,8 +84,9 @@ int FilterDegree(double smallest, double largest) {
   return kMaxDegree;
 }
 
-// image = T_degree(2 gram / cut - 1) applied to basis, from image = basis * gram. Eigenvalues below
-// cut stay within [-1, 1]; those above grow like cosh, much faster than powers near the cut.
+// Computes image = T_degree(2 gram / cut - 1) applied to basis, from image = basis * gram.
+// Eigenvalues below cut stay within [-1, 1]; those above grow like cosh, much faster than powers
+// near the cut.
 void ApplyChebyshev(int degree, double cut, Iteration& it) {
   SubspaceScratch& s = it.scratch;
   const float slope = static_cast<float>(2.0 / cut);
@@ -99,7 +99,7 @@ void ApplyChebyshev(int degree, double cut, Iteration& it) {
   }
 }
 
-// One filtering of the basis. Its own view of the spectrum says where the cut is: its smallest Ritz
+// Filters the basis once. The basis's own view of the spectrum gives the cut: its smallest Ritz
 // value is at most the eigenvalue that it stands for.
 void Filter(Iteration& it) {
   Project(it);

@@ -5,49 +5,10 @@
 #include <limits>
 #include <numeric>
 
+#include "engine/kernels/kernels.h"
+
 namespace lowkey {
 namespace {
-
-// The three loops over rows that all the time goes into. Each is compiled for the baseline and for
-// AVX2; products and sums are not contracted, so both give the same bits.
-#define LK_ROW_LOOPS(ATTRIBUTES, SUFFIX)                                                    \
-  ATTRIBUTES void Axpy##SUFFIX(int64_t n, double a, const double* x, double* y) {           \
-    for (int64_t i = 0; i < n; ++i) y[i] += a * x[i];                                       \
-  }                                                                                         \
-  ATTRIBUTES void Axpy2##SUFFIX(int64_t n, const double(&a)[2], const double* const(&x)[2], \
-                                double* y) {                                                \
-    for (int64_t i = 0; i < n; ++i) y[i] += a[0] * x[0][i] + a[1] * x[1][i];                \
-  }                                                                                         \
-  ATTRIBUTES void Rotate##SUFFIX(int64_t n, const double(&cs)[2], double* x, double* y) {   \
-    const double c = cs[0], s = cs[1];                                                      \
-    for (int64_t i = 0; i < n; ++i) {                                                       \
-      const double h = y[i];                                                                \
-      y[i] = s * x[i] + c * h;                                                              \
-      x[i] = c * x[i] - s * h;                                                              \
-    }                                                                                       \
-  }
-LK_ROW_LOOPS(, Portable)
-#if defined(__x86_64__)
-LK_ROW_LOOPS(__attribute__((target("avx2"))), Avx2)
-#endif
-#undef LK_ROW_LOOPS
-
-struct RowLoops {
-  void (*axpy)(int64_t, double, const double*, double*) = AxpyPortable;
-  void (*axpy2)(int64_t, const double (&)[2], const double* const (&)[2], double*) = Axpy2Portable;
-  void (*rotate)(int64_t, const double (&)[2], double*, double*) = RotatePortable;
-};
-
-const RowLoops& Loops() {
-  static const RowLoops loops = [] {
-    RowLoops best;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) best = {AxpyAvx2, Axpy2Avx2, RotateAvx2};
-#endif
-    return best;
-  }();
-  return loops;
-}
 
 struct Tridiagonal {
   std::vector<double> diagonal;  // [n]
@@ -55,8 +16,8 @@ struct Tridiagonal {
   std::vector<double> beta;      // [n]; reflector k is I - beta[k] v v^T, v = a's row k right of k
 };
 
-// Replaces x [n] by v and returns beta so that (I - beta v v^T) x = (alpha, 0, ...); alpha through
-// `alpha`. beta = 0 where x is already of that form.
+// Replaces x [n] by v and returns beta so that (I - beta v v^T) x = (alpha, 0, ...); sets `alpha`.
+// beta = 0 where x is already of that form.
 double MakeReflector(int64_t n, double* x, double& alpha) {
   double tail = 0.0;
   for (int64_t i = 1; i < n; ++i) tail = std::max(tail, std::abs(x[i]));
@@ -77,7 +38,7 @@ double MakeReflector(int64_t n, double* x, double& alpha) {
 Tridiagonal Tridiagonalize(int64_t n, double* a) {
   Tridiagonal t{std::vector<double>(n), std::vector<double>(n), std::vector<double>(n)};
   std::vector<double> w(n);
-  const RowLoops& loops = Loops();
+  const KernelTable& kernels = Kernels();
   for (int64_t k = 0; k + 1 < n; ++k) {
     const int64_t size = n - k - 1;
     double* v = a + k * n + k + 1;
@@ -87,36 +48,36 @@ Tridiagonal Tridiagonalize(int64_t n, double* a) {
     // w = beta A v - (beta^2 / 2) (v^T A v) v, then A -= v w^T + w v^T.
     std::fill_n(w.begin(), size, 0.0);
     for (int64_t i = 0; i < size; ++i) {
-      loops.axpy(size, beta * v[i], a + (k + 1 + i) * n + k + 1, w.data());
+      kernels.add_scaled_f64(beta * v[i], a + (k + 1 + i) * n + k + 1, w.data(), size);
     }
     double dot = 0.0;
     for (int64_t i = 0; i < size; ++i) dot += w[i] * v[i];
-    loops.axpy(size, -0.5 * beta * dot, v, w.data());
-    const double* const rows[2] = {w.data(), v};
+    kernels.add_scaled_f64(-0.5 * beta * dot, v, w.data(), size);
     for (int64_t i = 0; i < size; ++i) {
-      const double factors[2] = {-v[i], -w[i]};
-      loops.axpy2(size, factors, rows, a + (k + 1 + i) * n + k + 1);
+      kernels.add_two_scaled_f64(-v[i], w.data(), -w[i], v, a + (k + 1 + i) * n + k + 1, size);
     }
   }
   if (n > 0) t.diagonal[n - 1] = a[n * n - 1];
   return t;
 }
 
-// The transpose of the product of all reflectors, into q [n, n].
+// Writes the transpose of the product of all reflectors to q [n, n].
 void FormTransformation(int64_t n, const double* a, const Tridiagonal& t, std::vector<double>& q) {
   q.assign(n * n, 0.0);
   for (int64_t i = 0; i < n; ++i) q[i * n + i] = 1.0;
   std::vector<double> sum(n);
-  const RowLoops& loops = Loops();
+  const KernelTable& kernels = Kernels();
   for (int64_t k = n - 2; k >= 0; --k) {
     if (t.beta[k] == 0.0) continue;
     const int64_t size = n - k - 1;
     const double* v = a + k * n + k + 1;
     double* corner = q.data() + (k + 1) * n + k + 1;
     std::fill_n(sum.begin(), size, 0.0);
-    for (int64_t i = 0; i < size; ++i) loops.axpy(size, v[i], corner + i * n, sum.data());
     for (int64_t i = 0; i < size; ++i) {
-      loops.axpy(size, -t.beta[k] * v[i], sum.data(), corner + i * n);
+      kernels.add_scaled_f64(v[i], corner + i * n, sum.data(), size);
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      kernels.add_scaled_f64(-t.beta[k] * v[i], sum.data(), corner + i * n, size);
     }
   }
   for (int64_t i = 0; i < n; ++i) {
@@ -124,8 +85,8 @@ void FormTransformation(int64_t n, const double* a, const Tridiagonal& t, std::v
   }
 }
 
-// One implicit QL step on rows [first, last] of the tridiagonal matrix; rotates rows of q (null:
-// eigenvalues only).
+// Takes one implicit QL step on rows [first, last] of the tridiagonal matrix and rotates rows of q
+// (null: eigenvalues only).
 void QlStep(int64_t first, int64_t last, int64_t n, Tridiagonal& t, double* q) {
   std::vector<double>&d = t.diagonal, &e = t.below;
   double g = (d[first + 1] - d[first]) / (2.0 * e[first]);
@@ -136,7 +97,7 @@ void QlStep(int64_t first, int64_t last, int64_t n, Tridiagonal& t, double* q) {
     const double f = s * e[i], b = c * e[i];
     r = std::hypot(f, g);
     e[i + 1] = r;
-    if (r == 0.0) {  // underflow: the matrix has split, start over
+    if (r == 0.0) {  // underflow has split the matrix: start over
       d[i + 1] -= p;
       e[last] = 0.0;
       return;
@@ -148,7 +109,7 @@ void QlStep(int64_t first, int64_t last, int64_t n, Tridiagonal& t, double* q) {
     p = s * r;
     d[i + 1] = g + p;
     g = c * r - b;
-    if (q != nullptr) Loops().rotate(n, {c, s}, q + i * n, q + (i + 1) * n);
+    if (q != nullptr) Kernels().rotate_f64(c, s, q + i * n, q + (i + 1) * n, n);
   }
   d[first] -= p;
   e[first] = g;

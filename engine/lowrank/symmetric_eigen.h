@@ -6,11 +6,11 @@
 
 namespace lowkey {
 
-// Eigenvalues of the symmetric, finite matrix a [n, n] (row-major, both triangles filled), in
-// descending order. Householder tridiagonalization and implicit QL in double. Destroys a.
+// Returns the eigenvalues of the symmetric, finite matrix a [n, n] (row-major, both triangles
+// filled), in descending order, by Householder tridiagonalization and implicit QL. Destroys a.
 std::vector<double> SymmetricEigenvalues(int64_t n, std::vector<double>& a);
 
-// The same, and a's rows become the orthonormal eigenvectors in the same order.
+// Returns the same, and makes a's rows the orthonormal eigenvectors in the same order.
 std::vector<double> SymmetricEigenvectors(int64_t n, std::vector<double>& a);
 
 }  // namespace lowkey

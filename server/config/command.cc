@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "engine/base/retry_after.h"
+#include "engine/kernels/isa.h"
 
 namespace lowkey {
 namespace {
@@ -104,7 +105,8 @@ int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::
     std::fputs(HelpText(command->spec).c_str(), stdout);
     return 0;
   }
-  const absl::Status status = command->run(*flags);
+  absl::Status status = CheckIsa();
+  if (status.ok()) status = command->run(*flags);
   return status.ok() ? 0 : Fail(who, status);
 }
 

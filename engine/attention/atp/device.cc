@@ -434,7 +434,7 @@ void DeviceAtp::Compress(int64_t layer) {
 void DeviceAtp::AttendBatch(const Batch& b, const AtpReadArgs& read) {
   const DeviceKernels& kernels = device_.kernels();
   const auto items = [&](int64_t at, const Range& range) {
-    return AtpAttendArgs{read, tables_.At<AtpItem>(at) + range.begin, range.size()};
+    return AtpAttendArgs{read, tables_.At<AtpPartRun>(at) + range.begin, range.size()};
   };
   const auto tiles = [&](int64_t at, const Range& range) {
     return tables_.At<int32_t>(at) + range.begin;

@@ -80,7 +80,7 @@ class DeviceAtp : public AtpAttention {
   std::vector<AtpTile> tiles_;
   std::vector<void*> pages_, blocks_;
   std::vector<int32_t> row_sequences_, row_offsets_;
-  std::vector<AtpItem> items_, score_items_, late_items_;
+  std::vector<AtpPartRun> items_, score_items_, late_items_;
   std::vector<int32_t> choices_, combined_;
   std::vector<AtpCompressTask> tasks_;
   // On the device, from which byte on.

@@ -152,19 +152,11 @@ void PrincipalRows::Score(const AttentionGeometry& g, const PrincipalBlock& bloc
   if (shape.packs_basis) ScorePacked(shape, view, scores, rows.n_rows());
   const int64_t tile_bytes = rank * kPageTokens * StorageBytes(shape.u_type);
   for (int64_t t = 0; !shape.packs_basis && t < shape.n_tokens / kPageTokens; ++t) {
-    GemmArgs tile{low_q_.data(),
-                  ld,
-                  view.u + t * tile_bytes,
-                  kPageTokens,
-                  kernels.panel_columns,
-                  scores.data + t * kPageTokens,
-                  scores.stride,
-                  rows.n_rows(),
-                  kPageTokens,
-                  rank,
-                  GemmArgs::Into::kAccumulate};
-    tile.next_b = next.u + t * tile_bytes;
-    kernels.Gemm(shape.u_type, tile);
+    kernels.Gemm(shape.u_type,
+                 {low_q_.data(), ld, view.u + t * tile_bytes, kPageTokens, kernels.panel_columns,
+                  scores.data + t * kPageTokens, scores.stride, rows.n_rows(), kPageTokens, rank,
+                  GemmArgs::Into::kAccumulate},
+                 next.u + t * tile_bytes);
   }
   for (int64_t r = 0; r < rows.n_rows(); ++r) {
     std::fill_n(scores.data + r * scores.stride, block.n_sinks, kHidden);

@@ -166,17 +166,8 @@ void LassoAttention::Spread(const Place& at, int64_t n_pages, const float* u,
   const int64_t d = geometry_.head_dim;
   for (int64_t page = 0; page < n_pages + PagesFor(options_.extra_tokens); ++page) {
     const auto [tile, type] = SourceTile(at, page, n_pages);
-    GemmArgs product{u,
-                     d,
-                     tile,
-                     kPageTokens,
-                     Kernels().panel_columns,
-                     y.data() + page * kPageTokens,
-                     kPageTokens,
-                     1,
-                     kPageTokens,
-                     d};
-    Kernels().Gemm(type, product);
+    Kernels().Gemm(type, {u, d, tile, kPageTokens, Kernels().panel_columns,
+                          y.data() + page * kPageTokens, kPageTokens, 1, kPageTokens, d});
   }
 }
 

@@ -142,7 +142,6 @@ void RowBlock::Score(const ColumnTile& tile, int64_t n_visible) {
   scores.a = q_.data();
   scores.lda = q_stride_;
   scores.b = tile.keys;
-  scores.next_b = tile.next_keys;
   scores.b_row_stride = kPageTokens;
   scores.b_panel_stride = kernels.panel_columns;
   scores.c = scores_.data();
@@ -152,7 +151,7 @@ void RowBlock::Score(const ColumnTile& tile, int64_t n_visible) {
   scores.n_cols =
       (n_visible + kernels.panel_columns - 1) / kernels.panel_columns * kernels.panel_columns;
   scores.k = geometry_.head_dim;
-  kernels.Gemm(tile.key_type, scores);
+  kernels.Gemm(tile.key_type, scores, tile.next_keys);
 }
 
 void RowBlock::Weigh(int64_t page, int64_t end) {
@@ -182,7 +181,6 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   values.a = scores_.data();
   values.lda = kPageTokens;
   values.b = tile.values;
-  if (tile.next != nullptr) values.next_b = tile.next + (tile.values - tile.keys);
   values.b_row_stride = padded;
   values.b_panel_stride = kernels.panel_columns;
   values.c = out_.data();
@@ -192,7 +190,8 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   // Tokens that no row sees may hold another sequence's leftovers: 0 times NaN is NaN.
   values.k = n_visible;
   values.into = GemmArgs::Into::kAccumulate;
-  kernels.Gemm(g.cache_type, values);
+  kernels.Gemm(g.cache_type, values,
+               tile.next == nullptr ? nullptr : tile.next + (tile.values - tile.keys));
 }
 
 void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
@@ -203,26 +202,27 @@ void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
                                            padded, n_rows_, geometry_.head_dim, kPageTokens});
 }
 
-void RowBlock::MultiplyGroups(const GroupedRows& in, const GroupedGemmArgs& product) {
+void RowBlock::MultiplyGroups(const GroupedRows& in, const GemmArgs& product,
+                              int64_t b_group_stride, const ReadNext& next) {
   const KernelTable& kernels = Kernels();
   std::fill_n(sums_.begin(), n_rows_ * in.n_groups, 0.0f);
   kernels.DotRows(StorageType::kBFloat16, {in.rows, in.width, in.middles, sums_.data(), in.n_groups,
                                            n_rows_, in.n_groups, in.width});
-  GroupedGemmArgs g = product;
+  const ColumnGroups groups{n_rows_ * in.width, b_group_stride};
+  GemmArgs g = product;
   g.a = scaled_.data();
   g.lda = in.width;
-  g.a_group = n_rows_ * in.width;
   g.n_rows = n_rows_;
   for (int64_t group = 0; group < in.n_groups; ++group) {
     const int64_t first = group * kGroup, n_cols = std::min(kGroup, g.n_cols - first);
     for (int64_t r = 0; r < n_rows_; ++r) {
       kernels.multiply_bf16(in.rows + r * in.width, in.scales + group * in.width,
-                            scaled_.data() + group * g.a_group + r * in.width, in.width);
+                            scaled_.data() + group * groups.a_stride + r * in.width, in.width);
       float* c = g.c + r * g.ldc + first;
       for (int64_t j = 0; j < n_cols; ++j) c[j] += sums_[r * in.n_groups + group];
     }
   }
-  kernels.grouped_gemm_int8(g);
+  kernels.grouped_gemm_int8(g, groups, next);
 }
 
 const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n) {
@@ -233,30 +233,25 @@ const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes,
 
 void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next, int64_t page) {
   const int64_t d = geometry_.head_dim, padded = geometry_.head_dim_padded();
-  GroupedGemmArgs scores;
+  GemmArgs scores;
   scores.b = Codes(tile, tile.keys, kPageTokens * d);
   scores.b_row_stride = kGroup;
-  scores.b_group = d * kGroup;
   scores.c = scores_.data();
   scores.ldc = scores.n_cols = kPageTokens;
   scores.k = d;
-  scores.next = next.keys;
-  scores.next_bytes = next.values - next.keys;
   std::fill_n(scores_.begin(), n_rows_ * kPageTokens, 0.0f);
-  MultiplyGroups({q_.data(), q_stride_, tile.key_scales, tile.key_middles, kKeyGroups}, scores);
+  MultiplyGroups({q_.data(), q_stride_, tile.key_scales, tile.key_middles, kKeyGroups}, scores,
+                 d * kGroup, {next.keys, next.values - next.keys});
   Weigh(page, first_position_);
-  GroupedGemmArgs values;
+  GemmArgs values;
   values.b = Codes(tile, tile.values, kPageTokens * padded);
   values.b_row_stride = padded;
-  values.b_group = kGroup;
   values.c = out_.data();
   values.ldc = values.n_cols = padded;
   values.k = kPageTokens;
-  values.next = next.values;
-  values.next_bytes = next.keys + next.size_bytes - next.values;
   MultiplyGroups(
       {scores_.data(), kPageTokens, tile.value_scales, tile.value_middles, ValueGroups(geometry_)},
-      values);
+      values, kGroup, {next.values, next.keys + next.size_bytes - next.values});
 }
 
 void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows) {

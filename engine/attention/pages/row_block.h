@@ -105,7 +105,8 @@ class RowBlock {
     int64_t n_groups = 0;
   };
   // C += rows times the numbers whose codes are product.b.
-  void MultiplyGroups(const GroupedRows& in, const GroupedGemmArgs& product);
+  void MultiplyGroups(const GroupedRows& in, const GemmArgs& product, int64_t b_group_stride,
+                      const ReadNext& next);
   // A quantized tile's codes [n] as int8.
   const int8_t* Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n);
   // Turns a page's scores into weights.

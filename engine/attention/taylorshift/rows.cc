@@ -120,7 +120,7 @@ void TaylorRows::AddState(const TaylorShape& shape, int64_t tile, const TaylorTi
   sums.n_rows = n_rows_;
   sums.n_cols = shape.n_columns;
   sums.into = GemmArgs::Into::kAccumulate;
-  kernels.gemm_f32(sums);
+  kernels.Gemm(StorageType::kFloat32, sums);
   kernels.dot_rows_f32(
       {state.weights, 0, features_.data(), weights_.data(), 0, 1, n_rows_, shape.TileStride(tile)});
 }

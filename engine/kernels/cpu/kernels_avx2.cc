@@ -61,7 +61,7 @@ struct Avx2 {
   static Vec ZeroBelow(Vec x, Vec key, float low) {
     return _mm256_andnot_ps(_mm256_cmp_ps(key, _mm256_set1_ps(low), _CMP_LT_OQ), x);
   }
-  // A bit for each lane of x that is not less than `least`.
+  // Returns a bit for each lane of x that is not less than `least`.
   static uint32_t NotBelow(Vec x, Vec least) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x, least, _CMP_NLT_UQ)));
   }

@@ -1,4 +1,4 @@
-// How the largest of many numbers are found, a part of kernels_inl.h: see its first lines.
+// Searches for the largest of many numbers, a part of kernels_inl.h: see its first lines.
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_LARGEST_INL_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_LARGEST_INL_H_
 

@@ -1,4 +1,4 @@
-// What benchmarks measure a machine by, a part of kernels_inl.h: see its first lines.
+// Loops that measure a machine, for benchmarks; a part of kernels_inl.h: see its first lines.
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_LIMITS_INL_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_LIMITS_INL_H_
 

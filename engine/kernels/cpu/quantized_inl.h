@@ -8,10 +8,17 @@
 
 namespace lowkey::cpu {
 
-// kRows rows times kPanels panels, each of which knows its group. One accumulator per output, steps
-// in order, as in Gemm: hence the same bits.
+struct GroupedProduct {
+  const GemmArgs& g;
+  const ColumnGroups& groups;
+  const ReadNext& next;
+};
+
+// Computes kRows rows times kPanels panels, each of its own group. Each output has one accumulator
+// and takes its steps in order, as in Gemm: hence the same bits.
 template <class V, int kRows, int kPanels>
-inline void GroupedTile(const GroupedGemmArgs& g, int64_t row, int64_t panel) {
+inline void GroupedTile(const GroupedProduct& product, int64_t row, int64_t panel) {
+  const GemmArgs& g = product.g;
   constexpr int64_t kPanel = 2 * V::kLanes, kGroup = 32;
   const float* a[kPanels];
   const int8_t* b[kPanels];
@@ -20,8 +27,8 @@ inline void GroupedTile(const GroupedGemmArgs& g, int64_t row, int64_t panel) {
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) {
     const int64_t column = (panel + p) * kPanel, group = column / kGroup;
-    a[p] = g.a + group * g.a_group + row * g.lda;
-    b[p] = g.b + group * g.b_group + column % kGroup;
+    a[p] = static_cast<const float*>(g.a) + group * product.groups.a_stride + row * g.lda;
+    b[p] = static_cast<const int8_t*>(g.b) + group * product.groups.b_stride + column % kGroup;
     c[p] = g.c + row * g.ldc + column;
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
@@ -29,9 +36,9 @@ inline void GroupedTile(const GroupedGemmArgs& g, int64_t row, int64_t panel) {
       acc[i][p][1] = V::Load(c[p] + i * g.ldc + V::kLanes);
     }
   }
-  // Each panel of the first rows fetches its share, so that memory is asked evenly.
-  const int64_t n_panels = g.n_cols / kPanel, all = row == 0 ? g.next_bytes : 0;
-  const auto* next = static_cast<const char*>(g.next) + all * panel / n_panels;
+  // Each panel of the first rows prefetches its share, so that memory is asked evenly.
+  const int64_t n_panels = g.n_cols / kPanel, all = row == 0 ? product.next.size_bytes : 0;
+  const auto* next = static_cast<const char*>(product.next.data) + all * panel / n_panels;
   const int64_t next_step = all * kPanels / n_panels / g.k;
   for (int64_t kk = 0; kk < g.k; ++kk) {
     __builtin_prefetch(next);
@@ -58,30 +65,31 @@ inline void GroupedTile(const GroupedGemmArgs& g, int64_t row, int64_t panel) {
   }
 }
 
-// As many panels at once as hide the latency of one chain of FMAs.
+// Takes as many panels at once as hide the latency of one chain of FMAs.
 template <class V, int kRows>
-inline void GroupedRows(const GroupedGemmArgs& g, int64_t row) {
+inline void GroupedRows(const GroupedProduct& product, int64_t row) {
   constexpr int kPanels = kRows == 1 ? 4 : kRows <= 3 ? 2 : 1;
-  const int64_t n_panels = g.n_cols / (2 * V::kLanes);
+  const int64_t n_panels = product.g.n_cols / (2 * V::kLanes);
   int64_t panel = 0;
   for (; panel + kPanels <= n_panels; panel += kPanels) {
-    GroupedTile<V, kRows, kPanels>(g, row, panel);
+    GroupedTile<V, kRows, kPanels>(product, row, panel);
   }
-  for (; panel < n_panels; ++panel) GroupedTile<V, kRows, 1>(g, row, panel);
+  for (; panel < n_panels; ++panel) GroupedTile<V, kRows, 1>(product, row, panel);
 }
 
 template <class V>
-void GroupedGemm(const GroupedGemmArgs& g) {
+void GroupedGemm(const GemmArgs& g, const ColumnGroups& groups, const ReadNext& next) {
+  const GroupedProduct product{g, groups, next};
   int64_t row = 0;
-  for (; row + 6 <= g.n_rows; row += 6) GroupedRows<V, 6>(g, row);
-  for (; row + 3 <= g.n_rows; row += 3) GroupedRows<V, 3>(g, row);
-  for (; row < g.n_rows; ++row) GroupedRows<V, 1>(g, row);
+  for (; row + 6 <= g.n_rows; row += 6) GroupedRows<V, 6>(product, row);
+  for (; row + 3 <= g.n_rows; row += 3) GroupedRows<V, 3>(product, row);
+  for (; row < g.n_rows; ++row) GroupedRows<V, 1>(product, row);
 }
 
-// The products of a block's first n_k steps: sums [kRows][kPanels * kPanel], one accumulator each.
-// A function of its own, or GCC keeps accumulators on the stack.
+// Sums the products of a block's first n_k steps into sums [kRows][kPanels * kPanel], one
+// accumulator each. A function of its own, or GCC keeps accumulators on the stack.
 template <class V, int kRows, int kPanels>
-[[gnu::noinline]] void SumBlock(const GemmBlocksArgs& g, const float* a, const std::byte* block,
+[[gnu::noinline]] void SumBlock(const GemmArgs& g, const float* a, const std::byte* block,
                                 int64_t n_k, float* sums) {
   constexpr int64_t kPanel = 2 * V::kLanes;
   constexpr int64_t kAhead = 4096;  // bytes: cover the memory's latency
@@ -94,7 +102,7 @@ template <class V, int kRows, int kPanels>
   const auto* codes = reinterpret_cast<const int8_t*>(block) + 2 * kPanel;
   for (int64_t kk = 0; kk < n_k; ++kk) {
     const int8_t* row = codes + kk * kPanel;
-    // A line is some steps of a panel: in as many steps each panel has its turn.
+    // A line holds some steps of a panel: in as many steps each panel has its turn.
     __builtin_prefetch(row + kk % kPanels * g.b_panel_stride + kAhead);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
@@ -118,8 +126,8 @@ template <class V, int kRows, int kPanels>
 }
 
 template <class V, int kRows, int kPanels>
-inline void BlocksTile(const GemmBlocksArgs& g, const float* a, const std::byte* b, float* c) {
-  constexpr int64_t kPanel = 2 * V::kLanes, kBlock = GemmBlocksArgs::kBlock;
+inline void BlocksTile(const GemmArgs& g, const float* a, const std::byte* b, float* c) {
+  constexpr int64_t kPanel = 2 * V::kLanes, kBlock = kGemmBlock;
   for (int64_t first = 0; first < g.k; first += kBlock) {
     const std::byte* block = b + first / kBlock * kPanel * (2 + kBlock);
     float sums[kRows * kPanels * kPanel];

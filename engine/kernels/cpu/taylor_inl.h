@@ -8,7 +8,7 @@
 
 namespace lowkey::cpu {
 
-// The sum runs over all n weights, hidden ones being 0: its order is the same for every row.
+// Hidden weights are 0 and the sum runs over all n weights: its order is the same for every row.
 template <class V>
 float TaylorWeights(float* scores, int64_t n_visible, int64_t n) {
   const auto one = V::Set1(1.0f), half = V::Set1(0.5f);

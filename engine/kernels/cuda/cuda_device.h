@@ -6,10 +6,10 @@
 
 namespace lowkey {
 
-// Queues a kernel of one argument, whose bytes are at `args`; an error goes to the device's status.
+// Queues a kernel of one argument, whose bytes are at `args`. An error goes to the device's status.
 void LaunchNative(Device& device, const void* kernel, const LaunchShape& shape, const void* args);
 
-// The table of the kernels in this folder (device_kernels.cu).
+// The table of the kernels in this folder (device_kernels.cc).
 const DeviceKernels& CudaKernels();
 
 }  // namespace lowkey

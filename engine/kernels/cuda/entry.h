@@ -1,8 +1,8 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_ENTRY_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_ENTRY_H_
 
-// How the program finds CUDA's device in liblowkey_cuda.so, which it loads where one is asked for:
-// without a GPU nothing of CUDA need be there.
+// The interface of liblowkey_cuda.so, which the program loads when a CUDA device is asked for: a
+// machine without a GPU needs nothing of CUDA.
 
 #include <cstdint>
 #include <memory>
@@ -14,10 +14,11 @@ namespace lowkey {
 
 using OpenedDevice = absl::StatusOr<std::unique_ptr<Device>>;
 
-// Called "lowkey_cuda_interface" there: a digest of the headers that both sides must share
-// (LOWKEY_DEVICE_INTERFACE). Only where it is the program's own may the other one be called.
+// The type of "lowkey_cuda_interface", which returns a digest of the headers that both sides share
+// (LOWKEY_DEVICE_INTERFACE). The program calls the other function only if the digest is its own.
 using CudaInterfaceFunction = const char* (*)();
-// "lowkey_cuda_open": Device number `index`, >= 0. FAILED_PRECONDITION without a driver or device.
+// The type of "lowkey_cuda_open", which opens device number `index`, >= 0. FAILED_PRECONDITION
+// without a driver or device.
 using CudaOpenFunction = void (*)(int64_t index, OpenedDevice* opened);
 
 }  // namespace lowkey

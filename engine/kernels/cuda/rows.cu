@@ -1,4 +1,5 @@
-// Kernels over rows of activations: each row is one block's, so that its bits are its own.
+// Kernels over rows of activations. One thread block computes a row, so that the row's bits depend
+// on nothing else.
 
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/rows.h"
@@ -44,7 +45,7 @@ __global__ void AnglesKernel(AnglesArgs a) {
   a.sin[i] = static_cast<float>(sin(angle));
 }
 
-// A warp a head.
+// One warp computes one head.
 __global__ void RotateKernel(RotateArgs a) {
   const int64_t n_heads = a.n_heads + a.n_kv_heads;
   const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
@@ -90,7 +91,7 @@ LaunchShape Elements(int64_t n) {
   return {.blocks_x = (n + kThreads - 1) / kThreads, .threads = kThreads};
 }
 
-// The instance for an element type.
+// Returns the kernel's instance for an element type.
 template <typename Args>
 using Kernel = void (*)(Args);
 template <typename Args>

@@ -5,7 +5,7 @@
 
 namespace lowkey {
 
-// Launchers of DeviceKernels.
+// Functions of DeviceKernels that launch the kernels of rows.cu.
 void EmbedOnDevice(Device& device, const EmbedArgs& args);
 void RmsNormOnDevice(Device& device, const DeviceNormArgs& args);
 void AnglesOnDevice(Device& device, const AnglesArgs& args);

@@ -7,19 +7,19 @@
 
 namespace lowkey {
 
-// What mechanism atp computes on a device (attention/device/atp.h). All pointers are the device's;
-// tables are written once a step and read at every layer.
+// The kernels of mechanism atp on a device (engine/attention/atp/device.h). All pointers are the
+// device's; tables are written once a step and read at every layer.
 
-// Query rows of one KV head that read the same tokens, at most so many.
+// The most query rows in a tile: rows of one KV head that read the same tokens.
 inline constexpr int kAtpTileRows = 16;
-// Tokens that a row folds into one part of its softmax: of multiples of it, or whole blocks.
+// A row folds its softmax in parts that end at multiples of this number of tokens, or are blocks.
 inline constexpr int64_t kAtpPartTokens = 256;
-// What the kernels have registers and shared memory for.
+// The largest sizes that the kernels have registers and shared memory for.
 inline constexpr int64_t kAtpMostHeadDim = 256;
 inline constexpr int64_t kAtpMostRank = 512;
 
-// Of the model. Pages are device_attention.h's; a principal block is principal_block.h's, its K'
-// [rank + 1][key_width], V' [rank + 1][value_width], all in `type` but for what is coded.
+// The model's sizes. Pages are those of attention.h; a principal block is principal_block.h's, its
+// K' [rank + 1][key_width], V' [rank + 1][value_width], in `type` where they are not coded.
 struct AtpModel {
   int64_t n_layers = 0, n_kv_heads = 0, group = 0, head_dim = 0;
   int64_t key_width = 0, value_width = 0;
@@ -28,25 +28,25 @@ struct AtpModel {
 
 // One sequence of a step.
 struct AtpSequence {
-  int64_t first_page = 0;   // in the table of pages
-  int64_t first_block = 0;  // in the table of blocks
+  int64_t first_page = 0;   // index of the table of pages
+  int64_t first_block = 0;  // index of the table of blocks
   int64_t first_position = 0;
-  int64_t first_row = 0;  // of the step
+  int64_t first_row = 0;  // row of the step
   int64_t block_tokens = 0, rank = 0, n_sinks = 0;
   int64_t n_bases = 0;  // 1, or n_kv_heads
   int64_t n_refined = 0;
-  // Blocks are read by their moments (Eq. 8) and hold no U. Merging, block number b stands for as
-  // many as the largest power of two that divides b + 1, itself the last.
+  // is_linear: blocks are read by their moments (Eq. 8) and hold no U. merges: block number b
+  // stands for the last n blocks up to itself, n the largest power of two that divides b + 1.
   bool is_linear = false, merges = false;
-  // A block's slab: [layer, KV head] of kept_bytes each, then parts (layer, basis), of which block
-  // number b begins with part n_parts - b (modulo n_parts).
+  // A block's slab is [layer, KV head] of kept_bytes each, then parts (layer, basis). The slab of
+  // block number b begins with part n_parts - b (modulo n_parts).
   int64_t kept_bytes = 0, part_bytes = 0, u_bytes = 0;
-  int64_t key_bytes = 0, value_bytes = 0;  // of one KV head's K', and V'
-  // In how many bits U (8 or 4), K' and V' (8) and kept tokens (8) are coded; 0: in the model's
-  // type. Codes take as many bytes as the host's; how they lie is the kernels' own.
+  int64_t key_bytes = 0, value_bytes = 0;  // bytes of one KV head's K', and V'
+  // Bits of the codes of U (8 or 4), of K' and V' (8) and of kept tokens (8); 0: the model's type.
+  // Codes take as many bytes as the host's, in an order of the kernels' own.
   int32_t u_bits = 0, principal_bits = 0, kept_bits = 0;
 
-  // Blocks that block `number` stands for, and their tokens but sinks.
+  // Return the number of blocks that block `number` stands for, and of their tokens without sinks.
   constexpr int64_t NumBlocks(int64_t number) const {
     return merges ? (number + 1) & -(number + 1) : 1;
   }
@@ -55,40 +55,40 @@ struct AtpSequence {
   }
 };
 
-// Keys and values of a step's rows into their pages.
+// Writes keys and values of a step's rows into their pages.
 struct AtpWriteArgs {
   AtpModel model;
   const AtpSequence* sequences = nullptr;
   void* const* pages = nullptr;
-  const int32_t* row_sequences = nullptr;  // by row of the launch: its sequence
-  const int32_t* row_offsets = nullptr;    // and its place among the sequence's rows
+  const int32_t* row_sequences = nullptr;  // the sequence of each row of the launch
+  const int32_t* row_offsets = nullptr;    // the row's number among the sequence's rows
   int64_t n_rows = 0;
   int64_t layer = 0;
-  const float *k = nullptr, *v = nullptr;  // row i of the step at k + i * ld
+  const float *k = nullptr, *v = nullptr;  // row i of the step is at k + i * ld
   int64_t ld = 0;
 };
 
-// One basis of one block that a step closes; or of one KV head of it that is merged with the block
-// n_merged before it, which stands for as many blocks, as block `number` does by then.
+// One basis of one block that a step closes. Merging (n_merged > 0), one KV head of block `number`
+// is joined with the block n_merged before it; by then both stand for n_merged blocks.
 struct AtpCompressTask {
   int32_t sequence = 0;
-  int32_t number = 0;   // the block's
-  int32_t kv_head = 0;  // of its first head
-  int32_t n_heads = 0;  // that share the basis
+  int32_t number = 0;   // number of the block
+  int32_t kv_head = 0;  // the first head of the basis
+  int32_t n_heads = 0;  // heads that share the basis
   int32_t n_merged = 0;
-  int32_t n = 0;        // tokens, without sinks; merging, 2 rank + 1
-  int32_t n_cols = 0;   // of the matrix: [K_1 V_1 .. ] of its heads
+  int32_t n = 0;        // tokens without sinks; merging, 2 rank + 1
+  int32_t n_cols = 0;   // columns of the matrix [K_1 V_1 .. ] of the heads
   int32_t size = 0;     // min(n, n_cols)
   int32_t n_found = 0;  // min(rank, size): rows of U^T that are sought
 };
 
-// Fills blocks from pages: for every task the centred, scaled matrix m [n, n_cols], its basis U by
-// subspace iteration on the smaller Gram matrix (Halko, Martinsson, Tropp 2011, Algorithm 4.4, a
-// fixed number of rounds, with the Chebyshev polynomials of Zhou, Saad 2007), U^T m, and what is
-// stored of them. Scratch of task i of the launch is at i * stride of each array.
+// Fills blocks from pages: computes for every task the centered, scaled matrix m [n, n_cols], its
+// basis U by subspace iteration on the smaller Gram matrix (Halko, Martinsson, Tropp 2011,
+// Algorithm 4.4, a fixed number of rounds, with the Chebyshev polynomials of Zhou, Saad 2007), and
+// U^T m, and stores them. Scratch of task i of the launch is at i * stride of each array.
 //
-// Merging, m is both blocks' [K' V'] and the difference of their means, times the root of n1 n2 /
-// (n1 + n2): it has the second moments of all their tokens.
+// Merging, m is both blocks' [K' V'] and the difference of their means times sqrt(n1 n2 / (n1 +
+// n2)): m has the second moments of all their tokens.
 struct AtpCompressArgs {
   AtpModel model;
   const AtpSequence* sequences = nullptr;
@@ -97,30 +97,30 @@ struct AtpCompressArgs {
   const AtpCompressTask* tasks = nullptr;
   int64_t n_tasks = 0;
   int64_t layer = 0;
-  // The largest of the tasks.
+  // The largest sizes of the tasks.
   int64_t max_n = 0, max_cols = 0, max_size = 0, max_found = 0, max_rank = 0, max_heads = 0;
-  int64_t max_left = 0;  // the largest n of those of more tokens than columns; 0: there are none
+  int64_t max_left = 0;  // the largest n of tasks with more tokens than columns; 0: no such task
   float* m = nullptr;    // [max_n, max_cols]
   int64_t m_stride = 0;
   float* gram = nullptr;  // [max_size, max_size]
   int64_t gram_stride = 0;
-  // U^T, its image, each [max_found, max(max_n, max_size)].
+  // U^T and its image, each [max_found, max(max_n, max_size)].
   float* basis = nullptr;
   float* image = nullptr;
   int64_t basis_stride = 0;
   float* projected = nullptr;  // [max_found, max_cols]
   int64_t projected_stride = 0;
-  // By column: the mean, and what the column was divided by. [2, max_cols], and 2 of the filter;
-  // then scales of U's components [max_rank].
+  // The mean and the divisor of each column, [2, max_cols]; 2 numbers of the filter; then scales of
+  // U's components [max_rank].
   float* columns = nullptr;
   int64_t columns_stride = 0;
-  int32_t step = 0;  // of a filter; the kernels' own
+  int32_t step = 0;  // the filter's step, which only the kernels set
 };
 
 // Rows that are computed together: row r is query head r % group of the sequence's row r / group,
-// r in [first, first + n_rows). Their parts, folded in this order: far blocks in stretches of
-// kAtpPartTokens (or of one block), the last first where they are merged; exact tokens, cut at
-// multiples of kAtpPartTokens, the first part begins with the sinks; tokens chosen of the far ones.
+// r in [first, first + n_rows). Their softmax is folded from these parts, in this order: far blocks
+// in stretches of kAtpPartTokens (or of one block), the last first where they are merged; exact
+// tokens, cut at multiples of kAtpPartTokens, the sinks first; chosen far tokens.
 struct AtpTile {
   int32_t sequence = 0;
   int32_t n_rows = 0;
@@ -128,25 +128,25 @@ struct AtpTile {
   int64_t n_far_blocks = 0;
   int64_t n_far_parts = 0;
   int64_t n_parts = 0;
-  // Of tiles that are computed part by part: where part 0 is saved.
+  // Where part 0 is saved, if the tile is computed part by part.
   int64_t first_slot = 0;
-  // Of tiles that refine: which of the launch's choices is theirs.
+  // The tile's number among the launch's choices, if the tile refines.
   int64_t choice = 0;
-  // Where scores of its far tokens begin: [n_kv_heads, n_rows, far tokens].
+  // Where scores of the tile's far tokens begin: [n_kv_heads, n_rows, far tokens].
   int64_t first_score = 0;
 };
 
-// Parts [first, first + n) of a tile, for every KV head. `saved`: folded into one that is saved in
-// the slot of the first; else into the rows' outputs.
+// Parts [first, first + n) of a tile, for every KV head, folded into the rows' outputs or into one
+// part that is saved in the slot of the first.
 enum class AtpInto : int32_t { kOutput, kSlot };
-struct AtpItem {
+struct AtpPartRun {
   int32_t tile = 0;
   AtpInto into = AtpInto::kOutput;
   int64_t first = 0;
   int64_t n = 0;
 };
 
-// What the kernels that read tokens share.
+// The arguments that all kernels that read tokens share.
 struct AtpReadArgs {
   AtpModel model;
   const AtpSequence* sequences = nullptr;
@@ -154,34 +154,34 @@ struct AtpReadArgs {
   void* const* pages = nullptr;
   void* const* blocks = nullptr;
   int64_t layer = 0;
-  int64_t max_rank = 0;       // of the launch
-  int64_t max_tile_rows = 0;  // of the launch
-  const float* q = nullptr;   // row i of the step at q + i * ld
+  int64_t max_rank = 0;       // the launch's largest
+  int64_t max_tile_rows = 0;  // the launch's largest
+  const float* q = nullptr;   // row i of the step is at q + i * ld
   int64_t ld = 0;
   float* out = nullptr;
   int64_t ld_out = 0;
-  // Slot s of KV head h: [max_tile_rows][head_dim + 2], a row's sum of values, the maximum of its
-  // scores and the sum of its weights, at (s * n_kv_heads + h) * max_tile_rows * (head_dim + 2).
+  // Slot s of KV head h, [max_tile_rows][head_dim + 2], holds a row's sum of values, the maximum of
+  // its scores and the sum of its weights. It is number s * n_kv_heads + h of the slots.
   float* slots = nullptr;
-  float* scores = nullptr;   // of far tokens
-  float* weights = nullptr;  // of far tokens: where a tile's scores begin, [n_kv_heads, far tokens]
+  float* scores = nullptr;    // of far tokens
+  float* weights = nullptr;   // of far tokens, [n_kv_heads, far tokens] from a tile's first_score
   int32_t* chosen = nullptr;  // [choice, n_kv_heads, max_refined], ascending
   int64_t max_refined = 0;
 };
 
-// Reads items; those of far blocks of tiles that refine read the scores that are left there.
+// Reads runs of parts. Far blocks of tiles that refine are read by the scores that AtpScore left.
 struct AtpAttendArgs {
   AtpReadArgs read;
-  const AtpItem* items = nullptr;
-  int64_t n_items = 0;
+  const AtpPartRun* runs = nullptr;
+  int64_t n_runs = 0;
 };
 
-// Scores of far tokens, of tiles that refine; item.first and n are far blocks.
+// Scores the far tokens of tiles that refine; a run is of far blocks.
 using AtpScoreArgs = AtpAttendArgs;
 
-// Of each token and KV head of tiles that refine (each of one token), chooses the n_refined far
-// tokens of the highest weight summed over query heads, of equal ones the first, and hides them
-// (their scores become -infinity). The exact parts are in their slots.
+// Chooses for each KV head of tiles that refine (each has one token) the n_refined far tokens of
+// the highest weight summed over query heads, the first of equal ones, and hides them: their scores
+// become -infinity. The exact parts are in their slots by then.
 struct AtpChooseArgs {
   AtpReadArgs read;
   const int32_t* chosen_tiles = nullptr;

@@ -18,7 +18,8 @@ namespace {
 
 constexpr char kLibrary[] = "lib/lowkey/liblowkey_cuda.so";
 
-// What the variable names, or else where an installed program and one in a build folder have it.
+// Returns the path that the variable names, or else the paths of an installed program and of one in
+// a build folder.
 std::vector<std::string> Places(const std::string& named) {
   if (!named.empty()) return {named};
   std::error_code ignored;
@@ -36,7 +37,7 @@ absl::StatusOr<void*> LoadLibrary() {
   const std::vector<std::string> places = Places(named);
   for (const std::string& place : places) {
     if (!std::filesystem::exists(place)) continue;
-    // Its names stay its own. It is never unloaded.
+    // The library's names stay its own, and it is never unloaded.
     void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) return library;
     return absl::FailedPreconditionError(dlerror());

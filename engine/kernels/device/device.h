@@ -17,10 +17,10 @@
 
 namespace lowkey {
 
-struct DeviceKernels;  // device_kernels.h
+struct DeviceKernels;  // engine/kernels/device/kernels.h
 
-// A weight [n_out, n_in] on a device, row-major; of 8 bits as narrow_weight.h says. Must not
-// outlive the device.
+// A weight [n_out, n_in] on a device, row-major; narrow_weight.h has the layout of 8 bits. It must
+// not outlive the device.
 class DeviceWeight {
  public:
   DeviceWeight(Buffer data, int64_t n_out, int64_t n_in, StorageType type)
@@ -39,8 +39,8 @@ class DeviceWeight {
   StorageType type_;
 };
 
-// y [n_rows, n_out] = x [n_rows, n_in] W^T + bias, or y += that. x in RowTypeOf the weight's type,
-// y in fp32. A row's bits do not depend on n_rows.
+// y [n_rows, n_out] = x [n_rows, n_in] W^T + bias, or y += that. x is of RowTypeOf the weight's
+// type, y is fp32. A row's bits do not depend on n_rows.
 struct ProductArgs {
   const DeviceWeight* weight = nullptr;
   const void* x = nullptr;  // row i at i * ld_x elements
@@ -52,51 +52,51 @@ struct ProductArgs {
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
 };
 
-// Bytes on their way from a device to the host. Must not outlive the device.
+// Bytes on their way from a device to the host. They must not outlive the device.
 class Fetched {
  public:
   virtual ~Fetched() = default;
-  // Waits for them, and for nothing that was queued later. Valid while this lives. An error is the
-  // device's.
+  // Waits for the bytes, but not for work that was queued later. The pointer is valid while this
+  // object lives. Errors are the device's.
   virtual absl::StatusOr<const std::byte*> Wait() = 0;
 };
 
-// An accelerator with memory of its own and one queue of work. Everything but Allocate and
-// MakeWeight only queues, in order, and returns at once; pointers that the work reads or writes are
-// the device's. One thread.
+// An accelerator with memory of its own and one queue of work, used from one thread. All methods
+// but Allocate and MakeWeight only queue, in order, and return at once; pointers that queued work
+// reads or writes are the device's.
 //
 // An error of queued work (a fault of the device) shows at the next wait and in status(), and
-// stays: nothing that the device computed since can be believed, and it takes no more work.
+// stays: results since then cannot be trusted, and the device takes no more work.
 class Device : public Memory {
  public:
   virtual std::string name() const = 0;  // "cuda:0 NVIDIA H200"
   virtual const DeviceKernels& kernels() const = 0;
   virtual absl::Status status() const = 0;
-  // Of the device's memory, what nobody has taken.
+  // Returns how much of the device's memory is free.
   virtual int64_t free_bytes() const = 0;
 
-  // Host to device. `from` may change as soon as this returns.
+  // Copies from the host to the device. `from` may change as soon as this returns.
   virtual void Upload(const void* from, void* to, int64_t size_bytes) = 0;
-  // Device to host, when all that was queued before is done.
+  // Copies from the device to the host, and waits for all that was queued before.
   virtual absl::Status Download(const void* from, void* to, int64_t size_bytes) = 0;
-  // The same without waiting: what is queued later may overwrite `from`.
+  // Copies without waiting: work that is queued later may overwrite `from`.
   virtual std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) = 0;
   virtual absl::Status Wait() = 0;
 
-  // Queues what `queue` queues, and keeps it under `key`: the next time it is queued at once,
-  // without calling `queue`, which the first time may be called twice. Only kernels and products
-  // may be queued so, with the same arguments every time.
+  // Queues the work that `queue` queues, and keeps the work under `key`: the next call queues it at
+  // once, without calling `queue`. The first call may call `queue` twice. `queue` may queue only
+  // kernels and products, with the same arguments every time.
   virtual void Repeat(uint64_t key, absl::FunctionRef<void()> queue) = 0;
 
   // Stacks `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out, in
-  // kFloat32 or kBFloat16 (any type: device_weight.h). RESOURCE_EXHAUSTED when the memory cannot be
-  // had.
+  // kFloat32 or kBFloat16 (MakeDeviceWeight makes any type). RESOURCE_EXHAUSTED when the memory
+  // cannot be had.
   virtual absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(
       absl::Span<const TensorView> parts, StorageType type) = 0;
   virtual void Multiply(const ProductArgs& args) = 0;
 };
 
-// "cuda:N": that device. FAILED_PRECONDITION where this build, or this machine, has none;
+// Opens the device "cuda:N". FAILED_PRECONDITION where this build, or this machine, has none;
 // INVALID_ARGUMENT for any other name.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name);
 

@@ -13,10 +13,10 @@
 namespace lowkey {
 
 // The numeric primitives of a device, one table for each kind of device. All pointers are the
-// device's; rows are fp32 unless a type stands beside them. No function waits; a fault is found in
-// Device::status. A row's bits depend on the row alone.
+// device's; rows are fp32 unless a type stands beside them. No function waits; Device::status shows
+// a fault. A row's bits depend on the row alone.
 
-// x [n_rows, dim]: rows tokens[i] of the table.
+// x [n_rows, dim] = rows tokens[i] of the table.
 struct EmbedArgs {
   const int32_t* tokens = nullptr;
   const void* table = nullptr;  // [vocab, dim]
@@ -26,9 +26,9 @@ struct EmbedArgs {
   int64_t n_rows = 0;
 };
 
-// out row i = x / sqrt(mean(x^2) + eps) * weight of x's row i, or rows[i].
+// out row i = x / sqrt(mean(x^2) + eps) * weight, where x is row i, or row rows[i].
 struct DeviceNormArgs {
-  const float* x = nullptr;  // row i at x + i * dim
+  const float* x = nullptr;  // row i is at x + i * dim
   const int32_t* rows = nullptr;
   const float* weight = nullptr;  // [dim]
   float eps = 0;
@@ -36,7 +36,7 @@ struct DeviceNormArgs {
   int64_t n_rows = 0;
   void* out = nullptr;  // [n_rows, dim]
   StorageType out_type = StorageType::kFloat32;
-  float* also_floats = nullptr;  // the same in fp32, unless nullptr
+  float* also_floats = nullptr;  // out in fp32 as well, unless nullptr
 };
 
 // cos, sin [n_rows, half] of positions[i] * inverse_frequencies[j], computed in double.
@@ -49,21 +49,21 @@ struct AnglesArgs {
   float* sin = nullptr;
 };
 
-// In place: norms the heads (where there is a norm), then rotates pairs (j, j + head_dim / 2). A
-// row of qkv begins with n_heads queries, then n_kv_heads keys; 0 of either: absent.
+// Norms the heads in place (where there is a norm), then rotates pairs (j, j + head_dim / 2). A row
+// of qkv begins with n_heads queries, then n_kv_heads keys; either number may be 0.
 struct RotateArgs {
   float* qkv = nullptr;  // row i at qkv + i * ld
   int64_t ld = 0;
   int64_t n_rows = 0;
   int64_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
-  const float* q_norm = nullptr;  // [head_dim], or none
+  const float* q_norm = nullptr;  // [head_dim]; nullptr: no norm
   const float* k_norm = nullptr;
   float eps = 0;
   const float* cos = nullptr;  // [n_rows, head_dim / 2]
   const float* sin = nullptr;
 };
 
-// out [n_rows, n] = silu(gate) * up, row i of both, [gate, up], at gate_up + i * ld.
+// out [n_rows, n] = silu(gate) * up. Row i of both is [gate, up] at gate_up + i * ld.
 struct GatedArgs {
   const float* gate_up = nullptr;
   int64_t ld = 0;
@@ -73,7 +73,7 @@ struct GatedArgs {
   StorageType out_type = StorageType::kFloat32;
 };
 
-// out [n] = x, rounded.
+// out [n] = x rounded to out_type.
 struct RoundArgs {
   const float* x = nullptr;
   int64_t n = 0;

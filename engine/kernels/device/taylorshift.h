@@ -12,39 +12,39 @@ namespace lowkey {
 // over cached tokens, or as phi(q) S through a state S = sum of phi(k)^T [v, 1] of a KV head. All
 // pointers are the device's.
 //
-// A step's rows are cut into blocks, and what a block reads into pieces: each piece of a block
-// (slices of S, some pages) is summed by itself into a slot; a row's slots of the state are added
-// up in their order, those of pages too, and then both. Slices and spans of pages begin at absolute
-// features and positions, and every sum inside one is a chain that belongs to one row, so that a
-// row's bits depend on neither blocks nor steps.
+// A step's rows are cut into blocks, and the reads of a block into pieces. A piece (slices of S, or
+// some pages) is summed by itself into a slot; a row's slots of the state are added up in order,
+// its slots of pages too, and then both sums. Slices and spans of pages begin at absolute features
+// and positions, and every sum inside one is a chain that belongs to one row, so that a row's bits
+// depend on neither blocks nor steps.
 
-// Rows of a block at most: of those with few, and of others.
+// The most rows of a block: where sequences have few rows, and elsewhere.
 inline constexpr int64_t kTaylorFewRows = 16;
 inline constexpr int64_t kTaylorManyRows = 64;
 
-// Features of a slice, a multiple of 32: as many as keep a row's slots small beside S.
+// Returns the features of a slice, a multiple of 32 that keeps a row's slots small beside S.
 constexpr int64_t TaylorSliceFeatures(int64_t head_dim) { return (2 * head_dim + 31) / 32 * 32; }
 
-// Pages of a span: 256 tokens keep a row's slot small beside what is read.
+// Pages of a span: 256 tokens keep a row's slot small beside the pages that are read.
 inline constexpr int64_t kTaylorSpanPages = 4;
 
 // One segment of a step.
 struct TaylorSequence {
   int64_t first_position = 0;
-  int64_t first_row = 0;         // of the step's rows
-  int64_t first_query = 0;       // of TaylorStep::queries
-  int64_t first_page = 0;        // of those that are named
-  int64_t first_page_entry = 0;  // of TaylorStep::pages: where that page is named
-  // Of layer 0 and KV head 0, those of others follow, head_floats each: S without the weights
-  // [n_features, n_columns], then the weights [n_features]. nullptr: none.
+  int64_t first_row = 0;         // row of the step
+  int64_t first_query = 0;       // index of TaylorStep::queries
+  int64_t first_page = 0;        // the first page that TaylorStep::pages names
+  int64_t first_page_entry = 0;  // where TaylorStep::pages names that page
+  // The state of layer 0 and KV head 0; those of others follow, head_floats each: S without the
+  // weights [n_features, n_columns], then the weights [n_features]. nullptr: no state.
   float* state = nullptr;
-  bool is_normalized = true;  // else the plain variant
+  bool is_normalized = true;  // false: the plain variant
 };
 
 // A row of the step.
 struct TaylorRow {
   int32_t sequence = 0;
-  int32_t row = 0;  // of the segment
+  int32_t row = 0;  // row of the segment
 };
 
 // Rows of one sequence: row r of its segment's tokens times the query heads of a KV head is head r
@@ -53,42 +53,42 @@ struct TaylorBlock {
   int32_t sequence = 0;
   int32_t n_rows = 0;
   int64_t first_row = 0;
-  // Its slots, [n_slots][n_rows], among TaylorStep::slots.
+  // The block's slots, [n_slots][n_rows], among TaylorStep::slots.
   int64_t first_slot = 0;
   int64_t n_slots = 0;
-  int64_t n_state_slots = 0;  // the first of them
+  int64_t n_state_slots = 0;  // slots of the state, which come first
 };
 
-// What a block reads into one of its slots: a slice of the state, or pages of one span; where
-// TaylorHasTiles, any slices or spans one after another.
+// The part of a block's reads that one slot holds: a slice of the state, or pages of one span;
+// where TaylorHasTiles, any slices or spans one after another.
 struct TaylorPiece {
   int32_t block = 0;
   int32_t slot = 0;
   int32_t begin = 0, end = 0;
 };
 
-// Pages that a sequence's state takes in.
+// Pages that are added to a sequence's state.
 struct TaylorFold {
   int32_t sequence = 0;
   int32_t first_page = 0, end_page = 0;
 };
 
-// What every kernel of a step at one layer is given.
+// The arguments that all kernels of a step share at one layer.
 struct TaylorStep {
   int64_t layer = 0;
   int64_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
-  int64_t n_columns = 0;    // of a cached value and of S: head_dim or more, a multiple of 4
-  int64_t n_features = 0;   // of S
-  int64_t head_floats = 0;  // of one KV head's state
+  int64_t n_columns = 0;    // columns of a cached value and of S: >= head_dim, a multiple of 4
+  int64_t n_features = 0;   // features of S
+  int64_t head_floats = 0;  // floats of one KV head's state
   StorageType cache_type = StorageType::kFloat32;
   const TaylorSequence* sequences = nullptr;
-  // Pages of layers times KV heads times [keys [head_dim, 64], values [64, n_columns]].
+  // A page holds, for each layer and KV head, keys [head_dim, 64] and values [64, n_columns].
   std::byte* const* pages = nullptr;
   float* queries = nullptr;  // scaled, [n_rows, n_heads * head_dim]
   float* slots = nullptr;    // [.., n_kv_heads, n_columns + 4]: sums, then the sum of weights
 };
 
-// Whether tensor cores compute the step: with numbers that bf16 has not as sums of two that it has,
+// Returns whether tensor cores compute the step. They see a number as the sum of two of bf16, exact
 // to about 2^-16.
 inline bool TaylorHasTiles(const TaylorStep& s) {
   return s.cache_type == StorageType::kBFloat16 && s.head_dim % 32 == 0 && s.head_dim <= 128;
@@ -101,19 +101,19 @@ struct TaylorWriteArgs {
   const TaylorRow* rows = nullptr;
   int64_t n_rows = 0;
   const float* tau = nullptr;  // [n_heads]
-  // Row i of the step at q + i * ld and so on.
+  // Row i of the step is at q + i * ld, and so for k and v.
   const float *q = nullptr, *k = nullptr, *v = nullptr;
   int64_t ld = 0;
 };
 
-// S += the pages' tokens, page after page.
+// Adds the pages' tokens to S, page after page.
 struct TaylorFoldArgs {
   TaylorStep step;
   const TaylorFold* folds = nullptr;
   int64_t n_folds = 0;
 };
 
-// Pieces, all of blocks of at most max_rows, into slots.
+// Reads pieces into slots. All their blocks have at most max_rows rows.
 struct TaylorReadArgs {
   TaylorStep step;
   const TaylorBlock* blocks = nullptr;
@@ -122,13 +122,13 @@ struct TaylorReadArgs {
   int64_t max_rows = 0;  // kTaylorFewRows or kTaylorManyRows
 };
 
-// Rows' slots, added up, become outputs.
+// Adds up the slots of rows into their outputs.
 struct TaylorFinishArgs {
   TaylorStep step;
   const TaylorBlock* blocks = nullptr;
   int64_t n_blocks = 0;
   int64_t max_rows = 0;
-  float* out = nullptr;  // row i of the step at out + i * ld_out
+  float* out = nullptr;  // row i of the step is at out + i * ld_out
   int64_t ld_out = 0;
 };
 

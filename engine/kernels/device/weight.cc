@@ -9,7 +9,7 @@
 namespace lowkey {
 namespace {
 
-// A task's rows: enough to be worth its start, few enough to even threads out.
+// Rows of a task: enough to be worth its start, few enough to even out threads.
 constexpr int64_t kTaskRows = 16;
 
 NarrowLayout LayoutOf(absl::Span<const TensorView> parts, StorageType type) {

@@ -14,13 +14,13 @@
 
 namespace lowkey {
 
-// All rows of a weight of 8 bits, as narrow_weight.h says; the same bytes for any number of
-// threads. `parts` as there.
+// Returns all rows of a weight of 8 bits in the layout of narrow_weight.h; the same bytes for any
+// number of threads. `parts` is as in NarrowRows.
 std::vector<std::byte> NarrowWeight(absl::Span<const TensorView> parts, StorageType type,
                                     ThreadPool& pool);
 
-// A weight of any type on a device: Device::MakeWeight's, or a NarrowWeight.
-// RESOURCE_EXHAUSTED when the memory cannot be had; the device's error.
+// Makes a weight of any type on a device: Device::MakeWeight's, or a NarrowWeight.
+// RESOURCE_EXHAUSTED when the memory cannot be had; otherwise the device's error.
 absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeDeviceWeight(absl::Span<const TensorView> parts,
                                                                StorageType type, ThreadPool& pool,
                                                                Device& device);

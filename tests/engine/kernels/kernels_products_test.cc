@@ -56,18 +56,18 @@ class GemmProblem {
   const GemmArgs& args() const { return args_; }
   const std::vector<float>& initial_c() const { return c_; }
 
-  // Runs on a copy of C, guard columns included.
+  // Runs on a copy of C with its guard columns.
   std::vector<float> Run(int64_t first_row, int64_t n_rows) const {
     std::vector<float> c = c_;
     GemmArgs g = args_;
-    g.a += first_row * g.lda;
+    g.a = a_.data() + first_row * g.lda;
     g.c = c.data() + first_row * g.ldc;
     g.n_rows = n_rows;
     case_.table->Gemm(case_.type, g);
     return c;
   }
 
-  // A bound of the sum of magnitudes of a row's terms.
+  // Returns a bound of the sum of magnitudes of a row's terms.
   double Scale(int64_t row) const {
     double sum = 1e-30, largest = 4;  // |c| is below 4 or rare
     for (int64_t k = 0; k < args_.k; ++k) sum += std::fabs(a_[row * args_.lda + k]);
@@ -146,7 +146,7 @@ TEST_P(KernelTest, GemmInPiecesOfKHasTheSameBits) {
   std::vector<float> c = problem.initial_c();
   for (int64_t k = 0; k < 257; k += 64) {
     GemmArgs g = problem.args();
-    g.a += k;
+    g.a = static_cast<const float*>(g.a) + k;
     g.b = static_cast<const std::byte*>(g.b) + k * panel * StorageBytes(GetParam().type);
     g.c = c.data();
     g.k = std::min<int64_t>(64, 257 - k);
@@ -156,7 +156,7 @@ TEST_P(KernelTest, GemmInPiecesOfKHasTheSameBits) {
   EXPECT_EQ(std::memcmp(c.data(), whole.data(), c.size() * 4), 0);
 }
 
-// Groups of 32 columns, each with a left-hand side of its own: what Gemm makes of each alone.
+// Groups of 32 columns, each with a left-hand side of its own, have the bits of Gemm on each alone.
 TEST_P(KernelTest, GroupedGemmHasTheBitsOfOneGemmAGroup) {
   if (GetParam().type != StorageType::kInt8) return;
   const int64_t panel = table().panel_columns, k = 37;
@@ -169,12 +169,14 @@ TEST_P(KernelTest, GroupedGemmHasTheBitsOfOneGemmAGroup) {
       std::vector<float> want = before, got = before;
       for (int64_t group = 0; group < n_groups; ++group) {
         const int64_t first = 32 * group;
-        table().gemm_int8({a.data() + group * a_group, k, b.bytes.data() + first, n_cols, panel,
-                           want.data() + first, n_cols + 2, n_rows,
-                           std::min<int64_t>(32, n_cols - first), k, GemmArgs::Into::kAccumulate});
+        table().Gemm(StorageType::kInt8,
+                     {a.data() + group * a_group, k, b.bytes.data() + first, n_cols, panel,
+                      want.data() + first, n_cols + 2, n_rows,
+                      std::min<int64_t>(32, n_cols - first), k, GemmArgs::Into::kAccumulate});
       }
-      table().grouped_gemm_int8({a.data(), k, a_group, b.bytes.data(), n_cols, 32, got.data(),
-                                 n_cols + 2, n_rows, n_cols, k, b.bytes.data(), k * n_cols});
+      table().grouped_gemm_int8(
+          {a.data(), k, b.bytes.data(), n_cols, 0, got.data(), n_cols + 2, n_rows, n_cols, k},
+          {a_group, 32}, {b.bytes.data(), k * n_cols});
       ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0)
           << n_rows << " x " << n_cols;
     }
@@ -214,9 +216,10 @@ class PairsProblem {
     const void* a = table_.rounds_activations
                         ? static_cast<const void*>(narrow_a_.data() + first_row * p_.k)
                         : a_.data() + first_row * p_.k;
-    table_.gemm_bf16_pairs({a, p_.k, pairs_.data(), p_.k * table_.panel_columns,
-                            c.data() + first_row * p_.n_cols, p_.n_cols, n_rows, p_.n_cols, p_.k,
-                            p_.into});
+    table_.gemm_bf16_pairs(
+        {a, p_.k, pairs_.data(), 0, p_.k * table_.panel_columns, c.data() + first_row * p_.n_cols,
+         p_.n_cols, n_rows, p_.n_cols, p_.k, p_.into},
+        nullptr);
     return c;
   }
 

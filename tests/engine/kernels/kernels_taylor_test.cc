@@ -16,7 +16,7 @@ TEST_P(KernelTest, TaylorWeightsMatchTheOracleWhateverIsHidden) {
       const std::vector<float> scores = Random(64, static_cast<uint32_t>(n_visible), scale);
       const std::vector<double> want = ref::TaylorWeights(scores, n_visible);
       std::vector<float> got = scores;
-      // What lies behind the visible scores is never read into the sum.
+      // Numbers behind the visible scores are never read into the sum.
       if (n_visible < 48) got[63] = std::numeric_limits<float>::quiet_NaN();
       const float sum = table().taylor_weights(got.data(), n_visible, 64);
       double total = 0;
@@ -29,7 +29,7 @@ TEST_P(KernelTest, TaylorWeightsMatchTheOracleWhateverIsHidden) {
   }
 }
 
-// At s = -1 lies the smallest weight, 1/2; rounding may take its last bit.
+// The smallest weight is 1/2, at s = -1; rounding may take its last bit.
 TEST_P(KernelTest, TaylorWeightsAreAtLeastAHalf) {
   std::vector<float> scores(4096);
   for (size_t i = 0; i < scores.size(); ++i) scores[i] = -1.0f + 1e-7f * static_cast<float>(i);
@@ -75,7 +75,7 @@ TEST_P(KernelTest, TurnedProductsMatchTheOracle) {
   }
 }
 
-// Rows of a transposed matrix with each other: a turn is a row, not an element.
+// Multiplies rows of a transposed matrix with each other: a turn is a row, not an element.
 TEST_P(KernelTest, TurnedProductsStepOverRows) {
   const int64_t d = 6, width = 16;
   const std::vector<float> once = Random(d * width, 1);

@@ -299,20 +299,5 @@ TEST_P(KernelTest, ToBf16KeepsNanAndInfinity) {
 
 // ------------------------------------------------------------------ tables
 
-TEST(AvailableKernels, StartsWithThePortableTable) {
-  ASSERT_FALSE(AvailableKernels().empty());
-  EXPECT_EQ(AvailableKernels().front()->name, "portable");
-}
-
-TEST(AvailableKernels, HoldsTheTableInUse) {
-  bool found = false;
-  for (const KernelTable* t : AvailableKernels()) found = found || t == &Kernels();
-  EXPECT_TRUE(found);
-}
-
-TEST(AvailableKernels, PanelsDivideAPage) {
-  for (const KernelTable* t : AvailableKernels()) EXPECT_EQ(64 % t->panel_columns, 0) << t->name;
-}
-
 }  // namespace
 }  // namespace lowkey

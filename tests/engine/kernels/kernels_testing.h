@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/isa.h"
 #include "engine/kernels/kernels.h"
 #include "gtest/gtest.h"
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/kernels/device/weight.h"
+#include "engine/kernels/isa.h"
 #include "engine/kernels/narrow_weight.h"
 #include "gtest/gtest.h"
 #include "tests/engine/kernels/ref/ref.h"
@@ -79,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Tables, LinearTest, testing::ValuesIn(AllCases()), [](c
                                                                                  : "_int8");
 });
 
-// What weights stand for when they are stored.
+// Returns the numbers that stored weights stand for.
 std::vector<float> Rounded(std::vector<float> weights, int64_t n_in, StorageType type) {
   if (type == StorageType::kBFloat16) {
     for (float& v : weights) v = ToFloat(ToBFloat16(v));

@@ -37,7 +37,7 @@ std::vector<float> Widened(const std::vector<std::byte>& weight, const NarrowLay
 
 // ---------------------------------------------------------------- e4m3
 
-// By its definition: (-1)^s 2^(e - 7) (1 + m / 8), and 2^-6 m / 8 where e is 0.
+// Decodes by the definition: (-1)^s 2^(e - 7) (1 + m / 8), and 2^-6 m / 8 where e is 0.
 double ByDefinition(int code) {
   const int e = code >> 3 & 15, m = code & 7;
   const double magnitude = e == 0 ? std::ldexp(m, -9) : std::ldexp(8 + m, e - 10);
@@ -147,7 +147,7 @@ TEST_P(NarrowWeightTest, ComesBackWithinHalfAStep) {
   }
 }
 
-// Of normally distributed weights, by the row: what the model sees of it as noise.
+// The error per row of normally distributed weights is noise to the model.
 TEST_P(NarrowWeightTest, NoiseIsSmall) {
   const std::vector<float> x = Normal(16 * 1024, 2);
   const std::vector<float> back = RoundTrip(x, 16);

@@ -33,7 +33,8 @@ std::vector<float> Alternating(const Matrix& m, int64_t rank, int n_sweeps = 2) 
   return u;
 }
 
-// What the paper's algorithm keeps, against LAPACK's optimum and against the other decomposition.
+// Compares the energy that the paper's algorithm keeps with LAPACK's optimum and the other
+// decomposition.
 TEST(AlternatingBasis, KeepsMostOfWhatTheTruncatedSvdKeepsAndBlockKeepsMore) {
   for (const auto& [n_rows, n_cols] :
        {std::pair<int64_t, int64_t>{128, 96}, {96, 128}, {256, 64}}) {

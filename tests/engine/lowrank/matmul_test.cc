@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <random>
+#include <string>
 
+#include "engine/kernels/isa.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {
@@ -15,13 +17,8 @@ std::vector<float> Random(int64_t n, uint32_t seed) {
   return x;
 }
 
-class MatmulTest : public ::testing::TestWithParam<MatmulKernel> {
+class MatmulTest : public ::testing::TestWithParam<const KernelTable*> {
  protected:
-  void SetUp() override {
-    // A machine without the instructions shows the portable code instead: nothing to skip.
-    UseMatmulKernelForTest(MatmulKernelSupported(GetParam()) ? GetParam()
-                                                             : MatmulKernel::kPortable);
-  }
   std::vector<float> pack_;
 };
 
@@ -31,7 +28,8 @@ TEST_P(MatmulTest, EqualsDoubleProductForSizesAroundEveryTileEdge) {
   for (const auto& [m, n, k] : shapes) {
     const std::vector<float> a = Random(m * k, 1), b = Random(k * n, 2);
     std::vector<float> c(m * n, NAN);
-    Matmul({m, n, k}, {a.data(), k, 1}, {b.data(), n, 1}, {}, {c.data(), n}, pack_);
+    Matmul({m, n, k}, {a.data(), k, 1}, {b.data(), n, 1}, {.kernels = GetParam()}, {c.data(), n},
+           pack_);
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < n; ++j) {
         double sum = 0.0;
@@ -46,7 +44,8 @@ TEST_P(MatmulTest, SwappedStridesMultiplyTheTranspose) {
   const int64_t m = 37, n = 41, k = 300;
   const std::vector<float> at = Random(k * m, 1), bt = Random(n * k, 2);
   std::vector<float> c(m * n);
-  Matmul({m, n, k}, {at.data(), 1, m}, {bt.data(), 1, k}, {}, {c.data(), n}, pack_);
+  Matmul({m, n, k}, {at.data(), 1, m}, {bt.data(), 1, k}, {.kernels = GetParam()}, {c.data(), n},
+         pack_);
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0.0;
@@ -59,16 +58,18 @@ TEST_P(MatmulTest, SwappedStridesMultiplyTheTranspose) {
 TEST_P(MatmulTest, AccumulatesWithAlphaAndLeavesTheGapBetweenRowsAlone) {
   const float a[] = {1, 2, 3, 4}, b[] = {1, 0, 0, 1};
   std::vector<float> c = {10, 20, 99, 30, 40, 99};
-  Matmul({2, 2, 2}, {a, 2, 1}, {b, 2, 1}, {.accumulate = true, .alpha = -2.0f}, {c.data(), 3},
-         pack_);
+  Matmul({2, 2, 2}, {a, 2, 1}, {b, 2, 1},
+         {.accumulate = true, .alpha = -2.0f, .kernels = GetParam()}, {c.data(), 3}, pack_);
   EXPECT_EQ(c, (std::vector<float>{8, 16, 99, 24, 32, 99}));
 }
 
 TEST_P(MatmulTest, EmptyInnerDimensionGivesZeroOrLeavesC) {
   std::vector<float> c = {1, 2, 3, 4};
-  Matmul({2, 2, 0}, {nullptr, 0, 1}, {nullptr, 2, 1}, {.accumulate = true}, {c.data(), 2}, pack_);
+  Matmul({2, 2, 0}, {nullptr, 0, 1}, {nullptr, 2, 1}, {.accumulate = true, .kernels = GetParam()},
+         {c.data(), 2}, pack_);
   EXPECT_EQ(c, (std::vector<float>{1, 2, 3, 4}));
-  Matmul({2, 2, 0}, {nullptr, 0, 1}, {nullptr, 2, 1}, {}, {c.data(), 2}, pack_);
+  Matmul({2, 2, 0}, {nullptr, 0, 1}, {nullptr, 2, 1}, {.kernels = GetParam()}, {c.data(), 2},
+         pack_);
   EXPECT_EQ(c, (std::vector<float>{0, 0, 0, 0}));
 }
 
@@ -76,16 +77,16 @@ TEST_P(MatmulTest, LowerOnlyMirroredEqualsTheWholeSymmetricProduct) {
   const int64_t n = 531, k = 70;
   const std::vector<float> a = Random(n * k, 3);
   std::vector<float> whole(n * n), half(n * n, NAN);
-  Matmul({n, n, k}, {a.data(), k, 1}, {a.data(), 1, k}, {}, {whole.data(), n}, pack_);
-  Matmul({n, n, k}, {a.data(), k, 1}, {a.data(), 1, k}, {.lower_only = true}, {half.data(), n},
+  Matmul({n, n, k}, {a.data(), k, 1}, {a.data(), 1, k}, {.kernels = GetParam()}, {whole.data(), n},
          pack_);
+  Matmul({n, n, k}, {a.data(), k, 1}, {a.data(), 1, k}, {.lower_only = true, .kernels = GetParam()},
+         {half.data(), n}, pack_);
   MirrorLower(n, half.data());
   for (int64_t i = 0; i < n * n; ++i) ASSERT_EQ(half[i], whole[i]) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, MatmulTest,
-                         ::testing::Values(MatmulKernel::kPortable, MatmulKernel::kAvx2,
-                                           MatmulKernel::kAvx512));
+INSTANTIATE_TEST_SUITE_P(Tables, MatmulTest, ::testing::ValuesIn(AvailableKernels()),
+                         [](const auto& info) { return std::string(info.param->name); });
 
 }  // namespace
 }  // namespace lowkey

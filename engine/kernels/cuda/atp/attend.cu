@@ -1,4 +1,4 @@
-// Rows' softmax over sinks, principal blocks and exact tokens (ATP, Eq. 7), part by part.
+// The softmax of rows over sinks, principal blocks and exact tokens (ATP, Eq. 7), part by part.
 
 #include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/reader.h"
@@ -12,7 +12,7 @@ using atp::kWarps;
 using atp::Reader;
 using atp::Sum;
 
-// Blocks at once that leave the registers it needs: with fewer left it would spill them.
+// Blocks at once that leave a thread enough registers: with fewer registers it would spill.
 template <int kD>
 inline constexpr int kAttendBlocks = kD == 8   ? 2
                                      : kD == 4 ? 0
@@ -21,23 +21,23 @@ inline constexpr int kAttendBlocks = kD == 8   ? 2
 template <typename T, int kD, int kR>
 __global__ __launch_bounds__(kThreads, kAttendBlocks<kD>) void AttendKernel(AtpAttendArgs a) {
   LK_DYNAMIC_SHARED(float, memory);
-  const AtpItem item = a.items[blockIdx.x];
+  const AtpPartRun run = a.runs[blockIdx.x];
   const int64_t head = blockIdx.y;
-  Reader<T, kD, kR> reader(a.read, a.read.tiles[item.tile], static_cast<int>(head), memory);
+  Reader<T, kD, kR> reader(a.read, a.read.tiles[run.tile], static_cast<int>(head), memory);
   reader.LoadQueries();
-  for (int64_t part = item.first; part < item.first + item.n; ++part) {
+  for (int64_t part = run.first; part < run.first + run.n; ++part) {
     reader.ReadPart(part);
-    if (part > item.first) reader.FoldIntoKept();
-    if (part + 1 < item.first + item.n) reader.Keep();
+    if (part > run.first) reader.FoldIntoKept();
+    if (part + 1 < run.first + run.n) reader.Keep();
   }
   for (int r = 0; r < kR && reader.has(r); ++r) {
     const int row = reader.first_row + r;
-    if (item.into == AtpInto::kOutput) {
+    if (run.into == AtpInto::kOutput) {
       atp::WriteOutput(a.read, reader.t, head, row, reader.sums[r]);
       continue;
     }
     const int64_t d = a.read.model.head_dim;
-    float* to = atp::SlotRow(a.read, reader.t.first_slot + item.first, head, row);
+    float* to = atp::SlotRow(a.read, reader.t.first_slot + run.first, head, row);
     for (int k = 0; k < kD; ++k) {
       const int c = reader.lane + kWarp * k;
       if (c < d) to[c] = reader.sums[r].values[k];
@@ -46,16 +46,16 @@ __global__ __launch_bounds__(kThreads, kAttendBlocks<kD>) void AttendKernel(AtpA
   }
 }
 
-// Four blocks at once: left to itself the compiler makes room for more, and spills.
+// Four blocks at once: without this bound the compiler makes room for more blocks, and spills.
 template <typename T, int kD, int kR>
 __global__ __launch_bounds__(kThreads, 4) void ScoreKernel(AtpScoreArgs a) {
   LK_DYNAMIC_SHARED(float, memory);
-  const AtpItem item = a.items[blockIdx.x];
+  const AtpPartRun run = a.runs[blockIdx.x];
   const int head = static_cast<int>(blockIdx.y);
-  Reader<T, kD, kR> reader(a.read, a.read.tiles[item.tile], head, memory);
+  Reader<T, kD, kR> reader(a.read, a.read.tiles[run.tile], head, memory);
   const AtpSequence& s = reader.s;
   reader.LoadQueries();
-  for (int64_t number = item.first; number < item.first + item.n; ++number) {
+  for (int64_t number = run.first; number < run.first + run.n; ++number) {
     const atp::BlockView<T> block = atp::ViewBlock<T>(
         a.read.model, s, a.read.blocks[s.first_block + number], number, a.read.layer, head);
     reader.Project(block);
@@ -71,7 +71,7 @@ __global__ __launch_bounds__(kThreads, 4) void ScoreKernel(AtpScoreArgs a) {
   }
 }
 
-// A warp a row.
+// One warp combines one row.
 template <int kD>
 __global__ void CombineKernel(AtpCombineArgs a) {
   const AtpTile t = a.read.tiles[a.combined_tiles[blockIdx.x]];
@@ -108,7 +108,7 @@ struct Instance {
   }
 };
 
-// Calls launch.operator()<T, kD, kR>() of the instance for a model and its tiles.
+// Calls launch.operator()<T, kD, kR>() for the model and its tiles.
 template <typename T, int kD, typename F>
 void ForRows(const AtpReadArgs& args, F launch) {
   if (args.max_tile_rows <= kWarps) return launch.template operator()<T, kD, 1>();
@@ -135,13 +135,13 @@ LaunchShape Blocks(int64_t n, const AtpReadArgs& args) {
 
 void AtpAttendOnDevice(Device& device, const AtpAttendArgs& args) {
   ForModel(args.read, [&]<typename T, int kD, int kR>() {
-    Instance<T, kD, kR>::Attend(device, Blocks(args.n_items, args.read), args);
+    Instance<T, kD, kR>::Attend(device, Blocks(args.n_runs, args.read), args);
   });
 }
 
 void AtpScoreOnDevice(Device& device, const AtpScoreArgs& args) {
   ForModel(args.read, [&]<typename T, int kD, int kR>() {
-    Instance<T, kD, kR>::Score(device, Blocks(args.n_items, args.read), args);
+    Instance<T, kD, kR>::Score(device, Blocks(args.n_runs, args.read), args);
   });
 }
 

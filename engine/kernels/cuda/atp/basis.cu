@@ -1,26 +1,26 @@
-// Principal bases of closed blocks: subspace iteration as lowrank/subspace.cc does it, in rounds
-// that are the same for all, so that the host need not know how one went.
+// Computes the principal bases of closed blocks, by subspace iteration as in lowrank/subspace.cc.
+// The rounds are the same for all blocks, so that the host need not know how a round went.
 
-#include "engine/kernels/cuda/atp/basis.h"
+#include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/grid/grid.h"
 
 namespace lowkey {
 namespace {
 
-// As lowrank/subspace.cc: rounds of a Chebyshev filter, whose degree is what the spectrum allows.
+// Rounds of the Chebyshev filter of lowrank/subspace.cc; the spectrum bounds the degree.
 constexpr int kRounds = 3;
 constexpr int kMostDegree = 6;
 constexpr float kMostSpread = 2e5f;
-constexpr int kMostTrials = 20;  // of a cut, each half of the one before
+constexpr int kMostTrials = 20;  // the most cuts to try, each half of the last
 constexpr int kThreads = 256;
 
-// What is left of a row after its projections are taken out, relative to the row
-// (lowrank/orthonormalize.h): below the first it is rounding.
+// Bounds of a row's residual after its projections are taken out, relative to the row
+// (lowrank/orthonormalize.h): below the first bound the residual is rounding.
 constexpr float kDependentFirst = 2e-6f;
 constexpr float kDependentSecond = 0.1f;
 
-// A product c [rows, columns] of a task: the sum over k < depth of a's element (row, k) and b's (k,
-// column), either at row * r + column * c.
+// A product c [rows, columns] of a task: the sum over k < depth of a (row, k) * b (k, column). An
+// element of either factor is at row * r + column * c.
 struct Factor {
   const float* data = nullptr;
   int64_t r = 0, c = 0;
@@ -29,18 +29,19 @@ struct Product {
   int rows = 0, columns = 0, depth = 0;
   Factor a, b;
   float* to = nullptr;  // [rows, columns]
-  // Of a filter's step: 2 slope a b - 2 a - what was there.
+  // In a step of the filter, to = 2 slope a b - 2 a - to.
   float slope = 0;
 };
 
 enum class Stage { kGram, kIterate, kView, kFilter, kMapToLeft, kProject };
 
-// A task's filter, beside its columns: its degree, and 2 / cut (polynomials of 2 x / cut - 1).
+// Returns a task's filter, which lies beside its columns: the degree, and 2 / cut (the polynomials
+// are of 2 x / cut - 1).
 __device__ __forceinline__ float* FilterOf(const AtpCompressArgs& a, int64_t task) {
   return a.columns + task * a.columns_stride + 2 * a.max_cols;
 }
 
-// Nothing where a task has no part in a stage.
+// Returns the product of a stage, empty where the task has no part in the stage.
 template <Stage kStage>
 __device__ __forceinline__ Product ProductOf(const AtpCompressArgs& a, const AtpCompressTask& t,
                                              int64_t task) {
@@ -91,7 +92,7 @@ __device__ __forceinline__ void LoadFactor(float (*to)[kTile + 1], const Factor&
   }
 }
 
-// A block of threads a tile of 64 x 64; every element is one chain of multiply-adds.
+// One block of threads computes a tile of 64 x 64; every element is one chain of multiply-adds.
 template <Stage kStage>
 __global__ __launch_bounds__(kThreads) void ProductKernel(AtpCompressArgs a) {
   __shared__ float left[kDepth][kTile + 1], right[kDepth][kTile + 1];
@@ -129,7 +130,7 @@ __global__ __launch_bounds__(kThreads) void ProductKernel(AtpCompressArgs a) {
   }
 }
 
-// Counter-based numbers in [-1, 1): the start depends on the size alone (lowrank/subspace.cc).
+// Returns counter-based numbers in [-1, 1): the start depends on the size alone.
 __device__ __forceinline__ float StartNumber(int64_t i) {
   uint64_t z = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -138,7 +139,7 @@ __device__ __forceinline__ float StartNumber(int64_t i) {
   return static_cast<float>(static_cast<int32_t>(z >> 32)) * 0x1p-31f;
 }
 
-// The start; the identity where the whole space is sought.
+// Writes the start: the identity where the whole space is sought.
 __global__ void StartKernel(AtpCompressArgs a) {
   const AtpCompressTask t = a.tasks[blockIdx.y];
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -148,14 +149,14 @@ __global__ void StartKernel(AtpCompressArgs a) {
       whole ? (i / t.size == i % t.size ? 1.0f : 0.0f) : StartNumber(i);
 }
 
-// Sum of x[i] y[i], the same in all lanes.
+// Returns the sum of x[i] y[i], the same in all lanes.
 __device__ __forceinline__ float WarpDot(const float* x, const float* y, int n) {
   float sum = 0;
   for (int i = threadIdx.x % kWarp; i < n; i += kWarp) sum = fmaf(x[i], y[i], sum);
   return WarpSum(sum);
 }
 
-// Takes the projections onto rows before `row` out of `kept`, which is that row. Barriers inside.
+// Takes the projections onto rows before `row` out of `kept`, which is that row. Has barriers.
 __device__ __forceinline__ void ProjectOut(const float* rows, int row, int n, float* kept,
                                            float* coefficients) {
   const int n_warps = static_cast<int>(blockDim.x) / kWarp;
@@ -172,7 +173,7 @@ __device__ __forceinline__ void ProjectOut(const float* rows, int row, int n, fl
   __syncthreads();
 }
 
-// The highest degree whose Chebyshev polynomial on [0, cut] stays below kMostSpread up to
+// Returns the highest degree whose Chebyshev polynomial on [0, cut] stays below kMostSpread up to
 // `largest`; 1, plain powers, where the spectrum is steep.
 __device__ __forceinline__ int FilterDegree(float cut, float largest) {
   if (!(cut > 0.0f) || !(largest <= cut * kMostSpread)) return 1;
@@ -187,7 +188,7 @@ __device__ __forceinline__ int FilterDegree(float cut, float largest) {
   return kMostDegree;
 }
 
-// Brings `kept` to length one, or to zero where no more than `dependent` of it is left.
+// Normalizes `kept`, or zeroes it where its length is at most `dependent`.
 __device__ __forceinline__ bool Normalize(float* kept, int n, float dependent) {
   const float length = sqrtf(WarpDot(kept, kept, n));  // every warp finds the same
   const bool keep = length > dependent && 1.0f / length < INFINITY && length < INFINITY;
@@ -197,9 +198,9 @@ __device__ __forceinline__ bool Normalize(float* kept, int n, float dependent) {
   return keep;
 }
 
-// Whether every eigenvalue of the symmetric s [n, n] is above `shift`: s - shift has positive
-// pivots. Reads the upper triangle; the lower one and `diagonal` [n], which is shared, are scratch.
-// One block of threads, all of which get the answer.
+// Returns whether every eigenvalue of the symmetric s [n, n] is above `shift`: s - shift has
+// positive pivots. Reads the upper triangle; the lower one and `diagonal` [n], which is shared, are
+// scratch. One block of threads calls it, and all get the answer.
 __device__ __forceinline__ bool IsAbove(float* s, int n, float shift, float* diagonal) {
   __syncthreads();
   for (int i = threadIdx.x; i < n * n; i += blockDim.x) {
@@ -223,10 +224,10 @@ __device__ __forceinline__ bool IsAbove(float* s, int n, float shift, float* dia
   return true;
 }
 
-// From basis, image = basis gram and what the basis sees of gram (Stage::kView): the filter, and
-// its first step, image = slope image - basis. The cut is at most the smallest Ritz value, and so
-// at most the eigenvalue that this stands for: nothing that is sought is below it. One block of
-// threads a task.
+// Chooses the filter from basis, image = basis gram and gram in terms of the basis (Stage::kView),
+// and takes its first step, image = slope image - basis. The cut is at most the smallest Ritz
+// value, and so at most the eigenvalue that it stands for: no wanted eigenvalue is below it. One
+// block of threads per task.
 __global__ void BeginFilterKernel(AtpCompressArgs a) {
   LK_DYNAMIC_SHARED(float, memory);  // [2, n_found]: |q gram| of each row q; scratch
   const AtpCompressTask t = a.tasks[blockIdx.x];
@@ -261,9 +262,9 @@ __global__ void BeginFilterKernel(AtpCompressArgs a) {
   }
 }
 
-// Rows [n_rows, n] orthonormal, by Gram-Schmidt twice; a row that depends on those before it
-// becomes zero (lowrank/orthonormalize.h). From `from`, which may be `rows`. One block of threads;
-// no number depends on how many.
+// Orthonormalizes n_rows rows of n numbers of `from` into `rows`, which may be the same, by
+// Gram-Schmidt twice; a row that depends on earlier rows becomes zero (lowrank/orthonormalize.h).
+// One block of threads calls it; no number depends on how many threads.
 __device__ __forceinline__ void Orthonormalize(const float* from, float* rows, int n_rows, int n,
                                                float* memory) {
   float *kept = memory, *coefficients = memory + n;
@@ -283,22 +284,22 @@ __device__ __forceinline__ void Orthonormalize(const float* from, float* rows, i
   }
 }
 
-enum class Rows { kStart, kPower, kFiltered, kLeft };
+enum class BasisRows { kStart, kPower, kFiltered, kLeft };
 
-// `basis` from where the step before has left it; kLeft: image, in place.
-template <Rows kRows>
+// Orthonormalizes into `basis` the rows that the step before has left; kLeft: image, in place.
+template <BasisRows kRows>
 __global__ void OrthonormalizeKernel(AtpCompressArgs a) {
   LK_DYNAMIC_SHARED(float, memory);
   const AtpCompressTask t = a.tasks[blockIdx.x];
-  if (kRows == Rows::kLeft ? t.n <= t.n_cols : t.n_found == t.size) return;
+  if (kRows == BasisRows::kLeft ? t.n <= t.n_cols : t.n_found == t.size) return;
   float* basis = a.basis + blockIdx.x * a.basis_stride;
   float* image = a.image + blockIdx.x * a.basis_stride;
-  const float* from = kRows == Rows::kStart ? basis : image;
-  if (kRows == Rows::kFiltered) {
-    // Steps of a filter are written to one and the other by turns.
+  const float* from = kRows == BasisRows::kStart ? basis : image;
+  if (kRows == BasisRows::kFiltered) {
+    // The steps of a filter write to basis and image by turns.
     from = static_cast<int>(FilterOf(a, blockIdx.x)[0]) % 2 == 0 ? basis : image;
   }
-  const bool is_left = kRows == Rows::kLeft;
+  const bool is_left = kRows == BasisRows::kLeft;
   Orthonormalize(from, is_left ? image : basis, t.n_found, is_left ? t.n : t.size, memory);
 }
 
@@ -314,9 +315,9 @@ void Multiply(Device& device, const AtpCompressArgs& a, int64_t rows, int64_t co
          a);
 }
 
-template <Rows kRows>
+template <BasisRows kRows>
 void QueueOrthonormalize(Device& device, const AtpCompressArgs& a) {
-  const int64_t n = kRows == Rows::kLeft ? a.max_left : a.max_size;
+  const int64_t n = kRows == BasisRows::kLeft ? a.max_left : a.max_size;
   Launch(device, OrthonormalizeKernel<kRows>,
          {.blocks_x = a.n_tasks,
           .threads = n <= 128 ? 128 : 512,
@@ -335,7 +336,7 @@ void QueueFilter(Device& device, AtpCompressArgs a) {
   for (a.step = 1; a.step < kMostDegree; ++a.step) {
     Multiply<Stage::kFilter>(device, a, a.max_found, a.max_size);
   }
-  QueueOrthonormalize<Rows::kFiltered>(device, a);
+  QueueOrthonormalize<BasisRows::kFiltered>(device, a);
 }
 
 }  // namespace
@@ -347,13 +348,13 @@ void AtpFindBasis(Device& device, const AtpCompressArgs& a) {
           .blocks_y = a.n_tasks,
           .threads = kThreads},
          a);
-  QueueOrthonormalize<Rows::kStart>(device, a);
+  QueueOrthonormalize<BasisRows::kStart>(device, a);
   Multiply<Stage::kIterate>(device, a, a.max_found, a.max_size);
-  QueueOrthonormalize<Rows::kPower>(device, a);
+  QueueOrthonormalize<BasisRows::kPower>(device, a);
   for (int round = 0; round < kRounds; ++round) QueueFilter(device, a);
   if (a.max_left > 0) {
     Multiply<Stage::kMapToLeft>(device, a, a.max_found, a.max_left);
-    QueueOrthonormalize<Rows::kLeft>(device, a);
+    QueueOrthonormalize<BasisRows::kLeft>(device, a);
   }
   Multiply<Stage::kProject>(device, a, a.max_found, a.max_cols);
 }

@@ -1,4 +1,4 @@
-// Which far tokens a row reads exactly: the heaviest, found by counting (no sort, no atomics).
+// Chooses the far tokens that a row reads exactly: the heaviest, by counting (no sort, no atomics).
 
 #include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/reader.h"
@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 
-// Shared memory of a block.
+// The shared memory of a block.
 struct Shared {
   float floats[kWarp];
   int counts[kWarps];
@@ -22,7 +22,7 @@ __device__ __forceinline__ int WarpCount(int x) {
   return x;
 }
 
-// Over the block, the same in all threads.
+// Returns the sum over the block, the same in all threads.
 __device__ __forceinline__ int BlockCount(int x, Shared& shared) {
   x = WarpCount(x);
   __syncthreads();
@@ -33,17 +33,7 @@ __device__ __forceinline__ int BlockCount(int x, Shared& shared) {
   return x;
 }
 
-__device__ __forceinline__ float BlockMax(float x, Shared& shared) {
-  x = WarpMax(x);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) shared.floats[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  x = shared.floats[0];
-  for (int w = 1; w < kWarps; ++w) x = fmaxf(x, shared.floats[w]);
-  return x;
-}
-
-// One token and KV head.
+// The choice of one token and KV head.
 struct Choice {
   const AtpReadArgs& a;
   AtpSequence s;
@@ -54,14 +44,15 @@ struct Choice {
   float* weights;  // [n_far]
 };
 
-// What makes weights of far tokens parts of all weights: shares of exp(score - maximum).
+// Finds for each row the factor that makes exp(score - maximum) of a far token its share of all
+// weights.
 __device__ __forceinline__ void FindShares(const Choice& c, Shared& shared) {
-  const int64_t n_exact_end = c.t.n_parts - 1;  // the last part is what is chosen
+  const int64_t n_exact_end = c.t.n_parts - 1;  // the last part is the chosen tokens
   for (int row = 0; row < c.t.n_rows; ++row) {
     const float* scores = c.scores + int64_t{row} * c.n_far;
     float top = atp::kHidden;
     for (int i = threadIdx.x; i < c.n_far; i += kThreads) top = fmaxf(top, scores[i]);
-    top = BlockMax(top, shared);
+    top = BlockMax(top, shared.floats);
     float sum = 0;
     for (int i = threadIdx.x; i < c.n_far; i += kThreads) sum += expf(scores[i] - top);
     sum = BlockSum(sum, shared.floats);
@@ -82,13 +73,13 @@ __device__ __forceinline__ void FindShares(const Choice& c, Shared& shared) {
   }
 }
 
-// Of far tokens: their parts of all weights, summed over query heads.
+// Sums the shares of far tokens over query heads.
 __device__ __forceinline__ void SumWeights(const Choice& c, const Shared& shared) {
   for (int i = threadIdx.x; i < c.n_far; i += kThreads) {
     float sum = 0;
     for (int row = 0; row < c.t.n_rows; ++row) {
       const float weight = expf(c.scores[int64_t{row} * c.n_far + i] - shared.maxima[row]);
-      // Of a single query head the weights themselves: shares are in the same order.
+      // A single query head needs no shares: they are in the same order as the weights.
       sum = c.t.n_rows == 1 ? weight : fmaf(shared.shares[row], weight, sum);
     }
     c.weights[i] = sum;
@@ -96,7 +87,7 @@ __device__ __forceinline__ void SumWeights(const Choice& c, const Shared& shared
   __syncthreads();
 }
 
-// Floats that are not negative order like their bits; what is no number is larger than all.
+// Floats that are not negative order like their bits; NaN is larger than all.
 __device__ __forceinline__ uint32_t KeyOf(const Choice& c, int i) {
   return __float_as_uint(c.weights[i]);
 }
@@ -109,7 +100,7 @@ __device__ __forceinline__ int CountFrom(const Choice& c, int64_t least, Shared&
   return BlockCount(n, shared);
 }
 
-// The highest key that n_wanted tokens reach, or one that exactly so many reach.
+// Returns the highest key that n_wanted tokens reach, or a key that exactly n_wanted tokens reach.
 __device__ __forceinline__ int64_t FindThreshold(const Choice& c, int n_wanted, Shared& shared) {
   int64_t low = 0, high = int64_t{1} << 32;
   while (high - low > 1) {
@@ -125,7 +116,7 @@ __device__ __forceinline__ int64_t FindThreshold(const Choice& c, int n_wanted, 
   return low;
 }
 
-// Threads before this one, of the block, that vote; and how many do.
+// How many threads of the block before this thread vote, and how many do in all.
 struct Rank {
   int before = 0, all = 0;
 };
@@ -144,7 +135,7 @@ __device__ __forceinline__ Rank RankOf(bool votes, Shared& shared) {
   return rank;
 }
 
-// A block of threads for each token and KV head.
+// One block of threads per token and KV head.
 __global__ __launch_bounds__(kThreads) void ChooseKernel(AtpChooseArgs a) {
   __shared__ Shared shared;
   const AtpReadArgs& read = a.read;
@@ -158,7 +149,7 @@ __global__ __launch_bounds__(kThreads) void ChooseKernel(AtpChooseArgs a) {
   const int n_choosable = c.n_far - static_cast<int>(c.s.n_sinks);
   const int n_wanted = c.s.n_refined < n_choosable ? static_cast<int>(c.s.n_refined) : n_choosable;
   const int64_t least = FindThreshold(c, n_wanted, shared);
-  int n_equal = n_wanted - CountFrom(c, least + 1, shared);  // that are chosen, the first of them
+  int n_equal = n_wanted - CountFrom(c, least + 1, shared);  // equal ones that are chosen
   int32_t* chosen = read.chosen + (c.t.choice * read.model.n_kv_heads + c.head) * read.max_refined;
   for (int first = static_cast<int>(c.s.n_sinks); first < c.n_far; first += kThreads) {
     const int i = first + threadIdx.x;

@@ -1,9 +1,8 @@
-// Keys and values into pages; closed blocks into principal keys and values (ATP, Eq. 5-6).
+// Writes keys and values into pages, and compresses closed blocks into principal keys and values
+// (ATP, Eq. 5-6).
 
-#include "engine/kernels/cuda/atp/basis.h"
 #include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/rows.h"
-#include "engine/kernels/cuda/atp/store.h"
 #include "engine/kernels/cuda/atp/views.h"
 #include "engine/kernels/cuda/grid/grid.h"
 
@@ -14,7 +13,7 @@ using atp::kPage;
 
 constexpr int kThreads = 256;
 
-// A warp a row and KV head.
+// One warp writes one row of one KV head.
 template <typename T>
 __global__ void WriteKernel(AtpWriteArgs a) {
   const AtpModel& m = a.model;
@@ -34,8 +33,9 @@ __global__ void WriteKernel(AtpWriteArgs a) {
   }
 }
 
-// Keys or values of one KV head: mean of each column taken off, then scaled to unit Frobenius norm,
-// so that keys and values weigh the same in the basis. What is not finite counts as zero.
+// Gathers keys or values of one KV head: takes the mean off each column, then scales to unit
+// Frobenius norm, so that keys and values weigh the same in the basis. A matrix with a number that
+// is not finite becomes zero.
 template <typename T>
 __global__ __launch_bounds__(kThreads) void GatherKernel(AtpCompressArgs a) {
   __shared__ float scratch[kWarp];
@@ -67,7 +67,7 @@ __global__ __launch_bounds__(kThreads) void GatherKernel(AtpCompressArgs a) {
     }
   }
   energy = BlockSum(energy, scratch);
-  const bool finite = energy < INFINITY;  // and a number
+  const bool finite = energy < INFINITY;  // and not NaN
   const float norm = fmaxf(sqrtf(finite ? energy : 0.0f), 1e-12f);
   for (int64_t j = threadIdx.x; j < d; j += kThreads) {
     columns[a.max_cols + first_column + j] = norm;
@@ -78,8 +78,8 @@ __global__ __launch_bounds__(kThreads) void GatherKernel(AtpCompressArgs a) {
   }
 }
 
-// Of two blocks that become one: their principal rows, their means' difference, and what makes the
-// store kernel write U^T m and the joint mean.
+// Gathers two blocks that become one: their principal rows and the difference of their means, and
+// the columns from which the store kernel writes U^T m and the joint mean.
 template <typename T>
 __global__ __launch_bounds__(kThreads) void GatherMergedKernel(AtpCompressArgs a) {
   const AtpModel& m = a.model;

@@ -1,9 +1,9 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATP_READER_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_ATP_READER_H_
 
-// How a block of threads reads tokens for a tile of rows. A row is a warp's alone, and what is
-// computed for it does not depend on the other rows, nor on which of the tile's it is: fused
-// multiply-adds are written out, so that no compiler chooses them. Included by .cu files.
+// A block of threads reads tokens for a tile of rows. One warp computes a row, and the result
+// depends neither on the other rows nor on the row's place in the tile: fused multiply-adds are
+// written out, so that no compiler chooses them. Included by .cu files.
 
 #include "engine/kernels/cuda/atp/rows.h"
 #include "engine/kernels/cuda/atp/tiles.h"
@@ -11,13 +11,13 @@
 
 namespace lowkey::atp {
 
-// kD: a lane's numbers of a vector. kR: a warp's rows.
+// kD is the number of a vector's elements that a lane has, kR the number of a warp's rows.
 template <typename T, int kD, int kR>
 struct Reader {
   static constexpr int kSlots = kR * kWarps;  // rows of a tile
   static constexpr int kStride = kWarp * (kD > 2 ? kD : 2) + 1;
-  // Whether the sums of parts before lie in shared memory while a part is read: held in registers
-  // they cost a third block beside two. Of the widest heads only two blocks' tiles fit anyway.
+  // Whether the sums of earlier parts lie in shared memory while a part is read: in registers they
+  // would cost the third block at once. The widest heads have room for two blocks' tiles anyway.
   static constexpr bool kKeepsInShared = kD <= 4;
 
   static __host__ __device__ int64_t SharedFloats(int64_t head_dim, int64_t max_rank) {
@@ -27,13 +27,13 @@ struct Reader {
 
   const AtpReadArgs& a;
   const AtpSequence& s;
-  const AtpTile& t;  // as s, read where they lie: what is held of them is not held of sums
+  const AtpTile& t;  // s and t are references: copies would take registers from the sums
   const int head, lane, first_row;
-  // Shared; a row's numbers lie kSlots apart.
+  // These are in shared memory; a row's numbers lie kSlots apart.
   float *const q, *const weights, *const low_q, *const low, *const tile;
-  float* const kept;  // a thread's own [kR][kD + 2], kThreads apart
-  Sum<kD> sums[kR];   // of the part
-  Sum<kD> held[kR];   // of parts before, unless kKeepsInShared
+  float* const kept;  // the thread's [kR][kD + 2], kThreads apart
+  Sum<kD> sums[kR];   // sums of the part
+  Sum<kD> held[kR];   // sums of earlier parts, unless kKeepsInShared
 
   __device__ __forceinline__ Reader(const AtpReadArgs& args, const AtpTile& of, int kv_head,
                                     float* memory)
@@ -52,7 +52,7 @@ struct Reader {
 
   __device__ __forceinline__ int width() const { return static_cast<int>(a.model.head_dim); }
   __device__ __forceinline__ bool has(int r) const { return first_row + r < t.n_rows; }
-  // The sequence's row, of which the tile's row is a query head.
+  // Returns the sequence's row whose query head the tile's row is.
   __device__ __forceinline__ int64_t TokenOf(int row) const {
     return (t.first + row) / a.model.group;
   }
@@ -76,7 +76,7 @@ struct Reader {
     __syncthreads();
   }
 
-  // Turns a row's scores of 64 tokens into weights; what the sums before are multiplied by.
+  // Turns a row's scores of 64 tokens into weights; returns the factor of the row's earlier sums.
   __device__ __forceinline__ float Weigh(int r, const float (&scores)[2], float& sum) {
     Sum<kD>& to = sums[r];
     const float top = fmaxf(to.max, WarpMax(fmaxf(scores[0], scores[1])));
@@ -94,7 +94,7 @@ struct Reader {
     return factor;
   }
 
-  // Up to 64 tokens, of which row r sees the first n_visible[r].
+  // Reads up to 64 tokens, of which row r sees the first n_visible[r].
   template <typename KeyOf, typename ValueOf>
   __device__ __forceinline__ void ReadTokens(int n, const int (&n_visible)[kR], KeyOf key_of,
                                              ValueOf value_of) {
@@ -124,7 +124,7 @@ struct Reader {
     }
   }
 
-  // Tokens [begin, end) of one page, as far as rows see them.
+  // Reads tokens [begin, end) of one page, as far as rows see them.
   __device__ __forceinline__ void ReadPage(int64_t begin, int64_t end) {
     const int64_t first = begin / kPage * kPage;
     const int from = static_cast<int>(begin - first);
@@ -144,7 +144,7 @@ struct Reader {
         [=](int i) { return page.values + (from + i) * d; });
   }
 
-  // Rows [first, first + n) of K' or V', of which the last is the mean.
+  // Loads rows [first, first + n) of K' or V'; the last row is the mean.
   __device__ __forceinline__ void LoadPrincipal(const T* rows, int64_t row_width, int first,
                                                 int n) {
     if (s.principal_bits == 0) {
@@ -157,7 +157,7 @@ struct Reader {
     }
   }
 
-  // low_q: [q K'^T, q k_mean] (Eq. 7).
+  // low_q = [q K'^T, q k_mean] (Eq. 7).
   __device__ __forceinline__ void Project(const BlockView<T>& block) {
     const int rows = static_cast<int>(s.rank) + 1;
     for (int first = 0; first < rows; first += kPage) {
@@ -172,7 +172,7 @@ struct Reader {
     __syncwarp();
   }
 
-  // Components [first, first + 64) of tokens [64 page, ..) of U^T.
+  // Loads components [first, first + 64) of tokens [64 page, ..) of U^T.
   __device__ __forceinline__ void LoadBasis(const BlockView<T>& block, int page, int first) {
     const int64_t rank = s.rank;
     const int n = static_cast<int>(rank) - first;
@@ -189,7 +189,7 @@ struct Reader {
     }
   }
 
-  // Scores of 64 of a block's tokens: q k_mean + (q K'^T) U^T, after Project.
+  // Scores 64 of a block's tokens, after Project: q k_mean + (q K'^T) U^T.
   __device__ __forceinline__ void ScorePage(const BlockView<T>& block, int64_t number, int page,
                                             float (&scores)[kR][2]) {
     const int rank = static_cast<int>(s.rank);
@@ -207,7 +207,7 @@ struct Reader {
     }
   }
 
-  // Where scores of a row's far tokens lie.
+  // Returns the scores of a row's far tokens.
   __device__ __forceinline__ float* ScoresOf(int row) const {
     const int64_t n_far = t.n_far_blocks * s.block_tokens;
     return a.scores + t.first_score + (head * t.n_rows + row) * n_far;
@@ -220,11 +220,11 @@ struct Reader {
     }
   }
 
-  // low: the weights of 64 tokens times U, times what was there before by `factors`.
+  // low = low * factors + the weights of 64 tokens times U.
   __device__ __forceinline__ void GatherBasis(const BlockView<T>& block, int page,
                                               const float (&factors)[kR]) {
     const int rank = static_cast<int>(s.rank);
-    int loaded = (rank - 1) / kPage * kPage;  // by ScorePage
+    int loaded = (rank - 1) / kPage * kPage;  // ScorePage has loaded these
     if (s.n_refined > 0) loaded = -1;
     for (int first = (rank - 1) / kPage * kPage; first >= 0; first -= kPage) {
       if (first != loaded) LoadBasis(block, page, first);
@@ -240,8 +240,8 @@ struct Reader {
     }
   }
 
-  // A far block. What is left in `low` is added through V'. (Here and below, one place that reads
-  // for all ways of reading: whatever reads a tile is compiled once for each kind of row in it.)
+  // Reads a far block; the numbers in `low` are added through V'. (Here and below a tile is read in
+  // one place for all ways of reading, because each such place is compiled once per kind of row.)
   __device__ __forceinline__ void ReadBlock(int64_t number) {
     const BlockView<T> block =
         ViewBlock<T>(a.model, s, a.blocks[s.first_block + number], number, a.layer, head);
@@ -254,7 +254,7 @@ struct Reader {
     AddPrincipalValues(block);
   }
 
-  // Token by token through U; of a tile that refines, by the scores that are left.
+  // Reads a block token by token through U; a tile that refines reads the scores that are left.
   __device__ __forceinline__ void ReadByTokens(const BlockView<T>& block, int64_t number) {
     const int rank = static_cast<int>(s.rank);
     float all[kR] = {};  // weights of the block's tokens
@@ -279,7 +279,7 @@ struct Reader {
     }
   }
 
-  // By its means and second moments (Eq. 8, around the mean key), after Project.
+  // Reads a block by its means and second moments (Eq. 8, around the mean key), after Project.
   __device__ __forceinline__ void ReadMoments(int64_t number) {
     const int rank = static_cast<int>(s.rank);
     const auto count = static_cast<float>(s.NumTokens(number));
@@ -303,7 +303,7 @@ struct Reader {
     }
   }
 
-  // What `low` holds of each row times V' and the mean value, added to its sum of values.
+  // Adds `low` times V' and the mean value to each row's sum of values.
   __device__ __forceinline__ void AddPrincipalValues(const BlockView<T>& block) {
     const int rank = static_cast<int>(s.rank);
     float values[kR][kD];
@@ -324,7 +324,8 @@ struct Reader {
     return t.n_far_blocks * s.block_tokens;
   }
 
-  // Far blocks of one part. Merged: one for each bit of their number, the last first.
+  // Reads the far blocks of one part. Merged blocks are one per bit of their number, the last
+  // first.
   __device__ __forceinline__ void ReadFarPart(int64_t part) {
     const int64_t n_blocks = s.block_tokens < kAtpPartTokens ? kAtpPartTokens / s.block_tokens : 1;
     int64_t first = part * n_blocks, end = first + n_blocks;
@@ -337,20 +338,20 @@ struct Reader {
     for (int64_t b = first; b < end; ++b) ReadBlock(b);
   }
 
-  // Exact tokens of one part, counted from the first that is exact.
+  // Reads the exact tokens of one part, counted from the first exact token.
   __device__ __forceinline__ void ReadExactPart(int64_t part) {
     const int64_t near = NumFarTokens(), end = PositionOf(t.n_rows - 1) + 1;
     int64_t begin = (near / kAtpPartTokens + part) * kAtpPartTokens;
     const int64_t part_end = begin + kAtpPartTokens < end ? begin + kAtpPartTokens : end;
     if (begin < near) begin = near;
-    if (part == 0 && near > 0 && s.n_sinks > 0) begin -= kPage;  // in place of it, the sinks
+    if (part == 0 && near > 0 && s.n_sinks > 0) begin -= kPage;  // the sinks come in its place
     for (; begin < part_end; begin += kPage) {
       const bool is_near = begin >= near;
       ReadPage(is_near ? begin : 0, is_near ? begin + kPage : s.n_sinks);
     }
   }
 
-  // The tokens that were chosen, from the copies that their blocks keep.
+  // Reads the chosen tokens from the copies that their blocks keep.
   __device__ __forceinline__ void ReadChosenPart() {
     const int64_t n_choosable = NumFarTokens() - s.n_sinks;
     const auto n_chosen = static_cast<int>(s.n_refined < n_choosable ? s.n_refined : n_choosable);
@@ -377,7 +378,7 @@ struct Reader {
     }
   }
 
-  // The part's sums, while the next part is read.
+  // Keeps the part's sums while the next part is read.
   __device__ __forceinline__ void Keep() {
     for (int r = 0; r < kR; ++r) {
       if constexpr (!kKeepsInShared) {
@@ -389,7 +390,7 @@ struct Reader {
       to[kD * kThreads] = sums[r].max, to[(kD + 1) * kThreads] = sums[r].weights;
     }
   }
-  // The part's sums, after what is kept.
+  // Folds the part's sums into the kept sums.
   __device__ __forceinline__ void FoldIntoKept() {
     for (int r = 0; r < kR; ++r) {
       Sum<kD> all;
@@ -418,7 +419,7 @@ struct Reader {
   }
 };
 
-// A row's sum in a slot: [head_dim] values, the maximum, the sum of weights.
+// Returns a row's sum in a slot: [head_dim] values, the maximum, the sum of weights.
 __device__ __forceinline__ float* SlotRow(const AtpReadArgs& a, int64_t slot, int64_t head,
                                           int64_t row) {
   return a.slots +

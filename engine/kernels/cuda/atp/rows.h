@@ -1,8 +1,8 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATP_ROWS_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_ATP_ROWS_H_
 
-// Vectors as blocks of atp store them. Of each kind TakePair(row, column, a, b) gives two
-// neighboring numbers, from an even column on. Included by .cu files.
+// Vectors in the forms that blocks of atp store. For each form TakePair(row, column, a, b) gives
+// two neighboring numbers, from an even column on. Included by .cu files.
 
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/device/atp.h"
@@ -20,11 +20,11 @@ __device__ __forceinline__ void TakePair(const uint16_t* row, int column, float&
   a = BFloat16ToFloat(two.x[0]), b = BFloat16ToFloat(two.x[1]);
 }
 
-// Codes of 8 bits times a scale; of a mean also what that left, the same way.
-struct CodedRow {
+// A vector of codes of 8 bits times a scale. A mean also has the rest that the first codes left.
+struct CodedVector {
   const int8_t* codes;
   float scale;
-  const int8_t* rest;  // nullptr: nothing
+  const int8_t* rest;  // nullptr: no rest
   float rest_scale;
 
   __device__ __forceinline__ float At(int column) const {
@@ -32,18 +32,18 @@ struct CodedRow {
     return rest == nullptr ? x : fmaf(rest_scale, static_cast<float>(rest[column]), x);
   }
 };
-__device__ __forceinline__ void TakePair(const CodedRow& row, int column, float& a, float& b) {
+__device__ __forceinline__ void TakePair(const CodedVector& row, int column, float& a, float& b) {
   a = row.At(column), b = row.At(column + 1);
 }
 
-// Where the scales of rank + 2 coded rows are: after them, so many bytes from their begin.
+// Returns where the scales of rank + 2 coded rows are, in bytes from the first row.
 __device__ __forceinline__ int64_t PrincipalScalesAt(int64_t width, int64_t rank) {
   return (rank + 2) * width;
 }
 
-// Row `row` of coded K' or V': two of them are row `rank`, the mean.
-__device__ __forceinline__ CodedRow PrincipalRow(const void* rows, int64_t width, int64_t rank,
-                                                 int64_t row) {
+// Returns row `row` of coded K' or V'. Row `rank`, the mean, is stored as two rows.
+__device__ __forceinline__ CodedVector PrincipalRow(const void* rows, int64_t width, int64_t rank,
+                                                    int64_t row) {
   const int8_t* codes = static_cast<const int8_t*>(rows) + row * width;
   const auto* scales = reinterpret_cast<const float*>(static_cast<const int8_t*>(rows) +
                                                       PrincipalScalesAt(width, rank));
@@ -51,7 +51,7 @@ __device__ __forceinline__ CodedRow PrincipalRow(const void* rows, int64_t width
   return {codes, scales[rank], codes + width, scales[rank + 1]};
 }
 
-// Number `column` of row `row` of K' or V', coded or not; row `rank` is the mean.
+// Returns number `column` of row `row` of K' or V', coded or not; row `rank` is the mean.
 template <typename T>
 __device__ __forceinline__ float PrincipalNumber(const AtpSequence& s, const T* rows, int64_t width,
                                                  int64_t row, int64_t column) {
@@ -59,14 +59,14 @@ __device__ __forceinline__ float PrincipalNumber(const AtpSequence& s, const T* 
   return PrincipalRow(rows, width, s.rank, row).At(static_cast<int>(column));
 }
 
-// 64 tokens of one component of U in 8 bits; its scale is in K' and V'.
-__device__ __forceinline__ CodedRow CodedBasisRow(const void* u, int64_t row) {
+// Returns 64 tokens of one component of U in 8 bits; K' and V' contain the scale.
+__device__ __forceinline__ CodedVector CodedBasisRow(const void* u, int64_t row) {
   return {static_cast<const int8_t*>(u) + row * 64, 1.0f, nullptr, 0};
 }
 
-// The same in 4 bits. Of each 32 tokens lie in U the scales [rank], in bf16, then the codes
-// [rank][16], 8 added, two tokens a byte.
-struct PackedRow {
+// 64 tokens of one component of U in 4 bits. For every 32 tokens U has the scales [rank] in bf16,
+// then the codes [rank][16], 8 added, two tokens a byte.
+struct PackedVector {
   const uint8_t* codes;
   const uint16_t* scales;
   int64_t group_bytes;
@@ -77,22 +77,22 @@ __host__ __device__ inline int64_t PackedGroupBytes(int64_t rank) {
   return rank * (kPackedTokens / 2 + static_cast<int64_t>(sizeof(uint16_t)));
 }
 
-__device__ __forceinline__ PackedRow PackedBasisRow(const void* u, int64_t rank, int64_t page,
-                                                    int64_t component) {
+__device__ __forceinline__ PackedVector PackedBasisRow(const void* u, int64_t rank, int64_t page,
+                                                       int64_t component) {
   const int64_t group_bytes = PackedGroupBytes(rank);
   const uint8_t* group = static_cast<const uint8_t*>(u) + 2 * page * group_bytes;
   return {group + 2 * rank + component * (kPackedTokens / 2),
           reinterpret_cast<const uint16_t*>(group) + component, group_bytes};
 }
 
-__device__ __forceinline__ void TakePair(const PackedRow& row, int column, float& a, float& b) {
+__device__ __forceinline__ void TakePair(const PackedVector& row, int column, float& a, float& b) {
   const int64_t at = column / kPackedTokens * row.group_bytes;
   const int both = row.codes[at + column % kPackedTokens / 2];
   const float scale = BFloat16ToFloat(row.scales[at / 2]);
   a = scale * static_cast<float>((both & 15) - 8), b = scale * static_cast<float>((both >> 4) - 8);
 }
 
-// A key or value that is kept in 8 bits: codes, then for every 32 scale and middle in bf16.
+// A key or value in 8 bits: codes, then a scale and a middle in bf16 for every 32 codes.
 struct KeptNumbers {
   const int8_t* codes;
   const uint16_t* numbers;
@@ -114,7 +114,7 @@ __device__ __forceinline__ void TakePair(const KeptNumbers& row, int column, flo
   b = fmaf(scale, static_cast<float>(row.codes[column + 1]), middle);
 }
 
-// A token's key, and then its value, of all that one KV head of a block keeps.
+// Returns a token's key, which its value follows, in the tokens that one KV head of a block keeps.
 template <typename T>
 __device__ __forceinline__ const char* KeptToken(const T* kept, const AtpSequence& s,
                                                  int64_t token) {

@@ -1,7 +1,7 @@
-// Principal blocks as they are stored: in the cache's type, or in codes of 8 or 4 bits.
+// Stores principal blocks in the cache's type, or in codes of 8 or 4 bits.
 
+#include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/rows.h"
-#include "engine/kernels/cuda/atp/store.h"
 #include "engine/kernels/cuda/atp/views.h"
 #include "engine/kernels/cuda/attention/coding.h"
 
@@ -13,23 +13,13 @@ using atp::kPage;
 constexpr int kThreads = 128;
 constexpr float kMost8 = 127.0f, kMost4 = 7.0f;
 
-// Over the block, the same in all of its threads; `scratch` [32] is shared. Barriers inside.
-__device__ inline float BlockMax(float x, float* scratch) {
-  const int lane = threadIdx.x % kWarp;
-  x = WarpMax(x);
-  __syncthreads();  // of an earlier use of scratch
-  if (lane == 0) scratch[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  return WarpMax(scratch[lane % (kThreads / kWarp)]);
-}
-
 __device__ inline float CodeOf(float x, float scale, float most) {
   const float units = rintf(x / scale);
-  if (units != units) return 0;  // 0 / 0, or what is no number
+  if (units != units) return 0;  // 0 / 0, or x is NaN
   return fminf(fmaxf(units, -most), most);
 }
 
-// One component of U in 4 bits: a warp 32 tokens. `number`(token).
+// Packs one component of U, number(token), in 4 bits. One warp packs 32 tokens.
 template <typename Number>
 __device__ inline void PackComponent(const AtpSequence& s, int64_t component, uint8_t* u,
                                      Number number) {
@@ -49,8 +39,8 @@ __device__ inline void PackComponent(const AtpSequence& s, int64_t component, ui
   }
 }
 
-// Component blockIdx.x of U, transposed tile by tile: [block_tokens / 64][rank][64], 0 for sinks.
-// Of one in 8 bits the scale is left beside the columns.
+// Stores component blockIdx.x of U, transposed tile by tile: [block_tokens / 64][rank][64], 0 for
+// sinks. With 8 bits the scale is left beside the columns.
 template <typename T>
 __global__ __launch_bounds__(kThreads) void StoreBasisKernel(AtpCompressArgs a) {
   __shared__ float scratch[kWarp];
@@ -88,8 +78,8 @@ __global__ __launch_bounds__(kThreads) void StoreBasisKernel(AtpCompressArgs a) 
   }
 }
 
-// Row `row` of K' or V', numbers number(column). In codes a mean, row `rank`, is two rows: the
-// second has what the first leaves.
+// Stores row `row` of K' or V', numbers number(column). In codes the mean, row `rank`, is two rows:
+// the second codes the residual of the first.
 template <typename T, typename Number>
 __device__ inline void StoreRow(const AtpSequence& s, int64_t row, int64_t width, T* rows,
                                 Number number) {
@@ -122,8 +112,8 @@ __device__ inline void StoreRow(const AtpSequence& s, int64_t row, int64_t width
   }
 }
 
-// Row blockIdx.x of K' and V' of one KV head: U^T times the centred columns, times what U's codes
-// are to be multiplied with; the last their means.
+// Stores row blockIdx.x of K' and V' of one KV head: U^T times the centered columns, times the
+// scale of U's codes; the last row is the means.
 template <typename T>
 __global__ __launch_bounds__(kThreads) void StorePrincipalKernel(AtpCompressArgs a) {
   const AtpModel& m = a.model;
@@ -147,7 +137,7 @@ __global__ __launch_bounds__(kThreads) void StorePrincipalKernel(AtpCompressArgs
   StoreRow(s, row, m.value_width, block.values, [&](int64_t j) { return number(values, j); });
 }
 
-// A key or value x [d] and zeros, as a row that is kept in 8 bits: a warp 32 columns.
+// Keeps a key or value x [d], padded with zeros, in 8 bits. One warp codes 32 columns.
 template <typename T>
 __device__ inline void KeepCoded(const T* x, int d, int width, char* row) {
   const int lane = threadIdx.x % kWarp, n_groups = (width + kWarp - 1) / kWarp;
@@ -163,7 +153,7 @@ __device__ inline void KeepCoded(const T* x, int d, int width, char* row) {
   }
 }
 
-// Token blockIdx.x of a block, of one KV head, for refine.
+// Keeps token blockIdx.x of a block, of one KV head, for refine.
 template <typename T>
 __global__ __launch_bounds__(kThreads) void StoreKeptKernel(AtpCompressArgs a) {
   const AtpModel& m = a.model;
@@ -207,7 +197,7 @@ void StorePrincipal(Device& device, const AtpCompressArgs& a) {
 
 template <typename T>
 void Store(Device& device, const AtpCompressArgs& a) {
-  const int64_t max_tokens = (a.max_n + kPage - 1) / kPage * kPage;  // sinks are fewer than a page
+  const int64_t max_tokens = (a.max_n + kPage - 1) / kPage * kPage;  // sinks fill no page
   Launch(device, StoreBasisKernel<T>,
          {.blocks_x = a.max_rank, .blocks_y = a.n_tasks, .threads = kThreads}, a);
   StorePrincipal<T>(device, a);

@@ -1,8 +1,8 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATP_TILES_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_ATP_TILES_H_
 
-// Tiles of 64 vectors in shared memory, and what a warp's rows compute with them. Included by .cu
-// files.
+// Tiles of 64 vectors in shared memory, and the products of a warp's rows with them. Included by
+// .cu files.
 
 #include "engine/kernels/cuda/atp/rows.h"
 #include "engine/kernels/cuda/atp/views.h"
@@ -17,7 +17,7 @@ struct alignas(16) Four {
   float x[4];
 };
 
-// Numbers of kR neighboring rows.
+// Takes the numbers of kR neighboring rows.
 template <int kR>
 __device__ __forceinline__ void TakeRows(const float* from, float (&to)[kR]) {
   if constexpr (kR == 4) {
@@ -28,8 +28,8 @@ __device__ __forceinline__ void TakeRows(const float* from, float (&to)[kR]) {
   }
 }
 
-// Up to 64 vectors, vector i row_of(i) (atp_rows.h), of `width` numbers (even, at most 32 kW), as
-// floats to tile + i * stride; 0 beyond. No thread may use the tile before; barriers on both sides.
+// Loads up to 64 vectors, row_of(i) (rows.h), of `width` numbers (even, at most 32 kW), as floats
+// to tile + i * stride, and zeros beyond. Has barriers at its begin and end.
 template <int kW, typename RowOf>
 __device__ __forceinline__ void LoadTile(float* tile, int stride, int width, int n, RowOf row_of) {
   __syncthreads();
@@ -60,8 +60,8 @@ __device__ __forceinline__ void Dot(const float* x, int ld_x, const float* tile,
   }
 }
 
-// sums[r][k] += number lane + 32 k of the tile's first n vectors, under the weights of row r (of
-// vector i at x + i * ld_x).
+// sums[r][k] += number lane + 32 k of the tile's first n vectors, weighted by row r (whose weight
+// of vector i is at x + i * ld_x).
 template <int kR, int kW>
 __device__ __forceinline__ void Mix(const float* x, int ld_x, const float* tile, int stride, int n,
                                     float (&sums)[kR][kW]) {
@@ -76,13 +76,13 @@ __device__ __forceinline__ void Mix(const float* x, int ld_x, const float* tile,
   }
 }
 
-// A softmax so far: its sum of values, kD numbers a lane, under weights exp(score - max).
+// A running softmax: its sum of values, kD numbers a lane, under weights exp(score - max).
 template <int kD>
 struct Sum {
   float max = kHidden, weights = 0;
   float values[kD] = {};
 
-  // Another part's, after this one's.
+  // Adds a later part.
   __device__ __forceinline__ void Fold(const Sum& part) {
     if (part.max == kHidden) return;
     if (max == kHidden) {

@@ -1,7 +1,7 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATP_VIEWS_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_ATP_VIEWS_H_
 
-// Where kernels of atp find keys and values. T is the type of all of them. Included by .cu files.
+// Views of keys and values for kernels of atp. T is the type of all of them. Included by .cu files.
 
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/device/atp.h"
@@ -24,7 +24,7 @@ __device__ __forceinline__ PageView<T> ViewPage(const AtpModel& m, void* page, i
   return {keys, keys + kPage * m.head_dim};
 }
 
-// One KV head of a block at one layer, where nothing is in codes (else atp_rows.h).
+// One KV head of a block at one layer, in the model's type (rows.h has the coded forms).
 template <typename T>
 struct BlockView {
   T* u = nullptr;       // [block_tokens / 64][rank][64]
@@ -51,7 +51,7 @@ __device__ __forceinline__ BlockView<T> ViewBlock(const AtpModel& m, const AtpSe
   return view;
 }
 
-// Tokens of a block that its basis leaves out.
+// Returns how many tokens of a block its basis leaves out.
 __device__ __forceinline__ int64_t SinksOf(const AtpSequence& s, const AtpCompressTask& t) {
   return t.number == 0 ? s.n_sinks : 0;
 }

@@ -5,14 +5,14 @@
 
 namespace lowkey {
 
-// The least bf16 that is not below x >= 0.
+// Returns the least bf16 that is not below x >= 0.
 __device__ inline uint16_t RoundUp(float x) {
   const uint32_t bits = __float_as_uint(x);
   return static_cast<uint16_t>((bits >> 16) + ((bits & 0xffffu) != 0 ? 1 : 0));
 }
 
-// How numbers between two are coded. Products and sums are rounded one by one: the codes are the
-// host's, to the bit (quantized_kv.cc).
+// The coding of numbers in [low, high]. Products and sums are rounded one by one, so that the codes
+// equal the host's (quantized_kv.cc).
 struct Coding {
   float scale, middle, lowest, highest;
   uint32_t numbers;
@@ -28,10 +28,10 @@ struct Coding {
     numbers = static_cast<uint32_t>(rounded) << 16 | up;
   }
 
-  // As it is stored.
+  // Returns the code of x in its stored form.
   __device__ inline uint8_t Code(float x) const {
     float units = rintf((x - middle) / scale);
-    if (units != units) units = 0;  // 0 / 0, or what is no number
+    if (units != units) units = 0;  // 0 / 0, or x is NaN
     return static_cast<uint8_t>(fminf(fmaxf(units, lowest), highest) - lowest);
   }
 };

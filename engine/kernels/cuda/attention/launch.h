@@ -6,14 +6,14 @@
 
 namespace lowkey {
 
-// Launchers of DeviceKernels.
+// Functions of DeviceKernels that launch the kernels of this folder.
 void WriteKvOnDevice(Device& device, const WriteKvArgs& args);
 void ClosePagesOnDevice(Device& device, const ClosePagesArgs& args);
 void AttendOnDevice(Device& device, const AttendArgs& args);
 void JoinPartsOnDevice(Device& device, const AttendArgs& args);
 
-// AttendOnDevice where HasTensorTiles, without closed pages and with them, and elsewhere. The
-// second also takes what has none: slower, in less shared memory.
+// AttendOnDevice calls the first two where HasTensorTiles, the second for closed pages, and the
+// last elsewhere. The second also takes pages that are not closed: slower, in less shared memory.
 void AttendWithTensorTiles(Device& device, const AttendArgs& args);
 void AttendClosedWithTensorTiles(Device& device, const AttendArgs& args);
 void AttendPlainly(Device& device, const AttendArgs& args);

@@ -1,4 +1,4 @@
-// What stands around attention: keys and values into pages, spread rows together again.
+// Writes keys and values into pages, and joins the parts of rows that several tasks computed.
 
 #include "engine/kernels/cuda/attention/launch.h"
 #include "engine/kernels/cuda/attention/rows.h"
@@ -27,8 +27,8 @@ __host__ __device__ inline int64_t ColumnBlocks(int64_t head_dim) {
   return (head_dim + kWarp - 1) / kWarp;
 }
 
-// A warp a row, a lane a column. Parts are many where rows are few: several are on their way at
-// once.
+// One warp joins one row, one lane a column. Where rows are few their parts are many, and several
+// loads are queued at once.
 __global__ void JoinPartsKernel(AttendArgs a) {
   constexpr int kAhead = 16;
   const auto n_column_blocks = static_cast<unsigned>(ColumnBlocks(a.head_dim));

@@ -1,7 +1,7 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_ROWS_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_ROWS_H_
 
-// What the kernels of exact attention have in common. Scores are logarithms of base 2.
+// Code that all kernels of exact attention share. Scores are logarithms of base 2.
 
 #include "engine/kernels/cuda/grid/mma.h"
 #include "engine/kernels/device/attention.h"
@@ -11,21 +11,21 @@ namespace lowkey {
 inline constexpr int kPageTokensInt = 64;
 inline constexpr int kSpanPages = static_cast<int>(kSpanTokens) / kPageTokensInt;
 
-// No score: what a row that has seen nothing has as its maximum.
+// The maximum of a row that has seen nothing.
 __device__ inline float NoScore() { return __uint_as_float(0xff800000u); }
 
 __device__ inline bool IsNoScore(float x) { return x == NoScore(); }
 
-// The softmax so far of one row: its maximum, and the sum of 2^(score - maximum).
+// The running softmax of one row: its maximum, and the sum of 2^(score - maximum).
 struct RowState {
   float max, sum;
 };
 
-// What scores are measured against: the maximum, or anything finite where there is none.
+// Returns the base of a row's scores: the maximum, or any finite number where there is no maximum.
 __device__ inline float BaseOf(float max) { return IsNoScore(max) ? 0.0f : max; }
 
-// One span folded into those before: sums over values become joined.factor * before +
-// span_factor * span, or one of the two to the bit where the other is empty.
+// The result of folding one span into earlier ones. Sums over values become factor * before +
+// span_factor * span, or exactly one of the two sums where the other span is empty.
 struct RowFold {
   RowState joined;
   float factor, span_factor;
@@ -53,11 +53,11 @@ __device__ inline RowFold FoldRow(const RowState& before, const RowState& span) 
   return fold;
 }
 
-// Row `row` of a tile, as the step numbers it.
+// The place of row `row` of a tile in the step.
 struct RowPlace {
-  int position;      // of its token
-  int64_t step_row;  // its token
-  int64_t head;      // of the KV head's group
+  int position;      // position of the row's token
+  int64_t step_row;  // the token's row of the step
+  int64_t head;      // index in the KV head's group
 };
 
 __device__ inline RowPlace PlaceOf(const RowTileTask& task, int64_t group, int row) {
@@ -73,19 +73,19 @@ __device__ inline float* OutputOf(const AttendArgs& a, const RowPlace& row, int6
   return a.out + row.step_row * a.ld_out + (kv_head * a.group + row.head) * a.head_dim;
 }
 
-// The number of a part's row, of parts [.., head_dim] and states [.., 2].
+// Returns the index of a part's row in parts [.., head_dim] and states [.., 2].
 __device__ inline int64_t PartOf(const AttendArgs& a, int64_t part_row, int64_t kv_head) {
   return part_row * a.n_kv_heads + kv_head;
 }
 
-// Keys of one head in a page; its values follow.
+// Returns the keys of one head in a page; its values follow.
 template <typename T>
 __device__ inline const T* KeysOf(const AttendArgs& a, const std::byte* page, int64_t kv_head) {
   const int64_t head = a.layer * a.n_kv_heads + kv_head;
   return reinterpret_cast<const T*>(page) + head * 2 * kPageTokensInt * a.head_dim;
 }
 
-// What queries are multiplied with: log2(e) / sqrt(head_dim).
+// Returns the factor of queries: log2(e) / sqrt(head_dim).
 __device__ inline float QueryScale(int64_t head_dim) {
   return 1.44269504088896341f / sqrtf(static_cast<float>(head_dim));
 }

@@ -1,8 +1,8 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_TILES_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_ATTENTION_TILES_H_
 
-// A warp's rows and what pages of keys and values in shared memory do to them, by tensor cores.
-// Included by .cu files.
+// The rows of a warp, and attention of these rows to pages of keys and values in shared memory, by
+// tensor cores. Included by .cu files.
 
 #include <algorithm>
 
@@ -20,17 +20,17 @@ template <int kHeadDim, int kWarps, int kTiles>
 struct Block {
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kRows = 16 * kTiles * kWarps;
-  // An odd number of 16 bytes: eight rows of a matrix lie in different banks.
+  // A stride of an odd number of 16 bytes puts eight rows of a matrix into different banks.
   static constexpr int kStride = kHeadDim + 8;
-  static constexpr int kPlane = kKeys * kStride;  // a page's keys, or values
+  static constexpr int kPlane = kKeys * kStride;  // numbers of a page's keys, or values
   static constexpr int64_t kQueryBytes = kRows * kStride * static_cast<int64_t>(sizeof(uint16_t));
-  // Keys and values of one page.
+  // Bytes of the keys and values of one page.
   static constexpr int64_t kPageBytes = 2 * kPlane * static_cast<int64_t>(sizeof(uint16_t));
   static constexpr int kRowTiles = kTiles;
   static constexpr int kDim = kHeadDim;
 };
 
-// f<kHeadDim>() of the instance for heads of this many numbers.
+// Calls f<kHeadDim>() for a head dimension.
 template <typename F>
 void WithHeadDim(int64_t head_dim, F f) {
   switch (head_dim) {
@@ -47,7 +47,7 @@ void WithHeadDim(int64_t head_dim, F f) {
   }
 }
 
-// Positions of the warp's rows, for what all of them see or one of them sees.
+// The range of positions of the warp's rows.
 struct WarpPositions {
   bool has_rows;
   int first, last;
@@ -60,13 +60,13 @@ struct WarpPositions {
   }
 };
 
-// A warp's rows. Of each tile of 16 a lane has rows lane / 4 and lane / 4 + 8 (half 0 and 1).
+// The rows of a warp. A lane has rows lane / 4 and lane / 4 + 8 (half 0 and 1) of each tile of 16.
 template <typename B>
 struct WarpRows {
   float out[B::kRowTiles][B::kDim / 8][4];
   float max[B::kRowTiles][2];
-  float sum[B::kRowTiles][2];        // of the lane's own columns
-  RowState folded[B::kRowTiles][2];  // spans before
+  float sum[B::kRowTiles][2];        // the sum over the lane's columns
+  RowState folded[B::kRowTiles][2];  // earlier spans
   WarpPositions positions;
 };
 
@@ -93,7 +93,7 @@ __device__ __forceinline__ void Restart(WarpRows<B>& rows) {
   }
 }
 
-// Scaled queries of the tile, zero beyond its rows.
+// Loads the tile's scaled queries, zeros beyond its rows.
 template <typename B>
 __device__ __forceinline__ void LoadQueries(const AttendArgs& a, const RowTileTask& task,
                                             uint16_t* queries) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void LoadQueries(const AttendArgs& a, const RowTileTa
 #pragma unroll 8
   for (int i = threadIdx.x; i < B::kRows * kPairs; i += B::kThreads) {
     const int row = i / kPairs, column = 2 * (i % kPairs);
-    // Every lane loads, so that the next loads need not wait for this one.
+    // Every lane loads, so that the next loads need not wait for this load.
     const RowPlace place = PlaceOf(task, a.group, std::min(row, task.n_rows - 1));
     const float* q = QueryOf(a, place, blockIdx.y) + column;
     const uint32_t packed = PackBFloat16(q[0] * scale, q[1] * scale);
@@ -111,12 +111,12 @@ __device__ __forceinline__ void LoadQueries(const AttendArgs& a, const RowTileTa
   }
 }
 
-// Begins to bring a page's keys and values to `to`. Values of tokens that are not cached yet become
-// 0, as what lies there need not be numbers.
+// Begins to copy a page's keys and values to `to`. Values of tokens that are not cached yet become
+// 0, because the memory there may hold NaN.
 template <typename B>
 __device__ __forceinline__ void LoadPage(const AttendArgs& a, const RowTileTask& task, int page,
                                          uint16_t* to) {
-  constexpr int kChunks = B::kDim / 8;  // of 16 bytes
+  constexpr int kChunks = B::kDim / 8;  // pieces of 16 bytes
   const auto* keys = KeysOf<uint16_t>(a, a.pages[task.pages + page], blockIdx.y);
   const auto* values = keys + kKeys * B::kDim;
   const int n_cached = task.end_position - page * kKeys;
@@ -179,7 +179,7 @@ __device__ __forceinline__ void Mask(const AttendArgs& a, const RowTileTask& tas
     for (int half = 0; half < 2; ++half) {
       const int row = std::min(RowOf<B>(tile, half), task.n_rows - 1);
       const int last_seen = PlaceOf(task, a.group, row).position;
-      // In 32 bits, which hold both: with 64 wide heads spill registers.
+      // 32 bits hold both positions; with 64 bits wide heads spill registers.
       const int first_seen = last_seen - static_cast<int>(a.n_before);
 #pragma unroll
       for (int i = 0; i < kKeys / 8; ++i) {
@@ -193,7 +193,7 @@ __device__ __forceinline__ void Mask(const AttendArgs& a, const RowTileTask& tas
   }
 }
 
-// Turns a page's scores into weights, and what the rows have into terms of their new maximum.
+// Turns a page's scores into weights, and rescales the rows' sums to their new maximum.
 template <typename B>
 __device__ __forceinline__ void Weigh(WarpRows<B>& rows,
                                       float (&scores)[B::kRowTiles][kKeys / 8][4]) {
@@ -260,7 +260,7 @@ __device__ __forceinline__ void AddValues(const uint16_t* values,
   }
 }
 
-// What the row has since Restart, its sum over all columns.
+// Returns the row's state since Restart, its sum over all columns.
 template <typename B>
 __device__ __forceinline__ RowState StateOf(const WarpRows<B>& rows, int tile, int half) {
   float sum = rows.sum[tile][half];
@@ -271,7 +271,7 @@ __device__ __forceinline__ RowState StateOf(const WarpRows<B>& rows, int tile, i
 
 enum class Last { kNo, kYes };
 
-// Folds the span that ends into those before, which wait in the output's place.
+// Folds the span that ends into earlier spans, whose sums wait in the output's place.
 template <typename B, Last kLast>
 __device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& task,
                                      WarpRows<B>& rows) {
@@ -340,10 +340,10 @@ __device__ __forceinline__ void Begin(const AttendArgs& a, const RowTileTask& ta
   rows.positions = PositionsOf<B>(a, task);
 }
 
-// Adds a page, whose keys and values lie at `here`, to the rows that see it.
+// Adds a page, whose keys and values lie at `here`, to the rows that see the page.
 //
-// A row's sequence of operations is that of the pages it sees. A page that other rows of its warp
-// see changes nothing: weights are 0 and factors 1 then.
+// A row's sequence of operations is that of the pages that it sees. A page that only other rows of
+// the warp see changes nothing: its weights are 0 and factors 1.
 template <typename B>
 __device__ __forceinline__ void AddPage(const AttendArgs& a, const RowTileTask& task, int page,
                                         const uint16_t* queries, const uint16_t* here,
@@ -362,7 +362,7 @@ __device__ __forceinline__ void AddPage(const AttendArgs& a, const RowTileTask& 
   }
 }
 
-// After the task's last page.
+// Stores the rows' results after the task's last page.
 template <typename B>
 __device__ __forceinline__ void Finish(const AttendArgs& a, const RowTileTask& task,
                                        WarpRows<B>& rows) {

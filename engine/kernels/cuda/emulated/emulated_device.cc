@@ -19,7 +19,7 @@ float At(const void* data, StorageType type, int64_t i) {
   return ToFloat(BFloat16{static_cast<const uint16_t*>(data)[i]});
 }
 
-// Row j of a weight, as floats.
+// Reads row j of a weight as floats.
 void ReadRow(const DeviceWeight& w, int64_t j, float* row) {
   if (IsNarrow(w.type())) return WidenRow({w.type(), w.n_out(), w.n_in()}, w.data(), j, row);
   for (int64_t k = 0; k < w.n_in(); ++k) row[k] = At(w.data(), w.type(), j * w.n_in() + k);
@@ -58,7 +58,7 @@ absl::StatusOr<std::byte*> EmulatedDevice::Allocate(int64_t size_bytes) {
 }
 
 void EmulatedDevice::Free(std::byte* p) {
-  (void)Wait();  // whatever still reads it
+  (void)Wait();  // queued work may still read it
   taken_.erase(p);
 }
 
@@ -79,7 +79,7 @@ absl::Status EmulatedDevice::Download(const void* from, void* to, int64_t size_b
   return absl::OkStatus();
 }
 
-// Counted as unread until the first wait.
+// A result of Fetch, counted as unread until the first wait.
 class EmulatedDevice::Reading : public Fetched {
  public:
   Reading(EmulatedDevice& device, const void* from, int64_t size_bytes)
@@ -100,7 +100,7 @@ class EmulatedDevice::Reading : public Fetched {
   void Read() { device_.n_unread_ -= std::exchange(n_unread_, 0); }
 
   EmulatedDevice& device_;
-  const std::shared_ptr<std::vector<std::byte>> bytes_;  // which the queue may outlive
+  const std::shared_ptr<std::vector<std::byte>> bytes_;  // queued work shares it
   int64_t end_ = 0, n_unread_ = 1;
 };
 
@@ -131,11 +131,11 @@ void EmulatedDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
     queue_.insert(queue_.end(), kept->second.begin(), kept->second.end());
     return;
   }
-  // As on a GPU: once to be run, and once more to be kept.
+  // Queues the work as on a GPU: once to run, and once more to be kept.
   queue();
   const size_t first = queue_.size();
   queue();
-  LK_CHECK(queue_.size() >= first);  // else it waited
+  LK_CHECK(queue_.size() >= first);  // else `queue` waited
   kept_[key].assign(queue_.begin() + static_cast<int64_t>(first), queue_.end());
   queue_.resize(first);
 }

@@ -12,9 +12,9 @@
 
 namespace lowkey {
 
-// A device whose kernels are those of engine/kernels/cuda, run on the host by the emulated grid;
-// products are plain loops. Memory is the heap's. For tests. What is queued runs when it is waited
-// for, in order, as on a device.
+// A device for tests that runs the kernels of engine/kernels/cuda on the host, in the emulated
+// grid; products are plain loops, memory is the heap's. As on a GPU, queued work runs, in order,
+// when somebody waits for it.
 class EmulatedDevice : public Device {
  public:
   EmulatedDevice() = default;
@@ -37,17 +37,17 @@ class EmulatedDevice : public Device {
   void Multiply(const ProductArgs& args) override;
 
   void Enqueue(std::function<void()> work) { queue_.push_back(std::move(work)); }
-  // As if the device failed at the next wait.
+  // Makes the device fail at the next wait.
   void Break(absl::Status status) { breaks_with_ = std::move(status); }
-  // How often work was queued from what Repeat keeps.
+  // How often Repeat queued the work that it had kept.
   int64_t n_repeats() const { return n_repeats_; }
-  // The most of what Fetch returned that nobody had waited for yet, at any time.
+  // The most results of Fetch at any time that nobody had waited for.
   int64_t most_unread() const { return most_unread_; }
 
  private:
   class Reading;
 
-  // Runs what was queued first, until so much of all that was ever queued has run.
+  // Runs queued work, the oldest first, until n_run pieces of all work ever queued have run.
   absl::Status RunUntil(int64_t n_run);
 
   absl::Status status_, breaks_with_;

@@ -19,7 +19,7 @@ namespace context = boost::context;
 
 constexpr size_t kStackBytes = size_t{128} << 10;
 
-// Threads that wait for each other; those that have ended are not waited for.
+// Threads that wait for each other; a thread that has ended is not waited for.
 struct Barrier {
   int n_live = 0;
   int n_waiting = 0;
@@ -41,7 +41,7 @@ struct Thread {
   context::fiber fiber, caller;
   Index3 index;
   Barrier* waits_at = nullptr;
-  uint64_t waits_for = 0;  // until the barrier's n_passed is more
+  uint64_t waits_for = 0;  // ends when the barrier's n_passed is larger
   bool has_ended = false;
 };
 
@@ -121,7 +121,7 @@ void RunBlock(const LaunchShape& shape, absl::FunctionRef<void()> body) {
       Resume(b.threads[i]);
       moved = true;
     }
-    LK_CHECK(moved);  // else threads of a block wait at different barriers
+    LK_CHECK(moved);  // else threads wait at different barriers
   }
   block = nullptr;
 }
@@ -139,7 +139,7 @@ void SyncWarp() { WaitAt(block->warps[place.thread.x / kWarp].barrier); }
 void ExchangeInWarp(const void* give, int64_t size_bytes,
                     absl::FunctionRef<void(const std::byte (*lanes)[16])> take) {
   Warp& warp = block->warps[place.thread.x / kWarp];
-  std::memcpy(warp.given[Lane()], give, static_cast<size_t>(size_bytes));
+  std::memcpy(warp.given[LaneIndex()], give, static_cast<size_t>(size_bytes));
   SyncWarp();
   take(warp.given);
   SyncWarp();
@@ -149,7 +149,7 @@ void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> body) {
   LK_CHECK(shape.threads > 0 && shape.threads <= 1024 && shape.threads % kWarp == 0);
   LK_CHECK(shape.blocks_y <= 65535 && shape.blocks_z <= 65535);
   LK_CHECK(shape.shared_bytes <= most_shared_bytes);
-  // Room of its own for each launch, so that an access past its end is seen.
+  // Each launch gets new memory, so that an access past its end is seen.
   dynamic_shared = std::vector<std::byte>(shape.shared_bytes);
   place.block_dim = {static_cast<unsigned>(shape.threads), 1, 1};
   place.grid_dim = {static_cast<unsigned>(shape.blocks_x), static_cast<unsigned>(shape.blocks_y),

@@ -1,10 +1,10 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_GRID_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_GRID_H_
 
-// CUDA's words for kernels that a C++ compiler compiles, and a grid that runs them on the host: a
-// block's threads are fibers, which take turns at barriers and nowhere else. For tests: what a
-// kernel computes, that it stays within its memory (AddressSanitizer sees every access) and that no
-// result depends on the order of threads between barriers (SetThreadOrder).
+// CUDA's words for a C++ compiler, and a grid that runs kernels on the host: the threads of a block
+// are fibers, which take turns at barriers and nowhere else. Tests see what a kernel computes, that
+// it stays within its memory (AddressSanitizer sees every access) and that no result depends on the
+// order of threads between barriers (SetThreadOrder).
 
 #include <cmath>
 #include <cstdint>
@@ -35,10 +35,10 @@ struct Index3 {
 struct Place {
   Index3 thread, block, block_dim, grid_dim;
 };
-extern thread_local Place place;  // of the thread that runs
+extern thread_local Place place;  // the place of the running thread
 
 enum class ThreadOrder { kForward, kBackward, kShuffled };
-// The order in which the threads of a block run between two barriers, from now on.
+// Sets the order in which the threads of a block run between two barriers.
 void SetThreadOrder(ThreadOrder order);
 
 // Runs every thread of every block. Ends the process when the threads of a block, or of a warp,
@@ -48,10 +48,10 @@ void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> thread);
 std::byte* DynamicShared();
 void SyncBlock();
 void SyncWarp();
-// Every lane gives 16 bytes at most; then `take` reads what the others gave: lanes [32][16].
+// Gives at most 16 bytes per lane; then `take` reads the bytes of all lanes, [32][16].
 void ExchangeInWarp(const void* give, int64_t size_bytes,
                     absl::FunctionRef<void(const std::byte (*lanes)[16])> take);
-// Queues what a device of the emulation does next.
+// Queues work on an emulated device.
 void Enqueue(Device& device, std::function<void()> work);
 
 template <typename T>
@@ -63,7 +63,7 @@ T TakeFrom(T x, int source) {
   });
   return taken;
 }
-inline int Lane() { return static_cast<int>(place.thread.x % 32); }
+inline int LaneIndex() { return static_cast<int>(place.thread.x % 32); }
 
 }  // namespace emulated
 
@@ -94,17 +94,17 @@ T __shfl_sync(unsigned, T x, int source) {
 }
 template <typename T>
 T __shfl_xor_sync(unsigned, T x, int mask) {
-  return ::lowkey::emulated::TakeFrom(x, ::lowkey::emulated::Lane() ^ mask);
+  return ::lowkey::emulated::TakeFrom(x, ::lowkey::emulated::LaneIndex() ^ mask);
 }
-// A lane that has no such neighbor keeps its own.
+// A lane without such a neighbor keeps its own value.
 template <typename T>
 T __shfl_down_sync(unsigned, T x, int by) {
-  const int lane = ::lowkey::emulated::Lane();
+  const int lane = ::lowkey::emulated::LaneIndex();
   return ::lowkey::emulated::TakeFrom(x, lane + by < 32 ? lane + by : lane);
 }
 template <typename T>
 T __shfl_up_sync(unsigned, T x, int by) {
-  const int lane = ::lowkey::emulated::Lane();
+  const int lane = ::lowkey::emulated::LaneIndex();
   return ::lowkey::emulated::TakeFrom(x, lane >= by ? lane - by : lane);
 }
 inline unsigned __ballot_sync(unsigned, bool vote) {
@@ -132,7 +132,7 @@ inline int __reduce_max_sync(unsigned, int x) {
 }
 inline int __reduce_min_sync(unsigned mask, int x) { return ~__reduce_max_sync(mask, ~x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
-// Threads take turns, and never in between.
+// Threads take turns only at barriers.
 inline unsigned atomicAdd(unsigned* to, unsigned x) {
   const unsigned old = *to;
   *to += x;
@@ -150,7 +150,7 @@ inline uint32_t __float_as_uint(float x) {
   std::memcpy(&out, &x, sizeof(out));
   return out;
 }
-// Rounded, whatever is done with it next.
+// These round their results; no compiler fuses them.
 inline float __fmul_rn(float x, float y) { return x * y; }
 inline float __fadd_rn(float x, float y) { return x + y; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }

@@ -1,7 +1,7 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_MMA_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_MMA_H_
 
-// mma.h for a C++ compiler. Included by it alone.
+// mma.h for a C++ compiler. Only mma.h includes it.
 
 #include <cmath>
 #include <cstdint>
@@ -13,12 +13,12 @@
 namespace lowkey {
 namespace emulated {
 
-// Number `half` of the two bf16 in a word.
+// Returns number `half` of the two bf16 in a word.
 inline float HalfOf(uint32_t word, int half) {
   return BFloat16ToFloat(static_cast<uint16_t>(word >> (16 * half)));
 }
 
-// What `lane` of the warp gave the address of, while all wait.
+// Returns the value whose address `lane` of the warp gave, while all wait.
 template <typename T>
 const T& GivenBy(const std::byte (*lanes)[16], int lane) {
   const T* given;
@@ -26,13 +26,13 @@ const T& GivenBy(const std::byte (*lanes)[16], int lane) {
   return *given;
 }
 
-// The four matrices: element (row, column) of each becomes (column, row) where transposed.
+// Loads four matrices: where transposed, element (row, column) becomes (column, row).
 template <bool kTransposed>
 void LoadTilesAs(uint32_t (&x)[4], const void* row) {
   LK_CHECK(reinterpret_cast<uintptr_t>(row) % 16 == 0);
   const auto* mine = static_cast<const uint16_t*>(row);
   ExchangeInWarp(&mine, sizeof(mine), [&](const std::byte(*lanes)[16]) {
-    const int g = Lane() / 4, t = Lane() % 4;
+    const int g = LaneIndex() / 4, t = LaneIndex() % 4;
     for (int i = 0; i < 4; ++i) {
       uint32_t halves[2];
       for (int j = 0; j < 2; ++j) {
@@ -53,7 +53,7 @@ inline void MultiplyTiles(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, ui
   const Fragments mine{{a[0], a[1], a[2], a[3]}, {b0, b1}};
   const Fragments* address = &mine;
   emulated::ExchangeInWarp(&address, sizeof(address), [&](const std::byte(*lanes)[16]) {
-    const int g = emulated::Lane() / 4, t = emulated::Lane() % 4;
+    const int g = emulated::LaneIndex() / 4, t = emulated::LaneIndex() % 4;
     const auto of = [&](int lane) -> const Fragments& {
       return emulated::GivenBy<Fragments>(lanes, lane);
     };

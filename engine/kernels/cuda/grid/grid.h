@@ -1,8 +1,8 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_GRID_GRID_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_GRID_GRID_H_
 
-// What a kernel's source is written in: CUDA where nvcc compiles it; elsewhere the same words, run
-// by the emulated grid, block after block, on the host. A kernel takes one struct of arguments.
+// The language of a kernel's source: CUDA where nvcc compiles it. Elsewhere the same words run on
+// the host, block after block, in the emulated grid. A kernel takes one struct of arguments.
 
 #include <cstdint>
 
@@ -24,7 +24,7 @@ __device__ inline float BFloat16ToFloat(uint16_t bits) {
   return __uint_as_float(static_cast<uint32_t>(bits) << 16);
 }
 
-// Round to nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 __device__ inline uint16_t FloatToBFloat16(float x) {
   const uint32_t u = __float_as_uint(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40);
@@ -34,7 +34,7 @@ __device__ inline uint16_t FloatToBFloat16(float x) {
 __device__ inline float ToFloat(float x) { return x; }
 __device__ inline float ToFloat(uint16_t bits) { return BFloat16ToFloat(bits); }
 
-// T is float or uint16_t, a bfloat16's bits.
+// Rounds x to T, which is float or uint16_t (the bits of a bfloat16).
 template <typename T>
 __device__ inline T FromFloat(float x) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -44,7 +44,10 @@ __device__ inline T FromFloat(float x) {
   }
 }
 
-// Over the 32 lanes, the same in all of them, always in the same order.
+__device__ inline int LaneIndex() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
+
+// These reduce over the 32 lanes, in the same order always; all lanes get the result.
 __device__ inline float WarpSum(float x) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
   return x;
@@ -57,15 +60,22 @@ __device__ inline float WarpMax(float x) {
   return x;
 }
 
-// Over the block, the same in all of its threads; `scratch` [32] is shared. Barriers inside.
+// These reduce over the block; all threads get the result. `scratch` [32] is shared. Have barriers.
 __device__ inline float BlockSum(float x, float* scratch) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   x = WarpSum(x);
-  __syncthreads();  // of an earlier use of scratch
-  if (lane == 0) scratch[warp] = x;
+  __syncthreads();  // scratch may still be read
+  if (LaneIndex() == 0) scratch[WarpIndex()] = x;
   __syncthreads();
-  x = lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : 0.0f;
+  x = LaneIndex() < static_cast<int>(blockDim.x) / kWarp ? scratch[LaneIndex()] : 0.0f;
   return WarpSum(x);
+}
+
+__device__ inline float BlockMax(float x, float* scratch) {
+  x = WarpMax(x);
+  __syncthreads();  // scratch may still be read
+  if (LaneIndex() == 0) scratch[WarpIndex()] = x;
+  __syncthreads();
+  return WarpMax(scratch[LaneIndex() % (static_cast<int>(blockDim.x) / kWarp)]);
 }
 
 }  // namespace lowkey

@@ -7,7 +7,8 @@ namespace lowkey {
 
 inline constexpr int kWarp = 32;
 
-// Blocks of a grid, threads of each, and bytes of shared memory beside what the kernel declares.
+// The blocks of a grid, the threads of a block, and the bytes of shared memory of a block beside
+// those that the kernel declares.
 struct LaunchShape {
   int64_t blocks_x = 1;
   int64_t blocks_y = 1;  // at most 65,535

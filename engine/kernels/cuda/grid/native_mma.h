@@ -1,7 +1,7 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_GRID_NATIVE_MMA_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_GRID_NATIVE_MMA_H_
 
-// mma.h where nvcc compiles. Included by it alone.
+// mma.h for nvcc. Only mma.h includes it.
 
 #include "engine/kernels/cuda/grid/grid.h"
 

@@ -7,12 +7,12 @@
 
 namespace lowkey {
 
-// Bytes of shared memory that a block may have: 163 KiB on an A100, 227 on Hopper and later data
-// center devices, 99 on the others.
+// Returns the bytes of shared memory that a block may have: 163 KiB on an A100, 227 on Hopper and
+// later data center devices, 99 on the others.
 int64_t MostSharedBytes(const Device& device);
 
 namespace emulated {
-// What that says from now on; a block that has more ends the process. 227 KiB at first.
+// Sets MostSharedBytes from now on, which begins as 227 KiB; a block with more ends the process.
 void LimitShared(int64_t bytes);
 }  // namespace emulated
 

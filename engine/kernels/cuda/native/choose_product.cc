@@ -17,17 +17,17 @@ namespace lowkey {
 namespace {
 
 constexpr int64_t kMostRows = 512;
-// What a step's rows are, and how often: most steps generate.
+// How many rows steps have, and how often: most steps generate.
 struct Load {
   int64_t n_rows;
   double weight;
 };
 constexpr Load kLoads[] = {{1, 2}, {64, 2}, {kMostRows, 1}};
 constexpr int kTimes = 5;
-// So much less time than the best before must another way take: between ways that are nearly as
+// Another method must take this share of the best time so far. Between methods that are nearly as
 // fast as each other the first wins, in this process as in the next, and rows keep their bits.
 constexpr double kGain = 0.9;
-// A row, and the first rows and counts of products that it is computed in.
+// The row that is tried, and the first rows and row counts of the products that contain it.
 constexpr int64_t kTriedRow = 300;
 constexpr Load kNeighbors[] = {{300, 1}, {299, 3}, {256, 64}, {213, 100}, {0, 512}};
 
@@ -41,24 +41,24 @@ struct Event {
 
 class Trial {
  public:
-  using Multiply = absl::FunctionRef<absl::Status(const ProductArgs&, const ProductWay&)>;
+  using Multiply = absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)>;
 
   Trial(Device& device, const LtContext& context, const DeviceWeight& weight, Multiply multiply)
       : device_(device), context_(context), weight_(weight), multiply_(multiply) {}
 
   absl::Status Prepare();
-  // Our tiles, and those of cuBLASLt that can run with every number of rows, with and without a
-  // bias.
-  std::vector<ProductWay> Ways(WaysToTry wanted) const;
-  // Infinite where it does not run. Microseconds, weighted.
-  absl::StatusOr<double> Time(const ProductWay& way);
-  absl::StatusOr<bool> KeepsBits(const ProductWay& way);
+  // Returns our tiles, and the methods of cuBLASLt that run with every number of rows, with and
+  // without a bias.
+  std::vector<ProductMethod> Methods(MethodsToTry wanted) const;
+  // Returns weighted microseconds, infinite where the method does not run.
+  absl::StatusOr<double> Time(const ProductMethod& method);
+  absl::StatusOr<bool> KeepsBits(const ProductMethod& method);
 
  private:
   ProductArgs Args(int64_t first_row, int64_t n_rows) const;
-  std::vector<cublasLtMatmulAlgo_t> CublasWays() const;
-  bool RunsAlways(const cublasLtMatmulAlgo_t& way) const;
-  absl::StatusOr<double> MedianMicroseconds(const ProductArgs& args, const ProductWay& way);
+  std::vector<cublasLtMatmulAlgo_t> CublasMethods() const;
+  bool RunsAlways(const cublasLtMatmulAlgo_t& method) const;
+  absl::StatusOr<double> MedianMicroseconds(const ProductArgs& args, const ProductMethod& method);
 
   Device& device_;
   const LtContext& context_;
@@ -75,7 +75,7 @@ absl::Status Trial::Prepare() {
   LK_ASSIGN_OR_RETURN(
       y_,
       Buffer::Allocate(static_cast<size_t>(kMostRows * weight_.n_out()) * sizeof(float), &device_));
-  // Numbers whose sums round: any order other than the same one shows.
+  // The numbers' sums round: any other order of a sum shows.
   std::minstd_rand engine(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<std::byte> x(x_bytes);
@@ -100,79 +100,79 @@ ProductArgs Trial::Args(int64_t first_row, int64_t n_rows) const {
           .ld_y = weight_.n_out()};
 }
 
-std::vector<cublasLtMatmulAlgo_t> Trial::CublasWays() const {
-  std::vector<cublasLtMatmulAlgo_t> ways;
+std::vector<cublasLtMatmulAlgo_t> Trial::CublasMethods() const {
+  std::vector<cublasLtMatmulAlgo_t> methods;
   for (const Load& load : kLoads) {
     const ProductArgs args = Args(0, load.n_rows);
     if (!LtProduct::Takes(args)) continue;
-    for (const auto& way : LtProduct(args).Ways(context_)) {
-      const auto is_way = [&](const auto& other) {
-        return std::memcmp(&way, &other, sizeof(way)) == 0;
+    for (const auto& method : LtProduct(args).Methods(context_)) {
+      const auto is_method = [&](const auto& other) {
+        return std::memcmp(&method, &other, sizeof(method)) == 0;
       };
-      if (std::none_of(ways.begin(), ways.end(), is_way)) ways.push_back(way);
+      if (std::none_of(methods.begin(), methods.end(), is_method)) methods.push_back(method);
     }
   }
-  return ways;
+  return methods;
 }
 
-bool Trial::RunsAlways(const cublasLtMatmulAlgo_t& way) const {
+bool Trial::RunsAlways(const cublasLtMatmulAlgo_t& method) const {
   return std::all_of(std::begin(kLoads), std::end(kLoads), [&](const Load& load) {
     ProductArgs args = Args(0, load.n_rows);
-    if (!LtProduct(args).CanRun(context_, way)) return false;
-    args.bias = args.y;  // only its presence matters
-    return LtProduct(args).CanRun(context_, way);
+    if (!LtProduct(args).CanRun(context_, method)) return false;
+    args.bias = args.y;  // only the presence of a bias matters
+    return LtProduct(args).CanRun(context_, method);
   });
 }
 
-std::vector<ProductWay> Trial::Ways(WaysToTry wanted) const {
-  std::vector<ProductWay> ways;
-  const bool all = wanted == WaysToTry::kAll;
-  if ((all || wanted == WaysToTry::kTiles) && TilesTake(Args(0, 1))) {
-    ways.push_back(OwnKernel::kTiles);
+std::vector<ProductMethod> Trial::Methods(MethodsToTry wanted) const {
+  std::vector<ProductMethod> methods;
+  const bool all = wanted == MethodsToTry::kAll;
+  if ((all || wanted == MethodsToTry::kTiles) && TilesTake(Args(0, 1))) {
+    methods.push_back(OwnKernel::kTiles);
   }
-  if (!all && wanted != WaysToTry::kCublas) return ways;
-  for (const auto& way : CublasWays()) {
-    if (RunsAlways(way)) ways.push_back(way);
+  if (!all && wanted != MethodsToTry::kCublas) return methods;
+  for (const auto& method : CublasMethods()) {
+    if (RunsAlways(method)) methods.push_back(method);
   }
-  return ways;
+  return methods;
 }
 
-absl::StatusOr<double> Trial::MedianMicroseconds(const ProductArgs& args, const ProductWay& way) {
+absl::StatusOr<double> Trial::MedianMicroseconds(const ProductArgs& args,
+                                                 const ProductMethod& method) {
   std::vector<double> times;
   for (int i = 0; i <= kTimes; ++i) {
-    // Puts what the last run read out of the cache: between two uses of a weight in a model, all
-    // of the others are read.
+    // Clears the weight from the cache: between two uses of a weight a model reads all others.
     LK_CUDA_RETURN_IF_ERROR(
         cudaMemsetAsync(context_.workspace.data(), 0, context_.workspace.size(), context_.stream),
         "product");
     LK_CUDA_RETURN_IF_ERROR(cudaEventRecord(begin_.event, context_.stream), "product");
-    if (!multiply_(args, way).ok()) return std::numeric_limits<double>::infinity();
+    if (!multiply_(args, method).ok()) return std::numeric_limits<double>::infinity();
     LK_CUDA_RETURN_IF_ERROR(cudaEventRecord(end_.event, context_.stream), "product");
     LK_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end_.event), "product");
     float milliseconds = 0;
     LK_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&milliseconds, begin_.event, end_.event),
                             "product");
-    if (i > 0) times.push_back(1e3 * milliseconds);  // the first may have loaded the kernel
+    if (i > 0) times.push_back(1e3 * milliseconds);  // the first run may have loaded the kernel
   }
   std::nth_element(times.begin(), times.begin() + kTimes / 2, times.end());
   return times[kTimes / 2];
 }
 
-absl::StatusOr<double> Trial::Time(const ProductWay& way) {
+absl::StatusOr<double> Trial::Time(const ProductMethod& method) {
   double sum = 0;
   for (const Load& load : kLoads) {
-    LK_ASSIGN_OR_RETURN(double us, MedianMicroseconds(Args(0, load.n_rows), way));
+    LK_ASSIGN_OR_RETURN(double us, MedianMicroseconds(Args(0, load.n_rows), method));
     sum += load.weight * us;
   }
   return sum;
 }
 
-absl::StatusOr<bool> Trial::KeepsBits(const ProductWay& way) {
+absl::StatusOr<bool> Trial::KeepsBits(const ProductMethod& method) {
   std::vector<float> alone, among(weight_.n_out());
   const auto row_bytes = static_cast<int64_t>(among.size() * sizeof(float));
   for (const auto& [first_row, n_rows] : kNeighbors) {
     const ProductArgs args = Args(first_row, static_cast<int64_t>(n_rows));
-    if (!multiply_(args, way).ok()) return false;
+    if (!multiply_(args, method).ok()) return false;
     LK_RETURN_IF_ERROR(device_.Download(args.y + (kTriedRow - first_row) * weight_.n_out(),
                                         among.data(), row_bytes));
     if (alone.empty()) alone = among;
@@ -183,19 +183,19 @@ absl::StatusOr<bool> Trial::KeepsBits(const ProductWay& way) {
 
 }  // namespace
 
-absl::StatusOr<ProductWay> ChooseProductWay(
-    Device& device, const LtContext& context, const DeviceWeight& weight, WaysToTry wanted,
-    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductWay&)> multiply) {
+absl::StatusOr<ProductMethod> ChooseProductMethod(
+    Device& device, const LtContext& context, const DeviceWeight& weight, MethodsToTry wanted,
+    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply) {
   Trial trial(device, context, weight, multiply);
   LK_RETURN_IF_ERROR(trial.Prepare());
-  ProductWay best = OwnKernel::kPlain;
+  ProductMethod best = OwnKernel::kPlain;
   double best_us = std::numeric_limits<double>::infinity();
-  for (const ProductWay& way : trial.Ways(wanted)) {
-    LK_ASSIGN_OR_RETURN(const double us, trial.Time(way));
+  for (const ProductMethod& method : trial.Methods(wanted)) {
+    LK_ASSIGN_OR_RETURN(const double us, trial.Time(method));
     if (us >= kGain * best_us) continue;
-    LK_ASSIGN_OR_RETURN(const bool keeps_bits, trial.KeepsBits(way));
+    LK_ASSIGN_OR_RETURN(const bool keeps_bits, trial.KeepsBits(method));
     if (!keeps_bits) continue;
-    best = way;
+    best = method;
     best_us = us;
   }
   return best;

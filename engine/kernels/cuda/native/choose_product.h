@@ -10,27 +10,26 @@
 
 namespace lowkey {
 
-// How products with a weight are computed: by one of cuBLASLt's ways, or by our own tiles
+// How products with a weight are computed: by a method of cuBLASLt, or by our own tiles
 // (products.h) or plain kernel.
 enum class OwnKernel { kPlain, kTiles };
-using ProductWay = std::variant<OwnKernel, cublasLtMatmulAlgo_t>;
+using ProductMethod = std::variant<OwnKernel, cublasLtMatmulAlgo_t>;
 
-enum class WaysToTry { kAll, kPlain, kTiles, kCublas };
+enum class MethodsToTry { kAll, kPlain, kTiles, kCublas };
 
-// The way that is fastest for steps of one row, of some and of many together, and that computes a
-// row's bits whatever rows stand beside it; both are found by trying. Another process may find
-// another way where two of them differ by about a tenth, and compute other bits.
+// Returns the method that is fastest for steps of one row, of some and of many rows together, among
+// those that compute a row's bits whatever rows stand beside it; trials find both. Another process
+// may find another method where two differ by about a tenth, and compute other bits.
 //
-// The price of the same bits everywhere: a way of cuBLASLt's that is good for many rows takes a
-// product of one row with too few blocks to read the weight at the memory's speed, for it may not
-// cut n_in among them; our tiles, cut for one row, are at about half of what the tensor cores can
-// do for many.
+// Equal bits have a price: a method of cuBLASLt that is good for many rows takes a product of one
+// row with too few blocks to read the weight at the memory's speed, because it may not cut n_in;
+// our tiles, cut for one row, reach about half of the tensor cores' speed for many.
 //
-// `multiply` queues a product by a way. RESOURCE_EXHAUSTED where there is no memory for the trial's
-// rows (512).
-absl::StatusOr<ProductWay> ChooseProductWay(
-    Device& device, const LtContext& context, const DeviceWeight& weight, WaysToTry wanted,
-    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductWay&)> multiply);
+// `multiply` queues a product by a method. RESOURCE_EXHAUSTED where there is no memory for the
+// trial's rows (512).
+absl::StatusOr<ProductMethod> ChooseProductMethod(
+    Device& device, const LtContext& context, const DeviceWeight& weight, MethodsToTry wanted,
+    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply);
 
 }  // namespace lowkey
 

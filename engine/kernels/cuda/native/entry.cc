@@ -4,7 +4,7 @@
 
 #include "engine/kernels/cuda/native/native_device.h"
 
-// What the library gives away: no other name of it is seen.
+// Exports a function of the library; no other name is visible.
 #define LK_EXPORT extern "C" __attribute__((visibility("default")))
 
 LK_EXPORT const char* lowkey_cuda_interface() { return LOWKEY_DEVICE_INTERFACE; }

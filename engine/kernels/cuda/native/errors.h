@@ -9,11 +9,12 @@
 
 namespace lowkey {
 
-// "upload: an illegal memory access was encountered (cudaErrorIllegalAddress)". RESOURCE_EXHAUSTED
-// for want of memory, FAILED_PRECONDITION for want of a device or of its driver, else INTERNAL.
+// Returns OK, or an error like "upload: an illegal memory access was encountered
+// (cudaErrorIllegalAddress)": RESOURCE_EXHAUSTED where memory is short, FAILED_PRECONDITION without
+// a device or its driver, else INTERNAL.
 absl::Status CudaStatus(cudaError_t error, absl::string_view what);
 
-// Of cuBLASLt, in the same way.
+// Returns the same for an error of cuBLASLt.
 absl::Status CublasStatus(cublasStatus_t error, absl::string_view what);
 
 }  // namespace lowkey

@@ -33,7 +33,7 @@ void Graphs::Capture(uint64_t key, absl::FunctionRef<bool()> queue) {
 void Graphs::Forget(uint64_t key) {
   const auto found = kept_.find(key);
   if (found->second.graph != nullptr) {
-    (void)cudaStreamSynchronize(stream_);  // it may be running
+    (void)cudaStreamSynchronize(stream_);  // the graph may be running
     (void)cudaGraphExecDestroy(found->second.graph);
   }
   uses_.erase(found->second.use);
@@ -43,14 +43,14 @@ void Graphs::Forget(uint64_t key) {
 cudaGraphExec_t Graphs::Instantiate(absl::FunctionRef<bool()> queue) {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t made = nullptr;
-  // Thread-local: other threads of the process do as they like meanwhile.
+  // Thread-local mode leaves the process's other threads alone.
   if (cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
     const bool queued = queue();
     const bool captured = cudaStreamEndCapture(stream_, &graph) == cudaSuccess;
     if (queued && captured && cudaGraphInstantiate(&made, graph, 0) != cudaSuccess) made = nullptr;
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
   }
-  (void)cudaGetLastError();  // of a capture that failed
+  (void)cudaGetLastError();  // clears the error of a failed capture
   return made;
 }
 

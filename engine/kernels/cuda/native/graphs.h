@@ -11,7 +11,7 @@
 
 namespace lowkey {
 
-// CUDA graphs of work that is queued again and again, the least recently used of them forgotten.
+// CUDA graphs of work that is queued again and again. The least recently used graph is forgotten.
 class Graphs {
  public:
   explicit Graphs(cudaStream_t stream) : stream_(stream) {}
@@ -19,13 +19,14 @@ class Graphs {
   Graphs(const Graphs&) = delete;
   Graphs& operator=(const Graphs&) = delete;
 
-  // Whether there is a graph of this key; then it is queued, and `error` says how that went.
+  // Queues the graph of this key, if there is one, and returns whether there is; `error` is the
+  // result.
   bool Launch(uint64_t key, cudaError_t& error);
 
-  // Keeps what `queue` queues on the stream, of which nothing runs. `queue` returns false where it
-  // met an error. What cannot be captured is remembered as such, and leaves no error behind.
+  // Keeps the work that `queue` queues on the stream; none of it runs. `queue` returns false after
+  // an error. Work that cannot be captured is remembered as such, and leaves no error behind.
   void Capture(uint64_t key, absl::FunctionRef<bool()> queue);
-  // Whether Capture has been called for the key, and the key is not forgotten.
+  // Returns whether Capture has been called for the key, and the key is not forgotten.
   bool Knows(uint64_t key) const { return kept_.contains(key); }
 
  private:

@@ -5,12 +5,12 @@
 namespace lowkey {
 namespace {
 
-constexpr int kMostWays = 8;
+constexpr int kMostMethods = 8;
 constexpr uint32_t kAlignment = 16;
 
 bool IsAligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kAlignment == 0; }
 
-// Of our own descriptions, which are always sound.
+// Checks a call on our own descriptions, which are always sound.
 void Must(cublasStatus_t status) { LK_CHECK(status == CUBLAS_STATUS_SUCCESS); }
 
 template <typename T>
@@ -24,18 +24,19 @@ void Prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttri
   Must(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
 }
 
-// 0 where the way knows no such thing.
-uint32_t Config(const cublasLtMatmulAlgo_t& way, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+// Returns an attribute of a method, 0 where the method does not have it.
+uint32_t Config(const cublasLtMatmulAlgo_t& method,
+                cublasLtMatmulAlgoConfigAttributes_t attribute) {
   uint32_t value = 0;
   size_t written = 0;
   const auto status =
-      cublasLtMatmulAlgoConfigGetAttribute(&way, attribute, &value, sizeof(value), &written);
+      cublasLtMatmulAlgoConfigGetAttribute(&method, attribute, &value, sizeof(value), &written);
   return status == CUBLAS_STATUS_SUCCESS ? value : 0;
 }
 
-bool SumsInOneGo(const cublasLtMatmulAlgo_t& way) {
-  return Config(way, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1 &&
-         Config(way, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) == CUBLASLT_REDUCTION_SCHEME_NONE;
+bool SumsInOneGo(const cublasLtMatmulAlgo_t& method) {
+  return Config(method, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1 &&
+         Config(method, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ LtProduct::LtProduct(const ProductArgs& args) : args_(args) {
   Must(cublasLtMatrixLayoutInit(&y_, CUDA_R_32F, w.n_out(), args.n_rows, args.ld_y));
 }
 
-std::vector<cublasLtMatmulAlgo_t> LtProduct::Ways(const LtContext& context) const {
+std::vector<cublasLtMatmulAlgo_t> LtProduct::Methods(const LtContext& context) const {
   cublasLtMatmulPreferenceOpaque_t preference{};
   Must(cublasLtMatmulPreferenceInit(&preference));
   Prefer(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, context.workspace.size());
@@ -73,33 +74,33 @@ std::vector<cublasLtMatmulAlgo_t> LtProduct::Ways(const LtContext& context) cons
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     Prefer(&preference, attribute, kAlignment);
   }
-  cublasLtMatmulHeuristicResult_t results[kMostWays] = {};
+  cublasLtMatmulHeuristicResult_t results[kMostMethods] = {};
   int n_results = 0;
   if (cublasLtMatmulAlgoGetHeuristic(context.handle, &product_, &w_, &x_, &y_, &y_, &preference,
-                                     kMostWays, results, &n_results) != CUBLAS_STATUS_SUCCESS) {
-    return {};  // it knows no way
+                                     kMostMethods, results, &n_results) != CUBLAS_STATUS_SUCCESS) {
+    return {};  // it knows no method
   }
-  std::vector<cublasLtMatmulAlgo_t> ways;
+  std::vector<cublasLtMatmulAlgo_t> methods;
   for (int i = 0; i < n_results; ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS && SumsInOneGo(results[i].algo)) {
-      ways.push_back(results[i].algo);
+      methods.push_back(results[i].algo);
     }
   }
-  return ways;
+  return methods;
 }
 
-bool LtProduct::CanRun(const LtContext& context, const cublasLtMatmulAlgo_t& way) const {
+bool LtProduct::CanRun(const LtContext& context, const cublasLtMatmulAlgo_t& method) const {
   cublasLtMatmulHeuristicResult_t result{};
-  return cublasLtMatmulAlgoCheck(context.handle, &product_, &w_, &x_, &y_, &y_, &way, &result) ==
+  return cublasLtMatmulAlgoCheck(context.handle, &product_, &w_, &x_, &y_, &y_, &method, &result) ==
              CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= context.workspace.size();
 }
 
-cublasStatus_t LtProduct::Run(const LtContext& context, const cublasLtMatmulAlgo_t& way) const {
+cublasStatus_t LtProduct::Run(const LtContext& context, const cublasLtMatmulAlgo_t& method) const {
   const float one = 1, zero = 0;
   const float* beta = args_.into == GemmArgs::Into::kAccumulate ? &one : &zero;
   return cublasLtMatmul(context.handle, &product_, &one, args_.weight->data(), &w_, args_.x, &x_,
-                        beta, args_.y, &y_, args_.y, &y_, &way, context.workspace.data(),
+                        beta, args_.y, &y_, args_.y, &y_, &method, context.workspace.data(),
                         context.workspace.size(), context.stream);
 }
 

@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<MemoryPool>> MemoryPool::Create(int device, cudaS
   cudaMemPool_t pool = nullptr;
   LK_CUDA_RETURN_IF_ERROR(cudaMemPoolCreate(&pool, &props), "memory pool");
   auto made = absl::WrapUnique(new MemoryPool(pool, stream));
-  // The default gives everything back at every wait, to be mapped again at the next use.
+  // By default the pool gives everything back at every wait, and maps it again at the next use.
   uint64_t keep_bytes = UINT64_MAX;
   LK_CUDA_RETURN_IF_ERROR(
       cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_bytes), "memory pool");
@@ -29,7 +29,7 @@ absl::StatusOr<std::byte*> MemoryPool::Allocate(int64_t size_bytes) {
   void* p = nullptr;
   cudaError_t error = cudaMallocFromPoolAsync(&p, n, pool_, stream_);
   if (error == cudaErrorMemoryAllocation) {
-    // Perhaps what the pool holds lies in pieces: give it back, and take it in one.
+    // The pool's free memory may be in pieces: give it back, and take it in one.
     (void)cudaGetLastError();
     LK_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_), "wait");
     LK_CUDA_RETURN_IF_ERROR(cudaMemPoolTrimTo(pool_, 0), "memory pool");

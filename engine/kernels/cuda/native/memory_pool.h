@@ -11,8 +11,8 @@
 
 namespace lowkey {
 
-// A device's memory, taken and returned in the order of a stream, so that neither waits. What was
-// returned is kept for the next one who asks. The device is the thread's current one throughout.
+// A device's memory, taken and returned in the order of a stream, so that neither waits. The pool
+// keeps returned memory for the next Allocate. The device is the thread's current one throughout.
 class MemoryPool {
  public:
   static absl::StatusOr<std::unique_ptr<MemoryPool>> Create(int device, cudaStream_t stream);
@@ -20,11 +20,11 @@ class MemoryPool {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // Zero-filled, aligned to 256 bytes. RESOURCE_EXHAUSTED when there is no such room, after which
+  // Returns zeros, aligned to 256 bytes. RESOURCE_EXHAUSTED when there is no such room, after which
   // the device is as it was.
   absl::StatusOr<std::byte*> Allocate(int64_t size_bytes);
   cudaError_t Free(std::byte* p);
-  // The device's, and what the pool holds unused.
+  // Returns the free bytes of the device, and those that the pool holds unused.
   int64_t free_bytes() const;
 
  private:

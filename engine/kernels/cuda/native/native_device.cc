@@ -16,10 +16,10 @@
 namespace lowkey {
 namespace {
 
-// Rows of a weight that are converted before they are uploaded.
+// Bytes of a weight that are converted at a time before they are uploaded.
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-// Whether the elements are stored as the device wants them, in order.
+// Returns whether the elements are stored, in order, as the device wants them.
 bool IsStoredAs(const TensorView& part, StorageType type) {
   const DType wanted = type == StorageType::kFloat32 ? DType::kF32 : DType::kBF16;
   return part.dtype == wanted && part.interleaved_rows == 0;
@@ -34,7 +34,8 @@ void Convert(const std::vector<float>& row, StorageType type, std::byte* to) {
   for (size_t i = 0; i < row.size(); ++i) out[i] = ToBFloat16(row[i]).bits;
 }
 
-// Each thread of CUDA's has a device of its own, 0 at first; to ask costs more than to remember.
+// Each thread has a current device of its own in CUDA, 0 at first; to remember it costs less than
+// to ask.
 cudaError_t MakeCurrent(int index) {
   static thread_local int current = -1;
   if (current == index) return cudaSuccess;
@@ -59,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Device>> NativeDevice::Open(int64_t index) {
   int n_devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&n_devices);
   if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice) {
-    // The first is also what it says where there is no driver at all.
+    // The first error is also that of a machine without any driver.
     return absl::FailedPreconditionError(absl::StrCat("no GPU, or no driver for CUDA ",
                                                       CUDART_VERSION / 1000, " of one (",
                                                       cudaGetErrorString(error), ")"));
@@ -94,7 +95,7 @@ NativeDevice::~NativeDevice() {
   products_ = nullptr;
   graphs_ = nullptr;
   staging_ = nullptr;
-  if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);  // what was freed last
+  if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);  // for memory freed last
   memory_ = nullptr;
   if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
@@ -103,7 +104,7 @@ const DeviceKernels& NativeDevice::kernels() const { return CudaKernels(); }
 
 bool NativeDevice::Enter() const {
   if (!status_.ok() || queueing_ == Queueing::kCaptureFailed) return false;
-  (void)MakeCurrent(index_);  // which Start has done before without an error
+  (void)MakeCurrent(index_);  // Start has done this without an error
   return true;
 }
 
@@ -128,7 +129,7 @@ absl::StatusOr<std::byte*> NativeDevice::Allocate(int64_t size_bytes) {
   }
   if (!Enter()) return status_;
   auto allocated = memory_->Allocate(size_bytes);
-  // Want of memory is the asker's affair; anything else is the device's.
+  // A lack of memory is the caller's affair; any other error is the device's.
   if (!allocated.ok() && !absl::IsResourceExhausted(allocated.status())) Note(allocated.status());
   return allocated;
 }
@@ -155,7 +156,7 @@ absl::Status NativeDevice::Download(const void* from, void* to, int64_t size_byt
   return status_;
 }
 
-// Where there is no landing, the device is broken.
+// The result of Fetch; without a landing the device is broken.
 class NativeDevice::Landed : public Fetched {
  public:
   Landed(NativeDevice& device, Staging::Landing* landing) : device_(device), landing_(landing) {}
@@ -168,7 +169,7 @@ class NativeDevice::Landed : public Fetched {
       device_.Note(CudaStatus(cudaEventSynchronize(landing_->landed), "queued work"));
     }
     LK_RETURN_IF_ERROR(device_.status_);
-    LK_CHECK(landing_ != nullptr);  // else it was asked for within repeated work
+    LK_CHECK(landing_ != nullptr);  // else Fetch was called within repeated work
     return landing_->memory;
   }
 
@@ -199,8 +200,8 @@ void NativeDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
     Note(CudaStatus(error, "graph"));
     return;
   }
-  // First as it is, for a kernel's first launch may load it, which cannot be captured, and for the
-  // device to have work meanwhile.
+  // Queues the work uncaptured first: a kernel's first launch may load the kernel, which cannot be
+  // captured, and the device has work meanwhile.
   queue();
   if (!status_.ok() || graphs_->Knows(key)) return;
   queueing_ = Queueing::kCaptured;
@@ -275,7 +276,7 @@ absl::Status NativeDevice::AllowShared(const void* kernel, int64_t shared_bytes)
 
 void NativeDevice::LaunchKernel(const void* kernel, const LaunchShape& shape, const void* args) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0 || !Enter()) return;
-  // Beyond 48 KiB, with what the kernel declares itself, only what was asked for is given.
+  // A kernel gets more than 48 KiB, with its own declared memory, only after this call.
   if (absl::Status status = AllowShared(kernel, shape.shared_bytes); !status.ok()) {
     Note(std::move(status));
     return;

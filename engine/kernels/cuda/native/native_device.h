@@ -17,10 +17,11 @@
 
 namespace lowkey {
 
-// A GPU of NVIDIA's, through one stream of the CUDA runtime.
+// An NVIDIA GPU, through one stream of the CUDA runtime.
 class NativeDevice : public Device {
  public:
-  // FAILED_PRECONDITION without a driver, or where there are `index` devices or fewer.
+  // Opens GPU `index`. FAILED_PRECONDITION without a driver, or where there are `index` devices or
+  // fewer.
   static absl::StatusOr<std::unique_ptr<Device>> Open(int64_t index);
   ~NativeDevice() override;
 
@@ -41,7 +42,7 @@ class NativeDevice : public Device {
                                                            StorageType type) override;
   void Multiply(const ProductArgs& args) override;
 
-  // What LaunchNative does.
+  // Implements LaunchNative.
   void LaunchKernel(const void* kernel, const LaunchShape& shape, const void* args);
 
   cudaStream_t stream() const { return stream_; }
@@ -52,11 +53,11 @@ class NativeDevice : public Device {
 
   explicit NativeDevice(int index) : index_(index) {}
   absl::Status Start();
-  // Before every call of CUDA: makes this the thread's device. False once the device is broken.
+  // Makes this the thread's device, before every call of CUDA. False once the device is broken.
   bool Enter() const;
-  // Enter, for what cannot be part of repeated work: that is then not captured.
+  // Does the same for calls that cannot be part of repeated work, which is then not captured.
   bool EnterUncaptured();
-  // Keeps the first error. While work is captured for Repeat it only spoils the capture.
+  // Keeps the first error. While work is captured for Repeat an error only spoils the capture.
   void Note(absl::Status status);
   absl::Status UploadRows(const TensorView& part, StorageType type, std::byte* to);
   absl::Status AllowShared(const void* kernel, int64_t shared_bytes);

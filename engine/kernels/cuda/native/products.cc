@@ -20,10 +20,10 @@ constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 
 WeightShape ShapeOf(const DeviceWeight& w) { return {w.n_out(), w.n_in(), w.type()}; }
 
-// What has been chosen in this process. Devices choose one after another.
+// The methods chosen in this process. Devices choose one after another.
 struct Chosen {
   std::mutex mutex;
-  std::map<std::tuple<std::string, WaysToTry, WeightShape>, ProductWay> ways;
+  std::map<std::tuple<std::string, MethodsToTry, WeightShape>, ProductMethod> methods;
 };
 
 Chosen& ChosenInProcess() {
@@ -31,13 +31,13 @@ Chosen& ChosenInProcess() {
   return *chosen;
 }
 
-absl::StatusOr<WaysToTry> Wanted() {
+absl::StatusOr<MethodsToTry> Wanted() {
   const char* variable = std::getenv("LOWKEY_CUDA_PRODUCTS");
   const absl::string_view wanted = variable == nullptr ? "" : variable;
-  if (wanted.empty()) return WaysToTry::kAll;
-  if (wanted == "plain") return WaysToTry::kPlain;
-  if (wanted == "tiles") return WaysToTry::kTiles;
-  if (wanted == "cublas") return WaysToTry::kCublas;
+  if (wanted.empty()) return MethodsToTry::kAll;
+  if (wanted == "plain") return MethodsToTry::kPlain;
+  if (wanted == "tiles") return MethodsToTry::kTiles;
+  if (wanted == "cublas") return MethodsToTry::kCublas;
   return absl::InvalidArgumentError(
       absl::StrCat("LOWKEY_CUDA_PRODUCTS=", wanted, ", expected plain, tiles or cublas"));
 }
@@ -60,28 +60,28 @@ Products::~Products() {
 
 absl::Status Products::Choose(const DeviceWeight& weight) {
   const WeightShape shape = ShapeOf(weight);
-  if (ways_.contains(shape)) return absl::OkStatus();
+  if (methods_.contains(shape)) return absl::OkStatus();
   Chosen& chosen = ChosenInProcess();
   const std::lock_guard lock(chosen.mutex);
   const auto key = std::make_tuple(device_.name(), wanted_, shape);
-  if (!chosen.ways.contains(key)) {
-    const auto multiply = [this](const ProductArgs& args, const ProductWay& tried) {
+  if (!chosen.methods.contains(key)) {
+    const auto multiply = [this](const ProductArgs& args, const ProductMethod& tried) {
       return MultiplyBy(args, tried);
     };
-    LK_ASSIGN_OR_RETURN(const ProductWay way,
-                        ChooseProductWay(device_, context_, weight, wanted_, multiply));
+    LK_ASSIGN_OR_RETURN(const ProductMethod method,
+                        ChooseProductMethod(device_, context_, weight, wanted_, multiply));
     LK_RETURN_IF_ERROR(device_.status());
-    chosen.ways.emplace(key, way);
+    chosen.methods.emplace(key, method);
   }
-  ways_.emplace(shape, chosen.ways.at(key));
+  methods_.emplace(shape, chosen.methods.at(key));
   return device_.status();
 }
 
-absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductWay& way) {
-  if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&way); lt && LtProduct::Takes(args)) {
+absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductMethod& method) {
+  if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&method); lt && LtProduct::Takes(args)) {
     return CublasStatus(LtProduct(args).Run(context_, *lt), "product");
   }
-  if (const auto* own = std::get_if<OwnKernel>(&way);
+  if (const auto* own = std::get_if<OwnKernel>(&method);
       own && *own == OwnKernel::kTiles && TilesTake(args)) {
     MultiplyByTiles(device_, args);
   } else {
@@ -91,13 +91,13 @@ absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductWay& way
 }
 
 absl::Status Products::Multiply(const ProductArgs& args) {
-  if (IsNarrow(args.weight->type())) {  // which only our own kernels read
-    const bool is_plain = wanted_ == WaysToTry::kPlain;
+  if (IsNarrow(args.weight->type())) {  // only our own kernels read these
+    const bool is_plain = wanted_ == MethodsToTry::kPlain;
     return MultiplyBy(args, is_plain ? OwnKernel::kPlain : OwnKernel::kTiles);
   }
-  const auto way = ways_.find(ShapeOf(*args.weight));
-  LK_CHECK(way != ways_.end());  // else another device's weight
-  return MultiplyBy(args, way->second);
+  const auto method = methods_.find(ShapeOf(*args.weight));
+  LK_CHECK(method != methods_.end());  // else the weight is another device's
+  return MultiplyBy(args, method->second);
 }
 
 }  // namespace lowkey

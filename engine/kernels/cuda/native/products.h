@@ -17,10 +17,9 @@ struct WeightShape {
   auto operator<=>(const WeightShape&) const = default;
 };
 
-// Products with a device's weights. Each shape of a weight is computed in one way, whatever the
-// number of rows, so that a row's bits do not depend on it. (Rows at addresses that the way does
-// not take, which is a matter of where they lie and not of how many there are, go to the plain
-// kernel.)
+// Products with a device's weights. Each shape of a weight has one method for every number of rows,
+// so that a row's bits do not depend on that number. (Rows at addresses that the method does not
+// take, which is a matter of place and not of number, go to the plain kernel.)
 class Products {
  public:
   static absl::StatusOr<std::unique_ptr<Products>> Create(Device& device, cudaStream_t stream);
@@ -28,23 +27,22 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // Before the first product with a weight of its shape, unless that is of 8 bits; waits. The
-  // environment variable
-  // LOWKEY_CUDA_PRODUCTS chooses instead, for tests and measurements: "plain" or "tiles" our own
-  // kernels, "cublas" the best way of cuBLASLt where there is one. Weights of 8 bits are multiplied
-  // by our own kernels in any case.
+  // Chooses the method of a weight's shape, before the first product, unless the weight is of 8
+  // bits, which only our own kernels multiply; waits. The environment variable LOWKEY_CUDA_PRODUCTS
+  // chooses instead, for tests and measurements: "plain" or "tiles" our own kernels, "cublas" the
+  // best method of cuBLASLt where there is one.
   absl::Status Choose(const DeviceWeight& weight);
   absl::Status Multiply(const ProductArgs& args);
 
  private:
   explicit Products(Device& device) : device_(device) {}
-  absl::Status MultiplyBy(const ProductArgs& args, const ProductWay& way);
+  absl::Status MultiplyBy(const ProductArgs& args, const ProductMethod& method);
 
   Device& device_;
   Buffer workspace_;
   LtContext context_;
-  std::map<WeightShape, ProductWay> ways_;
-  WaysToTry wanted_ = WaysToTry::kAll;
+  std::map<WeightShape, ProductMethod> methods_;
+  MethodsToTry wanted_ = MethodsToTry::kAll;
 };
 
 }  // namespace lowkey

@@ -10,11 +10,11 @@
 namespace lowkey {
 namespace {
 
-// A step's tables are some kilobytes; a copy of 2 MiB takes about as long as filling another part.
+// A step's tables are some kilobytes; copying 2 MiB takes about as long as filling another part.
 constexpr int64_t kPartBytes = int64_t{2} << 20;
 constexpr int kParts = 16;
 constexpr int64_t kAlignment = 64;
-// A step's tokens with their log-probabilities: 192 bytes each.
+// A step's tokens with their log-probabilities take 192 bytes each.
 constexpr int64_t kLandingBytes = int64_t{256} << 10;
 
 }  // namespace
@@ -82,7 +82,7 @@ absl::Status Staging::Download(const void* from, void* to, int64_t size_bytes) {
   return absl::OkStatus();
 }
 
-// What was to land in the old memory is waited for.
+// Waits for the copy that was to land in the old memory.
 absl::Status Staging::Grow(Landing& landing, int64_t size_bytes) {
   if (landing.landed == nullptr) {
     LK_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&landing.landed, cudaEventDisableTiming),

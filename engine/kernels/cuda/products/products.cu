@@ -7,11 +7,11 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kRows = 4;  // of a warp
+constexpr int kRows = 4;  // rows of a warp
 
 struct PlainArgs {
   const void* weight = nullptr;
-  const uint16_t* scales = nullptr;  // of 8 bits
+  const uint16_t* scales = nullptr;  // of weights of 8 bits
   int64_t n_out = 0, n_in = 0;
   const void* x = nullptr;
   int64_t ld_x = 0, n_rows = 0;
@@ -21,23 +21,23 @@ struct PlainArgs {
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
 };
 
-// A weight's row as it is stored, [k] a number, of X the rows that meet it.
+// A weight's row of wide numbers. X is the type of the rows that it is multiplied with.
 template <typename T>
-struct WideRow {
+struct WideWeightRow {
   using X = T;
   const T* row;
-  __device__ WideRow(const PlainArgs& a, int64_t column)
+  __device__ WideWeightRow(const PlainArgs& a, int64_t column)
       : row(static_cast<const T*>(a.weight) + column * a.n_in) {}
   __device__ float operator[](int64_t k) const { return ToFloat(row[k]); }
 };
 
 template <StorageType kType>
-struct NarrowRowOf {
+struct NarrowWeightRow {
   using X = uint16_t;
   const uint8_t* codes;
   const uint16_t* scales;
   int64_t ld_scales;
-  __device__ NarrowRowOf(const PlainArgs& a, int64_t column)
+  __device__ NarrowWeightRow(const PlainArgs& a, int64_t column)
       : codes(static_cast<const uint8_t*>(a.weight) + column * NarrowBlocks(a.n_in) * kNarrowBlock),
         scales(a.scales + column),
         ld_scales(NarrowLayout{kType, a.n_out, a.n_in}.ld_scales()) {}
@@ -47,14 +47,14 @@ struct NarrowRowOf {
       return static_cast<float>(static_cast<int8_t>(code)) *
              BFloat16ToFloat(scales[k / kNarrowBlock * ld_scales]);
     } else {
-      // In a float's places the number by 2^-120, subnormals included.
+      // The code's bits in a float's places are the number times 2^-120, subnormals included.
       const float small = __uint_as_float((code & 0x80u) << 24 | (code & 0x7fu) << 20);
       return small * 0x1p120f * BFloat16ToFloat(*scales);
     }
   }
 };
 
-// Each lane sums every 32nd product, then the lanes are summed: an order that knows nothing of the
+// Each lane sums every 32nd product, then the lanes are summed: this order does not depend on the
 // other rows. Warps take columns of the same rows first.
 template <typename Row>
 __global__ void PlainProductKernel(PlainArgs a) {
@@ -97,11 +97,11 @@ void MultiplyPlainly(Device& device, const ProductArgs& args) {
   const LaunchShape shape{
       .blocks_x = (w.n_out() + kWarps - 1) / kWarps * ((args.n_rows + kRows - 1) / kRows),
       .threads = kThreads};
-  const auto kernel = w.type() == StorageType::kFloat32    ? PlainProductKernel<WideRow<float>>
-                      : w.type() == StorageType::kBFloat16 ? PlainProductKernel<WideRow<uint16_t>>
-                      : w.type() == StorageType::kInt8
-                          ? PlainProductKernel<NarrowRowOf<StorageType::kInt8>>
-                          : PlainProductKernel<NarrowRowOf<StorageType::kFloat8>>;
+  const auto kernel =
+      w.type() == StorageType::kFloat32    ? PlainProductKernel<WideWeightRow<float>>
+      : w.type() == StorageType::kBFloat16 ? PlainProductKernel<WideWeightRow<uint16_t>>
+      : w.type() == StorageType::kInt8     ? PlainProductKernel<NarrowWeightRow<StorageType::kInt8>>
+                                       : PlainProductKernel<NarrowWeightRow<StorageType::kFloat8>>;
   Launch(device, kernel, shape, plain);
 }
 

@@ -5,13 +5,12 @@
 
 namespace lowkey {
 
-// Device::Multiply by a kernel that takes any shape and alignment: a warp a column of few rows. It
-// reads the weight again for every four rows.
+// Computes Device::Multiply by a kernel that takes any shape and alignment. One warp computes a
+// column of four rows, so that the weight is read once per four rows.
 void MultiplyPlainly(Device& device, const ProductArgs& args);
 
-// Device::Multiply by tensor cores, for what TilesTake: weights of bf16 or 8 bits, rows at
-// addresses and of lengths that are multiples of 16 bytes. A row's bits are its own here by
-// construction.
+// Computes Device::Multiply by tensor cores. TilesTake accepts weights of bf16 or 8 bits, and rows
+// whose addresses and lengths are multiples of 16 bytes. A row's bits depend on the row alone.
 void MultiplyByTiles(Device& device, const ProductArgs& args);
 bool TilesTake(const ProductArgs& args);
 

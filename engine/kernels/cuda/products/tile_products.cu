@@ -1,12 +1,10 @@
-// Products of bf16 rows with weights by tensor cores, of one order of sums for all numbers of rows:
+// Products of bf16 rows with weights by tensor cores. The order of sums is the same for all numbers
+// of rows: the products of 32 successive k are two steps of 16 (MultiplyChunk); the steps of an
+// eighth of n_in are summed one after another, then the eighths are. Where a block of k has a
+// scale, its steps are summed alone and added times the scale.
 //
-//   the products of 32 successive k are two steps of 16 (MultiplyChunk); the steps of an eighth of
-//   n_in are summed one after another, then the eighths are. Where a block of k has a scale, its
-//   steps are summed alone and added by it.
-//
-// A few rows are multiplied by blocks that give each eighth to a warp, so that even a narrow weight
-// is read by the whole device; many rows by blocks that go through the eighths in turn and read a
-// weight once for 128 rows.
+// For few rows a block gives each eighth to a warp, so that the whole device reads even a narrow
+// weight. For many rows a block takes the eighths in turn and reads a weight once per 128 rows.
 
 #include "engine/kernels/cuda/grid/mma.h"
 #include "engine/kernels/cuda/products/products.h"
@@ -19,8 +17,8 @@ namespace {
 constexpr int kEighths = 8;
 constexpr int kThreads = kEighths * kWarp;
 constexpr int kChunk = 32;       // k's of two steps
-constexpr int kPiece = 8;        // of them in one lane's 16 bytes of bf16
-constexpr int kLanes = 4;        // that hold a row's block, 16 bytes each
+constexpr int kPiece = 8;        // bf16 in one lane's 16 bytes
+constexpr int kLanes = 4;        // lanes that hold a row's block, 16 bytes each
 constexpr int kManyTile = 128;   // columns and rows of a block for many rows
 constexpr int kManyFewest = 65;  // rows
 
@@ -38,9 +36,9 @@ struct TileArgs {
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
 };
 
-// Of row g of a tile of 32 k, lane 4 g + t has numbers 8 t .. 8 t + 7. Steps take their k in that
-// order, 4 t + {0, 1} and 4 t + {2, 3} of each half where the product has 2 t and 2 t + 8: which k
-// stands where is nothing to a sum, so long as it is the same on both sides.
+// In a tile of 32 k, lane 4 g + t has numbers 8 t .. 8 t + 7 of row g. A step takes its k in that
+// order, 4 t + {0, 1} and 4 t + {2, 3} of each half instead of 2 t and 2 t + 8: a sum does not
+// depend on the place of a k, as long as both sides agree.
 __device__ inline void MultiplyChunk(float (&c)[4], const Piece& low, const Piece& high,
                                      const Piece& x) {
 #pragma unroll
@@ -51,7 +49,7 @@ __device__ inline void MultiplyChunk(float (&c)[4], const Piece& low, const Piec
   }
 }
 
-// The products of a block of k: a row of C's columns g and g + 8 have `low` and `high`.
+// Adds the products of a block of k: `low` and `high` are a row of C's columns g and g + 8.
 template <typename Format>
 __device__ inline void MultiplyBlock(float (&sums)[4], const Piece (&low)[Format::kChunks],
                                      const Piece (&high)[Format::kChunks],
@@ -82,14 +80,14 @@ __device__ inline int64_t FirstBlock(const TileArgs& a, int eighth) {
   return BlocksOf<Format>(a) * eighth / kEighths;
 }
 
-// Piece `at` of a row, zeros past its end. Rows are aligned to pieces, and so is their length.
+// Reads piece `at` of a row, zeros past its end. Rows and their lengths are aligned to pieces.
 __device__ inline Piece ReadPiece(const void* row, int64_t at, int64_t row_bytes) {
   Piece piece{{0, 0, 0, 0}};
   if (at * int64_t{sizeof(Piece)} < row_bytes) piece = static_cast<const Piece*>(row)[at];
   return piece;
 }
 
-// A number past the last one reads the last: its result is not stored.
+// Maps a number past the last to the last; the result for such a number is not stored.
 __device__ inline int64_t AtMost(int64_t i, int64_t n) { return i < n ? i : n - 1; }
 
 template <typename Format>
@@ -104,7 +102,7 @@ __device__ inline void Store(const TileArgs& a, int64_t row, int64_t column, flo
   y = a.into == GemmArgs::Into::kAccumulate ? y + sum : sum;
 }
 
-// What a warp of FewRowsKernel reads of some successive blocks before it multiplies with any.
+// The weights that a warp of FewRowsKernel reads from some successive blocks before it multiplies.
 template <typename Format, int kColumns>
 struct Batch {
   static constexpr int kBlocks = 4 / kColumns;
@@ -112,7 +110,7 @@ struct Batch {
   float scales[kBlocks][kColumns][2];
 };
 
-// Columns first_column + 8 i + g of blocks [block, end), zeros past the end.
+// Reads columns first_column + 8 i + g of blocks [block, end), zeros past the end.
 template <typename Format, int kColumns>
 __device__ inline void ReadBatch(const TileArgs& a, int64_t first_column, int64_t block,
                                  int64_t end, Batch<Format, kColumns>& batch) {
@@ -133,7 +131,7 @@ __device__ inline void ReadBatch(const TileArgs& a, int64_t first_column, int64_
   }
 }
 
-// 16 kColumns columns, 8 kRows rows of a block; every warp an eighth of k.
+// A block computes 16 kColumns columns of 8 kRows rows; every warp has an eighth of k.
 template <typename Format, int kColumns, int kRows>
 __global__ void __launch_bounds__(kThreads) FewRowsKernel(TileArgs a) {
   constexpr int kTile = 16 * kColumns * 8 * kRows, kChunks = Format::kChunks;
@@ -147,8 +145,8 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(TileArgs a) {
   const int64_t end = FirstBlock<Format>(a, eighth + 1);
   using WeightBatch = Batch<Format, kColumns>;
   for (int64_t block = FirstBlock<Format>(a, eighth); block < end; block += WeightBatch::kBlocks) {
-    // All of a batch's weights are asked for before any is used: there are as many bytes on their
-    // way as the memory needs to be busy (32 KiB for each multiprocessor).
+    // All weights of a batch are loaded before any is used: so many bytes are on their way that the
+    // memory is busy (32 KiB per multiprocessor).
     WeightBatch batch;
     ReadBatch(a, first_column, block, end, batch);
 #pragma unroll
@@ -192,11 +190,11 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(TileArgs a) {
   }
 }
 
-// A block of k of 128 weights' columns and of 128 rows, in chunks. Eight lanes that read at once
-// read 128 bytes that follow each other.
+// A block of k of 128 columns of weights and of 128 rows, in chunks. Eight lanes that read at once
+// read 128 successive bytes.
 template <typename Format>
 struct Stage {
-  static constexpr int kAhead = Format::kChunks == 1 ? 4 : 3;  // on their way to shared memory
+  static constexpr int kAhead = Format::kChunks == 1 ? 4 : 3;  // stages that are being filled
   Piece w[kManyTile * kLanes];
   Piece x[Format::kChunks][kManyTile * kLanes];
   Piece scales[Format::kScalesBlocks ? kManyTile / kPiece : 1];
@@ -231,12 +229,12 @@ __device__ inline void FillStage(const TileArgs& a, Stage<Format>& stage, int64_
       }
     }
   }
-  CommitCopies();  // also of nothing, so that groups count blocks
+  CommitCopies();  // an empty group too, so that groups count blocks
 }
 
-// Warps stand 4 x 2 over the block's tile: 32 columns and 64 rows each.
-constexpr int kWarpColumns = 2;  // of 16
-constexpr int kWarpRows = 8;     // of 8
+// Warps are 4 x 2 over the block's tile: 32 columns and 64 rows each.
+constexpr int kWarpColumns = 2;  // of 16 columns
+constexpr int kWarpRows = 8;     // of 8 rows
 
 template <typename Format>
 __device__ inline void MultiplyStage(const Stage<Format>& stage,
@@ -270,7 +268,7 @@ template <typename Format>
 __global__ void __launch_bounds__(kThreads, 1) ManyRowsKernel(TileArgs a) {
   constexpr int kAhead = Stage<Format>::kAhead;
   LK_DYNAMIC_SHARED(Stage<Format>, stages);  // [kAhead]
-  // Blocks of the same columns stand together, so that their weights come from the cache.
+  // Blocks of the same columns are neighbors, so that their weights come from the cache.
   const int64_t row_tiles = (a.n_rows + kManyTile - 1) / kManyTile;
   const int64_t first_row = blockIdx.x % row_tiles * kManyTile;
   const int64_t first_column = blockIdx.x / row_tiles * kManyTile;
@@ -281,7 +279,7 @@ __global__ void __launch_bounds__(kThreads, 1) ManyRowsKernel(TileArgs a) {
     float sums[kWarpColumns][kWarpRows][4] = {};
     for (const int64_t end = FirstBlock<Format>(a, eighth + 1); block < end; ++block) {
       WaitCopies<kAhead - 2>();
-      __syncthreads();  // all have come, and all have read what is filled next
+      __syncthreads();  // the stage is here, and all have read the stage that is filled next
       FillStage(a, stages[(block + kAhead - 1) % kAhead], first_column, first_row,
                 block + kAhead - 1);
       MultiplyStage(stages[block % kAhead], sums);

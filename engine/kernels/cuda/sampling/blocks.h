@@ -1,16 +1,16 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_SAMPLING_BLOCKS_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_SAMPLING_BLOCKS_H_
 
-// What the kernels of sampling share.
+// Code that the kernels of sampling share.
 
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/sampling/sampling.h"
 
 namespace lowkey {
 
-inline constexpr int32_t kNoKey = -0x7fffffff - 1;  // below every float's
+inline constexpr int32_t kNoKey = -0x7fffffff - 1;  // below the key of every float
 
-// OrderKey, with which -0 equals 0.
+// Returns OrderKey with -0 equal to 0.
 __device__ inline int32_t NormalKey(float x) { return OrderKey(x + 0.0f); }
 
 __device__ inline bool IsBadKey(int32_t largest) {
@@ -26,11 +26,10 @@ __device__ inline T Smaller(T a, T b) {
   return a < b ? a : b;
 }
 
-// The largest over the block, the same in all of its threads; `scratch` [32] is shared. Barriers
-// inside.
+// Returns the largest x of the block in all threads; `scratch` [32] is shared. Has barriers.
 __device__ inline int32_t BlockLargest(int32_t x, int32_t* scratch) {
   x = __reduce_max_sync(0xffffffffu, x);
-  __syncthreads();  // of an earlier use of scratch
+  __syncthreads();  // scratch may still be read
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
   __syncthreads();
   for (int i = 0; i < static_cast<int>(blockDim.x) / kWarp; ++i) x = Larger(x, scratch[i]);
@@ -40,7 +39,7 @@ __device__ inline int32_t BlockSmallest(int32_t x, int32_t* scratch) {
   return ~BlockLargest(~x, scratch);
 }
 
-// The same of a sum, which is exact in any order.
+// Returns the sum over the block, which is exact in any order.
 __device__ inline uint64_t BlockTotal(uint64_t x, uint64_t* scratch) {
   for (int by = kWarp / 2; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
   __syncthreads();
@@ -51,17 +50,17 @@ __device__ inline uint64_t BlockTotal(uint64_t x, uint64_t* scratch) {
   return x;
 }
 
-// The largest of n keys, the same in all threads of the block.
+// Returns the largest of n keys in all threads of the block.
 __device__ inline int32_t LargestKey(const int32_t* keys, int64_t n, int32_t* scratch) {
   int32_t largest = kNoKey;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) largest = Larger(largest, keys[i]);
   return BlockLargest(largest, scratch);
 }
 
-// The sum over kSumLanes neighboring threads, in their order, for the first of them. `lanes`
+// Returns to the first of kSumLanes neighboring threads the sum of their x, in order. `lanes`
 // [blockDim.x] is shared.
 __device__ inline double LanesTotal(double x, double* lanes) {
-  __syncwarp();  // of an earlier use of lanes
+  __syncwarp();  // lanes may still be read
   lanes[threadIdx.x] = x;
   __syncwarp();
   double total = 0.0;
@@ -71,14 +70,14 @@ __device__ inline double LanesTotal(double x, double* lanes) {
   return total;
 }
 
-// The keys of a row's logits after its adjustments.
+// Returns the keys of a row's logits after its adjustments.
 __device__ inline const int32_t* KeysOf(const SamplingWork& w, int64_t row) {
   return (w.a.rows[row].n_adjustments > 0 ? w.keys : w.raw_keys) + row * w.n_blocks;
 }
 __device__ inline const float* RawLogitsOf(const SamplingWork& w, int64_t row) {
   return w.a.logits + w.a.rows[row].logits_row * w.a.ld_logits;
 }
-// Where a row's weights are, and before that its adjusted logits.
+// Returns a row's weights, whose place holds the adjusted logits before.
 __device__ inline float* WeightsOf(const SamplingWork& w, int64_t row) {
   return w.weights + row * w.n_blocks * kSumBlock;
 }

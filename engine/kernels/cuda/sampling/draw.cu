@@ -1,8 +1,8 @@
-// A row's token, a block of threads a row. Filters keep a beginning of the tokens in their order
-// (most likely first, among equals by id), and its end is found without sorting: a radix search
-// over the weights' bits, ten at a time. Blocks of ids whose heaviest token is too light are not
-// read. Histograms add integers, which is exact in any order; weights are summed in the order of
-// sampling_arithmetic.h.
+// Draws one token per row; one block of threads works on one row. Filters keep the first tokens in
+// their order (most likely first, among equals by id). A radix search over the weights' bits, ten
+// at a time, finds where these end, without sorting. Blocks of ids whose heaviest token is too
+// light are not read. Histograms add integers, which is exact in any order; weights are summed in
+// the order of sampling_arithmetic.h.
 
 #include "engine/kernels/cuda/sampling/blocks.h"
 
@@ -14,16 +14,16 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kBinBits = 10;
 constexpr int kBins = 1 << kBinBits;  // one for each thread
 static_assert(kBins == kThreads);
-// A weight's bits lie in [0, 2^30), for weights are at most 1.
+// The bits of a weight lie in [0, 2^30), because weights are at most 1.
 constexpr int kKeyBits = 30;
 
-// Sums of 64 bits in halves: atomic additions to these are slow.
+// Sums of 64 bits in halves: atomic additions of 64 bits are slow.
 struct Bins {
   uint32_t low[kBins], high[kBins];
 };
 
 struct DrawScratchpad {
-  // One or the other: a search's histogram, or what SumBlocks adds.
+  // The histogram of a search, or the numbers that SumBlocks adds.
   union {
     Bins bins;
     double lanes[kThreads];
@@ -31,7 +31,7 @@ struct DrawScratchpad {
   uint64_t words[kWarp];
   int32_t ints[kWarp];
   float window[kSumBlock];
-  // What one thread tells the others.
+  // Results of one thread for all threads.
   uint64_t before, in_bin;
   int32_t bin, is_found;
   int64_t block;
@@ -45,13 +45,13 @@ static_assert(sizeof(DrawScratchpad) + kMostSumBlocks * sizeof(double) <= 48 << 
 struct DrawRow {
   const float* weights;
   int64_t n, n_blocks;
-  const double* sums;  // [n_blocks], as the others
+  const double* sums;  // [n_blocks], like the next two
   const uint64_t* fixed_sums;
   const int32_t* heaviest;
 };
 
-// Tokens are kept whose weight's bits are above `key`, and of those that equal it the first
-// n_kept, by id, of n_equal.
+// A cut keeps tokens whose weight's bits are above `key`, and of the n_equal tokens whose bits
+// equal `key` the first n_kept by id.
 struct Cut {
   int32_t key = 1;  // every token that can be drawn
   uint64_t n_kept = 0, n_equal = 0;
@@ -70,8 +70,8 @@ __device__ void AddToBin(DrawScratchpad& s, int32_t bin, uint64_t x) {
   if (high != 0) atomicAdd(&s.bins.high[bin], high);
 }
 
-// The first lane at which the sum of x over the lanes so far reaches needed > 0; nothing when none
-// does.
+// Returns the first lane at which the running sum of x over the lanes reaches needed > 0; the
+// default where no lane does.
 struct LaneAt {
   int lane = kWarp;
   uint64_t before = 0, in_lane = 0;
@@ -89,8 +89,8 @@ __device__ LaneAt LaneReaching(uint64_t x, uint64_t needed) {
   return {first, __shfl_sync(0xffffffffu, sum - x, first), __shfl_sync(0xffffffffu, x, first)};
 }
 
-// The bin, from the last one down, in which the sum reaches needed > 0: bin, before, in_bin of `s`.
-// False when none does.
+// Finds the bin, from the last one down, in which the running sum reaches needed > 0, and sets bin,
+// before and in_bin of `s`. Returns false where no bin does.
 __device__ bool FindBin(DrawScratchpad& s, uint64_t needed) {
   static_assert(kBins == kWarp * kWarp);
   const int lane = threadIdx.x;
@@ -100,7 +100,7 @@ __device__ bool FindBin(DrawScratchpad& s, uint64_t needed) {
   };
   __syncthreads();
   if (threadIdx.x < kWarp) {
-    uint64_t sum = 0;  // of 32 bins, taken turn about, so that lanes read different banks
+    uint64_t sum = 0;  // sum of 32 bins, in turned order, so that lanes read different banks
     for (int i = 0; i < kWarp; ++i) sum += from_last(lane * kWarp + (i + lane) % kWarp);
     const LaneAt bins = LaneReaching(sum, needed);
     if (bins.lane < kWarp) {
@@ -116,26 +116,26 @@ __device__ bool FindBin(DrawScratchpad& s, uint64_t needed) {
   return s.is_found != 0;
 }
 
-// Calls take(key) for every weight's bits that are at least `lowest` > 0.
+// Calls take(key) for the bits of every weight that are at least `lowest` > 0.
 template <typename Take>
 __device__ void ForEachKey(const DrawRow& row, int32_t lowest, Take take) {
-  constexpr int kOfLane = kSumBlock / kWarp;
+  constexpr int kIdsPerThread = kSumBlock / kWarp;
   const int lane = threadIdx.x % kWarp;
   for (int64_t b = threadIdx.x / kWarp; b < row.n_blocks; b += kWarps) {
     if (row.heaviest[b] < lowest) continue;
-    int32_t keys[kOfLane];
-    for (int i = 0; i < kOfLane; ++i) {
+    int32_t keys[kIdsPerThread];
+    for (int i = 0; i < kIdsPerThread; ++i) {
       const int64_t id = b * kSumBlock + i * kWarp + lane;
       keys[i] = id < row.n ? sampling::IntBits(row.weights[id]) : 0;
     }
-    for (int i = 0; i < kOfLane; ++i) {
+    for (int i = 0; i < kIdsPerThread; ++i) {
       if (keys[i] >= lowest) take(keys[i]);
     }
   }
 }
 
-// The shortest beginning of the tokens whose measure(key) reach `needed` together, of those with
-// keys of at least `lowest` > 0; all of these when they do not.
+// Returns the cut of the fewest first tokens whose measure(key) sum to `needed`, among tokens with
+// keys of at least `lowest` > 0; all of these where they do not suffice.
 template <typename Measure>
 __device__ Cut Reaching(const DrawRow& row, uint64_t needed, int32_t lowest, Measure measure,
                         DrawScratchpad& s) {
@@ -165,7 +165,7 @@ struct Fixed {
 __device__ Cut TopK(const DrawRow& row, int32_t k, DrawScratchpad& s) {
   int32_t lowest = 1;
   if (k <= row.n_blocks) {
-    // As many blocks have a token in this bin or above.
+    // At least k blocks have a token in this bin or above.
     ClearBins(s);
     for (int64_t b = threadIdx.x; b < row.n_blocks; b += kThreads) {
       AddToBin(s, row.heaviest[b] >> (kKeyBits - kBinBits), 1);
@@ -175,7 +175,7 @@ __device__ Cut TopK(const DrawRow& row, int32_t k, DrawScratchpad& s) {
   return Reaching(row, k, lowest, One(), s);
 }
 
-// The fixed weights of what a cut keeps.
+// Returns the sum of fixed weights of the tokens that a cut keeps.
 __device__ uint64_t FixedSumOf(const DrawRow& row, const Cut& cut, DrawScratchpad& s) {
   uint64_t sum = 0;
   ForEachKey(row, cut.key, [&](int32_t key) { sum += Fixed()(key); });
@@ -206,7 +206,7 @@ __device__ Cut Filtered(const DrawRow& row, const SampleRow& r, DrawScratchpad& 
   return cut;
 }
 
-// The sums of weight(id) by blocks of ids, those whose heaviest has less than `lowest` being 0.
+// Sums weight(id) by blocks of ids; blocks whose heaviest has less than `lowest` give 0.
 template <typename Weight>
 __device__ void SumBlocks(const DrawRow& row, int32_t lowest, Weight weight, double* sums,
                           DrawScratchpad& s) {
@@ -226,8 +226,9 @@ __device__ void SumBlocks(const DrawRow& row, int32_t lowest, Weight weight, dou
   }
 }
 
-// Which block of ids the target lies in, target(sum of all): block, target of `s`, and sum, that of
-// the blocks before. Past the end: the last block with any weight. Turns `sums` into running sums.
+// Finds the block of ids that the target, target(sum of all), lies in: sets block and target of
+// `s`, and sum, that of earlier blocks. Past the end it is the last block with any weight. Turns
+// `sums` into running sums.
 template <typename Target>
 __device__ void FindBlock(double* sums, int64_t n_blocks, Target target, DrawScratchpad& s) {
   double sum = 0.0;
@@ -251,8 +252,8 @@ __device__ void FindBlock(double* sums, int64_t n_blocks, Target target, DrawScr
   s.sum = below == 0 ? 0.0 : sums[below - 1];
 }
 
-// The id at which the running sum of weight(id) exceeds the target; `sums` as SumBlocks leaves
-// them. Every thread gets the same.
+// Returns to every thread the id at which the running sum of weight(id) exceeds the target; `sums`
+// is as SumBlocks leaves it.
 template <typename Weight, typename Target>
 __device__ int32_t IdAt(const DrawRow& row, double* sums, Weight weight, Target target,
                         DrawScratchpad& s) {
@@ -301,7 +302,7 @@ __device__ int32_t Draw(const DrawRow& row, const SampleRow& r, double* sums, Dr
   return IdAt(row, sums, kept, at_uniform, s);
 }
 
-// The lowest id whose key this is.
+// Returns the lowest id with this key.
 __device__ int32_t FirstIdOf(const SamplingWork& w, int64_t row, int32_t key, int32_t* scratch) {
   const int32_t* keys = KeysOf(w, row);
   const auto n_blocks = static_cast<int32_t>(w.n_blocks);

@@ -1,15 +1,15 @@
-// Log-probabilities' ingredients, a block of threads a row. The largest logits come out one after
-// another: the block of ids whose largest is the largest, its first such id, and what the block has
-// left. Twenty take some 15 us, whatever the vocabulary.
+// Reports the parts of log-probabilities; one block of threads works on one row. The largest logits
+// are found one after another: the block of ids with the largest key, its first such id, and the
+// block's next largest key. Twenty take some 15 us, whatever the vocabulary.
 
 #include "engine/kernels/cuda/sampling/blocks.h"
 
 namespace lowkey {
 namespace {
 
-constexpr int kThreads = kSumBlock;  // one for each id of a block
+constexpr int kThreads = kSumBlock;  // one thread per id of a block
 
-// The order of what was reported so far ends here.
+// The last token that was reported, in the order of tokens.
 struct Reported {
   int32_t key = 0x7fffffff;
   int64_t id = -1;
@@ -19,7 +19,7 @@ struct Reported {
   }
 };
 
-// In order; every thread gets the same.
+// Returns the sum in order to every thread.
 __device__ double SumInOrder(const double* sums, int64_t n, double* staged) {
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) staged[i] = sums[i];
   __syncthreads();
@@ -32,7 +32,7 @@ __device__ double SumInOrder(const double* sums, int64_t n, double* staged) {
 struct LargestBlock {
   int32_t key, block;
 };
-// The first block of ids whose largest key is the largest.
+// Returns the first block of ids with the largest key.
 __device__ LargestBlock FindLargest(const int32_t* keys, int32_t n_blocks, int32_t* scratch) {
   const int32_t key = LargestKey(keys, n_blocks, scratch);
   int32_t block = n_blocks;

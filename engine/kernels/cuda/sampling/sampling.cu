@@ -1,5 +1,6 @@
-// Rows of logits become weights, in many blocks a row: 16 blocks of ids to a block of threads. Each
-// pass reads the logits once; at 64 rows of 128k, 32 MB, it is bound by the second-level cache.
+// Turns rows of logits into weights, with many blocks of threads per row: a block of threads has 16
+// blocks of ids. Each pass reads the logits once; at 64 rows of 128k, 32 MB, the second-level cache
+// bounds it.
 
 #include "engine/kernels/cuda/sampling/blocks.h"
 #include "engine/kernels/cuda/sampling/sampling.h"
@@ -9,22 +10,23 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kBlocksOfThreads = kThreads / kSumLanes;
-constexpr int kOfLane = kSumBlock / kSumLanes;  // ids of a block that one thread has
+constexpr int kIdsPerThread = kSumBlock / kSumLanes;  // ids of a block per thread
 
-// The ids of a thread: kOfLane from `first` on, kSumLanes apart, those below vocab.
-struct LaneIds {
+// The ids of a thread: kIdsPerThread ids from `first` on, kSumLanes apart; ids from vocab on are
+// void.
+struct ThreadIds {
   int64_t block, first;
 };
-__device__ inline LaneIds IdsOfThread() {
+__device__ inline ThreadIds IdsOfThread() {
   const int64_t block = int64_t{blockIdx.x} * kBlocksOfThreads + threadIdx.x / kSumLanes;
   return {block, block * kSumBlock + threadIdx.x % kSumLanes};
 }
 
-// The largest key of a block of ids; one NaN stands out.
+// Stores the largest key of a block of ids; a NaN among them stands out.
 __device__ inline void StoreLargest(const SamplingWork& w, const float* logits, int32_t* keys) {
-  const LaneIds ids = IdsOfThread();
+  const ThreadIds ids = IdsOfThread();
   int32_t largest = kNoKey, smallest = kInfinityKey;
-  for (int i = 0; i < kOfLane; ++i) {
+  for (int i = 0; i < kIdsPerThread; ++i) {
     const int64_t id = ids.first + i * kSumLanes;
     if (id >= w.a.vocab) continue;
     const int32_t key = NormalKey(logits[id]);
@@ -43,14 +45,14 @@ __global__ void RawKeysKernel(SamplingWork w) {
   const float* logits = RawLogitsOf(w, row);
   StoreLargest(w, logits, w.raw_keys + row * w.n_blocks);
   if (w.a.rows[row].n_adjustments == 0) return;
-  const LaneIds ids = IdsOfThread();
-  for (int i = 0; i < kOfLane; ++i) {
+  const ThreadIds ids = IdsOfThread();
+  for (int i = 0; i < kIdsPerThread; ++i) {
     const int64_t id = ids.first + i * kSumLanes;
     if (id < w.a.vocab) WeightsOf(w, row)[id] = logits[id];
   }
 }
 
-// A thread an adjustment.
+// One thread applies one adjustment.
 __global__ void AdjustKernel(SamplingWork w) {
   const SampleRow& row = w.a.rows[blockIdx.y];
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -74,11 +76,11 @@ __global__ void WeightsKernel(SamplingWork w) {
   if (r.kind != SampleKind::kDraw) return;
   const float max = FromOrderKey(LargestKey(KeysOf(w, row), w.n_blocks, scratch));
   const float* logits = r.n_adjustments > 0 ? WeightsOf(w, row) : RawLogitsOf(w, row);
-  const LaneIds ids = IdsOfThread();
+  const ThreadIds ids = IdsOfThread();
   double sum = 0.0;
   uint64_t fixed_sum = 0;
   int32_t heaviest = 0;
-  for (int i = 0; i < kOfLane; ++i) {
+  for (int i = 0; i < kIdsPerThread; ++i) {
     const int64_t id = ids.first + i * kSumLanes;
     if (id >= w.a.vocab) continue;
     const float weight = TokenWeight(logits[id], max, r.temperature);
@@ -106,9 +108,9 @@ __global__ void RawSumsKernel(SamplingWork w) {
   if (w.a.rows[row].report != SampleReport::kLogprobs) return;
   const float max = FromOrderKey(LargestKey(w.raw_keys + row * w.n_blocks, w.n_blocks, scratch));
   const float* logits = RawLogitsOf(w, row);
-  const LaneIds ids = IdsOfThread();
+  const ThreadIds ids = IdsOfThread();
   double sum = 0.0;
-  for (int i = 0; i < kOfLane; ++i) {
+  for (int i = 0; i < kIdsPerThread; ++i) {
     const int64_t id = ids.first + i * kSumLanes;
     if (id < w.a.vocab) sum += ExpOfNegative(logits[id] - max);
   }
@@ -118,7 +120,7 @@ __global__ void RawSumsKernel(SamplingWork w) {
   }
 }
 
-// Of a token that could not be drawn nobody needs anything.
+// Returns the drawn token; any token does where none could be drawn.
 __device__ inline int32_t TokenOf(const SampleResult& result) {
   return result.outcome == SampleOutcome::kDrawn ? result.token : 0;
 }
@@ -129,7 +131,7 @@ __global__ void TakeDrawnKernel(TakeDrawnArgs a) {
   a.tokens[a.drawn[i].row] = TokenOf(a.results[a.drawn[i].result]);
 }
 
-// A block of threads a sampler.
+// One block of threads works for one sampler.
 __global__ void CountDrawnKernel(CountDrawnArgs a) {
   __shared__ int32_t is_found;
   const DrawnCount& count = a.counts[blockIdx.x];

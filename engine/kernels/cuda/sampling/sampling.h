@@ -6,28 +6,28 @@
 
 namespace lowkey {
 
-// Launchers of DeviceKernels.
+// Functions of DeviceKernels that launch the kernels of this folder.
 void SampleOnDevice(Device& device, const SamplingArgs& args);
 void TakeDrawnOnDevice(Device& device, const TakeDrawnArgs& args);
 void CountDrawnOnDevice(Device& device, const CountDrawnArgs& args);
 
-// The steps of a call, and what they leave for each other: for each row n_blocks numbers, one for
-// each block of kSumBlock ids, and a weight for each id.
+// The data that the steps of a call share: for each row n_blocks numbers, one per block of
+// kSumBlock ids, and a weight per id.
 struct SamplingWork {
   SamplingArgs a;
   int64_t n_blocks = 0;
-  double* sums = nullptr;          // of weights
-  double* raw_sums = nullptr;      // of exp(logit - max) of the logits as they came
-  uint64_t* fixed_sums = nullptr;  // of FixedWeight; where there is top_p
-  int32_t* raw_keys = nullptr;     // the largest NormalKey, as they came; NaN: that of a NaN
-  int32_t* keys = nullptr;         // the same after adjustments, where there are some
-  int32_t* heaviest = nullptr;     // the largest weight's bits
-  float* weights = nullptr;        // before that, the adjusted logits
+  double* sums = nullptr;          // sums of weights
+  double* raw_sums = nullptr;      // sums of exp(logit - max) of the raw logits
+  uint64_t* fixed_sums = nullptr;  // sums of FixedWeight, for top_p
+  int32_t* raw_keys = nullptr;     // the largest NormalKey of the raw logits; NaN stands out
+  int32_t* keys = nullptr;         // the same after adjustments, for rows that have some
+  int32_t* heaviest = nullptr;     // the bits of the largest weight
+  float* weights = nullptr;        // the adjusted logits at first
 };
 
-// sampling_draw.cu: the token of each row, from keys and weights.
+// Queues the draw of each row's token from keys and weights (draw.cu).
 void QueueDraws(Device& device, const SamplingWork& work);
-// sampling_report.cu: what rows report.
+// Queues the reports of rows (report.cu).
 void QueueReports(Device& device, const SamplingWork& work);
 
 }  // namespace lowkey

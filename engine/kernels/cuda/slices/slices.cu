@@ -9,11 +9,8 @@ namespace lowkey {
 namespace {
 
 constexpr int kPage = 64;               // tokens
-constexpr int kTokens = kPage / kWarp;  // of a page, of one lane
+constexpr int kTokens = kPage / kWarp;  // tokens of a page per lane
 constexpr int kWarps = 8;
-
-__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
-__device__ inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
 
 template <typename T>
 __device__ T* TileOf(const SliceStep& s, const SliceSequence& sequence, int64_t page,
@@ -23,7 +20,7 @@ __device__ T* TileOf(const SliceStep& s, const SliceSequence& sequence, int64_t 
          (s.layer * n_tiles + tile) * s.head_dim * kPage;
 }
 
-// A warp a tile of a row.
+// One warp writes one tile of a row.
 template <typename T>
 __global__ void WriteKernel(SliceWriteArgs a) {
   const SliceStep& s = a.step;
@@ -39,10 +36,10 @@ __global__ void WriteKernel(SliceWriteArgs a) {
                           ? a.keys + step_row * a.ld_keys + tile * s.head_dim
                           : a.values + step_row * a.ld_values + (tile - s.n_key_heads) * s.head_dim;
   T* to = TileOf<T>(s, sequence, position / kPage, tile) + position % kPage;
-  for (int64_t j = Lane(); j < s.head_dim; j += kWarp) to[j * kPage] = FromFloat<T>(from[j]);
+  for (int64_t j = LaneIndex(); j < s.head_dim; j += kWarp) to[j * kPage] = FromFloat<T>(from[j]);
 }
 
-// A block has rows of one head, a warp some of their columns, a lane every 32nd token.
+// A block has rows of one head; a warp has some columns, a lane every 32nd token.
 template <typename T, typename W>
 __global__ void AlignKernel(SliceAlignArgs a) {
   const SliceStep& s = a.step;
@@ -52,7 +49,7 @@ __global__ void AlignKernel(SliceAlignArgs a) {
   const int64_t head = blockIdx.y;
   for (int64_t j = WarpIndex(); j < s.head_dim; j += kWarps) {
     float sums[kSliceAlignRows] = {};
-    for (int64_t token = Lane(); token <= last; token += kWarp) {
+    for (int64_t token = LaneIndex(); token <= last; token += kWarp) {
       const T* values = TileOf<T>(s, sequence, token / kPage, s.n_key_heads + head);
       const float v = ToFloat(values[j * kPage + token % kPage]);
       for (int64_t i = 0; i < kSliceAlignRows; ++i) {
@@ -66,15 +63,15 @@ __global__ void AlignKernel(SliceAlignArgs a) {
       const int64_t row = first + i;
       if (row > last) break;
       const float sum = WarpSum(sums[i]);
-      if (Lane() != 0) continue;
+      if (LaneIndex() != 0) continue;
       T* to = TileOf<T>(s, sequence, row / kPage, s.n_key_heads + s.n_value_heads + head);
       to[j * kPage + row % kPage] = FromFloat<T>(sum);
     }
   }
 }
 
-// What a warp holds of one row, in shared memory: sums of values [head_dim] under weights
-// exp(score - max), a page's weights, max and the weights' sum.
+// One row's state of a warp, in shared memory: sums of values [head_dim] under weights exp(score -
+// max), the weights of a page, max, and the sum of weights.
 struct RowState {
   float *out, *weights, *max, *sum;
 };
@@ -85,18 +82,18 @@ __device__ inline RowState StateOf(float* shared, int64_t index, int64_t head_di
   return {at, at + head_dim, at + head_dim + kPage, at + head_dim + kPage + 1};
 }
 
-// Scores of a page's tokens, two a lane.
+// Scores of a page's tokens, two per lane.
 template <int kRows>
 struct Scores {
   float x[kRows][kTokens] = {};
 };
 
-// Where a block's rows find their keys and queries.
+// The keys and queries of a block's rows.
 template <typename T>
 struct ScoreInput {
   const T* keys = nullptr;          // [head_dim, 64]
-  const float* rotation = nullptr;  // of the page; nullptr: keys are rotated already
-  const float* q = nullptr;         // of the first row
+  const float* rotation = nullptr;  // the page's; nullptr: keys are rotated already
+  const float* q = nullptr;         // the first row
   int64_t ld_q = 0;
   int64_t head_dim = 0;
   int n_rows = 0;
@@ -107,7 +104,7 @@ __device__ void Score(const ScoreInput<T>& in, Scores<kRows>& scores) {
   const int64_t half = in.head_dim / 2;
   for (int64_t j = 0; j < half; ++j) {
     for (int t = 0; t < kTokens; ++t) {
-      const int token = Lane() + t * kWarp;
+      const int token = LaneIndex() + t * kWarp;
       float first = ToFloat(in.keys[j * kPage + token]);
       float second = ToFloat(in.keys[(half + j) * kPage + token]);
       if (in.rotation != nullptr) {
@@ -126,7 +123,7 @@ __device__ void Score(const ScoreInput<T>& in, Scores<kRows>& scores) {
   }
   if (in.head_dim % 2 == 0) return;
   for (int t = 0; t < kTokens; ++t) {  // heads of odd length have no rotation
-    const float key = ToFloat(in.keys[(in.head_dim - 1) * kPage + Lane() + t * kWarp]);
+    const float key = ToFloat(in.keys[(in.head_dim - 1) * kPage + LaneIndex() + t * kWarp]);
     for (int i = 0; i < kRows; ++i) {
       const float* q = in.q + (i < in.n_rows ? i : 0) * in.ld_q;
       scores.x[i][t] = fmaf(q[in.head_dim - 1], key, scores.x[i][t]);
@@ -134,34 +131,34 @@ __device__ void Score(const ScoreInput<T>& in, Scores<kRows>& scores) {
   }
 }
 
-// Adds a page to one row: token t of the page is seen where begin <= t < end.
+// Adds a page to one row, which sees token t of the page where begin <= t < end.
 template <typename T>
 __device__ void AddPage(const float (&scores)[kTokens], int64_t begin, int64_t end, const T* values,
                         int64_t head_dim, const RowState& state) {
   const float scale = 1.0f / sqrtf(static_cast<float>(head_dim));
   float most = -FLT_MAX;
   for (int t = 0; t < kTokens; ++t) {
-    const int token = Lane() + t * kWarp;
+    const int token = LaneIndex() + t * kWarp;
     if (token >= begin && token < end) most = fmaxf(most, scores[t] * scale);
   }
   most = WarpMax(most);
   const float before = *state.max, now = fmaxf(before, most);
   const float factor = expf(before - now);
   float sum = 0;
-  __syncwarp();  // of what reads the state
+  __syncwarp();  // the state may still be read
   for (int t = 0; t < kTokens; ++t) {
-    const int token = Lane() + t * kWarp;
+    const int token = LaneIndex() + t * kWarp;
     const float w = token >= begin && token < end ? expf(fmaf(scores[t], scale, -now)) : 0.0f;
     state.weights[token] = w;
     sum += w;
   }
   sum = WarpSum(sum);
-  if (Lane() == 0) {
+  if (LaneIndex() == 0) {
     *state.max = now;
     *state.sum = fmaf(*state.sum, factor, sum);
   }
   __syncwarp();
-  for (int64_t j = Lane(); j < head_dim; j += kWarp) {
+  for (int64_t j = LaneIndex(); j < head_dim; j += kWarp) {
     float added = 0;
     for (int64_t t = begin; t < end; ++t) {
       added = fmaf(state.weights[t], ToFloat(values[j * kPage + t]), added);
@@ -170,7 +167,7 @@ __device__ void AddPage(const float (&scores)[kTokens], int64_t begin, int64_t e
   }
 }
 
-// A warp's parts of rows become one, in the order of warps.
+// Joins the warps' parts of a row, in the order of warps.
 __device__ inline void JoinWarps(const SliceAttendArgs& a, float* shared, int64_t row, int n_rows,
                                  float* out) {
   const int64_t d = a.step.head_dim;
@@ -203,9 +200,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(SliceAttendArgs a)
   const int64_t first = sequence.first_position + rows.first_row, last = first + rows.n_rows - 1;
   for (int i = 0; i < kRows; ++i) {
     const RowState state = StateOf(shared, WarpIndex() * kRows + i, d);
-    for (int64_t j = Lane(); j < d; j += kWarp) state.out[j] = 0;
-    if (Lane() == 0) *state.max = -FLT_MAX;
-    if (Lane() == 0) *state.sum = 0;
+    for (int64_t j = LaneIndex(); j < d; j += kWarp) state.out[j] = 0;
+    if (LaneIndex() == 0) *state.max = -FLT_MAX;
+    if (LaneIndex() == 0) *state.sum = 0;
   }
   __syncwarp();
   const int64_t step_row = sequence.first_row + rows.first_row;

@@ -5,7 +5,7 @@
 
 namespace lowkey {
 
-// Launchers of DeviceKernels.
+// Functions of DeviceKernels that launch the kernels of slices.cu.
 void SliceWriteOnDevice(Device& device, const SliceWriteArgs& args);
 void SliceAlignOnDevice(Device& device, const SliceAlignArgs& args);
 void SliceAttendOnDevice(Device& device, const SliceAttendArgs& args);

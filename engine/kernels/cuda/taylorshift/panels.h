@@ -2,23 +2,23 @@
 #define LOWKEY_ENGINE_KERNELS_CUDA_TAYLORSHIFT_PANELS_H_
 
 // Products of two panels in shared memory, a [kDepth, rows] and b [kDepth, columns], by the threads
-// of a block. A sum is a chain over kDepth terms of a panel that is added to a chain over panels,
-// whatever the shape of the block that computes it.
+// of a block. A sum is a chain over the kDepth terms of a panel, added to a chain over panels,
+// whatever the shape of the block.
 
 #include "engine/kernels/cuda/taylorshift/views.h"
 
 namespace lowkey::taylor {
 
-inline constexpr int kMaxColumns = 128;  // that a block computes
+inline constexpr int kMaxColumns = 128;  // columns of a block
 
-// Threads of a block, rows of a thread and of the block.
+// The threads of a block, and the rows of a thread and of the block.
 template <int threads, int thread_rows>
 struct Blocking {
   static constexpr int kThreads = threads;
   static constexpr int kThreadRows = thread_rows;
   static constexpr int kRows = threads == 128 ? kTaylorFewRows : kTaylorManyRows;
   static constexpr int kLdA = kRows + 4;  // neighbors of a column in other banks
-  // Where the columns are a panel's tokens.
+  // Rows of a thread where the columns are a panel's tokens.
   static constexpr int kScoreRows = kRows * (kDepth / kColumns) / threads;
 };
 using FewNarrow = Blocking<128, 2>;  // at most 64 columns
@@ -38,14 +38,14 @@ struct Panels {
   float* ones = nullptr;  // [2][kDepth]: the column of weights
   float* b = nullptr;     // [2][kDepth][ld]
   int ld = 0;             // columns of a whole block
-  int first_column = 0;   // of this one
-  int n_columns = 0;      // of this one, a multiple of 4
+  int first_column = 0;   // the first column of this block
+  int n_columns = 0;      // the number of columns of this block, a multiple of 4
 
   static int64_t Bytes(int64_t head_dim) {
     return (kDepth * B::kLdA + 2 * kDepth + 2 * kDepth * ColumnsOfBlock(head_dim)) *
            static_cast<int64_t>(sizeof(float));
   }
-  // [kDepth][kDepth]: where only one of b is used.
+  // Returns a panel [kDepth][kDepth] of keys, where only one panel of b is used.
   __device__ float* keys() const { return b + kDepth * ld; }
 };
 
@@ -62,7 +62,7 @@ __device__ Panels<B> MakePanels(float* shared, int64_t head_dim) {
   return p;
 }
 
-// The part of a block's sums that a thread has.
+// The part of a block's sums that a thread computes.
 template <int rows>
 struct Sums {
   float x[rows][kColumns] = {};
@@ -79,7 +79,7 @@ struct Sums {
   }
 };
 
-// sums += a^T b of panels; `a` and `b` point at the thread's rows and columns.
+// Adds a^T b of panels to sums; `a` and `b` point at the thread's rows and columns.
 template <int rows>
 __device__ inline void AddPanels(const float* a, int ld_a, const float* b, int ld_b,
                                  Sums<rows>& sums) {
@@ -101,17 +101,17 @@ __device__ inline void AddPanels(const float* a, int ld_a, const float* b, int l
   }
 }
 
-// The same of one row and the column of weights.
+// Adds one row of a^T times the column of weights.
 __device__ inline void AddColumn(const float* a, int ld_a, const float* column, float& sum) {
   float part = 0;
   for (int k = 0; k < kDepth; ++k) part = fmaf(a[k * ld_a], column[k], part);
   sum += part;
 }
 
-// What a thread sums over a block's panels: rows times columns, and the weights of one row.
+// The sums of a thread over a block's panels: rows times columns, and the weights of one row.
 template <typename B>
 struct BlockSums {
-  int row = 0, column = 0;  // of the thread's corner
+  int row = 0, column = 0;  // the thread's first row and column
   bool is_used = false;
   bool has_weights = false;
   Sums<B::kThreadRows> sums;

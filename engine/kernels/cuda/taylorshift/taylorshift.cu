@@ -1,4 +1,5 @@
-// TaylorShift (Nauen et al. 2024): its state, and the rows that read it or cached tokens.
+// TaylorShift (Nauen et al. 2024): folds pages into the state, and reads the state or cached
+// tokens.
 //
 // Folding, reading a state and reading pages are the same product of panels: features times values
 // over tokens, features times S over features, weights times values over tokens.
@@ -10,29 +11,7 @@
 namespace lowkey {
 namespace {
 
-using taylor::AddPanels;
-using taylor::BeginStatePanel;
-using taylor::BlockSums;
-using taylor::Factors;
-using taylor::FactorsOf;
-using taylor::FewNarrow;
-using taylor::FewWide;
-using taylor::kColumns;
-using taylor::kDepth;
-using taylor::kMaxColumns;
-using taylor::kPage;
-using taylor::Lane;
-using taylor::MakePanels;
-using taylor::ManyNarrow;
-using taylor::ManyWide;
-using taylor::Panels;
-using taylor::Reading;
-using taylor::StateOf;
-using taylor::Sums;
-using taylor::Tid;
-using taylor::Tile;
-using taylor::TileOf;
-using taylor::WarpIndex;
+using namespace taylor;
 
 // ---------------------------------------------------------------- features
 
@@ -45,8 +24,8 @@ __device__ inline float FeatureOf(const Factors& f, const T* x, int64_t stride) 
 
 // ---------------------------------------------------------------- pages
 
-// b = tokens first .. first + kDepth - 1 of a page's values, 0 from token `end` on: what nobody
-// has written there may be no number.
+// Loads b = tokens first .. first + kDepth - 1 of a page's values, 0 from token `end` on: memory
+// that nobody has written may hold NaN.
 template <typename T, typename B>
 __device__ void LoadValues(const Tile<T>& tile, int64_t n_columns, int first, int end,
                            const Panels<B>& p, float* b) {
@@ -57,17 +36,17 @@ __device__ void LoadValues(const Tile<T>& tile, int64_t n_columns, int first, in
   }
 }
 
-// What unit vectors are made with: 1 / |x|, by one warp.
+// Returns the factor that makes x a unit vector, 1 / |x|, by one warp.
 __device__ inline float UnitScaleOfWarp(const float* x, int64_t n) {
   double sum = 0;
-  for (int64_t j = Lane(); j < n; j += kWarp) sum = fma(double{x[j]}, double{x[j]}, sum);
+  for (int64_t j = LaneIndex(); j < n; j += kWarp) sum = fma(double{x[j]}, double{x[j]}, sum);
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
     sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
   }
   return static_cast<float>(1.0 / fmax(sqrt(sum), 1e-12));
 }
 
-// A warp a query head or KV head of a row.
+// One warp writes one query head or KV head of a row.
 template <typename T>
 __global__ void WriteKernel(TaylorWriteArgs a) {
   const TaylorStep& s = a.step;
@@ -83,7 +62,7 @@ __global__ void WriteKernel(TaylorWriteArgs a) {
     const float scale = sequence.is_normalized ? a.tau[head] * UnitScaleOfWarp(from, d)
                                                : 1.0f / sqrtf(static_cast<float>(d));
     float* to = s.queries + (sequence.first_query + row.row) * s.n_heads * d + head * d;
-    for (int64_t j = Lane(); j < d; j += kWarp) to[j] = from[j] * scale;
+    for (int64_t j = LaneIndex(); j < d; j += kWarp) to[j] = from[j] * scale;
     return;
   }
   const int64_t kv_head = head - s.n_heads, position = sequence.first_position + row.row;
@@ -92,7 +71,7 @@ __global__ void WriteKernel(TaylorWriteArgs a) {
   const float scale = sequence.is_normalized ? UnitScaleOfWarp(key, d) : 1.0f;
   const Tile<T> tile = TileOf<T>(s, sequence, position / kPage, kv_head);
   const int64_t slot = position % kPage;
-  for (int64_t j = Lane(); j < s.n_columns; j += kWarp) {
+  for (int64_t j = LaneIndex(); j < s.n_columns; j += kWarp) {
     if (j < d) tile.keys[j * kPage + slot] = FromFloat<T>(key[j] * scale);
     tile.values[slot * s.n_columns + j] = FromFloat<T>(j < d ? value[j] : 0.0f);
   }
@@ -100,7 +79,7 @@ __global__ void WriteKernel(TaylorWriteArgs a) {
 
 // ---------------------------------------------------------------- folding
 
-// A block has kRows features of one KV head.
+// A block folds kRows features of one KV head.
 template <typename T, typename B>
 __global__ void __launch_bounds__(B::kThreads) FoldKernel(TaylorFoldArgs a) {
   LK_DYNAMIC_SHARED(float, shared);
@@ -124,17 +103,17 @@ __global__ void __launch_bounds__(B::kThreads) FoldKernel(TaylorFoldArgs a) {
   if (sums.has_weights) sums.weights = weights[Tid()];
   if (Tid() < kDepth) p.ones[Tid()] = 1.0f;
   constexpr int kWarps = B::kThreads / kWarp, kFeatures = B::kRows / kWarps;
-  Factors factors[kFeatures];  // that this warp computes
+  Factors factors[kFeatures];  // the features of this warp
   for (int i = 0; i < kFeatures; ++i) {
     factors[i] = FactorsOf(first + WarpIndex() + i * kWarps, s, 0.5f);
   }
   for (int64_t page = fold.first_page; page < fold.end_page; ++page) {
     const Tile<T> tile = TileOf<T>(s, sequence, page, kv_head);
     for (int token = 0; token < kPage; token += kDepth) {
-      __syncthreads();  // of what reads the panels
+      __syncthreads();  // the panels may still be read
       for (int i = 0; i < kFeatures; ++i) {
-        p.a[Lane() * B::kLdA + WarpIndex() + i * kWarps] =
-            FeatureOf(factors[i], tile.keys + token + Lane(), kPage);
+        p.a[LaneIndex() * B::kLdA + WarpIndex() + i * kWarps] =
+            FeatureOf(factors[i], tile.keys + token + LaneIndex(), kPage);
       }
       LoadValues(tile, s.n_columns, token, kPage, p, p.b);
       __syncthreads();
@@ -174,11 +153,11 @@ __global__ void __launch_bounds__(B::kThreads) ReadStateKernel(TaylorReadArgs a)
                     p.ld, p.ones + panel * kDepth);
   };
   begin_panel(begin, 0);
-  int now = 0;  // of the two panels of S
+  int now = 0;  // which of the two panels of S is read
   for (int64_t first = begin; first < end; first += kDepth, now ^= 1) {
-    const Factors factors = FactorsOf(first + Lane(), s, 1.0f);
+    const Factors factors = FactorsOf(first + LaneIndex(), s, 1.0f);
     for (int r = WarpIndex(); r < n_rows; r += B::kThreads / kWarp) {
-      p.a[Lane() * B::kLdA + r] = FeatureOf(factors, reading.QueryOf(s, r), 1);
+      p.a[LaneIndex() * B::kLdA + r] = FeatureOf(factors, reading.QueryOf(s, r), 1);
     }
     WaitCopies<0>();
     __syncthreads();
@@ -189,7 +168,8 @@ __global__ void __launch_bounds__(B::kThreads) ReadStateKernel(TaylorReadArgs a)
   Save(s, reading, p, sums);
 }
 
-// a = rows' weights of kDepth tokens of a page from `first` on, those that they see.
+// Computes a = the rows' weights of the visible tokens among kDepth tokens of a page from `first`
+// on.
 template <typename T, typename B>
 __device__ void WeighTokens(const TaylorStep& s, const Reading& reading, const Tile<T>& tile,
                             int64_t page, int first, int end, const Panels<B>& p) {
@@ -200,14 +180,15 @@ __device__ void WeighTokens(const TaylorStep& s, const Reading& reading, const T
   for (int64_t j0 = 0; j0 < s.head_dim; j0 += kDepth) {
     const int64_t left = s.head_dim - j0;
     const int n = static_cast<int>(left < kDepth ? left : kDepth);
-    __syncthreads();  // of what reads the panels
+    __syncthreads();  // the panels may still be read
     for (int r = WarpIndex(); r < n_rows; r += B::kThreads / kWarp) {
-      p.a[Lane() * B::kLdA + r] = Lane() < n ? reading.QueryOf(s, r)[j0 + Lane()] : 0.0f;
+      p.a[LaneIndex() * B::kLdA + r] =
+          LaneIndex() < n ? reading.QueryOf(s, r)[j0 + LaneIndex()] : 0.0f;
     }
     for (int k = WarpIndex(); k < kDepth; k += B::kThreads / kWarp) {
-      const bool exists = k < n && first + Lane() < end;
-      p.keys()[k * kDepth + Lane()] =
-          exists ? ToFloat(tile.keys[(j0 + k) * kPage + first + Lane()]) : 0.0f;
+      const bool exists = k < n && first + LaneIndex() < end;
+      p.keys()[k * kDepth + LaneIndex()] =
+          exists ? ToFloat(tile.keys[(j0 + k) * kPage + first + LaneIndex()]) : 0.0f;
     }
     __syncthreads();
     if (row < n_rows) AddPanels(p.a + row, B::kLdA, p.keys() + column, kDepth, scores);
@@ -230,7 +211,7 @@ __global__ void __launch_bounds__(B::kThreads) ReadPagesKernel(TaylorReadArgs a)
   const Panels<B> p = MakePanels<B>(shared, s.head_dim);
   const Reading reading(a);
   const int n_rows = reading.block.n_rows;
-  const int64_t n_tokens = reading.PositionOf(n_rows - 1) + 1;  // that the last row sees
+  const int64_t n_tokens = reading.PositionOf(n_rows - 1) + 1;  // tokens that the last row sees
   BlockSums<B> sums(p, n_rows);
   if (Tid() < kDepth) p.ones[Tid()] = 1.0f;
   for (int64_t page = reading.piece.begin; page < reading.piece.end; ++page) {
@@ -249,7 +230,7 @@ __global__ void __launch_bounds__(B::kThreads) ReadPagesKernel(TaylorReadArgs a)
 
 // ---------------------------------------------------------------- finishing
 
-// A warp a row.
+// One warp finishes one row.
 __global__ void FinishKernel(TaylorFinishArgs a) {
   const TaylorStep& s = a.step;
   const TaylorBlock block = a.blocks[blockIdx.x];
@@ -261,7 +242,7 @@ __global__ void FinishKernel(TaylorFinishArgs a) {
   const int64_t ld = s.n_columns + kColumns;
   const int64_t slot_floats = block.n_rows * s.n_kv_heads * ld;
   const float* slots = s.slots + ((block.first_slot + r) * s.n_kv_heads + kv_head) * ld;
-  // Of a column, what the state gave and what pages gave.
+  // Returns a column's sum over the state's slots, plus its sum over the slots of pages.
   const auto sum_of = [&](int64_t column) {
     float of_state = 0, of_pages = 0;
     for (int64_t i = 0; i < block.n_slots; ++i) {
@@ -277,7 +258,7 @@ __global__ void FinishKernel(TaylorFinishArgs a) {
   if (sequence.is_normalized) scale *= sqrtf(n_seen / static_cast<float>(s.head_dim));
   float* out =
       a.out + (sequence.first_row + token) * a.ld_out + (kv_head * group + head) * s.head_dim;
-  for (int64_t j = Lane(); j < s.head_dim; j += kWarp) out[j] = sum_of(j) * scale;
+  for (int64_t j = LaneIndex(); j < s.head_dim; j += kWarp) out[j] = sum_of(j) * scale;
 }
 
 // ---------------------------------------------------------------- launching

@@ -5,14 +5,14 @@
 
 namespace lowkey {
 
-// Launchers of DeviceKernels.
+// Functions of DeviceKernels that launch the kernels of this folder.
 void TaylorWriteOnDevice(Device& device, const TaylorWriteArgs& args);
 void TaylorFoldOnDevice(Device& device, const TaylorFoldArgs& args);
 void TaylorReadStateOnDevice(Device& device, const TaylorReadArgs& args);
 void TaylorReadPagesOnDevice(Device& device, const TaylorReadArgs& args);
 void TaylorFinishOnDevice(Device& device, const TaylorFinishArgs& args);
 
-// By tensor cores, where TaylorHasTiles.
+// These run on tensor cores, where TaylorHasTiles.
 void TaylorFoldWithTiles(Device& device, const TaylorFoldArgs& args);
 void TaylorReadStateWithTiles(Device& device, const TaylorReadArgs& args);
 void TaylorReadPagesWithTiles(Device& device, const TaylorReadArgs& args);

@@ -1,6 +1,6 @@
-// TaylorShift by tensor cores, in bf16 with fp32 sums. What bf16 has not enters as the sum of two
-// numbers that it has: features of keys, products of two of them, exactly; those of queries, their
-// scores' weights and the state to about 2^-17.
+// TaylorShift by tensor cores, in bf16 with fp32 sums. A number that bf16 cannot hold enters as the
+// sum of two bf16: exact for features of keys, which are products of two bf16, and to about 2^-17
+// for features of queries, weights of scores and the state.
 
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/taylorshift/taylorshift.h"
@@ -13,7 +13,7 @@ using namespace taylor;
 
 // ---------------------------------------------------------------- folding
 
-// Of a feature of a key: rows of keys in shared memory, and the scale.
+// A feature of keys: the offsets of its two rows of keys in shared memory, and its scale.
 struct KeyFeature {
   int one, other;
   float scale;
@@ -25,7 +25,7 @@ struct KeyFeature {
     return {(x.one < 0 ? kDim : x.one) * kStride, (x.other < 0 ? kDim : x.other) * kStride,
             x.scale};
   }
-  // Of tokens `token` and the next.
+  // Returns the feature of tokens `token` and token + 1.
   __device__ __forceinline__ SplitPair At(const uint16_t* keys, int token) const {
     const auto x = *reinterpret_cast<const uint32_t*>(keys + one + token);
     const auto y = *reinterpret_cast<const uint32_t*>(keys + other + token);
@@ -33,14 +33,14 @@ struct KeyFeature {
   }
 };
 
-// A lane's features of a state and their sums, to registers and back.
+// Moves a lane's features of a state and their sums to registers and back.
 template <typename Shape, typename F>
 __device__ __forceinline__ void WithStateRows(const TaylorStep& s, float* head, int64_t first,
                                               RowSums<Shape::kTiles>& sums, F exchange) {
-  const int t = Lane() % 4;
+  const int t = LaneIndex() % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int64_t f = first + Lane() / 4 + 8 * half;
+    const int64_t f = first + LaneIndex() / 4 + 8 * half;
     if (f >= s.n_features) continue;
     float* row = head + f * s.n_columns + 2 * t;
 #pragma unroll
@@ -52,7 +52,7 @@ __device__ __forceinline__ void WithStateRows(const TaylorStep& s, float* head, 
   }
 }
 
-// A block has kRows features of one KV head.
+// A block folds kRows features of one KV head.
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads) FoldTilesKernel(TaylorFoldArgs a) {
   LK_DYNAMIC_SHARED(uint16_t, pages);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(Shape::kThreads) FoldTilesKernel(TaylorFoldArg
   const int64_t kv_head = blockIdx.y;
   const TaylorSequence sequence = s.sequences[fold.sequence];
   float* head = StateOf(s, sequence, kv_head);
-  const int g = Lane() / 4, t = Lane() % 4;
+  const int g = LaneIndex() / 4, t = LaneIndex() % 4;
 
   const auto begin_page = [&](int64_t page) {
     BeginPage<Shape>(TileOf<uint16_t>(s, sequence, page, kv_head), kPage,
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(Shape::kThreads) FoldTilesKernel(TaylorFoldArg
                                   KeyFeature::Of<Shape::kDim>(first + g + 8, s)};
   const uint32_t ones = g == 0 ? 0x3f803f80u : 0;
   RowSums<Shape::kTiles> sums;
-  WithStateRows<Shape>(s, head, first, sums, [](float there, float& here) { here = there; });
+  WithStateRows<Shape>(s, head, first, sums, [](float stored, float& sum) { sum = stored; });
   for (int64_t page = fold.first_page; page < fold.end_page; ++page) {
     WaitCopies<0>();
     __syncthreads();  // the page is here, and the one before has been read by all
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(Shape::kThreads) FoldTilesKernel(TaylorFoldArg
       MultiplyTiles(sums.weights, tile.minor, ones, ones);
     }
   }
-  WithStateRows<Shape>(s, head, first, sums, [](float& there, float here) { there = here; });
+  WithStateRows<Shape>(s, head, first, sums, [](float& stored, float sum) { stored = sum; });
 }
 
 // ---------------------------------------------------------------- reading
@@ -106,10 +106,10 @@ __global__ void __launch_bounds__(Shape::kThreads) FoldTilesKernel(TaylorFoldArg
 template <typename Shape>
 __device__ void SaveRows(const TaylorStep& s, const Reading& reading,
                          const RowSums<Shape::kTiles>& sums) {
-  const int t = Lane() % 4, column = Shape::FirstColumn() + 2 * t;
+  const int t = LaneIndex() % 4, column = Shape::FirstColumn() + 2 * t;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int r = Shape::FirstRow() + Lane() / 4 + 8 * half;
+    const int r = Shape::FirstRow() + LaneIndex() / 4 + 8 * half;
     if (r >= reading.block.n_rows) continue;
     float* slot = reading.SlotOf(s, r);
 #pragma unroll
@@ -121,8 +121,8 @@ __device__ void SaveRows(const TaylorStep& s, const Reading& reading,
   }
 }
 
-// Queries of a block's rows, once and then their first half again, so that a feature's factors
-// never wrap around; 0 beyond n_rows.
+// Queries of a block's rows, followed by their first half again, so that a feature's factors never
+// wrap around; 0 beyond n_rows.
 template <typename Shape>
 struct QueryRows {
   // Rows of a quarter warp lie in different banks.
@@ -137,9 +137,10 @@ struct QueryRows {
           r < reading.block.n_rows ? reading.QueryOf(s, r)[j % Shape::kDim] : 0.0f;
     }
   }
-  // Features f + 2 t and the next of a row, f a multiple of 8: the same turn has all eight.
+  // Returns features f + 2 t and f + 2 t + 1 of a row; f is a multiple of 8, so that all eight have
+  // the same turn.
   __device__ static __forceinline__ SplitPair FeaturesOf(const float* row, int f, int n_features) {
-    const int t = Lane() % 4;
+    const int t = LaneIndex() % 4;
     if (f >= n_features - 1) return {f == n_features - 1 && t == 0 ? 0x3f80u : 0u, 0};
     const int turn = f / Shape::kDim - 1, j = f % Shape::kDim + 2 * t;
     if (turn < 0) return Split(row[j], row[j + 1]);
@@ -147,11 +148,12 @@ struct QueryRows {
   }
 };
 
-// sums += A b, 16 rows of a panel in fp32, `stride` apart; `b` points at the lane's first column.
+// Adds A b to sums, where b is 16 rows of a panel in fp32, `stride` apart; `b` points at the lane's
+// first column.
 template <int kStride, int kTiles>
 __device__ __forceinline__ void AddState(const SplitTile& a, const float* b,
                                          float (&sums)[kTiles][4]) {
-  const float* rows = b + Lane() % 4 * 2 * kStride;
+  const float* rows = b + LaneIndex() % 4 * 2 * kStride;
   constexpr int kTogether = kTiles < 2 ? 1 : 2;
 #pragma unroll
   for (int i = 0; i < kTiles; i += kTogether) {
@@ -203,7 +205,7 @@ __global__ void __launch_bounds__(Shape::kThreads) ReadStateTilesKernel(TaylorRe
   };
   begin_panel(begin);
   QueryRows<Shape>::Load(s, reading, queries);
-  const int g = Lane() / 4, t = Lane() % 4;
+  const int g = LaneIndex() / 4, t = LaneIndex() % 4;
   const float* row = queries + (Shape::FirstRow() + g) * QueryRows<Shape>::kStride;
   constexpr int kSlice = TaylorSliceFeatures(Shape::kDim);
   RowSums<Shape::kTiles> sums, slice;
@@ -237,7 +239,7 @@ __global__ void __launch_bounds__(Shape::kThreads) ReadStateTilesKernel(TaylorRe
   SaveRows<Shape>(s, reading, sums);
 }
 
-// Queries in two parts.
+// Queries in two parts, major and minor.
 template <typename Shape>
 struct QueryPlanes {
   static constexpr int kStride = Shape::kDim + 8;
@@ -259,13 +261,14 @@ struct QueryPlanes {
   }
 };
 
-// scores [16, 64] of a warp's rows; `queries` points at their first.
+// Computes the scores [16, 64] of a warp's rows; `queries` points at the first of them.
 template <typename Shape>
 __device__ __forceinline__ void Score(const uint16_t* queries, const uint16_t* keys,
                                       float (&scores)[kPage / 8][4]) {
   constexpr int kStride = PagePlanes<Shape::kDim>::kKeyStride;
-  const uint16_t* query = queries + Lane() % 16 * QueryPlanes<Shape>::kStride + Lane() / 16 * 8;
-  const uint16_t* key = keys + Lane() % 16 * kStride + Lane() / 16 * 8;
+  const uint16_t* query =
+      queries + LaneIndex() % 16 * QueryPlanes<Shape>::kStride + LaneIndex() / 16 * 8;
+  const uint16_t* key = keys + LaneIndex() % 16 * kStride + LaneIndex() / 16 * 8;
 #pragma unroll
   for (auto& tile : scores) tile[0] = tile[1] = tile[2] = tile[3] = 0;
 #pragma unroll
@@ -285,15 +288,15 @@ __device__ __forceinline__ void Score(const uint16_t* queries, const uint16_t* k
   }
 }
 
-// Scores become weights of the tokens that a row sees, n_seen[half] of the page; the lane's own
-// are added to `sums`.
+// Turns scores into weights of the tokens that a row sees, n_seen[half] of the page, and adds the
+// lane's weights to `sums`.
 __device__ __forceinline__ void Weigh(const int64_t (&n_seen)[2], float (&scores)[kPage / 8][4],
                                       float (&sums)[2]) {
 #pragma unroll
   for (int i = 0; i < kPage / 8; ++i) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int token = 8 * i + Lane() % 4 * 2 + j % 2;
+      const int token = 8 * i + LaneIndex() % 4 * 2 + j % 2;
       const float x = scores[i][j];
       scores[i][j] = token < n_seen[j / 2] ? fmaf(x, fmaf(0.5f, x, 1.0f), 1.0f) : 0.0f;
       sums[j / 2] += scores[i][j];
@@ -303,7 +306,7 @@ __device__ __forceinline__ void Weigh(const int64_t (&n_seen)[2], float (&scores
 
 template <typename Shape>
 struct PagePanels {
-  static constexpr int kPages = Shape::kDim > 96 ? 1 : 2;  // two would be more than 99 KiB
+  static constexpr int kPages = Shape::kDim > 96 ? 1 : 2;  // two pages would need more than 99 KiB
   static constexpr int64_t kBytes =
       (QueryPlanes<Shape>::kNumbers + kPages * PagePlanes<Shape::kDim>::kNumbers) *
       static_cast<int64_t>(sizeof(uint16_t));
@@ -318,7 +321,7 @@ __global__ void __launch_bounds__(Shape::kThreads) ReadPagesTilesKernel(TaylorRe
   const TaylorStep& s = a.step;
   const Reading reading(a);
   const int begin = reading.piece.begin, end = reading.piece.end, n_rows = reading.block.n_rows;
-  const int64_t n_tokens = reading.PositionOf(n_rows - 1) + 1;  // that the last row sees
+  const int64_t n_tokens = reading.PositionOf(n_rows - 1) + 1;  // tokens that the last row sees
   const auto begin_page = [&](int64_t page) {
     const int64_t left = n_tokens - page * kPage;
     BeginPage<Shape>(TileOf<uint16_t>(s, reading.sequence, page, reading.kv_head),
@@ -328,9 +331,9 @@ __global__ void __launch_bounds__(Shape::kThreads) ReadPagesTilesKernel(TaylorRe
   };
   begin_page(begin);
   QueryPlanes<Shape>::Load(s, reading, queries);
-  int64_t n_seen[2];  // from `begin` on
+  int64_t n_seen[2];  // visible tokens from page `begin` on
   for (int half = 0; half < 2; ++half) {
-    const int r = Shape::FirstRow() + Lane() / 4 + 8 * half;
+    const int r = Shape::FirstRow() + LaneIndex() / 4 + 8 * half;
     n_seen[half] = reading.PositionOf(r < n_rows ? r : n_rows - 1) + 1 - int64_t{begin} * kPage;
   }
   RowSums<Shape::kTiles> sums, span;
@@ -377,7 +380,7 @@ __global__ void __launch_bounds__(Shape::kThreads) ReadPagesTilesKernel(TaylorRe
 
 // ---------------------------------------------------------------- launching
 
-// f<kHeadDim>() for the step's heads.
+// Calls f<kHeadDim>() for the step's head dimension.
 template <typename F>
 void WithHeadDim(const TaylorStep& s, F f) {
   switch (s.head_dim) {
@@ -392,7 +395,7 @@ void WithHeadDim(const TaylorStep& s, F f) {
   }
 }
 
-// f<Shape>() for blocks of at most max_rows.
+// Calls f<Shape>() for blocks of at most max_rows.
 template <typename F>
 void WithShape(const TaylorReadArgs& args, F f) {
   WithHeadDim(args.step, [&]<int kHeadDim>() {

@@ -1,7 +1,7 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_TAYLORSHIFT_TILES_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_TAYLORSHIFT_TILES_H_
 
-// What TaylorShift's kernels compute with tensor cores: numbers in two parts, a warp's rows, pages
+// The parts of TaylorShift's kernels for tensor cores: numbers in two parts, a warp's rows, pages
 // in shared memory. Included by .cu files.
 
 #include "engine/kernels/cuda/grid/grid.h"
@@ -10,13 +10,13 @@
 
 namespace lowkey::taylor {
 
-// Warps of a block: of 16 rows each, and of a part of the columns each.
+// The warps of a block: each has 16 rows and a part of the columns.
 template <int kHeadDim, int kRowWarps, int kColumnWarps>
 struct Shape {
   static constexpr int kDim = kHeadDim;
   static constexpr int kThreads = kRowWarps * kColumnWarps * kWarp;
   static constexpr int kRows = 16 * kRowWarps;
-  static constexpr int kTiles = kHeadDim / 8 / kColumnWarps;  // of 8 columns, of a warp
+  static constexpr int kTiles = kHeadDim / 8 / kColumnWarps;  // tiles of 8 columns per warp
 
   __device__ static int FirstRow() { return WarpIndex() / kColumnWarps * 16; }
   __device__ static int FirstColumn() { return WarpIndex() % kColumnWarps * 8 * kTiles; }
@@ -33,7 +33,7 @@ __device__ __forceinline__ float HighOf(uint32_t pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
 
-// Two numbers, each the sum of what is in `major` and in `minor`.
+// Two numbers; each is the sum of its parts in `major` and in `minor`.
 struct SplitPair {
   uint32_t major, minor;
 };
@@ -43,7 +43,7 @@ __device__ __forceinline__ SplitPair Split(float low, float high) {
   return {major, PackBFloat16(low - LowOf(major), high - HighOf(major))};
 }
 
-// A tile of A (mma.h), row half i % 2 and column half i / 2 in word i.
+// A tile of A (mma.h): word i has row half i % 2 and column half i / 2.
 struct SplitTile {
   uint32_t major[4], minor[4];
 
@@ -53,11 +53,11 @@ struct SplitTile {
   }
 };
 
-// A warp's 16 rows.
+// The sums of a warp's 16 rows.
 template <int kTiles>
 struct RowSums {
   float x[kTiles][4] = {};
-  float weights[4] = {};  // a tile whose first column is that of weights
+  float weights[4] = {};  // a tile whose first column is the weights
 
   __device__ __forceinline__ void Add(const RowSums& other) {
 #pragma unroll
@@ -70,11 +70,11 @@ struct RowSums {
   }
 };
 
-// sums += A values, 16 rows of a page's from `values` on, `stride` apart.
+// Adds A values to sums, where values are 16 rows of a page, `stride` apart.
 template <int kTiles>
 __device__ __forceinline__ void AddValues(const SplitTile& a, const uint16_t* values, int stride,
                                           RowSums<kTiles>& sums) {
-  const uint16_t* row = values + Lane() % 16 * stride + Lane() / 16 * 8;
+  const uint16_t* row = values + LaneIndex() % 16 * stride + LaneIndex() / 16 * 8;
 #pragma unroll
   for (int i = 0; i < kTiles; i += 2) {
     uint32_t b[4];
@@ -93,16 +93,16 @@ template <int kDim>
 struct PagePlanes {
   static constexpr int kKeyStride = kPage + 8;
   static constexpr int kValueStride = kDim + 8;
-  static constexpr int kValues = (kDim + 1) * kKeyStride;  // after keys, and a row of ones
+  static constexpr int kValues = (kDim + 1) * kKeyStride;  // after keys and a row of ones
   static constexpr int kNumbers = kValues + kPage * kValueStride;
 };
 
-// Begins to bring a page to `to`. Values from token `end` on become 0, as what lies there need not
-// be numbers.
+// Begins to copy a page to `to`. Values from token `end` on become 0, because the memory there may
+// hold NaN.
 template <typename Shape>
 __device__ void BeginPage(const Tile<uint16_t>& tile, int end, uint16_t* to) {
   using Planes = PagePlanes<Shape::kDim>;
-  constexpr int kChunks = Shape::kDim / 8;  // of 16 bytes
+  constexpr int kChunks = Shape::kDim / 8;  // pieces of 16 bytes
   for (int i = Tid(); i < Shape::kDim * (kPage / 8); i += Shape::kThreads) {
     CopyAsync16(to + i / (kPage / 8) * Planes::kKeyStride + i % (kPage / 8) * 8, tile.keys + i * 8);
   }

@@ -1,8 +1,8 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_TAYLORSHIFT_VIEWS_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_TAYLORSHIFT_VIEWS_H_
 
-// What TaylorShift's kernels read: features, pages, pieces and panels of a state. Included by .cu
-// files.
+// The inputs of TaylorShift's kernels: features, pages, pieces and panels of a state. Included by
+// .cu files.
 
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/device/taylorshift.h"
@@ -11,7 +11,7 @@ namespace lowkey::taylor {
 
 inline constexpr int kPage = 64;    // tokens
 inline constexpr int kDepth = 32;   // features of a panel of the state
-inline constexpr int kColumns = 4;  // of 16 bytes of fp32
+inline constexpr int kColumns = 4;  // fp32 numbers of 16 bytes
 
 template <int n>
 struct alignas(n < 4 ? n * 4 : 16) Floats {
@@ -19,8 +19,6 @@ struct alignas(n < 4 ? n * 4 : 16) Floats {
 };
 
 __device__ inline int Tid() { return static_cast<int>(threadIdx.x); }
-__device__ inline int Lane() { return Tid() % kWarp; }
-__device__ inline int WarpIndex() { return Tid() / kWarp; }
 
 // A feature (state.h) is scale * x[one] * x[other]; -1: no such factor.
 struct Factors {
@@ -28,7 +26,7 @@ struct Factors {
   float scale = 1;
 };
 
-// Of feature f; `square` is the scale of squares: 1 of queries, 1/2 of keys.
+// Returns the factors of feature f; `square` is the scale of squares: 1 for queries, 1/2 for keys.
 __device__ inline Factors FactorsOf(int64_t f, const TaylorStep& s, float square) {
   const int d = static_cast<int>(s.head_dim), at = static_cast<int>(f);
   if (at >= s.n_features) return {-1, -1, 0};
@@ -53,14 +51,14 @@ __device__ Tile<T> TileOf(const TaylorStep& s, const TaylorSequence& sequence, i
   return {keys, keys + kPage * s.head_dim};
 }
 
-// S of a KV head at the step's layer; its weights follow after n_features * n_columns.
+// Returns S of a KV head at the step's layer; its weights follow after n_features * n_columns.
 __device__ inline float* StateOf(const TaylorStep& s, const TaylorSequence& sequence,
                                  int64_t kv_head) {
   return sequence.state + (s.layer * s.n_kv_heads + kv_head) * s.head_floats;
 }
 
-// Begins to bring columns first_column.. of features `first`.. of a state to `to`, whose rows lie
-// `ld` apart, and their weights to `weights`; 0 from feature `end` on.
+// Begins to copy columns first_column.. of features `first`.. of a state to `to`, whose rows lie
+// `ld` apart, and their weights to `weights`; writes 0 from feature `end` on.
 __device__ inline void BeginStatePanel(const TaylorStep& s, const float* head, int64_t first,
                                        int64_t end, int first_column, int n_columns, float* to,
                                        int ld, float* weights) {
@@ -80,7 +78,7 @@ __device__ inline void BeginStatePanel(const TaylorStep& s, const float* head, i
   CommitCopies();
 }
 
-// A block's piece, for one KV head.
+// A piece of a block, for one KV head.
 struct Reading {
   TaylorPiece piece;
   TaylorBlock block;
@@ -103,7 +101,7 @@ struct Reading {
            ((sequence.first_query + row / group) * s.n_heads + kv_head * group + row % group) *
                s.head_dim;
   }
-  // The sums of row r, and after its n_columns the sum of weights.
+  // Returns the sums of row r; the sum of weights follows the n_columns.
   __device__ float* SlotOf(const TaylorStep& s, int64_t r) const {
     const int64_t at = block.first_slot + int64_t{piece.slot} * block.n_rows + r;
     return s.slots + (at * s.n_kv_heads + kv_head) * (s.n_columns + kColumns);

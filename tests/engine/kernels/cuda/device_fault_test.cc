@@ -1,4 +1,4 @@
-// A process of its own: no work can be done on a GPU in it after the fault.
+// This test is a process of its own, because a GPU does no work in it after the fault.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// What device.h promises, of the emulated device or the one that LOWKEY_TEST_DEVICE names.
+// Tests the contract of device.h on the emulated device, or on the one that LOWKEY_TEST_DEVICE
+// names.
 
 #include <gtest/gtest.h>
 
@@ -51,7 +52,7 @@ class DeviceTest : public testing::Test {
   Device& device_ = KernelTestDevice();
 };
 
-// What is queued later neither changes what was fetched nor is waited for with it.
+// Later work neither changes fetched bytes nor is waited for with them.
 TEST_F(DeviceTest, WhatIsFetchedIsOfItsPlaceInTheQueue) {
   constexpr int64_t kFloats = 1000;
   Buffer memory = Take(kFloats * 4);
@@ -84,7 +85,7 @@ TEST_F(DeviceTest, MemoryIsAlignedAndZeroAlsoWhenUsedBefore) {
 }
 
 TEST_F(DeviceTest, WhatCannotBeHadLeavesTheDeviceWell) {
-  // More than any device has; more than a host's address space holds.
+  // This is more than any device has, then more than a host's address space holds.
   const auto memory = Buffer::Allocate((size_t{1} << 46) + (IsEmulated(device_) ? 1 : 0), &device_);
   ASSERT_FALSE(memory.ok());
   EXPECT_EQ(memory.status().code(), absl::StatusCode::kResourceExhausted) << memory.status();
@@ -104,7 +105,7 @@ TEST_F(DeviceTest, KnowsWhatIsFree) {
   EXPECT_GE(device_.free_bytes(), before - (int64_t{32} << 20));
 }
 
-// More than pinned memory holds at a time, in pieces of odd sizes.
+// This is more than pinned memory holds at a time, in pieces of odd sizes.
 TEST_F(DeviceTest, UploadsInOrderAndLeavesTheCallersBytesToHim) {
   const int64_t n = (IsEmulated(device_) ? 1 : 20) * (int64_t{1} << 20) + 3;
   const std::vector<float> x = Random(n, 2);
@@ -154,7 +155,7 @@ TEST_F(DeviceTest, RepeatedWorkReadsWhatIsThereNow) {
   }
 }
 
-// More keys than a device keeps.
+// This is more keys than a device keeps.
 TEST_F(DeviceTest, ForgottenRepetitionsAreQueuedAgain) {
   DeviceArray<float> x(std::vector<float>{1});
   DeviceArray<uint16_t> out(300);
@@ -203,7 +204,7 @@ class DeviceProductTest : public DeviceTest, public testing::WithParamInterface<
     Place();
   }
 
-  // As they are stored.
+  // The stored numbers of the weight.
   void RoundWeights() {
     const auto& [n_out, n_in, type] = GetParam();
     if (type == StorageType::kBFloat16) {

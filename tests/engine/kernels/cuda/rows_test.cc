@@ -1,4 +1,5 @@
-// Kernels of rows.cu, on the emulated grid or on the device that LOWKEY_TEST_DEVICE names.
+// Tests the kernels of rows.cu on the emulated grid, or on the device that LOWKEY_TEST_DEVICE
+// names.
 
 #include <gtest/gtest.h>
 

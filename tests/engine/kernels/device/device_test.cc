@@ -48,7 +48,7 @@ TEST(OpenDeviceTest, OpensOrSaysWhatIsMissing) {
                          HasSubstr("no CUDA library at"), HasSubstr("libcublasLt"))));
 }
 
-// Of the build's own library, where there is one.
+// Opens the build's own library, where there is one.
 TEST(OpenDeviceTest, NoMachineHasTenThousandDevices) {
   const absl::Status status = OpenDevice("cuda:9999").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

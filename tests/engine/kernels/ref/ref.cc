@@ -30,7 +30,7 @@ std::vector<double> Gemm(StorageType b_type, int64_t panel_columns, const GemmAr
       const int64_t panel = j / panel_columns, column = j % panel_columns;
       for (int64_t kk = 0; kk < g.k; ++kk) {
         const int64_t at = panel * g.b_panel_stride + kk * g.b_row_stride + column;
-        sum += static_cast<double>(g.a[i * g.lda + kk]) * Element(g.b, b_type, at);
+        sum += Element(g.a, StorageType::kFloat32, i * g.lda + kk) * Element(g.b, b_type, at);
       }
       c[i * g.n_cols + j] = sum;
     }

@@ -1,7 +1,7 @@
 #ifndef LOWKEY_TESTS_ENGINE_KERNELS_CUDA_ATP_ATP_SEQUENCE_H_
 #define LOWKEY_TESTS_ENGINE_KERNELS_CUDA_ATP_ATP_SEQUENCE_H_
 
-// What the tests of atp's kernels compress and read, and the reference in double.
+// The input of the tests of atp's kernels, and the reference in double.
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace lowkey {
 
 inline constexpr int64_t kHeads = 2, kGroup = 2, kDim = 20, kKeyWidth = 32, kValueWidth = 24;
 inline constexpr int64_t kBlock = 128, kBlocks = 3, kTokens = 450, kSinks = 3;
-inline constexpr int64_t kWidth = kHeads * kDim;  // of a row's keys
+inline constexpr int64_t kWidth = kHeads * kDim;  // numbers of a row's keys
 
 using Matrix = std::vector<double>;
 
@@ -42,7 +42,7 @@ inline double Dot(const double* x, const double* y, int64_t n) {
   return std::inner_product(x, x + n, y, 0.0);
 }
 
-// One layer of one sequence: its pages, and blocks of all closed ones.
+// One layer of one sequence: its pages, and the blocks of all closed ones.
 template <typename T>
 class Sequence {
  public:
@@ -84,7 +84,7 @@ class Sequence {
     Compress();
   }
 
-  // As the cache holds them.
+  // Rounds as the cache does.
   const double* key(int64_t head, int64_t token) const {
     return k_.data() + token * kWidth + head * kDim;
   }
@@ -92,7 +92,7 @@ class Sequence {
     return v_.data() + token * kWidth + head * kDim;
   }
 
-  // A block as it is stored: U [rank][kBlock], K' and V' [rank + 1][kDim] of one head.
+  // A stored block: U [rank][kBlock], K' and V' [rank + 1][kDim] of one head.
   struct Stored {
     Matrix u, keys, values, kept;
   };
@@ -122,7 +122,7 @@ class Sequence {
     return out;
   }
 
-  // Rows from `position` on, n of them, as one tile or part by part; [n, kHeads * kGroup * kDim].
+  // Computes n rows from `position` on, as one tile or part by part: [n, kHeads * kGroup * kDim].
   enum class Way { kWhole, kSpread };
   std::vector<float> Attend(int64_t position, int64_t n, const std::vector<float>& q, Way way);
 
@@ -225,7 +225,7 @@ std::vector<float> Sequence<T>::Attend(int64_t position, int64_t n, const std::v
   t.n_far_parts = (t.n_far_blocks + per_part - 1) / per_part;
   t.n_parts = t.n_far_parts + (position + n + kAtpPartTokens - 1) / kAtpPartTokens -
               n_far / kAtpPartTokens + (refines ? 1 : 0);
-  std::vector<AtpItem> items, late, scored;
+  std::vector<AtpPartRun> items, late, scored;
   if (way == Way::kWhole) {
     items.push_back({0, AtpInto::kOutput, 0, t.n_parts});
   } else {
@@ -236,7 +236,7 @@ std::vector<float> Sequence<T>::Attend(int64_t position, int64_t n, const std::v
     if (refines) scored.push_back({0, AtpInto::kSlot, 0, t.n_far_blocks});
   }
   DeviceArray<AtpTile> tiles(std::vector<AtpTile>{t});
-  DeviceArray<AtpItem> item_table(items), late_table(late), score_table(scored);
+  DeviceArray<AtpPartRun> item_table(items), late_table(late), score_table(scored);
   DeviceArray<int32_t> chosen(std::max<int64_t>(1, kHeads * s.n_refined)), first_tile(1);
   DeviceArray<float> queries(q), out(n * kWidth * kGroup),
       slots(t.n_parts * kHeads * t.n_rows * (kDim + 2)),
@@ -269,8 +269,9 @@ std::vector<float> Sequence<T>::Attend(int64_t position, int64_t n, const std::v
   return out.Read();
 }
 
-// Row `position` of one query head over sinks, blocks as they are stored and exact tokens, in
-// double; the tokens of `chosen` exactly. By far token, what it weighs of all through its block.
+// Computes row `position` of one query head in double over sinks, stored blocks and exact tokens,
+// and over the tokens of `chosen` exactly. Returns by far token its share of all weights through
+// its block.
 struct Read {
   Matrix out, far_weights;
 };

@@ -23,7 +23,7 @@ class CudaAtpTest : public testing::Test {
   ~CudaAtpTest() override { emulated::SetThreadOrder(emulated::ThreadOrder::kForward); }
   static constexpr bool kWide = sizeof(T) == sizeof(float);
 
-  // Of `make`, with threads in any order.
+  // Expects the same result of `make` with threads in any order.
   template <typename Make>
   static void ExpectTheSameInAnyOrder(Make make) {
     const auto forward = make();
@@ -73,7 +73,7 @@ TYPED_TEST(CudaAtpTest, ABasisIsOrthonormalAndProjectsKeysAndValues) {
   }
 }
 
-// The flattest of spectra, that of noise, is the hardest.
+// Noise has the flattest and hardest of spectra.
 TYPED_TEST(CudaAtpTest, ABasisKeepsNearlyTheEnergyOfTheLeadingSingularVectors) {
   for (int64_t rank : {1, 4, 9, 30}) {
     const Sequence<TypeParam> sequence(kHeads, rank, 0);
@@ -190,7 +190,7 @@ TYPED_TEST(CudaAtpTest, TheHeaviestFarTokensAreReadExactly) {
   }
 }
 
-// Of equal weights the first: with queries of zero all far tokens weigh the same.
+// Of equal weights the first is chosen: with queries of zero all far tokens weigh the same.
 TYPED_TEST(CudaAtpTest, OfEqualWeightsTheFirstAreChosen) {
   Sequence<TypeParam> sequence(1, 9, 20);
   const std::vector<float> q(kWidth * kGroup, 0.0f);

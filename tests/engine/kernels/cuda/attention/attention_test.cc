@@ -1,4 +1,5 @@
-// Kernels of attention_*.cu, on the emulated grid or on the device that LOWKEY_TEST_DEVICE names.
+// Tests the kernels of attention/*.cu on the emulated grid, or on the device that
+// LOWKEY_TEST_DEVICE names.
 
 #include <gtest/gtest.h>
 
@@ -42,7 +43,7 @@ struct Rows {
 // Whether each span is a task of its own.
 enum class Spans { kTogether, kSpread };
 
-// One sequence in pages of its own, which held numbers that are none before.
+// One sequence in pages of its own, which held NaN before.
 class Sequence {
  public:
   Sequence(const Shape& shape, uint32_t seed) : shape_(shape) {
@@ -103,7 +104,7 @@ class Sequence {
     }
   }
 
-  // Of all closed numbers, how far the farthest is from what was cached.
+  // Returns how far the farthest closed number is from the cached number.
   double MaxClosedError() const {
     double worst = 0;
     for (int64_t t = 0; t < static_cast<int64_t>(closed_.size()) * kTokensInPage; ++t) {
@@ -114,8 +115,8 @@ class Sequence {
     return worst;
   }
 
-  // Outputs [tokens, q_dim]; keys and values up to tokens.end are written already. Of closed pages:
-  // the tokens are those of one page.
+  // Returns outputs [tokens, q_dim]; keys and values up to tokens.end are written already. With
+  // closed pages the tokens are those of one page.
   std::vector<float> Attend(Rows tokens, RowTile size, Spans spans) {
     tasks_.clear();
     joins_.clear();
@@ -158,7 +159,7 @@ class Sequence {
     return out.Read();
   }
 
-  // In double, over keys and values as they are cached.
+  // Computes the reference in double, over keys and values as they are cached.
   std::vector<double> Reference(Rows tokens) const {
     std::vector<double> out;
     for (int64_t t = tokens.first; t < tokens.end; ++t) {
@@ -201,7 +202,7 @@ class Sequence {
     return shape_.type == StorageType::kFloat32 ? x : ToFloat(ToBFloat16(x));
   }
 
-  // A closed page's keys and values, [64, 2 * kv_dim].
+  // Returns a closed page's keys and values, [64, 2 * kv_dim].
   std::vector<float> ReadClosed(const std::vector<std::byte>& page) const {
     const int64_t d = shape_.head_dim, bits = shape_.closed_bits, groups = (d + 31) / 32;
     const int64_t plane_bytes = kTokensInPage * d * bits / 8;
@@ -223,7 +224,7 @@ class Sequence {
     return out;
   }
 
-  // Key and value, [2 * kv_dim], of a token.
+  // Returns key and value, [2 * kv_dim], of a token.
   double Number(int64_t token, int64_t j, bool is_closed) const {
     if (!is_closed) return AsCached(k(token)[j]);
     return read_[token / kTokensInPage][token % kTokensInPage * 2 * kv_dim() + j];
@@ -339,8 +340,7 @@ TEST_P(CudaAttentionTest, MatchesTheReferenceAtEveryGroupAndWindow) {
   RecordProperty("max_difference", std::to_string(worst));
 }
 
-// A prompt at once, cut anywhere, and token by token, with nothing in the cache but what came
-// before.
+// The prompt runs at once, cut anywhere, and token by token, with only earlier tokens in the cache.
 TEST_P(CudaAttentionTest, RowsHaveTheSameBitsInAnyChunk) {
   for (const std::optional<int64_t>& window :
        {std::optional<int64_t>(), std::optional<int64_t>(9)}) {
@@ -361,7 +361,8 @@ TEST_P(CudaAttentionTest, RowsHaveTheSameBitsInAnyChunk) {
   }
 }
 
-// Beyond a span of 512 tokens: one block folds spans, or each has a block and they are joined.
+// Sequences longer than a span of 512 tokens: one block folds spans, or each span has a block and
+// the parts are joined.
 TEST_P(CudaAttentionTest, SpreadSpansHaveTheBitsOfOneBlock) {
   if (GetParam().head_dim > 128) GTEST_SKIP() << "the same code, slowly";
   for (const std::optional<int64_t>& window :
@@ -410,7 +411,7 @@ TEST(CudaAttentionMemoryTest, OnePageAtATimeHasTheBitsOfTwo) {
   EXPECT_TRUE(SameBits(outs[0], outs[1]));
 }
 
-// Rows of the third page read the two before it as they were closed, and their own as it is.
+// Rows of the third page read the two earlier pages as closed, and their own as it is.
 TEST_P(CudaAttentionTest, ClosedPagesAreReadAsTheyWereClosed) {
   for (const int64_t bits : {8, 4}) {
     for (const std::optional<int64_t>& window :

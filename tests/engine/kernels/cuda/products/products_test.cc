@@ -34,7 +34,7 @@ std::vector<float> Random(int64_t n, unsigned seed) {
   return x;
 }
 
-// The values as rows that meet weights of a type.
+// Returns the values as rows for weights of a type.
 std::vector<std::byte> Stored(const std::vector<float>& x, StorageType weight_type) {
   const StorageType type = RowTypeOf(weight_type);
   std::vector<std::byte> out(x.size() * StorageBytes(type));
@@ -58,7 +58,7 @@ class CudaProductsTest : public testing::TestWithParam<KernelCase> {
     ThreadPool pool(1);
     weight_ = MakeDeviceWeight({view}, type, pool, device_).value();
     ASSERT_TRUE(device_.Wait().ok());
-    for (int64_t j = 0; IsNarrow(type) && j < n_out; ++j) {  // what it stands for then
+    for (int64_t j = 0; IsNarrow(type) && j < n_out; ++j) {  // the numbers of the stored weight
       WidenRow({type, n_out, n_in}, weight_->data(), j, weights_.data() + j * n_in);
     }
   }
@@ -117,7 +117,7 @@ TEST_P(CudaProductsTest, ARowsBitsAreItsOwnInAnyOrderOfThreads) {
   }
 }
 
-// Whose numbers are of every size, so that all codes are met.
+// A weight with numbers of every size, so that it has all codes.
 TEST_P(CudaProductsTest, EveryCodeIsWidenedExactly) {
   const auto& [name, multiply, n_out, n_in, type] = GetParam();
   if (!IsNarrow(type)) return;

@@ -1,4 +1,5 @@
-// Kernels of sampling*.cu, on the emulated grid or on the device that LOWKEY_TEST_DEVICE names.
+// Tests the kernels of sampling/*.cu on the emulated grid, or on the device that LOWKEY_TEST_DEVICE
+// names.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ using emulated::ThreadOrder;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 
-// Logits of a kind that is hard in some way.
+// Returns logits that are hard in some way.
 std::vector<float> Logits(int32_t vocab, std::minstd_rand& random) {
   const float scales[] = {0.0f, 0.01f, 1.0f, 3.0f, 8.0f, 100.0f, 1e37f};
   std::normal_distribution<float> normal(0.0f, 1.0f);
@@ -96,7 +97,7 @@ class Step {
 
   std::vector<SampleResult> Run(ThreadOrder order = ThreadOrder::kForward) const {
     const auto n_rows = static_cast<int64_t>(rows_.size());
-    // What nothing has written must not be read.
+    // Scratch holds NaN at first: no kernel may read what none has written.
     DeviceArray<double> scratch(
         std::vector<double>((SamplingScratchBytes(n_rows, vocab_) + 7) / 8, NAN));
     const DeviceArray<float> logits(logits_);
@@ -179,7 +180,7 @@ TEST_P(CudaSamplingTest, DrawsWhatTheHostDraws) {
 INSTANTIATE_TEST_SUITE_P(Vocabularies, CudaSamplingTest,
                          testing::Values(1, 2, 7, 33, 256, 257, 1000, 5003));
 
-// Everything in one row of the largest vocabularies, and many draws of it.
+// The row combines everything, over the largest vocabulary, in many draws.
 void CompareLarge(int32_t vocab, float scale, int n_draws) {
   std::minstd_rand random(3);
   std::normal_distribution<float> normal(0.0f, scale);

@@ -31,7 +31,7 @@ struct TaylorCase {
 // How a step's work is cut.
 struct Cuts {
   int64_t block_rows = kTaylorManyRows;
-  bool in_one_piece = false;  // what a block of many rows reads
+  bool in_one_piece = false;  // a block of many rows reads one piece
 };
 
 // One sequence, all of whose rows are a step's: the state takes in two pages, those before token
@@ -46,7 +46,7 @@ class Scene {
     for (float& x : rows_) x = normal(engine);
     const int64_t tile = kPageWidth * (d_ + n_columns()) * StorageBytes(c.type);
     for (int64_t page = 0; page < kPages; ++page) {
-      // What nobody writes is no number.
+      // Memory that nobody writes is NaN.
       page_bytes_.emplace_back(std::vector<std::byte>(kLayers * kKvHeads * tile, std::byte{0xff}));
       pages_.push_back(page_bytes_.back().data());
     }
@@ -76,7 +76,7 @@ class Scene {
     const float* q = rows.data();
     kernels.taylor_write(device_, {step, step_rows.data(), kTokens, tau.data(), q, q + kHeads * d_,
                                    q + (kHeads + kKvHeads) * d_, ld()});
-    // One page, and then the others.
+    // Folds one page, and then the others.
     const DeviceArray<TaylorFold> folds(std::vector<TaylorFold>{{0, 0, 1}, {0, 1, kFoldedPages}});
     for (int i = 0; i < 2; ++i) kernels.taylor_fold(device_, {step, folds.data() + i, 1});
     for (const int64_t max_rows : {kTaylorFewRows, kTaylorManyRows}) {
@@ -177,12 +177,12 @@ class Scene {
   int64_t head_floats_ = 0, n_slots_ = 0;
   std::vector<TaylorRow> step_rows_;
   std::vector<TaylorBlock> blocks_;
-  std::vector<TaylorPiece> state_pieces_[2], page_pieces_[2];  // of few and of many rows
+  std::vector<TaylorPiece> state_pieces_[2], page_pieces_[2];  // blocks of few and of many rows
 };
 
 class CudaTaylorShiftTest : public testing::TestWithParam<TaylorCase> {
  protected:
-  // What devices beside those of data centres have.
+  // The shared memory of devices outside of data centers.
   CudaTaylorShiftTest() { emulated::LimitShared(int64_t{99} << 10); }
   ~CudaTaylorShiftTest() override {
     emulated::LimitShared(int64_t{227} << 10);

@@ -1,6 +1,6 @@
 // Exact attention by tensor cores over closed pages, which are widened to bf16 in shared memory,
-// and over the rows' own page, which is not closed for them. Codes of the next page are on their
-// way while one is computed. All of a block's warps widen, of few rows one of them computes.
+// and over the rows' own page, which is not closed. The codes of the next page are copied while a
+// page is computed. All warps of a block widen; of a tile of few rows one warp computes.
 
 #include "engine/kernels/cuda/attention/closed_pages.h"
 #include "engine/kernels/cuda/attention/launch.h"
@@ -13,7 +13,7 @@ struct alignas(16) FourWords {
   uint32_t x[4];
 };
 
-// Begins to bring a closed page to `to`.
+// Begins to copy a closed page to `to`.
 template <typename B>
 __device__ __forceinline__ void LoadClosed(const AttendArgs& a, const RowTileTask& task, int page,
                                            uint8_t* to) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void LoadClosed(const AttendArgs& a, const RowTileTas
   for (int i = threadIdx.x * 16; i < n_bytes; i += B::kThreads * 16) CopyAsync16(to + i, from + i);
 }
 
-// Eight neighboring numbers of a plane as bf16.
+// Widens eight neighboring numbers of a plane to bf16.
 template <int kBits>
 __device__ __forceinline__ void Widen8(const uint8_t* codes, const ScaleAndMiddle (&numbers)[8],
                                        uint16_t* to) {
@@ -38,12 +38,12 @@ __device__ __forceinline__ void Widen8(const uint8_t* codes, const ScaleAndMiddl
   *reinterpret_cast<FourWords*>(to) = packed;
 }
 
-// A closed page's keys and values to `page`. A thread has eight columns of some tokens.
+// Widens a closed page's keys and values to `page`. A thread has eight columns of some tokens.
 template <typename B, int kBits>
 __device__ __forceinline__ void Widen(const uint8_t* closed, uint16_t* page) {
-  constexpr int kChunks = B::kDim / 8, kLanes = B::kThreads / kChunks;
-  const int column = threadIdx.x % kChunks * 8, lane = threadIdx.x / kChunks;
-  if (lane >= kLanes) return;
+  constexpr int kChunks = B::kDim / 8, kTokensAtOnce = B::kThreads / kChunks;
+  const int column = threadIdx.x % kChunks * 8, first = threadIdx.x / kChunks;
+  if (first >= kTokensAtOnce) return;
   const ClosedTile<const uint8_t> tile = ViewClosed(closed, B::kDim, kBits);
   ScaleAndMiddle numbers[8];
 #pragma unroll
@@ -52,14 +52,14 @@ __device__ __forceinline__ void Widen(const uint8_t* closed, uint16_t* page) {
     for (int i = 0; i < 8; ++i) {
       numbers[i] = Unpacked(tile.key_numbers[group * B::kDim + column + i]);
     }
-    for (int i = lane; i < kClosedGroup; i += kLanes) {
+    for (int i = first; i < kClosedGroup; i += kTokensAtOnce) {
       const int token = group * kClosedGroup + i;
       Widen8<kBits>(tile.keys + (token * B::kDim + column) * kBits / 8, numbers,
                     page + token * B::kStride + column);
     }
   }
   constexpr int kGroups = (B::kDim + kClosedGroup - 1) / kClosedGroup;
-  for (int token = lane; token < tiles::kKeys; token += kLanes) {
+  for (int token = first; token < tiles::kKeys; token += kTokensAtOnce) {
     const ScaleAndMiddle one =
         Unpacked(tile.value_numbers[token * kGroups + column / kClosedGroup]);
 #pragma unroll

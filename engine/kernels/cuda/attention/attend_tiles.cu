@@ -1,6 +1,6 @@
-// Exact attention by tensor cores, after FlashAttention-2 (Dao 2023, algorithm 1): a block has a
-// tile of query rows and reads pages of keys and values one after another, the next one on its way
-// while one is computed. A warp has 16 or 32 of the rows; scores, weights and sums stay in its
+// Exact attention by tensor cores, after FlashAttention-2 (Dao 2023, algorithm 1). A block has a
+// tile of query rows and reads pages of keys and values one after another; the next page is copied
+// while a page is computed. A warp has 16 or 32 of the rows; scores, weights and sums stay in
 // registers.
 
 #include "engine/kernels/cuda/attention/launch.h"
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
   for (int page = task.begin_page; page < task.end_page; ++page) {
     const uint16_t* here = pages + (page - task.begin_page) % 2 * 2 * B::kPlane;
     WaitCopies<0>();
-    __syncthreads();  // the page is here, and the one before has been read by all
+    __syncthreads();  // the page is here, and all have read the page before
     if (page + 1 < task.end_page) {
       tiles::LoadPage<B>(a, task, page + 1,
                          pages + (page + 1 - task.begin_page) % 2 * 2 * B::kPlane);

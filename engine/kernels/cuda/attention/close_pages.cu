@@ -1,4 +1,4 @@
-// Full pages of keys and values turned into closed ones.
+// Quantizes full pages of keys and values into closed pages.
 
 #include "engine/kernels/cuda/attention/closed_pages.h"
 #include "engine/kernels/cuda/attention/coding.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread a channel of 32 tokens.
+// Codes keys. One thread codes one channel of 32 tokens.
 template <typename T>
 __device__ inline void CodeKeys(const T* keys, int d, int bits, uint8_t* codes, uint32_t* numbers) {
   for (int i = threadIdx.x; i < kPageTokensInt / kClosedGroup * d; i += kThreads) {
@@ -28,7 +28,7 @@ __device__ inline void CodeKeys(const T* keys, int d, int bits, uint8_t* codes, 
   }
 }
 
-// A warp 32 channels of a token.
+// Codes values. One warp codes 32 channels of a token.
 template <typename T>
 __device__ inline void CodeValues(const T* values, int d, int bits, uint8_t* codes,
                                   uint32_t* numbers) {
@@ -44,7 +44,7 @@ __device__ inline void CodeValues(const T* values, int d, int bits, uint8_t* cod
   }
 }
 
-// Codes of a plane of n numbers to where they stay.
+// Stores the codes of a plane of n numbers to their place.
 __device__ inline void StoreCodes(const uint8_t* codes, int n, int bits, uint8_t* to) {
   if (bits == 8) {
     for (int i = threadIdx.x; i < n; i += kThreads) to[i] = codes[i];
@@ -55,7 +55,7 @@ __device__ inline void StoreCodes(const uint8_t* codes, int n, int bits, uint8_t
   }
 }
 
-// Shared memory: the codes of one plane [64, head_dim].
+// Shared memory holds the codes of one plane [64, head_dim].
 template <typename T>
 __global__ void __launch_bounds__(kThreads) ClosePageKernel(ClosePagesArgs a) {
   LK_DYNAMIC_SHARED(uint8_t, codes);

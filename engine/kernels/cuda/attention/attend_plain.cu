@@ -1,6 +1,6 @@
-// Exact attention in fp32 for what the tensor cores are not used for: caches in fp32 and other
-// head dimensions. A block has 16 rows and reads 32 keys and values at a time; a warp has 4 of the
-// rows, a lane a key of theirs, then columns of their sums.
+// Exact attention in fp32, for caches in fp32 and head dimensions that tensor cores do not take. A
+// block has 16 rows and reads 32 keys and values at a time. A warp has 4 of the rows; a lane
+// computes the scores of one key, then some columns of the rows' sums.
 
 #include <algorithm>
 
@@ -21,14 +21,14 @@ struct alignas(16) FloatQuad {
   float x[4];
 };
 
-// Shared memory: queries [warp][head_dim][4 rows], weights [warp][32 keys][4 rows], a tile
-// [32][head_dim + 1] of keys, then values.
+// Shared memory holds queries [warp][head_dim][4 rows], weights [warp][32 keys][4 rows], and a tile
+// [32][head_dim + 1] of keys, then of values.
 __host__ __device__ inline int64_t SharedFloats(int64_t head_dim) {
   return kRows * head_dim + kRows * kKeys + kKeys * (head_dim + 1);
 }
 
-// A warp's rows: a lane has columns lane + 32 i of the sums over values, and its keys' part of the
-// sum of weights.
+// The rows of a warp. A lane has columns lane + 32 i of the sums over values, and the weights of
+// its keys of the sums of weights.
 template <int kColumns>
 struct WarpRows {
   float out[kWarpRows][kColumns];
@@ -43,7 +43,7 @@ struct WarpRows {
   }
 };
 
-// Scaled queries of the tile, zero beyond its rows.
+// Loads the tile's scaled queries, zeros beyond its rows.
 __device__ inline void LoadQueries(const AttendArgs& a, const RowTileTask& task, float* queries) {
   const auto head_dim = static_cast<int>(a.head_dim);
   const float scale = QueryScale(head_dim);
@@ -57,7 +57,7 @@ __device__ inline void LoadQueries(const AttendArgs& a, const RowTileTask& task,
   }
 }
 
-// Rows [first, first + 32) of a plane of keys or values; those from n_cached on become 0.
+// Loads rows [first, first + 32) of a plane of keys or values; those from n_cached on become 0.
 template <typename T>
 __device__ void LoadTile(const T* from, int n_cached, int head_dim, float* tile) {
   constexpr int kVector = 16 / sizeof(T);
@@ -83,7 +83,7 @@ __device__ void LoadTile(const T* from, int n_cached, int head_dim, float* tile)
 
 enum class Plane { kKeys, kValues };
 
-// The same of a closed page, whose rows from `first` on are wanted.
+// Loads rows from `first` on of a closed page.
 __device__ inline void LoadClosedTile(const ClosedTile<const uint8_t>& closed, int64_t bits,
                                       Plane plane, int first, int head_dim, float* tile) {
   const int n_groups = (head_dim + kClosedGroup - 1) / kClosedGroup;
@@ -99,7 +99,7 @@ __device__ inline void LoadClosedTile(const ClosedTile<const uint8_t>& closed, i
   }
 }
 
-// Keys or values of the 32 tokens from `position` on.
+// Loads the keys or values of the 32 tokens from `position` on.
 template <typename T>
 __device__ inline void Load(const AttendArgs& a, const RowTileTask& task, int position, Plane plane,
                             float* tile) {
@@ -116,7 +116,7 @@ __device__ inline void Load(const AttendArgs& a, const RowTileTask& task, int po
   LoadTile(keys + row * head_dim, task.end_position - position, head_dim, tile);
 }
 
-// Scores of the lane's key against the warp's rows.
+// Returns the scores of the lane's key against the warp's rows.
 __device__ inline FloatQuad Score(const float* queries, const float* tile, int head_dim) {
   const float* key = tile + threadIdx.x % kWarp * (head_dim + 1);
   FloatQuad scores = {};
@@ -127,7 +127,7 @@ __device__ inline FloatQuad Score(const float* queries, const float* tile, int h
   return scores;
 }
 
-// Turns scores into weights, and what the rows have into terms of their new maximum.
+// Turns scores into weights, and rescales the rows' sums to their new maximum.
 template <int kColumns>
 __device__ void Weigh(WarpRows<kColumns>& rows, FloatQuad& scores) {
   for (int r = 0; r < kWarpRows; ++r) {
@@ -159,7 +159,7 @@ __device__ void AddValues(const float* weights, const float* tile, int head_dim,
 
 enum class Last { kNo, kYes };
 
-// Folds the span that ends into those before, which wait in the output's place.
+// Folds the span that ends into earlier spans, whose sums wait in the output's place.
 template <int kColumns>
 __device__ void Fold(const AttendArgs& a, const RowTileTask& task, Last last,
                      WarpRows<kColumns>& rows, RowState* folded) {
@@ -203,7 +203,7 @@ __device__ void SavePart(const AttendArgs& a, const RowTileTask& task,
   }
 }
 
-// Positions that each of the warp's rows sees.
+// The positions that each of the warp's rows sees.
 struct SeenByRows {
   int first[kWarpRows], last[kWarpRows];
 };
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(AttendArgs a) {
   const int end_tile = task.end_page * (kPageTokensInt / kKeys);
   for (int i = first_tile; i < end_tile; ++i) {
     const int position = i * kKeys;
-    __syncthreads();  // the values before have been read
+    __syncthreads();  // all have read the values before
     Load<T>(a, task, position, Plane::kKeys, tile);
     __syncthreads();
     if (has_rows) {
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(AttendArgs a) {
       Weigh(rows, scores);
       *reinterpret_cast<FloatQuad*>(weights + lane * kWarpRows) = scores;
     }
-    __syncthreads();  // the keys have been read
+    __syncthreads();  // all have read the keys
     Load<T>(a, task, position, Plane::kValues, tile);
     __syncthreads();
     if (has_rows) {

@@ -1,0 +1,88 @@
+#include "engine/kernels/isa.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+TEST(AvailableKernels, StartsWithThePortableTable) {
+  ASSERT_FALSE(AvailableKernels().empty());
+  EXPECT_EQ(AvailableKernels().front()->name, "portable");
+}
+
+TEST(AvailableKernels, HoldsTheTableInUse) {
+  bool found = false;
+  for (const KernelTable* t : AvailableKernels()) found = found || t == &Kernels();
+  EXPECT_TRUE(found);
+}
+
+TEST(AvailableKernels, PanelsDivideAPage) {
+  for (const KernelTable* t : AvailableKernels()) EXPECT_EQ(64 % t->panel_columns, 0) << t->name;
+}
+
+// Sets LOWKEY_ISA, or unsets it, and puts the value from before back.
+class IsaTest : public ::testing::Test {
+ protected:
+  IsaTest() {
+    if (const char* value = std::getenv("LOWKEY_ISA"); value != nullptr) before_ = value;
+  }
+  ~IsaTest() override { Set(before_); }
+  static void Set(const std::optional<std::string>& value) {
+    if (value.has_value()) {
+      setenv("LOWKEY_ISA", value->c_str(), 1);
+    } else {
+      unsetenv("LOWKEY_ISA");
+    }
+  }
+
+ private:
+  std::optional<std::string> before_;
+};
+
+TEST_F(IsaTest, UnsetAndEmptyAreTheBestOfTheCpu) {
+  Set(std::nullopt);
+  EXPECT_TRUE(CheckIsa().ok());
+  Set("");
+  EXPECT_TRUE(CheckIsa().ok());
+}
+
+TEST_F(IsaTest, EveryAvailableNameIsTaken) {
+  for (const std::string& name : AvailableIsas()) {
+    Set(name);
+    EXPECT_TRUE(CheckIsa().ok()) << CheckIsa();
+  }
+}
+
+TEST_F(IsaTest, AnUnknownNameListsTheKnownOnes) {
+  Set("avx9");
+  EXPECT_EQ(CheckIsa(), absl::InvalidArgumentError(
+                            "LOWKEY_ISA: \"avx9\", expected one of portable, portable_bf16, avx2, "
+                            "avx512, avx512_bf16"));
+}
+
+TEST_F(IsaTest, ANameThatThisCpuLacksListsWhatItHas) {
+  for (const char* name : {"avx2", "avx512", "avx512_bf16"}) {
+    const std::vector<std::string> available = AvailableIsas();
+    if (std::find(available.begin(), available.end(), name) != available.end()) continue;
+    Set(name);
+    EXPECT_EQ(CheckIsa(),
+              absl::InvalidArgumentError(absl::StrCat("LOWKEY_ISA: \"", name, "\", this CPU has ",
+                                                      absl::StrJoin(available, ", "))));
+  }
+}
+
+TEST_F(IsaTest, KernelsEndTheProgramWithTheMessage) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Set("avx9");
+  EXPECT_EXIT(Kernels(), ::testing::ExitedWithCode(2), "LOWKEY_ISA: \"avx9\", expected one of");
+}
+
+}  // namespace
+}  // namespace lowkey
