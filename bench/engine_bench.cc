@@ -1,5 +1,5 @@
 // Tokens per second of the engine without a server, beside the machine's limits:
-//   engine_bench --model DIR | --random-110m  [--dtype bfloat16] [--threads N] [--runs 5]
+//   engine_bench --model DIR | --random_110m  [--dtype bfloat16] [--threads N] [--runs 5]
 //   [--attention standard,atp]
 #include <algorithm>
 #include <cstdio>
