@@ -16,11 +16,12 @@
 #include "absl/time/clock.h"
 #include "bench/machine.h"
 #include "engine/attention/atp/compress.h"
-#include "engine/attention/atp/principal_block.h"
+#include "engine/attention/atp/policy.h"
 #include "engine/attention/atp/top_tokens.h"
 #include "engine/attention/attention.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/pages/quantized_kv.h"
+#include "engine/attention/standard/policy.h"
 #include "engine/base/status_macros.h"
 
 ABSL_FLAG(int, layers, 12, "layers");
@@ -114,7 +115,7 @@ absl::Status Close(const Bench& b, SequenceCache& sequence) {
       const int64_t layer = i / g.n_kv_heads, head = i % g.n_kv_heads;
       QuantizeTile(g, storage, TileOf(g, sequence.pages[page], layer, head), layer, head, *slab);
     });
-    sequence.slice_pages.push_back(std::move(slab));
+    sequence.state.As<StandardState>().closed_pages.push_back(std::move(slab));
     sequence.pages[page] = {};
   }
   return absl::OkStatus();
@@ -148,7 +149,7 @@ absl::Status Fill(const Bench& b, const AttentionOptions& options, SequenceCache
                     {absl::MakeConstSpan(sequence.pages).subspan(n * block_pages, block_pages)},
                     {part / n_bases, part % n_bases}, workspaces[thread], *block);
     });
-    sequence.blocks.push_back(std::move(block));
+    sequence.state.As<AtpState>().blocks.push_back(std::move(block));
   }
   return absl::OkStatus();
 }
@@ -189,10 +190,15 @@ double ReadBytes(const Bench& b, const SequenceCache& sequence) {
   for (const PageHandle& page : sequence.pages) {
     if (page) bytes += static_cast<double>(PageBytes(g));
   }
-  for (const auto& page : sequence.slice_pages) bytes += static_cast<double>(page->size_bytes());
+  if (sequence.options.mechanism == Mechanism::kStandard) {
+    sequence.state.VisitSlabs(
+        [&](const Slab& page) { bytes += static_cast<double>(page.size_bytes()); });
+    return bytes;
+  }
   const int64_t window = sequence.options.atp.window_blocks;
-  for (int64_t i = 0; i + window < static_cast<int64_t>(sequence.blocks.size()); ++i) {
-    PrincipalShape shape = sequence.blocks[i]->shape;
+  const auto& blocks = sequence.state.As<AtpState>().blocks;
+  for (int64_t i = 0; i + window < static_cast<int64_t>(blocks.size()); ++i) {
+    PrincipalShape shape = blocks[i]->shape;
     shape.keeps_tokens = false;
     bytes += static_cast<double>(shape.SlabBytes(g));
   }

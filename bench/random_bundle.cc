@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/tensor.h"
+#include "engine/config/projections.h"
 #include "engine/loader/safetensors.h"
 #include "nlohmann/json.hpp"
 
@@ -67,25 +68,13 @@ class RandomTensors {
   std::vector<std::pair<std::string, TensorView>> tensors_;
 };
 
-bool SlicesX(Mechanism m) {
-  return m == Mechanism::kOptimised || m == Mechanism::kEfficient || m == Mechanism::kLasso;
-}
-
-// Lists the weights among wq, wk and wv that a mechanism projects with; wo is always one.
-std::vector<const char*> InputProjections(Mechanism m) {
-  if (m == Mechanism::kLasso) return {};
-  if (m == Mechanism::kEfficient) return {"wq"};
-  if (m == Mechanism::kOptimised) return {"wq", "wk"};
-  return {"wq", "wk", "wv"};
-}
-
 absl::Status WriteTensors(const std::string& path, const RandomMechanism& m, const ModelConfig& c,
                           uint64_t seed) {
-  const Mechanism maps = m.mechanism == Mechanism::kSuper ? m.over : m.mechanism;
+  const ProjectionUse use = ProjectionsOf(m.mechanism, m.over);
   const int64_t hidden = c.hidden_dim;
   const int64_t n_heads = m.n_heads > 0 ? m.n_heads : c.n_heads;
-  const int64_t head_dim = SlicesX(maps) ? hidden / n_heads : c.head_dim;
-  const int64_t n_kv_heads = !SlicesX(maps)     ? c.n_kv_heads
+  const int64_t head_dim = use.slices_input ? hidden / n_heads : c.head_dim;
+  const int64_t n_kv_heads = !use.slices_input  ? c.n_kv_heads
                              : m.n_kv_heads > 0 ? m.n_kv_heads
                                                 : n_heads;
   const int64_t q = n_heads * head_dim, kv = n_kv_heads * head_dim;
@@ -101,8 +90,8 @@ absl::Status WriteTensors(const std::string& path, const RandomMechanism& m, con
   };
   for (int32_t i = 0; i < c.n_layers; ++i) {
     const std::string prefix = absl::StrCat("layers.", i, ".");
-    for (const std::string name : InputProjections(maps)) {
-      projection(prefix + name, name == "wq" ? q : kv, hidden, 1.0f);
+    for (int p = 0; p < static_cast<int>(Projection::kO); ++p) {
+      if (use.has[p]) projection(prefix + kProjectionNames[p], p == 0 ? q : kv, hidden, 1.0f);
     }
     projection(prefix + "wo", hidden, q, 1 / std::sqrt(2.0f * static_cast<float>(c.n_layers)));
     if (m.mechanism == Mechanism::kSuper) {

@@ -56,8 +56,7 @@ absl::Status ReadRunOptions(const FlagValues& flags, AttendInputs& inputs) {
 absl::StatusOr<AttendTensors> ReadInputs(const FlagValues& flags, AttendInputs& inputs) {
   ProjectOptions options;
   LK_ASSIGN_OR_RETURN(inputs.over, ParseMechanism(flags.Text("over")));
-  options.mechanism =
-      inputs.attention.mechanism == Mechanism::kSuper ? inputs.over : inputs.attention.mechanism;
+  options.use = ProjectionsOf(inputs.attention.mechanism, inputs.over);
   LK_ASSIGN_OR_RETURN(const auto n_heads, flags.Int("heads", 0, 1024));
   LK_ASSIGN_OR_RETURN(const auto n_kv_heads, flags.Int("kv-heads", 0, 1024));
   LK_ASSIGN_OR_RETURN(const auto theta, flags.Number("rope-theta"));

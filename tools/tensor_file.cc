@@ -96,34 +96,30 @@ absl::Status CheckHeads(int64_t width, const ProjectOptions& options) {
   return absl::OkStatus();
 }
 
-bool ProjectsKeys(Mechanism m) { return m != Mechanism::kEfficient && m != Mechanism::kLasso; }
-bool ProjectsValues(Mechanism m) { return ProjectsKeys(m) && m != Mechanism::kOptimised; }
-
 absl::StatusOr<AttendTensors> ProjectTensors(const Safetensors& file,
                                              const ProjectOptions& options) {
   AttendTensors tensors;
   LK_ASSIGN_OR_RETURN(tensors.x, ReadTensor(file, "x", 2));
   const int64_t hidden = tensors.x.shape[1];
   FloatTensor wq{{hidden, hidden}, {}};
-  if (options.mechanism != Mechanism::kLasso) {
+  if (options.use.Has(Projection::kQ)) {
     LK_ASSIGN_OR_RETURN(wq, ReadTensor(file, "wq", 2));
   }
   const int64_t width = wq.shape[1];
   LK_RETURN_IF_ERROR(CheckHeads(width, options));
   LK_RETURN_IF_ERROR(CheckShape("wq", wq, {hidden, width}));
-  const bool slices = !ProjectsValues(options.mechanism);
-  if (slices && width != hidden) return CheckShape("wq", wq, {hidden, hidden});
+  if (options.use.slices_input && width != hidden) return CheckShape("wq", wq, {hidden, hidden});
   const auto project = [&](const FloatTensor& w, int64_t n_heads) {
     return Project(tensors.x, w, n_heads);
   };
   const std::vector<int64_t> kv_shape = {hidden, width / options.n_heads * options.n_kv_heads};
   if (!wq.values.empty()) tensors.q = project(wq, options.n_heads);
-  if (ProjectsKeys(options.mechanism)) {
+  if (options.use.Has(Projection::kK)) {
     LK_ASSIGN_OR_RETURN(const FloatTensor wk, ReadTensor(file, "wk", 2));
     LK_RETURN_IF_ERROR(CheckShape("wk", wk, kv_shape));
     tensors.k = project(wk, options.n_kv_heads);
   }
-  if (!slices) {
+  if (options.use.Has(Projection::kV)) {
     LK_ASSIGN_OR_RETURN(const FloatTensor wv, ReadTensor(file, "wv", 2));
     LK_RETURN_IF_ERROR(CheckShape("wv", wv, kv_shape));
     tensors.v = project(wv, options.n_kv_heads);

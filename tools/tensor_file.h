@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/config/attention_options.h"
+#include "engine/config/projections.h"
 #include "server/config/flags.h"
 
 namespace lowkey {
@@ -30,7 +30,7 @@ struct AttendTensors {
 
 // Options for turning x and weights into q, k and v.
 struct ProjectOptions {
-  Mechanism mechanism = Mechanism::kStandard;  // decides which slices of x are read
+  ProjectionUse use;  // the maps that the mechanism has
   int64_t n_heads = 0, n_kv_heads = 0;
   double rope_theta = 10000.0;  // 0: no rotation
 };

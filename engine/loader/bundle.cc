@@ -20,27 +20,6 @@ constexpr int kMaxBundleDepth = 6;
 constexpr int64_t kMaxAlignmentTokens = int64_t{1} << 16;
 constexpr int64_t kMaxLoraRank = 4096;
 constexpr char kBundleFile[] = "lowkey.json";
-constexpr const char* kProjectionNames[kNumProjections] = {"wq", "wk", "wv", "wo"};
-
-// The parts of a mechanism.
-struct MechanismKind {
-  Mechanism mechanism;
-  std::array<bool, kNumProjections> uses;
-  bool slices_x;  // head h reads columns h * head_dim .. of x: n_heads * head_dim = hidden_dim
-};
-constexpr MechanismKind kKinds[] = {
-    {Mechanism::kStandard, {true, true, true, true}, false},
-    {Mechanism::kAtp, {true, true, true, true}, false},
-    {Mechanism::kTaylorShift, {true, true, true, true}, false},
-    {Mechanism::kOptimised, {true, true, false, true}, true},
-    {Mechanism::kEfficient, {true, false, false, true}, true},
-    {Mechanism::kLasso, {false, false, false, true}, true},
-};
-
-const MechanismKind& KindOf(Mechanism mechanism) {
-  return *std::find_if(std::begin(kKinds), std::end(kKinds),
-                       [&](const MechanismKind& k) { return k.mechanism == mechanism; });
-}
 
 // Reads one entry of "mechanisms" and takes its tensors.
 class EntryReader {
@@ -62,7 +41,6 @@ class EntryReader {
   const std::string& directory_;
   const ModelConfig& base_;
   const JsonFields fields_;
-  const MechanismKind* kind_ = nullptr;
   BundledMechanism out_;
   std::vector<std::shared_ptr<const MappedFile>> files_;
 };
@@ -87,8 +65,7 @@ absl::Status EntryReader::ReadKind() {
   } else if (over.has_value()) {
     return fields_.Error("over", "no such field but in super");
   }
-  kind_ = &KindOf(out_.mechanism == Mechanism::kSuper ? out_.over : out_.mechanism);
-  out_.uses = kind_->uses;
+  out_.use = ProjectionsOf(out_.mechanism, out_.over);
   return absl::OkStatus();
 }
 
@@ -97,7 +74,7 @@ absl::Status EntryReader::ReadHeads() {
   LK_ASSIGN_OR_RETURN(const auto n_heads, fields_.Int("n_heads", {1, 1024}));
   LK_ASSIGN_OR_RETURN(const auto n_kv_heads, fields_.Int("n_kv_heads", {1, 1024}));
   ModelConfig& c = out_.config;
-  if (!kind_->slices_x) {
+  if (!out_.use.slices_input) {
     if (n_heads.has_value()) return fields_.Error("n_heads", "none: this mechanism has the base's");
     if (n_kv_heads.has_value()) {
       return fields_.Error("n_kv_heads", "none: this mechanism has the base's");
@@ -112,9 +89,8 @@ absl::Status EntryReader::ReadHeads() {
   }
   c.head_dim = c.hidden_dim / c.n_heads;
   // Only optimised has keys of its own, which query heads may share.
-  c.n_kv_heads = kind_->uses[static_cast<int>(Projection::kK)]
-                     ? static_cast<int32_t>(n_kv_heads.value_or(c.n_heads))
-                     : c.n_heads;
+  c.n_kv_heads = out_.use.Has(Projection::kK) ? static_cast<int32_t>(n_kv_heads.value_or(c.n_heads))
+                                              : c.n_heads;
   if (c.n_heads % c.n_kv_heads != 0) {
     return fields_.Error("n_kv_heads", absl::StrCat("a divisor of n_heads = ", c.n_heads));
   }
@@ -189,7 +165,7 @@ absl::Status EntryReader::TakeProjection(TensorTable& table, int64_t layer, int 
 
 absl::Status EntryReader::TakeLayer(TensorTable& table, int64_t layer) {
   for (int which = 0; which < kNumProjections; ++which) {
-    if (out_.uses[which]) LK_RETURN_IF_ERROR(TakeProjection(table, layer, which));
+    if (out_.use.has[which]) LK_RETURN_IF_ERROR(TakeProjection(table, layer, which));
   }
   const std::string tau = absl::StrCat("layers.", layer, ".tau");
   const bool in_all = table.Has("layers.0.tau") || out_.layers[0].tau.data != nullptr;

@@ -11,15 +11,11 @@
 #include "engine/base/tensor.h"
 #include "engine/config/attention_options.h"
 #include "engine/config/model_config.h"
+#include "engine/config/projections.h"
 
 namespace lowkey {
 
 struct Checkpoint;
-
-// The projections around attention, in the order that tensors of a bundle are named: wq, wk, wv,
-// wo.
-enum class Projection { kQ, kK, kV, kO };
-inline constexpr int kNumProjections = 4;
 
 // A projection [out, in] of a mechanism: `full`, or the checkpoint's own plus scale * b a. Both
 // absent (data == nullptr): the checkpoint's own.
@@ -40,8 +36,8 @@ struct BundledMechanism {
   Mechanism over = Mechanism::kEfficient;  // super: the mechanism whose keys and values it aligns
   // The checkpoint's, with this mechanism's own heads.
   ModelConfig config;
-  std::array<bool, kNumProjections> uses = {};  // which projections the mechanism has at all
-  bool has_own_projections = false;             // any of them differs from the checkpoint's
+  ProjectionUse use;
+  bool has_own_projections = false;  // any of them differs from the checkpoint's
   double lora_scale = 1.0;
   int64_t alignment_tokens = 0;  // super: l, the longest sequence
   LassoOptions lasso;

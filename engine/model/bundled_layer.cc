@@ -26,7 +26,7 @@ BundledLayerTensors::BundledLayerTensors(const Checkpoint& checkpoint,
       {&base.v_proj, &tensors_.v_proj},
       {&base.o_proj, &tensors_.o_proj}};
   for (int i = 0; i < kNumProjections; ++i) {
-    if (!mechanism.uses[i]) continue;
+    if (!mechanism.use.has[i]) continue;
     const BundledProjection& projection = mechanism.layers[layer].projections[i];
     if (projection.full.data != nullptr) {
       *parts[i].second = projection.full;

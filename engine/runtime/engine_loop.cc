@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/attention/atp/principal_block.h"
 #include "engine/base/retry_after.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/guarded.h"
@@ -42,10 +41,6 @@ void EngineImpl::FinishAll(const absl::Status& status) {
 // Takes submitted requests: from now on the scheduler may name them.
 void EngineImpl::TakeArrivals() {
   for (auto& state : inbox_) {
-    if (state->request.attention.mechanism == Mechanism::kAtp) {
-      const AtpOptions& options = state->request.attention.atp;
-      state->rank = static_cast<int32_t>(ShapeOf(runner_->geometry(), options).rank);
-    }
     live_.emplace(state->id, std::move(state));
   }
   inbox_.clear();
@@ -129,7 +124,9 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
   const std::unique_ptr<RequestState> state = std::move(found->second);
   live_.erase(found);
   if (status.ok()) SavePrefix(*state, state->choices[0].cache.n_tokens);
-  const FinalEvent event = state->MakeFinalEvent(reason, status, runner_->page_bytes());
+  const FinalEvent event =
+      state->MakeFinalEvent(reason, status, runner_->mechanism(state->request.attention.mechanism),
+                            runner_->page_bytes());
   state->ReleaseCache();
   ++(status.ok() ? counters_.n_finished_requests : counters_.n_cancelled_requests);
   {

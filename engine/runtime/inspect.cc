@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "engine/attention/atp/principal_block.h"
 #include "engine/attention/attention.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/projections.h"
 #include "engine/kernels/narrow_weight.h"
 #include "engine/lowrank/basis.h"
 #include "engine/model/rope.h"
@@ -72,20 +72,6 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> OpenFor(std::shared_ptr<const Check
   return runner;
 }
 
-// The tensors that a mechanism reads.
-struct InputUse {
-  bool q, k, v, x;
-};
-
-InputUse UseOf(const AttentionOptions& attention, Mechanism over) {
-  const Mechanism mechanism = attention.mechanism == Mechanism::kSuper ? over : attention.mechanism;
-  if (mechanism == Mechanism::kOptimised) return {true, true, false, true};
-  if (mechanism == Mechanism::kEfficient) return {true, false, false, true};
-  if (mechanism == Mechanism::kLasso) return {false, false, false, true};
-  const bool is_input = mechanism == Mechanism::kAtp && attention.atp.basis == AtpBasis::kInput;
-  return {true, true, true, is_input};
-}
-
 absl::Status CheckAttendInputs(const AttendInputs& in) {
   const auto check = [](absl::string_view field, int64_t value, int64_t high) {
     if (value >= 1 && value <= high) return absl::OkStatus();
@@ -113,15 +99,17 @@ absl::Status CheckAttendInputs(const AttendInputs& in) {
     return absl::InvalidArgumentError(absl::StrCat("over: ", std::string(MechanismName(in.over)),
                                                    ", expected efficient, optimised or standard"));
   }
-  const InputUse use = UseOf(in.attention, in.over);
-  LK_RETURN_IF_ERROR(sized("q", in.q, use.q ? in.n_heads : 0));
-  LK_RETURN_IF_ERROR(sized("k", in.k, use.k ? in.n_kv_heads : 0));
-  if (use.x) LK_RETURN_IF_ERROR(sized("x", in.x, in.n_heads));
+  const ProjectionUse use = ProjectionsOf(in.attention.mechanism, in.over);
+  const bool has_input_basis =
+      in.attention.mechanism == Mechanism::kAtp && in.attention.atp.basis == AtpBasis::kInput;
+  LK_RETURN_IF_ERROR(sized("q", in.q, use.Has(Projection::kQ) ? in.n_heads : 0));
+  LK_RETURN_IF_ERROR(sized("k", in.k, use.Has(Projection::kK) ? in.n_kv_heads : 0));
+  if (use.slices_input || has_input_basis) LK_RETURN_IF_ERROR(sized("x", in.x, in.n_heads));
   if (!in.tau.empty() && static_cast<int64_t>(in.tau.size()) != in.n_heads) {
     return absl::InvalidArgumentError(
         absl::StrCat("tau: ", in.tau.size(), " elements, expected ", in.n_heads));
   }
-  return sized("v", in.v, use.v ? in.n_kv_heads : 0);
+  return sized("v", in.v, use.Has(Projection::kV) ? in.n_kv_heads : 0);
 }
 
 // Copies [n_heads, n, head_dim] into columns `at` of rows [n, ld].
@@ -159,9 +147,9 @@ MechanismWeights WeightsOf(const AttendInputs& in) {
   return weights;
 }
 
-// Runs a one-layer sequence through its mechanism in chunks; returns the bytes held at the end.
-absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometry& g,
-                                  const LayerRows& all, Place& place) {
+// Runs a one-layer sequence through its mechanism in chunks; fills all of `out` but the rows.
+absl::Status RunAttend(const AttendInputs& in, const AttentionGeometry& g, const LayerRows& all,
+                       Place& place, AttendOutputs& out) {
   ThreadPool pool(in.n_threads);
   const int64_t n_prompt = in.n_prompt_tokens > 0 ? in.n_prompt_tokens : in.n_tokens;
   const int64_t chunk = std::min(in.chunk_tokens, in.n_tokens);
@@ -181,6 +169,9 @@ absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometr
   SequenceCache sequence;
   sequence.options = in.attention;
   sequence.n_prompt_tokens = n_prompt;
+  const SequenceCache* const sequences[] = {&sequence};
+  out.rank = mechanism->Report(sequences).rank;
+  out.standard_cache_bytes = (in.n_tokens + kPageTokens - 1) / kPageTokens * PageBytes(g);
   for (int64_t at = 0; at < in.n_tokens;) {
     const int64_t end = at < n_prompt ? std::min(n_prompt, in.n_tokens) : in.n_tokens;
     const Segment segment{&sequence, at, std::min(chunk, end - at), at};
@@ -190,7 +181,8 @@ absl::StatusOr<int64_t> RunAttend(const AttendInputs& in, const AttentionGeometr
     at += segment.n_rows;
   }
   LK_RETURN_IF_ERROR(place.Wait());  // queued work still reads the pages
-  return place.used_cache_bytes();
+  out.cache_bytes = place.used_cache_bytes();
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -295,17 +287,16 @@ absl::StatusOr<AttendOutputs> Attend(const AttendInputs& in) {
   LK_ASSIGN_OR_RETURN(Buffer results, place->Hold(attended));
   const float* base = held.as<float>();
   AttendOutputs out;
-  LK_ASSIGN_OR_RETURN(
-      out.cache_bytes,
-      RunAttend(in, g,
-                {0, in.x.empty() ? nullptr : base + in.n_tokens * ld, q_dim, base, base + q_dim,
-                 base + q_dim + kv_dim, ld, results.as<float>(), q_dim},
-                *place));
+  const LayerRows all = {.x = in.x.empty() ? nullptr : base + in.n_tokens * ld,
+                         .ld_x = q_dim,
+                         .q = base,
+                         .k = base + q_dim,
+                         .v = base + q_dim + kv_dim,
+                         .ld_qkv = ld,
+                         .out = results.as<float>(),
+                         .ld_out = q_dim};
+  LK_RETURN_IF_ERROR(RunAttend(in, g, all, *place, out));
   LK_RETURN_IF_ERROR(place->Fetch(results, absl::MakeSpan(attended)));
-  out.standard_cache_bytes = (in.n_tokens + kPageTokens - 1) / kPageTokens * PageBytes(g);
-  if (in.attention.mechanism == Mechanism::kAtp) {
-    out.rank = static_cast<int32_t>(ShapeOf(g, in.attention.atp).rank);
-  }
   out.out.resize(in.n_heads * in.n_tokens * in.head_dim);
   for (int64_t h = 0; h < in.n_heads; ++h) {
     for (int64_t i = 0; i < in.n_tokens; ++i) {

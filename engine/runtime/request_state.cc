@@ -1,11 +1,8 @@
 #include "engine/runtime/request_state.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
-
-#include "engine/attention/atp/principal_block.h"
 
 namespace lowkey {
 
@@ -55,18 +52,11 @@ int64_t RequestState::HeldBytes(int64_t page_bytes) const {
   const auto add = [&](const void* memory, int64_t size_bytes) {
     if (choices.size() == 1 || seen.insert(memory).second) total += size_bytes;
   };
-  const auto add_slab = [&](const std::shared_ptr<Slab>& slab) {
-    if (slab != nullptr) add(slab.get(), slab->size_bytes());
-  };
   for (const ChoiceState& c : choices) {
     for (const PageHandle& page : c.cache.pages) {
       if (page) add(page.data(), page_bytes);
     }
-    for (const auto& block : c.cache.blocks) {
-      if (block != nullptr) add_slab(block->slab);
-    }
-    for (const auto& page : c.cache.slice_pages) add_slab(page);
-    add_slab(c.cache.state);
+    c.cache.state.VisitSlabs([&](const Slab& slab) { add(&slab, slab.size_bytes()); });
   }
   return total;
 }
@@ -88,36 +78,33 @@ void RequestState::ReleaseCache() {
   if (!is_forked()) prompt_logprobs.clear();
 }
 
-AttentionReport RequestState::MakeReport(int64_t page_bytes) const {
+AttentionReport RequestState::MakeReport(const AttentionMechanism& mechanism,
+                                         int64_t page_bytes) const {
   AttentionReport report;
   report.mechanism = request.attention.mechanism;
   report.is_approximate = IsApproximate(request.attention);
   report.reason = selection.reason;
   report.crossovers = selection.crossovers;
-  report.rank = rank;
   report.cache_bytes = HeldBytes(page_bytes);
   report.peak_cache_bytes = std::max(peak_bytes_, report.cache_bytes);
   const int64_t shared_pages = static_cast<int64_t>(request.prompt.size()) / kPageTokens;
-  std::set<std::shared_ptr<const PrincipalBlock>> blocks;
+  std::vector<const SequenceCache*> sequences;
   int64_t n_pages = 0;
   for (const ChoiceState& c : choices) {
     const int64_t own = PagesFor(c.cache.n_tokens);
     n_pages += &c == &choices[0] ? own : std::max<int64_t>(0, own - shared_pages);
-    blocks.insert(c.cache.blocks.begin(), c.cache.blocks.end());
-    report.n_state_tokens = std::max(report.n_state_tokens, c.cache.n_state_tokens);
+    sequences.push_back(&c.cache);
   }
-  blocks.erase(nullptr);  // that others stand for
-  if (!blocks.empty()) {
-    double ranks = 0;
-    for (const auto& block : blocks) ranks += block->MeanRank();
-    report.rank = static_cast<int32_t>(std::llround(ranks / static_cast<double>(blocks.size())));
-  }
-  report.n_compressed_blocks = static_cast<int32_t>(blocks.size());
+  const SequenceReport held = mechanism.Report(sequences);
+  report.rank = held.rank;
+  report.n_compressed_blocks = held.n_compressed_blocks;
+  report.n_state_tokens = held.n_state_tokens;
   report.standard_cache_bytes = n_pages * page_bytes;
   return report;
 }
 
 FinalEvent RequestState::MakeFinalEvent(FinishReason reason, const absl::Status& status,
+                                        const AttentionMechanism& mechanism,
                                         int64_t page_bytes) const {
   FinalEvent event;
   event.status = status;
@@ -138,7 +125,7 @@ FinalEvent RequestState::MakeFinalEvent(FinishReason reason, const absl::Status&
     event.timings.ttft_us = absl::ToInt64Microseconds(first - submitted);
     event.timings.decode_us = absl::ToInt64Microseconds(last_token.value_or(first) - first);
   }
-  event.attention = MakeReport(page_bytes);
+  event.attention = MakeReport(mechanism, page_bytes);
   return event;
 }
 

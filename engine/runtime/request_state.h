@@ -61,14 +61,13 @@ class RequestState {
 
   // Makes the last event; unfinished choices get `reason`. Reads the cache: before ReleaseCache.
   FinalEvent MakeFinalEvent(FinishReason reason, const absl::Status& status,
-                            int64_t page_bytes) const;
+                            const AttentionMechanism& mechanism, int64_t page_bytes) const;
 
   const RequestId id;
   EngineRequest request;
   std::unique_ptr<Sink> sink;
   std::vector<ChoiceState> choices;  // one until Fork, then request.n
   std::vector<PromptLogprob> prompt_logprobs;
-  int32_t rank = 0;                  // atp: rank of a principal block, resolved for the model
   Selection selection;               // set where the engine chose the mechanism
   std::optional<Forecast> forecast;  // made at its submission
   // Set when a step that the request shared threw: it is computed alone until it has caught up.
@@ -80,7 +79,7 @@ class RequestState {
   std::optional<absl::Time> started, first_token, last_token;
 
  private:
-  AttentionReport MakeReport(int64_t page_bytes) const;
+  AttentionReport MakeReport(const AttentionMechanism& mechanism, int64_t page_bytes) const;
 
   SequenceCache EmptyCache() const;
 

@@ -83,7 +83,7 @@ bool DeviceAtp::Serves(const AttentionOptions& options) {
 }
 
 DeviceAtp::DeviceAtp(const AttentionContext& context)
-    : AtpAttention(context),
+    : AtpPolicy(context),
       device_(*context.place->device),
       model_(ModelOf(context.geometry)),
       exact_(context) {
@@ -116,7 +116,7 @@ void DeviceAtp::ClearTables() {
 
 void DeviceAtp::AddSequence(const Segment& segment) {
   const AttentionGeometry& g = context_.geometry;
-  SequenceCache& sequence = *segment.sequence;
+  const SequenceCache& sequence = *segment.sequence;
   const AtpOptions& o = sequence.options.atp;
   const PrincipalShape shape = ShapeOf(g, o);
   AtpSequence s;
@@ -141,7 +141,7 @@ void DeviceAtp::AddSequence(const Segment& segment) {
   s.kept_bits = BitsOf(o.kept_storage);
   sequences_.push_back(s);
   for (const PageHandle& page : sequence.pages) pages_.push_back(page ? page.data() : nullptr);
-  for (const auto& block : sequence.blocks) {
+  for (const auto& block : sequence.state.As<AtpState>().blocks) {
     blocks_.push_back(block == nullptr ? nullptr : block->slab->data());
   }
 }

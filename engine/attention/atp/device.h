@@ -3,20 +3,19 @@
 
 #include <vector>
 
-#include "engine/attention/atp/host.h"
+#include "engine/attention/atp/policy.h"
 #include "engine/attention/place/packed_tables.h"
 #include "engine/attention/standard/device.h"
 #include "engine/kernels/device/kernels.h"
 
 namespace lowkey {
 
-// Atp by a device's kernels, over pages and blocks in its memory; the host waits for nothing. What
-// a sequence holds, and when, is AtpAttention's.
+// Atp by a device's kernels, over pages and blocks in its memory; the host waits for nothing.
 //
 // Rows that read everything exactly are the standard mechanism's, over the same pages. Another
 // row's softmax is a fold of parts on an absolute grid (device_atp.h), in one order: tiles of
 // rows that are few are computed part by part and joined, many fold on the way, to the same bits.
-class DeviceAtp : public AtpAttention {
+class DeviceAtp : public AtpPolicy {
  public:
   // Whether the kernels are made for the model, and for a sequence's options.
   static bool Fits(const AttentionGeometry& geometry);
@@ -72,7 +71,7 @@ class DeviceAtp : public AtpAttention {
 
   Device& device_;
   const AtpModel model_;
-  DeviceStandardAttention exact_;
+  DeviceStandard exact_;
   std::vector<Segment> exact_segments_;  // of the step's rows
 
   // The step's tables, and where they are on the device.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "engine/attention/atp/policy.h"
 #include "engine/base/dtype.h"
 
 namespace lowkey {
@@ -29,11 +31,12 @@ void WriteInputs(const AttentionGeometry& g, absl::Span<const Segment> segments,
   pool.ParallelFor(static_cast<int64_t>(segments.size()), [&](int64_t task, int) {
     const Segment& s = segments[task];
     if (!reads(s)) return;
+    const auto& pages = std::as_const(*s.sequence).state.As<AtpState>().input_pages;
     for (int64_t i = 0; i < s.n_rows; ++i) {
       const int64_t position = s.first_position + i;
       const float* x = rows.x + (s.first_row + i) * rows.ld_x;
-      std::byte* to = s.sequence->slice_pages[position / kPageTokens]->data() +
-                      RowOffset(g, rows.layer, position % kPageTokens);
+      std::byte* to =
+          pages[position / kPageTokens]->data() + RowOffset(g, rows.layer, position % kPageTokens);
       if (g.cache_type == StorageType::kFloat32) {
         std::memcpy(to, x, static_cast<size_t>(RowBytes(g)));
       } else {

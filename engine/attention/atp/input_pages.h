@@ -8,8 +8,8 @@
 
 namespace lowkey {
 
-// Inputs of the layers (x, after the norm) of tokens whose block is open, for basis input: slabs in
-// SequenceCache::slice_pages of 64 tokens each, [n_layers][64][input_dim] in the cache's type.
+// Inputs of the layers (x, after the norm) of tokens whose block is open, for basis input: slabs
+// of 64 tokens each in AtpState::input_pages, [n_layers][64][input_dim] in the cache's type.
 int64_t InputPageBytes(const AttentionGeometry& geometry);
 
 // Writes the inputs of those segments whose basis is input, at rows.layer; their pages are there.

@@ -11,8 +11,8 @@ int64_t ColumnTileBytes(const AttentionGeometry& g) {
   return g.head_dim * kPageTokens * StorageBytes(g.cache_type);
 }
 
-absl::Status TakeColumnPages(const Segment& segment, int64_t page_bytes, Cache& cache) {
-  auto& pages = segment.sequence->slice_pages;
+absl::Status TakeSlabPages(const Segment& segment, int64_t page_bytes, Cache& cache,
+                           std::vector<std::shared_ptr<Slab>>& pages) {
   const int64_t last = (segment.first_position + segment.n_rows - 1) / kPageTokens;
   for (int64_t i = segment.first_position / kPageTokens; i <= last; ++i) {
     const bool exists = i < static_cast<int64_t>(pages.size());

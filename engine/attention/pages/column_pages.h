@@ -2,6 +2,8 @@
 #define LOWKEY_ENGINE_ATTENTION_PAGES_COLUMN_PAGES_H_
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/attention/attention.h"
@@ -15,8 +17,10 @@ namespace lowkey {
 // Bytes of one tile.
 int64_t ColumnTileBytes(const AttentionGeometry& geometry);
 
-// TakePages (paged_kv.h) for SequenceCache::slice_pages, of page_bytes each, whatever their layout.
-absl::Status TakeColumnPages(const Segment& segment, int64_t page_bytes, Cache& cache);
+// Does what TakePages (paged_kv.h) does, for pages that are slabs of page_bytes each: gives the
+// sequence its own slab for every row of the segment.
+absl::Status TakeSlabPages(const Segment& segment, int64_t page_bytes, Cache& cache,
+                           std::vector<std::shared_ptr<Slab>>& pages);
 
 // Writes x [head_dim] as the tile's column `slot`, 0..63.
 void WriteColumn(const AttentionGeometry& geometry, std::byte* tile, int64_t slot, const float* x);

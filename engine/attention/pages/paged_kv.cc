@@ -34,16 +34,6 @@ void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, fl
 
 }  // namespace
 
-int64_t AttentionGeometry::head_dim_padded() const {
-  const int64_t panel = Kernels().panel_columns;  // a power of two
-  return (head_dim + panel - 1) & -panel;
-}
-
-int64_t PageBytes(const AttentionGeometry& g) {
-  return g.n_layers * g.n_kv_heads * kPageTokens * (g.head_dim + g.head_dim_padded()) *
-         StorageBytes(g.cache_type);
-}
-
 int64_t DotWidth(const AttentionGeometry& g) {
   constexpr int64_t kStep = 32;
   return (g.head_dim + kStep - 1) / kStep * kStep;

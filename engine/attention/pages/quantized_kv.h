@@ -32,7 +32,7 @@ struct QuantizedTile {
   int64_t size_bytes = 0;  // of all, from `keys`
 };
 
-// Bytes of a closed page over all layers, as SequenceCache::slice_pages holds it.
+// Bytes of a closed page over all layers.
 int64_t QuantizedPageBytes(const AttentionGeometry& geometry, CacheStorage storage);
 
 QuantizedTile QuantizedTileOf(const AttentionGeometry& geometry, CacheStorage storage,

@@ -20,7 +20,7 @@ int64_t HostAttention::end_row() const {
 
 absl::Status HostAttention::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
-  return mechanism_->Plan(segments);
+  return host().Plan(segments);
 }
 
 void HostAttention::Attend(const LayerRows& rows) {
@@ -34,10 +34,10 @@ void HostAttention::Attend(const LayerRows& rows) {
     (void)device.Download(from + first * ld, to.data() + first * ld,
                           ((n - 1) * ld + width) * static_cast<int64_t>(sizeof(float)));
   };
-  LayerRows host = rows;
+  LayerRows fetched = rows;
   if (rows.x != nullptr) {
     fetch(rows.x, rows.ld_x, g.input_dim(), x_);
-    host.x = x_.data();
+    fetched.x = x_.data();
   }
   // Queries, keys and values stand in the same rows, in this order.
   const float* begin = rows.q != nullptr ? rows.q : rows.k != nullptr ? rows.k : rows.v;
@@ -45,16 +45,16 @@ void HostAttention::Attend(const LayerRows& rows) {
     const float* last = rows.v != nullptr ? rows.v : rows.k != nullptr ? rows.k : rows.q;
     const int64_t last_width = last == rows.q ? q_dim : g.n_kv_heads * g.head_dim;
     fetch(begin, rows.ld_qkv, last - begin + last_width, qkv_);
-    for (const float** part : {&host.q, &host.k, &host.v}) {
+    for (const float** part : {&fetched.q, &fetched.k, &fetched.v}) {
       if (*part != nullptr) *part = qkv_.data() + (*part - begin);
     }
   }
   out_.resize((first + n) * q_dim);
-  host.out = out_.data();
-  host.ld_out = q_dim;
+  fetched.out = out_.data();
+  fetched.ld_out = q_dim;
   LK_CHECK(rows.ld_out == q_dim);
   if (!device.status().ok()) return;  // what came is no numbers
-  mechanism_->Attend(host);
+  host().Attend(fetched);
   for (const Segment& s : segments_) {
     device.Upload(out_.data() + s.first_row * q_dim, rows.out + s.first_row * q_dim,
                   s.n_rows * q_dim * static_cast<int64_t>(sizeof(float)));

@@ -1,43 +1,37 @@
 #include "engine/attention/place/routed_attention.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
 
-RoutedAttention::RoutedAttention(std::unique_ptr<AttentionMechanism> first, Serves first_serves,
-                                 std::unique_ptr<AttentionMechanism> second)
-    : first_{std::move(first), {}}, second_{std::move(second), {}}, first_serves_(first_serves) {
-  LK_CHECK(first_.mechanism->id() == second_.mechanism->id());
-}
-
-std::optional<int64_t> RoutedAttention::max_tokens() const {
-  const auto first = first_.mechanism->max_tokens(), second = second_.mechanism->max_tokens();
-  if (!first.has_value() || !second.has_value()) return first.has_value() ? first : second;
-  return std::min(*first, *second);
+RoutedAttention::RoutedAttention(std::unique_ptr<AttentionMechanism> device, Serves device_serves,
+                                 std::unique_ptr<AttentionMechanism> host)
+    : ForwardedAttention(std::move(host)),
+      device_(std::move(device)),
+      device_serves_(device_serves) {
+  LK_CHECK(device_->id() == id());
 }
 
 absl::Status RoutedAttention::Plan(absl::Span<const Segment> segments) {
-  first_.segments.clear();
-  second_.segments.clear();
+  device_segments_.clear();
+  host_segments_.clear();
   for (const Segment& s : segments) {
-    (first_serves_(s.sequence->options) ? first_ : second_).segments.push_back(s);
+    (device_serves_(s.sequence->options) ? device_segments_ : host_segments_).push_back(s);
   }
   // Empty lists too: what they planned before is over.
-  LK_RETURN_IF_ERROR(first_.mechanism->Plan(first_.segments));
-  return second_.mechanism->Plan(second_.segments);
+  LK_RETURN_IF_ERROR(device_->Plan(device_segments_));
+  return host().Plan(host_segments_);
 }
 
 std::optional<uint64_t> RoutedAttention::PlanKey() const {
-  return second_.segments.empty() ? first_.mechanism->PlanKey() : std::nullopt;
+  return host_segments_.empty() ? device_->PlanKey() : std::nullopt;
 }
 
 void RoutedAttention::Attend(const LayerRows& rows) {
-  for (const Way* way : {&first_, &second_}) {
-    if (!way->segments.empty()) way->mechanism->Attend(rows);
-  }
+  if (!device_segments_.empty()) device_->Attend(rows);
+  if (!host_segments_.empty()) host().Attend(rows);
 }
 
 }  // namespace lowkey

@@ -4,38 +4,23 @@
 #include <memory>
 #include <vector>
 
-#include "engine/attention/attention.h"
+#include "engine/attention/place/forwarded_attention.h"
 
 namespace lowkey {
 
-// One mechanism computed in two ways: sequences whose options the first one serves are its own, all
-// others the second one's (a device's kernels, and the host for what they do not cover yet). A
-// sequence stays where its options send it, with its pages and slabs.
-class RoutedAttention : public AttentionMechanism {
+// One mechanism in two places: a device's kernels compute sequences of the options that they serve,
+// and the host computes all others. A sequence stays where its options send it, with its pages and
+// slabs.
+class RoutedAttention : public ForwardedAttention {
  public:
   using Serves = bool (*)(const AttentionOptions& options);
 
-  // Both have the same id.
-  RoutedAttention(std::unique_ptr<AttentionMechanism> first, Serves first_serves,
-                  std::unique_ptr<AttentionMechanism> second);
+  // Both are the same mechanism.
+  RoutedAttention(std::unique_ptr<AttentionMechanism> device, Serves device_serves,
+                  std::unique_ptr<AttentionMechanism> host);
 
-  Mechanism id() const override { return first_.mechanism->id(); }
-  absl::Status CheckAvailable(const AttentionOptions& options) const override {
-    return Of(options).CheckAvailable(options);
-  }
-  // The shorter one's.
-  std::optional<int64_t> max_tokens() const override;
-  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override {
-    return Of(options).BoundBytes(options, bound);
-  }
-  int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override {
-    return Of(options).HeldBytes(options, n_tokens);
-  }
-  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override {
-    return Of(options).Work(options, n_tokens);
-  }
   absl::Status Plan(absl::Span<const Segment> segments) override;
-  // The first one's, of steps that the second has no part in.
+  // The device's key, for steps that the host has no part in.
   std::optional<uint64_t> PlanKey() const override;
   bool OnlyQueues(const AttentionOptions& options) const override {
     return Of(options).OnlyQueues(options);
@@ -44,23 +29,15 @@ class RoutedAttention : public AttentionMechanism {
   void Advance(SequenceCache& sequence, int64_t n_rows) override {
     Of(sequence.options).Advance(sequence, n_rows);
   }
-  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
-                                      int64_t n_tokens) const override {
-    return Of(sequence.options).Prefix(sequence, n_computed, n_tokens);
-  }
-  PrefixReach prefix_reach() const override { return first_.mechanism->prefix_reach(); }
 
  private:
-  struct Way {
-    std::unique_ptr<AttentionMechanism> mechanism;
-    std::vector<Segment> segments;  // of the step
-  };
   AttentionMechanism& Of(const AttentionOptions& options) const {
-    return *(first_serves_(options) ? first_ : second_).mechanism;
+    return device_serves_(options) ? *device_ : host();
   }
 
-  Way first_, second_;
-  const Serves first_serves_;
+  const std::unique_ptr<AttentionMechanism> device_;
+  const Serves device_serves_;
+  std::vector<Segment> device_segments_, host_segments_;  // of the step
 };
 
 }  // namespace lowkey

@@ -1,17 +1,14 @@
 #include "engine/attention/slices/device.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "engine/attention/pages/column_pages.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/kernels.h"
 
 namespace lowkey {
 
-DeviceSliceAttention::DeviceSliceAttention(Mechanism id, const SliceSources& sources,
-                                           const AttentionContext& context)
-    : SliceAttention(id, sources, context), device_(*context.place->device) {
+DeviceSlices::DeviceSlices(Mechanism id, const AttentionContext& context)
+    : SlicePolicy(id, context), device_(*context.place->device) {
   if (!IsAligned()) return;
   const std::vector<TensorView>& alignment = context.weights->alignment;
   if (std::all_of(alignment.begin(), alignment.end(),
@@ -20,14 +17,14 @@ DeviceSliceAttention::DeviceSliceAttention(Mechanism id, const SliceSources& sou
   }
 }
 
-int64_t DeviceSliceAttention::AlignmentFloats() const {
-  const int64_t n = context().weights->alignment_tokens;
+int64_t DeviceSlices::AlignmentFloats() const {
+  const int64_t n = context_.weights->alignment_tokens;
   return n * (n + 1) / 2;
 }
 
-absl::Status DeviceSliceAttention::TakeAlignment() {
+absl::Status DeviceSlices::TakeAlignment() {
   if (!IsAligned() || alignment_.size_bytes() > 0) return absl::OkStatus();
-  const std::vector<TensorView>& layers = context().weights->alignment;
+  const std::vector<TensorView>& layers = context_.weights->alignment;
   const int64_t n = AlignmentFloats(), n_bytes = n * StorageBytes(alignment_type_);
   LK_RETURN_IF_ERROR(
       GrowOnDevice(device_, static_cast<int64_t>(layers.size()) * n_bytes, alignment_));
@@ -45,36 +42,22 @@ absl::Status DeviceSliceAttention::TakeAlignment() {
   return absl::OkStatus();
 }
 
-absl::Status DeviceSliceAttention::TakeRotations(int64_t n_pages) {
-  if (n_key_heads() > 0) return absl::OkStatus();
-  const std::vector<double>& frequencies = context().weights->inverse_frequencies;
-  const auto half = static_cast<int64_t>(frequencies.size());
-  const int64_t page_floats = 2 * half * kPageTokens;
-  const auto n_held = static_cast<int64_t>(rotations_there_.size_bytes());
-  const auto n_bytes = [&](int64_t pages) {
-    return pages * page_floats * static_cast<int64_t>(sizeof(float));
-  };
-  if (n_bytes(n_pages) <= n_held) return absl::OkStatus();
-  n_pages = std::max<int64_t>(n_pages, 16);
-  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_bytes(n_pages), rotations_there_));
-  n_pages = static_cast<int64_t>(rotations_there_.size_bytes()) / n_bytes(1);
-  for (auto page = static_cast<int64_t>(rotations_.size()) / page_floats; page < n_pages; ++page) {
-    rotations_.resize(static_cast<size_t>((page + 1) * page_floats));
-    float* table = rotations_.data() + page * page_floats;
-    for (int64_t j = 0; j < half; ++j) {
-      for (int64_t t = 0; t < kPageTokens; ++t) {
-        const double angle = static_cast<double>(page * kPageTokens + t) * frequencies[j];
-        table[j * kPageTokens + t] = static_cast<float>(std::cos(angle));
-        table[(half + j) * kPageTokens + t] = static_cast<float>(std::sin(angle));
-      }
-    }
+absl::Status DeviceSlices::TakeRotations(int64_t n_pages) {
+  if (n_key_heads_ > 0) return absl::OkStatus();
+  const int64_t page_bytes = RotationFloats() * static_cast<int64_t>(sizeof(float));
+  if (n_pages * page_bytes <= static_cast<int64_t>(device_rotations_.size_bytes())) {
+    return absl::OkStatus();
   }
-  device_.Upload(rotations_.data(), rotations_there_.data(), n_bytes(n_pages));
+  const int64_t n_wanted = std::max<int64_t>(n_pages, 16);
+  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_wanted * page_bytes, device_rotations_));
+  n_pages = static_cast<int64_t>(device_rotations_.size_bytes()) / page_bytes;
+  GrowRotations(n_pages);
+  device_.Upload(rotations_.data(), device_rotations_.data(), n_pages * page_bytes);
   return absl::OkStatus();
 }
 
-void DeviceSliceAttention::AddBlocks(const Segment& segment, int64_t every,
-                                     std::vector<SliceRows>& blocks) const {
+void DeviceSlices::AddBlocks(const Segment& segment, int64_t every,
+                             std::vector<SliceRows>& blocks) const {
   for (int64_t row = 0; row < segment.n_rows;) {
     const int64_t n =
         std::min(every - (segment.first_position + row) % every, segment.n_rows - row);
@@ -84,19 +67,21 @@ void DeviceSliceAttention::AddBlocks(const Segment& segment, int64_t every,
   }
 }
 
-void DeviceSliceAttention::AddSegment(const Segment& segment) {
+void DeviceSlices::AddSegment(const Segment& segment) {
   AddBlocks(segment, 1, rows_);
   AddBlocks(segment, kSliceAttendRows, attend_blocks_);
   if (IsAligned()) AddBlocks(segment, kSliceAlignRows, align_blocks_);
   sequences_.push_back(
       {segment.first_position, segment.first_row, static_cast<int64_t>(pages_.size())});
-  for (const auto& page : segment.sequence->slice_pages) pages_.push_back(page->data());
+  for (const auto& page : segment.sequence->state.As<SliceState>().pages) {
+    pages_.push_back(page->data());
+  }
   if (segment.n_rows > 1) max_rows_ = kSliceAttendRows;
   max_tokens_ = std::max(max_tokens_, segment.first_position + segment.n_rows);
 }
 
 // Of all that Attend's launches are made of.
-void DeviceSliceAttention::MakeKey(absl::Span<const Segment> segments) {
+void DeviceSlices::MakeKey(absl::Span<const Segment> segments) {
   key_.reset();
   for (const Segment& s : segments) {
     if (s.n_rows != 1) return;
@@ -106,11 +91,11 @@ void DeviceSliceAttention::MakeKey(absl::Span<const Segment> segments) {
   };
   const auto* tables = tables_.At<std::byte>(0);
   key_ = KeyOf({static_cast<int64_t>(rows_.size()), offsets_.pages, offsets_.rows,
-                offsets_.align_blocks, offsets_.attend_blocks, address(rotations_there_),
+                offsets_.align_blocks, offsets_.attend_blocks, address(device_rotations_),
                 address(alignment_), static_cast<int64_t>(reinterpret_cast<uintptr_t>(tables))});
 }
 
-absl::Status DeviceSliceAttention::Plan(absl::Span<const Segment> segments) {
+absl::Status DeviceSlices::Plan(absl::Span<const Segment> segments) {
   sequences_.clear();
   pages_.clear();
   rows_.clear();
@@ -119,7 +104,7 @@ absl::Status DeviceSliceAttention::Plan(absl::Span<const Segment> segments) {
   max_rows_ = 1;
   max_tokens_ = 0;
   for (const Segment& s : segments) {
-    LK_RETURN_IF_ERROR(TakeColumnPages(s, PageBytes(), *context().cache));
+    LK_RETURN_IF_ERROR(TakeOwnPages(s));
     AddSegment(s);
   }
   LK_RETURN_IF_ERROR(TakeAlignment());
@@ -135,13 +120,13 @@ absl::Status DeviceSliceAttention::Plan(absl::Span<const Segment> segments) {
   return absl::OkStatus();
 }
 
-SliceStep DeviceSliceAttention::StepAt(int64_t layer) const {
-  const AttentionGeometry& g = geometry();
+SliceStep DeviceSlices::StepAt(int64_t layer) const {
+  const AttentionGeometry& g = geometry_;
   SliceStep step;
   step.layer = layer;
   step.n_heads = g.n_heads;
   step.n_value_heads = g.n_kv_heads;
-  step.n_key_heads = n_key_heads();
+  step.n_key_heads = n_key_heads_;
   step.head_dim = g.head_dim;
   step.is_aligned = IsAligned();
   step.cache_type = g.cache_type;
@@ -150,10 +135,10 @@ SliceStep DeviceSliceAttention::StepAt(int64_t layer) const {
   return step;
 }
 
-void DeviceSliceAttention::Attend(const LayerRows& rows) {
+void DeviceSlices::Attend(const LayerRows& rows) {
   const DeviceKernels& kernels = device_.kernels();
   const SliceStep step = StepAt(rows.layer);
-  const bool slices = sources().values == SliceSources::Values::kSlices;
+  const bool slices = HasSlicedValues();
   SliceWriteArgs write;
   write.step = step;
   write.rows = tables_.At<SliceRows>(offsets_.rows);
@@ -179,8 +164,8 @@ void DeviceSliceAttention::Attend(const LayerRows& rows) {
   attend.n_blocks = static_cast<int64_t>(attend_blocks_.size());
   attend.max_rows = max_rows_;
   // Of no sequence are there as many tokens, so that it may stand in a key's launches.
-  attend.n_visible = geometry().sliding_window.value_or(int64_t{1} << 40);
-  attend.rotations = rotations_there_.as<float>();
+  attend.n_visible = geometry_.sliding_window.value_or(int64_t{1} << 40);
+  attend.rotations = device_rotations_.as<float>();
   attend.q = rows.q;
   attend.ld_q = rows.ld_qkv;
   attend.out = rows.out;

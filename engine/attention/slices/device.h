@@ -4,16 +4,16 @@
 #include <vector>
 
 #include "engine/attention/place/packed_tables.h"
-#include "engine/attention/slices/host.h"
+#include "engine/attention/slices/policy.h"
 #include "engine/kernels/device/slices.h"
 
 namespace lowkey {
 
-// SliceAttention on a device (engine/kernels/device/slices.h): the same pages, in its memory.
-class DeviceSliceAttention : public SliceAttention {
+// Slices on a device (engine/kernels/device/slices.h): the same pages, in its memory.
+class DeviceSlices : public SlicePolicy {
  public:
   // context.place is set.
-  DeviceSliceAttention(Mechanism id, const SliceSources& sources, const AttentionContext& context);
+  DeviceSlices(Mechanism id, const AttentionContext& context);
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
   // Of steps in which every sequence has one row.
@@ -22,7 +22,6 @@ class DeviceSliceAttention : public SliceAttention {
   void Attend(const LayerRows& rows) override;
 
  private:
-  bool IsAligned() const { return sources().alignment == SliceSources::Alignment::kTriangular; }
   int64_t AlignmentFloats() const;  // of one layer
   absl::Status TakeAlignment();
   absl::Status TakeRotations(int64_t n_pages);
@@ -44,8 +43,7 @@ class DeviceSliceAttention : public SliceAttention {
   int64_t max_rows_ = 1;  // of a block that attends
   int64_t max_tokens_ = 0;
 
-  std::vector<float> rotations_;  // as SliceAttendArgs has them
-  Buffer rotations_there_;
+  Buffer device_rotations_;
   StorageType alignment_type_ = StorageType::kFloat32;
   Buffer alignment_;  // [n_layers, AlignmentFloats()]
   std::optional<uint64_t> key_;

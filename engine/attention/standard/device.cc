@@ -42,15 +42,13 @@ int64_t TokensBefore(const AttentionGeometry& g) {
 
 }  // namespace
 
-bool DeviceStandardAttention::Serves(const AttentionGeometry& g) {
-  return g.head_dim <= kMaxDeviceHeadDim;
-}
+bool DeviceStandard::Fits(const AttentionGeometry& g) { return g.head_dim <= kMaxDeviceHeadDim; }
 
-int64_t DeviceStandardAttention::MaxRows(RowTile size) const {
+int64_t DeviceStandard::MaxRows(RowTile size) const {
   return MaxTileRows(size, context_.geometry.cache_type, context_.geometry.head_dim);
 }
 
-void DeviceStandardAttention::AppendSlots(const Segment& s) {
+void DeviceStandard::AppendSlots(const Segment& s) {
   for (int64_t i = 0; i < s.n_rows; ++i) {
     const int64_t position = s.first_position + i;
     slots_.push_back({s.sequence->pages[position / kPageTokens].data(),
@@ -59,7 +57,7 @@ void DeviceStandardAttention::AppendSlots(const Segment& s) {
   }
 }
 
-DeviceStandardAttention::Tiles& DeviceStandardAttention::TilesFor(const Segment& s) {
+DeviceStandard::Tiles& DeviceStandard::TilesFor(const Segment& s) {
   const int64_t n_rows = s.n_rows * context_.geometry.group();
   const RowTile size =
       n_rows <= MaxRows(RowTile::kFew) || s.n_rows == 1 ? RowTile::kFew : RowTile::kMany;
@@ -69,7 +67,7 @@ DeviceStandardAttention::Tiles& DeviceStandardAttention::TilesFor(const Segment&
   });
 }
 
-RowTileTask DeviceStandardAttention::TileAt(const Segment& s, int64_t row, int64_t n_rows) const {
+RowTileTask DeviceStandard::TileAt(const Segment& s, int64_t row, int64_t n_rows) const {
   const AttentionGeometry& g = context_.geometry;
   RowTileTask task;
   task.first_position = static_cast<int32_t>(s.first_position);
@@ -85,7 +83,7 @@ RowTileTask DeviceStandardAttention::TileAt(const Segment& s, int64_t row, int64
   return task;
 }
 
-void DeviceStandardAttention::AppendTiles(const Segment& s) {
+void DeviceStandard::AppendTiles(const Segment& s) {
   const AttentionGeometry& g = context_.geometry;
   const SequenceCache& sequence = *s.sequence;
   const int64_t first_page = std::max<int64_t>(0, s.first_position - TokensBefore(g)) / kPageTokens;
@@ -96,9 +94,11 @@ void DeviceStandardAttention::AppendTiles(const Segment& s) {
     pages_.push_back(AddressOf(sequence.pages[page]));
   }
   const auto closed_at = static_cast<int64_t>(pages_.size()) - first_page;
-  const auto n_closed = static_cast<int64_t>(sequence.slice_pages.size());
-  for (int64_t page = first_page; tiles.closed_bits > 0 && page < n_closed; ++page) {
-    pages_.push_back(sequence.slice_pages[page]->data());
+  if (tiles.closed_bits > 0) {
+    const auto& closed = sequence.state.As<StandardState>().closed_pages;
+    for (size_t page = first_page; page < closed.size(); ++page) {
+      pages_.push_back(closed[page]->data());
+    }
   }
   const size_t first_task = tiles.tasks.size();
   const int64_t n_rows = s.n_rows * g.group();
@@ -117,7 +117,7 @@ void DeviceStandardAttention::AppendTiles(const Segment& s) {
   std::reverse(tiles.tasks.begin() + static_cast<int64_t>(first_task), tiles.tasks.end());
 }
 
-void DeviceStandardAttention::Spread(Tiles& tiles, int64_t& n_part_rows) const {
+void DeviceStandard::Spread(Tiles& tiles, int64_t& n_part_rows) const {
   const AttentionGeometry& g = context_.geometry;
   const int64_t max_part_rows = kPartsBytes / PartRowBytes(g.n_kv_heads, g.head_dim);
   const auto n_tiles = static_cast<int64_t>(tiles.tasks.size());
@@ -152,22 +152,22 @@ void DeviceStandardAttention::Spread(Tiles& tiles, int64_t& n_part_rows) const {
   tiles.tasks = std::move(tasks);
 }
 
-absl::Status DeviceStandardAttention::TakeCache(const Segment& s) {
+absl::Status DeviceStandard::TakeCache(const Segment& s) {
   const AttentionGeometry& g = context_.geometry;
   LK_RETURN_IF_ERROR(TakePages(s, *context_.cache));
   const int64_t bits = ClosedBits(s.sequence->options);
   if (bits == 0) return absl::OkStatus();
   LK_RETURN_IF_ERROR(
       TakeClosedPages(s, g.n_layers * g.n_kv_heads * ClosedTileBytes(g.head_dim, bits)));
-  SequenceCache& sequence = *s.sequence;
-  for (size_t page = s.first_position / kPageTokens; page < sequence.slice_pages.size(); ++page) {
-    closes_.push_back({sequence.pages[page].data(), sequence.slice_pages[page]->data(),
-                       static_cast<int32_t>(bits)});
+  const auto& closed = s.sequence->state.As<StandardState>().closed_pages;
+  for (size_t page = s.first_position / kPageTokens; page < closed.size(); ++page) {
+    closes_.push_back(
+        {s.sequence->pages[page].data(), closed[page]->data(), static_cast<int32_t>(bits)});
   }
   return absl::OkStatus();
 }
 
-absl::Status DeviceStandardAttention::Plan(absl::Span<const Segment> segments) {
+absl::Status DeviceStandard::Plan(absl::Span<const Segment> segments) {
   slots_.clear();
   closes_.clear();
   pages_.clear();
@@ -195,7 +195,7 @@ absl::Status DeviceStandardAttention::Plan(absl::Span<const Segment> segments) {
   return absl::OkStatus();
 }
 
-uint64_t DeviceStandardAttention::KeyOfPlan() const {
+uint64_t DeviceStandard::KeyOfPlan() const {
   const auto n = [](const auto& table) { return static_cast<int64_t>(table.size()); };
   std::vector<int64_t> numbers = {static_cast<int64_t>(n_moves_), has_joins_ ? 1 : 0, n(slots_),
                                   n(closes_)};
@@ -205,7 +205,7 @@ uint64_t DeviceStandardAttention::KeyOfPlan() const {
   return KeyOf(numbers);
 }
 
-absl::Status DeviceStandardAttention::UploadTables() {
+absl::Status DeviceStandard::UploadTables() {
   Device& device = *context_.place->device;
   tables_.Clear();
   at_.slots = tables_.Add(slots_);
@@ -226,7 +226,7 @@ absl::Status DeviceStandardAttention::UploadTables() {
   return absl::OkStatus();
 }
 
-AttendArgs DeviceStandardAttention::ArgsOf(const LayerRows& rows) {
+AttendArgs DeviceStandard::ArgsOf(const LayerRows& rows) {
   const AttentionGeometry& g = context_.geometry;
   AttendArgs args;
   args.pages = tables_.At<const std::byte*>(at_.pages);
@@ -247,7 +247,7 @@ AttendArgs DeviceStandardAttention::ArgsOf(const LayerRows& rows) {
   return args;
 }
 
-void DeviceStandardAttention::ClosePages(int64_t layer) {
+void DeviceStandard::ClosePages(int64_t layer) {
   const AttentionGeometry& g = context_.geometry;
   Device& device = *context_.place->device;
   if (closes_.empty()) return;
@@ -256,7 +256,7 @@ void DeviceStandardAttention::ClosePages(int64_t layer) {
                g.cache_type, layer, g.n_kv_heads, g.head_dim});
 }
 
-void DeviceStandardAttention::AttendTiles(const Tiles& tiles, AttendArgs args) {
+void DeviceStandard::AttendTiles(const Tiles& tiles, AttendArgs args) {
   Device& device = *context_.place->device;
   if (tiles.tasks.empty()) return;
   args.tile = tiles.size;
@@ -269,7 +269,7 @@ void DeviceStandardAttention::AttendTiles(const Tiles& tiles, AttendArgs args) {
   if (has_joins_) device.kernels().join_parts(device, args);
 }
 
-void DeviceStandardAttention::Attend(const LayerRows& rows) {
+void DeviceStandard::Attend(const LayerRows& rows) {
   const AttentionGeometry& g = context_.geometry;
   Device& device = *context_.place->device;
   device.kernels().write_kv(

@@ -13,19 +13,15 @@
 namespace lowkey {
 
 // Softmax attention over pages in a device's memory, by its own kernels (device_attention.h). What
-// a step's blocks do is planned on the host and uploaded once a step. Where the options ask for 8
-// or 4 bits, what is closed and when is StandardAttention's; SequenceCache::slice_pages are the
-// kernels' closed pages.
-class DeviceStandardAttention : public StandardCacheMechanism {
+// a step's blocks do is planned on the host and uploaded once a step.
+class DeviceStandard : public StandardPolicy {
  public:
-  // Whether the kernels compute it. Else the host has to.
-  static bool Serves(const AttentionGeometry& geometry);
+  // Whether the kernels are made for the model; the host attends to others.
+  static bool Fits(const AttentionGeometry& geometry);
 
-  // The geometry is one that it serves; context.place is set.
-  explicit DeviceStandardAttention(const AttentionContext& context)
-      : StandardCacheMechanism(context) {}
+  // The geometry fits; context.place is set.
+  explicit DeviceStandard(const AttentionContext& context) : StandardPolicy(context) {}
 
-  absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
   // RESOURCE_EXHAUSTED also when the device has no memory for tables.
   absl::Status Plan(absl::Span<const Segment> segments) override;
   // Steps of one row a sequence.

@@ -15,25 +15,25 @@ constexpr int64_t kTasksPerThread = 16;
 
 }  // namespace
 
-StandardAttention::StandardAttention(const AttentionContext& context)
-    : StandardCacheMechanism(context), row_blocks_(context.pool->n_threads()) {
+HostStandard::HostStandard(const AttentionContext& context)
+    : StandardPolicy(context), row_blocks_(context.pool->n_threads()) {
   for (RowBlock& b : row_blocks_) b.Reserve(context_.geometry);
 }
 
-absl::Status StandardAttention::PlanPages(int32_t segment_index, const Segment& segment) {
+absl::Status HostStandard::PlanPages(int32_t segment_index, const Segment& segment) {
   LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
   if (!IsQuantized(segment.sequence->options)) return absl::OkStatus();
   const SequenceCache& sequence = *segment.sequence;
   LK_RETURN_IF_ERROR(TakeClosedPages(
       segment, QuantizedPageBytes(context_.geometry, sequence.options.standard.storage)));
-  const auto end = static_cast<int64_t>(sequence.slice_pages.size());
+  const auto end = static_cast<int64_t>(sequence.state.As<StandardState>().closed_pages.size());
   for (int64_t page = segment.first_position / kPageTokens; page < end; ++page) {
     close_tasks_.push_back({segment_index, page});
   }
   return absl::OkStatus();
 }
 
-absl::Status StandardAttention::Plan(absl::Span<const Segment> segments) {
+absl::Status HostStandard::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
   tasks_.clear();
   close_tasks_.clear();
@@ -48,20 +48,20 @@ absl::Status StandardAttention::Plan(absl::Span<const Segment> segments) {
   return absl::OkStatus();
 }
 
-void StandardAttention::ClosePages(int64_t layer) {
+void HostStandard::ClosePages(int64_t layer) {
   const AttentionGeometry& g = context_.geometry;
   const auto n_tasks = static_cast<int64_t>(close_tasks_.size()) * g.n_kv_heads;
   context_.pool->ParallelFor(n_tasks, [&](int64_t i, int) {
     const CloseTask& task = close_tasks_[i / g.n_kv_heads];
     const int64_t head = i % g.n_kv_heads;
-    SequenceCache& sequence = *segments_[task.segment].sequence;
+    const SequenceCache& sequence = *segments_[task.segment].sequence;
     QuantizeTile(g, sequence.options.standard.storage,
                  TileOf(g, sequence.pages[task.page], layer, head), layer, head,
-                 *sequence.slice_pages[task.page]);
+                 *sequence.state.As<StandardState>().closed_pages[task.page]);
   });
 }
 
-void StandardAttention::PlanParts() {
+void HostStandard::PlanParts() {
   const AttentionGeometry& g = context_.geometry;
   const bool spreads =
       static_cast<int64_t>(tasks_.size()) < kTasksPerThread * context_.pool->n_threads();
@@ -90,15 +90,16 @@ void StandardAttention::PlanParts() {
   if (static_cast<int64_t>(saved_.size()) < n_saved) saved_.resize(n_saved);
 }
 
-void StandardAttention::ReadPages(const LayerRows& rows, const Part& part, RowBlock& block) const {
+void HostStandard::ReadPages(const LayerRows& rows, const Part& part, RowBlock& block) const {
   const AttentionGeometry& g = context_.geometry;
   const RowBlockTask& task = tasks_[part.task];
   const Segment& segment = segments_[task.segment];
   block.Begin(g, segment, task, rows);
   const SequenceCache& sequence = *segment.sequence;
   const CacheStorage storage = sequence.options.standard.storage;
+  const auto& closed = sequence.state.As<StandardState>().closed_pages;
   const auto quantized = [&](int64_t page) {
-    return QuantizedTileOf(g, storage, *sequence.slice_pages[page], rows.layer, task.kv_head);
+    return QuantizedTileOf(g, storage, *closed[page], rows.layer, task.kv_head);
   };
   const int64_t end = block.last_position() + 1;
   const int64_t n_closed = IsQuantized(sequence.options) ? block.first_position() / kPageTokens : 0;
@@ -112,7 +113,7 @@ void StandardAttention::ReadPages(const LayerRows& rows, const Part& part, RowBl
   }
 }
 
-void StandardAttention::Attend(const LayerRows& rows) {
+void HostStandard::Attend(const LayerRows& rows) {
   WriteKv(context_.geometry, segments_, rows, *context_.pool);
   ClosePages(rows.layer);
   context_.pool->ParallelFor(static_cast<int64_t>(parts_.size()), [&](int64_t i, int thread) {
@@ -128,7 +129,7 @@ void StandardAttention::Attend(const LayerRows& rows) {
   Join(rows);
 }
 
-void StandardAttention::Join(const LayerRows& rows) {
+void HostStandard::Join(const LayerRows& rows) {
   context_.pool->ParallelFor(static_cast<int64_t>(spread_.size()), [&](int64_t i, int thread) {
     size_t part = spread_[i];
     const int32_t number = parts_[part].task;

@@ -17,11 +17,10 @@ namespace lowkey {
 // Where the options ask for 8 or 4 bits, a page is quantized in the step that fills it, layer by
 // layer; a row reads its own page exactly and all earlier ones as they were quantized, and a closed
 // page goes back to the pool at the step's end.
-class StandardAttention : public StandardCacheMechanism {
+class HostStandard : public StandardPolicy {
  public:
-  explicit StandardAttention(const AttentionContext& context);
+  explicit HostStandard(const AttentionContext& context);
 
-  absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
 

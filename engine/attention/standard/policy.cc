@@ -19,8 +19,8 @@ AttentionWork SoftmaxWork(const AttentionGeometry& g, int64_t n_tokens) {
   return {pair * seen * (n - seen / 2), pair * seen};
 }
 
-int64_t StandardCacheMechanism::BoundBytes(const AttentionOptions& options,
-                                           const SequenceBound& bound) const {
+int64_t StandardPolicy::BoundBytes(const AttentionOptions& options,
+                                   const SequenceBound& bound) const {
   const AttentionGeometry& g = context_.geometry;
   const int64_t n_pages = PagesFor(bound.n_tokens);
   if (!IsQuantized(options)) return n_pages * PageBytes(g);
@@ -30,9 +30,8 @@ int64_t StandardCacheMechanism::BoundBytes(const AttentionOptions& options,
          bound.n_tokens / kPageTokens * QuantizedPageBytes(g, options.standard.storage);
 }
 
-absl::Status StandardCacheMechanism::TakeClosedPages(const Segment& segment,
-                                                     int64_t page_bytes) const {
-  auto& closed = segment.sequence->slice_pages;
+absl::Status StandardPolicy::TakeClosedPages(const Segment& segment, int64_t page_bytes) const {
+  auto& closed = segment.sequence->state.As<StandardState>().closed_pages;
   // What a plan that was never carried out has left holds nothing.
   closed.resize(segment.first_position / kPageTokens);
   const auto end = static_cast<size_t>((segment.first_position + segment.n_rows) / kPageTokens);
@@ -43,11 +42,11 @@ absl::Status StandardCacheMechanism::TakeClosedPages(const Segment& segment,
   return absl::OkStatus();
 }
 
-AttentionWork StandardCacheMechanism::Work(const AttentionOptions&, int64_t n_tokens) const {
+AttentionWork StandardPolicy::Work(const AttentionOptions&, int64_t n_tokens) const {
   return SoftmaxWork(context_.geometry, n_tokens);
 }
 
-void StandardCacheMechanism::Advance(SequenceCache& sequence, int64_t n_rows) {
+void StandardPolicy::Advance(SequenceCache& sequence, int64_t n_rows) {
   const int64_t first = sequence.n_tokens / kPageTokens;
   sequence.n_tokens += n_rows;
   if (!IsQuantized(sequence.options)) return;
@@ -56,15 +55,15 @@ void StandardCacheMechanism::Advance(SequenceCache& sequence, int64_t n_rows) {
   }
 }
 
-std::optional<SequenceCache> StandardCacheMechanism::Prefix(const SequenceCache& sequence, int64_t,
-                                                            int64_t n_tokens) const {
+std::optional<SequenceCache> StandardPolicy::Prefix(const SequenceCache& sequence, int64_t,
+                                                    int64_t n_tokens) const {
   const int64_t n_pages = n_tokens / kPageTokens;
   SequenceCache prefix;
   prefix.n_tokens = n_tokens;
   if (IsQuantized(sequence.options)) {
-    auto closed = FirstPages(sequence.slice_pages, 0, n_pages);
+    auto closed = FirstPages(sequence.state.As<StandardState>().closed_pages, 0, n_pages);
     if (!closed.has_value()) return std::nullopt;
-    prefix.slice_pages = *std::move(closed);
+    prefix.state.As<StandardState>().closed_pages = *std::move(closed);
     prefix.pages.resize(n_pages);
     return prefix;
   }

@@ -1,7 +1,9 @@
 #ifndef LOWKEY_ENGINE_ATTENTION_STANDARD_POLICY_H_
 #define LOWKEY_ENGINE_ATTENTION_STANDARD_POLICY_H_
 
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "engine/attention/attention.h"
 
@@ -13,11 +15,18 @@ AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
 // Whether the options ask for 8 or 4 bits where a page is closed.
 bool IsQuantized(const AttentionOptions& options);
 
-// What a sequence of softmax attention holds, wherever that is computed: all its pages, or, where
-// the options ask for 8 or 4 bits, what its closed pages were quantized to and the open one.
-class StandardCacheMechanism : public AttentionMechanism {
+// What a sequence holds where the options ask for 8 or 4 bits: its closed pages, quantized. On the
+// host they are laid out as quantized_kv.h says, on a device as its kernels do.
+struct StandardState {
+  std::vector<std::shared_ptr<Slab>> closed_pages;
+  void VisitSlabs(SlabVisitor visit) const { VisitAll(closed_pages, visit); }
+};
+
+// What a sequence of softmax attention holds in every place: all its pages, or its closed pages
+// quantized and the open one exactly.
+class StandardPolicy : public AttentionMechanism {
  public:
-  explicit StandardCacheMechanism(const AttentionContext& context) : context_(context) {}
+  explicit StandardPolicy(const AttentionContext& context) : context_(context) {}
 
   Mechanism id() const override { return Mechanism::kStandard; }
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
@@ -27,8 +36,8 @@ class StandardCacheMechanism : public AttentionMechanism {
                                       int64_t n_tokens) const override;
 
  protected:
-  // Slabs of page_bytes for the pages that the segment's rows fill: the first one is that of its
-  // first row. RESOURCE_EXHAUSTED leaves the sequence valid.
+  // Takes slabs of page_bytes for the pages that the segment's rows fill, from the page of its
+  // first row on. RESOURCE_EXHAUSTED leaves the sequence valid.
   absl::Status TakeClosedPages(const Segment& segment, int64_t page_bytes) const;
 
   const AttentionContext context_;

@@ -22,13 +22,14 @@ int64_t DeviceTaylorShift::SlotFloats() const {
 
 void DeviceTaylorShift::AddSequence(const Segment& segment) {
   const SequenceCache& sequence = *segment.sequence;
+  const auto& state = sequence.state.As<TaylorState>();
   TaylorSequence s;
   s.first_position = segment.first_position;
   s.first_row = segment.first_row;
   s.first_query = static_cast<int64_t>(rows_.size());
-  s.first_page = sequence.n_state_tokens / kPageTokens;
+  s.first_page = state.n_state_tokens / kPageTokens;
   s.first_page_entry = static_cast<int64_t>(pages_.size());
-  if (sequence.state != nullptr) s.state = reinterpret_cast<float*>(sequence.state->data());
+  if (state.sums != nullptr) s.state = reinterpret_cast<float*>(state.sums->data());
   s.is_normalized = sequence.options.taylorshift.variant == TaylorVariant::kNormalized;
   for (int64_t row = 0; row < segment.n_rows; ++row) {
     rows_.push_back({static_cast<int32_t>(sequences_.size()), static_cast<int32_t>(row)});

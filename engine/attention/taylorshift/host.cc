@@ -15,7 +15,7 @@ float CachedKeyScale(const Segment& segment, const float* key, int64_t head_dim)
 
 }  // namespace
 
-TaylorShiftAttention::TaylorShiftAttention(const AttentionContext& context)
+HostTaylorShift::HostTaylorShift(const AttentionContext& context)
     : TaylorShiftPolicy(context),
       blocks_(context.pool->n_threads()),
       folders_(context.pool->n_threads()) {
@@ -23,7 +23,7 @@ TaylorShiftAttention::TaylorShiftAttention(const AttentionContext& context)
   for (TaylorFolder& f : folders_) f.Reserve(shape());
 }
 
-void TaylorShiftAttention::AppendFolds(RoundTasks& round, const FoldRange& range) const {
+void HostTaylorShift::AppendFolds(RoundTasks& round, const FoldRange& range) const {
   for (int32_t head = 0; head < context().geometry.n_kv_heads; ++head) {
     for (int64_t tile = 0; tile < shape().n_tiles; ++tile) {
       round.folds.push_back({head, tile, range});
@@ -32,7 +32,7 @@ void TaylorShiftAttention::AppendFolds(RoundTasks& round, const FoldRange& range
 }
 
 // The range's rows of every KV head, as tasks within pages.
-void TaylorShiftAttention::AppendReads(RoundTasks& round, const ReadRange& range) const {
+void HostTaylorShift::AppendReads(RoundTasks& round, const ReadRange& range) const {
   const AttentionGeometry& g = context().geometry;
   const int64_t end = range.first_position + range.n_tokens;
   for (int64_t first = range.first_position; first < end;) {
@@ -45,7 +45,7 @@ void TaylorShiftAttention::AppendReads(RoundTasks& round, const ReadRange& range
   }
 }
 
-absl::Status TaylorShiftAttention::Plan(absl::Span<const Segment> segments) {
+absl::Status HostTaylorShift::Plan(absl::Span<const Segment> segments) {
   LK_RETURN_IF_ERROR(TaylorShiftPolicy::Plan(segments));
   if (tasks_.size() < rounds().size()) tasks_.resize(rounds().size());
   for (size_t i = 0; i < rounds().size(); ++i) {
@@ -57,25 +57,26 @@ absl::Status TaylorShiftAttention::Plan(absl::Span<const Segment> segments) {
   return absl::OkStatus();
 }
 
-void TaylorShiftAttention::Fold(int64_t layer, const FoldTask& task, TaylorFolder& folder) const {
+void HostTaylorShift::Fold(int64_t layer, const FoldTask& task, TaylorFolder& folder) const {
   const AttentionGeometry& g = context().geometry;
   const SequenceCache& sequence = *segments()[task.range.segment].sequence;
-  const TaylorTile tile = TileOf(g, shape(), *sequence.state, layer, task.kv_head, task.tile);
+  const TaylorTile tile =
+      TileOf(g, shape(), *sequence.state.As<TaylorState>().sums, layer, task.kv_head, task.tile);
   for (int64_t page = task.range.first_page; page < task.range.end_page; ++page) {
     const KvTile kv = TileOf(g, sequence.pages[page], layer, task.kv_head);
     folder.Fold(g, shape(), task.tile, kv, tile);
   }
 }
 
-void TaylorShiftAttention::Read(const LayerRows& rows, const TaylorRowsTask& task,
-                                TaylorRows& block) const {
+void HostTaylorShift::Read(const LayerRows& rows, const TaylorRowsTask& task,
+                           TaylorRows& block) const {
   const AttentionGeometry& g = context().geometry;
   const Segment& segment = segments()[task.segment];
   const SequenceCache& sequence = *segment.sequence;
+  const std::shared_ptr<Slab>& sums = sequence.state.As<TaylorState>().sums;
   block.Begin(g, segment, task, rows, tau().subspan(rows.layer * g.n_heads, g.n_heads));
   for (int64_t tile = 0; task.n_state_tokens > 0 && tile < shape().n_tiles; ++tile) {
-    block.AddState(shape(), tile,
-                   TileOf(g, shape(), *sequence.state, rows.layer, task.kv_head, tile));
+    block.AddState(shape(), tile, TileOf(g, shape(), *sums, rows.layer, task.kv_head, tile));
   }
   const int64_t own_page = task.first_position / kPageTokens;
   for (int64_t page = task.n_state_tokens / kPageTokens; page <= own_page; ++page) {
@@ -84,7 +85,7 @@ void TaylorShiftAttention::Read(const LayerRows& rows, const TaylorRowsTask& tas
   block.Finish(segment, task, rows);
 }
 
-void TaylorShiftAttention::Attend(const LayerRows& rows) {
+void HostTaylorShift::Attend(const LayerRows& rows) {
   WriteKv(context().geometry, segments(), rows, *context().pool, CachedKeyScale);
   for (size_t i = 0; i < rounds().size(); ++i) {
     const RoundTasks& round = tasks_[i];

@@ -11,9 +11,9 @@
 namespace lowkey {
 
 // TaylorShift on the host.
-class TaylorShiftAttention : public TaylorShiftPolicy {
+class HostTaylorShift : public TaylorShiftPolicy {
  public:
-  explicit TaylorShiftAttention(const AttentionContext& context);
+  explicit HostTaylorShift(const AttentionContext& context);
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;

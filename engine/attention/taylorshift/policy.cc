@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/status_macros.h"
 
@@ -22,10 +21,7 @@ TaylorShiftPolicy::TaylorShiftPolicy(const AttentionContext& context)
 }
 
 absl::Status TaylorShiftPolicy::CheckAvailable(const AttentionOptions&) const {
-  if (!context_.geometry.sliding_window.has_value()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "attention.mechanism: taylorshift is not available for a model with a sliding window of ",
-      *context_.geometry.sliding_window, " tokens"));
+  return RefuseSlidingWindow(context_.geometry, id());
 }
 
 int64_t TaylorShiftPolicy::BoundBytes(const AttentionOptions& options,
@@ -91,17 +87,15 @@ int64_t TaylorShiftPolicy::PagesToFold(const SequenceCache& sequence, int64_t en
 }
 
 // The state, the sequence's own if this step folds into it.
-absl::Status TaylorShiftPolicy::TakeState(SequenceCache& sequence, int64_t last_page) const {
-  const bool folds = last_page * kPageTokens > sequence.n_folded_tokens;
-  if (sequence.state != nullptr && (!folds || sequence.state.use_count() == 1)) {
-    return absl::OkStatus();
-  }
-  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> state,
+absl::Status TaylorShiftPolicy::TakeState(TaylorState& state, int64_t last_page) const {
+  const bool folds = last_page * kPageTokens > state.n_folded_tokens;
+  if (state.sums != nullptr && (!folds || state.sums.use_count() == 1)) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> sums,
                       context_.cache->AllocateSlab(TaylorSlabBytes(context_.geometry)));
-  if (sequence.state != nullptr) {
-    context_.cache->Copy(sequence.state->data(), state->data(), state->size_bytes());
+  if (state.sums != nullptr) {
+    context_.cache->Copy(state.sums->data(), sums->data(), sums->size_bytes());
   }
-  sequence.state = std::move(state);
+  state.sums = std::move(sums);
   return absl::OkStatus();
 }
 
@@ -114,15 +108,16 @@ absl::Status TaylorShiftPolicy::PlanSegment(int32_t segment_index, const Segment
   if (direct_end > begin) {
     RoundAt(0).reads.push_back({segment_index, begin, direct_end - begin, 0});
   }
-  int64_t n_folded = sequence.n_folded_tokens / kPageTokens;
+  auto& state = sequence.state.As<TaylorState>();
+  int64_t n_folded = state.n_folded_tokens / kPageTokens;
   if (direct_end == end) {
     const int64_t n_pages = PagesToFold(sequence, end);
     if (n_pages <= n_folded) return absl::OkStatus();
-    LK_RETURN_IF_ERROR(TakeState(sequence, n_pages));
+    LK_RETURN_IF_ERROR(TakeState(state, n_pages));
     RoundAt(0).folds.push_back({segment_index, n_folded, n_pages});
     return absl::OkStatus();
   }
-  LK_RETURN_IF_ERROR(TakeState(sequence, (end - 1) / kPageTokens));
+  LK_RETURN_IF_ERROR(TakeState(state, (end - 1) / kPageTokens));
   int64_t row = direct_end;
   for (int64_t index = 0; row < end; ++index) {
     const int64_t page = row / kPageTokens;
@@ -148,16 +143,17 @@ void TaylorShiftPolicy::Advance(SequenceCache& sequence, int64_t n_rows) {
   sequence.n_tokens += n_rows;
   const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
   if (!switch_tokens.has_value()) return;
+  auto& state = sequence.state.As<TaylorState>();
   if (sequence.n_tokens <= *switch_tokens) {
     const int64_t n_folded = PagesToFold(sequence, sequence.n_tokens) * kPageTokens;
-    sequence.n_folded_tokens = std::max(sequence.n_folded_tokens, n_folded);
+    state.n_folded_tokens = std::max(state.n_folded_tokens, n_folded);
     return;
   }
   const int64_t first_kept = (sequence.n_tokens - 1) / kPageTokens;
-  for (int64_t page = sequence.n_state_tokens / kPageTokens; page < first_kept; ++page) {
+  for (int64_t page = state.n_state_tokens / kPageTokens; page < first_kept; ++page) {
     sequence.pages[page] = {};
   }
-  sequence.n_state_tokens = sequence.n_folded_tokens = first_kept * kPageTokens;
+  state.n_state_tokens = state.n_folded_tokens = first_kept * kPageTokens;
 }
 
 std::optional<SequenceCache> TaylorShiftPolicy::Prefix(const SequenceCache& sequence,
@@ -165,17 +161,26 @@ std::optional<SequenceCache> TaylorShiftPolicy::Prefix(const SequenceCache& sequ
   const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
   SequenceCache prefix;
   prefix.n_tokens = n_tokens;
+  int64_t n_state_tokens = 0;
   if (switch_tokens.has_value() && n_tokens > *switch_tokens) {
-    prefix.state = sequence.state;
-    prefix.n_state_tokens = (n_computed - 1) / kPageTokens * kPageTokens;
-    prefix.n_folded_tokens = prefix.n_state_tokens;
-    if (prefix.n_state_tokens > n_tokens) return std::nullopt;
+    n_state_tokens = (n_computed - 1) / kPageTokens * kPageTokens;
+    if (n_state_tokens > n_tokens) return std::nullopt;
+    prefix.state.As<TaylorState>() = {sequence.state.As<TaylorState>().sums, n_state_tokens,
+                                      n_state_tokens};
   }
-  auto pages =
-      FirstPages(sequence.pages, prefix.n_state_tokens / kPageTokens, n_tokens / kPageTokens);
+  auto pages = FirstPages(sequence.pages, n_state_tokens / kPageTokens, n_tokens / kPageTokens);
   if (!pages.has_value()) return std::nullopt;
   prefix.pages = *std::move(pages);
   return prefix;
+}
+
+SequenceReport TaylorShiftPolicy::Report(absl::Span<const SequenceCache* const> sequences) const {
+  SequenceReport report;
+  for (const SequenceCache* s : sequences) {
+    report.n_state_tokens =
+        std::max(report.n_state_tokens, s->state.As<TaylorState>().n_state_tokens);
+  }
+  return report;
 }
 
 }  // namespace lowkey

@@ -27,6 +27,7 @@ class TaylorShiftPolicy : public AttentionMechanism {
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;
+  SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override;
 
  protected:
   // Pages that a segment's state takes in, of all KV heads.
@@ -61,7 +62,7 @@ class TaylorShiftPolicy : public AttentionMechanism {
  private:
   absl::Status PlanSegment(int32_t segment_index, const Segment& segment);
   int64_t PagesToFold(const SequenceCache& sequence, int64_t end) const;
-  absl::Status TakeState(SequenceCache& sequence, int64_t last_page) const;
+  absl::Status TakeState(TaylorState& state, int64_t last_page) const;
   Round& RoundAt(int64_t index);
 
   const AttentionContext context_;

@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_ATTENTION_TAYLORSHIFT_STATE_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -37,6 +38,17 @@ struct TaylorShape {
   // Floats between rows of a tile's features of queries, and of its weights: what DotRows takes.
   int64_t TileStride(int64_t tile) const {
     return (TileEnd(tile) - TileBegin(tile) + 31) / 32 * 32;
+  }
+};
+
+// What a sequence holds beside the pages of its newest tokens, in every place.
+struct TaylorState {
+  std::shared_ptr<Slab> sums;   // S of every layer and KV head; null before the first fold
+  int64_t n_state_tokens = 0;   // rows read these tokens in the sums alone; a multiple of 64
+  int64_t n_folded_tokens = 0;  // in the sums already; a multiple of 64
+
+  void VisitSlabs(SlabVisitor visit) const {
+    if (sums != nullptr) visit(*sums);
   }
 };
 

@@ -43,6 +43,9 @@ class ThrowingAttention : public AttentionMechanism {
   bool OnlyQueues(const AttentionOptions& options) const override {
     return real_->OnlyQueues(options);
   }
+  SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override {
+    return real_->Report(sequences);
+  }
 
   // In the last layer, when everything else of the step has been written.
   void Attend(const LayerRows& rows) override {

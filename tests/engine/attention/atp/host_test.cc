@@ -235,7 +235,8 @@ TEST_P(AtpTest, AdvanceFreesThePagesThatNoLaterRowReads) {
       EXPECT_EQ(static_cast<bool>(sequence.pages[page]), held)
           << "page " << page << " at " << sequence.n_tokens;
     }
-    EXPECT_EQ(static_cast<int64_t>(sequence.blocks.size()), sequence.n_tokens / 128);
+    EXPECT_EQ(static_cast<int64_t>(sequence.state.As<AtpState>().blocks.size()),
+              sequence.n_tokens / 128);
   }
 }
 
@@ -247,8 +248,9 @@ TEST_P(AtpTest, InputsAreHeldForTheOpenBlockOnly) {
   std::vector<float> out;
   while (sequence.n_tokens < 600) {
     ASSERT_TRUE(runner.Step({{&sequence, &rows, 20, &out}}).ok());
-    for (size_t page = 0; page < sequence.slice_pages.size(); ++page) {
-      EXPECT_EQ(sequence.slice_pages[page] != nullptr,
+    const auto& input_pages = sequence.state.As<AtpState>().input_pages;
+    for (size_t page = 0; page < input_pages.size(); ++page) {
+      EXPECT_EQ(input_pages[page] != nullptr,
                 static_cast<int64_t>(page) >= sequence.n_tokens / 128 * 2)
           << "page " << page << " at " << sequence.n_tokens;
     }

@@ -1,5 +1,6 @@
 #include "engine/attention/atp/input_pages.h"
 
+#include "engine/attention/atp/policy.h"
 #include "engine/attention/pages/column_pages.h"
 #include "engine/base/dtype.h"
 #include "tests/engine/attention/attention_testing.h"
@@ -16,15 +17,16 @@ TEST(InputPages, HoldWhatSegmentsOfBasisInputRead) {
     SequenceCache with, without;
     with.options.atp.basis = AtpBasis::kInput;
     const Segment segments[] = {{&without, 0, 3, 0}, {&with, 0, 70, 3}};
-    ASSERT_TRUE(TakeColumnPages(segments[1], InputPageBytes(g), **cache).ok());
+    auto& pages = with.state.As<AtpState>().input_pages;
+    ASSERT_TRUE(TakeSlabPages(segments[1], InputPageBytes(g), **cache, pages).ok());
     const AttentionRows rows = RandomRows(g, 73, 1);
     ThreadPool pool(2);
     LayerRows layer;
     layer.layer = 1, layer.x = rows.row(0, 0), layer.ld_x = rows.ld();
     WriteInputs(g, segments, layer, pool);
-    EXPECT_TRUE(without.slice_pages.empty());
+    EXPECT_TRUE(without.state.is_empty());
     std::vector<float> got(60 * 6);
-    ReadInputs(g, *with.slice_pages[0], 1, 4, got.data());
+    ReadInputs(g, *pages[0], 1, 4, got.data());
     for (int64_t i = 0; i < 60; ++i) {
       for (int64_t j = 0; j < 6; ++j) {
         const float x = rows.row(0, 7 + i)[j];

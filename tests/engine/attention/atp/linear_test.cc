@@ -330,8 +330,9 @@ TEST_P(AtpLinearTest, MergedBlocksGoWhenAnotherStandsForThem) {
       ASSERT_TRUE(runner.Step({{&sequence, &rows, 20, &out}}).ok());
       const int64_t n_closed = sequence.n_tokens / 64;
       const int64_t n_far = std::max<int64_t>(0, n_closed - window);
-      const auto n_held = static_cast<int64_t>(sequence.blocks.size()) -
-                          std::count(sequence.blocks.begin(), sequence.blocks.end(), nullptr);
+      const auto& blocks = sequence.state.As<AtpState>().blocks;
+      const auto n_held =
+          static_cast<int64_t>(blocks.size()) - std::count(blocks.begin(), blocks.end(), nullptr);
       EXPECT_EQ(n_held, std::popcount(static_cast<uint64_t>(n_far)) + n_closed - n_far);
     }
   }

@@ -40,7 +40,7 @@ class PrincipalRowsTest : public testing::Test {
       ASSERT_TRUE(block->Allocate(g, b, *cache_).ok());
       CompressLayer(g, options_, {absl::MakeConstSpan(sequence_.pages).subspan(b, 1)}, {0, 0},
                     workspace, *block);
-      sequence_.blocks.push_back(std::move(block));
+      blocks_.push_back(std::move(block));
     }
   }
 
@@ -50,7 +50,7 @@ class PrincipalRowsTest : public testing::Test {
     RowBlock block;
     block.Reserve(g);
     PrincipalRows far;
-    far.Reserve(g, sequence_.blocks[0]->shape, {2, 128, options_.refine_tokens});
+    far.Reserve(g, blocks_[0]->shape, {2, 128, options_.refine_tokens});
     const Segment segment{&sequence_, 0, kTokens, 0};
     const RowBlockTask task{0, kv_head, kTokens - 1, 1};
     block.Begin(g, segment, task, layer_);
@@ -58,7 +58,7 @@ class PrincipalRowsTest : public testing::Test {
       const int64_t end = page == 0 ? options_.sinks : kTokens;
       block.AddPage(TileOf(g, sequence_.pages[page], 0, kv_head), page, end);
     }
-    const FarBlocks blocks{sequence_.blocks, 0, kv_head};
+    const FarBlocks blocks{blocks_, 0, kv_head};
     if (options_.refine_tokens > 0) {
       far.AddRefined(g, blocks, options_.refine_tokens, block);
     } else {
@@ -80,6 +80,7 @@ class PrincipalRowsTest : public testing::Test {
   AtpOptions options_;
   std::unique_ptr<Cache> cache_;
   SequenceCache sequence_;
+  std::vector<std::shared_ptr<const PrincipalBlock>> blocks_;
   std::vector<float> out_ = std::vector<float>(kTokens * 4 * kDim);
   LayerRows layer_;
 };
@@ -98,7 +99,7 @@ TEST_F(PrincipalRowsTest, RefiningSomeLowersTheError) {
   const std::vector<double> standard = ReferenceStandard(rows_, 0);
   Compress(3, 0);
   const double plain = Error(0, standard) + Error(1, standard);
-  sequence_.blocks.clear();
+  blocks_.clear();
   Compress(3, 60);
   EXPECT_LT(Error(0, standard) + Error(1, standard), 0.8 * plain);
 }

@@ -20,16 +20,16 @@ const AttentionOptions kFirst = Blocks64(0), kSecond = Blocks64(16);
 bool RefinesNot(const AttentionOptions& options) { return options.atp.refine_tokens == 0; }
 
 // A part of a routed mechanism, which tells what it was asked.
-class Asked : public AtpAttention {
+class Asked : public HostAtp {
  public:
   Asked(const AttentionContext& context, std::optional<int64_t> max_tokens, uint64_t key)
-      : AtpAttention(context), max_tokens_(max_tokens), key_(key) {}
+      : HostAtp(context), max_tokens_(max_tokens), key_(key) {}
 
   std::optional<int64_t> max_tokens() const override { return max_tokens_; }
   std::optional<uint64_t> PlanKey() const override { return key_; }
   void Attend(const LayerRows& rows) override {
     ++n_attended;
-    AtpAttention::Attend(rows);
+    HostAtp::Attend(rows);
   }
 
   int64_t n_attended = 0;
@@ -116,7 +116,8 @@ TEST_F(RoutedAttentionTest, OptionsAskTheWayThatServesThem) {
     ASSERT_TRUE(runner_.Step({{&sequence, &rows, 150, &out}}).ok());
     const auto prefix = routed.Prefix(sequence, 150, 64);
     ASSERT_TRUE(prefix.has_value());
-    EXPECT_EQ(prefix->blocks, way.Prefix(sequence, 150, 64)->blocks);
+    EXPECT_EQ(prefix->state.As<AtpState>().blocks,
+              way.Prefix(sequence, 150, 64)->state.As<AtpState>().blocks);
   }
 }
 
@@ -133,7 +134,8 @@ TEST_F(RoutedAttentionTest, AStepThatOneWayCannotPlanLeavesTheOthersSequencesVal
   ASSERT_TRUE(hog.ok());
   EXPECT_EQ(runner_.Step({{&one, &rows, 10, &out}, {&other, &other_rows, 140, &other_out}}).code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(one.blocks.size(), 1u) << "the first way has not planned before the second failed";
+  EXPECT_EQ(one.state.As<AtpState>().blocks.size(), 1u)
+      << "the first way has not planned before the second failed";
   hog->reset();
   ASSERT_TRUE(runner_.Step({{&one, &rows, 20, &out}}).ok());
   ASSERT_TRUE(

@@ -27,10 +27,10 @@ AttentionGeometry Geometry(int64_t group, int64_t head_dim,
 
 // Itself, not what the registry puts around it for caches that it refuses.
 std::unique_ptr<AttentionMechanism> MakeDeviceStandard(const AttentionContext& context) {
-  return std::make_unique<DeviceStandardAttention>(context);
+  return std::make_unique<DeviceStandard>(context);
 }
 
-class DeviceStandardAttentionTest : public testing::Test {
+class DeviceStandardTest : public testing::Test {
  protected:
   static MechanismRunner RunnerOf(const AttentionGeometry& geometry) {
     MechanismRunner::Options options;
@@ -40,7 +40,7 @@ class DeviceStandardAttentionTest : public testing::Test {
 };
 
 // Queries and weights are rounded to bf16.
-TEST_F(DeviceStandardAttentionTest, MatchesTheReferenceAndItselfInAnyChunk) {
+TEST_F(DeviceStandardTest, MatchesTheReferenceAndItselfInAnyChunk) {
   for (const std::optional<int64_t>& window :
        {std::optional<int64_t>(), std::optional<int64_t>(50)}) {
     const AttentionRows rows = RandomRows(Geometry(4, 64, window), 150, 1);
@@ -56,7 +56,7 @@ TEST_F(DeviceStandardAttentionTest, MatchesTheReferenceAndItselfInAnyChunk) {
 }
 
 // Few tiles are spread over spans of 512 tokens, many are not.
-TEST_F(DeviceStandardAttentionTest, ALongPromptHasTheBitsOfItsTokens) {
+TEST_F(DeviceStandardTest, ALongPromptHasTheBitsOfItsTokens) {
   const AttentionRows rows = RandomRows(Geometry(2, 32), 1100, 2);
   const auto run = [&](int64_t n_company) {
     MechanismRunner runner(rows.geometry, Mechanism::kStandard);
@@ -74,7 +74,7 @@ TEST_F(DeviceStandardAttentionTest, ALongPromptHasTheBitsOfItsTokens) {
   EXPECT_TRUE(SameBits(run(0), run(3)));
 }
 
-TEST_F(DeviceStandardAttentionTest, StepsThatDecodeAlikeHaveOneKey) {
+TEST_F(DeviceStandardTest, StepsThatDecodeAlikeHaveOneKey) {
   const AttentionRows rows = RandomRows(Geometry(2, 32), 700, 3);
   MechanismRunner runner = RunnerOf(rows.geometry);
   SequenceCache a = NewSequence(Standard(), 509), b = NewSequence(Standard(), 4);
@@ -98,7 +98,7 @@ TEST_F(DeviceStandardAttentionTest, StepsThatDecodeAlikeHaveOneKey) {
 }
 
 // What was queued for one step does for all others with its key.
-class RepeatedStandardTest : public DeviceStandardAttentionTest,
+class RepeatedStandardTest : public DeviceStandardTest,
                              public testing::WithParamInterface<CacheStorage> {};
 
 INSTANTIATE_TEST_SUITE_P(Storages, RepeatedStandardTest,
@@ -188,7 +188,7 @@ ClosedNumbers OfTheDevice(const AttentionGeometry& g, CacheStorage storage, cons
   return out;
 }
 
-TEST_F(DeviceStandardAttentionTest, ClosedPagesHaveTheHostsCodes) {
+TEST_F(DeviceStandardTest, ClosedPagesHaveTheHostsCodes) {
   for (const StorageType type : {StorageType::kFloat32, StorageType::kBFloat16}) {
     for (const int64_t head_dim : {20, 80}) {
       for (const CacheStorage storage : {CacheStorage::kInt8, CacheStorage::kInt4}) {
@@ -202,15 +202,15 @@ TEST_F(DeviceStandardAttentionTest, ClosedPagesHaveTheHostsCodes) {
         // The host's, over the same rows.
         ThreadPool pool(1);
         auto cache = Cache::Create(1 << 20, PageBytes(g)).value();
-        StandardAttention host({g, cache.get(), &pool});
+        HostStandard host({g, cache.get(), &pool});
         SequenceCache there = NewSequence(Standard(storage), 70);
         const Segment segment{&there, 0, 70, 0};
         ASSERT_TRUE(host.Plan({&segment, 1}).ok());
         const float* q = rows.row(0, 0);
         host.Attend(
             {0, nullptr, 0, q, q + head_dim, q + 2 * head_dim, rows.ld(), out.data(), head_dim});
-        EXPECT_EQ(OfTheDevice(g, storage, *sequence.slice_pages[0]),
-                  OfTheHost(g, storage, *there.slice_pages[0]))
+        EXPECT_EQ(OfTheDevice(g, storage, *sequence.state.As<StandardState>().closed_pages[0]),
+                  OfTheHost(g, storage, *there.state.As<StandardState>().closed_pages[0]))
             << CacheStorageName(storage) << ", heads of " << head_dim;
       }
     }
@@ -219,7 +219,7 @@ TEST_F(DeviceStandardAttentionTest, ClosedPagesHaveTheHostsCodes) {
 
 // A prompt at once, in chunks that begin and end anywhere in a page, and token by token; 512 tokens
 // are a span.
-TEST_F(DeviceStandardAttentionTest, AQuantizedCacheGivesTheSameBitsInAnyChunk) {
+TEST_F(DeviceStandardTest, AQuantizedCacheGivesTheSameBitsInAnyChunk) {
   for (const CacheStorage storage : {CacheStorage::kInt8, CacheStorage::kInt4}) {
     for (const std::optional<int64_t>& window :
          {std::optional<int64_t>(), std::optional<int64_t>(50)}) {
@@ -238,7 +238,7 @@ TEST_F(DeviceStandardAttentionTest, AQuantizedCacheGivesTheSameBitsInAnyChunk) {
 }
 
 // Sequences with caches of every storage, two of them in the step that fills a page.
-TEST_F(DeviceStandardAttentionTest, CachesOfDifferentStorageShareAStep) {
+TEST_F(DeviceStandardTest, CachesOfDifferentStorageShareAStep) {
   const CacheStorage storages[] = {CacheStorage::kInt8, CacheStorage::kDtype, CacheStorage::kInt4,
                                    CacheStorage::kInt8};
   const AttentionGeometry g = Geometry(4, 32);
@@ -261,7 +261,7 @@ TEST_F(DeviceStandardAttentionTest, CachesOfDifferentStorageShareAStep) {
 }
 
 // A cache that another mechanism lends is never closed, whatever its options say of `standard`.
-TEST_F(DeviceStandardAttentionTest, OptionsOfStandardAreReadOfItsSequencesAlone) {
+TEST_F(DeviceStandardTest, OptionsOfStandardAreReadOfItsSequencesAlone) {
   const AttentionRows rows = RandomRows(Geometry(1, 32), 130, 8);
   MechanismRunner runner = RunnerOf(rows.geometry);
   AttentionOptions options = Standard(CacheStorage::kInt4);
@@ -269,10 +269,10 @@ TEST_F(DeviceStandardAttentionTest, OptionsOfStandardAreReadOfItsSequencesAlone)
   SequenceCache sequence = NewSequence(options, 130);
   const Segment segment{&sequence, 0, 130, 0};
   ASSERT_TRUE(runner.mechanism().Plan({&segment, 1}).ok());
-  EXPECT_TRUE(sequence.slice_pages.empty());
+  EXPECT_TRUE(sequence.state.is_empty());
 }
 
-TEST_F(DeviceStandardAttentionTest, TheHostAttendsToHeadsThatAreTooWide) {
+TEST_F(DeviceStandardTest, TheHostAttendsToHeadsThatAreTooWide) {
   const AttentionRows rows = RandomRows({1, 1, 1, 520, {}, StorageType::kFloat32}, 10, 5);
   MechanismRunner runner(rows.geometry, Mechanism::kStandard);
   EXPECT_NE(dynamic_cast<HostAttention*>(&runner.mechanism()), nullptr);

@@ -189,7 +189,7 @@ TEST_P(TaylorShiftTest, PagesGoOnceTheStateHoldsThem) {
     while (sequence.n_tokens < 600) {
       ASSERT_TRUE(runner.Step({{&sequence, &rows, 20, &out}}).ok());
       const bool recurrent = sequence.n_tokens > switch_tokens;
-      EXPECT_EQ(sequence.state != nullptr, recurrent);
+      EXPECT_EQ(sequence.state.As<TaylorState>().sums != nullptr, recurrent);
       const int64_t first_held = recurrent ? (sequence.n_tokens - 1) / 64 : 0;
       for (size_t page = 0; page < sequence.pages.size(); ++page) {
         EXPECT_EQ(static_cast<bool>(sequence.pages[page]), static_cast<int64_t>(page) >= first_held)
@@ -213,14 +213,15 @@ TEST_P(TaylorShiftTest, ASequenceThatMayPassItsSwitchFoldsOnTheWayThere) {
     SequenceCache sequence = NewSequence(TaylorShift(), 1);
     if (is_early) sequence.n_final_tokens = rows.n_tokens;
     for (int64_t n = 1; n <= rows.n_tokens; ++n) {
-      const int64_t n_before = sequence.n_folded_tokens;
+      const auto& state = sequence.state.As<TaylorState>();
+      const int64_t n_before = state.n_folded_tokens;
       ASSERT_TRUE(runner.Step({{&sequence, &rows, 1, is_early ? &early : &late}}).ok());
-      const int64_t n_folded = sequence.n_folded_tokens - n_before;
+      const int64_t n_folded = state.n_folded_tokens - n_before;
       EXPECT_TRUE(!is_early || n_folded <= 2 * kPageTokens) << n_folded << " in one step, at " << n;
-      EXPECT_TRUE(n > n_switch || sequence.n_state_tokens == 0) << n;
-      EXPECT_TRUE(n > n_switch / 2 || sequence.state == nullptr) << n;
-      EXPECT_TRUE(n != n_switch || sequence.n_folded_tokens == (is_early ? n_switch : 0));
-      EXPECT_LE(sequence.n_folded_tokens, n);
+      EXPECT_TRUE(n > n_switch || state.n_state_tokens == 0) << n;
+      EXPECT_TRUE(n > n_switch / 2 || state.sums == nullptr) << n;
+      EXPECT_TRUE(n != n_switch || state.n_folded_tokens == (is_early ? n_switch : 0));
+      EXPECT_LE(state.n_folded_tokens, n);
     }
   }
   EXPECT_TRUE(SameBits(early, late));
@@ -235,7 +236,7 @@ TEST_P(TaylorShiftTest, ASequenceThatEndsBeforeItsSwitchHasNoState) {
   SequenceCache sequence = NewSequence(TaylorShift(), 1);
   sequence.n_final_tokens = n_switch;
   ASSERT_TRUE(runner.Step({{&sequence, &rows, n_switch, &out}}).ok());
-  EXPECT_EQ(sequence.state, nullptr);
+  EXPECT_EQ(sequence.state.As<TaylorState>().sums, nullptr);
   const auto bound = [&](int64_t n_final) {
     return runner.mechanism().BoundBytes(TaylorShift(), {1, n_switch, 1, n_final});
   };

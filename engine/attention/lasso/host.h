@@ -1,11 +1,11 @@
-#ifndef LOWKEY_ENGINE_ATTENTION_LASSO_LASSO_H_
-#define LOWKEY_ENGINE_ATTENTION_LASSO_LASSO_H_
+#ifndef LOWKEY_ENGINE_ATTENTION_LASSO_HOST_H_
+#define LOWKEY_ENGINE_ATTENTION_LASSO_HOST_H_
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "engine/attention/attention.h"
+#include "engine/attention/lasso/policy.h"
 
 namespace lowkey {
 
@@ -16,24 +16,12 @@ namespace lowkey {
 // needs comes from the eigenvectors of V^T V, [head_dim, head_dim], which grows row by row.
 // Experimental: a row costs 4 * iterations * i * head_dim multiply-adds a head and an
 // eigendecomposition.
-//
-// Caches x as column tiles (column_pages.h), and V^T V in double for each layer and head.
-class LassoAttention : public AttentionMechanism {
+class HostLasso : public LassoPolicy {
  public:
-  // context.weights (its lasso options) outlives this.
-  explicit LassoAttention(const AttentionContext& context);
+  explicit HostLasso(const AttentionContext& context);
 
-  Mechanism id() const override { return Mechanism::kLasso; }
-  absl::Status CheckAvailable(const AttentionOptions& options) const override;
-  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
-  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
-  void Advance(SequenceCache& sequence, int64_t n_rows) override;
-  // Of all that is computed only: V^T V holds every row.
-  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
-                                      int64_t n_tokens) const override;
-  PrefixReach prefix_reach() const override { return PrefixReach::kAllRows; }
 
  private:
   // Scratch of one thread: by source token, fixed rows after the sequence's pages.
@@ -42,9 +30,7 @@ class LassoAttention : public AttentionMechanism {
     std::vector<double> vectors, values, rotated;  // of V^T V
   };
 
-  int64_t PageBytes() const { return geometry_.n_layers * geometry_.n_heads * tile_bytes_; }
-  int64_t GramBytes() const;
-  absl::Status TakeState(SequenceCache& sequence);
+  absl::Status TakeGram(SequenceCache& sequence);
   // One head of one sequence at one layer.
   struct Place {
     SequenceCache* sequence = nullptr;
@@ -64,10 +50,6 @@ class LassoAttention : public AttentionMechanism {
   void ApplyInverse(Scratch& scratch) const;
   void AttendRow(const Place& at, int64_t position, float* out, Scratch& t) const;
 
-  const AttentionContext context_;
-  const AttentionGeometry geometry_;
-  const LassoOptions options_;
-  const int64_t tile_bytes_;
   std::vector<float> fixed_;  // fixed rows as column tiles [.., head_dim, 64] in fp32
   absl::Span<const Segment> segments_;
   std::vector<Scratch> scratch_;  // by thread
@@ -75,4 +57,4 @@ class LassoAttention : public AttentionMechanism {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_ATTENTION_LASSO_LASSO_H_
+#endif  // LOWKEY_ENGINE_ATTENTION_LASSO_HOST_H_

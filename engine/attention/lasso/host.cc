@@ -1,4 +1,4 @@
-#include "engine/attention/lasso/lasso.h"
+#include "engine/attention/lasso/host.h"
 
 #include <algorithm>
 #include <cmath>
@@ -46,11 +46,8 @@ std::vector<float> FixedTiles(int64_t n_tokens, int64_t head_dim) {
 
 }  // namespace
 
-LassoAttention::LassoAttention(const AttentionContext& context)
-    : context_(context),
-      geometry_(context.geometry),
-      options_(context.weights->lasso),
-      tile_bytes_(ColumnTileBytes(geometry_)),
+HostLasso::HostLasso(const AttentionContext& context)
+    : LassoPolicy(context),
       fixed_(FixedTiles(options_.extra_tokens, geometry_.head_dim)),
       scratch_(context.pool->n_threads()) {
   const int64_t d = geometry_.head_dim;
@@ -62,45 +59,31 @@ LassoAttention::LassoAttention(const AttentionContext& context)
   }
 }
 
-absl::Status LassoAttention::CheckAvailable(const AttentionOptions&) const {
-  if (!geometry_.sliding_window.has_value()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "attention.mechanism: lasso is not available for a model with a sliding window");
-}
-
-int64_t LassoAttention::GramBytes() const {
-  return geometry_.n_layers * geometry_.n_heads * geometry_.head_dim * geometry_.head_dim *
-         static_cast<int64_t>(sizeof(double));
-}
-
-int64_t LassoAttention::BoundBytes(const AttentionOptions&, const SequenceBound& bound) const {
-  return PagesFor(bound.n_tokens) * PageBytes() + GramBytes();
-}
-
-double* LassoAttention::Gram(const Place& at) const {
+double* HostLasso::Gram(const Place& at) const {
   const int64_t d = geometry_.head_dim;
-  return reinterpret_cast<double*>(at.sequence->state->data()) +
+  return reinterpret_cast<double*>(at.sequence->state.As<LassoState>().gram->data()) +
          (at.layer * geometry_.n_heads + at.head) * d * d;
 }
 
-std::byte* LassoAttention::Tile(const Place& at, int64_t page) const {
-  return at.sequence->slice_pages[page]->data() +
+std::byte* HostLasso::Tile(const Place& at, int64_t page) const {
+  return at.sequence->state.As<LassoState>().input_pages[page]->data() +
          (at.layer * geometry_.n_heads + at.head) * tile_bytes_;
 }
 
-std::pair<const void*, StorageType> LassoAttention::SourceTile(const Place& at, int64_t page,
-                                                               int64_t n_pages) const {
+std::pair<const void*, StorageType> HostLasso::SourceTile(const Place& at, int64_t page,
+                                                          int64_t n_pages) const {
   if (page < n_pages) return {Tile(at, page), geometry_.cache_type};
   return {fixed_.data() + (page - n_pages) * geometry_.head_dim * kPageTokens,
           StorageType::kFloat32};
 }
 
-absl::Status LassoAttention::TakeState(SequenceCache& sequence) {
-  if (sequence.state != nullptr && sequence.state.use_count() == 1) return absl::OkStatus();
-  LK_ASSIGN_OR_RETURN(auto state, context_.cache->AllocateSlab(GramBytes()));
-  const std::shared_ptr<Slab> shared = std::exchange(sequence.state, std::move(state));
+absl::Status HostLasso::TakeGram(SequenceCache& sequence) {
+  std::shared_ptr<Slab>& gram = sequence.state.As<LassoState>().gram;
+  if (gram != nullptr && gram.use_count() == 1) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(auto own, context_.cache->AllocateSlab(GramBytes()));
+  const std::shared_ptr<Slab> shared = std::exchange(gram, std::move(own));
   if (shared != nullptr) {
-    std::memcpy(sequence.state->data(), shared->data(), static_cast<size_t>(GramBytes()));
+    std::memcpy(gram->data(), shared->data(), static_cast<size_t>(GramBytes()));
     return absl::OkStatus();
   }
   const int64_t d = geometry_.head_dim;
@@ -115,23 +98,13 @@ absl::Status LassoAttention::TakeState(SequenceCache& sequence) {
   return absl::OkStatus();
 }
 
-AttentionWork LassoAttention::Work(const AttentionOptions&, int64_t n_tokens) const {
-  const auto d = static_cast<double>(geometry_.head_dim);
-  const auto n = static_cast<double>(n_tokens + options_.extra_tokens);
-  const auto heads = static_cast<double>(geometry_.n_layers * geometry_.n_heads);
-  const double eigen = 9 * d * d * d;  // tridiagonalization, QL and their rotations
-  AttentionWork work;
-  work.decode = heads * (2 * (options_.iterations + 1) * n * d + eigen);
-  work.prefill = n / 2 * (work.decode + heads * eigen);
-  return work;
-}
-
-absl::Status LassoAttention::Plan(absl::Span<const Segment> segments) {
+absl::Status HostLasso::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
   int64_t n_pages = 0;
   for (const Segment& s : segments) {
-    LK_RETURN_IF_ERROR(TakeColumnPages(s, PageBytes(), *context_.cache));
-    LK_RETURN_IF_ERROR(TakeState(*s.sequence));
+    LK_RETURN_IF_ERROR(TakeSlabPages(s, PageBytes(), *context_.cache,
+                                     s.sequence->state.As<LassoState>().input_pages));
+    LK_RETURN_IF_ERROR(TakeGram(*s.sequence));
     n_pages = std::max(n_pages, PagesFor(s.first_position + s.n_rows));
   }
   const int64_t width = (n_pages + PagesFor(options_.extra_tokens)) * kPageTokens;
@@ -143,15 +116,15 @@ absl::Status LassoAttention::Plan(absl::Span<const Segment> segments) {
   return absl::OkStatus();
 }
 
-void LassoAttention::AddToGram(const std::vector<float>& row, double* gram) const {
+void HostLasso::AddToGram(const std::vector<float>& row, double* gram) const {
   const int64_t d = geometry_.head_dim;
   for (int64_t i = 0; i < d; ++i) {
     for (int64_t j = 0; j < d; ++j) gram[i * d + j] += static_cast<double>(row[i]) * row[j];
   }
 }
 
-void LassoAttention::Gather(const Place& at, int64_t n_pages, const std::vector<float>& x,
-                            float* sums) const {
+void HostLasso::Gather(const Place& at, int64_t n_pages, const std::vector<float>& x,
+                       float* sums) const {
   const int64_t d = geometry_.head_dim;
   std::fill_n(sums, d, 0.0f);
   for (int64_t page = 0; page < n_pages + PagesFor(options_.extra_tokens); ++page) {
@@ -161,8 +134,8 @@ void LassoAttention::Gather(const Place& at, int64_t n_pages, const std::vector<
   }
 }
 
-void LassoAttention::Spread(const Place& at, int64_t n_pages, const float* u,
-                            std::vector<float>& y) const {
+void HostLasso::Spread(const Place& at, int64_t n_pages, const float* u,
+                       std::vector<float>& y) const {
   const int64_t d = geometry_.head_dim;
   for (int64_t page = 0; page < n_pages + PagesFor(options_.extra_tokens); ++page) {
     const auto [tile, type] = SourceTile(at, page, n_pages);
@@ -171,7 +144,7 @@ void LassoAttention::Spread(const Place& at, int64_t n_pages, const float* u,
   }
 }
 
-void LassoAttention::ApplyInverse(Scratch& scratch) const {
+void HostLasso::ApplyInverse(Scratch& scratch) const {
   const int64_t d = geometry_.head_dim;
   const double rho = options_.rho;
   const double largest = std::max(scratch.values[0], 0.0);
@@ -192,7 +165,7 @@ void LassoAttention::ApplyInverse(Scratch& scratch) const {
   }
 }
 
-void LassoAttention::AttendRow(const Place& at, int64_t position, float* out, Scratch& t) const {
+void HostLasso::AttendRow(const Place& at, int64_t position, float* out, Scratch& t) const {
   const int64_t d = geometry_.head_dim;
   const int64_t n_pages = PagesFor(position);
   const int64_t fixed_begin = n_pages * kPageTokens;
@@ -230,7 +203,7 @@ void LassoAttention::AttendRow(const Place& at, int64_t position, float* out, Sc
   for (int64_t j = 0; j < d; ++j) out[j] = total > 0 ? out[j] / total : 0.0f;
 }
 
-void LassoAttention::Attend(const LayerRows& rows) {
+void HostLasso::Attend(const LayerRows& rows) {
   const AttentionGeometry& g = geometry_;
   const auto n_tasks = static_cast<int64_t>(segments_.size()) * g.n_heads;
   context_.pool->ParallelFor(n_tasks, [&](int64_t task, int thread) {
@@ -248,22 +221,6 @@ void LassoAttention::Attend(const LayerRows& rows) {
       AddToGram(scratch.target, Gram(at));
     }
   });
-}
-
-void LassoAttention::Advance(SequenceCache& sequence, int64_t n_rows) {
-  sequence.n_tokens += n_rows;
-}
-
-std::optional<SequenceCache> LassoAttention::Prefix(const SequenceCache& sequence,
-                                                    int64_t n_computed, int64_t n_tokens) const {
-  if (n_computed != n_tokens) return std::nullopt;
-  auto pages = FirstPages(sequence.slice_pages, 0, n_tokens / kPageTokens);
-  if (!pages.has_value()) return std::nullopt;
-  SequenceCache prefix;
-  prefix.n_tokens = n_tokens;
-  prefix.slice_pages = *std::move(pages);
-  prefix.state = sequence.state;
-  return prefix;
 }
 
 }  // namespace lowkey

@@ -1,5 +1,5 @@
 // Lasso attention against ADMM in double (attention_reference.py: lasso_admm).
-#include "engine/attention/lasso/lasso.h"
+#include "engine/attention/lasso/host.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,113 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_SEQUENCE_H_
+#define LOWKEY_ENGINE_ATTENTION_SEQUENCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "engine/base/status_macros.h"
+#include "engine/cache/cache.h"
+#include "engine/config/attention_options.h"
+
+namespace lowkey {
+
+using SlabVisitor = absl::FunctionRef<void(const Slab&)>;
+
+// Calls `visit` for each slab of a list; entries may be null.
+inline void VisitAll(const std::vector<std::shared_ptr<Slab>>& slabs, SlabVisitor visit) {
+  for (const auto& slab : slabs) {
+    if (slab != nullptr) visit(*slab);
+  }
+}
+
+// Holds what only one mechanism knows about a sequence, as a struct of that mechanism's room. A
+// copy holds a copy of the struct, whose slabs are shared.
+//
+// The struct T is copyable, has a default, and void VisitSlabs(SlabVisitor) const.
+class MechanismState {
+ public:
+  MechanismState() = default;
+  MechanismState(const MechanismState& other)
+      : held_(other.held_ == nullptr ? nullptr : other.held_->Clone()) {}
+  MechanismState(MechanismState&&) noexcept = default;
+  MechanismState& operator=(MechanismState other) noexcept {
+    held_ = std::move(other.held_);
+    return *this;
+  }
+
+  bool is_empty() const { return held_ == nullptr; }
+  // The struct; a new one in an empty state. Sequences of one mechanism always ask for one T.
+  template <typename T>
+  T& As() {
+    if (held_ == nullptr) held_ = std::make_unique<Held<T>>();
+    return const_cast<T&>(std::as_const(*this).template As<T>());
+  }
+  // The struct; its default in an empty state.
+  template <typename T>
+  const T& As() const {
+    static const T* const kDefault = new T();
+    if (held_ == nullptr) return *kDefault;
+    const auto* held = dynamic_cast<const Held<T>*>(held_.get());
+    LK_CHECK(held != nullptr);
+    return held->value;
+  }
+  void VisitSlabs(SlabVisitor visit) const {
+    if (held_ != nullptr) held_->VisitSlabs(visit);
+  }
+
+ private:
+  struct Any {
+    virtual ~Any() = default;
+    virtual std::unique_ptr<Any> Clone() const = 0;
+    virtual void VisitSlabs(SlabVisitor visit) const = 0;
+  };
+  template <typename T>
+  struct Held final : Any {
+    std::unique_ptr<Any> Clone() const override { return std::make_unique<Held>(*this); }
+    void VisitSlabs(SlabVisitor visit) const override { value.VisitSlabs(visit); }
+    T value;
+  };
+
+  std::unique_ptr<Any> held_;
+};
+
+// What one sequence holds. Its mechanism fills it; dropping it frees everything; a copy shares
+// pages and slabs, which are copied before they are written.
+struct SequenceCache {
+  AttentionOptions options;
+  int64_t n_prompt_tokens = 0;    // rows before it are the prompt's
+  int64_t n_tokens = 0;           // rows that every layer has seen
+  int64_t n_final_tokens = 0;     // the most rows that the sequence can come to; 0: unknown
+  std::vector<PageHandle> pages;  // page i holds positions [64 i, 64 i + 64); empty once freed
+  MechanismState state;
+};
+
+// Consecutive rows of one sequence in a step: positions first_position .. + n_rows - 1, which
+// continue the sequence, are rows first_row .. of its weight set's in the step.
+struct Segment {
+  SequenceCache* sequence = nullptr;
+  int64_t first_position = 0;
+  int64_t n_rows = 0;
+  int64_t first_row = 0;
+};
+
+// The first n_pages of a sequence, for AttentionMechanism::Prefix, those before first_page left
+// empty; nullopt when one of the others is gone.
+template <typename Handle>
+std::optional<std::vector<Handle>> FirstPages(const std::vector<Handle>& pages, int64_t first_page,
+                                              int64_t n_pages) {
+  if (static_cast<int64_t>(pages.size()) < n_pages) return std::nullopt;
+  std::vector<Handle> first(static_cast<size_t>(n_pages));
+  for (int64_t i = first_page; i < n_pages; ++i) {
+    if (!pages[i]) return std::nullopt;
+    first[i] = pages[i];
+  }
+  return first;
+}
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_SEQUENCE_H_

@@ -1,0 +1,64 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_SLICES_POLICY_H_
+#define LOWKEY_ENGINE_ATTENTION_SLICES_POLICY_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/attention/attention.h"
+#include "engine/config/projections.h"
+
+namespace lowkey {
+
+// What a sequence holds: pages of 64 tokens; for each layer
+//   keys     [n_kv_heads][head_dim][64]     if projected
+//   values   [n_value_heads][head_dim][64]  n_heads slices, or n_kv_heads projected
+//   aligned  [n_value_heads][head_dim][64]  if aligned
+// in the cache's type, a token being a column.
+struct SliceState {
+  std::vector<std::shared_ptr<Slab>> pages;
+  void VisitSlabs(SlabVisitor visit) const { VisitAll(pages, visit); }
+};
+
+// Softmax attention whose keys or values may be slices of x instead of projections (optimised,
+// efficient) and whose values may be mixed over earlier tokens, V' = tril(Wa) V (super). A slice is
+// columns h * head_dim .. of x, the layer's input, for head h. Keys that are slices are cached as
+// they are and rotated where they are read.
+//
+// This is what such a mechanism holds and costs in every place. context.weights has
+// inverse_frequencies and, if values are aligned, alignment; it outlives this.
+class SlicePolicy : public AttentionMechanism {
+ public:
+  SlicePolicy(Mechanism id, const AttentionContext& context);
+
+  Mechanism id() const override { return id_; }
+  std::optional<int64_t> max_tokens() const override;
+  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
+  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
+                                      int64_t n_tokens) const override;
+
+ protected:
+  bool IsAligned() const { return id_ == Mechanism::kSuper; }
+  bool HasSlicedValues() const { return !use_.Has(Projection::kV); }
+  int64_t PageBytes() const { return geometry_.n_layers * layer_bytes_; }
+  absl::Status TakeOwnPages(const Segment& segment) const;
+  // Makes rotations_ reach n_pages, where keys are rotated at all.
+  void GrowRotations(int64_t n_pages);
+  // Floats of one page's rotations.
+  int64_t RotationFloats() const;
+
+  const Mechanism id_;
+  const ProjectionUse use_;
+  const AttentionContext context_;
+  const AttentionGeometry geometry_;  // n_kv_heads counts the value heads, whose tiles rows share
+  const int64_t n_key_heads_;         // 0 when keys are slices
+  const int64_t tile_bytes_;
+  const int64_t layer_bytes_;
+  std::vector<float> rotations_;  // by page: cos, then sin, [head_dim / 2, 64] each
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_SLICES_POLICY_H_
