@@ -29,8 +29,8 @@ struct LayerRows {
   int64_t ld_out = 0;
 };
 
-// Lengths that bound what a sequence holds: prompt, all rows fed so far, rows of it in one step at
-// most, and all rows that it may come to (n_tokens where that is less).
+// Lengths that bound the memory of a sequence: its prompt, all rows fed so far, the most rows of it
+// in one step, and all rows that it may come to (n_tokens where that is less).
 struct SequenceBound {
   int64_t n_prompt_tokens = 0;
   int64_t n_tokens = 0;
@@ -38,28 +38,28 @@ struct SequenceBound {
   int64_t n_final_tokens = 0;
 };
 
-// Which prefixes of what it computed a mechanism can give: after every page, or only of all rows.
+// Says after which rows a mechanism can give a prefix: after every page, or after all rows only.
 enum class PrefixReach { kEveryPage, kAllRows };
 
-// Multiply-adds of attention (projections left out), of one sequence, all layers.
+// Multiply-adds of attention in all layers for one sequence, without projections.
 struct AttentionWork {
-  double prefill = 0;  // of a prompt of n tokens, from nothing
-  double decode = 0;   // of one token that sees n
+  double prefill = 0;  // a prompt of n tokens, from nothing
+  double decode = 0;   // one token that sees n
 };
 
-// How the sequences of a request are held. What they share counts once.
+// Says how the sequences of a request are held. Memory that they share counts once.
 struct SequenceReport {
   int32_t rank = 0;  // mean rank of the compressed blocks; of the first one to come if none is
   int32_t n_compressed_blocks = 0;
   int64_t n_state_tokens = 0;  // tokens that a state stands for, in the longest sequence
 };
 
-// One way of computing attention over the projections q, k, v of a weight set. In a step: Plan
-// once, Attend once a layer, Advance once a sequence. One thread calls; work inside is spread over
-// the pool. What is thrown (memory that cannot be had) leaves the step's sequences such that they
-// can only be dropped, and all others as they were. A row's output depends on positions and on the
-// prompt's length alone, to the bit: never on how rows were cut into steps or on what else is in
-// the step.
+// One way of computing attention over the projections q, k, v of a weight set. A step calls Plan
+// once, Attend once per layer, and Advance once per sequence. One thread calls; the work inside is
+// spread over the pool. An exception (memory that cannot be had) leaves the step's sequences such
+// that they can only be dropped, and all others as they were. A row's output depends on positions
+// and on the prompt's length alone, to the bit: never on how rows were cut into steps or on what
+// else is in the step.
 class AttentionMechanism {
  public:
   virtual ~AttentionMechanism() = default;
@@ -70,36 +70,39 @@ class AttentionMechanism {
   virtual absl::Status CheckAvailable(const AttentionOptions&) const { return absl::OkStatus(); }
   // The longest sequence that can be attended to; nullopt: any.
   virtual std::optional<int64_t> max_tokens() const { return std::nullopt; }
-  // Upper bound of the bytes a sequence holds at any time.
+  // Returns an upper bound of the bytes that a sequence holds at any time.
   virtual int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const = 0;
-  // Bytes held while the last of n_tokens is computed, token by token: no prompt beside what it is
-  // turned into.
+  // Returns the bytes held while the last of n_tokens is computed, token by token: the prompt's
+  // exact tokens are gone where the mechanism turns them into something smaller.
   virtual int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const {
     return BoundBytes(options, {1, n_tokens, 1});
   }
-  // What a sequence of n_tokens costs, by the formulas of attention.md.
+  // Returns the cost of a sequence of n_tokens, by the formulas of attention.md.
   virtual AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const = 0;
 
-  // Who attends to what: takes every page and slab that the step writes. RESOURCE_EXHAUSTED leaves
-  // sequences valid, the step unplanned. Segments must outlive the step.
+  // Decides who attends to what, and takes every page and slab that the step writes.
+  // RESOURCE_EXHAUSTED leaves sequences valid and the step unplanned. Segments must outlive the
+  // step.
   virtual absl::Status Plan(absl::Span<const Segment> segments) = 0;
-  // After Plan, on a device: two plans of equal keys queue the same work in Attend, which reads all
-  // that differs from memory. nullopt: no two plans count as the same.
+  // Returns a key after Plan, on a device: two plans of equal keys queue the same work in Attend,
+  // which reads everything that differs from memory. nullopt: this plan equals no other.
   virtual std::optional<uint64_t> PlanKey() const { return std::nullopt; }
-  // Whether Attend of such sequences only queues, so that the step may follow one whose tokens
-  // nobody has read.
+  // Says whether Attend of such sequences only queues work, so that the step may follow one whose
+  // tokens nobody has read.
   virtual bool OnlyQueues(const AttentionOptions&) const { return false; }
   // Caches the step's keys and values of one layer and computes its outputs. On a device, queues
   // that.
   virtual void Attend(const LayerRows& rows) = 0;
-  // After the last layer: the sequence has n_rows more tokens; frees what no later row reads.
+  // Ends the step after the last layer: the sequence has n_rows more tokens. Frees what no later
+  // row reads.
   virtual void Advance(SequenceCache& sequence, int64_t n_rows) { sequence.n_tokens += n_rows; }
 
-  // What the sequence held, or could have held, after its first n_tokens (a multiple of
-  // kPageTokens): another that begins with the same tokens continues from there, to the bit as if
-  // it had computed them. It shares pages and slabs. nullopt where they are gone, or where those
-  // rows depend on this sequence's own prompt. n_computed >= n_tokens rows are computed by now: all
-  // of Advance's, or, between Attend and Advance, those of the step too.
+  // Returns the memory that the sequence held, or could have held, after its first n_tokens (a
+  // multiple of kPageTokens). Another sequence that begins with the same tokens continues from
+  // there, to the bit as if it had computed them; the two share pages and slabs. nullopt where the
+  // pages are gone, or where those rows depend on this sequence's own prompt. n_computed >=
+  // n_tokens rows are computed by now: all of Advance's, or, between Attend and Advance, those of
+  // the step too.
   virtual std::optional<SequenceCache> Prefix(const SequenceCache&, int64_t /*n_computed*/,
                                               int64_t /*n_tokens*/) const {
     return std::nullopt;

@@ -13,7 +13,7 @@
 
 namespace lowkey {
 
-// What a model brings for one mechanism beside projections (loader/bundle.h).
+// Holds what a model brings for one mechanism beside projections (loader/bundle.h).
 struct MechanismWeights {
   // [head_dim / 2], angle a position: for keys that are rotated where they are read.
   std::vector<double> inverse_frequencies;
@@ -24,15 +24,15 @@ struct MechanismWeights {
   std::vector<float> tau;  // taylorshift: temperatures [n_layers, n_heads], or none
 };
 
-// Where attention is computed when not on the host. The context's cache then lies in the memory of
-// the device.
+// The place of attention that the host does not compute. The context's cache then lies in the
+// memory of the device.
 struct DevicePlace {
   Device* device = nullptr;
   Cache* host_cache = nullptr;  // for mechanisms that the device has no kernels for
   int64_t max_rows = 0;         // in a step
 };
 
-// What a model's mechanisms share. Everything it points to outlives them.
+// Holds what the mechanisms of a model share. Everything it points to outlives them.
 struct AttentionContext {
   AttentionGeometry geometry;
   Cache* cache = nullptr;

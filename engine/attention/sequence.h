@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_ATTENTION_SEQUENCE_H_
 #define LOWKEY_ENGINE_ATTENTION_SEQUENCE_H_
 
+#include <any>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,52 +30,37 @@ inline void VisitAll(const std::vector<std::shared_ptr<Slab>>& slabs, SlabVisito
 // The struct T is copyable, has a default, and void VisitSlabs(SlabVisitor) const.
 class MechanismState {
  public:
-  MechanismState() = default;
-  MechanismState(const MechanismState& other)
-      : held_(other.held_ == nullptr ? nullptr : other.held_->Clone()) {}
-  MechanismState(MechanismState&&) noexcept = default;
-  MechanismState& operator=(MechanismState other) noexcept {
-    held_ = std::move(other.held_);
-    return *this;
-  }
-
-  bool is_empty() const { return held_ == nullptr; }
+  bool is_empty() const { return !held_.has_value(); }
   // The struct; a new one in an empty state. Sequences of one mechanism always ask for one T.
   template <typename T>
   T& As() {
-    if (held_ == nullptr) held_ = std::make_unique<Held<T>>();
+    if (is_empty()) {
+      held_.emplace<T>();
+      visit_slabs_ = [](const std::any& held, SlabVisitor visit) {
+        std::any_cast<const T&>(held).VisitSlabs(visit);
+      };
+    }
     return const_cast<T&>(std::as_const(*this).template As<T>());
   }
   // The struct; its default in an empty state.
   template <typename T>
   const T& As() const {
     static const T* const kDefault = new T();
-    if (held_ == nullptr) return *kDefault;
-    const auto* held = dynamic_cast<const Held<T>*>(held_.get());
+    if (is_empty()) return *kDefault;
+    const T* held = std::any_cast<T>(&held_);
     LK_CHECK(held != nullptr);
-    return held->value;
+    return *held;
   }
   void VisitSlabs(SlabVisitor visit) const {
-    if (held_ != nullptr) held_->VisitSlabs(visit);
+    if (!is_empty()) visit_slabs_(held_, visit);
   }
 
  private:
-  struct Any {
-    virtual ~Any() = default;
-    virtual std::unique_ptr<Any> Clone() const = 0;
-    virtual void VisitSlabs(SlabVisitor visit) const = 0;
-  };
-  template <typename T>
-  struct Held final : Any {
-    std::unique_ptr<Any> Clone() const override { return std::make_unique<Held>(*this); }
-    void VisitSlabs(SlabVisitor visit) const override { value.VisitSlabs(visit); }
-    T value;
-  };
-
-  std::unique_ptr<Any> held_;
+  std::any held_;
+  void (*visit_slabs_)(const std::any&, SlabVisitor) = nullptr;
 };
 
-// What one sequence holds. Its mechanism fills it; dropping it frees everything; a copy shares
+// The memory of one sequence. Its mechanism fills it; dropping it frees everything; a copy shares
 // pages and slabs, which are copied before they are written.
 struct SequenceCache {
   AttentionOptions options;

@@ -13,9 +13,9 @@
 namespace lowkey {
 namespace {
 
-constexpr int kAlternatingSweeps = 2;  // as the reference does; a third changes little
+constexpr int kAlternatingSweeps = 2;  // the number of the reference; a third sweep changes little
 
-// A row of n floats in `type`, which must not be int8.
+// Stores a row of n floats in `type`, which must not be int8.
 void StoreRow(const float* x, int64_t n, StorageType type, std::byte* out) {
   if (type == StorageType::kFloat32) {
     std::memcpy(out, x, static_cast<size_t>(n) * sizeof(float));
@@ -26,7 +26,7 @@ void StoreRow(const float* x, int64_t n, StorageType type, std::byte* out) {
 
 constexpr float kMostInt8 = 127.0f, kMostInt4 = 7.0f;
 
-// The least scale with which the codes of n floats are at most `most`.
+// Returns the least scale with which the codes of n floats are at most `most`.
 float CodeScale(const float* x, int64_t n, float most) {
   float largest = 0;
   for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
@@ -34,11 +34,11 @@ float CodeScale(const float* x, int64_t n, float most) {
 }
 
 int8_t ToCode(float x, float scale, float most) {
-  const float units = std::nearbyint(x / scale);  // 0 / 0 and what is no number are 0
+  const float units = std::nearbyint(x / scale);  // 0 / 0 and NaN get code 0
   return std::isnan(units) ? 0 : static_cast<int8_t>(std::clamp(units, -most, most));
 }
 
-// Takes the mean of n rows [ld] off them.
+// Subtracts the mean of n rows [ld] from them.
 void Center(int64_t n, int64_t ld, float* rows, float* mean) {
   std::fill_n(mean, ld, 0.0f);
   for (int64_t i = 0; i < n; ++i) {
@@ -50,27 +50,27 @@ void Center(int64_t n, int64_t ld, float* rows, float* mean) {
   }
 }
 
-// One KV head's keys and values of the block's tokens: keys in columns [0, d), values in [padded,
-// padded + d), means taken off. Token i is row i; `means` gets both means.
-void GatherCentred(const AttentionGeometry& g, absl::Span<const PageHandle> pages, int64_t layer,
-                   int64_t kv_head, int64_t n_sinks, std::vector<float>& tokens,
-                   std::vector<float>& means) {
+// Gathers one KV head's keys and values of the block's tokens, without their means: token i is row
+// i, keys are columns [0, d), values [padded, padded + d). `means` gets both means.
+void GatherCentered(const AttentionGeometry& g, absl::Span<const PageHandle> pages,
+                    const CompressPart& part, int64_t n_sinks, CompressWorkspace& w) {
   const int64_t padded = g.head_dim_padded();
   const int64_t ld = 2 * padded;
   const int64_t n = static_cast<int64_t>(pages.size()) * kPageTokens - n_sinks;
-  tokens.assign(n * ld, 0.0f);
+  w.tokens.assign(n * ld, 0.0f);
   int64_t row = 0;
   for (size_t p = 0; p < pages.size(); ++p) {
     const int64_t begin = p == 0 ? n_sinks : 0;
-    float* out = tokens.data() + row * ld;
-    ReadKv(g, TileOf(g, pages[p], layer, kv_head), begin, kPageTokens, out, out + padded, ld);
+    float* out = w.tokens.data() + row * ld;
+    ReadKv(g, TileOf(g, pages[p], part.layer, part.kv_head), {begin}, out, out + padded, ld);
     row += kPageTokens - begin;
   }
-  means.resize(ld);
-  Center(n, ld, tokens.data(), means.data());
+  w.means.resize(ld);
+  Center(n, ld, w.tokens.data(), w.means.data());
 }
 
-// The layer's inputs, their mean taken off, into the workspace's columns, which are large enough.
+// Gathers the layer's inputs, without their mean, into the workspace's columns, which are large
+// enough.
 void GatherInputs(const AttentionGeometry& g, absl::Span<const std::shared_ptr<Slab>> inputs,
                   int64_t layer, int64_t n_sinks, CompressWorkspace& w) {
   float* at = w.columns.data();
@@ -101,7 +101,7 @@ void AppendScaled(const std::vector<float>& tokens, int64_t ld_tokens, int64_t f
   }
 }
 
-// Keys and values of one KV head, a token a row.
+// Stores keys and values of one KV head, one token after another.
 void StoreKept(const AttentionGeometry& g, const PrincipalShape& shape,
                absl::Span<const PageHandle> pages, const CompressPart& part, CompressWorkspace& w,
                std::byte* out) {
@@ -115,7 +115,7 @@ void StoreKept(const AttentionGeometry& g, const PrincipalShape& shape,
     }
   };
   for (const PageHandle& page : pages) {
-    ReadKv(g, TileOf(g, page, part.layer, part.kv_head), 0, kPageTokens, w.tokens.data(),
+    ReadKv(g, TileOf(g, page, part.layer, part.kv_head), {}, w.tokens.data(),
            w.tokens.data() + width, ld);
     for (int64_t t = 0; t < kPageTokens; ++t) {
       store(w.tokens.data() + t * ld, width, out);
@@ -125,9 +125,8 @@ void StoreKept(const AttentionGeometry& g, const PrincipalShape& shape,
   }
 }
 
-// U [n, rank] of workspace.columns [n, n_cols] by the options' decomposition into
-// workspace.u_transposed [rank, n]; the rank is theirs too, at most max_rank. Surplus rows are
-// zero.
+// Finds U [n, rank] of workspace.columns [n, n_cols] and leaves it in workspace.u_transposed [rank,
+// n]. The options say the decomposition and the rank, at most max_rank. Surplus rows are zero.
 int64_t FindBasis(const AtpOptions& o, int64_t n, int64_t n_cols, int64_t max_rank,
                   CompressWorkspace& w) {
   const MatrixView m{w.columns.data(), n, n_cols, n_cols};
@@ -151,7 +150,7 @@ int64_t FindBasis(const AtpOptions& o, int64_t n, int64_t n_cols, int64_t max_ra
   return rank;
 }
 
-// Stores U tile by tile and leaves the scales of its columns, 1 before, in the workspace.
+// Stores U tile by tile. The scales of its columns, 1 before, go to the workspace.
 void StoreBasis(const PrincipalBlock& block, int64_t rank, CompressWorkspace& w, std::byte* out) {
   const StorageType type = block.shape.u_type;
   const int64_t n = block.shape.n_tokens - block.n_sinks;
@@ -174,7 +173,7 @@ void StoreBasis(const PrincipalBlock& block, int64_t rank, CompressWorkspace& w,
   }
 }
 
-// The same in 4 bits, group by group.
+// Stores U in 4 bits, group by group.
 void StorePackedBasis(const PrincipalBlock& block, int64_t rank, const CompressWorkspace& w,
                       std::byte* out) {
   const int64_t n = block.shape.n_tokens - block.n_sinks, half = rank * kBasisGroup / 2;
@@ -202,10 +201,9 @@ void StorePackedBasis(const PrincipalBlock& block, int64_t rank, const CompressW
   }
 }
 
-// Rows of principal keys or values and then the mean; where they lie in the workspace's
-// `projected` and where they go.
+// Where rows of principal keys or values, followed by the mean, come from and go to.
 struct PrincipalRowsTarget {
-  int64_t from = 0;   // their column in `projected` and `means`
+  int64_t from = 0;   // their column in the workspace's `projected` and `means`
   int64_t width = 0;  // stored
   std::byte* rows = nullptr;
   float* scales = nullptr;  // int8 only
@@ -239,8 +237,8 @@ void StoreRows(const AttentionGeometry& g, const PrincipalShape& shape, int64_t 
   }
 }
 
-// K' = U^T (K - k_mean), V' = U^T (V - v_mean) of the head whose centred tokens and means the
-// workspace holds, times the scales of U's columns.
+// Stores K' = U^T (K - k_mean) and V' = U^T (V - v_mean), times the scales of U's columns. The
+// workspace holds the head's centered tokens and means.
 void StoreProjected(const AttentionGeometry& g, const PrincipalShape& shape, int64_t n,
                     CompressWorkspace& w, const PrincipalView& view, std::byte* keys) {
   const int64_t ld = 2 * g.head_dim_padded();
@@ -259,13 +257,13 @@ void StoreProjected(const AttentionGeometry& g, const PrincipalShape& shape, int
             {g.head_dim_padded(), g.head_dim_padded(), values, scales(view.value_scales)});
 }
 
-// A pointer into the block's slab, to write through.
+// Returns a pointer into the block's slab for writing.
 std::byte* Writable(const PrincipalBlock& block, const std::byte* at) {
   std::byte* base = block.slab->data();
   return base + (at - base);
 }
 
-// Adds row `row` of stored keys or values, of `n` elements, to out.
+// Stored rows of keys or values. AddRow adds n elements of one row to `out`.
 struct StoredRows {
   StorageType type = StorageType::kFloat32;
   int64_t width = 0;
@@ -286,7 +284,7 @@ void AddRow(const StoredRows& from, int64_t row, int64_t n, float* out) {
   }
 }
 
-// K' and V' side by side, then both means: out [rank + 1, 2 * head_dim_padded], zero to begin with.
+// Adds K' and V' side by side, then both means, to out [rank + 1, 2 * head_dim_padded].
 void LoadPrincipal(const AttentionGeometry& g, const PrincipalShape& shape,
                    const PrincipalView& view, float* out) {
   const int64_t padded = g.head_dim_padded();
@@ -299,9 +297,9 @@ void LoadPrincipal(const AttentionGeometry& g, const PrincipalShape& shape,
   }
 }
 
-// Leaves in the workspace's tokens [ranks + 1, ld] what has the moments of two blocks together
-// around their common mean, which goes to its means: both blocks' [K' V'] and, scaled, their means'
-// difference. `merged` holds either block as LoadPrincipal leaves it.
+// Leaves rows in the workspace's tokens [ranks + 1, ld] that have the moments of two blocks
+// together around their common mean, which goes to the workspace's means: both blocks' [K' V'] and
+// the scaled difference of their means. `merged` holds both blocks as LoadPrincipal loads them.
 struct MergeSizes {
   int64_t left_rank = 0, right_rank = 0;
   double left_tokens = 0, right_tokens = 0;
@@ -362,7 +360,7 @@ void CompressLayer(const AttentionGeometry& g, const AtpOptions& options, const 
   const bool shared = shape.basis != AtpBasis::kKv;
   const int64_t first_head = shared ? 0 : part.kv_head;
   const int64_t n_heads = shared ? g.n_kv_heads : 1;
-  const int64_t n_sinks = block.n_blocks == 1 ? block.n_sinks : 0;  // else of those before
+  const int64_t n_sinks = block.n_blocks == 1 ? block.n_sinks : 0;  // else in blocks before it
   const int64_t n = shape.n_tokens - n_sinks;
   const int64_t padded = g.head_dim_padded();
   const int64_t n_cols = shape.n_basis_columns(g);
@@ -372,7 +370,7 @@ void CompressLayer(const AttentionGeometry& g, const AtpOptions& options, const 
     GatherInputs(g, tokens.inputs, part.layer, n_sinks, w);
   } else {
     for (int64_t h = 0; h < n_heads; ++h) {
-      GatherCentred(g, tokens.pages, part.layer, first_head + h, n_sinks, w.tokens, w.means);
+      GatherCentered(g, tokens.pages, {part.layer, first_head + h}, n_sinks, w);
       float* at = w.columns.data() + 2 * h * g.head_dim;
       AppendScaled(w.tokens, 2 * padded, 0, g.head_dim, at, n_cols);
       AppendScaled(w.tokens, 2 * padded, padded, g.head_dim, at + g.head_dim, n_cols);
@@ -391,7 +389,7 @@ void CompressLayer(const AttentionGeometry& g, const AtpOptions& options, const 
     }
   }
   for (int64_t h = 0; h < n_heads; ++h) {
-    if (shared) GatherCentred(g, tokens.pages, part.layer, h, n_sinks, w.tokens, w.means);
+    if (shared) GatherCentered(g, tokens.pages, {part.layer, h}, n_sinks, w);
     const PrincipalView view = block.View(g, part.layer, first_head + h);
     StoreProjected(g, shape, n, w, view, Writable(block, view.keys));
     if (shape.keeps_tokens) {

@@ -11,41 +11,42 @@
 
 namespace lowkey {
 
-// Scratch of one thread.
+// The scratch of one thread.
 struct CompressWorkspace {
   BasisWorkspace basis;
   std::vector<float> tokens;   // keys and values of one KV head
   std::vector<float> columns;  // the matrix whose basis is sought
   std::vector<float> u, u_transposed, projected;
-  std::vector<float> u_scales;  // by component: what stored U is to be multiplied by
+  std::vector<float> u_scales;  // by component: the factor of stored U
   std::vector<float> means;
-  std::vector<float> merged;  // what two blocks hold of the KV heads that share a basis
+  std::vector<float> merged;  // both blocks' rows of the KV heads that share a basis
 };
 
-// Which part of a block: for basis kv, one KV head's (call once per KV head); for the others, all
-// of them (kv_head is 0).
+// A part of a block: for basis kv, the part of one KV head; for the others, all KV heads (kv_head
+// is 0).
 struct CompressPart {
   int64_t layer = 0;
   int64_t kv_head = 0;
 };
 
-// A block's tokens: pages[i] and, for basis input, inputs[i] (input_pages.h) hold token 64 i and
-// those after it.
+// The tokens of a block: pages[i] and, for basis input, inputs[i] (input_pages.h) hold token 64 i
+// and the 63 after it.
 struct BlockTokens {
   absl::Span<const PageHandle> pages;
   absl::Span<const std::shared_ptr<Slab>> inputs = {};
 };
 
-// Fills a part from the exact tokens of the block (of the last one, if it is to stand for more).
-// Rank and decomposition are those of the options that gave the block its shape. Calls for
-// different parts may run in parallel.
+// Fills a part from the exact tokens of the block (of the last block, if it is to stand for
+// several). The options are those that gave the block its shape. Calls for different parts may run
+// in parallel.
 void CompressLayer(const AttentionGeometry& geometry, const AtpOptions& options,
                    const BlockTokens& tokens, const CompressPart& part,
                    CompressWorkspace& workspace, PrincipalBlock& block);
 
-// The part of `block` stands for as many blocks as `left`, its neighbor before them; makes it
-// stand for both, at the larger of their ranks (readout linear): it is all that the two blocks'
-// moments are of. Leaves block.n_blocks, which counts all that it is to stand for.
+// Merges `left` into a part of `block`, its next neighbor, which stands for as many blocks as
+// `left` does. The part then stands for both, at the larger of their ranks, and keeps the two
+// blocks' joint moments, which is all that readout linear reads. Leaves block.n_blocks, which
+// counts all blocks that it is to stand for.
 void MergeLayer(const AttentionGeometry& geometry, const AtpOptions& options,
                 const PrincipalBlock& left, const CompressPart& part, CompressWorkspace& workspace,
                 PrincipalBlock& block);

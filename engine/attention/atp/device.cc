@@ -12,9 +12,9 @@
 namespace lowkey {
 namespace {
 
-// With so many blocks of threads a device is busy without spreading a tile's parts.
+// The number of thread blocks that fill a device: more tiles than that are not spread.
 constexpr int64_t kManyBlocks = 512;
-// What a batch holds at most (unless a single tile or task needs more).
+// The most floats of a batch (unless a single tile or task needs more).
 constexpr int64_t kSlotFloats = int64_t{1} << 24;
 constexpr int64_t kScoreFloats = int64_t{1} << 24;
 constexpr int64_t kCompressFloats = int64_t{1} << 25;
@@ -24,19 +24,19 @@ AtpModel ModelOf(const AttentionGeometry& g) {
           DotWidth(g), g.head_dim_padded(), g.cache_type};
 }
 
-// Of codes; 0 in the cache's type.
+// Returns the bits per code; 0 means the cache's type.
 int32_t BitsOf(AtpStorage storage) {
   return storage == AtpStorage::kCache ? 0 : storage == AtpStorage::kInt8 ? 8 : 4;
 }
 
 int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-// Floats of scratch of one task of the sizes.
+// Returns the floats of scratch that one task of these sizes takes.
 int64_t TaskFloats(const AtpCompressArgs& s) {
   return s.m_stride + s.gram_stride + 2 * s.basis_stride + s.projected_stride + s.columns_stride;
 }
 
-// The sizes with a further task's.
+// Returns the sizes after one more task.
 AtpCompressArgs With(AtpCompressArgs s, const AtpCompressTask& t, int64_t rank) {
   s.max_n = std::max<int64_t>(s.max_n, t.n);
   s.max_cols = std::max<int64_t>(s.max_cols, t.n_cols);
@@ -54,17 +54,6 @@ AtpCompressArgs With(AtpCompressArgs s, const AtpCompressTask& t, int64_t rank) 
   return s;
 }
 
-int64_t AddressOf(const Buffer& buffer) {
-  return static_cast<int64_t>(reinterpret_cast<intptr_t>(buffer.data()));
-}
-
-// Entries that nobody reads, so that tables that grow by little leave the others where they are.
-template <typename T>
-int64_t AddPadded(std::vector<T>& table, PackedTables& tables) {
-  table.resize(std::bit_ceil(table.size() + 1));
-  return tables.Add(table);
-}
-
 }  // namespace
 
 bool DeviceAtp::Fits(const AttentionGeometry& g) {
@@ -73,10 +62,10 @@ bool DeviceAtp::Fits(const AttentionGeometry& g) {
 
 bool DeviceAtp::Serves(const AttentionOptions& options) {
   const AtpOptions& o = options.atp;
-  double most_rank = HUGE_VAL;  // that a block finds for itself
+  double most_rank = HUGE_VAL;  // for ranks that depend on the data
   if (const auto* fixed = std::get_if<RankFixed>(&o.rank)) most_rank = fixed->rank;
   if (const auto* fraction = std::get_if<RankFraction>(&o.rank)) {
-    most_rank = std::round(fraction->fraction * o.block_tokens);  // of the block at most
+    most_rank = std::round(fraction->fraction * o.block_tokens);  // at most this share of the block
   }
   return most_rank <= kAtpMostRank && o.basis != AtpBasis::kInput &&
          o.decomposition == AtpDecomposition::kBlock;
@@ -96,18 +85,7 @@ int64_t DeviceAtp::SlotFloats() const {
 
 void DeviceAtp::ClearTables() {
   exact_segments_.clear();
-  sequences_.clear();
-  tiles_.clear();
-  pages_.clear();
-  blocks_.clear();
-  row_sequences_.clear();
-  row_offsets_.clear();
-  items_.clear();
-  score_items_.clear();
-  late_items_.clear();
-  choices_.clear();
-  combined_.clear();
-  tasks_.clear();
+  WithTables(*this, [](auto&... tables) { (tables.clear(), ...); });
   batches_.clear();
   compress_batches_.clear();
   open_ = {};
@@ -120,8 +98,8 @@ void DeviceAtp::AddSequence(const Segment& segment) {
   const AtpOptions& o = sequence.options.atp;
   const PrincipalShape shape = ShapeOf(g, o);
   AtpSequence s;
-  s.first_page = static_cast<int64_t>(pages_.size());
-  s.first_block = static_cast<int64_t>(blocks_.size());
+  s.first_page = pages_.n();
+  s.first_block = blocks_.n();
   s.first_position = segment.first_position;
   s.first_row = segment.first_row;
   s.block_tokens = o.block_tokens;
@@ -163,7 +141,7 @@ AtpTile DeviceAtp::TileAt(int32_t index, const Segment& segment, int64_t row) co
   t.first = row * group;
   t.n_far_blocks = FirstNearBlock(sequence, position);
   const bool refines = o.refine_tokens > 0;
-  // Rows of one tile share their far blocks, and what is chosen of them.
+  // Rows of one tile share their far blocks and the tokens chosen of them.
   int64_t n = refines ? 1 : kAtpTileRows / group;
   n = std::min({n, segment.n_rows - row, o.block_tokens - position % o.block_tokens});
   t.n_rows = static_cast<int32_t>(n * group);
@@ -191,14 +169,13 @@ void DeviceAtp::AddTiles(int32_t index, const Segment& segment) {
 }
 
 void DeviceAtp::CloseBatch() {
-  const auto n = [](const auto& table) { return static_cast<int64_t>(table.size()); };
-  open_.items.end = n(items_);
-  open_.scores.end = n(score_items_);
-  open_.choices.end = n(choices_);
-  open_.late_items.end = n(late_items_);
-  open_.combined.end = n(combined_);
+  open_.items.end = items_.n();
+  open_.scores.end = score_items_.n();
+  open_.choices.end = choices_.n();
+  open_.late_items.end = late_items_.n();
+  open_.combined.end = combined_.n();
   if (open_.items.size() > 0) batches_.push_back(open_);
-  const auto next = [](const Range& r) { return Range{r.end, r.end}; };
+  const auto next = [](const TableRange& r) { return TableRange{r.end, r.end}; };
   open_ = {next(open_.items), next(open_.scores), next(open_.choices), next(open_.late_items),
            next(open_.combined)};
 }
@@ -215,7 +192,7 @@ void DeviceAtp::AddSpread(int32_t tile) {
   }
   t.first_slot = open_.n_slots;
   t.first_score = open_.n_scores;
-  t.choice = static_cast<int64_t>(choices_.size()) - open_.choices.begin;
+  t.choice = choices_.n() - open_.choices.begin;
   open_.n_slots += t.n_parts;
   open_.n_scores += n_scores;
   for (int64_t part = 0; part < t.n_parts; ++part) {
@@ -232,7 +209,7 @@ void DeviceAtp::AddSpread(int32_t tile) {
 }
 
 void DeviceAtp::AddItems() {
-  const auto n_tiles = static_cast<int32_t>(tiles_.size());
+  const auto n_tiles = static_cast<int32_t>(tiles_.n());
   const bool spreads = n_tiles * model_.n_kv_heads < kManyBlocks;
   for (int32_t i = 0; i < n_tiles; ++i) {
     const AtpTile& t = tiles_[i];
@@ -253,7 +230,7 @@ void DeviceAtp::AddTask(const AtpCompressTask& task, int64_t rank, CompressBatch
 }
 
 void DeviceAtp::CloseTasks(CompressBatch& open) {
-  const auto end = static_cast<int64_t>(tasks_.size());
+  const int64_t end = tasks_.n();
   open.tasks = {end - open.sizes.n_tasks, end};
   if (open.sizes.n_tasks > 0) compress_batches_.push_back(open);
   open.sizes = {};
@@ -279,14 +256,14 @@ void DeviceAtp::AddCompression() {
   CloseTasks(open);
 }
 
-// Blocks of one size at a time: a larger one is made of two that are finished.
+// Merges blocks of one size at a time: a larger block is made of two finished ones.
 void DeviceAtp::AddMerging() {
   const AttentionGeometry& g = context_.geometry;
   int64_t most = 1;
   for (const CompressTask& task : compress_tasks_) most = std::max(most, task.block->n_blocks);
   for (int64_t size = 1; size < most; size *= 2) {
     CompressBatch open;
-    open.way = &DeviceKernels::atp_merge;
+    open.kernel = &DeviceKernels::atp_merge;
     for (const CompressTask& task : compress_tasks_) {
       if (task.block->n_blocks <= size) continue;
       const PrincipalShape& shape = task.block->shape;
@@ -326,21 +303,11 @@ absl::Status DeviceAtp::Prepare() {
   LK_RETURN_IF_ERROR(
       GrowOnDevice(device_, n_choices * model_.n_kv_heads * max_refined_ * kBytes, chosen_));
   LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_compress * kBytes, compress_scratch_));
-  tables_.Clear();
-  at_.sequences = AddPadded(sequences_, tables_);
-  at_.tiles = AddPadded(tiles_, tables_);
-  at_.pages = AddPadded(pages_, tables_);
-  at_.blocks = AddPadded(blocks_, tables_);
-  n_rows_ = static_cast<int64_t>(row_offsets_.size());
-  at_.row_sequences = AddPadded(row_sequences_, tables_);
-  at_.row_offsets = AddPadded(row_offsets_, tables_);
-  at_.items = AddPadded(items_, tables_);
-  at_.score_items = AddPadded(score_items_, tables_);
-  at_.late_items = AddPadded(late_items_, tables_);
-  at_.choices = AddPadded(choices_, tables_);
-  at_.combined = AddPadded(combined_, tables_);
-  at_.tasks = AddPadded(tasks_, tables_);
-  return tables_.Upload(device_);
+  n_rows_ = row_offsets_.n();
+  // Nobody reads the added entries: a table that grows by little leaves the others in place.
+  WithTables(*this,
+             [](auto&... tables) { (tables.resize(std::bit_ceil(tables.size() + 1)), ...); });
+  return WithTables(*this, [&](auto&... tables) { return tables_.Upload(device_, tables...); });
 }
 
 absl::Status DeviceAtp::Plan(absl::Span<const Segment> segments) {
@@ -371,18 +338,14 @@ std::optional<uint64_t> DeviceAtp::PlanKey() const {
     if (!exact.has_value()) return std::nullopt;
     numbers.push_back(static_cast<int64_t>(*exact));
   }
-  // Where things are, and what is launched.
-  for (int64_t at :
-       {at_.sequences, at_.tiles, at_.pages, at_.blocks, at_.row_sequences, at_.row_offsets,
-        at_.items, at_.score_items, at_.late_items, at_.choices, at_.combined, at_.tasks}) {
-    numbers.push_back(at);
-  }
-  numbers.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(tables_.At<std::byte>(0))));
+  // The addresses of everything, and what is launched.
+  numbers.push_back(AddressOf(tables_.data()));
+  WithTables(*this, [&](const auto&... tables) { (numbers.push_back(tables.offset), ...); });
   for (const Buffer* b : {&slots_, &scores_, &weights_, &chosen_}) {
-    numbers.push_back(AddressOf(*b));
+    numbers.push_back(AddressOf(b->data()));
   }
   for (const Batch& b : batches_) {
-    for (const Range& r : {b.items, b.scores, b.choices, b.late_items, b.combined}) {
+    for (const TableRange& r : {b.items, b.scores, b.choices, b.late_items, b.combined}) {
       numbers.insert(numbers.end(), {r.begin, r.end});
     }
   }
@@ -392,10 +355,10 @@ std::optional<uint64_t> DeviceAtp::PlanKey() const {
 AtpReadArgs DeviceAtp::ReadArgs(const LayerRows& rows) const {
   AtpReadArgs a;
   a.model = model_;
-  a.sequences = tables_.At<AtpSequence>(at_.sequences);
-  a.tiles = tables_.At<AtpTile>(at_.tiles);
-  a.pages = tables_.At<void*>(at_.pages);
-  a.blocks = tables_.At<void*>(at_.blocks);
+  a.sequences = tables_.At(sequences_);
+  a.tiles = tables_.At(tiles_);
+  a.pages = tables_.At(pages_);
+  a.blocks = tables_.At(blocks_);
   a.layer = rows.layer;
   a.max_rank = max_rank_;
   a.max_tile_rows = max_tile_rows_;
@@ -403,7 +366,7 @@ AtpReadArgs DeviceAtp::ReadArgs(const LayerRows& rows) const {
   a.ld = rows.ld_qkv;
   a.out = rows.out;
   a.ld_out = rows.ld_out;
-  // The scratch is the step's, whoever attends.
+  // The scratch belongs to the step.
   a.slots = const_cast<float*>(slots_.as<float>());
   a.scores = const_cast<float*>(scores_.as<float>());
   a.weights = const_cast<float*>(weights_.as<float>());
@@ -416,10 +379,10 @@ void DeviceAtp::Compress(int64_t layer) {
   for (const CompressBatch& b : compress_batches_) {
     AtpCompressArgs a = b.sizes;
     a.model = model_;
-    a.sequences = tables_.At<AtpSequence>(at_.sequences);
-    a.pages = tables_.At<void*>(at_.pages);
-    a.blocks = tables_.At<void*>(at_.blocks);
-    a.tasks = tables_.At<AtpCompressTask>(at_.tasks) + b.tasks.begin;
+    a.sequences = tables_.At(sequences_);
+    a.pages = tables_.At(pages_);
+    a.blocks = tables_.At(blocks_);
+    a.tasks = tables_.At(tasks_, b.tasks.begin);
     a.layer = layer;
     a.m = compress_scratch_.as<float>();
     a.gram = a.m + a.n_tasks * a.m_stride;
@@ -427,42 +390,40 @@ void DeviceAtp::Compress(int64_t layer) {
     a.image = a.basis + a.n_tasks * a.basis_stride;
     a.projected = a.image + a.n_tasks * a.basis_stride;
     a.columns = a.projected + a.n_tasks * a.projected_stride;
-    (device_.kernels().*b.way)(device_, a);
+    (device_.kernels().*b.kernel)(device_, a);
   }
 }
 
 void DeviceAtp::AttendBatch(const Batch& b, const AtpReadArgs& read) {
   const DeviceKernels& kernels = device_.kernels();
-  const auto items = [&](int64_t at, const Range& range) {
-    return AtpAttendArgs{read, tables_.At<AtpPartRun>(at) + range.begin, range.size()};
+  const auto items = [&](const PlanTable<AtpPartRun>& table, const TableRange& range) {
+    return AtpAttendArgs{read, tables_.At(table, range.begin), range.size()};
   };
-  const auto tiles = [&](int64_t at, const Range& range) {
-    return tables_.At<int32_t>(at) + range.begin;
-  };
-  kernels.atp_attend(device_, items(at_.items, b.items));
+  kernels.atp_attend(device_, items(items_, b.items));
   if (b.scores.size() > 0) {
-    kernels.atp_score(device_, items(at_.score_items, b.scores));
-    kernels.atp_choose(device_, {read, tiles(at_.choices, b.choices), b.choices.size()});
-    kernels.atp_attend(device_, items(at_.late_items, b.late_items));
+    kernels.atp_score(device_, items(score_items_, b.scores));
+    kernels.atp_choose(device_, {read, tables_.At(choices_, b.choices.begin), b.choices.size()});
+    kernels.atp_attend(device_, items(late_items_, b.late_items));
   }
   if (b.combined.size() > 0) {
-    kernels.atp_combine(device_, {read, tiles(at_.combined, b.combined), b.combined.size()});
+    kernels.atp_combine(device_,
+                        {read, tables_.At(combined_, b.combined.begin), b.combined.size()});
   }
 }
 
 void DeviceAtp::Attend(const LayerRows& rows) {
   AtpWriteArgs write;
   write.model = model_;
-  write.sequences = tables_.At<AtpSequence>(at_.sequences);
-  write.pages = tables_.At<void*>(at_.pages);
-  write.row_sequences = tables_.At<int32_t>(at_.row_sequences);
-  write.row_offsets = tables_.At<int32_t>(at_.row_offsets);
+  write.sequences = tables_.At(sequences_);
+  write.pages = tables_.At(pages_);
+  write.row_sequences = tables_.At(row_sequences_);
+  write.row_offsets = tables_.At(row_offsets_);
   write.n_rows = n_rows_;
   write.layer = rows.layer;
   write.k = rows.k;
   write.v = rows.v;
   write.ld = rows.ld_qkv;
-  // Both write their rows' keys and values; exact rows see none of the others.
+  // Both mechanisms write their own rows' keys and values; exact rows see none of the others.
   device_.kernels().atp_write(device_, write);
   if (!exact_segments_.empty()) exact_.Attend(rows);
   Compress(rows.layer);

@@ -10,48 +10,51 @@
 
 namespace lowkey {
 
-// Atp by a device's kernels, over pages and blocks in its memory; the host waits for nothing.
+// Atp by a device's kernels (engine/kernels/device/atp.h), over pages and blocks in its memory. The
+// host never waits.
 //
-// Rows that read everything exactly are the standard mechanism's, over the same pages. Another
-// row's softmax is a fold of parts on an absolute grid (device_atp.h), in one order: tiles of
-// rows that are few are computed part by part and joined, many fold on the way, to the same bits.
+// The standard mechanism computes rows that read everything exactly, over the same pages. Another
+// row's softmax is a fold of parts on an absolute grid in one order. Few rows are computed part by
+// part and joined, many fold on the way, to the same bits.
 class DeviceAtp : public AtpPolicy {
  public:
-  // Whether the kernels are made for the model, and for a sequence's options.
+  // Say whether the kernels are made for a model and for a sequence's options.
   static bool Fits(const AttentionGeometry& geometry);
   static bool Serves(const AttentionOptions& options);
 
   explicit DeviceAtp(const AttentionContext& context);
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
-  // Of steps of one row a sequence that close no block.
+  // Keys exist for steps of one row per sequence that close no block.
   std::optional<uint64_t> PlanKey() const override;
   bool OnlyQueues(const AttentionOptions&) const override { return true; }
   void Attend(const LayerRows& rows) override;
 
  private:
-  // Entries [begin, end) of a table.
-  struct Range {
-    int64_t begin = 0, end = 0;
-    int64_t size() const { return end - begin; }
-  };
-  // What is computed before the slots, scores and choices are used again: items, scores of tiles
-  // that refine and their choices, items that need those, and the joining of slots.
+  // Work that shares the slots, scores and choices: items, scores of tiles that refine and their
+  // choices, items that need those, and the joining of slots.
   struct Batch {
-    Range items, scores, choices, late_items, combined;
+    TableRange items, scores, choices, late_items, combined;
     int64_t n_slots = 0, n_scores = 0;
   };
   struct CompressBatch {
-    AtpCompressArgs sizes;  // of its tasks
-    Range tasks;
-    void (*DeviceKernels::*way)(Device&, const AtpCompressArgs&) = &DeviceKernels::atp_compress;
+    AtpCompressArgs sizes;  // the sizes of its tasks
+    TableRange tasks;
+    void (*DeviceKernels::*kernel)(Device&, const AtpCompressArgs&) = &DeviceKernels::atp_compress;
   };
 
+  // Calls body(table...) with the step's tables, in the order in which they lie on the device.
+  template <typename Self, typename Body>
+  static auto WithTables(Self& self, const Body& body) {
+    return body(self.sequences_, self.tiles_, self.pages_, self.blocks_, self.row_sequences_,
+                self.row_offsets_, self.items_, self.score_items_, self.late_items_, self.choices_,
+                self.combined_, self.tasks_);
+  }
   void ClearTables();
-  // Of a segment, its first ones: that read everything exactly.
+  // Returns the number of a segment's rows, from its first, that read everything exactly.
   int64_t NumExactRows(const Segment& segment) const;
   void AddSequence(const Segment& segment);
-  // Of the rows that are left.
+  // Adds the tiles of the remaining rows.
   void AddTiles(int32_t index, const Segment& segment);
   AtpTile TileAt(int32_t index, const Segment& segment, int64_t row) const;
   // Cuts tiles into batches and their items.
@@ -74,26 +77,21 @@ class DeviceAtp : public AtpPolicy {
   DeviceStandard exact_;
   std::vector<Segment> exact_segments_;  // of the step's rows
 
-  // The step's tables, and where they are on the device.
-  std::vector<AtpSequence> sequences_;
-  std::vector<AtpTile> tiles_;
-  std::vector<void*> pages_, blocks_;
-  std::vector<int32_t> row_sequences_, row_offsets_;
-  std::vector<AtpPartRun> items_, score_items_, late_items_;
-  std::vector<int32_t> choices_, combined_;
-  std::vector<AtpCompressTask> tasks_;
-  // On the device, from which byte on.
-  struct {
-    int64_t sequences = 0, tiles = 0, pages = 0, blocks = 0, row_sequences = 0, row_offsets = 0;
-    int64_t items = 0, score_items = 0, late_items = 0, choices = 0, combined = 0, tasks = 0;
-  } at_;
+  // The step's tables.
+  PlanTable<AtpSequence> sequences_;
+  PlanTable<AtpTile> tiles_;
+  PlanTable<void*> pages_, blocks_;
+  PlanTable<int32_t> row_sequences_, row_offsets_;
+  PlanTable<AtpPartRun> items_, score_items_, late_items_;
+  PlanTable<int32_t> choices_, combined_;
+  PlanTable<AtpCompressTask> tasks_;
   PackedTables tables_;
 
   std::vector<Batch> batches_;
   Batch open_;
   std::vector<CompressBatch> compress_batches_;
   bool decodes_ = false;  // every sequence has one row
-  int64_t n_rows_ = 0;    // that are not exact
+  int64_t n_rows_ = 0;    // rows that are not exact
   int64_t max_rank_ = 0, max_tile_rows_ = 0, max_refined_ = 0;
   Buffer slots_, scores_, weights_, chosen_, compress_scratch_;
 };

@@ -9,7 +9,7 @@
 namespace lowkey {
 namespace {
 
-// Rows that refine read all far scores twice: as many as stay in L2.
+// The far scores that stay in L2. Rows that refine read them twice.
 constexpr int64_t kFarScores = 128 * 1024;
 
 }  // namespace
@@ -38,7 +38,7 @@ int64_t HostAtp::ReserveRows(const Segment& segment) {
 }
 
 void HostAtp::PlanRows(int32_t segment_index, const Segment& segment) {
-  // Rows of one block of tasks share their far blocks: cut where a row's far set changes.
+  // Rows of one task share their far blocks: cut where a row's far set changes.
   const AtpOptions& o = segment.sequence->options.atp;
   RowCuts cuts{o.block_tokens, std::nullopt, ReserveRows(segment)};
   if (o.prefill == AtpPrefill::kExact) cuts.at = segment.sequence->n_prompt_tokens;

@@ -19,8 +19,8 @@ class HostAtp : public AtpPolicy {
   void Attend(const LayerRows& rows) override;
 
  private:
-  // A segment's new blocks of one basis, in order; they are compress_tasks_[first_task] and every
-  // n_bases-th one after it.
+  // A segment's new blocks of one basis, in order: compress_tasks_[first_task] and every n_bases-th
+  // task after it.
   struct MergeTask {
     int64_t first_task = 0;
     int64_t n_blocks = 0;
@@ -29,9 +29,9 @@ class HostAtp : public AtpPolicy {
   void PlanMerges();
   void PlanRows(int32_t segment_index, const Segment& segment);
   void CompressBlocks(int64_t layer);
-  // Turns new blocks into what they stand for, merged with those before them.
+  // Merges new blocks with the blocks before them that they are to stand for.
   void MergeBlocks(int64_t layer);
-  // Scratch for a segment's rows; tokens of it that one block of rows may hold.
+  // Grows the scratch for a segment's rows. Returns the most tokens of a block of rows.
   int64_t ReserveRows(const Segment& segment);
   void AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread);
 

@@ -8,11 +8,11 @@
 
 namespace lowkey {
 
-// Inputs of the layers (x, after the norm) of tokens whose block is open, for basis input: slabs
-// of 64 tokens each in AtpState::input_pages, [n_layers][64][input_dim] in the cache's type.
+// Inputs of the layers (x, after the norm) for basis input, of tokens whose block is open: slabs of
+// 64 tokens in AtpState::input_pages, [n_layers][64][input_dim] in the cache's type.
 int64_t InputPageBytes(const AttentionGeometry& geometry);
 
-// Writes the inputs of those segments whose basis is input, at rows.layer; their pages are there.
+// Writes the inputs, at rows.layer, of the segments whose basis is input. They own their pages.
 void WriteInputs(const AttentionGeometry& geometry, absl::Span<const Segment> segments,
                  const LayerRows& rows, ThreadPool& pool);
 

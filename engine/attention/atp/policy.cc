@@ -13,11 +13,11 @@
 namespace lowkey {
 namespace {
 
-// Blocks that a merged block of this number stands for.
+// Returns the number of blocks that merged block `number` stands for.
 int64_t MergedBlocks(int64_t number) { return (number + 1) & -(number + 1); }
 
-// The most blocks held at once. Merged: one for each bit of the number of far blocks, and those
-// that are not far yet.
+// Returns the most blocks held at once. Merged: one for each bit of the number of far blocks, and
+// those that are not far yet.
 int64_t MostBlocks(const AtpOptions& o, const SequenceBound& bound) {
   const int64_t n = bound.n_tokens / o.block_tokens;
   if (!o.merge) return n;
@@ -25,7 +25,7 @@ int64_t MostBlocks(const AtpOptions& o, const SequenceBound& bound) {
   return std::min(n, far + o.window_blocks + bound.max_step_rows / o.block_tokens + 1);
 }
 
-// Blocks of a plan that was never carried out hold nothing: later ones must not take them for
+// Drops the blocks of a plan that was never carried out: later plans must not take them for
 // compressed.
 void DropUnfilledBlocks(const Segment& segment) {
   auto& blocks = segment.sequence->state.As<AtpState>().blocks;
@@ -51,7 +51,7 @@ int64_t AtpPolicy::BoundBytes(const AttentionOptions& options, const SequenceBou
   if (o.prefill == AtpPrefill::kExact) {
     n_pages = std::max(n_pages, PagesFor(std::min(bound.n_prompt_tokens + 1, bound.n_tokens)));
   }
-  // Of the open block and the step.
+  // The open block's and the step's.
   const int64_t n_input_pages =
       o.basis != AtpBasis::kInput
           ? 0
@@ -73,7 +73,7 @@ AttentionWork AtpPolicy::Work(const AttentionOptions& options, int64_t n_tokens)
   const double near = std::min(n, o.sinks + (o.window_blocks + 0.5) * block);
   const double far = n - near;
   const auto rank = static_cast<double>(shape.rank), d = static_cast<double>(g.head_dim);
-  // Scores and values of the principal keys, and U there and back (Eq. 7).
+  // The cost of scores and values of the principal keys, and of U there and back (Eq. 7).
   double far_blocks = far / block;
   if (o.merge) far_blocks = std::log2(1 + far_blocks);
   const double far_work =
@@ -153,7 +153,7 @@ void AtpPolicy::FreeMerged(SequenceCache& sequence) const {
 void AtpPolicy::Advance(SequenceCache& sequence, int64_t n_rows) {
   sequence.n_tokens += n_rows;
   for (const CompressTask& task : compress_tasks_) {
-    // Those of other sequences may be gone.
+    // Other sequences' blocks may be gone.
     if (segments_[task.segment].sequence != &sequence) continue;
     const bool last = task.kv_head == task.block->shape.n_bases(context_.geometry) - 1;
     if (last) task.block->Trim(context_.geometry);
@@ -198,7 +198,7 @@ std::optional<SequenceCache> AtpPolicy::Prefix(const SequenceCache& sequence, in
   if (blocks.has_value()) {
     prefix.state.As<AtpState>().blocks = *std::move(blocks);
   } else if (near > 0 || o.basis == AtpBasis::kInput) {
-    return std::nullopt;  // what they were made from is gone
+    return std::nullopt;  // the tokens that would make the blocks again are gone
   }
   return prefix;
 }

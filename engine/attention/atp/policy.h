@@ -10,9 +10,9 @@
 
 namespace lowkey {
 
-// What a sequence holds beside the pages that are read exactly.
+// The memory of a sequence beside the pages that are read exactly.
 struct AtpState {
-  // By block number; null once another block stands for it.
+  // The blocks by number; null once another block stands for it.
   std::vector<std::shared_ptr<const PrincipalBlock>> blocks;
   // Basis input: the layers' inputs of the open block (input_pages.h), by page; null before it.
   std::vector<std::shared_ptr<Slab>> input_pages;
@@ -25,17 +25,18 @@ struct AtpState {
   }
 };
 
-// The first block that a row at `position` reads exactly; earlier ones are far.
+// Returns the first block that a row at `position` reads exactly; earlier blocks are far.
 int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position);
 
-// Attention on top principal keys (ATP, Niu et al.), Eq. 7 or 8. Blocks lie at multiples
-// of block_tokens. Row i reads exactly: the sinks, and every token of block max(0, i / block -
-// window) and later; everything between through principal keys, but for the `refine` tokens of it
-// that matter most to the row, which are read from copies that their block keeps. With exact
+// Attention on top principal keys (ATP, Niu et al.), Eq. 7 or 8. Blocks lie at multiples of
+// block_tokens. Row i reads exactly: the sinks, and every token of block max(0, i / block - window)
+// and later. It reads everything between through principal keys, except for the `refine` tokens
+// there that matter most to the row, which are read from copies that their block keeps. With exact
 // prefill, prompt rows read everything exactly. A block is compressed in the step that fills it,
 // layer by layer, before that layer's rows attend; its pages go once no later row reads them.
 //
-// This is what a sequence holds and costs in every place, and what each step compresses.
+// The policy is the same in every place: the memory and cost of a sequence, and the blocks that a
+// step compresses.
 class AtpPolicy : public AttentionMechanism {
  public:
   explicit AtpPolicy(const AttentionContext& context) : context_(context) {}
@@ -56,7 +57,7 @@ class AtpPolicy : public AttentionMechanism {
     int32_t segment = 0;
     int32_t kv_head = 0;
     PrincipalBlock* block = nullptr;
-    int64_t number = 0;  // the block's, in its sequence
+    int64_t number = 0;  // the block's number in its sequence
   };
 
   // Takes the pages and blocks that the step writes, and lists the blocks that it compresses.

@@ -12,7 +12,7 @@
 namespace lowkey {
 namespace {
 
-// Rows of principal keys or values, with their scales where they have some.
+// Returns the bytes of rows of principal keys or values, with their scales if they have any.
 int64_t RowsBytes(int64_t n_rows, int64_t width, StorageType type) {
   const int64_t scale_bytes = type == StorageType::kInt8 ? n_rows * sizeof(float) : 0;
   return n_rows * width * StorageBytes(type) + scale_bytes;
@@ -22,7 +22,7 @@ int64_t KeptRowBytes(int64_t width, StorageType type) {
   return type == StorageType::kInt8 ? QuantizedRowBytes(width) : width * StorageBytes(type);
 }
 
-// What products take.
+// Returns the type that products read.
 StorageType TypeOf(AtpStorage storage, const AttentionGeometry& g) {
   return storage == AtpStorage::kCache ? g.cache_type : StorageType::kInt8;
 }
@@ -121,7 +121,7 @@ PrincipalView PrincipalBlock::View(const AttentionGeometry& g, int64_t layer,
 void PrincipalBlock::Trim(const AttentionGeometry& g) {
   const auto is_full = [this](int32_t rank) { return rank == shape.rank; };
   if (std::all_of(ranks.begin(), ranks.end(), is_full)) return;
-  // The parts in the order in which they lie.
+  // Moves the parts together in the order in which they lie.
   const auto first = std::min_element(offsets.begin(), offsets.end()) - offsets.begin();
   int64_t end = offsets[first];
   for (size_t i = 0; i < offsets.size(); ++i) {

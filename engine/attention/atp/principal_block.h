@@ -9,18 +9,18 @@
 
 namespace lowkey {
 
-// Tokens that share a scale where U is packed.
+// The number of tokens that share a scale in a packed U.
 inline constexpr int64_t kBasisGroup = 32;
 
-// Sizes of a principal block, for one set of options and one model. A block has one part for each
-// layer and basis: U, if it has one, and K' and V' of the KV heads that share it; and, for refine,
-// the tokens themselves.
+// The sizes of a principal block, for one set of options and one model. A block has one part for
+// each layer and basis: U, if the block keeps it, and K' and V' of the KV heads that share it. For
+// refine a block has the tokens themselves too.
 struct PrincipalShape {
   AtpBasis basis = AtpBasis::kLayer;
   int64_t n_tokens = 0;       // the block's length c, a multiple of 64
-  int64_t rank = 0;           // r, 1..c; where it depends on the data, the most it can be
+  int64_t rank = 0;           // r, 1..c; the largest possible one where it depends on the data
   bool keeps_tokens = false;  // for refine
-  bool keeps_basis = true;    // U, which readout linear has no use for
+  bool keeps_basis = true;    // U; readout linear does not read it
   StorageType u_type = StorageType::kFloat32;
   bool packs_basis = false;                            // U in 4 bits
   StorageType principal_type = StorageType::kFloat32;  // of K' and V'
@@ -29,32 +29,32 @@ struct PrincipalShape {
   int64_t n_bases(const AttentionGeometry& g) const {
     return basis == AtpBasis::kKv ? g.n_kv_heads : 1;
   }
-  // Columns of the matrix whose basis U is.
+  // Returns the columns of the matrix whose basis U is.
   int64_t n_basis_columns(const AttentionGeometry& g) const;
   int64_t n_parts(const AttentionGeometry& g) const { return g.n_layers * n_bases(g); }
-  // Rows that stand for the mean: int8 needs two, the second for what the first rounds off.
+  // The rows that hold the mean: int8 takes two, the second for the first one's rounding error.
   int64_t n_mean_rows() const { return principal_type == StorageType::kInt8 ? 2 : 1; }
-  // Of one U; of kBasisGroup tokens of it, if packed.
+  // Bytes of one U, and of kBasisGroup tokens of a packed U.
   int64_t UBytes(int64_t rank) const;
   int64_t UGroupBytes(int64_t rank) const { return rank * (kBasisGroup / 2 + 2); }
-  int64_t KeyBytes(const AttentionGeometry& g, int64_t rank) const;    // of one KV head
-  int64_t ValueBytes(const AttentionGeometry& g, int64_t rank) const;  // of one KV head
-  int64_t KeptKeyBytes(const AttentionGeometry& g) const;              // of one token
-  int64_t KeptValueBytes(const AttentionGeometry& g) const;            // of one token
-  int64_t KeptBytes(const AttentionGeometry& g) const;                 // of one KV head and layer
+  int64_t KeyBytes(const AttentionGeometry& g, int64_t rank) const;    // for one KV head
+  int64_t ValueBytes(const AttentionGeometry& g, int64_t rank) const;  // for one KV head
+  int64_t KeptKeyBytes(const AttentionGeometry& g) const;              // for one token
+  int64_t KeptValueBytes(const AttentionGeometry& g) const;            // for one token
+  int64_t KeptBytes(const AttentionGeometry& g) const;                 // for one KV head and layer
   int64_t PartBytes(const AttentionGeometry& g, int64_t rank) const;
-  // Of a whole block at most.
+  // The most bytes of a whole block.
   int64_t SlabBytes(const AttentionGeometry& g) const {
     return g.n_layers * g.n_kv_heads * KeptBytes(g) + n_parts(g) * PartBytes(g, rank);
   }
 };
 
-// Resolves the rank policy: a fraction is of min(block, basis columns); a
-// fixed rank is at most that.
+// Returns the shape that the options give. A fraction is a share of min(block, basis columns), and
+// a fixed rank is at most that.
 PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& options);
 
-// What a block holds of one KV head at one layer. Tokens lie in the slab first, so that what is
-// read at every step, the rest, lies close together.
+// One KV head's data in a block at one layer. Kept tokens lie in the slab first, so that the rest,
+// which every step reads, lies close together.
 //   u       [c / 64][rank][64]            basis, transposed tile by tile, in u_type; int8: the
 //                                         columns' scales are in K' and V'; only if kept.
 //           packed  [c / 32] of [rank] scales in bf16 and [rank][32] codes of 4 bits, as
@@ -76,29 +76,31 @@ struct PrincipalView {
 };
 
 // c consecutive tokens of all layers as r principal keys and values around their means (ATP, Eq.
-// 5-6): k ~ k_mean + U K', v ~ v_mean + U V'. The first n_sinks tokens are not part of it: their
-// rows of U are zero.
+// 5-6): k ~ k_mean + U K', v ~ v_mean + U V'. The first n_sinks tokens are not part of the block:
+// their rows of U are zero.
 //
-// Merged, block number b (from 0) stands for as many blocks as the largest power of two that
-// divides b + 1, itself the last. So the blocks before number f are what f - 1 stands for, then
-// what the block before those stands for, and so on: one for each bit of f.
+// A merged block with number b (from 0) stands for the last 2^k blocks up to itself, where 2^k is
+// the largest power of two that divides b + 1. The blocks before number f are therefore those that
+// f - 1 stands for, then those that the next block before them stands for, and so on: one block for
+// each bit of f.
 struct PrincipalBlock {
   PrincipalShape shape;
   int64_t n_sinks = 0;
   std::shared_ptr<Slab> slab;
   std::vector<int32_t> ranks;    // by part: layer * n_bases + basis
-  std::vector<int64_t> offsets;  // by part: where it begins in the slab
-  int64_t n_blocks = 1;          // that it stands for
+  std::vector<int64_t> offsets;  // by part: its first byte in the slab
+  int64_t n_blocks = 1;          // the number of blocks that it stands for
 
   int64_t n_represented_tokens() const { return n_blocks * shape.n_tokens - n_sinks; }
 
-  // Takes a slab for the largest ranks. RESOURCE_EXHAUSTED when the cache is full. Each block of a
-  // sequence, by its number, begins with another part: slabs begin on huge pages, and the same part
-  // of all blocks, which are read one after another, would otherwise share a few sets of the
+  // Takes a slab for the largest ranks. RESOURCE_EXHAUSTED when the cache is full. A block's number
+  // in its sequence says which part comes first: slabs begin on huge pages, and the same part of
+  // all blocks, which are read one after another, would otherwise share a few sets of the
   // processor's caches.
   absl::Status Allocate(const AttentionGeometry& geometry, int64_t number, Cache& cache);
   PrincipalView View(const AttentionGeometry& geometry, int64_t layer, int64_t kv_head) const;
-  // Gives back what the parts do not need, once all are compressed and before others share it.
+  // Gives back the bytes that the parts do not need. Called once all parts are compressed and
+  // before other sequences share the block.
   void Trim(const AttentionGeometry& geometry);
   double MeanRank() const;
 };

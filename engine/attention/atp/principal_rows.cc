@@ -23,7 +23,7 @@ void Grow(std::vector<T>& v, int64_t n) {
   if (static_cast<int64_t>(v.size()) < n) v.resize(n);
 }
 
-// In 16 chains, whatever the vector width.
+// Sums in 16 chains, whatever the vector width.
 float SumOfSquares(const float* x, int64_t n) {
   float lanes[kSoftmaxStep] = {}, sum = 0;
   int64_t i = 0;
@@ -35,7 +35,7 @@ float SumOfSquares(const float* x, int64_t n) {
   return sum;
 }
 
-// The same way; n is a multiple of 16.
+// Sums in 16 chains too; n is a multiple of 16.
 float Sum(const float* x, int64_t n) {
   float lanes[kSoftmaxStep] = {};
   for (int64_t i = 0; i < n; i += kSoftmaxStep) {
@@ -52,7 +52,7 @@ void Prefetch(const std::byte* at, int64_t n_bytes) {
   for (int64_t i = 0; i < n_bytes; i += kLine) __builtin_prefetch(at + i);
 }
 
-// As chosen tokens are gathered: quantized ones are widened.
+// Returns the type that chosen tokens are gathered in: quantized ones are widened.
 StorageType ChosenType(const PrincipalShape& shape) {
   return shape.kept_type == StorageType::kInt8 ? StorageType::kFloat32 : shape.kept_type;
 }
@@ -256,7 +256,7 @@ void PrincipalRows::JoinFar(int64_t n_far, RowBlock& rows) {
 
 void PrincipalRows::Choose(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t n_refined,
                            int64_t group) {
-  // Of a single query head the weights themselves; their shares are in the same order.
+  // A single query head's weights are used as they are; its shares would keep their order.
   const float* weights = scores_.data() + first_row * n_far;
   if (group > 1) {
     Kernels().Gemm(StorageType::kFloat32,
@@ -324,7 +324,7 @@ void PrincipalRows::ReadFar(const AttentionGeometry& g, const FarBlocks& far, in
   const int64_t width = shape.n_tokens, n_far = n_blocks * width;
   const int64_t token_bytes = shape.KeptKeyBytes(g) + shape.KeptValueBytes(g);
   for (int64_t b = 0; b < n_blocks; ++b) {
-    // Meanwhile memory fetches the next block's values and a part of what is read exactly.
+    // Memory fetches the next block's values and some of the chosen tokens during the product.
     const PrincipalView& next = views_[std::min(b + 1, n_blocks - 1)];
     Prefetch(next.values, next.values - next.keys);
     for (int64_t i = n_first * b / n_blocks; i < n_first * (b + 1) / n_blocks; ++i) {

@@ -11,20 +11,20 @@
 
 namespace lowkey {
 
-// The far blocks of one KV head at one layer that a block of rows reads, whole: every token but the
-// sinks is visible to every row.
+// The far blocks of one KV head at one layer that a block of rows reads. Every row sees every token
+// of them but the sinks.
 struct FarBlocks {
-  // Of one shape; merged ones, for AddLinear alone, stand for those before them too.
+  // All of one shape. A merged block, for AddLinear alone, stands for blocks before it too.
   absl::Span<const std::shared_ptr<const PrincipalBlock>> blocks;
   int64_t layer = 0;
   int64_t kv_head = 0;
 };
 
-// How rows read principal blocks (Eq. 7-8), folded into their online softmax. Holds the scratch of
+// Reads principal blocks (Eq. 7-8) into the online softmax of a block of rows. Holds the scratch of
 // one thread, which is grown by Reserve and never inside a step.
 class PrincipalRows {
  public:
-  // At most so many rows, far tokens that they read, and far tokens that are read exactly.
+  // The most rows, far tokens that they read, and far tokens that are read exactly.
   struct Size {
     int64_t n_rows = 0;
     int64_t n_far_tokens = 0;
@@ -32,35 +32,35 @@ class PrincipalRows {
   };
   void Reserve(const AttentionGeometry& geometry, const PrincipalShape& shape, const Size& size);
 
-  // Every far token through its principal keys and values, block by block.
+  // Adds every far token through its principal keys and values, block by block.
   void Add(const AttentionGeometry& geometry, const FarBlocks& far, RowBlock& rows);
 
-  // The same by the blocks' moments (readout linear, Eq. 8): a block weighs what normally
-  // distributed keys of its mean and second moments weigh, on average over them.
+  // Adds every far token by the blocks' moments (readout linear, Eq. 8): a block weighs as much as
+  // normally distributed keys with its mean and second moments weigh on average.
   void AddLinear(const AttentionGeometry& geometry, const FarBlocks& far, RowBlock& rows);
 
-  // After everything that is read exactly: of all far tokens, the n_refined with the highest weight
-  // summed over a token's query heads are scored and read from the kept keys and values, the others
-  // like Add.
+  // Adds every far token after everything that is read exactly: the n_refined tokens with the
+  // highest weight, summed over a token's query heads, are scored and read from the kept keys and
+  // values, the others as in Add.
   void AddRefined(const AttentionGeometry& geometry, const FarBlocks& far, int64_t n_refined,
                   RowBlock& rows);
 
  private:
-  // low_q_: [q K'^T, q k_mean] of every row.
+  // Fills low_q_ with [q K'^T, q k_mean] of every row.
   void Project(const AttentionGeometry& g, const PrincipalShape& shape, const PrincipalView& view,
                const RowBlock& rows);
-  // Scores of a block's tokens; row i at data + i * stride.
+  // The scores of a block's tokens; row i is at data + i * stride.
   struct Scores {
     float* data = nullptr;
     int64_t stride = 0;
   };
-  // `next` is scored next: its U is brought into the cache meanwhile.
+  // Scores a block's tokens. `next` is the block scored next: its U is prefetched.
   void Score(const AttentionGeometry& g, const PrincipalBlock& block, const PrincipalView& view,
              const PrincipalView& next, const RowBlock& rows, const Scores& scores);
   // Adds the block's values under the weights that the scores have become, times factors_.
   void Read(const AttentionGeometry& g, const PrincipalBlock& block, const PrincipalView& view,
             const Scores& weights, RowBlock& rows);
-  // What Score and Read do with a packed U: scores += low_q_ U^T, low_out_ += weights U.
+  // Score and Read of a packed U: scores += low_q_ U^T, low_out_ += weights U.
   void ScorePacked(const PrincipalShape& shape, const PrincipalView& view, const Scores& scores,
                    int64_t n_rows);
   void ReadPacked(const PrincipalShape& shape, const PrincipalView& view, const Scores& weights,
@@ -69,31 +69,31 @@ class PrincipalRows {
   void Unpack(const PrincipalShape& shape, const PrincipalView& view, int64_t group);
   // Turns the far scores into weights and brings rows and far weights to one maximum.
   void JoinFar(int64_t n_far, RowBlock& rows);
-  // Appends the far tokens to read exactly of the `group` query heads of one token, from first_row
-  // on, to chosen_ and takes their weights.
+  // Appends to chosen_ the far tokens to read exactly for the `group` query heads of one token,
+  // whose rows begin at first_row, and takes their weights away.
   void Choose(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t n_refined, int64_t group);
-  // Reads the far blocks under the weights that are left. n_first: tokens at the front of chosen_
-  // that are read next.
+  // Reads the far blocks under the remaining weights. The first n_first tokens of chosen_ are read
+  // next.
   void ReadFar(const AttentionGeometry& g, const FarBlocks& far, int64_t n_first, RowBlock& rows);
-  // Reads chosen far tokens of the query heads of one token exactly.
+  // Reads chosen far tokens exactly, for the query heads of one token.
   void ReadChosen(const AttentionGeometry& g, const PrincipalShape& shape,
                   absl::Span<const int32_t> tokens, int64_t first_row, RowBlock& rows);
   // Copies chosen tokens' kept keys and values.
   void Gather(const AttentionGeometry& g, const PrincipalShape& shape,
               absl::Span<const int32_t> tokens);
-  // Where a far token is kept.
+  // Returns a far token's kept key and value.
   const std::byte* Kept(const PrincipalShape& shape, int64_t token_bytes, int32_t token) const;
 
   std::vector<float> scores_, low_q_, low_out_;
-  std::vector<int8_t> codes_;  // of a packed U: [rank, 32]
+  std::vector<int8_t> codes_;  // a packed U's: [rank, 32]
   std::vector<float> code_scales_, scaled_;
-  std::vector<float> sums_;     // by row: of one block's weights
-  std::vector<float> factors_;  // by row: what far weights are to be multiplied by
-  std::vector<float> shares_;   // by row: what makes far weights parts of all weights
+  std::vector<float> sums_;     // by row: sum of one block's weights
+  std::vector<float> factors_;  // by row: the factor of far weights
+  std::vector<float> shares_;   // by row: turns far weights into shares of all weights
   std::vector<float> weights_;  // by far token: summed over query heads
   std::vector<float> chosen_scores_;
   std::vector<PrincipalView> views_;  // by far block
-  std::vector<int32_t> chosen_;       // far tokens, those of one token's rows after another
+  std::vector<int32_t> chosen_;       // far tokens, one token's rows after another's
   std::vector<std::byte> chosen_keys_, chosen_values_;
   TopTokens top_;
 };

@@ -8,19 +8,19 @@
 namespace lowkey {
 namespace {
 
-// A group is every 16th weight of 256 neighbors, as KernelTable::lane_maxima takes their maxima.
+// A group is every 16th weight of 256 neighbors, the groups of KernelTable::lane_maxima.
 constexpr int64_t kLanes = 16;
 constexpr int64_t kChunk = 256;
 
 constexpr uint32_t kSign = uint32_t{1} << 31;
 
-// Floats that are not negative order like their bits; as signed integers, which SSE2 compares, with
-// the sign of what is not a number turned over.
+// Floats that are not negative order like their bits. As signed integers, which SSE2 compares, they
+// need the top bit turned over, so that NaN counts as largest.
 int32_t Key(float weight) { return static_cast<int32_t>(std::bit_cast<uint32_t>(weight) ^ kSign); }
 float Weight(int32_t key) { return std::bit_cast<float>(static_cast<uint32_t>(key) ^ kSign); }
 
-// What at least n_wanted of the keys reach and at most n_wanted + n_spare, unless more are equal:
-// by halves, with no branch that depends on a key.
+// Returns a key that at least n_wanted of the keys reach, and at most n_wanted + n_spare unless
+// more are equal. Halves the range, with no branch that depends on a key.
 int32_t Reached(absl::Span<const int32_t> keys, int64_t n_wanted, int64_t n_spare) {
   int32_t least = keys[0], most = keys[0];
   for (int32_t key : keys) least = std::min(least, key), most = std::max(most, key);

@@ -13,12 +13,12 @@ namespace lowkey {
 // one per thread.
 class TopTokens {
  public:
-  // Indices of the min(n_wanted, n) largest weights (none negative), ascending; of equal ones the
-  // lowest indices. Weights that are not numbers count as largest. Valid until the next call.
+  // Returns the indices of the min(n_wanted, n) largest weights (none negative), ascending; the
+  // lowest indices among equal weights. NaN counts as largest. Valid until the next call.
   absl::Span<const int32_t> Select(absl::Span<const float> weights, int64_t n_wanted);
 
  private:
-  // What at least n_wanted maxima of groups reach, and few more where they differ.
+  // Returns a weight that at least n_wanted maxima of groups reach, and few more if they differ.
   float Threshold(absl::Span<const float> weights, int64_t n_wanted);
 
   std::vector<float> maxima_;

@@ -22,12 +22,12 @@ uint64_t Mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// In (0, 1), a function of `index` alone.
+// Returns a number in (0, 1) that depends on `index` alone.
 double Uniform(uint64_t index) {
   return (static_cast<double>(Mix(index * 0x9e3779b97f4a7c15u) >> 11) + 0.5) * 0x1p-53;
 }
 
-// Standard normal (Box-Muller).
+// Returns a standard normal number (Box-Muller).
 float Normal(uint64_t index) {
   return static_cast<float>(std::sqrt(-2 * std::log(Uniform(2 * index + 1))) *
                             std::cos(2 * std::numbers::pi * Uniform(2 * index + 2)));
@@ -215,7 +215,7 @@ void HostLasso::Attend(const LayerRows& rows) {
       const int64_t position = s.first_position + i, row = s.first_row + i;
       std::byte* tile = Tile(at, position / kPageTokens);
       WriteColumn(g, tile, position % kPageTokens, rows.x + row * rows.ld_x + head * g.head_dim);
-      // As the cache holds it, so that it is the same row that later rows read.
+      // Later rows read the row as the cache holds it; so does this one.
       ReadColumn(g, tile, position % kPageTokens, scratch.target.data());
       AttendRow(at, position, rows.out + row * rows.ld_out + head * g.head_dim, scratch);
       AddToGram(scratch.target, Gram(at));

@@ -24,10 +24,10 @@ class HostLasso : public LassoPolicy {
   void Attend(const LayerRows& rows) override;
 
  private:
-  // Scratch of one thread: by source token, fixed rows after the sequence's pages.
+  // The scratch of one thread, by source token: the sequence's pages, then fixed rows.
   struct Scratch {
     std::vector<float> target, sums, b0, b, y, c, z, w;
-    std::vector<double> vectors, values, rotated;  // of V^T V
+    std::vector<double> vectors, values, rotated;  // eigenvectors and eigenvalues of V^T V
   };
 
   absl::Status TakeGram(SequenceCache& sequence);
@@ -38,15 +38,15 @@ class HostLasso : public LassoPolicy {
   };
   double* Gram(const Place& at) const;
   std::byte* Tile(const Place& at, int64_t page) const;
-  // Page `page` of a row's sources: of the sequence's n_pages, then of the fixed rows.
+  // Returns page `page` of a row's sources: the sequence's n_pages, then the fixed rows.
   std::pair<const void*, StorageType> SourceTile(const Place& at, int64_t page,
                                                  int64_t n_pages) const;
   void AddToGram(const std::vector<float>& row, double* gram) const;
-  // sums [head_dim] = V^T x, x by source.
+  // Computes sums [head_dim] = V^T x, x by source.
   void Gather(const Place& at, int64_t n_pages, const std::vector<float>& x, float* sums) const;
-  // y = V u, y by source.
+  // Computes y = V u, y by source.
   void Spread(const Place& at, int64_t n_pages, const float* u, std::vector<float>& y) const;
-  // sums becomes the inverse of Eq. 3a or 4 times sums.
+  // Multiplies sums by the inverse of Eq. 3a or 4.
   void ApplyInverse(Scratch& scratch) const;
   void AttendRow(const Place& at, int64_t position, float* out, Scratch& t) const;
 

@@ -8,8 +8,8 @@
 
 namespace lowkey {
 
-// What a sequence holds: x of every token as column tiles (column_pages.h), [n_layers][n_heads] of
-// them a page, and V^T V in double, [n_layers][n_heads][head_dim][head_dim].
+// The memory of a sequence: x of every token as column tiles (column_pages.h), [n_layers][n_heads]
+// tiles per page, and V^T V in double, [n_layers][n_heads][head_dim][head_dim].
 struct LassoState {
   std::vector<std::shared_ptr<Slab>> input_pages;
   std::shared_ptr<Slab> gram;
@@ -20,7 +20,7 @@ struct LassoState {
   }
 };
 
-// What lasso holds and costs. Prefixes are of all computed rows only: V^T V holds every row.
+// The memory and cost of lasso. A prefix covers all computed rows: V^T V holds every row.
 class LassoPolicy : public AttentionMechanism {
  public:
   // context.weights has lasso options.

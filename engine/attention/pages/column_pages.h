@@ -10,22 +10,22 @@
 
 namespace lowkey {
 
-// Pages of mechanisms that cache slices of the layer's input: made of tiles [head_dim][64] in the
-// cache's type, where a token is a column. Such a tile serves as keys (a right-hand side for
-// scores) and as values (rows to be dotted with weights). Unwritten columns are zero.
+// Pages of mechanisms that cache slices of the layer's input: tiles [head_dim][64] in the cache's
+// type, where a token is a column. Such a tile serves as keys (a right-hand side for scores) and as
+// values (rows to be dotted with weights). Unwritten columns are zero.
 
-// Bytes of one tile.
+// Returns the bytes of one tile.
 int64_t ColumnTileBytes(const AttentionGeometry& geometry);
 
-// Does what TakePages (paged_kv.h) does, for pages that are slabs of page_bytes each: gives the
-// sequence its own slab for every row of the segment.
+// Gives the sequence its own slab of page_bytes for every row of the segment, as TakePages
+// (paged_kv.h) does for pages.
 absl::Status TakeSlabPages(const Segment& segment, int64_t page_bytes, Cache& cache,
                            std::vector<std::shared_ptr<Slab>>& pages);
 
 // Writes x [head_dim] as the tile's column `slot`, 0..63.
 void WriteColumn(const AttentionGeometry& geometry, std::byte* tile, int64_t slot, const float* x);
 
-// Reads it back.
+// Reads the tile's column `slot` into x [head_dim].
 void ReadColumn(const AttentionGeometry& geometry, const std::byte* tile, int64_t slot, float* x);
 
 }  // namespace lowkey

@@ -99,17 +99,16 @@ void ReadKeys(const AttentionGeometry& g, const KvTile& tile, float* keys) {
   for (int64_t i = 0; i < n; ++i) keys[i] = ToFloat(BFloat16{from[i]});
 }
 
-void ReadKv(const AttentionGeometry& g, const KvTile& tile, int64_t begin, int64_t end, float* keys,
+void ReadKv(const AttentionGeometry& g, const KvTile& tile, const PageSlots& slots, float* keys,
             float* values, int64_t ld) {
   for (int64_t j = 0; j < g.head_dim; ++j) {
-    for (int64_t i = begin; i < end; ++i) {
-      keys[(i - begin) * ld + j] = LoadElement(tile.keys, g.cache_type, j * kPageTokens + i);
+    for (int64_t i = slots.begin; i < slots.end; ++i) {
+      keys[(i - slots.begin) * ld + j] = LoadElement(tile.keys, g.cache_type, j * kPageTokens + i);
     }
   }
-  for (int64_t i = begin; i < end; ++i) {
+  for (int64_t i = slots.begin; i < slots.end; ++i, values += ld) {
     for (int64_t j = 0; j < g.head_dim; ++j) {
-      values[(i - begin) * ld + j] =
-          LoadElement(tile.values, g.cache_type, i * g.head_dim_padded() + j);
+      values[j] = LoadElement(tile.values, g.cache_type, i * g.head_dim_padded() + j);
     }
   }
 }

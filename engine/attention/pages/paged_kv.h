@@ -9,24 +9,24 @@
 
 namespace lowkey {
 
-// The layout of exact keys and values in a page, and writing to it. For each layer and KV head a
-// page holds
+// The layout of exact keys and values in a page. For each layer and KV head a page holds
 //   K^T [head_dim, 64]          a key is a column, so that a row of scores is a product over
 //   head_dim V   [64, head_dim_padded]   zero beyond head_dim
 // in the geometry's cache type. Both are right-hand sides for KernelTable::Gemm.
 struct KvTile {
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
-  // The tile that is read after this one, brought into the cache meanwhile: a hint.
+  // The tile that is read after this one, as a hint to prefetch it.
   const std::byte* next = nullptr;
 };
 
-// head_dim rounded up to what KernelTable::DotRows takes: the width of a key that is a row.
+// Returns head_dim rounded up to the step of KernelTable::DotRows: the width of a key that is a
+// row.
 int64_t DotWidth(const AttentionGeometry& geometry);
 
 KvTile TileOf(const AttentionGeometry& geometry, const PageHandle& page, int64_t layer,
               int64_t kv_head);
-// The same of page `page` of a sequence's, which are read in their order.
+// Returns the tile in page `page` of a sequence, whose pages are read in their order.
 KvTile TileOf(const AttentionGeometry& geometry, absl::Span<const PageHandle> pages, int64_t page,
               int64_t layer, int64_t kv_head);
 
@@ -35,7 +35,7 @@ KvTile TileOf(const AttentionGeometry& geometry, absl::Span<const PageHandle> pa
 // sequence.
 absl::Status TakePages(const Segment& segment, Cache& cache);
 
-// What a key of a segment [head_dim] is multiplied with before it is written.
+// Returns the factor of a segment's key [head_dim] when it is written.
 using KeyScale = float (*)(const Segment& segment, const float* key, int64_t head_dim);
 
 // Writes the segments' keys and values at rows.layer, keys as they are unless a scale is given.
@@ -45,9 +45,14 @@ void WriteKv(const AttentionGeometry& geometry, absl::Span<const Segment> segmen
 // Reads a page's keys as floats: K^T [head_dim, 64].
 void ReadKeys(const AttentionGeometry& geometry, const KvTile& tile, float* keys);
 
-// Reads tokens [begin, end) of one page (0 <= begin <= end <= 64) as floats: key i to keys + i *
-// ld, value to values + i * ld, head_dim each.
-void ReadKv(const AttentionGeometry& geometry, const KvTile& tile, int64_t begin, int64_t end,
+// Tokens [begin, end) of one page, 0 <= begin <= end <= 64.
+struct PageSlots {
+  int64_t begin = 0, end = kPageTokens;
+};
+
+// Reads tokens of one page as floats: key i to keys + i * ld, value to values + i * ld, head_dim
+// each.
+void ReadKv(const AttentionGeometry& geometry, const KvTile& tile, const PageSlots& slots,
             float* keys, float* values, int64_t ld);
 
 }  // namespace lowkey

@@ -21,18 +21,18 @@ int64_t TileBytes(const AttentionGeometry& g, CacheStorage storage) {
          numbers * static_cast<int64_t>(sizeof(uint16_t));
 }
 
-// The least bf16 that is not below x >= 0.
+// Returns the least bf16 that is not below x >= 0.
 uint16_t RoundUp(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   return static_cast<uint16_t>((bits >> 16) + ((bits & 0xffffu) != 0));
 }
 
-// Codes of numbers that share scale and middle.
+// Codes numbers that share a scale and a middle.
 struct Quantizer {
   float scale = 0, middle = 0;
-  float lowest = 0, highest = 0;  // codes
+  float lowest = 0, highest = 0;  // the range of codes
 
-  // Chooses both so that n numbers, at x + i * step, fit; leaves them at *scale_out, *middle_out.
+  // Chooses both so that n numbers, at x + i * step, fit, and stores them.
   Quantizer(CacheStorage storage, const float* x, int64_t n, int64_t step, uint16_t* scale_out,
             uint16_t* middle_out)
       : lowest(storage == CacheStorage::kInt4 ? -8 : -128), highest(-lowest - 1) {
@@ -50,7 +50,7 @@ struct Quantizer {
 
   int8_t Code(float x) const {
     const float units = std::nearbyint((x - middle) / scale);
-    if (std::isnan(units)) return 0;  // 0 / 0, or what is no number
+    if (std::isnan(units)) return 0;  // 0 / 0, or NaN
     return static_cast<int8_t>(std::clamp(units, lowest, highest));
   }
 };
@@ -97,7 +97,7 @@ void QuantizeTile(const AttentionGeometry& g, CacheStorage storage, const KvTile
   const auto numbers = [&](const uint16_t* p) { return reinterpret_cast<uint16_t*>(writable(p)); };
   const int64_t d = g.head_dim, padded = g.head_dim_padded();
   std::vector<float> keys(kPageTokens * d), values(kPageTokens * d);
-  ReadKv(g, exact, 0, kPageTokens, keys.data(), values.data(), d);
+  ReadKv(g, exact, {}, keys.data(), values.data(), d);
 
   std::vector<int8_t> codes(kPageTokens * d);
   for (int64_t row = 0; row < kKeyGroups * d; ++row) {

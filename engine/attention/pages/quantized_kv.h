@@ -9,8 +9,8 @@
 namespace lowkey {
 
 // Closed pages in 8 or 4 bits. 32 numbers share a scale and a middle, both in bf16, and a number is
-// middle + scale code: of a key's channel 32 consecutive tokens (two groups a page), of a value 32
-// channels of one token.
+// middle + scale * code. A key's group is 32 consecutive tokens of one channel (two groups a page),
+// a value's group is 32 channels of one token.
 inline constexpr int64_t kGroup = 32;
 inline constexpr int64_t kKeyGroups = kPageTokens / kGroup;
 inline int64_t ValueGroups(const AttentionGeometry& g) {
@@ -29,17 +29,17 @@ struct QuantizedTile {
   const std::byte *keys = nullptr, *values = nullptr;
   const uint16_t *key_scales = nullptr, *key_middles = nullptr;
   const uint16_t *value_scales = nullptr, *value_middles = nullptr;
-  int64_t size_bytes = 0;  // of all, from `keys`
+  int64_t size_bytes = 0;  // the whole tile, from `keys` on
 };
 
-// Bytes of a closed page over all layers.
+// Returns the bytes of a closed page over all layers.
 int64_t QuantizedPageBytes(const AttentionGeometry& geometry, CacheStorage storage);
 
 QuantizedTile QuantizedTileOf(const AttentionGeometry& geometry, CacheStorage storage,
                               const Slab& page, int64_t layer, int64_t kv_head);
 
-// Writes one KV head of a full page at one layer to its place in `page`. Numbers that are not
-// finite give codes of no meaning.
+// Writes one KV head of a full page at one layer to its place in `page`. The codes of numbers that
+// are not finite have no meaning.
 void QuantizeTile(const AttentionGeometry& geometry, CacheStorage storage, const KvTile& exact,
                   int64_t layer, int64_t kv_head, Slab& page);
 

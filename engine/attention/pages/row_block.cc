@@ -187,7 +187,7 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   values.ldc = padded;
   values.n_rows = n_rows_;
   values.n_cols = padded;
-  // Tokens that no row sees may hold another sequence's leftovers: 0 times NaN is NaN.
+  // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
   values.k = n_visible;
   values.into = GemmArgs::Into::kAccumulate;
   kernels.Gemm(g.cache_type, values,

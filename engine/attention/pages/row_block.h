@@ -19,14 +19,14 @@ struct RowBlockTask {
   int64_t n_tokens = 0;
 };
 
-// Absolute positions that no block of rows may straddle.
+// Absolute positions that no block of rows may straddle, and its most tokens.
 struct RowCuts {
-  std::optional<int64_t> every = {};  // multiples of it
+  std::optional<int64_t> every = {};  // multiples of this
   std::optional<int64_t> at = {};
-  std::optional<int64_t> max_tokens = {};  // of one block of rows
+  std::optional<int64_t> max_tokens = {};
 };
 
-// Tokens of a block of at most about 48 query rows.
+// Returns the tokens of a block of at most about 48 query rows.
 int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
 
 // Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, and at `cuts`, and
@@ -34,13 +34,13 @@ int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
 void AppendRowBlocks(const AttentionGeometry& geometry, int32_t segment_index,
                      const Segment& segment, const RowCuts& cuts, std::vector<RowBlockTask>& tasks);
 
-// 64 tokens of one head: keys [head_dim, 64], of a type of their own, and values [head_dim, 64] in
-// the cache's type.
+// 64 tokens of one head: keys [head_dim, 64] in key_type, and values [head_dim, 64] in the cache's
+// type.
 struct ColumnTile {
   const void* keys = nullptr;
   StorageType key_type = StorageType::kFloat32;
   const void* values = nullptr;
-  const void* next_keys = nullptr;  // of the tile that is read after this one: a hint
+  const void* next_keys = nullptr;  // the keys of the tile that is read after this one: a hint
 };
 
 // The online softmax of one row block: Begin, then tiles in ascending order of position, then
@@ -55,20 +55,20 @@ class RowBlock {
   void Begin(const AttentionGeometry& geometry, const Segment& segment, const RowBlockTask& task,
              const LayerRows& rows);
 
-  // Tokens of one exact page: those before `end` (absolute) that a row may see by causality and
+  // Adds one exact page's tokens before `end` (absolute) that a row may see by causality and
   // sliding window.
   void AddPage(const KvTile& tile, int64_t page, int64_t end);
-  // The same of a page whose tiles hold tokens as columns.
+  // Adds the same tokens of a page whose tiles hold tokens as columns.
   void AddColumns(const ColumnTile& tile, int64_t page, int64_t end);
-  // The same of a page before all rows: they see it but for the sliding window. `next` is what is
-  // added next.
+  // Adds a quantized page before all rows: they see all of it within the sliding window. `next` is
+  // the tile that is added next.
   void AddQuantized(const QuantizedTile& tile, const QuantizedTile& next, int64_t page);
 
-  // Sets aside what was added since Begin or the last Fold, and begins anew. Finish joins all parts
-  // in their order; a part that nothing was added to changes nothing.
+  // Sets aside everything added since Begin or the last Fold, and begins anew. Finish joins all
+  // parts in their order; a part that nothing was added to changes nothing.
   void Fold();
-  // The same in two places, to the bit: a part as PartFloats() floats, computed by one block and
-  // folded into another that has begun the same task.
+  // SavePart and FoldPart fold in two places, to the bit: a part is PartFloats() floats, computed
+  // by one block and folded into another that has begun the same task.
   int64_t PartFloats() const { return n_rows_ * (out_stride() + 2); }
   void SavePart(float* part) const;
   void FoldPart(const float* part);
@@ -78,9 +78,9 @@ class RowBlock {
   int64_t first_position() const { return first_position_; }
   int64_t last_position() const { return first_position_ + n_tokens_ - 1; }
 
-  // For those who add what is no page. Row r is query head r % group of token r / group: its scaled
-  // query [q_stride], zero beyond head_dim; the sum of values so far [out_stride], under
-  // weights exp(score - state.max); and the state.
+  // The rows, for code that adds data that does not lie in a page. Row r is query head r % group of
+  // token r / group: its scaled query [q_stride], zero beyond head_dim; the sum of values so far
+  // [out_stride], under weights exp(score - state.max); and the state.
   int64_t n_rows() const { return n_rows_; }
   int64_t q_stride() const { return q_stride_; }
   const float* q(int64_t row) const { return q_.data() + row * q_stride_; }
@@ -92,22 +92,22 @@ class RowBlock {
   int64_t PositionOf(int64_t row) const { return first_position_ + row / geometry_.group(); }
   void Mask(int64_t tile_first, int64_t end);
   void Restart();
-  // Tokens of a page, from the first, that any row sees.
+  // Returns the number of a page's tokens, from the first, that any row sees.
   int64_t VisibleTokens(int64_t page, int64_t end) const;
-  // Scores of a page's visible tokens against its keys.
+  // Scores a page's visible tokens against its keys.
   void Score(const ColumnTile& tile, int64_t n_visible);
-  // Rows [width] and, for each group, what they are multiplied with before its codes, and what
-  // its codes lie around.
+  // Rows [width] and, for each group, the scales that multiply them before its codes and the
+  // middles that its codes lie around.
   struct GroupedRows {
     const float* rows = nullptr;
     int64_t width = 0;
     const uint16_t *scales = nullptr, *middles = nullptr;  // [n_groups][width]
     int64_t n_groups = 0;
   };
-  // C += rows times the numbers whose codes are product.b.
+  // Adds rows times the numbers whose codes are product.b to product.c.
   void MultiplyGroups(const GroupedRows& in, const GemmArgs& product, int64_t b_group_stride,
                       const ReadNext& next);
-  // A quantized tile's codes [n] as int8.
+  // Returns a quantized tile's codes [n] as int8.
   const int8_t* Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n);
   // Turns a page's scores into weights.
   void Weigh(int64_t page, int64_t end);
@@ -116,11 +116,11 @@ class RowBlock {
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0, q_stride_ = 0;
   std::vector<float> q_, scores_, out_;
   std::vector<SoftmaxState> states_;
-  std::vector<float> folded_out_;  // of the parts folded so far
+  std::vector<float> folded_out_;  // the parts folded so far
   std::vector<SoftmaxState> folded_states_;
-  std::vector<int8_t> codes_;  // of a page's keys or values
-  // By group and row: queries or weights times the group's scales; by row and group: sums with
-  // its middles.
+  std::vector<int8_t> codes_;  // a page's keys or values, unpacked
+  // By group and row: queries or weights times the group's scales. By row and group: sums with the
+  // group's middles.
   std::vector<float> scaled_, sums_;
 };
 

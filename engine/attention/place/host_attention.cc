@@ -28,7 +28,7 @@ void HostAttention::Attend(const LayerRows& rows) {
   const AttentionGeometry& g = context_.geometry;
   const int64_t q_dim = g.n_heads * g.head_dim;
   const int64_t first = first_row(), n = end_row() - first;
-  // Arrays that begin where row 0 would, as the mechanism counts rows; of the last row `width`.
+  // Fetches rows into an array that begins where row 0 would; the last row ends after `width`.
   const auto fetch = [&](const float* from, int64_t ld, int64_t width, std::vector<float>& to) {
     to.resize((first + n) * ld);
     (void)device.Download(from + first * ld, to.data() + first * ld,
@@ -53,7 +53,7 @@ void HostAttention::Attend(const LayerRows& rows) {
   fetched.out = out_.data();
   fetched.ld_out = q_dim;
   LK_CHECK(rows.ld_out == q_dim);
-  if (!device.status().ok()) return;  // what came is no numbers
+  if (!device.status().ok()) return;  // the fetched rows have no meaning
   host().Attend(fetched);
   for (const Segment& s : segments_) {
     device.Upload(out_.data() + s.first_row * q_dim, rows.out + s.first_row * q_dim,

@@ -21,7 +21,7 @@ class HostAttention : public ForwardedAttention {
   void Attend(const LayerRows& rows) override;
 
  private:
-  // Rows of the step's segments, from the first to the last.
+  // The first row of the step's segments, and the end of the last.
   int64_t first_row() const;
   int64_t end_row() const;
 

@@ -19,12 +19,17 @@ absl::Status GrowOnDevice(Device& device, int64_t size_bytes, Buffer& buffer) {
 
 absl::Status PackedTables::Upload(Device& device) {
   const auto n_bytes = static_cast<int64_t>(bytes_.size());
-  LK_RETURN_IF_ERROR(GrowOnDevice(device, n_bytes, there_));
-  if (n_bytes > 0) device.Upload(bytes_.data(), there_.data(), n_bytes);
+  LK_RETURN_IF_ERROR(GrowOnDevice(device, n_bytes, on_device_));
+  if (n_bytes > 0) device.Upload(bytes_.data(), on_device_.data(), n_bytes);
   return absl::OkStatus();
 }
 
-// FNV-1a over words, each mixed so that every bit of it counts.
+bool IsDecodeStep(absl::Span<const Segment> segments) {
+  return std::all_of(segments.begin(), segments.end(),
+                     [](const Segment& s) { return s.n_rows == 1; });
+}
+
+// FNV-1a over words, each mixed so that every bit counts.
 uint64_t KeyOf(const std::vector<int64_t>& numbers) {
   uint64_t key = 0xcbf29ce484222325u;
   for (const int64_t n : numbers) {

@@ -5,46 +5,73 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/attention/sequence.h"
 #include "engine/base/buffer.h"
 #include "engine/kernels/device/device.h"
 
 namespace lowkey {
 
-// Makes `buffer` hold at least size_bytes of the device's memory, more than that where it grows;
-// what it held is lost then. RESOURCE_EXHAUSTED leaves it as it was.
+// Makes `buffer` hold at least size_bytes of the device's memory, and more where it grows. The
+// buffer's data are lost then. RESOURCE_EXHAUSTED leaves the buffer as it was.
 absl::Status GrowOnDevice(Device& device, int64_t size_bytes, Buffer& buffer);
+
+// One array of a plan: filled on the host, and read on the device after PackedTables::Upload.
+template <typename T>
+struct PlanTable : std::vector<T> {
+  int64_t n() const { return static_cast<int64_t>(this->size()); }
+  int64_t offset = 0;  // bytes from the begin of the packed tables
+};
+
+// Entries [begin, end) of a table.
+struct TableRange {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
 
 // The arrays of a plan, brought to a device at once.
 class PackedTables {
  public:
-  // Where the array lies in the tables, bytes from their begin.
-  template <typename T>
-  int64_t Add(const std::vector<T>& array) {
-    const size_t at = (bytes_.size() + kAlignment - 1) / kAlignment * kAlignment;
-    bytes_.resize(at + array.size() * sizeof(T));
-    if (!array.empty()) std::memcpy(bytes_.data() + at, array.data(), array.size() * sizeof(T));
-    return static_cast<int64_t>(at);
+  // Queues the copy of the tables, in this order.
+  template <typename... T>
+  absl::Status Upload(Device& device, PlanTable<T>&... tables) {
+    bytes_.clear();
+    (Add(tables), ...);
+    return Upload(device);
   }
+  // Clear, Add for each table, and Upload do the same in steps.
   void Clear() { bytes_.clear(); }
-
-  // Queues the copy of all that was added since Clear.
+  template <typename T>
+  void Add(PlanTable<T>& table) {
+    const size_t begin = (bytes_.size() + kAlignment - 1) / kAlignment * kAlignment;
+    table.offset = static_cast<int64_t>(begin);
+    bytes_.resize(begin + table.size() * sizeof(T));
+    if (!table.empty()) std::memcpy(&bytes_[begin], table.data(), table.size() * sizeof(T));
+  }
   absl::Status Upload(Device& device);
 
-  // On the device, after Upload. The next one may move it.
+  // Returns the table on the device, from entry `first` on. The next Upload may move it.
   template <typename T>
-  const T* At(int64_t offset) const {
-    return reinterpret_cast<const T*>(there_.data() + offset);
+  const T* At(const PlanTable<T>& table, int64_t first = 0) const {
+    return reinterpret_cast<const T*>(on_device_.data() + table.offset) + first;
   }
+  const void* data() const { return on_device_.data(); }
 
  private:
   static constexpr size_t kAlignment = 16;
 
   std::vector<std::byte> bytes_;
-  Buffer there_;
+  Buffer on_device_;
 };
 
-// Of numbers that tell plans apart, for PlanKey.
+// Says whether every sequence of a step has one row.
+bool IsDecodeStep(absl::Span<const Segment> segments);
+
+// Hashes numbers that tell plans apart, for PlanKey.
 uint64_t KeyOf(const std::vector<int64_t>& numbers);
+inline int64_t AddressOf(const void* p) {
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(p));
+}
 
 }  // namespace lowkey
 

@@ -20,7 +20,7 @@ absl::Status RoutedAttention::Plan(absl::Span<const Segment> segments) {
   for (const Segment& s : segments) {
     (device_serves_(s.sequence->options) ? device_segments_ : host_segments_).push_back(s);
   }
-  // Empty lists too: what they planned before is over.
+  // Empty lists are planned too: they end the plan before.
   LK_RETURN_IF_ERROR(device_->Plan(device_segments_));
   return host().Plan(host_segments_);
 }

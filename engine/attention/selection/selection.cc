@@ -11,7 +11,7 @@
 namespace lowkey {
 namespace {
 
-// What a candidate would cost a request.
+// A candidate's cost for a request.
 struct Bid {
   const SelectionCandidate* candidate = nullptr;
   double seconds = 0;
@@ -32,7 +32,7 @@ bool MayRun(const SelectionCandidate& c, const SelectionRules& rules, int64_t n_
   return n_tokens <= c.mechanism->max_tokens().value_or(n_tokens);
 }
 
-// Smaller is better.
+// Returns an order of quality, best first.
 std::tuple<double, int> QualityOrder(const SelectionCandidate& c) {
   const Mechanism id = c.options.mechanism;
   if (id == Mechanism::kStandard) return {1.0, IsApproximate(c.options) ? 2 : 0};

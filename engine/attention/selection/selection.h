@@ -13,14 +13,14 @@
 
 namespace lowkey {
 
-// Choosing a mechanism for a request by what it will cost (attention.md "Selection").
+// Chooses a mechanism for a request by its predicted cost (attention.md "Selection").
 
 // One mechanism of a model.
 struct SelectionCandidate {
   const AttentionMechanism* mechanism = nullptr;
   AttentionOptions options;
-  double projection_work = 0;              // multiply-adds a token in its linear maps, all layers
-  std::optional<double> perplexity_ratio;  // measured, to standard
+  double projection_work = 0;              // multiply-adds per token in its linear maps, all layers
+  std::optional<double> perplexity_ratio;  // measured, relative to standard
 };
 
 struct RequestLengths {
@@ -28,10 +28,10 @@ struct RequestLengths {
   int64_t n_new_tokens = 0;
 };
 
-// Predicted seconds of attention and projections for the whole request.
+// Returns the predicted seconds of attention and projections for the whole request.
 double PredictSeconds(const SelectionCandidate& candidate, const SelectionProfile& profile,
                       const RequestLengths& lengths);
-// Predicted bytes of cache at its end.
+// Returns the predicted bytes of cache at the end of the request.
 int64_t PredictBytes(const SelectionCandidate& candidate, const RequestLengths& lengths);
 
 struct Selection {
@@ -40,10 +40,10 @@ struct Selection {
   std::vector<Crossover> crossovers;  // in ascending order, up to max_tokens
 };
 
-// The candidate that the rules ask for: least time, least bytes, or (balanced) the best quality
-// whose time is within the margin of the least. Quality: measured perplexity; unmeasured ones
-// follow: standard, then exact mechanisms, then atp. FAILED_PRECONDITION when no candidate is
-// allowed and long enough.
+// Returns the candidate that the rules ask for: least time, least bytes, or (balanced) the best
+// quality whose time is within the margin of the least. Quality is measured perplexity; unmeasured
+// candidates follow: standard, then exact mechanisms, then atp. FAILED_PRECONDITION when no
+// candidate is allowed and long enough.
 absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> candidates,
                                           const SelectionProfile& profile,
                                           const SelectionRules& rules,

@@ -61,8 +61,8 @@ void DeviceSlices::AddBlocks(const Segment& segment, int64_t every,
   for (int64_t row = 0; row < segment.n_rows;) {
     const int64_t n =
         std::min(every - (segment.first_position + row) % every, segment.n_rows - row);
-    blocks.push_back({static_cast<int32_t>(sequences_.size()), static_cast<int32_t>(row),
-                      static_cast<int32_t>(n)});
+    blocks.push_back(
+        {static_cast<int32_t>(sequences_.n()), static_cast<int32_t>(row), static_cast<int32_t>(n)});
     row += n;
   }
 }
@@ -71,8 +71,7 @@ void DeviceSlices::AddSegment(const Segment& segment) {
   AddBlocks(segment, 1, rows_);
   AddBlocks(segment, kSliceAttendRows, attend_blocks_);
   if (IsAligned()) AddBlocks(segment, kSliceAlignRows, align_blocks_);
-  sequences_.push_back(
-      {segment.first_position, segment.first_row, static_cast<int64_t>(pages_.size())});
+  sequences_.push_back({segment.first_position, segment.first_row, pages_.n()});
   for (const auto& page : segment.sequence->state.As<SliceState>().pages) {
     pages_.push_back(page->data());
   }
@@ -80,19 +79,11 @@ void DeviceSlices::AddSegment(const Segment& segment) {
   max_tokens_ = std::max(max_tokens_, segment.first_position + segment.n_rows);
 }
 
-// Of all that Attend's launches are made of.
-void DeviceSlices::MakeKey(absl::Span<const Segment> segments) {
-  key_.reset();
-  for (const Segment& s : segments) {
-    if (s.n_rows != 1) return;
-  }
-  const auto address = [](const Buffer& b) {
-    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.data()));
-  };
-  const auto* tables = tables_.At<std::byte>(0);
-  key_ = KeyOf({static_cast<int64_t>(rows_.size()), offsets_.pages, offsets_.rows,
-                offsets_.align_blocks, offsets_.attend_blocks, address(device_rotations_),
-                address(alignment_), static_cast<int64_t>(reinterpret_cast<uintptr_t>(tables))});
+// Names everything that Attend's launches are made of.
+uint64_t DeviceSlices::KeyOfPlan() const {
+  return KeyOf({rows_.n(), pages_.offset, rows_.offset, align_blocks_.offset, attend_blocks_.offset,
+                AddressOf(device_rotations_.data()), AddressOf(alignment_.data()),
+                AddressOf(tables_.data())});
 }
 
 absl::Status DeviceSlices::Plan(absl::Span<const Segment> segments) {
@@ -109,14 +100,10 @@ absl::Status DeviceSlices::Plan(absl::Span<const Segment> segments) {
   }
   LK_RETURN_IF_ERROR(TakeAlignment());
   LK_RETURN_IF_ERROR(TakeRotations(PagesFor(max_tokens_)));
-  tables_.Clear();
-  offsets_.sequences = tables_.Add(sequences_);
-  offsets_.pages = tables_.Add(pages_);
-  offsets_.rows = tables_.Add(rows_);
-  offsets_.align_blocks = tables_.Add(align_blocks_);
-  offsets_.attend_blocks = tables_.Add(attend_blocks_);
-  LK_RETURN_IF_ERROR(tables_.Upload(device_));
-  MakeKey(segments);
+  LK_RETURN_IF_ERROR(
+      tables_.Upload(device_, sequences_, pages_, rows_, align_blocks_, attend_blocks_));
+  key_ = std::nullopt;
+  if (IsDecodeStep(segments)) key_ = KeyOfPlan();
   return absl::OkStatus();
 }
 
@@ -130,8 +117,8 @@ SliceStep DeviceSlices::StepAt(int64_t layer) const {
   step.head_dim = g.head_dim;
   step.is_aligned = IsAligned();
   step.cache_type = g.cache_type;
-  step.sequences = tables_.At<SliceSequence>(offsets_.sequences);
-  step.pages = tables_.At<std::byte*>(offsets_.pages);
+  step.sequences = tables_.At(sequences_);
+  step.pages = tables_.At(pages_);
   return step;
 }
 
@@ -141,8 +128,8 @@ void DeviceSlices::Attend(const LayerRows& rows) {
   const bool slices = HasSlicedValues();
   SliceWriteArgs write;
   write.step = step;
-  write.rows = tables_.At<SliceRows>(offsets_.rows);
-  write.n_rows = static_cast<int64_t>(rows_.size());
+  write.rows = tables_.At(rows_);
+  write.n_rows = rows_.n();
   write.keys = rows.k;
   write.ld_keys = rows.ld_qkv;
   write.values = slices ? rows.x : rows.v;
@@ -151,8 +138,8 @@ void DeviceSlices::Attend(const LayerRows& rows) {
   if (IsAligned()) {
     SliceAlignArgs align;
     align.step = step;
-    align.rows = tables_.At<SliceRows>(offsets_.align_blocks);
-    align.n_blocks = static_cast<int64_t>(align_blocks_.size());
+    align.rows = tables_.At(align_blocks_);
+    align.n_blocks = align_blocks_.n();
     align.weights =
         alignment_.data() + rows.layer * AlignmentFloats() * StorageBytes(alignment_type_);
     align.weight_type = alignment_type_;
@@ -160,10 +147,10 @@ void DeviceSlices::Attend(const LayerRows& rows) {
   }
   SliceAttendArgs attend;
   attend.step = step;
-  attend.rows = tables_.At<SliceRows>(offsets_.attend_blocks);
-  attend.n_blocks = static_cast<int64_t>(attend_blocks_.size());
+  attend.rows = tables_.At(attend_blocks_);
+  attend.n_blocks = attend_blocks_.n();
   attend.max_rows = max_rows_;
-  // Of no sequence are there as many tokens, so that it may stand in a key's launches.
+  // No sequence has this many tokens. A constant may be part of the launches that a key names.
   attend.n_visible = geometry_.sliding_window.value_or(int64_t{1} << 40);
   attend.rotations = device_rotations_.as<float>();
   attend.q = rows.q;

@@ -16,31 +16,28 @@ class DeviceSlices : public SlicePolicy {
   DeviceSlices(Mechanism id, const AttentionContext& context);
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
-  // Of steps in which every sequence has one row.
+  // Keys exist for steps in which every sequence has one row.
   std::optional<uint64_t> PlanKey() const override { return key_; }
   bool OnlyQueues(const AttentionOptions&) const override { return true; }
   void Attend(const LayerRows& rows) override;
 
  private:
-  int64_t AlignmentFloats() const;  // of one layer
+  int64_t AlignmentFloats() const;  // for one layer
   absl::Status TakeAlignment();
   absl::Status TakeRotations(int64_t n_pages);
-  // Rows of a segment in blocks that no multiple of `every` is inside of.
+  // Adds the rows of a segment in blocks that do not straddle multiples of `every`.
   void AddBlocks(const Segment& segment, int64_t every, std::vector<SliceRows>& blocks) const;
   void AddSegment(const Segment& segment);
-  void MakeKey(absl::Span<const Segment> segments);
+  uint64_t KeyOfPlan() const;
   SliceStep StepAt(int64_t layer) const;
 
   Device& device_;
-  // Of the step, on the host and then, from offsets_ on, on the device.
-  std::vector<SliceSequence> sequences_;
-  std::vector<std::byte*> pages_;
-  std::vector<SliceRows> rows_, align_blocks_, attend_blocks_;
+  // The step's tables.
+  PlanTable<SliceSequence> sequences_;
+  PlanTable<std::byte*> pages_;
+  PlanTable<SliceRows> rows_, align_blocks_, attend_blocks_;
   PackedTables tables_;
-  struct Offsets {
-    int64_t sequences = 0, pages = 0, rows = 0, align_blocks = 0, attend_blocks = 0;
-  } offsets_;
-  int64_t max_rows_ = 1;  // of a block that attends
+  int64_t max_rows_ = 1;  // the most rows of a block that attends
   int64_t max_tokens_ = 0;
 
   Buffer device_rotations_;

@@ -9,7 +9,7 @@
 namespace lowkey {
 namespace {
 
-// Rows of Wa that are brought to floats at once.
+// The rows of Wa that are converted to floats at once.
 constexpr int64_t kAlignRows = 8;
 
 }  // namespace
@@ -50,7 +50,7 @@ absl::Status HostSlices::Plan(absl::Span<const Segment> segments) {
     n_pages = std::max(n_pages, PagesFor(s.first_position + s.n_rows));
     if (!IsAligned()) continue;
     for (int64_t row = 0; row < s.n_rows;) {
-      // On an absolute grid, so that a row always adds up the same pages.
+      // An absolute grid makes a row always add up the same pages.
       const int64_t n =
           std::min(kAlignRows - (s.first_position + row) % kAlignRows, s.n_rows - row);
       for (int32_t head = 0; head < geometry_.n_kv_heads; ++head) {

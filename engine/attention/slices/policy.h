@@ -11,7 +11,7 @@
 
 namespace lowkey {
 
-// What a sequence holds: pages of 64 tokens; for each layer
+// The memory of a sequence: pages of 64 tokens; for each layer
 //   keys     [n_kv_heads][head_dim][64]     if projected
 //   values   [n_value_heads][head_dim][64]  n_heads slices, or n_kv_heads projected
 //   aligned  [n_value_heads][head_dim][64]  if aligned
@@ -26,8 +26,8 @@ struct SliceState {
 // columns h * head_dim .. of x, the layer's input, for head h. Keys that are slices are cached as
 // they are and rotated where they are read.
 //
-// This is what such a mechanism holds and costs in every place. context.weights has
-// inverse_frequencies and, if values are aligned, alignment; it outlives this.
+// The policy is the same in every place. context.weights has inverse_frequencies and, if values are
+// aligned, alignment; it outlives this.
 class SlicePolicy : public AttentionMechanism {
  public:
   SlicePolicy(Mechanism id, const AttentionContext& context);
@@ -44,9 +44,9 @@ class SlicePolicy : public AttentionMechanism {
   bool HasSlicedValues() const { return !use_.Has(Projection::kV); }
   int64_t PageBytes() const { return geometry_.n_layers * layer_bytes_; }
   absl::Status TakeOwnPages(const Segment& segment) const;
-  // Makes rotations_ reach n_pages, where keys are rotated at all.
+  // Makes rotations_ reach n_pages, if keys are rotated at all.
   void GrowRotations(int64_t n_pages);
-  // Floats of one page's rotations.
+  // Returns the floats of one page's rotations.
   int64_t RotationFloats() const;
 
   const Mechanism id_;

@@ -12,17 +12,18 @@
 namespace lowkey {
 namespace {
 
-// Memory for rows that are spread over blocks: 2 million tokens' of steps that decode, with 8 KV
+// Memory for rows that are spread over thread blocks: 2 million tokens of decoding steps with 8 KV
 // heads of 4 query heads of 128. Tiles that do not fit are not spread.
 constexpr int64_t kPartsBytes = int64_t{64} << 20;
-// With so many blocks a device is full, and tiles are not spread.
+// The number of thread blocks that fills a device: more tiles than that are not spread,
 constexpr int64_t kEnoughBlocksOfFew = 1024, kEnoughBlocksOfMany = 264;
-// But for tiles that read so many times the average.
+// except for tiles that read this many times the average.
 constexpr int64_t kOutlier = 4;
 
 constexpr int64_t kSpanPages = kSpanTokens / kPageTokens;
 
-// Bits of a sequence's closed pages; 0 where none is closed, as those that another mechanism lends.
+// Returns the bits of a sequence's closed pages; 0 if it closes none, or another mechanism lends
+// it.
 int64_t ClosedBits(const AttentionOptions& options) {
   if (options.mechanism != Mechanism::kStandard || !IsQuantized(options)) return 0;
   return options.standard.storage == CacheStorage::kInt8 ? 8 : 4;
@@ -34,9 +35,9 @@ int64_t SpansOf(const RowTileTask& tile) {
   return (tile.end_page - 1) / kSpanPages - tile.begin_page / kSpanPages + 1;
 }
 
-// Tokens before its own that a row sees.
+// Returns the number of tokens before its own that a row sees.
 int64_t TokensBefore(const AttentionGeometry& g) {
-  constexpr int64_t kAll = std::numeric_limits<int32_t>::max();  // what kernels take
+  constexpr int64_t kAll = std::numeric_limits<int32_t>::max();  // the most that kernels take
   return g.sliding_window.has_value() ? std::min(*g.sliding_window - 1, kAll) : kAll;
 }
 
@@ -89,11 +90,11 @@ void DeviceStandard::AppendTiles(const Segment& s) {
   const int64_t first_page = std::max<int64_t>(0, s.first_position - TokensBefore(g)) / kPageTokens;
   const int64_t end_page = PagesFor(s.first_position + s.n_rows);
   Tiles& tiles = TilesFor(s);
-  const auto pages_at = static_cast<int64_t>(pages_.size()) - first_page;
+  const int64_t pages_at = pages_.n() - first_page;
   for (int64_t page = first_page; page < end_page; ++page) {
     pages_.push_back(AddressOf(sequence.pages[page]));
   }
-  const auto closed_at = static_cast<int64_t>(pages_.size()) - first_page;
+  const int64_t closed_at = pages_.n() - first_page;
   if (tiles.closed_bits > 0) {
     const auto& closed = sequence.state.As<StandardState>().closed_pages;
     for (size_t page = first_page; page < closed.size(); ++page) {
@@ -113,19 +114,19 @@ void DeviceStandard::AppendTiles(const Segment& s) {
     task.closed_pages = closed_at;
     tiles.tasks.push_back(task);
   }
-  // The last one reads most.
+  // The last tile reads most, and begins first.
   std::reverse(tiles.tasks.begin() + static_cast<int64_t>(first_task), tiles.tasks.end());
 }
 
 void DeviceStandard::Spread(Tiles& tiles, int64_t& n_part_rows) const {
   const AttentionGeometry& g = context_.geometry;
   const int64_t max_part_rows = kPartsBytes / PartRowBytes(g.n_kv_heads, g.head_dim);
-  const auto n_tiles = static_cast<int64_t>(tiles.tasks.size());
+  const int64_t n_tiles = tiles.tasks.n();
   int64_t n_spans = 0;
   for (const RowTileTask& tile : tiles.tasks) n_spans += SpansOf(tile);
   const bool spreads_all = n_tiles * g.n_kv_heads <
                            (tiles.size == RowTile::kFew ? kEnoughBlocksOfFew : kEnoughBlocksOfMany);
-  std::vector<RowTileTask> tasks;
+  PlanTable<RowTileTask> tasks;
   tiles.joins.assign(n_tiles, {});
   for (int64_t i = 0; i < n_tiles; ++i) {
     RowTileTask task = tiles.tasks[i];
@@ -182,7 +183,7 @@ absl::Status DeviceStandard::Plan(absl::Span<const Segment> segments) {
   int64_t n_part_rows = 0;
   for (Tiles& tiles : tiles_) Spread(tiles, n_part_rows);
   has_joins_ = n_part_rows > 0;
-  // So that steps differ in their launches rarely: tasks that do nothing.
+  // Tasks that do nothing make the launches of different steps equal.
   for (Tiles& tiles : tiles_) {
     if (decodes && !tiles.tasks.empty()) {
       tiles.tasks.resize(std::bit_ceil(tiles.tasks.size()), {.n_rows = 0});
@@ -196,11 +197,10 @@ absl::Status DeviceStandard::Plan(absl::Span<const Segment> segments) {
 }
 
 uint64_t DeviceStandard::KeyOfPlan() const {
-  const auto n = [](const auto& table) { return static_cast<int64_t>(table.size()); };
-  std::vector<int64_t> numbers = {static_cast<int64_t>(n_moves_), has_joins_ ? 1 : 0, n(slots_),
-                                  n(closes_)};
+  std::vector<int64_t> numbers = {static_cast<int64_t>(n_moves_), has_joins_ ? 1 : 0, slots_.n(),
+                                  closes_.n()};
   for (const Tiles& tiles : tiles_) {
-    numbers.insert(numbers.end(), {n(tiles.tasks), n(tiles.joins)});
+    numbers.insert(numbers.end(), {tiles.tasks.n(), tiles.joins.n()});
   }
   return KeyOf(numbers);
 }
@@ -208,17 +208,17 @@ uint64_t DeviceStandard::KeyOfPlan() const {
 absl::Status DeviceStandard::UploadTables() {
   Device& device = *context_.place->device;
   tables_.Clear();
-  at_.slots = tables_.Add(slots_);
-  at_.closes = tables_.Add(closes_);
+  tables_.Add(slots_);
+  tables_.Add(closes_);
   for (Tiles& tiles : tiles_) {
-    tiles.tasks_at = tables_.Add(tiles.tasks);
-    tiles.joins_at = tables_.Add(tiles.joins);
+    tables_.Add(tiles.tasks);
+    tables_.Add(tiles.joins);
   }
-  // Last: how many they are does not tell plans apart.
-  at_.pages = tables_.Add(pages_);
-  const auto* before = tables_.At<std::byte>(0);
+  // Last: the number of pages does not tell plans apart.
+  tables_.Add(pages_);
+  const void* before = tables_.data();
   LK_RETURN_IF_ERROR(tables_.Upload(device));
-  if (tables_.At<std::byte>(0) != before) ++n_moves_;
+  if (tables_.data() != before) ++n_moves_;
   if (has_joins_ && parts_.size_bytes() == 0) {
     LK_ASSIGN_OR_RETURN(parts_, Buffer::Allocate(kPartsBytes, &device));
     ++n_moves_;
@@ -229,7 +229,7 @@ absl::Status DeviceStandard::UploadTables() {
 AttendArgs DeviceStandard::ArgsOf(const LayerRows& rows) {
   const AttentionGeometry& g = context_.geometry;
   AttendArgs args;
-  args.pages = tables_.At<const std::byte*>(at_.pages);
+  args.pages = tables_.At(pages_);
   args.cache_type = g.cache_type;
   args.layer = rows.layer;
   args.n_kv_heads = g.n_kv_heads;
@@ -252,8 +252,7 @@ void DeviceStandard::ClosePages(int64_t layer) {
   Device& device = *context_.place->device;
   if (closes_.empty()) return;
   device.kernels().close_pages(
-      device, {tables_.At<ClosePageTask>(at_.closes), static_cast<int64_t>(closes_.size()),
-               g.cache_type, layer, g.n_kv_heads, g.head_dim});
+      device, {tables_.At(closes_), closes_.n(), g.cache_type, layer, g.n_kv_heads, g.head_dim});
 }
 
 void DeviceStandard::AttendTiles(const Tiles& tiles, AttendArgs args) {
@@ -261,10 +260,10 @@ void DeviceStandard::AttendTiles(const Tiles& tiles, AttendArgs args) {
   if (tiles.tasks.empty()) return;
   args.tile = tiles.size;
   args.closed_bits = tiles.closed_bits;
-  args.tasks = tables_.At<RowTileTask>(tiles.tasks_at);
-  args.n_tasks = static_cast<int64_t>(tiles.tasks.size());
-  args.joins = tables_.At<JoinTask>(tiles.joins_at);
-  args.n_joins = static_cast<int64_t>(tiles.joins.size());
+  args.tasks = tables_.At(tiles.tasks);
+  args.n_tasks = tiles.tasks.n();
+  args.joins = tables_.At(tiles.joins);
+  args.n_joins = tiles.joins.n();
   device.kernels().attend(device, args);
   if (has_joins_) device.kernels().join_parts(device, args);
 }
@@ -272,9 +271,8 @@ void DeviceStandard::AttendTiles(const Tiles& tiles, AttendArgs args) {
 void DeviceStandard::Attend(const LayerRows& rows) {
   const AttentionGeometry& g = context_.geometry;
   Device& device = *context_.place->device;
-  device.kernels().write_kv(
-      device, {tables_.At<CacheSlot>(at_.slots), static_cast<int64_t>(slots_.size()), g.cache_type,
-               rows.layer, g.n_kv_heads, g.head_dim, rows.k, rows.v, rows.ld_qkv});
+  device.kernels().write_kv(device, {tables_.At(slots_), slots_.n(), g.cache_type, rows.layer,
+                                     g.n_kv_heads, g.head_dim, rows.k, rows.v, rows.ld_qkv});
   ClosePages(rows.layer);
   const AttendArgs args = ArgsOf(rows);
   for (const Tiles& tiles : tiles_) AttendTiles(tiles, args);

@@ -12,8 +12,9 @@
 
 namespace lowkey {
 
-// Softmax attention over pages in a device's memory, by its own kernels (device_attention.h). What
-// a step's blocks do is planned on the host and uploaded once a step.
+// Softmax attention over pages in a device's memory, by its own kernels
+// (engine/kernels/device/attention.h). The host plans the work of a step's thread blocks and
+// uploads the plan.
 class DeviceStandard : public StandardPolicy {
  public:
   // Whether the kernels are made for the model; the host attends to others.
@@ -22,22 +23,21 @@ class DeviceStandard : public StandardPolicy {
   // The geometry fits; context.place is set.
   explicit DeviceStandard(const AttentionContext& context) : StandardPolicy(context) {}
 
-  // RESOURCE_EXHAUSTED also when the device has no memory for tables.
+  // Returns RESOURCE_EXHAUSTED also when the device has no memory for tables.
   absl::Status Plan(absl::Span<const Segment> segments) override;
-  // Steps of one row a sequence.
+  // Keys exist for steps of one row per sequence.
   std::optional<uint64_t> PlanKey() const override { return key_; }
   bool OnlyQueues(const AttentionOptions&) const override { return true; }
   void Attend(const LayerRows& rows) override;
 
  private:
-  // Tiles of one size over pages that are closed to so many bits (0: not at all), each one task;
-  // then, where there are few, a task for each span.
+  // Tiles of one size, whose closed pages have closed_bits per number (0: no page is closed). Each
+  // tile is one task; where tiles are few, each span of a tile is one.
   struct Tiles {
     RowTile size = RowTile::kFew;
     int64_t closed_bits = 0;
-    std::vector<RowTileTask> tasks = {};
-    std::vector<JoinTask> joins = {};    // of each tile; no rows where it was not spread
-    int64_t tasks_at = 0, joins_at = 0;  // in tables_
+    PlanTable<RowTileTask> tasks = {};
+    PlanTable<JoinTask> joins = {};  // by tile; no rows where it was not spread
   };
 
   int64_t MaxRows(RowTile size) const;
@@ -45,9 +45,9 @@ class DeviceStandard : public StandardPolicy {
   absl::Status TakeCache(const Segment& segment);
   void AppendSlots(const Segment& segment);
   void AppendTiles(const Segment& segment);
-  // Rows [row, row + n_rows) of the segment as one tile, but for where its pages are.
+  // Returns rows [row, row + n_rows) of the segment as one tile, without its pages.
   RowTileTask TileAt(const Segment& segment, int64_t row, int64_t n_rows) const;
-  // Part rows are numbered from n_part_rows on.
+  // Cuts tiles into spans. Part rows are numbered from n_part_rows on.
   void Spread(Tiles& tiles, int64_t& n_part_rows) const;
   absl::Status UploadTables();
   uint64_t KeyOfPlan() const;
@@ -55,24 +55,21 @@ class DeviceStandard : public StandardPolicy {
   void ClosePages(int64_t layer);
   void AttendTiles(const Tiles& tiles, AttendArgs args);
 
-  std::vector<CacheSlot> slots_;
-  std::vector<ClosePageTask> closes_;
+  PlanTable<CacheSlot> slots_;
+  PlanTable<ClosePageTask> closes_;
   std::array<Tiles, 6> tiles_{{{RowTile::kFew, 0},
                                {RowTile::kMany, 0},
                                {RowTile::kFew, 8},
                                {RowTile::kMany, 8},
                                {RowTile::kFew, 4},
                                {RowTile::kMany, 4}}};
-  std::vector<const std::byte*> pages_;
+  PlanTable<const std::byte*> pages_;
   bool has_joins_ = false;
   std::optional<uint64_t> key_;
 
   PackedTables tables_;
-  struct {
-    int64_t slots = 0, closes = 0, pages = 0;
-  } at_;
-  Buffer parts_;          // PartRowBytes each, then states
-  uint64_t n_moves_ = 0;  // of tables_ and parts_
+  Buffer parts_;          // partial rows of PartRowBytes each, then states
+  uint64_t n_moves_ = 0;  // how often tables_ and parts_ moved
 };
 
 }  // namespace lowkey

@@ -10,7 +10,7 @@ namespace lowkey {
 namespace {
 
 constexpr int64_t kSpanPages = 16;
-// With so many tasks threads end at the same time anyway.
+// With this many tasks per thread, threads end at the same time without spreading.
 constexpr int64_t kTasksPerThread = 16;
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace lowkey {
 // thus spread over all threads, and a row has the same bits whether it was spread or not.
 //
 // Where the options ask for 8 or 4 bits, a page is quantized in the step that fills it, layer by
-// layer; a row reads its own page exactly and all earlier ones as they were quantized, and a closed
-// page goes back to the pool at the step's end.
+// layer. A row reads its own page exactly and all earlier pages as they were quantized, and a
+// closed page goes back to the pool at the step's end.
 class HostStandard : public StandardPolicy {
  public:
   explicit HostStandard(const AttentionContext& context);
@@ -25,11 +25,11 @@ class HostStandard : public StandardPolicy {
   void Attend(const LayerRows& rows) override;
 
  private:
-  // Pages [first, end) of what a task reads: all, or one span.
+  // Pages [first_page, end_page) that a task reads: all of its pages, or one span.
   struct Part {
     int32_t task = 0;
     int64_t first_page = 0, end_page = 0;
-    std::optional<int64_t> saved;  // where in saved_ it waits for the others
+    std::optional<int64_t> saved;  // its index in saved_ until all parts are joined
   };
   void PlanParts();
   void ReadPages(const LayerRows& rows, const Part& part, RowBlock& block) const;
@@ -45,7 +45,7 @@ class HostStandard : public StandardPolicy {
 
   absl::Span<const Segment> segments_;
   std::vector<RowBlockTask> tasks_;
-  std::vector<Part> parts_;      // those of a task one after another, in the order of tasks_
+  std::vector<Part> parts_;      // in the order of tasks_
   std::vector<int32_t> spread_;  // the first part of each task that has several
   std::vector<float> saved_;
   std::vector<CloseTask> close_tasks_;

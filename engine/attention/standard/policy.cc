@@ -32,7 +32,7 @@ int64_t StandardPolicy::BoundBytes(const AttentionOptions& options,
 
 absl::Status StandardPolicy::TakeClosedPages(const Segment& segment, int64_t page_bytes) const {
   auto& closed = segment.sequence->state.As<StandardState>().closed_pages;
-  // What a plan that was never carried out has left holds nothing.
+  // Pages of a plan that was never carried out hold nothing.
   closed.resize(segment.first_position / kPageTokens);
   const auto end = static_cast<size_t>((segment.first_position + segment.n_rows) / kPageTokens);
   while (closed.size() < end) {

@@ -9,21 +9,22 @@
 
 namespace lowkey {
 
-// 2 n head_dim multiply-adds for each query head and token that sees n, within the sliding window.
+// Returns 2 n head_dim multiply-adds for each query head and token that sees n, within the sliding
+// window.
 AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
 
-// Whether the options ask for 8 or 4 bits where a page is closed.
+// Says whether the options ask for 8 or 4 bits where a page is closed.
 bool IsQuantized(const AttentionOptions& options);
 
-// What a sequence holds where the options ask for 8 or 4 bits: its closed pages, quantized. On the
+// The memory of a sequence whose options ask for 8 or 4 bits: its closed pages, quantized. On the
 // host they are laid out as quantized_kv.h says, on a device as its kernels do.
 struct StandardState {
   std::vector<std::shared_ptr<Slab>> closed_pages;
   void VisitSlabs(SlabVisitor visit) const { VisitAll(closed_pages, visit); }
 };
 
-// What a sequence of softmax attention holds in every place: all its pages, or its closed pages
-// quantized and the open one exactly.
+// The policy of softmax attention, the same in every place: a sequence holds all its pages, or its
+// closed pages quantized and the open one exactly.
 class StandardPolicy : public AttentionMechanism {
  public:
   explicit StandardPolicy(const AttentionContext& context) : context_(context) {}

@@ -8,7 +8,7 @@
 namespace lowkey {
 namespace {
 
-// Of a wave's slots, unless one block needs more.
+// The bytes of a wave's slots, unless one block needs more.
 constexpr int64_t kWaveBytes = int64_t{64} << 20;
 
 }  // namespace
@@ -26,9 +26,9 @@ void DeviceTaylorShift::AddSequence(const Segment& segment) {
   TaylorSequence s;
   s.first_position = segment.first_position;
   s.first_row = segment.first_row;
-  s.first_query = static_cast<int64_t>(rows_.size());
+  s.first_query = rows_.n();
   s.first_page = state.n_state_tokens / kPageTokens;
-  s.first_page_entry = static_cast<int64_t>(pages_.size());
+  s.first_page_entry = pages_.n();
   if (state.sums != nullptr) s.state = reinterpret_cast<float*>(state.sums->data());
   s.is_normalized = sequence.options.taylorshift.variant == TaylorVariant::kNormalized;
   for (int64_t row = 0; row < segment.n_rows; ++row) {
@@ -40,22 +40,18 @@ void DeviceTaylorShift::AddSequence(const Segment& segment) {
   sequences_.push_back(s);
 }
 
-void DeviceTaylorShift::AddPiece(List list, const TaylorPiece& piece) {
-  pieces_[list].push_back(piece);
-}
-
 void DeviceTaylorShift::BeginWave() {
   Wave& wave = waves_.emplace_back();
-  wave.blocks.begin = static_cast<int64_t>(blocks_.size());
+  wave.blocks.begin = blocks_.n();
   for (int i = 0; i < kLists; ++i) {
-    wave.pieces[i].begin = static_cast<int64_t>(pieces_[i].size());
+    wave.pieces[i].begin = pieces_[i].n();
   }
 }
 
 void DeviceTaylorShift::EndWave() {
   Wave& wave = waves_.back();
-  wave.blocks.end = static_cast<int64_t>(blocks_.size());
-  for (int i = 0; i < kLists; ++i) wave.pieces[i].end = static_cast<int64_t>(pieces_[i].size());
+  wave.blocks.end = blocks_.n();
+  for (int i = 0; i < kLists; ++i) wave.pieces[i].end = pieces_[i].n();
 }
 
 void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int64_t n_rows) {
@@ -63,7 +59,7 @@ void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int6
   const int64_t first_position = segments()[range.segment].first_position;
   const int64_t last = first_position + (first_row + n_rows - 1) / g.group();
   const bool is_few = n_rows <= kTaylorFewRows;
-  // Many rows keep threads busy with pieces that are as long as can be.
+  // Many rows keep threads busy: their pieces are as long as possible.
   const bool in_one_piece = !is_few && TaylorHasTiles(StepShape());
   const bool has_state = range.n_state_tokens > 0;
   const int64_t slice = in_one_piece ? shape().n_features : TaylorSliceFeatures(g.head_dim);
@@ -92,14 +88,14 @@ void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int6
   int32_t slot = 0;
   for (; slot < n_slices; ++slot) {
     const int64_t end = std::min((slot + 1) * slice, shape().n_features);
-    AddPiece(is_few ? kFewState : kManyState,
-             {index, slot, static_cast<int32_t>(slot * slice), static_cast<int32_t>(end)});
+    pieces_[is_few ? kFewState : kManyState].push_back(
+        {index, slot, static_cast<int32_t>(slot * slice), static_cast<int32_t>(end)});
   }
   for (int64_t i = first_span; i < end_span; ++i, ++slot) {
     const int64_t begin = std::max(i * span, first_page);
     const int64_t end = std::min((i + 1) * span, end_page);
-    AddPiece(is_few ? kFewPages : kManyPages,
-             {index, slot, static_cast<int32_t>(begin), static_cast<int32_t>(end)});
+    pieces_[is_few ? kFewPages : kManyPages].push_back(
+        {index, slot, static_cast<int32_t>(begin), static_cast<int32_t>(end)});
   }
   blocks_.push_back(block);
 }
@@ -117,12 +113,12 @@ void DeviceTaylorShift::AddReads(const ReadRange& range) {
 absl::Status DeviceTaylorShift::TakeMemory() {
   const AttentionGeometry& g = context().geometry;
   constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
-  if (tau_there_.size_bytes() == 0) {
+  if (device_tau_.size_bytes() == 0) {
     const auto n_bytes = static_cast<int64_t>(tau().size()) * kFloatBytes;
-    LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_bytes, tau_there_));
-    device_.Upload(tau().data(), tau_there_.data(), n_bytes);
+    LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_bytes, device_tau_));
+    device_.Upload(tau().data(), device_tau_.data(), n_bytes);
   }
-  const int64_t n_rows = std::max(context().place->max_rows, static_cast<int64_t>(rows_.size()));
+  const int64_t n_rows = std::max(context().place->max_rows, rows_.n());
   LK_RETURN_IF_ERROR(
       GrowOnDevice(device_, n_rows * g.n_heads * g.head_dim * kFloatBytes, queries_));
   int64_t n_slots = 0;
@@ -130,31 +126,24 @@ absl::Status DeviceTaylorShift::TakeMemory() {
   return GrowOnDevice(device_, n_slots * SlotFloats() * kFloatBytes, slots_);
 }
 
-// Of all that Attend's launches are made of.
-void DeviceTaylorShift::MakeKey() {
-  key_.reset();
-  for (const Segment& s : segments()) {
-    if (s.n_rows != 1) return;
-  }
-  std::vector<int64_t> numbers = {static_cast<int64_t>(rows_.size()), offsets_.pages, offsets_.rows,
-                                  offsets_.blocks, offsets_.folds};
-  for (const int64_t offset : offsets_.pieces) numbers.push_back(offset);
-  const auto add = [&](const Range& r) { numbers.insert(numbers.end(), {r.begin, r.end}); };
+// Names everything that Attend's launches are made of.
+uint64_t DeviceTaylorShift::KeyOfPlan() const {
+  std::vector<int64_t> numbers = {rows_.n(), pages_.offset, rows_.offset, blocks_.offset,
+                                  folds_.offset};
+  for (const auto& pieces : pieces_) numbers.push_back(pieces.offset);
+  const auto add = [&](const TableRange& r) { numbers.insert(numbers.end(), {r.begin, r.end}); };
   for (const Launches& l : launches_) {
     add(l.folds);
     add(l.waves);
   }
   for (const Wave& wave : waves_) {
     add(wave.blocks);
-    for (const Range& pieces : wave.pieces) add(pieces);
+    for (const TableRange& pieces : wave.pieces) add(pieces);
     numbers.push_back(wave.max_rows);
   }
-  for (const void* p :
-       {static_cast<const void*>(tables_.At<std::byte>(0)),
-        static_cast<const void*>(queries_.data()), static_cast<const void*>(slots_.data())}) {
-    numbers.push_back(static_cast<int64_t>(reinterpret_cast<uintptr_t>(p)));
-  }
-  key_ = KeyOf(numbers);
+  numbers.insert(numbers.end(),
+                 {AddressOf(tables_.data()), AddressOf(queries_.data()), AddressOf(slots_.data())});
+  return KeyOf(numbers);
 }
 
 absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
@@ -170,7 +159,7 @@ absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
   for (const Segment& s : segments) AddSequence(s);
   for (const Round& round : rounds()) {
     Launches launches;
-    launches.folds.begin = static_cast<int64_t>(folds_.size());
+    launches.folds.begin = folds_.n();
     launches.waves.begin = static_cast<int64_t>(waves_.size());
     for (const FoldRange& fold : round.folds) {
       folds_.push_back({fold.segment, static_cast<int32_t>(fold.first_page),
@@ -179,20 +168,15 @@ absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
     BeginWave();
     for (const ReadRange& reads : round.reads) AddReads(reads);
     EndWave();
-    launches.folds.end = static_cast<int64_t>(folds_.size());
+    launches.folds.end = folds_.n();
     launches.waves.end = static_cast<int64_t>(waves_.size());
     launches_.push_back(launches);
   }
-  tables_.Clear();
-  offsets_.sequences = tables_.Add(sequences_);
-  offsets_.pages = tables_.Add(pages_);
-  offsets_.rows = tables_.Add(rows_);
-  offsets_.blocks = tables_.Add(blocks_);
-  offsets_.folds = tables_.Add(folds_);
-  for (int i = 0; i < kLists; ++i) offsets_.pieces[i] = tables_.Add(pieces_[i]);
   LK_RETURN_IF_ERROR(TakeMemory());
-  LK_RETURN_IF_ERROR(tables_.Upload(device_));
-  MakeKey();
+  LK_RETURN_IF_ERROR(tables_.Upload(device_, sequences_, pages_, rows_, blocks_, folds_, pieces_[0],
+                                    pieces_[1], pieces_[2], pieces_[3]));
+  key_ = std::nullopt;
+  if (IsDecodeStep(segments)) key_ = KeyOfPlan();
   return absl::OkStatus();
 }
 
@@ -212,8 +196,8 @@ TaylorStep DeviceTaylorShift::StepShape() const {
 TaylorStep DeviceTaylorShift::StepAt(const LayerRows& rows) const {
   TaylorStep step = StepShape();
   step.layer = rows.layer;
-  step.sequences = tables_.At<TaylorSequence>(offsets_.sequences);
-  step.pages = tables_.At<std::byte*>(offsets_.pages);
+  step.sequences = tables_.At(sequences_);
+  step.pages = tables_.At(pages_);
   step.queries = const_cast<float*>(queries_.as<float>());
   step.slots = const_cast<float*>(slots_.as<float>());
   return step;
@@ -222,24 +206,23 @@ TaylorStep DeviceTaylorShift::StepAt(const LayerRows& rows) const {
 void DeviceTaylorShift::Read(const TaylorStep& step, const Wave& wave,
                              const LayerRows& rows) const {
   const DeviceKernels& kernels = device_.kernels();
-  const auto* blocks = tables_.At<TaylorBlock>(offsets_.blocks);
   for (int i = 0; i < kLists; ++i) {
-    const Range& pieces = wave.pieces[i];
-    if (pieces.begin == pieces.end) continue;
+    const TableRange& pieces = wave.pieces[i];
+    if (pieces.size() == 0) continue;
     TaylorReadArgs args;
     args.step = step;
-    args.blocks = blocks;
-    args.pieces = tables_.At<TaylorPiece>(offsets_.pieces[i]) + pieces.begin;
-    args.n_pieces = pieces.end - pieces.begin;
+    args.blocks = tables_.At(blocks_);
+    args.pieces = tables_.At(pieces_[i], pieces.begin);
+    args.n_pieces = pieces.size();
     args.max_rows = i == kFewState || i == kFewPages ? kTaylorFewRows : kTaylorManyRows;
     const bool of_state = i == kFewState || i == kManyState;
     (of_state ? kernels.taylor_read_state : kernels.taylor_read_pages)(device_, args);
   }
-  if (wave.blocks.begin == wave.blocks.end) return;
+  if (wave.blocks.size() == 0) return;
   TaylorFinishArgs finish;
   finish.step = step;
-  finish.blocks = blocks + wave.blocks.begin;
-  finish.n_blocks = wave.blocks.end - wave.blocks.begin;
+  finish.blocks = tables_.At(blocks_, wave.blocks.begin);
+  finish.n_blocks = wave.blocks.size();
   finish.max_rows = wave.max_rows;
   finish.out = rows.out;
   finish.ld_out = rows.ld_out;
@@ -251,18 +234,17 @@ void DeviceTaylorShift::Attend(const LayerRows& rows) {
   const TaylorStep step = StepAt(rows);
   TaylorWriteArgs write;
   write.step = step;
-  write.rows = tables_.At<TaylorRow>(offsets_.rows);
-  write.n_rows = static_cast<int64_t>(rows_.size());
-  write.tau = tau_there_.as<float>() + rows.layer * context().geometry.n_heads;
+  write.rows = tables_.At(rows_);
+  write.n_rows = rows_.n();
+  write.tau = device_tau_.as<float>() + rows.layer * context().geometry.n_heads;
   write.q = rows.q;
   write.k = rows.k;
   write.v = rows.v;
   write.ld = rows.ld_qkv;
   kernels.taylor_write(device_, write);
-  const auto* folds = tables_.At<TaylorFold>(offsets_.folds);
   for (const Launches& l : launches_) {
-    if (l.folds.begin < l.folds.end) {
-      kernels.taylor_fold(device_, {step, folds + l.folds.begin, l.folds.end - l.folds.begin});
+    if (l.folds.size() > 0) {
+      kernels.taylor_fold(device_, {step, tables_.At(folds_, l.folds.begin), l.folds.size()});
     }
     for (int64_t i = l.waves.begin; i < l.waves.end; ++i) Read(step, waves_[i], rows);
   }

@@ -31,7 +31,7 @@ void HostTaylorShift::AppendFolds(RoundTasks& round, const FoldRange& range) con
   }
 }
 
-// The range's rows of every KV head, as tasks within pages.
+// Appends the range's rows for every KV head, as tasks within pages.
 void HostTaylorShift::AppendReads(RoundTasks& round, const ReadRange& range) const {
   const AttentionGeometry& g = context().geometry;
   const int64_t end = range.first_position + range.n_tokens;

@@ -34,7 +34,7 @@ class HostTaylorShift : public TaylorShiftPolicy {
   void Fold(int64_t layer, const FoldTask& task, TaylorFolder& folder) const;
   void Read(const LayerRows& rows, const TaylorRowsTask& task, TaylorRows& block) const;
 
-  std::vector<RoundTasks> tasks_;      // by round; of those the step has
+  std::vector<RoundTasks> tasks_;      // by round
   std::vector<TaylorRows> blocks_;     // by thread
   std::vector<TaylorFolder> folders_;  // by thread
 };

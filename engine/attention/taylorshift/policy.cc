@@ -8,7 +8,7 @@
 namespace lowkey {
 namespace {
 
-// Of a model that brings none.
+// The temperature of a model that brings none.
 constexpr float kDefaultTau = 1.0f;
 
 }  // namespace
@@ -33,7 +33,7 @@ int64_t TaylorShiftPolicy::BoundBytes(const AttentionOptions& options,
       std::max(bound.n_tokens, bound.n_final_tokens) <= *switch_tokens) {
     return all_pages * PageBytes(g);
   }
-  // The step that builds the state still holds every page; later ones a whole chunk and their rows.
+  // The step that builds the state holds every page; later steps hold a whole chunk and their rows.
   const int64_t n_pages = std::min(all_pages, PagesFor(*switch_tokens + bound.max_step_rows));
   return n_pages * PageBytes(g) + TaylorSlabBytes(g);
 }
@@ -61,7 +61,7 @@ AttentionWork TaylorShiftPolicy::Work(const AttentionOptions& options, int64_t n
   const double state = static_cast<double>(shape_.n_features * (g.head_dim + 1) * g.n_layers);
   const double read = state * static_cast<double>(g.n_heads);
   const double fold = state * static_cast<double>(g.n_kv_heads);
-  // Besides, a row sees half of its own chunk, and the first tokens are folded too.
+  // A row also sees half of its own chunk, and the first tokens are folded too.
   const double row = read + fold + pair * kPageTokens / 2;
   return {before.prefill + recurrent * row + direct * fold, row};
 }
@@ -76,9 +76,9 @@ TaylorShiftPolicy::Round& TaylorShiftPolicy::RoundAt(int64_t index) {
   return rounds_[index];
 }
 
-// Pages that the state holds once rows before `end` are computed, none of which reads it: where the
-// sequence may pass its switch, the second half of the way there folds two pages for each that it
-// fills, so that no step has to fold them all.
+// Returns the pages that the state holds once rows before `end` are computed, none of which reads
+// it. Where the sequence may pass its switch, the second half of the way there folds two pages for
+// each that it fills, so that no step has to fold them all.
 int64_t TaylorShiftPolicy::PagesToFold(const SequenceCache& sequence, int64_t end) const {
   const auto switch_tokens = TaylorSwitchTokens(context_.geometry, sequence.options.taylorshift);
   if (!switch_tokens.has_value() || sequence.n_final_tokens <= *switch_tokens) return 0;
@@ -86,7 +86,7 @@ int64_t TaylorShiftPolicy::PagesToFold(const SequenceCache& sequence, int64_t en
   return std::max<int64_t>(0, *switch_tokens / kPageTokens - 2 * n_left);
 }
 
-// The state, the sequence's own if this step folds into it.
+// Takes the sums; the sequence's own copy if this step folds into them.
 absl::Status TaylorShiftPolicy::TakeState(TaylorState& state, int64_t last_page) const {
   const bool folds = last_page * kPageTokens > state.n_folded_tokens;
   if (state.sums != nullptr && (!folds || state.sums.use_count() == 1)) return absl::OkStatus();

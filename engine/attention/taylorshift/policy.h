@@ -9,13 +9,14 @@
 namespace lowkey {
 
 // TaylorShift (Nauen et al. 2024), causal: weights 1 + s + s^2 / 2 instead of exp(s). Rows before
-// TaylorSwitchTokens read cached keys and values (direct form), later ones the state of all whole
-// chunks of 64 tokens before theirs, and their own chunk's tokens directly (recurrent form). The
-// two are equal up to rounding. Chunks are folded into the state in order, each in the step whose
-// rows need it first; the first such step builds the state from the cached tokens. Their pages go
-// when it ends.
+// TaylorSwitchTokens read cached keys and values (direct form). Later rows read the state, which
+// holds all whole chunks of 64 tokens before theirs, and their own chunk's tokens directly
+// (recurrent form). The two forms are equal up to rounding. Chunks are folded into the state in
+// order, each in the step whose rows need it first. The first such step builds the state from the
+// cached tokens, whose pages go when it ends.
 //
-// What a sequence holds, and when what is folded and read: all but Attend, wherever that is.
+// The policy is the same in every place: the memory and cost of a sequence, and which rows a step
+// folds and reads.
 class TaylorShiftPolicy : public AttentionMechanism {
  public:
   Mechanism id() const override { return Mechanism::kTaylorShift; }
@@ -30,7 +31,7 @@ class TaylorShiftPolicy : public AttentionMechanism {
   SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override;
 
  protected:
-  // Pages that a segment's state takes in, of all KV heads.
+  // Pages of all KV heads that a segment's state takes in.
   struct FoldRange {
     int32_t segment = 0;
     int64_t first_page = 0, end_page = 0;
@@ -40,9 +41,9 @@ class TaylorShiftPolicy : public AttentionMechanism {
     int32_t segment = 0;
     int64_t first_position = 0;
     int64_t n_tokens = 0;
-    int64_t n_state_tokens = 0;  // read through the state; whole pages, 0 in the direct form
+    int64_t n_state_tokens = 0;  // tokens read through the state; whole pages, 0 in the direct form
   };
-  // Folds, and then the rows that read what was folded. A segment has a round for each chunk.
+  // Folds, and then the rows that read them. A segment has a round for each chunk.
   struct Round {
     std::vector<FoldRange> folds;
     std::vector<ReadRange> reads;
@@ -53,7 +54,7 @@ class TaylorShiftPolicy : public AttentionMechanism {
   const AttentionContext& context() const { return context_; }
   const TaylorShape& shape() const { return shape_; }
   absl::Span<const float> tau() const { return tau_; }  // [n_layers, n_heads]
-  // Of the step that was planned last.
+  // The segments and rounds of the last planned step.
   absl::Span<const Segment> segments() const { return segments_; }
   absl::Span<const Round> rounds() const {
     return absl::MakeConstSpan(rounds_).first(static_cast<size_t>(n_rounds_));

@@ -6,7 +6,7 @@
 namespace lowkey {
 
 float UnitScale(const float* x, int64_t n) {
-  double sums[4] = {};  // chains that do not wait for each other
+  double sums[4] = {};  // independent chains
   for (int64_t j = 0; j < n; ++j) sums[j % 4] += static_cast<double>(x[j]) * x[j];
   const double sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
   return static_cast<float>(1.0 / std::max(std::sqrt(sum), 1e-12));
@@ -21,7 +21,7 @@ void TaylorRows::Reserve(const AttentionGeometry& g) {
   const int64_t n_rows = TaylorTaskTokens(g) * g.group();
   q_.resize(n_rows * 2 * g.head_dim);
   scores_.resize(n_rows * kPageTokens);
-  // No tile's stride is longer than the first's.
+  // The first tile's stride is the longest.
   features_.resize(n_rows * shape.TileStride(0));
   out_.resize(n_rows * g.head_dim_padded());
   weights_.resize(n_rows);
@@ -84,7 +84,7 @@ void TaylorRows::AddPage(const KvTile& tile, int64_t page) {
   values.ldc = padded;
   values.n_rows = n_rows_;
   values.n_cols = padded;
-  // Tokens that no row sees may hold another sequence's leftovers: 0 times NaN is NaN.
+  // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
   values.k = n_visible;
   values.into = GemmArgs::Into::kAccumulate;
   kernels.Gemm(g.cache_type, values);
@@ -134,8 +134,7 @@ void TaylorRows::Finish(const Segment& segment, const TaylorRowsTask& task, cons
     float* out = rows.out + step_row * rows.ld_out + head * g.head_dim;
     const float* sums = out_.data() + r * g.head_dim_padded();
     const auto n_seen = static_cast<float>(position + 1);
-    // No weight is below 1/2. Where scores are large, rounding of the state's sums could say
-    // otherwise.
+    // No weight is below 1/2; rounding of the state's sums can give less where scores are large.
     float scale = 1.0f / std::max(weights_[r], 0.5f * n_seen);
     if (variant_ == TaylorVariant::kNormalized) {
       scale *= std::sqrt(n_seen / static_cast<float>(g.head_dim));

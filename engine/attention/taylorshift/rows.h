@@ -17,13 +17,14 @@ struct TaylorRowsTask {
   int32_t kv_head = 0;
   int64_t first_position = 0;
   int64_t n_tokens = 0;
-  int64_t n_state_tokens = 0;  // read through the state; whole pages, 0 in the direct form
+  int64_t n_state_tokens = 0;  // tokens read through the state; whole pages, 0 in the direct form
 };
 
-// What x [n] is multiplied with to become a unit vector.
+// Returns the factor that makes x [n] a unit vector.
 float UnitScale(const float* x, int64_t n);
 
-// At most this many tokens in a task: a page of them for one query head a KV head, fewer for more.
+// Returns the most tokens of a task: a page of them for one query head per KV head, fewer for more
+// heads.
 int64_t TaylorTaskTokens(const AttentionGeometry& geometry);
 
 // The sums of one task: Begin, then the state or pages in ascending order, then Finish. Holds the
@@ -38,9 +39,9 @@ class TaylorRows {
   void Begin(const AttentionGeometry& geometry, const Segment& segment, const TaylorRowsTask& task,
              const LayerRows& rows, absl::Span<const float> tau);
 
-  // The page's tokens that a row sees by causality.
+  // Adds the page's tokens that a row sees by causality.
   void AddPage(const KvTile& tile, int64_t page);
-  // One tile of the state, all of whose tokens come before the task's.
+  // Adds one tile of the state, all of whose tokens come before the task's.
   void AddState(const TaylorShape& shape, int64_t tile, const TaylorTile& state);
 
   void Finish(const Segment& segment, const TaylorRowsTask& task, const LayerRows& rows);
@@ -53,7 +54,7 @@ class TaylorRows {
   AttentionGeometry geometry_;
   TaylorVariant variant_ = TaylorVariant::kNormalized;
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0;
-  std::vector<float> q_;  // [n_rows, 2 * head_dim]: each twice
+  std::vector<float> q_;  // [n_rows, 2 * head_dim]: each query twice
   std::vector<float> scores_, features_, out_, weights_;
 };
 

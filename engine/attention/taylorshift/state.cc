@@ -60,7 +60,7 @@ void TaylorFolder::Fold(const AttentionGeometry& g, const TaylorShape& shape, in
   const int64_t d = shape.head_dim, begin = shape.TileBegin(tile), end = shape.TileEnd(tile);
   ReadKeys(g, page, keys_.data());
   std::copy_n(keys_.begin(), d * kPageTokens, keys_.begin() + d * kPageTokens);
-  // Runs of d features: the keys, each turn's products, the one.
+  // Features in runs of d: the keys, then each turn's products, then the constant 1.
   for (int64_t f = begin; f < end;) {
     int64_t n = std::min(d, shape.n_features - 1 - f);
     const float* features = features_.data();

@@ -25,27 +25,27 @@ struct TaylorShape {
   explicit TaylorShape(const AttentionGeometry& geometry);
 
   int64_t head_dim = 0;
-  int64_t n_columns = 0;      // of S without the weights: head_dim rounded up to the panel
+  int64_t n_columns = 0;      // columns of S without the weights: head_dim rounded up to the panel
   int64_t n_features = 0;     // F
   int64_t tile_features = 0;  // a multiple of head_dim
   int64_t n_tiles = 0;
-  int64_t head_floats = 0;  // S of one KV head at one layer
+  int64_t head_floats = 0;  // the size of one KV head's S at one layer
 
   int64_t TileBegin(int64_t tile) const { return tile * tile_features; }
   int64_t TileEnd(int64_t tile) const {
     return tile + 1 < n_tiles ? TileBegin(tile + 1) : n_features;
   }
-  // Floats between rows of a tile's features of queries, and of its weights: what DotRows takes.
+  // The floats between rows of a tile's query features and of its weights, as DotRows takes them.
   int64_t TileStride(int64_t tile) const {
     return (TileEnd(tile) - TileBegin(tile) + 31) / 32 * 32;
   }
 };
 
-// What a sequence holds beside the pages of its newest tokens, in every place.
+// The memory of a sequence beside the pages of its newest tokens.
 struct TaylorState {
   std::shared_ptr<Slab> sums;   // S of every layer and KV head; null before the first fold
   int64_t n_state_tokens = 0;   // rows read these tokens in the sums alone; a multiple of 64
-  int64_t n_folded_tokens = 0;  // in the sums already; a multiple of 64
+  int64_t n_folded_tokens = 0;  // tokens in the sums already; a multiple of 64
 
   void VisitSlabs(SlabVisitor visit) const {
     if (sums != nullptr) visit(*sums);
@@ -54,11 +54,11 @@ struct TaylorState {
 
 int64_t TaylorSlabBytes(const AttentionGeometry& geometry);
 
-// The length from which rows read the state instead of cached tokens, a multiple of 64; nullopt:
-// never. Depends on nothing else, so that a sequence's outputs do not either. For form recurrent it
-// is the first chunk's end, where there begins to be a state. For form auto it is where reading the
-// state begins to cost no more multiply-adds, F (d + 1) (1 + 1 / group) against 2 n d a query head,
-// and no more bytes, 4 F (d + 1) against 2 n d of the cache's.
+// Returns the length from which rows read the state instead of cached tokens, a multiple of 64;
+// nullopt: never. The length depends on nothing else, so that a sequence's outputs do not either.
+// For form recurrent it is the end of the first chunk, where a state begins to exist. For form auto
+// it is where reading the state begins to cost no more multiply-adds, F (d + 1) (1 + 1 / group)
+// against 2 n d a query head, and no more bytes, 4 F (d + 1) against 2 n d of the cache's.
 std::optional<int64_t> TaylorSwitchTokens(const AttentionGeometry& geometry,
                                           const TaylorShiftOptions& options);
 
@@ -72,7 +72,7 @@ struct TaylorTile {
 TaylorTile TileOf(const AttentionGeometry& geometry, const TaylorShape& shape, Slab& slab,
                   int64_t layer, int64_t kv_head, int64_t tile);
 
-// Adds a page's 64 tokens to a tile. Scratch of one thread, grown by Reserve.
+// Adds a page's 64 tokens to a tile. Holds the scratch of one thread, grown by Reserve.
 class TaylorFolder {
  public:
   void Reserve(const TaylorShape& shape);

@@ -34,7 +34,7 @@ void PageMeanAttention::Attend(const LayerRows& rows) {
       const PageHandle& page = s.sequence->pages[position / kPageTokens];
       const int64_t n = position % kPageTokens + 1;
       std::vector<float> keys(n * g.head_dim), values(n * g.head_dim);
-      ReadKv(g, TileOf(g, page, rows.layer, head / g.group()), 0, n, keys.data(), values.data(),
+      ReadKv(g, TileOf(g, page, rows.layer, head / g.group()), {0, n}, keys.data(), values.data(),
              g.head_dim);
       float* out = rows.out + (s.first_row + row) * rows.ld_out + head * g.head_dim;
       for (int64_t j = 0; j < g.head_dim; ++j) {

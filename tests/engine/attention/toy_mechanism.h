@@ -12,7 +12,6 @@ class PageMeanAttention : public AttentionMechanism {
   explicit PageMeanAttention(const AttentionContext& context) : context_(context) {}
 
   Mechanism id() const override { return Mechanism::kStandard; }
-  absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;

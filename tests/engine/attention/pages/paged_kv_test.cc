@@ -126,7 +126,7 @@ TEST_P(PagedKvTest, ReadsBackWhatWasWritten) {
   for (int64_t layer = 0; layer < 2; ++layer) {
     for (int64_t head = 0; head < 2; ++head) {
       const KvTile tile = TileOf(geometry_, sequence.pages[1], layer, head);
-      ReadKv(geometry_, tile, 5, 36, keys.data(), values.data(), ld);
+      ReadKv(geometry_, tile, {5, 36}, keys.data(), values.data(), ld);
       for (int64_t i = 0; i < 31; ++i) {
         const float* row = rows.row(layer, 64 + 5 + i);
         for (int64_t j = 0; j < 20; ++j) {

@@ -80,7 +80,8 @@ struct Folding {
     std::vector<double> sums(n * (d + 1), 0.0);
     std::vector<float> k(d), v(d);
     for (int64_t t = 0; t < 128; ++t) {
-      ReadKv(g, TileOf(g, sequence.pages[t / 64], 1, 1), t % 64, t % 64 + 1, k.data(), v.data(), d);
+      ReadKv(g, TileOf(g, sequence.pages[t / 64], 1, 1), {t % 64, t % 64 + 1}, k.data(), v.data(),
+             d);
       const std::vector<double> phi = KeyFeatures(k);
       for (int64_t f = 0; f < n; ++f) {
         for (int64_t j = 0; j < d; ++j) sums[f * (d + 1) + j] += phi[f] * v[j];
