@@ -97,27 +97,26 @@ void DeviceAtp::AddSequence(const Segment& segment) {
   const SequenceCache& sequence = *segment.sequence;
   const AtpOptions& o = sequence.options.atp;
   const PrincipalShape shape = ShapeOf(g, o);
-  AtpSequence s;
-  s.first_page = pages_.n();
-  s.first_block = blocks_.n();
-  s.first_position = segment.first_position;
-  s.first_row = segment.first_row;
-  s.block_tokens = o.block_tokens;
-  s.rank = shape.rank;
-  s.n_sinks = o.sinks;
-  s.n_bases = shape.n_bases(g);
-  s.n_refined = o.refine_tokens;
-  s.is_linear = o.readout == AtpReadout::kLinear;
-  s.merges = o.merge;
-  s.kept_bytes = shape.KeptBytes(g);
-  s.part_bytes = shape.PartBytes(g, shape.rank);
-  s.u_bytes = shape.UBytes(shape.rank);
-  s.key_bytes = shape.KeyBytes(g, shape.rank);
-  s.value_bytes = shape.ValueBytes(g, shape.rank);
-  s.u_bits = s.is_linear ? 0 : BitsOf(o.basis_storage);
-  s.principal_bits = BitsOf(o.principal_storage);
-  s.kept_bits = BitsOf(o.kept_storage);
-  sequences_.push_back(s);
+  const bool is_linear = o.readout == AtpReadout::kLinear;
+  sequences_.push_back({.first_page = pages_.n(),
+                        .first_block = blocks_.n(),
+                        .first_position = segment.first_position,
+                        .first_row = segment.first_row,
+                        .block_tokens = o.block_tokens,
+                        .rank = shape.rank,
+                        .n_sinks = o.sinks,
+                        .n_bases = shape.n_bases(g),
+                        .n_refined = o.refine_tokens,
+                        .is_linear = is_linear,
+                        .merges = o.merge,
+                        .kept_bytes = shape.KeptBytes(g),
+                        .part_bytes = shape.PartBytes(g, shape.rank),
+                        .u_bytes = shape.UBytes(shape.rank),
+                        .key_bytes = shape.KeyBytes(g, shape.rank),
+                        .value_bytes = shape.ValueBytes(g, shape.rank),
+                        .u_bits = is_linear ? 0 : BitsOf(o.basis_storage),
+                        .principal_bits = BitsOf(o.principal_storage),
+                        .kept_bits = BitsOf(o.kept_storage)});
   for (const PageHandle& page : sequence.pages) pages_.push_back(page ? page.data() : nullptr);
   for (const auto& block : sequence.state.As<AtpState>().blocks) {
     blocks_.push_back(block == nullptr ? nullptr : block->slab->data());
@@ -353,26 +352,25 @@ std::optional<uint64_t> DeviceAtp::PlanKey() const {
 }
 
 AtpReadArgs DeviceAtp::ReadArgs(const LayerRows& rows) const {
-  AtpReadArgs a;
-  a.model = model_;
-  a.sequences = tables_.At(sequences_);
-  a.tiles = tables_.At(tiles_);
-  a.pages = tables_.At(pages_);
-  a.blocks = tables_.At(blocks_);
-  a.layer = rows.layer;
-  a.max_rank = max_rank_;
-  a.max_tile_rows = max_tile_rows_;
-  a.q = rows.q;
-  a.ld = rows.ld_qkv;
-  a.out = rows.out;
-  a.ld_out = rows.ld_out;
   // The scratch belongs to the step.
-  a.slots = const_cast<float*>(slots_.as<float>());
-  a.scores = const_cast<float*>(scores_.as<float>());
-  a.weights = const_cast<float*>(weights_.as<float>());
-  a.chosen = const_cast<int32_t*>(chosen_.as<int32_t>());
-  a.max_refined = max_refined_;
-  return a;
+  const auto scratch = [](const Buffer& b) { return const_cast<float*>(b.as<float>()); };
+  return {.model = model_,
+          .sequences = tables_.At(sequences_),
+          .tiles = tables_.At(tiles_),
+          .pages = tables_.At(pages_),
+          .blocks = tables_.At(blocks_),
+          .layer = rows.layer,
+          .max_rank = max_rank_,
+          .max_tile_rows = max_tile_rows_,
+          .q = rows.q,
+          .ld = rows.ld_qkv,
+          .out = rows.out,
+          .ld_out = rows.ld_out,
+          .slots = scratch(slots_),
+          .scores = scratch(scores_),
+          .weights = scratch(weights_),
+          .chosen = const_cast<int32_t*>(chosen_.as<int32_t>()),
+          .max_refined = max_refined_};
 }
 
 void DeviceAtp::Compress(int64_t layer) {
@@ -412,19 +410,17 @@ void DeviceAtp::AttendBatch(const Batch& b, const AtpReadArgs& read) {
 }
 
 void DeviceAtp::Attend(const LayerRows& rows) {
-  AtpWriteArgs write;
-  write.model = model_;
-  write.sequences = tables_.At(sequences_);
-  write.pages = tables_.At(pages_);
-  write.row_sequences = tables_.At(row_sequences_);
-  write.row_offsets = tables_.At(row_offsets_);
-  write.n_rows = n_rows_;
-  write.layer = rows.layer;
-  write.k = rows.k;
-  write.v = rows.v;
-  write.ld = rows.ld_qkv;
   // Both mechanisms write their own rows' keys and values; exact rows see none of the others.
-  device_.kernels().atp_write(device_, write);
+  device_.kernels().atp_write(device_, {.model = model_,
+                                        .sequences = tables_.At(sequences_),
+                                        .pages = tables_.At(pages_),
+                                        .row_sequences = tables_.At(row_sequences_),
+                                        .row_offsets = tables_.At(row_offsets_),
+                                        .n_rows = n_rows_,
+                                        .layer = rows.layer,
+                                        .k = rows.k,
+                                        .v = rows.v,
+                                        .ld = rows.ld_qkv});
   if (!exact_segments_.empty()) exact_.Attend(rows);
   Compress(rows.layer);
   const AtpReadArgs read = ReadArgs(rows);

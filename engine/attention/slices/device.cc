@@ -109,55 +109,41 @@ absl::Status DeviceSlices::Plan(absl::Span<const Segment> segments) {
 
 SliceStep DeviceSlices::StepAt(int64_t layer) const {
   const AttentionGeometry& g = geometry_;
-  SliceStep step;
-  step.layer = layer;
-  step.n_heads = g.n_heads;
-  step.n_value_heads = g.n_kv_heads;
-  step.n_key_heads = n_key_heads_;
-  step.head_dim = g.head_dim;
-  step.is_aligned = IsAligned();
-  step.cache_type = g.cache_type;
-  step.sequences = tables_.At(sequences_);
-  step.pages = tables_.At(pages_);
-  return step;
+  return {layer,       g.n_heads,    g.n_kv_heads,           n_key_heads_,      g.head_dim,
+          IsAligned(), g.cache_type, tables_.At(sequences_), tables_.At(pages_)};
 }
 
 void DeviceSlices::Attend(const LayerRows& rows) {
   const DeviceKernels& kernels = device_.kernels();
   const SliceStep step = StepAt(rows.layer);
   const bool slices = HasSlicedValues();
-  SliceWriteArgs write;
-  write.step = step;
-  write.rows = tables_.At(rows_);
-  write.n_rows = rows_.n();
-  write.keys = rows.k;
-  write.ld_keys = rows.ld_qkv;
-  write.values = slices ? rows.x : rows.v;
-  write.ld_values = slices ? rows.ld_x : rows.ld_qkv;
-  kernels.slice_write(device_, write);
+  kernels.slice_write(device_, {.step = step,
+                                .rows = tables_.At(rows_),
+                                .n_rows = rows_.n(),
+                                .keys = rows.k,
+                                .ld_keys = rows.ld_qkv,
+                                .values = slices ? rows.x : rows.v,
+                                .ld_values = slices ? rows.ld_x : rows.ld_qkv});
   if (IsAligned()) {
-    SliceAlignArgs align;
-    align.step = step;
-    align.rows = tables_.At(align_blocks_);
-    align.n_blocks = align_blocks_.n();
-    align.weights =
-        alignment_.data() + rows.layer * AlignmentFloats() * StorageBytes(alignment_type_);
-    align.weight_type = alignment_type_;
-    kernels.slice_align(device_, align);
+    const int64_t layer_bytes = AlignmentFloats() * StorageBytes(alignment_type_);
+    kernels.slice_align(device_, {.step = step,
+                                  .rows = tables_.At(align_blocks_),
+                                  .n_blocks = align_blocks_.n(),
+                                  .weights = alignment_.data() + rows.layer * layer_bytes,
+                                  .weight_type = alignment_type_});
   }
-  SliceAttendArgs attend;
-  attend.step = step;
-  attend.rows = tables_.At(attend_blocks_);
-  attend.n_blocks = attend_blocks_.n();
-  attend.max_rows = max_rows_;
   // No sequence has this many tokens. A constant may be part of the launches that a key names.
-  attend.n_visible = geometry_.sliding_window.value_or(int64_t{1} << 40);
-  attend.rotations = device_rotations_.as<float>();
-  attend.q = rows.q;
-  attend.ld_q = rows.ld_qkv;
-  attend.out = rows.out;
-  attend.ld_out = rows.ld_out;
-  kernels.slice_attend(device_, attend);
+  constexpr int64_t kAllTokens = int64_t{1} << 40;
+  kernels.slice_attend(device_, {.step = step,
+                                 .rows = tables_.At(attend_blocks_),
+                                 .n_blocks = attend_blocks_.n(),
+                                 .max_rows = max_rows_,
+                                 .n_visible = geometry_.sliding_window.value_or(kAllTokens),
+                                 .rotations = device_rotations_.as<float>(),
+                                 .q = rows.q,
+                                 .ld_q = rows.ld_qkv,
+                                 .out = rows.out,
+                                 .ld_out = rows.ld_out});
 }
 
 }  // namespace lowkey

@@ -70,18 +70,16 @@ DeviceStandard::Tiles& DeviceStandard::TilesFor(const Segment& s) {
 
 RowTileTask DeviceStandard::TileAt(const Segment& s, int64_t row, int64_t n_rows) const {
   const AttentionGeometry& g = context_.geometry;
-  RowTileTask task;
-  task.first_position = static_cast<int32_t>(s.first_position);
-  task.end_position = static_cast<int32_t>(s.first_position + s.n_rows);
-  task.first_step_row = static_cast<int32_t>(s.first_row);
-  task.first = static_cast<int32_t>(row);
-  task.n_rows = static_cast<int32_t>(n_rows);
   const int64_t first = s.first_position + row / g.group();
   const int64_t last = s.first_position + (row + n_rows - 1) / g.group();
-  task.begin_page =
-      static_cast<int32_t>(std::max<int64_t>(0, first - TokensBefore(g)) / kPageTokens);
-  task.end_page = static_cast<int32_t>(PagesFor(last + 1));
-  return task;
+  const int64_t begin_page = std::max<int64_t>(0, first - TokensBefore(g)) / kPageTokens;
+  return {.first_position = static_cast<int32_t>(s.first_position),
+          .end_position = static_cast<int32_t>(s.first_position + s.n_rows),
+          .first_step_row = static_cast<int32_t>(s.first_row),
+          .first = static_cast<int32_t>(row),
+          .n_rows = static_cast<int32_t>(n_rows),
+          .begin_page = static_cast<int32_t>(begin_page),
+          .end_page = static_cast<int32_t>(PagesFor(last + 1))};
 }
 
 void DeviceStandard::AppendTiles(const Segment& s) {
@@ -228,18 +226,17 @@ absl::Status DeviceStandard::UploadTables() {
 
 AttendArgs DeviceStandard::ArgsOf(const LayerRows& rows) {
   const AttentionGeometry& g = context_.geometry;
-  AttendArgs args;
-  args.pages = tables_.At(pages_);
-  args.cache_type = g.cache_type;
-  args.layer = rows.layer;
-  args.n_kv_heads = g.n_kv_heads;
-  args.group = g.group();
-  args.head_dim = g.head_dim;
-  args.n_before = TokensBefore(g);
-  args.q = rows.q;
-  args.ld_q = rows.ld_qkv;
-  args.out = rows.out;
-  args.ld_out = rows.ld_out;
+  AttendArgs args = {.pages = tables_.At(pages_),
+                     .cache_type = g.cache_type,
+                     .layer = rows.layer,
+                     .n_kv_heads = g.n_kv_heads,
+                     .group = g.group(),
+                     .head_dim = g.head_dim,
+                     .n_before = TokensBefore(g),
+                     .q = rows.q,
+                     .ld_q = rows.ld_qkv,
+                     .out = rows.out,
+                     .ld_out = rows.ld_out};
   if (!has_joins_) return args;
   const int64_t n_part_rows = kPartsBytes / PartRowBytes(g.n_kv_heads, g.head_dim);
   args.parts = parts_.as<float>();

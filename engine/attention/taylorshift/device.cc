@@ -182,15 +182,13 @@ absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
 
 TaylorStep DeviceTaylorShift::StepShape() const {
   const AttentionGeometry& g = context().geometry;
-  TaylorStep step;
-  step.n_heads = g.n_heads;
-  step.n_kv_heads = g.n_kv_heads;
-  step.head_dim = g.head_dim;
-  step.n_columns = shape().n_columns;
-  step.n_features = shape().n_features;
-  step.head_floats = shape().head_floats;
-  step.cache_type = g.cache_type;
-  return step;
+  return {.n_heads = g.n_heads,
+          .n_kv_heads = g.n_kv_heads,
+          .head_dim = g.head_dim,
+          .n_columns = shape().n_columns,
+          .n_features = shape().n_features,
+          .head_floats = shape().head_floats,
+          .cache_type = g.cache_type};
 }
 
 TaylorStep DeviceTaylorShift::StepAt(const LayerRows& rows) const {
@@ -209,39 +207,29 @@ void DeviceTaylorShift::Read(const TaylorStep& step, const Wave& wave,
   for (int i = 0; i < kLists; ++i) {
     const TableRange& pieces = wave.pieces[i];
     if (pieces.size() == 0) continue;
-    TaylorReadArgs args;
-    args.step = step;
-    args.blocks = tables_.At(blocks_);
-    args.pieces = tables_.At(pieces_[i], pieces.begin);
-    args.n_pieces = pieces.size();
-    args.max_rows = i == kFewState || i == kFewPages ? kTaylorFewRows : kTaylorManyRows;
+    const bool is_few = i == kFewState || i == kFewPages;
     const bool of_state = i == kFewState || i == kManyState;
-    (of_state ? kernels.taylor_read_state : kernels.taylor_read_pages)(device_, args);
+    (of_state ? kernels.taylor_read_state : kernels.taylor_read_pages)(
+        device_, {step, tables_.At(blocks_), tables_.At(pieces_[i], pieces.begin), pieces.size(),
+                  is_few ? kTaylorFewRows : kTaylorManyRows});
   }
   if (wave.blocks.size() == 0) return;
-  TaylorFinishArgs finish;
-  finish.step = step;
-  finish.blocks = tables_.At(blocks_, wave.blocks.begin);
-  finish.n_blocks = wave.blocks.size();
-  finish.max_rows = wave.max_rows;
-  finish.out = rows.out;
-  finish.ld_out = rows.ld_out;
-  kernels.taylor_finish(device_, finish);
+  kernels.taylor_finish(device_, {step, tables_.At(blocks_, wave.blocks.begin), wave.blocks.size(),
+                                  wave.max_rows, rows.out, rows.ld_out});
 }
 
 void DeviceTaylorShift::Attend(const LayerRows& rows) {
   const DeviceKernels& kernels = device_.kernels();
   const TaylorStep step = StepAt(rows);
-  TaylorWriteArgs write;
-  write.step = step;
-  write.rows = tables_.At(rows_);
-  write.n_rows = rows_.n();
-  write.tau = device_tau_.as<float>() + rows.layer * context().geometry.n_heads;
-  write.q = rows.q;
-  write.k = rows.k;
-  write.v = rows.v;
-  write.ld = rows.ld_qkv;
-  kernels.taylor_write(device_, write);
+  kernels.taylor_write(device_,
+                       {.step = step,
+                        .rows = tables_.At(rows_),
+                        .n_rows = rows_.n(),
+                        .tau = device_tau_.as<float>() + rows.layer * context().geometry.n_heads,
+                        .q = rows.q,
+                        .k = rows.k,
+                        .v = rows.v,
+                        .ld = rows.ld_qkv});
   for (const Launches& l : launches_) {
     if (l.folds.size() > 0) {
       kernels.taylor_fold(device_, {step, tables_.At(folds_, l.folds.begin), l.folds.size()});
