@@ -101,7 +101,7 @@ absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {
                                                      " bytes left"));
   }
   LK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(static_cast<size_t>(size_bytes), memory_));
-  std::unique_ptr<Slab> slab(new Slab(this, std::move(buffer)));  // which takes them off again
+  std::unique_ptr<Slab> slab(new Slab(this, std::move(buffer)));  // whose destructor subtracts them
   used_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
   return std::shared_ptr<Slab>(std::move(slab));
 }

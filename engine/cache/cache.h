@@ -14,14 +14,14 @@ namespace lowkey {
 
 class Cache;
 
-// Tokens in a page: the width of one attention tile.
+// The number of tokens in a page, which is the width of one attention tile.
 inline constexpr int64_t kPageTokens = 64;
 
-// Pages that hold n_tokens.
+// Returns the number of pages that hold n_tokens.
 inline int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
 
-// A counted reference to one page. Copies share the page; the last one to go returns it. Write only
-// while unique(). Used by the engine's thread alone; must not outlive its Cache.
+// A counted reference to one page. Copies share the page; the last copy to go returns it. Write
+// only while unique(). Used by the engine's thread alone; must not outlive its Cache.
 class PageHandle {
  public:
   PageHandle() = default;
@@ -42,8 +42,8 @@ class PageHandle {
   int64_t index_ = 0;
 };
 
-// Memory of one size class of its own, counted against the same budget (principal blocks, states).
-// Shared by std::shared_ptr; immutable once other sequences may hold it.
+// Memory of any size, counted against the same budget as pages (principal blocks, states). Shared
+// by std::shared_ptr; immutable once other sequences may hold it.
 class Slab {
  public:
   ~Slab();
@@ -52,8 +52,8 @@ class Slab {
   std::byte* data() { return buffer_.data(); }
   const std::byte* data() const { return buffer_.data(); }
   int64_t size_bytes() const { return static_cast<int64_t>(buffer_.size_bytes()); }
-  // Keeps the first size_bytes (at most what there is) and gives the rest back. The data moves; it
-  // stays as large as it is where memory for the smaller copy cannot be had.
+  // Keeps the first size_bytes (at most all of them) and gives the rest back. The data move. The
+  // slab stays as large as it is where memory for the smaller copy cannot be had.
   void Shrink(int64_t size_bytes);
 
  private:
@@ -64,28 +64,28 @@ class Slab {
   Buffer buffer_;
 };
 
-// Pages of one size and slabs of any size under one budget of bytes. Knows nothing of requests.
-// Invariant: used_bytes() = page_bytes * live pages + bytes of live slabs <= budget_bytes(). One
-// thread, except used_bytes().
+// Pages of one size and slabs of any size under one budget of bytes. The cache knows nothing of
+// requests. Invariant: used_bytes() = page_bytes * live pages + bytes of live slabs <=
+// budget_bytes(). One thread, except used_bytes().
 class Cache {
  public:
   // Reserves address space for the budget; memory is taken as pages are first written.
-  // RESOURCE_EXHAUSTED when that fails, INVALID_ARGUMENT when the budget holds no page.
-  // Pages and slabs lie in `memory`, which outlives the cache; nullptr: the host's.
+  // RESOURCE_EXHAUSTED when that fails, INVALID_ARGUMENT when the budget holds no page. Pages and
+  // slabs lie in `memory`, which outlives the cache; nullptr means the host's memory.
   static absl::StatusOr<std::unique_ptr<Cache>> Create(int64_t budget_bytes, int64_t page_bytes,
                                                        Memory* memory = nullptr);
   ~Cache();  // every handle and slab must be gone
 
-  // Called while an allocation would pass the budget: drops handles or slabs that nobody needs, or
-  // returns false when there are none.
+  // Sets a function to call while an allocation would pass the budget: it drops handles or slabs
+  // that nobody needs, or returns false when there are none.
   void SetReclaimer(absl::AnyInvocable<bool()> reclaim) { reclaim_ = std::move(reclaim); }
 
-  // Contents are whatever the page held before. RESOURCE_EXHAUSTED past the budget.
+  // Returns a page with the contents it had before. RESOURCE_EXHAUSTED past the budget.
   absl::StatusOr<PageHandle> AllocatePage();
-  // Zero-filled. RESOURCE_EXHAUSTED past the budget or the machine's memory.
+  // Returns a zero-filled slab. RESOURCE_EXHAUSTED past the budget or the machine's memory.
   absl::StatusOr<std::shared_ptr<Slab>> AllocateSlab(int64_t size_bytes);
 
-  // From one place in pages or slabs to another.
+  // Copies bytes from one place in pages or slabs to another.
   void Copy(const std::byte* from, std::byte* to, int64_t size_bytes);
 
   int64_t page_bytes() const { return page_bytes_; }
@@ -97,7 +97,7 @@ class Cache {
   friend class Slab;
   Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes, Memory* memory);
 
-  // Gives back what can be until `bytes` fit; false when they do not.
+  // Reclaims memory until `bytes` fit; false when they do not.
   bool MakeRoom(int64_t bytes);
 
   Memory* const memory_;

@@ -17,13 +17,13 @@
 
 namespace lowkey {
 
-// Values at prefixes of token sequences, under keys of which none sees another's: a tree whose
-// edges are whole pages of tokens, compared token by token. What was used longest ago is dropped
-// first, leaves before what leads to them. Key has operator==. One thread.
+// Holds values at prefixes of token sequences, separately for each key: a tree whose edges are
+// whole pages of tokens, compared token by token. The value used longest ago is dropped first,
+// leaves before the nodes that lead to them. Key has operator==. One thread.
 template <typename Key, typename Value>
 class PrefixIndex {
  public:
-  // Trees of further keys make room by dropping values.
+  // The most keys; the trees of further keys make room by dropping values.
   static constexpr size_t kMaxKeys = 256;
 
   struct Match {
@@ -31,8 +31,8 @@ class PrefixIndex {
     const Value* value = nullptr;
   };
 
-  // The longest prefix of tokens, at most max_tokens long, that has a value. It counts as used.
-  // The value stays where it is until the next call that is not const.
+  // Finds the longest prefix of tokens, at most max_tokens long, that has a value. The value counts
+  // as used, and stays in place until the next call that is not const.
   Match Find(const Key& key, absl::Span<const int32_t> tokens, int64_t max_tokens) {
     Match match;
     Node* at = FindRoot(key);
@@ -50,9 +50,9 @@ class PrefixIndex {
     return match;
   }
 
-  // Gives every prefix of whole pages that has no value the one that `make` returns for its length
-  // in tokens, if it returns one. All of them count as used. What `make` throws leaves those that
-  // it was asked for before.
+  // Gives every prefix of whole pages that has no value the value that `make` returns for its
+  // length in tokens, if any. All of these prefixes count as used. When `make` throws, the values
+  // that it made before stay.
   void Add(const Key& key, absl::Span<const int32_t> tokens,
            absl::FunctionRef<std::optional<Value>(int64_t n_tokens)> make) {
     Node* at = FindRoot(key);
@@ -75,7 +75,7 @@ class PrefixIndex {
   bool DropOldest() {
     if (recent_.empty()) return false;
     Node* leaf = recent_.back();
-    leaf->value.reset();  // a leaf has one, or it were gone
+    leaf->value.reset();  // every leaf has a value
     --n_values_;
     DropBarren(leaf);
     return true;
@@ -86,10 +86,10 @@ class PrefixIndex {
  private:
   struct Node {
     Node* parent = nullptr;                        // null: a root
-    const std::vector<int32_t>* tokens = nullptr;  // of the edge from the parent
+    const std::vector<int32_t>* tokens = nullptr;  // the edge from the parent
     std::map<std::vector<int32_t>, std::unique_ptr<Node>> children;
     std::optional<Value> value;
-    typename std::list<Node*>::iterator place;  // not of roots
+    typename std::list<Node*>::iterator place;  // unset in roots
   };
   struct Root {
     Key key;
@@ -117,7 +117,7 @@ class PrefixIndex {
   Node* AddChild(Node* parent, std::vector<int32_t> page) {
     auto owned = std::make_unique<Node>();
     Node* const child = owned.get();
-    std::list<Node*> link = {child};  // from here on only the tree's own allocation can fail
+    std::list<Node*> link = {child};  // after this only the tree's own allocation can fail
     const auto edge = parent->children.emplace(std::move(page), std::move(owned)).first;
     child->parent = parent;
     child->tokens = &edge->first;
@@ -133,7 +133,7 @@ class PrefixIndex {
     }
   }
 
-  // Removes the node, and what led to it alone, where there is no value.
+  // Removes the node, and the nodes that led to it alone, if it has no value.
   void DropBarren(Node* node) {
     while (node->parent != nullptr && node->children.empty() && !node->value.has_value()) {
       Node* const parent = node->parent;
