@@ -168,14 +168,14 @@ void DeviceAtp::AddTiles(int32_t index, const Segment& segment) {
 }
 
 void DeviceAtp::CloseBatch() {
-  open_.items.end = items_.n();
-  open_.scores.end = score_items_.n();
+  open_.runs.end = runs_.n();
+  open_.scores.end = score_runs_.n();
   open_.choices.end = choices_.n();
-  open_.late_items.end = late_items_.n();
+  open_.late_runs.end = late_runs_.n();
   open_.combined.end = combined_.n();
-  if (open_.items.size() > 0) batches_.push_back(open_);
+  if (open_.runs.size() > 0) batches_.push_back(open_);
   const auto next = [](const TableRange& r) { return TableRange{r.end, r.end}; };
-  open_ = {next(open_.items), next(open_.scores), next(open_.choices), next(open_.late_items),
+  open_ = {next(open_.runs), next(open_.scores), next(open_.choices), next(open_.late_runs),
            next(open_.combined)};
 }
 
@@ -196,18 +196,18 @@ void DeviceAtp::AddSpread(int32_t tile) {
   open_.n_scores += n_scores;
   for (int64_t part = 0; part < t.n_parts; ++part) {
     const bool is_late = refines && (part < t.n_far_parts || part == t.n_parts - 1);
-    (is_late ? late_items_ : items_).push_back({tile, AtpInto::kSlot, part, 1});
+    (is_late ? late_runs_ : runs_).push_back({tile, AtpInto::kSlot, part, 1});
   }
   combined_.push_back(tile);
   if (!refines) return;
   choices_.push_back(tile);
   const int64_t step = std::max<int64_t>(1, kAtpPartTokens / s.block_tokens);
   for (int64_t b = 0; b < t.n_far_blocks; b += step) {
-    score_items_.push_back({tile, AtpInto::kSlot, b, std::min(step, t.n_far_blocks - b)});
+    score_runs_.push_back({tile, AtpInto::kSlot, b, std::min(step, t.n_far_blocks - b)});
   }
 }
 
-void DeviceAtp::AddItems() {
+void DeviceAtp::AddRuns() {
   const auto n_tiles = static_cast<int32_t>(tiles_.n());
   const bool spreads = n_tiles * model_.n_kv_heads < kManyBlocks;
   for (int32_t i = 0; i < n_tiles; ++i) {
@@ -215,7 +215,7 @@ void DeviceAtp::AddItems() {
     if (sequences_[t.sequence].n_refined > 0 || (spreads && t.n_parts > 1)) {
       AddSpread(i);
     } else {
-      items_.push_back({i, AtpInto::kOutput, 0, t.n_parts});
+      runs_.push_back({i, AtpInto::kOutput, 0, t.n_parts});
     }
   }
   CloseBatch();
@@ -323,7 +323,7 @@ absl::Status DeviceAtp::Plan(absl::Span<const Segment> segments) {
     if (exact.n_rows > 0) exact_segments_.push_back(exact);
   }
   LK_RETURN_IF_ERROR(exact_.Plan(exact_segments_));
-  AddItems();
+  AddRuns();
   AddCompression();
   AddMerging();
   return Prepare();
@@ -344,7 +344,7 @@ std::optional<uint64_t> DeviceAtp::PlanKey() const {
     numbers.push_back(AddressOf(b->data()));
   }
   for (const Batch& b : batches_) {
-    for (const TableRange& r : {b.items, b.scores, b.choices, b.late_items, b.combined}) {
+    for (const TableRange& r : {b.runs, b.scores, b.choices, b.late_runs, b.combined}) {
       numbers.insert(numbers.end(), {r.begin, r.end});
     }
   }
@@ -394,14 +394,14 @@ void DeviceAtp::Compress(int64_t layer) {
 
 void DeviceAtp::AttendBatch(const Batch& b, const AtpReadArgs& read) {
   const DeviceKernels& kernels = device_.kernels();
-  const auto items = [&](const PlanTable<AtpPartRun>& table, const TableRange& range) {
+  const auto runs = [&](const PlanTable<AtpPartRun>& table, const TableRange& range) {
     return AtpAttendArgs{read, tables_.At(table, range.begin), range.size()};
   };
-  kernels.atp_attend(device_, items(items_, b.items));
+  kernels.atp_attend(device_, runs(runs_, b.runs));
   if (b.scores.size() > 0) {
-    kernels.atp_score(device_, items(score_items_, b.scores));
+    kernels.atp_score(device_, runs(score_runs_, b.scores));
     kernels.atp_choose(device_, {read, tables_.At(choices_, b.choices.begin), b.choices.size()});
-    kernels.atp_attend(device_, items(late_items_, b.late_items));
+    kernels.atp_attend(device_, runs(late_runs_, b.late_runs));
   }
   if (b.combined.size() > 0) {
     kernels.atp_combine(device_,

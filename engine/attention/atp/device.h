@@ -31,10 +31,10 @@ class DeviceAtp : public AtpPolicy {
   void Attend(const LayerRows& rows) override;
 
  private:
-  // Work that shares the slots, scores and choices: items, scores of tiles that refine and their
-  // choices, items that need those, and the joining of slots.
+  // Work that shares the slots, scores and choices: runs, scores of tiles that refine and their
+  // choices, runs that need those, and the joining of slots.
   struct Batch {
-    TableRange items, scores, choices, late_items, combined;
+    TableRange runs, scores, choices, late_runs, combined;
     int64_t n_slots = 0, n_scores = 0;
   };
   struct CompressBatch {
@@ -47,7 +47,7 @@ class DeviceAtp : public AtpPolicy {
   template <typename Self, typename Body>
   static auto WithTables(Self& self, const Body& body) {
     return body(self.sequences_, self.tiles_, self.pages_, self.blocks_, self.row_sequences_,
-                self.row_offsets_, self.items_, self.score_items_, self.late_items_, self.choices_,
+                self.row_offsets_, self.runs_, self.score_runs_, self.late_runs_, self.choices_,
                 self.combined_, self.tasks_);
   }
   void ClearTables();
@@ -57,8 +57,8 @@ class DeviceAtp : public AtpPolicy {
   // Adds the tiles of the remaining rows.
   void AddTiles(int32_t index, const Segment& segment);
   AtpTile TileAt(int32_t index, const Segment& segment, int64_t row) const;
-  // Cuts tiles into batches and their items.
-  void AddItems();
+  // Cuts tiles into batches and their runs.
+  void AddRuns();
   void AddSpread(int32_t tile);
   void CloseBatch();
   void AddCompression();
@@ -82,7 +82,7 @@ class DeviceAtp : public AtpPolicy {
   PlanTable<AtpTile> tiles_;
   PlanTable<void*> pages_, blocks_;
   PlanTable<int32_t> row_sequences_, row_offsets_;
-  PlanTable<AtpPartRun> items_, score_items_, late_items_;
+  PlanTable<AtpPartRun> runs_, score_runs_, late_runs_;
   PlanTable<int32_t> choices_, combined_;
   PlanTable<AtpCompressTask> tasks_;
   PackedTables tables_;
