@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The engine beside llama.cpp: prefill, one stream and many, turn about on one machine.
+"""Compares the engine with llama.cpp in turns on one machine: prefill, one stream and many.
 
     ninja -C build engine_bench
     python3 bench/against_llama_cpp.py --llama DIR --model models/smollm2 \\
@@ -7,8 +7,8 @@
 
 DIR holds llama-bench and llama-batched-bench (the source package of llama-cpp-python carries
 llama.cpp whole, under vendor/). Both sides run on as many threads: a prompt of 512 tokens, then
-64 tokens after a prompt of 16 for one sequence and for 16 together. Medians of the rounds, and
-their range.
+64 tokens after a prompt of 16 for one sequence and for 16 together. It prints the medians and the
+range of the rounds.
 """
 import argparse
 import json

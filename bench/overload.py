@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A server at ten times its capacity: what it still does well, whom it refuses and how soon.
+"""Loads a server to ten times its capacity: prints what it serves, what it refuses and how soon.
 
     python3 bench/overload.py [--build build] [--seconds 60] [--factor 10] [--deadline 20]
 
-Needs build/lowkey and build/bench/random_110m. One run: the best closed loop, the overload of an
-open loop whose requests have a deadline, and a lone request afterwards, on the random 110M model.
+Needs build/lowkey and build/bench/random_110m. One run measures, on the random 110M model, the best
+closed loop, an overload by an open loop whose requests have a deadline, and one request afterwards.
 """
 import argparse
 import json

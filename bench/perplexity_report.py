@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-# Rows of the grid of ranks, blocks and bases; all others are listed by their labels.
+# Labels of the grid of ranks, blocks and bases; all other settings are listed by their labels.
 PLAIN = re.compile(r"atp rank (?P<rank>\d+) basis (?P<basis>layer|kv) block (?P<block>\d+) window (?P<window>\d+)")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""PyTorch's scaled_dot_product_attention of one layer, to stand beside `lowkey crossover`.
+"""Times PyTorch's scaled_dot_product_attention of one layer, to compare with `lowkey crossover`.
 
     bench/sdpa_bench.py [--heads 32] [--kv-heads 4] [--head-dim 64] [--lengths 1024,4096]
 
-One line of JSON for each length: milliseconds of a causal prefill and of one token that sees it, in
+Prints one line of JSON for each length: milliseconds of a causal prefill and of one token that sees it, in
 bf16 on the first GPU, the median of several runs.
 """
 import argparse

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# served_against_engine.sh [ROUNDS] [BUILD]: output tokens/s of 16 clients over gRPC beside the same
-# requests submitted to the engine directly, turn about, on the random 110M model.
+# served_against_engine.sh [ROUNDS] [BUILD]: prints output tokens/s of 16 clients over gRPC and of the
+# same requests submitted to the engine directly, in turns, on the random 110M model.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3} build=${2:-build}

@@ -10,25 +10,25 @@
 
 namespace lowkey::arch {
 
-// Which modules each module may include itself, before skipping downwards. A module is "server",
-// "tokenizer", "proto", "bench" or a folder of engine, such as "engine/base".
+// The modules that each module may include itself, before skipping downwards. A module is a top
+// folder ("tokenizer"), a folder of engine ("engine/base") or a room inside of one ("server/config").
 using Edges = std::map<std::string, std::set<std::string>, std::less<>>;
 
-// The arrows of this repository.
+// Returns the arrows of this repository.
 const Edges& DirectEdges();
 
-// Every module that one can be reached from by following `edges`, itself included.
+// Returns for each module all modules that it reaches by `edges`, itself included.
 Edges Closure(const Edges& edges);
 
-// The module that a path relative to the root belongs to, known or not: "engine/base" for
-// "engine/base/buffer.h", "server" for "client/client.h".
+// Returns the module of a path relative to the root, known or not: "engine/base" for
+// "engine/base/buffer.h", "server" for "server/chat.h".
 std::string ModuleOf(std::string_view path);
 
-// One line per broken rule, in the order of the files' names: "engine/base/a.cc:3: includes ...".
+// Returns one line per broken rule, by file name: "engine/base/a.cc:3: includes ...". The rules are
+// broken by
 //   - an #include against the direction of the modules, or not by its path from the root
 //   - CUDA, gRPC, protobuf or JSON headers outside the folders that may know them
-//   - a header that every module may include as plain data and that includes a module itself
-//   - a file over 500 lines, a folder named common or utils
+//   - a file over 500 lines, a function over 60, a folder over 27 files or named common or utils
 //   - a module of engine, or a top-level folder, that is not in the plan; hidden folders and
 //     build* are nobody's business
 // `root` must be a folder.
