@@ -46,7 +46,7 @@ void MultiplyBlock(const Block& block, const float* packed_a, const float* packe
                    const MatmulOptions& options, const MatmulOutput& c) {
   const KernelTable& kernels = *options.kernels;
   const int64_t tile_rows = kernels.max_tile_rows, tile_cols = kernels.panel_columns;
-  float tile[kMaxTile];
+  alignas(64) float tile[kMaxTile];
   for (int64_t j = 0; j < block.n_cols; j += tile_cols) {
     const int64_t n = std::min(tile_cols, block.n_cols - j);
     for (int64_t i = 0; i < block.n_rows; i += tile_rows) {
