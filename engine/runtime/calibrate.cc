@@ -148,7 +148,7 @@ absl::StatusOr<double> LinearRate(const TensorView& weights, StorageType type, T
   });
 }
 
-// The same on a device.
+// The rate of the same projection on a device.
 absl::StatusOr<double> DeviceLinearRate(const TensorView& weights, StorageType type,
                                         ThreadPool& pool, Device& device) {
   const int64_t n = weights.shape[0];

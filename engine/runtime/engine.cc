@@ -27,7 +27,7 @@ Scheduler::Options SchedulerOptionsOf(const EngineOptions& options, const ModelR
 
 // Requests that must have ended before the share of max_new_tokens that they used is believed.
 constexpr int64_t kMinEnded = 16;
-// How much longer than EngineOptions::max_wait an admitted request may wait: forecasts err.
+// An admitted request may wait this many times EngineOptions::max_wait: forecasts err.
 constexpr double kWaitSlack = 1.2;
 constexpr absl::Duration kRounding = absl::Milliseconds(1);
 constexpr absl::Duration kShortestRetry = absl::Milliseconds(100);

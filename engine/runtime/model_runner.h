@@ -35,7 +35,7 @@ class ModelRunner {
     SequenceCache* sequence = nullptr;
     int64_t first_position = 0;
     absl::Span<const int32_t> tokens;
-    // Set for a single row whose token is this one of the last QueueDraw's, not that of `tokens`.
+    // Set for a single row that takes this token of the last QueueDraw instead of `tokens`.
     std::optional<int64_t> drawn = std::nullopt;
   };
 
@@ -67,7 +67,7 @@ class ModelRunner {
   absl::Status Collect(Drawing drawing, absl::FunctionRef<void(size_t, RowTokens&)> consume) {
     return place_->Collect(std::move(drawing), consume);
   }
-  // Not OK for good once a device failed.
+  // Returns an error for good once a device failed.
   absl::Status health() const { return place_->health(); }
 
   // FAILED_PRECONDITION when the model has no weights for this mechanism.
@@ -85,7 +85,7 @@ class ModelRunner {
   int64_t cache_budget_bytes() const { return place_->cache().budget_bytes(); }
   int64_t page_bytes() const { return place_->cache().page_bytes(); }
   int64_t used_cache_bytes() const { return place_->used_cache_bytes(); }
-  // As Cache::SetReclaimer.
+  // Calls Cache::SetReclaimer of all caches.
   void SetReclaimer(const std::function<bool()>& reclaim) { place_->SetReclaimer(reclaim); }
   int64_t max_rows() const { return max_rows_; }
   int64_t weight_bytes() const { return place_->decoder().weight_bytes(); }

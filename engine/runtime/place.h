@@ -38,7 +38,7 @@ class Place {
 
   // The instruction set of the host's kernels, or the device's name.
   virtual std::string processor() const = 0;
-  // Not OK for good once the device failed.
+  // Returns an error for good once the device failed.
   virtual absl::Status health() const = 0;
   // Bytes that a cache may take by default: a quarter of the host's available memory, or nine
   // tenths of what the device has left.
@@ -55,7 +55,7 @@ class Place {
   const Cache& cache() const { return *caches_[0]; }
   virtual const DevicePlace* device_place() const { return nullptr; }
   int64_t used_cache_bytes() const;
-  // As Cache::SetReclaimer.
+  // Calls Cache::SetReclaimer of all caches.
   void SetReclaimer(const std::function<bool()>& reclaim);
 
   // Memory of this place that holds `values`. RESOURCE_EXHAUSTED.
@@ -73,7 +73,7 @@ class Place {
   // read.
   virtual bool RunsAhead(const AttentionMechanism& mechanism,
                          const AttentionOptions& options) const = 0;
-  // Before Forward: the tokens of these rows are those that the last QueueDraw draws.
+  // Called before Forward: these rows take their tokens from the last QueueDraw.
   virtual void TakeDrawn(absl::Span<const DrawnToken> drawn) = 0;
   // Queues the draws of drawing.rows, at most once a step; `ask(i)` says what is wanted of row i.
   // RESOURCE_EXHAUSTED when the device has no memory to draw with.

@@ -11,14 +11,14 @@
 
 namespace lowkey {
 
-// What is wanted of a row of a step: a token for each sampler, or how likely a given token is.
+// The wishes for a row of a step: a token for each sampler, or how likely a given token is.
 struct RowRequest {
   struct Given {
     int32_t token = 0;
     int32_t n_top = 0;  // most likely tokens reported beside it, 0..20
   };
 
-  // What one sampler draws next; `pending` as in DeviceSampler::Add.
+  // One sampler's next token; DeviceSampler::Add explains `pending`.
   struct Draw {
     const Sampler* sampler = nullptr;
     std::optional<int64_t> pending = std::nullopt;

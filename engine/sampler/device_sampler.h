@@ -25,7 +25,7 @@ class QueuedTokens {
 
  private:
   friend class DeviceSampler;
-  // What was asked for with an Add.
+  // The wishes of one Add.
   struct Asked {
     std::optional<int32_t> n_top;  // set if log-probabilities are reported
     std::optional<int64_t> step;   // the sampler's; unset for a given token

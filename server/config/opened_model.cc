@@ -9,7 +9,7 @@
 namespace lowkey {
 namespace {
 
-// What reading a model's files returned, without blaming a flag for them.
+// Returns the result of reading files, without blaming a flag for the files.
 template <typename T>
 absl::StatusOr<T> OfFiles(absl::StatusOr<T> read) {
   if (!absl::IsInvalidArgument(read.status())) return read;

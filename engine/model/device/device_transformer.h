@@ -30,7 +30,7 @@ class DeviceTransformer : public Decoder {
   absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
                        absl::Span<const Group> groups, const Observer& observer) override;
   absl::Status Logits(absl::Span<const int64_t> rows) override;
-  // Before Forward: the tokens of these rows are among `results`, which the device will have drawn.
+  // Called before Forward: these rows take their tokens from `results`, on the device.
   void TakeDrawn(const SampleResult* results, absl::Span<const DrawnToken> drawn);
   // Queues logits that stay on the device, [n_rows, vocab_size], until the next call.
   const float* QueueLogits(absl::Span<const int64_t> rows);

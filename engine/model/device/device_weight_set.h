@@ -25,7 +25,7 @@ class DeviceWeightSet {
   // `config` describes heads, biases, norms and RoPE. `device` outlives this.
   DeviceWeightSet(const ModelConfig& config, StorageType type, Device& device)
       : config_(config), type_(type), device_(device) {}
-  // As WeightSet::AddLayer.
+  // Uploads the tensors that WeightSet::AddLayer packs.
   absl::Status AddLayer(const LayerTensors& tensors, ThreadPool& pool);
   // Takes memory for steps of that many rows.
   absl::Status ReserveRows(int64_t max_rows);

@@ -18,7 +18,7 @@
 namespace lowkey {
 namespace {
 
-// As many KV heads as heads, so that slices of x can stand for keys and values.
+// A config with as many KV heads as heads: slices of x can stand for keys and values.
 ModelConfig Config() {
   ModelConfig config = TinyConfig();
   config.n_kv_heads = config.n_heads;
@@ -109,7 +109,7 @@ TEST_F(BundledLayerTest, EfficientIsStandardWithIdentitiesForWkAndWv) {
 
 TEST_F(BundledLayerTest, FullProjectionsStandInForTheCheckpoints) {
   WriteModel({});
-  // The same matrices by another way: in the bundle's own file.
+  // The bundle's own file holds the same matrices.
   const auto rename = [](const std::string& name) -> std::string {
     const size_t at = name.find(".self_attn.");
     if (at == std::string::npos) return "";

@@ -13,7 +13,7 @@
 
 namespace lowkey {
 
-// What a request produced; shared by the test and the sink.
+// The results of a request, shared by the test and the sink.
 struct Collected {
   std::map<int32_t, std::vector<int32_t>> tokens;  // by choice
   std::map<int32_t, std::vector<float>> logprobs;

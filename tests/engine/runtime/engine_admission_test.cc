@@ -1,4 +1,4 @@
-// Who is let in, by what steps took so far.
+// Requests are admitted by the time that steps took so far.
 #include <memory>
 #include <string>
 #include <vector>

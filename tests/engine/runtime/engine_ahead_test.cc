@@ -43,7 +43,7 @@ EngineRequest Sampled(EngineRequest r, float temperature, uint64_t seed) {
   return r;
 }
 
-// What plain decoding may ask for, and what it may be beside.
+// The wishes of plain decoding, and the requests that it may share steps with.
 std::vector<EngineRequest> Requests() {
   std::vector<EngineRequest> all = {Request(10, 30), Request(70, 9, 1), Request(5, 1, 2),
                                     Request(3, 2, 3), AtpRequest(60, 80, 4)};

@@ -93,7 +93,7 @@ TEST_F(EngineDeviceTest, AFaultEndsWhatRunsAndRefusesWhatComes) {
     running.push_back(
         Submit(Request(10 + i, 200, i), [&](int32_t, int32_t) { return SinkAnswer::kContinue; }));
   }
-  // From the engine's thread, as the device has but one.
+  // The engine's thread breaks the device, which only one thread may use.
   running.push_back(Submit(Request(5, 50), [this, n = 0](int32_t, int32_t) mutable {
     if (++n == 5) device_->Break(absl::InternalError("emulated: an illegal address"));
     return SinkAnswer::kContinue;

@@ -150,7 +150,7 @@ TEST_F(EngineExceptionTest, OfOneChoiceEndsItsRequest) {
   EXPECT_EQ(culprit->tokens[2].size(), 11u);
 }
 
-// As of memory that was short for a moment.
+// The fault looks like memory that was short for a moment.
 TEST_F(EngineExceptionTest, ThatDoesNotComeBackIsNoticedByNobody) {
   for (const AttentionVariant& variant : AttentionVariants()) {
     SCOPED_TRACE(variant.name);

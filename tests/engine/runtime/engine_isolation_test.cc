@@ -1,4 +1,4 @@
-// What goes wrong in one request ends that request, and the others do not notice.
+// A fault in one request ends that request, and the others do not notice.
 #include <algorithm>
 #include <memory>
 #include <new>

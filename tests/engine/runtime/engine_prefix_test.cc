@@ -84,7 +84,7 @@ TEST_F(EnginePrefixTest, WholePagesAreSharedAndTheLastRowIsAlwaysComputed) {
   EXPECT_EQ(engine_->Stats().n_prefix_tokens, 64 + 64 + 192 + 128);
 }
 
-// What stands for all tokens before it is there at ends and marks alone.
+// A state that stands for all tokens before it exists at ends and marks alone.
 TEST_F(EnginePrefixTest, StatesAreKeptAtMarks) {
   Start();
   for (const Mechanism mechanism : {Mechanism::kTaylorShift, Mechanism::kLasso}) {

@@ -107,7 +107,7 @@ TEST(DrawToken, MinPDropsWhatIsBelowItsShareOfTheLargest) {
 }
 
 TEST(DrawToken, TopPCountsOverWhatTopKLeft) {
-  // Of 0.4 and 0.3 the first is 0.57: enough for 0.5, which it would not be of the whole.
+  // 0.4 is 0.57 of 0.4 and 0.3: enough for 0.5, which 0.4 of the whole would not be.
   const std::vector<float> logits = LogOf({0.1, 0.4, 0.2, 0.3});
   EXPECT_EQ(Tokens(Support(logits, {.top_k = 2, .top_p = 0.5f})), (std::vector<int32_t>{1}));
   EXPECT_EQ(Tokens(Support(logits, {.top_k = 2, .top_p = 0.6f})), (std::vector<int32_t>{1, 3}));

@@ -14,7 +14,7 @@
 namespace lowkey {
 namespace {
 
-// What the specification knows of a request that lives.
+// A live request as the specification knows it.
 struct Spec {
   SchedulerRequest request;
   int64_t place = 0;  // in its tenant's line
@@ -154,7 +154,7 @@ class Model {
     ++n_preempted_;
   }
 
-  // What the step did is lost: everybody in it begins once more.
+  // The step is lost: all of its requests begin once more.
   void LoseStep(const std::vector<ScheduledRows>& batch) {
     std::set<uint64_t> ids;
     for (const ScheduledRows& rows : batch) ids.insert(rows.request);
@@ -255,7 +255,7 @@ class Model {
       choice.n_computed += rows.n_rows;
       choice.n_known += rows.samples ? 1 : 0;
     }
-    // As an engine would: the longest answer ends.
+    // The longest answer ends, as in an engine.
     std::vector<int32_t> ended;
     for (const auto& [c, choice] : s->choices) {
       if (choice.n_known >= n_prompt + s->request.max_new_tokens) ended.push_back(c);
@@ -324,7 +324,7 @@ class Model {
     ASSERT_TRUE(!admitted_.empty() || scheduler_.reserved_bytes() == 0);
   }
 
-  // What is held fits the cache, and so do the sequences that moved fit the running set.
+  // The bytes held fit the cache, and the sequences that moved fit the running set.
   void CheckMemory() const {
     int64_t n_bytes = 0;
     for (uint64_t id : admitted_) {

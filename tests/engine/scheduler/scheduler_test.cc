@@ -108,7 +108,7 @@ TEST(Scheduler, BatchNotCommittedIsOfferedAgain) {
   EXPECT_EQ(s.NextBatch().rows, first);
 }
 
-// As where tokens are read a step later: the batch is committed before anybody knows them.
+// Tokens are read a step later: the batch is committed before anybody knows them.
 TEST(Scheduler, ThereAreNoRowsPastTheLastTokenThoughItIsNotKnown) {
   Scheduler s(kOptions);
   SchedulerRequest two = Request(1, 3), none = Request(2, 2);
