@@ -138,20 +138,12 @@ int64_t RowBlock::VisibleTokens(int64_t page, int64_t end) const {
 
 void RowBlock::Score(const ColumnTile& tile, int64_t n_visible) {
   const KernelTable& kernels = Kernels();
-  GemmArgs scores;
-  scores.a = q_.data();
-  scores.lda = q_stride_;
-  scores.b = tile.keys;
-  scores.b_row_stride = kPageTokens;
-  scores.b_panel_stride = kernels.panel_columns;
-  scores.c = scores_.data();
-  scores.ldc = kPageTokens;
-  scores.n_rows = n_rows_;
   // Whole panels up to the last token that a row sees; Mask hides the rest.
-  scores.n_cols =
-      (n_visible + kernels.panel_columns - 1) / kernels.panel_columns * kernels.panel_columns;
-  scores.k = geometry_.head_dim;
-  kernels.Gemm(tile.key_type, scores, tile.next_keys);
+  const int64_t panel = kernels.panel_columns, n_cols = (n_visible + panel - 1) / panel * panel;
+  kernels.Gemm(tile.key_type,
+               {q_.data(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(), kPageTokens,
+                n_rows_, n_cols, geometry_.head_dim},
+               tile.next_keys);
 }
 
 void RowBlock::Weigh(int64_t page, int64_t end) {
@@ -177,20 +169,10 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   Score({tile.keys, g.cache_type, tile.values, tile.next}, n_visible);
   Weigh(page, end);
   const int64_t padded = g.head_dim_padded();
-  GemmArgs values;
-  values.a = scores_.data();
-  values.lda = kPageTokens;
-  values.b = tile.values;
-  values.b_row_stride = padded;
-  values.b_panel_stride = kernels.panel_columns;
-  values.c = out_.data();
-  values.ldc = padded;
-  values.n_rows = n_rows_;
-  values.n_cols = padded;
   // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
-  values.k = n_visible;
-  values.into = GemmArgs::Into::kAccumulate;
-  kernels.Gemm(g.cache_type, values,
+  kernels.Gemm(g.cache_type,
+               {scores_.data(), kPageTokens, tile.values, padded, kernels.panel_columns,
+                out_.data(), padded, n_rows_, padded, n_visible, GemmArgs::Into::kAccumulate},
                tile.next == nullptr ? nullptr : tile.next + (tile.values - tile.keys));
 }
 

@@ -56,38 +56,17 @@ void TaylorRows::AddPage(const KvTile& tile, int64_t page) {
   const int64_t first = page * kPageTokens;
   const int64_t n_visible = std::min(first_position_ + n_tokens_ - first, kPageTokens);
 
-  GemmArgs scores;
-  scores.a = q_.data();
-  scores.lda = 2 * g.head_dim;
-  scores.b = tile.keys;
-  scores.b_row_stride = kPageTokens;
-  scores.b_panel_stride = panel;
-  scores.c = scores_.data();
-  scores.ldc = kPageTokens;
-  scores.n_rows = n_rows_;
-  scores.n_cols = (n_visible + panel - 1) / panel * panel;
-  scores.k = g.head_dim;
-  kernels.Gemm(g.cache_type, scores);
-
+  const int64_t n_cols = (n_visible + panel - 1) / panel * panel;
+  kernels.Gemm(g.cache_type, {q_.data(), 2 * g.head_dim, tile.keys, kPageTokens, panel,
+                              scores_.data(), kPageTokens, n_rows_, n_cols, g.head_dim});
   for (int64_t r = 0; r < n_rows_; ++r) {
     const int64_t n_seen = std::min(PositionOf(r) + 1 - first, kPageTokens);
     weights_[r] += kernels.taylor_weights(scores_.data() + r * kPageTokens, n_seen, kPageTokens);
   }
 
-  GemmArgs values;
-  values.a = scores_.data();
-  values.lda = kPageTokens;
-  values.b = tile.values;
-  values.b_row_stride = padded;
-  values.b_panel_stride = panel;
-  values.c = out_.data();
-  values.ldc = padded;
-  values.n_rows = n_rows_;
-  values.n_cols = padded;
   // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
-  values.k = n_visible;
-  values.into = GemmArgs::Into::kAccumulate;
-  kernels.Gemm(g.cache_type, values);
+  kernels.Gemm(g.cache_type, {scores_.data(), kPageTokens, tile.values, padded, panel, out_.data(),
+                              padded, n_rows_, padded, n_visible, GemmArgs::Into::kAccumulate});
 }
 
 void TaylorRows::WriteFeatures(const TaylorShape& shape, int64_t tile) {
@@ -108,19 +87,10 @@ void TaylorRows::WriteFeatures(const TaylorShape& shape, int64_t tile) {
 void TaylorRows::AddState(const TaylorShape& shape, int64_t tile, const TaylorTile& state) {
   const KernelTable& kernels = Kernels();
   WriteFeatures(shape, tile);
-  GemmArgs sums;
-  sums.a = features_.data();
-  sums.lda = shape.TileStride(tile);
-  sums.b = state.sums;
-  sums.b_row_stride = kernels.panel_columns;
-  sums.k = shape.TileEnd(tile) - shape.TileBegin(tile);
-  sums.b_panel_stride = sums.k * kernels.panel_columns;
-  sums.c = out_.data();
-  sums.ldc = shape.n_columns;
-  sums.n_rows = n_rows_;
-  sums.n_cols = shape.n_columns;
-  sums.into = GemmArgs::Into::kAccumulate;
-  kernels.Gemm(StorageType::kFloat32, sums);
+  const int64_t n = shape.TileEnd(tile) - shape.TileBegin(tile), panel = kernels.panel_columns;
+  kernels.Gemm(StorageType::kFloat32,
+               {features_.data(), shape.TileStride(tile), state.sums, panel, n * panel, out_.data(),
+                shape.n_columns, n_rows_, shape.n_columns, n, GemmArgs::Into::kAccumulate});
   kernels.dot_rows_f32(
       {state.weights, 0, features_.data(), weights_.data(), 0, 1, n_rows_, shape.TileStride(tile)});
 }

@@ -76,19 +76,10 @@ void TaylorFolder::Fold(const AttentionGeometry& g, const TaylorShape& shape, in
     }
     const int64_t panel = kernels.panel_columns;
     for (int64_t p = 0; p < shape.n_columns / panel; ++p) {
-      GemmArgs sums;
-      sums.a = features;
-      sums.lda = kPageTokens;
-      sums.b = page.values + p * panel * StorageBytes(g.cache_type);
-      sums.b_row_stride = shape.n_columns;
-      sums.b_panel_stride = panel;
-      sums.c = state.sums + (p * (end - begin) + f - begin) * panel;
-      sums.ldc = panel;
-      sums.n_rows = n;
-      sums.n_cols = panel;
-      sums.k = kPageTokens;
-      sums.into = GemmArgs::Into::kAccumulate;
-      kernels.Gemm(g.cache_type, sums);
+      const std::byte* values = page.values + p * panel * StorageBytes(g.cache_type);
+      float* sums = state.sums + (p * (end - begin) + f - begin) * panel;
+      kernels.Gemm(g.cache_type, {features, kPageTokens, values, shape.n_columns, panel, sums,
+                                  panel, n, panel, kPageTokens, GemmArgs::Into::kAccumulate});
     }
     kernels.dot_rows_f32(
         {ones_.data(), kPageTokens, features, state.weights + f - begin, 0, 1, n, kPageTokens});
