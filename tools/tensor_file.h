@@ -30,7 +30,7 @@ struct AttendTensors {
 
 // Options for turning x and weights into q, k and v.
 struct ProjectOptions {
-  ProjectionUse use;  // the maps that the mechanism has
+  ProjectionUse use = {};  // the maps that the mechanism has
   int64_t n_heads = 0, n_kv_heads = 0;
   double rope_theta = 10000.0;  // 0: no rotation
 };
