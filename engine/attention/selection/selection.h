@@ -13,7 +13,7 @@
 
 namespace lowkey {
 
-// Chooses a mechanism for a request by its predicted cost (attention.md "Selection").
+// Chooses a mechanism for a request by its predicted cost (docs/selection.md).
 
 // One mechanism of a model.
 struct SelectionCandidate {
