@@ -31,8 +31,8 @@ namespace {
 // The text goes to the server's tokenizer in one message.
 constexpr size_t kMaxTextBytes = kMaxMessageBytes - 65536;
 
-absl::Status CheckMechanisms(const std::vector<MixItem>& mix, const ServedModel& model) {
-  for (const MixItem& item : mix) {
+absl::Status CheckMechanisms(const std::vector<MixShare>& mix, const ServedModel& model) {
+  for (const MixShare& item : mix) {
     const std::string name = item.attention.mechanism.value_or("auto");
     const std::vector<std::string>& known = model.mechanisms;
     if (name == "auto" || std::find(known.begin(), known.end(), name) != known.end()) continue;

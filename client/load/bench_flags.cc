@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kMaxRequests = 1000000;
 constexpr int64_t kMaxConcurrency = 100000;
-constexpr size_t kMaxLevels = 64, kMaxMixItems = 16;
+constexpr size_t kMaxLevels = 64, kMaxMixShares = 16;
 constexpr double kMaxRate = 1e6, kMaxBurstiness = 1e4;
 constexpr int32_t kDefaultRequests = 100, kDefaultWarmup = 8;
 
@@ -115,9 +115,9 @@ absl::Status ReadWorkload(const FlagValues& flags, WorkloadOptions& workload) {
 }
 
 // Parses one share, such as "atp --rank 1/8=0.3".
-absl::StatusOr<MixItem> ParseMixItem(const FlagValues& flags, absl::string_view text) {
+absl::StatusOr<MixShare> ParseMixShare(const FlagValues& flags, absl::string_view text) {
   const size_t equals = text.rfind('=');
-  MixItem item;
+  MixShare item;
   if (equals == absl::string_view::npos ||
       !absl::SimpleAtod(text.substr(equals + 1), &item.weight) ||
       !(item.weight > 0 && item.weight <= 1e6)) {
@@ -134,7 +134,7 @@ absl::StatusOr<MixItem> ParseMixItem(const FlagValues& flags, absl::string_view 
 }
 
 // Reads one mechanism for all requests from generate's own flags.
-absl::StatusOr<std::vector<MixItem>> ReadOnlyMechanism(const FlagValues& flags) {
+absl::StatusOr<std::vector<MixShare>> ReadOnlyMechanism(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
   if (attention.mechanism.has_value()) {
     LK_RETURN_IF_ERROR(ResolveSelectable(attention, {}).status());
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<MixItem>> ReadOnlyMechanism(const FlagValues& flags) 
     absl::StrAppend(&label, " --", std::string(flag.name));
     if (flag.kind != FlagKind::kSwitch) absl::StrAppend(&label, " ", flags.Text(flag.name));
   }
-  return std::vector<MixItem>{{label, attention, 1}};
+  return std::vector<MixShare>{{label, attention, 1}};
 }
 
 }  // namespace
@@ -157,7 +157,7 @@ std::vector<FlagGroup> BenchFlagGroups() {
           {"General", GeneralFlags()}};
 }
 
-absl::StatusOr<std::vector<MixItem>> ReadMix(const FlagValues& flags) {
+absl::StatusOr<std::vector<MixShare>> ReadMix(const FlagValues& flags) {
   const std::string text = flags.Text("attention");
   if (text.find('=') == std::string::npos) return ReadOnlyMechanism(flags);
   for (const Flag& flag : AttentionFlags()) {
@@ -166,12 +166,12 @@ absl::StatusOr<std::vector<MixItem>> ReadMix(const FlagValues& flags) {
                        "it beside its mechanism's name when --attention gives shares, "
                        "such as \"standard=7,atp --rank 1/8=3\"");
   }
-  std::vector<MixItem> mix;
+  std::vector<MixShare> mix;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    LK_ASSIGN_OR_RETURN(mix.emplace_back(), ParseMixItem(flags, part));
+    LK_ASSIGN_OR_RETURN(mix.emplace_back(), ParseMixShare(flags, part));
   }
-  if (mix.size() > kMaxMixItems) {
-    return flags.Error("attention", absl::StrCat("at most ", kMaxMixItems, " shares"));
+  if (mix.size() > kMaxMixShares) {
+    return flags.Error("attention", absl::StrCat("at most ", kMaxMixShares, " shares"));
   }
   return mix;
 }

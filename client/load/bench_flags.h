@@ -39,7 +39,7 @@ std::vector<FlagGroup> BenchFlagGroups();
 absl::StatusOr<BenchPlan> ReadBenchPlan(const FlagValues& flags);
 
 // Reads --attention: shares such as "standard=0.7,atp --rank 1/8=0.3", or generate's form.
-absl::StatusOr<std::vector<MixItem>> ReadMix(const FlagValues& flags);
+absl::StatusOr<std::vector<MixShare>> ReadMix(const FlagValues& flags);
 
 // Returns the options of the point at `index` of the plan's levels.
 PointOptions MakePoint(const BenchPlan& plan, size_t index);

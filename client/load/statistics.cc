@@ -129,7 +129,7 @@ std::optional<double> MeanGapMs(const StreamRecord& stream) {
   return sum_ms / static_cast<double>(stream.n_output_tokens - 1);
 }
 
-void Evaluate(const PointRun& run, const std::vector<MixItem>& mix, const Slo& slo,
+void Evaluate(const PointRun& run, const std::vector<MixShare>& mix, const Slo& slo,
               PointResult& result) {
   result.seconds = CountedSeconds(run);
   result.all = Group(run, std::nullopt, result.seconds, slo);

@@ -44,14 +44,14 @@ struct PointResult {
   double seconds = 0;  // from the first counted request to the last end
   int64_t n_warmup = 0, n_cut = 0;
   GroupResult all;
-  std::vector<GroupResult> mechanisms;  // one per mix item
+  std::vector<GroupResult> mechanisms;  // one per share of the mix
   double cpu_cores = 0;
   Summary lag_ms, wake_ms;  // GeneratorUse
   std::optional<ServerPeak> server;
 };
 
 // Sets the figures of `run` in `result`; the caller sets rate and concurrency.
-void Evaluate(const PointRun& run, const std::vector<MixItem>& mix, const Slo& slo,
+void Evaluate(const PointRun& run, const std::vector<MixShare>& mix, const Slo& slo,
               PointResult& result);
 
 // Returns the mean milliseconds between a stream's tokens; nullopt with fewer than two.

@@ -17,9 +17,9 @@ std::mt19937_64 Random(uint64_t seed, Stream stream, int64_t point, int64_t inde
   return std::mt19937_64(sequence);
 }
 
-size_t DrawMechanism(const std::vector<MixItem>& mix, std::mt19937_64& random) {
+size_t DrawMechanism(const std::vector<MixShare>& mix, std::mt19937_64& random) {
   double sum = 0;
-  for (const MixItem& item : mix) sum += item.weight;
+  for (const MixShare& item : mix) sum += item.weight;
   double at = std::uniform_real_distribution<double>(0, sum)(random);
   for (size_t i = 0; i + 1 < mix.size(); ++i) {
     at -= mix[i].weight;

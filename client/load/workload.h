@@ -12,7 +12,7 @@
 namespace lowkey {
 
 // A share of the requests and the attention that they choose.
-struct MixItem {
+struct MixShare {
   std::string label;
   AttentionChoice attention = {};
   double weight = 1;  // > 0
@@ -21,7 +21,7 @@ struct MixItem {
 struct WorkloadOptions {
   LengthDistribution prompt_lengths, output_lengths;
   std::vector<TraceRow> trace = {};  // if not empty, gives the lengths, cyclically
-  std::vector<MixItem> mix = {};     // 1 or more
+  std::vector<MixShare> mix = {};    // 1 or more
   SamplingChoice sampling = {};      // each request has its own seed
   uint64_t seed = 1;
 
@@ -49,7 +49,7 @@ class Workload {
   // different prompts, so that no prompt is found in a cache.
   PlannedRequest At(int64_t point, int64_t index) const;
 
-  const std::vector<MixItem>& mix() const { return options_.mix; }
+  const std::vector<MixShare>& mix() const { return options_.mix; }
 
  private:
   TokenList Prompt(int32_t n_tokens, std::mt19937_64& random) const;

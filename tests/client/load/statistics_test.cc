@@ -59,8 +59,8 @@ RequestRecord Refused(double due_s, absl::StatusCode code) {
   return record;
 }
 
-const std::vector<MixItem>& Mix() {
-  static const auto* const mix = new std::vector<MixItem>{{"standard"}, {"atp"}};
+const std::vector<MixShare>& Mix() {
+  static const auto* const mix = new std::vector<MixShare>{{"standard"}, {"atp"}};
   return *mix;
 }
 
