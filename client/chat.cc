@@ -1,9 +1,12 @@
-// lowkey chat: a conversation in the terminal with a running server.
+// Implements `lowkey chat`: a conversation in the terminal with a running server.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +17,7 @@
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/connection_flags.h"
+#include "client/line_editor.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
@@ -26,45 +30,47 @@ namespace {
 
 constexpr Flag kChatFlags[] = {
     {"system", "TEXT", "", "the system message"},
-    {"max-new-tokens", "N", "", "tokens of an answer at most [128, or what the context leaves]"},
+    {"max-new-tokens", "N", "", "tokens of an answer at most [what the context leaves]"},
     {"seed", "N", "", "same seed, same answers [drawn by the server]"},
     {"stop", "TEXT", "", "end an answer before this text", FlagKind::kRepeated},
 };
 
 constexpr char kPrompt[] = "> ";
+constexpr char kHowToLeave[] = "/exit or ctrl-D leaves";
 
-// Ctrl-C: ends the answer that runs, or says how to leave.
+// Ends the answer that runs when Ctrl-C comes; without one, the program, unless it is interactive.
+// (While a line is typed, the line editor takes Ctrl-C itself.)
 class Interrupter {
  public:
-  explicit Interrupter(bool is_interactive) : is_interactive_(is_interactive) {}
+  explicit Interrupter(const LineEditor* editor) : editor_(editor) {}
 
-  // From the signals' thread.
+  // Called by the signals' thread.
   void OnSignal(int signal) {
-    if (signal == SIGTERM) std::_Exit(128 + SIGTERM);
     absl::MutexLock lock(&mutex_);
-    if (client_ != nullptr) {
-      client_->Cancel();
-    } else if (is_interactive_) {
-      std::fprintf(stderr, "\n/exit or ctrl-D leaves\n%s", kPrompt);
-    } else {
-      std::_Exit(128 + SIGINT);
+    if (client_ != nullptr && signal == SIGINT) return client_->Cancel();
+    if (editor_ != nullptr && signal == SIGINT) {
+      // The editor has not begun to read.
+      std::fprintf(stderr, "\n%s\n%s", kHowToLeave, kPrompt);
+      return;
     }
+    if (editor_ != nullptr) editor_->RestoreTerminal();
+    std::_Exit(128 + signal);
   }
 
-  // The client whose calls ctrl-C is to end; null: none.
+  // Sets the client whose calls ctrl-C ends; null: none.
   void Watch(Client* client) {
     absl::MutexLock lock(&mutex_);
     client_ = client;
   }
 
  private:
-  const bool is_interactive_;
+  const LineEditor* const editor_;
   absl::Mutex mutex_;
   Client* client_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
-// "23 tokens, 41.2 tokens/s, atp rank 16, length".
-std::string StatusLine(const GenerationSummary& summary) {
+// Returns a line such as "23 tokens, 41.2 tokens/s, atp rank 16, cut at its length".
+std::string StatusLine(const GenerationSummary& summary, const ChatModel& model) {
   std::string line = absl::StrCat(CountText(summary.n_generated_tokens), " tokens");
   if (summary.n_generated_tokens > 1 && summary.decode_us > 0) {
     absl::StrAppendFormat(&line, ", %.1f tokens/s",
@@ -73,42 +79,54 @@ std::string StatusLine(const GenerationSummary& summary) {
   }
   absl::StrAppend(&line, ", ", summary.mechanism);
   if (summary.rank.has_value()) absl::StrAppend(&line, " rank ", *summary.rank);
-  for (const std::string& reason : summary.finish_reasons) {
-    if (reason == "length") absl::StrAppend(&line, ", cut at its length");
-  }
-  return line;
+  if (summary.finish_reasons != std::vector<std::string>{"length"}) return line;
+  absl::StrAppend(&line, ", cut at its length");
+  const bool is_full = summary.n_prompt_tokens + summary.n_generated_tokens >= model.context_tokens;
+  return is_full ? absl::StrCat(line, ": the context is full, /reset begins anew") : line;
 }
 
 class Chat {
  public:
-  Chat(const FlagValues& flags, ConnectOptions connection, ChatSession session)
+  Chat(const FlagValues& flags, ConnectOptions connection, ChatSession session, ChatModel model)
       : connection_(std::move(connection)),
         is_json_(flags.Switch("json")),
-        session_(std::move(session)) {}
+        is_length_given_(flags.Has("max-new-tokens")),
+        session_(std::move(session)),
+        model_(std::move(model)) {
+    if (!IsTerminal(stdin)) return;
+    editor_ = std::make_unique<LineEditor>(kPrompt, HistoryPath());
+    Note(absl::StrCat("talking with ", model_.name, ", context of ",
+                      CountText(model_.context_tokens), " tokens\n/help lists the commands, ",
+                      kHowToLeave));
+  }
 
-  // Until the input ends or /exit. Without a terminal, to the first error.
+  // Runs until the input ends or /exit. In a terminal an error ends only the answer, but a server
+  // that is gone is the result; elsewhere the first error is.
   absl::Status Run() {
-    const SignalWatcher watcher([this](int signal) { interrupter_.OnSignal(signal); });
+    Interrupter interrupter(editor_.get());
+    interrupter_ = &interrupter;
+    const SignalWatcher watcher([&](int signal) { interrupter.OnSignal(signal); });
     std::string line;
+    absl::Status answered;
     while (!session_.is_over() && ReadLine(line)) {
-      const absl::Status status = ChatSession::IsCommand(line) ? RunCommand(line) : Answer(line);
-      if (absl::IsCancelled(status) && is_interactive_) {
-        Note("cancelled");
-      } else if (!status.ok()) {
-        if (!is_interactive_) return status;
-        Note(std::string(status.message()));
-      }
+      const bool is_command = ChatSession::IsCommand(line);
+      const absl::Status status = is_command ? RunCommand(line) : Answer(line);
+      if (!is_command) answered = status;
+      if (!status.ok() && editor_ == nullptr) return status;
+      if (!status.ok()) Note(std::string(status.message()));
     }
-    return absl::OkStatus();
+    return absl::IsUnavailable(answered) ? answered : absl::OkStatus();
   }
 
  private:
-  // The next line that is not blank. False: there are no more.
+  // Reads the next line that is not blank. Returns false at the end of the input.
   bool ReadLine(std::string& line) {
     do {
-      if (is_interactive_) Write(kPrompt);
-      if (!std::getline(std::cin, line)) {
-        if (is_interactive_) Write("\n");
+      if (editor_ != nullptr) {
+        const std::optional<std::string> typed = editor_->Read(kHowToLeave);
+        if (!typed.has_value()) return false;
+        line = *typed;
+      } else if (!std::getline(std::cin, line)) {
         return false;
       }
     } while (line.find_first_not_of(" \t\r") == std::string::npos);
@@ -124,37 +142,56 @@ class Chat {
 
   absl::Status Answer(const std::string& line) {
     LK_RETURN_IF_ERROR(CheckUtf8("message", line));
-    // One for each answer: what has been cancelled stays so.
+    // Each answer has its own client, because a canceled client stays canceled.
     Client client(connection_);
-    interrupter_.Watch(&client);
-    const GenerationRequest request = session_.Ask(line);
-    const absl::Status status =
-        is_json_ ? AnswerInJson(client, request, line) : Stream(client, request, line);
-    interrupter_.Watch(nullptr);
+    interrupter_->Watch(&client);
+    GenerationRequest request = session_.Ask(line);
+    absl::Status status = FillContext(client, request);
+    if (status.ok()) {
+      status = is_json_ ? AnswerInJson(client, request, line) : Stream(client, request, line);
+    }
+    interrupter_->Watch(nullptr);
     return absl::IsCancelled(status) ? absl::CancelledError("cancelled") : status;
   }
 
-  absl::Status Stream(Client& client, const GenerationRequest& request, const std::string& line) {
+  // Lets the answer be as long as the context leaves, unless its length was given.
+  absl::Status FillContext(Client& client, GenerationRequest& request) const {
+    if (request.max_new_tokens.has_value()) return absl::OkStatus();
+    LK_ASSIGN_OR_RETURN(const int32_t n_prompt, client.CountPromptTokens(request));
+    // A prompt without room for an answer is left to the server, whose error says so.
+    if (n_prompt < model_.context_tokens) request.max_new_tokens = model_.context_tokens - n_prompt;
+    return absl::OkStatus();
+  }
+
+  absl::Status Stream(Client& client, GenerationRequest request, const std::string& line) {
     std::string answer;
-    const absl::StatusOr<GenerationSummary> summary =
-        client.GenerateStream(request, [&](int32_t, const std::string& text) {
-          Write(is_terminal_ ? TerminalSafe(text) : text);
-          answer += text;
-        });
+    const auto show = [&](int32_t, const std::string& text) {
+      Write(is_terminal_ ? TerminalSafe(text) : text);
+      answer += text;
+    };
+    absl::StatusOr<GenerationSummary> summary = client.GenerateStream(request, show);
+    if (IsTooLong(summary.status(), request)) {
+      request.max_new_tokens.reset();
+      summary = client.GenerateStream(request, show);
+    }
     if (summary.ok() || !answer.empty()) {
       Write("\n");
       session_.Keep(line, answer);
     }
     if (!summary.ok()) return summary.status();
-    Note(StatusLine(*summary));
+    Note(StatusLine(*summary, model_));
     return absl::OkStatus();
   }
 
-  absl::Status AnswerInJson(Client& client, const GenerationRequest& request,
-                            const std::string& line) {
-    LK_ASSIGN_OR_RETURN(const std::string json, client.GenerateJson(request));
-    Write(json + "\n");
-    const absl::StatusOr<nlohmann::json> response = ParseJsonObject(json, "response");
+  absl::Status AnswerInJson(Client& client, GenerationRequest request, const std::string& line) {
+    absl::StatusOr<std::string> json = client.GenerateJson(request);
+    if (IsTooLong(json.status(), request)) {
+      request.max_new_tokens.reset();
+      json = client.GenerateJson(request);
+    }
+    if (!json.ok()) return json.status();
+    Write(*json + "\n");
+    const absl::StatusOr<nlohmann::json> response = ParseJsonObject(*json, "response");
     const auto text = nlohmann::json::json_pointer("/choices/0/text");
     session_.Keep(line, response.ok() && response->contains(text)
                             ? response->at(text).get<std::string>()
@@ -162,7 +199,13 @@ class Chat {
     return absl::OkStatus();
   }
 
-  // To standard error, where it is in nobody's way.
+  // Returns whether the server must choose the answer's length, because its cache or mechanism has
+  // less room than the context.
+  bool IsTooLong(const absl::Status& status, const GenerationRequest& request) const {
+    return absl::IsOutOfRange(status) && request.max_new_tokens.has_value() && !is_length_given_;
+  }
+
+  // Writes a line to standard error, so that standard output holds the answers alone.
   static void Note(const std::string& text) {
     const Style style = StyleOf(stderr);
     std::fprintf(stderr, "%s%s%s\n", std::string(style.dim).c_str(), text.c_str(),
@@ -175,10 +218,12 @@ class Chat {
 
   const ConnectOptions connection_;
   const bool is_json_;
-  const bool is_interactive_ = IsTerminal(stdin);
+  const bool is_length_given_;
   const bool is_terminal_ = IsTerminal(stdout);
   ChatSession session_;
-  Interrupter interrupter_{is_interactive_};
+  const ChatModel model_;
+  std::unique_ptr<LineEditor> editor_;  // null: lines come from a file
+  Interrupter* interrupter_ = nullptr;  // set during Run
 };
 
 absl::Status RunChat(const FlagValues& flags) {
@@ -192,10 +237,18 @@ absl::Status RunChat(const FlagValues& flags) {
   request.stop_texts = flags.Texts("stop");
   LK_RETURN_IF_ERROR(CheckUtf8("--system", flags.Text("system")));
   LK_ASSIGN_OR_RETURN(ConnectOptions connection, ReadConnection(flags));
-  // Before the client's threads, so that Ctrl-C reaches the watcher alone.
+  // Signals are blocked before the client starts threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
-  if (IsTerminal(stdin)) std::fputs("/help lists the commands, /exit or ctrl-D leaves\n", stderr);
-  return Chat(flags, std::move(connection), ChatSession(std::move(request), flags.Text("system")))
+  absl::StatusOr<ChatModel> model = absl::CancelledError("cancelled");
+  {
+    Client client(connection);
+    const SignalWatcher watcher([&client](int) { client.Cancel(); });
+    model = client.GetModel();
+  }
+  if (!model.ok()) return model.status();
+  if (!model->refusal.empty()) return absl::FailedPreconditionError(model->refusal);
+  return Chat(flags, std::move(connection), ChatSession(std::move(request), flags.Text("system")),
+              *std::move(model))
       .Run();
 }
 
@@ -206,11 +259,12 @@ Command ChatCommand() {
   command.spec.name = "chat";
   command.spec.summary = "talk with a model that a running server serves";
   command.spec.description =
-      "A conversation with a running server, which writes it as the model's chat template does.\n"
-      "Each line is a message; answers come as they are generated. /help lists what else a line\n"
-      "can be. Ctrl-C ends an answer, /exit or ctrl-D the conversation. Standard input may also "
-      "be\n"
-      "a file of lines; the first error then ends the program.";
+      "A conversation with a running server, which writes it as the model's chat template does. "
+      "Each line is a message; answers come as they are generated. In a terminal lines can be "
+      "edited, and arrow keys bring earlier ones back ($XDG_STATE_HOME/lowkey/history keeps "
+      "them). /help lists what else a line can be. Ctrl-C ends an answer, /exit or ctrl-D the "
+      "conversation. Standard input may also be a file of lines; the first error then ends the "
+      "program.";
   command.spec.groups = {{"Server", ClientFlags()},
                          {"Attention", AttentionFlags()},
                          {"Sampling", SamplingFlags()},

@@ -1,5 +1,6 @@
 #include "client/chat_session.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -8,19 +9,31 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 #include "server/config/common_flags.h"
-#include "server/config/flags.h"
+#include "server/config/help.h"
+#include "server/config/layout.h"
+#include "server/config/suggestions.h"
+#include "server/config/terminal.h"
 
 namespace lowkey {
 namespace {
 
-constexpr char kHelp[] =
-    "/attention NAME [--rank R ...]  how the next answers attend: a mechanism, with the flags of\n"
-    "                                `lowkey generate`; without NAME: the server's default\n"
-    "/system TEXT                    the system message; without TEXT: none\n"
-    "/reset                          forget the conversation\n"
-    "/help                           this\n"
-    "/exit                           leave, as ctrl-D does; ctrl-C ends an answer\n"
-    "//...                           a message that begins with a slash";
+std::string HelpLines() {
+  const std::vector<Entry> entries = {
+      {"/attention NAME [--rank R ...]",
+       "how the next answers attend: a mechanism, with the flags of `lowkey generate`; without "
+       "NAME: "
+       "the server's default"},
+      {"/system TEXT", "the system message; without TEXT: none"},
+      {"/reset", "forget the conversation"},
+      {"/help", "this"},
+      {"/exit", "leave, as ctrl-D does; ctrl-C ends an answer"},
+      {"//...", "a message that begins with a slash"},
+  };
+  const size_t columns = std::min(StyleOf(stderr).columns, kHelpColumns);
+  std::string lines = EntryLines(entries, HeadWidth(entries, columns), columns);
+  lines.pop_back();
+  return lines;
+}
 
 std::string Asked(const std::string& line) {
   return line.starts_with("//") ? line.substr(1) : line;
@@ -37,7 +50,7 @@ bool ChatSession::IsCommand(std::string_view line) {
 
 absl::StatusOr<std::string> ChatSession::SetAttention(const std::vector<std::string>& arguments) {
   LK_ASSIGN_OR_RETURN(AttentionChoice choice, ParseAttention(arguments));
-  // What the server would refuse is better refused here, while the line can still be corrected.
+  // A choice that the server would refuse is refused here, while the line can still be corrected.
   if (choice.mechanism.has_value()) {
     LK_RETURN_IF_ERROR(ResolveAttention(choice, AttentionOptions()).status());
   }
@@ -64,15 +77,14 @@ absl::StatusOr<std::string> ChatSession::RunCommand(const std::string& line) {
     }
     is_over_ = is_exit;
     if (name == "/reset") history_.clear();
-    if (name == "/help") return std::string(kHelp);
+    if (name == "/help") return HelpLines();
     return std::string(is_exit ? "" : "the conversation begins anew");
   }
   const std::string_view known[] = {"/attention", "/system", "/reset", "/help", "/exit"};
   const std::optional<std::string_view> nearest = NearestName(name, known);
   return absl::InvalidArgumentError(
       absl::StrCat("unknown command ", name,
-                   nearest.has_value() ? absl::StrCat("; did you mean ", std::string(*nearest), "?")
-                                       : std::string("; /help lists them")));
+                   nearest.has_value() ? DidYouMean(nearest, "") : "; /help lists them"));
 }
 
 GenerationRequest ChatSession::Ask(const std::string& line) const {

@@ -11,24 +11,24 @@
 
 namespace lowkey {
 
-// A conversation as a terminal holds it: the messages so far, and how the next answer is asked for.
+// Holds a conversation in the terminal: the messages so far and the options of the next request.
 class ChatSession {
  public:
-  // `request`: everything but its input. `system`: the system message; empty: none.
+  // `request` holds everything but the input. An empty `system` is no system message.
   ChatSession(GenerationRequest request, std::string system);
 
-  // Whether a line is a command ("/help"), not a message. A message that begins with a slash is
-  // typed with two.
+  // Returns whether a line is a command ("/help") and no message. A message that begins with a
+  // slash is typed with two.
   static bool IsCommand(std::string_view line);
 
-  // Runs a command and says what it did. INVALID_ARGUMENT, naming the command or option: nothing
-  // has changed then.
+  // Runs a command and returns what to tell the user. INVALID_ARGUMENT names the command or option,
+  // and changes nothing.
   absl::StatusOr<std::string> RunCommand(const std::string& line);
   bool is_over() const { return is_over_; }
 
-  // The request for the answer to `line`, with all before it.
+  // Returns the request for the answer to `line`, with all messages before it.
   GenerationRequest Ask(const std::string& line) const;
-  // The conversation goes on from this answer to `line`.
+  // Adds `line` and its answer to the conversation.
   void Keep(const std::string& line, const std::string& answer);
 
  private:

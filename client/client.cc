@@ -9,10 +9,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/base/status_macros.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
+#include "lowkey/v1/models.grpc.pb.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/status.h"
 
@@ -53,6 +55,16 @@ GenerationSummary Summarize(const v1::FinalEvent& event) {
   return summary;
 }
 
+LogprobReport ToReport(const v1::ChoiceDelta& delta, const v1::Token& token) {
+  LogprobReport report{delta.choice(), token.token_id(), delta.text(), token.logprob(), {}};
+  for (const v1::TokenLogprob& alternative : token.top_logprobs()) {
+    report.alternatives.emplace_back(alternative.text(), alternative.logprob());
+    // The delta's text lags behind its tokens.
+    if (alternative.token_id() == token.token_id()) report.text = alternative.text();
+  }
+  return report;
+}
+
 }  // namespace
 
 class Client::Impl {
@@ -61,6 +73,7 @@ class Client::Impl {
       : address_(options.address),
         channel_(OpenChannel(options)),
         generation_(v1::Generation::NewStub(channel_)),
+        models_(v1::Models::NewStub(channel_)),
         health_(grpc::health::v1::Health::NewStub(channel_)) {}
 
   // Registers a call's context while it lives, so that Cancel reaches it.
@@ -96,6 +109,7 @@ class Client::Impl {
   const std::string address_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Generation::Stub> generation_;
+  const std::unique_ptr<v1::Models::Stub> models_;
   const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 
  private:
@@ -110,7 +124,8 @@ Client::~Client() = default;
 void Client::Cancel() { impl_->Cancel(); }
 
 absl::StatusOr<GenerationSummary> Client::GenerateStream(const GenerationRequest& request,
-                                                         const TextCallback& on_text) {
+                                                         const TextCallback& on_text,
+                                                         const LogprobCallback& on_logprob) {
   Impl::Call call(*impl_, request.deadline);
   const std::unique_ptr<grpc::ClientReader<v1::GenerateEvent>> reader =
       impl_->generation_->GenerateStream(&call.context, ToProto(request));
@@ -118,6 +133,9 @@ absl::StatusOr<GenerationSummary> Client::GenerateStream(const GenerationRequest
   std::optional<GenerationSummary> summary;
   while (reader->Read(&event)) {
     if (event.has_delta()) on_text(event.delta().choice(), event.delta().text());
+    for (const v1::Token& token : event.delta().tokens()) {
+      if (on_logprob && token.has_logprob()) on_logprob(ToReport(event.delta(), token));
+    }
     if (event.has_final()) summary = Summarize(event.final());
   }
   const grpc::Status status = reader->Finish();
@@ -126,6 +144,24 @@ absl::StatusOr<GenerationSummary> Client::GenerateStream(const GenerationRequest
     return absl::InternalError("the stream ended without its final event, expected one");
   }
   return *std::move(summary);
+}
+
+absl::StatusOr<ChatModel> Client::GetModel() {
+  Impl::Call call(*impl_, absl::InfiniteFuture());
+  v1::Model model;
+  const grpc::Status status = impl_->models_->GetModel(&call.context, {}, &model);
+  if (!status.ok()) return impl_->Explained(status);
+  return ChatModel{model.name(), model.chat_refusal(), model.limits().context_tokens()};
+}
+
+absl::StatusOr<int32_t> Client::CountPromptTokens(const GenerationRequest& request) {
+  Impl::Call call(*impl_, request.deadline);
+  v1::TokenizeRequest tokenize;
+  *tokenize.mutable_chat() = ToProto(request).chat();
+  v1::TokenizeResponse response;
+  const grpc::Status status = impl_->generation_->Tokenize(&call.context, tokenize, &response);
+  if (!status.ok()) return impl_->Explained(status);
+  return response.token_ids_size();
 }
 
 absl::StatusOr<std::string> Client::GenerateJson(const GenerationRequest& request) {
@@ -140,7 +176,8 @@ absl::StatusOr<std::string> Client::GenerateJson(const GenerationRequest& reques
   std::string json;
   const auto converted = google::protobuf::util::MessageToJsonString(response, &json, options);
   if (!converted.ok()) return absl::InternalError("the answer cannot be written as JSON");
-  return json;
+  // No text of the answer matches: its quotes are escaped.
+  return absl::StrReplaceAll(json, {{",\"top_logprobs\":[]", ""}});
 }
 
 absl::Status Client::CheckHealth(const std::string& service, absl::Time deadline) {

@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -12,7 +14,7 @@
 
 namespace lowkey {
 
-// What a client's terminal shows of a finished generation.
+// The report of a finished generation, as a terminal shows it.
 struct GenerationSummary {
   std::string request_id, model;
   std::vector<std::string> finish_reasons;  // one per choice: "stop_token", "length", ...
@@ -26,22 +28,46 @@ struct GenerationSummary {
   bool is_approximate = false;
 };
 
-// Text of one choice as it comes, from the thread that called.
+// Receives the text of one choice as it comes, on the thread that called.
 using TextCallback = std::function<void(int32_t choice, const std::string& text)>;
 
-// A client of one server. Thread-safe. Nothing is sent before the first call. Errors are those that
-// the server gave; UNAVAILABLE, saying where and what to do, when there is no server.
+// A generated token of one choice, when log-probabilities are asked for.
+struct LogprobReport {
+  int32_t choice = 0, token = 0;
+  std::string text;  // as far as the server told it
+  float logprob = 0;
+  std::vector<std::pair<std::string, float>> alternatives;  // most likely first
+};
+using LogprobCallback = std::function<void(LogprobReport)>;
+
+// What a conversation has to know of the served model.
+struct ChatModel {
+  std::string name;
+  std::string refusal;  // why it takes no conversations; empty: it does
+  int32_t context_tokens = 0;
+};
+
+// A client talks to one server. Thread-safe. It sends nothing before the first call. Errors are the
+// server's; UNAVAILABLE, which says where and what to do, if no server answers.
 class Client {
  public:
   explicit Client(const ConnectOptions& options);
   explicit Client(const std::string& address) : Client(ConnectOptions{address}) {}
   ~Client();
 
-  // Streams to `on_text` until the end. request.deadline goes to the server.
+  // Streams to the callbacks until the end. request.deadline goes to the server.
   absl::StatusOr<GenerationSummary> GenerateStream(const GenerationRequest& request,
-                                                   const TextCallback& on_text);
+                                                   const TextCallback& on_text,
+                                                   const LogprobCallback& on_logprob = nullptr);
 
-  // The GenerateResponse as one line of JSON with the proto's field names.
+  // Describes the served model.
+  absl::StatusOr<ChatModel> GetModel();
+
+  // Counts the tokens of a conversation's prompt. `request.input` must be a conversation.
+  absl::StatusOr<int32_t> CountPromptTokens(const GenerationRequest& request);
+
+  // Returns the GenerateResponse as one line of JSON with the proto's field names. A token without
+  // alternatives has no field for them.
   absl::StatusOr<std::string> GenerateJson(const GenerationRequest& request);
 
   // Ends the calls that run with CANCELLED, also from another thread.

@@ -5,7 +5,7 @@
 
 namespace lowkey {
 
-// The commands that talk to a server.
+// Return the commands that talk to a server.
 Command GenerateCommand();
 Command ChatCommand();
 Command BenchCommand();

@@ -1,4 +1,5 @@
-// lowkey generate: the client.
+// Implements `lowkey generate`: sends one prompt to a server and shows what comes.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "client/commands.h"
@@ -14,6 +16,7 @@
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
+#include "server/config/layout.h"
 #include "server/config/signals.h"
 #include "server/config/terminal.h"
 
@@ -74,24 +77,24 @@ void PrintReport(const GenerationSummary& summary) {
   std::fprintf(stderr, "\n%s", report.c_str());
 }
 
-// Shows one choice as it comes; several after the end, one below the other.
+// Shows a single choice as it comes, and several choices after the end, one below the other.
 class TextPrinter {
  public:
-  explicit TextPrinter(size_t n_choices) : texts_(n_choices) {}
-
-  void Begin(const std::string& prompt) {
-    if (!is_terminal_ || texts_.size() > 1) return;
-    const Style style = StyleOf(stdout);
-    Write(absl::StrCat(std::string(style.dim), TerminalSafe(prompt), std::string(style.reset)));
-  }
+  // In a terminal `prompt` is shown before the first text.
+  TextPrinter(size_t n_choices, std::string prompt)
+      : texts_(n_choices), prompt_(std::move(prompt)) {}
 
   void Add(int32_t choice, const std::string& text) {
     if (choice < 0 || static_cast<size_t>(choice) >= texts_.size()) return;
-    if (texts_.size() == 1) Write(is_terminal_ ? TerminalSafe(text) : text);
+    if (texts_.size() == 1) {
+      Begin();
+      Write(is_terminal_ ? TerminalSafe(text) : text);
+    }
     texts_[static_cast<size_t>(choice)] += text;
   }
 
   void End() {
+    Begin();
     for (size_t i = 0; texts_.size() > 1 && i < texts_.size(); ++i) {
       Write(absl::StrCat("--- choice ", i, " ---\n",
                          is_terminal_ ? TerminalSafe(texts_[i]) : texts_[i], "\n"));
@@ -99,7 +102,20 @@ class TextPrinter {
     if (texts_.size() == 1) Write("\n");
   }
 
+  // Ends the line that has begun, if any, after an error.
+  void Abandon() {
+    if (has_begun_) Write("\n");
+  }
+
  private:
+  void Begin() {
+    if (!has_begun_ && is_terminal_ && texts_.size() == 1) {
+      const Style style = StyleOf(stdout);
+      Write(absl::StrCat(std::string(style.dim), TerminalSafe(prompt_), std::string(style.reset)));
+    }
+    has_begun_ = true;
+  }
+
   static void Write(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
@@ -107,20 +123,59 @@ class TextPrinter {
 
   const bool is_terminal_ = IsTerminal(stdout);
   std::vector<std::string> texts_;
+  const std::string prompt_;
+  bool has_begun_ = false;
 };
 
+std::string QuotedPiece(const std::string& text) {
+  return absl::StrCat("\"", TerminalSafe(absl::StrReplaceAll(text, {{"\n", "\\n"}, {"\t", "\\t"}})),
+                      "\"");
+}
+
+// Prints one line per token: its log-probability and the most likely alternatives.
+void PrintLogprobs(std::vector<LogprobReport> reports) {
+  if (reports.empty()) return;
+  std::stable_sort(reports.begin(), reports.end(),
+                   [](const auto& a, const auto& b) { return a.choice < b.choice; });
+  std::vector<Entry> entries = {{"logprob  token", "most likely"}};
+  int32_t choice = 0;
+  for (const LogprobReport& report : reports) {
+    if (report.choice > choice) {
+      choice = report.choice;
+      entries.push_back({absl::StrCat("choice ", choice), ""});
+    }
+    std::vector<std::string> alternatives;
+    for (const auto& [text, logprob] : report.alternatives) {
+      alternatives.push_back(absl::StrFormat("%s %.3f", QuotedPiece(text), logprob));
+    }
+    entries.push_back({absl::StrFormat("%7.3f  %s", report.logprob, QuotedPiece(report.text)),
+                       absl::StrJoin(alternatives, "  ")});
+  }
+  const Style style = StyleOf(stderr);
+  const size_t columns = std::min<size_t>(style.columns, 1000);
+  const std::string lines = EntryLines(entries, HeadWidth(entries, columns), columns);
+  std::fprintf(stderr, "\n%s", lines.c_str());
+}
+
 absl::Status Stream(Client& client, const GenerationRequest& request) {
-  TextPrinter printer(static_cast<size_t>(std::clamp(request.n.value_or(1), 1, kMaxChoices)));
-  if (const auto* text = std::get_if<std::string>(&request.input)) printer.Begin(*text);
+  const auto* text = std::get_if<std::string>(&request.input);
+  TextPrinter printer(static_cast<size_t>(std::clamp(request.n.value_or(1), 1, kMaxChoices)),
+                      text == nullptr ? "" : *text);
+  std::vector<LogprobReport> logprobs;
   const absl::StatusOr<GenerationSummary> summary = client.GenerateStream(
-      request, [&](int32_t choice, const std::string& text) { printer.Add(choice, text); });
+      request, [&](int32_t choice, const std::string& piece) { printer.Add(choice, piece); },
+      [&](LogprobReport report) { logprobs.push_back(std::move(report)); });
+  if (!summary.ok()) {
+    printer.Abandon();
+    return summary.status();
+  }
   printer.End();
-  if (!summary.ok()) return summary.status();
+  PrintLogprobs(std::move(logprobs));
   PrintReport(*summary);
   return absl::OkStatus();
 }
 
-// With --system a conversation that TEXT begins, else TEXT itself.
+// Returns a conversation that TEXT begins if --system is given, else TEXT itself.
 absl::StatusOr<PromptInput> ReadInput(const FlagValues& flags, std::string text) {
   if (!flags.IsGiven("system")) return text;
   LK_RETURN_IF_ERROR(CheckUtf8("--system", flags.Text("system")));
@@ -133,7 +188,7 @@ absl::StatusOr<PromptInput> ReadInput(const FlagValues& flags, std::string text)
 absl::Status RunGenerate(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(GenerationRequest request, ReadGeneration(flags));
   LK_ASSIGN_OR_RETURN(const std::optional<double> timeout, flags.Seconds("timeout"));
-  // Some of the message is for the other fields.
+  // The request's other fields share the message with the text.
   LK_ASSIGN_OR_RETURN(std::string text, TextArgument(flags, kMaxMessageBytes - 65536));
   LK_RETURN_IF_ERROR(CheckUtf8("text", text));
   for (const std::string& stop : request.stop_texts) {
@@ -142,7 +197,7 @@ absl::Status RunGenerate(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(request.input, ReadInput(flags, std::move(text)));
   if (timeout.has_value()) request.deadline = absl::Now() + absl::Seconds(*timeout);
   LK_ASSIGN_OR_RETURN(const ConnectOptions connection, ReadConnection(flags));
-  // Before the client's threads, so that Ctrl-C reaches the watcher alone.
+  // Signals are blocked before the client starts threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
   Client client(connection);
   absl::Status status;
@@ -172,9 +227,10 @@ Command GenerateCommand() {
   command.spec.summary = "continue a text with a running server, as it comes";
   command.spec.positional = "[TEXT]";
   command.spec.description =
-      "Sends TEXT (or standard input) to a running server and prints its continuation as it\n"
-      "comes, then a report on standard error. Flags that are not given are left to the server.\n"
-      "With --system TEXT is a message, and what comes is the answer.";
+      "Sends TEXT (or standard input, without a newline at its end) to a running server and "
+      "prints its continuation as it comes, then a report on standard error. Flags that are not "
+      "given are left to the server. With --system TEXT is a message, and what comes is the "
+      "answer.";
   command.spec.groups = {{"Server", ClientFlags()},     {"Attention", AttentionFlags()},
                          {"Sampling", SamplingFlags()}, {"Generation", GenerationFlags()},
                          {"Time", kGenerateFlags},      {"General", GeneralFlags()}};

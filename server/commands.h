@@ -5,7 +5,7 @@
 
 namespace lowkey {
 
-// The commands of the server itself: `lowkey serve`, `lowkey version`.
+// Return the commands of the server itself: `lowkey serve`, `lowkey version`.
 Command ServeCommand();
 Command VersionCommand();
 

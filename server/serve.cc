@@ -1,4 +1,4 @@
-// lowkey serve: loads a model and answers until told to stop.
+// Implements `lowkey serve`: loads a model and answers until told to stop.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -47,7 +47,7 @@ constexpr Flag kNetworkFlags[] = {
 constexpr Flag kChatFlags[] = {
     {"chat-template", "FILE", "", "write conversations as this Jinja template does [the model's]"},
 };
-// How long after Admin.Drain the grace period may begin to run.
+// The longest time between Admin.Drain and the beginning of the grace period.
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
 constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr Flag kSelectionFlags[] = {
@@ -123,7 +123,7 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   if (flags.IsGiven("chat-template")) {
     LK_ASSIGN_OR_RETURN(options.chat_templates, ReadChatTemplate(flags.Text("chat-template")));
   }
-  // Known before a long load rather than after it.
+  // A port that is taken is reported before the long load, not after it.
   LK_RETURN_IF_ERROR(CheckCanListen(options.network.host, options.network.port));
   return options;
 }
@@ -145,7 +145,7 @@ absl::StatusOr<LoadedModel> Load(const ServeOptions& options, const OpenedModel&
   LK_ASSIGN_OR_RETURN(auto weights, opened.Weights());
   ProgressBar bar(stderr, "loading");
   auto progress = [&bar](int64_t done, int64_t total) {
-    // Nothing is admitted yet, so there is nothing to finish first.
+    // No request is admitted yet, so none has to finish first.
     if (WaitForStopSignal(absl::ZeroDuration())) std::_Exit(130);
     bar.Show(done, total);
   };
@@ -187,7 +187,7 @@ std::string LimitsText(const Engine& engine) {
                       ")");
 }
 
-// Serves until a signal, Admin.Drain or a failure of the device, and then what was admitted.
+// Serves until a signal, Admin.Drain or a failure of the device, then finishes admitted requests.
 void RunUntilStopped(const ServeOptions& options, const Engine& engine, GrpcServer& server) {
   while (!server.is_draining() && engine.Health().ok() && !WaitForStopSignal(kDrainPoll)) {
   }
@@ -206,7 +206,7 @@ absl::Status RunServe(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
   if (!flags.IsGiven("chat-template")) options.chat_templates = opened.MakeChatTemplates();
   const std::string name = ModelName(opened.path());
-  LoadedModel model;  // outlives whoever reads its metrics
+  LoadedModel model;  // outlives the metrics' readers
   Metrics metrics(name);
   std::unique_ptr<HttpServer> http;
   if (options.metrics.has_value()) {
@@ -239,22 +239,20 @@ Command ServeCommand() {
   command.spec.name = "serve";
   command.spec.summary = "serve a model over gRPC";
   command.spec.description =
-      "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one "
-      "port.\n"
+      "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one port. "
       "Without --model: the demo model. SIGTERM, Ctrl-C or the RPC Admin.Drain begins a drain: "
-      "health\n"
-      "and /ready say so, new work is refused, what was admitted may finish. A signal after that\n"
-      "ends it at once.";
+      "health and /ready say so, new work is refused, what was admitted may finish. A signal after "
+      "that ends it at once.";
   command.spec.groups = {{"Network", kNetworkFlags},
                          {"Credentials (read again when the files change)", CredentialFlags()},
                          {"Model", ModelFlags()},
                          {"Conversations", kChatFlags},
                          {"Engine", EngineFlags()},
                          {"Capacity", ServingFlags()},
-                         {"What requests get that do not say: attention", AttentionFlags()},
+                         {"Defaults for requests that leave attention unset", AttentionFlags()},
                          {"Choosing a mechanism (--attention auto)", kSelectionFlags},
-                         {"What requests get that do not say: sampling", SamplingFlags()},
-                         {"What requests get that do not say: length", kDefaultFlags},
+                         {"Defaults for requests that leave sampling unset", SamplingFlags()},
+                         {"Defaults for requests that leave their length unset", kDefaultFlags},
                          {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey serve",

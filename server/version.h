@@ -3,8 +3,12 @@
 
 namespace lowkey {
 
-// Of the build: "0.1.0".
+// The version of the build: "0.1.0".
 inline constexpr char kVersion[] = LOWKEY_VERSION;
+
+// The commit that was built, with "-dirty" after changes: "31b6fc3d2a10-dirty"; "unknown" where
+// there was no repository. Defined when lowkey_commands is built.
+extern const char kCommit[];
 
 }  // namespace lowkey
 

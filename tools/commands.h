@@ -5,7 +5,7 @@
 
 namespace lowkey {
 
-// The commands that work on a model without a server.
+// Return the commands that work on a model without a server.
 Command InspectCommand();
 Command TokenizeCommand();
 Command LogitsCommand();

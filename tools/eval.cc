@@ -1,4 +1,4 @@
-// lowkey eval: how well a model predicts a text, by mechanism and context length.
+// Implements `lowkey eval`: how well a model predicts a text, by mechanism and context length.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -14,6 +14,7 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
+#include "server/config/layout.h"
 #include "server/config/opened_model.h"
 #include "server/config/terminal.h"
 #include "server/config/token_text.h"
@@ -45,11 +46,11 @@ struct Row {
   int64_t context_tokens = 0, stride_tokens = 0;
   Trial trial;
   PerplexityResult result;
-  double ratio = 1;  // to the first trial at the same context
+  double ratio = 1;  // perplexity over the first trial's at the same context
 };
 
-// Unless told otherwise atp compresses the text itself: with exact prefill nothing of it would be
-// read from principal keys.
+// Unless told otherwise, atp compresses the text itself: with exact prefill no token of it would
+// be read from principal keys.
 absl::StatusOr<Trial> MakeTrial(AttentionChoice choice) {
   const bool is_atp = choice.mechanism.value_or("standard") == "atp";
   if (is_atp && !choice.prefill.has_value()) choice.prefill = "compressed";
@@ -88,22 +89,32 @@ std::string ShareText(int64_t part, int64_t whole) {
   return absl::StrFormat("%.3f", static_cast<double>(part) / static_cast<double>(whole));
 }
 
-void PrintHeader(size_t name_width) {
+Table MakeTable(const std::vector<Trial>& trials) {
+  size_t name_width = 0;
+  for (const Trial& trial : trials) name_width = std::max(name_width, trial.name.size());
+  Table table({"attention", "context", "windows", "tokens", "perplexity", "to first", "cache",
+               "share", "tokens/s"},
+              name_width, StyleOf(stdout).columns);
+  table.Widen(
+      {"", "131,072", "", "100,000", "1,000.0000", "1.0000", "100.0 MiB", "0.000", "100,000"});
+  return table;
+}
+
+void PrintHeader(const Table& table) {
   const Style style = StyleOf(stdout);
-  std::printf("%s%8s  %-*s %8s %9s %11s %9s %13s %9s %9s%s\n", std::string(style.dim).c_str(),
-              "context", static_cast<int>(name_width), "attention", "windows", "tokens",
-              "perplexity", "to first", "cache/window", "share", "tokens/s",
+  std::printf("%s%s%s", std::string(style.dim).c_str(), table.Header().c_str(),
               std::string(style.reset).c_str());
 }
 
-void PrintRow(const Row& row, size_t name_width) {
+void PrintRow(const Table& table, const Row& row) {
   const PerplexityResult& r = row.result;
-  std::printf("%8s  %-*s %8s %9s %11.4f %9.4f %13s %9s %9.0f\n",
-              CountText(row.context_tokens).c_str(), static_cast<int>(name_width),
-              row.trial.name.c_str(), CountText(r.n_windows).c_str(), CountText(r.n_scored).c_str(),
-              r.perplexity(), row.ratio, BytesText(r.cache_bytes).c_str(),
-              ShareText(r.cache_bytes, r.standard_bytes).c_str(),
-              static_cast<double>(r.n_windows * row.context_tokens) / r.seconds);
+  const double rate = static_cast<double>(r.n_windows * row.context_tokens) / r.seconds;
+  const std::string line = table.Row(
+      {row.trial.name, CountText(row.context_tokens), CountText(r.n_windows), CountText(r.n_scored),
+       absl::StrFormat("%.4f", r.perplexity()), absl::StrFormat("%.4f", row.ratio),
+       BytesText(r.cache_bytes), ShareText(r.cache_bytes, r.standard_bytes),
+       CountText(static_cast<int64_t>(rate + 0.5))});
+  std::fputs(line.c_str(), stdout);
   std::fflush(stdout);
 }
 
@@ -142,7 +153,7 @@ absl::StatusOr<Row> Measure(Engine& engine, absl::Span<const int32_t> tokens, co
   Row row{options.context_tokens, options.stride_tokens, trial, {}, 1};
   PerplexityOptions with_attention = options;
   with_attention.attention = trial.attention;
-  ProgressBar bar(stderr, trial.name);
+  ProgressBar bar(stderr, trial.name, "windows");
   LK_ASSIGN_OR_RETURN(row.result,
                       MeasurePerplexity(engine, tokens, with_attention,
                                         [&](int64_t done, int64_t all) { bar.Show(done, all); }));
@@ -158,10 +169,9 @@ struct Evaluation {
 
 absl::StatusOr<std::vector<Row>> MeasureAll(Engine& engine, absl::Span<const int32_t> tokens,
                                             const Evaluation& evaluation) {
-  size_t name_width = 9;
-  for (const Trial& trial : evaluation.trials) name_width = std::max(name_width, trial.name.size());
+  const Table table = MakeTable(evaluation.trials);
   std::vector<Row> rows;
-  if (!evaluation.is_json) PrintHeader(name_width);
+  if (!evaluation.is_json) PrintHeader(table);
   for (const int64_t context : evaluation.contexts) {
     PerplexityOptions options = evaluation.options;
     options.context_tokens = context;
@@ -170,7 +180,7 @@ absl::StatusOr<std::vector<Row>> MeasureAll(Engine& engine, absl::Span<const int
     for (const Trial& trial : evaluation.trials) {
       LK_ASSIGN_OR_RETURN(rows.emplace_back(), Measure(engine, tokens, trial, options));
       rows.back().ratio = rows.back().result.perplexity() / rows[first].result.perplexity();
-      if (!evaluation.is_json) PrintRow(rows.back(), name_width);
+      if (!evaluation.is_json) PrintRow(table, rows.back());
     }
   }
   return rows;
@@ -230,13 +240,11 @@ Command EvalCommand() {
   command.spec.summary = "perplexity of a text, by attention mechanism and context length";
   command.spec.positional = "perplexity FILE";
   command.spec.description =
-      "Cuts a text into windows of --context tokens, one every --stride tokens, scores each on "
-      "its\n"
-      "last --stride tokens, and prints exp(mean negative log-probability). Each --try is a row "
-      "of\n"
-      "the table. atp compresses the text itself here unless --prefill exact is said. No server "
-      "is\n"
-      "needed.";
+      "Cuts a text into windows of --context tokens, one every --stride tokens, scores each on its "
+      "last --stride tokens, and prints exp(mean negative log-probability). Each --try is a row of "
+      "the table: `cache` is what a window takes at most, `share` that of standard's, `to first` "
+      "the perplexity over the first row's. atp compresses the text itself here unless --prefill "
+      "exact is said. No server is needed.";
   command.spec.groups = {{"Evaluation", kEvalFlags},
                          {"Model", ModelFlags()},
                          {"Engine", EngineFlags()},

@@ -1,6 +1,7 @@
-// lowkey inspect: what a model is, what it needs, and how low-rank its inputs are.
+// Implements `lowkey inspect`: what a model is, what it needs, and how low-rank its inputs are.
 #include "engine/runtime/inspect.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
+#include "server/config/layout.h"
 #include "server/config/opened_model.h"
 #include "server/config/terminal.h"
 #include "tokenizer/tokenizer.h"
@@ -24,22 +26,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kBarCells = 40;
+constexpr size_t kBarCells = 40;
 constexpr Flag kInspectFlags[] = {
     {"prompt", "TEXT", "", "also measure how low-rank every layer's input is on this text"},
 };
 
-std::string OptionsText(const AttentionOptions& attention) {
+// Returns a name such as "atp rank 1/4 basis layer block 512".
+std::string AttentionText(const AttentionOptions& attention) {
+  const std::string name(MechanismName(attention.mechanism));
   if (attention.mechanism == Mechanism::kTaylorShift) {
-    return absl::StrCat("form ", std::string(TaylorFormName(attention.taylorshift.form)), ", ",
-                        std::string(TaylorVariantName(attention.taylorshift.variant)));
+    return absl::StrCat(name, " form ", std::string(TaylorFormName(attention.taylorshift.form)),
+                        " ", std::string(TaylorVariantName(attention.taylorshift.variant)));
   }
   if (attention.mechanism == Mechanism::kStandard && IsApproximate(attention)) {
-    return absl::StrCat("cache ", std::string(CacheStorageName(attention.standard.storage)));
+    return absl::StrCat(name, " cache ", std::string(CacheStorageName(attention.standard.storage)));
   }
-  if (attention.mechanism != Mechanism::kAtp) return "";
-  return absl::StrCat("rank ", RankString(attention.atp.rank), ", basis ",
-                      std::string(AtpBasisName(attention.atp.basis)), ", block ",
+  if (attention.mechanism != Mechanism::kAtp) return name;
+  return absl::StrCat(name, " rank ", RankString(attention.atp.rank), " basis ",
+                      std::string(AtpBasisName(attention.atp.basis)), " block ",
                       attention.atp.block_tokens);
 }
 
@@ -87,29 +91,35 @@ void PrintSummary(const std::string& directory, const ModelSummary& model) {
 
 void PrintMechanisms(const ModelSummary& model) {
   const Style style = StyleOf(stdout);
-  std::printf("\n%s%-11s %-34s %11s %11s %12s %8s  %s%s\n", std::string(style.dim).c_str(),
-              "mechanism", "options", "bytes/token", "+ fixed", "full context", "fit", "output",
-              std::string(style.reset).c_str());
+  std::vector<std::vector<std::string>> rows;
   for (const MechanismMemory& memory : model.mechanisms) {
-    std::printf("%-11s %-34s %11s %11s %12s %8s  %s\n",
-                std::string(MechanismName(memory.attention.mechanism)).c_str(),
-                OptionsText(memory.attention).c_str(),
-                CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)).c_str(),
-                BytesText(memory.fixed_bytes).c_str(), BytesText(memory.bytes_full_context).c_str(),
-                CountText(memory.n_full_sequences).c_str(), memory.exact ? "exact" : "approximate");
+    rows.push_back({AttentionText(memory.attention),
+                    CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)),
+                    BytesText(memory.fixed_bytes), BytesText(memory.bytes_full_context),
+                    CountText(memory.n_full_sequences), memory.exact ? "exact" : "approx"});
   }
+  Table table({"attention", "B/token", "fixed", "context", "fit", "output"}, 0, style.columns);
+  for (const std::vector<std::string>& row : rows) table.Widen(row);
+  std::printf("\n%s%s%s", std::string(style.dim).c_str(), table.Header().c_str(),
+              std::string(style.reset).c_str());
+  for (const std::vector<std::string>& row : rows) std::fputs(table.Row(row).c_str(), stdout);
 }
 
 void PrintRanks(const std::vector<LayerRank>& ranks, size_t n_rows) {
   const Style style = StyleOf(stdout);
-  std::printf(
-      "\nlow-rankness of each layer's attention input over %zu tokens: components needed, "
-      "ceil(2^mu)\n",
-      n_rows);
+  const std::string title =
+      Wrapped(absl::StrCat("low-rankness of each layer's attention input over ",
+                           CountText(static_cast<int64_t>(n_rows)),
+                           " tokens: components needed, ceil(2^mu)"),
+              0, style.columns);
+  std::printf("\n%s\n", title.c_str());
+  constexpr size_t kNumbers = 28;  // columns before the bar, and one after it
+  const size_t n_cells = std::clamp(style.columns, kNumbers + 8, kNumbers + kBarCells) - kNumbers;
   for (const LayerRank& rank : ranks) {
-    const int n_full = std::clamp(static_cast<int>(rank.ratio * kBarCells + 0.5), 0, kBarCells);
+    const double share = std::clamp(rank.ratio, 0.0, 1.0);
+    const auto n_full = static_cast<size_t>(share * static_cast<double>(n_cells) + 0.5);
     std::string bar;
-    for (int i = 0; i < kBarCells; ++i) bar += i < n_full ? "█" : "·";
+    for (size_t i = 0; i < n_cells; ++i) bar += i < n_full ? "█" : "·";
     std::printf("layer %3d  %5d  %5.1f%%  %s%s%s\n", rank.layer,
                 static_cast<int>(rank.entropy_rank), rank.ratio * 100,
                 std::string(style.green).c_str(), bar.c_str(), std::string(style.reset).c_str());
@@ -174,7 +184,7 @@ absl::StatusOr<Measured> Measure(const std::shared_ptr<const Checkpoint>& weight
   EncodeOptions encode;
   encode.add_eos = false;
   LK_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer.Encode(prompt, encode));
-  // Only the first hidden_dim rows are measured, and no row needs those after it.
+  // Only the first hidden_dim tokens are measured, and no token depends on later ones.
   tokens.resize(std::min(tokens.size(), static_cast<size_t>(weights->config.hidden_dim)));
   Measured measured;
   measured.n_rows = tokens.size();
@@ -224,11 +234,11 @@ Command InspectCommand() {
   command.spec.summary = "a model's shape, memory and mechanisms, and how low-rank its inputs are";
   command.spec.positional = "[TEXT]";
   command.spec.description =
-      "Prints what a model is, what each attention mechanism would keep in its cache, and how "
-      "many\n"
-      "sequences as long as the context the cache holds at once. With TEXT (or\n"
-      "--prompt; - is standard input) also how many components carry every layer's input: what\n"
-      "low-rank attention lives on.";
+      "Prints what a model is, and for each attention mechanism the bytes that a token takes in "
+      "the cache, the bytes that a sequence takes beside them, the bytes of a sequence as long as "
+      "the context, and how many of those the cache holds at once. With TEXT (or --prompt; - is "
+      "standard input) also how many components carry every layer's input: what low-rank "
+      "attention lives on.";
   command.spec.groups = {{"Model", ModelFlags()},
                          {"Measurement", kInspectFlags},
                          {"Engine", EngineFlags()},

@@ -7,6 +7,9 @@
 #include "absl/time/time.h"
 #include "engine/base/retry_after.h"
 #include "engine/kernels/isa.h"
+#include "server/config/help.h"
+#include "server/config/suggestions.h"
+#include "server/config/terminal.h"
 
 namespace lowkey {
 namespace {
@@ -14,24 +17,8 @@ namespace {
 constexpr int kUsageError = 2;
 constexpr int kInterrupted = 130;
 
-std::string MainHelp(const std::vector<Command>& commands) {
-  std::string text =
-      "lowkey serves language models, with attention chosen per request: exact, or low-rank\n"
-      "through principal keys.\n\nUsage: lowkey COMMAND [flags]\n\nCommands:\n";
-  size_t width = 0;
-  for (const Command& command : commands) width = std::max(width, command.spec.name.size());
-  for (const Command& command : commands) {
-    std::string name(command.spec.name);
-    name.resize(width + 2, ' ');
-    absl::StrAppend(&text, "  ", name, std::string(command.spec.summary), "\n");
-  }
-  absl::StrAppend(&text,
-                  "\nExamples:\n"
-                  "  lowkey serve                                 serve the demo model\n"
-                  "  lowkey generate \"Once upon a time\"           continue a text\n"
-                  "  lowkey generate --attention atp --rank 1/4 \"Once upon a time\"\n\n"
-                  "`lowkey COMMAND --help` explains a command's flags.\n");
-  return text;
+size_t HelpColumns() {
+  return std::clamp(TerminalColumns(stdout).value_or(kHelpColumns), kMinHelpColumns, kHelpColumns);
 }
 
 int ExitCode(const absl::Status& status) {
@@ -59,12 +46,10 @@ const Command* FindCommand(const std::vector<Command>& commands, const std::stri
 int FailUnknownCommand(const std::vector<Command>& commands, const std::string& name) {
   std::vector<std::string_view> names;
   for (const Command& command : commands) names.push_back(command.spec.name);
-  std::string message = absl::StrCat("unknown command \"", name, "\"");
-  if (const auto nearest = NearestName(name, names); nearest.has_value()) {
-    absl::StrAppend(&message, "; did you mean ", std::string(*nearest), "?");
-  }
-  absl::StrAppend(&message, " (`lowkey --help` lists the commands)");
-  return Fail("lowkey", absl::InvalidArgumentError(message));
+  return Fail("lowkey",
+              absl::InvalidArgumentError(absl::StrCat("unknown command \"", name, "\"",
+                                                      DidYouMean(NearestCommand(name, names), ""),
+                                                      " (`lowkey --help` lists the commands)")));
 }
 
 std::vector<std::string_view> KnownFlags(const std::vector<Command>& commands) {
@@ -82,12 +67,12 @@ std::vector<std::string_view> KnownFlags(const std::vector<Command>& commands) {
 int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::string>& arguments,
                    const FlagSources& sources) {
   if (arguments.empty()) {
-    std::fputs(MainHelp(commands).c_str(), stderr);
+    std::fputs(MainHelpText(commands, HelpColumns()).c_str(), stderr);
     return kUsageError;
   }
   std::string name = arguments[0];
   if (name == "--help" || name == "-h" || name == "help") {
-    std::fputs(MainHelp(commands).c_str(), stdout);
+    std::fputs(MainHelpText(commands, HelpColumns()).c_str(), stdout);
     return 0;
   }
   if (name == "--version") name = "version";
@@ -102,7 +87,7 @@ int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::
     return code;
   }
   if (flags->wants_help()) {
-    std::fputs(HelpText(command->spec).c_str(), stdout);
+    std::fputs(HelpText(command->spec, HelpColumns()).c_str(), stdout);
     return 0;
   }
   absl::Status status = CheckIsa();

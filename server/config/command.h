@@ -9,9 +9,9 @@
 
 namespace lowkey {
 
-// A subcommand: what it takes, and what it does with it. `run` writes its results to standard
-// output and everything else to standard error; an error it returns is printed by main, and becomes
-// the exit code: 2 for INVALID_ARGUMENT, 130 for CANCELLED (interrupted), 1 for the rest.
+// A subcommand holds its flags and its function. `run` writes results to standard output and all
+// else to standard error. RunCommandLine prints the error that `run` returns and makes it the exit
+// code: 2 for INVALID_ARGUMENT, 130 for CANCELLED (interrupted), 1 for the rest.
 struct Command {
   CommandSpec spec;
   absl::Status (*run)(const FlagValues& flags) = nullptr;

@@ -24,7 +24,8 @@ constexpr Flag kModelFlags[] = {
 };
 constexpr Flag kEngineFlags[] = {
     {"dtype", "TYPE", "auto",
-     "weights: auto (bfloat16, unless files are F32), float32, bfloat16, int8, float8"},
+     "weights: auto (bfloat16, unless files are F32), float32, bfloat16, int8, float8",
+     FlagKind::kValue, "auto,float32,bfloat16,int8,float8"},
     {"threads", "N", "0", "compute threads; 0: one per core"},
     {"device", "NAME", "cpu", "where to compute: cpu, cuda:0, or auto: cuda:0 where there is one"},
 };
@@ -38,7 +39,8 @@ constexpr Flag kServingFlags[] = {
     {"max-queued", "N", "256", "requests that may wait"},
     {"max-queued-tokens", "N", "1048576", "and tokens of their prompts"},
     {"max-wait", "TIME", "30", "refuse what would wait longer, as far as steps so far tell"},
-    {"prefix-cache", "on|off", "on", "what prompts leave in the cache for those that begin alike"},
+    {"prefix-cache", "on|off", "on", "what prompts leave in the cache for those that begin alike",
+     FlagKind::kValue, "on,off"},
     {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
 };
 constexpr Flag kAttentionFlags[] = {
@@ -84,7 +86,7 @@ constexpr Flag kGenerationFlags[] = {
     {"n", "N", "", "choices to generate, 1..8 [1]"},
     {"priority", "N", "", "-100..100: higher ones of a tenant's requests begin first [0]"},
     {"stop", "TEXT", "", "end before this text", FlagKind::kRepeated},
-    {"logprobs", "N", "", "report log-probabilities with N alternatives, 0..20 (with --json)"},
+    {"logprobs", "N", "", "report log-probabilities with N alternatives, 0..20"},
     {"ignore-eos", "", "", "go on past the model's end of sequence", FlagKind::kSwitch},
 };
 constexpr Flag kGeneralFlags[] = {

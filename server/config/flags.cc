@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -12,34 +11,12 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
+#include "server/config/suggestions.h"
 
 namespace lowkey {
 namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
-// Beyond this many edits a suggestion would be a guess.
-constexpr size_t kMaxSuggestionDistance = 3;
-
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j + 1] + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
-
-std::string Suggestion(std::string_view text, absl::Span<const std::string_view> candidates,
-                       std::string_view prefix) {
-  const std::optional<std::string_view> nearest = NearestName(text, candidates);
-  if (!nearest.has_value()) return "";
-  return absl::StrCat("; did you mean ", std::string(prefix), std::string(*nearest), "?");
-}
 
 std::optional<bool> ParseBool(std::string_view text) {
   const std::string lower = absl::AsciiStrToLower(std::string(text));
@@ -80,22 +57,9 @@ std::string EnvironmentName(std::string_view flag_name) {
       "LOWKEY_", absl::AsciiStrToUpper(absl::StrReplaceAll(std::string(flag_name), {{"-", "_"}})));
 }
 
-std::optional<std::string_view> NearestName(std::string_view text,
-                                            absl::Span<const std::string_view> candidates) {
-  std::optional<std::string_view> nearest;
-  size_t best = std::min(kMaxSuggestionDistance, text.size() / 2 + 1) + 1;
-  for (std::string_view candidate : candidates) {
-    const bool is_beginning = text.size() >= 3 && candidate.starts_with(text);
-    const size_t distance = is_beginning ? 1 : EditDistance(text, candidate);
-    if (distance < best) {
-      best = distance;
-      nearest = candidate;
-    }
-  }
-  return nearest;
-}
+bool TakesPath(const Flag& flag) { return flag.value_name == "FILE" || flag.value_name == "PATH"; }
 
-// Applies the sources from weakest to strongest, so that a later one simply replaces.
+// Applies the sources from weakest to strongest, so that a later source simply replaces values.
 class FlagParser {
  public:
   FlagParser(const CommandSpec& spec, absl::Span<const std::string_view> known_flags)
@@ -146,7 +110,7 @@ class FlagParser {
     if (it == flags_.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "unknown flag ", arguments[i].substr(0, arguments[i].find('=')), " of `lowkey ",
-          std::string(spec_.name), "`", Suggestion(parts.first, names_, "--")));
+          std::string(spec_.name), "`", DidYouMean(NearestFlag(parts.first, names_), "--")));
     }
     const std::string origin = absl::StrCat("--", parts.first);
     if (parts.second.has_value()) return Add(*it->second, *parts.second, origin);
@@ -158,7 +122,7 @@ class FlagParser {
     return Add(*it->second, arguments[i], origin);
   }
 
-  // "--name=value" to its parts, without the dashes. One dash is taken for two.
+  // Splits "--name=value" into name and value, without the dashes. One dash is taken for two.
   static std::pair<std::string, std::optional<std::string>> Split(std::string_view argument) {
     argument.remove_prefix(argument.starts_with("--") ? 2 : 1);
     const size_t equals = argument.find('=');
@@ -180,6 +144,10 @@ class FlagParser {
     if (flag.kind == FlagKind::kSwitch && !ParseBool(text).has_value()) {
       return absl::InvalidArgumentError(
           absl::StrCat(origin, ": \"", text, "\", expected true or false"));
+    }
+    if (text.empty() && TakesPath(flag)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(origin, ": \"\", expected ", std::string(flag.value_name)));
     }
     FlagValues::Value& value = result_.values_[std::string(flag.name)];
     if (flag.kind != FlagKind::kRepeated) value.texts.clear();
@@ -240,8 +208,8 @@ class FlagParser {
     if (std::find(known_flags_.begin(), known_flags_.end(), name) != known_flags_.end()) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, "unknown flag ", name, Suggestion(name, known_flags_, "")));
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, "unknown flag ", name, DidYouMean(NearestFlag(name, known_flags_), "")));
   }
 
   absl::Status AddFromConfig(const Flag& flag, std::string_view value, const std::string& where) {

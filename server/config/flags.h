@@ -20,13 +20,14 @@ enum class FlagKind {
   kSwitch,    // --name, or --name=true|false
 };
 
-// One flag, as data. Its environment variable is LOWKEY_ and the name in capitals with underscores.
+// A flag of a command. Its environment variable is LOWKEY_ and the name in capitals, _ for -.
 struct Flag {
   std::string_view name;           // "max-new-tokens"
   std::string_view value_name;     // "N"; empty for a switch
-  std::string_view default_value;  // parsed like a given one; empty: none
-  std::string_view help;           // one line
+  std::string_view default_value;  // parsed like a given value; empty: none
+  std::string_view help;           // one sentence, wrapped where it is shown
   FlagKind kind = FlagKind::kValue;
+  std::string_view choices = {};  // "exact,compressed": values to complete; empty: any
 };
 
 struct FlagGroup {
@@ -43,46 +44,46 @@ struct CommandSpec {
   std::vector<std::string_view> examples;  // whole command lines
 };
 
-// Where flags come from besides the command line. Replaced in tests.
+// The sources of flags besides the command line. Tests replace them.
 struct FlagSources {
   std::function<std::optional<std::string>(const std::string&)> environment;
   std::function<absl::StatusOr<std::string>(const std::string&)> read_file;
 
-  // This process's environment and files; a config file is at most 1 MiB.
+  // Returns this process's environment and files; a config file is at most 1 MiB.
   static FlagSources Process();
 };
 
-// The values of one command's flags, and what was left over. Getters must name a flag of the
+// Holds the values of one command's flags and its positionals. Getters must name a flag of the
 // command. Errors are INVALID_ARGUMENT and name the flag the way it was given:
 // `--port: "abc", expected an integer in 0..65535`, or `LOWKEY_PORT: ...`, or `file:3: port: ...`.
 class FlagValues {
  public:
   struct Value {
     std::vector<std::string> texts;
-    std::string origin;    // "--port", "LOWKEY_PORT", "file:3: port"; of the last occurrence
+    std::string origin;    // of the last text: "--port", "LOWKEY_PORT", "file:3: port"
     bool is_given = true;  // false: the flag's default
   };
 
   bool IsGiven(std::string_view name) const;
-  bool Has(std::string_view name) const;  // given, or has a default
+  bool Has(std::string_view name) const;  // whether it is given or has a default
 
-  // The text; empty when there is none.
+  // Returns the text; empty when the flag has none.
   std::string Text(std::string_view name) const;
   std::vector<std::string> Texts(std::string_view name) const;
 
-  // Absent when not given and without a default.
+  // The numbers are absent when the flag is not given and has no default.
   absl::StatusOr<std::optional<int64_t>> Int(std::string_view name, int64_t min, int64_t max) const;
   absl::StatusOr<std::optional<double>> Number(std::string_view name) const;
   absl::StatusOr<std::optional<uint64_t>> Seed(std::string_view name) const;
-  // "1048576", "512K", "512M", "2G", with or without "iB" or "B": powers of 1,024.
+  // Takes "1048576", "512K", "512M", "2G", with or without "iB" or "B": powers of 1,024.
   absl::StatusOr<std::optional<int64_t>> Bytes(std::string_view name) const;
-  // "30", "30s", "500ms", "2m": seconds unless said; at most a day.
+  // Takes "30", "30s", "500ms", "2m": seconds unless the text says otherwise; at most a day.
   absl::StatusOr<std::optional<double>> Seconds(std::string_view name) const;
-  // "5:-100,17:2.5".
+  // Takes "5:-100,17:2.5": token ids and numbers.
   absl::StatusOr<std::vector<std::pair<int32_t, float>>> IdBiases(std::string_view name) const;
   bool Switch(std::string_view name) const;
 
-  // An error in the flag's own words.
+  // Returns INVALID_ARGUMENT with the flag's origin, its value and what was expected.
   absl::Status Error(std::string_view name, std::string_view expected) const;
 
   const std::vector<std::string>& positional() const { return positional_; }
@@ -101,22 +102,18 @@ class FlagValues {
 // Reads `arguments` (after the command's name) for `spec`. Precedence: command line, environment,
 // config file (--config or LOWKEY_CONFIG), default. `known_flags` are the names of every command's
 // flags: one of them in a config file is not an error for a command that lacks it.
-// INVALID_ARGUMENT for an unknown flag (with the nearest name), a missing value, an unexpected
-// positional, a malformed config line; what read_file returns when the config file cannot be read.
+// INVALID_ARGUMENT for an unknown flag (with a suggestion), a missing value, an empty path, an
+// unexpected positional, a malformed config line; read_file's error for the config file.
 absl::StatusOr<FlagValues> ParseFlags(const CommandSpec& spec,
                                       absl::Span<const std::string> arguments,
                                       absl::Span<const std::string_view> known_flags,
                                       const FlagSources& sources);
 
-// "LOWKEY_MAX_NEW_TOKENS" for "max-new-tokens".
+// Returns "LOWKEY_MAX_NEW_TOKENS" for "max-new-tokens".
 std::string EnvironmentName(std::string_view flag_name);
 
-// The candidate with the smallest edit distance to `text`, when it is near enough to be meant.
-std::optional<std::string_view> NearestName(std::string_view text,
-                                            absl::Span<const std::string_view> candidates);
-
-// "lowkey CMD --help": usage, description, aligned flags with defaults, examples.
-std::string HelpText(const CommandSpec& spec);
+// Returns whether the value is a path: shells complete it with files, and it must not be empty.
+bool TakesPath(const Flag& flag);
 
 }  // namespace lowkey
 

@@ -1,58 +1,83 @@
-#include <algorithm>
+#include "server/config/help.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/config/flags.h"
+#include "server/config/layout.h"
 
 namespace lowkey {
 namespace {
 
-std::string FlagHead(const Flag& flag) {
-  std::string head = absl::StrCat("  --", std::string(flag.name));
-  if (!flag.value_name.empty()) absl::StrAppend(&head, " ", std::string(flag.value_name));
-  return head;
+std::vector<Entry> FlagEntries(absl::Span<const Flag> flags) {
+  std::vector<Entry> entries;
+  for (const Flag& flag : flags) {
+    entries.push_back({absl::StrCat("  ", FlagHead(flag)), FlagText(flag)});
+  }
+  return entries;
 }
 
-size_t HeadWidth(const CommandSpec& spec) {
+size_t FlagWidth(const CommandSpec& spec, size_t columns) {
   size_t width = 0;
   for (const FlagGroup& group : spec.groups) {
-    for (const Flag& flag : group.flags) width = std::max(width, FlagHead(flag).size());
+    width = std::max(width, HeadWidth(FlagEntries(group.flags), columns));
   }
   return width;
 }
 
-void AppendFlag(const Flag& flag, size_t width, std::string& text) {
-  std::string head = FlagHead(flag);
-  head.resize(width + 2, ' ');
-  absl::StrAppend(&text, head, std::string(flag.help));
+}  // namespace
+
+const char kFlagSourcesText[] =
+    "Defaults are in [brackets]. Every flag can also come from the environment (--max-new-tokens "
+    "as LOWKEY_MAX_NEW_TOKENS) or from a config file of `flag = value` lines (--config); the "
+    "command line wins, then the environment, then the file.";
+
+std::string FlagHead(const Flag& flag) {
+  std::string head = absl::StrCat("--", std::string(flag.name));
+  if (!flag.value_name.empty()) absl::StrAppend(&head, " ", std::string(flag.value_name));
+  return head;
+}
+
+std::string FlagText(const Flag& flag) {
+  std::string text(flag.help);
   if (!flag.default_value.empty()) {
     absl::StrAppend(&text, " [", std::string(flag.default_value), "]");
   }
-  if (flag.kind == FlagKind::kRepeated) absl::StrAppend(&text, "; may be repeated");
-  absl::StrAppend(&text, "\n");
+  if (flag.kind == FlagKind::kRepeated) text += "; may be repeated";
+  return text;
 }
 
-}  // namespace
+std::string MainHelpText(const std::vector<Command>& commands, size_t columns) {
+  std::vector<Entry> entries;
+  for (const Command& command : commands) {
+    entries.push_back(
+        {absl::StrCat("  ", std::string(command.spec.name)), std::string(command.spec.summary)});
+  }
+  return absl::StrCat(
+      Wrapped("lowkey serves language models, with attention chosen per request: exact, or "
+              "low-rank through principal keys.",
+              0, columns),
+      "\n\nUsage: lowkey COMMAND [flags]\n\nCommands:\n",
+      EntryLines(entries, HeadWidth(entries, columns), columns), "\nExamples:\n",
+      WrappedCommand("lowkey serve", columns), "\n",
+      WrappedCommand("lowkey generate \"Once upon a time\"", columns), "\n",
+      WrappedCommand("lowkey generate --attention atp --rank 1/4 \"Once upon a time\"", columns),
+      "\n\n", Wrapped("`lowkey COMMAND --help` explains a command's flags.", 0, columns), "\n");
+}
 
-std::string HelpText(const CommandSpec& spec) {
-  std::string text = absl::StrCat("Usage: lowkey ", std::string(spec.name), " [flags]");
+std::string HelpText(const CommandSpec& spec, size_t columns) {
+  std::string text = absl::StrCat("Usage: lowkey ", std::string(spec.name));
+  if (!spec.groups.empty()) text += " [flags]";
   if (!spec.positional.empty()) absl::StrAppend(&text, " ", std::string(spec.positional));
-  absl::StrAppend(&text, "\n\n", std::string(spec.description), "\n");
-  const size_t width = HeadWidth(spec);
+  absl::StrAppend(&text, "\n\n", Wrapped(spec.description, 0, columns), "\n");
+  const size_t width = FlagWidth(spec, columns);
   for (const FlagGroup& group : spec.groups) {
-    absl::StrAppend(&text, "\n", std::string(group.title), ":\n");
-    for (const Flag& flag : group.flags) AppendFlag(flag, width, text);
+    absl::StrAppend(&text, "\n", Wrapped(absl::StrCat(std::string(group.title), ":"), 0, columns),
+                    "\n", EntryLines(FlagEntries(group.flags), width, columns));
   }
   absl::StrAppend(&text, "\nExamples:\n");
   for (std::string_view example : spec.examples) {
-    absl::StrAppend(&text, "  ", std::string(example), "\n");
+    absl::StrAppend(&text, WrappedCommand(example, columns), "\n");
   }
-  if (!spec.groups.empty()) {
-    absl::StrAppend(&text,
-                    "\nDefaults are in [brackets]. Every flag can also come from the environment "
-                    "(--max-new-tokens\nas LOWKEY_MAX_NEW_TOKENS) or from a config file of "
-                    "`flag = value` lines (--config); the command\nline wins, then the "
-                    "environment, then the file.\n");
-  }
+  if (!spec.groups.empty())
+    absl::StrAppend(&text, "\n", Wrapped(kFlagSourcesText, 0, columns), "\n");
   return text;
 }
 

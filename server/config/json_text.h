@@ -6,12 +6,12 @@
 
 namespace lowkey {
 
-// One line of JSON. Bytes that are not UTF-8 become U+FFFD.
+// Returns one line of JSON. Bytes that are not UTF-8 become U+FFFD.
 inline std::string JsonLine(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// `text` as a quoted JSON string.
+// Returns `text` as a quoted JSON string.
 inline std::string JsonString(const std::string& text) {
   return JsonLine(nlohmann::ordered_json(text));
 }

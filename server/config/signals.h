@@ -10,18 +10,18 @@
 
 namespace lowkey {
 
-// SIGINT and SIGTERM as ordinary events. Block them before any thread is started, so that none of
-// them is interrupted.
+// Blocks SIGINT and SIGTERM, which then come as ordinary events. Call it before any thread starts,
+// so that no thread is interrupted.
 void BlockStopSignals();
 
-// Waits until one of them comes, or `timeout` has passed; which one came, if any. Callable after
-// BlockStopSignals; takes the signal away.
+// Takes the next of these signals; absent if none comes within `timeout`. Callable after
+// BlockStopSignals.
 std::optional<int> NextStopSignal(absl::Duration timeout);
 inline bool WaitForStopSignal(absl::Duration timeout) {
   return NextStopSignal(timeout).has_value();
 }
 
-// Calls `on_signal` with each stop signal from its own thread, until destruction.
+// Calls `on_signal` from a thread of its own with each stop signal, until destruction.
 class SignalWatcher {
  public:
   explicit SignalWatcher(std::function<void(int)> on_signal);

@@ -1,4 +1,4 @@
-// Typed reading of flag texts. Text comes from users: every number is checked before it is used.
+// Reads flags' texts as numbers. Texts come from users: every number is checked before it is used.
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -15,7 +15,7 @@ namespace {
 constexpr double kMaxSeconds = 86400;
 constexpr size_t kMaxBiases = 1024;
 
-// "512M" is 512 and "M".
+// The parts of a text: 512 and "m" for "512M".
 struct NumberAndUnit {
   double number = 0;
   std::string unit;  // lower case

@@ -5,10 +5,14 @@
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 
+#include "absl/strings/str_split.h"
 #include "engine/loader/safetensors.h"
+#include "server/config/layout.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/running_server.h"
+#include "tests/integration/terminal_process.h"
 #include "tests/testing/source_path.h"
 
 namespace lowkey {
@@ -77,6 +81,7 @@ TEST_F(BinaryTest, ServesGeneratesReportsAndStopsOnSigterm) {
   EXPECT_EQ(response["final"]["attention"]["mechanism"], "atp");
   EXPECT_EQ(response["final"]["usage"]["generated_tokens"], 8);
   EXPECT_EQ(response["choices"][0]["text"].get<std::string>() + "\n", text.output);
+  EXPECT_THAT(json.output, Not(HasSubstr("top_logprobs"))) << "nobody asked for alternatives";
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_THAT(server_->errors(), HasSubstr("\"method\":\"GenerateStream\""));
@@ -155,6 +160,7 @@ TEST_F(BinaryTest, ClientErrorsAreClear) {
   const Ran absent = RunLowkey({"generate", "--server", "127.0.0.1:1", "Once"});
   EXPECT_EQ(absent.code, 1);
   EXPECT_THAT(absent.errors, HasSubstr("no server answers at 127.0.0.1:1"));
+  EXPECT_EQ(absent.output, "");
   EXPECT_THAT(RunLowkey({"generate", "--temprature", "1", "Once"}).errors,
               HasSubstr("did you mean --temperature?"));
   EXPECT_EQ(RunLowkey({"generate"}).code, 2);
@@ -163,6 +169,80 @@ TEST_F(BinaryTest, ClientErrorsAreClear) {
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.errors, HasSubstr("temperature"));
   EXPECT_EQ(RunLowkey({"generate", "--server", address_, "a\xff"}).code, 2);
+}
+
+TEST_F(BinaryTest, NewlineThatEndsAPipedPromptIsNoPartOfIt) {
+  Serve();
+  const std::vector<std::string> command = {"generate",         "--server", address_,
+                                            "--max-new-tokens", "4",        "--json"};
+  const auto tokens = [&](const std::string& prompt) {
+    const Ran ran = RunLowkey(command, {}, prompt);
+    EXPECT_EQ(ran.code, 0) << ran.errors;
+    return nlohmann::json::parse(ran.output)["final"]["usage"]["prompt_tokens"].get<int>();
+  };
+  const int n = tokens("Once upon a time");
+  EXPECT_EQ(tokens("Once upon a time\n"), n);
+  EXPECT_EQ(tokens("Once upon a time\r\n"), n);
+  EXPECT_GT(tokens("Once upon a time\n\n"), n);
+}
+
+TEST_F(BinaryTest, LogprobsAreReadableWithoutJson) {
+  Serve();
+  const std::vector<std::string> command = {
+      "generate", "--server", address_, "--max-new-tokens", "3", "--ignore-eos", "--logprobs", "2"};
+  const Ran text = RunLowkey([&] {
+    auto c = command;
+    c.push_back("Once");
+    return c;
+  }());
+  EXPECT_EQ(text.code, 0) << text.errors;
+  EXPECT_THAT(text.errors, HasSubstr("logprob  token"));
+  EXPECT_THAT(text.errors, ::testing::ContainsRegex("-[0-9]+\\.[0-9]{3}  \".*\" -[0-9]+"));
+  const Ran json = RunLowkey([&] {
+    auto c = command;
+    c.push_back("--json");
+    c.push_back("Once");
+    return c;
+  }());
+  const auto response = nlohmann::json::parse(json.output);
+  EXPECT_EQ(response["choices"][0]["tokens"][0]["top_logprobs"].size(), 2u);
+}
+
+TEST_F(BinaryTest, TablesFitTheTerminal) {
+  WriteFileOrDie(model_.File("text.txt"), "Once upon a time there was a king. He had three sons.");
+  const std::vector<std::vector<std::string>> commands = {
+      {"inspect", "--model", model_.path(), "Once upon a time"},
+      {"eval", "perplexity", model_.File("text.txt"), "--model", model_.path(), "--context", "8",
+       "--try", "standard", "--try", "atp --rank 16 --block 64 --prefill exact"},
+      {"--help"},
+      {"serve", "--help"},
+  };
+  static const std::regex kStyle("\033\\[[0-9;]*[mK]");
+  for (const unsigned short columns : {80, 60}) {
+    for (std::vector<std::string> command : commands) {
+      command.insert(command.begin(), LOWKEY_BINARY);
+      TerminalProcess program(command, columns);
+      EXPECT_EQ(program.Wait(), 0) << program.screen();
+      const std::string screen = std::regex_replace(program.screen(), kStyle, "");
+      for (const absl::string_view line : absl::StrSplit(screen, absl::ByAnyChar("\r\n"))) {
+        EXPECT_LE(DisplayWidth({line.data(), line.size()}), columns) << line;
+      }
+    }
+  }
+}
+
+TEST_F(BinaryTest, VersionTellsTheBuild) {
+  const Ran text = RunLowkey({"version"});
+  for (const char* row : {"lowkey 0.", "commit ", "build ", "instruction set ", "gRPC 1."}) {
+    EXPECT_THAT(text.output, HasSubstr(row));
+  }
+  const auto json = nlohmann::json::parse(RunLowkey({"version", "--json"}).output);
+  for (const char* name : {"version", "commit", "build_type", "compiler", "instruction_set",
+                           "instruction_sets", "cuda", "sanitizers", "libraries"}) {
+    EXPECT_TRUE(json.contains(name)) << name;
+  }
+  const Ran portable = RunLowkey({"version", "--json"}, {"LOWKEY_ISA=portable"});
+  EXPECT_EQ(nlohmann::json::parse(portable.output)["instruction_set"], "portable");
 }
 
 TEST_F(BinaryTest, ServerErrorsAreClear) {

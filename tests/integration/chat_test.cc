@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -11,10 +13,12 @@
 #include "tests/integration/terminal_process.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
+#include "tests/testing/temp_directory.h"
 
 namespace lowkey {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -28,6 +32,8 @@ class ChatTest : public ::testing::Test {
     auto server = GrpcServer::Start(service_, {.port = 0});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
+    // Where the program keeps its history.
+    setenv("XDG_STATE_HOME", state_.path().c_str(), /*overwrite=*/1);
   }
 
   std::vector<std::string> Command(const std::vector<std::string>& more = {}) const {
@@ -54,10 +60,12 @@ class ChatTest : public ::testing::Test {
     std::string prompt = TakePrompt(id);
     Emit(id, text);
     engine_.Finish(id, FinishReason::kStopToken);
-    EXPECT_TRUE(engine_.WaitForRunning(0));
+    // The next request of a script may run by now.
+    EXPECT_THAT(engine_.ids(), Not(Contains(id)));
     return prompt;
   }
 
+  TempDirectory state_;
   FakeEngine engine_;
   TextService service_{engine_, TestTokenizer(), {"tales", {}, ChatTemplates(kTemplate)}};
   std::unique_ptr<GrpcServer> server_;
@@ -112,6 +120,92 @@ TEST_F(ChatTest, CtrlCAtThePromptSaysHowToLeave) {
   ASSERT_TRUE(chat.WaitForText("> "));
   chat.Type("/exit\n");
   EXPECT_EQ(chat.Wait(), 0);
+}
+
+TEST_F(ChatTest, CtrlCDropsTheLineThatIsTyped) {
+  TerminalProcess chat(Command());
+  ASSERT_TRUE(chat.WaitForText("> "));
+  chat.Type("Never mind\x03");
+  ASSERT_TRUE(chat.WaitForText("/exit or ctrl-D leaves"));
+  chat.Type("Hello\n");
+  EXPECT_EQ(Answer("Hi"), "<user>Hello<assistant>");
+  chat.Type("/exit\n");
+  EXPECT_EQ(chat.Wait(), 0);
+}
+
+TEST_F(ChatTest, LinesAreEditedAndComeBackInTheNextSession) {
+  const std::string history = state_.path() + "/lowkey/history";
+  {
+    TerminalProcess chat(Command());
+    ASSERT_TRUE(chat.WaitForText("> "));
+    chat.Type("Helo\x02l\n");  // ctrl-B: one to the left
+    EXPECT_EQ(Answer("Hi"), "<user>Hello<assistant>");
+    chat.Type("/exit\n");
+    EXPECT_EQ(chat.Wait(), 0);
+  }
+  using Perms = std::filesystem::perms;
+  EXPECT_EQ(std::filesystem::status(history).permissions(), Perms::owner_read | Perms::owner_write);
+  TerminalProcess chat(Command());
+  ASSERT_TRUE(chat.WaitForText("> "));
+  chat.Type("\033[A\x10\n");  // up, and ctrl-P
+  EXPECT_EQ(Answer("Hi"), "<user>Hello<assistant>");
+  ASSERT_TRUE(chat.WaitForText("2 tokens"));
+  ASSERT_TRUE(chat.WaitForText("> "));
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 0);
+}
+
+TEST_F(ChatTest, ModelIsNamedBeforeTheFirstPrompt) {
+  TerminalProcess chat(Command());
+  ASSERT_TRUE(chat.WaitForText("talking with tales"));
+  ASSERT_TRUE(chat.WaitForText("> "));
+}
+
+TEST_F(ChatTest, NoPromptWithoutATemplateOrAServer) {
+  TextService plain(engine_, TestTokenizer(), {"tales", {}});
+  const auto server = GrpcServer::Start(plain, {.port = 0});
+  ASSERT_TRUE(server.ok());
+  TerminalProcess refused({LOWKEY_BINARY, "chat", "--server", (*server)->address()});
+  EXPECT_EQ(refused.Wait(), 1);
+  EXPECT_THAT(refused.screen(), HasSubstr("--chat-template FILE"));
+  EXPECT_THAT(refused.screen(), Not(HasSubstr("> ")));
+  TerminalProcess alone({LOWKEY_BINARY, "chat", "--server", "127.0.0.1:1"});
+  EXPECT_EQ(alone.Wait(), 1);
+  EXPECT_THAT(alone.screen(), HasSubstr("no server answers at 127.0.0.1:1"));
+  EXPECT_THAT(alone.screen(), Not(HasSubstr("> ")));
+}
+
+TEST_F(ChatTest, ServerThatIsGoneIsTheExitCode) {
+  TerminalProcess chat(Command());
+  ASSERT_TRUE(chat.WaitForText("> "));
+  server_.reset();
+  chat.Type("Hello\n");
+  ASSERT_TRUE(chat.WaitForText("no server answers"));
+  ASSERT_TRUE(chat.WaitForText("> "));
+  chat.Type("/exit\n");
+  EXPECT_EQ(chat.Wait(), 1);
+}
+
+TEST_F(ChatTest, AnswersMayFillTheContextUnlessTheirLengthIsGiven) {
+  {
+    TerminalProcess chat(Command());
+    ASSERT_TRUE(chat.WaitForText("> "));
+    chat.Type("Hello\n");
+    RequestId id = 0;
+    TakePrompt(id);
+    const EngineRequest request = engine_.request(id);
+    EXPECT_EQ(request.max_new_tokens + static_cast<int32_t>(request.prompt.size()),
+              engine_.limits().context_tokens);
+    engine_.Finish(id, FinishReason::kStopToken);
+    ASSERT_TRUE(engine_.WaitForRunning(0));
+  }
+  TerminalProcess chat(Command({"--max-new-tokens", "5"}));
+  ASSERT_TRUE(chat.WaitForText("> "));
+  chat.Type("Hello\n");
+  RequestId id = 0;
+  TakePrompt(id);
+  EXPECT_EQ(engine_.request(id).max_new_tokens, 5);
+  engine_.Finish(id, FinishReason::kStopToken);
 }
 
 TEST_F(ChatTest, ErrorsLeaveTheConversationAsItWas) {

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,11 +13,12 @@
 
 namespace lowkey {
 
-TerminalProcess::TerminalProcess(std::vector<std::string> arguments) {
+TerminalProcess::TerminalProcess(std::vector<std::string> arguments, unsigned short columns) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  pid_ = forkpty(&terminal_fd_, nullptr, nullptr, nullptr);
+  winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  pid_ = forkpty(&terminal_fd_, nullptr, nullptr, &size);
   LK_CHECK(pid_ >= 0);
   if (pid_ == 0) {
     execv(argv[0], argv.data());

@@ -12,7 +12,7 @@ namespace lowkey {
 // scope.
 class TerminalProcess {
  public:
-  explicit TerminalProcess(std::vector<std::string> arguments);
+  explicit TerminalProcess(std::vector<std::string> arguments, unsigned short columns = 80);
   ~TerminalProcess();
   TerminalProcess(const TerminalProcess&) = delete;
   TerminalProcess& operator=(const TerminalProcess&) = delete;

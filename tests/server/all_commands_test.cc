@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <set>
+
+#include "absl/strings/str_split.h"
+#include "server/config/help.h"
 
 namespace lowkey {
 namespace {
@@ -27,16 +29,25 @@ TEST(CommandsTest, EveryCommandHasHelpExamplesAndDistinctFlags) {
   }
 }
 
-TEST(CommandsTest, HelpLinesFitAWideTerminal) {
-  for (const Command& command : AllCommands()) {
-    const std::string help = HelpText(command.spec);
-    size_t begin = 0;
-    while (begin < help.size()) {
-      const size_t end = std::min(help.find('\n', begin), help.size());
-      EXPECT_LE(end - begin, 120u) << help.substr(begin, end - begin);
-      begin = end + 1;
+void ExpectFits(const std::string& text, size_t columns) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    EXPECT_LE(line.size(), columns) << line;
+  }
+}
+
+TEST(CommandsTest, HelpFitsTheTerminal) {
+  for (const size_t columns : {80u, 60u}) {
+    ExpectFits(MainHelpText(AllCommands(), columns), columns);
+    for (const Command& command : AllCommands()) {
+      ExpectFits(HelpText(command.spec, columns), columns);
     }
   }
+}
+
+TEST(CommandsTest, EmptyPathIsAUsageError) {
+  const FlagSources sources{[](const std::string&) { return std::nullopt; }, {}};
+  EXPECT_EQ(RunCommandLine(AllCommands(), {"serve", "--model", ""}, sources), 2);
+  EXPECT_EQ(RunCommandLine(AllCommands(), {"inspect", "--model="}, sources), 2);
 }
 
 TEST(CommandsTest, UnknownCommandAndFlagAreUsageErrors) {

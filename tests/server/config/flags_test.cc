@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "server/config/help.h"
+
 namespace lowkey {
 namespace {
 
@@ -18,6 +20,7 @@ constexpr Flag kFlags[] = {
     {"stop", "TEXT", "", "stop here", FlagKind::kRepeated},
     {"json", "", "", "print JSON", FlagKind::kSwitch},
     {"config", "FILE", "", "flags from a file"},
+    {"max-new-tokens", "N", "", "tokens to generate at most"},
 };
 constexpr std::string_view kKnown[] = {"port", "host", "stop", "json", "config", "temperature"};
 
@@ -129,6 +132,12 @@ TEST_F(FlagsTest, UnknownFlagNamesTheNearest) {
   EXPECT_THAT(Error({"--prot", "1"}), HasSubstr("did you mean --port?"));
   EXPECT_THAT(Error({"--prot=1"}), HasSubstr("--prot of"));
   EXPECT_THAT(Error({"--xylophone"}), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(Error({"--max-tokens", "8"}), HasSubstr("did you mean --max-new-tokens?"));
+}
+
+TEST_F(FlagsTest, EmptyPathIsAnError) {
+  EXPECT_THAT(Error({"--config", ""}), HasSubstr("--config: \"\", expected FILE"));
+  EXPECT_THAT(Error({"--config="}), HasSubstr("--config: \"\", expected FILE"));
 }
 
 TEST_F(FlagsTest, MissingValueAndBadSwitchAreErrors) {
@@ -167,10 +176,16 @@ TEST_F(FlagsTest, ErrorsNameTheSource) {
 TEST_F(FlagsTest, HelpAlignsFlagsAndShowsDefaults) {
   const std::string help = HelpText(spec_);
   EXPECT_THAT(help, HasSubstr("Usage: lowkey try [flags] [TEXT]"));
-  EXPECT_THAT(help, HasSubstr("  --port N        where to listen [50051]\n"));
-  EXPECT_THAT(help, HasSubstr("  --host ADDRESS  address\n"));
-  EXPECT_THAT(help, HasSubstr("  --stop TEXT     stop here; may be repeated\n"));
+  EXPECT_THAT(help, HasSubstr("  --port N            where to listen [50051]\n"));
+  EXPECT_THAT(help, HasSubstr("  --host ADDRESS      address\n"));
+  EXPECT_THAT(help, HasSubstr("  --stop TEXT         stop here; may be repeated\n"));
   EXPECT_THAT(help, HasSubstr("Examples:\n  lowkey try\n"));
+}
+
+TEST_F(FlagsTest, HelpWrapsForANarrowTerminal) {
+  const std::string help = HelpText(spec_, 40);
+  EXPECT_THAT(help, HasSubstr("  --port N        where to listen\n                  [50051]\n"));
+  EXPECT_THAT(help, HasSubstr("  --max-new-tokens N\n                  tokens to generate at\n"));
 }
 
 TEST(EnvironmentNameTest, IsTheFlagInCapitals) {

@@ -31,6 +31,28 @@ TEST(TerminalTest, RowsAreAligned) {
   EXPECT_EQ(AlignedRows({{"a", "1"}, {"long", "2"}}, {}), "a     1\nlong  2\n");
 }
 
+TEST(TerminalTest, RowsWrapUnderTheirValue) {
+  Style narrow;
+  narrow.columns = 8;
+  EXPECT_EQ(AlignedRows({{"a", "bb cc dd"}}, narrow), "a  bb cc\n   dd\n");
+}
+
+TEST(TerminalTest, ProgressFitsTheTerminal) {
+  const Progress half{1 << 20, 2 << 20};
+  EXPECT_EQ(ProgressLine("loading", half, "", 80),
+            "loading ███████████████░░░░░░░░░░░░░░░  50%  1.0 MiB of 2.0 MiB");
+  EXPECT_EQ(ProgressLine("loading", half, "", 46), "loading ██████░░░░░░  50%  1.0 MiB of 2.0 MiB");
+  EXPECT_EQ(ProgressLine("loading", half, "", 30), "loading ████████░░░░░░░░  50%");
+  EXPECT_EQ(ProgressLine("a label too long", half, "", 12), "a labe  50%");
+  for (size_t columns = 8; columns < 100; ++columns) {
+    EXPECT_LT(DisplayWidth(ProgressLine("a label of some length", half, "", columns)), columns);
+  }
+}
+
+TEST(TerminalTest, ProgressNamesWhatItCounts) {
+  EXPECT_EQ(ProgressLine("atp", {3, 4}, "windows", 36), "atp ███████░░░  75%  3 of 4 windows");
+}
+
 TEST(TerminalTest, ControlCharactersCannotReachTheTerminal) {
   EXPECT_EQ(TerminalSafe("a\n\tb é"), "a\n\tb é");
   EXPECT_EQ(TerminalSafe("\033[2J"), "\xef\xbf\xbd[2J");
