@@ -82,11 +82,11 @@ constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
 
 // Reads each row in one pass: its lines may be another core's, or not fit in L1.
 template <typename T>
-void PackTile(RowSource x, int64_t first_row, int64_t rows, const PackedWeight& w, T* out) {
+void PackTile(const float* x, int64_t ldx, int64_t rows, const PackedWeight& w, T* out) {
   // The rows' elements of a step (fp32) or of a pair of steps (bf16) lie side by side.
   constexpr int64_t kSide = sizeof(T) == sizeof(float) ? 1 : 2;
   std::array<const float*, kMaxTileRows> source;
-  for (int64_t r = 0; r < rows; ++r) source[r] = x(first_row + r);
+  for (int64_t r = 0; r < rows; ++r) source[r] = x + r * ldx;
   for (int64_t k = 0; k < w.n_in_padded(); k += kSide) {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t i = k; i < k + kSide; ++i, ++out) {
@@ -101,10 +101,10 @@ void PackTile(RowSource x, int64_t first_row, int64_t rows, const PackedWeight& 
   }
 }
 
-PackedRows PackRows(const PackedWeight& w, RowSource x, int64_t first_row, int64_t n_rows,
+PackedRows PackRows(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows,
                     ThreadPool& pool) {
   if (n_rows == 1 && w.n_in() == w.n_in_padded() && !w.rounds_activations()) {
-    return {reinterpret_cast<const std::byte*>(x(first_row)), 1};  // a row is its own tile
+    return {reinterpret_cast<const std::byte*>(x), 1};  // a row is its own tile
   }
   thread_local std::vector<float> scratch;  // grows to the largest block
   scratch.resize(std::max<size_t>(scratch.size(), n_rows * w.n_in_padded()));
@@ -117,9 +117,9 @@ PackedRows PackRows(const PackedWeight& w, RowSource x, int64_t first_row, int64
     const int64_t rows = NextTileRows(n_rows - row, n_tiles - tile);
     const int64_t at = row * w.n_in_padded();
     if (w.rounds_activations()) {
-      PackTile(x, first_row + row, rows, w, reinterpret_cast<uint16_t*>(out) + at);
+      PackTile(x + row * ldx, ldx, rows, w, reinterpret_cast<uint16_t*>(out) + at);
     } else {
-      PackTile(x, first_row + row, rows, w, out + at);
+      PackTile(x + row * ldx, ldx, rows, w, out + at);
     }
   });
   return {reinterpret_cast<const std::byte*>(out), n_rows};
@@ -243,23 +243,17 @@ absl::StatusOr<PackedWeight> PackedWeight::Pack(absl::Span<const TensorView> par
   return w;
 }
 
-void Linear(const PackedWeight& w, RowSource x, int64_t n_rows, float* y, int64_t ldy,
-            ThreadPool& pool) {
+void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
+            int64_t ldy, ThreadPool& pool) {
   if (n_rows == 0) return;
   const int64_t n_blocks = (n_rows + kBlockRows - 1) / kBlockRows;
   const int64_t tile = w.kernels().max_tile_rows;
   const int64_t block = ((n_rows + n_blocks - 1) / n_blocks + tile - 1) / tile * tile;
   for (int64_t row = 0; row < n_rows; row += block) {
     const int64_t rows = std::min(block, n_rows - row);
-    const PackedRows packed = PackRows(w, x, row, rows, pool);
+    const PackedRows packed = PackRows(w, x + row * ldx, ldx, rows, pool);
     MultiplyRows(w, packed, y + row * ldy, ldy, pool);
   }
-}
-
-void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
-            int64_t ldy, ThreadPool& pool) {
-  Linear(
-      w, [=](int64_t row) { return x + row * ldx; }, n_rows, y, ldy, pool);
 }
 
 }  // namespace lowkey

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/base/buffer.h"
@@ -55,15 +54,8 @@ class PackedWeight {
   Buffer data_;
 };
 
-// Returns row `row` of a left-hand side, [n_in]. Linear calls it once for each row, from any of the
-// pool's threads; the row must live until the product is done.
-using RowSource = absl::FunctionRef<const float*(int64_t row)>;
-
-// Computes y [n_rows, n_out_padded] = x [n_rows, n_in] W^T; row i of y is at y + i * ldy, ldy >=
-// n_out_padded. A row's bits do not depend on n_rows or on the pool's size.
-void Linear(const PackedWeight& w, RowSource x, int64_t n_rows, float* y, int64_t ldy,
-            ThreadPool& pool);
-// Computes the same with row i of x at x + i * ldx.
+// Computes y [n_rows, n_out_padded] = x [n_rows, n_in] W^T; row i of x is at x + i * ldx, row i of y
+// at y + i * ldy, ldy >= n_out_padded. A row's bits do not depend on n_rows or on the pool's size.
 void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
             int64_t ldy, ThreadPool& pool);
 

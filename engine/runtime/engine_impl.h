@@ -53,6 +53,7 @@ class EngineImpl : public Engine {
   void TakeArrivals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeInbox();
   void FinishAll(const absl::Status& status);
+  RequestState* FindLive(RequestId id);
   bool HasFailed();
   void ExpireDeadlines();
   void GiveUpWaiting();
@@ -82,6 +83,8 @@ class EngineImpl : public Engine {
   void EndSuspicion(const std::vector<ScheduledRows>& batch);
   void ComputeAlone(const std::vector<ScheduledRows>& batch, const absl::Status& thrown);
   absl::Status ComputeBatch(const std::vector<ScheduledRows>& batch);
+  void FillStepRows(const std::vector<ScheduledRows>& batch);
+  void SavePrefixAt(const RequestState& state, int64_t n_computed);
   void SavePrefix(const RequestState& state, int64_t n_computed);
   int64_t RestorePrefix(RequestState& state);
   void QueueDraw(const std::vector<ScheduledRows>& batch, Step& step);

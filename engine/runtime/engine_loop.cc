@@ -34,6 +34,12 @@ bool EngineImpl::HasFailed() {
   return true;
 }
 
+// Returns nullptr once the request has ended.
+RequestState* EngineImpl::FindLive(RequestId id) {
+  const auto found = live_.find(id);
+  return found == live_.end() ? nullptr : found->second.get();
+}
+
 void EngineImpl::FinishAll(const absl::Status& status) {
   while (!live_.empty()) Finish(live_.begin()->first, FinishReason::kCancelled, status);
 }

@@ -38,8 +38,7 @@ bool EngineImpl::RunsAhead(const ScheduledBatch& batch) const {
 
 void EngineImpl::ReleaseCaches(const std::vector<RequestId>& ids) {
   for (RequestId id : ids) {
-    const auto found = live_.find(id);
-    if (found != live_.end()) found->second->ReleaseCache();
+    if (RequestState* state = FindLive(id); state != nullptr) state->ReleaseCache();
   }
 }
 
@@ -125,8 +124,7 @@ void EngineImpl::EndSuspicion(const std::vector<ScheduledRows>& batch) {
 // Returns whether streams wait while a prompt is computed.
 bool EngineImpl::IsMixed(const std::vector<ScheduledRows>& batch) const {
   const auto is_decode = [this](const ScheduledRows& rows) {
-    const EngineRequest& request = live_.at(rows.request)->request;
-    return rows.first_position >= static_cast<int64_t>(request.prompt.size());
+    return rows.first_position >= live_.at(rows.request)->n_prompt_tokens();
   };
   const auto n_decode = std::count_if(batch.begin(), batch.end(), is_decode);
   return n_decode > 0 && n_decode < static_cast<int64_t>(batch.size());
@@ -137,7 +135,8 @@ bool EngineImpl::IsPending(const RequestState& state, int32_t choice, int64_t po
   return position == state.n_known(choice);
 }
 
-absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
+// Lists the batch's rows with their tokens; tokens that the pending step draws stay on the device.
+void EngineImpl::FillStepRows(const std::vector<ScheduledRows>& batch) {
   step_tokens_.clear();
   step_rows_.clear();
   for (const ScheduledRows& rows : batch) {
@@ -147,38 +146,43 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
       step_tokens_.push_back(is_drawn ? 0 : state.TokenAt(rows.choice, rows.first_position + i));
     }
   }
-  size_t at = 0;
+  auto tokens = absl::MakeConstSpan(step_tokens_);
   for (const ScheduledRows& rows : batch) {
     const auto n = static_cast<size_t>(rows.n_rows);
     RequestState& state = *live_.at(rows.request);
-    ModelRunner::Rows& step_rows = step_rows_.emplace_back(
-        ModelRunner::Rows{&state.choices[rows.choice].cache, rows.first_position,
-                          absl::MakeConstSpan(step_tokens_).subspan(at, n)});
+    step_rows_.push_back({&state.choices[rows.choice].cache, rows.first_position, tokens.first(n)});
     if (IsPending(state, rows.choice, rows.first_position)) {
-      step_rows.drawn = pending_->numbers.at({rows.request, rows.choice});
+      step_rows_.back().drawn = pending_->numbers.at({rows.request, rows.choice});
     }
-    at += n;
+    tokens.remove_prefix(n);
   }
+}
+
+absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
+  FillStepRows(batch);
   LK_RETURN_IF_ERROR(runner_->Compute(step_rows_));
+  // Advance may drop pages that only the prompt's own rows read.
   for (const ScheduledRows& rows : batch) {
-    const RequestState& state = *live_.at(rows.request);
-    const int64_t end = rows.first_position + rows.n_rows;
-    // Advance may drop pages that only the prompt's own rows read.
-    const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
-    const PrefixReach reach = runner_->mechanism(state.request.attention.mechanism).prefix_reach();
-    if (end == n_prompt || (end < n_prompt && IsPrefixStop(state.request, reach, end))) {
-      SavePrefix(state, end);
-    }
+    SavePrefixAt(*live_.at(rows.request), rows.first_position + rows.n_rows);
   }
   runner_->Advance();
   for (const ScheduledRows& rows : batch) {
     RequestState& state = *live_.at(rows.request);
     state.NotePeak(runner_->page_bytes());
-    const int64_t end = rows.first_position + rows.n_rows;
-    const bool ends_prompt = end == static_cast<int64_t>(state.request.prompt.size());
+    const bool ends_prompt = rows.first_position + rows.n_rows == state.n_prompt_tokens();
     if (ends_prompt && state.is_forked()) state.Fork(config().vocab_size);  // once more
   }
   return absl::OkStatus();
+}
+
+// Keeps the prefix of a prompt that is computed up to its end or to one of its stops.
+void EngineImpl::SavePrefixAt(const RequestState& state, int64_t n_computed) {
+  const PrefixReach reach = runner_->mechanism(state.request.attention.mechanism).prefix_reach();
+  const int64_t n_prompt = state.n_prompt_tokens();
+  if (n_computed == n_prompt ||
+      (n_computed < n_prompt && IsPrefixStop(state.request, reach, n_computed))) {
+    SavePrefix(state, n_computed);
+  }
 }
 
 // Keeps the prefix for prompts that begin alike.
@@ -232,19 +236,17 @@ void EngineImpl::QueueDraw(const std::vector<ScheduledRows>& batch, Step& step) 
 
 // Forks a request at the row that ends its prompt: every choice draws from that row.
 void EngineImpl::ForkAt(const WantedRow& wanted) {
-  const auto found = live_.find(wanted.request);
-  if (found == live_.end()) return;
-  RequestState& state = *found->second;
-  if (wanted.position + 1 != static_cast<int64_t>(state.request.prompt.size())) return;
-  const absl::Status status = Guarded([&] { state.Fork(config().vocab_size); });
-  if (!status.ok()) Finish(state.id, FinishReason::kError, status);
+  RequestState* state = FindLive(wanted.request);
+  if (state == nullptr || wanted.position + 1 != state->n_prompt_tokens()) return;
+  const absl::Status status = Guarded([&] { state->Fork(config().vocab_size); });
+  if (!status.ok()) Finish(state->id, FinishReason::kError, status);
 }
 
 RowRequest EngineImpl::RequestOf(const WantedRow& wanted) {
-  const auto found = live_.find(wanted.request);
-  if (found == live_.end()) return {};
-  const RequestState& state = *found->second;
-  const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
+  const RequestState* live = FindLive(wanted.request);
+  if (live == nullptr) return {};
+  const RequestState& state = *live;
+  const int64_t n_prompt = state.n_prompt_tokens();
   if (wanted.position + 1 < n_prompt) return {{}, state.PromptTokenAfter(wanted.position)};
   RowRequest request;
   if (state.request.max_new_tokens == 0) return request;
@@ -288,10 +290,10 @@ void EngineImpl::NoteTime(const Step& step) {
 }
 
 void EngineImpl::ConsumeRow(const WantedRow& wanted, RowTokens& tokens) {
-  const auto found = live_.find(wanted.request);
-  if (found == live_.end()) return;  // ended by an earlier row of this step
-  RequestState& state = *found->second;
-  const auto n_prompt = static_cast<int64_t>(state.request.prompt.size());
+  RequestState* live = FindLive(wanted.request);
+  if (live == nullptr) return;  // ended by an earlier row of this step
+  RequestState& state = *live;
+  const int64_t n_prompt = state.n_prompt_tokens();
   if (wanted.position + 1 < n_prompt) {
     return state.AddPromptLogprob(wanted.position,
                                   tokens.Score(state.PromptTokenAfter(wanted.position)));
@@ -306,7 +308,7 @@ void EngineImpl::ConsumeRow(const WantedRow& wanted, RowTokens& tokens) {
 }
 
 void EngineImpl::CompletePrompt(RequestState& state) {
-  counters_.n_prompt_tokens += static_cast<int64_t>(state.request.prompt.size());
+  counters_.n_prompt_tokens += state.n_prompt_tokens();
   if (state.wants_prompt_logprobs()) {
     state.sink->OnPromptLogprobs(std::move(state.prompt_logprobs));
   }

@@ -15,16 +15,15 @@ RequestState::RequestState(RequestId id, EngineRequest r, std::unique_ptr<Sink> 
 SequenceCache RequestState::EmptyCache() const {
   SequenceCache cache;
   cache.options = request.attention;
-  cache.n_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  cache.n_prompt_tokens = n_prompt_tokens();
   // The last token generated is never fed.
   cache.n_final_tokens = cache.n_prompt_tokens + std::max(0, request.max_new_tokens - 1);
   return cache;
 }
 
 int32_t RequestState::TokenAt(int32_t choice, int64_t position) const {
-  const auto n_prompt = static_cast<int64_t>(request.prompt.size());
-  return position < n_prompt ? request.prompt[position]
-                             : choices[choice].tokens[position - n_prompt];
+  return position < n_prompt_tokens() ? request.prompt[position]
+                                      : choices[choice].tokens[position - n_prompt_tokens()];
 }
 
 RowRequest::Given RequestState::PromptTokenAfter(int64_t row_position) const {
@@ -87,7 +86,7 @@ AttentionReport RequestState::MakeReport(const AttentionMechanism& mechanism,
   report.crossovers = selection.crossovers;
   report.cache_bytes = HeldBytes(page_bytes);
   report.peak_cache_bytes = std::max(peak_bytes_, report.cache_bytes);
-  const int64_t shared_pages = static_cast<int64_t>(request.prompt.size()) / kPageTokens;
+  const int64_t shared_pages = n_prompt_tokens() / kPageTokens;
   std::vector<const SequenceCache*> sequences;
   int64_t n_pages = 0;
   for (const ChoiceState& c : choices) {
@@ -113,7 +112,7 @@ FinalEvent RequestState::MakeFinalEvent(FinishReason reason, const absl::Status&
     event.finish_reasons.push_back(exists ? choices[c].finish_reason.value_or(reason) : reason);
     event.n_generated.push_back(exists ? static_cast<int32_t>(choices[c].tokens.size()) : 0);
   }
-  event.n_prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  event.n_prompt_tokens = static_cast<int32_t>(n_prompt_tokens());
   event.n_cached_tokens = n_cached_tokens;
   event.seed = request.sampling.seed;
   const absl::Time now = absl::Now();
