@@ -52,7 +52,7 @@ absl::StatusOr<std::string> ChatSession::SetAttention(const std::vector<std::str
   LK_ASSIGN_OR_RETURN(AttentionChoice choice, ParseAttention(arguments));
   // A choice that the server would refuse is refused here, while the line can still be corrected.
   if (choice.mechanism.has_value()) {
-    LK_RETURN_IF_ERROR(ResolveAttention(choice, AttentionOptions()).status());
+    LK_RETURN_IF_ERROR(ResolveSelectable(choice, Defaults()).status());
   }
   request_.attention = std::move(choice);
   return request_.attention.mechanism.has_value()

@@ -11,7 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "engine/config/attention_options.h"
+#include "engine/config/attention_option_table.h"
+#include "engine/config/limits.h"
 #include "engine/runtime/engine.h"
 #include "engine/sampler/sampler.h"
 #include "server/auth/tenant.h"
@@ -22,20 +23,6 @@ namespace lowkey {
 // What a caller asks for, whatever protocol or command it came through. An absent field takes the
 // server's default. Nothing here is checked yet: TextService does that.
 
-// Bounds of everything a request can carry, checked before anything is done with it.
-inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
-inline constexpr size_t kMaxRequestIdBytes = 128;
-inline constexpr size_t kMaxStopTexts = 16;
-inline constexpr size_t kMaxStopTextBytes = 256;
-inline constexpr size_t kMaxStopTokens = 64;
-inline constexpr size_t kMaxPrefixMarks = 16;
-inline constexpr int32_t kMaxLogprobs = 20;
-inline constexpr int32_t kMaxChoices = 8;
-inline constexpr size_t kMaxContinuations = 64;
-inline constexpr int32_t kMaxPriority = 100;  // and at least its negative
-inline constexpr size_t kMaxChatMessages = 4096;
-inline constexpr size_t kMaxToolCalls = 128;
-
 struct SamplingChoice {
   std::optional<float> temperature = {}, top_p = {}, min_p = {};
   std::optional<float> repetition_penalty = {}, presence_penalty = {}, frequency_penalty = {};
@@ -45,13 +32,9 @@ struct SamplingChoice {
 };
 
 struct AttentionChoice {
-  std::optional<std::string> mechanism = {}, rank = {}, basis = {}, prefill = {};
-  std::optional<std::string> decomposition = {}, basis_storage = {}, principal_storage = {};
-  std::optional<std::string> readout = {};
-  std::optional<bool> merge = {};
-  std::optional<int32_t> block_tokens = {}, sinks = {}, window_blocks = {}, refine_tokens = {};
-  std::optional<std::string> kept_storage = {}, form = {}, variant = {}, cache_storage = {};
-  // Of mechanism "auto".
+  std::optional<std::string> mechanism = {};
+  OptionValues options = {};
+  // Rules of mechanism "auto".
   std::optional<std::string> objective = {};
   std::vector<std::string> allowed = {};
   std::optional<bool> allow_approximate = {};
@@ -104,9 +87,6 @@ absl::Status CheckUtf8(const std::string& field, const std::string& text);
 // an option is given that belongs to another mechanism, which would otherwise be ignored silently.
 absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
                                                   const AttentionOptions& defaults);
-
-// A mechanism with the options that set it apart: "atp rank 64 basis layer block 512 window 1".
-std::string AttentionLabel(const AttentionOptions& attention);
 
 // The same where the mechanism may be "auto": then `selection` holds the rules, and `options` what
 // the candidates get. INVALID_ARGUMENT, too, when a rule is set for a mechanism that is named.

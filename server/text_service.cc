@@ -18,12 +18,6 @@ const EncodeOptions kPromptEncoding = {.add_bos = {}, .add_eos = false, .parse_s
 // 32 bits are enough to tell runs apart and short enough to type back.
 uint32_t DrawSeed() { return std::random_device{}(); }
 
-absl::Status CheckRange(const std::string& field, int64_t value, int64_t min, int64_t max) {
-  if (value >= min && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": ", value, ", expected ", min, "..", max));
-}
-
 absl::Status CheckAtMost(const char* field, size_t n, size_t max, const char* unit) {
   if (n <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(

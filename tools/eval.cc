@@ -53,7 +53,7 @@ struct Row {
 // be read from principal keys.
 absl::StatusOr<Trial> MakeTrial(AttentionChoice choice) {
   const bool is_atp = choice.mechanism.value_or("standard") == "atp";
-  if (is_atp && !choice.prefill.has_value()) choice.prefill = "compressed";
+  if (is_atp) choice.options.try_emplace("prefill", "compressed");
   LK_ASSIGN_OR_RETURN(const AttentionOptions attention, ResolveAttention(choice, {}));
   return Trial{AttentionLabel(attention), attention};
 }

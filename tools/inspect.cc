@@ -35,15 +35,15 @@ constexpr Flag kInspectFlags[] = {
 std::string AttentionText(const AttentionOptions& attention) {
   const std::string name(MechanismName(attention.mechanism));
   if (attention.mechanism == Mechanism::kTaylorShift) {
-    return absl::StrCat(name, " form ", std::string(TaylorFormName(attention.taylorshift.form)),
-                        " ", std::string(TaylorVariantName(attention.taylorshift.variant)));
+    return absl::StrCat(name, " form ", std::string(NameOf(attention.taylorshift.form)), " ",
+                        std::string(NameOf(attention.taylorshift.variant)));
   }
   if (attention.mechanism == Mechanism::kStandard && IsApproximate(attention)) {
-    return absl::StrCat(name, " cache ", std::string(CacheStorageName(attention.standard.storage)));
+    return absl::StrCat(name, " cache ", std::string(NameOf(attention.standard.storage)));
   }
   if (attention.mechanism != Mechanism::kAtp) return name;
   return absl::StrCat(name, " rank ", RankString(attention.atp.rank), " basis ",
-                      std::string(AtpBasisName(attention.atp.basis)), " block ",
+                      std::string(NameOf(attention.atp.basis)), " block ",
                       attention.atp.block_tokens);
 }
 
@@ -128,17 +128,10 @@ void PrintRanks(const std::vector<LayerRank>& ranks, size_t n_rows) {
 
 Json MechanismJson(const MechanismMemory& memory) {
   Json json = {{"mechanism", std::string(MechanismName(memory.attention.mechanism))}};
-  if (memory.attention.mechanism == Mechanism::kAtp) {
-    json["rank"] = RankString(memory.attention.atp.rank);
-    json["basis"] = std::string(AtpBasisName(memory.attention.atp.basis));
-    json["block_tokens"] = memory.attention.atp.block_tokens;
-  }
-  if (memory.attention.mechanism == Mechanism::kStandard) {
-    json["cache_storage"] = std::string(CacheStorageName(memory.attention.standard.storage));
-  }
-  if (memory.attention.mechanism == Mechanism::kTaylorShift) {
-    json["form"] = std::string(TaylorFormName(memory.attention.taylorshift.form));
-    json["variant"] = std::string(TaylorVariantName(memory.attention.taylorshift.variant));
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    if (option.owner != memory.attention.mechanism) continue;
+    std::visit([&](const auto& value) { json[std::string(option.name)] = value; },
+               option.get(memory.attention));
   }
   json["bytes_per_token"] = memory.bytes_per_token;
   json["fixed_bytes"] = memory.fixed_bytes;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 
 namespace lowkey {
 namespace {
@@ -37,12 +38,6 @@ class WindowSink : public Sink {
  private:
   WindowOutcome& outcome_;
 };
-
-absl::Status CheckRange(const char* name, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": ", value, ", expected ", low, "..", high));
-}
 
 absl::Status ScoreWindow(Engine& engine, absl::Span<const int32_t> tokens,
                          const PerplexityWindow& window, const PerplexityOptions& options,

@@ -3,61 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
-#include <iterator>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
+#include "engine/config/limits.h"
 
 namespace lowkey {
 namespace {
 
-constexpr int32_t kMinBlockTokens = 64;
-constexpr int32_t kMaxBlockTokens = 4096;
-constexpr int32_t kBlockStep = 64;
-constexpr int32_t kMaxSinks = 63;
-constexpr int32_t kMaxWindowBlocks = 64;
-constexpr char kBases[] = "layer, kv or input";
-constexpr char kStorages[] = "cache, int8 or int4";
-constexpr char kForms[] = "auto, direct or recurrent";
-constexpr char kVariants[] = "normalized or plain";
-constexpr char kCacheStorages[] = "dtype, int8 or int4";
-constexpr int32_t kMaxRefineTokens = 4096;
 constexpr std::string_view kEnergyPrefix = "energy:";
-
-constexpr std::pair<Mechanism, std::string_view> kNames[] = {
-    {Mechanism::kStandard, "standard"},
-    {Mechanism::kAtp, "atp"},
-    {Mechanism::kTaylorShift, "taylorshift"},
-    {Mechanism::kOptimised, "optimised"},
-    {Mechanism::kEfficient, "efficient"},
-    {Mechanism::kSuper, "super"},
-    {Mechanism::kLasso, "lasso"},
-};
-
-// "standard, atp, ... or lasso".
-std::string KnownMechanisms() {
-  std::string text;
-  for (size_t i = 0; i < std::size(kNames); ++i) {
-    absl::StrAppend(&text,
-                    i == 0                      ? ""
-                    : i + 1 < std::size(kNames) ? ", "
-                                                : " or ",
-                    std::string(kNames[i].second));
-  }
-  return text;
-}
-
-absl::Status CheckInt(const char* field, int32_t value, int32_t min, int32_t max) {
-  if (value >= min && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("atp ", field, ": ", value, ", expected ", min, "..", max));
-}
 
 absl::Status ValidateRank(const RankPolicy& rank, int32_t block_tokens) {
   if (const auto* fixed = std::get_if<RankFixed>(&rank)) {
-    return CheckInt("rank", fixed->rank, 1, block_tokens);
+    return CheckRange("atp rank", fixed->rank, 1, block_tokens);
   }
   if (const auto* energy = std::get_if<RankEnergy>(&rank)) {
     if (energy->share > 0.0 && energy->share <= 1.0) return absl::OkStatus();
@@ -71,42 +31,7 @@ absl::Status ValidateRank(const RankPolicy& rank, int32_t block_tokens) {
       absl::StrCat("atp rank: ", fraction, ", expected a fraction in (0, 1]"));
 }
 
-absl::Status ValidateNames(const AtpOptions& atp) {
-  if (AtpBasisName(atp.basis).empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("atp basis: ", static_cast<int>(atp.basis), ", expected ", kBases));
-  }
-  if (atp.prefill != AtpPrefill::kExact && atp.prefill != AtpPrefill::kCompressed) {
-    return absl::InvalidArgumentError(absl::StrCat("atp prefill: ", static_cast<int>(atp.prefill),
-                                                   ", expected exact or compressed"));
-  }
-  if (atp.decomposition != AtpDecomposition::kBlock &&
-      atp.decomposition != AtpDecomposition::kAlternating) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("atp decomposition: ", static_cast<int>(atp.decomposition),
-                     ", expected block or alternating"));
-  }
-  if (AtpStorageName(atp.basis_storage).empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "atp basis storage: ", static_cast<int>(atp.basis_storage), ", expected ", kStorages));
-  }
-  if (atp.kept_storage != AtpStorage::kCache && atp.kept_storage != AtpStorage::kInt8) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "atp kept storage: ", static_cast<int>(atp.kept_storage), ", expected cache or int8"));
-  }
-  if (atp.principal_storage != AtpStorage::kCache && atp.principal_storage != AtpStorage::kInt8) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("atp principal storage: ", std::string(AtpStorageName(atp.principal_storage)),
-                     ", expected cache or int8"));
-  }
-  if (atp.readout != AtpReadout::kExact && atp.readout != AtpReadout::kLinear) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("atp readout: ", static_cast<int>(atp.readout), ", expected exact or linear"));
-  }
-  return absl::OkStatus();
-}
-
-// What the readouts have no use for, and would ignore silently.
+// Refuses options that the readout would ignore silently.
 absl::Status ValidateReadout(const AtpOptions& atp) {
   if (atp.readout == AtpReadout::kExact) {
     if (!atp.merge) return absl::OkStatus();
@@ -118,58 +43,10 @@ absl::Status ValidateReadout(const AtpOptions& atp) {
   }
   if (atp.basis_storage != AtpStorage::kCache) {
     return absl::InvalidArgumentError(
-        absl::StrCat("atp basis storage: ", std::string(AtpStorageName(atp.basis_storage)),
+        absl::StrCat("atp basis storage: ", std::string(NameOf(atp.basis_storage)),
                      ", expected cache with readout linear, which keeps no basis"));
   }
   return absl::OkStatus();
-}
-
-absl::Status ValidateAtp(const AtpOptions& atp) {
-  if (absl::Status s = CheckInt("block", atp.block_tokens, kMinBlockTokens, kMaxBlockTokens);
-      !s.ok()) {
-    return s;
-  }
-  if (atp.block_tokens % kBlockStep != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("atp block: ", atp.block_tokens,
-                                                   ", expected a multiple of ", kBlockStep, " in ",
-                                                   kMinBlockTokens, "..", kMaxBlockTokens));
-  }
-  if (absl::Status s = ValidateNames(atp); !s.ok()) return s;
-  if (absl::Status s = CheckInt("sinks", atp.sinks, 0, std::min(kMaxSinks, atp.block_tokens - 1));
-      !s.ok()) {
-    return s;
-  }
-  if (absl::Status s = CheckInt("window", atp.window_blocks, 0, kMaxWindowBlocks); !s.ok()) {
-    return s;
-  }
-  if (absl::Status s = CheckInt("refine", atp.refine_tokens, 0, kMaxRefineTokens); !s.ok()) {
-    return s;
-  }
-  if (absl::Status s = ValidateReadout(atp); !s.ok()) return s;
-  return ValidateRank(atp.rank, atp.block_tokens);
-}
-
-absl::Status ValidateTaylorShift(const TaylorShiftOptions& options) {
-  if (TaylorFormName(options.form).empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("taylorshift form: ", static_cast<int>(options.form), ", expected ", kForms));
-  }
-  if (TaylorVariantName(options.variant).empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "taylorshift variant: ", static_cast<int>(options.variant), ", expected ", kVariants));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ValidateStandard(const StandardOptions& options) {
-  if (!CacheStorageName(options.storage).empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "standard storage: ", static_cast<int>(options.storage), ", expected ", kCacheStorages));
-}
-
-absl::Status BadName(const char* what, std::string_view name, const char* known) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown ", what, " \"", std::string(name), "\", expected ", known));
 }
 
 absl::Status BadRank(std::string_view text) {
@@ -183,7 +60,7 @@ bool IsDigits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// All of `text` as a decimal integer; false when it is not one or does not fit.
+// Reads all of `text` as a decimal integer; returns false if it is none or does not fit.
 bool ParseDigits(std::string_view text, int32_t& value) {
   if (!IsDigits(text)) return false;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -213,23 +90,24 @@ std::string DecimalString(double x) {
 }  // namespace
 
 absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
-  const bool known = std::any_of(std::begin(kNames), std::end(kNames),
-                                 [&](const auto& n) { return n.first == options.mechanism; });
-  if (!known) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attention mechanism: ", static_cast<int>(options.mechanism), ", expected ",
-                     KnownMechanisms()));
+  constexpr const EnumNames& kMechanisms = kEnumNames<Mechanism>;
+  if (NameOf(options.mechanism).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(kMechanisms.what), ": ",
+                                                   static_cast<int>(options.mechanism),
+                                                   ", expected ", ListNames(kMechanisms)));
   }
-  if (options.mechanism == Mechanism::kStandard) return ValidateStandard(options.standard);
-  if (options.mechanism == Mechanism::kAtp) return ValidateAtp(options.atp);
-  if (options.mechanism == Mechanism::kTaylorShift) return ValidateTaylorShift(options.taylorshift);
-  return absl::OkStatus();
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    if (option.owner == options.mechanism) LK_RETURN_IF_ERROR(option.check(option, options));
+  }
+  if (options.mechanism != Mechanism::kAtp) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(ValidateReadout(options.atp));
+  return ValidateRank(options.atp.rank, options.atp.block_tokens);
 }
 
 absl::Span<const Mechanism> AllMechanisms() {
   static constexpr auto kAll = [] {
-    std::array<Mechanism, std::size(kNames)> all = {};
-    for (size_t i = 0; i < all.size(); ++i) all[i] = kNames[i].first;
+    std::array<Mechanism, kEnumNames<Mechanism>.size()> all = {};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Mechanism>(i);
     return all;
   }();
   return kAll;
@@ -240,144 +118,6 @@ bool IsApproximate(const AttentionOptions& options) {
     return options.standard.storage != CacheStorage::kDtype;
   }
   return options.mechanism == Mechanism::kAtp || options.mechanism == Mechanism::kTaylorShift;
-}
-
-std::string_view MechanismName(Mechanism mechanism) {
-  for (const auto& [value, name] : kNames) {
-    if (value == mechanism) return name;
-  }
-  return "unknown";
-}
-
-absl::StatusOr<Mechanism> ParseMechanism(std::string_view text) {
-  for (const auto& [value, name] : kNames) {
-    if (name == text) return value;
-  }
-  return BadName("attention mechanism", text, KnownMechanisms().c_str());
-}
-
-std::string_view CacheStorageName(CacheStorage storage) {
-  switch (storage) {
-    case CacheStorage::kDtype:
-      return "dtype";
-    case CacheStorage::kInt8:
-      return "int8";
-    case CacheStorage::kInt4:
-      return "int4";
-  }
-  return "";
-}
-
-absl::StatusOr<CacheStorage> ParseCacheStorage(std::string_view name) {
-  for (CacheStorage s : {CacheStorage::kDtype, CacheStorage::kInt8, CacheStorage::kInt4}) {
-    if (name == CacheStorageName(s)) return s;
-  }
-  return BadName("cache storage", name, kCacheStorages);
-}
-
-std::string_view AtpBasisName(AtpBasis basis) {
-  switch (basis) {
-    case AtpBasis::kLayer:
-      return "layer";
-    case AtpBasis::kKv:
-      return "kv";
-    case AtpBasis::kInput:
-      return "input";
-  }
-  return "";
-}
-
-absl::StatusOr<AtpBasis> ParseAtpBasis(std::string_view name) {
-  for (AtpBasis b : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
-    if (name == AtpBasisName(b)) return b;
-  }
-  return BadName("atp basis", name, kBases);
-}
-
-std::string_view AtpPrefillName(AtpPrefill prefill) {
-  return prefill == AtpPrefill::kExact ? "exact" : "compressed";
-}
-
-absl::StatusOr<AtpPrefill> ParseAtpPrefill(std::string_view name) {
-  if (name == "exact") return AtpPrefill::kExact;
-  if (name == "compressed") return AtpPrefill::kCompressed;
-  return BadName("atp prefill", name, "exact or compressed");
-}
-
-std::string_view TaylorFormName(TaylorForm form) {
-  switch (form) {
-    case TaylorForm::kAuto:
-      return "auto";
-    case TaylorForm::kDirect:
-      return "direct";
-    case TaylorForm::kRecurrent:
-      return "recurrent";
-  }
-  return "";
-}
-
-absl::StatusOr<TaylorForm> ParseTaylorForm(std::string_view name) {
-  for (TaylorForm f : {TaylorForm::kAuto, TaylorForm::kDirect, TaylorForm::kRecurrent}) {
-    if (name == TaylorFormName(f)) return f;
-  }
-  return BadName("taylorshift form", name, kForms);
-}
-
-std::string_view TaylorVariantName(TaylorVariant variant) {
-  switch (variant) {
-    case TaylorVariant::kNormalized:
-      return "normalized";
-    case TaylorVariant::kPlain:
-      return "plain";
-  }
-  return "";
-}
-
-absl::StatusOr<TaylorVariant> ParseTaylorVariant(std::string_view name) {
-  for (TaylorVariant v : {TaylorVariant::kNormalized, TaylorVariant::kPlain}) {
-    if (name == TaylorVariantName(v)) return v;
-  }
-  if (name == "normalised") return TaylorVariant::kNormalized;  // as older clients spell it
-  return BadName("taylorshift variant", name, kVariants);
-}
-
-std::string_view AtpDecompositionName(AtpDecomposition decomposition) {
-  return decomposition == AtpDecomposition::kBlock ? "block" : "alternating";
-}
-
-absl::StatusOr<AtpDecomposition> ParseAtpDecomposition(std::string_view name) {
-  if (name == "block") return AtpDecomposition::kBlock;
-  if (name == "alternating") return AtpDecomposition::kAlternating;
-  return BadName("atp decomposition", name, "block or alternating");
-}
-
-std::string_view AtpStorageName(AtpStorage storage) {
-  switch (storage) {
-    case AtpStorage::kCache:
-      return "cache";
-    case AtpStorage::kInt8:
-      return "int8";
-    case AtpStorage::kInt4:
-      return "int4";
-  }
-  return "";
-}
-
-absl::StatusOr<AtpStorage> ParseAtpStorage(std::string_view name) {
-  for (AtpStorage s : {AtpStorage::kCache, AtpStorage::kInt8, AtpStorage::kInt4}) {
-    if (name == AtpStorageName(s)) return s;
-  }
-  return BadName("atp storage", name, kStorages);
-}
-
-std::string_view AtpReadoutName(AtpReadout readout) {
-  return readout == AtpReadout::kExact ? "exact" : "linear";
-}
-
-absl::StatusOr<AtpReadout> ParseAtpReadout(std::string_view name) {
-  if (name == "exact") return AtpReadout::kExact;
-  if (name == "linear") return AtpReadout::kLinear;
-  return BadName("atp readout", name, "exact or linear");
 }
 
 absl::StatusOr<RankPolicy> ParseRank(std::string_view text) {

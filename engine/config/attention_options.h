@@ -9,18 +9,39 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/config/enum_names.h"
 
 namespace lowkey {
 
 enum class Mechanism { kStandard, kAtp, kTaylorShift, kOptimised, kEfficient, kSuper, kLasso };
+template <>
+inline constexpr EnumNames kEnumNames<Mechanism> = {
+    "attention mechanism",
+    {"standard", "atp", "taylorshift", "optimised", "efficient", "super", "lasso"}};
 
-// What shares one basis U of a principal block (attention.md "ATP"), and where U comes from: all KV
+// How closed pages of exact keys and values are stored: as the cache stores new ones, or in 8 or 4
+// bits with a scale and a middle for every 32 numbers (quantized_kv.h).
+enum class CacheStorage { kDtype, kInt8, kInt4 };
+template <>
+inline constexpr EnumNames kEnumNames<CacheStorage> = {"cache storage", {"dtype", "int8", "int4"}};
+
+// Options of mechanism `standard`. Each field's initial value is the default of requests.
+struct StandardOptions {
+  CacheStorage storage = CacheStorage::kDtype;
+  bool operator==(const StandardOptions&) const = default;
+};
+
+// The heads that share one basis U of a principal block, and the matrix that U comes from: all KV
 // heads of a layer, from their keys and values; one KV head, from its own; all KV heads of a layer,
 // from the layer's input, which is the paper's choice.
 enum class AtpBasis { kLayer, kKv, kInput };
+template <>
+inline constexpr EnumNames kEnumNames<AtpBasis> = {"atp basis", {"layer", "kv", "input"}};
 
-// Which rows read far blocks compressed: only rows after the prompt, or every row.
+// The rows that read far blocks compressed: only rows after the prompt, or every row.
 enum class AtpPrefill { kExact, kCompressed };
+template <>
+inline constexpr EnumNames kEnumNames<AtpPrefill> = {"atp prefill", {"exact", "compressed"}};
 
 // Rank of a principal block: a number, or a fraction of min(block, basis columns) in (0, 1].
 struct RankFixed {
@@ -31,8 +52,9 @@ struct RankFraction {
   double fraction = 0.25;
   bool operator==(const RankFraction&) const = default;
 };
-// Ranks that each block finds for itself: the least that keeps `share` of the squared norm of what
-// is decomposed, or the components that its singular values' entropy calls for (ATP, Eq. 3-4).
+// Ranks that each block finds for itself: the least rank that keeps `share` of the decomposed
+// matrix's squared norm, or the components that its singular values' entropy calls for (ATP,
+// Eq. 3-4).
 struct RankEnergy {
   double share = 0;  // (0, 1]
   bool operator==(const RankEnergy&) const = default;
@@ -44,39 +66,37 @@ using RankPolicy = std::variant<RankFraction, RankFixed, RankEnergy, RankEntropy
 
 // How U is found: subspace iteration over matrix products, or the paper's Algorithm 1.
 enum class AtpDecomposition { kBlock, kAlternating };
-
-// How closed pages of exact keys and values are stored: as the cache stores what is new, or in 8 or
-// 4 bits with a scale and a middle for every 32 numbers (quantized_kv.h).
-enum class CacheStorage { kDtype, kInt8, kInt4 };
-
-// Options of mechanism `standard`. Every field has the default that a request without it gets.
-struct StandardOptions {
-  CacheStorage storage = CacheStorage::kDtype;
-  bool operator==(const StandardOptions&) const = default;
-};
+template <>
+inline constexpr EnumNames kEnumNames<AtpDecomposition> = {"atp decomposition",
+                                                           {"block", "alternating"}};
 
 // How numbers of a principal block are stored: as the cache stores keys and values, in 8 bits, or
 // (U alone) in 4 bits with a scale for every 32.
 enum class AtpStorage { kCache, kInt8, kInt4 };
+template <>
+inline constexpr EnumNames kEnumNames<AtpStorage> = {"atp storage", {"cache", "int8", "int4"}};
 
 // How far blocks are read: token by token through U (ATP, Eq. 7), or by their first and second
 // moments alone (Eq. 8, around the mean key), which needs no U and no time that grows with a block.
 enum class AtpReadout { kExact, kLinear };
+template <>
+inline constexpr EnumNames kEnumNames<AtpReadout> = {"atp readout", {"exact", "linear"}};
 
-// Options of mechanism `atp` (ATP, principal keys). Every field has the default that a request
-// without it gets.
+inline constexpr int32_t kMaxBlockTokens = 4096;
+
+// Options of mechanism `atp` (ATP, principal keys). The table (attention_option_table.cc) has the
+// ranges; each field's initial value is the default of requests.
 struct AtpOptions {
   RankPolicy rank = RankFraction{0.25};
   AtpBasis basis = AtpBasis::kLayer;
   AtpPrefill prefill = AtpPrefill::kExact;
-  int32_t block_tokens = 512;  // multiple of 64 in [64, 4096]
-  int32_t sinks = 4;           // 0..min(64, block) - 1
-  int32_t window_blocks = 1;   // closed blocks still read exactly, 0..64
+  int32_t block_tokens = 512;
+  int32_t sinks = 4;          // first tokens that stay exact
+  int32_t window_blocks = 1;  // newest closed blocks that are still read exactly
   AtpDecomposition decomposition = AtpDecomposition::kBlock;
   AtpStorage basis_storage = AtpStorage::kCache;      // of U
   AtpStorage principal_storage = AtpStorage::kCache;  // of K' and V'
-  int32_t refine_tokens = 0;  // far tokens that each row and KV head reads exactly, 0..4096;
-                              // readout exact
+  int32_t refine_tokens = 0;  // far tokens that each row and KV head reads exactly; readout exact
   AtpStorage kept_storage = AtpStorage::kCache;  // of the keys and values that refine reads
   AtpReadout readout = AtpReadout::kExact;
   bool merge = false;  // neighboring far blocks become one as they age; readout linear
@@ -101,12 +121,18 @@ struct LassoOptions {
 // fixed size (recurrent); or keys and values up to the length from which the state costs no more
 // (auto).
 enum class TaylorForm { kAuto, kDirect, kRecurrent };
+template <>
+inline constexpr EnumNames kEnumNames<TaylorForm> = {"taylorshift form",
+                                                     {"auto", "direct", "recurrent"}};
 
 // The score s whose weight is 1 + s + s^2 / 2. Normalized: tau q/|q| . k/|k|, and a row's output
 // times sqrt(visible tokens / head_dim). Plain: q . k / sqrt(head_dim).
 enum class TaylorVariant { kNormalized, kPlain };
+template <>
+inline constexpr EnumNames kEnumNames<TaylorVariant> = {
+    "taylorshift variant", {"normalized", "plain"}, "normalised"};
 
-// Options of mechanism `taylorshift`. Every field has the default that a request without it gets.
+// Options of mechanism `taylorshift`. Each field's initial value is the default of requests.
 struct TaylorShiftOptions {
   TaylorForm form = TaylorForm::kAuto;
   TaylorVariant variant = TaylorVariant::kNormalized;
@@ -121,7 +147,7 @@ struct AttentionOptions {
   bool operator==(const AttentionOptions&) const = default;
 };
 
-// INVALID_ARGUMENT naming the field, its value and its range.
+// INVALID_ARGUMENT naming the mechanism's option, its value and its range.
 absl::Status ValidateAttentionOptions(const AttentionOptions& options);
 
 // Every mechanism, standard first.
@@ -131,40 +157,14 @@ absl::Span<const Mechanism> AllMechanisms();
 // own weights by more than rounding.
 bool IsApproximate(const AttentionOptions& options);
 
-// "standard", "atp", "optimised", ... Parse: INVALID_ARGUMENT naming the value and the known
-// names.
-std::string_view MechanismName(Mechanism mechanism);
-absl::StatusOr<Mechanism> ParseMechanism(std::string_view name);
-
-// "dtype" | "int8" | "int4".
-std::string_view CacheStorageName(CacheStorage storage);
-absl::StatusOr<CacheStorage> ParseCacheStorage(std::string_view name);
-
-// "layer" | "kv" | "input", "exact" | "compressed".
-std::string_view AtpBasisName(AtpBasis basis);
-absl::StatusOr<AtpBasis> ParseAtpBasis(std::string_view name);
-std::string_view AtpPrefillName(AtpPrefill prefill);
-absl::StatusOr<AtpPrefill> ParseAtpPrefill(std::string_view name);
-
-// "auto" | "direct" | "recurrent", "normalized" | "plain".
-std::string_view TaylorFormName(TaylorForm form);
-absl::StatusOr<TaylorForm> ParseTaylorForm(std::string_view name);
-std::string_view TaylorVariantName(TaylorVariant variant);
-absl::StatusOr<TaylorVariant> ParseTaylorVariant(std::string_view name);
-
-// "block" | "alternating", "cache" | "int8" | "int4".
-std::string_view AtpDecompositionName(AtpDecomposition decomposition);
-absl::StatusOr<AtpDecomposition> ParseAtpDecomposition(std::string_view name);
-std::string_view AtpStorageName(AtpStorage storage);
-absl::StatusOr<AtpStorage> ParseAtpStorage(std::string_view name);
-
-// "exact" | "linear".
-std::string_view AtpReadoutName(AtpReadout readout);
-absl::StatusOr<AtpReadout> ParseAtpReadout(std::string_view name);
+inline std::string_view MechanismName(Mechanism mechanism) { return NameOf(mechanism); }
+inline absl::StatusOr<Mechanism> ParseMechanism(std::string_view name) {
+  return ParseName<Mechanism>(name);
+}
 
 // "16" is a fixed rank; "1/4" and "0.25" are fractions ("1.0" and "1/1" are the fraction one);
 // "energy:0.95" keeps that share of the squared norm; "entropy".
-// INVALID_ARGUMENT otherwise.
+// INVALID_ARGUMENT for any other text.
 absl::StatusOr<RankPolicy> ParseRank(std::string_view text);
 
 // Text that ParseRank reads back to the same policy.

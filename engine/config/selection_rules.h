@@ -6,32 +6,33 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "engine/config/attention_options.h"
 
 namespace lowkey {
 
-// What a request says when it leaves the choice of its mechanism to the engine (selection.h).
+// The mechanism's name in a request that leaves the choice to the engine (selection.h).
+inline constexpr std::string_view kAutoMechanism = "auto";
 
-// How fast this machine does one mechanism's attention: multiply-adds a second.
+// How fast this machine computes one mechanism's attention, in multiply-adds a second.
 struct MechanismRates {
   double prefill = 10e9;
   double decode = 5e9;
 };
 
-// Rates measured by `lowkey crossover`; mechanisms that are not in it have the analytic ones above.
+// Rates measured by `lowkey crossover`. A mechanism without measured rates has the ones above.
 struct SelectionProfile {
   double linear = 10e9;  // of the projections
   std::map<Mechanism, MechanismRates> mechanisms;
 
-  MechanismRates RatesOf(Mechanism id) const;
+  MechanismRates RatesOf(Mechanism id) const {
+    const auto it = mechanisms.find(id);
+    return it == mechanisms.end() ? MechanismRates{} : it->second;
+  }
 };
 
 enum class Objective { kLatency, kMemory, kBalanced };
-
-// "latency", "memory", "balanced". Parse: INVALID_ARGUMENT naming the value and the known names.
-std::string_view ObjectiveName(Objective objective);
-absl::StatusOr<Objective> ParseObjective(std::string_view name);
+template <>
+inline constexpr EnumNames kEnumNames<Objective> = {"objective", {"latency", "memory", "balanced"}};
 
 struct SelectionRules {
   Objective objective = Objective::kBalanced;
@@ -40,7 +41,8 @@ struct SelectionRules {
   double margin = 1.25;  // balanced: how much slower than the fastest is worth quality
 };
 
-// A length at which the answer changes as a request grows: from `tokens` prompt tokens on, `to`.
+// A length at which the choice changes as a request grows: from `tokens` prompt tokens on, `to` is
+// chosen.
 struct Crossover {
   Mechanism from = Mechanism::kStandard, to = Mechanism::kStandard;
   int64_t tokens = 0;

@@ -9,15 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 
 namespace lowkey {
 namespace {
-
-absl::Status CheckRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": ", value, ", expected ", low, "..", high));
-}
 
 absl::Status CheckTokens(absl::string_view field, const std::vector<int32_t>& tokens,
                          int32_t vocab_size) {
@@ -34,12 +29,12 @@ absl::Status CheckFields(const EngineRequest& r, int32_t vocab_size) {
   }
   LK_RETURN_IF_ERROR(CheckRange("max_new_tokens", r.max_new_tokens,
                                 r.prompt_logprobs.has_value() ? 0 : 1, kNoMost));
-  LK_RETURN_IF_ERROR(CheckRange("n", r.n, 1, 8));
+  LK_RETURN_IF_ERROR(CheckRange("n", r.n, 1, kMaxChoices));
   if (r.prompt_logprobs.has_value()) {
-    LK_RETURN_IF_ERROR(CheckRange("prompt_logprobs", *r.prompt_logprobs, 0, 20));
+    LK_RETURN_IF_ERROR(CheckRange("prompt_logprobs", *r.prompt_logprobs, 0, kMaxLogprobs));
     LK_RETURN_IF_ERROR(CheckRange("prompt_logprobs_from", r.prompt_logprobs_from, 1, kNoMost));
   }
-  LK_RETURN_IF_ERROR(CheckRange("priority", r.priority, -100, 100));
+  LK_RETURN_IF_ERROR(CheckRange("priority", r.priority, -kMaxPriority, kMaxPriority));
   if (!(r.tenant_weight > 0) || !std::isfinite(r.tenant_weight)) {
     return absl::InvalidArgumentError(
         absl::StrCat("tenant_weight: ", r.tenant_weight, ", expected more than 0"));

@@ -7,14 +7,11 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 #include "engine/sampler/logits.h"
 
 namespace lowkey {
 namespace {
-
-constexpr size_t kMaxBiases = 1024;
-constexpr float kMaxBias = 100.0f;
-constexpr int32_t kMaxLogprobs = 20;
 
 // A range of floats; NaN is in none.
 struct FloatRange {
@@ -35,12 +32,6 @@ absl::Status CheckFloat(const std::string& field, float value, const FloatRange&
       absl::StrCat(field, ": ", value, ", expected a number in ", range.Text()));
 }
 
-absl::Status CheckInt(const std::string& field, int64_t value, int64_t min, int64_t max) {
-  if (value >= min && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": ", value, ", expected ", min, "..", max));
-}
-
 absl::Status CheckBiases(const SamplingOptions& options, int32_t vocab_size) {
   if (options.logit_bias.size() > kMaxBiases) {
     return absl::InvalidArgumentError(absl::StrCat("logit_bias: ", options.logit_bias.size(),
@@ -48,7 +39,7 @@ absl::Status CheckBiases(const SamplingOptions& options, int32_t vocab_size) {
   }
   absl::flat_hash_set<int32_t> seen;
   for (const auto& [token, bias] : options.logit_bias) {
-    LK_RETURN_IF_ERROR(CheckInt("logit_bias: token", token, 0, vocab_size - 1));
+    LK_RETURN_IF_ERROR(CheckRange("logit_bias: token", token, 0, vocab_size - 1));
     LK_RETURN_IF_ERROR(
         CheckFloat(absl::StrCat("logit_bias: token ", token), bias, {-kMaxBias, kMaxBias}));
     if (!seen.insert(token).second) {
@@ -82,7 +73,7 @@ std::vector<TokenLogprob> TopOf(absl::Span<const float> logits, int32_t n, doubl
 
 absl::Status ValidateSamplingOptions(const SamplingOptions& options, int32_t vocab_size) {
   LK_RETURN_IF_ERROR(CheckFloat("temperature", options.temperature, {0.0f, 2.0f}));
-  LK_RETURN_IF_ERROR(CheckInt("top_k", options.top_k, 0, vocab_size));
+  LK_RETURN_IF_ERROR(CheckRange("top_k", options.top_k, 0, vocab_size));
   LK_RETURN_IF_ERROR(CheckFloat("top_p", options.top_p, {0.0f, 1.0f, true, false}));
   LK_RETURN_IF_ERROR(CheckFloat("min_p", options.min_p, {0.0f, 1.0f, false, true}));
   LK_RETURN_IF_ERROR(
@@ -90,7 +81,7 @@ absl::Status ValidateSamplingOptions(const SamplingOptions& options, int32_t voc
   LK_RETURN_IF_ERROR(CheckFloat("presence_penalty", options.presence_penalty, {-2.0f, 2.0f}));
   LK_RETURN_IF_ERROR(CheckFloat("frequency_penalty", options.frequency_penalty, {-2.0f, 2.0f}));
   if (options.logprobs.has_value()) {
-    LK_RETURN_IF_ERROR(CheckInt("logprobs", *options.logprobs, 0, kMaxLogprobs));
+    LK_RETURN_IF_ERROR(CheckRange("logprobs", *options.logprobs, 0, kMaxLogprobs));
   }
   return CheckBiases(options, vocab_size);
 }

@@ -1,6 +1,6 @@
 #include "server/config/common_flags.h"
 
-#include <cmath>
+#include <deque>
 #include <filesystem>
 #include <limits>
 #include <system_error>
@@ -43,28 +43,10 @@ constexpr Flag kServingFlags[] = {
      FlagKind::kValue, "on,off"},
     {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
 };
-constexpr Flag kAttentionFlags[] = {
-    {"attention", "NAME", "",
-     "standard, atp (older tokens at low rank), taylorshift, one of the model's, auto [standard]"},
-    {"rank", "R", "", "atp: rank of a block: 64, or a fraction: 1/4, 0.25 [1/4]"},
-    {"basis", "NAME", "", "atp: a basis per layer, per kv head, or of x: layer, kv, input [layer]"},
-    {"prefill", "NAME", "", "atp: the prompt's own attention: exact, compressed [exact]"},
-    {"block", "N", "", "atp: tokens in a block, a multiple of 64 [512]"},
-    {"sinks", "N", "", "atp: first tokens that stay exact [4]"},
-    {"window", "N", "", "atp: newest closed blocks that stay exact [1]"},
-    {"decomposition", "NAME", "", "atp: how a basis is found: block, alternating [block]"},
-    {"basis-storage", "NAME", "", "atp: how a basis is stored: cache, int8, int4 [cache]"},
-    {"principal-storage", "NAME", "", "atp: and principal keys and values: cache, int8 [cache]"},
-    {"refine", "N", "", "atp: older tokens read exactly, those that matter most to a row [0]"},
-    {"readout", "NAME", "", "atp: older blocks by token, or by moments: exact, linear [exact]"},
-    {"merge", "", "", "atp, readout linear: older blocks become one as they age",
-     FlagKind::kSwitch},
-    {"kept-storage", "NAME", "", "atp: and what refine reads exactly: cache, int8 [cache]"},
-    {"cache-storage", "NAME", "", "standard: closed pages of the cache: dtype, int8, int4 [dtype]"},
-    {"form", "NAME", "",
-     "taylorshift: read tokens, a state, or what costs less: direct, recurrent, auto [auto]"},
-    {"variant", "NAME", "",
-     "taylorshift: scores of unit vectors, or not: normalized, plain [normalized]"},
+constexpr Flag kMechanismFlag = {
+    "attention", "NAME", "",
+    "standard, atp (older tokens at low rank), taylorshift, one of the model's, auto [standard]"};
+constexpr Flag kSelectionFlags[] = {
     {"objective", "NAME", "", "auto: least latency, least memory, or balanced [balanced]"},
     {"allow", "NAME,...", "", "auto: the mechanisms to choose among [all that the model has]"},
     {"approximate", "", "", "auto: approximate mechanisms too", FlagKind::kSwitch},
@@ -92,6 +74,32 @@ constexpr Flag kGenerationFlags[] = {
 constexpr Flag kGeneralFlags[] = {
     {"json", "", "", "print one line of JSON instead", FlagKind::kSwitch},
     {"config", "FILE", "", "read flags from FILE"},
+};
+
+// The flags of the option table between the mechanism's and those of "auto", with their own text.
+struct AttentionFlagList {
+  AttentionFlagList() {
+    flags.push_back(kMechanismFlag);
+    for (const AttentionOption& option : AttentionOptionTable()) {
+      const bool is_switch = option.kind == OptionKind::kSwitch;
+      std::string& help = helps.emplace_back(MechanismName(option.owner));
+      absl::StrAppend(&help, ": ", std::string(option.help));
+      if (option.names != nullptr) {
+        absl::StrAppend(&help, ": ", ListNames(*option.names, option.traits.max));
+      }
+      if (!is_switch) absl::StrAppend(&help, " [", OptionText(option.get({})), "]");
+      const char* value_name = option.kind == OptionKind::kName      ? "NAME"
+                               : option.kind == OptionKind::kInteger ? "N"
+                               : option.kind == OptionKind::kRank    ? "R"
+                                                                     : "";
+      flags.push_back(
+          {option.flag, value_name, "", help, is_switch ? FlagKind::kSwitch : FlagKind::kValue});
+    }
+    flags.insert(flags.end(), std::begin(kSelectionFlags), std::end(kSelectionFlags));
+  }
+
+  std::vector<Flag> flags;
+  std::deque<std::string> helps;
 };
 
 absl::Status ReadInt32(const FlagValues& flags, std::string_view name, int64_t min,
@@ -149,7 +157,10 @@ absl::StatusOr<std::shared_ptr<Device>> ReadDevice(const FlagValues& flags) {
 absl::Span<const Flag> ModelFlags() { return kModelFlags; }
 absl::Span<const Flag> EngineFlags() { return kEngineFlags; }
 absl::Span<const Flag> ServingFlags() { return kServingFlags; }
-absl::Span<const Flag> AttentionFlags() { return kAttentionFlags; }
+absl::Span<const Flag> AttentionFlags() {
+  static const auto* const list = new AttentionFlagList();
+  return list->flags;
+}
 absl::Span<const Flag> SamplingFlags() { return kSamplingFlags; }
 absl::Span<const Flag> GenerationFlags() { return kGenerationFlags; }
 absl::Span<const Flag> GeneralFlags() { return kGeneralFlags; }
@@ -205,22 +216,19 @@ absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags) {
 absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
   AttentionChoice attention;
   ReadText(flags, "attention", attention.mechanism);
-  ReadText(flags, "rank", attention.rank);
-  ReadText(flags, "basis", attention.basis);
-  ReadText(flags, "prefill", attention.prefill);
-  ReadText(flags, "decomposition", attention.decomposition);
-  ReadText(flags, "basis-storage", attention.basis_storage);
-  ReadText(flags, "kept-storage", attention.kept_storage);
-  ReadText(flags, "cache-storage", attention.cache_storage);
-  ReadText(flags, "principal-storage", attention.principal_storage);
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "block", 1, attention.block_tokens));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "sinks", 0, attention.sinks));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "window", 0, attention.window_blocks));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "refine", 0, attention.refine_tokens));
-  ReadText(flags, "readout", attention.readout);
-  if (flags.Has("merge")) attention.merge = flags.Switch("merge");
-  ReadText(flags, "form", attention.form);
-  ReadText(flags, "variant", attention.variant);
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    if (!flags.Has(option.flag)) continue;
+    OptionValue& value = attention.options[std::string(option.name)];
+    if (option.kind == OptionKind::kInteger) {
+      LK_ASSIGN_OR_RETURN(const auto number,
+                          flags.Int(option.flag, option.traits.min, option.traits.max));
+      value = static_cast<int32_t>(*number);
+    } else if (option.kind == OptionKind::kSwitch) {
+      value = flags.Switch(option.flag);
+    } else {
+      value = flags.Text(option.flag);
+    }
+  }
   ReadText(flags, "objective", attention.objective);
   if (flags.Has("allow")) {
     attention.allowed = absl::StrSplit(flags.Text("allow"), ',', absl::SkipEmpty());

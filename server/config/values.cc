@@ -7,13 +7,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/config/limits.h"
 #include "server/config/flags.h"
 
 namespace lowkey {
 namespace {
 
 constexpr double kMaxSeconds = 86400;
-constexpr size_t kMaxBiases = 1024;
 
 // The parts of a text: 512 and "m" for "512M".
 struct NumberAndUnit {

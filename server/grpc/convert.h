@@ -22,6 +22,11 @@ v1::GenerateRequest ToProto(const GenerationRequest& request);
 
 Conversation FromProto(const v1::Chat& proto);
 
+AttentionChoice FromProto(const v1::AttentionOptions& proto);
+v1::AttentionOptions ToProto(const AttentionChoice& attention);
+// Every option of every mechanism; of mechanism "auto" the rules too.
+v1::AttentionOptions ToProto(const Defaults& defaults);
+
 // INVALID_ARGUMENT when no context is set, or continuations of the other kind are.
 absl::StatusOr<ScoreRequest> FromProto(const v1::ScoreRequest& proto);
 

@@ -49,54 +49,6 @@ void PutSampling(const SamplingChoice& sampling, v1::SamplingOptions& proto) {
   for (const auto& [id, bias] : sampling.logit_bias) (*proto.mutable_logit_bias())[id] = bias;
 }
 
-AttentionChoice ToAttention(const v1::AttentionOptions& proto) {
-  AttentionChoice attention;
-  LK_TAKE(proto, mechanism, attention.mechanism);
-  LK_TAKE(proto, rank, attention.rank);
-  LK_TAKE(proto, basis, attention.basis);
-  LK_TAKE(proto, prefill, attention.prefill);
-  LK_TAKE(proto, block_tokens, attention.block_tokens);
-  LK_TAKE(proto, sinks, attention.sinks);
-  LK_TAKE(proto, window_blocks, attention.window_blocks);
-  LK_TAKE(proto, refine_tokens, attention.refine_tokens);
-  LK_TAKE(proto, decomposition, attention.decomposition);
-  LK_TAKE(proto, basis_storage, attention.basis_storage);
-  LK_TAKE(proto, principal_storage, attention.principal_storage);
-  LK_TAKE(proto, readout, attention.readout);
-  LK_TAKE(proto, merge, attention.merge);
-  LK_TAKE(proto, kept_storage, attention.kept_storage);
-  LK_TAKE(proto, cache_storage, attention.cache_storage);
-  LK_TAKE(proto, form, attention.form);
-  LK_TAKE(proto, variant, attention.variant);
-  LK_TAKE(proto, objective, attention.objective);
-  attention.allowed.assign(proto.allowed().begin(), proto.allowed().end());
-  LK_TAKE(proto, allow_approximate, attention.allow_approximate);
-  return attention;
-}
-
-void PutAttention(const AttentionChoice& attention, v1::AttentionOptions& proto) {
-  LK_PUT(attention.mechanism, proto, mechanism);
-  LK_PUT(attention.rank, proto, rank);
-  LK_PUT(attention.basis, proto, basis);
-  LK_PUT(attention.prefill, proto, prefill);
-  LK_PUT(attention.block_tokens, proto, block_tokens);
-  LK_PUT(attention.sinks, proto, sinks);
-  LK_PUT(attention.window_blocks, proto, window_blocks);
-  LK_PUT(attention.refine_tokens, proto, refine_tokens);
-  LK_PUT(attention.decomposition, proto, decomposition);
-  LK_PUT(attention.basis_storage, proto, basis_storage);
-  LK_PUT(attention.principal_storage, proto, principal_storage);
-  LK_PUT(attention.readout, proto, readout);
-  LK_PUT(attention.merge, proto, merge);
-  LK_PUT(attention.kept_storage, proto, kept_storage);
-  LK_PUT(attention.cache_storage, proto, cache_storage);
-  LK_PUT(attention.form, proto, form);
-  LK_PUT(attention.variant, proto, variant);
-  LK_PUT(attention.objective, proto, objective);
-  for (const std::string& name : attention.allowed) proto.add_allowed(name);
-  LK_PUT(attention.allow_approximate, proto, allow_approximate);
-}
-
 ChatMessage ToMessage(const v1::ChatMessage& proto) {
   ChatMessage message;
   message.role = proto.role();
@@ -158,7 +110,7 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
     return absl::InvalidArgumentError("input: not set, expected text, token_ids or chat");
   }
   request.sampling = ToSampling(proto.sampling());
-  request.attention = ToAttention(proto.attention());
+  request.attention = FromProto(proto.attention());
   LK_TAKE(proto, max_new_tokens, request.max_new_tokens);
   request.stop_texts.assign(proto.stop().begin(), proto.stop().end());
   request.stop_tokens.assign(proto.stop_token_ids().begin(), proto.stop_token_ids().end());
@@ -183,7 +135,7 @@ v1::GenerateRequest ToProto(const GenerationRequest& request) {
     PutConversation(std::get<Conversation>(request.input), *proto.mutable_chat());
   }
   PutSampling(request.sampling, *proto.mutable_sampling());
-  PutAttention(request.attention, *proto.mutable_attention());
+  *proto.mutable_attention() = ToProto(request.attention);
   LK_PUT(request.max_new_tokens, proto, max_new_tokens);
   proto.mutable_stop()->Assign(request.stop_texts.begin(), request.stop_texts.end());
   proto.mutable_stop_token_ids()->Assign(request.stop_tokens.begin(), request.stop_tokens.end());
@@ -212,7 +164,7 @@ absl::StatusOr<ScoreRequest> FromProto(const v1::ScoreRequest& proto) {
   for (const v1::TokenIds& ids : proto.continuation_token_ids()) {
     request.continuations.emplace_back(ToTokens(ids));
   }
-  request.attention = ToAttention(proto.attention());
+  request.attention = FromProto(proto.attention());
   return request;
 }
 

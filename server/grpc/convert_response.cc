@@ -87,28 +87,6 @@ v1::SamplingOptions ToProto(const SamplingOptions& sampling) {
   return proto;
 }
 
-v1::AttentionOptions ToProto(const AttentionOptions& attention) {
-  v1::AttentionOptions proto;
-  proto.set_mechanism(std::string(MechanismName(attention.mechanism)));
-  proto.set_rank(RankString(attention.atp.rank));
-  proto.set_basis(std::string(AtpBasisName(attention.atp.basis)));
-  proto.set_prefill(std::string(AtpPrefillName(attention.atp.prefill)));
-  proto.set_block_tokens(attention.atp.block_tokens);
-  proto.set_sinks(attention.atp.sinks);
-  proto.set_window_blocks(attention.atp.window_blocks);
-  proto.set_refine_tokens(attention.atp.refine_tokens);
-  proto.set_decomposition(std::string(AtpDecompositionName(attention.atp.decomposition)));
-  proto.set_basis_storage(std::string(AtpStorageName(attention.atp.basis_storage)));
-  proto.set_principal_storage(std::string(AtpStorageName(attention.atp.principal_storage)));
-  proto.set_readout(std::string(AtpReadoutName(attention.atp.readout)));
-  proto.set_merge(attention.atp.merge);
-  proto.set_kept_storage(std::string(AtpStorageName(attention.atp.kept_storage)));
-  proto.set_cache_storage(std::string(CacheStorageName(attention.standard.storage)));
-  proto.set_form(std::string(TaylorFormName(attention.taylorshift.form)));
-  proto.set_variant(std::string(TaylorVariantName(attention.taylorshift.variant)));
-  return proto;
-}
-
 v1::Limits ToProto(const EngineLimits& limits) {
   v1::Limits proto;
   proto.set_context_tokens(limits.context_tokens);
@@ -213,15 +191,7 @@ v1::Model DescribeModel(const TextService& service) {
     }
   }
   *model.mutable_defaults()->mutable_sampling() = ToProto(options.defaults.sampling);
-  v1::AttentionOptions& attention = *model.mutable_defaults()->mutable_attention();
-  attention = ToProto(options.defaults.attention);
-  if (options.defaults.selection.has_value()) {
-    const SelectionRules& rules = *options.defaults.selection;
-    attention.set_mechanism("auto");
-    attention.set_objective(std::string(ObjectiveName(rules.objective)));
-    attention.set_allow_approximate(rules.allow_approximate);
-    for (Mechanism id : rules.allowed) attention.add_allowed(std::string(MechanismName(id)));
-  }
+  *model.mutable_defaults()->mutable_attention() = ToProto(options.defaults);
   model.mutable_defaults()->set_max_new_tokens(options.defaults.max_new_tokens);
   const EngineStats stats = service.engine().Stats();
   model.set_dtype(stats.dtype);

@@ -11,9 +11,6 @@
 namespace lowkey {
 namespace {
 
-// An id may take one byte of the request and give many bytes of text.
-constexpr int kMaxDetokenizeIds = 1 << 20;
-
 absl::StatusOr<TokenList> TokenizeText(const TextService& service,
                                        const v1::TokenizeRequest& request) {
   EncodeOptions options;

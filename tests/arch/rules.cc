@@ -262,7 +262,7 @@ const Edges& DirectEdges() {
       {"engine/config", {"engine/base"}},
       {"engine/kernels", {"engine/base"}},
       {"engine/lowrank", {"engine/kernels"}},
-      {"engine/sampler", {"engine/kernels"}},
+      {"engine/sampler", {"engine/config", "engine/kernels"}},
       {"engine/loader", {"engine/config"}},
       {"engine/cache", {"engine/base"}},
       {"engine/scheduler", {"engine/cache"}},

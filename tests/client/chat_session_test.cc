@@ -54,8 +54,7 @@ TEST(ChatSessionTest, AttentionTakesTheFlagsOfOtherCommands) {
   EXPECT_EQ(*session.RunCommand("/attention atp --rank 1/8 --basis=kv"), "attention: atp");
   GenerationRequest request = session.Ask("a");
   EXPECT_EQ(request.attention.mechanism, "atp");
-  EXPECT_EQ(request.attention.rank, "1/8");
-  EXPECT_EQ(request.attention.basis, "kv");
+  EXPECT_EQ(request.attention.options, (OptionValues{{"rank", "1/8"}, {"basis", "kv"}}));
   EXPECT_EQ(*session.RunCommand("/attention"), "attention: the server's default");
   EXPECT_FALSE(session.Ask("a").attention.mechanism.has_value());
 }
@@ -63,11 +62,17 @@ TEST(ChatSessionTest, AttentionTakesTheFlagsOfOtherCommands) {
 TEST(ChatSessionTest, AttentionThatIsRefusedChangesNothing) {
   ChatSession session({}, "");
   ASSERT_TRUE(session.RunCommand("/attention atp --rank 4").ok());
-  EXPECT_THAT(Refusal(session, "/attention nope"), HasSubstr("mechanism"));
+  EXPECT_THAT(Refusal(session, "/attention nope"), HasSubstr("super, lasso or auto"));
   EXPECT_THAT(Refusal(session, "/attention standard --rank 4"), HasSubstr("rank"));
   EXPECT_THAT(Refusal(session, "/attention atp --rnak 4"), HasSubstr("did you mean --rank?"));
   EXPECT_THAT(Refusal(session, "/attention atp standard"), HasSubstr("more than one name"));
-  EXPECT_EQ(session.Ask("a").attention.rank, "4");
+  EXPECT_EQ(session.Ask("a").attention.options, (OptionValues{{"rank", "4"}}));
+}
+
+TEST(ChatSessionTest, AttentionCanBeLeftToTheServer) {
+  ChatSession session({}, "");
+  EXPECT_EQ(*session.RunCommand("/attention auto --objective memory"), "attention: auto");
+  EXPECT_EQ(session.Ask("a").attention.objective, "memory");
 }
 
 TEST(ChatSessionTest, UnknownCommandsAreAnsweredWithTheNearest) {

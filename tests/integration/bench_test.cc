@@ -31,8 +31,7 @@ WorkloadOptions Options(const ServedModel& model) {
   options.output_lengths = UniformLengths{2, 9};
   options.mix = {{"standard"}, {"atp --block 64 --window 0"}};
   options.mix[1].attention.mechanism = "atp";
-  options.mix[1].attention.block_tokens = 64;
-  options.mix[1].attention.window_blocks = 0;
+  options.mix[1].attention.options = {{"block_tokens", 64}, {"window_blocks", 0}};
   options.vocab_size = model.vocab_size;
   options.context_tokens = model.context_tokens;
   options.special_tokens = model.special_tokens;

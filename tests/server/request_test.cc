@@ -26,15 +26,17 @@ std::string SamplingError(const SamplingChoice& choice) {
 TEST(ResolveAttentionTest, TakesEveryOption) {
   AttentionChoice choice;
   choice.mechanism = "atp";
-  choice.rank = "16";
-  choice.basis = "kv";
-  choice.prefill = "compressed";
-  choice.block_tokens = 128;
-  choice.sinks = 0;
-  choice.window_blocks = 2;
-  choice.refine_tokens = 64;
-  choice.decomposition = "alternating";
-  choice.basis_storage = choice.principal_storage = choice.kept_storage = "int8";
+  choice.options = {{"rank", "16"},
+                    {"basis", "kv"},
+                    {"prefill", "compressed"},
+                    {"block_tokens", 128},
+                    {"sinks", 0},
+                    {"window_blocks", 2},
+                    {"refine_tokens", 64},
+                    {"decomposition", "alternating"},
+                    {"basis_storage", "int8"},
+                    {"principal_storage", "int8"},
+                    {"kept_storage", "int8"}};
   const auto options = ResolveAttention(choice, {});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->mechanism, Mechanism::kAtp);
@@ -49,8 +51,8 @@ TEST(ResolveAttentionTest, TakesEveryOption) {
   EXPECT_EQ(options->atp.basis_storage, AtpStorage::kInt8);
   EXPECT_EQ(options->atp.principal_storage, AtpStorage::kInt8);
   EXPECT_EQ(options->atp.kept_storage, AtpStorage::kInt8);
-  const auto linear =
-      ResolveAttention({.mechanism = "atp", .readout = "linear", .merge = true}, {});
+  const auto linear = ResolveAttention(
+      {.mechanism = "atp", .options = {{"readout", "linear"}, {"merge", true}}}, {});
   ASSERT_TRUE(linear.ok()) << linear.status();
   EXPECT_EQ(linear->atp.readout, AtpReadout::kLinear);
   EXPECT_TRUE(linear->atp.merge);
@@ -69,40 +71,50 @@ TEST(ResolveAttentionTest, KeepsTheDefaultsOfUnsetFields) {
 }
 
 TEST(ResolveAttentionTest, NamesWhatIsWrong) {
-  EXPECT_THAT(AttentionError({.mechanism = "flash"}), HasSubstr("flash"));
-  EXPECT_THAT(AttentionError({.mechanism = "atp", .rank = "2/1"}), HasSubstr("attention: "));
-  EXPECT_THAT(AttentionError({.mechanism = "atp", .block_tokens = 100}), HasSubstr("100"));
+  EXPECT_THAT(AttentionError({.mechanism = "flash"}), HasSubstr("super or lasso"));
+  EXPECT_THAT(AttentionError({.mechanism = "atp", .options = {{"rank", "2/1"}}}),
+              HasSubstr("attention: "));
+  EXPECT_THAT(AttentionError({.mechanism = "atp", .options = {{"block_tokens", 100}}}),
+              HasSubstr("100"));
 }
 
 TEST(ResolveAttentionTest, TakesEveryOptionOfTaylorShift) {
-  const auto options =
-      ResolveAttention({.mechanism = "taylorshift", .form = "recurrent", .variant = "plain"}, {});
+  const auto options = ResolveAttention(
+      {.mechanism = "taylorshift", .options = {{"form", "recurrent"}, {"variant", "plain"}}}, {});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->mechanism, Mechanism::kTaylorShift);
   EXPECT_EQ(options->taylorshift.form, TaylorForm::kRecurrent);
   EXPECT_EQ(options->taylorshift.variant, TaylorVariant::kPlain);
-  EXPECT_THAT(AttentionError({.mechanism = "taylorshift", .form = "state"}),
+  EXPECT_THAT(AttentionError({.mechanism = "taylorshift", .options = {{"form", "state"}}}),
               HasSubstr("attention: unknown taylorshift form \"state\""));
 }
 
+TEST(ResolveAttentionTest, TheOldSpellingOfNormalizedIsReadAndNotWritten) {
+  const auto options =
+      ResolveAttention({.mechanism = "taylorshift", .options = {{"variant", "normalised"}}}, {});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->taylorshift.variant, TaylorVariant::kNormalized);
+  EXPECT_EQ(AttentionLabel(*options), "taylorshift normalized form auto");
+}
+
 TEST(ResolveAttentionTest, TakesTheStorageOfAStandardCache) {
-  const auto options = ResolveAttention({.cache_storage = "int4"}, {});
+  const auto options = ResolveAttention({.options = {{"cache_storage", "int4"}}}, {});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->standard.storage, CacheStorage::kInt4);
   EXPECT_EQ(AttentionLabel(*options), "standard cache int4");
-  EXPECT_THAT(AttentionError({.cache_storage = "int2"}),
+  EXPECT_THAT(AttentionError({.options = {{"cache_storage", "int2"}}}),
               HasSubstr("attention: unknown cache storage \"int2\""));
 }
 
 TEST(ResolveAttentionTest, RefusesOptionsThatTheMechanismWouldIgnore) {
-  EXPECT_EQ(AttentionError({.mechanism = "taylorshift", .rank = "8"}),
+  EXPECT_EQ(AttentionError({.mechanism = "taylorshift", .options = {{"rank", "8"}}}),
             "attention.rank: set, but the mechanism is \"taylorshift\", expected \"atp\"");
-  EXPECT_EQ(AttentionError({.mechanism = "atp", .variant = "plain"}),
+  EXPECT_EQ(AttentionError({.mechanism = "atp", .options = {{"variant", "plain"}}}),
             "attention.variant: set, but the mechanism is \"atp\", expected \"taylorshift\"");
-  EXPECT_EQ(AttentionError({.mechanism = "atp", .cache_storage = "int8"}),
+  EXPECT_EQ(AttentionError({.mechanism = "atp", .options = {{"cache_storage", "int8"}}}),
             "attention.cache_storage: set, but the mechanism is \"atp\", expected \"standard\"");
-  EXPECT_THAT(AttentionError({.rank = "1/4"}), HasSubstr("attention.rank: set"));
-  EXPECT_THAT(AttentionError({.mechanism = "standard", .sinks = 4}),
+  EXPECT_THAT(AttentionError({.options = {{"rank", "1/4"}}}), HasSubstr("attention.rank: set"));
+  EXPECT_THAT(AttentionError({.mechanism = "standard", .options = {{"sinks", 4}}}),
               HasSubstr("attention.sinks: set"));
 }
 
@@ -129,7 +141,7 @@ TEST(ResolveSelectableTest, AutoTakesItsRulesFromRequestAndDefaults) {
   choice.objective = "latency";
   choice.allowed = {"atp", "efficient"};
   choice.allow_approximate = true;
-  choice.rank = "16";  // of atp, should it be chosen
+  choice.options["rank"] = "16";  // of atp, should it be chosen
   resolved = ResolveSelectable(choice, defaults);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(resolved->selection->objective, Objective::kLatency);
@@ -142,6 +154,13 @@ TEST(ResolveSelectableTest, AutoTakesItsRulesFromRequestAndDefaults) {
   resolved = ResolveSelectable(choice, defaults);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_FALSE(resolved->selection.has_value());
+}
+
+TEST(ResolveSelectableTest, UnknownMechanismsAreAnsweredWithAutoToo) {
+  EXPECT_EQ(ResolveSelectable({.mechanism = "flash"}, {}).status(),
+            absl::InvalidArgumentError(
+                "attention: unknown attention mechanism \"flash\", expected standard, atp, "
+                "taylorshift, optimised, efficient, super, lasso or auto"));
 }
 
 TEST(ResolveSelectableTest, NamesWhatIsWrong) {

@@ -127,7 +127,7 @@ TEST_F(TextServiceTest, DefaultsFillWhatTheRequestLeavesOpen) {
   TextService service(engine_, TestTokenizer(), {"tales", defaults});
   GenerationRequest request = Text("a");
   request.sampling.top_k = 3;
-  request.attention.sinks = 8;
+  request.attention.options["sinks"] = 8;
   const auto id = service.Generate(request, std::make_unique<RecordingListener>(heard_));
   ASSERT_TRUE(id.ok()) << id.status();
   const EngineRequest seen = engine_.request(*id);

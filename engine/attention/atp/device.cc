@@ -116,7 +116,7 @@ void DeviceAtp::AddSequence(const Segment& segment) {
                         .value_bytes = shape.ValueBytes(g, shape.rank),
                         .u_bits = is_linear ? 0 : BitsOf(o.basis_storage),
                         .principal_bits = BitsOf(o.principal_storage),
-                        .kept_bits = BitsOf(o.kept_storage)});
+                        .kept_bits = shape.kept_type == StorageType::kInt8 ? 8 : 0});
   for (const PageHandle& page : sequence.pages) pages_.push_back(page ? page.data() : nullptr);
   for (const auto& block : sequence.state.As<AtpState>().blocks) {
     blocks_.push_back(block == nullptr ? nullptr : block->slab->data());

@@ -68,7 +68,7 @@ std::vector<Bid> Bids(absl::Span<const SelectionCandidate> candidates,
 }
 
 std::string Reason(const std::vector<Bid>& bids, const Bid& winner, const SelectionRules& rules) {
-  std::string text = absl::StrCat("auto, ", std::string(ObjectiveName(rules.objective)), ":");
+  std::string text = absl::StrCat("auto, ", std::string(NameOf(rules.objective)), ":");
   for (const Bid& bid : bids) {
     absl::StrAppend(&text, &bid == &bids[0] ? " " : "; ", NameOf(*bid.candidate),
                     absl::StrFormat(" %.3g s, %.3g MiB", bid.seconds,

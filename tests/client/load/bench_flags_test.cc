@@ -125,8 +125,7 @@ TEST(BenchFlagsTest, MixTakesSharesWithOptionsBesideTheNames) {
   EXPECT_EQ((*mix)[0].label, "standard");
   EXPECT_EQ((*mix)[0].weight, 0.7);
   EXPECT_EQ((*mix)[1].label, "atp --rank 1/8 --basis kv");
-  EXPECT_EQ((*mix)[1].attention.rank, "1/8");
-  EXPECT_EQ((*mix)[1].attention.basis, "kv");
+  EXPECT_EQ((*mix)[1].attention.options, (OptionValues{{"rank", "1/8"}, {"basis", "kv"}}));
   EXPECT_EQ((*mix)[1].weight, 0.3);
 }
 
@@ -135,7 +134,7 @@ TEST(BenchFlagsTest, OneMechanismTakesGeneratesFlags) {
   ASSERT_TRUE(mix.ok()) << mix.status();
   ASSERT_EQ(mix->size(), 1u);
   EXPECT_EQ((*mix)[0].label, "atp --rank 16 --block 128");
-  EXPECT_EQ((*mix)[0].attention.block_tokens, 128);
+  EXPECT_EQ((*mix)[0].attention.options.at("block_tokens"), OptionValue(128));
   EXPECT_EQ(ReadMix(Parse({}))->at(0).label, "the server's default");
 }
 

@@ -189,25 +189,25 @@ TEST(AttentionNames, ParseReadsWhatNamesWrite) {
     EXPECT_EQ(*ParseMechanism(MechanismName(m)), m);
   }
   for (AtpBasis b : {AtpBasis::kLayer, AtpBasis::kKv, AtpBasis::kInput}) {
-    EXPECT_EQ(*ParseAtpBasis(AtpBasisName(b)), b);
+    EXPECT_EQ(*ParseName<AtpBasis>(NameOf(b)), b);
   }
   for (AtpPrefill p : {AtpPrefill::kExact, AtpPrefill::kCompressed}) {
-    EXPECT_EQ(*ParseAtpPrefill(AtpPrefillName(p)), p);
+    EXPECT_EQ(*ParseName<AtpPrefill>(NameOf(p)), p);
   }
   for (TaylorForm f : {TaylorForm::kAuto, TaylorForm::kDirect, TaylorForm::kRecurrent}) {
-    EXPECT_EQ(*ParseTaylorForm(TaylorFormName(f)), f);
+    EXPECT_EQ(*ParseName<TaylorForm>(NameOf(f)), f);
   }
   for (TaylorVariant v : {TaylorVariant::kNormalized, TaylorVariant::kPlain}) {
-    EXPECT_EQ(*ParseTaylorVariant(TaylorVariantName(v)), v);
+    EXPECT_EQ(*ParseName<TaylorVariant>(NameOf(v)), v);
   }
 }
 
 TEST(AttentionNames, CacheStorageIsReadBackAndUnknownOnesAreNamed) {
   for (CacheStorage s : {CacheStorage::kDtype, CacheStorage::kInt8, CacheStorage::kInt4}) {
-    EXPECT_EQ(*ParseCacheStorage(CacheStorageName(s)), s);
+    EXPECT_EQ(*ParseName<CacheStorage>(NameOf(s)), s);
   }
   for (const char* name : {"", "int2", "INT8", "bf16"}) {
-    EXPECT_EQ(ParseCacheStorage(name).status().message(),
+    EXPECT_EQ(ParseName<CacheStorage>(name).status().message(),
               std::string("unknown cache storage \"") + name + "\", expected dtype, int8 or int4");
   }
 }
@@ -226,19 +226,19 @@ TEST(IsApproximate, StandardIsOnlyWithAQuantizedCache) {
 
 TEST(AttentionNames, ParseReadsTheOtherNamesOfAtpToo) {
   for (AtpDecomposition d : {AtpDecomposition::kBlock, AtpDecomposition::kAlternating}) {
-    EXPECT_EQ(*ParseAtpDecomposition(AtpDecompositionName(d)), d);
+    EXPECT_EQ(*ParseName<AtpDecomposition>(NameOf(d)), d);
   }
   for (AtpStorage s : {AtpStorage::kCache, AtpStorage::kInt8, AtpStorage::kInt4}) {
-    EXPECT_EQ(*ParseAtpStorage(AtpStorageName(s)), s);
+    EXPECT_EQ(*ParseName<AtpStorage>(NameOf(s)), s);
   }
   for (AtpReadout r : {AtpReadout::kExact, AtpReadout::kLinear}) {
-    EXPECT_EQ(*ParseAtpReadout(AtpReadoutName(r)), r);
+    EXPECT_EQ(*ParseName<AtpReadout>(NameOf(r)), r);
   }
-  EXPECT_EQ(ParseAtpReadout("quadratic").status().message(),
+  EXPECT_EQ(ParseName<AtpReadout>("quadratic").status().message(),
             "unknown atp readout \"quadratic\", expected exact or linear");
-  EXPECT_EQ(ParseAtpDecomposition("svd").status().message(),
+  EXPECT_EQ(ParseName<AtpDecomposition>("svd").status().message(),
             "unknown atp decomposition \"svd\", expected block or alternating");
-  EXPECT_EQ(ParseAtpStorage("int5").status().message(),
+  EXPECT_EQ(ParseName<AtpStorage>("int5").status().message(),
             "unknown atp storage \"int5\", expected cache, int8 or int4");
 }
 
@@ -246,15 +246,15 @@ TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {
   EXPECT_EQ(ParseMechanism("Standard").status().message(),
             "unknown attention mechanism \"Standard\", expected standard, atp, taylorshift, "
             "optimised, efficient, super or lasso");
-  EXPECT_EQ(ParseAtpBasis("").status().message(),
+  EXPECT_EQ(ParseName<AtpBasis>("").status().message(),
             "unknown atp basis \"\", expected layer, kv or input");
-  EXPECT_EQ(ParseTaylorForm("state").status().message(),
+  EXPECT_EQ(ParseName<TaylorForm>("state").status().message(),
             "unknown taylorshift form \"state\", expected auto, direct or recurrent");
-  EXPECT_EQ(ParseTaylorVariant("").status().message(),
+  EXPECT_EQ(ParseName<TaylorVariant>("").status().message(),
             "unknown taylorshift variant \"\", expected normalized or plain");
-  EXPECT_EQ(ParseAtpPrefill("fast").status().message(),
+  EXPECT_EQ(ParseName<AtpPrefill>("fast").status().message(),
             "unknown atp prefill \"fast\", expected exact or compressed");
-  EXPECT_EQ(ParseAtpPrefill("fast").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseName<AtpPrefill>("fast").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(ParseRank, WholeNumbersAreFixedRanks) {

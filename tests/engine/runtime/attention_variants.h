@@ -46,7 +46,7 @@ inline std::vector<AttentionVariant> AttentionVariants() {
     o.atp.merge = true;
   });
   for (const auto form : {TaylorForm::kDirect, TaylorForm::kRecurrent, TaylorForm::kAuto}) {
-    add("taylorshift " + std::string(TaylorFormName(form)), Mechanism::kTaylorShift,
+    add("taylorshift " + std::string(NameOf(form)), Mechanism::kTaylorShift,
         [form](O& o) { o.taylorshift.form = form; });
   }
   add("optimised", Mechanism::kOptimised);

@@ -53,38 +53,51 @@ TEST(CommonFlagsTest, AttentionInWordsTakesItsFlags) {
                       "--decomposition", "alternating", "--kept-storage", "int8"});
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->mechanism, "atp");
-  EXPECT_EQ(choice->rank, "1/8");
-  EXPECT_EQ(choice->basis, "kv");
-  EXPECT_EQ(choice->block_tokens, 128);
-  EXPECT_EQ(choice->window_blocks, 0);
-  EXPECT_EQ(choice->refine_tokens, 64);
-  EXPECT_EQ(choice->basis_storage, "int8");
-  EXPECT_EQ(choice->principal_storage, "cache");
-  EXPECT_EQ(choice->decomposition, "alternating");
-  EXPECT_EQ(choice->kept_storage, "int8");
-  EXPECT_EQ(ParseAttention({"standard", "--cache-storage=int4"})->cache_storage, "int4");
-  EXPECT_EQ(choice->prefill, std::nullopt);
+  EXPECT_EQ(choice->options, (OptionValues{{"rank", "1/8"},
+                                           {"basis", "kv"},
+                                           {"block_tokens", 128},
+                                           {"window_blocks", 0},
+                                           {"refine_tokens", 64},
+                                           {"basis_storage", "int8"},
+                                           {"principal_storage", "cache"},
+                                           {"decomposition", "alternating"},
+                                           {"kept_storage", "int8"}}));
+  EXPECT_EQ(ParseAttention({"standard", "--cache-storage=int4"})->options,
+            (OptionValues{{"cache_storage", "int4"}}));
   EXPECT_EQ(ParseAttention({})->mechanism, std::nullopt);
   const auto linear = ParseAttention({"atp", "--readout", "linear", "--merge"});
   ASSERT_TRUE(linear.ok()) << linear.status();
-  EXPECT_EQ(linear->readout, "linear");
-  EXPECT_EQ(linear->merge, true);
-  const auto shift = ParseAttention({"taylorshift", "--form", "direct", "--variant=plain"});
+  EXPECT_EQ(linear->options, (OptionValues{{"readout", "linear"}, {"merge", true}}));
+  const auto shift = ParseAttention({"taylorshift", "--form", "direct", "--variant=normalised"});
   ASSERT_TRUE(shift.ok()) << shift.status();
   EXPECT_EQ(shift->mechanism, "taylorshift");
-  EXPECT_EQ(shift->form, "direct");
-  EXPECT_EQ(shift->variant, "plain");
+  EXPECT_EQ(shift->options, (OptionValues{{"form", "direct"}, {"variant", "normalised"}}));
+  EXPECT_EQ(ResolveAttention(*shift, {})->taylorshift.variant, TaylorVariant::kNormalized);
 }
 
 TEST(CommonFlagsTest, BadAttentionInWordsIsNamed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"atp", "standard"}, "more than one"},
-      {{"atp", "--block", "x"}, "block"},
+      {{"atp", "--block", "x"}, "--block: \"x\", expected an integer in 64..4096"},
       {{"atp", "--seed", "4"}, "seed"}};
   for (const auto& [words, part] : cases) {
     const auto choice = ParseAttention(words);
     EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(choice.status().message()), HasSubstr(part));
+  }
+}
+
+TEST(CommonFlagsTest, EveryAttentionOptionIsAFlagWhoseHelpSaysTheOwnerAndTheDefault) {
+  const auto help_of = [](std::string_view name) -> std::string {
+    for (const Flag& flag : AttentionFlags()) {
+      if (flag.name == name) return std::string(flag.help);
+    }
+    return "";
+  };
+  EXPECT_EQ(help_of("basis-storage"), "atp: how a basis is stored: cache, int8 or int4 [cache]");
+  EXPECT_EQ(help_of("sinks"), "atp: first tokens that stay exact [4]");
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    EXPECT_THAT(help_of(option.flag), HasSubstr(std::string(MechanismName(option.owner)) + ": "));
   }
 }
 
@@ -131,9 +144,8 @@ TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
                                           "-7"}));
   ASSERT_TRUE(some.ok()) << some.status();
   EXPECT_EQ(some->attention.mechanism, "atp");
-  EXPECT_EQ(some->attention.rank, "1/4");
-  EXPECT_EQ(some->attention.block_tokens, 128);
-  EXPECT_EQ(some->attention.window_blocks, 0);
+  EXPECT_EQ(some->attention.options,
+            (OptionValues{{"rank", "1/4"}, {"block_tokens", 128}, {"window_blocks", 0}}));
   EXPECT_THAT(some->stop_texts, ElementsAre("a", "b"));
   EXPECT_EQ(some->sampling.seed, 7u);
   EXPECT_THAT(some->sampling.logit_bias, ElementsAre(Pair(3, -1.0f)));

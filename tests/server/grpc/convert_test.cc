@@ -4,6 +4,8 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
 
@@ -67,6 +69,31 @@ TEST(ConvertTest, EveryRequestFieldSurvivesBothWays) {
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(ToProto(*request), proto))
       << ToProto(*request).DebugString();
+}
+
+TEST(ConvertTest, EveryAttentionFieldIsAnOptionOfTheTableOrARuleOfAuto) {
+  std::set<std::string> names = {"mechanism", "objective", "allowed", "allow_approximate"};
+  for (const AttentionOption& option : AttentionOptionTable()) names.emplace(option.name);
+  const google::protobuf::Descriptor& message = *v1::AttentionOptions::descriptor();
+  EXPECT_EQ(static_cast<int>(names.size()), message.field_count());
+  for (const std::string& name : names) EXPECT_NE(message.FindFieldByName(name), nullptr) << name;
+  v1::GenerateRequest proto = FullRequest();
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    EXPECT_TRUE(proto.attention().GetReflection()->HasField(
+        proto.attention(), message.FindFieldByName(std::string(option.name))))
+        << option.name << ": not in FullRequest";
+  }
+}
+
+TEST(ConvertTest, TheOldSpellingOfNormalizedIsReadAndNotWritten) {
+  v1::AttentionOptions proto;
+  proto.set_mechanism("taylorshift");
+  proto.set_variant("normalised");
+  Defaults defaults;
+  const auto options = ResolveAttention(FromProto(proto), {});
+  ASSERT_TRUE(options.ok()) << options.status();
+  defaults.attention = *options;
+  EXPECT_EQ(ToProto(defaults).variant(), "normalized");
 }
 
 TEST(ConvertTest, TokenIdsSurviveBothWays) {

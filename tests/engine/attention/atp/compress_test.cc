@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Bases, CompressTest,
                                          BlockCase{AtpBasis::kLayer, StorageType::kBFloat16, 0.1},
                                          BlockCase{AtpBasis::kKv, StorageType::kBFloat16, 0.1}),
                          [](const auto& info) {
-                           return std::string(AtpBasisName(info.param.basis)) +
+                           return std::string(NameOf(info.param.basis)) +
                                   (info.param.type == StorageType::kFloat32 ? "_fp32" : "_bf16");
                          });
 

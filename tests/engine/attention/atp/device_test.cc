@@ -141,8 +141,8 @@ TEST_F(DeviceAtpTest, CodedBlocksAreReadNearlyAsThoseThatAreNot) {
       double sum = 0;
       for (size_t i = 0; i < out.size(); ++i) sum += std::fabs(out[i] - wide[i]);
       const double error = sum / static_cast<double>(out.size());
-      EXPECT_LT(error, coded.most_error) << AtpBasisName(basis);
-      EXPECT_GT(error, 1e-6) << AtpBasisName(basis);
+      EXPECT_LT(error, coded.most_error) << NameOf(basis);
+      EXPECT_GT(error, 1e-6) << NameOf(basis);
     }
   }
 }

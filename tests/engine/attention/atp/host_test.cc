@@ -44,8 +44,8 @@ class AtpTest : public testing::TestWithParam<AtpCase> {
       const double difference = MaxDifference(out.data() + layer * layer_size,
                                               ReferenceAtp(rows, layer, o, rank, n_prompt));
       EXPECT_LE(difference, GetParam().truncated_tolerance)
-          << AtpBasisName(o.basis) << ", rank " << rank << ", block " << o.block_tokens
-          << ", sinks " << o.sinks << ", window " << o.window_blocks << ", prompt " << n_prompt;
+          << NameOf(o.basis) << ", rank " << rank << ", block " << o.block_tokens << ", sinks "
+          << o.sinks << ", window " << o.window_blocks << ", prompt " << n_prompt;
       worst_ = std::max(worst_, difference);
     }
   }
@@ -143,7 +143,7 @@ TEST_P(AtpTest, ErrorShrinksAsMoreTokensAreRefined) {
       AtpOptions o = Options(basis, 4, 64, 4, 0);
       o.refine_tokens = refine;
       const double error = MeanDifference(RunSequence(rows, RunAtp(o)), standard);
-      EXPECT_LT(error, last) << AtpBasisName(basis) << ", refine " << refine;
+      EXPECT_LT(error, last) << NameOf(basis) << ", refine " << refine;
       last = error;
     }
   }
@@ -161,7 +161,7 @@ TEST_P(AtpTest, FullRankIsStandard) {
           o.rank = RankFraction{1.0};
           const std::vector<float> out = RunSequence(rows, RunAtp(o));
           EXPECT_LE(MaxDifference(out.data(), standard), GetParam().full_tolerance)
-              << AtpBasisName(basis) << ", block " << block << ", sinks " << sinks << ", window "
+              << NameOf(basis) << ", block " << block << ", sinks " << sinks << ", window "
               << window;
         }
       }
@@ -179,8 +179,8 @@ TEST_P(AtpTest, ErrorShrinksAsRankGrows) {
     for (int32_t rank : {1, 2, 4, 8, 12, 16}) {
       const std::vector<float> out = RunSequence(rows, RunAtp(Options(basis, rank, 64, 0, 0)));
       const double error = MeanDifference(out, standard);
-      EXPECT_LT(error, last) << AtpBasisName(basis) << ", rank " << rank;
-      EXPECT_GT(error, 0) << AtpBasisName(basis) << ", rank " << rank;
+      EXPECT_LT(error, last) << NameOf(basis) << ", rank " << rank;
+      EXPECT_GT(error, 0) << NameOf(basis) << ", rank " << rank;
       last = error;
     }
   }

@@ -248,7 +248,7 @@ class AtpLinearTest : public testing::TestWithParam<StorageType> {
     const double difference =
         MaxDifference(out.data(), LinearReference(rows, o, rank).Attend(n_prompt));
     EXPECT_LE(difference, GetParam() == StorageType::kFloat32 ? 2e-5 : 6e-2)
-        << AtpBasisName(o.basis) << ", rank " << rank << ", sinks " << o.sinks << ", window "
+        << NameOf(o.basis) << ", rank " << rank << ", sinks " << o.sinks << ", window "
         << o.window_blocks << (o.merge ? ", merged" : "");
   }
 };

@@ -85,9 +85,7 @@ class QuantizedKvTest : public testing::TestWithParam<CacheStorage> {
 
 INSTANTIATE_TEST_SUITE_P(Storages, QuantizedKvTest,
                          testing::Values(CacheStorage::kInt8, CacheStorage::kInt4),
-                         [](const auto& info) {
-                           return std::string(CacheStorageName(info.param));
-                         });
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST_P(QuantizedKvTest, EveryNumberIsWithinHalfAStep) {
   for (int64_t head_dim : {8, 20, 64, 80}) {

@@ -161,9 +161,9 @@ TEST_F(SelectionTest, TheReasonNamesEveryBid) {
 
 TEST(ParseObjective, KnowsItsNames) {
   for (Objective o : {Objective::kLatency, Objective::kMemory, Objective::kBalanced}) {
-    EXPECT_EQ(*ParseObjective(ObjectiveName(o)), o);
+    EXPECT_EQ(*ParseName<Objective>(NameOf(o)), o);
   }
-  EXPECT_EQ(ParseObjective("speed").status(),
+  EXPECT_EQ(ParseName<Objective>("speed").status(),
             absl::InvalidArgumentError(
                 "unknown objective \"speed\", expected latency, memory or balanced"));
 }

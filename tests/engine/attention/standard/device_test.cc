@@ -103,9 +103,7 @@ class RepeatedStandardTest : public DeviceStandardTest,
 
 INSTANTIATE_TEST_SUITE_P(Storages, RepeatedStandardTest,
                          testing::Values(CacheStorage::kDtype, CacheStorage::kInt8),
-                         [](const auto& info) {
-                           return std::string(CacheStorageName(info.param));
-                         });
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST_P(RepeatedStandardTest, LaunchesReadTheStepsOwnTables) {
   const AttentionRows rows = RandomRows(Geometry(2, 32), 520, 4);
@@ -211,7 +209,7 @@ TEST_F(DeviceStandardTest, ClosedPagesHaveTheHostsCodes) {
             {0, nullptr, 0, q, q + head_dim, q + 2 * head_dim, rows.ld(), out.data(), head_dim});
         EXPECT_EQ(OfTheDevice(g, storage, *sequence.state.As<StandardState>().closed_pages[0]),
                   OfTheHost(g, storage, *there.state.As<StandardState>().closed_pages[0]))
-            << CacheStorageName(storage) << ", heads of " << head_dim;
+            << NameOf(storage) << ", heads of " << head_dim;
       }
     }
   }

@@ -177,7 +177,7 @@ TEST_P(StandardAttentionTest, QuantizedMatchesTheDefinition) {
                   want.begin() +
                       std::min<int64_t>(want.size(), first + kPageTokens * g.n_heads * head_dim)};
           EXPECT_LE(MaxDifference(out.data() + first, want), std::max(5e-6, GetParam().tolerance()))
-              << CacheStorageName(storage) << ", heads of " << head_dim << ", page " << page;
+              << NameOf(storage) << ", heads of " << head_dim << ", page " << page;
         }
       }
     }

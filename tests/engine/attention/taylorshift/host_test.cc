@@ -41,8 +41,8 @@ class TaylorShiftTest : public testing::TestWithParam<StorageType> {
           const double difference = MaxDifference(out.data() + layer * layer_size,
                                                   ReferenceTaylorShift(rows, layer, variant, tau));
           EXPECT_LE(difference, Tolerance(variant))
-              << TaylorFormName(form) << ", " << TaylorVariantName(variant) << ", " << n_tokens
-              << " tokens, " << g.n_heads << "/" << g.n_kv_heads << " heads of " << g.head_dim;
+              << NameOf(form) << ", " << NameOf(variant) << ", " << n_tokens << " tokens, "
+              << g.n_heads << "/" << g.n_kv_heads << " heads of " << g.head_dim;
           worst_ = std::max(worst_, difference);
         }
       }
@@ -92,7 +92,7 @@ TEST_P(TaylorShiftTest, FormsAreEqualUpToRounding) {
       const auto direct = RunSequence(rows, {TaylorShift(TaylorForm::kDirect, variant)});
       const auto recurrent = RunSequence(rows, {TaylorShift(TaylorForm::kRecurrent, variant)});
       EXPECT_LE(MaxDifference(recurrent.data(), {direct.begin(), direct.end()}), 1e-4)
-          << TaylorVariantName(variant) << ", heads of " << head_dim;
+          << NameOf(variant) << ", heads of " << head_dim;
       EXPECT_FALSE(SameBits(direct, recurrent));  // or one form ran twice
     }
   }

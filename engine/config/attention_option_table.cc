@@ -1,0 +1,197 @@
+#include "engine/config/attention_option_table.h"
+
+#include <tuple>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
+
+// Adding an option to a mechanism takes three steps:
+//
+//   1. A field in the mechanism's struct (attention_options.h) whose initial value is the default,
+//      and a row in kTable below, which names the field. A new enum gets its names beside it.
+//   2. A field of the same name in lowkey.v1.AttentionOptions (generation.proto): `optional` string
+//      for names and ranks, int32 for integers, bool for switches. Its comment states the range.
+//   3. The mechanism's code reads the struct.
+//
+// The flag and its help, /attention of chat, the conversion of requests, the check of names and
+// ranges, GetModel's defaults, labels and reports follow from the row. Rules between options are in
+// ValidateAttentionOptions.
+
+namespace lowkey {
+namespace {
+
+// "atp basis storage".
+std::string ErrorName(const AttentionOption& option) {
+  const std::string_view words = option.traits.words.empty() ? option.flag : option.traits.words;
+  return absl::StrCat(std::string(MechanismName(option.owner)), " ",
+                      absl::StrReplaceAll(std::string(words), {{"-", " "}}));
+}
+
+absl::Status CheckName(const AttentionOption& option, int32_t value) {
+  const std::string name(FindName(*option.names, value));
+  if (!name.empty() && value <= option.traits.max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(ErrorName(option), ": ", name.empty() ? absl::StrCat(value) : name,
+                   ", expected ", ListNames(*option.names, option.traits.max)));
+}
+
+absl::Status CheckInteger(const AttentionOption& option, int32_t value) {
+  const auto& [min, max, step] = std::tie(option.traits.min, option.traits.max, option.traits.step);
+  LK_RETURN_IF_ERROR(CheckRange(ErrorName(option), value, min, max));
+  if (value % step == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      ErrorName(option), ": ", value, ", expected a multiple of ", step, " in ", min, "..", max));
+}
+
+// The accessors of the field kField in the member kGroup of AttentionOptions.
+template <auto kGroup, auto kField>
+struct Access {
+  using Field = std::remove_reference_t<decltype(AttentionOptions().*kGroup.*kField)>;
+  static constexpr bool kIsName = std::is_enum_v<Field>;
+  static constexpr bool kIsRank = std::is_same_v<Field, RankPolicy>;
+
+  static OptionValue Get(const AttentionOptions& options) {
+    const Field& field = options.*kGroup.*kField;
+    if constexpr (kIsName) {
+      return std::string(NameOf(field));
+    } else if constexpr (kIsRank) {
+      return RankString(field);
+    } else {
+      return field;
+    }
+  }
+
+  static absl::Status Set(const OptionValue& value, AttentionOptions& options) {
+    Field& field = options.*kGroup.*kField;
+    if constexpr (kIsName) {
+      LK_ASSIGN_OR_RETURN(field, ParseName<Field>(std::get<std::string>(value)));
+    } else if constexpr (kIsRank) {
+      LK_ASSIGN_OR_RETURN(field, ParseRank(std::get<std::string>(value)));
+    } else {
+      field = std::get<Field>(value);
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Check(const AttentionOption& option, const AttentionOptions& options) {
+    const Field& field = options.*kGroup.*kField;
+    if constexpr (kIsName) {
+      return CheckName(option, static_cast<int32_t>(field));
+    } else if constexpr (std::is_same_v<Field, int32_t>) {
+      return CheckInteger(option, field);
+    } else {
+      return absl::OkStatus();  // a rank's range depends on other options
+    }
+  }
+};
+
+template <auto kGroup, auto kField>
+constexpr AttentionOption Row(AttentionOption row) {
+  using A = Access<kGroup, kField>;
+  if constexpr (A::kIsName) {
+    row.kind = OptionKind::kName;
+    row.names = &kEnumNames<typename A::Field>;
+  }
+  if constexpr (A::kIsRank) row.kind = OptionKind::kRank;
+  if constexpr (std::is_same_v<typename A::Field, bool>) row.kind = OptionKind::kSwitch;
+  row.get = A::Get, row.set = A::Set, row.check = A::Check;
+  return row;
+}
+
+using View = std::string_view;
+
+template <auto kField>
+constexpr AttentionOption Atp(View name, View flag, View help, OptionTraits traits) {
+  return Row<&AttentionOptions::atp, kField>({name, flag, help, traits, Mechanism::kAtp});
+}
+
+template <auto kField>
+constexpr AttentionOption Standard(View name, View flag, View help, OptionTraits traits) {
+  return Row<&AttentionOptions::standard, kField>({name, flag, help, traits, Mechanism::kStandard});
+}
+
+template <auto kField>
+constexpr AttentionOption Taylor(View name, View flag, View help, OptionTraits traits) {
+  return Row<&AttentionOptions::taylorshift, kField>(
+      {name, flag, help, traits, Mechanism::kTaylorShift});
+}
+
+constexpr LabelRule kAlways = LabelRule::kAlways;
+
+constexpr AttentionOption kTable[] = {
+    Atp<&AtpOptions::rank>("rank", "rank", "rank of a block: 64, or a fraction: 1/4, 0.25",
+                           {.label = "rank", .label_rule = kAlways}),
+    Atp<&AtpOptions::basis>("basis", "basis", "a basis per layer, per kv head, or of x",
+                            {.label = "basis", .label_rule = kAlways}),
+    Atp<&AtpOptions::block_tokens>(
+        "block_tokens", "block", "tokens in a block, a multiple of 64",
+        {.label = "block", .label_rule = kAlways, .min = 64, .max = kMaxBlockTokens, .step = 64}),
+    Atp<&AtpOptions::sinks>("sinks", "sinks", "first tokens that stay exact",
+                            {.label = "sinks", .max = 63}),
+    Atp<&AtpOptions::window_blocks>("window_blocks", "window",
+                                    "newest closed blocks that stay exact",
+                                    {.label = "window", .label_rule = kAlways, .max = 64}),
+    Atp<&AtpOptions::decomposition>("decomposition", "decomposition", "how a basis is found", {}),
+    Atp<&AtpOptions::basis_storage>("basis_storage", "basis-storage", "how a basis is stored",
+                                    {.label = "U"}),
+    Atp<&AtpOptions::principal_storage>("principal_storage", "principal-storage",
+                                        "how principal keys and values are stored",
+                                        {.label = "K'V'", .max = 1}),
+    Atp<&AtpOptions::refine_tokens>("refine_tokens", "refine",
+                                    "older tokens read exactly, those that matter most to a row",
+                                    {.label = "refine", .max = 4096}),
+    Atp<&AtpOptions::readout>("readout", "readout", "older blocks by token, or by moments",
+                              {.label = "readout"}),
+    Atp<&AtpOptions::merge>("merge", "merge",
+                            "with readout linear, older blocks become one as they age",
+                            {.label = "merge"}),
+    Atp<&AtpOptions::kept_storage>("kept_storage", "kept-storage",
+                                   "how the tokens that refine reads are stored",
+                                   {.label = "kept", .max = 1}),
+    Atp<&AtpOptions::prefill>("prefill", "prefill", "the prompt's own attention",
+                              {.label = "prefill", .label_rule = LabelRule::kUnchanged}),
+    Standard<&StandardOptions::storage>("cache_storage", "cache-storage",
+                                        "how closed pages of the cache are stored",
+                                        {.label = "cache", .words = "storage"}),
+    Taylor<&TaylorShiftOptions::variant>("variant", "variant", "scores of unit vectors, or not",
+                                         {.label_rule = kAlways}),
+    Taylor<&TaylorShiftOptions::form>("form", "form", "read tokens, a state, or what costs less",
+                                      {.label = "form", .label_rule = kAlways}),
+};
+
+}  // namespace
+
+absl::Span<const AttentionOption> AttentionOptionTable() { return kTable; }
+
+std::string OptionText(const OptionValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* number = std::get_if<int32_t>(&value)) return absl::StrCat(*number);
+  return std::get<bool>(value) ? "true" : "false";
+}
+
+absl::Status SetOptions(const OptionValues& values, AttentionOptions& options) {
+  for (const AttentionOption& option : kTable) {
+    const auto it = values.find(option.name);
+    if (it != values.end()) LK_RETURN_IF_ERROR(option.set(it->second, options));
+  }
+  return absl::OkStatus();
+}
+
+std::string AttentionLabel(const AttentionOptions& options) {
+  std::string text(MechanismName(options.mechanism));
+  for (const AttentionOption& option : kTable) {
+    if (option.owner != options.mechanism) continue;
+    const auto& [label, rule] = std::tie(option.traits.label, option.traits.label_rule);
+    const OptionValue value = option.get(options);
+    const bool is_default = value == option.get(AttentionOptions());
+    if (rule == (is_default ? LabelRule::kChanged : LabelRule::kUnchanged)) continue;
+    if (!label.empty()) absl::StrAppend(&text, " ", std::string(label));
+    if (option.kind != OptionKind::kSwitch) absl::StrAppend(&text, " ", OptionText(value));
+  }
+  return text;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,68 @@
+#ifndef LOWKEY_ENGINE_CONFIG_ATTENTION_OPTION_TABLE_H_
+#define LOWKEY_ENGINE_CONFIG_ATTENTION_OPTION_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/config/attention_options.h"
+
+namespace lowkey {
+
+enum class OptionKind { kName, kRank, kInteger, kSwitch };
+
+// An option's value: a name or a rank as text, an integer, or whether a switch is on.
+using OptionValue = std::variant<std::string, int32_t, bool>;
+
+// Values by the option's name. An option without a value keeps its default.
+using OptionValues = std::map<std::string, OptionValue, std::less<>>;
+
+// When AttentionLabel shows an option: only if the value is not the default, only if it is, or always.
+enum class LabelRule { kChanged, kUnchanged, kAlways };
+
+// The columns of a row that most options leave at these values.
+struct OptionTraits {
+  std::string_view label = {};  // stands before the value in AttentionLabel
+  LabelRule label_rule = LabelRule::kChanged;
+  int32_t min = 0, max = EnumNames::kLast;  // range of an integer, or of an enum's values
+  int32_t step = 1;                         // the integer is a multiple of it
+  std::string_view words = {};              // in errors; empty: the flag's words
+};
+
+// One option of a mechanism. Flags, request checks, protobuf messages and reports read these rows.
+struct AttentionOption {
+  std::string_view name;  // of the field in lowkey.v1.AttentionOptions: "kept_storage"
+  std::string_view flag;  // without dashes: "kept-storage"
+  std::string_view help;  // of the flag, without the owner, the names and the default
+  OptionTraits traits;
+  Mechanism owner = Mechanism::kStandard;
+  OptionKind kind = OptionKind::kInteger;
+  const EnumNames* names = nullptr;  // nullptr unless kind is kName
+
+  OptionValue (*get)(const AttentionOptions& options) = nullptr;
+  // INVALID_ARGUMENT for a text that is no name or rank. `value` holds the kind's type.
+  absl::Status (*set)(const OptionValue& value, AttentionOptions& options) = nullptr;
+  // INVALID_ARGUMENT naming owner, option, value and range.
+  absl::Status (*check)(const AttentionOption& option, const AttentionOptions& options) = nullptr;
+};
+
+// Every option of every mechanism, in the order of `--help`.
+absl::Span<const AttentionOption> AttentionOptionTable();
+
+// "int8", "512", "true".
+std::string OptionText(const OptionValue& value);
+
+// Sets the options that `values` has. INVALID_ARGUMENT for a text that is no name or rank; ranges
+// are left to ValidateAttentionOptions.
+absl::Status SetOptions(const OptionValues& values, AttentionOptions& options);
+
+// A mechanism with the options that set it apart: "atp rank 64 basis layer block 512 window 1".
+std::string AttentionLabel(const AttentionOptions& options);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_CONFIG_ATTENTION_OPTION_TABLE_H_
