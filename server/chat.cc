@@ -98,7 +98,7 @@ absl::StatusOr<ChatPrompt> MakeChatPrompt(const Conversation& conversation,
   if (!chat_template.ok()) return chat_template.status();
   const absl::StatusOr<RenderedChat> rendered =
       chat_template->Render(conversation, ContextOf(tokenizer));
-  // Whatever it is that passed a limit, the same messages would pass it again.
+  // The same messages would pass the same limit again.
   if (!rendered.ok()) return FieldError("chat", std::string(rendered.status().message()));
   EncodeOptions options;
   options.add_bos = false;

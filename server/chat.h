@@ -11,14 +11,14 @@
 namespace lowkey {
 
 struct ChatPrompt {
-  std::string text;  // what the template wrote
+  std::string text;  // the template's output
   TokenList tokens;
 };
 
-// A conversation as the model's own template writes it, and its tokens: control pieces where the
-// template spells them, text where messages do, no bos but the template's. INVALID_ARGUMENT: a
-// field out of bounds ("chat.messages[2].role: ..."), or messages that the template refuses.
-// FAILED_PRECONDITION: no template that can be used.
+// Returns a conversation as the model's own template writes it, and its tokens: control pieces
+// where the template spells them, text where messages do, no bos but the template's.
+// INVALID_ARGUMENT: a field out of bounds ("chat.messages[2].role: ..."), or messages that the
+// template refuses. FAILED_PRECONDITION: the model has no usable template.
 absl::StatusOr<ChatPrompt> MakeChatPrompt(const Conversation& conversation,
                                           const ChatTemplates& templates,
                                           const Tokenizer& tokenizer);

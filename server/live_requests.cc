@@ -10,7 +10,7 @@
 namespace lowkey {
 namespace {
 
-// When one of a tenant's requests will end is not known.
+// Nobody knows when one of a tenant's requests will end.
 constexpr absl::Duration kRetryAfterOneEnds = absl::Seconds(1);
 
 }  // namespace

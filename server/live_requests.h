@@ -17,15 +17,15 @@
 
 namespace lowkey {
 
-// The requests of each tenant that live: their ids, and what its quota counts. Tenants know nothing
-// of each other. Thread-safe.
+// The live requests of each tenant: their ids, and the tokens that count against the tenant's
+// quota. Tenants know nothing of each other. Thread-safe.
 //
-// A tenant may have max_live_requests of them, and begin one while any of its tokens_per_minute are
-// left: they come back evenly, up to a minute's worth. Prompts are taken off at their admission and
-// outputs at their end, so requests that run may overdraw it, and the next ones wait that out.
+// A tenant may have max_live_requests requests, and begin one while tokens of its tokens_per_minute
+// are left. Tokens come back evenly, up to a minute's worth. A prompt is charged at admission and
+// the output at the end, so running requests may overdraw the quota; the next ones wait that out.
 class LiveRequests : public std::enable_shared_from_this<LiveRequests> {
  public:
-  // An id that is taken until Release or destruction, whichever is first.
+  // A request's id, taken until Release or destruction, whichever is first.
   class Claim {
    public:
     Claim(std::shared_ptr<LiveRequests> owner, Tenant tenant, std::string id);
@@ -57,7 +57,7 @@ class LiveRequests : public std::enable_shared_from_this<LiveRequests> {
  private:
   struct Account {
     absl::flat_hash_set<std::string> ids = {};
-    std::optional<double> tokens_left = {};  // absent: it was never limited
+    std::optional<double> tokens_left = {};  // absent: the tenant was never limited
     absl::Time counted = absl::InfinitePast();
   };
 

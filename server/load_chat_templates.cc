@@ -11,7 +11,7 @@
 namespace lowkey {
 namespace {
 
-// nullopt when the key is absent, or no string.
+// Returns nullopt if the key is absent or its value is no string.
 std::optional<std::string> TextAt(const GgufMetadata& metadata, std::string_view key) {
   const absl::StatusOr<std::optional<std::string_view>> text = metadata.String(key);
   if (!text.ok() || !text->has_value()) return std::nullopt;

@@ -10,11 +10,12 @@
 namespace lowkey {
 
 // Reads the chat templates of a model from the metadata of a GGUF file, or from the files of a
-// directory. Never fails: whoever sends messages is told what is wrong with the templates.
+// directory. Never fails: a request with messages gets the error of an unusable template.
 ChatTemplates LoadChatTemplates(const ModelFiles& files);
 
-// The template in `file`, instead of the model's. NOT_FOUND: no such file; FAILED_PRECONDITION: it
-// cannot be used (names line and construct); INVALID_ARGUMENT: too large.
+// Reads a template from `file`, to use instead of the model's. NOT_FOUND: no such file;
+// FAILED_PRECONDITION: the template is unusable (names line and construct); INVALID_ARGUMENT: too
+// large.
 absl::StatusOr<ChatTemplates> ReadChatTemplate(const std::string& file);
 
 }  // namespace lowkey

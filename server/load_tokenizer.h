@@ -10,7 +10,7 @@
 namespace lowkey {
 
 // Makes the tokenizer of a model: from the metadata of a GGUF file, or from the files of a
-// directory. MakeGgufTokenizer's errors, or LoadTokenizerDirectory's.
+// directory. Errors are those of MakeGgufTokenizer or LoadTokenizerDirectory.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const ModelFiles& files);
 
 }  // namespace lowkey

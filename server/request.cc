@@ -7,7 +7,7 @@
 namespace lowkey {
 namespace {
 
-// The engine's validators name the option; the caller must know which message it sits in.
+// The engine's validators name the option; callers need the name of its message too.
 absl::Status Within(const char* message_name, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(message_name, ": ", status.message()));
@@ -18,7 +18,7 @@ void Take(const std::optional<T>& from, T& to) {
   if (from.has_value()) to = *from;
 }
 
-// INVALID_ARGUMENT when an option is set that belongs to another mechanism.
+// Refuses an option that belongs to another mechanism.
 absl::Status CheckOwners(const OptionValues& options, Mechanism mechanism) {
   for (const AttentionOption& option : AttentionOptionTable()) {
     if (option.owner == mechanism || !options.contains(option.name)) continue;
@@ -54,7 +54,7 @@ absl::StatusOr<SelectionRules> MergeRules(const AttentionChoice& choice, Selecti
   return rules;
 }
 
-// INVALID_ARGUMENT for a mechanism of unknown name, or for rules that it would ignore.
+// Refuses a mechanism of unknown name, and rules that only "auto" reads.
 absl::Status CheckNamedMechanism(const AttentionChoice& choice) {
   if (choice.mechanism.has_value() && !ParseMechanism(*choice.mechanism).ok()) {
     return Within("attention",

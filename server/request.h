@@ -20,8 +20,8 @@
 
 namespace lowkey {
 
-// What a caller asks for, whatever protocol or command it came through. An absent field takes the
-// server's default. Nothing here is checked yet: TextService does that.
+// Requests, whatever protocol or command they came through. An absent field takes the server's
+// default. TextService checks the values.
 
 struct SamplingChoice {
   std::optional<float> temperature = {}, top_p = {}, min_p = {};
@@ -71,7 +71,7 @@ struct ScoreRequest {
   Tenant tenant = {};
 };
 
-// What unset fields become. Visible to clients in GetModel.
+// The values of unset fields. GetModel shows them to clients.
 struct Defaults {
   SamplingOptions sampling;
   AttentionOptions attention;
@@ -79,17 +79,17 @@ struct Defaults {
   int32_t max_new_tokens = 128;
 };
 
-// INVALID_ARGUMENT naming the field and the byte, unless `text` is UTF-8. For what protobuf has not
-// checked, or would refuse without saying where.
+// Returns INVALID_ARGUMENT naming the field and the byte, unless `text` is UTF-8. Protobuf would
+// refuse such text without naming the field.
 absl::Status CheckUtf8(const std::string& field, const std::string& text);
 
-// `choice` over `defaults`. INVALID_ARGUMENT naming "attention.<field>", value and range; also when
-// an option is given that belongs to another mechanism, which would otherwise be ignored silently.
+// Returns `choice` over `defaults`. INVALID_ARGUMENT naming "attention.<field>", value and range;
+// also for an option of another mechanism, which would otherwise be ignored silently.
 absl::StatusOr<AttentionOptions> ResolveAttention(const AttentionChoice& choice,
                                                   const AttentionOptions& defaults);
 
-// The same where the mechanism may be "auto": then `selection` holds the rules, and `options` what
-// the candidates get. INVALID_ARGUMENT, too, when a rule is set for a mechanism that is named.
+// The same where the mechanism may be "auto": then `selection` holds the rules, and `options` the
+// candidates' options. A rule beside a named mechanism is INVALID_ARGUMENT too.
 struct ResolvedAttention {
   AttentionOptions options;
   std::optional<SelectionRules> selection;
@@ -97,7 +97,7 @@ struct ResolvedAttention {
 absl::StatusOr<ResolvedAttention> ResolveSelectable(const AttentionChoice& choice,
                                                     const Defaults& defaults);
 
-// `choice` over `defaults`; the seed is the caller's business. INVALID_ARGUMENT naming
+// Returns `choice` over `defaults`; the caller draws an absent seed. INVALID_ARGUMENT naming
 // "sampling.<field>", value and range.
 absl::StatusOr<SamplingOptions> ResolveSampling(const SamplingChoice& choice,
                                                 const SamplingOptions& defaults,

@@ -64,7 +64,7 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now) {
   if (!entry.status.ok()) line["message"] = std::string(entry.status.message());
   line["duration_us"] = absl::ToInt64Microseconds(entry.duration);
   if (entry.result.has_value()) AddResult(*entry.result, line);
-  // Names come from clients: bytes that are not UTF-8 must not stop the log.
+  // Clients choose names: bytes that are not UTF-8 must not stop the log.
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

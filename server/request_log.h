@@ -14,14 +14,14 @@
 namespace lowkey {
 
 struct RequestLogEntry {
-  std::string method;  // "GenerateStream"; of a call without credentials, what it says itself
-  std::string tenant;  // empty: there are none
+  std::string method;  // "GenerateStream"; unchecked text if the call was refused by credentials
+  std::string tenant;  // empty: the server has no tenants
   absl::Status status;
   absl::Duration duration;
   std::optional<GenerationResult> result;  // absent when the request was refused
 };
 
-// One JSON object per line. Never a prompt, never generated text.
+// Returns one line with a JSON object. A prompt or generated text never appears in the log.
 std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now);
 
 // Thread-safe. Must not be called from the engine's thread: a full pipe would stop it.

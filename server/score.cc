@@ -1,4 +1,4 @@
-// TextService::Score: log-probabilities of continuations, through prompts that generate nothing.
+// TextService::Score computes log-probabilities through prompts that generate nothing.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 
 struct ScorePrompts {
   std::vector<TokenList> prompts;  // context and continuation, one per continuation
-  size_t boundary = 0;             // tokens before it are the condition, the same in all prompts
+  size_t boundary = 0;             // length of the condition, which all prompts share, in tokens
 };
 
 // Gathers the continuations' results. Sinks call it from the engine's thread; Abandon may come from
@@ -139,7 +139,7 @@ absl::Status CheckBoundary(const ScorePrompts& prompts) {
   return absl::OkStatus();
 }
 
-// All continuations or none: what was submitted before a refusal is cancelled.
+// Submits all continuations or none: a refusal cancels those submitted before it.
 absl::StatusOr<std::vector<RequestId>> SubmitAll(Engine& engine, const ScorePrompts& prompts,
                                                  const EngineRequest& base,
                                                  std::shared_ptr<ScoreCollector> collector) {

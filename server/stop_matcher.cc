@@ -8,7 +8,7 @@ namespace lowkey {
 StopMatcher::StopMatcher(std::vector<std::string> stop_texts)
     : stop_texts_(std::move(stop_texts)) {}
 
-// The longest stop text that is a suffix of held_[0, end).
+// Returns the longest stop text that is a suffix of held_[0, end).
 std::optional<size_t> StopMatcher::MatchEndingAt(size_t end) const {
   const std::string_view seen(held_.data(), end);
   std::optional<size_t> best;
@@ -19,7 +19,7 @@ std::optional<size_t> StopMatcher::MatchEndingAt(size_t end) const {
   return best;
 }
 
-// Length of the longest suffix of held_ that is a proper prefix of a stop text.
+// Returns the length of the longest suffix of held_ that is a proper prefix of a stop text.
 size_t StopMatcher::HeldBytes() const {
   size_t longest = 0;
   for (const std::string& stop : stop_texts_) {

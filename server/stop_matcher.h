@@ -8,10 +8,10 @@
 
 namespace lowkey {
 
-// Finds the first of some stop texts in a text that arrives in pieces, wherever the pieces are cut.
-// Text that may still turn out to begin a stop text is held back; it is never more than the longest
-// stop text less one byte. What is emitted, and which stop text matches, does not depend on the
-// cuts: the match is the one that ends first (of those the longest). Thread-compatible.
+// Finds the first stop text in a text that arrives in pieces, wherever the pieces are cut. The
+// matcher holds text back that may turn out to begin a stop text, at most the longest stop text
+// less one byte. Neither the emitted text nor the match depends on the cuts: the match is the stop
+// text that ends first, of several the longest. Thread-compatible.
 class StopMatcher {
  public:
   struct Result {
@@ -19,13 +19,13 @@ class StopMatcher {
     std::optional<size_t> match;  // index of the stop text found; `text` ends before it
   };
 
-  // Each stop text is not empty. None: everything passes.
+  // No stop text is empty. Without stop texts everything passes.
   explicit StopMatcher(std::vector<std::string> stop_texts);
 
   // Must not be called after a match.
   Result Append(std::string_view piece);
 
-  // The text held back at the end, when no more will come.
+  // Returns the text held back, when no more will come.
   std::string Flush();
 
   const std::string& stop_text(size_t index) const { return stop_texts_[index]; }

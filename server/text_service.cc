@@ -12,7 +12,7 @@
 namespace lowkey {
 namespace {
 
-// A prompt is to be continued, so it never ends with the end-of-sequence token.
+// The model continues a prompt, so no prompt ends with the end-of-sequence token.
 const EncodeOptions kPromptEncoding = {.add_bos = {}, .add_eos = false, .parse_special = false};
 
 // 32 bits are enough to tell runs apart and short enough to type back.
@@ -99,7 +99,7 @@ absl::StatusOr<TokenList> TextService::MakePrompt(const PromptInput& input) cons
 
 TokenList TextService::EndTokens() const {
   TokenList tokens = engine_.config().eos_tokens;
-  // The tokenizer's files may know an end of turn that the model's do not.
+  // The tokenizer's files may name an end of turn that the model's files do not.
   for (int32_t token : tokenizer_.eos_ids()) {
     const bool is_new = std::find(tokens.begin(), tokens.end(), token) == tokens.end();
     if (is_new && token < engine_.config().vocab_size) tokens.push_back(token);
@@ -181,7 +181,7 @@ absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> TextService::TakeId(const T
 absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request,
                                                 std::unique_ptr<GenerationListener> listener) {
   LK_RETURN_IF_ERROR(CheckBounds(request));
-  // Before a prompt is tokenized, so that being over a quota costs next to nothing.
+  // The id comes before the prompt is tokenized: a call over its quota costs next to nothing.
   LK_ASSIGN_OR_RETURN(std::unique_ptr<LiveRequests::Claim> claim,
                       TakeId(request.tenant, request.request_id));
   LK_ASSIGN_OR_RETURN(EngineRequest engine_request, ToEngineRequest(request));

@@ -23,7 +23,7 @@ class Metrics;
 struct ContinuationScore {
   double logprob = 0;                // natural logarithm, over the scored tokens
   std::vector<TokenLogprob> tokens;  // the scored tokens
-  bool is_greedy = true;             // each was the most likely one
+  bool is_greedy = true;             // each token was the most likely one
 };
 
 struct ScoreResult {
@@ -32,11 +32,11 @@ struct ScoreResult {
   int64_t n_prompt_tokens = 0, n_cached_tokens = 0;
 };
 
-// Called once, on the engine's thread; must neither block nor call the service.
+// Is called once, on the engine's thread; must neither block nor call the service.
 using ScoreCallback = std::function<void(absl::StatusOr<ScoreResult>)>;
 
-// Texts in, texts out, over an engine of token ids: what every protocol adapter calls. Checks
-// requests, applies the defaults, tokenizes. Thread-safe.
+// Serves texts over an engine of token ids: checks requests, applies the defaults, tokenizes. Every
+// protocol adapter calls this class. Thread-safe.
 class TextService {
  public:
   struct Options {
@@ -49,30 +49,30 @@ class TextService {
   // engine and tokenizer must outlive the service. Options must be valid.
   TextService(Engine& engine, const Tokenizer& tokenizer, Options options);
 
-  // Starts a generation; its results go to the listener. On an error the listener is destroyed
+  // Starts a generation whose results go to the listener. On an error the listener is destroyed
   // without a call:
   //   INVALID_ARGUMENT  a field out of range (names it, its value, its range)
   //   NOT_FOUND         unknown model
   //   UNIMPLEMENTED     a field that is not supported yet
   //   OUT_OF_RANGE      prompt and max_new_tokens pass the context
-  //   FAILED_PRECONDITION  a conversation, but no chat template that can be used
+  //   FAILED_PRECONDITION  a conversation, but no usable chat template
   //   ALREADY_EXISTS    request_id is running, for the same tenant
   //   RESOURCE_EXHAUSTED   the tenant's quota is used up; RetryAfterOf says for how long
   //   and those of Engine::Submit
   absl::StatusOr<RequestId> Generate(const GenerationRequest& request,
                                      std::unique_ptr<GenerationListener> listener);
 
-  // Starts one scoring per continuation; the callback gets all or the first error. Same errors as
-  // Generate, and then no callback.
+  // Starts one scoring per continuation; the callback gets all results or the first error. Returns
+  // the same errors as Generate, without a callback.
   absl::StatusOr<std::vector<RequestId>> Score(const ScoreRequest& request, ScoreCallback callback);
 
   // Ends a generation or scoring within a step. Ids that are unknown or finished are ignored.
   void Cancel(RequestId id) { engine_.Cancel(id); }
 
-  // A listener that answered kPause can take more; as Engine::Resume.
+  // Resumes a request whose listener answered kPause (Engine::Resume).
   void Resume(RequestId id) { engine_.Resume(id); }
 
-  // What Generate would feed to the model for a conversation. The errors of MakeChatPrompt.
+  // Returns the prompt that Generate would feed to the model. Errors are those of MakeChatPrompt.
   absl::StatusOr<ChatPrompt> TokenizeChat(const Conversation& conversation) const;
 
   // NOT_FOUND unless `name` is empty or the served model's.
@@ -87,16 +87,16 @@ class TextService {
   const Options& options() const { return options_; }
 
  private:
-  // Within the request's bounds.
+  // `request` has passed CheckBounds.
   absl::StatusOr<EngineRequest> ToEngineRequest(const GenerationRequest& request) const;
-  // Empty: an id that nobody has.
+  // Claims the id; an empty one becomes an id that nobody has.
   absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> TakeId(const Tenant& tenant,
                                                               std::string id) const;
   absl::StatusOr<TokenList> Tokenize(const std::string& field, const Input& input) const;
   absl::StatusOr<TokenList> MakePrompt(const PromptInput& input) const;
-  // That end an answer unless ignore_eos says otherwise.
+  // Returns the tokens that end an answer unless ignore_eos is set.
   TokenList EndTokens() const;
-  // What was asked, or the default, less where the context is short. OUT_OF_RANGE past the context.
+  // Returns the asked number, or the default cut to the context. OUT_OF_RANGE past the context.
   absl::StatusOr<int32_t> NewTokens(std::optional<int32_t> asked, size_t n_prompt_tokens) const;
   absl::Status CheckBounds(const GenerationRequest& request) const;
 

@@ -65,7 +65,7 @@ void TextSink::OnDone(const FinalEvent& event) {
     ChoiceFinish finish;
     if (i < event.finish_reasons.size()) finish.reason = event.finish_reasons[i];
     if (i < event.n_generated.size()) finish.n_generated = event.n_generated[i];
-    // Without a stop text it was the listener that stopped: nobody reads any more.
+    // Without a stop text the listener has stopped the request: nobody reads any more.
     if (finish.reason == FinishReason::kStoppedBySink) finish.reason = FinishReason::kCancelled;
     if (choices_[i].match.has_value()) {
       finish.reason = FinishReason::kStoppedBySink;
@@ -74,7 +74,7 @@ void TextSink::OnDone(const FinalEvent& event) {
     n_generated += finish.n_generated;
     result.choices.push_back(std::move(finish));
   }
-  // Before OnDone, so that whoever saw the end sees it in the metrics too.
+  // The metrics come before OnDone: a client that saw the end finds it in the metrics.
   if (options_.metrics != nullptr) options_.metrics->ObserveEnd(result, absl::Now() - start_);
   claim_->Charge(n_generated);
   claim_->Release();

@@ -19,8 +19,8 @@ namespace lowkey {
 
 class Metrics;
 
-// Turns one request's tokens into text: incremental detokenization, then stop texts. Text never
-// ends inside a UTF-8 sequence and never shows any part of a stop text that matched.
+// Turns one request's tokens into text: detokenizes them, then finds stop texts. Text never ends
+// inside a UTF-8 sequence and never shows any part of a stop text that matched.
 class TextSink : public Sink {
  public:
   struct Options {
@@ -32,7 +32,7 @@ class TextSink : public Sink {
   };
 
   // The tokenizer must outlive the sink. The claim is released before the listener's OnDone, so
-  // that whoever sees the end may use the id again.
+  // that the caller may use the id again at once.
   TextSink(const Tokenizer& tokenizer, Options options, std::unique_ptr<LiveRequests::Claim> claim,
            std::unique_ptr<GenerationListener> listener);
 

@@ -46,7 +46,14 @@ absl::Status CheckInteger(const AttentionOption& option, int32_t value) {
       ErrorName(option), ": ", value, ", expected a multiple of ", step, " in ", min, "..", max));
 }
 
-// The accessors of the field kField in the member kGroup of AttentionOptions.
+constexpr auto kAtp = &AttentionOptions::atp;
+constexpr auto kStandard = &AttentionOptions::standard;
+constexpr auto kTaylor = &AttentionOptions::taylorshift;
+constexpr Mechanism OwnerOf(decltype(kAtp)) { return Mechanism::kAtp; }
+constexpr Mechanism OwnerOf(decltype(kStandard)) { return Mechanism::kStandard; }
+constexpr Mechanism OwnerOf(decltype(kTaylor)) { return Mechanism::kTaylorShift; }
+
+// The accessors of the field kField in kGroup, a mechanism's member of AttentionOptions.
 template <auto kGroup, auto kField>
 struct Access {
   using Field = std::remove_reference_t<decltype(AttentionOptions().*kGroup.*kField)>;
@@ -89,8 +96,10 @@ struct Access {
 };
 
 template <auto kGroup, auto kField>
-constexpr AttentionOption Row(AttentionOption row) {
+constexpr AttentionOption Row(std::string_view name, std::string_view flag, std::string_view help,
+                              const OptionTraits& traits) {
   using A = Access<kGroup, kField>;
+  AttentionOption row = {name, flag, help, traits, OwnerOf(kGroup)};
   if constexpr (A::kIsName) {
     row.kind = OptionKind::kName;
     row.names = &kEnumNames<typename A::Field>;
@@ -101,65 +110,49 @@ constexpr AttentionOption Row(AttentionOption row) {
   return row;
 }
 
-using View = std::string_view;
-
-template <auto kField>
-constexpr AttentionOption Atp(View name, View flag, View help, OptionTraits traits) {
-  return Row<&AttentionOptions::atp, kField>({name, flag, help, traits, Mechanism::kAtp});
-}
-
-template <auto kField>
-constexpr AttentionOption Standard(View name, View flag, View help, OptionTraits traits) {
-  return Row<&AttentionOptions::standard, kField>({name, flag, help, traits, Mechanism::kStandard});
-}
-
-template <auto kField>
-constexpr AttentionOption Taylor(View name, View flag, View help, OptionTraits traits) {
-  return Row<&AttentionOptions::taylorshift, kField>(
-      {name, flag, help, traits, Mechanism::kTaylorShift});
-}
-
 constexpr LabelRule kAlways = LabelRule::kAlways;
 
 constexpr AttentionOption kTable[] = {
-    Atp<&AtpOptions::rank>("rank", "rank", "rank of a block: 64, or a fraction: 1/4, 0.25",
-                           {.label = "rank", .label_rule = kAlways}),
-    Atp<&AtpOptions::basis>("basis", "basis", "a basis per layer, per kv head, or of x",
-                            {.label = "basis", .label_rule = kAlways}),
-    Atp<&AtpOptions::block_tokens>(
+    Row<kAtp, &AtpOptions::rank>("rank", "rank", "rank of a block: 64, or a fraction: 1/4, 0.25",
+                                 {.label = "rank", .label_rule = kAlways}),
+    Row<kAtp, &AtpOptions::basis>("basis", "basis", "a basis per layer, per kv head, or of x",
+                                  {.label = "basis", .label_rule = kAlways}),
+    Row<kAtp, &AtpOptions::block_tokens>(
         "block_tokens", "block", "tokens in a block, a multiple of 64",
         {.label = "block", .label_rule = kAlways, .min = 64, .max = kMaxBlockTokens, .step = 64}),
-    Atp<&AtpOptions::sinks>("sinks", "sinks", "first tokens that stay exact",
-                            {.label = "sinks", .max = 63}),
-    Atp<&AtpOptions::window_blocks>("window_blocks", "window",
-                                    "newest closed blocks that stay exact",
-                                    {.label = "window", .label_rule = kAlways, .max = 64}),
-    Atp<&AtpOptions::decomposition>("decomposition", "decomposition", "how a basis is found", {}),
-    Atp<&AtpOptions::basis_storage>("basis_storage", "basis-storage", "how a basis is stored",
-                                    {.label = "U"}),
-    Atp<&AtpOptions::principal_storage>("principal_storage", "principal-storage",
-                                        "how principal keys and values are stored",
-                                        {.label = "K'V'", .max = 1}),
-    Atp<&AtpOptions::refine_tokens>("refine_tokens", "refine",
-                                    "older tokens read exactly, those that matter most to a row",
-                                    {.label = "refine", .max = 4096}),
-    Atp<&AtpOptions::readout>("readout", "readout", "older blocks by token, or by moments",
-                              {.label = "readout"}),
-    Atp<&AtpOptions::merge>("merge", "merge",
-                            "with readout linear, older blocks become one as they age",
-                            {.label = "merge"}),
-    Atp<&AtpOptions::kept_storage>("kept_storage", "kept-storage",
-                                   "how the tokens that refine reads are stored",
-                                   {.label = "kept", .max = 1}),
-    Atp<&AtpOptions::prefill>("prefill", "prefill", "the prompt's own attention",
-                              {.label = "prefill", .label_rule = LabelRule::kUnchanged}),
-    Standard<&StandardOptions::storage>("cache_storage", "cache-storage",
-                                        "how closed pages of the cache are stored",
-                                        {.label = "cache", .words = "storage"}),
-    Taylor<&TaylorShiftOptions::variant>("variant", "variant", "scores of unit vectors, or not",
-                                         {.label_rule = kAlways}),
-    Taylor<&TaylorShiftOptions::form>("form", "form", "read tokens, a state, or what costs less",
-                                      {.label = "form", .label_rule = kAlways}),
+    Row<kAtp, &AtpOptions::sinks>("sinks", "sinks", "first tokens that stay exact",
+                                  {.label = "sinks", .max = 63}),
+    Row<kAtp, &AtpOptions::window_blocks>("window_blocks", "window",
+                                          "newest closed blocks that stay exact",
+                                          {.label = "window", .label_rule = kAlways, .max = 64}),
+    Row<kAtp, &AtpOptions::decomposition>("decomposition", "decomposition", "how a basis is found",
+                                          {}),
+    Row<kAtp, &AtpOptions::basis_storage>("basis_storage", "basis-storage", "how a basis is stored",
+                                          {.label = "U"}),
+    Row<kAtp, &AtpOptions::principal_storage>("principal_storage", "principal-storage",
+                                              "how principal keys and values are stored",
+                                              {.label = "K'V'", .max = 1}),
+    Row<kAtp, &AtpOptions::refine_tokens>(
+        "refine_tokens", "refine", "older tokens read exactly, those that matter most to a row",
+        {.label = "refine", .max = 4096}),
+    Row<kAtp, &AtpOptions::readout>("readout", "readout", "older blocks by token, or by moments",
+                                    {.label = "readout"}),
+    Row<kAtp, &AtpOptions::merge>("merge", "merge",
+                                  "with readout linear, older blocks become one as they age",
+                                  {.label = "merge"}),
+    Row<kAtp, &AtpOptions::kept_storage>("kept_storage", "kept-storage",
+                                         "how the tokens that refine reads are stored",
+                                         {.label = "kept", .max = 1}),
+    Row<kAtp, &AtpOptions::prefill>("prefill", "prefill", "the prompt's own attention",
+                                    {.label = "prefill", .label_rule = LabelRule::kUnchanged}),
+    Row<kStandard, &StandardOptions::storage>("cache_storage", "cache-storage",
+                                              "how closed pages of the cache are stored",
+                                              {.label = "cache", .words = "storage"}),
+    Row<kTaylor, &TaylorShiftOptions::variant>(
+        "variant", "variant", "scores of unit vectors, or not", {.label_rule = kAlways}),
+    Row<kTaylor, &TaylorShiftOptions::form>("form", "form",
+                                            "read tokens, a state, or what costs less",
+                                            {.label = "form", .label_rule = kAlways}),
 };
 
 }  // namespace

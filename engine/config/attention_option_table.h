@@ -21,7 +21,8 @@ using OptionValue = std::variant<std::string, int32_t, bool>;
 // Values by the option's name. An option without a value keeps its default.
 using OptionValues = std::map<std::string, OptionValue, std::less<>>;
 
-// When AttentionLabel shows an option: only if the value is not the default, only if it is, or always.
+// When AttentionLabel shows an option: only if the value is not the default, only if it is, or
+// always.
 enum class LabelRule { kChanged, kUnchanged, kAlways };
 
 // The columns of a row that most options leave at these values.

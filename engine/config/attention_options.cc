@@ -1,6 +1,5 @@
 #include "engine/config/attention_options.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <system_error>
@@ -55,27 +54,18 @@ absl::Status BadRank(std::string_view text) {
       " such as 16, a fraction in (0, 1] such as 1/4 or 0.25, energy:SHARE or entropy"));
 }
 
-bool IsDigits(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+// Reads all of `text` as digits; returns false for other text or a number that does not fit.
+template <typename T>
+bool ParseAll(std::string_view text, T& value) {
+  const char* const end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  const bool is_number = result.ec == std::errc() && result.ptr == end;
+  return is_number && text.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
-// Reads all of `text` as a decimal integer; returns false if it is none or does not fit.
-bool ParseDigits(std::string_view text, int32_t& value) {
-  if (!IsDigits(text)) return false;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  return result.ec == std::errc();
-}
-
-// "0.25", "1.0", ".5": digits with one point, no sign and no exponent.
+// "0.25", "1.0", ".5": digits with one point before the last.
 bool ParseDecimal(std::string_view text, double& value) {
-  const size_t point = text.find('.');
-  if (point == std::string_view::npos) return false;
-  const std::string_view whole = text.substr(0, point);
-  const std::string_view rest = text.substr(point + 1);
-  if (!IsDigits(rest) || (!whole.empty() && !IsDigits(whole))) return false;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  return result.ec == std::errc();
+  return text.find('.') != std::string_view::npos && !text.ends_with('.') && ParseAll(text, value);
 }
 
 // The shortest digits that parse back to the same double, without an exponent.
@@ -128,14 +118,14 @@ absl::StatusOr<RankPolicy> ParseRank(std::string_view text) {
     if (!ParseDecimal(digits, share) || !(share > 0.0 && share <= 1.0)) return BadRank(text);
     return RankEnergy{share};
   }
-  if (int32_t rank = 0; ParseDigits(text, rank)) {
+  if (int32_t rank = 0; ParseAll(text, rank)) {
     if (rank < 1 || rank > kMaxBlockTokens) return BadRank(text);
     return RankFixed{rank};
   }
   double fraction = 0.0;
   if (const size_t slash = text.find('/'); slash != std::string_view::npos) {
     int32_t above = 0, below = 0;
-    if (!ParseDigits(text.substr(0, slash), above) || !ParseDigits(text.substr(slash + 1), below) ||
+    if (!ParseAll(text.substr(0, slash), above) || !ParseAll(text.substr(slash + 1), below) ||
         below == 0) {
       return BadRank(text);
     }

@@ -31,7 +31,7 @@ struct RopeFactors {
 };
 using RopeScaling = std::variant<RopeDefault, RopeLinear, RopeLlama3, RopeFactors>;
 
-// A Llama-style decoder. The loader guarantees every bound below before anybody reads it.
+// A Llama-style decoder. The loader guarantees every bound below.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", ...
   int32_t vocab_size = 0;    // 1..2^20

@@ -11,14 +11,14 @@
 
 namespace lowkey {
 
-// Returns the flags that say what guards a server: --tls-cert, --tls-key, --tls-client-ca, --tokens.
+// Returns the flags for a server's credentials: --tls-cert, --tls-key, --tls-client-ca, --tokens.
 absl::Span<const Flag> CredentialFlags();
 
 // Reads --tls-cert and --tls-key, without an authority; nullopt when neither is given.
 // INVALID_ARGUMENT when only one of them is.
 absl::StatusOr<std::optional<TlsPaths>> ReadOwnCertificate(const FlagValues& flags);
 
-// Reads what guards a server; the files are read and tried. Errors: those of OpenTls and OpenTokens,
+// Reads a server's credentials and tries the files. Errors are those of OpenTls and OpenTokens, and
 // INVALID_ARGUMENT for a flag that needs another one.
 absl::StatusOr<Credentials> ReadCredentials(const FlagValues& flags, const ReloadLog& log);
 

@@ -15,26 +15,26 @@ namespace lowkey {
 using TokenSource = Reloading<TokenTable>;
 using TlsSource = Reloading<TlsFiles>;
 
-// What guards a server. Read again whenever the files change, and what was good stays in force when
-// they are not.
+// The credentials that guard a server. The files are read again whenever they change; the last good
+// contents stay in force while new ones are unusable.
 struct Credentials {
-  std::shared_ptr<TokenSource> tokens;   // null: no call needs one
-  std::shared_ptr<TlsSource> tls;        // null: in clear
+  std::shared_ptr<TokenSource> tokens;   // null: no call needs a token
+  std::shared_ptr<TlsSource> tls;        // null: connections are in clear
   bool has_client_certificates = false;  // tls asks for them
 
-  // Whether nobody gets in, or listens, without something secret.
+  // Whether nobody can call or listen in without a secret.
   bool IsGuarded() const {
     return tls != nullptr && (tokens != nullptr || has_client_certificates);
   }
 };
 
-// Gets one line for the log when a file has changed: what was read, or why it could not be.
+// Receives one line for the log when a file has changed: its contents in short, or the error.
 using ReloadLog = std::function<void(const std::string& line)>;
 
-// The errors of ReadSmallFile and TokenTable::Parse.
+// Errors are those of ReadSmallFile and TokenTable::Parse.
 absl::StatusOr<std::shared_ptr<TokenSource>> OpenTokens(const std::string& path, ReloadLog log);
 
-// The errors of ReadTlsFiles.
+// Errors are those of ReadTlsFiles.
 absl::StatusOr<std::shared_ptr<TlsSource>> OpenTls(const TlsPaths& paths, ReloadLog log);
 
 }  // namespace lowkey

@@ -15,18 +15,18 @@
 
 namespace lowkey {
 
-// What some files say, now: they are read again when they have changed. Thread-safe.
+// A value from some files, which are read again when they have changed. Thread-safe.
 template <typename T>
 class Reloading {
  public:
   using Load = std::function<absl::StatusOr<T>()>;
-  // Told how a later load went, with the lock held, and only when that is news.
+  // Receives the status of a later load, with the lock held, and only when it is news.
   using Report = std::function<void(const absl::Status&)>;
 
-  // The first load's error, if it fails.
+  // Fails with the first load's error.
   static absl::StatusOr<std::shared_ptr<Reloading>> Start(std::vector<std::string> paths, Load load,
                                                           Report report) {
-    // In this order, so that a change during the load is seen afterwards.
+    // This order shows a change during the load at the next Get.
     WatchedFiles files(std::move(paths));
     files.HaveChanged();
     LK_ASSIGN_OR_RETURN(T value, load());
@@ -34,7 +34,7 @@ class Reloading {
         new Reloading(std::move(files), std::move(load), std::move(report), std::move(value)));
   }
 
-  // Never null. Files that cannot be used leave the value as it was.
+  // Never null. Unusable files leave the value as it was.
   std::shared_ptr<const T> Get() {
     absl::MutexLock lock(&mutex_);
     if (files_.HaveChanged()) Reload();

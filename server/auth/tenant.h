@@ -7,11 +7,11 @@
 
 namespace lowkey {
 
-// Whose requests they are; the caller's token names it. The one without a name is whoever calls a
-// server that asks for no token: without limits.
+// The owner of requests, which the caller's token names. The tenant without a name calls a server
+// that asks for no token, and has no limits.
 struct Tenant {
   std::string name = {};
-  double weight = 1;                              // share of the machine, beside the others'
+  double weight = 1;                              // share of the machine, relative to others
   std::optional<int64_t> max_live_requests = {};  // running and waiting
   std::optional<int64_t> tokens_per_minute = {};  // of prompts and output together
 };

@@ -17,7 +17,7 @@
 namespace lowkey {
 namespace {
 
-// More would be no chain.
+// Longer files are no chain.
 constexpr size_t kMaxCertificates = 1024;
 
 template <auto Free>
@@ -36,7 +36,7 @@ Bio BioOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// OpenSSL's own word for what went wrong last on this thread, which is then forgotten.
+// Returns OpenSSL's text for this thread's last error and clears the errors.
 std::string Reason() {
   const unsigned long error = ERR_peek_last_error();
   const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
@@ -70,14 +70,14 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& pa
     if (certificate == nullptr) break;
     chain.push_back(std::move(certificate));
   }
-  // The end is an error too, of this name.
+  // The end of the file is an error too, of this code.
   const bool is_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   if (chain.empty() || !is_end) return Invalid(path, "expected PEM certificates");
   ERR_clear_error();
   return chain;
 }
 
-// The checks of a handshake, before there is one.
+// Makes the checks of a handshake in advance.
 absl::Status TryOut(const TlsPaths& paths, const TlsFiles& files) {
   ERR_clear_error();
   LK_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,

@@ -10,15 +10,15 @@ namespace lowkey {
 
 inline constexpr size_t kMaxPemBytes = size_t{1} << 20;
 
-// Where one side's certificates are, all in PEM.
+// The paths of one side's certificates, all in PEM.
 struct TlsPaths {
-  std::string certificate;  // its own, then those between it and the authority
+  std::string certificate;  // the side's own, then those between it and the authority
   std::string key;          // without a pass phrase
-  // Whose certificates the other side must have. On a server, absent: clients need none.
+  // The authority of the other side's certificates. Absent on a server: clients need none.
   std::optional<std::string> authority = {};
 };
 
-// What they hold.
+// The contents of those files.
 struct TlsFiles {
   bool operator==(const TlsFiles&) const = default;
 
@@ -26,12 +26,12 @@ struct TlsFiles {
   std::optional<std::string> authority;
 };
 
-// Reads and tries them as a TLS server would use them. NOT_FOUND when a file cannot be read;
-// INVALID_ARGUMENT, naming the file, when it is no such PEM, is past its time or not yet in it, is
-// weaker than this machine's policy allows, or when the key is not the certificate's.
+// Reads the files and tries them as a TLS server would use them. NOT_FOUND if a file cannot be
+// read; INVALID_ARGUMENT, naming the file, if it is no such PEM, is outside of its time, is weaker
+// than this machine's policy allows, or if the key is not the certificate's.
 absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths);
 
-// A file of one or more certificates, of authorities. The same errors.
+// Reads a file of one or more authorities' certificates, with the same errors.
 absl::StatusOr<std::string> ReadAuthority(const std::string& path);
 
 }  // namespace lowkey

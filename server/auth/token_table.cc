@@ -42,7 +42,7 @@ absl::StatusOr<const json*> NonEmptyArray(const JsonFields& fields, const char* 
                                           size_t max_size) {
   const json* array = fields.Find(key);
   if (array == nullptr || !array->is_array() || array->empty() || array->size() > max_size) {
-    // Not fields.Error: it would quote what may hold a token.
+    // fields.Error would quote text that may hold a token.
     return absl::InvalidArgumentError(
         absl::StrCat(fields.name(), ": ", key, ": expected a list of 1..", max_size));
   }
@@ -173,7 +173,7 @@ class TokenTable::Parser {
     return absl::OkStatus();
   }
 
-  // Reads the fields itself, as no message may quote them.
+  // The fields are read by hand, because no message may quote them.
   static absl::StatusOr<Hash> ParseHash(const json& object, const std::string& where) {
     const auto sha256 = object.find("sha256"), token = object.find("token");
     if ((sha256 == object.end()) == (token == object.end())) {
@@ -218,12 +218,12 @@ absl::StatusOr<TokenTable> TokenTable::Parse(std::string_view text, const std::s
 const TokenGrant* TokenTable::Find(std::string_view token) const {
   const Hash hash = Sha256(token);
   size_t found = entries_.size();
-  // Neither a branch nor an early end: the time tells nothing of the table.
+  // Without a branch or an early end the time tells nothing of the table.
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Hash& other = entries_[i].sha256;
     const uint64_t difference =
         (hash[0] ^ other[0]) | (hash[1] ^ other[1]) | (hash[2] ^ other[2]) | (hash[3] ^ other[3]);
-    // All ones where there is none.
+    // All bits are ones for the equal hash.
     const size_t mask = ((difference | (uint64_t{0} - difference)) >> 63) - 1;
     found = (i & mask) | (found & ~mask);
   }

@@ -17,15 +17,15 @@ namespace lowkey {
 inline constexpr size_t kMaxTokenTableBytes = size_t{1} << 20;
 inline constexpr size_t kMaxTenants = 1024;
 inline constexpr size_t kMaxTokens = 4096;
-// Shorter ones could be guessed.
+// Shorter tokens could be guessed.
 inline constexpr size_t kMinTokenBytes = 20;
 inline constexpr size_t kMaxTokenBytes = 256;
 
-// What a token lets its bearer do.
+// The rights of a token's bearer.
 enum class Right {
   kGenerate,  // generate, score, tokenize
-  kRead,      // what is served, and how it fares
-  kAdmin,     // drain, and whatever has no right of its own
+  kRead,      // models and statistics
+  kAdmin,     // drain, and every method without a right of its own
 };
 inline constexpr size_t kRights = 3;
 
@@ -39,15 +39,16 @@ struct TokenGrant {
   bool Allows(Right right) const { return rights[static_cast<size_t>(right)]; }
 };
 
-// The tokens that a server accepts, as SHA-256 hashes: of a token itself nothing is kept.
+// The SHA-256 hashes of the tokens that a server accepts; the tokens themselves are not kept.
 class TokenTable {
  public:
-  // From JSON, which docs/security.md describes. `name` (the file's) begins every message.
-  // INVALID_ARGUMENT: not that JSON, an unknown field, a value outside its range, a tenant or token
+  // Parses the JSON that docs/security.md describes. The file's `name` begins every message.
+  // INVALID_ARGUMENT: other JSON, an unknown field, a value outside its range, a tenant or token
   // twice, too many of them. No message quotes a token.
   static absl::StatusOr<TokenTable> Parse(std::string_view json, const std::string& name);
 
-  // Null when the token is none of them. Takes the same time wherever it is in the table, or not.
+  // Null for an unknown token. Takes the same time wherever the token is in the table, or if it is
+  // not.
   const TokenGrant* Find(std::string_view token) const;
 
   // Whether both come from the same text.
@@ -69,7 +70,7 @@ class TokenTable {
   Hash text_hash_ = {};
 };
 
-// 20 to 256 bytes of what RFC 6750 lets a bearer token have: letters, digits and -._~+/, then =.
+// Whether a token has 20 to 256 bytes of RFC 6750's alphabet: letters, digits and -._~+/, then =.
 bool IsWellFormedToken(std::string_view token);
 
 }  // namespace lowkey

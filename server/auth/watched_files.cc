@@ -24,7 +24,7 @@ absl::Status CannotRead(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
-  // A pipe must not keep the server waiting for whoever writes to it.
+  // A pipe must not keep the server waiting for its writer.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return CannotRead(path);
   const absl::Cleanup closer = [descriptor] { close(descriptor); };

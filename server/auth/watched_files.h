@@ -12,20 +12,20 @@
 
 namespace lowkey {
 
-// A whole regular file. NOT_FOUND when it cannot be read, INVALID_ARGUMENT when it is no regular
-// file or longer than max_bytes.
+// Reads a whole regular file. NOT_FOUND if that fails, INVALID_ARGUMENT for another kind of file or
+// one longer than max_bytes.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 
-// Whether everyone on the machine may read it. False when there is no such file.
+// Whether everyone on the machine may read the file. False if there is no such file.
 bool IsReadableByAll(const std::string& path);
 
-// Tells when files become others: replaced, rewritten, gone. Not thread-safe.
+// Tells when files change: replaced, rewritten, gone. Not thread-safe.
 class WatchedFiles {
  public:
   explicit WatchedFiles(std::vector<std::string> paths) : paths_(std::move(paths)) {}
 
-  // Whether one differs from what it was at the last call; true the first time. Also true while a
-  // change is so fresh that another one could have the same time stamp. Costs a stat per file.
+  // Whether a file has changed since the last call; true the first time. Also true while a change
+  // is so fresh that another one could have the same time stamp. Costs a stat per file.
   bool HaveChanged();
 
  private:

@@ -15,7 +15,6 @@
 namespace lowkey {
 namespace {
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr char kDemoModel[] = "models/tales";
 
 constexpr Flag kModelFlags[] = {
@@ -34,12 +33,12 @@ constexpr Flag kServingFlags[] = {
      "key-value cache, such as 512M or 2G; 0: a quarter of free memory"},
     {"max-batch-tokens", "N", "512", "tokens computed together in one step"},
     {"step-ms", "N", "100",
-     "prompts are computed in chunks that let running streams wait no longer than this"},
+     "prompts come in chunks that let running streams wait no longer than this"},
     {"max-running", "N", "64", "sequences computed together in one step"},
     {"max-queued", "N", "256", "requests that may wait"},
-    {"max-queued-tokens", "N", "1048576", "and tokens of their prompts"},
-    {"max-wait", "TIME", "30", "refuse what would wait longer, as far as steps so far tell"},
-    {"prefix-cache", "on|off", "on", "what prompts leave in the cache for those that begin alike",
+    {"max-queued-tokens", "N", "1048576", "tokens of prompts that may wait"},
+    {"max-wait", "TIME", "30", "refuse requests that would wait longer, judged by steps so far"},
+    {"prefix-cache", "on|off", "on", "keep prompts in the cache for later ones that begin alike",
      FlagKind::kValue, "on,off"},
     {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
 };
@@ -58,7 +57,8 @@ constexpr Flag kSamplingFlags[] = {
     {"min-p", "P", "", "leave out tokens below P times the most likely [0]"},
     {"repetition-penalty", "X", "", "0..2, on tokens of prompt and output; 1: none [1]"},
     {"presence-penalty", "X", "", "-2..2, on tokens already generated [0]"},
-    {"frequency-penalty", "X", "", "-2..2, the same, times how often [0]"},
+    {"frequency-penalty", "X", "",
+     "-2..2, on those tokens, for each time that they were generated [0]"},
     {"logit-bias", "ID:VALUE,...", "", "added to the logits of these token ids, -100..100"},
 };
 constexpr Flag kGenerationFlags[] = {
@@ -76,7 +76,7 @@ constexpr Flag kGeneralFlags[] = {
     {"config", "FILE", "", "read flags from FILE"},
 };
 
-// The flags of the option table between the mechanism's and those of "auto", with their own text.
+// The flags of every option of the table; owns their help texts.
 struct AttentionFlagList {
   AttentionFlagList() {
     flags.push_back(kMechanismFlag);
@@ -102,16 +102,21 @@ struct AttentionFlagList {
   std::deque<std::string> helps;
 };
 
-absl::Status ReadInt32(const FlagValues& flags, std::string_view name, int64_t min,
+struct IntRange {
+  int64_t min = 0, max = std::numeric_limits<int32_t>::max();
+};
+
+absl::Status ReadInt32(const FlagValues& flags, std::string_view name, IntRange range,
                        std::optional<int32_t>& to) {
-  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> value, flags.Int(name, min, kMaxInt32));
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> value, flags.Int(name, range.min, range.max));
   if (value.has_value()) to = static_cast<int32_t>(*value);
   return absl::OkStatus();
 }
 
-absl::Status ReadInt32(const FlagValues& flags, std::string_view name, int64_t min, int32_t& to) {
+absl::Status ReadInt32(const FlagValues& flags, std::string_view name, IntRange range,
+                       int32_t& to) {
   std::optional<int32_t> value;
-  LK_RETURN_IF_ERROR(ReadInt32(flags, name, min, value));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, name, range, value));
   to = value.value_or(to);
   return absl::OkStatus();
 }
@@ -127,19 +132,14 @@ void ReadText(const FlagValues& flags, std::string_view name, std::optional<std:
 }
 
 absl::StatusOr<EngineOptions::Dtype> ReadDtype(const FlagValues& flags) {
-  using Dtype = EngineOptions::Dtype;
-  static constexpr std::pair<std::string_view, Dtype> kDtypes[] = {
-      {"", Dtype::kAuto},           {"auto", Dtype::kAuto},
-      {"float32", Dtype::kFloat32}, {"bfloat16", Dtype::kBFloat16},
-      {"int8", Dtype::kInt8},       {"float8", Dtype::kFloat8}};
-  const std::string given = flags.Text("dtype");
-  for (const auto& [name, dtype] : kDtypes) {
-    if (given == name) return dtype;
-  }
-  return flags.Error("dtype", "auto, float32, bfloat16, int8 or float8");
+  constexpr EnumNames kNames = {"dtype", {"auto", "float32", "bfloat16", "int8", "float8"}};
+  if (!flags.Has("dtype")) return EngineOptions::Dtype::kAuto;
+  const absl::StatusOr<int32_t> value = FindValue(kNames, flags.Text("dtype"));
+  if (!value.ok()) return flags.Error("dtype", ListNames(kNames));
+  return static_cast<EngineOptions::Dtype>(*value);
 }
 
-// nullptr: the CPU.
+// Returns nullptr for the CPU.
 absl::StatusOr<std::shared_ptr<Device>> ReadDevice(const FlagValues& flags) {
   const std::string name = flags.Text("device");
   if (name.empty() || name == "cpu") return nullptr;
@@ -168,10 +168,7 @@ absl::Span<const Flag> GeneralFlags() { return kGeneralFlags; }
 absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags) {
   EngineOptions options;
   LK_ASSIGN_OR_RETURN(options.dtype, ReadDtype(flags));
-  int32_t n_threads = 0;
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "threads", 0, n_threads));
-  if (n_threads > 1024) return flags.Error("threads", "an integer in 0..1024");
-  options.n_threads = n_threads;
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "threads", {0, 1024}, options.n_threads));
   LK_ASSIGN_OR_RETURN(options.device, ReadDevice(flags));
   return options;
 }
@@ -180,12 +177,12 @@ absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(EngineOptions options, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> cache_bytes, flags.Bytes("cache-bytes"));
   options.cache_bytes = cache_bytes.value_or(0);
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-batch-tokens", 1, options.max_batch_tokens));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-batch-tokens", {1}, options.max_batch_tokens));
   int32_t step_ms = 0;
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "step-ms", 1, step_ms));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "step-ms", {1}, step_ms));
   options.step_target = absl::Milliseconds(step_ms);
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-running", 1, options.max_running_seqs));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-queued", 1, options.max_queued_requests));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-running", {1}, options.max_running_seqs));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-queued", {1}, options.max_queued_requests));
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> queued_tokens,
                       flags.Int("max-queued-tokens", 1, int64_t{1} << 40));
   options.max_queued_prompt_tokens = *queued_tokens;
@@ -196,14 +193,14 @@ absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
   if (prefix_cache != "on" && prefix_cache != "off")
     return flags.Error("prefix-cache", "on or off");
   options.keeps_prefixes = prefix_cache == "on";
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "context", 0, options.context_tokens));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "context", {0}, options.context_tokens));
   return options;
 }
 
 absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags) {
   SamplingChoice sampling;
   LK_RETURN_IF_ERROR(ReadFloat(flags, "temperature", sampling.temperature));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "top-k", 0, sampling.top_k));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "top-k", {0}, sampling.top_k));
   LK_RETURN_IF_ERROR(ReadFloat(flags, "top-p", sampling.top_p));
   LK_RETURN_IF_ERROR(ReadFloat(flags, "min-p", sampling.min_p));
   LK_RETURN_IF_ERROR(ReadFloat(flags, "repetition-penalty", sampling.repetition_penalty));
@@ -258,15 +255,10 @@ absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(request.sampling, ReadSampling(flags));
   LK_ASSIGN_OR_RETURN(request.sampling.seed, flags.Seed("seed"));
   LK_ASSIGN_OR_RETURN(request.attention, ReadAttention(flags));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-new-tokens", 0, request.max_new_tokens));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "n", 1, request.n));
-  if (request.n.value_or(1) > kMaxChoices) {
-    return flags.Error("n", absl::StrCat("an integer in 1..", kMaxChoices));
-  }
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "logprobs", 0, request.logprobs));
-  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> priority,
-                      flags.Int("priority", -kMaxPriority, kMaxPriority));
-  if (priority.has_value()) request.priority = static_cast<int32_t>(*priority);
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-new-tokens", {0}, request.max_new_tokens));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "n", {1, kMaxChoices}, request.n));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "logprobs", {0}, request.logprobs));
+  LK_RETURN_IF_ERROR(ReadInt32(flags, "priority", {-kMaxPriority, kMaxPriority}, request.priority));
   request.stop_texts = flags.Texts("stop");
   request.ignore_eos = flags.Switch("ignore-eos");
   return request;

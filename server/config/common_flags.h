@@ -22,19 +22,19 @@ absl::Span<const Flag> GenerationFlags();  // --max-new-tokens --n --stop ...
 absl::Span<const Flag> GeneralFlags();     // --json --config
 
 // Readers of those groups. INVALID_ARGUMENT naming the flag. Ranges that depend on the model are
-// left to whoever knows it.
+// checked once the model is known.
 absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags);   // --dtype --threads
 absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags);  // and ServingFlags
 absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags);
 absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags);
-// The same from words, the mechanism first: "atp", "--rank", "16". No word: nothing chosen.
+// Reads the same from words, the mechanism first: "atp", "--rank", "16". No words choose nothing.
 absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& words);
-// Everything but model, input and deadline.
+// Reads a request without its model, input and deadline.
 absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags);
 
-// The model directory: --model (or its environment variable or config line), else the demo model
-// beside the installation, the build folder or the working directory. NOT_FOUND with the places
-// that were tried.
+// Returns the model directory: --model (or its environment variable or config line), else the demo
+// model beside the installation, the build folder or the working directory. NOT_FOUND with the
+// places that were tried.
 absl::StatusOr<std::string> ModelDirectory(const FlagValues& flags);
 
 }  // namespace lowkey

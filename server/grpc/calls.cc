@@ -12,21 +12,40 @@
 namespace lowkey {
 namespace {
 
-// The status of a request that is refused before it is admitted.
-absl::Status Refusal(const CallContext& context, const absl::Status& status) {
+// Submits the message's request with `submit`, in the name of the call's tenant. Errors are those
+// of the credentials, FromProto and `submit`; the metrics count them.
+template <typename Proto, typename Submit>
+absl::Status Begin(const CallContext& context, const Proto& proto, CallParts& parts,
+                   const Submit& submit) {
+  const auto begin = [&]() -> absl::Status {
+    LK_RETURN_IF_ERROR(context.tenant.status());
+    LK_ASSIGN_OR_RETURN(auto request, FromProto(proto));
+    request.tenant = *context.tenant;
+    request.deadline = context.deadline;
+    LK_ASSIGN_OR_RETURN(std::vector<RequestId> ids, submit(request));
+    parts.live.emplace(context.live_calls);
+    parts.link.Submitted(std::move(ids));
+    return absl::OkStatus();
+  };
+  const absl::Status status = begin();
   Metrics* const metrics = context.service.options().metrics;
-  if (metrics != nullptr) metrics->CountRefusal(status.code());
+  if (!status.ok() && metrics != nullptr) metrics->CountRefusal(status.code());
   return status;
 }
 
-// The message and what came beside it. The errors of FromProto, and of the credentials.
-template <typename Proto>
-auto ToRequest(const CallContext& context, const Proto& proto) -> decltype(FromProto(proto)) {
-  LK_RETURN_IF_ERROR(context.tenant.status());
-  LK_ASSIGN_OR_RETURN(auto request, FromProto(proto));
-  request.tenant = *context.tenant;
-  request.deadline = context.deadline;
-  return request;
+// Begins a generation whose results go to a listener of type Listener.
+template <typename Listener, typename... Arguments>
+absl::Status Generate(const CallContext& context, const v1::GenerateRequest& proto,
+                      CallParts& parts, const Arguments&... arguments) {
+  return Begin(context, proto, parts,
+               [&](const GenerationRequest& request) -> absl::StatusOr<std::vector<RequestId>> {
+                 TextService& service = context.service;
+                 LK_ASSIGN_OR_RETURN(
+                     const RequestId id,
+                     service.Generate(
+                         request, std::make_unique<Listener>(arguments..., service.tokenizer())));
+                 return std::vector<RequestId>{id};
+               });
 }
 
 constexpr size_t kPauseTokens = 256;
@@ -58,25 +77,34 @@ class StreamListener : public GenerationListener {
 
 class UnaryListener : public GenerationListener {
  public:
-  UnaryListener(std::shared_ptr<UnaryCall> call, const Tokenizer& tokenizer)
-      : call_(std::move(call)), tokenizer_(tokenizer) {}
+  UnaryListener(std::shared_ptr<UnaryCall> call, v1::GenerateResponse* response,
+                const Tokenizer& tokenizer)
+      : call_(std::move(call)), response_(*response), tokenizer_(tokenizer) {}
 
   void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override {
-    *call_->response().mutable_prompt_logprobs() = ToProto(logprobs, tokenizer_);
+    *response_.mutable_prompt_logprobs() = ToProto(logprobs, tokenizer_);
   }
   SinkAnswer OnDelta(ChoiceDelta delta) override {
-    v1::GenerateResponse& response = call_->response();
-    while (response.choices_size() <= delta.choice) {
-      const int32_t choice = response.choices_size();
-      response.add_choices()->set_choice(choice);
-    }
-    Append(ToProto(delta, tokenizer_), *response.mutable_choices(delta.choice));
+    AddChoices(delta.choice + 1);
+    Append(ToProto(delta, tokenizer_), *response_.mutable_choices(delta.choice));
     return SinkAnswer::kContinue;
   }
-  void OnDone(const GenerationResult& result) override { call_->OnEnd(result); }
+  void OnDone(const GenerationResult& result) override {
+    AddChoices(static_cast<int32_t>(result.choices.size()));
+    *response_.mutable_final() = ToProto(result);
+    call_->End(result.engine.status, result);
+  }
 
  private:
+  void AddChoices(int32_t n) {
+    while (response_.choices_size() < n) {
+      const int32_t choice = response_.choices_size();
+      response_.add_choices()->set_choice(choice);
+    }
+  }
+
   const std::shared_ptr<UnaryCall> call_;
+  v1::GenerateResponse& response_;
   const Tokenizer& tokenizer_;
 };
 
@@ -84,7 +112,7 @@ class UnaryListener : public GenerationListener {
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   const std::chrono::system_clock::time_point deadline = context.deadline();
-  // gRPC says "never" with the last time there is, give or take a conversion.
+  // gRPC's "never" is the last representable time, give or take a conversion.
   if (deadline > std::chrono::system_clock::now() + std::chrono::hours(24 * 365)) {
     return absl::InfiniteFuture();
   }
@@ -97,35 +125,21 @@ void CallLog::Write(const absl::Status& status, std::optional<GenerationResult> 
 }
 
 StreamCall::StreamCall(const CallContext& context)
-    : log_(context, "GenerateStream"),
-      metrics_(context.service.options().metrics),
+    : metrics_(context.service.options().metrics),
       stall_timeout_(context.stall_timeout),
-      link_(context.service) {}
+      parts_(context, "GenerateStream") {}
 
 grpc::ServerWriteReactor<v1::GenerateEvent>* StreamCall::Start(const CallContext& context,
                                                                const v1::GenerateRequest& proto) {
   auto call = std::make_shared<StreamCall>(context);
   call->self_ = call;
-  const absl::StatusOr<GenerationRequest> request = ToRequest(context, proto);
-  if (!request.ok()) {
-    call->Refuse(Refusal(context, request.status()));
-    return call.get();
-  }
-  const absl::StatusOr<RequestId> id = context.service.Generate(
-      *request, std::make_unique<StreamListener>(call, context.service.tokenizer()));
-  if (id.ok()) {
-    call->live_.emplace(context.live_calls);
-    call->link_.Submitted({*id});
-  } else {
-    call->Refuse(Refusal(context, id.status()));
+  const absl::Status status = Generate<StreamListener>(context, proto, call->parts_, call);
+  if (!status.ok()) {
+    absl::MutexLock lock(&call->mutex_);
+    call->status_ = status;
+    call->WriteNext();
   }
   return call.get();
-}
-
-void StreamCall::Refuse(const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
-  status_ = status;
-  WriteNext();
 }
 
 void StreamCall::OnPromptLogprobs(v1::PromptLogprobs logprobs) {
@@ -159,17 +173,17 @@ void StreamCall::BeginPause() {
 void StreamCall::EndPause() {
   if (stall_alarm_ == nullptr) return;
   if (metrics_ != nullptr) metrics_->AddPausedStreams(-1);
-  stall_alarm_.reset();  // cancels it
+  stall_alarm_.reset();  // cancels the alarm
 }
 
-// The alarm may be due in the moment in which its pause ends.
+// The alarm may fire in the moment in which its pause ends.
 void StreamCall::OnStallTimeout(int64_t pause) {
   {
     absl::MutexLock lock(&mutex_);
     if (stall_alarm_ == nullptr || pause != n_pauses_) return;
     is_stalled_ = true;
   }
-  link_.Cancel();
+  parts_.link.Cancel();
 }
 
 void StreamCall::OnEnd(const GenerationResult& result) {
@@ -196,7 +210,7 @@ void StreamCall::WriteNext() {
 }
 
 void StreamCall::OnWriteDone(bool ok) {
-  if (!ok) link_.Cancel();
+  if (!ok) parts_.link.Cancel();
   bool resumes = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -207,8 +221,8 @@ void StreamCall::OnWriteDone(bool ok) {
     resumes = stall_alarm_ != nullptr && queue_.n_tokens() < kResumeTokens;
     if (resumes) EndPause();
   }
-  // Not under the lock: the engine may be waiting for it, to deliver a token.
-  if (resumes) link_.Resume();
+  // The lock is free here: the engine may be waiting for it to deliver a token.
+  if (resumes) parts_.link.Resume();
 }
 
 void StreamCall::OnDone() {
@@ -220,85 +234,43 @@ void StreamCall::OnDone() {
     status = status_.value_or(absl::OkStatus());
     result = std::move(result_);
   }
-  log_.Write(status, std::move(result));
+  parts_.log.Write(status, std::move(result));
 }
-
-UnaryCall::UnaryCall(const CallContext& context, v1::GenerateResponse* response)
-    : log_(context, "Generate"), link_(context.service), response_(response) {}
 
 grpc::ServerUnaryReactor* UnaryCall::Start(const CallContext& context,
                                            const v1::GenerateRequest& proto,
                                            v1::GenerateResponse* response) {
-  auto call = std::make_shared<UnaryCall>(context, response);
+  auto call = std::make_shared<UnaryCall>(context, "Generate");
   call->self_ = call;
-  const absl::StatusOr<GenerationRequest> request = ToRequest(context, proto);
-  if (request.ok()) {
-    const absl::StatusOr<RequestId> id = context.service.Generate(
-        *request, std::make_unique<UnaryListener>(call, context.service.tokenizer()));
-    if (id.ok()) {
-      call->live_.emplace(context.live_calls);
-      call->link_.Submitted({*id});
-      return call.get();
-    }
-    call->status_ = id.status();
-  } else {
-    call->status_ = request.status();
-  }
-  call->status_ = Refusal(context, call->status_);
-  call->Finish(ToGrpcStatus(call->status_));
+  const absl::Status status = Generate<UnaryListener>(context, proto, call->parts_, call, response);
+  if (!status.ok()) call->End(status);
   return call.get();
 }
 
-void UnaryCall::OnEnd(const GenerationResult& result) {
-  while (response_->choices_size() < static_cast<int>(result.choices.size())) {
-    const int32_t choice = response_->choices_size();
-    response_->add_choices()->set_choice(choice);
-  }
-  *response_->mutable_final() = ToProto(result);
-  status_ = result.engine.status;
-  result_ = result;
-  Finish(ToGrpcStatus(result.engine.status));
+grpc::ServerUnaryReactor* UnaryCall::Start(const CallContext& context,
+                                           const v1::ScoreRequest& proto,
+                                           v1::ScoreResponse* response) {
+  auto call = std::make_shared<UnaryCall>(context, "Score");
+  call->self_ = call;
+  const absl::Status status = Begin(context, proto, call->parts_, [&](const ScoreRequest& request) {
+    return context.service.Score(request, [call, response](absl::StatusOr<ScoreResult> result) {
+      if (result.ok()) *response = ToProto(*result);
+      call->End(result.status());
+    });
+  });
+  if (!status.ok()) call->End(status);
+  return call.get();
+}
+
+void UnaryCall::End(const absl::Status& status, std::optional<GenerationResult> result) {
+  status_ = status;
+  result_ = std::move(result);
+  Finish(ToGrpcStatus(status));
 }
 
 void UnaryCall::OnDone() {
   const std::shared_ptr<UnaryCall> self = std::move(self_);
-  log_.Write(status_, std::move(result_));
-}
-
-ScoreCall::ScoreCall(const CallContext& context) : log_(context, "Score"), link_(context.service) {}
-
-grpc::ServerUnaryReactor* ScoreCall::Start(const CallContext& context,
-                                           const v1::ScoreRequest& proto,
-                                           v1::ScoreResponse* response) {
-  auto call = std::make_shared<ScoreCall>(context);
-  call->self_ = call;
-  const absl::StatusOr<ScoreRequest> request = ToRequest(context, proto);
-  if (!request.ok()) {
-    call->End(Refusal(context, request.status()));
-    return call.get();
-  }
-  absl::StatusOr<std::vector<RequestId>> ids =
-      context.service.Score(*request, [call, response](absl::StatusOr<ScoreResult> result) {
-        if (result.ok()) *response = ToProto(*result);
-        call->End(result.status());
-      });
-  if (ids.ok()) {
-    call->live_.emplace(context.live_calls);
-    call->link_.Submitted(*std::move(ids));
-  } else {
-    call->End(Refusal(context, ids.status()));
-  }
-  return call.get();
-}
-
-void ScoreCall::End(const absl::Status& status) {
-  status_ = status;
-  Finish(ToGrpcStatus(status));
-}
-
-void ScoreCall::OnDone() {
-  const std::shared_ptr<ScoreCall> self = std::move(self_);
-  log_.Write(status_, std::nullopt);
+  parts_.log.Write(status_, std::move(result_));
 }
 
 }  // namespace lowkey

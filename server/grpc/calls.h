@@ -32,19 +32,19 @@ class Metrics;
 // Calls that wait for the engine. Each keeps itself alive until gRPC's OnDone; the engine's thread
 // holds a reference of its own while it speaks to one.
 
-// When the client gives up; InfiniteFuture when it does not say.
+// Returns the time at which the client gives up; InfiniteFuture if the client names none.
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
 struct CallContext {
   TextService& service;
   std::shared_ptr<LiveCalls> live_calls;
   RequestLog* log = nullptr;
-  absl::StatusOr<Tenant> tenant;  // or why the caller may not
+  absl::StatusOr<Tenant> tenant;  // the error says why the caller may not call
   absl::Duration stall_timeout = absl::Seconds(60);
   absl::Time deadline = absl::InfiniteFuture();
 };
 
-// What the log says of one call.
+// Writes one call's line to the log.
 class CallLog {
  public:
   CallLog(const CallContext& context, std::string method)
@@ -60,9 +60,19 @@ class CallLog {
   const absl::Time start_ = absl::Now();
 };
 
-// GenerateStream. Writes one event at a time, in order; the status follows the last. While 256 or
-// more tokens wait for the reader its request is paused, until fewer than 128 do; one that is
-// paused for stall_timeout is cancelled, and ends with RESOURCE_EXHAUSTED.
+// The parts that every call has.
+struct CallParts {
+  CallParts(const CallContext& context, std::string method)
+      : log(context, std::move(method)), link(context.service) {}
+
+  std::optional<LiveCalls::Call> live = {};  // set at admission
+  const CallLog log;
+  RequestLink link;
+};
+
+// A call of GenerateStream. Writes one event at a time, in order; the status follows the last
+// event. Once 256 tokens wait for the reader the request is paused until fewer than 128 wait; a
+// request that is paused for stall_timeout is cancelled and ends with RESOURCE_EXHAUSTED.
 class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
  public:
   // Starts the request, or finishes the call with its error.
@@ -71,27 +81,24 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
 
   explicit StreamCall(const CallContext& context);
 
-  // From the engine's thread.
+  // The engine's thread calls these.
   void OnPromptLogprobs(v1::PromptLogprobs logprobs);
   SinkAnswer OnDelta(v1::ChoiceDelta delta);
   void OnEnd(const GenerationResult& result);
 
  private:
   void OnWriteDone(bool ok) override;
-  void OnCancel() override { link_.Cancel(); }
+  void OnCancel() override { parts_.link.Cancel(); }
   void OnDone() override;
 
-  void Refuse(const absl::Status& status);
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnStallTimeout(int64_t pause);
 
-  std::optional<LiveCalls::Call> live_;  // once admitted
-  const CallLog log_;
   Metrics* const metrics_;  // may be null
   const absl::Duration stall_timeout_;
-  RequestLink link_;
+  CallParts parts_;
   std::shared_ptr<StreamCall> self_;
 
   absl::Mutex mutex_;
@@ -105,53 +112,31 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateEvent> {
   std::optional<GenerationResult> result_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Generate: gathers everything, then answers.
+// A call of Generate or Score: gathers all results, then answers.
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
   // `response` lives until gRPC's OnDone.
   static grpc::ServerUnaryReactor* Start(const CallContext& context,
                                          const v1::GenerateRequest& request,
                                          v1::GenerateResponse* response);
-
-  UnaryCall(const CallContext& context, v1::GenerateResponse* response);
-
-  // From the engine's thread.
-  v1::GenerateResponse& response() { return *response_; }
-  void OnEnd(const GenerationResult& result);
-
- private:
-  void OnCancel() override { link_.Cancel(); }
-  void OnDone() override;
-
-  std::optional<LiveCalls::Call> live_;  // once admitted
-  const CallLog log_;
-  RequestLink link_;
-  v1::GenerateResponse* const response_;
-  std::shared_ptr<UnaryCall> self_;
-  // Written before Finish, read after it.
-  absl::Status status_;
-  std::optional<GenerationResult> result_;
-};
-
-// Score.
-class ScoreCall final : public grpc::ServerUnaryReactor {
- public:
   static grpc::ServerUnaryReactor* Start(const CallContext& context,
                                          const v1::ScoreRequest& request,
                                          v1::ScoreResponse* response);
 
-  explicit ScoreCall(const CallContext& context);
+  UnaryCall(const CallContext& context, std::string method) : parts_(context, std::move(method)) {}
+
+  // Answers. The engine's thread calls this once for an admitted request.
+  void End(const absl::Status& status, std::optional<GenerationResult> result = {});
 
  private:
-  void OnCancel() override { link_.Cancel(); }
+  void OnCancel() override { parts_.link.Cancel(); }
   void OnDone() override;
-  void End(const absl::Status& status);
 
-  std::optional<LiveCalls::Call> live_;  // once admitted
-  const CallLog log_;
-  RequestLink link_;
-  std::shared_ptr<ScoreCall> self_;
+  CallParts parts_;
+  std::shared_ptr<UnaryCall> self_;
+  // Both are written before Finish and read after it.
   absl::Status status_;
+  std::optional<GenerationResult> result_;
 };
 
 }  // namespace lowkey

@@ -14,9 +14,9 @@
 
 namespace lowkey {
 
-// Between lowkey.v1 messages and the server's own structs, both ways (the client uses the other).
+// Conversions between lowkey.v1 messages and the server's own structs, for server and client.
 
-// INVALID_ARGUMENT when no input is set. Deadline is left infinite.
+// INVALID_ARGUMENT if no input is set. The deadline stays infinite.
 absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto);
 v1::GenerateRequest ToProto(const GenerationRequest& request);
 
@@ -27,7 +27,7 @@ v1::AttentionOptions ToProto(const AttentionChoice& attention);
 // Every option of every mechanism; of mechanism "auto" the rules too.
 v1::AttentionOptions ToProto(const Defaults& defaults);
 
-// INVALID_ARGUMENT when no context is set, or continuations of the other kind are.
+// INVALID_ARGUMENT if no context is set.
 absl::StatusOr<ScoreRequest> FromProto(const v1::ScoreRequest& proto);
 
 v1::ChoiceDelta ToProto(const ChoiceDelta& delta, const Tokenizer& tokenizer);

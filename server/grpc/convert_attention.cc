@@ -1,4 +1,4 @@
-// lowkey.v1.AttentionOptions to our structs and back: every option's field is found by its name.
+// Converts lowkey.v1.AttentionOptions to our structs and back, finding fields by the option's name.
 #include <string>
 
 #include "engine/base/status_macros.h"

@@ -1,4 +1,4 @@
-// lowkey.v1 requests to our structs and back.
+// Converts lowkey.v1 requests to our structs and back.
 #include <limits>
 #include <string>
 
@@ -19,7 +19,7 @@ void SetTokens(const TokenList& tokens, v1::TokenIds& proto) {
 // Copies proto field FIELD into the std::optional `to` when it is present.
 #define LK_TAKE(proto, field, to) \
   if ((proto).has_##field()) (to) = (proto).field()
-// The other way.
+// Sets proto field FIELD from the std::optional `from` if that has a value.
 #define LK_PUT(from, proto, field) \
   if ((from).has_value()) (proto).set_##field(*(from))
 

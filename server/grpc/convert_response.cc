@@ -1,4 +1,4 @@
-// Our results to lowkey.v1 messages.
+// Converts our results to lowkey.v1 messages.
 #include <string>
 #include <variant>
 

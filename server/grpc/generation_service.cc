@@ -15,7 +15,7 @@ absl::StatusOr<TokenList> TokenizeText(const TextService& service,
                                        const v1::TokenizeRequest& request) {
   EncodeOptions options;
   options.add_eos = false;
-  // Unset means the model's own habit; a model without bos has none to add.
+  // An unset field follows the model: a model without bos has none to add.
   if (request.has_add_bos() && !request.add_bos()) options.add_bos = false;
   absl::StatusOr<TokenList> tokens = service.tokenizer().Encode(request.text(), options);
   if (tokens.ok()) return tokens;
@@ -71,8 +71,8 @@ CallContext GenerationService::ContextOf(const grpc::CallbackServerContext& cont
   for (auto it = begin; it != end; ++it) {
     authorization.emplace_back(it->second.data(), it->second.size());
   }
-  // Again, for the tenant: what let the call in has no way to say whose it is. (The token may even
-  // be gone by now.)
+  // The guard checked the call already, but could not hand the tenant on. The token may even be
+  // gone by now.
   return {service_,       live_calls_,        log_, guard_.Check(Right::kGenerate, authorization),
           stall_timeout_, DeadlineOf(context)};
 }
@@ -91,7 +91,7 @@ grpc::ServerWriteReactor<v1::GenerateEvent>* GenerationService::GenerateStream(
 grpc::ServerUnaryReactor* GenerationService::Score(grpc::CallbackServerContext* context,
                                                    const v1::ScoreRequest* request,
                                                    v1::ScoreResponse* response) {
-  return ScoreCall::Start(ContextOf(*context), *request, response);
+  return UnaryCall::Start(ContextOf(*context), *request, response);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,

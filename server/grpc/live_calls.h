@@ -10,11 +10,11 @@
 
 namespace lowkey {
 
-// How many admitted generations and scorings a client still waits for: the engine may have finished
-// one whose last tokens are on their way to a slow reader. Thread-safe.
+// Counts the admitted generations and scorings that a client still waits for: the engine may have
+// finished one whose last tokens are on their way to a slow reader. Thread-safe.
 class LiveCalls {
  public:
-  // Counts for as long as it lives.
+  // A call counts for as long as this object lives.
   class Call {
    public:
     explicit Call(std::shared_ptr<LiveCalls> owner) : owner_(std::move(owner)) { owner_->Add(1); }
@@ -26,7 +26,7 @@ class LiveCalls {
     const std::shared_ptr<LiveCalls> owner_;
   };
 
-  // True when none was left at some moment before `deadline`.
+  // Returns true if no call was left at some moment before `deadline`.
   bool AwaitNone(absl::Time deadline) {
     const auto none = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return n_ == 0; };
     absl::MutexLock lock(&mutex_);

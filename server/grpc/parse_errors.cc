@@ -13,8 +13,8 @@ namespace {
 
 using grpc::experimental::InterceptionHookPoints;
 
-// Messages name the value that was refused. Past some 8 KiB a client would see gRPC's own complaint
-// about the size of its metadata, in which every byte that is not ASCII counts three times.
+// Messages name the refused value. Past some 8 KiB a client would see gRPC's own complaint about
+// the size of its metadata, in which every byte that is not ASCII counts three times.
 constexpr size_t kMaxMessageBytes = 1024;
 
 std::string Clipped(std::string message) {
@@ -24,7 +24,7 @@ std::string Clipped(std::string message) {
   return message.substr(0, end) + "...";
 }
 
-// protobuf says which field is not UTF-8 to its log alone. Parsing and the answer to its failure
+// Protobuf names the field that is not UTF-8 only in its log. Parsing and the answer to its failure
 // happen on one thread, one after the other.
 std::string& FieldThatIsNotUtf8() {
   static thread_local std::string field;

@@ -7,10 +7,10 @@
 
 namespace lowkey {
 
-// gRPC answers a message that protobuf cannot parse with UNIMPLEMENTED and no word. This makes it
-// INVALID_ARGUMENT, and names the field where the reason is text that is not UTF-8. It also clips
-// every status message to what surely reaches the client. One per server;
-// to be given to its builder. The first one takes over protobuf's log.
+// Makes a factory for a server's builder, one per server. gRPC answers a message that protobuf
+// cannot parse with UNIMPLEMENTED and no text; the interceptor makes that INVALID_ARGUMENT, and
+// names the field if its text is not UTF-8. It also clips status messages to a size that surely
+// reaches the client. The first factory takes over protobuf's log.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> ExplainParseErrors();
 
 }  // namespace lowkey

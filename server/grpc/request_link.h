@@ -10,8 +10,8 @@
 
 namespace lowkey {
 
-// Carries what becomes of a call to the engine's requests, also when it comes before their ids are
-// known. Thread-safe. Must not be used from the engine's thread.
+// Hands a call's cancellation and resumption on to the engine's requests, also if they come before
+// the requests' ids are known. Thread-safe. Must not be used from the engine's thread.
 class RequestLink {
  public:
   explicit RequestLink(TextService& service) : service_(service) {}
@@ -32,22 +32,22 @@ class RequestLink {
     for (RequestId id : Note(is_cancelled_)) service_.Cancel(id);
   }
 
-  // The reader of a paused request has caught up.
+  // Call this when the reader of a paused request has caught up.
   void Resume() {
     for (RequestId id : Note(is_resumed_)) service_.Resume(id);
   }
 
  private:
-  std::vector<RequestId> Note(bool& what) {
+  std::vector<RequestId> Note(bool& event) {
     absl::MutexLock lock(&mutex_);
-    what = true;
+    event = true;
     return ids_;
   }
 
   TextService& service_;
   absl::Mutex mutex_;
   std::vector<RequestId> ids_ ABSL_GUARDED_BY(mutex_);
-  bool is_cancelled_ = false, is_resumed_ = false;  // guarded by mutex_, too
+  bool is_cancelled_ = false, is_resumed_ = false;  // guarded by mutex_ too
 };
 
 }  // namespace lowkey

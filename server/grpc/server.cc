@@ -20,14 +20,14 @@
 namespace lowkey {
 namespace {
 
-// For the last answers on their way out, once the engine has nothing left to do.
+// The time for the last answers to leave, once the engine has nothing left to do.
 constexpr absl::Duration kFlushTime = absl::Seconds(1);
 constexpr absl::Duration kDrainStep = absl::Milliseconds(20);
 
-// Process-wide switches of gRPC, before its first server.
+// Sets process-wide switches of gRPC before its first server.
 void PrepareGrpcOnce() {
   static const bool prepared = [] {
-    // Our errors say what gRPC's log would; GRPC_VERBOSITY still brings it back.
+    // Our errors say the same as gRPC's log; GRPC_VERBOSITY still brings the log back.
     if (std::getenv("GRPC_VERBOSITY") == nullptr) {
       gpr_set_log_function([](gpr_log_func_args*) {});
     }
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(TextService& servi
   std::unique_ptr<GrpcServer> result(new GrpcServer(service, options));
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
-  // Two servers on one port would each get some of the requests.
+  // Otherwise two servers on one port would each get some of the requests.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   const std::string address = JoinAddress(options.host, options.port);
   builder.AddListeningPort(address,
@@ -142,7 +142,7 @@ bool GrpcServer::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_
         "the server is stopping, and the grace period for admitted requests is over"));
     service_.engine().Drain(absl::InfiniteFuture());  // at most a step
   }
-  // gRPC waits for other calls too, such as a Watch of the health that would never end.
+  // gRPC waits for other calls too, such as a Watch of the health, which never ends by itself.
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kFlushTime));
   server_->Wait();
   return is_idle;

@@ -23,22 +23,22 @@ namespace lowkey {
 
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";
-  int port = 50051;  // 0: a free one
+  int port = 50051;  // 0: a free port
   Credentials credentials = {};
-  // Serve on an address that other machines can reach, although nothing guards it.
+  // Allows an address that other machines can reach without credentials.
   bool is_insecure_allowed = false;
   // A stream is cancelled when 256 tokens have waited this long for its reader.
   absl::Duration stall_timeout = absl::Seconds(60);
   RequestLog* log = nullptr;  // must outlive the server; null: no log
 };
 
-// Our services, grpc.health.v1 and reflection on one port; everything but health behind the
-// credentials. Healthy from the start, which the service's metrics are told.
+// Serves our services, grpc.health.v1 and reflection on one port; credentials guard all but health.
+// Health is SERVING from the start, and the service's metrics show that state.
 class GrpcServer {
  public:
   // FAILED_PRECONDITION: the host is not loopback, the credentials do not guard it and
-  // is_insecure_allowed is false, which is said before anything is opened. INVALID_ARGUMENT for a
-  // host or port that is none.
+  // is_insecure_allowed is false; nothing is opened then. INVALID_ARGUMENT for an invalid host or
+  // port.
   static absl::Status CheckOptions(const GrpcServerOptions& options);
 
   // Binds and serves; `service` must outlive the server. Errors: those of CheckOptions and
@@ -46,18 +46,18 @@ class GrpcServer {
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(TextService& service,
                                                            const GrpcServerOptions& options);
 
-  ~GrpcServer();  // as Shutdown without a grace period
+  ~GrpcServer();  // the same as Shutdown without a grace period
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   // Health is NOT_SERVING and new generations and scorings are refused with UNAVAILABLE from then
-  // on. Returns at once; what Admin.Drain calls. Thread-safe.
+  // on. Returns at once. Admin.Drain calls this. Thread-safe.
   void BeginDrain();
   bool is_draining() const { return is_draining_; }
 
-  // BeginDrain; what was admitted may finish, and its reader read it, until `deadline`, or until
-  // `is_cut_short` (asked every 20 ms or so) says true, and ends with UNAVAILABLE then. Returns
-  // when no call is left: true if all finished.
+  // Calls BeginDrain. Admitted calls may finish, and their readers read them, until `deadline` or
+  // until `is_cut_short` (asked every 20 ms or so) returns true; then they end with UNAVAILABLE.
+  // Returns when no call is left: true if all finished.
   bool Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short = Never);
 
   int port() const { return port_; }
@@ -69,7 +69,7 @@ class GrpcServer {
   static bool Never() { return false; }
 
   void SetServing(bool serving);
-  // Counts and logs a call that the credentials did not let in.
+  // Counts and logs a call that the credentials refused.
   void OnRefused(std::string_view method, const absl::Status& status) const;
 
   TextService& service_;

@@ -32,10 +32,10 @@ constexpr std::pair<absl::StatusCode, grpc::StatusCode> kCodes[] = {
 };
 
 constexpr char kRetryInfoType[] = "type.googleapis.com/google.rpc.RetryInfo";
-// What a server asks for is believed up to here.
+// Longer waits are not believed.
 constexpr int64_t kMaxRetrySeconds = 86400;
 
-// The bytes of a google.rpc.Status; empty when there is nothing to say.
+// Returns the bytes of a google.rpc.Status; empty without details.
 std::string DetailsOf(const absl::Status& status, grpc::StatusCode code) {
   const std::optional<absl::Duration> delay = RetryAfterOf(status);
   if (!delay.has_value()) return "";
@@ -94,12 +94,12 @@ absl::Status FromCallStatus(const grpc::Status& status, const std::string& addre
   }
   const std::string message = status.error_message();
   const auto has = [&message](const char* part) { return message.find(part) != std::string::npos; };
-  // What a handshake that the other side ends looks like.
+  // These words mean that the other side ended the handshake.
   const bool is_cut = has("Socket closed") || has("Connection reset");
   const bool is_connection = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
                              (has("connect") || has("DNS") || is_cut);
   if (!is_connection) return FromGrpcStatus(status);
-  // gRPC nests its causes, the last is the system's: "...: Connection refused".
+  // gRPC nests its causes; the last one is the system's: "...: Connection refused".
   const size_t colon = message.rfind(": ");
   const char* advice = "Start one with `lowkey serve`, or name it with --server HOST:PORT";
   if (is_cut) advice = "One that serves TLS needs --tls-ca, and may need --tls-cert and --tls-key";

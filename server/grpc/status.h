@@ -9,12 +9,12 @@
 
 namespace lowkey {
 
-// The one place where our errors become gRPC's and back. Messages pass unchanged, RetryAfterOf as
-// google.rpc.RetryInfo in the details; a code that has no counterpart becomes UNKNOWN.
+// Convert our errors to gRPC's and back; no other place does. Messages pass unchanged, RetryAfterOf
+// as google.rpc.RetryInfo in the details; a code that has no counterpart becomes UNKNOWN.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
-// The same for a call to the server at `address`; when none answers, UNAVAILABLE says where, why
+// The same for a call to the server at `address`; if no server answers, UNAVAILABLE says where, why
 // and what to do.
 absl::Status FromCallStatus(const grpc::Status& status, const std::string& address);
 

@@ -33,7 +33,7 @@ Answer AnswerTo(const Metrics& metrics, std::string_view method, std::string_vie
 
 std::string_view ViewOf(const char* text) { return text == nullptr ? "" : text; }
 
-// Called for every request before civetweb would do anything else with it.
+// civetweb calls this for every request before anything else.
 int OnRequest(mg_connection* connection) {
   const mg_request_info* request = mg_get_request_info(connection);
   const auto& metrics = *static_cast<const Metrics*>(request->user_data);
@@ -44,7 +44,7 @@ int OnRequest(mg_connection* connection) {
                    "\r\nContent-Length: ", answer.body.size(), "\r\nCache-Control: no-store\r\n",
                    answer.code == 405 ? "Allow: GET, HEAD\r\n" : "", "Connection: close\r\n\r\n");
   if (method != "HEAD") text += answer.body;
-  // Otherwise a body that nobody wants would be read to its end.
+  // Otherwise civetweb would read an unwanted body to its end.
   mg_disable_connection_keep_alive(connection);
   mg_write(connection, text.data(), text.size());
   return answer.code;
@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Metrics& met
   (void)kFeatures;
   mg_callbacks callbacks = {};
   callbacks.begin_request = OnRequest;
-  callbacks.log_message = DropLogLine;  // what strangers send is not worth a line each
+  callbacks.log_message = DropLogLine;  // strangers' requests are not worth a line each
   std::unique_ptr<HttpServer> server(new HttpServer(metrics));
   server->context_ = mg_start(&callbacks, const_cast<Metrics*>(&metrics), settings);
   mg_server_port port = {};

@@ -17,7 +17,7 @@ namespace {
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-// vLLM's bounds, in seconds, so that its dashboards fit.
+// Bounds of vLLM's histograms, in seconds: its dashboards then fit.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBounds = {
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
     1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
@@ -28,7 +28,7 @@ const prometheus::Histogram::BucketBoundaries kRequestBounds = {
     0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
     30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
 
-// vLLM's words.
+// vLLM's names of the finish reasons.
 constexpr std::string_view kFinishNames[] = {"stop", "length", "abort", "error"};
 
 std::string FinishLabel(FinishReason reason) {
@@ -47,7 +47,7 @@ std::string FinishLabel(FinishReason reason) {
   return "error";
 }
 
-// One sample of `type`, labeled with `labels`.
+// Returns one sample of `type`, labeled with `labels`.
 MetricFamily Sample(const std::string& name, const std::string& help, MetricType type, double value,
                     const prometheus::Labels& labels) {
   prometheus::ClientMetric metric;
@@ -130,7 +130,7 @@ Metrics::Metrics(const std::string& model_name)
       saved_bytes_(AddCounters("lowkey:principal_key_saved_bytes_total",
                                "Cache that ended atp generations held less than standard would.")
                        .Add({})) {
-  // Series that exist from the start: a rate is then right from the first event on.
+  // Series exist from the start: a rate is then right from the first event on.
   for (std::string_view name : kFinishNames)
     finished_.Add({{"finished_reason", std::string(name)}});
   for (Mechanism mechanism : AllMechanisms()) {
@@ -170,7 +170,7 @@ void Metrics::ObserveEnd(const GenerationResult& result, absl::Duration time) {
   by_mechanism_.Add(label).Increment();
   tokens_by_mechanism_.Add(label).Increment(static_cast<double>(n_generated));
   if (attention.mechanism == Mechanism::kAtp) {
-    // A counter never falls: a basis may take more than a short sequence saves.
+    // A counter never falls, but a basis may take more than a short sequence saves.
     const int64_t saved = attention.standard_cache_bytes - attention.cache_bytes;
     saved_bytes_.Increment(static_cast<double>(std::max<int64_t>(saved, 0)));
   }

@@ -21,9 +21,10 @@ enum class ServingState { kLoading, kServing, kDraining };
 // "loading", "serving", "draining".
 std::string_view ServingStateName(ServingState state);
 
-// What Prometheus reads: vLLM's names where vLLM has one, lowkey: for the rest; docs/operations.md
-// lists them. Thread-safe. Observing never waits for a reader longer than it takes to copy one
-// histogram, so the engine's thread may do it; labels are few and made at the start.
+// The metrics that Prometheus reads: vLLM's names where vLLM has one, lowkey: for the rest;
+// docs/operations.md lists them. Thread-safe. Observing never waits for a reader longer than it
+// takes to copy one histogram, so the engine's thread may do it; labels are few and made at the
+// start.
 class Metrics {
  public:
   // Every sample is labeled with the model's name.
@@ -32,23 +33,23 @@ class Metrics {
   void SetState(ServingState state) { state_ = state; }
   ServingState state() const { return state_; }
 
-  // Whose Stats the gauges show, from then on; must outlive every later call of Text.
+  // The gauges show this engine's Stats from then on; it must outlive every later call of Text.
   void SetEngine(const Engine* engine) { engine_ = engine; }
 
-  // Of generations: from submission to the first token, and between two tokens of one choice.
+  // Observes a generation's time to its first token, and between two tokens of one choice.
   void ObserveFirstToken(absl::Duration time) { first_token_.Observe(absl::ToDoubleSeconds(time)); }
   void ObserveNextToken(absl::Duration time) { next_token_.Observe(absl::ToDoubleSeconds(time)); }
 
-  // A generation that was admitted has ended, `time` after its submission.
+  // Observes the end of an admitted generation, `time` after its submission.
   void ObserveEnd(const GenerationResult& result, absl::Duration time);
 
-  // Streams whose generation waits for their reader: `n` more of them, or fewer.
+  // Adds `n`, which may be negative, to the streams that wait for their reader.
   void AddPausedStreams(int64_t n) { n_paused_streams_ += n; }
 
-  // A generation or scoring was refused before it was admitted.
+  // Counts a generation or scoring that was refused before its admission.
   void CountRefusal(absl::StatusCode code);
 
-  // Everything in Prometheus' text format 0.0.4.
+  // Returns all metrics in Prometheus' text format 0.0.4.
   std::string Text() const;
 
  private:

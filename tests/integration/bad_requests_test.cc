@@ -34,7 +34,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 enum class Expected { kAccepted, kRefused, kEither };
 
-// What the interface says of a field. Fields without a rule are tried all the same: whatever comes
+// The documented values of a field. Fields without a rule are tried all the same: whatever comes
 // of it must be an answer or a refusal.
 struct Rule {
   double low = -kInf, high = kInf;  // of numbers

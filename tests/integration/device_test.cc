@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What a server that was started with `flags` generates, greedily.
+// Returns the greedy output of a server that was started with `flags`.
 std::string Generated(const std::vector<std::string>& flags,
                       const std::vector<std::string>& environment) {
   std::vector<std::string> serve = {LOWKEY_BINARY, "serve",   "--port", "0",

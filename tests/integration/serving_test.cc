@@ -316,7 +316,7 @@ TEST(ServingTest, BadRequestsHaveTheirCodesAndNameTheField) {
   EXPECT_EQ(Server().WaitUntilIdle().cache_bytes_used(), 0);
 }
 
-// What no protobuf library would send.
+// Bytes that no protobuf library would send.
 TEST(ServingTest, MalformedBytesAreInvalidAndTheServerGoesOn) {
   const std::pair<std::string, std::string> kCases[] = {
       {std::string("\x1a\x01\xff"), "text: not UTF-8"},

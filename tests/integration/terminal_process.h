@@ -17,7 +17,7 @@ class TerminalProcess {
   TerminalProcess(const TerminalProcess&) = delete;
   TerminalProcess& operator=(const TerminalProcess&) = delete;
 
-  // As if from the keyboard: "\n" is enter, "\x03" ctrl-C, "\x04" ctrl-D.
+  // Types on the keyboard: "\n" is enter, "\x03" ctrl-C, "\x04" ctrl-D.
   void Type(const std::string& keys) const;
 
   // Reads the screen until `text` came after what was read before, or the program ended. True when

@@ -39,7 +39,7 @@ inline std::vector<int32_t> BytePieces(const std::string& text) {
   return ids;
 }
 
-// What a listener heard. Outlives it.
+// The results that a listener heard; outlives the listener.
 struct Heard {
   std::vector<ChoiceDelta> deltas;
   std::vector<PromptLogprob> prompt_logprobs;

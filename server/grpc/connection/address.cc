@@ -87,7 +87,7 @@ absl::Status CheckCanListen(const std::string& host, int port) {
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> guard(found, &freeaddrinfo);
   const int descriptor = socket(found->ai_family, SOCK_STREAM, 0);
   if (descriptor < 0) return SystemError(address, errno);
-  // A connection that is still closing must not look like a server that listens.
+  // A connection that is still closing must not look like a listening server.
   const int one = 1;
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   const bool bound =

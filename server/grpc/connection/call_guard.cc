@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
 constexpr std::string_view kScheme = "bearer ";
 
-// Whole services end with a slash.
+// A name that ends with a slash is a whole service.
 constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
     {"/lowkey.v1.Generation/", Right::kGenerate},
     {"/lowkey.v1.Models/", Right::kRead},
@@ -20,7 +20,7 @@ constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
     {"/grpc.reflection.v1alpha.ServerReflection/", Right::kRead},
 };
 
-// Nullopt unless there is exactly one: with two, whose call would it be?
+// Returns nullopt unless there is exactly one token: a call has one owner.
 std::optional<std::string_view> TokenOf(absl::Span<const std::string_view> authorization) {
   if (authorization.size() != 1 || authorization[0].size() <= kScheme.size()) return std::nullopt;
   const std::string scheme(authorization[0].substr(0, kScheme.size()));

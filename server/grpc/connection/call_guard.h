@@ -14,23 +14,23 @@
 
 namespace lowkey {
 
-// What a caller of `method` ("/lowkey.v1.Generation/Score") must be allowed to do. Nullopt:
-// nothing, which is grpc.health.v1 alone. A method that nobody has thought of is for kAdmin.
+// Returns the right that a caller of `method` ("/lowkey.v1.Generation/Score") needs. Nullopt: none,
+// for grpc.health.v1 alone. An unlisted method needs kAdmin.
 std::optional<Right> RightFor(std::string_view method);
 
-// Says who may call what. Thread-safe.
+// Decides which caller may call which method. Thread-safe.
 class CallGuard {
  public:
-  // Null: everyone may call everything, as the tenant without a name.
+  // Null: everyone may call every method, as the tenant without a name.
   explicit CallGuard(std::shared_ptr<TokenSource> tokens) : tokens_(std::move(tokens)) {}
 
   bool asks_for_tokens() const { return tokens_ != nullptr; }
 
   // `authorization`: the values of the call's header of that name. UNAUTHENTICATED unless there is
-  // one, "Bearer " and a known token; PERMISSION_DENIED when the token lacks the right.
+  // one value, "Bearer " and a known token; PERMISSION_DENIED if the token lacks the right.
   absl::StatusOr<Tenant> Check(Right right, absl::Span<const std::string_view> authorization) const;
 
-  // The same by a method's name. OK without a token when it needs none.
+  // The same by a method's name. OK without a token if the method needs none.
   absl::Status CheckMethod(std::string_view method,
                            absl::Span<const std::string_view> authorization) const;
 

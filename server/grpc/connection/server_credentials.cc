@@ -21,8 +21,8 @@ std::string_view ViewOf(const grpc_slice& slice) {
   return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice)};
 }
 
-// What one listening port asks for, as gRPC's core calls it: its C++ interface takes a processor of
-// headers for TLS only. The core's credentials own it.
+// The checks of one listening port, called by gRPC's core: its C++ interface takes a processor of
+// headers for TLS only. The core's credentials own this object.
 class PortGuard {
  public:
   PortGuard(const Credentials& credentials, OnRefusedCall on_refused)
@@ -40,7 +40,7 @@ class PortGuard {
   }
   static void Destroy(void* state) { delete static_cast<PortGuard*>(state); }
 
-  // grpc_ssl_server_certificate_config_callback: asked before every handshake.
+  // grpc_ssl_server_certificate_config_callback, called before every handshake.
   static grpc_ssl_certificate_config_reload_status FetchCertificates(
       void* state, grpc_ssl_server_certificate_config** config) {
     return static_cast<PortGuard*>(state)->Fetch(config);
@@ -65,7 +65,7 @@ class PortGuard {
     absl::MutexLock lock(&mutex_);
     if (files == in_use_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {files->key.c_str(), files->certificate.c_str()};
-    // gRPC 1.51 aborts without any; where clients are asked for no certificate, none is used.
+    // gRPC 1.51 aborts without an authority; it uses none where clients need no certificate.
     const std::string authority = files->authority.value_or(files->certificate);
     *config = grpc_ssl_server_certificate_config_create(authority.c_str(), &pair, 1);
     in_use_ = std::move(files);
@@ -85,7 +85,7 @@ class GuardedCredentials final : public grpc::ServerCredentials {
       : credentials_(credentials), on_refused_(std::move(on_refused)) {}
 
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {
-    LK_CHECK(false);  // a second one would replace ours
+    LK_CHECK(false);  // a second processor would replace ours
   }
 
  private:

@@ -12,13 +12,13 @@
 
 namespace lowkey {
 
-// Told of a call that was refused, from gRPC's threads. `method` is what the caller said.
+// Receives refused calls, on gRPC's threads. `method` is the caller's own text.
 using OnRefusedCall = std::function<void(std::string_view method, const absl::Status& status)>;
 
-// For a ServerBuilder's port: TLS as `credentials` say, and CallGuard::CheckMethod on every call's
-// headers, before gRPC looks for its method or reads its message. So no service can be without it,
-// a caller without a token learns nothing, not even what methods there are, and connections in
-// clear are guarded in the same way.
+// Returns the credentials of a ServerBuilder's port: TLS as `credentials` say, and
+// CallGuard::CheckMethod on every call's headers, before gRPC looks for the method or reads the
+// message. So every service is guarded, a caller without a token learns nothing, not even the
+// methods, and connections in clear are guarded in the same way.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const Credentials& credentials,
                                                                OnRefusedCall on_refused);
 

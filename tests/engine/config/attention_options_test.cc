@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "engine/config/attention_option_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -209,6 +210,27 @@ TEST(AttentionNames, CacheStorageIsReadBackAndUnknownOnesAreNamed) {
   for (const char* name : {"", "int2", "INT8", "bf16"}) {
     EXPECT_EQ(ParseName<CacheStorage>(name).status().message(),
               std::string("unknown cache storage \"") + name + "\", expected dtype, int8 or int4");
+  }
+}
+
+TEST(AttentionNames, TheOldSpellingOfNormalizedIsReadAndNotWritten) {
+  EXPECT_EQ(*ParseName<TaylorVariant>("normalised"), TaylorVariant::kNormalized);
+  EXPECT_EQ(NameOf(TaylorVariant::kNormalized), "normalized");
+}
+
+TEST(AttentionOptionTable, EveryRowReadsWhatItWritesAndOnlyThat) {
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    AttentionOptions changed;
+    const OptionValue value = option.kind == OptionKind::kName
+                                  ? OptionValue(std::string(option.names->names[1]))
+                              : option.kind == OptionKind::kInteger ? OptionValue(option.traits.max)
+                              : option.kind == OptionKind::kRank    ? OptionValue("entropy")
+                                                                    : OptionValue(true);
+    ASSERT_TRUE(option.set(value, changed).ok()) << option.name;
+    EXPECT_EQ(option.get(changed), value) << option.name;
+    EXPECT_NE(changed, AttentionOptions()) << option.name;
+    ASSERT_TRUE(option.set(option.get(AttentionOptions()), changed).ok());
+    EXPECT_EQ(changed, AttentionOptions()) << option.name;
   }
 }
 

@@ -98,8 +98,8 @@ TEST_F(TlsFilesTest, HostileBytesAreRefused) {
 }
 
 TEST_F(TlsFilesTest, KeyWithAPassPhraseIsRefusedWithoutAsking) {
-  // What `openssl ecparam -name prime256v1 -genkey | openssl ec -aes128 -passout pass:x` begins
-  // with is enough to make OpenSSL ask.
+  // The text that `openssl ecparam -name prime256v1 -genkey | openssl ec -aes128 -passout pass:x`
+  // begins with is enough to make OpenSSL ask.
   Write({authority_.Issue("server").certificate,
          "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"
          "DEK-Info: AES-128-CBC,00112233445566778899AABBCCDDEEFF\n\n"

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kToken[] = "a-token-of-some-length";
-// What `printf a-token-of-some-length | sha256sum` prints.
+// The output of `printf a-token-of-some-length | sha256sum`.
 constexpr char kTokenHash[] = "4f0d205b316ab19696f52d3dc08107a4186c12b117a2a23581353b462001edee";
 
 std::string Refusal(const std::string& json) {

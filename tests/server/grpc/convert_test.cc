@@ -4,16 +4,38 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+// The comment above field `name` in message `message` of generation.proto.
+std::string ProtoComment(const std::string& message, const std::string& name) {
+  std::ifstream file(SourcePath("proto/lowkey/v1/generation.proto"));
+  std::string comment, line;
+  while (std::getline(file, line) && line != "message " + message + " {") {
+  }
+  while (std::getline(file, line) && line != "}") {
+    const size_t slashes = line.find("//");
+    if (slashes != std::string::npos) {
+      comment += line.substr(slashes + 2);
+    } else if (line.find(" " + name + " = ") != std::string::npos) {
+      return comment;
+    } else {
+      comment.clear();
+    }
+  }
+  return "no field " + name;
+}
 
 v1::GenerateRequest FullRequest() {
   v1::GenerateRequest proto;
@@ -82,6 +104,44 @@ TEST(ConvertTest, EveryAttentionFieldIsAnOptionOfTheTableOrARuleOfAuto) {
     EXPECT_TRUE(proto.attention().GetReflection()->HasField(
         proto.attention(), message.FindFieldByName(std::string(option.name))))
         << option.name << ": not in FullRequest";
+  }
+}
+
+TEST(ConvertTest, ProtoCommentsStateRangesAndDefaultsOfTheTable) {
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    const std::string comment = ProtoComment("AttentionOptions", std::string(option.name));
+    const std::string value = OptionText(option.get(AttentionOptions()));
+    if (option.kind == OptionKind::kInteger) {
+      const auto& [label, rule, min, max, step, words] = option.traits;
+      EXPECT_THAT(comment, HasSubstr(absl::StrCat(min, "..", max, ". "))) << option.name;
+      EXPECT_THAT(comment, HasSubstr("Default " + value + ".")) << option.name;
+    }
+    for (int32_t i = 0; option.names != nullptr && i <= option.traits.max; ++i) {
+      const std::string name(option.names->names[i]);
+      if (name.empty()) break;
+      EXPECT_THAT(comment, HasSubstr("\"" + name + "\"")) << option.name;
+      EXPECT_THAT(comment, HasSubstr("Default \"" + value + "\".")) << option.name;
+    }
+  }
+}
+
+TEST(ConvertTest, ProtoCommentsStateTheLimitsOfARequest) {
+  const std::vector<std::tuple<const char*, const char*, std::string>> limits = {
+      {"GenerateRequest", "request_id", absl::StrCat("At most ", kMaxRequestIdBytes, " bytes")},
+      {"GenerateRequest", "stop",
+       absl::StrCat("At most ", kMaxStopTexts, " texts of 1..", kMaxStopTextBytes, " bytes")},
+      {"GenerateRequest", "stop_token_ids", absl::StrCat("At most ", kMaxStopTokens, ".")},
+      {"GenerateRequest", "logprobs", absl::StrCat("0..", kMaxLogprobs, ":")},
+      {"GenerateRequest", "prompt_logprobs", absl::StrCat("0..", kMaxLogprobs, ":")},
+      {"GenerateRequest", "n", absl::StrCat("1..", kMaxChoices, ".")},
+      {"GenerateRequest", "priority", absl::StrCat("-", kMaxPriority, "..", kMaxPriority, ":")},
+      {"GenerateRequest", "prefix_marks", absl::StrCat("at most ", kMaxPrefixMarks, ",")},
+      {"SamplingOptions", "logit_bias", absl::StrCat("-", kMaxBias, "..", kMaxBias, ".")},
+      {"ScoreRequest", "continuation_texts", absl::StrCat("1..", kMaxContinuations, " cont")},
+      {"ScoreRequest", "continuation_token_ids", absl::StrCat("1..", kMaxContinuations, " cont")},
+      {"ChatMessage", "tool_calls", absl::StrCat("At most ", kMaxToolCalls, ";")}};
+  for (const auto& [message, field, text] : limits) {
+    EXPECT_THAT(ProtoComment(message, field), HasSubstr(text)) << message << "." << field;
   }
 }
 

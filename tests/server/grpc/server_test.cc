@@ -218,7 +218,7 @@ TEST_F(ServerTest, ReaderThatDoesNotReadPausesItsRequestUntilItDoes) {
   const RequestId id = WaitForOne();
   const int n_emitted = EmitUntilPaused(id);
   EXPECT_GE(n_emitted, 256);
-  // What is computed already when the request pauses is taken all the same.
+  // Tokens that are computed already when the request pauses are taken all the same.
   engine_.Emit(id, LargeToken());
   v1::GenerateEvent event;
   int n_read = 0;

@@ -42,7 +42,7 @@ class RawConnection {
     }
   }
 
-  // What comes until the server closes, which it has to.
+  // Reads until the server closes, as it must.
   std::string ReadToEnd(bool* is_closed = nullptr) {
     std::string text;
     char buffer[4096];

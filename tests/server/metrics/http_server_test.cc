@@ -132,7 +132,7 @@ TEST_F(HttpServerTest, MoreConnectionsThanItTakesDoNotStopIt) {
   EXPECT_EQ(answer.code, 200);
 }
 
-// Whatever comes, it answers with an error or closes, and goes on.
+// The server answers any input with an error or closes, and goes on.
 TEST_F(HttpServerTest, GarbageDoesNotStopIt) {
   std::mt19937 random(7);
   const std::string seeds[] = {

@@ -414,7 +414,7 @@ TEST_F(ServerCredentialsTest, ReplacedCertificateIsShownToTheNextConnection) {
     return old->Stats(&context, {}, &response).ok();
   };
   EXPECT_TRUE(calls_on_the_old_one());
-  // Of an authority that the first client does not trust, so that the difference shows.
+  // The authority is one that the first client does not trust, so that the difference shows.
   const TestAuthority renewed("renewed");
   const TestAuthority::Issued issued = renewed.Issue("server");
   WriteFileOrDie(paths_.certificate, issued.certificate);
