@@ -1,9 +1,9 @@
 #include "server/request_log.h"
 
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "engine/config/enum_names.h"
 
 namespace lowkey {
 namespace {
@@ -12,23 +12,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxMethodBytes = 128;
 
-std::string_view FinishName(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStopToken:
-      return "stop_token";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kStoppedBySink:
-      return "stop_text";
-    case FinishReason::kCancelled:
-      return "cancelled";
-    case FinishReason::kDeadline:
-      return "deadline";
-    case FinishReason::kError:
-      return "error";
-  }
-  return "unknown";
-}
+// The names in the log, by FinishReason.
+constexpr EnumNames kFinishNames = {
+    "finish reason", {"stop_token", "length", "stop_text", "cancelled", "deadline", "error"}};
 
 void AddResult(const GenerationResult& result, Json& line) {
   const FinalEvent& event = result.engine;
@@ -42,7 +28,7 @@ void AddResult(const GenerationResult& result, Json& line) {
   Json finish = Json::array();
   for (const ChoiceFinish& choice : result.choices) {
     n_generated += choice.n_generated;
-    finish.push_back(std::string(FinishName(choice.reason)));
+    finish.push_back(std::string(FindName(kFinishNames, static_cast<int32_t>(choice.reason))));
   }
   line["generated_tokens"] = n_generated;
   line["finish"] = std::move(finish);

@@ -36,8 +36,8 @@ struct OptionTraits {
 
 // One option of a mechanism. Flags, request checks, protobuf messages and reports read these rows.
 struct AttentionOption {
-  std::string_view name;  // of the field in lowkey.v1.AttentionOptions: "kept_storage"
-  std::string_view flag;  // without dashes: "kept-storage"
+  std::string_view name;  // of the field in lowkey.v1.AttentionOptions: "cache_storage"
+  std::string_view flag;  // without dashes: "cache-storage"
   std::string_view help;  // of the flag, without the owner, the names and the default
   OptionTraits traits;
   Mechanism owner = Mechanism::kStandard;

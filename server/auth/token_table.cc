@@ -57,21 +57,13 @@ bool IsName(const std::string& name) {
          std::all_of(name.begin(), name.end(), is_plain);
 }
 
-std::optional<Right> ParseRight(const json& value) {
-  for (size_t i = 0; i < kRights; ++i) {
-    const Right right = static_cast<Right>(i);
-    if (value.is_string() && value.get_ref<const std::string&>() == RightName(right)) return right;
-  }
-  return std::nullopt;
-}
-
 absl::StatusOr<std::bitset<kRights>> ParseRights(const JsonFields& fields) {
   std::bitset<kRights> rights;
   if (!fields.Has("rights")) return 0b011;  // generate and read
   LK_ASSIGN_OR_RETURN(const json* names, NonEmptyArray(fields, "rights", kRights));
   for (const json& name : *names) {
-    const std::optional<Right> right = ParseRight(name);
-    if (!right.has_value() || rights[static_cast<size_t>(*right)]) {
+    const auto right = ParseName<Right>(name.is_string() ? name.get_ref<const std::string&>() : "");
+    if (!right.ok() || rights[static_cast<size_t>(*right)]) {
       return fields.Error("rights", "some of \"generate\", \"read\", \"admin\", each once");
     }
     rights.set(static_cast<size_t>(*right));
@@ -88,18 +80,6 @@ std::array<uint64_t, 4> Sha256(std::string_view text) {
 }
 
 }  // namespace
-
-std::string_view RightName(Right right) {
-  switch (right) {
-    case Right::kGenerate:
-      return "generate";
-    case Right::kRead:
-      return "read";
-    case Right::kAdmin:
-      break;
-  }
-  return "admin";
-}
 
 bool IsWellFormedToken(std::string_view token) {
   const size_t n_bytes = token.size();

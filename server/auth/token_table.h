@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/config/enum_names.h"
 #include "server/auth/tenant.h"
 
 namespace lowkey {
@@ -29,8 +30,8 @@ enum class Right {
 };
 inline constexpr size_t kRights = 3;
 
-// "generate", "read", "admin".
-std::string_view RightName(Right right);
+template <>
+inline constexpr EnumNames kEnumNames<Right> = {"right", {"generate", "read", "admin"}};
 
 struct TokenGrant {
   std::shared_ptr<const Tenant> tenant;

@@ -8,21 +8,10 @@ namespace lowkey {
 namespace {
 
 v1::FinishReason ToProto(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStopToken:
-      return v1::FINISH_REASON_STOP_TOKEN;
-    case FinishReason::kLength:
-      return v1::FINISH_REASON_LENGTH;
-    case FinishReason::kStoppedBySink:
-      return v1::FINISH_REASON_STOP_TEXT;
-    case FinishReason::kCancelled:
-      return v1::FINISH_REASON_CANCELLED;
-    case FinishReason::kDeadline:
-      return v1::FINISH_REASON_DEADLINE;
-    case FinishReason::kError:
-      return v1::FINISH_REASON_ERROR;
-  }
-  return v1::FINISH_REASON_UNSPECIFIED;
+  static constexpr v1::FinishReason kByReason[] = {
+      v1::FINISH_REASON_STOP_TOKEN, v1::FINISH_REASON_LENGTH,   v1::FINISH_REASON_STOP_TEXT,
+      v1::FINISH_REASON_CANCELLED,  v1::FINISH_REASON_DEADLINE, v1::FINISH_REASON_ERROR};
+  return kByReason[static_cast<size_t>(reason)];
 }
 
 std::string TokenText(int32_t token, const Tokenizer& tokenizer) {

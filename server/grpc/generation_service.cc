@@ -57,12 +57,6 @@ absl::Status RunDetokenize(const TextService& service, const v1::DetokenizeReque
   return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
-
 }  // namespace
 
 CallContext GenerationService::ContextOf(const grpc::CallbackServerContext& context) {

@@ -12,9 +12,7 @@ grpc::ServerUnaryReactor* ModelsService::ListModels(grpc::CallbackServerContext*
                                                     const v1::ListModelsRequest*,
                                                     v1::ListModelsResponse* response) {
   *response->add_models() = DescribeModel(service_);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return Answer(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* ModelsService::GetModel(grpc::CallbackServerContext* context,
@@ -22,9 +20,7 @@ grpc::ServerUnaryReactor* ModelsService::GetModel(grpc::CallbackServerContext* c
                                                   v1::Model* response) {
   const absl::Status status = service_.CheckModel(request->name());
   if (status.ok()) *response = DescribeModel(service_);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+  return Answer(context, status);
 }
 
 grpc::ServerUnaryReactor* AdminService::Stats(grpc::CallbackServerContext* context,
@@ -49,26 +45,22 @@ grpc::ServerUnaryReactor* AdminService::Stats(grpc::CallbackServerContext* conte
   response->set_preemptions(stats.n_preemptions);
   response->set_cached_prompt_tokens(stats.n_prefix_tokens);
   response->set_cache_bytes_prefix(stats.cache_bytes_prefix);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return Answer(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
                                               const v1::DrainRequest*,
                                               v1::DrainResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   if (!options_.may_anyone_drain && !IsLoopbackPeer(context->peer())) {
-    reactor->Finish(ToGrpcStatus(absl::PermissionDeniedError(
-        absl::StrCat("Drain: called from ", context->peer(),
-                     ", expected a caller on the server's own machine, or serve --tokens"))));
-    return reactor;
+    return Answer(context,
+                  absl::PermissionDeniedError(absl::StrCat(
+                      "Drain: called from ", context->peer(),
+                      ", expected a caller on the server's own machine, or serve --tokens")));
   }
   options_.begin_drain();
   const EngineStats stats = service_.engine().Stats();
   response->set_unfinished_requests(stats.n_running_requests + stats.n_waiting_requests);
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return Answer(context, absl::OkStatus());
 }
 
 }  // namespace lowkey

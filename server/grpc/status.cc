@@ -111,4 +111,10 @@ absl::Status FromCallStatus(const grpc::Status& status, const std::string& addre
       colon == std::string::npos ? message : message.substr(colon + 2), "). ", advice));
 }
 
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
 }  // namespace lowkey

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_SERVER_GRPC_STATUS_H_
 #define LOWKEY_SERVER_GRPC_STATUS_H_
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
 #include <string>
@@ -17,6 +18,9 @@ absl::Status FromGrpcStatus(const grpc::Status& status);
 // The same for a call to the server at `address`; if no server answers, UNAVAILABLE says where, why
 // and what to do.
 absl::Status FromCallStatus(const grpc::Status& status, const std::string& address);
+
+// Finishes a unary call whose response is already written.
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status);
 
 }  // namespace lowkey
 

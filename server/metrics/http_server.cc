@@ -26,7 +26,7 @@ Answer AnswerTo(const Metrics& metrics, std::string_view method, std::string_vie
   }
   if (path != "/ready") return {404, "Not Found", "expected /health, /ready or /metrics\n"};
   const ServingState state = metrics.state();
-  std::string body = absl::StrCat(std::string(ServingStateName(state)), "\n");
+  std::string body = absl::StrCat(std::string(NameOf(state)), "\n");
   if (state == ServingState::kServing) return {.body = std::move(body)};
   return {503, "Service Unavailable", std::move(body)};
 }

@@ -28,24 +28,9 @@ const prometheus::Histogram::BucketBoundaries kRequestBounds = {
     0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
     30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
 
-// vLLM's names of the finish reasons.
-constexpr std::string_view kFinishNames[] = {"stop", "length", "abort", "error"};
-
-std::string FinishLabel(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStopToken:
-    case FinishReason::kStoppedBySink:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-    case FinishReason::kDeadline:
-      return "abort";
-    case FinishReason::kError:
-      return "error";
-  }
-  return "error";
-}
+// vLLM's names of the finish reasons, by our FinishReason.
+constexpr EnumNames kFinishNames = {"finish reason",
+                                    {"stop", "length", "stop", "abort", "abort", "error"}};
 
 // Returns one sample of `type`, labeled with `labels`.
 MetricFamily Sample(const std::string& name, const std::string& help, MetricType type, double value,
@@ -98,18 +83,6 @@ std::vector<MetricFamily> EngineFamilies(const EngineStats& stats,
 
 }  // namespace
 
-std::string_view ServingStateName(ServingState state) {
-  switch (state) {
-    case ServingState::kLoading:
-      return "loading";
-    case ServingState::kServing:
-      return "serving";
-    case ServingState::kDraining:
-      return "draining";
-  }
-  return "unknown";
-}
-
 Metrics::Metrics(const std::string& model_name)
     : labels_{{"model_name", model_name}},
       first_token_(AddHistogram("vllm:time_to_first_token_seconds",
@@ -131,7 +104,7 @@ Metrics::Metrics(const std::string& model_name)
                                "Cache that ended atp generations held less than standard would.")
                        .Add({})) {
   // Series exist from the start: a rate is then right from the first event on.
-  for (std::string_view name : kFinishNames)
+  for (std::string_view name : {"stop", "length", "abort", "error"})
     finished_.Add({{"finished_reason", std::string(name)}});
   for (Mechanism mechanism : AllMechanisms()) {
     const prometheus::Labels label = {{"mechanism", std::string(MechanismName(mechanism))}};
@@ -162,7 +135,8 @@ void Metrics::ObserveEnd(const GenerationResult& result, absl::Duration time) {
   if (event.timings.ttft_us > 0) queue_.Observe(static_cast<double>(event.timings.queue_us) * 1e-6);
   int64_t n_generated = 0;
   for (const ChoiceFinish& choice : result.choices) {
-    finished_.Add({{"finished_reason", FinishLabel(choice.reason)}}).Increment();
+    const std::string_view reason = FindName(kFinishNames, static_cast<int32_t>(choice.reason));
+    finished_.Add({{"finished_reason", std::string(reason)}}).Increment();
     n_generated += choice.n_generated;
   }
   const AttentionReport& attention = event.attention;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "engine/config/enum_names.h"
 #include "engine/runtime/engine.h"
 #include "server/generation.h"
 
@@ -18,8 +19,8 @@ namespace lowkey {
 
 enum class ServingState { kLoading, kServing, kDraining };
 
-// "loading", "serving", "draining".
-std::string_view ServingStateName(ServingState state);
+template <>
+inline constexpr EnumNames kEnumNames<ServingState> = {"state", {"loading", "serving", "draining"}};
 
 // The metrics that Prometheus reads: vLLM's names where vLLM has one, lowkey: for the rest;
 // docs/operations.md lists them. Thread-safe. Observing never waits for a reader longer than it

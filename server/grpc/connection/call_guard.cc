@@ -50,7 +50,7 @@ absl::StatusOr<Tenant> CallGuard::Check(Right right,
   if (grant == nullptr) return absl::UnauthenticatedError("authorization: unknown token");
   if (grant->Allows(right)) return *grant->tenant;
   return absl::PermissionDeniedError(absl::StrCat("authorization: the token lacks the right \"",
-                                                  std::string(RightName(right)), "\""));
+                                                  std::string(NameOf(right)), "\""));
 }
 
 absl::Status CallGuard::CheckMethod(std::string_view method,

@@ -198,7 +198,7 @@ TEST_P(EveryMethodTest, RefusesTokensThatLackTheRight) {
     const Answer answer = Call(Options(token), method);
     EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method;
     EXPECT_THAT(answer.status.error_message(),
-                HasSubstr(absl::StrCat("lacks the right \"", std::string(RightName(*right)))));
+                HasSubstr(absl::StrCat("lacks the right \"", std::string(NameOf(*right)))));
     if (method == "/lowkey.v1.Admin/Drain") continue;
     const grpc::StatusCode code = CodeOf(Options(kAll), method);
     EXPECT_NE(code, grpc::StatusCode::PERMISSION_DENIED) << method;
