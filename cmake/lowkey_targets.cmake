@@ -33,6 +33,21 @@ if(LOWKEY_FUZZ)
   target_compile_options(lowkey_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# What makes an exploit of a bug in an optimized build harder; docs/performance.md has the cost.
+# Sanitizers check more than these do, and some of these hide memory from them.
+if(NOT LOWKEY_SANITIZE AND NOT LOWKEY_FUZZ)
+  set(hardening -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
+                -D_GLIBCXX_ASSERTIONS)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|i.86")
+    list(APPEND hardening -fcf-protection)
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    list(APPEND hardening -mbranch-protection=standard)
+  endif()
+  set(optimized $<CONFIG:Release,RelWithDebInfo,MinSizeRel>)
+  target_compile_options(lowkey_options INTERFACE "$<${optimized}:${hardening}>")
+  target_link_options(lowkey_options INTERFACE "$<${optimized}:-Wl,-z,relro,-z,now>")
+endif()
+
 # A test's own code need not be fast: what it tests is compiled as it is served. With
 # AddressSanitizer optimizing it would take as long again as compiling it, and neither it nor what
 # only parses, converts and hands on (lk_cold_folder) is optimized.
