@@ -23,7 +23,7 @@ template <>
 inline constexpr EnumNames kEnumNames<ServingState> = {"state", {"loading", "serving", "draining"}};
 
 // The metrics that Prometheus reads: vLLM's names where vLLM has one, lowkey: for the rest;
-// docs/operations.md lists them. Thread-safe. Observing never waits for a reader longer than it
+// docs/metrics.md lists them. Thread-safe. Observing never waits for a reader longer than it
 // takes to copy one histogram, so the engine's thread may do it; labels are few and made at the
 // start.
 class Metrics {
