@@ -3,14 +3,13 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <cstring>
+#include <charconv>
 #include <initializer_list>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/json.h"
@@ -172,9 +171,11 @@ class TokenTable::Parser {
       return absl::InvalidArgumentError(
           absl::StrCat(where, ": sha256: expected 64 hexadecimal digits"));
     }
-    const std::string bytes = absl::HexStringToBytes(*text);
     Hash hash;
-    std::memcpy(hash.data(), bytes.data(), sizeof(hash));
+    auto* bytes = reinterpret_cast<unsigned char*>(hash.data());
+    for (size_t i = 0; i < sizeof(hash); ++i) {
+      std::from_chars(&(*text)[2 * i], &(*text)[2 * i] + 2, bytes[i], 16);
+    }
     return hash;
   }
 
