@@ -5,7 +5,7 @@ WORKDIR /src
 COPY deploy/setup.sh deploy/setup.sh
 RUN bash -c 'source deploy/setup.sh && install_packages "${BUILD_PACKAGES[@]}"'
 COPY . .
-# What `lowkey version` names; the image is built without the repository.
+# `lowkey version` names this commit: the image is built without the repository.
 ARG COMMIT=unknown
 RUN bash -c 'source deploy/setup.sh \
     && quietly cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOWKEY_TESTS=OFF "-DLOWKEY_COMMIT=$COMMIT" \

@@ -40,7 +40,7 @@ struct LogprobReport {
 };
 using LogprobCallback = std::function<void(LogprobReport)>;
 
-// What a conversation has to know of the served model.
+// Holds the facts about the served model that a conversation needs.
 struct ChatModel {
   std::string name;
   std::string refusal;  // why it takes no conversations; empty: it does

@@ -33,7 +33,7 @@ if(LOWKEY_FUZZ)
   target_compile_options(lowkey_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# What makes an exploit of a bug in an optimized build harder; docs/speed.md has the cost.
+# These flags make it harder to exploit a bug in an optimized build; docs/speed.md has their cost.
 # Sanitizers check more than these do, and some of these hide memory from them.
 if(NOT LOWKEY_SANITIZE AND NOT LOWKEY_FUZZ)
   set(hardening -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
