@@ -13,11 +13,6 @@
 namespace lowkey {
 namespace {
 
-template <typename T>
-size_t BytesOf(const std::vector<T>& items) {
-  return items.size() * sizeof(T);
-}
-
 SampleRow RowOf(const Sampler& sampler, int64_t logits_row, int64_t step) {
   const SamplingOptions& options = sampler.options();
   SampleRow row;
@@ -117,9 +112,9 @@ void DeviceSampler::AddGiven(int32_t token, int32_t n_top, int64_t logits_row) {
 absl::StatusOr<DeviceSampler::Uploaded> DeviceSampler::Upload() {
   upload_.clear();
   const auto add = [this](const auto& items) {
-    const size_t at = upload_.size();
-    upload_.resize(at + BytesOf(items));
-    if (!items.empty()) std::memcpy(upload_.data() + at, items.data(), BytesOf(items));
+    const size_t at = upload_.size(), n_bytes = items.size() * sizeof(items[0]);
+    upload_.resize(at + n_bytes);
+    if (n_bytes > 0) std::memcpy(upload_.data() + at, items.data(), n_bytes);
     return at;
   };
   add(rows_);
@@ -166,17 +161,12 @@ absl::Status DeviceSampler::Queue(const float* logits, int64_t ld_logits) {
       args.n_reports += rows_[i].report == SampleReport::kLogprobs ? 1 : 0;
       args.most_adjustments = std::max<int64_t>(args.most_adjustments, rows_[i].n_adjustments);
     }
-    QueueRows(args, first);
+    args.rows = parameters_.as<SampleRow>() + first;
+    args.results = results_[current_].as<SampleResult>() + queued_.size() + first;
+    device_.kernels().sample(device_, args);
   }
   queued_.insert(queued_.end(), asked_.begin(), asked_.end());
   return absl::OkStatus();
-}
-
-void DeviceSampler::QueueRows(const SamplingArgs& all, int64_t first) {
-  SamplingArgs args = all;
-  args.rows = parameters_.as<SampleRow>() + first;
-  args.results = results_[current_].as<SampleResult>() + queued_.size() + first;
-  device_.kernels().sample(device_, args);
 }
 
 QueuedTokens DeviceSampler::Fetch() {

@@ -80,7 +80,6 @@ class DeviceSampler {
   void AddAdjustments(const Sampler& sampler, std::optional<int64_t> pending, SampleRow& row);
   absl::StatusOr<Uploaded> Upload();
   void Forget();
-  void QueueRows(const SamplingArgs& all, int64_t first);
 
   Device& device_;
   const int32_t vocab_size_;

@@ -20,33 +20,19 @@ uint64_t FixedSum(const std::vector<float>& weights) {
   return sum;
 }
 
-// Finds the block of a draw's target: it begins at `begin`, and `before` is the sum before it.
-// Blocks are handed over in order of id until the target is found.
-struct BlockSearch {
+// Finds the item of a draw's target: the first at which the running sum of weights exceeds it.
+// Items (blocks of tokens, then the tokens of a block) are handed over in order of id.
+struct Search {
   double target = 0.0;
   double sum = 0.0;
-  double before = 0.0;
-  int32_t begin = 0;
+  double before = 0.0;  // the sum before `found`
+  int32_t found = 0;    // rounding may leave the target past the end: the last with any weight
 
   // True when the target is found.
-  bool Pass(int32_t block_begin, double in_block) {
-    if (in_block == 0.0) return false;
-    begin = block_begin;
+  bool Pass(int32_t id, double weight) {
+    if (weight == 0.0) return false;
+    found = id;
     before = sum;
-    sum += in_block;
-    return sum > target;
-  }
-};
-
-// Walks the weights of a block, handed over in order of id.
-struct TokenSearch {
-  double target = 0.0;
-  double sum = 0.0;
-  int32_t token = 0;  // rounding may leave the target past the end: the last with any weight
-
-  bool Pass(int32_t id, float weight) {
-    if (weight == 0.0f) return false;
-    token = id;
     sum += weight;
     return sum > target;
   }
@@ -55,16 +41,16 @@ struct TokenSearch {
 // Draws from all weights: finds the block by its sum, then walks that block alone.
 int32_t DrawFromAll(const std::vector<float>& weights, double uniform) {
   const auto n = static_cast<int32_t>(weights.size());
-  BlockSearch blocks{.target = uniform * Sum(weights)};
+  Search blocks{.target = uniform * Sum(weights)};
   for (int32_t i = 0; i < n; i += kSumBlock) {
     if (blocks.Pass(i, BlockSum(&weights[i], std::min(kSumBlock, n - i)))) break;
   }
-  TokenSearch tokens{.target = blocks.target, .sum = blocks.before};
-  const int32_t end = std::min(blocks.begin + kSumBlock, n);
-  for (int32_t i = blocks.begin; i < end; ++i) {
+  Search tokens{.target = blocks.target, .sum = blocks.before};
+  const int32_t end = std::min(blocks.found + kSumBlock, n);
+  for (int32_t i = blocks.found; i < end; ++i) {
     if (tokens.Pass(i, weights[i])) break;
   }
-  return tokens.token;
+  return tokens.found;
 }
 
 // Returns the weights that top_k leaves (all when it is off), in order of id, without those that
@@ -137,16 +123,16 @@ int32_t DrawFromCandidates(const std::vector<Candidate>& candidates, double unif
     total += sum;
     return false;
   });
-  BlockSearch blocks{.target = uniform * total};
+  Search blocks{.target = uniform * total};
   ForEachBlock(candidates, [&](int32_t begin, double sum) { return blocks.Pass(begin, sum); });
-  TokenSearch tokens{.target = blocks.target, .sum = blocks.before};
+  Search tokens{.target = blocks.target, .sum = blocks.before};
   const auto first = std::partition_point(
       candidates.begin(), candidates.end(),
-      [&](const Candidate& candidate) { return candidate.token < blocks.begin; });
-  for (auto it = first; it != candidates.end() && it->token < blocks.begin + kSumBlock; ++it) {
+      [&](const Candidate& candidate) { return candidate.token < blocks.found; });
+  for (auto it = first; it != candidates.end() && it->token < blocks.found + kSumBlock; ++it) {
     if (tokens.Pass(it->token, it->value)) break;
   }
-  return tokens.token;
+  return tokens.found;
 }
 
 }  // namespace
