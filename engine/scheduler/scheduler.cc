@@ -108,16 +108,16 @@ void Scheduler::Reserve(Entry& entry, int64_t n_tokens) {
 void Scheduler::GrowReservations(std::vector<uint64_t>* preempted) {
   const std::vector<Entry*> eldest_first = running_;  // preemption shortens running_
   for (Entry* entry : eldest_first) {
-    if (!entry->is_running || entry->is_paused) continue;
+    if (!entry->is_running() || entry->is_paused) continue;
     if (entry->n_known() <= entry->reserved_tokens) continue;
     const int64_t n_tokens = TokensToReserve(*entry);
     const int64_t n_bytes = entry->request.bytes(n_tokens);
-    while (entry->is_running &&
+    while (entry->is_running() &&
            reserved_bytes_ - entry->reserved_bytes + n_bytes > options_.cache_bytes) {
       Entry* const paused = YoungestPaused();
       Preempt(paused != nullptr ? *paused : *running_.back(), preempted);
     }
-    if (entry->is_running) Reserve(*entry, n_tokens);
+    if (entry->is_running()) Reserve(*entry, n_tokens);
   }
 }
 
@@ -131,7 +131,7 @@ void Scheduler::StopRunning(Entry& entry) {
   if (entry.has_places) running_choices_ -= entry.n_unfinished();
   reserved_bytes_ -= entry.reserved_bytes;
   entry.reserved_bytes = entry.reserved_tokens = 0;
-  entry.is_running = entry.has_places = false;
+  entry.has_places = false;
   running_.erase(std::find(running_.begin(), running_.end(), &entry));
 }
 
@@ -140,12 +140,14 @@ void Scheduler::Preempt(Entry& entry, std::vector<uint64_t>* preempted) {
   preempted->push_back(entry.request.id);
   StopRunning(entry);
   for (Sequence& s : entry.sequences) s.n_computed = 0;
-  if (entry.is_paused) {
-    parked_.insert(entry.request.id);
-  } else {
-    queue_.PushAt(WaitingOf(entry.request), entry.place);
-    n_waiting_prompt_tokens_ += entry.request.n_prompt_tokens;
-  }
+  entry.state = Entry::State::kParked;
+  if (!entry.is_paused) QueueAgain(entry);
+}
+
+void Scheduler::QueueAgain(Entry& entry) {
+  entry.state = Entry::State::kQueued;
+  queue_.PushAt(WaitingOf(entry.request), entry.place);
+  n_waiting_prompt_tokens_ += entry.request.n_prompt_tokens;
 }
 
 // Returns false while a resumed request waits for places: nobody is admitted before it.
@@ -173,7 +175,8 @@ bool Scheduler::AdmitNext(std::vector<uint64_t>* preempted) {
   }
   queue_.Remove(*id);
   n_waiting_prompt_tokens_ -= r.n_prompt_tokens;
-  entry.is_running = entry.has_places = true;
+  entry.state = Entry::State::kRunning;
+  entry.has_places = true;
   running_choices_ += entry.n_unfinished();
   Reserve(entry, n_tokens);
   running_.push_back(&entry);
@@ -256,7 +259,7 @@ void Scheduler::FinishChoice(uint64_t request, int32_t choice) {
 
 void Scheduler::Preempt(uint64_t request) {
   Entry* entry = Find(request);
-  LK_CHECK(entry != nullptr && entry->is_running);
+  LK_CHECK(entry != nullptr && entry->is_running());
   std::vector<uint64_t> preempted;
   Preempt(*entry, &preempted);
 }
@@ -264,12 +267,8 @@ void Scheduler::Preempt(uint64_t request) {
 void Scheduler::SetPaused(uint64_t request, bool is_paused) {
   Entry* entry = Find(request);
   if (entry == nullptr) return;
-  if (parked_.contains(request) && !is_paused) {
-    parked_.erase(request);
-    queue_.PushAt(WaitingOf(entry->request), entry->place);
-    n_waiting_prompt_tokens_ += entry->request.n_prompt_tokens;
-  }
-  entry->is_paused = is_paused && (entry->is_running || parked_.contains(request));
+  if (entry->state == Entry::State::kParked && !is_paused) QueueAgain(*entry);
+  entry->is_paused = is_paused && entry->state != Entry::State::kQueued;
   if (!entry->is_paused || !entry->has_places) return;
   running_choices_ -= entry->n_unfinished();
   entry->has_places = false;
@@ -278,9 +277,9 @@ void Scheduler::SetPaused(uint64_t request, bool is_paused) {
 void Scheduler::Remove(uint64_t request) {
   Entry* entry = Find(request);
   if (entry == nullptr) return;
-  if (entry->is_running) {
+  if (entry->is_running()) {
     StopRunning(*entry);
-  } else if (parked_.erase(request) == 0) {
+  } else if (entry->state == Entry::State::kQueued) {
     queue_.Remove(request);
     n_waiting_prompt_tokens_ -= entry->request.n_prompt_tokens;
   }

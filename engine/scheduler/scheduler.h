@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -106,7 +105,6 @@ class Scheduler {
                    int64_t max_mixed_rows) const;
 
   int64_t n_waiting() const { return queue_.size(); }
-  int64_t n_waiting_prompt_tokens() const { return n_waiting_prompt_tokens_; }
   int64_t n_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t reserved_bytes() const { return reserved_bytes_; }
   int64_t n_preemptions() const { return n_preemptions_; }
@@ -117,16 +115,19 @@ class Scheduler {
     int64_t n_known = 0;  // tokens of the prompt and sampled tokens
     bool is_finished = false;
   };
+  // A request waits in the queue, runs, or is parked: preempted while it was paused, it joins the
+  // queue when it is resumed.
   struct Entry {
     SchedulerRequest request;
     int64_t place = 0;                // in the queue
     std::vector<Sequence> sequences;  // choice 0 alone until the prompt was computed once
     int64_t reserved_bytes = 0;
     int64_t reserved_tokens = 0;
-    bool is_running = false;
+    enum class State { kQueued, kRunning, kParked } state = State::kQueued;
     bool is_paused = false;
     bool has_places = false;  // in the running set, for its unfinished choices
 
+    bool is_running() const { return state == State::kRunning; }
     // Whether choices compute rows of their own; before, choice 0 computes the prompt.
     bool prompt_complete() const { return sequences[0].n_computed >= request.n_prompt_tokens; }
     int64_t n_unfinished() const;
@@ -148,6 +149,8 @@ class Scheduler {
   bool PlaceResumed();
   bool AdmitNext(std::vector<uint64_t>* preempted);
   void StopRunning(Entry& entry);
+  // Takes the request's old place in its tenant's line.
+  void QueueAgain(Entry& entry);
   void AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* rows) const;
   static int64_t NextStop(const Entry& entry, int64_t n_computed, int64_t end);
   void AppendChunks(int64_t* budget, std::vector<ScheduledRows>* rows) const;
@@ -157,8 +160,6 @@ class Scheduler {
   FairQueue queue_;
   std::map<uint64_t, Entry> entries_;
   std::vector<Entry*> running_;  // in order of admission
-  // Requests preempted while paused: they join the queue when they are resumed.
-  std::set<uint64_t> parked_;
   int64_t n_waiting_prompt_tokens_ = 0;
   int64_t running_choices_ = 0;
   int64_t reserved_bytes_ = 0;
