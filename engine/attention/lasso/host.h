@@ -2,12 +2,25 @@
 #define LOWKEY_ENGINE_ATTENTION_LASSO_HOST_H_
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
-#include "engine/attention/lasso/policy.h"
+#include "engine/attention/attention.h"
 
 namespace lowkey {
+
+// The memory of a sequence: x of every token as column tiles (column_pages.h), [n_layers][n_heads]
+// tiles per page, and V^T V in double, [n_layers][n_heads][head_dim][head_dim].
+struct LassoState {
+  std::vector<std::shared_ptr<Slab>> input_pages;
+  std::shared_ptr<Slab> gram;
+
+  void VisitSlabs(SlabVisitor visit) const {
+    VisitAll(input_pages, visit);
+    VisitAll({gram}, visit);
+  }
+};
 
 // Weight-free attention ("Optimizing Attention", Eq. 2-4): row i of a head's slice of x, t_i, is
 // rebuilt from rows 0..i-1 and some fixed ones, V, under an l1 penalty. A few steps of ADMM give
@@ -15,10 +28,22 @@ namespace lowkey {
 // no RoPE; row 0 without fixed rows has no sources: its output is 0. The inverse that every row
 // needs comes from the eigenvectors of V^T V, [head_dim, head_dim], which grows row by row.
 // Experimental: a row costs 4 * iterations * i * head_dim multiply-adds a head and an
-// eigendecomposition.
-class HostLasso : public LassoPolicy {
+// eigendecomposition. A prefix covers all computed rows: V^T V holds every row. There are no
+// kernels for devices.
+class HostLasso : public AttentionMechanism {
  public:
+  // context.weights has lasso options.
   explicit HostLasso(const AttentionContext& context);
+
+  Mechanism id() const override { return Mechanism::kLasso; }
+  absl::Status CheckAvailable(const AttentionOptions&) const override {
+    return RefuseSlidingWindow(geometry_, id());
+  }
+  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
+  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
+                                      int64_t n_tokens) const override;
+  PrefixReach prefix_reach() const override { return PrefixReach::kAllRows; }
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
@@ -30,6 +55,8 @@ class HostLasso : public LassoPolicy {
     std::vector<double> vectors, values, rotated;  // eigenvectors and eigenvalues of V^T V
   };
 
+  int64_t PageBytes() const { return geometry_.n_layers * geometry_.n_heads * tile_bytes_; }
+  int64_t GramBytes() const;
   absl::Status TakeGram(SequenceCache& sequence);
   // One head of one sequence at one layer.
   struct Place {
@@ -50,6 +77,10 @@ class HostLasso : public LassoPolicy {
   void ApplyInverse(Scratch& scratch) const;
   void AttendRow(const Place& at, int64_t position, float* out, Scratch& t) const;
 
+  const AttentionContext context_;
+  const AttentionGeometry geometry_;
+  const LassoOptions options_;
+  const int64_t tile_bytes_;
   std::vector<float> fixed_;  // fixed rows as column tiles [.., head_dim, 64] in fp32
   absl::Span<const Segment> segments_;
   std::vector<Scratch> scratch_;  // by thread
