@@ -16,9 +16,10 @@ namespace {
 // Singular values below this share of the largest are rounding of the Gram matrix.
 constexpr float kNegligible = 1e-6f;
 
-// Returns the exponent e with 2^(e-1) <= max|m| < 2^e; nullopt when m has a non-finite entry or is
-// all zero.
-std::optional<int> Exponent(const MatrixView& m) {
+constexpr uint32_t kInfinityBits = 0x7f800000u;
+
+// Returns the bits of the largest magnitude; kInfinityBits or more when an entry is not finite.
+uint32_t LargestBits(const MatrixView& m) {
   uint32_t largest = 0;  // magnitudes of floats order like their bits
   for (int64_t i = 0; i < m.n_rows; ++i) {
     const float* row = m.data + i * m.stride;
@@ -26,19 +27,19 @@ std::optional<int> Exponent(const MatrixView& m) {
       largest = std::max(largest, std::bit_cast<uint32_t>(row[j]) & 0x7fffffffu);
     }
   }
-  if (largest == 0 || largest >= 0x7f800000u) return std::nullopt;
+  return largest;
+}
+
+bool IsFinite(const MatrixView& m) { return LargestBits(m) < kInfinityBits; }
+
+// Returns the exponent e with 2^(e-1) <= max|m| < 2^e; nullopt when m has a non-finite entry or is
+// all zero.
+std::optional<int> Exponent(const MatrixView& m) {
+  const uint32_t largest = LargestBits(m);
+  if (largest == 0 || largest >= kInfinityBits) return std::nullopt;
   int exponent = 0;
   std::frexp(std::bit_cast<float>(largest), &exponent);
   return exponent;
-}
-
-bool IsFinite(const MatrixView& m) {
-  bool finite = true;
-  for (int64_t i = 0; i < m.n_rows; ++i) {
-    const float* row = m.data + i * m.stride;
-    for (int64_t j = 0; j < m.n_cols; ++j) finite &= std::isfinite(row[j]);
-  }
-  return finite;
 }
 
 // Writes m * 2^-exponent to out [n_rows, n_cols], contiguous, in two factors: 2^149 is no float.
