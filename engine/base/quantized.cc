@@ -1,6 +1,8 @@
 #include "engine/base/quantized.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "engine/base/status_macros.h"
 
@@ -94,39 +96,30 @@ void BlockQ6_K(const uint8_t* p, float* out) {
   }
 }
 
-using BlockFn = void (*)(const uint8_t* block, float* out);
-
-BlockFn FunctionOf(DType dtype) {
-  switch (dtype) {
-    case DType::kQ4_0:
-      return SmallBlock<4, false>;
-    case DType::kQ4_1:
-      return SmallBlock<4, true>;
-    case DType::kQ5_0:
-      return SmallBlock<5, false>;
-    case DType::kQ5_1:
-      return SmallBlock<5, true>;
-    case DType::kQ8_0:
-      return BlockQ8_0;
-    case DType::kQ4_K:
-      return LargeBlock<4>;
-    case DType::kQ5_K:
-      return LargeBlock<5>;
-    case DType::kQ6_K:
-      return BlockQ6_K;
-    default:
-      return nullptr;
-  }
-}
+struct BlockType {
+  DType dtype;
+  void (*read)(const uint8_t* block, float* out);
+};
+constexpr BlockType kBlockTypes[] = {
+    {DType::kQ4_0, SmallBlock<4, false>},
+    {DType::kQ4_1, SmallBlock<4, true>},
+    {DType::kQ5_0, SmallBlock<5, false>},
+    {DType::kQ5_1, SmallBlock<5, true>},
+    {DType::kQ8_0, BlockQ8_0},
+    {DType::kQ4_K, LargeBlock<4>},
+    {DType::kQ5_K, LargeBlock<5>},
+    {DType::kQ6_K, BlockQ6_K},
+};
 
 }  // namespace
 
 void Dequantize(DType dtype, const std::byte* blocks, int64_t n_blocks, float* out) {
-  const BlockFn function = FunctionOf(dtype);
-  LK_CHECK(function != nullptr);
+  const auto* type = std::find_if(std::begin(kBlockTypes), std::end(kBlockTypes),
+                                  [dtype](const BlockType& t) { return t.dtype == dtype; });
+  LK_CHECK(type != std::end(kBlockTypes));
   const auto* p = reinterpret_cast<const uint8_t*>(blocks);
   for (int64_t i = 0; i < n_blocks; ++i) {
-    function(p + i * DTypeBytes(dtype), out + i * DTypeBlockSize(dtype));
+    type->read(p + i * DTypeBytes(dtype), out + i * DTypeBlockSize(dtype));
   }
 }
 

@@ -15,14 +15,16 @@ int64_t TensorView::size() const {
   return n;
 }
 
-std::string ShapeString(const std::vector<int64_t>& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+std::optional<int64_t> CheckedProduct(int64_t unit, const std::vector<int64_t>& sizes) {
+  int64_t product = unit;
+  for (int64_t size : sizes) {
+    if (size < 0 || __builtin_mul_overflow(product, size, &product)) return std::nullopt;
+  }
+  return product;
 }
 
-float LoadFloat(const TensorView& t, int64_t index) {
-  float out;
-  LoadFloats(t, index, 1, &out);
-  return out;
+std::string ShapeString(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
 void LoadRow(const TensorView& t, int64_t row, float* out) {

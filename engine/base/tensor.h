@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 namespace lowkey {
 
 // A read-only, row-major tensor in memory that somebody else owns (usually a mapped file). The data
-// may be unaligned: read elements with memcpy or LoadFloat.
+// may be unaligned: read elements with memcpy or LoadFloats.
 struct TensorView {
   DType dtype = DType::kF32;
   // Each size is >= 0; their product fits int64; the last is whole blocks of the dtype.
@@ -28,11 +29,11 @@ struct TensorView {
   }
 };
 
+// Returns `unit` times all sizes; nullopt when a size is negative, or the product is 2^63 or more.
+std::optional<int64_t> CheckedProduct(int64_t unit, const std::vector<int64_t>& sizes);
+
 // Returns text like "[4096, 1024]".
 std::string ShapeString(const std::vector<int64_t>& shape);
-
-// Returns element `index` (row-major order) as a float. dtype must be F32, F16 or BF16.
-float LoadFloat(const TensorView& t, int64_t index);
 
 // Writes row `row` of a matrix [n_rows, n], wherever it is stored, as floats to out [n].
 void LoadRow(const TensorView& t, int64_t row, float* out);

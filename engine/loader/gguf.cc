@@ -129,16 +129,14 @@ absl::Status CountBytes(GgufTensor& tensor) {
     return absl::InvalidArgumentError(absl::StrCat(
         shape, " of ", tensor.type_name, ", expected rows of a multiple of ", block_size));
   }
-  int64_t n_bytes = static_cast<int64_t>(DTypeBytes(*tensor.dtype));
-  for (size_t i = 0; i < tensor.shape.size(); ++i) {
-    const bool is_row = i + 1 == tensor.shape.size();
-    const int64_t count = is_row ? tensor.shape[i] / block_size : tensor.shape[i];
-    if (__builtin_mul_overflow(n_bytes, count, &n_bytes)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(shape, " overflows, expected a product below 2^63 bytes"));
-    }
+  std::vector<int64_t> counts = tensor.shape;  // of blocks in a row
+  if (!counts.empty()) counts.back() /= block_size;
+  const auto n_bytes = CheckedProduct(static_cast<int64_t>(DTypeBytes(*tensor.dtype)), counts);
+  if (!n_bytes.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(shape, " overflows, expected a product below 2^63 bytes"));
   }
-  tensor.size_bytes = static_cast<uint64_t>(n_bytes);
+  tensor.size_bytes = static_cast<uint64_t>(*n_bytes);
   return absl::OkStatus();
 }
 

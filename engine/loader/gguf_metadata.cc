@@ -16,12 +16,14 @@ constexpr size_t kMaxShownBytes = 64;
 
 struct TypeInfo {
   const char* name;
-  size_t bytes;  // 0: of no fixed size
+  size_t bytes;            // 0: of no fixed size
+  bool is_signed = false;  // of integers
 };
-constexpr TypeInfo kTypes[] = {{"uint8", 1},  {"int8", 1},  {"uint16", 2},  {"int16", 2},
-                               {"uint32", 4}, {"int32", 4}, {"float32", 4}, {"bool", 1},
-                               {"string", 0}, {"array", 0}, {"uint64", 8},  {"int64", 8},
-                               {"float64", 8}};
+constexpr TypeInfo kTypes[] = {
+    {"uint8", 1},       {"int8", 1, true},  {"uint16", 2},  {"int16", 2, true}, {"uint32", 4},
+    {"int32", 4, true}, {"float32", 4},     {"bool", 1},    {"string", 0},      {"array", 0},
+    {"uint64", 8},      {"int64", 8, true}, {"float64", 8},
+};
 
 const TypeInfo& InfoOf(GgufType type) { return kTypes[static_cast<uint32_t>(type)]; }
 
@@ -47,28 +49,15 @@ T Load(const std::byte* at) {
 
 // Returns element `index` of integers; nullopt when it does not fit int64.
 std::optional<int64_t> LoadInt(GgufType type, const std::byte* items, uint64_t index) {
-  const std::byte* at = items + index * InfoOf(type).bytes;
-  switch (type) {
-    case GgufType::kUint8:
-      return Load<uint8_t>(at);
-    case GgufType::kInt8:
-      return Load<int8_t>(at);
-    case GgufType::kUint16:
-      return Load<uint16_t>(at);
-    case GgufType::kInt16:
-      return Load<int16_t>(at);
-    case GgufType::kUint32:
-      return Load<uint32_t>(at);
-    case GgufType::kInt32:
-      return Load<int32_t>(at);
-    case GgufType::kInt64:
-      return Load<int64_t>(at);
-    default:
-      break;
+  const TypeInfo& info = InfoOf(type);
+  uint64_t bits = 0;
+  std::memcpy(&bits, items + index * info.bytes, info.bytes);
+  if (info.is_signed) {
+    const size_t unused = 64 - 8 * info.bytes;  // the shifts copy the sign into these bits
+    return static_cast<int64_t>(bits << unused) >> unused;
   }
-  const auto wide = Load<uint64_t>(at);
-  if (wide > uint64_t{std::numeric_limits<int64_t>::max()}) return std::nullopt;
-  return static_cast<int64_t>(wide);
+  if (bits > uint64_t{std::numeric_limits<int64_t>::max()}) return std::nullopt;
+  return static_cast<int64_t>(bits);
 }
 
 double LoadReal(GgufType type, const std::byte* at) {

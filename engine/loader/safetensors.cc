@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
+#include "engine/loader/byte_reader.h"
 
 namespace lowkey {
 namespace {
@@ -24,7 +25,7 @@ constexpr size_t kMaxDims = 8;
 
 struct FormatDType {
   const char* name;
-  uint64_t bytes;
+  int64_t bytes;
   std::optional<DType> ours;
 };
 constexpr FormatDType kDTypes[] = {
@@ -75,15 +76,6 @@ absl::StatusOr<std::vector<uint64_t>> ReadSizes(const JsonFields& fields, const 
   return sizes;
 }
 
-// Returns the bytes that a tensor of this shape takes; nullopt when they do not fit int64.
-std::optional<uint64_t> ProductBytes(const std::vector<uint64_t>& shape, uint64_t element_bytes) {
-  int64_t bytes = static_cast<int64_t>(element_bytes);
-  for (uint64_t size : shape) {
-    if (__builtin_mul_overflow(bytes, static_cast<int64_t>(size), &bytes)) return std::nullopt;
-  }
-  return static_cast<uint64_t>(bytes);
-}
-
 absl::StatusOr<Entry> ReadEntry(const std::string& tensor, const JsonFields& fields,
                                 uint64_t data_bytes) {
   Entry entry;
@@ -99,12 +91,12 @@ absl::StatusOr<Entry> ReadEntry(const std::string& tensor, const JsonFields& fie
     return fields.Error("data_offsets", absl::StrCat("begin <= end <= ", data_bytes,
                                                      ", the bytes of data in the file"));
   }
-  const std::optional<uint64_t> expected = ProductBytes(shape, entry.dtype->bytes);
+  const std::optional<int64_t> expected = CheckedProduct(entry.dtype->bytes, entry.shape);
   if (!expected.has_value()) {
     return EntryError(fields, absl::StrCat("shape ", ShapeString(entry.shape),
                                            " overflows, expected a product below 2^63 bytes"));
   }
-  if (entry.end - entry.begin != *expected) {
+  if (entry.end - entry.begin != static_cast<uint64_t>(*expected)) {
     return EntryError(
         fields, absl::StrCat(entry.end - entry.begin, " bytes of data, expected ", *expected,
                              " for shape ", ShapeString(entry.shape), " of ", entry.dtype->name));
@@ -135,10 +127,7 @@ absl::StatusOr<uint64_t> ReadHeaderBytes(absl::Span<const std::byte> bytes,
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": ", bytes.size(), " bytes, expected at least ", kLengthBytes));
   }
-  uint64_t header_bytes = 0;
-  for (uint64_t i = 0; i < kLengthBytes; ++i) {
-    header_bytes |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
-  }
+  const uint64_t header_bytes = *ByteReader(bytes).Number<uint64_t>();
   const uint64_t most = std::min<uint64_t>(kMaxHeaderBytes, bytes.size() - kLengthBytes);
   if (header_bytes > most) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": header of ", header_bytes,
@@ -152,9 +141,8 @@ std::string HeaderText(absl::Span<const TensorSpec> specs) {
   json header = json::object();
   uint64_t offset = 0;
   for (const TensorSpec& spec : specs) {
-    uint64_t end = DTypeBytes(spec.dtype);
-    for (int64_t size : spec.shape) end *= static_cast<uint64_t>(size);
-    end += offset;
+    const uint64_t end =
+        offset + *CheckedProduct(static_cast<int64_t>(DTypeBytes(spec.dtype)), spec.shape);
     header[spec.name] = {{"dtype", std::string(DTypeName(spec.dtype))},
                          {"shape", spec.shape},
                          {"data_offsets", {offset, end}}};
@@ -228,24 +216,19 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& p
                                                      std::string(DTypeName(spec.dtype)),
                                                      ", expected one of the safetensors format"));
     }
-    int64_t bytes = static_cast<int64_t>(DTypeBytes(spec.dtype));
-    for (int64_t size : spec.shape) {
-      if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(path, ": ", spec.name, ": shape ", ShapeString(spec.shape),
-                         ", expected non-negative, below 2^63 bytes"));
-      }
+    const auto bytes = CheckedProduct(static_cast<int64_t>(DTypeBytes(spec.dtype)), spec.shape);
+    if (!bytes.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", spec.name, ": shape ",
+                                                     ShapeString(spec.shape),
+                                                     ", expected non-negative, below 2^63 bytes"));
     }
-    writer.n_left_bytes_ += static_cast<uint64_t>(bytes);
+    writer.n_left_bytes_ += static_cast<uint64_t>(*bytes);
   }
   const std::string header = HeaderText(specs);
   writer.file_.reset(std::fopen(path.c_str(), "wb"));
   if (writer.file_ == nullptr) return WriteError(path);
-  std::byte length[kLengthBytes];
-  for (uint64_t i = 0; i < kLengthBytes; ++i) {
-    length[i] = static_cast<std::byte>(header.size() >> (8 * i));
-  }
-  if (std::fwrite(length, 1, kLengthBytes, writer.file_.get()) != kLengthBytes ||
+  const uint64_t length = header.size();  // little-endian, as byte_reader.h asserts
+  if (std::fwrite(&length, 1, kLengthBytes, writer.file_.get()) != kLengthBytes ||
       std::fwrite(header.data(), 1, header.size(), writer.file_.get()) != header.size()) {
     return WriteError(path);
   }

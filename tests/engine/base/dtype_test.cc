@@ -4,6 +4,7 @@
 #include <limits>
 #include <random>
 
+#include "bench/half.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {

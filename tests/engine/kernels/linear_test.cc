@@ -4,6 +4,7 @@
 #include <random>
 #include <string>
 
+#include "bench/half.h"
 #include "engine/base/dtype.h"
 #include "engine/kernels/device/weight.h"
 #include "engine/kernels/isa.h"

@@ -116,8 +116,9 @@ Matrix SliceAttentionTest::Values(const AttentionRows& rows, int64_t layer, int6
   Matrix aligned(v.size(), 0.0);
   for (int64_t i = 0; i < rows.n_tokens; ++i) {
     for (int64_t t = 0; t <= i; ++t) {
-      const double w = LoadFloat(weights.alignment[layer], i * (i + 1) / 2 + t);
-      for (int64_t j = 0; j < d; ++j) aligned[i * d + j] += w * v[t * d + j];
+      float w = 0;
+      LoadFloats(weights.alignment[layer], i * (i + 1) / 2 + t, 1, &w);
+      for (int64_t j = 0; j < d; ++j) aligned[i * d + j] += double{w} * v[t * d + j];
     }
   }
   return aligned;
