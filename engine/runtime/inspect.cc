@@ -8,12 +8,14 @@
 #include "absl/strings/string_view.h"
 #include "engine/attention/attention.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 #include "engine/config/projections.h"
 #include "engine/kernels/narrow_weight.h"
 #include "engine/lowrank/basis.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
 #include "engine/runtime/model_runner.h"
+#include "engine/runtime/request_check.h"
 
 namespace lowkey {
 namespace {
@@ -64,25 +66,17 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> OpenFor(std::shared_ptr<const Check
     return absl::OutOfRangeError(absl::StrCat(
         "tokens: ", tokens.size(), ", expected at most the context of ", config.context_tokens));
   }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && tokens[i] < config.vocab_size) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("tokens[", i, "]: ", tokens[i], ", expected 0..", config.vocab_size - 1));
-  }
+  LK_RETURN_IF_ERROR(CheckTokens("tokens", tokens, config.vocab_size));
   return runner;
 }
 
 absl::Status CheckAttendInputs(const AttendInputs& in) {
-  const auto check = [](absl::string_view field, int64_t value, int64_t high) {
-    if (value >= 1 && value <= high) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, ", expected 1..", high));
-  };
-  LK_RETURN_IF_ERROR(check("n_tokens", in.n_tokens, int64_t{1} << 24));
-  LK_RETURN_IF_ERROR(check("n_heads", in.n_heads, 1024));
-  LK_RETURN_IF_ERROR(check("n_kv_heads", in.n_kv_heads, in.n_heads));
-  LK_RETURN_IF_ERROR(check("head_dim", in.head_dim, 512));
-  LK_RETURN_IF_ERROR(check("chunk_tokens", in.chunk_tokens, int64_t{1} << 24));
-  LK_RETURN_IF_ERROR(check("n_threads", in.n_threads, 1024));
+  LK_RETURN_IF_ERROR(CheckRange("n_tokens", in.n_tokens, 1, int64_t{1} << 24));
+  LK_RETURN_IF_ERROR(CheckRange("n_heads", in.n_heads, 1, 1024));
+  LK_RETURN_IF_ERROR(CheckRange("n_kv_heads", in.n_kv_heads, 1, in.n_heads));
+  LK_RETURN_IF_ERROR(CheckRange("head_dim", in.head_dim, 1, 512));
+  LK_RETURN_IF_ERROR(CheckRange("chunk_tokens", in.chunk_tokens, 1, int64_t{1} << 24));
+  LK_RETURN_IF_ERROR(CheckRange("n_threads", in.n_threads, 1, 1024));
   LK_RETURN_IF_ERROR(ValidateAttentionOptions(in.attention));
   if (in.n_heads % in.n_kv_heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -29,18 +29,10 @@ int ResolveThreads(int n_threads) {
 }
 
 StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint) {
-  switch (dtype) {
-    case EngineOptions::Dtype::kFloat32:
-      return StorageType::kFloat32;
-    case EngineOptions::Dtype::kBFloat16:
-      return StorageType::kBFloat16;
-    case EngineOptions::Dtype::kInt8:
-      return StorageType::kInt8;
-    case EngineOptions::Dtype::kFloat8:
-      return StorageType::kFloat8;
-    case EngineOptions::Dtype::kAuto:
-      break;
-  }
+  // In the order of Dtype, after kAuto.
+  constexpr StorageType kTypes[] = {StorageType::kFloat32, StorageType::kBFloat16,
+                                    StorageType::kInt8, StorageType::kFloat8};
+  if (dtype != EngineOptions::Dtype::kAuto) return kTypes[static_cast<int>(dtype) - 1];
   const bool wide = checkpoint.layers[0].q_proj.dtype == DType::kF32;
   return wide ? StorageType::kFloat32 : StorageType::kBFloat16;
 }

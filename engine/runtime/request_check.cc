@@ -4,23 +4,13 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 
 namespace lowkey {
 namespace {
-
-absl::Status CheckTokens(absl::string_view field, const std::vector<int32_t>& tokens,
-                         int32_t vocab_size) {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    LK_RETURN_IF_ERROR(CheckRange(absl::StrCat(field, "[", i, "]"), tokens[i], 0, vocab_size - 1));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status CheckFields(const EngineRequest& r, int32_t vocab_size) {
   constexpr int32_t kNoMost = std::numeric_limits<int32_t>::max();
@@ -49,6 +39,14 @@ absl::Status CheckFields(const EngineRequest& r, int32_t vocab_size) {
 }
 
 }  // namespace
+
+absl::Status CheckTokens(absl::string_view field, absl::Span<const int32_t> tokens,
+                         int32_t vocab_size) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    LK_RETURN_IF_ERROR(CheckRange(absl::StrCat(field, "[", i, "]"), tokens[i], 0, vocab_size - 1));
+  }
+  return absl::OkStatus();
+}
 
 std::function<int64_t(int64_t)> CacheBytes(const EngineRequest& r, const ModelRunner& runner) {
   const auto n_prompt = static_cast<int64_t>(r.prompt.size());

@@ -5,6 +5,8 @@
 #include <functional>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/model_runner.h"
 
@@ -14,6 +16,10 @@ namespace lowkey {
 // its choices has more than n_tokens rows. The runner outlives the function and has the mechanism.
 std::function<int64_t(int64_t n_tokens)> CacheBytes(const EngineRequest& request,
                                                     const ModelRunner& runner);
+
+// INVALID_ARGUMENT `field[i]: token, expected 0..max` unless all are tokens of the vocabulary.
+absl::Status CheckTokens(absl::string_view field, absl::Span<const int32_t> tokens,
+                         int32_t vocab_size);
 
 // Checks a request against the model and the engine's limits. Errors: those of Engine::Submit up to
 // OUT_OF_RANGE.
