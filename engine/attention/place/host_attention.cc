@@ -6,18 +6,6 @@
 
 namespace lowkey {
 
-int64_t HostAttention::first_row() const {
-  int64_t first = segments_[0].first_row;
-  for (const Segment& s : segments_) first = std::min(first, s.first_row);
-  return first;
-}
-
-int64_t HostAttention::end_row() const {
-  int64_t end = 0;
-  for (const Segment& s : segments_) end = std::max(end, s.first_row + s.n_rows);
-  return end;
-}
-
 absl::Status HostAttention::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
   return host().Plan(segments);
@@ -27,12 +15,16 @@ void HostAttention::Attend(const LayerRows& rows) {
   Device& device = *context_.place->device;
   const AttentionGeometry& g = context_.geometry;
   const int64_t q_dim = g.n_heads * g.head_dim;
-  const int64_t first = first_row(), n = end_row() - first;
+  int64_t first = segments_[0].first_row, end = 0;  // rows of the step that are fetched
+  for (const Segment& s : segments_) {
+    first = std::min(first, s.first_row);
+    end = std::max(end, s.first_row + s.n_rows);
+  }
   // Fetches rows into an array that begins where row 0 would; the last row ends after `width`.
   const auto fetch = [&](const float* from, int64_t ld, int64_t width, std::vector<float>& to) {
-    to.resize((first + n) * ld);
+    to.resize(end * ld);
     (void)device.Download(from + first * ld, to.data() + first * ld,
-                          ((n - 1) * ld + width) * static_cast<int64_t>(sizeof(float)));
+                          ((end - first - 1) * ld + width) * static_cast<int64_t>(sizeof(float)));
   };
   LayerRows fetched = rows;
   if (rows.x != nullptr) {
@@ -49,7 +41,7 @@ void HostAttention::Attend(const LayerRows& rows) {
       if (*part != nullptr) *part = qkv_.data() + (*part - begin);
     }
   }
-  out_.resize((first + n) * q_dim);
+  out_.resize(end * q_dim);
   fetched.out = out_.data();
   fetched.ld_out = q_dim;
   LK_CHECK(rows.ld_out == q_dim);

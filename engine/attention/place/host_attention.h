@@ -21,10 +21,6 @@ class HostAttention : public ForwardedAttention {
   void Attend(const LayerRows& rows) override;
 
  private:
-  // The first row of the step's segments, and the end of the last.
-  int64_t first_row() const;
-  int64_t end_row() const;
-
   const AttentionContext context_;
   absl::Span<const Segment> segments_;
   std::vector<float> x_, qkv_, out_;

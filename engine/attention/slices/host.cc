@@ -48,16 +48,9 @@ absl::Status HostSlices::Plan(absl::Span<const Segment> segments) {
     LK_RETURN_IF_ERROR(TakeOwnPages(s));
     AppendRowBlocks(geometry_, index, s, {}, tasks_);
     n_pages = std::max(n_pages, PagesFor(s.first_position + s.n_rows));
-    if (!IsAligned()) continue;
-    for (int64_t row = 0; row < s.n_rows;) {
-      // An absolute grid makes a row always add up the same pages.
-      const int64_t n =
-          std::min(kAlignRows - (s.first_position + row) % kAlignRows, s.n_rows - row);
-      for (int32_t head = 0; head < geometry_.n_kv_heads; ++head) {
-        align_tasks_.push_back({index, head, row, n});
-      }
-      row += n;
-    }
+    // An absolute grid makes a row always add up the same pages.
+    const RowCuts grid{.every = kAlignRows, .max_tokens = kAlignRows};
+    if (IsAligned()) AppendRowBlocks(geometry_, index, s, grid, align_tasks_);
   }
   GrowRotations(n_pages);
   if (!align_tasks_.empty()) {
@@ -92,28 +85,28 @@ void HostSlices::Write(const LayerRows& rows) {
   });
 }
 
-void HostSlices::AlignRows(const AlignTask& task, int64_t layer, Scratch& scratch) {
+void HostSlices::AlignRows(const RowBlockTask& task, int64_t layer, Scratch& scratch) {
   const AttentionGeometry& g = geometry_;
   const Segment& s = segments_[task.segment];
   const int64_t first = s.first_position + task.first_row;
-  const int64_t n_pages = PagesFor(first + task.n_rows);
+  const int64_t n_pages = PagesFor(first + task.n_tokens);
   const int64_t ld = n_pages * kPageTokens;
   float* weights = scratch.align.data();
   float* out = weights + kAlignRows * ld;
-  for (int64_t i = 0; i < task.n_rows; ++i) {
+  for (int64_t i = 0; i < task.n_tokens; ++i) {
     const int64_t row = first + i;
     LoadFloats(context_.weights->alignment[layer], row * (row + 1) / 2, row + 1, weights + i * ld);
     std::fill(weights + i * ld + row + 1, weights + (i + 1) * ld, 0.0f);
   }
-  std::fill_n(out, task.n_rows * g.head_dim, 0.0f);
+  std::fill_n(out, task.n_tokens * g.head_dim, 0.0f);
   for (int64_t page = 0; page < n_pages; ++page) {
-    const Tiles tiles = TilesOf(*s.sequence, page, layer, task.head);
+    const Tiles tiles = TilesOf(*s.sequence, page, layer, task.kv_head);
     Kernels().DotRows(g.cache_type, {weights + page * kPageTokens, ld, tiles.values, out,
-                                     g.head_dim, task.n_rows, g.head_dim, kPageTokens});
+                                     g.head_dim, task.n_tokens, g.head_dim, kPageTokens});
   }
-  for (int64_t i = 0; i < task.n_rows; ++i) {
+  for (int64_t i = 0; i < task.n_tokens; ++i) {
     const int64_t row = first + i;
-    const Tiles tiles = TilesOf(*s.sequence, row / kPageTokens, layer, task.head);
+    const Tiles tiles = TilesOf(*s.sequence, row / kPageTokens, layer, task.kv_head);
     WriteColumn(g, tiles.aligned, row % kPageTokens, out + i * g.head_dim);
   }
 }

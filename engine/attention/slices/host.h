@@ -23,12 +23,6 @@ class HostSlices : public SlicePolicy {
     std::byte* values = nullptr;
     std::byte* aligned = nullptr;  // nullptr: none
   };
-  struct AlignTask {
-    int32_t segment = 0;
-    int32_t head = 0;
-    int64_t first_row = 0;  // within the segment
-    int64_t n_rows = 0;
-  };
   // Scratch of one thread.
   struct Scratch {
     RowBlock block;
@@ -38,12 +32,11 @@ class HostSlices : public SlicePolicy {
 
   Tiles TilesOf(const SequenceCache& sequence, int64_t page, int64_t layer, int64_t head) const;
   void Write(const LayerRows& rows);
-  void AlignRows(const AlignTask& task, int64_t layer, Scratch& scratch);
+  void AlignRows(const RowBlockTask& task, int64_t layer, Scratch& scratch);
   void AttendRows(const LayerRows& rows, const RowBlockTask& task, Scratch& scratch);
 
   absl::Span<const Segment> segments_;
-  std::vector<RowBlockTask> tasks_;
-  std::vector<AlignTask> align_tasks_;
+  std::vector<RowBlockTask> tasks_, align_tasks_;
   std::vector<Scratch> scratch_;  // by thread
 };
 
