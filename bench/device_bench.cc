@@ -20,6 +20,7 @@
 #include "bench/random_model.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/device.h"
+#include "engine/kernels/device/weight.h"
 #include "engine/kernels/narrow_weight.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/runtime/model_runner.h"
@@ -76,7 +77,9 @@ absl::StatusOr<Limits> MeasureLimits(Device& device) {
   TensorView view;
   view.shape = {n, n};
   view.data = reinterpret_cast<const std::byte*>(weights.data());
-  LK_ASSIGN_OR_RETURN(const auto weight, device.MakeWeight({&view, 1}, StorageType::kBFloat16));
+  ThreadPool pool(1);
+  LK_ASSIGN_OR_RETURN(const auto weight,
+                      MakeDeviceWeight({&view, 1}, StorageType::kBFloat16, pool, device));
   LK_ASSIGN_OR_RETURN(const double product, Seconds(device, 10, [&] {
                         device.Multiply({weight.get(), from.data(), n, n, to.as<float>(), n});
                       }));

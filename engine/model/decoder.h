@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
+#include "engine/base/thread_pool.h"
 #include "engine/loader/checkpoint.h"
 
 namespace lowkey {
@@ -51,13 +54,26 @@ class Decoder {
   virtual absl::Status Logits(absl::Span<const int64_t> rows) = 0;
   virtual absl::Span<const float> logits_row(int64_t i) const = 0;
 
-  virtual const ModelConfig& config() const = 0;
+  const ModelConfig& config() const { return checkpoint_->config; }
   virtual int64_t weight_bytes() const = 0;
   // Set 0 is the checkpoint's own; mechanism i of the checkpoint's bundle has set_of_bundled(i).
-  virtual int64_t n_weight_sets() const = 0;
-  virtual int64_t set_of_bundled(size_t i) const = 0;
+  int64_t n_weight_sets() const { return n_weight_sets_; }
+  int64_t set_of_bundled(size_t i) const { return set_of_bundled_[i]; }
   // Multiply-adds per row of the maps around attention, over all layers.
   virtual double work_per_row(int64_t weight_set) const = 0;
+
+ protected:
+  explicit Decoder(std::shared_ptr<const Checkpoint> checkpoint);
+  // Calls begin(config) for every weight set in order, and add_layer(tensors) for each of its
+  // layers, whose tensors live as long as the call. Returns the first error.
+  absl::Status TakeWeightSets(ThreadPool& pool, absl::FunctionRef<void(const ModelConfig&)> begin,
+                              absl::FunctionRef<absl::Status(const LayerTensors&)> add_layer) const;
+
+  const std::shared_ptr<const Checkpoint> checkpoint_;
+
+ private:
+  std::vector<int64_t> set_of_bundled_;
+  int64_t n_weight_sets_ = 1;
 };
 
 }  // namespace lowkey

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/base/status_macros.h"
-#include "engine/model/bundled_layer.h"
 
 namespace lowkey {
 
@@ -35,27 +34,15 @@ absl::Status Transformer::Pack(const DecoderOptions& options) {
     LK_ASSIGN_OR_RETURN(layer.gate_up, pack({{t.gate_proj, t.up_proj}}));
     LK_ASSIGN_OR_RETURN(layer.down, pack({{t.down_proj}}));
   }
-  LK_RETURN_IF_ERROR(PackWeightSets(pack));
+  LK_RETURN_IF_ERROR(TakeWeightSets(
+      pool_,
+      [&](const ModelConfig& config) {
+        weight_sets_.push_back(std::make_unique<WeightSet>(config, pool_));
+      },
+      [&](const LayerTensors& t) { return weight_sets_.back()->AddLayer(t, pack); }));
   final_norm_ = Floats({&c.final_norm});
   LK_ASSIGN_OR_RETURN(lm_head_, pack({{c.lm_head}}));
   if (options.progress) options.progress(c.file_bytes, c.file_bytes);
-  return absl::OkStatus();
-}
-
-absl::Status Transformer::PackWeightSets(WeightSet::PackFn pack) {
-  const Checkpoint& c = *checkpoint_;
-  weight_sets_.push_back(std::make_unique<WeightSet>(c.config, pool_));
-  for (const LayerTensors& t : c.layers) LK_RETURN_IF_ERROR(weight_sets_[0]->AddLayer(t, pack));
-  for (const BundledMechanism& m : c.mechanisms) {
-    set_of_bundled_.push_back(0);
-    if (!m.has_own_projections) continue;
-    set_of_bundled_.back() = static_cast<int64_t>(weight_sets_.size());
-    WeightSet& set = *weight_sets_.emplace_back(std::make_unique<WeightSet>(m.config, pool_));
-    for (int64_t i = 0; i < c.config.n_layers; ++i) {
-      const BundledLayerTensors layer(c, m, i, pool_);
-      LK_RETURN_IF_ERROR(set.AddLayer(layer.tensors(), pack));
-    }
-  }
   return absl::OkStatus();
 }
 

@@ -33,10 +33,7 @@ class Transformer : public Decoder {
             static_cast<size_t>(config().vocab_size)};
   }
 
-  const ModelConfig& config() const override { return checkpoint_->config; }
   int64_t weight_bytes() const override;
-  int64_t n_weight_sets() const override { return static_cast<int64_t>(weight_sets_.size()); }
-  int64_t set_of_bundled(size_t i) const override { return set_of_bundled_[i]; }
   double work_per_row(int64_t weight_set) const override {
     return weight_sets_[weight_set]->work_per_row();
   }
@@ -49,9 +46,8 @@ class Transformer : public Decoder {
   };
 
   Transformer(std::shared_ptr<const Checkpoint> checkpoint, ThreadPool& pool)
-      : checkpoint_(std::move(checkpoint)), pool_(pool) {}
+      : Decoder(std::move(checkpoint)), pool_(pool) {}
   absl::Status Pack(const DecoderOptions& options);
-  absl::Status PackWeightSets(WeightSet::PackFn pack);
   void ReserveRows(int64_t max_rows);
   void Embed(absl::Span<const int32_t> tokens);
   // normed_ = the norm of x_.
@@ -65,11 +61,9 @@ class Transformer : public Decoder {
 
   int64_t ld_product() const { return RowStride(layers_[0].down.n_out_padded()); }
 
-  std::shared_ptr<const Checkpoint> checkpoint_;
   ThreadPool& pool_;
   std::vector<Layer> layers_;
   std::vector<std::unique_ptr<WeightSet>> weight_sets_;
-  std::vector<int64_t> set_of_bundled_;
   std::vector<float> final_norm_;
   PackedWeight lm_head_;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/status_macros.h"
 #include "engine/model/rope.h"
@@ -11,8 +12,6 @@ namespace {
 
 // Rows per task of the cheap row-wise operations: one row's work is a few microseconds.
 constexpr int64_t kRowsPerTask = 8;
-
-int64_t RowsOf(const TensorView& t) { return t.data == nullptr ? 0 : t.shape[0]; }
 
 }  // namespace
 
@@ -41,23 +40,40 @@ AttentionGeometry GeometryOf(const ModelConfig& c, StorageType cache_type) {
   return g;
 }
 
+std::vector<TensorView> WeightSetSizes::CountLayer(const LayerTensors& t) {
+  std::vector<TensorView> parts;
+  for (const auto& [tensor, dim] : {std::pair{&t.q_proj, &q_dim_}, std::pair{&t.k_proj, &k_dim_},
+                                    std::pair{&t.v_proj, &v_dim_}}) {
+    *dim = tensor->data == nullptr ? 0 : tensor->shape[0];
+    if (tensor->data != nullptr) parts.push_back(*tensor);
+  }
+  work_per_row_ += static_cast<double>(config_.hidden_dim * (qkv_dim() + out_dim()));
+  return parts;
+}
+
+LayerRows WeightSetSizes::RowsOf(int64_t layer, const float* x, const float* qkv, int64_t ld_qkv,
+                                 float* out) const {
+  return {.layer = layer,
+          .x = x,
+          .ld_x = config_.hidden_dim,
+          .q = q_dim_ > 0 ? qkv : nullptr,
+          .k = k_dim_ > 0 ? qkv + q_dim_ : nullptr,
+          .v = v_dim_ > 0 ? qkv + q_dim_ + k_dim_ : nullptr,
+          .ld_qkv = ld_qkv,
+          .out = out,
+          .ld_out = out_dim()};
+}
+
 WeightSet::WeightSet(const ModelConfig& config, ThreadPool& pool)
-    : config_(config), pool_(pool), inverse_frequencies_(RopeInverseFrequencies(config)) {}
+    : WeightSetSizes(config), pool_(pool), inverse_frequencies_(RopeInverseFrequencies(config)) {}
 
 absl::Status WeightSet::AddLayer(const LayerTensors& t, PackFn pack) {
-  q_dim_ = RowsOf(t.q_proj);
-  k_dim_ = RowsOf(t.k_proj);
-  v_dim_ = RowsOf(t.v_proj);
   Layer& layer = layers_.emplace_back();
   layer.q_norm = Floats({&t.q_norm});
   layer.k_norm = Floats({&t.k_norm});
   layer.qkv_bias = Floats({&t.q_bias, &t.k_bias, &t.v_bias});
   layer.o_bias = Floats({&t.o_bias});
-  std::vector<TensorView> parts;
-  for (const TensorView* part : {&t.q_proj, &t.k_proj, &t.v_proj}) {
-    if (part->data != nullptr) parts.push_back(*part);
-  }
-  if (!parts.empty()) {
+  if (const std::vector<TensorView> parts = CountLayer(t); !parts.empty()) {
     LK_ASSIGN_OR_RETURN(layer.qkv, pack(parts));
   }
   LK_ASSIGN_OR_RETURN(layer.o, pack({&t.o_proj, 1}));
@@ -106,20 +122,11 @@ void WeightSet::Rotate(const Layer& layer) {
 
 LayerRows WeightSet::Project(int64_t layer_index, const float* x) {
   const Layer& layer = layers_[layer_index];
-  LayerRows rows;
-  rows.layer = layer_index;
-  rows.x = x;
-  rows.ld_x = config_.hidden_dim;
-  rows.ld_qkv = ld_qkv();
-  rows.out = attended_.data();
-  rows.ld_out = out_dim();
-  if (layer.qkv.n_out() == 0) return rows;
-  Linear(layer.qkv, x, config_.hidden_dim, n_rows_, qkv_.data(), ld_qkv(), pool_);
-  Rotate(layer);
-  if (q_dim_ > 0) rows.q = qkv_.data();
-  if (k_dim_ > 0) rows.k = qkv_.data() + q_dim_;
-  if (v_dim_ > 0) rows.v = qkv_.data() + q_dim_ + k_dim_;
-  return rows;
+  if (layer.qkv.n_out() > 0) {
+    Linear(layer.qkv, x, config_.hidden_dim, n_rows_, qkv_.data(), ld_qkv(), pool_);
+    Rotate(layer);
+  }
+  return RowsOf(layer_index, x, qkv_.data(), ld_qkv(), attended_.data());
 }
 
 void WeightSet::Output(int64_t layer_index, float* product, int64_t ld_product) {
@@ -134,16 +141,6 @@ void WeightSet::Output(int64_t layer_index, float* product, int64_t ld_product) 
 int64_t WeightSet::weight_bytes() const {
   int64_t total = 0;
   for (const Layer& l : layers_) total += l.qkv.size_bytes() + l.o.size_bytes();
-  return total;
-}
-
-double WeightSet::work_per_row() const {
-  double total = 0;
-  for (const Layer& l : layers_) {
-    for (const PackedWeight* w : {&l.qkv, &l.o}) {
-      total += static_cast<double>(w->n_in()) * static_cast<double>(w->n_out());
-    }
-  }
   return total;
 }
 

@@ -15,15 +15,38 @@
 
 namespace lowkey {
 
+// Holds what the weight sets of all places share: the sizes of q, k and v, and where they lie.
+class WeightSetSizes {
+ public:
+  // Multiply-adds per row, over all layers.
+  double work_per_row() const { return work_per_row_; }
+
+ protected:
+  // `config` describes heads, biases, norms and RoPE.
+  explicit WeightSetSizes(const ModelConfig& config) : config_(config) {}
+  // Counts one more layer, and returns its projections q, k and v, without those that are absent.
+  std::vector<TensorView> CountLayer(const LayerTensors& tensors);
+  // Returns a layer's rows: q, k and v lie side by side in rows of `qkv`, nullptr where absent.
+  LayerRows RowsOf(int64_t layer, const float* x, const float* qkv, int64_t ld_qkv,
+                   float* out) const;
+  int64_t qkv_dim() const { return q_dim_ + k_dim_ + v_dim_; }
+  int64_t out_dim() const { return int64_t{config_.n_heads} * config_.head_dim; }
+
+  const ModelConfig config_;
+  int64_t q_dim_ = 0, k_dim_ = 0, v_dim_ = 0;  // 0 when absent
+
+ private:
+  double work_per_row_ = 0;
+};
+
 // The linear maps around attention: Project takes rows of x to rotated q, k, v; Output takes the
 // attended rows back. Mechanisms with the same maps share one set. Each row of a step belongs to
 // one set, and row numbers here count the set's own rows. One thread; work inside is spread over
 // the pool.
-class WeightSet {
+class WeightSet : public WeightSetSizes {
  public:
   using PackFn = absl::FunctionRef<absl::StatusOr<PackedWeight>(absl::Span<const TensorView>)>;
 
-  // `config` describes heads, biases, norms and RoPE.
   WeightSet(const ModelConfig& config, ThreadPool& pool);
   // Packs the attention tensors of the next layer. A mechanism without q, k or v leaves that tensor
   // empty (data == nullptr) in every layer.
@@ -41,8 +64,6 @@ class WeightSet {
 
   int64_t n_rows() const { return n_rows_; }
   int64_t weight_bytes() const;
-  // Multiply-adds per row, over all layers.
-  double work_per_row() const;
   const std::vector<double>& inverse_frequencies() const { return inverse_frequencies_; }
 
  private:
@@ -55,11 +76,8 @@ class WeightSet {
   void NormHeads(const Layer& layer, float* row) const;
   void Rotate(const Layer& layer);
   int64_t ld_qkv() const { return RowStride(layers_[0].qkv.n_out_padded()); }
-  int64_t out_dim() const { return int64_t{config_.n_heads} * config_.head_dim; }
 
-  ModelConfig config_;
   ThreadPool& pool_;
-  int64_t q_dim_ = 0, k_dim_ = 0, v_dim_ = 0;  // 0 when absent
   std::vector<Layer> layers_;
   std::vector<double> inverse_frequencies_;  // [head_dim / 2]
   int64_t n_rows_ = 0;

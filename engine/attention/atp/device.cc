@@ -159,10 +159,6 @@ void DeviceAtp::AddTiles(int32_t index, const Segment& segment) {
     max_refined_ = std::max(max_refined_, s.n_refined);
     max_tile_rows_ = std::max<int64_t>(max_tile_rows_, t.n_rows);
     tiles_.push_back(t);
-    for (int64_t i = row; i < row + t.n_rows / model_.group; ++i) {
-      row_sequences_.push_back(index);
-      row_offsets_.push_back(static_cast<int32_t>(i));
-    }
     row += t.n_rows / model_.group;
   }
 }
@@ -221,11 +217,16 @@ void DeviceAtp::AddRuns() {
   CloseBatch();
 }
 
-void DeviceAtp::AddTask(const AtpCompressTask& task, int64_t rank, CompressBatch& open) {
-  const AtpCompressArgs wider = With(open.sizes, task, rank);
+void DeviceAtp::AddTask(const CompressTask& of, AtpCompressTask t, CompressBatch& open) {
+  const int64_t rank = of.block->shape.rank;
+  t.sequence = of.segment;
+  t.number = static_cast<int32_t>(of.number);
+  t.size = std::min(t.n, t.n_cols);
+  t.n_found = static_cast<int32_t>(std::min<int64_t>(rank, t.size));
+  const AtpCompressArgs wider = With(open.sizes, t, rank);
   if (wider.n_tasks * TaskFloats(wider) > kCompressFloats) CloseTasks(open);
-  open.sizes = With(open.sizes, task, rank);
-  tasks_.push_back(task);
+  open.sizes = With(open.sizes, t, rank);
+  tasks_.push_back(t);
 }
 
 void DeviceAtp::CloseTasks(CompressBatch& open) {
@@ -241,16 +242,12 @@ void DeviceAtp::AddCompression() {
   for (const CompressTask& task : compress_tasks_) {
     const PrincipalShape& shape = task.block->shape;
     AtpCompressTask t;
-    t.sequence = task.segment;
-    t.number = static_cast<int32_t>(task.number);
     t.kv_head = task.kv_head;
     t.n_heads = static_cast<int32_t>(g.n_kv_heads / shape.n_bases(g));
     t.n = static_cast<int32_t>(shape.n_tokens);
     if (task.number == 0) t.n -= static_cast<int32_t>(task.block->n_sinks);
     t.n_cols = static_cast<int32_t>(shape.n_basis_columns(g));
-    t.size = std::min(t.n, t.n_cols);
-    t.n_found = static_cast<int32_t>(std::min<int64_t>(shape.rank, t.size));
-    AddTask(t, shape.rank, open);
+    AddTask(task, t, open);
   }
   CloseTasks(open);
 }
@@ -269,16 +266,12 @@ void DeviceAtp::AddMerging() {
       const int64_t n_heads = g.n_kv_heads / shape.n_bases(g);
       for (int64_t head = 0; head < n_heads; ++head) {
         AtpCompressTask t;
-        t.sequence = task.segment;
-        t.number = static_cast<int32_t>(task.number);
         t.kv_head = static_cast<int32_t>(task.kv_head + head);
         t.n_heads = 1;
         t.n_merged = static_cast<int32_t>(size);
         t.n = static_cast<int32_t>(2 * shape.rank + 1);
         t.n_cols = static_cast<int32_t>(2 * g.head_dim);
-        t.size = std::min(t.n, t.n_cols);
-        t.n_found = static_cast<int32_t>(std::min<int64_t>(shape.rank, t.size));
-        AddTask(t, shape.rank, open);
+        AddTask(task, t, open);
       }
     }
     CloseTasks(open);
@@ -302,7 +295,7 @@ absl::Status DeviceAtp::Prepare() {
   LK_RETURN_IF_ERROR(
       GrowOnDevice(device_, n_choices * model_.n_kv_heads * max_refined_ * kBytes, chosen_));
   LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_compress * kBytes, compress_scratch_));
-  n_rows_ = row_offsets_.n();
+  n_rows_ = cache_slots_.n();
   // Nobody reads the added entries: a table that grows by little leaves the others in place.
   WithTables(*this,
              [](auto&... tables) { (tables.resize(std::bit_ceil(tables.size() + 1)), ...); });
@@ -312,15 +305,18 @@ absl::Status DeviceAtp::Prepare() {
 absl::Status DeviceAtp::Plan(absl::Span<const Segment> segments) {
   ClearTables();
   LK_RETURN_IF_ERROR(PlanCaches(segments));
-  decodes_ = true;
+  decodes_ = IsDecodeStep(segments);
   for (size_t i = 0; i < segments.size(); ++i) {
-    decodes_ = decodes_ && segments[i].n_rows == 1;
     const auto index = static_cast<int32_t>(i);
     AddSequence(segments[i]);
     AddTiles(index, segments[i]);
-    Segment exact = segments[i];
+    Segment exact = segments[i], others = segments[i];
     exact.n_rows = NumExactRows(exact);
     if (exact.n_rows > 0) exact_segments_.push_back(exact);
+    others.first_position += exact.n_rows;
+    others.first_row += exact.n_rows;
+    others.n_rows -= exact.n_rows;
+    AppendSlots(others, cache_slots_);
   }
   LK_RETURN_IF_ERROR(exact_.Plan(exact_segments_));
   AddRuns();
@@ -411,16 +407,9 @@ void DeviceAtp::AttendBatch(const Batch& b, const AtpReadArgs& read) {
 
 void DeviceAtp::Attend(const LayerRows& rows) {
   // Both mechanisms write their own rows' keys and values; exact rows see none of the others.
-  device_.kernels().atp_write(device_, {.model = model_,
-                                        .sequences = tables_.At(sequences_),
-                                        .pages = tables_.At(pages_),
-                                        .row_sequences = tables_.At(row_sequences_),
-                                        .row_offsets = tables_.At(row_offsets_),
-                                        .n_rows = n_rows_,
-                                        .layer = rows.layer,
-                                        .k = rows.k,
-                                        .v = rows.v,
-                                        .ld = rows.ld_qkv});
+  device_.kernels().write_kv(
+      device_, {tables_.At(cache_slots_), n_rows_, model_.type, rows.layer, model_.n_kv_heads,
+                model_.head_dim, rows.k, rows.v, rows.ld_qkv});
   if (!exact_segments_.empty()) exact_.Attend(rows);
   Compress(rows.layer);
   const AtpReadArgs read = ReadArgs(rows);

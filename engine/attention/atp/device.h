@@ -46,9 +46,9 @@ class DeviceAtp : public AtpPolicy {
   // Calls body(table...) with the step's tables, in the order in which they lie on the device.
   template <typename Self, typename Body>
   static auto WithTables(Self& self, const Body& body) {
-    return body(self.sequences_, self.tiles_, self.pages_, self.blocks_, self.row_sequences_,
-                self.row_offsets_, self.runs_, self.score_runs_, self.late_runs_, self.choices_,
-                self.combined_, self.tasks_);
+    return body(self.sequences_, self.tiles_, self.pages_, self.blocks_, self.cache_slots_,
+                self.runs_, self.score_runs_, self.late_runs_, self.choices_, self.combined_,
+                self.tasks_);
   }
   void ClearTables();
   // Returns the number of a segment's rows, from its first, that read everything exactly.
@@ -63,7 +63,8 @@ class DeviceAtp : public AtpPolicy {
   void CloseBatch();
   void AddCompression();
   void AddMerging();
-  void AddTask(const AtpCompressTask& task, int64_t rank, CompressBatch& open);
+  // Adds task `t` of a block, of which kv_head, n_heads, n_merged, n and n_cols are set.
+  void AddTask(const CompressTask& of, AtpCompressTask t, CompressBatch& open);
   void CloseTasks(CompressBatch& open);
   absl::Status Prepare();
 
@@ -81,7 +82,7 @@ class DeviceAtp : public AtpPolicy {
   PlanTable<AtpSequence> sequences_;
   PlanTable<AtpTile> tiles_;
   PlanTable<void*> pages_, blocks_;
-  PlanTable<int32_t> row_sequences_, row_offsets_;
+  PlanTable<CacheSlot> cache_slots_;
   PlanTable<AtpPartRun> runs_, score_runs_, late_runs_;
   PlanTable<int32_t> choices_, combined_;
   PlanTable<AtpCompressTask> tasks_;

@@ -63,6 +63,16 @@ void ScaleColumns(const float* scales, int64_t n_rows, int64_t n_cols, float* x)
   }
 }
 
+// Adds low [n_rows, rank + mean rows] times V' and the mean value to the rows. Scales `low`.
+void AddValues(const PrincipalShape& shape, const PrincipalView& view, float* low, RowBlock& rows) {
+  const KernelTable& kernels = Kernels();
+  const int64_t ld = view.rank + shape.n_mean_rows(), padded = rows.out_stride();
+  if (view.value_scales != nullptr) ScaleColumns(view.value_scales, rows.n_rows(), ld, low);
+  kernels.Gemm(shape.principal_type,
+               {low, ld, view.values, padded, kernels.panel_columns, rows.out(0), padded,
+                rows.n_rows(), padded, ld, GemmArgs::Into::kAccumulate});
+}
+
 }  // namespace
 
 void PrincipalRows::Reserve(const AttentionGeometry& g, const PrincipalShape& shape,
@@ -163,11 +173,11 @@ void PrincipalRows::Score(const AttentionGeometry& g, const PrincipalBlock& bloc
   }
 }
 
-void PrincipalRows::Read(const AttentionGeometry& g, const PrincipalBlock& block,
-                         const PrincipalView& view, const Scores& weights, RowBlock& rows) {
+void PrincipalRows::Read(const PrincipalBlock& block, const PrincipalView& view,
+                         const Scores& weights, RowBlock& rows) {
   const KernelTable& kernels = Kernels();
   const PrincipalShape& shape = block.shape;
-  const int64_t rank = view.rank, ld = rank + shape.n_mean_rows(), padded = g.head_dim_padded();
+  const int64_t rank = view.rank, ld = rank + shape.n_mean_rows();
   // (w U) V' + sum(w) v_mean
   std::fill_n(low_out_.begin(), rows.n_rows() * ld, 0.0f);
   if (shape.packs_basis) ReadPacked(shape, view, weights, rows.n_rows());
@@ -182,12 +192,7 @@ void PrincipalRows::Read(const AttentionGeometry& g, const PrincipalBlock& block
     std::fill(row + rank, row + ld, sums_[r]);
     if (factors_[r] != 1.0f) kernels.scale(factors_[r], row, ld);
   }
-  if (view.value_scales != nullptr) {
-    ScaleColumns(view.value_scales, rows.n_rows(), ld, low_out_.data());
-  }
-  kernels.Gemm(shape.principal_type,
-               {low_out_.data(), ld, view.values, padded, kernels.panel_columns, rows.out(0),
-                padded, rows.n_rows(), padded, ld, GemmArgs::Into::kAccumulate});
+  AddValues(shape, view, low_out_.data(), rows);
 }
 
 void PrincipalRows::Add(const AttentionGeometry& g, const FarBlocks& far, RowBlock& rows) {
@@ -203,7 +208,7 @@ void PrincipalRows::Add(const AttentionGeometry& g, const FarBlocks& far, RowBlo
       if (update.factor != 1.0f) kernels.scale(update.factor, rows.out(r), g.head_dim_padded());
       sums_[r] = update.sum;
     }
-    Read(g, *block, view, scores, rows);
+    Read(*block, view, scores, rows);
   }
 }
 
@@ -230,12 +235,7 @@ void PrincipalRows::AddLinear(const AttentionGeometry& g, const FarBlocks& far, 
       for (int64_t j = 0; j < rank; ++j) a[j] *= weight;
       std::fill(a + rank, a + ld, count * weight);
     }
-    if (view.value_scales != nullptr) {
-      ScaleColumns(view.value_scales, rows.n_rows(), ld, low_q_.data());
-    }
-    kernels.Gemm(block.shape.principal_type,
-                 {low_q_.data(), ld, view.values, padded, kernels.panel_columns, rows.out(0),
-                  padded, rows.n_rows(), padded, ld, GemmArgs::Into::kAccumulate});
+    AddValues(block.shape, view, low_q_.data(), rows);
   }
 }
 
@@ -335,7 +335,7 @@ void PrincipalRows::ReadFar(const AttentionGeometry& g, const FarBlocks& far, in
       sums_[r] = Sum(weights.data + r * n_far, width);
       rows.state(r).sum += sums_[r] * factors_[r];
     }
-    Read(g, *far.blocks[b], views_[b], weights, rows);
+    Read(*far.blocks[b], views_[b], weights, rows);
   }
 }
 

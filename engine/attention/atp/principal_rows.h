@@ -58,8 +58,8 @@ class PrincipalRows {
   void Score(const AttentionGeometry& g, const PrincipalBlock& block, const PrincipalView& view,
              const PrincipalView& next, const RowBlock& rows, const Scores& scores);
   // Adds the block's values under the weights that the scores have become, times factors_.
-  void Read(const AttentionGeometry& g, const PrincipalBlock& block, const PrincipalView& view,
-            const Scores& weights, RowBlock& rows);
+  void Read(const PrincipalBlock& block, const PrincipalView& view, const Scores& weights,
+            RowBlock& rows);
   // Score and Read of a packed U: scores += low_q_ U^T, low_out_ += weights U.
   void ScorePacked(const PrincipalShape& shape, const PrincipalView& view, const Scores& scores,
                    int64_t n_rows);

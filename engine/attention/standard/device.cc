@@ -43,19 +43,19 @@ int64_t TokensBefore(const AttentionGeometry& g) {
 
 }  // namespace
 
+void AppendSlots(const Segment& s, PlanTable<CacheSlot>& slots) {
+  for (int64_t i = 0; i < s.n_rows; ++i) {
+    const int64_t position = s.first_position + i;
+    slots.push_back({s.sequence->pages[position / kPageTokens].data(),
+                     static_cast<int32_t>(s.first_row + i),
+                     static_cast<int32_t>(position % kPageTokens)});
+  }
+}
+
 bool DeviceStandard::Fits(const AttentionGeometry& g) { return g.head_dim <= kMaxDeviceHeadDim; }
 
 int64_t DeviceStandard::MaxRows(RowTile size) const {
   return MaxTileRows(size, context_.geometry.cache_type, context_.geometry.head_dim);
-}
-
-void DeviceStandard::AppendSlots(const Segment& s) {
-  for (int64_t i = 0; i < s.n_rows; ++i) {
-    const int64_t position = s.first_position + i;
-    slots_.push_back({s.sequence->pages[position / kPageTokens].data(),
-                      static_cast<int32_t>(s.first_row + i),
-                      static_cast<int32_t>(position % kPageTokens)});
-  }
 }
 
 DeviceStandard::Tiles& DeviceStandard::TilesFor(const Segment& s) {
@@ -171,12 +171,11 @@ absl::Status DeviceStandard::Plan(absl::Span<const Segment> segments) {
   closes_.clear();
   pages_.clear();
   for (Tiles& tiles : tiles_) tiles.tasks.clear();
-  bool decodes = true;
+  const bool decodes = IsDecodeStep(segments);
   for (const Segment& segment : segments) {
     LK_RETURN_IF_ERROR(TakeCache(segment));
-    AppendSlots(segment);
+    AppendSlots(segment, slots_);
     AppendTiles(segment);
-    decodes = decodes && segment.n_rows == 1;
   }
   int64_t n_part_rows = 0;
   for (Tiles& tiles : tiles_) Spread(tiles, n_part_rows);

@@ -12,6 +12,9 @@
 
 namespace lowkey {
 
+// Appends the places of a segment's rows in the pages, which the sequence holds.
+void AppendSlots(const Segment& segment, PlanTable<CacheSlot>& slots);
+
 // Softmax attention over pages in a device's memory, by its own kernels
 // (engine/kernels/device/attention.h). The host plans the work of a step's thread blocks and
 // uploads the plan.
@@ -43,7 +46,6 @@ class DeviceStandard : public StandardPolicy {
   int64_t MaxRows(RowTile size) const;
   Tiles& TilesFor(const Segment& segment);
   absl::Status TakeCache(const Segment& segment);
-  void AppendSlots(const Segment& segment);
   void AppendTiles(const Segment& segment);
   // Returns rows [row, row + n_rows) of the segment as one tile, without its pages.
   RowTileTask TileAt(const Segment& segment, int64_t row, int64_t n_rows) const;

@@ -2,7 +2,7 @@
 // on nothing else.
 
 #include "engine/kernels/cuda/grid/grid.h"
-#include "engine/kernels/cuda/rows.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {
@@ -92,10 +92,8 @@ LaunchShape Elements(int64_t n) {
 }
 
 // Returns the kernel's instance for an element type.
-template <typename Args>
-using Kernel = void (*)(Args);
-template <typename Args>
-Kernel<Args> ForType(StorageType type, Kernel<Args> f32, Kernel<Args> bf16) {
+template <typename Kernel>
+Kernel ForType(StorageType type, Kernel f32, Kernel bf16) {
   return type == StorageType::kFloat32 ? f32 : bf16;
 }
 

@@ -55,19 +55,6 @@ struct AtpSequence {
   }
 };
 
-// Writes keys and values of a step's rows into their pages.
-struct AtpWriteArgs {
-  AtpModel model;
-  const AtpSequence* sequences = nullptr;
-  void* const* pages = nullptr;
-  const int32_t* row_sequences = nullptr;  // the sequence of each row of the launch
-  const int32_t* row_offsets = nullptr;    // the row's number among the sequence's rows
-  int64_t n_rows = 0;
-  int64_t layer = 0;
-  const float *k = nullptr, *v = nullptr;  // row i of the step is at k + i * ld
-  int64_t ld = 0;
-};
-
 // One basis of one block that a step closes. Merging (n_merged > 0), one KV head of block `number`
 // is joined with the block n_merged before it; by then both stand for n_merged blocks.
 struct AtpCompressTask {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -25,7 +26,6 @@ class DeviceWeight {
  public:
   DeviceWeight(Buffer data, int64_t n_out, int64_t n_in, StorageType type)
       : data_(std::move(data)), n_out_(n_out), n_in_(n_in), type_(type) {}
-  virtual ~DeviceWeight() = default;
 
   const std::byte* data() const { return data_.data(); }
   int64_t n_out() const { return n_out_; }
@@ -62,7 +62,7 @@ class Fetched {
 };
 
 // An accelerator with memory of its own and one queue of work, used from one thread. All methods
-// but Allocate and MakeWeight only queue, in order, and return at once; pointers that queued work
+// but Allocate and Prepare only queue, in order, and return at once; pointers that queued work
 // reads or writes are the device's.
 //
 // An error of queued work (a fault of the device) shows at the next wait and in status(), and
@@ -88,13 +88,23 @@ class Device : public Memory {
   // kernels and products, with the same arguments every time.
   virtual void Repeat(uint64_t key, absl::FunctionRef<void()> queue) = 0;
 
-  // Stacks `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out, in
-  // kFloat32 or kBFloat16 (MakeDeviceWeight makes any type). RESOURCE_EXHAUSTED when the memory
-  // cannot be had.
-  virtual absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(
-      absl::Span<const TensorView> parts, StorageType type) = 0;
+  // Chooses how products with weights of this shape are computed, before the first; waits.
+  // MakeDeviceWeight (weight.h) calls this. RESOURCE_EXHAUSTED when there is no memory to try
+  // products in.
+  virtual absl::Status Prepare(const DeviceWeight&) { return absl::OkStatus(); }
   virtual void Multiply(const ProductArgs& args) = 0;
 };
+
+// Returns a copy of a list in the device's memory. RESOURCE_EXHAUSTED.
+template <typename T>
+absl::StatusOr<Buffer> Uploaded(const std::vector<T>& items, Device& device) {
+  const size_t n_bytes = items.size() * sizeof(T);
+  absl::StatusOr<Buffer> there = Buffer::Allocate(n_bytes, &device);
+  if (there.ok() && n_bytes > 0) {
+    device.Upload(items.data(), there->data(), static_cast<int64_t>(n_bytes));
+  }
+  return there;
+}
 
 // Opens the device "cuda:N". FAILED_PRECONDITION where this build, or this machine, has none;
 // INVALID_ARGUMENT for any other name.

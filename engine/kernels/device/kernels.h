@@ -104,7 +104,6 @@ struct DeviceKernels {
   void (*slice_align)(Device&, const SliceAlignArgs&) = nullptr;
   void (*slice_attend)(Device&, const SliceAttendArgs&) = nullptr;
 
-  void (*atp_write)(Device&, const AtpWriteArgs&) = nullptr;
   void (*atp_compress)(Device&, const AtpCompressArgs&) = nullptr;
   void (*atp_merge)(Device&, const AtpCompressArgs&) = nullptr;
   void (*atp_attend)(Device&, const AtpAttendArgs&) = nullptr;

@@ -19,8 +19,9 @@ namespace lowkey {
 std::vector<std::byte> NarrowWeight(absl::Span<const TensorView> parts, StorageType type,
                                     ThreadPool& pool);
 
-// Makes a weight of any type on a device: Device::MakeWeight's, or a NarrowWeight.
-// RESOURCE_EXHAUSTED when the memory cannot be had; otherwise the device's error.
+// Makes a weight of any type on a device, row-major or as NarrowWeight has it: stacks `parts`
+// ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out. RESOURCE_EXHAUSTED
+// when the memory cannot be had; otherwise the device's error.
 absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeDeviceWeight(absl::Span<const TensorView> parts,
                                                                StorageType type, ThreadPool& pool,
                                                                Device& device);

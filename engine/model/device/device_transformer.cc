@@ -9,16 +9,12 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/kernels.h"
 #include "engine/kernels/device/weight.h"
-#include "engine/model/bundled_layer.h"
-#include "engine/model/weight_set.h"
 
 namespace lowkey {
 namespace {
 
 constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 constexpr auto kInt = static_cast<int64_t>(sizeof(int32_t));
-
-const float* OrNone(const Buffer& b) { return b.size_bytes() == 0 ? nullptr : b.as<float>(); }
 
 // Numbers the models of the process, so that none repeats another's steps.
 uint64_t NewModelNumber() {
@@ -46,7 +42,7 @@ std::optional<uint64_t> StepKey(uint64_t model, absl::Span<const Decoder::Group>
 
 DeviceTransformer::DeviceTransformer(std::shared_ptr<const Checkpoint> checkpoint,
                                      const DecoderOptions& options, Device& device)
-    : checkpoint_(std::move(checkpoint)),
+    : Decoder(std::move(checkpoint)),
       options_(options),
       device_(device),
       number_(NewModelNumber()) {}
@@ -75,12 +71,18 @@ absl::Status DeviceTransformer::Take(ThreadPool& pool) {
     LK_RETURN_IF_ERROR(TakeLayer(t, pool));
     progress(layers_.size());
   }
-  LK_RETURN_IF_ERROR(TakeWeightSets(pool));
-  LK_ASSIGN_OR_RETURN(final_norm_, UploadedFloats(Floats({&c.final_norm}), device_));
+  LK_RETURN_IF_ERROR(TakeWeightSets(
+      pool,
+      [&](const ModelConfig& config) {
+        weight_sets_.push_back(
+            std::make_unique<DeviceWeightSet>(config, options_.weight_type, device_));
+      },
+      [&](const LayerTensors& t) { return weight_sets_.back()->AddLayer(t, pool); }));
+  LK_ASSIGN_OR_RETURN(final_norm_, Uploaded(Floats({&c.final_norm}), device_));
   LK_ASSIGN_OR_RETURN(lm_head_,
                       MakeDeviceWeight({&c.lm_head, 1}, options_.weight_type, pool, device_));
   if (c.embedding.data != c.lm_head.data || row_type() != options_.weight_type) {
-    LK_ASSIGN_OR_RETURN(embedding_, device_.MakeWeight({&c.embedding, 1}, row_type()));
+    LK_ASSIGN_OR_RETURN(embedding_, MakeDeviceWeight({&c.embedding, 1}, row_type(), pool, device_));
   }
   progress(c.layers.size() + 1);
   return absl::OkStatus();
@@ -88,33 +90,14 @@ absl::Status DeviceTransformer::Take(ThreadPool& pool) {
 
 absl::Status DeviceTransformer::TakeLayer(const LayerTensors& t, ThreadPool& pool) {
   Layer& layer = layers_.emplace_back();
-  LK_ASSIGN_OR_RETURN(layer.attention_norm, UploadedFloats(Floats({&t.attention_norm}), device_));
-  LK_ASSIGN_OR_RETURN(layer.ffn_norm, UploadedFloats(Floats({&t.ffn_norm}), device_));
-  LK_ASSIGN_OR_RETURN(layer.gate_up_bias,
-                      UploadedFloats(Floats({&t.gate_bias, &t.up_bias}), device_));
-  LK_ASSIGN_OR_RETURN(layer.down_bias, UploadedFloats(Floats({&t.down_bias}), device_));
+  LK_ASSIGN_OR_RETURN(layer.attention_norm, Uploaded(Floats({&t.attention_norm}), device_));
+  LK_ASSIGN_OR_RETURN(layer.ffn_norm, Uploaded(Floats({&t.ffn_norm}), device_));
+  LK_ASSIGN_OR_RETURN(layer.gate_up_bias, Uploaded(Floats({&t.gate_bias, &t.up_bias}), device_));
+  LK_ASSIGN_OR_RETURN(layer.down_bias, Uploaded(Floats({&t.down_bias}), device_));
   LK_ASSIGN_OR_RETURN(layer.gate_up, MakeDeviceWeight({{t.gate_proj, t.up_proj}},
                                                       options_.weight_type, pool, device_));
   LK_ASSIGN_OR_RETURN(layer.down,
                       MakeDeviceWeight({&t.down_proj, 1}, options_.weight_type, pool, device_));
-  return absl::OkStatus();
-}
-
-absl::Status DeviceTransformer::TakeWeightSets(ThreadPool& pool) {
-  const Checkpoint& c = *checkpoint_;
-  const StorageType type = options_.weight_type;
-  weight_sets_.push_back(std::make_unique<DeviceWeightSet>(c.config, type, device_));
-  for (const LayerTensors& t : c.layers) LK_RETURN_IF_ERROR(weight_sets_[0]->AddLayer(t, pool));
-  for (const BundledMechanism& m : c.mechanisms) {
-    set_of_bundled_.push_back(0);
-    if (!m.has_own_projections) continue;
-    set_of_bundled_.back() = static_cast<int64_t>(weight_sets_.size());
-    weight_sets_.push_back(std::make_unique<DeviceWeightSet>(m.config, type, device_));
-    for (int64_t i = 0; i < c.config.n_layers; ++i) {
-      const BundledLayerTensors layer(c, m, i, pool);
-      LK_RETURN_IF_ERROR(weight_sets_.back()->AddLayer(layer.tensors(), pool));
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -150,24 +133,27 @@ int64_t DeviceTransformer::weight_bytes() const {
   return total;
 }
 
-void DeviceTransformer::Norm(const NormInput& input, const int32_t* rows) {
+const Buffer& DeviceTransformer::normed_floats() const {
+  return normed_floats_.size_bytes() > 0 ? normed_floats_ : normed_;
+}
+
+void DeviceTransformer::Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows) {
   DeviceNormArgs args;
-  args.x = input.x;
+  args.x = x_.as<float>();
   args.rows = rows;
-  args.weight = input.weight->as<float>();
+  args.weight = weight.as<float>();
   args.eps = config().rms_norm_eps;
   args.dim = config().hidden_dim;
-  args.n_rows = input.n_rows;
+  args.n_rows = n_rows;
   args.out = normed_.data();
   args.out_type = row_type();
-  if (normed_floats_.size_bytes() > 0) args.also_floats = normed_floats_.as<float>();
+  args.also_floats = normed_floats_.as<float>();
   device_.kernels().rms_norm(device_, args);
 }
 
 void DeviceTransformer::Attend(int64_t layer, absl::Span<const Group> groups) {
   const int64_t dim = config().hidden_dim;
-  const auto* floats =
-      normed_floats_.size_bytes() > 0 ? normed_floats_.as<float>() : normed_.as<float>();
+  const auto* floats = normed_floats().as<float>();
   int64_t first_row = 0;
   for (const Group& group : groups) {
     DeviceWeightSet& set = *weight_sets_[group.weight_set];
@@ -182,20 +168,21 @@ void DeviceTransformer::Attend(int64_t layer, absl::Span<const Group> groups) {
 
 void DeviceTransformer::FeedForward(const Layer& layer, int64_t n_rows) {
   const int64_t dim = config().hidden_dim, ffn_dim = config().ffn_dim;
-  Norm({x_.as<float>(), &layer.ffn_norm, n_rows}, nullptr);
+  Norm(layer.ffn_norm, n_rows);
   device_.Multiply({layer.gate_up.get(), normed_.data(), dim, n_rows, gate_up_.as<float>(),
-                    2 * ffn_dim, OrNone(layer.gate_up_bias)});
+                    2 * ffn_dim, layer.gate_up_bias.as<float>()});
   device_.kernels().gated(
       device_, {gate_up_.as<float>(), 2 * ffn_dim, ffn_dim, n_rows, gated_.data(), row_type()});
   device_.Multiply({layer.down.get(), gated_.data(), ffn_dim, n_rows, x_.as<float>(), dim,
-                    OrNone(layer.down_bias), GemmArgs::Into::kAccumulate});
+                    layer.down_bias.as<float>(), GemmArgs::Into::kAccumulate});
 }
 
 void DeviceTransformer::Observe(int64_t layer, int64_t n_rows, const Observer& observer) {
   if (!observer) return;
-  const Buffer& from = normed_floats_.size_bytes() > 0 ? normed_floats_ : normed_;
   std::vector<float> rows(n_rows * config().hidden_dim);
-  if (!device_.Download(from.data(), rows.data(), static_cast<int64_t>(rows.size()) * kFloat)
+  if (!device_
+           .Download(normed_floats().data(), rows.data(),
+                     static_cast<int64_t>(rows.size()) * kFloat)
            .ok()) {
     return;
   }
@@ -213,7 +200,7 @@ void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups,
     first_row += group.n_rows;
   }
   for (int64_t i = 0; i < config().n_layers; ++i) {
-    Norm({x_.as<float>(), &layers_[i].attention_norm, n_rows}, nullptr);
+    Norm(layers_[i].attention_norm, n_rows);
     Observe(i, n_rows, observer);
     Attend(i, groups);
     FeedForward(layers_[i], n_rows);
@@ -256,7 +243,7 @@ const float* DeviceTransformer::QueueLogits(absl::Span<const int64_t> rows) {
   LK_CHECK(n_rows <= kMaxLogitRows);
   narrow_.assign(rows.begin(), rows.end());
   device_.Upload(narrow_.data(), wanted_rows_.data(), n_rows * kInt);
-  Norm({x_.as<float>(), &final_norm_, n_rows}, wanted_rows_.as<int32_t>());
+  Norm(final_norm_, n_rows, wanted_rows_.as<int32_t>());
   device_.Multiply({lm_head_.get(), normed_.data(), config().hidden_dim, n_rows,
                     device_logits_.as<float>(), config().vocab_size});
   return device_logits_.as<float>();

@@ -38,10 +38,7 @@ class DeviceTransformer : public Decoder {
     return {logits_.data() + i * config().vocab_size, static_cast<size_t>(config().vocab_size)};
   }
 
-  const ModelConfig& config() const override { return checkpoint_->config; }
   int64_t weight_bytes() const override;
-  int64_t n_weight_sets() const override { return static_cast<int64_t>(weight_sets_.size()); }
-  int64_t set_of_bundled(size_t i) const override { return set_of_bundled_[i]; }
   double work_per_row(int64_t weight_set) const override {
     return weight_sets_[weight_set]->work_per_row();
   }
@@ -52,21 +49,17 @@ class DeviceTransformer : public Decoder {
     std::unique_ptr<DeviceWeight> gate_up, down;
     Buffer gate_up_bias, down_bias;  // empty when absent
   };
-  // Norms that wait for their rows.
-  struct NormInput {
-    const float* x = nullptr;
-    const Buffer* weight = nullptr;
-    int64_t n_rows = 0;
-  };
 
   DeviceTransformer(std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options,
                     Device& device);
   absl::Status Take(ThreadPool& pool);
   absl::Status TakeLayer(const LayerTensors& tensors, ThreadPool& pool);
-  absl::Status TakeWeightSets(ThreadPool& pool);
   absl::Status ReserveRows();
   StorageType row_type() const { return RowTypeOf(options_.weight_type); }
-  void Norm(const NormInput& input, const int32_t* rows);
+  // normed_ = the norm of the first n_rows rows of x_, or of the rows that `rows` lists.
+  void Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows = nullptr);
+  // Returns the normed rows in fp32.
+  const Buffer& normed_floats() const;
   void UploadTokens(absl::Span<const int32_t> tokens);
   // The step's layers, all queued.
   void Queue(int64_t n_rows, absl::Span<const Group> groups, const Observer& observer);
@@ -74,13 +67,11 @@ class DeviceTransformer : public Decoder {
   void FeedForward(const Layer& layer, int64_t n_rows);
   void Observe(int64_t layer, int64_t n_rows, const Observer& observer);
 
-  const std::shared_ptr<const Checkpoint> checkpoint_;
   const DecoderOptions options_;
   Device& device_;
   const uint64_t number_;  // of this model in the process
   std::vector<Layer> layers_;
   std::vector<std::unique_ptr<DeviceWeightSet>> weight_sets_;
-  std::vector<int64_t> set_of_bundled_;
   Buffer final_norm_;
   std::unique_ptr<DeviceWeight> embedding_;  // as rows are stored; nullptr: lm_head_ is also that
   std::unique_ptr<DeviceWeight> lm_head_;

@@ -12,19 +12,17 @@
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/device/device.h"
 #include "engine/loader/checkpoint.h"
+#include "engine/model/weight_set.h"
 
 namespace lowkey {
 
-// Copies a vector to a device's memory.
-absl::StatusOr<Buffer> UploadedFloats(absl::Span<const float> x, Device& device);
-
 // WeightSet's linear maps around attention, on a device. Rows meet weights in RowTypeOf the
 // weights' type; everything else is fp32. All functions except AddLayer and ReserveRows only queue.
-class DeviceWeightSet {
+class DeviceWeightSet : public WeightSetSizes {
  public:
-  // `config` describes heads, biases, norms and RoPE. `device` outlives this.
+  // `device` outlives this.
   DeviceWeightSet(const ModelConfig& config, StorageType type, Device& device)
-      : config_(config), type_(type), device_(device) {}
+      : WeightSetSizes(config), type_(type), device_(device) {}
   // Uploads the tensors that WeightSet::AddLayer packs.
   absl::Status AddLayer(const LayerTensors& tensors, ThreadPool& pool);
   // Takes memory for steps of that many rows.
@@ -38,7 +36,6 @@ class DeviceWeightSet {
   void Output(int64_t layer, float* residual);
 
   int64_t weight_bytes() const;
-  double work_per_row() const;
 
  private:
   struct Layer {
@@ -46,13 +43,8 @@ class DeviceWeightSet {
     std::unique_ptr<DeviceWeight> qkv, o;     // qkv: nullptr when absent
   };
 
-  int64_t out_dim() const { return int64_t{config_.n_heads} * config_.head_dim; }
-  int64_t qkv_dim() const { return q_dim_ + k_dim_ + v_dim_; }
-
-  const ModelConfig config_;
   const StorageType type_;
   Device& device_;
-  int64_t q_dim_ = 0, k_dim_ = 0, v_dim_ = 0;  // 0 when absent
   std::vector<Layer> layers_;
   int64_t n_rows_ = 0;
   Buffer inverse_frequencies_;  // double

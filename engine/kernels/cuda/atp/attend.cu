@@ -1,8 +1,8 @@
 // The softmax of rows over sinks, principal blocks and exact tokens (ATP, Eq. 7), part by part.
 
-#include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/reader.h"
 #include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {
@@ -93,21 +93,6 @@ __global__ void CombineKernel(AtpCombineArgs a) {
   }
 }
 
-template <typename T, int kD, int kR>
-struct Instance {
-  static void Attend(Device& device, const LaunchShape& shape, const AtpAttendArgs& args) {
-    Launch(device, AttendKernel<T, kD, kR>, With(shape, args.read), args);
-  }
-  static void Score(Device& device, const LaunchShape& shape, const AtpScoreArgs& args) {
-    Launch(device, ScoreKernel<T, kD, kR>, With(shape, args.read), args);
-  }
-  static LaunchShape With(LaunchShape shape, const AtpReadArgs& args) {
-    shape.shared_bytes = Reader<T, kD, kR>::SharedFloats(args.model.head_dim, args.max_rank) *
-                         static_cast<int64_t>(sizeof(float));
-    return shape;
-  }
-};
-
 // Calls launch.operator()<T, kD, kR>() for the model and its tiles.
 template <typename T, int kD, typename F>
 void ForRows(const AtpReadArgs& args, F launch) {
@@ -131,26 +116,33 @@ LaunchShape Blocks(int64_t n, const AtpReadArgs& args) {
   return {.blocks_x = n, .blocks_y = args.model.n_kv_heads, .threads = kThreads};
 }
 
+// Returns the shape of n blocks that read.
+template <typename T, int kD, int kR>
+LaunchShape ReaderBlocks(int64_t n, const AtpReadArgs& args) {
+  LaunchShape shape = Blocks(n, args);
+  shape.shared_bytes = Reader<T, kD, kR>::SharedFloats(args.model.head_dim, args.max_rank) *
+                       static_cast<int64_t>(sizeof(float));
+  return shape;
+}
+
 }  // namespace
 
 void AtpAttendOnDevice(Device& device, const AtpAttendArgs& args) {
   ForModel(args.read, [&]<typename T, int kD, int kR>() {
-    Instance<T, kD, kR>::Attend(device, Blocks(args.n_runs, args.read), args);
+    Launch(device, AttendKernel<T, kD, kR>, ReaderBlocks<T, kD, kR>(args.n_runs, args.read), args);
   });
 }
 
 void AtpScoreOnDevice(Device& device, const AtpScoreArgs& args) {
   ForModel(args.read, [&]<typename T, int kD, int kR>() {
-    Instance<T, kD, kR>::Score(device, Blocks(args.n_runs, args.read), args);
+    Launch(device, ScoreKernel<T, kD, kR>, ReaderBlocks<T, kD, kR>(args.n_runs, args.read), args);
   });
 }
 
 void AtpCombineOnDevice(Device& device, const AtpCombineArgs& args) {
-  const auto kernel = args.read.model.head_dim <= 32    ? CombineKernel<1>
-                      : args.read.model.head_dim <= 64  ? CombineKernel<2>
-                      : args.read.model.head_dim <= 128 ? CombineKernel<4>
-                                                        : CombineKernel<8>;
-  Launch(device, kernel, Blocks(args.n_tiles, args.read), args);
+  ForModel(args.read, [&]<typename, int kD, int>() {
+    Launch(device, CombineKernel<kD>, Blocks(args.n_tiles, args.read), args);
+  });
 }
 
 }  // namespace lowkey

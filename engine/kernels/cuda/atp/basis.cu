@@ -1,8 +1,8 @@
 // Computes the principal bases of closed blocks, by subspace iteration as in lowrank/subspace.cc.
 // The rounds are the same for all blocks, so that the host need not know how a round went.
 
-#include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {

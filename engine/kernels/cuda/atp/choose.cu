@@ -1,8 +1,8 @@
 // Chooses the far tokens that a row reads exactly: the heaviest, by counting (no sort, no atomics).
 
-#include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/reader.h"
 #include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {
@@ -16,22 +16,6 @@ struct Shared {
   int counts[kWarps];
   float maxima[kAtpTileRows], shares[kAtpTileRows];
 };
-
-__device__ __forceinline__ int WarpCount(int x) {
-  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
-  return x;
-}
-
-// Returns the sum over the block, the same in all threads.
-__device__ __forceinline__ int BlockCount(int x, Shared& shared) {
-  x = WarpCount(x);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) shared.counts[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  x = 0;
-  for (int w = 0; w < kWarps; ++w) x += shared.counts[w];
-  return x;
-}
 
 // The choice of one token and KV head.
 struct Choice {
@@ -97,7 +81,7 @@ __device__ __forceinline__ int CountFrom(const Choice& c, int64_t least, Shared&
   for (int i = static_cast<int>(c.s.n_sinks) + threadIdx.x; i < c.n_far; i += kThreads) {
     n += int64_t{KeyOf(c, i)} >= least ? 1 : 0;
   }
-  return BlockCount(n, shared);
+  return BlockTotal(n, shared.counts);
 }
 
 // Returns the highest key that n_wanted tokens reach, or a key that exactly n_wanted tokens reach.

@@ -1,10 +1,9 @@
-// Writes keys and values into pages, and compresses closed blocks into principal keys and values
-// (ATP, Eq. 5-6).
+// Compresses closed blocks into principal keys and values (ATP, Eq. 5-6).
 
-#include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/rows.h"
 #include "engine/kernels/cuda/atp/views.h"
 #include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {
@@ -12,26 +11,6 @@ namespace {
 using atp::kPage;
 
 constexpr int kThreads = 256;
-
-// One warp writes one row of one KV head.
-template <typename T>
-__global__ void WriteKernel(AtpWriteArgs a) {
-  const AtpModel& m = a.model;
-  const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (task >= a.n_rows * m.n_kv_heads) return;
-  const int64_t row = task / m.n_kv_heads, head = task % m.n_kv_heads;
-  const AtpSequence& s = a.sequences[a.row_sequences[row]];
-  const int64_t offset = a.row_offsets[row], position = s.first_position + offset;
-  const atp::PageView<T> page =
-      atp::ViewPage<T>(m, a.pages[s.first_page + position / kPage], a.layer, head);
-  T* key = page.keys + position % kPage * m.head_dim;
-  T* value = page.values + position % kPage * m.head_dim;
-  const int64_t from = (s.first_row + offset) * a.ld + head * m.head_dim;
-  for (int64_t j = threadIdx.x % kWarp; j < m.head_dim; j += kWarp) {
-    key[j] = FromFloat<T>(a.k[from + j]);
-    value[j] = FromFloat<T>(a.v[from + j]);
-  }
-}
 
 // Gathers keys or values of one KV head: takes the mean off each column, then scales to unit
 // Frobenius norm, so that keys and values weigh the same in the basis. A matrix with a number that
@@ -111,42 +90,25 @@ __global__ __launch_bounds__(kThreads) void GatherMergedKernel(AtpCompressArgs a
   }
 }
 
-template <typename T>
-void Compress(Device& device, const AtpCompressArgs& a) {
-  Launch(device, GatherKernel<T>,
-         {.blocks_x = a.max_heads, .blocks_y = 2, .blocks_z = a.n_tasks, .threads = kThreads}, a);
-  AtpFindBasis(device, a);
-  AtpStore(device, a);
-}
-
-template <typename T>
-void Merge(Device& device, const AtpCompressArgs& a) {
-  Launch(device, GatherMergedKernel<T>, {.blocks_x = a.n_tasks, .threads = kThreads}, a);
-  AtpFindBasis(device, a);
-  AtpStorePrincipal(device, a);
-}
-
-int64_t Tiles(int64_t n, int64_t width) { return (n + width - 1) / width; }
-
 }  // namespace
-
-void AtpWriteOnDevice(Device& device, const AtpWriteArgs& args) {
-  const auto kernel =
-      args.model.type == StorageType::kFloat32 ? WriteKernel<float> : WriteKernel<uint16_t>;
-  const int64_t n_warps = args.n_rows * args.model.n_kv_heads;
-  Launch(device, kernel, {.blocks_x = Tiles(n_warps * kWarp, kThreads), .threads = kThreads}, args);
-}
 
 void AtpCompressOnDevice(Device& device, const AtpCompressArgs& args) {
   if (args.n_tasks == 0) return;
-  if (args.model.type == StorageType::kFloat32) return Compress<float>(device, args);
-  Compress<uint16_t>(device, args);
+  const bool wide = args.model.type == StorageType::kFloat32;
+  Launch(device, wide ? GatherKernel<float> : GatherKernel<uint16_t>,
+         {.blocks_x = args.max_heads, .blocks_y = 2, .blocks_z = args.n_tasks, .threads = kThreads},
+         args);
+  AtpFindBasis(device, args);
+  AtpStore(device, args);
 }
 
 void AtpMergeOnDevice(Device& device, const AtpCompressArgs& args) {
   if (args.n_tasks == 0) return;
-  if (args.model.type == StorageType::kFloat32) return Merge<float>(device, args);
-  Merge<uint16_t>(device, args);
+  const bool wide = args.model.type == StorageType::kFloat32;
+  Launch(device, wide ? GatherMergedKernel<float> : GatherMergedKernel<uint16_t>,
+         {.blocks_x = args.n_tasks, .threads = kThreads}, args);
+  AtpFindBasis(device, args);
+  AtpStorePrincipal(device, args);
 }
 
 }  // namespace lowkey

@@ -1,9 +1,9 @@
 // Stores principal blocks in the cache's type, or in codes of 8 or 4 bits.
 
-#include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/atp/rows.h"
 #include "engine/kernels/cuda/atp/views.h"
 #include "engine/kernels/cuda/attention/coding.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {

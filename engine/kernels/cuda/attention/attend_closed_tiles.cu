@@ -3,8 +3,8 @@
 // page is computed. All warps of a block widen; of a tile of few rows one warp computes.
 
 #include "engine/kernels/cuda/attention/closed_pages.h"
-#include "engine/kernels/cuda/attention/launch.h"
 #include "engine/kernels/cuda/attention/tiles.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {
@@ -118,16 +118,13 @@ void LaunchTile(Device& device, const AttendArgs& args) {
          args);
 }
 
-template <int kHeadDim>
-void LaunchFor(Device& device, const AttendArgs& args) {
-  if (args.tile == RowTile::kFew) return LaunchTile<kHeadDim, 1>(device, args);
-  LaunchTile<kHeadDim, 2>(device, args);
-}
-
 }  // namespace
 
 void AttendClosedWithTensorTiles(Device& device, const AttendArgs& args) {
-  tiles::WithHeadDim(args.head_dim, [&]<int kHeadDim>() { LaunchFor<kHeadDim>(device, args); });
+  tiles::WithHeadDim(args.head_dim, [&]<int kHeadDim>() {
+    if (args.tile == RowTile::kFew) return LaunchTile<kHeadDim, 1>(device, args);
+    LaunchTile<kHeadDim, 2>(device, args);
+  });
 }
 
 }  // namespace lowkey

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "engine/kernels/cuda/attention/closed_pages.h"
-#include "engine/kernels/cuda/attention/launch.h"
 #include "engine/kernels/cuda/attention/rows.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {

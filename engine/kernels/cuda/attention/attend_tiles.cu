@@ -3,9 +3,9 @@
 // while a page is computed. A warp has 16 or 32 of the rows; scores, weights and sums stay in
 // registers.
 
-#include "engine/kernels/cuda/attention/launch.h"
 #include "engine/kernels/cuda/attention/tiles.h"
-#include "engine/kernels/cuda/grid/shared_memory.h"
+#include "engine/kernels/cuda/grid/launch.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {
@@ -51,16 +51,13 @@ void LaunchTile(Device& device, const AttendArgs& args) {
          args);
 }
 
-template <int kHeadDim>
-void LaunchFor(Device& device, const AttendArgs& args) {
-  if (args.tile == RowTile::kFew) return LaunchTile<kHeadDim, 1, 1>(device, args);
-  LaunchTile<kHeadDim, 4, 2>(device, args);
-}
-
 }  // namespace
 
 void AttendWithTensorTiles(Device& device, const AttendArgs& args) {
-  tiles::WithHeadDim(args.head_dim, [&]<int kHeadDim>() { LaunchFor<kHeadDim>(device, args); });
+  tiles::WithHeadDim(args.head_dim, [&]<int kHeadDim>() {
+    if (args.tile == RowTile::kFew) return LaunchTile<kHeadDim, 1, 1>(device, args);
+    LaunchTile<kHeadDim, 4, 2>(device, args);
+  });
 }
 
 }  // namespace lowkey

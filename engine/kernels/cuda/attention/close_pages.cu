@@ -2,7 +2,7 @@
 
 #include "engine/kernels/cuda/attention/closed_pages.h"
 #include "engine/kernels/cuda/attention/coding.h"
-#include "engine/kernels/cuda/attention/launch.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {

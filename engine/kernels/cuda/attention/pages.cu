@@ -1,7 +1,7 @@
 // Writes keys and values into pages, and joins the parts of rows that several tasks computed.
 
-#include "engine/kernels/cuda/attention/launch.h"
 #include "engine/kernels/cuda/attention/rows.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {

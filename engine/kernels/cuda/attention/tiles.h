@@ -30,21 +30,10 @@ struct Block {
   static constexpr int kDim = kHeadDim;
 };
 
-// Calls f<kHeadDim>() for a head dimension.
+// Calls f<kHeadDim>() for a head dimension of HasTensorTiles.
 template <typename F>
 void WithHeadDim(int64_t head_dim, F f) {
-  switch (head_dim) {
-    case 32:
-      return f.template operator()<32>();
-    case 64:
-      return f.template operator()<64>();
-    case 80:
-      return f.template operator()<80>();
-    case 96:
-      return f.template operator()<96>();
-    default:
-      return f.template operator()<128>();
-  }
+  WithConstant<32, 64, 80, 96, 128>(head_dim, f);
 }
 
 // The range of positions of the warp's rows.

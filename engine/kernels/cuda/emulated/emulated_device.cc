@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
-#include "engine/kernels/cuda/cuda_device.h"
 #include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
@@ -138,31 +138,6 @@ void EmulatedDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
   LK_CHECK(queue_.size() >= first);  // else `queue` waited
   kept_[key].assign(queue_.begin() + static_cast<int64_t>(first), queue_.end());
   queue_.resize(first);
-}
-
-absl::StatusOr<std::unique_ptr<DeviceWeight>> EmulatedDevice::MakeWeight(
-    absl::Span<const TensorView> parts, StorageType type) {
-  LK_CHECK(!IsNarrow(type));
-  int64_t n_out = 0;
-  for (const TensorView& part : parts) n_out += part.shape[0];
-  const int64_t n_in = parts[0].shape[1];
-  LK_ASSIGN_OR_RETURN(Buffer data,
-                      Buffer::Allocate(static_cast<size_t>(n_out * n_in * StorageBytes(type))));
-  std::vector<float> row(n_in);
-  int64_t at = 0;
-  for (const TensorView& part : parts) {
-    for (int64_t i = 0; i < part.shape[0]; ++i) {
-      LoadRow(part, i, row.data());
-      for (float x : row) {
-        if (type == StorageType::kFloat32) {
-          data.as<float>()[at++] = x;
-        } else {
-          data.as<uint16_t>()[at++] = ToBFloat16(x).bits;
-        }
-      }
-    }
-  }
-  return std::make_unique<DeviceWeight>(std::move(data), n_out, n_in, type);
 }
 
 void EmulatedDevice::Multiply(const ProductArgs& args) {

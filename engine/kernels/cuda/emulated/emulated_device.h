@@ -32,8 +32,6 @@ class EmulatedDevice : public Device {
   std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) override;
   absl::Status Wait() override;
   void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
-  absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(absl::Span<const TensorView> parts,
-                                                           StorageType type) override;
   void Multiply(const ProductArgs& args) override;
 
   void Enqueue(std::function<void()> work) { queue_.push_back(std::move(work)); }

@@ -10,7 +10,6 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/grid/grid.h"
-#include "engine/kernels/cuda/grid/shared_memory.h"
 
 namespace lowkey::emulated {
 namespace {

@@ -12,7 +12,7 @@
 #include <functional>
 
 #include "absl/functional/function_ref.h"
-#include "engine/kernels/cuda/grid/launch_shape.h"
+#include "engine/kernels/cuda/grid/launch.h"
 #include "engine/kernels/device/device.h"
 
 #define __global__ static

@@ -20,6 +20,12 @@ namespace lowkey {
 //   template <typename Args>
 //   void Launch(Device&, void (*kernel)(Args), const LaunchShape&, const Args&);
 
+// Calls f<n>() on the host, where n is one of kNumbers.
+template <int... kNumbers, typename F>
+void WithConstant(int64_t n, F f) {
+  (void)((n == kNumbers && (f.template operator()<kNumbers>(), true)) || ...);
+}
+
 __device__ inline float BFloat16ToFloat(uint16_t bits) {
   return __uint_as_float(static_cast<uint32_t>(bits) << 16);
 }
@@ -68,6 +74,18 @@ __device__ inline float BlockSum(float x, float* scratch) {
   __syncthreads();
   x = LaneIndex() < static_cast<int>(blockDim.x) / kWarp ? scratch[LaneIndex()] : 0.0f;
   return WarpSum(x);
+}
+
+// The sum of integers is exact in any order; `scratch` has one for each warp.
+template <typename T>
+__device__ inline T BlockTotal(T x, T* scratch) {
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
+  __syncthreads();  // scratch may still be read
+  if (LaneIndex() == 0) scratch[WarpIndex()] = x;
+  __syncthreads();
+  x = 0;
+  for (int i = 0; i < static_cast<int>(blockDim.x) / kWarp; ++i) x += scratch[i];
+  return x;
 }
 
 __device__ inline float BlockMax(float x, float* scratch) {

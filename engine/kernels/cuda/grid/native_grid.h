@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-#include "engine/kernels/cuda/cuda_device.h"
+#include "engine/kernels/cuda/grid/launch.h"
 
 // Declares a pointer to the block's shared memory of LaunchShape::shared_bytes, aligned to 16.
 #define LK_DYNAMIC_SHARED(type, name)                               \

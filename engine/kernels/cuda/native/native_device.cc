@@ -1,38 +1,16 @@
 #include "engine/kernels/cuda/native/native_device.h"
 
-#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
-#include "engine/kernels/cuda/cuda_device.h"
-#include "engine/kernels/cuda/grid/shared_memory.h"
+#include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/cuda/native/errors.h"
 #include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
 namespace {
-
-// Bytes of a weight that are converted at a time before they are uploaded.
-constexpr int64_t kChunkBytes = int64_t{4} << 20;
-
-// Returns whether the elements are stored, in order, as the device wants them.
-bool IsStoredAs(const TensorView& part, StorageType type) {
-  const DType wanted = type == StorageType::kFloat32 ? DType::kF32 : DType::kBF16;
-  return part.dtype == wanted && part.interleaved_rows == 0;
-}
-
-void Convert(const std::vector<float>& row, StorageType type, std::byte* to) {
-  if (type == StorageType::kFloat32) {
-    std::copy(row.begin(), row.end(), reinterpret_cast<float*>(to));
-    return;
-  }
-  auto* out = reinterpret_cast<uint16_t*>(to);
-  for (size_t i = 0; i < row.size(); ++i) out[i] = ToBFloat16(row[i]).bits;
-}
 
 // Each thread has a current device of its own in CUDA, 0 at first; to remember it costs less than
 // to ask.
@@ -212,51 +190,12 @@ void NativeDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
   queueing_ = Queueing::kNow;
 }
 
-absl::Status NativeDevice::UploadRows(const TensorView& part, StorageType type, std::byte* to) {
-  const int64_t n_rows = part.shape[0], n_in = part.shape[1], row_bytes = n_in * StorageBytes(type);
-  if (IsStoredAs(part, type)) {
-    Upload(part.data, to, n_rows * row_bytes);
-    return status_;
-  }
-  const int64_t chunk_rows = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(row_bytes, 1), 1,
-                                                 std::max<int64_t>(n_rows, 1));
-  std::vector<float> row(n_in);
-  std::vector<std::byte> chunk(chunk_rows * row_bytes);
-  for (int64_t first = 0; first < n_rows; first += chunk_rows) {
-    const int64_t n = std::min(chunk_rows, n_rows - first);
-    for (int64_t i = 0; i < n; ++i) {
-      LoadRow(part, first + i, row.data());
-      Convert(row, type, chunk.data() + i * row_bytes);
-    }
-    Upload(chunk.data(), to + first * row_bytes, n * row_bytes);
-  }
+absl::Status NativeDevice::Prepare(const DeviceWeight& weight) {
+  if (IsNarrow(weight.type()) || !Enter()) return status_;  // only our own kernels read narrow ones
+  absl::Status chosen = products_->Choose(weight);
+  if (absl::IsResourceExhausted(chosen)) return chosen;  // room for the measurement's rows
+  Note(std::move(chosen));
   return status_;
-}
-
-absl::StatusOr<std::unique_ptr<DeviceWeight>> NativeDevice::MakeWeight(
-    absl::Span<const TensorView> parts, StorageType type) {
-  LK_CHECK(!parts.empty() && !IsNarrow(type));
-  const int64_t n_in = parts[0].shape[1];
-  int64_t n_out = 0;
-  for (const TensorView& part : parts) {
-    LK_CHECK(part.shape[1] == n_in);
-    n_out += part.shape[0];
-  }
-  const int64_t n_bytes = n_out * n_in * StorageBytes(type);
-  LK_ASSIGN_OR_RETURN(Buffer data, Buffer::Allocate(static_cast<size_t>(n_bytes), this));
-  std::byte* to = data.data();
-  for (const TensorView& part : parts) {
-    LK_RETURN_IF_ERROR(UploadRows(part, type, to));
-    to += part.shape[0] * n_in * StorageBytes(type);
-  }
-  auto weight = std::make_unique<DeviceWeight>(std::move(data), n_out, n_in, type);
-  if (Enter()) {
-    absl::Status chosen = products_->Choose(*weight);
-    if (absl::IsResourceExhausted(chosen)) return chosen;  // room for the measurement's rows
-    Note(std::move(chosen));
-  }
-  LK_RETURN_IF_ERROR(status_);
-  return weight;
 }
 
 void NativeDevice::Multiply(const ProductArgs& args) {

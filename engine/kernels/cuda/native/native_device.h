@@ -8,7 +8,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "engine/kernels/cuda/grid/launch_shape.h"
+#include "engine/kernels/cuda/grid/launch.h"
 #include "engine/kernels/cuda/native/graphs.h"
 #include "engine/kernels/cuda/native/memory_pool.h"
 #include "engine/kernels/cuda/native/products.h"
@@ -38,8 +38,7 @@ class NativeDevice : public Device {
   std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) override;
   absl::Status Wait() override;
   void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
-  absl::StatusOr<std::unique_ptr<DeviceWeight>> MakeWeight(absl::Span<const TensorView> parts,
-                                                           StorageType type) override;
+  absl::Status Prepare(const DeviceWeight& weight) override;
   void Multiply(const ProductArgs& args) override;
 
   // Implements LaunchNative.
@@ -59,7 +58,6 @@ class NativeDevice : public Device {
   bool EnterUncaptured();
   // Keeps the first error. While work is captured for Repeat an error only spoils the capture.
   void Note(absl::Status status);
-  absl::Status UploadRows(const TensorView& part, StorageType type, std::byte* to);
   absl::Status AllowShared(const void* kernel, int64_t shared_bytes);
 
   const int index_;

@@ -1,6 +1,5 @@
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/products/products.h"
-#include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
 namespace {
@@ -9,25 +8,13 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kRows = 4;  // rows of a warp
 
-struct PlainArgs {
-  const void* weight = nullptr;
-  const uint16_t* scales = nullptr;  // of weights of 8 bits
-  int64_t n_out = 0, n_in = 0;
-  const void* x = nullptr;
-  int64_t ld_x = 0, n_rows = 0;
-  float* y = nullptr;
-  int64_t ld_y = 0;
-  const float* bias = nullptr;
-  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
-};
-
 // A weight's row of wide numbers. X is the type of the rows that it is multiplied with.
 template <typename T>
 struct WideWeightRow {
   using X = T;
   const T* row;
-  __device__ WideWeightRow(const PlainArgs& a, int64_t column)
-      : row(static_cast<const T*>(a.weight) + column * a.n_in) {}
+  __device__ WideWeightRow(const ProductKernelArgs& a, int64_t column)
+      : row(reinterpret_cast<const T*>(a.weight + column * a.row_bytes)) {}
   __device__ float operator[](int64_t k) const { return ToFloat(row[k]); }
 };
 
@@ -37,10 +24,10 @@ struct NarrowWeightRow {
   const uint8_t* codes;
   const uint16_t* scales;
   int64_t ld_scales;
-  __device__ NarrowWeightRow(const PlainArgs& a, int64_t column)
-      : codes(static_cast<const uint8_t*>(a.weight) + column * NarrowBlocks(a.n_in) * kNarrowBlock),
+  __device__ NarrowWeightRow(const ProductKernelArgs& a, int64_t column)
+      : codes(reinterpret_cast<const uint8_t*>(a.weight + column * a.row_bytes)),
         scales(a.scales + column),
-        ld_scales(NarrowLayout{kType, a.n_out, a.n_in}.ld_scales()) {}
+        ld_scales(a.ld_scales) {}
   __device__ float operator[](int64_t k) const {
     const uint32_t code = codes[NarrowPlace(k)];
     if constexpr (kType == StorageType::kInt8) {
@@ -57,7 +44,7 @@ struct NarrowWeightRow {
 // Each lane sums every 32nd product, then the lanes are summed: this order does not depend on the
 // other rows. Warps take columns of the same rows first.
 template <typename Row>
-__global__ void PlainProductKernel(PlainArgs a) {
+__global__ void PlainProductKernel(ProductKernelArgs a) {
   using T = typename Row::X;
   const int64_t column_blocks = (a.n_out + kWarps - 1) / kWarps;
   const int64_t column = blockIdx.x % column_blocks * kWarps + threadIdx.x / kWarp;
@@ -88,12 +75,6 @@ __global__ void PlainProductKernel(PlainArgs a) {
 
 void MultiplyPlainly(Device& device, const ProductArgs& args) {
   const DeviceWeight& w = *args.weight;
-  const NarrowLayout layout{w.type(), w.n_out(), w.n_in()};
-  const auto* scales = IsNarrow(w.type())
-                           ? reinterpret_cast<const uint16_t*>(w.data() + layout.scales_at())
-                           : nullptr;
-  const PlainArgs plain{w.data(),    scales, w.n_out(), w.n_in(),  args.x,   args.ld_x,
-                        args.n_rows, args.y, args.ld_y, args.bias, args.into};
   const LaunchShape shape{
       .blocks_x = (w.n_out() + kWarps - 1) / kWarps * ((args.n_rows + kRows - 1) / kRows),
       .threads = kThreads};
@@ -102,7 +83,7 @@ void MultiplyPlainly(Device& device, const ProductArgs& args) {
       : w.type() == StorageType::kBFloat16 ? PlainProductKernel<WideWeightRow<uint16_t>>
       : w.type() == StorageType::kInt8     ? PlainProductKernel<NarrowWeightRow<StorageType::kInt8>>
                                        : PlainProductKernel<NarrowWeightRow<StorageType::kFloat8>>;
-  Launch(device, kernel, shape, plain);
+  Launch(device, kernel, shape, KernelArgsOf(args));
 }
 
 }  // namespace lowkey

@@ -2,8 +2,37 @@
 #define LOWKEY_ENGINE_KERNELS_CUDA_PRODUCTS_PRODUCTS_H_
 
 #include "engine/kernels/device/device.h"
+#include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
+
+// The arguments of both kinds of kernels: ProductArgs with its weight's parts.
+struct ProductKernelArgs {
+  const std::byte* weight = nullptr;  // row j at j * row_bytes
+  int64_t row_bytes = 0;
+  const uint16_t* scales = nullptr;  // of 8 bits: bf16 [ScalesOfRow, ld_scales]
+  int64_t ld_scales = 0;             // a multiple of 8
+  int64_t n_out = 0, n_in = 0;
+  const void* x = nullptr;
+  int64_t ld_x = 0, n_rows = 0;
+  float* y = nullptr;
+  int64_t ld_y = 0;
+  const float* bias = nullptr;
+  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
+};
+
+inline ProductKernelArgs KernelArgsOf(const ProductArgs& args) {
+  const DeviceWeight& w = *args.weight;
+  const int64_t row_bytes = w.n_in() * StorageBytes(w.type());
+  ProductKernelArgs a{w.data(),  row_bytes,   nullptr, 0,         w.n_out(), w.n_in(), args.x,
+                      args.ld_x, args.n_rows, args.y,  args.ld_y, args.bias, args.into};
+  if (!IsNarrow(w.type())) return a;
+  const NarrowLayout layout{w.type(), w.n_out(), w.n_in()};
+  a.row_bytes = layout.row_bytes();
+  a.scales = reinterpret_cast<const uint16_t*>(w.data() + layout.scales_at());
+  a.ld_scales = layout.ld_scales();
+  return a;
+}
 
 // Computes Device::Multiply by a kernel that takes any shape and alignment. One warp computes a
 // column of four rows, so that the weight is read once per four rows.

@@ -9,7 +9,6 @@
 #include "engine/kernels/cuda/grid/mma.h"
 #include "engine/kernels/cuda/products/products.h"
 #include "engine/kernels/cuda/products/weight_formats.h"
-#include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
 namespace {
@@ -21,20 +20,6 @@ constexpr int kPiece = 8;        // bf16 in one lane's 16 bytes
 constexpr int kLanes = 4;        // lanes that hold a row's block, 16 bytes each
 constexpr int kManyTile = 128;   // columns and rows of a block for many rows
 constexpr int kManyFewest = 65;  // rows
-
-struct TileArgs {
-  const std::byte* weight = nullptr;  // row j at j * row_bytes, in whole pieces
-  int64_t row_bytes = 0;
-  const uint16_t* scales = nullptr;  // bf16 [blocks or 1, ld_scales], where the format has them
-  int64_t ld_scales = 0;             // a multiple of 8
-  int64_t n_out = 0, n_in = 0;
-  const uint16_t* x = nullptr;
-  int64_t ld_x = 0, n_rows = 0;
-  float* y = nullptr;
-  int64_t ld_y = 0;
-  const float* bias = nullptr;
-  GemmArgs::Into into = GemmArgs::Into::kOverwrite;
-};
 
 // In a tile of 32 k, lane 4 g + t has numbers 8 t .. 8 t + 7 of row g. A step takes its k in that
 // order, 4 t + {0, 1} and 4 t + {2, 3} of each half instead of 2 t and 2 t + 8: a sum does not
@@ -71,12 +56,12 @@ __device__ inline void WidenBlock(const Piece& stored, Piece (&wide)[Format::kCh
 }
 
 template <typename Format>
-__device__ inline int64_t BlocksOf(const TileArgs& a) {
+__device__ inline int64_t BlocksOf(const ProductKernelArgs& a) {
   constexpr int kBlock = Format::kChunks * kChunk;
   return (a.n_in + kBlock - 1) / kBlock;
 }
 template <typename Format>
-__device__ inline int64_t FirstBlock(const TileArgs& a, int eighth) {
+__device__ inline int64_t FirstBlock(const ProductKernelArgs& a, int eighth) {
   return BlocksOf<Format>(a) * eighth / kEighths;
 }
 
@@ -90,8 +75,13 @@ __device__ inline Piece ReadPiece(const void* row, int64_t at, int64_t row_bytes
 // Maps a number past the last to the last; the result for such a number is not stored.
 __device__ inline int64_t AtMost(int64_t i, int64_t n) { return i < n ? i : n - 1; }
 
+// Returns row i of x.
+__device__ inline const uint16_t* RowOf(const ProductKernelArgs& a, int64_t i) {
+  return static_cast<const uint16_t*>(a.x) + AtMost(i, a.n_rows) * a.ld_x;
+}
+
 template <typename Format>
-__device__ inline void Store(const TileArgs& a, int64_t row, int64_t column, float sum) {
+__device__ inline void Store(const ProductKernelArgs& a, int64_t row, int64_t column, float sum) {
   if (row >= a.n_rows || column >= a.n_out) return;
   if constexpr (Format::kScalesRows) {
     sum = fmaf(BFloat16ToFloat(a.scales[column]), sum, a.bias == nullptr ? 0.0f : a.bias[column]);
@@ -112,7 +102,7 @@ struct Batch {
 
 // Reads columns first_column + 8 i + g of blocks [block, end), zeros past the end.
 template <typename Format, int kColumns>
-__device__ inline void ReadBatch(const TileArgs& a, int64_t first_column, int64_t block,
+__device__ inline void ReadBatch(const ProductKernelArgs& a, int64_t first_column, int64_t block,
                                  int64_t end, Batch<Format, kColumns>& batch) {
   const int g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -133,7 +123,7 @@ __device__ inline void ReadBatch(const TileArgs& a, int64_t first_column, int64_
 
 // A block computes 16 kColumns columns of 8 kRows rows; every warp has an eighth of k.
 template <typename Format, int kColumns, int kRows>
-__global__ void __launch_bounds__(kThreads) FewRowsKernel(TileArgs a) {
+__global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
   constexpr int kTile = 16 * kColumns * 8 * kRows, kChunks = Format::kChunks;
   LK_DYNAMIC_SHARED(float, partial);  // [kEighths, 8 kRows, 16 kColumns]
   const int eighth = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
@@ -141,7 +131,7 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(TileArgs a) {
   float sums[kColumns][kRows][4] = {};
   const uint16_t* x[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) x[r] = a.x + AtMost(8 * r + g, a.n_rows) * a.ld_x;
+  for (int r = 0; r < kRows; ++r) x[r] = RowOf(a, 8 * r + g);
   const int64_t end = FirstBlock<Format>(a, eighth + 1);
   using WeightBatch = Batch<Format, kColumns>;
   for (int64_t block = FirstBlock<Format>(a, eighth); block < end; block += WeightBatch::kBlocks) {
@@ -209,8 +199,8 @@ __device__ inline void CopyPiece(Piece& to, const void* row, int64_t at, int64_t
 }
 
 template <typename Format>
-__device__ inline void FillStage(const TileArgs& a, Stage<Format>& stage, int64_t first_column,
-                                 int64_t first_row, int64_t block) {
+__device__ inline void FillStage(const ProductKernelArgs& a, Stage<Format>& stage,
+                                 int64_t first_column, int64_t first_row, int64_t block) {
   if (block < BlocksOf<Format>(a)) {
     for (int i = threadIdx.x; i < kManyTile * kLanes; i += kThreads) {
       const int row = i / kLanes, lane = i % kLanes;
@@ -218,7 +208,7 @@ __device__ inline void FillStage(const TileArgs& a, Stage<Format>& stage, int64_
                 block * kLanes + lane, a.row_bytes);
 #pragma unroll
       for (int c = 0; c < Format::kChunks; ++c) {
-        CopyPiece(stage.x[c][i], a.x + AtMost(first_row + row, a.n_rows) * a.ld_x,
+        CopyPiece(stage.x[c][i], RowOf(a, first_row + row),
                   (block * Format::kChunks + c) * kLanes + lane, 2 * a.n_in);
       }
     }
@@ -265,7 +255,7 @@ __device__ inline void MultiplyStage(const Stage<Format>& stage,
 }
 
 template <typename Format>
-__global__ void __launch_bounds__(kThreads, 1) ManyRowsKernel(TileArgs a) {
+__global__ void __launch_bounds__(kThreads, 1) ManyRowsKernel(ProductKernelArgs a) {
   constexpr int kAhead = Stage<Format>::kAhead;
   LK_DYNAMIC_SHARED(Stage<Format>, stages);  // [kAhead]
   // Blocks of the same columns are neighbors, so that their weights come from the cache.
@@ -304,7 +294,7 @@ __global__ void __launch_bounds__(kThreads, 1) ManyRowsKernel(TileArgs a) {
 }
 
 template <typename Format, int kColumns, int kRows>
-void LaunchFew(Device& device, const TileArgs& a) {
+void LaunchFew(Device& device, const ProductKernelArgs& a) {
   const LaunchShape shape{
       .blocks_x = (a.n_out + 16 * kColumns - 1) / (16 * kColumns),
       .threads = kThreads,
@@ -313,7 +303,7 @@ void LaunchFew(Device& device, const TileArgs& a) {
 }
 
 template <typename Format>
-void LaunchFor(Device& device, const TileArgs& a) {
+void LaunchFor(Device& device, const ProductKernelArgs& a) {
   if (a.n_rows >= kManyFewest) {
     const auto tiles = [](int64_t n) { return (n + kManyTile - 1) / kManyTile; };
     Launch(device, ManyRowsKernel<Format>,
@@ -335,24 +325,9 @@ void LaunchFor(Device& device, const TileArgs& a) {
 }  // namespace
 
 void MultiplyByTiles(Device& device, const ProductArgs& args) {
-  const DeviceWeight& w = *args.weight;
-  TileArgs a{.weight = w.data(),
-             .row_bytes = 2 * w.n_in(),
-             .n_out = w.n_out(),
-             .n_in = w.n_in(),
-             .x = static_cast<const uint16_t*>(args.x),
-             .ld_x = args.ld_x,
-             .n_rows = args.n_rows,
-             .y = args.y,
-             .ld_y = args.ld_y,
-             .bias = args.bias,
-             .into = args.into};
-  if (!IsNarrow(w.type())) return LaunchFor<BFloat16Format>(device, a);
-  const NarrowLayout layout{w.type(), w.n_out(), w.n_in()};
-  a.row_bytes = layout.row_bytes();
-  a.scales = reinterpret_cast<const uint16_t*>(w.data() + layout.scales_at());
-  a.ld_scales = layout.ld_scales();
-  if (w.type() == StorageType::kInt8) return LaunchFor<Int8Format>(device, a);
+  const ProductKernelArgs a = KernelArgsOf(args);
+  if (!IsNarrow(args.weight->type())) return LaunchFor<BFloat16Format>(device, a);
+  if (args.weight->type() == StorageType::kInt8) return LaunchFor<Int8Format>(device, a);
   LaunchFor<Float8Format>(device, a);
 }
 

@@ -4,9 +4,28 @@
 // Code that the kernels of sampling share.
 
 #include "engine/kernels/cuda/grid/grid.h"
-#include "engine/kernels/cuda/sampling/sampling.h"
+#include "engine/kernels/device/sampling.h"
 
 namespace lowkey {
+
+// The data that the steps of a call share: for each row n_blocks numbers, one per block of
+// kSumBlock ids, and a weight per id.
+struct SamplingWork {
+  SamplingArgs a;
+  int64_t n_blocks = 0;
+  double* sums = nullptr;          // sums of weights
+  double* raw_sums = nullptr;      // sums of exp(logit - max) of the raw logits
+  uint64_t* fixed_sums = nullptr;  // sums of FixedWeight, for top_p
+  int32_t* raw_keys = nullptr;     // the largest NormalKey of the raw logits; NaN stands out
+  int32_t* keys = nullptr;         // the same after adjustments, for rows that have some
+  int32_t* heaviest = nullptr;     // the bits of the largest weight
+  float* weights = nullptr;        // the adjusted logits at first
+};
+
+// Queues the draw of each row's token from keys and weights (draw.cu).
+void QueueDraws(Device& device, const SamplingWork& work);
+// Queues the reports of rows (report.cu).
+void QueueReports(Device& device, const SamplingWork& work);
 
 inline constexpr int32_t kNoKey = -0x7fffffff - 1;  // below the key of every float
 
@@ -37,17 +56,6 @@ __device__ inline int32_t BlockLargest(int32_t x, int32_t* scratch) {
 }
 __device__ inline int32_t BlockSmallest(int32_t x, int32_t* scratch) {
   return ~BlockLargest(~x, scratch);
-}
-
-// Returns the sum over the block, which is exact in any order.
-__device__ inline uint64_t BlockTotal(uint64_t x, uint64_t* scratch) {
-  for (int by = kWarp / 2; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  x = 0;
-  for (int i = 0; i < static_cast<int>(blockDim.x) / kWarp; ++i) x += scratch[i];
-  return x;
 }
 
 // Returns the largest of n keys in all threads of the block.

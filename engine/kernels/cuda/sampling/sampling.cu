@@ -2,8 +2,8 @@
 // blocks of ids. Each pass reads the logits once; at 64 rows of 128k, 32 MB, the second-level cache
 // bounds it.
 
+#include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/cuda/sampling/blocks.h"
-#include "engine/kernels/cuda/sampling/sampling.h"
 
 namespace lowkey {
 namespace {

@@ -3,7 +3,7 @@
 #include <cfloat>
 
 #include "engine/kernels/cuda/grid/grid.h"
-#include "engine/kernels/cuda/slices/slices.h"
+#include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {

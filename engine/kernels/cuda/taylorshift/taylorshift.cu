@@ -5,8 +5,8 @@
 // over tokens, features times S over features, weights times values over tokens.
 
 #include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/cuda/taylorshift/panels.h"
-#include "engine/kernels/cuda/taylorshift/taylorshift.h"
 
 namespace lowkey {
 namespace {

@@ -3,7 +3,7 @@
 // for features of queries, weights of scores and the state.
 
 #include "engine/kernels/cuda/grid/grid.h"
-#include "engine/kernels/cuda/taylorshift/taylorshift.h"
+#include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/cuda/taylorshift/tiles.h"
 
 namespace lowkey {
@@ -380,19 +380,10 @@ __global__ void __launch_bounds__(Shape::kThreads) ReadPagesTilesKernel(TaylorRe
 
 // ---------------------------------------------------------------- launching
 
-// Calls f<kHeadDim>() for the step's head dimension.
+// Calls f<kHeadDim>() for the step's head dimension, which is one of TaylorHasTiles.
 template <typename F>
 void WithHeadDim(const TaylorStep& s, F f) {
-  switch (s.head_dim) {
-    case 32:
-      return f.template operator()<32>();
-    case 64:
-      return f.template operator()<64>();
-    case 96:
-      return f.template operator()<96>();
-    default:
-      return f.template operator()<128>();
-  }
+  WithConstant<32, 64, 96, 128>(s.head_dim, f);
 }
 
 // Calls f<Shape>() for blocks of at most max_rows.

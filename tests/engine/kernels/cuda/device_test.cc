@@ -131,7 +131,9 @@ TEST_F(DeviceTest, CopiesBehindWhatWasQueued) {
 
 TEST_F(DeviceTest, RepeatedWorkReadsWhatIsThereNow) {
   const std::vector<float> weights = SmallIntegers(16 * 32, 5);
-  const auto weight = device_.MakeWeight({Matrix(weights, 16)}, StorageType::kFloat32).value();
+  ThreadPool pool(1);
+  const auto weight =
+      MakeDeviceWeight({Matrix(weights, 16)}, StorageType::kFloat32, pool, device_).value();
   DeviceArray<float> x(32), y(16);
   DeviceArray<uint16_t> rounded(16);
   for (int i = 0; i < 4; ++i) {

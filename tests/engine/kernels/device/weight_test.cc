@@ -82,7 +82,7 @@ TEST_P(NarrowedTest, LiesOnADeviceAsItIs) {
   EXPECT_EQ(there, expected);
 }
 
-TEST(MakeDeviceWeight, OfMoreBitsIsTheDevices) {
+TEST(MakeDeviceWeight, OfMoreBitsHasItsRowsInOrder) {
   const std::vector<float> x = Normal(3 * 20, 7);
   const TensorView whole = Matrix(x, 3);
   ThreadPool pool(2);
@@ -92,6 +92,24 @@ TEST(MakeDeviceWeight, OfMoreBitsIsTheDevices) {
   std::vector<float> there(x.size());
   ASSERT_TRUE(device.Download((*weight)->data(), there.data(), (*weight)->size_bytes()).ok());
   EXPECT_EQ(there, x);
+}
+
+// 2 x 700,000 numbers in bf16 are more bytes than are converted at once; a part is stored as it is.
+TEST(MakeDeviceWeight, RoundsPartsOfOtherTypes) {
+  const std::vector<float> x = Normal(3 * 700000, 8);
+  std::vector<uint16_t> rounded;
+  for (float v : x) rounded.push_back(ToBFloat16(v).bits);
+  TensorView parts[] = {Matrix(x, 3), Matrix(x, 3)};
+  parts[1].dtype = DType::kBF16;
+  parts[1].data = reinterpret_cast<const std::byte*>(rounded.data());
+  ThreadPool pool(2);
+  EmulatedDevice device;
+  const auto weight = MakeDeviceWeight(parts, StorageType::kBFloat16, pool, device);
+  ASSERT_TRUE(weight.ok()) << weight.status();
+  std::vector<uint16_t> there(2 * x.size()), expected = rounded;
+  expected.insert(expected.end(), rounded.begin(), rounded.end());
+  ASSERT_TRUE(device.Download((*weight)->data(), there.data(), (*weight)->size_bytes()).ok());
+  EXPECT_TRUE(there == expected);
 }
 
 }  // namespace

@@ -136,21 +136,15 @@ class Sequence {
  private:
   void Write() {
     const std::vector<float> k = Random(kTokens * kWidth, 1), v = Random(kTokens * kWidth, 2);
-    std::vector<int32_t> rows(kTokens);
-    std::iota(rows.begin(), rows.end(), 0);
+    std::vector<CacheSlot> slots;
+    for (int32_t token = 0; token < kTokens; ++token) {
+      slots.push_back({reinterpret_cast<std::byte*>(pages_[token / 64].data()), token, token % 64});
+    }
     DeviceArray<float> keys(k), values(v);
-    DeviceArray<int32_t> sequences(kTokens), offsets(rows);
-    AtpWriteArgs a;
-    a.model = model_;
-    a.sequences = sequences_->data();
-    a.pages = page_table_->data();
-    a.row_sequences = sequences.data();
-    a.row_offsets = offsets.data();
-    a.n_rows = kTokens;
-    a.k = keys.data();
-    a.v = values.data();
-    a.ld = kWidth;
-    KernelTestDevice().kernels().atp_write(KernelTestDevice(), a);
+    DeviceArray<CacheSlot> there(slots);
+    KernelTestDevice().kernels().write_kv(
+        KernelTestDevice(),
+        {there.data(), kTokens, model_.type, 0, kHeads, kDim, keys.data(), values.data(), kWidth});
     ASSERT_TRUE(KernelTestDevice().Wait().ok());
     for (const auto& [from, to] : {std::pair{&k, &k_}, std::pair{&v, &v_}}) {
       for (float x : *from) {

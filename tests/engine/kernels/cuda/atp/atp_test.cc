@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/cuda/atp/launch.h"
 #include "engine/kernels/cuda/emulated/grid.h"
 #include "engine/lowrank/basis.h"
 #include "tests/engine/kernels/cuda/atp/atp_sequence.h"

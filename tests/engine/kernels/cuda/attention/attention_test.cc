@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/cuda/attention/launch.h"
 #include "engine/kernels/cuda/emulated/grid.h"
-#include "engine/kernels/cuda/grid/shared_memory.h"
+#include "engine/kernels/cuda/grid/launch.h"
 #include "engine/kernels/device/kernels.h"
 #include "tests/testing/test_device.h"
 

@@ -1,5 +1,4 @@
 // Attention over column tiles against its definition in double.
-#include "engine/kernels/cuda/slices/slices.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,4 @@
 // TaylorShift's kernels against sums in double over what the pages hold.
-#include "engine/kernels/cuda/taylorshift/taylorshift.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +11,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/kernels/cuda/emulated/grid.h"
-#include "engine/kernels/cuda/grid/shared_memory.h"
+#include "engine/kernels/cuda/grid/launch.h"
 #include "engine/kernels/device/kernels.h"
 #include "tests/testing/test_device.h"
 

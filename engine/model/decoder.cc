@@ -1,10 +1,29 @@
-#include "engine/model/bundled_layer.h"
+#include "engine/model/decoder.h"
 
 #include <utility>
 
+#include "engine/base/status_macros.h"
 #include "engine/base/tensor.h"
 
 namespace lowkey {
+namespace {
+
+// The attention tensors of one layer of a bundled mechanism: its own, the checkpoint's, or
+// W + scale B A where the bundle brings a low-rank change. Tensors without use are empty.
+class BundledLayerTensors {
+ public:
+  BundledLayerTensors(const Checkpoint& checkpoint, const BundledMechanism& mechanism,
+                      int64_t layer, ThreadPool& pool);
+
+  const LayerTensors& tensors() const { return tensors_; }
+
+ private:
+  TensorView Merge(const TensorView& base, const BundledProjection& projection, double scale,
+                   ThreadPool& pool);
+
+  LayerTensors tensors_;
+  std::vector<std::vector<float>> merged_;
+};
 
 BundledLayerTensors::BundledLayerTensors(const Checkpoint& checkpoint,
                                          const BundledMechanism& mechanism, int64_t layer,
@@ -58,6 +77,32 @@ TensorView BundledLayerTensors::Merge(const TensorView& base, const BundledProje
   view.shape = base.shape;
   view.data = reinterpret_cast<const std::byte*>(out.data());
   return view;
+}
+
+}  // namespace
+
+Decoder::Decoder(std::shared_ptr<const Checkpoint> checkpoint)
+    : checkpoint_(std::move(checkpoint)) {
+  for (const BundledMechanism& m : checkpoint_->mechanisms) {
+    set_of_bundled_.push_back(m.has_own_projections ? n_weight_sets_++ : 0);
+  }
+}
+
+absl::Status Decoder::TakeWeightSets(
+    ThreadPool& pool, absl::FunctionRef<void(const ModelConfig&)> begin,
+    absl::FunctionRef<absl::Status(const LayerTensors&)> add_layer) const {
+  const Checkpoint& c = *checkpoint_;
+  begin(c.config);
+  for (const LayerTensors& t : c.layers) LK_RETURN_IF_ERROR(add_layer(t));
+  for (const BundledMechanism& m : c.mechanisms) {
+    if (!m.has_own_projections) continue;
+    begin(m.config);
+    for (int64_t i = 0; i < c.config.n_layers; ++i) {
+      const BundledLayerTensors layer(c, m, i, pool);
+      LK_RETURN_IF_ERROR(add_layer(layer.tensors()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace lowkey

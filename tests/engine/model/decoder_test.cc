@@ -1,5 +1,5 @@
 // Mechanisms of a bundle through the whole model, where their outputs must be standard attention's.
-#include "engine/model/bundled_layer.h"
+#include "engine/model/decoder.h"
 
 #include <cmath>
 #include <functional>
