@@ -74,10 +74,11 @@ absl::Status WriteTensors(const std::string& path, const RandomMechanism& m, con
   const int64_t hidden = c.hidden_dim;
   const int64_t n_heads = m.n_heads > 0 ? m.n_heads : c.n_heads;
   const int64_t head_dim = use.slices_input ? hidden / n_heads : c.head_dim;
-  const int64_t n_kv_heads = !use.slices_input  ? c.n_kv_heads
-                             : m.n_kv_heads > 0 ? m.n_kv_heads
-                                                : n_heads;
-  const int64_t q = n_heads * head_dim, kv = n_kv_heads * head_dim;
+  const int64_t n_kv_heads = m.n_kv_heads > 0   ? m.n_kv_heads
+                             : use.slices_input ? n_heads
+                                                : c.n_kv_heads;
+  const int64_t key_dim = m.score_dim > 0 ? m.score_dim : head_dim;
+  const int64_t width[] = {n_heads * key_dim, n_kv_heads * key_dim, n_kv_heads * head_dim};
   RandomTensors tensors(seed);
   const auto projection = [&](const std::string& name, int64_t n_out, int64_t n_in, float gain) {
     if (m.lora_rank == 0) {
@@ -91,13 +92,15 @@ absl::Status WriteTensors(const std::string& path, const RandomMechanism& m, con
   for (int32_t i = 0; i < c.n_layers; ++i) {
     const std::string prefix = absl::StrCat("layers.", i, ".");
     for (int p = 0; p < static_cast<int>(Projection::kO); ++p) {
-      if (use.has[p]) projection(prefix + kProjectionNames[p], p == 0 ? q : kv, hidden, 1.0f);
+      if (use.has[p]) projection(prefix + kProjectionNames[p], width[p], hidden, 1.0f);
     }
-    projection(prefix + "wo", hidden, q, 1 / std::sqrt(2.0f * static_cast<float>(c.n_layers)));
+    projection(prefix + "wo", hidden, n_heads * head_dim,
+               1 / std::sqrt(2.0f * static_cast<float>(c.n_layers)));
     if (m.mechanism == Mechanism::kSuper) {
       tensors.AddAlignment(prefix + "wa", m.alignment_tokens);
     }
     if (m.mechanism == Mechanism::kTaylorShift) tensors.AddTemperatures(prefix + "tau", n_heads);
+    if (m.window_tokens > 0) tensors.AddTemperatures(prefix + "tau_window", n_heads);
   }
   return tensors.Write(path);
 }
@@ -107,6 +110,9 @@ Json EntryJson(const RandomMechanism& m, const std::string& weights) {
   if (m.n_heads > 0) json["n_heads"] = m.n_heads;
   if (m.n_kv_heads > 0) json["n_kv_heads"] = m.n_kv_heads;
   if (m.lora_rank > 0) json["lora_scale"] = 1.0;
+  if (m.score_dim > 0) json["score_dim"] = m.score_dim;
+  if (m.window_tokens > 0) json["window_tokens"] = m.window_tokens;
+  if (m.variant.has_value()) json["variant"] = std::string(NameOf(*m.variant));
   if (m.mechanism == Mechanism::kSuper) {
     json["over"] = std::string(MechanismName(m.over));
     json["alignment_tokens"] = m.alignment_tokens;

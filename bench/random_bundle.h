@@ -2,6 +2,7 @@
 #define LOWKEY_BENCH_RANDOM_BUNDLE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,14 @@ struct RandomMechanism {
   Mechanism mechanism = Mechanism::kEfficient;
   Mechanism over = Mechanism::kEfficient;  // super's
   int32_t n_heads = 0;                     // heads of slices of x; 0: the model's
-  int32_t n_kv_heads = 0;                  // optimised; 0: n_heads
+  int32_t n_kv_heads = 0;                  // optimised, taylorshift; 0: as many as its default
   int32_t lora_rank = 0;                   // > 0: low-rank changes instead of full projections
   int64_t alignment_tokens = 256;          // super's
   LassoOptions lasso = {};
+  // taylorshift's
+  int32_t score_dim = 0;  // 0: head_dim
+  int64_t window_tokens = 0;
+  std::optional<TaylorVariant> variant = {};
 };
 
 struct RandomBundleOptions {

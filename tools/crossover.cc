@@ -28,7 +28,8 @@ namespace lowkey {
 namespace {
 
 constexpr Flag kCrossoverFlags[] = {
-    {"theory", "", "", "print the papers' formulas and measure nothing", FlagKind::kSwitch},
+    {"theory", "", "", "print the papers' formulas, for --model too; measure nothing",
+     FlagKind::kSwitch},
     {"lengths", "N,...", "512,1024,2048,4096", "tokens to measure at"},
     {"try", "OPTIONS", "",
      "measure this mechanism, such as \"atp --rank 16\"; without it: all that the model has",
@@ -62,10 +63,25 @@ absl::StatusOr<std::vector<AttentionOptions>> ReadMechanisms(const FlagValues& f
   return mechanisms;
 }
 
+absl::Status PrintTheory(const FlagValues& flags) {
+  std::string text = TheoryText();
+  if (flags.IsGiven("model")) {
+    LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
+    LK_ASSIGN_OR_RETURN(const auto checkpoint, model.Weights());
+    const BundledMechanism* bundled = nullptr;
+    for (const BundledMechanism& m : checkpoint->mechanisms) {
+      if (m.mechanism == Mechanism::kTaylorShift) bundled = &m;
+    }
+    text += bundled == nullptr ? ModelTheoryText(checkpoint->config, 0)
+                               : ModelTheoryText(bundled->config, bundled->window_tokens);
+  }
+  std::printf("%s", text.c_str());
+  return absl::OkStatus();
+}
+
 absl::Status RunCrossover(const FlagValues& flags) {
   if (flags.Switch("theory")) {
-    std::printf("%s", TheoryText().c_str());
-    return absl::OkStatus();
+    return PrintTheory(flags);
   }
   CalibrationOptions options;
   LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
@@ -113,6 +129,7 @@ Command CrossoverCommand() {
                          {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey crossover --theory",
+      "lowkey crossover --theory --model models/smollm2",
       "lowkey crossover --model models/smollm2 --lengths 1024,2048,4096,8192 --html report.html",
       "lowkey crossover --output profile.json && lowkey serve --profile profile.json",
   };

@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_ATTENTION_CONTEXT_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/attention/geometry.h"
@@ -15,13 +16,18 @@ namespace lowkey {
 
 // Holds what a model brings for one mechanism beside projections (loader/bundle.h).
 struct MechanismWeights {
-  // [head_dim / 2], angle a position: for keys that are rotated where they are read.
+  // [key_dim / 2], angle a position: for keys that are rotated where they are read.
   std::vector<double> inverse_frequencies;
   Mechanism over = Mechanism::kEfficient;  // super: whose keys and values are aligned
   int64_t alignment_tokens = 0;            // super: the longest sequence, l
   std::vector<TensorView> alignment;       // super: by layer, [l (l + 1) / 2] packed rows of Wa
   LassoOptions lasso;
   std::vector<float> tau;  // taylorshift: temperatures [n_layers, n_heads], or none
+  // taylorshift: the temperatures of tokens in the window, or none: they are tau.
+  std::vector<float> tau_window;
+  int64_t window_tokens = 0;  // taylorshift: of exact weights, a multiple of 64; 0: none
+  // taylorshift: the variant that the weights were trained for, if the model says.
+  std::optional<TaylorVariant> trained_variant;
 };
 
 // The place of attention that the host does not compute. The context's cache then lies in the

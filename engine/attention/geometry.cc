@@ -13,7 +13,7 @@ int64_t AttentionGeometry::head_dim_padded() const {
 }
 
 int64_t PageBytes(const AttentionGeometry& g) {
-  return g.n_layers * g.n_kv_heads * kPageTokens * (g.head_dim + g.head_dim_padded()) *
+  return g.n_layers * g.n_kv_heads * kPageTokens * (g.key_dim() + g.head_dim_padded()) *
          StorageBytes(g.cache_type);
 }
 

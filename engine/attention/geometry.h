@@ -21,7 +21,14 @@ struct AttentionGeometry {
   StorageType cache_type = StorageType::kFloat32;
   std::optional<int64_t> hidden_dim = {};  // width of a layer's input; n_heads * head_dim if unset
 
-  int64_t input_dim() const { return hidden_dim.value_or(n_heads * head_dim); }
+  std::optional<int64_t> score_dim = {};  // numbers of a query and of a key; head_dim if unset
+
+  int64_t key_dim() const { return score_dim.value_or(head_dim); }
+  int64_t q_dim() const { return n_heads * key_dim(); }
+  int64_t k_dim() const { return n_kv_heads * key_dim(); }
+  int64_t v_dim() const { return n_kv_heads * head_dim; }
+  int64_t out_dim() const { return n_heads * head_dim; }
+  int64_t input_dim() const { return hidden_dim.value_or(out_dim()); }
   int64_t group() const { return n_heads / n_kv_heads; }
   // head_dim rounded up to the kernels' panel: the width of a cached value row.
   int64_t head_dim_padded() const;

@@ -148,8 +148,8 @@ constexpr AttentionOption kTable[] = {
     Row<kStandard, &StandardOptions::storage>("cache_storage", "cache-storage",
                                               "how closed pages of the cache are stored",
                                               {.label = "cache", .words = "storage"}),
-    Row<kTaylor, &TaylorShiftOptions::variant>(
-        "variant", "variant", "scores of unit vectors, or not", {.label_rule = kAlways}),
+    Row<kTaylor, &TaylorShiftOptions::variant>("variant", "variant",
+                                               "scores of unit vectors, or not", {}),
     Row<kTaylor, &TaylorShiftOptions::form>("form", "form",
                                             "read tokens, a state, or what costs less",
                                             {.label = "form", .label_rule = kAlways}),

@@ -126,16 +126,17 @@ inline constexpr EnumNames kEnumNames<TaylorForm> = {"taylorshift form",
                                                      {"auto", "direct", "recurrent"}};
 
 // The score s whose weight is 1 + s + s^2 / 2. Normalized: tau q/|q| . k/|k|, and a row's output
-// times sqrt(visible tokens / head_dim). Plain: q . k / sqrt(head_dim).
-enum class TaylorVariant { kNormalized, kPlain };
+// times sqrt(visible tokens / head_dim). Plain: q . k / sqrt(key_dim). Auto: the one that the
+// model's weights were trained for; normalized where the model does not say.
+enum class TaylorVariant { kNormalized, kPlain, kAuto };
 template <>
 inline constexpr EnumNames kEnumNames<TaylorVariant> = {
-    "taylorshift variant", {"normalized", "plain"}, "normalised"};
+    "taylorshift variant", {"normalized", "plain", "auto"}, "normalised"};
 
 // Options of mechanism `taylorshift`. Each field's initial value is the default of requests.
 struct TaylorShiftOptions {
   TaylorForm form = TaylorForm::kAuto;
-  TaylorVariant variant = TaylorVariant::kNormalized;
+  TaylorVariant variant = TaylorVariant::kAuto;
   bool operator==(const TaylorShiftOptions&) const = default;
 };
 

@@ -40,7 +40,10 @@ struct ModelConfig {
   int32_t n_layers = 0;      // 1..512
   int32_t n_heads = 0;       // 1..1024, a multiple of n_kv_heads
   int32_t n_kv_heads = 0;
-  int32_t head_dim = 0;        // even, 2..512
+  int32_t head_dim = 0;  // even, 2..512
+  // Numbers of a query and of a key, even, 2..512, where a bundle's mechanism has other ones than a
+  // value's head_dim.
+  std::optional<int32_t> score_dim;
   int32_t context_tokens = 0;  // max_position_embeddings, 1..2^24
   float rms_norm_eps = 1e-5f;  // > 0
   double rope_theta = 10000.0;
@@ -56,6 +59,8 @@ struct ModelConfig {
   // [0, vocab_size), distinct; any of eos_tokens ends a text.
   std::optional<int32_t> bos_token;
   std::vector<int32_t> eos_tokens;
+
+  int32_t key_dim() const { return score_dim.value_or(head_dim); }
 };
 
 }  // namespace lowkey

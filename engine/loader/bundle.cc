@@ -19,6 +19,9 @@ constexpr size_t kMaxBundleBytes = size_t{1} << 20;
 constexpr int kMaxBundleDepth = 6;
 constexpr int64_t kMaxAlignmentTokens = int64_t{1} << 16;
 constexpr int64_t kMaxLoraRank = 4096;
+constexpr int64_t kMaxKeyDim = 512;
+constexpr int64_t kWindowStep = 64;  // tokens of a page
+constexpr int64_t kMaxWindowTokens = int64_t{1} << 20;
 constexpr char kBundleFile[] = "lowkey.json";
 
 // Reads one entry of "mechanisms" and takes its tensors.
@@ -33,10 +36,15 @@ class EntryReader {
  private:
   absl::Status ReadKind();
   absl::Status ReadHeads();
+  absl::Status CheckKvHeads() const;
   absl::Status ReadLasso();
+  absl::Status ReadTaylorShift();
+  absl::Status ReadScoreDim();
   absl::Status ReadTensors();
   absl::Status TakeProjection(TensorTable& table, int64_t layer, int which);
   absl::Status TakeLayer(TensorTable& table, int64_t layer);
+  absl::Status TakeTemperatures(TensorTable& table, const char* name, int64_t layer,
+                                TensorView BundledLayer::*temperatures);
 
   const std::string& directory_;
   const ModelConfig& base_;
@@ -76,10 +84,11 @@ absl::Status EntryReader::ReadHeads() {
   ModelConfig& c = out_.config;
   if (!out_.use.slices_input) {
     if (n_heads.has_value()) return fields_.Error("n_heads", "none: this mechanism has the base's");
-    if (n_kv_heads.has_value()) {
+    if (n_kv_heads.has_value() && out_.mechanism != Mechanism::kTaylorShift) {
       return fields_.Error("n_kv_heads", "none: this mechanism has the base's");
     }
-    return absl::OkStatus();
+    c.n_kv_heads = static_cast<int32_t>(n_kv_heads.value_or(c.n_kv_heads));
+    return CheckKvHeads();
   }
   c.n_heads = static_cast<int32_t>(n_heads.value_or(base_.n_heads));
   if (c.hidden_dim % (2 * c.n_heads) != 0 || c.hidden_dim / c.n_heads > 512) {
@@ -91,9 +100,7 @@ absl::Status EntryReader::ReadHeads() {
   // Only optimised has keys of its own, which query heads may share.
   c.n_kv_heads = out_.use.Has(Projection::kK) ? static_cast<int32_t>(n_kv_heads.value_or(c.n_heads))
                                               : c.n_heads;
-  if (c.n_heads % c.n_kv_heads != 0) {
-    return fields_.Error("n_kv_heads", absl::StrCat("a divisor of n_heads = ", c.n_heads));
-  }
+  LK_RETURN_IF_ERROR(CheckKvHeads());
   if (c.head_dim != base_.head_dim && std::holds_alternative<RopeFactors>(c.rope_scaling)) {
     return absl::InvalidArgumentError(
         absl::StrCat(fields_.name(), ": heads of ", c.head_dim, ", expected ", base_.head_dim,
@@ -101,6 +108,53 @@ absl::Status EntryReader::ReadHeads() {
   }
   // Slices of x have neither: keys would be treated unlike queries.
   c.attention_bias = c.output_bias = c.qk_norm = false;
+  return absl::OkStatus();
+}
+
+absl::Status EntryReader::CheckKvHeads() const {
+  const ModelConfig& c = out_.config;
+  if (c.n_heads % c.n_kv_heads == 0) return absl::OkStatus();
+  return fields_.Error("n_kv_heads", absl::StrCat("a divisor of n_heads = ", c.n_heads));
+}
+
+// Queries and keys of another size leave out what the checkpoint has for its own: biases and norms.
+absl::Status EntryReader::ReadScoreDim() {
+  LK_ASSIGN_OR_RETURN(const auto score_dim, fields_.Int("score_dim", {2, kMaxKeyDim}));
+  ModelConfig& c = out_.config;
+  if (!score_dim.has_value() || *score_dim == c.head_dim) return absl::OkStatus();
+  if (*score_dim % 2 != 0) return fields_.Error("score_dim", "an even number: pairs are rotated");
+  if (std::holds_alternative<RopeFactors>(c.rope_scaling)) {
+    return fields_.Error("score_dim",
+                         absl::StrCat(c.head_dim,
+                                      ": the checkpoint gives a rotation factor for each pair of a "
+                                      "head"));
+  }
+  c.score_dim = static_cast<int32_t>(*score_dim);
+  c.attention_bias = c.qk_norm = false;
+  return absl::OkStatus();
+}
+
+absl::Status EntryReader::ReadTaylorShift() {
+  if (out_.mechanism != Mechanism::kTaylorShift) {
+    for (const char* field : {"score_dim", "window_tokens", "variant"}) {
+      if (fields_.Find(field) != nullptr) {
+        return fields_.Error(field, "no such field but in taylorshift");
+      }
+    }
+    return absl::OkStatus();
+  }
+  LK_RETURN_IF_ERROR(ReadScoreDim());
+  LK_ASSIGN_OR_RETURN(const auto window, fields_.Int("window_tokens", {0, kMaxWindowTokens}));
+  out_.window_tokens = window.value_or(0);
+  if (out_.window_tokens % kWindowStep != 0) {
+    return fields_.Error("window_tokens", absl::StrCat("a multiple of ", kWindowStep));
+  }
+  LK_ASSIGN_OR_RETURN(const auto variant, fields_.String("variant"));
+  if (variant == "normalized") out_.variant = TaylorVariant::kNormalized;
+  if (variant == "plain") out_.variant = TaylorVariant::kPlain;
+  if (variant.has_value() && !out_.variant.has_value()) {
+    return fields_.Error("variant", "normalized or plain");
+  }
   return absl::OkStatus();
 }
 
@@ -136,18 +190,21 @@ absl::Status EntryReader::ReadLasso() {
 
 absl::Status EntryReader::TakeProjection(TensorTable& table, int64_t layer, int which) {
   const ModelConfig& c = out_.config;
-  const int64_t q = int64_t{c.n_heads} * c.head_dim, kv = int64_t{c.n_kv_heads} * c.head_dim;
-  const int64_t out_dim[] = {q, kv, kv, c.hidden_dim};
-  const int64_t in_dim[] = {c.hidden_dim, c.hidden_dim, c.hidden_dim, q};
+  const int64_t attended = int64_t{c.n_heads} * c.head_dim;
+  const int64_t out_dim[] = {int64_t{c.n_heads} * c.key_dim(), int64_t{c.n_kv_heads} * c.key_dim(),
+                             int64_t{c.n_kv_heads} * c.head_dim, c.hidden_dim};
+  const int64_t in_dim[] = {c.hidden_dim, c.hidden_dim, c.hidden_dim, attended};
   const std::vector<int64_t> shape = {out_dim[which], in_dim[which]};
   const std::string name = absl::StrCat("layers.", layer, ".", kProjectionNames[which]);
   BundledProjection& projection = out_.layers[layer].projections[which];
   const std::string a = name + ".lora_a", b = name + ".lora_b";
   const bool has_lora = table.Has(a) || table.Has(b);
-  const bool is_kv =
-      which == static_cast<int>(Projection::kK) || which == static_cast<int>(Projection::kV);
+  const auto is = [which](Projection p) { return which == static_cast<int>(p); };
+  const bool is_kv = is(Projection::kK) || is(Projection::kV);
+  const bool is_scored = is(Projection::kQ) || is(Projection::kK);
   const bool base_fits = c.n_heads == base_.n_heads && c.head_dim == base_.head_dim &&
                          (!is_kv || c.n_kv_heads == base_.n_kv_heads) &&
+                         (!is_scored || c.key_dim() == base_.key_dim()) &&
                          c.attention_bias == base_.attention_bias &&
                          c.output_bias == base_.output_bias && c.qk_norm == base_.qk_norm;
   if (table.Has(name) || !base_fits) {
@@ -163,14 +220,26 @@ absl::Status EntryReader::TakeProjection(TensorTable& table, int64_t layer, int 
   return absl::OkStatus();
 }
 
+// Takes tensors that are in every layer or in none.
+absl::Status EntryReader::TakeTemperatures(TensorTable& table, const char* name, int64_t layer,
+                                           TensorView BundledLayer::*temperatures) {
+  const bool in_all =
+      table.Has(absl::StrCat("layers.0.", name)) || (out_.layers[0].*temperatures).data != nullptr;
+  if (!in_all) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(out_.layers[layer].*temperatures,
+                      table.Take(absl::StrCat("layers.", layer, ".", name), {out_.config.n_heads}));
+  return absl::OkStatus();
+}
+
 absl::Status EntryReader::TakeLayer(TensorTable& table, int64_t layer) {
   for (int which = 0; which < kNumProjections; ++which) {
     if (out_.use.has[which]) LK_RETURN_IF_ERROR(TakeProjection(table, layer, which));
   }
-  const std::string tau = absl::StrCat("layers.", layer, ".tau");
-  const bool in_all = table.Has("layers.0.tau") || out_.layers[0].tau.data != nullptr;
-  if (out_.mechanism == Mechanism::kTaylorShift && in_all) {
-    LK_ASSIGN_OR_RETURN(out_.layers[layer].tau, table.Take(tau, {out_.config.n_heads}));
+  if (out_.mechanism == Mechanism::kTaylorShift) {
+    LK_RETURN_IF_ERROR(TakeTemperatures(table, "tau", layer, &BundledLayer::tau));
+    if (out_.window_tokens > 0) {
+      LK_RETURN_IF_ERROR(TakeTemperatures(table, "tau_window", layer, &BundledLayer::tau_window));
+    }
   }
   if (out_.mechanism == Mechanism::kSuper) {
     const int64_t l = out_.alignment_tokens;
@@ -198,6 +267,7 @@ absl::StatusOr<BundledMechanism> EntryReader::Read() {
   LK_RETURN_IF_ERROR(ReadKind());
   LK_RETURN_IF_ERROR(ReadHeads());
   LK_RETURN_IF_ERROR(ReadLasso());
+  LK_RETURN_IF_ERROR(ReadTaylorShift());
   LK_ASSIGN_OR_RETURN(const auto scale, fields_.Number("lora_scale", {-1e6, 1e6}));
   out_.lora_scale = scale.value_or(1.0);
   LK_ASSIGN_OR_RETURN(out_.perplexity_ratio, fields_.Number("perplexity_ratio", {1e-6, 1e6}));
@@ -206,15 +276,10 @@ absl::StatusOr<BundledMechanism> EntryReader::Read() {
 }
 
 absl::Status CheckKnownFields(const json& entry, const JsonFields& fields) {
-  static constexpr const char* kKnown[] = {"name",
-                                           "over",
-                                           "weights",
-                                           "n_heads",
-                                           "lasso",
-                                           "n_kv_heads",
-                                           "alignment_tokens",
-                                           "lora_scale",
-                                           "perplexity_ratio"};
+  static constexpr const char* kKnown[] = {
+      "name",          "over",       "weights",          "n_heads",
+      "lasso",         "n_kv_heads", "alignment_tokens", "score_dim",
+      "window_tokens", "variant",    "lora_scale",       "perplexity_ratio"};
   for (const auto& [key, value] : entry.items()) {
     if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown)) {
       return absl::InvalidArgumentError(

@@ -27,7 +27,8 @@ struct BundledProjection {
 struct BundledLayer {
   std::array<BundledProjection, kNumProjections> projections;
   TensorView alignment;  // super: rows of the lower triangle one after the other, [l (l + 1) / 2]
-  TensorView tau;        // taylorshift: [n_heads]; in all layers or (data == nullptr) in none
+  // taylorshift: [n_heads] each; either is in all layers or (data == nullptr) in none.
+  TensorView tau, tau_window;
 };
 
 // A mechanism that lowkey.json adds to a checkpoint, or gives weights to.
@@ -41,6 +42,9 @@ struct BundledMechanism {
   double lora_scale = 1.0;
   int64_t alignment_tokens = 0;  // super: l, the longest sequence
   LassoOptions lasso;
+  int64_t window_tokens = 0;  // taylorshift: of exact weights, a multiple of 64; 0: none
+  // taylorshift: the variant that the weights were trained for, if the file says.
+  std::optional<TaylorVariant> variant;
   std::optional<double> perplexity_ratio;  // to standard, as measured by whoever made it
   std::vector<BundledLayer> layers;
 };

@@ -18,9 +18,9 @@ double Llama3Scaled(double frequency, const RopeLlama3& s) {
 }  // namespace
 
 std::vector<double> RopeInverseFrequencies(const ModelConfig& config) {
-  std::vector<double> out(config.head_dim / 2);
+  std::vector<double> out(config.key_dim() / 2);
   for (size_t j = 0; j < out.size(); ++j) {
-    const double exponent = -2.0 * static_cast<double>(j) / config.head_dim;
+    const double exponent = -2.0 * static_cast<double>(j) / config.key_dim();
     double frequency = std::pow(config.rope_theta, exponent);
     if (const auto* linear = std::get_if<RopeLinear>(&config.rope_scaling)) {
       frequency /= linear->factor;

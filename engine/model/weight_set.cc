@@ -36,6 +36,7 @@ void ForRows(ThreadPool& pool, int64_t n_rows, absl::FunctionRef<void(int64_t)> 
 AttentionGeometry GeometryOf(const ModelConfig& c, StorageType cache_type) {
   AttentionGeometry g{c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, std::nullopt, cache_type};
   if (c.sliding_window.has_value()) g.sliding_window = *c.sliding_window;
+  if (c.score_dim.has_value()) g.score_dim = *c.score_dim;
   g.hidden_dim = c.hidden_dim;
   return g;
 }
@@ -83,8 +84,8 @@ absl::Status WeightSet::AddLayer(const LayerTensors& t, PackFn pack) {
 void WeightSet::ReserveRows(int64_t max_rows) {
   qkv_.resize(max_rows * ld_qkv());
   attended_.resize(max_rows * out_dim());
-  cos_.resize(max_rows * (config_.head_dim / 2));
-  sin_.resize(max_rows * (config_.head_dim / 2));
+  cos_.resize(max_rows * (config_.key_dim() / 2));
+  sin_.resize(max_rows * (config_.key_dim() / 2));
 }
 
 void WeightSet::Begin(absl::Span<const int64_t> positions) {
@@ -100,14 +101,14 @@ void WeightSet::Begin(absl::Span<const int64_t> positions) {
 }
 
 void WeightSet::NormHeads(const Layer& layer, float* row) const {
-  for (int64_t at = 0; at < q_dim_ + k_dim_; at += config_.head_dim) {
+  for (int64_t at = 0; at < q_dim_ + k_dim_; at += config_.key_dim()) {
     const std::vector<float>& weight = at < q_dim_ ? layer.q_norm : layer.k_norm;
-    Kernels().rms_norm(row + at, weight.data(), config_.rms_norm_eps, row + at, config_.head_dim);
+    Kernels().rms_norm(row + at, weight.data(), config_.rms_norm_eps, row + at, config_.key_dim());
   }
 }
 
 void WeightSet::Rotate(const Layer& layer) {
-  const int64_t half = config_.head_dim / 2;
+  const int64_t half = config_.key_dim() / 2;
   ForRows(pool_, n_rows_, [&](int64_t i) {
     float* row = qkv_.data() + i * ld_qkv();
     if (!layer.qkv_bias.empty()) {
@@ -116,7 +117,7 @@ void WeightSet::Rotate(const Layer& layer) {
     if (config_.qk_norm) NormHeads(layer, row);
     // Keys follow queries in a row: one call rotates both.
     Kernels().rope(row, cos_.data() + i * half, sin_.data() + i * half,
-                   (q_dim_ + k_dim_) / config_.head_dim, config_.head_dim);
+                   (q_dim_ + k_dim_) / config_.key_dim(), config_.key_dim());
   });
 }
 

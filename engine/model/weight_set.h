@@ -79,7 +79,7 @@ class WeightSet : public WeightSetSizes {
 
   ThreadPool& pool_;
   std::vector<Layer> layers_;
-  std::vector<double> inverse_frequencies_;  // [head_dim / 2]
+  std::vector<double> inverse_frequencies_;  // [key_dim / 2]
   int64_t n_rows_ = 0;
   std::vector<float> qkv_, attended_, cos_, sin_;
 };

@@ -38,16 +38,14 @@ class LayerBench {
   LayerBench(MechanismSetup setup, ThreadPool& pool, Place& place)
       : setup_(std::move(setup)), pool_(pool), place_(place) {
     const AttentionGeometry& g = setup_.geometry;
-    q_dim_ = g.n_heads * g.head_dim;
-    kv_dim_ = g.n_kv_heads * g.head_dim;
-    ld_ = q_dim_ + 2 * kv_dim_ + g.input_dim();
+    ld_ = g.q_dim() + g.k_dim() + g.v_dim() + g.input_dim();
   }
 
   // Makes a cache for two sequences of `n_tokens`: the one that grows and the one that generates.
   absl::Status Open(const AttentionOptions& options, int64_t n_tokens) {
     const AttentionGeometry& g = setup_.geometry;
     LK_ASSIGN_OR_RETURN(rows_, place_.Hold(RandomFloats(kChunkTokens * ld_)));
-    LK_ASSIGN_OR_RETURN(out_, place_.Hold(std::vector<float>(kChunkTokens * q_dim_)));
+    LK_ASSIGN_OR_RETURN(out_, place_.Hold(std::vector<float>(kChunkTokens * g.out_dim())));
     LK_RETURN_IF_ERROR(place_.MakeCaches(g, PageBytes(g), kChunkTokens));
     mechanism_ = setup_.Make(place_, pool_);
     if (mechanism_ == nullptr) return absl::NotFoundError("no weights");
@@ -92,12 +90,13 @@ class LayerBench {
  private:
   absl::StatusOr<double> Step(SequenceCache& sequence, int64_t n_rows) {
     const Segment segment{&sequence, sequence.n_tokens, n_rows, 0};
+    const AttentionGeometry& g = setup_.geometry;
     const auto* q = rows_.as<float>();
-    const float* k = q + q_dim_;
-    const float* v = k + kv_dim_;
+    const float* k = q + g.q_dim();
+    const float* v = k + g.k_dim();
     const absl::Time start = absl::Now();
     LK_RETURN_IF_ERROR(mechanism_->Plan({&segment, 1}));
-    mechanism_->Attend({0, v + kv_dim_, ld_, q, k, v, ld_, out_.as<float>(), q_dim_});
+    mechanism_->Attend({0, v + g.v_dim(), ld_, q, k, v, ld_, out_.as<float>(), g.out_dim()});
     LK_RETURN_IF_ERROR(place_.Wait());
     mechanism_->Advance(sequence, n_rows);
     return Since(start);
@@ -105,7 +104,7 @@ class LayerBench {
 
   MechanismSetup setup_;
   ThreadPool& pool_;
-  int64_t q_dim_ = 0, kv_dim_ = 0, ld_ = 0;
+  int64_t ld_ = 0;
   Place& place_;
   Buffer rows_, out_;
   std::unique_ptr<AttentionMechanism> mechanism_;

@@ -57,7 +57,11 @@ std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, Storag
       for (const BundledLayer& l : bundled.layers) {
         const std::vector<float> tau = Floats({&l.tau});
         setup.weights->tau.insert(setup.weights->tau.end(), tau.begin(), tau.end());
+        const std::vector<float> near = Floats({&l.tau_window});
+        setup.weights->tau_window.insert(setup.weights->tau_window.end(), near.begin(), near.end());
       }
+      setup.weights->window_tokens = bundled.window_tokens;
+      setup.weights->trained_variant = bundled.variant;
     }
   }
   return setups;

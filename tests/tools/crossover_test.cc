@@ -32,10 +32,34 @@ TEST(Theory, CrossoversAreThoseOfThePapersTable) {
 }
 
 TEST(Theory, CausalCrossoversAreThoseOfTheReference) {
-  EXPECT_NEAR(CausalPrefillCrossover(32, 1), 1221, 1);
-  EXPECT_NEAR(CausalDecodeCrossover(32, 1), 579, 1);
-  EXPECT_NEAR(CausalMemoryCrossover(32), 579, 1);
-  EXPECT_LT(CausalDecodeCrossover(32, 4), CausalDecodeCrossover(32, 1));
+  EXPECT_NEAR(CausalPrefillCrossover({32}), 1221, 1);
+  EXPECT_NEAR(CausalDecodeCrossover({32}), 579, 1);
+  EXPECT_NEAR(CausalMemoryCrossover({32}), 579, 1);
+  EXPECT_LT(CausalDecodeCrossover({32, 4}), CausalDecodeCrossover({32, 1}));
+}
+
+TEST(Theory, NarrowScoresCrossEarlierAndAWindowLater) {
+  EXPECT_EQ(TaylorFeatures(16), 153);
+  EXPECT_EQ(TaylorStateNumbers({64, 1, 16}), 153 * 65);
+  EXPECT_EQ(TaylorStateNumbers({64}), 2145 * 65);
+  EXPECT_DOUBLE_EQ(CausalDecodeCrossover({64, 1, 16}), 2 * 153 * 65 / 80.0);
+  EXPECT_DOUBLE_EQ(CausalMemoryCrossover({64, 1, 16}), 2 * 153 * 65 / 80.0);
+  EXPECT_DOUBLE_EQ(CausalPrefillCrossover({64, 1, 16}), 4 * 153 * 65 / 80.0 + 64);
+  EXPECT_DOUBLE_EQ(CausalDecodeCrossover({64, 4, 16, 512}), 1.25 * 153 * 65 / 80.0 + 512);
+}
+
+TEST(Theory, PrintsAModelsSplitsAndScoreDimensions) {
+  ModelConfig config;
+  config.hidden_dim = 576;
+  config.n_heads = 9;
+  config.n_kv_heads = 3;
+  config.head_dim = 64;
+  config.score_dim = 16;
+  const std::string text = ModelTheoryText(config, 128);
+  for (const char* part : {"Heads against dimension", "4161", "2174", "139425", "9945",
+                           "16 (the model's)", "window 128"}) {
+    EXPECT_THAT(text, HasSubstr(part)) << text;
+  }
 }
 
 TEST(Theory, PrintsEveryMechanismsOperations) {

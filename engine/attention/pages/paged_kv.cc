@@ -27,7 +27,7 @@ void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, fl
                 const float* k, const float* v) {
   T* keys = reinterpret_cast<T*>(tile.keys) + slot;
   T* values = reinterpret_cast<T*>(tile.values) + slot * g.head_dim_padded();
-  for (int64_t j = 0; j < g.head_dim; ++j) keys[j * kPageTokens] = Convert<T>(scale * k[j]);
+  for (int64_t j = 0; j < g.key_dim(); ++j) keys[j * kPageTokens] = Convert<T>(scale * k[j]);
   for (int64_t j = 0; j < g.head_dim; ++j) values[j] = Convert<T>(v[j]);
   for (int64_t j = g.head_dim; j < g.head_dim_padded(); ++j) values[j] = T{};
 }
@@ -39,10 +39,10 @@ int64_t DotWidth(const AttentionGeometry& g) {
   return (g.head_dim + kStep - 1) / kStep * kStep;
 }
 
-KvTile TileOf(const AttentionGeometry& g, const PageHandle& page, int64_t layer, int64_t kv_head) {
-  const int64_t key_bytes = kPageTokens * g.head_dim * StorageBytes(g.cache_type);
+KvTile TileOf(const AttentionGeometry& g, std::byte* page, int64_t layer, int64_t kv_head) {
+  const int64_t key_bytes = kPageTokens * g.key_dim() * StorageBytes(g.cache_type);
   const int64_t value_bytes = kPageTokens * g.head_dim_padded() * StorageBytes(g.cache_type);
-  std::byte* tile = page.data() + (layer * g.n_kv_heads + kv_head) * (key_bytes + value_bytes);
+  std::byte* tile = page + (layer * g.n_kv_heads + kv_head) * (key_bytes + value_bytes);
   return {tile, tile + key_bytes};
 }
 
@@ -71,26 +71,28 @@ absl::Status TakePages(const Segment& segment, Cache& cache) {
 }
 
 void WriteKv(const AttentionGeometry& g, absl::Span<const Segment> segments, const LayerRows& rows,
-             ThreadPool& pool, KeyScale key_scale) {
+             ThreadPool& pool, KeyScale key_scale, PageMemory page_memory) {
   const auto n_tasks = static_cast<int64_t>(segments.size()) * g.n_kv_heads;
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const Segment& s = segments[task / g.n_kv_heads];
     const int64_t head = task % g.n_kv_heads;
     for (int64_t i = 0; i < s.n_rows; ++i) {
-      const int64_t position = s.first_position + i;
-      const KvTile tile = TileOf(g, s.sequence->pages[position / kPageTokens], rows.layer, head);
-      const int64_t offset = (s.first_row + i) * rows.ld_qkv + head * g.head_dim;
+      const int64_t position = s.first_position + i, page = position / kPageTokens;
+      std::byte* memory =
+          page_memory == nullptr ? s.sequence->pages[page].data() : page_memory(*s.sequence, page);
+      const KvTile tile = TileOf(g, memory, rows.layer, head);
+      const int64_t row = (s.first_row + i) * rows.ld_qkv;
       const auto write =
           g.cache_type == StorageType::kFloat32 ? WriteToken<float> : WriteToken<uint16_t>;
-      const float* key = rows.k + offset;
-      const float scale = key_scale == nullptr ? 1.0f : key_scale(s, key, g.head_dim);
-      write(g, tile, position % kPageTokens, scale, key, rows.v + offset);
+      const float* key = rows.k + row + head * g.key_dim();
+      const float scale = key_scale == nullptr ? 1.0f : key_scale(s, key, g.key_dim());
+      write(g, tile, position % kPageTokens, scale, key, rows.v + row + head * g.head_dim);
     }
   });
 }
 
 void ReadKeys(const AttentionGeometry& g, const KvTile& tile, float* keys) {
-  const int64_t n = g.head_dim * kPageTokens;
+  const int64_t n = g.key_dim() * kPageTokens;
   if (g.cache_type == StorageType::kFloat32) {
     std::memcpy(keys, tile.keys, static_cast<size_t>(n) * sizeof(float));
     return;
@@ -101,7 +103,7 @@ void ReadKeys(const AttentionGeometry& g, const KvTile& tile, float* keys) {
 
 void ReadKv(const AttentionGeometry& g, const KvTile& tile, const PageSlots& slots, float* keys,
             float* values, int64_t ld) {
-  for (int64_t j = 0; j < g.head_dim; ++j) {
+  for (int64_t j = 0; j < g.key_dim(); ++j) {
     for (int64_t i = slots.begin; i < slots.end; ++i) {
       keys[(i - slots.begin) * ld + j] = LoadElement(tile.keys, g.cache_type, j * kPageTokens + i);
     }

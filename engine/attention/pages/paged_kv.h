@@ -10,8 +10,8 @@
 namespace lowkey {
 
 // The layout of exact keys and values in a page. For each layer and KV head a page holds
-//   K^T [head_dim, 64]          a key is a column, so that a row of scores is a product over
-//   head_dim V   [64, head_dim_padded]   zero beyond head_dim
+//   K^T [key_dim, 64]            a key is a column: a row of scores is a product over key_dim
+//   V   [64, head_dim_padded]    zero beyond head_dim
 // in the geometry's cache type. Both are right-hand sides for KernelTable::Gemm.
 struct KvTile {
   std::byte* keys = nullptr;
@@ -24,8 +24,11 @@ struct KvTile {
 // row.
 int64_t DotWidth(const AttentionGeometry& geometry);
 
-KvTile TileOf(const AttentionGeometry& geometry, const PageHandle& page, int64_t layer,
-              int64_t kv_head);
+KvTile TileOf(const AttentionGeometry& geometry, std::byte* page, int64_t layer, int64_t kv_head);
+inline KvTile TileOf(const AttentionGeometry& geometry, const PageHandle& page, int64_t layer,
+                     int64_t kv_head) {
+  return TileOf(geometry, page.data(), layer, kv_head);
+}
 // Returns the tile in page `page` of a sequence, whose pages are read in their order.
 KvTile TileOf(const AttentionGeometry& geometry, absl::Span<const PageHandle> pages, int64_t page,
               int64_t layer, int64_t kv_head);
@@ -35,14 +38,18 @@ KvTile TileOf(const AttentionGeometry& geometry, absl::Span<const PageHandle> pa
 // sequence.
 absl::Status TakePages(const Segment& segment, Cache& cache);
 
-// Returns the factor of a segment's key [head_dim] when it is written.
-using KeyScale = float (*)(const Segment& segment, const float* key, int64_t head_dim);
+// Returns the factor of a segment's key [key_dim] when it is written.
+using KeyScale = float (*)(const Segment& segment, const float* key, int64_t key_dim);
+// Returns the memory of a sequence's page.
+using PageMemory = std::byte* (*)(const SequenceCache& sequence, int64_t page);
 
-// Writes the segments' keys and values at rows.layer, keys as they are unless a scale is given.
+// Writes the segments' keys and values at rows.layer: keys as they are unless a scale is given, to
+// SequenceCache::pages unless the pages' memory is given.
 void WriteKv(const AttentionGeometry& geometry, absl::Span<const Segment> segments,
-             const LayerRows& rows, ThreadPool& pool, KeyScale key_scale = nullptr);
+             const LayerRows& rows, ThreadPool& pool, KeyScale key_scale = nullptr,
+             PageMemory page_memory = nullptr);
 
-// Reads a page's keys as floats: K^T [head_dim, 64].
+// Reads a page's keys as floats: K^T [key_dim, 64].
 void ReadKeys(const AttentionGeometry& geometry, const KvTile& tile, float* keys);
 
 // Tokens [begin, end) of one page, 0 <= begin <= end <= 64.
@@ -50,8 +57,8 @@ struct PageSlots {
   int64_t begin = 0, end = kPageTokens;
 };
 
-// Reads tokens of one page as floats: key i to keys + i * ld, value to values + i * ld, head_dim
-// each.
+// Reads tokens of one page as floats: key i [key_dim] to keys + i * ld, value i [head_dim] to
+// values + i * ld.
 void ReadKv(const AttentionGeometry& geometry, const KvTile& tile, const PageSlots& slots,
             float* keys, float* values, int64_t ld);
 

@@ -14,7 +14,7 @@ absl::Status HostAttention::Plan(absl::Span<const Segment> segments) {
 void HostAttention::Attend(const LayerRows& rows) {
   Device& device = *context_.place->device;
   const AttentionGeometry& g = context_.geometry;
-  const int64_t q_dim = g.n_heads * g.head_dim;
+  const int64_t out_dim = g.out_dim();
   int64_t first = segments_[0].first_row, end = 0;  // rows of the step that are fetched
   for (const Segment& s : segments_) {
     first = std::min(first, s.first_row);
@@ -35,21 +35,21 @@ void HostAttention::Attend(const LayerRows& rows) {
   const float* begin = rows.q != nullptr ? rows.q : rows.k != nullptr ? rows.k : rows.v;
   if (begin != nullptr) {
     const float* last = rows.v != nullptr ? rows.v : rows.k != nullptr ? rows.k : rows.q;
-    const int64_t last_width = last == rows.q ? q_dim : g.n_kv_heads * g.head_dim;
+    const int64_t last_width = last == rows.q ? g.q_dim() : last == rows.k ? g.k_dim() : g.v_dim();
     fetch(begin, rows.ld_qkv, last - begin + last_width, qkv_);
     for (const float** part : {&fetched.q, &fetched.k, &fetched.v}) {
       if (*part != nullptr) *part = qkv_.data() + (*part - begin);
     }
   }
-  out_.resize(end * q_dim);
+  out_.resize(end * out_dim);
   fetched.out = out_.data();
-  fetched.ld_out = q_dim;
-  LK_CHECK(rows.ld_out == q_dim);
+  fetched.ld_out = out_dim;
+  LK_CHECK(rows.ld_out == out_dim);
   if (!device.status().ok()) return;  // the fetched rows have no meaning
   host().Attend(fetched);
   for (const Segment& s : segments_) {
-    device.Upload(out_.data() + s.first_row * q_dim, rows.out + s.first_row * q_dim,
-                  s.n_rows * q_dim * static_cast<int64_t>(sizeof(float)));
+    device.Upload(out_.data() + s.first_row * out_dim, rows.out + s.first_row * out_dim,
+                  s.n_rows * out_dim * static_cast<int64_t>(sizeof(float)));
   }
 }
 

@@ -16,6 +16,11 @@ constexpr int64_t kWaveBytes = int64_t{64} << 20;
 DeviceTaylorShift::DeviceTaylorShift(const AttentionContext& context)
     : TaylorShiftPolicy(context), device_(*context.place->device) {}
 
+bool DeviceTaylorShift::Fits(const AttentionContext& context) {
+  const bool has_window = context.weights != nullptr && context.weights->window_tokens > 0;
+  return context.geometry.key_dim() == context.geometry.head_dim && !has_window;
+}
+
 int64_t DeviceTaylorShift::SlotFloats() const {
   return context().geometry.n_kv_heads * (shape().n_columns + 4);
 }
@@ -34,8 +39,8 @@ void DeviceTaylorShift::AddSequence(const Segment& segment) {
   for (int64_t row = 0; row < segment.n_rows; ++row) {
     rows_.push_back({static_cast<int32_t>(sequences_.size()), static_cast<int32_t>(row)});
   }
-  for (size_t page = s.first_page; page < sequence.pages.size(); ++page) {
-    pages_.push_back(sequence.pages[page].data());
+  for (int64_t page = s.first_page; page < TaylorPageCount(sequence); ++page) {
+    pages_.push_back(TaylorPageMemory(sequence, page));
   }
   sequences_.push_back(s);
 }

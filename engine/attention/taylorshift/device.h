@@ -16,6 +16,8 @@ namespace lowkey {
 // memory than a wave has wait for the next wave.
 class DeviceTaylorShift : public TaylorShiftPolicy {
  public:
+  // The kernels know no window, and keys and values of one size only.
+  static bool Fits(const AttentionContext& context);
   // context.place is set.
   explicit DeviceTaylorShift(const AttentionContext& context);
 

@@ -8,9 +8,9 @@
 namespace lowkey {
 namespace {
 
-float CachedKeyScale(const Segment& segment, const float* key, int64_t head_dim) {
+float CachedKeyScale(const Segment& segment, const float* key, int64_t key_dim) {
   const bool plain = segment.sequence->options.taylorshift.variant == TaylorVariant::kPlain;
-  return plain ? 1.0f : UnitScale(key, head_dim);
+  return plain ? 1.0f : UnitScale(key, key_dim);
 }
 
 }  // namespace
@@ -39,7 +39,8 @@ void HostTaylorShift::AppendReads(RoundTasks& round, const ReadRange& range) con
     const int64_t n =
         std::min({end - first, kPageTokens - first % kPageTokens, TaylorTaskTokens(g)});
     for (int32_t head = 0; head < g.n_kv_heads; ++head) {
-      round.reads.push_back({range.segment, head, first, n, range.n_state_tokens});
+      round.reads.push_back({range.segment, head, first, n, range.n_state_tokens,
+                             FirstNearPage(first / kPageTokens)});
     }
     first += n;
   }
@@ -63,7 +64,7 @@ void HostTaylorShift::Fold(int64_t layer, const FoldTask& task, TaylorFolder& fo
   const TaylorTile tile =
       TileOf(g, shape(), *sequence.state.As<TaylorState>().sums, layer, task.kv_head, task.tile);
   for (int64_t page = task.range.first_page; page < task.range.end_page; ++page) {
-    const KvTile kv = TileOf(g, sequence.pages[page], layer, task.kv_head);
+    const KvTile kv = TileOf(g, TaylorPageMemory(sequence, page), layer, task.kv_head);
     folder.Fold(g, shape(), task.tile, kv, tile);
   }
 }
@@ -74,19 +75,20 @@ void HostTaylorShift::Read(const LayerRows& rows, const TaylorRowsTask& task,
   const Segment& segment = segments()[task.segment];
   const SequenceCache& sequence = *segment.sequence;
   const std::shared_ptr<Slab>& sums = sequence.state.As<TaylorState>().sums;
-  block.Begin(g, segment, task, rows, tau().subspan(rows.layer * g.n_heads, g.n_heads));
+  block.Begin(g, segment, task, rows, TemperaturesAt(rows.layer));
   for (int64_t tile = 0; task.n_state_tokens > 0 && tile < shape().n_tiles; ++tile) {
     block.AddState(shape(), tile, TileOf(g, shape(), *sums, rows.layer, task.kv_head, tile));
   }
   const int64_t own_page = task.first_position / kPageTokens;
   for (int64_t page = task.n_state_tokens / kPageTokens; page <= own_page; ++page) {
-    block.AddPage(TileOf(g, sequence.pages[page], rows.layer, task.kv_head), page);
+    const KvTile kv = TileOf(g, TaylorPageMemory(sequence, page), rows.layer, task.kv_head);
+    page < task.first_near_page ? block.AddPage(kv, page) : block.AddNearPage(kv, page);
   }
   block.Finish(segment, task, rows);
 }
 
 void HostTaylorShift::Attend(const LayerRows& rows) {
-  WriteKv(context().geometry, segments(), rows, *context().pool, CachedKeyScale);
+  WriteKv(context().geometry, segments(), rows, *context().pool, CachedKeyScale, TaylorPageMemory);
   for (size_t i = 0; i < rounds().size(); ++i) {
     const RoundTasks& round = tasks_[i];
     context().pool->ParallelFor(

@@ -4,15 +4,17 @@
 #include <vector>
 
 #include "engine/attention/attention.h"
+#include "engine/attention/taylorshift/rows.h"
 #include "engine/attention/taylorshift/state.h"
 
 namespace lowkey {
 
 // TaylorShift (Nauen et al. 2024), causal: weights 1 + s + s^2 / 2 instead of exp(s). Rows before
 // TaylorSwitchTokens read cached keys and values (direct form). Later rows read the state, which
-// holds all whole chunks of 64 tokens before theirs, and their own chunk's tokens directly
-// (recurrent form). The two forms are equal up to rounding. Chunks are folded into the state in
-// order, each in the step whose rows need it first. The first such step builds the state from the
+// holds all far chunks of 64 tokens, and the tokens after them directly (recurrent form). The two
+// forms are equal up to rounding. Far are all whole chunks before a row's own one; where the
+// model's weights come with a window, those before the window, whose tokens have weights exp(s).
+// Chunks are folded into the state in order, each in the step whose rows need it first. The first such step builds the state from the
 // cached tokens, whose pages go when it ends.
 //
 // The policy is the same in every place: the memory and cost of a sequence, and which rows a step
@@ -54,6 +56,9 @@ class TaylorShiftPolicy : public AttentionMechanism {
   const AttentionContext& context() const { return context_; }
   const TaylorShape& shape() const { return shape_; }
   absl::Span<const float> tau() const { return tau_; }  // [n_layers, n_heads]
+  TaylorTemperatures TemperaturesAt(int64_t layer) const;
+  // Returns the first page whose tokens the rows of `page` read exactly; page + 1 without a window.
+  int64_t FirstNearPage(int64_t page) const;
   // The segments and rounds of the last planned step.
   absl::Span<const Segment> segments() const { return segments_; }
   absl::Span<const Round> rounds() const {
@@ -61,6 +66,13 @@ class TaylorShiftPolicy : public AttentionMechanism {
   }
 
  private:
+  std::optional<int64_t> SwitchTokens(const AttentionOptions& options) const {
+    return TaylorSwitchTokens(context_.geometry, options.taylorshift, window_tokens_);
+  }
+  // Returns the first page that rows of `page` do not read through the state.
+  int64_t EndStatePage(int64_t page) const { return page - window_tokens_ / kPageTokens; }
+  bool HasOwnPages() const;
+  absl::Status TakeOwnPages(const Segment& segment) const;
   absl::Status PlanSegment(int32_t segment_index, const Segment& segment);
   int64_t PagesToFold(const SequenceCache& sequence, int64_t end) const;
   absl::Status TakeState(TaylorState& state, int64_t last_page) const;
@@ -68,7 +80,9 @@ class TaylorShiftPolicy : public AttentionMechanism {
 
   const AttentionContext context_;
   const TaylorShape shape_;
-  std::vector<float> tau_;
+  int64_t window_tokens_ = 0;
+  std::optional<TaylorVariant> trained_variant_;
+  std::vector<float> tau_, tau_window_;
   absl::Span<const Segment> segments_;
   std::vector<Round> rounds_;  // the first n_rounds_ are the step's
   int64_t n_rounds_ = 0;

@@ -2,8 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace lowkey {
+namespace {
+
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+}  // namespace
 
 float UnitScale(const float* x, int64_t n) {
   double sums[4] = {};  // independent chains
@@ -19,66 +25,101 @@ int64_t TaylorTaskTokens(const AttentionGeometry& g) {
 void TaylorRows::Reserve(const AttentionGeometry& g) {
   const TaylorShape shape(g);
   const int64_t n_rows = TaylorTaskTokens(g) * g.group();
-  q_.resize(n_rows * 2 * g.head_dim);
+  q_.resize(n_rows * 2 * g.key_dim());
+  near_q_.resize(n_rows * g.key_dim());
   scores_.resize(n_rows * kPageTokens);
   // The first tile's stride is the longest.
   features_.resize(n_rows * shape.TileStride(0));
   out_.resize(n_rows * g.head_dim_padded());
   weights_.resize(n_rows);
+  near_out_.resize(out_.size());
+  near_states_.resize(n_rows);
 }
 
 void TaylorRows::Begin(const AttentionGeometry& g, const Segment& segment,
                        const TaylorRowsTask& task, const LayerRows& rows,
-                       absl::Span<const float> tau) {
+                       const TaylorTemperatures& temperatures) {
   geometry_ = g;
-  variant_ = segment.sequence->options.taylorshift.variant;
+  has_window_ = task.first_near_page <= task.first_position / kPageTokens;
+  const bool is_plain = segment.sequence->options.taylorshift.variant == TaylorVariant::kPlain;
+  const int64_t e = g.key_dim();
   first_position_ = task.first_position;
   n_tokens_ = task.n_tokens;
   n_rows_ = n_tokens_ * g.group();
   for (int64_t r = 0; r < n_rows_; ++r) {
     const int64_t step_row = segment.first_row + PositionOf(r) - segment.first_position;
     const int64_t head = task.kv_head * g.group() + r % g.group();
-    const float* from = rows.q + step_row * rows.ld_qkv + head * g.head_dim;
-    const float scale = variant_ == TaylorVariant::kPlain
-                            ? 1.0f / std::sqrt(static_cast<float>(g.head_dim))
-                            : tau[head] * UnitScale(from, g.head_dim);
-    float* q = q_.data() + r * 2 * g.head_dim;
-    for (int64_t j = 0; j < g.head_dim; ++j) q[j] = q[g.head_dim + j] = from[j] * scale;
+    const float* from = rows.q + step_row * rows.ld_qkv + head * e;
+    const float scale = is_plain ? 1.0f / std::sqrt(static_cast<float>(e)) : UnitScale(from, e);
+    const float far = is_plain ? scale : temperatures.far[head] * scale;
+    float* q = q_.data() + r * 2 * e;
+    for (int64_t j = 0; j < e; ++j) q[j] = q[e + j] = from[j] * far;
+    if (!has_window_) continue;
+    const float near = is_plain ? scale : temperatures.near[head] * scale;
+    for (int64_t j = 0; j < e; ++j) NearQuery(r)[j] = from[j] * near;
   }
+  scales_outputs_ = !is_plain && !has_window_;
   std::fill_n(out_.begin(), n_rows_ * g.head_dim_padded(), 0.0f);
   std::fill_n(weights_.begin(), n_rows_, 0.0f);
+  std::fill_n(near_out_.begin(), n_rows_ * g.head_dim_padded(), 0.0f);
+  std::fill_n(near_states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
+}
+
+int64_t TaylorRows::VisibleTokens(int64_t page) const {
+  return std::min(first_position_ + n_tokens_ - page * kPageTokens, kPageTokens);
+}
+
+void TaylorRows::Score(const float* queries, int64_t ld, const KvTile& tile, int64_t n_visible) {
+  const int64_t panel = Kernels().panel_columns;
+  const int64_t n_cols = (n_visible + panel - 1) / panel * panel;
+  Kernels().Gemm(geometry_.cache_type, {queries, ld, tile.keys, kPageTokens, panel, scores_.data(),
+                                        kPageTokens, n_rows_, n_cols, geometry_.key_dim()});
+}
+
+// Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
+void TaylorRows::AddValues(const KvTile& tile, int64_t n_visible, std::vector<float>& out) const {
+  const int64_t padded = geometry_.head_dim_padded();
+  Kernels().Gemm(geometry_.cache_type,
+                 {scores_.data(), kPageTokens, tile.values, padded, Kernels().panel_columns,
+                  out.data(), padded, n_rows_, padded, n_visible, GemmArgs::Into::kAccumulate});
 }
 
 void TaylorRows::AddPage(const KvTile& tile, int64_t page) {
-  const AttentionGeometry& g = geometry_;
-  const KernelTable& kernels = Kernels();
-  const int64_t panel = kernels.panel_columns, padded = g.head_dim_padded();
-  const int64_t first = page * kPageTokens;
-  const int64_t n_visible = std::min(first_position_ + n_tokens_ - first, kPageTokens);
-
-  const int64_t n_cols = (n_visible + panel - 1) / panel * panel;
-  kernels.Gemm(g.cache_type, {q_.data(), 2 * g.head_dim, tile.keys, kPageTokens, panel,
-                              scores_.data(), kPageTokens, n_rows_, n_cols, g.head_dim});
+  const int64_t n_visible = VisibleTokens(page);
+  Score(q_.data(), 2 * geometry_.key_dim(), tile, n_visible);
   for (int64_t r = 0; r < n_rows_; ++r) {
-    const int64_t n_seen = std::min(PositionOf(r) + 1 - first, kPageTokens);
-    weights_[r] += kernels.taylor_weights(scores_.data() + r * kPageTokens, n_seen, kPageTokens);
+    const int64_t n_seen = std::min(PositionOf(r) + 1 - page * kPageTokens, kPageTokens);
+    weights_[r] += Kernels().taylor_weights(scores_.data() + r * kPageTokens, n_seen, kPageTokens);
   }
+  AddValues(tile, n_visible, out_);
+}
 
-  // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
-  kernels.Gemm(g.cache_type, {scores_.data(), kPageTokens, tile.values, padded, panel, out_.data(),
-                              padded, n_rows_, padded, n_visible, GemmArgs::Into::kAccumulate});
+void TaylorRows::AddNearPage(const KvTile& tile, int64_t page) {
+  const KernelTable& kernels = Kernels();
+  const int64_t n_visible = VisibleTokens(page), padded = geometry_.head_dim_padded();
+  Score(near_q_.data(), geometry_.key_dim(), tile, n_visible);
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    float* scores = scores_.data() + r * kPageTokens;
+    const int64_t n_seen = std::min(PositionOf(r) + 1 - page * kPageTokens, kPageTokens);
+    std::fill(scores + n_seen, scores + kPageTokens, kHidden);
+    const SoftmaxUpdate update = kernels.softmax_update(scores, kPageTokens, &near_states_[r]);
+    if (update.factor != 1.0f) {
+      kernels.scale(update.factor, near_out_.data() + r * padded, padded);
+    }
+  }
+  AddValues(tile, n_visible, near_out_);
 }
 
 void TaylorRows::WriteFeatures(const TaylorShape& shape, int64_t tile) {
-  const int64_t d = shape.head_dim, begin = shape.TileBegin(tile), end = shape.TileEnd(tile);
+  const int64_t e = shape.key_dim, begin = shape.TileBegin(tile), end = shape.TileEnd(tile);
   const int64_t stride = shape.TileStride(tile);
-  const int64_t n_linear = tile == 0 ? d : 0;
+  const int64_t n_linear = tile == 0 ? e : 0;
   const int64_t n_products = std::min(end, shape.n_features - 1) - begin - n_linear;
-  Kernels().turned_products({q_.data(), 2 * d, features_.data() + n_linear, stride, n_rows_, d,
-                             std::max<int64_t>(0, begin / d - 1), 1, n_products});
+  Kernels().turned_products({q_.data(), 2 * e, features_.data() + n_linear, stride, n_rows_, e,
+                             std::max<int64_t>(0, begin / e - 1), 1, n_products});
   for (int64_t r = 0; r < n_rows_; ++r) {
     float* row = features_.data() + r * stride;
-    std::copy_n(q_.data() + r * 2 * d, n_linear, row);
+    std::copy_n(q_.data() + r * 2 * e, n_linear, row);
     if (end == shape.n_features) row[end - begin - 1] = 1.0f;
     std::fill(row + end - begin, row + stride, 0.0f);
   }
@@ -95,6 +136,24 @@ void TaylorRows::AddState(const TaylorShape& shape, int64_t tile, const TaylorTi
       {state.weights, 0, features_.data(), weights_.data(), 0, 1, n_rows_, shape.TileStride(tile)});
 }
 
+// exp(-max) would overflow where all near scores are low: the common scale is that of the larger of
+// the near weights and 1.
+float TaylorRows::JoinWindow(int64_t r, int64_t n_far_tokens) {
+  const KernelTable& kernels = Kernels();
+  const int64_t padded = geometry_.head_dim_padded();
+  float* far = out_.data() + r * padded;
+  float* near = near_out_.data() + r * padded;
+  const SoftmaxState& state = near_states_[r];
+  const float top = n_far_tokens == 0 ? state.max : std::max(state.max, 0.0f);
+  const float near_factor = std::exp(state.max - top);
+  const float far_factor = n_far_tokens == 0 ? 0.0f : std::exp(-top);
+  kernels.scale(far_factor, far, padded);
+  kernels.scale(near_factor, near, padded);
+  kernels.add(near, far, padded);
+  const float far_weight = std::max(weights_[r], 0.5f * static_cast<float>(n_far_tokens));
+  return far_weight * far_factor + state.sum * near_factor;
+}
+
 void TaylorRows::Finish(const Segment& segment, const TaylorRowsTask& task, const LayerRows& rows) {
   const AttentionGeometry& g = geometry_;
   for (int64_t r = 0; r < n_rows_; ++r) {
@@ -105,8 +164,9 @@ void TaylorRows::Finish(const Segment& segment, const TaylorRowsTask& task, cons
     const float* sums = out_.data() + r * g.head_dim_padded();
     const auto n_seen = static_cast<float>(position + 1);
     // No weight is below 1/2; rounding of the state's sums can give less where scores are large.
-    float scale = 1.0f / std::max(weights_[r], 0.5f * n_seen);
-    if (variant_ == TaylorVariant::kNormalized) {
+    float scale = 1.0f / (has_window_ ? JoinWindow(r, task.first_near_page * kPageTokens)
+                                      : std::max(weights_[r], 0.5f * n_seen));
+    if (scales_outputs_) {
       scale *= std::sqrt(n_seen / static_cast<float>(g.head_dim));
     }
     for (int64_t j = 0; j < g.head_dim; ++j) out[j] = sums[j] * scale;

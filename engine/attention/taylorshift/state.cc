@@ -11,10 +11,10 @@ constexpr int64_t kTargetTileFeatures = 256;
 }  // namespace
 
 TaylorShape::TaylorShape(const AttentionGeometry& g)
-    : head_dim(g.head_dim),
+    : key_dim(g.key_dim()),
       n_columns(g.head_dim_padded()),
-      n_features(1 + g.head_dim + g.head_dim * (g.head_dim + 1) / 2),
-      tile_features(std::max<int64_t>(1, kTargetTileFeatures / g.head_dim) * g.head_dim),
+      n_features(1 + key_dim + key_dim * (key_dim + 1) / 2),
+      tile_features(std::max<int64_t>(1, kTargetTileFeatures / key_dim) * key_dim),
       n_tiles((n_features + tile_features - 1) / tile_features) {
   int64_t n = n_features * n_columns;
   for (int64_t t = 0; t < n_tiles; ++t) n += TileStride(t);
@@ -27,16 +27,27 @@ int64_t TaylorSlabBytes(const AttentionGeometry& g) {
 }
 
 std::optional<int64_t> TaylorSwitchTokens(const AttentionGeometry& g,
-                                          const TaylorShiftOptions& options) {
+                                          const TaylorShiftOptions& options,
+                                          int64_t window_tokens) {
   if (options.form == TaylorForm::kDirect) return std::nullopt;
-  if (options.form == TaylorForm::kRecurrent) return kPageTokens;
-  const auto d = static_cast<double>(g.head_dim);
-  const double state = static_cast<double>(TaylorShape(g).n_features) * (d + 1);
-  const double by_operations = state * (1 + 1 / static_cast<double>(g.group())) / (2 * d);
+  if (options.form == TaylorForm::kRecurrent) return window_tokens + kPageTokens;
+  const auto token = static_cast<double>(g.key_dim() + g.head_dim);
+  const auto state = static_cast<double>(TaylorShape(g).n_features * (g.head_dim + 1));
+  const double by_operations = state * (1 + 1 / static_cast<double>(g.group())) / token;
   const double by_bytes =
-      state * sizeof(float) / (2 * d * static_cast<double>(StorageBytes(g.cache_type)));
-  const double tokens = std::ceil(std::max(by_operations, by_bytes));
-  return (static_cast<int64_t>(tokens) + kPageTokens - 1) / kPageTokens * kPageTokens;
+      state * sizeof(float) / (token * static_cast<double>(StorageBytes(g.cache_type)));
+  const auto tokens = static_cast<int64_t>(std::ceil(std::max(by_operations, by_bytes)));
+  return window_tokens + PagesFor(tokens) * kPageTokens;
+}
+
+std::byte* TaylorPageMemory(const SequenceCache& sequence, int64_t page) {
+  const std::vector<std::shared_ptr<Slab>>& own = sequence.state.As<TaylorState>().pages;
+  return own.empty() ? sequence.pages[page].data() : own[page]->data();
+}
+
+int64_t TaylorPageCount(const SequenceCache& sequence) {
+  const std::vector<std::shared_ptr<Slab>>& own = sequence.state.As<TaylorState>().pages;
+  return static_cast<int64_t>(own.empty() ? sequence.pages.size() : own.size());
 }
 
 TaylorTile TileOf(const AttentionGeometry& g, const TaylorShape& shape, Slab& slab, int64_t layer,
@@ -49,20 +60,20 @@ TaylorTile TileOf(const AttentionGeometry& g, const TaylorShape& shape, Slab& sl
 }
 
 void TaylorFolder::Reserve(const TaylorShape& shape) {
-  keys_.resize(2 * shape.head_dim * kPageTokens);
-  features_.resize(shape.head_dim * kPageTokens);
+  keys_.resize(2 * shape.key_dim * kPageTokens);
+  features_.resize(shape.key_dim * kPageTokens);
   ones_.assign(kPageTokens, 1.0f);
 }
 
 void TaylorFolder::Fold(const AttentionGeometry& g, const TaylorShape& shape, int64_t tile,
                         const KvTile& page, const TaylorTile& state) {
   const KernelTable& kernels = Kernels();
-  const int64_t d = shape.head_dim, begin = shape.TileBegin(tile), end = shape.TileEnd(tile);
+  const int64_t e = shape.key_dim, begin = shape.TileBegin(tile), end = shape.TileEnd(tile);
   ReadKeys(g, page, keys_.data());
-  std::copy_n(keys_.begin(), d * kPageTokens, keys_.begin() + d * kPageTokens);
-  // Features in runs of d: the keys, then each turn's products, then the constant 1.
+  std::copy_n(keys_.begin(), e * kPageTokens, keys_.begin() + e * kPageTokens);
+  // Features in runs of e: the keys, then each turn's products, then the constant 1.
   for (int64_t f = begin; f < end;) {
-    int64_t n = std::min(d, shape.n_features - 1 - f);
+    int64_t n = std::min(e, shape.n_features - 1 - f);
     const float* features = features_.data();
     if (n == 0) {
       n = 1;
@@ -70,9 +81,9 @@ void TaylorFolder::Fold(const AttentionGeometry& g, const TaylorShape& shape, in
     } else if (f == 0) {
       features = keys_.data();
     } else {
-      kernels.turned_products({keys_.data(), 0, features_.data(), 0, 1, d * kPageTokens, f / d - 1,
+      kernels.turned_products({keys_.data(), 0, features_.data(), 0, 1, e * kPageTokens, f / e - 1,
                                kPageTokens, n * kPageTokens});
-      if (f == d) kernels.scale(0.5f, features_.data(), d * kPageTokens);
+      if (f == e) kernels.scale(0.5f, features_.data(), e * kPageTokens);
     }
     const int64_t panel = kernels.panel_columns;
     for (int64_t p = 0; p < shape.n_columns / panel; ++p) {

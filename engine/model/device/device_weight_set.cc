@@ -29,8 +29,8 @@ absl::Status DeviceWeightSet::ReserveRows(int64_t max_rows) {
   constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
   LK_RETURN_IF_ERROR(reserve(qkv_, qkv_dim() * kFloat));
   LK_RETURN_IF_ERROR(reserve(attended_, out_dim() * kFloat));
-  LK_RETURN_IF_ERROR(reserve(cos_, config_.head_dim / 2 * kFloat));
-  LK_RETURN_IF_ERROR(reserve(sin_, config_.head_dim / 2 * kFloat));
+  LK_RETURN_IF_ERROR(reserve(cos_, config_.key_dim() / 2 * kFloat));
+  LK_RETURN_IF_ERROR(reserve(sin_, config_.key_dim() / 2 * kFloat));
   if (type_ != StorageType::kFloat32) {
     LK_RETURN_IF_ERROR(reserve(rounded_, out_dim() * StorageBytes(RowTypeOf(type_))));
   }
@@ -41,7 +41,7 @@ absl::Status DeviceWeightSet::ReserveRows(int64_t max_rows) {
 void DeviceWeightSet::Begin(const int32_t* positions, int64_t n_rows) {
   n_rows_ = n_rows;
   device_.kernels().angles(
-      device_, {positions, inverse_frequencies_.as<double>(), config_.head_dim / 2, n_rows,
+      device_, {positions, inverse_frequencies_.as<double>(), config_.key_dim() / 2, n_rows,
                 cos_.as<float>(), sin_.as<float>()});
 }
 
@@ -51,8 +51,8 @@ LayerRows DeviceWeightSet::Project(int64_t layer_index, const void* x, const flo
     device_.Multiply({layer.qkv.get(), x, config_.hidden_dim, n_rows_, qkv_.as<float>(), qkv_dim(),
                       layer.qkv_bias.as<float>()});
     RotateArgs rotate{
-        qkv_.as<float>(),          qkv_dim(),       n_rows_, q_dim_ / config_.head_dim,
-        k_dim_ / config_.head_dim, config_.head_dim};
+        qkv_.as<float>(),           qkv_dim(),        n_rows_, q_dim_ / config_.key_dim(),
+        k_dim_ / config_.key_dim(), config_.key_dim()};
     rotate.q_norm = layer.q_norm.as<float>();
     rotate.k_norm = layer.k_norm.as<float>();
     rotate.eps = config_.rms_norm_eps;

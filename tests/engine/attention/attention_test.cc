@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "tests/engine/attention/attention_testing.h"
 #include "tests/engine/attention/toy_mechanism.h"
@@ -32,7 +33,18 @@ struct ContractCase {
   StorageType type = StorageType::kFloat32;
   Mechanism over = Mechanism::kEfficient;  // super's
   MechanismMaker make = nullptr;
+  std::optional<int64_t> score_dim = {};  // taylorshift's
+  int64_t window_tokens = 0;
 };
+
+// TaylorShift with keys of their own size and a window.
+ContractCase Narrow(std::string name, const AttentionOptions& options, int64_t score_dim,
+                    int64_t window_tokens) {
+  ContractCase c{std::move(name), options, {}, {}};
+  c.score_dim = score_dim;
+  c.window_tokens = window_tokens;
+  return c;
+}
 
 std::unique_ptr<AttentionMechanism> MakeToy(const AttentionContext& context) {
   return std::make_unique<PageMeanAttention>(context);
@@ -136,6 +148,9 @@ std::vector<ContractCase> AllCases() {
       {"taylorshift_recurrent", TaylorShift(TaylorForm::kRecurrent), {}, {}},
       {"toy", Standard(), {}, {}, {}, {}, MakeToy},
       {"taylorshift_plain", TaylorShift(TaylorForm::kAuto, TaylorVariant::kPlain), 150, {}},
+      Narrow("taylorshift_narrow", TaylorShift(), 8, 0),
+      Narrow("taylorshift_window", TaylorShift(TaylorForm::kAuto, TaylorVariant::kPlain), 8, 64),
+      Narrow("taylorshift_window_direct", TaylorShift(TaylorForm::kDirect), 20, 64),
   };
   // What these store, others store too: they are slow, and one type will do.
   const std::set<std::string> in_fp32 = {
@@ -155,21 +170,31 @@ std::vector<ContractCase> AllCases() {
 class MechanismContract : public testing::TestWithParam<ContractCase> {
  protected:
   AttentionGeometry geometry() const {
-    return {2, 4, 2, 20, GetParam().sliding_window, GetParam().type};
+    AttentionGeometry g{2, 4, 2, 20, GetParam().sliding_window, GetParam().type};
+    g.score_dim = GetParam().score_dim;
+    return g;
   }
   AttentionRows Rows(uint32_t seed, int64_t n_tokens = kTokens) const {
     return RandomRows(geometry(), n_tokens, seed);
   }
   int64_t n_prompt() const { return GetParam().n_prompt_tokens.value_or(kTokens); }
   RunOptions Options(int64_t chunk_tokens = kAll) const {
-    return {GetParam().options, chunk_tokens, n_prompt(), 1, GetParam().over, {}, GetParam().make};
+    return {GetParam().options,      chunk_tokens, n_prompt(),      1,
+            GetParam().over,         {},           GetParam().make, {},
+            GetParam().window_tokens};
   }
   SequenceCache Sequence() const { return NewSequence(GetParam().options, n_prompt()); }
   Mechanism mechanism() const { return GetParam().options.mechanism; }
   MechanismRunner Runner(int n_threads = 1) const {
     return {geometry(),
             mechanism(),
-            {n_threads, int64_t{1} << 28, GetParam().over, {}, GetParam().make}};
+            {n_threads,
+             int64_t{1} << 28,
+             GetParam().over,
+             {},
+             GetParam().make,
+             {},
+             GetParam().window_tokens}};
   }
 };
 
@@ -332,13 +357,15 @@ TEST_P(MechanismContract, FailedPlanLeavesSequencesValid) {
 }
 
 TEST_P(MechanismContract, OutputsStayFiniteOver16kTokens) {
-  const AttentionGeometry g{1, 1, 1, 8, GetParam().sliding_window, GetParam().type};
+  AttentionGeometry g{1, 1, 1, 8, GetParam().sliding_window, GetParam().type};
+  if (GetParam().score_dim.has_value()) g.score_dim = 4;
   MechanismRunner runner(g, mechanism());
   const int64_t n = runner.mechanism().max_tokens().value_or(kSanitized ? 2048 : 16384);
   AttentionOptions options = GetParam().options;
   options.atp.block_tokens = 512;
   const std::vector<float> out = RunSequence(
-      RandomRows(g, n, 7), {options, 512, n / 2, 1, GetParam().over, {}, GetParam().make});
+      RandomRows(g, n, 7),
+      {options, 512, n / 2, 1, GetParam().over, {}, GetParam().make, {}, GetParam().window_tokens});
   ASSERT_EQ(out.size(), static_cast<size_t>(n * 8));
   EXPECT_TRUE(std::all_of(out.begin(), out.end(), [](float x) { return std::fabs(x) < 10; }));
 }
@@ -354,12 +381,15 @@ TEST_P(MechanismContract, KnowsItsName) {
 struct Lengths {
   SequenceBound bound;
   std::function<int64_t(int64_t left)> chunk;
+  int64_t window_tokens = 0;  // taylorshift's
 };
 
 // Runs a sequence; its bytes stay below the bound at every step, and all come back.
 void ExpectWithinBound(const AttentionGeometry& g, const AttentionOptions& options,
                        const Lengths& lengths) {
-  MechanismRunner runner(g, options.mechanism);
+  MechanismRunner::Options made;
+  made.window_tokens = lengths.window_tokens;
+  MechanismRunner runner(g, options.mechanism, made);
   const SequenceBound& bound = lengths.bound;
   const int64_t most = runner.mechanism().BoundBytes(options, bound);
   const AttentionRows rows = RandomRows(g, bound.n_tokens, 1);
@@ -414,6 +444,7 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
     if (draw(0, 1)) g.hidden_dim = draw(1, 16);
     AttentionOptions options = Atp(o);
     ASSERT_TRUE(ValidateAttentionOptions(options).ok());
+    Lengths lengths;
     int64_t most_tokens = 1200;
     if (draw(0, 1) == 0) {
       constexpr Mechanism kOthers[] = {Mechanism::kStandard,    Mechanism::kOptimised,
@@ -429,9 +460,10 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
       if (options.mechanism == Mechanism::kTaylorShift) {
         g.head_dim = 8 * draw(1, 4);  // heads of 8 switch after 64 tokens, larger ones later
         options.taylorshift.form = static_cast<TaylorForm>(draw(0, 2));
+        if (draw(0, 1)) g.score_dim = 4 * draw(1, 4);
+        lengths.window_tokens = 64 * draw(0, 3);
       }
     }
-    Lengths lengths;
     lengths.bound.n_tokens = draw(1, most_tokens);
     lengths.bound.n_prompt_tokens = draw(1, lengths.bound.n_tokens);
     lengths.bound.max_step_rows = draw(1, 500);

@@ -302,50 +302,6 @@ std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer, const
       });
 }
 
-std::vector<double> ReferenceTaylorShift(const AttentionRows& rows, int64_t layer,
-                                         TaylorVariant variant, const std::vector<float>& tau) {
-  const AttentionGeometry& g = rows.geometry;
-  const int64_t d = g.head_dim;
-  const bool plain = variant == TaylorVariant::kPlain;
-  const auto norm = [d](const float* x) {
-    double sum = 0;
-    for (int64_t j = 0; j < d; ++j) sum += static_cast<double>(x[j]) * x[j];
-    return std::max(std::sqrt(sum), 1e-12);
-  };
-  AttentionRows unit = rows;  // the cache holds unit keys
-  for (int64_t i = 0; i < rows.n_tokens && !plain; ++i) {
-    for (int64_t h = 0; h < g.n_kv_heads; ++h) {
-      float* k = unit.row(layer, i) + (g.n_heads + h) * d;
-      const double length = norm(k);
-      for (int64_t j = 0; j < d; ++j) k[j] = static_cast<float>(k[j] / length);
-    }
-  }
-  const std::vector<HeadKv> kv = AllCachedKv(unit, layer);
-  std::vector<double> out(rows.n_tokens * g.n_heads * d, 0.0);
-  for (int64_t i = 0; i < rows.n_tokens; ++i) {
-    for (int64_t h = 0; h < g.n_heads; ++h) {
-      const float* q = rows.row(layer, i) + h * d;
-      const double root = std::sqrt(static_cast<double>(d));
-      const double scale = plain ? 1 / root : tau[layer * g.n_heads + h] / norm(q);
-      const HeadKv& head = kv[h / g.group()];
-      std::vector<double> sums(d, 0.0);
-      double weights = 0;
-      for (int64_t t = 0; t <= i; ++t) {
-        double s = 0;
-        for (int64_t j = 0; j < d; ++j) s += scale * q[j] * head.k[t * d + j];
-        const double w = 1 + s + s * s / 2;
-        weights += w;
-        for (int64_t j = 0; j < d; ++j) sums[j] += w * head.v[t * d + j];
-      }
-      const double output = plain ? 1 : std::sqrt(static_cast<double>(i + 1)) / root;
-      for (int64_t j = 0; j < d; ++j) {
-        out[(i * g.n_heads + h) * d + j] = sums[j] / weights * output;
-      }
-    }
-  }
-  return out;
-}
-
 double MaxDifference(const float* got, const std::vector<double>& want) {
   double worst = 0;
   for (size_t i = 0; i < want.size(); ++i) {

@@ -21,7 +21,9 @@ struct AttentionRows {
   int64_t n_tokens = 0;
   std::vector<float> data;  // [n_layers, n_tokens, ld]
 
-  int64_t ld() const { return 2 * (geometry.n_heads + geometry.n_kv_heads) * geometry.head_dim; }
+  int64_t ld() const {
+    return geometry.q_dim() + geometry.k_dim() + geometry.v_dim() + geometry.out_dim();
+  }
   const float* row(int64_t layer, int64_t token) const {
     return data.data() + (layer * n_tokens + token) * ld();
   }
@@ -54,10 +56,6 @@ std::vector<double> ReferenceStandard(const AttentionRows& rows, int64_t layer);
 std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer,
                                  const AtpOptions& options, int64_t rank, int64_t n_prompt_tokens);
 
-// TaylorShift in double, its direct form; same shape. tau [n_layers, n_heads] where normalized.
-std::vector<double> ReferenceTaylorShift(const AttentionRows& rows, int64_t layer,
-                                         TaylorVariant variant, const std::vector<float>& tau);
-
 // Infinite when one is not a number.
 double MaxDifference(const float* got, const std::vector<double>& want);
 
@@ -79,6 +77,8 @@ class MechanismRunner {
     Mechanism over = Mechanism::kEfficient;  // super's
     std::vector<float> tau = {};             // [n_layers, n_heads]; empty: the mechanism's default
     MechanismMaker make = nullptr;
+    std::vector<float> tau_window = {};  // [n_layers, n_heads]; empty: tau
+    int64_t window_tokens = 0;           // taylorshift's
   };
   // The next n_rows rows of a sequence; their outputs go to rows n_tokens .. of `out` at each
   // layer, [n_layers, rows->n_tokens, n_heads * head_dim].
@@ -128,6 +128,8 @@ struct RunOptions {
   Mechanism over = Mechanism::kEfficient;  // super's
   std::vector<float> tau = {};
   MechanismMaker make = nullptr;
+  std::vector<float> tau_window = {};
+  int64_t window_tokens = 0;
 };
 std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options);
 

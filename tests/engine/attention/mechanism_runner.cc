@@ -5,14 +5,29 @@
 #include "tests/engine/attention/attention_testing.h"
 
 namespace lowkey {
+namespace {
+
+MechanismWeights WeightsFor(const AttentionGeometry& g, const MechanismRunner::Options& options) {
+  MechanismWeights weights = TestWeights(g, options.over, options.tau);
+  weights.tau_window = options.tau_window;
+  weights.window_tokens = options.window_tokens;
+  return weights;
+}
+
+// The pages of a model whose checkpoint has keys as wide as values.
+int64_t CachePageBytes(AttentionGeometry g) {
+  g.score_dim.reset();
+  return PageBytes(g);
+}
+
+}  // namespace
 
 MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism)
     : MechanismRunner(geometry, mechanism, Options{}) {}
 
 MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
                                  const Options& options)
-    : MechanismRunner(geometry, mechanism, options,
-                      TestWeights(geometry, options.over, options.tau)) {}
+    : MechanismRunner(geometry, mechanism, options, WeightsFor(geometry, options)) {}
 
 MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism,
                                  const MechanismWeights& weights)
@@ -23,12 +38,12 @@ MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism me
     : geometry_(geometry),
       pool_(std::make_unique<ThreadPool>(options.n_threads)),
       weights_(std::make_unique<const MechanismWeights>(weights)) {
-  auto cache = Cache::Create(options.budget_bytes, PageBytes(geometry), TestDevice());
+  auto cache = Cache::Create(options.budget_bytes, CachePageBytes(geometry), TestDevice());
   EXPECT_TRUE(cache.ok()) << cache.status();
   cache_ = *std::move(cache);
   AttentionContext context{geometry, cache_.get(), pool_.get(), weights_.get()};
   if (TestDevice() != nullptr) {
-    host_cache_ = Cache::Create(options.budget_bytes, PageBytes(geometry)).value();
+    host_cache_ = Cache::Create(options.budget_bytes, CachePageBytes(geometry)).value();
     place_ = {TestDevice(), host_cache_.get(), 1024};
     context.place = &place_;
   }
@@ -63,9 +78,8 @@ absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
   }
   if (absl::Status status = mechanism_->Plan(segments); !status.ok()) return status;
   const int64_t ld = parts[0].rows->ld();
-  const int64_t q_dim = geometry_.n_heads * geometry_.head_dim;
-  const int64_t kv_dim = geometry_.n_kv_heads * geometry_.head_dim;
-  std::vector<float> in(n_rows * ld), out(n_rows * q_dim);
+  const int64_t out_dim = geometry_.out_dim();
+  std::vector<float> in(n_rows * ld), out(n_rows * out_dim);
   for (int64_t layer = 0; layer < geometry_.n_layers; ++layer) {
     for (size_t p = 0; p < parts.size(); ++p) {
       std::copy_n(parts[p].rows->row(layer, segments[p].first_position), parts[p].n_rows * ld,
@@ -73,14 +87,15 @@ absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
     }
     std::fill(out.begin(), out.end(), std::nanf(""));
     const float* q = Here(in, in_there_);
-    const float* k = q + q_dim;
-    const float* v = k + kv_dim;
-    AttendHere({layer, v + kv_dim, ld, q, k, v, ld, Here(out, out_there_), q_dim}, out);
+    const float* k = q + geometry_.q_dim();
+    const float* v = k + geometry_.k_dim();
+    const float* x = v + geometry_.v_dim();
+    AttendHere({layer, x, ld, q, k, v, ld, Here(out, out_there_), out_dim}, out);
     for (size_t p = 0; p < parts.size(); ++p) {
       const int64_t n_tokens = parts[p].rows->n_tokens;
-      parts[p].out->resize(geometry_.n_layers * n_tokens * q_dim);
-      std::copy_n(out.data() + segments[p].first_row * q_dim, parts[p].n_rows * q_dim,
-                  parts[p].out->data() + (layer * n_tokens + segments[p].first_position) * q_dim);
+      parts[p].out->resize(geometry_.n_layers * n_tokens * out_dim);
+      std::copy_n(out.data() + segments[p].first_row * out_dim, parts[p].n_rows * out_dim,
+                  parts[p].out->data() + (layer * n_tokens + segments[p].first_position) * out_dim);
     }
   }
   for (const Part& p : parts) mechanism_->Advance(*p.sequence, p.n_rows);
@@ -96,9 +111,9 @@ SequenceCache NewSequence(const AttentionOptions& options, int64_t n_prompt_toke
 
 std::vector<float> RunSequence(const AttentionRows& rows, const RunOptions& options) {
   const int64_t n_prompt = options.n_prompt_tokens.value_or(rows.n_tokens);
-  MechanismRunner runner(
-      rows.geometry, options.attention.mechanism,
-      {options.n_threads, int64_t{1} << 28, options.over, options.tau, options.make});
+  MechanismRunner runner(rows.geometry, options.attention.mechanism,
+                         {options.n_threads, int64_t{1} << 28, options.over, options.tau,
+                          options.make, options.tau_window, options.window_tokens});
   SequenceCache sequence = NewSequence(options.attention, n_prompt);
   std::vector<float> out;
   while (sequence.n_tokens < rows.n_tokens) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "bench/random_bundle.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/loader/safetensors.h"
@@ -86,6 +87,99 @@ TEST_F(BundleTest, ReadsEveryKindOfMechanism) {
   EXPECT_EQ(m[4].lasso.power, 7);
   EXPECT_EQ(m[4].lasso.extra_tokens, 11);
   EXPECT_EQ(m[5].layers[1].tau.shape, std::vector<int64_t>({4}));
+}
+
+TEST_F(BundleTest, TaylorShiftMayHaveNarrowScoresAndAWindow) {
+  RandomBundleOptions options{TinyConfig(), {}, 1};
+  options.mechanisms = {{.mechanism = Mechanism::kTaylorShift,
+                         .n_kv_heads = 4,
+                         .score_dim = 4,
+                         .window_tokens = 128,
+                         .variant = TaylorVariant::kPlain}};
+  ASSERT_TRUE(WriteRandomBundle(model_.path(), options).ok());
+  ASSERT_TRUE(Open().ok()) << Open();
+  const BundledMechanism& m = checkpoint_->mechanisms[0];
+  EXPECT_EQ(m.config.score_dim, 4);
+  EXPECT_EQ(m.config.key_dim(), 4);
+  EXPECT_EQ(m.config.head_dim, 8);
+  EXPECT_EQ(m.config.n_kv_heads, 4);
+  EXPECT_EQ(m.window_tokens, 128);
+  EXPECT_EQ(m.variant, TaylorVariant::kPlain);
+  const auto shape_of = [&](Projection p) {
+    return m.layers[1].projections[static_cast<size_t>(p)].full.shape;
+  };
+  EXPECT_EQ(shape_of(Projection::kQ), std::vector<int64_t>({16, 32}));
+  EXPECT_EQ(shape_of(Projection::kK), std::vector<int64_t>({16, 32}));
+  EXPECT_EQ(shape_of(Projection::kV), std::vector<int64_t>({32, 32}));
+  EXPECT_EQ(shape_of(Projection::kO), std::vector<int64_t>({32, 32}));
+  EXPECT_EQ(m.layers[1].tau_window.shape, std::vector<int64_t>({4}));
+}
+
+TEST_F(BundleTest, NarrowScoresNeedQueriesAndKeysOfTheirOwn) {
+  const std::string entry =
+      R"({"name": "taylorshift", "score_dim": 4, "weights": "w.safetensors"})";
+  EXPECT_THAT(EntryRefusal(R"({"name": "taylorshift", "score_dim": 4})"),
+              HasSubstr("layers.0.wq: missing"));
+  WriteZeros("w.safetensors", {{"layers.0.wq.lora_a", {2, 32}}, {"layers.0.wq.lora_b", {16, 2}}});
+  EXPECT_THAT(EntryRefusal(entry), HasSubstr("layers.0.wq: missing"));
+  WriteZeros("w.safetensors", {{"layers.0.wq", {16, 32}}});
+  EXPECT_THAT(EntryRefusal(entry), HasSubstr("layers.0.wk: missing"));
+  WriteZeros("w.safetensors", {{"layers.0.wq", {32, 32}}});
+  EXPECT_THAT(EntryRefusal(entry), HasSubstr("layers.0.wq: shape [32, 32], expected [16, 32]"));
+  // Values and outputs may stay the checkpoint's.
+  WriteZeros("w.safetensors", {{"layers.0.wq", {16, 32}},
+                               {"layers.0.wk", {8, 32}},
+                               {"layers.1.wq", {16, 32}},
+                               {"layers.1.wk", {8, 32}}});
+  WriteFileOrDie(model_.File("lowkey.json"), "{\"format\": 1, \"mechanisms\": [" + entry + "]}");
+  ASSERT_TRUE(Open().ok()) << Open();
+  EXPECT_EQ(checkpoint_->mechanisms[0].layers[0].projections[2].full.data, nullptr);
+}
+
+TEST_F(BundleTest, AScoreDimOfTheHeadsOwnSizeIsNone) {
+  WriteFileOrDie(model_.File("lowkey.json"),
+                 R"({"format": 1, "mechanisms": [{"name": "taylorshift", "score_dim": 8}]})");
+  ASSERT_TRUE(Open().ok()) << Open();
+  EXPECT_EQ(checkpoint_->mechanisms[0].config.score_dim, std::nullopt);
+  EXPECT_FALSE(checkpoint_->mechanisms[0].has_own_projections);
+}
+
+TEST_F(BundleTest, RefusesBadFieldsOfTaylorShift) {
+  const auto refusal = [&](const std::string& fields) {
+    return EntryRefusal(R"({"name": "taylorshift", )" + fields + "}");
+  };
+  EXPECT_THAT(refusal(R"("score_dim": 0)"), HasSubstr("score_dim: 0, expected"));
+  EXPECT_THAT(refusal(R"("score_dim": 5)"), HasSubstr("score_dim: 5, expected an even number"));
+  EXPECT_THAT(refusal(R"("score_dim": 514)"), HasSubstr("score_dim: 514"));
+  EXPECT_THAT(refusal(R"("score_dim": "8")"), HasSubstr("score_dim"));
+  EXPECT_THAT(refusal(R"("score_dim": -4)"), HasSubstr("score_dim: -4"));
+  EXPECT_THAT(refusal(R"("window_tokens": 100)"),
+              HasSubstr("window_tokens: 100, expected a multiple of 64"));
+  EXPECT_THAT(refusal(R"("window_tokens": -64)"), HasSubstr("window_tokens: -64"));
+  EXPECT_THAT(refusal(R"("window_tokens": 1e30)"), HasSubstr("window_tokens"));
+  EXPECT_THAT(refusal(R"("variant": "auto")"), HasSubstr("normalized or plain"));
+  EXPECT_THAT(refusal(R"("variant": 1)"), HasSubstr("variant"));
+  EXPECT_THAT(refusal(R"("n_kv_heads": 3)"), HasSubstr("n_kv_heads: 3"));
+  EXPECT_THAT(refusal(R"("n_kv_heads": 1)"), HasSubstr("layers.0.wk: missing"));
+  for (const char* field :
+       {R"("score_dim": 8)", R"("window_tokens": 64)", R"("variant": "plain")"}) {
+    EXPECT_THAT(EntryRefusal(absl::StrCat(R"({"name": "atp", )", field, "}")),
+                HasSubstr("no such field but in taylorshift"));
+  }
+}
+
+TEST_F(BundleTest, TemperaturesOfTheWindowNeedAWindowAndEveryLayer) {
+  WriteZeros("w.safetensors", {{"layers.0.tau_window", {4}}, {"layers.1.tau_window", {4}}});
+  EXPECT_THAT(EntryRefusal(R"({"name": "taylorshift", "weights": "w.safetensors"})"),
+              HasSubstr("layers.0.tau_window"));
+  const std::string entry =
+      R"({"name": "taylorshift", "window_tokens": 64, "weights": "w.safetensors"})";
+  WriteZeros("w.safetensors", {{"layers.0.tau_window", {4}}});
+  EXPECT_THAT(EntryRefusal(entry), HasSubstr("layers.1.tau_window: missing"));
+  WriteZeros("w.safetensors", {{"layers.1.tau_window", {4}}});
+  EXPECT_THAT(EntryRefusal(entry), HasSubstr("layers.1.tau_window"));
+  WriteZeros("w.safetensors", {{"layers.0.tau_window", {3}}});
+  EXPECT_THAT(EntryRefusal(entry), HasSubstr("shape [3], expected [4]"));
 }
 
 TEST_F(BundleTest, MechanismsMayShareTheCheckpointsProjections) {

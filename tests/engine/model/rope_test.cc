@@ -27,6 +27,13 @@ TEST(RopeInverseFrequencies, OnePairTurnsByOne) {
   EXPECT_EQ(RopeInverseFrequencies(Config(2, 12345.0)), std::vector<double>{1.0});
 }
 
+TEST(RopeInverseFrequencies, NarrowScoresHaveFewerPairs) {
+  ModelConfig config = Config(64, 10000.0, RopeLinear{4.0});
+  config.score_dim = 8;
+  EXPECT_EQ(RopeInverseFrequencies(config),
+            RopeInverseFrequencies(Config(8, 10000.0, RopeLinear{4.0})));
+}
+
 TEST(RopeInverseFrequencies, LinearScalingDividesEveryPair) {
   const std::vector<double> plain = RopeInverseFrequencies(Config(64, 10000.0));
   const std::vector<double> f = RopeInverseFrequencies(Config(64, 10000.0, RopeLinear{4.0}));

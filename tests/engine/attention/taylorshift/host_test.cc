@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tests/engine/attention/attention_testing.h"
+#include "tests/engine/attention/taylorshift/reference.h"
 
 namespace lowkey {
 namespace {
@@ -38,8 +39,8 @@ class TaylorShiftTest : public testing::TestWithParam<StorageType> {
         options.tau = tau;
         const std::vector<float> out = RunSequence(rows, options);
         for (int64_t layer = 0; layer < g.n_layers; ++layer) {
-          const double difference = MaxDifference(out.data() + layer * layer_size,
-                                                  ReferenceTaylorShift(rows, layer, variant, tau));
+          const double difference = MaxDifference(
+              out.data() + layer * layer_size, ReferenceTaylorShift(rows, layer, {variant, tau}));
           EXPECT_LE(difference, Tolerance(variant))
               << NameOf(form) << ", " << NameOf(variant) << ", " << n_tokens << " tokens, "
               << g.n_heads << "/" << g.n_kv_heads << " heads of " << g.head_dim;
