@@ -28,6 +28,8 @@ struct Point {
   double decode_seconds = 0;   // seconds of one token after them
 };
 
+int64_t RowSize(const AttentionGeometry& g) { return g.q_dim() + g.k_dim() + g.v_dim(); }
+
 // Random rows, the same in every step: what is computed does not depend on their values.
 class Runner {
  public:
@@ -52,11 +54,12 @@ class Runner {
     const absl::Time start = absl::Now();
     const Segment segment{&sequence_, sequence_.n_tokens, n_rows, 0};
     LK_RETURN_IF_ERROR(mechanism_->Plan({&segment, 1}));
-    const int64_t width = geometry_.n_heads * geometry_.head_dim;
-    for (int64_t layer = 0; layer < geometry_.n_layers; ++layer) {
+    const AttentionGeometry& g = geometry_;
+    for (int64_t layer = 0; layer < g.n_layers; ++layer) {
       const float* q = in_.data();
+      const float* k = q + g.q_dim();
       mechanism_->Attend(
-          {layer, nullptr, 0, q, q + width, q + 2 * width, 3 * width, out_.data(), width});
+          {layer, nullptr, 0, q, k, k + g.k_dim(), RowSize(g), out_.data(), g.out_dim()});
     }
     mechanism_->Advance(sequence_, n_rows);
     return absl::ToDoubleSeconds(absl::Now() - start);
@@ -86,10 +89,7 @@ class Runner {
 
  private:
   Runner(const AttentionGeometry& g, int n_threads)
-      : geometry_(g),
-        pool_(n_threads),
-        in_(kStepRows * 3 * g.n_heads * g.head_dim),
-        out_(kStepRows * g.n_heads * g.head_dim) {
+      : geometry_(g), pool_(n_threads), in_(kStepRows * RowSize(g)), out_(kStepRows * g.out_dim()) {
     std::mt19937 rng(1);
     std::uniform_real_distribution<float> uniform(-1, 1);
     for (float& x : in_) x = uniform(rng);
@@ -150,13 +150,14 @@ std::optional<double> Crossing(const std::vector<Point>& direct,
 
 // Multiply-adds and bytes of one head at one layer, as attention.md counts them.
 struct Costs {
-  double d, state;  // F (d + 1)
+  double token;  // numbers of a key and a value, e + d
+  double state;  // F (d + 1)
   double b_cache;
-  double DirectPrefill(double n) const { return n * n * d; }
-  double RecurrentPrefill(double n) const { return n * (2 * state + kPageTokens * d); }
-  double DirectDecode(double n) const { return 2 * n * d; }
+  double DirectPrefill(double n) const { return n * n * token / 2; }
+  double RecurrentPrefill(double n) const { return n * (2 * state + kPageTokens * token / 2); }
+  double DirectDecode(double n) const { return n * token; }
   double RecurrentDecode() const { return 2 * state; }
-  double DirectBytes(double n) const { return 2 * n * d * b_cache; }
+  double DirectBytes(double n) const { return n * token * b_cache; }
   double StateBytes() const { return 4 * state; }
 };
 
@@ -171,17 +172,29 @@ void PrintCrossing(const char* name, std::optional<double> measured, double form
   std::printf("   formula %6.0f   formula at these rates %6.0f\n", formula, at_rates);
 }
 
-absl::Status BenchHeads(int64_t d, int64_t step, const TaylorBenchOptions& options) {
+// Heads with keys of e numbers and values of d.
+struct BenchedHeads {
+  int64_t e = 0, d = 0;
+  int64_t step = 0;  // tokens between two points
+};
+
+absl::Status BenchHeads(const BenchedHeads& bench, const TaylorBenchOptions& options) {
   const MachineLimits& limits = options.limits;
   const StorageType type = options.cache_type;
-  const AttentionGeometry g{kLayers, kHeads, kHeads, d, std::nullopt, type};
-  LK_ASSIGN_OR_RETURN(const auto direct, Measure(g, TaylorForm::kDirect, options, step));
-  LK_ASSIGN_OR_RETURN(const auto recurrent, Measure(g, TaylorForm::kRecurrent, options, step));
-  const double heads = kLayers * kHeads, width = static_cast<double>(d);
-  const Costs c{width, static_cast<double>(TaylorShape(g).n_features) * (width + 1),
+  AttentionGeometry g{kLayers, kHeads, kHeads, bench.d, std::nullopt, type};
+  g.score_dim = bench.e;
+  LK_ASSIGN_OR_RETURN(const auto direct, Measure(g, TaylorForm::kDirect, options, bench.step));
+  LK_ASSIGN_OR_RETURN(const auto recurrent,
+                      Measure(g, TaylorForm::kRecurrent, options, bench.step));
+  const double heads = kLayers * kHeads;
+  const Costs c{static_cast<double>(bench.e + bench.d),
+                static_cast<double>(TaylorShape(g).n_features * (bench.d + 1)),
                 static_cast<double>(StorageBytes(type))};
-  std::printf("\nheads of %d, state %.1f MB; milliseconds, in () share of peak, in [] of read\n",
-              static_cast<int>(d), static_cast<double>(TaylorSlabBytes(g)) * 1e-6);
+  std::printf(
+      "\nheads of %d, scores of %d, state %.1f MB; milliseconds, in () share of peak, in [] of "
+      "read\n",
+      static_cast<int>(bench.d), static_cast<int>(bench.e),
+      static_cast<double>(TaylorSlabBytes(g)) * 1e-6);
   std::printf("%7s %17s %17s %23s %23s\n", "tokens", "prefill direct", "recurrent", "decode direct",
               "recurrent");
   const auto share = [&](double macs, double seconds) {
@@ -210,22 +223,25 @@ absl::Status BenchHeads(int64_t d, int64_t step, const TaylorBenchOptions& optio
       (c.DirectPrefill(n) / a.prefill_seconds) / (c.RecurrentPrefill(n) / b.prefill_seconds);
   const double decode_ratio =
       (c.DirectDecode(n) / a.decode_seconds) / (c.RecurrentDecode() / b.decode_seconds);
-  const double n_prefill = 2 * c.state / width + kPageTokens, n_decode = c.state / width;
+  const double n_decode = 2 * c.state / c.token, n_prefill = 2 * n_decode + kPageTokens;
   PrintCrossing("prefill", Crossing(direct, recurrent, &Point::prefill_seconds), n_prefill,
                 n_prefill * prefill_ratio);
   PrintCrossing("decode, operations", Crossing(direct, recurrent, &Point::decode_seconds), n_decode,
                 n_decode * decode_ratio);
   PrintCrossing("decode, bytes", Crossing(direct, recurrent, &Point::decode_seconds),
-                c.StateBytes() / (2 * width * c.b_cache), n_decode * decode_ratio);
+                c.StateBytes() / (c.token * c.b_cache), n_decode * decode_ratio);
   return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status BenchTaylorShift(const TaylorBenchOptions& options) {
-  LK_RETURN_IF_ERROR(BenchHeads(16, 64, options));
-  LK_RETURN_IF_ERROR(BenchHeads(32, 128, options));
-  return BenchHeads(64, 512, options);
+  for (const BenchedHeads& bench :
+       {BenchedHeads{16, 16, 64}, BenchedHeads{32, 32, 128}, BenchedHeads{16, 32, 64},
+        BenchedHeads{64, 64, 512}, BenchedHeads{32, 64, 192}, BenchedHeads{16, 64, 64}}) {
+    LK_RETURN_IF_ERROR(BenchHeads(bench, options));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace lowkey

@@ -34,11 +34,15 @@ constexpr Flag kInspectFlags[] = {
 };
 
 // Returns a name such as "atp rank 1/4 basis layer block 512".
-std::string AttentionText(const AttentionOptions& attention) {
+std::string AttentionText(const MechanismMemory& memory) {
+  const AttentionOptions& attention = memory.attention;
   const std::string name(MechanismName(attention.mechanism));
   if (attention.mechanism == Mechanism::kTaylorShift) {
-    return absl::StrCat(name, " form ", std::string(NameOf(attention.taylorshift.form)), " ",
-                        std::string(NameOf(attention.taylorshift.variant)));
+    std::string text =
+        absl::StrCat(name, " form ", std::string(NameOf(attention.taylorshift.form)));
+    if (memory.score_dim.has_value()) absl::StrAppend(&text, " scores ", *memory.score_dim);
+    if (memory.window_tokens > 0) absl::StrAppend(&text, " window ", memory.window_tokens);
+    return text;
   }
   if (attention.mechanism == Mechanism::kStandard && IsApproximate(attention)) {
     return absl::StrCat(name, " cache ", std::string(NameOf(attention.standard.storage)));
@@ -95,7 +99,7 @@ void PrintMechanisms(const ModelSummary& model) {
   const Style style = StyleOf(stdout);
   std::vector<std::vector<std::string>> rows;
   for (const MechanismMemory& memory : model.mechanisms) {
-    rows.push_back({AttentionText(memory.attention),
+    rows.push_back({AttentionText(memory),
                     CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)),
                     BytesText(memory.fixed_bytes), BytesText(memory.bytes_full_context),
                     CountText(memory.n_full_sequences), memory.exact ? "exact" : "approx"});
@@ -135,6 +139,8 @@ Json MechanismJson(const MechanismMemory& memory) {
     std::visit([&](const auto& value) { json[std::string(option.name)] = value; },
                option.get(memory.attention));
   }
+  if (memory.score_dim.has_value()) json["score_dim"] = *memory.score_dim;
+  if (memory.window_tokens > 0) json["window_tokens"] = memory.window_tokens;
   json["bytes_per_token"] = memory.bytes_per_token;
   json["fixed_bytes"] = memory.fixed_bytes;
   json["bytes_full_context"] = memory.bytes_full_context;

@@ -30,11 +30,6 @@ std::unique_ptr<AttentionMechanism> Make(Mechanism id, const AttentionContext& c
   }
 }
 
-template <typename T>
-bool Fits(const AttentionContext& context) {
-  return T::Fits(context.geometry);
-}
-
 // How a mechanism is made for each place.
 struct Room {
   Mechanism id;
@@ -43,15 +38,14 @@ struct Room {
   Maker device = nullptr;  // nullptr: there are no kernels, and the host attends for the device
   // Which models and options the kernels are made for, where that is not all: the host attends to
   // the others.
-  bool (*fits)(const AttentionContext&) = nullptr;
+  bool (*fits)(const AttentionGeometry&) = nullptr;
   bool (*serves)(const AttentionOptions&) = nullptr;
 };
 
 constexpr Room kRooms[] = {
-    {Mechanism::kStandard, false, Make<HostStandard>, Make<DeviceStandard>, Fits<DeviceStandard>},
-    {Mechanism::kAtp, false, Make<HostAtp>, Make<DeviceAtp>, Fits<DeviceAtp>, DeviceAtp::Serves},
-    {Mechanism::kTaylorShift, false, Make<HostTaylorShift>, Make<DeviceTaylorShift>,
-     DeviceTaylorShift::Fits},
+    {Mechanism::kStandard, false, Make<HostStandard>, Make<DeviceStandard>, DeviceStandard::Fits},
+    {Mechanism::kAtp, false, Make<HostAtp>, Make<DeviceAtp>, DeviceAtp::Fits, DeviceAtp::Serves},
+    {Mechanism::kTaylorShift, false, Make<HostTaylorShift>, Make<DeviceTaylorShift>},
     {Mechanism::kOptimised, true, Make<HostSlices>, Make<DeviceSlices>},
     {Mechanism::kEfficient, true, Make<HostSlices>, Make<DeviceSlices>},
     {Mechanism::kSuper, true, Make<HostSlices>, Make<DeviceSlices>},
@@ -73,7 +67,7 @@ std::unique_ptr<AttentionMechanism> MakeMechanism(Mechanism id, const AttentionC
   LK_CHECK(room != std::end(kRooms));
   if (room->needs_weights && context.weights == nullptr) return nullptr;
   if (context.place == nullptr) return room->host(id, context);
-  if (room->device == nullptr || (room->fits != nullptr && !room->fits(context))) {
+  if (room->device == nullptr || (room->fits != nullptr && !room->fits(context.geometry))) {
     return MakeOnHost(*room, context);
   }
   auto device = room->device(id, context);

@@ -207,6 +207,8 @@ absl::StatusOr<ModelSummary> SummarizeModel(const Checkpoint& checkpoint,
       MechanismMemory& memory =
           summary.mechanisms.emplace_back(MemoryOf(*mechanism, attention, longest));
       memory.n_full_sequences = summary.cache_bytes / memory.bytes_full_context;
+      memory.score_dim = setup.geometry.score_dim;
+      if (setup.weights != nullptr) memory.window_tokens = setup.weights->window_tokens;
     }
   }
   return summary;

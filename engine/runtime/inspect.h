@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct MechanismMemory {
   int64_t bytes_full_context = 0;  // held by one sequence at the full context
   int64_t n_full_sequences = 0;    // sequences at the full context that the cache holds at once
   bool exact = true;
+  // taylorshift, of the model's own weights: numbers of a key where they are fewer than a value's,
+  // and tokens that are read exactly.
+  std::optional<int64_t> score_dim;
+  int64_t window_tokens = 0;
 };
 
 struct ModelSummary {

@@ -26,6 +26,9 @@ void CheckMechanism(const BundledMechanism& m, const ModelConfig& base) {
   LK_CHECK(m.mechanism != Mechanism::kStandard);
   LK_CHECK(m.layers.size() == static_cast<size_t>(base.n_layers));
   LK_CHECK(m.lasso.iterations >= 1 && m.lasso.iterations <= 64 && m.lasso.power % 2 == 1);
+  LK_CHECK(m.config.key_dim() >= 2 && m.config.key_dim() <= 512 && m.config.key_dim() % 2 == 0);
+  LK_CHECK(m.window_tokens >= 0 && m.window_tokens % 64 == 0);
+  LK_CHECK(m.window_tokens == 0 || m.mechanism == Mechanism::kTaylorShift);
   for (const BundledLayer& layer : m.layers) {
     for (const BundledProjection& p : layer.projections) {
       LK_CHECK((p.a.data == nullptr) == (p.b.data == nullptr));

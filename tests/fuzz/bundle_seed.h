@@ -14,7 +14,11 @@ inline RandomBundleOptions SeedBundle() {
            {.mechanism = Mechanism::kEfficient, .n_heads = 1},
            {.mechanism = Mechanism::kSuper, .over = Mechanism::kStandard, .alignment_tokens = 20},
            {.mechanism = Mechanism::kLasso,
-            .lasso = {LassoForm::kVanilla, 0.25f, 2.0f, 3, 5.0f, 7, 11}}},
+            .lasso = {LassoForm::kVanilla, 0.25f, 2.0f, 3, 5.0f, 7, 11}},
+           {.mechanism = Mechanism::kTaylorShift,
+            .score_dim = 4,
+            .window_tokens = 64,
+            .variant = TaylorVariant::kPlain}},
           1};
 }
 

@@ -16,11 +16,6 @@ constexpr int64_t kWaveBytes = int64_t{64} << 20;
 DeviceTaylorShift::DeviceTaylorShift(const AttentionContext& context)
     : TaylorShiftPolicy(context), device_(*context.place->device) {}
 
-bool DeviceTaylorShift::Fits(const AttentionContext& context) {
-  const bool has_window = context.weights != nullptr && context.weights->window_tokens > 0;
-  return context.geometry.key_dim() == context.geometry.head_dim && !has_window;
-}
-
 int64_t DeviceTaylorShift::SlotFloats() const {
   return context().geometry.n_kv_heads * (shape().n_columns + 4);
 }
@@ -59,6 +54,17 @@ void DeviceTaylorShift::EndWave() {
   for (int i = 0; i < kLists; ++i) wave.pieces[i].end = pieces_[i].n();
 }
 
+int32_t DeviceTaylorShift::AddSpans(List list, int32_t slot, const TableRange& pages,
+                                    int64_t span) {
+  const auto block = static_cast<int32_t>(blocks_.size());
+  for (int64_t begin = pages.begin; begin < pages.end; ++slot) {
+    const int64_t end = std::min((begin / span + 1) * span, pages.end);
+    pieces_[list].push_back({block, slot, static_cast<int32_t>(begin), static_cast<int32_t>(end)});
+    begin = end;
+  }
+  return slot;
+}
+
 void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int64_t n_rows) {
   const AttentionGeometry& g = context().geometry;
   const int64_t first_position = segments()[range.segment].first_position;
@@ -67,18 +73,24 @@ void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int6
   // Many rows keep threads busy: their pieces are as long as possible.
   const bool in_one_piece = !is_few && TaylorHasTiles(StepShape());
   const bool has_state = range.n_state_tokens > 0;
-  const int64_t slice = in_one_piece ? shape().n_features : TaylorSliceFeatures(g.head_dim);
+  const int64_t slice = in_one_piece ? shape().n_features : TaylorSliceFeatures(g.key_dim());
   const int64_t n_slices = has_state ? (shape().n_features + slice - 1) / slice : 0;
-  const int64_t first_page = range.n_state_tokens / kPageTokens, end_page = last / kPageTokens + 1;
+  const int64_t end_page = last / kPageTokens + 1;
+  const int64_t near_page = std::min(FirstNearPage(last / kPageTokens), end_page);
+  const TableRange far{range.n_state_tokens / kPageTokens, near_page}, near{near_page, end_page};
   const int64_t span = in_one_piece ? end_page : kTaylorSpanPages;
-  const int64_t first_span = first_page / span, end_span = (end_page - 1) / span + 1;
+  const auto n_spans = [](const TableRange& pages, int64_t n) {
+    return pages.size() == 0 ? 0 : (pages.end - 1) / n - pages.begin / n + 1;
+  };
 
   TaylorBlock block;
   block.sequence = range.segment;
   block.n_rows = static_cast<int32_t>(n_rows);
   block.first_row = first_row;
-  block.n_slots = n_slices + end_span - first_span;
   block.n_state_slots = n_slices;
+  block.n_near_slots = n_spans(near, kTaylorSpanPages);
+  block.n_slots = n_slices + n_spans(far, span) + block.n_near_slots;
+  block.n_far_tokens = near_page * kPageTokens;
   const int64_t n_slots = block.n_slots * n_rows;
   const int64_t most = kWaveBytes / (SlotFloats() * static_cast<int64_t>(sizeof(float)));
   if (waves_.back().n_slots > 0 && waves_.back().n_slots + n_slots > most) {
@@ -96,22 +108,25 @@ void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int6
     pieces_[is_few ? kFewState : kManyState].push_back(
         {index, slot, static_cast<int32_t>(slot * slice), static_cast<int32_t>(end)});
   }
-  for (int64_t i = first_span; i < end_span; ++i, ++slot) {
-    const int64_t begin = std::max(i * span, first_page);
-    const int64_t end = std::min((i + 1) * span, end_page);
-    pieces_[is_few ? kFewPages : kManyPages].push_back(
-        {index, slot, static_cast<int32_t>(begin), static_cast<int32_t>(end)});
-  }
+  slot = AddSpans(is_few ? kFewPages : kManyPages, slot, far, span);
+  AddSpans(is_few ? kFewNear : kManyNear, slot, near, kTaylorSpanPages);
   blocks_.push_back(block);
 }
 
 void DeviceTaylorShift::AddReads(const ReadRange& range) {
   const int64_t group = context().geometry.group();
   const Segment& segment = segments()[range.segment];
-  const int64_t first = (range.first_position - segment.first_position) * group;
-  const int64_t end = first + range.n_tokens * group;
-  for (int64_t row = first; row < end; row += kTaylorManyRows) {
-    AddBlock(range, row, std::min(kTaylorManyRows, end - row));
+  const int64_t end = range.first_position + range.n_tokens;
+  for (int64_t position = range.first_position; position < end;) {
+    // Rows of one page have the same window.
+    const int64_t page_end = (position / kPageTokens + 1) * kPageTokens;
+    const int64_t last = has_window() ? std::min(page_end, end) : end;
+    const int64_t end_row = (last - segment.first_position) * group;
+    for (int64_t row = (position - segment.first_position) * group; row < end_row;
+         row += kTaylorManyRows) {
+      AddBlock(range, row, std::min(kTaylorManyRows, end_row - row));
+    }
+    position = last;
   }
 }
 
@@ -120,12 +135,13 @@ absl::Status DeviceTaylorShift::TakeMemory() {
   constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
   if (device_tau_.size_bytes() == 0) {
     const auto n_bytes = static_cast<int64_t>(tau().size()) * kFloatBytes;
-    LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_bytes, device_tau_));
+    LK_RETURN_IF_ERROR(GrowOnDevice(device_, 2 * n_bytes, device_tau_));
     device_.Upload(tau().data(), device_tau_.data(), n_bytes);
+    device_.Upload(tau_window().data(), device_tau_.data() + n_bytes, n_bytes);
   }
   const int64_t n_rows = std::max(context().place->max_rows, rows_.n());
   LK_RETURN_IF_ERROR(
-      GrowOnDevice(device_, n_rows * g.n_heads * g.head_dim * kFloatBytes, queries_));
+      GrowOnDevice(device_, (has_window() ? 2 : 1) * n_rows * g.q_dim() * kFloatBytes, queries_));
   int64_t n_slots = 0;
   for (const Wave& wave : waves_) n_slots = std::max(n_slots, wave.n_slots);
   return GrowOnDevice(device_, n_slots * SlotFloats() * kFloatBytes, slots_);
@@ -179,7 +195,7 @@ absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
   }
   LK_RETURN_IF_ERROR(TakeMemory());
   LK_RETURN_IF_ERROR(tables_.Upload(device_, sequences_, pages_, rows_, blocks_, folds_, pieces_[0],
-                                    pieces_[1], pieces_[2], pieces_[3]));
+                                    pieces_[1], pieces_[2], pieces_[3], pieces_[4], pieces_[5]));
   key_ = std::nullopt;
   if (IsDecodeStep(segments)) key_ = KeyOfPlan();
   return absl::OkStatus();
@@ -190,6 +206,7 @@ TaylorStep DeviceTaylorShift::StepShape() const {
   return {.n_heads = g.n_heads,
           .n_kv_heads = g.n_kv_heads,
           .head_dim = g.head_dim,
+          .key_dim = g.key_dim(),
           .n_columns = shape().n_columns,
           .n_features = shape().n_features,
           .head_floats = shape().head_floats,
@@ -202,6 +219,7 @@ TaylorStep DeviceTaylorShift::StepAt(const LayerRows& rows) const {
   step.sequences = tables_.At(sequences_);
   step.pages = tables_.At(pages_);
   step.queries = const_cast<float*>(queries_.as<float>());
+  if (has_window()) step.near_queries = step.queries + rows_.n() * context().geometry.q_dim();
   step.slots = const_cast<float*>(slots_.as<float>());
   return step;
 }
@@ -212,11 +230,12 @@ void DeviceTaylorShift::Read(const TaylorStep& step, const Wave& wave,
   for (int i = 0; i < kLists; ++i) {
     const TableRange& pieces = wave.pieces[i];
     if (pieces.size() == 0) continue;
-    const bool is_few = i == kFewState || i == kFewPages;
+    const bool is_few = i == kFewState || i == kFewPages || i == kFewNear;
+    const bool is_near = i == kFewNear || i == kManyNear;
     const bool of_state = i == kFewState || i == kManyState;
     (of_state ? kernels.taylor_read_state : kernels.taylor_read_pages)(
         device_, {step, tables_.At(blocks_), tables_.At(pieces_[i], pieces.begin), pieces.size(),
-                  is_few ? kTaylorFewRows : kTaylorManyRows});
+                  is_few ? kTaylorFewRows : kTaylorManyRows, is_near});
   }
   if (wave.blocks.size() == 0) return;
   kernels.taylor_finish(device_, {step, tables_.At(blocks_, wave.blocks.begin), wave.blocks.size(),
@@ -226,15 +245,16 @@ void DeviceTaylorShift::Read(const TaylorStep& step, const Wave& wave,
 void DeviceTaylorShift::Attend(const LayerRows& rows) {
   const DeviceKernels& kernels = device_.kernels();
   const TaylorStep step = StepAt(rows);
-  kernels.taylor_write(device_,
-                       {.step = step,
-                        .rows = tables_.At(rows_),
-                        .n_rows = rows_.n(),
-                        .tau = device_tau_.as<float>() + rows.layer * context().geometry.n_heads,
-                        .q = rows.q,
-                        .k = rows.k,
-                        .v = rows.v,
-                        .ld = rows.ld_qkv});
+  const float* tau_here = device_tau_.as<float>() + rows.layer * context().geometry.n_heads;
+  kernels.taylor_write(device_, {.step = step,
+                                 .rows = tables_.At(rows_),
+                                 .n_rows = rows_.n(),
+                                 .tau = tau_here,
+                                 .tau_window = tau_here + static_cast<int64_t>(tau().size()),
+                                 .q = rows.q,
+                                 .k = rows.k,
+                                 .v = rows.v,
+                                 .ld = rows.ld_qkv});
   for (const Launches& l : launches_) {
     if (l.folds.size() > 0) {
       kernels.taylor_fold(device_, {step, tables_.At(folds_, l.folds.begin), l.folds.size()});

@@ -16,8 +16,6 @@ namespace lowkey {
 // memory than a wave has wait for the next wave.
 class DeviceTaylorShift : public TaylorShiftPolicy {
  public:
-  // The kernels know no window, and keys and values of one size only.
-  static bool Fits(const AttentionContext& context);
   // context.place is set.
   explicit DeviceTaylorShift(const AttentionContext& context);
 
@@ -29,7 +27,7 @@ class DeviceTaylorShift : public TaylorShiftPolicy {
 
  private:
   // Lists of pieces, by what they read and by their blocks' number of rows.
-  enum List { kFewState, kManyState, kFewPages, kManyPages, kLists };
+  enum List { kFewState, kManyState, kFewPages, kManyPages, kFewNear, kManyNear, kLists };
   // Blocks whose slots are filled together.
   struct Wave {
     TableRange blocks;
@@ -44,6 +42,8 @@ class DeviceTaylorShift : public TaylorShiftPolicy {
   void AddSequence(const Segment& segment);
   void AddReads(const ReadRange& range);
   void AddBlock(const ReadRange& range, int64_t first_row, int64_t n_rows);
+  // Adds a piece for every span of pages [begin, end); returns the next slot.
+  int32_t AddSpans(List list, int32_t slot, const TableRange& pages, int64_t span);
   void BeginWave();
   void EndWave();
   absl::Status TakeMemory();
@@ -63,8 +63,8 @@ class DeviceTaylorShift : public TaylorShiftPolicy {
   PlanTable<TaylorFold> folds_;
   PackedTables tables_;
   std::vector<Wave> waves_;
-  std::vector<Launches> launches_;  // by round
-  Buffer device_tau_, queries_, slots_;
+  std::vector<Launches> launches_;       // by round
+  Buffer device_tau_, queries_, slots_;  // queries_: far ones, then near ones
   std::optional<uint64_t> key_;
 };
 

@@ -55,7 +55,10 @@ class TaylorShiftPolicy : public AttentionMechanism {
 
   const AttentionContext& context() const { return context_; }
   const TaylorShape& shape() const { return shape_; }
-  absl::Span<const float> tau() const { return tau_; }  // [n_layers, n_heads]
+  // [n_layers, n_heads] each
+  absl::Span<const float> tau() const { return tau_; }
+  absl::Span<const float> tau_window() const { return tau_window_; }
+  bool has_window() const { return window_tokens_ > 0; }
   TaylorTemperatures TemperaturesAt(int64_t layer) const;
   // Returns the first page whose tokens the rows of `page` read exactly; page + 1 without a window.
   int64_t FirstNearPage(int64_t page) const;

@@ -9,12 +9,13 @@
 namespace lowkey {
 
 // TaylorShift on a device (engine/attention/taylorshift/state.h): weights 1 + s + s^2 / 2, summed
-// over cached tokens, or as phi(q) S through a state S = sum of phi(k)^T [v, 1] of a KV head. All
-// pointers are the device's.
+// over cached tokens, or as phi(q) S through a state S = sum of phi(k)^T [v, 1] of a KV head. Tokens
+// in a window have weights exp(s), summed apart under exp(-max). All pointers are the device's.
 //
 // A step's rows are cut into blocks, and the reads of a block into pieces. A piece (slices of S, or
 // some pages) is summed by itself into a slot; a row's slots of the state are added up in order,
-// its slots of pages too, and then both sums. Slices and spans of pages begin at absolute features
+// its slots of far pages too, then both sums, and last the slots of the window, under a common
+// scale. Slices and spans of pages begin at absolute features
 // and positions, and every sum inside one is a chain that belongs to one row, so that a row's bits
 // depend on neither blocks nor steps.
 
@@ -23,7 +24,7 @@ inline constexpr int64_t kTaylorFewRows = 16;
 inline constexpr int64_t kTaylorManyRows = 64;
 
 // Returns the features of a slice, a multiple of 32 that keeps a row's slots small beside S.
-constexpr int64_t TaylorSliceFeatures(int64_t head_dim) { return (2 * head_dim + 31) / 32 * 32; }
+constexpr int64_t TaylorSliceFeatures(int64_t key_dim) { return (2 * key_dim + 31) / 32 * 32; }
 
 // Pages of a span: 256 tokens keep a row's slot small beside the pages that are read.
 inline constexpr int64_t kTaylorSpanPages = 4;
@@ -57,6 +58,8 @@ struct TaylorBlock {
   int64_t first_slot = 0;
   int64_t n_slots = 0;
   int64_t n_state_slots = 0;  // slots of the state, which come first
+  int64_t n_near_slots = 0;   // slots of pages in the window, which come last; 0: no window
+  int64_t n_far_tokens = 0;   // tokens before the window, where there is one
 };
 
 // The part of a block's reads that one slot holds: a slice of the state, or pages of one span;
@@ -76,22 +79,29 @@ struct TaylorFold {
 // The arguments that all kernels of a step share at one layer.
 struct TaylorStep {
   int64_t layer = 0;
-  int64_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
+  int64_t n_heads = 0, n_kv_heads = 0;
+  int64_t head_dim = 0;     // numbers of a value
+  int64_t key_dim = 0;      // numbers of a query and of a key
   int64_t n_columns = 0;    // columns of a cached value and of S: >= head_dim, a multiple of 4
   int64_t n_features = 0;   // features of S
   int64_t head_floats = 0;  // floats of one KV head's state
   StorageType cache_type = StorageType::kFloat32;
   const TaylorSequence* sequences = nullptr;
-  // A page holds, for each layer and KV head, keys [head_dim, 64] and values [64, n_columns].
+  // A page holds, for each layer and KV head, keys [key_dim, 64] and values [64, n_columns].
   std::byte* const* pages = nullptr;
-  float* queries = nullptr;  // scaled, [n_rows, n_heads * head_dim]
-  float* slots = nullptr;    // [.., n_kv_heads, n_columns + 4]: sums, then the sum of weights
+  float* queries = nullptr;  // scaled, [n_rows, n_heads * key_dim]
+  // The same for tokens in the window; nullptr: there is none.
+  float* near_queries = nullptr;
+  // [.., n_kv_heads, n_columns + 4]: sums, the sum of weights, and the largest score of a slot of the
+  // window.
+  float* slots = nullptr;
 };
 
 // Returns whether tensor cores compute the step. They see a number as the sum of two of bf16, exact
 // to about 2^-16.
 inline bool TaylorHasTiles(const TaylorStep& s) {
-  return s.cache_type == StorageType::kBFloat16 && s.head_dim % 32 == 0 && s.head_dim <= 128;
+  return s.cache_type == StorageType::kBFloat16 && s.key_dim == s.head_dim &&
+         s.head_dim % 32 == 0 && s.head_dim <= 128;
 }
 
 // Caches the rows' keys, as unit vectors where the variant is normalized, and values; scales their
@@ -100,7 +110,8 @@ struct TaylorWriteArgs {
   TaylorStep step;
   const TaylorRow* rows = nullptr;
   int64_t n_rows = 0;
-  const float* tau = nullptr;  // [n_heads]
+  const float* tau = nullptr;         // [n_heads]
+  const float* tau_window = nullptr;  // [n_heads], read where there is a window
   // Row i of the step is at q + i * ld, and so for k and v.
   const float *q = nullptr, *k = nullptr, *v = nullptr;
   int64_t ld = 0;
@@ -120,6 +131,7 @@ struct TaylorReadArgs {
   const TaylorPiece* pieces = nullptr;
   int64_t n_pieces = 0;
   int64_t max_rows = 0;  // kTaylorFewRows or kTaylorManyRows
+  bool is_near = false;  // pages in the window
 };
 
 // Adds up the slots of rows into their outputs.

@@ -34,15 +34,16 @@ __host__ __device__ inline int ColumnsOfBlock(int64_t head_dim) {
 // A block's shared memory.
 template <typename B>
 struct Panels {
-  float* a = nullptr;     // [kDepth][B::kLdA]
-  float* ones = nullptr;  // [2][kDepth]: the column of weights
-  float* b = nullptr;     // [2][kDepth][ld]
-  int ld = 0;             // columns of a whole block
-  int first_column = 0;   // the first column of this block
-  int n_columns = 0;      // the number of columns of this block, a multiple of 4
+  float* a = nullptr;        // [kDepth][B::kLdA]
+  float* ones = nullptr;     // [2][kDepth]: the column of weights
+  float* b = nullptr;        // [2][kDepth][ld]
+  float* factors = nullptr;  // [B::kRows]: of the rows' sums, where the weights are exp(s)
+  int ld = 0;                // columns of a whole block
+  int first_column = 0;      // the first column of this block
+  int n_columns = 0;         // the number of columns of this block, a multiple of 4
 
   static int64_t Bytes(int64_t head_dim) {
-    return (kDepth * B::kLdA + 2 * kDepth + 2 * kDepth * ColumnsOfBlock(head_dim)) *
+    return (kDepth * B::kLdA + 2 * kDepth + 2 * kDepth * ColumnsOfBlock(head_dim) + B::kRows) *
            static_cast<int64_t>(sizeof(float));
   }
   // Returns a panel [kDepth][kDepth] of keys, where only one panel of b is used.
@@ -56,6 +57,7 @@ __device__ Panels<B> MakePanels(float* shared, int64_t head_dim) {
   p.ones = p.a + kDepth * B::kLdA;
   p.b = p.ones + 2 * kDepth;
   p.ld = ColumnsOfBlock(head_dim);
+  p.factors = p.b + 2 * kDepth * p.ld;
   p.first_column = static_cast<int>(blockIdx.z) * kMaxColumns;
   const int left = static_cast<int>(head_dim + kColumns - 1) / kColumns * kColumns - p.first_column;
   p.n_columns = left < p.ld ? left : p.ld;
@@ -123,6 +125,13 @@ struct BlockSums {
     column = Tid() % n_groups * kColumns;
     is_used = row < n_rows;
     has_weights = p.first_column == 0 && Tid() < n_rows;
+  }
+  // Multiplies each row's sums by its factor.
+  __device__ void Scale(const Panels<B>& p) {
+    for (int i = 0; i < B::kThreadRows && is_used; ++i) {
+      for (int j = 0; j < kColumns; ++j) sums.x[i][j] *= p.factors[row + i];
+    }
+    if (has_weights) weights *= p.factors[Tid()];
   }
   __device__ void Add(const Panels<B>& p, const float* b, const float* column_of_weights) {
     if (is_used) AddPanels(p.a + row, B::kLdA, b + column, p.ld, sums);

@@ -4,6 +4,8 @@
 // Folding, reading a state and reading pages are the same product of panels: features times values
 // over tokens, features times S over features, weights times values over tokens.
 
+#include <type_traits>
+
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/cuda/taylorshift/panels.h"
@@ -50,7 +52,7 @@ __device__ inline float UnitScaleOfWarp(const float* x, int64_t n) {
 template <typename T>
 __global__ void WriteKernel(TaylorWriteArgs a) {
   const TaylorStep& s = a.step;
-  const int64_t n_heads = s.n_heads + s.n_kv_heads, d = s.head_dim;
+  const int64_t n_heads = s.n_heads + s.n_kv_heads, d = s.head_dim, e = s.key_dim;
   const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + WarpIndex();
   if (task >= a.n_rows * n_heads) return;
   const int64_t index = task / n_heads, head = task % n_heads;
@@ -58,21 +60,27 @@ __global__ void WriteKernel(TaylorWriteArgs a) {
   const TaylorSequence sequence = s.sequences[row.sequence];
   const int64_t step_row = sequence.first_row + row.row;
   if (head < s.n_heads) {
-    const float* from = a.q + step_row * a.ld + head * d;
-    const float scale = sequence.is_normalized ? a.tau[head] * UnitScaleOfWarp(from, d)
-                                               : 1.0f / sqrtf(static_cast<float>(d));
-    float* to = s.queries + (sequence.first_query + row.row) * s.n_heads * d + head * d;
-    for (int64_t j = LaneIndex(); j < d; j += kWarp) to[j] = from[j] * scale;
+    const float* from = a.q + step_row * a.ld + head * e;
+    const float unit =
+        sequence.is_normalized ? UnitScaleOfWarp(from, e) : 1.0f / sqrtf(static_cast<float>(e));
+    const int64_t to = ((sequence.first_query + row.row) * s.n_heads + head) * e;
+    const float scale = sequence.is_normalized ? a.tau[head] * unit : unit;
+    for (int64_t j = LaneIndex(); j < e; j += kWarp) s.queries[to + j] = from[j] * scale;
+    if (s.near_queries == nullptr) return;
+    const float near = sequence.is_normalized ? a.tau_window[head] * unit : unit;
+    for (int64_t j = LaneIndex(); j < e; j += kWarp) s.near_queries[to + j] = from[j] * near;
     return;
   }
   const int64_t kv_head = head - s.n_heads, position = sequence.first_position + row.row;
-  const float* key = a.k + step_row * a.ld + kv_head * d;
+  const float* key = a.k + step_row * a.ld + kv_head * e;
   const float* value = a.v + step_row * a.ld + kv_head * d;
-  const float scale = sequence.is_normalized ? UnitScaleOfWarp(key, d) : 1.0f;
+  const float scale = sequence.is_normalized ? UnitScaleOfWarp(key, e) : 1.0f;
   const Tile<T> tile = TileOf<T>(s, sequence, position / kPage, kv_head);
   const int64_t slot = position % kPage;
+  for (int64_t j = LaneIndex(); j < e; j += kWarp) {
+    tile.keys[j * kPage + slot] = FromFloat<T>(key[j] * scale);
+  }
   for (int64_t j = LaneIndex(); j < s.n_columns; j += kWarp) {
-    if (j < d) tile.keys[j * kPage + slot] = FromFloat<T>(key[j] * scale);
     tile.values[slot * s.n_columns + j] = FromFloat<T>(j < d ? value[j] : 0.0f);
   }
 }
@@ -168,22 +176,34 @@ __global__ void __launch_bounds__(B::kThreads) ReadStateKernel(TaylorReadArgs a)
   Save(s, reading, p, sums);
 }
 
-// Computes a = the rows' weights of the visible tokens among kDepth tokens of a page from `first`
+// The weights of far tokens and of those in the window. The latter are scores, which
+// WeighWindow turns into weights.
+struct FarWeight {
+  static constexpr float kHidden = 0;
+  __device__ static float Of(float x) { return fmaf(x, fmaf(0.5f, x, 1.0f), 1.0f); }
+};
+struct NearScore {
+  static constexpr float kHidden = -INFINITY;
+  __device__ static float Of(float x) { return x; }
+};
+
+// Computes a = the rows' weights W of the visible tokens among kDepth tokens of a page from `first`
 // on.
-template <typename T, typename B>
-__device__ void WeighTokens(const TaylorStep& s, const Reading& reading, const Tile<T>& tile,
-                            int64_t page, int first, int end, const Panels<B>& p) {
+template <typename W, typename T, typename B>
+__device__ void WeighTokens(const TaylorStep& s, const Reading& reading, const float* queries,
+                            const Tile<T>& tile, int64_t page, int first, int end,
+                            const Panels<B>& p) {
   constexpr int kGroups = kDepth / kColumns;
   const int row = Tid() / kGroups * B::kScoreRows, column = Tid() % kGroups * kColumns;
   const int n_rows = reading.block.n_rows;
   Sums<B::kScoreRows> scores;
-  for (int64_t j0 = 0; j0 < s.head_dim; j0 += kDepth) {
-    const int64_t left = s.head_dim - j0;
+  for (int64_t j0 = 0; j0 < s.key_dim; j0 += kDepth) {
+    const int64_t left = s.key_dim - j0;
     const int n = static_cast<int>(left < kDepth ? left : kDepth);
     __syncthreads();  // the panels may still be read
     for (int r = WarpIndex(); r < n_rows; r += B::kThreads / kWarp) {
       p.a[LaneIndex() * B::kLdA + r] =
-          LaneIndex() < n ? reading.QueryOf(s, r)[j0 + LaneIndex()] : 0.0f;
+          LaneIndex() < n ? reading.QueryOf(s, r, queries)[j0 + LaneIndex()] : 0.0f;
     }
     for (int k = WarpIndex(); k < kDepth; k += B::kThreads / kWarp) {
       const bool exists = k < n && first + LaneIndex() < end;
@@ -197,15 +217,29 @@ __device__ void WeighTokens(const TaylorStep& s, const Reading& reading, const T
   for (int i = 0; i < B::kScoreRows && row + i < n_rows; ++i) {
     const int64_t n_seen = reading.PositionOf(row + i) + 1 - page * kPage - first;
     for (int j = 0; j < kColumns; ++j) {
-      const float x = scores.x[i][j];
       p.a[(column + j) * B::kLdA + row + i] =
-          column + j < n_seen ? fmaf(x, fmaf(0.5f, x, 1.0f), 1.0f) : 0.0f;
+          column + j < n_seen ? W::Of(scores.x[i][j]) : W::kHidden;
     }
   }
 }
 
-template <typename T, typename B>
+// Turns the scores of row Tid() into exp(score - top), where `top` becomes the largest score so
+// far, and notes the factor of the row's sums. A row sees the first token of its first page.
+template <typename B>
+__device__ void WeighWindow(int n_rows, const Panels<B>& p, float& top) {
+  if (Tid() < B::kRows) p.factors[Tid()] = 1;
+  if (Tid() >= n_rows) return;
+  float* scores = p.a + Tid();
+  const float before = top;
+  for (int k = 0; k < kDepth; ++k) top = fmaxf(top, scores[k * B::kLdA]);
+  p.factors[Tid()] = expf(before - top);
+  for (int k = 0; k < kDepth; ++k) scores[k * B::kLdA] = expf(scores[k * B::kLdA] - top);
+}
+
+// Far pages, or with W = NearScore those in the window.
+template <typename W, typename T, typename B>
 __global__ void __launch_bounds__(B::kThreads) ReadPagesKernel(TaylorReadArgs a) {
+  constexpr bool kIsNear = std::is_same_v<W, NearScore>;
   LK_DYNAMIC_SHARED(float, shared);
   const TaylorStep& s = a.step;
   const Panels<B> p = MakePanels<B>(shared, s.head_dim);
@@ -213,19 +247,27 @@ __global__ void __launch_bounds__(B::kThreads) ReadPagesKernel(TaylorReadArgs a)
   const int n_rows = reading.block.n_rows;
   const int64_t n_tokens = reading.PositionOf(n_rows - 1) + 1;  // tokens that the last row sees
   BlockSums<B> sums(p, n_rows);
+  const float* queries = kIsNear ? s.near_queries : s.queries;
+  float top = -INFINITY;  // of row Tid()
   if (Tid() < kDepth) p.ones[Tid()] = 1.0f;
   for (int64_t page = reading.piece.begin; page < reading.piece.end; ++page) {
     const Tile<T> tile = TileOf<T>(s, reading.sequence, page, reading.kv_head);
     const int64_t left = n_tokens - page * kPage;
     const int end = static_cast<int>(left < kPage ? left : kPage);
     for (int token = 0; token < end; token += kDepth) {
-      WeighTokens(s, reading, tile, page, token, end, p);
+      WeighTokens<W>(s, reading, queries, tile, page, token, end, p);
       LoadValues(tile, s.n_columns, token, end, p, p.b);
       __syncthreads();
+      if constexpr (kIsNear) {
+        WeighWindow(n_rows, p, top);
+        __syncthreads();
+        sums.Scale(p);
+      }
       sums.Add(p, p.b, p.ones);
     }
   }
   Save(s, reading, p, sums);
+  if (kIsNear && sums.has_weights) reading.SlotOf(s, Tid())[s.n_columns + 1] = top;
 }
 
 // ---------------------------------------------------------------- finishing
@@ -242,23 +284,45 @@ __global__ void FinishKernel(TaylorFinishArgs a) {
   const int64_t ld = s.n_columns + kColumns;
   const int64_t slot_floats = block.n_rows * s.n_kv_heads * ld;
   const float* slots = s.slots + ((block.first_slot + r) * s.n_kv_heads + kv_head) * ld;
-  // Returns a column's sum over the state's slots, plus its sum over the slots of pages.
-  const auto sum_of = [&](int64_t column) {
+  const int64_t n_far_slots = block.n_slots - block.n_near_slots;
+  // Returns a column's sum over the state's slots, plus its sum over the slots of far pages.
+  const auto far_sum_of = [&](int64_t column) {
     float of_state = 0, of_pages = 0;
-    for (int64_t i = 0; i < block.n_slots; ++i) {
+    for (int64_t i = 0; i < n_far_slots; ++i) {
       (i < block.n_state_slots ? of_state : of_pages) += slots[i * slot_floats + column];
     }
     return of_state + of_pages;
   };
-  const float weights = sum_of(s.n_columns);
+  const bool has_window = block.n_near_slots > 0;
+  // exp(-max) would overflow where all near scores are low: the common scale is that of the larger
+  // of the near weights and 1.
+  float top = n_far_slots > 0 ? 0.0f : -INFINITY;
+  for (int64_t i = n_far_slots; i < block.n_slots; ++i) {
+    top = fmaxf(top, slots[i * slot_floats + s.n_columns + 1]);
+  }
+  const float far_factor = !has_window ? 1.0f : n_far_slots > 0 ? expf(-top) : 0.0f;
+  const auto near_sum_of = [&](int64_t column) {
+    float sum = 0;
+    for (int64_t i = n_far_slots; i < block.n_slots; ++i) {
+      const float* slot = slots + i * slot_floats;
+      sum += slot[column] * expf(slot[s.n_columns + 1] - top);
+    }
+    return sum;
+  };
   const auto n_seen = static_cast<float>(sequence.first_position + token + 1);
-  // No weight is below 1/2. Where scores are large, rounding of the state's sums could say
+  // No far weight is below 1/2. Where scores are large, rounding of the state's sums could say
   // otherwise.
-  float scale = 1.0f / fmaxf(weights, 0.5f * n_seen);
-  if (sequence.is_normalized) scale *= sqrtf(n_seen / static_cast<float>(s.head_dim));
+  const float n_far = has_window ? static_cast<float>(block.n_far_tokens) : n_seen;
+  const float far_weights = fmaxf(far_sum_of(s.n_columns), 0.5f * n_far);
+  float scale = 1.0f / (far_weights * far_factor + near_sum_of(s.n_columns));
+  if (sequence.is_normalized && !has_window) {
+    scale *= sqrtf(n_seen / static_cast<float>(s.head_dim));
+  }
   float* out =
       a.out + (sequence.first_row + token) * a.ld_out + (kv_head * group + head) * s.head_dim;
-  for (int64_t j = LaneIndex(); j < s.head_dim; j += kWarp) out[j] = sum_of(j) * scale;
+  for (int64_t j = LaneIndex(); j < s.head_dim; j += kWarp) {
+    out[j] = (far_sum_of(j) * far_factor + near_sum_of(j)) * scale;
+  }
 }
 
 // ---------------------------------------------------------------- launching
@@ -272,11 +336,16 @@ LaunchShape ReadShape(const TaylorReadArgs& a) {
           Panels<B>::Bytes(a.step.head_dim)};
 }
 
+template <typename W, typename B>
+void ReadPagesBy(Device& device, const TaylorReadArgs& a) {
+  const bool wide = a.step.cache_type == StorageType::kFloat32;
+  Launch(device, wide ? ReadPagesKernel<W, float, B> : ReadPagesKernel<W, uint16_t, B>,
+         ReadShape<B>(a), a);
+}
+
 template <typename B>
 void ReadPages(Device& device, const TaylorReadArgs& a) {
-  const bool wide = a.step.cache_type == StorageType::kFloat32;
-  Launch(device, wide ? ReadPagesKernel<float, B> : ReadPagesKernel<uint16_t, B>, ReadShape<B>(a),
-         a);
+  a.is_near ? ReadPagesBy<NearScore, B>(device, a) : ReadPagesBy<FarWeight, B>(device, a);
 }
 
 template <typename B>
@@ -317,7 +386,7 @@ void TaylorReadStateOnDevice(Device& device, const TaylorReadArgs& args) {
 }
 
 void TaylorReadPagesOnDevice(Device& device, const TaylorReadArgs& args) {
-  if (TaylorHasTiles(args.step)) return TaylorReadPagesWithTiles(device, args);
+  if (TaylorHasTiles(args.step) && !args.is_near) return TaylorReadPagesWithTiles(device, args);
   const bool narrow = IsNarrow(args.step);
   if (args.max_rows == kTaylorFewRows) {
     narrow ? ReadPages<FewNarrow>(device, args) : ReadPages<FewWide>(device, args);

@@ -28,7 +28,7 @@ struct Factors {
 
 // Returns the factors of feature f; `square` is the scale of squares: 1 for queries, 1/2 for keys.
 __device__ inline Factors FactorsOf(int64_t f, const TaylorStep& s, float square) {
-  const int d = static_cast<int>(s.head_dim), at = static_cast<int>(f);
+  const int d = static_cast<int>(s.key_dim), at = static_cast<int>(f);
   if (at >= s.n_features) return {-1, -1, 0};
   if (at == s.n_features - 1) return {};
   const int turn = at / d - 1, j = at % d;
@@ -38,7 +38,7 @@ __device__ inline Factors FactorsOf(int64_t f, const TaylorStep& s, float square
 
 template <typename T>
 struct Tile {
-  T* keys = nullptr;    // [head_dim, 64]
+  T* keys = nullptr;    // [key_dim, 64]
   T* values = nullptr;  // [64, n_columns]
 };
 
@@ -47,8 +47,8 @@ __device__ Tile<T> TileOf(const TaylorStep& s, const TaylorSequence& sequence, i
                           int64_t kv_head) {
   std::byte* at = s.pages[sequence.first_page_entry + page - sequence.first_page];
   T* keys = reinterpret_cast<T*>(at) +
-            (s.layer * s.n_kv_heads + kv_head) * kPage * (s.head_dim + s.n_columns);
-  return {keys, keys + kPage * s.head_dim};
+            (s.layer * s.n_kv_heads + kv_head) * kPage * (s.key_dim + s.n_columns);
+  return {keys, keys + kPage * s.key_dim};
 }
 
 // Returns S of a KV head at the step's layer; its weights follow after n_features * n_columns.
@@ -95,11 +95,15 @@ struct Reading {
   __device__ int64_t PositionOf(int64_t r) const {
     return sequence.first_position + (block.first_row + r) / group;
   }
-  __device__ const float* QueryOf(const TaylorStep& s, int64_t r) const {
+  // `queries` is one of the step's.
+  __device__ const float* QueryOf(const TaylorStep& s, int64_t r, const float* queries) const {
     const int64_t row = block.first_row + r;
-    return s.queries +
+    return queries +
            ((sequence.first_query + row / group) * s.n_heads + kv_head * group + row % group) *
-               s.head_dim;
+               s.key_dim;
+  }
+  __device__ const float* QueryOf(const TaylorStep& s, int64_t r) const {
+    return QueryOf(s, r, s.queries);
   }
   // Returns the sums of row r; the sum of weights follows the n_columns.
   __device__ float* SlotOf(const TaylorStep& s, int64_t r) const {

@@ -15,8 +15,8 @@ struct Shape {
   int64_t window_tokens = 0;
 };
 
-constexpr Shape kShapes[] = {{8, 20, 0},  {16, 20, 64},  {20, 20, 128}, {16, 64, 64},
-                             {32, 16, 0}, {32, 16, 192}, {2, 8, 64},    {10, 15, 128}};
+constexpr Shape kShapes[] = {{8, 20, 0},    {16, 20, 64}, {20, 20, 128}, {16, 64, 64}, {32, 16, 0},
+                             {32, 16, 192}, {2, 8, 64},   {10, 15, 128}, {32, 32, 64}};
 constexpr TaylorForm kForms[] = {TaylorForm::kDirect, TaylorForm::kRecurrent, TaylorForm::kAuto};
 constexpr TaylorVariant kVariants[] = {TaylorVariant::kNormalized, TaylorVariant::kPlain};
 
