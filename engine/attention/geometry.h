@@ -20,8 +20,7 @@ struct AttentionGeometry {
       sliding_window;  // a row sees itself and sliding_window - 1 tokens before it
   StorageType cache_type = StorageType::kFloat32;
   std::optional<int64_t> hidden_dim = {};  // width of a layer's input; n_heads * head_dim if unset
-
-  std::optional<int64_t> score_dim = {};  // numbers of a query and of a key; head_dim if unset
+  std::optional<int64_t> score_dim = {};   // numbers of a query and of a key; head_dim if unset
 
   int64_t key_dim() const { return score_dim.value_or(head_dim); }
   int64_t q_dim() const { return n_heads * key_dim(); }

@@ -88,6 +88,8 @@ absl::Status EntryReader::ReadHeads() {
       return fields_.Error("n_kv_heads", "none: this mechanism has the base's");
     }
     c.n_kv_heads = static_cast<int32_t>(n_kv_heads.value_or(c.n_kv_heads));
+    // The checkpoint's biases are those of its own heads.
+    if (c.n_kv_heads != base_.n_kv_heads) c.attention_bias = false;
     return CheckKvHeads();
   }
   c.n_heads = static_cast<int32_t>(n_heads.value_or(base_.n_heads));

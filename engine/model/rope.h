@@ -7,9 +7,9 @@
 
 namespace lowkey {
 
-// Returns the angle per position of each pair of a key [key_dim / 2]: theta^(-2j / key_dim), scaled:
-// divided by the factor (linear), by the pair's own factor (given factors) or, depending on the
-// wavelength, kept, divided or blended (llama3).
+// Returns the angle per position of each pair of a key [key_dim / 2]: theta^(-2j / key_dim),
+// scaled: divided by the factor (linear), by the pair's own factor (given factors) or, depending on
+// the wavelength, kept, divided or blended (llama3).
 std::vector<double> RopeInverseFrequencies(const ModelConfig& config);
 
 }  // namespace lowkey

@@ -14,8 +14,8 @@ namespace lowkey {
 // holds all far chunks of 64 tokens, and the tokens after them directly (recurrent form). The two
 // forms are equal up to rounding. Far are all whole chunks before a row's own one; where the
 // model's weights come with a window, those before the window, whose tokens have weights exp(s).
-// Chunks are folded into the state in order, each in the step whose rows need it first. The first such step builds the state from the
-// cached tokens, whose pages go when it ends.
+// Chunks are folded into the state in order, each in the step whose rows need it first. The first
+// such step builds the state from the cached tokens, whose pages go when it ends.
 //
 // The policy is the same in every place: the memory and cost of a sequence, and which rows a step
 // folds and reads.

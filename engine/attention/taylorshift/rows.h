@@ -38,7 +38,8 @@ int64_t TaylorTaskTokens(const AttentionGeometry& geometry);
 
 // The sums of one task: Begin, then the state and pages in ascending order, then Finish. The state
 // and far pages have weights 1 + s + s^2 / 2. Near pages have weights exp(s), summed apart under
-// exp(-max) as softmax does; Finish joins both sums. Holds the scratch of one thread, which is grown by Reserve and never inside a step.
+// exp(-max) as softmax does; Finish joins both sums. Holds the scratch of one thread, which is
+// grown by Reserve and never inside a step.
 //
 // Every operation on a row is a chain of its own, so its bits do not depend on the task it is in.
 class TaylorRows {

@@ -16,9 +16,9 @@ namespace lowkey {
 // [v, 1]: a state whose size does not grow.
 //
 // phi(x) for queries [e], of length F = e + e (e + 1) / 2 + 1: x; then for turns t = 0, 1, .. e / 2
-// the products x_j x_{(j + t) mod e}, which name every pair once (the last turn of an even e has
-// e / 2 of them); then 1. For keys the squares, turn 0, are halved. In this order a run of features is a
-// product of two rows of memory.
+// the products x_j x_{(j + t) mod e}, which name every pair once (the last turn of an even e has e
+// / 2 of them); then 1. For keys the squares, turn 0, are halved. In this order a run of features
+// is a product of two rows of memory.
 //
 // Features are cut into tiles of about 256, so that a tile of S and of phi stays in L2.
 struct TaylorShape {

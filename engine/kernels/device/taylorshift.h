@@ -9,15 +9,15 @@
 namespace lowkey {
 
 // TaylorShift on a device (engine/attention/taylorshift/state.h): weights 1 + s + s^2 / 2, summed
-// over cached tokens, or as phi(q) S through a state S = sum of phi(k)^T [v, 1] of a KV head. Tokens
-// in a window have weights exp(s), summed apart under exp(-max). All pointers are the device's.
+// over cached tokens, or as phi(q) S through a state S = sum of phi(k)^T [v, 1] of a KV head.
+// Tokens in a window have weights exp(s), summed apart under exp(-max). All pointers are the
+// device's.
 //
 // A step's rows are cut into blocks, and the reads of a block into pieces. A piece (slices of S, or
 // some pages) is summed by itself into a slot; a row's slots of the state are added up in order,
 // its slots of far pages too, then both sums, and last the slots of the window, under a common
-// scale. Slices and spans of pages begin at absolute features
-// and positions, and every sum inside one is a chain that belongs to one row, so that a row's bits
-// depend on neither blocks nor steps.
+// scale. Slices and spans of pages begin at absolute features and positions, and every sum inside
+// one is a chain that belongs to one row, so that a row's bits depend on neither blocks nor steps.
 
 // The most rows of a block: where sequences have few rows, and elsewhere.
 inline constexpr int64_t kTaylorFewRows = 16;
@@ -92,8 +92,8 @@ struct TaylorStep {
   float* queries = nullptr;  // scaled, [n_rows, n_heads * key_dim]
   // The same for tokens in the window; nullptr: there is none.
   float* near_queries = nullptr;
-  // [.., n_kv_heads, n_columns + 4]: sums, the sum of weights, and the largest score of a slot of the
-  // window.
+  // [.., n_kv_heads, n_columns + 4]: sums, the sum of weights, and the largest score of a slot of
+  // the window.
   float* slots = nullptr;
 };
 

@@ -136,6 +136,25 @@ TEST_F(BundleTest, NarrowScoresNeedQueriesAndKeysOfTheirOwn) {
   EXPECT_EQ(checkpoint_->mechanisms[0].layers[0].projections[2].full.data, nullptr);
 }
 
+// The checkpoint's biases and norms are as wide as its own heads.
+TEST_F(BundleTest, OtherHeadsLeaveBiasesAndNormsOut) {
+  ModelConfig config = TinyConfig();
+  config.architecture = "Qwen2ForCausalLM";
+  config.attention_bias = true;
+  for (const auto& [score_dim, n_kv_heads] : {std::pair(4, 0), std::pair(0, 1), std::pair(0, 4)}) {
+    const TinyModel model({.config = config, .dtype = DType::kF32, .seed = 1});
+    RandomBundleOptions options{config, {}, 1};
+    options.mechanisms = {
+        {.mechanism = Mechanism::kTaylorShift, .n_kv_heads = n_kv_heads, .score_dim = score_dim}};
+    ASSERT_TRUE(WriteRandomBundle(model.path(), options).ok());
+    const auto checkpoint = OpenCheckpoint(model.path());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    EXPECT_TRUE((*checkpoint)->config.attention_bias);
+    EXPECT_FALSE((*checkpoint)->mechanisms[0].config.attention_bias);
+    EXPECT_FALSE((*checkpoint)->mechanisms[0].config.qk_norm);
+  }
+}
+
 TEST_F(BundleTest, AScoreDimOfTheHeadsOwnSizeIsNone) {
   WriteFileOrDie(model_.File("lowkey.json"),
                  R"({"format": 1, "mechanisms": [{"name": "taylorshift", "score_dim": 8}]})");
