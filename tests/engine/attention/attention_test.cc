@@ -105,9 +105,16 @@ AtpOptions MergedInInt8() {
   return options;
 }
 
+std::vector<ContractCase> NarrowCases() {
+  return {
+      Narrow("taylorshift_narrow", TaylorShift(), 8, 0),
+      Narrow("taylorshift_window", TaylorShift(TaylorForm::kAuto, TaylorVariant::kPlain), 8, 64),
+      Narrow("taylorshift_window_direct", TaylorShift(TaylorForm::kDirect), 20, 64)};
+}
+
 std::vector<ContractCase> AllCases() {
   constexpr auto kExact = AtpPrefill::kExact, kCompressed = AtpPrefill::kCompressed;
-  const std::vector<ContractCase> wide = {
+  std::vector<ContractCase> wide = {
       {"standard", Standard(), {}, {}},
       {"sliding", Standard(), {}, 100},
       {"standard_int8", Standard(CacheStorage::kInt8), {}, {}},
@@ -148,10 +155,8 @@ std::vector<ContractCase> AllCases() {
       {"taylorshift_recurrent", TaylorShift(TaylorForm::kRecurrent), {}, {}},
       {"toy", Standard(), {}, {}, {}, {}, MakeToy},
       {"taylorshift_plain", TaylorShift(TaylorForm::kAuto, TaylorVariant::kPlain), 150, {}},
-      Narrow("taylorshift_narrow", TaylorShift(), 8, 0),
-      Narrow("taylorshift_window", TaylorShift(TaylorForm::kAuto, TaylorVariant::kPlain), 8, 64),
-      Narrow("taylorshift_window_direct", TaylorShift(TaylorForm::kDirect), 20, 64),
   };
+  for (const ContractCase& c : NarrowCases()) wide.push_back(c);
   // What these store, others store too: they are slow, and one type will do.
   const std::set<std::string> in_fp32 = {
       "atp_int4_refine", "atp_energy",      "atp_entropy", "atp_alternating",
@@ -413,6 +418,14 @@ void ExpectWithinBound(const AttentionGeometry& g, const AttentionOptions& optio
   EXPECT_EQ(runner.cache().used_bytes(), 0);
 }
 
+// Heads of 8 switch after 64 tokens, larger ones later.
+void DrawTaylorModel(const std::function<int64_t(int64_t, int64_t)>& draw, AttentionGeometry& g,
+                     Lengths& lengths) {
+  g.head_dim = 8 * draw(1, 4);
+  if (draw(0, 1)) g.score_dim = 4 * draw(1, 4);
+  lengths.window_tokens = 64 * draw(0, 3);
+}
+
 TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
   std::mt19937 rng(1);
   const auto draw = [&rng](int64_t low, int64_t high) {
@@ -458,10 +471,8 @@ TEST(BoundBytes, HoldsAtEveryStepOverRandomOptions) {
       if (draw(0, 1) && any_window) g.sliding_window = draw(1, 200);
       if (options.mechanism == Mechanism::kSuper) most_tokens = 512;
       if (options.mechanism == Mechanism::kTaylorShift) {
-        g.head_dim = 8 * draw(1, 4);  // heads of 8 switch after 64 tokens, larger ones later
         options.taylorshift.form = static_cast<TaylorForm>(draw(0, 2));
-        if (draw(0, 1)) g.score_dim = 4 * draw(1, 4);
-        lengths.window_tokens = 64 * draw(0, 3);
+        DrawTaylorModel(draw, g, lengths);
       }
     }
     lengths.bound.n_tokens = draw(1, most_tokens);
