@@ -182,7 +182,7 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   options.taylorshift.form = static_cast<TaylorForm>(9);
   ExpectRefused(options, "taylorshift form: 9, expected auto, direct or recurrent");
   options.taylorshift = {TaylorForm::kAuto, static_cast<TaylorVariant>(9)};
-  ExpectRefused(options, "taylorshift variant: 9, expected normalized or plain");
+  ExpectRefused(options, "taylorshift variant: 9, expected normalized, plain or auto");
 }
 
 TEST(AttentionNames, ParseReadsWhatNamesWrite) {
@@ -198,7 +198,8 @@ TEST(AttentionNames, ParseReadsWhatNamesWrite) {
   for (TaylorForm f : {TaylorForm::kAuto, TaylorForm::kDirect, TaylorForm::kRecurrent}) {
     EXPECT_EQ(*ParseName<TaylorForm>(NameOf(f)), f);
   }
-  for (TaylorVariant v : {TaylorVariant::kNormalized, TaylorVariant::kPlain}) {
+  for (TaylorVariant v :
+       {TaylorVariant::kNormalized, TaylorVariant::kPlain, TaylorVariant::kAuto}) {
     EXPECT_EQ(*ParseName<TaylorVariant>(NameOf(v)), v);
   }
 }
@@ -273,7 +274,7 @@ TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {
   EXPECT_EQ(ParseName<TaylorForm>("state").status().message(),
             "unknown taylorshift form \"state\", expected auto, direct or recurrent");
   EXPECT_EQ(ParseName<TaylorVariant>("").status().message(),
-            "unknown taylorshift variant \"\", expected normalized or plain");
+            "unknown taylorshift variant \"\", expected normalized, plain or auto");
   EXPECT_EQ(ParseName<AtpPrefill>("fast").status().message(),
             "unknown atp prefill \"fast\", expected exact or compressed");
   EXPECT_EQ(ParseName<AtpPrefill>("fast").status().code(), absl::StatusCode::kInvalidArgument);
