@@ -139,8 +139,7 @@ TEST_F(BundleTest, NarrowScoresNeedQueriesAndKeysOfTheirOwn) {
 // The checkpoint's biases and norms are as wide as its own heads.
 TEST_F(BundleTest, OtherHeadsLeaveBiasesAndNormsOut) {
   ModelConfig config = TinyConfig();
-  config.architecture = "Qwen2ForCausalLM";
-  config.attention_bias = true;
+  config.attention_bias = config.output_bias = true;
   for (const auto& [score_dim, n_kv_heads] : {std::pair(4, 0), std::pair(0, 1), std::pair(0, 4)}) {
     const TinyModel model({.config = config, .dtype = DType::kF32, .seed = 1});
     RandomBundleOptions options{config, {}, 1};
