@@ -97,8 +97,7 @@ absl::Status ReadEosIds(const std::string& file, const Json& value, TokenizerSet
         absl::StrCat(file, ": eos_token_id: ", list.size(), " ids, expected at most ", kMaxEosIds));
   }
   for (const Json& item : list) {
-    LK_ASSIGN_OR_RETURN(const int32_t id, ReadId(file, "eos_token_id", item));
-    settings.eos_ids.push_back(id);
+    LK_ASSIGN_OR_RETURN(settings.eos_ids.emplace_back(), ReadId(file, "eos_token_id", item));
   }
   settings.eos_ids_file = file;
   return absl::OkStatus();

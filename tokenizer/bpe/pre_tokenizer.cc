@@ -21,58 +21,29 @@ void Append(ByteRange range, Ranges& ranges) {
   if (range.begin < range.end) ranges.push_back(range);
 }
 
-// Appends `stretches`, each match joined to the stretch before it unless that is a match as well.
-void AppendMergedWithPrevious(const std::vector<Stretch>& stretches, Ranges& ranges) {
-  bool after_match = false;
-  bool is_first = true;
-  for (const Stretch& stretch : stretches) {
-    if (stretch.is_match && !after_match && !is_first) {
-      ranges.back().end = stretch.range.end;
-    } else {
-      ranges.push_back(stretch.range);
-    }
-    after_match = stretch.is_match;
-    is_first = false;
-  }
-}
-
-void AppendMergedWithNext(const std::vector<Stretch>& stretches, Ranges& ranges) {
-  for (size_t i = 0; i < stretches.size(); ++i) {
-    const bool joins_next =
-        stretches[i].is_match && i + 1 < stretches.size() && !stretches[i + 1].is_match;
-    ranges.push_back(stretches[i].range);
-    if (joins_next) ranges.back().end = stretches[++i].range.end;
-  }
-}
-
-void AppendContiguous(const std::vector<Stretch>& stretches, Ranges& ranges) {
-  for (size_t i = 0; i < stretches.size(); ++i) {
-    const bool goes_on = i > 0 && stretches[i].is_match == stretches[i - 1].is_match;
-    if (goes_on) {
-      ranges.back().end = stretches[i].range.end;
-    } else {
-      ranges.push_back(stretches[i].range);
-    }
+// Returns whether a stretch goes on with the word of the stretch before it.
+bool JoinsPrevious(Cut::Behavior behavior, const Stretch& previous, const Stretch& stretch) {
+  switch (behavior) {
+    case Cut::Behavior::kMergedWithPrevious:
+      return stretch.is_match && !previous.is_match;
+    case Cut::Behavior::kMergedWithNext:
+      return previous.is_match && !stretch.is_match;
+    case Cut::Behavior::kContiguous:
+      return previous.is_match == stretch.is_match;
+    default:
+      return false;
   }
 }
 
 // Appends the words that `stretches` of one word become.
 void AppendWords(const std::vector<Stretch>& stretches, Cut::Behavior behavior, Ranges& ranges) {
-  switch (behavior) {
-    case Cut::Behavior::kIsolated:
-      for (const Stretch& stretch : stretches) ranges.push_back(stretch.range);
-      return;
-    case Cut::Behavior::kRemoved:
-      for (const Stretch& stretch : stretches) {
-        if (!stretch.is_match) ranges.push_back(stretch.range);
-      }
-      return;
-    case Cut::Behavior::kMergedWithPrevious:
-      return AppendMergedWithPrevious(stretches, ranges);
-    case Cut::Behavior::kMergedWithNext:
-      return AppendMergedWithNext(stretches, ranges);
-    case Cut::Behavior::kContiguous:
-      return AppendContiguous(stretches, ranges);
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    if (behavior == Cut::Behavior::kRemoved && stretches[i].is_match) continue;
+    if (i > 0 && JoinsPrevious(behavior, stretches[i - 1], stretches[i])) {
+      ranges.back().end = stretches[i].range.end;
+    } else {
+      ranges.push_back(stretches[i].range);
+    }
   }
 }
 

@@ -54,8 +54,7 @@ absl::StatusOr<std::vector<MergeRule>> ParseMerges(const JsonValue& json) {
   std::vector<MergeRule> merges;
   merges.reserve(json.get().size());
   for (const Json& item : json.get()) {
-    LK_ASSIGN_OR_RETURN(MergeRule merge, ParseMerge(item, json, merges.size()));
-    merges.push_back(std::move(merge));
+    LK_ASSIGN_OR_RETURN(merges.emplace_back(), ParseMerge(item, json, merges.size()));
   }
   return merges;
 }
@@ -103,8 +102,7 @@ absl::StatusOr<std::vector<AddedToken>> ParseAddedTokens(const JsonValue& json) 
   if (!list.has_value()) return tokens;
   LK_ASSIGN_OR_RETURN(const std::vector<JsonValue> items, list->Items());
   for (const JsonValue& item : items) {
-    LK_ASSIGN_OR_RETURN(AddedToken token, ParseAddedToken(item));
-    tokens.push_back(std::move(token));
+    LK_ASSIGN_OR_RETURN(tokens.emplace_back(), ParseAddedToken(item));
   }
   return tokens;
 }

@@ -42,9 +42,8 @@ class VariableBuilder {
     }
     std::vector<Value> messages;
     for (size_t i = 0; i < conversation.messages.size(); ++i) {
-      LK_ASSIGN_OR_RETURN(const Value message,
+      LK_ASSIGN_OR_RETURN(messages.emplace_back(),
                           Message(absl::StrCat("messages[", i, "]"), conversation.messages[i]));
-      messages.push_back(message);
     }
     LK_ASSIGN_OR_RETURN(variables["messages"], arena_.MakeList(std::move(messages)));
     variables["add_generation_prompt"] = Value(conversation.add_generation_prompt);
@@ -96,9 +95,8 @@ class VariableBuilder {
     LK_RETURN_IF_ERROR(SetUserText(dict, "tool_call_id", message.tool_call_id));
     std::vector<Value> calls;
     for (size_t i = 0; i < message.tool_calls.size(); ++i) {
-      LK_ASSIGN_OR_RETURN(const Value call,
+      LK_ASSIGN_OR_RETURN(calls.emplace_back(),
                           Call(absl::StrCat(field, ".tool_calls[", i, "]"), message.tool_calls[i]));
-      calls.push_back(call);
     }
     if (!calls.empty()) {
       LK_RETURN_IF_ERROR(Set(dict, "tool_calls", arena_.MakeList(std::move(calls))));

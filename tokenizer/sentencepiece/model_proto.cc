@@ -15,28 +15,20 @@
 namespace lowkey {
 namespace {
 
-absl::StatusOr<bool> ReadBool(const WireField& field) {
+absl::Status Read(const WireField& field, bool& out) {
   LK_ASSIGN_OR_RETURN(const uint64_t value, field.AsVarint());
-  return value != 0;
+  out = value != 0;
+  return absl::OkStatus();
 }
 
 // int32 fields are sign-extended to 64 bits on the wire; the low half is the value.
-absl::StatusOr<int32_t> ReadInt32(const WireField& field) {
+absl::Status Read(const WireField& field, std::optional<int32_t>& out) {
   LK_ASSIGN_OR_RETURN(const uint64_t value, field.AsVarint());
-  return static_cast<int32_t>(static_cast<uint32_t>(value));
-}
-
-absl::Status ReadBoolInto(const WireField& field, bool& out) {
-  LK_ASSIGN_OR_RETURN(out, ReadBool(field));
+  out = static_cast<int32_t>(static_cast<uint32_t>(value));
   return absl::OkStatus();
 }
 
-absl::Status ReadIdInto(const WireField& field, std::optional<int32_t>& out) {
-  LK_ASSIGN_OR_RETURN(out, ReadInt32(field));
-  return absl::OkStatus();
-}
-
-absl::Status ReadShortStringInto(const WireField& field, std::string& out) {
+absl::Status Read(const WireField& field, std::string& out) {
   LK_ASSIGN_OR_RETURN(const std::string_view bytes, field.AsBytes());
   if (bytes.size() > kMaxPieceBytes) {
     return absl::InvalidArgumentError(absl::StrCat("field ", field.number, ": ", bytes.size(),
@@ -46,23 +38,30 @@ absl::Status ReadShortStringInto(const WireField& field, std::string& out) {
   return absl::OkStatus();
 }
 
+// Reads an enum of the values 1 to `max`.
+template <typename Enum>
+absl::Status ReadEnum(const WireField& field, const char* name, Enum max, Enum& out) {
+  std::optional<int32_t> value;
+  LK_RETURN_IF_ERROR(Read(field, value));
+  if (*value < 1 || *value > static_cast<int32_t>(max)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " ", *value, ", expected 1 to ", static_cast<int32_t>(max)));
+  }
+  out = static_cast<Enum>(*value);
+  return absl::OkStatus();
+}
+
 absl::Status ParsePieceField(const WireField& field, Piece& piece) {
   switch (field.number) {
     case 1:
-      return ReadShortStringInto(field, piece.text);
+      return Read(field, piece.text);
     case 2: {
       LK_ASSIGN_OR_RETURN(const uint32_t bits, field.AsFixed32());
       piece.score = std::bit_cast<float>(bits);
       return absl::OkStatus();
     }
-    case 3: {
-      LK_ASSIGN_OR_RETURN(const int32_t type, ReadInt32(field));
-      if (type < 1 || type > 6) {
-        return absl::InvalidArgumentError(absl::StrCat("type ", type, ", expected 1 to 6"));
-      }
-      piece.type = static_cast<PieceType>(type);
-      return absl::OkStatus();
-    }
+    case 3:
+      return ReadEnum(field, "type", PieceType::kByte, piece.type);
     default:
       return absl::OkStatus();
   }
@@ -70,30 +69,24 @@ absl::Status ParsePieceField(const WireField& field, Piece& piece) {
 
 absl::Status ParseTrainerField(const WireField& field, ModelProto& model) {
   switch (field.number) {
-    case 3: {
-      LK_ASSIGN_OR_RETURN(const int32_t type, ReadInt32(field));
-      if (type < 1 || type > 4) {
-        return absl::InvalidArgumentError(absl::StrCat("model_type ", type, ", expected 1 to 4"));
-      }
-      model.segmentation = static_cast<SegmentationType>(type);
-      return absl::OkStatus();
-    }
+    case 3:
+      return ReadEnum(field, "model_type", SegmentationType::kChar, model.segmentation);
     case 24:
-      return ReadBoolInto(field, model.treat_whitespace_as_suffix);
+      return Read(field, model.treat_whitespace_as_suffix);
     case 35:
-      return ReadBoolInto(field, model.byte_fallback);
+      return Read(field, model.byte_fallback);
     case 40:
-      return ReadIdInto(field, model.unk_id);
+      return Read(field, model.unk_id);
     case 41:
-      return ReadIdInto(field, model.bos_id);
+      return Read(field, model.bos_id);
     case 42:
-      return ReadIdInto(field, model.eos_id);
+      return Read(field, model.eos_id);
     case 44:
-      return ReadShortStringInto(field, model.unk_surface);
+      return Read(field, model.unk_surface);
     case 46:
-      return ReadShortStringInto(field, model.bos_piece);
+      return Read(field, model.bos_piece);
     case 47:
-      return ReadShortStringInto(field, model.eos_piece);
+      return Read(field, model.eos_piece);
     default:
       return absl::OkStatus();
   }
@@ -107,11 +100,11 @@ absl::Status ParseNormalizerField(const WireField& field, ModelProto& model) {
       return absl::OkStatus();
     }
     case 3:
-      return ReadBoolInto(field, model.add_dummy_prefix);
+      return Read(field, model.add_dummy_prefix);
     case 4:
-      return ReadBoolInto(field, model.remove_extra_whitespaces);
+      return Read(field, model.remove_extra_whitespaces);
     case 5:
-      return ReadBoolInto(field, model.escape_whitespaces);
+      return Read(field, model.escape_whitespaces);
     default:
       return absl::OkStatus();
   }

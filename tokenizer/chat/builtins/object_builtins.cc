@@ -33,26 +33,43 @@ Value LoopAttribute(const Loop& loop, std::string_view name) {
   return Value();
 }
 
+// Methods that Python has and templates may not call.
+constexpr std::string_view kUnsupportedTextMethods[] = {
+    "casefold",   "center",   "encode",    "expandtabs",   "format",    "format_map",
+    "index",      "isascii",  "isdecimal", "isidentifier", "isnumeric", "isprintable",
+    "istitle",    "ljust",    "maketrans", "partition",    "rindex",    "rjust",
+    "rpartition", "swapcase", "translate", "zfill"};
+constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
+constexpr std::string_view kListChanges[] = {"append", "clear",  "extend",  "insert",
+                                             "pop",    "remove", "reverse", "sort"};
+
+// Refuses the name of a method that templates may not call.
+absl::Status CheckIsNoMethod(const Value& value, std::string_view name) {
+  absl::Span<const std::string_view> methods;
+  if (value.AsText() != nullptr) methods = kUnsupportedTextMethods;
+  if (value.AsDict() != nullptr) methods = kDictChanges;
+  // A tuple has none of the methods that change a list.
+  if (value.AsList() != nullptr && !value.AsList()->is_tuple) methods = kListChanges;
+  if (std::find(methods.begin(), methods.end(), name) == methods.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(value.TypeName()), ".", std::string(name),
+                   value.AsText() != nullptr ? ": method not supported"
+                                             : ": refused, a template may not change it"));
+}
+
 // Returns a method or an attribute; undefined when there is none.
 Result FindAttribute(const Value& value, const Text& name, Arena& arena) {
   if (const Namespace* space = value.AsNamespace()) {
     const auto it = space->attributes.find(name.bytes());
     return it == space->attributes.end() ? Value() : it->second;
   }
-  const List* list = value.AsList();
   const Builtin* method = nullptr;
   if (value.AsText() != nullptr) method = FindBuiltin(Kind::kTextMethod, name.bytes());
   if (value.AsDict() != nullptr) method = FindBuiltin(Kind::kDictMethod, name.bytes());
-  if (list != nullptr) method = FindBuiltin(Kind::kListMethod, name.bytes());
+  if (value.AsList() != nullptr) method = FindBuiltin(Kind::kListMethod, name.bytes());
   if (value.AsLoop() != nullptr) method = FindBuiltin(Kind::kLoopMethod, name.bytes());
-  if (method != nullptr && method->call != nullptr) return arena.MakeMethod(value, method);
-  // A tuple has none of the methods that change a list.
-  if (method != nullptr && (list == nullptr || !list->is_tuple)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(std::string(value.TypeName()), ".", name.bytes(),
-                     value.AsText() != nullptr ? ": method not supported"
-                                               : ": refused, a template may not change it"));
-  }
+  if (method != nullptr) return arena.MakeMethod(value, method);
+  LK_RETURN_IF_ERROR(CheckIsNoMethod(value, name.bytes()));
   return value.AsLoop() == nullptr ? Value() : LoopAttribute(*value.AsLoop(), name.bytes());
 }
 
@@ -71,8 +88,7 @@ Result DictParts(const Value& self, const BoundArguments&, Arena& arena) {
   std::vector<Value> items;
   for (const Dict::Entry& entry : self.AsDict()->entries()) {
     if (part == Part::kPair) {
-      LK_ASSIGN_OR_RETURN(const Value pair, arena.MakeTuple({Value(entry.key), entry.value}));
-      items.push_back(pair);
+      LK_ASSIGN_OR_RETURN(items.emplace_back(), arena.MakeTuple({Value(entry.key), entry.value}));
     } else {
       items.push_back(part == Part::kKey ? Value(entry.key) : entry.value);
     }
@@ -216,22 +232,9 @@ constexpr Builtin kRows[] = {
     {Kind::kDictMethod, "items", DictParts<Part::kPair>},
     {Kind::kDictMethod, "keys", DictParts<Part::kKey>},
     {Kind::kDictMethod, "values", DictParts<Part::kValue>},
-    {Kind::kDictMethod, "clear", nullptr},
-    {Kind::kDictMethod, "pop", nullptr},
-    {Kind::kDictMethod, "popitem", nullptr},
-    {Kind::kDictMethod, "setdefault", nullptr},
-    {Kind::kDictMethod, "update", nullptr},
     {Kind::kListMethod, "copy", Copy},
     {Kind::kListMethod, "count", FindItems<false>, {"value"}, 1},
     {Kind::kListMethod, "index", FindItems<true>, {"value"}, 1},
-    {Kind::kListMethod, "append", nullptr},
-    {Kind::kListMethod, "clear", nullptr},
-    {Kind::kListMethod, "extend", nullptr},
-    {Kind::kListMethod, "insert", nullptr},
-    {Kind::kListMethod, "pop", nullptr},
-    {Kind::kListMethod, "remove", nullptr},
-    {Kind::kListMethod, "reverse", nullptr},
-    {Kind::kListMethod, "sort", nullptr},
     {Kind::kLoopMethod, "cycle", LoopCycle, {kAnyArguments}},
 };
 
@@ -251,8 +254,7 @@ absl::StatusOr<Value> GetAttribute(const Value& value, const Text& name, Arena& 
   if (value.is_undefined()) return UndefinedError(value);
   LK_ASSIGN_OR_RETURN(const Value found, FindAttribute(value, name, arena));
   if (!found.is_undefined()) return found;
-  const Text* key = &name;
-  LK_ASSIGN_OR_RETURN(const Value item, GetItem(value, Value(key), arena));
+  LK_ASSIGN_OR_RETURN(const Value item, GetItem(value, Value(&name), arena));
   return item.is_undefined() ? Value(Undefined{&name.bytes()}) : item;
 }
 

@@ -80,16 +80,16 @@ Result Sort(const Value& self, const BoundArguments& bound, Arena& arena) {
   return ItemsOf(keyed, arena);
 }
 
+Result Items(const Value& self, const BoundArguments&, Arena& arena) {
+  if (self.is_undefined()) return arena.MakeList({});
+  if (self.AsDict() == nullptr) return absl::InvalidArgumentError("expected a dict");
+  return CallBuiltin(*FindBuiltin(Builtin::Kind::kDictMethod, "items"), self, {}, arena);
+}
+
 Result DictSort(const Value& self, const BoundArguments& bound, Arena& arena) {
   LK_ASSIGN_OR_RETURN(const Text* by, bound.String(1));
-  const Dict* dict = self.AsDict();
-  if (dict == nullptr) return absl::InvalidArgumentError("expected a dict");
-  std::vector<Value> pairs;
-  for (const Dict::Entry& entry : dict->entries()) {
-    LK_ASSIGN_OR_RETURN(const Value pair, arena.MakeTuple({Value(entry.key), entry.value}));
-    pairs.push_back(pair);
-  }
-  LK_ASSIGN_OR_RETURN(const Value list, arena.MakeList(std::move(pairs)));
+  if (self.AsDict() == nullptr) return absl::InvalidArgumentError("expected a dict");
+  LK_ASSIGN_OR_RETURN(const Value list, Items(self, bound, arena));
   const Value place(int64_t{by != nullptr && by->bytes() == "value"});
   LK_ASSIGN_OR_RETURN(std::vector<Keyed> keyed, WithKeys(list, place, bound.IsTrue(0), arena));
   LK_RETURN_IF_ERROR(SortByKey(keyed, bound.IsTrue(2), arena));
@@ -181,12 +181,6 @@ Result Reverse(const Value& self, const BoundArguments&, Arena& arena) {
   return arena.MakeList(std::move(items));
 }
 
-Result Items(const Value& self, const BoundArguments&, Arena& arena) {
-  if (self.is_undefined()) return arena.MakeList({});
-  if (self.AsDict() == nullptr) return absl::InvalidArgumentError("expected a dict");
-  return CallBuiltin(*FindBuiltin(Builtin::Kind::kDictMethod, "items"), self, {}, arena);
-}
-
 // Returns the arguments after the first.
 Arguments WithoutFirst(const Arguments& arguments) {
   Arguments rest = arguments;
@@ -229,8 +223,7 @@ Result Map(const Value& self, const BoundArguments& bound, Arena& arena) {
   const Arguments rest = WithoutFirst(bound.given());
   for (const Value& item : items) {
     LK_RETURN_IF_ERROR(arena.ChargeStep());
-    LK_ASSIGN_OR_RETURN(const Value value, CallBuiltin(*filter, item, rest, arena));
-    mapped.push_back(value);
+    LK_ASSIGN_OR_RETURN(mapped.emplace_back(), CallBuiltin(*filter, item, rest, arena));
   }
   return arena.MakeList(std::move(mapped));
 }

@@ -91,8 +91,7 @@ absl::StatusOr<std::vector<Text>> Split(const Text& text, const SplitOptions& op
 absl::StatusOr<Value> MakeTexts(std::vector<Text> texts, Arena& arena) {
   std::vector<Value> values;
   for (Text& text : texts) {
-    LK_ASSIGN_OR_RETURN(const Value value, arena.MakeText(std::move(text)));
-    values.push_back(value);
+    LK_ASSIGN_OR_RETURN(values.emplace_back(), arena.MakeText(std::move(text)));
   }
   return arena.MakeList(std::move(values));
 }
@@ -374,28 +373,6 @@ constexpr Builtin kRows[] = {
     {Kind::kTextMethod, "strip", Strip<StripSide::kBoth>, {"chars"}},
     {Kind::kTextMethod, "title", ChangeCase<Case::kTitle>},
     {Kind::kTextMethod, "upper", ChangeCase<Case::kUpper>},
-    {Kind::kTextMethod, "casefold", nullptr},
-    {Kind::kTextMethod, "center", nullptr},
-    {Kind::kTextMethod, "encode", nullptr},
-    {Kind::kTextMethod, "expandtabs", nullptr},
-    {Kind::kTextMethod, "format", nullptr},
-    {Kind::kTextMethod, "format_map", nullptr},
-    {Kind::kTextMethod, "index", nullptr},
-    {Kind::kTextMethod, "isascii", nullptr},
-    {Kind::kTextMethod, "isdecimal", nullptr},
-    {Kind::kTextMethod, "isnumeric", nullptr},
-    {Kind::kTextMethod, "istitle", nullptr},
-    {Kind::kTextMethod, "isidentifier", nullptr},
-    {Kind::kTextMethod, "isprintable", nullptr},
-    {Kind::kTextMethod, "ljust", nullptr},
-    {Kind::kTextMethod, "maketrans", nullptr},
-    {Kind::kTextMethod, "partition", nullptr},
-    {Kind::kTextMethod, "rindex", nullptr},
-    {Kind::kTextMethod, "rjust", nullptr},
-    {Kind::kTextMethod, "rpartition", nullptr},
-    {Kind::kTextMethod, "swapcase", nullptr},
-    {Kind::kTextMethod, "translate", nullptr},
-    {Kind::kTextMethod, "zfill", nullptr},
 };
 
 }  // namespace

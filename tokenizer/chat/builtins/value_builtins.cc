@@ -57,26 +57,10 @@ Result IsDivisible(const Value& self, const BoundArguments& bound, Arena& arena)
   return Value(remainder == 0);
 }
 
-template <bool wanted>
-Result IsEqual(const Value& self, const BoundArguments& bound, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const bool equal, AreEqual(self, bound[0], arena));
-  return Value(equal == wanted);
-}
-
-template <bool (*is_so)(int)>
-Result IsOrdered(const Value& self, const BoundArguments& bound, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const int order, Compare(self, bound[0], arena));
-  return Value(is_so(order));
-}
-
-bool IsLess(int order) { return order < 0; }
-bool IsAtMost(int order) { return order <= 0; }
-bool IsMore(int order) { return order > 0; }
-bool IsAtLeast(int order) { return order >= 0; }
-
-Result IsIn(const Value& self, const BoundArguments& bound, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const bool contains, Contains(bound[0], self, arena));
-  return Value(contains);
+template <Comparison comparison>
+Result Compares(const Value& self, const BoundArguments& bound, Arena& arena) {
+  LK_ASSIGN_OR_RETURN(const bool holds, Holds(comparison, self, bound[0], arena));
+  return Value(holds);
 }
 
 Result IsSameAs(const Value& self, const BoundArguments& bound, Arena&) {
@@ -187,30 +171,30 @@ constexpr Builtin kRows[] = {
     {Kind::kTest, "callable", Simple<IsCallable>},
     {Kind::kTest, "defined", Simple<IsDefined>},
     {Kind::kTest, "divisibleby", IsDivisible, {"num"}, 1},
-    {Kind::kTest, "eq", IsEqual<true>, {"other"}, 1},
-    {Kind::kTest, "equalto", IsEqual<true>, {"other"}, 1},
-    {Kind::kTest, "==", IsEqual<true>, {"other"}, 1},
+    {Kind::kTest, "eq", Compares<Comparison::kEqual>, {"other"}, 1},
+    {Kind::kTest, "equalto", Compares<Comparison::kEqual>, {"other"}, 1},
+    {Kind::kTest, "==", Compares<Comparison::kEqual>, {"other"}, 1},
     {Kind::kTest, "even", HasParity<0>},
     {Kind::kTest, "false", Simple<IsFalseItself>},
     {Kind::kTest, "filter", IsKnown<Kind::kFilter>},
     {Kind::kTest, "float", Simple<IsFloat>},
-    {Kind::kTest, "ge", IsOrdered<IsAtLeast>, {"other"}, 1},
-    {Kind::kTest, ">=", IsOrdered<IsAtLeast>, {"other"}, 1},
-    {Kind::kTest, "greaterthan", IsOrdered<IsMore>, {"other"}, 1},
-    {Kind::kTest, "gt", IsOrdered<IsMore>, {"other"}, 1},
-    {Kind::kTest, ">", IsOrdered<IsMore>, {"other"}, 1},
-    {Kind::kTest, "in", IsIn, {"seq"}, 1},
+    {Kind::kTest, "ge", Compares<Comparison::kAtLeast>, {"other"}, 1},
+    {Kind::kTest, ">=", Compares<Comparison::kAtLeast>, {"other"}, 1},
+    {Kind::kTest, "greaterthan", Compares<Comparison::kMore>, {"other"}, 1},
+    {Kind::kTest, "gt", Compares<Comparison::kMore>, {"other"}, 1},
+    {Kind::kTest, ">", Compares<Comparison::kMore>, {"other"}, 1},
+    {Kind::kTest, "in", Compares<Comparison::kIn>, {"seq"}, 1},
     {Kind::kTest, "integer", Simple<IsInteger>},
     {Kind::kTest, "iterable", Simple<IsIterable>},
-    {Kind::kTest, "le", IsOrdered<IsAtMost>, {"other"}, 1},
-    {Kind::kTest, "<=", IsOrdered<IsAtMost>, {"other"}, 1},
-    {Kind::kTest, "lessthan", IsOrdered<IsLess>, {"other"}, 1},
+    {Kind::kTest, "le", Compares<Comparison::kAtMost>, {"other"}, 1},
+    {Kind::kTest, "<=", Compares<Comparison::kAtMost>, {"other"}, 1},
+    {Kind::kTest, "lessthan", Compares<Comparison::kLess>, {"other"}, 1},
     {Kind::kTest, "lower", HasCase<Case::kLower>},
-    {Kind::kTest, "lt", IsOrdered<IsLess>, {"other"}, 1},
-    {Kind::kTest, "<", IsOrdered<IsLess>, {"other"}, 1},
+    {Kind::kTest, "lt", Compares<Comparison::kLess>, {"other"}, 1},
+    {Kind::kTest, "<", Compares<Comparison::kLess>, {"other"}, 1},
     {Kind::kTest, "mapping", Simple<IsMapping>},
-    {Kind::kTest, "ne", IsEqual<false>, {"other"}, 1},
-    {Kind::kTest, "!=", IsEqual<false>, {"other"}, 1},
+    {Kind::kTest, "ne", Compares<Comparison::kUnequal>, {"other"}, 1},
+    {Kind::kTest, "!=", Compares<Comparison::kUnequal>, {"other"}, 1},
     {Kind::kTest, "none", Simple<IsNone>},
     {Kind::kTest, "number", Simple<IsNumber>},
     {Kind::kTest, "odd", HasParity<1>},

@@ -93,36 +93,22 @@ Parsed ExpressionParser::ParseExpression() {
   while (current().IsName("if")) {
     auto conditional = Make(ExpressionKind::kConditional);
     Take();
-    LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> condition, ParseOr());
-    conditional->operands.push_back(std::move(condition));
+    LK_ASSIGN_OR_RETURN(conditional->operands.emplace_back(), ParseOr());
     conditional->operands.push_back(std::move(value));
     if (SkipName("else")) {
-      LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> otherwise, ParseExpression());
-      conditional->operands.push_back(std::move(otherwise));
+      LK_ASSIGN_OR_RETURN(conditional->operands.emplace_back(), ParseExpression());
     }
     LK_ASSIGN_OR_RETURN(value, Finish(std::move(conditional)));
   }
   return value;
 }
 
-Parsed ExpressionParser::ParseLogic(Parsed (ExpressionParser::*parse_operand)(),
-                                    std::string_view word, ExpressionKind kind) {
-  LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> left, (this->*parse_operand)());
-  while (current().IsName(word)) {
-    auto both = Make(kind);
-    Take();
-    LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> right, (this->*parse_operand)());
-    LK_ASSIGN_OR_RETURN(left, Finish(std::move(both), std::move(left), std::move(right)));
-  }
-  return left;
-}
-
 Parsed ExpressionParser::ParseOr() {
-  return ParseLogic(&ExpressionParser::ParseAnd, "or", ExpressionKind::kOr);
+  return ParseBinary(&ExpressionParser::ParseAnd, {{.sign = "or", .kind = ExpressionKind::kOr}});
 }
 
 Parsed ExpressionParser::ParseAnd() {
-  return ParseLogic(&ExpressionParser::ParseNot, "and", ExpressionKind::kAnd);
+  return ParseBinary(&ExpressionParser::ParseNot, {{.sign = "and", .kind = ExpressionKind::kAnd}});
 }
 
 Parsed ExpressionParser::ParseNot() {
@@ -156,23 +142,22 @@ Parsed ExpressionParser::ParseComparison() {
   auto comparison = Make(ExpressionKind::kComparison);
   while (const std::optional<Comparison> sign = TakeComparison()) {
     comparison->comparisons.push_back(*sign);
-    LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> right, ParseSum());
-    comparison->operands.push_back(std::move(right));
+    LK_ASSIGN_OR_RETURN(comparison->operands.emplace_back(), ParseSum());
   }
   if (comparison->comparisons.empty()) return left;
   comparison->operands.insert(comparison->operands.begin(), std::move(left));
   return Finish(std::move(comparison));
 }
 
-Parsed ExpressionParser::ParseArithmetic(Parsed (ExpressionParser::*parse_operand)(),
-                                         std::initializer_list<BinaryOperator> operators) {
+Parsed ExpressionParser::ParseBinary(Parsed (ExpressionParser::*parse_operand)(),
+                                     std::initializer_list<BinaryOperator> operators) {
   LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> left, (this->*parse_operand)());
   while (true) {
     const auto* found = std::find_if(operators.begin(), operators.end(), [this](const auto& op) {
-      return current().IsOperator(op.sign);
+      return current().IsOperator(op.sign) || current().IsName(op.sign);
     });
     if (found == operators.end()) return left;
-    auto both = Make(ExpressionKind::kArithmetic);
+    auto both = Make(found->kind);
     both->arithmetic = found->arithmetic;
     Take();
     LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> right, (this->*parse_operand)());
@@ -181,8 +166,8 @@ Parsed ExpressionParser::ParseArithmetic(Parsed (ExpressionParser::*parse_operan
 }
 
 Parsed ExpressionParser::ParseSum() {
-  return ParseArithmetic(&ExpressionParser::ParseConcat,
-                         {{"+", Arithmetic::kAdd}, {"-", Arithmetic::kSubtract}});
+  return ParseBinary(&ExpressionParser::ParseConcat,
+                     {{"+", Arithmetic::kAdd}, {"-", Arithmetic::kSubtract}});
 }
 
 Parsed ExpressionParser::ParseConcat() {
@@ -191,21 +176,20 @@ Parsed ExpressionParser::ParseConcat() {
   auto concat = Make(ExpressionKind::kConcat);
   concat->operands.push_back(std::move(first));
   while (SkipOperator("~")) {
-    LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> next, ParseProduct());
-    concat->operands.push_back(std::move(next));
+    LK_ASSIGN_OR_RETURN(concat->operands.emplace_back(), ParseProduct());
   }
   return Finish(std::move(concat));
 }
 
 Parsed ExpressionParser::ParseProduct() {
-  return ParseArithmetic(&ExpressionParser::ParsePower, {{"*", Arithmetic::kMultiply},
-                                                         {"/", Arithmetic::kDivide},
-                                                         {"//", Arithmetic::kFloorDivide},
-                                                         {"%", Arithmetic::kModulo}});
+  return ParseBinary(&ExpressionParser::ParsePower, {{"*", Arithmetic::kMultiply},
+                                                     {"/", Arithmetic::kDivide},
+                                                     {"//", Arithmetic::kFloorDivide},
+                                                     {"%", Arithmetic::kModulo}});
 }
 
 Parsed ExpressionParser::ParsePower() {
-  return ParseArithmetic(&ExpressionParser::ParseFiltered, {{"**", Arithmetic::kPower}});
+  return ParseBinary(&ExpressionParser::ParseFiltered, {{"**", Arithmetic::kPower}});
 }
 
 Parsed ExpressionParser::ParseFiltered() {
@@ -300,8 +284,7 @@ Parsed ExpressionParser::ParseString() {
   // Neighbors are one string, as in Python.
   while (current().kind == TokenKind::kString) value += Take().text;
   string->text = Text(std::move(value));
-  const Text* text = &string->text;
-  string->constant = Value(text);
+  string->constant = Value(&string->text);
   return string;
 }
 
@@ -318,8 +301,7 @@ Parsed ExpressionParser::ParseList() {
   auto list = Make(ExpressionKind::kList);
   Take();
   while (!current().IsOperator("]")) {
-    LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> item, ParseExpression());
-    list->operands.push_back(std::move(item));
+    LK_ASSIGN_OR_RETURN(list->operands.emplace_back(), ParseExpression());
     if (!SkipOperator(",")) break;
   }
   LK_RETURN_IF_ERROR(ExpectOperator("]"));
@@ -425,8 +407,7 @@ absl::Status ExpressionParser::ParseArguments(Expression& call) {
       call.named.emplace_back(std::move(name), std::move(value));
     } else {
       if (!call.named.empty()) return Unexpected("an argument with a name, as before");
-      LK_ASSIGN_OR_RETURN(std::unique_ptr<Expression> value, ParseExpression());
-      call.operands.push_back(std::move(value));
+      LK_ASSIGN_OR_RETURN(call.operands.emplace_back(), ParseExpression());
     }
     if (!SkipOperator(",")) break;
   }

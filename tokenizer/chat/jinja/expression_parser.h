@@ -63,8 +63,9 @@ class ExpressionParser {
 
  private:
   struct BinaryOperator {
-    std::string_view sign;
-    Arithmetic arithmetic;
+    std::string_view sign;  // "+", or a word: "and"
+    Arithmetic arithmetic = Arithmetic::kAdd;
+    ExpressionKind kind = ExpressionKind::kArithmetic;
   };
 
   Parsed ParseOr();
@@ -90,11 +91,9 @@ class ExpressionParser {
   Parsed ParseSubscript(std::unique_ptr<Expression> left);
   Parsed ParseTest(std::unique_ptr<Expression> left);
   absl::Status ParseArguments(Expression& call);
-  // Parse `left op right op ...`, from the left; `word` is "and" or "or".
-  Parsed ParseLogic(Parsed (ExpressionParser::*parse_operand)(), std::string_view word,
-                    ExpressionKind kind);
-  Parsed ParseArithmetic(Parsed (ExpressionParser::*parse_operand)(),
-                         std::initializer_list<BinaryOperator> operators);
+  // Parses `left op right op ...`, from the left.
+  Parsed ParseBinary(Parsed (ExpressionParser::*parse_operand)(),
+                     std::initializer_list<BinaryOperator> operators);
   std::optional<Comparison> TakeComparison();
   bool IsTupleEnd() const;
 

@@ -84,8 +84,7 @@ absl::StatusOr<std::vector<Value>> Interpreter::EvaluateOperands(const Expressio
                                                                  size_t from) {
   std::vector<Value> values;
   for (size_t i = from; i < expression.operands.size(); ++i) {
-    LK_ASSIGN_OR_RETURN(const Value value, Evaluate(*expression.operands[i]));
-    values.push_back(value);
+    LK_ASSIGN_OR_RETURN(values.emplace_back(), Evaluate(*expression.operands[i]));
   }
   return values;
 }
@@ -120,27 +119,13 @@ absl::StatusOr<Value> Interpreter::EvaluateConcat(const Expression& expression) 
   return At(expression.line, "~", arena_.MakeText(std::move(text)));
 }
 
-absl::StatusOr<bool> Interpreter::Holds(Comparison comparison, const Value& a, const Value& b) {
-  if (comparison == Comparison::kEqual || comparison == Comparison::kUnequal) {
-    LK_ASSIGN_OR_RETURN(const bool equal, AreEqual(a, b, arena_));
-    return equal == (comparison == Comparison::kEqual);
-  }
-  if (comparison == Comparison::kIn || comparison == Comparison::kNotIn) {
-    LK_ASSIGN_OR_RETURN(const bool contains, Contains(b, a, arena_));
-    return contains == (comparison == Comparison::kIn);
-  }
-  LK_ASSIGN_OR_RETURN(const int order, Compare(a, b, arena_));
-  if (comparison == Comparison::kLess) return order < 0;
-  if (comparison == Comparison::kAtMost) return order <= 0;
-  return comparison == Comparison::kMore ? order > 0 : order >= 0;
-}
-
 absl::StatusOr<Value> Interpreter::EvaluateComparison(const Expression& expression) {
   LK_ASSIGN_OR_RETURN(Value left, Evaluate(*expression.operands[0]));
   for (size_t i = 0; i < expression.comparisons.size(); ++i) {
     LK_ASSIGN_OR_RETURN(const Value right, Evaluate(*expression.operands[i + 1]));
-    LK_ASSIGN_OR_RETURN(const bool holds,
-                        At(expression.line, "", Holds(expression.comparisons[i], left, right)));
+    LK_ASSIGN_OR_RETURN(
+        const bool holds,
+        At(expression.line, "", Holds(expression.comparisons[i], left, right, arena_)));
     if (!holds) return Value(false);
     left = right;
   }

@@ -153,8 +153,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunFor(const Statement& loop) {
     state.index0 = i;
     LK_RETURN_IF_ERROR(At(loop.line, "for", arena_.ChargeStep()));
     LK_ASSIGN_OR_RETURN(Scope * scope, NewScope(scope_, loop.line));
-    const Loop* shown = &state;
-    scope->variables["loop"] = Value(shown);
+    scope->variables["loop"] = Value(&state);
     const Scoped scoped(scope_, scope);
     LK_RETURN_IF_ERROR(Assign(loop.target, items[i], loop.line));
     LK_ASSIGN_OR_RETURN(const Flow flow, RunBody(loop.body));
@@ -237,8 +236,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunWith(const Statement& with) {
 
 absl::Status Interpreter::DefineMacro(const Statement& macro) {
   LK_RETURN_IF_ERROR(At(macro.line, "", arena_.ChargeBytes(kScopeBytes)));
-  const Macro* defined = &macros_.emplace_back(Macro{&macro, scope_});
-  scope_->variables[macro.name] = Value(defined);
+  scope_->variables[macro.name] = Value(&macros_.emplace_back(Macro{&macro, scope_}));
   return absl::OkStatus();
 }
 

@@ -72,7 +72,6 @@ class Interpreter {
   absl::StatusOr<Value> EvaluateSlice(const Expression& expression);
   absl::StatusOr<Value> EvaluateCall(const Expression& expression);
   absl::StatusOr<Value> EvaluateFilterOrTest(const Expression& expression);
-  absl::StatusOr<bool> Holds(Comparison comparison, const Value& a, const Value& b);
   absl::StatusOr<Arguments> EvaluateArguments(const Expression& call);
   absl::StatusOr<Value> CallMacro(const Macro& macro, const Arguments& arguments, int line);
   Value Lookup(const Expression& name) const;

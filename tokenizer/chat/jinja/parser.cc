@@ -34,11 +34,9 @@ class StatementParser {
         const int line = in_.Take().line;
         const Token& name = in_.current();
         if (name.kind == TokenKind::kName && IsOneOf(name.text, ends)) return body;
-        LK_ASSIGN_OR_RETURN(std::unique_ptr<Statement> statement, ParseTag(line));
-        body.push_back(std::move(statement));
+        LK_ASSIGN_OR_RETURN(body.emplace_back(), ParseTag(line));
       } else {
-        LK_ASSIGN_OR_RETURN(std::unique_ptr<Statement> statement, ParseDataOrOutput());
-        body.push_back(std::move(statement));
+        LK_ASSIGN_OR_RETURN(body.emplace_back(), ParseDataOrOutput());
       }
     }
     if (!ends.empty()) {
@@ -233,8 +231,7 @@ class StatementParser {
     bool has_comma = false;
     do {
       if (in_.current().kind == TokenKind::kBlockEnd || in_.current().IsOperator("=")) break;
-      LK_ASSIGN_OR_RETURN(Target target, ParseTarget());
-      targets.parts.push_back(std::move(target));
+      LK_ASSIGN_OR_RETURN(targets.parts.emplace_back(), ParseTarget());
       has_comma = has_comma || in_.current().IsOperator(",");
     } while (in_.SkipOperator(","));
     if (targets.parts.empty()) return in_.Unexpected("a name");

@@ -39,8 +39,6 @@ enum class ExpressionKind {
   kTest,         // [0] is text(operands from [1] on, named)
 };
 
-enum class Comparison { kEqual, kUnequal, kLess, kAtMost, kMore, kAtLeast, kIn, kNotIn };
-
 struct Expression {
   ExpressionKind kind = ExpressionKind::kConstant;
   int line = 1;

@@ -274,6 +274,21 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Arena& 
   return false;
 }
 
+absl::StatusOr<bool> Holds(Comparison comparison, const Value& a, const Value& b, Arena& arena) {
+  if (comparison == Comparison::kEqual || comparison == Comparison::kUnequal) {
+    LK_ASSIGN_OR_RETURN(const bool equal, AreEqual(a, b, arena));
+    return equal == (comparison == Comparison::kEqual);
+  }
+  if (comparison == Comparison::kIn || comparison == Comparison::kNotIn) {
+    LK_ASSIGN_OR_RETURN(const bool contains, Contains(b, a, arena));
+    return contains == (comparison == Comparison::kIn);
+  }
+  LK_ASSIGN_OR_RETURN(const int order, Compare(a, b, arena));
+  if (comparison == Comparison::kLess) return order < 0;
+  if (comparison == Comparison::kAtMost) return order <= 0;
+  return comparison == Comparison::kMore ? order > 0 : order >= 0;
+}
+
 absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Arena& arena) {
   std::vector<Value> items;
   if (value.is_undefined()) return items;
@@ -293,8 +308,7 @@ absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Arena& arena) {
   }
   for (size_t at = 0; at < text->size();) {
     const size_t n_bytes = CharacterBytes(text->bytes(), at);
-    LK_ASSIGN_OR_RETURN(const Value character, arena.MakeText(text->Part(at, at + n_bytes)));
-    items.push_back(character);
+    LK_ASSIGN_OR_RETURN(items.emplace_back(), arena.MakeText(text->Part(at, at + n_bytes)));
     at += n_bytes;
   }
   return items;

@@ -26,6 +26,11 @@ absl::StatusOr<int> Compare(const Value& a, const Value& b, Arena& arena);
 // `item in container`.
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Arena& arena);
 
+enum class Comparison { kEqual, kUnequal, kLess, kAtMost, kMore, kAtLeast, kIn, kNotIn };
+
+// Returns whether `a comparison b`.
+absl::StatusOr<bool> Holds(Comparison comparison, const Value& a, const Value& b, Arena& arena);
+
 // Returns what a loop visits: items, keys or characters; nothing for undefined.
 absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Arena& arena);
 // Counts characters, items, or keys.

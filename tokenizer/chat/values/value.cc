@@ -44,24 +44,13 @@ bool Value::IsTrue() const {
 }
 
 std::string_view Value::TypeName() const {
-  struct Namer {
-    std::string_view operator()(Undefined) const { return "undefined"; }
-    std::string_view operator()(None) const { return "None"; }
-    std::string_view operator()(bool) const { return "bool"; }
-    std::string_view operator()(int64_t) const { return "int"; }
-    std::string_view operator()(double) const { return "float"; }
-    std::string_view operator()(const Text*) const { return "str"; }
-    std::string_view operator()(const List* list) const {
-      return list->is_tuple ? "tuple" : "list";
-    }
-    std::string_view operator()(const Dict*) const { return "dict"; }
-    std::string_view operator()(Namespace*) const { return "namespace"; }
-    std::string_view operator()(const Method*) const { return "method"; }
-    std::string_view operator()(const Macro*) const { return "macro"; }
-    std::string_view operator()(const Loop*) const { return "loop"; }
-    std::string_view operator()(const Builtin*) const { return "function"; }
-  };
-  return std::visit(Namer(), data_);
+  // By the index of the alternative in Data.
+  constexpr std::string_view kNames[] = {"undefined", "None", "bool",    "int",       "float",
+                                         "str",       "list", "dict",    "namespace", "method",
+                                         "macro",     "loop", "function"};
+  static_assert(std::size(kNames) == std::variant_size_v<Data>);
+  const List* list = AsList();
+  return list != nullptr && list->is_tuple ? "tuple" : kNames[data_.index()];
 }
 
 bool Value::IsSame(const Value& other) const {

@@ -38,21 +38,14 @@ struct None {};
 // A Python value as templates see it. Small and trivially copied: what it points to belongs to an
 // Arena or to the parsed template.
 class Value {
+  using Data =
+      std::variant<Undefined, None, bool, int64_t, double, const Text*, const List*, const Dict*,
+                   Namespace*, const Method*, const Macro*, const Loop*, const Builtin*>;
+
  public:
   Value() = default;  // undefined
-  Value(Undefined undefined) : data_(undefined) {}
-  Value(None none) : data_(none) {}
-  Value(bool value) : data_(value) {}
-  Value(int64_t value) : data_(value) {}
-  Value(double value) : data_(value) {}
-  Value(const Text* text) : data_(text) {}
-  Value(const List* list) : data_(list) {}
-  Value(const Dict* dict) : data_(dict) {}
-  Value(Namespace* space) : data_(space) {}
-  Value(const Method* method) : data_(method) {}
-  Value(const Macro* macro) : data_(macro) {}
-  Value(const Loop* loop) : data_(loop) {}
-  Value(const Builtin* function) : data_(function) {}
+  template <typename T>
+  requires std::is_constructible_v<Data, T> Value(T value) : data_(value) {}
 
   template <typename T>
   bool Is() const {
@@ -92,9 +85,7 @@ class Value {
     return value == nullptr ? nullptr : *value;
   }
 
-  std::variant<Undefined, None, bool, int64_t, double, const Text*, const List*, const Dict*,
-               Namespace*, const Method*, const Macro*, const Loop*, const Builtin*>
-      data_;
+  Data data_;
 };
 
 // Lists and tuples. Immutable once made: templates may not change them.
