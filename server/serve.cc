@@ -92,17 +92,14 @@ absl::StatusOr<HttpServerOptions> ReadMetricsAddress(const FlagValues& flags) {
 absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   ServeOptions options;
   options.network.host = flags.Text("host");
-  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> port, flags.Int("port", 0, 65535));
-  options.network.port = static_cast<int>(port.value_or(0));
+  LK_RETURN_IF_ERROR(flags.ReadInt("port", {0, 65535}, options.network.port));
   options.network.is_insecure_allowed = flags.Switch("insecure");
   LK_ASSIGN_OR_RETURN(options.network.credentials, ReadCredentials(flags, [](const auto& line) {
                         std::fprintf(stderr, "lowkey serve: %s\n", line.c_str());
                       }));
-  LK_ASSIGN_OR_RETURN(const std::optional<double> grace, flags.Seconds("grace"));
-  LK_ASSIGN_OR_RETURN(const std::optional<double> stall_timeout, flags.Seconds("stall-timeout"));
-  options.network.stall_timeout = absl::Seconds(stall_timeout.value_or(60));
+  LK_RETURN_IF_ERROR(flags.ReadSeconds("grace", options.grace));
+  LK_RETURN_IF_ERROR(flags.ReadSeconds("stall-timeout", options.network.stall_timeout));
   LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
-  options.grace = absl::Seconds(grace.value_or(0));
   if (flags.IsGiven("metrics")) {
     LK_ASSIGN_OR_RETURN(options.metrics, ReadMetricsAddress(flags));
   }
@@ -117,9 +114,8 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
                         ReadTextFile(flags.Text("profile"), kMaxProfileBytes));
     LK_ASSIGN_OR_RETURN(options.engine.profile, ParseProfile(text, flags.Text("profile")));
   }
-  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> max_new_tokens,
-                      flags.Int("max-new-tokens", 1, 1 << 24));
-  options.defaults.max_new_tokens = static_cast<int32_t>(max_new_tokens.value_or(1));
+  LK_RETURN_IF_ERROR(
+      flags.ReadInt("max-new-tokens", {1, 1 << 24}, options.defaults.max_new_tokens));
   if (flags.IsGiven("chat-template")) {
     LK_ASSIGN_OR_RETURN(options.chat_templates, ReadChatTemplate(flags.Text("chat-template")));
   }

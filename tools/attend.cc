@@ -46,23 +46,18 @@ absl::Status ReadRunOptions(const FlagValues& flags, AttendInputs& inputs) {
   inputs.cache_dtype = engine.dtype;
   inputs.n_threads = engine.n_threads;
   inputs.device = engine.device;
-  LK_ASSIGN_OR_RETURN(const auto prompt, flags.Int("prompt-tokens", 0, int64_t{1} << 40));
-  LK_ASSIGN_OR_RETURN(const auto chunk, flags.Int("chunk", 1, 1 << 20));
-  inputs.n_prompt_tokens = prompt.value_or(0);
-  inputs.chunk_tokens = chunk.value_or(1);
-  return absl::OkStatus();
+  LK_RETURN_IF_ERROR(flags.ReadInt("prompt-tokens", {0, int64_t{1} << 40}, inputs.n_prompt_tokens));
+  return flags.ReadInt("chunk", {1, 1 << 20}, inputs.chunk_tokens);
 }
 
 absl::StatusOr<AttendTensors> ReadInputs(const FlagValues& flags, AttendInputs& inputs) {
   ProjectOptions options;
   LK_ASSIGN_OR_RETURN(inputs.over, ParseMechanism(flags.Text("over")));
   options.use = ProjectionsOf(inputs.attention.mechanism, inputs.over);
-  LK_ASSIGN_OR_RETURN(const auto n_heads, flags.Int("heads", 0, 1024));
-  LK_ASSIGN_OR_RETURN(const auto n_kv_heads, flags.Int("kv-heads", 0, 1024));
-  LK_ASSIGN_OR_RETURN(const auto theta, flags.Number("rope-theta"));
-  options.n_heads = n_heads.value_or(0);
-  options.n_kv_heads = n_kv_heads.value_or(0);
-  options.rope_theta = inputs.rope_theta = theta.value_or(0);
+  LK_RETURN_IF_ERROR(flags.ReadInt("heads", {0, 1024}, options.n_heads));
+  LK_RETURN_IF_ERROR(flags.ReadInt("kv-heads", {0, 1024}, options.n_kv_heads));
+  LK_RETURN_IF_ERROR(flags.ReadNumber("rope-theta", options.rope_theta));
+  inputs.rope_theta = options.rope_theta;
   return ReadAttendTensors(flags.Text("inputs"), options);
 }
 
@@ -101,8 +96,8 @@ absl::Status RunAttend(const FlagValues& flags) {
     inputs.n_tokens = tensors.q.shape[1];
     inputs.head_dim = tensors.q.shape[2];
   } else {
-    LK_ASSIGN_OR_RETURN(const auto n_heads, flags.Int("heads", 1, 1024));
-    inputs.n_heads = inputs.n_kv_heads = n_heads.value_or(1);
+    LK_RETURN_IF_ERROR(flags.ReadInt("heads", {1, 1024}, inputs.n_heads));
+    inputs.n_kv_heads = inputs.n_heads;
     inputs.n_tokens = tensors.x.shape[0];
     inputs.head_dim = tensors.x.shape[1] / inputs.n_heads;
   }

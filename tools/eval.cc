@@ -190,10 +190,9 @@ absl::StatusOr<Evaluation> ReadEvaluation(const FlagValues& flags) {
   Evaluation evaluation;
   LK_ASSIGN_OR_RETURN(evaluation.contexts, ReadContexts(flags));
   LK_ASSIGN_OR_RETURN(evaluation.trials, ReadTrials(flags));
-  LK_ASSIGN_OR_RETURN(const auto stride, flags.Int("stride", 0, 1 << 24));
-  LK_ASSIGN_OR_RETURN(const auto windows, flags.Int("windows", 0, 1 << 24));
-  evaluation.options.stride_tokens = stride.value_or(0);
-  if (windows.value_or(0) > 0) evaluation.options.max_windows = *windows;
+  LK_RETURN_IF_ERROR(flags.ReadInt("stride", {0, 1 << 24}, evaluation.options.stride_tokens));
+  LK_RETURN_IF_ERROR(flags.ReadInt("windows", {0, 1 << 24}, evaluation.options.max_windows));
+  if (evaluation.options.max_windows == 0) evaluation.options.max_windows.reset();
   evaluation.is_json = flags.Switch("json");
   return evaluation;
 }

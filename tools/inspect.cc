@@ -33,24 +33,12 @@ constexpr Flag kInspectFlags[] = {
     {"prompt", "TEXT", "", "also measure how low-rank every layer's input is on this text"},
 };
 
-// Returns a name such as "atp rank 1/4 basis layer block 512".
-std::string AttentionText(const MechanismMemory& memory) {
-  const AttentionOptions& attention = memory.attention;
-  const std::string name(MechanismName(attention.mechanism));
-  if (attention.mechanism == Mechanism::kTaylorShift) {
-    std::string text =
-        absl::StrCat(name, " form ", std::string(NameOf(attention.taylorshift.form)));
-    if (memory.score_dim.has_value()) absl::StrAppend(&text, " scores ", *memory.score_dim);
-    if (memory.window_tokens > 0) absl::StrAppend(&text, " window ", memory.window_tokens);
-    return text;
-  }
-  if (attention.mechanism == Mechanism::kStandard && IsApproximate(attention)) {
-    return absl::StrCat(name, " cache ", std::string(NameOf(attention.standard.storage)));
-  }
-  if (attention.mechanism != Mechanism::kAtp) return name;
-  return absl::StrCat(name, " rank ", RankString(attention.atp.rank), " basis ",
-                      std::string(NameOf(attention.atp.basis)), " block ",
-                      attention.atp.block_tokens);
+// Returns the options, with the scores and the window of taylorshift's weights.
+std::string LabelOf(const MechanismMemory& memory) {
+  std::string text = AttentionLabel(memory.attention);
+  if (memory.score_dim.has_value()) absl::StrAppend(&text, " scores ", *memory.score_dim);
+  if (memory.window_tokens > 0) absl::StrAppend(&text, " window ", memory.window_tokens);
+  return text;
 }
 
 std::string ShapeText(const ModelConfig& config) {
@@ -99,7 +87,7 @@ void PrintMechanisms(const ModelSummary& model) {
   const Style style = StyleOf(stdout);
   std::vector<std::vector<std::string>> rows;
   for (const MechanismMemory& memory : model.mechanisms) {
-    rows.push_back({AttentionText(memory),
+    rows.push_back({LabelOf(memory),
                     CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)),
                     BytesText(memory.fixed_bytes), BytesText(memory.bytes_full_context),
                     CountText(memory.n_full_sequences), memory.exact ? "exact" : "approx"});

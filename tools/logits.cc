@@ -32,8 +32,7 @@ absl::Status RunLogits(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
   LK_ASSIGN_OR_RETURN(options.attention, ResolveAttention(attention, {}));
-  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> chunk, flags.Int("chunk", 1, 1 << 20));
-  options.chunk_tokens = static_cast<int32_t>(chunk.value_or(1));
+  LK_RETURN_IF_ERROR(flags.ReadInt("chunk", {1, 1 << 20}, options.chunk_tokens));
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
   const int32_t vocab_size = weights->config.vocab_size;

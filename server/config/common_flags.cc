@@ -1,11 +1,12 @@
 #include "server/config/common_flags.h"
 
+#include <cmath>
 #include <deque>
 #include <filesystem>
-#include <limits>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -76,6 +77,15 @@ constexpr Flag kGeneralFlags[] = {
     {"config", "FILE", "", "read flags from FILE"},
 };
 
+// Returns an option's default as users type it: a rank of 0.25 is "1/4".
+std::string DefaultText(const AttentionOption& option) {
+  const std::string text = OptionText(option.get({}));
+  double fraction = 0;
+  if (option.kind != OptionKind::kRank || !absl::SimpleAtod(text, &fraction)) return text;
+  const double parts = std::round(1 / fraction);
+  return fraction < 1 && parts * fraction == 1 ? absl::StrCat("1/", parts) : text;
+}
+
 // The flags of every option of the table; owns their help texts.
 struct AttentionFlagList {
   AttentionFlagList() {
@@ -87,7 +97,7 @@ struct AttentionFlagList {
       if (option.names != nullptr) {
         absl::StrAppend(&help, ": ", ListNames(*option.names, option.traits.max));
       }
-      if (!is_switch) absl::StrAppend(&help, " [", OptionText(option.get({})), "]");
+      if (!is_switch) absl::StrAppend(&help, " [", DefaultText(option), "]");
       const char* value_name = option.kind == OptionKind::kName      ? "NAME"
                                : option.kind == OptionKind::kInteger ? "N"
                                : option.kind == OptionKind::kRank    ? "R"
@@ -101,31 +111,6 @@ struct AttentionFlagList {
   std::vector<Flag> flags;
   std::deque<std::string> helps;
 };
-
-struct IntRange {
-  int64_t min = 0, max = std::numeric_limits<int32_t>::max();
-};
-
-absl::Status ReadInt32(const FlagValues& flags, std::string_view name, IntRange range,
-                       std::optional<int32_t>& to) {
-  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> value, flags.Int(name, range.min, range.max));
-  if (value.has_value()) to = static_cast<int32_t>(*value);
-  return absl::OkStatus();
-}
-
-absl::Status ReadInt32(const FlagValues& flags, std::string_view name, IntRange range,
-                       int32_t& to) {
-  std::optional<int32_t> value;
-  LK_RETURN_IF_ERROR(ReadInt32(flags, name, range, value));
-  to = value.value_or(to);
-  return absl::OkStatus();
-}
-
-absl::Status ReadFloat(const FlagValues& flags, std::string_view name, std::optional<float>& to) {
-  LK_ASSIGN_OR_RETURN(const std::optional<double> value, flags.Number(name));
-  if (value.has_value()) to = static_cast<float>(*value);
-  return absl::OkStatus();
-}
 
 void ReadText(const FlagValues& flags, std::string_view name, std::optional<std::string>& to) {
   if (flags.Has(name)) to = flags.Text(name);
@@ -168,7 +153,7 @@ absl::Span<const Flag> GeneralFlags() { return kGeneralFlags; }
 absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags) {
   EngineOptions options;
   LK_ASSIGN_OR_RETURN(options.dtype, ReadDtype(flags));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "threads", {0, 1024}, options.n_threads));
+  LK_RETURN_IF_ERROR(flags.ReadInt("threads", {0, 1024}, options.n_threads));
   LK_ASSIGN_OR_RETURN(options.device, ReadDevice(flags));
   return options;
 }
@@ -177,35 +162,35 @@ absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(EngineOptions options, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> cache_bytes, flags.Bytes("cache-bytes"));
   options.cache_bytes = cache_bytes.value_or(0);
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-batch-tokens", {1}, options.max_batch_tokens));
+  LK_RETURN_IF_ERROR(flags.ReadInt("max-batch-tokens", {1}, options.max_batch_tokens));
   int32_t step_ms = 0;
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "step-ms", {1}, step_ms));
+  LK_RETURN_IF_ERROR(flags.ReadInt("step-ms", {1}, step_ms));
   options.step_target = absl::Milliseconds(step_ms);
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-running", {1}, options.max_running_seqs));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-queued", {1}, options.max_queued_requests));
-  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> queued_tokens,
-                      flags.Int("max-queued-tokens", 1, int64_t{1} << 40));
-  options.max_queued_prompt_tokens = *queued_tokens;
-  LK_ASSIGN_OR_RETURN(const std::optional<double> max_wait, flags.Seconds("max-wait"));
-  if (!(*max_wait > 0)) return flags.Error("max-wait", "more than 0 seconds");
-  options.max_wait = absl::Seconds(*max_wait);
+  LK_RETURN_IF_ERROR(flags.ReadInt("max-running", {1}, options.max_running_seqs));
+  LK_RETURN_IF_ERROR(flags.ReadInt("max-queued", {1}, options.max_queued_requests));
+  LK_RETURN_IF_ERROR(
+      flags.ReadInt("max-queued-tokens", {1, int64_t{1} << 40}, options.max_queued_prompt_tokens));
+  LK_RETURN_IF_ERROR(flags.ReadSeconds("max-wait", options.max_wait));
+  if (options.max_wait <= absl::ZeroDuration()) {
+    return flags.Error("max-wait", "more than 0 seconds");
+  }
   const std::string prefix_cache = flags.Text("prefix-cache");
   if (prefix_cache != "on" && prefix_cache != "off")
     return flags.Error("prefix-cache", "on or off");
   options.keeps_prefixes = prefix_cache == "on";
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "context", {0}, options.context_tokens));
+  LK_RETURN_IF_ERROR(flags.ReadInt("context", {0}, options.context_tokens));
   return options;
 }
 
 absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags) {
   SamplingChoice sampling;
-  LK_RETURN_IF_ERROR(ReadFloat(flags, "temperature", sampling.temperature));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "top-k", {0}, sampling.top_k));
-  LK_RETURN_IF_ERROR(ReadFloat(flags, "top-p", sampling.top_p));
-  LK_RETURN_IF_ERROR(ReadFloat(flags, "min-p", sampling.min_p));
-  LK_RETURN_IF_ERROR(ReadFloat(flags, "repetition-penalty", sampling.repetition_penalty));
-  LK_RETURN_IF_ERROR(ReadFloat(flags, "presence-penalty", sampling.presence_penalty));
-  LK_RETURN_IF_ERROR(ReadFloat(flags, "frequency-penalty", sampling.frequency_penalty));
+  LK_RETURN_IF_ERROR(flags.ReadNumber("temperature", sampling.temperature));
+  LK_RETURN_IF_ERROR(flags.ReadInt("top-k", {0}, sampling.top_k));
+  LK_RETURN_IF_ERROR(flags.ReadNumber("top-p", sampling.top_p));
+  LK_RETURN_IF_ERROR(flags.ReadNumber("min-p", sampling.min_p));
+  LK_RETURN_IF_ERROR(flags.ReadNumber("repetition-penalty", sampling.repetition_penalty));
+  LK_RETURN_IF_ERROR(flags.ReadNumber("presence-penalty", sampling.presence_penalty));
+  LK_RETURN_IF_ERROR(flags.ReadNumber("frequency-penalty", sampling.frequency_penalty));
   LK_ASSIGN_OR_RETURN(sampling.logit_bias, flags.IdBiases("logit-bias"));
   return sampling;
 }
@@ -217,9 +202,8 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
     if (!flags.Has(option.flag)) continue;
     OptionValue& value = attention.options[std::string(option.name)];
     if (option.kind == OptionKind::kInteger) {
-      LK_ASSIGN_OR_RETURN(const auto number,
-                          flags.Int(option.flag, option.traits.min, option.traits.max));
-      value = static_cast<int32_t>(*number);
+      LK_RETURN_IF_ERROR(flags.ReadInt(option.flag, {option.traits.min, option.traits.max},
+                                       value.emplace<int32_t>()));
     } else if (option.kind == OptionKind::kSwitch) {
       value = flags.Switch(option.flag);
     } else {
@@ -255,10 +239,10 @@ absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(request.sampling, ReadSampling(flags));
   LK_ASSIGN_OR_RETURN(request.sampling.seed, flags.Seed("seed"));
   LK_ASSIGN_OR_RETURN(request.attention, ReadAttention(flags));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "max-new-tokens", {0}, request.max_new_tokens));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "n", {1, kMaxChoices}, request.n));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "logprobs", {0}, request.logprobs));
-  LK_RETURN_IF_ERROR(ReadInt32(flags, "priority", {-kMaxPriority, kMaxPriority}, request.priority));
+  LK_RETURN_IF_ERROR(flags.ReadInt("max-new-tokens", {0}, request.max_new_tokens));
+  LK_RETURN_IF_ERROR(flags.ReadInt("n", {1, kMaxChoices}, request.n));
+  LK_RETURN_IF_ERROR(flags.ReadInt("logprobs", {0}, request.logprobs));
+  LK_RETURN_IF_ERROR(flags.ReadInt("priority", {-kMaxPriority, kMaxPriority}, request.priority));
   request.stop_texts = flags.Texts("stop");
   request.ignore_eos = flags.Switch("ignore-eos");
   return request;

@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_CONFIG_FLAGS_H_
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 
 namespace lowkey {
@@ -53,6 +55,10 @@ struct FlagSources {
   static FlagSources Process();
 };
 
+struct IntRange {
+  int64_t min = 0, max = std::numeric_limits<int32_t>::max();
+};
+
 // Holds the values of one command's flags and its positionals. Getters must name a flag of the
 // command. Errors are INVALID_ARGUMENT and name the flag the way it was given:
 // `--port: "abc", expected an integer in 0..65535`, or `LOWKEY_PORT: ...`, or `file:3: port: ...`.
@@ -79,6 +85,17 @@ class FlagValues {
   absl::StatusOr<std::optional<int64_t>> Bytes(std::string_view name) const;
   // Takes "30", "30s", "500ms", "2m": seconds unless the text says otherwise; at most a day.
   absl::StatusOr<std::optional<double>> Seconds(std::string_view name) const;
+  // Set `to`, which may be optional, to the flag's value if the flag has one; the same errors.
+  template <typename T>
+  absl::Status ReadInt(std::string_view name, IntRange range, T& to) const {
+    return Set(Int(name, range.min, range.max), to);
+  }
+  template <typename T>
+  absl::Status ReadNumber(std::string_view name, T& to) const {
+    return Set(Number(name), to);
+  }
+  absl::Status ReadSeconds(std::string_view name, absl::Duration& to) const;
+
   // Takes "5:-100,17:2.5": token ids and numbers.
   absl::StatusOr<std::vector<std::pair<int32_t, float>>> IdBiases(std::string_view name) const;
   bool Switch(std::string_view name) const;
@@ -92,6 +109,15 @@ class FlagValues {
  private:
   friend class FlagParser;
 
+  template <typename From, typename To>
+  static absl::Status Set(const absl::StatusOr<std::optional<From>>& from, To& to) {
+    if (from.ok() && from->has_value()) to = static_cast<To>(**from);
+    return from.status();
+  }
+  template <typename From, typename To>
+  static absl::Status Set(const absl::StatusOr<std::optional<From>>& from, std::optional<To>& to) {
+    return from.ok() && from->has_value() ? Set(from, to.emplace()) : from.status();
+  }
   const Value* Find(std::string_view name) const;
 
   absl::flat_hash_map<std::string, Value> values_;

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 #include "server/config/flags.h"
 
@@ -148,6 +149,12 @@ absl::StatusOr<std::optional<double>> FlagValues::Seconds(std::string_view name)
     return Error(name, "a time such as 30, 30s, 500ms or 2m, at most 24h");
   }
   return parts->number * *unit;
+}
+
+absl::Status FlagValues::ReadSeconds(std::string_view name, absl::Duration& to) const {
+  LK_ASSIGN_OR_RETURN(const std::optional<double> seconds, Seconds(name));
+  if (seconds.has_value()) to = absl::Seconds(*seconds);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::pair<int32_t, float>>> FlagValues::IdBiases(

@@ -22,6 +22,14 @@ FlagValues Parse(const std::vector<std::string>& arguments) {
   return *std::move(values);
 }
 
+TEST(CommonFlagsTest, ARanksDefaultIsWhatUsersType) {
+  const absl::Span<const Flag> flags = AttentionFlags();
+  const auto rank = std::find_if(flags.begin(), flags.end(),
+                                 [](const Flag& flag) { return flag.name == "rank"; });
+  ASSERT_NE(rank, flags.end());
+  EXPECT_THAT(std::string(rank->help), ::testing::EndsWith("[1/4]"));
+}
+
 TEST(CommonFlagsTest, EngineOptionsComeFromTheirFlags) {
   const auto options = ReadServingOptions(
       Parse({"--dtype", "bfloat16", "--threads", "3", "--cache-bytes", "512M", "--context", "100",

@@ -66,6 +66,32 @@ TEST(ValuesTest, TimesTakeUnits) {
   }
 }
 
+TEST(ValuesTest, ReadersSetTheirTargets) {
+  int32_t number = 1;
+  std::optional<int32_t> optional_number;
+  EXPECT_TRUE(With("12").ReadInt("x", {0, 12}, number).ok());
+  EXPECT_TRUE(With("11").ReadInt("x", {}, optional_number).ok());
+  EXPECT_EQ(number, 12);
+  EXPECT_EQ(optional_number, 11);
+  float real = 1;
+  EXPECT_TRUE(With("0.5").ReadNumber("x", real).ok());
+  EXPECT_EQ(real, 0.5f);
+  absl::Duration time;
+  EXPECT_TRUE(With("500ms").ReadSeconds("x", time).ok());
+  EXPECT_EQ(time, absl::Milliseconds(500));
+}
+
+TEST(ValuesTest, ReadersLeaveTheirTargetsWithoutAValue) {
+  int32_t number = 1;
+  std::optional<int32_t> optional_number;
+  EXPECT_TRUE(With("2").ReadInt("json", {}, number).ok());
+  EXPECT_TRUE(With("2").ReadInt("json", {}, optional_number).ok());
+  EXPECT_EQ(With("13").ReadInt("x", {0, 12}, number).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(With("13").ReadInt("x", {0, 12}, optional_number).ok());
+  EXPECT_EQ(number, 1);
+  EXPECT_EQ(optional_number, std::nullopt);
+}
+
 TEST(ValuesTest, BiasesAreIdsAndNumbers) {
   EXPECT_THAT(*With("5:-100,17:2.5").IdBiases("x"), ElementsAre(Pair(5, -100.0f), Pair(17, 2.5f)));
   for (const char* bad : {"5", "5:x", ":1", "x:1", "5:1:2"}) {
