@@ -70,18 +70,20 @@ class Interrupter {
 };
 
 // Returns a line such as "23 tokens, 41.2 tokens/s, atp rank 16, cut at its length".
-std::string StatusLine(const GenerationSummary& summary, const ChatModel& model) {
-  std::string line = absl::StrCat(CountText(summary.n_generated_tokens), " tokens");
-  if (summary.n_generated_tokens > 1 && summary.decode_us > 0) {
-    absl::StrAppendFormat(&line, ", %.1f tokens/s",
-                          static_cast<double>(summary.n_generated_tokens - 1) * 1e6 /
-                              static_cast<double>(summary.decode_us));
+std::string StatusLine(const v1::FinalEvent& report, const ChatModel& model) {
+  const int32_t n_generated = report.usage().generated_tokens();
+  const int64_t decode_us = report.timings().decode_us();
+  std::string line = absl::StrCat(CountText(n_generated), " tokens");
+  if (n_generated > 1 && decode_us > 0) {
+    absl::StrAppendFormat(&line, ", %.1f tokens/s", (n_generated - 1) * 1e6 / decode_us);
   }
-  absl::StrAppend(&line, ", ", summary.mechanism);
-  if (summary.rank.has_value()) absl::StrAppend(&line, " rank ", *summary.rank);
-  if (summary.finish_reasons != std::vector<std::string>{"length"}) return line;
+  absl::StrAppend(&line, ", ", report.attention().mechanism());
+  if (report.attention().has_rank()) absl::StrAppend(&line, " rank ", report.attention().rank());
+  const bool is_cut =
+      report.choices_size() == 1 && report.choices(0).reason() == v1::FINISH_REASON_LENGTH;
+  if (!is_cut) return line;
   absl::StrAppend(&line, ", cut at its length");
-  const bool is_full = summary.n_prompt_tokens + summary.n_generated_tokens >= model.context_tokens;
+  const bool is_full = report.usage().prompt_tokens() + n_generated >= model.context_tokens;
   return is_full ? absl::StrCat(line, ": the context is full, /reset begins anew") : line;
 }
 
@@ -165,21 +167,21 @@ class Chat {
 
   absl::Status Stream(Client& client, GenerationRequest request, const std::string& line) {
     std::string answer;
-    const auto show = [&](int32_t, const std::string& text) {
-      Write(is_terminal_ ? TerminalSafe(text) : text);
-      answer += text;
+    const auto show = [&](const v1::ChoiceDelta& delta) {
+      Write(is_terminal_ ? TerminalSafe(delta.text()) : delta.text());
+      answer += delta.text();
     };
-    absl::StatusOr<GenerationSummary> summary = client.GenerateStream(request, show);
-    if (IsTooLong(summary.status(), request)) {
+    absl::StatusOr<v1::FinalEvent> report = client.GenerateStream(request, show);
+    if (IsTooLong(report.status(), request)) {
       request.max_new_tokens.reset();
-      summary = client.GenerateStream(request, show);
+      report = client.GenerateStream(request, show);
     }
-    if (summary.ok() || !answer.empty()) {
+    if (report.ok() || !answer.empty()) {
       Write("\n");
       session_.Keep(line, answer);
     }
-    if (!summary.ok()) return summary.status();
-    Note(StatusLine(*summary, model_));
+    if (!report.ok()) return report.status();
+    Note(StatusLine(*report, model_));
     return absl::OkStatus();
   }
 
@@ -231,9 +233,7 @@ absl::Status RunChat(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(request.sampling, ReadSampling(flags));
   LK_ASSIGN_OR_RETURN(request.sampling.seed, flags.Seed("seed"));
   LK_ASSIGN_OR_RETURN(request.attention, ReadAttention(flags));
-  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> max_new_tokens,
-                      flags.Int("max-new-tokens", 1, 1 << 24));
-  if (max_new_tokens.has_value()) request.max_new_tokens = static_cast<int32_t>(*max_new_tokens);
+  LK_RETURN_IF_ERROR(flags.ReadInt("max-new-tokens", {1, 1 << 24}, request.max_new_tokens));
   request.stop_texts = flags.Texts("stop");
   LK_RETURN_IF_ERROR(CheckUtf8("--system", flags.Text("system")));
   LK_ASSIGN_OR_RETURN(ConnectOptions connection, ReadConnection(flags));

@@ -4,41 +4,17 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/channel.h"
+#include "lowkey/v1/generation.pb.h"
 #include "server/request.h"
 
 namespace lowkey {
 
-// The report of a finished generation, as a terminal shows it.
-struct GenerationSummary {
-  std::string request_id, model;
-  std::vector<std::string> finish_reasons;  // one per choice: "stop_token", "length", ...
-  int64_t n_prompt_tokens = 0, n_cached_tokens = 0, n_generated_tokens = 0;
-  int64_t queue_us = 0, prefill_us = 0, decode_us = 0, ttft_us = 0;
-  uint64_t seed = 0;
-  std::string mechanism, mechanism_reason;
-  std::optional<int32_t> rank;
-  int32_t n_compressed_blocks = 0;
-  int64_t cache_bytes = 0, peak_cache_bytes = 0, standard_cache_bytes = 0;
-  bool is_approximate = false;
-};
-
-// Receives the text of one choice as it comes, on the thread that called.
-using TextCallback = std::function<void(int32_t choice, const std::string& text)>;
-
-// A generated token of one choice, when log-probabilities are asked for.
-struct LogprobReport {
-  int32_t choice = 0, token = 0;
-  std::string text;  // as far as the server told it
-  float logprob = 0;
-  std::vector<std::pair<std::string, float>> alternatives;  // most likely first
-};
-using LogprobCallback = std::function<void(LogprobReport)>;
+// Receives new output of one choice as it comes, on the thread that called.
+using DeltaCallback = std::function<void(const v1::ChoiceDelta&)>;
 
 // Holds the facts about the served model that a conversation needs.
 struct ChatModel {
@@ -55,10 +31,10 @@ class Client {
   explicit Client(const std::string& address) : Client(ConnectOptions{address}) {}
   ~Client();
 
-  // Streams to the callbacks until the end. request.deadline goes to the server.
-  absl::StatusOr<GenerationSummary> GenerateStream(const GenerationRequest& request,
-                                                   const TextCallback& on_text,
-                                                   const LogprobCallback& on_logprob = nullptr);
+  // Streams to the callback until the end, and returns the report of the generation.
+  // request.deadline goes to the server.
+  absl::StatusOr<v1::FinalEvent> GenerateStream(const GenerationRequest& request,
+                                                const DeltaCallback& on_delta);
 
   // Describes the served model.
   absl::StatusOr<ChatModel> GetModel();

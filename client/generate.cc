@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -27,54 +28,64 @@ constexpr Flag kGenerateFlags[] = {
     {"timeout", "TIME", "", "give up after this long, such as 30s or 500ms [never]"},
 };
 
-std::string CacheText(const GenerationSummary& summary) {
-  std::string text = BytesText(summary.cache_bytes);
-  if (summary.standard_cache_bytes > 0) {
-    const double percent = 100.0 * static_cast<double>(summary.cache_bytes) /
-                           static_cast<double>(summary.standard_cache_bytes);
+std::string CacheText(const v1::AttentionReport& attention) {
+  std::string text = BytesText(attention.cache_bytes());
+  if (attention.standard_cache_bytes() > 0) {
+    const double percent = 100.0 * static_cast<double>(attention.cache_bytes()) /
+                           static_cast<double>(attention.standard_cache_bytes());
     absl::StrAppend(&text, absl::StrFormat(", %.1f%% of standard's ", percent),
-                    BytesText(summary.standard_cache_bytes));
+                    BytesText(attention.standard_cache_bytes()));
   }
-  absl::StrAppend(&text, " (peak ", BytesText(summary.peak_cache_bytes), ")");
+  absl::StrAppend(&text, " (peak ", BytesText(attention.peak_cache_bytes()), ")");
   return text;
 }
 
-std::string MechanismText(const GenerationSummary& summary) {
-  std::string text = absl::StrCat(summary.mechanism, " (", summary.mechanism_reason,
-                                  summary.is_approximate ? ", approximate" : ", exact", ")");
-  if (summary.rank.has_value()) {
-    absl::StrAppend(&text, ", rank ", *summary.rank, ", ", summary.n_compressed_blocks,
-                    summary.n_compressed_blocks == 1 ? " block" : " blocks", " compressed");
+std::string MechanismText(const v1::AttentionReport& attention) {
+  std::string text = absl::StrCat(attention.mechanism(), " (", attention.reason(),
+                                  attention.approximate() ? ", approximate" : ", exact", ")");
+  if (attention.has_rank()) {
+    absl::StrAppend(&text, ", rank ", attention.rank(), ", ", attention.compressed_blocks(),
+                    attention.compressed_blocks() == 1 ? " block" : " blocks", " compressed");
   }
   return text;
 }
 
-std::string SpeedText(const GenerationSummary& summary) {
+std::string SpeedText(const v1::FinalEvent& report) {
   std::string text;
-  const int64_t n_choices = static_cast<int64_t>(summary.finish_reasons.size());
-  const int64_t n_decoded = summary.n_generated_tokens - n_choices;
-  if (n_decoded > 0 && summary.decode_us > 0) {
-    const double rate =
-        static_cast<double>(n_decoded) * 1e6 / static_cast<double>(summary.decode_us);
+  const int n_decoded = report.usage().generated_tokens() - report.choices_size();
+  if (n_decoded > 0 && report.timings().decode_us() > 0) {
+    const double rate = n_decoded * 1e6 / static_cast<double>(report.timings().decode_us());
     text = absl::StrFormat("%.1f tokens/s, ", rate);
   }
-  return absl::StrCat(text, "first token after ", DurationText(summary.ttft_us));
+  return absl::StrCat(text, "first token after ", DurationText(report.timings().ttft_us()));
 }
 
-void PrintReport(const GenerationSummary& summary) {
-  std::string tokens = absl::StrCat(CountText(summary.n_prompt_tokens), " prompt, ",
-                                    CountText(summary.n_generated_tokens), " generated");
-  if (summary.n_cached_tokens > 0) {
-    absl::StrAppend(&tokens, ", ", CountText(summary.n_cached_tokens), " cached");
+std::string TokensText(const v1::Usage& usage) {
+  std::string text = absl::StrCat(CountText(usage.prompt_tokens()), " prompt, ",
+                                  CountText(usage.generated_tokens()), " generated");
+  if (usage.cached_tokens() > 0) {
+    absl::StrAppend(&text, ", ", CountText(usage.cached_tokens()), " cached");
   }
-  const std::string report = AlignedRows({{"mechanism", MechanismText(summary)},
-                                          {"cache", CacheText(summary)},
-                                          {"tokens", tokens},
-                                          {"speed", SpeedText(summary)},
-                                          {"seed", absl::StrCat(summary.seed)},
-                                          {"finish", absl::StrJoin(summary.finish_reasons, ", ")}},
-                                         StyleOf(stderr));
-  std::fprintf(stderr, "\n%s", report.c_str());
+  return text;
+}
+
+// Appends "FINISH_REASON_STOP_TOKEN" as "stop_token".
+void AppendReason(std::string* text, const v1::ChoiceFinish& choice) {
+  std::string name = v1::FinishReason_Name(choice.reason());
+  name.erase(0, std::string_view("FINISH_REASON_").size());
+  absl::StrAppend(text, absl::AsciiStrToLower(name));
+}
+
+void PrintReport(const v1::FinalEvent& report) {
+  const std::string rows =
+      AlignedRows({{"mechanism", MechanismText(report.attention())},
+                   {"cache", CacheText(report.attention())},
+                   {"tokens", TokensText(report.usage())},
+                   {"speed", SpeedText(report)},
+                   {"seed", absl::StrCat(report.seed())},
+                   {"finish", absl::StrJoin(report.choices(), ", ", AppendReason)}},
+                  StyleOf(stderr));
+  std::fprintf(stderr, "\n%s", rows.c_str());
 }
 
 // Shows a single choice as it comes, and several choices after the end, one below the other.
@@ -132,27 +143,38 @@ std::string QuotedPiece(const std::string& text) {
                       "\"");
 }
 
-// Prints one line per token: its log-probability and the most likely alternatives.
-void PrintLogprobs(std::vector<LogprobReport> reports) {
-  if (reports.empty()) return;
-  std::stable_sort(reports.begin(), reports.end(),
-                   [](const auto& a, const auto& b) { return a.choice < b.choice; });
+// Returns the token's own text where the server tells it: a delta's text lags behind its tokens.
+const std::string& TextOf(const v1::Token& token, const v1::ChoiceDelta& delta) {
+  for (const v1::TokenLogprob& alternative : token.top_logprobs()) {
+    if (alternative.token_id() == token.token_id()) return alternative.text();
+  }
+  return delta.text();
+}
+
+// Prints one line per token that has a log-probability, and the most likely alternatives.
+void PrintLogprobs(std::vector<v1::ChoiceDelta> deltas) {
+  std::stable_sort(deltas.begin(), deltas.end(),
+                   [](const auto& a, const auto& b) { return a.choice() < b.choice(); });
   std::vector<Entry> entries = {{"logprob  token", "most likely"}};
   int32_t choice = 0;
-  for (const LogprobReport& report : reports) {
-    if (report.choice > choice) {
-      choice = report.choice;
-      entries.push_back({absl::StrCat("choice ", choice), ""});
+  for (const v1::ChoiceDelta& delta : deltas) {
+    for (const v1::Token& token : delta.tokens()) {
+      if (!token.has_logprob()) continue;
+      if (delta.choice() > choice) {
+        choice = delta.choice();
+        entries.push_back({absl::StrCat("choice ", choice), ""});
+      }
+      std::vector<std::string> alternatives;
+      for (const v1::TokenLogprob& top : token.top_logprobs()) {
+        alternatives.push_back(absl::StrFormat("%s %.3f", QuotedPiece(top.text()), top.logprob()));
+      }
+      entries.push_back(
+          {absl::StrFormat("%7.3f  %s", token.logprob(), QuotedPiece(TextOf(token, delta))),
+           absl::StrJoin(alternatives, "  ")});
     }
-    std::vector<std::string> alternatives;
-    for (const auto& [text, logprob] : report.alternatives) {
-      alternatives.push_back(absl::StrFormat("%s %.3f", QuotedPiece(text), logprob));
-    }
-    entries.push_back({absl::StrFormat("%7.3f  %s", report.logprob, QuotedPiece(report.text)),
-                       absl::StrJoin(alternatives, "  ")});
   }
-  const Style style = StyleOf(stderr);
-  const size_t columns = std::min<size_t>(style.columns, 1000);
+  if (entries.size() == 1) return;
+  const size_t columns = std::min<size_t>(StyleOf(stderr).columns, 1000);
   const std::string lines = EntryLines(entries, HeadWidth(entries, columns), columns);
   std::fprintf(stderr, "\n%s", lines.c_str());
 }
@@ -161,17 +183,19 @@ absl::Status Stream(Client& client, const GenerationRequest& request) {
   const auto* text = std::get_if<std::string>(&request.input);
   TextPrinter printer(static_cast<size_t>(std::clamp(request.n.value_or(1), 1, kMaxChoices)),
                       text == nullptr ? "" : *text);
-  std::vector<LogprobReport> logprobs;
-  const absl::StatusOr<GenerationSummary> summary = client.GenerateStream(
-      request, [&](int32_t choice, const std::string& piece) { printer.Add(choice, piece); },
-      [&](LogprobReport report) { logprobs.push_back(std::move(report)); });
-  if (!summary.ok()) {
+  std::vector<v1::ChoiceDelta> deltas;
+  const absl::StatusOr<v1::FinalEvent> report =
+      client.GenerateStream(request, [&](const v1::ChoiceDelta& delta) {
+        printer.Add(delta.choice(), delta.text());
+        if (request.logprobs.has_value()) deltas.push_back(delta);
+      });
+  if (!report.ok()) {
     printer.Abandon();
-    return summary.status();
+    return report.status();
   }
   printer.End();
-  PrintLogprobs(std::move(logprobs));
-  PrintReport(*summary);
+  PrintLogprobs(std::move(deltas));
+  PrintReport(*report);
   return absl::OkStatus();
 }
 

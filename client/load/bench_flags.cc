@@ -54,31 +54,25 @@ absl::StatusOr<std::optional<double>> ReadPositive(const FlagValues& flags, std:
   return value;
 }
 
-absl::StatusOr<std::vector<LoadLevel>> ReadRates(const FlagValues& flags) {
-  std::vector<LoadLevel> levels;
-  for (const absl::string_view part : absl::StrSplit(flags.Text("rate"), ',')) {
-    double rate = 0;
-    if (!absl::SimpleAtod(part, &rate) || !(rate > 0 && rate <= kMaxRate) ||
-        levels.size() == kMaxLevels) {
-      return flags.Error("rate", absl::StrCat("requests a second, over 0 and at most ", kMaxRate,
-                                              ", such as 1,2,4; at most ", kMaxLevels, " of them"));
-    }
-    levels.push_back({.rate_per_s = rate});
-  }
-  return levels;
+bool ParseRate(absl::string_view text, LoadLevel& level) {
+  double& rate = level.rate_per_s.emplace();
+  return absl::SimpleAtod(text, &rate) && rate > 0 && rate <= kMaxRate;
 }
 
-absl::StatusOr<std::vector<LoadLevel>> ReadConcurrencies(const FlagValues& flags) {
+bool ParseConcurrency(absl::string_view text, LoadLevel& level) {
+  int32_t& concurrency = level.concurrency.emplace();
+  return absl::SimpleAtoi(text, &concurrency) && concurrency >= 1 && concurrency <= kMaxConcurrency;
+}
+
+// Reads levels with commas between, each with `parse`.
+absl::StatusOr<std::vector<LoadLevel>> ReadList(const FlagValues& flags, std::string_view name,
+                                                bool (*parse)(absl::string_view, LoadLevel&),
+                                                const std::string& expected) {
   std::vector<LoadLevel> levels;
-  for (const absl::string_view part : absl::StrSplit(flags.Text("concurrency"), ',')) {
-    int32_t concurrency = 0;
-    if (!absl::SimpleAtoi(part, &concurrency) || concurrency < 1 || concurrency > kMaxConcurrency ||
-        levels.size() == kMaxLevels) {
-      return flags.Error("concurrency",
-                         absl::StrCat("integers in 1..", kMaxConcurrency,
-                                      ", such as 1,4,16; at most ", kMaxLevels, " of them"));
+  for (const absl::string_view part : absl::StrSplit(flags.Text(name), ',')) {
+    if (levels.size() == kMaxLevels || !parse(part, levels.emplace_back())) {
+      return flags.Error(name, absl::StrCat(expected, "; at most ", kMaxLevels, " of them"));
     }
-    levels.push_back({.concurrency = concurrency});
   }
   return levels;
 }
@@ -88,8 +82,15 @@ absl::StatusOr<std::vector<LoadLevel>> ReadLevels(const FlagValues& flags) {
     return absl::InvalidArgumentError(
         "--rate and --concurrency: both given, expected an open or a closed loop");
   }
-  if (flags.IsGiven("rate")) return ReadRates(flags);
-  if (flags.IsGiven("concurrency") || !flags.IsGiven("trace")) return ReadConcurrencies(flags);
+  if (flags.IsGiven("rate")) {
+    return ReadList(
+        flags, "rate", ParseRate,
+        absl::StrCat("requests a second, over 0 and at most ", kMaxRate, ", such as 1,2,4"));
+  }
+  if (flags.IsGiven("concurrency") || !flags.IsGiven("trace")) {
+    return ReadList(flags, "concurrency", ParseConcurrency,
+                    absl::StrCat("integers in 1..", kMaxConcurrency, ", such as 1,4,16"));
+  }
   return std::vector<LoadLevel>(1);
 }
 

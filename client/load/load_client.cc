@@ -6,11 +6,9 @@
 #include <atomic>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "client/live_context.h"
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
@@ -25,51 +23,19 @@ constexpr size_t kConnections = 4;
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 constexpr absl::Duration kAskTimeout = absl::Seconds(30);
 
-void SetTimeout(absl::Duration timeout, grpc::ClientContext& context) {
-  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-}
-
-// The contexts of live streams, so that Cancel reaches them.
-class LiveStreams {
- public:
-  void Add(grpc::ClientContext* context) {
-    absl::MutexLock lock(&mutex_);
-    contexts_.insert(context);
-    if (is_cancelled_) context->TryCancel();
-  }
-  void Remove(grpc::ClientContext* context) {
-    absl::MutexLock lock(&mutex_);
-    contexts_.erase(context);
-  }
-  void Cancel() {
-    absl::MutexLock lock(&mutex_);
-    is_cancelled_ = true;
-    for (grpc::ClientContext* context : contexts_) context->TryCancel();
-  }
-
-  std::atomic<int64_t> n_tokens{0};
-
- private:
-  absl::Mutex mutex_;
-  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::flat_hash_set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
-};
-
 // One stream, which deletes itself at its end.
 class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
  public:
-  LoadStream(LiveStreams& live, const GenerationRequest& request,
-             std::function<void(StreamRecord)> on_end)
-      : live_(live), request_(ToProto(request)), on_end_(std::move(on_end)) {
-    if (request.deadline != absl::InfiniteFuture()) {
-      context_.set_deadline(absl::ToChronoTime(request.deadline));
-    }
-  }
+  LoadStream(LiveContexts& contexts, std::atomic<int64_t>& n_tokens,
+             const GenerationRequest& request, std::function<void(StreamRecord)> on_end)
+      : context_(contexts, request.deadline),
+        n_tokens_(n_tokens),
+        request_(ToProto(request)),
+        on_end_(std::move(on_end)) {}
 
   void Begin(v1::Generation::Stub& stub) {
     record_.started_s = MonotonicSeconds();
-    stub.async()->GenerateStream(&context_, &request_, this);
-    live_.Add(&context_);
+    stub.async()->GenerateStream(context_.get(), &request_, this);
     StartRead(&event_);
     StartCall();
   }
@@ -82,7 +48,6 @@ class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
   }
 
   void OnDone(const grpc::Status& status) override {
-    live_.Remove(&context_);
     StreamRecord record = std::move(record_);
     record.ended_s = MonotonicSeconds();
     record.status = FromGrpcStatus(status);
@@ -104,7 +69,7 @@ class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
     }
     last_token_s_ = now_s;
     record_.n_output_tokens += n_tokens;
-    live_.n_tokens += n_tokens;
+    n_tokens_ += n_tokens;
   }
 
   void AddFinal(const v1::FinalEvent& event) {
@@ -115,8 +80,8 @@ class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
     record_.peak_cache_bytes = event.attention().peak_cache_bytes();
   }
 
-  LiveStreams& live_;
-  grpc::ClientContext context_;
+  LiveContext context_;
+  std::atomic<int64_t>& n_tokens_;  // of all streams
   const v1::GenerateRequest request_;
   std::function<void(StreamRecord)> on_end_;
   v1::GenerateEvent event_;
@@ -138,7 +103,8 @@ class LoadClient::Impl {
   }
 
   const std::string address;
-  LiveStreams live;
+  LiveContexts contexts;
+  std::atomic<int64_t> n_tokens{0};
   std::array<std::unique_ptr<v1::Generation::Stub>, kConnections> generation;
   std::unique_ptr<v1::Admin::Stub> admin;
   std::unique_ptr<v1::Models::Stub> models;
@@ -149,31 +115,29 @@ LoadClient::LoadClient(const ConnectOptions& options) : impl_(std::make_unique<I
 LoadClient::~LoadClient() = default;
 
 void LoadClient::Start(const GenerationRequest& request, std::function<void(StreamRecord)> on_end) {
-  auto* stream = new LoadStream(impl_->live, request, std::move(on_end));
+  auto* stream = new LoadStream(impl_->contexts, impl_->n_tokens, request, std::move(on_end));
   stream->Begin(*impl_->generation[impl_->n_started++ % kConnections]);
 }
 
-void LoadClient::Cancel() { impl_->live.Cancel(); }
+void LoadClient::Cancel() { impl_->contexts.Cancel(); }
 
-int64_t LoadClient::n_tokens() const { return impl_->live.n_tokens; }
+int64_t LoadClient::n_tokens() const { return impl_->n_tokens; }
 
 std::optional<ServerLoad> LoadClient::Poll() {
-  grpc::ClientContext context;
-  SetTimeout(kPollTimeout, context);
+  LiveContext call(impl_->contexts, absl::Now() + kPollTimeout);
   v1::StatsResponse stats;
-  if (!impl_->admin->Stats(&context, {}, &stats).ok()) return std::nullopt;
+  if (!impl_->admin->Stats(call.get(), {}, &stats).ok()) return std::nullopt;
   return ServerLoad{stats.running_requests(), stats.waiting_requests(), stats.cache_bytes_used(),
                     stats.cache_bytes_total()};
 }
 
 absl::StatusOr<ServedModel> LoadClient::GetModel() {
-  grpc::ClientContext model_context, stats_context;
-  SetTimeout(kAskTimeout, model_context);
-  SetTimeout(kAskTimeout, stats_context);
+  const absl::Time deadline = absl::Now() + kAskTimeout;
+  LiveContext model_call(impl_->contexts, deadline), stats_call(impl_->contexts, deadline);
   v1::Model model;
   v1::StatsResponse stats;
-  grpc::Status status = impl_->models->GetModel(&model_context, {}, &model);
-  if (status.ok()) status = impl_->admin->Stats(&stats_context, {}, &stats);
+  grpc::Status status = impl_->models->GetModel(model_call.get(), {}, &model);
+  if (status.ok()) status = impl_->admin->Stats(stats_call.get(), {}, &stats);
   if (!status.ok()) return FromCallStatus(status, impl_->address);
   ServedModel served{model.name(), model.dtype(), stats.instruction_set(), stats.version()};
   served.vocab_size = model.architecture().vocab_size();
@@ -193,13 +157,12 @@ absl::StatusOr<ServedModel> LoadClient::GetModel() {
 }
 
 absl::StatusOr<TokenList> LoadClient::Tokenize(const std::string& text) {
-  grpc::ClientContext context;
-  SetTimeout(kAskTimeout, context);
+  LiveContext call(impl_->contexts, absl::Now() + kAskTimeout);
   v1::TokenizeRequest request;
   request.set_text(text);
   request.set_add_bos(false);
   v1::TokenizeResponse response;
-  const grpc::Status status = impl_->generation[0]->Tokenize(&context, request, &response);
+  const grpc::Status status = impl_->generation[0]->Tokenize(call.get(), request, &response);
   if (!status.ok()) return FromCallStatus(status, impl_->address);
   return TokenList(response.token_ids().begin(), response.token_ids().end());
 }

@@ -45,7 +45,7 @@ class LoadTarget {
   virtual void Start(const GenerationRequest& request,
                      std::function<void(StreamRecord)> on_end) = 0;
 
-  // Ends every stream with CANCELLED, those that are started later too.
+  // Ends every call with CANCELLED, those that are started later too.
   virtual void Cancel() = 0;
 
   // Returns nullopt if the server does not answer within a second.

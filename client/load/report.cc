@@ -103,7 +103,7 @@ Json JoinedTable(const std::vector<PointResult>& points,
   return joined;
 }
 
-std::string ServerPeakText(const std::optional<ServerPeak>& server) {
+std::string ServerPeakText(const std::optional<ServerLoad>& server) {
   if (!server.has_value()) return "-";
   return absl::StrFormat("cache %.1f of %.1f MiB, %d running, %d waiting",
                          MiB(static_cast<double>(server->cache_bytes_used)),

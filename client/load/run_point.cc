@@ -114,7 +114,7 @@ class Watcher {
   }
 
   std::vector<double>& wakes_ms() { return wakes_ms_; }
-  std::optional<ServerPeak> server() const { return server_; }
+  std::optional<ServerLoad> server() const { return server_; }
 
  private:
   void Loop() {
@@ -156,7 +156,7 @@ class Watcher {
   const std::function<void(const PointProgress&)>& on_progress_;
   absl::Notification stop_;
   std::vector<double> wakes_ms_;
-  std::optional<ServerPeak> server_;
+  std::optional<ServerLoad> server_;  // the peak of each figure
   std::thread thread_;
 };
 

@@ -40,15 +40,10 @@ struct GeneratorUse {
   std::vector<double> wakes_ms;  // how late a sleeping thread woke
 };
 
-struct ServerPeak {
-  int64_t n_running = 0, n_waiting = 0;
-  int64_t cache_bytes_used = 0, cache_bytes_total = 0;
-};
-
 struct PointRun {
   std::vector<RequestRecord> records;  // in the order of their ends
   GeneratorUse generator;
-  std::optional<ServerPeak> server;  // absent if the server did not answer
+  std::optional<ServerLoad> server;  // its peak; absent if the server did not answer
 };
 
 struct PointProgress {

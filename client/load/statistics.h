@@ -46,8 +46,8 @@ struct PointResult {
   GroupResult all;
   std::vector<GroupResult> mechanisms;  // one per share of the mix
   double cpu_cores = 0;
-  Summary lag_ms, wake_ms;  // GeneratorUse
-  std::optional<ServerPeak> server;
+  Summary lag_ms, wake_ms;           // GeneratorUse
+  std::optional<ServerLoad> server;  // its peak
 };
 
 // Sets the figures of `run` in `result`; the caller sets rate and concurrency.
