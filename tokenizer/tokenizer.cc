@@ -4,16 +4,13 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/stream_decoder.h"
 #include "tokenizer/utf8.h"
 
 namespace lowkey {
 namespace {
-
-absl::Status Prefix(const std::string& prefix, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
-}
 
 absl::Status CheckRanges(absl::Span<const ByteRange> ranges, size_t n_bytes) {
   size_t least = 0;
@@ -34,34 +31,30 @@ absl::Status CheckRanges(absl::Span<const ByteRange> ranges, size_t n_bytes) {
 absl::Status Tokenizer::ResolveSpecials(const OwnSpecials& own, const TokenizerSettings& settings) {
   bos_id_ = own.bos_id;
   std::optional<int32_t> eos_id = own.eos_id;
-  if (settings.bos_token.has_value()) {
-    bos_id_ = PieceToId(*settings.bos_token);
-    if (!bos_id_.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "bos_token \"", absl::CHexEscape(*settings.bos_token), "\", expected a piece"));
-    }
-  }
-  if (settings.eos_token.has_value()) {
-    eos_id = PieceToId(*settings.eos_token);
-    if (!eos_id.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "eos_token \"", absl::CHexEscape(*settings.eos_token), "\", expected a piece"));
-    }
-  }
+  LK_RETURN_IF_ERROR(FindPiece("bos_token", settings.bos_token, bos_id_));
+  LK_RETURN_IF_ERROR(FindPiece("eos_token", settings.eos_token, eos_id));
   if (settings.bos_id.has_value()) {
-    const absl::Status status = CheckId(*settings.bos_id);
-    if (!status.ok()) return Prefix(settings.bos_id_file + ": bos_token_id", status);
+    LK_RETURN_IF_ERROR(
+        Prefixed(settings.bos_id_file + ": bos_token_id", CheckId(*settings.bos_id)));
     bos_id_ = settings.bos_id;
   }
   for (const int32_t id : settings.eos_ids) {
-    const absl::Status status = CheckId(id);
-    if (!status.ok()) return Prefix(settings.eos_ids_file + ": eos_token_id", status);
+    LK_RETURN_IF_ERROR(Prefixed(settings.eos_ids_file + ": eos_token_id", CheckId(id)));
     if (std::find(eos_ids_.begin(), eos_ids_.end(), id) == eos_ids_.end()) eos_ids_.push_back(id);
   }
   if (eos_ids_.empty() && eos_id.has_value()) eos_ids_.push_back(*eos_id);
   adds_bos_ = settings.add_bos_token.value_or(own.adds_bos) && bos_id_.has_value();
   adds_eos_ = settings.add_eos_token.value_or(own.adds_eos) && !eos_ids_.empty();
   return absl::OkStatus();
+}
+
+absl::Status Tokenizer::FindPiece(const char* key, const std::optional<std::string>& piece,
+                                  std::optional<int32_t>& id) const {
+  if (!piece.has_value()) return absl::OkStatus();
+  id = PieceToId(*piece);
+  if (id.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, " \"", absl::CHexEscape(*piece), "\", expected a piece"));
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
@@ -96,8 +89,8 @@ absl::StatusOr<std::string> Tokenizer::Decode(absl::Span<const int32_t> ids,
   StreamDecoder decoder(*this, options);
   std::string text;
   for (size_t i = 0; i < ids.size(); ++i) {
-    absl::StatusOr<std::string> next = decoder.Append(ids[i]);
-    if (!next.ok()) return Prefix(absl::StrCat("ids[", i, "]"), next.status());
+    const absl::StatusOr<std::string> next = decoder.Append(ids[i]);
+    if (!next.ok()) return Prefixed(absl::StrCat("ids[", i, "]"), next.status());
     text.append(*next);
   }
   text.append(decoder.Finish());

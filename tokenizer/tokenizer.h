@@ -134,6 +134,9 @@ class Tokenizer {
   virtual Surface SurfaceOf(int32_t id) const = 0;
   virtual std::string_view PieceOf(int32_t id) const = 0;
 
+  // Sets `id` to that of `piece`, if there is one; `key` is the setting that names it.
+  absl::Status FindPiece(const char* key, const std::optional<std::string>& piece,
+                         std::optional<int32_t>& id) const;
   absl::Status CheckId(int32_t id) const;
 
   const DecodeRules decode_rules_;

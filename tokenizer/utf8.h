@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace lowkey {
@@ -28,6 +29,20 @@ Utf8Char ExamineUtf8(std::string_view text);
 
 // Returns the length in bytes of the first character of `text`, valid UTF-8 and not empty.
 size_t Utf8Length(std::string_view text);
+
+// Whether the byte goes on with a character that another byte begins.
+inline bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// For valid UTF-8: the length of the character that begins at byte `at` and its code point, and the
+// last character of a text that is not empty.
+size_t CharacterBytes(std::string_view text, size_t at);
+char32_t CodePointAt(std::string_view text, size_t at);
+std::string_view LastCharacter(std::string_view text);
+
+void AppendCodePoint(char32_t code_point, std::string& text);
+
+// Unicode's White_Space.
+bool IsWhiteSpace(char32_t code_point);
 
 // Returns the offset of the first byte outside a valid character; nullopt if `text` is valid.
 std::optional<size_t> FindInvalidUtf8(std::string_view text);

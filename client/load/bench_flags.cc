@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/connection_flags.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/config/common_flags.h"
 #include "server/config/token_text.h"
@@ -95,9 +96,7 @@ absl::StatusOr<std::vector<LoadLevel>> ReadLevels(const FlagValues& flags) {
 }
 
 absl::StatusOr<LengthDistribution> ReadLengths(const FlagValues& flags, const std::string& name) {
-  absl::StatusOr<LengthDistribution> lengths = ParseLengths(flags.Text(name));
-  if (lengths.ok()) return lengths;
-  return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", lengths.status().message()));
+  return Prefixed("--" + name, ParseLengths(flags.Text(name)));
 }
 
 absl::Status ReadWorkload(const FlagValues& flags, WorkloadOptions& workload) {

@@ -53,5 +53,25 @@ TEST(FindInvalidUtf8Test, NamesTheFirstBadByte) {
   EXPECT_EQ(FindInvalidUtf8("\u00E9\xE2\x96"), 2u);
 }
 
+TEST(CodePointTest, OneToFourBytesAreThereAndBack) {
+  for (const char32_t code_point : {U'a', U'\u00e9', U'\u4e2d', U'\U0001f600'}) {
+    std::string text = "x";
+    AppendCodePoint(code_point, text);
+    EXPECT_EQ(CodePointAt(text, 1), code_point);
+    EXPECT_EQ(CharacterBytes(text, 1), text.size() - 1);
+    EXPECT_EQ(LastCharacter(text), text.substr(1));
+  }
+}
+
+TEST(CodePointTest, WhiteSpaceIsUnicodes) {
+  for (const char32_t code_point : {U'\t', U'\r', U' ', U'\u0085', U'\u00a0', U'\u3000'}) {
+    EXPECT_TRUE(IsWhiteSpace(code_point));
+  }
+  // Python's str.isspace has U+001C to U+001F, old regular expressions have U+180E.
+  for (const char32_t code_point : {U'a', U'\u001c', U'\u180e', U'\u200b'}) {
+    EXPECT_FALSE(IsWhiteSpace(code_point));
+  }
+}
+
 }  // namespace
 }  // namespace lowkey

@@ -8,34 +8,16 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/utf8.h"
 
 namespace lowkey {
 namespace {
 
-utf8proc_int32_t FirstCode(std::string_view text) {
-  utf8proc_int32_t code = 0;
-  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &code);
-  return code;
-}
-
-std::string_view LastCharacter(std::string_view text) {
-  size_t begin = text.size() - 1;
-  while ((text[begin] & 0xC0) == 0x80) --begin;
-  return text.substr(begin);
-}
-
-bool IsSpace(utf8proc_int32_t code) {
-  return (code >= '\t' && code <= '\r') || code == ' ' || code == 0x85 || code == 0xA0 ||
-         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
-         code == 0x202F || code == 0x205F || code == 0x3000;
-}
-
 // \w of Rust's regular expressions.
-bool IsWord(utf8proc_int32_t code) {
-  switch (utf8proc_category(code)) {
+bool IsWord(char32_t code) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
@@ -57,22 +39,22 @@ bool IsWord(utf8proc_int32_t code) {
 }
 
 bool IsSingleWord(std::string_view text, size_t begin, size_t end) {
-  return (begin == 0 || !IsWord(FirstCode(LastCharacter(text.substr(0, begin))))) &&
-         (end == text.size() || !IsWord(FirstCode(text.substr(end))));
+  return (begin == 0 || !IsWord(CodePointAt(LastCharacter(text.substr(0, begin)), 0))) &&
+         (end == text.size() || !IsWord(CodePointAt(text, end)));
 }
 
 size_t SkipSpaceLeft(std::string_view text, size_t begin, size_t least) {
   while (begin > least) {
     const std::string_view last = LastCharacter(text.substr(0, begin));
-    if (!IsSpace(FirstCode(last))) break;
+    if (!IsWhiteSpace(CodePointAt(last, 0))) break;
     begin -= last.size();
   }
   return std::max(begin, least);
 }
 
 size_t SkipSpaceRight(std::string_view text, size_t end) {
-  while (end < text.size() && IsSpace(FirstCode(text.substr(end)))) {
-    end += Utf8Length(text.substr(end));
+  while (end < text.size() && IsWhiteSpace(CodePointAt(text, end))) {
+    end += CharacterBytes(text, end);
   }
   return end;
 }
@@ -109,15 +91,11 @@ absl::StatusOr<AddedTokens> AddedTokens::Create(std::vector<AddedToken> tokens,
   absl::flat_hash_set<std::pair<bool, std::string_view>> seen;
   for (size_t i = 0; i < tokens.size(); ++i) {
     AddedToken& token = tokens[i];
-    const std::string where = absl::StrCat("added_tokens[", i, "]: ");
-    absl::StatusOr<std::string> searched = Searched(token, rewriter);
-    if (!searched.ok()) {
-      return absl::Status(searched.status().code(),
-                          absl::StrCat(where, searched.status().message()));
-    }
-    token.searched = *std::move(searched);
+    const std::string where = absl::StrCat("added_tokens[", i, "]");
+    LK_ASSIGN_OR_RETURN(token.searched, Prefixed(where, Searched(token, rewriter)));
     if (!seen.emplace(token.is_normalized, token.searched).second) {
-      return absl::InvalidArgumentError(absl::StrCat(where, "\"", absl::CHexEscape(token.searched),
+      return absl::InvalidArgumentError(absl::StrCat(where, ": \"",
+                                                     absl::CHexEscape(token.searched),
                                                      "\" for the second time, expected once"));
     }
     (token.is_normalized ? rewritten : raw).push_back({token.searched, static_cast<int32_t>(i)});

@@ -24,9 +24,7 @@ const Spellings& GetSpellings() {
     int next = 0x100;
     for (int byte = 0; byte < 256; ++byte) {
       const int code = SpellsItself(byte) ? byte : next++;
-      std::string& utf8 = made->of_bytes[byte];
-      if (code >= 0x80) utf8.push_back(static_cast<char>(0xC0 | code >> 6));
-      utf8.push_back(static_cast<char>(code < 0x80 ? code : 0x80 | (code & 0x3F)));
+      AppendCodePoint(static_cast<char32_t>(code), made->of_bytes[byte]);
       made->bytes[code] = static_cast<uint8_t>(byte);
     }
     return made;
@@ -44,15 +42,9 @@ void AppendSpelled(std::string_view bytes, std::string& out) {
 std::string UnspellBytes(std::string_view spelled) {
   std::string bytes;
   for (std::string_view rest = spelled; !rest.empty(); rest.remove_prefix(Utf8Length(rest))) {
-    const size_t n_bytes = Utf8Length(rest);
-    const int first = static_cast<uint8_t>(rest[0]);
-    const int code = n_bytes == 1   ? first
-                     : n_bytes == 2 ? (first & 0x1F) << 6 | (rest[1] & 0x3F)
-                                    : 0x200;
+    const char32_t code = CodePointAt(rest, 0);
     const auto& table = GetSpellings().bytes;
-    if (code >= static_cast<int>(table.size()) || !table[code].has_value()) {
-      return std::string(spelled);
-    }
+    if (code >= table.size() || !table[code].has_value()) return std::string(spelled);
     bytes.push_back(static_cast<char>(*table[code]));
   }
   return bytes;

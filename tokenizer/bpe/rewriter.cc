@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey {
 namespace {
@@ -82,9 +83,7 @@ absl::Status Normalize(UnicodeForm form, Section& section) {
   codes.resize(static_cast<size_t>(utf8proc_normalize_utf32(codes.data(), n, options)));
   section.text.clear();
   for (const utf8proc_int32_t code : codes) {
-    utf8proc_uint8_t bytes[4];
-    const utf8proc_ssize_t n_bytes = utf8proc_encode_char(code, bytes);
-    section.text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n_bytes));
+    AppendCodePoint(static_cast<char32_t>(code), section.text);
   }
   return CheckSize(section.text.size());
 }

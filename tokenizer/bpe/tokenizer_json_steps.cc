@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/bpe/tokenizer_json.h"
 #include "tokenizer/utf8.h"
@@ -19,22 +20,28 @@ absl::Status CheckSteps(const JsonValue& json, size_t n_steps) {
       absl::StrCat(json.path(), ": ", n_steps, " steps, expected at most ", kMaxSteps));
 }
 
-template <typename T>
-absl::StatusOr<T> At(const JsonValue& json, absl::StatusOr<T> value) {
-  if (value.ok()) return value;
-  return absl::Status(value.status().code(),
-                      absl::StrCat(json.path(), ": ", value.status().message()));
+// The names of UnicodeForm and of Cut::Behavior, in their order.
+constexpr std::string_view kUnicodeForms[] = {"NFC", "NFD", "NFKC", "NFKD"};
+constexpr std::string_view kBehaviors[] = {"Isolated", "Removed", "MergedWithPrevious",
+                                           "MergedWithNext", "Contiguous"};
+
+// Returns the place of a text in `names`; UNIMPLEMENTED for any other value.
+absl::StatusOr<size_t> IndexIn(absl::Span<const std::string_view> names, const JsonValue& json) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (json.get() == names[i]) return i;
+  }
+  return json.Unsupported();
 }
 
 absl::StatusOr<Pattern> ParsePattern(const JsonValue& json) {
   LK_ASSIGN_OR_RETURN(const JsonValue pattern, json.Get("pattern"));
   if (const auto text = pattern.Find("String"); text.has_value()) {
     LK_ASSIGN_OR_RETURN(const std::string string, text->Text());
-    return At(*text, Pattern::FromString(string));
+    return Prefixed(text->path(), Pattern::FromString(string));
   }
   LK_ASSIGN_OR_RETURN(const JsonValue regex, pattern.Get("Regex"));
   LK_ASSIGN_OR_RETURN(const std::string string, regex.Text());
-  return At(regex, Pattern::FromRegex(string));
+  return Prefixed(regex.path(), Pattern::FromRegex(string));
 }
 
 absl::Status AppendNormalizer(const JsonValue& json, std::vector<RewriteStep>& steps) {
@@ -56,36 +63,18 @@ absl::Status AppendNormalizer(const JsonValue& json, std::vector<RewriteStep>& s
     steps.emplace_back(Replace{std::move(pattern), std::move(content)});
     return absl::OkStatus();
   }
-  constexpr std::array<std::pair<const char*, UnicodeForm>, 4> kForms = {
-      {{"NFC", UnicodeForm::kNfc},
-       {"NFD", UnicodeForm::kNfd},
-       {"NFKC", UnicodeForm::kNfkc},
-       {"NFKD", UnicodeForm::kNfkd}}};
-  for (const auto& [form_name, form] : kForms) {
-    if (name != form_name) continue;
-    steps.emplace_back(form);
-    return absl::OkStatus();
-  }
-  return type.Unsupported();
+  LK_ASSIGN_OR_RETURN(const size_t form, IndexIn(kUnicodeForms, type));
+  steps.emplace_back(static_cast<UnicodeForm>(form));
+  return absl::OkStatus();
 }
 
 absl::Status AppendSplit(const JsonValue& json, std::vector<PreTokenizerStep>& steps) {
-  using Behavior = Cut::Behavior;
-  constexpr std::array<std::pair<const char*, Behavior>, 5> kBehaviors = {
-      {{"Isolated", Behavior::kIsolated},
-       {"Removed", Behavior::kRemoved},
-       {"MergedWithPrevious", Behavior::kMergedWithPrevious},
-       {"MergedWithNext", Behavior::kMergedWithNext},
-       {"Contiguous", Behavior::kContiguous}}};
   LK_ASSIGN_OR_RETURN(Pattern pattern, ParsePattern(json));
   LK_ASSIGN_OR_RETURN(const bool inverts, json.FlagOr("invert", false));
-  LK_ASSIGN_OR_RETURN(const JsonValue behavior, json.Get("behavior"));
-  for (const auto& [name, value] : kBehaviors) {
-    if (behavior.get() != name) continue;
-    steps.emplace_back(Cut{std::move(pattern), value, inverts});
-    return absl::OkStatus();
-  }
-  return behavior.Unsupported();
+  LK_ASSIGN_OR_RETURN(const JsonValue name, json.Get("behavior"));
+  LK_ASSIGN_OR_RETURN(const size_t behavior, IndexIn(kBehaviors, name));
+  steps.emplace_back(Cut{std::move(pattern), static_cast<Cut::Behavior>(behavior), inverts});
+  return absl::OkStatus();
 }
 
 absl::Status AppendDigits(const JsonValue& json, std::vector<PreTokenizerStep>& steps) {

@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/chat/jinja/interpreter.h"
 #include "tokenizer/chat/jinja/syntax.h"
@@ -17,10 +18,6 @@ using jinja::Dict;
 using jinja::Text;
 using jinja::Value;
 using Variables = absl::flat_hash_map<std::string, Value>;
-
-absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(prefix, ": ", std::string(status.message())));
-}
 
 // Makes a template's variables in an arena.
 class VariableBuilder {
@@ -71,8 +68,7 @@ class VariableBuilder {
   }
 
   absl::StatusOr<Value> Json(const std::string& field, const std::string& json) {
-    absl::StatusOr<Value> value = jinja::FromJson(json, arena_);
-    return value.ok() ? value : Prefixed(field, value.status());
+    return Prefixed(field, jinja::FromJson(json, arena_));
   }
 
   absl::Status Set(Dict& dict, const char* key, const absl::StatusOr<Value>& value) {
@@ -122,9 +118,8 @@ class VariableBuilder {
 }  // namespace
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source) {
-  absl::StatusOr<jinja::Body> body = jinja::ParseTemplate(source);
-  if (!body.ok()) return Prefixed("chat template", body.status());
-  return ChatTemplate(std::make_shared<const jinja::Body>(*std::move(body)));
+  LK_ASSIGN_OR_RETURN(jinja::Body body, Prefixed("chat template", jinja::ParseTemplate(source)));
+  return ChatTemplate(std::make_shared<const jinja::Body>(std::move(body)));
 }
 
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const Conversation& conversation,
@@ -133,9 +128,10 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const Conversation& conversati
   Arena arena(limits, {context.now, context.time_zone});
   LK_ASSIGN_OR_RETURN(const Variables variables,
                       VariableBuilder(arena).Build(conversation, context));
-  const absl::StatusOr<Text> text = jinja::Interpreter(variables, arena).Render(*body_);
-  if (!text.ok()) return Prefixed("chat template", text.status());
-  return RenderedChat{text->bytes(), text->user_ranges()};
+  LK_ASSIGN_OR_RETURN(
+      const Text text,
+      Prefixed("chat template", jinja::Interpreter(variables, arena).Render(*body_)));
+  return RenderedChat{text.bytes(), text.user_ranges()};
 }
 
 }  // namespace lowkey

@@ -1,6 +1,7 @@
 #include "tokenizer/load/directory.h"
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/bpe/tokenizer_json.h"
 #include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
@@ -38,10 +39,7 @@ TokenizerOr Load(const std::string& directory) {
 }  // namespace
 
 TokenizerOr LoadTokenizerDirectory(const std::string& directory) {
-  TokenizerOr tokenizer = Load(directory);
-  if (tokenizer.ok()) return tokenizer;
-  return absl::Status(tokenizer.status().code(),
-                      absl::StrCat(directory, ": ", tokenizer.status().message()));
+  return Prefixed(directory, Load(directory));
 }
 
 }  // namespace lowkey

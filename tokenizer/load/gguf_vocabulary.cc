@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/bpe/bpe_tokenizer.h"
 #include "tokenizer/load/gguf_words.h"
@@ -156,10 +157,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Make(GgufVocabulary vocabulary) {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeGgufTokenizer(GgufVocabulary vocabulary,
                                                              const std::string& name) {
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Make(std::move(vocabulary));
-  if (tokenizer.ok()) return tokenizer;
-  return absl::Status(tokenizer.status().code(),
-                      absl::StrCat(name, ": ", tokenizer.status().message()));
+  return Prefixed(name, Make(std::move(vocabulary)));
 }
 
 }  // namespace lowkey

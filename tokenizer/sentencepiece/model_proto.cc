@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/pieces.h"
 #include "tokenizer/sentencepiece/wire_reader.h"
@@ -121,13 +122,10 @@ absl::Status ParseDenormalizerField(const WireField& field, ModelProto& model) {
 template <typename Target>
 absl::Status ParseNested(const WireField& field, const std::string& name, Target& target,
                          absl::Status (*parse_field)(const WireField&, Target&)) {
-  absl::StatusOr<std::string_view> bytes = field.AsBytes();
-  absl::Status status = bytes.status();
-  if (status.ok()) {
-    status = ForEachWireField(*bytes, [&](const WireField& f) { return parse_field(f, target); });
-  }
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+  LK_ASSIGN_OR_RETURN(const std::string_view bytes, Prefixed(name, field.AsBytes()));
+  return Prefixed(name, ForEachWireField(bytes, [&](const WireField& nested) {
+                    return parse_field(nested, target);
+                  }));
 }
 
 absl::Status ParsePiece(const WireField& field, ModelProto& model, size_t& total_bytes) {

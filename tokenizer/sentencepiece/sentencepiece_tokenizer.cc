@@ -6,6 +6,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/pieces.h"
 #include "tokenizer/utf8.h"
@@ -51,10 +52,6 @@ std::string SurfaceText(const ModelProto& model, const Piece& piece) {
   }
 }
 
-absl::Status Prefix(const std::string& prefix, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
-}
-
 }  // namespace
 
 SentencePieceTokenizer::SentencePieceTokenizer(ModelProto model, std::optional<Charsmap> charsmap)
@@ -81,20 +78,17 @@ SentencePieceTokenizer::SentencePieceTokenizer(ModelProto model, std::optional<C
 absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(
     std::string_view model_bytes, const TokenizerSettings& settings) {
   const std::string kName = "tokenizer.model";
-  absl::StatusOr<ModelProto> model = ParseModelProto(model_bytes);
-  if (!model.ok()) return Prefix(kName, model.status());
-  return FromModel(*std::move(model), settings, kName);
+  LK_ASSIGN_OR_RETURN(ModelProto model, Prefixed(kName, ParseModelProto(model_bytes)));
+  return FromModel(std::move(model), settings, kName);
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::FromModel(
     ModelProto model, const TokenizerSettings& settings, const std::string& name) {
-  const absl::Status valid = ValidateModelProto(model);
-  if (!valid.ok()) return Prefix(name, valid);
+  LK_RETURN_IF_ERROR(Prefixed(name, ValidateModelProto(model)));
   std::optional<Charsmap> charsmap;
   if (!model.charsmap.empty()) {
-    absl::StatusOr<Charsmap> created = Charsmap::Create(model.charsmap);
-    if (!created.ok()) return Prefix(name + ": precompiled_charsmap", created.status());
-    charsmap = *std::move(created);
+    LK_ASSIGN_OR_RETURN(
+        charsmap, Prefixed(name + ": precompiled_charsmap", Charsmap::Create(model.charsmap)));
     model.charsmap = std::string();  // the Charsmap holds its own copy
   }
   auto tokenizer =

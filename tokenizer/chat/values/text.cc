@@ -10,8 +10,6 @@
 namespace lowkey::jinja {
 namespace {
 
-bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
 ByteRange Strip(std::string_view text, StripSide side,
                 absl::FunctionRef<bool(std::string_view)> is_stripped) {
   ByteRange kept{0, text.size()};
@@ -85,48 +83,12 @@ bool Text::IsUsers(size_t at) const {
   return range != user_ranges_.end() && range->begin <= at;
 }
 
-size_t CharacterBytes(std::string_view text, size_t at) {
-  size_t end = at + 1;
-  while (end < text.size() && IsContinuation(text[end])) ++end;
-  return end - at;
-}
-
-char32_t CodePointAt(std::string_view text, size_t at) {
-  const auto lead = static_cast<unsigned char>(text[at]);
-  if (lead < 0x80) return lead;
-  const size_t n_bytes = CharacterBytes(text, at);
-  char32_t code_point = lead & (0xFFU >> (n_bytes + 1));
-  for (size_t i = 1; i < n_bytes; ++i) {
-    code_point = code_point << 6 | (static_cast<unsigned char>(text[at + i]) & 0x3FU);
-  }
-  return code_point;
-}
-
 size_t CountCharacters(std::string_view text) {
   return text.size() - static_cast<size_t>(std::count_if(text.begin(), text.end(), IsContinuation));
 }
 
 bool IsSpace(char32_t code_point) {
-  return (code_point >= 0x09 && code_point <= 0x0D) || (code_point >= 0x1C && code_point <= 0x20) ||
-         code_point == 0x85 || code_point == 0xA0 || code_point == 0x1680 ||
-         (code_point >= 0x2000 && code_point <= 0x200A) || code_point == 0x2028 ||
-         code_point == 0x2029 || code_point == 0x202F || code_point == 0x205F ||
-         code_point == 0x3000;
-}
-
-void AppendCodePoint(char32_t code_point, std::string& text) {
-  const auto tail = [code_point](int shift) {
-    return static_cast<char>(0x80 | (code_point >> shift & 0x3F));
-  };
-  if (code_point < 0x80) {
-    text += static_cast<char>(code_point);
-  } else if (code_point < 0x800) {
-    text += {static_cast<char>(0xC0 | code_point >> 6), tail(0)};
-  } else if (code_point < 0x10000) {
-    text += {static_cast<char>(0xE0 | code_point >> 12), tail(6), tail(0)};
-  } else {
-    text += {static_cast<char>(0xF0 | code_point >> 18), tail(12), tail(6), tail(0)};
-  }
+  return IsWhiteSpace(code_point) || (code_point >= 0x1C && code_point <= 0x1F);
 }
 
 ByteRange StripSpace(std::string_view text, StripSide side) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey::jinja {
 
@@ -40,17 +41,11 @@ class Text {
   std::vector<ByteRange> user_ranges_;
 };
 
-// Code points, as Python sees strings.
-
-// Returns the character that begins at `at`, which must be below the size.
-char32_t CodePointAt(std::string_view text, size_t at);
-// Returns the length in bytes of the character that begins at `at`.
-size_t CharacterBytes(std::string_view text, size_t at);
-// Returns the number of characters.
-size_t CountCharacters(std::string_view text);
 // Returns Python's str.isspace.
 bool IsSpace(char32_t code_point);
-void AppendCodePoint(char32_t code_point, std::string& text);
+
+// Returns the number of characters.
+size_t CountCharacters(std::string_view text);
 
 // Return the bytes that are left without white space, or the characters of `set`, at the ends.
 enum class StripSide { kBoth, kLeft, kRight };
