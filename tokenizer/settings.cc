@@ -74,20 +74,15 @@ absl::StatusOr<int32_t> ReadId(const std::string& file, const std::string& key, 
   return static_cast<int32_t>(id);
 }
 
-absl::Status ReadTokenFile(const std::string& directory, const std::string& file,
-                           TokenizerSettings& settings) {
-  LK_ASSIGN_OR_RETURN(const std::optional<Json> json, LoadJsonObject(directory, file));
-  if (!json.has_value()) return absl::OkStatus();
-  LK_RETURN_IF_ERROR(ReadToken(file, *json, "bos_token", settings.bos_token));
-  return ReadToken(file, *json, "eos_token", settings.eos_token);
+absl::Status ReadTokens(const std::string& file, const Json& json, TokenizerSettings& settings) {
+  LK_RETURN_IF_ERROR(ReadToken(file, json, "bos_token", settings.bos_token));
+  return ReadToken(file, json, "eos_token", settings.eos_token);
 }
 
-absl::Status ReadFlags(const std::string& directory, TokenizerSettings& settings) {
-  const std::string kFile = "tokenizer_config.json";
-  LK_ASSIGN_OR_RETURN(const std::optional<Json> json, LoadJsonObject(directory, kFile));
-  if (!json.has_value()) return absl::OkStatus();
-  LK_RETURN_IF_ERROR(ReadFlag(kFile, *json, "add_bos_token", settings.add_bos_token));
-  return ReadFlag(kFile, *json, "add_eos_token", settings.add_eos_token);
+absl::Status ReadConfig(const std::string& file, const Json& json, TokenizerSettings& settings) {
+  LK_RETURN_IF_ERROR(ReadFlag(file, json, "add_bos_token", settings.add_bos_token));
+  LK_RETURN_IF_ERROR(ReadFlag(file, json, "add_eos_token", settings.add_eos_token));
+  return ReadTokens(file, json, settings);
 }
 
 absl::Status ReadEosIds(const std::string& file, const Json& value, TokenizerSettings& settings) {
@@ -103,19 +98,26 @@ absl::Status ReadEosIds(const std::string& file, const Json& value, TokenizerSet
   return absl::OkStatus();
 }
 
-absl::Status ReadIdFile(const std::string& directory, const std::string& file,
-                        TokenizerSettings& settings) {
-  LK_ASSIGN_OR_RETURN(const std::optional<Json> json, LoadJsonObject(directory, file));
-  if (!json.has_value()) return absl::OkStatus();
-  const Json* bos = Find(*json, "bos_token_id");
+absl::Status ReadIds(const std::string& file, const Json& json, TokenizerSettings& settings) {
+  const Json* bos = Find(json, "bos_token_id");
   if (bos != nullptr && !settings.bos_id.has_value()) {
     LK_ASSIGN_OR_RETURN(settings.bos_id, ReadId(file, "bos_token_id", *bos));
     settings.bos_id_file = file;
   }
-  const Json* eos = Find(*json, "eos_token_id");
+  const Json* eos = Find(json, "eos_token_id");
   if (eos == nullptr || !settings.eos_ids.empty()) return absl::OkStatus();
   return ReadEosIds(file, *eos, settings);
 }
+
+// The files, of which an earlier one wins, and their readers.
+struct SettingsFile {
+  const char* name;
+  absl::Status (*read)(const std::string& file, const Json& json, TokenizerSettings& settings);
+};
+constexpr SettingsFile kFiles[] = {{"tokenizer_config.json", ReadConfig},
+                                   {"special_tokens_map.json", ReadTokens},
+                                   {"generation_config.json", ReadIds},
+                                   {"config.json", ReadIds}};
 
 absl::Status Errno(const std::string& path, const std::string& what) {
   const int error = errno;
@@ -156,11 +158,10 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t max_by
 
 absl::StatusOr<TokenizerSettings> LoadTokenizerSettings(const std::string& directory) {
   TokenizerSettings settings;
-  LK_RETURN_IF_ERROR(ReadFlags(directory, settings));
-  LK_RETURN_IF_ERROR(ReadTokenFile(directory, "tokenizer_config.json", settings));
-  LK_RETURN_IF_ERROR(ReadTokenFile(directory, "special_tokens_map.json", settings));
-  LK_RETURN_IF_ERROR(ReadIdFile(directory, "generation_config.json", settings));
-  LK_RETURN_IF_ERROR(ReadIdFile(directory, "config.json", settings));
+  for (const auto& [file, read] : kFiles) {
+    LK_ASSIGN_OR_RETURN(const std::optional<Json> json, LoadJsonObject(directory, file));
+    if (json.has_value()) LK_RETURN_IF_ERROR(read(file, *json, settings));
+  }
   return settings;
 }
 

@@ -109,20 +109,18 @@ absl::StatusOr<AttendTensors> ProjectTensors(const Safetensors& file,
   LK_RETURN_IF_ERROR(CheckHeads(width, options));
   LK_RETURN_IF_ERROR(CheckShape("wq", wq, {hidden, width}));
   if (options.use.slices_input && width != hidden) return CheckShape("wq", wq, {hidden, hidden});
-  const auto project = [&](const FloatTensor& w, int64_t n_heads) {
-    return Project(tensors.x, w, n_heads);
-  };
   const std::vector<int64_t> kv_shape = {hidden, width / options.n_heads * options.n_kv_heads};
-  if (!wq.values.empty()) tensors.q = project(wq, options.n_heads);
+  const auto project_kv = [&](const char* name) -> absl::StatusOr<FloatTensor> {
+    LK_ASSIGN_OR_RETURN(const FloatTensor w, ReadTensor(file, name, 2));
+    LK_RETURN_IF_ERROR(CheckShape(name, w, kv_shape));
+    return Project(tensors.x, w, options.n_kv_heads);
+  };
+  if (!wq.values.empty()) tensors.q = Project(tensors.x, wq, options.n_heads);
   if (options.use.Has(Projection::kK)) {
-    LK_ASSIGN_OR_RETURN(const FloatTensor wk, ReadTensor(file, "wk", 2));
-    LK_RETURN_IF_ERROR(CheckShape("wk", wk, kv_shape));
-    tensors.k = project(wk, options.n_kv_heads);
+    LK_ASSIGN_OR_RETURN(tensors.k, project_kv("wk"));
   }
   if (options.use.Has(Projection::kV)) {
-    LK_ASSIGN_OR_RETURN(const FloatTensor wv, ReadTensor(file, "wv", 2));
-    LK_RETURN_IF_ERROR(CheckShape("wv", wv, kv_shape));
-    tensors.v = project(wv, options.n_kv_heads);
+    LK_ASSIGN_OR_RETURN(tensors.v, project_kv("wv"));
   }
   if (options.rope_theta > 0) {
     if (!tensors.q.values.empty()) Rotate(tensors.q, options.rope_theta);

@@ -26,8 +26,12 @@ constexpr Range<int64_t> kTokensPerMinute = {1, 1'000'000'000'000};
 constexpr size_t kMaxNameBytes = 64;
 constexpr int kMaxDepth = 6;
 
+// Checks that a value is an object with known keys alone.
 absl::Status CheckKeys(const JsonFields& fields, const json& object,
                        std::initializer_list<const char*> known) {
+  if (!object.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(fields.name(), ": expected an object"));
+  }
   for (const auto& [key, value] : object.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     return absl::InvalidArgumentError(absl::StrCat(fields.name(), ": unknown field ",
@@ -108,9 +112,6 @@ class TokenTable::Parser {
  private:
   absl::Status AddTenant(const json& object, const std::string& where) {
     const JsonFields fields(object, where);
-    if (!object.is_object()) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": expected an object"));
-    }
     LK_RETURN_IF_ERROR(CheckKeys(
         fields, object, {"name", "weight", "max_live_requests", "tokens_per_minute", "tokens"}));
     auto tenant = std::make_shared<Tenant>();
@@ -135,9 +136,6 @@ class TokenTable::Parser {
   absl::Status AddToken(const json& object, const std::string& where,
                         std::shared_ptr<const Tenant> tenant) {
     const JsonFields fields(object, where);
-    if (!object.is_object()) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": expected an object"));
-    }
     LK_RETURN_IF_ERROR(CheckKeys(fields, object, {"sha256", "token", "rights"}));
     if (table_.entries_.size() == kMaxTokens) {
       return absl::InvalidArgumentError(

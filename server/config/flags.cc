@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -12,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 #include "server/config/suggestions.h"
+#include "server/config/token_text.h"
 
 namespace lowkey {
 namespace {
@@ -25,20 +25,6 @@ std::optional<bool> ParseBool(std::string_view text) {
   return std::nullopt;
 }
 
-absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
-  std::string content(kMaxConfigBytes + 1, '\0');
-  file.read(content.data(), static_cast<std::streamsize>(content.size()));
-  content.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad()) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
-  if (content.size() > kMaxConfigBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": over ", kMaxConfigBytes, " bytes, expected a config file"));
-  }
-  return content;
-}
-
 }  // namespace
 
 FlagSources FlagSources::Process() {
@@ -48,7 +34,7 @@ FlagSources FlagSources::Process() {
     if (value == nullptr || *value == '\0') return std::nullopt;
     return std::string(value);
   };
-  sources.read_file = ReadConfigFile;
+  sources.read_file = [](const std::string& path) { return ReadTextFile(path, kMaxConfigBytes); };
   return sources;
 }
 
@@ -187,22 +173,21 @@ class FlagParser {
     LK_ASSIGN_OR_RETURN(const std::string content, sources.read_file(*path));
     int line_number = 0;
     for (absl::string_view line : absl::StrSplit(content, '\n')) {
-      LK_RETURN_IF_ERROR(ReadConfigLine({line.data(), line.size()},
+      LK_RETURN_IF_ERROR(ReadConfigLine(absl::StripAsciiWhitespace(line),
                                         absl::StrCat(*path, ":", ++line_number, ": ")));
     }
     return absl::OkStatus();
   }
 
-  absl::Status ReadConfigLine(std::string_view line, const std::string& where) {
-    line = Trimmed(line);
+  absl::Status ReadConfigLine(absl::string_view line, const std::string& where) {
     if (line.empty() || line[0] == '#') return absl::OkStatus();
     const size_t equals = line.find('=');
-    if (equals == std::string_view::npos) {
+    if (equals == absl::string_view::npos) {
       return absl::InvalidArgumentError(
-          absl::StrCat(where, "\"", std::string(line), "\", expected `flag = value`"));
+          absl::StrCat(where, "\"", line, "\", expected `flag = value`"));
     }
-    const std::string name(Trimmed(line.substr(0, equals)));
-    const std::string_view value = Trimmed(line.substr(equals + 1));
+    const std::string name(absl::StripAsciiWhitespace(line.substr(0, equals)));
+    const std::string value(absl::StripAsciiWhitespace(line.substr(equals + 1)));
     const auto it = flags_.find(name);
     if (it != flags_.end()) return AddFromConfig(*it->second, value, where);
     if (std::find(known_flags_.begin(), known_flags_.end(), name) != known_flags_.end()) {
@@ -212,17 +197,11 @@ class FlagParser {
         where, "unknown flag ", name, DidYouMean(NearestFlag(name, known_flags_), "")));
   }
 
-  absl::Status AddFromConfig(const Flag& flag, std::string_view value, const std::string& where) {
+  absl::Status AddFromConfig(const Flag& flag, std::string value, const std::string& where) {
     const std::string name(flag.name);
     const auto it = result_.values_.find(name);
     if (it != result_.values_.end() && !it->second.is_given) result_.values_.erase(it);
-    return Add(flag, std::string(value), absl::StrCat(where, name));
-  }
-
-  static std::string_view Trimmed(std::string_view text) {
-    while (!text.empty() && absl::ascii_isspace(text.front())) text.remove_prefix(1);
-    while (!text.empty() && absl::ascii_isspace(text.back())) text.remove_suffix(1);
-    return text;
+    return Add(flag, std::move(value), absl::StrCat(where, name));
   }
 
   const CommandSpec& spec_;

@@ -1,5 +1,5 @@
 // Reads flags' texts as numbers. Texts come from users: every number is checked before it is used.
-#include <charconv>
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -16,41 +16,22 @@ namespace {
 
 constexpr double kMaxSeconds = 86400;
 
-// The parts of a text: 512 and "m" for "512M".
-struct NumberAndUnit {
-  double number = 0;
-  std::string unit;  // lower case
+struct Unit {
+  std::string_view name;
+  double factor;
 };
+constexpr Unit kByteUnits[] = {{"", 1}, {"k", 0x1p10}, {"m", 0x1p20}, {"g", 0x1p30}, {"t", 0x1p40}};
+constexpr Unit kTimeUnits[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}, {"h", 3600}};
 
-std::optional<NumberAndUnit> SplitUnit(std::string_view text) {
-  size_t n_digits = 0;
-  while (n_digits < text.size() && (absl::ascii_isdigit(text[n_digits]) || text[n_digits] == '.')) {
-    ++n_digits;
+// Returns the amount of a number and its unit, such as "512m"; nullopt if it is over `max`, too.
+std::optional<double> ParseAmount(std::string_view text, absl::Span<const Unit> units, double max) {
+  const size_t n_digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  double number = 0;
+  if (!absl::SimpleAtod(std::string(text.substr(0, n_digits)), &number)) return std::nullopt;
+  for (const Unit& unit : units) {
+    if (unit.name != text.substr(n_digits)) continue;
+    return number * unit.factor <= max ? std::optional(number * unit.factor) : std::nullopt;
   }
-  NumberAndUnit parts;
-  if (n_digits == 0 || !absl::SimpleAtod(std::string(text.substr(0, n_digits)), &parts.number)) {
-    return std::nullopt;
-  }
-  parts.unit = absl::AsciiStrToLower(std::string(text.substr(n_digits)));
-  return parts;
-}
-
-std::optional<double> UnitBytes(std::string_view unit) {
-  if (unit.ends_with("ib")) unit.remove_suffix(2);
-  if (unit.ends_with("b")) unit.remove_suffix(1);
-  if (unit.empty()) return 1.0;
-  if (unit == "k") return 0x1p10;
-  if (unit == "m") return 0x1p20;
-  if (unit == "g") return 0x1p30;
-  if (unit == "t") return 0x1p40;
-  return std::nullopt;
-}
-
-std::optional<double> UnitSeconds(std::string_view unit) {
-  if (unit.empty() || unit == "s") return 1.0;
-  if (unit == "ms") return 1e-3;
-  if (unit == "m") return 60.0;
-  if (unit == "h") return 3600.0;
   return std::nullopt;
 }
 
@@ -132,23 +113,23 @@ absl::StatusOr<std::optional<uint64_t>> FlagValues::Seed(std::string_view name) 
 absl::StatusOr<std::optional<int64_t>> FlagValues::Bytes(std::string_view name) const {
   const Value* value = Find(name);
   if (value == nullptr) return std::nullopt;
-  const std::optional<NumberAndUnit> parts = SplitUnit(value->texts.back());
-  const std::optional<double> unit = parts.has_value() ? UnitBytes(parts->unit) : std::nullopt;
-  if (!unit.has_value() || parts->number * *unit > 0x1p50) {
-    return Error(name, "bytes such as 1048576, 512M or 2G, at most 1024T");
+  const std::string text = absl::AsciiStrToLower(value->texts.back());
+  std::string_view amount = text;
+  for (const std::string_view suffix : {"ib", "b"}) {
+    if (amount.ends_with(suffix)) amount.remove_suffix(suffix.size());
   }
-  return static_cast<int64_t>(parts->number * *unit);
+  const std::optional<double> bytes = ParseAmount(amount, kByteUnits, 0x1p50);
+  if (bytes.has_value()) return static_cast<int64_t>(*bytes);
+  return Error(name, "bytes such as 1048576, 512M or 2G, at most 1024T");
 }
 
 absl::StatusOr<std::optional<double>> FlagValues::Seconds(std::string_view name) const {
   const Value* value = Find(name);
   if (value == nullptr) return std::nullopt;
-  const std::optional<NumberAndUnit> parts = SplitUnit(value->texts.back());
-  const std::optional<double> unit = parts.has_value() ? UnitSeconds(parts->unit) : std::nullopt;
-  if (!unit.has_value() || parts->number * *unit > kMaxSeconds) {
-    return Error(name, "a time such as 30, 30s, 500ms or 2m, at most 24h");
-  }
-  return parts->number * *unit;
+  const std::string text = absl::AsciiStrToLower(value->texts.back());
+  const std::optional<double> seconds = ParseAmount(text, kTimeUnits, kMaxSeconds);
+  if (seconds.has_value()) return seconds;
+  return Error(name, "a time such as 30, 30s, 500ms or 2m, at most 24h");
 }
 
 absl::Status FlagValues::ReadSeconds(std::string_view name, absl::Duration& to) const {

@@ -17,7 +17,7 @@ absl::Status CheckSize(size_t n_bytes) {
       absl::StrCat("text: over ", Rewriter::kMaxRewrittenBytes, " bytes once it is normalized"));
 }
 
-absl::Status PrependTo(const Prepend& prepend, Section& section) {
+absl::Status ApplyStep(const Prepend& prepend, Section& section, PatternBudget&) {
   if (section.text.empty()) return absl::OkStatus();
   LK_RETURN_IF_ERROR(CheckSize(section.text.size() + prepend.content.size()));
   section.text.insert(0, prepend.content);
@@ -72,7 +72,7 @@ void OrderMarks(CodePoints& codes) {
   }
 }
 
-absl::Status Normalize(UnicodeForm form, Section& section) {
+absl::Status ApplyStep(UnicodeForm form, Section& section, PatternBudget&) {
   section.literal.clear();
   const auto is_ascii = [](char c) { return static_cast<signed char>(c) >= 0; };
   if (std::all_of(section.text.begin(), section.text.end(), is_ascii)) return absl::OkStatus();
@@ -86,6 +86,10 @@ absl::Status Normalize(UnicodeForm form, Section& section) {
     AppendCodePoint(static_cast<char32_t>(code), section.text);
   }
   return CheckSize(section.text.size());
+}
+
+absl::Status ApplyStep(const Replace& replace, Section& section, PatternBudget& budget) {
+  return ReplaceMatches(replace, section, budget);
 }
 
 }  // namespace
@@ -119,13 +123,8 @@ absl::Status ReplaceMatches(const Replace& replace, Section& section, PatternBud
 
 absl::Status Rewriter::Apply(Section& section, PatternBudget& budget) const {
   for (const RewriteStep& step : steps_) {
-    if (const auto* const prepend = std::get_if<Prepend>(&step)) {
-      LK_RETURN_IF_ERROR(PrependTo(*prepend, section));
-    } else if (const auto* const replace = std::get_if<Replace>(&step)) {
-      LK_RETURN_IF_ERROR(ReplaceMatches(*replace, section, budget));
-    } else {
-      LK_RETURN_IF_ERROR(Normalize(std::get<UnicodeForm>(step), section));
-    }
+    LK_RETURN_IF_ERROR(
+        std::visit([&](const auto& one) { return ApplyStep(one, section, budget); }, step));
   }
   return absl::OkStatus();
 }
