@@ -22,8 +22,8 @@
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
-#include "server/config/signals.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/signals.h"
+#include "server/config/terminal/terminal.h"
 
 namespace lowkey {
 namespace {
@@ -168,7 +168,7 @@ class Chat {
   absl::Status Stream(Client& client, GenerationRequest request, const std::string& line) {
     std::string answer;
     const auto show = [&](const v1::ChoiceDelta& delta) {
-      Write(is_terminal_ ? TerminalSafe(delta.text()) : delta.text());
+      PrintNow(is_terminal_ ? TerminalSafe(delta.text()) : delta.text());
       answer += delta.text();
     };
     absl::StatusOr<v1::FinalEvent> report = client.GenerateStream(request, show);
@@ -177,7 +177,7 @@ class Chat {
       report = client.GenerateStream(request, show);
     }
     if (report.ok() || !answer.empty()) {
-      Write("\n");
+      PrintNow("\n");
       session_.Keep(line, answer);
     }
     if (!report.ok()) return report.status();
@@ -192,7 +192,7 @@ class Chat {
       json = client.GenerateJson(request);
     }
     if (!json.ok()) return json.status();
-    Write(*json + "\n");
+    PrintNow(*json + "\n");
     const absl::StatusOr<nlohmann::json> response = ParseJsonObject(*json, "response");
     const auto text = nlohmann::json::json_pointer("/choices/0/text");
     session_.Keep(line, response.ok() && response->contains(text)
@@ -213,11 +213,6 @@ class Chat {
     std::fprintf(stderr, "%s%s%s\n", std::string(style.dim).c_str(), text.c_str(),
                  std::string(style.reset).c_str());
   }
-  static void Write(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  }
-
   const ConnectOptions connection_;
   const bool is_json_;
   const bool is_length_given_;

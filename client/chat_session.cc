@@ -10,9 +10,9 @@
 #include "engine/base/status_macros.h"
 #include "server/config/common_flags.h"
 #include "server/config/help.h"
-#include "server/config/layout.h"
 #include "server/config/suggestions.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/layout.h"
+#include "server/config/terminal/terminal.h"
 
 namespace lowkey {
 namespace {

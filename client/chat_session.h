@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/request.h"
+#include "server/request/request.h"
 
 namespace lowkey {
 

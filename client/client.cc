@@ -9,11 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "client/live_context.h"
+#include "engine/base/status_macros.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
-#include "server/grpc/convert.h"
-#include "server/grpc/status.h"
+#include "server/grpc/convert/request.h"
+#include "server/grpc/convert/status.h"
 
 namespace lowkey {
 class Client::Impl {
@@ -53,8 +54,7 @@ absl::StatusOr<v1::FinalEvent> Client::GenerateStream(const GenerationRequest& r
     if (event.has_delta()) on_delta(event.delta());
     if (event.has_final()) final_event = event.final();
   }
-  const grpc::Status status = reader->Finish();
-  if (!status.ok()) return impl_->Explained(status);
+  LK_RETURN_IF_ERROR(impl_->Explained(reader->Finish()));
   if (!final_event.has_value()) {
     return absl::InternalError("the stream ended without its final event, expected one");
   }
@@ -64,8 +64,7 @@ absl::StatusOr<v1::FinalEvent> Client::GenerateStream(const GenerationRequest& r
 absl::StatusOr<ChatModel> Client::GetModel() {
   LiveContext call(impl_->contexts_, absl::InfiniteFuture());
   v1::Model model;
-  const grpc::Status status = impl_->models_->GetModel(call.get(), {}, &model);
-  if (!status.ok()) return impl_->Explained(status);
+  LK_RETURN_IF_ERROR(impl_->Explained(impl_->models_->GetModel(call.get(), {}, &model)));
   return ChatModel{model.name(), model.chat_refusal(), model.limits().context_tokens()};
 }
 
@@ -74,16 +73,16 @@ absl::StatusOr<int32_t> Client::CountPromptTokens(const GenerationRequest& reque
   v1::TokenizeRequest tokenize;
   *tokenize.mutable_chat() = ToProto(request).chat();
   v1::TokenizeResponse response;
-  const grpc::Status status = impl_->generation_->Tokenize(call.get(), tokenize, &response);
-  if (!status.ok()) return impl_->Explained(status);
+  LK_RETURN_IF_ERROR(
+      impl_->Explained(impl_->generation_->Tokenize(call.get(), tokenize, &response)));
   return response.token_ids_size();
 }
 
 absl::StatusOr<std::string> Client::GenerateJson(const GenerationRequest& request) {
   LiveContext call(impl_->contexts_, request.deadline);
   v1::GenerateResponse response;
-  const grpc::Status status = impl_->generation_->Generate(call.get(), ToProto(request), &response);
-  if (!status.ok()) return impl_->Explained(status);
+  LK_RETURN_IF_ERROR(
+      impl_->Explained(impl_->generation_->Generate(call.get(), ToProto(request), &response)));
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;
@@ -100,8 +99,7 @@ absl::Status Client::CheckHealth(const std::string& service, absl::Time deadline
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   Response response;
-  const grpc::Status status = impl_->health_->Check(call.get(), request, &response);
-  if (!status.ok()) return impl_->Explained(status);
+  LK_RETURN_IF_ERROR(impl_->Explained(impl_->health_->Check(call.get(), request, &response)));
   if (response.status() == Response::SERVING) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(impl_->address_, ": ",
                                              Response::ServingStatus_Name(response.status()),

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "client/channel.h"
 #include "lowkey/v1/generation.pb.h"
-#include "server/request.h"
+#include "server/request/request.h"
 
 namespace lowkey {
 

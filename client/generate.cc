@@ -17,9 +17,9 @@
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
-#include "server/config/layout.h"
-#include "server/config/signals.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/layout.h"
+#include "server/config/terminal/signals.h"
+#include "server/config/terminal/terminal.h"
 
 namespace lowkey {
 namespace {
@@ -99,7 +99,7 @@ class TextPrinter {
     if (choice < 0 || static_cast<size_t>(choice) >= texts_.size()) return;
     if (texts_.size() == 1) {
       Begin();
-      Write(is_terminal_ ? TerminalSafe(text) : text);
+      PrintNow(is_terminal_ ? TerminalSafe(text) : text);
     }
     texts_[static_cast<size_t>(choice)] += text;
   }
@@ -107,29 +107,25 @@ class TextPrinter {
   void End() {
     Begin();
     for (size_t i = 0; texts_.size() > 1 && i < texts_.size(); ++i) {
-      Write(absl::StrCat("--- choice ", i, " ---\n",
-                         is_terminal_ ? TerminalSafe(texts_[i]) : texts_[i], "\n"));
+      PrintNow(absl::StrCat("--- choice ", i, " ---\n",
+                            is_terminal_ ? TerminalSafe(texts_[i]) : texts_[i], "\n"));
     }
-    if (texts_.size() == 1) Write("\n");
+    if (texts_.size() == 1) PrintNow("\n");
   }
 
   // Ends the line that has begun, if any, after an error.
   void Abandon() {
-    if (has_begun_) Write("\n");
+    if (has_begun_) PrintNow("\n");
   }
 
  private:
   void Begin() {
     if (!has_begun_ && is_terminal_ && texts_.size() == 1) {
       const Style style = StyleOf(stdout);
-      Write(absl::StrCat(std::string(style.dim), TerminalSafe(prompt_), std::string(style.reset)));
+      PrintNow(
+          absl::StrCat(std::string(style.dim), TerminalSafe(prompt_), std::string(style.reset)));
     }
     has_begun_ = true;
-  }
-
-  static void Write(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
   }
 
   const bool is_terminal_ = IsTerminal(stdout);

@@ -47,7 +47,7 @@ Command HealthCommand() {
   command.spec.name = "health";
   command.spec.summary = "ask a server whether it serves (exit code 0: yes)";
   command.spec.description =
-      "Asks a server's grpc.health.v1. The exit code is 0 when it answers SERVING, 1 otherwise:\n"
+      "Asks a server's grpc.health.v1. The exit code is 0 when it answers SERVING, 1 otherwise: "
       "fit for a container's health check.";
   command.spec.groups = {
       {"Server", ClientFlags()}, {"Question", kHealthFlags}, {"General", GeneralFlags()}};

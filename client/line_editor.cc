@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "server/config/terminal.h"
+#include "server/config/terminal/terminal.h"
 
 namespace lowkey {
 namespace {

@@ -1,5 +1,6 @@
-# Run at build time: writes OUTPUT, the source that defines kCommit, where it would change.
-#   cmake -DSOURCE_DIR=... -DOUTPUT=... [-DCOMMIT=...] -P lowkey_commit.cmake
+# Run at build time: writes OUTPUT, the source that defines kVersion and kCommit, where it would
+# change.
+#   cmake -DSOURCE_DIR=... -DOUTPUT=... -DVERSION=... [-DCOMMIT=...] -P lowkey_commit.cmake
 # COMMIT is for builds without a repository, such as packages; else git is asked, and "unknown" is
 # what a tarball says.
 if(NOT COMMIT AND EXISTS ${SOURCE_DIR}/.git)
@@ -14,6 +15,7 @@ file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT
 [[#include "server/version.h"
 
 namespace lowkey {
+const char kVersion[] = "@VERSION@";
 const char kCommit[] = "@COMMIT@";
 }  // namespace lowkey
 ]])

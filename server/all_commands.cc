@@ -5,7 +5,6 @@
 #include "absl/strings/str_join.h"
 #include "client/commands.h"
 #include "engine/base/status_macros.h"
-#include "server/commands.h"
 #include "server/config/installed_texts.h"
 #include "server/version.h"
 #include "tools/commands.h"

@@ -7,6 +7,10 @@
 
 namespace lowkey {
 
+// Return the commands of the server itself: `lowkey serve`, `lowkey version`.
+Command ServeCommand();
+Command VersionCommand();
+
 // Returns every command of the binary, in the order of `lowkey --help`.
 std::vector<Command> AllCommands();
 

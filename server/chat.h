@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/request.h"
+#include "server/request/request.h"
 #include "tokenizer/chat/template_files.h"
 #include "tokenizer/tokenizer.h"
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "server/auth/tenant.h"
+#include "server/request/tenant.h"
 
 namespace lowkey {
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/generation.h"
+#include "server/request/generation.h"
 
 namespace lowkey {
 

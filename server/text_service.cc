@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/text_sink.h"
 
@@ -64,12 +65,7 @@ absl::StatusOr<TokenList> TextService::Tokenize(const std::string& field,
     if (text->empty()) {
       return absl::InvalidArgumentError(absl::StrCat(field, ": empty, expected 1 byte or more"));
     }
-    absl::StatusOr<TokenList> encoded = tokenizer_.Encode(*text, kPromptEncoding);
-    if (!encoded.ok()) {
-      return absl::Status(encoded.status().code(),
-                          absl::StrCat(field, ": ", encoded.status().message()));
-    }
-    tokens = *std::move(encoded);
+    LK_ASSIGN_OR_RETURN(tokens, Prefixed(field, tokenizer_.Encode(*text, kPromptEncoding)));
   } else {
     tokens = std::get<TokenList>(input);
   }

@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "engine/runtime/engine.h"
 #include "server/chat.h"
-#include "server/generation.h"
 #include "server/live_requests.h"
-#include "server/request.h"
+#include "server/request/generation.h"
+#include "server/request/request.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {

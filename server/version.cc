@@ -11,11 +11,11 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/kernels/isa.h"
-#include "server/commands.h"
+#include "server/all_commands.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/terminal.h"
 
 namespace lowkey {
 namespace {
@@ -29,7 +29,7 @@ constexpr bool kHasCuda = LOWKEY_HAS_CUDA;
 constexpr char kLibraries[] = LOWKEY_LIBRARIES;  // "gRPC 1.51.1,protobuf 3.21.12"
 
 void PrintJson() {
-  nlohmann::ordered_json json = {{"version", kVersion},
+  nlohmann::ordered_json json = {{"version", std::string(kVersion)},
                                  {"commit", std::string(kCommit)},
                                  {"build_type", kBuildType},
                                  {"compiler", kCompiler},

@@ -4,10 +4,10 @@
 namespace lowkey {
 
 // The version of the build: "0.1.0".
-inline constexpr char kVersion[] = LOWKEY_VERSION;
+extern const char kVersion[];
 
 // The commit that was built, with "-dirty" after changes: "31b6fc3d2a10-dirty"; "unknown" where
-// there was no repository. Defined when lowkey_commands is built.
+// there was no repository.
 extern const char kCommit[];
 
 }  // namespace lowkey

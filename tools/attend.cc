@@ -10,7 +10,7 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/terminal.h"
 #include "tools/commands.h"
 #include "tools/tensor_file.h"
 
@@ -121,12 +121,11 @@ Command AttendCommand() {
   command.spec.name = "attend";
   command.spec.summary = "attention of given tensors, as safetensors";
   command.spec.description =
-      "Runs one attention mechanism over tensors of a file: q [n_heads, n, head_dim], k and v\n"
-      "[n_kv_heads, n, head_dim] after RoPE; or x [n, hidden], wq [hidden, n_heads * head_dim],\n"
-      "wk and wv [hidden, n_kv_heads * head_dim], of which optimised has no wv, efficient only wq\n"
+      "Runs one attention mechanism over tensors of a file: q [n_heads, n, head_dim], k and v "
+      "[n_kv_heads, n, head_dim] after RoPE; or x [n, hidden], wq [hidden, n_heads * head_dim], "
+      "wk and wv [hidden, n_kv_heads * head_dim], of which optimised has no wv, efficient only wq "
       "and lasso none; wa [l, l] for super, tau [n_heads] for taylorshift. Writes out [n_heads, "
-      "n,\n"
-      "head_dim] and prints the bytes the cache held. Needs no model and no server.";
+      "n, head_dim] and prints the bytes the cache held. Needs no model and no server.";
   command.spec.groups = {{"Files", kAttendFlags},
                          {"Projection", kProjectFlags},
                          {"Attention", AttentionFlags()},

@@ -18,7 +18,7 @@
 #include "server/config/common_flags.h"
 #include "server/config/opened_model.h"
 #include "server/config/profile.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
 #include "tools/commands.h"
 #include "tools/crossover_report.h"
@@ -119,9 +119,9 @@ Command CrossoverCommand() {
   command.spec.name = "crossover";
   command.spec.summary = "what each attention mechanism costs on this machine, by length";
   command.spec.description =
-      "Times the attention of a model's shape (one layer of random rows, times the layers) with\n"
-      "every mechanism that the model has, for prompts and for generated tokens, and prints where\n"
-      "each becomes cheaper than standard. The rates it writes let a server choose (--attention\n"
+      "Times the attention of a model's shape (one layer of random rows, times the layers) with "
+      "every mechanism that the model has, for prompts and for generated tokens, and prints where "
+      "each becomes cheaper than standard. The rates it writes let a server choose (--attention "
       "auto) by what this machine does. Run it while the machine is idle.";
   command.spec.groups = {{"Measurement", kCrossoverFlags},
                          {"Model", ModelFlags()},

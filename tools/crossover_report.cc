@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "client/report/page.h"
 #include "server/config/profile.h"
-#include "server/request.h"
+#include "server/request/request.h"
 
 namespace lowkey {
 namespace {

@@ -14,9 +14,9 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
-#include "server/config/layout.h"
 #include "server/config/opened_model.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/layout.h"
+#include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/commands.h"
@@ -100,12 +100,6 @@ Table MakeTable(const std::vector<Trial>& trials) {
   return table;
 }
 
-void PrintHeader(const Table& table) {
-  const Style style = StyleOf(stdout);
-  std::printf("%s%s%s", std::string(style.dim).c_str(), table.Header().c_str(),
-              std::string(style.reset).c_str());
-}
-
 void PrintRow(const Table& table, const Row& row) {
   const PerplexityResult& r = row.result;
   const double rate = static_cast<double>(r.n_windows * row.context_tokens) / r.seconds;
@@ -114,8 +108,7 @@ void PrintRow(const Table& table, const Row& row) {
        absl::StrFormat("%.4f", r.perplexity()), absl::StrFormat("%.4f", row.ratio),
        BytesText(r.cache_bytes), ShareText(r.cache_bytes, r.standard_bytes),
        CountText(static_cast<int64_t>(rate + 0.5))});
-  std::fputs(line.c_str(), stdout);
-  std::fflush(stdout);
+  PrintNow(line);
 }
 
 Json RowJson(const Row& row) {

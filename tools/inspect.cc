@@ -17,9 +17,9 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
-#include "server/config/layout.h"
 #include "server/config/opened_model.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/layout.h"
+#include "server/config/terminal/terminal.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/commands.h"
 
@@ -84,7 +84,6 @@ void PrintSummary(const std::string& directory, const ModelSummary& model) {
 }
 
 void PrintMechanisms(const ModelSummary& model) {
-  const Style style = StyleOf(stdout);
   std::vector<std::vector<std::string>> rows;
   for (const MechanismMemory& memory : model.mechanisms) {
     rows.push_back({LabelOf(memory),
@@ -92,11 +91,12 @@ void PrintMechanisms(const ModelSummary& model) {
                     BytesText(memory.fixed_bytes), BytesText(memory.bytes_full_context),
                     CountText(memory.n_full_sequences), memory.exact ? "exact" : "approx"});
   }
-  Table table({"attention", "B/token", "fixed", "context", "fit", "output"}, 0, style.columns);
+  Table table({"attention", "B/token", "fixed", "context", "fit", "output"}, 0,
+              StyleOf(stdout).columns);
   for (const std::vector<std::string>& row : rows) table.Widen(row);
-  std::printf("\n%s%s%s", std::string(style.dim).c_str(), table.Header().c_str(),
-              std::string(style.reset).c_str());
-  for (const std::vector<std::string>& row : rows) std::fputs(table.Row(row).c_str(), stdout);
+  PrintNow("\n");
+  PrintHeader(table);
+  for (const std::vector<std::string>& row : rows) PrintNow(table.Row(row));
 }
 
 void PrintRanks(const std::vector<LayerRank>& ranks, size_t n_rows) {

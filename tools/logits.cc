@@ -12,7 +12,7 @@
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
 #include "server/config/opened_model.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
 #include "tools/commands.h"
 #include "tools/tensor_file.h"
@@ -59,7 +59,7 @@ Command LogitsCommand() {
   command.spec.name = "logits";
   command.spec.summary = "token ids in, logits out as safetensors";
   command.spec.description =
-      "Computes the logits after every token of a list and writes them as safetensors. Needs no\n"
+      "Computes the logits after every token of a list and writes them as safetensors. Needs no "
       "tokenizer and no server: a way to compare the engine with any other implementation.";
   command.spec.groups = {{"Files", kLogitsFlags},
                          {"Model", ModelFlags()},

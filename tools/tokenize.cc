@@ -10,7 +10,7 @@
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
 #include "server/config/opened_model.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/commands.h"
@@ -76,7 +76,7 @@ Command TokenizeCommand() {
   command.spec.summary = "text to token ids, and back";
   command.spec.positional = "[TEXT]";
   command.spec.description =
-      "Prints the token ids of TEXT (or standard input), as a prompt would have them. With\n"
+      "Prints the token ids of TEXT (or standard input), as a prompt would have them. With "
       "--decode, TEXT is token ids and the output is their text. No server is needed.";
   command.spec.groups = {
       {"Model", ModelFlags()}, {"Tokens", kTokenizeFlags}, {"General", GeneralFlags()}};

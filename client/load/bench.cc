@@ -20,8 +20,8 @@
 #include "client/report/page.h"
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
-#include "server/config/signals.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/signals.h"
+#include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
 #include "server/grpc/connection/address.h"
 
@@ -165,16 +165,14 @@ Command BenchCommand() {
   command.spec.name = "bench";
   command.spec.summary = "put a running server under load: throughput, latencies, goodput";
   command.spec.description =
-      "Sends requests to a running server and reports throughput, time to the first token, time\n"
+      "Sends requests to a running server and reports throughput, time to the first token, time "
       "between tokens and end to end with percentiles, goodput within --slo-*, errors by code, "
-      "and\n"
-      "the server's peak of cache. In a closed loop (--concurrency) the next request begins when\n"
-      "one ends; in an open loop (--rate, --trace) requests arrive whether or not the server "
-      "keeps\n"
-      "up, and latencies count from their arrival. Several rates or concurrencies are a sweep.\n"
-      "--attention may give shares: \"standard=7,atp --rank 1/8=3\". Outputs run past the end of\n"
-      "sequence to the length that was drawn. When the generator itself is the bottleneck, the\n"
-      "report says so.";
+      "and the server's peak of cache. In a closed loop (--concurrency) the next request begins "
+      "when one ends; in an open loop (--rate, --trace) requests arrive whether or not the server "
+      "keeps up, and latencies count from their arrival. Several rates or concurrencies are a "
+      "sweep. --attention may give shares: \"standard=7,atp --rank 1/8=3\". Outputs run past the "
+      "end of sequence to the length that was drawn. When the generator itself is the bottleneck, "
+      "the report says so.";
   command.spec.groups = BenchFlagGroups();
   command.spec.examples = {
       "lowkey bench --concurrency 1,4,16,64 --html load.html",

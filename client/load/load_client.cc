@@ -9,11 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/live_context.h"
+#include "engine/base/status_macros.h"
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
-#include "server/grpc/convert.h"
-#include "server/grpc/status.h"
+#include "server/grpc/convert/request.h"
+#include "server/grpc/convert/status.h"
 
 namespace lowkey {
 namespace {
@@ -136,9 +137,10 @@ absl::StatusOr<ServedModel> LoadClient::GetModel() {
   LiveContext model_call(impl_->contexts, deadline), stats_call(impl_->contexts, deadline);
   v1::Model model;
   v1::StatsResponse stats;
-  grpc::Status status = impl_->models->GetModel(model_call.get(), {}, &model);
-  if (status.ok()) status = impl_->admin->Stats(stats_call.get(), {}, &stats);
-  if (!status.ok()) return FromCallStatus(status, impl_->address);
+  LK_RETURN_IF_ERROR(
+      FromCallStatus(impl_->models->GetModel(model_call.get(), {}, &model), impl_->address));
+  LK_RETURN_IF_ERROR(
+      FromCallStatus(impl_->admin->Stats(stats_call.get(), {}, &stats), impl_->address));
   ServedModel served{model.name(), model.dtype(), stats.instruction_set(), stats.version()};
   served.vocab_size = model.architecture().vocab_size();
   served.context_tokens = model.limits().context_tokens();
@@ -162,8 +164,8 @@ absl::StatusOr<TokenList> LoadClient::Tokenize(const std::string& text) {
   request.set_text(text);
   request.set_add_bos(false);
   v1::TokenizeResponse response;
-  const grpc::Status status = impl_->generation[0]->Tokenize(call.get(), request, &response);
-  if (!status.ok()) return FromCallStatus(status, impl_->address);
+  LK_RETURN_IF_ERROR(FromCallStatus(impl_->generation[0]->Tokenize(call.get(), request, &response),
+                                    impl_->address));
   return TokenList(response.token_ids().begin(), response.token_ids().end());
 }
 

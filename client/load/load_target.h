@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/request.h"
+#include "server/request/request.h"
 
 namespace lowkey {
 

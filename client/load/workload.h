@@ -7,7 +7,7 @@
 
 #include "client/load/lengths.h"
 #include "client/load/trace.h"
-#include "server/request.h"
+#include "server/request/request.h"
 
 namespace lowkey {
 

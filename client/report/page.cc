@@ -11,9 +11,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
-#include "client/report/build.h"
+#include "server/version.h"
 
 namespace lowkey {
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -84,7 +85,7 @@ std::string NumberText(double value) {
 Json BeginReport(const std::string& title) {
   return {{"title", title},
           {"machine", MachineName()},
-          {"commit", std::string(kBuildCommit)},
+          {"commit", std::string(kCommit)},
           {"date", absl::FormatTime("%Y-%m-%d %H:%M UTC", absl::Now(), absl::UTCTimeZone())},
           {"charts", Json::array()},
           {"tables", Json::array()}};

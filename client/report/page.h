@@ -37,6 +37,8 @@ nlohmann::ordered_json BeginReport(const std::string& title);
 // Returns the report in one line.
 std::string JsonLine(const nlohmann::ordered_json& report);
 
+extern const char kPageTemplate[];  // page.html, which CMake makes a source of
+
 // Returns a self-contained page that draws the report. Its texts cannot become markup or script.
 std::string ReportPage(const nlohmann::ordered_json& report);
 

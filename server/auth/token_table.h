@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/config/enum_names.h"
-#include "server/auth/tenant.h"
+#include "server/request/tenant.h"
 
 namespace lowkey {
 

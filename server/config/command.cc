@@ -9,7 +9,7 @@
 #include "engine/kernels/isa.h"
 #include "server/config/help.h"
 #include "server/config/suggestions.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/terminal.h"
 
 namespace lowkey {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "engine/runtime/engine.h"
 #include "server/config/flags.h"
-#include "server/request.h"
+#include "server/request/request.h"
 
 namespace lowkey {
 

@@ -1,7 +1,7 @@
 #include "server/config/help.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/config/layout.h"
+#include "server/config/terminal/layout.h"
 
 namespace lowkey {
 namespace {

@@ -1,10 +1,11 @@
 #include "server/config/opened_model.h"
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/config/common_flags.h"
-#include "server/load_chat_templates.h"
-#include "server/load_tokenizer.h"
+#include "server/model_files/load_chat_templates.h"
+#include "server/model_files/load_tokenizer.h"
 
 namespace lowkey {
 namespace {
@@ -21,11 +22,8 @@ absl::StatusOr<T> OfFiles(absl::StatusOr<T> read) {
 absl::StatusOr<OpenedModel> OpenedModel::Open(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::string path, ModelDirectory(flags));
   if (path.empty()) return flags.Error("model", "a model directory or a .gguf file");
-  absl::StatusOr<ModelFiles> files = OfFiles(OpenModelFiles(path));
-  if (!files.ok()) {
-    return absl::Status(files.status().code(), absl::StrCat("--model: ", files.status().message()));
-  }
-  return OpenedModel(*std::move(files));
+  LK_ASSIGN_OR_RETURN(ModelFiles files, Prefixed("--model", OfFiles(OpenModelFiles(path))));
+  return OpenedModel(std::move(files));
 }
 
 absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenedModel::Weights() const {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/config/terminal.h"
+#include "server/config/terminal/terminal.h"
 
 namespace lowkey {
 namespace {

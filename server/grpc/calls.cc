@@ -5,8 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/grpc/convert.h"
-#include "server/grpc/status.h"
+#include "server/grpc/convert/request.h"
+#include "server/grpc/convert/status.h"
+#include "server/grpc/convert_response.h"
 #include "server/metrics/metrics.h"
 
 namespace lowkey {

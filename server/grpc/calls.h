@@ -17,11 +17,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lowkey/v1/generation.pb.h"
-#include "server/auth/tenant.h"
-#include "server/generation.h"
 #include "server/grpc/event_queue.h"
 #include "server/grpc/live_calls.h"
 #include "server/grpc/request_link.h"
+#include "server/request/generation.h"
+#include "server/request/tenant.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
 

@@ -1,8 +1,10 @@
 // Converts our results to lowkey.v1 messages.
+#include "server/grpc/convert_response.h"
+
 #include <string>
 #include <variant>
 
-#include "server/grpc/convert.h"
+#include "server/grpc/convert/request.h"
 
 namespace lowkey {
 namespace {

@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
-#include "server/grpc/convert.h"
-#include "server/grpc/status.h"
+#include "server/grpc/convert/request.h"
+#include "server/grpc/convert/status.h"
+#include "server/grpc/convert_response.h"
 
 namespace lowkey {
 namespace {
@@ -17,9 +19,7 @@ absl::StatusOr<TokenList> TokenizeText(const TextService& service,
   options.add_eos = false;
   // An unset field follows the model: a model without bos has none to add.
   if (request.has_add_bos() && !request.add_bos()) options.add_bos = false;
-  absl::StatusOr<TokenList> tokens = service.tokenizer().Encode(request.text(), options);
-  if (tokens.ok()) return tokens;
-  return absl::Status(tokens.status().code(), absl::StrCat("text: ", tokens.status().message()));
+  return Prefixed("text", service.tokenizer().Encode(request.text(), options));
 }
 
 absl::Status RunTokenize(const TextService& service, const v1::TokenizeRequest& request,

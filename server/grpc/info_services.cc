@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/grpc/connection/address.h"
-#include "server/grpc/convert.h"
-#include "server/grpc/status.h"
+#include "server/grpc/convert/status.h"
+#include "server/grpc/convert_response.h"
 #include "server/version.h"
 
 namespace lowkey {

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "engine/config/enum_names.h"
 #include "engine/runtime/engine.h"
-#include "server/generation.h"
+#include "server/request/generation.h"
 
 namespace lowkey {
 

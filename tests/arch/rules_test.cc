@@ -64,14 +64,16 @@ TEST_F(RulesTest, IgnoresIncludeInLineComment) {
 }
 
 TEST_F(RulesTest, RejectsEngineIncludingServer) {
-  Write("engine/runtime/a.cc", "#include \"server/request.h\"\n");
-  EXPECT_THAT(Check(), ElementsAre(HasSubstr("includes server/request.h")));
+  Write("engine/runtime/a.cc", "#include \"server/request/request.h\"\n");
+  EXPECT_THAT(Check(), ElementsAre(HasSubstr("includes server/request/request.h")));
 }
 
 TEST_F(RulesTest, RejectsClientAndToolsIncludingWhatServes) {
-  Write("client/a.cc", "#include \"server/request.h\"\n#include \"server/grpc/server.h\"\n");
+  Write("client/a.cc",
+        "#include \"server/request/request.h\"\n#include \"server/grpc/server.h\"\n");
   Write("server/config/a.cc", "#include \"server/chat.h\"\n");
-  Write("tools/a.cc", "#include \"server/load_tokenizer.h\"\n#include \"client/client.h\"\n");
+  Write("tools/a.cc",
+        "#include \"server/model_files/load_tokenizer.h\"\n#include \"client/client.h\"\n");
   EXPECT_THAT(Check(), ElementsAre(HasSubstr("client/a.cc:2"), HasSubstr("server/config/a.cc:1"),
                                    HasSubstr("tools/a.cc:2")));
 }
@@ -96,11 +98,12 @@ TEST_F(RulesTest, RejectsCudaOutsideItsKernels) {
 TEST_F(RulesTest, RejectsGrpcAndProtobufOutsideTheirFolder) {
   Write("server/grpc/a.cc", "#include <grpcpp/grpcpp.h>\n#include \"lowkey/v1/admin.pb.h\"\n");
   Write("server/auth/a.cc", "#include \"lowkey/v1/admin.pb.h\"\n");
-  Write("server/request.h", "#include <grpcpp/grpcpp.h>\n");
+  Write("server/request/request.h", "#include <grpcpp/grpcpp.h>\n");
   Write("tokenizer/a.cc", "#include <google/protobuf/message.h>\n");
-  EXPECT_THAT(Check(), ElementsAre(HasSubstr("server/auth may include only"),
-                                   HasSubstr("server/auth/a.cc:1"), HasSubstr("server/request.h:1"),
-                                   HasSubstr("tokenizer/a.cc:1")));
+  EXPECT_THAT(
+      Check(),
+      ElementsAre(HasSubstr("server/auth may include only"), HasSubstr("server/auth/a.cc:1"),
+                  HasSubstr("server/request/request.h:1"), HasSubstr("tokenizer/a.cc:1")));
 }
 
 TEST_F(RulesTest, RejectsGeneratedMessagesInEngine) {
@@ -153,7 +156,7 @@ TEST_F(RulesTest, RejectsFoldersOutsideThePlan) {
 }
 
 TEST_F(RulesTest, IgnoresBuildAndHiddenFolders) {
-  Write("build/a.cc", "#include \"server/request.h\"\n");
+  Write("build/a.cc", "#include \"server/request/request.h\"\n");
   Write("build-asan/a.cc", "");
   Write(".git/config", "");
   EXPECT_THAT(Check(), IsEmpty());
@@ -178,7 +181,7 @@ TEST(EdgesTest, HaveNoCycle) {
 TEST(EdgesTest, NamesTheModuleOfAPath) {
   EXPECT_EQ(ModuleOf("engine/kernels/cpu/a.cc"), "engine/kernels");
   EXPECT_EQ(ModuleOf("server/grpc/server.h"), "server/grpc");
-  EXPECT_EQ(ModuleOf("server/grpc/status.cc"), "server/grpc/convert");
+  EXPECT_EQ(ModuleOf("server/grpc/convert/status.cc"), "server/grpc/convert");
   EXPECT_EQ(ModuleOf("server/text_service.h"), "server");
   EXPECT_EQ(ModuleOf("server/main.cc"), "main");
   EXPECT_EQ(ModuleOf("client/report/page.h"), "client/report");

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_split.h"
 #include "engine/loader/safetensors.h"
-#include "server/config/layout.h"
+#include "server/config/terminal/layout.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/running_server.h"
 #include "tests/integration/terminal_process.h"

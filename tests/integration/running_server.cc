@@ -10,7 +10,7 @@
 #include "bench/random_bundle.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/checkpoint.h"
-#include "server/load_tokenizer.h"
+#include "server/model_files/load_tokenizer.h"
 #include "tests/testing/source_path.h"
 
 namespace lowkey {

@@ -18,8 +18,8 @@
 #include "engine/base/status_macros.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
-#include "server/load_chat_templates.h"
-#include "server/load_tokenizer.h"
+#include "server/model_files/load_chat_templates.h"
+#include "server/model_files/load_tokenizer.h"
 #include "server/text_service.h"
 #include "tests/testing/source_path.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/generation.h"
-#include "server/load_tokenizer.h"
+#include "server/model_files/load_tokenizer.h"
+#include "server/request/generation.h"
 #include "tests/testing/source_path.h"
 #include "tokenizer/tokenizer.h"
 

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "server/auth/credentials.h"
-#include "server/auth/tenant.h"
 #include "server/auth/token_table.h"
+#include "server/request/tenant.h"
 
 namespace lowkey {
 

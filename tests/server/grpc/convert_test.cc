@@ -1,5 +1,3 @@
-#include "server/grpc/convert.h"
-
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
@@ -8,6 +6,8 @@
 #include <set>
 #include <sstream>
 
+#include "server/grpc/convert/request.h"
+#include "server/grpc/convert_response.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
 #include "tests/testing/source_path.h"

@@ -1,0 +1,48 @@
+#include "server/config/terminal/signals.h"
+
+#include <csignal>
+#include <ctime>
+#include <utility>
+
+namespace lowkey {
+namespace {
+
+constexpr absl::Duration kPollInterval = absl::Milliseconds(50);
+
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
+}  // namespace
+
+void BlockStopSignals() {
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+std::optional<int> NextStopSignal(absl::Duration timeout) {
+  const sigset_t signals = StopSignals();
+  const timespec time = absl::ToTimespec(timeout);
+  const int signal = sigtimedwait(&signals, nullptr, &time);
+  return signal > 0 ? std::optional<int>(signal) : std::nullopt;
+}
+
+SignalWatcher::SignalWatcher(std::function<void(int)> on_signal) {
+  BlockStopSignals();
+  thread_ = std::thread([this, on_signal = std::move(on_signal)] {
+    while (!is_stopping_) {
+      if (const std::optional<int> signal = NextStopSignal(kPollInterval)) on_signal(*signal);
+    }
+  });
+}
+
+SignalWatcher::~SignalWatcher() {
+  is_stopping_ = true;
+  thread_.join();
+}
+
+}  // namespace lowkey

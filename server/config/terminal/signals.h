@@ -1,0 +1,37 @@
+#ifndef LOWKEY_SERVER_CONFIG_TERMINAL_SIGNALS_H_
+#define LOWKEY_SERVER_CONFIG_TERMINAL_SIGNALS_H_
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "absl/time/time.h"
+
+namespace lowkey {
+
+// Blocks SIGINT and SIGTERM, which then come as ordinary events. Call it before any thread starts,
+// so that no thread is interrupted.
+void BlockStopSignals();
+
+// Takes the next of these signals; absent if none comes within `timeout`. Callable after
+// BlockStopSignals.
+std::optional<int> NextStopSignal(absl::Duration timeout);
+inline bool WaitForStopSignal(absl::Duration timeout) {
+  return NextStopSignal(timeout).has_value();
+}
+
+// Calls `on_signal` from a thread of its own with each stop signal, until destruction.
+class SignalWatcher {
+ public:
+  explicit SignalWatcher(std::function<void(int)> on_signal);
+  ~SignalWatcher();
+
+ private:
+  std::atomic<bool> is_stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_CONFIG_TERMINAL_SIGNALS_H_
