@@ -76,13 +76,11 @@ void PrintOutcome(const FlagValues& flags, const AttendInputs& inputs,
   if (inputs.attention.mechanism == Mechanism::kAtp) {
     absl::StrAppend(&rank, ", rank ", outputs.rank);
   }
-  std::printf("%s",
-              AlignedRows({{"mechanism", rank},
-                           {"out", ShapeString({inputs.n_heads, inputs.n_tokens, inputs.head_dim})},
-                           {"cache bytes", CountText(outputs.cache_bytes)},
-                           {"standard's", CountText(outputs.standard_cache_bytes)}},
-                          StyleOf(stdout))
-                  .c_str());
+  PrintNow(AlignedRows({{"mechanism", rank},
+                        {"out", ShapeString({inputs.n_heads, inputs.n_tokens, inputs.head_dim})},
+                        {"cache bytes", CountText(outputs.cache_bytes)},
+                        {"standard's", CountText(outputs.standard_cache_bytes)}},
+                       StyleOf(stdout)));
 }
 
 absl::Status RunAttend(const FlagValues& flags) {

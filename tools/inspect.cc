@@ -66,21 +66,17 @@ std::string ContextText(const ModelConfig& config) {
 
 void PrintSummary(const std::string& directory, const ModelSummary& model) {
   const ModelConfig& config = model.config;
-  std::printf(
-      "%s",
-      AlignedRows(
-          {{"model", directory},
-           {"architecture", config.architecture},
-           {"shape", ShapeText(config)},
-           {"vocabulary", VocabularyText(config)},
-           {"context", ContextText(config)},
-           {"parameters", CountText(model.n_parameters)},
-           {"files",
-            absl::StrCat(BytesText(model.file_bytes), ", mostly ", model.checkpoint_dtype)},
-           {"weights", absl::StrCat(BytesText(model.weight_bytes), " in memory as ", model.dtype)},
-           {"cache", absl::StrCat(BytesText(model.cache_bytes), " unless told otherwise")}},
-          StyleOf(stdout))
-          .c_str());
+  PrintNow(AlignedRows(
+      {{"model", directory},
+       {"architecture", config.architecture},
+       {"shape", ShapeText(config)},
+       {"vocabulary", VocabularyText(config)},
+       {"context", ContextText(config)},
+       {"parameters", CountText(model.n_parameters)},
+       {"files", absl::StrCat(BytesText(model.file_bytes), ", mostly ", model.checkpoint_dtype)},
+       {"weights", absl::StrCat(BytesText(model.weight_bytes), " in memory as ", model.dtype)},
+       {"cache", absl::StrCat(BytesText(model.cache_bytes), " unless told otherwise")}},
+      StyleOf(stdout)));
 }
 
 void PrintMechanisms(const ModelSummary& model) {

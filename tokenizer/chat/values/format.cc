@@ -19,17 +19,15 @@ void AppendQuoted(std::string_view text, std::string& out) {
   const bool is_double =
       text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = is_double ? '"' : '\'';
+  constexpr std::string_view kEscaped = "\n\r\t", kNames = "nrt";
   out += quote;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
+    const size_t escape = kEscaped.find(c);
     if (c == quote || c == '\\') {
       out += {'\\', c};
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
+    } else if (escape != std::string_view::npos) {
+      out += {'\\', kNames[escape]};
     } else if (byte < 0x20 || byte == 0x7F) {
       absl::StrAppendFormat(&out, "\\x%02x", byte);
     } else {
