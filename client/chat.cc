@@ -250,9 +250,7 @@ absl::Status RunChat(const FlagValues& flags) {
 }  // namespace
 
 Command ChatCommand() {
-  Command command;
-  command.spec.name = "chat";
-  command.spec.summary = "talk with a model that a running server serves";
+  Command command("chat", "talk with a model that a running server serves", RunChat);
   command.spec.description =
       "A conversation with a running server, which writes it as the model's chat template does. "
       "Each line is a message; answers come as they are generated. In a terminal lines can be "
@@ -270,7 +268,6 @@ Command ChatCommand() {
       "lowkey chat --system \"You answer in one sentence.\" --temperature 0.7",
       "lowkey chat --attention atp --rank 1/4 < questions.txt",
   };
-  command.run = RunChat;
   return command;
 }
 

@@ -242,9 +242,7 @@ absl::Status RunGenerate(const FlagValues& flags) {
 }  // namespace
 
 Command GenerateCommand() {
-  Command command;
-  command.spec.name = "generate";
-  command.spec.summary = "continue a text with a running server, as it comes";
+  Command command("generate", "continue a text with a running server, as it comes", RunGenerate);
   command.spec.positional = "[TEXT]";
   command.spec.description =
       "Sends TEXT (or standard input, without a newline at its end) to a running server and "
@@ -261,7 +259,6 @@ Command GenerateCommand() {
       "lowkey generate --system \"You answer in one sentence.\" \"What is rain?\"",
       "lowkey generate --stop \"The End\" --json < prompt.txt",
   };
-  command.run = RunGenerate;
   return command;
 }
 

@@ -43,9 +43,7 @@ absl::Status RunHealth(const FlagValues& flags) {
 }  // namespace
 
 Command HealthCommand() {
-  Command command;
-  command.spec.name = "health";
-  command.spec.summary = "ask a server whether it serves (exit code 0: yes)";
+  Command command("health", "ask a server whether it serves (exit code 0: yes)", RunHealth);
   command.spec.description =
       "Asks a server's grpc.health.v1. The exit code is 0 when it answers SERVING, 1 otherwise: "
       "fit for a container's health check.";
@@ -55,7 +53,6 @@ Command HealthCommand() {
       "lowkey health",
       "lowkey health --server 10.0.0.5:50051 --timeout 2s",
   };
-  command.run = RunHealth;
   return command;
 }
 

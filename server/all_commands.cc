@@ -20,9 +20,8 @@ absl::Status RunCompletion(const FlagValues& flags) {
 }
 
 Command CompletionCommand() {
-  Command command;
-  command.spec.name = "completion";
-  command.spec.summary = "print a script that completes command lines in a shell";
+  Command command("completion", "print a script that completes command lines in a shell",
+                  RunCompletion);
   command.spec.positional = "bash|zsh|fish";
   command.spec.description =
       "Prints a script that teaches a shell to complete lowkey's commands, flags and values. "
@@ -32,7 +31,6 @@ Command CompletionCommand() {
       "lowkey completion zsh > ~/.zfunc/_lowkey",
       "lowkey completion fish > ~/.config/fish/completions/lowkey.fish",
   };
-  command.run = RunCompletion;
   return command;
 }
 
@@ -42,12 +40,9 @@ absl::Status RunMan(const FlagValues&) {
 }
 
 Command ManCommand() {
-  Command command;
-  command.spec.name = "man";
-  command.spec.summary = "print the manual page";
+  Command command("man", "print the manual page", RunMan);
   command.spec.description = "Prints the manual page lowkey(1). `cmake --install` installs it.";
   command.spec.examples = {"lowkey man | man -l -"};
-  command.run = RunMan;
   return command;
 }
 

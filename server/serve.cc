@@ -231,9 +231,7 @@ absl::Status RunServe(const FlagValues& flags) {
 }  // namespace
 
 Command ServeCommand() {
-  Command command;
-  command.spec.name = "serve";
-  command.spec.summary = "serve a model over gRPC";
+  Command command("serve", "serve a model over gRPC", RunServe);
   command.spec.description =
       "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one port. "
       "Without --model: the demo model. SIGTERM, Ctrl-C or the RPC Admin.Drain begins a drain: "
@@ -259,7 +257,6 @@ Command ServeCommand() {
       "lowkey serve --metrics 127.0.0.1:9090",
       "lowkey serve --host 0.0.0.0 --tls-cert server.pem --tls-key server.key --tokens tokens.json",
   };
-  command.run = RunServe;
   return command;
 }
 

@@ -67,16 +67,13 @@ absl::Status RunVersion(const FlagValues& flags) {
 }  // namespace
 
 Command VersionCommand() {
-  Command command;
-  command.spec.name = "version";
-  command.spec.summary = "print the version and how it was built";
+  Command command("version", "print the version and how it was built", RunVersion);
   command.spec.description =
       "Prints the version of this program, the commit that it was built from, the build's options, "
       "the instruction set that this machine computes with and those that it could (LOWKEY_ISA), "
       "and the libraries' versions at build time.";
   command.spec.groups = {{"General", GeneralFlags()}};
   command.spec.examples = {"lowkey version", "lowkey version --json"};
-  command.run = RunVersion;
   return command;
 }
 

@@ -115,9 +115,7 @@ absl::Status RunAttend(const FlagValues& flags) {
 }  // namespace
 
 Command AttendCommand() {
-  Command command;
-  command.spec.name = "attend";
-  command.spec.summary = "attention of given tensors, as safetensors";
+  Command command("attend", "attention of given tensors, as safetensors", RunAttend);
   command.spec.description =
       "Runs one attention mechanism over tensors of a file: q [n_heads, n, head_dim], k and v "
       "[n_kv_heads, n, head_dim] after RoPE; or x [n, hidden], wq [hidden, n_heads * head_dim], "
@@ -138,7 +136,6 @@ Command AttendCommand() {
       "lowkey attend --inputs x.safetensors --heads 8 --kv-heads 8 --attention efficient --output "
       "out.safetensors",
   };
-  command.run = RunAttend;
   return command;
 }
 

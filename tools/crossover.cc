@@ -115,9 +115,8 @@ absl::Status RunCrossover(const FlagValues& flags) {
 }  // namespace
 
 Command CrossoverCommand() {
-  Command command;
-  command.spec.name = "crossover";
-  command.spec.summary = "what each attention mechanism costs on this machine, by length";
+  Command command("crossover", "what each attention mechanism costs on this machine, by length",
+                  RunCrossover);
   command.spec.description =
       "Times the attention of a model's shape (one layer of random rows, times the layers) with "
       "every mechanism that the model has, for prompts and for generated tokens, and prints where "
@@ -133,7 +132,6 @@ Command CrossoverCommand() {
       "lowkey crossover --model models/smollm2 --lengths 1024,2048,4096,8192 --html report.html",
       "lowkey crossover --output profile.json && lowkey serve --profile profile.json",
   };
-  command.run = RunCrossover;
   return command;
 }
 

@@ -227,9 +227,8 @@ absl::Status RunEval(const FlagValues& flags) {
 }  // namespace
 
 Command EvalCommand() {
-  Command command;
-  command.spec.name = "eval";
-  command.spec.summary = "perplexity of a text, by attention mechanism and context length";
+  Command command("eval", "perplexity of a text, by attention mechanism and context length",
+                  RunEval);
   command.spec.positional = "perplexity FILE";
   command.spec.description =
       "Cuts a text into windows of --context tokens, one every --stride tokens, scores each on its "
@@ -247,7 +246,6 @@ Command EvalCommand() {
       "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp --rank 1/4\"",
       "lowkey eval perplexity - --model model.gguf --windows 4 --json < book.txt",
   };
-  command.run = RunEval;
   return command;
 }
 

@@ -214,9 +214,9 @@ absl::Status RunInspect(const FlagValues& flags) {
 }  // namespace
 
 Command InspectCommand() {
-  Command command;
-  command.spec.name = "inspect";
-  command.spec.summary = "a model's shape, memory and mechanisms, and how low-rank its inputs are";
+  Command command("inspect",
+                  "a model's shape, memory and mechanisms, and how low-rank its inputs are",
+                  RunInspect);
   command.spec.positional = "[TEXT]";
   command.spec.description =
       "Prints what a model is, and for each attention mechanism the bytes that a token takes in "
@@ -233,7 +233,6 @@ Command InspectCommand() {
       "lowkey inspect --model ~/models/llama --json",
       "lowkey inspect - < story.txt",
   };
-  command.run = RunInspect;
   return command;
 }
 

@@ -55,9 +55,7 @@ absl::Status RunLogits(const FlagValues& flags) {
 }  // namespace
 
 Command LogitsCommand() {
-  Command command;
-  command.spec.name = "logits";
-  command.spec.summary = "token ids in, logits out as safetensors";
+  Command command("logits", "token ids in, logits out as safetensors", RunLogits);
   command.spec.description =
       "Computes the logits after every token of a list and writes them as safetensors. Needs no "
       "tokenizer and no server: a way to compare the engine with any other implementation.";
@@ -71,7 +69,6 @@ Command LogitsCommand() {
       "lowkey logits --tokens-file ids.txt --output logits.safetensors --dtype float32",
       "lowkey logits --tokens-file ids.txt --output low.safetensors --attention atp --rank 16",
   };
-  command.run = RunLogits;
   return command;
 }
 

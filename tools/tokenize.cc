@@ -71,9 +71,7 @@ absl::Status RunTokenize(const FlagValues& flags) {
 }  // namespace
 
 Command TokenizeCommand() {
-  Command command;
-  command.spec.name = "tokenize";
-  command.spec.summary = "text to token ids, and back";
+  Command command("tokenize", "text to token ids, and back", RunTokenize);
   command.spec.positional = "[TEXT]";
   command.spec.description =
       "Prints the token ids of TEXT (or standard input), as a prompt would have them. With "
@@ -85,7 +83,6 @@ Command TokenizeCommand() {
       "lowkey tokenize --pieces < story.txt",
       "lowkey tokenize --decode 1 403 407 261",
   };
-  command.run = RunTokenize;
   return command;
 }
 

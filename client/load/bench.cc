@@ -161,9 +161,8 @@ absl::Status RunBench(const FlagValues& flags) {
 }  // namespace
 
 Command BenchCommand() {
-  Command command;
-  command.spec.name = "bench";
-  command.spec.summary = "put a running server under load: throughput, latencies, goodput";
+  Command command("bench", "put a running server under load: throughput, latencies, goodput",
+                  RunBench);
   command.spec.description =
       "Sends requests to a running server and reports throughput, time to the first token, time "
       "between tokens and end to end with percentiles, goodput within --slo-*, errors by code, "
@@ -181,7 +180,6 @@ Command BenchCommand() {
       "--input-tokens lognormal:400,0.8",
       "lowkey bench --trace day.csv --output load.json",
   };
-  command.run = RunBench;
   return command;
 }
 

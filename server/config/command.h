@@ -13,8 +13,15 @@ namespace lowkey {
 // else to standard error. RunCommandLine prints the error that `run` returns and makes it the exit
 // code: 2 for INVALID_ARGUMENT, 130 for CANCELLED (interrupted), 1 for the rest.
 struct Command {
+  using Run = absl::Status (*)(const FlagValues& flags);
+
+  Command(std::string_view name, std::string_view summary, Run run) : run(run) {
+    spec.name = name;
+    spec.summary = summary;
+  }
+
   CommandSpec spec;
-  absl::Status (*run)(const FlagValues& flags) = nullptr;
+  Run run;
 };
 
 // Runs `lowkey ARGUMENTS`: finds the command, parses its flags, reports its error. Returns the exit

@@ -426,7 +426,7 @@ TEST_F(ServerTest, ClientSaysWhereThereIsNoServer) {
   Client client("127.0.0.1:1");
   GenerationRequest request;
   request.input = std::string("a");
-  const auto summary = client.GenerateStream(request, [](int32_t, const std::string&) {});
+  const auto summary = client.GenerateStream(request, [](const v1::ChoiceDelta&) {});
   EXPECT_EQ(summary.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(summary.status().message()),
               HasSubstr("no server answers at 127.0.0.1:1"));
@@ -437,7 +437,7 @@ TEST_F(ServerTest, ClientCancelEndsItsCalls) {
   GenerationRequest request;
   request.input = std::string("a");
   auto summary = std::async(std::launch::async, [&] {
-    return client.GenerateStream(request, [](int32_t, const std::string&) {});
+    return client.GenerateStream(request, [](const v1::ChoiceDelta&) {});
   });
   WaitForOne();
   client.Cancel();
