@@ -4,7 +4,8 @@
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libgrpc++-dev protobuf-compiler-grpc
   libprotobuf-dev libabsl-dev libssl-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
   prometheus-cpp-dev libcivetweb-dev libedit-dev)
-TEST_PACKAGES=(libgtest-dev libgmock-dev libboost-context-dev liblapacke-dev python3)
+TEST_PACKAGES=(libgtest-dev libgmock-dev libboost-context-dev liblapacke-dev
+  libsentencepiece-dev python3)
 
 say() { printf '%s\n' "$*" >&2; }
 
