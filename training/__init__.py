@@ -1,0 +1,1 @@
+"""Trains the demo model, and adapts checkpoints to lowkey's attention mechanisms."""

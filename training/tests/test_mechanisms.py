@@ -1,0 +1,89 @@
+"""Mechanisms against plain formulas in double precision."""
+
+import unittest
+
+import torch
+
+from ..mechanisms import (
+    CHUNK_TOKENS,
+    principal_keys_attention,
+    softmax_attention,
+    taylor,
+    taylor_features,
+    taylorshift_direct,
+    taylorshift_windowed,
+)
+
+
+def heads(n_heads: int, n_tokens: int, dim: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(1, n_heads, n_tokens, dim, dtype=torch.float64, generator=generator)
+
+
+def windowed_by_pairs(q, k, v, tau, tau_window, window_tokens):
+    n_tokens = q.shape[2]
+    q, k = (x / x.norm(dim=-1, keepdim=True) for x in (q, k))
+    cosines = q @ k.mT
+    chunk = torch.arange(n_tokens) // CHUNK_TOKENS
+    near = chunk >= chunk[:, None] - window_tokens // CHUNK_TOKENS
+    far_weights = taylor(tau[:, None, None] * cosines)
+    weights = torch.tril(
+        torch.where(near, torch.exp(tau_window[:, None, None] * cosines), far_weights)
+    )
+    return weights @ v / weights.sum(-1, keepdim=True)
+
+
+class TaylorShift(unittest.TestCase):
+    def test_features_give_the_polynomial(self):
+        a, b = heads(2, 5, 8, 1), heads(2, 5, 8, 2)
+        torch.testing.assert_close(taylor_features(a) @ taylor_features(b).mT, taylor(a @ b.mT))
+
+    def test_window_and_state_equal_the_sum_over_pairs(self):
+        tau = torch.tensor([3.0, 8.0, 15.0])
+        tau_window = torch.tensor([10.0, 2.0, 25.0])
+        for n_tokens in (1, 63, 64, 200, 449):
+            for window in (0, 64, 128):
+                q, k, v = (
+                    heads(3, n_tokens, 8, 1),
+                    heads(3, n_tokens, 8, 2),
+                    heads(3, n_tokens, 16, 3),
+                )
+                wanted = windowed_by_pairs(q, k, v, tau, tau_window, window)
+                got = taylorshift_windowed(q, k, v, tau, tau_window, window)
+                torch.testing.assert_close(got, wanted, atol=2e-5, rtol=1e-4)
+
+    def test_a_later_token_changes_nothing_before_it(self):
+        q, k, v = (heads(2, 300, 8, seed) for seed in (1, 2, 3))
+        tau = torch.tensor([5.0, 9.0])
+        before = taylorshift_windowed(q, k, v, tau, tau, 64)
+        k[:, :, 250:], v[:, :, 250:] = 7.0, -7.0
+        torch.testing.assert_close(
+            taylorshift_windowed(q, k, v, tau, tau, 64)[:, :, :250], before[:, :, :250]
+        )
+
+    def test_direct_scales_with_the_visible_tokens(self):
+        q, k, v = (heads(1, 9, 4, seed) for seed in (1, 2, 3))
+        out = taylorshift_direct(q, k, v, torch.tensor([2.0]))
+        torch.testing.assert_close(out[0, 0, 0].double(), v[0, 0, 0] / 2, atol=1e-6, rtol=1e-6)
+
+
+class PrincipalKeys(unittest.TestCase):
+    def test_full_rank_is_softmax_attention(self):
+        q, k, v = heads(4, 100, 8, 1), heads(2, 100, 8, 2), heads(2, 100, 8, 3)
+        got = principal_keys_attention(q, k, v, rank=16, block=16, sinks=0, window=0)
+        wanted = softmax_attention(q, *(x.repeat_interleave(2, dim=1) for x in (k, v)))
+        torch.testing.assert_close(got.double(), wanted, atol=1e-5, rtol=1e-4)
+
+    def test_a_lower_rank_is_further_away(self):
+        q, k, v = heads(2, 128, 8, 1), heads(2, 128, 8, 2), heads(2, 128, 8, 3)
+        wanted = softmax_attention(q, k, v).float()
+        errors = [
+            (principal_keys_attention(q, k, v, rank, 32, 2, 1) - wanted).norm()
+            for rank in (1, 4, 16)
+        ]
+        self.assertGreater(errors[0], errors[1])
+        self.assertGreater(errors[1], errors[2])
+
+
+if __name__ == "__main__":
+    unittest.main()
