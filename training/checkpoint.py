@@ -253,6 +253,10 @@ def mechanism_tensors(model: Llama, mechanism: str) -> dict[str, Tensor]:
     return tensors
 
 
+def by_length(ratios: dict[int, float]) -> dict[str, float]:
+    return {str(n): round(ratio, 4) for n, ratio in sorted(ratios.items())}
+
+
 def bundle_entry(model: Llama, mechanism: str, ratios: dict[int, float]) -> dict:
     config = model.config
     entry: dict = {"name": mechanism, "weights": f"{mechanism}.safetensors"}
@@ -261,14 +265,30 @@ def bundle_entry(model: Llama, mechanism: str, ratios: dict[int, float]) -> dict
     if mechanism == "taylorshift":
         assert config.window_tokens % CHUNK_TOKENS == 0
         entry["variant"] = "normalized"
-    if ratios:
-        entry["perplexity_ratio"] = {str(n): round(ratio, 4) for n, ratio in sorted(ratios.items())}
+    if ratios and mechanism != "atp":
+        entry["perplexity_ratio"] = by_length(ratios)
     return entry
+
+
+def measured_entry(model: Llama, ratios: dict[int, float]) -> dict:
+    """The quality of atp, which depends on the options that its adapters were trained with."""
+    options = {"rank": str(model.config.atp_rank), "block_tokens": model.config.atp_block}
+    return {"mechanism": "atp", "options": options, "perplexity_ratio": by_length(ratios)}
 
 
 def write_mechanism(model: Llama, mechanism: str, folder: Path, ratios: dict[int, float]) -> None:
     """Writes a mechanism's tensors into a folder and its entry into the folder's lowkey.json."""
+    path = folder / "lowkey.json"
+    bundle = read_json(path) if path.exists() else {"format": 1, "mechanisms": []}
     entry = bundle_entry(model, mechanism, ratios)
     write_tensors(folder / entry["weights"], mechanism_tensors(model, mechanism))
-    entries = [old for old in read_bundle(folder) if old["name"] != mechanism]
-    write_json(folder / "lowkey.json", {"format": 1, "mechanisms": [*entries, entry]})
+    bundle["mechanisms"] = [old for old in bundle["mechanisms"] if old["name"] != mechanism]
+    bundle["mechanisms"].append(entry)
+    if ratios and mechanism == "atp":
+        new = measured_entry(model, ratios)
+        same = ("mechanism", "options")
+        bundle["measured"] = [
+            old for old in bundle.get("measured", []) if any(old.get(k) != new[k] for k in same)
+        ]
+        bundle["measured"].append(new)
+    write_json(path, bundle)

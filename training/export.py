@@ -11,7 +11,14 @@ from pathlib import Path
 import sentencepiece
 import torch
 
-from .checkpoint import base_names, load_model, write_json, write_mechanism, write_tensors
+from .checkpoint import (
+    base_names,
+    load_model,
+    read_json,
+    write_json,
+    write_mechanism,
+    write_tensors,
+)
 from .model import Llama, ModelConfig
 from .validation import ValidationSet, perplexity_ratios
 
@@ -28,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--validation", type=Path, help="held-out stories: measures perplexity ratios")
     add("--windows", type=int, nargs="+", default=[512, 2048],
         help="tokens of the measured windows (default: 512 2048)")  # fmt: skip
+    add(
+        "--max-perplexity-ratio",
+        type=float,
+        help="the floor of quality that lowkey.json gives --attention auto",
+    )
     add("--output", type=Path, required=True, help="folder to write")
 
 
@@ -122,6 +134,9 @@ def main(args: argparse.Namespace) -> None:
                 f"{mechanism}: perplexity ratio "
                 + ", ".join(f"{n}: {r:.4f}" for n, r in ratios.items())
             )
+    if args.max_perplexity_ratio is not None:
+        path = args.output / "lowkey.json"
+        write_json(path, read_json(path) | {"max_perplexity_ratio": args.max_perplexity_ratio})
     n_parameters = sum(weight.numel() for weight in model.parameters())
     print(
         f"{n_parameters} parameters in all after {state['n_steps']} steps, "

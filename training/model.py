@@ -4,7 +4,7 @@ One trunk (embedding, norms, feed-forward) serves all mechanisms; each has proje
 Head vectors are rotated in halves, as in Hugging Face's Llama.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
