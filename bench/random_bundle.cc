@@ -110,6 +110,7 @@ Json EntryJson(const RandomMechanism& m, const std::string& weights) {
   if (m.n_heads > 0) json["n_heads"] = m.n_heads;
   if (m.n_kv_heads > 0) json["n_kv_heads"] = m.n_kv_heads;
   if (m.lora_rank > 0) json["lora_scale"] = 1.0;
+  if (m.perplexity_ratio.has_value()) json["perplexity_ratio"] = *m.perplexity_ratio;
   if (m.score_dim > 0) json["score_dim"] = m.score_dim;
   if (m.window_tokens > 0) json["window_tokens"] = m.window_tokens;
   if (m.variant.has_value()) json["variant"] = std::string(NameOf(*m.variant));

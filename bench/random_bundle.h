@@ -22,6 +22,7 @@ struct RandomMechanism {
   int32_t lora_rank = 0;                   // > 0: low-rank changes instead of full projections
   int64_t alignment_tokens = 256;          // super's
   LassoOptions lasso = {};
+  std::optional<double> perplexity_ratio = {};
   // taylorshift's
   int32_t score_dim = 0;  // 0: head_dim
   int64_t window_tokens = 0;

@@ -17,6 +17,7 @@
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
+#include "server/config/machine_profile.h"
 #include "server/config/opened_model.h"
 #include "server/config/profile.h"
 #include "server/config/terminal/signals.h"
@@ -51,7 +52,9 @@ constexpr Flag kChatFlags[] = {
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
 constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr Flag kSelectionFlags[] = {
-    {"profile", "FILE", "", "this machine's rates, as lowkey crossover --output wrote them"},
+    {"profile", "FILE", "",
+     "this machine's rates, as lowkey crossover --output wrote them; none: do without [measured "
+     "once in the background, and kept in ~/.cache/lowkey]"},
 };
 constexpr Flag kDefaultFlags[] = {
     {"max-new-tokens", "N", "128", "tokens to generate"},
@@ -65,6 +68,7 @@ struct ServeOptions {
   ChatTemplates chat_templates;
   absl::Duration grace;
   bool is_json = false;
+  bool measures_profile = false;  // in the background, where no profile was given
 };
 
 struct LoadedModel {
@@ -109,7 +113,8 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const ResolvedAttention resolved, ResolveSelectable(attention, {}));
   options.defaults.attention = resolved.options;
   options.defaults.selection = resolved.selection;
-  if (flags.IsGiven("profile")) {
+  options.measures_profile = !flags.IsGiven("profile");
+  if (flags.IsGiven("profile") && flags.Text("profile") != "none") {
     LK_ASSIGN_OR_RETURN(const std::string text,
                         ReadTextFile(flags.Text("profile"), kMaxProfileBytes));
     LK_ASSIGN_OR_RETURN(options.engine.profile, ParseProfile(text, flags.Text("profile")));
@@ -224,6 +229,13 @@ absl::Status RunServe(const FlagValues& flags) {
                       GrpcServer::Start(service, options.network));
   Say(options, LimitsText(*model.engine));
   SayReady(options, name, *server, absl::Now() - start);
+  std::optional<MachineProfile> profile;
+  if (options.measures_profile) {
+    LK_ASSIGN_OR_RETURN(auto weights, opened.Weights());
+    profile.emplace(std::move(weights), options.engine, [&model](SelectionProfile measured) {
+      model.engine->SetProfile(std::move(measured));
+    });
+  }
   RunUntilStopped(options, *model.engine, *server);
   return model.engine->Health();
 }

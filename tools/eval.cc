@@ -1,5 +1,6 @@
 // Implements `lowkey eval`: how well a model predicts a text, by mechanism and context length.
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
+#include "engine/loader/bundle_quality.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
@@ -35,6 +38,9 @@ constexpr Flag kEvalFlags[] = {
      "measure this too, such as \"atp --rank 16 --basis kv\"; the first is the reference",
      FlagKind::kRepeated},
     {"csv", "FILE", "", "write the table to FILE as well"},
+    {"record", "", "",
+     "write ratios to standard into the model's lowkey.json, for --attention auto",
+     FlagKind::kSwitch},
 };
 
 struct Trial {
@@ -190,6 +196,33 @@ absl::StatusOr<Evaluation> ReadEvaluation(const FlagValues& flags) {
   return evaluation;
 }
 
+// The measured ratios to the first trial, which must be exact standard attention. Compressed
+// prefill counts for exact prefill too: fewer rows read compressed blocks there.
+absl::Status Record(const std::string& model_path, const std::vector<Row>& rows) {
+  std::vector<MeasuredQuality> measured;
+  for (const Row& row : rows) {
+    if (row.trial.name == rows[0].trial.name) continue;
+    MeasuredQuality& m = measured.emplace_back();
+    m.options = row.trial.attention;
+    m.options.atp.prefill = AtpOptions().prefill;
+    m.ratios = PerplexityRatios({{row.context_tokens, row.ratio}});
+  }
+  const bool is_file = !std::filesystem::is_directory(model_path);
+  return RecordQuality(
+      is_file ? std::filesystem::path(model_path).parent_path().string() : model_path, measured);
+}
+
+absl::Status CheckRecord(const FlagValues& flags, const Evaluation& evaluation) {
+  if (!flags.Switch("record")) return absl::OkStatus();
+  if (AttentionLabel(evaluation.trials[0].attention) != AttentionLabel({})) {
+    return flags.Error("record", "the first --try to be standard, which ratios are to");
+  }
+  if (flags.Text("model").empty() || !std::filesystem::exists(flags.Text("model"))) {
+    return flags.Error("record", "--model with the path of a model on this machine");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunEval(const FlagValues& flags) {
   const std::vector<std::string>& words = flags.positional();
   if (words.size() != 2 || words[0] != "perplexity") {
@@ -197,6 +230,7 @@ absl::Status RunEval(const FlagValues& flags) {
         "expected: lowkey eval perplexity FILE (- is standard input)");
   }
   LK_ASSIGN_OR_RETURN(Evaluation evaluation, ReadEvaluation(flags));
+  LK_RETURN_IF_ERROR(CheckRecord(flags, evaluation));
   LK_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(words[1], Tokenizer::kMaxTextBytes));
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, model.MakeTokenizer());
@@ -216,6 +250,7 @@ absl::Status RunEval(const FlagValues& flags) {
   }
   LK_ASSIGN_OR_RETURN(const std::vector<Row> rows, MeasureAll(*engine, tokens, evaluation));
   if (flags.IsGiven("csv")) LK_RETURN_IF_ERROR(WriteCsv(flags.Text("csv"), rows));
+  if (flags.Switch("record")) LK_RETURN_IF_ERROR(Record(flags.Text("model"), rows));
   if (!evaluation.is_json) return absl::OkStatus();
   Json json = {
       {"model", model.path()}, {"dtype", engine->Stats().dtype}, {"text_tokens", tokens.size()}};
@@ -244,6 +279,7 @@ Command EvalCommand() {
   command.spec.examples = {
       "lowkey eval perplexity book.txt",
       "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp --rank 1/4\"",
+      "lowkey eval perplexity book.txt --model model --record --try standard --try taylorshift",
       "lowkey eval perplexity - --model model.gguf --windows 4 --json < book.txt",
   };
   return command;

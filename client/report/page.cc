@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "engine/base/machine.h"
 #include "server/version.h"
 
 namespace lowkey {
@@ -18,18 +19,6 @@ namespace lowkey {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string MachineName() {
-  const std::string cores = absl::StrCat(std::thread::hardware_concurrency(), " cores");
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) {
-      return absl::StrCat(line.substr(colon + 2), ", ", cores);
-    }
-  }
-  return cores;
-}
 
 std::string Escaped(const std::string& text) {
   return absl::StrReplaceAll(text,

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,31 +15,46 @@ namespace lowkey {
 // The mechanism's name in a request that leaves the choice to the engine (selection.h).
 inline constexpr std::string_view kAutoMechanism = "auto";
 
-// How fast this machine computes one mechanism's attention, in multiply-adds a second.
-struct MechanismRates {
+// How fast this machine computes a mechanism's attention at one length, in multiply-adds of the
+// mechanism's formula a second. A rate falls with the length where the cache leaves the
+// processor's own caches.
+struct AttentionRate {
+  int64_t n_tokens = 0;
   double prefill = 10e9;
   double decode = 5e9;
 };
 
-// Rates measured by `lowkey crossover`. A mechanism without measured rates has the ones above.
+// The rates of a machine, as `lowkey crossover` measures them.
 struct SelectionProfile {
-  double linear = 10e9;  // of the projections
-  std::map<Mechanism, MechanismRates> mechanisms;
+  // What a report calls the profile; empty: no rates were measured.
+  std::string name = {};
+  // Multiply-adds a second of linear maps: over a prompt's rows, and over a single row, which is
+  // as fast as weights are read.
+  double linear_prefill = 10e9;
+  double linear_decode = 5e9;
+  // By AttentionLabel of the options that were measured, each in ascending order of lengths.
+  std::map<std::string, std::vector<AttentionRate>, std::less<>> rates = {};
 
-  MechanismRates RatesOf(Mechanism id) const {
-    const auto it = mechanisms.find(id);
-    return it == mechanisms.end() ? MechanismRates{} : it->second;
-  }
+  // Returns the rates of the options at a length, interpolated over the length's logarithm. Options
+  // that were not measured have the rates of the first ones of their mechanism that were; a
+  // mechanism without measured rates has AttentionRate's defaults.
+  AttentionRate RateOf(const AttentionOptions& options, int64_t n_tokens) const;
 };
 
 enum class Objective { kLatency, kMemory, kBalanced };
 template <>
 inline constexpr EnumNames kEnumNames<Objective> = {"objective", {"latency", "memory", "balanced"}};
 
+// The floor of quality where neither the request nor the model's bundle has one.
+inline constexpr double kDefaultMaxPerplexityRatio = 1.02;
+
 struct SelectionRules {
   Objective objective = Objective::kBalanced;
   std::vector<Mechanism> allowed = {};  // empty: every candidate
   bool allow_approximate = false;       // mechanisms that approximate another one's output
+  // Candidates of a higher perplexity over standard's at the request's length are left out, and so
+  // are those whose perplexity was not measured; nullopt: the model's own floor.
+  std::optional<double> max_perplexity_ratio = std::nullopt;
   double margin = 1.25;  // balanced: how much slower than the fastest is worth quality
 };
 

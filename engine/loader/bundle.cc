@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
+#include "engine/loader/bundle_quality.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/loader/tensor_table.h"
 
@@ -15,14 +16,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxBundleBytes = size_t{1} << 20;
-constexpr int kMaxBundleDepth = 6;
 constexpr int64_t kMaxAlignmentTokens = int64_t{1} << 16;
 constexpr int64_t kMaxLoraRank = 4096;
 constexpr int64_t kMaxKeyDim = 512;
 constexpr int64_t kWindowStep = 64;  // tokens of a page
 constexpr int64_t kMaxWindowTokens = int64_t{1} << 20;
-constexpr char kBundleFile[] = "lowkey.json";
 
 // Reads one entry of "mechanisms" and takes its tensors.
 class EntryReader {
@@ -41,6 +39,7 @@ class EntryReader {
   absl::Status ReadTaylorShift();
   absl::Status ReadScoreDim();
   absl::Status ReadTensors();
+  absl::Status CheckOwnTensors() const;
   absl::Status TakeProjection(TensorTable& table, int64_t layer, int which);
   absl::Status TakeLayer(TensorTable& table, int64_t layer);
   absl::Status TakeTemperatures(TensorTable& table, const char* name, int64_t layer,
@@ -251,6 +250,17 @@ absl::Status EntryReader::TakeLayer(TensorTable& table, int64_t layer) {
   return absl::OkStatus();
 }
 
+// Another function than the one that the checkpoint was trained for takes weights of its own.
+absl::Status EntryReader::CheckOwnTensors() const {
+  const BundledLayer& first = out_.layers[0];
+  const bool has_own = out_.has_own_projections || first.alignment.data != nullptr ||
+                       first.tau.data != nullptr || first.tau_window.data != nullptr;
+  if (has_own || out_.mechanism == Mechanism::kAtp) return absl::OkStatus();
+  return fields_.Error("weights", absl::StrCat("a file with tensors of its own: ",
+                                               std::string(MechanismName(out_.mechanism)),
+                                               " computes another function than the checkpoint's"));
+}
+
 absl::Status EntryReader::ReadTensors() {
   LK_ASSIGN_OR_RETURN(const auto weights, fields_.String("weights"));
   out_.layers.resize(base_.n_layers);
@@ -260,9 +270,10 @@ absl::Status EntryReader::ReadTensors() {
   }
   for (int64_t i = 0; i < base_.n_layers; ++i) LK_RETURN_IF_ERROR(TakeLayer(table, i));
   files_ = table.files();
-  return table.CheckNothingLeft(
+  LK_RETURN_IF_ERROR(table.CheckNothingLeft(
       [](std::string_view) { return false; },
-      absl::StrCat(std::string(MechanismName(out_.mechanism)), " has no such weight"));
+      absl::StrCat(std::string(MechanismName(out_.mechanism)), " has no such weight")));
+  return CheckOwnTensors();
 }
 
 absl::StatusOr<BundledMechanism> EntryReader::Read() {
@@ -272,7 +283,7 @@ absl::StatusOr<BundledMechanism> EntryReader::Read() {
   LK_RETURN_IF_ERROR(ReadTaylorShift());
   LK_ASSIGN_OR_RETURN(const auto scale, fields_.Number("lora_scale", {-1e6, 1e6}));
   out_.lora_scale = scale.value_or(1.0);
-  LK_ASSIGN_OR_RETURN(out_.perplexity_ratio, fields_.Number("perplexity_ratio", {1e-6, 1e6}));
+  LK_ASSIGN_OR_RETURN(out_.perplexity_ratios, ReadPerplexityRatios(fields_));
   LK_RETURN_IF_ERROR(ReadTensors());
   return std::move(out_);
 }
@@ -301,6 +312,9 @@ absl::Status OpenBundle(const std::string& directory, Checkpoint& checkpoint) {
                       ParseJsonObject((*file)->text(), kBundleFile, kMaxBundleDepth));
   const JsonFields fields(root, kBundleFile);
   LK_RETURN_IF_ERROR(fields.RequiredInt("format", {1, 1}).status());
+  LK_ASSIGN_OR_RETURN(checkpoint.measured, ReadMeasuredQuality(fields));
+  LK_ASSIGN_OR_RETURN(checkpoint.max_perplexity_ratio,
+                      fields.Number("max_perplexity_ratio", {1.0, 1e6}));
   const json* entries = fields.Find("mechanisms");
   if (entries == nullptr || !entries->is_array() || entries->size() > 16) {
     return fields.Error("mechanisms", "an array of at most 16 objects");

@@ -11,6 +11,7 @@
 #include "engine/base/tensor.h"
 #include "engine/config/attention_options.h"
 #include "engine/config/model_config.h"
+#include "engine/config/perplexity_ratios.h"
 #include "engine/config/projections.h"
 
 namespace lowkey {
@@ -45,7 +46,7 @@ struct BundledMechanism {
   int64_t window_tokens = 0;  // taylorshift: of exact weights, a multiple of 64; 0: none
   // taylorshift: the variant that the weights were trained for, if the file says.
   std::optional<TaylorVariant> variant;
-  std::optional<double> perplexity_ratio;  // to standard, as measured by whoever made it
+  PerplexityRatios perplexity_ratios;  // to standard, as measured by whoever made it
   std::vector<BundledLayer> layers;
 };
 

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
 #include "engine/kernels/device/weight.h"
 #include "engine/kernels/linear.h"
 #include "engine/runtime/model_runner.h"
@@ -111,54 +112,62 @@ class LayerBench {
   SequenceCache sequence_;  // must go before the cache
 };
 
-MechanismRates RatesFrom(const MechanismCalibration& m) {
-  double prefill_work = 0, prefill_seconds = 0, decode_work = 0, decode_seconds = 0;
+// The rates at every length. A prompt's rate is that of the whole prompt.
+std::vector<AttentionRate> RatesFrom(const MechanismCalibration& m) {
+  std::vector<AttentionRate> rates;
   for (const CalibrationPoint& p : m.points) {
-    prefill_work += p.prefill_work;
-    prefill_seconds += p.prefill_seconds;
-    decode_work += p.decode_work;
-    decode_seconds += p.decode_seconds;
+    rates.push_back({p.n_tokens, p.prefill_work / std::max(p.prefill_seconds, 1e-9),
+                     p.decode_work / std::max(p.decode_seconds, 1e-9)});
   }
-  return {prefill_work / std::max(prefill_seconds, 1e-9),
-          decode_work / std::max(decode_seconds, 1e-9)};
+  return rates;
 }
 
-// Multiply-adds a second of the fastest of five products with a weight [n, n] over a chunk of rows.
-absl::StatusOr<double> RateOf(int64_t n, absl::FunctionRef<absl::Status()> multiply) {
+// Multiply-adds a second of the fastest of five products of rows with a weight [n, n].
+absl::StatusOr<double> RateOf(int64_t n_rows, int64_t n,
+                              absl::FunctionRef<absl::Status(int64_t n_rows)> multiply) {
   double best = 1e30;
   for (int run = 0; run < 5; ++run) {
     const absl::Time start = absl::Now();
-    LK_RETURN_IF_ERROR(multiply());
+    LK_RETURN_IF_ERROR(multiply(n_rows));
     best = std::min(best, Since(start));
   }
-  return static_cast<double>(kChunkTokens * n * n) / best;
+  return static_cast<double>(n_rows * n * n) / best;
 }
 
-// The rate of a projection of the model's width on the host.
-absl::StatusOr<double> LinearRate(const TensorView& weights, StorageType type, ThreadPool& pool) {
+// Sets the rates of projections of the model's width, over a prompt's chunk and over one row.
+absl::Status SetLinearRates(int64_t n, absl::FunctionRef<absl::Status(int64_t n_rows)> multiply,
+                            SelectionProfile& profile) {
+  LK_ASSIGN_OR_RETURN(profile.linear_prefill, RateOf(kChunkTokens, n, multiply));
+  LK_ASSIGN_OR_RETURN(profile.linear_decode, RateOf(1, n, multiply));
+  return absl::OkStatus();
+}
+
+absl::Status MeasureLinear(const TensorView& weights, StorageType type, ThreadPool& pool,
+                           SelectionProfile& profile) {
   const int64_t n = weights.shape[0];
   const std::vector<float> x = RandomFloats(kChunkTokens * n);
   LK_ASSIGN_OR_RETURN(const PackedWeight packed, PackedWeight::Pack({&weights, 1}, type, pool));
   const int64_t ld = RowStride(packed.n_out_padded());
   std::vector<float> y(kChunkTokens * ld);
-  return RateOf(n, [&] {
-    Linear(packed, x.data(), n, kChunkTokens, y.data(), ld, pool);
+  const auto multiply = [&](int64_t n_rows) {
+    Linear(packed, x.data(), n, n_rows, y.data(), ld, pool);
     return absl::OkStatus();
-  });
+  };
+  return SetLinearRates(n, multiply, profile);
 }
 
-// The rate of the same projection on a device.
-absl::StatusOr<double> DeviceLinearRate(const TensorView& weights, StorageType type,
-                                        ThreadPool& pool, Device& device) {
+absl::Status MeasureDeviceLinear(const TensorView& weights, StorageType type, ThreadPool& pool,
+                                 Device& device, SelectionProfile& profile) {
   const int64_t n = weights.shape[0];
   LK_ASSIGN_OR_RETURN(const auto weight, MakeDeviceWeight({&weights, 1}, type, pool, device));
   const size_t n_bytes = kChunkTokens * n * sizeof(float);
   LK_ASSIGN_OR_RETURN(const Buffer x, Buffer::Allocate(n_bytes, &device));
   LK_ASSIGN_OR_RETURN(Buffer y, Buffer::Allocate(n_bytes, &device));
-  return RateOf(n, [&] {
-    device.Multiply({weight.get(), x.data(), n, kChunkTokens, y.as<float>(), n});
+  const auto multiply = [&](int64_t n_rows) {
+    device.Multiply({weight.get(), x.data(), n, n_rows, y.as<float>(), n});
     return device.Wait();
-  });
+  };
+  return SetLinearRates(n, multiply, profile);
 }
 
 absl::Status CheckLengths(const CalibrationOptions& options) {
@@ -220,9 +229,9 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
   view.shape = {n, n};
   view.data = reinterpret_cast<const std::byte*>(weights.data());
   Device* device = options.engine.device.get();
-  LK_ASSIGN_OR_RETURN(out.profile.linear, device == nullptr
-                                              ? LinearRate(view, type, pool)
-                                              : DeviceLinearRate(view, type, pool, *device));
+  LK_RETURN_IF_ERROR(device == nullptr
+                         ? MeasureLinear(view, type, pool, out.profile)
+                         : MeasureDeviceLinear(view, type, pool, *device, out.profile));
   const auto n_steps = static_cast<int64_t>(options.mechanisms.size() * options.lengths.size());
   for (size_t i = 0; i < options.mechanisms.size(); ++i) {
     const AttentionOptions& attention = options.mechanisms[i];
@@ -241,7 +250,7 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
       }
     }));
     for (CalibrationPoint& point : m.points) Multiply(point, checkpoint.config.n_layers);
-    if (!m.points.empty()) out.profile.mechanisms[attention.mechanism] = RatesFrom(m);
+    if (!m.points.empty()) out.profile.rates[AttentionLabel(attention)] = RatesFrom(m);
   }
   return out;
 }

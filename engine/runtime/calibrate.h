@@ -37,7 +37,7 @@ struct MechanismCalibration {
 
 struct Calibration {
   std::vector<MechanismCalibration> mechanisms;
-  SelectionProfile profile;  // the rates: work over time, over all lengths
+  SelectionProfile profile;  // the rates: work over time, at every length
 };
 
 // Measures the attention of a model's shape on this machine: random rows through one of its layers,

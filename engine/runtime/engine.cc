@@ -138,6 +138,7 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   auto state =
       std::make_unique<RequestState>(next_id_, std::move(request), std::move(sink), absl::Now());
   state->selection = std::move(selection);
+  state->is_approximate = runner_->IsApproximate(state->request.attention);
   state->forecast = forecast;
   state->latest_start = latest_start;
   inbox_.push_back(std::move(state));

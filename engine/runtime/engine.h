@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "engine/config/attention_options.h"
 #include "engine/config/model_config.h"
+#include "engine/config/perplexity_ratios.h"
 #include "engine/config/selection_rules.h"
 #include "engine/sampler/sampler.h"
 
@@ -148,9 +149,10 @@ struct EngineLimits {
 // A mechanism that the model has weights for.
 struct MechanismInfo {
   Mechanism id = Mechanism::kStandard;
-  std::optional<int64_t> max_tokens;       // the longest sequence, if shorter than the context
-  double cache_bytes_per_token = 0;        // growth of a long sequence, with default options
-  std::optional<double> perplexity_ratio;  // to standard, as the model's bundle states it
+  std::optional<int64_t> max_tokens;   // the longest sequence, if shorter than the context
+  double cache_bytes_per_token = 0;    // growth of a long sequence, with default options
+  PerplexityRatios perplexity_ratios;  // to standard, as the model's bundle states them
+  bool is_approximate = false;         // approximates what the model's weights compute
 };
 
 struct EngineStats {
@@ -208,6 +210,9 @@ class Engine {
   virtual void EndAll(const absl::Status& status) = 0;
 
   virtual EngineStats Stats() const = 0;
+
+  // Replaces the rates by which requests that come later are given a mechanism (selection).
+  virtual void SetProfile(SelectionProfile profile) = 0;
   // OK, or UNAVAILABLE for good once the device failed: all requests have ended, new ones are
   // refused.
   virtual absl::Status Health() const = 0;

@@ -35,6 +35,7 @@ class EngineImpl : public Engine {
   bool Drain(absl::Time deadline) override;
   void EndAll(const absl::Status& status) override;
   EngineStats Stats() const override;
+  void SetProfile(SelectionProfile profile) override { runner_->SetProfile(std::move(profile)); }
   absl::Status Health() const override;
   const ModelConfig& config() const override { return runner_->config(); }
   EngineLimits limits() const override { return limits_; }

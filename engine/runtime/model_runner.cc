@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
 
@@ -87,7 +88,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
   runner->pool_ = std::make_unique<ThreadPool>(ResolveThreads(options.n_threads));
   runner->place_ = Place::Make(options.device);
   runner->max_rows_ = std::max<int64_t>(1, options.max_batch_tokens);
-  runner->profile_ = options.profile;
+  runner->SetProfile(options.profile);
 
   DecoderOptions load;
   load.weight_type = runner->weight_type_ = ResolveStorage(options.dtype, *checkpoint);
@@ -104,6 +105,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
   const int64_t budget = CacheBudget(options, *runner->place_, runner->geometry_, context);
   LK_RETURN_IF_ERROR(runner->place_->MakeCaches(runner->geometry_, budget, runner->max_rows_));
   runner->MakeMechanisms(*checkpoint);
+  runner->measured_ = checkpoint->measured;
+  runner->max_perplexity_ratio_ = checkpoint->max_perplexity_ratio;
   return runner;
 }
 
@@ -116,7 +119,7 @@ void ModelRunner::MakeMechanisms(const Checkpoint& checkpoint) {
     runnable.weights = std::move(setup.weights);
     if (!setup.bundled.has_value()) continue;
     runnable.weight_set = place_->decoder().set_of_bundled(*setup.bundled);
-    runnable.perplexity_ratio = checkpoint.mechanisms[*setup.bundled].perplexity_ratio;
+    runnable.perplexity_ratios = checkpoint.mechanisms[*setup.bundled].perplexity_ratios;
   }
 }
 
@@ -128,22 +131,67 @@ absl::StatusOr<AttentionMechanism*> ModelRunner::FindMechanism(Mechanism id) con
                    " needs weights that this model does not bring (lowkey.json)"));
 }
 
-absl::StatusOr<Selection> ModelRunner::Select(const SelectionRules& rules,
-                                              const AttentionOptions& base,
-                                              const RequestLengths& lengths,
-                                              int64_t max_tokens) const {
+bool ModelRunner::IsApproximate(const AttentionOptions& options) const {
+  if (!lowkey::IsApproximate(options)) return false;
+  const auto it = mechanisms_.find(options.mechanism);
+  const bool is_trained = it != mechanisms_.end() && it->second.weights != nullptr;
+  return options.mechanism != Mechanism::kTaylorShift || !is_trained;
+}
+
+std::vector<SelectionCandidate> ModelRunner::Candidates(const AttentionOptions& base) const {
   std::vector<SelectionCandidate> candidates;
   for (const auto& [id, runnable] : mechanisms_) {
     const bool untrained =
         runnable.weights == nullptr && id != Mechanism::kStandard && id != Mechanism::kAtp;
-    SelectionCandidate candidate{runnable.mechanism.get(), base,
-                                 place_->decoder().work_per_row(runnable.weight_set),
-                                 runnable.perplexity_ratio};
-    candidate.options.mechanism = id;
-    if (untrained || !runnable.mechanism->CheckAvailable(candidate.options).ok()) continue;
-    candidates.push_back(std::move(candidate));
+    if (untrained) continue;
+    std::vector<AttentionOptions> variants = {base};
+    variants[0].mechanism = id;
+    const std::string label = AttentionLabel(variants[0]);
+    const bool has_defaults = label == AttentionLabel({id, {}, {}});
+    for (const MeasuredQuality& m : measured_) {
+      if (has_defaults && m.options.mechanism == id && AttentionLabel(m.options) != label) {
+        variants.push_back(m.options);
+      }
+    }
+    for (const AttentionOptions& options : variants) {
+      if (!runnable.mechanism->CheckAvailable(options).ok()) continue;
+      SelectionCandidate& c = candidates.emplace_back();
+      c.mechanism = runnable.mechanism.get();
+      c.options = options;
+      c.projection_work = place_->decoder().work_per_row(runnable.weight_set);
+      c.perplexity_ratios = RatiosOf(options);
+      c.is_approximate = IsApproximate(options);
+    }
   }
-  return SelectMechanism(candidates, profile_, rules, lengths, max_tokens);
+  return candidates;
+}
+
+PerplexityRatios ModelRunner::RatiosOf(const AttentionOptions& options) const {
+  const std::string label = AttentionLabel(options);
+  for (const MeasuredQuality& m : measured_) {
+    if (AttentionLabel(m.options) == label) return m.ratios;
+  }
+  // Options of atp change its output; the other mechanisms' choose among forms of the same one.
+  if (options.mechanism == Mechanism::kAtp) return {};
+  return mechanisms_.at(options.mechanism).perplexity_ratios;
+}
+
+absl::StatusOr<Selection> ModelRunner::Select(SelectionRules rules, const AttentionOptions& base,
+                                              const RequestLengths& lengths,
+                                              int64_t max_tokens) const {
+  if (!rules.max_perplexity_ratio.has_value()) rules.max_perplexity_ratio = max_perplexity_ratio_;
+  std::shared_ptr<const SelectionProfile> profile;
+  {
+    absl::MutexLock lock(&profile_mutex_);
+    profile = profile_;
+  }
+  return SelectMechanism(Candidates(base), *profile, rules, lengths, max_tokens);
+}
+
+void ModelRunner::SetProfile(SelectionProfile profile) {
+  auto shared = std::make_shared<const SelectionProfile>(std::move(profile));
+  absl::MutexLock lock(&profile_mutex_);
+  profile_ = std::move(shared);
 }
 
 std::vector<MechanismInfo> ModelRunner::mechanisms() const {
@@ -153,7 +201,8 @@ std::vector<MechanismInfo> ModelRunner::mechanisms() const {
     options.mechanism = id;
     if (!runnable.mechanism->CheckAvailable(options).ok()) continue;
     infos.push_back({id, runnable.mechanism->max_tokens(),
-                     BytesPerToken(*runnable.mechanism, {id, {}, {}}), runnable.perplexity_ratio});
+                     BytesPerToken(*runnable.mechanism, {id, {}, {}}), runnable.perplexity_ratios,
+                     IsApproximate(options)});
   }
   return infos;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "engine/attention/attention.h"
 #include "engine/attention/selection/selection.h"
 #include "engine/base/thread_pool.h"
@@ -73,10 +74,16 @@ class ModelRunner {
   // FAILED_PRECONDITION when the model has no weights for this mechanism.
   absl::StatusOr<AttentionMechanism*> FindMechanism(Mechanism id) const;
   std::vector<MechanismInfo> mechanisms() const;
-  // Chooses for a request among standard, atp with the options of `base`, and what the model's
-  // bundle brings. SelectMechanism's errors.
-  absl::StatusOr<Selection> Select(const SelectionRules& rules, const AttentionOptions& base,
+  // Whether outputs approximate what the model's weights are meant to compute. A mechanism that the
+  // model brings weights for does not.
+  bool IsApproximate(const AttentionOptions& options) const;
+  // Chooses for a request among standard, atp and what the model's bundle brings, with the options
+  // of `base`, and among the options that were measured where `base` leaves a mechanism's at their
+  // defaults. SelectMechanism's errors.
+  absl::StatusOr<Selection> Select(SelectionRules rules, const AttentionOptions& base,
                                    const RequestLengths& lengths, int64_t max_tokens) const;
+  // Replaces the rates that Select reads; any thread may call it.
+  void SetProfile(SelectionProfile profile);
   // The mechanism, which the model must have.
   AttentionMechanism& mechanism(Mechanism id) const { return *mechanisms_.at(id).mechanism; }
   const ModelConfig& config() const { return place_->decoder().config(); }
@@ -99,12 +106,14 @@ class ModelRunner {
   struct RunnableMechanism {
     std::unique_ptr<MechanismWeights> weights;  // nullptr where the model brings none
     std::unique_ptr<AttentionMechanism> mechanism;
-    std::optional<double> perplexity_ratio;
+    PerplexityRatios perplexity_ratios;
     int64_t weight_set = 0;
     std::vector<Segment> segments;  // of the step
   };
 
   ModelRunner() = default;
+  std::vector<SelectionCandidate> Candidates(const AttentionOptions& base) const;
+  PerplexityRatios RatiosOf(const AttentionOptions& options) const;
   // Puts the step's rows in order, those of a weight set together.
   void Arrange(absl::Span<const Rows> rows);
   // Appends the segment to the model's rows, which `group` counts.
@@ -118,7 +127,10 @@ class ModelRunner {
   AttentionGeometry geometry_;
   std::map<Mechanism, RunnableMechanism> mechanisms_;
   int64_t max_rows_ = 0;
-  SelectionProfile profile_;
+  mutable absl::Mutex profile_mutex_;
+  std::shared_ptr<const SelectionProfile> profile_ ABSL_GUARDED_BY(profile_mutex_);
+  std::vector<MeasuredQuality> measured_;  // of the model's bundle
+  std::optional<double> max_perplexity_ratio_;
   // The step's rows in the decoder's order, and where the caller's rows went.
   std::vector<int32_t> tokens_;
   std::vector<int64_t> positions_;

@@ -81,7 +81,7 @@ AttentionReport RequestState::MakeReport(const AttentionMechanism& mechanism,
                                          int64_t page_bytes) const {
   AttentionReport report;
   report.mechanism = request.attention.mechanism;
-  report.is_approximate = IsApproximate(request.attention);
+  report.is_approximate = is_approximate;
   report.reason = selection.reason;
   report.crossovers = selection.crossovers;
   report.cache_bytes = HeldBytes(page_bytes);

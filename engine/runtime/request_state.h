@@ -71,6 +71,7 @@ class RequestState {
   std::vector<ChoiceState> choices;  // one until Fork, then request.n
   std::vector<PromptLogprob> prompt_logprobs;
   Selection selection;               // set where the engine chose the mechanism
+  bool is_approximate = false;       // ModelRunner::IsApproximate of the request's options
   std::optional<Forecast> forecast;  // made at its submission
   // Set when a step that the request shared threw: it is computed alone until it has caught up.
   bool is_suspect = false;

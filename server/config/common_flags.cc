@@ -50,6 +50,8 @@ constexpr Flag kSelectionFlags[] = {
     {"objective", "NAME", "", "auto: least latency, least memory, or balanced [balanced]"},
     {"allow", "NAME,...", "", "auto: the mechanisms to choose among [all that the model has]"},
     {"approximate", "", "", "auto: approximate mechanisms too", FlagKind::kSwitch},
+    {"max-perplexity-ratio", "X", "",
+     "auto: the highest perplexity over standard's [the model's own, else 1.02]"},
 };
 constexpr Flag kSamplingFlags[] = {
     {"temperature", "T", "", "0..2; 0 takes the most likely token [0]"},
@@ -215,6 +217,7 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
     attention.allowed = absl::StrSplit(flags.Text("allow"), ',', absl::SkipEmpty());
   }
   if (flags.Has("approximate")) attention.allow_approximate = flags.Switch("approximate");
+  LK_ASSIGN_OR_RETURN(attention.max_perplexity_ratio, flags.Number("max-perplexity-ratio"));
   return attention;
 }
 

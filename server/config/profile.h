@@ -10,12 +10,14 @@ namespace lowkey {
 
 // The machine's rates as a JSON file: `lowkey crossover --output` writes it and `lowkey serve
 // --profile` reads it; other fields are ignored.
-//   {"format": 1, "linear": 4.1e10, "mechanisms": {"standard": {"prefill": 3e10, "decode": 8e9}}}
-// Rates are multiply-adds a second.
+//   {"format": 2, "linear": {"prefill": 4e10, "decode": 2e10},
+//    "rates": {"standard": [{"tokens": 512, "prefill": 3e10, "decode": 8e9}, ..], ..}}
+// Rates are multiply-adds a second; the keys are options as reports show them.
 
 std::string ProfileJson(const SelectionProfile& profile);
 
-// INVALID_ARGUMENT names `name`, field, value and range.
+// Returns the profile, called by the file's name without its folders. INVALID_ARGUMENT names
+// `name`, which is the file's path, field, value and range.
 absl::StatusOr<SelectionProfile> ParseProfile(const std::string& text, const std::string& name);
 
 }  // namespace lowkey

@@ -174,11 +174,14 @@ v1::Model DescribeModel(const TextService& service) {
   for (const MechanismInfo& mechanism : service.engine().mechanisms()) {
     v1::Mechanism& entry = *model.add_mechanisms();
     entry.set_name(std::string(MechanismName(mechanism.id)));
-    entry.set_approximate(IsApproximate({mechanism.id, {}, {}}));
+    entry.set_approximate(mechanism.is_approximate);
     if (mechanism.max_tokens.has_value()) entry.set_max_tokens(*mechanism.max_tokens);
     entry.set_cache_bytes_per_token(mechanism.cache_bytes_per_token);
-    if (mechanism.perplexity_ratio.has_value()) {
-      entry.set_perplexity_ratio(*mechanism.perplexity_ratio);
+    for (const PerplexityRatios::Point& point : mechanism.perplexity_ratios.points()) {
+      entry.set_perplexity_ratio(point.ratio);
+      v1::PerplexityRatio& measured = *entry.add_perplexity_ratios();
+      measured.set_tokens(point.n_tokens);
+      measured.set_ratio(point.ratio);
     }
   }
   *model.mutable_defaults()->mutable_sampling() = ToProto(options.defaults.sampling);

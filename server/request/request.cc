@@ -44,6 +44,13 @@ absl::StatusOr<SelectionRules> MergeRules(const AttentionChoice& choice, Selecti
                         Prefixed("attention.allowed", ParseMechanism(name)));
   }
   Take(choice.allow_approximate, rules.allow_approximate);
+  if (const std::optional<double>& ratio = choice.max_perplexity_ratio; ratio.has_value()) {
+    if (!(*ratio >= 1.0 && *ratio <= 1e6)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attention.max_perplexity_ratio: ", *ratio, ", expected 1..1000000"));
+    }
+    rules.max_perplexity_ratio = ratio;
+  }
   return rules;
 }
 
@@ -53,10 +60,11 @@ absl::Status CheckNamedMechanism(const AttentionChoice& choice) {
     return Prefixed("attention",
                     UnknownName(kEnumNames<Mechanism>, *choice.mechanism, kAutoMechanism));
   }
-  const char* rule = choice.objective.has_value()           ? "objective"
-                     : !choice.allowed.empty()              ? "allowed"
-                     : choice.allow_approximate.has_value() ? "allow_approximate"
-                                                            : nullptr;
+  const char* rule = choice.objective.has_value()              ? "objective"
+                     : !choice.allowed.empty()                 ? "allowed"
+                     : choice.allow_approximate.has_value()    ? "allow_approximate"
+                     : choice.max_perplexity_ratio.has_value() ? "max_perplexity_ratio"
+                                                               : nullptr;
   if (rule == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("attention.", rule, ": set, but the mechanism is not \"auto\""));

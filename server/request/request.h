@@ -38,6 +38,7 @@ struct AttentionChoice {
   std::optional<std::string> objective = {};
   std::vector<std::string> allowed = {};
   std::optional<bool> allow_approximate = {};
+  std::optional<double> max_perplexity_ratio = {};
 };
 
 using TokenList = std::vector<int32_t>;

@@ -276,7 +276,7 @@ const Edges& DirectEdges() {
       {"server/metrics", {"server/request", "server/version"}},
       {"server/grpc/connection", {"server/auth"}},
       {"server/grpc/convert", {"server/request", "proto"}},
-      {"client/report", {"server/version"}},
+      {"client/report", {"engine/base", "server/version"}},
       {"client", {"client/report", "server/grpc/connection", "server/grpc/convert"}},
       {"tools", {"client/report", "server/config"}},
       {"main", {"client", "tools", "server/grpc"}},

@@ -31,7 +31,7 @@ RunningServer::RunningServer(const GrpcServerOptions& network) : model_(ServedMo
                               {{.mechanism = Mechanism::kEfficient, .n_heads = 2},
                                {.mechanism = Mechanism::kOptimised},
                                {.mechanism = Mechanism::kSuper, .alignment_tokens = 700},
-                               {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}}},
+                               {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}, .perplexity_ratio = 1.1}},
                               3})
                .ok());
   auto tokenizer = LoadTokenizer(OpenModelFiles(model_.path()).value());

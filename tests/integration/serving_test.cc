@@ -394,16 +394,27 @@ TEST(ServingTest, MechanismsOfTheBundleAreServed) {
   EXPECT_EQ(texts.size(), 5u);  // each its own weights
 }
 
+TEST(ServingTest, AutoTakesNothingBelowTheFloorOfQuality) {
+  v1::GenerateRequest request = Request("Once upon a time", 8);
+  request.mutable_attention()->set_mechanism("auto");
+  request.mutable_attention()->add_allowed("lasso");  // measured at 1.1, and the floor is 1.02
+  EXPECT_THAT(Refusal(request).error_message(), HasSubstr("at most 1.02 times standard's"));
+  request.mutable_attention()->set_max_perplexity_ratio(0.5);
+  EXPECT_THAT(Refusal(request).error_message(), HasSubstr("attention.max_perplexity_ratio: 0.5"));
+}
+
 TEST(ServingTest, AutoSaysWhatItComparedAndWhereItsAnswerChanges) {
   v1::GenerateRequest request = Request("Once upon a time", 8);
   request.mutable_attention()->set_mechanism("auto");
   request.mutable_attention()->set_objective("memory");
   request.mutable_attention()->add_allowed("standard");
   request.mutable_attention()->add_allowed("lasso");
+  request.mutable_attention()->set_max_perplexity_ratio(1.2);
   const v1::AttentionReport report = Generate(request).final().attention();
-  EXPECT_THAT(report.reason(), HasSubstr("auto, memory: standard"));
+  EXPECT_THAT(report.reason(), HasSubstr("auto, memory, no profile: standard"));
   EXPECT_THAT(report.reason(), HasSubstr("(taken)"));
   EXPECT_THAT(report.reason(), HasSubstr("lasso"));
+  EXPECT_THAT(report.reason(), HasSubstr("perplexity x 1.100"));
   for (const v1::Crossover& crossover : report.crossovers()) {
     EXPECT_NE(crossover.from(), crossover.to());
     EXPECT_GT(crossover.prompt_tokens(), 0);

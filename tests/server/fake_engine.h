@@ -69,10 +69,11 @@ class FakeEngine : public Engine {
   }
   const ModelConfig& config() const override { return config_; }
   EngineLimits limits() const override { return limits_; }
+  void SetProfile(SelectionProfile) override {}
   std::vector<MechanismInfo> mechanisms() const override {
     return {{Mechanism::kStandard, {}, 1024.0, {}},
-            {Mechanism::kAtp, {}, 512.0, {}},
-            {Mechanism::kTaylorShift, {}, 0.0, {}}};
+            {Mechanism::kAtp, {}, 512.0, PerplexityRatios({{512, 1.1}, {2048, 1.2}}), true},
+            {Mechanism::kTaylorShift, {}, 0.0, {}, true}};
   }
 
   // The test's side. Ids of requests that run, oldest first.

@@ -7,6 +7,7 @@
 #include "bench/random_bundle.h"
 #include "client/report/page.h"
 #include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "engine/config/attention_option_table.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/runtime/calibrate.h"
 #include "gmock/gmock.h"
@@ -71,24 +72,34 @@ TEST(Theory, PrintsEveryMechanismsOperations) {
 
 TEST(Profile, SurvivesItsJson) {
   SelectionProfile profile;
-  profile.linear = 4.5e10;
-  profile.mechanisms[Mechanism::kStandard] = {3e10, 8e9};
-  profile.mechanisms[Mechanism::kEfficient] = {2.5e10, 1e9};
+  profile.linear_prefill = 4.5e10;
+  profile.linear_decode = 2e10;
+  profile.rates["standard"] = {{512, 3e10, 8e9}};
+  profile.rates["efficient"] = {{512, 2.5e10, 1e9}, {1024, 2e10, 9e8}};
   const auto read = ParseProfile(ProfileJson(profile), "profile.json");
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->linear, profile.linear);
-  EXPECT_EQ(read->mechanisms.size(), 2u);
-  EXPECT_EQ(read->RatesOf(Mechanism::kEfficient).decode, 1e9);
+  EXPECT_EQ(read->name, "profile.json");
+  EXPECT_EQ(read->linear_prefill, profile.linear_prefill);
+  EXPECT_EQ(read->linear_decode, profile.linear_decode);
+  EXPECT_EQ(read->rates.size(), 2u);
+  EXPECT_EQ(read->rates.at("efficient")[1].n_tokens, 1024);
+  EXPECT_EQ(read->rates.at("efficient")[1].prefill, 2e10);
+  EXPECT_EQ(read->rates.at("efficient")[1].decode, 9e8);
 }
 
 TEST(Profile, RefusesWhatIsNone) {
   for (const char* text :
-       {"", "[]", R"({"format": 2, "linear": 1e9, "mechanisms": {}})",
-        R"({"format": 1, "mechanisms": {}})", R"({"format": 1, "linear": 1e9})",
-        R"({"format": 1, "linear": -1, "mechanisms": {}})",
-        R"({"format": 1, "linear": 1e9, "mechanisms": {"magic": {"prefill": 1e9, "decode": 1e9}}})",
-        R"({"format": 1, "linear": 1e9, "mechanisms": {"standard": {"prefill": 1e9}}})",
-        R"({"format": 1, "linear": 1e9, "mechanisms": {"standard": 3}})"}) {
+       {"", "[]", R"({"format": 1, "linear": {"prefill": 1e9, "decode": 1e9}, "rates": {}})",
+        R"({"format": 2, "rates": {}})", R"({"format": 2, "linear": 1e9, "rates": {}})",
+        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9}})",
+        R"({"format": 2, "linear": {"prefill": -1, "decode": 1e9}, "rates": {}})",
+        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9}, "rates": {"standard": []}})",
+        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9}, "rates": {"standard": [3]}})",
+        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9},
+            "rates": {"standard": [{"tokens": 512, "prefill": 1e9}]}})",
+        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9},
+            "rates": {"standard": [{"tokens": 2, "prefill": 1e9, "decode": 1e9},
+                                   {"tokens": 2, "prefill": 1e9, "decode": 1e9}]}})"}) {
     const absl::Status status = ParseProfile(text, "profile.json").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr("profile.json")) << text;
@@ -136,7 +147,7 @@ TEST(MeasuredCrossover, HoldsForEveryLongerLength) {
 
 Calibration TwoMechanisms(const std::vector<double>& seconds) {
   Calibration calibration;
-  calibration.profile.linear = 1e9;
+  calibration.profile.linear_prefill = 1e9;
   calibration.mechanisms = {Line(Mechanism::kStandard, {1, 2, 3, 4}),
                             Line(Mechanism::kEfficient, seconds)};
   return calibration;
@@ -166,10 +177,10 @@ TEST(Report, ChartsMarkTheCrossoversOfTheTables) {
 
 TEST(Report, IsAProfileToo) {
   Calibration calibration = TwoMechanisms({1, 1, 1, 1});
-  calibration.profile.mechanisms[Mechanism::kEfficient] = {2.5e10, 1e9};
+  calibration.profile.rates["efficient"] = {{512, 2.5e10, 1e9}};
   const auto read = ParseProfile(JsonLine(CalibrationReport(calibration, "a", "b")), "r.json");
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->RatesOf(Mechanism::kEfficient).decode, 1e9);
+  EXPECT_EQ(read->rates.at("efficient")[0].decode, 1e9);
 }
 
 class CalibrateTest : public testing::TestWithParam<bool> {};
@@ -195,7 +206,11 @@ TEST_P(CalibrateTest, MeasuresEveryMechanismThatTheModelHas) {
     EXPECT_GT(m.points[1].prefill_seconds, 0);
     EXPECT_GT(m.points[1].decode_seconds, 0);
     EXPECT_GT(m.points[1].cache_bytes, m.points[0].cache_bytes);
-    EXPECT_GT(calibration->profile.RatesOf(m.options.mechanism).decode, 0);
+    const std::vector<AttentionRate>& rates =
+        calibration->profile.rates.at(AttentionLabel(m.options));
+    ASSERT_EQ(rates.size(), 2u);
+    EXPECT_EQ(rates[1].n_tokens, 600);
+    EXPECT_GT(rates[1].decode, 0);
   }
   options.lengths = {128, 64};
   EXPECT_EQ(Calibrate(*OpenCheckpoint(model.path()).value(), options, nullptr).status().code(),

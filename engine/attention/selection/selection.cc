@@ -1,26 +1,23 @@
 #include "engine/attention/selection/selection.h"
 
 #include <algorithm>
-#include <limits>
-#include <tuple>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/config/attention_option_table.h"
 
 namespace lowkey {
 namespace {
 
-// A candidate's cost for a request.
+// A candidate's cost and quality for a request.
 struct Bid {
   const SelectionCandidate* candidate = nullptr;
   double seconds = 0;
   int64_t bytes = 0;
+  double perplexity_ratio = 1;
 };
-
-std::string NameOf(const SelectionCandidate& c) {
-  return std::string(MechanismName(c.options.mechanism));
-}
 
 bool MayRun(const SelectionCandidate& c, const SelectionRules& rules, int64_t n_tokens) {
   const Mechanism id = c.options.mechanism;
@@ -28,16 +25,13 @@ bool MayRun(const SelectionCandidate& c, const SelectionRules& rules, int64_t n_
       std::find(rules.allowed.begin(), rules.allowed.end(), id) == rules.allowed.end()) {
     return false;
   }
-  if (IsApproximate(c.options) && !rules.allow_approximate) return false;
+  if (c.is_approximate && !rules.allow_approximate) return false;
   return n_tokens <= c.mechanism->max_tokens().value_or(n_tokens);
 }
 
-// Returns an order of quality, best first.
-std::tuple<double, int> QualityOrder(const SelectionCandidate& c) {
-  const Mechanism id = c.options.mechanism;
-  if (id == Mechanism::kStandard) return {1.0, IsApproximate(c.options) ? 2 : 0};
-  if (c.perplexity_ratio.has_value()) return {*c.perplexity_ratio, 1};
-  return {std::numeric_limits<double>::infinity(), id == Mechanism::kAtp ? 2 : 3};
+std::optional<double> RatioAt(const SelectionCandidate& c, int64_t n_tokens) {
+  if (c.options.mechanism == Mechanism::kStandard && !c.is_approximate) return 1.0;
+  return c.perplexity_ratios.At(n_tokens);
 }
 
 const Bid& Winner(const std::vector<Bid>& bids, const SelectionRules& rules) {
@@ -51,7 +45,7 @@ const Bid& Winner(const std::vector<Bid>& bids, const SelectionRules& rules) {
   const Bid* best = &fastest;
   for (const Bid& bid : bids) {
     if (bid.seconds > rules.margin * fastest.seconds) continue;
-    if (QualityOrder(*bid.candidate) < QualityOrder(*best->candidate)) best = &bid;
+    if (bid.perplexity_ratio < best->perplexity_ratio) best = &bid;
   }
   return *best;
 }
@@ -60,20 +54,28 @@ std::vector<Bid> Bids(absl::Span<const SelectionCandidate> candidates,
                       const SelectionProfile& profile, const SelectionRules& rules,
                       const RequestLengths& lengths) {
   std::vector<Bid> bids;
+  const int64_t n_tokens = lengths.n_prompt_tokens + lengths.n_new_tokens;
   for (const SelectionCandidate& c : candidates) {
-    if (!MayRun(c, rules, lengths.n_prompt_tokens + lengths.n_new_tokens)) continue;
-    bids.push_back({&c, PredictSeconds(c, profile, lengths), PredictBytes(c, lengths)});
+    const std::optional<double> ratio = RatioAt(c, n_tokens);
+    if (!MayRun(c, rules, n_tokens) || !ratio.has_value()) continue;
+    if (*ratio > rules.max_perplexity_ratio.value_or(kDefaultMaxPerplexityRatio)) continue;
+    bids.push_back({&c, PredictSeconds(c, profile, lengths), PredictBytes(c, lengths), *ratio});
   }
   return bids;
 }
 
-std::string Reason(const std::vector<Bid>& bids, const Bid& winner, const SelectionRules& rules) {
-  std::string text = absl::StrCat("auto, ", std::string(NameOf(rules.objective)), ":");
+// Names everything that was compared, in time, bytes and perplexity ratio, and by which profile.
+std::string Reason(const std::vector<Bid>& bids, const Bid& winner, const SelectionRules& rules,
+                   const SelectionProfile& profile) {
+  std::string text = absl::StrCat(
+      "auto, ", std::string(NameOf(rules.objective)), ", ",
+      profile.name.empty() ? "no profile" : absl::StrCat("profile ", profile.name), ":");
   for (const Bid& bid : bids) {
-    absl::StrAppend(&text, &bid == &bids[0] ? " " : "; ", NameOf(*bid.candidate),
-                    absl::StrFormat(" %.3g s, %.3g MiB", bid.seconds,
-                                    static_cast<double>(bid.bytes) / (1 << 20)),
-                    &bid == &winner ? " (taken)" : "");
+    absl::StrAppend(
+        &text, &bid == &bids[0] ? " " : "; ", AttentionLabel(bid.candidate->options),
+        absl::StrFormat(" %.3g s, %.3g MiB, perplexity x %.3f", bid.seconds,
+                        static_cast<double>(bid.bytes) / (1 << 20), bid.perplexity_ratio),
+        &bid == &winner ? " (taken)" : "");
   }
   return text;
 }
@@ -82,15 +84,24 @@ std::string Reason(const std::vector<Bid>& bids, const Bid& winner, const Select
 
 double PredictSeconds(const SelectionCandidate& c, const SelectionProfile& profile,
                       const RequestLengths& lengths) {
-  const MechanismRates rates = profile.RatesOf(c.options.mechanism);
   const auto n_prompt = static_cast<double>(lengths.n_prompt_tokens);
   const auto n_new = static_cast<double>(lengths.n_new_tokens);
-  const AttentionWork prompt = c.mechanism->Work(c.options, lengths.n_prompt_tokens);
-  // Tokens are generated at depths around the middle of what is generated.
-  const AttentionWork middle =
-      c.mechanism->Work(c.options, lengths.n_prompt_tokens + lengths.n_new_tokens / 2);
-  return c.projection_work * (n_prompt + n_new) / profile.linear + prompt.prefill / rates.prefill +
-         n_new * middle.decode / rates.decode;
+  double seconds =
+      c.projection_work * (n_prompt / profile.linear_prefill + n_new / profile.linear_decode);
+  if (lengths.n_prompt_tokens > 0) {
+    seconds += c.mechanism->Work(c.options, lengths.n_prompt_tokens).prefill /
+               profile.RateOf(c.options, lengths.n_prompt_tokens).prefill;
+  }
+  // A token's cost changes with its depth, in leaps where a mechanism changes its form: the middles
+  // of equal parts of the generation stand for all.
+  constexpr int kParts = 8;
+  for (int part = 0; part < kParts; ++part) {
+    const int64_t depth =
+        lengths.n_prompt_tokens + lengths.n_new_tokens * (2 * part + 1) / (2 * kParts);
+    seconds += n_new / kParts * c.mechanism->Work(c.options, depth).decode /
+               profile.RateOf(c.options, depth).decode;
+  }
+  return seconds;
 }
 
 int64_t PredictBytes(const SelectionCandidate& c, const RequestLengths& lengths) {
@@ -103,13 +114,16 @@ absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> c
                                           const RequestLengths& lengths, int64_t max_tokens) {
   const std::vector<Bid> bids = Bids(candidates, profile, rules, lengths);
   if (bids.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("attention.mechanism: auto found no mechanism among those allowed for ",
-                     lengths.n_prompt_tokens + lengths.n_new_tokens,
-                     " tokens; approximate ones are taken only where allow_approximate says so"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "attention.mechanism: auto found no mechanism among those allowed for ",
+        lengths.n_prompt_tokens + lengths.n_new_tokens,
+        " tokens with a measured perplexity of at most ",
+        rules.max_perplexity_ratio.value_or(kDefaultMaxPerplexityRatio),
+        " times standard's (max_perplexity_ratio); approximate ones are taken only where "
+        "allow_approximate says so"));
   }
   const Bid& winner = Winner(bids, rules);
-  Selection selection{winner.candidate->options, Reason(bids, winner, rules), {}};
+  Selection selection{winner.candidate->options, Reason(bids, winner, rules, profile), {}};
   std::optional<Mechanism> before;
   for (int64_t n = kPageTokens; n + lengths.n_new_tokens <= max_tokens; n += kPageTokens) {
     const std::vector<Bid> at = Bids(candidates, profile, rules, {n, lengths.n_new_tokens});

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
+#include "engine/config/perplexity_ratios.h"
 #include "engine/config/selection_rules.h"
 
 namespace lowkey {
@@ -19,8 +20,9 @@ namespace lowkey {
 struct SelectionCandidate {
   const AttentionMechanism* mechanism = nullptr;
   AttentionOptions options;
-  double projection_work = 0;              // multiply-adds per token in its linear maps, all layers
-  std::optional<double> perplexity_ratio;  // measured, relative to standard
+  double projection_work = 0;          // multiply-adds per token in its linear maps, all layers
+  PerplexityRatios perplexity_ratios;  // empty: not measured; unused for exact standard
+  bool is_approximate = false;         // approximates what the model's weights compute exactly
 };
 
 struct RequestLengths {
@@ -36,14 +38,15 @@ int64_t PredictBytes(const SelectionCandidate& candidate, const RequestLengths& 
 
 struct Selection {
   AttentionOptions options;
-  std::string reason;                 // "auto: least time: 0.81 s, standard 1.12 s"
+  std::string reason;                 // "auto, latency: standard 1.12 s, 3.5 MiB, 1; efficient .."
   std::vector<Crossover> crossovers;  // in ascending order, up to max_tokens
 };
 
 // Returns the candidate that the rules ask for: least time, least bytes, or (balanced) the best
-// quality whose time is within the margin of the least. Quality is measured perplexity; unmeasured
-// candidates follow: standard, then exact mechanisms, then atp. FAILED_PRECONDITION when no
-// candidate is allowed and long enough.
+// quality whose time is within the margin of the least. Quality is the perplexity ratio measured at
+// the request's length; exact standard attention has 1. Candidates above rules.max_perplexity_ratio
+// (which must be set) are left out, and so are unmeasured ones. The choice depends on the arguments
+// alone, never on load. FAILED_PRECONDITION when no candidate is allowed, good and long enough.
 absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> candidates,
                                           const SelectionProfile& profile,
                                           const SelectionRules& rules,

@@ -49,6 +49,9 @@ AttentionChoice FromProto(const v1::AttentionOptions& proto) {
   if (proto.has_objective()) attention.objective = proto.objective();
   attention.allowed.assign(proto.allowed().begin(), proto.allowed().end());
   if (proto.has_allow_approximate()) attention.allow_approximate = proto.allow_approximate();
+  if (proto.has_max_perplexity_ratio()) {
+    attention.max_perplexity_ratio = proto.max_perplexity_ratio();
+  }
   return attention;
 }
 
@@ -64,6 +67,9 @@ v1::AttentionOptions ToProto(const AttentionChoice& attention) {
   if (attention.allow_approximate.has_value()) {
     proto.set_allow_approximate(*attention.allow_approximate);
   }
+  if (attention.max_perplexity_ratio.has_value()) {
+    proto.set_max_perplexity_ratio(*attention.max_perplexity_ratio);
+  }
   return proto;
 }
 
@@ -78,6 +84,9 @@ v1::AttentionOptions ToProto(const Defaults& defaults) {
   proto.set_mechanism(std::string(kAutoMechanism));
   proto.set_objective(std::string(NameOf(rules.objective)));
   proto.set_allow_approximate(rules.allow_approximate);
+  if (rules.max_perplexity_ratio.has_value()) {
+    proto.set_max_perplexity_ratio(*rules.max_perplexity_ratio);
+  }
   for (Mechanism id : rules.allowed) proto.add_allowed(std::string(MechanismName(id)));
   return proto;
 }

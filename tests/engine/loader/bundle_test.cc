@@ -155,8 +155,10 @@ TEST_F(BundleTest, OtherHeadsLeaveBiasesAndNormsOut) {
 }
 
 TEST_F(BundleTest, AScoreDimOfTheHeadsOwnSizeIsNone) {
+  WriteZeros("w.safetensors", {{"layers.0.tau", {4}}, {"layers.1.tau", {4}}});
   WriteFileOrDie(model_.File("lowkey.json"),
-                 R"({"format": 1, "mechanisms": [{"name": "taylorshift", "score_dim": 8}]})");
+                 R"({"format": 1, "mechanisms": [{"name": "taylorshift", "score_dim": 8,
+                     "weights": "w.safetensors"}]})");
   ASSERT_TRUE(Open().ok()) << Open();
   EXPECT_EQ(checkpoint_->mechanisms[0].config.score_dim, std::nullopt);
   EXPECT_FALSE(checkpoint_->mechanisms[0].has_own_projections);
@@ -200,13 +202,17 @@ TEST_F(BundleTest, TemperaturesOfTheWindowNeedAWindowAndEveryLayer) {
   EXPECT_THAT(EntryRefusal(entry), HasSubstr("shape [3], expected [4]"));
 }
 
-TEST_F(BundleTest, MechanismsMayShareTheCheckpointsProjections) {
-  WriteFileOrDie(
-      model_.File("lowkey.json"),
-      R"({"format": 1, "mechanisms": [{"name": "efficient", "perplexity_ratio": 1.5}]})");
+TEST_F(BundleTest, OtherFunctionsThanTheCheckpointsNeedTensorsOfTheirOwn) {
+  for (const char* name : {"taylorshift", "efficient", "lasso"}) {
+    EXPECT_THAT(EntryRefusal(absl::StrCat(R"({"name": ")", name, "\"}")),
+                HasSubstr(absl::StrCat(name, " computes another function")));
+  }
+  WriteZeros("w.safetensors", {});
+  EXPECT_THAT(EntryRefusal(R"({"name": "efficient", "weights": "w.safetensors"})"),
+              HasSubstr("weights: \"w.safetensors\", expected a file with tensors of its own"));
+  WriteFileOrDie(model_.File("lowkey.json"), R"({"format": 1, "mechanisms": [{"name": "atp"}]})");
   ASSERT_TRUE(Open().ok()) << Open();
   EXPECT_FALSE(checkpoint_->mechanisms[0].has_own_projections);
-  EXPECT_EQ(checkpoint_->mechanisms[0].perplexity_ratio, 1.5);
 }
 
 TEST_F(BundleTest, RefusesWhatIsNoBundle) {

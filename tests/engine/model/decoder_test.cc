@@ -52,6 +52,16 @@ void MakeIdentity(std::vector<float>& values) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = i / n == i % n ? 1.0f : 0.0f;
 }
 
+// The name in a bundle of a checkpoint's projection, one of those whose letters are given; "" for
+// every other tensor.
+std::string BundledName(const std::string& name, std::string_view letters) {
+  const size_t begin = std::string("model.").size(), at = name.find(".self_attn.");
+  if (at == std::string::npos) return "";
+  const char letter = name[at + std::string(".self_attn.").size()];
+  if (letters.find(letter) == std::string_view::npos) return "";
+  return name.substr(begin, at - begin) + ".w" + letter;
+}
+
 void WriteBundle(const TempDirectory& directory, const std::string& entries) {
   WriteFileOrDie(directory.File("lowkey.json"),
                  "{\"format\": 1, \"mechanisms\": [" + entries + "]}");
@@ -90,38 +100,41 @@ class BundledLayerTest : public testing::Test {
                    [](const std::string& name) { return name; });
   }
 
+  // Writes the checkpoint's tensors, under the names given, as own.safetensors of a bundle.
+  void WriteOwn(const std::function<std::string(const std::string&)>& rename) {
+    RewriteTensors(
+        directory_.File("model.safetensors"), directory_.File("own.safetensors"),
+        [](const std::string&, std::vector<float>&) {}, rename);
+  }
+
   const TempDirectory directory_;
 };
 
 TEST_F(BundledLayerTest, OptimisedIsStandardWithAnIdentityForWv) {
   WriteModel({"v_proj"});
-  WriteBundle(directory_, R"({"name": "optimised"})");
+  WriteOwn([](const std::string& name) { return BundledName(name, "qko"); });
+  WriteBundle(directory_, R"({"name": "optimised", "weights": "own.safetensors"})");
   ExpectNear(Logits(directory_, Mechanism::kOptimised), Logits(directory_, Mechanism::kStandard),
              1e-4f);
 }
 
 TEST_F(BundledLayerTest, EfficientIsStandardWithIdentitiesForWkAndWv) {
   WriteModel({"k_proj", "v_proj"});
-  WriteBundle(directory_, R"({"name": "efficient"})");
+  WriteOwn([](const std::string& name) { return BundledName(name, "qo"); });
+  WriteBundle(directory_, R"({"name": "efficient", "weights": "own.safetensors"})");
   ExpectNear(Logits(directory_, Mechanism::kEfficient), Logits(directory_, Mechanism::kStandard),
              1e-4f);
 }
 
 TEST_F(BundledLayerTest, FullProjectionsStandInForTheCheckpoints) {
   WriteModel({});
-  // The bundle's own file holds the same matrices.
-  const auto rename = [](const std::string& name) -> std::string {
-    const size_t at = name.find(".self_attn.");
-    if (at == std::string::npos) return "";
-    return name.substr(std::string("model.").size(), at - std::string("model.").size()) + ".w" +
-           name[at + std::string(".self_attn.").size()];
-  };
+  // The bundle's own file holds the same matrices, halved.
   RewriteTensors(
       directory_.File("model.safetensors"), directory_.File("own.safetensors"),
       [](const std::string&, std::vector<float>& values) {
         for (float& x : values) x *= 0.5f;
       },
-      rename);
+      [](const std::string& name) { return BundledName(name, "qkvo"); });
   WriteBundle(directory_, R"({"name": "atp", "weights": "own.safetensors"})");
   const std::vector<float> halved = Logits(directory_, Mechanism::kAtp);
   const std::vector<float> standard = Logits(directory_, Mechanism::kStandard);

@@ -20,11 +20,12 @@ class EngineTest : public ::testing::Test {
  protected:
   EngineTest() {
     RandomBundleOptions bundle{TinyConfig(), {}, 1};
-    bundle.mechanisms = {{.mechanism = Mechanism::kEfficient, .n_heads = 2},
-                         {.mechanism = Mechanism::kOptimised, .n_kv_heads = 2},
-                         {.mechanism = Mechanism::kSuper, .alignment_tokens = 230},
-                         {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}},
-                         {.mechanism = Mechanism::kTaylorShift, .lora_rank = 2}};
+    bundle.mechanisms = {
+        {.mechanism = Mechanism::kEfficient, .n_heads = 2, .perplexity_ratio = 1.01},
+        {.mechanism = Mechanism::kOptimised, .n_kv_heads = 2},
+        {.mechanism = Mechanism::kSuper, .alignment_tokens = 230},
+        {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}},
+        {.mechanism = Mechanism::kTaylorShift, .lora_rank = 2}};
     EXPECT_TRUE(WriteRandomBundle(model_.path(), bundle).ok());
   }
 

@@ -35,9 +35,9 @@ TEST_F(EngineTest, RefusesMechanismsWithoutWeightsAndSequencesLongerThanTheirs) 
 TEST_F(EngineTest, ChoosesAMechanismByItsRulesAndSaysWhy) {
   EngineOptions options;
   // Slow softmax makes everything else the cheaper one from some length on.
-  options.profile.linear = 1e12;
-  options.profile.mechanisms[Mechanism::kStandard] = {1e6, 1e6};
-  options.profile.mechanisms[Mechanism::kEfficient] = {1e12, 1e12};
+  options.profile.linear_prefill = options.profile.linear_decode = 1e12;
+  options.profile.rates["standard"] = {{1, 1e6, 1e6}};
+  options.profile.rates["efficient"] = {{1, 1e12, 1e12}};
   Start(options);
   EngineRequest request = Request(150, 10);
   request.selection = SelectionRules{};

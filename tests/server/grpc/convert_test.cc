@@ -94,7 +94,8 @@ TEST(ConvertTest, EveryRequestFieldSurvivesBothWays) {
 }
 
 TEST(ConvertTest, EveryAttentionFieldIsAnOptionOfTheTableOrARuleOfAuto) {
-  std::set<std::string> names = {"mechanism", "objective", "allowed", "allow_approximate"};
+  std::set<std::string> names = {"mechanism", "objective", "allowed", "allow_approximate",
+                                 "max_perplexity_ratio"};
   for (const AttentionOption& option : AttentionOptionTable()) names.emplace(option.name);
   const google::protobuf::Descriptor& message = *v1::AttentionOptions::descriptor();
   EXPECT_EQ(static_cast<int>(names.size()), message.field_count());
@@ -286,6 +287,11 @@ TEST(ConvertTest, ModelShowsDefaultsAndLimits) {
   EXPECT_TRUE(model.mechanisms(2).approximate());
   EXPECT_FALSE(model.mechanisms(0).approximate());
   EXPECT_TRUE(model.mechanisms(1).approximate());
+  EXPECT_FALSE(model.mechanisms(0).has_perplexity_ratio());
+  EXPECT_EQ(model.mechanisms(1).perplexity_ratio(), 1.2);
+  ASSERT_EQ(model.mechanisms(1).perplexity_ratios_size(), 2);
+  EXPECT_EQ(model.mechanisms(1).perplexity_ratios(0).tokens(), 512);
+  EXPECT_EQ(model.mechanisms(1).perplexity_ratios(0).ratio(), 1.1);
 }
 
 }  // namespace

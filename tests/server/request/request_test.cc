@@ -131,7 +131,7 @@ TEST(ResolveSamplingTest, RefusesEachFieldOutOfRange) {
 
 TEST(ResolveSelectableTest, AutoTakesItsRulesFromRequestAndDefaults) {
   Defaults defaults;
-  defaults.selection = SelectionRules{Objective::kMemory, {Mechanism::kStandard}, false, 1.25};
+  defaults.selection = SelectionRules{Objective::kMemory, {Mechanism::kStandard}, false};
   AttentionChoice choice;
   auto resolved = ResolveSelectable(choice, defaults);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
@@ -141,6 +141,7 @@ TEST(ResolveSelectableTest, AutoTakesItsRulesFromRequestAndDefaults) {
   choice.objective = "latency";
   choice.allowed = {"atp", "efficient"};
   choice.allow_approximate = true;
+  choice.max_perplexity_ratio = 1.5;
   choice.options["rank"] = "16";  // of atp, should it be chosen
   resolved = ResolveSelectable(choice, defaults);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
@@ -148,6 +149,7 @@ TEST(ResolveSelectableTest, AutoTakesItsRulesFromRequestAndDefaults) {
   EXPECT_EQ(resolved->selection->allowed,
             (std::vector<Mechanism>{Mechanism::kAtp, Mechanism::kEfficient}));
   EXPECT_TRUE(resolved->selection->allow_approximate);
+  EXPECT_EQ(resolved->selection->max_perplexity_ratio, 1.5);
   EXPECT_EQ(std::get<RankFixed>(resolved->options.atp.rank).rank, 16);
   choice = {};
   choice.mechanism = "standard";
@@ -174,6 +176,11 @@ TEST(ResolveSelectableTest, NamesWhatIsWrong) {
   EXPECT_THAT(std::string(ResolveSelectable(choice, {}).status().message()),
               ::testing::HasSubstr("unknown objective \"speed\""));
   choice.objective.reset();
+  choice.max_perplexity_ratio = 0.99;
+  EXPECT_EQ(ResolveSelectable(choice, {}).status(),
+            absl::InvalidArgumentError(
+                "attention.max_perplexity_ratio: 0.99, expected 1..1000000"));
+  choice.max_perplexity_ratio.reset();
   choice.allowed = {"magic"};
   EXPECT_THAT(std::string(ResolveSelectable(choice, {}).status().message()),
               ::testing::HasSubstr("attention.allowed"));

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/config/attention_option_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -45,24 +46,35 @@ class PricedMechanism : public AttentionMechanism {
 
 class SelectionTest : public testing::Test {
  protected:
-  SelectionTest() { profile_.linear = 1; }
+  SelectionTest() { profile_.linear_prefill = profile_.linear_decode = 1; }
 
   void Add(Mechanism id, const PricedMechanism::Price& price,
-           std::optional<double> perplexity_ratio = std::nullopt) {
+           std::vector<PerplexityRatios::Point> ratios = {}) {
     mechanisms_.push_back(std::make_unique<PricedMechanism>(id, price));
-    SelectionCandidate candidate{mechanisms_.back().get(), {}, 0, perplexity_ratio};
+    SelectionCandidate candidate{mechanisms_.back().get(), {}, 0, PerplexityRatios(ratios)};
     candidate.options.mechanism = id;
+    candidate.is_approximate = IsApproximate(candidate.options);
     candidates_.push_back(candidate);
-    profile_.mechanisms[id] = {1, 1};
+    SetRates(id, {{1, 1, 1}});
+  }
+  void SetRates(Mechanism id, const std::vector<AttentionRate>& rates) {
+    AttentionOptions options;
+    options.mechanism = id;
+    profile_.rates[AttentionLabel(options)] = rates;
   }
   // Standard is quadratic; efficient costs 1,000 a token, and so wins past 1,000 tokens of decode.
   void AddTwo() {
     Add(Mechanism::kStandard, {.work_per_pair = 1, .bytes_per_token = 8});
     Add(Mechanism::kEfficient, {.work_per_pair = 0, .work_per_token = 1000, .bytes_per_token = 4},
-        1.1);
+        {{1, 1.1}});
+  }
+  // A floor that every measured candidate of these tests passes, unless the rules have one.
+  absl::StatusOr<Selection> Select(SelectionRules rules, const RequestLengths& lengths) {
+    if (!rules.max_perplexity_ratio.has_value()) rules.max_perplexity_ratio = 2;
+    return SelectMechanism(candidates_, profile_, rules, lengths, 8192);
   }
   Mechanism Choose(const SelectionRules& rules, const RequestLengths& lengths) {
-    const auto selection = SelectMechanism(candidates_, profile_, rules, lengths, 8192);
+    const auto selection = Select(rules, lengths);
     EXPECT_TRUE(selection.ok()) << selection.status();
     return selection.ok() ? selection->options.mechanism : Mechanism::kLasso;
   }
@@ -82,7 +94,7 @@ TEST_F(SelectionTest, LatencyTakesTheFastestAtTheRequestsLength) {
 TEST_F(SelectionTest, CrossoversAreWhereTheAnswerChanges) {
   AddTwo();
   const SelectionRules rules{.objective = Objective::kLatency};
-  const auto selection = SelectMechanism(candidates_, profile_, rules, {64, 0}, 8192);
+  const auto selection = Select(rules, {64, 0});
   ASSERT_TRUE(selection.ok());
   ASSERT_EQ(selection->crossovers.size(), 1u);
   // n^2 / 2 = 1000 n at 2,000 tokens of prompt: the first multiple of 64 past it.
@@ -93,9 +105,9 @@ TEST_F(SelectionTest, CrossoversAreWhereTheAnswerChanges) {
 
 TEST_F(SelectionTest, MeasuredRatesMoveTheCrossover) {
   AddTwo();
-  profile_.mechanisms[Mechanism::kEfficient] = {4, 4};
+  SetRates(Mechanism::kEfficient, {{1, 4, 4}});
   const SelectionRules rules{.objective = Objective::kLatency};
-  const auto selection = SelectMechanism(candidates_, profile_, rules, {64, 0}, 8192);
+  const auto selection = Select(rules, {64, 0});
   ASSERT_TRUE(selection.ok());
   EXPECT_EQ(selection->crossovers[0].tokens, 512);
 }
@@ -114,49 +126,93 @@ TEST_F(SelectionTest, BalancedPrefersQualityUntilItCostsTheMargin) {
 
 TEST_F(SelectionTest, ApproximateMechanismsNeedLeave) {
   AddTwo();
-  Add(Mechanism::kAtp, {.work_per_pair = 0, .work_per_token = 1, .bytes_per_token = 1});
+  Add(Mechanism::kAtp, {.work_per_pair = 0, .work_per_token = 1, .bytes_per_token = 1}, {{1, 1.2}});
   SelectionRules rules{.objective = Objective::kMemory};
   EXPECT_EQ(Choose(rules, {4096, 64}), Mechanism::kEfficient);
   rules.allow_approximate = true;
   EXPECT_EQ(Choose(rules, {4096, 64}), Mechanism::kAtp);
 }
 
-TEST_F(SelectionTest, AQuantizedCacheNeedsLeaveAndComesAfterExactOnesOfItsQuality) {
+TEST_F(SelectionTest, AQuantizedCacheNeedsLeaveAndIsMeasured) {
   AddTwo();
   candidates_[0].options.standard.storage = CacheStorage::kInt4;
+  candidates_[0].is_approximate = true;
   SelectionRules rules{.objective = Objective::kLatency};
   EXPECT_EQ(Choose(rules, {64, 64}), Mechanism::kEfficient);
   rules.allow_approximate = true;
+  EXPECT_EQ(Choose(rules, {64, 64}), Mechanism::kEfficient);  // unmeasured
+  candidates_[0].perplexity_ratios = PerplexityRatios({{1, 1.01}});
   EXPECT_EQ(Choose(rules, {64, 64}), Mechanism::kStandard);
-  candidates_[1].perplexity_ratio = 1.0;
-  rules.objective = Objective::kBalanced;
-  EXPECT_EQ(Choose(rules, {2200, 0}), Mechanism::kEfficient);
   candidates_.resize(1);
   rules.allow_approximate = false;
-  EXPECT_EQ(SelectMechanism(candidates_, profile_, rules, {64, 64}, 8192).status().code(),
-            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Select(rules, {64, 64}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(SelectionTest, EveryObjectiveRespectsTheFloorOfQualityAtTheRequestsLength) {
+  AddTwo();
+  candidates_[1].perplexity_ratios = PerplexityRatios({{512, 1.0}, {2048, 1.2}});
+  for (const Objective objective :
+       {Objective::kLatency, Objective::kMemory, Objective::kBalanced}) {
+    SelectionRules rules{.objective = objective, .max_perplexity_ratio = 1.15};
+    EXPECT_EQ(Choose(rules, {8000, 64}), Mechanism::kStandard);
+    rules.max_perplexity_ratio = 1.2;
+    EXPECT_EQ(Choose(rules, {8000, 64}), Mechanism::kEfficient);
+  }
+  // Halfway between the measured windows on a scale of logarithms.
+  EXPECT_DOUBLE_EQ(*candidates_[1].perplexity_ratios.At(1024), 1.1);
+  const SelectionRules memory{.objective = Objective::kMemory, .max_perplexity_ratio = 1.1};
+  EXPECT_EQ(Choose(memory, {1020, 4}), Mechanism::kEfficient);
+  EXPECT_EQ(Choose(memory, {1021, 4}), Mechanism::kStandard);
+}
+
+TEST_F(SelectionTest, UnmeasuredMechanismsNeverPassTheFloor) {
+  AddTwo();
+  candidates_[1].perplexity_ratios = {};
+  const SelectionRules rules{.objective = Objective::kMemory, .max_perplexity_ratio = 1e6};
+  EXPECT_EQ(Choose(rules, {4096, 64}), Mechanism::kStandard);
+}
+
+TEST_F(SelectionTest, RatesOfNearbyLengthsAreInterpolated) {
+  AddTwo();
+  SetRates(Mechanism::kEfficient, {{512, 1, 2}, {2048, 3, 4}});
+  AttentionOptions efficient;
+  efficient.mechanism = Mechanism::kEfficient;
+  EXPECT_DOUBLE_EQ(profile_.RateOf(efficient, 1024).prefill, 2);
+  EXPECT_DOUBLE_EQ(profile_.RateOf(efficient, 1024).decode, 3);
+  EXPECT_DOUBLE_EQ(profile_.RateOf(efficient, 64).decode, 2);
+  EXPECT_DOUBLE_EQ(profile_.RateOf(efficient, 9999).decode, 4);
+}
+
+TEST_F(SelectionTest, OptionsWithoutRatesTakeThoseOfTheirMechanism) {
+  AttentionOptions atp;
+  atp.mechanism = Mechanism::kAtp;
+  profile_.rates["atp rank 7"] = {{1, 5, 6}};
+  EXPECT_EQ(profile_.RateOf(atp, 100).decode, 6);
+  profile_.rates[AttentionLabel(atp)] = {{1, 7, 8}};
+  EXPECT_EQ(profile_.RateOf(atp, 100).decode, 8);
+  EXPECT_EQ(profile_.RateOf({}, 100).decode, AttentionRate().decode);
 }
 
 TEST_F(SelectionTest, OnlyAllowedMechanismsThatAreLongEnoughAreTaken) {
   AddTwo();
-  Add(Mechanism::kSuper, {.work_per_pair = 0, .bytes_per_token = 0, .max_tokens = 100});
+  Add(Mechanism::kSuper, {.work_per_pair = 0, .bytes_per_token = 0, .max_tokens = 100}, {{1, 1.0}});
   SelectionRules rules{.objective = Objective::kLatency};
   EXPECT_EQ(Choose(rules, {64, 36}), Mechanism::kSuper);
   EXPECT_EQ(Choose(rules, {64, 37}), Mechanism::kStandard);
   rules.allowed = {Mechanism::kEfficient};
   EXPECT_EQ(Choose(rules, {64, 36}), Mechanism::kEfficient);
   rules.allowed = {Mechanism::kSuper};
-  EXPECT_EQ(SelectMechanism(candidates_, profile_, rules, {64, 37}, 8192).status().code(),
-            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Select(rules, {64, 37}).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(SelectionTest, TheReasonNamesEveryBid) {
   AddTwo();
-  const auto selection =
-      SelectMechanism(candidates_, profile_, {.objective = Objective::kLatency}, {64, 0}, 8192);
+  profile_.name = "here.json";
+  const auto selection = Select({.objective = Objective::kLatency}, {64, 0});
   ASSERT_TRUE(selection.ok());
-  EXPECT_THAT(selection->reason, HasSubstr("auto, latency: standard 2.05e+03 s"));
-  EXPECT_THAT(selection->reason, HasSubstr("(taken); efficient"));
+  EXPECT_THAT(selection->reason,
+              HasSubstr("auto, latency, profile here.json: standard 2.05e+03 s"));
+  EXPECT_THAT(selection->reason, HasSubstr("perplexity x 1.000 (taken); efficient"));
 }
 
 TEST(ParseObjective, KnowsItsNames) {

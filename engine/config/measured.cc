@@ -1,0 +1,57 @@
+// Interpolation of what was measured at some lengths: rates and perplexity ratios.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/config/attention_option_table.h"
+#include "engine/config/perplexity_ratios.h"
+#include "engine/config/selection_rules.h"
+
+namespace lowkey {
+namespace {
+
+// Two neighboring points and where between them a length lies, over its logarithm: 0..1.
+template <typename Point>
+struct Between {
+  const Point &low, &high;
+  double share = 0;
+
+  double operator()(double Point::*value) const {
+    return low.*value + share * (high.*value - low.*value);
+  }
+};
+
+template <typename Point>
+Between<Point> FindBetween(const std::vector<Point>& points, int64_t n_tokens) {
+  const auto above = std::find_if(points.begin(), points.end(),
+                                  [&](const Point& p) { return p.n_tokens >= n_tokens; });
+  if (above == points.begin()) return {points.front(), points.front()};
+  if (above == points.end()) return {points.back(), points.back()};
+  const auto log = [](int64_t n) { return std::log(static_cast<double>(n)); };
+  const Point& low = *(above - 1);
+  return {low, *above,
+          (log(n_tokens) - log(low.n_tokens)) / (log(above->n_tokens) - log(low.n_tokens))};
+}
+
+}  // namespace
+
+std::optional<double> PerplexityRatios::At(int64_t n_tokens) const {
+  if (points_.empty()) return std::nullopt;
+  return FindBetween(points_, n_tokens)(&Point::ratio);
+}
+
+AttentionRate SelectionProfile::RateOf(const AttentionOptions& options, int64_t n_tokens) const {
+  auto measured = rates.find(AttentionLabel(options));
+  if (measured == rates.end()) {
+    const std::string mechanism(MechanismName(options.mechanism));
+    measured = std::find_if(rates.begin(), rates.end(), [&](const auto& entry) {
+      return entry.first == mechanism || absl::StartsWith(entry.first, mechanism + " ");
+    });
+  }
+  if (measured == rates.end() || measured->second.empty()) return {n_tokens};
+  const auto at = FindBetween(measured->second, n_tokens);
+  return {n_tokens, at(&AttentionRate::prefill), at(&AttentionRate::decode)};
+}
+
+}  // namespace lowkey

@@ -1,0 +1,182 @@
+#include "engine/loader/bundle_quality.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
+#include "engine/loader/mapped_file.h"
+
+namespace lowkey {
+namespace {
+
+using nlohmann::json;
+
+constexpr Range<double> kRatios = {1e-6, 1e6};
+constexpr int64_t kMaxWindowTokens = int64_t{1} << 30;
+constexpr size_t kMaxPoints = 32;
+constexpr size_t kMaxMeasured = 64;
+constexpr char kField[] = "perplexity_ratio";
+
+absl::StatusOr<OptionValue> ReadOption(const json& value, const AttentionOption& option,
+                                       const JsonFields& options) {
+  const std::string name(option.name);
+  if (option.kind == OptionKind::kInteger) {
+    LK_ASSIGN_OR_RETURN(const auto number, options.Int(name.c_str(), {INT32_MIN, INT32_MAX}));
+    return static_cast<int32_t>(number.value_or(0));
+  }
+  if (option.kind == OptionKind::kSwitch) {
+    LK_ASSIGN_OR_RETURN(const auto is_on, options.Bool(name.c_str()));
+    return is_on.value_or(false);
+  }
+  if (!value.is_string()) return options.Error(name.c_str(), "text");
+  return value.get<std::string>();
+}
+
+// Reads the options of one mechanism.
+absl::Status ReadOptions(const JsonFields& fields, AttentionOptions& out) {
+  LK_ASSIGN_OR_RETURN(const auto options, fields.Object("options"));
+  if (!options.has_value()) return absl::OkStatus();
+  OptionValues values;
+  for (const auto& [key, value] : fields.Find("options")->items()) {
+    const auto table = AttentionOptionTable();
+    const auto row = std::find_if(table.begin(), table.end(), [&](const AttentionOption& option) {
+      return option.name == key && option.owner == out.mechanism;
+    });
+    if (row == table.end()) {
+      return options->Error(
+          key.c_str(), absl::StrCat("an option of ", std::string(MechanismName(out.mechanism))));
+    }
+    LK_ASSIGN_OR_RETURN(values[std::string(row->name)], ReadOption(value, *row, *options));
+  }
+  absl::Status status = SetOptions(values, out);
+  if (status.ok()) status = ValidateAttentionOptions(out);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(options->name(), ": ", status.message()));
+}
+
+absl::StatusOr<MeasuredQuality> ReadMeasured(const json& entry, const std::string& name) {
+  const JsonFields fields(entry, name);
+  if (!entry.is_object()) return absl::InvalidArgumentError(name + ": expected an object");
+  MeasuredQuality measured;
+  LK_ASSIGN_OR_RETURN(const auto mechanism, fields.String("mechanism"));
+  const auto id = ParseMechanism(mechanism.value_or(""));
+  if (!id.ok()) return fields.Error("mechanism", "a mechanism's name");
+  measured.options.mechanism = *id;
+  LK_RETURN_IF_ERROR(ReadOptions(fields, measured.options));
+  LK_ASSIGN_OR_RETURN(measured.ratios, ReadPerplexityRatios(fields));
+  return measured;
+}
+
+// Takes the entry in, with its lengths in place of those that an entry of equal options has.
+void Merge(const MeasuredQuality& from, std::vector<MeasuredQuality>& all) {
+  const std::string label = AttentionLabel(from.options);
+  const auto same = std::find_if(all.begin(), all.end(), [&](const MeasuredQuality& m) {
+    return AttentionLabel(m.options) == label;
+  });
+  if (same == all.end()) {
+    all.push_back(from);
+    return;
+  }
+  std::map<int64_t, double> ratios;
+  for (const auto* points : {&from.ratios.points(), &same->ratios.points()}) {
+    for (const PerplexityRatios::Point& p : *points) ratios.emplace(p.n_tokens, p.ratio);
+  }
+  std::vector<PerplexityRatios::Point> merged;
+  for (const auto& [n_tokens, ratio] : ratios) merged.push_back({n_tokens, ratio});
+  same->ratios = PerplexityRatios(std::move(merged));
+}
+
+nlohmann::ordered_json ToJson(const MeasuredQuality& m) {
+  nlohmann::ordered_json entry = {{"mechanism", std::string(MechanismName(m.options.mechanism))}};
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    const OptionValue value = option.get(m.options);
+    if (option.owner != m.options.mechanism || value == option.get(AttentionOptions())) continue;
+    std::visit([&](const auto& v) { entry["options"][std::string(option.name)] = v; }, value);
+  }
+  for (const PerplexityRatios::Point& point : m.ratios.points()) {
+    entry["perplexity_ratio"][absl::StrCat(point.n_tokens)] = point.ratio;
+  }
+  return entry;
+}
+
+}  // namespace
+
+absl::StatusOr<PerplexityRatios> ReadPerplexityRatios(const JsonFields& fields) {
+  const json* value = fields.Find(kField);
+  if (value == nullptr) return PerplexityRatios();
+  if (!value->is_object()) {
+    LK_ASSIGN_OR_RETURN(const auto ratio, fields.Number(kField, kRatios));
+    return PerplexityRatios({{1, *ratio}});
+  }
+  const JsonFields by_length(*value, absl::StrCat(fields.name(), ": ", kField));
+  std::vector<PerplexityRatios::Point> points;
+  for (const auto& [key, unused] : value->items()) {
+    PerplexityRatios::Point& point = points.emplace_back();
+    if (!absl::SimpleAtoi(key, &point.n_tokens) || point.n_tokens < 1 ||
+        point.n_tokens > kMaxWindowTokens || points.size() > kMaxPoints) {
+      return by_length.Error(key.c_str(),
+                             absl::StrCat("at most ", kMaxPoints, " ratios by a window's tokens"));
+    }
+    LK_ASSIGN_OR_RETURN(point.ratio, by_length.RequiredNumber(key.c_str(), kRatios));
+  }
+  std::sort(points.begin(), points.end(),
+            [](const auto& a, const auto& b) { return a.n_tokens < b.n_tokens; });
+  for (size_t i = 1; i < points.size(); ++i) {
+    if (points[i].n_tokens == points[i - 1].n_tokens) {
+      return by_length.Error(absl::StrCat(points[i].n_tokens).c_str(), "each length once");
+    }
+  }
+  return PerplexityRatios(std::move(points));
+}
+
+absl::StatusOr<std::vector<MeasuredQuality>> ReadMeasuredQuality(const JsonFields& bundle) {
+  std::vector<MeasuredQuality> measured;
+  const json* entries = bundle.Find("measured");
+  if (entries == nullptr) return measured;
+  if (!entries->is_array() || entries->size() > kMaxMeasured) {
+    return bundle.Error("measured", absl::StrCat("an array of at most ", kMaxMeasured, " objects"));
+  }
+  for (size_t i = 0; i < entries->size(); ++i) {
+    LK_ASSIGN_OR_RETURN(
+        measured.emplace_back(),
+        ReadMeasured((*entries)[i], absl::StrCat(bundle.name(), ": measured[", i, "]")));
+  }
+  return measured;
+}
+
+absl::Status RecordQuality(const std::string& directory,
+                           const std::vector<MeasuredQuality>& measured) {
+  const std::string path = absl::StrCat(directory, "/", kBundleFile);
+  std::string text = R"({"format": 1, "mechanisms": []})";
+  if (const auto file = MappedFile::Open(path, kMaxBundleBytes); file.ok()) {
+    text = (*file)->text();
+  } else if (!absl::IsNotFound(file.status())) {
+    return file.status();
+  }
+  LK_ASSIGN_OR_RETURN(const json checked, ParseJsonObject(text, kBundleFile, kMaxBundleDepth));
+  LK_ASSIGN_OR_RETURN(std::vector<MeasuredQuality> all,
+                      ReadMeasuredQuality(JsonFields(checked, kBundleFile)));
+  for (const MeasuredQuality& m : measured) Merge(m, all);
+  // Parsed once more, so that the other fields keep their order.
+  auto bundle = nlohmann::ordered_json::parse(text);
+  bundle["measured"] = nlohmann::ordered_json::array();
+  for (const MeasuredQuality& m : all) bundle["measured"].push_back(ToJson(m));
+  const std::string partial = path + ".partial";
+  {
+    std::ofstream out(partial);
+    out << bundle.dump(2) << "\n";
+    if (!out.flush()) return absl::UnavailableError(partial + ": cannot be written");
+  }
+  std::error_code error;
+  std::filesystem::rename(partial, path, error);
+  if (error) return absl::UnavailableError(absl::StrCat(path, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+}  // namespace lowkey
