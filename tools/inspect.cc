@@ -82,8 +82,7 @@ void PrintSummary(const std::string& directory, const ModelSummary& model) {
 void PrintMechanisms(const ModelSummary& model) {
   std::vector<std::vector<std::string>> rows;
   for (const MechanismMemory& memory : model.mechanisms) {
-    rows.push_back({LabelOf(memory),
-                    CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)),
+    rows.push_back({LabelOf(memory), CountText(static_cast<int64_t>(memory.bytes_per_token + 0.5)),
                     BytesText(memory.fixed_bytes), BytesText(memory.bytes_full_context),
                     CountText(memory.n_full_sequences), memory.exact ? "exact" : "approx"});
   }

@@ -46,7 +46,7 @@ struct Checkpoint {
   std::vector<MeasuredQuality> measured;     // of lowkey.json
   // The highest perplexity over standard's that a chosen mechanism may have; of lowkey.json.
   std::optional<double> max_perplexity_ratio;
-  int64_t n_parameters = 0;                  // without those of lowkey.json
+  int64_t n_parameters = 0;  // without those of lowkey.json
   int64_t file_bytes = 0;
   std::vector<std::shared_ptr<const MappedFile>> files;
 };

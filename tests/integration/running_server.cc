@@ -26,14 +26,16 @@ RunningServer::RunningServer(const GrpcServerOptions& network) : model_(ServedMo
   std::filesystem::copy_file(SourcePath("models/tales/tokenizer.model"),
                              model_.File("tokenizer.model"));
   const ModelConfig config = ServedModelOptions().config;
-  LK_CHECK(WriteRandomBundle(model_.path(),
-                             {config,
-                              {{.mechanism = Mechanism::kEfficient, .n_heads = 2},
-                               {.mechanism = Mechanism::kOptimised},
-                               {.mechanism = Mechanism::kSuper, .alignment_tokens = 700},
-                               {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}, .perplexity_ratio = 1.1}},
-                              3})
-               .ok());
+  LK_CHECK(
+      WriteRandomBundle(
+          model_.path(),
+          {config,
+           {{.mechanism = Mechanism::kEfficient, .n_heads = 2},
+            {.mechanism = Mechanism::kOptimised},
+            {.mechanism = Mechanism::kSuper, .alignment_tokens = 700},
+            {.mechanism = Mechanism::kLasso, .lasso = {.iterations = 2}, .perplexity_ratio = 1.1}},
+           3})
+          .ok());
   auto tokenizer = LoadTokenizer(OpenModelFiles(model_.path()).value());
   LK_CHECK(tokenizer.ok());
   tokenizer_ = *std::move(tokenizer);

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "tests/testing/emulated/emulated_device.h"
 
 namespace lowkey {
 namespace {

@@ -61,8 +61,7 @@ TEST(PredictBytes, IsWhatASequenceHolds) {
       }
       plan(1);
       const auto held = static_cast<double>(runner.cache().used_bytes());
-      const int64_t predicted =
-          PredictBytes({&runner.mechanism(), c.options, 0, {}}, {n - 1, 1});
+      const int64_t predicted = PredictBytes({&runner.mechanism(), c.options, 0, {}}, {n - 1, 1});
       EXPECT_NEAR(static_cast<double>(predicted) / held, 1.0, 0.05) << c.name << ", " << n;
       testing::Test::RecordProperty(c.name + "_" + std::to_string(n), std::to_string(held));
     }

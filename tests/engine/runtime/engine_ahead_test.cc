@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/runtime/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/engine_fixture.h"
 #include "tests/engine/runtime/poisoned_embedding.h"
+#include "tests/testing/emulated/emulated_device.h"
 
 namespace lowkey {
 namespace {

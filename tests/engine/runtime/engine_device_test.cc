@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/inspect.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/engine_fixture.h"
+#include "tests/testing/emulated/emulated_device.h"
 #include "tests/testing/source_path.h"
 #include "tests/testing/tiny_model.h"
 

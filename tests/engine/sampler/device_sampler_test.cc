@@ -4,8 +4,8 @@
 #include <optional>
 #include <random>
 
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "gtest/gtest.h"
+#include "tests/testing/emulated/emulated_device.h"
 #include "tests/testing/test_device.h"
 
 namespace lowkey {

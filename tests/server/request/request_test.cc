@@ -177,9 +177,9 @@ TEST(ResolveSelectableTest, NamesWhatIsWrong) {
               ::testing::HasSubstr("unknown objective \"speed\""));
   choice.objective.reset();
   choice.max_perplexity_ratio = 0.99;
-  EXPECT_EQ(ResolveSelectable(choice, {}).status(),
-            absl::InvalidArgumentError(
-                "attention.max_perplexity_ratio: 0.99, expected 1..1000000"));
+  EXPECT_EQ(
+      ResolveSelectable(choice, {}).status(),
+      absl::InvalidArgumentError("attention.max_perplexity_ratio: 0.99, expected 1..1000000"));
   choice.max_perplexity_ratio.reset();
   choice.allowed = {"magic"};
   EXPECT_THAT(std::string(ResolveSelectable(choice, {}).status().message()),

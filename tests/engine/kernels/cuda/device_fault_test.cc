@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/kernels/device/kernels.h"
+#include "tests/testing/emulated/emulated_device.h"
 #include "tests/testing/test_device.h"
 
 namespace lowkey {

@@ -4,9 +4,9 @@
 #include <random>
 #include <vector>
 
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/kernels/narrow_weight.h"
 #include "gtest/gtest.h"
+#include "tests/testing/emulated/emulated_device.h"
 
 namespace lowkey {
 namespace {

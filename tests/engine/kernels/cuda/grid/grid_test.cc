@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "tests/testing/emulated/emulated_device.h"
 
 namespace lowkey {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/cuda/emulated/emulated_device.h"
 #include "engine/kernels/cuda/emulated/grid.h"
 #include "engine/kernels/device/weight.h"
 #include "engine/kernels/narrow_weight.h"
+#include "tests/testing/emulated/emulated_device.h"
 
 namespace lowkey {
 namespace {

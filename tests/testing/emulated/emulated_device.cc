@@ -1,4 +1,4 @@
-#include "engine/kernels/cuda/emulated/emulated_device.h"
+#include "tests/testing/emulated/emulated_device.h"
 
 #include <algorithm>
 #include <cstring>
