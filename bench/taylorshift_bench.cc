@@ -148,7 +148,7 @@ std::optional<double> Crossing(const std::vector<Point>& direct,
   return std::nullopt;
 }
 
-// Multiply-adds and bytes of one head at one layer, as attention.md counts them.
+// Multiply-adds and bytes of one head at one layer, as docs/taylorshift.md counts them.
 struct Costs {
   double token;  // numbers of a key and a value, e + d
   double state;  // F (d + 1)

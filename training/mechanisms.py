@@ -2,7 +2,8 @@
 
 Every function maps queries, keys and values [n_seqs, n_heads, n_tokens, dim] to outputs of the
 values' shape, and is causal. Keys and values have as many heads as queries: groups are repeated
-before. docs/attention.md has the formulas, tests/reference the same in double precision.
+before. docs/atp.md, docs/taylorshift.md and docs/bundles.md have the formulas, and the tests under
+tests/engine/attention compare the server with the same in double precision.
 """
 
 import torch

@@ -77,7 +77,8 @@ class AttentionMechanism {
   virtual int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const {
     return BoundBytes(options, {1, n_tokens, 1});
   }
-  // Returns the cost of a sequence of n_tokens, by the formulas of attention.md.
+  // Returns what a sequence of n_tokens costs; selection divides it by measured rates
+  // (docs/selection.md).
   virtual AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const = 0;
 
   // Decides who attends to what, and takes every page and slab that the step writes.

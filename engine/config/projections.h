@@ -14,7 +14,7 @@ inline constexpr int kNumProjections = 4;
 inline constexpr std::array<const char*, kNumProjections> kProjectionNames = {"wq", "wk", "wv",
                                                                               "wo"};
 
-// Which of the four maps a mechanism has (attention.md's table).
+// Which of the four maps a mechanism has (the table of docs/bundles.md).
 struct ProjectionUse {
   std::array<bool, kNumProjections> has = {true, true, true, true};
   // Head h reads columns h * head_dim .. of the layer's input, so that n_heads * head_dim is

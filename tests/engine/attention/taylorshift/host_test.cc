@@ -260,7 +260,8 @@ TEST_P(TaylorShiftTest, BoundHasAStateOnlyWhereTheSequenceMayReachIt) {
             (switch_tokens / 64 + 1) * PageBytes(g) + TaylorSlabBytes(g));
 }
 
-// attention.md's crossovers: decode where both forms cost the same, prefill at about twice that.
+// The crossovers of docs/taylorshift.md: decode where both forms cost the same, prefill at about
+// twice that.
 TEST_P(TaylorShiftTest, WorkGrowsUntilTheSwitchAndNotAfterwards) {
   const AttentionGeometry g{2, 4, 4, 32, std::nullopt, StorageType::kBFloat16};
   MechanismRunner runner(g, Mechanism::kTaylorShift);
