@@ -8,16 +8,18 @@
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 
-// Adding an option to a mechanism takes three steps:
+// Adding an option to a mechanism takes four steps (docs/architecture.md "Adding an option"):
 //
 //   1. A field in the mechanism's struct (attention_options.h) whose initial value is the default,
 //      and a row in kTable below, which names the field. A new enum gets its names beside it.
 //   2. A field of the same name in lowkey.v1.AttentionOptions (generation.proto): `optional` string
-//      for names and ranks, int32 for integers, bool for switches. Its comment states the range.
+//      for names and ranks, int32 for integers, bool for switches. Its comment states the range and
+//      the default.
 //   3. The mechanism's code reads the struct.
+//   4. FullRequest of tests/server/grpc/convert_test.cc sets the field.
 //
 // The flag and its help, /attention of chat, the conversion of requests, the check of names and
-// ranges, GetModel's defaults, labels and reports follow from the row. Rules between options are in
+// ranges, GetModel's defaults and labels follow from the row. Rules between options are in
 // ValidateAttentionOptions.
 
 namespace lowkey {

@@ -27,11 +27,13 @@ enum class LabelRule { kChanged, kUnchanged, kAlways };
 
 // The columns of a row that most options leave at these values.
 struct OptionTraits {
-  std::string_view label = {};  // stands before the value in AttentionLabel
+  // Stands before the value in AttentionLabel; empty: the value stands alone, a switch nowhere.
+  std::string_view label = {};
   LabelRule label_rule = LabelRule::kChanged;
-  int32_t min = 0, max = EnumNames::kLast;  // range of an integer, or of an enum's values
-  int32_t step = 1;                         // the integer is a multiple of it
-  std::string_view words = {};              // in errors; empty: the flag's words
+  // Range of an integer, whose row always says max, or of an enum's values.
+  int32_t min = 0, max = EnumNames::kLast;
+  int32_t step = 1;             // the integer is a multiple of it
+  std::string_view words = {};  // in errors; empty: the flag's words
 };
 
 // One option of a mechanism. Flags, request checks, protobuf messages and reports read these rows.
@@ -62,6 +64,7 @@ std::string OptionText(const OptionValue& value);
 absl::Status SetOptions(const OptionValues& values, AttentionOptions& options);
 
 // A mechanism with the options that set it apart: "atp rank 64 basis layer block 512 window 1".
+// Rates and measured quality are kept under this text.
 std::string AttentionLabel(const AttentionOptions& options);
 
 }  // namespace lowkey
