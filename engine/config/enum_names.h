@@ -12,6 +12,7 @@
 namespace lowkey {
 
 // The names of an enum whose values are 0, 1, ...: names[value]. Both directions read this table.
+// An enum has at most eight; a ninth needs a longer array and a larger kLast.
 struct EnumNames {
   std::string_view what;                       // the enum, as errors call it: "atp basis"
   std::array<std::string_view, 8> names = {};  // empty ones are no names

@@ -329,7 +329,7 @@ TEST_P(MechanismContract, ForksDivergeWithoutTouchingEachOther) {
 }
 
 // A step that finds the cache full computes nothing; the same step later is as if it were the
-// first.
+// first. Every mechanism holds pages or slabs, so that some plans fail.
 TEST_P(MechanismContract, FailedPlanLeavesSequencesValid) {
   const AttentionRows rows = Rows(5), other_rows = Rows(6);
   const std::vector<float> expected = RunSequence(rows, Options());
