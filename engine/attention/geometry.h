@@ -13,7 +13,7 @@ namespace lowkey {
 // The sizes of a model's attention.
 struct AttentionGeometry {
   int64_t n_layers = 0;
-  int64_t n_heads = 0;  // a multiple of n_kv_heads
+  int64_t n_heads = 0;  // a multiple of n_kv_heads: query head h reads KV head h / group()
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;
   std::optional<int64_t>

@@ -154,8 +154,9 @@ absl::Status ValidateAttentionOptions(const AttentionOptions& options);
 // Every mechanism, standard first.
 absl::Span<const Mechanism> AllMechanisms();
 
-// Whether outputs may differ from softmax attention over every visible token with the mechanism's
-// own weights by more than rounding.
+// Whether outputs stand in for those of softmax attention with the same weights and may differ from
+// them by more than rounding. Mechanisms that run only with weights trained for them stand in for
+// nothing.
 bool IsApproximate(const AttentionOptions& options);
 
 inline std::string_view MechanismName(Mechanism mechanism) { return NameOf(mechanism); }

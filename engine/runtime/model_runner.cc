@@ -171,7 +171,9 @@ PerplexityRatios ModelRunner::RatiosOf(const AttentionOptions& options) const {
   for (const MeasuredQuality& m : measured_) {
     if (AttentionLabel(m.options) == label) return m.ratios;
   }
-  // Options of atp change its output; the other mechanisms' choose among forms of the same one.
+  // A bundle's ratio holds for other options too: taylorshift's form changes rounding alone, and its
+  // variant is the trained one where the model says. Options of atp change its output. Standard has
+  // no ratio in a bundle, so that its quantized caches have none unless they were measured.
   if (options.mechanism == Mechanism::kAtp) return {};
   return mechanisms_.at(options.mechanism).perplexity_ratios;
 }

@@ -78,7 +78,8 @@ class Place {
   // Queues the draws of drawing.rows, at most once a step; `ask(i)` says what is wanted of row i.
   // RESOURCE_EXHAUSTED when the device has no memory to draw with.
   virtual absl::Status QueueDraw(Drawing& drawing, absl::FunctionRef<RowRequest(size_t)> ask) = 0;
-  // Waits for the answers and hands those of row i to `consume(i, ..)`, in order.
+  // Computes the answers (the host) or waits for them (a device), and hands those of row i to
+  // `consume(i, ..)`, in order.
   virtual absl::Status Collect(Drawing drawing,
                                absl::FunctionRef<void(size_t, RowTokens&)> consume) = 0;
 
