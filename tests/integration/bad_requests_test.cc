@@ -79,8 +79,9 @@ const std::map<std::string, Rule>& Rules() {
       {"AttentionOptions.readout", words({"exact", "linear"}, "atp")},
       {"AttentionOptions.kept_storage", words({"cache", "int8"}, "atp")},
       {"AttentionOptions.form", words({"direct", "recurrent", "auto"}, "taylorshift")},
-      {"AttentionOptions.variant", words({"normalized", "plain"}, "taylorshift")},
+      {"AttentionOptions.variant", words({"normalized", "plain", "auto"}, "taylorshift")},
       {"AttentionOptions.cache_storage", words({"dtype", "int8", "int4"}, "standard")},
+      {"AttentionOptions.max_perplexity_ratio", range(1, 1e6, "auto")},
       {"AttentionOptions.objective", words({"latency", "memory", "balanced"}, "auto")},
       {"TokenIds.ids", range(0, 4095)},
       {"DetokenizeRequest.token_ids", range(0, 4095)},
@@ -159,13 +160,15 @@ std::vector<T> Integers(const Rule& rule) {
   return {values.begin(), values.end()};
 }
 
-std::vector<float> Floats(const Rule& rule) {
-  const auto inf = std::numeric_limits<float>::infinity();
-  std::vector<float> values = {-1.0f, -0.0f, 1e-40f, std::nanf(""), inf, -inf, 0x1p63f, -0x1p63f};
+template <typename T>
+std::vector<T> Reals(const Rule& rule) {
+  const auto inf = std::numeric_limits<T>::infinity();
+  const auto nan = std::numeric_limits<T>::quiet_NaN();
+  std::vector<T> values = {-1, T{-0.0f}, T{1e-40f}, nan, inf, -inf, T{0x1p63f}, T{-0x1p63f}};
   for (double bound : {rule.low, rule.high}) {
     if (!std::isfinite(bound)) continue;
-    const auto b = static_cast<float>(bound);
-    for (float v : {b, std::nextafter(b, -inf), std::nextafter(b, inf), b + 1}) values.push_back(v);
+    const auto b = static_cast<T>(bound);
+    for (T v : {b, std::nextafter(b, -inf), std::nextafter(b, inf), b + 1}) values.push_back(v);
   }
   return values;
 }
@@ -200,7 +203,10 @@ class FieldMutations {
         AddAll(Integers<int64_t>(rule_), &Reflection::SetInt64, &Reflection::AddInt64);
         break;
       case FieldDescriptor::CPPTYPE_FLOAT:
-        AddAll(Floats(rule_), &Reflection::SetFloat, &Reflection::AddFloat);
+        AddAll(Reals<float>(rule_), &Reflection::SetFloat, &Reflection::AddFloat);
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        AddAll(Reals<double>(rule_), &Reflection::SetDouble, &Reflection::AddDouble);
         break;
       case FieldDescriptor::CPPTYPE_BOOL:
         AddAll(std::vector<bool>{false, true}, &Reflection::SetBool, &Reflection::AddBool);
