@@ -21,6 +21,7 @@ namespace lowkey {
 namespace {
 
 constexpr int64_t kChunkTokens = 512;
+constexpr absl::Duration kRateTime = absl::Milliseconds(50);
 constexpr int64_t kMinTokens = 64, kMaxTokens = int64_t{1} << 20;
 
 std::vector<float> RandomFloats(int64_t n) {
@@ -122,11 +123,13 @@ std::vector<AttentionRate> RatesFrom(const MechanismCalibration& m) {
   return rates;
 }
 
-// Multiply-adds a second of the fastest of five products of rows with a weight [n, n].
+// Multiply-adds a second of the fastest product of rows with a weight [n, n], of at least five and
+// of as many as fit into kRateTime: other work on the machine slows most of them down.
 absl::StatusOr<double> RateOf(int64_t n_rows, int64_t n,
                               absl::FunctionRef<absl::Status(int64_t n_rows)> multiply) {
   double best = 1e30;
-  for (int run = 0; run < 5; ++run) {
+  const absl::Time first_start = absl::Now();
+  for (int run = 0; run < 5 || absl::Now() - first_start < kRateTime; ++run) {
     const absl::Time start = absl::Now();
     LK_RETURN_IF_ERROR(multiply(n_rows));
     best = std::min(best, Since(start));

@@ -53,6 +53,7 @@ absl::StatusOr<SelectionProfile> Measure(const Checkpoint& checkpoint,
   CalibrationOptions options;
   options.engine = engine;
   options.mechanisms = OptionsOf(checkpoint);
+  options.n_decode_runs = 51;  // requests may run beside the measurement
   for (const int64_t n : kLengths) {
     if (n <= checkpoint.config.context_tokens) options.lengths.push_back(n);
   }
