@@ -26,7 +26,7 @@ struct AttentionRate {
 
 // The rates of a machine, as `lowkey crossover` measures them.
 struct SelectionProfile {
-  // What a report calls the profile; empty: no rates were measured.
+  // The profile's name in reports; empty: no rates were measured.
   std::string name = {};
   // Multiply-adds a second of linear maps: over a prompt's rows, and over a single row, which is
   // as fast as weights are read.

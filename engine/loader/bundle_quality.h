@@ -14,7 +14,8 @@ inline constexpr char kBundleFile[] = "lowkey.json";
 inline constexpr size_t kMaxBundleBytes = size_t{1} << 20;
 inline constexpr int kMaxBundleDepth = 6;
 
-// What lowkey.json says of quality: untrusted. INVALID_ARGUMENT names field, value and range.
+// Fields of lowkey.json about quality, which are untrusted. INVALID_ARGUMENT names field, value and
+// range.
 
 // Reads the field `perplexity_ratio`: a number, or an object of numbers by window length such as
 // {"512": 1.01, "2048": 1.03}. Empty where the field is absent.

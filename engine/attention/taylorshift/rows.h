@@ -23,7 +23,7 @@ struct TaylorRowsTask {
   int64_t first_near_page = 0;
 };
 
-// What multiplies the scores of unit vectors at one layer, [n_heads] each; not read where the
+// The factors of scores of unit vectors at one layer, [n_heads] each; not read where the
 // variant is plain.
 struct TaylorTemperatures {
   absl::Span<const float> far, near;  // near: of tokens in the window

@@ -8,7 +8,7 @@
 
 namespace lowkey {
 
-// What a model brings for TaylorShift.
+// The tensors and settings that a model brings for TaylorShift.
 struct TaylorModel {
   TaylorVariant variant = TaylorVariant::kNormalized;
   // [n_layers, n_heads] each, read where the variant is normalized; an empty near is far.

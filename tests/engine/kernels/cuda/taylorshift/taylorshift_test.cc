@@ -225,7 +225,7 @@ class Scene {
   int64_t head_floats_ = 0, n_slots_ = 0;
   std::vector<TaylorRow> step_rows_;
   std::vector<TaylorBlock> blocks_;
-  // Of blocks of few and of many rows.
+  // One variant for blocks of few rows, one for blocks of many.
   std::vector<TaylorPiece> state_pieces_[2], page_pieces_[2], near_pieces_[2];
 };
 
