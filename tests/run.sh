@@ -105,7 +105,7 @@ run_arm64() {
     quietly mmdebstrap --variant=extract --architectures=arm64 \
       --include="$(IFS=,; echo "${libraries[*]}")" \
       "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$sysroot"
-    # What update-alternatives would link; nothing is configured here.
+    # update-alternatives would make these links, but no package is configured here.
     ln -s lapack/liblapack.so.3 blas/libblas.so.3 "$sysroot/usr/lib/aarch64-linux-gnu/"
     touch "$sysroot/.complete"
   fi

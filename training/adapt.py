@@ -10,7 +10,6 @@ mechanism into the model's bundle, with measured perplexity ratios.
 
 import argparse
 import os
-import signal
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from .checkpoint import bundle_folder, load_model, write_mechanism
 from .data import Mixture, parse_source
 from .model import Llama
 from .optimizer import make_optimizers
-from .progress import Progress
+from .progress import Progress, watch_stop_signals
 from .text import load_tokenizer
 from .validation import ValidationSet, perplexity_ratios
 
@@ -211,9 +210,7 @@ def main(args: argparse.Namespace) -> None:
         run.load()
         progress.start(run.n_tokens)
         progress.line(f"continuing from step {run.n_steps}")
-    stopping: list = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.append(True))
+    stopping = watch_stop_signals()
     stories = ValidationSet(args.validation, run.tokenizer)
     measured = sorted(set(args.windows))
     if run.n_steps == 0:

@@ -1,10 +1,19 @@
 """A progress bar in a terminal, a line every half minute elsewhere; notable lines in a log too."""
 
+import signal
 import sys
 import time
 from pathlib import Path
 
 LINE_SECONDS = 30
+
+
+def watch_stop_signals() -> list:
+    """Returns a list that is empty until the process is told to stop (SIGTERM, SIGINT)."""
+    stopping: list = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.append(True))
+    return stopping
 
 
 def duration(seconds: float) -> str:

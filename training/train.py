@@ -10,7 +10,6 @@ so that a core busy with something else slows a step down by its share alone.
 
 import argparse
 import os
-import signal
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ from . import model as model_module
 from .data import Mixture, parse_source
 from .model import Layer, Llama, ModelConfig, RMSNorm
 from .optimizer import make_optimizers
-from .progress import Progress
+from .progress import Progress, watch_stop_signals
 from .validation import ValidationSet, fits
 
 EXAMPLE = """example (shares at the start and at the end of training follow each file):
@@ -263,9 +262,7 @@ def main(args: argparse.Namespace) -> None:
         run.load()
         progress.start(run.n_tokens)
         progress.line(f"continuing from step {run.n_steps}, {run.n_tokens / 1e6:.2f} M tokens")
-    stopping: list = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.append(True))
+    stopping = watch_stop_signals()
     train(run, progress, stopping)
     run.save()
     if run.progress >= 1:

@@ -186,7 +186,7 @@ TEST(SliceAttention, AlignmentByTheIdentityIsEfficientAttention) {
   EXPECT_TRUE(SameBits(outs[0], outs[1]));
 }
 
-// What a mechanism caches, from the table of docs/bundles.md.
+// The table of docs/bundles.md says what a mechanism caches.
 TEST(SliceAttention, HoldsWhatItsTableSays) {
   const AttentionGeometry g{2, 4, 2, 32, std::nullopt, StorageType::kBFloat16};
   const int64_t x_bytes = 4 * 32 * 2, key_bytes = 2 * 32 * 2;  // a token and layer
