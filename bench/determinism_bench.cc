@@ -166,7 +166,7 @@ absl::Status CompareAttention(int64_t n_seqs, int64_t depth, int64_t n_rows, Thr
       for (int64_t l = 0; l < kLayers; ++l) attention.Attend(RowsAt(l, rows, out));
     };
   };
-  HostStandard fixed({g, cache.get(), &pool});
+  HostStandard fixed(Mechanism::kStandard, {g, cache.get(), &pool});
   LK_RETURN_IF_ERROR(fixed.Plan(segments));  // takes the pages
   std::vector<FreeAttention> free;
   for (int64_t n_parts : {1, 2, 4}) free.emplace_back(g, pool, n_parts);

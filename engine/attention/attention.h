@@ -15,7 +15,7 @@ namespace lowkey {
 // Rows of a step at one layer, of one weight set: the layer's input x (after the norm)
 // [hidden_dim], row i at x + i * ld_x; its projections q [n_heads * key_dim], k [n_kv_heads *
 // key_dim] and v [n_kv_heads * head_dim], of row i at q + i * ld_qkv and so on, q and k after RoPE,
-// nullptr for those that the set does not have; out [n_heads * head_dim] of row i at out + i *
+// nullptr where the set has no queries; out [n_heads * head_dim] of row i at out + i *
 // ld_out. Addresses of the place where the mechanism computes.
 struct LayerRows {
   int64_t layer = 0;

@@ -42,12 +42,24 @@ struct Room {
   bool (*serves)(const AttentionOptions&) = nullptr;
 };
 
+bool StoresKeys(const AttentionOptions& options) {
+  return options.efficient.key_storage == KeyStorage::kRotated;
+}
+
+// Efficient over both of its caches.
+template <typename Stored, typename Derived>
+std::unique_ptr<AttentionMechanism> MakeEfficient(Mechanism id, const AttentionContext& context) {
+  return std::make_unique<RoutedAttention>(Make<Stored>(id, context), StoresKeys,
+                                           Make<Derived>(id, context));
+}
+
 constexpr Room kRooms[] = {
     {Mechanism::kStandard, false, Make<HostStandard>, Make<DeviceStandard>, DeviceStandard::Fits},
     {Mechanism::kAtp, false, Make<HostAtp>, Make<DeviceAtp>, DeviceAtp::Fits, DeviceAtp::Serves},
     {Mechanism::kTaylorShift, false, Make<HostTaylorShift>, Make<DeviceTaylorShift>},
-    {Mechanism::kOptimised, true, Make<HostSlices>, Make<DeviceSlices>},
-    {Mechanism::kEfficient, true, Make<HostSlices>, Make<DeviceSlices>},
+    {Mechanism::kOptimised, true, Make<HostStandard>, Make<DeviceStandard>, DeviceStandard::Fits},
+    {Mechanism::kEfficient, true, MakeEfficient<HostStandard, HostSlices>,
+     MakeEfficient<DeviceStandard, DeviceSlices>, DeviceStandard::Fits},
     {Mechanism::kSuper, true, Make<HostSlices>, Make<DeviceSlices>},
     {Mechanism::kLasso, true, Make<HostLasso>},
 };

@@ -9,16 +9,20 @@
 
 namespace lowkey {
 
-PageHandle::PageHandle(const PageHandle& other) : cache_(other.cache_), index_(other.index_) {
+PageHandle::PageHandle(const PageHandle& other)
+    : cache_(other.cache_), index_(other.index_), slab_(other.slab_) {
   if (cache_ != nullptr) ++cache_->references_[index_];
 }
 
 PageHandle::PageHandle(PageHandle&& other) noexcept
-    : cache_(std::exchange(other.cache_, nullptr)), index_(other.index_) {}
+    : cache_(std::exchange(other.cache_, nullptr)),
+      index_(other.index_),
+      slab_(std::move(other.slab_)) {}
 
 PageHandle& PageHandle::operator=(PageHandle other) noexcept {
   std::swap(cache_, other.cache_);
   std::swap(index_, other.index_);
+  std::swap(slab_, other.slab_);
   return *this;
 }
 
@@ -28,9 +32,17 @@ PageHandle::~PageHandle() {
   cache_->used_bytes_.fetch_sub(cache_->page_bytes_, std::memory_order_relaxed);
 }
 
-std::byte* PageHandle::data() const { return cache_->arena_.data() + index_ * cache_->page_bytes_; }
+std::byte* PageHandle::data() const {
+  return slab_ != nullptr ? slab_->data() : cache_->arena_.data() + index_ * cache_->page_bytes_;
+}
 
-bool PageHandle::unique() const { return cache_->references_[index_] == 1; }
+int64_t PageHandle::size_bytes() const {
+  return slab_ != nullptr ? slab_->size_bytes() : cache_->page_bytes_;
+}
+
+bool PageHandle::unique() const {
+  return slab_ != nullptr ? slab_.use_count() == 1 : cache_->references_[index_] == 1;
+}
 
 Slab::~Slab() { cache_->used_bytes_.fetch_sub(size_bytes(), std::memory_order_relaxed); }
 
@@ -92,6 +104,12 @@ absl::StatusOr<PageHandle> Cache::AllocatePage() {
   references_[index] = 1;
   used_bytes_.fetch_add(page_bytes_, std::memory_order_relaxed);
   return PageHandle(this, index);
+}
+
+absl::StatusOr<PageHandle> Cache::AllocatePage(int64_t size_bytes) {
+  if (size_bytes == page_bytes_) return AllocatePage();
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> slab, AllocateSlab(size_bytes));
+  return PageHandle(std::move(slab));
 }
 
 absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {

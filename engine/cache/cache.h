@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -13,6 +14,7 @@
 namespace lowkey {
 
 class Cache;
+class Slab;
 
 // The number of tokens in a page, which is the width of one attention tile.
 inline constexpr int64_t kPageTokens = 64;
@@ -20,26 +22,30 @@ inline constexpr int64_t kPageTokens = 64;
 // Returns the number of pages that hold n_tokens.
 inline int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
 
-// A counted reference to one page. Copies share the page; the last copy to go returns it. Write
-// only while unique(). Used by the engine's thread alone; must not outlive its Cache.
+// A counted reference to one page: one of the cache's, or a slab where a page has another size.
+// Copies share the page; the last copy to go returns it. Write only while unique(). Used by the
+// engine's thread alone; must not outlive its Cache.
 class PageHandle {
  public:
   PageHandle() = default;
+  explicit PageHandle(std::shared_ptr<Slab> slab) : slab_(std::move(slab)) {}
   PageHandle(const PageHandle& other);
   PageHandle(PageHandle&& other) noexcept;
   PageHandle& operator=(PageHandle other) noexcept;
   ~PageHandle();
 
-  explicit operator bool() const { return cache_ != nullptr; }
+  explicit operator bool() const { return cache_ != nullptr || slab_ != nullptr; }
   std::byte* data() const;
+  int64_t size_bytes() const;
   bool unique() const;
 
  private:
   friend class Cache;
   PageHandle(Cache* cache, int64_t index) : cache_(cache), index_(index) {}
 
-  Cache* cache_ = nullptr;
+  Cache* cache_ = nullptr;  // nullptr: the page is slab_, if there is one
   int64_t index_ = 0;
+  std::shared_ptr<Slab> slab_;
 };
 
 // Memory of any size, counted against the same budget as pages (principal blocks, states). Shared
@@ -82,6 +88,8 @@ class Cache {
 
   // Returns a page with the contents it had before. RESOURCE_EXHAUSTED past the budget.
   absl::StatusOr<PageHandle> AllocatePage();
+  // Returns a page of any size: one of the cache's own where the size is theirs, else a slab.
+  absl::StatusOr<PageHandle> AllocatePage(int64_t size_bytes);
   // Returns a zero-filled slab. RESOURCE_EXHAUSTED past the budget or the machine's memory.
   absl::StatusOr<std::shared_ptr<Slab>> AllocateSlab(int64_t size_bytes);
 

@@ -51,9 +51,11 @@ absl::Status CheckInteger(const AttentionOption& option, int32_t value) {
 constexpr auto kAtp = &AttentionOptions::atp;
 constexpr auto kStandard = &AttentionOptions::standard;
 constexpr auto kTaylor = &AttentionOptions::taylorshift;
+constexpr auto kEfficient = &AttentionOptions::efficient;
 constexpr Mechanism OwnerOf(decltype(kAtp)) { return Mechanism::kAtp; }
 constexpr Mechanism OwnerOf(decltype(kStandard)) { return Mechanism::kStandard; }
 constexpr Mechanism OwnerOf(decltype(kTaylor)) { return Mechanism::kTaylorShift; }
+constexpr Mechanism OwnerOf(decltype(kEfficient)) { return Mechanism::kEfficient; }
 
 // The accessors of the field kField in kGroup, a mechanism's member of AttentionOptions.
 template <auto kGroup, auto kField>
@@ -155,6 +157,9 @@ constexpr AttentionOption kTable[] = {
     Row<kTaylor, &TaylorShiftOptions::form>("form", "form",
                                             "read tokens, a state, or what costs less",
                                             {.label = "form", .label_rule = kAlways}),
+    Row<kEfficient, &EfficientOptions::key_storage>(
+        "key_storage", "key-storage", "rotated keys beside slices of x, or none: half the cache",
+        {.label = "keys"}),
 };
 
 }  // namespace

@@ -103,6 +103,16 @@ absl::Span<const Mechanism> AllMechanisms() {
   return kAll;
 }
 
+std::vector<AttentionOptions> EqualOptions(Mechanism mechanism) {
+  std::vector<AttentionOptions> options(1);
+  options[0].mechanism = mechanism;
+  if (mechanism == Mechanism::kEfficient) {
+    options.push_back(options[0]);
+    options[1].efficient.key_storage = KeyStorage::kNone;
+  }
+  return options;
+}
+
 bool IsApproximate(const AttentionOptions& options) {
   if (options.mechanism == Mechanism::kStandard) {
     return options.standard.storage != CacheStorage::kDtype;

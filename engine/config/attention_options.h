@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +30,19 @@ inline constexpr EnumNames kEnumNames<CacheStorage> = {"cache storage", {"dtype"
 struct StandardOptions {
   CacheStorage storage = CacheStorage::kDtype;
   bool operator==(const StandardOptions&) const = default;
+};
+
+// How efficient holds its keys, which are rotated slices of a layer's input: beside the slices,
+// which serve as values (standard's bytes); or not at all, so that slices are rotated wherever they
+// are read (half of the bytes, more work). The output is the same up to rounding.
+enum class KeyStorage { kRotated, kNone };
+template <>
+inline constexpr EnumNames kEnumNames<KeyStorage> = {"key storage", {"rotated", "none"}};
+
+// Options of mechanism `efficient`. Each field's initial value is the default of requests.
+struct EfficientOptions {
+  KeyStorage key_storage = KeyStorage::kRotated;
+  bool operator==(const EfficientOptions&) const = default;
 };
 
 // The heads that share one basis U of a principal block, and the matrix that U comes from: all KV
@@ -142,9 +156,10 @@ struct TaylorShiftOptions {
 
 struct AttentionOptions {
   Mechanism mechanism = Mechanism::kStandard;
-  AtpOptions atp;                  // read only when mechanism is kAtp
-  TaylorShiftOptions taylorshift;  // read only when mechanism is kTaylorShift
-  StandardOptions standard = {};   // read only when mechanism is kStandard
+  AtpOptions atp;                   // read only when mechanism is kAtp
+  TaylorShiftOptions taylorshift;   // read only when mechanism is kTaylorShift
+  StandardOptions standard = {};    // read only when mechanism is kStandard
+  EfficientOptions efficient = {};  // read only when mechanism is kEfficient
   bool operator==(const AttentionOptions&) const = default;
 };
 
@@ -153,6 +168,10 @@ absl::Status ValidateAttentionOptions(const AttentionOptions& options);
 
 // Every mechanism, standard first.
 absl::Span<const Mechanism> AllMechanisms();
+
+// The mechanism's options under which it computes one function, up to rounding, over different
+// caches; its defaults first.
+std::vector<AttentionOptions> EqualOptions(Mechanism mechanism);
 
 // Whether outputs stand in for those of softmax attention with the same weights and may differ from
 // them by more than rounding. Mechanisms that run only with weights trained for them stand in for

@@ -98,9 +98,10 @@ absl::Status EntryReader::ReadHeads() {
                      " of at most 512 that together have hidden_size = ", c.hidden_dim));
   }
   c.head_dim = c.hidden_dim / c.n_heads;
-  // Only optimised has keys of its own, which query heads may share.
-  c.n_kv_heads = out_.use.Has(Projection::kK) ? static_cast<int32_t>(n_kv_heads.value_or(c.n_heads))
-                                              : c.n_heads;
+  if (n_kv_heads.has_value() && !out_.use.Has(Projection::kQ)) {
+    return fields_.Error("n_kv_heads", "none: this mechanism has no queries that share heads");
+  }
+  c.n_kv_heads = static_cast<int32_t>(n_kv_heads.value_or(c.n_heads));
   LK_RETURN_IF_ERROR(CheckKvHeads());
   if (c.head_dim != base_.head_dim && std::holds_alternative<RopeFactors>(c.rope_scaling)) {
     return absl::InvalidArgumentError(

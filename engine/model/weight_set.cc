@@ -49,6 +49,10 @@ std::vector<TensorView> WeightSetSizes::CountLayer(const LayerTensors& t) {
     if (tensor->data != nullptr) parts.push_back(*tensor);
   }
   work_per_row_ += static_cast<double>(config_.hidden_dim * (qkv_dim() + out_dim()));
+  slices_keys_ = q_dim_ > 0 && k_dim_ == 0;
+  slices_values_ = q_dim_ > 0 && v_dim_ == 0;
+  if (slices_keys_) k_dim_ = int64_t{config_.n_kv_heads} * config_.key_dim();
+  if (slices_values_) v_dim_ = int64_t{config_.n_kv_heads} * config_.head_dim;
   return parts;
 }
 
@@ -107,7 +111,12 @@ void WeightSet::NormHeads(const Layer& layer, float* row) const {
   }
 }
 
-void WeightSet::Rotate(const Layer& layer) {
+void WeightSet::TakeSlices(const float* x, float* row) const {
+  if (slices_keys_) std::copy_n(x, k_dim_, row + q_dim_);
+  if (slices_values_) std::copy_n(x, v_dim_, row + q_dim_ + k_dim_);
+}
+
+void WeightSet::Rotate(const Layer& layer, const float* x) {
   const int64_t half = config_.key_dim() / 2;
   ForRows(pool_, n_rows_, [&](int64_t i) {
     float* row = qkv_.data() + i * ld_qkv();
@@ -115,6 +124,7 @@ void WeightSet::Rotate(const Layer& layer) {
       Kernels().add(layer.qkv_bias.data(), row, static_cast<int64_t>(layer.qkv_bias.size()));
     }
     if (config_.qk_norm) NormHeads(layer, row);
+    TakeSlices(x + i * config_.hidden_dim, row);
     // Keys follow queries in a row: one call rotates both.
     Kernels().rope(row, cos_.data() + i * half, sin_.data() + i * half,
                    (q_dim_ + k_dim_) / config_.key_dim(), config_.key_dim());
@@ -125,7 +135,7 @@ LayerRows WeightSet::Project(int64_t layer_index, const float* x) {
   const Layer& layer = layers_[layer_index];
   if (layer.qkv.n_out() > 0) {
     Linear(layer.qkv, x, config_.hidden_dim, n_rows_, qkv_.data(), ld_qkv(), pool_);
-    Rotate(layer);
+    Rotate(layer, x);
   }
   return RowsOf(layer_index, x, qkv_.data(), ld_qkv(), attended_.data());
 }

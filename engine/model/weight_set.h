@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_MODEL_WEIGHT_SET_H_
 #define LOWKEY_ENGINE_MODEL_WEIGHT_SET_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,7 +16,9 @@
 
 namespace lowkey {
 
-// Holds what the weight sets of all places share: the sizes of q, k and v, and where they lie.
+// Holds what the weight sets of all places share: the sizes of q, k and v, and where they lie. A
+// set with queries but no map for keys, or for values, takes slices of the layer's input instead:
+// KV head j is columns j * head_dim .. (docs/bundles.md).
 class WeightSetSizes {
  public:
   // Multiply-adds per row, over all layers.
@@ -34,6 +37,7 @@ class WeightSetSizes {
 
   const ModelConfig config_;
   int64_t q_dim_ = 0, k_dim_ = 0, v_dim_ = 0;  // 0 when absent
+  bool slices_keys_ = false, slices_values_ = false;
 
  private:
   double work_per_row_ = 0;
@@ -57,7 +61,7 @@ class WeightSet : public WeightSetSizes {
   // Begins a step: row i is at positions[i].
   void Begin(absl::Span<const int64_t> positions);
   // Returns the layer's q, k, v of all rows of x [n_rows, hidden_dim], after norms of heads and
-  // RoPE; nullptr for those that the set does not have.
+  // RoPE; all nullptr where the set has no queries.
   LayerRows Project(int64_t layer, const float* x);
   // product [n_rows, hidden_dim padded] = Wo LayerRows::out (which the mechanisms filled) + bias.
   void Output(int64_t layer, float* product, int64_t ld_product);
@@ -74,8 +78,9 @@ class WeightSet : public WeightSetSizes {
   };
 
   void NormHeads(const Layer& layer, float* row) const;
-  void Rotate(const Layer& layer);
-  int64_t ld_qkv() const { return RowStride(layers_[0].qkv.n_out_padded()); }
+  void TakeSlices(const float* x, float* row) const;
+  void Rotate(const Layer& layer, const float* x);
+  int64_t ld_qkv() const { return RowStride(std::max(layers_[0].qkv.n_out_padded(), qkv_dim())); }
 
   ThreadPool& pool_;
   std::vector<Layer> layers_;

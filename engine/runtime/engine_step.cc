@@ -168,7 +168,7 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
   runner_->Advance();
   for (const ScheduledRows& rows : batch) {
     RequestState& state = *live_.at(rows.request);
-    state.NotePeak(runner_->page_bytes());
+    state.NotePeak();
     const bool ends_prompt = rows.first_position + rows.n_rows == state.n_prompt_tokens();
     if (ends_prompt && state.is_forked()) state.Fork(config().vocab_size);  // once more
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/attention/attention.h"
+#include "engine/attention/slices/input.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 #include "engine/config/projections.h"
@@ -45,10 +46,9 @@ MechanismMemory MemoryOf(const AttentionMechanism& mechanism, const AttentionOpt
   return m;
 }
 
-// Returns a mechanism's default options; for standard one per cache storage.
+// Returns the options of a mechanism whose caches differ in size.
 std::vector<AttentionOptions> VariantsOf(Mechanism id) {
-  std::vector<AttentionOptions> variants(1);
-  variants[0].mechanism = id;
+  std::vector<AttentionOptions> variants = EqualOptions(id);
   if (id != Mechanism::kStandard) return variants;
   for (CacheStorage storage : {CacheStorage::kInt8, CacheStorage::kInt4}) {
     variants.emplace_back().standard.storage = storage;
@@ -277,6 +277,11 @@ absl::StatusOr<AttendOutputs> Attend(const AttendInputs& in) {
   if (!in.q.empty()) ToRows(in.q, in.n_heads, in, ld, rows.data());
   if (!in.k.empty()) ToRows(in.k, in.n_kv_heads, in, ld, rows.data() + q_dim);
   if (!in.v.empty()) ToRows(in.v, in.n_kv_heads, in, ld, rows.data() + q_dim + kv_dim);
+  const ProjectionUse use = ProjectionsOf(in.attention.mechanism, in.over);
+  const std::vector<double> frequencies = WeightsOf(in).inverse_frequencies;
+  for (int64_t i = 0; use.slices_input && i < in.n_tokens; ++i) {
+    TakeSlices(g, use, frequencies, i, in.x.data() + i * q_dim, rows.data() + i * ld);
+  }
   std::copy(in.x.begin(), in.x.end(), rows.begin() + in.n_tokens * ld);
   const std::unique_ptr<Place> place = Place::Make(in.device);
   LK_ASSIGN_OR_RETURN(const Buffer held, place->Hold(rows));

@@ -147,7 +147,9 @@ std::vector<SelectionCandidate> ModelRunner::Candidates(const AttentionOptions& 
     std::vector<AttentionOptions> variants = {base};
     variants[0].mechanism = id;
     const std::string label = AttentionLabel(variants[0]);
-    const bool has_defaults = label == AttentionLabel({id, {}, {}});
+    const std::vector<AttentionOptions> equal = EqualOptions(id);
+    const bool has_defaults = label == AttentionLabel(equal[0]);
+    if (has_defaults) variants.insert(variants.end(), equal.begin() + 1, equal.end());
     for (const MeasuredQuality& m : measured_) {
       if (has_defaults && m.options.mechanism == id && AttentionLabel(m.options) != label) {
         variants.push_back(m.options);

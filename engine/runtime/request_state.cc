@@ -45,7 +45,7 @@ void RequestState::Fork(int32_t vocab_size) {
   }
 }
 
-int64_t RequestState::HeldBytes(int64_t page_bytes) const {
+int64_t RequestState::HeldBytes() const {
   std::set<const void*> seen;  // forks share pages and slabs
   int64_t total = 0;
   const auto add = [&](const void* memory, int64_t size_bytes) {
@@ -53,15 +53,15 @@ int64_t RequestState::HeldBytes(int64_t page_bytes) const {
   };
   for (const ChoiceState& c : choices) {
     for (const PageHandle& page : c.cache.pages) {
-      if (page) add(page.data(), page_bytes);
+      if (page) add(page.data(), page.size_bytes());
     }
     c.cache.state.VisitSlabs([&](const Slab& slab) { add(&slab, slab.size_bytes()); });
   }
   return total;
 }
 
-void RequestState::NotePeak(int64_t page_bytes) {
-  held_bytes_ = HeldBytes(page_bytes);
+void RequestState::NotePeak() {
+  held_bytes_ = HeldBytes();
   peak_bytes_ = std::max(peak_bytes_, held_bytes_);
 }
 
@@ -84,7 +84,7 @@ AttentionReport RequestState::MakeReport(const AttentionMechanism& mechanism,
   report.is_approximate = is_approximate;
   report.reason = selection.reason;
   report.crossovers = selection.crossovers;
-  report.cache_bytes = HeldBytes(page_bytes);
+  report.cache_bytes = HeldBytes();
   report.peak_cache_bytes = std::max(peak_bytes_, report.cache_bytes);
   const int64_t shared_pages = n_prompt_tokens() / kPageTokens;
   std::vector<const SequenceCache*> sequences;

@@ -54,8 +54,8 @@ class RequestState {
   bool is_forked() const { return choices[0].sampler.has_value(); }
 
   // Returns the bytes of pages and slabs that all choices hold; shared ones count once.
-  int64_t HeldBytes(int64_t page_bytes) const;
-  void NotePeak(int64_t page_bytes);
+  int64_t HeldBytes() const;
+  void NotePeak();
   int64_t held_bytes() const { return held_bytes_; }  // at the last NotePeak
   int32_t n_unfinished() const;
   // Drops the cache: all rows will be computed once more.

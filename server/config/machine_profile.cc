@@ -23,13 +23,15 @@ namespace {
 constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr int64_t kLengths[] = {256, 1024, 4096};
 // A change of what is measured, or of what rates mean, takes another number.
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 
 // The options that a request may be given: what was measured for quality, and the defaults.
 std::vector<AttentionOptions> OptionsOf(const Checkpoint& checkpoint) {
   std::vector<AttentionOptions> options(1);
   for (const BundledMechanism& m : checkpoint.mechanisms) {
-    if (m.mechanism != Mechanism::kAtp) options.emplace_back().mechanism = m.mechanism;
+    if (m.mechanism == Mechanism::kAtp) continue;
+    const std::vector<AttentionOptions> equal = EqualOptions(m.mechanism);
+    options.insert(options.end(), equal.begin(), equal.end());
   }
   for (const MeasuredQuality& m : checkpoint.measured) {
     bool is_new = true;

@@ -81,6 +81,7 @@ const std::map<std::string, Rule>& Rules() {
       {"AttentionOptions.form", words({"direct", "recurrent", "auto"}, "taylorshift")},
       {"AttentionOptions.variant", words({"normalized", "plain", "auto"}, "taylorshift")},
       {"AttentionOptions.cache_storage", words({"dtype", "int8", "int4"}, "standard")},
+      {"AttentionOptions.key_storage", words({"rotated", "none"}, "efficient")},
       {"AttentionOptions.max_perplexity_ratio", range(1, 1e6, "auto")},
       {"AttentionOptions.objective", words({"latency", "memory", "balanced"}, "auto")},
       {"TokenIds.ids", range(0, 4095)},

@@ -75,7 +75,7 @@ DeviceAtp::DeviceAtp(const AttentionContext& context)
     : AtpPolicy(context),
       device_(*context.place->device),
       model_(ModelOf(context.geometry)),
-      exact_(context) {
+      exact_(Mechanism::kStandard, context) {
   LK_CHECK(Fits(context.geometry));
 }
 

@@ -54,14 +54,14 @@ KvTile TileOf(const AttentionGeometry& g, absl::Span<const PageHandle> pages, in
   return tile;
 }
 
-absl::Status TakePages(const Segment& segment, Cache& cache) {
+absl::Status TakePages(const Segment& segment, int64_t page_bytes, Cache& cache) {
   std::vector<PageHandle>& pages = segment.sequence->pages;
   const int64_t last = (segment.first_position + segment.n_rows - 1) / kPageTokens;
   for (int64_t i = segment.first_position / kPageTokens; i <= last; ++i) {
     if (i < static_cast<int64_t>(pages.size()) && pages[i].unique()) continue;
-    LK_ASSIGN_OR_RETURN(PageHandle page, cache.AllocatePage());
+    LK_ASSIGN_OR_RETURN(PageHandle page, cache.AllocatePage(page_bytes));
     if (i < static_cast<int64_t>(pages.size())) {
-      cache.Copy(pages[i].data(), page.data(), cache.page_bytes());
+      cache.Copy(pages[i].data(), page.data(), page_bytes);
       pages[i] = std::move(page);
     } else {
       pages.push_back(std::move(page));
@@ -71,22 +71,21 @@ absl::Status TakePages(const Segment& segment, Cache& cache) {
 }
 
 void WriteKv(const AttentionGeometry& g, absl::Span<const Segment> segments, const LayerRows& rows,
-             ThreadPool& pool, KeyScale key_scale, PageMemory page_memory) {
+             ThreadPool& pool, KeyScale key_scale) {
   const auto n_tasks = static_cast<int64_t>(segments.size()) * g.n_kv_heads;
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const Segment& s = segments[task / g.n_kv_heads];
     const int64_t head = task % g.n_kv_heads;
     for (int64_t i = 0; i < s.n_rows; ++i) {
-      const int64_t position = s.first_position + i, page = position / kPageTokens;
-      std::byte* memory =
-          page_memory == nullptr ? s.sequence->pages[page].data() : page_memory(*s.sequence, page);
-      const KvTile tile = TileOf(g, memory, rows.layer, head);
-      const int64_t row = (s.first_row + i) * rows.ld_qkv;
+      const int64_t position = s.first_position + i, row = s.first_row + i;
+      const PageHandle& page = s.sequence->pages[position / kPageTokens];
+      const KvTile tile = TileOf(g, page, rows.layer, head);
       const auto write =
           g.cache_type == StorageType::kFloat32 ? WriteToken<float> : WriteToken<uint16_t>;
-      const float* key = rows.k + row + head * g.key_dim();
+      const float* key = rows.k + row * rows.ld_qkv + head * g.key_dim();
       const float scale = key_scale == nullptr ? 1.0f : key_scale(s, key, g.key_dim());
-      write(g, tile, position % kPageTokens, scale, key, rows.v + row + head * g.head_dim);
+      const float* value = rows.v + row * rows.ld_qkv + head * g.head_dim;
+      write(g, tile, position % kPageTokens, scale, key, value);
     }
   });
 }

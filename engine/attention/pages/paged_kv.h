@@ -33,21 +33,22 @@ inline KvTile TileOf(const AttentionGeometry& geometry, const PageHandle& page, 
 KvTile TileOf(const AttentionGeometry& geometry, absl::Span<const PageHandle> pages, int64_t page,
               int64_t layer, int64_t kv_head);
 
-// Gives the sequence its own page for every row of the segment: allocates missing pages, copies
-// shared ones. RESOURCE_EXHAUSTED when the cache is full; pages taken so far stay with the
-// sequence.
-absl::Status TakePages(const Segment& segment, Cache& cache);
+// Gives the sequence its own page of page_bytes for every row of the segment: allocates missing
+// pages, copies shared ones. RESOURCE_EXHAUSTED when the cache is full; pages taken so far stay
+// with the sequence.
+absl::Status TakePages(const Segment& segment, int64_t page_bytes, Cache& cache);
+// Takes pages of the cache's own size.
+inline absl::Status TakePages(const Segment& segment, Cache& cache) {
+  return TakePages(segment, cache.page_bytes(), cache);
+}
 
 // Returns the factor of a segment's key [key_dim] when it is written.
 using KeyScale = float (*)(const Segment& segment, const float* key, int64_t key_dim);
-// Returns the memory of a sequence's page.
-using PageMemory = std::byte* (*)(const SequenceCache& sequence, int64_t page);
 
-// Writes the segments' keys and values at rows.layer: keys as they are unless a scale is given, to
-// SequenceCache::pages unless the pages' memory is given.
+// Writes the segments' keys and values at rows.layer to their pages: keys as they are unless a
+// scale is given.
 void WriteKv(const AttentionGeometry& geometry, absl::Span<const Segment> segments,
-             const LayerRows& rows, ThreadPool& pool, KeyScale key_scale = nullptr,
-             PageMemory page_memory = nullptr);
+             const LayerRows& rows, ThreadPool& pool, KeyScale key_scale = nullptr);
 
 // Reads a page's keys as floats: K^T [key_dim, 64].
 void ReadKeys(const AttentionGeometry& geometry, const KvTile& tile, float* keys);

@@ -8,7 +8,7 @@ namespace lowkey {
 
 absl::Status HostAttention::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
-  return host().Plan(segments);
+  return host_->Plan(segments);
 }
 
 void HostAttention::Attend(const LayerRows& rows) {
@@ -32,21 +32,18 @@ void HostAttention::Attend(const LayerRows& rows) {
     fetched.x = x_.data();
   }
   // Queries, keys and values stand in the same rows, in this order.
-  const float* begin = rows.q != nullptr ? rows.q : rows.k != nullptr ? rows.k : rows.v;
-  if (begin != nullptr) {
-    const float* last = rows.v != nullptr ? rows.v : rows.k != nullptr ? rows.k : rows.q;
-    const int64_t last_width = last == rows.q ? g.q_dim() : last == rows.k ? g.k_dim() : g.v_dim();
-    fetch(begin, rows.ld_qkv, last - begin + last_width, qkv_);
-    for (const float** part : {&fetched.q, &fetched.k, &fetched.v}) {
-      if (*part != nullptr) *part = qkv_.data() + (*part - begin);
-    }
+  if (rows.q != nullptr) {
+    fetch(rows.q, rows.ld_qkv, rows.v - rows.q + g.v_dim(), qkv_);
+    fetched.q = qkv_.data();
+    fetched.k = qkv_.data() + (rows.k - rows.q);
+    fetched.v = qkv_.data() + (rows.v - rows.q);
   }
   out_.resize(end * out_dim);
   fetched.out = out_.data();
   fetched.ld_out = out_dim;
   LK_CHECK(rows.ld_out == out_dim);
   if (!device.status().ok()) return;  // the fetched rows have no meaning
-  host().Attend(fetched);
+  host_->Attend(fetched);
   for (const Segment& s : segments_) {
     device.Upload(out_.data() + s.first_row * out_dim, rows.out + s.first_row * out_dim,
                   s.n_rows * out_dim * static_cast<int64_t>(sizeof(float)));

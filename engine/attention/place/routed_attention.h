@@ -4,23 +4,38 @@
 #include <memory>
 #include <vector>
 
-#include "engine/attention/place/forwarded_attention.h"
+#include "engine/attention/attention.h"
 
 namespace lowkey {
 
-// One mechanism in two places: a device's kernels compute sequences of the options that they serve,
-// and the host computes all others. A sequence stays where its options send it, with its pages and
-// slabs.
-class RoutedAttention : public ForwardedAttention {
+// One mechanism computed in two ways: by a device's kernels, where they serve the options, and by
+// the host; or over two kinds of cache. A sequence stays where its options send it, with its pages
+// and slabs.
+class RoutedAttention : public AttentionMechanism {
  public:
   using Serves = bool (*)(const AttentionOptions& options);
 
-  // Both are the same mechanism.
-  RoutedAttention(std::unique_ptr<AttentionMechanism> device, Serves device_serves,
-                  std::unique_ptr<AttentionMechanism> host);
+  // Both are the same mechanism, for sequences of the same lengths.
+  RoutedAttention(std::unique_ptr<AttentionMechanism> first, Serves first_serves,
+                  std::unique_ptr<AttentionMechanism> second);
+
+  Mechanism id() const override { return second_->id(); }
+  absl::Status CheckAvailable(const AttentionOptions& options) const override {
+    return Of(options).CheckAvailable(options);
+  }
+  std::optional<int64_t> max_tokens() const override { return second_->max_tokens(); }
+  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override {
+    return Of(options).BoundBytes(options, bound);
+  }
+  int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override {
+    return Of(options).HeldBytes(options, n_tokens);
+  }
+  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override {
+    return Of(options).Work(options, n_tokens);
+  }
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
-  // The device's key, for steps that the host has no part in.
+  // The first one's key, for steps that the second has no part in.
   std::optional<uint64_t> PlanKey() const override;
   bool OnlyQueues(const AttentionOptions& options) const override {
     return Of(options).OnlyQueues(options);
@@ -29,15 +44,24 @@ class RoutedAttention : public ForwardedAttention {
   void Advance(SequenceCache& sequence, int64_t n_rows) override {
     Of(sequence.options).Advance(sequence, n_rows);
   }
+  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
+                                      int64_t n_tokens) const override {
+    return Of(sequence.options).Prefix(sequence, n_computed, n_tokens);
+  }
+  PrefixReach prefix_reach() const override { return second_->prefix_reach(); }
+  SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override {
+    return Of(sequences[0]->options).Report(sequences);
+  }
 
  private:
   AttentionMechanism& Of(const AttentionOptions& options) const {
-    return device_serves_(options) ? *device_ : host();
+    return first_serves_(options) ? *first_ : *second_;
   }
 
-  const std::unique_ptr<AttentionMechanism> device_;
-  const Serves device_serves_;
-  std::vector<Segment> device_segments_, host_segments_;  // of the step
+  const std::unique_ptr<AttentionMechanism> first_;
+  const Serves first_serves_;
+  const std::unique_ptr<AttentionMechanism> second_;
+  std::vector<Segment> first_segments_, second_segments_;  // of the step
 };
 
 }  // namespace lowkey

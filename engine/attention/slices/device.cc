@@ -109,21 +109,19 @@ absl::Status DeviceSlices::Plan(absl::Span<const Segment> segments) {
 
 SliceStep DeviceSlices::StepAt(int64_t layer) const {
   const AttentionGeometry& g = geometry_;
-  return {layer,       g.n_heads,    g.n_kv_heads,           n_key_heads_,      g.head_dim,
+  return {layer,       g.n_heads,    g.n_kv_heads,           n_key_heads_ > 0,  g.head_dim,
           IsAligned(), g.cache_type, tables_.At(sequences_), tables_.At(pages_)};
 }
 
 void DeviceSlices::Attend(const LayerRows& rows) {
   const DeviceKernels& kernels = device_.kernels();
   const SliceStep step = StepAt(rows.layer);
-  const bool slices = HasSlicedValues();
   kernels.slice_write(device_, {.step = step,
                                 .rows = tables_.At(rows_),
                                 .n_rows = rows_.n(),
                                 .keys = rows.k,
-                                .ld_keys = rows.ld_qkv,
-                                .values = slices ? rows.x : rows.v,
-                                .ld_values = slices ? rows.ld_x : rows.ld_qkv});
+                                .values = rows.v,
+                                .ld = rows.ld_qkv});
   if (IsAligned()) {
     const int64_t layer_bytes = AlignmentFloats() * StorageBytes(alignment_type_);
     kernels.slice_align(device_, {.step = step,

@@ -27,7 +27,7 @@ HostSlices::Tiles HostSlices::TilesOf(const SequenceCache& sequence, int64_t pag
   std::byte* at = sequence.state.As<SliceState>().pages[page]->data() + layer * layer_bytes_;
   Tiles tiles;
   if (n_key_heads_ > 0) {
-    tiles.keys = at + head / (geometry_.n_kv_heads / n_key_heads_) * tile_bytes_;
+    tiles.keys = at + head * tile_bytes_;
   }
   at += n_key_heads_ * tile_bytes_;
   tiles.values = at + head * tile_bytes_;
@@ -63,7 +63,6 @@ absl::Status HostSlices::Plan(absl::Span<const Segment> segments) {
 
 void HostSlices::Write(const LayerRows& rows) {
   const AttentionGeometry& g = geometry_;
-  const bool slices = HasSlicedValues();
   const int64_t n_heads = n_key_heads_ + g.n_kv_heads;
   const auto n_tasks = static_cast<int64_t>(segments_.size()) * n_heads;
   context_.pool->ParallelFor(n_tasks, [&](int64_t task, int) {
@@ -71,16 +70,14 @@ void HostSlices::Write(const LayerRows& rows) {
     const int64_t head = task % n_heads;
     const bool is_key = head < n_key_heads_;
     // Keys come first in a page's layer, and values after them: `head` counts through both.
-    const float* from = is_key   ? rows.k + head * g.head_dim
-                        : slices ? rows.x + (head - n_key_heads_) * g.head_dim
-                                 : rows.v + (head - n_key_heads_) * g.head_dim;
-    const int64_t ld = is_key || !slices ? rows.ld_qkv : rows.ld_x;
+    const float* from =
+        is_key ? rows.k + head * g.head_dim : rows.v + (head - n_key_heads_) * g.head_dim;
     const auto& pages = std::as_const(*s.sequence).state.As<SliceState>().pages;
     for (int64_t i = 0; i < s.n_rows; ++i) {
       const int64_t position = s.first_position + i;
       std::byte* tile =
           pages[position / kPageTokens]->data() + rows.layer * layer_bytes_ + head * tile_bytes_;
-      WriteColumn(g, tile, position % kPageTokens, from + (s.first_row + i) * ld);
+      WriteColumn(g, tile, position % kPageTokens, from + (s.first_row + i) * rows.ld_qkv);
     }
   });
 }

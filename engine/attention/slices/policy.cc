@@ -7,22 +7,12 @@
 #include "engine/attention/standard/policy.h"
 
 namespace lowkey {
-namespace {
-
-AttentionGeometry ValueGeometry(const AttentionGeometry& g, const ProjectionUse& use) {
-  AttentionGeometry values = g;
-  if (!use.Has(Projection::kV)) values.n_kv_heads = g.n_heads;
-  return values;
-}
-
-}  // namespace
-
 SlicePolicy::SlicePolicy(Mechanism id, const AttentionContext& context)
     : id_(id),
-      use_(ProjectionsOf(id, context.weights->over)),
       context_(context),
-      geometry_(ValueGeometry(context.geometry, use_)),
-      n_key_heads_(use_.Has(Projection::kK) ? context.geometry.n_kv_heads : 0),
+      geometry_(context.geometry),
+      n_key_heads_(
+          ProjectionsOf(id, context.weights->over).Has(Projection::kK) ? geometry_.n_kv_heads : 0),
       tile_bytes_(ColumnTileBytes(context.geometry)),
       layer_bytes_((n_key_heads_ + geometry_.n_kv_heads * (IsAligned() ? 2 : 1)) * tile_bytes_) {}
 

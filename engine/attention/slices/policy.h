@@ -12,19 +12,18 @@
 namespace lowkey {
 
 // The memory of a sequence: pages of 64 tokens; for each layer
-//   keys     [n_kv_heads][head_dim][64]     if projected
-//   values   [n_value_heads][head_dim][64]  n_heads slices, or n_kv_heads projected
-//   aligned  [n_value_heads][head_dim][64]  if aligned
+//   keys     [n_kv_heads][head_dim][64]  if projected
+//   values   [n_kv_heads][head_dim][64]  slices or projected
+//   aligned  [n_kv_heads][head_dim][64]  if aligned
 // in the cache's type, a token being a column.
 struct SliceState {
   std::vector<std::shared_ptr<Slab>> pages;
   void VisitSlabs(SlabVisitor visit) const { VisitAll(pages, visit); }
 };
 
-// Softmax attention whose keys or values may be slices of x instead of projections (optimised,
-// efficient) and whose values may be mixed over earlier tokens, V' = tril(Wa) V (super). A slice is
-// columns h * head_dim .. of x, the layer's input, for head h. Keys that are slices are cached as
-// they are and rotated where they are read.
+// Softmax attention whose keys are slices of x, the layer's input, that are cached as they are and
+// rotated where they are read (efficient without stored keys), and whose values may be mixed over
+// earlier tokens, V' = tril(Wa) V (super, over projected keys too).
 //
 // The policy is the same in every place. context.weights has inverse_frequencies and, if values are
 // aligned, alignment; it outlives this.
@@ -41,7 +40,6 @@ class SlicePolicy : public AttentionMechanism {
 
  protected:
   bool IsAligned() const { return id_ == Mechanism::kSuper; }
-  bool HasSlicedValues() const { return !use_.Has(Projection::kV); }
   int64_t PageBytes() const { return geometry_.n_layers * layer_bytes_; }
   absl::Status TakeOwnPages(const Segment& segment) const;
   // Makes rotations_ reach n_pages, if keys are rotated at all.
@@ -50,10 +48,9 @@ class SlicePolicy : public AttentionMechanism {
   int64_t RotationFloats() const;
 
   const Mechanism id_;
-  const ProjectionUse use_;
   const AttentionContext context_;
-  const AttentionGeometry geometry_;  // n_kv_heads counts the value heads, whose tiles rows share
-  const int64_t n_key_heads_;         // 0 when keys are slices
+  const AttentionGeometry geometry_;
+  const int64_t n_key_heads_;  // 0 when keys are slices
   const int64_t tile_bytes_;
   const int64_t layer_bytes_;
   std::vector<float> rotations_;  // by page: cos, then sin, [head_dim / 2, 64] each

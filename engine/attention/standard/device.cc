@@ -22,10 +22,9 @@ constexpr int64_t kOutlier = 4;
 
 constexpr int64_t kSpanPages = kSpanTokens / kPageTokens;
 
-// Returns the bits of a sequence's closed pages; 0 if it closes none, or another mechanism lends
-// it.
+// Returns the bits of a sequence's closed pages; 0 if it closes none.
 int64_t ClosedBits(const AttentionOptions& options) {
-  if (options.mechanism != Mechanism::kStandard || !IsQuantized(options)) return 0;
+  if (!IsQuantized(options)) return 0;
   return options.standard.storage == CacheStorage::kInt8 ? 8 : 4;
 }
 
@@ -153,7 +152,7 @@ void DeviceStandard::Spread(Tiles& tiles, int64_t& n_part_rows) const {
 
 absl::Status DeviceStandard::TakeCache(const Segment& s) {
   const AttentionGeometry& g = context_.geometry;
-  LK_RETURN_IF_ERROR(TakePages(s, *context_.cache));
+  LK_RETURN_IF_ERROR(TakePages(s, PageBytes(g), *context_.cache));
   const int64_t bits = ClosedBits(s.sequence->options);
   if (bits == 0) return absl::OkStatus();
   LK_RETURN_IF_ERROR(

@@ -24,7 +24,7 @@ class DeviceStandard : public StandardPolicy {
   static bool Fits(const AttentionGeometry& geometry);
 
   // The geometry fits; context.place is set.
-  explicit DeviceStandard(const AttentionContext& context) : StandardPolicy(context) {}
+  DeviceStandard(Mechanism id, const AttentionContext& context) : StandardPolicy(id, context) {}
 
   // Returns RESOURCE_EXHAUSTED also when the device has no memory for tables.
   absl::Status Plan(absl::Span<const Segment> segments) override;

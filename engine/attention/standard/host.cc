@@ -15,13 +15,13 @@ constexpr int64_t kTasksPerThread = 16;
 
 }  // namespace
 
-HostStandard::HostStandard(const AttentionContext& context)
-    : StandardPolicy(context), row_blocks_(context.pool->n_threads()) {
+HostStandard::HostStandard(Mechanism id, const AttentionContext& context)
+    : StandardPolicy(id, context), row_blocks_(context.pool->n_threads()) {
   for (RowBlock& b : row_blocks_) b.Reserve(context_.geometry);
 }
 
 absl::Status HostStandard::PlanPages(int32_t segment_index, const Segment& segment) {
-  LK_RETURN_IF_ERROR(TakePages(segment, *context_.cache));
+  LK_RETURN_IF_ERROR(TakePages(segment, PageBytes(context_.geometry), *context_.cache));
   if (!IsQuantized(segment.sequence->options)) return absl::OkStatus();
   const SequenceCache& sequence = *segment.sequence;
   LK_RETURN_IF_ERROR(TakeClosedPages(

@@ -19,7 +19,7 @@ namespace lowkey {
 // closed page goes back to the pool at the step's end.
 class HostStandard : public StandardPolicy {
  public:
-  explicit HostStandard(const AttentionContext& context);
+  HostStandard(Mechanism id, const AttentionContext& context);
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;

@@ -9,7 +9,8 @@
 namespace lowkey {
 
 bool IsQuantized(const AttentionOptions& options) {
-  return options.standard.storage != CacheStorage::kDtype;
+  return options.mechanism == Mechanism::kStandard &&
+         options.standard.storage != CacheStorage::kDtype;
 }
 
 AttentionWork SoftmaxWork(const AttentionGeometry& g, int64_t n_tokens) {

@@ -24,12 +24,13 @@ struct StandardState {
 };
 
 // The policy of softmax attention, the same in every place: a sequence holds all its pages, or its
-// closed pages quantized and the open one exactly.
+// closed pages quantized and the open one exactly. Mechanisms whose keys or values are slices of
+// the layer's input (optimised, efficient) differ from standard in their weight sets alone.
 class StandardPolicy : public AttentionMechanism {
  public:
-  explicit StandardPolicy(const AttentionContext& context) : context_(context) {}
+  StandardPolicy(Mechanism id, const AttentionContext& context) : context_(context), id_(id) {}
 
-  Mechanism id() const override { return Mechanism::kStandard; }
+  Mechanism id() const override { return id_; }
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
@@ -42,6 +43,9 @@ class StandardPolicy : public AttentionMechanism {
   absl::Status TakeClosedPages(const Segment& segment, int64_t page_bytes) const;
 
   const AttentionContext context_;
+
+ private:
+  const Mechanism id_;
 };
 
 }  // namespace lowkey

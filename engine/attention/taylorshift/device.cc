@@ -34,8 +34,8 @@ void DeviceTaylorShift::AddSequence(const Segment& segment) {
   for (int64_t row = 0; row < segment.n_rows; ++row) {
     rows_.push_back({static_cast<int32_t>(sequences_.size()), static_cast<int32_t>(row)});
   }
-  for (int64_t page = s.first_page; page < TaylorPageCount(sequence); ++page) {
-    pages_.push_back(TaylorPageMemory(sequence, page));
+  for (size_t page = s.first_page; page < sequence.pages.size(); ++page) {
+    pages_.push_back(sequence.pages[page].data());
   }
   sequences_.push_back(s);
 }

@@ -64,7 +64,7 @@ void HostTaylorShift::Fold(int64_t layer, const FoldTask& task, TaylorFolder& fo
   const TaylorTile tile =
       TileOf(g, shape(), *sequence.state.As<TaylorState>().sums, layer, task.kv_head, task.tile);
   for (int64_t page = task.range.first_page; page < task.range.end_page; ++page) {
-    const KvTile kv = TileOf(g, TaylorPageMemory(sequence, page), layer, task.kv_head);
+    const KvTile kv = TileOf(g, sequence.pages[page], layer, task.kv_head);
     folder.Fold(g, shape(), task.tile, kv, tile);
   }
 }
@@ -81,14 +81,14 @@ void HostTaylorShift::Read(const LayerRows& rows, const TaylorRowsTask& task,
   }
   const int64_t own_page = task.first_position / kPageTokens;
   for (int64_t page = task.n_state_tokens / kPageTokens; page <= own_page; ++page) {
-    const KvTile kv = TileOf(g, TaylorPageMemory(sequence, page), rows.layer, task.kv_head);
+    const KvTile kv = TileOf(g, sequence.pages[page], rows.layer, task.kv_head);
     page < task.first_near_page ? block.AddPage(kv, page) : block.AddNearPage(kv, page);
   }
   block.Finish(segment, task, rows);
 }
 
 void HostTaylorShift::Attend(const LayerRows& rows) {
-  WriteKv(context().geometry, segments(), rows, *context().pool, CachedKeyScale, TaylorPageMemory);
+  WriteKv(context().geometry, segments(), rows, *context().pool, CachedKeyScale);
   for (size_t i = 0; i < rounds().size(); ++i) {
     const RoundTasks& round = tasks_[i];
     context().pool->ParallelFor(

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "engine/attention/pages/column_pages.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/status_macros.h"
 
@@ -48,17 +47,6 @@ TaylorTemperatures TaylorShiftPolicy::TemperaturesAt(int64_t layer) const {
 
 int64_t TaylorShiftPolicy::FirstNearPage(int64_t page) const {
   return window_tokens_ == 0 ? page + 1 : std::max<int64_t>(0, EndStatePage(page));
-}
-
-// The cache's pages are made for the checkpoint's own heads.
-bool TaylorShiftPolicy::HasOwnPages() const {
-  return PageBytes(context_.geometry) != context_.cache->page_bytes();
-}
-
-absl::Status TaylorShiftPolicy::TakeOwnPages(const Segment& segment) const {
-  if (!HasOwnPages()) return TakePages(segment, *context_.cache);
-  return TakeSlabPages(segment, PageBytes(context_.geometry), *context_.cache,
-                       segment.sequence->state.As<TaylorState>().pages);
 }
 
 int64_t TaylorShiftPolicy::BoundBytes(const AttentionOptions& options,
@@ -141,7 +129,7 @@ absl::Status TaylorShiftPolicy::PlanSegment(int32_t segment_index, const Segment
   if (variant == TaylorVariant::kAuto) {
     variant = trained_variant_.value_or(TaylorVariant::kNormalized);
   }
-  LK_RETURN_IF_ERROR(TakeOwnPages(segment));
+  LK_RETURN_IF_ERROR(TakePages(segment, PageBytes(context_.geometry), *context_.cache));
   const int64_t begin = segment.first_position, end = begin + segment.n_rows;
   const auto switch_tokens = SwitchTokens(sequence.options);
   const int64_t direct_end = std::clamp(switch_tokens.value_or(end), begin, end);
@@ -191,11 +179,7 @@ void TaylorShiftPolicy::Advance(SequenceCache& sequence, int64_t n_rows) {
   }
   const int64_t first_kept = EndStatePage((sequence.n_tokens - 1) / kPageTokens);
   for (int64_t page = state.n_state_tokens / kPageTokens; page < first_kept; ++page) {
-    if (HasOwnPages()) {
-      state.pages[page].reset();
-    } else {
-      sequence.pages[page] = {};
-    }
+    sequence.pages[page] = {};
   }
   state.n_state_tokens = state.n_folded_tokens = first_kept * kPageTokens;
 }
@@ -214,14 +198,9 @@ std::optional<SequenceCache> TaylorShiftPolicy::Prefix(const SequenceCache& sequ
     state.sums = held.sums;
     state.n_state_tokens = state.n_folded_tokens = n_state_pages * kPageTokens;
   }
-  const auto keep = [&](const auto& from, auto& to) {
-    auto pages = FirstPages(from, state.n_state_tokens / kPageTokens, end_page);
-    if (pages.has_value()) to = *std::move(pages);
-    return pages.has_value();
-  };
-  const bool has_pages =
-      HasOwnPages() ? keep(held.pages, state.pages) : keep(sequence.pages, prefix.pages);
-  if (!has_pages) return std::nullopt;
+  auto pages = FirstPages(sequence.pages, state.n_state_tokens / kPageTokens, end_page);
+  if (!pages.has_value()) return std::nullopt;
+  prefix.pages = *std::move(pages);
   return prefix;
 }
 

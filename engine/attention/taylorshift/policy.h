@@ -74,8 +74,6 @@ class TaylorShiftPolicy : public AttentionMechanism {
   }
   // Returns the first page that rows of `page` do not read through the state.
   int64_t EndStatePage(int64_t page) const { return page - window_tokens_ / kPageTokens; }
-  bool HasOwnPages() const;
-  absl::Status TakeOwnPages(const Segment& segment) const;
   absl::Status PlanSegment(int32_t segment_index, const Segment& segment);
   int64_t PagesToFold(const SequenceCache& sequence, int64_t end) const;
   absl::Status TakeState(TaylorState& state, int64_t last_page) const;

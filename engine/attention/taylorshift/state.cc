@@ -40,16 +40,6 @@ std::optional<int64_t> TaylorSwitchTokens(const AttentionGeometry& g,
   return window_tokens + PagesFor(tokens) * kPageTokens;
 }
 
-std::byte* TaylorPageMemory(const SequenceCache& sequence, int64_t page) {
-  const std::vector<std::shared_ptr<Slab>>& own = sequence.state.As<TaylorState>().pages;
-  return own.empty() ? sequence.pages[page].data() : own[page]->data();
-}
-
-int64_t TaylorPageCount(const SequenceCache& sequence) {
-  const std::vector<std::shared_ptr<Slab>>& own = sequence.state.As<TaylorState>().pages;
-  return static_cast<int64_t>(own.empty() ? sequence.pages.size() : own.size());
-}
-
 TaylorTile TileOf(const AttentionGeometry& g, const TaylorShape& shape, Slab& slab, int64_t layer,
                   int64_t kv_head, int64_t tile) {
   float* head =

@@ -46,20 +46,11 @@ struct TaylorState {
   std::shared_ptr<Slab> sums;   // S of every layer and KV head; null before the first fold
   int64_t n_state_tokens = 0;   // rows read these tokens in the sums alone; a multiple of 64
   int64_t n_folded_tokens = 0;  // tokens in the sums already; a multiple of 64
-  // The pages where the mechanism's have another size than the cache's, which are then unused:
-  // page i holds positions [64 i, 64 i + 64); null once freed.
-  std::vector<std::shared_ptr<Slab>> pages;
 
   void VisitSlabs(SlabVisitor visit) const {
     if (sums != nullptr) visit(*sums);
-    VisitAll(pages, visit);
   }
 };
-
-// Returns the memory of a sequence's page.
-std::byte* TaylorPageMemory(const SequenceCache& sequence, int64_t page);
-// Returns the number of a sequence's pages, freed ones included.
-int64_t TaylorPageCount(const SequenceCache& sequence);
 
 int64_t TaylorSlabBytes(const AttentionGeometry& geometry);
 

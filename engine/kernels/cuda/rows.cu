@@ -45,24 +45,38 @@ __global__ void AnglesKernel(AnglesArgs a) {
   a.sin[i] = static_cast<float>(sin(angle));
 }
 
+__host__ __device__ int64_t HeadsPerRow(const RotateArgs& a) {
+  return a.n_heads + a.n_kv_heads + (a.value_slices == nullptr ? 0 : a.n_kv_heads);
+}
+
 // One warp computes one head.
 __global__ void RotateKernel(RotateArgs a) {
-  const int64_t n_heads = a.n_heads + a.n_kv_heads;
+  const int64_t n_heads = HeadsPerRow(a);
   const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (task >= a.n_rows * n_heads) return;
   const int64_t row = task / n_heads, head = task % n_heads, half = a.head_dim / 2;
   const int lane = threadIdx.x % kWarp;
   float* x = a.qkv + row * a.ld + head * a.head_dim;
+  const int64_t first_value = a.n_heads + a.n_kv_heads;
+  if (head >= first_value) {
+    const float* from = a.value_slices + row * a.ld_slices + (head - first_value) * a.head_dim;
+    for (int64_t j = lane; j < a.head_dim; j += kWarp) x[j] = from[j];
+    return;
+  }
+  const float* from = x;
+  if (head >= a.n_heads && a.key_slices != nullptr) {
+    from = a.key_slices + row * a.ld_slices + (head - a.n_heads) * a.head_dim;
+  }
   const float* norm = head < a.n_heads ? a.q_norm : a.k_norm;
   float scale = 1;
   if (norm != nullptr) {
     float squares = 0;
-    for (int64_t j = lane; j < a.head_dim; j += kWarp) squares += x[j] * x[j];
+    for (int64_t j = lane; j < a.head_dim; j += kWarp) squares += from[j] * from[j];
     scale = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(a.head_dim) + a.eps);
   }
   for (int64_t j = lane; j < half; j += kWarp) {
     const float c = a.cos[row * half + j], s = a.sin[row * half + j];
-    float first = x[j], second = x[j + half];
+    float first = from[j], second = from[j + half];
     if (norm != nullptr) {
       first *= scale * norm[j];
       second *= scale * norm[j + half];
@@ -114,8 +128,7 @@ void AnglesOnDevice(Device& device, const AnglesArgs& args) {
 }
 
 void RotateOnDevice(Device& device, const RotateArgs& args) {
-  Launch(device, RotateKernel, Elements(args.n_rows * (args.n_heads + args.n_kv_heads) * kWarp),
-         args);
+  Launch(device, RotateKernel, Elements(args.n_rows * HeadsPerRow(args) * kWarp), args);
 }
 
 void GatedOnDevice(Device& device, const GatedArgs& args) {

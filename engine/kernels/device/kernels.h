@@ -61,6 +61,11 @@ struct RotateArgs {
   float eps = 0;
   const float* cos = nullptr;  // [n_rows, head_dim / 2]
   const float* sin = nullptr;
+  // Slices of a layer's input, row i at + i * ld_slices: keys that are taken from there instead of
+  // qkv, and values that are copied to qkv behind the keys; nullptr: none.
+  const float* key_slices = nullptr;
+  const float* value_slices = nullptr;
+  int64_t ld_slices = 0;
 };
 
 // out [n_rows, n] = silu(gate) * up. Row i of both is [gate, up] at gate_up + i * ld.

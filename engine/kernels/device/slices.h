@@ -29,9 +29,9 @@ struct SliceRows {
 // The arguments that all kernels of a step share at one layer.
 struct SliceStep {
   int64_t layer = 0;
-  int64_t n_heads = 0;        // query heads
-  int64_t n_value_heads = 0;  // n_heads slices, or the number of projected values
-  int64_t n_key_heads = 0;    // projected keys; 0: keys are the values' tiles, rotated
+  int64_t n_heads = 0;  // query heads
+  int64_t n_kv_heads = 0;
+  bool has_keys = false;  // false: keys are the values' tiles, rotated
   int64_t head_dim = 0;
   bool is_aligned = false;  // values are read from separate tiles
   StorageType cache_type = StorageType::kFloat32;
@@ -45,11 +45,10 @@ struct SliceWriteArgs {
   SliceStep step;
   const SliceRows* rows = nullptr;  // each has one row
   int64_t n_rows = 0;
-  // Row i of the step is at keys + i * ld_keys, and so for values.
+  // Row i of the step is at keys + i * ld, and so for values.
   const float* keys = nullptr;
-  int64_t ld_keys = 0;
   const float* values = nullptr;
-  int64_t ld_values = 0;
+  int64_t ld = 0;
 };
 
 // The most rows that are aligned together, and that attend together.

@@ -58,6 +58,9 @@ LayerRows DeviceWeightSet::Project(int64_t layer_index, const void* x, const flo
     rotate.eps = config_.rms_norm_eps;
     rotate.cos = cos_.as<float>();
     rotate.sin = sin_.as<float>();
+    if (slices_keys_) rotate.key_slices = x_floats;
+    if (slices_values_) rotate.value_slices = x_floats;
+    rotate.ld_slices = config_.hidden_dim;
     device_.kernels().rotate(device_, rotate);
   }
   return RowsOf(layer_index, x_floats, qkv_.as<float>(), qkv_dim(), attended_.as<float>());

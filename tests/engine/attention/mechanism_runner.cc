@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/attention/slices/input.h"
 #include "tests/engine/attention/attention_testing.h"
 
 namespace lowkey {
@@ -82,8 +83,13 @@ absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
   std::vector<float> in(n_rows * ld), out(n_rows * out_dim);
   for (int64_t layer = 0; layer < geometry_.n_layers; ++layer) {
     for (size_t p = 0; p < parts.size(); ++p) {
-      std::copy_n(parts[p].rows->row(layer, segments[p].first_position), parts[p].n_rows * ld,
-                  in.data() + segments[p].first_row * ld);
+      for (int64_t i = 0; i < parts[p].n_rows; ++i) {
+        const int64_t position = segments[p].first_position + i;
+        float* row = in.data() + (segments[p].first_row + i) * ld;
+        std::copy_n(parts[p].rows->row(layer, position), ld, row);
+        TakeSlices(geometry_, ProjectionsOf(mechanism_->id(), weights_->over),
+                   weights_->inverse_frequencies, position, row + ld - geometry_.out_dim(), row);
+      }
     }
     std::fill(out.begin(), out.end(), std::nanf(""));
     const float* q = Here(in, in_there_);

@@ -35,6 +35,7 @@ std::vector<MemoryCase> MemoryCases() {
           {"taylorshift", TaylorShift()},
           {"optimised", Of(Mechanism::kOptimised)},
           {"efficient", Of(Mechanism::kEfficient)},
+          {"efficient_no_keys", EqualOptions(Mechanism::kEfficient)[1]},
           {"super", Of(Mechanism::kSuper)},
           {"lasso", Of(Mechanism::kLasso)}};
 }

@@ -51,6 +51,8 @@ inline std::vector<AttentionVariant> AttentionVariants() {
   }
   add("optimised", Mechanism::kOptimised);
   add("efficient", Mechanism::kEfficient);
+  add("efficient without keys", Mechanism::kEfficient,
+      [](O& o) { o.efficient.key_storage = KeyStorage::kNone; });
   add("super", Mechanism::kSuper);
   add("lasso", Mechanism::kLasso);
   return all;

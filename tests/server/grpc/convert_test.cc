@@ -66,6 +66,7 @@ v1::GenerateRequest FullRequest() {
   proto.mutable_attention()->set_merge(false);
   proto.mutable_attention()->set_kept_storage("int8");
   proto.mutable_attention()->set_cache_storage("int4");
+  proto.mutable_attention()->set_key_storage("none");
   proto.mutable_attention()->set_form("recurrent");
   proto.mutable_attention()->set_variant("plain");
   proto.set_max_new_tokens(0);

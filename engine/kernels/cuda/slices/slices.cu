@@ -1,4 +1,4 @@
-// Attention over slices of a layer's input: optimised, efficient and super.
+// Attention over slices of a layer's input: efficient without stored keys, and super.
 
 #include <cfloat>
 
@@ -12,10 +12,13 @@ constexpr int kPage = 64;               // tokens
 constexpr int kTokens = kPage / kWarp;  // tokens of a page per lane
 constexpr int kWarps = 8;
 
+// The number of keys' tiles, which come first in a page's layer.
+__host__ __device__ int64_t KeyTiles(const SliceStep& s) { return s.has_keys ? s.n_kv_heads : 0; }
+
 template <typename T>
 __device__ T* TileOf(const SliceStep& s, const SliceSequence& sequence, int64_t page,
                      int64_t tile) {
-  const int64_t n_tiles = s.n_key_heads + s.n_value_heads * (s.is_aligned ? 2 : 1);
+  const int64_t n_tiles = s.n_kv_heads * (1 + (s.has_keys ? 1 : 0) + (s.is_aligned ? 1 : 0));
   return reinterpret_cast<T*>(s.pages[sequence.first_page_entry + page]) +
          (s.layer * n_tiles + tile) * s.head_dim * kPage;
 }
@@ -24,7 +27,7 @@ __device__ T* TileOf(const SliceStep& s, const SliceSequence& sequence, int64_t 
 template <typename T>
 __global__ void WriteKernel(SliceWriteArgs a) {
   const SliceStep& s = a.step;
-  const int64_t n_tiles = s.n_key_heads + s.n_value_heads;
+  const int64_t n_keys = KeyTiles(s), n_tiles = n_keys + s.n_kv_heads;
   const int64_t task = int64_t{blockIdx.x} * kWarps + WarpIndex();
   if (task >= a.n_rows * n_tiles) return;
   const SliceRows row = a.rows[task / n_tiles];
@@ -32,9 +35,9 @@ __global__ void WriteKernel(SliceWriteArgs a) {
   const SliceSequence sequence = s.sequences[row.sequence];
   const int64_t step_row = sequence.first_row + row.first_row;
   const int64_t position = sequence.first_position + row.first_row;
-  const float* from = tile < s.n_key_heads
-                          ? a.keys + step_row * a.ld_keys + tile * s.head_dim
-                          : a.values + step_row * a.ld_values + (tile - s.n_key_heads) * s.head_dim;
+  const float* from =
+      (tile < n_keys ? a.keys + tile * s.head_dim : a.values + (tile - n_keys) * s.head_dim) +
+      step_row * a.ld;
   T* to = TileOf<T>(s, sequence, position / kPage, tile) + position % kPage;
   for (int64_t j = LaneIndex(); j < s.head_dim; j += kWarp) to[j * kPage] = FromFloat<T>(from[j]);
 }
@@ -50,7 +53,7 @@ __global__ void AlignKernel(SliceAlignArgs a) {
   for (int64_t j = WarpIndex(); j < s.head_dim; j += kWarps) {
     float sums[kSliceAlignRows] = {};
     for (int64_t token = LaneIndex(); token <= last; token += kWarp) {
-      const T* values = TileOf<T>(s, sequence, token / kPage, s.n_key_heads + head);
+      const T* values = TileOf<T>(s, sequence, token / kPage, KeyTiles(s) + head);
       const float v = ToFloat(values[j * kPage + token % kPage]);
       for (int64_t i = 0; i < kSliceAlignRows; ++i) {
         const int64_t row = first + i;
@@ -64,7 +67,7 @@ __global__ void AlignKernel(SliceAlignArgs a) {
       if (row > last) break;
       const float sum = WarpSum(sums[i]);
       if (LaneIndex() != 0) continue;
-      T* to = TileOf<T>(s, sequence, row / kPage, s.n_key_heads + s.n_value_heads + head);
+      T* to = TileOf<T>(s, sequence, row / kPage, KeyTiles(s) + s.n_kv_heads + head);
       to[j * kPage + row % kPage] = FromFloat<T>(sum);
     }
   }
@@ -193,10 +196,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(SliceAttendArgs a)
   const SliceRows rows = a.rows[blockIdx.x];
   const SliceSequence sequence = s.sequences[rows.sequence];
   const int64_t d = s.head_dim, head = blockIdx.y;
-  const int64_t value_head = head / (s.n_heads / s.n_value_heads);
-  const int64_t value_tile = s.n_key_heads + value_head;
-  const int64_t key_tile =
-      s.n_key_heads > 0 ? value_head / (s.n_value_heads / s.n_key_heads) : value_tile;
+  const int64_t key_tile = head / (s.n_heads / s.n_kv_heads);
+  const int64_t value_tile = KeyTiles(s) + key_tile;
   const int64_t first = sequence.first_position + rows.first_row, last = first + rows.n_rows - 1;
   for (int i = 0; i < kRows; ++i) {
     const RowState state = StateOf(shared, WarpIndex() * kRows + i, d);
@@ -212,11 +213,11 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(SliceAttendArgs a)
   const int64_t skipped = (first_page + kWarps - 1 - WarpIndex()) / kWarps * kWarps;
   for (int64_t page = WarpIndex() + skipped; page <= last / kPage; page += kWarps) {
     in.keys = TileOf<T>(s, sequence, page, key_tile);
-    if (s.n_key_heads == 0) in.rotation = a.rotations + page * (d / 2 * 2) * kPage;
+    if (!s.has_keys) in.rotation = a.rotations + page * (d / 2 * 2) * kPage;
     Scores<kRows> scores;
     Score(in, scores);
     const T* values =
-        TileOf<T>(s, sequence, page, s.is_aligned ? value_tile + s.n_value_heads : value_tile);
+        TileOf<T>(s, sequence, page, s.is_aligned ? value_tile + s.n_kv_heads : value_tile);
     for (int i = 0; i < kRows && i < rows.n_rows; ++i) {
       const int64_t from = first + i - a.n_visible + 1 - page * kPage;
       const int64_t to = first + i + 1 - page * kPage;
@@ -248,7 +249,7 @@ template <typename T>
 void Align(Device& device, const SliceAlignArgs& a) {
   const bool wide = a.weight_type == StorageType::kFloat32;
   Launch(device, wide ? AlignKernel<T, float> : AlignKernel<T, uint16_t>,
-         {.blocks_x = a.n_blocks, .blocks_y = a.step.n_value_heads, .threads = kWarps * kWarp}, a);
+         {.blocks_x = a.n_blocks, .blocks_y = a.step.n_kv_heads, .threads = kWarps * kWarp}, a);
 }
 
 bool IsWide(const SliceStep& s) { return s.cache_type == StorageType::kFloat32; }
@@ -256,7 +257,7 @@ bool IsWide(const SliceStep& s) { return s.cache_type == StorageType::kFloat32; 
 }  // namespace
 
 void SliceWriteOnDevice(Device& device, const SliceWriteArgs& args) {
-  const int64_t n_tasks = args.n_rows * (args.step.n_key_heads + args.step.n_value_heads);
+  const int64_t n_tasks = args.n_rows * (KeyTiles(args.step) + args.step.n_kv_heads);
   Launch(device, IsWide(args.step) ? WriteKernel<float> : WriteKernel<uint16_t>,
          {.blocks_x = (n_tasks + kWarps - 1) / kWarps, .threads = kWarps * kWarp}, args);
 }

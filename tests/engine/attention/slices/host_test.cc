@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/dtype.h"
 #include "tests/engine/attention/attention_testing.h"
 
@@ -23,6 +24,7 @@ struct SliceCase {
   int64_t head_dim = 32;
   StorageType type = StorageType::kFloat32;
   std::optional<int64_t> sliding_window = std::nullopt;
+  KeyStorage key_storage = KeyStorage::kRotated;
 };
 
 constexpr int64_t kTokens = 200;
@@ -33,13 +35,31 @@ std::vector<SliceCase> Cases() {
   for (int64_t head_dim : {32, 64, 128}) {
     const std::string d = std::to_string(head_dim);
     out.push_back({"efficient_" + d, Mechanism::kEfficient, {}, 4, head_dim});
+    out.push_back({"efficient_grouped_" + d, Mechanism::kEfficient, {}, 2, head_dim});
+    for (int64_t n_kv_heads : {4, 2}) {
+      out.push_back({absl::StrCat("no_keys_", n_kv_heads, "_", d),
+                     Mechanism::kEfficient,
+                     {},
+                     n_kv_heads,
+                     head_dim});
+      out.back().key_storage = KeyStorage::kNone;
+    }
     out.push_back({"optimised_" + d, Mechanism::kOptimised, {}, 4, head_dim});
     out.push_back({"optimised_grouped_" + d, Mechanism::kOptimised, {}, 2, head_dim});
     out.push_back({"super_" + d, Mechanism::kSuper, Mechanism::kEfficient, 4, head_dim});
     out.push_back({"super_optimised_" + d, Mechanism::kSuper, Mechanism::kOptimised, 2, head_dim});
     out.push_back({"super_standard_" + d, Mechanism::kSuper, Mechanism::kStandard, 2, head_dim});
   }
-  out.push_back({"sliding", Mechanism::kEfficient, {}, 4, 32, StorageType::kFloat32, 70});
+  for (KeyStorage storage : {KeyStorage::kRotated, KeyStorage::kNone}) {
+    out.push_back({absl::StrCat("sliding_", std::string(NameOf(storage))),
+                   Mechanism::kEfficient,
+                   {},
+                   4,
+                   32,
+                   StorageType::kFloat32,
+                   70,
+                   storage});
+  }
   const size_t n = out.size();
   for (size_t i = 0; i < n; ++i) {
     out.push_back(out[i]);
@@ -58,6 +78,7 @@ class SliceAttentionTest : public testing::TestWithParam<SliceCase> {
   AttentionOptions options() const {
     AttentionOptions out;
     out.mechanism = GetParam().mechanism;
+    out.efficient.key_storage = GetParam().key_storage;
     return out;
   }
   // Columns [offset, offset + head_dim) of every row, as the cache holds them.
@@ -88,11 +109,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, SliceAttentionTest, testing::ValuesIn(Cases()),
 
 Matrix SliceAttentionTest::Keys(const AttentionRows& rows, int64_t layer, int64_t head) const {
   const AttentionGeometry g = geometry();
-  const int64_t d = g.head_dim;
-  if (!KeysAreSlices()) {
-    return Cached(rows, layer, (g.n_heads + head / (g.n_heads / g.n_kv_heads)) * d);
-  }
-  Matrix k = Cached(rows, layer, (g.n_heads + 2 * g.n_kv_heads + head) * d);
+  const int64_t d = g.head_dim, kv_head = head / g.group();
+  if (!KeysAreSlices()) return Cached(rows, layer, (g.n_heads + kv_head) * d);
+  Matrix k = Cached(rows, layer, (g.n_heads + 2 * g.n_kv_heads + kv_head) * d);
   for (int64_t i = 0; i < rows.n_tokens; ++i) {
     for (int64_t j = 0; j < d / 2; ++j) {
       const double angle = static_cast<double>(i) * std::pow(10000.0, -2.0 * j / d);
@@ -107,10 +126,8 @@ Matrix SliceAttentionTest::Keys(const AttentionRows& rows, int64_t layer, int64_
 Matrix SliceAttentionTest::Values(const AttentionRows& rows, int64_t layer, int64_t head) const {
   const AttentionGeometry g = geometry();
   const int64_t d = g.head_dim;
-  const int64_t offset = ValuesAreSlices()
-                             ? (g.n_heads + 2 * g.n_kv_heads + head) * d
-                             : (g.n_heads + g.n_kv_heads + head / (g.n_heads / g.n_kv_heads)) * d;
-  const Matrix v = Cached(rows, layer, offset);
+  const int64_t first = g.n_heads + g.n_kv_heads * (ValuesAreSlices() ? 2 : 1);
+  const Matrix v = Cached(rows, layer, (first + head / g.group()) * d);
   if (GetParam().mechanism != Mechanism::kSuper) return v;
   const MechanismWeights weights = TestWeights(g, GetParam().over);
   Matrix aligned(v.size(), 0.0);
@@ -154,10 +171,10 @@ TEST_P(SliceAttentionTest, EqualsTheDefinitionInDouble) {
   RunOptions run{options(), 70};
   run.over = GetParam().over;
   const std::vector<float> got = RunSequence(rows, run);
-  // V' is rounded to the cache's type before it is read.
-  const double tolerance = GetParam().type == StorageType::kFloat32    ? 2e-5
-                           : GetParam().mechanism == Mechanism::kSuper ? 2e-2
-                                                                       : 1e-4;
+  // V' and rotated keys are rounded to the cache's type before they are read.
+  const bool rounds = GetParam().mechanism == Mechanism::kSuper ||
+                      (KeysAreSlices() && GetParam().key_storage == KeyStorage::kRotated);
+  const double tolerance = GetParam().type == StorageType::kFloat32 ? 2e-5 : rounds ? 2e-2 : 1e-4;
   for (int64_t layer = 0; layer < 2; ++layer) {
     EXPECT_LE(MaxDifference(got.data() + layer * kTokens * kHeads * GetParam().head_dim,
                             Reference(rows, layer)),
@@ -180,6 +197,7 @@ TEST(SliceAttention, AlignmentByTheIdentityIsEfficientAttention) {
     MechanismRunner runner(g, mechanisms[i], weights);
     AttentionOptions options;
     options.mechanism = mechanisms[i];
+    options.efficient.key_storage = KeyStorage::kNone;
     SequenceCache sequence = NewSequence(options, 300);
     ASSERT_TRUE(runner.Step({{&sequence, &rows, 300, &outs[i]}}).ok());
   }
@@ -189,14 +207,14 @@ TEST(SliceAttention, AlignmentByTheIdentityIsEfficientAttention) {
 // The table of docs/bundles.md says what a mechanism caches.
 TEST(SliceAttention, HoldsWhatItsTableSays) {
   const AttentionGeometry g{2, 4, 2, 32, std::nullopt, StorageType::kBFloat16};
-  const int64_t x_bytes = 4 * 32 * 2, key_bytes = 2 * 32 * 2;  // a token and layer
-  const std::pair<Mechanism, int64_t> cases[] = {{Mechanism::kEfficient, x_bytes},
-                                                 {Mechanism::kOptimised, x_bytes + key_bytes},
-                                                 {Mechanism::kSuper, 2 * x_bytes}};
-  for (const auto& [mechanism, token_bytes] : cases) {
-    MechanismRunner runner(g, mechanism);
-    AttentionOptions options;
-    options.mechanism = mechanism;
+  const int64_t head_bytes = 2 * 32 * 2;  // of all KV heads, a token and layer
+  const std::pair<AttentionOptions, int64_t> cases[] = {
+      {EqualOptions(Mechanism::kEfficient)[0], 2 * head_bytes},
+      {EqualOptions(Mechanism::kEfficient)[1], head_bytes},
+      {EqualOptions(Mechanism::kOptimised)[0], 2 * head_bytes},
+      {EqualOptions(Mechanism::kSuper)[0], 2 * head_bytes}};
+  for (const auto& [options, token_bytes] : cases) {
+    MechanismRunner runner(g, options.mechanism);
     SequenceCache sequence = NewSequence(options, 128);
     std::vector<float> out;
     const AttentionRows rows = RandomRows(g, 128, 1);

@@ -27,7 +27,7 @@ AttentionGeometry Geometry(int64_t group, int64_t head_dim,
 
 // Itself, not what the registry puts around it for caches that it refuses.
 std::unique_ptr<AttentionMechanism> MakeDeviceStandard(const AttentionContext& context) {
-  return std::make_unique<DeviceStandard>(context);
+  return std::make_unique<DeviceStandard>(Mechanism::kStandard, context);
 }
 
 class DeviceStandardTest : public testing::Test {
@@ -200,7 +200,7 @@ TEST_F(DeviceStandardTest, ClosedPagesHaveTheHostsCodes) {
         // The host's, over the same rows.
         ThreadPool pool(1);
         auto cache = Cache::Create(1 << 20, PageBytes(g)).value();
-        HostStandard host({g, cache.get(), &pool});
+        HostStandard host(Mechanism::kStandard, {g, cache.get(), &pool});
         SequenceCache there = NewSequence(Standard(storage), 70);
         const Segment segment{&there, 0, 70, 0};
         ASSERT_TRUE(host.Plan({&segment, 1}).ok());

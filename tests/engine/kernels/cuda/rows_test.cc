@@ -123,6 +123,39 @@ TEST_P(CudaRowsTest, RotatesHeadsAfterTheirNorms) {
   }
 }
 
+TEST_P(CudaRowsTest, TakesKeysAndValuesFromSlices) {
+  const int64_t head_dim = GetParam() * 2, half = GetParam(), n_rows = 3, ld = 7 * head_dim + 1;
+  const std::vector<float> x = Random(n_rows * ld, 4), slices = Random(n_rows * 9 * head_dim, 5);
+  const std::vector<float> cos = Random(n_rows * half, 6), sin = Random(n_rows * half, 7);
+  const DeviceArray<float> slices_there(slices), cos_there(cos), sin_there(sin);
+  DeviceArray<float> qkv(x);
+  RotateArgs args{.qkv = qkv.data(),
+                  .ld = ld,
+                  .n_rows = n_rows,
+                  .n_heads = 3,
+                  .n_kv_heads = 2,
+                  .head_dim = head_dim,
+                  .cos = cos_there.data(),
+                  .sin = sin_there.data(),
+                  .key_slices = slices_there.data(),
+                  .value_slices = slices_there.data(),
+                  .ld_slices = 9 * head_dim};
+  kernels_.rotate(device_, args);
+  const std::vector<float> out = qkv.Read();
+  for (int64_t i = 0; i < n_rows; ++i) {
+    for (int64_t head = 0; head < 2; ++head) {
+      const auto from = slices.begin() + i * args.ld_slices + head * head_dim;
+      const std::vector<float> slice(from, from + head_dim);
+      const auto key = ref::Rope(slice, Row(cos, i, half), Row(sin, i, half));
+      for (int64_t j = 0; j < head_dim; ++j) {
+        EXPECT_NEAR(out[i * ld + (3 + head) * head_dim + j], key[j], 1e-6);
+        EXPECT_EQ(out[i * ld + (5 + head) * head_dim + j], slice[j]);
+      }
+    }
+    EXPECT_EQ(out[i * ld + 7 * head_dim], x[i * ld + 7 * head_dim]);
+  }
+}
+
 TEST_P(CudaRowsTest, EmbedsAndRounds) {
   const int64_t dim = GetParam();
   const std::vector<float> table = Random(4 * dim, 6);

@@ -20,7 +20,8 @@ constexpr int64_t kLd = 3 * kHeads * kDim;  // queries, keys, values
 
 struct SliceCase {
   std::string name;
-  int64_t n_key_heads;  // 0: keys are values, rotated
+  int64_t n_kv_heads;
+  bool has_keys;  // false: keys are values, rotated
   bool is_aligned;
   int64_t n_visible;
 };
@@ -44,7 +45,7 @@ class Scene {
     rows_ = Random(kTokens * kLd, 1);
     weights_ = Random(kTokens * (kTokens + 1) / 2, 2);
     for (float& w : weights_) w *= 0.2f;
-    n_tiles_ = c.n_key_heads + kHeads * (c.is_aligned ? 2 : 1);
+    n_tiles_ = c.n_kv_heads * (1 + (c.has_keys ? 1 : 0) + (c.is_aligned ? 1 : 0));
     for (int page = 0; page < 3; ++page) {
       page_floats_.emplace_back(2 * n_tiles_ * kDim * kPageWidth);
       pages_.push_back(reinterpret_cast<std::byte*>(page_floats_.back().data()));
@@ -88,12 +89,12 @@ class Scene {
 
  private:
   const float* Raw(int64_t t, int64_t head) const {
-    return rows_.data() + t * kLd + (2 * kHeads + head) * kDim;
+    const int64_t kv_head = head / (kHeads / case_.n_kv_heads);
+    return rows_.data() + t * kLd + (2 * kHeads + kv_head) * kDim;
   }
   std::vector<double> Key(int64_t t, int64_t head) const {
-    if (case_.n_key_heads > 0) {
-      const float* k =
-          rows_.data() + t * kLd + (kHeads + head / (kHeads / case_.n_key_heads)) * kDim;
+    if (case_.has_keys) {
+      const float* k = Raw(t, head) - kHeads * kDim;
       return {k, k + kDim};
     }
     const float* v = Raw(t, head);
@@ -131,21 +132,15 @@ class Scene {
     const DeviceArray<SliceSequence> sequences(std::vector<SliceSequence>{{first, first, 0}});
     const DeviceArray<std::byte*> pages(pages_);
     const DeviceArray<float> in(rows_), weights(weights_), rotations(rotations_);
-    const SliceStep step{kLayer,
-                         kHeads,
-                         kHeads,
-                         case_.n_key_heads,
-                         kDim,
-                         case_.is_aligned,
-                         StorageType::kFloat32,
-                         sequences.data(),
+    const SliceStep step{kLayer,      kHeads,           case_.n_kv_heads,      case_.has_keys,
+                         kDim,        case_.is_aligned, StorageType::kFloat32, sequences.data(),
                          pages.data()};
     const float* q = in.data();
     const DeviceArray<SliceRows> rows(Blocks(first, n, 1)),
         to_align(Blocks(first, n, kSliceAlignRows)), to_attend(Blocks(first, n, kSliceAttendRows));
     const DeviceKernels& kernels = device_.kernels();
-    kernels.slice_write(device_, {step, rows.data(), rows.size(), q + kHeads * kDim, kLd,
-                                  q + 2 * kHeads * kDim, kLd});
+    kernels.slice_write(
+        device_, {step, rows.data(), rows.size(), q + kHeads * kDim, q + 2 * kHeads * kDim, kLd});
     if (case_.is_aligned) {
       kernels.slice_align(device_, {step, to_align.data(), to_align.size(), weights.data()});
     }
@@ -194,11 +189,12 @@ TEST_P(CudaSlicesTest, TheOrderOfThreadsChangesNoBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaSlicesTest,
-                         testing::Values(SliceCase{"efficient", 0, false, 1000},
-                                         SliceCase{"sliding", 0, false, 70},
-                                         SliceCase{"optimised", 1, false, 1000},
-                                         SliceCase{"super_over_efficient", 0, true, 1000},
-                                         SliceCase{"super_over_standard", 2, true, 1000}),
+                         testing::Values(SliceCase{"efficient", 2, false, false, 1000},
+                                         SliceCase{"sliding", 2, false, false, 70},
+                                         SliceCase{"grouped", 1, false, false, 1000},
+                                         SliceCase{"super_over_efficient", 2, false, true, 1000},
+                                         SliceCase{"super_over_standard", 2, true, true, 1000},
+                                         SliceCase{"super_grouped", 1, true, true, 1000}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
