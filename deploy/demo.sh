@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source deploy/setup.sh
 
-once=false port=50051 prompt='Once upon a time there was a little fox'
+once=false port=50051 prompt='There was once a king who had three daughters'
 while [ $# -gt 0 ]; do
   case $1 in
     --once) once=true ;;
@@ -50,7 +50,7 @@ sed -n 's/^ready/serving/p' build/serve.log >&2
 say "set-up took $SECONDS s; now the model continues a story:"
 say ""
 [ -t 1 ] || printf '%s' "$prompt"
-"$lowkey" generate --server "$address" --temperature 0.7 --top-p 0.95 --seed 1 \
+"$lowkey" generate --server "$address" --temperature 0.6 --top-p 0.9 --seed 1 \
   --max-new-tokens 160 "$prompt"
 $once && exit 0
 

@@ -166,6 +166,18 @@ struct Evaluation {
   bool is_json = false;
 };
 
+// Says why where windows of so many tokens are too long for the trial's mechanism.
+bool Fits(const Engine& engine, const Trial& trial, int64_t context_tokens) {
+  for (const MechanismInfo& info : engine.mechanisms()) {
+    if (info.id != trial.attention.mechanism) continue;
+    if (context_tokens <= info.max_tokens.value_or(context_tokens)) return true;
+    std::fprintf(stderr, "%s: not measured at %s tokens, more than its %s\n", trial.name.c_str(),
+                 CountText(context_tokens).c_str(), CountText(*info.max_tokens).c_str());
+    return false;
+  }
+  return true;  // the engine says what is missing
+}
+
 absl::StatusOr<std::vector<Row>> MeasureAll(Engine& engine, absl::Span<const int32_t> tokens,
                                             const Evaluation& evaluation) {
   const Table table = MakeTable(evaluation.trials);
@@ -177,6 +189,7 @@ absl::StatusOr<std::vector<Row>> MeasureAll(Engine& engine, absl::Span<const int
     if (options.stride_tokens == 0) options.stride_tokens = context / 2;
     const size_t first = rows.size();
     for (const Trial& trial : evaluation.trials) {
+      if (!Fits(engine, trial, context)) continue;
       LK_ASSIGN_OR_RETURN(rows.emplace_back(), Measure(engine, tokens, trial, options));
       rows.back().ratio = rows.back().result.perplexity() / rows[first].result.perplexity();
       if (!evaluation.is_json) PrintRow(table, rows.back());

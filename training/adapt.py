@@ -60,11 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_for(args: argparse.Namespace) -> Llama:
-    """Loads the model with fresh weights for the mechanism; only those need gradients."""
+    """Loads the model with the mechanism's weights, from its bundle or new; only those train."""
     model = load_model(
         args.model,
         mechanisms=("standard", args.mechanism),
-        only=("standard",),
+        only=("standard", args.mechanism),
         atp_rank=args.rank,
         atp_block=args.block,
         lora_rank=args.lora,

@@ -1,6 +1,7 @@
 #include "engine/loader/bundle_quality.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -100,7 +101,8 @@ nlohmann::ordered_json ToJson(const MeasuredQuality& m) {
     std::visit([&](const auto& v) { entry["options"][std::string(option.name)] = v; }, value);
   }
   for (const PerplexityRatios::Point& point : m.ratios.points()) {
-    entry["perplexity_ratio"][absl::StrCat(point.n_tokens)] = point.ratio;
+    // Four digits say all that windows of one text can.
+    entry["perplexity_ratio"][absl::StrCat(point.n_tokens)] = std::round(point.ratio * 1e4) / 1e4;
   }
   return entry;
 }

@@ -22,6 +22,7 @@ namespace {
 
 constexpr int64_t kChunkTokens = 512;
 constexpr absl::Duration kRateTime = absl::Milliseconds(50);
+constexpr absl::Duration kWarmUpTime = absl::Milliseconds(200);
 constexpr int64_t kMinTokens = 64, kMaxTokens = int64_t{1} << 20;
 
 std::vector<float> RandomFloats(int64_t n) {
@@ -85,6 +86,14 @@ class LayerBench {
     }
     std::nth_element(seconds.begin(), seconds.begin() + n_runs / 2, seconds.end());
     return seconds[n_runs / 2];
+  }
+
+  // Forgets all rows.
+  absl::Status Restart() {
+    const SequenceCache fed = std::exchange(sequence_, SequenceCache());
+    sequence_.options = fed.options;
+    sequence_.n_prompt_tokens = fed.n_prompt_tokens;
+    return place_.Wait();  // queued work may still read what is dropped
   }
 
   const AttentionMechanism& mechanism() const { return *mechanism_; }
@@ -184,13 +193,30 @@ absl::Status CheckLengths(const CalibrationOptions& options) {
   return absl::OkStatus();
 }
 
+// Computes up to most_tokens for a while without counting: a processor that was idle, and memory
+// that was never touched, would make what is measured first look slow.
+absl::Status WarmUp(LayerBench& bench, int64_t most_tokens) {
+  const absl::Time start = absl::Now();
+  const auto goes_on = [&] { return absl::Now() - start < kWarmUpTime; };
+  for (int64_t n = 0; n < most_tokens && goes_on();) {
+    n = std::min(n + kChunkTokens, most_tokens);
+    LK_RETURN_IF_ERROR(bench.Prefill(n).status());
+  }
+  while (goes_on()) LK_RETURN_IF_ERROR(bench.Decode(1).status());
+  return bench.Restart();
+}
+
 // Measures every length in turn and calls `note` after each.
 absl::Status MeasureMechanism(LayerBench& bench, const CalibrationOptions& options,
                               MechanismCalibration& m, const std::function<void()>& note) {
+  const int64_t longest = bench.mechanism().max_tokens().value_or(2 * kMaxTokens);
+  const auto fits = [&](int64_t n) { return n + options.n_decode_runs + 1 <= longest; };
+  if (fits(options.lengths[0])) {
+    LK_RETURN_IF_ERROR(WarmUp(bench, std::min(options.lengths.back(), longest - 2)));
+  }
   double seconds = 0;
   for (const int64_t n : options.lengths) {
-    const int64_t longest = bench.mechanism().max_tokens().value_or(2 * kMaxTokens);
-    if (n + options.n_decode_runs + 1 > longest) break;
+    if (!fits(n)) break;
     CalibrationPoint& point = m.points.emplace_back();
     point.n_tokens = n;
     LK_ASSIGN_OR_RETURN(const double more, bench.Prefill(n));

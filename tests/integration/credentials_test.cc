@@ -52,7 +52,8 @@ class CredentialsTest : public ::testing::Test {
                                           "--port",      "0",
                                           "--json",      "--threads",
                                           "1",           "--cache-bytes",
-                                          "64M"};
+                                          "64M",         "--profile",
+                                          "none"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }

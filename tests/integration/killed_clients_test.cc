@@ -74,7 +74,7 @@ v1::StatsResponse WaitUntilIdle(const std::string& address) {
 // No gRPC in this process before the last fork: its threads do not come along.
 TEST(KilledClientsTest, LeaveNothingBehind) {
   ChildProcess server({LOWKEY_BINARY, "serve", "--port", "0", "--model", SourcePath("models/tales"),
-                       "--max-queued", "64"});
+                       "--max-queued", "64", "--profile", "none"});
   ASSERT_TRUE(server.WaitForOutput(" ms\n")) << server.errors();
   const std::string& output = server.output();
   const size_t begin = output.find(" on ") + 4;
