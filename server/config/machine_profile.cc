@@ -103,7 +103,8 @@ std::string ProfileCachePath(const Checkpoint& checkpoint, const EngineOptions& 
 MachineProfile::MachineProfile(std::shared_ptr<const Checkpoint> checkpoint,
                                const EngineOptions& options,
                                std::function<void(SelectionProfile)> use) {
-  if (OptionsOf(*checkpoint).size() < 2) return;
+  // A device is its engine's alone: nobody else may queue work there.
+  if (OptionsOf(*checkpoint).size() < 2 || options.device != nullptr) return;
   const std::string path = ProfileCachePath(*checkpoint, options);
   if (const auto text = ReadTextFile(path, kMaxProfileBytes); text.ok()) {
     if (auto profile = ParseProfile(*text, path); profile.ok()) {

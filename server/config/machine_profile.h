@@ -21,7 +21,8 @@ std::string ProfileCachePath(const Checkpoint& checkpoint, const EngineOptions& 
 // measured again; one that cannot be written changes nothing.
 class MachineProfile {
  public:
-  // Hands the profile to `use`, at once or from the thread. A model without a choice has none.
+  // Hands the profile to `use`, at once or from the thread. A model without a choice has none, and
+  // neither has one on a device.
   MachineProfile(std::shared_ptr<const Checkpoint> checkpoint, const EngineOptions& options,
                  std::function<void(SelectionProfile)> use);
   // Waits for a measurement that has begun.

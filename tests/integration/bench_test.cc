@@ -199,9 +199,9 @@ TEST_F(BenchBinaryTest, ReadsPromptsAndArrivalsFromFiles) {
 }
 
 TEST_F(BenchBinaryTest, RefusesWhatTheModelCannotDo) {
-  ChildProcess mechanism = Start({"--attention", "super=1"});
+  ChildProcess mechanism = Start({"--attention", "lasso=1"});
   EXPECT_EQ(mechanism.Wait(), 1);
-  EXPECT_THAT(mechanism.errors(), HasSubstr("\"super\", but the server's model has standard, atp"));
+  EXPECT_THAT(mechanism.errors(), HasSubstr("\"lasso\", but the server's model has standard, atp"));
   ChildProcess length = Start({"--input-tokens", "900000"});
   EXPECT_EQ(length.Wait(), 2);
   EXPECT_THAT(length.errors(), HasSubstr("the model's context has"));
