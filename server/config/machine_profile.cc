@@ -11,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/machine.h"
 #include "engine/config/attention_option_table.h"
-#include "engine/kernels/device/device.h"
 #include "engine/kernels/kernels.h"
 #include "engine/runtime/calibrate.h"
 #include "server/config/profile.h"
@@ -88,10 +87,8 @@ std::string ProfileCachePath(const Checkpoint& checkpoint, const EngineOptions& 
     return "";
   }
   const ModelConfig& c = checkpoint.config;
-  std::string key =
-      absl::StrCat(kFormat, "/", MachineName(), "/",
-                   options.device == nullptr ? std::string(Kernels().name) : options.device->name(),
-                   "/", options.n_threads, "/", static_cast<int>(options.dtype));
+  std::string key = absl::StrCat(kFormat, "/", MachineName(), "/", std::string(Kernels().name), "/",
+                                 options.n_threads, "/", static_cast<int>(options.dtype));
   absl::StrAppend(&key, "/", c.hidden_dim, "/", c.n_layers, "/", c.n_heads, "/", c.n_kv_heads, "/",
                   c.head_dim, "/", c.context_tokens);
   for (const AttentionOptions& o : OptionsOf(checkpoint)) {

@@ -8,7 +8,7 @@ namespace lowkey {
 
 absl::Status HostAttention::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
-  return host_->Plan(segments);
+  return real().Plan(segments);
 }
 
 void HostAttention::Attend(const LayerRows& rows) {
@@ -43,7 +43,7 @@ void HostAttention::Attend(const LayerRows& rows) {
   fetched.ld_out = out_dim;
   LK_CHECK(rows.ld_out == out_dim);
   if (!device.status().ok()) return;  // the fetched rows have no meaning
-  host_->Attend(fetched);
+  real().Attend(fetched);
   for (const Segment& s : segments_) {
     device.Upload(out_.data() + s.first_row * out_dim, rows.out + s.first_row * out_dim,
                   s.n_rows * out_dim * static_cast<int64_t>(sizeof(float)));

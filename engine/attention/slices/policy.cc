@@ -7,6 +7,7 @@
 #include "engine/attention/standard/policy.h"
 
 namespace lowkey {
+
 SlicePolicy::SlicePolicy(Mechanism id, const AttentionContext& context)
     : id_(id),
       context_(context),

@@ -6,50 +6,32 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/attention.h"
+#include "engine/attention/place/forwarded_attention.h"
 
 namespace lowkey {
 namespace {
 
 using Where = AttentionFault::Where;
 
-class ThrowingAttention : public AttentionMechanism {
+class ThrowingAttention : public ForwardedAttention {
  public:
   ThrowingAttention(std::unique_ptr<AttentionMechanism> real, ThreadPool* pool)
-      : real_(std::move(real)), pool_(*pool) {}
-
-  Mechanism id() const override { return real_->id(); }
-  absl::Status CheckAvailable(const AttentionOptions& options) const override {
-    return real_->CheckAvailable(options);
-  }
-  std::optional<int64_t> max_tokens() const override { return real_->max_tokens(); }
-  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override {
-    return real_->BoundBytes(options, bound);
-  }
-  int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override {
-    return real_->HeldBytes(options, n_tokens);
-  }
-  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override {
-    return real_->Work(options, n_tokens);
-  }
+      : ForwardedAttention(std::move(real)), pool_(*pool) {}
 
   absl::Status Plan(absl::Span<const Segment> segments) override {
     segments_ = segments;
-    absl::Status status = real_->Plan(segments);
+    absl::Status status = real().Plan(segments);
     for (const Segment& s : segments) MaybeThrow(Where::kPlan, *s.sequence, EndOf(s));
     return status;
   }
 
   bool OnlyQueues(const AttentionOptions& options) const override {
-    return real_->OnlyQueues(options);
-  }
-  SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override {
-    return real_->Report(sequences);
+    return real().OnlyQueues(options);
   }
 
   // In the last layer, when everything else of the step has been written.
   void Attend(const LayerRows& rows) override {
-    real_->Attend(rows);
+    real().Attend(rows);
     if (rows.layer == 0) return;
     for (const Segment& s : segments_) {
       MaybeThrow(Where::kAttend, *s.sequence, EndOf(s));
@@ -65,13 +47,13 @@ class ThrowingAttention : public AttentionMechanism {
 
   void Advance(SequenceCache& sequence, int64_t n_rows) override {
     MaybeThrow(Where::kAdvance, sequence, sequence.n_tokens + n_rows);
-    real_->Advance(sequence, n_rows);
+    real().Advance(sequence, n_rows);
   }
 
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override {
     MaybeThrow(Where::kPrefix, sequence, n_computed);
-    return real_->Prefix(sequence, n_computed, n_tokens);
+    return real().Prefix(sequence, n_computed, n_tokens);
   }
 
  private:
@@ -89,7 +71,6 @@ class ThrowingAttention : public AttentionMechanism {
     TheFault().throws();
   }
 
-  const std::unique_ptr<AttentionMechanism> real_;
   ThreadPool& pool_;
   absl::Span<const Segment> segments_;
 };

@@ -1,0 +1,52 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_PLACE_FORWARDED_ATTENTION_H_
+#define LOWKEY_ENGINE_ATTENTION_PLACE_FORWARDED_ATTENTION_H_
+
+#include <memory>
+#include <utility>
+
+#include "engine/attention/attention.h"
+
+namespace lowkey {
+
+// A mechanism that stands before another one: it says what that one says, and changes how it plans
+// and attends.
+class ForwardedAttention : public AttentionMechanism {
+ public:
+  explicit ForwardedAttention(std::unique_ptr<AttentionMechanism> real) : real_(std::move(real)) {}
+
+  Mechanism id() const override { return real_->id(); }
+  absl::Status CheckAvailable(const AttentionOptions& options) const override {
+    return real_->CheckAvailable(options);
+  }
+  std::optional<int64_t> max_tokens() const override { return real_->max_tokens(); }
+  int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override {
+    return real_->BoundBytes(options, bound);
+  }
+  int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override {
+    return real_->HeldBytes(options, n_tokens);
+  }
+  AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override {
+    return real_->Work(options, n_tokens);
+  }
+  void Advance(SequenceCache& sequence, int64_t n_rows) override {
+    real_->Advance(sequence, n_rows);
+  }
+  std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
+                                      int64_t n_tokens) const override {
+    return real_->Prefix(sequence, n_computed, n_tokens);
+  }
+  PrefixReach prefix_reach() const override { return real_->prefix_reach(); }
+  SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override {
+    return real_->Report(sequences);
+  }
+
+ protected:
+  AttentionMechanism& real() const { return *real_; }
+
+ private:
+  const std::unique_ptr<AttentionMechanism> real_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_PLACE_FORWARDED_ATTENTION_H_
