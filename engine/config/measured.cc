@@ -11,7 +11,8 @@
 namespace lowkey {
 namespace {
 
-// Two neighboring points and where between them a length lies, over its logarithm: 0..1.
+// Two neighboring points and where between them a length or a number of rows lies, over its
+// logarithm: 0..1.
 template <typename Point>
 struct Between {
   const Point &low, &high;
@@ -23,22 +24,21 @@ struct Between {
 };
 
 template <typename Point>
-Between<Point> FindBetween(const std::vector<Point>& points, int64_t n_tokens) {
-  const auto above = std::find_if(points.begin(), points.end(),
-                                  [&](const Point& p) { return p.n_tokens >= n_tokens; });
+Between<Point> FindBetween(const std::vector<Point>& points, int64_t Point::*key, int64_t at) {
+  const auto above =
+      std::find_if(points.begin(), points.end(), [&](const Point& p) { return p.*key >= at; });
   if (above == points.begin()) return {points.front(), points.front()};
   if (above == points.end()) return {points.back(), points.back()};
   const auto log = [](int64_t n) { return std::log(static_cast<double>(n)); };
   const Point& low = *(above - 1);
-  return {low, *above,
-          (log(n_tokens) - log(low.n_tokens)) / (log(above->n_tokens) - log(low.n_tokens))};
+  return {low, *above, (log(at) - log(low.*key)) / (log((*above).*key) - log(low.*key))};
 }
 
 }  // namespace
 
 std::optional<double> PerplexityRatios::At(int64_t n_tokens) const {
   if (points_.empty()) return std::nullopt;
-  return FindBetween(points_, n_tokens)(&Point::ratio);
+  return FindBetween(points_, &Point::n_tokens, n_tokens)(&Point::ratio);
 }
 
 AttentionRate SelectionProfile::RateOf(const AttentionOptions& options, int64_t n_tokens) const {
@@ -50,8 +50,12 @@ AttentionRate SelectionProfile::RateOf(const AttentionOptions& options, int64_t 
     });
   }
   if (measured == rates.end() || measured->second.empty()) return {n_tokens};
-  const auto at = FindBetween(measured->second, n_tokens);
+  const auto at = FindBetween(measured->second, &AttentionRate::n_tokens, n_tokens);
   return {n_tokens, at(&AttentionRate::prefill), at(&AttentionRate::decode)};
+}
+
+double SelectionProfile::LinearRateOf(int64_t n_rows) const {
+  return FindBetween(linear, &LinearRate::n_rows, n_rows)(&LinearRate::rate);
 }
 
 }  // namespace lowkey

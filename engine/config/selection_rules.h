@@ -24,14 +24,19 @@ struct AttentionRate {
   double decode = 5e9;
 };
 
+// How fast this machine multiplies some rows at once by a weight, in multiply-adds a second. A single
+// row takes as long as reading the weight; more rows share the reading.
+struct LinearRate {
+  int64_t n_rows = 1;
+  double rate = 5e9;
+};
+
 // The rates of a machine, as `lowkey crossover` measures them.
 struct SelectionProfile {
   // The profile's name in reports; empty: no rates were measured.
   std::string name = {};
-  // Multiply-adds a second of linear maps: over a prompt's rows, and over a single row, which is
-  // as fast as weights are read.
-  double linear_prefill = 10e9;
-  double linear_decode = 5e9;
+  // The rates of linear maps, in ascending order of rows; never empty.
+  std::vector<LinearRate> linear = {{1, 5e9}, {512, 10e9}};
   // By AttentionLabel of the options that were measured, each in ascending order of lengths.
   std::map<std::string, std::vector<AttentionRate>, std::less<>> rates = {};
 
@@ -39,6 +44,9 @@ struct SelectionProfile {
   // that were not measured have the rates of the first ones of their mechanism that were; a
   // mechanism without measured rates has AttentionRate's defaults.
   AttentionRate RateOf(const AttentionOptions& options, int64_t n_tokens) const;
+
+  // Returns the rate of linear maps over that many rows, interpolated likewise.
+  double LinearRateOf(int64_t n_rows) const;
 };
 
 enum class Objective { kLatency, kMemory, kBalanced };

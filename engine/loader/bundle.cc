@@ -56,7 +56,9 @@ absl::Status EntryReader::ReadKind() {
   LK_ASSIGN_OR_RETURN(const auto name, fields_.String("name"));
   const auto mechanism = ParseMechanism(name.value_or(""));
   if (!mechanism.ok() || *mechanism == Mechanism::kStandard) {
-    return fields_.Error("name", "a mechanism other than standard, which the checkpoint itself is");
+    return fields_.Error("name",
+                         "atp, taylorshift, optimised, efficient, super or lasso (standard is the "
+                         "checkpoint itself)");
   }
   out_.mechanism = *mechanism;
   LK_ASSIGN_OR_RETURN(const auto over, fields_.String("over"));

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
+#include "engine/config/limits.h"
 #include "engine/kernels/device/weight.h"
 #include "engine/kernels/linear.h"
 #include "engine/runtime/model_runner.h"
@@ -23,6 +24,8 @@ namespace {
 constexpr int64_t kChunkTokens = 512;
 constexpr absl::Duration kRateTime = absl::Milliseconds(50);
 constexpr absl::Duration kWarmUpTime = absl::Milliseconds(200);
+// A request's choices are generated together, and a prompt is read in chunks.
+constexpr int64_t kLinearRows[] = {1, 2, 4, kMaxChoices, kChunkTokens};
 constexpr int64_t kMinTokens = 64, kMaxTokens = int64_t{1} << 20;
 
 std::vector<float> RandomFloats(int64_t n) {
@@ -146,11 +149,15 @@ absl::StatusOr<double> RateOf(int64_t n_rows, int64_t n,
   return static_cast<double>(n_rows * n * n) / best;
 }
 
-// Sets the rates of projections of the model's width, over a prompt's chunk and over one row.
+// Sets the rates of projections of the model's width.
 absl::Status SetLinearRates(int64_t n, absl::FunctionRef<absl::Status(int64_t n_rows)> multiply,
                             SelectionProfile& profile) {
-  LK_ASSIGN_OR_RETURN(profile.linear_prefill, RateOf(kChunkTokens, n, multiply));
-  LK_ASSIGN_OR_RETURN(profile.linear_decode, RateOf(1, n, multiply));
+  profile.linear.clear();
+  for (const int64_t n_rows : kLinearRows) {
+    LinearRate& rate = profile.linear.emplace_back();
+    rate.n_rows = n_rows;
+    LK_ASSIGN_OR_RETURN(rate.rate, RateOf(n_rows, n, multiply));
+  }
   return absl::OkStatus();
 }
 

@@ -111,10 +111,11 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   Selection selection;
   if (request.selection.has_value()) {
     LK_RETURN_IF_ERROR(ValidateAttentionOptions(request.attention));
-    LK_ASSIGN_OR_RETURN(selection, runner_->Select(*request.selection, request.attention,
-                                                   {static_cast<int64_t>(request.prompt.size()),
-                                                    std::max(0, request.max_new_tokens)},
-                                                   limits_.context_tokens));
+    LK_ASSIGN_OR_RETURN(
+        selection, runner_->Select(*request.selection, request.attention,
+                                   {static_cast<int64_t>(request.prompt.size()),
+                                    std::max(0, request.max_new_tokens), std::max(1, request.n)},
+                                   limits_.context_tokens));
     request.attention = selection.options;
   }
   LK_RETURN_IF_ERROR(CheckRequest(request, *runner_, limits_));

@@ -173,11 +173,19 @@ PerplexityRatios ModelRunner::RatiosOf(const AttentionOptions& options) const {
   for (const MeasuredQuality& m : measured_) {
     if (AttentionLabel(m.options) == label) return m.ratios;
   }
-  // A bundle's ratio holds for other options too: taylorshift's form changes rounding alone, and its
-  // variant is the trained one where the model says. Options of atp change its output. Standard has
-  // no ratio in a bundle, so that its quantized caches have none unless they were measured.
+  // Options of atp change its output. Standard has no ratio in a bundle, so that its quantized caches
+  // have none unless they were measured.
   if (options.mechanism == Mechanism::kAtp) return {};
-  return mechanisms_.at(options.mechanism).perplexity_ratios;
+  // A bundle's ratio holds for taylorshift's forms, which differ in rounding alone, and for the
+  // variant that the weights were trained for: normalized where the bundle names none.
+  const RunnableMechanism& runnable = mechanisms_.at(options.mechanism);
+  const bool is_plain = options.mechanism == Mechanism::kTaylorShift &&
+                        options.taylorshift.variant == TaylorVariant::kPlain;
+  if (is_plain && !(runnable.weights != nullptr &&
+                    runnable.weights->trained_variant == TaylorVariant::kPlain)) {
+    return {};
+  }
+  return runnable.perplexity_ratios;
 }
 
 absl::StatusOr<Selection> ModelRunner::Select(SelectionRules rules, const AttentionOptions& base,

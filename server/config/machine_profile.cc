@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr int64_t kLengths[] = {256, 1024, 4096};
 // A change of what is measured, or of what rates mean, takes another number.
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;
 
 // The options that a request may be given: what was measured for quality, and the defaults.
 std::vector<AttentionOptions> OptionsOf(const Checkpoint& checkpoint) {

@@ -10,7 +10,7 @@ namespace lowkey {
 
 // The machine's rates as a JSON file: `lowkey crossover --output` writes it and `lowkey serve
 // --profile` reads it; other fields are ignored.
-//   {"format": 2, "linear": {"prefill": 4e10, "decode": 2e10},
+//   {"format": 3, "linear": [{"rows": 1, "rate": 2e10}, ..],
 //    "rates": {"standard": [{"tokens": 512, "prefill": 3e10, "decode": 8e9}, ..], ..}}
 // Rates are multiply-adds a second; the keys are options as reports show them.
 

@@ -265,7 +265,7 @@ const Edges& DirectEdges() {
       {"engine/runtime", {"engine/model", "engine/sampler", "engine/scheduler"}},
       {"tokenizer", {"engine/base"}},
       {"proto", {}},
-      {"bench", {"engine/runtime"}},
+      {"bench", {"engine/runtime", "client/report", "server/config"}},
       {"server", {"server/model_files", "server/metrics"}},
       {"server/grpc", {"server", "server/grpc/connection", "server/grpc/convert"}},
       {"server/version", {}},

@@ -72,15 +72,14 @@ TEST(Theory, PrintsEveryMechanismsOperations) {
 
 TEST(Profile, SurvivesItsJson) {
   SelectionProfile profile;
-  profile.linear_prefill = 4.5e10;
-  profile.linear_decode = 2e10;
+  profile.linear = {{1, 2e10}, {512, 4.5e10}};
   profile.rates["standard"] = {{512, 3e10, 8e9}};
   profile.rates["efficient"] = {{512, 2.5e10, 1e9}, {1024, 2e10, 9e8}};
   const auto read = ParseProfile(ProfileJson(profile), "profile.json");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->name, "profile.json");
-  EXPECT_EQ(read->linear_prefill, profile.linear_prefill);
-  EXPECT_EQ(read->linear_decode, profile.linear_decode);
+  EXPECT_EQ(read->LinearRateOf(1), 2e10);
+  EXPECT_EQ(read->LinearRateOf(512), 4.5e10);
   EXPECT_EQ(read->rates.size(), 2u);
   EXPECT_EQ(read->rates.at("efficient")[1].n_tokens, 1024);
   EXPECT_EQ(read->rates.at("efficient")[1].prefill, 2e10);
@@ -89,15 +88,20 @@ TEST(Profile, SurvivesItsJson) {
 
 TEST(Profile, RefusesWhatIsNone) {
   for (const char* text :
-       {"", "[]", R"({"format": 1, "linear": {"prefill": 1e9, "decode": 1e9}, "rates": {}})",
-        R"({"format": 2, "rates": {}})", R"({"format": 2, "linear": 1e9, "rates": {}})",
-        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9}})",
-        R"({"format": 2, "linear": {"prefill": -1, "decode": 1e9}, "rates": {}})",
-        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9}, "rates": {"standard": []}})",
-        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9}, "rates": {"standard": [3]}})",
-        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9},
+       {"", "[]", R"({"format": 2, "linear": [{"rows": 1, "rate": 1e9}], "rates": {}})",
+        R"({"format": 3, "rates": {}})", R"({"format": 3, "linear": 1e9, "rates": {}})",
+        R"({"format": 3, "linear": [{"rows": 1, "rate": 1e9}]})",
+        R"({"format": 3, "linear": [], "rates": {}})",
+        R"({"format": 3, "linear": [1], "rates": {}})",
+        R"({"format": 3, "linear": [{"rows": 0, "rate": 1e9}], "rates": {}})",
+        R"({"format": 3, "linear": [{"rows": 1, "rate": -1}], "rates": {}})",
+        R"({"format": 3, "linear": [{"rows": 2, "rate": 1e9}, {"rows": 1, "rate": 1e9}],
+            "rates": {}})",
+        R"({"format": 3, "linear": [{"rows": 1, "rate": 1e9}], "rates": {"standard": []}})",
+        R"({"format": 3, "linear": [{"rows": 1, "rate": 1e9}], "rates": {"standard": [3]}})",
+        R"({"format": 3, "linear": [{"rows": 1, "rate": 1e9}],
             "rates": {"standard": [{"tokens": 512, "prefill": 1e9}]}})",
-        R"({"format": 2, "linear": {"prefill": 1e9, "decode": 1e9},
+        R"({"format": 3, "linear": [{"rows": 1, "rate": 1e9}],
             "rates": {"standard": [{"tokens": 2, "prefill": 1e9, "decode": 1e9},
                                    {"tokens": 2, "prefill": 1e9, "decode": 1e9}]}})"}) {
     const absl::Status status = ParseProfile(text, "profile.json").status();
@@ -147,7 +151,6 @@ TEST(MeasuredCrossover, HoldsForEveryLongerLength) {
 
 Calibration TwoMechanisms(const std::vector<double>& seconds) {
   Calibration calibration;
-  calibration.profile.linear_prefill = 1e9;
   calibration.mechanisms = {Line(Mechanism::kStandard, {1, 2, 3, 4}),
                             Line(Mechanism::kEfficient, seconds)};
   return calibration;

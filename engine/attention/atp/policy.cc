@@ -76,8 +76,11 @@ AttentionWork AtpPolicy::Work(const AttentionOptions& options, int64_t n_tokens)
   // The cost of scores and values of the principal keys, and of U there and back (Eq. 7).
   double far_blocks = far / block;
   if (o.merge) far_blocks = std::log2(1 + far_blocks);
+  // Refined tokens are read whole besides.
+  const double refined = std::min(far, static_cast<double>(o.refine_tokens));
   const double far_work =
-      heads * 2 * rank * (far_blocks * d + (o.readout == AtpReadout::kExact ? far : 0));
+      heads * 2 *
+      (rank * (far_blocks * d + (o.readout == AtpReadout::kExact ? far : 0)) + refined * d);
   AttentionWork work;
   work.decode = heads * 2 * near * d + far_work;
   const auto columns = static_cast<double>(shape.n_basis_columns(g));

@@ -86,9 +86,10 @@ double PredictSeconds(const SelectionCandidate& c, const SelectionProfile& profi
                       const RequestLengths& lengths) {
   const auto n_prompt = static_cast<double>(lengths.n_prompt_tokens);
   const auto n_new = static_cast<double>(lengths.n_new_tokens);
-  double seconds =
-      c.projection_work * (n_prompt / profile.linear_prefill + n_new / profile.linear_decode);
+  const auto n_choices = static_cast<double>(lengths.n_choices);
+  double seconds = c.projection_work * n_new * n_choices / profile.LinearRateOf(lengths.n_choices);
   if (lengths.n_prompt_tokens > 0) {
+    seconds += c.projection_work * n_prompt / profile.LinearRateOf(lengths.n_prompt_tokens);
     seconds += c.mechanism->Work(c.options, lengths.n_prompt_tokens).prefill /
                profile.RateOf(c.options, lengths.n_prompt_tokens).prefill;
   }
@@ -98,14 +99,23 @@ double PredictSeconds(const SelectionCandidate& c, const SelectionProfile& profi
   for (int part = 0; part < kParts; ++part) {
     const int64_t depth =
         lengths.n_prompt_tokens + lengths.n_new_tokens * (2 * part + 1) / (2 * kParts);
-    seconds += n_new / kParts * c.mechanism->Work(c.options, depth).decode /
+    seconds += n_choices * n_new / kParts * c.mechanism->Work(c.options, depth).decode /
                profile.RateOf(c.options, depth).decode;
   }
   return seconds;
 }
 
+// Choices share the prompt's pages, which are the bytes that grow with a sequence. A state does not
+// grow, and each choice has its own.
 int64_t PredictBytes(const SelectionCandidate& c, const RequestLengths& lengths) {
-  return c.mechanism->HeldBytes(c.options, lengths.n_prompt_tokens + lengths.n_new_tokens);
+  const int64_t n_tokens = std::max<int64_t>(1, lengths.n_prompt_tokens + lengths.n_new_tokens);
+  const int64_t held = c.mechanism->HeldBytes(c.options, n_tokens);
+  if (lengths.n_choices == 1) return held;
+  const int64_t growth = c.mechanism->HeldBytes(c.options, 2 * n_tokens) - held;
+  const double prompt_share =
+      static_cast<double>(lengths.n_prompt_tokens) / static_cast<double>(n_tokens);
+  const auto shared = static_cast<int64_t>(prompt_share * static_cast<double>(growth));
+  return lengths.n_choices * held - (lengths.n_choices - 1) * std::clamp<int64_t>(shared, 0, held);
 }
 
 absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> candidates,
@@ -126,7 +136,8 @@ absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> c
   Selection selection{winner.candidate->options, Reason(bids, winner, rules, profile), {}};
   std::optional<Mechanism> before;
   for (int64_t n = kPageTokens; n + lengths.n_new_tokens <= max_tokens; n += kPageTokens) {
-    const std::vector<Bid> at = Bids(candidates, profile, rules, {n, lengths.n_new_tokens});
+    const std::vector<Bid> at =
+        Bids(candidates, profile, rules, {n, lengths.n_new_tokens, lengths.n_choices});
     if (at.empty()) break;
     const Mechanism now = Winner(at, rules).candidate->options.mechanism;
     if (before.has_value() && now != *before) selection.crossovers.push_back({*before, now, n});

@@ -27,13 +27,14 @@ struct SelectionCandidate {
 
 struct RequestLengths {
   int64_t n_prompt_tokens = 0;
-  int64_t n_new_tokens = 0;
+  int64_t n_new_tokens = 0;  // of each choice
+  int64_t n_choices = 1;     // answers that share the prompt and are generated together
 };
 
 // Returns the predicted seconds of attention and projections for the whole request.
 double PredictSeconds(const SelectionCandidate& candidate, const SelectionProfile& profile,
                       const RequestLengths& lengths);
-// Returns the predicted bytes of cache at the end of the request.
+// Returns the predicted bytes of cache at the end of the request, of all its choices.
 int64_t PredictBytes(const SelectionCandidate& candidate, const RequestLengths& lengths);
 
 struct Selection {

@@ -35,7 +35,7 @@ TEST_F(EngineTest, RefusesMechanismsWithoutWeightsAndSequencesLongerThanTheirs) 
 TEST_F(EngineTest, ChoosesAMechanismByItsRulesAndSaysWhy) {
   EngineOptions options;
   // Slow softmax makes everything else the cheaper one from some length on.
-  options.profile.linear_prefill = options.profile.linear_decode = 1e12;
+  options.profile.linear = {{1, 1e12}};
   options.profile.rates["standard"] = {{1, 1e6, 1e6}};
   options.profile.rates["efficient"] = {{1, 1e12, 1e12}};
   Start(options);
@@ -56,6 +56,23 @@ TEST_F(EngineTest, ChoosesAMechanismByItsRulesAndSaysWhy) {
   EXPECT_EQ(same->tokens, chosen->tokens);
   // taylorshift runs on any model, but is not chosen for one that was not made for it.
   request.selection->allowed = {Mechanism::kTaylorShift};
+  EXPECT_EQ(Refused(request).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(EngineTest, TheQualityOfABundleIsThatOfTheVariantItWasTrainedFor) {
+  const TinyModel shifted;
+  RandomBundleOptions bundle{TinyConfig(), {}, 1};
+  bundle.mechanisms = {
+      {.mechanism = Mechanism::kTaylorShift, .lora_rank = 2, .perplexity_ratio = 1.01}};
+  ASSERT_TRUE(WriteRandomBundle(shifted.path(), bundle).ok());
+  auto engine = CreateEngine(OpenCheckpoint(shifted.path()).value(), {}, nullptr);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  engine_ = *std::move(engine);
+  EngineRequest request = Request(20, 5);
+  request.selection = SelectionRules{};
+  request.selection->allowed = {Mechanism::kTaylorShift};
+  EXPECT_EQ(Submit(request)->Wait().attention.mechanism, Mechanism::kTaylorShift);
+  request.attention.taylorshift.variant = TaylorVariant::kPlain;
   EXPECT_EQ(Refused(request).code(), absl::StatusCode::kFailedPrecondition);
 }
 

@@ -57,7 +57,7 @@ TEST_F(MachineProfileTest, IsMeasuredOnceAndThenReadFromTheCache) {
   const auto cached = Profiles();
   ASSERT_EQ(cached.size(), 1u);
   EXPECT_EQ(cached[0].name, measured[0].name);
-  EXPECT_EQ(cached[0].linear_prefill, measured[0].linear_prefill);
+  EXPECT_EQ(cached[0].LinearRateOf(1), measured[0].LinearRateOf(1));
 }
 
 TEST_F(MachineProfileTest, AnUnreadableFileIsMeasuredAgain) {

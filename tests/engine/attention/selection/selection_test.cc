@@ -46,7 +46,7 @@ class PricedMechanism : public AttentionMechanism {
 
 class SelectionTest : public testing::Test {
  protected:
-  SelectionTest() { profile_.linear_prefill = profile_.linear_decode = 1; }
+  SelectionTest() { profile_.linear = {{1, 1}}; }
 
   void Add(Mechanism id, const PricedMechanism::Price& price,
            std::vector<PerplexityRatios::Point> ratios = {}) {
@@ -181,6 +181,43 @@ TEST_F(SelectionTest, RatesOfNearbyLengthsAreInterpolated) {
   EXPECT_DOUBLE_EQ(profile_.RateOf(efficient, 1024).decode, 3);
   EXPECT_DOUBLE_EQ(profile_.RateOf(efficient, 64).decode, 2);
   EXPECT_DOUBLE_EQ(profile_.RateOf(efficient, 9999).decode, 4);
+}
+
+TEST_F(SelectionTest, RowsThatAreMultipliedTogetherShareTheReadingOfWeights) {
+  AddTwo();
+  profile_.linear = {{1, 10}, {4, 40}, {512, 80}};
+  EXPECT_DOUBLE_EQ(profile_.LinearRateOf(2), 25);
+  EXPECT_DOUBLE_EQ(profile_.LinearRateOf(1000), 80);
+  candidates_[0].projection_work = 1000;
+  const double attention = 100 * 2.0;  // two tokens at a depth of 100 or so
+  EXPECT_NEAR(PredictSeconds(candidates_[0], profile_, {0, 2}), 2 * 1000 / 10.0, 10);
+  EXPECT_NEAR(PredictSeconds(candidates_[0], profile_, {100, 2, 1}),
+              100 * 1000 / profile_.LinearRateOf(100) + 5000 + 2 * 1000 / 10.0 + attention, 10);
+  // Four choices take four times as long in attention, and no longer in linear maps.
+  EXPECT_NEAR(PredictSeconds(candidates_[0], profile_, {100, 2, 4}),
+              100 * 1000 / profile_.LinearRateOf(100) + 5000 + 2 * 1000 / 10.0 + 4 * attention, 30);
+}
+
+TEST_F(SelectionTest, ChoicesMoveTheCrossoverTowardsCheapAttention) {
+  AddTwo();
+  profile_.linear = {{1, 1}, {8, 8}};
+  candidates_[0].projection_work = 3000;  // attention of 1,000 tokens costs as much as efficient's
+  candidates_[1].projection_work = 4000;
+  const SelectionRules rules{.objective = Objective::kLatency};
+  EXPECT_EQ(Choose(rules, {1500, 1000, 1}), Mechanism::kStandard);
+  EXPECT_EQ(Choose(rules, {1500, 1000, 8}), Mechanism::kEfficient);
+}
+
+TEST_F(SelectionTest, ChoicesSharePagesButNoState) {
+  AddTwo();
+  Add(Mechanism::kTaylorShift, {.bytes_per_token = 0, .fixed_bytes = 2000}, {{1, 1.0}});
+  const RequestLengths alone{1000, 24}, eight{1000, 24, 8};
+  EXPECT_EQ(PredictBytes(candidates_[0], alone), 8 * 1024);
+  EXPECT_EQ(PredictBytes(candidates_[0], eight), 8 * 1000 + 8 * 8 * 24);
+  EXPECT_EQ(PredictBytes(candidates_[2], eight), 8 * 2000);
+  const SelectionRules rules{.objective = Objective::kMemory};
+  EXPECT_EQ(Choose(rules, alone), Mechanism::kTaylorShift);
+  EXPECT_EQ(Choose(rules, eight), Mechanism::kEfficient);
 }
 
 TEST_F(SelectionTest, OptionsWithoutRatesTakeThoseOfTheirMechanism) {
