@@ -9,6 +9,8 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -18,6 +20,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -124,10 +127,10 @@ Choice ReadChoice(const AttentionReport& report) {
   Choice choice;
   choice.crossovers = report.crossovers;
   const std::string bids = report.reason.substr(report.reason.find(": ") + 2);
-  for (const std::string bid : absl::StrSplit(bids, "; ")) {
-    const std::string before = bid.substr(0, bid.find(" s, "));
-    choice.labels.push_back(before.substr(0, before.rfind(' ')));
-    if (bid.ends_with("(taken)")) choice.taken = choice.labels.back();
+  for (const absl::string_view bid : absl::StrSplit(bids, "; ")) {
+    const absl::string_view before = bid.substr(0, bid.find(" s, "));
+    choice.labels.emplace_back(before.substr(0, before.rfind(' ')));
+    if (absl::EndsWith(bid, "(taken)")) choice.taken = choice.labels.back();
   }
   return choice;
 }

@@ -211,6 +211,7 @@ TEST_F(SelectionTest, ChoicesMoveTheCrossoverTowardsCheapAttention) {
 TEST_F(SelectionTest, ChoicesSharePagesButNoState) {
   AddTwo();
   Add(Mechanism::kTaylorShift, {.bytes_per_token = 0, .fixed_bytes = 2000}, {{1, 1.0}});
+  candidates_[2].is_approximate = false;
   const RequestLengths alone{1000, 24}, eight{1000, 24, 8};
   EXPECT_EQ(PredictBytes(candidates_[0], alone), 8 * 1024);
   EXPECT_EQ(PredictBytes(candidates_[0], eight), 8 * 1000 + 8 * 8 * 24);
