@@ -44,7 +44,8 @@ absl::Status ReadOptions(const JsonFields& fields, AttentionOptions& out) {
   LK_ASSIGN_OR_RETURN(const auto options, fields.Object("options"));
   if (!options.has_value()) return absl::OkStatus();
   OptionValues values;
-  for (const auto& [key, value] : fields.Find("options")->items()) {
+  for (const auto& entry : fields.Find("options")->items()) {
+    const std::string& key = entry.key();
     const auto table = AttentionOptionTable();
     const auto row = std::find_if(table.begin(), table.end(), [&](const AttentionOption& option) {
       return option.name == key && option.owner == out.mechanism;
@@ -53,7 +54,7 @@ absl::Status ReadOptions(const JsonFields& fields, AttentionOptions& out) {
       return options->Error(
           key.c_str(), absl::StrCat("an option of ", std::string(MechanismName(out.mechanism))));
     }
-    LK_ASSIGN_OR_RETURN(values[std::string(row->name)], ReadOption(value, *row, *options));
+    LK_ASSIGN_OR_RETURN(values[std::string(row->name)], ReadOption(entry.value(), *row, *options));
   }
   absl::Status status = SetOptions(values, out);
   if (status.ok()) status = ValidateAttentionOptions(out);
