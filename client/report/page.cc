@@ -68,7 +68,7 @@ std::string TableText(const ReportTable& table, const std::string& indent) {
 }
 
 std::string NumberText(double value) {
-  return absl::StrFormat(std::abs(value) < 1000 ? "%.4g" : "%.0f", value);
+  return std::abs(value) < 1000 ? absl::StrFormat("%.4g", value) : absl::StrFormat("%.0f", value);
 }
 
 Json BeginReport(const std::string& title) {
