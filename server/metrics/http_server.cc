@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Metrics& met
   mg_callbacks callbacks = {};
   callbacks.begin_request = OnRequest;
   callbacks.log_message = DropLogLine;  // strangers' requests are not worth a line each
-  std::unique_ptr<HttpServer> server(new HttpServer(metrics));
+  std::unique_ptr<HttpServer> server(new HttpServer());
   server->context_ = mg_start(&callbacks, const_cast<Metrics*>(&metrics), settings);
   mg_server_port port = {};
   if (server->context_ == nullptr || mg_get_server_ports(server->context_, 1, &port) != 1) {

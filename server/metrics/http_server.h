@@ -38,9 +38,8 @@ class HttpServer {
   int port() const { return port_; }
 
  private:
-  explicit HttpServer(const Metrics& metrics) : metrics_(metrics) {}
+  HttpServer() = default;
 
-  const Metrics& metrics_;
   mg_context* context_ = nullptr;
   int port_ = 0;
 };
