@@ -184,8 +184,8 @@ class DeviceProductTest : public DeviceTest, public testing::WithParamInterface<
     const auto& [n_out, n_in, type] = GetParam();
     // Three parts, as of queries, keys and values.
     const int64_t first = (n_out + 1) / 2, second = n_out / 2 - n_out / 4;
-    const auto part = [&](int64_t from, int64_t to) {
-      return std::vector<float>(weights_.begin() + from * n_in, weights_.begin() + to * n_in);
+    const auto part = [&, width = n_in](int64_t from, int64_t to) {
+      return std::vector<float>(weights_.begin() + from * width, weights_.begin() + to * width);
     };
     weights_ = Random(n_out * n_in, 6);
     const std::vector<float> a = part(0, first), b = part(first, first + second),

@@ -294,7 +294,7 @@ TEST(CudaSampling, PenaltiesMayLeaveNothingAndMayOverflow) {
   o.repetition_penalty = 2.0f;
   Sampler none(o, 0, 2, {{0, 1}});
   o.repetition_penalty = 1e-38f;
-  Sampler both(o, 0, 2, {{1}});
+  Sampler both(o, 0, 2, std::vector<int32_t>{1});
   Step step(2, 2);
   step.AddRow(none, step.AddLogits({-kLargest, -kLargest}));
   step.AddRow(both, step.AddLogits({kLargest / 2, 3e30f}));
