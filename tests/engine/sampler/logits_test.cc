@@ -24,7 +24,8 @@ TEST(MaxLogit, FindsTheLargestWhateverTheSigns) {
   EXPECT_EQ(MaxLogit({{-3.0f, -1.5f, -2.0f}}), -1.5f);
   EXPECT_EQ(MaxLogit({{-3.0f, 0.0f, 7.25f, 2.0f}}), 7.25f);
   EXPECT_EQ(MaxLogit({{-kInf, -3e38f, -kInf}}), -3e38f);
-  EXPECT_EQ(MaxLogit({{std::numeric_limits<float>::max()}}), std::numeric_limits<float>::max());
+  const std::vector<float> largest = {std::numeric_limits<float>::max()};
+  EXPECT_EQ(MaxLogit(largest), largest[0]);
   const std::vector<float> x = Random(1001, 3.0f);
   EXPECT_EQ(MaxLogit(x), *std::max_element(x.begin(), x.end()));
 }
