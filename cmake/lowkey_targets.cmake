@@ -18,6 +18,7 @@ if(LOWKEY_SANITIZE STREQUAL "address" OR LOWKEY_FUZZ)
                                                   -fno-sanitize-recover=undefined
                                                   -fno-omit-frame-pointer)
   target_link_options(lowkey_options INTERFACE -fsanitize=address,undefined)
+  target_include_directories(lowkey_options BEFORE INTERFACE ${PROJECT_SOURCE_DIR}/cmake/sanitized)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 14)
     # With these checks a function's address is no constant, which Abseil's tables need there. The
     # use of a null pointer is a fault that AddressSanitizer reports.
