@@ -1,0 +1,38 @@
+#ifndef LOWKEY_SERVER_NET_WORKER_POOL_H_
+#define LOWKEY_SERVER_NET_WORKER_POOL_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace lowkey {
+
+// Threads for whatever takes longer than an event loop may be kept: reading messages, tokenizing,
+// writing conversations as prompts. Thread-safe.
+class WorkerPool {
+ public:
+  // At most `max_waiting` pieces of work wait for a thread.
+  WorkerPool(int n_threads, size_t max_waiting);
+  ~WorkerPool();  // runs what waits, then ends the threads
+
+  // Runs `work` on a thread of the pool, in the order of the calls. False, and nothing is run, when
+  // too much waits already.
+  bool Run(std::function<void()> work);
+
+ private:
+  void Work();
+
+  const size_t max_waiting_;
+  absl::Mutex mutex_;
+  std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_NET_WORKER_POOL_H_

@@ -1,0 +1,59 @@
+#ifndef LOWKEY_SERVER_RPC_STREAM_H_
+#define LOWKEY_SERVER_RPC_STREAM_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/net/event_loop.h"
+#include "server/net/transport.h"
+#include "server/request/tenant.h"
+
+namespace lowkey {
+
+// What is known of a call before its first message.
+struct RpcContext {
+  std::string method;  // "/lowkey.v1.Generation/Score"
+  Peer peer;
+  Tenant tenant;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// The server's end of one gRPC call. It belongs to its connection's loop.
+class RpcStream {
+ public:
+  virtual const RpcContext& context() const = 0;
+  virtual EventLoop& loop() const = 0;
+
+  // Sends a serialized message. After Finish nothing is sent any more.
+  virtual void Write(std::string_view message) = 0;
+  // Ends the call. ToStatusFields says what of the status is sent.
+  virtual void Finish(const absl::Status& status) = 0;
+  // Bytes that were written and have not been handed to the transport.
+  virtual size_t unsent_bytes() const = 0;
+
+ protected:
+  ~RpcStream() = default;
+};
+
+// Handles one call, on its loop's thread. Its destruction says that the call is over: its status
+// was handed to the transport, or the client is gone. The stream must not be used then. It is never
+// destroyed within a call to it or to its stream.
+class RpcHandler {
+ public:
+  virtual ~RpcHandler() = default;
+
+  // A whole message, at most kMaxMessageBytes long, whose elements were counted (CheckWire).
+  virtual void OnMessage(std::string message) = 0;
+  // The client will send no more messages.
+  virtual void OnHalfClose() = 0;
+  // Written bytes have been handed to the transport.
+  virtual void OnSent() {}
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_RPC_STREAM_H_
