@@ -40,6 +40,7 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
       longest_wait_(options.max_wait * kWaitSlack),
       keeps_prefixes_(options.keeps_prefixes),
       may_run_ahead_(options.runs_ahead),
+      after_delivery_(options.after_delivery),
       scheduler_(SchedulerOptionsOf(options, *runner_,
                                     [this](uint64_t id) { return RestorePrefix(*live_.at(id)); })),
       max_mixed_rows_(runner_->max_rows()),

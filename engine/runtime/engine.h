@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_RUNTIME_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -138,6 +139,9 @@ struct EngineOptions {
   bool runs_ahead = true;
   int32_t context_tokens = 0;  // limit below the model's context; 0: none
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection
+  // The engine's thread calls this after it has called sinks: once a step, however many tokens the
+  // step has delivered. Must neither block nor throw. It may be called when no sink was. Null: none.
+  std::function<void()> after_delivery = nullptr;
 };
 
 struct EngineLimits {

@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_RUNTIME_ENGINE_IMPL_H_
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -92,6 +93,7 @@ class EngineImpl : public Engine {
   void ForkAt(const WantedRow& wanted);
   RowRequest RequestOf(const WantedRow& wanted);
   void Deliver();
+  void NoteDelivery() const;
   void NoteTime(const Step& step);
   void ConsumeRow(const WantedRow& wanted, RowTokens& tokens);
   void CompletePrompt(RequestState& state);
@@ -105,6 +107,7 @@ class EngineImpl : public Engine {
   EngineLimits limits_;
   const absl::Duration max_wait_, longest_wait_;
   const bool keeps_prefixes_, may_run_ahead_;
+  const std::function<void()> after_delivery_;
 
   mutable absl::Mutex mutex_;
   std::deque<std::unique_ptr<RequestState>> inbox_ ABSL_GUARDED_BY(mutex_);

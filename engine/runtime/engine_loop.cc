@@ -13,12 +13,19 @@ namespace lowkey {
 void EngineImpl::Run() {
   while (TakeInbox()) {
     ExpireDeadlines();
+    NoteDelivery();
     if (!live_.empty() || pending_.has_value()) RunStep();
     GiveUpWaiting();
+    NoteDelivery();
     absl::MutexLock lock(&mutex_);
     Publish();
   }
   FinishAll(absl::CancelledError("the engine is shutting down"));
+  NoteDelivery();
+}
+
+void EngineImpl::NoteDelivery() const {
+  if (after_delivery_ != nullptr) after_delivery_();
 }
 
 // Returns whether the device failed. Then no result of it can be used and no request goes on.

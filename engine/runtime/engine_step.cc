@@ -271,11 +271,13 @@ void EngineImpl::Deliver() {
     });
   }
   NoteTime(step);
-  if (drawn.ok() || HasFailed()) return;
-  // No token was drawn: requests that wait for one cannot go on.
-  for (const WantedRow& row : step.wanted) {
-    Finish(row.request, FinishReason::kError, absl::InternalError(drawn.message()));
+  if (!drawn.ok() && !HasFailed()) {
+    // No token was drawn: requests that wait for one cannot go on.
+    for (const WantedRow& row : step.wanted) {
+      Finish(row.request, FinishReason::kError, absl::InternalError(drawn.message()));
+    }
   }
+  NoteDelivery();
 }
 
 // A step that ran ahead began when the one before it ended.
