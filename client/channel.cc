@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/auth/token_table.h"
-#include "server/grpc/connection/address.h"
+#include "server/net/address.h"
 
 namespace lowkey {
 namespace {

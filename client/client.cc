@@ -13,8 +13,8 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
-#include "server/grpc/convert/request.h"
-#include "server/grpc/convert/status.h"
+#include "server/api/lowkey/convert_request.h"
+#include "client/call_status.h"
 
 namespace lowkey {
 class Client::Impl {

@@ -9,7 +9,7 @@
 #include "server/auth/credential_flags.h"
 #include "server/auth/tls_files.h"
 #include "server/config/token_text.h"
-#include "server/grpc/connection/address.h"
+#include "server/net/address.h"
 
 namespace lowkey {
 namespace {

@@ -23,9 +23,9 @@
 #include "server/config/terminal/signals.h"
 #include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
-#include "server/grpc/connection/address.h"
-#include "server/grpc/server.h"
-#include "server/metrics/http_server.h"
+#include "server/front/ops.h"
+#include "server/net/address.h"
+#include "server/front/server.h"
 #include "server/metrics/metrics.h"
 #include "server/model_files/load_chat_templates.h"
 #include "server/request_log.h"
@@ -39,7 +39,11 @@ namespace {
 constexpr Flag kNetworkFlags[] = {
     {"host", "ADDRESS", "127.0.0.1", "listen here; other than loopback it needs credentials"},
     {"port", "N", "50051", "0 picks a free port, which is printed"},
-    {"metrics", "HOST:PORT", "", "HTTP /metrics, /health and /ready here; port 0 picks [off]"},
+    {"metrics", "HOST:PORT", "",
+     "HTTP /metrics, /health and /ready here too, without credentials and while the model loads; "
+     "port 0 picks [off]"},
+    {"network-threads", "N", "1", "threads that serve connections"},
+    {"max-connections", "N", "1024", "in all; half of them from one address"},
     {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
     {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
@@ -61,8 +65,12 @@ constexpr Flag kDefaultFlags[] = {
 };
 
 struct ServeOptions {
-  GrpcServerOptions network;
-  std::optional<HttpServerOptions> metrics;
+  ServerOptions network;
+  struct Metrics {
+    std::string host;
+    int port = 0;
+  };
+  std::optional<Metrics> metrics;
   EngineOptions engine;
   Defaults defaults;
   ChatTemplates chat_templates;
@@ -76,9 +84,9 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
 };
 
-absl::StatusOr<HttpServerOptions> ReadMetricsAddress(const FlagValues& flags) {
+absl::StatusOr<ServeOptions::Metrics> ReadMetricsAddress(const FlagValues& flags) {
   const std::string text = flags.Text("metrics");
-  HttpServerOptions options;
+  ServeOptions::Metrics options;
   options.host = HostOf(text);
   int port = 0;
   if (options.host.empty() || options.host == text ||
@@ -103,7 +111,10 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
                       }));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("grace", options.grace));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("stall-timeout", options.network.stall_timeout));
-  LK_RETURN_IF_ERROR(GrpcServer::CheckOptions(options.network));
+  LK_RETURN_IF_ERROR(flags.ReadInt("network-threads", {1, 4}, options.network.n_network_threads));
+  LK_RETURN_IF_ERROR(
+      flags.ReadInt("max-connections", {1, 1 << 20}, options.network.max_connections));
+  LK_RETURN_IF_ERROR(Server::CheckOptions(options.network));
   if (flags.IsGiven("metrics")) {
     LK_ASSIGN_OR_RETURN(options.metrics, ReadMetricsAddress(flags));
   }
@@ -160,7 +171,7 @@ absl::StatusOr<LoadedModel> Load(const ServeOptions& options, const OpenedModel&
   return model;
 }
 
-void SayReady(const ServeOptions& options, const std::string& model, const GrpcServer& server,
+void SayReady(const ServeOptions& options, const std::string& model, const Server& server,
               absl::Duration time_to_ready) {
   const double ready_ms = absl::ToDoubleMilliseconds(time_to_ready);
   if (options.is_json) {
@@ -189,7 +200,7 @@ std::string LimitsText(const Engine& engine) {
 }
 
 // Serves until a signal, Admin.Drain or a failure of the device, then finishes admitted requests.
-void RunUntilStopped(const ServeOptions& options, const Engine& engine, GrpcServer& server) {
+void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& server) {
   while (!server.is_draining() && engine.Health().ok() && !WaitForStopSignal(kDrainPoll)) {
   }
   server.BeginDrain();
@@ -207,11 +218,15 @@ absl::Status RunServe(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
   if (!flags.IsGiven("chat-template")) options.chat_templates = opened.MakeChatTemplates();
   const std::string name = ModelName(opened.path());
+  Deliveries deliveries(/*gathers=*/true);
+  options.engine.after_delivery = [&deliveries] { deliveries.Flush(); };
+  options.network.deliveries = &deliveries;
   LoadedModel model;  // outlives the metrics' readers
   Metrics metrics(name);
-  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<OpsServer> http;
   if (options.metrics.has_value()) {
-    LK_ASSIGN_OR_RETURN(http, HttpServer::Start(metrics, *options.metrics));
+    LK_ASSIGN_OR_RETURN(http,
+                        OpsServer::Start(metrics, options.metrics->host, options.metrics->port));
     options.metrics->port = http->port();
     Say(options, absl::StrCat("metrics on http://",
                               JoinAddress(options.metrics->host, http->port()), "/metrics"));
@@ -225,8 +240,8 @@ absl::Status RunServe(const FlagValues& flags) {
   if (flags.Switch("log-requests")) options.network.log = &log;
   TextService service(*model.engine, *model.tokenizer,
                       {name, options.defaults, options.chat_templates, &metrics});
-  LK_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
-                      GrpcServer::Start(service, options.network));
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
+                      Server::Start(service, options.network));
   Say(options, LimitsText(*model.engine));
   SayReady(options, name, *server, absl::Now() - start);
   std::optional<MachineProfile> profile;

@@ -60,7 +60,7 @@ test_suite() {
 # test_all NAME FOLDER [OPTION...]: what starts servers runs one after another, after the rest:
 # several at once would share two cores and test less.
 test_all() {
-  local servers='^(integration|server_grpc)_'
+  local servers='^(integration|server_front)_'
   test_suite "$1" "$2" --exclude-regex "$servers" --parallel "$(nproc)" "${@:3}"
   test_suite "$1, servers" "$2" --tests-regex "$servers" "${@:3}"
 }
@@ -69,7 +69,8 @@ test_all() {
 # ("unexpected memory mapping"): sysctl vm.mmap_rnd_bits=28, or setarch -R before this script.
 TSAN_TESTS=(base_thread_pool_test scheduler_test scheduler_random_test engine_test
   engine_isolation_test engine_exception_test engine_stress_test server_metrics_metrics_test
-  server_metrics_http_server_test server_grpc_request_link_test server_grpc_server_test
+  server_api_request_link_test server_front_ops_test server_front_server_test
+  server_net_event_loop_test server_net_listener_test server_net_worker_pool_test
   integration_concurrency_test integration_drain_test integration_bad_requests_test
   integration_credentials_test integration_killed_clients_test)
 
@@ -112,7 +113,7 @@ run_arm64() {
   LOWKEY_SYSROOT=$sysroot build_suite arm64 build-arm64
   # Servers and timing-bound tests say nothing under emulation, which is twenty times as slow.
   test_suite arm64 build-arm64 --parallel "$(nproc)" --timeout 1800 --label-exclude 'gpu|slow' \
-    --exclude-regex '^(integration|server_grpc)_|_on_device|^cuda_'
+    --exclude-regex '^(integration|server_front)_|_on_device|^cuda_'
 }
 
 run_step() {

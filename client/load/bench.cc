@@ -23,7 +23,7 @@
 #include "server/config/terminal/signals.h"
 #include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
-#include "server/grpc/connection/address.h"
+#include "server/net/address.h"
 
 namespace lowkey {
 namespace {

@@ -100,6 +100,9 @@ Metrics::Metrics(const std::string& model_name)
                                        "Tokens of ended generations, by mechanism.")),
       refused_(AddCounters("lowkey:refused_requests_total",
                            "Generations and scorings refused before admission, by status code.")),
+      network_refused_(AddCounters("lowkey:network_refusals_total",
+                                   "Connections and requests that the network's limits ended or "
+                                   "refused, by reason.")),
       saved_bytes_(AddCounters("lowkey:principal_key_saved_bytes_total",
                                "Cache that ended atp generations held less than standard would.")
                        .Add({})) {
@@ -115,6 +118,9 @@ Metrics::Metrics(const std::string& model_name)
        {absl::StatusCode::kInvalidArgument, absl::StatusCode::kOutOfRange,
         absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable}) {
     refused_.Add({{"code", absl::StatusCodeToString(code)}});
+  }
+  for (std::string_view reason : kNetworkRefusalNames) {
+    network_refused_.Add({{"reason", std::string(reason)}});
   }
 }
 
@@ -152,6 +158,11 @@ void Metrics::ObserveEnd(const GenerationResult& result, absl::Duration time) {
 
 void Metrics::CountRefusal(absl::StatusCode code) {
   refused_.Add({{"code", absl::StatusCodeToString(code)}}).Increment();
+}
+
+void Metrics::CountNetworkRefusal(NetworkRefusal reason) {
+  const std::string_view name = kNetworkRefusalNames[static_cast<size_t>(reason)];
+  network_refused_.Add({{"reason", std::string(name)}}).Increment();
 }
 
 std::string Metrics::Text() const {

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "engine/config/enum_names.h"
 #include "engine/runtime/engine.h"
+#include "server/net/refusals.h"
 #include "server/request/generation.h"
 
 namespace lowkey {
@@ -44,6 +45,9 @@ class Metrics {
   // Observes the end of an admitted generation, `time` after its submission.
   void ObserveEnd(const GenerationResult& result, absl::Duration time);
 
+  // Counts what the network's limits refused.
+  void CountNetworkRefusal(NetworkRefusal reason);
+
   // Adds `n`, which may be negative, to the streams that wait for their reader.
   void AddPausedStreams(int64_t n) { n_paused_streams_ += n; }
 
@@ -63,7 +67,7 @@ class Metrics {
   const prometheus::Labels labels_;
   prometheus::Registry registry_;
   prometheus::Histogram &first_token_, &next_token_, &whole_request_, &queue_;
-  Counters &finished_, &by_mechanism_, &tokens_by_mechanism_, &refused_;
+  Counters &finished_, &by_mechanism_, &tokens_by_mechanism_, &refused_, &network_refused_;
   prometheus::Counter& saved_bytes_;
   std::atomic<int64_t> n_paused_streams_{0};
   std::atomic<ServingState> state_{ServingState::kLoading};

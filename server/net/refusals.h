@@ -2,8 +2,7 @@
 #define LOWKEY_SERVER_NET_REFUSALS_H_
 
 #include <functional>
-
-#include "engine/config/enum_names.h"
+#include <string_view>
 
 namespace lowkey {
 
@@ -33,29 +32,12 @@ enum class NetworkRefusal {
   kQueue,             // too many requests wait to be read
 };
 
-template <>
-inline constexpr EnumNames kEnumNames<NetworkRefusal> = {"reason",
-                                                         {"connections",
-                                                          "peer_connections",
-                                                          "descriptors",
-                                                          "handshake_timeout",
-                                                          "handshake_failure",
-                                                          "first_byte_timeout",
-                                                          "head_timeout",
-                                                          "body_timeout",
-                                                          "idle_timeout",
-                                                          "unread_answer",
-                                                          "bad_protocol",
-                                                          "head_size",
-                                                          "body_size",
-                                                          "streams",
-                                                          "resets",
-                                                          "pings",
-                                                          "control_frames",
-                                                          "body_memory",
-                                                          "answer_memory",
-                                                          "elements",
-                                                          "queue"}};
+// The reasons' names in /metrics, by their values.
+inline constexpr std::string_view kNetworkRefusalNames[] = {
+    "connections",  "peer_connections", "descriptors",  "handshake_timeout", "handshake_failure",
+    "first_byte_timeout", "head_timeout", "body_timeout", "idle_timeout", "unread_answer",
+    "bad_protocol", "head_size", "body_size", "streams", "resets", "pings", "control_frames",
+    "body_memory", "answer_memory", "elements", "queue"};
 
 // Receives a refusal, on any thread.
 using OnRefusal = std::function<void(NetworkRefusal)>;

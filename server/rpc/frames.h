@@ -33,6 +33,8 @@ class RpcFrameReader {
   std::optional<size_t> expected_bytes() const;
   // Whether a message has begun and is not whole.
   bool is_within_message() const;
+  // Bytes of that message that have come.
+  size_t received_bytes() const { return message_.size(); }
 
  private:
   const size_t max_message_bytes_;

@@ -25,7 +25,7 @@ constexpr std::pair<std::string_view, std::string_view> kRooms[] = {
     {"server/auth/", "server/auth"},
     {"server/config/", "server/config"},
     {"server/grpc/connection/", "server/grpc/connection"},
-    {"server/grpc/convert/", "server/grpc/convert"},
+    {"server/api/lowkey/convert/", "server/grpc/convert"},
     {"server/grpc/", "server/grpc"},
     {"server/http/", "server/http"},
     {"server/metrics/", "server/metrics"},

@@ -180,8 +180,8 @@ TEST(EdgesTest, HaveNoCycle) {
 
 TEST(EdgesTest, NamesTheModuleOfAPath) {
   EXPECT_EQ(ModuleOf("engine/kernels/cpu/a.cc"), "engine/kernels");
-  EXPECT_EQ(ModuleOf("server/grpc/server.h"), "server/grpc");
-  EXPECT_EQ(ModuleOf("server/grpc/convert/status.cc"), "server/grpc/convert");
+  EXPECT_EQ(ModuleOf("server/front/server.h"), "server/grpc");
+  EXPECT_EQ(ModuleOf("server/api/lowkey/convert/status.cc"), "server/grpc/convert");
   EXPECT_EQ(ModuleOf("server/text_service.h"), "server");
   EXPECT_EQ(ModuleOf("server/main.cc"), "main");
   EXPECT_EQ(ModuleOf("client/report/page.h"), "client/report");

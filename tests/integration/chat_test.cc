@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "server/grpc/server.h"
+#include "server/front/server.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/terminal_process.h"
 #include "tests/server/fake_engine.h"
@@ -29,7 +29,7 @@ constexpr char kTemplate[] =
 class ChatTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto server = GrpcServer::Start(service_, {.port = 0});
+    auto server = Server::Start(service_, {.port = 0});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     // Where the program keeps its history.
@@ -68,7 +68,7 @@ class ChatTest : public ::testing::Test {
   TempDirectory state_;
   FakeEngine engine_;
   TextService service_{engine_, TestTokenizer(), {"tales", {}, ChatTemplates(kTemplate)}};
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<Server> server_;
 };
 
 TEST_F(ChatTest, TurnsBuildOnEachOtherUntilReset) {
@@ -163,7 +163,7 @@ TEST_F(ChatTest, ModelIsNamedBeforeTheFirstPrompt) {
 
 TEST_F(ChatTest, NoPromptWithoutATemplateOrAServer) {
   TextService plain(engine_, TestTokenizer(), {"tales", {}});
-  const auto server = GrpcServer::Start(plain, {.port = 0});
+  const auto server = Server::Start(plain, {.port = 0});
   ASSERT_TRUE(server.ok());
   TerminalProcess refused({LOWKEY_BINARY, "chat", "--server", (*server)->address()});
   EXPECT_EQ(refused.Wait(), 1);
@@ -281,7 +281,7 @@ TEST_F(ChatTest, GenerateWithASystemMessageAnswersAMessage) {
 
 TEST_F(ChatTest, ServerWithoutATemplateSaysWhatToDo) {
   TextService plain(engine_, TestTokenizer(), {"tales", {}});
-  const auto server = GrpcServer::Start(plain, {.port = 0});
+  const auto server = Server::Start(plain, {.port = 0});
   ASSERT_TRUE(server.ok());
   ChildProcess chat({LOWKEY_BINARY, "chat", "--server", (*server)->address()}, {}, "Hello\n");
   EXPECT_EQ(chat.Wait(), 1);

@@ -14,7 +14,7 @@
 #include "server/metrics/http_server.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/running_server.h"
-#include "tests/server/metrics/http_get.h"
+#include "tests/server/front/http_get.h"
 #include "tests/testing/source_path.h"
 
 namespace lowkey {

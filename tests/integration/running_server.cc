@@ -22,7 +22,7 @@ RandomModelOptions ServedModelOptions() {
   return options;
 }
 
-RunningServer::RunningServer(const GrpcServerOptions& network) : model_(ServedModelOptions()) {
+RunningServer::RunningServer(const ServerOptions& network) : model_(ServedModelOptions()) {
   std::filesystem::copy_file(SourcePath("models/tales/tokenizer.model"),
                              model_.File("tokenizer.model"));
   const ModelConfig config = ServedModelOptions().config;
@@ -43,6 +43,7 @@ RunningServer::RunningServer(const GrpcServerOptions& network) : model_(ServedMo
   options.n_threads = 2;
   options.cache_bytes = 64 << 20;
   options.max_batch_tokens = 96;
+  options.after_delivery = [this] { deliveries_.Flush(); };
   auto engine =
       CreateEngine(OpenCheckpoint(model_.path()).value(), options, [](int64_t, int64_t) {});
   if (!engine.ok()) std::fprintf(stderr, "%s\n", engine.status().ToString().c_str());
@@ -51,7 +52,9 @@ RunningServer::RunningServer(const GrpcServerOptions& network) : model_(ServedMo
   service_ = std::make_unique<TextService>(*engine_, *tokenizer_,
                                            TextService::Options{"tiny", Defaults(), {}, &metrics});
   metrics.SetEngine(engine_.get());
-  auto server = GrpcServer::Start(*service_, network);
+  ServerOptions gathering = network;
+  gathering.deliveries = &deliveries_;
+  auto server = Server::Start(*service_, gathering);
   LK_CHECK(server.ok());
   server_ = *std::move(server);
   const auto channel = Connect();

@@ -10,7 +10,7 @@
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
-#include "server/grpc/server.h"
+#include "server/front/server.h"
 #include "server/metrics/metrics.h"
 #include "server/text_service.h"
 #include "tests/testing/tiny_model.h"
@@ -22,11 +22,11 @@ namespace lowkey {
 // blocks are closed, and weights for further mechanisms.
 RandomModelOptions ServedModelOptions();
 
-// The whole server in this process: engine, service, gRPC on a free port of the loopback, and
+// The whole server in this process: engine, service, network on a free port of the loopback, and
 // stubs that reach it through a real socket.
 class RunningServer {
  public:
-  explicit RunningServer(const GrpcServerOptions& network = {.port = 0});
+  explicit RunningServer(const ServerOptions& network = {.port = 0});
   ~RunningServer();
 
   // A connection of its own, so that closing it is a disconnection.
@@ -37,16 +37,17 @@ class RunningServer {
   // Waits until nothing runs; the cache must be empty by then.
   v1::StatsResponse WaitUntilIdle() const;
 
-  GrpcServer& server() { return *server_; }
+  Server& server() { return *server_; }
 
   Metrics metrics{"tiny"};
 
  private:
+  Deliveries deliveries_{/*gathers=*/true};
   TinyModel model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<TextService> service_;
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<Server> server_;
 
  public:
   std::unique_ptr<v1::Generation::Stub> generation;

@@ -1,0 +1,329 @@
+#include "server/api/lowkey/calls.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/api/lowkey/convert_request.h"
+#include "server/api/lowkey/convert_response.h"
+#include "server/metrics/metrics.h"
+
+namespace lowkey {
+namespace {
+
+constexpr size_t kPauseTokens = 256;
+constexpr size_t kResumeTokens = 128;
+// So much of an answer is handed to the connection ahead of its reader; the rest stays in the
+// queue, where neighboring deltas are joined.
+constexpr size_t kMaxUnsentBytes = 16 << 10;
+
+absl::Status StalledReader(absl::Duration timeout) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the reader does not keep up: ", kPauseTokens, " tokens have waited for it for ",
+                   absl::FormatDuration(timeout), ", expected it to read"));
+}
+
+// Reads a message of type Proto into a request of the call's tenant.
+template <typename Proto>
+auto ReadRequest(const std::string& message, const RpcContext& rpc)
+    -> decltype(FromProto(std::declval<Proto>())) {
+  Proto proto;
+  LK_RETURN_IF_ERROR(ParseMessage(message, proto));
+  LK_ASSIGN_OR_RETURN(auto request, FromProto(proto));
+  request.tenant = rpc.tenant;
+  request.deadline = rpc.deadline;
+  return request;
+}
+
+class StreamListener : public GenerationListener {
+ public:
+  StreamListener(std::shared_ptr<StreamCall> call, const Tokenizer& tokenizer)
+      : call_(std::move(call)), tokenizer_(tokenizer) {}
+
+  void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override {
+    call_->OnPromptLogprobs(ToProto(logprobs, tokenizer_));
+  }
+  SinkAnswer OnDelta(ChoiceDelta delta) override {
+    return call_->OnDelta(ToProto(delta, tokenizer_));
+  }
+  void OnDone(const GenerationResult& result) override { call_->OnEnd(result); }
+
+ private:
+  const std::shared_ptr<StreamCall> call_;
+  const Tokenizer& tokenizer_;
+};
+
+class UnaryListener : public GenerationListener {
+ public:
+  UnaryListener(std::shared_ptr<GenerateCall> call, const Tokenizer& tokenizer)
+      : call_(std::move(call)), response_(call_->response()), tokenizer_(tokenizer) {}
+
+  void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override {
+    *response_.mutable_prompt_logprobs() = ToProto(logprobs, tokenizer_);
+  }
+  SinkAnswer OnDelta(ChoiceDelta delta) override {
+    AddChoices(delta.choice + 1);
+    Append(ToProto(delta, tokenizer_), *response_.mutable_choices(delta.choice));
+    return SinkAnswer::kContinue;
+  }
+  void OnDone(const GenerationResult& result) override {
+    AddChoices(static_cast<int32_t>(result.choices.size()));
+    *response_.mutable_final() = ToProto(result);
+    call_->SetEnd(result.engine.status, result);
+  }
+
+ private:
+  void AddChoices(int32_t n) {
+    while (response_.choices_size() < n) {
+      const int32_t choice = response_.choices_size();
+      response_.add_choices()->set_choice(choice);
+    }
+  }
+
+  const std::shared_ptr<GenerateCall> call_;
+  v1::GenerateResponse& response_;
+  const Tokenizer& tokenizer_;
+};
+
+// Joins a call with its stream. The work on the worker keeps the call alive.
+template <typename Call>
+class Handler final : public SingleRequestHandler {
+ public:
+  Handler(RpcStream& stream, const GenerationContext& context)
+      : SingleRequestHandler(stream),
+        context_(context),
+        call_(std::make_shared<Call>(context, stream)) {}
+  ~Handler() override { base().Detach(); }
+
+ private:
+  EngineCall& base() { return *call_; }
+
+  void OnRequest(std::string message) override {
+    base().Attach(stream_);
+    const size_t n_bytes = message.size();
+    const absl::Status status = context_.workers.Run(
+        n_bytes, [call = std::shared_ptr<EngineCall>(call_), message = std::move(message)] {
+          call->Begin(message);
+        });
+    if (!status.ok()) base().Refuse(status);
+  }
+  void OnSent() override { base().Send(); }
+
+  const GenerationContext& context_;
+  const std::shared_ptr<Call> call_;
+};
+
+}  // namespace
+
+EngineCall::EngineCall(const GenerationContext& context, std::string method,
+                       const RpcStream& stream)
+    : context_(context),
+      rpc_(stream.context()),
+      link_(context.service),
+      loop_(stream.loop()),
+      method_(std::move(method)),
+      engine_call_(context.engine_calls) {}
+
+void EngineCall::Attach(RpcStream& stream) {
+  stream_ = &stream;
+  live_.emplace(context_.live_calls);
+}
+
+void EngineCall::Detach() {
+  stream_ = nullptr;
+  live_.reset();
+  if (!final_status_.has_value()) {
+    link_.Cancel();
+    final_status_ = absl::CancelledError("the client ended the call");
+  }
+  if (context_.log == nullptr) return;
+  context_.log->Write(
+      {method_, rpc_.tenant.name, *final_status_, absl::Now() - start_, std::move(final_result_)});
+}
+
+void EngineCall::Finish(const absl::Status& status, std::optional<GenerationResult> result) {
+  final_status_ = status;
+  final_result_ = std::move(result);
+  std::exchange(stream_, nullptr)->Finish(status);
+}
+
+void EngineCall::Begin(const std::string& message) {
+  auto ids = link_.is_cancelled() ? absl::CancelledError("cancelled") : Submit(message);
+  if (!ids.ok()) return Refuse(ids.status());
+  link_.Submitted(*std::move(ids));
+}
+
+void EngineCall::Refuse(const absl::Status& status) {
+  Metrics* const metrics = context_.service.options().metrics;
+  if (metrics != nullptr) metrics->CountRefusal(status.code());
+  SetEnd(status, std::nullopt);
+  context_.deliveries.Flush();
+}
+
+void EngineCall::Deliver() {
+  context_.deliveries.Add(loop_, [call = shared_from_this()] { call->Send(); });
+}
+
+absl::StatusOr<std::vector<RequestId>> StreamCall::Submit(const std::string& message) {
+  LK_ASSIGN_OR_RETURN(const GenerationRequest request,
+                      ReadRequest<v1::GenerateRequest>(message, rpc_));
+  TextService& service = context_.service;
+  auto self = std::static_pointer_cast<StreamCall>(shared_from_this());
+  LK_ASSIGN_OR_RETURN(
+      const RequestId id,
+      service.Generate(request, std::make_unique<StreamListener>(self, service.tokenizer())));
+  return std::vector<RequestId>{id};
+}
+
+void StreamCall::OnPromptLogprobs(v1::PromptLogprobs logprobs) {
+  v1::GenerateEvent event;
+  *event.mutable_prompt_logprobs() = std::move(logprobs);
+  {
+    absl::MutexLock lock(&mutex_);
+    queue_.Add(std::move(event));
+  }
+  Deliver();
+}
+
+SinkAnswer StreamCall::OnDelta(v1::ChoiceDelta delta) {
+  auto self = std::static_pointer_cast<StreamCall>(shared_from_this());
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_stalled_) return SinkAnswer::kCancel;
+    const bool was_empty = queue_.empty();
+    queue_.AddDelta(std::move(delta));
+    if (queue_.n_tokens() < kPauseTokens) {
+      // A queue that has something already waits for its turn or its reader.
+      if (was_empty) Deliver();
+      return SinkAnswer::kContinue;
+    }
+    if (paused_.has_value()) return SinkAnswer::kPause;
+    paused_ = absl::Now();
+  }
+  if (Metrics* metrics = context_.service.options().metrics) metrics->AddPausedStreams(1);
+  context_.paused_calls->Add(std::move(self));
+  return SinkAnswer::kPause;
+}
+
+void StreamCall::EndPause() {
+  if (!paused_.has_value()) return;
+  paused_.reset();
+  if (Metrics* metrics = context_.service.options().metrics) metrics->AddPausedStreams(-1);
+}
+
+void StreamCall::EndIfStalled(absl::Time stalled_since) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!paused_.has_value() || *paused_ > stalled_since) return;
+    is_stalled_ = true;
+  }
+  link_.Cancel();
+}
+
+void StreamCall::OnEnd(const GenerationResult& result) {
+  v1::GenerateEvent event;
+  *event.mutable_final() = ToProto(result);
+  {
+    absl::MutexLock lock(&mutex_);
+    queue_.Add(std::move(event));
+  }
+  SetEnd(result.engine.status, result);
+}
+
+void StreamCall::SetEnd(const absl::Status& status, std::optional<GenerationResult> result) {
+  {
+    absl::MutexLock lock(&mutex_);
+    EndPause();
+    status_ = is_stalled_ ? StalledReader(context_.stall_timeout) : status;
+    result_ = std::move(result);
+  }
+  context_.paused_calls->Remove(std::static_pointer_cast<StreamCall>(shared_from_this()));
+  Deliver();
+}
+
+void StreamCall::Send() {
+  bool resumes = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    while (stream_ != nullptr && !queue_.empty() && stream_->unsent_bytes() < kMaxUnsentBytes) {
+      stream_->Write(queue_.front().SerializeAsString());
+      queue_.PopFront();
+    }
+    if (stream_ != nullptr && queue_.empty() && status_.has_value()) {
+      Finish(*status_, std::move(result_));
+    }
+    resumes = paused_.has_value() && queue_.n_tokens() < kResumeTokens;
+    if (resumes) EndPause();
+  }
+  if (!resumes) return;
+  // The lock is free here: the engine may be waiting for it to deliver a token.
+  context_.paused_calls->Remove(std::static_pointer_cast<StreamCall>(shared_from_this()));
+  link_.Resume();
+}
+
+void UnaryEngineCall::SetEnd(const absl::Status& status, std::optional<GenerationResult> result) {
+  {
+    absl::MutexLock lock(&mutex_);
+    status_ = status;
+    result_ = std::move(result);
+  }
+  Deliver();
+}
+
+void UnaryEngineCall::Send() {
+  absl::MutexLock lock(&mutex_);
+  if (stream_ == nullptr || !status_.has_value()) return;
+  if (status_->ok()) stream_->Write(SerializedResponse());
+  Finish(*status_, std::move(result_));
+}
+
+absl::StatusOr<std::vector<RequestId>> GenerateCall::Submit(const std::string& message) {
+  LK_ASSIGN_OR_RETURN(const GenerationRequest request,
+                      ReadRequest<v1::GenerateRequest>(message, rpc_));
+  TextService& service = context_.service;
+  auto self = std::static_pointer_cast<GenerateCall>(shared_from_this());
+  LK_ASSIGN_OR_RETURN(
+      const RequestId id,
+      service.Generate(request, std::make_unique<UnaryListener>(self, service.tokenizer())));
+  return std::vector<RequestId>{id};
+}
+
+absl::StatusOr<std::vector<RequestId>> ScoreCall::Submit(const std::string& message) {
+  LK_ASSIGN_OR_RETURN(const ScoreRequest request, ReadRequest<v1::ScoreRequest>(message, rpc_));
+  auto self = std::static_pointer_cast<ScoreCall>(shared_from_this());
+  return context_.service.Score(request, [self](absl::StatusOr<ScoreResult> result) {
+    if (result.ok()) self->response_ = ToProto(*result);
+    self->SetEnd(result.status(), std::nullopt);
+  });
+}
+
+void PausedCalls::Add(std::shared_ptr<StreamCall> call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.insert(std::move(call));
+}
+
+void PausedCalls::Remove(const std::shared_ptr<StreamCall>& call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.erase(call);
+}
+
+void PausedCalls::EndStalled(absl::Time stalled_since) {
+  std::vector<std::shared_ptr<StreamCall>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    calls.assign(calls_.begin(), calls_.end());
+  }
+  for (const std::shared_ptr<StreamCall>& call : calls) call->EndIfStalled(stalled_since);
+}
+
+template <typename Call>
+MakeRpcHandler EngineCallHandler(const GenerationContext& context) {
+  return [&context](RpcStream& stream) { return std::make_unique<Handler<Call>>(stream, context); };
+}
+
+template MakeRpcHandler EngineCallHandler<StreamCall>(const GenerationContext&);
+template MakeRpcHandler EngineCallHandler<GenerateCall>(const GenerationContext&);
+template MakeRpcHandler EngineCallHandler<ScoreCall>(const GenerationContext&);
+
+}  // namespace lowkey

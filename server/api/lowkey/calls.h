@@ -1,0 +1,189 @@
+#ifndef LOWKEY_SERVER_API_LOWKEY_CALLS_H_
+#define LOWKEY_SERVER_API_LOWKEY_CALLS_H_
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "lowkey/v1/generation.pb.h"
+#include "server/api/lowkey/event_queue.h"
+#include "server/api/lowkey/live_calls.h"
+#include "server/api/lowkey/request_link.h"
+#include "server/net/deliveries.h"
+#include "server/request/generation.h"
+#include "server/request_log.h"
+#include "server/rpc/single_request.h"
+#include "server/text_service.h"
+
+namespace lowkey {
+
+class PausedCalls;
+
+// What the calls of lowkey.v1.Generation share; everything must outlive the calls.
+struct GenerationContext {
+  TextService& service;
+  const RpcWorkers& workers;
+  Deliveries& deliveries;
+  std::shared_ptr<LiveCalls> live_calls;    // whose clients wait
+  std::shared_ptr<LiveCalls> engine_calls;  // that the engine or a worker may still speak to
+  std::shared_ptr<PausedCalls> paused_calls;
+  RequestLog* log = nullptr;  // null: no log
+  absl::Duration stall_timeout = absl::Seconds(60);
+};
+
+// The state of a call that waits for the engine. Three threads meet here: a worker submits the
+// request, the engine delivers results, and the call's loop sends them.
+class EngineCall : public std::enable_shared_from_this<EngineCall> {
+ public:
+  EngineCall(const GenerationContext& context, std::string method, const RpcStream& stream);
+  virtual ~EngineCall() = default;
+
+  // On the call's loop: the message is whole. The stream is used from here on.
+  void Attach(RpcStream& stream);
+  // On the call's loop: the call is over, as the client has its status or is gone. The stream must
+  // not be used any more.
+  void Detach();
+
+  // On the call's loop: sends what has been delivered.
+  virtual void Send() = 0;
+
+  // On a worker: reads the message and submits the request. An error ends the call.
+  void Begin(const std::string& message);
+
+  // Ends the call before it was submitted.
+  void Refuse(const absl::Status& status);
+
+ protected:
+  // Submits the serialized request in the name of the call's tenant.
+  virtual absl::StatusOr<std::vector<RequestId>> Submit(const std::string& message) = 0;
+
+  // On the call's loop: sends the status, after everything else.
+  void Finish(const absl::Status& status, std::optional<GenerationResult> result);
+
+  // The request's end, from the engine's thread or a worker.
+  virtual void SetEnd(const absl::Status& status, std::optional<GenerationResult> result) = 0;
+
+  // From the engine's thread: has the loop call Send after the engine's delivery.
+  void Deliver();
+
+  const GenerationContext& context_;
+  const RpcContext rpc_;
+  RequestLink link_;
+
+  RpcStream* stream_ = nullptr;  // of the loop; null before Attach and once nothing may be sent
+
+ private:
+  EventLoop& loop_;
+  const std::string method_;
+  const LiveCalls::Call engine_call_;
+  const absl::Time start_ = absl::Now();
+  // Belong to the loop.
+  std::optional<LiveCalls::Call> live_;
+  std::optional<absl::Status> final_status_;  // set once it is sent
+  std::optional<GenerationResult> final_result_;
+};
+
+// A call of GenerateStream. Sends events in order; the status follows the last event. Once 256
+// tokens wait for the reader the request is paused until fewer than 128 wait; a request that is
+// paused for stall_timeout is cancelled and ends with RESOURCE_EXHAUSTED.
+class StreamCall final : public EngineCall {
+ public:
+  StreamCall(const GenerationContext& context, const RpcStream& stream)
+      : EngineCall(context, "GenerateStream", stream) {}
+
+  // The engine's thread calls these.
+  void OnPromptLogprobs(v1::PromptLogprobs logprobs);
+  SinkAnswer OnDelta(v1::ChoiceDelta delta);
+  void OnEnd(const GenerationResult& result);
+
+  // Any thread: the pause has lasted for stall_timeout if it began before `stalled_since`.
+  void EndIfStalled(absl::Time stalled_since);
+
+ private:
+  absl::StatusOr<std::vector<RequestId>> Submit(const std::string& message) override;
+  void SetEnd(const absl::Status& status, std::optional<GenerationResult> result) override;
+  void Send() override;
+  void EndPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  absl::Mutex mutex_;
+  EventQueue queue_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Time> paused_ ABSL_GUARDED_BY(mutex_);  // since when
+  bool is_stalled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);  // set: nothing more will come
+  std::optional<GenerationResult> result_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A call of Generate or Score: gathers all results, then answers.
+class UnaryEngineCall : public EngineCall {
+ public:
+  using EngineCall::EngineCall;
+
+  void SetEnd(const absl::Status& status, std::optional<GenerationResult> result) override;
+
+ protected:
+  void Send() override;
+
+  // Belongs to the engine's thread until SetEnd, then to the loop.
+  virtual std::string SerializedResponse() const = 0;
+
+ private:
+  absl::Mutex mutex_;
+  std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);
+  std::optional<GenerationResult> result_ ABSL_GUARDED_BY(mutex_);
+};
+
+class GenerateCall final : public UnaryEngineCall {
+ public:
+  GenerateCall(const GenerationContext& context, const RpcStream& stream)
+      : UnaryEngineCall(context, "Generate", stream) {}
+
+  v1::GenerateResponse& response() { return response_; }
+
+ private:
+  absl::StatusOr<std::vector<RequestId>> Submit(const std::string& message) override;
+  std::string SerializedResponse() const override { return response_.SerializeAsString(); }
+
+  v1::GenerateResponse response_;
+};
+
+class ScoreCall final : public UnaryEngineCall {
+ public:
+  ScoreCall(const GenerationContext& context, const RpcStream& stream)
+      : UnaryEngineCall(context, "Score", stream) {}
+
+ private:
+  absl::StatusOr<std::vector<RequestId>> Submit(const std::string& message) override;
+  std::string SerializedResponse() const override { return response_.SerializeAsString(); }
+
+  v1::ScoreResponse response_;
+};
+
+// The streams that wait for their readers. Thread-safe.
+class PausedCalls {
+ public:
+  void Add(std::shared_ptr<StreamCall> call);
+  // Calls that are not among them are ignored.
+  void Remove(const std::shared_ptr<StreamCall>& call);
+
+  // Ends the streams that have waited since `stalled_since` or longer.
+  void EndStalled(absl::Time stalled_since);
+
+ private:
+  absl::Mutex mutex_;
+  std::set<std::shared_ptr<StreamCall>> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Makes the handlers of calls of type Call (StreamCall, GenerateCall, ScoreCall). The context must
+// outlive them.
+template <typename Call>
+MakeRpcHandler EngineCallHandler(const GenerationContext& context);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_API_LOWKEY_CALLS_H_

@@ -1,0 +1,36 @@
+#ifndef LOWKEY_SERVER_API_LOWKEY_EVENT_QUEUE_H_
+#define LOWKEY_SERVER_API_LOWKEY_EVENT_QUEUE_H_
+
+#include <cstddef>
+#include <deque>
+
+#include "lowkey/v1/generation.pb.h"
+
+namespace lowkey {
+
+// Holds the events of one stream that wait for the reader. Neighboring deltas of one choice are
+// joined. Not thread-safe.
+class EventQueue {
+ public:
+  void AddDelta(v1::ChoiceDelta delta);
+
+  // Prompt log-probabilities or the final event.
+  void Add(v1::GenerateEvent event);
+
+  bool empty() const { return events_.empty(); }
+  const v1::GenerateEvent& front() const { return events_.front(); }
+  size_t n_tokens() const { return n_tokens_; }
+  void PopFront();
+  void Clear();
+
+ private:
+  std::deque<v1::GenerateEvent> events_;
+  size_t n_tokens_ = 0;
+};
+
+// Appends what `more` gained to `delta`, of the same choice.
+void Append(const v1::ChoiceDelta& more, v1::ChoiceDelta& delta);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_API_LOWKEY_EVENT_QUEUE_H_

@@ -1,0 +1,60 @@
+#ifndef LOWKEY_SERVER_API_LOWKEY_REQUEST_LINK_H_
+#define LOWKEY_SERVER_API_LOWKEY_REQUEST_LINK_H_
+
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/text_service.h"
+
+namespace lowkey {
+
+// Hands a call's cancellation and resumption on to the engine's requests, also if they come before
+// the requests' ids are known. Thread-safe. Must not be used from the engine's thread.
+class RequestLink {
+ public:
+  explicit RequestLink(TextService& service) : service_(service) {}
+
+  void Submitted(std::vector<RequestId> ids) {
+    bool is_cancelled = false, is_resumed = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      ids_ = std::move(ids);
+      is_cancelled = is_cancelled_;
+      is_resumed = is_resumed_;
+    }
+    if (is_cancelled) Cancel();
+    if (is_resumed) Resume();
+  }
+
+  bool is_cancelled() {
+    absl::MutexLock lock(&mutex_);
+    return is_cancelled_;
+  }
+
+  void Cancel() {
+    for (RequestId id : Note(is_cancelled_)) service_.Cancel(id);
+  }
+
+  // Call this when the reader of a paused request has caught up.
+  void Resume() {
+    for (RequestId id : Note(is_resumed_)) service_.Resume(id);
+  }
+
+ private:
+  std::vector<RequestId> Note(bool& event) {
+    absl::MutexLock lock(&mutex_);
+    event = true;
+    return ids_;
+  }
+
+  TextService& service_;
+  absl::Mutex mutex_;
+  std::vector<RequestId> ids_ ABSL_GUARDED_BY(mutex_);
+  bool is_cancelled_ = false, is_resumed_ = false;  // guarded by mutex_ too
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_API_LOWKEY_REQUEST_LINK_H_

@@ -1,0 +1,108 @@
+#ifndef LOWKEY_SERVER_FRONT_CONNECTION_H_
+#define LOWKEY_SERVER_FRONT_CONNECTION_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "server/http/limits.h"
+#include "server/http/session.h"
+#include "server/net/event_loop.h"
+#include "server/net/refusals.h"
+#include "server/net/transport.h"
+
+namespace lowkey {
+
+// Makes the handlers of requests. Thread-safe; outlives its connections.
+class Router {
+ public:
+  virtual ~Router() = default;
+  virtual std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange, EventLoop& loop,
+                                                   const Peer& peer) const = 0;
+};
+
+// The limits before a connection's first request.
+struct ConnectionLimits {
+  HttpLimits http;
+  absl::Duration handshake_timeout = absl::Seconds(10);
+  absl::Duration first_byte_timeout = absl::Seconds(10);
+  // How long a connection whose last byte is written waits for the client to close it: closing at
+  // once could destroy what the client has not read.
+  absl::Duration linger = absl::Seconds(2);
+};
+
+// Joins a transport with the protocol that is spoken over it. It belongs to its loop.
+class Connection final : private HttpSessionHost {
+ public:
+  // What the connections of one loop share. Everything outlives them.
+  struct Context {
+    EventLoop& loop;
+    const ConnectionLimits& limits;
+    ByteBudget& answer_budget;
+    OnRefusal on_refusal;
+    // Called, and not within a call to the connection, when it may be destroyed.
+    std::function<void(Connection&)> on_closed;
+    // Asks for a call of Flush soon.
+    std::function<void(Connection&)> wants_flush;
+    std::string read_buffer;
+  };
+
+  Connection(Context& context, const Router& router, std::unique_ptr<Transport> transport,
+             Peer peer, absl::Time now);
+  ~Connection();
+
+  // Goes on as far as the transport lets it; calls on_closed at its end, perhaps within this call.
+  void Advance();
+  void Flush();
+  void OnTick(absl::Time now);
+  void BeginDrain();
+  // Ends the connection without another byte.
+  void Abort(NetworkRefusal reason);
+
+  const Peer& peer() const { return peer_; }
+  absl::Time accepted() const { return accepted_; }
+  absl::Time last_active() const { return last_active_; }
+  bool is_handshaking() const { return state_ == State::kHandshake; }
+  bool is_trusted() const { return session_ != nullptr && session_->is_trusted(); }
+  bool is_idle() const { return session_ == nullptr || session_->n_exchanges() == 0; }
+
+ private:
+  enum class State { kHandshake, kOpen, kLingering, kClosed };
+
+  std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange) override;
+  void WantsFlush() override;
+  void CountRefusal(NetworkRefusal reason) override { context_.on_refusal(reason); }
+
+  void ShakeHands();
+  void ReadAvailable();
+  void TakeBytes(std::string_view bytes);
+  void TakeFirstBytes(std::string_view bytes);
+  void WriteAvailable();
+  void WaitForMore();
+  void DropAvailable();
+  void Close();
+  // Tells the owner of a close, as the last thing that an entry point does.
+  void ReportClosed();
+  bool is_over() const { return session_ != nullptr && session_->is_over(); }
+
+  Context& context_;
+  const Router& router_;
+  std::unique_ptr<Transport> transport_;
+  const Peer peer_;
+  const absl::Time accepted_;
+
+  State state_ = State::kHandshake;
+  absl::Time state_since_, last_active_, last_written_;
+  std::unique_ptr<HttpSession> session_;  // null until the protocol is known
+  std::string first_bytes_;               // while they could be HTTP/2's preface
+  std::string output_;
+  size_t n_written_ = 0;  // of output_
+  bool is_reading_over_ = false, is_flush_wanted_ = false, is_drained_ = false;
+  bool is_busy_ = false;  // within an entry point, which flushes at its end
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_FRONT_CONNECTION_H_

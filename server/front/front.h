@@ -1,0 +1,82 @@
+#ifndef LOWKEY_SERVER_FRONT_FRONT_H_
+#define LOWKEY_SERVER_FRONT_FRONT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/auth/credentials.h"
+#include "server/front/connection.h"
+#include "server/net/event_loop.h"
+#include "server/net/listener.h"
+#include "server/net/peer_table.h"
+
+namespace lowkey {
+
+struct FrontOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;                     // 0: a free port
+  std::shared_ptr<TlsSource> tls;   // null: connections are in clear
+  int n_loops = 1;                  // threads that serve connections
+  int max_connections = 1024;       // in all; the limit of descriptors may leave room for fewer
+  int max_connections_per_peer = 0;  // 0: half of them all, but no bound for this machine
+  int64_t answer_bytes = int64_t{256} << 20;  // that wait for their readers
+  ConnectionLimits limits;
+  OnRefusal on_refusal;  // called on the loops' threads
+};
+
+// Listens on one port and serves its connections on a few event loops.
+class Front {
+ public:
+  // `router` must outlive the front. Errors are those of EventLoop::Start and Listener::Start, and
+  // INVALID_ARGUMENT for certificates that OpenSSL refuses.
+  static absl::StatusOr<std::unique_ptr<Front>> Start(const Router& router,
+                                                      const FrontOptions& options);
+
+  ~Front();  // Close, then ends the loops
+  Front(const Front&) = delete;
+  Front& operator=(const Front&) = delete;
+
+  int port() const { return port_; }
+  // Whether connections are accepted at this time. Thread-safe until Close.
+  bool can_accept() const { return listener_->can_accept(); }
+  EventLoop& first_loop() { return *shards_.front()->loop; }
+
+  // Tells the clients of the present connections to go elsewhere. Thread-safe.
+  void BeginDrain();
+
+  // Closes the port and every connection; the loops go on. Not on a loop's thread.
+  void Close();
+
+  // Waits until no connection has an exchange, at most until `deadline`; returns whether so. Not on
+  // a loop's thread.
+  bool AwaitIdle(absl::Time deadline);
+
+ private:
+  // What belongs to one loop.
+  struct Shard;
+
+  Front(const Router& router, const FrontOptions& options);
+
+  absl::Status StartLoops();
+  void Accept(int socket, Peer peer);
+  void Open(Shard& shard, std::unique_ptr<Transport> transport, const Peer& peer);
+  bool EvictFor(Shard& shard, const Peer& peer, NetworkRefusal bound);
+  void OnTick(Shard& shard, absl::Time now);
+
+  const Router& router_;
+  const FrontOptions options_;
+  PeerTable peers_;
+  ByteBudget answer_budget_;
+  TlsContexts tls_;  // belongs to the first loop, which accepts
+  std::vector<std::unique_ptr<Shard>> shards_;
+  size_t next_shard_ = 0;  // belongs to the first loop
+  std::unique_ptr<Listener> listener_;
+  int port_ = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_FRONT_FRONT_H_

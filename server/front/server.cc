@@ -1,0 +1,210 @@
+#include "server/front/server.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/status_macros.h"
+#include "server/net/address.h"
+#include "server/rpc/metadata.h"
+#include "server/rpc/reflection.h"
+
+namespace lowkey {
+namespace {
+
+// The time for the last answers to leave, once the engine has nothing left to do.
+constexpr absl::Duration kFlushTime = absl::Seconds(1);
+constexpr absl::Duration kDrainStep = absl::Milliseconds(20);
+constexpr absl::Duration kStallCheck = absl::Milliseconds(100);
+// Requests whose messages are whole and that wait for a worker.
+constexpr size_t kMaxWaiting = 1024;
+
+// Most cores are the engine's.
+int NumWorkers() { return std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 8); }
+
+class RpcRefusal final : public HttpHandler {
+ public:
+  RpcRefusal(HttpExchange& exchange, absl::Status status)
+      : exchange_(exchange), status_(std::move(status)) {}
+
+  void OnHead() override { RefuseRpc(exchange_, status_); }
+  void OnBody(std::string_view) override {}
+  void OnBodyEnd() override {}
+
+ private:
+  HttpExchange& exchange_;
+  const absl::Status status_;
+};
+
+}  // namespace
+
+absl::Status Server::CheckOptions(const ServerOptions& options) {
+  if (options.host.empty()) {
+    return absl::InvalidArgumentError("host: empty, expected an address such as 127.0.0.1");
+  }
+  if (options.port < 0 || options.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("port: ", options.port, ", expected 0..65535"));
+  }
+  if (options.is_insecure_allowed || options.credentials.IsGuarded() || IsLoopback(options.host)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "host ", options.host,
+      " can be reached from other machines: expected --tls-cert and --tls-key, and --tokens or "
+      "--tls-client-ca. Add --insecure to serve there all the same, or leave --host at "
+      "127.0.0.1"));
+}
+
+Server::Server(TextService& service, const ServerOptions& options)
+    : service_(service),
+      options_(options),
+      guard_(options.credentials.tokens),
+      messages_(options.message_bytes),
+      rpc_{registry_, messages_, [this](NetworkRefusal reason) { CountRefusal(reason); }},
+      pool_(std::make_unique<WorkerPool>(NumWorkers(), kMaxWaiting)),
+      workers_{*pool_, messages_, rpc_.on_refusal},
+      generation_{service,
+                  workers_,
+                  options.deliveries != nullptr ? *options.deliveries : own_deliveries_,
+                  std::make_shared<LiveCalls>(),
+                  std::make_shared<LiveCalls>(),
+                  std::make_shared<PausedCalls>(),
+                  options.log,
+                  options.stall_timeout} {}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
+                                                      const ServerOptions& options) {
+  LK_RETURN_IF_ERROR(CheckOptions(options));
+  std::unique_ptr<Server> server(new Server(service, options));
+  server->AddServices();
+  LK_RETURN_IF_ERROR(server->registry_.CheckComplete());
+  FrontOptions front;
+  front.host = options.host;
+  front.port = options.port;
+  front.tls = options.credentials.tls;
+  front.n_loops = options.n_network_threads;
+  front.max_connections = options.max_connections;
+  front.limits = options.limits;
+  front.on_refusal = server->rpc_.on_refusal;
+  // Calls may come from here on.
+  absl::MutexLock lock(&server->mutex_);
+  LK_ASSIGN_OR_RETURN(server->front_, Front::Start(*server, front));
+  EventLoop& loop = server->front_->first_loop();
+  loop.Post([&loop, paused = server->generation_.paused_calls, timeout = options.stall_timeout] {
+    loop.Every(kStallCheck, [paused, timeout](absl::Time now) { paused->EndStalled(now - timeout); });
+  });
+  server->SetState(ServingState::kServing);
+  return server;
+}
+
+void Server::AddServices() {
+  AddGenerationService(registry_, generation_);
+  AddModelsService(registry_, generation_);
+  AddAdminService(
+      registry_, generation_,
+      {.begin_drain = [this] { BeginDrain(); }, .may_anyone_drain = guard_.asks_for_tokens()});
+  health_ = std::make_unique<RpcHealth>(registry_);
+  AddReflection(registry_);
+}
+
+std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLoop& loop,
+                                                 const Peer& peer) const {
+  const HttpHead& head = exchange.head();
+  const std::optional<Right> right = RightFor(head.path);
+  absl::StatusOr<Tenant> tenant = Tenant();
+  if (right.has_value()) tenant = guard_.Check(*right, head.All("authorization"));
+  if (tenant.ok() && (right.has_value() || !guard_.asks_for_tokens())) exchange.Trust();
+  const bool is_call = head.method == "POST" && head.is_http2 &&
+                       IsRpcContentType(head.One("content-type").value_or(""));
+  if (is_call) return MakeCall(exchange, loop, peer, std::move(tenant));
+  if (!tenant.ok() && !absl::IsPermissionDenied(tenant.status())) {
+    OnRefusedCall(head.path, tenant.status());
+    return MakeTextAnswer(exchange, 401, absl::StrCat(tenant.status().message(), "\n"),
+                          {{"www-authenticate", "Bearer"}});
+  }
+  if (!tenant.ok() && IsPage(head.path)) {
+    OnRefusedCall(head.path, tenant.status());
+    return MakeTextAnswer(exchange, 403, absl::StrCat(tenant.status().message(), "\n"));
+  }
+  if (const Metrics* metrics = service_.options().metrics; metrics != nullptr) {
+    const OpsPages pages{*metrics, [this] { return front_->can_accept(); }};
+    if (auto page = pages.MakeHandler(exchange); page != nullptr) return page;
+  }
+  if (registry_.Find(head.path) == nullptr) return MakeTextAnswer(exchange, 404, "not found\n");
+  return MakeTextAnswer(
+      exchange, 415, "expected POST over HTTP/2 with content-type application/grpc\n");
+}
+
+std::unique_ptr<HttpHandler> Server::MakeCall(HttpExchange& exchange, EventLoop& loop,
+                                              const Peer& peer,
+                                              absl::StatusOr<Tenant> tenant) const {
+  const std::string& method = exchange.head().path;
+  if (!tenant.ok()) {
+    OnRefusedCall(method, tenant.status());
+    return std::make_unique<RpcRefusal>(exchange, tenant.status());
+  }
+  return std::make_unique<RpcCall>(rpc_, exchange, loop,
+                                   RpcContext{.method = method,
+                                              .peer = peer,
+                                              .tenant = *std::move(tenant),
+                                              .deadline = absl::InfiniteFuture()});
+}
+
+void Server::OnRefusedCall(std::string_view method, const absl::Status& status) const {
+  if (Metrics* metrics = service_.options().metrics) metrics->CountRefusal(status.code());
+  if (options_.log == nullptr) return;
+  options_.log->Write({std::string(method), "", status, absl::ZeroDuration(), std::nullopt});
+}
+
+void Server::CountRefusal(NetworkRefusal reason) const {
+  if (Metrics* metrics = service_.options().metrics) metrics->CountNetworkRefusal(reason);
+}
+
+void Server::SetState(ServingState state) {
+  health_->SetServing(state == ServingState::kServing);
+  if (Metrics* metrics = service_.options().metrics) metrics->SetState(state);
+}
+
+void Server::BeginDrain() {
+  absl::MutexLock lock(&mutex_);
+  if (is_draining_) return;
+  SetState(ServingState::kDraining);
+  service_.engine().Drain(absl::InfinitePast());
+  is_draining_ = true;
+}
+
+std::string Server::address() const { return JoinAddress(options_.host, port()); }
+
+bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short) {
+  BeginDrain();
+  bool is_idle = false;
+  do {
+    const absl::Time until = std::min(deadline, absl::Now() + kDrainStep);
+    is_idle = service_.engine().Drain(until) && generation_.live_calls->AwaitNone(until);
+  } while (!is_idle && absl::Now() < deadline && !is_cut_short());
+  if (!is_idle) {
+    service_.engine().EndAll(absl::UnavailableError(
+        "the server is stopping, and the grace period for admitted requests is over"));
+    service_.engine().Drain(absl::InfiniteFuture());  // at most a step
+  }
+  health_->Shutdown();
+  front_->BeginDrain();
+  front_->AwaitIdle(absl::Now() + kFlushTime);
+  front_->Close();
+  return is_idle;
+}
+
+// The calls' threads end in this order: connections are closed, which cancels their requests; the
+// workers submit or refuse what waits; the engine lets go of its requests; the loops stop.
+Server::~Server() {
+  if (front_ == nullptr) return;
+  front_->Close();
+  pool_.reset();
+  generation_.engine_calls->AwaitNone(absl::InfiniteFuture());
+  front_.reset();
+}
+
+}  // namespace lowkey

@@ -1,0 +1,70 @@
+#ifndef LOWKEY_SERVER_RPC_CALL_H_
+#define LOWKEY_SERVER_RPC_CALL_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "server/http/exchange.h"
+#include "server/http/limits.h"
+#include "server/net/refusals.h"
+#include "server/rpc/frames.h"
+#include "server/rpc/registry.h"
+#include "server/rpc/stream.h"
+
+namespace lowkey {
+
+// What all calls of a server share; everything must outlive the calls.
+struct RpcServices {
+  const RpcRegistry& registry;
+  ByteBudget& bodies;  // for messages that have not come whole
+  OnRefusal on_refusal;
+};
+
+// Runs gRPC's protocol for one exchange: checks the head, puts messages together, frames answers
+// (gRPC over HTTP/2). It belongs to the exchange's loop.
+class RpcCall final : public HttpHandler, private RpcStream {
+ public:
+  // The caller has passed the credentials; `context.deadline` is read from the head here.
+  RpcCall(const RpcServices& services, HttpExchange& exchange, EventLoop& loop, RpcContext context);
+  ~RpcCall() override;
+
+  void OnHead() override;
+  void OnBody(std::string_view bytes) override;
+  void OnBodyEnd() override;
+  void OnSent() override;
+
+ private:
+  const RpcContext& context() const override { return context_; }
+  EventLoop& loop() const override { return loop_; }
+  void Write(std::string_view message) override;
+  void Finish(const absl::Status& status) override;
+  size_t unsent_bytes() const override { return exchange_.unsent_bytes(); }
+
+  absl::Status CheckHead();
+  absl::Status TakeMessages(std::string_view bytes);
+  // Takes the message's bytes from what all messages may take together.
+  absl::Status Reserve(size_t n_bytes);
+  void ReleaseReserved();
+  void AllowMore();
+
+  const RpcServices& services_;
+  HttpExchange& exchange_;
+  EventLoop& loop_;
+  RpcContext context_;
+  const RpcMethod* method_ = nullptr;
+  RpcFrameReader reader_;
+  int64_t n_reserved_ = 0;
+  size_t n_allowed_, n_received_ = 0;
+  bool is_started_ = false, is_finished_ = false;
+  std::unique_ptr<RpcHandler> handler_;  // null: the head was refused
+};
+
+// Refuses an exchange as gRPC does, with a status and no message.
+void RefuseRpc(HttpExchange& exchange, const absl::Status& status);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_RPC_CALL_H_

@@ -1,0 +1,87 @@
+#ifndef LOWKEY_SERVER_RPC_SINGLE_REQUEST_H_
+#define LOWKEY_SERVER_RPC_SINGLE_REQUEST_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "server/net/worker_pool.h"
+#include "server/rpc/registry.h"
+#include "server/rpc/stream.h"
+#include "server/rpc/wire_check.h"
+
+namespace lowkey {
+
+// Handles a call whose client sends exactly one message: begins at its half-close, and ends with
+// UNIMPLEMENTED if there is no message or a second one, as gRPC's table of statuses says.
+class SingleRequestHandler : public RpcHandler {
+ public:
+  explicit SingleRequestHandler(RpcStream& stream) : stream_(stream) {}
+
+  void OnMessage(std::string message) final;
+  void OnHalfClose() final;
+
+ protected:
+  virtual void OnRequest(std::string message) = 0;
+
+  RpcStream& stream_;
+
+ private:
+  std::optional<std::string> message_;
+};
+
+// Bounds the work on messages that have come whole. Must outlive the calls.
+struct RpcWorkers {
+  WorkerPool& pool;
+  ByteBudget& messages;  // that wait to be read
+  OnRefusal on_refusal;
+
+  // Runs `work` on the pool, and gives the message's bytes back after it. RESOURCE_EXHAUSTED when
+  // too much waits.
+  absl::Status Run(size_t n_message_bytes, std::function<void()> work) const;
+};
+
+// Tells work on other threads whether its call is over. Thread-safe.
+class CallState {
+ public:
+  bool is_over() const { return is_over_; }
+  void End() { is_over_ = true; }
+
+ private:
+  std::atomic<bool> is_over_{false};
+};
+
+// Answers on a worker: serialized request in, serialized response out.
+using RunUnary = std::function<absl::StatusOr<std::string>(
+    const RpcContext& context, const CallState& call, const std::string& message)>;
+
+// Makes handlers that run `run` on the workers and answer with its result.
+MakeRpcHandler MakeUnaryHandler(const RpcWorkers& workers, RunUnary run);
+
+// The same for typed messages.
+template <typename Request, typename Response>
+MakeRpcHandler UnaryMethod(
+    const RpcWorkers& workers,
+    std::function<absl::Status(const RpcContext&, const CallState&, const Request&, Response&)>
+        run) {
+  return MakeUnaryHandler(
+      workers,
+      [run = std::move(run)](const RpcContext& context, const CallState& call,
+                             const std::string& message) -> absl::StatusOr<std::string> {
+        Request request;
+        if (absl::Status parsed = ParseMessage(message, request); !parsed.ok()) return parsed;
+        Response response;
+        if (absl::Status status = run(context, call, request, response); !status.ok()) {
+          return status;
+        }
+        return response.SerializeAsString();
+      });
+}
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_RPC_SINGLE_REQUEST_H_

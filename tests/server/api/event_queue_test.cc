@@ -1,0 +1,64 @@
+#include "server/api/lowkey/event_queue.h"
+
+#include <gtest/gtest.h>
+
+namespace lowkey {
+namespace {
+
+v1::ChoiceDelta Delta(int32_t choice, const std::string& text, int n_tokens = 1) {
+  v1::ChoiceDelta delta;
+  delta.set_choice(choice);
+  delta.set_text(text);
+  for (int i = 0; i < n_tokens; ++i) delta.add_tokens()->set_token_id(i);
+  return delta;
+}
+
+TEST(EventQueueTest, JoinsDeltasThatWaitBehindTheFront) {
+  EventQueue queue;
+  queue.AddDelta(Delta(0, "a"));
+  queue.AddDelta(Delta(0, "b"));
+  queue.AddDelta(Delta(0, "c"));
+  EXPECT_EQ(queue.front().delta().text(), "a");
+  queue.PopFront();
+  EXPECT_EQ(queue.front().delta().text(), "bc");
+  EXPECT_EQ(queue.front().delta().tokens_size(), 2);
+  queue.PopFront();
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(EventQueueTest, NeverJoinsAcrossChoicesOrOtherEvents) {
+  EventQueue queue;
+  queue.AddDelta(Delta(0, "a"));
+  queue.AddDelta(Delta(0, "b"));
+  queue.AddDelta(Delta(1, "c"));
+  v1::GenerateEvent final_event;
+  final_event.mutable_final();
+  queue.Add(final_event);
+  std::vector<std::string> texts;
+  for (; !queue.empty(); queue.PopFront()) {
+    texts.push_back(queue.front().has_final() ? "final" : queue.front().delta().text());
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"a", "b", "c", "final"}));
+}
+
+TEST(EventQueueTest, CountsTheTokensOfWhatIsBeingWrittenAndOfWhatWaits) {
+  EventQueue queue;
+  queue.AddDelta(Delta(0, "a", 2));
+  queue.AddDelta(Delta(0, "b", 3));
+  queue.AddDelta(Delta(1, "c", 4));
+  queue.AddDelta(Delta(1, "held back", 0));
+  v1::GenerateEvent final_event;
+  final_event.mutable_final();
+  queue.Add(final_event);
+  EXPECT_EQ(queue.n_tokens(), 9u);
+  queue.PopFront();
+  EXPECT_EQ(queue.n_tokens(), 7u);
+  queue.PopFront();
+  EXPECT_EQ(queue.n_tokens(), 4u);
+  queue.Clear();
+  EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(queue.n_tokens(), 0u);
+}
+
+}  // namespace
+}  // namespace lowkey
