@@ -16,7 +16,7 @@
 //      for names and ranks, int32 for integers, bool for switches. Its comment states the range and
 //      the default.
 //   3. The mechanism's code reads the struct.
-//   4. FullRequest of tests/server/grpc/convert_test.cc sets the field.
+//   4. FullRequest of tests/server/api/convert_test.cc sets the field.
 //
 // The flag and its help, /attention of chat, the conversion of requests, the check of names and
 // ranges, GetModel's defaults and labels follow from the row. Rules between options are in

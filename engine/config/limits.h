@@ -10,7 +10,7 @@
 namespace lowkey {
 
 // Limits of everything that a request can carry, checked before anything is done with the request.
-// The comments in generation.proto state the same numbers (tests/server/grpc/convert_test.cc).
+// The comments in generation.proto state the same numbers (tests/server/api/convert_test.cc).
 inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
 inline constexpr size_t kMaxRequestIdBytes = 128;
 inline constexpr size_t kMaxStopTexts = 16;

@@ -70,7 +70,7 @@ TEST_F(RulesTest, RejectsEngineIncludingServer) {
 
 TEST_F(RulesTest, RejectsClientAndToolsIncludingWhatServes) {
   Write("client/a.cc",
-        "#include \"server/request/request.h\"\n#include \"server/grpc/server.h\"\n");
+        "#include \"server/request/request.h\"\n#include \"server/front/server.h\"\n");
   Write("server/config/a.cc", "#include \"server/chat.h\"\n");
   Write("tools/a.cc",
         "#include \"server/model_files/load_tokenizer.h\"\n#include \"client/client.h\"\n");
@@ -96,7 +96,8 @@ TEST_F(RulesTest, RejectsCudaOutsideItsKernels) {
 }
 
 TEST_F(RulesTest, RejectsGrpcAndProtobufOutsideTheirFolder) {
-  Write("server/grpc/a.cc", "#include <grpcpp/grpcpp.h>\n#include \"lowkey/v1/admin.pb.h\"\n");
+  Write("client/a.cc", "#include <grpcpp/grpcpp.h>\n#include \"lowkey/v1/admin.grpc.pb.h\"\n");
+  Write("server/rpc/a.cc", "#include \"lowkey/v1/admin.pb.h\"\n");
   Write("server/auth/a.cc", "#include \"lowkey/v1/admin.pb.h\"\n");
   Write("server/request/request.h", "#include <grpcpp/grpcpp.h>\n");
   Write("tokenizer/a.cc", "#include <google/protobuf/message.h>\n");
@@ -180,8 +181,8 @@ TEST(EdgesTest, HaveNoCycle) {
 
 TEST(EdgesTest, NamesTheModuleOfAPath) {
   EXPECT_EQ(ModuleOf("engine/kernels/cpu/a.cc"), "engine/kernels");
-  EXPECT_EQ(ModuleOf("server/front/server.h"), "server/grpc");
-  EXPECT_EQ(ModuleOf("server/api/lowkey/convert/status.cc"), "server/grpc/convert");
+  EXPECT_EQ(ModuleOf("server/front/server.h"), "server/front");
+  EXPECT_EQ(ModuleOf("server/api/lowkey/convert_request.cc"), "server/convert");
   EXPECT_EQ(ModuleOf("server/text_service.h"), "server");
   EXPECT_EQ(ModuleOf("server/main.cc"), "main");
   EXPECT_EQ(ModuleOf("client/report/page.h"), "client/report");
