@@ -55,7 +55,7 @@ const std::vector<Confined>& ConfinedLibraries() {
        {"cuda", "cublas", "cudnn", "cutlass", "cub/", "nccl", "nvtx", "nvrtc", "thrust/"},
        {},
        {"engine/kernels/cuda/"}},
-      {"gRPC", {"grpc/", "grpcpp/"}, {".grpc.pb.h"}, {"client/"}},
+      {"gRPC", {"grpc/grpc", "grpc/support/", "grpcpp/"}, {".grpc.pb.h"}, {"client/"}},
       {"protobuf", {"google/protobuf/"}, {".pb.h"}, {"client/", "server/api/", "server/rpc/"}},
       {"Prometheus", {"prometheus/"}, {}, {"server/metrics/"}},
       {"OpenSSL", {"openssl/"}, {}, {"server/auth/", "server/net/"}},
