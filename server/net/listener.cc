@@ -225,7 +225,7 @@ absl::StatusOr<OwnedSocket> ListenOn(const addrinfo& address, int port, const st
   return socket;
 }
 
-int PortOf(const OwnedSocket& socket) {
+int BoundPort(const OwnedSocket& socket) {
   sockaddr_storage address = {};
   socklen_t n_bytes = sizeof(address);
   getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &n_bytes);
@@ -238,7 +238,7 @@ absl::StatusOr<std::vector<OwnedSocket>> ListenOnAll(const addrinfo* addresses, 
   std::vector<OwnedSocket> sockets;
   absl::Status refusal = absl::OkStatus();
   for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
-    const int wanted = sockets.empty() ? port : PortOf(sockets[0]);
+    const int wanted = sockets.empty() ? port : BoundPort(sockets[0]);
     absl::StatusOr<OwnedSocket> socket = ListenOn(*address, wanted, name);
     if (absl::IsAlreadyExists(socket.status())) return socket.status();
     if (socket.ok()) {
@@ -302,13 +302,14 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(EventLoop& loop, const
     sockets = ListenOnAll(addresses.get(), port, name);
   }
   LK_RETURN_IF_ERROR(sockets.status());
-  auto listener = std::make_unique<SocketListener>(loop, PortOf(sockets->front()));
+  auto listener = std::make_unique<SocketListener>(loop, BoundPort(sockets->front()));
   absl::Status status = absl::FailedPreconditionError(absl::StrCat(name, ": the loop has ended"));
   loop.PostAndWait([&] {
-    status = absl::OkStatus();
+    absl::Status added = absl::OkStatus();
     for (OwnedSocket& socket : *sockets) {
-      status.Update(listener->Add(std::move(socket), on_accept, on_refusal));
+      added.Update(listener->Add(std::move(socket), on_accept, on_refusal));
     }
+    status = added;
   });
   LK_RETURN_IF_ERROR(status);
   return listener;
