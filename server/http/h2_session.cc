@@ -16,17 +16,15 @@ struct FreeOption {
   void operator()(nghttp2_option* option) const { nghttp2_option_del(option); }
 };
 
-nghttp2_session* MakeSession(const HttpLimits& limits, H2Session* self) {
+nghttp2_session* MakeSession(H2Session* self) {
   static nghttp2_session_callbacks* const callbacks = MakeH2Callbacks();
   nghttp2_option* option = nullptr;
   LK_CHECK(nghttp2_option_new(&option) == 0);
   const std::unique_ptr<nghttp2_option, FreeOption> owner(option);
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
-  // The guard counts these resets first.
-  nghttp2_option_set_stream_reset_rate_limit(
-      option, static_cast<uint64_t>(limits.client_resets.burst),
-      static_cast<uint64_t>(limits.client_resets.per_second));
+  // The guard counts resets, by the session's clock.
+  nghttp2_option_set_stream_reset_rate_limit(option, 1 << 30, 1 << 30);
   nghttp2_session* session = nullptr;
   LK_CHECK(nghttp2_session_server_new2(&session, callbacks, self, option) == 0);
   return session;
@@ -69,7 +67,7 @@ H2Session::H2Session(HttpSessionHost& host, const HttpLimits& limits, ByteBudget
       limits_(limits),
       budget_(budget),
       guard_(limits, now),
-      nghttp2_(MakeSession(limits, this)),
+      nghttp2_(MakeSession(this)),
       started_at_(now),
       now_(now),
       received_at_(now),
@@ -118,8 +116,6 @@ void H2Session::Produce(size_t max_bytes, std::string& out, absl::Time now) {
   const Running running(*this);
   now_ = now;
   const size_t n_before = out.size();
-  // nghttp2 learns that a frame has left when it is asked for the next one. That must be before
-  // the client can answer the frame: a stream that has ended would count as one that is open.
   do {
     const size_t n = std::min(output_.size(), max_bytes - std::min(max_bytes, out.size()));
     out.append(output_, 0, n);
@@ -141,18 +137,15 @@ bool H2Session::FetchFrame() {
   const uint8_t* data = nullptr;
   const ssize_t n_bytes = nghttp2_session_mem_send(nghttp2_, &data);
   if (n_bytes < 0) Fail(VerdictOf(static_cast<int>(n_bytes)));
-  // A verdict on the frame before makes this one the first that is not sent.
-  if (n_bytes <= 0 || verdict_.has_value()) return false;
+  if (n_bytes <= 0) return false;
   output_.append(reinterpret_cast<const char*>(data), n_bytes);
   return true;
 }
 
 void H2Session::FetchControlFrames() {
   if (output_.size() >= kMaxWaitingBytes) return;
-  if (nghttp2_session_get_outbound_queue_size(nghttp2_) == 0) return;
-  while (FetchFrame() && nghttp2_session_get_outbound_queue_size(nghttp2_) > 0) {
+  while (nghttp2_session_get_outbound_queue_size(nghttp2_) > 0 && FetchFrame()) {
   }
-  FetchFrame();  // says that the last one has left
 }
 
 bool H2Session::has_output() const {

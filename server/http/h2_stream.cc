@@ -146,7 +146,10 @@ void H2Stream::AllowBody(size_t n_bytes) {
 // Padding takes of the window too, so that nghttp2 is asked how much the client has left.
 void H2Stream::ExtendWindow() {
   if (is_body_whole_ || !IsOpen()) return;
-  const uint64_t granted = session_.limits().stream_window_bytes + n_allowed_bytes_;
+  // Until the client has acknowledged our SETTINGS, its window is HTTP/2's own first one.
+  const uint64_t granted =
+      n_allowed_bytes_ +
+      nghttp2_session_get_local_settings(session_.nghttp2(), NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE);
   const uint64_t wanted = std::min(granted - std::min(granted, n_body_bytes_), kMaxWindow);
   const uint64_t left = nghttp2_session_get_stream_local_window_size(session_.nghttp2(), id_);
   if (wanted <= left || (wanted - left < kMinWindowUpdate && wanted - left < left)) return;
