@@ -83,6 +83,8 @@ absl::StatusOr<std::unique_ptr<Front>> Front::Start(const Router& router,
   return front;
 }
 
+EventLoop& Front::first_loop() { return *shards_.front()->loop; }
+
 absl::Status Front::StartLoops() {
   for (int i = 0; i < options_.n_loops; ++i) {
     LK_ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::Start());

@@ -42,7 +42,7 @@ class Front {
   int port() const { return port_; }
   // Whether connections are accepted at this time. Thread-safe until Close.
   bool can_accept() const { return listener_->can_accept(); }
-  EventLoop& first_loop() { return *shards_.front()->loop; }
+  EventLoop& first_loop();
 
   // Tells the clients of the present connections to go elsewhere. Thread-safe.
   void BeginDrain();

@@ -11,9 +11,13 @@ std::vector<std::string_view> HttpHead::All(std::string_view name) const {
 }
 
 std::optional<std::string_view> HttpHead::One(std::string_view name) const {
-  const std::vector<std::string_view> values = All(name);
-  if (values.size() != 1) return std::nullopt;
-  return values[0];
+  std::optional<std::string_view> value;
+  for (const HttpField& field : fields) {
+    if (field.name != name) continue;
+    if (value.has_value()) return std::nullopt;
+    value = field.value;
+  }
+  return value;
 }
 
 }  // namespace lowkey

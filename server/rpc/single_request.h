@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "server/http/limits.h"
+#include "server/net/refusals.h"
 #include "server/net/worker_pool.h"
 #include "server/rpc/registry.h"
 #include "server/rpc/stream.h"
