@@ -1,15 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <limits>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/http/session.h"
+#include "tests/server/http/h1_session_testing.h"
 
 namespace lowkey {
 namespace {
@@ -20,121 +17,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr size_t kAll = std::numeric_limits<size_t>::max();
-constexpr std::string_view kGet = "GET /g HTTP/1.1\r\nHost: h\r\n\r\n";
-constexpr std::string_view kDate = "Date: Mon, 05 Jan 2026 10:20:30 GMT\r\n";
-
-// What handlers do, and what was done to them: "head /p", "body abc", "end", "sent", "gone".
-struct Script {
-  std::function<void(HttpExchange&)> on_head = [](HttpExchange&) {};
-  std::function<void(HttpExchange&, std::string_view)> on_body = [](HttpExchange&,
-                                                                    std::string_view) {};
-  std::function<void(HttpExchange&)> on_end = [](HttpExchange&) {};
-  std::function<void(HttpExchange&)> on_sent = [](HttpExchange&) {};
-  std::vector<std::string> log = {};
-  HttpExchange* exchange = nullptr;  // of the last handler
-};
-
-class ScriptedHandler : public HttpHandler {
- public:
-  ScriptedHandler(HttpExchange& exchange, Script& script) : exchange_(exchange), script_(script) {
-    script_.exchange = &exchange;
-  }
-  ~ScriptedHandler() override {
-    EXPECT_FALSE(is_called_) << "destroyed within a call";
-    script_.log.push_back("gone");
-    script_.exchange = nullptr;
-  }
-  void OnHead() override {
-    is_called_ = true;
-    script_.log.push_back("head " + exchange_.head().path);
-    script_.on_head(exchange_);
-    is_called_ = false;
-  }
-  void OnBody(std::string_view bytes) override {
-    is_called_ = true;
-    if (!script_.log.empty() && script_.log.back().substr(0, 5) == "body ") {
-      script_.log.back() += bytes;
-    } else {
-      script_.log.push_back("body " + std::string(bytes));
-    }
-    script_.on_body(exchange_, bytes);
-    is_called_ = false;
-  }
-  void OnBodyEnd() override {
-    is_called_ = true;
-    script_.log.push_back("end");
-    script_.on_end(exchange_);
-    is_called_ = false;
-  }
-  void OnSent() override {
-    is_called_ = true;
-    script_.on_sent(exchange_);
-    is_called_ = false;
-  }
-
- private:
-  HttpExchange& exchange_;
-  Script& script_;
-  bool is_called_ = false;
-};
-
-class Http1SessionTest : public ::testing::Test, public HttpSessionHost {
- protected:
-  std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange) override {
-    return std::make_unique<ScriptedHandler>(exchange, script_);
-  }
-  void WantsFlush() override { ++n_flushes_; }
-  void CountRefusal(NetworkRefusal reason) override { refusals_.push_back(reason); }
-
-  HttpSession& session() {
-    if (session_ == nullptr) session_ = MakeHttp1Session(*this, limits_, budget_, now_);
-    return *session_;
-  }
-  // Everything that is produced now.
-  std::string Out(size_t max_bytes = kAll) {
-    std::string out;
-    session().Produce(max_bytes, out, now_);
-    return out;
-  }
-  // What is produced after these bytes.
-  std::string Ask(std::string_view bytes) {
-    session().Receive(bytes, now_);
-    return Out();
-  }
-  void Pass(absl::Duration time) {
-    now_ += time;
-    session().OnTick(now_);
-  }
-  // Makes handlers answer whole requests, with their path.
-  void AnswerWithPath() {
-    script_.on_end = [](HttpExchange& exchange) {
-      exchange.Start(200, {});
-      exchange.Write(exchange.head().path);
-      exchange.End({});
-    };
-  }
-  void AllowAll() {
-    script_.on_head = [](HttpExchange& exchange) { exchange.AllowBody(kAll); };
-  }
-
-  Script script_;
-  HttpLimits limits_;
-  ByteBudget budget_ = ByteBudget(1 << 30);
-  absl::Time now_ = absl::FromCivil(absl::CivilSecond(2026, 1, 5, 10, 20, 30), absl::UTCTimeZone());
-  int n_flushes_ = 0;
-  std::vector<NetworkRefusal> refusals_;
-  std::unique_ptr<HttpSession> session_;  // last: its end calls the rest
-};
-
-std::string Post(std::string_view fields, std::string_view body, std::string_view version = "1.1") {
-  return absl::StrCat("POST /p HTTP/", std::string(version), "\r\nHost: h\r\n", std::string(fields),
-                      "\r\n", std::string(body));
-}
-std::string LongPost(size_t n_bytes) {
-  return Post(absl::StrCat("Content-Length: ", n_bytes, "\r\n"), "");
-}
 
 TEST_F(Http1SessionTest, AnswersInChunks) {
   AnswerWithPath();
@@ -310,7 +192,7 @@ TEST_F(Http1SessionTest, DropsAShortRestOfABody) {
   EXPECT_THAT(script_.log, ElementsAre("head /p", "gone"));
   EXPECT_TRUE(session().wants_input());
   EXPECT_EQ(Ask(std::string((64 << 10) - 1, 'x')), "");
-  EXPECT_THAT(Ask("x" + std::string(kGet)), StartsWith("HTTP/1.1 401"));
+  EXPECT_THAT(Ask(absl::StrCat("x", std::string(kGet))), StartsWith("HTTP/1.1 401"));
   EXPECT_FALSE(session().is_over());
 }
 
@@ -496,169 +378,6 @@ TEST_F(Http1SessionTest, EndsWhenAllAnswersAreTooLarge) {
   EXPECT_TRUE(session().is_over());
   EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kAnswerMemory));
   EXPECT_EQ(budget_.left(), 1000);
-}
-
-TEST_F(Http1SessionTest, AHeadMustComeInTime) {
-  Pass(absl::Seconds(20));
-  session().Receive("G", now_);
-  for (int i = 0; i < 9; ++i) {
-    Pass(absl::Seconds(1));
-    session().Receive("E", now_);
-  }
-  EXPECT_FALSE(session().is_over());
-  Pass(absl::Seconds(1));
-  EXPECT_TRUE(session().is_over());
-  EXPECT_THAT(Out(), AllOf(StartsWith("HTTP/1.1 408 "), HasSubstr("Connection: close")));
-  EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kHeadTimeout));
-}
-
-TEST_F(Http1SessionTest, AHeadThatWaitsForAnAnswerIsNotSlow) {
-  session().Receive(std::string(kGet) + "GET", now_);
-  Pass(absl::Seconds(100));
-  script_.exchange->StartAndEnd(200, {});
-  Out();
-  Pass(absl::Seconds(9));
-  EXPECT_FALSE(session().is_over());
-  Pass(absl::Seconds(1));
-  EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kHeadTimeout));
-}
-
-TEST_F(Http1SessionTest, AnAllowedBodyMustGoOn) {
-  AllowAll();
-  session().Receive(LongPost(100), now_);
-  Pass(absl::Seconds(9));
-  session().Receive("x", now_);
-  Pass(absl::Seconds(9));
-  EXPECT_FALSE(session().is_over());
-  Pass(absl::Seconds(1));
-  EXPECT_THAT(Out(), StartsWith("HTTP/1.1 408 "));
-  EXPECT_THAT(script_.log, ElementsAre("head /p", "body x", "gone"));
-  EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kBodyTimeout));
-}
-
-TEST_F(Http1SessionTest, ABodyThatIsNotAllowedIsNotSlow) {
-  session().Receive(LongPost(100) + "x", now_);
-  Pass(absl::Seconds(1000));
-  script_.exchange->AllowBody(1);
-  Out();
-  Pass(absl::Seconds(1000));
-  EXPECT_FALSE(session().is_over());
-  script_.exchange->AllowBody(1);
-  Out();
-  Pass(absl::Seconds(1000));
-  EXPECT_TRUE(session().is_over());
-}
-
-TEST_F(Http1SessionTest, ABodyMustEndInTime) {
-  AllowAll();
-  session().Receive(LongPost(1000), now_);
-  for (int i = 0; i < 119; ++i) {
-    Pass(absl::Seconds(1));
-    ASSERT_FALSE(session().is_over());
-    session().Receive("x", now_);
-  }
-  Pass(absl::Seconds(1));
-  EXPECT_TRUE(session().is_over());
-  EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kBodyTimeout));
-}
-
-TEST_F(Http1SessionTest, TheEndOfChunksMustCome) {
-  script_.on_head = [](HttpExchange& exchange) { exchange.AllowBody(1); };
-  session().Receive(Post("Transfer-Encoding: chunked\r\n", "1\r\na"), now_);
-  Pass(absl::Seconds(10));
-  EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kBodyTimeout));
-}
-
-TEST_F(Http1SessionTest, ABodyThatIsDroppedMustGoOn) {
-  script_.on_head = [](HttpExchange& exchange) { exchange.StartAndEnd(401, {}); };
-  EXPECT_THAT(Ask(LongPost(100)), StartsWith("HTTP/1.1 401"));
-  Pass(absl::Seconds(9));
-  EXPECT_FALSE(session().is_over());
-  Pass(absl::Seconds(1));
-  EXPECT_TRUE(session().is_over());
-  EXPECT_FALSE(session().has_output());
-}
-
-TEST_F(Http1SessionTest, AStrangersIdleConnectionEndsSooner) {
-  Pass(absl::Seconds(29));
-  EXPECT_FALSE(session().is_over());
-  Pass(absl::Seconds(1));
-  EXPECT_TRUE(session().is_over());
-  EXPECT_FALSE(session().has_output());
-  EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kIdleTimeout));
-}
-
-TEST_F(Http1SessionTest, ATrustedIdleConnectionEnds) {
-  script_.on_end = [](HttpExchange& exchange) {
-    exchange.Trust();
-    exchange.StartAndEnd(200, {});
-  };
-  Pass(absl::Seconds(29));
-  EXPECT_FALSE(session().is_trusted());
-  Ask(kGet);
-  EXPECT_TRUE(session().is_trusted());
-  Pass(absl::Seconds(74));
-  EXPECT_FALSE(session().is_over());
-  Pass(absl::Seconds(1));
-  EXPECT_TRUE(session().is_over());
-  EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kIdleTimeout));
-}
-
-TEST_F(Http1SessionTest, AnAnswerThatIsBeingMadeIsNotIdle) {
-  session().Receive(kGet, now_);
-  Pass(absl::Hours(1));
-  EXPECT_FALSE(session().is_over());
-}
-
-TEST_F(Http1SessionTest, ASlowReaderIsCutOff) {
-  session().Receive(kGet, now_);
-  script_.exchange->Start(200, {});
-  for (int i = 0; i < 3; ++i) {
-    Pass(absl::Seconds(59));
-    EXPECT_EQ(Out(1), std::string(1, "HTT"[i]));
-  }
-  script_.exchange->Write("abc");
-  Pass(absl::Seconds(59));
-  EXPECT_FALSE(session().is_over());
-  Pass(absl::Seconds(1));
-  EXPECT_TRUE(session().is_over());
-  EXPECT_FALSE(session().has_output());
-  EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kUnreadAnswer));
-  EXPECT_THAT(script_.log, ElementsAre("head /g", "end", "gone"));
-}
-
-TEST_F(Http1SessionTest, DrainEndsAnIdleSession) {
-  session().BeginDrain();
-  EXPECT_TRUE(session().is_over());
-}
-
-TEST_F(Http1SessionTest, DrainAnswersWhatHasBegun) {
-  AnswerWithPath();
-  session().Receive("GET /g HTTP", now_);
-  session().BeginDrain();
-  EXPECT_FALSE(session().is_over());
-  EXPECT_THAT(Ask("/1.1\r\nHost: h\r\n\r\n"), HasSubstr("Connection: close\r\n"));
-  EXPECT_TRUE(session().is_over());
-}
-
-TEST_F(Http1SessionTest, DrainEndsAfterAnAnswerThatHasBegun) {
-  session().Receive(kGet, now_);
-  script_.exchange->Start(200, {});
-  session().BeginDrain();
-  EXPECT_FALSE(session().is_over());
-  script_.exchange->End({});
-  EXPECT_THAT(Out(), EndsWith("0\r\n\r\n"));
-  EXPECT_TRUE(session().is_over());
-}
-
-TEST_F(Http1SessionTest, AnOldConnectionDrains) {
-  limits_.max_age = absl::Seconds(100);
-  session().Receive(kGet, now_);
-  Pass(absl::Seconds(100));
-  EXPECT_FALSE(session().is_over());
-  script_.exchange->StartAndEnd(200, {});
-  EXPECT_THAT(Out(), HasSubstr("Connection: close"));
-  EXPECT_TRUE(session().is_over());
 }
 
 TEST_F(Http1SessionTest, TellsTheHostOfOutputFromOutside) {
