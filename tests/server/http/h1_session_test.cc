@@ -308,6 +308,10 @@ TEST_F(Http1SessionTest, ABrokenBodyLeavesAWholeAnswer) {
   script_.on_head = [](HttpExchange& exchange) { exchange.StartAndEnd(401, {}); };
   EXPECT_THAT(Ask(Post("Transfer-Encoding: chunked\r\n", "1\r\nab")), StartsWith("HTTP/1.1 401"));
   EXPECT_TRUE(session().is_over());
+  session_.reset();
+  EXPECT_THAT(Ask(Post("Transfer-Encoding: chunked\r\n", "1\r\n")), StartsWith("HTTP/1.1 401"));
+  EXPECT_EQ(Ask("ab"), "");
+  EXPECT_TRUE(session().is_over());
 }
 
 TEST_F(Http1SessionTest, ProducesInPiecesAndTellsTheHandler) {

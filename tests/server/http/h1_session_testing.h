@@ -101,8 +101,9 @@ class Http1SessionTest : public ::testing::Test, public HttpSessionHost {
     return Out();
   }
   void Pass(absl::Duration time) {
+    HttpSession& begun = session();
     now_ += time;
-    session().OnTick(now_);
+    begun.OnTick(now_);
   }
   // Makes handlers answer whole requests, with their path.
   void AnswerWithPath() {
