@@ -132,7 +132,8 @@ class Http1Session final : public HttpSession, private HttpExchange {
   AnswerBuffer output_;
   HttpDate date_;
   std::optional<Exchange> exchange_;
-  size_t droppable_bytes_ = 0;  // of the body of the answered request
+  size_t droppable_bytes_ = 0;     // of the body of the answered request
+  bool is_dropping_rest_ = false;  // the exchange is over and its body still comes
   bool is_within_ = false;
   bool is_cut_ = false;
   bool is_over_ = false;
@@ -189,7 +190,7 @@ void Http1Session::OnTick(absl::Time now) {
   }
   if (now - begin_ >= limits_.max_age) BeginDrain();
   if (is_over_) return;
-  if (exchange_.has_value() || parser_.is_in_body()) {
+  if (exchange_.has_value() || is_dropping_rest_) {
     CheckBody();
   } else if (parser_.is_in_head()) {
     if (now - head_since_.value_or(now) >= limits_.head_timeout) {
@@ -204,7 +205,7 @@ void Http1Session::OnTick(absl::Time now) {
 
 void Http1Session::BeginDrain() {
   is_draining_ = true;
-  if (!exchange_.has_value() && !parser_.is_in_head() && !parser_.is_in_body()) is_over_ = true;
+  if (!exchange_.has_value() && !is_dropping_rest_ && !parser_.is_in_head()) is_over_ = true;
 }
 
 bool Http1Session::wants_input() const {
@@ -282,6 +283,7 @@ void Http1Session::OnBody(std::string_view bytes) {
 
 void Http1Session::OnBodyEnd() {
   if (!exchange_.has_value()) {
+    is_dropping_rest_ = false;
     idle_since_ = now_;
     return;
   }
@@ -291,6 +293,7 @@ void Http1Session::OnBodyEnd() {
 
 bool Http1Session::FinishExchange() {
   if (!exchange_.has_value() || !exchange_->has_ended || !output_.empty() || is_cut_) return false;
+  is_dropping_rest_ = !exchange_->is_body_whole;
   exchange_.reset();
   idle_since_ = now_;
   if (is_draining_) is_over_ = true;
@@ -440,7 +443,7 @@ void Http1Session::Refuse(int status, std::string_view reason, NetworkRefusal re
       return;
     }
     exchange_.reset();  // no handler has called
-  } else if (parser_.is_in_body()) {
+  } else if (is_dropping_rest_) {
     return;  // the request was answered
   }
   const std::string text = absl::StrCat(std::string(reason), "\n");

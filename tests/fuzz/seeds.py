@@ -67,6 +67,18 @@ def scored_vocabulary():
     return "\n".join(["mllama"] + pieces + ["t4$<sep>", "u0", "b1", "e2", "s1"])
 
 
+def http1():
+    """Two bytes that choose the handler and the cut, then what a client sends."""
+    requests = [
+        "GET /a?b=c HTTP/1.1\r\nHost: h\r\nX: y\r\n\r\nHEAD / HTTP/1.0\r\n\r\n",
+        "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nabcdeGET / HTTP/1.1\r\n"
+        "Host: h\r\nConnection: close\r\n\r\n",
+        "POST /a HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n"
+        "\r\n3;e=f\r\nabc\r\n0000000a\r\n0123456789\r\n0\r\nT: v\r\n\r\n"]
+    for behavior in range(8):
+        yield from (f"{chr(behavior)}{chr(7)}{request}" for request in requests)
+
+
 def main(out):
     data = ROOT / "tests/tokenizer"
     tokenizers = {path.stem: path.read_text() for path in sorted((data / "bpe/data").glob("*.json"))
@@ -84,6 +96,7 @@ def main(out):
         safetensors([("a", "F32", [2, 3], 24), ("b", "BF16", [4], 8)], format="pt"),
         safetensors([("x", "F16", [], 2), ("y", "I64", [0, 2], 0), ("z", "U8", [3], 3)]),
         safetensors([])])
+    write(out, "http1", http1())
     write(out, "tokenizer",
           [path.read_bytes() for path in sorted((data / "sentencepiece/data").glob("*.model"))])
     write(out, "tokenizer_json", tokenizers.values())
