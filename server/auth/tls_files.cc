@@ -77,31 +77,48 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& pa
   return chain;
 }
 
-// Makes the checks of a handshake in advance.
-absl::Status TryOut(const TlsPaths& paths, const TlsFiles& files) {
-  ERR_clear_error();
-  LK_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
-                      ParseCertificates(paths.certificate, files.certificate));
-  LK_RETURN_IF_ERROR(CheckTime(paths.certificate, *chain[0]));
-  const Key key(PEM_read_bio_PrivateKey(BioOf(files.key).get(), nullptr, &NoPassPhrase, nullptr));
+absl::Status UseKey(const TlsPaths& paths, const std::string& pem, const X509& certificate,
+                    SSL_CTX* context) {
+  const Key key(PEM_read_bio_PrivateKey(BioOf(pem).get(), nullptr, &NoPassPhrase, nullptr));
   if (key == nullptr) return Invalid(paths.key, "expected a PEM key without a pass phrase");
-  const Context context(SSL_CTX_new(TLS_server_method()));
-  if (context == nullptr || SSL_CTX_use_certificate(context.get(), chain[0].get()) != 1) {
-    return Invalid(paths.certificate, "certificate cannot be used");
-  }
-  if (X509_check_private_key(chain[0].get(), key.get()) != 1 ||
-      SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1) {
+  if (X509_check_private_key(&certificate, key.get()) != 1 ||
+      SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
     return Invalid(paths.key, absl::StrCat("is not the key of ", paths.certificate));
-  }
-  for (size_t i = 1; i < chain.size(); ++i) {
-    if (SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) != 1) {
-      return Invalid(paths.certificate, "chain cannot be used");
-    }
   }
   return absl::OkStatus();
 }
 
+absl::Status UseAuthority(const std::string& path, const std::string& pem, SSL_CTX* context) {
+  LK_ASSIGN_OR_RETURN(const std::vector<Certificate> authorities, ParseCertificates(path, pem));
+  for (const Certificate& authority : authorities) {
+    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), authority.get()) != 1 ||
+        SSL_CTX_add_client_CA(context, authority.get()) != 1) {
+      return Invalid(path, "certificate cannot be used");
+    }
+  }
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status UseTlsFiles(const TlsPaths& paths, const TlsFiles& files, ssl_ctx_st* context) {
+  ERR_clear_error();
+  LK_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
+                      ParseCertificates(paths.certificate, files.certificate));
+  LK_RETURN_IF_ERROR(CheckTime(paths.certificate, *chain[0]));
+  if (SSL_CTX_use_certificate(context, chain[0].get()) != 1) {
+    return Invalid(paths.certificate, "certificate cannot be used");
+  }
+  LK_RETURN_IF_ERROR(UseKey(paths, files.key, *chain[0], context));
+  for (size_t i = 1; i < chain.size(); ++i) {
+    if (SSL_CTX_add1_chain_cert(context, chain[i].get()) != 1) {
+      return Invalid(paths.certificate, "chain cannot be used");
+    }
+  }
+  if (!files.authority.has_value()) return absl::OkStatus();
+  return UseAuthority(paths.authority.value_or("authority"), *files.authority, context);
+}
 
 absl::StatusOr<std::string> ReadAuthority(const std::string& path) {
   ERR_clear_error();
@@ -117,7 +134,10 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
   if (paths.authority.has_value()) {
     LK_ASSIGN_OR_RETURN(files.authority, ReadAuthority(*paths.authority));
   }
-  LK_RETURN_IF_ERROR(TryOut(paths, files));
+  // The checks of a handshake are made in advance.
+  const Context context(SSL_CTX_new(TLS_server_method()));
+  if (context == nullptr) return Invalid(paths.certificate, "TLS cannot be used");
+  LK_RETURN_IF_ERROR(UseTlsFiles(paths, files, context.get()));
   return files;
 }
 

@@ -4,7 +4,10 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
+struct ssl_ctx_st;
 
 namespace lowkey {
 
@@ -30,6 +33,11 @@ struct TlsFiles {
 // read; INVALID_ARGUMENT, naming the file, if it is no such PEM, is outside of its time, is weaker
 // than this machine's policy allows, or if the key is not the certificate's.
 absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths);
+
+// Gives a server's OpenSSL context the certificates and the key, and has it ask for clients'
+// certificates if there is an authority. The paths name the files in messages. Errors are those of
+// ReadTlsFiles for what was read.
+absl::Status UseTlsFiles(const TlsPaths& paths, const TlsFiles& files, ssl_ctx_st* context);
 
 // Reads a file of one or more authorities' certificates, with the same errors.
 absl::StatusOr<std::string> ReadAuthority(const std::string& path);

@@ -45,10 +45,13 @@ class Transport {
 
   virtual bool is_encrypted() const = 0;
 
+  // Neither takes an empty range. After a kWait the next Write must begin with the same bytes, as
+  // TLS may have encrypted them already. TLS that ends without close_notify is a kFailure.
   virtual IoResult Read(char* data, size_t n_bytes) = 0;
   virtual IoResult Write(std::string_view bytes) = 0;
 
-  // Says that nothing more will be written (close_notify, FIN); reading goes on.
+  // Says that nothing more will be written (close_notify, FIN), once the last Write was kDone;
+  // reading goes on.
   virtual void CloseWriting() = 0;
 
   // Makes the destructor send RST instead of what waits in the socket.

@@ -1,1 +1,55 @@
-// Not written yet.
+#include "server/net/worker_pool.h"
+
+#include <functional>
+#include <system_error>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "server/net/contained.h"
+
+namespace lowkey {
+
+WorkerPool::WorkerPool(int n_threads, size_t max_waiting) : max_waiting_(max_waiting) {
+  try {
+    for (int i = 0; i < n_threads; ++i) threads_.emplace_back([this] { Work(); });
+  } catch (const std::system_error&) {
+    LK_CHECK(!threads_.empty());  // fewer threads will do
+  }
+  absl::MutexLock lock(&mutex_);
+  n_free_ += threads_.size();
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_ending_ = true;
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool WorkerPool::Run(std::function<void()> work) {
+  absl::MutexLock lock(&mutex_);
+  if (waiting_.size() >= max_waiting_ + n_free_) return false;
+  waiting_.push_back(std::move(work));
+  return true;
+}
+
+void WorkerPool::Work() {
+  for (;;) {
+    std::function<void()> work;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &WorkerPool::HasNews));
+      if (waiting_.empty()) return;
+      work = std::move(waiting_.front());
+      waiting_.pop_front();
+      --n_free_;
+    }
+    RunContained(work);
+    work = nullptr;
+    absl::MutexLock lock(&mutex_);
+    ++n_free_;
+  }
+}
+
+}  // namespace lowkey

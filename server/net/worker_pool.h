@@ -1,6 +1,7 @@
 #ifndef LOWKEY_SERVER_NET_WORKER_POOL_H_
 #define LOWKEY_SERVER_NET_WORKER_POOL_H_
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <thread>
@@ -25,10 +26,15 @@ class WorkerPool {
 
  private:
   void Work();
+  bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return is_ending_ || !waiting_.empty();
+  }
 
   const size_t max_waiting_;
   absl::Mutex mutex_;
   std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  // Threads that run nothing, whose next work does not count as waiting.
+  size_t n_free_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
