@@ -176,13 +176,14 @@ absl::StatusOr<std::vector<RequestId>> TextService::Score(const ScoreRequest& re
   base.tenant = request.tenant.name;
   base.tenant_weight = request.tenant.weight;
   ScorePrompts prompts;
-  LK_ASSIGN_OR_RETURN(const TokenList context, Tokenize("context", request.context));
+  Interrupt interrupt = InterruptOf(request.deadline, request.is_cancelled);
+  LK_ASSIGN_OR_RETURN(const TokenList context, TokensOf("context", request.context, interrupt));
   prompts.boundary = context.size();
   int64_t n_prompt_tokens = 0;
   for (size_t i = 0; i < request.continuations.size(); ++i) {
     LK_ASSIGN_OR_RETURN(TokenList joined,
-                        Tokenize(absl::StrCat("continuations[", i, "]"),
-                                 Joined(request.context, request.continuations[i])));
+                        TokensOf(absl::StrCat("continuations[", i, "]"),
+                                 Joined(request.context, request.continuations[i]), interrupt));
     prompts.boundary = std::min(prompts.boundary, CommonPrefix(context, joined));
     n_prompt_tokens += static_cast<int64_t>(joined.size());
     prompts.prompts.push_back(std::move(joined));

@@ -1,10 +1,9 @@
 #include "server/grpc/generation_service.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/grpc/convert/request.h"
 #include "server/grpc/convert/status.h"
@@ -13,47 +12,37 @@
 namespace lowkey {
 namespace {
 
-absl::StatusOr<TokenList> TokenizeText(const TextService& service,
-                                       const v1::TokenizeRequest& request) {
-  EncodeOptions options;
-  options.add_eos = false;
-  // An unset field follows the model: a model without bos has none to add.
-  if (request.has_add_bos() && !request.add_bos()) options.add_bos = false;
-  return Prefixed("text", service.tokenizer().Encode(request.text(), options));
+// Gives the call's tenant, deadline and cancellation to its request.
+template <typename Request>
+absl::Status SetCaller(const CallContext& call, const grpc::CallbackServerContext& context,
+                       Request& request) {
+  LK_RETURN_IF_ERROR(call.tenant.status());
+  request.tenant = *call.tenant;
+  request.deadline = call.deadline;
+  request.is_cancelled = [&context] { return context.IsCancelled(); };
+  return absl::OkStatus();
 }
 
-absl::Status RunTokenize(const TextService& service, const v1::TokenizeRequest& request,
-                         v1::TokenizeResponse& response) {
-  LK_RETURN_IF_ERROR(service.CheckModel(request.model()));
-  TokenList tokens;
-  if (request.has_chat()) {
-    if (!request.text().empty()) {
-      return absl::InvalidArgumentError("text: set beside chat, expected one of them");
-    }
-    LK_ASSIGN_OR_RETURN(ChatPrompt prompt, service.TokenizeChat(FromProto(request.chat())));
-    tokens = std::move(prompt.tokens);
-    response.set_rendered_text(std::move(prompt.text));
-  } else {
-    LK_ASSIGN_OR_RETURN(tokens, TokenizeText(service, request));
-  }
-  response.mutable_token_ids()->Assign(tokens.begin(), tokens.end());
-  for (int32_t token : tokens) {
-    LK_ASSIGN_OR_RETURN(const std::string_view piece, service.tokenizer().IdToPiece(token));
+absl::Status RunTokenize(const CallContext& call, const grpc::CallbackServerContext& context,
+                         const v1::TokenizeRequest& proto, v1::TokenizeResponse& response) {
+  LK_ASSIGN_OR_RETURN(TokenizeRequest request, FromProto(proto));
+  LK_RETURN_IF_ERROR(SetCaller(call, context, request));
+  LK_ASSIGN_OR_RETURN(TokenizeResult result, call.service.Tokenize(request));
+  response.set_rendered_text(std::move(result.rendered_text));
+  response.mutable_token_ids()->Assign(result.tokens.begin(), result.tokens.end());
+  response.mutable_pieces()->Reserve(static_cast<int>(result.tokens.size()));
+  for (int32_t token : result.tokens) {
+    LK_ASSIGN_OR_RETURN(const std::string_view piece, call.service.tokenizer().IdToPiece(token));
     response.add_pieces(std::string(piece));
   }
   return absl::OkStatus();
 }
 
-absl::Status RunDetokenize(const TextService& service, const v1::DetokenizeRequest& request,
-                           v1::DetokenizeResponse& response) {
-  LK_RETURN_IF_ERROR(service.CheckModel(request.model()));
-  if (request.token_ids_size() > kMaxDetokenizeIds) {
-    return absl::InvalidArgumentError(absl::StrCat("token_ids: ", request.token_ids_size(),
-                                                   " ids, expected at most ", kMaxDetokenizeIds));
-  }
-  const TokenList tokens(request.token_ids().begin(), request.token_ids().end());
-  LK_RETURN_IF_ERROR(service.CheckTokens("token_ids", tokens));
-  LK_ASSIGN_OR_RETURN(*response.mutable_text(), service.tokenizer().Decode(tokens));
+absl::Status RunDetokenize(const CallContext& call, const grpc::CallbackServerContext& context,
+                           const v1::DetokenizeRequest& proto, v1::DetokenizeResponse& response) {
+  DetokenizeRequest request = FromProto(proto);
+  LK_RETURN_IF_ERROR(SetCaller(call, context, request));
+  LK_ASSIGN_OR_RETURN(*response.mutable_text(), call.service.Detokenize(request));
   return absl::OkStatus();
 }
 
@@ -91,13 +80,13 @@ grpc::ServerUnaryReactor* GenerationService::Score(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const v1::TokenizeRequest* request,
                                                       v1::TokenizeResponse* response) {
-  return Answer(context, RunTokenize(service_, *request, *response));
+  return Answer(context, RunTokenize(ContextOf(*context), *context, *request, *response));
 }
 
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const v1::DetokenizeRequest* request,
                                                         v1::DetokenizeResponse* response) {
-  return Answer(context, RunDetokenize(service_, *request, *response));
+  return Answer(context, RunDetokenize(ContextOf(*context), *context, *request, *response));
 }
 
 }  // namespace lowkey

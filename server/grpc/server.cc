@@ -137,6 +137,7 @@ bool GrpcServer::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_
     const absl::Time until = std::min(deadline, absl::Now() + kDrainStep);
     is_idle = service_.engine().Drain(until) && generation_.AwaitIdle(until);
   } while (!is_idle && absl::Now() < deadline && !is_cut_short());
+  service_.StopTokenizing();
   if (!is_idle) {
     service_.engine().EndAll(absl::UnavailableError(
         "the server is stopping, and the grace period for admitted requests is over"));

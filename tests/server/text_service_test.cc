@@ -81,7 +81,8 @@ TEST_F(TextServiceTest, RefusesAConversationWithoutATemplate) {
 
 TEST_F(TextServiceTest, RefusesAConversationThatTheTemplateWritesNothingFor) {
   TextService service(engine_, TestTokenizer(), {"tales", {}, ChatTemplates("")});
-  const auto prompt = service.TokenizeChat({.messages = {{.role = "user", .content = "Once"}}});
+  const auto prompt =
+      service.Tokenize({.input = Conversation{.messages = {{.role = "user", .content = "Once"}}}});
   EXPECT_THAT(std::string(prompt.status().message()), HasSubstr("the template wrote nothing"));
 }
 
