@@ -72,10 +72,16 @@ Interrupt TextService::InterruptOf(absl::Time deadline, IsCancelled is_cancelled
 
 size_t TextService::MaxTextBytes() const {
   const std::optional<size_t> per_id = tokenizer_.max_bytes_per_id();
-  if (!per_id.has_value()) return Tokenizer::kMaxTextBytes;
-  const auto context = static_cast<size_t>(engine_.limits().context_tokens);
-  // Neither number can make the product overflow.
-  return std::min(context * *per_id, Tokenizer::kMaxTextBytes);
+  if (!per_id.has_value()) return std::numeric_limits<size_t>::max();
+  return static_cast<size_t>(engine_.limits().context_tokens) * *per_id;
+}
+
+absl::Status TextService::CheckTextBytes(const std::string& field, size_t n_bytes) const {
+  const size_t max_bytes = MaxTextBytes();
+  if (n_bytes <= max_bytes) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(
+      field, ": ", n_bytes, " bytes, expected at most ", max_bytes,
+      ", as no longer text fits into the context of ", engine_.limits().context_tokens, " tokens"));
 }
 
 absl::StatusOr<TokenList> TextService::TokensOf(const std::string& field, const Input& input,
@@ -85,11 +91,7 @@ absl::StatusOr<TokenList> TextService::TokensOf(const std::string& field, const 
     if (text->empty()) {
       return absl::InvalidArgumentError(absl::StrCat(field, ": empty, expected 1 byte or more"));
     }
-    if (text->size() > MaxTextBytes()) {
-      return absl::OutOfRangeError(absl::StrCat(
-          field, ": ", text->size(), " bytes, expected at most ", MaxTextBytes(),
-          ", as more cannot fit into the context of ", engine_.limits().context_tokens, " tokens"));
-    }
+    LK_RETURN_IF_ERROR(CheckTextBytes(field, text->size()));
     EncodeOptions options = kPromptEncoding;
     options.interrupt = &interrupt;
     LK_ASSIGN_OR_RETURN(tokens, Prefixed(field, tokenizer_.Encode(*text, options)));

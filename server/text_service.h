@@ -104,6 +104,11 @@ class TextService {
   const Options& options() const { return options_; }
 
  private:
+  struct ScorePrompts {
+    std::vector<TokenList> prompts = {};  // context and continuation, one per continuation
+    size_t boundary = 0;                  // the tokens of the condition, which all prompts share
+  };
+
   // `request` has passed CheckBounds.
   absl::StatusOr<EngineRequest> ToEngineRequest(const GenerationRequest& request) const;
   // Claims the id; an empty one becomes an id that nobody has.
@@ -113,11 +118,21 @@ class TextService {
   Interrupt InterruptOf(absl::Time deadline, IsCancelled is_cancelled) const;
   // Returns the bytes of the longest text that may fit into the context, whatever it says.
   size_t MaxTextBytes() const;
+  // OUT_OF_RANGE for a longer one.
+  absl::Status CheckTextBytes(const std::string& field, size_t n_bytes) const;
   absl::StatusOr<TokenList> TokensOf(const std::string& field, const Input& input,
                                      Interrupt& interrupt) const;
   absl::StatusOr<ChatPrompt> TokenizeChat(const Conversation& conversation,
                                           const PromptLimits& limits) const;
   absl::StatusOr<TokenList> MakePrompt(const GenerationRequest& request) const;
+  // `request` has passed CheckContinuations.
+  absl::StatusOr<ScorePrompts> MakeScorePrompts(const ScoreRequest& request) const;
+  // Return the context with each continuation; `context` holds the context's own tokens.
+  absl::StatusOr<std::vector<TokenList>> JoinedTexts(const ScoreRequest& request,
+                                                     const TokenList& context,
+                                                     Interrupt& interrupt) const;
+  absl::StatusOr<std::vector<TokenList>> JoinedTokens(const ScoreRequest& request,
+                                                      const TokenList& context) const;
   // Returns the tokens that end an answer unless ignore_eos is set.
   TokenList EndTokens() const;
   // Returns the asked number, or the default cut to the context. OUT_OF_RANGE past the context.
