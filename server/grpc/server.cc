@@ -47,9 +47,8 @@ GrpcServer::GrpcServer(TextService& service, const GrpcServerOptions& options)
       log_(options.log),
       generation_(service, guard_, options.log, options.stall_timeout),
       models_(service),
-      admin_(service,
-             {.begin_drain = [this] { BeginDrain(); },
-              .may_anyone_drain = options.is_insecure_allowed || guard_.asks_for_tokens()}) {}
+      admin_(service, {.begin_drain = [this] { BeginDrain(); },
+                       .may_anyone_drain = guard_.asks_for_tokens()}) {}
 
 absl::Status GrpcServer::CheckOptions(const GrpcServerOptions& options) {
   if (options.host.empty()) {
@@ -65,7 +64,9 @@ absl::Status GrpcServer::CheckOptions(const GrpcServerOptions& options) {
       "host ", options.host,
       " can be reached from other machines: expected --tls-cert and --tls-key, and --tokens or "
       "--tls-client-ca. Add --insecure to serve there all the same, or leave --host at "
-      "127.0.0.1"));
+      "127.0.0.1. In a container, mount the files and name them: -e LOWKEY_TOKENS=FILE -e "
+      "LOWKEY_TLS_CERT=FILE -e LOWKEY_TLS_KEY=FILE; or say -e LOWKEY_INSECURE=true where something "
+      "else guards the port"));
 }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(TextService& service,
