@@ -90,7 +90,7 @@ TEST_F(TokenizeTest, NamesTheFieldOfAnError) {
 }
 
 TEST_F(TokenizeTest, RefusesLongTextsUnread) {
-  const std::string longest(kMaxTokenizeBytes, 'a');
+  const std::string longest = Words(kMaxTokenizeBytes).substr(0, kMaxTokenizeBytes);
   EXPECT_EQ(counted_.Tokenize({.input = longest + "a"}).status().code(), kInvalid);
   EXPECT_EQ(counting_.n_bytes(), 0u);
   EXPECT_TRUE(Tokenize(longest).ok());
@@ -108,9 +108,11 @@ TEST_F(TokenizeTest, RefusesConversationsThatRenderToLongTexts) {
 }
 
 TEST_F(TokenizeTest, AnswersAreBounded) {
+  EXPECT_EQ(Tokenize(std::string(kMaxTokenizeBytes, 'a')).status().code(), kExhausted)
+      << "an id a byte";
   EXPECT_EQ(counted_.Tokenize({.input = Words(1000)}).status().code(), kExhausted);
-  EXPECT_EQ(counted_.Detokenize({.tokens = TokenList(65, 7)}).status().code(), kExhausted);
-  EXPECT_EQ(counted_.Detokenize({.tokens = TokenList(64, 7)})->size(), kMaxTextAnswerBytes);
+  EXPECT_EQ(counted_.Detokenize({.tokens = TokenList(33, 7)}).status().code(), kExhausted);
+  EXPECT_EQ(counted_.Detokenize({.tokens = TokenList(32, 7)})->size(), kMaxTextAnswerBytes);
   EXPECT_EQ(
       service_.Detokenize({.tokens = TokenList(size_t{kMaxDetokenizeIds} + 1, 7)}).status().code(),
       kInvalid);
