@@ -281,8 +281,8 @@ TEST_F(TextServiceTest, IdIsFreeAgainWhenTheEngineRefuses) {
 
 TEST_F(TextServiceTest, DeadlineReachesTheEngine) {
   GenerationRequest request = Text("a");
-  request.deadline = absl::FromUnixSeconds(123);
-  EXPECT_EQ(engine_.request(*Generate(request)).deadline, absl::FromUnixSeconds(123));
+  request.deadline = absl::FromUnixSeconds(int64_t{1} << 40);
+  EXPECT_EQ(engine_.request(*Generate(request)).deadline, absl::FromUnixSeconds(int64_t{1} << 40));
 }
 
 TEST_F(TextServiceTest, CancelEndsTheRequestOnce) {
