@@ -26,4 +26,5 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
     CMD lowkey health --timeout 2s --server "127.0.0.1:${LOWKEY_PORT:-50051}"
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["lowkey"]
-CMD ["serve", "--host", "0.0.0.0", "--insecure"]
+# Refuses to start without credentials, and says how to give them or to do without.
+CMD ["serve", "--host", "0.0.0.0"]

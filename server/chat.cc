@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -90,7 +91,7 @@ TemplateContext ContextOf(const Tokenizer& tokenizer) {
 
 absl::StatusOr<ChatPrompt> MakeChatPrompt(const Conversation& conversation,
                                           const ChatTemplates& templates,
-                                          const Tokenizer& tokenizer) {
+                                          const Tokenizer& tokenizer, const PromptLimits& limits) {
   LK_RETURN_IF_ERROR(CheckConversation(conversation));
   const auto tools =
       conversation.tools_json.empty() ? ChatTemplates::Tools::kNone : ChatTemplates::Tools::kSome;
@@ -100,14 +101,20 @@ absl::StatusOr<ChatPrompt> MakeChatPrompt(const Conversation& conversation,
       chat_template->Render(conversation, ContextOf(tokenizer));
   // The same messages would pass the same limit again.
   if (!rendered.ok()) return FieldError("chat", std::string(rendered.status().message()));
+  if (rendered->text.size() > limits.max_bytes) {
+    return absl::OutOfRangeError(absl::StrCat("chat: ", rendered->text.size(),
+                                              " bytes as the template writes it, expected at most ",
+                                              limits.max_bytes));
+  }
   EncodeOptions options;
   options.add_bos = false;
   options.add_eos = false;
   options.parse_special = true;
   options.literal_ranges = rendered->user_ranges;
-  absl::StatusOr<TokenList> tokens = tokenizer.Encode(rendered->text, options);
-  if (!tokens.ok()) return FieldError("chat", std::string(tokens.status().message()));
-  return ChatPrompt{rendered->text, *std::move(tokens)};
+  options.interrupt = limits.interrupt;
+  LK_ASSIGN_OR_RETURN(TokenList tokens,
+                      Prefixed("chat", tokenizer.Encode(rendered->text, options)));
+  return ChatPrompt{rendered->text, std::move(tokens)};
 }
 
 }  // namespace lowkey

@@ -15,13 +15,20 @@ struct ChatPrompt {
   TokenList tokens;
 };
 
+struct PromptLimits {
+  size_t max_bytes = Tokenizer::kMaxTextBytes;  // of the template's output
+  Interrupt* interrupt = nullptr;               // see EncodeOptions
+};
+
 // Returns a conversation as the model's own template writes it, and its tokens: control pieces
 // where the template spells them, text where messages do, no bos but the template's.
 // INVALID_ARGUMENT: a field out of bounds ("chat.messages[2].role: ..."), or messages that the
-// template refuses. FAILED_PRECONDITION: the model has no usable template.
+// template refuses. FAILED_PRECONDITION: the model has no usable template. OUT_OF_RANGE: the
+// template's output is over max_bytes. Also the interrupt's error.
 absl::StatusOr<ChatPrompt> MakeChatPrompt(const Conversation& conversation,
                                           const ChatTemplates& templates,
-                                          const Tokenizer& tokenizer);
+                                          const Tokenizer& tokenizer,
+                                          const PromptLimits& limits = {});
 
 }  // namespace lowkey
 

@@ -1,6 +1,9 @@
 #include "server/request_log.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/config/enum_names.h"
@@ -11,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxMethodBytes = 128;
+constexpr size_t kMaxLoggedBytes = 512;
 
 // The names in the log, by FinishReason.
 constexpr EnumNames kFinishNames = {
@@ -37,6 +41,16 @@ void AddResult(const GenerationResult& result, Json& line) {
   line["peak_cache_bytes"] = event.attention.peak_cache_bytes;
 }
 
+// Messages about a refused request name fields and numbers, and may quote what a client wrote; a
+// chat template writes its own. Returns the message without such text.
+std::string WithoutQuotes(const std::string& message) {
+  if (message.starts_with("chat: ")) return "chat: refused";
+  const size_t begin = message.find('"'), end = message.rfind('"');
+  if (begin == end) return message.substr(0, std::min(begin, kMaxLoggedBytes));
+  return absl::StrCat(message.substr(0, std::min(begin, kMaxLoggedBytes)), "\"...\"",
+                      message.substr(end + 1, kMaxLoggedBytes));
+}
+
 }  // namespace
 
 std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now) {
@@ -46,19 +60,17 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now) {
   line["method"] = entry.method.substr(0, kMaxMethodBytes);
   if (!entry.tenant.empty()) line["tenant"] = entry.tenant;
   line["status"] = absl::StatusCodeToString(entry.status.code());
-  // Messages about a refused request name fields and numbers; they do not quote prompts.
-  if (!entry.status.ok()) line["message"] = std::string(entry.status.message());
+  if (!entry.status.ok()) line["message"] = WithoutQuotes(std::string(entry.status.message()));
   line["duration_us"] = absl::ToInt64Microseconds(entry.duration);
   if (entry.result.has_value()) AddResult(*entry.result, line);
   // Clients choose names: bytes that are not UTF-8 must not stop the log.
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-void RequestLog::Write(const RequestLogEntry& entry) {
-  const std::string line = absl::StrCat(RequestLogLine(entry, absl::Now()), "\n");
-  absl::MutexLock lock(&mutex_);
-  std::fwrite(line.data(), 1, line.size(), file_);
-  std::fflush(file_);
+  const auto text = [&line] { return line.dump(-1, ' ', false, Json::error_handler_t::replace); };
+  std::string result = text();
+  for (const char* name : {"message", "method", "request_id", "model"}) {
+    if (result.size() < LineLog::kMaxLineBytes) break;
+    if (line.erase(name) > 0) result = text();
+  }
+  return result;
 }
 
 }  // namespace lowkey

@@ -1,14 +1,13 @@
 #ifndef LOWKEY_SERVER_REQUEST_LOG_H_
 #define LOWKEY_SERVER_REQUEST_LOG_H_
 
-#include <cstdio>
 #include <optional>
 #include <string>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/line_log.h"
 #include "server/request/generation.h"
 
 namespace lowkey {
@@ -21,20 +20,20 @@ struct RequestLogEntry {
   std::optional<GenerationResult> result;  // absent when the request was refused
 };
 
-// Returns one line with a JSON object. A prompt or generated text never appears in the log.
+// Returns one line of under LineLog::kMaxLineBytes with a JSON object. A prompt or generated text
+// never appears in the log; what an error message quotes is left out.
 std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now);
 
-// Thread-safe. Must not be called from the engine's thread: a full pipe would stop it.
+// Thread-safe; never waits.
 class RequestLog {
  public:
-  // `file` must outlive the log.
-  explicit RequestLog(std::FILE* file) : file_(file) {}
+  // `lines` must outlive the log.
+  explicit RequestLog(LineLog& lines) : lines_(lines) {}
 
-  void Write(const RequestLogEntry& entry);
+  void Write(const RequestLogEntry& entry) { lines_.Write(RequestLogLine(entry, absl::Now())); }
 
  private:
-  absl::Mutex mutex_;
-  std::FILE* const file_ ABSL_PT_GUARDED_BY(mutex_);
+  LineLog& lines_;
 };
 
 }  // namespace lowkey

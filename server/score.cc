@@ -1,21 +1,20 @@
 // TextService::Score computes log-probabilities through prompts that generate nothing.
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/text_service.h"
 
 namespace lowkey {
 namespace {
-
-struct ScorePrompts {
-  std::vector<TokenList> prompts;  // context and continuation, one per continuation
-  size_t boundary = 0;             // length of the condition, which all prompts share, in tokens
-};
 
 // Gathers the continuations' results. Sinks call it from the engine's thread; Abandon may come from
 // the thread that submits.
@@ -116,23 +115,55 @@ absl::Status CheckContinuations(const ScoreRequest& request) {
   return absl::OkStatus();
 }
 
-Input Joined(const Input& context, const Input& continuation) {
-  if (const auto* text = std::get_if<std::string>(&context)) {
-    return *text + std::get<std::string>(continuation);
-  }
-  TokenList tokens = std::get<TokenList>(context);
-  const TokenList& more = std::get<TokenList>(continuation);
-  tokens.insert(tokens.end(), more.begin(), more.end());
-  return tokens;
+// Where a text context is cut: its head is tokenized once, its tail again with each continuation.
+// A context of few bytes is all tail.
+struct ContextCut {
+  size_t tail_begin = 0;  // in bytes
+  size_t n_head = 0;      // the tokens of the head
+};
+
+// No word is so long that a continuation could change a token before the tail.
+constexpr size_t kMinTailBytes = 1024;
+constexpr int kMaxCutTries = 16;
+const EncodeOptions kTailEncoding = {.add_bos = false, .add_eos = false};
+
+bool EndsWith(const TokenList& tokens, const TokenList& tail) {
+  return tail.size() < tokens.size() &&
+         std::equal(tail.begin(), tail.end(), tokens.end() - static_cast<ptrdiff_t>(tail.size()));
 }
 
-absl::Status CheckBoundary(const ScorePrompts& prompts) {
-  if (prompts.boundary == 0) {
+// Finds a cut at a space, such that the tail has the same tokens by itself as in `text`, whose
+// tokens are given. Some tokenizers put a space before texts, so the tail is also tried without
+// its own. Nullopt if there is no such place.
+absl::StatusOr<std::optional<ContextCut>> CutContext(const Tokenizer& tokenizer,
+                                                     const std::string& text,
+                                                     const TokenList& tokens,
+                                                     Interrupt& interrupt) {
+  if (text.size() <= 2 * kMinTailBytes) return std::optional<ContextCut>(ContextCut());
+  EncodeOptions options = kTailEncoding;
+  options.interrupt = &interrupt;
+  size_t space = text.size() - kMinTailBytes;
+  for (int i = 0; i < kMaxCutTries; ++i) {
+    space = text.rfind(' ', space);
+    if (space == std::string::npos || space < kMinTailBytes) break;
+    for (const size_t begin : {space, space + 1}) {
+      LK_ASSIGN_OR_RETURN(const TokenList tail, tokenizer.Encode(text.substr(begin), options));
+      if (EndsWith(tokens, tail)) {
+        return std::optional<ContextCut>(ContextCut{begin, tokens.size() - tail.size()});
+      }
+    }
+    --space;
+  }
+  return std::optional<ContextCut>();
+}
+
+absl::Status CheckBoundary(const std::vector<TokenList>& prompts, size_t boundary) {
+  if (boundary == 0) {
     return absl::InvalidArgumentError(
         "context: shares no token with context and continuation together, expected 1 or more");
   }
-  for (size_t i = 0; i < prompts.prompts.size(); ++i) {
-    if (prompts.prompts[i].size() > prompts.boundary) continue;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (prompts[i].size() > boundary) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("continuations[", i, "]: adds no token to the context, expected 1 or more"));
   }
@@ -140,14 +171,15 @@ absl::Status CheckBoundary(const ScorePrompts& prompts) {
 }
 
 // Submits all continuations or none: a refusal cancels those submitted before it.
-absl::StatusOr<std::vector<RequestId>> SubmitAll(Engine& engine, const ScorePrompts& prompts,
-                                                 const EngineRequest& base,
+absl::StatusOr<std::vector<RequestId>> SubmitAll(Engine& engine,
+                                                 const std::vector<TokenList>& prompts,
+                                                 size_t boundary, const EngineRequest& base,
                                                  std::shared_ptr<ScoreCollector> collector) {
   std::vector<RequestId> ids;
-  for (size_t i = 0; i < prompts.prompts.size(); ++i) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
     EngineRequest request = base;
-    request.prompt = prompts.prompts[i];
-    request.prompt_logprobs_from = static_cast<int32_t>(prompts.boundary);
+    request.prompt = prompts[i];
+    request.prompt_logprobs_from = static_cast<int32_t>(boundary);
     const absl::StatusOr<RequestId> id =
         engine.Submit(std::move(request), std::make_unique<ScoreSink>(collector, i));
     if (!id.ok()) {
@@ -162,6 +194,70 @@ absl::StatusOr<std::vector<RequestId>> SubmitAll(Engine& engine, const ScoreProm
 
 }  // namespace
 
+absl::StatusOr<std::vector<TokenList>> TextService::JoinedTexts(const ScoreRequest& request,
+                                                                const TokenList& context,
+                                                                Interrupt& interrupt) const {
+  const auto& text = std::get<std::string>(request.context);
+  LK_ASSIGN_OR_RETURN(const std::optional<ContextCut> found,
+                      CutContext(tokenizer_, text, context, interrupt));
+  const size_t n = request.continuations.size();
+  if (!found.has_value() && text.size() * n > Tokenizer::kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("context: ", text.size(), " bytes that cannot be cut at a space, with ", n,
+                     " continuations, expected at most ", Tokenizer::kMaxTextBytes / n, " bytes"));
+  }
+  const ContextCut cut = found.value_or(ContextCut());
+  EncodeOptions options = cut.n_head > 0 ? kTailEncoding : EncodeOptions{.add_eos = false};
+  options.interrupt = &interrupt;
+  std::vector<TokenList> joined;
+  for (size_t i = 0; i < n; ++i) {
+    const std::string name = absl::StrCat("continuations[", i, "]");
+    const auto& continuation = std::get<std::string>(request.continuations[i]);
+    LK_RETURN_IF_ERROR(CheckTextBytes(name, text.size() + continuation.size()));
+    LK_ASSIGN_OR_RETURN(
+        const TokenList rest,
+        Prefixed(name, tokenizer_.Encode(text.substr(cut.tail_begin) + continuation, options)));
+    TokenList& tokens = joined.emplace_back();
+    tokens.reserve(cut.n_head + rest.size());
+    tokens.assign(context.begin(), context.begin() + static_cast<ptrdiff_t>(cut.n_head));
+    tokens.insert(tokens.end(), rest.begin(), rest.end());
+    LK_RETURN_IF_ERROR(CheckTokens(name, tokens));
+    LK_RETURN_IF_ERROR(NewTokens(0, tokens.size()).status());
+  }
+  return joined;
+}
+
+absl::StatusOr<std::vector<TokenList>> TextService::JoinedTokens(const ScoreRequest& request,
+                                                                 const TokenList& context) const {
+  std::vector<TokenList> joined;
+  for (size_t i = 0; i < request.continuations.size(); ++i) {
+    const auto& continuation = std::get<TokenList>(request.continuations[i]);
+    LK_RETURN_IF_ERROR(CheckTokens(absl::StrCat("continuations[", i, "]"), continuation));
+    LK_RETURN_IF_ERROR(NewTokens(0, context.size() + continuation.size()).status());
+    TokenList& tokens = joined.emplace_back(context);
+    tokens.insert(tokens.end(), continuation.begin(), continuation.end());
+  }
+  return joined;
+}
+
+absl::StatusOr<TextService::ScorePrompts> TextService::MakeScorePrompts(
+    const ScoreRequest& request) const {
+  Interrupt interrupt = InterruptOf(request.deadline, request.is_cancelled);
+  LK_ASSIGN_OR_RETURN(const TokenList context, TokensOf("context", request.context, interrupt));
+  ScorePrompts prompts;
+  if (std::holds_alternative<std::string>(request.context)) {
+    LK_ASSIGN_OR_RETURN(prompts.prompts, JoinedTexts(request, context, interrupt));
+  } else {
+    LK_ASSIGN_OR_RETURN(prompts.prompts, JoinedTokens(request, context));
+  }
+  prompts.boundary = context.size();
+  for (const TokenList& prompt : prompts.prompts) {
+    prompts.boundary = std::min(prompts.boundary, CommonPrefix(context, prompt));
+  }
+  LK_RETURN_IF_ERROR(CheckBoundary(prompts.prompts, prompts.boundary));
+  return prompts;
+}
+
 absl::StatusOr<std::vector<RequestId>> TextService::Score(const ScoreRequest& request,
                                                           ScoreCallback callback) {
   LK_RETURN_IF_ERROR(CheckModel(request.model));
@@ -175,24 +271,16 @@ absl::StatusOr<std::vector<RequestId>> TextService::Score(const ScoreRequest& re
   base.deadline = request.deadline;
   base.tenant = request.tenant.name;
   base.tenant_weight = request.tenant.weight;
-  ScorePrompts prompts;
-  LK_ASSIGN_OR_RETURN(const TokenList context, Tokenize("context", request.context));
-  prompts.boundary = context.size();
+  LK_ASSIGN_OR_RETURN(const ScorePrompts prompts, MakeScorePrompts(request));
   int64_t n_prompt_tokens = 0;
-  for (size_t i = 0; i < request.continuations.size(); ++i) {
-    LK_ASSIGN_OR_RETURN(TokenList joined,
-                        Tokenize(absl::StrCat("continuations[", i, "]"),
-                                 Joined(request.context, request.continuations[i])));
-    prompts.boundary = std::min(prompts.boundary, CommonPrefix(context, joined));
-    n_prompt_tokens += static_cast<int64_t>(joined.size());
-    prompts.prompts.push_back(std::move(joined));
+  for (const TokenList& prompt : prompts.prompts) {
+    n_prompt_tokens += static_cast<int64_t>(prompt.size());
   }
-  LK_RETURN_IF_ERROR(CheckBoundary(prompts));
   live_requests_->Charge(request.tenant, n_prompt_tokens);
   auto collector = std::make_shared<ScoreCollector>(prompts.prompts.size(), std::move(claim),
                                                     std::move(callback));
   absl::StatusOr<std::vector<RequestId>> ids =
-      SubmitAll(engine_, prompts, base, std::move(collector));
+      SubmitAll(engine_, prompts.prompts, prompts.boundary, base, std::move(collector));
   if (!ids.ok()) live_requests_->Charge(request.tenant, -n_prompt_tokens);
   return ids;
 }

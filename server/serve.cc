@@ -1,4 +1,6 @@
 // Implements `lowkey serve`: loads a model and answers until told to stop.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -24,10 +26,11 @@
 #include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
 #include "server/front/ops.h"
-#include "server/net/address.h"
 #include "server/front/server.h"
+#include "server/line_log.h"
 #include "server/metrics/metrics.h"
 #include "server/model_files/load_chat_templates.h"
+#include "server/net/address.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
 #include "server/version.h"
@@ -65,6 +68,7 @@ constexpr Flag kDefaultFlags[] = {
 };
 
 struct ServeOptions {
+  LineLog* log = nullptr;  // everything that is said on standard error while serving
   ServerOptions network;
   struct Metrics {
     std::string host;
@@ -101,13 +105,14 @@ absl::StatusOr<ServeOptions::Metrics> ReadMetricsAddress(const FlagValues& flags
   return options;
 }
 
-absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags) {
+absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) {
   ServeOptions options;
+  options.log = &log;
   options.network.host = flags.Text("host");
   LK_RETURN_IF_ERROR(flags.ReadInt("port", {0, 65535}, options.network.port));
   options.network.is_insecure_allowed = flags.Switch("insecure");
-  LK_ASSIGN_OR_RETURN(options.network.credentials, ReadCredentials(flags, [](const auto& line) {
-                        std::fprintf(stderr, "lowkey serve: %s\n", line.c_str());
+  LK_ASSIGN_OR_RETURN(options.network.credentials, ReadCredentials(flags, [&log](const auto& line) {
+                        log.Write(absl::StrCat("lowkey serve: ", line));
                       }));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("grace", options.grace));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("stall-timeout", options.network.stall_timeout));
@@ -147,7 +152,7 @@ std::string ModelName(const std::string& directory) {
 }
 
 void Say(const ServeOptions& options, const std::string& line) {
-  if (!options.is_json) std::fprintf(stderr, "%s\n", line.c_str());
+  if (!options.is_json) options.log->Write(line);
 }
 
 absl::StatusOr<LoadedModel> Load(const ServeOptions& options, const OpenedModel& opened) {
@@ -155,6 +160,7 @@ absl::StatusOr<LoadedModel> Load(const ServeOptions& options, const OpenedModel&
   LoadedModel model;
   LK_ASSIGN_OR_RETURN(model.tokenizer, opened.MakeTokenizer());
   LK_ASSIGN_OR_RETURN(auto weights, opened.Weights());
+  options.log->Flush(absl::Seconds(1));  // the bar writes by itself
   ProgressBar bar(stderr, "loading");
   auto progress = [&bar](int64_t done, int64_t total) {
     // No request is admitted yet, so none has to finish first.
@@ -199,9 +205,18 @@ std::string LimitsText(const Engine& engine) {
                       ")");
 }
 
+void ReadCredentialsAgain(const ServeOptions& options) {
+  const Credentials& credentials = options.network.credentials;
+  options.log->Write(credentials.tokens == nullptr && credentials.tls == nullptr
+                         ? "lowkey serve: SIGHUP: there are no credentials to read again"
+                         : "lowkey serve: SIGHUP: reading the credentials again");
+  credentials.ReadAgain();
+}
+
 // Serves until a signal, Admin.Drain or a failure of the device, then finishes admitted requests.
 void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& server) {
   while (!server.is_draining() && engine.Health().ok() && !WaitForStopSignal(kDrainPoll)) {
+    if (TakeHangUp()) ReadCredentialsAgain(options);
   }
   server.BeginDrain();
   Say(options, absl::StrCat("draining: admitted requests have ",
@@ -213,8 +228,12 @@ void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& 
 
 absl::Status RunServe(const FlagValues& flags) {
   const absl::Time start = absl::Now();
+  FillStandardFiles();
+  IgnoreBrokenPipes();
   BlockStopSignals();
-  LK_ASSIGN_OR_RETURN(ServeOptions options, ReadOptions(flags));
+  BlockHangUp();
+  LineLog log(STDERR_FILENO);
+  LK_ASSIGN_OR_RETURN(ServeOptions options, ReadOptions(flags, log));
   LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
   if (!flags.IsGiven("chat-template")) options.chat_templates = opened.MakeChatTemplates();
   const std::string name = ModelName(opened.path());
@@ -223,6 +242,7 @@ absl::Status RunServe(const FlagValues& flags) {
   options.network.deliveries = &deliveries;
   LoadedModel model;  // outlives the metrics' readers
   Metrics metrics(name);
+  metrics.WatchLog([&log] { return log.n_dropped(); });
   std::unique_ptr<OpsServer> http;
   if (options.metrics.has_value()) {
     LK_ASSIGN_OR_RETURN(http,
@@ -236,8 +256,8 @@ absl::Status RunServe(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));
   LK_ASSIGN_OR_RETURN(options.defaults.sampling,
                       ResolveSampling(sampling, {}, model.engine->config().vocab_size));
-  RequestLog log(stderr);
-  if (flags.Switch("log-requests")) options.network.log = &log;
+  RequestLog requests(log);
+  if (flags.Switch("log-requests")) options.network.log = &requests;
   TextService service(*model.engine, *model.tokenizer,
                       {name, options.defaults, options.chat_templates, &metrics});
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
@@ -263,7 +283,7 @@ Command ServeCommand() {
       "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one port. "
       "Without --model: the demo model. SIGTERM, Ctrl-C or the RPC Admin.Drain begins a drain: "
       "health and /ready say so, new work is refused, what was admitted may finish. A signal after "
-      "that ends it at once.";
+      "that ends it at once. SIGHUP reads the credentials again.";
   command.spec.groups = {{"Network", kNetworkFlags},
                          {"Credentials (read again when the files change)", CredentialFlags()},
                          {"Model", ModelFlags()},

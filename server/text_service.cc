@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/text_sink.h"
@@ -58,14 +59,42 @@ absl::Status TextService::CheckTokens(const std::string& field, const TokenList&
   return absl::OkStatus();
 }
 
-absl::StatusOr<TokenList> TextService::Tokenize(const std::string& field,
-                                                const Input& input) const {
+Interrupt TextService::InterruptOf(absl::Time deadline, IsCancelled is_cancelled) const {
+  return Interrupt([this, deadline, is_cancelled = std::move(is_cancelled)]() -> absl::Status {
+    if (is_stopped_) return absl::UnavailableError("the server is stopping");
+    if (is_cancelled != nullptr && is_cancelled()) {
+      return absl::CancelledError("cancelled before the text was tokenized");
+    }
+    if (absl::Now() < deadline) return absl::OkStatus();
+    return absl::DeadlineExceededError("the deadline passed before the text was tokenized");
+  });
+}
+
+size_t TextService::MaxTextBytes() const {
+  const std::optional<size_t> per_id = tokenizer_.max_bytes_per_id();
+  if (!per_id.has_value()) return std::numeric_limits<size_t>::max();
+  return static_cast<size_t>(engine_.limits().context_tokens) * *per_id;
+}
+
+absl::Status TextService::CheckTextBytes(const std::string& field, size_t n_bytes) const {
+  const size_t max_bytes = MaxTextBytes();
+  if (n_bytes <= max_bytes) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(
+      field, ": ", n_bytes, " bytes, expected at most ", max_bytes,
+      ", as no longer text fits into the context of ", engine_.limits().context_tokens, " tokens"));
+}
+
+absl::StatusOr<TokenList> TextService::TokensOf(const std::string& field, const Input& input,
+                                                Interrupt& interrupt) const {
   TokenList tokens;
   if (const auto* text = std::get_if<std::string>(&input)) {
     if (text->empty()) {
       return absl::InvalidArgumentError(absl::StrCat(field, ": empty, expected 1 byte or more"));
     }
-    LK_ASSIGN_OR_RETURN(tokens, Prefixed(field, tokenizer_.Encode(*text, kPromptEncoding)));
+    LK_RETURN_IF_ERROR(CheckTextBytes(field, text->size()));
+    EncodeOptions options = kPromptEncoding;
+    options.interrupt = &interrupt;
+    LK_ASSIGN_OR_RETURN(tokens, Prefixed(field, tokenizer_.Encode(*text, options)));
   } else {
     tokens = std::get<TokenList>(input);
   }
@@ -76,9 +105,10 @@ absl::StatusOr<TokenList> TextService::Tokenize(const std::string& field,
   return tokens;
 }
 
-absl::StatusOr<ChatPrompt> TextService::TokenizeChat(const Conversation& conversation) const {
+absl::StatusOr<ChatPrompt> TextService::TokenizeChat(const Conversation& conversation,
+                                                     const PromptLimits& limits) const {
   LK_ASSIGN_OR_RETURN(ChatPrompt prompt,
-                      MakeChatPrompt(conversation, options_.chat_templates, tokenizer_));
+                      MakeChatPrompt(conversation, options_.chat_templates, tokenizer_, limits));
   LK_RETURN_IF_ERROR(CheckTokens("chat", prompt.tokens));
   if (prompt.tokens.empty()) {
     return absl::InvalidArgumentError("chat: the template wrote nothing, expected 1 token or more");
@@ -86,10 +116,17 @@ absl::StatusOr<ChatPrompt> TextService::TokenizeChat(const Conversation& convers
   return prompt;
 }
 
-absl::StatusOr<TokenList> TextService::MakePrompt(const PromptInput& input) const {
-  if (const auto* text = std::get_if<std::string>(&input)) return Tokenize("text", *text);
-  if (const auto* tokens = std::get_if<TokenList>(&input)) return Tokenize("token_ids", *tokens);
-  LK_ASSIGN_OR_RETURN(ChatPrompt prompt, TokenizeChat(std::get<Conversation>(input)));
+absl::StatusOr<TokenList> TextService::MakePrompt(const GenerationRequest& request) const {
+  Interrupt interrupt = InterruptOf(request.deadline, request.is_cancelled);
+  if (const auto* text = std::get_if<std::string>(&request.input)) {
+    return TokensOf("text", *text, interrupt);
+  }
+  if (const auto* tokens = std::get_if<TokenList>(&request.input)) {
+    return TokensOf("token_ids", *tokens, interrupt);
+  }
+  LK_ASSIGN_OR_RETURN(ChatPrompt prompt,
+                      TokenizeChat(std::get<Conversation>(request.input),
+                                   {.max_bytes = MaxTextBytes(), .interrupt = &interrupt}));
   return std::move(prompt.tokens);
 }
 
@@ -146,7 +183,7 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
                       ResolveSelectable(request.attention, options_.defaults));
   result.attention = attention.options;
   result.selection = attention.selection;
-  LK_ASSIGN_OR_RETURN(result.prompt, MakePrompt(request.input));
+  LK_ASSIGN_OR_RETURN(result.prompt, MakePrompt(request));
   LK_ASSIGN_OR_RETURN(result.max_new_tokens,
                       NewTokens(request.max_new_tokens, result.prompt.size()));
   result.n = request.n.value_or(1);

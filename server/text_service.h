@@ -1,6 +1,7 @@
 #ifndef LOWKEY_SERVER_TEXT_SERVICE_H_
 #define LOWKEY_SERVER_TEXT_SERVICE_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -66,14 +67,30 @@ class TextService {
   // the same errors as Generate, without a callback.
   absl::StatusOr<std::vector<RequestId>> Score(const ScoreRequest& request, ScoreCallback callback);
 
+  // Returns the ids of a text, or of a conversation as Generate would feed it to the model; the
+  // pieces are tokenizer().IdToPiece's. Blocks while it computes. Errors:
+  //   INVALID_ARGUMENT    a text over kMaxTokenizeBytes or not UTF-8; those of MakeChatPrompt
+  //   NOT_FOUND           unknown model
+  //   OUT_OF_RANGE        a conversation over kMaxTokenizeBytes once rendered
+  //   FAILED_PRECONDITION a conversation, but no usable chat template
+  //   RESOURCE_EXHAUSTED  the tenant's quota is used up (RetryAfterOf says for how long), or ids
+  //                       and pieces would take over kMaxTextAnswerBytes
+  //   DEADLINE_EXCEEDED, CANCELLED, or UNAVAILABLE after StopTokenizing
+  absl::StatusOr<TokenizeResult> Tokenize(const TokenizeRequest& request) const;
+
+  // Returns the ids' text. Errors are those of Tokenize; INVALID_ARGUMENT for an id outside the
+  // vocabulary or over kMaxDetokenizeIds of them.
+  absl::StatusOr<std::string> Detokenize(const DetokenizeRequest& request) const;
+
+  // Ends texts that are being tokenized, for whichever call, and refuses later ones, with
+  // UNAVAILABLE: a server that stops need not wait for them. Thread-safe.
+  void StopTokenizing() { is_stopped_ = true; }
+
   // Ends a generation or scoring within a step. Ids that are unknown or finished are ignored.
   void Cancel(RequestId id) { engine_.Cancel(id); }
 
   // Resumes a request whose listener answered kPause (Engine::Resume).
   void Resume(RequestId id) { engine_.Resume(id); }
-
-  // Returns the prompt that Generate would feed to the model. Errors are those of MakeChatPrompt.
-  absl::StatusOr<ChatPrompt> TokenizeChat(const Conversation& conversation) const;
 
   // NOT_FOUND unless `name` is empty or the served model's.
   absl::Status CheckModel(const std::string& name) const;
@@ -87,13 +104,35 @@ class TextService {
   const Options& options() const { return options_; }
 
  private:
+  struct ScorePrompts {
+    std::vector<TokenList> prompts = {};  // context and continuation, one per continuation
+    size_t boundary = 0;                  // the tokens of the condition, which all prompts share
+  };
+
   // `request` has passed CheckBounds.
   absl::StatusOr<EngineRequest> ToEngineRequest(const GenerationRequest& request) const;
   // Claims the id; an empty one becomes an id that nobody has.
   absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> TakeId(const Tenant& tenant,
                                                               std::string id) const;
-  absl::StatusOr<TokenList> Tokenize(const std::string& field, const Input& input) const;
-  absl::StatusOr<TokenList> MakePrompt(const PromptInput& input) const;
+  // Returns what ends the work on a request's texts before it is done.
+  Interrupt InterruptOf(absl::Time deadline, IsCancelled is_cancelled) const;
+  // Returns the bytes of the longest text that may fit into the context, whatever it says.
+  size_t MaxTextBytes() const;
+  // OUT_OF_RANGE for a longer one.
+  absl::Status CheckTextBytes(const std::string& field, size_t n_bytes) const;
+  absl::StatusOr<TokenList> TokensOf(const std::string& field, const Input& input,
+                                     Interrupt& interrupt) const;
+  absl::StatusOr<ChatPrompt> TokenizeChat(const Conversation& conversation,
+                                          const PromptLimits& limits) const;
+  absl::StatusOr<TokenList> MakePrompt(const GenerationRequest& request) const;
+  // `request` has passed CheckContinuations.
+  absl::StatusOr<ScorePrompts> MakeScorePrompts(const ScoreRequest& request) const;
+  // Return the context with each continuation; `context` holds the context's own tokens.
+  absl::StatusOr<std::vector<TokenList>> JoinedTexts(const ScoreRequest& request,
+                                                     const TokenList& context,
+                                                     Interrupt& interrupt) const;
+  absl::StatusOr<std::vector<TokenList>> JoinedTokens(const ScoreRequest& request,
+                                                      const TokenList& context) const;
   // Returns the tokens that end an answer unless ignore_eos is set.
   TokenList EndTokens() const;
   // Returns the asked number, or the default cut to the context. OUT_OF_RANGE past the context.
@@ -104,6 +143,7 @@ class TextService {
   const Tokenizer& tokenizer_;
   const Options options_;
   const std::shared_ptr<LiveRequests> live_requests_;
+  std::atomic<bool> is_stopped_{false};
 };
 
 }  // namespace lowkey

@@ -26,6 +26,12 @@ absl::Status CheckRanges(absl::Span<const ByteRange> ranges, size_t n_bytes) {
   return absl::OkStatus();
 }
 
+absl::Status CheckDecodedBytes(size_t n_bytes, const DecodeOptions& options) {
+  if (n_bytes <= options.max_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("text: over ", options.max_bytes, " bytes, expected at most that"));
+}
+
 }  // namespace
 
 absl::Status Tokenizer::ResolveSpecials(const OwnSpecials& own, const TokenizerSettings& settings) {
@@ -69,6 +75,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
         absl::StrCat("text: not UTF-8 at byte ", *invalid, ", expected valid UTF-8"));
   }
   LK_RETURN_IF_ERROR(CheckRanges(options.literal_ranges, text.size()));
+  LK_RETURN_IF_ERROR(Count(options.interrupt));
   const bool add_bos = options.add_bos.value_or(adds_bos_);
   const bool add_eos = options.add_eos.value_or(adds_eos_);
   if (add_bos && !bos_id_.has_value()) {
@@ -92,8 +99,10 @@ absl::StatusOr<std::string> Tokenizer::Decode(absl::Span<const int32_t> ids,
     const absl::StatusOr<std::string> next = decoder.Append(ids[i]);
     if (!next.ok()) return Prefixed(absl::StrCat("ids[", i, "]"), next.status());
     text.append(*next);
+    LK_RETURN_IF_ERROR(CheckDecodedBytes(text.size(), options));
   }
   text.append(decoder.Finish());
+  LK_RETURN_IF_ERROR(CheckDecodedBytes(text.size(), options));
   return text;
 }
 

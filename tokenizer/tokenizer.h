@@ -2,6 +2,7 @@
 #define LOWKEY_TOKENIZER_TOKENIZER_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "tokenizer/interrupt.h"
 #include "tokenizer/settings.h"
 
 namespace lowkey {
@@ -33,12 +35,17 @@ struct EncodeOptions {
   // piece that overlaps one of them is recognized. Nothing else changes: otherwise the text is
   // encoded as a whole.
   absl::Span<const ByteRange> literal_ranges = {};
+
+  // Is asked while a text is encoded and can end that; null: nobody is asked. Must outlive the call.
+  Interrupt* interrupt = nullptr;
 };
 
 struct DecodeOptions {
   // The ids continue a text (they were generated after a prompt), so a leading space is theirs. If
   // false, they begin a text, and the dummy prefix that Encode gave it is taken off again.
   bool keep_leading_space = false;
+  // The longest text that may come out; longer ones are refused before they are built.
+  size_t max_bytes = std::numeric_limits<size_t>::max();
 };
 
 // The bytes that an id decodes to.
@@ -82,13 +89,14 @@ class Tokenizer {
   // Takes any UTF-8, NUL included. Empty text gives only bos and eos. Unless parse_special is set,
   // text that spells a control piece is text. INVALID_ARGUMENT: over kMaxTextBytes, or not
   // UTF-8 (the message says at which byte), or literal_ranges that are not in order and in the
-  // text, or add_bos or add_eos without such a token; or the implementation's own errors.
+  // text, or add_bos or add_eos without such a token; or the implementation's own errors, or that
+  // of options.interrupt.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options = {}) const;
 
   // Returns valid UTF-8. Control pieces give nothing; bytes side by side join to characters, and
   // those that do not give U+FFFD. INVALID_ARGUMENT: an id that is negative or not below
-  // vocab_size.
+  // vocab_size. RESOURCE_EXHAUSTED: a text over max_bytes.
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
                                      const DecodeOptions& options = {}) const;
 
@@ -102,6 +110,11 @@ class Tokenizer {
   virtual bool IsControl(int32_t id) const = 0;
 
   virtual int32_t vocab_size() const = 0;
+
+  // Returns the most bytes of a text that one id of Encode can stand for: a longer text than this
+  // times n has more than n ids, whatever it says. Nullopt if the model drops parts of texts or
+  // makes one id of any length of text.
+  virtual std::optional<size_t> max_bytes_per_id() const { return std::nullopt; }
   std::optional<int32_t> bos_id() const { return bos_id_; }
   // The ids that end a text, without repeats; the first is the one that add_eos appends. May be
   // empty.

@@ -25,7 +25,10 @@ inline constexpr float kMaxBias = 100.0f;  // the least bias is -kMaxBias
 inline constexpr size_t kMaxContinuations = 64;
 inline constexpr size_t kMaxChatMessages = 4096;
 inline constexpr size_t kMaxToolCalls = 128;
+inline constexpr size_t kMaxTokenizeBytes = size_t{1} << 20;
 inline constexpr int kMaxDetokenizeIds = 1 << 20;  // an id of one byte can be a long text
+// The most memory that an answer of Tokenize or Detokenize may take.
+inline constexpr size_t kMaxTextAnswerBytes = size_t{32} << 20;
 
 // INVALID_ARGUMENT `field: value, expected min..max` for a value outside of the range.
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t min, int64_t max);

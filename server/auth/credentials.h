@@ -22,6 +22,13 @@ struct Credentials {
   std::shared_ptr<TlsSource> tls;        // null: connections are in clear
   bool has_client_certificates = false;  // tls asks for them
 
+  // Reads the files again at once. The ReloadLog gets one line for the tokens and one for the
+  // certificates, if there are any.
+  void ReadAgain() const {
+    if (tokens != nullptr) tokens->ReadAgain();
+    if (tls != nullptr) tls->ReadAgain();
+  }
+
   // Whether nobody can call or listen in without a secret.
   bool IsGuarded() const {
     return tls != nullptr && (tokens != nullptr || has_client_certificates);

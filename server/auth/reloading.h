@@ -20,7 +20,7 @@ template <typename T>
 class Reloading {
  public:
   using Load = std::function<absl::StatusOr<T>()>;
-  // Receives the status of a later load, with the lock held, and only when it is news.
+  // Receives the status of a later load, with the lock held, when it is news or was asked for.
   using Report = std::function<void(const absl::Status&)>;
 
   // Fails with the first load's error.
@@ -34,10 +34,17 @@ class Reloading {
         new Reloading(std::move(files), std::move(load), std::move(report), std::move(value)));
   }
 
+  // Reads the files at once, changed or not; the report gets the outcome, news or not.
+  void ReadAgain() {
+    absl::MutexLock lock(&mutex_);
+    files_.HaveChanged();
+    Reload(true);
+  }
+
   // Never null. Unusable files leave the value as it was.
   std::shared_ptr<const T> Get() {
     absl::MutexLock lock(&mutex_);
-    if (files_.HaveChanged()) Reload();
+    if (files_.HaveChanged()) Reload(false);
     return value_;
   }
 
@@ -48,11 +55,13 @@ class Reloading {
         report_(std::move(report)),
         value_(std::make_shared<const T>(std::move(value))) {}
 
-  void Reload() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Reload(bool is_asked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     absl::StatusOr<T> loaded = load_();
     const bool is_same = loaded.ok() && *loaded == *value_;
     if (loaded.ok() && !is_same) value_ = std::make_shared<const T>(*std::move(loaded));
-    if (loaded.status() != status_ || (loaded.ok() && !is_same)) report_(loaded.status());
+    if (is_asked || loaded.status() != status_ || (loaded.ok() && !is_same)) {
+      report_(loaded.status());
+    }
     status_ = loaded.status();
   }
 

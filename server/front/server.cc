@@ -55,7 +55,9 @@ absl::Status Server::CheckOptions(const ServerOptions& options) {
       "host ", options.host,
       " can be reached from other machines: expected --tls-cert and --tls-key, and --tokens or "
       "--tls-client-ca. Add --insecure to serve there all the same, or leave --host at "
-      "127.0.0.1"));
+      "127.0.0.1. In a container, mount the files and name them: -e LOWKEY_TOKENS=FILE -e "
+      "LOWKEY_TLS_CERT=FILE -e LOWKEY_TLS_KEY=FILE; or say -e LOWKEY_INSECURE=true where something "
+      "else guards the port"));
 }
 
 Server::Server(TextService& service, const ServerOptions& options)
@@ -185,6 +187,7 @@ bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_shor
     const absl::Time until = std::min(deadline, absl::Now() + kDrainStep);
     is_idle = service_.engine().Drain(until) && generation_.live_calls->AwaitNone(until);
   } while (!is_idle && absl::Now() < deadline && !is_cut_short());
+  service_.StopTokenizing();
   if (!is_idle) {
     service_.engine().EndAll(absl::UnavailableError(
         "the server is stopping, and the grace period for admitted requests is over"));
@@ -202,6 +205,7 @@ bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_shor
 Server::~Server() {
   if (front_ == nullptr) return;
   front_->Close();
+  service_.StopTokenizing();
   pool_.reset();
   generation_.engine_calls->AwaitNone(absl::InfiniteFuture());
   front_.reset();

@@ -169,6 +169,9 @@ std::string Metrics::Text() const {
   std::vector<MetricFamily> families = registry_.Collect();
   families.push_back(Sample("lowkey:num_streams_paused", "Generations that wait for their reader.",
                             MetricType::Gauge, static_cast<double>(n_paused_streams_), labels_));
+  families.push_back(Sample(
+      "lowkey:log_lines_dropped_total", "Log lines that nobody read in time.", MetricType::Counter,
+      n_dropped_lines_ == nullptr ? 0 : static_cast<double>(n_dropped_lines_()), labels_));
   if (const Engine* engine = engine_; engine != nullptr) {
     std::vector<MetricFamily> more = EngineFamilies(engine->Stats(), labels_);
     families.insert(families.end(), std::make_move_iterator(more.begin()),

@@ -6,8 +6,10 @@
 #include <prometheus/registry.h>
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -54,6 +56,11 @@ class Metrics {
   // Counts a generation or scoring that was refused before its admission.
   void CountRefusal(absl::StatusCode code);
 
+  // Shows how many lines the log has dropped. Call this before the first Text.
+  void WatchLog(std::function<int64_t()> n_dropped_lines) {
+    n_dropped_lines_ = std::move(n_dropped_lines);
+  }
+
   // Returns all metrics in Prometheus' text format 0.0.4.
   std::string Text() const;
 
@@ -69,6 +76,7 @@ class Metrics {
   prometheus::Histogram &first_token_, &next_token_, &whole_request_, &queue_;
   Counters &finished_, &by_mechanism_, &tokens_by_mechanism_, &refused_, &network_refused_;
   prometheus::Counter& saved_bytes_;
+  std::function<int64_t()> n_dropped_lines_ = {};
   std::atomic<int64_t> n_paused_streams_{0};
   std::atomic<ServingState> state_{ServingState::kLoading};
   std::atomic<const Engine*> engine_{nullptr};

@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_REQUEST_REQUEST_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -45,6 +46,10 @@ using TokenList = std::vector<int32_t>;
 using Input = std::variant<std::string, TokenList>;
 using PromptInput = std::variant<std::string, TokenList, Conversation>;
 
+// Whether nobody waits for the answer any more. Is asked now and then while a request's text is
+// tokenized, in the thread that submits the request. Unset: somebody waits.
+using IsCancelled = std::function<bool()>;
+
 struct GenerationRequest {
   std::string model;       // empty: the only one
   std::string request_id;  // empty: the server makes one
@@ -61,6 +66,7 @@ struct GenerationRequest {
   std::vector<int32_t> prefix_marks;
   absl::Time deadline = absl::InfiniteFuture();
   Tenant tenant;  // from the credentials, never from the message
+  IsCancelled is_cancelled = {};
 };
 
 struct ScoreRequest {
@@ -70,6 +76,29 @@ struct ScoreRequest {
   AttentionChoice attention = {};
   absl::Time deadline = absl::InfiniteFuture();
   Tenant tenant = {};
+  IsCancelled is_cancelled = {};
+};
+
+struct TokenizeRequest {
+  std::string model = {};
+  std::variant<std::string, Conversation> input = {};  // a text may be empty
+  bool add_bos = true;  // where the model has one; a conversation's template writes its own
+  absl::Time deadline = absl::InfiniteFuture();
+  Tenant tenant = {};
+  IsCancelled is_cancelled = {};
+};
+
+struct TokenizeResult {
+  TokenList tokens = {};
+  std::string rendered_text = {};  // of a conversation: the text that the template wrote
+};
+
+struct DetokenizeRequest {
+  std::string model = {};
+  TokenList tokens = {};
+  absl::Time deadline = absl::InfiniteFuture();
+  Tenant tenant = {};
+  IsCancelled is_cancelled = {};
 };
 
 // The values of unset fields. GetModel shows them to clients.

@@ -103,7 +103,7 @@ class SmolLm2Test : public ::testing::Test {
       to.role = message["role"];
       to.content = message["content"].get<std::string>();
     }
-    return service_->TokenizeChat(conversation).value().tokens;
+    return service_->Tokenize({.input = conversation}).value().tokens;
   }
 
   static Engine* engine_;

@@ -56,11 +56,38 @@ TEST(RequestLogTest, MethodThatACallerMadeUpIsCut) {
   EXPECT_LT(line.size(), 400u);
 }
 
+std::string LoggedMessage(const std::string& message) {
+  return nlohmann::json::parse(
+      RequestLogLine({"Generate", "", absl::InvalidArgumentError(message), {}, std::nullopt},
+                     absl::Now()))["message"];
+}
+
+TEST(RequestLogTest, LeavesOutWhatMessagesQuote) {
+  EXPECT_EQ(LoggedMessage(R"(model: "a "secret"" is not served, expected "tales")"),
+            R"(model: "...")");
+  EXPECT_EQ(LoggedMessage("chat: the template says: a secret"), "chat: refused");
+  EXPECT_EQ(LoggedMessage("n: 9, expected 1..8"), "n: 9, expected 1..8");
+}
+
+TEST(RequestLogTest, LinesAreShort) {
+  GenerationResult result;
+  result.request_id = std::string(128, '\1');
+  result.model = std::string(255, '\1');
+  const std::string line =
+      RequestLogLine({std::string(128, '\1'), std::string(64, 'x'),
+                      absl::InternalError(std::string(100000, '\1')), absl::ZeroDuration(), result},
+                     absl::Now());
+  EXPECT_LT(line.size(), LineLog::kMaxLineBytes);
+  EXPECT_EQ(nlohmann::json::parse(line)["status"], "INTERNAL");
+}
+
 TEST(RequestLogTest, WritesOneLinePerEntry) {
   std::FILE* file = std::tmpfile();
-  RequestLog log(file);
+  LineLog lines(fileno(file));
+  RequestLog log(lines);
   log.Write({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
   log.Write({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
+  EXPECT_TRUE(lines.Flush(absl::InfiniteDuration()));
   std::rewind(file);
   int n_lines = 0;
   for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) n_lines += c == '\n';

@@ -81,7 +81,8 @@ TEST_F(TextServiceTest, RefusesAConversationWithoutATemplate) {
 
 TEST_F(TextServiceTest, RefusesAConversationThatTheTemplateWritesNothingFor) {
   TextService service(engine_, TestTokenizer(), {"tales", {}, ChatTemplates("")});
-  const auto prompt = service.TokenizeChat({.messages = {{.role = "user", .content = "Once"}}});
+  const auto prompt =
+      service.Tokenize({.input = Conversation{.messages = {{.role = "user", .content = "Once"}}}});
   EXPECT_THAT(std::string(prompt.status().message()), HasSubstr("the template wrote nothing"));
 }
 
@@ -280,8 +281,8 @@ TEST_F(TextServiceTest, IdIsFreeAgainWhenTheEngineRefuses) {
 
 TEST_F(TextServiceTest, DeadlineReachesTheEngine) {
   GenerationRequest request = Text("a");
-  request.deadline = absl::FromUnixSeconds(123);
-  EXPECT_EQ(engine_.request(*Generate(request)).deadline, absl::FromUnixSeconds(123));
+  request.deadline = absl::FromUnixSeconds(int64_t{1} << 40);
+  EXPECT_EQ(engine_.request(*Generate(request)).deadline, absl::FromUnixSeconds(int64_t{1} << 40));
 }
 
 TEST_F(TextServiceTest, CancelEndsTheRequestOnce) {

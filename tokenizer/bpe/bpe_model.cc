@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
+#include "tokenizer/bpe/byte_level.h"
 #include "tokenizer/utf8.h"
 
 namespace lowkey {
@@ -15,6 +17,9 @@ namespace {
 
 // For so few symbols, looking at all pairs for each merge is faster than a queue.
 constexpr size_t kMaxShortSymbols = 24;
+
+// No symbol and no rank has this number: there are fewer of both.
+constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 std::string Quote(const std::string& text) {
   return absl::StrCat("\"", absl::CHexEscape(text), "\"");
@@ -92,20 +97,33 @@ const BpeModel::Rule* BpeModel::FindRule(int32_t left, int32_t right) const {
   return it == rules_.end() ? nullptr : &it->second;
 }
 
-void BpeModel::Encode(std::string_view word, std::vector<int32_t>& ids) const {
+bool BpeModel::CoversAllText(bool is_spelled) const {
+  if (unk_id_.has_value() && !vocabulary_.fuses_unk) return true;
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string spelled;
+    if (is_spelled) AppendSpelled(std::string(1, static_cast<char>(byte)), spelled);
+    if (is_spelled ? !Find(spelled).has_value() : !byte_ids_[byte].has_value()) return false;
+  }
+  return true;
+}
+
+absl::Status BpeModel::Encode(std::string_view word, Interrupt* interrupt,
+                              std::vector<int32_t>& ids) const {
+  LK_RETURN_IF_ERROR(Count(interrupt, word.size()));
   if (vocabulary_.ignores_merges) {
     if (const std::optional<int32_t> id = Find(word); id.has_value()) {
       ids.push_back(*id);
-      return;
+      return absl::OkStatus();
     }
   }
   std::vector<int32_t> symbols = Characters(word);
   if (symbols.size() <= kMaxShortSymbols) {
     MergeShort(symbols);
   } else {
-    MergeLong(symbols);
+    LK_RETURN_IF_ERROR(MergeLong(interrupt, symbols));
   }
   ids.insert(ids.end(), symbols.begin(), symbols.end());
+  return absl::OkStatus();
 }
 
 std::vector<int32_t> BpeModel::Characters(std::string_view word) const {
@@ -157,22 +175,25 @@ void BpeModel::MergeShort(std::vector<int32_t>& symbols) const {
   }
 }
 
-// Symbols form a doubly linked list in the order of the word.
+// Symbols form a doubly linked list in the order of the word, which may have millions of them.
 struct BpeModel::Symbol {
-  const Rule* rule = nullptr;  // merges the symbol with the next
+  uint32_t rank = kNone;  // of the rule that merges the symbol with the next
   int32_t id = 0;
-  std::optional<uint32_t> previous, next;
+  uint32_t previous = kNone, next = kNone;
 };
 
-void BpeModel::MergeLong(std::vector<int32_t>& ids) const {
+absl::Status BpeModel::MergeLong(Interrupt* interrupt, std::vector<int32_t>& ids) const {
   std::vector<Symbol> symbols(ids.size());
   // The rank is above the place: the lower rank comes first, then the leftmost pair.
   std::vector<uint64_t> queued;
+  const auto rule_of = [&](const Symbol& symbol) {
+    return symbol.next == kNone ? nullptr : FindRule(symbol.id, symbols[symbol.next].id);
+  };
   const auto propose = [&](uint32_t place) {
-    Symbol& symbol = symbols[place];
-    symbol.rule = symbol.next.has_value() ? FindRule(symbol.id, symbols[*symbol.next].id) : nullptr;
-    if (symbol.rule == nullptr) return false;
-    queued.push_back(static_cast<uint64_t>(symbol.rule->rank) << 32 | place);
+    const Rule* const rule = rule_of(symbols[place]);
+    symbols[place].rank = rule == nullptr ? kNone : rule->rank;
+    if (rule == nullptr) return false;
+    queued.push_back(static_cast<uint64_t>(rule->rank) << 32 | place);
     return true;
   };
   for (uint32_t i = 0; i < ids.size(); ++i) {
@@ -186,25 +207,25 @@ void BpeModel::MergeLong(std::vector<int32_t>& ids) const {
     if (propose(place)) std::push_heap(queued.begin(), queued.end(), std::greater<>());
   };
   while (!queued.empty()) {
+    LK_RETURN_IF_ERROR(Count(interrupt));
     std::pop_heap(queued.begin(), queued.end(), std::greater<>());
     const uint64_t merge = queued.back();
     queued.pop_back();
     const auto place = static_cast<uint32_t>(merge);
     Symbol& left = symbols[place];
     // A merge is stale once either side has been merged with another neighbor.
-    if (left.rule == nullptr || left.rule->rank != merge >> 32) continue;
-    Symbol& right = symbols[*left.next];
-    left.id = left.rule->id;
+    if (left.rank != merge >> 32) continue;
+    Symbol& right = symbols[left.next];
+    left.id = rule_of(left)->id;
     left.next = right.next;
     right = {};
-    if (left.next.has_value()) symbols[*left.next].previous = place;
-    if (left.previous.has_value()) propose_later(*left.previous);
+    if (left.next != kNone) symbols[left.next].previous = place;
+    if (left.previous != kNone) propose_later(left.previous);
     propose_later(place);
   }
   ids.clear();
-  for (std::optional<uint32_t> i = 0; i.has_value(); i = symbols[*i].next) {
-    ids.push_back(symbols[*i].id);
-  }
+  for (uint32_t i = 0; i != kNone; i = symbols[i].next) ids.push_back(symbols[i].id);
+  return absl::OkStatus();
 }
 
 }  // namespace lowkey

@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tokenizer/interrupt.h"
 
 namespace lowkey {
 
@@ -38,8 +39,13 @@ class BpeModel {
   // parts or whole are no pieces, or an unk_piece that is none.
   static absl::StatusOr<BpeModel> Create(BpeVocabulary vocabulary);
 
-  // Appends the ids of `word`, which must be valid UTF-8, in O(n log n).
-  void Encode(std::string_view word, std::vector<int32_t>& ids) const;
+  // Appends the ids of `word`, which must be valid UTF-8, in O(n log n). Returns the interrupt's
+  // error; null: nobody is asked.
+  absl::Status Encode(std::string_view word, Interrupt* interrupt, std::vector<int32_t>& ids) const;
+
+  // Returns whether every character of any text becomes an id or more of its own before pieces
+  // merge; `is_spelled`: words are spelled by bytes.
+  bool CoversAllText(bool is_spelled) const;
 
   const std::vector<std::string>& pieces() const { return vocabulary_.pieces; }
   std::optional<int32_t> Find(std::string_view piece) const;
@@ -61,7 +67,7 @@ class BpeModel {
   bool AppendBytes(std::string_view character, std::vector<int32_t>& ids) const;
   const Rule* FindRule(int32_t left, int32_t right) const;
   void MergeShort(std::vector<int32_t>& symbols) const;
-  void MergeLong(std::vector<int32_t>& symbols) const;
+  absl::Status MergeLong(Interrupt* interrupt, std::vector<int32_t>& symbols) const;
 
   BpeVocabulary vocabulary_;
   absl::flat_hash_map<std::string_view, int32_t> ids_;  // views into vocabulary_

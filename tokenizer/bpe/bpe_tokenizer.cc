@@ -117,9 +117,23 @@ bool BpeTokenizer::IsControl(int32_t id) const {
   return id >= 0 && id < vocab_size() && tokens_[id].is_control;
 }
 
+std::optional<size_t> BpeTokenizer::max_bytes_per_id() const {
+  const std::optional<size_t> rewriter = rewriter_.MaxShrink(), words = pre_tokenizer_.MaxShrink();
+  if (!rewriter.has_value() || !words.has_value()) return std::nullopt;
+  if (!model_.CoversAllText(pre_tokenizer_.Spells())) return std::nullopt;
+  for (const AddedToken& added : added_tokens_.tokens()) {
+    if (added.takes_left_space || added.takes_right_space) return std::nullopt;
+  }
+  size_t longest = 4;  // a character that becomes the unknown token
+  for (const Token& token : tokens_) {
+    longest = std::max({longest, token.piece.size(), token.spelled.size()});
+  }
+  return longest * *rewriter * *words;
+}
+
 absl::Status BpeTokenizer::EncodeText(std::string_view text, const EncodeOptions& options,
                                       std::vector<int32_t>& ids) const {
-  PatternBudget budget(text.size());
+  PatternBudget budget(text.size(), options.interrupt);
   Section whole = {.text = std::string(text), .literal = {}, .begins_text = true};
   if (options.parse_special && !options.literal_ranges.empty()) {
     whole.literal = MarkLiteral(text.size(), options.literal_ranges);
@@ -144,7 +158,7 @@ absl::Status BpeTokenizer::EncodeRewritten(Section section, PatternBudget& budge
     const auto [it, is_new] = known.try_emplace(word);
     if (is_new) {
       it->second.begin = ids.size();
-      model_.Encode(word, ids);
+      LK_RETURN_IF_ERROR(model_.Encode(word, budget.interrupt, ids));
       it->second.end = ids.size();
     } else {
       for (size_t i = it->second.begin; i < it->second.end; ++i) ids.push_back(ids[i]);

@@ -53,6 +53,7 @@ class BpeTokenizer : public Tokenizer {
   std::optional<int32_t> PieceToId(std::string_view piece) const override;
   bool IsControl(int32_t id) const override;
   int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
+  std::optional<size_t> max_bytes_per_id() const override;
 
  private:
   struct Token {

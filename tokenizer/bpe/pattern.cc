@@ -30,17 +30,19 @@ using CompileContext = std::unique_ptr<pcre2_compile_context, Freer<pcre2_compil
 
 // Counts the bytes from callout to callout, over which a repeat passes.
 struct Watch {
-  size_t& steps_left;
+  PatternBudget& budget;
   size_t& last;
+  absl::Status status = absl::OkStatus();  // the interrupt's
 
   static int Count(pcre2_callout_block* block, void* data) {
     Watch& watch = *static_cast<Watch*>(data);
     const size_t at = block->current_position;
     const size_t n_steps = 1 + (at > watch.last ? at - watch.last : watch.last - at);
     watch.last = at;
-    if (n_steps > watch.steps_left) return PCRE2_ERROR_CALLOUT;
-    watch.steps_left -= n_steps;
-    return 0;
+    if (n_steps > watch.budget.steps_left) return PCRE2_ERROR_CALLOUT;
+    watch.budget.steps_left -= n_steps;
+    watch.status = lowkey::Count(watch.budget.interrupt, n_steps);
+    return watch.status.ok() ? 0 : PCRE2_ERROR_CALLOUT;
   }
 };
 
@@ -122,7 +124,7 @@ absl::Status PatternSearch::ForEachRegexMatch(std::string_view text, Visit visit
   auto* const match = static_cast<pcre2_match_data*>(match_.get());
   auto* const context = static_cast<pcre2_match_context*>(context_.get());
   size_t last_callout = 0;
-  Watch watch{budget_.steps_left, last_callout};
+  Watch watch{budget_, last_callout};
   pcre2_set_callout(context, Watch::Count, &watch);
   pcre2_set_heap_limit(context, kMaxHeapKib);
   pcre2_set_match_limit(context, static_cast<uint32_t>(std::min<size_t>(
@@ -137,6 +139,7 @@ absl::Status PatternSearch::ForEachRegexMatch(std::string_view text, Visit visit
                        context);
     }
     if (rc == PCRE2_ERROR_NOMATCH) break;
+    if (!watch.status.ok()) return watch.status;
     if (rc < 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("text: the tokenizer's pattern \"", absl::CHexEscape(pattern_.text_),
@@ -144,6 +147,7 @@ absl::Status PatternSearch::ForEachRegexMatch(std::string_view text, Visit visit
     }
     const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(match);
     visit(found[0], found[1]);
+    LK_RETURN_IF_ERROR(Count(budget_.interrupt));
     begin = found[1];
   }
   return absl::OkStatus();

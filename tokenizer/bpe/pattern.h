@@ -3,21 +3,25 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tokenizer/interrupt.h"
 
 namespace lowkey {
 
 // The work that patterns may still do on one text. A step is an alternative tried or a byte read.
 struct PatternBudget {
-  // Enough for any pattern whose work is linear in the text.
-  explicit PatternBudget(size_t text_bytes) : steps_left(64 * text_bytes + (size_t{1} << 20)) {}
+  // Enough for any pattern whose work is linear in the text. The interrupt must outlive this.
+  explicit PatternBudget(size_t text_bytes, Interrupt* asked = nullptr)
+      : steps_left(64 * text_bytes + (size_t{1} << 20)), interrupt(asked) {}
 
   size_t steps_left;
+  Interrupt* const interrupt;  // is asked while patterns are searched; null: nobody is asked
 };
 
 // A pattern that a tokenizer.json names: a string, or a regular expression as Oniguruma reads
@@ -34,6 +38,11 @@ class Pattern {
   // construct that Oniguruma may read in another way than PCRE2, which is used here, or an
   // expression that can match nothing.
   static absl::StatusOr<Pattern> FromRegex(std::string_view regex);
+
+  // Returns the bytes of a string's matches; nullopt for a regular expression.
+  std::optional<size_t> match_bytes() const {
+    return regex_ == nullptr ? std::optional<size_t>(text_.size()) : std::nullopt;
+  }
 
  private:
   friend class PatternSearch;
@@ -53,7 +62,7 @@ class PatternSearch {
   PatternSearch(const Pattern& pattern, PatternBudget& budget);
 
   // Calls visit for each match in `text`, from left to right. `text` must be valid UTF-8.
-  // INVALID_ARGUMENT: the budget is spent.
+  // INVALID_ARGUMENT: the budget is spent. Also the interrupt's error.
   absl::Status ForEachMatch(std::string_view text, Visit visit);
 
  private:

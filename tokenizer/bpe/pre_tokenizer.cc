@@ -147,4 +147,18 @@ absl::StatusOr<Words> PreTokenizer::Run(Section section, PatternBudget& budget) 
   return words;
 }
 
+std::optional<size_t> PreTokenizer::MaxShrink() const {
+  size_t product = 1;
+  for (const PreTokenizerStep& step : steps_) {
+    const auto* const cut = std::get_if<Cut>(&step);
+    if (cut != nullptr && cut->behavior == Cut::Behavior::kRemoved) return std::nullopt;
+    const auto* const replace = std::get_if<Replace>(&step);
+    if (replace == nullptr) continue;
+    const std::optional<size_t> factor = lowkey::MaxShrink(*replace);
+    if (!factor.has_value()) return std::nullopt;
+    product *= *factor;
+  }
+  return product;
+}
+
 }  // namespace lowkey

@@ -62,6 +62,12 @@ class PreTokenizer {
   // Rewriter::kMaxRewrittenBytes with what the steps add, or the budget is spent.
   absl::StatusOr<Words> Run(Section section, PatternBudget& budget) const;
 
+  // Returns a number by which no text's bytes are divided further; nullopt if there is none.
+  std::optional<size_t> MaxShrink() const;
+
+  // Returns whether words are spelled by bytes in the end.
+  bool Spells() const { return !steps_.empty() && std::holds_alternative<Spell>(steps_.back()); }
+
  private:
   const std::vector<PreTokenizerStep> steps_;
 };

@@ -25,6 +25,10 @@ absl::Status ApplyStep(const Prepend& prepend, Section& section, PatternBudget&)
   return absl::OkStatus();
 }
 
+// The most bytes of a text that become one byte in a Unicode form: a mathematical letter of 4 bytes
+// becomes one of ASCII, and three such characters become one of 2 or 3 bytes.
+constexpr size_t kMaxUnicodeShrink = 4;
+
 int OptionsOf(UnicodeForm form) {
   switch (form) {
     case UnicodeForm::kNfc:
@@ -133,6 +137,26 @@ bool Rewriter::HasUnicodeForm() const {
   return std::any_of(steps_.begin(), steps_.end(), [](const RewriteStep& step) {
     return std::holds_alternative<UnicodeForm>(step);
   });
+}
+
+std::optional<size_t> MaxShrink(const Replace& replace) {
+  const std::optional<size_t> n_bytes = replace.pattern.match_bytes();
+  if (!n_bytes.has_value() || replace.content.empty()) return std::nullopt;
+  return (*n_bytes + replace.content.size() - 1) / replace.content.size();
+}
+
+std::optional<size_t> Rewriter::MaxShrink() const {
+  size_t product = 1;
+  for (const RewriteStep& step : steps_) {
+    if (const auto* const replace = std::get_if<Replace>(&step)) {
+      const std::optional<size_t> factor = lowkey::MaxShrink(*replace);
+      if (!factor.has_value()) return std::nullopt;
+      product *= *factor;
+    } else if (std::holds_alternative<UnicodeForm>(step)) {
+      product *= kMaxUnicodeShrink;
+    }
+  }
+  return product;
 }
 
 }  // namespace lowkey

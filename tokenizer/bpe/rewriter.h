@@ -1,6 +1,7 @@
 #ifndef LOWKEY_TOKENIZER_BPE_REWRITER_H_
 #define LOWKEY_TOKENIZER_BPE_REWRITER_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,9 +55,15 @@ class Rewriter {
 
   bool HasUnicodeForm() const;
 
+  // Returns a number by which no text's bytes are divided further; nullopt if there is none.
+  std::optional<size_t> MaxShrink() const;
+
  private:
   const std::vector<RewriteStep> steps_;
 };
+
+// Returns the same for one step.
+std::optional<size_t> MaxShrink(const Replace& replace);
 
 // Puts `content` in the place of each match. The same errors.
 absl::Status ReplaceMatches(const Replace& replace, Section& section, PatternBudget& budget);

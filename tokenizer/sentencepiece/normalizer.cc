@@ -1,6 +1,7 @@
 #include "tokenizer/sentencepiece/normalizer.h"
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
 #include "tokenizer/utf8.h"
 
 namespace lowkey {
@@ -26,7 +27,8 @@ size_t Normalizer::LeadingSpaceBytes(std::string_view text) const {
   return n_bytes;
 }
 
-absl::StatusOr<std::string> Normalizer::Normalize(std::string_view text) const {
+absl::StatusOr<std::string> Normalizer::Normalize(std::string_view text,
+                                                  Interrupt* interrupt) const {
   if (options_.remove_extra_whitespaces) text.remove_prefix(LeadingSpaceBytes(text));
   std::string normalized;
   if (text.empty()) return normalized;
@@ -35,6 +37,7 @@ absl::StatusOr<std::string> Normalizer::Normalize(std::string_view text) const {
 
   bool after_space = options_.remove_extra_whitespaces;
   while (!text.empty()) {
+    LK_RETURN_IF_ERROR(Count(interrupt));
     const Unit unit = NormalizePrefix(text);
     text.remove_prefix(unit.n_bytes);
     std::string_view rest = unit.replacement;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "tokenizer/interrupt.h"
 #include "tokenizer/pieces.h"
 #include "tokenizer/sentencepiece/charsmap.h"
 
@@ -29,8 +30,13 @@ class Normalizer {
       : options_(options), charsmap_(std::move(charsmap)), verbatim_(verbatim) {}
 
   // `text` must be valid UTF-8; so is the result. Empty, also without the dummy prefix, if nothing
-  // but spaces to remove is left. INVALID_ARGUMENT: the result is over kMaxNormalizedBytes.
-  absl::StatusOr<std::string> Normalize(std::string_view text) const;
+  // but spaces to remove is left. INVALID_ARGUMENT: the result is over kMaxNormalizedBytes. Also
+  // the interrupt's error; null: nobody is asked.
+  absl::StatusOr<std::string> Normalize(std::string_view text,
+                                        Interrupt* interrupt = nullptr) const;
+
+  // Returns whether no text becomes shorter.
+  bool KeepsBytes() const { return !charsmap_.has_value() && !options_.remove_extra_whitespaces; }
 
  private:
   struct Unit {

@@ -1,6 +1,9 @@
+#include <limits>
 #include <queue>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/base/status_macros.h"
 #include "tokenizer/sentencepiece/segmenter.h"
 #include "tokenizer/utf8.h"
 
@@ -9,12 +12,16 @@ namespace {
 
 using PieceIds = absl::flat_hash_map<std::string_view, int32_t>;
 
-// A run of characters merged so far. Symbols form a doubly linked list in the order of the text.
+constexpr uint32_t kMaxBytes = std::numeric_limits<int32_t>::max();
+constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+
+// A run of characters merged so far. Symbols form a doubly linked list in the order of the text,
+// which may have millions of them.
 struct Symbol {
-  std::string_view text;  // empty once it is merged into the symbol before it
-  std::optional<uint32_t> previous;
-  std::optional<uint32_t> next;
-  bool is_frozen = false;  // a user-defined piece, which is never merged
+  uint32_t begin = 0;
+  uint32_t is_frozen : 1 = 0;  // a user-defined piece, which is never merged
+  uint32_t n_bytes : 31 = 0;   // 0 once it is merged into the symbol before it
+  uint32_t previous = kNone, next = kNone;
 };
 
 struct Merge {
@@ -36,90 +43,93 @@ class Merger {
   Merger(const ModelProto& model, const PieceIds& ids, const PieceTrie& user_defined)
       : model_(model), ids_(ids), user_defined_(user_defined) {}
 
-  std::vector<PieceSpan> Run(std::string_view text) {
-    SplitCharacters(text);
+  absl::Status Run(std::string_view text, Interrupt* interrupt, Segmenter::Visit visit) {
+    text_ = text;
+    LK_RETURN_IF_ERROR(SplitCharacters(interrupt));
     for (uint32_t i = 1; i < symbols_.size(); ++i) Propose(i - 1, i);
     while (!merges_.empty()) {
+      LK_RETURN_IF_ERROR(Count(interrupt));
       const Merge merge = merges_.top();
       merges_.pop();
       if (IsCurrent(merge)) Apply(merge);
     }
-    std::vector<PieceSpan> segments;
-    for (std::optional<uint32_t> i = 0; i.has_value(); i = symbols_[*i].next) {
-      Emit(symbols_[*i].text, segments);
-    }
-    return segments;
+    for (uint32_t i = 0; i != kNone; i = symbols_[i].next) Emit(TextOf(symbols_[i]), visit);
+    return absl::OkStatus();
   }
 
  private:
-  void SplitCharacters(std::string_view text) {
-    while (!text.empty()) {
-      const uint32_t i = static_cast<uint32_t>(symbols_.size());
-      Symbol symbol;
-      const std::optional<PieceTrie::Match> match = user_defined_.LongestPrefix(text);
-      symbol.is_frozen = match.has_value();
-      symbol.text = text.substr(0, match.has_value() ? match->n_bytes : Utf8Length(text));
-      text.remove_prefix(symbol.text.size());
-      if (i > 0) symbol.previous = i - 1;
-      if (!text.empty()) symbol.next = i + 1;
-      symbols_.push_back(symbol);
-    }
+  std::string_view TextOf(const Symbol& symbol) const {
+    return text_.substr(symbol.begin, symbol.n_bytes);
   }
 
-  // Adjacent symbols lie side by side in the text.
-  std::string_view Joined(uint32_t left, uint32_t right) const {
-    const std::string_view text = symbols_[left].text;
-    return std::string_view(text.data(), text.size() + symbols_[right].text.size());
+  absl::Status SplitCharacters(Interrupt* interrupt) {
+    for (uint32_t begin = 0; begin < text_.size();) {
+      LK_RETURN_IF_ERROR(Count(interrupt));
+      const std::string_view rest = text_.substr(begin);
+      const std::optional<PieceTrie::Match> match = user_defined_.LongestPrefix(rest);
+      Symbol symbol;
+      symbol.begin = begin;
+      symbol.is_frozen = match.has_value();
+      symbol.n_bytes =
+          static_cast<uint32_t>(match.has_value() ? match->n_bytes : Utf8Length(rest)) & kMaxBytes;
+      begin += symbol.n_bytes;
+      const auto i = static_cast<uint32_t>(symbols_.size());
+      if (i > 0) symbol.previous = i - 1;
+      if (begin < text_.size()) symbol.next = i + 1;
+      symbols_.push_back(symbol);
+    }
+    return absl::OkStatus();
   }
 
   void Propose(uint32_t left, uint32_t right) {
     if (symbols_[left].is_frozen || symbols_[right].is_frozen) return;
-    const std::string_view text = Joined(left, right);
-    const auto it = ids_.find(text);
+    // Adjacent symbols lie side by side in the text.
+    const uint32_t n_bytes = symbols_[left].n_bytes + symbols_[right].n_bytes;
+    const auto it = ids_.find(text_.substr(symbols_[left].begin, n_bytes));
     if (it == ids_.end()) return;
     const Piece& piece = model_.pieces[it->second];
-    merges_.push({piece.score, left, right, static_cast<uint32_t>(text.size())});
-    if (piece.type == PieceType::kUnused) splits_[it->second] = symbols_[left].text.size();
+    merges_.push({piece.score, left, right, n_bytes});
+    if (piece.type == PieceType::kUnused) splits_[it->second] = symbols_[left].n_bytes;
   }
 
   // A merge is stale once either side has been merged with another neighbor.
   bool IsCurrent(const Merge& merge) const {
-    const std::string_view left = symbols_[merge.left].text;
-    const std::string_view right = symbols_[merge.right].text;
-    return !left.empty() && !right.empty() && left.size() + right.size() == merge.n_bytes;
+    const uint32_t left = symbols_[merge.left].n_bytes, right = symbols_[merge.right].n_bytes;
+    return left > 0 && right > 0 && left + right == merge.n_bytes;
   }
 
   void Apply(const Merge& merge) {
     Symbol& left = symbols_[merge.left];
     Symbol& right = symbols_[merge.right];
-    left.text = Joined(merge.left, merge.right);
+    left.n_bytes = merge.n_bytes & kMaxBytes;
     left.next = right.next;
-    right.text = {};
-    if (left.next.has_value()) symbols_[*left.next].previous = merge.left;
-    if (left.previous.has_value()) Propose(*left.previous, merge.left);
-    if (left.next.has_value()) Propose(merge.left, *left.next);
+    right.n_bytes = 0;
+    if (left.next != kNone) symbols_[left.next].previous = merge.left;
+    if (left.previous != kNone) Propose(left.previous, merge.left);
+    if (left.next != kNone) Propose(merge.left, left.next);
   }
 
   // An unused piece takes part in merges but is undone into the two parts it was made of. Parts get
   // shorter at each level, so the recursion is at most kMaxPieceBytes deep.
-  void Emit(std::string_view text, std::vector<PieceSpan>& segments) const {
+  void Emit(std::string_view text, Segmenter::Visit visit) const {
     const auto it = ids_.find(text);
     if (it == ids_.end()) {
-      segments.push_back({text, std::nullopt});
+      visit({text, std::nullopt});
       return;
     }
     const auto split = splits_.find(it->second);
     if (split == splits_.end()) {
-      segments.push_back({text, it->second});
+      visit({text, it->second});
       return;
     }
-    Emit(text.substr(0, split->second), segments);
-    Emit(text.substr(split->second), segments);
+    Emit(text.substr(0, split->second), visit);
+    Emit(text.substr(split->second), visit);
   }
 
   const ModelProto& model_;
   const PieceIds& ids_;
   const PieceTrie& user_defined_;
+  std::string_view text_;
   std::vector<Symbol> symbols_;
   std::priority_queue<Merge> merges_;
   absl::flat_hash_map<int32_t, size_t> splits_;  // by unused piece: the length of its left part
@@ -138,9 +148,9 @@ class BpeSegmenter : public Segmenter {
     }
   }
 
-  std::vector<PieceSpan> Cut(std::string_view normalized) const override {
-    if (normalized.empty()) return {};
-    return Merger(model_, ids_, user_defined_).Run(normalized);
+  absl::Status Cut(std::string_view normalized, Interrupt* interrupt, Visit visit) const override {
+    if (normalized.empty()) return absl::OkStatus();
+    return Merger(model_, ids_, user_defined_).Run(normalized, interrupt, visit);
   }
 
  private:

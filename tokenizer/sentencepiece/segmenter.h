@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "tokenizer/interrupt.h"
 #include "tokenizer/pieces.h"
 #include "tokenizer/sentencepiece/model_proto.h"
 
@@ -24,8 +26,12 @@ class Segmenter {
  public:
   virtual ~Segmenter() = default;
 
-  // `normalized` must be valid UTF-8 and outlive the result, whose texts join to it.
-  virtual std::vector<PieceSpan> Cut(std::string_view normalized) const = 0;
+  using Visit = absl::FunctionRef<void(const PieceSpan& segment)>;
+
+  // Calls `visit` with the segments in order; their texts join to `normalized`, which must be valid
+  // UTF-8 and have under 2^31 bytes. Returns the interrupt's error; null: nobody is asked.
+  virtual absl::Status Cut(std::string_view normalized, Interrupt* interrupt,
+                           Visit visit) const = 0;
 };
 
 // Merges byte pairs by score (Sennrich et al., 2016), in O(n log n).

@@ -102,13 +102,14 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::FromModel(
 
 absl::Status SentencePieceTokenizer::EncodeText(std::string_view text, const EncodeOptions& options,
                                                 std::vector<int32_t>& ids) const {
-  if (!options.parse_special) return EncodePlain(text, ids);
-  return EncodeWithSpecials(text, options.literal_ranges, ids);
+  if (!options.parse_special) return EncodePlain(text, options.interrupt, ids);
+  return EncodeWithSpecials(text, options, ids);
 }
 
 absl::Status SentencePieceTokenizer::EncodeWithSpecials(std::string_view text,
-                                                        absl::Span<const ByteRange> literal_ranges,
+                                                        const EncodeOptions& options,
                                                         std::vector<int32_t>& ids) const {
+  absl::Span<const ByteRange> literal_ranges = options.literal_ranges;
   size_t begin = 0;
   size_t end = 0;
   while (end < text.size()) {
@@ -124,19 +125,19 @@ absl::Status SentencePieceTokenizer::EncodeWithSpecials(std::string_view text,
       ++end;
       continue;
     }
-    LK_RETURN_IF_ERROR(EncodePlain(text.substr(begin, end - begin), ids));
+    LK_RETURN_IF_ERROR(EncodePlain(text.substr(begin, end - begin), options.interrupt, ids));
     ids.push_back(match->id);
     end += match->n_bytes;
     begin = end;
   }
-  return EncodePlain(text.substr(begin), ids);
+  return EncodePlain(text.substr(begin), options.interrupt, ids);
 }
 
-absl::Status SentencePieceTokenizer::EncodePlain(std::string_view text,
+absl::Status SentencePieceTokenizer::EncodePlain(std::string_view text, Interrupt* interrupt,
                                                  std::vector<int32_t>& ids) const {
-  LK_ASSIGN_OR_RETURN(const std::string normalized, normalizer_.Normalize(text));
+  LK_ASSIGN_OR_RETURN(const std::string normalized, normalizer_.Normalize(text, interrupt));
   bool after_unknown = false;
-  for (const PieceSpan& segment : segmenter_->Cut(normalized)) {
+  return segmenter_->Cut(normalized, interrupt, [&](const PieceSpan& segment) {
     if (segment.id.has_value()) {
       ids.push_back(*segment.id);
     } else if (model_.byte_fallback) {
@@ -145,8 +146,15 @@ absl::Status SentencePieceTokenizer::EncodePlain(std::string_view text,
       ids.push_back(unk_id_);  // a run of unknown characters is one token
     }
     after_unknown = !segment.id.has_value();
-  }
-  return absl::OkStatus();
+  });
+}
+
+std::optional<size_t> SentencePieceTokenizer::max_bytes_per_id() const {
+  // Without bytes to fall back to, any run of unknown characters is one id.
+  if (!normalizer_.KeepsBytes() || !model_.byte_fallback) return std::nullopt;
+  size_t longest = 1;
+  for (const Piece& piece : model_.pieces) longest = std::max(longest, piece.text.size());
+  return longest;
 }
 
 std::optional<int32_t> SentencePieceTokenizer::PieceToId(std::string_view piece) const {

@@ -42,6 +42,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::optional<int32_t> PieceToId(std::string_view piece) const override;
   bool IsControl(int32_t id) const override;
   int32_t vocab_size() const override { return static_cast<int32_t>(model_.pieces.size()); }
+  std::optional<size_t> max_bytes_per_id() const override;
 
  private:
   SentencePieceTokenizer(ModelProto model, std::optional<Charsmap> charsmap);
@@ -52,8 +53,9 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string_view PieceOf(int32_t id) const override { return model_.pieces[id].text; }
 
   std::optional<int32_t> FindControl(std::string_view piece) const;
-  absl::Status EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
-  absl::Status EncodeWithSpecials(std::string_view text, absl::Span<const ByteRange> literal_ranges,
+  absl::Status EncodePlain(std::string_view text, Interrupt* interrupt,
+                           std::vector<int32_t>& ids) const;
+  absl::Status EncodeWithSpecials(std::string_view text, const EncodeOptions& options,
                                   std::vector<int32_t>& ids) const;
 
   const ModelProto model_;

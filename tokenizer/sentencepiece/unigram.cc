@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cfloat>
+#include <vector>
 
+#include "engine/base/status_macros.h"
 #include "tokenizer/sentencepiece/segmenter.h"
 #include "tokenizer/utf8.h"
 
@@ -43,10 +45,11 @@ class UnigramSegmenter : public Segmenter {
     }
   }
 
-  std::vector<PieceSpan> Cut(std::string_view normalized) const override {
+  absl::Status Cut(std::string_view normalized, Interrupt* interrupt, Visit visit) const override {
     std::vector<BestPath> paths(normalized.size() + 1);
     size_t begin = 0;
     while (begin < normalized.size()) {
+      LK_RETURN_IF_ERROR(Count(interrupt));
       const std::string_view rest = normalized.substr(begin);
       const size_t char_bytes = Utf8Length(rest);
       const float score_here = paths[begin].score;
@@ -62,7 +65,8 @@ class UnigramSegmenter : public Segmenter {
       }
       begin += char_bytes;
     }
-    return Backtrack(normalized, paths);
+    Backtrack(normalized, paths, visit);
+    return absl::OkStatus();
   }
 
  private:
@@ -77,17 +81,15 @@ class UnigramSegmenter : public Segmenter {
     path = {static_cast<float>(score), static_cast<uint32_t>(begin), id, true};
   }
 
-  static std::vector<PieceSpan> Backtrack(std::string_view text,
-                                          const std::vector<BestPath>& paths) {
-    std::vector<PieceSpan> segments;
-    size_t end = text.size();
-    while (end > 0) {
-      const BestPath& path = paths[end];
-      segments.push_back({text.substr(path.last_begin, end - path.last_begin), path.last_id});
-      end = path.last_begin;
+  static void Backtrack(std::string_view text, const std::vector<BestPath>& paths, Visit visit) {
+    std::vector<uint32_t> ends;  // the last segment's first
+    for (auto end = static_cast<uint32_t>(text.size()); end > 0; end = paths[end].last_begin) {
+      ends.push_back(end);
     }
-    std::reverse(segments.begin(), segments.end());
-    return segments;
+    for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
+      const BestPath& path = paths[*end];
+      visit({text.substr(path.last_begin, *end - path.last_begin), path.last_id});
+    }
   }
 
   const ModelProto& model_;

@@ -169,4 +169,25 @@ absl::StatusOr<ScoreRequest> FromProto(const v1::ScoreRequest& proto) {
   return request;
 }
 
+absl::StatusOr<TokenizeRequest> FromProto(const v1::TokenizeRequest& proto) {
+  TokenizeRequest request;
+  request.model = proto.model();
+  LK_TAKE(proto, add_bos, request.add_bos);
+  if (!proto.has_chat()) {
+    request.input = proto.text();
+  } else if (proto.text().empty()) {
+    request.input = FromProto(proto.chat());
+  } else {
+    return absl::InvalidArgumentError("text: set beside chat, expected one of them");
+  }
+  return request;
+}
+
+DetokenizeRequest FromProto(const v1::DetokenizeRequest& proto) {
+  DetokenizeRequest request;
+  request.model = proto.model();
+  request.tokens.assign(proto.token_ids().begin(), proto.token_ids().end());
+  return request;
+}
+
 }  // namespace lowkey

@@ -22,6 +22,10 @@ v1::AttentionOptions ToProto(const Defaults& defaults);
 // INVALID_ARGUMENT if no context is set.
 absl::StatusOr<ScoreRequest> FromProto(const v1::ScoreRequest& proto);
 
+// INVALID_ARGUMENT if both text and chat are set.
+absl::StatusOr<TokenizeRequest> FromProto(const v1::TokenizeRequest& proto);
+DetokenizeRequest FromProto(const v1::DetokenizeRequest& proto);
+
 }  // namespace lowkey
 
 #endif  // LOWKEY_SERVER_API_LOWKEY_CONVERT_REQUEST_H_

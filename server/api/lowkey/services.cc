@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "lowkey/v1/admin.pb.h"
 #include "lowkey/v1/generation.pb.h"
@@ -25,47 +24,34 @@ const google::protobuf::MethodDescriptor& MethodOf(const char* service, const ch
   return *descriptor->FindMethodByName(method);
 }
 
-absl::StatusOr<TokenList> TokenizeText(const TextService& service,
-                                       const v1::TokenizeRequest& request) {
-  EncodeOptions options;
-  options.add_eos = false;
-  // An unset field follows the model: a model without bos has none to add.
-  if (request.has_add_bos() && !request.add_bos()) options.add_bos = false;
-  return Prefixed("text", service.tokenizer().Encode(request.text(), options));
+// Gives the call's tenant, deadline and cancellation to its request.
+template <typename Request>
+void SetCaller(const RpcContext& rpc, const CallState& call, Request& request) {
+  request.tenant = rpc.tenant;
+  request.deadline = rpc.deadline;
+  request.is_cancelled = [&call] { return call.is_over(); };
 }
 
-absl::Status Tokenize(const TextService& service, const v1::TokenizeRequest& request,
-                      v1::TokenizeResponse& response) {
-  LK_RETURN_IF_ERROR(service.CheckModel(request.model()));
-  TokenList tokens;
-  if (request.has_chat()) {
-    if (!request.text().empty()) {
-      return absl::InvalidArgumentError("text: set beside chat, expected one of them");
-    }
-    LK_ASSIGN_OR_RETURN(ChatPrompt prompt, service.TokenizeChat(FromProto(request.chat())));
-    tokens = std::move(prompt.tokens);
-    response.set_rendered_text(std::move(prompt.text));
-  } else {
-    LK_ASSIGN_OR_RETURN(tokens, TokenizeText(service, request));
-  }
-  response.mutable_token_ids()->Assign(tokens.begin(), tokens.end());
-  for (int32_t token : tokens) {
+absl::Status Tokenize(const TextService& service, const RpcContext& rpc, const CallState& call,
+                      const v1::TokenizeRequest& proto, v1::TokenizeResponse& response) {
+  LK_ASSIGN_OR_RETURN(TokenizeRequest request, FromProto(proto));
+  SetCaller(rpc, call, request);
+  LK_ASSIGN_OR_RETURN(TokenizeResult result, service.Tokenize(request));
+  response.set_rendered_text(std::move(result.rendered_text));
+  response.mutable_token_ids()->Assign(result.tokens.begin(), result.tokens.end());
+  response.mutable_pieces()->Reserve(static_cast<int>(result.tokens.size()));
+  for (int32_t token : result.tokens) {
     LK_ASSIGN_OR_RETURN(const std::string_view piece, service.tokenizer().IdToPiece(token));
     response.add_pieces(std::string(piece));
   }
   return absl::OkStatus();
 }
 
-absl::Status Detokenize(const TextService& service, const v1::DetokenizeRequest& request,
-                        v1::DetokenizeResponse& response) {
-  LK_RETURN_IF_ERROR(service.CheckModel(request.model()));
-  if (request.token_ids_size() > kMaxDetokenizeIds) {
-    return absl::InvalidArgumentError(absl::StrCat("token_ids: ", request.token_ids_size(),
-                                                   " ids, expected at most ", kMaxDetokenizeIds));
-  }
-  const TokenList tokens(request.token_ids().begin(), request.token_ids().end());
-  LK_RETURN_IF_ERROR(service.CheckTokens("token_ids", tokens));
-  LK_ASSIGN_OR_RETURN(*response.mutable_text(), service.tokenizer().Decode(tokens));
+absl::Status Detokenize(const TextService& service, const RpcContext& rpc, const CallState& call,
+                        const v1::DetokenizeRequest& proto, v1::DetokenizeResponse& response) {
+  DetokenizeRequest request = FromProto(proto);
+  SetCaller(rpc, call, request);
+  LK_ASSIGN_OR_RETURN(*response.mutable_text(), service.Detokenize(request));
   return absl::OkStatus();
 }
 
@@ -98,15 +84,15 @@ void AddGenerationService(RpcRegistry& registry, const GenerationContext& contex
   registry.Add(MethodOf(kService, "Score"), EngineCallHandler<ScoreCall>(context));
   registry.Add(MethodOf(kService, "Tokenize"),
                UnaryMethod<v1::TokenizeRequest, v1::TokenizeResponse>(
-                   context.workers, [&service](const RpcContext&, const CallState&,
+                   context.workers, [&service](const RpcContext& rpc, const CallState& call,
                                                const auto& request, auto& response) {
-                     return Tokenize(service, request, response);
+                     return Tokenize(service, rpc, call, request, response);
                    }));
   registry.Add(MethodOf(kService, "Detokenize"),
                UnaryMethod<v1::DetokenizeRequest, v1::DetokenizeResponse>(
-                   context.workers, [&service](const RpcContext&, const CallState&,
+                   context.workers, [&service](const RpcContext& rpc, const CallState& call,
                                                const auto& request, auto& response) {
-                     return Detokenize(service, request, response);
+                     return Detokenize(service, rpc, call, request, response);
                    }));
 }
 

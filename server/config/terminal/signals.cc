@@ -1,5 +1,7 @@
 #include "server/config/terminal/signals.h"
 
+#include <fcntl.h>
+
 #include <csignal>
 #include <ctime>
 #include <utility>
@@ -17,7 +19,34 @@ sigset_t StopSignals() {
   return signals;
 }
 
+sigset_t HangUp() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGHUP);
+  return signals;
+}
+
 }  // namespace
+
+void BlockHangUp() {
+  const sigset_t signals = HangUp();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+bool TakeHangUp() {
+  const sigset_t signals = HangUp();
+  const timespec none = {};
+  return sigtimedwait(&signals, nullptr, &none) > 0;
+}
+
+void IgnoreBrokenPipes() { std::signal(SIGPIPE, SIG_IGN); }
+
+void FillStandardFiles() {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
+    // open gives the lowest number that is free.
+    if (fcntl(descriptor, F_GETFD) < 0) (void)open("/dev/null", O_RDWR);
+  }
+}
 
 void BlockStopSignals() {
   const sigset_t signals = StopSignals();

@@ -21,6 +21,18 @@ inline bool WaitForStopSignal(absl::Duration timeout) {
   return NextStopSignal(timeout).has_value();
 }
 
+// Blocks SIGHUP too, for servers, which take it as the wish to read their files again.
+void BlockHangUp();
+// Returns whether a SIGHUP came since the last call. Callable after BlockHangUp.
+bool TakeHangUp();
+
+// Makes writes to a pipe without a reader fail, where they would end the process.
+void IgnoreBrokenPipes();
+
+// Opens /dev/null in the place of standard input, output and error where they are closed.
+// Otherwise the next file or socket would get the number, and what is printed.
+void FillStandardFiles();
+
 // Calls `on_signal` from a thread of its own with each stop signal, until destruction.
 class SignalWatcher {
  public:

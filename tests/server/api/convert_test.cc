@@ -141,6 +141,7 @@ TEST(ConvertTest, ProtoCommentsStateTheLimitsOfARequest) {
       {"SamplingOptions", "logit_bias", absl::StrCat("-", kMaxBias, "..", kMaxBias, ".")},
       {"ScoreRequest", "continuation_texts", absl::StrCat("1..", kMaxContinuations, " cont")},
       {"ScoreRequest", "continuation_token_ids", absl::StrCat("1..", kMaxContinuations, " cont")},
+      {"TokenizeRequest", "text", absl::StrCat("at most ", kMaxTokenizeBytes >> 20, " MiB;")},
       {"ChatMessage", "tool_calls", absl::StrCat("At most ", kMaxToolCalls, ";")}};
   for (const auto& [message, field, text] : limits) {
     EXPECT_THAT(ProtoComment(message, field), HasSubstr(text)) << message << "." << field;

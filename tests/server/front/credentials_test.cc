@@ -344,7 +344,8 @@ TEST_F(ServerCredentialsTest, QuotaIsRefusedWithTheTimeToTryAgain) {
 
 TEST_F(ServerCredentialsTest, LogNamesTenantsAndNeverTokens) {
   std::FILE* file = std::tmpfile();
-  RequestLog log(file);
+  LineLog lines(fileno(file));
+  RequestLog log(lines);
   log_ = &log;
   Serve(Tokens());
   {
@@ -354,6 +355,8 @@ TEST_F(ServerCredentialsTest, LogNamesTenantsAndNeverTokens) {
   CodeOf(Options(kWrong), kStats);
   CodeOf(Options(kGenerate), absl::StrCat("/x/", std::string(3000, 'y')));
   server_.reset();
+  EXPECT_TRUE(lines.Flush(absl::InfiniteDuration()));
+  std::fseek(file, 0, SEEK_END);
   std::string text(static_cast<size_t>(std::ftell(file)), '\0');
   std::rewind(file);
   ASSERT_EQ(std::fread(text.data(), 1, text.size(), file), text.size());

@@ -18,7 +18,7 @@ Ids Encode(const BpeVocabulary& vocabulary, std::string_view word) {
   const auto model = BpeModel::Create(vocabulary);
   EXPECT_THAT(model, IsOk());
   Ids ids;
-  model->Encode(word, ids);
+  EXPECT_TRUE(model->Encode(word, nullptr, ids).ok());
   return ids;
 }
 

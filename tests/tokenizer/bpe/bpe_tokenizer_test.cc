@@ -53,6 +53,60 @@ TEST(BpeTokenizerTest, KnowsItsPieces) {
   for (const int32_t id : {-1, 0, 7, 8, 9}) EXPECT_FALSE(tokenizer->IsControl(id));
 }
 
+// MakeSpec's with "<unk>" as piece 4.
+BpeSpec MakeSpecWithUnknown() {
+  BpeSpec spec = MakeSpec();
+  spec.vocabulary.pieces.push_back("<unk>");
+  spec.vocabulary.unk_piece = "<unk>";
+  spec.added_tokens = {};
+  return spec;
+}
+
+TEST(BpeTokenizerTest, SaysHowLongTheTextOfAnIdCanBe) {
+  EXPECT_EQ(Make(MakeSpec())->max_bytes_per_id(), std::nullopt) << "characters are dropped";
+  EXPECT_EQ(Make(MakeSpecWithUnknown())->max_bytes_per_id(), 5);
+  BpeSpec spec = MakeSpecWithUnknown();
+  spec.vocabulary.fuses_unk = true;
+  EXPECT_EQ(Make(spec)->max_bytes_per_id(), std::nullopt);
+  spec = MakeSpecWithUnknown();
+  spec.added_tokens = {{.id = 5, .content = "<t>", .takes_right_space = true}};
+  EXPECT_EQ(Make(spec)->max_bytes_per_id(), std::nullopt);
+}
+
+TEST(BpeTokenizerTest, NormalizersThatShortenTextCount) {
+  BpeSpec spec = MakeSpecWithUnknown();
+  spec.rewriter.emplace_back(Replace{*Pattern::FromString("aaaa"), "bb"});
+  EXPECT_EQ(Make(spec)->max_bytes_per_id(), 10);
+  spec.rewriter.emplace_back(UnicodeForm::kNfkc);
+  EXPECT_EQ(Make(spec)->max_bytes_per_id(), 40);
+  spec.rewriter.emplace_back(Replace{*Pattern::FromString("b"), ""});
+  EXPECT_EQ(Make(spec)->max_bytes_per_id(), std::nullopt);
+  spec = MakeSpecWithUnknown();
+  spec.rewriter.emplace_back(Replace{*Pattern::FromRegex(" +"), " "});
+  EXPECT_EQ(Make(spec)->max_bytes_per_id(), std::nullopt);
+  spec = MakeSpecWithUnknown();
+  spec.pre_tokenizer.emplace_back(Cut{*Pattern::FromString(" "), Cut::Behavior::kRemoved});
+  EXPECT_EQ(Make(spec)->max_bytes_per_id(), std::nullopt);
+}
+
+TEST(BpeTokenizerTest, CanBeInterrupted) {
+  BpeSpec spec = MakeSpec();
+  for (const bool has_pattern : {false, true}) {
+    if (has_pattern) spec.pre_tokenizer.emplace_back(Cut{*Pattern::FromRegex("ab|c")});
+    const auto tokenizer = Make(spec);
+    for (const int n_before : {0, 1, 2}) {
+      int n_asked = 0;
+      Interrupt interrupt(
+          [&] { return n_asked++ < n_before ? absl::OkStatus() : absl::CancelledError("enough"); });
+      std::string text;
+      for (int i = 0; i < 100'000; ++i) text += "ab";
+      EXPECT_THAT(tokenizer->Encode(text, {.interrupt = &interrupt}),
+                  FailsWith(absl::StatusCode::kCancelled, "enough"));
+      EXPECT_EQ(n_asked, n_before + 1);
+    }
+  }
+}
+
 TEST(BpeTokenizerTest, ThePostProcessorsTokensAreBosAndEos) {
   const auto plain = Make(MakeSpec(), {.bos_token = "<s>", .eos_token = "</s>"});
   EXPECT_THAT(Encode(*plain, "ab"), ElementsAre(3));

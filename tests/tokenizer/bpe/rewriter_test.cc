@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 #include "tests/tokenizer/status_matchers.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey {
 namespace {
@@ -51,6 +55,39 @@ TEST(RewriterTest, NormalizesToUnicodeForms) {
   EXPECT_EQ(Rewrite({UnicodeForm::kNfkc}, "e\u0301\uFB01"), "\u00E9fi");
   EXPECT_EQ(Rewrite({UnicodeForm::kNfkd}, "\u00E9\uFB01\uFDFA").substr(0, 5), "e\u0301fi");
   EXPECT_EQ(Rewrite({UnicodeForm::kNfc}, std::string("a\0b", 3)), std::string("a\0b", 3));
+}
+
+// The characters that a character's decomposition consists of may each come from a longer one.
+TEST(RewriterTest, UnicodeFormsShortenTextByAKnownFactor) {
+  const size_t factor = *Rewriter({UnicodeForm::kNfkc}).MaxShrink();
+  constexpr char32_t kEnd = 0x110000;
+  const auto text_of = [](char32_t code) {
+    std::string text;
+    AppendCodePoint(code, text);
+    return text;
+  };
+  std::map<std::string, size_t> longest_source;  // of a character that nothing decomposes
+  for (char32_t code = 1; code < kEnd; ++code) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    const std::string text = text_of(code);
+    const std::string parts = Rewrite({UnicodeForm::kNfkd}, text);
+    EXPECT_LE(text.size(), factor * Rewrite({UnicodeForm::kNfkc}, text).size()) << uint32_t{code};
+    if (Utf8Length(parts) == parts.size()) {
+      size_t& longest = longest_source[parts];
+      longest = std::max(longest, text.size());
+    }
+  }
+  for (char32_t code = 1; code < kEnd; ++code) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    const std::string text = text_of(code);
+    if (Rewrite({UnicodeForm::kNfkc}, text) != text) continue;
+    const std::string parts = Rewrite({UnicodeForm::kNfkd}, text);
+    size_t n_source = 0;
+    for (std::string_view rest = parts; !rest.empty(); rest.remove_prefix(Utf8Length(rest))) {
+      n_source += longest_source.at(std::string(rest.substr(0, Utf8Length(rest))));
+    }
+    EXPECT_LE(n_source, factor * text.size()) << uint32_t{code};
+  }
 }
 
 TEST(RewriterTest, OrdersAMebibyteOfMarks) {

@@ -38,6 +38,30 @@ TEST_P(SegmentationTest, FallsBackToBytes) {
   EXPECT_THAT(EncodeText(*tokenizer, std::string_view("\0", 1)), ElementsAre(1, 259, 3));
 }
 
+TEST_P(SegmentationTest, SaysHowLongTheTextOfAnIdCanBe) {
+  EXPECT_EQ(Make(MakeByteFallbackModel(GetParam(), {"▁", "▁abcdefg"}))->max_bytes_per_id(), 10);
+  EXPECT_EQ(Make(MakeModel(GetParam(), {"▁", "a"}))->max_bytes_per_id(), std::nullopt)
+      << "a run of unknown characters is one id";
+  ModelProto model = MakeByteFallbackModel(GetParam(), {"▁", "a"});
+  model.remove_extra_whitespaces = true;
+  EXPECT_EQ(Make(model)->max_bytes_per_id(), std::nullopt);
+  model.remove_extra_whitespaces = false;
+  model.charsmap = MakeCharsmap({{"xx", ""}});
+  EXPECT_EQ(Make(model)->max_bytes_per_id(), std::nullopt);
+}
+
+TEST_P(SegmentationTest, CanBeInterrupted) {
+  const auto tokenizer = Make(MakeByteFallbackModel(GetParam(), {"▁", "a", "aa"}));
+  for (const int n_before : {0, 1, 4, 8, 10}) {
+    int n_asked = 0;
+    Interrupt interrupt(
+        [&] { return n_asked++ < n_before ? absl::OkStatus() : absl::CancelledError("enough"); });
+    EXPECT_THAT(tokenizer->Encode(std::string(200'000, 'a'), {.interrupt = &interrupt}),
+                FailsWith(absl::StatusCode::kCancelled, "enough"));
+    EXPECT_EQ(n_asked, n_before + 1);
+  }
+}
+
 TEST_P(SegmentationTest, WithoutByteFallbackARunOfUnknownsIsOneToken) {
   const auto tokenizer = Make(MakeModel(GetParam(), {"▁", "a"}));
   EXPECT_THAT(EncodeText(*tokenizer, "日本a語"), ElementsAre(1, 3, 0, 4, 0));
