@@ -47,7 +47,7 @@ absl::Status RpcCall::CheckHead() {
   const std::optional<std::string_view> encoding = head.One("grpc-encoding");
   if (encoding.has_value() && *encoding != "identity") {
     return absl::UnimplementedError(
-        absl::StrCat("grpc-encoding: ", *encoding, ", expected identity: messages as they are"));
+        absl::StrCat("grpc-encoding: ", std::string(*encoding), ", expected identity: messages as they are"));
   }
   LK_ASSIGN_OR_RETURN(context_.deadline, RpcDeadline(head, absl::Now()));
   return absl::OkStatus();

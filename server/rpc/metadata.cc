@@ -33,7 +33,7 @@ std::string Clipped(std::string_view message) {
   if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
   size_t end = kMaxStatusMessageBytes;
   while (end > 0 && (message[end] & 0xC0) == 0x80) --end;  // between characters
-  return absl::StrCat(message.substr(0, end), "...");
+  return std::string(message.substr(0, end)) + "...";
 }
 
 std::optional<absl::Duration> UnitOf(char letter) {
@@ -55,14 +55,20 @@ std::optional<absl::Duration> UnitOf(char letter) {
   }
 }
 
+// Abseil's codes have gRPC's numbers; another one is UNKNOWN.
+int CodeOf(const absl::Status& status) {
+  const auto code = static_cast<int>(status.code());
+  return code >= 0 && code <= 16 ? code : 2;
+}
+
 // Returns the bytes of a google.rpc.Status whose one detail is a google.rpc.RetryInfo.
 std::string RetryDetails(const absl::Status& status, int64_t delay_ms) {
   v1::RetryInfo info;
   info.mutable_retry_delay()->set_seconds(delay_ms / 1000);
   info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay_ms % 1000) * 1'000'000);
   v1::StatusDetails details;
-  details.set_code(static_cast<int>(status.code()));
-  details.set_message(Clipped(status.message()));
+  details.set_code(CodeOf(status));
+  details.set_message(Clipped(std::string(status.message())));
   google::protobuf::Any& any = *details.add_details();
   any.set_type_url(kRetryInfoType);
   any.set_value(info.SerializeAsString());
@@ -72,8 +78,8 @@ std::string RetryDetails(const absl::Status& status, int64_t delay_ms) {
 }  // namespace
 
 bool IsRpcContentType(std::string_view content_type) {
-  const std::string_view type =
-      absl::StripTrailingAsciiWhitespace(content_type.substr(0, content_type.find(';')));
+  std::string type(content_type.substr(0, content_type.find(';')));
+  absl::StripTrailingAsciiWhitespace(&type);
   return absl::EqualsIgnoreCase(type, "application/grpc") ||
          absl::EqualsIgnoreCase(type, "application/grpc+proto");
 }
@@ -81,12 +87,12 @@ bool IsRpcContentType(std::string_view content_type) {
 absl::StatusOr<absl::Duration> ParseRpcTimeout(std::string_view text) {
   const auto error = [text] {
     return absl::InvalidArgumentError(
-        absl::StrCat(kTimeoutField, ": ", absl::CHexEscape(text.substr(0, 32)),
+        absl::StrCat(kTimeoutField, ": ", absl::CHexEscape(std::string(text.substr(0, 32))),
                      ", expected 1 to 8 digits and H, M, S, m, u or n"));
   };
   if (text.size() < 2 || text.size() > 9) return error();
   const std::optional<absl::Duration> unit = UnitOf(text.back());
-  const std::string_view digits = text.substr(0, text.size() - 1);
+  const std::string digits(text.substr(0, text.size() - 1));
   int64_t n = 0;
   if (!unit.has_value() || !std::all_of(digits.begin(), digits.end(), IsDigit) ||
       !absl::SimpleAtoi(digits, &n)) {
@@ -110,14 +116,14 @@ std::string EncodeStatusMessage(std::string_view message) {
 }
 
 std::string EncodeBinaryMetadata(std::string_view bytes) {
-  std::string text = absl::Base64Escape(bytes);
+  std::string text = absl::Base64Escape(std::string(bytes));
   text.resize(text.find_last_not_of('=') + 1);
   return text;
 }
 
 absl::StatusOr<std::string> DecodeBinaryMetadata(std::string_view text) {
-  std::string_view digits = text;
-  if (text.size() % 4 == 0 && absl::ConsumeSuffix(&digits, "=")) absl::ConsumeSuffix(&digits, "=");
+  std::string digits(text);
+  for (int i = 0; i < 2 && text.size() % 4 == 0 && digits.ends_with('='); ++i) digits.pop_back();
   // Abseil takes blanks and more signs of padding.
   const auto is_digit = [](char c) { return absl::ascii_isalnum(c) || c == '+' || c == '/'; };
   std::string bytes;
@@ -129,9 +135,9 @@ absl::StatusOr<std::string> DecodeBinaryMetadata(std::string_view text) {
 }
 
 HttpFields ToStatusFields(const absl::Status& status) {
-  HttpFields fields = {{"grpc-status", absl::StrCat(static_cast<int>(status.code()))}};
+  HttpFields fields = {{"grpc-status", absl::StrCat(CodeOf(status))}};
   if (!status.message().empty()) {
-    fields.push_back({"grpc-message", EncodeStatusMessage(status.message())});
+    fields.push_back({"grpc-message", EncodeStatusMessage(std::string(status.message()))});
   }
   const std::optional<absl::Duration> delay = RetryAfterOf(status);
   if (!delay.has_value()) return fields;
