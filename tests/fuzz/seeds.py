@@ -67,6 +67,20 @@ def scored_vocabulary():
     return "\n".join(["mllama"] + pieces + ["t4$<sep>", "u0", "b1", "e2", "s1"])
 
 
+def http2_frames():
+    """A mode, the size of the pieces, and what a client sends after the preface."""
+    def frame(kind, flags, stream, payload=b""):
+        return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
+
+    head = b"\x83\x86\x84\x41\x03a.b"  # POST, http, /, an authority
+    ping, settings = frame(6, 0, 0, b"12345678"), frame(4, 0, 0) + frame(4, 1, 0)
+    unary = frame(1, 4, 1, head) + frame(0, 1, 1, b"hello")
+    parts = frame(1, 0, 3, head[:2]) + frame(9, 4, 3, head[2:]) + frame(0, 8, 3, b"\2abc\0\0")
+    rest = frame(8, 0, 3, struct.pack(">I", 9)) + frame(3, 0, 3, struct.pack(">I", 8)) + ping
+    for mode in (0, 1, 2, 4, 16, 32, 128 + 32, 255):
+        yield bytes([mode, mode]) + settings + unary + parts + rest
+
+
 def main(out):
     data = ROOT / "tests/tokenizer"
     tokenizers = {path.stem: path.read_text() for path in sorted((data / "bpe/data").glob("*.json"))
@@ -90,6 +104,7 @@ def main(out):
     write(out, "gguf_vocabulary", [scored_vocabulary()] +
           [vocabulary(json.loads(tokenizers[name]), pre[name]) for name in pre])
     write(out, "chat_template", list(goldens["styles"].values()) + templates)
+    write(out, "http2", http2_frames())
     write(out, "gguf", [])  # its mutator makes them
 
 
