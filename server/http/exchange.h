@@ -49,7 +49,8 @@ class HttpExchange {
   virtual const HttpHead& head() const = 0;
 
   // The handler can take n_bytes more of the body. HTTP/2 clients may send the first 64 KiB without
-  // being allowed to, HTTP/1.1 clients nothing.
+  // being allowed to, HTTP/1.1 clients nothing. Bytes that are allowed and do not come in time end
+  // the exchange: allow the whole of what must come, and nothing that the client may leave out.
   virtual void AllowBody(size_t n_bytes) = 0;
 
   // Begins the answer. 200 to 599; once.

@@ -96,7 +96,7 @@ void H2Session::Receive(std::string_view bytes, absl::Time now) {
   if (is_over_) return;
   const Running running(*this);
   now_ = received_at_ = now;
-  if (FailIf(guard_.OnInput(bytes, now)) == 0) {
+  if (!verdict_.has_value() && FailIf(guard_.OnInput(bytes, now)) == 0) {
     const ssize_t result = nghttp2_session_mem_recv(
         nghttp2_, reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
     if (result < 0) Fail(VerdictOf(static_cast<int>(result)));

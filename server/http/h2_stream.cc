@@ -33,10 +33,14 @@ void AddFields(const HttpFields& fields, std::vector<nghttp2_nv>& block) {
 }
 
 ssize_t ReadAnswer(nghttp2_session* session, int32_t id, uint8_t* data, size_t n_bytes,
-                   uint32_t* flags, nghttp2_data_source*, void*) noexcept {
+                   uint32_t* flags, nghttp2_data_source*, void* user_data) noexcept {
   auto* stream = static_cast<H2Stream*>(nghttp2_session_get_stream_user_data(session, id));
   if (stream == nullptr) return NGHTTP2_ERR_DEFERRED;
-  return stream->Read(data, n_bytes, *flags);
+  try {
+    return stream->Read(data, n_bytes, *flags);
+  } catch (...) {  // out of memory
+    return static_cast<H2Session*>(user_data)->Fail({.code = NGHTTP2_INTERNAL_ERROR});
+  }
 }
 
 bool IsGrpc(std::string_view content_type) {

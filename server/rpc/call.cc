@@ -14,9 +14,6 @@
 namespace lowkey {
 namespace {
 
-// HTTP/2 clients may send so much of a body before they are allowed to.
-constexpr size_t kFirstWindow = 65535;
-
 const HttpField kContentType = {"content-type", "application/grpc"};
 
 }  // namespace
@@ -33,8 +30,7 @@ RpcCall::RpcCall(const RpcServices& services, HttpExchange& exchange, EventLoop&
       exchange_(exchange),
       loop_(loop),
       context_(std::move(context)),
-      reader_(kMaxMessageBytes),
-      n_allowed_(exchange.head().is_http2 ? kFirstWindow : 0) {}
+      reader_(kMaxMessageBytes) {}
 
 RpcCall::~RpcCall() { ReleaseReserved(); }
 
@@ -78,16 +74,17 @@ absl::Status RpcCall::Reserve(size_t n_bytes) {
 
 void RpcCall::ReleaseReserved() { services_.bodies.Give(std::exchange(n_reserved_, 0)); }
 
-// The client may send the rest of its message, or the beginning of the next one.
+// What is allowed and does not come ends the exchange in time. A stream of messages may rest between
+// two of them; a single message and the end of the body after it may not.
 void RpcCall::AllowMore() {
-  size_t wanted = kFirstWindow;
-  if (const auto expected = reader_.expected_bytes(); expected.has_value()) {
-    wanted = std::max(wanted, *expected - std::min(*expected, reader_.received_bytes()));
+  size_t n_missing = method_->descriptor->client_streaming() ? 0 : kRpcPrefixBytes;
+  if (reader_.is_within_message()) {
+    n_missing = reader_.expected_bytes().value_or(kRpcPrefixBytes) - reader_.received_bytes();
   }
-  const size_t open = n_allowed_ - std::min(n_allowed_, n_received_);
-  if (open * 2 >= wanted) return;
-  exchange_.AllowBody(wanted - open);
-  n_allowed_ += wanted - open;
+  const size_t wanted = n_received_ + n_missing;
+  if (wanted <= n_allowed_) return;
+  exchange_.AllowBody(wanted - n_allowed_);
+  n_allowed_ = wanted;
 }
 
 absl::Status RpcCall::TakeMessages(std::string_view bytes) {

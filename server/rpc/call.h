@@ -57,7 +57,7 @@ class RpcCall final : public HttpHandler, private RpcStream {
   const RpcMethod* method_ = nullptr;
   RpcFrameReader reader_;
   int64_t n_reserved_ = 0;
-  size_t n_allowed_, n_received_ = 0;
+  size_t n_allowed_ = 0, n_received_ = 0;
   bool is_started_ = false, is_finished_ = false;
   std::unique_ptr<RpcHandler> handler_;  // null: the head was refused
 };

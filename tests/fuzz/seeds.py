@@ -67,6 +67,7 @@ def scored_vocabulary():
     return "\n".join(["mllama"] + pieces + ["t4$<sep>", "u0", "b1", "e2", "s1"])
 
 
+<<<<<<< HEAD
 def http1():
     """Two bytes that choose the handler and the cut, then what a client sends."""
     requests = [
@@ -77,6 +78,20 @@ def http1():
         "\r\n3;e=f\r\nabc\r\n0000000a\r\n0123456789\r\n0\r\nT: v\r\n\r\n"]
     for behavior in range(8):
         yield from (f"{chr(behavior)}{chr(7)}{request}" for request in requests)
+=======
+def http2_frames():
+    """A mode, the size of the pieces, and what a client sends after the preface."""
+    def frame(kind, flags, stream, payload=b""):
+        return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
+
+    head = b"\x83\x86\x84\x41\x03a.b"  # POST, http, /, an authority
+    ping, settings = frame(6, 0, 0, b"12345678"), frame(4, 0, 0) + frame(4, 1, 0)
+    unary = frame(1, 4, 1, head) + frame(0, 1, 1, b"hello")
+    parts = frame(1, 0, 3, head[:2]) + frame(9, 4, 3, head[2:]) + frame(0, 8, 3, b"\2abc\0\0")
+    rest = frame(8, 0, 3, struct.pack(">I", 9)) + frame(3, 0, 3, struct.pack(">I", 8)) + ping
+    for mode in (0, 1, 2, 4, 16, 32, 128 + 32, 255):
+        yield bytes([mode, mode]) + settings + unary + parts + rest
+>>>>>>> front-h2
 
 
 def main(out):
@@ -103,6 +118,7 @@ def main(out):
     write(out, "gguf_vocabulary", [scored_vocabulary()] +
           [vocabulary(json.loads(tokenizers[name]), pre[name]) for name in pre])
     write(out, "chat_template", list(goldens["styles"].values()) + templates)
+    write(out, "http2", http2_frames())
     write(out, "gguf", [])  # its mutator makes them
 
 
