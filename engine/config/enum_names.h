@@ -12,12 +12,12 @@
 namespace lowkey {
 
 // The names of an enum whose values are 0, 1, ...: names[value]. Both directions read this table.
-// An enum has at most 24; one more needs a longer array and a larger kLast.
+// An enum has at most eight; a ninth needs a longer array and a larger kLast.
 struct EnumNames {
-  std::string_view what;                        // the enum, as errors call it: "atp basis"
-  std::array<std::string_view, 24> names = {};  // empty ones are no names
-  std::string_view alias_of_first = {};         // read like names[0] and never written
-  static constexpr int32_t kLast = 23;
+  std::string_view what;                       // the enum, as errors call it: "atp basis"
+  std::array<std::string_view, 8> names = {};  // empty ones are no names
+  std::string_view alias_of_first = {};        // read like names[0] and never written
+  static constexpr int32_t kLast = 7;
 
   constexpr int32_t size() const {
     int32_t n = 0;

@@ -67,7 +67,6 @@ def scored_vocabulary():
     return "\n".join(["mllama"] + pieces + ["t4$<sep>", "u0", "b1", "e2", "s1"])
 
 
-<<<<<<< HEAD
 def http1():
     """Two bytes that choose the handler and the cut, then what a client sends."""
     requests = [
@@ -78,7 +77,8 @@ def http1():
         "\r\n3;e=f\r\nabc\r\n0000000a\r\n0123456789\r\n0\r\nT: v\r\n\r\n"]
     for behavior in range(8):
         yield from (f"{chr(behavior)}{chr(7)}{request}" for request in requests)
-=======
+
+
 def http2_frames():
     """A mode, the size of the pieces, and what a client sends after the preface."""
     def frame(kind, flags, stream, payload=b""):
@@ -91,7 +91,6 @@ def http2_frames():
     rest = frame(8, 0, 3, struct.pack(">I", 9)) + frame(3, 0, 3, struct.pack(">I", 8)) + ping
     for mode in (0, 1, 2, 4, 16, 32, 128 + 32, 255):
         yield bytes([mode, mode]) + settings + unary + parts + rest
->>>>>>> front-h2
 
 
 def main(out):
