@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/call_status.h"
 #include "client/live_context.h"
 #include "engine/base/status_macros.h"
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
 #include "server/api/lowkey/convert_request.h"
-#include "client/call_status.h"
 
 namespace lowkey {
 namespace {

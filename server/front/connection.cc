@@ -71,10 +71,10 @@ void Connection::ShakeHands() {
   state_ = State::kOpen;
   state_since_ = absl::Now();
   if (!transport_->is_encrypted()) return;
-  session_ = transport_->protocol() == "h2"
-                 ? MakeHttp2Session(*this, context_.limits.http, context_.answer_budget, state_since_)
-                 : MakeHttp1Session(*this, context_.limits.http, context_.answer_budget,
-                                    state_since_);
+  session_ =
+      transport_->protocol() == "h2"
+          ? MakeHttp2Session(*this, context_.limits.http, context_.answer_budget, state_since_)
+          : MakeHttp1Session(*this, context_.limits.http, context_.answer_budget, state_since_);
 }
 
 void Connection::ReadAvailable() {
@@ -104,12 +104,13 @@ void Connection::TakeBytes(std::string_view bytes) {
 void Connection::TakeFirstBytes(std::string_view bytes) {
   first_bytes_.append(bytes);
   const size_t n = std::min(first_bytes_.size(), kHttp2Preface.size());
-  const bool may_be_http2 = kHttp2Preface.substr(0, n) == std::string_view(first_bytes_).substr(0, n);
+  const bool may_be_http2 =
+      kHttp2Preface.substr(0, n) == std::string_view(first_bytes_).substr(0, n);
   if (may_be_http2 && n < kHttp2Preface.size()) return;
-  session_ = may_be_http2 ? MakeHttp2Session(*this, context_.limits.http, context_.answer_budget,
-                                             last_active_)
-                          : MakeHttp1Session(*this, context_.limits.http, context_.answer_budget,
-                                             last_active_);
+  session_ =
+      may_be_http2
+          ? MakeHttp2Session(*this, context_.limits.http, context_.answer_budget, last_active_)
+          : MakeHttp1Session(*this, context_.limits.http, context_.answer_budget, last_active_);
   if (is_drained_) session_->BeginDrain();
   const std::string first = std::exchange(first_bytes_, std::string());
   session_->Receive(first, last_active_);

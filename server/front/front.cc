@@ -73,12 +73,12 @@ absl::StatusOr<std::unique_ptr<Front>> Front::Start(const Router& router,
   std::unique_ptr<Front> front(new Front(router, options));
   if (front->tls_.is_encrypted()) LK_RETURN_IF_ERROR(front->tls_.Get().status());
   LK_RETURN_IF_ERROR(front->StartLoops());
-  LK_ASSIGN_OR_RETURN(
-      front->listener_,
-      Listener::Start(
-          front->first_loop(), options.host, options.port,
-          [front = front.get()](int socket, Peer peer) { front->Accept(socket, std::move(peer)); },
-          options.on_refusal));
+  LK_ASSIGN_OR_RETURN(front->listener_, Listener::Start(
+                                            front->first_loop(), options.host, options.port,
+                                            [front = front.get()](int socket, Peer peer) {
+                                              front->Accept(socket, std::move(peer));
+                                            },
+                                            options.on_refusal));
   front->port_ = front->listener_->port();
   return front;
 }
@@ -142,8 +142,8 @@ void Front::Open(Shard& shard, std::unique_ptr<Transport> transport, const Peer&
     return transport->Abort();
   }
   const uint64_t id = shard.next_id++;
-  auto connection = std::make_unique<Connection>(shard.context, router_, std::move(transport),
-                                                 peer, absl::Now());
+  auto connection =
+      std::make_unique<Connection>(shard.context, router_, std::move(transport), peer, absl::Now());
   Connection& opened = *connection;
   shard.connections.emplace(id, std::move(connection));
   shard.ids.emplace(&opened, id);

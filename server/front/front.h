@@ -17,10 +17,10 @@ namespace lowkey {
 
 struct FrontOptions {
   std::string host = "127.0.0.1";
-  int port = 0;                     // 0: a free port
-  std::shared_ptr<TlsSource> tls;   // null: connections are in clear
-  int n_loops = 1;                  // threads that serve connections
-  int max_connections = 1024;       // in all; the limit of descriptors may leave room for fewer
+  int port = 0;                      // 0: a free port
+  std::shared_ptr<TlsSource> tls;    // null: connections are in clear
+  int n_loops = 1;                   // threads that serve connections
+  int max_connections = 1024;        // in all; the limit of descriptors may leave room for fewer
   int max_connections_per_peer = 0;  // 0: half of them all, but no bound for this machine
   int64_t answer_bytes = int64_t{256} << 20;  // that wait for their readers
   ConnectionLimits limits;

@@ -20,8 +20,8 @@ namespace lowkey {
 //             body names the state
 //   /metrics  Metrics::Text
 struct OpsPages {
-  const Metrics& metrics;                       // must outlive the pages
-  std::function<bool()> can_accept = nullptr;   // null: it can
+  const Metrics& metrics;                      // must outlive the pages
+  std::function<bool()> can_accept = nullptr;  // null: it can
 
   // Null for another path.
   std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange) const;

@@ -96,7 +96,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
   LK_ASSIGN_OR_RETURN(server->front_, Front::Start(*server, front));
   EventLoop& loop = server->front_->first_loop();
   loop.Post([&loop, paused = server->generation_.paused_calls, timeout = options.stall_timeout] {
-    loop.Every(kStallCheck, [paused, timeout](absl::Time now) { paused->EndStalled(now - timeout); });
+    loop.Every(kStallCheck,
+               [paused, timeout](absl::Time now) { paused->EndStalled(now - timeout); });
   });
   server->SetState(ServingState::kServing);
   return server;
@@ -136,8 +137,8 @@ std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLo
     if (auto page = pages.MakeHandler(exchange); page != nullptr) return page;
   }
   if (registry_.Find(head.path) == nullptr) return MakeTextAnswer(exchange, 404, "not found\n");
-  return MakeTextAnswer(
-      exchange, 415, "expected POST over HTTP/2 with content-type application/grpc\n");
+  return MakeTextAnswer(exchange, 415,
+                        "expected POST over HTTP/2 with content-type application/grpc\n");
 }
 
 std::unique_ptr<HttpHandler> Server::MakeCall(HttpExchange& exchange, EventLoop& loop,
@@ -205,7 +206,6 @@ bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_shor
 Server::~Server() {
   if (front_ == nullptr) return;
   front_->Close();
-  service_.StopTokenizing();
   pool_.reset();
   generation_.engine_calls->AwaitNone(absl::InfiniteFuture());
   front_.reset();

@@ -33,11 +33,27 @@ enum class NetworkRefusal {
 };
 
 // The reasons' names in /metrics, by their values.
-inline constexpr std::string_view kNetworkRefusalNames[] = {
-    "connections",  "peer_connections", "descriptors",  "handshake_timeout", "handshake_failure",
-    "first_byte_timeout", "head_timeout", "body_timeout", "idle_timeout", "unread_answer",
-    "bad_protocol", "head_size", "body_size", "streams", "resets", "pings", "control_frames",
-    "body_memory", "answer_memory", "elements", "queue"};
+inline constexpr std::string_view kNetworkRefusalNames[] = {"connections",
+                                                            "peer_connections",
+                                                            "descriptors",
+                                                            "handshake_timeout",
+                                                            "handshake_failure",
+                                                            "first_byte_timeout",
+                                                            "head_timeout",
+                                                            "body_timeout",
+                                                            "idle_timeout",
+                                                            "unread_answer",
+                                                            "bad_protocol",
+                                                            "head_size",
+                                                            "body_size",
+                                                            "streams",
+                                                            "resets",
+                                                            "pings",
+                                                            "control_frames",
+                                                            "body_memory",
+                                                            "answer_memory",
+                                                            "elements",
+                                                            "queue"};
 
 // Receives a refusal, on any thread.
 using OnRefusal = std::function<void(NetworkRefusal)>;

@@ -42,8 +42,8 @@ absl::Status RpcCall::CheckHead() {
   }
   const std::optional<std::string_view> encoding = head.One("grpc-encoding");
   if (encoding.has_value() && *encoding != "identity") {
-    return absl::UnimplementedError(
-        absl::StrCat("grpc-encoding: ", std::string(*encoding), ", expected identity: messages as they are"));
+    return absl::UnimplementedError(absl::StrCat("grpc-encoding: ", std::string(*encoding),
+                                                 ", expected identity: messages as they are"));
   }
   LK_ASSIGN_OR_RETURN(context_.deadline, RpcDeadline(head, absl::Now()));
   return absl::OkStatus();

@@ -111,7 +111,8 @@ class OneRequestHandler : public RpcHandler {
 
  private:
   static absl::Status CardinalityError(std::string_view what) {
-    return absl::UnimplementedError(absl::StrCat("message: ", std::string(what), ", expected exactly one"));
+    return absl::UnimplementedError(
+        absl::StrCat("message: ", std::string(what), ", expected exactly one"));
   }
 
   const std::shared_ptr<Health> health_;

@@ -24,9 +24,9 @@ class UnaryHandler final : public SingleRequestHandler {
   void OnRequest(std::string message) override {
     link_->stream = &stream_;
     const size_t n_bytes = message.size();
-    const absl::Status status = workers_.Run(
-        n_bytes, [link = link_, run = run_, context = stream_.context(), loop = &stream_.loop(),
-                  message = std::move(message)] {
+    const absl::Status status =
+        workers_.Run(n_bytes, [link = link_, run = run_, context = stream_.context(),
+                               loop = &stream_.loop(), message = std::move(message)] {
           absl::StatusOr<std::string> answer = absl::CancelledError("cancelled");
           if (context.deadline <= absl::Now()) {
             answer = absl::DeadlineExceededError("deadline exceeded");

@@ -24,15 +24,16 @@ absl::Status StalledReader(absl::Duration timeout) {
                    absl::FormatDuration(timeout), ", expected it to read"));
 }
 
-// Reads a message of type Proto into a request of the call's tenant.
+// Reads a message of type Proto into a request of the call's tenant, which ends with the link.
 template <typename Proto>
-auto ReadRequest(const std::string& message, const RpcContext& rpc)
+auto ReadRequest(const std::string& message, const RpcContext& rpc, RequestLink& link)
     -> decltype(FromProto(std::declval<Proto>())) {
   Proto proto;
   LK_RETURN_IF_ERROR(ParseMessage(message, proto));
   LK_ASSIGN_OR_RETURN(auto request, FromProto(proto));
   request.tenant = rpc.tenant;
   request.deadline = rpc.deadline;
+  request.is_cancelled = [&link] { return link.is_cancelled(); };
   return request;
 }
 
@@ -102,10 +103,9 @@ class Handler final : public SingleRequestHandler {
   void OnRequest(std::string message) override {
     base().Attach(stream_);
     const size_t n_bytes = message.size();
-    const absl::Status status = context_.workers.Run(
-        n_bytes, [call = std::shared_ptr<EngineCall>(call_), message = std::move(message)] {
-          call->Begin(message);
-        });
+    const absl::Status status =
+        context_.workers.Run(n_bytes, [call = std::shared_ptr<EngineCall>(call_),
+                                       message = std::move(message)] { call->Begin(message); });
     if (!status.ok()) base().Refuse(status);
   }
   void OnSent() override { base().Send(); }
@@ -167,7 +167,7 @@ void EngineCall::Deliver() {
 
 absl::StatusOr<std::vector<RequestId>> StreamCall::Submit(const std::string& message) {
   LK_ASSIGN_OR_RETURN(const GenerationRequest request,
-                      ReadRequest<v1::GenerateRequest>(message, rpc_));
+                      ReadRequest<v1::GenerateRequest>(message, rpc_, link_));
   TextService& service = context_.service;
   auto self = std::static_pointer_cast<StreamCall>(shared_from_this());
   LK_ASSIGN_OR_RETURN(
@@ -280,7 +280,7 @@ void UnaryEngineCall::Send() {
 
 absl::StatusOr<std::vector<RequestId>> GenerateCall::Submit(const std::string& message) {
   LK_ASSIGN_OR_RETURN(const GenerationRequest request,
-                      ReadRequest<v1::GenerateRequest>(message, rpc_));
+                      ReadRequest<v1::GenerateRequest>(message, rpc_, link_));
   TextService& service = context_.service;
   auto self = std::static_pointer_cast<GenerateCall>(shared_from_this());
   LK_ASSIGN_OR_RETURN(
@@ -290,7 +290,8 @@ absl::StatusOr<std::vector<RequestId>> GenerateCall::Submit(const std::string& m
 }
 
 absl::StatusOr<std::vector<RequestId>> ScoreCall::Submit(const std::string& message) {
-  LK_ASSIGN_OR_RETURN(const ScoreRequest request, ReadRequest<v1::ScoreRequest>(message, rpc_));
+  LK_ASSIGN_OR_RETURN(const ScoreRequest request,
+                      ReadRequest<v1::ScoreRequest>(message, rpc_, link_));
   auto self = std::static_pointer_cast<ScoreCall>(shared_from_this());
   return context_.service.Score(request, [self](absl::StatusOr<ScoreResult> result) {
     if (result.ok()) self->response_ = ToProto(*result);

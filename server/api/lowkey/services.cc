@@ -120,16 +120,16 @@ void AddAdminService(RpcRegistry& registry, const GenerationContext& context,
                      AdminOptions options) {
   constexpr char kService[] = "lowkey.v1.Admin";
   const TextService& service = context.service;
-  registry.Add(MethodOf(kService, "Stats"),
-               UnaryMethod<v1::StatsRequest, v1::StatsResponse>(
-                   context.workers,
-                   [&service, start = absl::Now()](const RpcContext&, const CallState&, const auto&,
-                                                   auto& response) {
-                     FillStats(service.engine().Stats(), response);
-                     response.set_version(kVersion);
-                     response.set_uptime_s(absl::ToDoubleSeconds(absl::Now() - start));
-                     return absl::OkStatus();
-                   }));
+  registry.Add(
+      MethodOf(kService, "Stats"),
+      UnaryMethod<v1::StatsRequest, v1::StatsResponse>(
+          context.workers, [&service, start = absl::Now()](const RpcContext&, const CallState&,
+                                                           const auto&, auto& response) {
+            FillStats(service.engine().Stats(), response);
+            response.set_version(kVersion);
+            response.set_uptime_s(absl::ToDoubleSeconds(absl::Now() - start));
+            return absl::OkStatus();
+          }));
   registry.Add(
       MethodOf(kService, "Drain"),
       UnaryMethod<v1::DrainRequest, v1::DrainResponse>(

@@ -37,8 +37,8 @@ TEST(RightForTest, NamesWholeServicesAndSingleMethods) {
 TEST(RightForTest, WhatNobodyThoughtOfIsForAdmins) {
   for (const char* method :
        {"", "/", "/lowkey.v1.Admin/StatsReset", "/lowkey.v1.Admin/", "/lowkey.v1.GenerationX/Y",
-        "lowkey.v1.Generation/Generate", "/grpc.health.v1.HealthX/Check", "/new.Service/Method", "/healthz",
-        "/metrics/"}) {
+        "lowkey.v1.Generation/Generate", "/grpc.health.v1.HealthX/Check", "/new.Service/Method",
+        "/healthz", "/metrics/"}) {
     EXPECT_EQ(RightFor(method), Right::kAdmin) << method;
   }
 }

@@ -10,13 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/call_status.h"
 #include "client/client.h"
 #include "engine/base/retry_after.h"
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
 #include "server/front/call_guard.h"
-#include "client/call_status.h"
 #include "server/front/server.h"
 #include "server/metrics/metrics.h"
 #include "tests/server/fake_engine.h"
@@ -432,8 +432,7 @@ TEST_F(ServerCredentialsTest, ReplacedCertificateIsShownToTheNextConnection) {
 
 TEST_F(ServerCredentialsTest, OtherAddressesNeedTlsWithTokensOrClientCertificates) {
   const auto code = [](const Credentials& credentials) {
-    return Server::CheckOptions({.host = "0.0.0.0", .port = 0, .credentials = credentials})
-        .code();
+    return Server::CheckOptions({.host = "0.0.0.0", .port = 0, .credentials = credentials}).code();
   };
   EXPECT_EQ(code({}), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(code(Tokens()), absl::StatusCode::kFailedPrecondition);

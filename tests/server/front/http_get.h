@@ -66,7 +66,8 @@ struct HttpAnswer {
 
 inline HttpAnswer HttpGet(int port, const std::string& path, const std::string& method = "GET") {
   RawConnection connection(port);
-  connection.Send(absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"));
+  connection.Send(
+      absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"));
   HttpAnswer answer;
   answer.text = connection.ReadToEnd();
   if (answer.text.rfind("HTTP/1.1 ", 0) == 0) answer.code = std::atoi(answer.text.c_str() + 9);

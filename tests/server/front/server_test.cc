@@ -418,8 +418,7 @@ TEST_F(ServerTest, AddressOthersReachNeedsInsecure) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--insecure"));
   EXPECT_TRUE(
-      Server::Start(service_, {.host = "0.0.0.0", .port = 0, .is_insecure_allowed = true})
-          .ok());
+      Server::Start(service_, {.host = "0.0.0.0", .port = 0, .is_insecure_allowed = true}).ok());
 }
 
 TEST_F(ServerTest, ClientSaysWhereThereIsNoServer) {
