@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -110,7 +109,7 @@ class OneRequestHandler : public RpcHandler {
   Health& health() const { return *health_; }
 
  private:
-  static absl::Status CardinalityError(std::string_view what) {
+  static absl::Status CardinalityError(const char* what) {
     return absl::UnimplementedError(absl::StrCat("message: ", what, ", expected exactly one"));
   }
 

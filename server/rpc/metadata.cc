@@ -8,7 +8,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/retry_after.h"
@@ -29,11 +28,11 @@ constexpr absl::Duration kMaxTimeout = absl::Hours(10 * 365 * 24);
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-std::string Clipped(std::string_view message) {
-  if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
+std::string Clipped(std::string message) {
+  if (message.size() <= kMaxStatusMessageBytes) return message;
   size_t end = kMaxStatusMessageBytes;
   while (end > 0 && (message[end] & 0xC0) == 0x80) --end;  // between characters
-  return absl::StrCat(message.substr(0, end), "...");
+  return message.substr(0, end) + "...";
 }
 
 std::optional<absl::Duration> UnitOf(char letter) {
@@ -62,7 +61,7 @@ std::string RetryDetails(const absl::Status& status, int64_t delay_ms) {
   info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay_ms % 1000) * 1'000'000);
   v1::StatusDetails details;
   details.set_code(static_cast<int>(status.code()));
-  details.set_message(Clipped(status.message()));
+  details.set_message(Clipped(std::string(status.message())));
   google::protobuf::Any& any = *details.add_details();
   any.set_type_url(kRetryInfoType);
   any.set_value(info.SerializeAsString());
@@ -72,25 +71,21 @@ std::string RetryDetails(const absl::Status& status, int64_t delay_ms) {
 }  // namespace
 
 bool IsRpcContentType(std::string_view content_type) {
-  const std::string_view type =
-      absl::StripTrailingAsciiWhitespace(content_type.substr(0, content_type.find(';')));
-  return absl::EqualsIgnoreCase(type, "application/grpc") ||
-         absl::EqualsIgnoreCase(type, "application/grpc+proto");
+  std::string type(content_type.substr(0, content_type.find(';')));
+  absl::StripTrailingAsciiWhitespace(&type);
+  absl::AsciiStrToLower(&type);
+  return type == "application/grpc" || type == "application/grpc+proto";
 }
 
 absl::StatusOr<absl::Duration> ParseRpcTimeout(std::string_view text) {
-  const auto error = [text] {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kTimeoutField, ": ", absl::CHexEscape(text.substr(0, 32)),
-                     ", expected 1 to 8 digits and H, M, S, m, u or n"));
-  };
-  if (text.size() < 2 || text.size() > 9) return error();
-  const std::optional<absl::Duration> unit = UnitOf(text.back());
-  const std::string_view digits = text.substr(0, text.size() - 1);
+  const std::string digits(text.substr(0, text.empty() ? 0 : text.size() - 1));
+  const std::optional<absl::Duration> unit = text.empty() ? std::nullopt : UnitOf(text.back());
   int64_t n = 0;
-  if (!unit.has_value() || !std::all_of(digits.begin(), digits.end(), IsDigit) ||
-      !absl::SimpleAtoi(digits, &n)) {
-    return error();
+  if (digits.empty() || digits.size() > 8 || !unit.has_value() ||
+      !std::all_of(digits.begin(), digits.end(), IsDigit) || !absl::SimpleAtoi(digits, &n)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kTimeoutField, ": ", absl::CHexEscape(std::string(text.substr(0, 32))),
+                     ", expected 1 to 8 digits and H, M, S, m, u or n"));
   }
   return std::min(n * *unit, kMaxTimeout);
 }
@@ -98,7 +93,7 @@ absl::StatusOr<absl::Duration> ParseRpcTimeout(std::string_view text) {
 std::string EncodeStatusMessage(std::string_view message) {
   constexpr char kDigits[] = "0123456789ABCDEF";
   std::string encoded;
-  for (const char c : Clipped(message)) {
+  for (const char c : Clipped(std::string(message))) {
     const auto byte = static_cast<uint8_t>(c);
     if (byte >= ' ' && byte <= '~' && byte != '%') {
       encoded.push_back(c);
@@ -110,18 +105,20 @@ std::string EncodeStatusMessage(std::string_view message) {
 }
 
 std::string EncodeBinaryMetadata(std::string_view bytes) {
-  std::string text = absl::Base64Escape(bytes);
+  std::string text = absl::Base64Escape(std::string(bytes));
   text.resize(text.find_last_not_of('=') + 1);
   return text;
 }
 
 absl::StatusOr<std::string> DecodeBinaryMetadata(std::string_view text) {
-  std::string_view digits = text;
-  if (text.size() % 4 == 0 && absl::ConsumeSuffix(&digits, "=")) absl::ConsumeSuffix(&digits, "=");
-  // Abseil takes blanks and more signs of padding.
+  // Abseil takes blanks and other signs of padding, too.
+  const size_t n_digits = text.find_last_not_of('=') + 1;
+  const size_t n_pads = text.size() - n_digits;
+  const std::string digits(text.substr(0, n_digits));
   const auto is_digit = [](char c) { return absl::ascii_isalnum(c) || c == '+' || c == '/'; };
   std::string bytes;
-  if (!std::all_of(digits.begin(), digits.end(), is_digit) ||
+  if (n_pads > 2 || (n_pads > 0 && text.size() % 4 != 0) ||
+      !std::all_of(digits.begin(), digits.end(), is_digit) ||
       !absl::Base64Unescape(digits, &bytes)) {
     return absl::InvalidArgumentError("metadata: malformed, expected base64");
   }
@@ -131,7 +128,7 @@ absl::StatusOr<std::string> DecodeBinaryMetadata(std::string_view text) {
 HttpFields ToStatusFields(const absl::Status& status) {
   HttpFields fields = {{"grpc-status", absl::StrCat(static_cast<int>(status.code()))}};
   if (!status.message().empty()) {
-    fields.push_back({"grpc-message", EncodeStatusMessage(status.message())});
+    fields.push_back({"grpc-message", EncodeStatusMessage(std::string(status.message()))});
   }
   const std::optional<absl::Duration> delay = RetryAfterOf(status);
   if (!delay.has_value()) return fields;

@@ -14,8 +14,8 @@ absl::StatusOr<std::vector<std::string>> ReadInPieces(const std::string& bytes, 
                                                       size_t limit) {
   RpcFrameReader reader(limit);
   std::vector<std::string> messages;
-  for (std::string_view piece : {std::string_view(bytes).substr(0, cut),
-                                 std::string_view(bytes).substr(cut)}) {
+  for (std::string_view piece :
+       {std::string_view(bytes).substr(0, cut), std::string_view(bytes).substr(cut)}) {
     while (!piece.empty()) {
       absl::StatusOr<std::optional<std::string>> message = reader.Take(piece);
       if (!message.ok()) return message.status();

@@ -99,8 +99,8 @@ TEST(RpcMetadataTest, StatusCodesAreGrpcs) {
 
 TEST(RpcMetadataTest, SaysWhenToComeAgain) {
   const std::string message(2000, 'm');
-  auto fields = StatusFields(
-      WithRetryAfter(absl::ResourceExhaustedError(message), absl::Milliseconds(2345)));
+  auto fields =
+      StatusFields(WithRetryAfter(absl::ResourceExhaustedError(message), absl::Milliseconds(2345)));
   EXPECT_EQ(fields["grpc-status"], "8");
   EXPECT_EQ(fields["grpc-retry-pushback-ms"], "2345");
   v1::StatusDetails details;
