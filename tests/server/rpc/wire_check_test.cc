@@ -1,11 +1,12 @@
 #include "server/rpc/wire_check.h"
 
-#include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/struct.pb.h>
 #include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "lowkey/v1/generation.pb.h"
 
@@ -104,18 +105,16 @@ TEST_F(WireCheckTest, Refuses4MibOfEmptyMessages) {
 
 TEST_F(WireCheckTest, RefusesDeepNesting) {
   // No request of ours nests without end; google.protobuf.Struct does.
-  const auto* type = google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(
-      "google.protobuf.Value");
-  ASSERT_NE(type, nullptr);
+  const auto& type = *google::protobuf::Value::descriptor();
   // Value.list_value (6), ListValue.values (1).
   std::string bytes;
   for (int depth = 1; depth + 2 <= kMaxWireDepth; depth += 2) bytes = Field(6, Field(1, bytes));
-  EXPECT_TRUE(CheckWire(bytes, *type).ok());
+  EXPECT_TRUE(CheckWire(bytes, type).ok());
   bytes = Field(6, Field(1, bytes));
-  EXPECT_EQ(CheckWire(bytes, *type).message(),
+  EXPECT_EQ(CheckWire(bytes, type).message(),
             "message: nested too deep, expected at most 32 levels");
-  for (int i = 0; i < 10000; ++i) bytes = Field(6, Field(1, bytes));
-  EXPECT_EQ(CheckWire(bytes, *type).code(), absl::StatusCode::kInvalidArgument);
+  for (int i = 0; i < 1000; ++i) bytes = Field(6, Field(1, bytes));
+  EXPECT_EQ(CheckWire(bytes, type).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(WireCheckTest, RefusesWhatIsNoMessage) {
