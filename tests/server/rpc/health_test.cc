@@ -216,7 +216,7 @@ TEST_F(RpcHealthTest, DoesNotTouchAWatchThatIsGone) {
   Call call = Start("Watch");
   call.Request("");
   call.End();
-  health_.SetServing(true);
+  health_.SetServing(false);
   health_.Shutdown();
   EXPECT_EQ(call.Code(), std::nullopt);
   EXPECT_EQ(other.Code(), absl::StatusCode::kUnavailable);
