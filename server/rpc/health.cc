@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -110,9 +109,8 @@ class OneRequestHandler : public RpcHandler {
   Health& health() const { return *health_; }
 
  private:
-  static absl::Status CardinalityError(std::string_view what) {
-    return absl::UnimplementedError(
-        absl::StrCat("message: ", std::string(what), ", expected exactly one"));
+  static absl::Status CardinalityError(const char* what) {
+    return absl::UnimplementedError(absl::StrCat("message: ", what, ", expected exactly one"));
   }
 
   const std::shared_ptr<Health> health_;

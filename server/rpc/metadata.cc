@@ -8,7 +8,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/retry_after.h"
@@ -29,11 +28,11 @@ constexpr absl::Duration kMaxTimeout = absl::Hours(10 * 365 * 24);
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-std::string Clipped(std::string_view message) {
-  if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
+std::string Clipped(std::string message) {
+  if (message.size() <= kMaxStatusMessageBytes) return message;
   size_t end = kMaxStatusMessageBytes;
   while (end > 0 && (message[end] & 0xC0) == 0x80) --end;  // between characters
-  return std::string(message.substr(0, end)) + "...";
+  return message.substr(0, end) + "...";
 }
 
 std::optional<absl::Duration> UnitOf(char letter) {
@@ -80,23 +79,19 @@ std::string RetryDetails(const absl::Status& status, int64_t delay_ms) {
 bool IsRpcContentType(std::string_view content_type) {
   std::string type(content_type.substr(0, content_type.find(';')));
   absl::StripTrailingAsciiWhitespace(&type);
-  return absl::EqualsIgnoreCase(type, "application/grpc") ||
-         absl::EqualsIgnoreCase(type, "application/grpc+proto");
+  absl::AsciiStrToLower(&type);
+  return type == "application/grpc" || type == "application/grpc+proto";
 }
 
 absl::StatusOr<absl::Duration> ParseRpcTimeout(std::string_view text) {
-  const auto error = [text] {
+  const std::string digits(text.substr(0, text.empty() ? 0 : text.size() - 1));
+  const std::optional<absl::Duration> unit = text.empty() ? std::nullopt : UnitOf(text.back());
+  int64_t n = 0;
+  if (digits.empty() || digits.size() > 8 || !unit.has_value() ||
+      !std::all_of(digits.begin(), digits.end(), IsDigit) || !absl::SimpleAtoi(digits, &n)) {
     return absl::InvalidArgumentError(
         absl::StrCat(kTimeoutField, ": ", absl::CHexEscape(std::string(text.substr(0, 32))),
                      ", expected 1 to 8 digits and H, M, S, m, u or n"));
-  };
-  if (text.size() < 2 || text.size() > 9) return error();
-  const std::optional<absl::Duration> unit = UnitOf(text.back());
-  const std::string digits(text.substr(0, text.size() - 1));
-  int64_t n = 0;
-  if (!unit.has_value() || !std::all_of(digits.begin(), digits.end(), IsDigit) ||
-      !absl::SimpleAtoi(digits, &n)) {
-    return error();
   }
   return std::min(n * *unit, kMaxTimeout);
 }
@@ -104,7 +99,7 @@ absl::StatusOr<absl::Duration> ParseRpcTimeout(std::string_view text) {
 std::string EncodeStatusMessage(std::string_view message) {
   constexpr char kDigits[] = "0123456789ABCDEF";
   std::string encoded;
-  for (const char c : Clipped(message)) {
+  for (const char c : Clipped(std::string(message))) {
     const auto byte = static_cast<uint8_t>(c);
     if (byte >= ' ' && byte <= '~' && byte != '%') {
       encoded.push_back(c);
@@ -122,12 +117,14 @@ std::string EncodeBinaryMetadata(std::string_view bytes) {
 }
 
 absl::StatusOr<std::string> DecodeBinaryMetadata(std::string_view text) {
-  std::string digits(text);
-  for (int i = 0; i < 2 && text.size() % 4 == 0 && digits.ends_with('='); ++i) digits.pop_back();
-  // Abseil takes blanks and more signs of padding.
+  // Abseil takes blanks and other signs of padding, too.
+  const size_t n_digits = text.find_last_not_of('=') + 1;
+  const size_t n_pads = text.size() - n_digits;
+  const std::string digits(text.substr(0, n_digits));
   const auto is_digit = [](char c) { return absl::ascii_isalnum(c) || c == '+' || c == '/'; };
   std::string bytes;
-  if (!std::all_of(digits.begin(), digits.end(), is_digit) ||
+  if (n_pads > 2 || (n_pads > 0 && text.size() % 4 != 0) ||
+      !std::all_of(digits.begin(), digits.end(), is_digit) ||
       !absl::Base64Unescape(digits, &bytes)) {
     return absl::InvalidArgumentError("metadata: malformed, expected base64");
   }

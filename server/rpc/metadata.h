@@ -15,6 +15,7 @@ namespace lowkey {
 bool IsRpcContentType(std::string_view content_type);
 
 // Reads "grpc-timeout": one to eight digits and one of H M S m u n. INVALID_ARGUMENT otherwise.
+// More than ten years count as ten years.
 absl::StatusOr<absl::Duration> ParseRpcTimeout(std::string_view text);
 
 // Writes a status message as gRPC does: bytes outside of space to tilde, and "%", as %XX. Longer
