@@ -59,8 +59,9 @@ absl::Status Tokenizer::FindPiece(const char* key, const std::optional<std::stri
   if (!piece.has_value()) return absl::OkStatus();
   id = PieceToId(*piece);
   if (id.has_value()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, " \"", absl::CHexEscape(*piece), "\", expected a piece"));
+  constexpr size_t kMaxShownBytes = 128;
+  return absl::InvalidArgumentError(absl::StrCat(
+      key, " \"", absl::CHexEscape(piece->substr(0, kMaxShownBytes)), "\", expected a piece"));
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,

@@ -12,18 +12,27 @@ namespace {
 
 using nlohmann::json;
 
+// The charges for a value, for what a string, list or object holds besides its contents, and for a
+// member of an object.
+constexpr size_t kValueBytes = 48;
+constexpr size_t kContainerBytes = 48;
+constexpr size_t kMemberBytes = 96;
+
 // Builds the document as the parser meets it. The library's own builder takes the last of two equal
 // keys and any depth, and a deep document takes far more memory than its brackets.
 class Builder : public nlohmann::json_sax<json> {
  public:
-  Builder(const std::string& name, int max_depth) : name_(name), max_depth_(max_depth) {}
+  Builder(const std::string& name, LoadAccount& account, int max_depth)
+      : name_(name), account_(account), max_depth_(max_depth) {}
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
   bool number_integer(int64_t value) override { return Add(value); }
   bool number_unsigned(uint64_t value) override { return Add(value); }
   bool number_float(double value, const std::string&) override { return Add(value); }
-  bool string(std::string& value) override { return Add(std::move(value)); }
+  bool string(std::string& value) override {
+    return Charge(kContainerBytes + value.size()) && Add(std::move(value));
+  }
   bool binary(binary_t&) override { return false; }
   bool start_object(size_t) override { return Open(json::object()); }
   bool start_array(size_t) override { return Open(json::array()); }
@@ -31,6 +40,7 @@ class Builder : public nlohmann::json_sax<json> {
   bool end_array() override { return Close(); }
 
   bool key(std::string& key) override {
+    if (!Charge(kMemberBytes + key.size())) return false;
     auto [it, is_new] = open_.back()->get_ref<json::object_t&>().try_emplace(std::move(key));
     member_ = &it->second;
     return is_new || Fail(absl::StrCat("key ", ShortText(it->first), " appears twice"));
@@ -50,12 +60,18 @@ class Builder : public nlohmann::json_sax<json> {
     return false;
   }
 
+  bool Charge(size_t n_bytes) {
+    status_ = account_.Charge(name_, n_bytes);
+    return status_.ok();
+  }
+
   json& Place(json value) {
     if (open_.empty()) return root_ = std::move(value);
     if (open_.back()->is_object()) return *member_ = std::move(value);
     return open_.back()->emplace_back(std::move(value));
   }
   bool Add(json value) {
+    if (!Charge(kValueBytes)) return false;
     Place(std::move(value));
     return true;
   }
@@ -63,6 +79,7 @@ class Builder : public nlohmann::json_sax<json> {
     if (open_.size() >= static_cast<size_t>(max_depth_)) {
       return Fail(absl::StrCat("nested deeper than ", max_depth_, " levels"));
     }
+    if (!Charge(kValueBytes + kContainerBytes)) return false;
     open_.push_back(&Place(std::move(container)));
     return true;
   }
@@ -72,6 +89,7 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   const std::string& name_;
+  LoadAccount& account_;
   const int max_depth_;
   json root_;
   // The open containers, outermost first: nothing is added to one while another is open in it, so
@@ -103,7 +121,14 @@ std::string ShortText(const json& value) {
 
 absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& name,
                                      int max_depth) {
-  Builder builder(name, max_depth);
+  LoadAccount account;
+  return ParseJsonObject(text, name, account, max_depth);
+}
+
+absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& name,
+                                     LoadAccount& account, int max_depth) {
+  LK_RETURN_IF_ERROR(account.Charge(name, text.size()));
+  Builder builder(name, account, max_depth);
   json::sax_parse(text.begin(), text.end(), &builder);
   LK_ASSIGN_OR_RETURN(json value, builder.Take());
   if (value.is_object()) return value;
@@ -193,6 +218,7 @@ absl::StatusOr<JsonValue> JsonValue::Get(const std::string& key) const {
 
 absl::StatusOr<std::vector<JsonValue>> JsonValue::Items() const {
   if (!value_->is_array()) return Error("an array");
+  if (value_->size() > kMaxItems) return Error(absl::StrCat("at most ", kMaxItems, " items"));
   std::vector<JsonValue> items;
   items.reserve(value_->size());
   for (size_t i = 0; i < value_->size(); ++i) {

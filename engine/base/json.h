@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/load_account.h"
 
 namespace lowkey {
 
@@ -17,9 +18,12 @@ inline constexpr int kMaxJsonDepth = 64;
 
 // Parses an untrusted JSON object, whose size the caller bounds. `name` (a file's) begins every
 // message. INVALID_ARGUMENT: not JSON, not an object, nested deeper than max_depth (the object
-// itself is 1), or with a key twice in one object.
+// itself is 1), with a key twice in one object, or of more values than a LoadAccount pays for.
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const std::string& name,
                                                int max_depth = kMaxJsonDepth);
+// The same; charges the text and what is made of it, and returns the account's error too.
+absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const std::string& name,
+                                               LoadAccount& account, int max_depth = kMaxJsonDepth);
 
 // The value as JSON text, cut to a length fit for a message.
 std::string ShortText(const nlohmann::json& value);
@@ -67,6 +71,8 @@ class JsonFields {
 // It suits documents that nest deep; the document must outlive this.
 class JsonValue {
  public:
+  static constexpr size_t kMaxItems = size_t{1} << 20;
+
   JsonValue(const nlohmann::json& value, std::string path)
       : value_(&value), path_(std::move(path)) {}
 
@@ -78,7 +84,7 @@ class JsonValue {
   // Find, for a value that must be there: INVALID_ARGUMENT otherwise.
   absl::StatusOr<JsonValue> Get(const std::string& key) const;
 
-  // The members of an array. INVALID_ARGUMENT: not one.
+  // The members of an array. INVALID_ARGUMENT: not one, or over kMaxItems.
   absl::StatusOr<std::vector<JsonValue>> Items() const;
 
   // INVALID_ARGUMENT: the value has another type, or is no id from 0 to 2^31 - 1.

@@ -25,8 +25,12 @@ constexpr int64_t kMaxWindowTokens = int64_t{1} << 20;
 // Reads one entry of "mechanisms" and takes its tensors.
 class EntryReader {
  public:
-  EntryReader(const std::string& directory, const Checkpoint& checkpoint, JsonFields fields)
-      : directory_(directory), base_(checkpoint.config), fields_(std::move(fields)) {}
+  EntryReader(const std::string& directory, LoadAccount& account, const Checkpoint& checkpoint,
+              JsonFields fields)
+      : directory_(directory),
+        account_(account),
+        base_(checkpoint.config),
+        fields_(std::move(fields)) {}
 
   absl::StatusOr<BundledMechanism> Read();
   const std::vector<std::shared_ptr<const MappedFile>>& files() const { return files_; }
@@ -46,6 +50,7 @@ class EntryReader {
                                 TensorView BundledLayer::*temperatures);
 
   const std::string& directory_;
+  LoadAccount& account_;
   const ModelConfig& base_;
   const JsonFields fields_;
   BundledMechanism out_;
@@ -269,7 +274,7 @@ absl::Status EntryReader::ReadTensors() {
   out_.layers.resize(base_.n_layers);
   TensorTable table(fields_.name());
   if (weights.has_value()) {
-    LK_ASSIGN_OR_RETURN(table, TensorTable::OpenFile(directory_, *weights));
+    LK_ASSIGN_OR_RETURN(table, TensorTable::OpenFile(directory_, *weights, account_));
   }
   for (int64_t i = 0; i < base_.n_layers; ++i) LK_RETURN_IF_ERROR(TakeLayer(table, i));
   files_ = table.files();
@@ -307,12 +312,13 @@ absl::Status CheckKnownFields(const json& entry, const JsonFields& fields) {
 
 }  // namespace
 
-absl::Status OpenBundle(const std::string& directory, Checkpoint& checkpoint) {
+absl::Status OpenBundle(const std::string& directory, LoadAccount& account,
+                        Checkpoint& checkpoint) {
   const auto file = MappedFile::Open(absl::StrCat(directory, "/", kBundleFile), kMaxBundleBytes);
   if (absl::IsNotFound(file.status())) return absl::OkStatus();
   LK_RETURN_IF_ERROR(file.status());
   LK_ASSIGN_OR_RETURN(const json root,
-                      ParseJsonObject((*file)->text(), kBundleFile, kMaxBundleDepth));
+                      ParseJsonObject((*file)->text(), kBundleFile, account, kMaxBundleDepth));
   const JsonFields fields(root, kBundleFile);
   LK_RETURN_IF_ERROR(fields.RequiredInt("format", {1, 1}).status());
   LK_ASSIGN_OR_RETURN(checkpoint.measured, ReadMeasuredQuality(fields));
@@ -330,7 +336,7 @@ absl::Status OpenBundle(const std::string& directory, Checkpoint& checkpoint) {
       return absl::InvalidArgumentError(absl::StrCat(entry_fields.name(), ": expected an object"));
     }
     LK_RETURN_IF_ERROR(CheckKnownFields(entry, entry_fields));
-    EntryReader reader(directory, checkpoint, entry_fields);
+    EntryReader reader(directory, account, checkpoint, entry_fields);
     LK_ASSIGN_OR_RETURN(BundledMechanism mechanism, reader.Read());
     if (!seen.insert(mechanism.mechanism).second) {
       return entry_fields.Error("name", "each mechanism once");

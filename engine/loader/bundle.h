@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/load_account.h"
 #include "engine/base/tensor.h"
 #include "engine/config/attention_options.h"
 #include "engine/config/model_config.h"
@@ -54,7 +55,8 @@ struct BundledMechanism {
 // mechanisms to the checkpoint, whose own tensors are known. docs/bundles.md describes the format.
 // Everything in it is untrusted. INVALID_ARGUMENT names file, field or tensor, actual and expected;
 // NOT_FOUND a file that is named and missing.
-absl::Status OpenBundle(const std::string& directory, Checkpoint& checkpoint);
+// Headers are charged to the account.
+absl::Status OpenBundle(const std::string& directory, LoadAccount& account, Checkpoint& checkpoint);
 
 }  // namespace lowkey
 

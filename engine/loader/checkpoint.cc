@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/load_account.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/config_json.h"
 #include "engine/loader/gguf_config.h"
@@ -129,9 +130,10 @@ absl::Status TakeAllTensors(const TensorNames& names, TensorTable& table, Checkp
   return absl::OkStatus();
 }
 
-absl::Status TakeDirectory(const std::string& directory, Checkpoint& checkpoint) {
+absl::Status TakeDirectory(const std::string& directory, LoadAccount& account,
+                           Checkpoint& checkpoint) {
   LK_ASSIGN_OR_RETURN(checkpoint.config, ReadConfig(directory));
-  LK_ASSIGN_OR_RETURN(TensorTable table, TensorTable::OpenDirectory(directory));
+  LK_ASSIGN_OR_RETURN(TensorTable table, TensorTable::OpenDirectory(directory, account));
   LK_RETURN_IF_ERROR(TakeAllTensors(kHuggingFaceNames, table, checkpoint));
   checkpoint.files = table.files();
   const auto is_harmless = [&](std::string_view name) {
@@ -184,10 +186,11 @@ int64_t CountParameters(const Checkpoint& checkpoint) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenCheckpoint(const ModelFiles& files) {
+  LoadAccount account;
   auto checkpoint = std::make_shared<Checkpoint>();
   LK_RETURN_IF_ERROR(files.gguf != nullptr ? TakeGguf(*files.gguf, *checkpoint)
-                                           : TakeDirectory(files.directory, *checkpoint));
-  LK_RETURN_IF_ERROR(OpenBundle(files.directory, *checkpoint));
+                                           : TakeDirectory(files.directory, account, *checkpoint));
+  LK_RETURN_IF_ERROR(OpenBundle(files.directory, account, *checkpoint));
   for (const auto& file : checkpoint->files) {
     checkpoint->file_bytes += static_cast<int64_t>(file->size_bytes());
   }

@@ -27,6 +27,8 @@ constexpr int64_t kDefaultAlignment = 32, kMaxAlignment = 65536;
 // The fewest bytes that the file spends on a key with its value, and on a tensor's description.
 constexpr uint64_t kMinPairBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 4 + 8;
+// The charge for a tensor in the tables by name, without the names.
+constexpr size_t kTensorBytes = 512;
 
 struct FormatType {
   uint32_t number;
@@ -155,7 +157,8 @@ absl::Status ReadDescription(ByteReader& reader, uint64_t alignment, GgufTensor&
 }
 
 absl::StatusOr<std::vector<GgufTensor>> ReadTensors(ByteReader& reader, uint64_t count,
-                                                    uint64_t alignment, const std::string& name) {
+                                                    uint64_t alignment, const std::string& name,
+                                                    LoadAccount& account) {
   std::vector<GgufTensor> tensors;
   for (uint64_t i = 0; i < count; ++i) {
     GgufTensor tensor;
@@ -163,6 +166,7 @@ absl::StatusOr<std::vector<GgufTensor>> ReadTensors(ByteReader& reader, uint64_t
     if (!tensor_name.has_value() || tensor_name->empty() || tensor_name->size() > kMaxNameBytes) {
       return Invalid(name, absl::StrCat("tensor ", i, ": no name of 1..", kMaxNameBytes, " bytes"));
     }
+    LK_RETURN_IF_ERROR(account.Charge(name, kTensorBytes + 3 * tensor_name->size()));
     tensor.name = std::string(*tensor_name);
     const absl::Status status = ReadDescription(reader, alignment, tensor);
     if (!status.ok()) {
@@ -214,13 +218,14 @@ bool IsGgufName(const std::string& name) { return absl::EndsWith(name, ".gguf");
 }  // namespace
 
 absl::StatusOr<GgufIndex> ParseGguf(absl::Span<const std::byte> bytes, const std::string& name) {
+  LoadAccount account;
   ByteReader reader(bytes);
   LK_ASSIGN_OR_RETURN(const Header header, ReadHeader(reader, name));
   GgufIndex index;
-  LK_ASSIGN_OR_RETURN(index.metadata, GgufMetadata::Read(reader, header.n_pairs, name));
+  LK_ASSIGN_OR_RETURN(index.metadata, GgufMetadata::Read(reader, header.n_pairs, name, account));
   LK_ASSIGN_OR_RETURN(const uint64_t alignment, ReadAlignment(index.metadata));
   LK_ASSIGN_OR_RETURN(std::vector<GgufTensor> tensors,
-                      ReadTensors(reader, header.n_tensors, alignment, name));
+                      ReadTensors(reader, header.n_tensors, alignment, name, account));
   // A file without tensors may end before the padding.
   const size_t data_begin =
       std::min<size_t>(bytes.size(), (reader.position() + alignment - 1) / alignment * alignment);

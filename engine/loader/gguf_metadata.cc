@@ -13,6 +13,9 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 65535;
 constexpr size_t kMaxShownBytes = 64;
+// The charges for a key, and for an item of an array as a getter returns it: a string with what a
+// vocabulary makes of it.
+constexpr size_t kKeyBytes = 128, kNumberBytes = 8, kStringBytes = 128;
 
 struct TypeInfo {
   const char* name;
@@ -95,9 +98,16 @@ absl::StatusOr<absl::Span<const std::byte>> TakeItems(ByteReader& reader, GgufTy
   return *reader.Take(walk.position() - reader.position());
 }
 
+// Charges for an array's items, which are fewer than the file's bytes, before they are walked over.
+absl::Status ChargeItems(GgufType type, uint64_t count, LoadAccount& account) {
+  const size_t item_bytes = IsString(type) ? kStringBytes : kNumberBytes;
+  return account.Charge(absl::StrCat("an array of ", count), count * item_bytes);
+}
+
 }  // namespace
 
-absl::StatusOr<GgufMetadata::Value> GgufMetadata::ReadValue(ByteReader& reader) {
+absl::StatusOr<GgufMetadata::Value> GgufMetadata::ReadValue(ByteReader& reader,
+                                                            LoadAccount& account) {
   Value value;
   LK_ASSIGN_OR_RETURN(value.type, ReadType(reader));
   value.item_type = value.type;
@@ -109,13 +119,20 @@ absl::StatusOr<GgufMetadata::Value> GgufMetadata::ReadValue(ByteReader& reader) 
     const auto count = reader.Number<uint64_t>();
     if (!count.has_value()) return absl::InvalidArgumentError("cut short before its count");
     value.count = *count;
+    // More than fits in the file is refused below, whatever it would cost.
+    if (value.count <= reader.n_left()) {
+      LK_RETURN_IF_ERROR(ChargeItems(value.item_type, value.count, account));
+    }
   }
   LK_ASSIGN_OR_RETURN(value.bytes, TakeItems(reader, value.item_type, value.count));
+  if (IsString(value.item_type)) {
+    LK_RETURN_IF_ERROR(account.Charge("strings", value.bytes.size()));
+  }
   return value;
 }
 
 absl::StatusOr<GgufMetadata> GgufMetadata::Read(ByteReader& reader, uint64_t count,
-                                                const std::string& name) {
+                                                const std::string& name, LoadAccount& account) {
   GgufMetadata metadata;
   metadata.name_ = name;
   for (uint64_t i = 0; i < count; ++i) {
@@ -128,7 +145,8 @@ absl::StatusOr<GgufMetadata> GgufMetadata::Read(ByteReader& reader, uint64_t cou
       return absl::InvalidArgumentError(absl::StrCat(name, ": metadata key ", i, ": ", key->size(),
                                                      " bytes, expected 1..", kMaxKeyBytes));
     }
-    auto value = ReadValue(reader);
+    LK_RETURN_IF_ERROR(account.Charge(name, kKeyBytes));
+    auto value = ReadValue(reader, account);
     if (!value.ok()) {
       return absl::Status(
           value.status().code(),

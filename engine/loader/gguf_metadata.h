@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/base/load_account.h"
 #include "engine/loader/byte_reader.h"
 
 namespace lowkey {
@@ -41,8 +42,9 @@ class GgufMetadata {
   // Reads `count` pairs of key and value and leaves `reader` behind them. `name` (the file's)
   // begins every message. INVALID_ARGUMENT naming the key: cut short, an unknown type, a key twice,
   // over 65,535 bytes or empty; UNIMPLEMENTED: an array of arrays.
+  // Keys and the items of arrays are charged to the account, whose error is returned too.
   static absl::StatusOr<GgufMetadata> Read(ByteReader& reader, uint64_t count,
-                                           const std::string& name);
+                                           const std::string& name, LoadAccount& account);
 
   bool Has(std::string_view key) const { return values_.contains(key); }
   bool IsArray(std::string_view key) const;
@@ -55,8 +57,8 @@ class GgufMetadata {
   // Bytes, which need not be UTF-8.
   absl::StatusOr<std::optional<std::string_view>> String(std::string_view key) const;
 
-  // Arrays. Their lengths have been checked against the file's: a vector of n strings comes from at
-  // least 8 n bytes of it.
+  // Arrays. Their lengths have been checked against the file's, and paid for: a sparse file may
+  // announce any number.
   absl::StatusOr<std::optional<std::vector<std::string_view>>> Strings(std::string_view key) const;
   absl::StatusOr<std::optional<std::vector<float>>> Floats(std::string_view key) const;
   absl::StatusOr<std::optional<std::vector<int64_t>>> Ints(std::string_view key) const;
@@ -75,7 +77,7 @@ class GgufMetadata {
     absl::Span<const std::byte> bytes;      // the value's, or the items'
   };
 
-  static absl::StatusOr<Value> ReadValue(ByteReader& reader);
+  static absl::StatusOr<Value> ReadValue(ByteReader& reader, LoadAccount& account);
   const Value* Find(std::string_view key) const;
   // The value, null when the key is absent. INVALID_ARGUMENT unless it is an array whose items'
   // type satisfies is_wanted.

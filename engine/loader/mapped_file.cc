@@ -7,19 +7,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace lowkey {
 namespace {
-
-struct Descriptor {
-  int fd = -1;
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 absl::Status OpenError(const std::string& path) {
   const std::string message = absl::StrCat(path, ": ", std::strerror(errno));
@@ -33,33 +27,61 @@ absl::Status OpenError(const std::string& path) {
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path,
                                                                    size_t max_bytes) {
   // Without O_NONBLOCK, opening a FIFO would wait for a writer.
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.fd < 0) return OpenError(path);
-  struct stat info;
-  if (fstat(file.fd, &info) != 0) return OpenError(path);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return OpenError(path);
+  struct stat info = {};
+  const bool has_info = fstat(descriptor, &info) == 0;
+  const int fstat_error = errno;
+  // From here on the object closes the descriptor.
+  const std::shared_ptr<MappedFile> file(new MappedFile(descriptor, info.st_dev, info.st_ino,
+                                                        path.substr(path.find_last_of('/') + 1)));
+  if (!has_info) {
+    errno = fstat_error;
+    return OpenError(path);
+  }
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
   const size_t size_bytes = static_cast<size_t>(info.st_size);
-  std::string name = path.substr(path.find_last_of('/') + 1);
   if (size_bytes > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", size_bytes, " bytes, expected at most ", max_bytes));
+        absl::StrCat(file->name(), ": ", size_bytes, " bytes, expected at most ", max_bytes));
   }
-  void* data = nullptr;
-  if (size_bytes > 0) {
-    data = mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, file.fd, 0);
-    if (data == MAP_FAILED) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(path, ": cannot map ", size_bytes, " bytes: ", std::strerror(errno)));
-    }
+  if (size_bytes == 0) return file;
+  void* const data = mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (data == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": cannot map ", size_bytes, " bytes: ", std::strerror(errno)));
   }
-  return std::shared_ptr<const MappedFile>(
-      new MappedFile(std::move(name), static_cast<const std::byte*>(data), size_bytes));
+  file->data_ = static_cast<const std::byte*>(data);
+  file->size_bytes_ = size_bytes;
+  return file;
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_bytes_);
+  close(descriptor_);
+}
+
+bool MappedFile::Holds(absl::Span<const std::byte> bytes) const {
+  const std::less_equal<const std::byte*> is_at_most;
+  return is_at_most(data_, bytes.data()) &&
+         is_at_most(bytes.data() + bytes.size(), data_ + size_bytes_);
+}
+
+absl::Status MappedFile::Read(const std::byte* from, absl::Span<std::byte> out) const {
+  off_t at = from - data_;
+  while (!out.empty()) {
+    const ssize_t n = pread(descriptor_, out.data(), out.size(), at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      return absl::UnavailableError(absl::StrCat(
+          name_, ": ", n == 0 ? "has become shorter since it was loaded" : std::strerror(errno)));
+    }
+    at += n;
+    out.remove_prefix(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace lowkey

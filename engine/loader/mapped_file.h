@@ -1,20 +1,24 @@
 #ifndef LOWKEY_ENGINE_LOADER_MAPPED_FILE_H_
 #define LOWKEY_ENGINE_LOADER_MAPPED_FILE_H_
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace lowkey {
 
 // A whole regular file, mapped read-only. The mapping lives as long as the object; any thread may
 // read. The size is the one at opening: a file that another process shrinks while it is mapped
-// kills the reader with SIGBUS, so files are replaced (written aside and renamed), never truncated
-// in place.
+// kills with SIGBUS whoever reads its map. So what is read after loading goes through Read, and
+// files are replaced (written aside and renamed), never truncated in place.
 class MappedFile {
  public:
   // NOT_FOUND when there is no such file, PERMISSION_DENIED when it may not be read,
@@ -27,19 +31,32 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
+  // Reads bytes that lie in the map, from the file. UNAVAILABLE, naming the file: the file has
+  // become shorter, or cannot be read. Any thread may call.
+  absl::Status Read(const std::byte* from, absl::Span<std::byte> out) const;
+  // Returns whether `bytes` lie in the map.
+  bool Holds(absl::Span<const std::byte> bytes) const;
+
   const std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
+  // Returns whether both are one file, under one name or two.
+  bool IsSameFile(const MappedFile& other) const {
+    return device_ == other.device_ && inode_ == other.inode_;
+  }
   // The last component of the path, for messages.
   const std::string& name() const { return name_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_bytes_}; }
 
  private:
-  MappedFile(std::string name, const std::byte* data, size_t size_bytes)
-      : name_(std::move(name)), data_(data), size_bytes_(size_bytes) {}
+  MappedFile(int descriptor, dev_t device, ino_t inode, std::string name)
+      : descriptor_(descriptor), device_(device), inode_(inode), name_(std::move(name)) {}
 
+  const int descriptor_;
+  const dev_t device_;
+  const ino_t inode_;
   const std::string name_;
-  const std::byte* const data_;  // null when the file is empty
-  const size_t size_bytes_;
+  const std::byte* data_ = nullptr;  // null when the file is empty
+  size_t size_bytes_ = 0;
 };
 
 }  // namespace lowkey

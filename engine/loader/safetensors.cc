@@ -22,6 +22,8 @@ constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr int kMaxDepth = 3;  // header, tensor, shape
 constexpr size_t kMaxDims = 8;
+// The charge for a tensor in the tables by name, without the names.
+constexpr size_t kTensorBytes = 512;
 
 struct FormatDType {
   const char* name;
@@ -161,15 +163,27 @@ absl::Status WriteError(const std::string& path) {
 
 absl::StatusOr<SafetensorsIndex> ParseSafetensors(absl::Span<const std::byte> bytes,
                                                   const std::string& name) {
+  LoadAccount account;
+  return ParseSafetensors(bytes, name, account);
+}
+
+absl::StatusOr<SafetensorsIndex> ParseSafetensors(absl::Span<const std::byte> bytes,
+                                                  const std::string& name, LoadAccount& account) {
   LK_ASSIGN_OR_RETURN(const uint64_t header_bytes, ReadHeaderBytes(bytes, name));
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
                               header_bytes);
-  LK_ASSIGN_OR_RETURN(const json header, ParseJsonObject(text, name, kMaxDepth));
+  LK_ASSIGN_OR_RETURN(const json header, ParseJsonObject(text, name, account, kMaxDepth));
   const absl::Span<const std::byte> data = bytes.subspan(kLengthBytes + header_bytes);
 
   std::vector<Entry> entries;
   for (const auto& [tensor, description] : header.items()) {
     if (tensor == "__metadata__") continue;
+    if (tensor.size() > kMaxTensorNameBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": ", ShortText(tensor), ": a name of ",
+                                                     tensor.size(), " bytes, expected at most ",
+                                                     kMaxTensorNameBytes));
+    }
+    LK_RETURN_IF_ERROR(account.Charge(name, kTensorBytes + 3 * tensor.size()));
     const std::string where = absl::StrCat(name, ": ", tensor);
     if (!description.is_object()) {
       return absl::InvalidArgumentError(
@@ -194,11 +208,16 @@ absl::StatusOr<SafetensorsIndex> ParseSafetensors(absl::Span<const std::byte> by
 }
 
 absl::StatusOr<Safetensors> OpenSafetensors(const std::string& path) {
+  LoadAccount account;
+  return OpenSafetensors(path, account);
+}
+
+absl::StatusOr<Safetensors> OpenSafetensors(const std::string& path, LoadAccount& account) {
   Safetensors result;
   LK_ASSIGN_OR_RETURN(result.file, MappedFile::Open(path));
-  LK_ASSIGN_OR_RETURN(
-      result.index,
-      ParseSafetensors({result.file->data(), result.file->size_bytes()}, result.file->name()));
+  LK_ASSIGN_OR_RETURN(result.index,
+                      ParseSafetensors({result.file->data(), result.file->size_bytes()},
+                                       result.file->name(), account));
   return result;
 }
 

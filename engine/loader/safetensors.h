@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/base/load_account.h"
 #include "engine/base/tensor.h"
 #include "engine/loader/mapped_file.h"
 
@@ -32,6 +33,12 @@ struct SafetensorsIndex {
 // offsets, and offsets against the data section. Misaligned data and unused gaps are allowed;
 // `__metadata__` is ignored. `name` begins every message. The views live as long as the bytes.
 // INVALID_ARGUMENT naming tensor, actual and expected.
+// Tensors have names of at most kMaxTensorNameBytes. The header and its tensors are charged to the
+// account, whose error is returned too.
+inline constexpr size_t kMaxTensorNameBytes = 1024;
+absl::StatusOr<SafetensorsIndex> ParseSafetensors(absl::Span<const std::byte> bytes,
+                                                  const std::string& name, LoadAccount& account);
+// The same for a file that is loaded by itself.
 absl::StatusOr<SafetensorsIndex> ParseSafetensors(absl::Span<const std::byte> bytes,
                                                   const std::string& name);
 
@@ -42,6 +49,7 @@ struct Safetensors {
 };
 
 // MappedFile::Open's errors and ParseSafetensors'.
+absl::StatusOr<Safetensors> OpenSafetensors(const std::string& path, LoadAccount& account);
 absl::StatusOr<Safetensors> OpenSafetensors(const std::string& path);
 
 struct TensorSpec {

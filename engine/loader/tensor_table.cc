@@ -24,9 +24,10 @@ bool IsPlainFileName(const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<TensorTable> TensorTable::OpenDirectory(const std::string& directory) {
+absl::StatusOr<TensorTable> TensorTable::OpenDirectory(const std::string& directory,
+                                                       LoadAccount& account) {
   TensorTable table;
-  auto single = OpenSafetensors(absl::StrCat(directory, "/", kSingleFile));
+  auto single = OpenSafetensors(absl::StrCat(directory, "/", kSingleFile), account);
   if (!single.ok() && !absl::IsNotFound(single.status())) return single.status();
   if (single.ok()) {
     table.TakeAll(single->file, single->index.tensors, single->index.foreign_dtypes);
@@ -38,17 +39,18 @@ absl::StatusOr<TensorTable> TensorTable::OpenDirectory(const std::string& direct
                                             ", expected one of them"));
   }
   LK_RETURN_IF_ERROR(index.status());
-  LK_RETURN_IF_ERROR(table.OpenShards(directory, (*index)->text()));
+  LK_RETURN_IF_ERROR(table.OpenShards(directory, (*index)->text(), account));
   return table;
 }
 
 absl::StatusOr<TensorTable> TensorTable::OpenFile(const std::string& directory,
-                                                  const std::string& name) {
+                                                  const std::string& name, LoadAccount& account) {
   if (!IsPlainFileName(name)) {
     return absl::InvalidArgumentError(absl::StrCat(
         ShortText(name), ": expected the name of a file in the checkpoint's directory"));
   }
-  LK_ASSIGN_OR_RETURN(Safetensors file, OpenSafetensors(absl::StrCat(directory, "/", name)));
+  LK_ASSIGN_OR_RETURN(Safetensors file,
+                      OpenSafetensors(absl::StrCat(directory, "/", name), account));
   TensorTable table;
   table.TakeAll(file.file, file.index.tensors, file.index.foreign_dtypes);
   return table;
@@ -135,9 +137,11 @@ absl::Status TensorTable::Add(const Safetensors& shard, const std::string& name)
   return absl::OkStatus();
 }
 
-absl::Status TensorTable::OpenShards(const std::string& directory, std::string_view index_json) {
+absl::Status TensorTable::OpenShards(const std::string& directory, std::string_view index_json,
+                                     LoadAccount& account) {
   origin_ = kIndexFile;
-  LK_ASSIGN_OR_RETURN(const json index, ParseJsonObject(index_json, kIndexFile, kMaxIndexDepth));
+  LK_ASSIGN_OR_RETURN(const json index,
+                      ParseJsonObject(index_json, kIndexFile, account, kMaxIndexDepth));
   const JsonFields fields(index, kIndexFile);
   LK_ASSIGN_OR_RETURN(const auto weight_map, fields.Object("weight_map"));
   if (!weight_map.has_value()) return fields.Error("weight_map", "an object");
@@ -152,7 +156,13 @@ absl::Status TensorTable::OpenShards(const std::string& directory, std::string_v
     }
   }
   for (const auto& [file, names] : names_by_file) {
-    LK_ASSIGN_OR_RETURN(Safetensors shard, OpenSafetensors(absl::StrCat(directory, "/", file)));
+    LK_ASSIGN_OR_RETURN(Safetensors shard,
+                        OpenSafetensors(absl::StrCat(directory, "/", file), account));
+    for (const auto& other : files_) {
+      if (!shard.file->IsSameFile(*other)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(kIndexFile, ": ", file, ": the same file as ",
+                                                     other->name(), ", expected another"));
+    }
     for (const std::string& name : names) LK_RETURN_IF_ERROR(Add(shard, name));
     files_.push_back(std::move(shard.file));
   }

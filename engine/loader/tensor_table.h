@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/load_account.h"
 #include "engine/base/tensor.h"
 #include "engine/loader/gguf.h"
 #include "engine/loader/mapped_file.h"
@@ -28,12 +29,14 @@ class TensorTable {
   // Opens model.safetensors, or the shards that model.safetensors.index.json assigns tensors to.
   // NOT_FOUND when there is neither, or a shard is missing; INVALID_ARGUMENT as in safetensors.h
   // and for a malformed index.
-  static absl::StatusOr<TensorTable> OpenDirectory(const std::string& directory);
+  // Headers are charged to the account, and no two names may lead to one file.
+  static absl::StatusOr<TensorTable> OpenDirectory(const std::string& directory,
+                                                   LoadAccount& account);
 
   // Opens one safetensors file; INVALID_ARGUMENT when `name` is not a plain file's, or as in
   // safetensors.h.
-  static absl::StatusOr<TensorTable> OpenFile(const std::string& directory,
-                                              const std::string& name);
+  static absl::StatusOr<TensorTable> OpenFile(const std::string& directory, const std::string& name,
+                                              LoadAccount& account);
 
   static TensorTable OfGguf(const Gguf& file);
 
@@ -65,7 +68,8 @@ class TensorTable {
                const absl::flat_hash_map<std::string, TensorView>& tensors,
                const absl::flat_hash_map<std::string, std::string>& foreign_dtypes);
   absl::Status Add(const Safetensors& shard, const std::string& name);
-  absl::Status OpenShards(const std::string& directory, std::string_view index_json);
+  absl::Status OpenShards(const std::string& directory, std::string_view index_json,
+                          LoadAccount& account);
 
   std::string origin_;  // the file that should name a tensor: the only one, or the index
   const char* dtypes_ = "F32, F16 or BF16";

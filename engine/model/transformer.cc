@@ -40,6 +40,10 @@ absl::Status Transformer::Pack(const DecoderOptions& options) {
         weight_sets_.push_back(std::make_unique<WeightSet>(config, pool_));
       },
       [&](const LayerTensors& t) { return weight_sets_.back()->AddLayer(t, pack); }));
+  for (const auto& file : c.files) {
+    if (file->Holds({c.embedding.data, c.embedding.size_bytes()})) embedding_file_ = file;
+  }
+  embedding_row_.resize(c.embedding.size_bytes() / static_cast<size_t>(c.config.vocab_size));
   final_norm_ = Floats({&c.final_norm});
   LK_ASSIGN_OR_RETURN(lm_head_, pack({{c.lm_head}}));
   if (options.progress) options.progress(c.file_bytes, c.file_bytes);
@@ -63,11 +67,22 @@ int64_t Transformer::weight_bytes() const {
   return total + static_cast<int64_t>(checkpoint_->embedding.size_bytes());
 }
 
-void Transformer::Embed(absl::Span<const int32_t> tokens) {
+absl::Status Transformer::Embed(absl::Span<const int32_t> tokens) {
   const int64_t dim = config().hidden_dim;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    LoadFloats(checkpoint_->embedding, tokens[i] * dim, dim, x_.data() + i * dim);
+  const TensorView& table = checkpoint_->embedding;
+  if (embedding_file_ == nullptr) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      LoadFloats(table, tokens[i] * dim, dim, x_.data() + i * dim);
+    }
+    return absl::OkStatus();
   }
+  const TensorView row = {table.dtype, {dim}, embedding_row_.data()};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const size_t offset = static_cast<size_t>(tokens[i]) * embedding_row_.size();
+    LK_RETURN_IF_ERROR(embedding_file_->Read(table.data + offset, absl::MakeSpan(embedding_row_)));
+    LoadFloats(row, 0, dim, x_.data() + i * dim);
+  }
+  return absl::OkStatus();
 }
 
 void Transformer::Norm(const std::vector<float>& weight, int64_t n_rows) {
@@ -117,7 +132,7 @@ absl::Status Transformer::Forward(absl::Span<const int32_t> tokens,
                                   absl::Span<const Group> groups, const Observer& observer) {
   static const std::vector<float> kNoBias;  // Output adds its own
   const auto n_rows = static_cast<int64_t>(tokens.size());
-  Embed(tokens);
+  LK_RETURN_IF_ERROR(Embed(tokens));
   for (const Group& group : groups) {
     weight_sets_[group.weight_set]->Begin(positions.first(group.n_rows));
     positions.remove_prefix(group.n_rows);

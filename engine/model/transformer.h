@@ -11,6 +11,7 @@
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/linear.h"
 #include "engine/loader/checkpoint.h"
+#include "engine/loader/mapped_file.h"
 #include "engine/model/decoder.h"
 #include "engine/model/weight_set.h"
 
@@ -19,7 +20,8 @@ namespace lowkey {
 // The decoder on the host, over packed weights.
 class Transformer : public Decoder {
  public:
-  // Packs the checkpoint's weights; the embedding table stays mapped. `pool` outlives the model.
+  // Packs the checkpoint's weights. Rows of the embedding table are read from its file as they are
+  // needed, which takes no memory, and survives a file that is cut short. `pool` outlives the model.
   // RESOURCE_EXHAUSTED when memory cannot be had.
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(
       std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options,
@@ -49,7 +51,8 @@ class Transformer : public Decoder {
       : Decoder(std::move(checkpoint)), pool_(pool) {}
   absl::Status Pack(const DecoderOptions& options);
   void ReserveRows(int64_t max_rows);
-  void Embed(absl::Span<const int32_t> tokens);
+  // x_ = the rows of `tokens`. UNAVAILABLE: the file has become shorter, or cannot be read.
+  absl::Status Embed(absl::Span<const int32_t> tokens);
   // normed_ = the norm of x_.
   void Norm(const std::vector<float>& weight, int64_t n_rows);
   // x_ += product_ + bias; an empty bias is none.
@@ -64,6 +67,8 @@ class Transformer : public Decoder {
   ThreadPool& pool_;
   std::vector<Layer> layers_;
   std::vector<std::unique_ptr<WeightSet>> weight_sets_;
+  std::shared_ptr<const MappedFile> embedding_file_;  // null: the table is in memory
+  std::vector<std::byte> embedding_row_;
   std::vector<float> final_norm_;
   PackedWeight lm_head_;
 

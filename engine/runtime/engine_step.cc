@@ -88,7 +88,8 @@ std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<Schedule
     // Reservations cover every step, so this is the machine's own memory: the newest request gives
     // way.
     if (pending_.has_value()) Deliver();
-    Finish(batch.back().request, FinishReason::kError, absl::InternalError(status.message()));
+    Finish(batch.back().request, FinishReason::kError,
+           absl::IsResourceExhausted(status) ? status : absl::InternalError(status.message()));
     return std::nullopt;
   }
   EndSuspicion(batch);

@@ -30,7 +30,9 @@ int64_t PrefixCache::Restore(RequestState& state) {
   if (state.WantsPromptLogprob(request.prompt_logprobs_from)) {
     limit = std::min<int64_t>(limit, request.prompt_logprobs_from - 1);
   }
-  const auto match = index_.Find({request.tenant, request.attention}, request.prompt, limit);
+  const auto index = by_tenant_.find(request.tenant);
+  if (index == by_tenant_.end()) return 0;
+  const auto match = index->second.Find(request.attention, request.prompt, limit);
   if (match.value == nullptr) return 0;
   SequenceCache& cache = state.choices[0].cache;
   const SequenceCache empty = std::move(cache);
@@ -48,9 +50,16 @@ void PrefixCache::Save(const RequestState& state, const AttentionMechanism& mech
   std::vector<int32_t> tokens = request.prompt;
   tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
   tokens.resize(n_computed);
-  index_.Add({request.tenant, request.attention}, tokens, [&](int64_t n_tokens) {
+  by_tenant_[request.tenant].Add(request.attention, tokens, [&](int64_t n_tokens) {
     return mechanism.Prefix(choice.cache, n_computed, n_tokens);
   });
+}
+
+bool PrefixCache::DropOldest() {
+  const auto most = std::max_element(
+      by_tenant_.begin(), by_tenant_.end(),
+      [](const auto& a, const auto& b) { return a.second.n_values() < b.second.n_values(); });
+  return most != by_tenant_.end() && most->second.DropOldest();
 }
 
 }  // namespace lowkey

@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_RUNTIME_PREFIX_CACHE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,17 +30,14 @@ class PrefixCache {
   // Keeps the prefixes of choice 0 after n_computed rows that AttentionMechanism::Prefix gives.
   void Save(const RequestState& state, const AttentionMechanism& mechanism, int64_t n_computed);
 
-  // Drops the prefix that was used longest ago; false when none is held.
-  bool DropOldest() { return index_.DropOldest(); }
+  // Drops the prefix that was used longest ago of the tenant that holds the most prefixes; false
+  // when none is held. So a tenant that fills the cache takes nothing from those who hold less.
+  bool DropOldest();
 
  private:
-  struct Key {
-    std::string tenant;
-    AttentionOptions attention;
-    bool operator==(const Key&) const = default;
-  };
+  using Index = PrefixIndex<AttentionOptions, SequenceCache>;
 
-  PrefixIndex<Key, SequenceCache> index_;
+  std::map<std::string, Index> by_tenant_;
 };
 
 }  // namespace lowkey

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -62,6 +64,17 @@ std::vector<std::string_view> KnownFlags(const std::vector<Command>& commands) {
   return names;
 }
 
+// Runs the command. An exception (no memory left, above all) becomes its error.
+absl::Status RunGuarded(const Command& command, const FlagValues& flags) {
+  try {
+    return command.run(flags);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory left");
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat("exception: ", e.what()));
+  }
+}
+
 }  // namespace
 
 int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::string>& arguments,
@@ -91,7 +104,7 @@ int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::
     return 0;
   }
   absl::Status status = CheckIsa();
-  if (status.ok()) status = command->run(*flags);
+  if (status.ok()) status = RunGuarded(*command, *flags);
   return status.ok() ? 0 : Fail(who, status);
 }
 

@@ -47,7 +47,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   lowkey::WriteFileOrDie(place.model.File("lowkey.json"),
                          {reinterpret_cast<const char*>(data), size});
   lowkey::Checkpoint checkpoint = place.checkpoint;
-  const absl::Status status = lowkey::OpenBundle(place.model.path(), checkpoint);
+  lowkey::LoadAccount account;
+  const absl::Status status = lowkey::OpenBundle(place.model.path(), account, checkpoint);
   LK_CHECK(status.ok() || !status.message().empty());
   for (const lowkey::BundledMechanism& mechanism : checkpoint.mechanisms) {
     lowkey::CheckMechanism(mechanism, checkpoint.config);

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <new>
 #include <set>
+#include <stdexcept>
 
 #include "absl/strings/str_split.h"
 #include "server/config/help.h"
@@ -41,6 +43,16 @@ TEST(CommandsTest, HelpFitsTheTerminal) {
     for (const Command& command : AllCommands()) {
       ExpectFits(HelpText(command.spec, columns), columns);
     }
+  }
+}
+
+TEST(CommandsTest, ExceptionsAreErrorsOfTheCommand) {
+  const FlagSources sources{[](const std::string&) { return std::nullopt; }, {}};
+  const Command::Run runs[] = {
+      [](const FlagValues&) -> absl::Status { throw std::bad_alloc(); },
+      [](const FlagValues&) -> absl::Status { throw std::runtime_error("a fault"); }};
+  for (const Command::Run run : runs) {
+    EXPECT_EQ(RunCommandLine({Command("fail", "Fails.", run)}, {"fail"}, sources), 1);
   }
 }
 

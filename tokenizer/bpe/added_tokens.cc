@@ -89,10 +89,17 @@ absl::StatusOr<AddedTokens> AddedTokens::Create(std::vector<AddedToken> tokens,
                                                 const Rewriter& rewriter) {
   std::vector<PieceTrie::Entry> raw, rewritten;
   absl::flat_hash_set<std::pair<bool, std::string_view>> seen;
+  size_t n_bytes = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     AddedToken& token = tokens[i];
     const std::string where = absl::StrCat("added_tokens[", i, "]");
     LK_ASSIGN_OR_RETURN(token.searched, Prefixed(where, Searched(token, rewriter)));
+    n_bytes += token.searched.size();
+    if (n_bytes > kMaxTotalBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ": more than ", kMaxTotalBytes,
+                                                     " bytes together, expected at most ",
+                                                     kMaxTotalBytes));
+    }
     if (!seen.emplace(token.is_normalized, token.searched).second) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": \"",
                                                      absl::CHexEscape(token.searched),
@@ -116,7 +123,8 @@ absl::Status AddedTokens::Split(const Section& section, Options options, VisitTe
                     .begins_text = section.begins_text && begin == 0};
     return visit_text(std::move(part));
   };
-  size_t done = 0;  // the text before has been visited
+  size_t done = 0;       // the text before has been visited
+  size_t space_end = 0;  // of the last run of white space: its other tokens take the same
   for (size_t at = 0; at < text.size();) {
     const auto match = trie.LongestPrefix(std::string_view(text).substr(at));
     if (!match.has_value()) {
@@ -134,7 +142,9 @@ absl::Status AddedTokens::Split(const Section& section, Options options, VisitTe
     at = end;
     if (token.is_single_word && !IsSingleWord(text, begin, end)) continue;
     if (token.takes_left_space) begin = SkipSpaceLeft(text, begin, done);
-    if (token.takes_right_space) end = SkipSpaceRight(text, end);
+    if (token.takes_right_space) {
+      end = space_end = end < space_end ? space_end : SkipSpaceRight(text, end);
+    }
     LK_RETURN_IF_ERROR(visit(done, begin));
     visit_token(token.id);
     done = end;

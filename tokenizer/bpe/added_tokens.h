@@ -31,8 +31,10 @@ struct AddedToken {
 class AddedTokens {
  public:
   static constexpr size_t kMaxContentBytes = 512;
+  static constexpr size_t kMaxTotalBytes = size_t{4} << 20;  // an index of them takes 13 times that
 
-  // INVALID_ARGUMENT: a content that is empty, over kMaxContentBytes, not UTF-8 or repeated.
+  // INVALID_ARGUMENT: a content that is empty, over kMaxContentBytes, not UTF-8 or repeated;
+  // or over kMaxTotalBytes together.
   // UNIMPLEMENTED: a special token that is looked for in a Unicode normalization form: what a user
   // wrote could not be told from it.
   static absl::StatusOr<AddedTokens> Create(std::vector<AddedToken> tokens,

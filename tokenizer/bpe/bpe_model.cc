@@ -22,7 +22,9 @@ constexpr size_t kMaxShortSymbols = 24;
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 std::string Quote(const std::string& text) {
-  return absl::StrCat("\"", absl::CHexEscape(text), "\"");
+  constexpr size_t kMaxShownBytes = 128;
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMaxShownBytes)),
+                      text.size() > kMaxShownBytes ? "...\"" : "\"");
 }
 
 uint64_t PairKey(int32_t left, int32_t right) {
@@ -47,6 +49,11 @@ absl::Status BpeModel::IndexPieces() {
   ids_.reserve(pieces.size());
   for (size_t id = 0; id < pieces.size(); ++id) {
     if (pieces[id].empty()) continue;
+    if (pieces[id].size() > kMaxPieceBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("vocab: ", Quote(pieces[id]), ": ",
+                                                     pieces[id].size(), " bytes, expected at most ",
+                                                     kMaxPieceBytes));
+    }
     if (FindInvalidUtf8(pieces[id]).has_value()) {
       return absl::InvalidArgumentError(
           absl::StrCat("vocab: ", Quote(pieces[id]), ": not UTF-8, expected valid UTF-8"));

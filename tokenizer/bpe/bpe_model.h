@@ -34,8 +34,10 @@ struct BpeVocabulary {
 class BpeModel {
  public:
   static constexpr size_t kMaxPieces = size_t{1} << 20;
+  // Every id of an answer can become a piece of this length.
+  static constexpr size_t kMaxPieceBytes = 2048;
 
-  // INVALID_ARGUMENT: no pieces or over kMaxPieces, one twice, one that is not UTF-8, a merge whose
+  // INVALID_ARGUMENT: no pieces or over kMaxPieces, one over kMaxPieceBytes, one twice, one that is not UTF-8, a merge whose
   // parts or whole are no pieces, or an unk_piece that is none.
   static absl::StatusOr<BpeModel> Create(BpeVocabulary vocabulary);
 

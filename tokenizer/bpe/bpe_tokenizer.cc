@@ -139,8 +139,11 @@ absl::Status BpeTokenizer::EncodeText(std::string_view text, const EncodeOptions
     whole.literal = MarkLiteral(text.size(), options.literal_ranges);
   }
   const auto push = [&](int32_t id) { ids.push_back(id); };
+  size_t n_rewritten_bytes = 0;  // of all sections: each may be given the same prefix
   const auto rewrite = [&](Section section) -> absl::Status {
     LK_RETURN_IF_ERROR(rewriter_.Apply(section, budget));
+    n_rewritten_bytes += section.text.size();
+    LK_RETURN_IF_ERROR(Rewriter::CheckSize(n_rewritten_bytes));
     return added_tokens_.Split(
         section, {.in_rewritten_text = true, .parse_special = options.parse_special},
         [&](Section part) { return EncodeRewritten(std::move(part), budget, ids); }, push);

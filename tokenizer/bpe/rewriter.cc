@@ -11,15 +11,9 @@
 namespace lowkey {
 namespace {
 
-absl::Status CheckSize(size_t n_bytes) {
-  if (n_bytes <= Rewriter::kMaxRewrittenBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("text: over ", Rewriter::kMaxRewrittenBytes, " bytes once it is normalized"));
-}
-
 absl::Status ApplyStep(const Prepend& prepend, Section& section, PatternBudget&) {
   if (section.text.empty()) return absl::OkStatus();
-  LK_RETURN_IF_ERROR(CheckSize(section.text.size() + prepend.content.size()));
+  LK_RETURN_IF_ERROR(Rewriter::CheckSize(section.text.size() + prepend.content.size()));
   section.text.insert(0, prepend.content);
   if (!section.literal.empty()) section.literal.insert(0, prepend.content.size(), 0);
   return absl::OkStatus();
@@ -89,7 +83,7 @@ absl::Status ApplyStep(UnicodeForm form, Section& section, PatternBudget&) {
   for (const utf8proc_int32_t code : codes) {
     AppendCodePoint(static_cast<char32_t>(code), section.text);
   }
-  return CheckSize(section.text.size());
+  return Rewriter::CheckSize(section.text.size());
 }
 
 absl::Status ApplyStep(const Replace& replace, Section& section, PatternBudget& budget) {
@@ -119,7 +113,7 @@ absl::Status ReplaceMatches(const Replace& replace, Section& section, PatternBud
     copied = end;
   }));
   copy_until(section.text.size());
-  LK_RETURN_IF_ERROR(CheckSize(rewritten.text.size()));
+  LK_RETURN_IF_ERROR(Rewriter::CheckSize(rewritten.text.size()));
   section.text = std::move(rewritten.text);
   section.literal = std::move(rewritten.literal);
   return absl::OkStatus();
@@ -131,6 +125,12 @@ absl::Status Rewriter::Apply(Section& section, PatternBudget& budget) const {
         std::visit([&](const auto& one) { return ApplyStep(one, section, budget); }, step));
   }
   return absl::OkStatus();
+}
+
+absl::Status Rewriter::CheckSize(size_t n_bytes) {
+  if (n_bytes <= kMaxRewrittenBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("text: over ", kMaxRewrittenBytes, " bytes once it is normalized"));
 }
 
 bool Rewriter::HasUnicodeForm() const {

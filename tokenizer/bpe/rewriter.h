@@ -53,6 +53,9 @@ class Rewriter {
   // INVALID_ARGUMENT: the result is over kMaxRewrittenBytes, or the budget is spent.
   absl::Status Apply(Section& section, PatternBudget& budget) const;
 
+  // INVALID_ARGUMENT: over kMaxRewrittenBytes.
+  static absl::Status CheckSize(size_t n_bytes);
+
   bool HasUnicodeForm() const;
 
   // Returns a number by which no text's bytes are divided further; nullopt if there is none.

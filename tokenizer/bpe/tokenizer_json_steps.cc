@@ -44,7 +44,17 @@ absl::StatusOr<Pattern> ParsePattern(const JsonValue& json) {
   return Prefixed(regex.path(), Pattern::FromRegex(string));
 }
 
+// Reads a text that a step puts into others, over and over.
+absl::StatusOr<std::string> ParseContent(const JsonValue& json, const std::string& key) {
+  LK_ASSIGN_OR_RETURN(const JsonValue value, json.Get(key));
+  LK_ASSIGN_OR_RETURN(std::string content, value.Text());
+  if (content.size() <= Pattern::kMaxStringBytes) return content;
+  return absl::InvalidArgumentError(absl::StrCat(
+      value.path(), ": ", content.size(), " bytes, expected at most ", Pattern::kMaxStringBytes));
+}
+
 absl::Status AppendNormalizer(const JsonValue& json, std::vector<RewriteStep>& steps) {
+  LK_RETURN_IF_ERROR(CheckSteps(json, steps.size()));
   LK_ASSIGN_OR_RETURN(const JsonValue type, json.Get("type"));
   const nlohmann::json& name = type.get();
   if (name == "Sequence") {
@@ -53,13 +63,13 @@ absl::Status AppendNormalizer(const JsonValue& json, std::vector<RewriteStep>& s
     return absl::OkStatus();
   }
   if (name == "Prepend") {
-    LK_ASSIGN_OR_RETURN(std::string content, json.Text("prepend"));
+    LK_ASSIGN_OR_RETURN(std::string content, ParseContent(json, "prepend"));
     steps.emplace_back(Prepend{std::move(content)});
     return absl::OkStatus();
   }
   if (name == "Replace") {
     LK_ASSIGN_OR_RETURN(Pattern pattern, ParsePattern(json));
-    LK_ASSIGN_OR_RETURN(std::string content, json.Text("content"));
+    LK_ASSIGN_OR_RETURN(std::string content, ParseContent(json, "content"));
     steps.emplace_back(Replace{std::move(pattern), std::move(content)});
     return absl::OkStatus();
   }
@@ -135,6 +145,7 @@ absl::Status AppendMetaspace(const JsonValue& json, std::vector<PreTokenizerStep
 }
 
 absl::Status AppendPreTokenizer(const JsonValue& json, std::vector<PreTokenizerStep>& steps) {
+  LK_RETURN_IF_ERROR(CheckSteps(json, steps.size()));
   LK_ASSIGN_OR_RETURN(const JsonValue type, json.Get("type"));
   const nlohmann::json& name = type.get();
   if (name == "Split") return AppendSplit(json, steps);

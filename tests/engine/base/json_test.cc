@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/peak_memory.h"
 #include "tests/tokenizer/status_matchers.h"
 
 namespace lowkey {
@@ -42,6 +43,33 @@ TEST(ParseJsonObject, RefusesRepeatedKeysAtAnyDepthButNotInSiblings) {
   EXPECT_EQ(ParseError(R"({"a": 1, "b": 2, "a": 3})"), "f.json: key \"a\" appears twice");
   EXPECT_EQ(ParseError(R"({"x": [{"a": 1, "a": 1}]})"), "f.json: key \"a\" appears twice");
   EXPECT_TRUE(ParseJsonObject(R"({"x": {"a": 1}, "y": {"a": 1}, "a": 2})", "f", 4).ok());
+}
+
+TEST(ParseJsonObject, ValuesArePaidForBeforeTheyAreMade) {
+  for (const char* item : {"0,", "\"\",", "[],", "{\"\":0},"}) {
+    std::string text = "{\"a\":[";
+    for (int i = 0; i < 100'000; ++i) text += item;
+    text.back() = ']';
+    text += "}";
+    LoadAccount enough(size_t{32} << 20), too_little(size_t{2} << 20);
+    EXPECT_TRUE(ParseJsonObject(text, "f.json", enough).ok()) << item;
+    absl::Status status;
+    const size_t peak =
+        PeakBytes([&] { status = ParseJsonObject(text, "f.json", too_little).status(); });
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              "f.json: takes over 2097152 bytes of memory to read, with the files before it; "
+              "expected at most that");
+    EXPECT_LE(peak, size_t{4} << 20) << item;
+  }
+}
+
+TEST(ParseJsonObject, ManyBracketsTakeLittle) {
+  const std::string brackets(size_t{16} << 20, '[');
+  for (const std::string& text : {brackets, "{\"a\":" + brackets}) {
+    const size_t peak = PeakBytes([&] { EXPECT_FALSE(ParseJsonObject(text, "f.json").ok()); });
+    EXPECT_LE(peak, size_t{1} << 20);
+  }
 }
 
 TEST(ParseJsonObject, BoundsTheDepth) {

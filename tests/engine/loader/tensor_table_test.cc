@@ -60,7 +60,8 @@ TEST(TensorTable, WhatIsLeftIsNamedUnlessHarmless) {
 
 TEST(TensorTable, DirectoryWithoutWeightsIsNotFound) {
   const TempDirectory directory;
-  EXPECT_EQ(TensorTable::OpenDirectory(directory.path()).status().code(),
+  LoadAccount account;
+  EXPECT_EQ(TensorTable::OpenDirectory(directory.path(), account).status().code(),
             absl::StatusCode::kNotFound);
 }
 

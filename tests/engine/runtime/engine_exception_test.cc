@@ -99,7 +99,9 @@ class EngineExceptionTest : public EngineTest {
 
   // That the culprit ended by it, after what it had been given before.
   void ExpectEnded(Collected& culprit, const EngineRequest& request, const std::string& what) {
-    EXPECT_EQ(culprit.final_event->status.code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(culprit.final_event->status.code(), what == "no memory left"
+                                                      ? absl::StatusCode::kResourceExhausted
+                                                      : absl::StatusCode::kInternal);
     EXPECT_THAT(std::string(culprit.final_event->status.message()), HasSubstr(what));
     EXPECT_EQ(culprit.n_done_calls, 1);
     // The engine serves on, the same request too.
@@ -119,7 +121,7 @@ TEST_F(EngineExceptionTest, EndsItsRequestAloneInWhateverPhaseItIsThrown) {
     SCOPED_TRACE(static_cast<int>(where));
     const int64_t n_before = engine_->Stats().n_preemptions;
     auto culprit = RunTogether(Culprit(), {.where = where});
-    ExpectEnded(*culprit, Culprit(), "bad_alloc");
+    ExpectEnded(*culprit, Culprit(), "no memory left");
     EXPECT_EQ(culprit->tokens[0].size(), 11u);
     EXPECT_EQ(engine_->Stats().n_preemptions - n_before, 8);  // everybody was in that step
     culprit = RunTogether(
@@ -136,7 +138,7 @@ TEST_F(EngineExceptionTest, EndsItsRequestAloneWhateverItsMechanismHolds) {
     const EngineRequest request = Culprit(variant.options);
     for (int64_t from_token : {100, kCulpritPrompt + 41}) {
       const auto culprit = RunTogether(request, {.from_token = from_token});
-      ExpectEnded(*culprit, request, "bad_alloc");
+      ExpectEnded(*culprit, request, "no memory left");
     }
   }
 }
@@ -146,7 +148,7 @@ TEST_F(EngineExceptionTest, OfOneChoiceEndsItsRequest) {
   request.n = 3;
   request.sampling.temperature = 1.0f;
   const auto culprit = RunTogether(request, {});
-  ExpectEnded(*culprit, request, "bad_alloc");
+  ExpectEnded(*culprit, request, "no memory left");
   EXPECT_EQ(culprit->tokens[2].size(), 11u);
 }
 

@@ -124,6 +124,26 @@ TEST_F(EnginePrefixTest, AnAnswerIsSharedWithTheNextTurn) {
   EXPECT_EQ(Run(next).n_cached, 128);
 }
 
+TEST_F(EnginePrefixTest, ATenantThatFillsTheCacheDropsItsOwnPrefixes) {
+  EngineOptions options;
+  options.cache_bytes = 40 * PageBytesOfTheEngine();
+  Start(options);
+  EngineRequest small = Request(190, 2);
+  small.tenant = "small";
+  Run(small);
+  EngineRequest large = Request(190, 2);
+  large.tenant = "large";
+  for (int32_t i = 0; i < 40; ++i) {  // of different first tokens, and various options
+    large.prompt[0] = i + 1;
+    large.attention.standard.storage = i % 2 == 0 ? CacheStorage::kInt8 : CacheStorage::kDtype;
+    Run(large);
+  }
+  EXPECT_EQ(Run(large).n_cached, 128);
+  EXPECT_EQ(Run(small).n_cached, 128);
+  large.prompt[0] = 2;
+  EXPECT_EQ(Run(large).n_cached, 0);
+}
+
 TEST_F(EnginePrefixTest, OtherTenantsAndOptionsSeeNothing) {
   Start();
   EngineRequest r = Request(190, 2);

@@ -73,6 +73,9 @@ const Builtin* FindBuiltin(Builtin::Kind kind, std::string_view name) {
     }
     return builtins;
   }();
+  // Finding hashes all of the name, which may be megabytes of somebody's text.
+  constexpr size_t kMaxNameBytes = 64;
+  if (name.size() > kMaxNameBytes) return nullptr;
   const auto it = table->find(Key(kind, name));
   return it == table->end() ? nullptr : it->second;
 }

@@ -60,6 +60,7 @@ absl::Status CheckIsNoMethod(const Value& value, std::string_view name) {
 // Returns a method or an attribute; undefined when there is none.
 Result FindAttribute(const Value& value, const Text& name, Arena& arena) {
   if (const Namespace* space = value.AsNamespace()) {
+    LK_RETURN_IF_ERROR(arena.ChargeBytes(name.size()));
     const auto it = space->attributes.find(name.bytes());
     return it == space->attributes.end() ? Value() : it->second;
   }
@@ -73,8 +74,9 @@ Result FindAttribute(const Value& value, const Text& name, Arena& arena) {
   return value.AsLoop() == nullptr ? Value() : LoopAttribute(*value.AsLoop(), name.bytes());
 }
 
-Result DictGet(const Value& self, const BoundArguments& bound, Arena&) {
+Result DictGet(const Value& self, const BoundArguments& bound, Arena& arena) {
   const Text* key = bound[0].AsText();
+  if (key != nullptr) LK_RETURN_IF_ERROR(arena.ChargeBytes(key->size()));
   const Value* found = key == nullptr ? nullptr : self.AsDict()->Find(key->bytes());
   if (found != nullptr) return *found;
   return bound.given().positional.size() + bound.given().named.size() > 1 ? bound[1]
@@ -90,6 +92,7 @@ Result DictParts(const Value& self, const BoundArguments&, Arena& arena) {
     if (part == Part::kPair) {
       LK_ASSIGN_OR_RETURN(items.emplace_back(), arena.MakeTuple({Value(entry.key), entry.value}));
     } else {
+      LK_RETURN_IF_ERROR(arena.ChargeBytes(sizeof(Value)));
       items.push_back(part == Part::kKey ? Value(entry.key) : entry.value);
     }
   }
@@ -247,7 +250,7 @@ absl::Status UndefinedError(const Value& value) {
   if (!undefined.has_value() || undefined->name == nullptr) {
     return absl::InvalidArgumentError("the value is undefined");
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", *undefined->name, "' is undefined"));
+  return absl::InvalidArgumentError(absl::StrCat("'", Shown(*undefined->name), "' is undefined"));
 }
 
 absl::StatusOr<Value> GetAttribute(const Value& value, const Text& name, Arena& arena) {

@@ -18,6 +18,7 @@ using Result = absl::StatusOr<Value>;
 // Returns item.a.b for "a.b"; a number is an index.
 Result FollowPath(Value item, const Value& path, Arena& arena) {
   if (path.AsText() == nullptr) return GetSubscript(item, path, arena);
+  LK_RETURN_IF_ERROR(arena.ChargeBytes(path.AsText()->size()));
   for (absl::string_view part : absl::StrSplit(path.AsText()->bytes(), '.')) {
     int64_t index = 0;
     if (absl::SimpleAtoi(part, &index)) {

@@ -16,33 +16,28 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 
+// The charge for one part of a text, before it is a text of its own.
 constexpr size_t kPartBytes = 64;
 
 // Replaces at most `count` times, from the left.
 absl::StatusOr<Text> Replace(const Text& text, const Text& old_text, const Text& new_text,
                              std::optional<int64_t> count, Arena& arena) {
-  LK_RETURN_IF_ERROR(arena.ChargeBytes(text.size()));
+  LK_RETURN_IF_ERROR(arena.ChargeBytes(text.held_bytes()));
   size_t n_left = count.has_value() && *count >= 0 ? static_cast<size_t>(*count)
                                                    : std::numeric_limits<size_t>::max();
-  std::vector<ByteRange> cuts;
-  if (old_text.size() > 0) {
-    cuts = FindSeparators(text.bytes(), old_text.bytes());
-  } else {
-    // Python inserts before every character and at the end.
-    for (size_t at = 0; at < text.size(); at += CharacterBytes(text.bytes(), at)) {
-      cuts.push_back({at, at});
-    }
-    cuts.push_back({text.size(), text.size()});
-  }
-  cuts.resize(std::min(cuts.size(), n_left));
   Text replaced;
   size_t begin = 0;
-  for (const ByteRange& cut : cuts) {
-    LK_RETURN_IF_ERROR(arena.ChargeBytes(new_text.size()));
+  const auto replace = [&](ByteRange cut) {
+    if (n_left == 0) return absl::OkStatus();
+    --n_left;
+    // A cut inside of the user's text leaves two ranges of one.
+    LK_RETURN_IF_ERROR(arena.ChargeBytes(sizeof(ByteRange) + new_text.held_bytes()));
     replaced.AppendPart(text, begin, cut.begin);
     replaced.Append(new_text);
     begin = cut.end;
-  }
+    return absl::OkStatus();
+  };
+  LK_RETURN_IF_ERROR(ForEachSeparator(text.bytes(), old_text.bytes(), replace));
   replaced.AppendPart(text, begin, text.size());
   return replaced;
 }
@@ -54,8 +49,9 @@ struct SplitOptions {
   bool is_from_right = false;
 };
 
-absl::StatusOr<std::vector<Text>> Split(const Text& text, const SplitOptions& options,
-                                        Arena& arena) {
+// Returns the places of the parts in `text`.
+absl::StatusOr<std::vector<ByteRange>> Split(std::string_view text, const SplitOptions& options,
+                                             Arena& arena) {
   LK_RETURN_IF_ERROR(arena.ChargeBytes(text.size()));
   const bool is_by_space = options.separator == nullptr;
   if (!is_by_space && options.separator->size() == 0) {
@@ -63,35 +59,44 @@ absl::StatusOr<std::vector<Text>> Split(const Text& text, const SplitOptions& op
   }
   // White space at the ends separates nothing.
   const ByteRange kept =
-      is_by_space ? StripSpace(text.bytes(), StripSide::kBoth) : ByteRange{0, text.size()};
-  if (is_by_space && kept.begin == kept.end) return std::vector<Text>();
+      is_by_space ? StripSpace(text, StripSide::kBoth) : ByteRange{0, text.size()};
+  std::vector<ByteRange> cuts;
+  if (is_by_space && kept.begin == kept.end) return cuts;
+  const auto add = [&](ByteRange cut) {
+    LK_RETURN_IF_ERROR(arena.ChargeBytes(kPartBytes));
+    cuts.push_back({kept.begin + cut.begin, kept.begin + cut.end});
+    return absl::OkStatus();
+  };
+  const std::string_view body = text.substr(kept.begin, kept.end - kept.begin);
+  LK_RETURN_IF_ERROR(is_by_space ? ForEachSpace(body, add)
+                                 : ForEachSeparator(body, options.separator->bytes(), add));
   const size_t n_max = options.max_splits.has_value() && *options.max_splits >= 0
                            ? static_cast<size_t>(*options.max_splits)
                            : std::numeric_limits<size_t>::max();
+  ByteRange rest = kept;
   // A part that no cut touches keeps the white space at its far end.
-  const Text body = n_max == std::numeric_limits<size_t>::max()
-                        ? text.Part(kept.begin, kept.end)
-                        : text.Part(options.is_from_right ? 0 : kept.begin,
-                                    options.is_from_right ? kept.end : text.size());
-  std::vector<ByteRange> cuts = is_by_space
-                                    ? FindSpaces(body.bytes())
-                                    : FindSeparators(body.bytes(), options.separator->bytes());
-  if (cuts.size() > n_max) {
+  const bool has_far_space = options.is_from_right ? kept.begin > 0 : kept.end < text.size();
+  if (cuts.size() + (has_far_space ? 1 : 0) > n_max) {
     const auto n = static_cast<std::ptrdiff_t>(n_max);
-    cuts = options.is_from_right ? std::vector<ByteRange>(cuts.end() - n, cuts.end())
-                                 : std::vector<ByteRange>(cuts.begin(), cuts.begin() + n);
-  } else if (is_by_space) {
-    const Text stripped = text.Part(kept.begin, kept.end);
-    return CutOut(stripped, FindSpaces(stripped.bytes()));
+    if (options.is_from_right) {
+      cuts.erase(cuts.begin(), cuts.end() - n);
+      rest.begin = 0;
+    } else {
+      cuts.erase(cuts.begin() + n, cuts.end());
+      rest.end = text.size();
+    }
   }
-  LK_RETURN_IF_ERROR(arena.ChargeBytes(kPartBytes * cuts.size()));
-  return CutOut(body, cuts);
+  // Each cut becomes the part before it.
+  for (ByteRange& cut : cuts) cut = {std::exchange(rest.begin, cut.end), cut.begin};
+  cuts.push_back(rest);
+  return cuts;
 }
 
-absl::StatusOr<Value> MakeTexts(std::vector<Text> texts, Arena& arena) {
+absl::StatusOr<Value> MakeTexts(const Text& text, const std::vector<ByteRange>& parts,
+                                Arena& arena) {
   std::vector<Value> values;
-  for (Text& text : texts) {
-    LK_ASSIGN_OR_RETURN(values.emplace_back(), arena.MakeText(std::move(text)));
+  for (const ByteRange& part : parts) {
+    LK_ASSIGN_OR_RETURN(values.emplace_back(), arena.MakeText(text.Part(part.begin, part.end)));
   }
   return arena.MakeList(std::move(values));
 }
@@ -117,21 +122,26 @@ Result SplitMethod(const Value& self, const BoundArguments& bound, Arena& arena)
   SplitOptions options{.is_from_right = is_from_right};
   LK_ASSIGN_OR_RETURN(options.separator, bound.String(0));
   LK_ASSIGN_OR_RETURN(options.max_splits, bound.Int(1));
-  LK_ASSIGN_OR_RETURN(std::vector<Text> parts, Split(text, options, arena));
-  return MakeTexts(std::move(parts), arena);
+  LK_ASSIGN_OR_RETURN(const std::vector<ByteRange> parts, Split(text.bytes(), options, arena));
+  return MakeTexts(text, parts, arena);
 }
 
 Result SplitLinesMethod(const Value& self, const BoundArguments&, Arena& arena) {
   const Text& text = *self.AsText();
   LK_RETURN_IF_ERROR(arena.ChargeBytes(text.size()));
-  return MakeTexts(SplitLines(text), arena);
+  std::vector<Value> lines;
+  LK_RETURN_IF_ERROR(ForEachLine(text.bytes(), [&](ByteRange line) {
+    LK_ASSIGN_OR_RETURN(lines.emplace_back(), arena.MakeText(text.Part(line.begin, line.end)));
+    return absl::OkStatus();
+  }));
+  return arena.MakeList(std::move(lines));
 }
 
 // startswith, endswith: takes one string, or a tuple of them.
 template <bool is_start>
 Result Begins(const Value& self, const BoundArguments& bound, Arena& arena) {
   const Text& text = *self.AsText();
-  std::vector<Value> candidates = {bound[0]};
+  absl::Span<const Value> candidates(&bound[0], 1);
   if (const List* list = bound[0].AsList(); list != nullptr && list->is_tuple) {
     candidates = list->items;
   }
@@ -169,7 +179,7 @@ Result JoinMethod(const Value& self, const BoundArguments& bound, Arena& arena) 
     if (item.AsText() == nullptr) {
       return absl::InvalidArgumentError("join: an item is no str, expected only those");
     }
-    LK_RETURN_IF_ERROR(arena.ChargeBytes(text.size() + item.AsText()->size()));
+    LK_RETURN_IF_ERROR(arena.ChargeBytes(text.held_bytes() + item.AsText()->held_bytes()));
     if (&item != list->items.data()) joined.Append(text);
     joined.Append(*item.AsText());
   }
@@ -206,7 +216,7 @@ Result CountMethod(const Value& self, const BoundArguments& bound, Arena& arena)
     return absl::InvalidArgumentError("count: expected str, not empty");
   }
   SplitOptions options{.separator = wanted};
-  LK_ASSIGN_OR_RETURN(const std::vector<Text> parts, Split(text, options, arena));
+  LK_ASSIGN_OR_RETURN(const std::vector<ByteRange> parts, Split(text.bytes(), options, arena));
   return Value(static_cast<int64_t>(parts.size()) - 1);
 }
 
@@ -276,8 +286,9 @@ absl::Status CheckIndent(const char* name, int64_t width) {
 
 Result Indent(const Value& self, const BoundArguments& bound, Arena& arena) {
   Text indent(std::string(4, ' '));
-  if (bound[0].AsText() != nullptr) {
-    indent = *bound[0].AsText();
+  if (const Text* given = bound[0].AsText()) {
+    LK_RETURN_IF_ERROR(arena.ChargeBytes(given->held_bytes()));
+    indent = *given;
   } else if (bound.Has(0)) {
     LK_ASSIGN_OR_RETURN(const std::optional<int64_t> width, bound.Int(0));
     LK_RETURN_IF_ERROR(CheckIndent("width", width.value_or(0)));
@@ -285,23 +296,28 @@ Result Indent(const Value& self, const BoundArguments& bound, Arena& arena) {
   }
   LK_ASSIGN_OR_RETURN(Text text, ToText(self, arena));
   text.Append("\n");
-  const std::vector<Text> lines = SplitLines(text);
   Text indented;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    LK_RETURN_IF_ERROR(arena.ChargeBytes(1 + indent.size() + lines[i].size()));
-    if (i > 0) indented.Append("\n");
-    const bool is_indented = i == 0 ? bound.IsTrue(1) : lines[i].size() > 0 || bound.IsTrue(2);
-    if (is_indented) indented.Append(indent);
-    indented.Append(lines[i]);
-  }
+  bool is_first = true;
+  LK_RETURN_IF_ERROR(ForEachLine(text.bytes(), [&](ByteRange line) {
+    LK_RETURN_IF_ERROR(
+        arena.ChargeBytes(1 + sizeof(ByteRange) + indent.held_bytes() + line.end - line.begin));
+    if (!is_first) indented.Append("\n");
+    if (is_first ? bound.IsTrue(1) : line.begin < line.end || bound.IsTrue(2)) {
+      indented.Append(indent);
+    }
+    indented.AppendPart(text, line.begin, line.end);
+    is_first = false;
+    return absl::OkStatus();
+  }));
   return arena.MakeText(std::move(indented));
 }
 
-absl::StatusOr<JsonOptions> ReadJsonOptions(const BoundArguments& bound) {
+absl::StatusOr<JsonOptions> ReadJsonOptions(const BoundArguments& bound, Arena& arena) {
   JsonOptions options;
   options.ensure_ascii = bound.IsTrue(0);
   options.sort_keys = bound.IsTrue(3);
   if (const Text* indent = bound[1].AsText()) {
+    LK_RETURN_IF_ERROR(arena.ChargeBytes(indent->size()));
     options.indent = indent->bytes();
   } else {
     LK_ASSIGN_OR_RETURN(const std::optional<int64_t> indent_width, bound.Int(1));
@@ -316,20 +332,23 @@ absl::StatusOr<JsonOptions> ReadJsonOptions(const BoundArguments& bound) {
       separators->items[0].AsText() == nullptr || separators->items[1].AsText() == nullptr) {
     return absl::InvalidArgumentError("argument separators: expected two strings");
   }
+  for (const Value& separator : separators->items) {
+    LK_RETURN_IF_ERROR(arena.ChargeBytes(separator.AsText()->size()));
+  }
   options.item_separator = separators->items[0].AsText()->bytes();
   options.key_separator = separators->items[1].AsText()->bytes();
   return options;
 }
 
 Result ToJsonFilter(const Value& self, const BoundArguments& bound, Arena& arena) {
-  LK_ASSIGN_OR_RETURN(const JsonOptions options, ReadJsonOptions(bound));
+  LK_ASSIGN_OR_RETURN(const JsonOptions options, ReadJsonOptions(bound, arena));
   LK_ASSIGN_OR_RETURN(Text json, ToJson(self, options, arena));
   return arena.MakeText(std::move(json));
 }
 
 Result WordCount(const Value& self, const BoundArguments&, Arena& arena) {
   LK_ASSIGN_OR_RETURN(const Text text, ToText(self, arena));
-  LK_ASSIGN_OR_RETURN(const std::vector<Text> words, Split(text, {}, arena));
+  LK_ASSIGN_OR_RETURN(const std::vector<ByteRange> words, Split(text.bytes(), {}, arena));
   return Value(static_cast<int64_t>(words.size()));
 }
 

@@ -91,10 +91,13 @@ std::optional<Value> Truncated(double number) {
   return Value(static_cast<int64_t>(number));
 }
 
+// Nobody means a longer text as a number.
+constexpr size_t kMaxNumberBytes = 400;
+
 std::optional<double> ParseNumber(const Text& text) {
   double number = 0;
-  // Nobody means a longer text as a number.
-  if (text.size() > 400 || !absl::SimpleAtod(text.bytes(), &number)) return std::nullopt;
+  if (text.size() > kMaxNumberBytes || !absl::SimpleAtod(text.bytes(), &number))
+    return std::nullopt;
   return number;
 }
 
@@ -104,7 +107,7 @@ Result Int(const Value& self, const BoundArguments& bound, Arena&) {
   if (const std::optional<double> number = self.AsNumber()) {
     return Truncated(*number).value_or(otherwise);
   }
-  if (self.AsText() == nullptr) return otherwise;
+  if (self.AsText() == nullptr || self.AsText()->size() > kMaxNumberBytes) return otherwise;
   int64_t integer = 0;
   if (absl::SimpleAtoi(self.AsText()->bytes(), &integer)) return Value(integer);
   const std::optional<double> number = ParseNumber(*self.AsText());

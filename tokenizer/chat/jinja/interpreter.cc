@@ -48,7 +48,7 @@ absl::StatusOr<Scope*> Interpreter::NewScope(Scope* parent, int line) {
 }
 
 absl::Status Interpreter::Write(const Text& text, int line) {
-  LK_RETURN_IF_ERROR(At(line, "", arena_.ChargeBytes(text.size())));
+  LK_RETURN_IF_ERROR(At(line, "", arena_.ChargeBytes(text.held_bytes())));
   if (text.size() > arena_.limits().max_output_bytes - out_->size()) {
     return At(line, "",
               absl::ResourceExhaustedError(absl::StrCat(

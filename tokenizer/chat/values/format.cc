@@ -107,7 +107,8 @@ class Writer {
   }
 
   absl::Status WriteText(const Text& text) {
-    LK_RETURN_IF_ERROR(arena_.ChargeBytes(text.size()));
+    // An escape takes up to six bytes.
+    LK_RETURN_IF_ERROR(arena_.ChargeBytes(6 * text.size()));
     has_user_bytes_ = has_user_bytes_ || text.has_user_bytes();
     if (json_ == nullptr) {
       AppendQuoted(text.bytes(), out_);
@@ -294,7 +295,7 @@ std::string FloatText(double value) {
 absl::StatusOr<Text> ToText(const Value& value, Arena& arena) {
   if (value.is_undefined()) return Text();
   if (const Text* text = value.AsText()) {
-    LK_RETURN_IF_ERROR(arena.ChargeBytes(text->size()));
+    LK_RETURN_IF_ERROR(arena.ChargeBytes(text->held_bytes()));
     return *text;
   }
   Writer writer(arena, nullptr);

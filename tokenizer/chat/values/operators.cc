@@ -92,7 +92,7 @@ absl::StatusOr<Value> CalculateFloats(Arithmetic op, double a, double b) {
 
 absl::StatusOr<Value> Join(const Value& a, const Value& b, Arena& arena) {
   if (a.AsText() != nullptr && b.AsText() != nullptr) {
-    LK_RETURN_IF_ERROR(arena.ChargeBytes(a.AsText()->size() + b.AsText()->size()));
+    LK_RETURN_IF_ERROR(arena.ChargeBytes(a.AsText()->held_bytes() + b.AsText()->held_bytes()));
     Text joined = *a.AsText();
     joined.Append(*b.AsText());
     return arena.MakeText(std::move(joined));
@@ -111,7 +111,7 @@ absl::StatusOr<Value> Repeat(const Value& value, int64_t n, Arena& arena) {
   const Text* text = value.AsText();
   const List* list = value.AsList();
   const size_t n_times = n <= 0 ? 0 : static_cast<size_t>(n);
-  const size_t n_bytes = text != nullptr ? text->size() : kVisitBytes * list->items.size();
+  const size_t n_bytes = text != nullptr ? text->held_bytes() : kVisitBytes * list->items.size();
   if (n_bytes > 0 && n_times > arena.limits().max_work_bytes / n_bytes) {
     return arena.ChargeBytes(std::numeric_limits<size_t>::max());
   }
@@ -187,7 +187,14 @@ std::optional<size_t> IndexOf(const Value& key, size_t n) {
 
 }  // namespace
 
-std::string Quoted(std::string_view text) { return absl::StrCat("\"", std::string(text), "\""); }
+std::string Shown(std::string_view text) {
+  constexpr size_t kMaxShownBytes = 128;
+  size_t n_bytes = std::min(text.size(), kMaxShownBytes);
+  while (n_bytes < text.size() && IsContinuation(text[n_bytes])) --n_bytes;
+  return absl::StrCat(std::string(text.substr(0, n_bytes)), n_bytes < text.size() ? "..." : "");
+}
+
+std::string Quoted(std::string_view text) { return absl::StrCat("\"", Shown(text), "\""); }
 
 absl::StatusOr<Value> Calculate(Arithmetic op, const Value& a, const Value& b, Arena& arena) {
   const std::optional<double> x = a.AsNumber(), y = b.AsNumber();
@@ -339,10 +346,11 @@ absl::StatusOr<Value> GetItem(const Value& value, const Value& key, Arena& arena
   const Text* text = value.AsText();
   if (text == nullptr) return Value();
   LK_RETURN_IF_ERROR(arena.ChargeBytes(text->size()));
-  const std::vector<size_t> starts = CharacterStarts(text->bytes());
-  const std::optional<size_t> index = IndexOf(key, starts.size() - 1);
+  const std::optional<size_t> index = IndexOf(key, CountCharacters(text->bytes()));
   if (!index.has_value()) return Value();
-  return arena.MakeText(text->Part(starts[*index], starts[*index + 1]));
+  size_t at = 0;
+  for (size_t i = 0; i < *index; ++i) at += CharacterBytes(text->bytes(), at);
+  return arena.MakeText(text->Part(at, at + CharacterBytes(text->bytes(), at)));
 }
 
 absl::StatusOr<Value> Slice(const Value& value, const SliceBounds& bounds, Arena& arena) {

@@ -45,6 +45,8 @@ struct SliceBounds {
 // value[begin:end:step] of a string or list.
 absl::StatusOr<Value> Slice(const Value& value, const SliceBounds& bounds, Arena& arena);
 
+// Returns the text as a message may show it: cut after 128 bytes.
+std::string Shown(std::string_view text);
 // `"int"`, for messages.
 std::string Quoted(std::string_view text);
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/functional/function_ref.h"
+#include "engine/base/status_macros.h"
 
 namespace lowkey::jinja {
 namespace {
@@ -109,59 +109,46 @@ size_t Find(std::string_view text, std::string_view needle, size_t from) {
                        : static_cast<size_t>(static_cast<const char*>(at) - text.data());
 }
 
-std::vector<ByteRange> FindSeparators(std::string_view text, std::string_view separator) {
-  std::vector<ByteRange> found;
+absl::Status ForEachSeparator(std::string_view text, std::string_view separator, VisitRange visit) {
+  if (separator.empty()) {
+    for (size_t at = 0; at < text.size(); at += CharacterBytes(text, at)) {
+      LK_RETURN_IF_ERROR(visit({at, at}));
+    }
+    return visit({text.size(), text.size()});
+  }
   for (size_t at = 0; (at = Find(text, separator, at)) != std::string_view::npos;) {
-    found.push_back({at, at + separator.size()});
+    LK_RETURN_IF_ERROR(visit({at, at + separator.size()}));
     at += separator.size();
   }
-  return found;
+  return absl::OkStatus();
 }
 
-std::vector<ByteRange> FindSpaces(std::string_view text) {
-  std::vector<ByteRange> found;
+absl::Status ForEachSpace(std::string_view text, VisitRange visit) {
+  for (size_t at = 0; at < text.size();) {
+    ByteRange run{at, at};
+    while (run.end < text.size() && IsSpace(CodePointAt(text, run.end))) {
+      run.end += CharacterBytes(text, run.end);
+    }
+    if (run.begin < run.end) LK_RETURN_IF_ERROR(visit(run));
+    at = run.end < text.size() ? run.end + CharacterBytes(text, run.end) : run.end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ForEachLine(std::string_view text, VisitRange visit) {
+  size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t n_bytes = CharacterBytes(text, at);
-    if (IsSpace(CodePointAt(text, at))) {
-      if (!found.empty() && found.back().end == at) {
-        found.back().end += n_bytes;
-      } else {
-        found.push_back({at, at + n_bytes});
-      }
-    }
-    at += n_bytes;
-  }
-  return found;
-}
-
-std::vector<Text> CutOut(const Text& text, const std::vector<ByteRange>& cuts) {
-  std::vector<Text> parts;
-  size_t begin = 0;
-  for (const ByteRange& cut : cuts) {
-    parts.push_back(text.Part(begin, cut.begin));
-    begin = cut.end;
-  }
-  parts.push_back(text.Part(begin, text.size()));
-  return parts;
-}
-
-std::vector<Text> SplitLines(const Text& text) {
-  std::vector<Text> lines;
-  const std::string& bytes = text.bytes();
-  size_t begin = 0;
-  for (size_t at = 0; at < bytes.size();) {
-    const size_t n_bytes = CharacterBytes(bytes, at);
-    if (IsLineEnd(CodePointAt(bytes, at))) {
-      lines.push_back(text.Part(begin, at));
+    if (IsLineEnd(CodePointAt(text, at))) {
+      LK_RETURN_IF_ERROR(visit({begin, at}));
       begin = at + n_bytes;
-      if (bytes[at] == '\r' && begin < bytes.size() && bytes[begin] == '\n') ++begin;
+      if (text[at] == '\r' && begin < text.size() && text[begin] == '\n') ++begin;
       at = begin;
     } else {
       at += n_bytes;
     }
   }
-  if (begin < bytes.size()) lines.push_back(text.Part(begin, bytes.size()));
-  return lines;
+  return begin < text.size() ? visit({begin, text.size()}) : absl::OkStatus();
 }
 
 Text WithCase(const Text& text, Case wanted) {

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
@@ -23,6 +25,8 @@ class Text {
 
   const std::string& bytes() const { return bytes_; }
   size_t size() const { return bytes_.size(); }
+  // The memory behind the text, which is what copying costs: its bytes and its user ranges.
+  size_t held_bytes() const { return size() + sizeof(ByteRange) * user_ranges_.size(); }
   // Sorted, not empty, neither overlapping nor touching.
   const std::vector<ByteRange>& user_ranges() const { return user_ranges_; }
   bool has_user_bytes() const { return !user_ranges_.empty(); }
@@ -54,14 +58,15 @@ ByteRange StripSet(std::string_view text, std::string_view set, StripSide side);
 
 // Finds `needle` from byte `from` on; npos: nowhere. Linear, unlike string_view::find.
 size_t Find(std::string_view text, std::string_view needle, size_t from);
-// Find every `separator`, which is not empty, and every run of white space.
-std::vector<ByteRange> FindSeparators(std::string_view text, std::string_view separator);
-std::vector<ByteRange> FindSpaces(std::string_view text);
-// Returns the parts between `cuts`, which are sorted and do not overlap.
-std::vector<Text> CutOut(const Text& text, const std::vector<ByteRange>& cuts);
-
-// Cuts a text into its lines, without their ends.
-std::vector<Text> SplitLines(const Text& text);
+// These call `visit` for what they find, from left to right, and stop at its first error. They hold
+// nothing: a text of millions of lines costs what the visitor makes of it.
+using VisitRange = absl::FunctionRef<absl::Status(ByteRange)>;
+// Visits every `separator`; an empty one is found before every character and at the end.
+absl::Status ForEachSeparator(std::string_view text, std::string_view separator, VisitRange visit);
+// Visits every run of white space.
+absl::Status ForEachSpace(std::string_view text, VisitRange visit);
+// Visits every line, without its end.
+absl::Status ForEachLine(std::string_view text, VisitRange visit);
 
 // Changes characters one for one: the few that become two in Python, such as U+00DF, stay.
 enum class Case {

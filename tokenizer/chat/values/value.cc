@@ -11,7 +11,7 @@ namespace {
 // The charges for a value where it is held, and for the objects behind it.
 constexpr size_t kValueBytes = 16;
 constexpr size_t kObjectBytes = 64;
-constexpr size_t kEntryBytes = 64;
+constexpr size_t kEntryBytes = 96;
 
 int DepthOf(const Value& value) {
   if (const List* list = value.AsList()) return list->depth;
@@ -103,7 +103,7 @@ absl::Status Arena::CheckDepth(int depth) const {
 }
 
 absl::StatusOr<Value> Arena::MakeText(Text text) {
-  LK_RETURN_IF_ERROR(ChargeBytes(kObjectBytes + text.size()));
+  LK_RETURN_IF_ERROR(ChargeBytes(kObjectBytes + text.held_bytes()));
   return Value(&texts_.emplace_back(std::move(text)));
 }
 
