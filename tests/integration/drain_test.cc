@@ -11,7 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "client/client.h"
-#include "server/metrics/http_server.h"
+#include "server/front/ops.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/running_server.h"
 #include "tests/server/front/http_get.h"
@@ -142,7 +142,7 @@ TEST(DrainTest, MetricsCountWhatWasServed) {
   request.set_n(9);
   EXPECT_FALSE(server.generation->Generate(&bad_context, request, &response).ok());
 
-  auto http = HttpServer::Start(server.metrics, {});
+  auto http = OpsServer::Start(server.metrics, "127.0.0.1", 0);
   ASSERT_TRUE(http.ok()) << http.status();
   const HttpAnswer answer = HttpGet((*http)->port(), "/metrics");
   EXPECT_EQ(answer.code, 200);

@@ -15,7 +15,7 @@
 
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "tests/integration/child_process.h"
-#include "tests/server/metrics/http_get.h"
+#include "tests/server/front/http_get.h"
 #include "tests/testing/source_path.h"
 #include "tests/testing/temp_directory.h"
 

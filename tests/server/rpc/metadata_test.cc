@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/retry_after.h"
 #include "lowkey/v1/status.pb.h"
 
@@ -66,9 +67,10 @@ TEST(RpcMetadataTest, EncodesStatusMessages) {
 
 TEST(RpcMetadataTest, ClipsStatusMessagesBetweenCharacters) {
   EXPECT_EQ(EncodeStatusMessage(std::string(1024, 'a')), std::string(1024, 'a'));
-  EXPECT_EQ(EncodeStatusMessage(std::string(1025, 'a')), std::string(1024, 'a') + "...");
-  EXPECT_EQ(EncodeStatusMessage(std::string(1023, 'a') + "\xC3\xA9"),
-            std::string(1023, 'a') + "...");
+  EXPECT_EQ(EncodeStatusMessage(std::string(1025, 'a')),
+            absl::StrCat(std::string(1024, 'a'), "..."));
+  EXPECT_EQ(EncodeStatusMessage(absl::StrCat(std::string(1023, 'a'), "\xC3\xA9")),
+            absl::StrCat(std::string(1023, 'a'), "..."));
 }
 
 TEST(RpcMetadataTest, BinaryMetadata) {
