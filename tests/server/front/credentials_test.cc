@@ -254,13 +254,14 @@ TEST_F(ServerCredentialsTest, StrangeHeadersAreRefused) {
                                              {good, absl::StrCat("Bearer ", kOther)},
                                              {kAll},
                                              {"Bearer"},
-                                             {"Bearer "},
                                              {absl::StrCat("Bearer  ", kAll)},
                                              {absl::StrCat("Bearer ", kAll, " x")},
                                              {absl::StrCat("Basic ", kAll)},
                                              {absl::StrCat("Bearer ", std::string(4000, 'a'))}}) {
     EXPECT_EQ(code(headers), grpc::StatusCode::UNAUTHENTICATED) << headers[0].substr(0, 50);
   }
+  // A value that ends with a blank is malformed (RFC 9113, section 8.2.1): the stream is reset.
+  EXPECT_EQ(code({"Bearer "}), grpc::StatusCode::INTERNAL);
 }
 
 TEST_F(ServerCredentialsTest, RevokedTokenIsRefusedAtOnce) {
