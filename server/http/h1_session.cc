@@ -205,7 +205,7 @@ void Http1Session::OnTick(absl::Time now) {
 
 void Http1Session::BeginDrain() {
   is_draining_ = true;
-  if (!exchange_.has_value() && !is_dropping_rest_ && !parser_.is_in_head()) is_over_ = true;
+  if (!exchange_.has_value() && !parser_.is_in_head()) is_over_ = true;
 }
 
 bool Http1Session::wants_input() const {

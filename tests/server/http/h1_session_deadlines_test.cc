@@ -150,6 +150,14 @@ TEST_F(Http1SessionTest, DrainEndsAnIdleSession) {
   EXPECT_TRUE(session().is_over());
 }
 
+TEST_F(Http1SessionTest, DrainDoesNotWaitForTheRestOfABody) {
+  script_.on_head = [](HttpExchange& exchange) { exchange.StartAndEnd(401, {}); };
+  Ask(LongPost(100));
+  EXPECT_FALSE(session().is_over());
+  session().BeginDrain();
+  EXPECT_TRUE(session().is_over());
+}
+
 TEST_F(Http1SessionTest, DrainAnswersWhatHasBegun) {
   AnswerWithPath();
   session().Receive("GET /g HTTP", now_);
