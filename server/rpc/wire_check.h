@@ -20,7 +20,8 @@ inline constexpr int kMaxWireDepth = 32;
 // more from two bytes on the wire. Counts messages, strings, bytes, map entries and scalars that
 // are not packed as one element each, and unknown fields too; packed scalars by their bytes. Takes
 // no memory. INVALID_ARGUMENT: more than kMaxWireElements elements, a deeper nesting than
-// kMaxWireDepth, or bytes that are no message of this type.
+// kMaxWireDepth, or bytes that are no message of this type. What packed fields hold is not read, and
+// extensions, which proto3 has not, count as unknown fields.
 absl::Status CheckWire(std::string_view bytes, const google::protobuf::Descriptor& type);
 
 // Parses a message that passed CheckWire. INVALID_ARGUMENT naming the first string field that is not

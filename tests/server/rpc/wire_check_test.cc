@@ -174,6 +174,10 @@ TEST_F(WireCheckTest, BytesOfUnknownFieldsNeedNotBeText) {
 
 TEST_F(WireCheckTest, SaysThatBytesAreNoMessage) {
   v1::GenerateRequest request;
+  // A packed varint that is cut off.
+  EXPECT_TRUE(Check<v1::GenerateRequest>(Field(10, "\x80")).ok());
+  EXPECT_EQ(ParseMessage(Field(10, "\x80"), request),
+            absl::InvalidArgumentError("message: malformed, expected a protobuf of its type"));
   EXPECT_EQ(ParseMessage("\x0A\x05", request),
             absl::InvalidArgumentError("message: malformed, expected a protobuf of its type"));
 }
