@@ -113,7 +113,7 @@ absl::Status CheckWire(std::string_view bytes, const Descriptor& type) {
   int64_t n_elements = 0;
   return Walk(bytes, type, 1, [&](const FieldDescriptor* field, std::string_view content) {
     const bool is_packed = field != nullptr && field->is_packable();
-    n_elements += is_packed ? static_cast<int64_t>(content.size()) : 1;
+    n_elements += is_packed ? 1 + static_cast<int64_t>(content.size() / 64) : 1;
     if (n_elements <= kMaxWireElements) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("message: too many elements, expected at most ", kMaxWireElements));

@@ -18,7 +18,7 @@ inline constexpr int kMaxWireDepth = 32;
 
 // Walks a serialized message by its type before it is parsed: protobuf makes objects of 50 bytes and
 // more from two bytes on the wire. Counts messages, strings, bytes, map entries and scalars that
-// are not packed as one element each, and unknown fields too; packed scalars by their bytes. Takes
+// are not packed as one element each, and unknown fields too; packed scalars as one for 64 bytes. Takes
 // no memory. INVALID_ARGUMENT: more than kMaxWireElements elements, a deeper nesting than
 // kMaxWireDepth, or bytes that are no message of this type. What packed fields hold is not read, and
 // extensions, which proto3 has not, count as unknown fields.

@@ -7,13 +7,14 @@
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/unknown_field_set.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "engine/base/status_macros.h"
 #include "lowkey/v1/generation.pb.h"
 #include "server/rpc/frames.h"
@@ -41,6 +42,25 @@ int64_t ElementsOf(const Message& message) {
     }
   }
   return n_elements;
+}
+
+// Returns the messages of a body that comes in pieces, up to a broken one.
+std::vector<std::string> MessagesOf(std::string_view body, size_t piece_bytes) {
+  constexpr size_t kMaxBytes = size_t{4} << 20;
+  lowkey::RpcFrameReader reader(kMaxBytes);
+  std::vector<std::string> messages;
+  for (size_t at = 0; at < body.size(); at += piece_bytes) {
+    std::string_view piece = body.substr(at, piece_bytes);
+    while (!piece.empty()) {
+      absl::StatusOr<std::optional<std::string>> message = reader.Take(piece);
+      if (!message.ok()) return messages;
+      if (!message->has_value()) continue;
+      LK_CHECK((*message)->size() <= kMaxBytes);
+      LK_CHECK((*message)->capacity() <= 2 * body.size() + 64);
+      messages.push_back(**message);
+    }
+  }
+  return messages;
 }
 
 void CheckMessage(const std::string& bytes) {
@@ -71,27 +91,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return true;
   }();
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  constexpr size_t kMaxBytes = size_t{4} << 20;
-  // The messages of a body are the same wherever it is cut.
-  std::vector<std::string> messages;
-  for (const size_t piece_bytes : {size + 8, size_t{7}}) {
-    lowkey::RpcFrameReader reader(kMaxBytes);
-    size_t n_messages = 0;
-    bool is_broken = false;
-    for (size_t at = 0; at < size && !is_broken; at += piece_bytes) {
-      std::string_view piece = body.substr(at, piece_bytes);
-      while (!piece.empty() && !is_broken) {
-        auto message = reader.Take(piece);
-        is_broken = !message.ok();
-        if (is_broken || !message->has_value()) continue;
-        LK_CHECK((*message)->size() <= kMaxBytes && (*message)->capacity() <= 2 * size + 64);
-        if (piece_bytes > size + 7) messages.push_back(**message);
-        LK_CHECK(n_messages < messages.size() && messages[n_messages] == **message);
-        ++n_messages;
-      }
-    }
-    LK_CHECK(n_messages == messages.size());
-  }
+  const std::vector<std::string> messages = MessagesOf(body, size + 1);
+  LK_CHECK(MessagesOf(body, 7) == messages);
   for (const std::string& message : messages) CheckMessage(message);
   return 0;
 }

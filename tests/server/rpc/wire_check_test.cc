@@ -86,14 +86,14 @@ TEST_F(WireCheckTest, AcceptsARealRequest) {
 }
 
 TEST_F(WireCheckTest, CountsElements) {
-  ExpectCount<v1::Chat>(Field(1, ""), 1);              // empty messages
-  ExpectCount<v1::Chat>(Field(1, Field(5, "")), 2);    // and messages in them
-  ExpectCount<v1::Chat>(Field(2, "ab"), 1);            // a string that is replaced
-  ExpectCount<v1::GenerateRequest>(Field(9, ""), 1);   // strings
-  ExpectCount<v1::TokenIds>("\x08\x01", 1);            // scalars that are not packed
-  ExpectCount<v1::TokenIds>(Field(1, "\x01\x02"), 2);  // packed: bytes
-  ExpectCount<v1::TokenIds>(Field(77, "ab"), 1);       // unknown fields
-  ExpectCount<v1::SamplingOptions>(Field(8, ""), 1);   // map entries
+  ExpectCount<v1::Chat>(Field(1, ""), 1);                       // empty messages
+  ExpectCount<v1::Chat>(Field(1, Field(5, "")), 2);             // and messages in them
+  ExpectCount<v1::Chat>(Field(2, "ab"), 1);                     // a string that is replaced
+  ExpectCount<v1::GenerateRequest>(Field(9, ""), 1);            // strings
+  ExpectCount<v1::TokenIds>("\x08\x01", 1);                     // scalars that are not packed
+  ExpectCount<v1::TokenIds>(Field(1, std::string(130, 1)), 3);  // packed: 64 bytes
+  ExpectCount<v1::TokenIds>(Field(77, "ab"), 1);                // unknown fields
+  ExpectCount<v1::SamplingOptions>(Field(8, ""), 1);            // map entries
   ExpectCount<v1::SamplingOptions>(Field(8, "\x08\x01"), 2);
   ExpectCount<v1::DetokenizeResponse>(Field(1, "long text that is one element"), 1);
 }
