@@ -71,6 +71,20 @@ TEST_F(CredentialsTest, SameContentIsNoNews) {
   EXPECT_THAT(lines_, IsEmpty());
 }
 
+TEST_F(CredentialsTest, ReadingAgainIsLoggedWhateverItFinds) {
+  WriteFileOrDie(path_, TableOf(old_));
+  Credentials credentials;
+  credentials.ReadAgain();
+  credentials.tokens = *OpenTokens(path_, Log());
+  credentials.ReadAgain();
+  WriteFileOrDie(path_, "{");
+  credentials.ReadAgain();
+  credentials.ReadAgain();
+  EXPECT_THAT(lines_, ElementsAre(path_ + ": read again", HasSubstr("stays in force"),
+                                  HasSubstr("stays in force")));
+  EXPECT_NE(credentials.tokens->Get()->Find(old_), nullptr);
+}
+
 TEST_F(CredentialsTest, BadFileAtTheStartIsAnError) {
   EXPECT_EQ(OpenTokens(path_, Log()).status().code(), absl::StatusCode::kNotFound);
   WriteFileOrDie(path_, "[]");

@@ -38,6 +38,14 @@ TEST(MetricsTest, SeriesAreThereBeforeTheFirstEvent) {
   }
 }
 
+TEST(MetricsTest, CountsTheLinesThatTheLogDropped) {
+  Metrics metrics("tales");
+  const std::string name = "lowkey:log_lines_dropped_total{model_name=\"tales\"} ";
+  EXPECT_THAT(metrics.Text(), HasSubstr(name + "0\n"));
+  metrics.WatchLog([] { return 7; });
+  EXPECT_THAT(metrics.Text(), HasSubstr(name + "7\n"));
+}
+
 TEST(MetricsTest, WithoutAnEngineItsGaugesAreAbsent) {
   EXPECT_THAT(Metrics("tales").Text(), Not(HasSubstr("vllm:num_requests_running")));
 }
