@@ -26,6 +26,11 @@ constexpr uint64_t Tasks(uint64_t begin, uint64_t end) { return begin << 32 | en
 constexpr uint64_t Begin(uint64_t tasks) { return tasks >> 32; }
 constexpr uint64_t End(uint64_t tasks) { return tasks & 0xffffffff; }
 
+template <typename Stage>
+constexpr uint64_t At(uint64_t epoch, Stage stage) {
+  return epoch << 2 | static_cast<uint64_t>(stage);
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(int n_threads) : runs_(std::max(n_threads, 1)) {
@@ -55,21 +60,33 @@ void ThreadPool::ParallelFor(int64_t n_tasks,
     runs_[i].tasks.store(Tasks(n_tasks * i / n_threads(), n_tasks * (i + 1) / n_threads()),
                          std::memory_order_relaxed);
   }
-  workers_left_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
+  const uint64_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  for (int i = 1; i < n_threads(); ++i) {
+    runs_[i].stage.store(At(epoch, Stage::kOpen), std::memory_order_release);
+  }
   {
     absl::MutexLock lock(&mutex_);
-    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.store(epoch, std::memory_order_release);
     if (sleepers_ > 0) wake_.SignalAll();
   }
   RunTasks(0);
-  for (int spins = 0; workers_left_.load(std::memory_order_acquire) != 0; ++spins) {
+  for (int i = 1; i < n_threads(); ++i) CloseTo(i, epoch);
+  if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
+}
+
+void ThreadPool::CloseTo(int thread, uint64_t epoch) {
+  std::atomic<uint64_t>& stage = runs_[thread].stage;
+  uint64_t open = At(epoch, Stage::kOpen);
+  const uint64_t closed = At(epoch, Stage::kClosed);
+  if (stage.compare_exchange_strong(open, closed, std::memory_order_relaxed)) return;
+  const uint64_t done = At(epoch, Stage::kDone);
+  for (int spins = 0; stage.load(std::memory_order_acquire) != done; ++spins) {
     if (spins < 1000) {
       Pause();
     } else {
       std::this_thread::yield();  // more threads than cores: let the worker run
     }
   }
-  if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
 void ThreadPool::RunTasks(int thread) {
@@ -109,6 +126,7 @@ bool ThreadPool::Steal(int thread) {
 }
 
 void ThreadPool::Work(int thread) {
+  std::atomic<uint64_t>& stage = runs_[thread].stage;
   uint64_t seen = 0;
   while (true) {
     const auto spin_end = std::chrono::steady_clock::now() + kSpin;
@@ -122,10 +140,13 @@ void ThreadPool::Work(int thread) {
       while (epoch_.load(std::memory_order_acquire) == seen) wake_.Wait(&mutex_);
       --sleepers_;
     }
-    ++seen;
+    seen = epoch_.load(std::memory_order_acquire);
     if (stopping_.load()) return;
+    uint64_t open = At(seen, Stage::kOpen);
+    const uint64_t entered = At(seen, Stage::kEntered);
+    if (!stage.compare_exchange_strong(open, entered, std::memory_order_acquire)) continue;
     RunTasks(thread);
-    workers_left_.fetch_sub(1, std::memory_order_release);
+    stage.store(At(seen, Stage::kDone), std::memory_order_release);
   }
 }
 

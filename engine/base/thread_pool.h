@@ -33,28 +33,35 @@ class ThreadPool {
   void ParallelFor(int64_t n_tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
  private:
-  // The tasks [begin, end) that a thread has yet to start, as begin << 32 | end.
+  // A worker's part in a loop. The caller opens the loop to every worker, and closes it, once no
+  // task is left, to those that did not come: it does not wait for a thread that another program
+  // keeps from its core.
+  enum class Stage : uint64_t { kOpen, kEntered, kDone, kClosed };
+
   struct alignas(64) Run {
+    // The tasks [begin, end) that a thread has yet to start, as begin << 32 | end.
     std::atomic<uint64_t> tasks{0};
+    std::atomic<uint64_t> stage{0};  // of a loop: epoch << 2 | Stage
   };
 
   void Work(int thread);
   void RunTasks(int thread);
   // Moves half of another thread's run to that of `thread`; false when no task is left.
   bool Steal(int thread);
+  // Waits until a worker that entered the loop has left it; the others find it closed.
+  void CloseTo(int thread, uint64_t epoch);
 
   std::vector<std::thread> threads_;
   absl::Mutex mutex_;
   absl::CondVar wake_;
   int64_t sleepers_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  // Raising epoch_ (release) publishes the fields below it. A worker joins an epoch only by its
-  // arrival in workers_left_; the caller waits until every worker has left.
+  // The number of loops begun. Only a worker whose stage is kEntered uses the fields below, and the
+  // caller waits for those.
   std::atomic<uint64_t> epoch_{0};
   std::atomic<bool> stopping_{false};
   const absl::FunctionRef<void(int64_t, int)>* body_ = nullptr;
-  std::vector<Run> runs_;  // by thread
-  std::atomic<int> workers_left_{0};
+  std::vector<Run> runs_;      // by thread
   std::exception_ptr thrown_;  // the loop's first exception; threads in the loop hold mutex_
 };
 

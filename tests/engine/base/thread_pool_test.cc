@@ -1,5 +1,6 @@
 #include "engine/base/thread_pool.h"
 
+#include <array>
 #include <atomic>
 #include <new>
 #include <stdexcept>
@@ -72,6 +73,17 @@ TEST_P(ThreadPoolTest, ThrowsOneExceptionWhereEveryThreadHasOne) {
   EXPECT_THROW(pool.ParallelFor(GetParam(), body), std::logic_error);
   pool.ParallelFor(8, [&](int64_t, int) { ++n_inside; });
   EXPECT_EQ(n_inside, GetParam() + 8);
+}
+
+TEST_P(ThreadPoolTest, RunsEachTaskOnceHoweverLateAWorkerComes) {
+  ThreadPool pool(GetParam());
+  // Workers come late to most of these loops: each must run its own tasks alone.
+  for (int loop = 0; loop < 20000; ++loop) {
+    std::array<std::atomic<int>, 2> runs{};
+    pool.ParallelFor(2, [&](int64_t task, int) { ++runs[task]; });
+    ASSERT_EQ(runs[0], 1);
+    ASSERT_EQ(runs[1], 1);
+  }
 }
 
 TEST_P(ThreadPoolTest, IsDestroyedWithoutHavingRunAnything) { ThreadPool pool(GetParam()); }
