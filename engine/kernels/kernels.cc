@@ -21,14 +21,19 @@ constexpr const char* kKnownIsas[] = {"portable", "portable_bf16", "avx2", "avx5
 
 std::string Quoted(const std::string& name) { return absl::StrCat("LOWKEY_ISA: \"", name, "\""); }
 
+bool IsIntel() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
+
 absl::StatusOr<const KernelTable*> ChooseKernels() {
   const std::vector<const KernelTable*> available = AvailableKernels();
   const char* variable = std::getenv("LOWKEY_ISA");
   const std::string wanted = variable == nullptr ? "" : variable;
-  if (wanted.empty()) {
-    // Without AVX2 the choice is the plain table, not the one that imitates a BF16 dot product.
-    return available.size() > 2 ? available.back() : available.front();
-  }
+  if (wanted.empty()) return &BestKernels(available, IsIntel());
   for (const KernelTable* table : available) {
     if (table->name == wanted) return table;
   }
@@ -52,6 +57,13 @@ std::vector<const KernelTable*> AvailableKernels() {
   if (__builtin_cpu_supports("avx512bf16")) out.push_back(&cpu::kAvx512Bf16Table);
 #endif
   return out;
+}
+
+const KernelTable& BestKernels(absl::Span<const KernelTable* const> available, bool is_intel) {
+  // Without AVX2 the choice is the plain table, not the one that imitates a BF16 dot product.
+  if (available.size() <= 2) return *available.front();
+  const bool is_slow = is_intel && available.back()->rounds_activations;
+  return *available[available.size() - (is_slow ? 2 : 1)];
 }
 
 std::vector<std::string> AvailableIsas() {

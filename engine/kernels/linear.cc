@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "engine/base/status_macros.h"
 #include "engine/kernels/narrow_weight.h"
@@ -80,23 +81,29 @@ struct PackedRows {
 
 constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
 
-// Reads each row in one pass: its lines may be another core's, or not fit in L1.
-template <typename T>
-void PackTile(const float* x, int64_t ldx, int64_t rows, const PackedWeight& w, T* out) {
-  // The rows' elements of a step (fp32) or of a pair of steps (bf16) lie side by side.
-  constexpr int64_t kSide = sizeof(T) == sizeof(float) ? 1 : 2;
+// Reads each row in one pass: its lines may be another core's, or not fit in L1. The rows' elements
+// of a step lie side by side.
+void PackTile(const float* x, int64_t ldx, int64_t rows, const PackedWeight& w, float* out) {
   std::array<const float*, kMaxTileRows> source;
   for (int64_t r = 0; r < rows; ++r) source[r] = x + r * ldx;
-  for (int64_t k = 0; k < w.n_in_padded(); k += kSide) {
+  for (int64_t k = 0; k < w.n_in(); ++k) {
+    for (int64_t r = 0; r < rows; ++r) *out++ = source[r][k];
+  }
+  std::fill_n(out, (w.n_in_padded() - w.n_in()) * rows, 0.0f);
+}
+
+// The same in bf16, where the rows' pairs of steps lie side by side.
+void PackTile(const float* x, int64_t ldx, int64_t rows, const PackedWeight& w, uint16_t* out) {
+  constexpr int64_t kSteps = 256;  // of all rows stay in L1 while they are put side by side
+  std::array<std::array<uint16_t, kSteps>, kMaxTileRows> rounded;
+  for (int64_t k = 0; k < w.n_in(); k += kSteps) {
+    const int64_t n = std::min(kSteps, w.n_in() - k);
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t i = k; i < k + kSide; ++i, ++out) {
-        const float value = i < w.n_in() ? source[r][i] : 0;
-        if constexpr (sizeof(T) == sizeof(float)) {
-          *out = value;
-        } else {
-          *out = ToBFloat16(value).bits;
-        }
-      }
+      w.kernels().to_bf16(x + r * ldx + k, rounded[r].data(), n);
+      if (n % 2 != 0) rounded[r][n] = 0;
+    }
+    for (int64_t i = 0; i < n; i += 2) {
+      for (int64_t r = 0; r < rows; ++r, out += 2) std::memcpy(out, &rounded[r][i], 4);
     }
   }
 }

@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {
@@ -25,6 +27,22 @@ TEST(AvailableKernels, HoldsTheTableInUse) {
 
 TEST(AvailableKernels, PanelsDivideAPage) {
   for (const KernelTable* t : AvailableKernels()) EXPECT_EQ(64 % t->panel_columns, 0) << t->name;
+}
+
+TEST(BestKernels, IsTheWidestThatPays) {
+  KernelTable portable, portable_bf16, avx2, avx512, avx512_bf16;
+  portable_bf16.rounds_activations = avx512_bf16.rounds_activations = true;
+  const std::vector<const KernelTable*> all = {&portable, &portable_bf16, &avx2, &avx512,
+                                               &avx512_bf16};
+  for (bool is_intel : {false, true}) {
+    const auto best = [&](size_t n) {
+      return &BestKernels(absl::MakeConstSpan(all).first(n), is_intel);
+    };
+    EXPECT_EQ(best(2), &portable);
+    EXPECT_EQ(best(3), &avx2);
+    EXPECT_EQ(best(4), &avx512);
+    EXPECT_EQ(best(5), is_intel ? &avx512 : &avx512_bf16);
+  }
 }
 
 // Sets LOWKEY_ISA, or unsets it, and puts the value from before back.
