@@ -173,7 +173,7 @@ TEST(Report, ChartsMarkTheCrossoversOfTheTables) {
     EXPECT_EQ(chart["series"][1]["crossover"], 2500);
     EXPECT_FALSE(chart["series"][0].contains("crossover"));
   }
-  EXPECT_EQ(report["charts"][0]["series"][1]["points"][3], nlohmann::json({4000.0, 2.5}));
+  EXPECT_EQ(report["charts"][0]["series"][1]["points"][3], nlohmann::ordered_json({4000.0, 2.5}));
   EXPECT_EQ(report["tables"].size(), 3u);
   EXPECT_EQ(report["tables"][2]["rows"][0][1], "2500");
 }

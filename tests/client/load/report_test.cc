@@ -124,7 +124,7 @@ TEST(ReportTest, SweepHasEveryChart) {
   EXPECT_THAT(Titles(charts), ElementsAre("First token against throughput", "First token by load",
                                           "Between tokens by load", "Throughput by load",
                                           "First token by prompt", "Between tokens by prompt"));
-  EXPECT_EQ(charts[0]["series"][0]["labels"], nlohmann::json({"1", "4"}));
+  EXPECT_EQ(charts[0]["series"][0]["labels"], nlohmann::ordered_json({"1", "4"}));
   EXPECT_EQ(charts[1]["x"]["unit"], "requests/s");
   EXPECT_EQ(charts[1]["series"].size(), 3u);
   const auto& prompts = charts[4]["series"][1];
@@ -148,7 +148,7 @@ TEST(ReportTest, TablesHaveEveryPointSettingAndNote) {
   EXPECT_EQ(tables[1]["rows"].size(), 2u);
   EXPECT_EQ(tables[2]["rows"].size(), 10u);
   EXPECT_EQ(tables[3]["rows"][3][0], "rate 4/s: atp --rank 1/8");
-  EXPECT_EQ(tables[5]["rows"][0], nlohmann::json({"model", "a<b"}));
+  EXPECT_EQ(tables[5]["rows"][0], nlohmann::ordered_json({"model", "a<b"}));
 }
 
 TEST(ReportTest, ReportOfALongRunStaysSmall) {

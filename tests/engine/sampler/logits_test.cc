@@ -36,7 +36,7 @@ TEST(MaxLogit, RefusesNanInfinityNothingAndAllMinusInfinity) {
   EXPECT_EQ(MaxLogit({{-kInf, -kInf}}), std::nullopt);
   for (float bad : {nan, -nan, std::copysign(nan, -1.0f), kInf}) {
     EXPECT_EQ(MaxLogit({{1.0f, bad, 2.0f}}), std::nullopt) << bad;
-    EXPECT_EQ(MaxLogit({{bad}}), std::nullopt) << bad;
+    EXPECT_EQ(MaxLogit(std::vector<float>{bad}), std::nullopt) << bad;
   }
 }
 

@@ -89,7 +89,8 @@ TEST(ParseTokenizerJsonTest, NamesWhatItDoesNotCompute) {
               FailsWith(kUnimplemented, "special_tokens.<s>.ids: array"));
   const Json item = MakeDocument()["post_processor"]["single"][0];
   const Json text = MakeDocument()["post_processor"]["single"][1];
-  for (const Json& single : {Json({item, item, text}), Json({text, text}), Json({item})}) {
+  for (const Json& single :
+       {Json::array({item, item, text}), Json::array({text, text}), Json::array({item})}) {
     EXPECT_THAT(ParseWith("/post_processor/single", single),
                 FailsWith(kUnimplemented, "post_processor.single"));
   }
