@@ -16,6 +16,7 @@
 #   devices   every mechanism and engine test on the emulated device (release samples them)
 #   arm64     the unit tests for 64-bit Arm: cross-compiled, run under qemu-user
 #   clang     the release tests, built by clang
+#   interop   official gRPC clients in Python, fetched from PyPI, against the release build's server
 #
 # tests/README.md says where the time goes.
 set -euo pipefail
@@ -92,6 +93,27 @@ run_smollm2() {
   results+=("smollm2: greedy tokens of 12 prompts equal transformers', $((SECONDS - began)) s")
 }
 
+# Clients and stubs are in build/interop, and nothing is installed elsewhere.
+run_interop() {
+  local began=$SECONDS folder=$PWD/build/interop python=$PWD/build/interop/venv/bin/python
+  install_packages python3-venv openssl
+  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
+  build build lowkey || fail "interop: the build failed"
+  say "interop: fetching clients"
+  quietly python3 -m venv "$folder/venv"
+  quietly "$python" -m pip install --requirement tests/interop/requirements.txt
+  rm -rf "$folder/stubs" && mkdir "$folder/stubs"
+  local protoc=("$python" -m grpc_tools.protoc "--python_out=$folder/stubs"
+    "--grpc_python_out=$folder/stubs")
+  quietly "${protoc[@]}" --proto_path=proto proto/lowkey/v1/*.proto
+  # The package called grpc is the library's.
+  quietly "${protoc[@]}" --proto_path=proto/grpc proto/grpc/reflection/v1/reflection.proto
+  say "interop: testing"
+  INTEROP_SERVER=$PWD/build/lowkey PYTHONPATH=$folder/stubs quietly timeout 1800 \
+    "$python" -B -m unittest discover --verbose --start-directory tests/interop
+  results+=("interop: clients of tests/interop/requirements.txt, $((SECONDS - began)) s")
+}
+
 # The libraries of an arm64 system are unpacked in build-arm64, and none of them is installed.
 run_arm64() {
   local sysroot=$PWD/build-arm64/sysroot name
@@ -144,6 +166,7 @@ run_step() {
       build_suite clang build-clang
       test_all clang build-clang
       ;;
+    interop) run_interop ;;
   esac
 }
 
@@ -151,8 +174,8 @@ steps=("$@")
 [ "${#steps[@]}" -gt 0 ] || steps=(format release smollm2 asan)
 for step in "${steps[@]}"; do
   case $step in
-    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang) ;;
-    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang | interop) ;;
+    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac
 done
