@@ -255,6 +255,7 @@ TEST_F(BinaryTest, ServerErrorsAreClear) {
   EXPECT_EQ(empty.code, 2);
   EXPECT_THAT(empty.errors, HasSubstr("--model"));
   EXPECT_EQ(RunLowkey({"serve", "--port", "70000"}).code, 2);
+  EXPECT_EQ(RunLowkey({"serve", "--connection-age", "0"}).code, 2);
 }
 
 TEST_F(BinaryTest, ModelCutAnywhereIsNoUsageError) {

@@ -25,6 +25,9 @@ class ChildProcess {
 
   void Signal(int number) const;
 
+  // Valid until Wait returns.
+  pid_t pid() const { return pid_; }
+
   // Waits for the end. The exit code, or 128 plus the signal that ended it. Then output() and
   // errors() are complete.
   int Wait();
