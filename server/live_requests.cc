@@ -60,6 +60,7 @@ absl::Status LiveRequests::CheckQuota(const Tenant& tenant, Account& account) {
 
 absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> LiveRequests::Take(const Tenant& tenant,
                                                                         const std::string& id) {
+  auto claim = std::make_unique<Claim>(nullptr, tenant, id);
   {
     absl::MutexLock lock(&mutex_);
     Account& account = accounts_[tenant.name];
@@ -70,7 +71,8 @@ absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> LiveRequests::Take(const Te
     LK_RETURN_IF_ERROR(CheckQuota(tenant, account));
     account.ids.insert(id);
   }
-  return std::make_unique<Claim>(shared_from_this(), tenant, id);
+  claim->owner_ = shared_from_this();  // from here on the claim gives the id back
+  return claim;
 }
 
 }  // namespace lowkey

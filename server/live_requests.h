@@ -2,14 +2,14 @@
 #define LOWKEY_SERVER_LIVE_REQUESTS_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -39,7 +39,9 @@ class LiveRequests : public std::enable_shared_from_this<LiveRequests> {
     const std::string& id() const { return id_; }
 
    private:
-    std::shared_ptr<LiveRequests> owner_;
+    friend class LiveRequests;
+
+    std::shared_ptr<LiveRequests> owner_;  // null: nothing is claimed
     const Tenant tenant_;
     const std::string id_;
   };
@@ -56,7 +58,7 @@ class LiveRequests : public std::enable_shared_from_this<LiveRequests> {
 
  private:
   struct Account {
-    absl::flat_hash_set<std::string> ids = {};
+    std::set<std::string> ids = {};
     std::optional<double> tokens_left = {};  // absent: the tenant was never limited
     absl::Time counted = absl::InfinitePast();
   };
@@ -66,7 +68,8 @@ class LiveRequests : public std::enable_shared_from_this<LiveRequests> {
 
   const std::function<absl::Time()> clock_;
   absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);  // by tenant
+  // Abseil's tables break when there is no memory for an entry.
+  std::map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);  // by tenant
 };
 
 }  // namespace lowkey

@@ -31,6 +31,7 @@
 #include "server/metrics/metrics.h"
 #include "server/model_files/load_chat_templates.h"
 #include "server/net/address.h"
+#include "server/net/listening.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
 #include "server/version.h"
@@ -47,6 +48,8 @@ constexpr Flag kNetworkFlags[] = {
      "port 0 picks [off]"},
     {"network-threads", "N", "1", "threads that serve connections"},
     {"max-connections", "N", "1024", "in all; half of them from one address"},
+    {"connection-age", "TIME", "",
+     "end older connections once their requests are over, so that clients spread again [off]"},
     {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
     {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
@@ -116,6 +119,11 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
                       }));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("grace", options.grace));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("stall-timeout", options.network.stall_timeout));
+  absl::Duration& max_age = options.network.limits.http.max_age;
+  LK_RETURN_IF_ERROR(flags.ReadSeconds("connection-age", max_age));
+  if (max_age == absl::ZeroDuration()) {
+    return flags.Error("connection-age", "a time such as 30m");
+  }
   LK_RETURN_IF_ERROR(flags.ReadInt("network-threads", {1, 4}, options.network.n_network_threads));
   LK_RETURN_IF_ERROR(
       flags.ReadInt("max-connections", {1, 1 << 20}, options.network.max_connections));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/base/contained.h"
 #include "server/metrics/metrics.h"
 
 namespace lowkey {
@@ -52,15 +53,13 @@ void TextSink::FlushHeldText() {
   }
 }
 
-void TextSink::OnDone(const FinalEvent& event) {
-  FlushHeldText();
+GenerationResult TextSink::ResultOf(const FinalEvent& event) const {
   GenerationResult result;
   result.request_id = claim_->id();
   result.model = options_.model;
   result.engine = event;
   std::string& reason = result.engine.attention.reason;
   if (reason.empty()) reason = options_.is_mechanism_requested ? "requested" : "default";
-  int64_t n_generated = 0;
   for (size_t i = 0; i < choices_.size(); ++i) {
     ChoiceFinish finish;
     if (i < event.finish_reasons.size()) finish.reason = event.finish_reasons[i];
@@ -71,11 +70,23 @@ void TextSink::OnDone(const FinalEvent& event) {
       finish.reason = FinishReason::kStoppedBySink;
       finish.stop_text = choices_[i].matcher.stop_text(*choices_[i].match);
     }
-    n_generated += finish.n_generated;
     result.choices.push_back(std::move(finish));
   }
+  return result;
+}
+
+// The listener hears of the end whatever happens, as its client waits for it.
+void TextSink::OnDone(const FinalEvent& event) {
+  const bool is_whole = RunContained([this] { FlushHeldText(); });
+  GenerationResult result;
+  RunInTheEnd([&] { result = ResultOf(event); });
+  if (!is_whole && result.engine.status.ok()) result.engine.status = OutOfMemory();
   // The metrics come before OnDone: a client that saw the end finds it in the metrics.
-  if (options_.metrics != nullptr) options_.metrics->ObserveEnd(result, absl::Now() - start_);
+  if (options_.metrics != nullptr) {
+    RunContained([&] { options_.metrics->ObserveEnd(result, absl::Now() - start_); });
+  }
+  int64_t n_generated = 0;
+  for (const ChoiceFinish& finish : result.choices) n_generated += finish.n_generated;
   claim_->Charge(n_generated);
   claim_->Release();
   listener_->OnDone(result);

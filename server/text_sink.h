@@ -50,6 +50,7 @@ class TextSink : public Sink {
 
   void ObserveToken(Choice& choice);
   void FlushHeldText();
+  GenerationResult ResultOf(const FinalEvent& event) const;
 
   const Options options_;
   std::unique_ptr<LiveRequests::Claim> claim_;

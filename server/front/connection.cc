@@ -1,9 +1,11 @@
 #include "server/front/connection.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "engine/base/contained.h"
 
 namespace lowkey {
 namespace {
@@ -15,15 +17,16 @@ constexpr int kReadsInARow = 4;
 }  // namespace
 
 Connection::Connection(Context& context, const Router& router, std::unique_ptr<Transport> transport,
-                       Peer peer, absl::Time now)
+                       Peer peer, uint64_t id)
     : context_(context),
       router_(router),
       transport_(std::move(transport)),
       peer_(std::move(peer)),
-      accepted_(now),
-      state_since_(now),
-      last_active_(now),
-      last_written_(now) {}
+      id_(id),
+      state_(transport_->is_encrypted() ? State::kSilent : State::kHandshake),
+      state_since_(absl::Now()),
+      last_active_(state_since_),
+      last_written_(state_since_) {}
 
 Connection::~Connection() = default;
 
@@ -32,30 +35,53 @@ std::unique_ptr<HttpHandler> Connection::MakeHandler(HttpExchange& exchange) {
 }
 
 void Connection::WantsFlush() {
-  if (is_busy_ || std::exchange(is_flush_wanted_, true)) return;
-  context_.wants_flush(*this);
+  if (is_busy_ || is_flush_wanted_) return;
+  // Without memory the next tick flushes.
+  RunContained([this] {
+    context_.wants_flush(*this);
+    is_flush_wanted_ = true;
+  });
+}
+
+template <typename Work>
+void Connection::Enter(const Work& work) {
+  if (state_ == State::kClosed) return;
+  is_busy_ = true;
+  try {
+    work();
+    WaitForMore();
+  } catch (const std::bad_alloc&) {
+    if (transport_ != nullptr) transport_->Abort();
+    Close();
+  }
+  is_busy_ = false;
+  if (state_ == State::kClosed) context_.on_closed(*this);
+}
+
+void Connection::Begin() {
+  if (state_ == State::kHandshake) return Advance();
+  Enter([] {});
 }
 
 void Connection::Advance() {
-  if (state_ == State::kClosed) return;
-  is_busy_ = true;
-  if (state_ == State::kHandshake) ShakeHands();
-  if (state_ == State::kOpen) ReadAvailable();
-  if (state_ == State::kOpen) WriteAvailable();
-  if (state_ == State::kLingering) DropAvailable();
-  is_busy_ = false;
-  WaitForMore();
-  ReportClosed();
+  Enter([this] {
+    if (state_ == State::kSilent || state_ == State::kQueued) AskForTurn();
+    if (state_ == State::kHandshake) ShakeHands();
+    if (state_ == State::kOpen) ReadAvailable();
+    if (state_ == State::kOpen) WriteAvailable();
+    if (state_ == State::kLingering) DropAvailable();
+  });
 }
 
 void Connection::Flush() {
   is_flush_wanted_ = false;
   if (state_ != State::kOpen) return;
-  is_busy_ = true;
-  WriteAvailable();
-  is_busy_ = false;
-  WaitForMore();
-  ReportClosed();
+  Enter([this] { WriteAvailable(); });
+}
+
+void Connection::AskForTurn() {
+  state_ = context_.may_shake_hands(*this) ? State::kHandshake : State::kQueued;
+  state_since_ = absl::Now();
 }
 
 void Connection::ShakeHands() {
@@ -68,13 +94,20 @@ void Connection::ShakeHands() {
       context_.on_refusal(NetworkRefusal::kHandshakeFailure);
       return Close();
   }
+  EndHandshake();
   state_ = State::kOpen;
   state_since_ = absl::Now();
-  if (!transport_->is_encrypted()) return;
-  session_ =
-      transport_->protocol() == "h2"
-          ? MakeHttp2Session(*this, context_.limits.http, context_.answer_budget, state_since_)
-          : MakeHttp1Session(*this, context_.limits.http, context_.answer_budget, state_since_);
+  if (transport_->is_encrypted()) BeginSession(transport_->protocol() == "h2");
+}
+
+void Connection::EndHandshake() {
+  if (state_ == State::kHandshake && transport_->is_encrypted()) context_.on_handshake_end();
+}
+
+void Connection::BeginSession(bool is_http2) {
+  const auto make = is_http2 ? MakeHttp2Session : MakeHttp1Session;
+  session_ = make(*this, context_.limits.http, context_.budgets, absl::Now());
+  if (is_drained_) session_->BeginDrain();
 }
 
 void Connection::ReadAvailable() {
@@ -107,11 +140,7 @@ void Connection::TakeFirstBytes(std::string_view bytes) {
   const bool may_be_http2 =
       kHttp2Preface.substr(0, n) == std::string_view(first_bytes_).substr(0, n);
   if (may_be_http2 && n < kHttp2Preface.size()) return;
-  session_ =
-      may_be_http2
-          ? MakeHttp2Session(*this, context_.limits.http, context_.answer_budget, last_active_)
-          : MakeHttp1Session(*this, context_.limits.http, context_.answer_budget, last_active_);
-  if (is_drained_) session_->BeginDrain();
+  BeginSession(may_be_http2);
   const std::string first = std::exchange(first_bytes_, std::string());
   session_->Receive(first, last_active_);
 }
@@ -149,7 +178,7 @@ void Connection::DropAvailable() {
 }
 
 void Connection::WaitForMore() {
-  if (state_ == State::kClosed) return;
+  if (state_ == State::kClosed || state_ == State::kQueued) return;
   const bool is_blocked = n_written_ < output_.size();
   bool reads = !is_reading_over_;
   if (state_ == State::kOpen && session_ != nullptr) {
@@ -163,7 +192,8 @@ void Connection::WaitForMore() {
 void Connection::OnTick(absl::Time now) {
   const absl::Duration in_state = now - state_since_;
   const ConnectionLimits& limits = context_.limits;
-  if (state_ == State::kHandshake && in_state > limits.handshake_timeout) {
+  if ((state_ == State::kSilent || state_ == State::kHandshake) &&
+      in_state > limits.handshake_timeout) {
     return Abort(NetworkRefusal::kHandshakeTimeout);
   }
   if (state_ == State::kOpen && last_active_ < state_since_ &&
@@ -178,42 +208,39 @@ void Connection::OnTick(absl::Time now) {
     return Abort(NetworkRefusal::kUnreadAnswer);
   }
   if (state_ == State::kLingering && in_state > limits.linger) {
-    Close();
-    return ReportClosed();
+    return Enter([this] { Close(); });
   }
   if (state_ != State::kOpen || session_ == nullptr) return;
-  is_busy_ = true;
-  session_->OnTick(now);
-  is_busy_ = false;
-  Flush();
+  Enter([this, now] {
+    session_->OnTick(now);
+    WriteAvailable();
+  });
 }
 
 void Connection::BeginDrain() {
   is_drained_ = true;
   if (session_ == nullptr) return;
-  is_busy_ = true;
-  session_->BeginDrain();
-  is_busy_ = false;
-  Flush();
+  Enter([this] {
+    session_->BeginDrain();
+    WriteAvailable();
+  });
 }
 
 void Connection::Abort(NetworkRefusal reason) {
-  if (state_ == State::kClosed) return;
-  context_.on_refusal(reason);
-  transport_->Abort();
-  Close();
-  ReportClosed();
+  Enter([this, reason] {
+    context_.on_refusal(reason);
+    transport_->Abort();
+    Close();
+  });
 }
 
 void Connection::Close() {
+  if (state_ == State::kClosed) return;
+  EndHandshake();
   state_ = State::kClosed;
   // Handlers go first: they may still speak to the session.
   session_.reset();
   transport_.reset();
-}
-
-void Connection::ReportClosed() {
-  if (state_ == State::kClosed) context_.on_closed(*this);
 }
 
 }  // namespace lowkey

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_SERVER_FRONT_CONNECTION_H_
 #define LOWKEY_SERVER_FRONT_CONNECTION_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +28,7 @@ class Router {
 struct ConnectionLimits {
   HttpLimits http;
   absl::Duration handshake_timeout = absl::Seconds(10);
+  int max_handshakes = 64;  // of TLS, at once on a loop; more wait for their turn
   absl::Duration first_byte_timeout = absl::Seconds(10);
   // How long a connection whose last byte is written waits for the client to close it: closing at
   // once could destroy what the client has not read.
@@ -40,20 +42,26 @@ class Connection final : private HttpSessionHost {
   struct Context {
     EventLoop& loop;
     const ConnectionLimits& limits;
-    ByteBudget& answer_budget;
+    HttpBudgets& budgets;
     OnRefusal on_refusal;
-    // Called, and not within a call to the connection, when it may be destroyed.
+    // Called once, when the connection has closed; it may be destroyed after the call to it that
+    // is running.
     std::function<void(Connection&)> on_closed;
     // Asks for a call of Flush soon.
     std::function<void(Connection&)> wants_flush;
+    // Whether the connection may begin TLS now; if not, Advance is called when it may.
+    std::function<bool(Connection&)> may_shake_hands;
+    std::function<void()> on_handshake_end;
     std::string read_buffer;
   };
 
   Connection(Context& context, const Router& router, std::unique_ptr<Transport> transport,
-             Peer peer, absl::Time now);
+             Peer peer, uint64_t id);
   ~Connection();
 
-  // Goes on as far as the transport lets it; calls on_closed at its end, perhaps within this call.
+  // The methods below go on as far as the transport lets them. They call on_closed at the
+  // connection's end, perhaps at once. A lack of memory ends the connection and is not thrown.
+  void Begin();
   void Advance();
   void Flush();
   void OnTick(absl::Time now);
@@ -62,20 +70,32 @@ class Connection final : private HttpSessionHost {
   void Abort(NetworkRefusal reason);
 
   const Peer& peer() const { return peer_; }
-  absl::Time accepted() const { return accepted_; }
-  absl::Time last_active() const { return last_active_; }
-  bool is_handshaking() const { return state_ == State::kHandshake; }
+  uint64_t id() const { return id_; }
+  bool is_closed() const { return state_ == State::kClosed; }
   bool is_trusted() const { return session_ != nullptr && session_->is_trusted(); }
   bool is_idle() const { return session_ == nullptr || session_->n_exchanges() == 0; }
 
  private:
-  enum class State { kHandshake, kOpen, kLingering, kClosed };
+  enum class State {
+    kSilent,  // under TLS: no byte has come
+    kQueued,  // waits for its turn to shake hands
+    kHandshake,
+    kOpen,
+    kLingering,
+    kClosed,
+  };
 
   std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange) override;
   void WantsFlush() override;
   void CountRefusal(NetworkRefusal reason) override { context_.on_refusal(reason); }
 
+  // Runs the work of an entry point, waits for more and tells the owner of a close.
+  template <typename Work>
+  void Enter(const Work& work);
+  void AskForTurn();
   void ShakeHands();
+  void EndHandshake();
+  void BeginSession(bool is_http2);
   void ReadAvailable();
   void TakeBytes(std::string_view bytes);
   void TakeFirstBytes(std::string_view bytes);
@@ -83,17 +103,15 @@ class Connection final : private HttpSessionHost {
   void WaitForMore();
   void DropAvailable();
   void Close();
-  // Tells the owner of a close, as the last thing that an entry point does.
-  void ReportClosed();
   bool is_over() const { return session_ != nullptr && session_->is_over(); }
 
   Context& context_;
   const Router& router_;
   std::unique_ptr<Transport> transport_;
   const Peer peer_;
-  const absl::Time accepted_;
+  const uint64_t id_;
 
-  State state_ = State::kHandshake;
+  State state_;
   absl::Time state_since_, last_active_, last_written_;
   std::unique_ptr<HttpSession> session_;  // null until the protocol is known
   std::string first_bytes_;               // while they could be HTTP/2's preface

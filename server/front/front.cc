@@ -1,13 +1,15 @@
 #include "server/front/front.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
+#include "server/front/strangers.h"
 
 namespace lowkey {
 namespace {
@@ -15,68 +17,139 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr absl::Duration kIdlePoll = absl::Milliseconds(5);
 constexpr size_t kReadBytes = 64 << 10;
-constexpr int kMaxHandshakes = 64;  // at once and per loop; signatures are dear
 
 }  // namespace
 
 struct Front::Shard {
-  explicit Shard(std::unique_ptr<EventLoop> its_loop, const FrontOptions& options,
-                 ByteBudget& answer_budget)
+  struct Entry {
+    std::unique_ptr<Connection> connection;
+    PeerSeat seat;
+  };
+
+  Shard(std::unique_ptr<EventLoop> its_loop, const FrontOptions& options, HttpBudgets& budgets)
       : loop(std::move(its_loop)),
         context{*loop,
                 options.limits,
-                answer_budget,
+                budgets,
                 options.on_refusal,
                 [this](Connection& connection) { Forget(connection); },
-                [this](Connection& connection) { FlushSoon(connection); },
+                [this](Connection& connection) { FlushSoon(connection.id()); },
+                [this](Connection& connection) { return MayShakeHands(connection.id()); },
+                [this] { OnHandshakeEnd(); },
                 std::string(kReadBytes, '\0')} {}
 
-  // The connection may be the caller, so that it is destroyed a little later.
-  void Forget(Connection& connection) {
-    const auto found = ids.find(&connection);
-    if (found == ids.end()) return;
-    const uint64_t id = found->second;
-    ids.erase(found);
-    peers->Remove(connection.peer().network);
-    loop->Post([this, id] { connections.erase(id); });
+  void Open(const Router& router, std::unique_ptr<Transport> transport, const Peer& peer,
+            PeerSeat seat) {
+    const uint64_t id = next_id++;
+    auto connection = std::make_unique<Connection>(context, router, std::move(transport), peer, id);
+    Connection& opened = *connection;
+    const bool is_added = RunContained([&] {
+      strangers.Add(id, peer.network);
+      entries.emplace(id, Entry{std::move(connection), std::move(seat)});
+    });
+    if (!is_added) return strangers.Remove(id, peer.network);
+    opened.Begin();
   }
 
-  void FlushSoon(Connection& connection) {
-    const auto found = ids.find(&connection);
-    if (found == ids.end()) return;
-    loop->Post([this, id = found->second] {
-      if (const auto it = connections.find(id); it != connections.end()) it->second->Flush();
+  // The connection may be the caller: the next tick destroys it.
+  void Forget(Connection& connection) {
+    strangers.Remove(connection.id(), connection.peer().network);
+    queued.erase(connection.id());
+    entries.at(connection.id()).seat.Leave();
+  }
+
+  void FlushSoon(uint64_t id) {
+    loop->Post([this, id] {
+      if (const auto it = entries.find(id); it != entries.end()) it->second.connection->Flush();
     });
+  }
+
+  bool MayShakeHands(uint64_t id) {
+    if (n_handshakes >= context.limits.max_handshakes) {
+      queued.insert(id);
+      return false;
+    }
+    ++n_handshakes;
+    return true;
+  }
+  void OnHandshakeEnd() {
+    --n_handshakes;
+    if (queued.empty()) return;
+    // Without memory the next tick goes on.
+    RunContained([this] { loop->Post([this] { AdvanceQueued(); }); });
+  }
+  void AdvanceQueued() {
+    while (!queued.empty() && n_handshakes < context.limits.max_handshakes) {
+      entries.at(queued.extract(queued.begin()).value()).connection->Advance();
+    }
+  }
+
+  // Makes room for a new connection: the oldest one goes that never showed valid credentials, of
+  // the same network where that one's bound is reached.
+  bool EvictFor(const Peer& peer, NetworkRefusal bound) {
+    const bool is_of_all = bound != NetworkRefusal::kPeerConnections;
+    while (const auto id = is_of_all ? strangers.Oldest() : strangers.OldestOf(peer.network)) {
+      Connection& connection = *entries.at(*id).connection;
+      const bool is_stranger = !connection.is_trusted();
+      strangers.Remove(*id, connection.peer().network);
+      if (!is_stranger) continue;
+      connection.Abort(bound);
+      return true;
+    }
+    return false;
+  }
+
+  void OnTick(absl::Time now) {
+    for (auto it = entries.begin(); it != entries.end();) {
+      Connection& connection = *it->second.connection;
+      if (connection.is_closed()) {
+        it = entries.erase(it);
+      } else {
+        connection.OnTick(now);
+        ++it;
+      }
+    }
+    AdvanceQueued();
+  }
+
+  void Close() {
+    queued.clear();
+    entries.clear();
+  }
+
+  bool IsIdle() const {
+    return std::all_of(entries.begin(), entries.end(),
+                       [](const auto& entry) { return entry.second.connection->is_idle(); });
   }
 
   const std::unique_ptr<EventLoop> loop;
   Connection::Context context;
-  PeerTable* peers = nullptr;
-  // By number, in the order of their acceptance; `ids` has those that are not closed.
-  std::map<uint64_t, std::unique_ptr<Connection>> connections;
-  std::map<const Connection*, uint64_t> ids;
   uint64_t next_id = 1;
+  std::map<uint64_t, Entry> entries;  // by number, in the order of their acceptance
+  Strangers strangers;
+  std::set<uint64_t> queued;  // connections that wait for their turn to shake hands
+  int n_handshakes = 0;
 };
 
-Front::Front(const Router& router, const FrontOptions& options)
+Front::Front(const Router& router, HttpBudgets& budgets, const FrontOptions& options)
     : router_(router),
       options_(options),
       peers_(ConnectionsWithinLimits(options.max_connections),
              options.max_connections_per_peer > 0
                  ? options.max_connections_per_peer
                  : std::max(1, ConnectionsWithinLimits(options.max_connections) / 2)),
-      answer_budget_(options.answer_bytes),
+      budgets_(budgets),
       tls_(options.tls) {}
 
-absl::StatusOr<std::unique_ptr<Front>> Front::Start(const Router& router,
+absl::StatusOr<std::unique_ptr<Front>> Front::Start(const Router& router, HttpBudgets& budgets,
                                                     const FrontOptions& options) {
-  std::unique_ptr<Front> front(new Front(router, options));
+  std::unique_ptr<Front> front(new Front(router, budgets, options));
   if (front->tls_.is_encrypted()) LK_RETURN_IF_ERROR(front->tls_.Get().status());
   LK_RETURN_IF_ERROR(front->StartLoops());
   LK_ASSIGN_OR_RETURN(front->listener_, Listener::Start(
                                             front->first_loop(), options.host, options.port,
-                                            [front = front.get()](int socket, Peer peer) {
-                                              front->Accept(socket, std::move(peer));
+                                            [front = front.get()](OwnedSocket socket, Peer peer) {
+                                              front->Accept(std::move(socket), peer);
                                             },
                                             options.on_refusal));
   front->port_ = front->listener_->port();
@@ -88,12 +161,10 @@ EventLoop& Front::first_loop() { return *shards_.front()->loop; }
 absl::Status Front::StartLoops() {
   for (int i = 0; i < options_.n_loops; ++i) {
     LK_ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::Start());
-    shards_.push_back(std::make_unique<Shard>(std::move(loop), options_, answer_budget_));
+    shards_.push_back(std::make_unique<Shard>(std::move(loop), options_, budgets_));
     Shard& shard = *shards_.back();
-    shard.peers = &peers_;
-    shard.loop->Post([this, &shard] {
-      shard.loop->Every(kTick, [this, &shard](absl::Time now) { OnTick(shard, now); });
-    });
+    shard.loop->Post(
+        [&shard] { shard.loop->Every(kTick, [&shard](absl::Time now) { shard.OnTick(now); }); });
   }
   return absl::OkStatus();
 }
@@ -107,76 +178,36 @@ void Front::Close() {
   listener_.reset();
   for (const std::unique_ptr<Shard>& shard : shards_) {
     // Handlers and transports end on their loop's thread.
-    shard->loop->PostAndWait([&shard] {
-      shard->ids.clear();
-      shard->connections.clear();
-    });
+    shard->loop->PostAndWait([&shard] { shard->Close(); });
   }
 }
 
-void Front::Accept(int socket, Peer peer) {
+void Front::Accept(OwnedSocket socket, const Peer& peer) {
   Shard& shard = *shards_[next_shard_++ % shards_.size()];
   const auto tls = tls_.Get();
   const std::shared_ptr<const TlsContext> context = tls.ok() ? *tls : nullptr;
-  if (shard.loop->IsThisThread()) {
-    return Open(shard, MakeTransport(*shard.loop, socket, context), peer);
-  }
-  shard.loop->Post([this, &shard, socket, context, peer = std::move(peer)] {
-    Open(shard, MakeTransport(*shard.loop, socket, context), peer);
-  });
+  if (shard.loop->IsThisThread()) return Open(shard, std::move(socket), context, peer);
+  shard.loop->Post([this, &shard, socket = std::make_shared<OwnedSocket>(std::move(socket)),
+                    context, peer] { Open(shard, std::move(*socket), context, peer); });
 }
 
-void Front::Open(Shard& shard, std::unique_ptr<Transport> transport, const Peer& peer) {
-  const auto handshakes = std::count_if(shard.ids.begin(), shard.ids.end(), [](const auto& entry) {
-    return entry.first->is_handshaking();
-  });
-  std::optional<NetworkRefusal> bound = peers_.Add(peer.network);
-  if (bound.has_value() && EvictFor(shard, peer, *bound)) bound = peers_.Add(peer.network);
-  const bool is_full = tls_.is_encrypted() && handshakes >= kMaxHandshakes;
-  if (!bound.has_value() && is_full) {
-    peers_.Remove(peer.network);
-    bound = NetworkRefusal::kConnections;
+void Front::Open(Shard& shard, OwnedSocket socket, const std::shared_ptr<const TlsContext>& tls,
+                 const Peer& peer) {
+  std::unique_ptr<Transport> transport = MakeTransport(*shard.loop, std::move(socket), tls);
+  PeerSeat seat;
+  std::optional<NetworkRefusal> bound = seat.Take(peers_, peer.network);
+  if (bound.has_value() && shard.EvictFor(peer, *bound)) bound = seat.Take(peers_, peer.network);
+  if (!bound.has_value()) {
+    return shard.Open(router_, std::move(transport), peer, std::move(seat));
   }
-  if (bound.has_value()) {
-    options_.on_refusal(*bound);
-    return transport->Abort();
-  }
-  const uint64_t id = shard.next_id++;
-  auto connection =
-      std::make_unique<Connection>(shard.context, router_, std::move(transport), peer, absl::Now());
-  Connection& opened = *connection;
-  shard.connections.emplace(id, std::move(connection));
-  shard.ids.emplace(&opened, id);
-  opened.Advance();
-}
-
-// Makes room for a new connection: the oldest one that never showed valid credentials goes, of the
-// same network where that one's bound is reached. A connection with an exchange stays.
-bool Front::EvictFor(Shard& shard, const Peer& peer, NetworkRefusal bound) {
-  for (const auto& [id, connection] : shard.connections) {
-    if (!shard.ids.contains(connection.get())) continue;
-    const bool is_stranger = !connection->is_trusted() && connection->is_idle();
-    const bool is_of_peer = connection->peer().network == peer.network;
-    if (!is_stranger || (bound == NetworkRefusal::kPeerConnections && !is_of_peer)) continue;
-    connection->Abort(bound);
-    return true;
-  }
-  return false;
-}
-
-void Front::OnTick(Shard& shard, absl::Time now) {
-  std::vector<Connection*> open;
-  open.reserve(shard.ids.size());
-  for (const auto& [connection, id] : shard.ids) open.push_back(shard.connections.at(id).get());
-  for (Connection* connection : open) connection->OnTick(now);
+  options_.on_refusal(*bound);
+  transport->Abort();
 }
 
 void Front::BeginDrain() {
   for (const std::unique_ptr<Shard>& shard : shards_) {
     shard->loop->Post([&shard = *shard] {
-      std::vector<Connection*> open;
-      for (const auto& [connection, id] : shard.ids) open.push_back(shard.connections.at(id).get());
-      for (Connection* connection : open) connection->BeginDrain();
+      for (const auto& [id, entry] : shard.entries) entry.connection->BeginDrain();
     });
   }
 }
@@ -185,9 +216,7 @@ bool Front::AwaitIdle(absl::Time deadline) {
   while (true) {
     bool is_idle = true;
     for (const std::unique_ptr<Shard>& shard : shards_) {
-      shard->loop->PostAndWait([&] {
-        for (const auto& [connection, id] : shard->ids) is_idle &= connection->is_idle();
-      });
+      shard->loop->PostAndWait([&] { is_idle = is_idle && shard->IsIdle(); });
     }
     if (is_idle || absl::Now() >= deadline) return is_idle;
     absl::SleepFor(kIdlePoll);

@@ -21,8 +21,7 @@ struct FrontOptions {
   std::shared_ptr<TlsSource> tls;    // null: connections are in clear
   int n_loops = 1;                   // threads that serve connections
   int max_connections = 1024;        // in all; the limit of descriptors may leave room for fewer
-  int max_connections_per_peer = 0;  // 0: half of them all, but no bound for this machine
-  int64_t answer_bytes = int64_t{256} << 20;  // that wait for their readers
+  int max_connections_per_peer = 0;  // 0: half of them all
   ConnectionLimits limits;
   OnRefusal on_refusal;  // called on the loops' threads
 };
@@ -30,9 +29,9 @@ struct FrontOptions {
 // Listens on one port and serves its connections on a few event loops.
 class Front {
  public:
-  // `router` must outlive the front. Errors are those of EventLoop::Start and Listener::Start, and
+  // `router` must outlive the front, and `budgets` what its handlers hold too. Errors are those of EventLoop::Start and Listener::Start, and
   // INVALID_ARGUMENT for certificates that OpenSSL refuses.
-  static absl::StatusOr<std::unique_ptr<Front>> Start(const Router& router,
+  static absl::StatusOr<std::unique_ptr<Front>> Start(const Router& router, HttpBudgets& budgets,
                                                       const FrontOptions& options);
 
   ~Front();  // Close, then ends the loops
@@ -58,18 +57,17 @@ class Front {
   // What belongs to one loop.
   struct Shard;
 
-  Front(const Router& router, const FrontOptions& options);
+  Front(const Router& router, HttpBudgets& budgets, const FrontOptions& options);
 
   absl::Status StartLoops();
-  void Accept(int socket, Peer peer);
-  void Open(Shard& shard, std::unique_ptr<Transport> transport, const Peer& peer);
-  bool EvictFor(Shard& shard, const Peer& peer, NetworkRefusal bound);
-  void OnTick(Shard& shard, absl::Time now);
+  void Accept(OwnedSocket socket, const Peer& peer);
+  void Open(Shard& shard, OwnedSocket socket, const std::shared_ptr<const TlsContext>& tls,
+            const Peer& peer);
 
   const Router& router_;
   const FrontOptions options_;
   PeerTable peers_;
-  ByteBudget answer_budget_;
+  HttpBudgets& budgets_;
   TlsContexts tls_;  // belongs to the first loop, which accepts
   std::vector<std::unique_ptr<Shard>> shards_;
   size_t next_shard_ = 0;  // belongs to the first loop

@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(Metrics& metrics,
   options.max_connections_per_peer = 64;  // a probe and a scraper may well be one machine
   options.limits = limits;
   options.on_refusal = [&metrics](NetworkRefusal reason) { metrics.CountNetworkRefusal(reason); };
-  LK_ASSIGN_OR_RETURN(server->front_, Front::Start(*server, options));
+  LK_ASSIGN_OR_RETURN(server->front_, Front::Start(*server, server->budgets_, options));
   return server;
 }
 

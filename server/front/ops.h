@@ -51,6 +51,7 @@ class OpsServer final : private Router {
                                            const Peer& peer) const override;
 
   const OpsPages pages_;
+  HttpBudgets budgets_;
   std::unique_ptr<Front> front_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
 #include "server/net/address.h"
 #include "server/rpc/metadata.h"
@@ -64,10 +65,10 @@ Server::Server(TextService& service, const ServerOptions& options)
     : service_(service),
       options_(options),
       guard_(options.credentials.tokens),
-      messages_(options.message_bytes),
-      rpc_{registry_, messages_, [this](NetworkRefusal reason) { CountRefusal(reason); }},
+      budgets_{.bodies = ByteBudget(options.body_bytes)},
+      rpc_{registry_, [this](NetworkRefusal reason) { CountRefusal(reason); }},
       pool_(std::make_unique<WorkerPool>(NumWorkers(), kMaxWaiting)),
-      workers_{*pool_, messages_, rpc_.on_refusal},
+      workers_{*pool_, rpc_.on_refusal},
       generation_{service,
                   workers_,
                   options.deliveries != nullptr ? *options.deliveries : own_deliveries_,
@@ -93,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
   front.on_refusal = server->rpc_.on_refusal;
   // Calls may come from here on.
   absl::MutexLock lock(&server->mutex_);
-  LK_ASSIGN_OR_RETURN(server->front_, Front::Start(*server, front));
+  LK_ASSIGN_OR_RETURN(server->front_, Front::Start(*server, server->budgets_, front));
   EventLoop& loop = server->front_->first_loop();
   loop.Post([&loop, paused = server->generation_.paused_calls, timeout = options.stall_timeout] {
     loop.Every(kStallCheck,
@@ -159,7 +160,9 @@ std::unique_ptr<HttpHandler> Server::MakeCall(HttpExchange& exchange, EventLoop&
 void Server::OnRefusedCall(std::string_view method, const absl::Status& status) const {
   if (Metrics* metrics = service_.options().metrics) metrics->CountRefusal(status.code());
   if (options_.log == nullptr) return;
-  options_.log->Write({std::string(method), "", status, absl::ZeroDuration(), std::nullopt});
+  RunContained([&] {
+    options_.log->Write({std::string(method), "", status, absl::ZeroDuration(), std::nullopt});
+  });
 }
 
 void Server::CountRefusal(NetworkRefusal reason) const {
@@ -174,8 +177,9 @@ void Server::SetState(ServingState state) {
 void Server::BeginDrain() {
   absl::MutexLock lock(&mutex_);
   if (is_draining_) return;
-  SetState(ServingState::kDraining);
+  // Whoever reads that the server drains is refused.
   service_.engine().Drain(absl::InfinitePast());
+  SetState(ServingState::kDraining);
   is_draining_ = true;
 }
 
@@ -183,6 +187,7 @@ std::string Server::address() const { return JoinAddress(options_.host, port());
 
 bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short) {
   BeginDrain();
+  front_->BeginDrain();
   bool is_idle = false;
   do {
     const absl::Time until = std::min(deadline, absl::Now() + kDrainStep);
@@ -195,7 +200,6 @@ bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_shor
     service_.engine().Drain(absl::InfiniteFuture());  // at most a step
   }
   health_->Shutdown();
-  front_->BeginDrain();
   front_->AwaitIdle(absl::Now() + kFlushTime);
   front_->Close();
   return is_idle;

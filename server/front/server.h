@@ -36,7 +36,7 @@ struct ServerOptions {
   Deliveries* deliveries = nullptr;
   int n_network_threads = 1;
   int max_connections = 1024;
-  int64_t message_bytes = int64_t{64} << 20;  // of messages that come, or that wait to be read
+  int64_t body_bytes = int64_t{64} << 20;  // of requests that come, or that wait to be read
   ConnectionLimits limits = {};
 };
 
@@ -91,7 +91,7 @@ class Server final : private Router {
   const ServerOptions options_;
   const CallGuard guard_;
   Deliveries own_deliveries_{/*gathers=*/false};
-  ByteBudget messages_;
+  HttpBudgets budgets_;
   RpcRegistry registry_;
   RpcServices rpc_;
   // Workers and the engine post to the front's loops, and so end before the front does (~Server).

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "server/http/byte_budget.h"
+
 namespace lowkey {
 
 struct HttpField {
@@ -52,6 +54,11 @@ class HttpExchange {
   // being allowed to, HTTP/1.1 clients nothing. Bytes that are allowed and do not come in time end
   // the exchange: allow the whole of what must come, and nothing that the client may leave out.
   virtual void AllowBody(size_t n_bytes) = 0;
+
+  // Takes n_bytes of the memory for bodies, for a handler that keeps so much of them: before it
+  // allows a body that may be long. Null if the connection, or all of them, hold too much; that is
+  // counted, and the handler refuses the request.
+  virtual std::shared_ptr<const HeldBytes> HoldBody(size_t n_bytes) = 0;
 
   // Begins the answer. 200 to 599; once.
   virtual void Start(int status, const HttpFields& fields) = 0;

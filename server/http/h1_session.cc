@@ -44,12 +44,13 @@ struct Exchange {
 // destroyed by an Entry's end or by a method that no handler has called.
 class Http1Session final : public HttpSession, private HttpExchange {
  public:
-  Http1Session(HttpSessionHost& host, const HttpLimits& limits, ByteBudget& answer_budget,
+  Http1Session(HttpSessionHost& host, const HttpLimits& limits, HttpBudgets& budgets,
                absl::Time now)
       : host_(host),
         limits_(limits),
         parser_(limits),
-        output_(limits.max_connection_answer_bytes, answer_budget),
+        output_(limits.max_connection_answer_bytes, budgets.answers),
+        bodies_(std::make_shared<ByteBudget>(limits.max_connection_body_bytes, &budgets.bodies)),
         now_(now),
         begin_(now),
         idle_since_(now) {}
@@ -87,6 +88,7 @@ class Http1Session final : public HttpSession, private HttpExchange {
 
   const HttpHead& head() const override { return exchange_->head; }
   void AllowBody(size_t n_bytes) override;
+  std::shared_ptr<const HeldBytes> HoldBody(size_t n_bytes) override;
   void Start(int status, const HttpFields& fields) override;
   void Write(std::string_view bytes) override;
   void End(const HttpFields& trailers) override;
@@ -130,6 +132,7 @@ class Http1Session final : public HttpSession, private HttpExchange {
   Http1Parser parser_;
   std::string input_;  // bytes that wait
   AnswerBuffer output_;
+  const std::shared_ptr<ByteBudget> bodies_;  // that handlers hold
   HttpDate date_;
   std::optional<Exchange> exchange_;
   size_t droppable_bytes_ = 0;     // of the body of the answered request
@@ -322,6 +325,12 @@ void Http1Session::AllowBody(size_t n_bytes) {
   WantFlush();
 }
 
+std::shared_ptr<const HeldBytes> Http1Session::HoldBody(size_t n_bytes) {
+  auto held = HeldBytes::Take(bodies_, static_cast<int64_t>(n_bytes));
+  if (held == nullptr) host_.CountRefusal(NetworkRefusal::kBodyMemory);
+  return held;
+}
+
 void Http1Session::Start(int status, const HttpFields& fields) {
   WriteHead(status, fields, /*has_more=*/true);
   WantFlush();
@@ -477,8 +486,8 @@ void Http1Session::CheckBody() {
 }  // namespace
 
 std::unique_ptr<HttpSession> MakeHttp1Session(HttpSessionHost& host, const HttpLimits& limits,
-                                              ByteBudget& answer_budget, absl::Time now) {
-  return std::make_unique<Http1Session>(host, limits, answer_budget, now);
+                                              HttpBudgets& budgets, absl::Time now) {
+  return std::make_unique<Http1Session>(host, limits, budgets, now);
 }
 
 }  // namespace lowkey

@@ -99,6 +99,7 @@ bool AnswerBuffer::Append(std::initializer_list<std::string_view> pieces) {
   size_t n_bytes = 0;
   for (const std::string_view piece : pieces) n_bytes += piece.size();
   if (n_bytes > max_bytes_ || size() > max_bytes_ - n_bytes) return false;
+  bytes_.reserve(bytes_.size() + n_bytes);  // first what may throw
   if (!budget_.Take(static_cast<int64_t>(n_bytes))) return false;
   for (const std::string_view piece : pieces) bytes_ += piece;
   return true;

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
-#include "server/http/limits.h"
 
 namespace lowkey {
 

@@ -4,10 +4,9 @@
 #include <nghttp2/nghttp2.h>
 
 #include <cstdint>
-#include <memory>
+#include <new>
 #include <string_view>
 
-#include "engine/base/status_macros.h"
 #include "server/http/h2_session.h"
 
 namespace lowkey {
@@ -95,7 +94,7 @@ int OnStreamClose(nghttp2_session*, int32_t stream_id, uint32_t, void* user_data
 
 nghttp2_session_callbacks* MakeH2Callbacks() {
   nghttp2_session_callbacks* callbacks = nullptr;
-  LK_CHECK(nghttp2_session_callbacks_new(&callbacks) == 0);
+  if (nghttp2_session_callbacks_new(&callbacks) != 0) throw std::bad_alloc();
   nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, OnBeginHeaders);
   nghttp2_session_callbacks_set_on_header_callback(callbacks, OnHeader);
   nghttp2_session_callbacks_set_on_invalid_header_callback(callbacks, OnInvalidHeader);

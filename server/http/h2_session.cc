@@ -1,9 +1,9 @@
 #include "server/http/h2_session.h"
 
 #include <algorithm>
+#include <iterator>
+#include <new>
 #include <utility>
-
-#include "engine/base/status_macros.h"
 
 namespace lowkey {
 namespace {
@@ -19,14 +19,14 @@ struct FreeOption {
 nghttp2_session* MakeSession(H2Session* self) {
   static nghttp2_session_callbacks* const callbacks = MakeH2Callbacks();
   nghttp2_option* option = nullptr;
-  LK_CHECK(nghttp2_option_new(&option) == 0);
+  if (nghttp2_option_new(&option) != 0) throw std::bad_alloc();
   const std::unique_ptr<nghttp2_option, FreeOption> owner(option);
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
   // The guard counts resets, by the session's clock.
   nghttp2_option_set_stream_reset_rate_limit(option, 1 << 30, 1 << 30);
   nghttp2_session* session = nullptr;
-  LK_CHECK(nghttp2_session_server_new2(&session, callbacks, self, option) == 0);
+  if (nghttp2_session_server_new2(&session, callbacks, self, option) != 0) throw std::bad_alloc();
   return session;
 }
 
@@ -37,7 +37,9 @@ void AppendNumber(uint32_t number, std::string& out) {
 H2Verdict VerdictOf(int nghttp2_error) {
   switch (nghttp2_error) {
     case NGHTTP2_ERR_FLOODED:  // answers to PING and SETTINGS that the client does not read
-      return {.refusal = NetworkRefusal::kControlFrames, .code = NGHTTP2_ENHANCE_YOUR_CALM};
+      return {.refusal = NetworkRefusal::kControlFrames,
+              .code = NGHTTP2_ENHANCE_YOUR_CALM,
+              .debug_data = "too_many_control_frames"};
     case NGHTTP2_ERR_TOO_MANY_CONTINUATIONS:
       return {.refusal = NetworkRefusal::kHeadSize, .code = NGHTTP2_ENHANCE_YOUR_CALM};
     case NGHTTP2_ERR_NOMEM:
@@ -61,26 +63,28 @@ class H2Session::Running {
   H2Session& session_;
 };
 
-H2Session::H2Session(HttpSessionHost& host, const HttpLimits& limits, ByteBudget& budget,
+H2Session::H2Session(HttpSessionHost& host, const HttpLimits& limits, HttpBudgets& budgets,
                      absl::Time now)
     : host_(host),
       limits_(limits),
-      budget_(budget),
+      answers_(budgets.answers),
+      bodies_(std::make_shared<ByteBudget>(limits.max_connection_body_bytes, &budgets.bodies)),
       guard_(limits, now),
-      nghttp2_(MakeSession(this)),
+      owner_(MakeSession(this)),
+      nghttp2_(owner_.get()),
       started_at_(now),
       now_(now),
       received_at_(now),
       output_at_(now),
       empty_since_(now) {
   const Running running(*this);
-  const std::vector<nghttp2_settings_entry> settings = {
+  const nghttp2_settings_entry settings[] = {
       {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits.max_streams},
       {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, limits.stream_window_bytes},
       {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, static_cast<uint32_t>(limits.max_head_bytes)},
       {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
   };
-  Check(nghttp2_submit_settings(nghttp2_, NGHTTP2_FLAG_NONE, settings.data(), settings.size()));
+  Check(nghttp2_submit_settings(nghttp2_, NGHTTP2_FLAG_NONE, settings, std::size(settings)));
   Check(nghttp2_session_set_local_window_size(
       nghttp2_, NGHTTP2_FLAG_NONE, 0, static_cast<int32_t>(limits.connection_window_bytes)));
   Settle();
@@ -193,7 +197,8 @@ void H2Session::Settle() {
 
 void H2Session::Finish() {
   is_over_ = true;
-  nghttp2_session_del(std::exchange(nghttp2_, nullptr));
+  nghttp2_ = nullptr;
+  owner_.reset();
   const auto streams = std::exchange(streams_, {});
 }
 
@@ -225,7 +230,7 @@ void H2Session::BeginDrain() {
 bool H2Session::TakeAnswerBytes(size_t n_bytes) {
   if (n_bytes > limits_.max_connection_answer_bytes ||
       n_unsent_bytes_ > limits_.max_connection_answer_bytes - n_bytes ||
-      !budget_.Take(static_cast<int64_t>(n_bytes))) {
+      !answers_.Take(static_cast<int64_t>(n_bytes))) {
     return false;
   }
   n_unsent_bytes_ += n_bytes;
@@ -234,7 +239,13 @@ bool H2Session::TakeAnswerBytes(size_t n_bytes) {
 
 void H2Session::GiveAnswerBytes(size_t n_bytes) {
   n_unsent_bytes_ -= n_bytes;
-  budget_.Give(static_cast<int64_t>(n_bytes));
+  answers_.Give(static_cast<int64_t>(n_bytes));
+}
+
+std::shared_ptr<const HeldBytes> H2Session::HoldBody(size_t n_bytes) {
+  auto held = HeldBytes::Take(bodies_, static_cast<int64_t>(n_bytes));
+  if (held == nullptr) host_.CountRefusal(NetworkRefusal::kBodyMemory);
+  return held;
 }
 
 void H2Session::NoteOutput() {
@@ -249,9 +260,9 @@ H2Stream* H2Session::Find(int32_t stream_id) {
 // --- What nghttp2 tells ---
 
 int H2Session::OnBeginHead(int32_t stream_id) {
-  auto& stream = streams_[stream_id];
-  stream = std::make_unique<H2Stream>(*this, stream_id);
+  auto stream = std::make_unique<H2Stream>(*this, stream_id);
   nghttp2_session_set_stream_user_data(nghttp2_, stream_id, stream.get());
+  streams_[stream_id] = std::move(stream);
   return 0;
 }
 
@@ -420,8 +431,8 @@ void H2Session::AdvanceDrain() {
 }
 
 std::unique_ptr<HttpSession> MakeHttp2Session(HttpSessionHost& host, const HttpLimits& limits,
-                                              ByteBudget& answer_budget, absl::Time now) {
-  return std::make_unique<H2Session>(host, limits, answer_budget, now);
+                                              HttpBudgets& budgets, absl::Time now) {
+  return std::make_unique<H2Session>(host, limits, budgets, now);
 }
 
 }  // namespace lowkey

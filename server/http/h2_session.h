@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
 #include "server/http/h2_guard.h"
 #include "server/http/h2_stream.h"
@@ -28,7 +29,7 @@ namespace lowkey {
 // close are closed then, however slowly the client reads.
 class H2Session final : public HttpSession {
  public:
-  H2Session(HttpSessionHost& host, const HttpLimits& limits, ByteBudget& budget, absl::Time now);
+  H2Session(HttpSessionHost& host, const HttpLimits& limits, HttpBudgets& budgets, absl::Time now);
   ~H2Session() override;
 
   void Receive(std::string_view bytes, absl::Time now) override;
@@ -49,6 +50,7 @@ class H2Session final : public HttpSession {
   absl::Time now() const { return now_; }  // of the latest call that said it
   bool TakeAnswerBytes(size_t n_bytes);
   void GiveAnswerBytes(size_t n_bytes);
+  std::shared_ptr<const HeldBytes> HoldBody(size_t n_bytes);
   void NoteOutput();
   void NoteSent(int32_t stream_id) { sent_streams_.push_back(stream_id); }
   void Trust() { is_trusted_ = true; }
@@ -85,8 +87,13 @@ class H2Session final : public HttpSession {
 
   HttpSessionHost& host_;
   const HttpLimits& limits_;
-  ByteBudget& budget_;
+  ByteBudget& answers_;
+  const std::shared_ptr<ByteBudget> bodies_;  // that handlers hold
   H2Guard guard_;
+  struct Deleter {
+    void operator()(nghttp2_session* session) const { nghttp2_session_del(session); }
+  };
+  std::unique_ptr<nghttp2_session, Deleter> owner_;
   nghttp2_session* nghttp2_ = nullptr;  // null once the session is over
   std::unordered_map<int32_t, std::unique_ptr<H2Stream>> streams_;
 

@@ -147,6 +147,10 @@ void H2Stream::AllowBody(size_t n_bytes) {
   ExtendWindow();
 }
 
+std::shared_ptr<const HeldBytes> H2Stream::HoldBody(size_t n_bytes) {
+  return session_.HoldBody(n_bytes);
+}
+
 // Padding takes of the window too, so that nghttp2 is asked how much the client has left.
 void H2Stream::ExtendWindow() {
   if (is_body_whole_ || !IsOpen()) return;
@@ -190,6 +194,9 @@ void H2Stream::StartAndEnd(int status, const HttpFields& fields) {
 void H2Stream::Write(std::string_view bytes) {
   if (!IsOpen() || bytes.empty()) return;
   LK_CHECK(has_started_);
+  // First what may throw.
+  unsent_.reserve(unsent_.size() +
+                  std::min(bytes.size(), session_.limits().max_connection_answer_bytes));
   if (!session_.TakeAnswerBytes(bytes.size())) {
     return Cut(NetworkRefusal::kAnswerMemory, HttpReset::kEnhanceYourCalm);
   }

@@ -28,6 +28,7 @@ class H2Stream final : public HttpExchange {
 
   const HttpHead& head() const override { return head_; }
   void AllowBody(size_t n_bytes) override;
+  std::shared_ptr<const HeldBytes> HoldBody(size_t n_bytes) override;
   void Start(int status, const HttpFields& fields) override;
   void Write(std::string_view bytes) override;
   void End(const HttpFields& trailers) override;

@@ -1,7 +1,6 @@
 #ifndef LOWKEY_SERVER_HTTP_LIMITS_H_
 #define LOWKEY_SERVER_HTTP_LIMITS_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -42,26 +41,8 @@ struct HttpLimits {
   absl::Duration ping_after = absl::Seconds(30);  // of silence with open streams, we send one
   absl::Duration ping_timeout = absl::Seconds(20);
 
-  size_t max_connection_body_bytes = 8 << 20;
+  size_t max_connection_body_bytes = 8 << 20;  // that handlers hold
   size_t max_connection_answer_bytes = 16 << 20;
-};
-
-// Bytes that all connections share. Thread-safe.
-class ByteBudget {
- public:
-  explicit ByteBudget(int64_t n_bytes) : left_(n_bytes) {}
-
-  // False, and nothing is taken, if fewer are left.
-  bool Take(int64_t n_bytes) {
-    if (left_.fetch_sub(n_bytes) >= n_bytes) return true;
-    left_ += n_bytes;
-    return false;
-  }
-  void Give(int64_t n_bytes) { left_ += n_bytes; }
-  int64_t left() const { return left_; }
-
- private:
-  std::atomic<int64_t> left_;
 };
 
 }  // namespace lowkey

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
 #include "server/http/limits.h"
 #include "server/net/refusals.h"
@@ -60,11 +61,11 @@ class HttpSession {
   virtual bool is_trusted() const = 0;     // a request had valid credentials
 };
 
-// `budget` bounds the answers' bytes of all connections. All arguments must outlive the session.
+// All arguments must outlive the session, and `budgets` what handlers hold.
 std::unique_ptr<HttpSession> MakeHttp1Session(HttpSessionHost& host, const HttpLimits& limits,
-                                              ByteBudget& answer_budget, absl::Time now);
+                                              HttpBudgets& budgets, absl::Time now);
 std::unique_ptr<HttpSession> MakeHttp2Session(HttpSessionHost& host, const HttpLimits& limits,
-                                              ByteBudget& answer_budget, absl::Time now);
+                                              HttpBudgets& budgets, absl::Time now);
 
 // HTTP/2's first 24 bytes from a client.
 inline constexpr std::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

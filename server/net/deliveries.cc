@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/base/contained.h"
+
 namespace lowkey {
 
 void Deliveries::Add(EventLoop& loop, std::function<void()> work) {
@@ -9,8 +11,10 @@ void Deliveries::Add(EventLoop& loop, std::function<void()> work) {
   absl::MutexLock lock(&mutex_);
   const auto of_loop = [&loop](const Batch& batch) { return batch.loop == &loop; };
   auto batch = std::find_if(batches_.begin(), batches_.end(), of_loop);
-  if (batch == batches_.end()) batch = batches_.insert(batch, Batch{&loop, {}});
-  batch->work.push_back(std::move(work));
+  if (batch == batches_.end()) {
+    batch = batches_.insert(batch, {&loop, std::make_shared<std::vector<std::function<void()>>>()});
+  }
+  batch->work->push_back(std::move(work));
 }
 
 void Deliveries::Flush() {
@@ -20,8 +24,10 @@ void Deliveries::Flush() {
     batches.swap(batches_);
   }
   for (Batch& batch : batches) {
-    batch.loop->Post([work = std::move(batch.work)] {
-      for (const std::function<void()>& piece : work) piece();
+    RunInTheEnd([&batch] {
+      batch.loop->Post([work = batch.work] {
+        for (const std::function<void()>& piece : *work) RunContained(piece);
+      });
     });
   }
 }

@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_NET_DELIVERIES_H_
 
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -18,14 +19,15 @@ class Deliveries {
   // `gathers` false: Add flushes at once, as nobody else does.
   explicit Deliveries(bool gathers) : gathers_(gathers) {}
 
-  // `work` runs on the loop's thread after the next Flush.
+  // `work` runs on the loop's thread after the next Flush. Throws std::bad_alloc, and has no effect
+  // then.
   void Add(EventLoop& loop, std::function<void()> work);
   void Flush();
 
  private:
   struct Batch {
     EventLoop* loop;
-    std::vector<std::function<void()>> work;
+    std::shared_ptr<std::vector<std::function<void()>>> work;
   };
 
   const bool gathers_;

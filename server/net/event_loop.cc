@@ -13,8 +13,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
-#include "server/net/contained.h"
 #include "server/net/reactor.h"
 
 namespace lowkey {
@@ -23,7 +23,7 @@ namespace {
 using Ticker = EventLoop::Reactor::Ticker;
 
 void AwaitTick(Ticker& ticker) {
-  BeginInTheEnd([&ticker] {
+  RunInTheEnd([&ticker] {
     ticker.timer.async_wait([&ticker](const boost::system::error_code& error) {
       if (error) return;
       RunContained([&ticker] { ticker.tick(absl::Now()); });
@@ -66,7 +66,7 @@ void EventLoop::Stop() {
     if (!reactor_->is_stopping) {
       reactor_->is_stopping = true;
       boost::asio::io_context& context = reactor_->context;
-      BeginInTheEnd([&context] { boost::asio::post(context, [&context] { context.stop(); }); });
+      RunInTheEnd([&context] { boost::asio::post(context, [&context] { context.stop(); }); });
     }
   }
   absl::MutexLock lock(&reactor_->join_mutex);
@@ -81,11 +81,13 @@ void EventLoop::Post(std::function<void()> work) {
 
 void EventLoop::PostAndWait(const std::function<void()>& work) {
   LK_CHECK(!IsThisThread());
-  absl::Notification done;
-  // Whether the work is run or not, its end is that it is destroyed.
-  std::shared_ptr<void> end(nullptr, [&done](void*) { done.Notify(); });
-  Post([&work, end = std::move(end)] { work(); });
-  done.WaitForNotification();
+  RunInTheEnd([this, &work] {
+    absl::Notification done;
+    // Whether the work is run or not, its end is that it is destroyed.
+    std::shared_ptr<void> end(nullptr, [&done](void*) { done.Notify(); });
+    Post([&work, end = std::move(end)] { work(); });
+    done.WaitForNotification();
+  });
 }
 
 bool EventLoop::IsThisThread() const {

@@ -1,7 +1,6 @@
 #include "server/net/listener.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
@@ -11,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,9 +17,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
-#include "server/net/contained.h"
+#include "server/net/listening.h"
 #include "server/net/owned_socket.h"
 #include "server/net/peer.h"
 #include "server/net/reactor.h"
@@ -31,9 +29,7 @@ namespace {
 
 using boost::system::error_code;
 
-constexpr int kBacklog = 1024;
 constexpr int kAcceptsPerWake = 16;
-constexpr int kTriesForOnePort = 8;
 constexpr std::chrono::milliseconds kPause{50};
 constexpr int kUnackedMilliseconds = 30'000;
 // What the kernel holds for a reader that has stopped, else 4 MiB.
@@ -88,7 +84,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   enum class Accepted { kOne, kNone, kAborted, kNoRoom };
 
   void AwaitConnection() {
-    BeginInTheEnd([this] {
+    RunInTheEnd([this] {
       descriptor_.async_wait(
           boost::asio::posix::descriptor_base::wait_read,
           [self = shared_from_this()](const error_code&) { self->AcceptSome(); });
@@ -122,7 +118,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     SetUp(socket.get());
     RunContained([&] {
       Peer peer = PeerOf(address);
-      on_accept_(socket.Release(), std::move(peer));
+      on_accept_(std::move(socket), std::move(peer));
     });
     return Accepted::kOne;
   }
@@ -165,7 +161,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 
   void Pause() {
     pause_.expires_after(kPause);
-    BeginInTheEnd([this] {
+    RunInTheEnd([this] {
       pause_.async_wait([self = shared_from_this()](const error_code&) {
         if (self->reserve_.get() < 0) self->reserve_ = OpenReserve();
         self->AcceptSome();
@@ -181,76 +177,6 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   std::atomic<bool> can_accept_ = true;
   bool is_closed_ = false;
 };
-
-struct AddressListFreer {
-  void operator()(addrinfo* list) const { freeaddrinfo(list); }
-};
-using AddressList = std::unique_ptr<addrinfo, AddressListFreer>;
-
-absl::StatusOr<AddressList> Resolve(const std::string& host, const std::string& name) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), "0", &hints, &found);
-  if (error != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": no such host: ", gai_strerror(error)));
-  }
-  return AddressList(found);
-}
-
-absl::Status SystemError(const std::string& name, int error) {
-  if (error == EADDRINUSE) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        name, ": the port is in use by another program, expected a free one (--port 0 picks)"));
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(name, ": cannot listen: ", std::strerror(error)));
-}
-
-absl::StatusOr<OwnedSocket> ListenOn(const addrinfo& address, int port, const std::string& name) {
-  OwnedSocket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.get() < 0) return SystemError(name, errno);
-  // Connections of an earlier process that are still closing keep nobody from the port.
-  Set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  sockaddr_storage bound = {};
-  std::memcpy(&bound, address.ai_addr, std::min<size_t>(address.ai_addrlen, sizeof(bound)));
-  SetPort(port, bound);
-  // "::" takes IPv4 too, whatever the system's default is.
-  if (address.ai_family == AF_INET6) Set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&bound), address.ai_addrlen) != 0 ||
-      listen(socket.get(), kBacklog) != 0) {
-    return SystemError(name, errno);
-  }
-  return socket;
-}
-
-int BoundPort(const OwnedSocket& socket) {
-  sockaddr_storage address = {};
-  socklen_t n_bytes = sizeof(address);
-  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &n_bytes);
-  return PortOf(address);
-}
-
-// Listens on every address of a host ("localhost" has two), all at the same port.
-absl::StatusOr<std::vector<OwnedSocket>> ListenOnAll(const addrinfo* addresses, int port,
-                                                     const std::string& name) {
-  std::vector<OwnedSocket> sockets;
-  absl::Status refusal = absl::OkStatus();
-  for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
-    const int wanted = sockets.empty() ? port : BoundPort(sockets[0]);
-    absl::StatusOr<OwnedSocket> socket = ListenOn(*address, wanted, name);
-    if (absl::IsAlreadyExists(socket.status())) return socket.status();
-    if (socket.ok()) {
-      sockets.push_back(*std::move(socket));
-    } else {
-      refusal.Update(socket.status());
-    }
-  }
-  // A machine may lack IPv6, and its name have such an address all the same.
-  if (sockets.empty()) return refusal;
-  return sockets;
-}
 
 class SocketListener final : public Listener {
  public:
@@ -293,20 +219,12 @@ class SocketListener final : public Listener {
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(EventLoop& loop, const std::string& host,
                                                           int port, OnAccept on_accept,
                                                           OnRefusal on_refusal) {
-  const std::string bare = WithoutBrackets(host);
-  const std::string name = AddressText(bare, port);
-  LK_ASSIGN_OR_RETURN(const AddressList addresses, Resolve(bare, name));
-  absl::StatusOr<std::vector<OwnedSocket>> sockets = ListenOnAll(addresses.get(), port, name);
-  // The port that one address has picked may be in use at another.
-  for (int i = 1; i < kTriesForOnePort && port == 0 && !sockets.ok(); ++i) {
-    sockets = ListenOnAll(addresses.get(), port, name);
-  }
-  LK_RETURN_IF_ERROR(sockets.status());
-  auto listener = std::make_unique<SocketListener>(loop, BoundPort(sockets->front()));
-  absl::Status status = absl::FailedPreconditionError(absl::StrCat(name, ": the loop has ended"));
+  LK_ASSIGN_OR_RETURN(std::vector<OwnedSocket> sockets, ListenAt(host, port));
+  auto listener = std::make_unique<SocketListener>(loop, BoundPort(sockets.front()));
+  absl::Status status = absl::FailedPreconditionError("the loop has ended");
   loop.PostAndWait([&] {
     absl::Status added = absl::OkStatus();
-    for (OwnedSocket& socket : *sockets) {
+    for (OwnedSocket& socket : sockets) {
       added.Update(listener->Add(std::move(socket), on_accept, on_refusal));
     }
     status = added;

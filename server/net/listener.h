@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/net/event_loop.h"
+#include "server/net/owned_socket.h"
 #include "server/net/refusals.h"
 #include "server/net/transport.h"
 
@@ -19,11 +20,11 @@ namespace lowkey {
 class Listener {
  public:
   // A connected socket, set up for a server: no delay, keepalive, a bound on what the kernel holds
-  // for a reader that has stopped. The callee owns it.
-  using OnAccept = std::function<void(int socket, Peer peer)>;
+  // for a reader that has stopped.
+  using OnAccept = std::function<void(OwnedSocket socket, Peer peer)>;
 
   // Binds, listens and accepts on the loop's thread, where `on_accept` is called. Port 0 picks.
-  // Errors are those of CheckCanListen.
+  // Errors are those of ListenAt.
   static absl::StatusOr<std::unique_ptr<Listener>> Start(EventLoop& loop, const std::string& host,
                                                          int port, OnAccept on_accept,
                                                          OnRefusal on_refusal);

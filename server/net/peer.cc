@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/net/address.h"
 
 namespace lowkey {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 Peer PeerOfV4(const in_addr& address, int port) {
   char text[INET_ADDRSTRLEN] = "";
   inet_ntop(AF_INET, &address, text, sizeof(text));
-  return {AddressText(text, port), text, (ntohl(address.s_addr) >> 24) == 127};
+  return {JoinAddress(text, port), text, (ntohl(address.s_addr) >> 24) == 127};
 }
 
 Peer PeerOfV6(const in6_addr& address, int port) {
@@ -25,7 +26,7 @@ Peer PeerOfV6(const in6_addr& address, int port) {
   std::memset(&network.s6_addr[8], 0, 8);
   char network_text[INET6_ADDRSTRLEN] = "";
   inet_ntop(AF_INET6, &network, network_text, sizeof(network_text));
-  return {AddressText(text, port), absl::StrCat(network_text, "/64"),
+  return {JoinAddress(text, port), absl::StrCat(network_text, "/64"),
           IN6_IS_ADDR_LOOPBACK(&address) != 0};
 }
 
@@ -60,16 +61,6 @@ void SetPort(int port, sockaddr_storage& address) {
                                                      : offsetof(sockaddr_in6, sin6_port);
   std::memcpy(reinterpret_cast<char*>(&address) + offset, &in_network_order,
               sizeof(in_network_order));
-}
-
-std::string WithoutBrackets(const std::string& host) {
-  const bool has_brackets = host.size() >= 2 && host.front() == '[' && host.back() == ']';
-  return has_brackets ? host.substr(1, host.size() - 2) : host;
-}
-
-std::string AddressText(const std::string& host, int port) {
-  if (host.find(':') != std::string::npos) return absl::StrCat("[", host, "]:", port);
-  return absl::StrCat(host, ":", port);
 }
 
 }  // namespace lowkey

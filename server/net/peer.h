@@ -3,8 +3,6 @@
 
 #include <sys/socket.h>
 
-#include <string>
-
 #include "server/net/transport.h"
 
 namespace lowkey {
@@ -14,12 +12,6 @@ Peer PeerOf(const sockaddr_storage& address);
 
 int PortOf(const sockaddr_storage& address);
 void SetPort(int port, sockaddr_storage& address);
-
-// Returns "::1" for "[::1]"; any other host as it is.
-std::string WithoutBrackets(const std::string& host);
-
-// Returns "127.0.0.1:50051", "[::1]:50051" for a host without brackets.
-std::string AddressText(const std::string& host, int port);
 
 }  // namespace lowkey
 

@@ -9,12 +9,12 @@ std::optional<NetworkRefusal> PeerTable::Add(const std::string& network) {
   if (found != by_network_.end() && found->second >= max_per_network_) {
     return NetworkRefusal::kPeerConnections;
   }
+  ++by_network_[network];  // may throw, and changes nothing then
   ++n_connections_;
-  ++by_network_[network];
   return std::nullopt;
 }
 
-void PeerTable::Remove(const std::string& network) {
+void PeerTable::Remove(const std::string& network) noexcept {
   absl::MutexLock lock(&mutex_);
   --n_connections_;
   const auto found = by_network_.find(network);

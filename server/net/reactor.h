@@ -17,7 +17,6 @@
 #include <chrono>
 #include <functional>
 #include <list>
-#include <new>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -44,19 +43,6 @@ struct EventLoop::Reactor {
   absl::Mutex join_mutex;
   std::thread thread ABSL_GUARDED_BY(join_mutex);
 };
-
-// Calls `begin`, which hands work to Asio, until there is memory for it: what must go on for as
-// long as the process lives, such as accepting connections, cannot end for a lack of memory.
-template <typename Begin>
-void BeginInTheEnd(const Begin& begin) {
-  for (;;) {
-    try {
-      return begin();
-    } catch (const std::bad_alloc&) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-}
 
 }  // namespace lowkey
 

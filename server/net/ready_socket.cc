@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "server/net/contained.h"
+#include "engine/base/contained.h"
 
 namespace lowkey {
 

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "server/net/owned_socket.h"
 #include "server/net/ready_socket.h"
 #include "server/net/tls_transport.h"
 
@@ -58,11 +57,10 @@ class ClearTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> MakeTransport(EventLoop& loop, int socket,
+std::unique_ptr<Transport> MakeTransport(EventLoop& loop, OwnedSocket socket,
                                          const std::shared_ptr<const TlsContext>& tls) {
-  OwnedSocket owned(socket);
-  if (tls != nullptr) return MakeTlsTransport(loop, std::move(owned), tls);
-  return std::make_unique<ClearTransport>(loop, std::move(owned));
+  if (tls != nullptr) return MakeTlsTransport(loop, std::move(socket), tls);
+  return std::make_unique<ClearTransport>(loop, std::move(socket));
 }
 
 }  // namespace lowkey

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/net/event_loop.h"
+#include "server/net/owned_socket.h"
 #include "server/net/tls_context.h"
 
 namespace lowkey {
@@ -63,9 +64,8 @@ class Transport {
   virtual void Wait(bool for_reading, bool for_writing, std::function<void()> ready) = 0;
 };
 
-// Makes a transport of a connected, non-blocking socket, which it owns from then on. A null context
-// means in clear.
-std::unique_ptr<Transport> MakeTransport(EventLoop& loop, int socket,
+// Makes a transport of a connected, non-blocking socket. A null context means in clear.
+std::unique_ptr<Transport> MakeTransport(EventLoop& loop, OwnedSocket socket,
                                          const std::shared_ptr<const TlsContext>& tls);
 
 }  // namespace lowkey

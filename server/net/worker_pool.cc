@@ -4,8 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
-#include "server/net/contained.h"
 
 namespace lowkey {
 

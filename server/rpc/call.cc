@@ -5,9 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/base/contained.h"
+#include "engine/base/retry_after.h"
 #include "engine/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
-#include "server/request/request.h"
 #include "server/rpc/metadata.h"
 #include "server/rpc/wire_check.h"
 
@@ -19,7 +20,7 @@ const HttpField kContentType = {"content-type", "application/grpc"};
 }  // namespace
 
 void RefuseRpc(HttpExchange& exchange, const absl::Status& status) {
-  HttpFields fields = {kContentType};
+  HttpFields fields = {kContentType, {"grpc-accept-encoding", "identity"}};
   for (HttpField& field : ToStatusFields(status)) fields.push_back(std::move(field));
   exchange.StartAndEnd(200, fields);
 }
@@ -30,13 +31,11 @@ RpcCall::RpcCall(const RpcServices& services, HttpExchange& exchange, EventLoop&
       exchange_(exchange),
       loop_(loop),
       context_(std::move(context)),
-      reader_(kMaxMessageBytes) {}
-
-RpcCall::~RpcCall() { ReleaseReserved(); }
+      method_(services.registry.Find(exchange.head().path)),
+      reader_(method_ == nullptr ? 0 : method_->max_message_bytes) {}
 
 absl::Status RpcCall::CheckHead() {
   const HttpHead& head = exchange_.head();
-  method_ = services_.registry.Find(head.path);
   if (method_ == nullptr) {
     return absl::UnimplementedError(absl::StrCat(head.path, ": no such method"));
   }
@@ -49,30 +48,29 @@ absl::Status RpcCall::CheckHead() {
   return absl::OkStatus();
 }
 
+template <typename Step>
+void RpcCall::Run(const Step& step) {
+  if (!RunContained(step)) Finish(OutOfMemory());
+}
+
 void RpcCall::OnHead() {
-  if (const absl::Status status = CheckHead(); !status.ok()) {
-    is_finished_ = true;
-    HttpFields fields = {kContentType, {"grpc-accept-encoding", "identity"}};
-    for (HttpField& field : ToStatusFields(status)) fields.push_back(std::move(field));
-    return exchange_.StartAndEnd(200, fields);
-  }
-  handler_ = method_->make_handler(*this);
-  AllowMore();
+  Run([this] {
+    if (const absl::Status status = CheckHead(); !status.ok()) return Finish(status);
+    handler_ = method_->make_handler(*this);
+    AllowMore();
+  });
 }
 
-absl::Status RpcCall::Reserve(size_t n_bytes) {
-  if (!services_.bodies.Take(static_cast<int64_t>(n_bytes))) {
-    services_.on_refusal(NetworkRefusal::kBodyMemory);
-    return absl::ResourceExhaustedError(
-        absl::StrCat("message: ", n_bytes,
-                     " bytes, and the messages that are being received take all memory for them; "
-                     "try again"));
-  }
-  n_reserved_ = static_cast<int64_t>(n_bytes);
-  return absl::OkStatus();
+absl::Status RpcCall::Hold(size_t n_bytes) {
+  held_ = exchange_.HoldBody(n_bytes);
+  if (held_ != nullptr) return absl::OkStatus();
+  return WithRetryAfter(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "message: ", n_bytes,
+          " bytes, and the messages that come or wait to be read take all memory for them; try "
+          "again")),
+      kRetryAfterOthers);
 }
-
-void RpcCall::ReleaseReserved() { services_.bodies.Give(std::exchange(n_reserved_, 0)); }
 
 // What is allowed and does not come ends the exchange in time. A stream of messages may rest between
 // two of them; a single message and the end of the body after it may not.
@@ -96,18 +94,17 @@ absl::Status RpcCall::TakeMessages(std::string_view bytes) {
       }
       return message.status();
     }
-    if (!message->has_value()) {
-      const std::optional<size_t> expected = reader_.expected_bytes();
-      if (expected.has_value() && n_reserved_ == 0) LK_RETURN_IF_ERROR(Reserve(*expected));
-      continue;
-    }
-    ReleaseReserved();
+    const size_t n_bytes =
+        message->has_value() ? (*message)->size() : reader_.expected_bytes().value_or(0);
+    if (n_bytes > kSmallMessageBytes && held_ == nullptr) LK_RETURN_IF_ERROR(Hold(n_bytes));
+    if (!message->has_value()) continue;
+    const auto held = std::exchange(held_, nullptr);
     const absl::Status checked = CheckWire(**message, *method_->descriptor->input_type());
     if (!checked.ok()) {
       services_.on_refusal(NetworkRefusal::kElements);
       return checked;
     }
-    handler_->OnMessage(std::move(**message));
+    handler_->OnMessage({std::move(**message), held});
   }
   return absl::OkStatus();
 }
@@ -115,37 +112,47 @@ absl::Status RpcCall::TakeMessages(std::string_view bytes) {
 void RpcCall::OnBody(std::string_view bytes) {
   if (is_finished_) return;
   n_received_ += bytes.size();
-  if (const absl::Status status = TakeMessages(bytes); !status.ok()) return Finish(status);
-  if (!is_finished_) AllowMore();
+  Run([this, bytes] {
+    if (const absl::Status status = TakeMessages(bytes); !status.ok()) return Finish(status);
+    if (!is_finished_) AllowMore();
+  });
 }
 
 void RpcCall::OnBodyEnd() {
   if (is_finished_) return;
-  if (reader_.is_within_message()) {
-    return Finish(absl::InternalError("message: the call's body ended within a message"));
-  }
-  handler_->OnHalfClose();
+  Run([this] {
+    if (!reader_.is_within_message()) return handler_->OnHalfClose();
+    Finish(absl::InternalError("message: the call's body ended within a message"));
+  });
 }
 
 void RpcCall::OnSent() {
-  if (handler_ != nullptr && !is_finished_) handler_->OnSent();
+  if (handler_ != nullptr && !is_finished_) Run([this] { handler_->OnSent(); });
 }
 
 void RpcCall::Write(std::string_view message) {
   if (is_finished_) return;
-  if (!is_started_) {
-    is_started_ = true;
-    exchange_.Start(200, {kContentType});
-  }
-  std::string frame = RpcPrefix(message.size());
-  frame.append(message);
-  exchange_.Write(frame);
+  const bool is_written = RunContained([this, message] {
+    std::string frame = RpcPrefix(message.size());
+    frame.append(message);
+    if (!std::exchange(is_started_, true)) exchange_.Start(200, {kContentType});
+    exchange_.Write(frame);
+  });
+  if (!is_written) Break();
 }
 
 void RpcCall::Finish(const absl::Status& status) {
   if (std::exchange(is_finished_, true)) return;
-  if (is_started_) return exchange_.End(ToStatusFields(status));
-  RefuseRpc(exchange_, status);
+  const bool is_sent = RunContained([this, &status] {
+    if (is_started_) return exchange_.End(ToStatusFields(status));
+    RefuseRpc(exchange_, status);
+  });
+  if (!is_sent) Break();
+}
+
+void RpcCall::Break() {
+  is_finished_ = true;
+  exchange_.Reset(HttpReset::kEnhanceYourCalm);  // gRPC's RESOURCE_EXHAUSTED
 }
 
 }  // namespace lowkey

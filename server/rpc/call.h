@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "server/http/exchange.h"
-#include "server/http/limits.h"
 #include "server/net/refusals.h"
 #include "server/rpc/frames.h"
 #include "server/rpc/registry.h"
@@ -19,7 +18,6 @@ namespace lowkey {
 // What all calls of a server share; everything must outlive the calls.
 struct RpcServices {
   const RpcRegistry& registry;
-  ByteBudget& bodies;  // for messages that have not come whole
   OnRefusal on_refusal;
 };
 
@@ -29,7 +27,6 @@ class RpcCall final : public HttpHandler, private RpcStream {
  public:
   // The caller has passed the credentials; `context.deadline` is read from the head here.
   RpcCall(const RpcServices& services, HttpExchange& exchange, EventLoop& loop, RpcContext context);
-  ~RpcCall() override;
 
   void OnHead() override;
   void OnBody(std::string_view bytes) override;
@@ -43,20 +40,23 @@ class RpcCall final : public HttpHandler, private RpcStream {
   void Finish(const absl::Status& status) override;
   size_t unsent_bytes() const override { return exchange_.unsent_bytes(); }
 
+  // Runs a step of the call; a lack of memory ends the call.
+  template <typename Step>
+  void Run(const Step& step);
+  // Ends the call when there is no memory to say how.
+  void Break();
   absl::Status CheckHead();
   absl::Status TakeMessages(std::string_view bytes);
-  // Takes the message's bytes from what all messages may take together.
-  absl::Status Reserve(size_t n_bytes);
-  void ReleaseReserved();
+  absl::Status Hold(size_t n_bytes);
   void AllowMore();
 
   const RpcServices& services_;
   HttpExchange& exchange_;
   EventLoop& loop_;
   RpcContext context_;
-  const RpcMethod* method_ = nullptr;
+  const RpcMethod* const method_;  // null: there is none of this name
   RpcFrameReader reader_;
-  int64_t n_reserved_ = 0;
+  std::shared_ptr<const HeldBytes> held_;  // for the message that comes
   size_t n_allowed_ = 0, n_received_ = 0;
   bool is_started_ = false, is_finished_ = false;
   std::unique_ptr<RpcHandler> handler_;  // null: the head was refused

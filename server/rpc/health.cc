@@ -10,8 +10,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
 #include "grpc/health/v1/health.pb.h"
+#include "server/rpc/single_request.h"
 #include "server/rpc/wire_check.h"
 
 namespace lowkey {
@@ -79,89 +81,32 @@ class Health {
   std::set<Watch*> watches_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A call with one request, which is handled when the client has sent all it will send.
-class OneRequestHandler : public RpcHandler {
- public:
-  OneRequestHandler(std::shared_ptr<Health> health, RpcStream& stream)
-      : health_(std::move(health)), stream_(stream) {}
-
-  void OnMessage(std::string message) final {
-    if (request_.has_value()) return Finish(CardinalityError("a second one"));
-    request_ = std::move(message);
+absl::StatusOr<std::string> Check(const Health& health, const std::string& message) {
+  v1::HealthCheckRequest request;
+  LK_RETURN_IF_ERROR(ParseMessage(message, request));
+  if (!health.Knows(request.service())) {
+    return absl::NotFoundError(absl::StrCat("service: ", request.service(), " is not served here"));
   }
-  void OnHalfClose() final {
-    if (is_finished_) return;
-    if (!request_.has_value()) return Finish(CardinalityError("none"));
-    if (const absl::Status status = Start(*request_); !status.ok()) Finish(status);
+  v1::HealthCheckResponse response;
+  response.set_status(health.status());
+  return response.SerializeAsString();
+}
+
+absl::StatusOr<std::string> List(const Health& health, const std::string& message) {
+  v1::HealthListRequest request;
+  LK_RETURN_IF_ERROR(ParseMessage(message, request));
+  v1::HealthListResponse response;
+  for (const std::string& name : health.Services()) {
+    (*response.mutable_statuses())[name].set_status(health.status());
   }
+  return response.SerializeAsString();
+}
 
- protected:
-  // An error ends the call.
-  virtual absl::Status Start(const std::string& request) = 0;
-
-  void Write(const google::protobuf::Message& message) {
-    if (!is_finished_) stream_.Write(message.SerializeAsString());
-  }
-  void Finish(const absl::Status& status) {
-    if (!std::exchange(is_finished_, true)) stream_.Finish(status);
-  }
-
-  Health& health() const { return *health_; }
-
- private:
-  static absl::Status CardinalityError(const char* what) {
-    return absl::UnimplementedError(absl::StrCat("message: ", what, ", expected exactly one"));
-  }
-
-  const std::shared_ptr<Health> health_;
-  RpcStream& stream_;
-  std::optional<std::string> request_;
-  bool is_finished_ = false;
-};
-
-class Check final : public OneRequestHandler {
- public:
-  using OneRequestHandler::OneRequestHandler;
-
- private:
-  absl::Status Start(const std::string& bytes) override {
-    v1::HealthCheckRequest request;
-    LK_RETURN_IF_ERROR(ParseMessage(bytes, request));
-    if (!health().Knows(request.service())) {
-      return absl::NotFoundError(
-          absl::StrCat("service: ", request.service(), " is not served here"));
-    }
-    v1::HealthCheckResponse response;
-    response.set_status(health().status());
-    Write(response);
-    Finish(absl::OkStatus());
-    return absl::OkStatus();
-  }
-};
-
-class List final : public OneRequestHandler {
- public:
-  using OneRequestHandler::OneRequestHandler;
-
- private:
-  absl::Status Start(const std::string& bytes) override {
-    v1::HealthListRequest request;
-    LK_RETURN_IF_ERROR(ParseMessage(bytes, request));
-    v1::HealthListResponse response;
-    for (const std::string& name : health().Services()) {
-      (*response.mutable_statuses())[name].set_status(health().status());
-    }
-    Write(response);
-    Finish(absl::OkStatus());
-    return absl::OkStatus();
-  }
-};
-
-class Watch final : public OneRequestHandler {
+class Watch final : public SingleRequestHandler {
  public:
   Watch(std::shared_ptr<Health> health, RpcStream& stream)
-      : OneRequestHandler(std::move(health), stream), loop_(stream.loop()) {}
-  ~Watch() override { health().Remove(this); }
+      : SingleRequestHandler(stream), health_(std::move(health)), loop_(stream.loop()) {}
+  ~Watch() override { health_->Remove(this); }
 
   // Calls Update on the loop's thread unless the Watch is gone by then. On any thread, while the
   // Watch cannot be destroyed.
@@ -172,36 +117,44 @@ class Watch final : public OneRequestHandler {
   }
 
  private:
-  absl::Status Start(const std::string& bytes) override {
+  void OnRequest(RpcMessage message) override {
     v1::HealthCheckRequest request;
-    LK_RETURN_IF_ERROR(ParseMessage(bytes, request));
-    is_known_ = health().Knows(request.service());
-    health().Add(this);
+    if (const absl::Status status = ParseMessage(message.bytes, request); !status.ok()) {
+      return stream_.Finish(status);
+    }
+    is_known_ = health_->Knows(request.service());
+    health_->Add(this);
     Update();
-    return absl::OkStatus();
   }
 
   void Update() {
-    if (health().is_shut_down()) return Finish(absl::UnavailableError("the server shuts down"));
+    if (is_finished_) return;
+    if (health_->is_shut_down()) {
+      is_finished_ = true;
+      return stream_.Finish(absl::UnavailableError("the server shuts down"));
+    }
     const ServingStatus status =
-        is_known_ ? health().status() : v1::HealthCheckResponse::SERVICE_UNKNOWN;
+        is_known_ ? health_->status() : v1::HealthCheckResponse::SERVICE_UNKNOWN;
     if (sent_ == status) return;
     sent_ = status;
     v1::HealthCheckResponse response;
     response.set_status(status);
-    Write(response);
+    stream_.Write(response.SerializeAsString());
   }
 
+  const std::shared_ptr<Health> health_;
   EventLoop& loop_;
   // Expires with the Watch, on the loop's thread.
   const std::shared_ptr<Watch*> self_ = std::make_shared<Watch*>(this);
-  bool is_known_ = false;
+  bool is_known_ = false, is_finished_ = false;
   std::optional<ServingStatus> sent_;
 };
 
 // A Watch removes itself before it is destroyed, which waits for the lock.
 void Health::TellWatches() {
-  for (Watch* watch : watches_) watch->PostUpdate();
+  for (Watch* watch : watches_) {
+    RunInTheEnd([watch] { watch->PostUpdate(); });
+  }
 }
 
 }  // namespace
@@ -214,12 +167,13 @@ RpcHealth::RpcHealth(RpcRegistry& registry) : state_(std::make_shared<State>(reg
   const google::protobuf::ServiceDescriptor& service =
       *v1::HealthCheckRequest::descriptor()->file()->FindServiceByName("Health");
   const std::shared_ptr<Health> health = state_;
-  registry.Add(*service.FindMethodByName("Check"),
-               [health](RpcStream& stream) { return std::make_unique<Check>(health, stream); });
-  registry.Add(*service.FindMethodByName("List"),
-               [health](RpcStream& stream) { return std::make_unique<List>(health, stream); });
-  registry.Add(*service.FindMethodByName("Watch"),
-               [health](RpcStream& stream) { return std::make_unique<Watch>(health, stream); });
+  // Nobody needs credentials for these.
+  const auto add = [&](const char* method, MakeRpcHandler make_handler) {
+    registry.Add(*service.FindMethodByName(method), std::move(make_handler), kSmallMessageBytes);
+  };
+  add("Check", MakeImmediateHandler([health](const auto& bytes) { return Check(*health, bytes); }));
+  add("List", MakeImmediateHandler([health](const auto& bytes) { return List(*health, bytes); }));
+  add("Watch", [health](RpcStream& stream) { return std::make_unique<Watch>(health, stream); });
 }
 
 RpcHealth::~RpcHealth() = default;

@@ -24,8 +24,6 @@ using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
 
-// A request is a name or two; each answer repeats it.
-constexpr size_t kMaxRequestBytes = 4096;
 // A client that asks on without reading the answers gets no more of them than this.
 constexpr size_t kMaxUnsentBytes = size_t{1} << 20;
 
@@ -48,18 +46,14 @@ class Reflection final : public RpcHandler {
   Reflection(const RpcRegistry& registry, RpcStream& stream)
       : registry_(registry), stream_(stream) {}
 
-  void OnMessage(std::string message) override {
+  void OnMessage(RpcMessage message) override {
     if (is_finished_) return;
-    if (message.size() > kMaxRequestBytes) {
-      return Finish(absl::InvalidArgumentError(absl::StrCat(
-          "message: ", message.size(), " bytes, expected at most ", kMaxRequestBytes)));
-    }
     if (stream_.unsent_bytes() > kMaxUnsentBytes) {
       return Finish(absl::ResourceExhaustedError(
           absl::StrCat("stream: ", stream_.unsent_bytes(), " bytes of answers are not read")));
     }
     Request request;
-    if (const absl::Status status = ParseMessage(message, request); !status.ok()) {
+    if (const absl::Status status = ParseMessage(message.bytes, request); !status.ok()) {
       return Finish(status);
     }
     Response response;
@@ -158,7 +152,8 @@ void AddVersion(RpcRegistry& registry) {
       *file.FindServiceByName("ServerReflection")->FindMethodByName("ServerReflectionInfo"),
       [&registry](RpcStream& stream) {
         return std::make_unique<Reflection<Version>>(registry, stream);
-      });
+      },
+      kSmallMessageBytes);  // a name or two, which each answer repeats
 }
 
 }  // namespace

@@ -16,11 +16,13 @@ std::string PathOf(const google::protobuf::MethodDescriptor& method) {
 
 }  // namespace
 
-void RpcRegistry::Add(const google::protobuf::MethodDescriptor& method,
-                      MakeRpcHandler make_handler) {
+void RpcRegistry::Add(const google::protobuf::MethodDescriptor& method, MakeRpcHandler make_handler,
+                      size_t max_message_bytes) {
   LK_CHECK(make_handler != nullptr);
   const bool is_new =
-      methods_.emplace(PathOf(method), RpcMethod{&method, std::move(make_handler)}).second;
+      methods_
+          .emplace(PathOf(method), RpcMethod{&method, std::move(make_handler), max_message_bytes})
+          .second;
   LK_CHECK(is_new);
   services_[method.service()->full_name()] = method.service();
 }

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_SERVER_RPC_REGISTRY_H_
 #define LOWKEY_SERVER_RPC_REGISTRY_H_
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/config/limits.h"
 #include "server/rpc/stream.h"
 
 namespace google::protobuf {
@@ -22,9 +24,14 @@ namespace lowkey {
 // Makes the handler of one call.
 using MakeRpcHandler = std::function<std::unique_ptr<RpcHandler>(RpcStream& stream)>;
 
+// Messages up to this length take nothing of the memory for bodies: the bounds on streams and on
+// waiting requests are enough for them. A method that asks for no credentials takes no longer ones.
+inline constexpr size_t kSmallMessageBytes = 4096;
+
 struct RpcMethod {
   const google::protobuf::MethodDescriptor* descriptor = nullptr;
   MakeRpcHandler make_handler;
+  size_t max_message_bytes = kMaxMessageBytes;
 };
 
 // The services of a server and their methods. Filled before the server starts, then read by all
@@ -32,7 +39,8 @@ struct RpcMethod {
 class RpcRegistry {
  public:
   // Adds a method of a service. Each method of each service must be added exactly once.
-  void Add(const google::protobuf::MethodDescriptor& method, MakeRpcHandler make_handler);
+  void Add(const google::protobuf::MethodDescriptor& method, MakeRpcHandler make_handler,
+           size_t max_message_bytes = kMaxMessageBytes);
 
   // FAILED_PRECONDITION naming a method of an added service that has no handler.
   absl::Status CheckComplete() const;

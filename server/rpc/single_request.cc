@@ -1,9 +1,16 @@
 #include "server/rpc/single_request.h"
 
 #include "absl/time/clock.h"
+#include "engine/base/contained.h"
+#include "engine/base/retry_after.h"
 
 namespace lowkey {
 namespace {
+
+void Answer(const absl::StatusOr<std::string>& answer, RpcStream& stream) {
+  if (answer.ok()) stream.Write(*answer);
+  stream.Finish(answer.status());
+}
 
 class UnaryHandler final : public SingleRequestHandler {
  public:
@@ -19,24 +26,26 @@ class UnaryHandler final : public SingleRequestHandler {
   // What the work on another thread knows of the call. `stream` is used on the loop's thread alone.
   struct Link : CallState {
     RpcStream* stream = nullptr;
+    absl::StatusOr<std::string> answer = std::string();
   };
 
-  void OnRequest(std::string message) override {
+  void OnRequest(RpcMessage message) override {
     link_->stream = &stream_;
-    const size_t n_bytes = message.size();
     const absl::Status status =
-        workers_.Run(n_bytes, [link = link_, run = run_, context = stream_.context(),
-                               loop = &stream_.loop(), message = std::move(message)] {
-          absl::StatusOr<std::string> answer = absl::CancelledError("cancelled");
-          if (context.deadline <= absl::Now()) {
-            answer = absl::DeadlineExceededError("deadline exceeded");
-          } else if (!link->is_over()) {
-            answer = run(context, *link, message);
-          }
-          loop->Post([link, answer = std::move(answer)] {
-            if (link->stream == nullptr) return;
-            if (answer.ok()) link->stream->Write(*answer);
-            link->stream->Finish(answer.status());
+        workers_.Run([link = link_, run = run_, context = stream_.context(), loop = &stream_.loop(),
+                      message = std::move(message)] {
+          const bool has_run = RunContained([&] {
+            if (context.deadline <= absl::Now()) {
+              link->answer = absl::DeadlineExceededError("deadline exceeded");
+            } else if (!link->is_over()) {
+              link->answer = run(context, *link, message.bytes);
+            }
+          });
+          if (!has_run) link->answer = OutOfMemory();
+          RunInTheEnd([&] {
+            loop->Post([link] {
+              if (link->stream != nullptr) Answer(link->answer, *link->stream);
+            });
           });
         });
     if (!status.ok()) stream_.Finish(status);
@@ -47,36 +56,48 @@ class UnaryHandler final : public SingleRequestHandler {
   const std::shared_ptr<Link> link_ = std::make_shared<Link>();
 };
 
+// Answers on the loop.
+class ImmediateHandler final : public SingleRequestHandler {
+ public:
+  ImmediateHandler(RpcStream& stream, const RunImmediately& run)
+      : SingleRequestHandler(stream), run_(run) {}
+
+ private:
+  void OnRequest(RpcMessage message) override { Answer(run_(message.bytes), stream_); }
+
+  const RunImmediately run_;
+};
+
 }  // namespace
 
-void SingleRequestHandler::OnMessage(std::string message) {
-  if (message_.has_value()) {
-    return stream_.Finish(absl::UnimplementedError("message: a second one, expected one"));
+void SingleRequestHandler::OnMessage(RpcMessage message) {
+  if (++n_messages_ == 1) {
+    message_ = std::move(message);
+  } else if (n_messages_ == 2) {
+    message_.reset();
+    stream_.Finish(absl::UnimplementedError("message: a second one, expected one"));
   }
-  message_ = std::move(message);
 }
 
 void SingleRequestHandler::OnHalfClose() {
-  if (!message_.has_value()) {
+  if (n_messages_ == 0) {
     return stream_.Finish(absl::UnimplementedError("message: none, expected one"));
   }
-  OnRequest(*std::exchange(message_, std::nullopt));
+  if (message_.has_value()) OnRequest(*std::exchange(message_, std::nullopt));
 }
 
-absl::Status RpcWorkers::Run(size_t n_message_bytes, std::function<void()> work) const {
-  const auto n_bytes = static_cast<int64_t>(n_message_bytes);
-  const auto refuse = [this] {
-    on_refusal(NetworkRefusal::kQueue);
-    return absl::ResourceExhaustedError("too many requests wait to be read; try again");
+absl::Status RpcWorkers::Run(std::function<void()> work) const {
+  if (pool.Run(std::move(work))) return absl::OkStatus();
+  on_refusal(NetworkRefusal::kQueue);
+  return WithRetryAfter(
+      absl::ResourceExhaustedError("too many requests wait to be read; try again"),
+      kRetryAfterOthers);
+}
+
+MakeRpcHandler MakeImmediateHandler(RunImmediately run) {
+  return [run = std::move(run)](RpcStream& stream) {
+    return std::make_unique<ImmediateHandler>(stream, run);
   };
-  if (!messages.Take(n_bytes)) return refuse();
-  const bool runs = pool.Run([&budget = messages, n_bytes, work = std::move(work)] {
-    work();
-    budget.Give(n_bytes);
-  });
-  if (runs) return absl::OkStatus();
-  messages.Give(n_bytes);
-  return refuse();
 }
 
 MakeRpcHandler MakeUnaryHandler(const RpcWorkers& workers, RunUnary run) {

@@ -1,7 +1,10 @@
 #ifndef LOWKEY_SERVER_RPC_SINGLE_REQUEST_H_
 #define LOWKEY_SERVER_RPC_SINGLE_REQUEST_H_
 
+#include <google/protobuf/arena.h>
+
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,7 +12,6 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "server/http/limits.h"
 #include "server/net/refusals.h"
 #include "server/net/worker_pool.h"
 #include "server/rpc/registry.h"
@@ -24,27 +26,26 @@ class SingleRequestHandler : public RpcHandler {
  public:
   explicit SingleRequestHandler(RpcStream& stream) : stream_(stream) {}
 
-  void OnMessage(std::string message) final;
+  void OnMessage(RpcMessage message) final;
   void OnHalfClose() final;
 
  protected:
-  virtual void OnRequest(std::string message) = 0;
+  virtual void OnRequest(RpcMessage message) = 0;
 
   RpcStream& stream_;
 
  private:
-  std::optional<std::string> message_;
+  std::optional<RpcMessage> message_;
+  int64_t n_messages_ = 0;
 };
 
 // Bounds the work on messages that have come whole. Must outlive the calls.
 struct RpcWorkers {
   WorkerPool& pool;
-  ByteBudget& messages;  // that wait to be read
   OnRefusal on_refusal;
 
-  // Runs `work` on the pool, and gives the message's bytes back after it. RESOURCE_EXHAUSTED when
-  // too much waits.
-  absl::Status Run(size_t n_message_bytes, std::function<void()> work) const;
+  // Runs `work` on the pool. RESOURCE_EXHAUSTED when too much waits.
+  absl::Status Run(std::function<void()> work) const;
 };
 
 // Tells work on other threads whether its call is over. Thread-safe.
@@ -61,6 +62,11 @@ class CallState {
 using RunUnary = std::function<absl::StatusOr<std::string>(
     const RpcContext& context, const CallState& call, const std::string& message)>;
 
+// Answers on the call's loop, within microseconds.
+using RunImmediately = std::function<absl::StatusOr<std::string>(const std::string& message)>;
+
+MakeRpcHandler MakeImmediateHandler(RunImmediately run);
+
 // Makes handlers that run `run` on the workers and answer with its result.
 MakeRpcHandler MakeUnaryHandler(const RpcWorkers& workers, RunUnary run);
 
@@ -74,7 +80,9 @@ MakeRpcHandler UnaryMethod(
       workers,
       [run = std::move(run)](const RpcContext& context, const CallState& call,
                              const std::string& message) -> absl::StatusOr<std::string> {
-        Request request;
+        // Parsing that ends for a lack of memory leaves a message that only an arena can destroy.
+        google::protobuf::Arena arena;
+        Request& request = *google::protobuf::Arena::CreateMessage<Request>(&arena);
         if (absl::Status parsed = ParseMessage(message, request); !parsed.ok()) return parsed;
         Response response;
         if (absl::Status status = run(context, call, request, response); !status.ok()) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/http/byte_budget.h"
 #include "server/net/event_loop.h"
 #include "server/net/transport.h"
 #include "server/request/tenant.h"
@@ -22,13 +23,23 @@ struct RpcContext {
   absl::Time deadline = absl::InfiniteFuture();
 };
 
+// When a request that found no room should be tried again.
+inline constexpr absl::Duration kRetryAfterOthers = absl::Seconds(1);
+
+// A message whose elements were counted (CheckWire), and the memory that is counted for it.
+struct RpcMessage {
+  std::string bytes;
+  std::shared_ptr<const HeldBytes> held = nullptr;  // kept for as long as the bytes are
+};
+
 // The server's end of one gRPC call. It belongs to its connection's loop.
 class RpcStream {
  public:
   virtual const RpcContext& context() const = 0;
   virtual EventLoop& loop() const = 0;
 
-  // Sends a serialized message. After Finish nothing is sent any more.
+  // Sends a serialized message. After Finish nothing is sent any more. Neither method throws: a lack
+  // of memory ends the call.
   virtual void Write(std::string_view message) = 0;
   // Ends the call. ToStatusFields says what of the status is sent.
   virtual void Finish(const absl::Status& status) = 0;
@@ -39,15 +50,15 @@ class RpcStream {
   ~RpcStream() = default;
 };
 
-// Handles one call, on its loop's thread. Its destruction says that the call is over: its status
+// Handles one call, on its loop's thread. A method that throws std::bad_alloc ends the call. Its destruction says that the call is over: its status
 // was handed to the transport, or the client is gone. The stream must not be used then. It is never
 // destroyed within a call to it or to its stream.
 class RpcHandler {
  public:
   virtual ~RpcHandler() = default;
 
-  // A whole message, at most kMaxMessageBytes long, whose elements were counted (CheckWire).
-  virtual void OnMessage(std::string message) = 0;
+  // A whole message, at most as long as the method takes.
+  virtual void OnMessage(RpcMessage message) = 0;
   // The client will send no more messages.
   virtual void OnHalfClose() = 0;
   // Written bytes have been handed to the transport.

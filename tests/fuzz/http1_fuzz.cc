@@ -79,11 +79,11 @@ class Host : public HttpSessionHost {
 
   // Feeds `bytes` in pieces of so many.
   Outcome Run(std::string_view bytes, size_t n_piece_bytes) {
-    ByteBudget budget(kBudgetBytes);
+    HttpBudgets budgets{.answers = ByteBudget(kBudgetBytes)};
     const HttpLimits limits;
     absl::Time now = absl::FromUnixSeconds(1767600000);
     {
-      const auto session = MakeHttp1Session(*this, limits, budget, now);
+      const auto session = MakeHttp1Session(*this, limits, budgets, now);
       while (!bytes.empty() && !session->is_over()) {
         const size_t n_bytes = std::min(n_piece_bytes, bytes.size());
         session->Receive(bytes.substr(0, n_bytes), now);
@@ -96,7 +96,7 @@ class Host : public HttpSessionHost {
       LK_CHECK(session->is_over());
       session->Produce(SIZE_MAX, outcome_.answers, now);
     }
-    LK_CHECK(budget.left() == kBudgetBytes);
+    LK_CHECK(budgets.answers.left() == kBudgetBytes);
     return outcome_;
   }
 

@@ -27,7 +27,11 @@ class Handler final : public HttpHandler {
 
   void OnHead() override {
     LK_CHECK(!exchange_.head().path.empty());
-    if (mode_ & 1) exchange_.AllowBody(100'000);
+    if (mode_ & 1) {
+      held_ = exchange_.HoldBody(100'000);
+      if (held_ == nullptr) return exchange_.StartAndEnd(503, {});
+      exchange_.AllowBody(100'000);
+    }
     if (mode_ & 2) return exchange_.StartAndEnd(401, {{"a", "b"}});
     if (mode_ & 4) exchange_.Reset(HttpReset::kCancel);
     exchange_.Start(200, {{"a", "b"}});
@@ -51,6 +55,7 @@ class Handler final : public HttpHandler {
   HttpExchange& exchange_;
   const uint8_t mode_;
   int& n_live_;
+  std::shared_ptr<const HeldBytes> held_;
   bool has_body_ended_ = false;
 };
 
@@ -75,9 +80,9 @@ void Run(uint8_t mode, size_t piece, std::string_view input) {
   Host host(mode);
   HttpLimits limits;
   limits.max_connection_answer_bytes = 200'000;
-  ByteBudget budget(kBudgetBytes);
+  HttpBudgets budgets{ByteBudget(kBudgetBytes), ByteBudget(kBudgetBytes)};
   absl::Time now = absl::FromUnixSeconds(1'000'000);
-  std::unique_ptr<HttpSession> session = MakeHttp2Session(host, limits, budget, now);
+  std::unique_ptr<HttpSession> session = MakeHttp2Session(host, limits, budgets, now);
   const std::string bytes = std::string(kHttp2Preface) + std::string(input);
   for (std::string_view left = bytes; !left.empty() && !session->is_over();) {
     session->Receive(left.substr(0, piece), now);
@@ -92,7 +97,7 @@ void Run(uint8_t mode, size_t piece, std::string_view input) {
   if (session->is_over()) LK_CHECK(host.n_live() == 0 && !session->wants_input());
   session.reset();
   LK_CHECK(host.n_live() == 0);
-  LK_CHECK(budget.left() == kBudgetBytes);
+  LK_CHECK(budgets.answers.left() == kBudgetBytes && budgets.bodies.left() == kBudgetBytes);
 }
 
 }  // namespace

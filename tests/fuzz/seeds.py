@@ -93,6 +93,53 @@ def http2_frames():
         yield bytes([mode, mode]) + settings + unary + parts + rest
 
 
+def rpc_message():
+    """Bodies of calls: requests of lowkey.v1.Generation with their prefixes."""
+    def varint(number):
+        digits = []
+        while number > 127:
+            digits.append(number & 127 | 128)
+            number >>= 7
+        return bytes(digits + [number])
+
+    def number(field, value):
+        return varint(field << 3) + varint(value & (1 << 64) - 1)
+
+    def single(field, value):
+        return varint(field << 3 | 5) + struct.pack("<f", value)
+
+    def nested(field, *parts):
+        payload = b"".join(p.encode() if isinstance(p, str) else p for p in parts)
+        return varint(field << 3 | 2) + varint(len(payload)) + payload
+
+    def framed(*parts):
+        return b"\0" + struct.pack(">I", len(b"".join(parts))) + b"".join(parts)
+
+    sampling = nested(6, *(single(field, 0.5) for field in (1, 3, 4, 5, 6, 7)), number(2, 40),
+                      nested(8, number(1, 7), single(2, -2.5)), number(9, (1 << 64) - 1))
+    attention = nested(7, nested(1, "atp"), nested(2, "1/4"), nested(3, "kv"), number(5, 512),
+                       nested(8, "memory"), nested(9, "standard"), number(10, 1),
+                       varint(11 << 3 | 1) + struct.pack("<d", 1.5), number(16, 64),
+                       nested(20, "linear"), nested(30, "recurrent"), nested(40, "int4"))
+    call = nested(5, nested(1, "c1"), nested(2, "f"), nested(3, '{"a": 1}'))
+    chat = nested(5, *(nested(1, nested(1, role), nested(2, text)) for role, text in
+                       (("system", ""), ("user", "h\u00e9llo \u65e5"), ("tool", "1"))),
+                  nested(1, nested(1, "assistant"), call), nested(2, "[]"), nested(3, "{}"),
+                  number(4, 0))
+    rest = nested(9, "\n") + nested(10, varint(2), varint(300)) + number(11, 1) + number(12, 20) + \
+        number(14, 8) + number(15, -100) + nested(32, varint(64), varint(4000))
+    requests = [nested(1, "tales") + nested(2, "id") + nested(3, "Once upon a time") + number(8, 9),
+                nested(4, nested(1, *(varint(1000 * i) for i in range(60)))), chat]
+    for request in requests:
+        yield framed(request, sampling, attention, rest)
+    yield b"".join(framed(request) for request in requests) + framed()
+    yield framed(requests[0], number(1000, 1), nested(1001, "unknown"), nested(3, b"\xff"))
+    # The end within a message, a compressed message, one of 4 MiB and a byte.
+    yield framed(chat)[:-5]
+    yield b"\1" + framed(chat)[1:]
+    yield b"\0\0\x40\0\1" + chat
+
+
 def main(out):
     data = ROOT / "tests/tokenizer"
     tokenizers = {path.stem: path.read_text() for path in sorted((data / "bpe/data").glob("*.json"))
@@ -118,6 +165,7 @@ def main(out):
           [vocabulary(json.loads(tokenizers[name]), pre[name]) for name in pre])
     write(out, "chat_template", list(goldens["styles"].values()) + templates)
     write(out, "http2", http2_frames())
+    write(out, "rpc_message", rpc_message())
     write(out, "gguf", [])  # its mutator makes them
 
 

@@ -125,22 +125,15 @@ class FakeEngine : public Engine {
 
   void Finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus()) {
     std::optional<Entry> entry;
+    FinalEvent event;
     {
       absl::MutexLock lock(&mutex_);
       const auto it = requests_.find(id);
       if (it == requests_.end()) return;
+      event = EventOf(it->second, reason, std::move(status));
       entry = std::move(it->second);
       requests_.erase(it);
       ++(reason == FinishReason::kCancelled ? n_cancelled_ : n_finished_);
-    }
-    FinalEvent event;
-    event.status = std::move(status);
-    event.n_prompt_tokens = static_cast<int32_t>(entry->request.prompt.size());
-    event.seed = entry->request.sampling.seed;
-    event.attention.mechanism = entry->request.attention.mechanism;
-    for (int32_t i = 0; i < entry->request.n; ++i) {
-      event.finish_reasons.push_back(reason);
-      event.n_generated.push_back(entry->n_generated[i]);
     }
     entry->sink->OnDone(event);
   }
@@ -161,6 +154,19 @@ class FakeEngine : public Engine {
     std::unique_ptr<Sink> sink;
     std::map<int32_t, int32_t> n_generated;  // by choice
   };
+
+  static FinalEvent EventOf(Entry& entry, FinishReason reason, absl::Status status) {
+    FinalEvent event;
+    event.status = std::move(status);
+    event.n_prompt_tokens = static_cast<int32_t>(entry.request.prompt.size());
+    event.seed = entry.request.sampling.seed;
+    event.attention.mechanism = entry.request.attention.mechanism;
+    for (int32_t i = 0; i < entry.request.n; ++i) {
+      event.finish_reasons.push_back(reason);
+      event.n_generated.push_back(entry.n_generated[i]);
+    }
+    return event;
+  }
 
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return requests_.empty(); }
 

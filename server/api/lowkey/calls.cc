@@ -1,9 +1,12 @@
 #include "server/api/lowkey/calls.h"
 
+#include <google/protobuf/arena.h>
+
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
 #include "server/api/lowkey/convert_request.h"
 #include "server/api/lowkey/convert_response.h"
@@ -28,7 +31,9 @@ absl::Status StalledReader(absl::Duration timeout) {
 template <typename Proto>
 auto ReadRequest(const std::string& message, const RpcContext& rpc, RequestLink& link)
     -> decltype(FromProto(std::declval<Proto>())) {
-  Proto proto;
+  // Parsing that ends for a lack of memory leaves a message that only an arena can destroy.
+  google::protobuf::Arena arena;
+  Proto& proto = *google::protobuf::Arena::CreateMessage<Proto>(&arena);
   LK_RETURN_IF_ERROR(ParseMessage(message, proto));
   LK_ASSIGN_OR_RETURN(auto request, FromProto(proto));
   request.tenant = rpc.tenant;
@@ -69,9 +74,11 @@ class UnaryListener : public GenerationListener {
     return SinkAnswer::kContinue;
   }
   void OnDone(const GenerationResult& result) override {
-    AddChoices(static_cast<int32_t>(result.choices.size()));
-    *response_.mutable_final() = ToProto(result);
-    call_->SetEnd(result.engine.status, result);
+    RunInTheEnd([&] {
+      AddChoices(static_cast<int32_t>(result.choices.size()));
+      *response_.mutable_final() = ToProto(result);
+    });
+    RunInTheEnd([&] { call_->SetEnd(result.engine.status, result); });
   }
 
  private:
@@ -87,6 +94,17 @@ class UnaryListener : public GenerationListener {
   const Tokenizer& tokenizer_;
 };
 
+// Submits a request whose results go to a Listener of the call.
+template <typename Listener, typename Call>
+absl::StatusOr<std::vector<RequestId>> SubmitGeneration(TextService& service,
+                                                        const GenerationRequest& request,
+                                                        std::shared_ptr<Call> call) {
+  std::vector<RequestId> ids(1);  // nothing may throw once the request runs
+  LK_ASSIGN_OR_RETURN(ids[0], service.Generate(request, std::make_unique<Listener>(
+                                                            std::move(call), service.tokenizer())));
+  return ids;
+}
+
 // Joins a call with its stream. The work on the worker keeps the call alive.
 template <typename Call>
 class Handler final : public SingleRequestHandler {
@@ -100,15 +118,14 @@ class Handler final : public SingleRequestHandler {
  private:
   EngineCall& base() { return *call_; }
 
-  void OnRequest(std::string message) override {
+  void OnRequest(RpcMessage message) override {
     base().Attach(stream_);
-    const size_t n_bytes = message.size();
     const absl::Status status =
-        context_.workers.Run(n_bytes, [call = std::shared_ptr<EngineCall>(call_),
-                                       message = std::move(message)] { call->Begin(message); });
+        context_.workers.Run([call = std::shared_ptr<EngineCall>(call_),
+                              message = std::move(message)] { call->Begin(message.bytes); });
     if (!status.ok()) base().Refuse(status);
   }
-  void OnSent() override { base().Send(); }
+  void OnSent() override { base().Advance(); }
 
   const GenerationContext& context_;
   const std::shared_ptr<Call> call_;
@@ -134,12 +151,15 @@ void EngineCall::Detach() {
   stream_ = nullptr;
   live_.reset();
   if (!final_status_.has_value()) {
-    link_.Cancel();
-    final_status_ = absl::CancelledError("the client ended the call");
+    RunInTheEnd([this] { link_.Cancel(); });
+    final_status_.emplace(absl::StatusCode::kCancelled, "");
+    RunContained([this] { final_status_ = absl::CancelledError("the client ended the call"); });
   }
   if (context_.log == nullptr) return;
-  context_.log->Write(
-      {method_, rpc_.tenant.name, *final_status_, absl::Now() - start_, std::move(final_result_)});
+  RunContained([this] {
+    context_.log->Write({method_, rpc_.tenant.name, *final_status_, absl::Now() - start_,
+                         std::move(final_result_)});
+  });
 }
 
 void EngineCall::Finish(const absl::Status& status, std::optional<GenerationResult> result) {
@@ -149,31 +169,36 @@ void EngineCall::Finish(const absl::Status& status, std::optional<GenerationResu
 }
 
 void EngineCall::Begin(const std::string& message) {
-  auto ids = link_.is_cancelled() ? absl::CancelledError("cancelled") : Submit(message);
-  if (!ids.ok()) return Refuse(ids.status());
-  link_.Submitted(*std::move(ids));
+  const bool has_run = RunContained([this, &message] {
+    auto ids = link_.is_cancelled() ? absl::CancelledError("cancelled") : Submit(message);
+    if (!ids.ok()) return Refuse(ids.status());
+    link_.Submitted(*std::move(ids));
+  });
+  if (!has_run) Refuse(OutOfMemory());
 }
 
 void EngineCall::Refuse(const absl::Status& status) {
   Metrics* const metrics = context_.service.options().metrics;
-  if (metrics != nullptr) metrics->CountRefusal(status.code());
-  SetEnd(status, std::nullopt);
+  if (metrics != nullptr) RunContained([&] { metrics->CountRefusal(status.code()); });
+  RunInTheEnd([&] { SetEnd(status, std::nullopt); });
   context_.deliveries.Flush();
 }
 
 void EngineCall::Deliver() {
-  context_.deliveries.Add(loop_, [call = shared_from_this()] { call->Send(); });
+  context_.deliveries.Add(loop_, [call = shared_from_this()] { call->Advance(); });
+}
+
+void EngineCall::Advance() {
+  if (RunContained([this] { Send(); })) return;
+  RunInTheEnd([this] { link_.Cancel(); });
+  if (stream_ != nullptr) Finish(OutOfMemory(), std::nullopt);
 }
 
 absl::StatusOr<std::vector<RequestId>> StreamCall::Submit(const std::string& message) {
   LK_ASSIGN_OR_RETURN(const GenerationRequest request,
                       ReadRequest<v1::GenerateRequest>(message, rpc_, link_));
-  TextService& service = context_.service;
-  auto self = std::static_pointer_cast<StreamCall>(shared_from_this());
-  LK_ASSIGN_OR_RETURN(
-      const RequestId id,
-      service.Generate(request, std::make_unique<StreamListener>(self, service.tokenizer())));
-  return std::vector<RequestId>{id};
+  return SubmitGeneration<StreamListener>(context_.service, request,
+                                          std::static_pointer_cast<StreamCall>(shared_from_this()));
 }
 
 void StreamCall::OnPromptLogprobs(v1::PromptLogprobs logprobs) {
@@ -190,7 +215,7 @@ SinkAnswer StreamCall::OnDelta(v1::ChoiceDelta delta) {
   auto self = std::static_pointer_cast<StreamCall>(shared_from_this());
   {
     absl::MutexLock lock(&mutex_);
-    if (is_stalled_) return SinkAnswer::kCancel;
+    if (is_stalled_ || status_.has_value()) return SinkAnswer::kCancel;
     const bool was_empty = queue_.empty();
     queue_.AddDelta(std::move(delta));
     if (queue_.n_tokens() < kPauseTokens) {
@@ -222,13 +247,13 @@ void StreamCall::EndIfStalled(absl::Time stalled_since) {
 }
 
 void StreamCall::OnEnd(const GenerationResult& result) {
-  v1::GenerateEvent event;
-  *event.mutable_final() = ToProto(result);
-  {
+  RunInTheEnd([&] {
+    v1::GenerateEvent event;
+    *event.mutable_final() = ToProto(result);
     absl::MutexLock lock(&mutex_);
     queue_.Add(std::move(event));
-  }
-  SetEnd(result.engine.status, result);
+  });
+  RunInTheEnd([&] { SetEnd(result.engine.status, result); });
 }
 
 void StreamCall::SetEnd(const absl::Status& status, std::optional<GenerationResult> result) {
@@ -281,12 +306,8 @@ void UnaryEngineCall::Send() {
 absl::StatusOr<std::vector<RequestId>> GenerateCall::Submit(const std::string& message) {
   LK_ASSIGN_OR_RETURN(const GenerationRequest request,
                       ReadRequest<v1::GenerateRequest>(message, rpc_, link_));
-  TextService& service = context_.service;
-  auto self = std::static_pointer_cast<GenerateCall>(shared_from_this());
-  LK_ASSIGN_OR_RETURN(
-      const RequestId id,
-      service.Generate(request, std::make_unique<UnaryListener>(self, service.tokenizer())));
-  return std::vector<RequestId>{id};
+  return SubmitGeneration<UnaryListener>(
+      context_.service, request, std::static_pointer_cast<GenerateCall>(shared_from_this()));
 }
 
 absl::StatusOr<std::vector<RequestId>> ScoreCall::Submit(const std::string& message) {
@@ -294,8 +315,8 @@ absl::StatusOr<std::vector<RequestId>> ScoreCall::Submit(const std::string& mess
                       ReadRequest<v1::ScoreRequest>(message, rpc_, link_));
   auto self = std::static_pointer_cast<ScoreCall>(shared_from_this());
   return context_.service.Score(request, [self](absl::StatusOr<ScoreResult> result) {
-    if (result.ok()) self->response_ = ToProto(*result);
-    self->SetEnd(result.status(), std::nullopt);
+    if (result.ok()) RunInTheEnd([&] { self->response_ = ToProto(*result); });
+    RunInTheEnd([&] { self->SetEnd(result.status(), std::nullopt); });
   });
 }
 

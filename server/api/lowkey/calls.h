@@ -50,26 +50,28 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   // not be used any more.
   void Detach();
 
-  // On the call's loop: sends what has been delivered.
-  virtual void Send() = 0;
+  // On the call's loop: sends what has been delivered. A lack of memory ends the call.
+  void Advance();
 
   // On a worker: reads the message and submits the request. An error ends the call.
   void Begin(const std::string& message);
 
-  // Ends the call before it was submitted.
+  // Ends the call before it was submitted. Does not throw.
   void Refuse(const absl::Status& status);
 
  protected:
+  virtual void Send() = 0;
+
   // Submits the serialized request in the name of the call's tenant.
   virtual absl::StatusOr<std::vector<RequestId>> Submit(const std::string& message) = 0;
 
   // On the call's loop: sends the status, after everything else.
   void Finish(const absl::Status& status, std::optional<GenerationResult> result);
 
-  // The request's end, from the engine's thread or a worker.
+  // The request's end, from the engine's thread or a worker. May be called again after it threw.
   virtual void SetEnd(const absl::Status& status, std::optional<GenerationResult> result) = 0;
 
-  // From the engine's thread: has the loop call Send after the engine's delivery.
+  // From the engine's thread: has the loop call Advance after the engine's delivery.
   void Deliver();
 
   const GenerationContext& context_;

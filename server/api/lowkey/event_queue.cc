@@ -1,5 +1,6 @@
 #include "server/api/lowkey/event_queue.h"
 
+#include <memory>
 #include <utility>
 
 namespace lowkey {
@@ -10,14 +11,17 @@ void Append(const v1::ChoiceDelta& more, v1::ChoiceDelta& delta) {
 }
 
 void EventQueue::AddDelta(v1::ChoiceDelta delta) {
-  n_tokens_ += static_cast<size_t>(delta.tokens_size());
+  const auto n_tokens = static_cast<size_t>(delta.tokens_size());
   const bool can_join = !events_.empty() && events_.back().has_delta() &&
                         events_.back().delta().choice() == delta.choice();
   if (can_join) {
     Append(delta, *events_.back().mutable_delta());
   } else {
-    *events_.emplace_back().mutable_delta() = std::move(delta);
+    // mutable_delta would leave an event without its delta when there is no memory for it.
+    auto owned = std::make_unique<v1::ChoiceDelta>(std::move(delta));
+    events_.emplace_back().set_allocated_delta(owned.release());
   }
+  n_tokens_ += n_tokens;
 }
 
 void EventQueue::Add(v1::GenerateEvent event) { events_.push_back(std::move(event)); }

@@ -1,11 +1,14 @@
 #ifndef LOWKEY_SERVER_API_LOWKEY_REQUEST_LINK_H_
 #define LOWKEY_SERVER_API_LOWKEY_REQUEST_LINK_H_
 
+#include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "engine/base/contained.h"
 #include "server/text_service.h"
 
 namespace lowkey {
@@ -16,7 +19,7 @@ class RequestLink {
  public:
   explicit RequestLink(TextService& service) : service_(service) {}
 
-  void Submitted(std::vector<RequestId> ids) {
+  void Submitted(std::vector<RequestId> ids) noexcept {
     bool is_cancelled = false, is_resumed = false;
     {
       absl::MutexLock lock(&mutex_);
@@ -24,8 +27,8 @@ class RequestLink {
       is_cancelled = is_cancelled_;
       is_resumed = is_resumed_;
     }
-    if (is_cancelled) Cancel();
-    if (is_resumed) Resume();
+    if (is_cancelled) RunInTheEnd([this] { Cancel(); });
+    if (is_resumed) RunInTheEnd([this] { Resume(); });
   }
 
   bool is_cancelled() {
@@ -34,19 +37,24 @@ class RequestLink {
   }
 
   void Cancel() {
-    for (RequestId id : Note(is_cancelled_)) service_.Cancel(id);
+    Note(is_cancelled_);
+    for (size_t i = 0; const std::optional<RequestId> id = IdAt(i); ++i) service_.Cancel(*id);
   }
 
   // Call this when the reader of a paused request has caught up.
   void Resume() {
-    for (RequestId id : Note(is_resumed_)) service_.Resume(id);
+    Note(is_resumed_);
+    for (size_t i = 0; const std::optional<RequestId> id = IdAt(i); ++i) service_.Resume(*id);
   }
 
  private:
-  std::vector<RequestId> Note(bool& event) {
+  void Note(bool& event) {
     absl::MutexLock lock(&mutex_);
     event = true;
-    return ids_;
+  }
+  std::optional<RequestId> IdAt(size_t i) {
+    absl::MutexLock lock(&mutex_);
+    return i < ids_.size() ? std::optional<RequestId>(ids_[i]) : std::nullopt;
   }
 
   TextService& service_;

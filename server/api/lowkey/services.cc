@@ -42,7 +42,8 @@ absl::Status Tokenize(const TextService& service, const RpcContext& rpc, const C
   response.mutable_pieces()->Reserve(static_cast<int>(result.tokens.size()));
   for (int32_t token : result.tokens) {
     LK_ASSIGN_OR_RETURN(const std::string_view piece, service.tokenizer().IdToPiece(token));
-    response.add_pieces(std::string(piece));
+    // Moving a string in would leave a hole in the field when there is no memory for it.
+    *response.add_pieces() = piece;
   }
   return absl::OkStatus();
 }

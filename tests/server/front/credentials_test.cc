@@ -20,6 +20,7 @@
 #include "server/front/server.h"
 #include "server/metrics/metrics.h"
 #include "tests/server/fake_engine.h"
+#include "tests/server/front/http_get.h"
 #include "tests/server/testing.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/temp_directory.h"
@@ -70,8 +71,9 @@ class ServerCredentialsTest : public ::testing::Test {
     return credentials;
   }
 
-  void Serve(const Credentials& credentials) {
-    auto server = Server::Start(service_, {.port = 0, .credentials = credentials, .log = log_});
+  void Serve(const Credentials& credentials, const ConnectionLimits& limits = {}) {
+    auto server = Server::Start(
+        service_, {.port = 0, .credentials = credentials, .log = log_, .limits = limits});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -404,6 +406,33 @@ TEST_F(ServerCredentialsTest, ClientsWithoutACertificateAreRefusedWhereTheyNeedO
     EXPECT_EQ(CodeOf(options, kStats), grpc::StatusCode::UNAVAILABLE);
     EXPECT_EQ(CodeOf(options, kHealthCheck), grpc::StatusCode::UNAVAILABLE);
   }
+}
+
+TEST_F(ServerCredentialsTest, StalledHandshakesDelayOthersAndRefuseNobody) {
+  ConnectionLimits limits;
+  limits.max_handshakes = 2;
+  limits.handshake_timeout = absl::Milliseconds(500);
+  Serve(Tls(), limits);
+  is_tls_ = true;
+  std::vector<std::unique_ptr<RawConnection>> stalled;
+  for (int i = 0; i < 5; ++i) {
+    stalled.push_back(std::make_unique<RawConnection>(server_->port()));
+    stalled.back()->Send("\x16\x03\x01");
+  }
+  EXPECT_EQ(CodeOf(Options(), kStats), grpc::StatusCode::OK);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("reason=\"handshake_timeout\"} 4\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("reason=\"connections\"} 0\n"));
+}
+
+TEST_F(ServerCredentialsTest, SilentConnectionsKeepNobodyFromAHandshake) {
+  ConnectionLimits limits;
+  limits.max_handshakes = 1;
+  limits.handshake_timeout = absl::Hours(1);
+  Serve(Tls(), limits);
+  is_tls_ = true;
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(std::make_unique<RawConnection>(server_->port()));
+  EXPECT_EQ(CodeOf(Options(), kStats), grpc::StatusCode::OK);
 }
 
 TEST_F(ServerCredentialsTest, ReplacedCertificateIsShownToTheNextConnection) {

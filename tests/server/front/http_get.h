@@ -42,6 +42,12 @@ class RawConnection {
     }
   }
 
+  std::string ReadSome() {
+    char buffer[4096];
+    const ssize_t n = recv(socket_, buffer, sizeof(buffer), 0);
+    return std::string(buffer, n > 0 ? static_cast<size_t>(n) : 0);
+  }
+
   // Reads until the server closes, as it must.
   std::string ReadToEnd(bool* is_closed = nullptr) {
     std::string text;

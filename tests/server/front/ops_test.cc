@@ -125,6 +125,39 @@ TEST_F(OpsServerTest, UnfinishedHeadersEndInTime) {
   EXPECT_EQ(Get("/health").code, 200);
 }
 
+TEST_F(OpsServerTest, OldConnectionsEnd) {
+  ConnectionLimits limits;
+  limits.http.max_age = absl::Milliseconds(200);
+  Start(limits);
+  RawConnection connection(server_->port());
+  connection.Send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+  bool is_closed = false;
+  EXPECT_THAT(connection.ReadToEnd(&is_closed), HasSubstr(" 200 "));
+  EXPECT_TRUE(is_closed);
+}
+
+// The connections that are strangers' go, the oldest first.
+TEST_F(OpsServerTest, NewConnectionTakesTheOldestStrangersPlace) {
+  Start({});
+  std::vector<std::unique_ptr<RawConnection>> trusted, strangers;
+  for (int i = 0; i < 62; ++i) {
+    trusted.push_back(std::make_unique<RawConnection>(server_->port()));
+    trusted.back()->Send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    EXPECT_EQ(trusted.back()->ReadSome().rfind("HTTP/1.1 200", 0), 0u);
+  }
+  for (int i = 0; i < 2; ++i) {
+    strangers.push_back(std::make_unique<RawConnection>(server_->port()));
+  }
+  EXPECT_EQ(Get("/health").code, 200);
+  bool is_closed = false;
+  EXPECT_EQ(strangers[0]->ReadToEnd(&is_closed), "");
+  EXPECT_TRUE(is_closed);
+  for (const auto& connection : trusted) {
+    connection->Send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    EXPECT_EQ(connection->ReadSome().rfind("HTTP/1.1 200", 0), 0u);
+  }
+}
+
 TEST_F(OpsServerTest, MoreConnectionsThanItTakesDoNotStopIt) {
   Start(Hasty());
   {

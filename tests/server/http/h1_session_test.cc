@@ -233,7 +233,7 @@ TEST_F(Http1SessionTest, ResetClosesAtOnce) {
   script_.exchange->End({});
   EXPECT_EQ(Out(), "");
   EXPECT_THAT(script_.log, ElementsAre("head /g", "end", "gone"));
-  EXPECT_EQ(budget_.left(), 1 << 30);
+  EXPECT_EQ(budgets_.answers.left(), 1 << 30);
 }
 
 TEST_F(Http1SessionTest, ResetWithinAHandler) {
@@ -356,9 +356,9 @@ TEST_F(Http1SessionTest, TakesAnswersFromTheBudget) {
   script_.exchange->Start(200, {});
   script_.exchange->Write("abc");
   const std::string out = Out(10);
-  EXPECT_LT(budget_.left(), 1 << 30);
+  EXPECT_LT(budgets_.answers.left(), 1 << 30);
   session_.reset();
-  EXPECT_EQ(budget_.left(), 1 << 30);
+  EXPECT_EQ(budgets_.answers.left(), 1 << 30);
 }
 
 TEST_F(Http1SessionTest, EndsWhenItsAnswerIsTooLarge) {
@@ -375,13 +375,13 @@ TEST_F(Http1SessionTest, EndsWhenItsAnswerIsTooLarge) {
 }
 
 TEST_F(Http1SessionTest, EndsWhenAllAnswersAreTooLarge) {
-  ASSERT_TRUE(budget_.Take((1 << 30) - 1000));
+  ASSERT_TRUE(budgets_.answers.Take((1 << 30) - 1000));
   session().Receive(kGet, now_);
   script_.exchange->Start(200, {});
   script_.exchange->Write(std::string(1000, 'x'));
   EXPECT_TRUE(session().is_over());
   EXPECT_THAT(refusals_, ElementsAre(NetworkRefusal::kAnswerMemory));
-  EXPECT_EQ(budget_.left(), 1000);
+  EXPECT_EQ(budgets_.answers.left(), 1000);
 }
 
 TEST_F(Http1SessionTest, TellsTheHostOfOutputFromOutside) {
@@ -408,6 +408,28 @@ TEST_F(Http1SessionTest, MakesADateForEachSecond) {
   EXPECT_THAT(Ask(kGet), HasSubstr("10:20:30 GMT"));
   now_ += absl::Milliseconds(1500);
   EXPECT_THAT(Ask(kGet), HasSubstr("10:20:31 GMT"));
+}
+
+TEST_F(Http1SessionTest, HandlersRefuseBodiesThatFindNoMemory) {
+  std::shared_ptr<const HeldBytes> held;
+  script_.on_head = [&held](HttpExchange& exchange) {
+    held = exchange.HoldBody(2000);
+    if (held == nullptr) return exchange.StartAndEnd(503, {{"retry-after", "1"}});
+    exchange.AllowBody(2000);
+  };
+  const int64_t all = budgets_.bodies.left();
+  ASSERT_TRUE(budgets_.bodies.Take(all - 2000));
+  EXPECT_EQ(Ask(LongPost(2000)), "");
+  EXPECT_EQ(budgets_.bodies.left(), 0);
+  EXPECT_TRUE(refusals_.empty());
+  session_.reset();
+  EXPECT_EQ(budgets_.bodies.left(), 0) << "what is held may outlive the session";
+  held.reset();
+  EXPECT_EQ(budgets_.bodies.left(), 2000);
+
+  ASSERT_TRUE(budgets_.bodies.Take(1));
+  EXPECT_EQ(Ask(LongPost(2000)).rfind("HTTP/1.1 503 ", 0), 0u);
+  EXPECT_EQ(refusals_, std::vector<NetworkRefusal>{NetworkRefusal::kBodyMemory});
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ class Http1SessionTest : public ::testing::Test, public HttpSessionHost {
   void CountRefusal(NetworkRefusal reason) override { refusals_.push_back(reason); }
 
   HttpSession& session() {
-    if (session_ == nullptr) session_ = MakeHttp1Session(*this, limits_, budget_, now_);
+    if (session_ == nullptr) session_ = MakeHttp1Session(*this, limits_, budgets_, now_);
     return *session_;
   }
   // Everything that is produced now.
@@ -119,7 +119,7 @@ class Http1SessionTest : public ::testing::Test, public HttpSessionHost {
 
   Script script_;
   HttpLimits limits_;
-  ByteBudget budget_ = ByteBudget(1 << 30);
+  HttpBudgets budgets_{.answers = ByteBudget(1 << 30)};
   absl::Time now_ = absl::FromCivil(absl::CivilSecond(2026, 1, 5, 10, 20, 30), absl::UTCTimeZone());
   int n_flushes_ = 0;
   std::vector<NetworkRefusal> refusals_;

@@ -260,7 +260,7 @@ TEST_F(H2AttackTest, SurvivesMutatedFrames) {
     n_requests += host_.seen.size();
     session_.reset();
     ASSERT_EQ(host_.n_live(), 0u);
-    ASSERT_EQ(budget_.left(), 64 << 20);
+    ASSERT_EQ(budgets_.answers.left(), 64 << 20);
     host_.seen.clear();
   }
   EXPECT_GT(n_requests, 20'000u);  // otherwise little is tried

@@ -23,7 +23,7 @@ class H2SessionTest : public testing::Test {
  protected:
   void SetUp() override { Restart(); }
 
-  void Restart() { session_ = MakeHttp2Session(host_, limits_, budget_, now_); }
+  void Restart() { session_ = MakeHttp2Session(host_, limits_, budgets_, now_); }
   void Talk() { client_.Talk(*session_, now_); }
 
   // Talks after `duration`, with ticks on the way.
@@ -47,7 +47,7 @@ class H2SessionTest : public testing::Test {
 
   FakeHost host_;
   HttpLimits limits_;
-  ByteBudget budget_{64 << 20};
+  HttpBudgets budgets_{.answers = ByteBudget(64 << 20)};
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   H2Client client_;
   std::unique_ptr<HttpSession> session_;

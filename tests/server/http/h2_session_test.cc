@@ -55,7 +55,7 @@ TEST_F(H2SessionTest, AnswersWithBodyAndTrailers) {
   EXPECT_EQ(host_.n_live(), 0u);
   EXPECT_EQ(session_->n_exchanges(), 0u);
   EXPECT_EQ(host_.last().n_sent_calls, 0);  // the handler's end says it
-  EXPECT_EQ(budget_.left(), 64 << 20);
+  EXPECT_EQ(budgets_.answers.left(), 64 << 20);
   EXPECT_EQ(host_.n_flushes, 0);
 }
 
@@ -155,7 +155,7 @@ TEST_F(H2SessionTest, SeesACancel) {
   Talk();
   EXPECT_EQ(host_.n_live(), 0u);
   EXPECT_EQ(session_->n_exchanges(), 0u);
-  EXPECT_EQ(budget_.left(), 64 << 20);
+  EXPECT_EQ(budgets_.answers.left(), 64 << 20);
   EXPECT_FALSE(session_->is_over());
 }
 
@@ -311,7 +311,7 @@ TEST_F(H2SessionTest, BoundsAConnectionsAnswers) {
   exchange.Write("x");
   EXPECT_EQ(exchange.unsent_bytes(), 0u);
   EXPECT_EQ(host_.refusals[NetworkRefusal::kAnswerMemory], 1);
-  EXPECT_EQ(budget_.left(), 64 << 20);
+  EXPECT_EQ(budgets_.answers.left(), 64 << 20);
   exchange.Write("x");  // is dropped
   exchange.End({});
   Talk();
@@ -322,13 +322,13 @@ TEST_F(H2SessionTest, BoundsAConnectionsAnswers) {
 TEST_F(H2SessionTest, SharesTheAnswersBudget) {
   client_.Send(RequestFields("GET", "/a"), "");
   Talk();
-  ASSERT_TRUE(budget_.Take((64 << 20) - 10));
+  ASSERT_TRUE(budgets_.answers.Take((64 << 20) - 10));
   host_.last().exchange->Start(200, {});
   host_.last().exchange->Write("0123456789");
-  EXPECT_EQ(budget_.left(), 0);
+  EXPECT_EQ(budgets_.answers.left(), 0);
   host_.last().exchange->Write("x");
   EXPECT_EQ(host_.refusals[NetworkRefusal::kAnswerMemory], 1);
-  EXPECT_EQ(budget_.left(), 10);
+  EXPECT_EQ(budgets_.answers.left(), 10);
 }
 
 TEST_F(H2SessionTest, EndsWhenNothingIsRead) {

@@ -28,10 +28,10 @@ class ListenerTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& host, int port = 0) {
     return Listener::Start(
         *loop_, host, port,
-        [this](int socket, Peer peer) {
+        [this](OwnedSocket socket, Peer peer) {
           EXPECT_TRUE(loop_->IsThisThread());
           absl::MutexLock lock(&mutex_);
-          accepted_.emplace_back(OwnedSocket(socket), std::move(peer));
+          accepted_.emplace_back(std::move(socket), std::move(peer));
         },
         [this](NetworkRefusal refusal) {
           EXPECT_EQ(refusal, NetworkRefusal::kDescriptors);

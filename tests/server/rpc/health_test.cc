@@ -47,7 +47,7 @@ class Call {
   ~Call() { End(); }
 
   void Send(const std::string& message) {
-    loop_.PostAndWait([&] { handler_->OnMessage(message); });
+    loop_.PostAndWait([&] { handler_->OnMessage({message}); });
   }
   void HalfClose() {
     loop_.PostAndWait([&] { handler_->OnHalfClose(); });
@@ -227,7 +227,7 @@ TEST_F(RpcHealthTest, APostedChangeDoesNotReachAWatchThatIsGone) {
   FakeRpcStream stream(loop_.get());
   loop_->PostAndWait([&] {
     const std::unique_ptr<RpcHandler> handler = method->make_handler(stream);
-    handler->OnMessage("");
+    handler->OnMessage({""});
     handler->OnHalfClose();
     health_.SetServing(false);  // posted to this loop, which runs it after this work
   });
