@@ -2,11 +2,14 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <array>
+#include <algorithm>
 #include <atomic>
+#include <deque>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "client/call_status.h"
 #include "client/live_context.h"
@@ -20,7 +23,9 @@ namespace lowkey {
 namespace {
 
 // gRPC serializes a connection's reads and writes; several connections avoid that bottleneck.
-constexpr size_t kConnections = 4;
+constexpr size_t kMinConnections = 4;
+// A server takes so many on one connection; further streams would wait within the client.
+constexpr int kMaxStreamsPerConnection = 100;
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 constexpr absl::Duration kAskTimeout = absl::Seconds(30);
 
@@ -95,29 +100,60 @@ class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
 
 class LoadClient::Impl {
  public:
-  explicit Impl(const ConnectOptions& options) : address(options.address) {
-    for (auto& stub : generation) stub = v1::Generation::NewStub(OpenChannel(options));
+  struct Connection {
+    std::unique_ptr<v1::Generation::Stub> generation;
+    int n_streams = 0;
+  };
+
+  explicit Impl(const ConnectOptions& options) : options(options) {
     // These have their own connection, so that an answer does not wait behind streams.
     const std::shared_ptr<grpc::Channel> channel = OpenChannel(options);
     admin = v1::Admin::NewStub(channel);
     models = v1::Models::NewStub(channel);
+    generation = v1::Generation::NewStub(channel);
   }
 
-  const std::string address;
+  // Returns the connection with the fewest streams, which has one more until Leave.
+  Connection& Join() {
+    absl::MutexLock lock(&mutex);
+    const auto fewest =
+        std::min_element(connections.begin(), connections.end(),
+                         [](const auto& a, const auto& b) { return a.n_streams < b.n_streams; });
+    const bool takes_more =
+        connections.size() >= kMinConnections && fewest->n_streams < kMaxStreamsPerConnection;
+    Connection& joined = takes_more ? *fewest : connections.emplace_back();
+    if (!takes_more) joined.generation = v1::Generation::NewStub(OpenChannel(options));
+    ++joined.n_streams;
+    return joined;
+  }
+
+  void Leave(Connection& connection) {
+    absl::MutexLock lock(&mutex);
+    --connection.n_streams;
+  }
+
+  const ConnectOptions options;
   LiveContexts contexts;
   std::atomic<int64_t> n_tokens{0};
-  std::array<std::unique_ptr<v1::Generation::Stub>, kConnections> generation;
+  absl::Mutex mutex;
+  std::deque<Connection> connections ABSL_GUARDED_BY(mutex);
   std::unique_ptr<v1::Admin::Stub> admin;
   std::unique_ptr<v1::Models::Stub> models;
-  std::atomic<size_t> n_started{0};
+  std::unique_ptr<v1::Generation::Stub> generation;
 };
 
 LoadClient::LoadClient(const ConnectOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 LoadClient::~LoadClient() = default;
 
 void LoadClient::Start(const GenerationRequest& request, std::function<void(StreamRecord)> on_end) {
-  auto* stream = new LoadStream(impl_->contexts, impl_->n_tokens, request, std::move(on_end));
-  stream->Begin(*impl_->generation[impl_->n_started++ % kConnections]);
+  Impl::Connection& connection = impl_->Join();
+  auto* stream = new LoadStream(
+      impl_->contexts, impl_->n_tokens, request,
+      [impl = impl_.get(), &connection, on_end = std::move(on_end)](StreamRecord record) {
+        impl->Leave(connection);
+        on_end(std::move(record));
+      });
+  stream->Begin(*connection.generation);
 }
 
 void LoadClient::Cancel() { impl_->contexts.Cancel(); }
@@ -137,10 +173,10 @@ absl::StatusOr<ServedModel> LoadClient::GetModel() {
   LiveContext model_call(impl_->contexts, deadline), stats_call(impl_->contexts, deadline);
   v1::Model model;
   v1::StatsResponse stats;
+  LK_RETURN_IF_ERROR(FromCallStatus(impl_->models->GetModel(model_call.get(), {}, &model),
+                                    impl_->options.address));
   LK_RETURN_IF_ERROR(
-      FromCallStatus(impl_->models->GetModel(model_call.get(), {}, &model), impl_->address));
-  LK_RETURN_IF_ERROR(
-      FromCallStatus(impl_->admin->Stats(stats_call.get(), {}, &stats), impl_->address));
+      FromCallStatus(impl_->admin->Stats(stats_call.get(), {}, &stats), impl_->options.address));
   ServedModel served{model.name(), model.dtype(), stats.instruction_set(), stats.version()};
   served.vocab_size = model.architecture().vocab_size();
   served.context_tokens = model.limits().context_tokens();
@@ -164,8 +200,8 @@ absl::StatusOr<TokenList> LoadClient::Tokenize(const std::string& text) {
   request.set_text(text);
   request.set_add_bos(false);
   v1::TokenizeResponse response;
-  LK_RETURN_IF_ERROR(FromCallStatus(impl_->generation[0]->Tokenize(call.get(), request, &response),
-                                    impl_->address));
+  LK_RETURN_IF_ERROR(FromCallStatus(impl_->generation->Tokenize(call.get(), request, &response),
+                                    impl_->options.address));
   return TokenList(response.token_ids().begin(), response.token_ids().end());
 }
 
