@@ -96,31 +96,98 @@ void BlockQ6_K(const uint8_t* p, float* out) {
   }
 }
 
+uint16_t Bits16At(const uint8_t* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return bits;
+}
+
+template <int kBits, bool kHasMinimum>
+void SmallCodes(const uint8_t* p, CodedBlock& out) {
+  constexpr int kHeaderBytes = kHasMinimum ? 4 : 2;
+  out.scale = Bits16At(p);
+  if (kHasMinimum) out.add = Bits16At(p + 2);
+  uint32_t fifth = 0;
+  if constexpr (kBits == 5) std::memcpy(&fifth, p + kHeaderBytes, sizeof(fifth));
+  const uint8_t* low = p + kHeaderBytes + (kBits == 5 ? 4 : 0);
+  for (int j = 0; j < kSmall; ++j) {
+    const int four = j < kSmall / 2 ? low[j] & 15 : low[j - kSmall / 2] >> 4;
+    out.codes[j] = static_cast<uint8_t>(four | (fifth >> j & 1) << 4);
+  }
+}
+
+void CodesQ8_0(const uint8_t* p, CodedBlock& out) {
+  out.scale = Bits16At(p);
+  std::copy_n(p + 2, kSmall, out.codes.begin());
+}
+
+template <int kBits>
+void LargeCodes(const uint8_t* p, CodedBlock& out) {
+  out.scale = Bits16At(p);
+  out.add = Bits16At(p + 2);
+  const uint8_t* fifth = p + 16;
+  const uint8_t* low = fifth + (kBits == 5 ? 32 : 0);
+  for (int i = 0; i < 8; ++i) {
+    const ScaleAndMinimum sub = SubBlockScales(p + 4, i);
+    out.scale_factors[i] = static_cast<uint8_t>(sub.scale);
+    out.add_factors[i] = static_cast<uint8_t>(sub.minimum);
+    for (int j = 0; j < 32; ++j) {
+      int q = low[i / 2 * 32 + j] >> (i % 2 * 4) & 15;
+      if constexpr (kBits == 5) q |= (fifth[j] >> i & 1) << 4;
+      out.codes[i * 32 + j] = static_cast<uint8_t>(q);
+    }
+  }
+}
+
+void CodesQ6_K(const uint8_t* p, CodedBlock& out) {
+  out.scale = Bits16At(p + 208);
+  for (int i = 0; i < 16; ++i) {
+    const int half = i / 8, run = i / 2 % 4, at = i % 2 * 16;
+    const uint8_t* low_bits = p + half * 64 + run % 2 * 32 + at;
+    const uint8_t* high_bits = p + 128 + half * 32 + at;
+    out.scale_factors[i] = p[192 + i];
+    for (int j = 0; j < 16; ++j) {
+      const int four = low_bits[j] >> (run / 2 * 4) & 15, two = high_bits[j] >> (run * 2) & 3;
+      out.codes[i * 16 + j] = static_cast<uint8_t>(four | two << 4);
+    }
+  }
+}
+
 struct BlockType {
   DType dtype;
   void (*read)(const uint8_t* block, float* out);
+  void (*read_codes)(const uint8_t* block, CodedBlock& out);
 };
 constexpr BlockType kBlockTypes[] = {
-    {DType::kQ4_0, SmallBlock<4, false>},
-    {DType::kQ4_1, SmallBlock<4, true>},
-    {DType::kQ5_0, SmallBlock<5, false>},
-    {DType::kQ5_1, SmallBlock<5, true>},
-    {DType::kQ8_0, BlockQ8_0},
-    {DType::kQ4_K, LargeBlock<4>},
-    {DType::kQ5_K, LargeBlock<5>},
-    {DType::kQ6_K, BlockQ6_K},
+    {DType::kQ4_0, SmallBlock<4, false>, SmallCodes<4, false>},
+    {DType::kQ4_1, SmallBlock<4, true>, SmallCodes<4, true>},
+    {DType::kQ5_0, SmallBlock<5, false>, SmallCodes<5, false>},
+    {DType::kQ5_1, SmallBlock<5, true>, SmallCodes<5, true>},
+    {DType::kQ8_0, BlockQ8_0, CodesQ8_0},
+    {DType::kQ4_K, LargeBlock<4>, LargeCodes<4>},
+    {DType::kQ5_K, LargeBlock<5>, LargeCodes<5>},
+    {DType::kQ6_K, BlockQ6_K, CodesQ6_K},
 };
+
+const BlockType& TypeOf(DType dtype) {
+  const auto* type = std::find_if(std::begin(kBlockTypes), std::end(kBlockTypes),
+                                  [dtype](const BlockType& t) { return t.dtype == dtype; });
+  LK_CHECK(type != std::end(kBlockTypes));
+  return *type;
+}
 
 }  // namespace
 
 void Dequantize(DType dtype, const std::byte* blocks, int64_t n_blocks, float* out) {
-  const auto* type = std::find_if(std::begin(kBlockTypes), std::end(kBlockTypes),
-                                  [dtype](const BlockType& t) { return t.dtype == dtype; });
-  LK_CHECK(type != std::end(kBlockTypes));
+  const BlockType& type = TypeOf(dtype);
   const auto* p = reinterpret_cast<const uint8_t*>(blocks);
   for (int64_t i = 0; i < n_blocks; ++i) {
-    type->read(p + i * DTypeBytes(dtype), out + i * DTypeBlockSize(dtype));
+    type.read(p + i * DTypeBytes(dtype), out + i * DTypeBlockSize(dtype));
   }
+}
+
+void ReadCodes(DType dtype, const std::byte* block, CodedBlock& out) {
+  TypeOf(dtype).read_codes(reinterpret_cast<const uint8_t*>(block), out);
 }
 
 }  // namespace lowkey

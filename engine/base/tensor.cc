@@ -27,13 +27,14 @@ std::string ShapeString(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
+int64_t StoredRow(const TensorView& t, int64_t row) {
+  if (t.interleaved_rows == 0) return row;
+  const int64_t half = t.interleaved_rows / 2, in_group = row % t.interleaved_rows;
+  return row - in_group + (in_group < half ? 2 * in_group : 2 * (in_group - half) + 1);
+}
+
 void LoadRow(const TensorView& t, int64_t row, float* out) {
-  int64_t place = row;
-  if (t.interleaved_rows > 0) {
-    const int64_t half = t.interleaved_rows / 2, in_group = row % t.interleaved_rows;
-    place = row - in_group + (in_group < half ? 2 * in_group : 2 * (in_group - half) + 1);
-  }
-  LoadFloats(t, place * t.shape[1], t.shape[1], out);
+  LoadFloats(t, StoredRow(t, row) * t.shape[1], t.shape[1], out);
 }
 
 void LoadFloats(const TensorView& t, int64_t begin, int64_t count, float* out) {

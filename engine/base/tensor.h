@@ -35,6 +35,9 @@ std::optional<int64_t> CheckedProduct(int64_t unit, const std::vector<int64_t>& 
 // Returns text like "[4096, 1024]".
 std::string ShapeString(const std::vector<int64_t>& shape);
 
+// Returns the place where row `row` of a matrix is stored.
+int64_t StoredRow(const TensorView& t, int64_t row);
+
 // Writes row `row` of a matrix [n_rows, n], wherever it is stored, as floats to out [n].
 void LoadRow(const TensorView& t, int64_t row, float* out);
 

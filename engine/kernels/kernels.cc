@@ -1,5 +1,9 @@
 #include "engine/kernels/kernels.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -17,7 +21,8 @@ namespace {
 
 // The names are known on every processor, so that a set that this CPU lacks is told from a
 // misspelled name.
-constexpr const char* kKnownIsas[] = {"portable", "portable_bf16", "avx2", "avx512", "avx512_bf16"};
+constexpr const char* kKnownIsas[] = {"portable", "portable_bf16", "avx2",
+                                      "avx512",   "avx512_vnni",   "avx512_bf16"};
 
 std::string Quoted(const std::string& name) { return absl::StrCat("LOWKEY_ISA: \"", name, "\""); }
 
@@ -28,6 +33,14 @@ bool IsIntel() {
   return false;
 #endif
 }
+
+#if defined(__x86_64__)
+// clang 14's __builtin_cpu_supports does not know this one.
+bool HasF16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
 
 absl::StatusOr<const KernelTable*> ChooseKernels() {
   const std::vector<const KernelTable*> available = AvailableKernels();
@@ -50,10 +63,12 @@ absl::StatusOr<const KernelTable*> ChooseKernels() {
 std::vector<const KernelTable*> AvailableKernels() {
   std::vector<const KernelTable*> out = {&cpu::kPortableTable, &cpu::kPortableBf16Table};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    out.push_back(&cpu::kAvx2Table);
-  }
-  if (__builtin_cpu_supports("avx512f")) out.push_back(&cpu::kAvx512Table);
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !HasF16c()) return out;
+  out.push_back(&cpu::kAvx2Table);
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")) return out;
+  out.push_back(&cpu::kAvx512Table);
+  if (!__builtin_cpu_supports("avx512vnni")) return out;
+  out.push_back(&cpu::kAvx512VnniTable);
   if (__builtin_cpu_supports("avx512bf16")) out.push_back(&cpu::kAvx512Bf16Table);
 #endif
   return out;

@@ -1,10 +1,13 @@
 #ifndef LOWKEY_ENGINE_KERNELS_KERNELS_H_
 #define LOWKEY_ENGINE_KERNELS_KERNELS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace lowkey {
+
+enum class CodeFormat;  // coded_weight.h
 
 // The numeric primitives of the CPU, one table per instruction set, chosen once at start.
 // Activations are fp32; the right-hand side of a product is fp32, bf16 or int8 (the caller applies
@@ -42,9 +45,6 @@ inline int64_t NextTileRows(int64_t rows_left, int64_t tiles_left) {
   return rows_left / tiles_left;
 }
 
-// Rows of B that share a scale in gemm_int8_blocks.
-inline constexpr int64_t kGemmBlock = 64;
-
 // C [n_rows, n_cols] = A [n_rows, k] B [k, n_cols], or C += A B. B lies in panels of panel_columns
 // columns; strides and offsets are in elements of what they address.
 struct GemmArgs {
@@ -53,9 +53,7 @@ struct GemmArgs {
   // Column panel p (columns p * panel_columns ..) begins at b + p * b_panel_stride. Its layout is
   //  Gemm              row kk at + kk * b_row_stride, so that a row-major matrix has b_panel_stride
   //                    == panel_columns, and a packed one b_row_stride == panel_columns;
-  //  gemm_bf16_pairs   two successive rows interleaved, [k / 2][panel_columns][2];
-  //  gemm_int8_blocks  for every 64 rows their scales [panel_columns] in bf16, then their codes
-  //                    [64][panel_columns]. A block's products are summed, then added by its scale.
+  //  gemm_bf16_pairs   two successive rows interleaved, [k / 2][panel_columns][2].
   const void* b = nullptr;
   int64_t b_row_stride = 0;
   int64_t b_panel_stride = 0;
@@ -63,12 +61,37 @@ struct GemmArgs {
   int64_t ldc = 0;
   int64_t n_rows = 0;
   int64_t n_cols = 0;  // a multiple of panel_columns
-  int64_t k = 0;       // even for pairs; for blocks the last block may have fewer rows than 64
+  int64_t k = 0;       // even for pairs
   enum class Into { kOverwrite, kAccumulate } into = Into::kOverwrite;
-  LeftLayout a_layout = LeftLayout::kRows;  // blocks: kTiles
-  // kTiles: the first step, of lda packed steps; even for pairs, a multiple of 64 for blocks. With
-  // kRows `a` points at the first step.
+  LeftLayout a_layout = LeftLayout::kRows;
+  // kTiles: the first step, of lda packed steps; even for pairs. With kRows `a` points at the first
+  // step.
   int64_t k_begin = 0;
+};
+
+// Rows in codes of 8 or 16 bits for products with coded weights (coded_weight.h): for each group of a
+// row its scale, and its scale times the sum of its codes.
+struct CodedRows {
+  std::byte* codes = nullptr;
+  float* scales = nullptr;
+  float* sums = nullptr;
+};
+
+// C [n_rows, n_panels * panel_columns] = A B over steps [k_begin, k_end), added to C unless k_begin is
+// 0. Steps begin and end at multiples of 256, but for the end of B, which is whole blocks.
+struct CodedProductArgs {
+  // Rows come in tiles, as in LeftLayout::kTiles. The tile that begins at row i has its codes i * lda
+  // codes from the first; (row r, step kk) has the place (kk / side * tile_rows + r) * side +
+  // kk % side, where `side` codes have 32 bits. Group g of its row r is at i * (lda / group) +
+  // g * tile_rows + r of scales and sums.
+  CodedRows a;
+  int64_t lda = 0;               // steps in all
+  const std::byte* b = nullptr;  // panel p at b + p * b_panel_bytes
+  int64_t b_panel_bytes = 0;
+  float* c = nullptr;  // row i at c + i * ldc
+  int64_t ldc = 0;
+  int64_t n_rows = 0, n_panels = 0;
+  int64_t k_begin = 0, k_end = 0;
 };
 
 // Memory that the caller reads next: a kernel asks for it while it computes. Any address is fine.
@@ -147,7 +170,9 @@ struct KernelTable {
   // are added at once. Elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
   void (*gemm_bf16_pairs)(const GemmArgs&, const void* next_b);
-  void (*gemm_int8_blocks)(const GemmArgs&);
+  // Codes a row x [n] for a format, its codes in order; see coded_weight.h for both.
+  void (*code_row)(CodeFormat format, const float* x, int64_t n, const CodedRows& out);
+  void (*multiply_codes)(CodeFormat format, const CodedProductArgs&);
   void (*dot_rows_f32)(const DotRowsArgs&);
   void (*dot_rows_bf16)(const DotRowsArgs&);
   void (*dot_rows_int8)(const DotRowsArgs&);

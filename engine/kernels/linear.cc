@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
+#include <vector>
 
 #include "engine/base/status_macros.h"
-#include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
 namespace {
@@ -25,112 +26,154 @@ constexpr int64_t kFewRows = 3;
 constexpr int64_t kAhead = 2048;
 // Tasks per thread with many rows: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
+constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
 
-// Returns the bytes of a panel's block in int8: scales, then codes.
-int64_t NarrowBlockBytes(int64_t panel) { return panel * (2 + kNarrowBlock); }
-
-int64_t PanelBytes(StorageType type, int64_t n_in_padded, int64_t panel) {
-  if (type == StorageType::kInt8) return NarrowBlocks(n_in_padded) * NarrowBlockBytes(panel);
-  return n_in_padded * panel * StorageBytes(type);
-}
-
-// Packs a row into column c of a panel.
-void PackNarrow(absl::Span<const float> row, int64_t panel, int64_t c, std::byte* out) {
-  std::vector<uint8_t> codes(row.size());
-  std::vector<uint16_t> scales(NarrowBlocks(static_cast<int64_t>(row.size())));
-  NarrowRow(row, StorageType::kInt8, codes.data(), scales.data(), 1);
-  for (size_t block = 0; block < scales.size(); ++block) {
-    std::byte* to = out + static_cast<int64_t>(block) * NarrowBlockBytes(panel);
-    reinterpret_cast<uint16_t*>(to)[c] = scales[block];
-    to += 2 * panel + c;
-    const size_t first = block * kNarrowBlock;
-    for (size_t k = first; k < std::min(first + kNarrowBlock, row.size()); ++k, to += panel) {
-      *to = std::byte{codes[k]};
-    }
-  }
-}
-
-// Packs n_rows rows of `part`, from first_row, into columns `column` .. of a panel.
-void PackPanel(const TensorView& part, int64_t first_row, int64_t n_rows, int64_t panel,
-               int64_t column, std::vector<float>& row, StorageType type, std::byte* out) {
-  const int64_t n_in = part.shape[1];
-  row.resize(n_in);
-  for (int64_t j = 0; j < n_rows; ++j) {
-    LoadRow(part, first_row + j, row.data());
-    const int64_t c = column + j;
-    if (type == StorageType::kInt8) {
-      PackNarrow(row, panel, c, out);
-    } else if (type == StorageType::kFloat32) {
-      auto* to = reinterpret_cast<float*>(out);
-      for (int64_t k = 0; k < n_in; ++k) to[k * panel + c] = row[k];
-    } else {
-      auto* to = reinterpret_cast<uint16_t*>(out);
-      for (int64_t k = 0; k < n_in; ++k) {
-        to[k / 2 * 2 * panel + 2 * c + k % 2] = ToBFloat16(row[k]).bits;
-      }
-    }
-  }
-}
-
-// The left-hand side of one block of rows in tiles (LeftLayout::kTiles), rounded to bf16 where the
-// kernels want that.
-struct PackedRows {
-  const std::byte* data = nullptr;
-  int64_t n_rows = 0;
+// The rows of one block of a product.
+struct SourceRows {
+  const float* x = nullptr;
+  int64_t ldx = 0, n_in = 0, n_rows = 0;
 };
 
-constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
+// How a part of a weight wants its left-hand side.
+struct RowForm {
+  enum class Kind { kFloats, kPairs, kCodes } kind = Kind::kFloats;
+  int64_t n_in_padded = 0;
+  int row_bits = 0;   // of codes
+  int64_t group = 0;  // of codes
+  CodeFormat format = CodeFormat::kInt8;
+
+  // Formats with equal groups share their rows.
+  bool operator==(const RowForm& other) const {
+    return kind == other.kind && n_in_padded == other.n_in_padded && row_bits == other.row_bits &&
+           group == other.group;
+  }
+};
+
+RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels) {
+  RowForm form{.n_in_padded = part.n_in_padded};
+  if (part.form.codes.has_value()) {
+    form.kind = RowForm::Kind::kCodes;
+    form.format = *part.form.codes;
+    form.row_bits = ShapeOf(form.format).row_bits;
+    form.group = ShapeOf(form.format).group;
+  } else if (part.form.type == StorageType::kBFloat16 && kernels.rounds_activations) {
+    form.kind = RowForm::Kind::kPairs;
+  }
+  return form;
+}
+
+// The left-hand side of one block of rows in tiles (LeftLayout::kTiles): numbers, numbers rounded to
+// bf16, or codes.
+struct PackedRows {
+  int64_t n_rows = 0;
+  const float* numbers = nullptr;  // rounded ones are bf16
+  CodedRows codes;
+};
+
+// A tile: rows [first, first + n) of a block.
+struct RowTile {
+  int64_t first = 0, n = 0;
+};
 
 // Reads each row in one pass: its lines may be another core's, or not fit in L1. The rows' elements
 // of a step lie side by side.
-void PackTile(const float* x, int64_t ldx, int64_t rows, const PackedWeight& w, float* out) {
+void PackFloats(const SourceRows& rows, const RowTile& tile, int64_t n_in_padded, float* out) {
   std::array<const float*, kMaxTileRows> source;
-  for (int64_t r = 0; r < rows; ++r) source[r] = x + r * ldx;
-  for (int64_t k = 0; k < w.n_in(); ++k) {
-    for (int64_t r = 0; r < rows; ++r) *out++ = source[r][k];
+  for (int64_t r = 0; r < tile.n; ++r) source[r] = rows.x + (tile.first + r) * rows.ldx;
+  for (int64_t k = 0; k < rows.n_in; ++k) {
+    for (int64_t r = 0; r < tile.n; ++r) *out++ = source[r][k];
   }
-  std::fill_n(out, (w.n_in_padded() - w.n_in()) * rows, 0.0f);
+  std::fill_n(out, (n_in_padded - rows.n_in) * tile.n, 0.0f);
 }
 
-// The same in bf16, where the rows' pairs of steps lie side by side.
-void PackTile(const float* x, int64_t ldx, int64_t rows, const PackedWeight& w, uint16_t* out) {
-  constexpr int64_t kSteps = 256;  // of all rows stay in L1 while they are put side by side
-  std::array<std::array<uint16_t, kSteps>, kMaxTileRows> rounded;
-  for (int64_t k = 0; k < w.n_in(); k += kSteps) {
-    const int64_t n = std::min(kSteps, w.n_in() - k);
-    for (int64_t r = 0; r < rows; ++r) {
-      w.kernels().to_bf16(x + r * ldx + k, rounded[r].data(), n);
-      if (n % 2 != 0) rounded[r][n] = 0;
-    }
-    for (int64_t i = 0; i < n; i += 2) {
-      for (int64_t r = 0; r < rows; ++r, out += 2) std::memcpy(out, &rounded[r][i], 4);
-    }
+// Lays the tile's rows side by side, 32 bits of each in turn: those of row r are at from + r * ld.
+void Interleave(const std::byte* from, int64_t ld, int64_t n_bytes, int64_t n_rows,
+                std::byte* out) {
+  for (int64_t at = 0; at < n_bytes; at += 4) {
+    for (int64_t r = 0; r < n_rows; ++r, out += 4) std::memcpy(out, from + r * ld + at, 4);
   }
 }
 
-PackedRows PackRows(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows,
+constexpr int64_t kRowChunk = 256;  // steps of all rows that stay in L1 while they are interleaved
+
+void PackPairs(const SourceRows& rows, const RowTile& tile, const KernelTable& kernels,
+               std::byte* out) {
+  std::array<uint16_t, kRowChunk * kMaxTileRows> rounded;
+  for (int64_t k = 0; k < rows.n_in; k += kRowChunk) {
+    const int64_t n = std::min(kRowChunk, rows.n_in - k);
+    for (int64_t r = 0; r < tile.n; ++r) {
+      kernels.to_bf16(rows.x + (tile.first + r) * rows.ldx + k, &rounded[r * kRowChunk], n);
+      if (n % 2 != 0) rounded[r * kRowChunk + n] = 0;
+    }
+    Interleave(reinterpret_cast<const std::byte*>(rounded.data()), 2 * kRowChunk, 2 * n, tile.n,
+               out + 2 * k * tile.n);
+  }
+}
+
+void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
+               const KernelTable& kernels, const CodedRows& out) {
+  constexpr int64_t kMaxGroups = kRowChunk / 16;
+  std::array<std::byte, 2 * kRowChunk * kMaxTileRows> codes;
+  std::array<float, kMaxGroups> scales, sums;
+  const int64_t code_bytes = form.row_bits / 8, ld = kRowChunk * code_bytes;
+  for (int64_t k = 0; k < form.n_in_padded; k += kRowChunk) {
+    const int64_t n = std::min(kRowChunk, rows.n_in - k);
+    const int64_t n_padded = std::min(kRowChunk, form.n_in_padded - k);
+    const int64_t first_group = k / form.group;
+    for (int64_t r = 0; r < tile.n; ++r) {
+      std::byte* row = &codes[r * ld];
+      std::fill(row + n * code_bytes, row + n_padded * code_bytes, std::byte{0});
+      kernels.code_row(form.format, rows.x + (tile.first + r) * rows.ldx + k, n,
+                       {row, scales.data(), sums.data()});
+      for (int64_t g = 0; g < n_padded / form.group; ++g) {
+        out.scales[(first_group + g) * tile.n + r] = scales[g];
+        out.sums[(first_group + g) * tile.n + r] = sums[g];
+      }
+    }
+    Interleave(codes.data(), ld, n_padded * code_bytes, tile.n,
+               out.codes + k * code_bytes * tile.n);
+  }
+}
+
+PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTable& kernels,
                     ThreadPool& pool) {
-  if (n_rows == 1 && w.n_in() == w.n_in_padded() && !w.rounds_activations()) {
-    return {reinterpret_cast<const std::byte*>(x), 1};  // a row is its own tile
+  if (rows.n_rows == 1 && form.kind == RowForm::Kind::kFloats && rows.n_in == form.n_in_padded) {
+    return {1, rows.x, {}};  // a row is its own tile
   }
   thread_local std::vector<float> scratch;  // grows to the largest block
-  scratch.resize(std::max<size_t>(scratch.size(), n_rows * w.n_in_padded()));
-  float* out = scratch.data();
-  LK_CHECK(w.kernels().max_tile_rows <= kMaxTileRows);
-  const int64_t n_tiles = NumTiles(n_rows, w.kernels().max_tile_rows);
-  pool.ParallelFor(n_tiles, [&](int64_t tile, int) {
-    int64_t row = 0;
-    for (int64_t t = 0; t < tile; ++t) row += NextTileRows(n_rows - row, n_tiles - t);
-    const int64_t rows = NextTileRows(n_rows - row, n_tiles - tile);
-    const int64_t at = row * w.n_in_padded();
-    if (w.rounds_activations()) {
-      PackTile(x + row * ldx, ldx, rows, w, reinterpret_cast<uint16_t*>(out) + at);
+  const int64_t n = rows.n_rows * form.n_in_padded;  // floats, which are enough for each kind
+  const int64_t n_groups = form.kind == RowForm::Kind::kCodes ? n / form.group : 0;
+  scratch.resize(std::max<size_t>(scratch.size(), n + 2 * n_groups));
+  float* const out = scratch.data();
+  auto* const bytes = reinterpret_cast<std::byte*>(out);
+  const CodedRows codes = {bytes, out + n, out + n + n_groups};
+  LK_CHECK(kernels.max_tile_rows <= kMaxTileRows);
+  const int64_t n_tiles = NumTiles(rows.n_rows, kernels.max_tile_rows);
+  pool.ParallelFor(n_tiles, [&](int64_t index, int) {
+    RowTile tile;
+    for (int64_t t = 0; t <= index; ++t) {
+      tile.first += tile.n;
+      tile.n = NextTileRows(rows.n_rows - tile.first, n_tiles - t);
+    }
+    const int64_t at = tile.first * form.n_in_padded;
+    if (form.kind == RowForm::Kind::kFloats) {
+      PackFloats(rows, tile, form.n_in_padded, out + at);
+    } else if (form.kind == RowForm::Kind::kPairs) {
+      PackPairs(rows, tile, kernels, bytes + 2 * at);
     } else {
-      PackTile(x + row * ldx, ldx, rows, w, out + at);
+      const int64_t group = at / form.group;
+      PackCodes(rows, tile, form, kernels,
+                {bytes + at * form.row_bits / 8, codes.scales + group, codes.sums + group});
     }
   });
-  return {reinterpret_cast<const std::byte*>(out), n_rows};
+  return {rows.n_rows, out, codes};
 }
+
+// Where a product's results go: row i at y + i * ldy.
+struct Output {
+  float* y = nullptr;
+  int64_t ldy = 0;
+};
 
 // A block of a product: steps [k, k + n_k) of n_panels panels from `panel`.
 struct WeightBlock {
@@ -139,116 +182,108 @@ struct WeightBlock {
   int64_t next = 0;  // elements from this block to the one that follows it
 };
 
-void MultiplyBlock(const PackedWeight& w, const PackedRows& rows, const WeightBlock& block,
-                   float* y, int64_t ldy) {
-  const KernelTable& kernels = w.kernels();
-  const int64_t panel = kernels.panel_columns;
-  const int64_t panel_bytes = PanelBytes(w.type(), w.n_in_padded(), panel);
-  const std::byte* b = w.data() + block.panel * panel_bytes + PanelBytes(w.type(), block.k, panel);
+void MultiplyCodes(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
+                   const WeightBlock& block, const Output& out) {
+  CodedProductArgs product;
+  product.a = rows.codes;
+  product.lda = part.n_in_padded;
+  product.b = part.data.data() + block.panel * part.panel_bytes;
+  product.b_panel_bytes = part.panel_bytes;
+  product.c = out.y + block.panel * kernels.panel_columns;
+  product.ldc = out.ldy;
+  product.n_rows = rows.n_rows;
+  product.n_panels = block.n_panels;
+  product.k_begin = block.k;
+  product.k_end = block.k + block.n_k;
+  kernels.multiply_codes(*part.form.codes, product);
+}
+
+void MultiplyBlock(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
+                   const WeightBlock& block, const Output& out) {
+  if (part.form.codes.has_value()) return MultiplyCodes(part, kernels, rows, block, out);
+  const int64_t panel = kernels.panel_columns, number_bytes = StorageBytes(part.form.type);
+  const std::byte* b =
+      part.data.data() + block.panel * part.panel_bytes + block.k * panel * number_bytes;
   GemmArgs product;
-  product.a = rows.data;
-  product.lda = w.n_in_padded();
+  product.a = rows.numbers;
+  product.lda = part.n_in_padded;
   product.b = b;
   product.b_row_stride = panel;
-  product.b_panel_stride = panel_bytes / StorageBytes(w.type());
-  product.c = y + block.panel * panel;
-  product.ldc = ldy;
+  product.b_panel_stride = part.panel_bytes / number_bytes;
+  product.c = out.y + block.panel * panel;
+  product.ldc = out.ldy;
   product.n_rows = rows.n_rows;
   product.n_cols = block.n_panels * panel;
   product.k = block.n_k;
   product.into = block.k == 0 ? GemmArgs::Into::kOverwrite : GemmArgs::Into::kAccumulate;
   product.a_layout = LeftLayout::kTiles;
   product.k_begin = block.k;
-  if (w.type() == StorageType::kInt8) {
-    kernels.gemm_int8_blocks(product);
-  } else if (w.type() == StorageType::kFloat32) {
+  if (part.form.type == StorageType::kFloat32) {
     kernels.gemm_f32(product, nullptr);
   } else {
-    kernels.gemm_bf16_pairs(product, b + block.next * StorageBytes(w.type()));
+    kernels.gemm_bf16_pairs(product, b + block.next * number_bytes);
   }
 }
 
-// Multiplies panels [first, first + count) with at most kFewRows rows. Memory is the limit, so each
-// panel is read once, front to back, and several at once keep the chains of FMAs apart.
-void MultiplyFewRows(const PackedWeight& w, const PackedRows& rows, int64_t first, int64_t count,
-                     float* y, int64_t ldy) {
-  MultiplyBlock(w, rows, {0, w.n_in_padded(), first, count, kAhead}, y, ldy);
-}
-
-// Multiplies blocks of B that stay in L1 while the rows pass over them.
-void MultiplyManyRows(const PackedWeight& w, const PackedRows& rows, int64_t first, int64_t count,
-                      float* y, int64_t ldy) {
-  const int64_t panel_elements = w.n_in_padded() * w.kernels().panel_columns;
+// Multiplies panels [first, first + count) of a part, in blocks of B that stay in L1 while the rows
+// pass over them. With at most kFewRows rows memory is the limit, so each panel is read once, front
+// to back, and several at once keep the chains of FMAs apart.
+void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
+                    int64_t first, int64_t count, const Output& out) {
+  const int64_t n_in = part.n_in_padded, panel_elements = n_in * kernels.panel_columns;
+  const bool is_coded = part.form.codes.has_value();
+  if (rows.n_rows <= kFewRows || (is_coded && rows.n_rows <= kStreamRows)) {
+    return MultiplyBlock(part, kernels, rows, {0, n_in, first, count, kAhead}, out);
+  }
   const auto multiply = [&](int64_t block_k, int64_t k, int64_t panel, int64_t next) {
-    const int64_t n_k = std::min(block_k, w.n_in_padded() - k);
-    MultiplyBlock(w, rows, {k, n_k, panel, 1, next}, y, ldy);
+    const int64_t n_k = std::min(block_k, n_in - k);
+    MultiplyBlock(part, kernels, rows, {k, n_k, panel, 1, next}, out);
   };
   if (rows.n_rows <= kStreamRows) {
     for (int64_t p = first; p < first + count; ++p) {
-      for (int64_t k = 0; k < w.n_in_padded(); k += kStreamBlockK) {
-        multiply(kStreamBlockK, k, p, kStreamBlockK * w.kernels().panel_columns);
+      for (int64_t k = 0; k < n_in; k += kStreamBlockK) {
+        multiply(kStreamBlockK, k, p, kStreamBlockK * kernels.panel_columns);
       }
     }
     return;
   }
-  for (int64_t k = 0; k < w.n_in_padded(); k += kBlockK) {
+  for (int64_t k = 0; k < n_in; k += kBlockK) {
     for (int64_t p = first; p < first + count; ++p) multiply(kBlockK, k, p, panel_elements);
   }
 }
 
-void MultiplyRows(const PackedWeight& w, const PackedRows& rows, float* y, int64_t ldy,
-                  ThreadPool& pool) {
-  const int64_t n_panels = w.n_out_padded() / w.kernels().panel_columns;
-  const bool few_rows = rows.n_rows <= kFewRows;
+void MultiplyRows(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
+                  const Output& out, ThreadPool& pool) {
   // One row's kernel takes four panels at once. A panel that streams past its rows is a task; many
   // rows share the rows of a block among several panels.
-  int64_t panels_per_task = few_rows ? 4 : 1;
+  int64_t panels_per_task = rows.n_rows <= kFewRows ? 4 : 1;
   if (rows.n_rows > kStreamRows) {
-    const int64_t n_parts = kTasksPerThread * pool.n_threads();
-    panels_per_task = (n_panels + n_parts - 1) / n_parts;
+    const int64_t n_tasks = kTasksPerThread * pool.n_threads();
+    panels_per_task = (part.n_panels + n_tasks - 1) / n_tasks;
   }
-  const int64_t n_tasks = (n_panels + panels_per_task - 1) / panels_per_task;
+  const int64_t n_tasks = (part.n_panels + panels_per_task - 1) / panels_per_task;
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const int64_t first = task * panels_per_task;
-    const int64_t count = std::min(panels_per_task, n_panels - first);
-    (few_rows ? MultiplyFewRows : MultiplyManyRows)(w, rows, first, count, y, ldy);
+    MultiplyPanels(part, kernels, rows, first, std::min(panels_per_task, part.n_panels - first),
+                   out);
   });
+}
+
+// Multiplies a block of rows with all parts. A part's padding reaches into the columns of the part
+// after it, which come later.
+void MultiplyParts(const PackedWeight& w, const SourceRows& rows, const Output& out,
+                   ThreadPool& pool) {
+  std::optional<RowForm> packed_as;
+  PackedRows packed;
+  for (const PackedPart& part : w.parts()) {
+    const RowForm form = RowFormOf(part, w.kernels());
+    if (packed_as != form) packed = PackRows(rows, form, w.kernels(), pool);
+    packed_as = form;
+    MultiplyRows(part, w.kernels(), packed, {out.y + part.first_out, out.ldy}, pool);
+  }
 }
 
 }  // namespace
-
-absl::StatusOr<PackedWeight> PackedWeight::Pack(absl::Span<const TensorView> parts,
-                                                StorageType type, ThreadPool& pool,
-                                                const KernelTable& kernels) {
-  LK_CHECK(!parts.empty() && type != StorageType::kFloat8);
-  const int64_t panel = kernels.panel_columns;
-  PackedWeight w;
-  w.kernels_ = &kernels;
-  w.type_ = type;
-  w.n_in_ = parts[0].shape[1];
-  for (const TensorView& p : parts) w.n_out_ += p.shape[0];
-  const int64_t n_panels = (w.n_out_ + panel - 1) / panel;
-  w.n_out_padded_ = n_panels * panel;
-  const int64_t panel_bytes = PanelBytes(type, w.n_in_padded(), panel);
-  LK_ASSIGN_OR_RETURN(w.data_, Buffer::Allocate(static_cast<size_t>(n_panels * panel_bytes)));
-
-  std::vector<std::vector<float>> scratch(pool.n_threads());
-  pool.ParallelFor(n_panels, [&](int64_t p, int thread) {
-    std::byte* out = w.data_.data() + p * panel_bytes;
-    int64_t part_begin = 0;  // a panel may straddle two stacked matrices
-    for (const TensorView& part : parts) {
-      const int64_t part_end = part_begin + part.shape[0];
-      const int64_t begin = std::max(p * panel, part_begin);
-      const int64_t end = std::min((p + 1) * panel, part_end);
-      if (begin < end) {
-        PackPanel(part, begin - part_begin, end - begin, panel, begin - p * panel, scratch[thread],
-                  type, out);
-      }
-      part_begin = part_end;
-    }
-  });
-  return w;
-}
 
 void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
             int64_t ldy, ThreadPool& pool) {
@@ -257,9 +292,8 @@ void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, 
   const int64_t tile = w.kernels().max_tile_rows;
   const int64_t block = ((n_rows + n_blocks - 1) / n_blocks + tile - 1) / tile * tile;
   for (int64_t row = 0; row < n_rows; row += block) {
-    const int64_t rows = std::min(block, n_rows - row);
-    const PackedRows packed = PackRows(w, x + row * ldx, ldx, rows, pool);
-    MultiplyRows(w, packed, y + row * ldy, ldy, pool);
+    const SourceRows rows{x + row * ldx, ldx, w.n_in(), std::min(block, n_rows - row)};
+    MultiplyParts(w, rows, {y + row * ldy, ldy}, pool);
   }
 }
 

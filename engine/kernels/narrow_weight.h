@@ -22,7 +22,7 @@
 
 namespace lowkey {
 
-inline constexpr int64_t kNarrowBlock = kGemmBlock;  // inputs
+inline constexpr int64_t kNarrowBlock = 64;  // inputs
 
 constexpr bool IsNarrow(StorageType type) { return StorageBytes(type) == 1; }
 constexpr int64_t NarrowBlocks(int64_t n_in) { return (n_in + kNarrowBlock - 1) / kNarrowBlock; }

@@ -1,5 +1,7 @@
-// Compiled with -mavx2 -mfma. Everything in an anonymous namespace or templated on its vector type.
+// Compiled with -mavx2 -mfma -mf16c. Everything in an anonymous namespace or templated on its vector type.
 #include <immintrin.h>
+
+#include <cstddef>
 
 #include "engine/kernels/cpu/kernels_inl.h"
 #include "engine/kernels/cpu/tables.h"
@@ -99,6 +101,52 @@ struct Avx2 {
   static Vec FmaHalf(Half a, Half b, Vec c) {
     AddProduct(a, b, c);
     return c;
+  }
+
+  // Sums of products of codes. A vector of a weight holds kLanes columns, each with two steps in 16
+  // bits or four in 8; one of a row has 32 bits of the row everywhere. Products are added in place,
+  // and for the same reason as AddProduct's.
+  using Ints = __m256i;
+  static Ints NoInts() { return _mm256_setzero_si256(); }
+  static Ints SetBits(const std::byte* p) {
+    int32_t bits;
+    __builtin_memcpy(&bits, p, sizeof(bits));
+    return _mm256_set1_epi32(bits);
+  }
+  static Ints LoadPairs(const int8_t* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Ints SetPair(const std::byte* p) { return SetBits(p); }
+  static void AddPairs(Ints row, Ints weight, Ints& sum) {
+    Ints product;
+    asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
+        : "+x"(sum), "=&x"(product)
+        : "x"(row), "x"(weight));
+  }
+  // The weight's codes are 0 to 15: the sums of 32 steps fit in 16 bits.
+  static Ints LoadQuads(const int8_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  static Ints SetQuad(const std::byte* p) { return SetBits(p); }
+  static void AddQuads(Ints row, Ints weight, Ints& sum) {
+    Ints product;
+    asm("vpmaddubsw %2, %3, %1\n\tvpaddw %1, %0, %0"
+        : "+x"(sum), "=&x"(product)
+        : "x"(row), "x"(weight));
+  }
+  static Ints TotalOfQuads(Ints sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+  struct Nibbles {
+    Ints low, high;
+  };
+  static Nibbles LoadNibbles(const int8_t* p) {
+    const Ints both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const Ints mask = _mm256_set1_epi8(15);
+    return {_mm256_and_si256(both, mask), _mm256_and_si256(_mm256_srli_epi16(both, 4), mask)};
+  }
+  static Vec ToFloats(Ints x) { return _mm256_cvtepi32_ps(x); }
+  static Vec Fused(Vec a, Vec b, Vec c) { return Fma(a, b, c); }
+  static Vec LoadFloat16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
 };
 

@@ -1,6 +1,8 @@
-// Compiled twice: with -mavx512f -mfma, and with -mavx512bf16 besides. Everything in an anonymous
-// namespace or templated on its vector type.
+// Compiled three times: with -mavx512f -mavx512bw -mfma, with -mavx512vnni besides, and with
+// -mavx512bf16 besides both. Everything in an anonymous namespace or templated on its vector type.
 #include <immintrin.h>
+
+#include <cstddef>
 
 #include "engine/kernels/cpu/kernels_inl.h"
 #include "engine/kernels/cpu/tables.h"
@@ -95,12 +97,65 @@ struct Avx512 {
     return c;
   }
 #endif
+
+  // Sums of products of codes: see kernels_avx2.cc.
+  using Ints = __m512i;
+  static Ints NoInts() { return _mm512_setzero_si512(); }
+  static Ints SetBits(const std::byte* p) {
+    int32_t bits;
+    __builtin_memcpy(&bits, p, sizeof(bits));
+    return _mm512_set1_epi32(bits);
+  }
+  static Ints LoadPairs(const int8_t* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Ints SetPair(const std::byte* p) { return SetBits(p); }
+  static Ints LoadQuads(const int8_t* p) { return _mm512_loadu_si512(p); }
+  static Ints SetQuad(const std::byte* p) { return SetBits(p); }
+#ifdef __AVX512VNNI__
+  static void AddPairs(Ints row, Ints weight, Ints& sum) {
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weight));
+  }
+  static void AddQuads(Ints row, Ints weight, Ints& sum) {
+    asm("vpdpbusd %1, %2, %0" : "+v"(sum) : "v"(row), "v"(weight));
+  }
+  static Ints TotalOfQuads(Ints sum) { return sum; }
+#else
+  static void AddPairs(Ints row, Ints weight, Ints& sum) {
+    Ints product;
+    asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
+        : "+v"(sum), "=&v"(product)
+        : "v"(row), "v"(weight));
+  }
+  // The weight's codes are 0 to 15: the sums of 32 steps fit in 16 bits.
+  static void AddQuads(Ints row, Ints weight, Ints& sum) {
+    Ints product;
+    asm("vpmaddubsw %2, %3, %1\n\tvpaddw %1, %0, %0"
+        : "+v"(sum), "=&v"(product)
+        : "v"(row), "v"(weight));
+  }
+  static Ints TotalOfQuads(Ints sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
+#endif
+  struct Nibbles {
+    Ints low, high;
+  };
+  static Nibbles LoadNibbles(const int8_t* p) {
+    const Ints both = _mm512_loadu_si512(p), mask = _mm512_set1_epi8(15);
+    return {_mm512_and_si512(both, mask), _mm512_and_si512(_mm512_srli_epi16(both, 4), mask)};
+  }
+  static Vec ToFloats(Ints x) { return _mm512_cvtepi32_ps(x); }
+  static Vec Fused(Vec a, Vec b, Vec c) { return Fma(a, b, c); }
+  static Vec LoadFloat16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
 };
 
 }  // namespace
 
 #ifdef __AVX512BF16__
 const KernelTable kAvx512Bf16Table = Table<Avx512>("avx512_bf16");
+#elif defined(__AVX512VNNI__)
+const KernelTable kAvx512VnniTable = Table<Avx512>("avx512_vnni");
 #else
 const KernelTable kAvx512Table = Table<Avx512>("avx512");
 #endif

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/coded_inl.h"
 #include "engine/kernels/cpu/double_inl.h"
 #include "engine/kernels/cpu/largest_inl.h"
 #include "engine/kernels/cpu/limits_inl.h"
@@ -171,7 +172,8 @@ constexpr KernelTable Table(const char* name) {
   t.gemm_f32 = Gemm<V, float>;
   t.gemm_bf16 = Gemm<V, uint16_t>;
   t.gemm_int8 = Gemm<V, int8_t>;
-  t.gemm_int8_blocks = GemmBlocks<V>;
+  t.code_row = CodeRow<V>;
+  t.multiply_codes = MultiplyCodes<V>;
   t.grouped_gemm_int8 = GroupedGemm<V>;
   t.rounds_activations = sizeof(typename V::Activation) == sizeof(uint16_t);
   t.gemm_bf16_pairs = GemmPairs<V>;

@@ -1,4 +1,6 @@
 // Plain C++ for processors without AVX2: four lanes in an array, which compilers turn into SSE.
+#include <cstddef>
+
 #include "engine/kernels/cpu/kernels_inl.h"
 #include "engine/kernels/cpu/tables.h"
 
@@ -107,6 +109,83 @@ struct Portable {
     __builtin_memcpy(&x, &wide, sizeof(x));
     return x;
   }
+  static float WidenFloat16(uint16_t bits) {
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, rest = bits & 0x7fff;
+    // A factor of 2^112 sets the exponent right, also of subnormal numbers.
+    uint32_t wide = rest << 13;
+    float x;
+    __builtin_memcpy(&x, &wide, sizeof(x));
+    x *= 0x1p112f;
+    __builtin_memcpy(&wide, &x, sizeof(wide));
+    if (rest >= 0x7c00) wide = 0x7f800000u | (rest & 0x3ff) << 13;
+    wide |= sign;
+    __builtin_memcpy(&x, &wide, sizeof(x));
+    return x;
+  }
+  static Vec LoadFloat16(const uint16_t* p) {
+    return Map([&](int i) { return WidenFloat16(p[i]); });
+  }
+
+  // Sums of products of codes. A vector of a weight holds kLanes columns, each with two steps in 16
+  // bits or four in 8; one of a row has 32 bits of the row everywhere.
+  struct Ints {
+    int32_t v[kLanes];
+  };
+  template <int kSide>
+  struct Codes {
+    int v[kLanes * kSide];
+  };
+  static Ints NoInts() { return {}; }
+  static Codes<2> LoadPairs(const int8_t* p) {
+    Codes<2> out;
+    for (int i = 0; i < 2 * kLanes; ++i) out.v[i] = p[i];
+    return out;
+  }
+  static Codes<2> SetPair(const std::byte* p) {
+    int16_t pair[2];
+    __builtin_memcpy(pair, p, sizeof(pair));
+    Codes<2> out;
+    for (int i = 0; i < 2 * kLanes; ++i) out.v[i] = pair[i % 2];
+    return out;
+  }
+  static void AddPairs(const Codes<2>& row, const Codes<2>& weight, Ints& sum) {
+    for (int i = 0; i < 2 * kLanes; ++i) sum.v[i / 2] += row.v[i] * weight.v[i];
+  }
+  static Codes<4> LoadQuads(const int8_t* p) {
+    Codes<4> out;
+    for (int i = 0; i < 4 * kLanes; ++i) out.v[i] = static_cast<uint8_t>(p[i]);
+    return out;
+  }
+  static Codes<4> SetQuad(const std::byte* p) {
+    int8_t quad[4];
+    __builtin_memcpy(quad, p, sizeof(quad));
+    Codes<4> out;
+    for (int i = 0; i < 4 * kLanes; ++i) out.v[i] = quad[i % 4];
+    return out;
+  }
+  static void AddQuads(const Codes<4>& row, const Codes<4>& weight, Ints& sum) {
+    for (int i = 0; i < 4 * kLanes; ++i) sum.v[i / 4] += row.v[i] * weight.v[i];
+  }
+  static Ints TotalOfQuads(const Ints& sum) { return sum; }
+  struct Nibbles {
+    Codes<4> low, high;
+  };
+  static Nibbles LoadNibbles(const int8_t* p) {
+    Nibbles out;
+    for (int i = 0; i < 4 * kLanes; ++i) {
+      out.low.v[i] = p[i] & 15;
+      out.high.v[i] = (p[i] >> 4) & 15;
+    }
+    return out;
+  }
+  static Vec ToFloats(const Ints& x) {
+    return Map([&](int i) { return static_cast<float>(x.v[i]); });
+  }
+  // a * b + c, rounded once.
+  static Vec Fused(const Vec& a, const Vec& b, const Vec& c) {
+    return Map([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
+  }
+
   using Activation = float;
   using Half = Vec;
   static constexpr int kHalves = 2;

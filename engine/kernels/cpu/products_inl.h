@@ -173,16 +173,6 @@ struct PairsProduct {
   }
 };
 
-template <class V>
-struct BlocksProduct {
-  using Left = float;
-  using Right = std::byte;
-  template <int kRows, int kPanels>
-  static void Compute(const GemmArgs& g, const Left* a, const Right* b, float* c, TileIndex) {
-    BlocksTile<V, kRows, kPanels>(g, a, b, c);
-  }
-};
-
 template <class V, class P, int kRows>
 void ComputeRows(const GemmArgs& g, const typename P::Left* a, float* c, const TileIndex& tile) {
   constexpr int64_t kPanel = 2 * V::kLanes;
@@ -238,11 +228,6 @@ void GemmPairs(const GemmArgs& g, const void* next_b) {
   } else {
     ComputeProduct<V, PairsProduct<V, LeftLayout::kRows>>(g, next_b);
   }
-}
-
-template <class V>
-void GemmBlocks(const GemmArgs& g) {
-  ComputeProduct<V, BlocksProduct<V>>(g, nullptr);
 }
 
 // Computes kRows times kDots dot products at once, so that their chains hide each other's latency

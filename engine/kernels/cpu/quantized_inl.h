@@ -86,66 +86,6 @@ void GroupedGemm(const GemmArgs& g, const ColumnGroups& groups, const ReadNext& 
   for (; row < g.n_rows; ++row) GroupedRows<V, 1>(product, row);
 }
 
-// Sums the products of a block's first n_k steps into sums [kRows][kPanels * kPanel], one
-// accumulator each. A function of its own, or GCC keeps accumulators on the stack.
-template <class V, int kRows, int kPanels>
-[[gnu::noinline]] void SumBlock(const GemmArgs& g, const float* a, const std::byte* block,
-                                int64_t n_k, float* sums) {
-  constexpr int64_t kPanel = 2 * V::kLanes;
-  constexpr int64_t kAhead = 4096;  // bytes: cover the memory's latency
-  typename V::Vec acc[kRows][2 * kPanels];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 2 * kPanels; ++j) acc[i][j] = V::Zero();
-  }
-  const auto* codes = reinterpret_cast<const int8_t*>(block) + 2 * kPanel;
-  for (int64_t kk = 0; kk < n_k; ++kk) {
-    const int8_t* row = codes + kk * kPanel;
-    // A line holds some steps of a panel: in as many steps each panel has its turn.
-    __builtin_prefetch(row + kk % kPanels * g.b_panel_stride + kAhead);
-#pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) {
-      const typename V::Vec left = V::Load(row + p * g.b_panel_stride);
-      const typename V::Vec right = V::Load(row + p * g.b_panel_stride + V::kLanes);
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        const typename V::Vec av = V::Set1(a[kk * kRows + i]);
-        V::AddProduct(av, left, acc[i][2 * p]);
-        V::AddProduct(av, right, acc[i][2 * p + 1]);
-      }
-    }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 2 * kPanels; ++j) {
-      V::Store(sums + (2 * kPanels * i + j) * V::kLanes, acc[i][j]);
-    }
-  }
-}
-
-template <class V, int kRows, int kPanels>
-inline void BlocksTile(const GemmArgs& g, const float* a, const std::byte* b, float* c) {
-  constexpr int64_t kPanel = 2 * V::kLanes, kBlock = kGemmBlock;
-  for (int64_t first = 0; first < g.k; first += kBlock) {
-    const std::byte* block = b + first / kBlock * kPanel * (2 + kBlock);
-    float sums[kRows * kPanels * kPanel];
-    SumBlock<V, kRows, kPanels>(g, a + first * kRows, block,
-                                g.k - first < kBlock ? g.k - first : kBlock, sums);
-    const bool add = first > 0 || g.into == GemmArgs::Into::kAccumulate;
-    for (int j = 0; j < 2 * kPanels; ++j) {
-      const auto* scales = reinterpret_cast<const uint16_t*>(block + j / 2 * g.b_panel_stride);
-      const auto scale = V::Load(scales + j % 2 * V::kLanes);
-      for (int i = 0; i < kRows; ++i) {
-        float* to = c + i * g.ldc + j * V::kLanes;
-        const auto sum = V::Load(sums + (2 * kPanels * i + j) * V::kLanes);
-        V::Store(to, V::Fma(scale, sum, add ? V::Load(to) : V::Zero()));
-      }
-    }
-  }
-}
-
 template <class V>
 void MultiplyBf16(const float* x, const uint16_t* y, float* out, int64_t n) {
   const int64_t whole = n / V::kLanes * V::kLanes;
