@@ -194,7 +194,7 @@ absl::StatusOr<Product> MakeProduct(int64_t n_out, int64_t n_in, ThreadPool& poo
   const auto pack = [&](const std::vector<float>& w, int64_t width) {
     const TensorView view{
         DType::kF32, {n_out, width}, reinterpret_cast<const std::byte*>(w.data())};
-    return PackedWeight::Pack({&view, 1}, StorageType::kBFloat16, pool);
+    return PackedWeight::Pack({&view, 1}, {StorageType::kBFloat16}, pool);
   };
   Product product;
   LK_ASSIGN_OR_RETURN(product.whole, pack(weight, n_in));

@@ -18,6 +18,8 @@ namespace lowkey {
 struct DecoderOptions {
   // Type of all matrices except the embedding. kFloat8: on a device only.
   StorageType weight_type = StorageType::kFloat32;
+  // On the host: matrices of GGUF's quantized types keep their codes and scales instead.
+  bool keeps_codes = false;
   int64_t max_rows = 512;  // in a step
   // Called with (bytes loaded, bytes in all) by the loading thread.
   std::function<void(int64_t, int64_t)> progress;

@@ -18,7 +18,7 @@ absl::Status Transformer::Pack(const DecoderOptions& options) {
   const Checkpoint& c = *checkpoint_;
   int64_t done_bytes = 0;
   const auto pack = [&](absl::Span<const TensorView> parts) -> absl::StatusOr<PackedWeight> {
-    auto packed = PackedWeight::Pack(parts, options.weight_type, pool_);
+    auto packed = PackedWeight::Pack(parts, {options.weight_type, options.keeps_codes}, pool_);
     for (const TensorView& p : parts) done_bytes += static_cast<int64_t>(p.size_bytes());
     if (options.progress) options.progress(std::min(done_bytes, c.file_bytes), c.file_bytes);
     return packed;

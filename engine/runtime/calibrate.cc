@@ -161,11 +161,11 @@ absl::Status SetLinearRates(int64_t n, absl::FunctionRef<absl::Status(int64_t n_
   return absl::OkStatus();
 }
 
-absl::Status MeasureLinear(const TensorView& weights, StorageType type, ThreadPool& pool,
-                           SelectionProfile& profile) {
+absl::Status MeasureLinear(const TensorView& weights, const WeightStorage& storage,
+                           ThreadPool& pool, SelectionProfile& profile) {
   const int64_t n = weights.shape[0];
   const std::vector<float> x = RandomFloats(kChunkTokens * n);
-  LK_ASSIGN_OR_RETURN(const PackedWeight packed, PackedWeight::Pack({&weights, 1}, type, pool));
+  LK_ASSIGN_OR_RETURN(const PackedWeight packed, PackedWeight::Pack({&weights, 1}, storage, pool));
   const int64_t ld = RowStride(packed.n_out_padded());
   std::vector<float> y(kChunkTokens * ld);
   const auto multiply = [&](int64_t n_rows) {
@@ -174,6 +174,24 @@ absl::Status MeasureLinear(const TensorView& weights, StorageType type, ThreadPo
   };
   return SetLinearRates(n, multiply, profile);
 }
+
+// A matrix [n, n] of floats, or of the blocks that stay as they are stored.
+struct MadeMatrix {
+  MadeMatrix(int64_t n, DType stored, const WeightStorage& storage) {
+    if (FormOf(stored, storage) == FormOf(DType::kF32, storage)) {
+      floats = RandomFloats(n * n);
+      view = {DType::kF32, {n, n}, reinterpret_cast<const std::byte*>(floats.data())};
+      return;
+    }
+    constexpr std::byte kAnything{0x11};  // a normal number as a scale
+    blocks.assign(n * n / DTypeBlockSize(stored) * DTypeBytes(stored), kAnything);
+    view = {stored, {n, n}, blocks.data()};
+  }
+
+  std::vector<float> floats;
+  std::vector<std::byte> blocks;
+  TensorView view;
+};
 
 absl::Status MeasureDeviceLinear(const TensorView& weights, StorageType type, ThreadPool& pool,
                                  Device& device, SelectionProfile& profile) {
@@ -254,19 +272,18 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
                                       const CalibrationOptions& options,
                                       const std::function<void(int64_t, int64_t)>& progress) {
   LK_RETURN_IF_ERROR(CheckLengths(options));
-  const StorageType type = ResolveStorage(options.engine.dtype, checkpoint);
+  const WeightStorage storage = ResolveStorage(options.engine, checkpoint);
+  const StorageType type = storage.type;
   ThreadPool pool(ResolveThreads(options.engine.n_threads));
   Calibration out;
   const std::unique_ptr<Place> place = Place::Make(options.engine.device);
   LK_RETURN_IF_ERROR(place->CheckWeights(type));
   const int64_t n = checkpoint.config.hidden_dim;
-  const std::vector<float> weights = RandomFloats(n * n);
-  TensorView view;
-  view.shape = {n, n};
-  view.data = reinterpret_cast<const std::byte*>(weights.data());
+  const MadeMatrix matrix(n, checkpoint.layers[0].q_proj.dtype, storage);
+  const TensorView& view = matrix.view;
   Device* device = options.engine.device.get();
   LK_RETURN_IF_ERROR(device == nullptr
-                         ? MeasureLinear(view, type, pool, out.profile)
+                         ? MeasureLinear(view, storage, pool, out.profile)
                          : MeasureDeviceLinear(view, type, pool, *device, out.profile));
   const auto n_steps = static_cast<int64_t>(options.mechanisms.size() * options.lengths.size());
   for (size_t i = 0; i < options.mechanisms.size(); ++i) {

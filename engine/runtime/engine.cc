@@ -53,7 +53,7 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
   limits_.cache_bytes = runner_->cache_budget_bytes();
   counters_.cache_bytes_total = limits_.cache_bytes;
   counters_.weight_bytes = runner_->weight_bytes();
-  counters_.dtype = StorageName(runner_->weight_type());
+  counters_.dtype = runner_->weights_name();
   counters_.instruction_set = runner_->processor();
   counters_.n_threads = runner_->n_threads();
   stats_ = counters_;

@@ -21,15 +21,14 @@
 namespace lowkey {
 namespace {
 
-int64_t MatrixBytes(const Checkpoint& c, StorageType type) {
-  const auto bytes = [&](const TensorView& t) { return WeightBytes(type, t.shape[0], t.shape[1]); };
-  int64_t n = bytes(c.lm_head);
-  for (const LayerTensors& l : c.layers) {
-    for (const TensorView* t :
-         {&l.q_proj, &l.k_proj, &l.v_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) {
-      n += bytes(*t);
-    }
-  }
+int64_t MatrixBytes(const Checkpoint& checkpoint, const WeightStorage& storage) {
+  int64_t n = 0;
+  EachMatrix(checkpoint, [&](const TensorView& t) {
+    n += storage.type == StorageType::kFloat8
+             ? WeightBytes(storage.type, t.shape[0], t.shape[1])
+             : PackedBytes(FormOf(t.dtype, storage), t.shape[0], t.shape[1],
+                           Kernels().panel_columns);
+  });
   return n;
 }
 
@@ -183,16 +182,16 @@ absl::Status RunAttend(const AttendInputs& in, const AttentionGeometry& g, const
 
 absl::StatusOr<ModelSummary> SummarizeModel(const Checkpoint& checkpoint,
                                             const EngineOptions& options) {
-  const StorageType type = ResolveStorage(options.dtype, checkpoint);
+  const WeightStorage storage = ResolveStorage(options, checkpoint);
   ModelSummary summary;
   summary.config = checkpoint.config;
   summary.n_parameters = checkpoint.n_parameters;
   summary.file_bytes = checkpoint.file_bytes;
   summary.checkpoint_dtype = std::string(DTypeName(checkpoint.layers[0].q_proj.dtype));
   summary.weight_bytes =
-      MatrixBytes(checkpoint, type) + static_cast<int64_t>(checkpoint.embedding.size_bytes());
-  summary.dtype = StorageName(type);
-  const AttentionGeometry geometry = GeometryOf(checkpoint.config, RowTypeOf(type));
+      MatrixBytes(checkpoint, storage) + static_cast<int64_t>(checkpoint.embedding.size_bytes());
+  summary.dtype = WeightsName(checkpoint, storage);
+  const AttentionGeometry geometry = GeometryOf(checkpoint.config, RowTypeOf(storage.type));
   const int64_t context = checkpoint.config.context_tokens;
   summary.cache_bytes = CacheBudget(options, *Place::Make(options.device), geometry, context);
   ThreadPool pool(1);

@@ -29,13 +29,25 @@ int ResolveThreads(int n_threads) {
                        : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint) {
+WeightStorage ResolveStorage(const EngineOptions& options, const Checkpoint& checkpoint) {
   // In the order of Dtype, after kAuto.
   constexpr StorageType kTypes[] = {StorageType::kFloat32, StorageType::kBFloat16,
                                     StorageType::kInt8, StorageType::kFloat8};
-  if (dtype != EngineOptions::Dtype::kAuto) return kTypes[static_cast<int>(dtype) - 1];
+  if (options.dtype != EngineOptions::Dtype::kAuto) {
+    return {kTypes[static_cast<int>(options.dtype) - 1]};
+  }
   const bool wide = checkpoint.layers[0].q_proj.dtype == DType::kF32;
-  return wide ? StorageType::kFloat32 : StorageType::kBFloat16;
+  return {wide ? StorageType::kFloat32 : StorageType::kBFloat16, options.device == nullptr};
+}
+
+void EachMatrix(const Checkpoint& checkpoint, absl::FunctionRef<void(const TensorView&)> body) {
+  body(checkpoint.lm_head);
+  for (const LayerTensors& l : checkpoint.layers) {
+    for (const TensorView* t :
+         {&l.q_proj, &l.k_proj, &l.v_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) {
+      body(*t);
+    }
+  }
 }
 
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type) {
@@ -81,6 +93,18 @@ std::string StorageName(StorageType type) {
   return kNames[static_cast<int>(type)];
 }
 
+std::string WeightsName(const Checkpoint& checkpoint, const WeightStorage& storage) {
+  std::map<std::string, int64_t> sizes;
+  EachMatrix(checkpoint, [&](const TensorView& t) {
+    const WeightForm form = FormOf(t.dtype, storage);
+    sizes[form.codes.has_value() ? std::string(CodeFormatName(*form.codes))
+                                 : StorageName(form.type)] += t.size();
+  });
+  return std::max_element(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) {
+           return a.second < b.second;
+         })->first;
+}
+
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
     std::shared_ptr<const Checkpoint> checkpoint, const EngineOptions& options,
     ProgressFn progress) {
@@ -91,7 +115,10 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
   runner->SetProfile(options.profile);
 
   DecoderOptions load;
-  load.weight_type = runner->weight_type_ = ResolveStorage(options.dtype, *checkpoint);
+  const WeightStorage storage = ResolveStorage(options, *checkpoint);
+  load.weight_type = runner->weight_type_ = storage.type;
+  load.keeps_codes = storage.keeps_codes;
+  runner->weights_name_ = WeightsName(*checkpoint, storage);
   load.max_rows = runner->max_rows_;
   if (progress) {
     load.progress = [&progress](int64_t done, int64_t total) { progress(done, total); };

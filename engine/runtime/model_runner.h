@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/attention/attention.h"
 #include "engine/attention/selection/selection.h"
 #include "engine/base/thread_pool.h"
+#include "engine/kernels/packed_weight.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/model/decoder.h"
 #include "engine/runtime/engine.h"
@@ -97,6 +99,7 @@ class ModelRunner {
   int64_t max_rows() const { return max_rows_; }
   int64_t weight_bytes() const { return place_->decoder().weight_bytes(); }
   StorageType weight_type() const { return weight_type_; }
+  const std::string& weights_name() const { return weights_name_; }  // WeightsName
   int n_threads() const { return pool_->n_threads(); }
   // The instruction set of the host's kernels, or the device's name.
   std::string processor() const { return place_->processor(); }
@@ -124,6 +127,7 @@ class ModelRunner {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Place> place_;
   StorageType weight_type_ = StorageType::kFloat32;
+  std::string weights_name_;
   AttentionGeometry geometry_;
   std::map<Mechanism, RunnableMechanism> mechanisms_;
   int64_t max_rows_ = 0;
@@ -165,12 +169,18 @@ int64_t CacheBudget(const EngineOptions& options, const Place& place,
 // Returns EngineOptions::n_threads, or one per core for 0.
 int ResolveThreads(int n_threads);
 
-// Returns the type of weights for a checkpoint: kAuto is bf16 unless the checkpoint's matrices are
-// F32. The cache has RowTypeOf that type.
-StorageType ResolveStorage(EngineOptions::Dtype dtype, const Checkpoint& checkpoint);
+// Returns how a checkpoint's weights are held. Dtype::kAuto is bf16 unless the checkpoint's matrices
+// are F32, and on the host quantized matrices stay as the file stores them. The cache has RowTypeOf
+// the type.
+WeightStorage ResolveStorage(const EngineOptions& options, const Checkpoint& checkpoint);
+
+// Calls body for every matrix that rows are multiplied with, but those of bundles.
+void EachMatrix(const Checkpoint& checkpoint, absl::FunctionRef<void(const TensorView&)> body);
 
 // "float32", "bfloat16", "int8" or "float8".
 std::string StorageName(StorageType type);
+// The same for codes that are kept, such as "Q4_K"; of what most weights are held as.
+std::string WeightsName(const Checkpoint& checkpoint, const WeightStorage& storage);
 
 }  // namespace lowkey
 

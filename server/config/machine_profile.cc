@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr int64_t kLengths[] = {256, 1024, 4096};
 // A change of what is measured, or of what rates mean, takes another number.
-constexpr int kFormat = 4;
+constexpr int kFormat = 5;
 
 // The options that a request may be given: what was measured for quality, and the defaults.
 std::vector<AttentionOptions> OptionsOf(const Checkpoint& checkpoint) {
@@ -88,7 +88,8 @@ std::string ProfileCachePath(const Checkpoint& checkpoint, const EngineOptions& 
   }
   const ModelConfig& c = checkpoint.config;
   std::string key = absl::StrCat(kFormat, "/", MachineName(), "/", std::string(Kernels().name), "/",
-                                 options.n_threads, "/", static_cast<int>(options.dtype));
+                                 options.n_threads, "/", static_cast<int>(options.dtype), "/",
+                                 std::string(DTypeName(checkpoint.layers[0].q_proj.dtype)));
   absl::StrAppend(&key, "/", c.hidden_dim, "/", c.n_layers, "/", c.n_heads, "/", c.n_kv_heads, "/",
                   c.head_dim, "/", c.context_tokens);
   for (const AttentionOptions& o : OptionsOf(checkpoint)) {
