@@ -30,10 +30,10 @@ TEST(AvailableKernels, PanelsDivideAPage) {
 }
 
 TEST(BestKernels, IsTheWidestThatPays) {
-  KernelTable portable, portable_bf16, avx2, avx512, avx512_bf16;
+  KernelTable portable, portable_bf16, avx2, avx512, avx512_vnni, avx512_bf16;
   portable_bf16.rounds_activations = avx512_bf16.rounds_activations = true;
-  const std::vector<const KernelTable*> all = {&portable, &portable_bf16, &avx2, &avx512,
-                                               &avx512_bf16};
+  const std::vector<const KernelTable*> all = {&portable, &portable_bf16, &avx2,
+                                               &avx512,   &avx512_vnni,   &avx512_bf16};
   for (bool is_intel : {false, true}) {
     const auto best = [&](size_t n) {
       return &BestKernels(absl::MakeConstSpan(all).first(n), is_intel);
@@ -41,7 +41,8 @@ TEST(BestKernels, IsTheWidestThatPays) {
     EXPECT_EQ(best(2), &portable);
     EXPECT_EQ(best(3), &avx2);
     EXPECT_EQ(best(4), &avx512);
-    EXPECT_EQ(best(5), is_intel ? &avx512 : &avx512_bf16);
+    EXPECT_EQ(best(5), &avx512_vnni);
+    EXPECT_EQ(best(6), is_intel ? &avx512_vnni : &avx512_bf16);
   }
 }
 
@@ -82,11 +83,11 @@ TEST_F(IsaTest, AnUnknownNameListsTheKnownOnes) {
   Set("avx9");
   EXPECT_EQ(CheckIsa(), absl::InvalidArgumentError(
                             "LOWKEY_ISA: \"avx9\", expected one of portable, portable_bf16, avx2, "
-                            "avx512, avx512_bf16"));
+                            "avx512, avx512_vnni, avx512_bf16"));
 }
 
 TEST_F(IsaTest, ANameThatThisCpuLacksListsWhatItHas) {
-  for (const char* name : {"avx2", "avx512", "avx512_bf16"}) {
+  for (const char* name : {"avx2", "avx512", "avx512_vnni", "avx512_bf16"}) {
     const std::vector<std::string> available = AvailableIsas();
     if (std::find(available.begin(), available.end(), name) != available.end()) continue;
     Set(name);
