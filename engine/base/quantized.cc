@@ -1,6 +1,7 @@
 #include "engine/base/quantized.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <iterator>
 
@@ -9,7 +10,13 @@
 namespace lowkey {
 namespace {
 
-constexpr int kSmall = 32;  // elements of a block of Q4_0 to Q8_0; the K types have 256
+constexpr int kSmall = 32;  // elements of a small block; those of the K types and IQ4_XS have 256
+
+// The numbers that the 16 codes of IQ4_NL and IQ4_XS stand for.
+constexpr int8_t kUnevenSteps[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+// The numbers of MXFP4 (E2M1), doubled so that they are integers. Both zeros are +0.
+constexpr int8_t kE2M1Doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 float HalfAt(const uint8_t* p) {
   uint16_t bits;
@@ -96,6 +103,73 @@ void BlockQ6_K(const uint8_t* p, float* out) {
   }
 }
 
+// Reads a block of Q2_K: 16 bytes with a sub-block's scale (low) and minimum (high), two bits of
+// 256 elements, scale of scales, scale of minima. Each half of the block has 32 bytes, whose pairs
+// of bits are four runs of 32 elements.
+void BlockQ2_K(const uint8_t* p, float* out) {
+  const float scale = HalfAt(p + 80), minimum = HalfAt(p + 82);
+  for (int i = 0; i < 16; ++i) {  // sub-blocks of 16: two to a run
+    const int half = i / 8, run = i / 2 % 4, at = i % 2 * 16;
+    const uint8_t* bits = p + 16 + half * 32 + at;
+    const float d = scale * static_cast<float>(p[i] & 15);
+    const float m = minimum * static_cast<float>(p[i] >> 4);
+    for (int j = 0; j < 16; ++j) {
+      out[i * 16 + j] = d * static_cast<float>(bits[j] >> (run * 2) & 3) - m;
+    }
+  }
+}
+
+// Reads a block of Q3_K: 32 bytes whose bit i belongs to the elements of the i-th run of 32 (a
+// cleared bit subtracts 4), two low bits as in Q2_K, 12 bytes with 16 scales of six bits, the
+// scales' scale. Byte i % 8 of the 12 has the low four bits of scale i, and byte 8 + i % 4 the high
+// two.
+void BlockQ3_K(const uint8_t* p, float* out) {
+  const uint8_t *high = p, *low = p + 32, *scales = p + 96;
+  const float scale = HalfAt(p + 108);
+  for (int i = 0; i < 16; ++i) {
+    const int half = i / 8, run = i / 2 % 4, at = i % 2 * 16;
+    const int four = scales[i % 8] >> (i / 8 * 4) & 15, two = scales[8 + i % 4] >> (i / 4 * 2) & 3;
+    const float d = scale * static_cast<float>((four | two << 4) - 32);
+    for (int j = 0; j < 16; ++j) {
+      const int q = low[half * 32 + at + j] >> (run * 2) & 3;
+      const bool is_high = (high[at + j] >> (i / 2) & 1) != 0;
+      out[i * 16 + j] = d * static_cast<float>(is_high ? q : q - 4);
+    }
+  }
+}
+
+// Writes 32 elements whose codes stand in 16 bytes: byte j holds elements j (low) and j + 16
+// (high).
+void LookUp(const uint8_t* codes, const int8_t* numbers, float scale, float* out) {
+  for (int j = 0; j < kSmall / 2; ++j) {
+    out[j] = scale * static_cast<float>(numbers[codes[j] & 15]);
+    out[j + kSmall / 2] = scale * static_cast<float>(numbers[codes[j] >> 4]);
+  }
+}
+
+void BlockIQ4_NL(const uint8_t* p, float* out) { LookUp(p + 2, kUnevenSteps, HalfAt(p), out); }
+
+// Reads a block of IQ4_XS: the scales' scale, two high bits of 8 scales, their low four bits, and
+// the codes of 8 sub-blocks of 32.
+void BlockIQ4_XS(const uint8_t* p, float* out) {
+  const float scale = HalfAt(p);
+  uint16_t high;
+  std::memcpy(&high, p + 2, sizeof(high));
+  for (int i = 0; i < 8; ++i) {
+    const int four = p[4 + i / 2] >> (i % 2 * 4) & 15, two = high >> (2 * i) & 3;
+    const float d = scale * static_cast<float>((four | two << 4) - 32);
+    LookUp(p + 8 + i * 16, kUnevenSteps, d, out + i * kSmall);
+  }
+}
+
+// Reads a block of MXFP4: a power of two, 2^(byte - 127), and codes. The scale is half of that
+// because the numbers are doubled. 255, the format's NaN, is a power like others in ggml.
+void BlockMXFP4(const uint8_t* p, float* out) {
+  const uint32_t exponent = p[0];
+  const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23;
+  LookUp(p + 1, kE2M1Doubled, std::bit_cast<float>(bits), out);
+}
+
 struct BlockType {
   DType dtype;
   void (*read)(const uint8_t* block, float* out);
@@ -109,6 +183,11 @@ constexpr BlockType kBlockTypes[] = {
     {DType::kQ4_K, LargeBlock<4>},
     {DType::kQ5_K, LargeBlock<5>},
     {DType::kQ6_K, BlockQ6_K},
+    {DType::kQ2_K, BlockQ2_K},
+    {DType::kQ3_K, BlockQ3_K},
+    {DType::kIQ4_NL, BlockIQ4_NL},
+    {DType::kIQ4_XS, BlockIQ4_XS},
+    {DType::kMXFP4, BlockMXFP4},
 };
 
 }  // namespace

@@ -35,20 +35,20 @@ struct FormatType {
   DType dtype;
 };
 constexpr FormatType kTypes[] = {
-    {0, DType::kF32},   {1, DType::kF16},   {2, DType::kQ4_0}, {3, DType::kQ4_1},
-    {6, DType::kQ5_0},  {7, DType::kQ5_1},  {8, DType::kQ8_0}, {12, DType::kQ4_K},
-    {13, DType::kQ5_K}, {14, DType::kQ6_K}, {26, DType::kI32}, {27, DType::kI64},
-    {30, DType::kBF16},
+    {0, DType::kF32},     {1, DType::kF16},     {2, DType::kQ4_0},  {3, DType::kQ4_1},
+    {6, DType::kQ5_0},    {7, DType::kQ5_1},    {8, DType::kQ8_0},  {10, DType::kQ2_K},
+    {11, DType::kQ3_K},   {12, DType::kQ4_K},   {13, DType::kQ5_K}, {14, DType::kQ6_K},
+    {20, DType::kIQ4_NL}, {23, DType::kIQ4_XS}, {26, DType::kI32},  {27, DType::kI64},
+    {30, DType::kBF16},   {39, DType::kMXFP4},
 };
 struct ForeignType {
   uint32_t number;
   const char* name;
 };
 constexpr ForeignType kForeignTypes[] = {
-    {9, "Q8_1"},    {10, "Q2_K"},    {11, "Q3_K"},  {15, "Q8_K"},   {16, "IQ2_XXS"},
-    {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
-    {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},    {25, "I16"},    {28, "F64"},
-    {29, "IQ1_M"},  {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"},
+    {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
+    {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {24, "I8"},     {25, "I16"},
+    {28, "F64"},   {29, "IQ1_M"}, {34, "TQ1_0"},   {35, "TQ2_0"},  {40, "NVFP4"},
 };
 
 // A tensor's description; its bytes begin at `offset` of the data section.

@@ -21,7 +21,7 @@ struct GgufIndex {
   // Views into the file's bytes, row-major: a matrix's shape is [out, in], the reverse of the
   // file's order.
   absl::flat_hash_map<std::string, TensorView> tensors;
-  // Tensors of a type that we do not read (such as IQ4_XS): name -> type.
+  // Tensors of a type that we do not read (such as IQ2_XS): name -> type.
   absl::flat_hash_map<std::string, std::string> foreign_dtypes;
 };
 

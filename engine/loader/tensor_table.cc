@@ -70,7 +70,9 @@ absl::StatusOr<int64_t> TensorTable::Rows(const std::string& name, int64_t min, 
 
 TensorTable TensorTable::OfGguf(const Gguf& file) {
   TensorTable table;
-  table.dtypes_ = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K";
+  table.dtypes_ =
+      "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS "
+      "or MXFP4";
   table.TakeAll(file.file, file.index.tensors, file.index.foreign_dtypes);
   return table;
 }

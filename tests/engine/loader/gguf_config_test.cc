@@ -166,7 +166,7 @@ TEST(ReadGgufConfig, EmbeddingsAreTiedWithoutAnOutput) {
   b.EraseTensor("output.weight");
   EXPECT_TRUE(Read(b).tied_embeddings);
   b.Zeros("output.weight", {16, 32});
-  b.tensor("output.weight").type = 23;  // one that we do not read is no reason to tie
+  b.tensor("output.weight").type = 17;  // one that we do not read is no reason to tie
   EXPECT_FALSE(Read(b).tied_embeddings);
 }
 
