@@ -1,18 +1,12 @@
 #include "engine/loader/gguf.h"
 
-#include <dirent.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/byte_reader.h"
@@ -213,12 +207,15 @@ absl::StatusOr<uint64_t> ReadAlignment(const GgufMetadata& metadata) {
   return value;
 }
 
-bool IsGgufName(const std::string& name) { return absl::EndsWith(name, ".gguf"); }
-
 }  // namespace
 
 absl::StatusOr<GgufIndex> ParseGguf(absl::Span<const std::byte> bytes, const std::string& name) {
   LoadAccount account;
+  return ParseGguf(bytes, name, account);
+}
+
+absl::StatusOr<GgufIndex> ParseGguf(absl::Span<const std::byte> bytes, const std::string& name,
+                                    LoadAccount& account) {
   ByteReader reader(bytes);
   LK_ASSIGN_OR_RETURN(const Header header, ReadHeader(reader, name));
   GgufIndex index;
@@ -243,35 +240,6 @@ absl::StatusOr<GgufIndex> ParseGguf(absl::Span<const std::byte> bytes, const std
     }
   }
   return index;
-}
-
-absl::StatusOr<Gguf> OpenGguf(const std::string& path) {
-  LK_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path));
-  LK_ASSIGN_OR_RETURN(GgufIndex index, ParseGguf({file->data(), file->size_bytes()}, file->name()));
-  return Gguf{std::move(file), std::move(index)};
-}
-
-absl::StatusOr<std::optional<std::string>> FindGguf(const std::string& model_path) {
-  struct stat status;
-  if (stat(model_path.c_str(), &status) != 0) return std::nullopt;
-  if (!S_ISDIR(status.st_mode)) {
-    return IsGgufName(model_path) ? std::make_optional(model_path) : std::nullopt;
-  }
-  if (stat(absl::StrCat(model_path, "/config.json").c_str(), &status) == 0) return std::nullopt;
-  DIR* dir = opendir(model_path.c_str());
-  if (dir == nullptr) return std::nullopt;
-  std::vector<std::string> names;
-  while (const dirent* entry = readdir(dir)) {
-    if (IsGgufName(entry->d_name)) names.push_back(entry->d_name);
-  }
-  closedir(dir);
-  std::sort(names.begin(), names.end());
-  if (names.empty()) return std::nullopt;
-  if (names.size() > 1) {
-    return Invalid(model_path, absl::StrCat("holds ", names[0], " and ", names[1],
-                                            ", expected one .gguf file; name it instead"));
-  }
-  return absl::StrCat(model_path, "/", names[0]);
 }
 
 }  // namespace lowkey

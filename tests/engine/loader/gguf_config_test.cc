@@ -224,7 +224,6 @@ TEST(ReadGgufConfig, EndTokensAreEosAndEndOfTurn) {
 
 TEST(ReadGgufConfig, SettingsThatWouldChangeTheResultAreUnimplemented) {
   const std::map<std::string, uint32_t> settings = {{"llama.expert_count", 8},
-                                                    {"split.count", 2},
                                                     {"general.quantization_version", 1},
                                                     {"llama.attention.sliding_window", 64}};
   for (const auto& [key, value] : settings) {
@@ -237,7 +236,6 @@ TEST(ReadGgufConfig, SettingsThatWouldChangeTheResultAreUnimplemented) {
   EXPECT_THAT(UnimplementedOf(b), HasSubstr("llama.attention.causal: bool 0"));
   b = TinyGguf();
   b.Uint32("llama.expert_count", 0);
-  b.Uint32("split.count", 1);
   b.Uint32("general.quantization_version", 2);
   b.Uint32("llama.attention.sliding_window", 128);
   EXPECT_EQ(Read(b).sliding_window, std::nullopt);

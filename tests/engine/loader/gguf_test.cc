@@ -1,11 +1,8 @@
 #include "engine/loader/gguf.h"
 
-#include <filesystem>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gguf_builder.h"
-#include "tests/testing/temp_directory.h"
 
 namespace lowkey {
 namespace {
@@ -200,32 +197,6 @@ TEST(ParseGguf, TensorsAreNamedOnceAndBriefly) {
   GgufBuilder empty = TwoTensors();
   empty.tensor("b").name = "";
   EXPECT_EQ(ErrorOf(empty.Build()), "f: tensor 1: no name of 1..256 bytes");
-}
-
-TEST(FindGguf, IsTheFileOrTheOnlyOneOfADirectoryWithoutAConfig) {
-  const TempDirectory directory;
-  EXPECT_EQ(*FindGguf(directory.path()), std::nullopt);
-  EXPECT_EQ(*FindGguf(directory.File("absent.gguf")), std::nullopt);
-  WriteFileOrDie(directory.File("a.gguf"), "x");
-  EXPECT_EQ(*FindGguf(directory.path()), directory.File("a.gguf"));
-  EXPECT_EQ(*FindGguf(directory.File("a.gguf")), directory.File("a.gguf"));
-  WriteFileOrDie(directory.File("b.gguf"), "x");
-  EXPECT_THAT(std::string(FindGguf(directory.path()).status().message()),
-              HasSubstr("holds a.gguf and b.gguf, expected one .gguf file"));
-  WriteFileOrDie(directory.File("config.json"), "{}");
-  EXPECT_EQ(*FindGguf(directory.path()), std::nullopt);
-  EXPECT_EQ(*FindGguf(directory.File("config.json")), std::nullopt);
-}
-
-TEST(OpenGguf, MapsAFileAndNamesItInErrors) {
-  const TempDirectory directory;
-  WriteFileOrDie(directory.File("a.gguf"), TwoTensors().Build());
-  const auto gguf = OpenGguf(directory.File("a.gguf"));
-  ASSERT_TRUE(gguf.ok()) << gguf.status();
-  EXPECT_EQ(gguf->index.tensors.size(), 2u);
-  WriteFileOrDie(directory.File("a.gguf"), "no");
-  EXPECT_THAT(std::string(OpenGguf(directory.File("a.gguf")).status().message()),
-              HasSubstr("a.gguf: no GGUF file"));
 }
 
 }  // namespace
