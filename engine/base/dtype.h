@@ -23,6 +23,11 @@ enum class DType {
   kQ4_K,
   kQ5_K,
   kQ6_K,
+  kQ2_K,
+  kQ3_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
 };
 
 struct DTypeInfo {
@@ -33,9 +38,11 @@ struct DTypeInfo {
 
 // Indexed by DType.
 inline constexpr DTypeInfo kDTypeInfos[] = {
-    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"I32", 1, 4},    {"I64", 1, 8},
-    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24}, {"Q8_0", 32, 34},
-    {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
+    {"F32", 1, 4},        {"F16", 1, 2},     {"BF16", 1, 2},     {"I32", 1, 4},
+    {"I64", 1, 8},        {"Q4_0", 32, 18},  {"Q4_1", 32, 20},   {"Q5_0", 32, 22},
+    {"Q5_1", 32, 24},     {"Q8_0", 32, 34},  {"Q4_K", 256, 144}, {"Q5_K", 256, 176},
+    {"Q6_K", 256, 210},   {"Q2_K", 256, 84}, {"Q3_K", 256, 110}, {"IQ4_NL", 32, 18},
+    {"IQ4_XS", 256, 136}, {"MXFP4", 32, 17},
 };
 
 constexpr int64_t DTypeBlockSize(DType t) { return kDTypeInfos[static_cast<int>(t)].block_size; }

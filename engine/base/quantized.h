@@ -9,9 +9,9 @@
 
 namespace lowkey {
 
-// Writes blocks of one of GGUF's quantized types (kQ4_0 to kQ6_K), possibly unaligned, as floats to
-// out [n_blocks, block_size]. Rounds as ggml's own reference does: every product and sum once, in
-// fp32.
+// Writes blocks of one of GGUF's quantized types (kQ4_0 to kMXFP4), possibly unaligned, as floats
+// to out [n_blocks, block_size]. Rounds as ggml's own reference does: every product and sum once,
+// in fp32. A scale that overflows gives infinities, as there.
 void Dequantize(DType dtype, const std::byte* blocks, int64_t n_blocks, float* out);
 
 // The stored numbers of a block of one of these types, in the order of its elements. With g the

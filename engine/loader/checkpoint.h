@@ -51,7 +51,7 @@ struct Checkpoint {
   std::vector<std::shared_ptr<const MappedFile>> files;
 };
 
-// Opens a model: a GGUF file (see FindGguf), or a Hugging Face directory: config.json,
+// Opens a model: GGUF (see FindGguf), or a Hugging Face directory: config.json,
 // generation_config.json (optional), model.safetensors or model.safetensors.index.json with its
 // shards; and lowkey.json beside either (bundle.h). Maps the files, reads their headers, copies no
 // weights. Errors name file, tensor, actual and expected:

@@ -1,18 +1,12 @@
 #include "engine/loader/gguf.h"
 
-#include <dirent.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/byte_reader.h"
@@ -35,20 +29,20 @@ struct FormatType {
   DType dtype;
 };
 constexpr FormatType kTypes[] = {
-    {0, DType::kF32},   {1, DType::kF16},   {2, DType::kQ4_0}, {3, DType::kQ4_1},
-    {6, DType::kQ5_0},  {7, DType::kQ5_1},  {8, DType::kQ8_0}, {12, DType::kQ4_K},
-    {13, DType::kQ5_K}, {14, DType::kQ6_K}, {26, DType::kI32}, {27, DType::kI64},
-    {30, DType::kBF16},
+    {0, DType::kF32},     {1, DType::kF16},     {2, DType::kQ4_0},  {3, DType::kQ4_1},
+    {6, DType::kQ5_0},    {7, DType::kQ5_1},    {8, DType::kQ8_0},  {10, DType::kQ2_K},
+    {11, DType::kQ3_K},   {12, DType::kQ4_K},   {13, DType::kQ5_K}, {14, DType::kQ6_K},
+    {20, DType::kIQ4_NL}, {23, DType::kIQ4_XS}, {26, DType::kI32},  {27, DType::kI64},
+    {30, DType::kBF16},   {39, DType::kMXFP4},
 };
 struct ForeignType {
   uint32_t number;
   const char* name;
 };
 constexpr ForeignType kForeignTypes[] = {
-    {9, "Q8_1"},    {10, "Q2_K"},    {11, "Q3_K"},  {15, "Q8_K"},   {16, "IQ2_XXS"},
-    {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
-    {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},    {25, "I16"},    {28, "F64"},
-    {29, "IQ1_M"},  {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"},
+    {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
+    {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {24, "I8"},     {25, "I16"},
+    {28, "F64"},   {29, "IQ1_M"}, {34, "TQ1_0"},   {35, "TQ2_0"},  {40, "NVFP4"},
 };
 
 // A tensor's description; its bytes begin at `offset` of the data section.
@@ -213,12 +207,15 @@ absl::StatusOr<uint64_t> ReadAlignment(const GgufMetadata& metadata) {
   return value;
 }
 
-bool IsGgufName(const std::string& name) { return absl::EndsWith(name, ".gguf"); }
-
 }  // namespace
 
 absl::StatusOr<GgufIndex> ParseGguf(absl::Span<const std::byte> bytes, const std::string& name) {
   LoadAccount account;
+  return ParseGguf(bytes, name, account);
+}
+
+absl::StatusOr<GgufIndex> ParseGguf(absl::Span<const std::byte> bytes, const std::string& name,
+                                    LoadAccount& account) {
   ByteReader reader(bytes);
   LK_ASSIGN_OR_RETURN(const Header header, ReadHeader(reader, name));
   GgufIndex index;
@@ -243,35 +240,6 @@ absl::StatusOr<GgufIndex> ParseGguf(absl::Span<const std::byte> bytes, const std
     }
   }
   return index;
-}
-
-absl::StatusOr<Gguf> OpenGguf(const std::string& path) {
-  LK_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path));
-  LK_ASSIGN_OR_RETURN(GgufIndex index, ParseGguf({file->data(), file->size_bytes()}, file->name()));
-  return Gguf{std::move(file), std::move(index)};
-}
-
-absl::StatusOr<std::optional<std::string>> FindGguf(const std::string& model_path) {
-  struct stat status;
-  if (stat(model_path.c_str(), &status) != 0) return std::nullopt;
-  if (!S_ISDIR(status.st_mode)) {
-    return IsGgufName(model_path) ? std::make_optional(model_path) : std::nullopt;
-  }
-  if (stat(absl::StrCat(model_path, "/config.json").c_str(), &status) == 0) return std::nullopt;
-  DIR* dir = opendir(model_path.c_str());
-  if (dir == nullptr) return std::nullopt;
-  std::vector<std::string> names;
-  while (const dirent* entry = readdir(dir)) {
-    if (IsGgufName(entry->d_name)) names.push_back(entry->d_name);
-  }
-  closedir(dir);
-  std::sort(names.begin(), names.end());
-  if (names.empty()) return std::nullopt;
-  if (names.size() > 1) {
-    return Invalid(model_path, absl::StrCat("holds ", names[0], " and ", names[1],
-                                            ", expected one .gguf file; name it instead"));
-  }
-  return absl::StrCat(model_path, "/", names[0]);
 }
 
 }  // namespace lowkey

@@ -55,8 +55,8 @@ absl::Status RefuseUnsupported(const Keys& keys) {
     std::string key;
     int64_t min, max;
   };
-  for (const Setting& setting : {Setting{keys("expert_count"), 0, 0}, Setting{"split.count", 0, 1},
-                                 Setting{"general.quantization_version", 2, 2}}) {
+  for (const Setting& setting :
+       {Setting{keys("expert_count"), 0, 0}, Setting{"general.quantization_version", 2, 2}}) {
     LK_ASSIGN_OR_RETURN(const auto value, keys.metadata.Int(setting.key, 0, 1 << 16));
     if (value.has_value() && (*value < setting.min || *value > setting.max)) {
       return Unsupported(keys.metadata, setting.key, absl::StrCat(setting.max));

@@ -21,8 +21,8 @@ struct GgufConfig {
 // tied when there is no output.weight.
 //   INVALID_ARGUMENT  a key missing, of another type or out of range
 //   UNIMPLEMENTED     an architecture, or a setting that changes the result and that we do not
-//                     compute: experts, head counts that differ by layer, other RoPE scalings, a
-//                     file in several parts, ...
+//                     compute: experts, head counts that differ by layer, other RoPE scalings,
+//                     ...
 absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufIndex& index);
 
 }  // namespace lowkey

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/loader/gguf.h"
+#include "engine/loader/gguf_files.h"
 
 namespace lowkey {
 

@@ -68,10 +68,16 @@ absl::StatusOr<int64_t> TensorTable::Rows(const std::string& name, int64_t min, 
                    ", expected a matrix of ", min, "..", max, " rows"));
 }
 
-TensorTable TensorTable::OfGguf(const Gguf& file) {
+TensorTable TensorTable::OfGguf(const Gguf& gguf) {
   TensorTable table;
-  table.dtypes_ = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K";
-  table.TakeAll(file.file, file.index.tensors, file.index.foreign_dtypes);
+  table.dtypes_ =
+      "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS "
+      "or MXFP4";
+  table.TakeAll(gguf.file, gguf.index.tensors, gguf.index.foreign_dtypes);
+  for (const auto& [name, part] : gguf.part_of) {
+    table.tensors_[name].file = gguf.other_files[part]->name();
+  }
+  table.files_.insert(table.files_.end(), gguf.other_files.begin(), gguf.other_files.end());
   return table;
 }
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/load_account.h"
 #include "engine/base/tensor.h"
-#include "engine/loader/gguf.h"
+#include "engine/loader/gguf_files.h"
 #include "engine/loader/mapped_file.h"
 #include "engine/loader/safetensors.h"
 
@@ -38,7 +38,7 @@ class TensorTable {
   static absl::StatusOr<TensorTable> OpenFile(const std::string& directory, const std::string& name,
                                               LoadAccount& account);
 
-  static TensorTable OfGguf(const Gguf& file);
+  static TensorTable OfGguf(const Gguf& gguf);
 
   bool Has(const std::string& name) const { return tensors_.contains(name); }
 

@@ -66,13 +66,15 @@ std::string TensorsOfEveryType() {
        {Type{0, DType::kF32}, Type{1, DType::kF16}, Type{2, DType::kQ4_0}, Type{3, DType::kQ4_1},
         Type{6, DType::kQ5_0}, Type{7, DType::kQ5_1}, Type{8, DType::kQ8_0}, Type{12, DType::kQ4_K},
         Type{13, DType::kQ5_K}, Type{14, DType::kQ6_K}, Type{26, DType::kI32},
-        Type{27, DType::kI64}, Type{30, DType::kBF16}}) {
+        Type{27, DType::kI64}, Type{30, DType::kBF16}, Type{10, DType::kQ2_K},
+        Type{11, DType::kQ3_K}, Type{20, DType::kIQ4_NL}, Type{23, DType::kIQ4_XS},
+        Type{39, DType::kMXFP4}}) {
     GgufBuilder::Tensor& t = b.tensor("t." + std::string(DTypeName(type.dtype)));
     t.type = type.number;
     t.dims = {static_cast<uint64_t>(DTypeBlockSize(type.dtype)), 2};
     t.data.assign(2 * DTypeBytes(type.dtype), '\x11');
   }
-  b.tensor("foreign").type = 23;
+  b.tensor("foreign").type = 17;
   b.tensor("foreign").dims = {256};
   return b.Build();
 }

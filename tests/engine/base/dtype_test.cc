@@ -24,6 +24,8 @@ TEST(DType, SizesAndNames) {
   EXPECT_EQ(DTypeBlockSize(DType::kQ8_0), 32);
   EXPECT_EQ(DTypeBytes(DType::kQ8_0), 34u);
   EXPECT_EQ(DTypeBlockSize(DType::kQ5_K), 256);
+  EXPECT_EQ(DTypeName(DType::kMXFP4), "MXFP4");
+  EXPECT_EQ(DTypeBytes(DType::kMXFP4), 17u);
   EXPECT_FALSE(DTypeIsReal(DType::kI32));
   EXPECT_TRUE(DTypeIsReal(DType::kQ4_K));
 }

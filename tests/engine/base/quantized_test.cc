@@ -15,8 +15,10 @@ namespace lowkey {
 namespace {
 
 constexpr int64_t kBlocks = 4;
-constexpr DType kTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                            DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+constexpr DType kTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,
+                            DType::kQ8_0, DType::kQ4_K, DType::kQ5_K,   DType::kQ6_K,
+                            DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS,
+                            DType::kMXFP4};
 
 struct Golden {
   std::string blocks;

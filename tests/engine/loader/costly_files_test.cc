@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "engine/loader/gguf.h"
+#include "engine/loader/gguf_files.h"
 #include "engine/loader/safetensors.h"
 #include "engine/loader/tensor_table.h"
 #include "tests/testing/gguf_builder.h"

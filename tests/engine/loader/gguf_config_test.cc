@@ -166,7 +166,7 @@ TEST(ReadGgufConfig, EmbeddingsAreTiedWithoutAnOutput) {
   b.EraseTensor("output.weight");
   EXPECT_TRUE(Read(b).tied_embeddings);
   b.Zeros("output.weight", {16, 32});
-  b.tensor("output.weight").type = 23;  // one that we do not read is no reason to tie
+  b.tensor("output.weight").type = 17;  // one that we do not read is no reason to tie
   EXPECT_FALSE(Read(b).tied_embeddings);
 }
 
@@ -224,7 +224,6 @@ TEST(ReadGgufConfig, EndTokensAreEosAndEndOfTurn) {
 
 TEST(ReadGgufConfig, SettingsThatWouldChangeTheResultAreUnimplemented) {
   const std::map<std::string, uint32_t> settings = {{"llama.expert_count", 8},
-                                                    {"split.count", 2},
                                                     {"general.quantization_version", 1},
                                                     {"llama.attention.sliding_window", 64}};
   for (const auto& [key, value] : settings) {
@@ -237,7 +236,6 @@ TEST(ReadGgufConfig, SettingsThatWouldChangeTheResultAreUnimplemented) {
   EXPECT_THAT(UnimplementedOf(b), HasSubstr("llama.attention.causal: bool 0"));
   b = TinyGguf();
   b.Uint32("llama.expert_count", 0);
-  b.Uint32("split.count", 1);
   b.Uint32("general.quantization_version", 2);
   b.Uint32("llama.attention.sliding_window", 128);
   EXPECT_EQ(Read(b).sliding_window, std::nullopt);

@@ -1,11 +1,8 @@
 #include "engine/loader/gguf.h"
 
-#include <filesystem>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gguf_builder.h"
-#include "tests/testing/temp_directory.h"
 
 namespace lowkey {
 namespace {
@@ -161,13 +158,34 @@ TEST(ParseGguf, QuantizedRowsAreWholeBlocks) {
 
 TEST(ParseGguf, TypesThatWeDoNotReadAreNoted) {
   GgufBuilder b = TwoTensors();
-  b.tensor("a").type = 23;
+  b.tensor("a").type = 17;
   b.tensor("b").type = 12345;
   const auto index = Parse(b.Build());
   ASSERT_TRUE(index.ok()) << index.status();
   EXPECT_TRUE(index->tensors.empty());
-  EXPECT_EQ(index->foreign_dtypes.at("a"), "IQ4_XS");
+  EXPECT_EQ(index->foreign_dtypes.at("a"), "IQ2_XS");
   EXPECT_EQ(index->foreign_dtypes.at("b"), "type 12345");
+}
+
+// Numbers and sizes of the format's types, as ggml defines them.
+TEST(ParseGguf, QuantizedTypesHaveTheFormatsNumbers) {
+  struct Type {
+    uint32_t number, block_size, block_bytes;
+    DType dtype;
+  };
+  for (const Type& type : {Type{10, 256, 84, DType::kQ2_K}, Type{11, 256, 110, DType::kQ3_K},
+                           Type{20, 32, 18, DType::kIQ4_NL}, Type{23, 256, 136, DType::kIQ4_XS},
+                           Type{39, 32, 17, DType::kMXFP4}}) {
+    GgufBuilder b;
+    b.tensor("q").type = type.number;
+    b.tensor("q").dims = {2 * type.block_size, 3};
+    b.tensor("q").data.assign(6 * type.block_bytes, '\0');
+    const std::string bytes = b.Build();
+    const auto index = Parse(bytes);
+    ASSERT_TRUE(index.ok()) << index.status();
+    EXPECT_EQ(index->tensors.at("q").dtype, type.dtype);
+    EXPECT_EQ(index->tensors.at("q").size_bytes(), 6 * type.block_bytes);
+  }
 }
 
 TEST(ParseGguf, TensorsAreNamedOnceAndBriefly) {
@@ -179,32 +197,6 @@ TEST(ParseGguf, TensorsAreNamedOnceAndBriefly) {
   GgufBuilder empty = TwoTensors();
   empty.tensor("b").name = "";
   EXPECT_EQ(ErrorOf(empty.Build()), "f: tensor 1: no name of 1..256 bytes");
-}
-
-TEST(FindGguf, IsTheFileOrTheOnlyOneOfADirectoryWithoutAConfig) {
-  const TempDirectory directory;
-  EXPECT_EQ(*FindGguf(directory.path()), std::nullopt);
-  EXPECT_EQ(*FindGguf(directory.File("absent.gguf")), std::nullopt);
-  WriteFileOrDie(directory.File("a.gguf"), "x");
-  EXPECT_EQ(*FindGguf(directory.path()), directory.File("a.gguf"));
-  EXPECT_EQ(*FindGguf(directory.File("a.gguf")), directory.File("a.gguf"));
-  WriteFileOrDie(directory.File("b.gguf"), "x");
-  EXPECT_THAT(std::string(FindGguf(directory.path()).status().message()),
-              HasSubstr("holds a.gguf and b.gguf, expected one .gguf file"));
-  WriteFileOrDie(directory.File("config.json"), "{}");
-  EXPECT_EQ(*FindGguf(directory.path()), std::nullopt);
-  EXPECT_EQ(*FindGguf(directory.File("config.json")), std::nullopt);
-}
-
-TEST(OpenGguf, MapsAFileAndNamesItInErrors) {
-  const TempDirectory directory;
-  WriteFileOrDie(directory.File("a.gguf"), TwoTensors().Build());
-  const auto gguf = OpenGguf(directory.File("a.gguf"));
-  ASSERT_TRUE(gguf.ok()) << gguf.status();
-  EXPECT_EQ(gguf->index.tensors.size(), 2u);
-  WriteFileOrDie(directory.File("a.gguf"), "no");
-  EXPECT_THAT(std::string(OpenGguf(directory.File("a.gguf")).status().message()),
-              HasSubstr("a.gguf: no GGUF file"));
 }
 
 }  // namespace

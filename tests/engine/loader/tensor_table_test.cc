@@ -35,12 +35,12 @@ TEST(TensorTable, TakesTensorsOfTheRightShape) {
 
 TEST(TensorTable, TypesThatWeDoNotReadAreNamedWithThoseThatWeDo) {
   GgufBuilder b = TinyGguf();
-  b.tensor("output.weight").type = 23;
+  b.tensor("output.weight").type = 17;
   b.tensor("output_norm.weight").type = 26;
   OpenedGguf opened(b);
   EXPECT_EQ(opened.table.Take("output.weight", {16, 32}).status().message(),
-            "m.gguf: output.weight: dtype IQ4_XS, expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, "
-            "Q5_1, Q4_K, Q5_K or Q6_K");
+            "m.gguf: output.weight: dtype IQ2_XS, expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, "
+            "Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS or MXFP4");
   EXPECT_THAT(std::string(opened.table.Take("output_norm.weight", {32}).status().message()),
               HasSubstr("dtype I32, expected F32"));
 }

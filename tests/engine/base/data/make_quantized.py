@@ -3,7 +3,7 @@
 
 For each type, in the order below: N_BLOCKS blocks, then their elements (little-endian float32) as
 the Python package `gguf` dequantizes them. Scales are any finite half, subnormal and negative ones
-included.
+included; MXFP4's are powers of two from the smallest to the largest whose products are finite.
 """
 
 from pathlib import Path
@@ -22,7 +22,13 @@ HALVES = {
     "Q4_K": [0, 2],
     "Q5_K": [0, 2],
     "Q6_K": [208],
+    "Q2_K": [80, 82],
+    "Q3_K": [108],
+    "IQ4_NL": [0],
+    "IQ4_XS": [0],
+    "MXFP4": [],
 }
+MXFP4_EXPONENTS = [0, 1, 120, 252]
 
 
 def main() -> None:
@@ -37,6 +43,8 @@ def main() -> None:
             high = generator.integers(0, 4, N_BLOCKS) | exponents << 2
             high |= generator.integers(0, 2, N_BLOCKS) << 7
             blocks[:, offset + 1] = high
+        if name == "MXFP4":
+            blocks[:, 0] = MXFP4_EXPONENTS
         floats = gguf.quants.dequantize(blocks, quantized_type)
         assert np.isfinite(floats).all()
         out += blocks.tobytes() + floats.astype("<f4").tobytes()
