@@ -176,6 +176,7 @@ absl::StatusOr<std::vector<RequestId>> SubmitAll(Engine& engine,
                                                  size_t boundary, const EngineRequest& base,
                                                  std::shared_ptr<ScoreCollector> collector) {
   std::vector<RequestId> ids;
+  ids.reserve(prompts.size());  // nothing may throw once a request runs
   for (size_t i = 0; i < prompts.size(); ++i) {
     EngineRequest request = base;
     request.prompt = prompts[i];

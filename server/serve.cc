@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/engine.h"
 #include "server/all_commands.h"
@@ -224,7 +225,7 @@ void ReadCredentialsAgain(const ServeOptions& options) {
 // Serves until a signal, Admin.Drain or a failure of the device, then finishes admitted requests.
 void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& server) {
   while (!server.is_draining() && engine.Health().ok() && !WaitForStopSignal(kDrainPoll)) {
-    if (TakeHangUp()) ReadCredentialsAgain(options);
+    if (TakeHangUp()) RunContained([&] { ReadCredentialsAgain(options); });
   }
   server.BeginDrain();
   Say(options, absl::StrCat("draining: admitted requests have ",

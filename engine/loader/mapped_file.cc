@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 
@@ -20,6 +22,31 @@ absl::Status OpenError(const std::string& path) {
   if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(message);
   if (errno == EACCES || errno == EPERM) return absl::PermissionDeniedError(message);
   return absl::InvalidArgumentError(message);
+}
+
+// The kernel raises SIGBUS for a page of a map that its file no longer has.
+void PutZeros(int, siginfo_t* info, void*) {
+  static const auto page_bytes = static_cast<uintptr_t>(getpagesize());
+  const int error = errno;
+  void* const page =
+      reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(info->si_addr) & ~(page_bytes - 1));
+  const bool is_past_the_end = info->si_code == BUS_ADRERR;
+  if (!is_past_the_end || mmap(page, page_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                               -1, 0) == MAP_FAILED) {
+    std::signal(SIGBUS, SIG_DFL);  // the fault comes again, and ends the process
+  }
+  errno = error;
+}
+
+void ReadPastTheEndAsZeros() {
+  struct sigaction action = {};
+  action.sa_sigaction = PutZeros;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+absl::Status HasBecomeShorter(const std::string& name) {
+  return absl::UnavailableError(absl::StrCat(name, ": has become shorter since it was loaded"));
 }
 
 }  // namespace
@@ -48,6 +75,7 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
         absl::StrCat(file->name(), ": ", size_bytes, " bytes, expected at most ", max_bytes));
   }
   if (size_bytes == 0) return file;
+  [[maybe_unused]] static const bool once = (ReadPastTheEndAsZeros(), true);
   void* const data = mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, descriptor, 0);
   if (data == MAP_FAILED) {
     return absl::ResourceExhaustedError(
@@ -63,6 +91,13 @@ MappedFile::~MappedFile() {
   close(descriptor_);
 }
 
+absl::Status MappedFile::CheckWhole() const {
+  struct stat info = {};
+  const bool is_whole =
+      fstat(descriptor_, &info) == 0 && static_cast<size_t>(info.st_size) >= size_bytes_;
+  return is_whole ? absl::OkStatus() : HasBecomeShorter(name_);
+}
+
 bool MappedFile::Holds(absl::Span<const std::byte> bytes) const {
   const std::less_equal<const std::byte*> is_at_most;
   return is_at_most(data_, bytes.data()) &&
@@ -74,10 +109,8 @@ absl::Status MappedFile::Read(const std::byte* from, absl::Span<std::byte> out) 
   while (!out.empty()) {
     const ssize_t n = pread(descriptor_, out.data(), out.size(), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      return absl::UnavailableError(absl::StrCat(
-          name_, ": ", n == 0 ? "has become shorter since it was loaded" : std::strerror(errno)));
-    }
+    if (n == 0) return HasBecomeShorter(name_);
+    if (n < 0) return absl::UnavailableError(absl::StrCat(name_, ": ", std::strerror(errno)));
     at += n;
     out.remove_prefix(static_cast<size_t>(n));
   }

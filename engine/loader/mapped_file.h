@@ -16,9 +16,9 @@
 namespace lowkey {
 
 // A whole regular file, mapped read-only. The mapping lives as long as the object; any thread may
-// read. The size is the one at opening: a file that another process shrinks while it is mapped
-// kills with SIGBUS whoever reads its map. So what is read after loading goes through Read, and
-// files are replaced (written aside and renamed), never truncated in place.
+// read. The size is the one at opening: where another process cuts the file short, the rest of the
+// map reads as zeros. So whoever has read the map asks CheckWhole, and what is read after loading
+// goes through Read. Files should be replaced (written aside and renamed), never truncated in place.
 class MappedFile {
  public:
   // NOT_FOUND when there is no such file, PERMISSION_DENIED when it may not be read,
@@ -34,6 +34,9 @@ class MappedFile {
   // Reads bytes that lie in the map, from the file. UNAVAILABLE, naming the file: the file has
   // become shorter, or cannot be read. Any thread may call.
   absl::Status Read(const std::byte* from, absl::Span<std::byte> out) const;
+  // UNAVAILABLE, naming the file: it is shorter than at opening. What was read of the map may be
+  // zeros then.
+  absl::Status CheckWhole() const;
   // Returns whether `bytes` lie in the map.
   bool Holds(absl::Span<const std::byte> bytes) const;
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/retry_after.h"
 #include "engine/base/status_macros.h"
+#include "engine/loader/mapped_file.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/request_check.h"
 
@@ -191,8 +192,10 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(std::shared_ptr<const Check
   EngineOptions adjusted = options;
   adjusted.max_running_seqs = std::clamp(options.max_running_seqs, 1, 1024);
   adjusted.max_batch_tokens = std::max(options.max_batch_tokens, adjusted.max_running_seqs);
+  const std::vector<std::shared_ptr<const MappedFile>> files = checkpoint->files;
   LK_ASSIGN_OR_RETURN(auto runner,
                       ModelRunner::Create(std::move(checkpoint), adjusted, std::move(progress)));
+  for (const auto& file : files) LK_RETURN_IF_ERROR(file->CheckWhole());
   return std::make_unique<EngineImpl>(std::move(runner), adjusted);
 }
 

@@ -1,6 +1,7 @@
 #include "engine/runtime/prefix_cache.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -23,6 +24,41 @@ bool IsPrefixStop(const EngineRequest& request, PrefixReach reach, int64_t n_tok
   return std::binary_search(stops.begin(), stops.end(), n_tokens);
 }
 
+void PrefixMemory::Add(const void* memory, int64_t n_bytes) {
+  Piece& piece = pieces_[memory];
+  if (++piece.n_prefixes > 1) return;
+  piece.n_bytes = n_bytes;
+  n_bytes_ += n_bytes;
+}
+
+void PrefixMemory::Remove(const void* memory) noexcept {
+  const auto found = pieces_.find(memory);
+  if (--found->second.n_prefixes > 0) return;
+  n_bytes_ -= found->second.n_bytes;
+  pieces_.erase(found);
+}
+
+void HeldPrefix::Count() {
+  Visit([this](const void* memory, int64_t n_bytes) {
+    memory_.Add(memory, n_bytes);
+    ++n_counted_;
+  });
+}
+
+HeldPrefix::~HeldPrefix() {
+  int64_t n_left = n_counted_;
+  Visit([&](const void* memory, int64_t) {
+    if (n_left-- > 0) memory_.Remove(memory);
+  });
+}
+
+void HeldPrefix::Visit(absl::FunctionRef<void(const void* memory, int64_t n_bytes)> visit) const {
+  for (const PageHandle& page : cache_.pages) {
+    if (page) visit(page.data(), page.size_bytes());
+  }
+  cache_.state.VisitSlabs([&](const Slab& slab) { visit(slab.data(), slab.size_bytes()); });
+}
+
 int64_t PrefixCache::Restore(RequestState& state) {
   const EngineRequest& request = state.request;
   int64_t limit = static_cast<int64_t>(request.prompt.size()) - 1;
@@ -30,13 +66,13 @@ int64_t PrefixCache::Restore(RequestState& state) {
   if (state.WantsPromptLogprob(request.prompt_logprobs_from)) {
     limit = std::min<int64_t>(limit, request.prompt_logprobs_from - 1);
   }
-  const auto index = by_tenant_.find(request.tenant);
-  if (index == by_tenant_.end()) return 0;
-  const auto match = index->second.Find(request.attention, request.prompt, limit);
+  const auto tenant = by_tenant_.find(request.tenant);
+  if (tenant == by_tenant_.end()) return 0;
+  const auto match = tenant->second.index.Find(request.attention, request.prompt, limit);
   if (match.value == nullptr) return 0;
   SequenceCache& cache = state.choices[0].cache;
   const SequenceCache empty = std::move(cache);
-  cache = *match.value;
+  cache = (*match.value)->cache();
   cache.options = empty.options;
   cache.n_prompt_tokens = empty.n_prompt_tokens;
   cache.n_final_tokens = empty.n_final_tokens;
@@ -50,16 +86,23 @@ void PrefixCache::Save(const RequestState& state, const AttentionMechanism& mech
   std::vector<int32_t> tokens = request.prompt;
   tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
   tokens.resize(n_computed);
-  by_tenant_[request.tenant].Add(request.attention, tokens, [&](int64_t n_tokens) {
-    return mechanism.Prefix(choice.cache, n_computed, n_tokens);
+  Tenant& tenant = by_tenant_[request.tenant];
+  using Held = std::unique_ptr<HeldPrefix>;
+  tenant.index.Add(request.attention, tokens, [&](int64_t n_tokens) -> std::optional<Held> {
+    std::optional<SequenceCache> prefix = mechanism.Prefix(choice.cache, n_computed, n_tokens);
+    if (!prefix.has_value()) return std::nullopt;
+    auto held = std::make_unique<HeldPrefix>(*std::move(prefix), tenant.memory);
+    held->Count();
+    return held;
   });
 }
 
 bool PrefixCache::DropOldest() {
-  const auto most = std::max_element(
-      by_tenant_.begin(), by_tenant_.end(),
-      [](const auto& a, const auto& b) { return a.second.n_values() < b.second.n_values(); });
-  return most != by_tenant_.end() && most->second.DropOldest();
+  const auto most =
+      std::max_element(by_tenant_.begin(), by_tenant_.end(), [](const auto& a, const auto& b) {
+        return a.second.memory.n_bytes() < b.second.memory.n_bytes();
+      });
+  return most != by_tenant_.end() && most->second.index.DropOldest();
 }
 
 }  // namespace lowkey

@@ -3,9 +3,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "engine/attention/attention.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/runtime/request_state.h"
@@ -17,6 +21,44 @@ namespace lowkey {
 // the last whole page.
 std::vector<int64_t> PrefixStops(const EngineRequest& request, PrefixReach reach);
 bool IsPrefixStop(const EngineRequest& request, PrefixReach reach, int64_t n_tokens);
+
+// Counts the bytes that one tenant's prefixes hold. They share pages and slabs, which count once.
+class PrefixMemory {
+ public:
+  // Counts a page or slab for one more prefix. When it throws, nothing has changed.
+  void Add(const void* memory, int64_t n_bytes);
+  void Remove(const void* memory) noexcept;
+  int64_t n_bytes() const { return n_bytes_; }
+
+ private:
+  struct Piece {
+    int64_t n_bytes = 0;
+    int64_t n_prefixes = 0;
+  };
+  std::unordered_map<const void*, Piece> pieces_;
+  int64_t n_bytes_ = 0;
+};
+
+// A prefix whose bytes are counted from Count on to its end.
+class HeldPrefix {
+ public:
+  HeldPrefix(SequenceCache cache, PrefixMemory& memory)
+      : cache_(std::move(cache)), memory_(memory) {}
+  HeldPrefix(const HeldPrefix&) = delete;
+  HeldPrefix& operator=(const HeldPrefix&) = delete;
+  ~HeldPrefix();
+
+  void Count();
+  const SequenceCache& cache() const { return cache_; }
+
+ private:
+  // Calls `visit` for each page and slab, always in the same order.
+  void Visit(absl::FunctionRef<void(const void* memory, int64_t n_bytes)> visit) const;
+
+  const SequenceCache cache_;
+  PrefixMemory& memory_;
+  int64_t n_counted_ = 0;  // pages and slabs
+};
 
 // The prefixes, in whole pages, that earlier prompts left for prompts of the same tenant that begin
 // alike and have the same attention options. Rows continue from a prefix to the bit as if all had
@@ -30,14 +72,18 @@ class PrefixCache {
   // Keeps the prefixes of choice 0 after n_computed rows that AttentionMechanism::Prefix gives.
   void Save(const RequestState& state, const AttentionMechanism& mechanism, int64_t n_computed);
 
-  // Drops the prefix that was used longest ago of the tenant that holds the most prefixes; false
-  // when none is held. So a tenant that fills the cache takes nothing from those who hold less.
+  // Drops the prefix that was used longest ago of the tenant whose prefixes hold the most bytes;
+  // false when none is held. So a tenant that fills the cache takes nothing from those who hold
+  // less.
   bool DropOldest();
 
  private:
-  using Index = PrefixIndex<AttentionOptions, SequenceCache>;
+  struct Tenant {
+    PrefixMemory memory;
+    PrefixIndex<AttentionOptions, std::unique_ptr<HeldPrefix>> index;  // ends before its memory
+  };
 
-  std::map<std::string, Index> by_tenant_;
+  std::map<std::string, Tenant> by_tenant_;
 };
 
 }  // namespace lowkey

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/base/contained.h"
 #include "engine/base/machine.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/kernels/kernels.h"
@@ -110,13 +111,18 @@ MachineProfile::MachineProfile(std::shared_ptr<const Checkpoint> checkpoint,
       return;
     }
   }
-  thread_ = std::thread([checkpoint = std::move(checkpoint), options, path, use = std::move(use)] {
+  const auto measure = [checkpoint = std::move(checkpoint), options, path, use = std::move(use)] {
     auto profile = Measure(*checkpoint, options);
     if (!profile.ok()) return;
     Save(path, *profile);
     profile->name = path.empty() ? "measured" : std::filesystem::path(path).filename().string();
     use(*std::move(profile));
-  });
+  };
+  // The server serves without the profile where memory or threads are short.
+  try {
+    thread_ = std::thread([measure] { RunContained(measure); });
+  } catch (const std::system_error&) {
+  }
 }
 
 MachineProfile::~MachineProfile() {

@@ -192,8 +192,10 @@ void Connection::WaitForMore() {
 void Connection::OnTick(absl::Time now) {
   const absl::Duration in_state = now - state_since_;
   const ConnectionLimits& limits = context_.limits;
+  const bool may_hold_others_up = state_ == State::kHandshake && context_.is_crowded;
   if ((state_ == State::kSilent || state_ == State::kHandshake) &&
-      in_state > limits.handshake_timeout) {
+      in_state >
+          (may_hold_others_up ? limits.crowded_handshake_timeout : limits.handshake_timeout)) {
     return Abort(NetworkRefusal::kHandshakeTimeout);
   }
   if (state_ == State::kOpen && last_active_ < state_since_ &&

@@ -28,7 +28,8 @@ class Router {
 struct ConnectionLimits {
   HttpLimits http;
   absl::Duration handshake_timeout = absl::Seconds(10);
-  int max_handshakes = 64;  // of TLS, at once on a loop; more wait for their turn
+  int max_handshakes = 256;  // of TLS, at once on a loop; more wait for their turn
+  absl::Duration crowded_handshake_timeout = absl::Seconds(1);  // while some wait
   absl::Duration first_byte_timeout = absl::Seconds(10);
   // How long a connection whose last byte is written waits for the client to close it: closing at
   // once could destroy what the client has not read.
@@ -53,6 +54,7 @@ class Connection final : private HttpSessionHost {
     std::function<bool(Connection&)> may_shake_hands;
     std::function<void()> on_handshake_end;
     std::string read_buffer;
+    bool is_crowded = false;  // connections wait for their turn to shake hands
   };
 
   Connection(Context& context, const Router& router, std::unique_ptr<Transport> transport,

@@ -100,6 +100,7 @@ struct Front::Shard {
   }
 
   void OnTick(absl::Time now) {
+    context.is_crowded = !queued.empty();
     for (auto it = entries.begin(); it != entries.end();) {
       Connection& connection = *it->second.connection;
       if (connection.is_closed()) {

@@ -29,8 +29,9 @@ struct FrontOptions {
 // Listens on one port and serves its connections on a few event loops.
 class Front {
  public:
-  // `router` must outlive the front, and `budgets` what its handlers hold too. Errors are those of EventLoop::Start and Listener::Start, and
-  // INVALID_ARGUMENT for certificates that OpenSSL refuses.
+  // `router` must outlive the front, and `budgets` what its handlers hold too. Errors are those of
+  // EventLoop::Start and Listener::Start, and INVALID_ARGUMENT for certificates that OpenSSL
+  // refuses.
   static absl::StatusOr<std::unique_ptr<Front>> Start(const Router& router, HttpBudgets& budgets,
                                                       const FrontOptions& options);
 

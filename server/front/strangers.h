@@ -19,10 +19,10 @@ class Strangers {
     by_network_[network].insert(id);
   }
 
-  // Does nothing for a connection that is not among them.
-  void Remove(uint64_t id, const std::string& network) {
-    for (const std::string& group : {kAll, network}) {
-      const auto found = by_network_.find(group);
+  // Does nothing for a connection that is not among them. Takes no memory.
+  void Remove(uint64_t id, const std::string& network) noexcept {
+    for (const std::string* group : {&kAll, &network}) {
+      const auto found = by_network_.find(*group);
       if (found == by_network_.end()) continue;
       found->second.erase(id);
       if (found->second.empty()) by_network_.erase(found);

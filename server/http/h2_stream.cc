@@ -113,13 +113,18 @@ void H2Stream::AnswerHeadError(int status) {
 void H2Stream::OnHeadEnd(bool has_body) {
   is_head_whole_ = true;
   head_.has_body = has_body;
-  if (const int status = HeadError(); status != 0) return AnswerHeadError(status);
-  const size_t mark = std::min(target_.find('?'), target_.size());
-  head_.path = target_.substr(0, mark);
-  head_.query = target_.substr(std::min(mark + 1, target_.size()));
-  target_ = {};
-  handler_ = session_.host().MakeHandler(*this);
-  handler_->OnHead();
+  if (const int status = HeadError(); status != 0) {
+    AnswerHeadError(status);
+  } else {
+    const size_t mark = std::min(target_.find('?'), target_.size());
+    head_.path = target_.substr(0, mark);
+    head_.query = target_.substr(std::min(mark + 1, target_.size()));
+    handler_ = session_.host().MakeHandler(*this);
+    handler_->OnHead();
+  }
+  // Thousands of streams may stay open, with 16 KiB of fields each.
+  head_ = HttpHead();
+  target_ = std::string();
 }
 
 // --- The body ---
@@ -272,7 +277,7 @@ void H2Stream::Reset(HttpReset reason) {
   if (is_reset_) return;
   is_reset_ = true;
   session_.GiveAnswerBytes(unsent_bytes());
-  unsent_ = {};
+  unsent_ = std::string();
   n_sent_ = 0;
   session_.Check(nghttp2_submit_rst_stream(session_.nghttp2(), NGHTTP2_FLAG_NONE, id_,
                                            static_cast<uint32_t>(reason)));

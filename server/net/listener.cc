@@ -133,12 +133,11 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
       case ENFILE:
       case ENOBUFS:
       case ENOMEM:
-        can_accept_ = false;
-        return Accepted::kNoRoom;
-      case EBADF:
+      case EBADF:  // this one and those below are bugs of ours, which must not keep the loop busy
       case EINVAL:
       case ENOTSOCK:
-        return Accepted::kNoRoom;  // a bug of ours, which must not keep the loop busy
+        can_accept_ = false;
+        return Accepted::kNoRoom;
       default:
         return Accepted::kAborted;  // an error of the connection that would have been next
     }

@@ -33,7 +33,7 @@ class Listener {
 
   virtual int port() const = 0;
 
-  // Whether the last try to accept did not fail for a lack of descriptors or memory. Thread-safe.
+  // Whether the last try to accept did not fail, for a lack of descriptors or memory. Thread-safe.
   virtual bool can_accept() const = 0;
 };
 

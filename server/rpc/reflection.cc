@@ -4,6 +4,7 @@
 #include <google/protobuf/descriptor.pb.h>
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "grpc/reflection/v1/reflection.pb.h"
 #include "grpc/reflection/v1alpha/reflection.pb.h"
 #include "server/rpc/wire_check.h"
@@ -36,6 +38,18 @@ struct V1Alpha {
   using Request = grpc::reflection::v1alpha::ServerReflectionRequest;
   using Response = grpc::reflection::v1alpha::ServerReflectionResponse;
 };
+
+// Returns a file as clients read it. Each is written once: a client may ask for thousands.
+const std::string& SerializedFile(const FileDescriptor& file) {
+  static absl::Mutex mutex;
+  static auto& files = *new std::map<const FileDescriptor*, std::string>();
+  const absl::MutexLock lock(&mutex);
+  const auto known = files.find(&file);
+  if (known != files.end()) return known->second;
+  google::protobuf::FileDescriptorProto proto;
+  file.CopyTo(&proto);
+  return files.emplace(&file, proto.SerializeAsString()).first->second;
+}
 
 template <typename Version>
 class Reflection final : public RpcHandler {
@@ -110,10 +124,8 @@ class Reflection final : public RpcHandler {
         const FileDescriptor* import = files[i]->dependency(k);
         if (sent_.insert(import).second) files.push_back(import);
       }
-      google::protobuf::FileDescriptorProto proto;
-      files[i]->CopyTo(&proto);
       response.mutable_file_descriptor_response()->add_file_descriptor_proto(
-          proto.SerializeAsString());
+          SerializedFile(*files[i]));
     }
   }
 

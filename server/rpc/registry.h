@@ -26,7 +26,7 @@ using MakeRpcHandler = std::function<std::unique_ptr<RpcHandler>(RpcStream& stre
 
 // Messages up to this length take nothing of the memory for bodies: the bounds on streams and on
 // waiting requests are enough for them. A method that asks for no credentials takes no longer ones.
-inline constexpr size_t kSmallMessageBytes = 4096;
+inline constexpr size_t kSmallMessageBytes = 512;
 
 struct RpcMethod {
   const google::protobuf::MethodDescriptor* descriptor = nullptr;

@@ -50,9 +50,10 @@ class RpcStream {
   ~RpcStream() = default;
 };
 
-// Handles one call, on its loop's thread. A method that throws std::bad_alloc ends the call. Its destruction says that the call is over: its status
-// was handed to the transport, or the client is gone. The stream must not be used then. It is never
-// destroyed within a call to it or to its stream.
+// Handles one call, on its loop's thread. A method that throws std::bad_alloc ends the call. The
+// handler's destruction says that the call is over: its status was handed to the transport, or the
+// client is gone. The stream must not be used then. A handler is never destroyed within a call to
+// it or to its stream.
 class RpcHandler {
  public:
   virtual ~RpcHandler() = default;

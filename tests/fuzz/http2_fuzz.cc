@@ -1,5 +1,8 @@
 // One input is what an HTTP/2 client sends: a byte that chooses what handlers do, a byte with the
-// size of the pieces, then the frames after the preface. Nothing may be left of any of them.
+// size of the pieces, then the frames after the preface. Requests that are gRPC's are calls of
+// health, reflection and a method that echoes its message. Nothing may be left of any of them.
+
+#include <google/protobuf/descriptor.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -7,9 +10,17 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "engine/base/status_macros.h"
+#include "lowkey/v1/generation.pb.h"
 #include "server/http/session.h"
+#include "server/rpc/call.h"
+#include "server/rpc/health.h"
+#include "server/rpc/metadata.h"
+#include "server/rpc/reflection.h"
+#include "server/rpc/single_request.h"
 
 namespace lowkey {
 namespace {
@@ -59,12 +70,35 @@ class Handler final : public HttpHandler {
   bool has_body_ended_ = false;
 };
 
+// The calls' services, the same for every input.
+struct Services {
+  Services() : health(registry), rpc{registry, [](NetworkRefusal) {}} {
+    const auto& generation =
+        *v1::GenerateRequest::descriptor()->file()->FindServiceByName("Generation");
+    registry.Add(*generation.FindMethodByName("Generate"),
+                 MakeImmediateHandler([](const std::string& message) { return message; }));
+    AddReflection(registry);
+  }
+
+  RpcRegistry registry;
+  const RpcHealth health;
+  const RpcServices rpc;
+  const std::unique_ptr<EventLoop> loop = *EventLoop::Start();
+};
+
 class Host final : public HttpSessionHost {
  public:
   explicit Host(uint8_t mode) : mode_(mode) {}
 
   std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange) override {
-    return std::make_unique<Handler>(exchange, mode_, n_live_);
+    static const Services& services = *new Services();
+    const HttpHead& head = exchange.head();
+    if (!IsRpcContentType(head.One("content-type").value_or(""))) {
+      return std::make_unique<Handler>(exchange, mode_, n_live_);
+    }
+    RpcContext context;
+    context.method = head.path;
+    return std::make_unique<RpcCall>(services.rpc, exchange, *services.loop, std::move(context));
   }
   void WantsFlush() override {}
   void CountRefusal(NetworkRefusal) override {}

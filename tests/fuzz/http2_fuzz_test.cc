@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "server/rpc/frames.h"
 #include "tests/server/http/h2_client.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
@@ -22,6 +24,14 @@ void RunTarget(const std::string& text) {
   LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(text.data()), text.size());
 }
 
+// A whole gRPC call with one message.
+std::string MakeCall(uint32_t stream, std::string_view path, std::string_view message) {
+  const HttpFields fields = {{"content-type", "application/grpc"}, {"te", "trailers"}};
+  const std::string body = RpcPrefix(message.size()).append(message);
+  return MakeH2Request(stream, kEndHeaders, fields, path) +
+         MakeH2Frame(NGHTTP2_DATA, kEndStream, stream, body);
+}
+
 std::string SeedFrames() {
   return MakeH2Frame(NGHTTP2_SETTINGS, 0, 0, std::string("\0\4\0\0\x40\0", 6)) +
          MakeH2Frame(NGHTTP2_SETTINGS, NGHTTP2_FLAG_ACK, 0) + MakeH2Request(1, kEndHeaders) +
@@ -32,7 +42,12 @@ std::string SeedFrames() {
          MakeH2Frame(NGHTTP2_PING, 0, 0, "12345678") +
          MakeH2Frame(NGHTTP2_DATA, kEndStream, 1, std::string(500, 'x')) +
          MakeH2Frame(NGHTTP2_RST_STREAM, 0, 3, BigEndian(8)) +
-         MakeH2Request(5, kEndHeaders | kEndStream);
+         MakeH2Request(5, kEndHeaders | kEndStream) +
+         MakeCall(7, "/grpc.health.v1.Health/Check", "") +
+         MakeCall(9, "/grpc.health.v1.Health/Watch", "") +
+         MakeCall(11, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                  "\"\x14lowkey.v1.Generation") +
+         MakeCall(13, "/lowkey.v1.Generation/Generate", "\x1a\4Once");
 }
 
 TEST(Http2FuzzTest, AcceptsItsSeed) {

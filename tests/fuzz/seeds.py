@@ -92,6 +92,35 @@ def http2_frames():
     for mode in (0, 1, 2, 4, 16, 32, 128 + 32, 255):
         yield bytes([mode, mode]) + settings + unary + parts + rest
 
+    def field(name, value):
+        return name + bytes([len(value)]) + value
+
+    def call(stream, path, messages, *fields):
+        """POST of gRPC, whose fields are literals that no table keeps."""
+        block = b"\x83\x86" + field(b"\x04", path) + field(b"\x01", b"a.b")
+        block += field(b"\x0f\x10", b"application/grpc") + field(b"\0\x02te", b"trailers")
+        block += b"".join(fields)
+        return frame(1, 4, stream, block) + frame(0, 1, stream, b"".join(
+            b"\0" + struct.pack(">I", len(message)) + message for message in messages))
+
+    health, reflection = b"/grpc.health.v1.Health/", b"/grpc.reflection.%s.ServerReflection/" \
+        b"ServerReflectionInfo"
+    text = b"\x1a\x04Once"
+    calls = call(1, health + b"Check", [b""]) + call(3, health + b"Check", [b"\x0a\x01x"]) + \
+        call(5, health + b"Watch", [b""]) + call(7, health + b"List", [b""]) + \
+        call(9, reflection % b"v1", [b"\x3a\0", b"\x22\x06lowkey"]) + \
+        call(11, reflection % b"v1alpha", [b"\x1a\x16lowkey/v1/models.proto"])
+    echoes = call(1, b"/lowkey.v1.Generation/Generate", [text], field(b"\0\x0cgrpc-timeout", b"5S"),
+                  field(b"\0\x05x-bin", b"AAEC")) + \
+        call(3, b"/lowkey.v1.Generation/Generate", [text, text]) + \
+        call(5, b"/lowkey.v1.Generation/Generate", [text * 800]) + \
+        call(7, b"/lowkey.v1.Generation/Generate", []) + \
+        call(9, b"/lowkey.v1.Generation/Other", [text]) + \
+        call(11, b"/lowkey.v1.Generation/Generate", [], field(b"\0\x0dgrpc-encoding", b"gzip"))
+    for mode in (0, 3, 128, 255):
+        yield bytes([mode, mode]) + settings + calls + rest
+        yield bytes([mode, mode]) + settings + echoes + rest
+
 
 def rpc_message():
     """Bodies of calls: requests of lowkey.v1.Generation with their prefixes."""

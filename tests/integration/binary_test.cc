@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -87,6 +88,21 @@ TEST_F(BinaryTest, ServesGeneratesReportsAndStopsOnSigterm) {
   EXPECT_THAT(server_->errors(), HasSubstr("\"method\":\"GenerateStream\""));
   EXPECT_THAT(server_->errors(), Not(HasSubstr("upon")));
   EXPECT_EQ(RunLowkey({"health", "--server", address_}).code, 1);
+}
+
+// The gRPC library names its threads, which are for clients alone.
+TEST_F(BinaryTest, ServesWithoutThreadsOfTheGrpcLibrary) {
+  Serve();
+  EXPECT_EQ(RunLowkey({"generate", "--server", address_, "--max-new-tokens", "2", "Once"}).code, 0);
+  const std::string tasks = "/proc/" + std::to_string(server_->pid()) + "/task";
+  int n_threads = 0;
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    EXPECT_EQ(name, "lowkey");
+    ++n_threads;
+  }
+  EXPECT_GE(n_threads, 3) << "the engine, the network and the main one";
 }
 
 TEST_F(BinaryTest, SigintStopsAnIdleServerToo) {

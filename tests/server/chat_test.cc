@@ -111,7 +111,7 @@ TEST(ChatTest, TemplateThatNeedsMoreThanItMayIsAnError) {
       TestTokenizer());
   EXPECT_EQ(prompt.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(prompt.status().message()),
-              HasSubstr("line 1: more than 134217728 bytes worked on"));
+              HasSubstr("line 1: more than 67108864 bytes worked on"));
 }
 
 TEST(ChatTest, TemplateThatIsNotUnderstoodIsAFailedPrecondition) {

@@ -29,6 +29,19 @@ TEST(MappedFile, OutlivesTheRemovalOfTheFile) {
   EXPECT_EQ((*file)->text(), "still here");
 }
 
+TEST(MappedFile, WhatAFileNoLongerHasReadsAsZeros) {
+  const TempDirectory directory;
+  WriteFileOrDie(directory.File("a"), std::string(100'000, 'x'));
+  const auto file = MappedFile::Open(directory.File("a")).value();
+  EXPECT_TRUE(file->CheckWhole().ok());
+  std::filesystem::resize_file(directory.File("a"), 10);
+  EXPECT_EQ(file->text()[9], 'x');
+  EXPECT_EQ(file->text()[50'000], '\0');
+  EXPECT_EQ(file->text()[99'999], '\0');
+  EXPECT_EQ(file->CheckWhole(),
+            absl::UnavailableError("a: has become shorter since it was loaded"));
+}
+
 TEST(MappedFile, EmptyFileIsEmpty) {
   const TempDirectory directory;
   WriteFileOrDie(directory.File("empty"), "");

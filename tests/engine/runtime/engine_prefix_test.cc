@@ -144,6 +144,27 @@ TEST_F(EnginePrefixTest, ATenantThatFillsTheCacheDropsItsOwnPrefixes) {
   EXPECT_EQ(Run(large).n_cached, 0);
 }
 
+// Twelve prefixes in int4 hold less than nine in the engine's own type.
+TEST_F(EnginePrefixTest, SharesAreCountedInBytes) {
+  EngineOptions options;
+  options.cache_bytes = 15 * PageBytesOfTheEngine();
+  Start(options);
+  const auto request = [](const char* tenant, int variant, CacheStorage storage) {
+    EngineRequest r = Request(194, 1, variant);  // three pages
+    r.tenant = tenant;
+    r.attention.standard.storage = storage;
+    return r;
+  };
+  for (int i = 0; i < 4; ++i) Run(request("many small", i, CacheStorage::kInt4));
+  for (int i = 0; i < 3; ++i) Run(request("few large", i, CacheStorage::kDtype));
+  EngineRequest other = Request(250, 1);  // leaves no room for all of them
+  other.tenant = "other";
+  Run(other);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(Run(request("many small", i, CacheStorage::kInt4)).n_cached, 192) << i;
+  }
+}
+
 TEST_F(EnginePrefixTest, OtherTenantsAndOptionsSeeNothing) {
   Start();
   EngineRequest r = Request(190, 2);

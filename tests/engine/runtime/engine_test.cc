@@ -1,5 +1,6 @@
 #include "engine/runtime/engine.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <numeric>
@@ -228,6 +229,22 @@ TEST_F(EngineTest, EndsAllChoicesAsCancelledWhenTheReaderIsGone) {
   EXPECT_EQ(engine_->Stats().n_cancelled_requests, 1);
   EXPECT_EQ(engine_->Stats().n_finished_requests, 0);
   EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
+}
+
+// Whoever sends the tokens is woken by steps, not by tokens.
+TEST_F(EngineTest, TellsOfItsDeliveriesByTheStep) {
+  constexpr int kChoices = 8, kTokens = 40;
+  std::atomic<int64_t> n_told = 0;
+  EngineOptions options;
+  options.after_delivery = [&n_told] { ++n_told; };
+  Start(options);
+  EngineRequest r = Request(10, kTokens);
+  r.n = kChoices;
+  EXPECT_TRUE(Submit(r)->Wait().status.ok());
+  const int64_t n_steps = engine_->Stats().n_steps;
+  engine_.reset();
+  EXPECT_LT(n_steps, kTokens + 10);
+  EXPECT_LE(n_told, 2 * (n_steps + 5)) << "before and after a step";
 }
 
 TEST_F(EngineTest, APausedRequestComputesNothingUntilItIsResumedAndIsAsIfItHadNotPaused) {

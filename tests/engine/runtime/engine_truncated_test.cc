@@ -36,6 +36,16 @@ TEST_F(EngineTruncatedTest, RequestsEndWithAnErrorThatNamesTheFile) {
   EXPECT_EQ(engine_->Stats().cache_bytes_used, 0);
 }
 
+TEST_F(EngineTruncatedTest, AFileThatIsCutShortWhileItLoadsIsAnError) {
+  const auto checkpoint = OpenCheckpoint(model_.path()).value();
+  ASSERT_EQ(truncate(model_.File("model.safetensors").c_str(), 100), 0);
+  EngineOptions options;
+  options.cache_bytes = 32 << 20;
+  const absl::Status status = CreateEngine(checkpoint, options, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.safetensors: has become shorter"));
+}
+
 // Replacing is the right way: the engine goes on with the file that it opened.
 TEST_F(EngineTruncatedTest, AFileThatIsReplacedIsServedOn) {
   StartOnTheHost();

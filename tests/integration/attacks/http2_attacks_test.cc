@@ -242,6 +242,48 @@ TEST_F(Http2AttackTest, TwentyThousandStreamsOfStrangersAreHeldCheaply) {
   });
 }
 
+// Heads of 16 KiB cost the client four bytes of HPACK, and bodies need not end.
+TEST_F(Http2AttackTest, HeadsAndBodiesOfTwentyThousandStreamsTakeLittle) {
+  constexpr int kConnections = 200, kPairs = 50;
+  Serve();
+  const auto call = [](int i, const char* method, const std::string& more) {
+    HttpFields fields = RequestFields("POST", std::string("/grpc.health.v1.Health/") + method);
+    fields.push_back({"content-type", "application/grpc"});
+    return MakeH2Frame(NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, StreamOf(i),
+                       MakeHeaderBlock(fields) + more);
+  };
+  // A field that enters the dynamic table, and its place there.
+  const std::string field = std::string("\x40\x01x\x7f\xbd\x1d", 6) + std::string(3900, 'y');
+  const std::string again(4, '\xbe');
+  const std::string half_a_body =
+      MakeH2Frame(NGHTTP2_DATA, 0, 0, MakePrefix(512) + std::string(511, 'x'));
+  std::string calls;
+  for (int i = 0; i < kPairs; ++i) {
+    calls += call(2 * i, "Watch", i == 0 ? field : again) + MakeCallBody(StreamOf(2 * i), "");
+    std::string body = half_a_body;
+    body.replace(5, 4, BigEndian(StreamOf(2 * i + 1)));
+    calls += call(2 * i + 1, "Check", again) + body;
+  }
+  Withstand([&] {
+    std::vector<RawClient> clients;
+    for (int i = 0; i < kConnections; ++i) {
+      clients.push_back(OpenHttp2(port()));
+      clients.back().Send(calls);
+    }
+    for (RawClient& client : clients) {
+      EXPECT_TRUE(client.Await([&](std::string_view received) {
+        const std::vector<H2Frame> frames = FramesIn(received);
+        return std::count_if(frames.begin(), frames.end(), [](const H2Frame& frame) {
+                 return frame.type == NGHTTP2_DATA;
+               }) >= kPairs;
+      }));
+    }
+    absl::SleepFor(absl::Seconds(1));
+    for (const RawClient& client : clients) EXPECT_TRUE(client.is_open());
+  });
+  EXPECT_EQ(Refused("head_size"), 0);
+}
+
 // --- Frames that carry nothing ---
 
 TEST_F(Http2AttackTest, FloodsOfFramesThatCarryNothingEndTheConnection) {

@@ -163,6 +163,22 @@ TEST_F(MessageAttackTest, RequestsOfAClientThatNeverReadsStayWithIt) {
   });
 }
 
+TEST_F(MessageAttackTest, HundredsOfClientsThatNeverReadTakeLittle) {
+  constexpr int kClients = 500;  // of two addresses
+  Serve();
+  std::string calls = MakeH2Start(), gets;
+  for (int i = 0; i < 3000; ++i) calls += MakeHealthCall(StreamOf(i), "Check");
+  for (int i = 0; i < 3000; ++i) gets += "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
+  Withstand([&] {
+    std::vector<RawClient> clients;
+    for (int i = 0; i < kClients; ++i) {
+      clients.emplace_back(port(), 1 + i % 2);
+      clients.back().SendUnread(i % 4 == 0 ? gets : calls, absl::Milliseconds(5));
+    }
+    absl::SleepFor(absl::Seconds(2));
+  });
+}
+
 // The client opens no window for the answers, which therefore wait in the server.
 TEST_F(MessageAttackTest, AnswersWithoutAWindowAreBounded) {
   constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";

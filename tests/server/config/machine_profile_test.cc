@@ -5,8 +5,10 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <new>
 
 #include "bench/random_bundle.h"
+#include "tests/testing/failing_new.h"
 #include "tests/testing/temp_directory.h"
 #include "tests/testing/tiny_model.h"
 
@@ -67,6 +69,20 @@ TEST_F(MachineProfileTest, AnUnreadableFileIsMeasuredAgain) {
   WriteFileOrDie(path, "{");
   EXPECT_EQ(Profiles().size(), 1u);
   EXPECT_NE(ReadFileOrDie(path), "{");
+}
+
+TEST_F(MachineProfileTest, ALackOfMemoryEndsTheMeasurementAlone) {
+  AddEfficient();
+  const auto checkpoint = Open();
+  for (const int64_t n : {300, 1000, 3000, 10'000}) {
+    FailAllocation(n);
+    try {
+      const MachineProfile machine(checkpoint, options_, [](auto) {});
+    } catch (const std::bad_alloc&) {
+      ADD_FAILURE() << "before the measurement, at " << n;
+    }
+    FailAllocation(0);
+  }
 }
 
 TEST_F(MachineProfileTest, AnotherShapeOrThreadCountHasAnotherFile) {

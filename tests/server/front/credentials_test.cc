@@ -411,7 +411,8 @@ TEST_F(ServerCredentialsTest, ClientsWithoutACertificateAreRefusedWhereTheyNeedO
 TEST_F(ServerCredentialsTest, StalledHandshakesDelayOthersAndRefuseNobody) {
   ConnectionLimits limits;
   limits.max_handshakes = 2;
-  limits.handshake_timeout = absl::Milliseconds(500);
+  limits.handshake_timeout = absl::Hours(1);
+  limits.crowded_handshake_timeout = absl::Milliseconds(500);
   Serve(Tls(), limits);
   is_tls_ = true;
   std::vector<std::unique_ptr<RawConnection>> stalled;

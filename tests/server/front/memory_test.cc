@@ -147,5 +147,12 @@ TEST_F(ServerMemoryTest, EndsACallThatGathersWhatTheEngineSays) {
   FailEverywhere("Generation/Generate", request.SerializeAsString());
 }
 
+TEST_F(ServerMemoryTest, EndsACallOfSeveralRequests) {
+  v1::ScoreRequest request;
+  request.set_text("Once upon");
+  for (const char* text : {" a time", " a day", " us"}) request.add_continuation_texts(text);
+  FailEverywhere("Generation/Score", request.SerializeAsString());
+}
+
 }  // namespace
 }  // namespace lowkey

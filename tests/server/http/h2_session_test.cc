@@ -32,6 +32,7 @@ TEST_F(H2SessionTest, HandsOverAHead) {
   EXPECT_EQ(head.One("te"), "trailers");
   EXPECT_TRUE(host_.last().has_body_ended);
   EXPECT_EQ(session_->n_exchanges(), 1u);
+  EXPECT_EQ(host_.last().exchange->head().fields.capacity(), 0u) << "nobody needs it any more";
 }
 
 TEST_F(H2SessionTest, AnswersWithBodyAndTrailers) {

@@ -122,12 +122,12 @@ TEST_F(RpcCallTest, AllConnectionsShareTheRest) {
 // Else those who stall could take all of it.
 TEST_F(RpcCallTest, ShortMessagesTakeNothing) {
   budgets_.bodies.Take(150'000);
-  EXPECT_EQ(StatusOf(Send(Framed(Message(4000)))), "");
+  EXPECT_EQ(StatusOf(Send(Framed(Message(500)))), "");
   EXPECT_THAT(host_.refusals, IsEmpty());
 }
 
 TEST_F(RpcCallTest, StrangersMessagesAreShort) {
-  const int32_t id = Send(RpcPrefix(5000) + "a", kCheck);
+  const int32_t id = Send(RpcPrefix(600) + "a", kCheck);
   EXPECT_EQ(StatusOf(id), "8");
   EXPECT_EQ(host_.refusals[NetworkRefusal::kBodySize], 1);
   EXPECT_EQ(budgets_.bodies.left(), 150'000);

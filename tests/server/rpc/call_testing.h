@@ -25,12 +25,14 @@ class RpcHost final : public HttpSessionHost {
   std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange) override {
     RpcContext context;
     context.method = exchange.head().path;
+    context.peer = peer;
     return std::make_unique<RpcCall>(services_, exchange, loop_, std::move(context));
   }
   void WantsFlush() override {}
   void CountRefusal(NetworkRefusal reason) override { ++refusals[reason]; }
 
   std::map<NetworkRefusal, int> refusals;
+  Peer peer;  // who calls
 
  private:
   const RpcServices services_;

@@ -134,8 +134,8 @@ struct Loop {
 
 // The limits of one rendering.
 struct Limits {
-  size_t max_steps = 1'000'000;               // expressions and statements evaluated
-  size_t max_work_bytes = size_t{128} << 20;  // read or made by all of them together
+  size_t max_steps = 1'000'000;              // expressions and statements evaluated
+  size_t max_work_bytes = size_t{64} << 20;  // read or made by all of them together
   size_t max_output_bytes = size_t{4} << 20;
   int max_depth = 200;       // nested expressions, statements and macro calls
   int max_value_depth = 64;  // lists and dicts in each other
