@@ -1,6 +1,7 @@
 // Tokens per second of the engine without a server, beside the machine's limits:
 //   engine_bench --model DIR | --random_110m  [--dtype bfloat16] [--threads N] [--runs 5]
 //   [--attention standard,atp]
+//   engine_bench --model DIR --figures machine,depth:512,depth:4096,streams:16   as lines of JSON
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +14,9 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "bench/machine.h"
 #include "bench/random_model.h"
@@ -36,6 +39,9 @@ ABSL_FLAG(int, runs, 5, "runs of each figure; the median is printed");
 ABSL_FLAG(int, prefill_tokens, 512, "prompt length of the prefill figure");
 ABSL_FLAG(int, decode_tokens, 64, "tokens generated in the decode figures");
 ABSL_FLAG(int, streams, 16, "sequences decoded together");
+ABSL_FLAG(std::vector<std::string>, figures, {},
+          "measure these once each instead and print each as a line of JSON: machine, depth:N (a "
+          "prompt of N tokens, then `decode_tokens` behind it), streams:N (N sequences together)");
 ABSL_FLAG(int, closed_loop, 0,
           "measure so many requests of 128 tokens in and 64 out by `streams` clients instead, to "
           "compare with `lowkey bench`");
@@ -148,6 +154,14 @@ absl::StatusOr<double> MedianRate(const std::function<absl::StatusOr<double>()>&
   return Median(rates);
 }
 
+double LongestDecodeSeconds(const RunResult& result) {
+  double longest = 0;
+  for (const FinalEvent& e : result.events) {
+    longest = std::max(longest, static_cast<double>(e.timings.decode_us) * 1e-6);
+  }
+  return longest;
+}
+
 absl::Status PrintFigures(Engine& engine, const MachineLimits& limits) {
   const ModelConfig& c = engine.config();
   const double layers = ProductParameters(c);
@@ -162,11 +176,7 @@ absl::Status PrintFigures(Engine& engine, const MachineLimits& limits) {
 
   const auto decode = [&](int n) -> absl::StatusOr<double> {
     LK_ASSIGN_OR_RETURN(const RunResult r, Run(engine, n, 16, n_decode));
-    double longest = 0;
-    for (const FinalEvent& e : r.events) {
-      longest = std::max(longest, static_cast<double>(e.timings.decode_us) * 1e-6);
-    }
-    return n * (n_decode - 1) / longest;
+    return n * (n_decode - 1) / LongestDecodeSeconds(r);
   };
   LK_ASSIGN_OR_RETURN(const double prefill, MedianRate([&]() -> absl::StatusOr<double> {
                         LK_ASSIGN_OR_RETURN(const RunResult r, Run(engine, 1, n_prefill, 1));
@@ -183,6 +193,48 @@ absl::Status PrintFigures(Engine& engine, const MachineLimits& limits) {
          weight_bytes / n_streams},
         limits);
   std::printf("%d together are %.2f times one\n", n_streams, many / one);
+  return absl::OkStatus();
+}
+
+// Prints one of --figures as a line of JSON.
+absl::Status PrintFigure(Engine& engine, const std::string& name) {
+  const int n_decode = absl::GetFlag(FLAGS_decode_tokens);
+  if (name == "machine") {
+    LK_ASSIGN_OR_RETURN(const MachineLimits m, MeasureMachine(engine.Stats().n_threads));
+    std::printf(
+        "{\"figure\":\"machine\",\"isa\":\"%s\",\"fma_gflops\":%.1f,\"read_gb_per_s\":%.1f}\n",
+        engine.Stats().instruction_set.c_str(), m.peak_flops * 1e-9,
+        m.read_bytes_per_second * 1e-9);
+    return absl::OkStatus();
+  }
+  const std::pair<std::string, std::string> parts = absl::StrSplit(name, absl::MaxSplits(':', 1));
+  int n = 0;
+  const bool is_depth = parts.first == "depth";
+  if (!(is_depth || parts.first == "streams") || !absl::SimpleAtoi(parts.second, &n) || n < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--figures: ", name, ", expected machine, depth:N or streams:N"));
+  }
+  LK_ASSIGN_OR_RETURN(const RunResult r,
+                      is_depth ? Run(engine, 1, n, n_decode) : Run(engine, n, 16, n_decode));
+  std::printf("{\"figure\":\"%s\"", name.c_str());
+  if (is_depth) {
+    std::printf(",\"prefill_tokens_per_s\":%.3f",
+                n / (static_cast<double>(r.events[0].timings.prefill_us) * 1e-6));
+  }
+  std::printf(",\"decode_tokens_per_s\":%.3f}\n",
+              (is_depth ? 1 : n) * (n_decode - 1) / LongestDecodeSeconds(r));
+  return absl::OkStatus();
+}
+
+absl::Status PrintEachFigure(Engine& engine, const std::vector<std::string>& names) {
+  LK_RETURN_IF_ERROR(Run(engine, 1, 16, 4).status());  // pages of weights, threads
+  const EngineStats stats = engine.Stats();
+  std::printf("{\"figure\":\"engine\",\"dtype\":\"%s\",\"weight_mb\":%.1f}\n", stats.dtype.c_str(),
+              static_cast<double>(stats.weight_bytes) * 1e-6);
+  for (const std::string& name : names) {
+    LK_RETURN_IF_ERROR(PrintFigure(engine, name));
+    std::fflush(stdout);
+  }
   return absl::OkStatus();
 }
 
@@ -236,6 +288,8 @@ absl::Status Main() {
   auto engine = CreateEngine(std::move(weights), options, nullptr);
   if (!temporary.empty()) std::filesystem::remove_all(temporary);  // the maps keep the files' pages
   LK_RETURN_IF_ERROR(engine.status());
+  const std::vector<std::string> figures = absl::GetFlag(FLAGS_figures);
+  if (!figures.empty()) return PrintEachFigure(**engine, figures);
   const EngineStats stats = (*engine)->Stats();
   LK_ASSIGN_OR_RETURN(const MachineLimits limits, MeasureMachine(stats.n_threads));
   std::printf("%s, %s, %d threads: peak %.1f GFLOP/s (fp32), read %.1f GB/s; weights %.1f MB\n",
@@ -253,6 +307,7 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
       "tokens per second of the engine without a server, beside the machine's limits\n"
       "  engine_bench --random_110m\n"
+      "  engine_bench --model model.gguf --dtype auto --figures machine,depth:512,streams:16\n"
       "  engine_bench --taylorshift --threads 1\n"
       "  engine_bench --model models/tales --dtype float32");
   absl::ParseCommandLine(argc, argv);
