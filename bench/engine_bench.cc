@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/blocking_counter.h"
+#include "bench/draft_bench.h"
 #include "bench/machine.h"
 #include "bench/random_model.h"
 #include "bench/taylorshift_bench.h"
@@ -31,6 +32,7 @@ ABSL_FLAG(bool, random_110m, false,
           "measure a random model: hidden 768, 12 layers, 12 heads, ffn 2048, vocabulary 32000");
 ABSL_FLAG(bool, taylorshift, false,
           "measure both forms of taylorshift's attention alone instead, over lengths");
+ABSL_FLAG(bool, draft, false, "measure decoding with and without drafts by prompt lookup instead");
 ABSL_FLAG(std::string, dtype, "bfloat16", "auto, float32, bfloat16 or int8");
 ABSL_FLAG(std::vector<std::string>, attention, {"standard"},
           "mechanisms of sequences that run together, in turn: standard,atp,taylorshift");
@@ -296,6 +298,12 @@ absl::Status Main() {
               stats.instruction_set.c_str(), stats.dtype.c_str(), stats.n_threads,
               limits.peak_flops * 1e-9, limits.read_bytes_per_second * 1e-9,
               static_cast<double>(stats.weight_bytes) * 1e-6);
+  if (absl::GetFlag(FLAGS_draft)) {
+    DraftBenchOptions drafts;
+    drafts.n_runs = std::max(1, absl::GetFlag(FLAGS_runs));
+    drafts.n_streams = absl::GetFlag(FLAGS_streams);
+    return BenchDrafts(**engine, drafts);
+  }
   return absl::GetFlag(FLAGS_closed_loop) > 0 ? PrintClosedLoop(**engine)
                                               : PrintFigures(**engine, limits);
 }
@@ -309,6 +317,7 @@ int main(int argc, char** argv) {
       "  engine_bench --random_110m\n"
       "  engine_bench --model model.gguf --dtype auto --figures machine,depth:512,streams:16\n"
       "  engine_bench --taylorshift --threads 1\n"
+      "  engine_bench --random_110m --draft\n"
       "  engine_bench --model models/tales --dtype float32");
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = lowkey::Main();

@@ -66,6 +66,10 @@ std::string TokensText(const v1::Usage& usage) {
   if (usage.cached_tokens() > 0) {
     absl::StrAppend(&text, ", ", CountText(usage.cached_tokens()), " cached");
   }
+  if (usage.drafted_tokens() > 0) {
+    absl::StrAppend(&text, ", ", CountText(usage.accepted_tokens()), " of ",
+                    CountText(usage.drafted_tokens()), " drafted accepted");
+  }
   return text;
 }
 
@@ -251,7 +255,8 @@ Command GenerateCommand() {
       "answer.";
   command.spec.groups = {{"Server", ClientFlags()},     {"Attention", AttentionFlags()},
                          {"Sampling", SamplingFlags()}, {"Generation", GenerationFlags()},
-                         {"Time", kGenerateFlags},      {"General", GeneralFlags()}};
+                         {"Drafts", DraftFlags()},      {"Time", kGenerateFlags},
+                         {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey generate \"Once upon a time\"",
       "lowkey generate --attention atp --rank 1/4 --max-new-tokens 400 \"Once upon a time\"",

@@ -35,6 +35,8 @@ void AddResult(const GenerationResult& result, Json& line) {
     finish.push_back(std::string(FindName(kFinishNames, static_cast<int32_t>(choice.reason))));
   }
   line["generated_tokens"] = n_generated;
+  line["drafted_tokens"] = event.n_drafted_tokens;
+  line["accepted_tokens"] = event.n_accepted_tokens;
   line["finish"] = std::move(finish);
   line["queue_us"] = event.timings.queue_us;
   line["ttft_us"] = event.timings.ttft_us;

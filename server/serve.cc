@@ -109,6 +109,16 @@ absl::StatusOr<ServeOptions::Metrics> ReadMetricsAddress(const FlagValues& flags
   return options;
 }
 
+absl::StatusOr<DraftMode> ReadDraft(const FlagValues& flags, const EngineOptions& engine) {
+  if (!flags.Has("draft")) return DraftMode::kOff;
+  const auto mode = ParseName<DraftMode>(flags.Text("draft"));
+  if (!mode.ok()) return flags.Error("draft", ListNames(kEnumNames<DraftMode>));
+  if (*mode != DraftMode::kOff && engine.device != nullptr) {
+    return flags.Error("draft", "off with --device: drafts are verified on the CPU alone");
+  }
+  return *mode;
+}
+
 absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) {
   ServeOptions options;
   options.log = &log;
@@ -146,6 +156,7 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
   }
   LK_RETURN_IF_ERROR(
       flags.ReadInt("max-new-tokens", {1, 1 << 24}, options.defaults.max_new_tokens));
+  LK_ASSIGN_OR_RETURN(options.defaults.draft, ReadDraft(flags, options.engine));
   if (flags.IsGiven("chat-template")) {
     LK_ASSIGN_OR_RETURN(options.chat_templates, ReadChatTemplate(flags.Text("chat-template")));
   }
@@ -303,6 +314,7 @@ Command ServeCommand() {
                          {"Choosing a mechanism (--attention auto)", kSelectionFlags},
                          {"Defaults for requests that leave sampling unset", SamplingFlags()},
                          {"Defaults for requests that leave their length unset", kDefaultFlags},
+                         {"Default for requests that leave drafts unset", DraftFlags()},
                          {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey serve",

@@ -198,6 +198,7 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
   result.tenant_weight = request.tenant.weight;
   result.priority = request.priority.value_or(0);
   result.prefix_marks = request.prefix_marks;
+  LK_ASSIGN_OR_RETURN(result.draft, ResolveDraft(request.draft, options_.defaults.draft));
   return result;
 }
 

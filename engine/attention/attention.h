@@ -94,6 +94,11 @@ class AttentionMechanism {
   // Caches the step's keys and values of one layer and computes its outputs. On a device, queues
   // that.
   virtual void Attend(const LayerRows& rows) = 0;
+  // Returns how many of the sequence's next n_rows >= 1 rows a step may compute before it is known
+  // which of them the sequence keeps: at least the first, which it does keep. The kept rows are the
+  // first ones, and Advance takes them in one call or in several before the next Plan. The step
+  // leaves nothing of the other rows that a later row reads.
+  virtual int64_t RevocableRows(const SequenceCache&, int64_t /*n_rows*/) const { return 1; }
   // Ends the step after the last layer: the sequence has n_rows more tokens. Frees what no later
   // row reads.
   virtual void Advance(SequenceCache& sequence, int64_t n_rows) { sequence.n_tokens += n_rows; }

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_ATTENTION_SEQUENCE_H_
 #define LOWKEY_ENGINE_ATTENTION_SEQUENCE_H_
 
+#include <algorithm>
 #include <any>
 #include <cstdint>
 #include <memory>
@@ -72,13 +73,23 @@ struct SequenceCache {
 };
 
 // Consecutive rows of one sequence in a step: positions first_position .. + n_rows - 1, which
-// continue the sequence, are rows first_row .. of its weight set's in the step.
+// continue the sequence, are rows first_row .. of its weight set's in the step. The sequence may not
+// keep the last n_drafts of them (AttentionMechanism::RevocableRows).
 struct Segment {
   SequenceCache* sequence = nullptr;
   int64_t first_position = 0;
   int64_t n_rows = 0;
   int64_t first_row = 0;
+  int64_t n_drafts = 0;
 };
+
+// Returns how many of n_rows rows from position first_position on can be computed such that none
+// but the first ends a run of `period` tokens: an answer to RevocableRows where such an end cannot
+// be taken back.
+inline int64_t RowsToNextEnd(int64_t first_position, int64_t n_rows, int64_t period) {
+  const int64_t next_end = ((first_position + 1) / period + 1) * period;
+  return std::min(n_rows, std::max<int64_t>(1, next_end - 1 - first_position));
+}
 
 // The first n_pages of a sequence, for AttentionMechanism::Prefix, those before first_page left
 // empty; nullopt when one of the others is gone.

@@ -84,6 +84,7 @@ class PlaceOnDevice : public Place {
                  const AttentionOptions& options) const override {
     return mechanism.OnlyQueues(options);
   }
+  bool VerifiesDrafts() const override { return false; }
   void TakeDrawn(absl::Span<const DrawnToken> drawn) override {
     decoder_->TakeDrawn(sampler_->drawn(), drawn);
   }

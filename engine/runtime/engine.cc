@@ -14,15 +14,13 @@
 namespace lowkey {
 namespace {
 
-Scheduler::Options SchedulerOptionsOf(const EngineOptions& options, const ModelRunner& runner,
-                                      std::function<int64_t(uint64_t)> cached_rows) {
+Scheduler::Options SchedulerOptionsOf(const EngineOptions& options, const ModelRunner& runner) {
   Scheduler::Options out;
   out.max_running_seqs = options.max_running_seqs;
   out.max_batch_tokens = runner.max_rows();
   out.cache_bytes = runner.cache_budget_bytes();
   out.max_waiting_requests = options.max_queued_requests;
   out.max_waiting_prompt_tokens = options.max_queued_prompt_tokens;
-  out.cached_rows = std::move(cached_rows);
   return out;
 }
 
@@ -42,8 +40,7 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
       keeps_prefixes_(options.keeps_prefixes),
       may_run_ahead_(options.runs_ahead),
       after_delivery_(options.after_delivery),
-      scheduler_(SchedulerOptionsOf(options, *runner_,
-                                    [this](uint64_t id) { return RestorePrefix(*live_.at(id)); })),
+      scheduler_(WithCallbacks(SchedulerOptionsOf(options, *runner_))),
       max_mixed_rows_(runner_->max_rows()),
       pace_(options.step_target, runner_->max_rows()) {
   runner_->SetReclaimer([this] { return prefixes_.DropOldest(); });
@@ -59,6 +56,14 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
   counters_.n_threads = runner_->n_threads();
   stats_ = counters_;
   thread_ = std::thread([this] { Run(); });
+}
+
+Scheduler::Options EngineImpl::WithCallbacks(Scheduler::Options options) {
+  options.cached_rows = [this](uint64_t id) { return RestorePrefix(*live_.at(id)); };
+  options.drafts = [this](uint64_t id, int32_t choice, int64_t most) {
+    return Draft(*live_.at(id), choice, most);
+  };
+  return options;
 }
 
 EngineImpl::~EngineImpl() {

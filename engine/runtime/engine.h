@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/config/attention_options.h"
+#include "engine/config/enum_names.h"
 #include "engine/config/model_config.h"
 #include "engine/config/perplexity_ratios.h"
 #include "engine/config/selection_rules.h"
@@ -22,6 +23,11 @@ namespace lowkey {
 
 class Device;
 struct Checkpoint;
+
+// How tokens are guessed that a step then verifies as further rows. Drafts change no output.
+enum class DraftMode { kOff, kLookup };
+template <>
+inline constexpr EnumNames kEnumNames<DraftMode> = {"draft", {"off", "lookup"}};
 
 // A generation (or scoring) request to one model, in token ids.
 struct EngineRequest {
@@ -39,6 +45,8 @@ struct EngineRequest {
   // Set: Submit chooses attention.mechanism by these rules among what the model offers; the other
   // options of `attention` apply.
   std::optional<SelectionRules> selection;
+  // kLookup: steps draft tokens by prompt lookup (docs/drafts.md) where the mechanism lets them.
+  DraftMode draft = DraftMode::kOff;
   absl::Time deadline = absl::InfiniteFuture();
   // The owner of the request. Tenants that wait share the work by their weights, and no cached
   // prefix passes from one to another. Empty: clients without credentials.
@@ -89,6 +97,8 @@ struct FinalEvent {
   std::vector<int32_t> n_generated;          // tokens per choice
   int32_t n_prompt_tokens = 0;
   int32_t n_cached_tokens = 0;  // prompt tokens found in the prefix cache
+  // Tokens drafted, and those of them that became output, over all choices.
+  int32_t n_drafted_tokens = 0, n_accepted_tokens = 0;
   uint64_t seed = 0;
   Timings timings;
   AttentionReport attention;
@@ -104,8 +114,7 @@ class Sink {
   virtual ~Sink() = default;
   virtual void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) { (void)logprobs; }
   // Takes a token. kPause: the request keeps its cache and computes no further step until
-  // Engine::Resume(id) is called; the tokens of a step that a device has already begun still
-  // follow. kStop ends that choice with kStoppedBySink (the server matches stop strings, which are
+  // Engine::Resume(id) is called; the tokens of a step that has already begun still follow. kStop ends that choice with kStoppedBySink (the server matches stop strings, which are
   // text). kCancel ends the request at once, as Cancel does.
   virtual SinkAnswer OnToken(int32_t choice, const SampledToken& token) = 0;
   virtual void OnDone(const FinalEvent& event) = 0;
@@ -166,6 +175,8 @@ struct EngineStats {
   int64_t n_steps = 0;
   int64_t n_preemptions = 0;    // requests that gave their cache up and computed it again
   int64_t n_prefix_tokens = 0;  // prompt tokens found in the prefix cache
+  // Tokens drafted, and those of them that became output.
+  int64_t n_drafted_tokens = 0, n_accepted_tokens = 0;
   int64_t cache_bytes_total = 0;
   int64_t cache_bytes_used = 0;    // by requests
   int64_t cache_bytes_prefix = 0;  // held for later prompts, given up when requests need it
@@ -190,7 +201,8 @@ class Engine {
 
   // Checks the request and queues it. On an error the sink is destroyed without a call:
   //   INVALID_ARGUMENT    a field out of range (names it, the value, the range)
-  //   FAILED_PRECONDITION the model cannot be attended to this way, or selection found nothing
+  //   FAILED_PRECONDITION the model cannot be attended to this way, selection found nothing, or
+  //                       drafts are asked for on a device
   //   OUT_OF_RANGE        prompt + max_new_tokens over the context or over the whole cache
   //   RESOURCE_EXHAUSTED  the queue is full, or the wait would be too long, by the rates measured;
   //                       RetryAfterOf the status says when to come again

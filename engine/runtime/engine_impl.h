@@ -45,6 +45,7 @@ class EngineImpl : public Engine {
  private:
   using LiveRequests = std::map<RequestId, std::unique_ptr<RequestState>>;
 
+  Scheduler::Options WithCallbacks(Scheduler::Options options);
   SchedulerRequest Scheduled(RequestId id, const EngineRequest& request) const;
   Forecast Corrected(const Forecast& forecast) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckForecast(const Forecast& forecast, absl::Time deadline) const
@@ -64,6 +65,8 @@ class EngineImpl : public Engine {
     RequestId request = 0;
     int32_t choice = 0;
     int64_t position = 0;
+    // Set: the token at the position is a draft. The row counts if the draft was right.
+    std::optional<int32_t> draft = std::nullopt;
   };
   // A queued step and the results that it still owes its requests.
   struct Step {
@@ -95,6 +98,8 @@ class EngineImpl : public Engine {
   void Deliver();
   void NoteDelivery() const;
   void NoteTime(const Step& step);
+  int64_t Draft(RequestState& state, int32_t choice, int64_t most);
+  bool KeepDraft(RequestState& state, const WantedRow& wanted);
   void ConsumeRow(const WantedRow& wanted, RowTokens& tokens);
   void CompletePrompt(RequestState& state);
   void SampleChoice(RequestState& state, int32_t choice, RowTokens& tokens);

@@ -8,6 +8,14 @@
 #include "engine/runtime/guarded.h"
 
 namespace lowkey {
+namespace {
+
+// Returns the tokens of the rows that are drafts.
+absl::Span<const int32_t> DraftsOf(const RequestState& state, const ScheduledRows& rows) {
+  return state.choices[rows.choice].drafter.draft().first(rows.n_drafts);
+}
+
+}  // namespace
 
 ScheduledBatch EngineImpl::NextBatch() {
   absl::MutexLock lock(&mutex_);
@@ -143,9 +151,11 @@ void EngineImpl::FillStepRows(const std::vector<ScheduledRows>& batch) {
   for (const ScheduledRows& rows : batch) {
     const RequestState& state = *live_.at(rows.request);
     const bool is_drawn = IsPending(state, rows.choice, rows.first_position);
-    for (int64_t i = 0; i < rows.n_rows; ++i) {
+    for (int64_t i = 0; i < rows.n_rows - rows.n_drafts; ++i) {
       step_tokens_.push_back(is_drawn ? 0 : state.TokenAt(rows.choice, rows.first_position + i));
     }
+    const auto drafts = DraftsOf(state, rows);
+    step_tokens_.insert(step_tokens_.end(), drafts.begin(), drafts.end());
   }
   auto tokens = absl::MakeConstSpan(step_tokens_);
   for (const ScheduledRows& rows : batch) {
@@ -155,6 +165,7 @@ void EngineImpl::FillStepRows(const std::vector<ScheduledRows>& batch) {
     if (IsPending(state, rows.choice, rows.first_position)) {
       step_rows_.back().drawn = pending_->numbers.at({rows.request, rows.choice});
     }
+    step_rows_.back().n_drafts = rows.n_drafts;
     tokens.remove_prefix(n);
   }
 }
@@ -211,13 +222,17 @@ void EngineImpl::QueueDraw(const std::vector<ScheduledRows>& batch, Step& step) 
   std::vector<int64_t> row_numbers;
   int64_t first_row = 0;
   for (const ScheduledRows& rows : batch) {
-    const RequestState& state = *live_.at(rows.request);
+    RequestState& state = *live_.at(rows.request);
+    state.n_drafted_tokens += static_cast<int32_t>(rows.n_drafts);
+    counters_.n_drafted_tokens += rows.n_drafts;
     for (int64_t i = 0; i < rows.n_rows; ++i) {
       const int64_t position = rows.first_position + i;
       const bool scores = state.WantsPromptLogprob(position + 1);
-      const bool samples = rows.samples && i + 1 == rows.n_rows;
+      const int64_t n_known = rows.n_rows - rows.n_drafts;
+      const bool samples = rows.samples && i + 1 >= n_known;
       if (!scores && !samples) continue;
       step.wanted.push_back({rows.request, rows.choice, position});
+      if (i >= n_known) step.wanted.back().draft = DraftsOf(state, rows)[i - n_known];
       row_numbers.push_back(first_row + i);
     }
     first_row += rows.n_rows;
@@ -301,6 +316,7 @@ void EngineImpl::ConsumeRow(const WantedRow& wanted, RowTokens& tokens) {
     return state.AddPromptLogprob(wanted.position,
                                   tokens.Score(state.PromptTokenAfter(wanted.position)));
   }
+  if (wanted.draft.has_value() && !KeepDraft(state, wanted)) return;
   if (wanted.position + 1 > n_prompt) return SampleChoice(state, wanted.choice, tokens);
   CompletePrompt(state);
   // The last choice to end takes the request with it.
@@ -308,6 +324,33 @@ void EngineImpl::ConsumeRow(const WantedRow& wanted, RowTokens& tokens) {
   for (int32_t c = 0; c < n_choices && live_.contains(wanted.request); ++c) {
     SampleChoice(state, c, tokens);
   }
+}
+
+// The scheduler calls this for a choice that decodes; returns the number of tokens drafted.
+int64_t EngineImpl::Draft(RequestState& state, int32_t choice, int64_t most) {
+  if (state.request.draft == DraftMode::kOff) return 0;
+  ChoiceState& c = state.choices[choice];
+  most = runner_->RevocableRows(c.cache, most + 1) - 1;
+  int64_t n_drafts = 0;
+  // A draft that cannot be made is no loss.
+  (void)Guarded([&] {
+    n_drafts = static_cast<int64_t>(c.drafter.Draft(state.request.prompt, c.tokens, most).size());
+  });
+  return n_drafts;
+}
+
+// Keeps the row of a draft that the rows before it gave; false for any other draft.
+bool EngineImpl::KeepDraft(RequestState& state, const WantedRow& wanted) {
+  ChoiceState& c = state.choices[wanted.choice];
+  // After a wrong draft no token follows that a later one could be.
+  const bool is_next = wanted.position + 1 == state.n_known(wanted.choice);
+  if (!is_next || c.tokens.back() != *wanted.draft || c.finish_reason.has_value()) return false;
+  runner_->KeepDraft(c.cache);
+  ++state.n_accepted_tokens;
+  ++counters_.n_accepted_tokens;
+  absl::MutexLock lock(&mutex_);
+  scheduler_.AcceptDraft(state.id, wanted.choice);
+  return true;
 }
 
 void EngineImpl::CompletePrompt(RequestState& state) {

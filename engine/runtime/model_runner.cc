@@ -249,7 +249,8 @@ std::vector<MechanismInfo> ModelRunner::mechanisms() const {
 void ModelRunner::Append(const Rows& rows, RunnableMechanism& mechanism, Decoder::Group& group) {
   const auto n = static_cast<int64_t>(rows.tokens.size());
   if (mechanism.segments.empty()) group.mechanisms.push_back(mechanism.mechanism.get());
-  mechanism.segments.push_back({rows.sequence, rows.first_position, n, group.n_rows});
+  mechanism.segments.push_back(
+      {rows.sequence, rows.first_position, n, group.n_rows, rows.n_drafts});
   group.n_rows += n;
   if (rows.drawn.has_value()) {
     LK_CHECK(n == 1);
@@ -296,7 +297,9 @@ absl::Status ModelRunner::Compute(absl::Span<const Rows> rows, const Decoder::Ob
 
 void ModelRunner::Advance() {
   for (auto& [id, runnable] : mechanisms_) {
-    for (const Segment& s : runnable.segments) runnable.mechanism->Advance(*s.sequence, s.n_rows);
+    for (const Segment& s : runnable.segments) {
+      runnable.mechanism->Advance(*s.sequence, s.n_rows - s.n_drafts);
+    }
   }
 }
 

@@ -40,14 +40,26 @@ class ModelRunner {
     absl::Span<const int32_t> tokens;
     // Set for a single row that takes this token of the last QueueDraw instead of `tokens`.
     std::optional<int64_t> drawn = std::nullopt;
+    int64_t n_drafts = 0;  // the last rows, which the sequence may not keep
   };
 
   // Computes a step of at most max_rows() rows in all. Leaves hidden states for Logits; row numbers
   // count through `rows` in order. RESOURCE_EXHAUSTED when the cache is full: nothing was computed.
   // Any error once health() has one.
   absl::Status Compute(absl::Span<const Rows> rows, const Decoder::Observer& observer = nullptr);
-  // Ends the computed step: every sequence has its rows, and drops what no later row reads.
+  // Ends the computed step: every sequence has its rows but for drafts, and drops what no later row
+  // reads.
   void Advance();
+  // Says whether QueueDraw and Collect let drafts be verified (Place::VerifiesDrafts).
+  bool VerifiesDrafts() const { return place_->VerifiesDrafts(); }
+  // Returns AttentionMechanism::RevocableRows of the sequence.
+  int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const {
+    return mechanism(sequence.options.mechanism).RevocableRows(sequence, n_rows);
+  }
+  // Keeps the next draft of the ended step: the sequence has a row more.
+  void KeepDraft(SequenceCache& sequence) const {
+    mechanism(sequence.options.mechanism).Advance(sequence, 1);
+  }
   // Computes and advances.
   absl::Status Step(absl::Span<const Rows> rows, const Decoder::Observer& observer = nullptr);
 

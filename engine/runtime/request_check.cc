@@ -67,6 +67,11 @@ absl::Status CheckRequest(const EngineRequest& r, const ModelRunner& runner,
   LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism,
                       runner.FindMechanism(r.attention.mechanism));
   LK_RETURN_IF_ERROR(mechanism->CheckAvailable(r.attention));
+  if (r.draft != DraftMode::kOff && !runner.VerifiesDrafts()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("draft: ", std::string(NameOf(r.draft)),
+                     " on a device, expected off: drafts are verified on the CPU alone"));
+  }
   const int64_t total = static_cast<int64_t>(r.prompt.size()) + r.max_new_tokens;
   if (total > limits.context_tokens) {
     return absl::OutOfRangeError(

@@ -114,6 +114,8 @@ FinalEvent RequestState::MakeFinalEvent(FinishReason reason, const absl::Status&
   }
   event.n_prompt_tokens = static_cast<int32_t>(n_prompt_tokens());
   event.n_cached_tokens = n_cached_tokens;
+  event.n_drafted_tokens = n_drafted_tokens;
+  event.n_accepted_tokens = n_accepted_tokens;
   event.seed = request.sampling.seed;
   const absl::Time now = absl::Now();
   const absl::Time start = started.value_or(now);

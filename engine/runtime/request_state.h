@@ -9,6 +9,7 @@
 #include "engine/attention/attention.h"
 #include "engine/attention/selection/selection.h"
 #include "engine/runtime/engine.h"
+#include "engine/runtime/lookup_drafter.h"
 #include "engine/runtime/row_tokens.h"
 #include "engine/sampler/sampler.h"
 #include "engine/scheduler/forecast.h"
@@ -21,6 +22,7 @@ struct ChoiceState {
   std::optional<Sampler> sampler;
   std::vector<int32_t> tokens;  // generated
   std::optional<FinishReason> finish_reason;
+  LookupDrafter drafter;  // where the request asks for drafts
 };
 
 // A live request as the engine's thread keeps it.
@@ -77,7 +79,8 @@ class RequestState {
   bool is_suspect = false;
   // The latest start with which the request meets its deadline.
   absl::Time latest_start = absl::InfiniteFuture();
-  int32_t n_cached_tokens = 0;  // prompt tokens found in the prefix cache
+  int32_t n_cached_tokens = 0;                          // prompt tokens found in the prefix cache
+  int32_t n_drafted_tokens = 0, n_accepted_tokens = 0;  // of all choices
   const absl::Time submitted;
   std::optional<absl::Time> started, first_token, last_token;
 

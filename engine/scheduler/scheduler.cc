@@ -91,7 +91,8 @@ ScheduledBatch Scheduler::NextBatch(int64_t max_mixed_rows) {
   }
   int64_t budget = options_.max_batch_tokens;
   AppendDecodeRows(&budget, &batch.rows);
-  if (const auto n_decode = static_cast<int64_t>(batch.rows.size()); n_decode > 0) {
+  AppendDrafts(&budget, &batch.rows);
+  if (const int64_t n_decode = options_.max_batch_tokens - budget; n_decode > 0) {
     budget = std::min(budget, std::max(options_.min_prompt_rows, max_mixed_rows - n_decode));
   }
   AppendChunks(&budget, &batch.rows);
@@ -201,6 +202,22 @@ void Scheduler::AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* ro
   LK_CHECK(*budget >= 0);
 }
 
+// Appends drafts to decode rows.
+void Scheduler::AppendDrafts(int64_t* budget, std::vector<ScheduledRows>* rows) const {
+  if (options_.drafts == nullptr) return;
+  int64_t left = std::min(*budget, options_.max_drafted_rows - static_cast<int64_t>(rows->size()));
+  for (ScheduledRows& r : *rows) {
+    const Entry& entry = entries_.at(r.request);
+    const int64_t most = std::min(left, entry.reserved_tokens - entry.sequences[r.choice].n_known);
+    if (most <= 0) continue;
+    r.n_drafts = options_.drafts(r.request, r.choice, most);
+    LK_CHECK(r.n_drafts >= 0 && r.n_drafts <= most);
+    r.n_rows += r.n_drafts;
+    left -= r.n_drafts;
+    *budget -= r.n_drafts;
+  }
+}
+
 // Returns the first of the request's stops past n_computed rows, at most `end`.
 int64_t Scheduler::NextStop(const Entry& entry, int64_t n_computed, int64_t end) {
   const std::vector<int64_t>& stops = entry.request.prompt_stops;
@@ -232,7 +249,7 @@ void Scheduler::Commit(const ScheduledBatch& batch) {
     if (entry == nullptr) continue;
     const int64_t n_prompt = entry->request.n_prompt_tokens;
     Sequence& s = entry->sequences[rows.choice];
-    s.n_computed += rows.n_rows;
+    s.n_computed += rows.n_rows - rows.n_drafts;
     if (rows.first_position >= n_prompt) {
       s.n_known += rows.samples ? 1 : 0;
       if (rows.samples) queue_.Charge(entry->request.tenant, 1);
@@ -241,6 +258,15 @@ void Scheduler::Commit(const ScheduledBatch& batch) {
       for (Sequence& choice : entry->sequences) choice.n_computed = n_prompt;
     }
   }
+}
+
+void Scheduler::AcceptDraft(uint64_t request, int32_t choice) {
+  Entry* entry = Find(request);
+  LK_CHECK(entry != nullptr && choice < static_cast<int32_t>(entry->sequences.size()));
+  Sequence& s = entry->sequences[choice];
+  ++s.n_computed;
+  ++s.n_known;
+  queue_.Charge(entry->request.tenant, 1);
 }
 
 void Scheduler::FinishChoice(uint64_t request, int32_t choice) {

@@ -40,6 +40,9 @@ struct ScheduledRows {
   int64_t n_rows = 0;
   // Whether the rows reach the last known token: the last row's logits give the next one.
   bool samples = false;
+  // The last rows are drafts: guesses at the tokens after the last known one. Each counts only if
+  // the rows before it give its token (Scheduler::AcceptDraft).
+  int64_t n_drafts = 0;
 };
 
 struct ScheduledBatch {
@@ -49,8 +52,9 @@ struct ScheduledBatch {
   std::vector<uint64_t> preempted;
 };
 
-// Decides which rows are computed next: decode rows of all running sequences first, then prompt
-// chunks in order of admission, under a budget of rows, which is smaller while streams wait.
+// Decides which rows are computed next: decode rows of all running sequences first, then drafts and
+// then prompt chunks, both in order of admission, under a budget of rows, which is smaller while
+// streams wait. Drafts stay within what their request has reserved: nobody is preempted for them.
 //
 // Requests are admitted in FairQueue's order, without overtaking. A request is admitted when its
 // choices fit the running set and its cache fits beside the reservations of the others: each
@@ -74,6 +78,11 @@ class Scheduler {
     // Returns how many rows of an admitted request's prompt the cache holds already: at most all
     // but the last. Null: none.
     std::function<int64_t(uint64_t id)> cached_rows = nullptr;
+    // Returns how many drafts, at most `most`, follow the last known token of a choice that
+    // decodes. Null: none.
+    std::function<int64_t(uint64_t id, int32_t choice, int64_t most)> drafts = nullptr;
+    // Drafts fill a step with decode rows up to this many rows.
+    int64_t max_drafted_rows = 32;
   };
 
   explicit Scheduler(Options options) : options_(std::move(options)) {}
@@ -88,8 +97,12 @@ class Scheduler {
 
   // Notes that the rows were computed and that every row that samples gives a token, which may
   // become known only after the next batch. A choice that has all of max_new_tokens then gets no
-  // further rows; a choice that turns out to have finished may have had a row too many.
+  // further rows; a choice that turns out to have finished may have had a row too many. Drafts do
+  // not count yet.
   void Commit(const ScheduledBatch& batch);
+  // Notes, before the next batch, that the committed batch's next draft of a choice was right: its
+  // row counts, and gives a token.
+  void AcceptDraft(uint64_t request, int32_t choice);
 
   // Ends a choice: it gets no more rows.
   void FinishChoice(uint64_t request, int32_t choice);
@@ -152,6 +165,7 @@ class Scheduler {
   // Takes the request's old place in its tenant's line.
   void QueueAgain(Entry& entry);
   void AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* rows) const;
+  void AppendDrafts(int64_t* budget, std::vector<ScheduledRows>* rows) const;
   static int64_t NextStop(const Entry& entry, int64_t n_computed, int64_t end);
   void AppendChunks(int64_t* budget, std::vector<ScheduledRows>* rows) const;
   Entry* Find(uint64_t request);

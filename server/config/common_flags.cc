@@ -43,6 +43,11 @@ constexpr Flag kServingFlags[] = {
      FlagKind::kValue, "on,off"},
     {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
 };
+constexpr Flag kDraftFlags[] = {
+    {"draft", "NAME", "",
+     "off, or lookup: try what followed the last tokens earlier in the text; same output [off]",
+     FlagKind::kValue, "off,lookup"},
+};
 constexpr Flag kMechanismFlag = {
     "attention", "NAME", "",
     "standard, atp (older tokens at low rank), taylorshift, one of the model's, auto [standard]"};
@@ -150,6 +155,7 @@ absl::Span<const Flag> AttentionFlags() {
 }
 absl::Span<const Flag> SamplingFlags() { return kSamplingFlags; }
 absl::Span<const Flag> GenerationFlags() { return kGenerationFlags; }
+absl::Span<const Flag> DraftFlags() { return kDraftFlags; }
 absl::Span<const Flag> GeneralFlags() { return kGeneralFlags; }
 
 absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags) {
@@ -246,6 +252,7 @@ absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(flags.ReadInt("n", {1, kMaxChoices}, request.n));
   LK_RETURN_IF_ERROR(flags.ReadInt("logprobs", {0}, request.logprobs));
   LK_RETURN_IF_ERROR(flags.ReadInt("priority", {-kMaxPriority, kMaxPriority}, request.priority));
+  ReadText(flags, "draft", request.draft);
   request.stop_texts = flags.Texts("stop");
   request.ignore_eos = flags.Switch("ignore-eos");
   return request;

@@ -107,6 +107,15 @@ absl::StatusOr<ResolvedAttention> ResolveSelectable(const AttentionChoice& choic
   return resolved;
 }
 
+absl::StatusOr<DraftMode> ResolveDraft(const std::optional<std::string>& choice,
+                                       DraftMode fallback) {
+  if (!choice.has_value()) return fallback;
+  const absl::StatusOr<DraftMode> mode = ParseName<DraftMode>(*choice);
+  if (mode.ok()) return *mode;
+  return absl::InvalidArgumentError(
+      absl::StrCat("draft: \"", *choice, "\", expected ", ListNames(kEnumNames<DraftMode>)));
+}
+
 absl::StatusOr<SamplingOptions> ResolveSampling(const SamplingChoice& choice,
                                                 const SamplingOptions& defaults,
                                                 int32_t vocab_size) {

@@ -64,6 +64,7 @@ struct GenerationRequest {
   std::optional<int32_t> n;
   std::optional<int32_t> priority;
   std::vector<int32_t> prefix_marks;
+  std::optional<std::string> draft;
   absl::Time deadline = absl::InfiniteFuture();
   Tenant tenant;  // from the credentials, never from the message
   IsCancelled is_cancelled = {};
@@ -107,6 +108,7 @@ struct Defaults {
   AttentionOptions attention;
   std::optional<SelectionRules> selection;  // set: the mechanism is chosen for each request
   int32_t max_new_tokens = 128;
+  DraftMode draft = DraftMode::kOff;
 };
 
 // Returns INVALID_ARGUMENT naming the field and the byte, unless `text` is UTF-8. Protobuf would
@@ -126,6 +128,10 @@ struct ResolvedAttention {
 };
 absl::StatusOr<ResolvedAttention> ResolveSelectable(const AttentionChoice& choice,
                                                     const Defaults& defaults);
+
+// Returns `choice` over `fallback`. INVALID_ARGUMENT naming "draft", the value and the names.
+absl::StatusOr<DraftMode> ResolveDraft(const std::optional<std::string>& choice,
+                                       DraftMode fallback);
 
 // Returns `choice` over `defaults`; the caller draws an absent seed. INVALID_ARGUMENT naming
 // "sampling.<field>", value and range.

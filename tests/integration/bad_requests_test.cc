@@ -98,6 +98,7 @@ const std::map<std::string, Rule>& Rules() {
       {"GenerateRequest.prompt_logprobs", range(0, 20)},
       {"GenerateRequest.n", range(1, 8)},
       {"GenerateRequest.ignore_eos", {}},
+      {"GenerateRequest.draft", words({"off", "lookup"})},
       {"GenerateRequest.prefix_marks", {.max_elements = 16, .is_known = false}},
       {"ScoreRequest.continuation_texts", {.max_elements = 64, .is_known = false}},
       {"ScoreRequest.continuation_token_ids", {.max_elements = 64, .is_known = false}},

@@ -97,6 +97,21 @@ TEST(ServingTest, StreamAndUnaryAndDetokenizeAgree) {
   EXPECT_GT(unary.final().timings().ttft_us(), 0);
 }
 
+TEST(ServingTest, DraftsGiveTheSameTokensAndAreReported) {
+  v1::GenerateRequest request =
+      Request("The cat sat. The dog sat. The cat sat. The dog sat. The cat sat. The", 60);
+  request.set_logprobs(0);
+  const v1::GenerateResponse plain = Generate(request);
+  request.set_draft("lookup");
+  const v1::GenerateResponse drafted = Generate(request);
+  EXPECT_EQ(drafted.choices(0).SerializeAsString(), plain.choices(0).SerializeAsString());
+  EXPECT_EQ(plain.final().usage().drafted_tokens(), 0);
+  EXPECT_GT(drafted.final().usage().drafted_tokens(), 0);
+  EXPECT_GE(drafted.final().usage().drafted_tokens(), drafted.final().usage().accepted_tokens());
+  request.set_draft("guess");
+  EXPECT_EQ(Refusal(request).error_message(), "draft: \"guess\", expected off or lookup");
+}
+
 TEST(ServingTest, TokenIdsGiveWhatTheirTextGives) {
   grpc::ClientContext context;
   v1::TokenizeRequest text;

@@ -15,6 +15,8 @@ TEST(RequestLogTest, LineOfAFinishedRequestIsOneJsonObject) {
   result.engine.n_prompt_tokens = 3;
   result.engine.attention.mechanism = Mechanism::kAtp;
   result.engine.attention.rank = 64;
+  result.engine.n_drafted_tokens = 4;
+  result.engine.n_accepted_tokens = 3;
   result.choices = {{FinishReason::kLength, {}, 5}, {FinishReason::kStopToken, {}, 2}};
   const std::string line = RequestLogLine(
       {"Generate", "", absl::OkStatus(), absl::Milliseconds(2), result}, absl::FromUnixSeconds(0));
@@ -23,6 +25,8 @@ TEST(RequestLogTest, LineOfAFinishedRequestIsOneJsonObject) {
   EXPECT_EQ(json["time"], "1970-01-01T00:00:00.000Z");
   EXPECT_EQ(json["request_id"], "r\"1\n");
   EXPECT_EQ(json["generated_tokens"], 7);
+  EXPECT_EQ(json["drafted_tokens"], 4);
+  EXPECT_EQ(json["accepted_tokens"], 3);
   EXPECT_EQ(json["finish"], nlohmann::json({"length", "stop_token"}));
   EXPECT_EQ(json["rank"], 64);
   EXPECT_FALSE(json.contains("tenant")) << "there are none";

@@ -236,6 +236,16 @@ TEST_F(TextServiceTest, RefusesMoreMarksThanItsBound) {
               HasSubstr("prefix_marks: 17 lengths, expected at most 16"));
 }
 
+TEST_F(TextServiceTest, DraftsAreTheServersUnlessTheRequestSaysAndUnknownOnesAreRefused) {
+  GenerationRequest request = Text("a");
+  request.draft = "guess";
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument),
+              HasSubstr("draft: \"guess\", expected off or lookup"));
+  EXPECT_EQ(*ResolveDraft(std::nullopt, DraftMode::kLookup), DraftMode::kLookup);
+  EXPECT_EQ(*ResolveDraft("off", DraftMode::kLookup), DraftMode::kOff);
+  EXPECT_EQ(*ResolveDraft("lookup", DraftMode::kOff), DraftMode::kLookup);
+}
+
 TEST_F(TextServiceTest, RefusesCountsOutOfRange) {
   GenerationRequest request = Text("a");
   request.n = 9;

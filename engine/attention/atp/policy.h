@@ -47,6 +47,10 @@ class AtpPolicy : public AttentionMechanism {
   }
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
+  // Blocks are compressed once, from tokens that the sequence keeps.
+  int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const override {
+    return RowsToNextEnd(sequence.n_tokens, n_rows, sequence.options.atp.block_tokens);
+  }
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;

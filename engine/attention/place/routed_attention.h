@@ -41,6 +41,9 @@ class RoutedAttention : public AttentionMechanism {
     return Of(options).OnlyQueues(options);
   }
   void Attend(const LayerRows& rows) override;
+  int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const override {
+    return Of(sequence.options).RevocableRows(sequence, n_rows);
+  }
   void Advance(SequenceCache& sequence, int64_t n_rows) override {
     Of(sequence.options).Advance(sequence, n_rows);
   }

@@ -35,6 +35,7 @@ class SlicePolicy : public AttentionMechanism {
   std::optional<int64_t> max_tokens() const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
+  int64_t RevocableRows(const SequenceCache&, int64_t n_rows) const override { return n_rows; }
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;
 

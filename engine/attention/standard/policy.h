@@ -33,6 +33,11 @@ class StandardPolicy : public AttentionMechanism {
   Mechanism id() const override { return id_; }
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
+  // A page that is quantized in vain costs more than a step without drafts.
+  int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const override {
+    if (!IsQuantized(sequence.options)) return n_rows;
+    return RowsToNextEnd(sequence.n_tokens, n_rows, kPageTokens);
+  }
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;

@@ -167,6 +167,16 @@ absl::Status TaylorShiftPolicy::Plan(absl::Span<const Segment> segments) {
   return absl::OkStatus();
 }
 
+// The state takes tokens in and never gives them back: a step may fold only what its first row folds
+// too. Pages that Advance has seen in part are folded by it in full.
+int64_t TaylorShiftPolicy::RevocableRows(const SequenceCache& sequence, int64_t n_rows) const {
+  const int64_t first = sequence.n_tokens, end = first + n_rows;
+  const auto switch_tokens = SwitchTokens(sequence.options);
+  const bool is_direct = !switch_tokens.has_value() || end <= *switch_tokens;
+  if (is_direct && PagesToFold(sequence, end) == PagesToFold(sequence, first + 1)) return n_rows;
+  return std::clamp<int64_t>(kPageTokens - 1 - first % kPageTokens, 1, n_rows);
+}
+
 void TaylorShiftPolicy::Advance(SequenceCache& sequence, int64_t n_rows) {
   sequence.n_tokens += n_rows;
   const auto switch_tokens = SwitchTokens(sequence.options);

@@ -27,6 +27,7 @@ class TaylorShiftPolicy : public AttentionMechanism {
   int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
+  int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const override;
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;

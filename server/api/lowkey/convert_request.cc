@@ -120,6 +120,7 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
   LK_TAKE(proto, prompt_logprobs, request.prompt_logprobs);
   LK_TAKE(proto, n, request.n);
   LK_TAKE(proto, priority, request.priority);
+  LK_TAKE(proto, draft, request.draft);
   request.prefix_marks.assign(proto.prefix_marks().begin(), proto.prefix_marks().end());
   return request;
 }
@@ -145,6 +146,7 @@ v1::GenerateRequest ToProto(const GenerationRequest& request) {
   LK_PUT(request.prompt_logprobs, proto, prompt_logprobs);
   LK_PUT(request.n, proto, n);
   LK_PUT(request.priority, proto, priority);
+  LK_PUT(request.draft, proto, draft);
   proto.mutable_prefix_marks()->Assign(request.prefix_marks.begin(), request.prefix_marks.end());
   return proto;
 }

@@ -137,6 +137,8 @@ v1::FinalEvent ToProto(const GenerationResult& result) {
   proto.mutable_usage()->set_prompt_tokens(event.n_prompt_tokens);
   proto.mutable_usage()->set_cached_tokens(event.n_cached_tokens);
   proto.mutable_usage()->set_generated_tokens(n_generated);
+  proto.mutable_usage()->set_drafted_tokens(event.n_drafted_tokens);
+  proto.mutable_usage()->set_accepted_tokens(event.n_accepted_tokens);
   proto.mutable_timings()->set_queue_us(event.timings.queue_us);
   proto.mutable_timings()->set_prefill_us(event.timings.prefill_us);
   proto.mutable_timings()->set_decode_us(event.timings.decode_us);
@@ -187,6 +189,7 @@ v1::Model DescribeModel(const TextService& service) {
   *model.mutable_defaults()->mutable_sampling() = ToProto(options.defaults.sampling);
   *model.mutable_defaults()->mutable_attention() = ToProto(options.defaults);
   model.mutable_defaults()->set_max_new_tokens(options.defaults.max_new_tokens);
+  model.mutable_defaults()->set_draft(std::string(NameOf(options.defaults.draft)));
   const EngineStats stats = service.engine().Stats();
   model.set_dtype(stats.dtype);
   model.set_weight_bytes(stats.weight_bytes);

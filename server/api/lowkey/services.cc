@@ -73,6 +73,8 @@ void FillStats(const EngineStats& stats, v1::StatsResponse& response) {
   response.set_preemptions(stats.n_preemptions);
   response.set_cached_prompt_tokens(stats.n_prefix_tokens);
   response.set_cache_bytes_prefix(stats.cache_bytes_prefix);
+  response.set_drafted_tokens(stats.n_drafted_tokens);
+  response.set_accepted_tokens(stats.n_accepted_tokens);
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ class MechanismRunner {
     const AttentionRows* rows = nullptr;
     int64_t n_rows = 0;
     std::vector<float>* out = nullptr;
+    // Set: the sequence keeps the first n_kept rows, one by one.
+    std::optional<int64_t> n_kept = std::nullopt;
   };
 
   MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism);

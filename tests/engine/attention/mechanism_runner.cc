@@ -104,7 +104,10 @@ absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
                   parts[p].out->data() + (layer * n_tokens + segments[p].first_position) * out_dim);
     }
   }
-  for (const Part& p : parts) mechanism_->Advance(*p.sequence, p.n_rows);
+  for (const Part& p : parts) {
+    if (!p.n_kept.has_value()) mechanism_->Advance(*p.sequence, p.n_rows);
+    for (int64_t i = 0; i < p.n_kept.value_or(0); ++i) mechanism_->Advance(*p.sequence, 1);
+  }
   return absl::OkStatus();
 }
 

@@ -52,6 +52,15 @@ TEST(EngineOnADevice, GreedyTokensOfTheDemoModelAreTheHosts) {
   }
 }
 
+TEST_F(EngineDeviceTest, DraftsAreRefused) {
+  StartOnDevice();
+  EngineRequest request = Request(10, 4);
+  request.draft = DraftMode::kLookup;
+  EXPECT_EQ(Refused(request),
+            absl::FailedPreconditionError("draft: lookup on a device, expected off: drafts are "
+                                          "verified on the CPU alone"));
+}
+
 TEST_F(EngineDeviceTest, StepsOfOneTokenEachAreRepeatedAsTheyWere) {
   StartOnDevice();
   const auto together = {Submit(Request(10, 30)), Submit(Request(12, 30, 1))};

@@ -78,6 +78,7 @@ v1::GenerateRequest FullRequest() {
   proto.set_n(2);
   proto.set_priority(0);
   proto.add_prefix_marks(64);
+  proto.set_draft("lookup");
   return proto;
 }
 

@@ -14,7 +14,8 @@ FlagValues Parse(const std::vector<std::string>& arguments) {
   CommandSpec spec;
   spec.name = "try";
   spec.groups = {{"", ModelFlags()},     {"", EngineFlags()},   {"", ServingFlags()},
-                 {"", AttentionFlags()}, {"", SamplingFlags()}, {"", GenerationFlags()}};
+                 {"", AttentionFlags()}, {"", SamplingFlags()}, {"", DraftFlags()},
+                 {"", GenerationFlags()}};
   FlagSources sources;
   sources.environment = [](const std::string&) { return std::nullopt; };
   auto values = ParseFlags(spec, arguments, {}, sources);
@@ -148,6 +149,8 @@ TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
                                           "0",
                                           "--max-new-tokens",
                                           "9",
+                                          "--draft",
+                                          "lookup",
                                           "--priority",
                                           "-7"}));
   ASSERT_TRUE(some.ok()) << some.status();
@@ -162,6 +165,8 @@ TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
   EXPECT_EQ(some->logprobs, 0);
   EXPECT_EQ(some->max_new_tokens, 9);
   EXPECT_EQ(some->priority, -7);
+  EXPECT_EQ(some->draft, "lookup");
+  EXPECT_EQ(none->draft, std::nullopt);
 }
 
 TEST(CommonFlagsTest, GivenModelDirectoryIsTakenAsItIs) {
