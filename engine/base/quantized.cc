@@ -115,8 +115,8 @@ void NumbersOf(const CodedBlock& block, float* out) {
     if (kIsLarge) d *= static_cast<float>(static_cast<int8_t>(block.scale_factors[g]));
     if (kIsLarge) m *= -static_cast<float>(block.add_factors[g]);
     for (int i = first; i < first + kGroup; ++i) {
-      const int code = kType == DType::kQ8_0 ? static_cast<int8_t>(block.codes[i])
-                                             : block.codes[i] - kZero;
+      const int code =
+          kType == DType::kQ8_0 ? static_cast<int8_t>(block.codes[i]) : block.codes[i] - kZero;
       const float product = d * static_cast<float>(code);
       out[i] = kHasAdd ? product + m : product;
     }

@@ -20,66 +20,92 @@ constexpr std::pair<DType, CodeFormat> kFormats[] = {
     {DType::kQ5_K, CodeFormat::kQ5_K}, {DType::kQ6_K, CodeFormat::kQ6_K},
 };
 
-// Writes one output's blocks to their places in a panel.
-class Packer {
+// Packs the outputs of a panel, one after the other.
+class PanelPacker {
  public:
-  Packer(CodeFormat format, int64_t panel, int64_t column, std::byte* out)
-      : shape_(ShapeOf(format)), panel_(panel), column_(column), out_(out) {}
+  // `places` holds the panel's codes in bytes, and begins as zeros.
+  PanelPacker(CodeFormat format, int64_t panel, std::byte* out, std::vector<uint8_t>& places)
+      : shape_(ShapeOf(format)), panel_(panel), out_(out), places_(places) {}
 
-  void Add(const CodedBlock& block) {
-    std::byte* at = out_;
-    at = Put16(block.scale, at);
-    if (shape_.stores_add) at = Put16(block.add, at);
-    const int64_t n_groups = shape_.block / shape_.group;
+  void AddBlock(int64_t column, int64_t index, const CodedBlock& block) {
+    std::byte* at = out_ + index * shape_.bytes() * panel_;
+    std::memcpy(at + 2 * column, &block.scale, sizeof(block.scale));
+    at += 2 * panel_;
+    if (shape_.stores_add) {
+      std::memcpy(at + 2 * column, &block.add, sizeof(block.add));
+      at += 2 * panel_;
+    }
+    const int64_t n_groups = shape_.block / shape_.group, side = shape_.side();
     for (int part = 0; part < shape_.sub_bytes; ++part) {
       const auto& factors = part == 0 ? block.scale_factors : block.add_factors;
-      for (int64_t g = 0; g < n_groups; ++g, at += panel_) at[column_] = std::byte(factors[g]);
+      for (int64_t g = 0; g < n_groups; ++g, at += panel_) at[column] = std::byte{factors[g]};
     }
-    for (int64_t first = 0; first < shape_.block; first += kCodeUnit) {
-      PutUnit(block.codes.data() + first, at);
-      at += kCodeUnit * panel_ * shape_.bits / 8;
+    uint8_t* const to = places_.data() + (index * shape_.block * panel_ + column * side);
+    for (int64_t k = 0; k < shape_.block; k += side) {
+      std::memcpy(to + k * panel_, block.codes.data() + k, static_cast<size_t>(side));
     }
-    out_ += shape_.bytes() * panel_;
+  }
+
+  // Writes the codes, once all blocks of all outputs are there.
+  void WriteCodes() const {
+    const int64_t unit_places = kCodeUnit * panel_;
+    const auto n_places = static_cast<int64_t>(places_.size());
+    for (int64_t first = 0; first < n_places; first += unit_places) {
+      const int64_t k = first / panel_, block = k / shape_.block;
+      std::byte* const to = out_ + panel_ * (block * shape_.bytes() + shape_.header_bytes() +
+                                             k % shape_.block * shape_.bits / 8);
+      PackUnit(places_.data() + first, unit_places, reinterpret_cast<uint8_t*>(to));
+    }
   }
 
  private:
-  std::byte* Put16(uint16_t value, std::byte* at) {
-    std::memcpy(at + 2 * column_, &value, sizeof(value));
-    return at + 2 * panel_;
-  }
-
-  void PutUnit(const uint8_t* codes, std::byte* unit) {
-    const int64_t half = kCodeUnit / 2 * panel_, side = shape_.side();
-    for (int64_t k = 0; k < kCodeUnit; ++k) {
-      const int64_t place = (k / side * panel_ + column_) * side + k % side;
-      if (shape_.bits == 8) {
-        unit[place] = std::byte{codes[k]};
-        continue;
-      }
-      unit[place % half] |= std::byte(codes[k] % 16 << (place < half ? 0 : 4));
-      const int high_bits = shape_.bits - 4, high = codes[k] >> 4;
-      if (high == 0) continue;
-      const int64_t plane = kCodeUnit * panel_ * high_bits / 8;  // bytes
-      unit[half + place % plane] |= std::byte(high << place / plane * high_bits);
+  void PackUnit(const uint8_t* places, int64_t n_places, uint8_t* out) const {
+    if (shape_.bits == 8) {
+      std::memcpy(out, places, static_cast<size_t>(n_places));
+      return;
+    }
+    const int64_t half = n_places / 2;
+    for (int64_t j = 0; j < half; ++j) {
+      out[j] = static_cast<uint8_t>((places[j] & 15) | places[j + half] << 4);
+    }
+    const int high_bits = shape_.bits - 4;
+    const int64_t plane = n_places * high_bits / 8;
+    for (int64_t first = 0; high_bits > 0 && first < n_places; first += plane) {
+      const auto shift = static_cast<int>(first / plane) * high_bits;
+      for (int64_t j = 0; j < plane; ++j) out[half + j] |= (places[first + j] >> 4) << shift;
     }
   }
 
-  const CodeShape shape_;
-  const int64_t panel_, column_;
-  std::byte* out_;
+  const CodeShape& shape_;
+  const int64_t panel_;
+  std::byte* const out_;
+  std::vector<uint8_t>& places_;
 };
 
-void PackInt8(const TensorView& part, int64_t row, Packer& packer) {
-  const int64_t n_in = part.shape[1];
-  std::vector<float> numbers(n_in);
-  LoadRow(part, row, numbers.data());
+void AddInt8(const MatrixRow& row, int64_t column, PanelPacker& packer) {
+  const int64_t n_in = row.matrix->shape[1];
+  thread_local std::vector<float> numbers;
+  numbers.resize(n_in);
+  LoadRow(*row.matrix, row.row, numbers.data());
   CodedBlock block;
-  for (int64_t first = 0; first < n_in; first += kNarrowBlock) {
-    const int64_t n = std::min(kNarrowBlock, n_in - first);
+  for (int64_t i = 0; i * kNarrowBlock < n_in; ++i) {
+    const int64_t n = std::min(kNarrowBlock, n_in - i * kNarrowBlock);
     block.codes.fill(0);
-    NarrowRow({numbers.data() + first, static_cast<size_t>(n)}, StorageType::kInt8,
+    NarrowRow({numbers.data() + i * kNarrowBlock, static_cast<size_t>(n)}, StorageType::kInt8,
               block.codes.data(), &block.scale, 1);
-    packer.Add(block);
+    packer.AddBlock(column, i, block);
+  }
+}
+
+void AddStored(const MatrixRow& row, int64_t column, PanelPacker& packer) {
+  const TensorView& matrix = *row.matrix;
+  const int64_t n_blocks = matrix.shape[1] / DTypeBlockSize(matrix.dtype);
+  const size_t block_bytes = DTypeBytes(matrix.dtype);
+  const std::byte* at = matrix.data + StoredRow(matrix, row.row) * n_blocks * block_bytes;
+  CodedBlock block;
+  for (int64_t i = 0; i < n_blocks; ++i, at += block_bytes) {
+    ReadCodes(matrix.dtype, at, block);
+    packer.AddBlock(column, i, block);
   }
 }
 
@@ -99,19 +125,21 @@ std::string_view CodeFormatName(CodeFormat format) {
   return "int8";
 }
 
-void PackCodes(const TensorView& part, int64_t row, CodeFormat format, int64_t panel,
-               int64_t column, std::byte* out) {
-  Packer packer(format, panel, column, out);
-  if (format == CodeFormat::kInt8) return PackInt8(part, row, packer);
-  LK_CHECK(CodeFormatOf(part.dtype) == format);
-  const int64_t n_blocks = part.shape[1] / DTypeBlockSize(part.dtype);
-  const size_t block_bytes = DTypeBytes(part.dtype);
-  const std::byte* blocks = part.data + StoredRow(part, row) * n_blocks * block_bytes;
-  CodedBlock block;
-  for (int64_t i = 0; i < n_blocks; ++i) {
-    ReadCodes(part.dtype, blocks + i * block_bytes, block);
-    packer.Add(block);
+void PackCodes(absl::Span<const MatrixRow> rows, CodeFormat format, int64_t panel, std::byte* out) {
+  const int64_t n_in = rows[0].matrix->shape[1], block = ShapeOf(format).block;
+  thread_local std::vector<uint8_t> places;
+  places.assign((n_in + block - 1) / block * block * panel, 0);
+  PanelPacker packer(format, panel, out, places);
+  for (size_t column = 0; column < rows.size(); ++column) {
+    const MatrixRow& row = rows[column];
+    if (format == CodeFormat::kInt8) {
+      AddInt8(row, static_cast<int64_t>(column), packer);
+    } else {
+      LK_CHECK(CodeFormatOf(row.matrix->dtype) == format);
+      AddStored(row, static_cast<int64_t>(column), packer);
+    }
   }
+  packer.WriteCodes();
 }
 
 }  // namespace lowkey

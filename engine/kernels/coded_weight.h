@@ -85,11 +85,15 @@ std::string_view CodeFormatName(CodeFormat format);  // "int8", "Q4_K"
 // four, bits 2 i and 2 i + 1 of byte j of place j + 8 * panel * i.
 inline constexpr int64_t kCodeUnit = 32;
 
-// Packs row `row` of `part` as output `column` of a panel that begins as zeros. Whole rows of blocks
-// are kept as they are where the part's type has the format; kInt8 rounds any numbers
-// (narrow_weight.h).
-void PackCodes(const TensorView& part, int64_t row, CodeFormat format, int64_t panel,
-               int64_t column, std::byte* out);
+// A row of a matrix: an output of a weight.
+struct MatrixRow {
+  const TensorView* matrix = nullptr;
+  int64_t row = 0;
+};
+
+// Packs at most `panel` rows as the outputs of a panel that begins as zeros. Blocks are kept as they
+// are, and the matrices have the format's type; kInt8 rounds any numbers (narrow_weight.h).
+void PackCodes(absl::Span<const MatrixRow> rows, CodeFormat format, int64_t panel, std::byte* out);
 
 }  // namespace lowkey
 

@@ -140,7 +140,7 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   if (rows.n_rows == 1 && form.kind == RowForm::Kind::kFloats && rows.n_in == form.n_in_padded) {
     return {1, rows.x, {}};  // a row is its own tile
   }
-  thread_local std::vector<float> scratch;  // grows to the largest block
+  thread_local std::vector<float> scratch;           // grows to the largest block
   const int64_t n = rows.n_rows * form.n_in_padded;  // floats, which are enough for each kind
   const int64_t n_groups = form.kind == RowForm::Kind::kCodes ? n / form.group : 0;
   scratch.resize(std::max<size_t>(scratch.size(), n + 2 * n_groups));

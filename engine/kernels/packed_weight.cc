@@ -23,21 +23,22 @@ int64_t PanelBytes(const WeightForm& form, int64_t n_in, int64_t panel) {
   return padded / shape.block * shape.bytes() * panel;
 }
 
-// Packs row `row` of a tensor as output `column` of a panel.
-void PackRow(const TensorView& tensor, int64_t row, const WeightForm& form, int64_t panel,
-             int64_t column, std::byte* out) {
-  if (form.codes.has_value()) return PackCodes(tensor, row, *form.codes, panel, column, out);
-  const int64_t n_in = tensor.shape[1];
+void PackPanel(absl::Span<const MatrixRow> rows, const WeightForm& form, int64_t panel,
+               std::byte* out) {
+  if (form.codes.has_value()) return PackCodes(rows, *form.codes, panel, out);
+  const int64_t n_in = rows[0].matrix->shape[1];
   thread_local std::vector<float> numbers;
   numbers.resize(n_in);
-  LoadRow(tensor, row, numbers.data());
-  if (form.type == StorageType::kFloat32) {
-    auto* to = reinterpret_cast<float*>(out);
-    for (int64_t k = 0; k < n_in; ++k) to[k * panel + column] = numbers[k];
-  } else {
-    auto* to = reinterpret_cast<uint16_t*>(out);
-    for (int64_t k = 0; k < n_in; ++k) {
-      to[k / 2 * 2 * panel + 2 * column + k % 2] = ToBFloat16(numbers[k]).bits;
+  for (size_t column = 0; column < rows.size(); ++column) {
+    LoadRow(*rows[column].matrix, rows[column].row, numbers.data());
+    if (form.type == StorageType::kFloat32) {
+      auto* to = reinterpret_cast<float*>(out) + column;
+      for (int64_t k = 0; k < n_in; ++k) to[k * panel] = numbers[k];
+    } else {
+      auto* to = reinterpret_cast<uint16_t*>(out) + 2 * column;
+      for (int64_t k = 0; k < n_in; ++k) {
+        to[k / 2 * 2 * panel + k % 2] = ToBFloat16(numbers[k]).bits;
+      }
     }
   }
 }
@@ -66,17 +67,13 @@ absl::Status PackedWeight::AddPart(const WeightForm& form, absl::Span<const Tens
   part.n_panels = RoundUp(part.n_out, panel) / panel;
   LK_ASSIGN_OR_RETURN(part.data,
                       Buffer::Allocate(static_cast<size_t>(part.n_panels * part.panel_bytes)));
+  std::vector<MatrixRow> rows;  // stacked; a panel may straddle two matrices
+  for (const TensorView& tensor : tensors) {
+    for (int64_t i = 0; i < tensor.shape[0]; ++i) rows.push_back({&tensor, i});
+  }
   pool.ParallelFor(part.n_panels, [&](int64_t p, int) {
-    std::byte* out = part.data.data() + p * part.panel_bytes;
-    int64_t tensor_begin = 0;  // a panel may straddle two stacked matrices
-    for (const TensorView& tensor : tensors) {
-      const int64_t tensor_end = tensor_begin + tensor.shape[0];
-      const int64_t end = std::min((p + 1) * panel, tensor_end);
-      for (int64_t i = std::max(p * panel, tensor_begin); i < end; ++i) {
-        PackRow(tensor, i - tensor_begin, form, panel, i - p * panel, out);
-      }
-      tensor_begin = tensor_end;
-    }
+    PackPanel(absl::MakeConstSpan(rows).subspan(p * panel, panel), form, panel,
+              part.data.data() + p * part.panel_bytes);
   });
   n_out_ += part.n_out;
   n_out_padded_ = part.first_out + part.n_panels * panel;

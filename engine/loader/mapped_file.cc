@@ -98,6 +98,14 @@ absl::Status MappedFile::CheckWhole() const {
   return is_whole ? absl::OkStatus() : HasBecomeShorter(name_);
 }
 
+void MappedFile::Release(absl::Span<const std::byte> bytes) const {
+  static const auto page_bytes = static_cast<uintptr_t>(getpagesize());
+  const auto first = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t begin = (first + page_bytes - 1) / page_bytes * page_bytes;
+  const uintptr_t end = (first + bytes.size()) / page_bytes * page_bytes;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 bool MappedFile::Holds(absl::Span<const std::byte> bytes) const {
   const std::less_equal<const std::byte*> is_at_most;
   return is_at_most(data_, bytes.data()) &&

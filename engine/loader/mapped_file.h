@@ -37,6 +37,9 @@ class MappedFile {
   // UNAVAILABLE, naming the file: it is shorter than at opening. What was read of the map may be
   // zeros then.
   absl::Status CheckWhole() const;
+  // Lets the system take back the memory of what was read of these bytes of the map. They can be
+  // read again.
+  void Release(absl::Span<const std::byte> bytes) const;
   // Returns whether `bytes` lie in the map.
   bool Holds(absl::Span<const std::byte> bytes) const;
 

@@ -19,7 +19,14 @@ absl::Status Transformer::Pack(const DecoderOptions& options) {
   int64_t done_bytes = 0;
   const auto pack = [&](absl::Span<const TensorView> parts) -> absl::StatusOr<PackedWeight> {
     auto packed = PackedWeight::Pack(parts, {options.weight_type, options.keeps_codes}, pool_);
-    for (const TensorView& p : parts) done_bytes += static_cast<int64_t>(p.size_bytes());
+    for (const TensorView& p : parts) {
+      done_bytes += static_cast<int64_t>(p.size_bytes());
+      // Whole files need not be resident beside the packed weights.
+      const absl::Span<const std::byte> bytes = {p.data, p.size_bytes()};
+      for (const auto& file : c.files) {
+        if (file->Holds(bytes)) file->Release(bytes);
+      }
+    }
     if (options.progress) options.progress(std::min(done_bytes, c.file_bytes), c.file_bytes);
     return packed;
   };

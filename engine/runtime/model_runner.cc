@@ -100,9 +100,9 @@ std::string WeightsName(const Checkpoint& checkpoint, const WeightStorage& stora
     sizes[form.codes.has_value() ? std::string(CodeFormatName(*form.codes))
                                  : StorageName(form.type)] += t.size();
   });
-  return std::max_element(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) {
-           return a.second < b.second;
-         })->first;
+  return std::max_element(sizes.begin(), sizes.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(

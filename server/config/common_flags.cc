@@ -24,7 +24,9 @@ constexpr Flag kModelFlags[] = {
 };
 constexpr Flag kEngineFlags[] = {
     {"dtype", "TYPE", "auto",
-     "weights: auto (bfloat16, unless files are F32), float32, bfloat16, int8, float8",
+     "weights: auto (as a GGUF file stores quantized ones; else bfloat16, or float32 where files "
+     "are "
+     "F32), float32, bfloat16, int8, float8",
      FlagKind::kValue, "auto,float32,bfloat16,int8,float8"},
     {"threads", "N", "0", "compute threads; 0: one per core"},
     {"device", "NAME", "cpu", "where to compute: cpu, cuda:0, or auto: cuda:0 where there is one"},

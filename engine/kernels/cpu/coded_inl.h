@@ -362,15 +362,24 @@ void MultiplyFormat(const CodedProductArgs& p) {
 template <class V>
 void MultiplyCodes(CodeFormat format, const CodedProductArgs& p) {
   switch (format) {
-    case CodeFormat::kInt8: return MultiplyFormat<V, CodeFormat::kInt8>(p);
-    case CodeFormat::kQ4_0: return MultiplyFormat<V, CodeFormat::kQ4_0>(p);
-    case CodeFormat::kQ4_1: return MultiplyFormat<V, CodeFormat::kQ4_1>(p);
-    case CodeFormat::kQ5_0: return MultiplyFormat<V, CodeFormat::kQ5_0>(p);
-    case CodeFormat::kQ5_1: return MultiplyFormat<V, CodeFormat::kQ5_1>(p);
-    case CodeFormat::kQ8_0: return MultiplyFormat<V, CodeFormat::kQ8_0>(p);
-    case CodeFormat::kQ4_K: return MultiplyFormat<V, CodeFormat::kQ4_K>(p);
-    case CodeFormat::kQ5_K: return MultiplyFormat<V, CodeFormat::kQ5_K>(p);
-    case CodeFormat::kQ6_K: return MultiplyFormat<V, CodeFormat::kQ6_K>(p);
+    case CodeFormat::kInt8:
+      return MultiplyFormat<V, CodeFormat::kInt8>(p);
+    case CodeFormat::kQ4_0:
+      return MultiplyFormat<V, CodeFormat::kQ4_0>(p);
+    case CodeFormat::kQ4_1:
+      return MultiplyFormat<V, CodeFormat::kQ4_1>(p);
+    case CodeFormat::kQ5_0:
+      return MultiplyFormat<V, CodeFormat::kQ5_0>(p);
+    case CodeFormat::kQ5_1:
+      return MultiplyFormat<V, CodeFormat::kQ5_1>(p);
+    case CodeFormat::kQ8_0:
+      return MultiplyFormat<V, CodeFormat::kQ8_0>(p);
+    case CodeFormat::kQ4_K:
+      return MultiplyFormat<V, CodeFormat::kQ4_K>(p);
+    case CodeFormat::kQ5_K:
+      return MultiplyFormat<V, CodeFormat::kQ5_K>(p);
+    case CodeFormat::kQ6_K:
+      return MultiplyFormat<V, CodeFormat::kQ6_K>(p);
   }
 }
 

@@ -37,8 +37,8 @@ struct Blocks {
     bytes.resize(n_out * n_in / DTypeBlockSize(dtype) * block_bytes);
     std::mt19937 rng(seed);
     for (std::byte& b : bytes) b = static_cast<std::byte>(rng());
-    const bool has_two = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 ||
-                         dtype == DType::kQ4_K || dtype == DType::kQ5_K;
+    const bool has_two = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K ||
+                         dtype == DType::kQ5_K;
     for (size_t at = 0; at < bytes.size(); at += block_bytes) {
       const size_t scale_at = dtype == DType::kQ6_K ? 208 : 0;
       for (int i = 0; i < (has_two ? 2 : 1); ++i) {
