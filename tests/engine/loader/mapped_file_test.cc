@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -40,6 +42,30 @@ TEST(MappedFile, WhatAFileNoLongerHasReadsAsZeros) {
   EXPECT_EQ(file->text()[99'999], '\0');
   EXPECT_EQ(file->CheckWhole(),
             absl::UnavailableError("a: has become shorter since it was loaded"));
+}
+
+// Returns how many pages of memory the process has of its files.
+int64_t ResidentFilePages() {
+  std::ifstream in("/proc/self/statm");
+  int64_t size = 0, resident = 0, shared = 0;
+  in >> size >> resident >> shared;
+  return shared;
+}
+
+TEST(MappedFile, ReleasedBytesTakeNoMemoryAndCanBeReadAgain) {
+  constexpr int64_t kPages = 1000, kPageBytes = 4096;
+  const TempDirectory directory;
+  const std::string text(kPages * kPageBytes, 'x');
+  WriteFileOrDie(directory.File("a"), text);
+  const auto file = MappedFile::Open(directory.File("a")).value();
+  EXPECT_EQ(file->text(), text);
+  const int64_t n_before = ResidentFilePages();
+  // Pages that hold other bytes too stay.
+  file->Release({file->data() + 1, file->size_bytes() - 2});
+  EXPECT_LE(ResidentFilePages(), n_before - (kPages - 2) + kPages / 10);
+  file->Release({file->data() + 5, 10});
+  file->Release({});
+  EXPECT_EQ(file->text(), text);
 }
 
 TEST(MappedFile, EmptyFileIsEmpty) {
