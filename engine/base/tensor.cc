@@ -28,6 +28,10 @@ std::string ShapeString(const std::vector<int64_t>& shape) {
 }
 
 void LoadRow(const TensorView& t, int64_t row, float* out) {
+  if (t.int4 != nullptr) {
+    LoadRow(*t.int4, row, out);
+    return;
+  }
   int64_t place = row;
   if (t.interleaved_rows > 0) {
     const int64_t half = t.interleaved_rows / 2, in_group = row % t.interleaved_rows;
