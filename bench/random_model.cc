@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "bench/half.h"
+#include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/safetensors.h"
 

@@ -35,6 +35,10 @@ class PanelPacker {
       std::memcpy(at + 2 * column, &block.add, sizeof(block.add));
       at += 2 * panel_;
     }
+    if (shape_.stores_zero) {
+      at[column] = std::byte{block.add_factors[0]};
+      at += panel_;
+    }
     const int64_t n_groups = shape_.block / shape_.group, side = shape_.side();
     for (int part = 0; part < shape_.sub_bytes; ++part) {
       const auto& factors = part == 0 ? block.scale_factors : block.add_factors;
@@ -109,11 +113,41 @@ void AddStored(const MatrixRow& row, int64_t column, PanelPacker& packer) {
   }
 }
 
+// A group of the file is several blocks with the same scale.
+void AddInt4(const MatrixRow& row, int64_t column, PanelPacker& packer) {
+  const Int4Groups& matrix = *row.matrix->int4;
+  constexpr int64_t kBlock = ShapeOf(CodeFormat::kInt4).block;
+  thread_local std::vector<uint8_t> codes;
+  thread_local std::vector<float> scales;
+  thread_local std::vector<int32_t> zeros;
+  codes.resize(matrix.n_in);
+  scales.resize(matrix.n_groups());
+  zeros.resize(matrix.n_groups());
+  LoadCodes(matrix, row.row, codes.data());
+  LoadGroups(matrix, row.row, scales.data(), zeros.data());
+  CodedBlock block;
+  for (int64_t i = 0; i * kBlock < matrix.n_in; ++i) {
+    const int64_t group = i * kBlock / matrix.group_size;
+    block.scale = FloatToHalf(scales[group]);
+    block.add_factors[0] = static_cast<uint8_t>(zeros[group]);
+    std::copy_n(codes.data() + i * kBlock, kBlock, block.codes.begin());
+    packer.AddBlock(column, i, block);
+  }
+}
+
+std::optional<CodeFormat> FormatOf(const Int4Groups& matrix) {
+  constexpr int64_t kBlock = ShapeOf(CodeFormat::kInt4).block;
+  const bool fits = matrix.groups.empty() && matrix.scale_dtype == DType::kF16 &&
+                    matrix.n_in % kBlock == 0 && matrix.group_size % kBlock == 0;
+  return fits ? std::make_optional(CodeFormat::kInt4) : std::nullopt;
+}
+
 }  // namespace
 
-std::optional<CodeFormat> CodeFormatOf(DType dtype) {
+std::optional<CodeFormat> CodeFormatOf(const TensorView& matrix) {
+  if (matrix.int4 != nullptr) return FormatOf(*matrix.int4);
   for (const auto& [type, format] : kFormats) {
-    if (type == dtype) return format;
+    if (type == matrix.dtype) return format;
   }
   return std::nullopt;
 }
@@ -122,7 +156,7 @@ std::string_view CodeFormatName(CodeFormat format) {
   for (const auto& [type, other] : kFormats) {
     if (other == format) return DTypeName(type);
   }
-  return "int8";
+  return format == CodeFormat::kInt4 ? "int4" : "int8";
 }
 
 void PackCodes(absl::Span<const MatrixRow> rows, CodeFormat format, int64_t panel, std::byte* out) {
@@ -135,8 +169,9 @@ void PackCodes(absl::Span<const MatrixRow> rows, CodeFormat format, int64_t pane
     if (format == CodeFormat::kInt8) {
       AddInt8(row, static_cast<int64_t>(column), packer);
     } else {
-      LK_CHECK(CodeFormatOf(row.matrix->dtype) == format);
-      AddStored(row, static_cast<int64_t>(column), packer);
+      LK_CHECK(CodeFormatOf(*row.matrix) == format);
+      (format == CodeFormat::kInt4 ? AddInt4 : AddStored)(row, static_cast<int64_t>(column),
+                                                          packer);
     }
   }
   packer.WriteCodes();

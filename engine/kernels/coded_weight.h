@@ -28,8 +28,9 @@
 
 namespace lowkey {
 
-enum class CodeFormat { kInt8, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4_K, kQ5_K, kQ6_K };
-inline constexpr int kNumCodeFormats = 9;
+// kInt4 are the codes of AWQ and GPTQ: groups with a zero point.
+enum class CodeFormat { kInt8, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4_K, kQ5_K, kQ6_K, kInt4 };
+inline constexpr int kNumCodeFormats = 10;
 
 // A format's numbers. A block is what GGUF calls a block: successive inputs of one output with a
 // header of their own.
@@ -43,41 +44,47 @@ struct CodeShape {
   int sub_bytes;     // of the block's header for each group: factors of the scale [and of add_g]
   bool is_negative;  // add_g is stored with the other sign
   bool is_bfloat16;  // the block's scale; else IEEE half precision
+  bool stores_zero = false;  // the block has a zero point in 8 bits: add_g is -zero point * scale_g
 
   // Where rows have 8 bits, codes are multiplied as they are stored, and add_g is -zero * scale_g.
-  constexpr bool has_add() const { return stores_add || (row_bits == 8 && zero != 0); }
+  constexpr bool has_add() const {
+    return stores_add || stores_zero || (row_bits == 8 && zero != 0);
+  }
   // Steps whose codes lie side by side for an output: as many as fill 32 bits of a row.
   constexpr int64_t side() const { return 32 / row_bits; }
   // Bytes that a block of one output takes.
   constexpr int64_t header_bytes() const {
-    return (stores_add ? 4 : 2) + block / group * sub_bytes;
+    return (stores_add ? 4 : 2) + (stores_zero ? 1 : 0) + block / group * sub_bytes;
   }
   constexpr int64_t bytes() const { return header_bytes() + block * bits / 8; }
 };
 
 // Indexed by CodeFormat.
 inline constexpr CodeShape kCodeShapes[kNumCodeFormats] = {
-    {8, 16, 0, 64, 64, false, 0, false, true},     // kInt8
-    {4, 8, 8, 32, 32, false, 0, false, false},     // kQ4_0
-    {4, 8, 0, 32, 32, true, 0, false, false},      // kQ4_1
-    {5, 16, 16, 32, 32, false, 0, false, false},   // kQ5_0
-    {5, 16, 0, 32, 32, true, 0, false, false},     // kQ5_1
-    {8, 16, 0, 32, 32, false, 0, false, false},    // kQ8_0
-    {4, 8, 0, 256, 32, true, 2, true, false},      // kQ4_K
-    {5, 16, 0, 256, 32, true, 2, true, false},     // kQ5_K
-    {6, 16, 32, 256, 16, false, 1, false, false},  // kQ6_K
+    {8, 16, 0, 64, 64, false, 0, false, true},       // kInt8
+    {4, 8, 8, 32, 32, false, 0, false, false},       // kQ4_0
+    {4, 8, 0, 32, 32, true, 0, false, false},        // kQ4_1
+    {5, 16, 16, 32, 32, false, 0, false, false},     // kQ5_0
+    {5, 16, 0, 32, 32, true, 0, false, false},       // kQ5_1
+    {8, 16, 0, 32, 32, false, 0, false, false},      // kQ8_0
+    {4, 8, 0, 256, 32, true, 2, true, false},        // kQ4_K
+    {5, 16, 0, 256, 32, true, 2, true, false},       // kQ5_K
+    {6, 16, 32, 256, 16, false, 1, false, false},    // kQ6_K
+    {4, 8, 0, 32, 32, false, 0, true, false, true},  // kInt4
 };
 constexpr const CodeShape& ShapeOf(CodeFormat format) {
   return kCodeShapes[static_cast<int>(format)];
 }
 
-// Returns the format that keeps blocks of a file's type; nullopt for the other types.
-std::optional<CodeFormat> CodeFormatOf(DType dtype);
+// Returns the format that keeps a matrix's codes and scales as they are stored. nullopt for types
+// without one, and for AWQ's and GPTQ's where groups are no whole blocks of neighbors or scales are
+// not in half precision.
+std::optional<CodeFormat> CodeFormatOf(const TensorView& matrix);
 std::string_view CodeFormatName(CodeFormat format);  // "int8", "Q4_K"
 
 // A packed weight is a sequence of panels of `panel` outputs, and a panel a sequence of blocks:
-//   scales [panel] (16 bits), [scales of add_g [panel],] factors of the scales [groups][panel]
-//   (int8), [factors of add_g [groups][panel],] codes.
+//   scales [panel] (16 bits), [scales of add_g [panel],] [zero points [panel] (8 bits),] factors of
+//   the scales [groups][panel] (int8), [factors of add_g [groups][panel],] codes.
 // Codes come in units of 32 inputs. In a unit, code (k, output) has the place
 // (k / side * panel + output) * side + k % side. Of 8 bits the codes lie at their places. Of fewer, byte j of
 // the first 16 * panel holds the low four bits of places j (its low half) and j + 16 * panel; then

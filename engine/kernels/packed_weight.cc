@@ -45,9 +45,9 @@ void PackPanel(absl::Span<const MatrixRow> rows, const WeightForm& form, int64_t
 
 }  // namespace
 
-WeightForm FormOf(DType dtype, const WeightStorage& storage) {
+WeightForm FormOf(const TensorView& matrix, const WeightStorage& storage) {
   if (storage.keeps_codes) {
-    if (const auto codes = CodeFormatOf(dtype); codes.has_value()) return {.codes = codes};
+    if (const auto codes = CodeFormatOf(matrix); codes.has_value()) return {.codes = codes};
   }
   if (storage.type == StorageType::kInt8) return {.codes = CodeFormat::kInt8};
   return {.type = storage.type};
@@ -89,9 +89,9 @@ absl::StatusOr<PackedWeight> PackedWeight::Pack(absl::Span<const TensorView> ten
   w.kernels_ = &kernels;
   w.n_in_ = tensors[0].shape[1];
   while (!tensors.empty()) {
-    const WeightForm form = FormOf(tensors[0].dtype, storage);
+    const WeightForm form = FormOf(tensors[0], storage);
     size_t n = 1;
-    while (n < tensors.size() && FormOf(tensors[n].dtype, storage) == form) ++n;
+    while (n < tensors.size() && FormOf(tensors[n], storage) == form) ++n;
     LK_RETURN_IF_ERROR(w.AddPart(form, tensors.first(n), pool));
     tensors.remove_prefix(n);
   }

@@ -30,7 +30,7 @@ struct WeightForm {
 
   bool operator==(const WeightForm&) const = default;
 };
-WeightForm FormOf(DType dtype, const WeightStorage& storage);
+WeightForm FormOf(const TensorView& matrix, const WeightStorage& storage);
 
 // Returns the bytes that a matrix [n_out, n_in] takes in panels of panel_columns outputs.
 int64_t PackedBytes(const WeightForm& form, int64_t n_out, int64_t n_in, int64_t panel_columns);

@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/loader/config_json.h"
 #include "engine/loader/gguf_config.h"
+#include "engine/loader/int4_checkpoint.h"
 #include "engine/loader/mapped_file.h"
 #include "engine/loader/tensor_table.h"
 
@@ -18,27 +19,38 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
-absl::StatusOr<ModelConfig> ReadConfig(const std::string& directory) {
+// What a Hugging Face directory's JSON files say.
+struct DirectoryConfig {
+  ModelConfig model;
+  std::optional<Int4Config> int4;
+};
+
+absl::StatusOr<DirectoryConfig> ReadConfig(const std::string& directory) {
   LK_ASSIGN_OR_RETURN(const auto config,
                       MappedFile::Open(absl::StrCat(directory, "/config.json"), kMaxConfigBytes));
   auto generation =
       MappedFile::Open(absl::StrCat(directory, "/generation_config.json"), kMaxConfigBytes);
   if (!generation.ok() && !absl::IsNotFound(generation.status())) return generation.status();
-  return ParseModelConfig(
-      config->text(), generation.ok() ? std::make_optional((*generation)->text()) : std::nullopt);
+  DirectoryConfig result;
+  LK_ASSIGN_OR_RETURN(
+      result.model,
+      ParseModelConfig(config->text(),
+                       generation.ok() ? std::make_optional((*generation)->text()) : std::nullopt));
+  LK_ASSIGN_OR_RETURN(result.int4, ParseInt4Config(config->text()));
+  return result;
 }
 
 // A format's names of tensors; names of a layer's tensors follow its prefix and number.
 struct TensorNames {
-  const char *embedding, *final_norm, *lm_head, *layers;
-  const char *q, *k, *v, *o, *gate, *up, *down;  // with .weight or .bias
+  const char *embedding, *final_norm, *layers;
+  const char *lm_head, *q, *k, *v, *o, *gate, *up, *down;  // with .weight or .bias
   const char *attention_norm, *ffn_norm, *q_norm, *k_norm;
 };
 constexpr TensorNames kHuggingFaceNames = {
     "model.embed_tokens.weight",
     "model.norm.weight",
-    "lm_head.weight",
     "model.layers.",
+    "lm_head",
     "self_attn.q_proj",
     "self_attn.k_proj",
     "self_attn.v_proj",
@@ -54,8 +66,8 @@ constexpr TensorNames kHuggingFaceNames = {
 constexpr TensorNames kGgufNames = {
     "token_embd.weight",
     "output_norm.weight",
-    "output.weight",
     "blk.",
+    "output",
     "attn_q",
     "attn_k",
     "attn_v",
@@ -69,8 +81,25 @@ constexpr TensorNames kGgufNames = {
     "attn_k_norm.weight",
 };
 
-absl::Status TakeLinears(const std::string& prefix, const TensorNames& names,
-                         const ModelConfig& config, TensorTable& table, LayerTensors& layer) {
+// A checkpoint's names, and how its linear maps are packed, where they are.
+struct Format {
+  const TensorNames& names;
+  std::optional<Int4Config> int4;
+};
+
+// Takes the weight of `linear`, a name without .weight.
+absl::StatusOr<TensorView> TakeWeight(const std::string& linear, const Format& format,
+                                      const std::vector<int64_t>& shape, TensorTable& table) {
+  if (!IsInt4(table, linear)) return table.Take(absl::StrCat(linear, ".weight"), shape);
+  if (format.int4.has_value()) return TakeInt4(table, linear, *format.int4, shape);
+  return absl::InvalidArgumentError(absl::StrCat(
+      table.Where(absl::StrCat(linear, ".qweight")),
+      ": packed weights, expected config.json to describe them in quantization_config"));
+}
+
+absl::Status TakeLinears(const std::string& prefix, const Format& format, const ModelConfig& config,
+                         TensorTable& table, LayerTensors& layer) {
+  const TensorNames& names = format.names;
   const int64_t hidden = config.hidden_dim, ffn = config.ffn_dim;
   const int64_t q = int64_t{config.n_heads} * config.head_dim;
   const int64_t kv = int64_t{config.n_kv_heads} * config.head_dim;
@@ -91,9 +120,11 @@ absl::Status TakeLinears(const std::string& prefix, const TensorNames& names,
   };
   for (const Linear& linear : linears) {
     const std::string name = absl::StrCat(prefix, linear.name);
-    LK_ASSIGN_OR_RETURN(*linear.weight,
-                        table.Take(absl::StrCat(name, ".weight"), {linear.out, linear.in}));
-    if (!linear.has_bias) continue;
+    LK_ASSIGN_OR_RETURN(*linear.weight, TakeWeight(name, format, {linear.out, linear.in}, table));
+    if (!linear.has_bias) {
+      if (IsInt4(table, name)) LK_RETURN_IF_ERROR(TakeZeroBias(table, name, linear.out));
+      continue;
+    }
     LK_ASSIGN_OR_RETURN(*linear.bias, table.Take(absl::StrCat(name, ".bias"), {linear.out}));
   }
   return absl::OkStatus();
@@ -111,19 +142,21 @@ absl::Status TakeNorms(const std::string& prefix, const TensorNames& names,
   return absl::OkStatus();
 }
 
-absl::Status TakeAllTensors(const TensorNames& names, TensorTable& table, Checkpoint& checkpoint) {
+absl::Status TakeAllTensors(const Format& format, TensorTable& table, Checkpoint& checkpoint) {
+  const TensorNames& names = format.names;
   const ModelConfig& config = checkpoint.config;
   const int64_t vocab = config.vocab_size, hidden = config.hidden_dim;
   LK_ASSIGN_OR_RETURN(checkpoint.embedding, table.Take(names.embedding, {vocab, hidden}));
   LK_ASSIGN_OR_RETURN(checkpoint.final_norm, table.Take(names.final_norm, {hidden}));
   checkpoint.lm_head = checkpoint.embedding;
   if (!config.tied_embeddings) {
-    LK_ASSIGN_OR_RETURN(checkpoint.lm_head, table.Take(names.lm_head, {vocab, hidden}));
+    LK_ASSIGN_OR_RETURN(checkpoint.lm_head,
+                        TakeWeight(names.lm_head, format, {vocab, hidden}, table));
   }
   for (int32_t i = 0; i < config.n_layers; ++i) {
     LayerTensors layer;
     const std::string prefix = absl::StrCat(names.layers, i, ".");
-    LK_RETURN_IF_ERROR(TakeLinears(prefix, names, config, table, layer));
+    LK_RETURN_IF_ERROR(TakeLinears(prefix, format, config, table, layer));
     LK_RETURN_IF_ERROR(TakeNorms(prefix, names, config, table, layer));
     checkpoint.layers.push_back(std::move(layer));
   }
@@ -132,9 +165,10 @@ absl::Status TakeAllTensors(const TensorNames& names, TensorTable& table, Checkp
 
 absl::Status TakeDirectory(const std::string& directory, LoadAccount& account,
                            Checkpoint& checkpoint) {
-  LK_ASSIGN_OR_RETURN(checkpoint.config, ReadConfig(directory));
+  LK_ASSIGN_OR_RETURN(DirectoryConfig config, ReadConfig(directory));
+  checkpoint.config = std::move(config.model);
   LK_ASSIGN_OR_RETURN(TensorTable table, TensorTable::OpenDirectory(directory, account));
-  LK_RETURN_IF_ERROR(TakeAllTensors(kHuggingFaceNames, table, checkpoint));
+  LK_RETURN_IF_ERROR(TakeAllTensors({kHuggingFaceNames, config.int4}, table, checkpoint));
   checkpoint.files = table.files();
   const auto is_harmless = [&](std::string_view name) {
     // Tables that old versions of transformers stored: computed from the config here.
@@ -142,7 +176,7 @@ absl::Status TakeDirectory(const std::string& directory, LoadAccount& account,
          {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"}) {
       if (absl::EndsWith(std::string(name), suffix)) return true;
     }
-    return checkpoint.config.tied_embeddings && name == kHuggingFaceNames.lm_head;
+    return checkpoint.config.tied_embeddings && name == "lm_head.weight";
   };
   return table.CheckNothingLeft(
       is_harmless,
@@ -153,7 +187,7 @@ absl::Status TakeGguf(const Gguf& gguf, Checkpoint& checkpoint) {
   LK_ASSIGN_OR_RETURN(GgufConfig config, ReadGgufConfig(gguf.index));
   checkpoint.config = std::move(config.model);
   TensorTable table = TensorTable::OfGguf(gguf);
-  LK_RETURN_IF_ERROR(TakeAllTensors(kGgufNames, table, checkpoint));
+  LK_RETURN_IF_ERROR(TakeAllTensors({kGgufNames, std::nullopt}, table, checkpoint));
   checkpoint.files = table.files();
   if (config.interleaved_qk) {
     for (LayerTensors& layer : checkpoint.layers) {

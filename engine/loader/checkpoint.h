@@ -19,7 +19,8 @@ class MappedFile;
 
 // Weights of one decoder layer, as mapped from the files: row-major [out, in] matrices. Biases, and
 // the norms of q and k, are absent (data == nullptr) unless the config asks for them. q_proj and
-// k_proj of GGUF's `llama` are interleaved: read rows with LoadRow.
+// k_proj of GGUF's `llama` are interleaved, and the matrices of AWQ and GPTQ checkpoints are in
+// several tensors (TensorView::int4): read rows with LoadRow.
 struct LayerTensors {
   TensorView attention_norm;  // [hidden_dim]
   TensorView q_proj;          // [n_heads * head_dim, hidden_dim]

@@ -69,8 +69,9 @@ absl::Status ReadArchitecture(const JsonFields& fields, ModelConfig& config) {
 
 // Settings that the engine supports at one value only.
 absl::Status RefuseUnsupported(const JsonFields& fields) {
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    if (fields.Find(key) != nullptr) return Unsupported(fields, key, "unquantized weights");
+  constexpr char kCompression[] = "compression_config";
+  if (fields.Find(kCompression) != nullptr) {
+    return Unsupported(fields, kCompression, "unquantized weights");
   }
   LK_ASSIGN_OR_RETURN(const auto activation, fields.String("hidden_act"));
   if (activation.value_or("silu") != "silu") return Unsupported(fields, "hidden_act", "\"silu\"");

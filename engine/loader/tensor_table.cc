@@ -81,25 +81,47 @@ TensorTable TensorTable::OfGguf(const Gguf& gguf) {
   return table;
 }
 
-absl::StatusOr<TensorView> TensorTable::Take(const std::string& name,
-                                             const std::vector<int64_t>& shape) {
+absl::StatusOr<const TensorTable::Entry*> TensorTable::FindAndMark(
+    const std::string& name, const std::vector<int64_t>& shape) {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        origin_, ": ", name, ": missing, expected a tensor of shape ", ShapeString(shape)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(name), ": missing, expected a tensor of shape ", ShapeString(shape)));
   }
   taken_.insert(name);
-  const Entry& entry = it->second;
-  const std::string where = absl::StrCat(entry.file, ": ", name);
-  if (!entry.dtype_is_usable) {
+  return &it->second;
+}
+
+absl::StatusOr<TensorView> TensorTable::CheckShape(const Entry& entry, const std::string& where,
+                                                   const std::vector<int64_t>& shape) {
+  if (entry.view.shape == shape) return entry.view;
+  return absl::InvalidArgumentError(absl::StrCat(where, ": shape ", ShapeString(entry.view.shape),
+                                                 ", expected ", ShapeString(shape)));
+}
+
+absl::StatusOr<TensorView> TensorTable::Take(const std::string& name,
+                                             const std::vector<int64_t>& shape) {
+  LK_ASSIGN_OR_RETURN(const Entry* entry, FindAndMark(name, shape));
+  if (!entry->dtype_is_usable) {
     return absl::InvalidArgumentError(
-        absl::StrCat(where, ": dtype ", entry.dtype, ", expected ", dtypes_));
+        absl::StrCat(Where(name), ": dtype ", entry->dtype, ", expected ", dtypes_));
   }
-  if (entry.view.shape != shape) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": shape ", ShapeString(entry.view.shape),
-                                                   ", expected ", ShapeString(shape)));
+  return CheckShape(*entry, Where(name), shape);
+}
+
+absl::StatusOr<TensorView> TensorTable::TakeInts(const std::string& name,
+                                                 const std::vector<int64_t>& shape) {
+  LK_ASSIGN_OR_RETURN(const Entry* entry, FindAndMark(name, shape));
+  if (entry->dtype != DTypeName(DType::kI32)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(name), ": dtype ", entry->dtype, ", expected I32"));
   }
-  return entry.view;
+  return CheckShape(*entry, Where(name), shape);
+}
+
+std::string TensorTable::Where(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  return absl::StrCat(it == tensors_.end() ? origin_ : it->second.file, ": ", name);
 }
 
 absl::Status TensorTable::CheckNothingLeft(const std::function<bool(std::string_view)>& is_harmless,

@@ -48,6 +48,12 @@ class TensorTable {
   // Returns a tensor; INVALID_ARGUMENT unless it has this shape and a dtype that LoadFloats reads.
   absl::StatusOr<TensorView> Take(const std::string& name, const std::vector<int64_t>& shape);
 
+  // Returns a tensor of I32; INVALID_ARGUMENT unless it has this shape and dtype.
+  absl::StatusOr<TensorView> TakeInts(const std::string& name, const std::vector<int64_t>& shape);
+
+  // Returns `<file>: <tensor>`, which begins messages.
+  std::string Where(const std::string& name) const;
+
   // INVALID_ARGUMENT `<file>: <tensor>: ... expected none: <reason>` unless every tensor was taken
   // or is harmless.
   absl::Status CheckNothingLeft(const std::function<bool(std::string_view)>& is_harmless,
@@ -63,6 +69,10 @@ class TensorTable {
     TensorView view;
   };
 
+  absl::StatusOr<const Entry*> FindAndMark(const std::string& name,
+                                           const std::vector<int64_t>& shape);
+  static absl::StatusOr<TensorView> CheckShape(const Entry& entry, const std::string& where,
+                                               const std::vector<int64_t>& shape);
   static Entry MakeEntry(const std::string& file, const TensorView& view);
   void TakeAll(std::shared_ptr<const MappedFile> file,
                const absl::flat_hash_map<std::string, TensorView>& tensors,

@@ -177,13 +177,18 @@ absl::Status MeasureLinear(const TensorView& weights, const WeightStorage& stora
 
 // A matrix [n, n] of floats, or of the blocks that stay as they are stored.
 struct MadeMatrix {
-  MadeMatrix(int64_t n, DType stored, const WeightStorage& storage) {
-    if (FormOf(stored, storage) == FormOf(DType::kF32, storage)) {
+  // `like` is a matrix of the model, with rows of n numbers.
+  MadeMatrix(int64_t n, const TensorView& like, const WeightStorage& storage) {
+    const std::optional<CodeFormat> codes = FormOf(like, storage).codes;
+    const bool keeps_codes = codes.has_value() && codes != CodeFormat::kInt8;
+    if (!keeps_codes) {
       floats = RandomFloats(n * n);
       view = {DType::kF32, {n, n}, reinterpret_cast<const std::byte*>(floats.data())};
       return;
     }
     constexpr std::byte kAnything{0x11};  // a normal number as a scale
+    // The codes of AWQ and GPTQ are as fast as those of Q4_1.
+    const DType stored = codes == CodeFormat::kInt4 ? DType::kQ4_1 : like.dtype;
     blocks.assign(n * n / DTypeBlockSize(stored) * DTypeBytes(stored), kAnything);
     view = {stored, {n, n}, blocks.data()};
   }
@@ -279,7 +284,7 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
   const std::unique_ptr<Place> place = Place::Make(options.engine.device);
   LK_RETURN_IF_ERROR(place->CheckWeights(type));
   const int64_t n = checkpoint.config.hidden_dim;
-  const MadeMatrix matrix(n, checkpoint.layers[0].q_proj.dtype, storage);
+  const MadeMatrix matrix(n, checkpoint.layers[0].q_proj, storage);
   const TensorView& view = matrix.view;
   Device* device = options.engine.device.get();
   LK_RETURN_IF_ERROR(device == nullptr

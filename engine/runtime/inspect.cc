@@ -25,7 +25,7 @@ int64_t MatrixBytes(const Checkpoint& checkpoint, const WeightStorage& storage) 
   int64_t n = 0;
   EachMatrix(checkpoint, [&](const TensorView& t) {
     n += storage.type == StorageType::kFloat8 ? WeightBytes(storage.type, t.shape[0], t.shape[1])
-                                              : PackedBytes(FormOf(t.dtype, storage), t.shape[0],
+                                              : PackedBytes(FormOf(t, storage), t.shape[0],
                                                             t.shape[1], Kernels().panel_columns);
   });
   return n;

@@ -96,7 +96,7 @@ std::string StorageName(StorageType type) {
 std::string WeightsName(const Checkpoint& checkpoint, const WeightStorage& storage) {
   std::map<std::string, int64_t> sizes;
   EachMatrix(checkpoint, [&](const TensorView& t) {
-    const WeightForm form = FormOf(t.dtype, storage);
+    const WeightForm form = FormOf(t, storage);
     sizes[form.codes.has_value() ? std::string(CodeFormatName(*form.codes))
                                  : StorageName(form.type)] += t.size();
   });

@@ -17,6 +17,8 @@ std::vector<std::string> Seeds() {
           R"({"architectures": ["Qwen2ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
               "layer_types": ["sliding_attention", "sliding_attention"], "max_window_layers": 0,
               "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
+              "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128,
+                                      "desc_act": true, "sym": false, "dynamic": {}},
               "sliding_window": 16, "use_sliding_window": true, "vocab_size": 100})"};
 }
 

@@ -124,12 +124,15 @@ inline void ExpandScales(const std::byte* block, int64_t first, ExpandedChunk<V>
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
   constexpr int64_t kPanel = 2 * V::kLanes, kGroups = kShape.block / kShape.group;
   const std::byte* adds = block + 2 * kPanel;
-  const auto* factors =
-      reinterpret_cast<const int8_t*>(adds + (kShape.stores_add ? 2 * kPanel : 0));
+  const auto* zeros = reinterpret_cast<const int8_t*>(adds);
+  const auto* factors = reinterpret_cast<const int8_t*>(adds + (kShape.stores_add    ? 2 * kPanel
+                                                                : kShape.stores_zero ? kPanel
+                                                                                     : 0));
   for (int64_t column = 0; column < kPanel; column += V::kLanes) {
     const auto scale = LoadScale<V, kShape.is_bfloat16>(block, column);
     auto add = V::Zero();
     if constexpr (kShape.stores_add) add = LoadScale<V, false>(adds, column);
+    if constexpr (kShape.stores_zero) add = V::Mul(scale, V::Load(zeros + column));
     if constexpr (kShape.is_negative) add = V::Sub(V::Zero(), add);
     for (int64_t g = 0; g < kGroups; ++g) {
       const int8_t* factor = factors + g * kPanel + column;
@@ -139,7 +142,7 @@ inline void ExpandScales(const std::byte* block, int64_t first, ExpandedChunk<V>
         group_add = V::Mul(add, V::Load(factor + kGroups * kPanel));
       }
       V::Store(out.scales[first + g] + column, group_scale);
-      if constexpr (kShape.has_add() && !kShape.stores_add) {
+      if constexpr (kShape.has_add() && !kShape.stores_add && !kShape.stores_zero) {
         group_add = V::Mul(group_scale, V::Set1(static_cast<float>(-kShape.zero)));
       }
       if constexpr (kShape.has_add()) V::Store(out.adds[first + g] + column, group_add);
@@ -380,6 +383,8 @@ void MultiplyCodes(CodeFormat format, const CodedProductArgs& p) {
       return MultiplyFormat<V, CodeFormat::kQ5_K>(p);
     case CodeFormat::kQ6_K:
       return MultiplyFormat<V, CodeFormat::kQ6_K>(p);
+    case CodeFormat::kInt4:
+      return MultiplyFormat<V, CodeFormat::kInt4>(p);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <limits>
 #include <random>
 
-#include "bench/half.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {

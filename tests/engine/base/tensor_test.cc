@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "bench/half.h"
+#include "engine/base/dtype.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {

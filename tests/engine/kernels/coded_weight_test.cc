@@ -4,12 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "bench/half.h"
 #include "engine/base/dtype.h"
 #include "engine/base/quantized.h"
 #include "engine/kernels/isa.h"
@@ -21,6 +22,14 @@ namespace {
 
 constexpr DType kTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
                             DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+
+TensorView EmptyOf(DType dtype) {
+  TensorView view;
+  view.dtype = dtype;
+  return view;
+}
+
+CodeFormat FormatOf(DType dtype) { return *CodeFormatOf(EmptyOf(dtype)); }
 
 std::vector<float> Random(int64_t n, uint32_t seed) {
   std::mt19937 rng(seed);
@@ -77,10 +86,15 @@ class Formula {
 
   // One output, of a row of the weight's blocks.
   float Output(DType dtype, const std::byte* blocks) const {
+    return Output([&](int64_t index, CodedBlock& block) {
+      ReadCodes(dtype, blocks + index * DTypeBytes(dtype), block);
+    });
+  }
+  float Output(const std::function<void(int64_t, CodedBlock&)>& read) const {
     float y = 0;
     CodedBlock block;
     for (size_t first = 0; first < codes_.size(); first += shape_.block) {
-      ReadCodes(dtype, blocks + first / shape_.block * DTypeBytes(dtype), block);
+      read(first / shape_.block, block);
       for (int64_t g = 0; g < shape_.block / shape_.group; ++g) y = AddGroup(block, first, g, y);
     }
     return y;
@@ -98,6 +112,7 @@ class Formula {
     float scale = HalfToFloat(block.scale), add = HalfToFloat(block.add);
     if (shape_.sub_bytes > 0) scale *= static_cast<int8_t>(block.scale_factors[g]);
     if (shape_.sub_bytes > 1) add *= -static_cast<float>(block.add_factors[g]);
+    if (shape_.stores_zero) add = -(scale * static_cast<float>(block.add_factors[0]));
     if (keeps_zero && shape_.zero != 0) add = static_cast<float>(-shape_.zero) * scale;
     const size_t group = first / shape_.group + g;
     y = std::fma(static_cast<float>(sum) * scales_[group], scale, y);
@@ -135,13 +150,12 @@ TEST_P(CodedWeightTest, ProductsAreTheFormulasToTheBit) {
       const int64_t n_out = 67, n_rows = 15;
       const Blocks blocks(dtype, n_out, n_in, 3);
       const PackedWeight w = Pack({&blocks.view, 1}, *GetParam());
-      ASSERT_EQ(w.parts()[0].form.codes, CodeFormatOf(dtype));
+      ASSERT_EQ(w.parts()[0].form.codes, FormatOf(dtype));
       const std::vector<float> x = Random(n_rows * n_in, 4);
       const std::vector<float> y = Product(w, x, n_rows);
       const size_t row_bytes = blocks.bytes.size() / n_out;
       for (int64_t i = 0; i < n_rows; ++i) {
-        const Formula formula(*CodeFormatOf(dtype),
-                              {x.begin() + i * n_in, x.begin() + (i + 1) * n_in});
+        const Formula formula(FormatOf(dtype), {x.begin() + i * n_in, x.begin() + (i + 1) * n_in});
         for (int64_t j = 0; j < n_out; ++j) {
           ASSERT_EQ(std::bit_cast<uint32_t>(y[i * w.n_out_padded() + j]),
                     std::bit_cast<uint32_t>(formula.Output(dtype, &blocks.bytes[j * row_bytes])))
@@ -150,6 +164,78 @@ TEST_P(CodedWeightTest, ProductsAreTheFormulasToTheBit) {
       }
     }
   }
+}
+
+// A matrix as GPTQ packs it, of random codes, zero points and scales.
+struct Gptq {
+  Gptq(int64_t n_out, int64_t n_in, int64_t group_size) {
+    std::mt19937 rng(11);
+    const int64_t n_groups = n_in / group_size;
+    codes.resize(n_in / 8 * n_out);
+    zeros.resize(n_groups * n_out / 8);
+    scales.resize(n_groups * n_out);
+    for (uint32_t& word : codes) word = rng();
+    for (uint32_t& word : zeros) word = rng();
+    for (uint16_t& s : scales) s = FloatToHalf(static_cast<float>(rng() % 1000 + 1) / 65536);
+    groups =
+        std::make_shared<Int4Groups>(Int4Groups{DType::kGptq4,
+                                                n_out,
+                                                n_in,
+                                                group_size,
+                                                reinterpret_cast<const std::byte*>(codes.data()),
+                                                reinterpret_cast<const std::byte*>(zeros.data()),
+                                                reinterpret_cast<const std::byte*>(scales.data()),
+                                                DType::kF16,
+                                                1,
+                                                {}});
+    view = {DType::kGptq4, {n_out, n_in}, groups->codes, 0, groups};
+  }
+
+  std::vector<uint32_t> codes, zeros;
+  std::vector<uint16_t> scales;
+  std::shared_ptr<Int4Groups> groups;
+  TensorView view;
+};
+
+TEST_P(CodedWeightTest, ProductsWithZeroPointsAreTheFormulasToTheBit) {
+  const int64_t n_out = 72, n_in = 384, group_size = 128, n_rows = 9;
+  const Gptq matrix(n_out, n_in, group_size);
+  const PackedWeight w = Pack({&matrix.view, 1}, *GetParam());
+  ASSERT_EQ(w.parts()[0].form.codes, CodeFormat::kInt4);
+  const std::vector<float> x = Random(n_rows * n_in, 4);
+  const std::vector<float> y = Product(w, x, n_rows);
+  std::vector<uint8_t> codes(n_in);
+  std::vector<float> scales(n_in / group_size);
+  std::vector<int32_t> zeros(n_in / group_size);
+  for (int64_t i = 0; i < n_rows; ++i) {
+    const Formula formula(CodeFormat::kInt4, {x.begin() + i * n_in, x.begin() + (i + 1) * n_in});
+    for (int64_t j = 0; j < n_out; ++j) {
+      LoadCodes(*matrix.groups, j, codes.data());
+      LoadGroups(*matrix.groups, j, scales.data(), zeros.data());
+      const float expected = formula.Output([&](int64_t index, CodedBlock& block) {
+        block.scale = FloatToHalf(scales[index * 32 / group_size]);
+        block.add_factors[0] = static_cast<uint8_t>(zeros[index * 32 / group_size]);
+        std::copy_n(codes.begin() + index * 32, 32, block.codes.begin());
+      });
+      ASSERT_EQ(std::bit_cast<uint32_t>(y[i * w.n_out_padded() + j]),
+                std::bit_cast<uint32_t>(expected))
+          << "row " << i << ", output " << j;
+    }
+  }
+}
+
+TEST(CodedWeight, GroupsThatAreNoBlocksOfNeighborsAreWidened) {
+  Gptq matrix(16, 256, 128);
+  const WeightStorage storage = {StorageType::kBFloat16, true};
+  EXPECT_EQ(FormOf(matrix.view, storage).codes, CodeFormat::kInt4);
+  matrix.groups->group_size = 48;
+  EXPECT_EQ(FormOf(matrix.view, storage).codes, std::nullopt);
+  matrix.groups->group_size = 128;
+  matrix.groups->scale_dtype = DType::kBF16;
+  EXPECT_EQ(FormOf(matrix.view, storage).codes, std::nullopt);
+  matrix.groups->scale_dtype = DType::kF16;
+  matrix.groups->groups.assign(256, 0);
+  EXPECT_EQ(FormOf(matrix.view, storage).codes, std::nullopt);
 }
 
 TEST_P(CodedWeightTest, ProductsAreNearThoseOfTheNumbers) {
@@ -166,7 +252,7 @@ TEST_P(CodedWeightTest, ProductsAreNearThoseOfTheNumbers) {
         want += double{numbers[k]} * x[k];
         magnitude += std::fabs(double{numbers[k]} * x[k]);
       }
-      const bool is_8_bit = ShapeOf(*CodeFormatOf(dtype)).row_bits == 8;
+      const bool is_8_bit = ShapeOf(FormatOf(dtype)).row_bits == 8;
       EXPECT_NEAR(y[j], want, magnitude * (is_8_bit ? 3e-3 : 1e-5)) << DTypeName(dtype);
     }
   }
@@ -243,7 +329,7 @@ TEST(CodedWeight, IsHeldInItsOwnSize) {
     const Blocks blocks(dtype, 64, 512, 1);
     const auto& table = *AvailableKernels().back();
     const int64_t held = Pack({&blocks.view, 1}, table).size_bytes();
-    EXPECT_EQ(held, PackedBytes(FormOf(dtype, {StorageType::kBFloat16, true}), 64, 512,
+    EXPECT_EQ(held, PackedBytes(FormOf(blocks.view, {StorageType::kBFloat16, true}), 64, 512,
                                 table.panel_columns));
     // Q4_K's and Q5_K's factors of 6 bits have a byte each.
     EXPECT_LE(static_cast<double>(held), 1.03 * static_cast<double>(blocks.bytes.size()))
@@ -252,10 +338,11 @@ TEST(CodedWeight, IsHeldInItsOwnSize) {
 }
 
 TEST(CodedWeight, OtherStorageWidensIt) {
-  EXPECT_EQ(FormOf(DType::kQ4_K, {StorageType::kBFloat16}),
+  EXPECT_EQ(FormOf(EmptyOf(DType::kQ4_K), {StorageType::kBFloat16}),
             (WeightForm{.type = StorageType::kBFloat16}));
-  EXPECT_EQ(FormOf(DType::kQ4_K, {StorageType::kInt8}), (WeightForm{.codes = CodeFormat::kInt8}));
-  EXPECT_EQ(FormOf(DType::kF16, {StorageType::kBFloat16, true}),
+  EXPECT_EQ(FormOf(EmptyOf(DType::kQ4_K), {StorageType::kInt8}),
+            (WeightForm{.codes = CodeFormat::kInt8}));
+  EXPECT_EQ(FormOf(EmptyOf(DType::kF16), {StorageType::kBFloat16, true}),
             (WeightForm{.type = StorageType::kBFloat16}));
   EXPECT_EQ(CodeFormatName(CodeFormat::kQ4_K), "Q4_K");
   EXPECT_EQ(CodeFormatName(CodeFormat::kInt8), "int8");

@@ -4,7 +4,6 @@
 #include <random>
 #include <string>
 
-#include "bench/half.h"
 #include "engine/base/dtype.h"
 #include "engine/kernels/device/weight.h"
 #include "engine/kernels/isa.h"

@@ -200,8 +200,8 @@ TEST(ParseModelConfig, WhatWeDoNotComputeIsUnimplementedByName) {
                   "\" is not supported, expected \"default\", \"linear\" or \"llama3\"");
   }
   EXPECT_THAT(UnimplementedOf(With({{"hidden_act", "gelu"}})), HasSubstr("hidden_act: \"gelu\""));
-  EXPECT_THAT(UnimplementedOf(With({{"quantization_config", {{"quant_method", "gptq"}}}})),
-              HasSubstr("quantization_config: "));
+  EXPECT_THAT(UnimplementedOf(With({{"compression_config", {{"format", "dense"}}}})),
+              HasSubstr("compression_config: "));
   EXPECT_THAT(UnimplementedOf(With({{"partial_rotary_factor", 0.5}})),
               HasSubstr("partial_rotary_factor: 0.5 is not supported, expected 1"));
   EXPECT_THAT(UnimplementedOf(With({{"rope_parameters", {{"partial_rotary_factor", 0.5}}}})),

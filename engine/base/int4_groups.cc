@@ -1,0 +1,64 @@
+#include "engine/base/int4_groups.h"
+
+#include <cstring>
+
+#include "engine/base/tensor.h"
+
+namespace lowkey {
+namespace {
+
+// Where each of eight outputs stands in a word of AWQ's.
+constexpr int kAwqPlaces[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+uint32_t WordAt(const std::byte* words, int64_t index) {
+  uint32_t word;
+  std::memcpy(&word, words + static_cast<size_t>(index) * sizeof(word), sizeof(word));
+  return word;
+}
+
+// Returns the bits below an output's code in a word of eight outputs.
+int ShiftOfOutput(DType dtype, int64_t row) {
+  const int in_word = static_cast<int>(row % 8);
+  return 4 * (dtype == DType::kAwq4 ? kAwqPlaces[in_word] : in_word);
+}
+
+}  // namespace
+
+void LoadCodes(const Int4Groups& m, int64_t row, uint8_t* codes) {
+  if (m.dtype == DType::kAwq4) {
+    const int shift = ShiftOfOutput(m.dtype, row);
+    const int64_t n_words = m.n_out / 8;
+    for (int64_t i = 0; i < m.n_in; ++i) {
+      codes[i] = static_cast<uint8_t>(WordAt(m.codes, i * n_words + row / 8) >> shift & 15);
+    }
+    return;
+  }
+  for (int64_t w = 0; w < m.n_in / 8; ++w) {
+    const uint32_t word = WordAt(m.codes, w * m.n_out + row);
+    for (int j = 0; j < 8; ++j) codes[8 * w + j] = static_cast<uint8_t>(word >> (4 * j) & 15);
+  }
+}
+
+void LoadGroups(const Int4Groups& m, int64_t row, float* scales, int32_t* zeros) {
+  const TensorView all_scales{m.scale_dtype, {m.n_groups(), m.n_out}, m.scales};
+  const int shift = ShiftOfOutput(m.dtype, row);
+  for (int64_t g = 0; g < m.n_groups(); ++g) {
+    LoadFloats(all_scales, g * m.n_out + row, 1, scales + g);
+    const uint32_t stored = WordAt(m.zeros, g * (m.n_out / 8) + row / 8) >> shift & 15;
+    zeros[g] = static_cast<int32_t>(stored) + m.zero_offset;
+  }
+}
+
+void LoadRow(const Int4Groups& m, int64_t row, float* out) {
+  std::vector<uint8_t> codes(m.n_in);
+  std::vector<float> scales(m.n_groups());
+  std::vector<int32_t> zeros(m.n_groups());
+  LoadCodes(m, row, codes.data());
+  LoadGroups(m, row, scales.data(), zeros.data());
+  for (int64_t i = 0; i < m.n_in; ++i) {
+    const int64_t g = m.GroupOf(i);
+    out[i] = scales[g] * static_cast<float>(codes[i] - zeros[g]);
+  }
+}
+
+}  // namespace lowkey
