@@ -105,7 +105,7 @@ def convert_all(args, folder):
             run(args.python, "-c", COMPRESS, wide / "openvino_model.xml",
                 target / "openvino_model.xml")
             for file in wide.glob("openvino_*tokenizer.*"):
-                (target / file.name).symlink_to(file.resolve())
+                (target / file.name).symlink_to(f"../{wide.name}/{file.name}")
         else:
             print("int8 from q8_0.gguf: there is no package nncf")
             convert(args, folder / "q8_0.gguf", target)
