@@ -17,7 +17,6 @@ import argparse
 import fnmatch
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import time
@@ -161,8 +160,8 @@ class Comparison:
         known = self.results.expected_seconds(task)
         if known is not None:
             return known
-        file = pathlib.Path(self.args.models[task.model]) / "bf16.gguf"
-        n_bytes = file.stat().st_size if file.exists() else 270e6
+        n_bytes = max((c.path.stat().st_size * 16 / c.bits
+                       for c in self.contenders[task.model] if c.path.is_file()), default=270e6)
         return results.rough_seconds(task, n_bytes, self.args.rounds)
 
     def describe_machine(self):

@@ -168,7 +168,8 @@ class LlamaCpp(Contender):
     def server(self, threads, slots):
         context = slots * 2 * (SERVED_IN + SERVED_OUT)
         return served.LlamaServer([f"{self.tools.llama}/llama-server", "-m", str(self.path),
-                                   "-t", str(threads), "-c", str(context), "-np", str(slots)])
+                                   "-t", str(threads), "-c", str(context), "-np", str(slots),
+                                   "--cache-ram", "0"])
 
     def has_server(self):
         return pathlib.Path(f"{self.tools.llama}/llama-server").exists()

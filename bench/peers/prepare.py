@@ -2,7 +2,7 @@
 """Writes one model in the formats that bench/against_peers.py compares.
 
     python3 bench/peers/prepare.py DIR --gguf model.gguf --llama LLAMA      from a file
-    python3 bench/peers/prepare.py DIR --random 1.1b                        with random weights
+    python3 bench/peers/prepare.py DIR --random 1.1b --tokenizer model.gguf random weights
 
 From a file, llama-quantize first writes f32.gguf, and the other formats from that, so that they
 have one source whatever the file stores. Where a row is no multiple of 256 weights, llama-quantize
@@ -12,7 +12,8 @@ format by bench/random_gguf.py; their weights differ, their shapes do not.
 OpenVINO's models come from the GGUF files, by the reader of openvino-genai: 16 bits from f16.gguf,
 int4 from q4_0.gguf (the same codes, a scale for 32). int8 is made of the former by nncf, with a
 scale for each output, as OpenVINO's own converter does; without nncf it comes from q8_0.gguf. They
-are written where --python has these packages.
+are written where --python has these packages. The reader knows byte-level tokenizers only, so a
+random model for OpenVINO needs --tokenizer with the file of such a model (SmolLM2).
 """
 import argparse
 import pathlib
@@ -104,7 +105,7 @@ def convert_all(args, folder):
             run(args.python, "-c", COMPRESS, wide / "openvino_model.xml",
                 target / "openvino_model.xml")
             for file in wide.glob("openvino_*tokenizer.*"):
-                (target / file.name).symlink_to(file.resolve())
+                (target / file.name).symlink_to(f"../{wide.name}/{file.name}")
         else:
             print("int8 from q8_0.gguf: there is no package nncf")
             convert(args, folder / "q8_0.gguf", target)
@@ -121,7 +122,7 @@ def main():
     parser.add_argument("--llama", default="", metavar="DIR", help="folder of llama-quantize")
     parser.add_argument("--python", default=sys.executable, metavar="FILE",
                         help="an interpreter with openvino-genai [this one]")
-    parser.add_argument("--tokenizer", metavar="GGUF", help="of a random model [made up]")
+    parser.add_argument("--tokenizer", metavar="GGUF", help="of a random model: this file's [made up]")
     args = parser.parse_args()
     folder = pathlib.Path(args.folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ def llama(contender, base, text, windows, threads):
     inner = CONTEXT - STRIDE // 2
     strided = llama_perplexity(contender.tools, [*common, "-f", text, "-c", inner, "-b", inner,
                                                  "--ppl-stride", STRIDE, "--chunks", windows])
-    cumulative = re.findall(r"\[(\d+)\]([0-9.]+)", strided)
+    cumulative = re.findall(r"\[(\d+)\]([0-9.]+),", strided)
     if not cumulative:
         raise contenders.Failed("llama-perplexity: no perplexity; is the text long enough?")
     return {"perplexity": float(cumulative[-1][1]), "scored_windows": int(cumulative[-1][0]),
@@ -152,7 +152,7 @@ def divergence(contender, base, flags):
         n_same += (log_base.argmax(axis=1) == log_q.argmax(axis=1)).sum()
         n += len(log_q)
     os.unlink(output)
-    return total / n, 100 * float(n_same) / n
+    return float(total / n), 100 * float(n_same) / n
 
 
 def windows_of(base):

@@ -73,21 +73,20 @@ class Results:
 
 
 def rough_seconds(task, model_bytes, rounds):
-    """A guess before anything was measured: a model of 270 MB in 16 bits reads 150 tokens/s.
+    """Guesses, before anything was measured, from figures of a model of 270 MB in 16 bits.
 
-    The guess is for two slow cores with AVX2; it doubles with one thread.
+    They are of two cores with AVX2, and the slowest of the three programs; one thread takes double.
     """
     kind, _, number = task.measure.partition(":")
     n = int(number or 0)
     size = model_bytes / 270e6
-    start = 2 + 4 * size
     work = {
         "start": 0,
-        "depth": n / 150 * (1 + n / 4000) + 64 / 30 * (1 + n / 4000),
-        "streams": 64 * n / (30 + 8 * min(n, 16)),
-        "served": n * rounds * 192 / 200,
+        "depth": n / 400 * (1 + n / 3000) + (1 + n / 2000),
+        "streams": 64 * n / (70 + 12 * min(n, 16)),
+        "served": n * rounds * 64 / 200,
     }[kind] * size
-    return start + work * 2 / task.threads
+    return 2 + 1.5 * size + work * 2 / task.threads
 
 
 class Progress:

@@ -14,7 +14,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "bench"))
 
 import against_peers  # noqa: E402  pylint: disable=wrong-import-position
-from peers import contenders, results, tables  # noqa: E402  pylint: disable=wrong-import-position
+from peers import contenders, quality, results, tables  # noqa: E402  pylint: disable=wrong-import-position
 
 ENGINE_BENCH = """
 import sys
@@ -43,6 +43,39 @@ open(os.environ["PEERS_LOG"], "a").write("llama %s\\n" % flags["-npp"])
 print("some other line")
 print('{"pp": 1, "t": 2.0, "speed_pp": 200.0, "speed_tg": 50.0}')
 """
+LLAMA_SERVER = """
+import http.server, json, sys
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def answer(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_GET(self):
+        self.answer({"status": "ok"})
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        n = min(asked["n_predict"], int(flags["-c"]) // int(flags["-np"]) - len(asked["prompt"]))
+        self.answer({"tokens_predicted": n - ("tired" in flags["-m"])})
+    def log_message(self, *unused):
+        pass
+http.server.ThreadingHTTPServer((flags["--host"], int(flags["--port"])), Handler).serve_forever()
+"""
+PERPLEXITY = """
+import sys
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+if "--ppl-stride" in sys.argv:
+    window = int(flags["-c"]) + int(flags["--ppl-stride"]) // 2
+    print("perplexity_v2: 0.1 seconds per pass - ETA 0.0 minutes")
+    print("[1]21.5000,[2]%d.2500,\\n" % window)
+else:
+    print("Mean PPL(Q)                   :  20.000000 \\u00b1   0.100000")
+    print("Mean    KLD:   0.012500 \\u00b1   0.000100")
+    print("Same top p: 97.250 \\u00b1 0.100 %")
+"""
 
 
 class FakePrograms(unittest.TestCase):
@@ -52,14 +85,21 @@ class FakePrograms(unittest.TestCase):
         self.folder = pathlib.Path(scratch.name)
         for name, code in (("build/lowkey", LOWKEY), ("build/bench/engine_bench", ENGINE_BENCH),
                            ("llama/llama-batched-bench", BATCHED_BENCH)):
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"#!{sys.executable}\n{code}", encoding="utf-8")
-            path.chmod(path.stat().st_mode | stat.S_IEXEC)
+            self.write_program(name, code)
         (self.folder / "model").mkdir()
         for name in ("bf16", "q8_0"):
             (self.folder / "model" / f"{name}.gguf").write_bytes(b"")
         os.environ["PEERS_LOG"] = str(self.folder / "log")
+
+    def write_program(self, name, code):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!{sys.executable}\n{code}", encoding="utf-8")
+        path.chmod(path.stat().st_mode | stat.S_IEXEC)
+
+    def llama(self, file):
+        tools = contenders.Tools(f"{self.folder}/build", f"{self.folder}/llama", rounds=3)
+        return contenders.LlamaCpp(tools, self.folder / "model", "BF16", 16, file)
 
     def run_script(self, *flags):
         out, err = io.StringIO(), io.StringIO()
@@ -111,6 +151,24 @@ class FakePrograms(unittest.TestCase):
         self.assertEqual(self.samples()[0]["figures"], {"output_tokens_per_s": 128.0,
                                                         "stand_in": True})
         self.assertIn("clients without a network: llama.cpp BF16", out)
+
+    def test_clients_of_a_server_share_the_requests(self):
+        self.write_program("llama/llama-server", LLAMA_SERVER)
+        figures = self.llama("bf16.gguf").measure("served:4", 1)
+        self.assertGreater(figures["output_tokens_per_s"], 0)
+        self.assertGreater(figures["peak_rss_mib"], 1)
+        self.assertGreater(self.llama("bf16.gguf").measure("start", 1)["ready_ms"], 0)
+
+    def test_a_server_that_generates_too_little_is_not_counted(self):
+        self.write_program("llama/llama-server", LLAMA_SERVER)
+        with self.assertRaisesRegex(OSError, "63 tokens generated, expected 64"):
+            self.llama("tired.gguf").measure("served:4", 1)
+
+    def test_quality_reads_what_llama_perplexity_prints(self):
+        self.write_program("llama/llama-perplexity", PERPLEXITY)
+        self.assertEqual(quality.llama(self.llama("bf16.gguf"), "base", "text", 2, 1),
+                         {"perplexity": 512.25, "scored_windows": 2, "kl": 0.0125,
+                          "same_best_percent": 97.25})
 
     def test_an_unknown_pattern_is_refused(self):
         with self.assertRaisesRegex(SystemExit, "--only: dept, expected"):
