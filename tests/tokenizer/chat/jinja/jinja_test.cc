@@ -84,7 +84,7 @@ TEST(ParserTest, RefusesLongChainsThatWouldBeDeepTrees) {
 TEST(InterpreterTest, StopsLoopsThatRunTooLong) {
   EXPECT_THAT(
       Render("{% for a in range(999) %}\n{% for b in range(9999) %}{% endfor %}{% endfor %}"),
-      FailsWith(kExhausted, "line 2: more than"));
+      FailsWith(kExhausted, "line 2: for: more than"));
   EXPECT_THAT(Render("{% for a in range(9) %}\n{{ a }}{% endfor %}", "{}", {.max_steps = 20}),
               FailsWith(kExhausted, "line 2: more than 20 steps"));
 }
