@@ -80,6 +80,11 @@ class Model {
 
   Scheduler::Options Watched(Scheduler::Options options) {
     options.cached_rows = [this](uint64_t id) { return Admit(id); };
+    options.drafts = [this](uint64_t id, int32_t choice, int64_t most) {
+      EXPECT_TRUE(most >= 1 && most <= options_.max_drafted_rows) << most;
+      EXPECT_EQ(specs_.at(id).choices.count(choice), 1u);
+      return Draw(0, most);
+    };
     return options;
   }
 
@@ -186,7 +191,7 @@ class Model {
   }
 
   void CheckBatch(const std::vector<ScheduledRows>& batch, int64_t n_mixed) {
-    int64_t n_rows = 0, n_decode = 0;
+    int64_t n_rows = 0, n_decode = 0, n_entries = 0;  // decode: with drafts
     std::set<std::pair<uint64_t, int32_t>> seen;
     for (const ScheduledRows& rows : batch) {
       const Spec* s = Find(rows.request);
@@ -195,7 +200,7 @@ class Model {
       ASSERT_TRUE(seen.insert({rows.request, rows.choice}).second);
       ASSERT_GE(rows.n_rows, 1);
       n_rows += rows.n_rows;
-      const int64_t end = rows.first_position + rows.n_rows;
+      const int64_t end = rows.first_position + rows.n_rows - rows.n_drafts;
       if (s->is_decoding()) {
         ASSERT_EQ(s->choices.count(rows.choice), 1u) << "row of a finished choice";
         const Spec::Choice& choice = s->choices.at(rows.choice);
@@ -203,17 +208,25 @@ class Model {
         ASSERT_LE(end, choice.n_known);
         ASSERT_EQ(rows.samples, end == choice.n_known);
         if (choice.n_known - choice.n_computed == 1) {
-          ASSERT_EQ(n_decode, n_rows - 1) << "a decode row after a chunk";
-          ++n_decode;
+          ASSERT_EQ(n_decode, n_rows - rows.n_rows) << "a decode row after a chunk";
+          n_decode += rows.n_rows;
+          ++n_entries;
+          const int64_t n_most = s->request.n_prompt_tokens + s->request.max_new_tokens;
+          ASSERT_LT(end + rows.n_drafts, n_most) << "drafts pass the answer's limit";
+        } else {
+          ASSERT_EQ(rows.n_drafts, 0);
         }
       } else {
         ASSERT_EQ(rows.choice, 0);
+        ASSERT_EQ(rows.n_drafts, 0);
         ASSERT_EQ(rows.first_position, s->n_prompt_computed);
         ASSERT_LE(end, s->request.n_prompt_tokens);
         ASSERT_EQ(rows.samples, end == s->request.n_prompt_tokens && !s->was_prefilled);
       }
     }
     ASSERT_LE(n_rows, options_.max_batch_tokens);
+    ASSERT_LE(n_decode, std::max(n_entries, options_.max_drafted_rows));
+    CheckMemory(batch);
     if (n_decode > 0) {
       ASSERT_LE(n_rows, n_decode + std::max(options_.min_prompt_rows, n_mixed - n_decode));
     }
@@ -252,8 +265,13 @@ class Model {
       for (auto& [c, choice] : s->choices) choice.n_computed = n_prompt;
     } else {
       Spec::Choice& choice = s->choices.at(rows.choice);
-      choice.n_computed += rows.n_rows;
+      choice.n_computed += rows.n_rows - rows.n_drafts;
       choice.n_known += rows.samples ? 1 : 0;
+      for (int64_t i = Draw(0, rows.n_drafts); i > 0; --i) {
+        scheduler_.AcceptDraft(rows.request, rows.choice);
+        ++choice.n_computed;
+        ++choice.n_known;
+      }
     }
     // The longest answer ends, as in an engine.
     std::vector<int32_t> ended;
@@ -324,13 +342,16 @@ class Model {
     ASSERT_TRUE(!admitted_.empty() || scheduler_.reserved_bytes() == 0);
   }
 
-  // The bytes held fit the cache, and the sequences that moved fit the running set.
-  void CheckMemory() const {
-    int64_t n_bytes = 0;
-    for (uint64_t id : admitted_) {
-      const Spec& s = specs_.at(id);
-      n_bytes += s.request.bytes(s.n_rows());
+  // The bytes held fit what is reserved, also while the batch is computed.
+  void CheckMemory(const std::vector<ScheduledRows>& batch = {}) const {
+    std::map<uint64_t, int64_t> n_rows;
+    for (uint64_t id : admitted_) n_rows[id] = specs_.at(id).n_rows();
+    for (const ScheduledRows& rows : batch) {
+      int64_t& n = n_rows[rows.request];
+      n = std::max(n, rows.first_position + rows.n_rows);
     }
+    int64_t n_bytes = 0;
+    for (const auto& [id, n] : n_rows) n_bytes += specs_.at(id).request.bytes(n);
     ASSERT_LE(n_bytes, scheduler_.reserved_bytes());
   }
 
