@@ -11,8 +11,6 @@ namespace lowkey {
 namespace {
 
 constexpr size_t kWriteBytes = 64 << 10;
-// One connection may take so much before others have their turn.
-constexpr int kReadsInARow = 4;
 
 }  // namespace
 
@@ -107,31 +105,33 @@ void Connection::EndHandshake() {
 void Connection::BeginSession(bool is_http2) {
   const auto make = is_http2 ? MakeHttp2Session : MakeHttp1Session;
   session_ = make(*this, context_.limits.http, context_.budgets, absl::Now());
-  if (is_drained_) session_->BeginDrain();
 }
 
 void Connection::ReadAvailable() {
+  if (is_reading_over_) return;
+  if (session_ != nullptr && (session_->is_over() || !session_->wants_input())) return;
   std::string& buffer = context_.read_buffer;
-  for (int i = 0; i < kReadsInARow && state_ == State::kOpen && !is_reading_over_; ++i) {
-    if (session_ != nullptr && (session_->is_over() || !session_->wants_input())) return;
-    const IoResult result = transport_->Read(buffer.data(), buffer.size());
-    if (result.state == IoState::kWait) return;
-    if (result.state == IoState::kFailure) return Close();
-    last_active_ = absl::Now();
-    if (result.state == IoState::kEnd) {
-      is_reading_over_ = true;
-      if (session_ == nullptr) return Close();
-      session_->ReceiveEnd(last_active_);
-      return;
-    }
-    TakeBytes(std::string_view(buffer.data(), result.n_bytes));
-    WriteAvailable();
+  const IoResult result = transport_->Read(buffer.data(), buffer.size());
+  if (result.state == IoState::kWait) return;
+  if (result.state == IoState::kFailure) return Close();
+  last_active_ = absl::Now();
+  if (result.state == IoState::kEnd) {
+    is_reading_over_ = true;
+    if (session_ == nullptr) return Close();
+    session_->ReceiveEnd(last_active_);
+    return;
   }
+  TakeBytes(std::string_view(buffer.data(), result.n_bytes));
 }
 
 void Connection::TakeBytes(std::string_view bytes) {
-  if (session_ == nullptr) return TakeFirstBytes(bytes);
-  session_->Receive(bytes, last_active_);
+  if (session_ == nullptr) {
+    TakeFirstBytes(bytes);
+  } else {
+    session_->Receive(bytes, last_active_);
+  }
+  // The first bytes may come after the drain began, and still have an answer.
+  if (session_ != nullptr && is_drained_) session_->BeginDrain();
 }
 
 void Connection::TakeFirstBytes(std::string_view bytes) {
@@ -170,11 +170,8 @@ void Connection::WriteAvailable() {
 
 void Connection::DropAvailable() {
   std::string& buffer = context_.read_buffer;
-  for (int i = 0; i < kReadsInARow; ++i) {
-    const IoResult result = transport_->Read(buffer.data(), buffer.size());
-    if (result.state == IoState::kWait) return;
-    if (result.state != IoState::kDone) return Close();
-  }
+  const IoState state = transport_->Read(buffer.data(), buffer.size()).state;
+  if (state != IoState::kDone && state != IoState::kWait) Close();
 }
 
 void Connection::WaitForMore() {

@@ -53,7 +53,7 @@ class Connection final : private HttpSessionHost {
     // Whether the connection may begin TLS now; if not, Advance is called when it may.
     std::function<bool(Connection&)> may_shake_hands;
     std::function<void()> on_handshake_end;
-    std::string read_buffer;
+    std::string read_buffer;  // filled at most once before other connections have their turn
     bool is_crowded = false;  // connections wait for their turn to shake hands
   };
 
@@ -75,7 +75,10 @@ class Connection final : private HttpSessionHost {
   uint64_t id() const { return id_; }
   bool is_closed() const { return state_ == State::kClosed; }
   bool is_trusted() const { return session_ != nullptr && session_->is_trusted(); }
-  bool is_idle() const { return session_ == nullptr || session_->n_exchanges() == 0; }
+  // Nothing runs, and once it is drained, the client has been told.
+  bool is_idle() const {
+    return session_ == nullptr || (!is_drained_ && session_->n_exchanges() == 0);
+  }
 
  private:
   enum class State {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr absl::Duration kIdlePoll = absl::Milliseconds(5);
-constexpr size_t kReadBytes = 64 << 10;
+constexpr size_t kReadBytes = 16 << 10;  // hundreds of requests, and a record of TLS
 
 }  // namespace
 

@@ -50,8 +50,8 @@ class Front {
   // Closes the port and every connection; the loops go on. Not on a loop's thread.
   void Close();
 
-  // Waits until no connection has an exchange, at most until `deadline`; returns whether so. Not on
-  // a loop's thread.
+  // Waits until no connection has an exchange and, after BeginDrain, all clients have been told; at
+  // most until `deadline`. Returns whether so. Not on a loop's thread.
   bool AwaitIdle(absl::Time deadline);
 
  private:

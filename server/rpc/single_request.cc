@@ -33,7 +33,7 @@ class UnaryHandler final : public SingleRequestHandler {
     link_->stream = &stream_;
     const absl::Status status =
         workers_.Run([link = link_, run = run_, context = stream_.context(), loop = &stream_.loop(),
-                      message = std::move(message)] {
+                      message = std::move(message)]() mutable {
           const bool has_run = RunContained([&] {
             if (context.deadline <= absl::Now()) {
               link->answer = absl::DeadlineExceededError("deadline exceeded");
@@ -42,6 +42,7 @@ class UnaryHandler final : public SingleRequestHandler {
             }
           });
           if (!has_run) link->answer = OutOfMemory();
+          message = {};  // its memory is free before the client can send the next one
           RunInTheEnd([&] {
             loop->Post([link] {
               if (link->stream != nullptr) Answer(link->answer, *link->stream);

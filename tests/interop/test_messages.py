@@ -38,10 +38,29 @@ class MessageSizeTest(InteropTest):
     def test_large_messages_at_once_on_one_connection(self):
         request = generation_pb2.TokenizeRequest(text=made.STORY)
         expected = self.tokenize(request.SerializeToString())
+        for n_calls in (2, 12):  # what a connection's messages may hold together
+            data = made.padded(request, 2 * MAX_BYTES // n_calls)
+            with futures.ThreadPoolExecutor(n_calls) as pool:
+                for ids in pool.map(self.tokenize, [data] * 36):
+                    self.assertEqual(ids, expected)
+
+    def test_larger_messages_at_once_are_served_or_refused_for_now(self):
+        request = generation_pb2.TokenizeRequest(text=made.STORY)
+        expected = self.tokenize(request.SerializeToString())
         data = made.padded(request, MAX_BYTES)
+
+        def attempt(_):
+            try:
+                return self.tokenize(data)
+            except grpc.RpcError as error:
+                self.assertEqual(error.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+                self.assertIn("try again", error.details())
+                return None
         with futures.ThreadPoolExecutor(12) as pool:
-            for ids in pool.map(self.tokenize, [data] * 36):
-                self.assertEqual(ids, expected)
+            answers = list(pool.map(attempt, range(36)))
+        self.assertIn(expected, answers)
+        self.assertIn(None, answers)
+        self.assertEqual(self.tokenize(data), expected)
 
     def test_too_large_message_among_streams_leaves_them_whole(self):
         streams = [self.generation.GenerateStream(made.generate(200))

@@ -243,8 +243,8 @@ TEST_F(Http2AttackTest, TwentyThousandStreamsOfStrangersAreHeldCheaply) {
 }
 
 // Heads of 16 KiB cost the client four bytes of HPACK, and bodies need not end.
-TEST_F(Http2AttackTest, HeadsAndBodiesOfTwentyThousandStreamsTakeLittle) {
-  constexpr int kConnections = 200, kPairs = 50;
+TEST_F(Http2AttackTest, HeadsAndBodiesOfManyStreamsTakeLittle) {
+  constexpr int kConnections = 60, kPairs = 50;
   Serve();
   const auto call = [](int i, const char* method, const std::string& more) {
     HttpFields fields = RequestFields("POST", std::string("/grpc.health.v1.Health/") + method);
