@@ -11,27 +11,15 @@
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 #include "engine/config/projections.h"
-#include "engine/kernels/narrow_weight.h"
 #include "engine/lowrank/basis.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
+#include "engine/runtime/model_memory.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/request_check.h"
 
 namespace lowkey {
 namespace {
-
-int64_t MatrixBytes(const Checkpoint& c, StorageType type) {
-  const auto bytes = [&](const TensorView& t) { return WeightBytes(type, t.shape[0], t.shape[1]); };
-  int64_t n = bytes(c.lm_head);
-  for (const LayerTensors& l : c.layers) {
-    for (const TensorView* t :
-         {&l.q_proj, &l.k_proj, &l.v_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) {
-      n += bytes(*t);
-    }
-  }
-  return n;
-}
 
 MechanismMemory MemoryOf(const AttentionMechanism& mechanism, const AttentionOptions& attention,
                          int64_t context_tokens) {
@@ -189,12 +177,14 @@ absl::StatusOr<ModelSummary> SummarizeModel(const Checkpoint& checkpoint,
   summary.n_parameters = checkpoint.n_parameters;
   summary.file_bytes = checkpoint.file_bytes;
   summary.checkpoint_dtype = std::string(DTypeName(checkpoint.layers[0].q_proj.dtype));
-  summary.weight_bytes =
-      MatrixBytes(checkpoint, type) + static_cast<int64_t>(checkpoint.embedding.size_bytes());
+  const ModelMemory memory = PredictMemory(checkpoint, options);
+  summary.weight_bytes = memory.weight_bytes();
+  summary.step_bytes = memory.step_bytes;
+  summary.cache_bytes = memory.cache_bytes;
+  summary.total_bytes = memory.total_bytes();
   summary.dtype = StorageName(type);
   const AttentionGeometry geometry = GeometryOf(checkpoint.config, RowTypeOf(type));
   const int64_t context = checkpoint.config.context_tokens;
-  summary.cache_bytes = CacheBudget(options, *Place::Make(options.device), geometry, context);
   ThreadPool pool(1);
   const std::unique_ptr<Place> host = Place::Make(nullptr);
   LK_RETURN_IF_ERROR(host->MakeCaches(geometry, PageBytes(geometry), options.max_batch_tokens));
