@@ -13,8 +13,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
+#include "engine/base/machine.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/engine.h"
+#include "engine/runtime/model_memory.h"
 #include "server/all_commands.h"
 #include "server/auth/credential_flags.h"
 #include "server/config/command.h"
@@ -180,6 +183,8 @@ absl::StatusOr<LoadedModel> Load(const ServeOptions& options, const OpenedModel&
   LoadedModel model;
   LK_ASSIGN_OR_RETURN(model.tokenizer, opened.MakeTokenizer());
   LK_ASSIGN_OR_RETURN(auto weights, opened.Weights());
+  LK_RETURN_IF_ERROR(
+      Prefixed(opened.path(), CheckModelFits(*weights, options.engine, AvailableMemoryBytes())));
   options.log->Flush(absl::Seconds(1));  // the bar writes by itself
   ProgressBar bar(stderr, "loading");
   auto progress = [&bar](int64_t done, int64_t total) {

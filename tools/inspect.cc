@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "server/config/command.h"
@@ -75,7 +76,10 @@ void PrintSummary(const std::string& directory, const ModelSummary& model) {
        {"parameters", CountText(model.n_parameters)},
        {"files", absl::StrCat(BytesText(model.file_bytes), ", mostly ", model.checkpoint_dtype)},
        {"weights", absl::StrCat(BytesText(model.weight_bytes), " in memory as ", model.dtype)},
-       {"cache", absl::StrCat(BytesText(model.cache_bytes), " unless told otherwise")}},
+       {"cache", absl::StrCat(BytesText(model.cache_bytes), " unless told otherwise")},
+       {"memory",
+        absl::StrCat(BytesText(model.total_bytes), " in all, with ", BytesText(model.step_bytes),
+                     " for a step; ", BytesText(AvailableMemoryBytes()), " available here")}},
       StyleOf(stdout)));
 }
 
@@ -149,7 +153,10 @@ Json SummaryJson(const std::string& directory, const ModelSummary& model) {
                {"checkpoint_dtype", model.checkpoint_dtype},
                {"weight_bytes", model.weight_bytes},
                {"dtype", model.dtype},
-               {"cache_bytes", model.cache_bytes}};
+               {"step_bytes", model.step_bytes},
+               {"cache_bytes", model.cache_bytes},
+               {"total_bytes", model.total_bytes},
+               {"available_bytes", AvailableMemoryBytes()}};
   json["mechanisms"] = Json::array();
   for (const MechanismMemory& memory : model.mechanisms) {
     json["mechanisms"].push_back(MechanismJson(memory));

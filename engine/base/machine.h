@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_BASE_MACHINE_H_
 #define LOWKEY_ENGINE_BASE_MACHINE_H_
 
+#include <cstdint>
 #include <string>
 
 namespace lowkey {
@@ -8,6 +9,12 @@ namespace lowkey {
 // Returns the processor's name, where the system tells it, and its cores:
 // "AMD EPYC 7713 64-Core Processor, 2 cores".
 std::string MachineName();
+
+// Returns the bytes that this process may still take without swapping: the machine's available
+// memory, or what the tightest limit of its control groups (version 1 or 2, any level) leaves if
+// less. Cached files count as available, because the system drops them. 1 GiB where the system
+// does not tell. `root` stands before /proc and /sys, for tests.
+int64_t AvailableMemoryBytes(const std::string& root = "");
 
 }  // namespace lowkey
 

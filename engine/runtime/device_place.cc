@@ -41,7 +41,9 @@ class PlaceOnDevice : public Place {
 
   std::string processor() const override { return device_->name(); }
   absl::Status health() const override { return device_->status(); }
-  int64_t spare_bytes() const override { return device_->free_bytes() / 10 * 9; }
+  int64_t spare_bytes(int64_t to_load_bytes) const override {
+    return std::max<int64_t>(0, device_->free_bytes() - to_load_bytes) / 10 * 9;
+  }
   absl::Status CheckWeights(StorageType) const override { return absl::OkStatus(); }
 
   // The second cache holds sequences of mechanisms that the device leaves to the host.

@@ -1,43 +1,14 @@
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
+#include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/transformer.h"
 #include "engine/runtime/place.h"
 
 namespace lowkey {
 namespace {
-
-std::optional<int64_t> ReadNumber(const char* path) {
-  std::ifstream in(path);
-  std::string word;
-  int64_t value = 0;
-  if (!(in >> word) || !absl::SimpleAtoi(word, &value)) return std::nullopt;  // "max": no limit
-  return value;
-}
-
-int64_t MachineAvailableBytes() {
-  std::ifstream in("/proc/meminfo");
-  std::string key, unit;
-  for (int64_t kib = 0; in >> key >> kib >> unit;) {
-    if (key == "MemAvailable:") return kib * 1024;
-  }
-  return int64_t{1} << 30;
-}
-
-// Bytes that this process may still take: the machine's available memory, or what its control group
-// leaves if less.
-int64_t AvailableMemoryBytes() {
-  const int64_t available = MachineAvailableBytes();
-  const auto limit = ReadNumber("/sys/fs/cgroup/memory.max");
-  const auto used = ReadNumber("/sys/fs/cgroup/memory.current");
-  if (!limit.has_value() || !used.has_value()) return available;
-  return std::min(available, std::max<int64_t>(0, *limit - *used));
-}
 
 // Answers from logits on the host.
 class LogitsTokens : public RowTokens {
@@ -58,7 +29,9 @@ class HostPlace : public Place {
  public:
   std::string processor() const override { return std::string(Kernels().name); }
   absl::Status health() const override { return absl::OkStatus(); }
-  int64_t spare_bytes() const override { return AvailableMemoryBytes() / 4; }
+  int64_t spare_bytes(int64_t to_load_bytes) const override {
+    return std::max<int64_t>(0, AvailableMemoryBytes() - to_load_bytes) / 4;
+  }
   absl::Status CheckWeights(StorageType type) const override {
     if (type != StorageType::kFloat8) return absl::OkStatus();
     return absl::InvalidArgumentError(

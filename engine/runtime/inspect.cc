@@ -11,25 +11,15 @@
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 #include "engine/config/projections.h"
-#include "engine/kernels/narrow_weight.h"
 #include "engine/lowrank/basis.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
+#include "engine/runtime/model_memory.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/request_check.h"
 
 namespace lowkey {
 namespace {
-
-int64_t MatrixBytes(const Checkpoint& checkpoint, const WeightStorage& storage) {
-  int64_t n = 0;
-  EachMatrix(checkpoint, [&](const TensorView& t) {
-    n += storage.type == StorageType::kFloat8 ? WeightBytes(storage.type, t.shape[0], t.shape[1])
-                                              : PackedBytes(FormOf(t, storage), t.shape[0],
-                                                            t.shape[1], Kernels().panel_columns);
-  });
-  return n;
-}
 
 MechanismMemory MemoryOf(const AttentionMechanism& mechanism, const AttentionOptions& attention,
                          int64_t context_tokens) {
@@ -187,12 +177,14 @@ absl::StatusOr<ModelSummary> SummarizeModel(const Checkpoint& checkpoint,
   summary.n_parameters = checkpoint.n_parameters;
   summary.file_bytes = checkpoint.file_bytes;
   summary.checkpoint_dtype = std::string(DTypeName(checkpoint.layers[0].q_proj.dtype));
-  summary.weight_bytes =
-      MatrixBytes(checkpoint, storage) + static_cast<int64_t>(checkpoint.embedding.size_bytes());
+  const ModelMemory memory = PredictMemory(checkpoint, options);
+  summary.weight_bytes = memory.weight_bytes();
+  summary.step_bytes = memory.step_bytes;
+  summary.cache_bytes = memory.cache_bytes;
+  summary.total_bytes = memory.total_bytes();
   summary.dtype = WeightsName(checkpoint, storage);
   const AttentionGeometry geometry = GeometryOf(checkpoint.config, RowTypeOf(storage.type));
   const int64_t context = checkpoint.config.context_tokens;
-  summary.cache_bytes = CacheBudget(options, *Place::Make(options.device), geometry, context);
   ThreadPool pool(1);
   const std::unique_ptr<Place> host = Place::Make(nullptr);
   LK_RETURN_IF_ERROR(host->MakeCaches(geometry, PageBytes(geometry), options.max_batch_tokens));

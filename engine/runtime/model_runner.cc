@@ -16,12 +16,17 @@ namespace {
 constexpr int64_t kDefaultFullContexts = 64;
 }  // namespace
 
-int64_t CacheBudget(const EngineOptions& options, const Place& place,
+int64_t ContextTokens(const EngineOptions& options, const ModelConfig& config) {
+  return options.context_tokens > 0 ? std::min(options.context_tokens, config.context_tokens)
+                                    : config.context_tokens;
+}
+
+int64_t CacheBudget(const EngineOptions& options, int64_t spare_bytes,
                     const AttentionGeometry& geometry, int64_t context_tokens) {
   if (options.cache_bytes > 0) return options.cache_bytes;
   const int64_t pages = (context_tokens + kPageTokens - 1) / kPageTokens;
   const int64_t useful = kDefaultFullContexts * pages * PageBytes(geometry);
-  return std::max(PageBytes(geometry), std::min(place.spare_bytes(), useful));
+  return std::max(PageBytes(geometry), std::min(spare_bytes, useful));
 }
 
 int ResolveThreads(int n_threads) {
@@ -126,10 +131,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
   LK_RETURN_IF_ERROR(runner->place_->Load(checkpoint, load, *runner->pool_));
 
   runner->geometry_ = GeometryOf(checkpoint->config, RowTypeOf(load.weight_type));
-  const int32_t longest = checkpoint->config.context_tokens;
-  const int64_t context =
-      options.context_tokens > 0 ? std::min(options.context_tokens, longest) : longest;
-  const int64_t budget = CacheBudget(options, *runner->place_, runner->geometry_, context);
+  const int64_t budget = CacheBudget(options, runner->place_->spare_bytes(0), runner->geometry_,
+                                     ContextTokens(options, checkpoint->config));
   LK_RETURN_IF_ERROR(runner->place_->MakeCaches(runner->geometry_, budget, runner->max_rows_));
   runner->MakeMechanisms(*checkpoint);
   runner->measured_ = checkpoint->measured;

@@ -173,9 +173,12 @@ std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, Storag
 // Returns the bytes by which a long sequence grows with each token.
 double BytesPerToken(const AttentionMechanism& mechanism, const AttentionOptions& options);
 
-// Returns options.cache_bytes, or else what the place can spare, at least a page and at most what
-// 64 full contexts need.
-int64_t CacheBudget(const EngineOptions& options, const Place& place,
+// Returns the longest sequence in tokens: the model's context, or the options' limit below it.
+int64_t ContextTokens(const EngineOptions& options, const ModelConfig& config);
+
+// Returns options.cache_bytes, or else what the place can spare (Place::spare_bytes), at least a
+// page and at most what 64 full contexts need.
+int64_t CacheBudget(const EngineOptions& options, int64_t spare_bytes,
                     const AttentionGeometry& geometry, int64_t context_tokens);
 
 // Returns EngineOptions::n_threads, or one per core for 0.

@@ -40,9 +40,9 @@ class Place {
   virtual std::string processor() const = 0;
   // Returns an error for good once the device failed.
   virtual absl::Status health() const = 0;
-  // Bytes that a cache may take by default: a quarter of the host's available memory, or nine
-  // tenths of what the device has left.
-  virtual int64_t spare_bytes() const = 0;
+  // Bytes that a cache may take by default once to_load_bytes more are taken by others: a quarter
+  // of the host's available memory, or nine tenths of what the device has left.
+  virtual int64_t spare_bytes(int64_t to_load_bytes) const = 0;
   // INVALID_ARGUMENT for weights that the place does not multiply with.
   virtual absl::Status CheckWeights(StorageType type) const = 0;
 
