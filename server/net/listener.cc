@@ -29,7 +29,8 @@ namespace {
 
 using boost::system::error_code;
 
-constexpr int kAcceptsPerWake = 16;
+// Under a flood each wake comes a round of all connections later.
+constexpr int kAcceptsPerWake = 128;
 constexpr std::chrono::milliseconds kPause{50};
 constexpr int kUnackedMilliseconds = 30'000;
 // What the kernel holds for a reader that has stopped, else 4 MiB.
