@@ -224,8 +224,8 @@ TEST_P(LinearTest, PoolSizeChangesNoBits) {
   for (int n_threads : {2, 3}) {
     const PackedWeight other = Pack({weight}, n_in, GetParam(), n_threads);
     ASSERT_EQ(other.size_bytes(), w.size_bytes());
-    EXPECT_EQ(
-        std::memcmp(other.parts()[0].data.data(), w.parts()[0].data.data(), w.size_bytes()), 0);
+    EXPECT_EQ(std::memcmp(other.parts()[0].data.data(), w.parts()[0].data.data(), w.size_bytes()),
+              0);
     for (int64_t n_rows : {1, 2, 9}) {
       const std::vector<float> one = Product(w, x, 0, n_rows),
                                more = Product(w, x, 0, n_rows, n_threads);
