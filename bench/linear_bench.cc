@@ -54,7 +54,7 @@ class ColdWeights {
                                           ThreadPool& pool) {
     const size_t n_bytes = static_cast<size_t>(n_out * n_in / DTypeBlockSize(format.stored)) *
                            DTypeBytes(format.stored);
-    // As numbers of fp32 or as scales of blocks these bytes are small and normal.
+    // These bytes are small, normal numbers, in fp32 and as scales of blocks.
     const std::vector<std::byte> stored(n_bytes, std::byte{0x31});
     const TensorView view{format.stored, {n_out, n_in}, stored.data()};
     ColdWeights out;
@@ -99,7 +99,7 @@ class LinearBench {
   }
 
  private:
-  // Of one product.
+  // Returns the time of one product.
   double Seconds(const ColdWeights& weights, int64_t n_rows) {
     const int64_t ld = RowStride(weights[0].n_out_padded());
     y_.resize(std::max<size_t>(y_.size(), n_rows * ld));

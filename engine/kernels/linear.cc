@@ -169,7 +169,7 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   return {rows.n_rows, out, codes};
 }
 
-// Where a product's results go: row i at y + i * ldy.
+// The results of a product: row i is at y + i * ldy.
 struct Output {
   float* y = nullptr;
   int64_t ldy = 0;
