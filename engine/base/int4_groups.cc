@@ -7,7 +7,7 @@
 namespace lowkey {
 namespace {
 
-// Where each of eight outputs stands in a word of AWQ's.
+// The place of each of eight outputs in a word of AWQ.
 constexpr int kAwqPlaces[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 uint32_t WordAt(const std::byte* words, int64_t index) {

@@ -46,7 +46,7 @@ struct CodeShape {
   bool is_bfloat16;  // the block's scale; else IEEE half precision
   bool stores_zero = false;  // the block has a zero point in 8 bits: add_g is -zero point * scale_g
 
-  // Where rows have 8 bits, codes are multiplied as they are stored, and add_g is -zero * scale_g.
+  // Rows of 8 bits multiply the codes as they are stored, and add_g is -zero * scale_g then.
   constexpr bool has_add() const {
     return stores_add || stores_zero || (row_bits == 8 && zero != 0);
   }

@@ -23,7 +23,7 @@ struct WeightStorage {
   bool keeps_codes = false;
 };
 
-// What a tensor is held as: codes, or numbers of a type, which is kFloat32 or kBFloat16.
+// The form of a tensor in memory: codes, or numbers of a type, which is kFloat32 or kBFloat16.
 struct WeightForm {
   std::optional<CodeFormat> codes = {};
   StorageType type = StorageType::kFloat32;

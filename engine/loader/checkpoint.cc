@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
-// What a Hugging Face directory's JSON files say.
+// Holds what a Hugging Face directory's JSON files say.
 struct DirectoryConfig {
   ModelConfig model;
   std::optional<Int4Config> int4;

@@ -29,7 +29,7 @@ struct GgufIndex {
 // bytes.
 //   INVALID_ARGUMENT naming key or tensor, actual and expected
 //   UNIMPLEMENTED    another version, or an array of arrays
-// What is read is charged to the account, whose error is returned too.
+// Parsing charges what it reads to the account; the account's error is returned too.
 absl::StatusOr<GgufIndex> ParseGguf(absl::Span<const std::byte> bytes, const std::string& name,
                                     LoadAccount& account);
 // The same for a file that is loaded by itself.

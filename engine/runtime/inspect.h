@@ -42,7 +42,7 @@ struct ModelSummary {
   std::string checkpoint_dtype;  // dtype of most weights in the files: "BF16"
   int64_t weight_bytes = 0;      // in memory with the options' dtype
   std::string dtype;
-  // Of an engine with the options, started now (model_memory.h).
+  // The memory of an engine that is started now with the options (model_memory.h).
   int64_t step_bytes = 0, cache_bytes = 0;
   int64_t total_bytes = 0;  // weights, step and cache
   std::vector<MechanismMemory> mechanisms;

@@ -34,8 +34,8 @@ class DraftPace {
 // (code, extracts, tables, corrections) is drafted well; other text is not.
 class LookupDrafter {
  public:
-  // Of the places where the last tokens came before, the one with the longest match counts, of
-  // equals the latest. Longer matches are not told apart.
+  // The place with the longest match counts, among those where the last tokens came before, and the
+  // latest among equals. Longer matches are not told apart.
   static constexpr int64_t kLongestMatch = 6;
 
   // Drafts at most `most` tokens that may follow prompt and output, both of which only grow from

@@ -48,7 +48,7 @@ enum class HttpReset : unsigned {
 // its connection's loop, and lives as long as its handler.
 class HttpExchange {
  public:
-  // Until OnHead returns; then it is gone.
+  // Returns the head, which lives until OnHead returns.
   virtual const HttpHead& head() const = 0;
 
   // The handler can take n_bytes more of the body. HTTP/2 clients may send the first 64 KiB without
