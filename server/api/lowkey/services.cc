@@ -1,5 +1,8 @@
 #include "server/api/lowkey/services.h"
 
+#include <google/protobuf/arena.h>
+
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +34,37 @@ void SetCaller(const RpcContext& rpc, const CallState& call, Request& request) {
   request.deadline = rpc.deadline;
   request.is_cancelled = [&call] { return call.is_over(); };
 }
+
+// Reads a message of type Proto into a request.
+template <typename Proto>
+auto ReadRequest(const std::string& message) -> decltype(FromProto(std::declval<Proto>())) {
+  // Parsing that ends for a lack of memory leaves a message that only an arena can destroy.
+  google::protobuf::Arena arena;
+  Proto& proto = *google::protobuf::Arena::CreateMessage<Proto>(&arena);
+  LK_RETURN_IF_ERROR(ParseMessage(message, proto));
+  return FromProto(proto);
+}
+
+class Codec final : public GenerationCodec {
+ public:
+  absl::StatusOr<GenerationRequest> Read(const std::string& message) override {
+    return ReadRequest<v1::GenerateRequest>(message);
+  }
+  std::string Write(const v1::GenerateEvent& event) override { return event.SerializeAsString(); }
+  std::string Write(const v1::GenerateResponse& response) override {
+    return response.SerializeAsString();
+  }
+};
+
+class ScoresCodec final : public ScoreCodec {
+ public:
+  absl::StatusOr<ScoreRequest> Read(const std::string& message) override {
+    return ReadRequest<v1::ScoreRequest>(message);
+  }
+  std::string Write(const v1::ScoreResponse& response) override {
+    return response.SerializeAsString();
+  }
+};
 
 absl::Status Tokenize(const TextService& service, const RpcContext& rpc, const CallState& call,
                       const v1::TokenizeRequest& proto, v1::TokenizeResponse& response) {
@@ -82,9 +116,12 @@ void FillStats(const EngineStats& stats, v1::StatsResponse& response) {
 void AddGenerationService(RpcRegistry& registry, const GenerationContext& context) {
   constexpr char kService[] = "lowkey.v1.Generation";
   TextService& service = context.service;
-  registry.Add(MethodOf(kService, "Generate"), EngineCallHandler<GenerateCall>(context));
-  registry.Add(MethodOf(kService, "GenerateStream"), EngineCallHandler<StreamCall>(context));
-  registry.Add(MethodOf(kService, "Score"), EngineCallHandler<ScoreCall>(context));
+  const auto make_codec = [] { return std::make_unique<Codec>(); };
+  registry.Add(MethodOf(kService, "Generate"), GenerateHandler(context, "Generate", make_codec));
+  registry.Add(MethodOf(kService, "GenerateStream"),
+               StreamHandler(context, "GenerateStream", make_codec));
+  registry.Add(MethodOf(kService, "Score"),
+               ScoreHandler(context, "Score", [] { return std::make_unique<ScoresCodec>(); }));
   registry.Add(MethodOf(kService, "Tokenize"),
                UnaryMethod<v1::TokenizeRequest, v1::TokenizeResponse>(
                    context.workers, [&service](const RpcContext& rpc, const CallState& call,

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "server/api/lowkey/calls.h"
+#include "server/api/calls/calls.h"
 #include "server/rpc/registry.h"
 
 namespace lowkey {

@@ -1,4 +1,4 @@
-#include "server/api/lowkey/live_calls.h"
+#include "server/api/calls/live_calls.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/api/lowkey/request_link.h"
+#include "server/api/calls/request_link.h"
 
 #include <gtest/gtest.h>
 

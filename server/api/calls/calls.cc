@@ -1,6 +1,4 @@
-#include "server/api/lowkey/calls.h"
-
-#include <google/protobuf/arena.h>
+#include "server/api/calls/calls.h"
 
 #include <utility>
 #include <vector>
@@ -8,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
-#include "server/api/lowkey/convert_request.h"
 #include "server/api/lowkey/convert_response.h"
 #include "server/metrics/metrics.h"
 
@@ -25,21 +22,6 @@ absl::Status StalledReader(absl::Duration timeout) {
   return absl::ResourceExhaustedError(
       absl::StrCat("the reader does not keep up: ", kPauseTokens, " tokens have waited for it for ",
                    absl::FormatDuration(timeout), ", expected it to read"));
-}
-
-// Reads a message of type Proto into a request of the call's tenant, which ends with the link.
-template <typename Proto>
-auto ReadRequest(const std::string& message, const RpcContext& rpc, RequestLink& link)
-    -> decltype(FromProto(std::declval<Proto>())) {
-  // Parsing that ends for a lack of memory leaves a message that only an arena can destroy.
-  google::protobuf::Arena arena;
-  Proto& proto = *google::protobuf::Arena::CreateMessage<Proto>(&arena);
-  LK_RETURN_IF_ERROR(ParseMessage(message, proto));
-  LK_ASSIGN_OR_RETURN(auto request, FromProto(proto));
-  request.tenant = rpc.tenant;
-  request.deadline = rpc.deadline;
-  request.is_cancelled = [&link] { return link.is_cancelled(); };
-  return request;
 }
 
 class StreamListener : public GenerationListener {
@@ -106,30 +88,34 @@ absl::StatusOr<std::vector<RequestId>> SubmitGeneration(TextService& service,
 }
 
 // Joins a call with its stream. The work on the worker keeps the call alive.
-template <typename Call>
 class Handler final : public SingleRequestHandler {
  public:
-  Handler(RpcStream& stream, const GenerationContext& context)
-      : SingleRequestHandler(stream),
-        context_(context),
-        call_(std::make_shared<Call>(context, stream)) {}
-  ~Handler() override { base().Detach(); }
+  Handler(RpcStream& stream, const GenerationContext& context, std::shared_ptr<EngineCall> call)
+      : SingleRequestHandler(stream), context_(context), call_(std::move(call)) {}
+  ~Handler() override { call_->Detach(); }
 
  private:
-  EngineCall& base() { return *call_; }
-
   void OnRequest(RpcMessage message) override {
-    base().Attach(stream_);
-    const absl::Status status =
-        context_.workers.Run([call = std::shared_ptr<EngineCall>(call_),
-                              message = std::move(message)] { call->Begin(message.bytes); });
-    if (!status.ok()) base().Refuse(status);
+    call_->Attach(stream_);
+    const absl::Status status = context_.workers.Run(
+        [call = call_, message = std::move(message)] { call->Begin(message.bytes); });
+    if (!status.ok()) call_->Refuse(status);
   }
-  void OnSent() override { base().Advance(); }
+  void OnSent() override { call_->Advance(); }
 
   const GenerationContext& context_;
-  const std::shared_ptr<Call> call_;
+  const std::shared_ptr<EngineCall> call_;
 };
+
+template <typename Call, typename MakeCodec>
+MakeRpcHandler HandlerOf(const GenerationContext& context, std::string method,
+                         MakeCodec make_codec) {
+  return [&context, method = std::move(method),
+          make_codec = std::move(make_codec)](RpcStream& stream) {
+    return std::make_unique<Handler>(stream, context,
+                                     std::make_shared<Call>(context, method, stream, make_codec()));
+  };
+}
 
 }  // namespace
 
@@ -195,8 +181,8 @@ void EngineCall::Advance() {
 }
 
 absl::StatusOr<std::vector<RequestId>> StreamCall::Submit(const std::string& message) {
-  LK_ASSIGN_OR_RETURN(const GenerationRequest request,
-                      ReadRequest<v1::GenerateRequest>(message, rpc_, link_));
+  LK_ASSIGN_OR_RETURN(GenerationRequest request, codec_->Read(message));
+  SetCaller(request);
   return SubmitGeneration<StreamListener>(context_.service, request,
                                           std::static_pointer_cast<StreamCall>(shared_from_this()));
 }
@@ -272,7 +258,8 @@ void StreamCall::Send() {
   {
     absl::MutexLock lock(&mutex_);
     while (stream_ != nullptr && !queue_.empty() && stream_->unsent_bytes() < kMaxUnsentBytes) {
-      stream_->Write(queue_.front().SerializeAsString());
+      const std::string bytes = codec_->Write(queue_.front());
+      if (!bytes.empty()) stream_->Write(bytes);
       queue_.PopFront();
     }
     if (stream_ != nullptr && queue_.empty() && status_.has_value()) {
@@ -304,15 +291,15 @@ void UnaryEngineCall::Send() {
 }
 
 absl::StatusOr<std::vector<RequestId>> GenerateCall::Submit(const std::string& message) {
-  LK_ASSIGN_OR_RETURN(const GenerationRequest request,
-                      ReadRequest<v1::GenerateRequest>(message, rpc_, link_));
+  LK_ASSIGN_OR_RETURN(GenerationRequest request, codec_->Read(message));
+  SetCaller(request);
   return SubmitGeneration<UnaryListener>(
       context_.service, request, std::static_pointer_cast<GenerateCall>(shared_from_this()));
 }
 
 absl::StatusOr<std::vector<RequestId>> ScoreCall::Submit(const std::string& message) {
-  LK_ASSIGN_OR_RETURN(const ScoreRequest request,
-                      ReadRequest<v1::ScoreRequest>(message, rpc_, link_));
+  LK_ASSIGN_OR_RETURN(ScoreRequest request, codec_->Read(message));
+  SetCaller(request);
   auto self = std::static_pointer_cast<ScoreCall>(shared_from_this());
   return context_.service.Score(request, [self](absl::StatusOr<ScoreResult> result) {
     if (result.ok()) RunInTheEnd([&] { self->response_ = ToProto(*result); });
@@ -339,13 +326,19 @@ void PausedCalls::EndStalled(absl::Time stalled_since) {
   for (const std::shared_ptr<StreamCall>& call : calls) call->EndIfStalled(stalled_since);
 }
 
-template <typename Call>
-MakeRpcHandler EngineCallHandler(const GenerationContext& context) {
-  return [&context](RpcStream& stream) { return std::make_unique<Handler<Call>>(stream, context); };
+MakeRpcHandler StreamHandler(const GenerationContext& context, std::string method,
+                             MakeGenerationCodec make_codec) {
+  return HandlerOf<StreamCall>(context, std::move(method), std::move(make_codec));
 }
 
-template MakeRpcHandler EngineCallHandler<StreamCall>(const GenerationContext&);
-template MakeRpcHandler EngineCallHandler<GenerateCall>(const GenerationContext&);
-template MakeRpcHandler EngineCallHandler<ScoreCall>(const GenerationContext&);
+MakeRpcHandler GenerateHandler(const GenerationContext& context, std::string method,
+                               MakeGenerationCodec make_codec) {
+  return HandlerOf<GenerateCall>(context, std::move(method), std::move(make_codec));
+}
+
+MakeRpcHandler ScoreHandler(const GenerationContext& context, std::string method,
+                            MakeScoreCodec make_codec) {
+  return HandlerOf<ScoreCall>(context, std::move(method), std::move(make_codec));
+}
 
 }  // namespace lowkey

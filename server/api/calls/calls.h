@@ -1,10 +1,12 @@
-#ifndef LOWKEY_SERVER_API_LOWKEY_CALLS_H_
-#define LOWKEY_SERVER_API_LOWKEY_CALLS_H_
+#ifndef LOWKEY_SERVER_API_CALLS_CALLS_H_
+#define LOWKEY_SERVER_API_CALLS_CALLS_H_
 
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -12,9 +14,10 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lowkey/v1/generation.pb.h"
-#include "server/api/lowkey/event_queue.h"
-#include "server/api/lowkey/live_calls.h"
-#include "server/api/lowkey/request_link.h"
+#include "server/api/calls/codec.h"
+#include "server/api/calls/event_queue.h"
+#include "server/api/calls/live_calls.h"
+#include "server/api/calls/request_link.h"
 #include "server/net/deliveries.h"
 #include "server/request/generation.h"
 #include "server/request_log.h"
@@ -25,7 +28,7 @@ namespace lowkey {
 
 class PausedCalls;
 
-// What the calls of lowkey.v1.Generation share; everything must outlive the calls.
+// What the calls that need the engine share, of every protocol; everything must outlive them.
 struct GenerationContext {
   TextService& service;
   const RpcWorkers& workers;
@@ -62,7 +65,7 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
  protected:
   virtual void Send() = 0;
 
-  // Submits the serialized request in the name of the call's tenant.
+  // Submits the request that the message holds, in the name of the call's tenant.
   virtual absl::StatusOr<std::vector<RequestId>> Submit(const std::string& message) = 0;
 
   // On the call's loop: sends the status, after everything else.
@@ -73,6 +76,14 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
 
   // From the engine's thread: has the loop call Advance after the engine's delivery.
   void Deliver();
+
+  // Gives the call's tenant, deadline and cancellation to its request.
+  template <typename Request>
+  void SetCaller(Request& request) {
+    request.tenant = rpc_.tenant;
+    request.deadline = rpc_.deadline;
+    request.is_cancelled = [this] { return link_.is_cancelled(); };
+  }
 
   const GenerationContext& context_;
   const RpcContext rpc_;
@@ -91,13 +102,14 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   std::optional<GenerationResult> final_result_;
 };
 
-// A call of GenerateStream. Sends events in order; the status follows the last event. Once 256
+// A call whose results are sent as they come, in order; the status follows the last event. Once 256
 // tokens wait for the reader the request is paused until fewer than 128 wait; a request that is
 // paused for stall_timeout is cancelled and ends with RESOURCE_EXHAUSTED.
 class StreamCall final : public EngineCall {
  public:
-  StreamCall(const GenerationContext& context, const RpcStream& stream)
-      : EngineCall(context, "GenerateStream", stream) {}
+  StreamCall(const GenerationContext& context, std::string method, const RpcStream& stream,
+             std::unique_ptr<GenerationCodec> codec)
+      : EngineCall(context, std::move(method), stream), codec_(std::move(codec)) {}
 
   // The engine's thread calls these.
   void OnPromptLogprobs(v1::PromptLogprobs logprobs);
@@ -113,6 +125,7 @@ class StreamCall final : public EngineCall {
   void Send() override;
   void EndPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const std::unique_ptr<GenerationCodec> codec_;
   absl::Mutex mutex_;
   EventQueue queue_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Time> paused_ ABSL_GUARDED_BY(mutex_);  // since when
@@ -121,7 +134,7 @@ class StreamCall final : public EngineCall {
   std::optional<GenerationResult> result_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A call of Generate or Score: gathers all results, then answers.
+// A call that gathers all results, then answers.
 class UnaryEngineCall : public EngineCall {
  public:
   using EngineCall::EngineCall;
@@ -142,27 +155,31 @@ class UnaryEngineCall : public EngineCall {
 
 class GenerateCall final : public UnaryEngineCall {
  public:
-  GenerateCall(const GenerationContext& context, const RpcStream& stream)
-      : UnaryEngineCall(context, "Generate", stream) {}
+  GenerateCall(const GenerationContext& context, std::string method, const RpcStream& stream,
+               std::unique_ptr<GenerationCodec> codec)
+      : UnaryEngineCall(context, std::move(method), stream), codec_(std::move(codec)) {}
 
   v1::GenerateResponse& response() { return response_; }
 
  private:
   absl::StatusOr<std::vector<RequestId>> Submit(const std::string& message) override;
-  std::string SerializedResponse() const override { return response_.SerializeAsString(); }
+  std::string SerializedResponse() const override { return codec_->Write(response_); }
 
+  const std::unique_ptr<GenerationCodec> codec_;
   v1::GenerateResponse response_;
 };
 
 class ScoreCall final : public UnaryEngineCall {
  public:
-  ScoreCall(const GenerationContext& context, const RpcStream& stream)
-      : UnaryEngineCall(context, "Score", stream) {}
+  ScoreCall(const GenerationContext& context, std::string method, const RpcStream& stream,
+            std::unique_ptr<ScoreCodec> codec)
+      : UnaryEngineCall(context, std::move(method), stream), codec_(std::move(codec)) {}
 
  private:
   absl::StatusOr<std::vector<RequestId>> Submit(const std::string& message) override;
-  std::string SerializedResponse() const override { return response_.SerializeAsString(); }
+  std::string SerializedResponse() const override { return codec_->Write(response_); }
 
+  const std::unique_ptr<ScoreCodec> codec_;
   v1::ScoreResponse response_;
 };
 
@@ -181,11 +198,15 @@ class PausedCalls {
   std::set<std::shared_ptr<StreamCall>> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Makes the handlers of calls of type Call (StreamCall, GenerateCall, ScoreCall). The context must
-// outlive them.
-template <typename Call>
-MakeRpcHandler EngineCallHandler(const GenerationContext& context);
+// Make the handlers of one method's calls, each of which gets a codec of its own. `method` names them
+// in the log. The context must outlive them.
+MakeRpcHandler StreamHandler(const GenerationContext& context, std::string method,
+                             MakeGenerationCodec make_codec);
+MakeRpcHandler GenerateHandler(const GenerationContext& context, std::string method,
+                               MakeGenerationCodec make_codec);
+MakeRpcHandler ScoreHandler(const GenerationContext& context, std::string method,
+                            MakeScoreCodec make_codec);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_API_LOWKEY_CALLS_H_
+#endif  // LOWKEY_SERVER_API_CALLS_CALLS_H_

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_SERVER_API_LOWKEY_REQUEST_LINK_H_
-#define LOWKEY_SERVER_API_LOWKEY_REQUEST_LINK_H_
+#ifndef LOWKEY_SERVER_API_CALLS_REQUEST_LINK_H_
+#define LOWKEY_SERVER_API_CALLS_REQUEST_LINK_H_
 
 #include <cstddef>
 #include <optional>
@@ -65,4 +65,4 @@ class RequestLink {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_API_LOWKEY_REQUEST_LINK_H_
+#endif  // LOWKEY_SERVER_API_CALLS_REQUEST_LINK_H_

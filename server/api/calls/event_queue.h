@@ -1,5 +1,5 @@
-#ifndef LOWKEY_SERVER_API_LOWKEY_EVENT_QUEUE_H_
-#define LOWKEY_SERVER_API_LOWKEY_EVENT_QUEUE_H_
+#ifndef LOWKEY_SERVER_API_CALLS_EVENT_QUEUE_H_
+#define LOWKEY_SERVER_API_CALLS_EVENT_QUEUE_H_
 
 #include <cstddef>
 #include <deque>
@@ -33,4 +33,4 @@ void Append(const v1::ChoiceDelta& more, v1::ChoiceDelta& delta);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_API_LOWKEY_EVENT_QUEUE_H_
+#endif  // LOWKEY_SERVER_API_CALLS_EVENT_QUEUE_H_

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_SERVER_API_LOWKEY_LIVE_CALLS_H_
-#define LOWKEY_SERVER_API_LOWKEY_LIVE_CALLS_H_
+#ifndef LOWKEY_SERVER_API_CALLS_LIVE_CALLS_H_
+#define LOWKEY_SERVER_API_CALLS_LIVE_CALLS_H_
 
 #include <memory>
 #include <utility>
@@ -45,4 +45,4 @@ class LiveCalls {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_API_LOWKEY_LIVE_CALLS_H_
+#endif  // LOWKEY_SERVER_API_CALLS_LIVE_CALLS_H_

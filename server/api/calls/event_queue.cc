@@ -1,4 +1,4 @@
-#include "server/api/lowkey/event_queue.h"
+#include "server/api/calls/event_queue.h"
 
 #include <memory>
 #include <utility>
