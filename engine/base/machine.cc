@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace lowkey {
 namespace {
@@ -51,17 +52,59 @@ std::optional<int64_t> LeftInGroup(const std::string& directory, const GroupFile
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - cached));
 }
 
-// Returns the least that a group or one of those around it leaves. A container may see the name that
-// its group has outside: levels that are not there are passed over.
-std::optional<int64_t> LeftInGroups(const std::string& root, std::string group,
-                                    const GroupFiles& files) {
+// Returns the cores whose time a quota of microseconds in each period buys.
+std::optional<int64_t> CoresOf(std::optional<int64_t> quota, std::optional<int64_t> period) {
+  if (!quota.has_value() || !period.has_value() || *quota <= 0 || *period <= 0) return std::nullopt;
+  return (*quota - 1) / *period + 1;
+}
+
+std::optional<int64_t> CoresInGroup2(const std::string& directory) {
+  std::ifstream in(directory + "/cpu.max");  // "200000 100000", or "max 100000"
+  std::string quota_text;
+  int64_t quota = 0, period = 0;
+  if (!(in >> quota_text >> period) || !absl::SimpleAtoi(quota_text, &quota)) return std::nullopt;
+  return CoresOf(quota, period);
+}
+
+std::optional<int64_t> CoresInGroup1(const std::string& directory) {
+  return CoresOf(ReadNumber(directory + "/cpu.cfs_quota_us"),  // -1: no limit
+                 ReadNumber(directory + "/cpu.cfs_period_us"));
+}
+
+// Returns the least that `limit` says of a group's directory or of one of those around it. A
+// container may see the name that its group has outside: levels that are not there are passed over.
+template <typename Limit>
+std::optional<int64_t> LeastOfGroups(const std::string& mount, std::string group,
+                                     const Limit& limit) {
   std::optional<int64_t> least;
   for (;;) {
-    const auto left = LeftInGroup(absl::StrCat(root, files.mount, group), files);
-    if (left.has_value()) least = std::min(least.value_or(*left), *left);
+    const std::optional<int64_t> here = limit(mount + group);
+    if (here.has_value()) least = std::min(least.value_or(*here), *here);
     if (group.empty()) return least;
     group.resize(group.find_last_of('/') == std::string::npos ? 0 : group.find_last_of('/'));
   }
+}
+
+// The process's groups, as /proc/self/cgroup names them. Empty: the mount itself.
+struct Groups {
+  std::string of_2, memory_of_1, cpu_of_1;
+};
+
+Groups ReadGroups(const std::string& root) {
+  Groups groups;
+  std::ifstream in(absl::StrCat(root, "/proc/self/cgroup"));
+  for (std::string line; std::getline(in, line);) {  // "0::/name", "4:cpu,cpuacct:/name"
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string name = line.substr(second + 1);
+    if (controllers.empty()) groups.of_2 = name;
+    for (const absl::string_view controller : absl::StrSplit(controllers, ',')) {
+      if (controller == "memory") groups.memory_of_1 = name;
+      if (controller == "cpu") groups.cpu_of_1 = name;
+    }
+  }
+  return groups;
 }
 
 }  // namespace
@@ -78,21 +121,28 @@ std::string MachineName() {
   return cores;
 }
 
+int AvailableCores(const std::string& root) {
+  int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const Groups groups = ReadGroups(root);
+  for (const auto& quota :
+       {LeastOfGroups(root + "/sys/fs/cgroup", groups.of_2, CoresInGroup2),
+        LeastOfGroups(root + "/sys/fs/cgroup/cpu", groups.cpu_of_1, CoresInGroup1)}) {
+    if (quota.has_value()) cores = std::min(cores, *quota);
+  }
+  return static_cast<int>(cores);
+}
+
 int64_t AvailableMemoryBytes(const std::string& root) {
   const auto available_kib =
       SumOf(absl::StrCat(root, "/proc/meminfo"), "MemAvailable:", "MemAvailable:");
   int64_t available = available_kib.has_value() ? *available_kib * 1024 : kUnknownBytes;
-  std::ifstream in(absl::StrCat(root, "/proc/self/cgroup"));
-  std::string group_of_1, group_of_2;
-  for (std::string line; std::getline(in, line);) {  // "0::/name", "4:memory:/name"
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (controllers.empty()) group_of_2 = line.substr(second + 1);
-    if (controllers == "memory") group_of_1 = line.substr(second + 1);
-  }
+  const Groups groups = ReadGroups(root);
+  const auto left_of = [](const GroupFiles& files) {
+    return [&files](const std::string& directory) { return LeftInGroup(directory, files); };
+  };
   for (const auto& left :
-       {LeftInGroups(root, group_of_2, kVersion2), LeftInGroups(root, group_of_1, kVersion1)}) {
+       {LeastOfGroups(root + kVersion2.mount, groups.of_2, left_of(kVersion2)),
+        LeastOfGroups(root + kVersion1.mount, groups.memory_of_1, left_of(kVersion1))}) {
     if (left.has_value()) available = std::min(available, *left);
   }
   return available;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/model/rope.h"
@@ -29,10 +29,7 @@ int64_t CacheBudget(const EngineOptions& options, int64_t spare_bytes,
   return std::max(PageBytes(geometry), std::min(spare_bytes, useful));
 }
 
-int ResolveThreads(int n_threads) {
-  return n_threads > 0 ? n_threads
-                       : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
+int ResolveThreads(int n_threads) { return n_threads > 0 ? n_threads : AvailableCores(); }
 
 WeightStorage ResolveStorage(const EngineOptions& options, const Checkpoint& checkpoint) {
   // In the order of Dtype, after kAuto.

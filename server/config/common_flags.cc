@@ -28,7 +28,7 @@ constexpr Flag kEngineFlags[] = {
      "are "
      "F32), float32, bfloat16, int8, float8",
      FlagKind::kValue, "auto,float32,bfloat16,int8,float8"},
-    {"threads", "N", "0", "compute threads; 0: one per core"},
+    {"threads", "N", "0", "compute threads; 0: one for each core that it may use"},
     {"device", "NAME", "cpu", "where to compute: cpu, cuda:0, or auto: cuda:0 where there is one"},
 };
 constexpr Flag kServingFlags[] = {

@@ -1,13 +1,13 @@
 #include "server/front/server.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
+#include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "server/net/address.h"
 #include "server/rpc/metadata.h"
@@ -24,7 +24,7 @@ constexpr absl::Duration kStallCheck = absl::Milliseconds(100);
 constexpr size_t kMaxWaiting = 1024;
 
 // Most cores are the engine's.
-int NumWorkers() { return std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 8); }
+int NumWorkers() { return std::max(2, AvailableCores() / 8); }
 
 class RpcRefusal final : public HttpHandler {
  public:

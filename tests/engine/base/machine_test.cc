@@ -1,5 +1,6 @@
 #include "engine/base/machine.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "gmock/gmock.h"
@@ -81,6 +82,53 @@ TEST_F(AvailableMemory, KnowsTheFirstVersionOfControlGroups) {
 TEST_F(AvailableMemory, IsAGuessWhereTheSystemTellsNothing) {
   EXPECT_EQ(AvailableMemoryBytes(root_.File("absent")), kGiB);
   EXPECT_GT(AvailableMemoryBytes(), 0);
+}
+
+// A machine whose files tell of quotas.
+class Cores : public ::testing::Test {
+ protected:
+  void Write(const std::string& path, const std::string& text) const {
+    const std::filesystem::path file(root_.path() + path);
+    std::filesystem::create_directories(file.parent_path());
+    WriteFileOrDie(file.string(), text);
+  }
+  int Available() const { return AvailableCores(root_.path()); }
+
+  TempDirectory root_;
+  const int all_ = AvailableCores(root_.path());
+};
+
+TEST_F(Cores, AreAllWithoutAQuota) {
+  EXPECT_GE(all_, 1);
+  Write("/proc/self/cgroup", "0::/\n");
+  Write("/sys/fs/cgroup/cpu.max", "max 100000\n");
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(Available(), all_);
+}
+
+TEST_F(Cores, AreWhatTheTightestQuotaBuysRoundedUp) {
+  Write("/proc/self/cgroup", "0::/pod/container\n");
+  Write("/sys/fs/cgroup/pod/cpu.max", "50000 100000\n");
+  Write("/sys/fs/cgroup/pod/container/cpu.max", "9900000 100000\n");
+  EXPECT_EQ(Available(), 1);
+  Write("/sys/fs/cgroup/pod/cpu.max", "100001 100000\n");
+  EXPECT_EQ(Available(), std::min(all_, 2));
+}
+
+TEST_F(Cores, OfVersion1AreReadToo) {
+  Write("/proc/self/cgroup", "3:cpu,cpuacct:/pod\n4:memory:/other\n");
+  Write("/sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us", "100000\n");
+  Write("/sys/fs/cgroup/cpu/pod/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(Available(), 1);
+}
+
+TEST_F(Cores, PassOverFilesThatMakeNoSense) {
+  for (const char* text : {"", "max", "0 100000", "-5 100000", "100000 0", "abc def",
+                           "9223372036854775807 1", "99999999999999999999 100000"}) {
+    Write("/sys/fs/cgroup/cpu.max", std::string(text) + "\n");
+    EXPECT_EQ(Available(), all_) << text;
+  }
 }
 
 }  // namespace
