@@ -17,6 +17,7 @@
 #   arm64     the unit tests for 64-bit Arm: cross-compiled, run under qemu-user
 #   clang     the release tests, built by clang
 #   interop   official gRPC clients in Python, fetched from PyPI, against the release build's server
+#   kubernetes  the manifests of deploy/kubernetes, built by kubectl and checked without a cluster
 #
 # tests/README.md says where the time goes.
 set -euo pipefail
@@ -114,6 +115,26 @@ run_interop() {
   results+=("interop: clients of tests/interop/requirements.txt, $((SECONDS - began)) s")
 }
 
+# Debian 12's kubectl is too old to build the manifests.
+run_kubernetes() {
+  local began=$SECONDS folder=$PWD/build/kubernetes minor
+  command -v kubectl >/dev/null || install_packages kubernetes-client
+  minor=$(kubectl version --client -o json 2>/dev/null | sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' | head -n 1)
+  if [ "${minor:-0}" -lt 27 ]; then
+    results+=("kubernetes: skipped, kubectl is older than 1.27")
+    return
+  fi
+  install_packages python3-venv
+  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
+  build build lowkey || fail "kubernetes: the build failed"
+  quietly python3 -m venv "$folder/venv"
+  quietly "$folder/venv/bin/python" -m pip install --requirement tests/kubernetes/requirements.txt
+  say "kubernetes: testing"
+  KUBERNETES_SERVER=$PWD/build/lowkey quietly \
+    "$folder/venv/bin/python" -B -m unittest discover --verbose --start-directory tests/kubernetes
+  results+=("kubernetes: the manifests are valid, $((SECONDS - began)) s")
+}
+
 # The libraries of an arm64 system are unpacked in build-arm64, and none of them is installed.
 run_arm64() {
   local sysroot=$PWD/build-arm64/sysroot name
@@ -167,6 +188,7 @@ run_step() {
       test_all clang build-clang
       ;;
     interop) run_interop ;;
+    kubernetes) run_kubernetes ;;
   esac
 }
 
@@ -174,8 +196,8 @@ steps=("$@")
 [ "${#steps[@]}" -gt 0 ] || steps=(format release smollm2 asan)
 for step in "${steps[@]}"; do
   case $step in
-    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang | interop) ;;
-    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang | interop | kubernetes) ;;
+    -h | --help) sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac
 done
