@@ -8,7 +8,13 @@
 namespace lowkey {
 namespace {
 
-constexpr std::string_view kOpen[] = {"/grpc.health.v1.Health/", "/health", "/ready"};
+constexpr std::string_view kOpen[] = {
+    "/grpc.health.v1.Health/",
+    "/health",
+    "/ready",
+    "/inference.GRPCInferenceService/ServerLive",
+    "/inference.GRPCInferenceService/ServerReady",
+};
 constexpr std::string_view kScheme = "bearer ";
 
 constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
@@ -16,6 +22,14 @@ constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
     {"/lowkey.v1.Models/", Right::kRead},
     {"/lowkey.v1.Admin/Stats", Right::kRead},
     {"/lowkey.v1.Admin/Drain", Right::kAdmin},
+    {"/inference.GRPCInferenceService/ModelInfer", Right::kGenerate},
+    {"/inference.GRPCInferenceService/ModelStreamInfer", Right::kGenerate},
+    {"/inference.GRPCInferenceService/ModelReady", Right::kRead},
+    {"/inference.GRPCInferenceService/ServerMetadata", Right::kRead},
+    {"/inference.GRPCInferenceService/ModelMetadata", Right::kRead},
+    {"/inference.GRPCInferenceService/ModelConfig", Right::kRead},
+    {"/inference.GRPCInferenceService/ModelStatistics", Right::kRead},
+    {"/inference.GRPCInferenceService/RepositoryIndex", Right::kRead},
     {"/grpc.reflection.v1.ServerReflection/", Right::kRead},
     {"/grpc.reflection.v1alpha.ServerReflection/", Right::kRead},
     {"/metrics", Right::kRead},

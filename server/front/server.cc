@@ -110,6 +110,7 @@ void Server::AddServices() {
   AddAdminService(
       registry_, generation_,
       {.begin_drain = [this] { BeginDrain(); }, .may_anyone_drain = guard_.asks_for_tokens()});
+  AddInferenceService(registry_, inference_, [this] { return !is_draining_; });
   health_ = std::make_unique<RpcHealth>(registry_);
   AddReflection(registry_);
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/api/kserve/services.h"
 #include "server/api/lowkey/services.h"
 #include "server/auth/credentials.h"
 #include "server/front/call_guard.h"
@@ -40,8 +41,9 @@ struct ServerOptions {
   ConnectionLimits limits = {};
 };
 
-// Serves lowkey.v1, grpc.health.v1, reflection and the pages of OpsPages on one port; credentials
-// guard all but health, /health and /ready. Health is SERVING from the start, and the service's
+// Serves lowkey.v1, inference.GRPCInferenceService, grpc.health.v1, reflection and the pages of
+// OpsPages on one port; credentials guard all but health, ServerLive, ServerReady, /health and
+// /ready. Health is SERVING from the start, and the service's
 // metrics show that state.
 class Server final : private Router {
  public:
@@ -99,6 +101,7 @@ class Server final : private Router {
   std::unique_ptr<WorkerPool> pool_;
   const RpcWorkers workers_;
   const GenerationContext generation_;
+  const InferContext inference_{generation_};
   std::unique_ptr<RpcHealth> health_;
   absl::Mutex mutex_;  // of BeginDrain
   std::atomic<bool> is_draining_{false};

@@ -36,6 +36,9 @@ class RpcCall final : public HttpHandler, private RpcStream {
  private:
   const RpcContext& context() const override { return context_; }
   EventLoop& loop() const override { return loop_; }
+  std::optional<std::string_view> Metadata(std::string_view name) const override {
+    return exchange_.head().One(name);
+  }
   void Write(std::string_view message) override;
   void Finish(const absl::Status& status) override;
   size_t unsent_bytes() const override { return exchange_.unsent_bytes(); }

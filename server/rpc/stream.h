@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,12 @@ class RpcStream {
  public:
   virtual const RpcContext& context() const = 0;
   virtual EventLoop& loop() const = 0;
+
+  // Returns the value of the client's metadata of this name, in lower case; nullopt unless there is
+  // exactly one. Only while the call's handler is made.
+  virtual std::optional<std::string_view> Metadata(std::string_view /*name*/) const {
+    return std::nullopt;
+  }
 
   // Sends a serialized message. After Finish nothing is sent any more. Neither method throws: a lack
   // of memory ends the call.

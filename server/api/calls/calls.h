@@ -1,6 +1,7 @@
 #ifndef LOWKEY_SERVER_API_CALLS_CALLS_H_
 #define LOWKEY_SERVER_API_CALLS_CALLS_H_
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
@@ -77,11 +78,12 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   // From the engine's thread: has the loop call Advance after the engine's delivery.
   void Deliver();
 
-  // Gives the call's tenant, deadline and cancellation to its request.
+  // Gives the call's tenant and cancellation to its request, and its deadline if it comes before the
+  // request's own.
   template <typename Request>
   void SetCaller(Request& request) {
     request.tenant = rpc_.tenant;
-    request.deadline = rpc_.deadline;
+    request.deadline = std::min(request.deadline, rpc_.deadline);
     request.is_cancelled = [this] { return link_.is_cancelled(); };
   }
 

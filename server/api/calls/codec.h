@@ -19,8 +19,8 @@ class GenerationCodec {
  public:
   virtual ~GenerationCodec() = default;
 
-  // Returns the request without its caller (tenant, deadline, cancellation). INVALID_ARGUMENT names
-  // the field.
+  // Returns the request without its caller (tenant, cancellation, the call's deadline). INVALID_ARGUMENT
+  // names the field.
   virtual absl::StatusOr<GenerationRequest> Read(const std::string& message) = 0;
 
   // Returns the bytes of a stream's next event; empty: nothing is sent. Neighboring deltas of one

@@ -2,6 +2,8 @@
 #define LOWKEY_TESTS_SERVER_RPC_FAKE_STREAM_H_
 
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +25,10 @@ class FakeRpcStream final : public RpcStream {
     LK_CHECK(loop_ != nullptr);
     return *loop_;
   }
+  std::optional<std::string_view> Metadata(std::string_view name) const override {
+    const auto it = metadata.find(name);
+    return it == metadata.end() ? std::nullopt : std::optional<std::string_view>(it->second);
+  }
   void Write(std::string_view message) override { written.emplace_back(message); }
   void Finish(const absl::Status& status) override {
     LK_CHECK(!finished.has_value());
@@ -33,6 +39,7 @@ class FakeRpcStream final : public RpcStream {
   std::vector<std::string> written;
   std::optional<absl::Status> finished;
   size_t unsent = 0;
+  std::map<std::string, std::string, std::less<>> metadata;
 
  private:
   EventLoop* const loop_;
