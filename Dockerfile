@@ -15,7 +15,7 @@ RUN bash -c 'source deploy/setup.sh \
 
 FROM ${BASE}
 COPY --from=build /src/deploy/setup.sh /packages /tmp/
-RUN bash -c 'source /tmp/setup.sh && install_packages $(cat /tmp/packages)' \
+RUN bash -c 'source /tmp/setup.sh && install_packages ca-certificates $(cat /tmp/packages)' \
     && rm -rf /tmp/setup.sh /tmp/packages /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*.log /var/log/apt \
     && useradd --system --uid 10001 --no-create-home --home-dir /nonexistent \
        --shell /usr/sbin/nologin lowkey

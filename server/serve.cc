@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -168,12 +167,6 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
   return options;
 }
 
-std::string ModelName(const std::string& directory) {
-  const std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
-  const std::string name = path.filename().string();
-  return name.empty() ? path.parent_path().filename().string() : name;
-}
-
 void Say(const ServeOptions& options, const std::string& line) {
   if (!options.is_json) options.log->Write(line);
 }
@@ -261,7 +254,7 @@ absl::Status RunServe(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(ServeOptions options, ReadOptions(flags, log));
   LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
   if (!flags.IsGiven("chat-template")) options.chat_templates = opened.MakeChatTemplates();
-  const std::string name = ModelName(opened.path());
+  const std::string& name = opened.name();
   Deliveries deliveries(/*gathers=*/true);
   options.engine.after_delivery = [&deliveries] { deliveries.Flush(); };
   options.network.deliveries = &deliveries;
@@ -325,6 +318,7 @@ Command ServeCommand() {
       "lowkey serve",
       "lowkey serve --model ~/models/llama --dtype bfloat16 --cache-bytes 4G",
       "lowkey serve --model ~/models/chat.gguf --chat-template chatml.jinja",
+      "lowkey serve --model hf:HuggingFaceTB/SmolLM2-135M-Instruct",
       "lowkey serve --attention atp --rank 1/4 --temperature 0.7",
       "lowkey serve --attention auto --objective latency --approximate --profile profile.json",
       "lowkey serve --metrics 127.0.0.1:9090",

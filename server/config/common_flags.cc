@@ -20,7 +20,9 @@ constexpr char kDemoModel[] = "models/tales";
 
 constexpr Flag kModelFlags[] = {
     {"model", "PATH", "",
-     "a .gguf file, or a directory with config.json and *.safetensors [the demo model]"},
+     "a .gguf file, a directory with config.json and *.safetensors, or "
+     "hf:OWNER/NAME[@REVISION][:QUANT], which is fetched into a cache [the demo model]"},
+    {"offline", "", "", "take hf: models from the cache alone", FlagKind::kSwitch},
 };
 constexpr Flag kEngineFlags[] = {
     {"dtype", "TYPE", "auto",

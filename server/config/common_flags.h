@@ -13,7 +13,7 @@ namespace lowkey {
 
 // Flags that several commands share, so that they mean the same everywhere.
 
-absl::Span<const Flag> ModelFlags();       // --model
+absl::Span<const Flag> ModelFlags();       // --model --offline
 absl::Span<const Flag> EngineFlags();      // --dtype --threads
 absl::Span<const Flag> ServingFlags();     // --cache-bytes --max-batch-tokens ... --context
 absl::Span<const Flag> AttentionFlags();   // --attention --rank ...
@@ -33,7 +33,7 @@ absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& w
 // Reads a request without its model, input and deadline.
 absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags);
 
-// Returns the model directory: --model (or its environment variable or config line), else the demo
+// Returns the model's path, or its hf: reference: --model (or its environment variable or config line), else the demo
 // model beside the installation, the build folder or the working directory. NOT_FOUND with the
 // places that were tried.
 absl::StatusOr<std::string> ModelDirectory(const FlagValues& flags);

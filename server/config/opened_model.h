@@ -17,10 +17,15 @@ namespace lowkey {
 // are wrong are never INVALID_ARGUMENT, which says that a flag is; they are FAILED_PRECONDITION.
 class OpenedModel {
  public:
-  // NOT_FOUND when there is no such path; INVALID_ARGUMENT when --model is empty.
+  // A model that is named hf:OWNER/NAME is fetched first, as server/hub/fetch_model.h says. Its
+  // progress goes to standard error, a stop signal ends it, and the environment has its settings.
+  // NOT_FOUND when there is no such path; INVALID_ARGUMENT when --model is empty or no reference;
+  // FetchModel's errors.
   static absl::StatusOr<OpenedModel> Open(const FlagValues& flags);
 
   const std::string& path() const { return files_.path; }
+  // What clients call the model: the last part of its path, or the repository's NAME.
+  const std::string& name() const { return name_; }
   // OpenCheckpoint's errors.
   absl::StatusOr<std::shared_ptr<const Checkpoint>> Weights() const;
   // LoadTokenizer's errors.
@@ -28,9 +33,11 @@ class OpenedModel {
   ChatTemplates MakeChatTemplates() const;
 
  private:
-  explicit OpenedModel(ModelFiles files) : files_(std::move(files)) {}
+  OpenedModel(ModelFiles files, std::string name)
+      : files_(std::move(files)), name_(std::move(name)) {}
 
   ModelFiles files_;
+  std::string name_;
 };
 
 }  // namespace lowkey

@@ -53,6 +53,13 @@ void BlockStopSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
+StopSignalsBlocked::StopSignalsBlocked() {
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, &before_);
+}
+
+StopSignalsBlocked::~StopSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
 std::optional<int> NextStopSignal(absl::Duration timeout) {
   const sigset_t signals = StopSignals();
   const timespec time = absl::ToTimespec(timeout);

@@ -1,6 +1,8 @@
 #ifndef LOWKEY_SERVER_CONFIG_TERMINAL_SIGNALS_H_
 #define LOWKEY_SERVER_CONFIG_TERMINAL_SIGNALS_H_
 
+#include <signal.h>
+
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -20,6 +22,18 @@ std::optional<int> NextStopSignal(absl::Duration timeout);
 inline bool WaitForStopSignal(absl::Duration timeout) {
   return NextStopSignal(timeout).has_value();
 }
+
+// Blocks these signals in this thread while it lives; afterwards they are as before.
+class StopSignalsBlocked {
+ public:
+  StopSignalsBlocked();
+  ~StopSignalsBlocked();
+  StopSignalsBlocked(const StopSignalsBlocked&) = delete;
+  StopSignalsBlocked& operator=(const StopSignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 // Blocks SIGHUP too, for servers, which take it as the wish to read their files again.
 void BlockHangUp();

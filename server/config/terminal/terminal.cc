@@ -138,7 +138,9 @@ std::string ProgressLine(std::string_view label, const Progress& progress, std::
 ProgressBar::ProgressBar(std::FILE* file, std::string label, std::string_view counted)
     : file_(file), label_(std::move(label)), counted_(counted), is_shown_(IsTerminal(file)) {}
 
-ProgressBar::~ProgressBar() {
+ProgressBar::~ProgressBar() { Clear(); }
+
+void ProgressBar::Clear() {
   if (is_shown_) std::fputs("\r\033[K", file_);
 }
 

@@ -68,6 +68,8 @@ class ProgressBar {
   ~ProgressBar();  // clears the bar
 
   void Show(int64_t done, int64_t total);
+  // Clears the line for other text; the next Show draws it again.
+  void Clear();
 
  private:
   std::FILE* const file_;

@@ -1,0 +1,166 @@
+// The commands that take --model hf:OWNER/NAME, against a hub in this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/integration/child_process.h"
+#include "tests/integration/terminal_process.h"
+#include "tests/server/hub/fake_hub.h"
+#include "tests/testing/source_path.h"
+#include "tests/testing/temp_directory.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class HubTest : public ::testing::Test {
+ protected:
+  HubTest() {
+    for (const fs::directory_entry& entry : fs::directory_iterator(SourcePath("models/tales"))) {
+      const std::string bytes = ReadFileOrDie(entry.path().string());
+      const std::string name = entry.path().filename().string();
+      hub_.Add(name, bytes);
+      if (name != "README.md") n_model_bytes_ += bytes.size();
+    }
+    environment_ = {absl::StrCat("HF_ENDPOINT=", hub_.endpoint()),
+                    absl::StrCat("HF_HOME=", home_.path()), "HF_TOKEN=secret",
+                    "NO_PROXY=127.0.0.1"};
+  }
+
+  // Starts `lowkey tokenize` with the hub's model, which needs no weights but fetches them.
+  ChildProcess Tokenize(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {LOWKEY_BINARY, "tokenize", "--model", "hf:acme/model"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.push_back("Once upon a time");
+    return ChildProcess(arguments, environment_);
+  }
+  // Sends half of the weights once, and then nothing more.
+  void StallOnce() {
+    hub_.SetScript([this](const HubRequest& request, int n_before) {
+      std::optional<HubAnswer> answer;
+      if (absl::EndsWith(request.path, "/model.safetensors") && n_before == 0) {
+        answer = hub_.Right(request);
+        answer->bytes.resize(answer->bytes.size() / 2);
+        answer->stays_open = true;
+      }
+      return answer;
+    });
+  }
+  std::string PartPath() const {
+    return home_.File("hub/models--acme--model/blobs/") +
+           Sha256(ReadFileOrDie(SourcePath("models/tales/model.safetensors"))) + ".part";
+  }
+  // Waits until the part of the weights has as many bytes.
+  void AwaitPart(size_t n_bytes) const {
+    std::error_code error;
+    for (int i = 0; i < 3000; ++i) {
+      if (fs::exists(PartPath(), error) && fs::file_size(PartPath(), error) >= n_bytes) return;
+      usleep(10'000);
+    }
+    ADD_FAILURE() << PartPath() << ": not " << n_bytes << " bytes after 30 s";
+  }
+
+  FakeHub hub_;
+  TempDirectory home_;
+  size_t n_model_bytes_ = 0;
+  std::vector<std::string> environment_;
+};
+
+TEST_F(HubTest, ServesAFetchedModelByItsName) {
+  ChildProcess server({LOWKEY_BINARY, "serve", "--model", "hf:acme/model", "--port", "0",
+                       "--profile", "none", "--threads", "1"},
+                      environment_);
+  ASSERT_TRUE(server.WaitForOutput("ready: model on 127.0.0.1:"));
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_THAT(server.errors(), HasSubstr("fetching hf:acme/model: "));
+  EXPECT_EQ(hub_.n_file_bytes(), n_model_bytes_);
+  for (const HubRequest& request : hub_.requests()) {
+    EXPECT_EQ(request.Field("authorization"), "Bearer secret");
+  }
+}
+
+TEST_F(HubTest, EveryCommandTakesTheSameModelOffline) {
+  ChildProcess first = Tokenize();
+  EXPECT_EQ(first.Wait(), 0) << first.errors();
+  ChildProcess local(
+      {LOWKEY_BINARY, "tokenize", "--model", SourcePath("models/tales"), "Once upon a time"});
+  EXPECT_EQ(local.Wait(), 0);
+  EXPECT_EQ(first.output(), local.output());
+  const size_t n = hub_.requests().size();
+  ChildProcess offline = Tokenize({"--offline"});
+  EXPECT_EQ(offline.Wait(), 0) << offline.errors();
+  EXPECT_EQ(offline.output(), local.output());
+  ChildProcess inspect({LOWKEY_BINARY, "inspect", "--offline", "--model", "hf:acme/model"},
+                       environment_);
+  EXPECT_EQ(inspect.Wait(), 0) << inspect.errors();
+  EXPECT_EQ(hub_.requests().size(), n);
+}
+
+TEST_F(HubTest, OfflineWithoutTheModelIsAnError) {
+  environment_.push_back("LOWKEY_OFFLINE=1");
+  ChildProcess offline = Tokenize();
+  EXPECT_EQ(offline.Wait(), 1);
+  EXPECT_THAT(offline.errors(), HasSubstr("hf:acme/model: the model is not in the cache " +
+                                          home_.File("hub") + ", and the hub is not asked"));
+  EXPECT_TRUE(hub_.requests().empty());
+}
+
+TEST_F(HubTest, AReferenceThatIsNoneIsABadFlag) {
+  ChildProcess bad({LOWKEY_BINARY, "inspect", "--model", "hf:../model"}, environment_);
+  EXPECT_EQ(bad.Wait(), 2);
+  EXPECT_THAT(bad.errors(),
+              HasSubstr("--model: \"hf:../model\", expected hf:OWNER/NAME[@REVISION][:QUANT]"));
+}
+
+TEST_F(HubTest, AnInterruptLeavesAPartThatTheNextCallCompletes) {
+  for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+    fs::remove_all(home_.File("hub"));
+    hub_.SetScript({});
+    int n_before = static_cast<int>(hub_.n_requests("/model.safetensors"));
+    hub_.SetScript([this, n_before](const HubRequest& request, int n) {
+      std::optional<HubAnswer> answer;
+      if (absl::EndsWith(request.path, "/model.safetensors") && n == n_before) {
+        answer = hub_.Right(request);
+        answer->bytes.resize(answer->bytes.size() / 2);
+        answer->stays_open = true;
+      }
+      return answer;
+    });
+    const size_t n_bytes = hub_.n_file_bytes();
+    ChildProcess stopped = Tokenize();
+    AwaitPart(4'000'000);
+    stopped.Signal(signal);
+    EXPECT_EQ(stopped.Wait(), signal == SIGKILL ? 128 + SIGKILL : 130);
+    ChildProcess next = Tokenize();
+    EXPECT_EQ(next.Wait(), 0) << next.errors();
+    // Some of the bytes that were sent may not have reached the disk.
+    EXPECT_LT(hub_.n_file_bytes() - n_bytes, n_model_bytes_ + 500'000);
+  }
+}
+
+TEST_F(HubTest, TwoProcessesFetchEveryByteOnce) {
+  ChildProcess first = Tokenize(), second = Tokenize();
+  EXPECT_EQ(first.Wait(), 0) << first.errors();
+  EXPECT_EQ(second.Wait(), 0) << second.errors();
+  EXPECT_EQ(hub_.n_file_bytes(), n_model_bytes_);
+}
+
+TEST_F(HubTest, ATerminalShowsProgress) {
+  StallOnce();
+  for (const std::string& entry : environment_) putenv(const_cast<char*>(entry.c_str()));
+  TerminalProcess terminal({LOWKEY_BINARY, "inspect", "--model", "hf:acme/model"});
+  EXPECT_TRUE(terminal.WaitForText("fetching model"));
+  EXPECT_TRUE(terminal.WaitForText("MiB of "));
+  terminal.Type("\x03");
+  EXPECT_EQ(terminal.Wait(), 130);
+}
+
+}  // namespace
+}  // namespace lowkey
