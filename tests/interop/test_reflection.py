@@ -15,8 +15,8 @@ from reflection.v1 import reflection_pb2_grpc as v1_grpc
 from running_server import LONG_S, InteropTest
 
 SERVICES = ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
-            "grpc.reflection.v1alpha.ServerReflection", "lowkey.v1.Admin",
-            "lowkey.v1.Generation", "lowkey.v1.Models"]
+            "grpc.reflection.v1alpha.ServerReflection", "inference.GRPCInferenceService",
+            "lowkey.v1.Admin", "lowkey.v1.Generation", "lowkey.v1.Models"]
 
 
 class ReflectionStream:
