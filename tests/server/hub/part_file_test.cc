@@ -51,7 +51,7 @@ TEST_F(PartFileTest, GoesOnFromWhatIsThere) {
 }
 
 TEST_F(PartFileTest, DigestsGitsBlobs) {
-  // `printf 'hello\n' | git hash-object --stdin`
+  // As git hash-object prints it of a file with the line "hello".
   file_ = {"x", 6, "ce013625030ba8dba906f756967f9e9ca394464a", false};
   auto part = Open();
   EXPECT_TRUE(part->Append("hello\n").ok());

@@ -1,0 +1,207 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import grpc
+import grpc.aio
+from typing_extensions import Self, Unpack
+
+from . import _answers, _channel, _requests, results
+from .errors import InternalError, error_of
+from .options import Attention, ChatOptions, GenerateOptions, MessageLike, Tls
+from .v1 import admin_pb2, generation_pb2 as pb, models_pb2
+
+Prompt = str | Sequence[int]
+
+
+class AsyncStream(AsyncIterator[results.Delta]):
+    """Text and tokens as they are generated, and the whole answer at the end.
+
+        async with client.stream("Once upon a time") as stream:
+            async for delta in stream:
+                print(delta.text, end="")
+        print(stream.result.usage)
+
+    `close`, leaving the `async with` block early, or cancelling the task that waits for the stream
+    cancels the request in the server.
+    """
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._gathered = _answers.Gathered()
+        self._result: results.Generation | None = None
+        self._is_closed = False
+
+    async def __anext__(self) -> results.Delta:
+        while not self._is_closed:
+            try:
+                event = await self._call.read()
+            except grpc.RpcError as error:
+                was_closed, self._is_closed = self._is_closed, True
+                if not was_closed:
+                    raise error_of(error, self._result) from error
+                break
+            if event is grpc.aio.EOF:
+                self._is_closed = True
+                if self._result is None:
+                    raise InternalError("the stream ended without its final event",
+                                        code=grpc.StatusCode.INTERNAL)
+            elif event.HasField("delta"):
+                delta = _answers.delta_of(event.delta)
+                self._gathered.add(delta)
+                return delta
+            elif event.HasField("final"):
+                self._result = self._gathered.finish(event.final)
+            else:
+                self._gathered.prompt_logprobs = _answers.prompt_logprobs_of(event.prompt_logprobs)
+        raise StopAsyncIteration
+
+    @property
+    def result(self) -> results.Generation:
+        """The whole answer. RuntimeError before the stream's end."""
+        if self._result is None:
+            raise RuntimeError("the stream has not ended: iterate over it first, or await finish()")
+        return self._result
+
+    async def finish(self) -> results.Generation:
+        """Reads what is left, and returns the whole answer."""
+        async for _ in self:
+            pass
+        return self.result
+
+    async def close(self) -> None:
+        """Ends the iteration, and cancels the request if it still runs."""
+        self._is_closed = True
+        self._call.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        traceback: TracebackType | None) -> None:
+        await self.close()
+
+
+class AsyncClient:
+    """Calls a lowkey server from one event loop, which must run when the client is made.
+
+    `address` is "HOST:PORT". `token` is sent with every call, over TLS or to this machine only.
+    `tls` is None for a server that speaks in clear. `timeout` is the time in seconds that a call
+    may take unless it says otherwise; None: no limit.
+    """
+
+    def __init__(self, address: str = "127.0.0.1:50051", *, token: str | None = None,
+                 tls: Tls | None = None, timeout: float | None = None,
+                 channel_options: Sequence[tuple[str, Any]] = ()) -> None:
+        self._metadata = _channel.metadata_of(address, token, tls)
+        self._timeout = timeout
+        options = (*_channel.CHANNEL_OPTIONS, *channel_options)
+        self._channel = (grpc.aio.insecure_channel(address, options=options) if tls is None else
+                         grpc.aio.secure_channel(address, _channel.credentials_of(tls),
+                                             options=options))
+
+    async def close(self) -> None:
+        """Closes the connection, and cancels what runs."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        await self.close()
+
+    async def generate(self, prompt: Prompt,
+                       **options: Unpack[GenerateOptions]) -> results.Generation:
+        """Continues a text, or token ids."""
+        request = _requests.prompt_request(prompt, options)
+        return _answers.generation_of(await self._call(_channel.GENERATE, request, options))
+
+    def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncStream:
+        """Continues a text, or token ids, and gives the text as it comes."""
+        return self._stream(_requests.prompt_request(prompt, options), options)
+
+    async def chat(self, messages: Sequence[MessageLike],
+                   **options: Unpack[ChatOptions]) -> results.Generation:
+        """Answers a conversation, which the model's chat template writes."""
+        request = _requests.chat_request(messages, options)
+        return _answers.generation_of(await self._call(_channel.GENERATE, request, options))
+
+    def chat_stream(self, messages: Sequence[MessageLike],
+                    **options: Unpack[ChatOptions]) -> AsyncStream:
+        """Answers a conversation, and gives the text as it comes."""
+        return self._stream(_requests.chat_request(messages, options), options)
+
+    async def score(self, context: Prompt,
+                    continuations: Sequence[str] | Sequence[Sequence[int]], *,
+                    attention: str | Attention | None = None, model: str = "",
+                    timeout: float | None = None) -> results.Scores:
+        """Returns the log-probability of each continuation after the context."""
+        request = _requests.score_request(context, continuations, attention, model)
+        return _answers.scores_of(await self._call(_channel.SCORE, request, {"timeout": timeout}))
+
+    async def tokenize(self, text: str | Sequence[MessageLike], *, add_bos: bool | None = None,
+                       model: str = "", tools: Sequence[Mapping[str, Any]] | None = None,
+                       template_variables: Mapping[str, Any] | None = None,
+                       timeout: float | None = None) -> results.Tokenization:
+        """Returns the token ids of a text or a conversation, as the model would read them."""
+        request = _requests.tokenize_request(
+            text, add_bos, model, {"tools": tools, "template_variables": template_variables})
+        return _answers.tokenization_of(
+            await self._call(_channel.TOKENIZE, request, {"timeout": timeout}))
+
+    async def detokenize(self, token_ids: Sequence[int], *, model: str = "",
+                         timeout: float | None = None) -> str:
+        """Returns the text of token ids."""
+        request = pb.DetokenizeRequest(model=model, token_ids=token_ids)
+        response: pb.DetokenizeResponse = await self._call(_channel.DETOKENIZE, request,
+                                                     {"timeout": timeout})
+        return response.text
+
+    async def models(self, *, timeout: float | None = None) -> tuple[results.ModelInfo, ...]:
+        """Returns the served models with their limits, mechanisms and defaults."""
+        response: models_pb2.ListModelsResponse = await self._call(
+            _channel.LIST_MODELS, models_pb2.ListModelsRequest(), {"timeout": timeout})
+        return tuple(_answers.model_of(model) for model in response.models)
+
+    async def model(self, name: str = "", *, timeout: float | None = None) -> results.ModelInfo:
+        """Returns one model; the only one if no name is given."""
+        return _answers.model_of(await self._call(
+            _channel.GET_MODEL, models_pb2.GetModelRequest(name=name), {"timeout": timeout}))
+
+    async def stats(self, *, timeout: float | None = None) -> results.Stats:
+        """Returns the server's counters."""
+        return _answers.stats_of(await self._call(_channel.STATS, admin_pb2.StatsRequest(),
+                                            {"timeout": timeout}))
+
+    async def drain(self, *, timeout: float | None = None) -> int:
+        """Ends the server once its requests are done; returns how many there are."""
+        response: admin_pb2.DrainResponse = await self._call(
+            _channel.DRAIN, admin_pb2.DrainRequest(), {"timeout": timeout})
+        return response.unfinished_requests
+
+    async def _call(self, method: tuple[str, Any, Any], request: Any,
+                    options: Mapping[str, Any]) -> Any:
+        path, request_kind, response_kind = method
+        call: Any = self._channel.unary_unary(
+            path, request_serializer=request_kind.SerializeToString,
+            response_deserializer=response_kind.FromString)
+        try:
+            return await call(request, timeout=self._seconds(options), metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise error_of(error) from error
+
+    def _stream(self, request: pb.GenerateRequest, options: Mapping[str, Any]) -> AsyncStream:
+        path, request_kind, response_kind = _channel.STREAM
+        call: Any = self._channel.unary_stream(
+            path, request_serializer=request_kind.SerializeToString,
+            response_deserializer=response_kind.FromString)
+        return AsyncStream(call(request, timeout=self._seconds(options), metadata=self._metadata))
+
+    def _seconds(self, options: Mapping[str, Any]) -> float | None:
+        timeout = options.get("timeout")
+        return self._timeout if timeout is None else timeout
