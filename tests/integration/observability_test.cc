@@ -54,7 +54,7 @@ std::vector<std::string> DashboardExpressions(const json& dashboard) {
 std::vector<std::string> RuleExpressions(const std::string& yaml) {
   std::vector<std::string> expressions;
   bool is_within = false;
-  for (const std::string line : absl::StrSplit(yaml, '\n')) {
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(yaml, '\n'))) {
     if (const size_t at = line.find(" expr: "); at != std::string::npos) {
       expressions.push_back(line.substr(at + 7));
       is_within = true;
@@ -70,11 +70,9 @@ std::vector<std::string> RuleExpressions(const std::string& yaml) {
 // Checks that `page` has the metrics of an expression, with the labels that it selects and sums by.
 void ExpectExported(const std::string& expression, const std::string& page) {
   SCOPED_TRACE(expression);
-  static const std::regex kMetric(R"(\b((?:vllm|lowkey):[a-z0-9_]+)(\{[^}]*\})?)"),
-      kMatcher(R"(([a-z_]+)(?:=~|!~|!=|=)") "), kBy(R"(by \(([
-        a - z_,
-      ] +)\)) ");
-      std::string samples;  // of the expression's metrics
+  static const std::regex kMetric(R"re(\b((?:vllm|lowkey):[a-z0-9_]+)(\{[^}]*\})?)re"),
+      kMatcher(R"re(([a-z_]+)(?:=~|!~|!=|=)")re"), kBy(R"re(by \(([a-z_, ]+)\))re");
+  std::string samples;  // of the expression's metrics
   for (std::sregex_iterator it(expression.begin(), expression.end(), kMetric), end; it != end;
        ++it) {
     const std::string name = (*it)[1], matchers = (*it)[2];
@@ -85,13 +83,16 @@ void ExpectExported(const std::string& expression, const std::string& page) {
     EXPECT_NE(own, "") << name << " is not exported";
     for (std::sregex_iterator m(matchers.begin(), matchers.end(), kMatcher); m != end; ++m) {
       const std::string label = (*m)[1];
-      if (!kForeignLabels.contains(label)) EXPECT_THAT(own, HasSubstr(label + "=\""));
+      if (kForeignLabels.contains(label)) continue;
+      EXPECT_THAT(own, HasSubstr(label + "=\""));
     }
     samples += own;
   }
   for (std::sregex_iterator it(expression.begin(), expression.end(), kBy), end; it != end; ++it) {
-    for (const std::string label : absl::StrSplit((*it)[1].str(), ", ")) {
-      if (!kForeignLabels.contains(label)) EXPECT_THAT(samples, HasSubstr(label + "=\""));
+    const std::vector<std::string> labels = absl::StrSplit((*it)[1].str(), ", ");
+    for (const std::string& label : labels) {
+      if (kForeignLabels.contains(label)) continue;
+      EXPECT_THAT(samples, HasSubstr(label + "=\""));
     }
   }
 }
