@@ -3,8 +3,7 @@
 
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libgrpc++-dev protobuf-compiler-grpc
   libprotobuf-dev libabsl-dev libssl-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
-  prometheus-cpp-dev libedit-dev libnghttp2-dev libboost-dev
-  libcurl4-openssl-dev)
+  prometheus-cpp-dev libedit-dev libnghttp2-dev libboost-dev libcurl4-openssl-dev)
 TEST_PACKAGES=(libgtest-dev libgmock-dev libboost-context-dev liblapacke-dev
   libsentencepiece-dev python3)
 

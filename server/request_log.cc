@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/config/enum_names.h"
+#include "server/trace/otlp_exporter.h"
 
 namespace lowkey {
 namespace {
@@ -55,7 +56,8 @@ std::string WithoutQuotes(const std::string& message) {
 
 }  // namespace
 
-std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now) {
+std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now,
+                           const std::optional<TraceId>& trace_id) {
   Json line;
   line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone());
   line["event"] = "request";
@@ -64,6 +66,7 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now) {
   line["status"] = absl::StatusCodeToString(entry.status.code());
   if (!entry.status.ok()) line["message"] = WithoutQuotes(std::string(entry.status.message()));
   line["duration_us"] = absl::ToInt64Microseconds(entry.duration);
+  if (trace_id.has_value()) line["trace_id"] = HexOf(*trace_id);
   if (entry.result.has_value()) AddResult(*entry.result, line);
   // Clients choose names: bytes that are not UTF-8 must not stop the log.
   const auto text = [&line] { return line.dump(-1, ' ', false, Json::error_handler_t::replace); };
@@ -73,6 +76,33 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now) {
     if (line.erase(name) > 0) result = text();
   }
   return result;
+}
+
+void RequestLog::Write(const RequestLogEntry& entry) {
+  if (spans_ == nullptr) return WriteRefusal(entry);
+  const RequestTrace trace = StartTrace(entry.trace, spans_->root_ratio());
+  const absl::Time now = absl::Now();
+  WriteLine(entry, now, trace.trace_id);
+  if (!trace.is_sampled) return;
+  spans_->Add({.trace = trace,
+               .method = entry.method.substr(0, kMaxMethodBytes),
+               .tenant = entry.tenant,
+               .code = entry.status.code(),
+               .message = WithoutQuotes(std::string(entry.status.message())),
+               .start = now - entry.duration,
+               .end = now,
+               .result = entry.result});
+}
+
+void RequestLog::WriteRefusal(const RequestLogEntry& entry) {
+  std::optional<TraceId> trace_id;
+  if (entry.trace.has_value()) trace_id = entry.trace->trace_id;
+  WriteLine(entry, absl::Now(), trace_id);
+}
+
+void RequestLog::WriteLine(const RequestLogEntry& entry, absl::Time now,
+                           const std::optional<TraceId>& trace_id) {
+  if (lines_ != nullptr) lines_->Write(RequestLogLine(entry, now, trace_id));
 }
 
 }  // namespace lowkey

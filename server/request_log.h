@@ -9,8 +9,11 @@
 #include "absl/time/time.h"
 #include "server/line_log.h"
 #include "server/request/generation.h"
+#include "server/request/trace_context.h"
 
 namespace lowkey {
+
+class OtlpExporter;
 
 struct RequestLogEntry {
   std::string method;  // "GenerateStream"; unchecked text if the call was refused by credentials
@@ -18,22 +21,36 @@ struct RequestLogEntry {
   absl::Status status;
   absl::Duration duration;
   std::optional<GenerationResult> result;  // absent when the request was refused
+  std::optional<TraceContext> trace = {};  // the caller's (ReadTraceContext), where it sent one
 };
 
 // Returns one line of under LineLog::kMaxLineBytes with a JSON object. A prompt or generated text
-// never appears in the log; what an error message quotes is left out.
-std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now);
+// never appears in the log; what an error message quotes is left out. `trace_id` is absent where
+// the request belongs to no trace.
+std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now,
+                           const std::optional<TraceId>& trace_id = {});
 
+// Tells of requests that have ended: a line each in the log, a span each in their traces.
 // Thread-safe; never waits.
 class RequestLog {
  public:
   // `lines` must outlive the log.
-  explicit RequestLog(LineLog& lines) : lines_(lines) {}
+  explicit RequestLog(LineLog& lines) : lines_(&lines) {}
+  // Null: no lines, or no spans. Both must outlive the log.
+  RequestLog(LineLog* lines, OtlpExporter* spans) : lines_(lines), spans_(spans) {}
 
-  void Write(const RequestLogEntry& entry) { lines_.Write(RequestLogLine(entry, absl::Now())); }
+  void Write(const RequestLogEntry& entry);
+
+  // Writes a line about a call that the credentials did not let in. It has no span: strangers must
+  // not fill the collector.
+  void WriteRefusal(const RequestLogEntry& entry);
 
  private:
-  LineLog& lines_;
+  void WriteLine(const RequestLogEntry& entry, absl::Time now,
+                 const std::optional<TraceId>& trace_id);
+
+  LineLog* const lines_;
+  OtlpExporter* const spans_ = nullptr;
 };
 
 }  // namespace lowkey

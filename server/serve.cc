@@ -37,6 +37,7 @@
 #include "server/net/listening.h"
 #include "server/request_log.h"
 #include "server/text_service.h"
+#include "server/trace/otlp_exporter.h"
 #include "server/version.h"
 #include "tokenizer/tokenizer.h"
 
@@ -57,6 +58,14 @@ constexpr Flag kNetworkFlags[] = {
     {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
      FlagKind::kSwitch},
+};
+constexpr Flag kTraceFlags[] = {
+    {"otlp", "URL", "",
+     "send a span per request to this OpenTelemetry collector, such as http://127.0.0.1:4318, as "
+     "JSON over HTTP [off]"},
+    {"otlp-ratio", "R", "1",
+     "share of the traces that begin here that is sampled, 0 to 1; a caller's trace is as the "
+     "caller says"},
 };
 constexpr Flag kChatFlags[] = {
     {"chat-template", "FILE", "", "write conversations as this Jinja template does [the model's]"},
@@ -81,6 +90,7 @@ struct ServeOptions {
     int port = 0;
   };
   std::optional<Metrics> metrics;
+  std::optional<OtlpOptions> traces;
   EngineOptions engine;
   Defaults defaults;
   ChatTemplates chat_templates;
@@ -109,6 +119,23 @@ absl::StatusOr<ServeOptions::Metrics> ReadMetricsAddress(const FlagValues& flags
   }
   LK_RETURN_IF_ERROR(CheckCanListen(options.host, options.port));
   return options;
+}
+
+absl::StatusOr<std::optional<OtlpOptions>> ReadTraces(const FlagValues& flags, LineLog& log) {
+  OtlpOptions options;
+  LK_RETURN_IF_ERROR(flags.ReadNumber("otlp-ratio", options.root_ratio));
+  if (!(options.root_ratio >= 0 && options.root_ratio <= 1)) {
+    return flags.Error("otlp-ratio", "a number in 0..1");
+  }
+  if (!flags.IsGiven("otlp")) return std::optional<OtlpOptions>();
+  const std::optional<std::string> url = OtlpTracesUrl(flags.Text("otlp"));
+  if (!url.has_value()) return flags.Error("otlp", "a URL such as http://127.0.0.1:4318");
+  options.url = *url;
+  options.resource = ThisProcess(kVersion);
+  options.log = [&log](const std::string& line) {
+    log.Write(absl::StrCat("lowkey serve: ", line));
+  };
+  return std::optional<OtlpOptions>(std::move(options));
 }
 
 absl::StatusOr<DraftMode> ReadDraft(const FlagValues& flags, const EngineOptions& engine) {
@@ -144,6 +171,7 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
   if (flags.IsGiven("metrics")) {
     LK_ASSIGN_OR_RETURN(options.metrics, ReadMetricsAddress(flags));
   }
+  LK_ASSIGN_OR_RETURN(options.traces, ReadTraces(flags, log));
   options.is_json = flags.Switch("json");
   LK_ASSIGN_OR_RETURN(options.engine, ReadServingOptions(flags));
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
@@ -244,6 +272,18 @@ void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& 
   Say(options, drained ? "stopped" : "stopped: unfinished requests were ended");
 }
 
+// Has the metrics show what the log and the traces have lost; all arguments but the metrics must
+// outlive the metrics' readers.
+void WatchLogs(const LineLog& log, const std::optional<OtlpExporter>& traces, Metrics& metrics) {
+  metrics.WatchCounter("lowkey:log_lines_dropped_total", "Log lines that nobody read in time.",
+                       [&log] { return log.n_dropped(); });
+  if (!traces.has_value()) return;
+  metrics.WatchCounter("lowkey:spans_exported_total", "Spans that the collector has taken.",
+                       [&traces] { return traces->n_exported(); });
+  metrics.WatchCounter("lowkey:spans_dropped_total", "Spans that the collector has not taken.",
+                       [&traces] { return traces->n_dropped(); });
+}
+
 absl::Status RunServe(const FlagValues& flags) {
   const absl::Time start = absl::Now();
   FillStandardFiles();
@@ -260,7 +300,9 @@ absl::Status RunServe(const FlagValues& flags) {
   options.network.deliveries = &deliveries;
   LoadedModel model;  // outlives the metrics' readers
   Metrics metrics(name);
-  metrics.WatchLog([&log] { return log.n_dropped(); });
+  std::optional<OtlpExporter> traces;  // outlives the metrics' readers too
+  if (options.traces.has_value()) traces.emplace(*options.traces);
+  WatchLogs(log, traces, metrics);
   std::unique_ptr<OpsServer> http;
   if (options.metrics.has_value()) {
     LK_ASSIGN_OR_RETURN(http,
@@ -274,8 +316,9 @@ absl::Status RunServe(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));
   LK_ASSIGN_OR_RETURN(options.defaults.sampling,
                       ResolveSampling(sampling, {}, model.engine->config().vocab_size));
-  RequestLog requests(log);
-  if (flags.Switch("log-requests")) options.network.log = &requests;
+  RequestLog requests(flags.Switch("log-requests") ? &log : nullptr,
+                      traces.has_value() ? &*traces : nullptr);
+  if (flags.Switch("log-requests") || traces.has_value()) options.network.log = &requests;
   TextService service(*model.engine, *model.tokenizer,
                       {name, options.defaults, options.chat_templates, &metrics});
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
@@ -303,6 +346,7 @@ Command ServeCommand() {
       "health and /ready say so, new work is refused, what was admitted may finish. A signal after "
       "that ends it at once. SIGHUP reads the credentials again.";
   command.spec.groups = {{"Network", kNetworkFlags},
+                         {"Traces", kTraceFlags},
                          {"Credentials (read again when the files change)", CredentialFlags()},
                          {"Model", ModelFlags()},
                          {"Conversations", kChatFlags},
@@ -322,6 +366,7 @@ Command ServeCommand() {
       "lowkey serve --attention atp --rank 1/4 --temperature 0.7",
       "lowkey serve --attention auto --objective latency --approximate --profile profile.json",
       "lowkey serve --metrics 127.0.0.1:9090",
+      "lowkey serve --otlp http://127.0.0.1:4318",
       "lowkey serve --host 0.0.0.0 --tls-cert server.pem --tls-key server.key --tokens tokens.json",
   };
   return command;

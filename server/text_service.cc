@@ -227,6 +227,8 @@ absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request
   options.n_choices = engine_request.n;
   options.stop_texts = request.stop_texts;
   options.is_mechanism_requested = request.attention.mechanism.has_value();
+  options.is_conversation = std::holds_alternative<Conversation>(request.input);
+  options.max_new_tokens = engine_request.max_new_tokens;
   options.metrics = options_.metrics;
   auto sink = std::make_unique<TextSink>(tokenizer_, std::move(options), std::move(claim),
                                          std::move(listener));

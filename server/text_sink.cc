@@ -57,6 +57,9 @@ GenerationResult TextSink::ResultOf(const FinalEvent& event) const {
   GenerationResult result;
   result.request_id = claim_->id();
   result.model = options_.model;
+  result.is_conversation = options_.is_conversation;
+  result.max_new_tokens = options_.max_new_tokens;
+  result.submitted = start_;
   result.engine = event;
   std::string& reason = result.engine.attention.reason;
   if (reason.empty()) reason = options_.is_mechanism_requested ? "requested" : "default";

@@ -28,6 +28,8 @@ class TextSink : public Sink {
     int32_t n_choices = 1;
     std::vector<std::string> stop_texts = {};
     bool is_mechanism_requested = false;
+    bool is_conversation = false;  // the prompt was a conversation
+    int32_t max_new_tokens = 0;    // asked for, or the default
     Metrics* metrics = nullptr;  // must outlive the sink; null: none
   };
 

@@ -54,6 +54,8 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
   counters_.dtype = runner_->weights_name();
   counters_.instruction_set = runner_->processor();
   counters_.n_threads = runner_->n_threads();
+  counters_.page_tokens = kPageTokens;
+  counters_.keeps_prefixes = keeps_prefixes_;
   stats_ = counters_;
   thread_ = std::thread([this] { Run(); });
 }
@@ -137,11 +139,16 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   if (const std::optional<StepCost> cost = step_cost_.cost(); cost.has_value()) {
     forecast = scheduler_.Predict(scheduled, *cost, max_mixed_rows_);
     const Forecast corrected = Corrected(*forecast);
-    LK_RETURN_IF_ERROR(CheckForecast(corrected, request.deadline));
+    if (const absl::Status status = CheckForecast(corrected, request.deadline); !status.ok()) {
+      if (absl::IsResourceExhausted(status)) CountRefusal(QueueBound::kWait);
+      return status;
+    }
     latest_start = request.deadline - (corrected.end - corrected.wait);
   }
   if (const absl::Status status = scheduler_.Enqueue(scheduled); !status.ok()) {
-    return absl::IsResourceExhausted(status) ? WithRetryAfter(status, kShortestRetry) : status;
+    if (!absl::IsResourceExhausted(status)) return status;
+    CountRefusal(scheduler_.is_full() ? QueueBound::kRequests : QueueBound::kPromptTokens);
+    return WithRetryAfter(status, kShortestRetry);
   }
   auto state =
       std::make_unique<RequestState>(next_id_, std::move(request), std::move(sink), absl::Now());
@@ -188,6 +195,7 @@ EngineStats EngineImpl::Stats() const {
   EngineStats stats = stats_;
   stats.n_waiting_requests = scheduler_.n_waiting();
   stats.n_running_requests = n_live_ - stats.n_waiting_requests;
+  stats.n_refused_by_bound = n_refused_by_bound_;
   return stats;
 }
 

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_RUNTIME_ENGINE_H_
 #define LOWKEY_ENGINE_RUNTIME_ENGINE_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -168,19 +169,35 @@ struct MechanismInfo {
   bool is_approximate = false;         // approximates what the model's weights compute
 };
 
+// Bounds of EngineStats::n_steps_by_rows, in rows of a step.
+inline constexpr std::array<int32_t, 13> kStepRowBounds = {1,   8,    16,   32,   64,   128,  256,
+                                                           512, 1024, 2048, 4096, 8192, 16384};
+
+// The bound of the queue that a refused request would have passed.
+enum class QueueBound { kRequests, kPromptTokens, kWait };
+inline constexpr size_t kNumQueueBounds = 3;
+
 struct EngineStats {
   int64_t n_running_requests = 0, n_waiting_requests = 0;
   int64_t n_finished_requests = 0, n_cancelled_requests = 0;
   int64_t n_prompt_tokens = 0, n_generated_tokens = 0;  // since start
   int64_t n_steps = 0;
+  int64_t n_rows = 0;  // of all steps
+  // Entry i counts the steps of at most kStepRowBounds[i] rows and more than the bound before; the
+  // last entry counts the steps above all bounds.
+  std::array<int64_t, kStepRowBounds.size() + 1> n_steps_by_rows = {};
+  std::array<int64_t, kNumQueueBounds> n_refused_by_bound = {};  // indexed by QueueBound
   int64_t n_preemptions = 0;    // requests that gave their cache up and computed it again
-  int64_t n_prefix_tokens = 0;  // prompt tokens found in the prefix cache
+  int64_t n_prefix_queries = 0;  // prompt tokens that were looked up in the prefix cache
+  int64_t n_prefix_tokens = 0;   // prompt tokens found there
   // Tokens drafted, and those of them that became output.
   int64_t n_drafted_tokens = 0, n_accepted_tokens = 0;
   int64_t cache_bytes_total = 0;
   int64_t cache_bytes_used = 0;    // by requests
   int64_t cache_bytes_prefix = 0;  // held for later prompts, given up when requests need it
   int64_t weight_bytes = 0;
+  int64_t page_tokens = 0;      // tokens of a sequence that a page of the cache holds
+  bool keeps_prefixes = false;  // EngineOptions::keeps_prefixes
   std::string dtype;            // of weights: "float32", "bfloat16", "int8", "float8"
   std::string instruction_set;  // of the kernels in use: "avx2", ...
   int32_t n_threads = 0;

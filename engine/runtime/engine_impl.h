@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_RUNTIME_ENGINE_IMPL_H_
 #define LOWKEY_ENGINE_RUNTIME_ENGINE_IMPL_H_
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -98,6 +99,7 @@ class EngineImpl : public Engine {
   void Deliver();
   void NoteDelivery() const;
   void NoteTime(const Step& step);
+  void CountRows(int64_t n_rows);
   int64_t Draft(RequestState& state, int32_t choice, int64_t most);
   bool KeepDraft(RequestState& state, const WantedRow& wanted);
   void ConsumeRow(const WantedRow& wanted, RowTokens& tokens);
@@ -107,6 +109,9 @@ class EngineImpl : public Engine {
   void Finish(RequestId id, FinishReason reason, const absl::Status& status);
   void NoteForecast(const RequestState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountRefusal(QueueBound bound) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ++n_refused_by_bound_[static_cast<size_t>(bound)];
+  }
 
   const std::unique_ptr<ModelRunner> runner_;
   EngineLimits limits_;
@@ -125,6 +130,7 @@ class EngineImpl : public Engine {
   int64_t n_live_ ABSL_GUARDED_BY(mutex_) = 0;   // submitted and not finished
   int64_t n_sinks_ ABSL_GUARDED_BY(mutex_) = 0;  // submitted, OnDone not yet returned
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
+  std::array<int64_t, kNumQueueBounds> n_refused_by_bound_ ABSL_GUARDED_BY(mutex_) = {};
   Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
   StepCostMeter step_cost_ ABSL_GUARDED_BY(mutex_);
   ForecastErrors forecast_errors_ ABSL_GUARDED_BY(mutex_);

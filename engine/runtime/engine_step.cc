@@ -102,8 +102,15 @@ std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<Schedule
   }
   EndSuspicion(batch);
   ++counters_.n_steps;
+  CountRows(step.n_rows);
   QueueDraw(batch, step);
   return step;
+}
+
+void EngineImpl::CountRows(int64_t n_rows) {
+  counters_.n_rows += n_rows;
+  const auto bound = std::lower_bound(kStepRowBounds.begin(), kStepRowBounds.end(), n_rows);
+  ++counters_.n_steps_by_rows[static_cast<size_t>(bound - kStepRowBounds.begin())];
 }
 
 // A step that threw has left its sequences half-written: all are dropped as if preempted, and each
@@ -213,6 +220,7 @@ int64_t EngineImpl::RestorePrefix(RequestState& state) {
   if (!Guarded([&] { n_tokens = prefixes_.Restore(state); }).ok()) state.ReleaseCache();
   if (state.started.has_value()) return n_tokens;  // preempted: the caller was told already
   state.n_cached_tokens = static_cast<int32_t>(n_tokens);
+  counters_.n_prefix_queries += state.n_prompt_tokens();
   counters_.n_prefix_tokens += n_tokens;
   return n_tokens;
 }

@@ -63,7 +63,7 @@ absl::Status Scheduler::Enqueue(const SchedulerRequest& request) {
     return absl::OutOfRangeError(absl::StrCat("n: ", request.n_choices, ", expected at most ",
                                               options_.max_running_seqs, " running sequences"));
   }
-  if (n_waiting() >= options_.max_waiting_requests) {
+  if (is_full()) {
     return absl::ResourceExhaustedError(absl::StrCat("queue: ", n_waiting(),
                                                      " requests waiting, expected fewer than ",
                                                      options_.max_waiting_requests));

@@ -118,6 +118,8 @@ class Scheduler {
                    int64_t max_mixed_rows) const;
 
   int64_t n_waiting() const { return queue_.size(); }
+  // Whether as many requests wait as may.
+  bool is_full() const { return n_waiting() >= options_.max_waiting_requests; }
   int64_t n_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t reserved_bytes() const { return reserved_bytes_; }
   int64_t n_preemptions() const { return n_preemptions_; }

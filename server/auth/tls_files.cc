@@ -61,6 +61,12 @@ absl::Status CheckTime(const std::string& path, const X509& certificate) {
   return absl::OkStatus();
 }
 
+absl::Time EndOf(const X509& certificate) {
+  tm end = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &end) != 1) return absl::InfiniteFuture();
+  return absl::FromTM(end, absl::UTCTimeZone());
+}
+
 absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& path,
                                                            const std::string& pem) {
   const Bio bio = BioOf(pem);
@@ -138,6 +144,9 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
   const Context context(SSL_CTX_new(TLS_server_method()));
   if (context == nullptr) return Invalid(paths.certificate, "TLS cannot be used");
   LK_RETURN_IF_ERROR(UseTlsFiles(paths, files, context.get()));
+  LK_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
+                      ParseCertificates(paths.certificate, files.certificate));
+  files.certificate_end = EndOf(*chain[0]);
   return files;
 }
 

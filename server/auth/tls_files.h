@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 struct ssl_ctx_st;
 
@@ -27,6 +28,7 @@ struct TlsFiles {
 
   std::string certificate, key;
   std::optional<std::string> authority;
+  absl::Time certificate_end = absl::InfiniteFuture();  // of the side's own; set by ReadTlsFiles
 };
 
 // Reads the files and tries them as a TLS server would use them. NOT_FOUND if a file cannot be

@@ -103,6 +103,7 @@ void Connection::EndHandshake() {
 }
 
 void Connection::BeginSession(bool is_http2) {
+  is_http2_ = is_http2;
   const auto make = is_http2 ? MakeHttp2Session : MakeHttp1Session;
   session_ = make(*this, context_.limits.http, context_.budgets, absl::Now());
 }

@@ -74,6 +74,10 @@ class Connection final : private HttpSessionHost {
   const Peer& peer() const { return peer_; }
   uint64_t id() const { return id_; }
   bool is_closed() const { return state_ == State::kClosed; }
+  // Whether the connection speaks HTTP/2; nullopt before that is known.
+  std::optional<bool> is_http2() const { return is_http2_; }
+  // Requests that have begun and are not answered to the end.
+  size_t n_streams() const { return session_ == nullptr ? 0 : session_->n_exchanges(); }
   bool is_trusted() const { return session_ != nullptr && session_->is_trusted(); }
   // Nothing runs, and once it is drained, the client has been told.
   bool is_idle() const {
@@ -119,7 +123,8 @@ class Connection final : private HttpSessionHost {
   State state_;
   absl::Time state_since_, last_active_, last_written_;
   std::unique_ptr<HttpSession> session_;  // null until the protocol is known
-  std::string first_bytes_;               // while they could be HTTP/2's preface
+  std::optional<bool> is_http2_;
+  std::string first_bytes_;  // while they could be HTTP/2's preface
   std::string output_;
   size_t n_written_ = 0;  // of output_
   bool is_reading_over_ = false, is_flush_wanted_ = false, is_drained_ = false;

@@ -1,6 +1,8 @@
 #include "server/front/front.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -36,11 +38,13 @@ struct Front::Shard {
                 [this](Connection& connection) { FlushSoon(connection.id()); },
                 [this](Connection& connection) { return MayShakeHands(connection.id()); },
                 [this] { OnHandshakeEnd(); },
-                std::string(kReadBytes, '\0')} {}
+                std::string(kReadBytes, '\0')},
+        on_loop_delay(options.on_loop_delay) {}
 
   void Open(const Router& router, std::unique_ptr<Transport> transport, const Peer& peer,
             PeerSeat seat) {
     const uint64_t id = next_id++;
+    ++n_opened;
     auto connection = std::make_unique<Connection>(context, router, std::move(transport), peer, id);
     Connection& opened = *connection;
     const bool is_added = RunContained([&] {
@@ -100,16 +104,25 @@ struct Front::Shard {
   }
 
   void OnTick(absl::Time now) {
+    if (on_loop_delay != nullptr) on_loop_delay(loop->lateness());
     context.is_crowded = !queued.empty();
+    int64_t n_of_http1 = 0, n_of_http2 = 0, n_of_neither = 0, n_requests = 0;
     for (auto it = entries.begin(); it != entries.end();) {
       Connection& connection = *it->second.connection;
       if (connection.is_closed()) {
         it = entries.erase(it);
       } else {
         connection.OnTick(now);
+        const std::optional<bool> is_http2 = connection.is_http2();
+        ++(!is_http2.has_value() ? n_of_neither : *is_http2 ? n_of_http2 : n_of_http1);
+        n_requests += static_cast<int64_t>(connection.n_streams());
         ++it;
       }
     }
+    n_http1 = n_of_http1;
+    n_http2 = n_of_http2;
+    n_undecided = n_of_neither;
+    n_streams = n_requests;
     AdvanceQueued();
   }
 
@@ -130,6 +143,9 @@ struct Front::Shard {
   Strangers strangers;
   std::set<uint64_t> queued;  // connections that wait for their turn to shake hands
   int n_handshakes = 0;
+  const std::function<void(absl::Duration)> on_loop_delay;
+  // For other threads: as of the last tick, and the connections since the start.
+  std::atomic<int64_t> n_http1{0}, n_http2{0}, n_undecided{0}, n_streams{0}, n_opened{0};
 };
 
 Front::Front(const Router& router, HttpBudgets& budgets, const FrontOptions& options)
@@ -203,6 +219,21 @@ void Front::Open(Shard& shard, OwnedSocket socket, const std::shared_ptr<const T
   }
   options_.on_refusal(*bound);
   transport->Abort();
+}
+
+NetworkStats Front::Stats() const {
+  NetworkStats stats;
+  for (const std::unique_ptr<Shard>& shard : shards_) {
+    stats.n_http1 += shard->n_http1;
+    stats.n_http2 += shard->n_http2;
+    stats.n_undecided += shard->n_undecided;
+    stats.n_streams += shard->n_streams;
+    stats.n_opened += shard->n_opened;
+  }
+  stats.body_bytes = budgets_.bodies.held();
+  stats.answer_bytes = budgets_.answers.held();
+  if (options_.tls != nullptr) stats.certificate_end = options_.tls->Get()->certificate_end;
+  return stats;
 }
 
 void Front::BeginDrain() {

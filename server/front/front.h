@@ -1,6 +1,7 @@
 #ifndef LOWKEY_SERVER_FRONT_FRONT_H_
 #define LOWKEY_SERVER_FRONT_FRONT_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/time/time.h"
 #include "server/auth/credentials.h"
 #include "server/front/connection.h"
+#include "server/metrics/network_stats.h"
 #include "server/net/event_loop.h"
 #include "server/net/listener.h"
 #include "server/net/peer_table.h"
@@ -24,6 +26,8 @@ struct FrontOptions {
   int max_connections_per_peer = 0;  // 0: half of them all
   ConnectionLimits limits;
   OnRefusal on_refusal;  // called on the loops' threads
+  // Called on the loops' threads ten times a second, with how late the loop's timer was. Null: none.
+  std::function<void(absl::Duration)> on_loop_delay = nullptr;
 };
 
 // Listens on one port and serves its connections on a few event loops.
@@ -43,6 +47,9 @@ class Front {
   // Whether connections are accepted at this time. Thread-safe until Close.
   bool can_accept() const { return listener_->can_accept(); }
   EventLoop& first_loop();
+
+  // Returns what the connections do; all but n_waiting_work is set. Thread-safe.
+  NetworkStats Stats() const;
 
   // Tells the clients of the present connections to go elsewhere. Thread-safe.
   void BeginDrain();

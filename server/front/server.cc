@@ -9,6 +9,8 @@
 #include "engine/base/contained.h"
 #include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
+#include "server/front/counted_exchange.h"
+#include "server/http/trace_fields.h"
 #include "server/net/address.h"
 #include "server/rpc/metadata.h"
 #include "server/rpc/reflection.h"
@@ -92,9 +94,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
   front.max_connections = options.max_connections;
   front.limits = options.limits;
   front.on_refusal = server->rpc_.on_refusal;
+  if (Metrics* const metrics = service.options().metrics; metrics != nullptr) {
+    front.on_loop_delay = [metrics](absl::Duration delay) { metrics->ObserveLoopDelay(delay); };
+  }
   // Calls may come from here on.
   absl::MutexLock lock(&server->mutex_);
   LK_ASSIGN_OR_RETURN(server->front_, Front::Start(*server, server->budgets_, front));
+  server->ShowNetwork();
   EventLoop& loop = server->front_->first_loop();
   loop.Post([&loop, paused = server->generation_.paused_calls, timeout = options.stall_timeout] {
     loop.Every(kStallCheck,
@@ -117,6 +123,18 @@ void Server::AddServices() {
 
 std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLoop& loop,
                                                  const Peer& peer) const {
+  Metrics* const metrics = service_.options().metrics;
+  if (metrics == nullptr) return Route(exchange, loop, peer);
+  return MakeCounted(
+      exchange,
+      [metrics](std::string_view api, std::string_view code) {
+        metrics->CountHttpRequest(api, code);
+      },
+      [&](HttpExchange& counted) { return Route(counted, loop, peer); });
+}
+
+std::unique_ptr<HttpHandler> Server::Route(HttpExchange& exchange, EventLoop& loop,
+                                           const Peer& peer) const {
   const HttpHead& head = exchange.head();
   const std::optional<Right> right = RightFor(head.path);
   absl::StatusOr<Tenant> tenant = Tenant();
@@ -155,19 +173,30 @@ std::unique_ptr<HttpHandler> Server::MakeCall(HttpExchange& exchange, EventLoop&
                                    RpcContext{.method = method,
                                               .peer = peer,
                                               .tenant = *std::move(tenant),
-                                              .deadline = absl::InfiniteFuture()});
+                                              .deadline = absl::InfiniteFuture(),
+                                              .trace = ReadTraceContext(exchange.head())});
 }
 
 void Server::OnRefusedCall(std::string_view method, const absl::Status& status) const {
   if (Metrics* metrics = service_.options().metrics) metrics->CountRefusal(status.code());
   if (options_.log == nullptr) return;
   RunContained([&] {
-    options_.log->Write({std::string(method), "", status, absl::ZeroDuration(), std::nullopt});
+    options_.log->WriteRefusal({std::string(method), "", status, absl::ZeroDuration(), {}});
   });
 }
 
 void Server::CountRefusal(NetworkRefusal reason) const {
   if (Metrics* metrics = service_.options().metrics) metrics->CountNetworkRefusal(reason);
+}
+
+void Server::ShowNetwork() {
+  Metrics* const metrics = service_.options().metrics;
+  if (metrics == nullptr) return;
+  metrics->WatchNetwork([this] {
+    NetworkStats stats = front_->Stats();
+    stats.n_waiting_work = static_cast<int64_t>(pool_->n_waiting());
+    return stats;
+  });
 }
 
 void Server::SetState(ServingState state) {
@@ -211,6 +240,7 @@ bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_shor
 // workers submit or refuse what waits; the engine lets go of its requests; the loops stop.
 Server::~Server() {
   if (front_ == nullptr) return;
+  if (Metrics* const metrics = service_.options().metrics) metrics->WatchNetwork(nullptr);
   front_->Close();
   pool_.reset();
   generation_.engine_calls->AwaitNone(absl::InfiniteFuture());

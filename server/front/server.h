@@ -81,6 +81,9 @@ class Server final : private Router {
 
   std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange, EventLoop& loop,
                                            const Peer& peer) const override;
+  // Makes the handler without counting its answer.
+  std::unique_ptr<HttpHandler> Route(HttpExchange& exchange, EventLoop& loop,
+                                     const Peer& peer) const;
   std::unique_ptr<HttpHandler> MakeCall(HttpExchange& exchange, EventLoop& loop, const Peer& peer,
                                         absl::StatusOr<Tenant> tenant) const;
   void SetState(ServingState state);
@@ -88,6 +91,8 @@ class Server final : private Router {
   void OnRefusedCall(std::string_view method, const absl::Status& status) const;
   void CountRefusal(NetworkRefusal reason) const;
   void AddServices();
+  // Has the metrics show what the front does.
+  void ShowNetwork();
 
   TextService& service_;
   const ServerOptions options_;

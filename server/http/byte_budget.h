@@ -13,7 +13,7 @@ class ByteBudget {
  public:
   // Takes every byte from `whole` as well, unless that is null. It must outlive this budget.
   explicit ByteBudget(int64_t n_bytes, ByteBudget* whole = nullptr)
-      : left_(n_bytes), whole_(whole) {}
+      : n_bytes_(n_bytes), left_(n_bytes), whole_(whole) {}
 
   // False, and nothing is taken, if fewer are left.
   bool Take(int64_t n_bytes) {
@@ -28,8 +28,10 @@ class ByteBudget {
     if (whole_ != nullptr) whole_->Give(n_bytes);
   }
   int64_t left() const { return left_; }
+  int64_t held() const { return n_bytes_ - left_; }
 
  private:
+  const int64_t n_bytes_;
   std::atomic<int64_t> left_;
   ByteBudget* const whole_;
 };

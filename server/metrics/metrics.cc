@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "engine/config/attention_options.h"
-#include "server/version.h"
+#include "server/metrics/families.h"
 
 namespace lowkey {
 namespace {
 
 using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 // Bounds of vLLM's histograms, in seconds: its dashboards then fit.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBounds = {
@@ -28,66 +27,34 @@ const prometheus::Histogram::BucketBoundaries kRequestBounds = {
     0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
     30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
 
+const prometheus::Histogram::BucketBoundaries kLoopDelayBounds = {
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0};
+
+double Seconds(int64_t microseconds) { return static_cast<double>(microseconds) * 1e-6; }
+
 // vLLM's names of the finish reasons, by our FinishReason.
 constexpr EnumNames kFinishNames = {"finish reason",
                                     {"stop", "length", "stop", "abort", "abort", "error"}};
 
-// Returns one sample of `type`, labeled with `labels`.
-MetricFamily Sample(const std::string& name, const std::string& help, MetricType type, double value,
-                    const prometheus::Labels& labels) {
-  prometheus::ClientMetric metric;
-  for (const auto& [label, text] : labels) metric.label.push_back({label, text});
-  metric.gauge.value = value;
-  metric.counter.value = value;
-  return {name, help, type, {std::move(metric)}};
-}
-
-std::vector<MetricFamily> EngineFamilies(const EngineStats& stats,
-                                         const prometheus::Labels& labels) {
-  const auto gauge = [&](const char* name, const char* help, double value) {
-    return Sample(name, help, MetricType::Gauge, value, labels);
-  };
-  const auto counter = [&](const char* name, const char* help, int64_t value) {
-    return Sample(name, help, MetricType::Counter, static_cast<double>(value), labels);
-  };
-  const auto used = static_cast<double>(stats.cache_bytes_used);
-  const auto total = static_cast<double>(stats.cache_bytes_total);
-  prometheus::Labels info = labels;
-  info.insert({{"version", std::string(kVersion)},
-               {"dtype", stats.dtype},
-               {"instruction_set", stats.instruction_set}});
-  return {
-      gauge("vllm:num_requests_running", "Requests being computed.",
-            static_cast<double>(stats.n_running_requests)),
-      gauge("vllm:num_requests_waiting", "Requests admitted and not begun.",
-            static_cast<double>(stats.n_waiting_requests)),
-      gauge("vllm:kv_cache_usage_perc", "Share of the cache in use, 0 to 1.",
-            total > 0 ? used / total : 0),
-      counter("vllm:prompt_tokens_total", "Prompt tokens, computed or found in the prefix cache.",
-              stats.n_prompt_tokens),
-      counter("vllm:generation_tokens_total", "Tokens generated.", stats.n_generated_tokens),
-      counter("vllm:num_preemptions_total",
-              "Requests that gave their cache up and computed it again.", stats.n_preemptions),
-      counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
-              stats.n_prefix_tokens),
-      counter("vllm:spec_decode_num_draft_tokens_total", "Tokens drafted.", stats.n_drafted_tokens),
-      counter("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that became output.",
-              stats.n_accepted_tokens),
-      gauge("lowkey:cache_used_bytes", "Cache that requests hold now.", used),
-      gauge("lowkey:cache_prefix_bytes", "Cache held for later prompts, given up when needed.",
-            static_cast<double>(stats.cache_bytes_prefix)),
-      gauge("lowkey:cache_limit_bytes", "All of the cache.", total),
-      gauge("lowkey:weight_bytes", "Weights in memory.", static_cast<double>(stats.weight_bytes)),
-      counter("lowkey:steps_total", "Forward passes.", stats.n_steps),
-      Sample("lowkey:build_info", "Always 1; what runs is in the labels.", MetricType::Gauge, 1,
-             info),
-  };
+MetricFamily StateFamily(ServingState now, const prometheus::Labels& labels) {
+  MetricFamily family = {"lowkey:serving_state",
+                         "1 for the state that the server is in.",
+                         prometheus::MetricType::Gauge,
+                         {}};
+  for (const ServingState state :
+       {ServingState::kLoading, ServingState::kServing, ServingState::kDraining}) {
+    prometheus::Labels with_state = labels;
+    with_state.insert({"state", std::string(NameOf(state))});
+    MetricFamily one = GaugeFamily("", "", state == now ? 1 : 0, with_state);
+    family.metric.push_back(std::move(one.metric[0]));
+  }
+  return family;
 }
 
 }  // namespace
 
 Metrics::Metrics(const std::string& model_name)
-    : labels_{{"model_name", model_name}},
+    : model_name_(model_name),
       first_token_(AddHistogram("vllm:time_to_first_token_seconds",
                                 "From submission to the first token.", kFirstTokenBounds)),
       next_token_(AddHistogram("vllm:inter_token_latency_seconds",
@@ -97,6 +64,21 @@ Metrics::Metrics(const std::string& model_name)
       queue_(AddHistogram("vllm:request_queue_time_seconds",
                           "From submission to the first step, of generations that had one.",
                           kRequestBounds)),
+      prefill_(AddHistogram("vllm:request_prefill_time_seconds",
+                            "From the first step to the first token, of generations that gave one.",
+                            kRequestBounds)),
+      decode_(AddHistogram("vllm:request_decode_time_seconds",
+                           "From the first token to the last one.", kRequestBounds)),
+      inference_(AddHistogram("vllm:request_inference_time_seconds",
+                              "From the first step to the last token.", kRequestBounds)),
+      per_output_token_(AddHistogram("vllm:request_time_per_output_token_seconds",
+                                     "Mean time between the tokens of a generation's longest "
+                                     "choice, of those that gave two or more.",
+                                     kNextTokenBounds)),
+      n_choices_(AddHistogram("vllm:request_params_n", "Choices that a generation asked for.",
+                              {1, 2, 5, 10, 20})),
+      loop_delay_(AddHistogram("lowkey:loop_delay_seconds",
+                               "How late a network thread's timer was.", kLoopDelayBounds)),
       finished_(AddCounters("vllm:request_success_total", "Choices ended, by finish reason.")),
       by_mechanism_(AddCounters("lowkey:requests_total", "Generations ended, by mechanism.")),
       tokens_by_mechanism_(AddCounters("lowkey:generated_tokens_total",
@@ -106,6 +88,8 @@ Metrics::Metrics(const std::string& model_name)
       network_refused_(AddCounters("lowkey:network_refusals_total",
                                    "Connections and requests that the network's limits ended or "
                                    "refused, by reason.")),
+      http_requests_(AddCounters("lowkey:http_requests_total",
+                                 "Requests answered, by API and by its status.")),
       saved_bytes_(AddCounters("lowkey:principal_key_saved_bytes_total",
                                "Cache that ended atp generations held less than standard would.")
                        .Add({})) {
@@ -130,18 +114,27 @@ Metrics::Metrics(const std::string& model_name)
 prometheus::Histogram& Metrics::AddHistogram(
     const std::string& name, const std::string& help,
     const prometheus::Histogram::BucketBoundaries& bounds) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels_).Register(registry_).Add(
-      {}, bounds);
+  return prometheus::BuildHistogram()
+      .Name(name)
+      .Help(help)
+      .Labels(LabelsOf(name, model_name_))
+      .Register(registry_)
+      .Add({}, bounds);
 }
 
 Metrics::Counters& Metrics::AddCounters(const std::string& name, const std::string& help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Labels(labels_).Register(registry_);
+  return prometheus::BuildCounter()
+      .Name(name)
+      .Help(help)
+      .Labels(LabelsOf(name, model_name_))
+      .Register(registry_);
 }
 
 void Metrics::ObserveEnd(const GenerationResult& result, absl::Duration time) {
   const FinalEvent& event = result.engine;
   whole_request_.Observe(absl::ToDoubleSeconds(time));
-  if (event.timings.ttft_us > 0) queue_.Observe(static_cast<double>(event.timings.queue_us) * 1e-6);
+  ObserveTimes(result);
+  ObserveTokens(result);
   int64_t n_generated = 0;
   for (const ChoiceFinish& choice : result.choices) {
     const std::string_view reason = FindName(kFinishNames, static_cast<int32_t>(choice.reason));
@@ -159,6 +152,62 @@ void Metrics::ObserveEnd(const GenerationResult& result, absl::Duration time) {
   }
 }
 
+void Metrics::ObserveTimes(const GenerationResult& result) {
+  const Timings& timings = result.engine.timings;
+  if (timings.ttft_us == 0) return;
+  queue_.Observe(Seconds(timings.queue_us));
+  prefill_.Observe(Seconds(timings.prefill_us));
+  decode_.Observe(Seconds(timings.decode_us));
+  inference_.Observe(Seconds(timings.prefill_us + timings.decode_us));
+  int32_t most_generated = 0;
+  for (const ChoiceFinish& choice : result.choices) {
+    most_generated = std::max(most_generated, choice.n_generated);
+  }
+  if (most_generated > 1) {
+    per_output_token_.Observe(Seconds(timings.decode_us) / (most_generated - 1));
+  }
+}
+
+void Metrics::ObserveTokens(const GenerationResult& result) {
+  n_choices_.Observe(static_cast<double>(result.choices.size()));
+  if (engine_ == nullptr) return;
+  const FinalEvent& event = result.engine;
+  tokens_->prompt.Observe(event.n_prompt_tokens);
+  tokens_->computed_prompt.Observe(event.n_prompt_tokens - event.n_cached_tokens);
+  int32_t most_generated = 0;
+  for (const ChoiceFinish& choice : result.choices) {
+    tokens_->generated.Observe(choice.n_generated);
+    most_generated = std::max(most_generated, choice.n_generated);
+  }
+  tokens_->most_generated.Observe(most_generated);
+  tokens_->asked.Observe(result.max_new_tokens);
+}
+
+void Metrics::SetEngine(const Engine* engine) {
+  const prometheus::Histogram::BucketBoundaries bounds =
+      TokenBounds(engine->limits().context_tokens);
+  const auto add = [&](const char* name, const char* help) -> prometheus::Histogram& {
+    return AddHistogram(name, help, bounds);
+  };
+  tokens_.emplace(TokenHistograms{
+      add("vllm:request_prompt_tokens", "Tokens of a generation's prompt."),
+      add("vllm:request_prefill_kv_computed_tokens",
+          "Prompt tokens that were not found in the prefix cache."),
+      add("vllm:request_generation_tokens", "Tokens of a choice."),
+      add("vllm:request_max_num_generation_tokens", "Tokens of a generation's longest choice."),
+      add("vllm:request_params_max_tokens", "Tokens that a generation may give, per choice.")});
+  engine_ = engine;
+}
+
+void Metrics::CountHttpRequest(std::string_view api, std::string_view code) {
+  http_requests_.Add({{"api", std::string(api)}, {"code", std::string(code)}}).Increment();
+}
+
+void Metrics::WatchNetwork(std::function<NetworkStats()> stats) {
+  absl::MutexLock lock(&mutex_);
+  network_ = std::move(stats);
+}
+
 void Metrics::CountRefusal(absl::StatusCode code) {
   refused_.Add({{"code", absl::StatusCodeToString(code)}}).Increment();
 }
@@ -170,15 +219,26 @@ void Metrics::CountNetworkRefusal(NetworkRefusal reason) {
 
 std::string Metrics::Text() const {
   std::vector<MetricFamily> families = registry_.Collect();
-  families.push_back(Sample("lowkey:num_streams_paused", "Generations that wait for their reader.",
-                            MetricType::Gauge, static_cast<double>(n_paused_streams_), labels_));
-  families.push_back(Sample(
-      "lowkey:log_lines_dropped_total", "Log lines that nobody read in time.", MetricType::Counter,
-      n_dropped_lines_ == nullptr ? 0 : static_cast<double>(n_dropped_lines_()), labels_));
-  if (const Engine* engine = engine_; engine != nullptr) {
-    std::vector<MetricFamily> more = EngineFamilies(engine->Stats(), labels_);
+  const auto append = [&families](std::vector<MetricFamily> more) {
     families.insert(families.end(), std::make_move_iterator(more.begin()),
                     std::make_move_iterator(more.end()));
+  };
+  families.push_back(StateFamily(state_, LabelsOf("lowkey:serving_state", model_name_)));
+  const std::string paused = "lowkey:num_streams_paused";
+  families.push_back(GaugeFamily(paused, "Generations that wait for their reader.",
+                                 static_cast<double>(n_paused_streams_),
+                                 LabelsOf(paused, model_name_)));
+  for (const WatchedCounter& counter : watched_) {
+    families.push_back(CounterFamily(counter.name, counter.help,
+                                     static_cast<double>(counter.value()),
+                                     LabelsOf(counter.name, model_name_)));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (network_ != nullptr) append(NetworkFamilies(network_(), model_name_));
+  }
+  if (const Engine* engine = engine_; engine != nullptr) {
+    append(EngineFamilies(engine->Stats(), model_name_));
   }
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, families);

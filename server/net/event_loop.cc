@@ -22,16 +22,17 @@ namespace {
 
 using Ticker = EventLoop::Reactor::Ticker;
 
-void AwaitTick(Ticker& ticker) {
-  RunInTheEnd([&ticker] {
-    ticker.timer.async_wait([&ticker](const boost::system::error_code& error) {
+void AwaitTick(EventLoop::Reactor& reactor, Ticker& ticker) {
+  RunInTheEnd([&reactor, &ticker] {
+    ticker.timer.async_wait([&reactor, &ticker](const boost::system::error_code& error) {
       if (error) return;
+      reactor.lateness = absl::FromChrono(std::chrono::steady_clock::now() - ticker.timer.expiry());
       RunContained([&ticker] { ticker.tick(absl::Now()); });
       // Ticks that a busy loop has missed are left out.
       const auto now = std::chrono::steady_clock::now();
       const auto next = ticker.timer.expiry() + ticker.period;
       ticker.timer.expires_at(next > now ? next : now + ticker.period);
-      AwaitTick(ticker);
+      AwaitTick(reactor, ticker);
     });
   });
 }
@@ -90,6 +91,8 @@ void EventLoop::PostAndWait(const std::function<void()>& work) {
   });
 }
 
+absl::Duration EventLoop::lateness() const { return reactor_->lateness; }
+
 bool EventLoop::IsThisThread() const {
   return reactor_->context.get_executor().running_in_this_thread();
 }
@@ -97,7 +100,8 @@ bool EventLoop::IsThisThread() const {
 void EventLoop::Every(absl::Duration period, std::function<void(absl::Time now)> tick) {
   const std::chrono::nanoseconds nanoseconds = absl::ToChronoNanoseconds(period);
   boost::asio::steady_timer timer(reactor_->context, nanoseconds);
-  AwaitTick(reactor_->tickers.emplace_back(Ticker{std::move(timer), nanoseconds, std::move(tick)}));
+  AwaitTick(*reactor_,
+            reactor_->tickers.emplace_back(Ticker{std::move(timer), nanoseconds, std::move(tick)}));
 }
 
 }  // namespace lowkey

@@ -36,6 +36,9 @@ class EventLoop {
   // Calls `tick` every `period` until the loop stops. On the loop's thread only.
   void Every(absl::Duration period, std::function<void(absl::Time now)> tick);
 
+  // Returns how late the tick that runs is: for so long the loop was busy. On the loop's thread.
+  absl::Duration lateness() const;
+
   // What Listener and Transport register with; only server/net knows its type.
   struct Reactor;
   Reactor& reactor() { return *reactor_; }

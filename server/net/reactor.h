@@ -37,7 +37,9 @@ struct EventLoop::Reactor {
 
   boost::asio::io_context context;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
-  std::list<Ticker> tickers;  // of the loop's thread
+  // Of the loop's thread.
+  std::list<Ticker> tickers;
+  absl::Duration lateness;  // of the tick that runs
   absl::Mutex mutex;
   bool is_stopping ABSL_GUARDED_BY(mutex) = false;
   absl::Mutex join_mutex;

@@ -24,6 +24,11 @@ class WorkerPool {
   // too much waits already.
   bool Run(std::function<void()> work);
 
+  size_t n_waiting() const {
+    absl::MutexLock lock(&mutex_);
+    return waiting_.size() > n_free_ ? waiting_.size() - n_free_ : 0;
+  }
+
  private:
   void Work();
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -31,7 +36,7 @@ class WorkerPool {
   }
 
   const size_t max_waiting_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   // Threads that run nothing, whose next work does not count as waiting.
   size_t n_free_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -13,6 +13,7 @@
 #include "server/net/event_loop.h"
 #include "server/net/transport.h"
 #include "server/request/tenant.h"
+#include "server/request/trace_context.h"
 
 namespace lowkey {
 
@@ -22,6 +23,7 @@ struct RpcContext {
   Peer peer;
   Tenant tenant;
   absl::Time deadline = absl::InfiniteFuture();
+  std::optional<TraceContext> trace = {};  // the caller's, where the call has one
 };
 
 // When a request that found no room should be tried again.

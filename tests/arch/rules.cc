@@ -36,6 +36,7 @@ constexpr std::pair<std::string_view, std::string_view> kRooms[] = {
     {"server/net/", "server/net"},
     {"server/request/", "server/request"},
     {"server/rpc/", "server/rpc"},
+    {"server/trace/", "server/trace"},
     {"server/version.h", "server/version"},
     {"server/all_commands.", "main"},
     {"server/main.cc", "main"},
@@ -63,6 +64,7 @@ const std::vector<Confined>& ConfinedLibraries() {
       {"libcurl", {"curl/"}, {}, {"server/hub/"}},
       {"Asio", {"boost/asio"}, {}, {"server/net/"}},
       {"nghttp2", {"nghttp2/"}, {}, {"server/http/"}},
+      {"libcurl", {"curl/"}, {}, {"server/trace/"}},
       {"JSON", {"nlohmann/"}, {}, {"bench/", "client/", "engine/base/json", "server/", "tools/"}},
   };
   return *libraries;
@@ -273,7 +275,7 @@ const Edges& DirectEdges() {
       {"tokenizer", {"engine/base"}},
       {"proto", {}},
       {"bench", {"engine/runtime", "client/report", "server/config"}},
-      {"server", {"server/model_files", "server/metrics"}},
+      {"server", {"server/model_files", "server/metrics", "server/trace"}},
       {"server/version", {}},
       {"server/request", {"engine/runtime", "tokenizer"}},
       {"server/config", {"server/hub", "server/request", "server/model_files"}},
@@ -288,6 +290,7 @@ const Edges& DirectEdges() {
       {"server/api", {"server", "server/convert", "server/rpc", "server/metrics"}},
       {"server/front", {"server/api"}},
       {"server/metrics", {"server/request", "server/net", "server/version"}},
+      {"server/trace", {"server/request"}},
       {"client/report", {"engine/base", "server/version"}},
       {"client", {"client/report", "server/address", "server/auth", "server/convert"}},
       {"tools", {"client/report", "server/config"}},

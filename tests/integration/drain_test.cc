@@ -146,18 +146,18 @@ TEST(DrainTest, MetricsCountWhatWasServed) {
   ASSERT_TRUE(http.ok()) << http.status();
   const HttpAnswer answer = HttpGet((*http)->port(), "/metrics");
   EXPECT_EQ(answer.code, 200);
-  const std::string label = "{model_name=\"tiny\"";
+  const std::string label = "{model_name=\"tiny\"", vllm = "{engine=\"0\",model_name=\"tiny\"";
   for (const std::string& line : {
-           "vllm:num_requests_running" + label + "} 0\n",
-           "vllm:num_requests_waiting" + label + "} 0\n",
-           "vllm:kv_cache_usage_perc" + label + "} 0\n",
-           "vllm:generation_tokens_total" + label + "} 860\n",
-           "vllm:time_to_first_token_seconds_count" + label + "} 4\n",
+           "vllm:num_requests_running" + vllm + "} 0\n",
+           "vllm:num_requests_waiting" + vllm + "} 0\n",
+           "vllm:kv_cache_usage_perc" + vllm + "} 0\n",
+           "vllm:generation_tokens_total" + vllm + "} 860\n",
+           "vllm:time_to_first_token_seconds_count" + vllm + "} 4\n",
            // 3 times 19, and 399 of each choice.
-           "vllm:inter_token_latency_seconds_count" + label + "} 855\n",
+           "vllm:inter_token_latency_seconds_count" + vllm + "} 855\n",
            "vllm:e2e_request_latency_seconds_count" + label + "} 4\n",
-           "vllm:request_success_total" + label + ",finished_reason=\"length\"} 5\n",
-           "vllm:request_success_total" + label + ",finished_reason=\"stop\"} 0\n",
+           "vllm:request_success_total" + vllm + ",finished_reason=\"length\"} 5\n",
+           "vllm:request_success_total" + vllm + ",finished_reason=\"stop\"} 0\n",
            "lowkey:requests_total" + label + ",mechanism=\"standard\"} 3\n",
            "lowkey:generated_tokens_total" + label + ",mechanism=\"atp\"} 800\n",
            "lowkey:refused_requests_total" + label + ",code=\"INVALID_ARGUMENT\"} 1\n",

@@ -154,7 +154,7 @@ TEST_F(TextSinkTest, EveryTokenAndTheEndAreObserved) {
   Feed(*sink, "abc", 0);
   Feed(*sink, "ab", 1);
   const auto count = [&](const std::string& name) {
-    return "vllm:" + name + "_seconds_count{model_name=\"m\"} ";
+    return "vllm:" + name + "_seconds_count{engine=\"0\",model_name=\"m\"} ";
   };
   EXPECT_THAT(metrics.Text(), HasSubstr(count("e2e_request_latency") + "0\n"));
   sink->OnDone(Ended(FinishReason::kLength, 2));

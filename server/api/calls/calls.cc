@@ -144,7 +144,7 @@ void EngineCall::Detach() {
   if (context_.log == nullptr) return;
   RunContained([this] {
     context_.log->Write({method_, rpc_.tenant.name, *final_status_, absl::Now() - start_,
-                         std::move(final_result_)});
+                         std::move(final_result_), rpc_.trace});
   });
 }
 

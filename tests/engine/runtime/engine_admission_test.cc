@@ -34,6 +34,10 @@ class EngineAdmissionTest : public EngineTest {
   }
   ~EngineAdmissionTest() override { Release(); }
 
+  int64_t NumRefused(QueueBound bound) const {
+    return engine_->Stats().n_refused_by_bound[static_cast<size_t>(bound)];
+  }
+
   absl::Notification held_, release_;
   std::shared_ptr<Collected> holder_;
 };
@@ -46,6 +50,8 @@ TEST_F(EngineAdmissionTest, RefusesALongerWaitThanItsBoundAndSaysWhenToComeAgain
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("queue: a wait of "));
   EXPECT_GE(RetryAfterOf(status).value_or(absl::ZeroDuration()), absl::Milliseconds(100));
+  EXPECT_EQ(NumRefused(QueueBound::kWait), 1);
+  EXPECT_EQ(NumRefused(QueueBound::kRequests), 0);
 }
 
 TEST_F(EngineAdmissionTest, RefusesADeadlineThatCannotBeMet) {
@@ -90,8 +96,25 @@ TEST_F(EngineAdmissionTest, AFullQueueSaysWhenToComeAgain) {
   const absl::Status status = Refused(Request(5, 5));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(RetryAfterOf(status).has_value());
+  EXPECT_EQ(NumRefused(QueueBound::kRequests), 1);
   Release();
   a->Wait(), b->Wait();
+}
+
+TEST_F(EngineAdmissionTest, RefusalsAreCountedByTheBoundThatTheyWouldPass) {
+  EngineOptions options;
+  options.max_queued_prompt_tokens = 20;
+  StartAndHold(options, 0);
+  const auto waiting = Submit(Request(15, 5));
+  EXPECT_EQ(Refused(Request(6, 5)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(NumRefused(QueueBound::kPromptTokens), 1);
+  EngineRequest late = Request(1, 1);
+  late.deadline = absl::Now() - absl::Seconds(1);
+  late.sampling.temperature = -1;
+  EXPECT_FALSE(Refused(late).ok());
+  EXPECT_EQ(NumRefused(QueueBound::kRequests) + NumRefused(QueueBound::kWait), 0);
+  Release();
+  waiting->Wait();
 }
 
 TEST_F(EngineAdmissionTest, TenantsAndPrioritiesDecideWhoIsNext) {

@@ -82,6 +82,16 @@ TEST_F(EnginePrefixTest, WholePagesAreSharedAndTheLastRowIsAlwaysComputed) {
   EXPECT_EQ(Run(Request(193, 2)).n_cached, 192);
   EXPECT_EQ(Run(Request(192, 2)).n_cached, 128);
   EXPECT_EQ(engine_->Stats().n_prefix_tokens, 64 + 64 + 192 + 128);
+  EXPECT_EQ(engine_->Stats().n_prefix_queries, 64 + 64 + 65 + 200 + 193 + 192);
+}
+
+TEST_F(EnginePrefixTest, NothingIsLookedUpWhereNoPrefixIsKept) {
+  EngineOptions options;
+  options.keeps_prefixes = false;
+  Start(options);
+  Run(Request(65, 2));
+  EXPECT_EQ(engine_->Stats().n_prefix_queries, 0);
+  EXPECT_FALSE(engine_->Stats().keeps_prefixes);
 }
 
 // A state that stands for all tokens before it exists at ends and marks alone.

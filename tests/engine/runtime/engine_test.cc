@@ -465,6 +465,18 @@ TEST_F(EngineTest, DestructionCancelsWhatStillRuns) {
   for (const auto& c : all) EXPECT_EQ(c->n_done_calls, 1);
 }
 
+TEST_F(EngineTest, StepsAreCountedByTheirRows) {
+  Start();
+  Submit(Request(100, 3))->Wait();  // one step of 100 rows, then two of one
+  const EngineStats stats = engine_->Stats();
+  EXPECT_EQ(stats.n_steps, 3);
+  EXPECT_EQ(stats.n_rows, 102);
+  for (size_t i = 0; i < stats.n_steps_by_rows.size(); ++i) {
+    const int64_t expected = i == 0 ? 2 : kStepRowBounds[std::min<size_t>(i, 12)] == 128 ? 1 : 0;
+    EXPECT_EQ(stats.n_steps_by_rows[i], expected) << i;
+  }
+}
+
 TEST_F(EngineTest, TimingsAddUp) {
   Start();
   const FinalEvent e = Submit(Request(100, 50))->Wait();
