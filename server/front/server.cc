@@ -9,6 +9,8 @@
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
+#include "server/api/http/api_error.h"
+#include "server/api/openai/routes.h"
 #include "server/net/address.h"
 #include "server/rpc/metadata.h"
 #include "server/rpc/reflection.h"
@@ -67,6 +69,7 @@ Server::Server(TextService& service, const ServerOptions& options)
       guard_(options.credentials.tokens),
       budgets_{.bodies = ByteBudget(options.body_bytes)},
       rpc_{registry_, [this](NetworkRefusal reason) { CountRefusal(reason); }},
+      http_{event_streams_, rpc_.on_refusal},
       pool_(std::make_unique<WorkerPool>(NumWorkers(), kMaxWaiting)),
       workers_{*pool_, rpc_.on_refusal},
       generation_{service,
@@ -84,6 +87,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
   std::unique_ptr<Server> server(new Server(service, options));
   server->AddServices();
   LK_RETURN_IF_ERROR(server->registry_.CheckComplete());
+  server->AddRoutes();
   FrontOptions front;
   front.host = options.host;
   front.port = options.port;
@@ -114,6 +118,24 @@ void Server::AddServices() {
   AddReflection(registry_);
 }
 
+// Every path here needs a row in call_guard.cc's table of rights.
+void Server::AddRoutes() { AddOpenAiRoutes(routes_, generation_, http_, options_.openai); }
+
+// Whether errors on this path are objects rather than plain text.
+bool Server::IsApiPath(std::string_view path) const {
+  return path.starts_with("/v1/") || routes_.Has(path);
+}
+
+std::unique_ptr<HttpHandler> Server::MakeRefusal(HttpExchange& exchange,
+                                                 const absl::Status& status) const {
+  const std::string& path = exchange.head().path;
+  OnRefusedCall(path, status);
+  if (IsApiPath(path)) return MakeApiRefusal(exchange, status);
+  const std::string text = absl::StrCat(status.message(), "\n");
+  if (!absl::IsUnauthenticated(status)) return MakeTextAnswer(exchange, 403, text);
+  return MakeTextAnswer(exchange, 401, text, {{"www-authenticate", "Bearer"}});
+}
+
 std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLoop& loop,
                                                  const Peer& peer) const {
   const HttpHead& head = exchange.head();
@@ -124,19 +146,19 @@ std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLo
   const bool is_call = head.method == "POST" && head.is_http2 &&
                        IsRpcContentType(head.One("content-type").value_or(""));
   if (is_call) return MakeCall(exchange, loop, peer, std::move(tenant));
-  if (!tenant.ok() && !absl::IsPermissionDenied(tenant.status())) {
-    OnRefusedCall(head.path, tenant.status());
-    return MakeTextAnswer(exchange, 401, absl::StrCat(tenant.status().message(), "\n"),
-                          {{"www-authenticate", "Bearer"}});
-  }
-  if (!tenant.ok() && IsPage(head.path)) {
-    OnRefusedCall(head.path, tenant.status());
-    return MakeTextAnswer(exchange, 403, absl::StrCat(tenant.status().message(), "\n"));
+  const bool is_known = IsPage(head.path) || routes_.Has(head.path);
+  if (!tenant.ok() && (is_known || !absl::IsPermissionDenied(tenant.status()))) {
+    return MakeRefusal(exchange, tenant.status());
   }
   if (const Metrics* metrics = service_.options().metrics; metrics != nullptr) {
     const OpsPages pages{*metrics, [this] { return front_->can_accept(); }};
     if (auto page = pages.MakeHandler(exchange); page != nullptr) return page;
   }
+  if (tenant.ok()) {
+    auto handler = routes_.MakeHandler({exchange, loop, peer, *std::move(tenant)});
+    if (handler != nullptr) return handler;
+  }
+  if (IsApiPath(head.path)) return MakeApiRefusal(exchange, UnknownApiPath(head.path));
   if (registry_.Find(head.path) == nullptr) return MakeTextAnswer(exchange, 404, "not found\n");
   return MakeTextAnswer(exchange, 415,
                         "expected POST over HTTP/2 with content-type application/grpc\n");

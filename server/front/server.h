@@ -10,7 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/api/http/routes.h"
 #include "server/api/lowkey/services.h"
+#include "server/api/openai/options.h"
 #include "server/auth/credentials.h"
 #include "server/front/call_guard.h"
 #include "server/front/front.h"
@@ -38,6 +40,7 @@ struct ServerOptions {
   int max_connections = 1024;
   int64_t body_bytes = int64_t{64} << 20;  // of requests that come, or that wait to be read
   ConnectionLimits limits = {};
+  OpenAiOptions openai = {};
 };
 
 // Serves lowkey.v1, grpc.health.v1, reflection and the pages of OpsPages on one port; credentials
@@ -86,6 +89,10 @@ class Server final : private Router {
   void OnRefusedCall(std::string_view method, const absl::Status& status) const;
   void CountRefusal(NetworkRefusal reason) const;
   void AddServices();
+  void AddRoutes();
+  bool IsApiPath(std::string_view path) const;
+  std::unique_ptr<HttpHandler> MakeRefusal(HttpExchange& exchange,
+                                           const absl::Status& status) const;
 
   TextService& service_;
   const ServerOptions options_;
@@ -94,6 +101,9 @@ class Server final : private Router {
   HttpBudgets budgets_;
   RpcRegistry registry_;
   RpcServices rpc_;
+  EventStreams event_streams_;
+  HttpServices http_;
+  HttpRoutes routes_;
   // Workers and the engine post to the front's loops, and so end before the front does (~Server).
   std::unique_ptr<Front> front_;
   std::unique_ptr<WorkerPool> pool_;

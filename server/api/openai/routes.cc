@@ -1,0 +1,88 @@
+#include "server/api/openai/routes.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/api/http/api_error.h"
+#include "server/api/openai/completions.h"
+#include "server/api/openai/models.h"
+#include "server/rpc/single_request.h"
+#include "server/version.h"
+
+namespace lowkey {
+namespace {
+
+// Names what answers may depend on beside the request.
+std::string FingerprintOf(const TextService& service) {
+  const EngineStats stats = service.engine().Stats();
+  return absl::StrCat(std::string(kVersion), "-", stats.dtype, "-", stats.instruction_set);
+}
+
+// What answers within a worker, from the path and the body.
+MakeHttpHandler OnWorker(const RpcWorkers& workers, RunUnary run) {
+  return [make = MakeUnaryHandler(workers, std::move(run))](HttpStream& stream) {
+    return make(stream);
+  };
+}
+
+void AddModels(HttpRoutes& routes, const GenerationContext& context, const HttpServices& services,
+               const std::shared_ptr<const OpenAiOptions>& options) {
+  const TextService& service = context.service;
+  const int64_t created = absl::ToUnixSeconds(absl::Now());
+  routes.AddCall("GET", "/v1/models", services,
+                 OnWorker(context.workers, [&service, options, created](
+                                               const RpcContext&, const CallState&,
+                                               const std::string&) -> absl::StatusOr<std::string> {
+                   return ListModelsJson(service, *options, created);
+                 }));
+  routes.AddCall("GET", "/v1/models/", services,
+                 OnWorker(context.workers, [&service, options, created](
+                                               const RpcContext& rpc, const CallState&,
+                                               const std::string&) -> absl::StatusOr<std::string> {
+                   return ModelJson(service, *options, created, rpc.method);
+                 }));
+}
+
+void AddCompletions(HttpRoutes& routes, const GenerationContext& context,
+                    const HttpServices& services,
+                    const std::shared_ptr<const OpenAiOptions>& options) {
+  const TextService& service = context.service;
+  routes.AddCall(
+      "POST", "/v1/completions", services,
+      GenerationHandler(context, "openai/completions",
+                        [&service, options, fingerprint = FingerprintOf(service)](
+                            const RpcContext& rpc, const CallState& call, const std::string& body) {
+                          return ReadCompletions(service, *options, fingerprint, rpc, call, body);
+                        }));
+}
+
+}  // namespace
+
+absl::Status UnknownApiPath(std::string_view path) {
+  constexpr std::string_view kLeftOut[] = {"responses", "embeddings", "messages",    "images",
+                                           "audio",     "moderations", "files",      "batches",
+                                           "assistants", "threads",   "fine_tuning", "rerank",
+                                           "score"};
+  const std::string name(path.substr(0, 128));
+  for (const std::string_view endpoint : kLeftOut) {
+    const std::string prefix = absl::StrCat("/v1/", std::string(endpoint));
+    if (name != prefix && !absl::StartsWith(name, prefix + "/")) continue;
+    return WithErrorCode(
+        absl::NotFoundError(absl::StrCat(name, " is not supported: this server generates text, see "
+                                               "/v1/completions and /v1/chat/completions")),
+        "unsupported_endpoint");
+  }
+  return WithErrorCode(absl::NotFoundError(absl::StrCat(name, ": no such path")), "not_found");
+}
+
+void AddOpenAiRoutes(HttpRoutes& routes, const GenerationContext& context,
+                     const HttpServices& services, OpenAiOptions options) {
+  const auto shared = std::make_shared<const OpenAiOptions>(std::move(options));
+  AddModels(routes, context, services, shared);
+  AddCompletions(routes, context, services, shared);
+}
+
+}  // namespace lowkey
