@@ -174,6 +174,9 @@ absl::StatusOr<int32_t> TextService::NewTokens(std::optional<int32_t> asked, int
 
 absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationRequest& request) const {
   const ModelConfig& config = engine_.config();
+  if (request.response_format.has_value()) {
+    return absl::UnimplementedError("response_format: not supported yet, expected none");
+  }
   EngineRequest result;
   LK_ASSIGN_OR_RETURN(result.sampling, ResolveSampling(request.sampling, options_.defaults.sampling,
                                                        config.vocab_size));

@@ -16,6 +16,7 @@
 #include "engine/config/limits.h"
 #include "engine/runtime/engine.h"
 #include "engine/sampler/sampler.h"
+#include "server/request/response_format.h"
 #include "server/request/tenant.h"
 #include "tokenizer/chat/chat_template.h"
 
@@ -67,6 +68,7 @@ struct GenerationRequest {
   std::optional<int32_t> priority;
   std::vector<int32_t> prefix_marks;
   std::optional<std::string> draft;
+  std::optional<ResponseFormat> response_format;
   absl::Time deadline = absl::InfiniteFuture();
   Tenant tenant;  // from the credentials, never from the message
   IsCancelled is_cancelled = {};

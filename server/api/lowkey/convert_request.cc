@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
 
 namespace lowkey {
 namespace {
@@ -84,6 +85,47 @@ void PutConversation(const Conversation& conversation, v1::Chat& proto) {
   if (!conversation.add_generation_prompt) proto.set_add_generation_prompt(false);
 }
 
+absl::StatusOr<ResponseFormat> ToResponseFormat(const v1::ResponseFormat& proto) {
+  using Kind = ResponseFormat::Kind;
+  switch (proto.format_case()) {
+    case v1::ResponseFormat::kJsonObject:
+      return ResponseFormat{Kind::kJsonObject};
+    case v1::ResponseFormat::kJsonSchema:
+      return ResponseFormat{Kind::kJsonSchema, proto.json_schema()};
+    case v1::ResponseFormat::kRegex:
+      return ResponseFormat{Kind::kRegex, proto.regex()};
+    case v1::ResponseFormat::kChoice:
+      return ResponseFormat{
+          Kind::kChoice, {}, {proto.choice().texts().begin(), proto.choice().texts().end()}};
+    case v1::ResponseFormat::kGrammar:
+      return ResponseFormat{Kind::kGrammar, proto.grammar()};
+    case v1::ResponseFormat::FORMAT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "response_format: no form, expected json_object, json_schema, regex, choice or grammar");
+}
+
+void PutResponseFormat(const ResponseFormat& format, v1::ResponseFormat& proto) {
+  switch (format.kind) {
+    case ResponseFormat::Kind::kJsonObject:
+      proto.mutable_json_object();
+      break;
+    case ResponseFormat::Kind::kJsonSchema:
+      proto.set_json_schema(format.text);
+      break;
+    case ResponseFormat::Kind::kRegex:
+      proto.set_regex(format.text);
+      break;
+    case ResponseFormat::Kind::kChoice:
+      proto.mutable_choice()->mutable_texts()->Assign(format.choices.begin(), format.choices.end());
+      break;
+    case ResponseFormat::Kind::kGrammar:
+      proto.set_grammar(format.text);
+      break;
+  }
+}
+
 }  // namespace
 
 Conversation FromProto(const v1::Chat& proto) {
@@ -121,6 +163,9 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& proto) {
   LK_TAKE(proto, n, request.n);
   LK_TAKE(proto, priority, request.priority);
   LK_TAKE(proto, draft, request.draft);
+  if (proto.has_response_format()) {
+    LK_ASSIGN_OR_RETURN(request.response_format, ToResponseFormat(proto.response_format()));
+  }
   request.prefix_marks.assign(proto.prefix_marks().begin(), proto.prefix_marks().end());
   return request;
 }
@@ -147,6 +192,9 @@ v1::GenerateRequest ToProto(const GenerationRequest& request) {
   LK_PUT(request.n, proto, n);
   LK_PUT(request.priority, proto, priority);
   LK_PUT(request.draft, proto, draft);
+  if (request.response_format.has_value()) {
+    PutResponseFormat(*request.response_format, *proto.mutable_response_format());
+  }
   proto.mutable_prefix_marks()->Assign(request.prefix_marks.begin(), request.prefix_marks.end());
   return proto;
 }

@@ -79,6 +79,7 @@ v1::GenerateRequest FullRequest() {
   proto.set_priority(0);
   proto.add_prefix_marks(64);
   proto.set_draft("lookup");
+  proto.mutable_response_format()->set_regex("a+");
   return proto;
 }
 
@@ -93,6 +94,32 @@ TEST(ConvertTest, EveryRequestFieldSurvivesBothWays) {
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(ToProto(*request), proto))
       << ToProto(*request).DebugString();
+}
+
+TEST(ConvertTest, EveryResponseFormatSurvivesBothWays) {
+  std::vector<v1::ResponseFormat> formats(5);
+  formats[0].mutable_json_object();
+  formats[1].set_json_schema("{}");
+  formats[2].set_regex("a");
+  formats[3].mutable_choice()->add_texts("yes");
+  formats[3].mutable_choice()->add_texts("no");
+  formats[4].set_grammar("root ::= \"a\"");
+  EXPECT_EQ(v1::ResponseFormat::descriptor()->field_count(), static_cast<int>(formats.size()));
+  for (const v1::ResponseFormat& format : formats) {
+    v1::GenerateRequest proto = FullRequest();
+    *proto.mutable_response_format() = format;
+    const auto request = FromProto(proto);
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(ToProto(*request), proto))
+        << format.DebugString();
+  }
+}
+
+TEST(ConvertTest, AResponseFormatWithoutFormIsRefused) {
+  v1::GenerateRequest proto = FullRequest();
+  proto.mutable_response_format()->Clear();
+  EXPECT_THAT(FromProto(proto).status().message(),
+              HasSubstr("response_format: no form, expected json_object, json_schema"));
 }
 
 TEST(ConvertTest, EveryAttentionFieldIsAnOptionOfTheTableOrARuleOfAuto) {
