@@ -28,6 +28,17 @@ constexpr size_t kMaxWaiting = 1024;
 // Most cores are the engine's.
 int NumWorkers() { return std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 8); }
 
+bool IsCall(const HttpHead& head) {
+  return head.method == "POST" && head.is_http2 &&
+         IsRpcContentType(head.One("content-type").value_or(""));
+}
+
+BrowserRules RulesOf(const ServerOptions& options) {
+  BrowserRules rules = options.browsers;
+  rules.checks_host = !options.credentials.IsGuarded() && IsLoopback(options.host);
+  return rules;
+}
+
 class RpcRefusal final : public HttpHandler {
  public:
   RpcRefusal(HttpExchange& exchange, absl::Status status)
@@ -67,6 +78,7 @@ Server::Server(TextService& service, const ServerOptions& options)
     : service_(service),
       options_(options),
       guard_(options.credentials.tokens),
+      browsers_(RulesOf(options)),
       budgets_{.bodies = ByteBudget(options.body_bytes)},
       rpc_{registry_, [this](NetworkRefusal reason) { CountRefusal(reason); }},
       http_{event_streams_, rpc_.on_refusal},
@@ -139,13 +151,25 @@ std::unique_ptr<HttpHandler> Server::MakeRefusal(HttpExchange& exchange,
 std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLoop& loop,
                                                  const Peer& peer) const {
   const HttpHead& head = exchange.head();
+  // Browsers cannot make calls of gRPC, and get nothing else on their paths.
+  if (IsCall(head) || registry_.Find(head.path) != nullptr) {
+    return MakeAnswer(exchange, loop, peer);
+  }
+  const absl::Status status = CheckBrowser(head, browsers_);
+  if (!status.ok()) return MakeRefusal(exchange, status);
+  return MakeForBrowser(exchange, browsers_, [this, &loop, &peer](HttpExchange& answered) {
+    return MakeAnswer(answered, loop, peer);
+  });
+}
+
+std::unique_ptr<HttpHandler> Server::MakeAnswer(HttpExchange& exchange, EventLoop& loop,
+                                                const Peer& peer) const {
+  const HttpHead& head = exchange.head();
   const std::optional<Right> right = RightFor(head.path);
   absl::StatusOr<Tenant> tenant = Tenant();
   if (right.has_value()) tenant = guard_.Check(*right, head.All("authorization"));
   if (tenant.ok() && (right.has_value() || !guard_.asks_for_tokens())) exchange.Trust();
-  const bool is_call = head.method == "POST" && head.is_http2 &&
-                       IsRpcContentType(head.One("content-type").value_or(""));
-  if (is_call) return MakeCall(exchange, loop, peer, std::move(tenant));
+  if (IsCall(head)) return MakeCall(exchange, loop, peer, std::move(tenant));
   const bool is_known = IsPage(head.path) || routes_.Has(head.path);
   if (!tenant.ok() && (is_known || !absl::IsPermissionDenied(tenant.status()))) {
     return MakeRefusal(exchange, tenant.status());

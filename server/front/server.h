@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/api/http/browser_guard.h"
 #include "server/api/http/routes.h"
 #include "server/api/lowkey/services.h"
 #include "server/api/openai/options.h"
@@ -41,6 +42,8 @@ struct ServerOptions {
   int64_t body_bytes = int64_t{64} << 20;  // of requests that come, or that wait to be read
   ConnectionLimits limits = {};
   OpenAiOptions openai = {};
+  // Hosts are checked where nothing else guards a loopback address.
+  BrowserRules browsers = {};
 };
 
 // Serves lowkey.v1, grpc.health.v1, reflection and the pages of OpsPages on one port; credentials
@@ -82,6 +85,9 @@ class Server final : private Router {
 
   std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange, EventLoop& loop,
                                            const Peer& peer) const override;
+  // Makes the handler of a request whose origin and host are in order.
+  std::unique_ptr<HttpHandler> MakeAnswer(HttpExchange& exchange, EventLoop& loop,
+                                          const Peer& peer) const;
   std::unique_ptr<HttpHandler> MakeCall(HttpExchange& exchange, EventLoop& loop, const Peer& peer,
                                         absl::StatusOr<Tenant> tenant) const;
   void SetState(ServingState state);
@@ -97,6 +103,7 @@ class Server final : private Router {
   TextService& service_;
   const ServerOptions options_;
   const CallGuard guard_;
+  const BrowserRules browsers_;
   Deliveries own_deliveries_{/*gathers=*/false};
   HttpBudgets budgets_;
   RpcRegistry registry_;

@@ -121,8 +121,7 @@ HttpFields RetryFields(int http_status, const absl::Status& status) {
 
 class Refusal final : public HttpHandler {
  public:
-  Refusal(HttpExchange& exchange, ApiError error)
-      : exchange_(exchange), error_(std::move(error)) {}
+  Refusal(HttpExchange& exchange, ApiError error) : exchange_(exchange), error_(std::move(error)) {}
 
   void OnHead() override {
     const bool is_head = exchange_.head().method == "HEAD";

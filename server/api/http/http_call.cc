@@ -98,10 +98,10 @@ void HttpCall::OnBody(std::string_view bytes) {
   Run([this, bytes] {
     if (bytes.size() > kMaxBodyBytes - body_.size()) {
       services_.on_refusal(NetworkRefusal::kBodySize);
-      return Finish(WithErrorCode(
-          absl::InvalidArgumentError(absl::StrCat("body: over ", kMaxBodyBytes,
-                                                  " bytes, expected at most that")),
-          "request_too_large", 413));
+      return Finish(
+          WithErrorCode(absl::InvalidArgumentError(absl::StrCat("body: over ", kMaxBodyBytes,
+                                                                " bytes, expected at most that")),
+                        "request_too_large", 413));
     }
     body_.append(bytes);
     if (const absl::Status status = AllowMore(); !status.ok()) Finish(status);

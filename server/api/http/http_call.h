@@ -91,7 +91,7 @@ class HttpCall final : public HttpHandler, private HttpStream, private EventStre
   std::string body_;
   std::vector<std::shared_ptr<const HeldBytes>> held_;  // for the body
   size_t n_allowed_ = 0;
-  HttpFields fields_;    // of the answer
+  HttpFields fields_;     // of the answer
   std::string document_;  // the answer, unless it is a stream of events
   bool is_head_request_ = false, is_event_stream_ = false, is_started_ = false;
   bool is_finished_ = false;

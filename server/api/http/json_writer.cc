@@ -97,7 +97,8 @@ template <typename Number>
 JsonWriter& JsonWriter::Shortest(Number value) {
   BeginValue();
   std::array<char, 64> buffer;
-  const std::to_chars_result end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  const std::to_chars_result end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   out_.append(buffer.data(), end.ptr);
   return *this;
 }

@@ -72,25 +72,25 @@ void WriteValue(const Message& message, const FieldDescriptor& field, int index,
                          : r.GetRepeatedString(message, &field, index));
       return;
     case FieldDescriptor::CPPTYPE_MESSAGE: {
-      const Message& value = is_one ? r.GetMessage(message, &field)
-                                    : r.GetRepeatedMessage(message, &field, index);
+      const Message& value =
+          is_one ? r.GetMessage(message, &field) : r.GetRepeatedMessage(message, &field, index);
       return IsTokenIds(field) ? WriteTokenIds(value, writer) : WriteProto(value, writer);
     }
   }
 }
 
 absl::Status TypeError(const std::string& name, const json& value, const std::string& expected) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, ": ", value.is_structured() ? value.type_name() : ShortText(value), ", expected ",
-      expected));
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": ", value.is_structured() ? value.type_name() : ShortText(value),
+                   ", expected ", expected));
 }
 
 absl::StatusOr<int64_t> IntOf(const std::string& name, const json& value, int64_t min,
                               int64_t max) {
-  const bool fits = value.is_number_unsigned()
-                        ? value.get<uint64_t>() <= static_cast<uint64_t>(max)
-                        : value.is_number_integer() && value.get<int64_t>() >= min &&
-                              value.get<int64_t>() <= max;
+  const bool fits =
+      value.is_number_unsigned()
+          ? value.get<uint64_t>() <= static_cast<uint64_t>(max)
+          : value.is_number_integer() && value.get<int64_t>() >= min && value.get<int64_t>() <= max;
   if (fits) return value.get<int64_t>();
   return TypeError(name, value, absl::StrCat("an integer in ", min, "..", max));
 }

@@ -48,12 +48,11 @@ std::unique_ptr<HttpHandler> HttpRoutes::MakeHandler(const RoutedRequest& reques
   for (const auto& [method, make] : *methods) {
     absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", method);
   }
-  return MakeApiRefusal(
-      request.exchange,
-      WithErrorCode(absl::InvalidArgumentError(absl::StrCat("method: \"", head.method, "\", expected ",
-                                                            allowed)),
-                    "method_not_allowed", 405),
-      {{"allow", allowed}});
+  return MakeApiRefusal(request.exchange,
+                        WithErrorCode(absl::InvalidArgumentError(absl::StrCat(
+                                          "method: \"", head.method, "\", expected ", allowed)),
+                                      "method_not_allowed", 405),
+                        {{"allow", allowed}});
 }
 
 }  // namespace lowkey

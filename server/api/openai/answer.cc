@@ -159,8 +159,8 @@ void Answer::Add(size_t prompt, const v1::GenerateResponse& response) {
     static const v1::ChoiceDelta kNothing;
     const bool has_text = choice.choice() < response.choices_size();
     WriteChoice(IndexOf(prompt, choice.choice()),
-                has_text ? response.choices(choice.choice()) : kNothing,
-                response.prompt_logprobs(), finish, writer);
+                has_text ? response.choices(choice.choice()) : kNothing, response.prompt_logprobs(),
+                finish, writer);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "server/api/openai/chat_answer.h"
 #include "server/api/openai/messages.h"
 #include "server/api/openai/request_reader.h"
+#include "server/api/openai/response_format.h"
 
 namespace lowkey {
 namespace {
@@ -59,6 +60,7 @@ absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOpt
   }
   LK_RETURN_IF_ERROR(fields.Accept("add_special_tokens", false));
   LK_RETURN_IF_ERROR(fields.Accept("continue_final_message", false));
+  LK_RETURN_IF_ERROR(ReadResponseFormat(fields, body, request.response_format));
   LK_RETURN_IF_ERROR(fields.CheckRest(options.unknown_fields));
   const int32_t n = request.n.value_or(1);
   if (n < 1 || n > kMaxChoices) {

@@ -68,8 +68,8 @@ void ChatAnswer::WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Fi
   writer.EndObject();
 }
 
-void ChatAnswer::WriteChoice(size_t index, const v1::ChoiceDelta& choice,
-                             const v1::PromptLogprobs&, const Finish& finish, JsonWriter& writer) {
+void ChatAnswer::WriteChoice(size_t index, const v1::ChoiceDelta& choice, const v1::PromptLogprobs&,
+                             const Finish& finish, JsonWriter& writer) {
   writer.BeginObject().Key("index").Unsigned(index).Key("message").BeginObject();
   writer.Key("role").Text("assistant").Key("content").Text(choice.text()).EndObject();
   WriteRest(choice, &finish, writer);

@@ -45,8 +45,8 @@ class CompletionAnswer final : public Answer {
 
   const PromptEcho echo_;
   const Tokenizer& tokenizer_;
-  std::vector<bool> is_begun_;       // by choice: its first chunk was written
-  std::vector<int64_t> n_written_;   // by choice: characters of tokens so far
+  std::vector<bool> is_begun_;               // by choice: its first chunk was written
+  std::vector<int64_t> n_written_;           // by choice: characters of tokens so far
   std::vector<v1::PromptLogprobs> prompts_;  // of streams, by prompt
 };
 

@@ -7,6 +7,7 @@
 #include "engine/base/status_macros.h"
 #include "server/api/openai/completion_answer.h"
 #include "server/api/openai/request_reader.h"
+#include "server/api/openai/response_format.h"
 
 namespace lowkey {
 namespace {
@@ -41,8 +42,8 @@ absl::StatusOr<std::vector<Input>> ReadPrompts(Fields& fields) {
     return prompts;
   }
   if (value->size() > kMaxCallChoices) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt: ", value->size(),
-                                                   " prompts, expected at most ", kMaxCallChoices));
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt: ", value->size(), " prompts, expected at most ", kMaxCallChoices));
   }
   for (size_t i = 0; i < value->size(); ++i) {
     const std::string name = absl::StrCat("prompt[", i, "]");
@@ -73,10 +74,11 @@ absl::Status ReadLogprobs(Fields& fields, CompletionFields& own, GenerationReque
   request.logprobs = own.logprobs;
   if (own.echo.echoes) request.prompt_logprobs = own.logprobs;
   if (!own.echo.prompt_logprobs.has_value()) return absl::OkStatus();
-  if (request.prompt_logprobs.has_value() && *request.prompt_logprobs != *own.echo.prompt_logprobs) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "prompt_logprobs: ", *own.echo.prompt_logprobs, ", expected ", *request.prompt_logprobs,
-        ", as logprobs beside echo, or none"));
+  if (request.prompt_logprobs.has_value() &&
+      *request.prompt_logprobs != *own.echo.prompt_logprobs) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt_logprobs: ", *own.echo.prompt_logprobs,
+                                                   ", expected ", *request.prompt_logprobs,
+                                                   ", as logprobs beside echo, or none"));
   }
   request.prompt_logprobs = own.echo.prompt_logprobs;
   return absl::OkStatus();
@@ -159,6 +161,7 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
     LK_RETURN_IF_ERROR(fields.Refuse(key, "a field of /v1/chat/completions"));
   }
   LK_RETURN_IF_ERROR(fields.Accept("add_special_tokens", true));
+  LK_RETURN_IF_ERROR(ReadResponseFormat(fields, body, request.response_format));
   LK_RETURN_IF_ERROR(fields.CheckRest(options.unknown_fields));
   LK_RETURN_IF_ERROR(CheckChoices(own, request));
   if (own.echo.echoes) {
@@ -182,8 +185,8 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
                      .includes_usage = common.includes_usage,
                      .includes_continuous_usage = common.includes_continuous_usage,
                      .logprobs = own.logprobs};
-  result.writer = std::make_shared<CompletionAnswer>(std::move(form), std::move(own.echo),
-                                                     service.tokenizer());
+  result.writer =
+      std::make_shared<CompletionAnswer>(std::move(form), std::move(own.echo), service.tokenizer());
   return result;
 }
 

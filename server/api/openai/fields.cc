@@ -121,8 +121,8 @@ absl::Status Fields::Accept(const char* key, const json& value) {
 
 absl::Status Fields::Refuse(const char* key, std::string_view reason) {
   if (Take(key) == nullptr) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat(NameOf(key), ": not supported", reason.empty() ? "" : ": ", std::string(reason)));
+  return absl::UnimplementedError(absl::StrCat(NameOf(key), ": not supported",
+                                               reason.empty() ? "" : ": ", std::string(reason)));
 }
 
 absl::Status Fields::CheckRest(UnknownFields policy) const {

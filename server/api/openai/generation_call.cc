@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
+#include "server/api/openai/error_names.h"
 #include "server/metrics/metrics.h"
 
 namespace lowkey {
@@ -159,10 +160,15 @@ void GenerationCall::Begin() {
 }
 
 void GenerationCall::OnPromptEnd(const absl::Status& status) {
-  if (!status.ok()) return stream_.Finish(status);
+  if (!status.ok()) {
+    absl::Status named = status;
+    RunContained([&] { named = WithApiNames(status); });
+    return stream_.Finish(named);
+  }
   if (--n_running_ > 0) return;
   std::string rest;
-  const bool is_written = RunContained([&] { rest = is_stream_ ? writer_->End() : writer_->Whole(); });
+  const bool is_written =
+      RunContained([&] { rest = is_stream_ ? writer_->End() : writer_->Whole(); });
   if (!is_written) return stream_.Finish(OutOfMemory());
   stream_.Write(rest);
   stream_.Finish(absl::OkStatus());

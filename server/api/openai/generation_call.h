@@ -38,7 +38,7 @@ class AnswerWriter {
 // What a body asks for.
 struct Generations {
   bool is_stream = false;
-  std::string id;  // becomes the answer's header field x-request-id
+  std::string id;                                // becomes the answer's header field x-request-id
   std::vector<GenerationRequest> requests = {};  // one per prompt, without their caller
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<AnswerWriter> writer = nullptr;

@@ -19,8 +19,7 @@ absl::Status ReadPart(const json& value, const std::string& name, UnknownFields 
   std::optional<std::string> type, text;
   LK_RETURN_IF_ERROR(part.Read("type", type));
   if (type != "text") {
-    return absl::UnimplementedError(absl::StrCat(name, ".type: \"",
-                                                 type.value_or("").substr(0, 64),
+    return absl::UnimplementedError(absl::StrCat(name, ".type: \"", type.value_or("").substr(0, 64),
                                                  "\" is not supported, expected \"text\""));
   }
   LK_RETURN_IF_ERROR(part.Read("text", text));
@@ -75,12 +74,12 @@ absl::Status ReadCalls(Fields& fields, const std::string& name, UnknownFields un
   const json* value = fields.Take("tool_calls");
   if (value == nullptr) return absl::OkStatus();
   if (!value->is_array() || value->size() > kMaxToolCalls) {
-    return fields.Error("tool_calls", absl::StrCat("an array of at most ", kMaxToolCalls, " calls"));
+    return fields.Error("tool_calls",
+                        absl::StrCat("an array of at most ", kMaxToolCalls, " calls"));
   }
   for (size_t i = 0; i < value->size(); ++i) {
-    LK_ASSIGN_OR_RETURN(
-        calls.emplace_back(),
-        ReadCall((*value)[i], absl::StrCat(name, ".tool_calls[", i, "]"), unknown));
+    LK_ASSIGN_OR_RETURN(calls.emplace_back(),
+                        ReadCall((*value)[i], absl::StrCat(name, ".tool_calls[", i, "]"), unknown));
   }
   return absl::OkStatus();
 }
@@ -130,8 +129,8 @@ absl::Status CheckTool(const json& value, const std::string& name) {
   std::optional<std::string> type, function_name;
   LK_RETURN_IF_ERROR(tool.Read("type", type));
   if (type != "function") {
-    return absl::UnimplementedError(absl::StrCat(
-        name, ".type: \"", type.value_or("").substr(0, 64), "\", expected \"function\""));
+    return absl::UnimplementedError(absl::StrCat(name, ".type: \"", type.value_or("").substr(0, 64),
+                                                 "\", expected \"function\""));
   }
   const json* function = tool.Take("function");
   if (function == nullptr || !function->is_object()) return tool.Error("function", "an object");

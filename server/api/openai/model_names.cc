@@ -33,18 +33,17 @@ absl::StatusOr<ModelChoice> ResolveModel(const TextService& service, const OpenA
       HasMechanism(service, id.substr(at + 1))) {
     return ModelChoice{id.substr(at + 1)};
   }
-  return absl::NotFoundError(absl::StrCat("model: \"", id.substr(0, kMaxShownBytes),
-                                          "\" is not served, expected \"",
-                                          service.options().model_name,
-                                          "\" or one of GET /v1/models"));
+  return absl::NotFoundError(
+      absl::StrCat("model: \"", id.substr(0, kMaxShownBytes), "\" is not served, expected \"",
+                   service.options().model_name, "\" or one of GET /v1/models"));
 }
 
 std::vector<std::string> ListModelIds(const TextService& service, const OpenAiOptions& options) {
   std::vector<std::string> ids = {service.options().model_name};
   ids.insert(ids.end(), options.model_aliases.begin(), options.model_aliases.end());
   for (const MechanismInfo& mechanism : service.engine().mechanisms()) {
-    ids.push_back(absl::StrCat(service.options().model_name, "@",
-                               std::string(MechanismName(mechanism.id))));
+    ids.push_back(
+        absl::StrCat(service.options().model_name, "@", std::string(MechanismName(mechanism.id))));
   }
   return ids;
 }

@@ -16,7 +16,8 @@ class Walker {
   char next() const { return at_end() ? '\0' : text_[at_]; }
 
   void SkipSpaces() {
-    while (!at_end() && (next() == ' ' || next() == '\t' || next() == '\n' || next() == '\r')) ++at_;
+    while (!at_end() && (next() == ' ' || next() == '\t' || next() == '\n' || next() == '\r'))
+      ++at_;
   }
   // Skips one character, and the spaces around it.
   void Skip() {

@@ -30,11 +30,20 @@ constexpr const char* kWithoutEffect[] = {"user",
                                           "prompt_cache_key",
                                           "prompt_cache_retention"};
 
-constexpr const char* kUnsupported[] = {
-    "suffix",       "modalities",       "audio",           "prediction",
-    "functions",    "function_call",    "reasoning_effort", "web_search_options",
-    "verbosity",    "logits_processors", "truncate_prompt_tokens",
-    "documents",    "cache_salt",       "kv_transfer_params"};
+constexpr const char* kUnsupported[] = {"suffix",
+                                        "modalities",
+                                        "audio",
+                                        "prediction",
+                                        "functions",
+                                        "function_call",
+                                        "reasoning_effort",
+                                        "web_search_options",
+                                        "verbosity",
+                                        "logits_processors",
+                                        "truncate_prompt_tokens",
+                                        "documents",
+                                        "cache_salt",
+                                        "kv_transfer_params"};
 
 absl::Status ReadSeed(Fields& fields, std::optional<uint64_t>& seed) {
   const json* value = fields.Take("seed");
@@ -50,8 +59,8 @@ absl::Status ReadLogitBias(Fields& fields, std::vector<std::pair<int32_t, float>
   const json* value = fields.Take("logit_bias");
   if (value == nullptr) return absl::OkStatus();
   if (!value->is_object() || value->size() > kMaxBiases) {
-    return fields.Error("logit_bias", absl::StrCat("an object of at most ", kMaxBiases,
-                                                   " token ids and numbers"));
+    return fields.Error(
+        "logit_bias", absl::StrCat("an object of at most ", kMaxBiases, " token ids and numbers"));
   }
   for (const auto& [key, bias] : value->items()) {
     int32_t id = 0;

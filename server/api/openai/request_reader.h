@@ -20,7 +20,7 @@ struct CommonRequest {
   std::string model;          // as the client named it
   GenerationRequest request;  // without its input; its model is empty, as there is only one
   bool is_stream = false;
-  bool includes_usage = false;            // a stream's last event has the usage
+  bool includes_usage = false;             // a stream's last event has the usage
   bool includes_continuous_usage = false;  // every event has it
   absl::Time deadline = absl::InfiniteFuture();
 };

@@ -46,10 +46,9 @@ class Codec final : public ScoreCodec {
 MakeHttpHandler ScoreJsonHandler(const GenerationContext& context,
                                  std::shared_ptr<const OpenAiOptions> options) {
   const TextService& service = context.service;
-  return [make = ScoreHandler(context, "lowkey/score",
-                              [&service, options = std::move(options)] {
-                                return std::make_unique<Codec>(service, options);
-                              })](HttpStream& stream) { return make(stream); };
+  return [make = ScoreHandler(context, "lowkey/score", [&service, options = std::move(options)] {
+            return std::make_unique<Codec>(service, options);
+          })](HttpStream& stream) { return make(stream); };
 }
 
 }  // namespace lowkey

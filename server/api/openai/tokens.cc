@@ -108,8 +108,7 @@ absl::StatusOr<std::string> TokenizeJson(const TextService& service, const OpenA
   return json;
 }
 
-absl::StatusOr<std::string> DetokenizeJson(const TextService& service,
-                                           const OpenAiOptions& options,
+absl::StatusOr<std::string> DetokenizeJson(const TextService& service, const OpenAiOptions& options,
                                            const RpcContext& context, const CallState& call,
                                            const std::string& body) {
   LK_ASSIGN_OR_RETURN(const nlohmann::json object, ParseBody(body));

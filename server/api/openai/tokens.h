@@ -15,8 +15,7 @@ namespace lowkey {
 absl::StatusOr<std::string> TokenizeJson(const TextService& service, const OpenAiOptions& options,
                                          const RpcContext& context, const CallState& call,
                                          const std::string& body);
-absl::StatusOr<std::string> DetokenizeJson(const TextService& service,
-                                           const OpenAiOptions& options,
+absl::StatusOr<std::string> DetokenizeJson(const TextService& service, const OpenAiOptions& options,
                                            const RpcContext& context, const CallState& call,
                                            const std::string& body);
 
