@@ -223,7 +223,7 @@ absl::StatusOr<std::vector<TokenList>> TextService::JoinedTexts(const ScoreReque
     tokens.assign(context.begin(), context.begin() + static_cast<ptrdiff_t>(cut.n_head));
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     LK_RETURN_IF_ERROR(CheckTokens(name, tokens));
-    LK_RETURN_IF_ERROR(NewTokens(0, tokens.size()).status());
+    LK_RETURN_IF_ERROR(NewTokens(0, 0, tokens.size()).status());
   }
   return joined;
 }
@@ -234,7 +234,7 @@ absl::StatusOr<std::vector<TokenList>> TextService::JoinedTokens(const ScoreRequ
   for (size_t i = 0; i < request.continuations.size(); ++i) {
     const auto& continuation = std::get<TokenList>(request.continuations[i]);
     LK_RETURN_IF_ERROR(CheckTokens(absl::StrCat("continuations[", i, "]"), continuation));
-    LK_RETURN_IF_ERROR(NewTokens(0, context.size() + continuation.size()).status());
+    LK_RETURN_IF_ERROR(NewTokens(0, 0, context.size() + continuation.size()).status());
     TokenList& tokens = joined.emplace_back(context);
     tokens.insert(tokens.end(), continuation.begin(), continuation.end());
   }

@@ -67,6 +67,19 @@ constexpr Flag kTraceFlags[] = {
      "share of the traces that begin here that is sampled, 0 to 1; a caller's trace is as the "
      "caller says"},
 };
+constexpr Flag kHttpFlags[] = {
+    {"model-alias", "NAME", "", "another name that requests may call the model by",
+     FlagKind::kRepeated},
+    {"unknown-fields", "refuse|ignore", "refuse",
+     "what happens to requests with fields that the server does not know", FlagKind::kValue,
+     "refuse,ignore"},
+    {"cors-origin", "ORIGIN", "",
+     "pages of this origin may call, such as https://app.example; * for all [none]",
+     FlagKind::kRepeated},
+    {"allowed-hosts", "NAME", "",
+     "browsers may call the server by this name where no token is asked for [localhost]",
+     FlagKind::kRepeated},
+};
 constexpr Flag kChatFlags[] = {
     {"chat-template", "FILE", "", "write conversations as this Jinja template does [the model's]"},
 };
@@ -148,6 +161,28 @@ absl::StatusOr<DraftMode> ReadDraft(const FlagValues& flags, const EngineOptions
   return *mode;
 }
 
+absl::Status ReadHttpOptions(const FlagValues& flags, ServerOptions& options) {
+  options.openai.model_aliases = flags.Texts("model-alias");
+  const std::string unknown = flags.Text("unknown-fields");
+  if (unknown != "refuse" && unknown != "ignore") {
+    return flags.Error("unknown-fields", "refuse or ignore");
+  }
+  options.openai.unknown_fields =
+      unknown == "ignore" ? UnknownFields::kIgnored : UnknownFields::kRefused;
+  options.openai.fills_context = !flags.IsGiven("max-new-tokens");
+  options.browsers.origins = flags.Texts("cors-origin");
+  options.browsers.hosts = flags.Texts("allowed-hosts");
+  for (const std::string& origin : options.browsers.origins) {
+    const size_t slashes = origin.find("://");
+    if (origin == "*" ||
+        (slashes != std::string::npos && origin.find('/', slashes + 3) == std::string::npos)) {
+      continue;
+    }
+    return flags.Error("cors-origin", "an origin such as https://app.example, or *");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) {
   ServeOptions options;
   options.log = &log;
@@ -167,6 +202,7 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
   LK_RETURN_IF_ERROR(flags.ReadInt("network-threads", {1, 4}, options.network.n_network_threads));
   LK_RETURN_IF_ERROR(
       flags.ReadInt("max-connections", {1, 1 << 20}, options.network.max_connections));
+  LK_RETURN_IF_ERROR(ReadHttpOptions(flags, options.network));
   LK_RETURN_IF_ERROR(Server::CheckOptions(options.network));
   if (flags.IsGiven("metrics")) {
     LK_ASSIGN_OR_RETURN(options.metrics, ReadMetricsAddress(flags));
@@ -235,8 +271,9 @@ void SayReady(const ServeOptions& options, const std::string& model, const Serve
     if (options.metrics.has_value()) json["metrics_port"] = options.metrics->port;
     std::printf("%s\n", JsonLine(json).c_str());
   } else {
-    std::printf("ready: %s on %s after %.0f ms\n", model.c_str(), server.address().c_str(),
-                ready_ms);
+    const char* const scheme = options.network.credentials.tls == nullptr ? "http" : "https";
+    std::printf("ready: %s on %s after %.0f ms; OpenAI's API on %s://%s/v1\n", model.c_str(),
+                server.address().c_str(), ready_ms, scheme, server.address().c_str());
   }
   std::fflush(stdout);
 }
@@ -316,6 +353,7 @@ absl::Status RunServe(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));
   LK_ASSIGN_OR_RETURN(options.defaults.sampling,
                       ResolveSampling(sampling, {}, model.engine->config().vocab_size));
+  if (sampling.temperature.has_value()) options.network.openai.temperature.reset();
   RequestLog requests(flags.Switch("log-requests") ? &log : nullptr,
                       traces.has_value() ? &*traces : nullptr);
   if (flags.Switch("log-requests") || traces.has_value()) options.network.log = &requests;
@@ -339,15 +377,20 @@ absl::Status RunServe(const FlagValues& flags) {
 }  // namespace
 
 Command ServeCommand() {
-  Command command("serve", "serve a model over gRPC", RunServe);
+  Command command("serve", "serve a model over gRPC and HTTP", RunServe);
   command.spec.description =
-      "Loads a model and serves lowkey.v1 (see proto/), grpc.health.v1 and reflection on one port. "
+      "Loads a model and serves, on one port, lowkey.v1 (see proto/), grpc.health.v1 and "
+      "reflection "
+      "over gRPC, and OpenAI's API over HTTP (http://127.0.0.1:50051/v1 unless --host and --port "
+      "say "
+      "otherwise). "
       "Without --model: the demo model. SIGTERM, Ctrl-C or the RPC Admin.Drain begins a drain: "
       "health and /ready say so, new work is refused, what was admitted may finish. A signal after "
       "that ends it at once. SIGHUP reads the credentials again.";
   command.spec.groups = {{"Network", kNetworkFlags},
                          {"Traces", kTraceFlags},
                          {"Credentials (read again when the files change)", CredentialFlags()},
+                         {"HTTP APIs", kHttpFlags},
                          {"Model", ModelFlags()},
                          {"Conversations", kChatFlags},
                          {"Engine", EngineFlags()},

@@ -161,12 +161,12 @@ absl::Status TextService::CheckBounds(const GenerationRequest& request) const {
                     std::numeric_limits<int32_t>::max());
 }
 
-absl::StatusOr<int32_t> TextService::NewTokens(std::optional<int32_t> asked,
+absl::StatusOr<int32_t> TextService::NewTokens(std::optional<int32_t> asked, int32_t fallback,
                                                size_t n_prompt_tokens) const {
   const int64_t context = engine_.limits().context_tokens;
   const int64_t room = context - static_cast<int64_t>(n_prompt_tokens);
-  const int64_t n = asked.value_or(static_cast<int32_t>(
-      std::clamp<int64_t>(options_.defaults.max_new_tokens, 1, std::max<int64_t>(room, 1))));
+  const int64_t n = asked.value_or(
+      static_cast<int32_t>(std::clamp<int64_t>(fallback, 1, std::max<int64_t>(room, 1))));
   if (n <= room) return static_cast<int32_t>(n);
   return absl::OutOfRangeError(absl::StrCat("prompt and max_new_tokens: ", n_prompt_tokens, " + ",
                                             n, ", expected at most the context of ", context));
@@ -187,8 +187,9 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
   result.attention = attention.options;
   result.selection = attention.selection;
   LK_ASSIGN_OR_RETURN(result.prompt, MakePrompt(request));
+  const int32_t fallback = request.default_new_tokens.value_or(options_.defaults.max_new_tokens);
   LK_ASSIGN_OR_RETURN(result.max_new_tokens,
-                      NewTokens(request.max_new_tokens, result.prompt.size()));
+                      NewTokens(request.max_new_tokens, fallback, result.prompt.size()));
   result.n = request.n.value_or(1);
   result.prompt_logprobs = request.prompt_logprobs;
   result.stop_tokens = request.stop_tokens;

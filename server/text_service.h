@@ -135,8 +135,9 @@ class TextService {
                                                       const TokenList& context) const;
   // Returns the tokens that end an answer unless ignore_eos is set.
   TokenList EndTokens() const;
-  // Returns the asked number, or the default cut to the context. OUT_OF_RANGE past the context.
-  absl::StatusOr<int32_t> NewTokens(std::optional<int32_t> asked, size_t n_prompt_tokens) const;
+  // Returns the asked number, or the fallback cut to the context. OUT_OF_RANGE past the context.
+  absl::StatusOr<int32_t> NewTokens(std::optional<int32_t> asked, int32_t fallback,
+                                    size_t n_prompt_tokens) const;
   absl::Status CheckBounds(const GenerationRequest& request) const;
 
   Engine& engine_;

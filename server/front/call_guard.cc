@@ -12,6 +12,7 @@ constexpr std::string_view kOpen[] = {
     "/grpc.health.v1.Health/",
     "/health",
     "/ready",
+    "/version",
     "/inference.GRPCInferenceService/ServerLive",
     "/inference.GRPCInferenceService/ServerReady",
 };
@@ -33,11 +34,21 @@ constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
     {"/grpc.reflection.v1.ServerReflection/", Right::kRead},
     {"/grpc.reflection.v1alpha.ServerReflection/", Right::kRead},
     {"/metrics", Right::kRead},
+    {"/v1/models", Right::kRead},
+    {"/v1/models/", Right::kRead},
+    {"/v1/completions", Right::kGenerate},
+    {"/v1/chat/completions", Right::kGenerate},
+    {"/tokenize", Right::kGenerate},
+    {"/detokenize", Right::kGenerate},
+    {"/tokenizer_info", Right::kRead},
+    {"/lowkey/v1/score", Right::kGenerate},
+    {"/lowkey/v1/", Right::kRead},
 };
 
-// Whether a method or path is the named one. A name that ends with a slash is a whole service.
+// Whether a method or path is the named one. A name that ends with a slash is a whole service or
+// folder, but "/" is one page.
 bool IsNamed(std::string_view method, std::string_view name) {
-  return name.ends_with('/') ? method.starts_with(name) : method == name;
+  return name.size() > 1 && name.ends_with('/') ? method.starts_with(name) : method == name;
 }
 
 // Returns nullopt unless there is exactly one token: a call has one owner.

@@ -9,6 +9,8 @@
 #include "engine/base/contained.h"
 #include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
+#include "server/api/http/api_error.h"
+#include "server/api/openai/routes.h"
 #include "server/front/counted_exchange.h"
 #include "server/http/trace_fields.h"
 #include "server/net/address.h"
@@ -27,6 +29,17 @@ constexpr size_t kMaxWaiting = 1024;
 
 // Most cores are the engine's.
 int NumWorkers() { return std::max(2, AvailableCores() / 8); }
+
+bool IsCall(const HttpHead& head) {
+  return head.method == "POST" && head.is_http2 &&
+         IsRpcContentType(head.One("content-type").value_or(""));
+}
+
+BrowserRules RulesOf(const ServerOptions& options) {
+  BrowserRules rules = options.browsers;
+  rules.checks_host = !options.credentials.IsGuarded() && IsLoopback(options.host);
+  return rules;
+}
 
 class RpcRefusal final : public HttpHandler {
  public:
@@ -67,8 +80,10 @@ Server::Server(TextService& service, const ServerOptions& options)
     : service_(service),
       options_(options),
       guard_(options.credentials.tokens),
+      browsers_(RulesOf(options)),
       budgets_{.bodies = ByteBudget(options.body_bytes)},
       rpc_{registry_, [this](NetworkRefusal reason) { CountRefusal(reason); }},
+      http_{event_streams_, rpc_.on_refusal},
       pool_(std::make_unique<WorkerPool>(NumWorkers(), kMaxWaiting)),
       workers_{*pool_, rpc_.on_refusal},
       generation_{service,
@@ -86,6 +101,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
   std::unique_ptr<Server> server(new Server(service, options));
   server->AddServices();
   LK_RETURN_IF_ERROR(server->registry_.CheckComplete());
+  server->AddRoutes();
   FrontOptions front;
   front.host = options.host;
   front.port = options.port;
@@ -121,6 +137,24 @@ void Server::AddServices() {
   AddReflection(registry_);
 }
 
+// Every path here needs a row in call_guard.cc's table of rights.
+void Server::AddRoutes() { AddOpenAiRoutes(routes_, generation_, http_, options_.openai); }
+
+// Whether errors on this path are objects rather than plain text.
+bool Server::IsApiPath(std::string_view path) const {
+  return path.starts_with("/v1/") || routes_.Has(path);
+}
+
+std::unique_ptr<HttpHandler> Server::MakeRefusal(HttpExchange& exchange,
+                                                 const absl::Status& status) const {
+  const std::string& path = exchange.head().path;
+  OnRefusedCall(path, status);
+  if (IsApiPath(path)) return MakeApiRefusal(exchange, status);
+  const std::string text = absl::StrCat(status.message(), "\n");
+  if (!absl::IsUnauthenticated(status)) return MakeTextAnswer(exchange, 403, text);
+  return MakeTextAnswer(exchange, 401, text, {{"www-authenticate", "Bearer"}});
+}
+
 std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLoop& loop,
                                                  const Peer& peer) const {
   Metrics* const metrics = service_.options().metrics;
@@ -136,26 +170,38 @@ std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLo
 std::unique_ptr<HttpHandler> Server::Route(HttpExchange& exchange, EventLoop& loop,
                                            const Peer& peer) const {
   const HttpHead& head = exchange.head();
+  // Browsers cannot make calls of gRPC, and get nothing else on their paths.
+  if (IsCall(head) || registry_.Find(head.path) != nullptr) {
+    return MakeAnswer(exchange, loop, peer);
+  }
+  const absl::Status status = CheckBrowser(head, browsers_);
+  if (!status.ok()) return MakeRefusal(exchange, status);
+  return MakeForBrowser(exchange, browsers_, [this, &loop, &peer](HttpExchange& answered) {
+    return MakeAnswer(answered, loop, peer);
+  });
+}
+
+std::unique_ptr<HttpHandler> Server::MakeAnswer(HttpExchange& exchange, EventLoop& loop,
+                                                const Peer& peer) const {
+  const HttpHead& head = exchange.head();
   const std::optional<Right> right = RightFor(head.path);
   absl::StatusOr<Tenant> tenant = Tenant();
   if (right.has_value()) tenant = guard_.Check(*right, head.All("authorization"));
   if (tenant.ok() && (right.has_value() || !guard_.asks_for_tokens())) exchange.Trust();
-  const bool is_call = head.method == "POST" && head.is_http2 &&
-                       IsRpcContentType(head.One("content-type").value_or(""));
-  if (is_call) return MakeCall(exchange, loop, peer, std::move(tenant));
-  if (!tenant.ok() && !absl::IsPermissionDenied(tenant.status())) {
-    OnRefusedCall(head.path, tenant.status());
-    return MakeTextAnswer(exchange, 401, absl::StrCat(tenant.status().message(), "\n"),
-                          {{"www-authenticate", "Bearer"}});
-  }
-  if (!tenant.ok() && IsPage(head.path)) {
-    OnRefusedCall(head.path, tenant.status());
-    return MakeTextAnswer(exchange, 403, absl::StrCat(tenant.status().message(), "\n"));
+  if (IsCall(head)) return MakeCall(exchange, loop, peer, std::move(tenant));
+  const bool is_known = IsPage(head.path) || routes_.Has(head.path);
+  if (!tenant.ok() && (is_known || !absl::IsPermissionDenied(tenant.status()))) {
+    return MakeRefusal(exchange, tenant.status());
   }
   if (const Metrics* metrics = service_.options().metrics; metrics != nullptr) {
     const OpsPages pages{*metrics, [this] { return front_->can_accept(); }};
     if (auto page = pages.MakeHandler(exchange); page != nullptr) return page;
   }
+  if (tenant.ok()) {
+    auto handler = routes_.MakeHandler({exchange, loop, peer, *std::move(tenant)});
+    if (handler != nullptr) return handler;
+  }
+  if (IsApiPath(head.path)) return MakeApiRefusal(exchange, UnknownApiPath(head.path));
   if (registry_.Find(head.path) == nullptr) return MakeTextAnswer(exchange, 404, "not found\n");
   return MakeTextAnswer(exchange, 415,
                         "expected POST over HTTP/2 with content-type application/grpc\n");

@@ -10,8 +10,11 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/api/http/browser_guard.h"
+#include "server/api/http/routes.h"
 #include "server/api/kserve/services.h"
 #include "server/api/lowkey/services.h"
+#include "server/api/openai/options.h"
 #include "server/auth/credentials.h"
 #include "server/front/call_guard.h"
 #include "server/front/front.h"
@@ -39,6 +42,9 @@ struct ServerOptions {
   int max_connections = 1024;
   int64_t body_bytes = int64_t{64} << 20;  // of requests that come, or that wait to be read
   ConnectionLimits limits = {};
+  OpenAiOptions openai = {};
+  // Hosts are checked where nothing else guards a loopback address.
+  BrowserRules browsers = {};
 };
 
 // Serves lowkey.v1, inference.GRPCInferenceService, grpc.health.v1, reflection and the pages of
@@ -84,6 +90,9 @@ class Server final : private Router {
   // Makes the handler without counting its answer.
   std::unique_ptr<HttpHandler> Route(HttpExchange& exchange, EventLoop& loop,
                                      const Peer& peer) const;
+  // Makes the handler of a request whose origin and host are in order.
+  std::unique_ptr<HttpHandler> MakeAnswer(HttpExchange& exchange, EventLoop& loop,
+                                          const Peer& peer) const;
   std::unique_ptr<HttpHandler> MakeCall(HttpExchange& exchange, EventLoop& loop, const Peer& peer,
                                         absl::StatusOr<Tenant> tenant) const;
   void SetState(ServingState state);
@@ -93,14 +102,22 @@ class Server final : private Router {
   void AddServices();
   // Has the metrics show what the front does.
   void ShowNetwork();
+  void AddRoutes();
+  bool IsApiPath(std::string_view path) const;
+  std::unique_ptr<HttpHandler> MakeRefusal(HttpExchange& exchange,
+                                           const absl::Status& status) const;
 
   TextService& service_;
   const ServerOptions options_;
   const CallGuard guard_;
+  const BrowserRules browsers_;
   Deliveries own_deliveries_{/*gathers=*/false};
   HttpBudgets budgets_;
   RpcRegistry registry_;
   RpcServices rpc_;
+  EventStreams event_streams_;
+  HttpServices http_;
+  HttpRoutes routes_;
   // Workers and the engine post to the front's loops, and so end before the front does (~Server).
   std::unique_ptr<Front> front_;
   std::unique_ptr<WorkerPool> pool_;

@@ -58,6 +58,8 @@ struct GenerationRequest {
   SamplingChoice sampling;
   AttentionChoice attention;
   std::optional<int32_t> max_new_tokens;
+  // Stands for the server's default where max_new_tokens is unset; is cut to the context likewise.
+  std::optional<int32_t> default_new_tokens = {};
   std::vector<std::string> stop_texts;
   std::vector<int32_t> stop_tokens;
   bool ignore_eos = false;

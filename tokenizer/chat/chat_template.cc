@@ -119,7 +119,7 @@ class VariableBuilder {
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source) {
   LK_ASSIGN_OR_RETURN(jinja::Body body, Prefixed("chat template", jinja::ParseTemplate(source)));
-  return ChatTemplate(std::make_shared<const jinja::Body>(std::move(body)));
+  return ChatTemplate(std::make_shared<const jinja::Body>(std::move(body)), source);
 }
 
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const Conversation& conversation,

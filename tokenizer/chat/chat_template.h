@@ -67,10 +67,15 @@ class ChatTemplate {
                                       const TemplateContext& context = {},
                                       const jinja::Limits& limits = {}) const;
 
+  // The text that was parsed.
+  const std::string& source() const { return *source_; }
+
  private:
-  explicit ChatTemplate(std::shared_ptr<const jinja::Body> body) : body_(std::move(body)) {}
+  ChatTemplate(std::shared_ptr<const jinja::Body> body, std::string_view source)
+      : body_(std::move(body)), source_(std::make_shared<const std::string>(source)) {}
 
   std::shared_ptr<const jinja::Body> body_;
+  std::shared_ptr<const std::string> source_;
 };
 
 }  // namespace lowkey

@@ -262,6 +262,10 @@ void StreamCall::Send() {
       if (!bytes.empty()) stream_->Write(bytes);
       queue_.PopFront();
     }
+    if (stream_ != nullptr && queue_.empty()) {
+      const std::string bytes = codec_->Flush();
+      if (!bytes.empty()) stream_->Write(bytes);
+    }
     if (stream_ != nullptr && queue_.empty() && status_.has_value()) {
       Finish(*status_, std::move(result_));
     }

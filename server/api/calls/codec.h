@@ -26,6 +26,9 @@ class GenerationCodec {
   // Returns the bytes of a stream's next event; empty: nothing is sent. Neighboring deltas of one
   // choice come joined when the reader is slow.
   virtual std::string Write(const v1::GenerateEvent& event) = 0;
+  // Returns the bytes that Write kept back to join them with the next event. Is called when no event
+  // waits; the next one may be long in coming.
+  virtual std::string Flush() { return ""; }
 
   // Returns the whole answer of a call without a stream.
   virtual std::string Write(const v1::GenerateResponse& response) = 0;

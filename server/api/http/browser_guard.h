@@ -1,0 +1,37 @@
+#ifndef LOWKEY_SERVER_API_HTTP_BROWSER_GUARD_H_
+#define LOWKEY_SERVER_API_HTTP_BROWSER_GUARD_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/http/exchange.h"
+
+namespace lowkey {
+
+// Which pages of other sites may call the server from a browser.
+struct BrowserRules {
+  std::vector<std::string> origins = {};  // "https://app.example"; "*": every one
+  std::vector<std::string> hosts = {};    // names of this server, beside localhost and addresses
+  // Whether the name that the client called the server by must be known. A name that a stranger
+  // owns may lead to this machine: his page could then call a server that asks for no token.
+  bool checks_host = false;
+};
+
+// PERMISSION_DENIED for a request of a page of another site that the rules do not name, or by an
+// unknown name of the server.
+absl::Status CheckBrowser(const HttpHead& head, const BrowserRules& rules);
+
+// Makes the handler of one exchange.
+using MakeHandlerOf = std::function<std::unique_ptr<HttpHandler>(HttpExchange& exchange)>;
+
+// Runs an exchange that has passed CheckBrowser. For a page of a named origin, the answer says that
+// the page may read it; a preflight is answered at once, without credentials.
+std::unique_ptr<HttpHandler> MakeForBrowser(HttpExchange& exchange, const BrowserRules& rules,
+                                            const MakeHandlerOf& make);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_API_HTTP_BROWSER_GUARD_H_

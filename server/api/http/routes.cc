@@ -1,0 +1,61 @@
+#include "server/api/http/routes.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/api/http/api_error.h"
+#include "server/http/trace_fields.h"
+
+namespace lowkey {
+
+void HttpRoutes::Add(std::string_view method, std::string_view path, MakeRoute make) {
+  LK_CHECK(make != nullptr);
+  Methods& methods = paths_[std::string(path)];
+  if (method == "GET") methods.emplace("HEAD", make);
+  const bool is_new = methods.emplace(std::string(method), std::move(make)).second;
+  LK_CHECK(is_new);
+}
+
+void HttpRoutes::AddCall(std::string_view method, std::string_view path,
+                         const HttpServices& services, MakeHttpHandler make) {
+  const BodyKind body = method == "POST" ? BodyKind::kJson : BodyKind::kNone;
+  Add(method, path, [&services, body, make = std::move(make)](const RoutedRequest& request) {
+    return std::make_unique<HttpCall>(
+        services, request.exchange, request.loop,
+        RpcContext{.method = request.exchange.head().path,
+                   .peer = request.peer,
+                   .tenant = request.tenant,
+                   .deadline = absl::InfiniteFuture(),
+                   .trace = ReadTraceContext(request.exchange.head())},
+        body, make);
+  });
+}
+
+const HttpRoutes::Methods* HttpRoutes::Find(std::string_view path) const {
+  if (const auto it = paths_.find(path); it != paths_.end()) return &it->second;
+  for (size_t slash = path.rfind('/'); slash != std::string_view::npos && slash > 0;
+       slash = path.rfind('/', slash - 1)) {
+    const auto it = paths_.find(path.substr(0, slash + 1));
+    if (it != paths_.end()) return &it->second;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<HttpHandler> HttpRoutes::MakeHandler(const RoutedRequest& request) const {
+  const HttpHead& head = request.exchange.head();
+  const Methods* methods = Find(head.path);
+  if (methods == nullptr) return nullptr;
+  if (const auto it = methods->find(head.method); it != methods->end()) return it->second(request);
+  std::string allowed;
+  for (const auto& [method, make] : *methods) {
+    absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", method);
+  }
+  return MakeApiRefusal(request.exchange,
+                        WithErrorCode(absl::InvalidArgumentError(absl::StrCat(
+                                          "method: \"", head.method, "\", expected ", allowed)),
+                                      "method_not_allowed", 405),
+                        {{"allow", allowed}});
+}
+
+}  // namespace lowkey

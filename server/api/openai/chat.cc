@@ -1,0 +1,87 @@
+#include "server/api/openai/chat.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/status_macros.h"
+#include "server/api/openai/chat_answer.h"
+#include "server/api/openai/messages.h"
+#include "server/api/openai/request_reader.h"
+#include "server/api/openai/response_format.h"
+
+namespace lowkey {
+namespace {
+
+absl::Status ReadLength(const OpenAiOptions& options, Fields& fields, GenerationRequest& request) {
+  std::optional<int32_t> older, newer;
+  LK_RETURN_IF_ERROR(fields.Read("max_tokens", older));
+  LK_RETURN_IF_ERROR(fields.Read("max_completion_tokens", newer));
+  if (older.has_value() && newer.has_value() && *older != *newer) {
+    return absl::InvalidArgumentError(absl::StrCat("max_tokens: ", *older,
+                                                   ", but max_completion_tokens is ", *newer,
+                                                   ", expected one of them"));
+  }
+  request.max_new_tokens = newer.has_value() ? newer : older;
+  if (options.fills_context) request.default_new_tokens = std::numeric_limits<int32_t>::max();
+  return absl::OkStatus();
+}
+
+absl::Status ReadLogprobs(Fields& fields, std::optional<int32_t>& logprobs) {
+  bool is_on = false;
+  std::optional<int32_t> n_top;
+  LK_RETURN_IF_ERROR(fields.Read("logprobs", is_on));
+  LK_RETURN_IF_ERROR(fields.Read("top_logprobs", n_top));
+  if (n_top.has_value() && *n_top != 0 && !is_on) {
+    return absl::InvalidArgumentError("top_logprobs: set, expected logprobs true beside it");
+  }
+  if (!is_on) return absl::OkStatus();
+  logprobs = n_top.value_or(0);
+  if (*logprobs >= 0 && *logprobs <= kMaxLogprobs) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("top_logprobs: ", *logprobs, ", expected 0..", kMaxLogprobs));
+}
+
+}  // namespace
+
+absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOptions& options,
+                                     const std::string& fingerprint, const std::string& body) {
+  LK_ASSIGN_OR_RETURN(const nlohmann::json object, ParseBody(body));
+  Fields fields(object);
+  CommonRequest common;
+  LK_RETURN_IF_ERROR(ReadCommon(service, options, fields, common));
+  GenerationRequest& request = common.request;
+  LK_ASSIGN_OR_RETURN(request.input, ReadConversation(fields, body, options.unknown_fields));
+  LK_RETURN_IF_ERROR(ReadLength(options, fields, request));
+  LK_RETURN_IF_ERROR(ReadLogprobs(fields, request.logprobs));
+  for (const char* key : {"prompt", "echo", "prompt_logprobs"}) {
+    LK_RETURN_IF_ERROR(fields.Refuse(key, "a field of /v1/completions"));
+  }
+  LK_RETURN_IF_ERROR(fields.Accept("add_special_tokens", false));
+  LK_RETURN_IF_ERROR(fields.Accept("continue_final_message", false));
+  LK_RETURN_IF_ERROR(ReadResponseFormat(fields, body, request.response_format));
+  LK_RETURN_IF_ERROR(fields.CheckRest(options.unknown_fields));
+  const int32_t n = request.n.value_or(1);
+  if (n < 1 || n > kMaxChoices) {
+    return absl::InvalidArgumentError(absl::StrCat("n: ", n, ", expected 1..", kMaxChoices));
+  }
+  Generations result;
+  result.is_stream = common.is_stream;
+  result.id = request.request_id;
+  result.deadline = common.deadline;
+  AnswerForm form = {.id = absl::StrCat("chatcmpl-", request.request_id),
+                     .model = std::move(common.model),
+                     .fingerprint = fingerprint,
+                     .created = absl::ToUnixSeconds(absl::Now()),
+                     .n_prompts = 1,
+                     .n = static_cast<size_t>(n),
+                     .includes_usage = common.includes_usage,
+                     .includes_continuous_usage = common.includes_continuous_usage,
+                     .logprobs = request.logprobs};
+  result.writer = std::make_shared<ChatAnswer>(std::move(form), service.tokenizer());
+  result.requests.push_back(std::move(request));
+  return result;
+}
+
+}  // namespace lowkey

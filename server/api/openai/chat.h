@@ -1,0 +1,19 @@
+#ifndef LOWKEY_SERVER_API_OPENAI_CHAT_H_
+#define LOWKEY_SERVER_API_OPENAI_CHAT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/api/openai/generation_call.h"
+#include "server/api/openai/options.h"
+
+namespace lowkey {
+
+// Reads the body of POST /v1/chat/completions. Its writer uses the service's tokenizer, which must
+// outlive it. Errors are those of ParseBody and ReadCommon.
+absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOptions& options,
+                                     const std::string& fingerprint, const std::string& body);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_API_OPENAI_CHAT_H_

@@ -1,0 +1,193 @@
+#include "server/api/openai/completions.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/status_macros.h"
+#include "server/api/openai/completion_answer.h"
+#include "server/api/openai/request_reader.h"
+#include "server/api/openai/response_format.h"
+
+namespace lowkey {
+namespace {
+
+using nlohmann::json;
+
+constexpr int32_t kDefaultNewTokens = 16;  // as OpenAI's
+constexpr size_t kMaxEchoBytes = size_t{4} << 20;
+
+absl::StatusOr<TokenList> ReadIds(const json& value, const std::string& name) {
+  TokenList ids;
+  ids.reserve(value.size());
+  for (size_t i = 0; i < value.size(); ++i) {
+    LK_ASSIGN_OR_RETURN(ids.emplace_back(), ReadInt32(absl::StrCat(name, "[", i, "]"), value[i]));
+  }
+  return ids;
+}
+
+// A text, texts, ids, or lists of ids.
+absl::StatusOr<std::vector<Input>> ReadPrompts(Fields& fields) {
+  constexpr char kExpected[] = "a text, an array of texts, of token ids or of such arrays";
+  const json* value = fields.Take("prompt");
+  if (value == nullptr) return fields.Error("prompt", kExpected);
+  std::vector<Input> prompts;
+  if (value->is_string()) {
+    prompts.emplace_back(value->get<std::string>());
+    return prompts;
+  }
+  if (!value->is_array() || value->empty()) return fields.Error("prompt", kExpected);
+  if (value->front().is_number()) {
+    LK_ASSIGN_OR_RETURN(prompts.emplace_back(), ReadIds(*value, "prompt"));
+    return prompts;
+  }
+  if (value->size() > kMaxCallChoices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt: ", value->size(), " prompts, expected at most ", kMaxCallChoices));
+  }
+  for (size_t i = 0; i < value->size(); ++i) {
+    const std::string name = absl::StrCat("prompt[", i, "]");
+    const json& entry = (*value)[i];
+    if (entry.type() != value->front().type()) return ValueError(name, entry, "one kind of prompt");
+    if (entry.is_string()) {
+      prompts.emplace_back(entry.get<std::string>());
+    } else if (entry.is_array()) {
+      LK_ASSIGN_OR_RETURN(prompts.emplace_back(), ReadIds(entry, name));
+    } else {
+      return ValueError(name, entry, kExpected);
+    }
+  }
+  return prompts;
+}
+
+// The fields that chats lack.
+struct CompletionFields {
+  std::vector<Input> prompts;
+  PromptEcho echo;
+  std::optional<int32_t> logprobs;
+};
+
+absl::Status ReadLogprobs(Fields& fields, CompletionFields& own, GenerationRequest& request) {
+  LK_RETURN_IF_ERROR(fields.Read("logprobs", own.logprobs));
+  LK_RETURN_IF_ERROR(fields.Read("echo", own.echo.echoes));
+  LK_RETURN_IF_ERROR(fields.Read("prompt_logprobs", own.echo.prompt_logprobs));
+  request.logprobs = own.logprobs;
+  if (own.echo.echoes) request.prompt_logprobs = own.logprobs;
+  if (!own.echo.prompt_logprobs.has_value()) return absl::OkStatus();
+  if (request.prompt_logprobs.has_value() &&
+      *request.prompt_logprobs != *own.echo.prompt_logprobs) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt_logprobs: ", *own.echo.prompt_logprobs,
+                                                   ", expected ", *request.prompt_logprobs,
+                                                   ", as logprobs beside echo, or none"));
+  }
+  request.prompt_logprobs = own.echo.prompt_logprobs;
+  return absl::OkStatus();
+}
+
+absl::Status CheckChoices(const CompletionFields& own, const GenerationRequest& request) {
+  const int32_t n = request.n.value_or(1);
+  if (n < 1 || n > kMaxChoices) {
+    return absl::InvalidArgumentError(absl::StrCat("n: ", n, ", expected 1..", kMaxChoices));
+  }
+  if (own.prompts.size() * static_cast<size_t>(n) <= kMaxCallChoices) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("prompt: ", own.prompts.size(), " prompts with n ",
+                                                 n, ", expected at most ", kMaxCallChoices,
+                                                 " choices in all"));
+}
+
+// The answer repeats the prompt's tokens: a text is turned into them here.
+absl::StatusOr<TokenList> TokensOf(const TextService& service, const RpcContext& context,
+                                   const CallState& call, const std::string& text) {
+  TokenizeRequest request;
+  request.input = text;
+  request.tenant = context.tenant;
+  request.deadline = context.deadline;
+  request.is_cancelled = [&call] { return call.is_over(); };
+  LK_ASSIGN_OR_RETURN(TokenizeResult result, service.Tokenize(request));
+  return std::move(result.tokens);
+}
+
+// Texts of ids may be far longer than the ids, and are repeated for each choice.
+absl::StatusOr<std::string> TextOf(const TextService& service, const TokenList& ids,
+                                   size_t& n_left_bytes) {
+  LK_RETURN_IF_ERROR(service.CheckTokens("prompt", ids));
+  absl::StatusOr<std::string> text = service.tokenizer().Decode(ids, {.max_bytes = n_left_bytes});
+  if (!text.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("echo: the prompts' texts are over ",
+                                                   kMaxEchoBytes, " bytes, expected at most that"));
+  }
+  n_left_bytes -= text->size();
+  return text;
+}
+
+absl::Status TakeEcho(const TextService& service, const RpcContext& context, const CallState& call,
+                      bool needs_tokens, CompletionFields& own) {
+  size_t n_left_bytes = kMaxEchoBytes;
+  for (Input& prompt : own.prompts) {
+    if (const auto* text = std::get_if<std::string>(&prompt)) {
+      own.echo.texts.push_back(*text);
+      if (!needs_tokens || text->empty()) continue;
+      LK_ASSIGN_OR_RETURN(prompt, TokensOf(service, context, call, *text));
+    } else {
+      LK_ASSIGN_OR_RETURN(own.echo.texts.emplace_back(),
+                          TextOf(service, std::get<TokenList>(prompt), n_left_bytes));
+    }
+    if (!needs_tokens) continue;
+    const auto& ids = std::get<TokenList>(prompt);
+    own.echo.first_tokens.push_back(ids.empty() ? 0 : ids[0]);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Generations> ReadCompletions(const TextService& service,
+                                            const OpenAiOptions& options,
+                                            const std::string& fingerprint,
+                                            const RpcContext& context, const CallState& call,
+                                            const std::string& body) {
+  LK_ASSIGN_OR_RETURN(const json object, ParseBody(body));
+  Fields fields(object);
+  CommonRequest common;
+  LK_RETURN_IF_ERROR(ReadCommon(service, options, fields, common));
+  GenerationRequest& request = common.request;
+  CompletionFields own;
+  LK_ASSIGN_OR_RETURN(own.prompts, ReadPrompts(fields));
+  LK_RETURN_IF_ERROR(fields.Read("max_tokens", request.max_new_tokens));
+  request.default_new_tokens = kDefaultNewTokens;
+  LK_RETURN_IF_ERROR(ReadLogprobs(fields, own, request));
+  for (const char* key : {"tools", "tool_choice", "messages", "chat_template_kwargs",
+                          "add_generation_prompt", "top_logprobs", "max_completion_tokens"}) {
+    LK_RETURN_IF_ERROR(fields.Refuse(key, "a field of /v1/chat/completions"));
+  }
+  LK_RETURN_IF_ERROR(fields.Accept("add_special_tokens", true));
+  LK_RETURN_IF_ERROR(ReadResponseFormat(fields, body, request.response_format));
+  LK_RETURN_IF_ERROR(fields.CheckRest(options.unknown_fields));
+  LK_RETURN_IF_ERROR(CheckChoices(own, request));
+  if (own.echo.echoes) {
+    LK_RETURN_IF_ERROR(TakeEcho(service, context, call, own.logprobs.has_value(), own));
+  }
+  Generations result;
+  result.is_stream = common.is_stream;
+  result.id = request.request_id;
+  result.deadline = common.deadline;
+  for (size_t i = 0; i < own.prompts.size(); ++i) {
+    GenerationRequest& one = result.requests.emplace_back(request);
+    std::visit([&one](auto& input) { one.input = std::move(input); }, own.prompts[i]);
+    if (i > 0) absl::StrAppend(&one.request_id, "-", i);
+  }
+  AnswerForm form = {.id = absl::StrCat("cmpl-", request.request_id),
+                     .model = std::move(common.model),
+                     .fingerprint = fingerprint,
+                     .created = absl::ToUnixSeconds(absl::Now()),
+                     .n_prompts = own.prompts.size(),
+                     .n = static_cast<size_t>(request.n.value_or(1)),
+                     .includes_usage = common.includes_usage,
+                     .includes_continuous_usage = common.includes_continuous_usage,
+                     .logprobs = own.logprobs};
+  result.writer =
+      std::make_shared<CompletionAnswer>(std::move(form), std::move(own.echo), service.tokenizer());
+  return result;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,58 @@
+#ifndef LOWKEY_SERVER_API_OPENAI_GENERATION_CALL_H_
+#define LOWKEY_SERVER_API_OPENAI_GENERATION_CALL_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lowkey/v1/generation.pb.h"
+#include "server/api/calls/calls.h"
+#include "server/api/http/http_call.h"
+#include "server/request/request.h"
+
+namespace lowkey {
+
+// Writes the answer to one call, which may stand for several prompts. Is used on the call's loop,
+// one call at a time. All methods may throw std::bad_alloc, which ends the call.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+
+  // Of a stream: the bytes of a prompt's next event; empty: nothing is sent.
+  virtual std::string Write(size_t prompt, const v1::GenerateEvent& event) = 0;
+  // Of a stream: what Write kept back (see GenerationCodec::Flush).
+  virtual std::string Flush(size_t prompt) = 0;
+  // Of a stream: the bytes after all prompts' events.
+  virtual std::string End() = 0;
+
+  // Of a whole answer: takes a prompt's result.
+  virtual void Add(size_t prompt, const v1::GenerateResponse& response) = 0;
+  // The whole answer, once every prompt's result was added.
+  virtual std::string Whole() = 0;
+};
+
+// What a body asks for.
+struct Generations {
+  bool is_stream = false;
+  std::string id;                                // becomes the answer's header field x-request-id
+  std::vector<GenerationRequest> requests = {};  // one per prompt, without their caller
+  absl::Time deadline = absl::InfiniteFuture();
+  std::shared_ptr<AnswerWriter> writer = nullptr;
+};
+
+// Reads a body, on a worker. `call` is asked whether somebody still waits.
+using ReadGenerations = std::function<absl::StatusOr<Generations>(
+    const RpcContext& context, const CallState& call, const std::string& body)>;
+
+// Makes handlers that read the body, submit a request per prompt and join their results; the first
+// error ends all of them. `method` names the calls in the log. The context must outlive them.
+MakeHttpHandler GenerationHandler(const GenerationContext& context, std::string method,
+                                  ReadGenerations read);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_API_OPENAI_GENERATION_CALL_H_

@@ -1,0 +1,193 @@
+#include "server/api/openai/messages.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
+#include "server/api/openai/raw_json.h"
+
+namespace lowkey {
+namespace {
+
+using nlohmann::json;
+
+absl::Status ReadPart(const json& value, const std::string& name, UnknownFields unknown,
+                      std::optional<std::string>& content) {
+  if (!value.is_object()) return ValueError(name, value, "an object");
+  Fields part(value, name + ".");
+  std::optional<std::string> type, text;
+  LK_RETURN_IF_ERROR(part.Read("type", type));
+  if (type != "text") {
+    return absl::UnimplementedError(absl::StrCat(name, ".type: \"", type.value_or("").substr(0, 64),
+                                                 "\" is not supported, expected \"text\""));
+  }
+  LK_RETURN_IF_ERROR(part.Read("text", text));
+  if (!text.has_value()) return part.Error("text", "a text");
+  part.Ignore("cache_control");
+  LK_RETURN_IF_ERROR(part.CheckRest(unknown));
+  content = content.has_value() ? absl::StrCat(*content, "\n", *text) : *std::move(text);
+  return absl::OkStatus();
+}
+
+absl::Status ReadContent(Fields& fields, const std::string& name, UnknownFields unknown,
+                         std::optional<std::string>& content) {
+  const json* value = fields.Take("content");
+  if (value == nullptr) return absl::OkStatus();
+  if (value->is_string()) {
+    content = value->get<std::string>();
+    return absl::OkStatus();
+  }
+  if (!value->is_array()) return fields.Error("content", "a text or an array of parts");
+  content = value->empty() ? std::optional<std::string>("") : std::nullopt;
+  for (size_t i = 0; i < value->size(); ++i) {
+    LK_RETURN_IF_ERROR(
+        ReadPart((*value)[i], absl::StrCat(name, ".content[", i, "]"), unknown, content));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ToolCall> ReadCall(const json& value, const std::string& name,
+                                  UnknownFields unknown) {
+  if (!value.is_object()) return ValueError(name, value, "an object");
+  Fields fields(value, name + ".");
+  LK_RETURN_IF_ERROR(fields.Accept("type", "function"));
+  std::optional<std::string> id;
+  LK_RETURN_IF_ERROR(fields.Read("id", id));
+  fields.Ignore("index");
+  const json* function = fields.Take("function");
+  if (function == nullptr || !function->is_object()) return fields.Error("function", "an object");
+  Fields inner(*function, name + ".function.");
+  std::optional<std::string> called, arguments;
+  LK_RETURN_IF_ERROR(inner.Read("name", called));
+  LK_RETURN_IF_ERROR(inner.Read("arguments", arguments));
+  if (!called.has_value()) return inner.Error("name", "a function's name");
+  if (!arguments.has_value()) return inner.Error("arguments", "a text with JSON");
+  LK_RETURN_IF_ERROR(inner.CheckRest(unknown));
+  LK_RETURN_IF_ERROR(fields.CheckRest(unknown));
+  // A call without arguments comes back as the empty text from some clients.
+  return ToolCall{id.value_or(""), *std::move(called), arguments->empty() ? "{}" : *arguments};
+}
+
+absl::Status ReadCalls(Fields& fields, const std::string& name, UnknownFields unknown,
+                       std::vector<ToolCall>& calls) {
+  const json* value = fields.Take("tool_calls");
+  if (value == nullptr) return absl::OkStatus();
+  if (!value->is_array() || value->size() > kMaxToolCalls) {
+    return fields.Error("tool_calls",
+                        absl::StrCat("an array of at most ", kMaxToolCalls, " calls"));
+  }
+  for (size_t i = 0; i < value->size(); ++i) {
+    LK_ASSIGN_OR_RETURN(calls.emplace_back(),
+                        ReadCall((*value)[i], absl::StrCat(name, ".tool_calls[", i, "]"), unknown));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChatMessage> ReadMessage(const json& value, const std::string& name,
+                                        UnknownFields unknown) {
+  if (!value.is_object()) return ValueError(name, value, "an object");
+  Fields fields(value, name + ".");
+  std::optional<std::string> role;
+  LK_RETURN_IF_ERROR(fields.Read("role", role));
+  if (!role.has_value()) {
+    return fields.Error("role", "system, developer, user, assistant or tool");
+  }
+  ChatMessage message;
+  message.role = *role == "developer" ? "system" : *std::move(role);
+  LK_RETURN_IF_ERROR(ReadContent(fields, name, unknown, message.content));
+  LK_RETURN_IF_ERROR(fields.Read("name", message.name));
+  LK_RETURN_IF_ERROR(fields.Read("tool_call_id", message.tool_call_id));
+  LK_RETURN_IF_ERROR(ReadCalls(fields, name, unknown, message.tool_calls));
+  // Answers that clients send back have these, usually empty; templates write none of them.
+  for (const char* key : {"refusal", "annotations", "reasoning", "reasoning_content"}) {
+    fields.Ignore(key);
+  }
+  for (const char* key : {"audio", "function_call"}) LK_RETURN_IF_ERROR(fields.Refuse(key));
+  LK_RETURN_IF_ERROR(fields.CheckRest(unknown));
+  return message;
+}
+
+absl::Status ReadMessages(Fields& fields, UnknownFields unknown,
+                          std::vector<ChatMessage>& messages) {
+  const json* value = fields.Take("messages");
+  if (value == nullptr || !value->is_array() || value->empty() ||
+      value->size() > kMaxChatMessages) {
+    return fields.Error("messages", absl::StrCat("an array of 1..", kMaxChatMessages, " messages"));
+  }
+  messages.reserve(value->size());
+  for (size_t i = 0; i < value->size(); ++i) {
+    LK_ASSIGN_OR_RETURN(messages.emplace_back(),
+                        ReadMessage((*value)[i], absl::StrCat("messages[", i, "]"), unknown));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTool(const json& value, const std::string& name) {
+  if (!value.is_object()) return ValueError(name, value, "an object");
+  Fields tool(value, name + ".");
+  std::optional<std::string> type, function_name;
+  LK_RETURN_IF_ERROR(tool.Read("type", type));
+  if (type != "function") {
+    return absl::UnimplementedError(absl::StrCat(name, ".type: \"", type.value_or("").substr(0, 64),
+                                                 "\", expected \"function\""));
+  }
+  const json* function = tool.Take("function");
+  if (function == nullptr || !function->is_object()) return tool.Error("function", "an object");
+  Fields inner(*function, name + ".function.");
+  LK_RETURN_IF_ERROR(inner.Read("name", function_name));
+  if (!function_name.has_value()) return inner.Error("name", "a text");
+  const json* parameters = inner.Take("parameters");
+  if (parameters == nullptr || parameters->is_object()) return absl::OkStatus();
+  return inner.Error("parameters", "a JSON Schema");
+}
+
+// Whether the model sees the tools.
+absl::StatusOr<bool> ReadToolChoice(Fields& fields) {
+  const json* value = fields.Take("tool_choice");
+  if (value == nullptr || *value == "auto") return true;
+  if (*value == "none") return false;
+  if (*value == "required" || value->is_object()) {
+    return absl::UnimplementedError(
+        "tool_choice: required and named tools are not supported, expected \"auto\" or \"none\"");
+  }
+  return fields.Error("tool_choice", "\"auto\" or \"none\"");
+}
+
+absl::Status ReadTools(Fields& fields, const std::string& body, std::string& tools_json) {
+  LK_ASSIGN_OR_RETURN(const bool is_shown, ReadToolChoice(fields));
+  const json* value = fields.Take("tools");
+  if (value == nullptr) {
+    fields.Ignore("parallel_tool_calls");
+    return absl::OkStatus();
+  }
+  if (!value->is_array() || value->size() > kMaxToolCalls) {
+    return fields.Error("tools", absl::StrCat("an array of at most ", kMaxToolCalls, " tools"));
+  }
+  for (size_t i = 0; i < value->size(); ++i) {
+    LK_RETURN_IF_ERROR(CheckTool((*value)[i], absl::StrCat("tools[", i, "]")));
+  }
+  if (!is_shown || value->empty()) {
+    fields.Ignore("parallel_tool_calls");
+    return absl::OkStatus();
+  }
+  tools_json = MemberText(body, "tools");
+  return fields.Accept("parallel_tool_calls", true);
+}
+
+}  // namespace
+
+absl::StatusOr<Conversation> ReadConversation(Fields& fields, const std::string& body,
+                                              UnknownFields unknown) {
+  Conversation conversation;
+  LK_RETURN_IF_ERROR(ReadMessages(fields, unknown, conversation.messages));
+  LK_RETURN_IF_ERROR(ReadTools(fields, body, conversation.tools_json));
+  LK_RETURN_IF_ERROR(fields.Read("add_generation_prompt", conversation.add_generation_prompt));
+  if (const json* variables = fields.Take("chat_template_kwargs"); variables != nullptr) {
+    if (!variables->is_object()) return fields.Error("chat_template_kwargs", "an object");
+    conversation.variables_json = MemberText(body, "chat_template_kwargs");
+  }
+  return conversation;
+}
+
+}  // namespace lowkey

@@ -1,0 +1,25 @@
+#ifndef LOWKEY_SERVER_API_OPENAI_OPTIONS_H_
+#define LOWKEY_SERVER_API_OPENAI_OPTIONS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/api/openai/fields.h"
+
+namespace lowkey {
+
+struct OpenAiOptions {
+  // Further names of the served model.
+  std::vector<std::string> model_aliases = {};
+  UnknownFields unknown_fields = UnknownFields::kRefused;
+  // The temperature of requests that leave it unset, as OpenAI has it. Nullopt: the server's own.
+  std::optional<float> temperature = 1.0f;
+  // Whether answers of chats that leave their length unset may fill the context. If not, they take
+  // the server's default.
+  bool fills_context = true;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_API_OPENAI_OPTIONS_H_

@@ -1,0 +1,15 @@
+#ifndef LOWKEY_SERVER_API_OPENAI_RAW_JSON_H_
+#define LOWKEY_SERVER_API_OPENAI_RAW_JSON_H_
+
+#include <string_view>
+
+namespace lowkey {
+
+// Returns the text of an object's member, as the client wrote it: the order of keys matters in
+// schemas and tools, and a parsed object has lost it. `object` must be an object that ParseBody
+// accepts, or a part of one. Empty: there is no such member.
+std::string_view MemberText(std::string_view object, std::string_view key);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_API_OPENAI_RAW_JSON_H_

@@ -1,0 +1,36 @@
+#ifndef LOWKEY_SERVER_API_OPENAI_REQUEST_READER_H_
+#define LOWKEY_SERVER_API_OPENAI_REQUEST_READER_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/api/openai/fields.h"
+#include "server/api/openai/options.h"
+#include "server/request/request.h"
+#include "server/text_service.h"
+
+namespace lowkey {
+
+// The most choices of one call: prompts times n.
+inline constexpr size_t kMaxCallChoices = 64;
+
+// What completions and chats have in common.
+struct CommonRequest {
+  std::string model;          // as the client named it
+  GenerationRequest request;  // without its input; its model is empty, as there is only one
+  bool is_stream = false;
+  bool includes_usage = false;             // a stream's last event has the usage
+  bool includes_continuous_usage = false;  // every event has it
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// Reads the fields of both endpoints: the model, sampling, stops, length, stream, and `lowkey`.
+// INVALID_ARGUMENT, NOT_FOUND for the model, UNIMPLEMENTED for what is not supported. An unset
+// request_id becomes one that nobody has.
+absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options, Fields& fields,
+                        CommonRequest& common);
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_SERVER_API_OPENAI_REQUEST_READER_H_
