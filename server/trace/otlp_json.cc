@@ -44,7 +44,7 @@ Json SpanJson(const Span& span) {
   json["kind"] = static_cast<int>(span.kind);
   json["startTimeUnixNano"] = NanosText(span.start);
   json["endTimeUnixNano"] = NanosText(span.end);
-  json["attributes"] = AttributesJson(span.attributes);
+  if (!span.attributes.empty()) json["attributes"] = AttributesJson(span.attributes);
   if (span.error.has_value()) {
     json["status"] = {{"message", *span.error}, {"code", kStatusError}};
   }

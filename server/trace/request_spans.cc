@@ -57,6 +57,8 @@ double Milliseconds(int64_t microseconds) { return static_cast<double>(microseco
 void AddCall(const TracedRequest& request, std::vector<SpanAttribute>& to) {
   if (request.method.starts_with('/')) {
     to.push_back({"url.path", request.method});
+  } else if (request.method.find('/') != std::string::npos) {
+    to.push_back({"lowkey.api", request.method});
   } else {
     to.push_back({"rpc.system.name", std::string("grpc")});
     to.push_back({"rpc.method", request.method});

@@ -30,7 +30,7 @@ RequestTrace StartTrace(const std::optional<TraceContext>& caller, double root_r
 // A request that has ended, as its spans tell of it.
 struct TracedRequest {
   RequestTrace trace;
-  std::string method;  // "GenerateStream", or the path of an HTTP API
+  std::string method;  // "GenerateStream"; of an HTTP API its name ("openai/chat") or its path
   std::string tenant;  // empty: the server has no tenants
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string message;  // of an error, without text of the client's

@@ -85,6 +85,19 @@ TEST(RequestLogTest, LinesAreShort) {
   EXPECT_EQ(nlohmann::json::parse(line)["status"], "INTERNAL");
 }
 
+TEST(RequestLogTest, TheTraceIsNamedWhereThereIsOne) {
+  RequestLogEntry entry = {"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt};
+  EXPECT_FALSE(nlohmann::json::parse(RequestLogLine(entry, absl::Now())).contains("trace_id"));
+  const std::string line = RequestLogLine(entry, absl::Now(), TraceId{0xab});
+  EXPECT_EQ(nlohmann::json::parse(line)["trace_id"], "ab" + std::string(30, '0'));
+}
+
+TEST(RequestLogTest, WithoutLinesAndSpansNothingIsWritten) {
+  RequestLog log(nullptr, nullptr);
+  log.Write({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
+  log.WriteRefusal({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
+}
+
 TEST(RequestLogTest, WritesOneLinePerEntry) {
   std::FILE* file = std::tmpfile();
   LineLog lines(fileno(file));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/time/clock.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/temp_directory.h"
 
@@ -42,6 +43,8 @@ TEST_F(TlsFilesTest, GoodFilesAreReadAsTheyAre) {
   EXPECT_EQ(files->certificate, issued.certificate + authority_.certificate());
   EXPECT_EQ(files->key, issued.key);
   EXPECT_EQ(files->authority, "comment\n" + authority_.certificate());
+  EXPECT_GT(files->certificate_end, absl::Now() + absl::Hours(23));
+  EXPECT_LT(files->certificate_end, absl::Now() + absl::Hours(25));
 }
 
 TEST_F(TlsFilesTest, AbsentFileIsNamed) {

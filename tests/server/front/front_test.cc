@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "server/front/ops.h"
@@ -75,6 +78,54 @@ TEST_F(FrontTest, ADrainTellsEveryClientAndAnswersWhoHasBegunToAsk) {
   }
   EXPECT_TRUE(absl::StrContains(http2.ReadToEnd(), goaway));
   EXPECT_TRUE(front_->AwaitIdle(absl::Now() + absl::Seconds(20)));
+}
+
+// Waits until the front's statistics are as `is_so` wants them.
+bool AwaitStats(const Front& front, const std::function<bool(const NetworkStats&)>& is_so) {
+  for (int i = 0; i < 2000; ++i) {
+    if (is_so(front.Stats())) return true;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return false;
+}
+
+TEST_F(FrontTest, ConnectionsAreCountedByTheirProtocol) {
+  {
+    RawConnection silent(front_->port()), http1(front_->port()), http2(front_->port());
+    http1.Send(Ask("/first"));
+    http2.Send(std::string(kHttp2Preface) + std::string("\0\0\0\4\0\0\0\0\0", 9));
+    EXPECT_TRUE(AwaitStats(*front_, [](const NetworkStats& stats) {
+      return stats.n_undecided == 1 && stats.n_http1 == 1 && stats.n_http2 == 1;
+    }));
+    EXPECT_EQ(front_->Stats().n_opened, 3);
+    EXPECT_FALSE(front_->Stats().certificate_end.has_value()) << "in clear";
+  }
+  EXPECT_TRUE(AwaitStats(*front_, [](const NetworkStats& stats) {
+    return stats.n_undecided + stats.n_http1 + stats.n_http2 == 0;
+  }));
+  EXPECT_EQ(front_->Stats().n_opened, 3);
+}
+
+TEST(FrontStatsTest, ALoopThatIsBusySaysHowLate) {
+  NotingRouter router;
+  HttpBudgets budgets;
+  absl::Mutex mutex;
+  absl::Duration longest;
+  FrontOptions options;
+  options.on_loop_delay = [&](absl::Duration delay) {
+    absl::MutexLock lock(&mutex);
+    longest = std::max(longest, delay);
+  };
+  const auto front = Front::Start(router, budgets, options).value();
+  front->first_loop().PostAndWait([] { absl::SleepFor(absl::Milliseconds(400)); });
+  for (int i = 0; i < 2000; ++i) {
+    {
+      absl::MutexLock lock(&mutex);
+      if (longest >= absl::Milliseconds(250)) return;
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  ADD_FAILURE() << "the longest delay is " << longest;
 }
 
 }  // namespace

@@ -233,6 +233,28 @@ TEST_F(ServerTest, ReaderThatDoesNotReadPausesItsRequestUntilItDoes) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
+TEST_F(ServerTest, CallsAreCountedOnceTheyAreOverAndTheNetworkIsShown) {
+  grpc::ClientContext context, bad;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  const RequestId id = WaitForOne();
+  const auto awaits = [this](const std::string& line) {
+    for (int i = 0; i < 2000 && metrics_.Text().find(line) == std::string::npos; ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    EXPECT_THAT(metrics_.Text(), HasSubstr(line));
+  };
+  awaits("lowkey:streams{model_name=\"tales\"} 1\n");
+  awaits("lowkey:connections{model_name=\"tales\",protocol=\"http2\"} 1\n");
+  engine_.Finish(id, FinishReason::kLength);
+  EXPECT_TRUE(reader->Finish().ok());
+  awaits("http_requests_total{model_name=\"tales\",api=\"grpc\",code=\"OK\"} 1\n");
+  EXPECT_FALSE(stub_->GenerateStream(&bad, Request(""))->Finish().ok());
+  awaits("http_requests_total{model_name=\"tales\",api=\"grpc\",code=\"INVALID_ARGUMENT\"} 1\n");
+  awaits("lowkey:streams{model_name=\"tales\"} 0\n");
+  server_.reset();
+  EXPECT_THAT(metrics_.Text(), ::testing::Not(HasSubstr("lowkey:streams"))) << "it is gone";
+}
+
 TEST_F(ServerTest, ReaderThatNeverReadsIsEndedAfterTheStallTimeout) {
   Serve({.port = 0, .stall_timeout = absl::Milliseconds(20)});
   grpc::ClientContext context;

@@ -13,6 +13,8 @@ TEST(ByteBudgetTest, TakesOfTheWholeToo) {
   EXPECT_TRUE(first.Take(70));
   EXPECT_FALSE(second.Take(40)) << "the whole has 30";
   EXPECT_EQ(second.left(), 80);
+  EXPECT_EQ(first.held(), 70);
+  EXPECT_EQ(whole.held(), 70);
   EXPECT_TRUE(second.Take(30));
   EXPECT_FALSE(first.Take(11)) << "of its own";
   EXPECT_EQ(whole.left(), 0);

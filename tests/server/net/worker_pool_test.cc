@@ -70,6 +70,20 @@ TEST(WorkerPoolTest, RefusedWorkLeavesRoomOnceSomethingHasRun) {
   EXPECT_TRUE(pool.Run([] {}));
 }
 
+TEST(WorkerPoolTest, WorkThatWaitsIsCounted) {
+  absl::Notification begun, release;
+  WorkerPool pool(1, 10);
+  EXPECT_EQ(pool.n_waiting(), 0u);
+  EXPECT_TRUE(pool.Run([&] {
+    begun.Notify();
+    release.WaitForNotification();
+  }));
+  begun.WaitForNotification();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(pool.Run([] {}));
+  EXPECT_EQ(pool.n_waiting(), 3u);
+  release.Notify();
+}
+
 TEST(WorkerPoolTest, DestructionRunsWhatWaits) {
   std::atomic<int> n_run = 0;
   const auto token = std::make_shared<int>(0);

@@ -145,6 +145,10 @@ TEST(RequestSpansTest, ARefusedRequestHasItsStatusAndIsAnErrorIfTheServerIsToBla
   EXPECT_EQ(attributes["url.path"], AttributeValue(std::string("/v1/completions")));
   EXPECT_EQ(attributes["error.type"], AttributeValue(std::string("INVALID_ARGUMENT")));
   EXPECT_FALSE(attributes.contains("rpc.method"));
+  request.method = "openai/chat";
+  attributes = AttributesOf(SpansOf(request)[0]);
+  EXPECT_EQ(attributes["lowkey.api"], AttributeValue(std::string("openai/chat")));
+  EXPECT_FALSE(attributes.contains("rpc.method"));
   request.code = absl::StatusCode::kUnavailable;
   spans = SpansOf(request);
   EXPECT_EQ(spans[0].error, "n: 9, expected 1..8");
