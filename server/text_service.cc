@@ -223,6 +223,7 @@ absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request
   options.model = options_.model_name;
   options.n_choices = engine_request.n;
   options.stop_texts = request.stop_texts;
+  options.shown_pieces = request.shown_pieces;
   options.is_mechanism_requested = request.attention.mechanism.has_value();
   options.metrics = options_.metrics;
   auto sink = std::make_unique<TextSink>(tokenizer_, std::move(options), std::move(claim),
