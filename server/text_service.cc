@@ -227,6 +227,7 @@ absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request
   options.model = options_.model_name;
   options.n_choices = engine_request.n;
   options.stop_texts = request.stop_texts;
+  options.shown_pieces = request.shown_pieces;
   options.is_mechanism_requested = request.attention.mechanism.has_value();
   options.is_conversation = std::holds_alternative<Conversation>(request.input);
   options.max_new_tokens = engine_request.max_new_tokens;

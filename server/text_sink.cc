@@ -13,8 +13,10 @@ TextSink::TextSink(const Tokenizer& tokenizer, Options options,
     : options_(std::move(options)), claim_(std::move(claim)), listener_(std::move(listener)) {
   choices_.reserve(static_cast<size_t>(options_.n_choices));
   for (int32_t i = 0; i < options_.n_choices; ++i) {
-    choices_.push_back({StreamDecoder(tokenizer, {.keep_leading_space = true}),
-                        StopMatcher(options_.stop_texts), std::nullopt, std::nullopt});
+    const DecodeOptions decoding = {.keep_leading_space = true,
+                                    .shown_pieces = options_.shown_pieces};
+    choices_.push_back({StreamDecoder(tokenizer, decoding), StopMatcher(options_.stop_texts),
+                        std::nullopt, std::nullopt});
   }
 }
 

@@ -1,5 +1,7 @@
 #include "tokenizer/stream_decoder.h"
 
+#include <algorithm>
+
 #include "engine/base/status_macros.h"
 #include "tokenizer/utf8.h"
 
@@ -23,15 +25,24 @@ absl::StatusOr<std::string> StreamDecoder::Append(int32_t id) {
   const Surface surface = tokenizer_.SurfaceOf(id);
   switch (surface.kind) {
     case Surface::Kind::kNone:
-      return std::string();
     case Surface::Kind::kBreak:
-      return FlushBytes();
+      return AppendControl(id, surface.kind);
     case Surface::Kind::kBytes:
       return AppendBytes(surface.text);
     case Surface::Kind::kText:
       break;
   }
   return AppendText(surface.text);
+}
+
+std::string StreamDecoder::AppendControl(int32_t id, Surface::Kind kind) {
+  const std::string_view piece = tokenizer_.PieceOf(id);
+  const auto& shown = options_.shown_pieces;
+  if (!piece.empty() && std::find(shown.begin(), shown.end(), piece) != shown.end()) {
+    strips_space_ = false;
+    return FlushBytes().append(piece);
+  }
+  return kind == Surface::Kind::kBreak ? FlushBytes() : std::string();
 }
 
 std::string StreamDecoder::AppendText(std::string_view piece) {

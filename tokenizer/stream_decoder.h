@@ -29,6 +29,7 @@ class StreamDecoder {
   std::string AppendBytes(std::string_view bytes);
   std::string AppendText(std::string_view text);
   std::string FlushBytes();
+  std::string AppendControl(int32_t id, Surface::Kind kind);
   void Reset();
 
   const Tokenizer& tokenizer_;

@@ -44,6 +44,9 @@ struct DecodeOptions {
   // The ids continue a text (they were generated after a prompt), so a leading space is theirs. If
   // false, they begin a text, and the dummy prefix that Encode gave it is taken off again.
   bool keep_leading_space = false;
+  // Control pieces whose text comes out as they are spelled; the others give nothing. Must outlive the
+  // decoding.
+  absl::Span<const std::string> shown_pieces = {};
   // The longest text that may come out; longer ones are refused before they are built.
   size_t max_bytes = std::numeric_limits<size_t>::max();
 };
@@ -94,7 +97,7 @@ class Tokenizer {
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options = {}) const;
 
-  // Returns valid UTF-8. Control pieces give nothing; bytes side by side join to characters, and
+  // Returns valid UTF-8. Control pieces give nothing unless options.shown_pieces has them; bytes side by side join to characters, and
   // those that do not give U+FFFD. INVALID_ARGUMENT: an id that is negative or not below
   // vocab_size. RESOURCE_EXHAUSTED: a text over max_bytes.
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,

@@ -276,6 +276,7 @@ bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_shor
     service_.engine().Drain(absl::InfiniteFuture());  // at most a step
   }
   health_->Shutdown();
+  inference_.streams->Stop();
   front_->BeginDrain();  // for those who came meanwhile: until now they were answered as ever
   front_->AwaitIdle(absl::Now() + kFlushTime);
   front_->Close();

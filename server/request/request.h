@@ -63,6 +63,7 @@ struct GenerationRequest {
   std::vector<std::string> stop_texts;
   std::vector<int32_t> stop_tokens;
   bool ignore_eos = false;
+  std::vector<std::string> shown_pieces = {};  // control pieces whose text is part of the output
   std::optional<int32_t> logprobs, prompt_logprobs;
   std::optional<int32_t> n;
   std::optional<int32_t> priority;

@@ -117,6 +117,19 @@ TEST_F(TextSinkTest, TokenBeyondTheTokenizerHasNoText) {
   EXPECT_EQ(heard_->deltas.size(), 1u);
 }
 
+TEST_F(TextSinkTest, ControlPiecesAreTextWhereAskedFor) {
+  auto sink = MakeSink({.stop_texts = {"a<s>"}, .shown_pieces = {"<s>"}});
+  SampledToken bos, eos;
+  bos.token = 1;
+  eos.token = 2;
+  EXPECT_EQ(sink->OnToken(0, bos), SinkAnswer::kContinue);
+  EXPECT_EQ(sink->OnToken(0, eos), SinkAnswer::kContinue);
+  Feed(*sink, "xa");
+  EXPECT_EQ(sink->OnToken(0, bos), SinkAnswer::kStop);
+  sink->OnDone(Ended(FinishReason::kStoppedBySink));
+  EXPECT_EQ(heard_->Text(), "<s>x");
+}
+
 TEST_F(TextSinkTest, PassesOnThatNobodyReads) {
   heard_->answer = SinkAnswer::kStop;
   auto sink = MakeSink({});

@@ -103,6 +103,16 @@ TEST(StreamDecoderTest, AControlPieceEndsACharacter) {
   EXPECT_EQ(*tokenizer->Decode(Ids{kFirstByte + 0xC3, kFirstByte + 0xA9}), "é");
 }
 
+TEST(StreamDecoderTest, ControlPiecesAreTextWhereAskedFor) {
+  const auto tokenizer = Make(StreamModel());
+  const std::string bos(*tokenizer->IdToPiece(kBos));
+  const std::vector<std::string> shown = {"[X]", bos};
+  const DecodeOptions options = {.shown_pieces = shown};
+  const Ids ids = {kBos, kThe, kFirstByte + 0xC3, kBos, kBos + 1};
+  EXPECT_EQ(*tokenizer->Decode(ids, options), bos + " the\uFFFD" + bos);
+  EXPECT_EQ(*tokenizer->Decode(ids), "the\uFFFD");
+}
+
 TEST(StreamDecoderTest, TakesTheDummyPrefixOffOnce) {
   const auto tokenizer = Make(StreamModel());
   EXPECT_EQ(*tokenizer->Decode(Ids{kBos, kThe, kThe}), "the the");

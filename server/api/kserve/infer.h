@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "server/api/calls/calls.h"
 #include "server/api/kserve/answers.h"
+#include "server/api/kserve/open_streams.h"
 #include "server/api/kserve/statistics.h"
 
 namespace lowkey {
@@ -18,6 +19,7 @@ namespace lowkey {
 struct InferContext {
   const GenerationContext& generation;
   std::shared_ptr<InferCounters> counters = std::make_shared<InferCounters>();
+  std::shared_ptr<OpenStreams> streams = std::make_shared<OpenStreams>();
 };
 
 // What the codec of a request leaves for the request's stream.

@@ -61,7 +61,15 @@ class StreamInfer final : public RpcHandler {
   StreamInfer(RpcStream& stream, const InferContext& context)
       : stream_(stream),
         context_(context),
-        ends_at_error_(stream.Metadata(kErrorMetadata) == "true") {}
+        ends_at_error_(stream.Metadata(kErrorMetadata) == "true") {
+    context_.streams->Add(this, [loop = &stream.loop(), self = std::weak_ptr<StreamInfer*>(self_)] {
+      Post(*loop, self, [](StreamInfer& call) {
+        call.is_stopped_ = true;
+        call.DropEnded();
+      });
+    });
+  }
+  ~StreamInfer() override { context_.streams->Remove(this); }
 
   void OnMessage(RpcMessage message) override {
     DropEnded();
@@ -111,19 +119,26 @@ class StreamInfer final : public RpcHandler {
   // A request has ended. It cannot be destroyed yet, since it is what calls this. Does not throw.
   void OnRequestEnd() {
     // Without memory for this the next message, or the sending of the last answer, does it.
-    RunContained([this] {
-      stream_.loop().Post([weak_self = std::weak_ptr<StreamInfer*>(self_)] {
-        if (const auto self = weak_self.lock()) (*self)->DropEnded();
-      });
-    });
+    RunContained(
+        [this] { Post(stream_.loop(), self_, [](StreamInfer& call) { call.DropEnded(); }); });
   }
 
  private:
+  // Runs `work` on the loop's thread unless the call is gone by then.
+  static void Post(EventLoop& loop, std::weak_ptr<StreamInfer*> weak_self,
+                   void (*work)(StreamInfer& call)) {
+    loop.Post([weak_self = std::move(weak_self), work] {
+      if (const auto self = weak_self.lock()) work(**self);
+    });
+  }
+
   // Destroys the requests that have ended; all of them once the call has ended, which cancels them.
   void DropEnded() {
     std::erase_if(requests_,
                   [this](const auto& request) { return is_finished_ || request->is_over(); });
-    if (is_half_closed_ && requests_.empty() && !is_finished_) Finish(absl::OkStatus());
+    if (is_finished_ || !requests_.empty()) return;
+    if (is_half_closed_) return Finish(absl::OkStatus());
+    if (is_stopped_) Finish(absl::UnavailableError("the server is stopping"));
   }
 
   RpcStream& stream_;
@@ -132,6 +147,7 @@ class StreamInfer final : public RpcHandler {
   // Expires with the call, on the loop's thread.
   const std::shared_ptr<StreamInfer*> self_ = std::make_shared<StreamInfer*>(this);
   bool is_half_closed_ = false, is_finished_ = false;
+  bool is_stopped_ = false;  // the server stops: what is in flight is the last
   size_t turn_ = 0;
   std::vector<std::unique_ptr<RequestInFlight>> requests_;
 };

@@ -241,6 +241,21 @@ TEST_F(StreamInferTest, AnswersOfSeveralChoicesHaveAnElementForEach) {
   EXPECT_THAT(NumbersOf<uint32_t>(answer, "num_output_tokens"), ElementsAre(0, 1));
 }
 
+TEST_F(StreamInferTest, ServerThatStopsAnswersWhatIsInFlightAndEndsTheStream) {
+  FakeCall call(*loop_, registry_, "ModelStreamInfer");
+  FakeCall idle(*loop_, registry_, "ModelStreamInfer");
+  call.Send(StreamedStory("a").Bytes());
+  const RequestId id = NewestOf(1);
+  inference_.streams->Stop();
+  EXPECT_EQ(idle.AwaitStatus().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(call.Status().has_value());
+  engine_.Finish(id, FinishReason::kLength);
+  EXPECT_EQ(call.AwaitStatus().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Summary(call.Written()), ElementsAre("a ."));
+  FakeCall later(*loop_, registry_, "ModelStreamInfer");
+  EXPECT_EQ(later.AwaitStatus().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(StreamInferTest, StreamWithoutRequestsEndsWithItsClient) {
   FakeCall call(*loop_, registry_, "ModelStreamInfer");
   call.HalfClose();
