@@ -17,6 +17,7 @@
 #   arm64     the unit tests for 64-bit Arm: cross-compiled, run under qemu-user
 #   clang     the release tests, built by clang
 #   interop   official gRPC clients in Python, fetched from PyPI, against the release build's server
+#   clients   openai, LangChain, LiteLLM and lm-evaluation-harness, likewise
 #
 # tests/README.md says where the time goes.
 set -euo pipefail
@@ -114,6 +115,21 @@ run_interop() {
   results+=("interop: clients of tests/interop/requirements.txt, $((SECONDS - began)) s")
 }
 
+# Clients are in build/clients, and nothing is installed elsewhere.
+run_clients() {
+  local began=$SECONDS python=$PWD/build/clients/venv/bin/python
+  install_packages python3-venv
+  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
+  build build lowkey || fail "clients: the build failed"
+  say "clients: fetching them"
+  quietly python3 -m venv build/clients/venv
+  quietly "$python" -m pip install --requirement tests/clients/requirements.txt
+  say "clients: testing"
+  CLIENTS_SERVER=$PWD/build/lowkey quietly timeout 1800 \
+    "$python" -B -m unittest discover --verbose --start-directory tests/clients
+  results+=("clients: those of tests/clients/requirements.txt, $((SECONDS - began)) s")
+}
+
 # The libraries of an arm64 system are unpacked in build-arm64, and none of them is installed.
 run_arm64() {
   local sysroot=$PWD/build-arm64/sysroot name
@@ -167,6 +183,7 @@ run_step() {
       test_all clang build-clang
       ;;
     interop) run_interop ;;
+    clients) run_clients ;;
   esac
 }
 
@@ -174,8 +191,8 @@ steps=("$@")
 [ "${#steps[@]}" -gt 0 ] || steps=(format release smollm2 asan)
 for step in "${steps[@]}"; do
   case $step in
-    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang | interop) ;;
-    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang | interop | clients) ;;
+    -h | --help) sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac
 done
