@@ -18,6 +18,7 @@
 #   clang     the release tests, built by clang
 #   interop   official gRPC clients in Python, fetched from PyPI, and client/python, against the
 #             release build's server
+#   clients   openai, LangChain, LiteLLM and lm-evaluation-harness, likewise
 #   kubernetes  the manifests of deploy/kubernetes, built by kubectl and checked without a cluster
 #
 # tests/README.md says where the time goes.
@@ -136,6 +137,21 @@ run_kubernetes() {
   results+=("kubernetes: the manifests are valid, $((SECONDS - began)) s")
 }
 
+# Clients are in build/clients, and nothing is installed elsewhere.
+run_clients() {
+  local began=$SECONDS python=$PWD/build/clients/venv/bin/python
+  install_packages python3-venv
+  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
+  build build lowkey || fail "clients: the build failed"
+  say "clients: fetching them"
+  quietly python3 -m venv build/clients/venv
+  quietly "$python" -m pip install --requirement tests/clients/requirements.txt
+  say "clients: testing"
+  CLIENTS_SERVER=$PWD/build/lowkey quietly timeout 1800 \
+    "$python" -B -m unittest discover --verbose --start-directory tests/clients
+  results+=("clients: those of tests/clients/requirements.txt, $((SECONDS - began)) s")
+}
+
 # The libraries of an arm64 system are unpacked in build-arm64, and none of them is installed.
 run_arm64() {
   local sysroot=$PWD/build-arm64/sysroot name
@@ -190,6 +206,7 @@ run_step() {
       ;;
     interop) run_interop ;;
     kubernetes) run_kubernetes ;;
+    clients) run_clients ;;
   esac
 }
 
@@ -198,7 +215,7 @@ steps=("$@")
 for step in "${steps[@]}"; do
   case $step in
     format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang | interop) ;;
-    kubernetes) ;;
+    clients | kubernetes | page) ;;
     -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac

@@ -17,6 +17,7 @@
 #include "client/load/load_client.h"
 #include "client/load/report.h"
 #include "client/load/run_point.h"
+#include "client/load/sse_client.h"
 #include "client/report/page.h"
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
@@ -106,7 +107,7 @@ LoadReport EmptyReport(const FlagValues& flags, const ConnectOptions& connection
 }
 
 // Runs one point after another and prints each when it ends.
-absl::Status RunSweep(const FlagValues& flags, const BenchPlan& plan, LoadClient& client,
+absl::Status RunSweep(const FlagValues& flags, const BenchPlan& plan, LoadTarget& client,
                       LoadReport& report) {
   absl::Notification cancelled;
   const SignalWatcher watcher([&](int) {
@@ -144,7 +145,14 @@ absl::Status RunBench(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const ServedModel model, client.GetModel());
   LK_RETURN_IF_ERROR(FitToModel(flags, model, client, plan.workload));
   LoadReport report = EmptyReport(flags, connection, model, plan);
-  LK_RETURN_IF_ERROR(RunSweep(flags, plan, client, report));
+  std::unique_ptr<SseClient> http;
+  if (flags.Text("api") == "openai") {
+    LK_ASSIGN_OR_RETURN(http, SseClient::Connect(connection, model.name, client));
+  } else if (flags.Text("api") != "grpc") {
+    return flags.Error("api", "grpc or openai");
+  }
+  LoadTarget& target = http == nullptr ? static_cast<LoadTarget&>(client) : *http;
+  LK_RETURN_IF_ERROR(RunSweep(flags, plan, target, report));
   const nlohmann::ordered_json document = ReportDocument(report);
   if (flags.Switch("json")) {
     std::printf("%s\n", JsonLine(document).c_str());

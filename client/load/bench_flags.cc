@@ -31,6 +31,8 @@ constexpr Flag kLoadFlags[] = {
     {"duration", "TIME", "", "begin no request of a point later than this"},
     {"warmup", "N", "", "requests before them that do not count [8 or N; of a whole trace 0]"},
     {"timeout", "TIME", "", "give up a request after this long [never]"},
+    {"api", "grpc|openai", "grpc", "lowkey.v1 over gRPC, or OpenAI's API over HTTP in clear",
+     FlagKind::kValue, "grpc,openai"},
 };
 constexpr Flag kRequestFlags[] = {
     {"input-tokens", "LENGTHS", "128", "prompts: N, uniform:MIN-MAX or lognormal:MEDIAN,SIGMA"},

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 seconds=${1:?SECONDS}
 names=("${@:2}")
 if [ "${#names[@]}" -eq 0 ]; then
-  names=(bundle chat_template config_json gguf gguf_vocabulary http1 http2 rpc_message safetensors
+  names=(bundle chat_template config_json gguf gguf_vocabulary http1 http2 openai rpc_message safetensors
     token_table tokenizer tokenizer_json)
 fi
 

@@ -122,6 +122,20 @@ def http2_frames():
         yield bytes([mode, mode]) + settings + echoes + rest
 
 
+def openai():
+    """Bodies after the byte that names their endpoint."""
+    completion = {"model": "tales", "prompt": [[1, 2]], "logprobs": 1, "echo": True, "stop": "a",
+                  "logit_bias": {"7": 1}, "stream": True, "stream_options": {"include_usage": True},
+                  "lowkey": {"attention": {"mechanism": "atp", "rank": "1/4"}, "timeout_ms": 9}}
+    chat = {"model": "tales", "messages": [{"role": "user", "content": [
+        {"type": "text", "text": "a"}]}], "tools": [{"type": "function", "function": {
+            "name": "f", "parameters": {"type": "object"}}}],
+            "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}}
+    score = {"token_ids": [1], "continuation_token_ids": [[2]], "attention": {"allowed": ["atp"]}}
+    bodies = [completion, chat, {"prompt": "a", "return_token_strs": True}, chat, score]
+    return [bytes([i]) + json.dumps(body).encode() for i, body in enumerate(bodies)]
+
+
 def rpc_message():
     """Bodies of calls: requests of lowkey.v1.Generation with their prefixes."""
     def varint(number):
@@ -195,6 +209,7 @@ def main(out):
     write(out, "chat_template", list(goldens["styles"].values()) + templates)
     write(out, "http2", http2_frames())
     write(out, "rpc_message", rpc_message())
+    write(out, "openai", openai())
     write(out, "gguf", [])  # its mutator makes them
 
 

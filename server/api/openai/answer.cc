@@ -109,12 +109,18 @@ std::string Answer::WriteFinal(size_t prompt, const v1::FinalEvent& final) {
 
 void Answer::AppendChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                          const v1::FinalEvent* final, std::string& out) {
-  choices_[index].n_tokens += delta.tokens_size();
+  n_streamed_ += delta.tokens_size();
   out += chunk_head_;
   JsonWriter choice(out);
   WriteChunk(index, delta, finish, choice);
   out += ']';
-  if (form_.includes_usage) out += ",\"usage\":null";
+  if (form_.includes_continuous_usage) {
+    out += ",\"usage\":";
+    JsonWriter usage(out);
+    WriteUsage(form_.n_prompt_tokens, n_streamed_, 0, usage);
+  } else if (form_.includes_usage) {
+    out += ",\"usage\":null";
+  }
   if (final != nullptr) {
     out += ",\"lowkey\":";
     JsonWriter report(out);

@@ -24,6 +24,7 @@ struct AnswerForm {
   size_t n = 1;  // choices per prompt
   bool includes_usage = false;
   bool includes_continuous_usage = false;
+  int64_t n_prompt_tokens = 0;                     // of all prompts; for continuous usage alone
   std::optional<int32_t> logprobs = std::nullopt;  // alternatives per token
 };
 
@@ -61,7 +62,6 @@ class Answer : public AnswerWriter {
  private:
   struct Choice {
     std::optional<v1::ChoiceDelta> waiting = std::nullopt;
-    int64_t n_tokens = 0;
   };
 
   size_t IndexOf(size_t prompt, int32_t choice) const;
@@ -75,6 +75,7 @@ class Answer : public AnswerWriter {
   const AnswerForm form_;
   const std::string chunk_head_, whole_head_;  // up to the choices
   std::vector<Choice> choices_;
+  int64_t n_streamed_ = 0;                  // tokens of all choices so far
   std::vector<std::string> whole_choices_;  // by prompt
   std::vector<v1::FinalEvent> finals_;      // by prompt
   int64_t n_prompt_ = 0, n_generated_ = 0, n_cached_ = 0;

@@ -46,7 +46,8 @@ absl::Status ReadLogprobs(Fields& fields, std::optional<int32_t>& logprobs) {
 }  // namespace
 
 absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOptions& options,
-                                     const std::string& fingerprint, const std::string& body) {
+                                     const std::string& fingerprint, const RpcContext& context,
+                                     const CallState& call, const std::string& body) {
   LK_ASSIGN_OR_RETURN(const nlohmann::json object, ParseBody(body));
   Fields fields(object);
   CommonRequest common;
@@ -79,6 +80,13 @@ absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOpt
                      .includes_usage = common.includes_usage,
                      .includes_continuous_usage = common.includes_continuous_usage,
                      .logprobs = request.logprobs};
+  if (form.includes_continuous_usage) {
+    LK_ASSIGN_OR_RETURN(
+        TokenList tokens,
+        PromptTokens(service, context, call, std::get<Conversation>(std::move(request.input))));
+    form.n_prompt_tokens = static_cast<int64_t>(tokens.size());
+    request.input = std::move(tokens);
+  }
   result.writer = std::make_shared<ChatAnswer>(std::move(form), service.tokenizer());
   result.requests.push_back(std::move(request));
   return result;

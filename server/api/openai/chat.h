@@ -12,7 +12,8 @@ namespace lowkey {
 // Reads the body of POST /v1/chat/completions. Its writer uses the service's tokenizer, which must
 // outlive it. Errors are those of ParseBody and ReadCommon.
 absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOptions& options,
-                                     const std::string& fingerprint, const std::string& body);
+                                     const std::string& fingerprint, const RpcContext& context,
+                                     const CallState& call, const std::string& body);
 
 }  // namespace lowkey
 

@@ -95,18 +95,6 @@ absl::Status CheckChoices(const CompletionFields& own, const GenerationRequest& 
                                                  " choices in all"));
 }
 
-// The answer repeats the prompt's tokens: a text is turned into them here.
-absl::StatusOr<TokenList> TokensOf(const TextService& service, const RpcContext& context,
-                                   const CallState& call, const std::string& text) {
-  TokenizeRequest request;
-  request.input = text;
-  request.tenant = context.tenant;
-  request.deadline = context.deadline;
-  request.is_cancelled = [&call] { return call.is_over(); };
-  LK_ASSIGN_OR_RETURN(TokenizeResult result, service.Tokenize(request));
-  return std::move(result.tokens);
-}
-
 // Texts of ids may be far longer than the ids, and are repeated for each choice.
 absl::StatusOr<std::string> TextOf(const TextService& service, const TokenList& ids,
                                    size_t& n_left_bytes) {
@@ -120,23 +108,45 @@ absl::StatusOr<std::string> TextOf(const TextService& service, const TokenList& 
   return text;
 }
 
-absl::Status TakeEcho(const TextService& service, const RpcContext& context, const CallState& call,
-                      bool needs_tokens, CompletionFields& own) {
+absl::Status TakeEcho(const TextService& service, CompletionFields& own) {
   size_t n_left_bytes = kMaxEchoBytes;
-  for (Input& prompt : own.prompts) {
+  for (const Input& prompt : own.prompts) {
     if (const auto* text = std::get_if<std::string>(&prompt)) {
       own.echo.texts.push_back(*text);
-      if (!needs_tokens || text->empty()) continue;
-      LK_ASSIGN_OR_RETURN(prompt, TokensOf(service, context, call, *text));
-    } else {
-      LK_ASSIGN_OR_RETURN(own.echo.texts.emplace_back(),
-                          TextOf(service, std::get<TokenList>(prompt), n_left_bytes));
+      continue;
     }
-    if (!needs_tokens) continue;
-    const auto& ids = std::get<TokenList>(prompt);
-    own.echo.first_tokens.push_back(ids.empty() ? 0 : ids[0]);
+    LK_ASSIGN_OR_RETURN(own.echo.texts.emplace_back(),
+                        TextOf(service, std::get<TokenList>(prompt), n_left_bytes));
   }
   return absl::OkStatus();
+}
+
+// Turns texts into tokens where the answer names or counts them. An empty prompt is refused later.
+absl::Status TakeTokens(const TextService& service, const RpcContext& context,
+                        const CallState& call, CompletionFields& own, AnswerForm& form) {
+  for (Input& prompt : own.prompts) {
+    if (const auto* text = std::get_if<std::string>(&prompt); text != nullptr && !text->empty()) {
+      LK_ASSIGN_OR_RETURN(prompt, PromptTokens(service, context, call, *text));
+    }
+    const auto* ids = std::get_if<TokenList>(&prompt);
+    const bool has_any = ids != nullptr && !ids->empty();
+    own.echo.first_tokens.push_back(has_any ? ids->front() : 0);
+    if (has_any) form.n_prompt_tokens += static_cast<int64_t>(ids->size());
+  }
+  return absl::OkStatus();
+}
+
+AnswerForm FormOf(const CommonRequest& common, const CompletionFields& own,
+                  const std::string& fingerprint) {
+  return {.id = absl::StrCat("cmpl-", common.request.request_id),
+          .model = common.model,
+          .fingerprint = fingerprint,
+          .created = absl::ToUnixSeconds(absl::Now()),
+          .n_prompts = own.prompts.size(),
+          .n = static_cast<size_t>(common.request.n.value_or(1)),
+          .includes_usage = common.includes_usage,
+          .includes_continuous_usage = common.includes_continuous_usage,
+          .logprobs = own.logprobs};
 }
 
 }  // namespace
@@ -164,8 +174,10 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
   LK_RETURN_IF_ERROR(ReadResponseFormat(fields, body, request.response_format));
   LK_RETURN_IF_ERROR(fields.CheckRest(options.unknown_fields));
   LK_RETURN_IF_ERROR(CheckChoices(own, request));
-  if (own.echo.echoes) {
-    LK_RETURN_IF_ERROR(TakeEcho(service, context, call, own.logprobs.has_value(), own));
+  if (own.echo.echoes) LK_RETURN_IF_ERROR(TakeEcho(service, own));
+  AnswerForm form = FormOf(common, own, fingerprint);
+  if ((own.echo.echoes && own.logprobs.has_value()) || form.includes_continuous_usage) {
+    LK_RETURN_IF_ERROR(TakeTokens(service, context, call, own, form));
   }
   Generations result;
   result.is_stream = common.is_stream;
@@ -176,15 +188,6 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
     std::visit([&one](auto& input) { one.input = std::move(input); }, own.prompts[i]);
     if (i > 0) absl::StrAppend(&one.request_id, "-", i);
   }
-  AnswerForm form = {.id = absl::StrCat("cmpl-", request.request_id),
-                     .model = std::move(common.model),
-                     .fingerprint = fingerprint,
-                     .created = absl::ToUnixSeconds(absl::Now()),
-                     .n_prompts = own.prompts.size(),
-                     .n = static_cast<size_t>(request.n.value_or(1)),
-                     .includes_usage = common.includes_usage,
-                     .includes_continuous_usage = common.includes_continuous_usage,
-                     .logprobs = own.logprobs};
   result.writer =
       std::make_shared<CompletionAnswer>(std::move(form), std::move(own.echo), service.tokenizer());
   return result;

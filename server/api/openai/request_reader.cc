@@ -1,6 +1,6 @@
 #include "server/api/openai/request_reader.h"
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 #include <random>
 #include <utility>
@@ -180,6 +180,19 @@ std::string DrawId() {
   return absl::StrCat(absl::Hex((high << 32) | low, absl::kZeroPad16));
 }
 
+// The id comes back in a header field.
+absl::Status ReadId(Fields& fields, std::string& id) {
+  std::optional<std::string> given;
+  LK_RETURN_IF_ERROR(fields.Read("request_id", given));
+  id = given.has_value() && !given->empty() ? *std::move(given) : DrawId();
+  const auto is_printable = [](char c) { return c > ' ' && c <= '~'; };
+  if (id.size() <= kMaxRequestIdBytes && std::all_of(id.begin(), id.end(), is_printable)) {
+    return absl::OkStatus();
+  }
+  return fields.Error("request_id", absl::StrCat("at most ", kMaxRequestIdBytes,
+                                                 " letters, digits and signs of ASCII"));
+}
+
 }  // namespace
 
 absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options, Fields& fields,
@@ -199,13 +212,22 @@ absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options
   LK_RETURN_IF_ERROR(fields.Read("stop_token_ids", request.stop_tokens));
   LK_RETURN_IF_ERROR(fields.Read("ignore_eos", request.ignore_eos));
   LK_RETURN_IF_ERROR(fields.Read("priority", request.priority));
-  std::optional<std::string> request_id;
-  LK_RETURN_IF_ERROR(fields.Read("request_id", request_id));
-  request.request_id = request_id.value_or("");
-  if (request.request_id.empty()) request.request_id = DrawId();
+  LK_RETURN_IF_ERROR(ReadId(fields, request.request_id));
   LK_RETURN_IF_ERROR(ReadStream(fields, common));
   LK_RETURN_IF_ERROR(ReadLowkey(fields, common));
   return ReadAccepted(fields, common);
+}
+
+absl::StatusOr<TokenList> PromptTokens(const TextService& service, const RpcContext& context,
+                                       const CallState& call,
+                                       std::variant<std::string, Conversation> input) {
+  TokenizeRequest request;
+  request.input = std::move(input);
+  request.tenant = context.tenant;
+  request.deadline = context.deadline;
+  request.is_cancelled = [&call] { return call.is_over(); };
+  LK_ASSIGN_OR_RETURN(TokenizeResult result, service.Tokenize(request));
+  return std::move(result.tokens);
 }
 
 }  // namespace lowkey

@@ -2,12 +2,15 @@
 #define LOWKEY_SERVER_API_OPENAI_REQUEST_READER_H_
 
 #include <string>
+#include <variant>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/api/openai/fields.h"
 #include "server/api/openai/options.h"
 #include "server/request/request.h"
+#include "server/rpc/single_request.h"
 #include "server/text_service.h"
 
 namespace lowkey {
@@ -30,6 +33,12 @@ struct CommonRequest {
 // request_id becomes one that nobody has.
 absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options, Fields& fields,
                         CommonRequest& common);
+
+// Returns the tokens that Generate would feed to the model, for answers that name or count them.
+// Runs on a worker; errors are those of TextService::Tokenize.
+absl::StatusOr<TokenList> PromptTokens(const TextService& service, const RpcContext& context,
+                                       const CallState& call,
+                                       std::variant<std::string, Conversation> input);
 
 }  // namespace lowkey
 

@@ -67,9 +67,9 @@ void AddGenerations(HttpRoutes& routes, const GenerationContext& context,
   routes.AddCall(
       "POST", "/v1/chat/completions", services,
       GenerationHandler(context, "openai/chat",
-                        [&service, options, fingerprint](const RpcContext&, const CallState&,
-                                                         const std::string& body) {
-                          return ReadChat(service, *options, fingerprint, body);
+                        [&service, options, fingerprint](
+                            const RpcContext& rpc, const CallState& call, const std::string& body) {
+                          return ReadChat(service, *options, fingerprint, rpc, call, body);
                         }));
 }
 

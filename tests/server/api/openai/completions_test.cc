@@ -287,6 +287,7 @@ TEST_F(CompletionsTest, RefusalsSayWhat) {
       {"empty", {{"prompt", ""}}, 400, "invalid_value", "prompt"},
       {"mixed", {{"prompt", {"a", json::array({1})}}}, 400, "invalid_value", "prompt[1]"},
       {"logprobs", {{"logprobs", 21}}, 400, "invalid_value", "logprobs"},
+      {"id", {{"request_id", "a\r\nb: c"}}, 400, "invalid_value", "request_id"},
       {"bias", {{"logit_bias", {{"x", 1}}}}, 400, "invalid_value", "logit_bias"},
   };
   for (const Refusal& refusal : refusals) {

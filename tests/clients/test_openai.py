@@ -1,0 +1,183 @@
+"""The `openai` package, sync and async, as its users call it."""
+
+import asyncio
+import json
+import os
+import tempfile
+import unittest
+
+import httpx
+import openai
+
+from served import LONG_S, Server, shared_server, without_proxies
+
+without_proxies()
+PROMPT = "Once upon a time"
+MESSAGES = [{"role": "user", "content": "Tell me a tale."}]
+
+
+def client_of(server, **options):
+    return openai.OpenAI(base_url=server.url, api_key="none", timeout=LONG_S, **options)
+
+
+class TestOpenAi(unittest.TestCase):
+    def setUp(self):
+        self.server = shared_server()
+        self.client = client_of(self.server, max_retries=0)
+
+    def test_models(self):
+        ids = [model.id for model in self.client.models.list()]
+        self.assertIn(self.server.model, ids)
+        self.assertIn(self.server.model + "@atp", ids)
+        one = self.client.models.retrieve(self.server.model + "@atp")
+        self.assertEqual(one.lowkey["mechanism"], "atp")
+
+    def test_completion_stream_is_the_whole(self):
+        for extra in ({}, {"n": 3}, {"logprobs": 2}, {"echo": True}, {"stop": ["time", "girl"]}):
+            with self.subTest(extra=extra):
+                arguments = dict(model=self.server.model, prompt=PROMPT, max_tokens=24, seed=7,
+                                 **extra)
+                whole = self.client.completions.create(**arguments)
+                texts = {}
+                usage = None
+                stream = self.client.completions.create(
+                    **arguments, stream=True, stream_options={"include_usage": True})
+                for chunk in stream:
+                    usage = chunk.usage or usage
+                    for choice in chunk.choices:
+                        texts[choice.index] = texts.get(choice.index, "") + choice.text
+                self.assertEqual([texts[c.index] for c in whole.choices],
+                                 [c.text for c in whole.choices])
+                self.assertEqual(usage.completion_tokens, whole.usage.completion_tokens)
+
+    def test_chat_stream_is_the_whole(self):
+        arguments = dict(model=self.server.model, messages=MESSAGES, max_completion_tokens=24,
+                         seed=3, n=2)
+        whole = self.client.chat.completions.create(**arguments)
+        texts = {}
+        ends = {}
+        for chunk in self.client.chat.completions.create(**arguments, stream=True):
+            for choice in chunk.choices:
+                texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
+                ends[choice.index] = choice.finish_reason
+        for choice in whole.choices:
+            self.assertEqual(texts[choice.index], choice.message.content)
+            self.assertEqual(ends[choice.index], choice.finish_reason)
+
+    def test_chat_logprobs(self):
+        answer = self.client.chat.completions.create(
+            model=self.server.model, messages=MESSAGES, max_tokens=4, logprobs=True, top_logprobs=3)
+        entries = answer.choices[0].logprobs.content
+        self.assertEqual(len(entries), answer.usage.completion_tokens)
+        self.assertEqual(len(entries[0].top_logprobs), 3)
+        self.assertEqual(bytes(b for e in entries for b in e.bytes).decode().strip(),
+                         answer.choices[0].message.content.strip())
+
+    def test_attention_is_chosen_and_reported(self):
+        answer = self.client.completions.create(
+            model=self.server.model, prompt=PROMPT, max_tokens=4,
+            extra_body={"lowkey": {"attention": {"mechanism": "atp", "rank": "1/4"}}})
+        self.assertEqual(answer.lowkey["attention"]["mechanism"], "atp")
+        named = self.client.completions.create(model=self.server.model + "@taylorshift",
+                                               prompt=PROMPT, max_tokens=4)
+        self.assertEqual(named.lowkey["attention"]["mechanism"], "taylorshift")
+
+    def test_same_seed_same_text(self):
+        arguments = dict(model=self.server.model, prompt=PROMPT, max_tokens=16, seed=11)
+        texts = {self.client.completions.create(**arguments).choices[0].text for _ in range(3)}
+        self.assertEqual(len(texts), 1)
+
+    def test_errors_are_typed(self):
+        def complete(**more):
+            return self.client.completions.create(
+                **{"model": self.server.model, "prompt": PROMPT, "max_tokens": 1, **more})
+
+        with self.assertRaises(openai.BadRequestError) as caught:
+            complete(temperature=9)
+        self.assertEqual(caught.exception.param, "temperature")
+        self.assertEqual(caught.exception.code, "invalid_value")
+        with self.assertRaises(openai.NotFoundError) as caught:
+            complete(model="gpt-4o")
+        self.assertEqual(caught.exception.code, "model_not_found")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            complete(max_tokens=1000000)
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            complete(extra_body={"tempreature": 1})
+        self.assertEqual(caught.exception.code, "unknown_parameter")
+        with self.assertRaises(openai.NotFoundError):
+            self.client.embeddings.create(model=self.server.model, input="x")
+
+    def test_stream_that_is_left_is_cancelled(self):
+        before = self.cancelled()
+        stream = self.client.completions.create(model=self.server.model, prompt=PROMPT,
+                                                max_tokens=3000, stream=True,
+                                                extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        for _ in range(3000):
+            if self.cancelled() > before:
+                return
+        self.fail("the request was not cancelled")
+
+    def cancelled(self):
+        text = httpx.get(self.server.root + "/metrics", timeout=LONG_S).text
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
+                   if line.startswith("vllm:request_success_total") and "abort" in line)
+
+    def test_async_streams_at_once(self):
+        async def run():
+            client = openai.AsyncOpenAI(base_url=self.server.url, api_key="none", timeout=LONG_S)
+
+            async def one(seed):
+                arguments = dict(model=self.server.model, prompt=PROMPT, max_tokens=16, seed=seed)
+                text = ""
+                async for chunk in await client.completions.create(**arguments, stream=True):
+                    text += chunk.choices[0].text
+                whole = await client.completions.create(**arguments)
+                self.assertEqual(text, whole.choices[0].text)
+
+            await asyncio.gather(*[one(seed) for seed in range(8)])
+            await client.close()
+
+        asyncio.run(run())
+
+    def test_several_prompts(self):
+        answer = self.client.completions.create(model=self.server.model,
+                                                prompt=["Once", "Lily", "The cat"], n=2,
+                                                max_tokens=4)
+        self.assertEqual([c.index for c in answer.choices], list(range(6)))
+
+
+class TestTokens(unittest.TestCase):
+    """Bearer tokens are API keys."""
+
+    def test_keys(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "tokens.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"tenants": [{"name": "a", "tokens": [{"token": "a" * 32}]},
+                                       {"name": "b", "tokens": [{"token": "b" * 32,
+                                                                 "rights": ["read"]}]}]}, file)
+            os.chmod(path, 0o600)
+            server = Server("--tokens", path)
+            try:
+                self.check(server)
+            finally:
+                server.stop()
+
+    def check(self, server):
+        def complete(key):
+            client = openai.OpenAI(base_url=server.url, api_key=key, max_retries=0)
+            return client.completions.create(model=server.model, prompt="a", max_tokens=1)
+
+        self.assertEqual(complete("a" * 32).usage.completion_tokens, 1)
+        with self.assertRaises(openai.AuthenticationError) as caught:
+            complete("c" * 32)
+        self.assertEqual(caught.exception.code, "invalid_api_key")
+        with self.assertRaises(openai.PermissionDeniedError):
+            complete("b" * 32)
+
+
+if __name__ == "__main__":
+    unittest.main()
