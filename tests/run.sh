@@ -17,6 +17,8 @@
 #   arm64     the unit tests for 64-bit Arm: cross-compiled, run under qemu-user
 #   clang     the release tests, built by clang
 #   interop   official gRPC clients in Python, fetched from PyPI, against the release build's server
+#   page      the page at `/` in Debian's Chromium, against the release build's server and a mock;
+#             skipped where there is no chromium
 #
 # tests/README.md says where the time goes.
 set -euo pipefail
@@ -114,6 +116,25 @@ run_interop() {
   results+=("interop: clients of tests/interop/requirements.txt, $((SECONDS - began)) s")
 }
 
+# The driver of the browser is in build/page, and pictures of what it saw are in build/page/pictures.
+run_page() {
+  local began=$SECONDS python=$PWD/build/page/venv/bin/python
+  if ! try_package chromium; then
+    results+=("page: skipped, there is no chromium here")
+    return
+  fi
+  install_packages python3-venv
+  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
+  build build lowkey || fail "page: the build failed"
+  say "page: fetching the browser's driver"
+  quietly python3 -m venv build/page/venv
+  quietly "$python" -m pip install --requirement tests/page/requirements.txt
+  say "page: testing"
+  PAGE_SERVER=$PWD/build/lowkey quietly timeout 1800 \
+    "$python" -B -m unittest discover --verbose --start-directory tests/page
+  results+=("page: driven in $(chromium --version | cut -d ' ' -f 1-2), $((SECONDS - began)) s")
+}
+
 # The libraries of an arm64 system are unpacked in build-arm64, and none of them is installed.
 run_arm64() {
   local sysroot=$PWD/build-arm64/sysroot name
@@ -167,6 +188,7 @@ run_step() {
       test_all clang build-clang
       ;;
     interop) run_interop ;;
+    page) run_page ;;
   esac
 }
 
@@ -174,8 +196,8 @@ steps=("$@")
 [ "${#steps[@]}" -gt 0 ] || steps=(format release smollm2 asan)
 for step in "${steps[@]}"; do
   case $step in
-    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang | interop) ;;
-    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang | interop | page) ;;
+    -h | --help) sed -n '2,25s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac
 done

@@ -8,7 +8,8 @@
 namespace lowkey {
 namespace {
 
-constexpr std::string_view kOpen[] = {"/grpc.health.v1.Health/", "/health", "/ready"};
+constexpr std::string_view kOpenService = "/grpc.health.v1.Health/";
+constexpr std::string_view kOpenPages[] = {"/", "/health", "/ready"};
 constexpr std::string_view kScheme = "bearer ";
 
 constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
@@ -19,6 +20,10 @@ constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
     {"/grpc.reflection.v1.ServerReflection/", Right::kRead},
     {"/grpc.reflection.v1alpha.ServerReflection/", Right::kRead},
     {"/metrics", Right::kRead},
+    {"/lowkey/v1/model", Right::kRead},
+    {"/lowkey/v1/crossover", Right::kRead},
+    {"/lowkey/v1/cache", Right::kRead},
+    {"/lowkey/v1/stats", Right::kRead},
 };
 
 // Whether a method or path is the named one. A name that ends with a slash is a whole service.
@@ -37,8 +42,9 @@ std::optional<std::string_view> TokenOf(absl::Span<const std::string_view> autho
 }  // namespace
 
 std::optional<Right> RightFor(std::string_view method) {
-  for (std::string_view name : kOpen) {
-    if (IsNamed(method, name)) return std::nullopt;
+  if (IsNamed(method, kOpenService)) return std::nullopt;
+  for (std::string_view page : kOpenPages) {
+    if (method == page) return std::nullopt;
   }
   for (const auto& [name, right] : kRightsByMethod) {
     if (IsNamed(method, name)) return right;

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
+#include "server/api/page/page.h"
 #include "server/net/address.h"
 #include "server/rpc/metadata.h"
 #include "server/rpc/reflection.h"
@@ -76,7 +77,8 @@ Server::Server(TextService& service, const ServerOptions& options)
                   std::make_shared<LiveCalls>(),
                   std::make_shared<PausedCalls>(),
                   options.log,
-                  options.stall_timeout} {}
+                  options.stall_timeout},
+      page_data_(service, workers_, options.is_measuring) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
                                                       const ServerOptions& options) {
@@ -129,10 +131,12 @@ std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLo
     return MakeTextAnswer(exchange, 401, absl::StrCat(tenant.status().message(), "\n"),
                           {{"www-authenticate", "Bearer"}});
   }
-  if (!tenant.ok() && IsPage(head.path)) {
+  if (!tenant.ok() && (IsPage(head.path) || IsPageData(head.path))) {
     OnRefusedCall(head.path, tenant.status());
     return MakeTextAnswer(exchange, 403, absl::StrCat(tenant.status().message(), "\n"));
   }
+  if (auto page = MakePageHandler(exchange); page != nullptr) return page;
+  if (auto data = page_data_.MakeHandler(exchange, loop); data != nullptr) return data;
   if (const Metrics* metrics = service_.options().metrics; metrics != nullptr) {
     const OpsPages pages{*metrics, [this] { return front_->can_accept(); }};
     if (auto page = pages.MakeHandler(exchange); page != nullptr) return page;
