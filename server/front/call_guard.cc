@@ -8,8 +8,7 @@
 namespace lowkey {
 namespace {
 
-constexpr std::string_view kOpenService = "/grpc.health.v1.Health/";
-constexpr std::string_view kOpenPages[] = {"/", "/health", "/ready"};
+constexpr std::string_view kOpen[] = {"/grpc.health.v1.Health/", "/", "/health", "/ready"};
 constexpr std::string_view kScheme = "bearer ";
 
 constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
@@ -20,15 +19,13 @@ constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
     {"/grpc.reflection.v1.ServerReflection/", Right::kRead},
     {"/grpc.reflection.v1alpha.ServerReflection/", Right::kRead},
     {"/metrics", Right::kRead},
-    {"/lowkey/v1/model", Right::kRead},
-    {"/lowkey/v1/crossover", Right::kRead},
-    {"/lowkey/v1/cache", Right::kRead},
-    {"/lowkey/v1/stats", Right::kRead},
+    {"/lowkey/v1/", Right::kRead},
 };
 
-// Whether a method or path is the named one. A name that ends with a slash is a whole service.
+// Whether a method or path is the named one. A name that ends with a slash is a whole service or
+// folder, but "/" is one page.
 bool IsNamed(std::string_view method, std::string_view name) {
-  return name.ends_with('/') ? method.starts_with(name) : method == name;
+  return name.size() > 1 && name.ends_with('/') ? method.starts_with(name) : method == name;
 }
 
 // Returns nullopt unless there is exactly one token: a call has one owner.
@@ -42,9 +39,8 @@ std::optional<std::string_view> TokenOf(absl::Span<const std::string_view> autho
 }  // namespace
 
 std::optional<Right> RightFor(std::string_view method) {
-  if (IsNamed(method, kOpenService)) return std::nullopt;
-  for (std::string_view page : kOpenPages) {
-    if (method == page) return std::nullopt;
+  for (std::string_view name : kOpen) {
+    if (IsNamed(method, name)) return std::nullopt;
   }
   for (const auto& [name, right] : kRightsByMethod) {
     if (IsNamed(method, name)) return right;

@@ -40,8 +40,8 @@ TEST(RightForTest, NamesWholeServicesAndSingleMethods) {
 
 TEST(RightForTest, WhatNobodyThoughtOfIsForAdmins) {
   for (const char* method :
-       {"", "/page", "//", "/lowkey/v1/", "/lowkey/v1/models", "/lowkey.v1.Admin/StatsReset",
-        "/lowkey.v1.Admin/", "/lowkey.v1.GenerationX/Y", "lowkey.v1.Generation/Generate",
+       {"", "/page", "//", "/lowkey/v1", "/lowkey.v1.Admin/StatsReset", "/lowkey.v1.Admin/",
+        "/lowkey.v1.GenerationX/Y", "lowkey.v1.Generation/Generate",
         "/grpc.health.v1.HealthX/Check", "/new.Service/Method", "/healthz", "/metrics/"}) {
     EXPECT_EQ(RightFor(method), Right::kAdmin) << method;
   }
