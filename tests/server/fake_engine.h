@@ -2,6 +2,7 @@
 #define LOWKEY_TESTS_SERVER_FAKE_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -75,6 +76,7 @@ class FakeEngine : public Engine {
     profile_ = std::move(profile.name);
   }
   CostTable Costs(const CostQuery& query) const override {
+    if (on_costs) on_costs();
     absl::MutexLock lock(&mutex_);
     CostTable table;
     table.profile = profile_;
@@ -104,6 +106,8 @@ class FakeEngine : public Engine {
             {Mechanism::kAtp, {}, 512.0, PerplexityRatios({{512, 1.1}, {2048, 1.2}}), true},
             {Mechanism::kTaylorShift, {}, 0.0, {}, true}};
   }
+
+  std::function<void()> on_costs = nullptr;  // Costs calls it first
 
   // The test's side. Ids of requests that run, oldest first.
   std::vector<RequestId> ids() const {

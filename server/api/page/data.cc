@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -349,15 +350,21 @@ std::unique_ptr<HttpHandler> PageData::MakeHandler(HttpExchange& exchange, Event
 
 absl::StatusOr<std::string> PageData::Answer(std::string_view path, std::string_view query) const {
   if (path == kCachePath) return CacheJson(service_, query);
-  if (path == kCrossoverPath) {
-    return CrossoverJson(service_, query, is_measuring_ != nullptr && is_measuring_());
-  }
+  if (path == kCrossoverPath) return Crossover(query);
   if (path == kModelPath) return ModelJson(service_);
   v1::StatsResponse stats;
   FillStats(service_.engine().Stats(), stats);
   stats.set_version(kVersion);
   stats.set_uptime_s(absl::ToDoubleSeconds(absl::Now() - start_));
   return JsonLine(MessageJson(stats));
+}
+
+absl::StatusOr<std::string> PageData::Crossover(std::string_view query) const {
+  if (computes_crossover_.exchange(true)) {
+    return absl::UnavailableError("another client's crossovers are being computed; try again");
+  }
+  const absl::Cleanup end = [this] { computes_crossover_ = false; };
+  return CrossoverJson(service_, query, is_measuring_ != nullptr && is_measuring_());
 }
 
 bool IsPageData(std::string_view path) {

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_SERVER_API_PAGE_DATA_H_
 #define LOWKEY_SERVER_API_PAGE_DATA_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,7 +20,8 @@ namespace lowkey {
 //   /lowkey/v1/model      GetModel's message and the options of every mechanism, with their ranges
 //   /lowkey/v1/crossover  predicted times and bytes by mechanism and length, and what auto takes;
 //                         `?new_tokens=N` sets the length of answers. 503 while this machine's
-//                         rates are measured, 404 if they are not going to be
+//                         rates are measured or another client's answer is computed, 404 if the
+//                         rates are not going to be measured
 //   /lowkey/v1/cache      bytes that a sequence holds by length, for `?mechanism=NAME` and options
 //                         by the names of lowkey.v1.AttentionOptions, such as `&rank=1/4`
 //   /lowkey/v1/stats      Admin.Stats
@@ -39,10 +41,15 @@ class PageData {
   absl::StatusOr<std::string> Answer(std::string_view path, std::string_view query) const;
 
  private:
+  absl::StatusOr<std::string> Crossover(std::string_view query) const;
+
   const TextService& service_;
   const RpcWorkers& workers_;
   const std::function<bool()> is_measuring_;
   const absl::Time start_;
+  // Whether a worker computes crossovers. In a context of 100,000 tokens that takes a second, and
+  // the other workers stay free.
+  mutable std::atomic<bool> computes_crossover_{false};
 };
 
 // Whether PageData answers this path.

@@ -103,6 +103,18 @@ TEST_F(PageDataTest, CrossoverRefusesLengthsOutsideTheContext) {
               HasSubstr("tokens: unknown parameter"));
 }
 
+TEST_F(PageDataTest, CrossoversAreComputedForOneClientAtATime) {
+  engine_.SetProfile({.name = "measured"});
+  absl::Status second;
+  engine_.on_costs = [&] { second = Error("/lowkey/v1/crossover", ""); };
+  Answer("/lowkey/v1/crossover");
+  EXPECT_EQ(second.code(), absl::StatusCode::kUnavailable);
+  engine_.on_costs = nullptr;
+  Answer("/lowkey/v1/crossover");
+  EXPECT_FALSE(Error("/lowkey/v1/crossover", "new_tokens=0").ok());
+  Answer("/lowkey/v1/crossover");  // after an error too
+}
+
 TEST_F(PageDataTest, CacheHasBytesBesideStandards) {
   const json cache =
       Answer("/lowkey/v1/cache", "mechanism=atp&rank=1%2F2&block_tokens=64&merge=false");
