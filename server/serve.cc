@@ -1,8 +1,10 @@
 // Implements `lowkey serve`: loads a model and answers until told to stop.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -321,6 +323,16 @@ void WatchLogs(const LineLog& log, const std::optional<OtlpExporter>& traces, Me
                        [&traces] { return traces->n_dropped(); });
 }
 
+// Gives the engine its rates. The last copy of the result is destroyed once no rates can come any
+// more, whether any were measured or not; `measuring` is false from then on.
+std::function<void(SelectionProfile)> RatesTaker(
+    Engine& engine, const std::shared_ptr<std::atomic<bool>>& measuring) {
+  std::shared_ptr<void> end(nullptr, [measuring](void*) { *measuring = false; });
+  return [&engine, end = std::move(end)](SelectionProfile measured) {
+    engine.SetProfile(std::move(measured));
+  };
+}
+
 absl::Status RunServe(const FlagValues& flags) {
   const absl::Time start = absl::Now();
   FillStandardFiles();
@@ -335,6 +347,8 @@ absl::Status RunServe(const FlagValues& flags) {
   Deliveries deliveries(/*gathers=*/true);
   options.engine.after_delivery = [&deliveries] { deliveries.Flush(); };
   options.network.deliveries = &deliveries;
+  const auto measuring = std::make_shared<std::atomic<bool>>(options.measures_profile);
+  options.network.is_measuring = [measuring] { return measuring->load(); };
   LoadedModel model;  // outlives the metrics' readers
   Metrics metrics(name);
   std::optional<OtlpExporter> traces;  // outlives the metrics' readers too
@@ -366,9 +380,7 @@ absl::Status RunServe(const FlagValues& flags) {
   std::optional<MachineProfile> profile;
   if (options.measures_profile) {
     LK_ASSIGN_OR_RETURN(auto weights, opened.Weights());
-    profile.emplace(std::move(weights), options.engine, [&model](SelectionProfile measured) {
-      model.engine->SetProfile(std::move(measured));
-    });
+    profile.emplace(std::move(weights), options.engine, RatesTaker(*model.engine, measuring));
   }
   RunUntilStopped(options, *model.engine, *server);
   return model.engine->Health();

@@ -20,6 +20,8 @@
 #             release build's server
 #   clients   openai, LangChain, LiteLLM and lm-evaluation-harness, likewise
 #   kubernetes  the manifests of deploy/kubernetes, built by kubectl and checked without a cluster
+#   page      the page at `/` in Debian's Chromium, against the release build's server and a mock;
+#             skipped where there is no chromium
 #
 # tests/README.md says where the time goes.
 set -euo pipefail
@@ -152,6 +154,25 @@ run_clients() {
   results+=("clients: those of tests/clients/requirements.txt, $((SECONDS - began)) s")
 }
 
+# The driver of the browser is in build/page, and pictures of what it saw are in build/page/pictures.
+run_page() {
+  local began=$SECONDS python=$PWD/build/page/venv/bin/python
+  if ! try_package chromium; then
+    results+=("page: skipped, there is no chromium here")
+    return
+  fi
+  install_packages python3-venv
+  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
+  build build lowkey || fail "page: the build failed"
+  say "page: fetching the browser's driver"
+  quietly python3 -m venv build/page/venv
+  quietly "$python" -m pip install --requirement tests/page/requirements.txt
+  say "page: testing"
+  PAGE_SERVER=$PWD/build/lowkey quietly timeout 1800 \
+    "$python" -B -m unittest discover --verbose --start-directory tests/page
+  results+=("page: driven in $(chromium --version | cut -d ' ' -f 1-2), $((SECONDS - began)) s")
+}
+
 # The libraries of an arm64 system are unpacked in build-arm64, and none of them is installed.
 run_arm64() {
   local sysroot=$PWD/build-arm64/sysroot name
@@ -207,6 +228,7 @@ run_step() {
     interop) run_interop ;;
     kubernetes) run_kubernetes ;;
     clients) run_clients ;;
+    page) run_page ;;
   esac
 }
 

@@ -13,11 +13,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "engine/config/attention_options.h"
 #include "engine/config/enum_names.h"
 #include "engine/config/model_config.h"
 #include "engine/config/perplexity_ratios.h"
 #include "engine/config/selection_rules.h"
+#include "engine/config/mechanism_costs.h"
 #include "engine/sampler/sampler.h"
 
 namespace lowkey {
@@ -246,6 +248,12 @@ class Engine {
 
   // Replaces the rates by which requests that come later are given a mechanism (selection).
   virtual void SetProfile(SelectionProfile profile) = 0;
+  // Returns what selection's candidates cost by length, by the rates of now.
+  virtual CostTable Costs(const CostQuery& query) const = 0;
+  // Returns the bytes that a sequence of each length would hold. FAILED_PRECONDITION when the model
+  // cannot be attended to this way.
+  virtual absl::StatusOr<std::vector<int64_t>> HeldBytes(
+      const AttentionOptions& options, absl::Span<const int64_t> lengths) const = 0;
   // OK, or UNAVAILABLE for good once the device failed: all requests have ended, new ones are
   // refused.
   virtual absl::Status Health() const = 0;

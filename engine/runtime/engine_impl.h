@@ -38,6 +38,13 @@ class EngineImpl : public Engine {
   void EndAll(const absl::Status& status) override;
   EngineStats Stats() const override;
   void SetProfile(SelectionProfile profile) override { runner_->SetProfile(std::move(profile)); }
+  CostTable Costs(const CostQuery& query) const override {
+    return runner_->Costs(query, limits_.context_tokens);
+  }
+  absl::StatusOr<std::vector<int64_t>> HeldBytes(const AttentionOptions& options,
+                                                 absl::Span<const int64_t> lengths) const override {
+    return runner_->HeldBytes(options, lengths);
+  }
   absl::Status Health() const override;
   const ModelConfig& config() const override { return runner_->config(); }
   EngineLimits limits() const override { return limits_; }

@@ -219,12 +219,26 @@ absl::StatusOr<Selection> ModelRunner::Select(SelectionRules rules, const Attent
                                               const RequestLengths& lengths,
                                               int64_t max_tokens) const {
   if (!rules.max_perplexity_ratio.has_value()) rules.max_perplexity_ratio = max_perplexity_ratio_;
-  std::shared_ptr<const SelectionProfile> profile;
-  {
-    absl::MutexLock lock(&profile_mutex_);
-    profile = profile_;
-  }
-  return SelectMechanism(Candidates(base), *profile, rules, lengths, max_tokens);
+  return SelectMechanism(Candidates(base), *profile(), rules, lengths, max_tokens);
+}
+
+CostTable ModelRunner::Costs(const CostQuery& query, int64_t context_tokens) const {
+  return PredictCosts(Candidates(query.base), *profile(), query, max_perplexity_ratio_,
+                      context_tokens);
+}
+
+absl::StatusOr<std::vector<int64_t>> ModelRunner::HeldBytes(
+    const AttentionOptions& options, absl::Span<const int64_t> lengths) const {
+  LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism, FindMechanism(options.mechanism));
+  LK_RETURN_IF_ERROR(mechanism->CheckAvailable(options));
+  std::vector<int64_t> bytes;
+  for (const int64_t n : lengths) bytes.push_back(mechanism->HeldBytes(options, n));
+  return bytes;
+}
+
+std::shared_ptr<const SelectionProfile> ModelRunner::profile() const {
+  absl::MutexLock lock(&profile_mutex_);
+  return profile_;
 }
 
 void ModelRunner::SetProfile(SelectionProfile profile) {

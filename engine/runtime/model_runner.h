@@ -96,6 +96,10 @@ class ModelRunner {
   // defaults. SelectMechanism's errors.
   absl::StatusOr<Selection> Select(SelectionRules rules, const AttentionOptions& base,
                                    const RequestLengths& lengths, int64_t max_tokens) const;
+  // Engine::Costs and Engine::HeldBytes; any thread may call them.
+  CostTable Costs(const CostQuery& query, int64_t context_tokens) const;
+  absl::StatusOr<std::vector<int64_t>> HeldBytes(const AttentionOptions& options,
+                                                 absl::Span<const int64_t> lengths) const;
   // Replaces the rates that Select reads; any thread may call it.
   void SetProfile(SelectionProfile profile);
   // The mechanism, which the model must have.
@@ -128,6 +132,7 @@ class ModelRunner {
 
   ModelRunner() = default;
   std::vector<SelectionCandidate> Candidates(const AttentionOptions& base) const;
+  std::shared_ptr<const SelectionProfile> profile() const;
   PerplexityRatios RatiosOf(const AttentionOptions& options) const;
   // Puts the step's rows in order, those of a weight set together.
   void Arrange(absl::Span<const Rows> rows);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kOpen[] = {
     "/grpc.health.v1.Health/",
+    "/",
     "/health",
     "/ready",
     "/version",

@@ -11,6 +11,7 @@
 #include "engine/base/status_macros.h"
 #include "server/api/http/api_error.h"
 #include "server/api/openai/routes.h"
+#include "server/api/page/page.h"
 #include "server/front/counted_exchange.h"
 #include "server/http/trace_fields.h"
 #include "server/net/address.h"
@@ -93,7 +94,8 @@ Server::Server(TextService& service, const ServerOptions& options)
                   std::make_shared<LiveCalls>(),
                   std::make_shared<PausedCalls>(),
                   options.log,
-                  options.stall_timeout} {}
+                  options.stall_timeout},
+      page_data_(service, workers_, options.is_measuring) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
                                                       const ServerOptions& options) {
@@ -138,7 +140,16 @@ void Server::AddServices() {
 }
 
 // Every path here needs a row in call_guard.cc's table of rights.
-void Server::AddRoutes() { AddOpenAiRoutes(routes_, generation_, http_, options_.openai); }
+void Server::AddRoutes() {
+  AddOpenAiRoutes(routes_, generation_, http_, options_.openai);
+  routes_.Add("GET", "/",
+              [](const RoutedRequest& request) { return MakePageHandler(request.exchange); });
+  for (std::string_view path : kPageDataPaths) {
+    routes_.Add("GET", path, [this](const RoutedRequest& request) {
+      return page_data_.MakeHandler(request.exchange, request.loop);
+    });
+  }
+}
 
 // Whether errors on this path are objects rather than plain text.
 bool Server::IsApiPath(std::string_view path) const {

@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_FRONT_SERVER_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "server/api/kserve/services.h"
 #include "server/api/lowkey/services.h"
 #include "server/api/openai/options.h"
+#include "server/api/page/data.h"
 #include "server/auth/credentials.h"
 #include "server/front/call_guard.h"
 #include "server/front/front.h"
@@ -42,15 +44,15 @@ struct ServerOptions {
   int max_connections = 1024;
   int64_t body_bytes = int64_t{64} << 20;  // of requests that come, or that wait to be read
   ConnectionLimits limits = {};
-  OpenAiOptions openai = {};
-  // Hosts are checked where nothing else guards a loopback address.
-  BrowserRules browsers = {};
+  OpenAiOptions openai = {
+      // Whether this machine's rates are being measured for the engine; null: they are not.
+      std::function<bool()> is_measuring = nullptr;
 };
 
-// Serves lowkey.v1, inference.GRPCInferenceService, grpc.health.v1, reflection and the pages of
-// OpsPages on one port; credentials guard all but health, ServerLive, ServerReady, /health and
-// /ready. Health is SERVING from the start, and the service's
-// metrics show that state.
+// Serves lowkey.v1, inference.GRPCInferenceService, grpc.health.v1, reflection, the HTTP APIs, the page
+// and the pages of OpsPages on one port; credentials guard all but health, ServerLive, ServerReady,
+// `/`, /health, /ready and /version. Health is SERVING from the start, and the service's metrics show
+// that state.
 class Server final : private Router {
  public:
   // FAILED_PRECONDITION: the host is not loopback, the credentials do not guard it and
@@ -124,6 +126,7 @@ class Server final : private Router {
   const RpcWorkers workers_;
   const GenerationContext generation_;
   const InferContext inference_{generation_};
+  const PageData page_data_;
   std::unique_ptr<RpcHealth> health_;
   absl::Mutex mutex_;  // of BeginDrain
   std::atomic<bool> is_draining_{false};

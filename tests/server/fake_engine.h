@@ -2,9 +2,11 @@
 #define LOWKEY_TESTS_SERVER_FAKE_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -69,12 +71,43 @@ class FakeEngine : public Engine {
   }
   const ModelConfig& config() const override { return config_; }
   EngineLimits limits() const override { return limits_; }
-  void SetProfile(SelectionProfile) override {}
+  void SetProfile(SelectionProfile profile) override {
+    absl::MutexLock lock(&mutex_);
+    profile_ = std::move(profile.name);
+  }
+  CostTable Costs(const CostQuery& query) const override {
+    if (on_costs) on_costs();
+    absl::MutexLock lock(&mutex_);
+    CostTable table;
+    table.profile = profile_;
+    MechanismCosts& costs = table.mechanisms.emplace_back();
+    for (const int64_t n : query.lengths) {
+      costs.points.push_back({n, 0.5, 0.25, 0.5 + 0.25 * static_cast<double>(query.n_new_tokens),
+                              16 * (n + query.n_new_tokens)});
+    }
+    table.selections.push_back({{.objective = Objective::kLatency},
+                                Mechanism::kStandard,
+                                {{Mechanism::kStandard, Mechanism::kTaylorShift, 512}}});
+    table.selections.push_back({{.objective = Objective::kMemory}, std::nullopt, {}});
+    return table;
+  }
+  absl::StatusOr<std::vector<int64_t>> HeldBytes(const AttentionOptions& options,
+                                                 absl::Span<const int64_t> lengths) const override {
+    if (options.mechanism == Mechanism::kLasso) {
+      return absl::FailedPreconditionError("attention.mechanism: lasso needs weights");
+    }
+    std::vector<int64_t> bytes;
+    const int64_t each = options.mechanism == Mechanism::kStandard ? 16 : 8;
+    for (const int64_t n : lengths) bytes.push_back(each * n);
+    return bytes;
+  }
   std::vector<MechanismInfo> mechanisms() const override {
     return {{Mechanism::kStandard, {}, 1024.0, {}},
             {Mechanism::kAtp, {}, 512.0, PerplexityRatios({{512, 1.1}, {2048, 1.2}}), true},
             {Mechanism::kTaylorShift, {}, 0.0, {}, true}};
   }
+
+  std::function<void()> on_costs = nullptr;  // Costs calls it first
 
   // The test's side. Ids of requests that run, oldest first.
   std::vector<RequestId> ids() const {
@@ -173,6 +206,7 @@ class FakeEngine : public Engine {
   ModelConfig config_;
   EngineLimits limits_;
   mutable absl::Mutex mutex_;
+  std::string profile_ ABSL_GUARDED_BY(mutex_);  // the name
   std::map<RequestId, Entry> requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<RequestId> resumed_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> submit_error_ ABSL_GUARDED_BY(mutex_);

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
+#include "engine/config/mechanism_costs.h"
 #include "engine/config/perplexity_ratios.h"
 #include "engine/config/selection_rules.h"
 
@@ -52,6 +53,13 @@ absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> c
                                           const SelectionProfile& profile,
                                           const SelectionRules& rules,
                                           const RequestLengths& lengths, int64_t max_tokens);
+
+// Returns what each candidate costs at the query's lengths, and what selection takes by length under
+// every objective, without and with approximation, at this floor of quality. Prompt and new tokens
+// are at most max_tokens together; longer prompts are left out.
+CostTable PredictCosts(absl::Span<const SelectionCandidate> candidates,
+                       const SelectionProfile& profile, const CostQuery& query,
+                       std::optional<double> max_perplexity_ratio, int64_t max_tokens);
 
 }  // namespace lowkey
 

@@ -167,6 +167,27 @@ v1::ScoreResponse ToProto(const ScoreResult& result) {
   return proto;
 }
 
+void FillStats(const EngineStats& stats, v1::StatsResponse& response) {
+  response.set_running_requests(stats.n_running_requests);
+  response.set_waiting_requests(stats.n_waiting_requests);
+  response.set_finished_requests(stats.n_finished_requests);
+  response.set_cancelled_requests(stats.n_cancelled_requests);
+  response.set_prompt_tokens(stats.n_prompt_tokens);
+  response.set_generated_tokens(stats.n_generated_tokens);
+  response.set_steps(stats.n_steps);
+  response.set_cache_bytes_total(stats.cache_bytes_total);
+  response.set_cache_bytes_used(stats.cache_bytes_used);
+  response.set_weight_bytes(stats.weight_bytes);
+  response.set_dtype(stats.dtype);
+  response.set_instruction_set(stats.instruction_set);
+  response.set_threads(stats.n_threads);
+  response.set_preemptions(stats.n_preemptions);
+  response.set_cached_prompt_tokens(stats.n_prefix_tokens);
+  response.set_cache_bytes_prefix(stats.cache_bytes_prefix);
+  response.set_drafted_tokens(stats.n_drafted_tokens);
+  response.set_accepted_tokens(stats.n_accepted_tokens);
+}
+
 v1::Model DescribeModel(const TextService& service) {
   const TextService::Options& options = service.options();
   v1::Model model;

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "lowkey/v1/admin.pb.h"
 #include "lowkey/v1/generation.pb.h"
 #include "lowkey/v1/models.pb.h"
 #include "server/request/generation.h"
@@ -17,6 +18,8 @@ v1::PromptLogprobs ToProto(const std::vector<PromptLogprob>& logprobs, const Tok
 v1::FinalEvent ToProto(const GenerationResult& result);
 v1::ScoreResponse ToProto(const ScoreResult& result);
 v1::Model DescribeModel(const TextService& service);
+// Sets all fields but version and uptime_s.
+void FillStats(const EngineStats& stats, v1::StatsResponse& response);
 
 }  // namespace lowkey
 

@@ -32,18 +32,23 @@ TEST(RightForTest, NamesWholeServicesAndSingleMethods) {
   EXPECT_EQ(RightFor("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
             Right::kRead);
   EXPECT_EQ(RightFor("/metrics"), Right::kRead);
+  for (const char* path :
+       {"/lowkey/v1/model", "/lowkey/v1/crossover", "/lowkey/v1/cache", "/lowkey/v1/stats"}) {
+    EXPECT_EQ(RightFor(path), Right::kRead) << path;
+  }
 }
 
 TEST(RightForTest, WhatNobodyThoughtOfIsForAdmins) {
   for (const char* method :
-       {"", "/", "/lowkey.v1.Admin/StatsReset", "/lowkey.v1.Admin/", "/lowkey.v1.GenerationX/Y",
-        "lowkey.v1.Generation/Generate", "/grpc.health.v1.HealthX/Check", "/new.Service/Method",
-        "/healthz", "/metrics/"}) {
+       {"", "/page", "//", "/lowkey/v1", "/lowkey.v1.Admin/StatsReset", "/lowkey.v1.Admin/",
+        "/lowkey.v1.GenerationX/Y", "lowkey.v1.Generation/Generate",
+        "/grpc.health.v1.HealthX/Check", "/new.Service/Method", "/healthz", "/metrics/"}) {
     EXPECT_EQ(RightFor(method), Right::kAdmin) << method;
   }
 }
 
-TEST(RightForTest, HealthAloneNeedsNone) {
+TEST(RightForTest, HealthAndThePageNeedNone) {
+  EXPECT_EQ(RightFor("/"), std::nullopt);
   EXPECT_EQ(RightFor("/health"), std::nullopt);
   EXPECT_EQ(RightFor("/ready"), std::nullopt);
   EXPECT_EQ(RightFor("/grpc.health.v1.Health/Check"), std::nullopt);

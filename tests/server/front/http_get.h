@@ -70,10 +70,12 @@ struct HttpAnswer {
   std::string text;
 };
 
-inline HttpAnswer HttpGet(int port, const std::string& path, const std::string& method = "GET") {
+// `fields` are whole lines of the head.
+inline HttpAnswer HttpGet(int port, const std::string& path, const std::string& method = "GET",
+                          const std::string& fields = "") {
   RawConnection connection(port);
-  connection.Send(
-      absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"));
+  connection.Send(absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: 127.0.0.1\r\n", fields,
+                               "Connection: close\r\n\r\n"));
   HttpAnswer answer;
   answer.text = connection.ReadToEnd();
   if (answer.text.rfind("HTTP/1.1 ", 0) == 0) answer.code = std::atoi(answer.text.c_str() + 9);

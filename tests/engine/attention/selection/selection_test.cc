@@ -262,5 +262,42 @@ TEST(ParseObjective, KnowsItsNames) {
                 "unknown objective \"speed\", expected latency, memory or balanced"));
 }
 
+TEST_F(SelectionTest, CostsAgreeWithWhatSelectionPredictsAndTakes) {
+  AddTwo();
+  Add(Mechanism::kAtp, {.work_per_pair = 0, .work_per_token = 1, .bytes_per_token = 1}, {{1, 1.2}});
+  profile_.name = "measured";
+  const CostQuery query = {.lengths = {64, 2048, 8192}, .n_new_tokens = 64};
+  const CostTable table = PredictCosts(candidates_, profile_, query, 2.0, 8192);
+  EXPECT_EQ(table.profile, "measured");
+  ASSERT_EQ(table.mechanisms.size(), 3u);
+  const MechanismCosts& standard = table.mechanisms[0];
+  ASSERT_EQ(standard.points.size(), 2u);  // 8,192 tokens leave no room for new ones
+  const CostPoint& point = standard.points[1];
+  EXPECT_EQ(point.n_tokens, 2048);
+  EXPECT_DOUBLE_EQ(point.request_seconds, PredictSeconds(candidates_[0], profile_, {2048, 64}));
+  EXPECT_DOUBLE_EQ(point.prefill_seconds, PredictSeconds(candidates_[0], profile_, {2048, 0}));
+  EXPECT_DOUBLE_EQ(point.decode_seconds, candidates_[0].mechanism->Work({}, 2048).decode);
+  EXPECT_EQ(point.cache_bytes, 8 * (2048 + 64));
+  EXPECT_TRUE(table.mechanisms[2].is_approximate);
+  ASSERT_EQ(table.selections.size(), 6u);
+  for (const SelectionByLength& by_length : table.selections) {
+    const auto selection = Select(by_length.rules, {64, 64});
+    ASSERT_TRUE(selection.ok());
+    EXPECT_EQ(by_length.first, selection->options.mechanism);
+    ASSERT_EQ(by_length.crossovers.size(), selection->crossovers.size());
+    for (size_t i = 0; i < selection->crossovers.size(); ++i) {
+      EXPECT_EQ(by_length.crossovers[i].tokens, selection->crossovers[i].tokens);
+      EXPECT_EQ(by_length.crossovers[i].to, selection->crossovers[i].to);
+    }
+  }
+}
+
+TEST_F(SelectionTest, CostsSayWhereNoMechanismIsAllowed) {
+  Add(Mechanism::kEfficient, {.work_per_token = 1, .bytes_per_token = 1}, {{1, 1.5}});
+  const CostTable table = PredictCosts(candidates_, profile_, {.lengths = {64}}, 1.1, 8192);
+  EXPECT_EQ(table.selections[0].first, std::nullopt);
+  EXPECT_EQ(table.mechanisms[0].points.size(), 1u);
+}
+
 }  // namespace
 }  // namespace lowkey

@@ -1,0 +1,371 @@
+#include "server/api/page/data.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "engine/base/contained.h"
+#include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
+#include "lowkey/v1/admin.pb.h"
+#include "server/api/lowkey/convert_response.h"
+#include "server/api/page/message_json.h"
+#include "server/config/json_text.h"
+#include "server/version.h"
+
+namespace lowkey {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kModelPath = kPageDataPaths[0], kCrossoverPath = kPageDataPaths[1],
+                           kCachePath = kPageDataPaths[2];
+constexpr int64_t kShortest = 16;  // tokens of the shortest length that is shown
+
+// One `name=value` of a query, decoded.
+using Parameter = std::pair<std::string, std::string>;
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// Decodes as browsers encode forms: '+' is a space.
+absl::StatusOr<std::string> Decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i] == '+' ? ' ' : text[i];
+      continue;
+    }
+    const int high = i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
+    const int low = high < 0 ? -1 : HexDigit(text[i + 2]);
+    if (low < 0) {
+      return absl::InvalidArgumentError(
+          "query: a % that no two hexadecimal digits follow, expected percent encoding");
+    }
+    out += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return out;
+}
+
+// The target's length is bounded by that of a request's head.
+absl::StatusOr<std::vector<Parameter>> ParametersOf(std::string_view query) {
+  std::vector<Parameter> parameters;
+  for (const std::string& part :
+       std::vector<std::string>(absl::StrSplit(std::string(query), '&', absl::SkipEmpty()))) {
+    const std::pair<std::string, std::string> halves =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    Parameter& parameter = parameters.emplace_back();
+    LK_ASSIGN_OR_RETURN(parameter.first, Decoded(halves.first));
+    LK_ASSIGN_OR_RETURN(parameter.second, Decoded(halves.second));
+  }
+  return parameters;
+}
+
+absl::Status UnknownParameter(const std::string& name, std::string_view expected) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": unknown parameter, expected ", std::string(expected)));
+}
+
+absl::StatusOr<OptionValue> ValueOf(const AttentionOption& option, const std::string& text) {
+  const auto refuse = [&](std::string_view expected) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(option.name), ": \"", text,
+                                                   "\", expected ", std::string(expected)));
+  };
+  if (option.kind == OptionKind::kInteger) {
+    int32_t number = 0;
+    if (!absl::SimpleAtoi(text, &number)) return refuse("an integer");
+    return OptionValue(number);
+  }
+  if (option.kind != OptionKind::kSwitch) return OptionValue(text);
+  if (text != "true" && text != "false") return refuse("true or false");
+  return OptionValue(text == "true");
+}
+
+absl::StatusOr<AttentionChoice> AttentionOf(const std::vector<Parameter>& parameters) {
+  AttentionChoice choice;
+  for (const auto& [name, text] : parameters) {
+    if (name == "mechanism") {
+      choice.mechanism = text;
+      continue;
+    }
+    const auto table = AttentionOptionTable();
+    const auto option =
+        std::find_if(table.begin(), table.end(), [&](const auto& row) { return row.name == name; });
+    if (option == table.end()) {
+      return UnknownParameter(name, "mechanism or an option of lowkey.v1.AttentionOptions");
+    }
+    LK_ASSIGN_OR_RETURN(choice.options[name], ValueOf(*option, text));
+  }
+  return choice;
+}
+
+Json OptionJson(const OptionValue& value) {
+  return std::visit([](const auto& v) { return Json(v); }, value);
+}
+
+// Returns the rows of AttentionOptionTable, with the values that requests get by default.
+Json OptionRows(const AttentionOptions& defaults) {
+  static constexpr const char* kKinds[] = {"name", "rank", "integer", "switch"};
+  Json rows = Json::array();
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    Json row = {{"name", std::string(option.name)},
+                {"mechanism", std::string(MechanismName(option.owner))},
+                {"kind", kKinds[static_cast<size_t>(option.kind)]},
+                {"default", OptionJson(option.get(defaults))},
+                {"help", std::string(option.help)}};
+    if (option.kind == OptionKind::kName) {
+      const int32_t last = std::min(option.traits.max, option.names->size() - 1);
+      for (int32_t value = option.traits.min; value <= last; ++value) {
+        row["values"].push_back(std::string(FindName(*option.names, value)));
+      }
+    } else if (option.kind == OptionKind::kInteger) {
+      row["min"] = option.traits.min;
+      row["max"] = option.traits.max;
+      row["step"] = option.traits.step;
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string ModelJson(const TextService& service) {
+  Json json = MessageJson(DescribeModel(service));
+  json["attention_options"] = OptionRows(service.options().defaults.attention);
+  Json& objectives = json["objectives"];
+  for (const Objective o : {Objective::kLatency, Objective::kMemory, Objective::kBalanced}) {
+    objectives.push_back(std::string(NameOf(o)));
+  }
+  return JsonLine(json);
+}
+
+// Returns lengths up to `last`: 16 and its doubles, each with its half as much again if `is_dense`.
+std::vector<int64_t> Lengths(int64_t last, bool is_dense) {
+  std::vector<int64_t> lengths;
+  for (int64_t n = kShortest; n < last; n *= 2) {
+    lengths.push_back(n);
+    if (is_dense && n + n / 2 < last) lengths.push_back(n + n / 2);
+  }
+  lengths.push_back(std::max<int64_t>(1, last));
+  return lengths;
+}
+
+Json CostsJson(const MechanismCosts& costs, const AttentionOptions& base) {
+  AttentionOptions plain = base;
+  plain.mechanism = costs.options.mechanism;
+  Json json = {{"mechanism", std::string(MechanismName(costs.options.mechanism))},
+               {"label", AttentionLabel(costs.options)},
+               {"has_default_options", AttentionLabel(costs.options) == AttentionLabel(plain)},
+               {"approximate", costs.is_approximate},
+               {"points", Json::array()}};
+  for (const CostPoint& point : costs.points) {
+    json["points"].push_back({{"prompt_tokens", point.n_tokens},
+                              {"prefill_s", point.prefill_seconds},
+                              {"decode_s", point.decode_seconds},
+                              {"request_s", point.request_seconds},
+                              {"cache_bytes", point.cache_bytes}});
+  }
+  return json;
+}
+
+Json SelectionJson(const SelectionByLength& selection) {
+  Json json = {{"objective", std::string(NameOf(selection.rules.objective))},
+               {"allow_approximate", selection.rules.allow_approximate},
+               {"first", nullptr},
+               {"crossovers", Json::array()}};
+  if (selection.first.has_value()) json["first"] = std::string(MechanismName(*selection.first));
+  for (const Crossover& crossover : selection.crossovers) {
+    json["crossovers"].push_back({{"from", std::string(MechanismName(crossover.from))},
+                                  {"to", std::string(MechanismName(crossover.to))},
+                                  {"prompt_tokens", crossover.tokens}});
+  }
+  return json;
+}
+
+absl::StatusOr<std::string> CrossoverJson(const TextService& service, std::string_view query,
+                                          bool is_measuring) {
+  const Defaults& defaults = service.options().defaults;
+  const int64_t context = service.engine().limits().context_tokens;
+  CostQuery costs;
+  costs.base = defaults.attention;
+  costs.n_new_tokens = std::clamp<int64_t>(context / 2, 1, defaults.max_new_tokens);
+  LK_ASSIGN_OR_RETURN(const auto parameters, ParametersOf(query));
+  for (const auto& [name, text] : parameters) {
+    if (name != "new_tokens") return UnknownParameter(name, "new_tokens");
+    if (!absl::SimpleAtoi(text, &costs.n_new_tokens) || costs.n_new_tokens < 1 ||
+        costs.n_new_tokens >= context) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("new_tokens: \"", text, "\", expected 1..", context - 1));
+    }
+  }
+  costs.lengths = Lengths(context - costs.n_new_tokens, /*is_dense=*/false);
+  const CostTable table = service.engine().Costs(costs);
+  if (table.profile.empty() && is_measuring) {
+    return absl::UnavailableError("the rates of this machine are still being measured; try again");
+  }
+  if (table.profile.empty()) {
+    return absl::NotFoundError(
+        "no rates of this machine were measured: the model offers no choice of mechanisms, a "
+        "device computes, or the server was started with --profile none (lowkey crossover measures "
+        "them)");
+  }
+  Json json = {{"profile", table.profile},
+               {"context_tokens", context},
+               {"new_tokens", costs.n_new_tokens},
+               {"mechanisms", Json::array()},
+               {"selections", Json::array()}};
+  for (const auto& m : table.mechanisms) json["mechanisms"].push_back(CostsJson(m, costs.base));
+  for (const auto& s : table.selections) json["selections"].push_back(SelectionJson(s));
+  return JsonLine(json);
+}
+
+absl::StatusOr<std::string> CacheJson(const TextService& service, std::string_view query) {
+  const AttentionOptions& defaults = service.options().defaults.attention;
+  LK_ASSIGN_OR_RETURN(const auto parameters, ParametersOf(query));
+  LK_ASSIGN_OR_RETURN(const AttentionChoice choice, AttentionOf(parameters));
+  LK_ASSIGN_OR_RETURN(const AttentionOptions options, ResolveAttention(choice, defaults));
+  const Engine& engine = service.engine();
+  const std::vector<int64_t> lengths = Lengths(engine.limits().context_tokens, /*is_dense=*/true);
+  LK_ASSIGN_OR_RETURN(const std::vector<int64_t> held, engine.HeldBytes(options, lengths));
+  LK_ASSIGN_OR_RETURN(const std::vector<int64_t> standard, engine.HeldBytes({}, lengths));
+  Json json = {{"mechanism", std::string(MechanismName(options.mechanism))},
+               {"label", AttentionLabel(options)},
+               {"points", Json::array()}};
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    json["points"].push_back(
+        {{"tokens", lengths[i]}, {"cache_bytes", held[i]}, {"standard_cache_bytes", standard[i]}});
+  }
+  return JsonLine(json);
+}
+
+int HttpStatusOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+      return 400;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+std::string ErrorJson(const absl::Status& status) {
+  const bool is_theirs = HttpStatusOf(status) < 500;
+  return JsonLine({{"error",
+                    {{"message", std::string(status.message())},
+                     {"type", is_theirs ? "invalid_request_error" : "server_error"},
+                     {"param", nullptr},
+                     {"code", nullptr}}}});
+}
+
+// Answers with what a worker computes.
+class DataHandler final : public HttpHandler {
+ public:
+  DataHandler(const PageData& data, const RpcWorkers& workers, HttpExchange& exchange,
+              EventLoop& loop)
+      : data_(data), workers_(workers), exchange_(exchange), loop_(loop) {}
+  ~DataHandler() override { link_->exchange = nullptr; }
+
+  void OnHead() override {
+    const HttpHead& head = exchange_.head();
+    if (head.method != "GET" && head.method != "HEAD") {
+      return exchange_.StartAndEnd(405, {{"allow", "GET, HEAD"}, {"content-length", "0"}});
+    }
+    link_->exchange = &exchange_;
+    link_->has_body = head.method == "GET";
+    const absl::Status status = workers_.Run(
+        [link = link_, &data = data_, &loop = loop_, path = head.path, query = head.query] {
+          if (!RunContained([&] { link->answer = data.Answer(path, query); })) {
+            link->answer = OutOfMemory();
+          }
+          RunInTheEnd([&] { loop.Post([link] { Send(*link); }); });
+        });
+    if (status.ok()) return;
+    link_->answer = status;
+    Send(*link_);
+  }
+  void OnBody(std::string_view) override {}
+  void OnBodyEnd() override {}
+
+ private:
+  // What the work on another thread knows of the exchange, which is used on the loop alone.
+  struct Link {
+    HttpExchange* exchange = nullptr;  // null once the exchange is over
+    bool has_body = true;
+    absl::StatusOr<std::string> answer = std::string();
+  };
+
+  static void Send(Link& link) {
+    if (link.exchange == nullptr) return;
+    const std::string text = link.answer.ok() ? *link.answer : ErrorJson(link.answer.status());
+    HttpFields fields = {{"content-type", "application/json"},
+                         {"cache-control", "no-store"},
+                         {"x-content-type-options", "nosniff"},
+                         {"content-length", absl::StrCat(text.size())}};
+    const int status = HttpStatusOf(link.answer.status());
+    if (status == 503) fields.push_back({"retry-after", "2"});
+    if (!link.has_body) return link.exchange->StartAndEnd(status, fields);
+    link.exchange->Start(status, fields);
+    link.exchange->Write(text);
+    link.exchange->End({});
+  }
+
+  const PageData& data_;
+  const RpcWorkers& workers_;
+  HttpExchange& exchange_;
+  EventLoop& loop_;
+  const std::shared_ptr<Link> link_ = std::make_shared<Link>();
+};
+
+}  // namespace
+
+PageData::PageData(const TextService& service, const RpcWorkers& workers,
+                   std::function<bool()> is_measuring)
+    : service_(service),
+      workers_(workers),
+      is_measuring_(std::move(is_measuring)),
+      start_(absl::Now()) {}
+
+std::unique_ptr<HttpHandler> PageData::MakeHandler(HttpExchange& exchange, EventLoop& loop) const {
+  const auto& paths = kPageDataPaths;
+  if (std::find(std::begin(paths), std::end(paths), exchange.head().path) == std::end(paths)) {
+    return nullptr;
+  }
+  return std::make_unique<DataHandler>(*this, workers_, exchange, loop);
+}
+
+absl::StatusOr<std::string> PageData::Answer(std::string_view path, std::string_view query) const {
+  if (path == kCachePath) return CacheJson(service_, query);
+  if (path == kCrossoverPath) return Crossover(query);
+  if (path == kModelPath) return ModelJson(service_);
+  v1::StatsResponse stats;
+  FillStats(service_.engine().Stats(), stats);
+  stats.set_version(kVersion);
+  stats.set_uptime_s(absl::ToDoubleSeconds(absl::Now() - start_));
+  return JsonLine(MessageJson(stats));
+}
+
+absl::StatusOr<std::string> PageData::Crossover(std::string_view query) const {
+  if (computes_crossover_.exchange(true)) {
+    return absl::UnavailableError("another client's crossovers are being computed; try again");
+  }
+  const absl::Cleanup end = [this] { computes_crossover_ = false; };
+  return CrossoverJson(service_, query, is_measuring_ != nullptr && is_measuring_());
+}
+
+}  // namespace lowkey
