@@ -118,4 +118,11 @@ absl::StatusOr<std::string_view> Tokenizer::IdToPiece(int32_t id) const {
   return PieceOf(id);
 }
 
+std::optional<std::string_view> Tokenizer::BytesOf(int32_t id) const {
+  if (!CheckId(id).ok()) return std::nullopt;
+  const Surface surface = SurfaceOf(id);
+  if (surface.text.empty()) return std::nullopt;
+  return surface.text;
+}
+
 }  // namespace lowkey

@@ -109,6 +109,11 @@ class Tokenizer {
   // Returns nullopt when no piece is spelled so.
   virtual std::optional<int32_t> PieceToId(std::string_view piece) const = 0;
 
+  // Returns the bytes that the id adds to a text that it continues; nullopt for an id that adds none
+  // (a control piece, or an id that the model leaves out) or is outside the vocabulary. The bytes
+  // live as long as the tokenizer.
+  std::optional<std::string_view> BytesOf(int32_t id) const;
+
   // Returns false also for an id outside the vocabulary.
   virtual bool IsControl(int32_t id) const = 0;
 

@@ -87,6 +87,7 @@ class PlaceOnDevice : public Place {
     return mechanism.OnlyQueues(options);
   }
   bool VerifiesDrafts() const override { return false; }
+  bool DrawsOnHost() const override { return false; }
   void TakeDrawn(absl::Span<const DrawnToken> drawn) override {
     decoder_->TakeDrawn(sampler_->drawn(), drawn);
   }

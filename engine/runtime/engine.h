@@ -21,6 +21,7 @@
 #include "engine/config/selection_rules.h"
 #include "engine/config/mechanism_costs.h"
 #include "engine/sampler/sampler.h"
+#include "engine/sampler/token_constraint.h"
 
 namespace lowkey {
 
@@ -48,6 +49,9 @@ struct EngineRequest {
   // Set: Submit chooses attention.mechanism by these rules among what the model offers; the other
   // options of `attention` apply.
   std::optional<SelectionRules> selection;
+  // Set: every choice's tokens are those that a constraint of this factory lets through. A token that
+  // ends the text must be among stop_tokens. UNIMPLEMENTED on a device.
+  std::shared_ptr<const TokenConstraintFactory> constraint;
   // kLookup: steps draft tokens by prompt lookup (docs/drafts.md) where the mechanism lets them.
   DraftMode draft = DraftMode::kOff;
   absl::Time deadline = absl::InfiniteFuture();

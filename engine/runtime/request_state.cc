@@ -41,7 +41,11 @@ void RequestState::Fork(int32_t vocab_size) {
   choices.resize(request.n);
   for (int32_t c = 0; c < request.n; ++c) {
     if (c > 0) choices[c].cache = choices[0].cache;
-    if (is_first) choices[c].sampler.emplace(request.sampling, c, vocab_size, request.prompt);
+    if (!is_first) continue;
+    choices[c].sampler.emplace(request.sampling, c, vocab_size, request.prompt);
+    if (request.constraint != nullptr) {
+      choices[c].sampler->Constrain(request.constraint->Begin());
+    }
   }
 }
 

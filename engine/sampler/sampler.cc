@@ -1,6 +1,7 @@
 #include "engine/sampler/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <string>
 
@@ -150,10 +151,10 @@ absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits) {
   std::optional<float> max = MaxLogit(logits);
   if (!max.has_value()) return BadLogitsError(n_sampled_);
   absl::Span<const float> adjusted = logits;
-  if (!adjustments_.empty()) {
-    adjusted_.assign(logits.begin(), logits.end());
+  if (!adjustments_.empty() || constraint_ != nullptr) {
+    LK_RETURN_IF_ERROR(Mask(logits));
     for (const LogitAdjustment& a : adjustments_) {
-      adjusted_[a.token] = AdjustedLogit(logits[a.token], a, options_.repetition_penalty);
+      adjusted_[a.token] = AdjustedLogit(adjusted_[a.token], a, options_.repetition_penalty);
     }
     max = MaxLogit(adjusted_);
     if (!max.has_value()) return NothingLeftError(n_sampled_);
@@ -166,9 +167,32 @@ absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits) {
     sampled.token = DrawToken({adjusted, *max, options_.temperature, uniform(n_sampled_)},
                               {options_.top_k, options_.top_p, options_.min_p}, scratch_);
   }
+  if (constraint_ != nullptr) LK_RETURN_IF_ERROR(constraint_->Advance(sampled.token));
   if (options_.logprobs.has_value()) Report(logits, sampled);
   Accept(sampled.token);
   return sampled;
+}
+
+absl::Status Sampler::Mask(absl::Span<const float> logits) {
+  if (constraint_ == nullptr) {
+    adjusted_.assign(logits.begin(), logits.end());
+    return absl::OkStatus();
+  }
+  LK_ASSIGN_OR_RETURN(const absl::Span<const uint64_t> words, constraint_->Mask());
+  LK_CHECK(words.size() == (logits.size() + 63) / 64);
+  adjusted_.assign(logits.size(), -std::numeric_limits<float>::infinity());
+  for (size_t w = 0; w < words.size(); ++w) {
+    const size_t first = 64 * w;
+    if (words[w] == ~uint64_t{0}) {
+      std::copy_n(logits.begin() + first, 64, adjusted_.begin() + first);
+      continue;
+    }
+    for (uint64_t bits = words[w]; bits != 0; bits &= bits - 1) {
+      const size_t token = first + static_cast<size_t>(std::countr_zero(bits));
+      adjusted_[token] = logits[token];
+    }
+  }
+  return absl::OkStatus();
 }
 
 void Sampler::Report(absl::Span<const float> logits, SampledToken& sampled) const {

@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_SAMPLER_SAMPLER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/sampler/draw.h"
+#include "engine/sampler/token_constraint.h"
 
 namespace lowkey {
 
@@ -67,8 +69,15 @@ class Sampler {
   Sampler(SamplingOptions options, int32_t choice, int32_t vocab_size,
           absl::Span<const int32_t> prompt);
 
+  // From now on only tokens that the constraint lets through are drawn; it is told of each. Its
+  // vocabulary is the sampler's. Log-probabilities are reported as without it.
+  void Constrain(std::unique_ptr<TokenConstraint> constraint) {
+    constraint_ = std::move(constraint);
+  }
+
   // Draws the next token from logits [vocab_size] and counts it as output. INTERNAL when a logit is
-  // NaN or +inf, or when all are -inf; then nothing is counted. A logit of -inf is never drawn.
+  // NaN or +inf, or when all are -inf; the constraint's errors; then nothing is counted. A logit of
+  // -inf is never drawn.
   absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits);
 
   // Counts a token that a device drew from the same options, adjustments() and uniform().
@@ -92,6 +101,8 @@ class Sampler {
   // The penalty of a token that was drawn `count` times.
   float PenaltyOf(int32_t count) const;
   void Report(absl::Span<const float> logits, SampledToken& sampled) const;
+  // Copies logits to adjusted_, those outside of the constraint's mask as -inf.
+  absl::Status Mask(absl::Span<const float> logits);
 
   const SamplingOptions options_;
   const int32_t choice_;
@@ -102,6 +113,7 @@ class Sampler {
   absl::flat_hash_map<int32_t, size_t> adjustment_of_;  // index of a token's adjustment
   std::vector<float> adjusted_;
   DrawScratch scratch_;
+  std::unique_ptr<TokenConstraint> constraint_;
 };
 
 // Sampler::Sample's errors for output token `step`: the logits are bad as they came, or biases and

@@ -1,0 +1,43 @@
+#ifndef LOWKEY_ENGINE_SAMPLER_TOKEN_CONSTRAINT_H_
+#define LOWKEY_ENGINE_SAMPLER_TOKEN_CONSTRAINT_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace lowkey {
+
+// Says which tokens may come next in one sequence. What it says depends on the tokens that it was
+// advanced by alone. Not thread-safe; a copy is a sequence of its own, so that a copy that was made
+// earlier is the way back.
+class TokenConstraint {
+ public:
+  virtual ~TokenConstraint() = default;
+
+  // Returns a set of tokens: bit i % 64 of word i / 64 is set if token i may come next. The span has
+  // (vocab_size + 63) / 64 words and is valid until the next call. At least one bit is set.
+  // FAILED_PRECONDITION if no token may come; other errors of the implementation.
+  virtual absl::StatusOr<absl::Span<const uint64_t>> Mask() = 0;
+
+  // Takes the token that came next. INVALID_ARGUMENT, with nothing taken, if it may not come.
+  virtual absl::Status Advance(int32_t token) = 0;
+
+  virtual std::unique_ptr<TokenConstraint> Copy() const = 0;
+};
+
+// Makes the constraints of a request's choices. Immutable, safe to share between threads.
+class TokenConstraintFactory {
+ public:
+  virtual ~TokenConstraintFactory() = default;
+  // The vocabulary that masks are made for.
+  virtual int32_t vocab_size() const = 0;
+  // Returns a constraint that no token has come to yet.
+  virtual std::unique_ptr<TokenConstraint> Begin() const = 0;
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_SAMPLER_TOKEN_CONSTRAINT_H_

@@ -1,0 +1,68 @@
+#ifndef LOWKEY_SERVER_GRAMMAR_CONSTRAINT_H_
+#define LOWKEY_SERVER_GRAMMAR_CONSTRAINT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/sampler/token_constraint.h"
+#include "server/grammar/grammar.h"
+#include "server/grammar/mask_cache.h"
+#include "server/grammar/mask_walk.h"
+#include "server/grammar/vocabulary.h"
+
+namespace lowkey::grammar {
+
+// What the constraints of one grammar share. Immutable but for the cache, which is thread-safe.
+struct ConstraintParts {
+  std::shared_ptr<const Grammar> grammar;
+  std::shared_ptr<const Vocabulary> vocabulary;
+  std::shared_ptr<MaskCache> cache;  // of this vocabulary
+};
+
+// Lets through the tokens whose bytes keep the text within a grammar, and the end tokens where the
+// text may end.
+class GrammarConstraint : public TokenConstraint {
+ public:
+  explicit GrammarConstraint(ConstraintParts parts);
+
+  // Also RESOURCE_EXHAUSTED for a grammar that leaves too many readings of a text open.
+  absl::StatusOr<absl::Span<const uint64_t>> Mask() override;
+  absl::Status Advance(int32_t token) override;
+  std::unique_ptr<TokenConstraint> Copy() const override;
+
+  // Whether the text may end here.
+  bool MayEnd();
+  // Returns the bytes that every text must go on with from here, at most max_bytes of them.
+  std::string ForcedBytes(size_t max_bytes = 1024);
+  size_t n_stacks() const { return stacks_.size(); }
+
+ private:
+  std::shared_ptr<const TopMask> MaskOfTop(const Frame& top, int depth);
+  TopKey KeyOf(const Frame& top) const;
+  absl::Status AddStack(Stack stack);
+  void Allow(int32_t token) { words_[token >> 6] |= uint64_t{1} << (token & 63); }
+
+  const ConstraintParts parts_;
+  MaskWalk walk_;
+  std::vector<Stack> stacks_;
+  bool has_ended_ = false;
+  std::vector<uint64_t> words_;
+};
+
+class GrammarConstraintFactory : public TokenConstraintFactory {
+ public:
+  explicit GrammarConstraintFactory(ConstraintParts parts) : parts_(std::move(parts)) {}
+  int32_t vocab_size() const override { return parts_.vocabulary->vocab_size(); }
+  std::unique_ptr<TokenConstraint> Begin() const override {
+    return std::make_unique<GrammarConstraint>(parts_);
+  }
+  const Grammar& grammar() const { return *parts_.grammar; }
+
+ private:
+  const ConstraintParts parts_;
+};
+
+}  // namespace lowkey::grammar
+
+#endif  // LOWKEY_SERVER_GRAMMAR_CONSTRAINT_H_

@@ -1,0 +1,89 @@
+#ifndef LOWKEY_SERVER_GRAMMAR_VOCABULARY_H_
+#define LOWKEY_SERVER_GRAMMAR_VOCABULARY_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lowkey::grammar {
+
+// The bytes of all tokens as a trie that is laid out flat: nodes in the order in which a walk meets
+// them, so that the nodes below node i are i + 1 .. end(i) - 1. Node 0 is the empty text. Immutable,
+// safe to share between threads.
+class Vocabulary {
+ public:
+  // Tokens of more bytes are left out: they may never come.
+  static constexpr size_t kMaxTokenBytes = 256;
+
+  // Tokens that decode to no bytes (control tokens and what a vocabulary leaves out) are left out.
+  // Ids from the tokenizer's vocabulary to vocab_size have no text. `end_tokens` end a text; they
+  // are left out of the trie.
+  Vocabulary(const Tokenizer& tokenizer, int32_t vocab_size, std::vector<int32_t> end_tokens);
+  // The same from bytes alone; an empty text is left out.
+  Vocabulary(const std::vector<std::string>& texts, std::vector<int32_t> end_tokens);
+
+  int32_t vocab_size() const { return vocab_size_; }
+  const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
+  bool IsEnd(int32_t token) const;
+  // The token's bytes; empty for a token that was left out.
+  std::string_view text(int32_t token) const {
+    return std::string_view(bytes_).substr(text_begins_[token],
+                                           text_begins_[token + 1] - text_begins_[token]);
+  }
+
+  int32_t n_nodes() const { return static_cast<int32_t>(nodes_.size()) - 1; }
+  uint8_t byte(int32_t node) const { return nodes_[node].byte; }
+  int depth(int32_t node) const { return nodes_[node].depth; }
+  int32_t end(int32_t node) const { return nodes_[node].end; }
+  bool is_leaf(int32_t node) const { return nodes_[node].end == node + 1; }
+  // The tokens that are spelled exactly so, and those that begin so.
+  absl::Span<const int32_t> tokens(int32_t node) const { return TokensOf(node, node + 1); }
+  absl::Span<const int32_t> tokens_from(int32_t node) const { return TokensOf(node, end(node)); }
+  // The bytes below a node, if there are many of them; nullptr otherwise.
+  struct Bits {
+    uint64_t words[4] = {};
+    void Add(uint8_t byte) { words[byte >> 6] |= uint64_t{1} << (byte & 63); }
+    bool IsWithin(const Bits& other) const {
+      return (words[0] & ~other.words[0]) == 0 && (words[1] & ~other.words[1]) == 0 &&
+             (words[2] & ~other.words[2]) == 0 && (words[3] & ~other.words[3]) == 0;
+    }
+  };
+  const Bits* bytes_below(int32_t node) const {
+    return nodes_[node].below < 0 ? nullptr : &below_[nodes_[node].below];
+  }
+  int max_token_bytes() const { return max_token_bytes_; }
+
+ private:
+  struct Node {
+    uint8_t byte = 0;
+    uint16_t depth = 0;
+    int32_t end = 0;
+    int32_t first_token = 0;  // its place in tokens_
+    int32_t below = -1;       // its place in below_
+  };
+
+  void Build();
+  void AddText(std::string_view text);
+  absl::Span<const int32_t> TokensOf(int32_t node, int32_t end) const {
+    const int32_t begin = nodes_[node].first_token;
+    return {tokens_.data() + begin, static_cast<size_t>(nodes_[end].first_token - begin)};
+  }
+
+  int32_t vocab_size_ = 0;
+  std::vector<int32_t> end_tokens_;
+  std::string bytes_;
+  std::vector<uint32_t> text_begins_ = {0};
+  std::vector<Node> nodes_;  // and one past the end
+  std::vector<int32_t> tokens_;
+  std::vector<Bits> below_;
+  int max_token_bytes_ = 0;
+};
+
+}  // namespace lowkey::grammar
+
+#endif  // LOWKEY_SERVER_GRAMMAR_VOCABULARY_H_
