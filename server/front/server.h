@@ -44,9 +44,11 @@ struct ServerOptions {
   int max_connections = 1024;
   int64_t body_bytes = int64_t{64} << 20;  // of requests that come, or that wait to be read
   ConnectionLimits limits = {};
-  OpenAiOptions openai = {
-      // Whether this machine's rates are being measured for the engine; null: they are not.
-      std::function<bool()> is_measuring = nullptr;
+  OpenAiOptions openai = {};
+  // Hosts are checked where nothing else guards a loopback address.
+  BrowserRules browsers = {};
+  // Whether this machine's rates are being measured for the engine; null: they are not.
+  std::function<bool()> is_measuring = nullptr;
 };
 
 // Serves lowkey.v1, inference.GRPCInferenceService, grpc.health.v1, reflection, the HTTP APIs, the page
