@@ -34,6 +34,7 @@
 #include "server/front/server.h"
 #include "server/line_log.h"
 #include "server/metrics/metrics.h"
+#include "server/metrics/watched_counters.h"
 #include "server/model_files/load_chat_templates.h"
 #include "server/net/address.h"
 #include "server/net/listening.h"
@@ -314,12 +315,12 @@ void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& 
 // Has the metrics show what the log and the traces have lost; all arguments but the metrics must
 // outlive the metrics' readers.
 void WatchLogs(const LineLog& log, const std::optional<OtlpExporter>& traces, Metrics& metrics) {
-  metrics.WatchCounter("lowkey:log_lines_dropped_total", "Log lines that nobody read in time.",
+  metrics.WatchCounter(kDroppedLogLines, "Log lines that nobody read in time.",
                        [&log] { return log.n_dropped(); });
   if (!traces.has_value()) return;
-  metrics.WatchCounter("lowkey:spans_exported_total", "Spans that the collector has taken.",
+  metrics.WatchCounter(kExportedSpans, "Spans that the collector has taken.",
                        [&traces] { return traces->n_exported(); });
-  metrics.WatchCounter("lowkey:spans_dropped_total", "Spans that the collector has not taken.",
+  metrics.WatchCounter(kDroppedSpans, "Spans that the collector has not taken.",
                        [&traces] { return traces->n_dropped(); });
 }
 

@@ -155,7 +155,7 @@ TEST(DrainTest, MetricsCountWhatWasServed) {
            "vllm:time_to_first_token_seconds_count" + vllm + "} 4\n",
            // 3 times 19, and 399 of each choice.
            "vllm:inter_token_latency_seconds_count" + vllm + "} 855\n",
-           "vllm:e2e_request_latency_seconds_count" + label + "} 4\n",
+           "vllm:e2e_request_latency_seconds_count" + vllm + "} 4\n",
            "vllm:request_success_total" + vllm + ",finished_reason=\"length\"} 5\n",
            "vllm:request_success_total" + vllm + ",finished_reason=\"stop\"} 0\n",
            "lowkey:requests_total" + label + ",mechanism=\"standard\"} 3\n",

@@ -127,7 +127,7 @@ class TracesTest(InteropTest):
         timings = events[-1].final.timings
         self.assertEqual(attributes["gen_ai.usage.output_tokens"], 6)
         self.assertEqual(attributes["gen_ai.usage.input_tokens"],
-                         events[-1].final.prompt_tokens)
+                         events[-1].final.usage.prompt_tokens)
         self.assertEqual(attributes["gen_ai.response.finish_reasons"], ["length"])
         self.assertEqual(attributes["gen_ai.request.model"], "tales")
         self.assertEqual(attributes["lowkey.attention.mechanism"], "standard")

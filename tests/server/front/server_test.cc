@@ -246,6 +246,9 @@ TEST_F(ServerTest, CallsAreCountedOnceTheyAreOverAndTheNetworkIsShown) {
   awaits("lowkey:streams{model_name=\"tales\"} 1\n");
   awaits("lowkey:connections{model_name=\"tales\",protocol=\"http2\"} 1\n");
   engine_.Finish(id, FinishReason::kLength);
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) {
+  }
   EXPECT_TRUE(reader->Finish().ok());
   awaits("http_requests_total{model_name=\"tales\",api=\"grpc\",code=\"OK\"} 1\n");
   EXPECT_FALSE(stub_->GenerateStream(&bad, Request(""))->Finish().ok());
