@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -12,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/server/api/openai/tools/joined_events.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey {
 namespace {
@@ -80,6 +83,40 @@ TEST(ToolFormatTest, TemplatesSayTheFormat) {
   EXPECT_EQ(DetectToolFormat("{{ \"[TOOL_CALLS] [\" }}"), ToolFormat::kMistral);
   EXPECT_EQ(DetectToolFormat("<|im_start|>{{ content }}"), ToolFormat::kNone);
   EXPECT_EQ(DetectToolFormat(""), ToolFormat::kNone);
+}
+
+// What templates write of earlier calls is what they teach.
+TEST(ToolFormatTest, CallsThatTemplatesWriteAreFound) {
+  std::ifstream file(SourcePath("tests/tokenizer/chat/data/goldens.json"));
+  const nlohmann::json goldens = nlohmann::json::parse(file);
+  const auto detect = [&](const char* style) {
+    return DetectToolFormat(goldens["styles"][style].get<std::string>());
+  };
+  EXPECT_EQ(detect("qwen"), ToolFormat::kHermes);
+  EXPECT_EQ(detect("mistral"), ToolFormat::kMistral);
+  EXPECT_EQ(detect("llama3"), ToolFormat::kLlama3);
+  EXPECT_EQ(detect("chatml"), ToolFormat::kNone);
+  // The first answer of the assistant in a case.
+  const auto parse = [&](const std::string& name, ToolFormat format, const std::string& begin,
+                         const std::string& end) {
+    for (const nlohmann::json& one : goldens["cases"]) {
+      if (one["name"] != name) continue;
+      const std::string text = one["text"];
+      const size_t at = text.find(begin) + begin.size();
+      return Parse(format, text.substr(at, text.find(end, at) - at));
+    }
+    return std::vector<std::string>();
+  };
+  const std::string arguments =
+      R"(args 0 {"place": "Oslo \"x\"", "n": 1, "r": 1.5, "ok": true, "no": null})";
+  EXPECT_THAT(parse("qwen/calls", ToolFormat::kHermes, "assistant\n", "<|im_end|>"),
+              ElementsAre("call 0 weather", arguments));
+  EXPECT_THAT(parse("qwen/two_calls", ToolFormat::kHermes, "assistant\n", "<|im_end|>"),
+              ElementsAre("content Sure.", "call 0 now", "args 0 {}", "call 1 now", "args 1 {}"));
+  EXPECT_THAT(parse("mistral/calls", ToolFormat::kMistral, "[/INST]", "</s>"),
+              ElementsAre("call 0 weather", arguments));
+  EXPECT_THAT(parse("mistral/two_calls", ToolFormat::kMistral, "[/INST]", "</s>"),
+              ElementsAre("call 0 now", "args 0 {}", "call 1 now", "args 1 {}"));
 }
 
 TEST(ToolFormatTest, HasNames) {
