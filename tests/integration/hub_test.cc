@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/terminal_process.h"
+#include "tests/server/front/http_get.h"
 #include "tests/server/hub/fake_hub.h"
 #include "tests/testing/source_path.h"
 #include "tests/testing/temp_directory.h"
@@ -18,6 +19,18 @@ namespace {
 
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
+
+int FreePort() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(socket);
+  return ntohs(address.sin_port);
+}
 
 class HubTest : public ::testing::Test {
  protected:
@@ -84,6 +97,19 @@ TEST_F(HubTest, ServesAFetchedModelByItsName) {
   for (const HubRequest& request : hub_.requests()) {
     EXPECT_EQ(request.Field("authorization"), "Bearer secret");
   }
+}
+
+TEST_F(HubTest, HealthAnswersWhileTheModelIsFetched) {
+  StallOnce();
+  const int port = FreePort();
+  ChildProcess server({LOWKEY_BINARY, "serve", "--model", "hf:acme/model", "--port", "0",
+                       "--metrics", absl::StrCat("127.0.0.1:", port)},
+                      environment_);
+  AwaitPart(4'000'000);
+  EXPECT_EQ(HttpGet(port, "/health").code, 200);
+  EXPECT_EQ(HttpGet(port, "/ready").code, 503);
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 130);
 }
 
 TEST_F(HubTest, EveryCommandTakesTheSameModelOffline) {
