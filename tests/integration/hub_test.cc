@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -11,6 +12,7 @@
 #include "tests/integration/terminal_process.h"
 #include "tests/server/front/http_get.h"
 #include "tests/server/hub/fake_hub.h"
+#include "tests/testing/certificates.h"
 #include "tests/testing/source_path.h"
 #include "tests/testing/temp_directory.h"
 
@@ -18,6 +20,7 @@ namespace lowkey {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 int FreePort() {
@@ -110,6 +113,31 @@ TEST_F(HubTest, HealthAnswersWhileTheModelIsFetched) {
   EXPECT_EQ(HttpGet(port, "/ready").code, 503);
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait(), 130);
+}
+
+TEST_F(HubTest, OnlyTrustedHubsAreAsked) {
+  if (std::system("openssl version >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no openssl";
+  const TestAuthority ours("ours"), other("other");
+  const TestAuthority::Issued issued = ours.Issue("server");
+  WriteFileOrDie(home_.File("ours.pem"), ours.certificate());
+  WriteFileOrDie(home_.File("other.pem"), other.certificate());
+  WriteFileOrDie(home_.File("server.pem"), issued.certificate);
+  WriteFileOrDie(home_.File("server.key"), issued.key);
+  const int port = FreePort();
+  // Answers every request with a page about the connection.
+  ChildProcess hub({"/usr/bin/openssl", "s_server", "-accept", absl::StrCat(port), "-www", "-cert",
+                    home_.File("server.pem"), "-key", home_.File("server.key")});
+  ASSERT_TRUE(hub.WaitForOutput("ACCEPT"));
+  environment_[0] = absl::StrCat("HF_ENDPOINT=https://127.0.0.1:", port);
+  environment_.push_back("SSL_CERT_FILE=" + home_.File("other.pem"));
+  ChildProcess refused = Tokenize();
+  EXPECT_EQ(refused.Wait(), 1);
+  EXPECT_THAT(refused.errors(), HasSubstr("certificate"));
+  EXPECT_THAT(refused.errors(), Not(HasSubstr("trying again")));
+  environment_.back() = "SSL_CERT_FILE=" + home_.File("ours.pem");
+  ChildProcess asked = Tokenize();
+  EXPECT_EQ(asked.Wait(), 1);
+  EXPECT_THAT(asked.errors(), HasSubstr("the hub's answer: not JSON"));
 }
 
 TEST_F(HubTest, EveryCommandTakesTheSameModelOffline) {
