@@ -157,6 +157,31 @@ TEST_F(HubTest, EveryCommandTakesTheSameModelOffline) {
   EXPECT_EQ(hub_.requests().size(), n);
 }
 
+TEST_F(HubTest, ShardsAndGgufFilesAreOpenedInTheCache) {
+  FakeHub hub;
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(SourcePath("tests/golden/sharded"))) {
+    hub.Add(entry.path().filename().string(), ReadFileOrDie(entry.path().string()));
+  }
+  const std::string gguf = ReadFileOrDie(SourcePath("tests/golden/gguf_llama/model.gguf"));
+  hub.Add("few/Model-Q8_0.gguf", gguf);
+  hub.Add("few/Model-F16.gguf", "not this one");
+  environment_[0] = absl::StrCat("HF_ENDPOINT=", hub.endpoint());
+  for (const std::string name : {"hf:acme/model", "hf:acme/model:q8_0"}) {
+    const size_t n_bytes = hub.n_file_bytes();
+    ChildProcess inspect({LOWKEY_BINARY, "inspect", "--model", name}, environment_);
+    EXPECT_EQ(inspect.Wait(), 0) << inspect.errors();
+    EXPECT_THAT(inspect.output(), HasSubstr("LlamaForCausalLM"));
+    if (name.ends_with("q8_0")) {
+      EXPECT_EQ(hub.n_file_bytes() - n_bytes, gguf.size());
+    }
+  }
+  ChildProcess none({LOWKEY_BINARY, "inspect", "--model", "hf:acme/model:Q4_K_M"}, environment_);
+  EXPECT_EQ(none.Wait(), 1);
+  EXPECT_THAT(none.errors(), HasSubstr("no GGUF file has \"Q4_K_M\" in its name; there are "
+                                       "few/Model-F16.gguf, few/Model-Q8_0.gguf"));
+}
+
 TEST_F(HubTest, OfflineWithoutTheModelIsAnError) {
   environment_.push_back("LOWKEY_OFFLINE=1");
   ChildProcess offline = Tokenize();
