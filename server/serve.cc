@@ -342,9 +342,7 @@ absl::Status RunServe(const FlagValues& flags) {
   BlockHangUp();
   LineLog log(STDERR_FILENO);
   LK_ASSIGN_OR_RETURN(ServeOptions options, ReadOptions(flags, log));
-  LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
-  if (!flags.IsGiven("chat-template")) options.chat_templates = opened.MakeChatTemplates();
-  const std::string& name = opened.name();
+  LK_ASSIGN_OR_RETURN(const std::string name, OpenedModel::Name(flags));
   Deliveries deliveries(/*gathers=*/true);
   options.engine.after_delivery = [&deliveries] { deliveries.Flush(); };
   options.network.deliveries = &deliveries;
@@ -363,6 +361,9 @@ absl::Status RunServe(const FlagValues& flags) {
     Say(options, absl::StrCat("metrics on http://",
                               JoinAddress(options.metrics->host, http->port()), "/metrics"));
   }
+  log.Flush(absl::Seconds(1));  // what is said of fetching a model does not pass through the log
+  LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
+  if (!flags.IsGiven("chat-template")) options.chat_templates = opened.MakeChatTemplates();
   LK_ASSIGN_OR_RETURN(model, Load(options, opened));
   metrics.SetEngine(model.engine.get());
   LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));

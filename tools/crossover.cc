@@ -1,6 +1,5 @@
 // lowkey crossover: measures what each mechanism costs on this machine, by length.
 #include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -87,6 +86,7 @@ absl::Status RunCrossover(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(options.lengths, ReadLengths(flags));
   LK_ASSIGN_OR_RETURN(options.mechanisms, ReadMechanisms(flags));
+  LK_ASSIGN_OR_RETURN(const std::string name, OpenedModel::Name(flags));
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
   Calibration calibration;
@@ -99,11 +99,10 @@ absl::Status RunCrossover(const FlagValues& flags) {
   if (flags.IsGiven("output")) {
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ProfileJson(calibration.profile)));
   }
-  const nlohmann::ordered_json report = CalibrationReport(
-      calibration,
-      absl::StrCat("lowkey crossover: ", std::filesystem::path(model.path()).filename().string()),
-      options.engine.device == nullptr ? std::string(Kernels().name)
-                                       : options.engine.device->name());
+  const nlohmann::ordered_json report =
+      CalibrationReport(calibration, absl::StrCat("lowkey crossover: ", name),
+                        options.engine.device == nullptr ? std::string(Kernels().name)
+                                                         : options.engine.device->name());
   if (flags.IsGiven("html")) {
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("html"), ReportPage(report)));
   }

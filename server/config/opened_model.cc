@@ -33,7 +33,7 @@ std::string NameOf(const std::string& directory) {
 }
 
 // Returns the path of a hub's model, which is fetched unless the cache has it. A stop signal ends
-// the process otherwise; here it ends the fetching, and what came stays.
+// the fetching with CANCELLED, and what came stays.
 absl::StatusOr<std::string> Fetched(const ModelReference& reference, const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(HubSettings settings, ReadHubSettings(FlagSources::Process().environment));
   settings.is_offline |= flags.Switch("offline");
@@ -56,17 +56,19 @@ absl::StatusOr<std::string> Fetched(const ModelReference& reference, const FlagV
 absl::StatusOr<OpenedModel> OpenedModel::Open(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(std::string path, ModelDirectory(flags));
   if (path.empty()) return flags.Error("model", "a model directory or a .gguf file");
-  std::string name;
   if (IsModelReference(path)) {
     const absl::StatusOr<ModelReference> reference = ParseModelReference(path);
     if (!reference.ok()) return flags.Error("model", kReferenceForm);
     LK_ASSIGN_OR_RETURN(path, Fetched(*reference, flags));
-    name = reference->name;
-  } else {
-    name = NameOf(path);
   }
   LK_ASSIGN_OR_RETURN(ModelFiles files, Prefixed("--model", OfFiles(OpenModelFiles(path))));
-  return OpenedModel(std::move(files), std::move(name));
+  return OpenedModel(std::move(files));
+}
+
+absl::StatusOr<std::string> OpenedModel::Name(const FlagValues& flags) {
+  LK_ASSIGN_OR_RETURN(const std::string path, ModelDirectory(flags));
+  const absl::StatusOr<ModelReference> reference = ParseModelReference(path);
+  return reference.ok() ? reference->name : NameOf(path);
 }
 
 absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenedModel::Weights() const {

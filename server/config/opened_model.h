@@ -22,10 +22,11 @@ class OpenedModel {
   // NOT_FOUND when there is no such path; INVALID_ARGUMENT when --model is empty or no reference;
   // FetchModel's errors.
   static absl::StatusOr<OpenedModel> Open(const FlagValues& flags);
+  // What clients call the model that Open opens: the last part of its path, or the repository's
+  // NAME. Known before anything is fetched; ModelDirectory's errors.
+  static absl::StatusOr<std::string> Name(const FlagValues& flags);
 
   const std::string& path() const { return files_.path; }
-  // What clients call the model: the last part of its path, or the repository's NAME.
-  const std::string& name() const { return name_; }
   // OpenCheckpoint's errors.
   absl::StatusOr<std::shared_ptr<const Checkpoint>> Weights() const;
   // LoadTokenizer's errors.
@@ -33,11 +34,9 @@ class OpenedModel {
   ChatTemplates MakeChatTemplates() const;
 
  private:
-  OpenedModel(ModelFiles files, std::string name)
-      : files_(std::move(files)), name_(std::move(name)) {}
+  explicit OpenedModel(ModelFiles files) : files_(std::move(files)) {}
 
   ModelFiles files_;
-  std::string name_;
 };
 
 }  // namespace lowkey

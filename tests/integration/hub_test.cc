@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/terminal_process.h"
+#include "tests/server/front/http_get.h"
 #include "tests/server/hub/fake_hub.h"
+#include "tests/testing/certificates.h"
 #include "tests/testing/source_path.h"
 #include "tests/testing/temp_directory.h"
 
@@ -17,7 +20,20 @@ namespace lowkey {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
+
+int FreePort() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(socket);
+  return ntohs(address.sin_port);
+}
 
 class HubTest : public ::testing::Test {
  protected:
@@ -86,6 +102,44 @@ TEST_F(HubTest, ServesAFetchedModelByItsName) {
   }
 }
 
+TEST_F(HubTest, HealthAnswersWhileTheModelIsFetched) {
+  StallOnce();
+  const int port = FreePort();
+  ChildProcess server({LOWKEY_BINARY, "serve", "--model", "hf:acme/model", "--port", "0",
+                       "--metrics", absl::StrCat("127.0.0.1:", port)},
+                      environment_);
+  AwaitPart(4'000'000);
+  EXPECT_EQ(HttpGet(port, "/health").code, 200);
+  EXPECT_EQ(HttpGet(port, "/ready").code, 503);
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 130);
+}
+
+TEST_F(HubTest, OnlyTrustedHubsAreAsked) {
+  if (std::system("openssl version >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no openssl";
+  const TestAuthority ours("ours"), other("other");
+  const TestAuthority::Issued issued = ours.Issue("server");
+  WriteFileOrDie(home_.File("ours.pem"), ours.certificate());
+  WriteFileOrDie(home_.File("other.pem"), other.certificate());
+  WriteFileOrDie(home_.File("server.pem"), issued.certificate);
+  WriteFileOrDie(home_.File("server.key"), issued.key);
+  const int port = FreePort();
+  // Answers every request with a page about the connection.
+  ChildProcess hub({"/usr/bin/openssl", "s_server", "-accept", absl::StrCat(port), "-www", "-cert",
+                    home_.File("server.pem"), "-key", home_.File("server.key")});
+  ASSERT_TRUE(hub.WaitForOutput("ACCEPT"));
+  environment_[0] = absl::StrCat("HF_ENDPOINT=https://127.0.0.1:", port);
+  environment_.push_back("SSL_CERT_FILE=" + home_.File("other.pem"));
+  ChildProcess refused = Tokenize();
+  EXPECT_EQ(refused.Wait(), 1);
+  EXPECT_THAT(refused.errors(), HasSubstr("certificate"));
+  EXPECT_THAT(refused.errors(), Not(HasSubstr("trying again")));
+  environment_.back() = "SSL_CERT_FILE=" + home_.File("ours.pem");
+  ChildProcess asked = Tokenize();
+  EXPECT_EQ(asked.Wait(), 1);
+  EXPECT_THAT(asked.errors(), HasSubstr("the hub's answer: not JSON"));
+}
+
 TEST_F(HubTest, EveryCommandTakesTheSameModelOffline) {
   ChildProcess first = Tokenize();
   EXPECT_EQ(first.Wait(), 0) << first.errors();
@@ -101,6 +155,31 @@ TEST_F(HubTest, EveryCommandTakesTheSameModelOffline) {
                        environment_);
   EXPECT_EQ(inspect.Wait(), 0) << inspect.errors();
   EXPECT_EQ(hub_.requests().size(), n);
+}
+
+TEST_F(HubTest, ShardsAndGgufFilesAreOpenedInTheCache) {
+  FakeHub hub;
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(SourcePath("tests/golden/sharded"))) {
+    hub.Add(entry.path().filename().string(), ReadFileOrDie(entry.path().string()));
+  }
+  const std::string gguf = ReadFileOrDie(SourcePath("tests/golden/gguf_llama/model.gguf"));
+  hub.Add("few/Model-Q8_0.gguf", gguf);
+  hub.Add("few/Model-F16.gguf", "not this one");
+  environment_[0] = absl::StrCat("HF_ENDPOINT=", hub.endpoint());
+  for (const std::string name : {"hf:acme/model", "hf:acme/model:q8_0"}) {
+    const size_t n_bytes = hub.n_file_bytes();
+    ChildProcess inspect({LOWKEY_BINARY, "inspect", "--model", name}, environment_);
+    EXPECT_EQ(inspect.Wait(), 0) << inspect.errors();
+    EXPECT_THAT(inspect.output(), HasSubstr("LlamaForCausalLM"));
+    if (name.ends_with("q8_0")) {
+      EXPECT_EQ(hub.n_file_bytes() - n_bytes, gguf.size());
+    }
+  }
+  ChildProcess none({LOWKEY_BINARY, "inspect", "--model", "hf:acme/model:Q4_K_M"}, environment_);
+  EXPECT_EQ(none.Wait(), 1);
+  EXPECT_THAT(none.errors(), HasSubstr("no GGUF file has \"Q4_K_M\" in its name; there are "
+                                       "few/Model-F16.gguf, few/Model-Q8_0.gguf"));
 }
 
 TEST_F(HubTest, OfflineWithoutTheModelIsAnError) {

@@ -182,7 +182,8 @@ class PythonClientErrorsTest(unittest.TestCase):
                 (lowkey.OutOfRangeError, "max_new_tokens", {"max_new_tokens": 5000}),
                 (lowkey.NotFoundError, "other", {"model": "other"}),
                 (lowkey.FailedPreconditionError, "lasso", {"attention": "lasso"})):
-            for call in (self.client.generate, lambda *a, **k: self.client.stream(*a, **k).finish()):
+            for call in (self.client.generate,
+                         lambda *a, **k: self.client.stream(*a, **k).finish()):
                 with self.assertRaises(kind) as raised:
                     call(made.STORY, **options)
                 self.assertIn(words, raised.exception.message)
@@ -250,7 +251,7 @@ class PythonClientCredentialsTest(unittest.TestCase):
         with self.assertRaises(lowkey.UnauthenticatedError):
             self.client(server, tls=tls).stats()
         with self.assertRaises(lowkey.UnavailableError):
-            self.client(server, tls=lowkey.Tls(authority=self.file("other-ca.pem"))).stats(timeout=5)
+            self.client(server, tls=lowkey.Tls(self.file("other-ca.pem"))).stats(timeout=5)
 
     def test_client_certificates(self):
         server = start_for(self, "--tls-cert", self.file("server.pem"), "--tls-key",

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <random>
+
 #include "absl/strings/str_cat.h"
 
 namespace lowkey {
@@ -100,6 +103,38 @@ TEST(ListingTest, ManySmallValuesAreChargedBeforeTheyAreMade) {
 TEST(ListingTest, EveryPrefixIsAnError) {
   const std::string text = "[" + Entry("a") + "," + Entry("b") + "]";
   for (size_t n = 0; n < text.size(); ++n) EXPECT_NE(Message(text.substr(0, n)), "") << n;
+}
+
+// Changes, drops and doubles bytes of a good list; what is still taken must be safe.
+TEST(ListingTest, WhatIsTakenOfMutatedListsIsSafe) {
+  const std::string good =
+      ListingText({{"a/b.gguf", 5, kSha256, true}, {"../config.json", 7, kSha1, false}});
+  std::mt19937 random(1);
+  const std::string bytes = "{}[]\":,./\\0123456789abcdef-\x01\xff";
+  int n_taken = 0;
+  for (int i = 0; i < 50'000; ++i) {
+    std::string text = good;
+    for (unsigned n = random() % 4 + 1; n > 0; --n) {
+      const size_t at = random() % text.size();
+      const unsigned kind = random() % 3;
+      if (kind == 0) text[at] = bytes[random() % bytes.size()];
+      if (kind == 1) text.erase(at, random() % 8 + 1);
+      if (kind == 2) text.insert(at, text, random() % text.size(), random() % 40);
+    }
+    const auto files = ParseListing(text, "list");
+    if (!files.ok()) continue;
+    ++n_taken;
+    for (const HubFile& file : *files) {
+      EXPECT_TRUE(IsSafePath(file.path)) << text;
+      const std::filesystem::path path(file.path);
+      EXPECT_TRUE(path.is_relative()) << text;
+      EXPECT_NE(*path.lexically_normal().begin(), "..") << text;
+      EXPECT_EQ(file.digest.size(), file.is_sha256 ? 64u : 40u) << text;
+      EXPECT_EQ(file.digest.find_first_not_of("0123456789abcdef"), std::string::npos) << text;
+      EXPECT_GE(file.n_bytes, 0) << text;
+    }
+  }
+  EXPECT_GT(n_taken, 0);
 }
 
 TEST(ListingTest, PathsAppearOnce) {

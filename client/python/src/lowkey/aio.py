@@ -112,7 +112,7 @@ class AsyncClient:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
+                        traceback: TracebackType | None) -> None:
         await self.close()
 
     async def generate(self, prompt: Prompt,
