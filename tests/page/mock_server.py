@@ -8,6 +8,7 @@ a prompt contains decides how a generation goes:
   busy      429 with Retry-After
   error     an error object within the stream
   break     the stream ends without its end
+  garble    an event is no JSON
   slow      50 ms a token, and no end before 2,000 tokens
 """
 
@@ -356,6 +357,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.send_last(
                     {"error": {"message": "logits: <i>NaN</i>", "type": "server_error"}}
                 )
+            if "garble" in prompt and i == 3:
+                return self.send_last("{oops")
             if "break" in prompt and i == 3:
                 return self.wfile.write(b"0\r\n\r\n")
             self.send_event(

@@ -114,6 +114,7 @@ class WriteTest(PageCase):
             ("refuse", 'attention.rank: "x", expected <b>a number</b>'),
             ("busy", "queue: full (try again in 7 s)"),
             ("error", "logits: <i>NaN</i>"),
+            ("garble", "An event of the stream is not a JSON object."),
             ("break", "The stream broke off before its end."),
         ]:
             with self.subTest(prompt):
