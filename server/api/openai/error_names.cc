@@ -16,13 +16,14 @@ struct Renamed {
 
 // The first that fits counts.
 constexpr Renamed kRenamed[] = {
-    {"sampling.", ""},
+    {"sampling: ", ""},
     {"chat.messages", "messages"},
     {"chat: ", "messages: "},
     {"text: ", "prompt: "},
     {"token_ids", "prompt"},
     {"max_new_tokens: ", "max_tokens: "},
     {"prompt and max_new_tokens: ", "max_tokens: prompt and answer have "},
+    {"attention: ", "lowkey.attention."},
     {"attention.", "lowkey.attention."},
     {"prefix_marks", "lowkey.prefix_marks"},
     {"draft: ", "lowkey.draft: "},

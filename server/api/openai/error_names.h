@@ -6,7 +6,7 @@
 namespace lowkey {
 
 // The same error with the field's name as OpenAI's API has it: TextService names the fields of
-// lowkey.v1 ("sampling.temperature", "chat.messages[2].role", "max_new_tokens").
+// lowkey.v1 ("sampling: temperature", "chat.messages[2].role", "max_new_tokens").
 absl::Status WithApiNames(const absl::Status& status);
 
 }  // namespace lowkey

@@ -318,7 +318,7 @@ TEST_F(CompletionsTest, FullQueueIsTriedAgain) {
 
 TEST_F(CompletionsTest, DrainingServerIsUnavailable) {
   server_->BeginDrain();
-  const ApiAnswer answer = Refused({});
+  const ApiAnswer answer = Refused(json::object());
   EXPECT_EQ(answer.code, 503);
   EXPECT_EQ(answer.fields.count("retry-after"), 1u);
 }

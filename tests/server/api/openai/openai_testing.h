@@ -133,7 +133,9 @@ class OpenAiTest : public ::testing::Test {
             token.top_logprobs.push_back({piece + i, -0.25f - static_cast<float>(i)});
           }
         }
-        engine_.Emit(id, token, choice);
+        if (engine_.Emit(id, token, choice) == SinkAnswer::kStop) {
+          return engine_.Finish(id, FinishReason::kStoppedBySink);
+        }
       }
     }
     engine_.Finish(id, reason);
