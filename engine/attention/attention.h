@@ -52,6 +52,7 @@ struct SequenceReport {
   int32_t rank = 0;  // mean rank of the compressed blocks; of the first one to come if none is
   int32_t n_compressed_blocks = 0;
   int64_t n_state_tokens = 0;  // tokens that a state stands for, in the longest sequence
+  int64_t n_coded_tokens = 0;  // prompt tokens that later rows read in a calibrated code
 };
 
 // One way of computing attention over the projections q, k, v of a weight set. A step calls Plan
@@ -115,6 +116,12 @@ class AttentionMechanism {
   }
   // kAllRows: a prompt has to be interrupted where others are to continue from it.
   virtual PrefixReach prefix_reach() const { return PrefixReach::kEveryPage; }
+
+  // Returns the length of the blocks that a prompt is computed in: no step computes rows of the
+  // prompt on both sides of a multiple of it. nullopt: rows are cut into steps as they come.
+  virtual std::optional<int64_t> prompt_block(const AttentionOptions&) const {
+    return std::nullopt;
+  }
 
   // Describes one request's sequences, of which there is at least one.
   virtual SequenceReport Report(absl::Span<const SequenceCache* const> /*sequences*/) const {

@@ -14,6 +14,8 @@
 
 namespace lowkey {
 
+struct PrefixCodes;  // standard/prefix_codes.h
+
 // Holds what a model brings for one mechanism beside projections (loader/bundle.h).
 struct MechanismWeights {
   // [key_dim / 2], angle a position: for keys that are rotated where they are read.
@@ -45,6 +47,7 @@ struct AttentionContext {
   ThreadPool* pool = nullptr;
   const MechanismWeights* weights = nullptr;  // nullptr: the model brings none
   const DevicePlace* place = nullptr;         // nullptr: the host
+  const PrefixCodes* prefix_codes = nullptr;  // nullptr: the model was not calibrated
 };
 
 }  // namespace lowkey

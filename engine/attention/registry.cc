@@ -10,6 +10,7 @@
 #include "engine/attention/place/routed_attention.h"
 #include "engine/attention/slices/device.h"
 #include "engine/attention/slices/host.h"
+#include "engine/attention/standard/coded_prefix.h"
 #include "engine/attention/standard/device.h"
 #include "engine/attention/standard/host.h"
 #include "engine/attention/taylorshift/device.h"
@@ -53,8 +54,14 @@ std::unique_ptr<AttentionMechanism> MakeEfficient(Mechanism id, const AttentionC
                                            Make<Derived>(id, context));
 }
 
+// Standard attention, which codes prefixes where the model was calibrated.
+std::unique_ptr<AttentionMechanism> MakeStandard(Mechanism id, const AttentionContext& context) {
+  return context.prefix_codes != nullptr ? Make<CodedStandard>(id, context)
+                                         : Make<HostStandard>(id, context);
+}
+
 constexpr Room kRooms[] = {
-    {Mechanism::kStandard, false, Make<HostStandard>, Make<DeviceStandard>, DeviceStandard::Fits},
+    {Mechanism::kStandard, false, MakeStandard, Make<DeviceStandard>, DeviceStandard::Fits},
     {Mechanism::kAtp, false, Make<HostAtp>, Make<DeviceAtp>, DeviceAtp::Fits, DeviceAtp::Serves},
     {Mechanism::kTaylorShift, false, Make<HostTaylorShift>, Make<DeviceTaylorShift>},
     {Mechanism::kOptimised, true, Make<HostStandard>, Make<DeviceStandard>, DeviceStandard::Fits},
@@ -67,6 +74,7 @@ constexpr Room kRooms[] = {
 std::unique_ptr<AttentionMechanism> MakeOnHost(const Room& room, const AttentionContext& context) {
   AttentionContext host = context;
   host.place = nullptr;
+  host.prefix_codes = nullptr;
   host.cache = context.place->host_cache;
   return std::make_unique<HostAttention>(room.host(room.id, host), context);
 }

@@ -63,6 +63,7 @@ struct Access {
   using Field = std::remove_reference_t<decltype(AttentionOptions().*kGroup.*kField)>;
   static constexpr bool kIsName = std::is_enum_v<Field>;
   static constexpr bool kIsRank = std::is_same_v<Field, RankPolicy>;
+  static constexpr bool kIsPrefixStorage = std::is_same_v<Field, PrefixStorage>;
 
   static OptionValue Get(const AttentionOptions& options) {
     const Field& field = options.*kGroup.*kField;
@@ -70,6 +71,8 @@ struct Access {
       return std::string(NameOf(field));
     } else if constexpr (kIsRank) {
       return RankString(field);
+    } else if constexpr (kIsPrefixStorage) {
+      return PrefixStorageString(field);
     } else {
       return field;
     }
@@ -81,6 +84,8 @@ struct Access {
       LK_ASSIGN_OR_RETURN(field, ParseName<Field>(std::get<std::string>(value)));
     } else if constexpr (kIsRank) {
       LK_ASSIGN_OR_RETURN(field, ParseRank(std::get<std::string>(value)));
+    } else if constexpr (kIsPrefixStorage) {
+      LK_ASSIGN_OR_RETURN(field, ParsePrefixStorage(std::get<std::string>(value)));
     } else {
       field = std::get<Field>(value);
     }
@@ -94,7 +99,7 @@ struct Access {
     } else if constexpr (std::is_same_v<Field, int32_t>) {
       return CheckInteger(option, field);
     } else {
-      return absl::OkStatus();  // a rank's range depends on other options
+      return absl::OkStatus();  // the range depends on other options
     }
   }
 };
@@ -109,6 +114,7 @@ constexpr AttentionOption Row(std::string_view name, std::string_view flag, std:
     row.names = &kEnumNames<typename A::Field>;
   }
   if constexpr (A::kIsRank) row.kind = OptionKind::kRank;
+  if constexpr (A::kIsPrefixStorage) row.kind = OptionKind::kPrefixStorage;
   if constexpr (std::is_same_v<typename A::Field, bool>) row.kind = OptionKind::kSwitch;
   row.get = A::Get, row.set = A::Set, row.check = A::Check;
   return row;
@@ -152,6 +158,11 @@ constexpr AttentionOption kTable[] = {
     Row<kStandard, &StandardOptions::storage>("cache_storage", "cache-storage",
                                               "how closed pages of the cache are stored",
                                               {.label = "cache", .words = "storage"}),
+    Row<kStandard, &StandardOptions::prefix_storage>(
+        "prefix_storage", "prefix-storage",
+        "how blocks of 512 prompt tokens are kept: exact, or calibrated, perhaps with bits a "
+        "number: calibrated:2.45",
+        {.label = "prefixes"}),
     Row<kTaylor, &TaylorShiftOptions::variant>("variant", "variant",
                                                "scores of unit vectors, or not", {}),
     Row<kTaylor, &TaylorShiftOptions::form>("form", "form",

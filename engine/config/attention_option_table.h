@@ -13,9 +13,9 @@
 
 namespace lowkey {
 
-enum class OptionKind { kName, kRank, kInteger, kSwitch };
+enum class OptionKind { kName, kRank, kPrefixStorage, kInteger, kSwitch };
 
-// An option's value: a name or a rank as text, an integer, or whether a switch is on.
+// An option's value: a name, a rank or a prefix storage as text, an integer, or whether a switch is on.
 using OptionValue = std::variant<std::string, int32_t, bool>;
 
 // Values by the option's name. An option without a value keeps its default.

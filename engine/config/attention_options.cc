@@ -77,6 +77,25 @@ std::string DecimalString(double x) {
   return text;
 }
 
+absl::Status BadPrefixStorage(std::string_view text) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("prefix storage \"", std::string(text),
+                   "\", expected exact, calibrated, or calibrated: and bits in 1.5..8 with at most "
+                   "two decimals"));
+}
+
+// A prefix in the calibrated code is rebuilt into pages that are stored exactly.
+absl::Status ValidatePrefixStorage(const StandardOptions& standard) {
+  const PrefixStorage& prefix = standard.prefix_storage;
+  if (prefix.is_exact()) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(CheckRange("standard prefix storage: hundredths of a bit", prefix.centibits,
+                                kMinCentibits, kMaxCentibits));
+  if (standard.storage == CacheStorage::kDtype) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("standard prefix storage: ", PrefixStorageString(prefix),
+                   ", expected exact with cache storage ", std::string(NameOf(standard.storage))));
+}
+
 }  // namespace
 
 absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
@@ -89,6 +108,7 @@ absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
   for (const AttentionOption& option : AttentionOptionTable()) {
     if (option.owner == options.mechanism) LK_RETURN_IF_ERROR(option.check(option, options));
   }
+  if (options.mechanism == Mechanism::kStandard) return ValidatePrefixStorage(options.standard);
   if (options.mechanism != Mechanism::kAtp) return absl::OkStatus();
   LK_RETURN_IF_ERROR(ValidateReadout(options.atp));
   return ValidateRank(options.atp.rank, options.atp.block_tokens);
@@ -115,9 +135,43 @@ std::vector<AttentionOptions> EqualOptions(Mechanism mechanism) {
 
 bool IsApproximate(const AttentionOptions& options) {
   if (options.mechanism == Mechanism::kStandard) {
-    return options.standard.storage != CacheStorage::kDtype;
+    return options.standard.storage != CacheStorage::kDtype ||
+           !options.standard.prefix_storage.is_exact();
   }
   return options.mechanism == Mechanism::kAtp || options.mechanism == Mechanism::kTaylorShift;
+}
+
+absl::StatusOr<PrefixStorage> ParsePrefixStorage(std::string_view text) {
+  constexpr std::string_view kCalibrated = "calibrated";
+  if (text == "exact") return PrefixStorage{};
+  if (text == kCalibrated) return PrefixStorage{kDefaultCentibits};
+  if (!text.starts_with(kCalibrated) || text[kCalibrated.size()] != ':') {
+    return BadPrefixStorage(text);
+  }
+  const std::string_view digits = text.substr(kCalibrated.size() + 1);
+  const size_t point = digits.find('.');
+  int32_t whole = 0, hundredths = 0;
+  if (digits.size() > 4 || !ParseAll(digits.substr(0, point), whole)) return BadPrefixStorage(text);
+  if (point != std::string_view::npos) {
+    const std::string_view decimals = digits.substr(point + 1);
+    if (decimals.empty() || decimals.size() > 2 || !ParseAll(decimals, hundredths)) {
+      return BadPrefixStorage(text);
+    }
+    if (decimals.size() == 1) hundredths *= 10;
+  }
+  const int32_t centibits = whole * 100 + hundredths;
+  if (centibits < kMinCentibits || centibits > kMaxCentibits) return BadPrefixStorage(text);
+  return PrefixStorage{centibits};
+}
+
+std::string PrefixStorageString(const PrefixStorage& storage) {
+  if (storage.is_exact()) return "exact";
+  std::string text = absl::StrCat("calibrated:", storage.centibits / 100);
+  const int32_t hundredths = storage.centibits % 100;
+  if (hundredths == 0) return text;
+  absl::StrAppend(&text, ".", hundredths / 10);
+  if (hundredths % 10 != 0) absl::StrAppend(&text, hundredths % 10);
+  return text;
 }
 
 absl::StatusOr<RankPolicy> ParseRank(std::string_view text) {

@@ -26,9 +26,23 @@ enum class CacheStorage { kDtype, kInt8, kInt4 };
 template <>
 inline constexpr EnumNames kEnumNames<CacheStorage> = {"cache storage", {"dtype", "int8", "int4"}};
 
+// How whole blocks of kPrefixBlockTokens prompt tokens are kept for prompts that begin alike: exactly,
+// or in a code that was calibrated for the model (docs/prefix_storage.md). All rows after such a
+// block then read its keys and values as the code gives them back.
+struct PrefixStorage {
+  int32_t centibits = 0;  // hundredths of a bit per number: 150..800; 0: exact
+
+  bool is_exact() const { return centibits == 0; }
+  double bits() const { return centibits / 100.0; }
+  bool operator==(const PrefixStorage&) const = default;
+};
+inline constexpr int32_t kMinCentibits = 150, kMaxCentibits = 800, kDefaultCentibits = 245;
+inline constexpr int64_t kPrefixBlockTokens = 512;
+
 // Options of mechanism `standard`. Each field's initial value is the default of requests.
 struct StandardOptions {
   CacheStorage storage = CacheStorage::kDtype;
+  PrefixStorage prefix_storage;
   bool operator==(const StandardOptions&) const = default;
 };
 
@@ -182,6 +196,13 @@ inline std::string_view MechanismName(Mechanism mechanism) { return NameOf(mecha
 inline absl::StatusOr<Mechanism> ParseMechanism(std::string_view name) {
   return ParseName<Mechanism>(name);
 }
+
+// "exact"; "calibrated" for 2.45 bits per number; "calibrated:3.3" for as many, 1.5..8 with at most
+// two decimals. INVALID_ARGUMENT for any other text.
+absl::StatusOr<PrefixStorage> ParsePrefixStorage(std::string_view text);
+
+// Text that ParsePrefixStorage reads back to the same: "exact" or "calibrated:2.45".
+std::string PrefixStorageString(const PrefixStorage& storage);
 
 // "16" is a fixed rank; "1/4" and "0.25" are fractions ("1.0" and "1/1" are the fraction one);
 // "energy:0.95" keeps that share of the squared norm; "entropy".

@@ -86,9 +86,8 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
   scheduled.tenant = r.tenant;
   scheduled.weight = r.tenant_weight;
   scheduled.priority = r.priority;
-  if (keeps_prefixes_)
-    scheduled.prompt_stops =
-        PrefixStops(r, runner_->mechanism(r.attention.mechanism).prefix_reach());
+  const AttentionMechanism& mechanism = runner_->mechanism(r.attention.mechanism);
+  scheduled.prompt_stops = keeps_prefixes_ ? PrefixStops(r, mechanism) : BlockStops(r, mechanism);
   return scheduled;
 }
 

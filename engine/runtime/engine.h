@@ -27,6 +27,7 @@ namespace lowkey {
 
 class Device;
 struct Checkpoint;
+struct PrefixCodes;
 
 // How tokens are guessed that a step then verifies as further rows. Drafts change no output.
 enum class DraftMode { kOff, kLookup };
@@ -79,6 +80,8 @@ struct AttentionReport {
   int32_t n_compressed_blocks = 0;
   // taylorshift: tokens that a state stands for at the end, in the longest choice.
   int64_t n_state_tokens = 0;
+  // standard: prompt tokens that later rows read in a calibrated code (PrefixStorage).
+  int64_t n_coded_tokens = 0;
   int64_t cache_bytes = 0;       // held at the end by all choices: pages, principal blocks, states
   int64_t peak_cache_bytes = 0;  // the most held at once
   int64_t standard_cache_bytes = 0;  // what mechanism standard would hold at the end
@@ -150,6 +153,9 @@ struct EngineOptions {
   absl::Duration max_wait = absl::InfiniteDuration();
   // Whether the cache keeps prefixes for prompts that begin alike. Never changes an output.
   bool keeps_prefixes = true;
+  // The model's calibration, for requests whose prefixes are coded (PrefixStorage); nullptr: such
+  // requests are refused. Not used on a device.
+  std::shared_ptr<const PrefixCodes> prefix_codes = nullptr;
   // Whether a device computes the next step while the tokens of the last one are read. Never
   // changes an output.
   bool runs_ahead = true;
@@ -268,7 +274,8 @@ class Engine {
 };
 
 // Loads the checkpoint's weights and starts the engine's thread. INVALID_ARGUMENT for a dtype that
-// the place does not compute with, RESOURCE_EXHAUSTED when memory cannot be had.
+// the place does not compute with, FAILED_PRECONDITION for a calibration of a model of another shape,
+// RESOURCE_EXHAUSTED when memory cannot be had.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(std::shared_ptr<const Checkpoint> checkpoint,
                                                      const EngineOptions& options,
                                                      ProgressFn progress);

@@ -196,10 +196,10 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
 
 // Keeps the prefix of a prompt that is computed up to its end or to one of its stops.
 void EngineImpl::SavePrefixAt(const RequestState& state, int64_t n_computed) {
-  const PrefixReach reach = runner_->mechanism(state.request.attention.mechanism).prefix_reach();
+  const AttentionMechanism& mechanism = runner_->mechanism(state.request.attention.mechanism);
   const int64_t n_prompt = state.n_prompt_tokens();
   if (n_computed == n_prompt ||
-      (n_computed < n_prompt && IsPrefixStop(state.request, reach, n_computed))) {
+      (n_computed < n_prompt && IsPrefixStop(state.request, mechanism, n_computed))) {
     SavePrefix(state, n_computed);
   }
 }

@@ -219,8 +219,11 @@ absl::StatusOr<std::vector<float>> ComputeLogits(std::shared_ptr<const Checkpoin
   sequence.n_prompt_tokens = static_cast<int64_t>(tokens.size());
   const int64_t vocab = runner->config().vocab_size;
   std::vector<float> out(tokens.size() * vocab);
-  for (size_t at = 0; at < tokens.size(); at += engine.max_batch_tokens) {
-    const auto chunk = tokens.subspan(at, engine.max_batch_tokens);
+  const auto block = static_cast<size_t>(
+      mechanism->prompt_block(options.attention).value_or(static_cast<int64_t>(tokens.size())));
+  absl::Span<const int32_t> chunk;
+  for (size_t at = 0; at < tokens.size(); at += chunk.size()) {
+    chunk = tokens.subspan(at, std::min<size_t>(engine.max_batch_tokens, block - at % block));
     const ModelRunner::Rows rows{&sequence, static_cast<int64_t>(at), chunk};
     LK_RETURN_IF_ERROR(runner->Step({&rows, 1}));
     std::vector<int64_t> wanted(chunk.size());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/attention/standard/prefix_codes.h"
 #include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
@@ -130,6 +131,10 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
   runner->geometry_ = GeometryOf(checkpoint->config, RowTypeOf(load.weight_type));
   const int64_t budget = CacheBudget(options, runner->place_->spare_bytes(0), runner->geometry_,
                                      ContextTokens(options, checkpoint->config));
+  if (options.prefix_codes != nullptr && options.device == nullptr) {
+    LK_RETURN_IF_ERROR(options.prefix_codes->CheckFits(runner->geometry_));
+    runner->prefix_codes_ = options.prefix_codes;
+  }
   LK_RETURN_IF_ERROR(runner->place_->MakeCaches(runner->geometry_, budget, runner->max_rows_));
   runner->MakeMechanisms(*checkpoint);
   runner->measured_ = checkpoint->measured;
@@ -137,8 +142,14 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
   return runner;
 }
 
+int64_t ModelRunner::weight_bytes() const {
+  return place_->decoder().weight_bytes() +
+         (prefix_codes_ != nullptr ? prefix_codes_->size_bytes() : 0);
+}
+
 void ModelRunner::MakeMechanisms(const Checkpoint& checkpoint) {
   for (MechanismSetup& setup : SetUpMechanisms(checkpoint, geometry_.cache_type)) {
+    if (setup.id == Mechanism::kStandard) setup.prefix_codes = prefix_codes_.get();
     auto mechanism = setup.Make(*place_, *pool_);
     if (mechanism == nullptr) continue;
     RunnableMechanism& runnable = mechanisms_[setup.id];

@@ -83,6 +83,15 @@ class ModelRunner {
   absl::Status Collect(Drawing drawing, absl::FunctionRef<void(size_t, RowTokens&)> consume) {
     return place_->Collect(std::move(drawing), consume);
   }
+  // Puts another mechanism in front of one that the model has (tools that watch a model).
+  void Wrap(
+      Mechanism id,
+      absl::FunctionRef<std::unique_ptr<AttentionMechanism>(std::unique_ptr<AttentionMechanism>)>
+          wrap) {
+    std::unique_ptr<AttentionMechanism>& mechanism = mechanisms_.at(id).mechanism;
+    mechanism = wrap(std::move(mechanism));
+  }
+  ThreadPool& pool() { return *pool_; }
   // Returns an error for good once a device failed.
   absl::Status health() const { return place_->health(); }
 
@@ -114,7 +123,8 @@ class ModelRunner {
   // Calls Cache::SetReclaimer of all caches.
   void SetReclaimer(const std::function<bool()>& reclaim) { place_->SetReclaimer(reclaim); }
   int64_t max_rows() const { return max_rows_; }
-  int64_t weight_bytes() const { return place_->decoder().weight_bytes(); }
+  // The bytes of weights, and of the calibration where there is one.
+  int64_t weight_bytes() const;
   StorageType weight_type() const { return weight_type_; }
   const std::string& weights_name() const { return weights_name_; }  // WeightsName
   int n_threads() const { return pool_->n_threads(); }
@@ -144,6 +154,7 @@ class ModelRunner {
 
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Place> place_;
+  std::shared_ptr<const PrefixCodes> prefix_codes_;  // outlives mechanisms_
   StorageType weight_type_ = StorageType::kFloat32;
   std::string weights_name_;
   AttentionGeometry geometry_;
@@ -167,11 +178,12 @@ struct MechanismSetup {
   AttentionGeometry geometry;
   std::optional<size_t> bundled;              // index into the checkpoint's mechanisms
   std::unique_ptr<MechanismWeights> weights;  // nullptr unless bundled
+  const PrefixCodes* prefix_codes = nullptr;  // for standard
 
   // nullptr when the checkpoint has no weights for the mechanism.
   std::unique_ptr<AttentionMechanism> Make(Place& place, ThreadPool& pool) const {
-    return MakeMechanism(id,
-                         {geometry, &place.cache(), &pool, weights.get(), place.device_place()});
+    return MakeMechanism(
+        id, {geometry, &place.cache(), &pool, weights.get(), place.device_place(), prefix_codes});
   }
 };
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);

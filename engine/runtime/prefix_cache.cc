@@ -8,10 +8,21 @@
 
 namespace lowkey {
 
-std::vector<int64_t> PrefixStops(const EngineRequest& request, PrefixReach reach) {
-  std::set<int64_t> stops;
+std::vector<int64_t> BlockStops(const EngineRequest& request, const AttentionMechanism& mechanism) {
+  std::vector<int64_t> stops;
+  const std::optional<int64_t> block = mechanism.prompt_block(request.attention);
+  if (!block.has_value()) return stops;
+  const auto n_prompt = static_cast<int64_t>(request.prompt.size());
+  for (int64_t at = *block; at <= n_prompt; at += *block) stops.push_back(at);
+  return stops;
+}
+
+std::vector<int64_t> PrefixStops(const EngineRequest& request,
+                                 const AttentionMechanism& mechanism) {
+  const std::vector<int64_t> blocks = BlockStops(request, mechanism);
+  std::set<int64_t> stops(blocks.begin(), blocks.end());
   for (int32_t mark : request.prefix_marks) stops.insert(mark / kPageTokens * kPageTokens);
-  if (reach == PrefixReach::kAllRows) {
+  if (mechanism.prefix_reach() == PrefixReach::kAllRows) {
     const auto n_before_last = static_cast<int64_t>(request.prompt.size()) - 1;
     stops.insert(n_before_last / kPageTokens * kPageTokens);
   }
@@ -19,8 +30,9 @@ std::vector<int64_t> PrefixStops(const EngineRequest& request, PrefixReach reach
   return {stops.begin(), stops.end()};
 }
 
-bool IsPrefixStop(const EngineRequest& request, PrefixReach reach, int64_t n_tokens) {
-  const std::vector<int64_t> stops = PrefixStops(request, reach);
+bool IsPrefixStop(const EngineRequest& request, const AttentionMechanism& mechanism,
+                  int64_t n_tokens) {
+  const std::vector<int64_t> stops = PrefixStops(request, mechanism);
   return std::binary_search(stops.begin(), stops.end(), n_tokens);
 }
 

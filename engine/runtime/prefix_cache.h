@@ -16,11 +16,15 @@
 
 namespace lowkey {
 
-// Returns the positions, ascending, at which a prompt's rows are interrupted to keep a prefix: its
+// Returns the positions, ascending, at which a prompt's rows are interrupted because the mechanism
+// computes it in blocks.
+std::vector<int64_t> BlockStops(const EngineRequest& request, const AttentionMechanism& mechanism);
+// Returns these positions and those at which rows are interrupted to keep a prefix: the prompt's
 // marks rounded down to whole pages and, for a mechanism that can give a prefix of all rows only,
 // the last whole page.
-std::vector<int64_t> PrefixStops(const EngineRequest& request, PrefixReach reach);
-bool IsPrefixStop(const EngineRequest& request, PrefixReach reach, int64_t n_tokens);
+std::vector<int64_t> PrefixStops(const EngineRequest& request, const AttentionMechanism& mechanism);
+bool IsPrefixStop(const EngineRequest& request, const AttentionMechanism& mechanism,
+                  int64_t n_tokens);
 
 // Counts the bytes that one tenant's prefixes hold. They share pages and slabs, which count once.
 class PrefixMemory {

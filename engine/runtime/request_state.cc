@@ -102,6 +102,7 @@ AttentionReport RequestState::MakeReport(const AttentionMechanism& mechanism,
   report.rank = held.rank;
   report.n_compressed_blocks = held.n_compressed_blocks;
   report.n_state_tokens = held.n_state_tokens;
+  report.n_coded_tokens = held.n_coded_tokens;
   report.standard_cache_bytes = n_pages * page_bytes;
   return report;
 }

@@ -109,10 +109,11 @@ struct AttentionFlagList {
         absl::StrAppend(&help, ": ", ListNames(*option.names, option.traits.max));
       }
       if (!is_switch) absl::StrAppend(&help, " [", DefaultText(option), "]");
-      const char* value_name = option.kind == OptionKind::kName      ? "NAME"
-                               : option.kind == OptionKind::kInteger ? "N"
-                               : option.kind == OptionKind::kRank    ? "R"
-                                                                     : "";
+      const char* value_name = option.kind == OptionKind::kName            ? "NAME"
+                               : option.kind == OptionKind::kInteger       ? "N"
+                               : option.kind == OptionKind::kRank          ? "R"
+                               : option.kind == OptionKind::kPrefixStorage ? "HOW"
+                                                                           : "";
       flags.push_back(
           {option.flag, value_name, "", help, is_switch ? FlagKind::kSwitch : FlagKind::kValue});
     }

@@ -39,6 +39,9 @@ class ForwardedAttention : public AttentionMechanism {
     return real_->Prefix(sequence, n_computed, n_tokens);
   }
   PrefixReach prefix_reach() const override { return real_->prefix_reach(); }
+  std::optional<int64_t> prompt_block(const AttentionOptions& options) const override {
+    return real_->prompt_block(options);
+  }
   SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override {
     return real_->Report(sequences);
   }

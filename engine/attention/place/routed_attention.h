@@ -52,6 +52,9 @@ class RoutedAttention : public AttentionMechanism {
     return Of(sequence.options).Prefix(sequence, n_computed, n_tokens);
   }
   PrefixReach prefix_reach() const override { return second_->prefix_reach(); }
+  std::optional<int64_t> prompt_block(const AttentionOptions& options) const override {
+    return Of(options).prompt_block(options);
+  }
   SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override {
     return Of(sequences[0]->options).Report(sequences);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/status_macros.h"
 
@@ -13,11 +14,24 @@ bool IsQuantized(const AttentionOptions& options) {
          options.standard.storage != CacheStorage::kDtype;
 }
 
+bool CodesPrefixes(const AttentionOptions& options) {
+  return options.mechanism == Mechanism::kStandard && !options.standard.prefix_storage.is_exact();
+}
+
 AttentionWork SoftmaxWork(const AttentionGeometry& g, int64_t n_tokens) {
   const auto n = static_cast<double>(n_tokens);
   const double seen = std::min(n, static_cast<double>(g.sliding_window.value_or(n_tokens)));
   const auto pair = static_cast<double>(2 * g.n_layers * g.n_heads * g.head_dim);
   return {pair * seen * (n - seen / 2), pair * seen};
+}
+
+absl::Status StandardPolicy::CheckAvailable(const AttentionOptions& options) const {
+  if (!CodesPrefixes(options)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "attention.prefix_storage: ", PrefixStorageString(options.standard.prefix_storage),
+      context_.place != nullptr
+          ? ", expected exact on a device"
+          : ", expected exact: the model has no calibration (lowkey calibrate makes one)"));
 }
 
 int64_t StandardPolicy::BoundBytes(const AttentionOptions& options,

@@ -16,11 +16,27 @@ AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
 // Says whether the options ask for 8 or 4 bits where a page is closed.
 bool IsQuantized(const AttentionOptions& options);
 
-// The memory of a sequence whose options ask for 8 or 4 bits: its closed pages, quantized. On the
-// host they are laid out as quantized_kv.h says, on a device as its kernels do.
+// Says whether the options ask for prefixes in a calibrated code.
+bool CodesPrefixes(const AttentionOptions& options);
+
+// A block of a prompt in the calibrated code (coded_prefix.h).
+struct CodedBlock {
+  std::shared_ptr<Slab> code;  // held: by a prefix, and by a sequence whose pages it will become
+  std::weak_ptr<Slab> known;   // the same code, or null once nobody holds it
+};
+
+// The memory of a sequence beside its exact pages. Where the options ask for 8 or 4 bits, its closed
+// pages, quantized: on the host they are laid out as quantized_kv.h says, on a device as its kernels
+// do. Where prefixes are coded, the first blocks of the prompt.
 struct StandardState {
   std::vector<std::shared_ptr<Slab>> closed_pages;
-  void VisitSlabs(SlabVisitor visit) const { VisitAll(closed_pages, visit); }
+  std::vector<CodedBlock> coded_blocks;
+  void VisitSlabs(SlabVisitor visit) const {
+    VisitAll(closed_pages, visit);
+    for (const CodedBlock& block : coded_blocks) {
+      if (block.code != nullptr) visit(*block.code);
+    }
+  }
 };
 
 // The policy of softmax attention, the same in every place: a sequence holds all its pages, or its
@@ -31,6 +47,8 @@ class StandardPolicy : public AttentionMechanism {
   StandardPolicy(Mechanism id, const AttentionContext& context) : context_(context), id_(id) {}
 
   Mechanism id() const override { return id_; }
+  // FAILED_PRECONDITION for coded prefixes, which CodedStandard has.
+  absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   // A page that is quantized in vain costs more than a step without drafts.

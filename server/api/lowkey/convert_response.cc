@@ -37,6 +37,7 @@ v1::AttentionReport ToProto(const AttentionReport& report) {
   if (report.mechanism == Mechanism::kAtp) proto.set_rank(report.rank);
   proto.set_compressed_blocks(report.n_compressed_blocks);
   proto.set_state_tokens(report.n_state_tokens);
+  proto.set_coded_tokens(report.n_coded_tokens);
   proto.set_cache_bytes(report.cache_bytes);
   proto.set_peak_cache_bytes(report.peak_cache_bytes);
   proto.set_standard_cache_bytes(report.standard_cache_bytes);

@@ -219,14 +219,49 @@ TEST(AttentionNames, TheOldSpellingOfNormalizedIsReadAndNotWritten) {
   EXPECT_EQ(NameOf(TaylorVariant::kNormalized), "normalized");
 }
 
+TEST(PrefixStorage, IsReadBackAndOtherTextsAreRefused) {
+  EXPECT_EQ(ParsePrefixStorage("exact")->centibits, 0);
+  EXPECT_EQ(ParsePrefixStorage("calibrated")->centibits, 245);
+  for (const auto& [text, centibits] : {std::pair("calibrated:1.5", 150),
+                                        {"calibrated:8", 800},
+                                        {"calibrated:2.45", 245},
+                                        {"calibrated:3.05", 305}}) {
+    const auto storage = ParsePrefixStorage(text);
+    ASSERT_TRUE(storage.ok()) << storage.status();
+    EXPECT_EQ(storage->centibits, centibits);
+    EXPECT_EQ(PrefixStorageString(*storage), text);
+  }
+  EXPECT_EQ(PrefixStorageString({}), "exact");
+  for (const char* text :
+       {"", "Exact", "calibrated:", "calibrated2", "calibrated:1.49", "calibrated:8.01",
+        "calibrated:2.455", "calibrated:.5", "calibrated:2.", "calibrated:-2", "calibrated:2.4x",
+        "calibrated:1e1", "calibrated:99999999999", "calibrated:2.4.", "calibrated:nan"}) {
+    EXPECT_EQ(ParsePrefixStorage(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(PrefixStorage, IsCheckedBesideTheCacheStorage) {
+  AttentionOptions options;
+  options.standard.prefix_storage.centibits = 245;
+  EXPECT_TRUE(ValidateAttentionOptions(options).ok());
+  EXPECT_EQ(AttentionLabel(options), "standard prefixes calibrated:2.45");
+  options.standard.storage = CacheStorage::kInt8;
+  EXPECT_EQ(ValidateAttentionOptions(options).message(),
+            "standard prefix storage: calibrated:2.45, expected exact with cache storage int8");
+  options.standard = {};
+  options.standard.prefix_storage.centibits = 801;
+  EXPECT_EQ(ValidateAttentionOptions(options).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(AttentionOptionTable, EveryRowReadsWhatItWritesAndOnlyThat) {
   for (const AttentionOption& option : AttentionOptionTable()) {
     AttentionOptions changed;
-    const OptionValue value = option.kind == OptionKind::kName
-                                  ? OptionValue(std::string(option.names->names[1]))
-                              : option.kind == OptionKind::kInteger ? OptionValue(option.traits.max)
-                              : option.kind == OptionKind::kRank    ? OptionValue("entropy")
-                                                                    : OptionValue(true);
+    const OptionValue value =
+        option.kind == OptionKind::kName      ? OptionValue(std::string(option.names->names[1]))
+        : option.kind == OptionKind::kInteger ? OptionValue(option.traits.max)
+        : option.kind == OptionKind::kRank    ? OptionValue("entropy")
+        : option.kind == OptionKind::kPrefixStorage ? OptionValue("calibrated:2.45")
+                                                    : OptionValue(true);
     ASSERT_TRUE(option.set(value, changed).ok()) << option.name;
     EXPECT_EQ(option.get(changed), value) << option.name;
     EXPECT_NE(changed, AttentionOptions()) << option.name;
@@ -239,6 +274,9 @@ TEST(IsApproximate, StandardIsOnlyWithAQuantizedCache) {
   AttentionOptions options;
   EXPECT_FALSE(IsApproximate(options));
   options.standard.storage = CacheStorage::kInt8;
+  EXPECT_TRUE(IsApproximate(options));
+  options.standard = {};
+  options.standard.prefix_storage.centibits = 245;
   EXPECT_TRUE(IsApproximate(options));
   options.mechanism = Mechanism::kEfficient;  // does not read it
   EXPECT_FALSE(IsApproximate(options));

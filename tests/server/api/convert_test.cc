@@ -67,6 +67,7 @@ v1::GenerateRequest FullRequest() {
   proto.mutable_attention()->set_kept_storage("int8");
   proto.mutable_attention()->set_cache_storage("int4");
   proto.mutable_attention()->set_key_storage("none");
+  proto.mutable_attention()->set_prefix_storage("calibrated:3.3");
   proto.mutable_attention()->set_form("recurrent");
   proto.mutable_attention()->set_variant("plain");
   proto.set_max_new_tokens(0);
@@ -268,6 +269,7 @@ TEST(ConvertTest, FinalEventCarriesTheWholeAccount) {
                              .rank = 64,
                              .n_compressed_blocks = 2,
                              .n_state_tokens = 128,
+                             .n_coded_tokens = 512,
                              .cache_bytes = 10,
                              .peak_cache_bytes = 20,
                              .standard_cache_bytes = 30};
@@ -281,6 +283,7 @@ TEST(ConvertTest, FinalEventCarriesTheWholeAccount) {
   EXPECT_EQ(proto.attention().mechanism(), "atp");
   EXPECT_EQ(proto.attention().rank(), 64);
   EXPECT_EQ(proto.attention().state_tokens(), 128);
+  EXPECT_EQ(proto.attention().coded_tokens(), 512);
   EXPECT_EQ(proto.attention().standard_cache_bytes(), 30);
   EXPECT_TRUE(proto.attention().approximate());
 }

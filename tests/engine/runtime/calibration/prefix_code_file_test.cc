@@ -1,0 +1,158 @@
+#include "engine/runtime/calibration/prefix_code_file.h"
+
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "engine/loader/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runtime/calibration/coded_model.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PrefixCodeFileTest : public ::testing::Test {
+ protected:
+  PrefixCodeFileTest() : codes_(coded_.Calibrate()) {}
+
+  uint64_t fingerprint() const { return WeightsFingerprint(*coded_.checkpoint()); }
+  // Writes codes after an edit, reads them, and returns what is said of them.
+  template <typename Edit>
+  absl::Status StatusAfter(const Edit& edit) {
+    PrefixCodes edited = *codes_;
+    edit(edited.codes[1]);
+    EXPECT_TRUE(WritePrefixCodes(path_, edited, fingerprint()).ok());
+    return ReadPrefixCodes(path_, *coded_.checkpoint()).status();
+  }
+
+  const CodedModel coded_;
+  const std::shared_ptr<const PrefixCodes> codes_;
+  const TempDirectory directory_;
+  const std::string path_ = directory_.File("principal.safetensors");
+};
+
+TEST_F(PrefixCodeFileTest, WhatIsWrittenIsReadBack) {
+  ASSERT_TRUE(WritePrefixCodes(path_, *codes_, fingerprint()).ok());
+  const auto read = ReadPrefixCodes(path_, *coded_.checkpoint());
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ((*read)->codes.size(), codes_->codes.size());
+  EXPECT_EQ((*read)->inverse_frequencies, codes_->inverse_frequencies);
+  for (size_t i = 0; i < codes_->codes.size(); ++i) {
+    EXPECT_EQ((*read)->codes[i].mean, codes_->codes[i].mean);
+    EXPECT_EQ((*read)->codes[i].variances, codes_->codes[i].variances);
+    EXPECT_EQ((*read)->codes[i].encode, codes_->codes[i].encode);
+    EXPECT_EQ((*read)->codes[i].decode, codes_->codes[i].decode);
+  }
+  ASSERT_TRUE(WritePrefixCodes(path_, *codes_, fingerprint()).ok());  // replaces the file
+}
+
+TEST_F(PrefixCodeFileTest, LiesBesideTheModel) {
+  EXPECT_EQ(PrefixCodePath("/models/llama"), "/models/llama/principal.safetensors");
+  EXPECT_EQ(PrefixCodePath("/models/chat.gguf"), "/models/chat.principal.safetensors");
+  EXPECT_EQ(PrefixCodePath("chat.gguf"), "chat.principal.safetensors");
+}
+
+TEST_F(PrefixCodeFileTest, RefusesAnotherModelsFile) {
+  ASSERT_TRUE(WritePrefixCodes(path_, *codes_, fingerprint()).ok());
+  const CodedModel other(2);
+  const absl::Status status = ReadPrefixCodes(path_, *other.checkpoint()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("another model"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
+}
+
+TEST_F(PrefixCodeFileTest, TheFingerprintSeesOneChangedWeight) {
+  std::string bytes = ReadFileOrDie(coded_.model().File("model.safetensors"));
+  const TempDirectory copy;
+  WriteFileOrDie(copy.File("config.json"), ReadFileOrDie(coded_.model().File("config.json")));
+  WriteFileOrDie(copy.File("model.safetensors"), bytes);
+  EXPECT_EQ(WeightsFingerprint(**OpenCheckpoint(copy.path())), fingerprint());
+  bytes.back() ^= 1;
+  WriteFileOrDie(copy.File("model.safetensors"), bytes);
+  EXPECT_NE(WeightsFingerprint(**OpenCheckpoint(copy.path())), fingerprint());
+}
+
+TEST_F(PrefixCodeFileTest, RefusesNumbersThatAreNotFiniteAndVariancesOutOfOrder) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(StatusAfter([](PrincipalCode&) {}).ok());
+  const auto refused = [&](const auto& edit, const char* tensor) {
+    const absl::Status status = StatusAfter(edit);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << tensor;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(tensor));
+  };
+  refused([](PrincipalCode& c) { c.mean[3] = kNan; }, "tensor mean");
+  refused([](PrincipalCode& c) { c.variances[0] = std::numeric_limits<float>::infinity(); },
+          "tensor variances");
+  refused([](PrincipalCode& c) { c.variances.back() = -1; }, "tensor variances");
+  refused([](PrincipalCode& c) { std::swap(c.variances[0], c.variances[5]); }, "tensor variances");
+  refused([](PrincipalCode& c) { c.encode[7] = 0x7fc0; }, "tensor encode");
+  refused([](PrincipalCode& c) { c.decode[7] = 0xff80; }, "tensor decode");
+}
+
+TEST_F(PrefixCodeFileTest, RefusesAnotherFormatAndMissingOrMisshapenTensors) {
+  const std::vector<int64_t> two = {2, 0};
+  const TensorView format{DType::kI64, {1}, reinterpret_cast<const std::byte*>(two.data())};
+  const TensorView pair{DType::kI64, {2}, reinterpret_cast<const std::byte*>(two.data())};
+  using Named = std::pair<std::string, TensorView>;
+  ASSERT_TRUE(WriteSafetensors(path_, std::vector<Named>{{"format", format}}).ok());
+  EXPECT_EQ(ReadPrefixCodes(path_, *coded_.checkpoint()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(WriteSafetensors(path_, std::vector<Named>{{"format", pair}}).ok());
+  EXPECT_EQ(ReadPrefixCodes(path_, *coded_.checkpoint()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(WriteSafetensors(path_, std::vector<Named>{{"other", format}}).ok());
+  EXPECT_EQ(ReadPrefixCodes(path_, *coded_.checkpoint()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadPrefixCodes(directory_.File("none"), *coded_.checkpoint()).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(PrefixCodeFileTest, SurvivesTruncationAndRandomBytes) {
+  ASSERT_TRUE(WritePrefixCodes(path_, *codes_, fingerprint()).ok());
+  const std::string good = ReadFileOrDie(path_);
+  const std::string bad = directory_.File("bad.safetensors");
+  for (size_t n = 0; n < good.size(); n += n < 600 ? 7 : 1009) {
+    WriteFileOrDie(bad, good.substr(0, n));
+    EXPECT_FALSE(ReadPrefixCodes(bad, *coded_.checkpoint()).ok()) << n;
+  }
+  std::mt19937 rng(3);
+  for (int run = 0; run < 500; ++run) {
+    std::string bytes = good;
+    const size_t range = run % 2 == 0 ? 600 : bytes.size();
+    for (int i = 0; i < 4; ++i) bytes[rng() % range] = static_cast<char>(rng());
+    WriteFileOrDie(bad, bytes);
+    const auto read = ReadPrefixCodes(bad, *coded_.checkpoint());  // may be good: no checksum
+    if (read.ok()) {
+      EXPECT_EQ((*read)->codes.size(), codes_->codes.size());
+    }
+  }
+}
+
+TEST(CalibratePrefixes, DoesNotDependOnThreadsAndChecksItsTexts) {
+  const CodedModel coded;
+  const auto one = coded.Calibrate(1), two = coded.Calibrate(2);
+  EXPECT_EQ(one->codes[0].encode, two->codes[0].encode);
+  EXPECT_EQ(one->codes[1].variances, two->codes[1].variances);
+  const auto refused = [&](const std::vector<std::vector<int32_t>>& texts) {
+    return CalibratePrefixes(coded.checkpoint(), texts, {}, {}).status().code();
+  };
+  EXPECT_EQ(refused({}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused({{1, 2, 96}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused({std::vector<int32_t>(4097, 5)}), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(refused({{1, 2, 3, 4}}), absl::StatusCode::kFailedPrecondition);  // all are skipped
+}
+
+// Nothing but the header's own sizes is believed: a header may call for more than there is.
+TEST(ReadPrefixCodes, RefusesAFileThatIsNoSafetensors) {
+  const CodedModel coded;
+  const TempDirectory directory;
+  WriteFileOrDie(directory.File("x"), std::string(100, '\xff'));
+  EXPECT_EQ(ReadPrefixCodes(directory.File("x"), *coded.checkpoint()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace lowkey
