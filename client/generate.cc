@@ -14,6 +14,7 @@
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/connection_flags.h"
+#include "client/format_flags.h"
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
@@ -211,6 +212,7 @@ absl::StatusOr<PromptInput> ReadInput(const FlagValues& flags, std::string text)
 
 absl::Status RunGenerate(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(GenerationRequest request, ReadGeneration(flags));
+  LK_ASSIGN_OR_RETURN(request.response_format, ReadFormat(flags));
   LK_ASSIGN_OR_RETURN(const std::optional<double> timeout, flags.Seconds("timeout"));
   // The request's other fields share the message with the text.
   LK_ASSIGN_OR_RETURN(std::string text, TextArgument(flags, kMaxMessageBytes - 65536));
@@ -255,13 +257,14 @@ Command GenerateCommand() {
       "answer.";
   command.spec.groups = {{"Server", ClientFlags()},     {"Attention", AttentionFlags()},
                          {"Sampling", SamplingFlags()}, {"Generation", GenerationFlags()},
-                         {"Drafts", DraftFlags()},      {"Time", kGenerateFlags},
-                         {"General", GeneralFlags()}};
+                         {"Form", FormatFlags()},       {"Drafts", DraftFlags()},
+                         {"Time", kGenerateFlags},      {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey generate \"Once upon a time\"",
       "lowkey generate --attention atp --rank 1/4 --max-new-tokens 400 \"Once upon a time\"",
       "lowkey generate --temperature 0.8 --top-p 0.95 --seed 7 --n 3 \"The old fox\"",
       "lowkey generate --system \"You answer in one sentence.\" \"What is rain?\"",
+      "lowkey generate --choice yes,no \"Is rain wet?\"",
       "lowkey generate --stop \"The End\" --json < prompt.txt",
   };
   return command;

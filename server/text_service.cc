@@ -42,7 +42,8 @@ TextService::TextService(Engine& engine, const Tokenizer& tokenizer, Options opt
     : engine_(engine),
       tokenizer_(tokenizer),
       options_(std::move(options)),
-      live_requests_(std::make_shared<LiveRequests>()) {}
+      live_requests_(std::make_shared<LiveRequests>()),
+      structured_output_(tokenizer, engine.config().vocab_size, EndTokens()) {}
 
 absl::Status TextService::CheckModel(const std::string& name) const {
   if (name.empty() || name == options_.model_name) return absl::OkStatus();
@@ -140,6 +141,18 @@ TokenList TextService::EndTokens() const {
   return tokens;
 }
 
+absl::StatusOr<std::shared_ptr<const TokenConstraintFactory>> TextService::MakeConstraint(
+    const GenerationRequest& request) const {
+  if (!request.response_format.has_value()) return nullptr;
+  if (request.ignore_eos) {
+    return absl::InvalidArgumentError(
+        "ignore_eos: true beside response_format, expected false: the text ends where its form "
+        "does");
+  }
+  Interrupt interrupt = InterruptOf(request.deadline, request.is_cancelled);
+  return structured_output_.Compile(*request.response_format, request.tenant.name, interrupt);
+}
+
 absl::Status TextService::CheckBounds(const GenerationRequest& request) const {
   LK_RETURN_IF_ERROR(CheckModel(request.model));
   LK_RETURN_IF_ERROR(
@@ -174,9 +187,6 @@ absl::StatusOr<int32_t> TextService::NewTokens(std::optional<int32_t> asked, int
 
 absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationRequest& request) const {
   const ModelConfig& config = engine_.config();
-  if (request.response_format.has_value()) {
-    return absl::UnimplementedError("response_format: not supported yet, expected none");
-  }
   EngineRequest result;
   LK_ASSIGN_OR_RETURN(result.sampling, ResolveSampling(request.sampling, options_.defaults.sampling,
                                                        config.vocab_size));
@@ -186,6 +196,7 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
                       ResolveSelectable(request.attention, options_.defaults));
   result.attention = attention.options;
   result.selection = attention.selection;
+  LK_ASSIGN_OR_RETURN(result.constraint, MakeConstraint(request));
   LK_ASSIGN_OR_RETURN(result.prompt, MakePrompt(request));
   const int32_t fallback = request.default_new_tokens.value_or(options_.defaults.max_new_tokens);
   LK_ASSIGN_OR_RETURN(result.max_new_tokens,

@@ -15,6 +15,7 @@
 #include "server/live_requests.h"
 #include "server/request/generation.h"
 #include "server/request/request.h"
+#include "server/structured_output.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {
@@ -56,7 +57,8 @@ class TextService {
   //   NOT_FOUND         unknown model
   //   UNIMPLEMENTED     a field that is not supported yet
   //   OUT_OF_RANGE      prompt and max_new_tokens pass the context
-  //   FAILED_PRECONDITION  a conversation, but no usable chat template
+  //   FAILED_PRECONDITION  a conversation, but no usable chat template; a response format, but no
+  //                        end-of-sequence token
   //   ALREADY_EXISTS    request_id is running, for the same tenant
   //   RESOURCE_EXHAUSTED   the tenant's quota is used up; RetryAfterOf says for how long
   //   and those of Engine::Submit
@@ -125,6 +127,9 @@ class TextService {
   absl::StatusOr<ChatPrompt> TokenizeChat(const Conversation& conversation,
                                           const PromptLimits& limits) const;
   absl::StatusOr<TokenList> MakePrompt(const GenerationRequest& request) const;
+  // Returns nullptr for a request without response format.
+  absl::StatusOr<std::shared_ptr<const TokenConstraintFactory>> MakeConstraint(
+      const GenerationRequest& request) const;
   // `request` has passed CheckContinuations.
   absl::StatusOr<ScorePrompts> MakeScorePrompts(const ScoreRequest& request) const;
   // Return the context with each continuation; `context` holds the context's own tokens.
@@ -144,6 +149,7 @@ class TextService {
   const Tokenizer& tokenizer_;
   const Options options_;
   const std::shared_ptr<LiveRequests> live_requests_;
+  mutable StructuredOutput structured_output_;
   std::atomic<bool> is_stopped_{false};
 };
 

@@ -59,6 +59,22 @@ bool MaskWalk::MayEnd(const std::vector<Stack>& stacks) {
   });
 }
 
+// Returns the byte that all of these nodes go on with, if it is but one.
+std::optional<uint8_t> MaskWalk::OnlyByte(const std::vector<int32_t>& ready) {
+  std::optional<uint8_t> byte;
+  for (int32_t node : ready) {
+    const Grammar& grammar = stacks_.grammar();
+    for (const ByteEdge& edge : grammar.bytes(grammar.state(stacks_.state_of(node)))) {
+      moved_.clear();
+      stacks_.Move(node, edge.first, moved_);
+      if (moved_.empty()) continue;  // closed, by a counter or by the depth
+      if (edge.first != edge.last || byte.value_or(edge.first) != edge.first) return std::nullopt;
+      byte = edge.first;
+    }
+  }
+  return byte;
+}
+
 void MaskWalk::AppendForced(const std::vector<Stack>& stacks, size_t max_bytes,
                             std::string& forced) {
   stacks_.Clear(0);
@@ -69,19 +85,11 @@ void MaskWalk::AppendForced(const std::vector<Stack>& stacks, size_t max_bytes,
     bool may_end = false;
     for (int32_t node : open) may_end |= stacks_.Expand(node, ready);
     if (may_end || ready.empty() || stacks_.is_overfull()) return;
-    int byte = -1;
-    for (int32_t node : ready) {
-      for (const ByteEdge& e :
-           stacks_.grammar().bytes(stacks_.grammar().state(stacks_.state_of(node)))) {
-        if (e.first != e.last || (byte >= 0 && byte != e.first)) return;
-        byte = e.first;
-      }
-    }
-    if (byte < 0) return;
+    const std::optional<uint8_t> byte = OnlyByte(ready);
+    if (!byte.has_value()) return;
     open.clear();
-    for (int32_t node : ready) stacks_.Move(node, static_cast<uint8_t>(byte), open);
-    if (open.empty()) return;
-    forced.push_back(static_cast<char>(byte));
+    for (int32_t node : ready) stacks_.Move(node, *byte, open);
+    forced.push_back(static_cast<char>(*byte));
   }
 }
 

@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_GRAMMAR_MASK_WALK_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,7 @@ class MaskWalk {
   };
 
   absl::Status CheckWork() const;
+  std::optional<uint8_t> OnlyByte(const std::vector<int32_t>& ready);
   const Vocabulary::Bits& LoopOf(int32_t state);
 
   Stacks stacks_;

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/engine_fixture.h"
+#include "tests/engine/sampler/every_seventh.h"
 #include "tests/testing/emulated/emulated_device.h"
 #include "tests/testing/source_path.h"
 #include "tests/testing/tiny_model.h"
@@ -59,6 +60,15 @@ TEST_F(EngineDeviceTest, DraftsAreRefused) {
   EXPECT_EQ(Refused(request),
             absl::FailedPreconditionError("draft: lookup on a device, expected off: drafts are "
                                           "verified on the CPU alone"));
+}
+
+TEST_F(EngineDeviceTest, ConstraintsAreRefused) {
+  StartOnDevice();
+  EngineRequest request = Request(10, 4);
+  request.constraint = std::make_shared<EverySeventhFactory>(EverySeventh::Rules());
+  EXPECT_EQ(Refused(request),
+            absl::UnimplementedError("constraint: on a device, expected none: tokens are "
+                                     "constrained on the CPU alone"));
 }
 
 TEST_F(EngineDeviceTest, StepsOfOneTokenEachAreRepeatedAsTheyWere) {
