@@ -76,6 +76,7 @@ test_all() {
 TSAN_TESTS=(base_thread_pool_test scheduler_test scheduler_random_test engine_test
   engine_isolation_test engine_exception_test engine_stress_test server_metrics_metrics_test
   server_api_request_link_test server_front_ops_test server_front_server_test
+  server_trace_otlp_exporter_test
   server_net_event_loop_test server_net_listener_test server_net_worker_pool_test
   integration_concurrency_test integration_drain_test integration_bad_requests_test
   integration_credentials_test integration_killed_clients_test)

@@ -199,7 +199,7 @@ struct EngineStats {
   // last entry counts the steps above all bounds.
   std::array<int64_t, kStepRowBounds.size() + 1> n_steps_by_rows = {};
   std::array<int64_t, kNumQueueBounds> n_refused_by_bound = {};  // indexed by QueueBound
-  int64_t n_preemptions = 0;    // requests that gave their cache up and computed it again
+  int64_t n_preemptions = 0;     // requests that gave their cache up and computed it again
   int64_t n_prefix_queries = 0;  // prompt tokens that were looked up in the prefix cache
   int64_t n_prefix_tokens = 0;   // prompt tokens found there
   // Tokens drafted, and those of them that became output.

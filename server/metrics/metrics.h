@@ -32,8 +32,8 @@ inline constexpr EnumNames kEnumNames<ServingState> = {"state", {"loading", "ser
 
 // The metrics that Prometheus reads: vLLM's names where vLLM has one, lowkey: for the rest;
 // docs/metrics.md lists them. Thread-safe. Observing never waits for a reader longer than it
-// takes to copy one histogram, so the engine's thread may do it; labels are few and made at the
-// start.
+// takes to copy one histogram, so the engine's thread may do it. Labels have few values, which no
+// client chooses.
 class Metrics {
  public:
   // Every sample is labeled with the model's name.
