@@ -6,8 +6,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from running_server import LONG_S, InteropTest
 
 SERVICES = ("", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
-            "grpc.reflection.v1alpha.ServerReflection", "lowkey.v1.Admin",
-            "lowkey.v1.Generation", "lowkey.v1.Models")
+            "grpc.reflection.v1alpha.ServerReflection", "inference.GRPCInferenceService",
+            "lowkey.v1.Admin", "lowkey.v1.Generation", "lowkey.v1.Models")
 Status = health_pb2.HealthCheckResponse
 
 
