@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/hub/model_cache.h"
@@ -123,8 +124,9 @@ class Fetch {
     }
     if (missing.empty()) return absl::OkStatus();
     LK_RETURN_IF_ERROR(cache_.CheckSpace(n_missing));
-    hooks_.say(absl::StrCat("fetching ", reference_.Text(), ": ", missing.size(), " files, ",
-                            n_missing, " bytes, into ", settings_.cache));
+    hooks_.say(absl::StrFormat("fetching %s: %d files, %.1f MiB, into %s", reference_.Text(),
+                               missing.size(), static_cast<double>(n_missing) / 0x1p20,
+                               settings_.cache));
     for (const HubFile& file : missing) {
       if (!cache_.HasBlob(file)) LK_RETURN_IF_ERROR(DownloadFile(commit, file, n_done, n_total));
       LK_RETURN_IF_ERROR(cache_.LinkFile(commit, file));
