@@ -52,7 +52,7 @@ TEST(OpenAiFuzzTest, RefusesBodiesThatGrowInMemory) {
     std::string body = "{\"prompt\":[";
     while (body.size() + 16 < n) body += piece;
     body.back() = ']';
-    for (char endpoint = 0; endpoint < 5; ++endpoint) RunTarget(endpoint + body + "}");
+    for (const char endpoint : {0, 3}) RunTarget(endpoint + body + "}");
   }
   RunTarget(std::string(1, '\0') + std::string(n, '['));
   RunTarget(std::string(1, '\3') + "{\"a\":" + std::string(63, '[') + std::string(63, ']') + "}");

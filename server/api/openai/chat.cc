@@ -7,9 +7,9 @@
 #include "absl/time/clock.h"
 #include "engine/base/status_macros.h"
 #include "server/api/openai/chat_answer.h"
-#include "server/api/openai/messages.h"
-#include "server/api/openai/request_reader.h"
-#include "server/api/openai/response_format.h"
+#include "server/api/openai/requests/messages.h"
+#include "server/api/openai/requests/request_reader.h"
+#include "server/api/openai/requests/response_format.h"
 
 namespace lowkey {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/time/clock.h"
 #include "engine/base/status_macros.h"
 #include "server/api/openai/completion_answer.h"
-#include "server/api/openai/request_reader.h"
-#include "server/api/openai/response_format.h"
+#include "server/api/openai/requests/request_reader.h"
+#include "server/api/openai/requests/response_format.h"
 
 namespace lowkey {
 namespace {

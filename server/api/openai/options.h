@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/api/openai/fields.h"
+#include "server/api/openai/requests/fields.h"
 
 namespace lowkey {
 

@@ -6,8 +6,8 @@
 #include "server/api/http/json_writer.h"
 #include "server/api/http/proto_json.h"
 #include "server/api/lowkey/convert_request.h"
-#include "server/api/openai/fields.h"
 #include "server/api/openai/model_names.h"
+#include "server/api/openai/requests/fields.h"
 
 namespace lowkey {
 namespace {

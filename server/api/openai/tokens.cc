@@ -5,9 +5,9 @@
 
 #include "engine/base/status_macros.h"
 #include "server/api/http/json_writer.h"
-#include "server/api/openai/fields.h"
-#include "server/api/openai/messages.h"
 #include "server/api/openai/model_names.h"
+#include "server/api/openai/requests/fields.h"
+#include "server/api/openai/requests/messages.h"
 
 namespace lowkey {
 namespace {

@@ -323,6 +323,29 @@ TEST_F(CompletionsTest, DrainingServerIsUnavailable) {
   EXPECT_EQ(answer.fields.count("retry-after"), 1u);
 }
 
+TEST_F(CompletionsTest, DrainLetsStreamsEnd) {
+  auto answer = std::async(std::launch::async, [&] {
+    return Send("POST", kPath, Body({{"stream", true}}).dump());
+  });
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  auto shutdown = std::async(std::launch::async,
+                             [&] { return server_->Shutdown(absl::Now() + absl::Seconds(20)); });
+  Play(engine_.ids()[0], "hello");
+  const ApiAnswer got = answer.get();
+  EXPECT_EQ(TextOf(got), "hello");
+  EXPECT_EQ(got.Events().back(), "[DONE]");
+  EXPECT_TRUE(shutdown.get());
+}
+
+TEST_F(CompletionsTest, EveryChunkMayHaveTheUsage) {
+  const json options = {{"continuous_usage_stats", true}};
+  const ApiAnswer answer =
+      Generate(kPath, Body({{"stream", true}, {"stream_options", options}}), "ab");
+  const json first = json::parse(answer.Events()[0]);
+  EXPECT_GT(first["usage"]["prompt_tokens"], 0);
+  EXPECT_GE(first["usage"]["completion_tokens"], 1);
+}
+
 TEST_F(CompletionsTest, ErrorWithinAStreamIsAnEventWithoutDone) {
   auto answer = std::async(std::launch::async, [&] {
     return Send("POST", kPath, Body({{"stream", true}}).dump());

@@ -1,11 +1,11 @@
-#ifndef LOWKEY_SERVER_API_OPENAI_RESPONSE_FORMAT_H_
-#define LOWKEY_SERVER_API_OPENAI_RESPONSE_FORMAT_H_
+#ifndef LOWKEY_SERVER_API_OPENAI_REQUESTS_RESPONSE_FORMAT_H_
+#define LOWKEY_SERVER_API_OPENAI_REQUESTS_RESPONSE_FORMAT_H_
 
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
-#include "server/api/openai/fields.h"
+#include "server/api/openai/requests/fields.h"
 #include "server/request/response_format.h"
 
 namespace lowkey {
@@ -18,4 +18,4 @@ absl::Status ReadResponseFormat(Fields& fields, const std::string& body,
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_API_OPENAI_RESPONSE_FORMAT_H_
+#endif  // LOWKEY_SERVER_API_OPENAI_REQUESTS_RESPONSE_FORMAT_H_

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_SERVER_API_OPENAI_FIELDS_H_
-#define LOWKEY_SERVER_API_OPENAI_FIELDS_H_
+#ifndef LOWKEY_SERVER_API_OPENAI_REQUESTS_FIELDS_H_
+#define LOWKEY_SERVER_API_OPENAI_REQUESTS_FIELDS_H_
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -67,4 +67,4 @@ absl::StatusOr<int32_t> ReadInt32(const std::string& name, const nlohmann::json&
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_API_OPENAI_FIELDS_H_
+#endif  // LOWKEY_SERVER_API_OPENAI_REQUESTS_FIELDS_H_

@@ -1,4 +1,4 @@
-#include "server/api/openai/raw_json.h"
+#include "server/api/openai/requests/raw_json.h"
 
 #include <cstddef>
 #include <nlohmann/json.hpp>

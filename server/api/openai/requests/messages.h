@@ -1,12 +1,12 @@
-#ifndef LOWKEY_SERVER_API_OPENAI_MESSAGES_H_
-#define LOWKEY_SERVER_API_OPENAI_MESSAGES_H_
+#ifndef LOWKEY_SERVER_API_OPENAI_REQUESTS_MESSAGES_H_
+#define LOWKEY_SERVER_API_OPENAI_REQUESTS_MESSAGES_H_
 
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/api/openai/fields.h"
+#include "server/api/openai/requests/fields.h"
 #include "tokenizer/chat/chat_template.h"
 
 namespace lowkey {
@@ -20,4 +20,4 @@ absl::StatusOr<Conversation> ReadConversation(Fields& fields, const std::string&
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_API_OPENAI_MESSAGES_H_
+#endif  // LOWKEY_SERVER_API_OPENAI_REQUESTS_MESSAGES_H_

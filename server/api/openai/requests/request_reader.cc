@@ -1,4 +1,4 @@
-#include "server/api/openai/request_reader.h"
+#include "server/api/openai/requests/request_reader.h"
 
 #include <algorithm>
 #include <limits>
@@ -170,8 +170,9 @@ absl::Status ReadAccepted(Fields& fields, const CommonRequest& common) {
   LK_RETURN_IF_ERROR(fields.Accept("early_stopping", false));
   LK_RETURN_IF_ERROR(fields.Accept("best_of", common.request.n.value_or(1)));
   // The end of the text is the only end before max_tokens that min_tokens puts off.
-  if (common.request.ignore_eos) fields.Ignore("min_tokens");
-  return fields.Accept("min_tokens", 0);
+  if (!common.request.ignore_eos) return fields.Accept("min_tokens", 0);
+  fields.Ignore("min_tokens");
+  return absl::OkStatus();
 }
 
 std::string DrawId() {

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_SERVER_API_OPENAI_REQUEST_READER_H_
-#define LOWKEY_SERVER_API_OPENAI_REQUEST_READER_H_
+#ifndef LOWKEY_SERVER_API_OPENAI_REQUESTS_REQUEST_READER_H_
+#define LOWKEY_SERVER_API_OPENAI_REQUESTS_REQUEST_READER_H_
 
 #include <string>
 #include <variant>
@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/api/openai/fields.h"
 #include "server/api/openai/options.h"
+#include "server/api/openai/requests/fields.h"
 #include "server/request/request.h"
 #include "server/rpc/single_request.h"
 #include "server/text_service.h"
@@ -42,4 +42,4 @@ absl::StatusOr<TokenList> PromptTokens(const TextService& service, const RpcCont
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_API_OPENAI_REQUEST_READER_H_
+#endif  // LOWKEY_SERVER_API_OPENAI_REQUESTS_REQUEST_READER_H_

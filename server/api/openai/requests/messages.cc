@@ -1,11 +1,11 @@
-#include "server/api/openai/messages.h"
+#include "server/api/openai/requests/messages.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
-#include "server/api/openai/raw_json.h"
+#include "server/api/openai/requests/raw_json.h"
 
 namespace lowkey {
 namespace {

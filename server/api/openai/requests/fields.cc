@@ -1,4 +1,4 @@
-#include "server/api/openai/fields.h"
+#include "server/api/openai/requests/fields.h"
 
 #include <limits>
 #include <utility>

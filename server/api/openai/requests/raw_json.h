@@ -1,5 +1,5 @@
-#ifndef LOWKEY_SERVER_API_OPENAI_RAW_JSON_H_
-#define LOWKEY_SERVER_API_OPENAI_RAW_JSON_H_
+#ifndef LOWKEY_SERVER_API_OPENAI_REQUESTS_RAW_JSON_H_
+#define LOWKEY_SERVER_API_OPENAI_REQUESTS_RAW_JSON_H_
 
 #include <string_view>
 
@@ -12,4 +12,4 @@ std::string_view MemberText(std::string_view object, std::string_view key);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_API_OPENAI_RAW_JSON_H_
+#endif  // LOWKEY_SERVER_API_OPENAI_REQUESTS_RAW_JSON_H_

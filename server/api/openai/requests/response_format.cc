@@ -1,11 +1,11 @@
-#include "server/api/openai/response_format.h"
+#include "server/api/openai/requests/response_format.h"
 
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/api/openai/raw_json.h"
+#include "server/api/openai/requests/raw_json.h"
 
 namespace lowkey {
 namespace {
