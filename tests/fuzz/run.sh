@@ -12,7 +12,7 @@ seconds=${1:?SECONDS}
 names=("${@:2}")
 if [ "${#names[@]}" -eq 0 ]; then
   names=(bundle chat_template config_json gguf gguf_vocabulary http1 http2 rpc_message safetensors
-    token_table tokenizer tokenizer_json)
+    schema token_table tokenizer tokenizer_json)
 fi
 
 cmake --preset fuzz >/dev/null
