@@ -50,7 +50,7 @@ struct EngineRequest {
   // Set: Submit chooses attention.mechanism by these rules among what the model offers; the other
   // options of `attention` apply.
   std::optional<SelectionRules> selection;
-  // Set: every choice's tokens are those that a constraint of this factory lets through. A token that
+  // Set: every choice gets only tokens that a constraint of this factory lets through. A token that
   // ends the text must be among stop_tokens. UNIMPLEMENTED on a device.
   std::shared_ptr<const TokenConstraintFactory> constraint;
   // kLookup: steps draft tokens by prompt lookup (docs/drafts.md) where the mechanism lets them.

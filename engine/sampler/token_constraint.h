@@ -17,8 +17,8 @@ class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
 
-  // Returns a set of tokens: bit i % 64 of word i / 64 is set if token i may come next. The span has
-  // (vocab_size + 63) / 64 words and is valid until the next call. At least one bit is set.
+  // Returns a set of tokens: bit i % 64 of word i / 64 is set if token i may come next. The span
+  // has (vocab_size + 63) / 64 words and is valid until the next call. At least one bit is set.
   // FAILED_PRECONDITION if no token may come; other errors of the implementation.
   virtual absl::StatusOr<absl::Span<const uint64_t>> Mask() = 0;
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/grammar/json_text.h"
-#include "server/grammar/regex.h"
+#include "server/grammar/schema/json_text.h"
+#include "server/grammar/syntax/regex.h"
 
 namespace lowkey::grammar {
 namespace {

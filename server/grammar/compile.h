@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/grammar/ebnf.h"
-#include "server/grammar/grammar.h"
-#include "server/grammar/schema.h"
+#include "server/grammar/automaton/grammar.h"
+#include "server/grammar/schema/schema.h"
+#include "server/grammar/syntax/ebnf.h"
 
 namespace lowkey::grammar {
 

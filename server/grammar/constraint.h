@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/sampler/token_constraint.h"
-#include "server/grammar/grammar.h"
+#include "server/grammar/automaton/grammar.h"
 #include "server/grammar/mask_cache.h"
 #include "server/grammar/mask_walk.h"
 #include "server/grammar/vocabulary.h"

@@ -13,7 +13,8 @@ absl::Status MaskWalk::CheckWork() const {
                    Stacks::kMaxOpen, " readings of the text and ", kMaxSteps, " steps a mask"));
 }
 
-// A state that is deterministic and cannot be done: the bytes that lead it to itself.
+// Returns the bytes that lead a state to itself, each once for every count that is left; none for a
+// state that calls rules or may be done.
 const Vocabulary::Bits& MaskWalk::LoopOf(int32_t state) {
   if (state == loop_state_) return loop_;
   loop_state_ = state;
@@ -21,7 +22,7 @@ const Vocabulary::Bits& MaskWalk::LoopOf(int32_t state) {
   const Grammar::State& s = stacks_.grammar().state(state);
   if (s.n_calls > 0 || s.accepts) return loop_;
   for (const ByteEdge& edge : stacks_.grammar().bytes(s)) {
-    if (edge.target != state || edge.flags != kPlain) continue;
+    if (edge.target != state || (edge.flags & kFromLeast) != 0) continue;
     for (int byte = edge.first; byte <= edge.last; ++byte) loop_.Add(static_cast<uint8_t>(byte));
   }
   return loop_;

@@ -25,7 +25,7 @@ class MaskWalk {
   MaskWalk(const Grammar& grammar, const Vocabulary& vocabulary)
       : stacks_(grammar), vocabulary_(vocabulary), levels_(vocabulary.max_token_bytes() + 2) {}
 
-  // Takes the tokens that some stack allows. `stack` lies on a context of `n_context_frames` frames.
+  // Takes the tokens that some stack allows. `stack` lies on a context of so many frames.
   // Hands runs of tokens to `allow`, and to `escape` the trie nodes, with more bytes below them,
   // where the stack may be done. Looks at the nodes below `from` alone. RESOURCE_EXHAUSTED for a
   // grammar that leaves too much open.
@@ -62,7 +62,7 @@ class MaskWalk {
   std::vector<Level> levels_;
   std::vector<int32_t> moved_;
   int32_t loop_state_ = -1;
-  Vocabulary::Bits loop_;  // the bytes that leave loop_state_ as it is
+  Vocabulary::Bits loop_;  // the bytes that leave loop_state_ as it is, but for the counter
 };
 
 template <typename Allow, typename Escape>
@@ -94,7 +94,8 @@ absl::Status MaskWalk::Run(const Stack& stack, int n_context_frames, int32_t fro
     }
     const Vocabulary::Bits* below = vocabulary_.bytes_below(node);
     if (below != nullptr && moved_.size() == 1 &&
-        below->IsWithin(LoopOf(stacks_.state_of(moved_[0])))) {
+        below->IsWithin(LoopOf(stacks_.state_of(moved_[0]))) &&
+        below->height <= stacks_.RoomOf(moved_[0])) {
       allow(vocabulary_.tokens_from(node));
       node = vocabulary_.end(node);
       continue;

@@ -35,19 +35,28 @@ Stack Stacks::FramesOf(int32_t node) const {
   return stack;
 }
 
-int32_t Stacks::Make(int32_t parent, int32_t state, int32_t count) {
+int Stacks::RoomOf(int32_t node) const {
+  const Grammar::Rule& rule = grammar_.rule(grammar_.state(nodes_[node].state).rule);
+  return rule.most > kMaxCount ? kMaxCount : rule.most - nodes_[node].count;
+}
+
+int32_t Stacks::MakeNew(int32_t parent, int32_t state, int32_t count) {
   const int32_t depth = parent == kContext ? n_context_frames_ : nodes_[parent].depth + 1;
   const int needed = depth + grammar_.state(state).depth;
   deepest_ = std::max(deepest_, needed - n_context_frames_ + 1);
   if (needed >= kMaxDepth) return kContext;
+  nodes_.push_back({state, count, parent, depth});
+  return static_cast<int32_t>(nodes_.size()) - 1;
+}
+
+int32_t Stacks::Make(int32_t parent, int32_t state, int32_t count) {
   const auto n = static_cast<int32_t>(nodes_.size());
   const int32_t oldest = std::max<int32_t>(0, n - static_cast<int32_t>(kLookBack));
   for (int32_t i = n - 1; i >= oldest; --i) {
     const Node& node = nodes_[i];
     if (node.state == state && node.count == count && node.parent == parent) return i;
   }
-  nodes_.push_back({state, count, parent, depth});
-  return n;
+  return MakeNew(parent, state, count);
 }
 
 bool Stacks::IsOpen(const Node& node, uint8_t flags) const {
@@ -133,7 +142,10 @@ void Stacks::Move(int32_t ready, uint8_t byte, std::vector<int32_t>& moved) {
       return;
     }
     if (!IsOpen(node, edge.flags)) return;
-    const int32_t next = Make(node.parent, edge.target, CountAfter(node, edge.flags));
+    const int32_t count = CountAfter(node, edge.flags);
+    // A single stack has no equal.
+    const int32_t next = moved.empty() ? MakeNew(node.parent, edge.target, count)
+                                       : Make(node.parent, edge.target, count);
     if (next == kContext) return;
     if (moved.empty() || std::find(moved.begin(), moved.end(), next) == moved.end()) {
       moved.push_back(next);

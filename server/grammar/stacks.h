@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "server/grammar/grammar.h"
+#include "server/grammar/automaton/grammar.h"
 
 namespace lowkey::grammar {
 
@@ -41,7 +41,7 @@ class Stacks {
   size_t mark() const { return nodes_.size(); }
   void Rewind(size_t mark) { nodes_.resize(mark); }
 
-  // Follows calls and returns until a byte is needed. Appends the nodes whose states have byte edges
+  // Follows calls and returns until a byte is needed. Appends the nodes that have byte edges
   // to `ready`, each once. Returns whether the context is reached: the rule above it may be done.
   bool Expand(int32_t node, std::vector<int32_t>& ready);
   // Appends what the byte makes of a ready node, if anything.
@@ -49,6 +49,8 @@ class Stacks {
 
   const Grammar& grammar() const { return grammar_; }
   int32_t state_of(int32_t node) const { return nodes_[node].state; }
+  // Returns how often the node's counter may still be raised.
+  int RoomOf(int32_t node) const;
   // Whether more stacks than kMaxOpen were met since Clear: what was appended then is not all.
   bool is_overfull() const { return is_overfull_; }
   // The most frames, counted from the context, that a stack met since Clear needs to be finished.
@@ -63,6 +65,8 @@ class Stacks {
 
   // Returns the node, or kContext if it nests too deeply to be finished.
   int32_t Make(int32_t parent, int32_t state, int32_t count);
+  // The same without looking whether the node is there already.
+  int32_t MakeNew(int32_t parent, int32_t state, int32_t count);
   bool IsOpen(const Node& node, uint8_t flags) const;
   int32_t CountAfter(const Node& node, uint8_t flags) const;
   void FollowCalls(int32_t node);

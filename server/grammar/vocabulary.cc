@@ -74,7 +74,11 @@ void Vocabulary::Build() {
     if (end(i) - i <= kManyNodes) continue;
     nodes_[i].below = static_cast<int32_t>(below_.size());
     below_.emplace_back();
-    for (int32_t j = i + 1; j < end(i); ++j) below_.back().Add(byte(j));
+    Bits& below = below_.back();
+    for (int32_t j = i + 1; j < end(i); ++j) {
+      below.Add(byte(j));
+      below.height = std::max(below.height, depth(j) - depth(i));
+    }
   }
 }
 

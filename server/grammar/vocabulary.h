@@ -13,7 +13,7 @@
 namespace lowkey::grammar {
 
 // The bytes of all tokens as a trie that is laid out flat: nodes in the order in which a walk meets
-// them, so that the nodes below node i are i + 1 .. end(i) - 1. Node 0 is the empty text. Immutable,
+// them: the nodes below node i are i + 1 .. end(i) - 1. Node 0 is the empty text. Immutable, and
 // safe to share between threads.
 class Vocabulary {
  public:
@@ -47,6 +47,7 @@ class Vocabulary {
   // The bytes below a node, if there are many of them; nullptr otherwise.
   struct Bits {
     uint64_t words[4] = {};
+    int height = 0;  // the most bytes of a path below the node
     void Add(uint8_t byte) { words[byte >> 6] |= uint64_t{1} << (byte & 63); }
     bool IsWithin(const Bits& other) const {
       return (words[0] & ~other.words[0]) == 0 && (words[1] & ~other.words[1]) == 0 &&

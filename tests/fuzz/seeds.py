@@ -210,6 +210,9 @@ def main(out):
     write(out, "http2", http2_frames())
     write(out, "rpc_message", rpc_message())
     write(out, "openai", openai())
+    schemas = (ROOT / "tests/server/grammar/schema/schemas.jsonl").read_text().splitlines()
+    write(out, "schema", ["\0a^(a|b[^c-e]){2,5}\\d+$", "\1aroot ::= (x \",\")*\nx ::= [a-z]+"] +
+          ["7a" + json.dumps(json.loads(line)["schema"]) for line in schemas[::10]])
     write(out, "gguf", [])  # its mutator makes them
 
 

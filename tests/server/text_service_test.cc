@@ -61,6 +61,30 @@ TEST_F(TextServiceTest, TokenIdsPassAsTheyAre) {
   EXPECT_THAT(engine_.request(*id).stop_tokens, ElementsAre(9));
 }
 
+TEST_F(TextServiceTest, AResponseFormatBecomesAConstraint) {
+  GenerationRequest request = Text("Once");
+  request.response_format = {.kind = ResponseFormat::Kind::kChoice, .choices = {"a"}};
+  const auto id = Generate(request);
+  ASSERT_TRUE(id.ok()) << id.status();
+  const auto factory = engine_.request(*id).constraint;
+  ASSERT_NE(factory, nullptr);
+  EXPECT_EQ(factory->vocab_size(), engine_.config().vocab_size);
+  const auto constraint = factory->Begin();
+  EXPECT_FALSE(constraint->Advance(BytePieces("b")[0]).ok());
+  EXPECT_TRUE(constraint->Advance(BytePieces("a")[0]).ok());
+  EXPECT_TRUE(constraint->Advance(2).ok());
+}
+
+TEST_F(TextServiceTest, RefusesAResponseFormatByItsFault) {
+  GenerationRequest request = Text("Once");
+  request.response_format = {.kind = ResponseFormat::Kind::kJsonSchema, .text = "{\"not\":{}}"};
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument),
+              HasSubstr("response_format: json_schema: #/not"));
+  request.response_format = {.kind = ResponseFormat::Kind::kJsonObject};
+  request.ignore_eos = true;
+  EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument), HasSubstr("ignore_eos: true"));
+}
+
 TEST_F(TextServiceTest, ConversationIsWrittenByTheTemplate) {
   TextService service(engine_, TestTokenizer(),
                       {"tales", {}, ChatTemplates("{{ bos_token }}{{ messages[0].content }}")});
