@@ -261,6 +261,9 @@ class OpenInferenceTest(InteropTest):
         server = start_for(self)
         client = triton.InferenceServerClient(server.address)
         self.addCleanup(client.close)
+        # The server exits once nothing is in flight.
+        call = client.async_infer(MODEL, story(made.CONTEXT_TOKENS - 16), lambda result, error: None)
+        eventually(lambda: server.stats().running_requests == 1, "it runs")
         with server.channel() as channel:
             admin_pb2_grpc.AdminStub(channel).Drain(admin_pb2.DrainRequest(), timeout=LONG_S)
         self.assertTrue(client.is_server_live())
@@ -268,6 +271,7 @@ class OpenInferenceTest(InteropTest):
         self.assertFalse(client.is_model_ready(MODEL))
         with self.assertRaisesRegex(InferenceServerException, "UNAVAILABLE"):
             client.infer(MODEL, story(4))
+        call.cancel()
 
 
 class CompatibilityTest(InteropTest):
