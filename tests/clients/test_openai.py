@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import tempfile
 import unittest
 
@@ -86,6 +87,16 @@ class TestOpenAi(unittest.TestCase):
         arguments = dict(model=self.server.model, prompt=PROMPT, max_tokens=16, seed=11)
         texts = {self.client.completions.create(**arguments).choices[0].text for _ in range(3)}
         self.assertEqual(len(texts), 1)
+
+    def test_same_tokens_as_grpc(self):
+        address = self.server.root.removeprefix("http://")
+        done = subprocess.run(
+            [os.environ["CLIENTS_SERVER"], "generate", "--server", address, "--seed", "7",
+             "--temperature", "1", "--max-new-tokens", "24", "--json", PROMPT],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=LONG_S)
+        answer = self.client.completions.create(model=self.server.model, prompt=PROMPT,
+                                                max_tokens=24, seed=7, temperature=1)
+        self.assertEqual(json.loads(done.stdout)["choices"][0]["text"], answer.choices[0].text)
 
     def test_errors_are_typed(self):
         def complete(**more):

@@ -88,7 +88,8 @@ absl::Status HttpCall::AllowMore() {
   }
   held_.push_back(std::move(held));
   n_allowed_ += n;
-  body_.reserve(n_allowed_);
+  // Most bodies are far shorter than the first piece.
+  if (n_allowed_ > kFirstBytes) body_.reserve(n_allowed_);
   exchange_.AllowBody(n);
   return absl::OkStatus();
 }
