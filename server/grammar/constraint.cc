@@ -7,6 +7,12 @@
 #include "engine/base/status_macros.h"
 
 namespace lowkey::grammar {
+namespace {
+
+// Steps of the walks of one mask: some tens of milliseconds.
+constexpr int64_t kMaxSteps = 2'000'000;
+
+}  // namespace
 
 GrammarConstraint::GrammarConstraint(ConstraintParts parts)
     : parts_(std::move(parts)),
@@ -62,6 +68,21 @@ std::shared_ptr<const TopMask> GrammarConstraint::MaskOfTop(const Frame& top, in
   return mask;
 }
 
+// Adds the tokens below a node of the trie that a stack allows.
+absl::Status GrammarConstraint::AddBelow(const Stack& below, int32_t node) {
+  LK_RETURN_IF_ERROR(walk_.Run(
+      below, 0, node,
+      [this](absl::Span<const int32_t> tokens) {
+        for (int32_t token : tokens) Allow(token);
+      },
+      [](int32_t) {}));
+  n_steps_ += walk_.n_steps();
+  if (n_steps_ <= kMaxSteps) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("response_format: over ", kMaxSteps,
+                   " steps for the tokens that end a rule, expected at most that"));
+}
+
 // Adds the tokens that one stack allows; without frames the text may end.
 absl::Status GrammarConstraint::AddStack(Stack stack) {
   for (;; stack.pop_back()) {
@@ -81,13 +102,7 @@ absl::Status GrammarConstraint::AddStack(Stack stack) {
         may_be_done = true;
         continue;
       }
-      if (below.empty()) continue;
-      LK_RETURN_IF_ERROR(walk_.Run(
-          below, 0, node,
-          [this](absl::Span<const int32_t> tokens) {
-            for (int32_t token : tokens) Allow(token);
-          },
-          [](int32_t) {}));
+      if (!below.empty()) LK_RETURN_IF_ERROR(AddBelow(below, node));
     }
     if (!may_be_done) return absl::OkStatus();
   }
@@ -95,6 +110,7 @@ absl::Status GrammarConstraint::AddStack(Stack stack) {
 
 absl::StatusOr<absl::Span<const uint64_t>> GrammarConstraint::Mask() {
   std::fill(words_.begin(), words_.end(), 0);
+  n_steps_ = 0;
   if (!has_ended_) {
     for (const Stack& stack : stacks_) LK_RETURN_IF_ERROR(AddStack(stack));
   }

@@ -41,12 +41,14 @@ class GrammarConstraint : public TokenConstraint {
   std::shared_ptr<const TopMask> MaskOfTop(const Frame& top, int depth);
   TopKey KeyOf(const Frame& top) const;
   absl::Status AddStack(Stack stack);
+  absl::Status AddBelow(const Stack& below, int32_t node);
   void Allow(int32_t token) { words_[token >> 6] |= uint64_t{1} << (token & 63); }
 
   const ConstraintParts parts_;
   MaskWalk walk_;
   std::vector<Stack> stacks_;
   bool has_ended_ = false;
+  int64_t n_steps_ = 0;  // of the walks that this mask took beside those of kept masks
   std::vector<uint64_t> words_;
 };
 

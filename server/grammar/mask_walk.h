@@ -45,6 +45,7 @@ class MaskWalk {
   void AppendForced(const std::vector<Stack>& stacks, size_t max_bytes, std::string& forced);
 
   int deepest() const { return stacks_.deepest(); }
+  int64_t n_steps() const { return stacks_.n_steps(); }  // of the last Run
 
  private:
   // The stacks at a depth of the trie that wait for a byte.

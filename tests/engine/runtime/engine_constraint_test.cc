@@ -116,6 +116,9 @@ TEST_F(EngineConstraintTest, PreemptionChangesNothing) {
   const auto plain = [this](int i) {
     EngineRequest request = Constrained(3 * i);  // mechanism standard
     request.n = 1;
+    EverySeventh::Rules rules = Rules();
+    rules.n_before_end = 140;  // long enough to outgrow what was reserved
+    request.constraint = std::make_shared<EverySeventhFactory>(rules);
     return request;
   };
   for (int i = 0; i < kRequests; ++i) {
@@ -128,7 +131,7 @@ TEST_F(EngineConstraintTest, PreemptionChangesNothing) {
     Start(options);
     // After many short answers long ones are not reserved for.
     for (int i = 0; i < 60; ++i) {
-      Submit(Request(3, 60, i), [](int32_t, int32_t) { return SinkAnswer::kStop; })->Wait();
+      Submit(Request(3, 200, i), [](int32_t, int32_t) { return SinkAnswer::kStop; })->Wait();
     }
     together.clear();
     for (int i = 0; i < kRequests; ++i) together.push_back(Submit(plain(i)));
