@@ -21,6 +21,7 @@
 #include "engine/runtime/model_memory.h"
 #include "server/all_commands.h"
 #include "server/auth/credential_flags.h"
+#include "server/config/calibration_flags.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
@@ -238,11 +239,14 @@ void Say(const ServeOptions& options, const std::string& line) {
   if (!options.is_json) options.log->Write(line);
 }
 
-absl::StatusOr<LoadedModel> Load(const ServeOptions& options, const OpenedModel& opened) {
+absl::StatusOr<LoadedModel> Load(const FlagValues& flags, ServeOptions& options,
+                                 const OpenedModel& opened) {
   Say(options, absl::StrCat("loading ", opened.path()));
   LoadedModel model;
   LK_ASSIGN_OR_RETURN(model.tokenizer, opened.MakeTokenizer());
   LK_ASSIGN_OR_RETURN(auto weights, opened.Weights());
+  LK_RETURN_IF_ERROR(ReadCalibration(flags, opened, *weights, options.engine));
+  LK_RETURN_IF_ERROR(CheckCalibrated(options.defaults.attention, options.engine));
   LK_RETURN_IF_ERROR(
       Prefixed(opened.path(), CheckModelFits(*weights, options.engine, AvailableMemoryBytes())));
   options.log->Flush(absl::Seconds(1));  // the bar writes by itself
@@ -364,7 +368,7 @@ absl::Status RunServe(const FlagValues& flags) {
   log.Flush(absl::Seconds(1));  // what is said of fetching a model does not pass through the log
   LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
   if (!flags.IsGiven("chat-template")) options.chat_templates = opened.MakeChatTemplates();
-  LK_ASSIGN_OR_RETURN(model, Load(options, opened));
+  LK_ASSIGN_OR_RETURN(model, Load(flags, options, opened));
   metrics.SetEngine(model.engine.get());
   LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));
   LK_ASSIGN_OR_RETURN(options.defaults.sampling,
@@ -409,6 +413,7 @@ Command ServeCommand() {
                          {"Conversations", kChatFlags},
                          {"Engine", EngineFlags()},
                          {"Capacity", ServingFlags()},
+                         {"Prefixes in a calibrated code", CalibrationFlags()},
                          {"Defaults for requests that leave attention unset", AttentionFlags()},
                          {"Choosing a mechanism (--attention auto)", kSelectionFlags},
                          {"Defaults for requests that leave sampling unset", SamplingFlags()},

@@ -12,6 +12,7 @@ Command LogitsCommand();
 Command AttendCommand();
 Command EvalCommand();
 Command CrossoverCommand();
+Command CalibrateCommand();
 
 }  // namespace lowkey
 

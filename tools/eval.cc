@@ -14,6 +14,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/loader/bundle_quality.h"
+#include "server/config/calibration_flags.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
@@ -252,8 +253,9 @@ absl::Status RunEval(const FlagValues& flags) {
   encode.add_eos = false;
   LK_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokenizer->Encode(text, encode));
   if (tokenizer->adds_bos()) evaluation.options.first_token = tokenizer->bos_id();
-  LK_ASSIGN_OR_RETURN(const EngineOptions engine_options, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(EngineOptions engine_options, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(auto weights, model.Weights());
+  LK_RETURN_IF_ERROR(ReadCalibration(flags, model, *weights, engine_options));
   std::unique_ptr<Engine> engine;
   {
     ProgressBar bar(stderr, "loading");
@@ -284,11 +286,10 @@ Command EvalCommand() {
       "the table: `cache` is what a window takes at most, `share` that of standard's, `to first` "
       "the perplexity over the first row's. atp compresses the text itself here unless --prefill "
       "exact is said. No server is needed.";
-  command.spec.groups = {{"Evaluation", kEvalFlags},
-                         {"Model", ModelFlags()},
-                         {"Engine", EngineFlags()},
-                         {"Attention", AttentionFlags()},
-                         {"General", GeneralFlags()}};
+  command.spec.groups = {
+      {"Evaluation", kEvalFlags},      {"Model", ModelFlags()},
+      {"Engine", EngineFlags()},       {"Prefixes in a calibrated code", CalibrationFlags()},
+      {"Attention", AttentionFlags()}, {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey eval perplexity book.txt",
       "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp --rank 1/4\"",

@@ -15,6 +15,7 @@
 #include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
+#include "server/config/calibration_flags.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
@@ -22,6 +23,7 @@
 #include "server/config/terminal/layout.h"
 #include "server/config/terminal/terminal.h"
 #include "tokenizer/tokenizer.h"
+#include "tools/calibration/code_table.h"
 #include "tools/commands.h"
 
 namespace lowkey {
@@ -183,8 +185,18 @@ absl::StatusOr<Measured> Measure(const std::shared_ptr<const Checkpoint>& weight
   return measured;
 }
 
-void PrintJson(const std::string& directory, const ModelSummary& model, const Measured& measured) {
+void PrintCalibration(const PrefixCodes& codes) {
+  std::printf("\nprefixes in the calibrated code, whose bases take %s\n",
+              BytesText(codes.size_bytes()).c_str());
+  PrintCodeCurve(codes);
+}
+
+void PrintJson(const std::string& directory, const ModelSummary& model, const Measured& measured,
+               const PrefixCodes* codes) {
   Json json = SummaryJson(directory, model);
+  if (codes != nullptr) {
+    json["calibration"] = {{"basis_bytes", codes->size_bytes()}, {"curve", CodeCurveJson(*codes)}};
+  }
   if (!measured.ranks.empty()) json["low_rankness_tokens"] = measured.n_rows;
   for (const LayerRank& rank : measured.ranks) {
     json["low_rankness"].push_back(
@@ -194,9 +206,11 @@ void PrintJson(const std::string& directory, const ModelSummary& model, const Me
 }
 
 absl::Status RunInspect(const FlagValues& flags) {
-  LK_ASSIGN_OR_RETURN(const EngineOptions options, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(EngineOptions options, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, opened.Weights());
+  LK_RETURN_IF_ERROR(ReadCalibration(flags, opened, *weights, options));
+  const PrefixCodes* codes = options.prefix_codes.get();
   LK_ASSIGN_OR_RETURN(const ModelSummary model, SummarizeModel(*weights, options));
   std::string prompt = flags.Text("prompt");
   if (!flags.positional().empty()) {
@@ -208,11 +222,12 @@ absl::Status RunInspect(const FlagValues& flags) {
     LK_ASSIGN_OR_RETURN(measured, Measure(weights, *tokenizer, prompt, options));
   }
   if (flags.Switch("json")) {
-    PrintJson(opened.path(), model, measured);
+    PrintJson(opened.path(), model, measured, codes);
     return absl::OkStatus();
   }
   PrintSummary(opened.path(), model);
   PrintMechanisms(model);
+  if (codes != nullptr) PrintCalibration(*codes);
   if (!measured.ranks.empty()) PrintRanks(measured.ranks, measured.n_rows);
   return absl::OkStatus();
 }
@@ -233,6 +248,7 @@ Command InspectCommand() {
   command.spec.groups = {{"Model", ModelFlags()},
                          {"Measurement", kInspectFlags},
                          {"Engine", EngineFlags()},
+                         {"Prefixes in a calibrated code", CalibrationFlags()},
                          {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey inspect",

@@ -8,6 +8,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/loader/safetensors.h"
 #include "engine/runtime/inspect.h"
+#include "server/config/calibration_flags.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
@@ -35,6 +36,7 @@ absl::Status RunLogits(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(flags.ReadInt("chunk", {1, 1 << 20}, options.chunk_tokens));
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
+  LK_RETURN_IF_ERROR(ReadCalibration(flags, model, *weights, options.engine));
   const int32_t vocab_size = weights->config.vocab_size;
   LK_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                       ReadTokenFile(flags.Text("tokens-file"), vocab_size));
@@ -59,11 +61,10 @@ Command LogitsCommand() {
   command.spec.description =
       "Computes the logits after every token of a list and writes them as safetensors. Needs no "
       "tokenizer and no server: a way to compare the engine with any other implementation.";
-  command.spec.groups = {{"Files", kLogitsFlags},
-                         {"Model", ModelFlags()},
-                         {"Engine", EngineFlags()},
-                         {"Attention", AttentionFlags()},
-                         {"General", GeneralFlags()}};
+  command.spec.groups = {
+      {"Files", kLogitsFlags},         {"Model", ModelFlags()},
+      {"Engine", EngineFlags()},       {"Prefixes in a calibrated code", CalibrationFlags()},
+      {"Attention", AttentionFlags()}, {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey tokenize \"Once upon a time\" > ids.txt",
       "lowkey logits --tokens-file ids.txt --output logits.safetensors --dtype float32",

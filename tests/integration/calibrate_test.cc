@@ -1,0 +1,86 @@
+// `lowkey calibrate` and the commands that use what it writes, as a user runs them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/integration/child_process.h"
+#include "tests/testing/source_path.h"
+#include "tests/testing/tiny_model.h"
+
+namespace lowkey {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelConfig Config() {
+  ModelConfig config = TinyConfig();
+  config.vocab_size = 4096;
+  config.context_tokens = 2048;
+  return config;
+}
+
+class CalibrateTest : public ::testing::Test {
+ protected:
+  CalibrateTest() : model_({.config = Config(), .dtype = DType::kF32, .seed = 5}) {
+    std::filesystem::copy_file(SourcePath("models/tales/tokenizer.model"),
+                               model_.File("tokenizer.model"));
+  }
+
+  // Runs the command on the model; returns its standard output.
+  std::string Run(const std::vector<std::string>& words, int expected_code = 0) {
+    std::vector<std::string> arguments = {LOWKEY_BINARY};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    arguments.insert(arguments.end(), {"--model", model_.path(), "--json", "--threads", "1"});
+    ChildProcess child(arguments);
+    EXPECT_EQ(child.Wait(), expected_code) << child.errors();
+    errors_ = child.errors();
+    return child.output();
+  }
+
+  const TinyModel model_;
+  std::string errors_;
+};
+
+TEST_F(CalibrateTest, WritesBesideTheModelWhatInspectShowsAndEvalUses) {
+  const auto written = nlohmann::json::parse(Run({"calibrate"}));
+  EXPECT_EQ(written["output"], model_.File("principal.safetensors"));
+  EXPECT_GT(written["tokens"], 10000);
+  EXPECT_TRUE(std::filesystem::exists(model_.File("principal.safetensors")));
+  const auto shown = nlohmann::json::parse(Run({"inspect"}));
+  EXPECT_EQ(shown["calibration"]["curve"], written["curve"]);
+  const auto measured = nlohmann::json::parse(
+      Run({"eval", "perplexity", SourcePath("LICENSE"), "--context", "1024", "--windows", "1",
+           "--try", "standard", "--try", "standard --prefix-storage calibrated:8"}));
+  const auto& rows = measured["results"];
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1]["attention"], "standard prefixes calibrated:8");
+  EXPECT_NE(rows[0]["perplexity"], rows[1]["perplexity"]);
+  EXPECT_NEAR(static_cast<double>(rows[1]["ratio_to_first"]), 1, 0.01);
+}
+
+TEST_F(CalibrateTest, TakesTextsOfTheUsersAndAnotherPlace) {
+  const std::string path = model_.File("mine.safetensors");
+  const auto written =
+      nlohmann::json::parse(Run({"calibrate", SourcePath("LICENSE"), SourcePath("README.md"),
+                                 "--output", path, "--piece", "512"}));
+  EXPECT_EQ(written["output"], path);
+  EXPECT_FALSE(std::filesystem::exists(model_.File("principal.safetensors")));
+  EXPECT_FALSE(nlohmann::json::parse(Run({"inspect"})).contains("calibration"));
+  EXPECT_TRUE(
+      nlohmann::json::parse(Run({"inspect", "--calibration", path})).contains("calibration"));
+}
+
+TEST_F(CalibrateTest, ServeSaysAtStartWhatIsMissing) {
+  Run({"serve", "--port", "0", "--prefix-storage", "calibrated"}, 1);
+  EXPECT_THAT(errors_, HasSubstr("lowkey calibrate"));
+  Run({"serve", "--port", "0", "--prefix-storage", "calibrated:9"}, 2);
+  EXPECT_THAT(errors_, HasSubstr("1.5..8"));
+  WriteFileOrDie(model_.File("principal.safetensors"), "no such thing");
+  Run({"serve", "--port", "0"}, 1);
+  EXPECT_THAT(errors_, HasSubstr("principal.safetensors"));
+}
+
+}  // namespace
+}  // namespace lowkey
