@@ -22,8 +22,15 @@ class TestLmEval(unittest.TestCase):
         requests = [Instance(request_type="loglikelihood", doc={}, arguments=(CONTEXT, choice),
                              idx=i) for i, choice in enumerate(CHOICES)]
         got = model.loglikelihood(requests)
-        scored = server.post("/lowkey/v1/score", {"text": CONTEXT,
-                                                  "continuation_texts": list(CHOICES)})
+
+        # The harness sends no beginning-of-sequence token unless it is told to.
+        def tokens_of(text):
+            return server.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
+
+        context = tokens_of(CONTEXT)
+        scored = server.post("/lowkey/v1/score", {
+            "token_ids": context, "continuation_token_ids": [
+                tokens_of(CONTEXT + choice)[len(context):] for choice in CHOICES]})
         for (logprob, is_greedy), expected in zip(got, scored["scores"]):
             self.assertAlmostEqual(logprob, expected["logprob"], delta=1e-3)
             self.assertEqual(is_greedy, expected["greedy"])
