@@ -62,10 +62,9 @@ const std::vector<Confined>& ConfinedLibraries() {
       {"protobuf", {"google/protobuf/"}, {".pb.h"}, {"client/", "server/api/", "server/rpc/"}},
       {"Prometheus", {"prometheus/"}, {}, {"server/metrics/"}},
       {"OpenSSL", {"openssl/"}, {}, {"server/auth/", "server/hub/", "server/net/"}},
-      {"libcurl", {"curl/"}, {}, {"server/hub/"}},
       {"Asio", {"boost/asio"}, {}, {"server/net/"}},
       {"nghttp2", {"nghttp2/"}, {}, {"server/http/"}},
-      {"libcurl", {"curl/"}, {}, {"server/trace/"}},
+      {"libcurl", {"curl/"}, {}, {"server/hub/", "server/trace/"}},
       {"JSON", {"nlohmann/"}, {}, {"bench/", "client/", "engine/base/json", "server/", "tools/"}},
   };
   return *libraries;

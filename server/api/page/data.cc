@@ -113,14 +113,29 @@ Json OptionJson(const OptionValue& value) {
   return std::visit([](const auto& v) { return Json(v); }, value);
 }
 
+const char* KindName(OptionKind kind) {
+  switch (kind) {
+    case OptionKind::kName:
+      return "name";
+    case OptionKind::kRank:
+      return "rank";
+    case OptionKind::kPrefixStorage:
+      return "text";
+    case OptionKind::kInteger:
+      return "integer";
+    case OptionKind::kSwitch:
+      return "switch";
+  }
+  return "";
+}
+
 // Returns the rows of AttentionOptionTable, with the values that requests get by default.
 Json OptionRows(const AttentionOptions& defaults) {
-  static constexpr const char* kKinds[] = {"name", "rank", "integer", "switch"};
   Json rows = Json::array();
   for (const AttentionOption& option : AttentionOptionTable()) {
     Json row = {{"name", std::string(option.name)},
                 {"mechanism", std::string(MechanismName(option.owner))},
-                {"kind", kKinds[static_cast<size_t>(option.kind)]},
+                {"kind", KindName(option.kind)},
                 {"default", OptionJson(option.get(defaults))},
                 {"help", std::string(option.help)}};
     if (option.kind == OptionKind::kName) {

@@ -47,6 +47,7 @@ TEST_F(PageDataTest, ModelHasItsLimitsAsNumbersAndEveryOption) {
   std::map<std::string, json> options;
   for (const json& option : model["attention_options"]) options[option["name"]] = option;
   EXPECT_EQ(options["rank"]["kind"], "rank");
+  EXPECT_EQ(options["prefix_storage"]["kind"], "text");
   EXPECT_EQ(options["rank"]["default"], "0.25");
   EXPECT_EQ(options["basis"]["values"], json({"layer", "kv", "input"}));
   EXPECT_EQ(options["principal_storage"]["values"], json({"cache", "int8"}));

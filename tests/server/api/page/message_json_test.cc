@@ -20,7 +20,8 @@ TEST(MessageJsonTest, EveryKindOfFieldHasItsOwnForm) {
             R"("reason":"FINISH_REASON_LENGTH","generated_tokens":0}],"seed":18446744073709551615,)"
             R"("attention":{"mechanism":"","reason":"","compressed_blocks":0,)"
             R"("cache_bytes":1152921504606846976,"peak_cache_bytes":0,"standard_cache_bytes":0,)"
-            R"("approximate":true,"crossovers":[],"state_tokens":0}})");
+            R"("approximate":true,"crossovers":[],"state_tokens":0,)"
+            R"("coded_tokens":0}})");
 }
 
 TEST(MessageJsonTest, FloatsHaveTheirFewestDigitsAndMapsAreObjects) {
