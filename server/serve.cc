@@ -278,9 +278,11 @@ void SayReady(const ServeOptions& options, const std::string& model, const Serve
     if (options.metrics.has_value()) json["metrics_port"] = options.metrics->port;
     std::printf("%s\n", JsonLine(json).c_str());
   } else {
-    const char* const scheme = options.network.credentials.tls == nullptr ? "http" : "https";
-    std::printf("ready: %s on %s after %.0f ms; OpenAI's API on %s://%s/v1\n", model.c_str(),
-                server.address().c_str(), ready_ms, scheme, server.address().c_str());
+    const std::string url = absl::StrCat(
+        options.network.credentials.tls == nullptr ? "http" : "https", "://", server.address());
+    Say(options, absl::StrCat("OpenAI's API on ", url, "/v1, a page on ", url));
+    std::printf("ready: %s on %s after %.0f ms\n", model.c_str(), server.address().c_str(),
+                ready_ms);
   }
   std::fflush(stdout);
 }
