@@ -10,6 +10,7 @@
 #include "server/api/openai/requests/messages.h"
 #include "server/api/openai/requests/request_reader.h"
 #include "server/api/openai/requests/response_format.h"
+#include "server/api/openai/tools/tool_format.h"
 
 namespace lowkey {
 namespace {
@@ -43,6 +44,13 @@ absl::Status ReadLogprobs(Fields& fields, std::optional<int32_t>& logprobs) {
       absl::StrCat("top_logprobs: ", *logprobs, ", expected 0..", kMaxLogprobs));
 }
 
+// The format that the template of a conversation with tools teaches.
+ToolFormat ToolFormatOf(const TextService& service, const std::string& tools_json) {
+  if (tools_json.empty()) return ToolFormat::kNone;
+  const auto& chat_template = service.options().chat_templates.Find(ChatTemplates::Tools::kSome);
+  return chat_template.ok() ? DetectToolFormat(chat_template->source()) : ToolFormat::kNone;
+}
+
 }  // namespace
 
 absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOptions& options,
@@ -54,6 +62,8 @@ absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOpt
   LK_RETURN_IF_ERROR(ReadCommon(service, options, fields, common));
   GenerationRequest& request = common.request;
   LK_ASSIGN_OR_RETURN(request.input, ReadConversation(fields, body, options.unknown_fields));
+  const ToolFormat tools = ToolFormatOf(service, std::get<Conversation>(request.input).tools_json);
+  request.shown_pieces = ToolMarkers(tools);
   LK_RETURN_IF_ERROR(ReadLength(options, fields, request));
   LK_RETURN_IF_ERROR(ReadLogprobs(fields, request.logprobs));
   for (const char* key : {"prompt", "echo", "prompt_logprobs"}) {
@@ -87,7 +97,7 @@ absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOpt
     form.n_prompt_tokens = static_cast<int64_t>(tokens.size());
     request.input = std::move(tokens);
   }
-  result.writer = std::make_shared<ChatAnswer>(std::move(form), service.tokenizer());
+  result.writer = std::make_shared<ChatAnswer>(std::move(form), tools, service.tokenizer());
   result.requests.push_back(std::move(request));
   return result;
 }

@@ -22,14 +22,73 @@ void WriteToken(std::string_view text, float logprob, JsonWriter& writer) {
   writer.EndArray();
 }
 
+// A call's begin has its id and name, and what follows has pieces of its arguments.
+void WriteCallDeltas(const std::vector<ToolEvent>& events, JsonWriter& writer) {
+  writer.Key("tool_calls").BeginArray();
+  for (const ToolEvent& event : events) {
+    const bool begins = event.kind == ToolEvent::Kind::kCallBegin;
+    writer.BeginObject().Key("index").Int(event.index);
+    if (begins) writer.Key("id").Text(event.id).Key("type").Text("function");
+    writer.Key("function").BeginObject();
+    if (begins) writer.Key("name").Text(event.name);
+    writer.Key("arguments").Text(begins ? "" : event.text).EndObject().EndObject();
+  }
+  writer.EndArray();
+}
+
+// Every call once, with all of its arguments, which follow its begin.
+void WriteCalls(const std::vector<ToolEvent>& events, JsonWriter& writer) {
+  writer.Key("tool_calls").BeginArray();
+  for (size_t i = 0; i < events.size();) {
+    const ToolEvent& begin = events[i++];
+    std::string arguments;
+    while (i < events.size() && events[i].kind == ToolEvent::Kind::kArguments) {
+      arguments += events[i++].text;
+    }
+    writer.BeginObject().Key("id").Text(begin.id).Key("type").Text("function");
+    writer.Key("function").BeginObject().Key("name").Text(begin.name);
+    writer.Key("arguments").Text(arguments).EndObject().EndObject();
+  }
+  writer.EndArray();
+}
+
 }  // namespace
 
-ChatAnswer::ChatAnswer(AnswerForm form, const Tokenizer& tokenizer)
+ChatAnswer::ChatAnswer(AnswerForm form, ToolFormat tools, const Tokenizer& tokenizer)
     : Answer(std::move(form), "chat.completion.chunk", "chat.completion"),
       tokenizer_(tokenizer),
-      is_begun_(this->form().n_prompts * this->form().n) {}
+      choices_(this->form().n_prompts * this->form().n) {
+  if (tools == ToolFormat::kNone) return;
+  for (Choice& choice : choices_) choice.parser = MakeToolParser(tools);
+}
 
-void ChatAnswer::WriteRest(const v1::ChoiceDelta& delta, const Finish* finish,
+ChatAnswer::Parsed ChatAnswer::Parse(size_t index, const std::string& text, const Finish* finish) {
+  Choice& choice = choices_[index];
+  Parsed parsed;
+  if (choice.parser == nullptr) {
+    parsed.content = text;
+    return parsed;
+  }
+  std::vector<ToolEvent> events;
+  choice.parser->Add(text, events);
+  if (finish != nullptr) choice.parser->End(events);
+  for (ToolEvent& event : events) {
+    switch (event.kind) {
+      case ToolEvent::Kind::kContent:
+        parsed.content += event.text;
+        break;
+      case ToolEvent::Kind::kReasoning:
+        parsed.reasoning += event.text;
+        break;
+      default:
+        choice.has_calls = true;
+        parsed.calls.push_back(std::move(event));
+    }
+  }
+  return parsed;
+}
+
+void ChatAnswer::WriteRest(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                            JsonWriter& writer) const {
   writer.Key("logprobs");
   if (form().logprobs.has_value()) {
@@ -52,7 +111,12 @@ void ChatAnswer::WriteRest(const v1::ChoiceDelta& delta, const Finish* finish,
     writer.Null();
   }
   writer.Key("finish_reason");
-  finish == nullptr ? writer.Null() : writer.Text(finish->reason);
+  if (finish == nullptr) {
+    writer.Null();
+  } else {
+    const bool calls = choices_[index].has_calls && finish->reason == "stop";
+    writer.Text(calls ? "tool_calls" : finish->reason);
+  }
   if (finish != nullptr && finish->finish.has_stop_text()) {
     writer.Key("stop_reason").Text(finish->finish.stop_text());
   }
@@ -60,19 +124,28 @@ void ChatAnswer::WriteRest(const v1::ChoiceDelta& delta, const Finish* finish,
 
 void ChatAnswer::WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                             JsonWriter& writer) {
+  const Parsed parsed = Parse(index, delta.text(), finish);
   writer.BeginObject().Key("index").Unsigned(index).Key("delta").BeginObject();
-  if (!is_begun_[index]) writer.Key("role").Text("assistant");
-  is_begun_[index] = true;
-  writer.Key("content").Text(delta.text()).EndObject();
-  WriteRest(delta, finish, writer);
+  if (!choices_[index].is_begun) writer.Key("role").Text("assistant");
+  choices_[index].is_begun = true;
+  if (!parsed.reasoning.empty()) writer.Key("reasoning_content").Text(parsed.reasoning);
+  if (!parsed.calls.empty()) WriteCallDeltas(parsed.calls, writer);
+  if (parsed.calls.empty() || !parsed.content.empty()) writer.Key("content").Text(parsed.content);
+  writer.EndObject();
+  WriteRest(index, delta, finish, writer);
   writer.EndObject();
 }
 
 void ChatAnswer::WriteChoice(size_t index, const v1::ChoiceDelta& choice, const v1::PromptLogprobs&,
                              const Finish& finish, JsonWriter& writer) {
+  const Parsed parsed = Parse(index, choice.text(), &finish);
   writer.BeginObject().Key("index").Unsigned(index).Key("message").BeginObject();
-  writer.Key("role").Text("assistant").Key("content").Text(choice.text()).EndObject();
-  WriteRest(choice, &finish, writer);
+  writer.Key("role").Text("assistant").Key("content");
+  parsed.content.empty() && !parsed.calls.empty() ? writer.Null() : writer.Text(parsed.content);
+  if (!parsed.reasoning.empty()) writer.Key("reasoning_content").Text(parsed.reasoning);
+  if (!parsed.calls.empty()) WriteCalls(parsed.calls, writer);
+  writer.EndObject();
+  WriteRest(index, choice, &finish, writer);
   writer.EndObject();
 }
 

@@ -159,6 +159,47 @@ TEST_F(ChatTest, RefusalsSayWhat) {
   }
 }
 
+TEST_F(ChatTest, CallsOfToolsAreTakenOut) {
+  // The format is the one that the template speaks of.
+  TextService service(
+      engine_, TestTokenizer(),
+      {"tales", {}, ChatTemplates("<tool_call>{{ messages[0].content }}"), nullptr});
+  auto server = Server::Start(service, {.port = 0});
+  ASSERT_TRUE(server.ok()) << server.status();
+  server_ = *std::move(server);
+  const json tool = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  const std::string text =
+      "Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n</tool_call>";
+  const json body = Body({{"tools", {tool}}});
+  const json choice = Generate(kPath, body, text).Json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "Let me see.");
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(
+      json::parse(choice["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>()),
+      json({{"a", {1}}}));
+  json streamed = body;
+  streamed["stream"] = true;
+  std::string arguments, content, name, end;
+  for (const std::string& event : Generate(kPath, streamed, text).Events()) {
+    const json chunk = json::parse(event, nullptr, false);
+    if (!chunk.is_object() || chunk["choices"].empty()) continue;
+    const json& delta = chunk["choices"][0]["delta"];
+    content += delta.value("content", "");
+    for (const json& call : delta.value("tool_calls", json::array())) {
+      name += call["function"].value("name", "");
+      arguments += call["function"]["arguments"].get<std::string>();
+    }
+    if (chunk["choices"][0]["finish_reason"].is_string())
+      end = chunk["choices"][0]["finish_reason"];
+  }
+  EXPECT_EQ(name, "f");
+  EXPECT_EQ(json::parse(arguments), json({{"a", {1}}}));
+  EXPECT_EQ(content, "Let me see.");
+  EXPECT_EQ(end, "tool_calls");
+}
+
 TEST_F(ChatTest, UnknownFieldsMayBeIgnored) {
   server_.reset();
   ServerOptions options = {.port = 0};
