@@ -31,7 +31,7 @@ class TextSink : public Sink {
     bool is_mechanism_requested = false;
     bool is_conversation = false;  // the prompt was a conversation
     int32_t max_new_tokens = 0;    // asked for, or the default
-    Metrics* metrics = nullptr;  // must outlive the sink; null: none
+    Metrics* metrics = nullptr;    // must outlive the sink; null: none
   };
 
   // The tokenizer must outlive the sink. The claim is released before the listener's OnDone, so

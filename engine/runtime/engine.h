@@ -16,10 +16,10 @@
 #include "absl/types/span.h"
 #include "engine/config/attention_options.h"
 #include "engine/config/enum_names.h"
+#include "engine/config/mechanism_costs.h"
 #include "engine/config/model_config.h"
 #include "engine/config/perplexity_ratios.h"
 #include "engine/config/selection_rules.h"
-#include "engine/config/mechanism_costs.h"
 #include "engine/sampler/sampler.h"
 #include "engine/sampler/token_constraint.h"
 

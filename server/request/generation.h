@@ -27,9 +27,9 @@ struct ChoiceFinish {
 struct GenerationResult {
   std::string request_id;
   std::string model;
-  bool is_conversation = false;  // the input was a conversation
-  int32_t max_new_tokens = 0;    // asked for, or the default
-  absl::Time submitted;          // to the engine
+  bool is_conversation = false;       // the input was a conversation
+  int32_t max_new_tokens = 0;         // asked for, or the default
+  absl::Time submitted;               // to the engine
   std::vector<ChoiceFinish> choices;  // one per choice
   // The engine's report; attention.reason says whether the request or the default chose.
   FinalEvent engine;

@@ -128,7 +128,8 @@ void GenerationCall::Refuse(const absl::Status& status) {
   }
   if (context_.log != nullptr) {
     RunContained([&] {
-      context_.log->Write({method_, rpc_.tenant.name, status, absl::Now() - start_, std::nullopt, rpc_.trace});
+      context_.log->Write(
+          {method_, rpc_.tenant.name, status, absl::Now() - start_, std::nullopt, rpc_.trace});
     });
   }
   stream_.Finish(status);
