@@ -72,6 +72,14 @@ class PythonClientTest(unittest.TestCase):
                                            max_new_tokens=4).attention.mechanism,
                       ("standard", "taylorshift"))
 
+    def test_forms_of_answers(self):
+        form = lowkey.ResponseFormat(choice=["yes", "no"])
+        self.assertIn(self.client.generate(made.STORY, response_format=form).text, ("yes", "no"))
+        form = lowkey.ResponseFormat(json_schema={"type": "integer", "minimum": 7, "maximum": 9})
+        self.assertIn(int(self.client.generate(made.STORY, response_format=form).text), (7, 8, 9))
+        with self.assertRaises(TypeError):
+            self.client.generate(made.STORY, response_format=lowkey.ResponseFormat())
+
     def test_stops(self):
         whole = self.client.generate(made.STORY, max_new_tokens=40).text
         stop = whole[10:14]

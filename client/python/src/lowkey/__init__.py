@@ -19,7 +19,7 @@ from .errors import (AlreadyExistsError, DeadlineExceededError, FailedPreconditi
                      ResourceExhaustedError, UnauthenticatedError, UnavailableError,
                      UnimplementedError)
 from .options import (Attention, ChatOptions, GenerateOptions, Message, MessageLike,
-                      RequestOptions, Tls, ToolCall)
+                      RequestOptions, ResponseFormat, Tls, ToolCall)
 from .results import (Architecture, AttentionReport, Choice, Crossover, Defaults, Delta,
                       FinishReason, Generation, Limits, Mechanism, ModelInfo, PerplexityRatio,
                       PromptToken, Sampling, Score, Scores, Stats, Timings, Token, Tokenization,
@@ -34,7 +34,7 @@ __all__ = [
     "Generation", "InternalError", "InvalidArgumentError", "Limits", "LowkeyError", "Mechanism",
     "Message", "MessageLike", "ModelInfo", "NotFoundError", "OutOfRangeError",
     "PermissionDeniedError", "PerplexityRatio", "PromptToken", "RequestCancelledError",
-    "RequestOptions", "ResourceExhaustedError", "Sampling", "Score", "Scores", "Stats", "Stream",
-    "Timings", "Tls", "Token", "TokenLogprob", "Tokenization", "ToolCall", "UnauthenticatedError",
-    "UnavailableError", "UnimplementedError", "Usage", "__version__",
+    "RequestOptions", "ResourceExhaustedError", "ResponseFormat", "Sampling", "Score", "Scores",
+    "Stats", "Stream", "Timings", "Tls", "Token", "TokenLogprob", "Tokenization", "ToolCall",
+    "UnauthenticatedError", "UnavailableError", "UnimplementedError", "Usage", "__version__",
 ]

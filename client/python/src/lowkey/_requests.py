@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .options import Attention, ChatOptions, GenerateOptions, MessageLike, message_of
+from .options import (Attention, ChatOptions, GenerateOptions, MessageLike, ResponseFormat,
+                      message_of)
 from .v1 import generation_pb2 as pb
 
 Prompt = str | Sequence[int]
@@ -17,7 +18,7 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "pr
 _PLAIN = ("max_new_tokens", "ignore_eos", "logprobs", "prompt_logprobs", "n", "priority", "draft",
           "model", "request_id")
 _LISTS = ("stop_token_ids", "prefix_marks")
-_ELSEWHERE = ("attention", "timeout", "stop", "tools", "template_variables")
+_ELSEWHERE = ("attention", "timeout", "stop", "tools", "template_variables", "response_format")
 
 
 def attention_options(attention: str | Attention | None) -> pb.AttentionOptions | None:
@@ -29,6 +30,24 @@ def attention_options(attention: str | Attention | None) -> pb.AttentionOptions 
     values = {field.name: getattr(attention, field.name) for field in dataclasses.fields(attention)}
     return pb.AttentionOptions(**{name: value for name, value in values.items()
                                   if value is not None})
+
+
+def response_format(form: ResponseFormat | None) -> pb.ResponseFormat | None:
+    """Returns None for any text. TypeError unless the format sets exactly one form."""
+    if form is None:
+        return None
+    schema = form.json_schema
+    forms: dict[str, Any] = {
+        "json_object": pb.ResponseFormat.JsonObject() if form.json_object else None,
+        "json_schema": schema if schema is None or isinstance(schema, str) else json.dumps(schema),
+        "regex": form.regex,
+        "choice": pb.ResponseFormat.Choice(texts=form.choice) if form.choice else None,
+        "grammar": form.grammar,
+    }
+    given = {name: value for name, value in forms.items() if value is not None}
+    if len(given) != 1:
+        raise TypeError(f"response_format: {len(given)} forms, expected one of {', '.join(forms)}")
+    return pb.ResponseFormat(**given)
 
 
 def chat_message(messages: Sequence[MessageLike], options: Mapping[str, Any]) -> pb.Chat:
@@ -58,6 +77,7 @@ def generate_request(options: GenerateOptions | ChatOptions) -> pb.GenerateReque
     return pb.GenerateRequest(
         sampling=pb.SamplingOptions(**sampling) if sampling else None,
         attention=attention_options(given.get("attention")),
+        response_format=response_format(given.get("response_format")),
         stop=[stop] if isinstance(stop, str) else list(stop),
         **{name: given[name] for name in _PLAIN + _LISTS if name in given})
 

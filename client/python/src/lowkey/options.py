@@ -39,6 +39,7 @@ class Attention:
     variant: str | None = None
     # standard
     cache_storage: str | None = None
+    prefix_storage: str | None = None
     # efficient
     key_storage: str | None = None
     # auto
@@ -46,6 +47,18 @@ class Attention:
     allowed: Sequence[str] = ()
     allow_approximate: bool | None = None
     max_perplexity_ratio: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ResponseFormat:
+    """The form of every answer: set one of these (docs/structured_output.md)."""
+
+    json_object: bool = False
+    json_schema: str | Mapping[str, Any] | None = None
+    """A JSON Schema, as text or as the object."""
+    regex: str | None = None
+    choice: Sequence[str] = ()
+    grammar: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +138,7 @@ class GenerateOptions(RequestOptions, total=False):
     prefix_marks: Sequence[int]
     draft: str | None
     """"off" or "lookup"."""
+    response_format: ResponseFormat | None
 
 
 class ChatOptions(GenerateOptions, total=False):

@@ -110,6 +110,7 @@ class AttentionReport:
     standard_cache_bytes: int
     approximate: bool
     state_tokens: int
+    coded_tokens: int
     crossovers: tuple[Crossover, ...] = ()
 
     @property
