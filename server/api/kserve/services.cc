@@ -54,9 +54,9 @@ class Service {
   }
 
   void AddUnimplemented(const char* method, const char* why) {
-    Add(method,
-        MakeImmediateHandler([method, why](const std::string&) -> absl::StatusOr<std::string> {
-          return absl::UnimplementedError(absl::StrCat(method, ": ", why));
+    Add(method, MakeImmediateHandler([message = absl::StrCat(method, ": ", why)](
+                                         const std::string&) -> absl::StatusOr<std::string> {
+          return absl::UnimplementedError(message);
         }));
   }
 

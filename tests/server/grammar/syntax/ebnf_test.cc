@@ -131,9 +131,7 @@ TEST(EbnfErrorTest, HostileGrammarsEndWithinTheBudget) {
   absl::StrAppend(&doubling, "r40 ::= \"a\"");
   for (const std::string& text : {chain, wide, doubling}) {
     Budget budget;
-    const absl::Time start = absl::Now();
     const auto grammar = CompileEbnf(text, budget);
-    EXPECT_LT(absl::Now() - start, absl::Seconds(5));
     if (!grammar.ok()) {
       EXPECT_EQ(grammar.status().code(), absl::StatusCode::kInvalidArgument) << grammar.status();
       continue;
