@@ -145,7 +145,7 @@ void AppendEscape(const PrincipalCode& code, const float* centered, int64_t toke
   }
 }
 
-// Where the parts of a code begin behind its components.
+// Says where the parts of a code begin that follow its components.
 struct Tail {
   int64_t gains = 0, escape_map = 0, escapes = 0;
 };

@@ -126,7 +126,7 @@ absl::Status CodedStandard::PlanClosing(const Segment& segment) {
     return absl::InternalError(absl::StrCat("prompt rows ", segment.first_position, "..", end - 1,
                                             ", expected none on both sides of ", block_end));
   }
-  // What a step that failed left behind has no meaning.
+  // A step that failed may have left blocks behind, which mean nothing.
   sequence.state.As<StandardState>().coded_blocks.resize(block);
   if (end != block_end) return absl::OkStatus();
   for (int64_t p = block * kBlockPages; p < (block + 1) * kBlockPages; ++p) {

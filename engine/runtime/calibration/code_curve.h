@@ -7,7 +7,8 @@
 
 namespace lowkey {
 
-// What a token of a coded prefix takes and loses at one number of bits, without tokens that escape.
+// Says what a token of a coded prefix takes and loses at one number of bits. Tokens that escape are
+// left out.
 struct CodeCurvePoint {
   double bits = 0;             // per number
   double bytes_per_token = 0;  // over all layers

@@ -29,7 +29,7 @@ namespace lowkey {
 
 class PausedCalls;
 
-// What the calls that need the engine share, of every protocol; everything must outlive them.
+// The calls of every protocol that need the engine share this. Everything must outlive them.
 struct GenerationContext {
   TextService& service;
   const RpcWorkers& workers;

@@ -33,7 +33,7 @@ class HttpStream : public RpcStream {
 // Makes the handler of one call. It gets the body as one message, then the half-close.
 using MakeHttpHandler = std::function<std::unique_ptr<RpcHandler>(HttpStream& stream)>;
 
-// What all calls over HTTP share; everything must outlive the calls.
+// All calls over HTTP share this. Everything must outlive them.
 struct HttpServices {
   EventStreams& event_streams;
   OnRefusal on_refusal;

@@ -79,6 +79,26 @@ void WriteValue(const Message& message, const FieldDescriptor& field, int index,
   }
 }
 
+// Writes a map as an object: its entries are messages whose first field is the key.
+void WriteMap(const Message& message, const FieldDescriptor& field, JsonWriter& writer) {
+  const FieldDescriptor& key = *field.message_type()->map_key();
+  const FieldDescriptor& value = *field.message_type()->map_value();
+  writer.BeginObject();
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
+    const Message& entry = message.GetReflection()->GetRepeatedMessage(message, &field, i);
+    std::string name;
+    if (key.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      name = entry.GetReflection()->GetString(entry, &key);
+    } else {
+      JsonWriter name_writer(name);
+      WriteValue(entry, key, -1, name_writer);
+    }
+    writer.Key(name);
+    WriteValue(entry, value, -1, writer);
+  }
+  writer.EndObject();
+}
+
 absl::Status TypeError(const std::string& name, const json& value, const std::string& expected) {
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": ", value.is_structured() ? value.type_name() : ShortText(value),
@@ -179,6 +199,10 @@ void WriteProto(const Message& message, JsonWriter& writer) {
       WriteValue(message, field, -1, writer);
       continue;
     }
+    if (field.is_map()) {
+      WriteMap(message, field, writer);
+      continue;
+    }
     writer.BeginArray();
     for (int k = 0; k < reflection.FieldSize(message, &field); ++k) {
       WriteValue(message, field, k, writer);
@@ -186,6 +210,13 @@ void WriteProto(const Message& message, JsonWriter& writer) {
     writer.EndArray();
   }
   writer.EndObject();
+}
+
+nlohmann::ordered_json ProtoJson(const Message& message) {
+  std::string text;
+  JsonWriter writer(text);
+  WriteProto(message, writer);
+  return nlohmann::ordered_json::parse(text);
 }
 
 absl::Status ReadProto(const json& object, const std::string& name, Message& message) {

@@ -12,10 +12,13 @@
 namespace lowkey {
 
 // The JSON form of lowkey.v1's messages: the fields' own names, 64-bit integers as numbers, enum
-// values by name, and lowkey.v1.TokenIds as an array of ids.
+// values by name, maps as objects, and lowkey.v1.TokenIds as an array of ids.
 
 // Writes every field but the optional ones and messages that are not set.
 void WriteProto(const google::protobuf::Message& message, JsonWriter& writer);
+
+// Returns what WriteProto writes.
+nlohmann::ordered_json ProtoJson(const google::protobuf::Message& message);
 
 // Sets the fields of `message` that an object names; null means absent. INVALID_ARGUMENT naming the
 // field after `name` ("lowkey.attention"; empty: none): of another type, out of its type's range, or

@@ -14,8 +14,8 @@
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "lowkey/v1/admin.pb.h"
+#include "server/api/http/proto_json.h"
 #include "server/api/lowkey/convert_response.h"
-#include "server/api/page/message_json.h"
 #include "server/config/json_text.h"
 #include "server/version.h"
 
@@ -154,7 +154,7 @@ Json OptionRows(const AttentionOptions& defaults) {
 }
 
 std::string ModelJson(const TextService& service) {
-  Json json = MessageJson(DescribeModel(service));
+  Json json = ProtoJson(DescribeModel(service));
   json["attention_options"] = OptionRows(service.options().defaults.attention);
   Json& objectives = json["objectives"];
   for (const Objective o : {Objective::kLatency, Objective::kMemory, Objective::kBalanced}) {
@@ -372,7 +372,7 @@ absl::StatusOr<std::string> PageData::Answer(std::string_view path, std::string_
   FillStats(service_.engine().Stats(), stats);
   stats.set_version(kVersion);
   stats.set_uptime_s(absl::ToDoubleSeconds(absl::Now() - start_));
-  return JsonLine(MessageJson(stats));
+  return JsonLine(ProtoJson(stats));
 }
 
 absl::StatusOr<std::string> PageData::Crossover(std::string_view query) const {

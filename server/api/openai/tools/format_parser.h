@@ -42,6 +42,15 @@ class FormatParser : public ToolParser {
   // Takes a byte of a call's JSON object: kDone ends the call. kError: the object is none, what was
   // held has become content, and the byte is still to be taken.
   Scan TakeCall(char c, CallScanner& scanner);
+  // The same, and sets the parser's state: `after_call` once the call has ended, `text` once what was
+  // held has become content. Takes the byte in every case.
+  template <typename State>
+  void TakeCall(char c, CallScanner& scanner, State& state, State after_call, State text) {
+    const Scan scan = TakeCall(c, scanner);
+    if (scan == Scan::kMore) return;
+    state = scan == Scan::kDone ? after_call : text;
+    if (scan == Scan::kError) Take(c);
+  }
 
   // Holds a byte back. Past kMaxHeldBytes everything held becomes content; returns false then.
   bool Hold(char c);

@@ -18,20 +18,7 @@ class HermesParser final : public FormatParser {
         state_ = State::kCall;
         return;
       case State::kCall:
-        switch (TakeCall(c, *scanner_)) {
-          case Scan::kMore:
-            return;
-          case Scan::kDone:
-            state_ = State::kAfterCall;
-            return;
-          case Scan::kPast:
-            state_ = State::kText;
-            return;
-          case Scan::kError:
-            state_ = State::kText;
-            return Take(c);
-        }
-        return;
+        return TakeCall(c, *scanner_, state_, State::kAfterCall, State::kText);
       case State::kAfterCall:
         return TakeAfterCall(c);
     }

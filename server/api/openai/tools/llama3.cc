@@ -160,20 +160,7 @@ class Llama3Parser final : public FormatParser {
     TakeJson(c);
   }
 
-  void TakeJson(char c) {
-    switch (TakeCall(c, *scanner_)) {
-      case Scan::kMore:
-        return;
-      case Scan::kDone:
-        state_ = State::kAfterCall;
-        return;
-      case Scan::kPast:
-        state_ = State::kText;
-        return;
-      case Scan::kError:
-        return ToText(c);
-    }
-  }
+  void TakeJson(char c) { TakeCall(c, *scanner_, state_, State::kAfterCall, State::kText); }
 
   void TakeAfterTag(char c) {
     if (c == '{') return BeginJson(c, {.needs_arguments = true});

@@ -83,20 +83,7 @@ class MistralParser final : public FormatParser {
     if (!Hold(c)) state_ = State::kText;
   }
 
-  void TakeElement(char c) {
-    switch (TakeCall(c, *scanner_)) {
-      case Scan::kMore:
-        return;
-      case Scan::kDone:
-        state_ = State::kAfterElement;
-        return;
-      case Scan::kPast:
-        state_ = State::kText;
-        return;
-      case Scan::kError:
-        return ToText(c);
-    }
-  }
+  void TakeElement(char c) { TakeCall(c, *scanner_, state_, State::kAfterElement, State::kText); }
 
   void BeginName(char c) {
     name_.clear();
