@@ -113,7 +113,7 @@ absl::StatusOr<std::shared_ptr<const TokenConstraintFactory>> StructuredOutput::
   LK_RETURN_IF_ERROR(compiled.status());
   const int64_t size_bytes = (*compiled)->size_bytes() + 2 * static_cast<int64_t>(key.size()) + 256;
   auto factory = std::make_shared<const grammar::GrammarConstraintFactory>(
-      grammar::ConstraintParts{*std::move(compiled), VocabularyOnce(), masks_});
+      grammar::ConstraintParts{*std::move(compiled), VocabularyOnce(), masks_, &tokenizer_});
   Keep({std::move(key), factory, size_bytes});
   return factory;
 }

@@ -25,8 +25,7 @@ class StructuredOutput {
  public:
   static constexpr int64_t kMaxCachedBytes = int64_t{64} << 20;
 
-  // `tokenizer` must outlive this; constraints that were made need it no more. `end_tokens` end a
-  // text.
+  // `tokenizer` must outlive this and the constraints that were made. `end_tokens` end a text.
   StructuredOutput(const Tokenizer& tokenizer, int32_t vocab_size, std::vector<int32_t> end_tokens)
       : tokenizer_(tokenizer), vocab_size_(vocab_size), end_tokens_(std::move(end_tokens)) {}
 

@@ -31,6 +31,11 @@ constexpr double kWaitSlack = 1.2;
 constexpr absl::Duration kRounding = absl::Milliseconds(1);
 constexpr absl::Duration kShortestRetry = absl::Milliseconds(100);
 
+// On few cores the worker takes from the step what it saves after it.
+bool BeginsMasks(const EngineOptions& options, const ModelRunner& runner) {
+  return options.begins_masks.value_or(runner.n_threads() > 2);
+}
+
 }  // namespace
 
 EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions& options)
@@ -39,6 +44,8 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
       longest_wait_(options.max_wait * kWaitSlack),
       keeps_prefixes_(options.keeps_prefixes),
       may_run_ahead_(options.runs_ahead),
+      jumps_ahead_(options.jumps_ahead),
+      begins_masks_(BeginsMasks(options, *runner_)),
       after_delivery_(options.after_delivery),
       scheduler_(WithCallbacks(SchedulerOptionsOf(options, *runner_))),
       max_mixed_rows_(runner_->max_rows()),

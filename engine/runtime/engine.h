@@ -53,7 +53,8 @@ struct EngineRequest {
   // Set: every choice gets only tokens that a constraint of this factory lets through. A token that
   // ends the text must be among stop_tokens. UNIMPLEMENTED on a device.
   std::shared_ptr<const TokenConstraintFactory> constraint;
-  // kLookup: steps draft tokens by prompt lookup (docs/drafts.md) where the mechanism lets them.
+  // kLookup: steps draft tokens by prompt lookup (docs/drafts.md) where the mechanism lets them and
+  // the constraint forces none.
   DraftMode draft = DraftMode::kOff;
   absl::Time deadline = absl::InfiniteFuture();
   // The owner of the request. Tenants that wait share the work by their weights, and no cached
@@ -159,6 +160,12 @@ struct EngineOptions {
   // Whether a device computes the next step while the tokens of the last one are read. Never
   // changes an output.
   bool runs_ahead = true;
+  // Whether steps draft the tokens of text that a request's constraint forces
+  // (TokenConstraint::ForcedTokens), where the mechanism lets them. Never changes an output.
+  bool jumps_ahead = true;
+  // Whether masks are computed on a thread beside those of the step whose tokens they are for.
+  // Never changes an output. Unset: TODO.
+  std::optional<bool> begins_masks = std::nullopt;
   int32_t context_tokens = 0;  // limit below the model's context; 0: none
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection
   // The engine's thread calls this after it has called sinks: once a step, however many tokens the
@@ -204,6 +211,10 @@ struct EngineStats {
   int64_t n_prefix_tokens = 0;   // prompt tokens found there
   // Tokens drafted, and those of them that became output.
   int64_t n_drafted_tokens = 0, n_accepted_tokens = 0;
+  // Masks that tokens were drawn with, those of them that were computed while a step was, and the
+  // time that the engine's thread spent on the others or waited.
+  int64_t n_masks = 0, n_masks_ahead = 0;
+  absl::Duration waited_for_masks;
   int64_t cache_bytes_total = 0;
   int64_t cache_bytes_used = 0;    // by requests
   int64_t cache_bytes_prefix = 0;  // held for later prompts, given up when requests need it

@@ -18,6 +18,7 @@
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/prefix_cache.h"
 #include "engine/runtime/request_state.h"
+#include "engine/sampler/mask_worker.h"
 #include "engine/scheduler/forecast.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/step_pace.h"
@@ -93,6 +94,7 @@ class EngineImpl : public Engine {
   void RunStep();
   std::optional<Step> QueueStep(const std::vector<ScheduledRows>& batch);
   bool IsMixed(const std::vector<ScheduledRows>& batch) const;
+  void BeginMasks(const std::vector<ScheduledRows>& batch);
   void EndSuspicion(const std::vector<ScheduledRows>& batch);
   void ComputeAlone(const std::vector<ScheduledRows>& batch, const absl::Status& thrown);
   absl::Status ComputeBatch(const std::vector<ScheduledRows>& batch);
@@ -123,7 +125,7 @@ class EngineImpl : public Engine {
   const std::unique_ptr<ModelRunner> runner_;
   EngineLimits limits_;
   const absl::Duration max_wait_, longest_wait_;
-  const bool keeps_prefixes_, may_run_ahead_;
+  const bool keeps_prefixes_, may_run_ahead_, jumps_ahead_, begins_masks_;
   const std::function<void()> after_delivery_;
 
   mutable absl::Mutex mutex_;
@@ -142,6 +144,8 @@ class EngineImpl : public Engine {
   StepCostMeter step_cost_ ABSL_GUARDED_BY(mutex_);
   ForecastErrors forecast_errors_ ABSL_GUARDED_BY(mutex_);
   int64_t max_mixed_rows_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  MaskWorker mask_worker_;  // outlives the constraints of live_
 
   // Owned by the engine's thread.
   LiveRequests live_;

@@ -12,7 +12,7 @@ namespace {
 
 // Returns the tokens of the rows that are drafts.
 absl::Span<const int32_t> DraftsOf(const RequestState& state, const ScheduledRows& rows) {
-  return state.choices[rows.choice].drafter.draft().first(rows.n_drafts);
+  return state.choices[rows.choice].draft.first(static_cast<size_t>(rows.n_drafts));
 }
 
 }  // namespace
@@ -85,6 +85,7 @@ std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<Schedule
     RequestState& state = *live_.at(rows.request);
     if (!state.started.has_value()) state.started = step.started;
   }
+  BeginMasks(batch);
   absl::Status status;
   const absl::Status thrown = Guarded([&] { status = ComputeBatch(batch); });
   if (!thrown.ok() && runner_->health().ok()) {
@@ -105,6 +106,19 @@ std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<Schedule
   CountRows(step.n_rows);
   QueueDraw(batch, step);
   return step;
+}
+
+// Lets the worker begin the masks that the step's tokens are drawn with.
+void EngineImpl::BeginMasks(const std::vector<ScheduledRows>& batch) {
+  if (!begins_masks_) return;
+  for (const ScheduledRows& rows : batch) {
+    RequestState& state = *live_.at(rows.request);
+    if (!rows.samples || !state.is_forked()) continue;
+    ConstraintPath* const path = state.choices[rows.choice].sampler->constraint();
+    if (path == nullptr) continue;
+    // A mask that cannot be begun is computed when its token is drawn.
+    (void)Guarded([&] { path->Begin(mask_worker_, DraftsOf(state, rows)); });
+  }
 }
 
 void EngineImpl::CountRows(int64_t n_rows) {
@@ -336,15 +350,22 @@ void EngineImpl::ConsumeRow(const WantedRow& wanted, RowTokens& tokens) {
 
 // The scheduler calls this for a choice that decodes; returns the number of tokens drafted.
 int64_t EngineImpl::Draft(RequestState& state, int32_t choice, int64_t most) {
-  if (state.request.draft == DraftMode::kOff) return 0;
+  const bool looks_up = state.request.draft == DraftMode::kLookup;
+  const bool jumps = jumps_ahead_ && state.request.constraint != nullptr;
+  if (!looks_up && !jumps) return 0;
   ChoiceState& c = state.choices[choice];
+  c.draft = {};
   most = runner_->RevocableRows(c.cache, most + 1) - 1;
-  int64_t n_drafts = 0;
+  ConstraintPath* const path = c.sampler->constraint();
   // A draft that cannot be made is no loss.
   (void)Guarded([&] {
-    n_drafts = static_cast<int64_t>(c.drafter.Draft(state.request.prompt, c.tokens, most).size());
+    if (jumps) c.draft = c.forced.Draft(path->constraint(), c.tokens, most);
+    if (!looks_up || !c.draft.empty()) return;
+    const auto found = c.lookup.Draft(state.request.prompt, c.tokens, most);
+    if (path != nullptr) c.lookup.Cut(CountAllowed(path->constraint(), found));
+    c.draft = c.lookup.draft();
   });
-  return n_drafts;
+  return static_cast<int64_t>(c.draft.size());
 }
 
 // Keeps the row of a draft that the rows before it gave; false for any other draft.
@@ -373,6 +394,12 @@ void EngineImpl::SampleChoice(RequestState& state, int32_t choice, RowTokens& to
   if (c.finish_reason.has_value()) return;
   if (state.request.max_new_tokens == 0) return FinishChoice(state, choice, FinishReason::kLength);
   absl::StatusOr<SampledToken> token = tokens.Sample(*c.sampler);
+  if (ConstraintPath* const path = c.sampler->constraint(); path != nullptr) {
+    const MaskCounts counts = path->TakeCounts();
+    counters_.n_masks += counts.n_masks;
+    counters_.n_masks_ahead += counts.n_ahead;
+    counters_.waited_for_masks += counts.waited;
+  }
   if (!token.ok()) return Finish(state.id, FinishReason::kError, token.status());
   c.tokens.push_back(token->token);
   ++counters_.n_generated_tokens;

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/sampler/constraint_path.h"
 #include "engine/sampler/draw.h"
 #include "engine/sampler/token_constraint.h"
 
@@ -72,8 +73,10 @@ class Sampler {
   // From now on only tokens that the constraint lets through are drawn; it is told of each. Its
   // vocabulary is the sampler's. Log-probabilities are reported as without it.
   void Constrain(std::unique_ptr<TokenConstraint> constraint) {
-    constraint_ = std::move(constraint);
+    constraint_ = std::make_unique<ConstraintPath>(std::move(constraint));
   }
+  // Returns nullptr without a constraint.
+  ConstraintPath* constraint() { return constraint_.get(); }
 
   // Draws the next token from logits [vocab_size] and counts it as output. INTERNAL when a logit is
   // NaN or +inf, or when all are -inf; the constraint's errors; then nothing is counted. A logit of
@@ -113,7 +116,7 @@ class Sampler {
   absl::flat_hash_map<int32_t, size_t> adjustment_of_;  // index of a token's adjustment
   std::vector<float> adjusted_;
   DrawScratch scratch_;
-  std::unique_ptr<TokenConstraint> constraint_;
+  std::unique_ptr<ConstraintPath> constraint_;
 };
 
 // Sampler::Sample's errors for output token `step`: the logits are bad as they came, or biases and

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,7 +19,8 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
 
   // Returns a set of tokens: bit i % 64 of word i / 64 is set if token i may come next. The span
-  // has (vocab_size + 63) / 64 words and is valid until the next call. At least one bit is set.
+  // has (vocab_size + 63) / 64 words and is valid until the next call of Mask or Advance. At least
+  // one bit is set.
   // FAILED_PRECONDITION if no token may come; other errors of the implementation.
   virtual absl::StatusOr<absl::Span<const uint64_t>> Mask() = 0;
 
@@ -26,6 +28,14 @@ class TokenConstraint {
   virtual absl::Status Advance(int32_t token) = 0;
 
   virtual std::unique_ptr<TokenConstraint> Copy() const = 0;
+
+  // Returns at most `most` tokens that probably come next because the text has hardly a choice, none
+  // where it has one. They are a guess: an engine may compute them ahead, and draws from the masks
+  // all the same.
+  virtual std::vector<int32_t> ForcedTokens(int64_t most) {
+    (void)most;
+    return {};
+  }
 };
 
 // Makes the constraints of a request's choices. Immutable, safe to share between threads.

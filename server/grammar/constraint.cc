@@ -5,12 +5,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/grammar/forced_text.h"
 
 namespace lowkey::grammar {
 namespace {
 
 // Steps of the walks of one mask: some tens of milliseconds.
 constexpr int64_t kMaxSteps = 2'000'000;
+// Bytes that are kept of a text, and those of them that the spelling of the next ones looks at.
+constexpr size_t kMaxLastBytes = 256, kMaxBytesBefore = 32;
+constexpr int64_t kMaxForcedTokens = 64;
+// Of forced text, where more is forced than is asked for.
+constexpr size_t kMaxBytesPerToken = 16;
 
 }  // namespace
 
@@ -23,6 +29,7 @@ GrammarConstraint::GrammarConstraint(ConstraintParts parts)
 std::unique_ptr<TokenConstraint> GrammarConstraint::Copy() const {
   auto copy = std::make_unique<GrammarConstraint>(parts_);
   copy->stacks_ = stacks_;
+  copy->last_bytes_ = last_bytes_;
   copy->has_ended_ = has_ended_;
   return copy;
 }
@@ -139,6 +146,10 @@ absl::Status GrammarConstraint::Advance(int32_t token) {
   LK_RETURN_IF_ERROR(walk_.Move(stacks_, bytes, moved));
   if (moved.empty()) return refuse();
   stacks_ = std::move(moved);
+  last_bytes_.append(bytes);
+  if (last_bytes_.size() > kMaxLastBytes) {
+    last_bytes_.erase(0, last_bytes_.size() - kMaxLastBytes);
+  }
   return absl::OkStatus();
 }
 
@@ -146,8 +157,23 @@ bool GrammarConstraint::MayEnd() { return walk_.MayEnd(stacks_); }
 
 std::string GrammarConstraint::ForcedBytes(size_t max_bytes) {
   std::string forced;
-  if (!has_ended_) walk_.AppendForced(stacks_, max_bytes, forced);
+  if (!has_ended_) walk_.AppendForced(stacks_, max_bytes, std::nullopt, forced);
   return forced;
+}
+
+std::vector<int32_t> GrammarConstraint::ForcedTokens(int64_t most) {
+  if (parts_.tokenizer == nullptr || has_ended_ || most <= 0) return {};
+  const auto n_most = static_cast<size_t>(std::min(most, kMaxForcedTokens));
+  std::string forced;
+  const auto guess = [&](uint8_t next) {
+    return std::string(GuessSpace(last_bytes_ + forced, next));
+  };
+  walk_.AppendForced(stacks_, n_most * kMaxBytesPerToken, guess, forced);
+  if (forced.empty()) return {};
+  const std::string_view last = last_bytes_;
+  return SpellForced(*parts_.tokenizer, *parts_.vocabulary,
+                     last.substr(last.size() - std::min(last.size(), kMaxBytesBefore)), forced,
+                     n_most);
 }
 
 }  // namespace lowkey::grammar

@@ -18,6 +18,8 @@ struct ConstraintParts {
   std::shared_ptr<const Grammar> grammar;
   std::shared_ptr<const Vocabulary> vocabulary;
   std::shared_ptr<MaskCache> cache;  // of this vocabulary
+  // Spells forced text, and outlives the constraints; nullptr: ForcedTokens returns none.
+  const Tokenizer* tokenizer = nullptr;
 };
 
 // Lets through the tokens whose bytes keep the text within a grammar, and the end tokens where the
@@ -30,6 +32,9 @@ class GrammarConstraint : public TokenConstraint {
   absl::StatusOr<absl::Span<const uint64_t>> Mask() override;
   absl::Status Advance(int32_t token) override;
   std::unique_ptr<TokenConstraint> Copy() const override;
+  // Spells what ForcedBytes returns, and goes on past white space that the grammar leaves open as
+  // the text had it before (GuessSpace).
+  std::vector<int32_t> ForcedTokens(int64_t most) override;
 
   // Whether the text may end here.
   bool MayEnd();
@@ -47,6 +52,7 @@ class GrammarConstraint : public TokenConstraint {
   const ConstraintParts parts_;
   MaskWalk walk_;
   std::vector<Stack> stacks_;
+  std::string last_bytes_;  // of the text
   bool has_ended_ = false;
   int64_t n_steps_ = 0;  // of the walks that this mask took beside those of kept masks
   std::vector<uint64_t> words_;

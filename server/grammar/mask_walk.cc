@@ -60,37 +60,45 @@ bool MaskWalk::MayEnd(const std::vector<Stack>& stacks) {
   });
 }
 
-// Returns the byte that all of these nodes go on with, if it is but one.
-std::optional<uint8_t> MaskWalk::OnlyByte(const std::vector<int32_t>& ready) {
-  std::optional<uint8_t> byte;
-  for (int32_t node : ready) {
-    const Grammar& grammar = stacks_.grammar();
-    for (const ByteEdge& edge : grammar.bytes(grammar.state(stacks_.state_of(node)))) {
-      moved_.clear();
-      stacks_.Move(node, edge.first, moved_);
-      if (moved_.empty()) continue;  // closed, by a counter or by the depth
-      if (edge.first != edge.last || byte.value_or(edge.first) != edge.first) return std::nullopt;
-      byte = edge.first;
-    }
+// Adds the bytes that a node goes on with.
+void MaskWalk::AddBytes(int32_t ready, Vocabulary::Bits& bytes) {
+  const Grammar& grammar = stacks_.grammar();
+  for (const ByteEdge& edge : grammar.bytes(grammar.state(stacks_.state_of(ready)))) {
+    moved_.clear();
+    stacks_.Move(ready, edge.first, moved_);
+    if (moved_.empty()) continue;  // closed, by a counter or by the depth
+    for (int byte = edge.first; byte <= edge.last; ++byte) bytes.Add(static_cast<uint8_t>(byte));
   }
-  return byte;
 }
 
 void MaskWalk::AppendForced(const std::vector<Stack>& stacks, size_t max_bytes,
-                            std::string& forced) {
+                            std::optional<GuessSpaceFn> guess, std::string& forced) {
   stacks_.Clear(0);
   std::vector<int32_t> open, ready;
   for (const Stack& stack : stacks) open.push_back(stacks_.Add(stack));
+  std::string guessed;  // bytes to come, the next one last
   for (size_t i = 0; i < max_bytes; ++i) {
     ready.clear();
     bool may_end = false;
     for (int32_t node : open) may_end |= stacks_.Expand(node, ready);
     if (may_end || ready.empty() || stacks_.is_overfull()) return;
-    const std::optional<uint8_t> byte = OnlyByte(ready);
-    if (!byte.has_value()) return;
+    if (stacks_.n_steps() > kMaxForcedSteps) return;
+    Vocabulary::Bits bytes;
+    for (int32_t node : ready) AddBytes(node, bytes);
+    if (guessed.empty()) {
+      const std::optional<uint8_t> only = bytes.OnlyByte();
+      const std::optional<uint8_t> next = only.has_value() ? only : bytes.OnlyByteButSpace();
+      if (!next.has_value() || (!only.has_value() && !guess.has_value())) return;
+      guessed.push_back(static_cast<char>(*next));
+      if (!only.has_value()) guessed += (*guess)(*next);
+      std::reverse(guessed.begin() + 1, guessed.end());
+    }
+    const auto byte = static_cast<uint8_t>(guessed.back());
+    guessed.pop_back();
+    if (!bytes.Has(byte)) return;
     open.clear();
-    for (int32_t node : ready) stacks_.Move(node, *byte, open);
-    forced.push_back(static_cast<char>(*byte));
+    for (int32_t node : ready) stacks_.Move(node, byte, open);
+    forced.push_back(static_cast<char>(byte));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/base/status_macros.h"
@@ -20,6 +21,8 @@ class MaskWalk {
  public:
   // Steps of one walk: some milliseconds.
   static constexpr int64_t kMaxSteps = 1'000'000;
+  // Steps after which no forced text is looked for: some tens of microseconds.
+  static constexpr int64_t kMaxForcedSteps = 10'000;
 
   // Both must outlive this.
   MaskWalk(const Grammar& grammar, const Vocabulary& vocabulary)
@@ -41,8 +44,13 @@ class MaskWalk {
 
   // Returns whether some stack may be done now.
   bool MayEnd(const std::vector<Stack>& stacks);
-  // Appends the bytes that any text must go on with, at most max_bytes.
-  void AppendForced(const std::vector<Stack>& stacks, size_t max_bytes, std::string& forced);
+  // Appends the bytes that any text must go on with, at most max_bytes, and fewer for a grammar that
+  // leaves very much open. Where only white space
+  // leaves a choice before the next byte, `guess(next byte)` decides between its spellings; without
+  // a guess the forced text ends there.
+  using GuessSpaceFn = absl::FunctionRef<std::string(uint8_t next)>;
+  void AppendForced(const std::vector<Stack>& stacks, size_t max_bytes,
+                    std::optional<GuessSpaceFn> guess, std::string& forced);
 
   int deepest() const { return stacks_.deepest(); }
   int64_t n_steps() const { return stacks_.n_steps(); }  // of the last Run
@@ -55,7 +63,7 @@ class MaskWalk {
   };
 
   absl::Status CheckWork() const;
-  std::optional<uint8_t> OnlyByte(const std::vector<int32_t>& ready);
+  void AddBytes(int32_t ready, Vocabulary::Bits& bytes);
   const Vocabulary::Bits& LoopOf(int32_t state);
 
   Stacks stacks_;

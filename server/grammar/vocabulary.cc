@@ -1,6 +1,7 @@
 #include "server/grammar/vocabulary.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace lowkey::grammar {
@@ -30,6 +31,37 @@ Vocabulary::Vocabulary(const std::vector<std::string>& texts, std::vector<int32_
 
 bool Vocabulary::IsEnd(int32_t token) const {
   return std::find(end_tokens_.begin(), end_tokens_.end(), token) != end_tokens_.end();
+}
+
+std::optional<uint8_t> Vocabulary::Bits::OnlyByte() const {
+  std::optional<uint8_t> only;
+  for (int w = 0; w < 4; ++w) {
+    if (words[w] == 0) continue;
+    if (only.has_value() || !std::has_single_bit(words[w])) return std::nullopt;
+    only = static_cast<uint8_t>(64 * w + std::countr_zero(words[w]));
+  }
+  return only;
+}
+
+std::optional<uint8_t> Vocabulary::Bits::OnlyByteButSpace() const {
+  Bits others = *this;
+  for (const char space : kSpaces) {
+    others.words[0] &= ~(uint64_t{1} << static_cast<unsigned char>(space));
+  }
+  return others.OnlyByte();
+}
+
+std::optional<int32_t> Vocabulary::LongestBeginning(std::string_view text) const {
+  std::optional<int32_t> longest;
+  int32_t at = 0;
+  for (const char c : text) {
+    int32_t next = at + 1;
+    while (next < end(at) && byte(next) != static_cast<uint8_t>(c)) next = end(next);
+    if (next >= end(at)) break;
+    at = next;
+    if (!tokens(at).empty()) longest = tokens(at)[0];
+  }
+  return longest;
 }
 
 void Vocabulary::AddText(std::string_view text) {

@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_GRAMMAR_VOCABULARY_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,9 @@
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey::grammar {
+
+// White space, as JSON has it.
+inline constexpr std::string_view kSpaces = " \t\n\r";
 
 // The bytes of all tokens as a trie that is laid out flat: nodes in the order in which a walk meets
 // them: the nodes below node i are i + 1 .. end(i) - 1. Node 0 is the empty text. Immutable, and
@@ -36,6 +40,9 @@ class Vocabulary {
                                            text_begins_[token + 1] - text_begins_[token]);
   }
 
+  // Returns the token with the most bytes of those that `text` begins with, the lowest of equals.
+  std::optional<int32_t> LongestBeginning(std::string_view text) const;
+
   int32_t n_nodes() const { return static_cast<int32_t>(nodes_.size()) - 1; }
   uint8_t byte(int32_t node) const { return nodes_[node].byte; }
   int depth(int32_t node) const { return nodes_[node].depth; }
@@ -48,6 +55,10 @@ class Vocabulary {
   struct Bits {
     uint64_t words[4] = {};
     int height = 0;  // the most bytes of a path below the node
+    bool Has(uint8_t byte) const { return (words[byte >> 6] >> (byte & 63) & 1) != 0; }
+    // Returns the byte, if there is one alone; of the bytes that are no white space.
+    std::optional<uint8_t> OnlyByte() const;
+    std::optional<uint8_t> OnlyByteButSpace() const;
     void Add(uint8_t byte) { words[byte >> 6] |= uint64_t{1} << (byte & 63); }
     bool IsWithin(const Bits& other) const {
       return (words[0] & ~other.words[0]) == 0 && (words[1] & ~other.words[1]) == 0 &&

@@ -274,7 +274,7 @@ const Edges& DirectEdges() {
       {"engine/runtime", {"engine/model", "engine/sampler", "engine/scheduler"}},
       {"tokenizer", {"engine/base"}},
       {"proto", {}},
-      {"bench", {"engine/runtime", "client/report", "server/config"}},
+      {"bench", {"engine/runtime", "client/report", "server/config", "server/grammar"}},
       {"server", {"server/grammar", "server/model_files", "server/metrics", "server/trace"}},
       {"server/grammar", {"engine/sampler", "tokenizer"}},
       {"server/version", {}},

@@ -42,10 +42,13 @@ class AnswerListener : public GenerationListener {
 
 class StructuredAnswersTest : public testing::Test {
  protected:
-  StructuredAnswersTest() {
+  StructuredAnswersTest() { Start({}); }
+
+  void Start(EngineOptions options) {
     const char* model = std::getenv("LOWKEY_SCHEMA_SET_MODEL");
     const std::string path = model == nullptr ? SourcePath("models/tales") : model;
-    EngineOptions options;
+    service_.reset();
+    engine_.reset();
     options.n_threads = 2;
     options.cache_bytes = 256 << 20;
     engine_ = CreateEngine(OpenCheckpoint(path).value(), options, nullptr).value();
@@ -61,7 +64,7 @@ class StructuredAnswersTest : public testing::Test {
     request.input = std::string("Answer with JSON: ");
     request.response_format = format;
     if (!request.max_new_tokens.has_value()) request.max_new_tokens = 150;
-    request.sampling.temperature = 1.0f;
+    if (!request.sampling.temperature.has_value()) request.sampling.temperature = 1.0f;
     if (!request.sampling.seed.has_value()) request.sampling.seed = 7;
     const auto id = service_->Generate(request, std::make_unique<AnswerListener>(answer));
     EXPECT_TRUE(id.ok()) << id.status();
@@ -137,6 +140,67 @@ TEST_F(StructuredAnswersTest, TheSameRequestGivesTheSameAnswerWithOrWithoutDraft
   for (const auto& answer : {a, b, c}) answer->done.WaitForNotification();
   EXPECT_EQ(a->texts, b->texts);
   EXPECT_EQ(a->texts, c->texts);
+}
+
+// Requests with forms that force much of their text, with every mechanism and kind of sampling.
+std::vector<std::pair<ResponseFormat, GenerationRequest>> ForcedAnswers() {
+  using Kind = ResponseFormat::Kind;
+  const std::vector<ResponseFormat> formats = {
+      {Kind::kJsonSchema,
+       R"({"type":"object","properties":{"first name":{"type":"string","maxLength":8},
+           "favorite color":{"enum":["red","green","blue"]},"how old":{"type":"integer"}},
+           "required":["first name","favorite color","how old"],"additionalProperties":false})"},
+      {Kind::kRegex, "Once upon a time there was a (cat|dog) that said: [a-z ]{1,20}\\. The end\\."},
+      {Kind::kGrammar, "root ::= (\"Tom said: \" [A-Z] [a-z]{1,9} \". Then \"){1,4} \"he slept\""},
+      {Kind::kChoice, "", {"yes, of course", "yes, but not today", "no, never in my life"}}};
+  std::vector<std::pair<ResponseFormat, GenerationRequest>> all;
+  const std::vector<std::string> mechanisms = {"standard",  "atp",       "taylorshift",
+                                               "optimised", "efficient", "super"};
+  for (size_t i = 0; i < formats.size() * mechanisms.size(); ++i) {
+    GenerationRequest r;
+    r.attention.mechanism = mechanisms[i / formats.size()];
+    r.sampling.seed = i;
+    r.sampling.temperature = static_cast<float>(i % 3) / 2;
+    r.n = static_cast<int32_t>(1 + i % 2);
+    r.logprobs = 1;
+    if (i % 5 == 1) r.sampling.repetition_penalty = 1.3f;
+    if (i % 5 == 2) r.sampling.frequency_penalty = 0.5f;
+    if (i % 5 == 3) r.sampling.top_p = 0.7f;
+    if (i % 5 == 4) r.stop_texts = {"ime there", "lor\"", "of c", "Then he"};
+    if (i % 7 == 3) r.draft = "lookup";
+    all.emplace_back(formats[i % formats.size()], r);
+  }
+  return all;
+}
+
+TEST_F(StructuredAnswersTest, ForcedTextComesInFewerStepsAndIsTheSame) {
+  int64_t n_steps[2] = {}, n_accepted = 0;
+  std::vector<std::shared_ptr<Answer>> answers[2];
+  for (const bool jumps : {false, true}) {
+    EngineOptions options;
+    options.jumps_ahead = jumps;
+    options.begins_masks = jumps;
+    Start(options);
+    for (auto [format, request] : ForcedAnswers()) {
+      if (!jumps) request.draft = "off";
+      answers[jumps].push_back(Ask(format, request));
+      answers[jumps].back()->done.WaitForNotification();
+    }
+    n_steps[jumps] = engine_->Stats().n_steps;
+    n_accepted = engine_->Stats().n_accepted_tokens;
+  }
+  for (size_t i = 0; i < answers[0].size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_TRUE(answers[0][i]->result.engine.status.ok()) << answers[0][i]->result.engine.status;
+    EXPECT_EQ(answers[1][i]->texts, answers[0][i]->texts);
+    EXPECT_EQ(answers[1][i]->result.engine.n_generated, answers[0][i]->result.engine.n_generated);
+    EXPECT_EQ(answers[1][i]->result.engine.finish_reasons,
+              answers[0][i]->result.engine.finish_reasons);
+  }
+  EXPECT_GT(n_accepted, 200);
+  EXPECT_LT(n_steps[1], n_steps[0] * 3 / 4);
+  std::printf("%lld steps instead of %lld\n", static_cast<long long>(n_steps[1]),
+              static_cast<long long>(n_steps[0]));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ unsigned TypeOfValue(const Json& value) {
 class SchemaCompiler {
  public:
   SchemaCompiler(const Json& root, Budget& budget)
-      : root_(root), budget_(budget), merger_(root, budget), rules_(builder_, budget) {}
+      : budget_(budget), merger_(root, budget), rules_(builder_, budget) {}
 
   absl::StatusOr<std::shared_ptr<const Grammar>> Run() {
     const int32_t root = builder_.AddRule("json_schema: #");
@@ -389,7 +389,6 @@ class SchemaCompiler {
     return Call(rule);
   }
 
-  const Json& root_;
   Budget& budget_;
   SchemaMerger merger_;
   GrammarBuilder builder_;

@@ -1,33 +1,13 @@
-#ifndef LOWKEY_ENGINE_RUNTIME_LOOKUP_DRAFTER_H_
-#define LOWKEY_ENGINE_RUNTIME_LOOKUP_DRAFTER_H_
+#ifndef LOWKEY_ENGINE_RUNTIME_DRAFTS_LOOKUP_DRAFTER_H_
+#define LOWKEY_ENGINE_RUNTIME_DRAFTS_LOOKUP_DRAFTER_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/runtime/drafts/draft_pace.h"
 
 namespace lowkey {
-
-// Decides from one sequence's past drafts alone how long its next draft is. A draft that was right
-// is followed by one of twice its length, a wrong one by one that is a token longer than its right
-// part. A sequence of whose drafts too few tokens are right drafts nothing for a while, and then
-// tries again with a short draft.
-class DraftPace {
- public:
-  static constexpr int64_t kLongestDraft = 10;
-  static constexpr int64_t kLongestRest = 64;  // steps
-
-  // Begins a step. Returns the length of the step's draft; 0 while the sequence rests.
-  int64_t NextLength();
-  // Notes a draft of n_drafted >= 1 tokens, the first n_right of which were right.
-  void Note(int64_t n_drafted, int64_t n_right);
-
- private:
-  int64_t length_ = 2;
-  int64_t n_resting_ = 0;               // steps that are left of a rest
-  int64_t rest_ = 4;                    // the length of the next rest
-  double n_drafted_ = 0, n_right_ = 0;  // sums over drafts; older ones count less and less
-};
 
 // Drafts the next tokens of one sequence by prompt lookup: the tokens that followed its last tokens
 // where these came before, in the prompt or in the output. Text that repeats itself or its prompt
@@ -45,10 +25,10 @@ class LookupDrafter {
 
   // The last call's draft.
   absl::Span<const int32_t> draft() const { return draft_; }
+  // Gives up the last call's draft from its token `n` on.
+  void Cut(int64_t n) { draft_.resize(static_cast<size_t>(n)); }
 
  private:
-  void Learn(absl::Span<const int32_t> output);
-
   DraftPace pace_;
   std::vector<int32_t> tokens_;  // prompt and output
   std::vector<int32_t> draft_;
@@ -60,4 +40,4 @@ void LookUp(absl::Span<const int32_t> tokens, int64_t most, std::vector<int32_t>
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_RUNTIME_LOOKUP_DRAFTER_H_
+#endif  // LOWKEY_ENGINE_RUNTIME_DRAFTS_LOOKUP_DRAFTER_H_

@@ -1,0 +1,27 @@
+#ifndef LOWKEY_SERVER_GRAMMAR_FORCED_TEXT_H_
+#define LOWKEY_SERVER_GRAMMAR_FORCED_TEXT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "server/grammar/vocabulary.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lowkey::grammar {
+
+// Guesses the white space before `next` at the end of `text`: as where `next` came last behind the
+// byte that the text ends with; one space behind a comma or colon that never came, else none.
+std::string_view GuessSpace(std::string_view text, uint8_t next);
+
+// Returns at most `most` tokens that spell the beginning of `forced` as the tokenizer spells the
+// text `before` + `forced`. Where a token of that lies across the border of the two, the longest
+// tokens of the vocabulary spell what `before` lacks of it. Characters that `forced` cuts off are
+// left out. Empty if the tokenizer refuses the text or changes it.
+std::vector<int32_t> SpellForced(const Tokenizer& tokenizer, const Vocabulary& vocabulary,
+                                 std::string_view before, std::string_view forced, size_t most);
+
+}  // namespace lowkey::grammar
+
+#endif  // LOWKEY_SERVER_GRAMMAR_FORCED_TEXT_H_
