@@ -31,7 +31,7 @@ struct Served {
       engine,
       lowkey::TestTokenizer(),
       {"tales", {}, lowkey::ChatTemplates("{{ messages }}<tool_call><think>"), nullptr}};
-  const lowkey::OpenAiOptions options;
+  const lowkey::OpenAiOptions options = {};
   const lowkey::RpcContext context;
   const lowkey::CallState call;
 };

@@ -1,6 +1,7 @@
 #include "server/api/openai/tools/calls_form.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/config/limits.h"
