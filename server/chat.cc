@@ -89,32 +89,38 @@ TemplateContext ContextOf(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-absl::StatusOr<ChatPrompt> MakeChatPrompt(const Conversation& conversation,
-                                          const ChatTemplates& templates,
-                                          const Tokenizer& tokenizer, const PromptLimits& limits) {
+absl::StatusOr<RenderedChat> RenderChat(const Conversation& conversation,
+                                        const ChatTemplates& templates, const Tokenizer& tokenizer,
+                                        size_t max_bytes) {
   LK_RETURN_IF_ERROR(CheckConversation(conversation));
   const auto tools =
       conversation.tools_json.empty() ? ChatTemplates::Tools::kNone : ChatTemplates::Tools::kSome;
   const absl::StatusOr<ChatTemplate>& chat_template = templates.Find(tools);
   if (!chat_template.ok()) return chat_template.status();
-  const absl::StatusOr<RenderedChat> rendered =
-      chat_template->Render(conversation, ContextOf(tokenizer));
+  absl::StatusOr<RenderedChat> rendered = chat_template->Render(conversation, ContextOf(tokenizer));
   // The same messages would pass the same limit again.
   if (!rendered.ok()) return FieldError("chat", std::string(rendered.status().message()));
-  if (rendered->text.size() > limits.max_bytes) {
+  if (rendered->text.size() > max_bytes) {
     return absl::OutOfRangeError(absl::StrCat("chat: ", rendered->text.size(),
                                               " bytes as the template writes it, expected at most ",
-                                              limits.max_bytes));
+                                              max_bytes));
   }
+  return rendered;
+}
+
+absl::StatusOr<ChatPrompt> MakeChatPrompt(const Conversation& conversation,
+                                          const ChatTemplates& templates,
+                                          const Tokenizer& tokenizer, const PromptLimits& limits) {
+  LK_ASSIGN_OR_RETURN(RenderedChat rendered,
+                      RenderChat(conversation, templates, tokenizer, limits.max_bytes));
   EncodeOptions options;
   options.add_bos = false;
   options.add_eos = false;
   options.parse_special = true;
-  options.literal_ranges = rendered->user_ranges;
+  options.literal_ranges = rendered.user_ranges;
   options.interrupt = limits.interrupt;
-  LK_ASSIGN_OR_RETURN(TokenList tokens,
-                      Prefixed("chat", tokenizer.Encode(rendered->text, options)));
-  return ChatPrompt{rendered->text, std::move(tokens)};
+  LK_ASSIGN_OR_RETURN(TokenList tokens, Prefixed("chat", tokenizer.Encode(rendered.text, options)));
+  return ChatPrompt{std::move(rendered.text), std::move(tokens)};
 }
 
 }  // namespace lowkey

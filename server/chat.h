@@ -20,6 +20,11 @@ struct PromptLimits {
   Interrupt* interrupt = nullptr;               // see EncodeOptions
 };
 
+// Returns a conversation as the model's own template writes it. Errors are those of MakeChatPrompt.
+absl::StatusOr<RenderedChat> RenderChat(const Conversation& conversation,
+                                        const ChatTemplates& templates, const Tokenizer& tokenizer,
+                                        size_t max_bytes = Tokenizer::kMaxTextBytes);
+
 // Returns a conversation as the model's own template writes it, and its tokens: control pieces
 // where the template spells them, text where messages do, no bos but the template's.
 // INVALID_ARGUMENT: a field out of bounds ("chat.messages[2].role: ..."), or messages that the

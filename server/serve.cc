@@ -86,6 +86,11 @@ constexpr Flag kHttpFlags[] = {
 };
 constexpr Flag kChatFlags[] = {
     {"chat-template", "FILE", "", "write conversations as this Jinja template does [the model's]"},
+    {"tool-format", "FORMAT", "auto",
+     "how the model writes calls of tools: hermes, llama3 or mistral; none: calls are text; auto: "
+     "as "
+     "the chat template teaches it",
+     FlagKind::kValue, "auto,none,hermes,llama3,mistral"},
 };
 // The longest time between Admin.Drain and the beginning of the grace period.
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
@@ -187,6 +192,14 @@ absl::Status ReadHttpOptions(const FlagValues& flags, ServerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::optional<ToolFormat>> ReadToolFormat(const FlagValues& flags) {
+  const std::string name = flags.Text("tool-format");
+  if (name == "auto") return std::optional<ToolFormat>();
+  const auto format = ParseName<ToolFormat>(name);
+  if (format.ok()) return std::optional<ToolFormat>(*format);
+  return flags.Error("tool-format", ListNames(kEnumNames<ToolFormat>, EnumNames::kLast, "auto"));
+}
+
 absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) {
   ServeOptions options;
   options.log = &log;
@@ -227,6 +240,7 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
   LK_RETURN_IF_ERROR(
       flags.ReadInt("max-new-tokens", {1, 1 << 24}, options.defaults.max_new_tokens));
   LK_ASSIGN_OR_RETURN(options.defaults.draft, ReadDraft(flags, options.engine));
+  LK_ASSIGN_OR_RETURN(options.network.openai.tool_format, ReadToolFormat(flags));
   if (flags.IsGiven("chat-template")) {
     LK_ASSIGN_OR_RETURN(options.chat_templates, ReadChatTemplate(flags.Text("chat-template")));
   }

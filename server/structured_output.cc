@@ -4,19 +4,51 @@
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/grammar/compile.h"
+#include "server/tool_call_grammar.h"
 
 namespace lowkey {
 namespace {
 
 using Kind = ResponseFormat::Kind;
 
+void AppendText(const std::string& text, std::string& key) {
+  absl::StrAppend(&key, text.size(), " ", text);
+}
+
+void AppendMarks(const CallMarks& marks, std::string& key) {
+  absl::StrAppend(&key, marks.size(), " ");
+  for (const CallMark& mark : marks) {
+    absl::StrAppend(&key, static_cast<int>(mark.kind), " ");
+    AppendText(mark.text, key);
+  }
+}
+
+void AppendCalls(const ToolCallsForm& form, std::string& key) {
+  absl::StrAppend(&key, form.most_calls, " ", static_cast<int>(form.reasoning), " ");
+  for (const CallMarks* marks : {&form.begin, &form.separator, &form.end}) AppendMarks(*marks, key);
+  for (const ToolCallsForm::Tool& tool : form.tools) {
+    AppendMarks(tool.begin, key);
+    AppendText(tool.schema, key);
+    AppendMarks(tool.end, key);
+  }
+}
+
 // Distinct for distinct formats and tenants.
 std::string KeyOf(const ResponseFormat& format, const std::string& tenant) {
   std::string key = absl::StrCat(tenant.size(), " ", tenant, static_cast<int>(format.kind), " ");
-  if (format.kind != Kind::kChoice) return key + format.text;
-  for (const std::string& choice : format.choices)
-    absl::StrAppend(&key, choice.size(), " ", choice);
+  if (format.kind == Kind::kToolCalls) {
+    AppendCalls(format.calls, key);
+  } else if (format.kind == Kind::kChoice) {
+    for (const std::string& choice : format.choices) AppendText(choice, key);
+  } else {
+    key += format.text;
+  }
   return key;
+}
+
+// What errors call the request's field.
+const char* FieldOf(const ResponseFormat& format) {
+  return format.kind == Kind::kToolCalls ? "tools" : "response_format";
 }
 
 const char* NameOf(Kind kind) {
@@ -29,6 +61,8 @@ const char* NameOf(Kind kind) {
       return "regex";
     case Kind::kChoice:
       return "choice";
+    case Kind::kToolCalls:
+      return "parameters";
     case Kind::kGrammar:
       break;
   }
@@ -48,6 +82,8 @@ absl::StatusOr<std::shared_ptr<const grammar::Grammar>> CompileGrammar(const Res
       return grammar::CompileRegex(format.text, budget);
     case Kind::kChoice:
       return grammar::CompileChoice(format.choices, budget);
+    case Kind::kToolCalls:
+      return CompileToolCalls(format.calls, budget);
     case Kind::kGrammar:
       break;
   }
@@ -57,6 +93,7 @@ absl::StatusOr<std::shared_ptr<const grammar::Grammar>> CompileGrammar(const Res
 absl::Status CheckSize(const ResponseFormat& format) {
   size_t n_bytes = format.text.size();
   for (const std::string& choice : format.choices) n_bytes += choice.size() + 1;
+  for (const ToolCallsForm::Tool& tool : format.calls.tools) n_bytes += tool.schema.size();
   return grammar::CheckGrammarBytes(NameOf(format.kind), n_bytes);
 }
 
@@ -100,14 +137,16 @@ absl::StatusOr<std::shared_ptr<const TokenConstraintFactory>> StructuredOutput::
     const ResponseFormat& format, const std::string& tenant, Interrupt& interrupt) {
   if (end_tokens_.empty()) {
     return absl::FailedPreconditionError(
-        "response_format: the model has no end-of-sequence token, expected one that ends the text");
+        absl::StrCat(FieldOf(format),
+                     ": the model has no end-of-sequence token, expected one that ends the text"));
   }
-  LK_RETURN_IF_ERROR(Prefixed("response_format", CheckSize(format)));
+  LK_RETURN_IF_ERROR(Prefixed(FieldOf(format), CheckSize(format)));
   std::string key = KeyOf(format, tenant);
   if (Factory found = Find(key); found != nullptr) return found;
   absl::StatusOr<std::shared_ptr<const grammar::Grammar>> compiled =
       CompileGrammar(format, interrupt);
-  if (absl::IsInvalidArgument(compiled.status())) {
+  // Errors of tools name their own field.
+  if (absl::IsInvalidArgument(compiled.status()) && format.kind != Kind::kToolCalls) {
     return Prefixed("response_format", compiled.status());
   }
   LK_RETURN_IF_ERROR(compiled.status());

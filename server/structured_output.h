@@ -30,8 +30,8 @@ class StructuredOutput {
       : tokenizer_(tokenizer), vocab_size_(vocab_size), end_tokens_(std::move(end_tokens)) {}
 
   // Blocks while it compiles, for a tenth of a second at most. No tenant can find out from the time
-  // what another asked for. INVALID_ARGUMENT beginning with "response_format" and naming the fault
-  // and its place; FAILED_PRECONDITION if the model has no end tokens; the interrupt's error.
+  // what another asked for. INVALID_ARGUMENT naming the fault and its place, and beginning with
+  // "response_format", or with the field of a tool; FAILED_PRECONDITION if the model has no end tokens; the interrupt's error.
   absl::StatusOr<std::shared_ptr<const TokenConstraintFactory>> Compile(
       const ResponseFormat& format, const std::string& tenant, Interrupt& interrupt)
       ABSL_LOCKS_EXCLUDED(mutex_);

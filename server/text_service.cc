@@ -146,7 +146,8 @@ absl::StatusOr<std::shared_ptr<const TokenConstraintFactory>> TextService::MakeC
   if (!request.response_format.has_value()) return nullptr;
   if (request.ignore_eos) {
     return absl::InvalidArgumentError(
-        "ignore_eos: true beside response_format, expected false: the text ends where its form "
+        "ignore_eos: true beside a form of the answer, expected false: the text ends where its "
+        "form "
         "does");
   }
   Interrupt interrupt = InterruptOf(request.deadline, request.is_cancelled);

@@ -84,6 +84,9 @@ class TextService {
   // vocabulary or over kMaxDetokenizeIds of them.
   absl::StatusOr<std::string> Detokenize(const DetokenizeRequest& request) const;
 
+  // Returns a conversation as its template writes it. Errors are those of Tokenize.
+  absl::StatusOr<std::string> Render(const Conversation& conversation, const Tenant& tenant) const;
+
   // Ends texts that are being tokenized, for whichever call, and refuses later ones, with
   // UNAVAILABLE: a server that stops need not wait for them. Thread-safe.
   void StopTokenizing() { is_stopped_ = true; }

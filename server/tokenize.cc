@@ -1,4 +1,4 @@
-// TextService::Tokenize and Detokenize, which need no engine.
+// TextService::Tokenize, Render and Detokenize, which need no engine.
 #include <string>
 #include <utility>
 
@@ -57,6 +57,15 @@ absl::StatusOr<TokenizeResult> TextService::Tokenize(const TokenizeRequest& requ
   claim->Charge(static_cast<int64_t>(result.tokens.size()));
   LK_RETURN_IF_ERROR(CheckAnswerBytes(tokenizer_, result.tokens));
   return result;
+}
+
+absl::StatusOr<std::string> TextService::Render(const Conversation& conversation,
+                                                const Tenant& tenant) const {
+  // Only who may send a request now may have a template run.
+  LK_RETURN_IF_ERROR(TakeId(tenant, "").status());
+  LK_ASSIGN_OR_RETURN(RenderedChat rendered,
+                      RenderChat(conversation, options_.chat_templates, tokenizer_));
+  return std::move(rendered.text);
 }
 
 absl::StatusOr<std::string> TextService::Detokenize(const DetokenizeRequest& request) const {

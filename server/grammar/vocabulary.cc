@@ -10,13 +10,22 @@ namespace {
 // Smaller subtrees are walked faster than compared.
 constexpr int32_t kManyNodes = 4;
 
+std::string SpellingOf(const Tokenizer& tokenizer, int32_t id) {
+  if (tokenizer.IsControl(id)) {
+    const std::string piece(tokenizer.IdToPiece(id).value_or(std::string_view()));
+    return piece.empty() ? piece : kControlByte + piece;
+  }
+  const std::string_view bytes = tokenizer.BytesOf(id).value_or(std::string_view());
+  return bytes.find(kControlByte) == std::string_view::npos ? std::string(bytes) : std::string();
+}
+
 }  // namespace
 
 Vocabulary::Vocabulary(const Tokenizer& tokenizer, int32_t vocab_size,
                        std::vector<int32_t> end_tokens)
     : vocab_size_(vocab_size), end_tokens_(std::move(end_tokens)) {
   for (int32_t id = 0; id < vocab_size; ++id) {
-    AddText(IsEnd(id) ? std::string_view() : tokenizer.BytesOf(id).value_or(std::string_view()));
+    AddText(IsEnd(id) ? std::string() : SpellingOf(tokenizer, id));
   }
   Build();
 }

@@ -16,6 +16,10 @@ namespace lowkey::grammar {
 // White space, as JSON has it.
 inline constexpr std::string_view kSpaces = " \t\n\r";
 
+// The byte that begins the spelling of a control piece. No text in UTF-8 has the byte, so that only a
+// grammar that asks for a control piece by its name lets the piece through.
+inline constexpr char kControlByte = '\xFF';
+
 // The bytes of all tokens as a trie that is laid out flat: nodes in the order in which a walk meets
 // them: the nodes below node i are i + 1 .. end(i) - 1. Node 0 is the empty text. Immutable, and
 // safe to share between threads.
@@ -24,9 +28,9 @@ class Vocabulary {
   // Tokens of more bytes are left out: they may never come.
   static constexpr size_t kMaxTokenBytes = 256;
 
-  // Tokens that decode to no bytes (control tokens and what a vocabulary leaves out) are left out.
-  // Ids from the tokenizer's vocabulary to vocab_size have no text. `end_tokens` end a text; they
-  // are left out of the trie.
+  // A control piece is spelled kControlByte and its name. Other tokens are left out if they decode
+  // to no bytes, or to bytes with kControlByte among them. Ids from the tokenizer's vocabulary to
+  // vocab_size have no text. `end_tokens` end a text; they are left out of the trie.
   Vocabulary(const Tokenizer& tokenizer, int32_t vocab_size, std::vector<int32_t> end_tokens);
   // The same from bytes alone; an empty text is left out.
   Vocabulary(const std::vector<std::string>& texts, std::vector<int32_t> end_tokens);

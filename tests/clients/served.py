@@ -18,13 +18,13 @@ TEMPLATE = ("{% for message in messages %}{{ message.role }}: {{ message.content
 
 
 class Server:
-    """A server on a free port of 127.0.0.1."""
+    """A server on a free port of 127.0.0.1. A template, if given, stands for TEMPLATE."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, template=TEMPLATE):
         self._log = tempfile.TemporaryFile()
-        with tempfile.NamedTemporaryFile("w", suffix=".jinja", delete=False) as template:
-            template.write(TEMPLATE)
-        self._template = template.name
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja", delete=False) as file:
+            file.write(template)
+        self._template = file.name
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LOWKEY_")}
         command = [os.environ["CLIENTS_SERVER"], "serve", "--json", "--profile", "none",
                    "--threads", "1", "--port", "0", "--chat-template", self._template, *flags]

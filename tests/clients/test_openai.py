@@ -160,6 +160,98 @@ class TestOpenAi(unittest.TestCase):
         self.assertEqual([c.index for c in answer.choices], list(range(6)))
 
 
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather",
+    "parameters": {"type": "object",
+                   "properties": {"city": {"type": "string", "maxLength": 12},
+                                  "unit": {"enum": ["C", "F"]}},
+                   "required": ["city", "unit"], "additionalProperties": False}}}
+STOP = {"type": "function", "function": {"name": "stop_now"}}
+
+
+class TestForcedCalls(unittest.TestCase):
+    """A model that was never taught tools calls them all the same."""
+
+    def setUp(self):
+        self.server = shared_server()
+        self.client = client_of(self.server, max_retries=0)
+
+    def ask(self, choice, server=None, **more):
+        client = self.client if server is None else client_of(server, max_retries=0)
+        return client.chat.completions.create(
+            model=self.server.model, messages=MESSAGES, tools=[WEATHER, STOP], tool_choice=choice,
+            max_tokens=200, **more)
+
+    def check(self, call):
+        arguments = json.loads(call.function.arguments)
+        if call.function.name == "stop_now":
+            self.assertEqual(arguments, {})
+            return
+        self.assertEqual(call.function.name, "get_weather")
+        self.assertEqual(set(arguments), {"city", "unit"})
+        self.assertLessEqual(len(arguments["city"]), 12)
+        self.assertIn(arguments["unit"], ["C", "F"])
+
+    def test_required(self):
+        n_complete = 0
+        for choice in [c for seed in range(4)
+                       for c in self.ask("required", seed=seed, n=4).choices]:
+            if choice.finish_reason == "length":
+                continue
+            n_complete += 1
+            self.assertEqual(choice.finish_reason, "tool_calls")
+            self.assertIsNone(choice.message.content)
+            for call in choice.message.tool_calls:
+                self.check(call)
+        self.assertGreater(n_complete, 4)
+
+    def test_named(self):
+        named = {"type": "function", "function": {"name": "get_weather"}}
+        choice = self.ask(named, seed=1).choices[0]
+        self.assertEqual(choice.finish_reason, "stop")
+        (call,) = choice.message.tool_calls
+        self.assertEqual(call.function.name, "get_weather")
+        self.check(call)
+
+    def test_stream_is_the_whole(self):
+        whole = self.ask("required", seed=3, parallel_tool_calls=False).choices[0]
+        name = arguments = ""
+        for chunk in self.ask("required", seed=3, parallel_tool_calls=False, stream=True):
+            for call in chunk.choices[0].delta.tool_calls or []:
+                name += call.function.name or ""
+                arguments += call.function.arguments or ""
+        (call,) = whole.message.tool_calls
+        self.assertEqual((name, arguments), (call.function.name, call.function.arguments))
+
+    def test_the_loop_closes(self):
+        message = self.ask("required", seed=3, parallel_tool_calls=False).choices[0].message
+        (call,) = message.tool_calls
+        messages = [*MESSAGES, message,
+                    {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
+        answer = self.client.chat.completions.create(
+            model=self.server.model, messages=messages, tools=[WEATHER, STOP], tool_choice="none",
+            max_tokens=8)
+        self.assertIsNone(answer.choices[0].message.tool_calls)
+
+    def test_the_server_says_the_format(self):
+        server = Server("--tool-format", "hermes")
+        try:
+            choice = self.ask("required", server, seed=3, parallel_tool_calls=False).choices[0]
+            self.check(choice.message.tool_calls[0])
+            # The first token begins the mark of the format, not an object.
+            tops = self.ask("required", server, seed=3, logprobs=True, max_tokens=1).choices[0]
+            self.assertIn(tops.logprobs.content[0].token.strip()[:1], ("", "<"))
+        finally:
+            server.stop()
+
+    def test_schemas_are_refused_by_the_tool(self):
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.chat.completions.create(model=self.server.model, messages=MESSAGES,
+                                                tools=[tool], tool_choice="required")
+        self.assertEqual(caught.exception.param, "tools[0].function.parameters")
+
+
 class TestTokens(unittest.TestCase):
     """Bearer tokens are API keys."""
 

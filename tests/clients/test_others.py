@@ -2,10 +2,12 @@
 
 import os
 import unittest
+from typing import Literal
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # no request elsewhere
 
 import litellm
+import pydantic
 from langchain_openai import ChatOpenAI, OpenAI
 
 from served import LONG_S, shared_server, without_proxies
@@ -30,6 +32,31 @@ class TestLangChain(unittest.TestCase):
         model = OpenAI(model=self.server.model, base_url=self.server.url, api_key="none",
                        timeout=LONG_S, max_tokens=16, seed=5, max_retries=0)
         self.assertEqual(model.invoke("Once upon"), "".join(model.stream("Once upon")))
+
+
+class Weather(pydantic.BaseModel):
+    """The weather of a city."""
+
+    city: str = pydantic.Field(max_length=12)
+    unit: Literal["C", "F"]
+    days: int | None = pydantic.Field(default=None, ge=1, le=9)
+
+
+class TestLangChainTools(unittest.TestCase):
+    def setUp(self):
+        server = shared_server()
+        self.model = ChatOpenAI(model=server.model, base_url=server.url, api_key="none",
+                                timeout=LONG_S, max_tokens=200, seed=5, max_retries=0)
+
+    def test_any_tool(self):
+        bound = self.model.bind_tools([Weather], tool_choice="any", parallel_tool_calls=False)
+        (call,) = bound.invoke("Tell me a tale.").tool_calls
+        self.assertEqual(call["name"], "Weather")
+        Weather(**call["args"])
+
+    def test_structured_output_by_a_named_tool(self):
+        structured = self.model.with_structured_output(Weather, method="function_calling")
+        self.assertIsInstance(structured.invoke("Tell me a tale."), Weather)
 
 
 class TestLiteLlm(unittest.TestCase):

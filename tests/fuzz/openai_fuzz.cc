@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 #include "lowkey/v1/generation.pb.h"
 #include "server/api/http/api_error.h"
 #include "server/api/http/proto_json.h"
@@ -26,10 +27,11 @@ using nlohmann::json;
 
 struct Served {
   lowkey::FakeEngine engine;
-  lowkey::TextService service{engine,
-                              lowkey::TestTokenizer(),
-                              {"tales", {}, lowkey::ChatTemplates("{{ messages }}"), nullptr}};
-  const lowkey::OpenAiOptions options;
+  lowkey::TextService service{
+      engine,
+      lowkey::TestTokenizer(),
+      {"tales", {}, lowkey::ChatTemplates("{{ messages }}<tool_call><think>"), nullptr}};
+  const lowkey::OpenAiOptions options = {};
   const lowkey::RpcContext context;
   const lowkey::CallState call;
 };
@@ -48,6 +50,11 @@ void CheckGenerations(const absl::StatusOr<lowkey::Generations>& read) {
   for (const lowkey::GenerationRequest& request : read->requests) {
     LK_CHECK(request.stop_texts.size() <= lowkey::kMaxStopTexts);
     LK_CHECK(request.sampling.logit_bias.size() <= 1024);
+    if (request.response_format.has_value()) {
+      const lowkey::ToolCallsForm& calls = request.response_format->calls;
+      LK_CHECK(calls.tools.size() <= lowkey::kMaxToolCalls);
+      for (const auto& tool : calls.tools) LK_CHECK(json::accept(tool.schema));
+    }
   }
 }
 
@@ -58,6 +65,11 @@ void CheckMembers(const std::string& body) {
     const std::string_view text = lowkey::MemberText(body, key);
     const json again = json::parse(text, nullptr, false);
     LK_CHECK(!again.is_discarded() && again == value);
+    const std::vector<std::string_view> elements = lowkey::ElementTexts(text);
+    LK_CHECK(elements.size() == (value.is_array() ? value.size() : 0));
+    for (size_t i = 0; i < elements.size(); ++i) {
+      LK_CHECK(json::parse(elements[i], nullptr, false) == value[i]);
+    }
   }
   LK_CHECK(object->contains("\x01none") || lowkey::MemberText(body, "\x01none").empty());
 }

@@ -22,6 +22,12 @@ const std::string kSeeds[] = {
     R"({ "a" : [1, {"b": "]}\""}, 2.5e3] , "\u0062":null,"c":"\\","d":true })",
     R"({"token_ids": [1, 2], "continuation_token_ids": [[3], [4, 5]],
         "attention": {"allowed": ["atp"], "max_perplexity_ratio": 1.5, "merge": true}})",
+    R"({"model": "tales", "prompt": "x", "guided_choice": ["a", "b"]})",
+    R"({"model": "tales", "messages": [{"role": "user", "content": "x"}], "tools": [ {"type":
+        "function", "function": {"name": "f"}} , {"type": "function", "function": {"name": "g",
+        "parameters": {"type": "object", "properties": {"a": {"enum": ["[]}", 1]}}}}}],
+        "tool_choice": {"type": "function", "function": {"name": "g"}},
+        "parallel_tool_calls": false})",
 };
 
 TEST(OpenAiFuzzTest, AcceptsItsSeeds) {

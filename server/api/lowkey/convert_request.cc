@@ -123,6 +123,8 @@ void PutResponseFormat(const ResponseFormat& format, v1::ResponseFormat& proto) 
     case ResponseFormat::Kind::kGrammar:
       proto.set_grammar(format.text);
       break;
+    case ResponseFormat::Kind::kToolCalls:
+      break;  // lowkey.v1 has no such form
   }
 }
 

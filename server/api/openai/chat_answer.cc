@@ -54,12 +54,14 @@ void WriteCalls(const std::vector<ToolEvent>& events, JsonWriter& writer) {
 
 }  // namespace
 
-ChatAnswer::ChatAnswer(AnswerForm form, ToolFormat tools, const Tokenizer& tokenizer)
+ChatAnswer::ChatAnswer(AnswerForm form, const ChatParsing& parsing, const Tokenizer& tokenizer)
     : Answer(std::move(form), "chat.completion.chunk", "chat.completion"),
       tokenizer_(tokenizer),
+      is_named_call_(parsing.is_named_call),
       choices_(this->form().n_prompts * this->form().n) {
-  if (tools == ToolFormat::kNone) return;
-  for (Choice& choice : choices_) choice.parser = MakeToolParser(tools);
+  const bool is_plain = parsing.format == ToolFormat::kNone && !parsing.options.may_reason;
+  if (is_plain) return;
+  for (Choice& choice : choices_) choice.parser = MakeToolParser(parsing.format, parsing.options);
 }
 
 ChatAnswer::Parsed ChatAnswer::Parse(size_t index, const std::string& text, const Finish* finish) {
@@ -114,7 +116,8 @@ void ChatAnswer::WriteRest(size_t index, const v1::ChoiceDelta& delta, const Fin
   if (finish == nullptr) {
     writer.Null();
   } else {
-    const bool calls = choices_[index].has_calls && finish->reason == "stop";
+    // OpenAI says "stop" where the request has named the tool.
+    const bool calls = choices_[index].has_calls && !is_named_call_ && finish->reason == "stop";
     writer.Text(calls ? "tool_calls" : finish->reason);
   }
   if (finish != nullptr && finish->finish.has_stop_text()) {

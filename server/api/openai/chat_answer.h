@@ -11,12 +11,18 @@
 
 namespace lowkey {
 
+// How the texts of a chat's answer are taken apart.
+struct ChatParsing {
+  ToolFormat format = ToolFormat::kNone;  // calls of tools are looked for in this format
+  ToolParserOptions options = {};
+  bool is_named_call = false;  // the request names the tool that the answer calls
+};
+
 // The answer of /v1/chat/completions.
 class ChatAnswer final : public Answer {
  public:
-  // Calls of tools are looked for in this format; kNone: all text is content. The tokenizer must
-  // outlive the answer.
-  ChatAnswer(AnswerForm form, ToolFormat tools, const Tokenizer& tokenizer);
+  // The tokenizer must outlive the answer.
+  ChatAnswer(AnswerForm form, const ChatParsing& parsing, const Tokenizer& tokenizer);
 
  private:
   struct Choice {
@@ -41,6 +47,7 @@ class ChatAnswer final : public Answer {
                  JsonWriter& writer) const;
 
   const Tokenizer& tokenizer_;
+  const bool is_named_call_;
   std::vector<Choice> choices_;
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/api/openai/requests/fields.h"
+#include "server/api/openai/tools/tool_format.h"
 
 namespace lowkey {
 
@@ -18,6 +19,8 @@ struct OpenAiOptions {
   // Whether answers of chats that leave their length unset may fill the context. If not, they take
   // the server's default.
   bool fills_context = true;
+  // The format of tool calls. Nullopt: the one that the chat template teaches.
+  std::optional<ToolFormat> tool_format = std::nullopt;
 };
 
 }  // namespace lowkey

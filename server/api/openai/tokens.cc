@@ -49,7 +49,9 @@ absl::Status ReadTokenize(const OpenAiOptions& options, const std::string& body,
     return absl::InvalidArgumentError("prompt: expected one of prompt, content and messages");
   }
   if (is_chat) {
-    LK_ASSIGN_OR_RETURN(request.input, ReadConversation(fields, body, options.unknown_fields));
+    LK_ASSIGN_OR_RETURN(const RequestedTools tools, ReadTools(fields, body));
+    LK_ASSIGN_OR_RETURN(request.input,
+                        ReadConversation(fields, body, tools, options.unknown_fields));
   } else {
     request.input = prompt.has_value() ? *std::move(prompt) : *std::move(content);
   }

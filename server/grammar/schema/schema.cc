@@ -60,23 +60,32 @@ unsigned TypeOfValue(const Json& value) {
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(const Json& root, Budget& budget)
-      : budget_(budget), merger_(root, budget), rules_(builder_, budget) {}
+  SchemaCompiler(const Json& root, GrammarBuilder& builder, JsonRules& rules, Budget& budget)
+      : root_(root), budget_(budget), merger_(root, budget), builder_(builder), rules_(rules) {}
 
-  absl::StatusOr<std::shared_ptr<const Grammar>> Run() {
+  // Adds a rule of the values that the schema accepts.
+  absl::StatusOr<int32_t> AddValues() {
     const int32_t root = builder_.AddRule("json_schema: #");
     LK_ASSIGN_OR_RETURN(const ExpressionPtr value, ReferenceTo("#", "#"));
     // Models begin an answer with a space where a word would.
     LK_ASSIGN_OR_RETURN(Dfa dfa, ToDfa(*Sequence({Optional(Text(" ")), value}), budget_));
     builder_.Define(root, std::move(dfa));
-    while (!waiting_.empty()) {
-      const Waiting next = std::move(waiting_.front());
-      waiting_.pop_front();
-      LK_ASSIGN_OR_RETURN(const ExpressionPtr body, Body(next.plain, next.place, 0));
-      LK_ASSIGN_OR_RETURN(Dfa body_dfa, ToDfa(*body, budget_));
-      builder_.Define(next.rule, std::move(body_dfa));
+    LK_RETURN_IF_ERROR(DefineWaiting());
+    return root;
+  }
+
+  // Adds a rule of the objects among these values.
+  absl::StatusOr<int32_t> AddObjects() {
+    Json objects = Json::object();
+    objects["types"] = unsigned{kObject};
+    LK_ASSIGN_OR_RETURN(Json plain, merger_.Plain(root_, "#"));
+    LK_ASSIGN_OR_RETURN(plain, merger_.Merge(std::move(plain), objects));
+    if (plain["types"].get<unsigned>() == 0) {
+      return SchemaError("#", "no object satisfies it, expected a schema of objects");
     }
-    return builder_.Finish(root, budget_);
+    LK_ASSIGN_OR_RETURN(const ExpressionPtr value, CallOf("objects", std::move(plain), "#"));
+    LK_RETURN_IF_ERROR(DefineWaiting());
+    return value->rule;
   }
 
  private:
@@ -87,6 +96,17 @@ class SchemaCompiler {
     Json plain;
     std::string place;
   };
+
+  absl::Status DefineWaiting() {
+    while (!waiting_.empty()) {
+      const Waiting next = std::move(waiting_.front());
+      waiting_.pop_front();
+      LK_ASSIGN_OR_RETURN(const ExpressionPtr body, Body(next.plain, next.place, 0));
+      LK_ASSIGN_OR_RETURN(Dfa body_dfa, ToDfa(*body, budget_));
+      builder_.Define(next.rule, std::move(body_dfa));
+    }
+    return absl::OkStatus();
+  }
 
   // Returns the rule that `key` stands for, and whether it is new.
   std::pair<int32_t, bool> RuleOf(const std::string& key, const std::string& place) {
@@ -389,10 +409,11 @@ class SchemaCompiler {
     return Call(rule);
   }
 
+  const Json& root_;
   Budget& budget_;
   SchemaMerger merger_;
-  GrammarBuilder builder_;
-  JsonRules rules_;
+  GrammarBuilder& builder_;
+  JsonRules& rules_;
   absl::flat_hash_map<std::string, int32_t> numbers_;
   std::deque<Waiting> waiting_;
 };
@@ -401,8 +422,18 @@ class SchemaCompiler {
 
 absl::StatusOr<std::shared_ptr<const Grammar>> CompileJsonSchema(std::string_view text,
                                                                  Budget& budget) {
-  LK_ASSIGN_OR_RETURN(const Json root, ParseSchema(text, budget));
-  return SchemaCompiler(root, budget).Run();
+  LK_ASSIGN_OR_RETURN(const Json schema, ParseSchema(text, budget));
+  GrammarBuilder builder;
+  JsonRules rules(builder, budget);
+  LK_ASSIGN_OR_RETURN(const int32_t root,
+                      SchemaCompiler(schema, builder, rules, budget).AddValues());
+  return builder.Finish(root, budget);
+}
+
+absl::StatusOr<int32_t> AddObjectSchema(std::string_view text, GrammarBuilder& builder,
+                                        JsonRules& rules, Budget& budget) {
+  LK_ASSIGN_OR_RETURN(const Json schema, ParseSchema(text, budget));
+  return SchemaCompiler(schema, builder, rules, budget).AddObjects();
 }
 
 }  // namespace lowkey::grammar

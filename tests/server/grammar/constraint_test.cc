@@ -157,7 +157,9 @@ TEST(VocabularyTest, TheDemoTokenizersTokensJoinToTheTextThatItDecodes) {
   const Tokenizer& tokenizer = TestTokenizer();
   const Vocabulary vocabulary(tokenizer, tokenizer.vocab_size() + 5, tokenizer.eos_ids());
   EXPECT_EQ(vocabulary.vocab_size(), tokenizer.vocab_size() + 5);
-  EXPECT_TRUE(vocabulary.text(*tokenizer.bos_id()).empty());
+  // No text has the byte that begins a control piece's spelling.
+  EXPECT_EQ(vocabulary.text(*tokenizer.bos_id()), kControlByte + std::string("<s>"));
+  EXPECT_TRUE(vocabulary.text(*tokenizer.PieceToId("<0xFF>")).empty());
   EXPECT_TRUE(vocabulary.text(tokenizer.eos_ids()[0]).empty());
   EXPECT_TRUE(vocabulary.text(tokenizer.vocab_size() + 1).empty());
   const std::string text = "Once upon a time {\"a\": [1, 2]} \xE2\x82\xAC \xF0\x9F\x98\x80";

@@ -123,65 +123,13 @@ absl::Status ReadMessages(Fields& fields, UnknownFields unknown,
   return absl::OkStatus();
 }
 
-absl::Status CheckTool(const json& value, const std::string& name) {
-  if (!value.is_object()) return ValueError(name, value, "an object");
-  Fields tool(value, name + ".");
-  std::optional<std::string> type, function_name;
-  LK_RETURN_IF_ERROR(tool.Read("type", type));
-  if (type != "function") {
-    return absl::UnimplementedError(absl::StrCat(name, ".type: \"", type.value_or("").substr(0, 64),
-                                                 "\", expected \"function\""));
-  }
-  const json* function = tool.Take("function");
-  if (function == nullptr || !function->is_object()) return tool.Error("function", "an object");
-  Fields inner(*function, name + ".function.");
-  LK_RETURN_IF_ERROR(inner.Read("name", function_name));
-  if (!function_name.has_value()) return inner.Error("name", "a text");
-  const json* parameters = inner.Take("parameters");
-  if (parameters == nullptr || parameters->is_object()) return absl::OkStatus();
-  return inner.Error("parameters", "a JSON Schema");
-}
-
-// Whether the model sees the tools.
-absl::StatusOr<bool> ReadToolChoice(Fields& fields) {
-  const json* value = fields.Take("tool_choice");
-  if (value == nullptr || *value == "auto") return true;
-  if (*value == "none") return false;
-  if (*value == "required" || value->is_object()) {
-    return absl::UnimplementedError(
-        "tool_choice: required and named tools are not supported, expected \"auto\" or \"none\"");
-  }
-  return fields.Error("tool_choice", "\"auto\" or \"none\"");
-}
-
-absl::Status ReadTools(Fields& fields, const std::string& body, std::string& tools_json) {
-  LK_ASSIGN_OR_RETURN(const bool is_shown, ReadToolChoice(fields));
-  const json* value = fields.Take("tools");
-  if (value == nullptr) {
-    fields.Ignore("parallel_tool_calls");
-    return absl::OkStatus();
-  }
-  if (!value->is_array() || value->size() > kMaxToolCalls) {
-    return fields.Error("tools", absl::StrCat("an array of at most ", kMaxToolCalls, " tools"));
-  }
-  for (size_t i = 0; i < value->size(); ++i) {
-    LK_RETURN_IF_ERROR(CheckTool((*value)[i], absl::StrCat("tools[", i, "]")));
-  }
-  if (!is_shown || value->empty()) {
-    fields.Ignore("parallel_tool_calls");
-    return absl::OkStatus();
-  }
-  tools_json = MemberText(body, "tools");
-  return fields.Accept("parallel_tool_calls", true);
-}
-
 }  // namespace
 
 absl::StatusOr<Conversation> ReadConversation(Fields& fields, const std::string& body,
-                                              UnknownFields unknown) {
+                                              const RequestedTools& tools, UnknownFields unknown) {
   Conversation conversation;
   LK_RETURN_IF_ERROR(ReadMessages(fields, unknown, conversation.messages));
-  LK_RETURN_IF_ERROR(ReadTools(fields, body, conversation.tools_json));
+  conversation.tools_json = tools.json;
   LK_RETURN_IF_ERROR(fields.Read("add_generation_prompt", conversation.add_generation_prompt));
   if (const json* variables = fields.Take("chat_template_kwargs"); variables != nullptr) {
     if (!variables->is_object()) return fields.Error("chat_template_kwargs", "an object");

@@ -7,16 +7,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/api/openai/requests/fields.h"
+#include "server/api/openai/requests/tools.h"
 #include "tokenizer/chat/chat_template.h"
 
 namespace lowkey {
 
-// Reads `messages`, `tools`, `tool_choice`, `chat_template_kwargs` and `add_generation_prompt`;
-// `body` is the text that `fields` was parsed from. INVALID_ARGUMENT naming the field
-// ("messages[2].content[0].text"), or UNIMPLEMENTED for images, sound and tool choices that need a
-// constraint. MakeChatPrompt checks the rest.
+// Reads `messages`, `chat_template_kwargs` and `add_generation_prompt`; `body` is the text that
+// `fields` was parsed from, `tools` what ReadTools found in it. INVALID_ARGUMENT naming the field
+// ("messages[2].content[0].text"), or UNIMPLEMENTED for images and sound. MakeChatPrompt checks the
+// rest.
 absl::StatusOr<Conversation> ReadConversation(Fields& fields, const std::string& body,
-                                              UnknownFields unknown);
+                                              const RequestedTools& tools, UnknownFields unknown);
 
 }  // namespace lowkey
 

@@ -88,4 +88,17 @@ std::string_view MemberText(std::string_view object, std::string_view key) {
   return "";
 }
 
+std::vector<std::string_view> ElementTexts(std::string_view array) {
+  std::vector<std::string_view> texts;
+  Walker walker(array);
+  walker.SkipSpaces();
+  if (walker.next() != '[') return texts;
+  walker.Skip();
+  while (!walker.at_end() && walker.next() != ']') {
+    texts.push_back(walker.TakeValue());
+    walker.Skip();  // the comma, or the end
+  }
+  return texts;
+}
+
 }  // namespace lowkey

@@ -144,7 +144,8 @@ std::unique_ptr<ToolParser> MakeToolParser(ToolFormat format, const ToolParserOp
       parser = MakeMistralParser();
       break;
   }
-  const bool may_reason = format == ToolFormat::kHermes || options.begins_in_reasoning;
+  const bool may_reason =
+      options.may_reason || options.begins_in_reasoning || format == ToolFormat::kHermes;
   if (!may_reason) return parser;
   return MakeReasoningParser(options.begins_in_reasoning, std::move(parser));
 }

@@ -1,6 +1,11 @@
 #include "server/api/openai/tools/tool_format.h"
 
 namespace lowkey {
+namespace {
+
+constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+
+}  // namespace
 
 ToolFormat DetectToolFormat(std::string_view template_text) {
   const auto has = [template_text](std::string_view text) {
@@ -20,17 +25,23 @@ std::vector<std::string> ToolMarkers(ToolFormat format) {
     case ToolFormat::kNone:
       return {};
     case ToolFormat::kHermes:
-      return {"<tool_call>", "</tool_call>", "<think>", "</think>"};
+      return {"<tool_call>", "</tool_call>"};
     case ToolFormat::kLlama3:
-      return {"<|python_tag|>", "<think>", "</think>"};
+      return {"<|python_tag|>"};
     case ToolFormat::kMistral:
-      return {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<think>", "</think>"};
+      return {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
   }
   return {};
 }
 
+bool SpeaksOfReasoning(std::string_view template_text) {
+  return template_text.find(kOpen) != std::string_view::npos ||
+         template_text.find(kClose) != std::string_view::npos;
+}
+
+std::vector<std::string> ReasoningMarkers() { return {std::string(kOpen), std::string(kClose)}; }
+
 bool EndsInReasoning(std::string_view prompt) {
-  constexpr std::string_view kOpen = "<think>";
   const size_t end = prompt.find_last_not_of(" \t\r\n");
   return end != std::string_view::npos && prompt.substr(0, end + 1).ends_with(kOpen);
 }

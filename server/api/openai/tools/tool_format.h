@@ -27,6 +27,12 @@ ToolFormat DetectToolFormat(std::string_view template_text);
 // must see (GenerationRequest::shown_pieces).
 std::vector<std::string> ToolMarkers(ToolFormat format);
 
+// Whether a template's text speaks of <think> or its end, so that an answer may begin with it.
+bool SpeaksOfReasoning(std::string_view template_text);
+
+// The markers of reasoning, which may be control pieces too.
+std::vector<std::string> ReasoningMarkers();
+
 // Whether a prompt ends within an open <think>, so that the answer begins as reasoning.
 bool EndsInReasoning(std::string_view prompt);
 

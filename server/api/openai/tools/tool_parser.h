@@ -46,6 +46,8 @@ class ToolParser {
 };
 
 struct ToolParserOptions {
+  // Whether the text may begin with <think>; that of kHermes always may.
+  bool may_reason = false;
   bool begins_in_reasoning = false;  // EndsInReasoning of the prompt
 };
 

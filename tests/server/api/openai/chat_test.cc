@@ -137,7 +137,7 @@ TEST_F(ChatTest, RefusalsSayWhat) {
        "unsupported_parameter", "messages[0].content[0].type"},
       {messages({{"role", "user"}, {"content", "x"}, {"colour", 1}}), "unknown_parameter",
        "messages[0].colour"},
-      {{{"tool_choice", "required"}}, "unsupported_parameter", "tool_choice"},
+      {{{"tool_choice", "required"}}, "invalid_value", "tool_choice"},
       {{{"tools", {{{"type", "function"}}}}}, "invalid_value", "tools[0].function"},
       {{{"top_logprobs", 3}}, "invalid_value", "top_logprobs"},
       {{{"logprobs", true}, {"top_logprobs", 99}}, "invalid_value", "top_logprobs"},
@@ -161,12 +161,7 @@ TEST_F(ChatTest, RefusalsSayWhat) {
 
 TEST_F(ChatTest, CallsOfToolsAreTakenOut) {
   // The format is the one that the template speaks of.
-  TextService service(
-      engine_, TestTokenizer(),
-      {"tales", {}, ChatTemplates("<tool_call>{{ messages[0].content }}"), nullptr});
-  auto server = Server::Start(service, {.port = 0});
-  ASSERT_TRUE(server.ok()) << server.status();
-  server_ = *std::move(server);
+  ServeTemplate("<tool_call>{{ messages[0].content }}");
   const json tool = {{"type", "function"}, {"function", {{"name", "f"}}}};
   const std::string text =
       "Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n</tool_call>";

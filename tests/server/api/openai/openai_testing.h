@@ -104,6 +104,19 @@ class OpenAiTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
+  // Serves the same engine with another chat template.
+  void ServeTemplate(const std::string& chat_template, OpenAiOptions openai = {}) {
+    server_.reset();
+    templated_ = std::make_unique<TextService>(
+        engine_, TestTokenizer(),
+        TextService::Options{"tales", {}, ChatTemplates(chat_template), &metrics_});
+    ServerOptions options = {.port = 0};
+    options.openai = std::move(openai);
+    auto server = Server::Start(*templated_, options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
   ApiAnswer Send(const std::string& method, const std::string& path, const std::string& body = "",
                  const std::string& fields = "") {
     RawConnection connection(server_->port());
@@ -145,6 +158,7 @@ class OpenAiTest : public ::testing::Test {
   Metrics metrics_{"tales"};
   TextService service_{
       engine_, TestTokenizer(), {"tales", {}, ChatTemplates(kTemplate), &metrics_}};
+  std::unique_ptr<TextService> templated_;
   std::unique_ptr<Server> server_;
 };
 
