@@ -91,10 +91,13 @@ function(lk_library NAME)
   endif()
 endfunction()
 
-# Tests of these folders run under AddressSanitizer by default: they read strangers' bytes, convert
-# numbers or have threads.
+# Tests of these folders run under AddressSanitizer by default, and optimized by name alone (label
+# `sanitized`): they read strangers' bytes, convert numbers or have threads.
 set(LK_ASAN_FOLDERS client engine/base engine/loader engine/sampler engine/scheduler fuzz server
                     tokenizer)
+
+# What is built by default without sanitizers: the programs and the tests of all other folders.
+add_custom_target(release_tests)
 
 # Marks tests that AddressSanitizer sees by default.
 function(lk_asan_tests)
@@ -134,11 +137,13 @@ function(lk_test NAME)
   target_precompile_headers(${NAME} REUSE_FROM lowkey_test_base)
   add_test(NAME ${NAME} COMMAND ${NAME})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${LK_TEST_SECONDS})
-  foreach(folder IN LISTS LK_ASAN_FOLDERS)
-    if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/${folder}(/|$)")
-      lk_asan_tests(${NAME})
-    endif()
-  endforeach()
+  list(JOIN LK_ASAN_FOLDERS "|" folders)
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/(${folders})(/|$)")
+    lk_asan_tests(${NAME})
+    set_property(TEST ${NAME} APPEND PROPERTY LABELS sanitized)
+  else()
+    add_dependencies(release_tests ${NAME})
+  endif()
   if(LOWKEY_SANITIZE STREQUAL "thread")
     set_tests_properties(${NAME} PROPERTIES
       ENVIRONMENT "TSAN_OPTIONS=ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
@@ -159,6 +164,7 @@ function(lk_gpu_test NAME)
     add_custom_target(gpu_tests)  # all that tests/gpu/run.sh needs
   endif()
   add_dependencies(gpu_tests ${NAME})
+  add_dependencies(release_tests ${NAME})
   set(gpu_name ${NAME}_gpu)
   set(filter)
   if(ARGC GREATER 1)

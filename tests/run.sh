@@ -4,13 +4,15 @@
 #   tests/run.sh [STEP...]
 #
 #   format    clang-format 14 over all C++ sources; skipped where there is no clang-format-14
-#   release   optimized build; unit, integration (over a socket) and architecture tests
+#   release   optimized build; architecture tests, integration tests over a socket, unit tests of
+#             what asan does not cover
 #   smollm2   fetches a public checkpoint and compares tokens with transformers' (after release)
 #   asan      what reads strangers' bytes, converts or has threads, under AddressSanitizer and
 #             UndefinedBehaviorSanitizer
 #
 # Without a step: these four, in this order. Only when they are named:
 #
+#   release-all  every test of the optimized build
 #   asan-all  every test under those sanitizers
 #   tsan      the tests in which threads meet, under ThreadSanitizer
 #   devices   every mechanism and engine test on the emulated device (release samples them)
@@ -202,8 +204,12 @@ run_step() {
   case $1 in
     format) run_format ;;
     release)
+      build_suite release build release_tests
+      test_all release build --label-exclude sanitized
+      ;;
+    release-all)
       build_suite release build
-      test_all release build
+      test_all release-all build
       ;;
     smollm2) run_smollm2 ;;
     asan)
@@ -216,7 +222,7 @@ run_step() {
       ;;
     tsan) run_tsan ;;
     devices)
-      build_suite release build
+      build_suite release build release_tests
       test_suite devices build --build-config devices --tests-regex '^cuda_|_on_device' \
         --parallel "$(nproc)"
       ;;
@@ -237,8 +243,8 @@ steps=("$@")
 [ "${#steps[@]}" -gt 0 ] || steps=(format release smollm2 asan)
 for step in "${steps[@]}"; do
   case $step in
-    format | release | smollm2 | asan | asan-all | tsan | devices | arm64 | clang | interop) ;;
-    clients | kubernetes | page) ;;
+    format | release | smollm2 | asan | release-all | asan-all | tsan | devices | arm64) ;;
+    clang | interop | clients | kubernetes | page) ;;
     -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac

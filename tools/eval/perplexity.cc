@@ -1,69 +1,30 @@
-#include "tools/perplexity.h"
+#include "tools/eval/perplexity.h"
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 
 namespace lowkey {
 namespace {
 
-struct WindowOutcome {
-  double negative_logprob = 0;
-  int64_t n_scored = 0;
-  FinalEvent event;
-  absl::Notification done;
-};
-
-class WindowSink : public Sink {
- public:
-  explicit WindowSink(WindowOutcome& outcome) : outcome_(outcome) {}
-
-  void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override {
-    for (const PromptLogprob& p : logprobs) outcome_.negative_logprob -= p.token.logprob;
-    outcome_.n_scored = static_cast<int64_t>(logprobs.size());
-  }
-  SinkAnswer OnToken(int32_t, const SampledToken&) override { return SinkAnswer::kStop; }
-  void OnDone(const FinalEvent& event) override {
-    outcome_.event = event;
-    outcome_.done.Notify();
-  }
-
- private:
-  WindowOutcome& outcome_;
-};
-
 absl::Status ScoreWindow(Engine& engine, absl::Span<const int32_t> tokens,
                          const PerplexityWindow& window, const PerplexityOptions& options,
                          PerplexityResult& result) {
-  EngineRequest request;
-  request.prompt.assign(tokens.begin() + window.begin, tokens.begin() + window.end);
-  if (options.first_token.has_value()) {
-    request.prompt.insert(request.prompt.begin(), *options.first_token);
-  }
-  request.max_new_tokens = 0;
-  request.prompt_logprobs = 0;
-  request.prompt_logprobs_from =
-      static_cast<int32_t>(static_cast<int64_t>(request.prompt.size()) - window.n_scored);
-  request.attention = options.attention;
-  WindowOutcome outcome;
-  LK_RETURN_IF_ERROR(
-      engine.Submit(std::move(request), std::make_unique<WindowSink>(outcome)).status());
-  outcome.done.WaitForNotification();
-  LK_RETURN_IF_ERROR(outcome.event.status);
+  TextToScore text;
+  if (options.first_token.has_value()) text.tokens.push_back(*options.first_token);
+  text.tokens.insert(text.tokens.end(), tokens.begin() + window.begin, tokens.begin() + window.end);
+  text.n_scored = window.n_scored;
+  LK_ASSIGN_OR_RETURN(const std::vector<ScoredText> scored,
+                      ScoreTexts(engine, {std::move(text)}, 0, options.attention));
+  for (const PromptLogprob& p : scored[0].logprobs) result.negative_logprob -= p.token.logprob;
+  result.n_scored += static_cast<int64_t>(scored[0].logprobs.size());
   ++result.n_windows;
-  result.n_scored += outcome.n_scored;
-  result.negative_logprob += outcome.negative_logprob;
-  result.seconds += static_cast<double>(outcome.event.timings.prefill_us) * 1e-6;
-  result.cache_bytes = outcome.event.attention.cache_bytes;
-  result.standard_bytes = outcome.event.attention.standard_cache_bytes;
-  result.rank = outcome.event.attention.rank;
+  result.cost.Add(scored[0]);
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_TOOLS_PERPLEXITY_H_
-#define LOWKEY_TOOLS_PERPLEXITY_H_
+#ifndef LOWKEY_TOOLS_EVAL_PERPLEXITY_H_
+#define LOWKEY_TOOLS_EVAL_PERPLEXITY_H_
 
 #include <cstdint>
 #include <optional>
@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/runtime/engine.h"
+#include "tools/eval/scored_text.h"
 
 namespace lowkey {
 
@@ -26,11 +27,8 @@ struct PerplexityResult {
   int64_t n_windows = 0;
   int64_t n_scored = 0;         // tokens
   double negative_logprob = 0;  // over the scored tokens, natural logarithm
-  double seconds = 0;           // the engine's, for prompts alone
-  int64_t cache_bytes = 0;      // of one window at its end
-  int64_t standard_bytes = 0;   // the same of mechanism standard
-  int32_t rank = 0;             // atp's, resolved
-  double perplexity() const;    // exp(negative_logprob / n_scored)
+  EvalCost cost = {};
+  double perplexity() const;  // exp(negative_logprob / n_scored)
 };
 
 // A window takes the tokens [begin, end) of the text and scores the last n_scored of them.
@@ -44,11 +42,11 @@ absl::StatusOr<std::vector<PerplexityWindow>> CutWindows(int64_t n_tokens,
                                                          const PerplexityOptions& options);
 
 // Scores `tokens` through the engine, one window after another; progress(done, all) after each.
-// Errors are those of CutWindows, Engine::Submit and the requests.
+// Errors are those of CutWindows and ScoreTexts.
 absl::StatusOr<PerplexityResult> MeasurePerplexity(
     Engine& engine, absl::Span<const int32_t> tokens, const PerplexityOptions& options,
     absl::FunctionRef<void(int64_t done, int64_t all)> progress);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_TOOLS_PERPLEXITY_H_
+#endif  // LOWKEY_TOOLS_EVAL_PERPLEXITY_H_

@@ -1,4 +1,4 @@
-#include "tools/perplexity.h"
+#include "tools/eval/perplexity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -110,7 +110,7 @@ TEST_F(PerplexityTest, EqualsTheLogitsOfEachWindow) {
     EXPECT_EQ(result->n_scored, 150);
     EXPECT_NEAR(result->negative_logprob, Expected(options), 1e-3);
     EXPECT_DOUBLE_EQ(result->perplexity(), std::exp(result->negative_logprob / 150));
-    EXPECT_EQ(result->cache_bytes, result->standard_bytes);
+    EXPECT_EQ(result->cost.cache_bytes, result->cost.standard_bytes);
     EXPECT_EQ(seen, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
   }
 }
@@ -128,8 +128,8 @@ TEST_F(PerplexityTest, CompressedTextIsMeasuredThroughItsPrincipalKeys) {
   const auto low = MeasurePerplexity(*engine_, tokens_, options, Ignore);
   ASSERT_TRUE(low.ok()) << low.status();
   EXPECT_NE(low->negative_logprob, exact->negative_logprob);
-  EXPECT_EQ(low->rank, 1);
-  EXPECT_LT(low->cache_bytes, low->standard_bytes);
+  EXPECT_EQ(low->cost.rank, 1);
+  EXPECT_LT(low->cost.cache_bytes, low->cost.standard_bytes);
 }
 
 TEST_F(PerplexityTest, AWindowOverTheContextIsTheEnginesError) {

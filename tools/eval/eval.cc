@@ -1,0 +1,375 @@
+// Implements `lowkey eval`: how well a model predicts a text, finds what stood far above, and answers
+// questions, by mechanism and context length.
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
+#include "engine/loader/bundle_quality.h"
+#include "server/config/calibration_flags.h"
+#include "server/config/command.h"
+#include "server/config/common_flags.h"
+#include "server/config/json_text.h"
+#include "server/config/opened_model.h"
+#include "server/config/terminal/terminal.h"
+#include "server/config/token_text.h"
+#include "tokenizer/tokenizer.h"
+#include "tools/commands.h"
+#include "tools/eval/choice.h"
+#include "tools/eval/eval_table.h"
+#include "tools/eval/perplexity.h"
+#include "tools/eval/recall.h"
+#include "tools/eval/trials.h"
+
+namespace lowkey {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr Flag kEvalFlags[] = {
+    {"context", "N,...", "",
+     "tokens in a window; several lengths are measured one by one [2048; recall: 4096]"},
+    {"stride", "N", "0",
+     "perplexity: each window scores its last N tokens; 0: half of the context"},
+    {"windows", "N", "0", "at most so many windows; 0: as many as the text holds"},
+    {"codes", "N", "14", "recall: codes hidden in a window"},
+    {"passage", "N", "240", "recall: tokens of the passage that comes twice"},
+    {"try", "ATTENTION", "",
+     "measure this too, such as \"atp --rank 16 --basis kv\"; the first is the reference",
+     FlagKind::kRepeated},
+    {"csv", "FILE", "", "write the table to FILE as well"},
+    {"record", "", "",
+     "perplexity: write ratios to standard into the model's lowkey.json, for --attention auto",
+     FlagKind::kSwitch},
+};
+
+// What is read and asked, whatever the attention.
+struct Evaluation {
+  std::vector<int64_t> contexts;
+  std::vector<Trial> trials;
+  PerplexityOptions perplexity;
+  RecallOptions recall;
+  std::vector<int32_t> tokens;  // of the text
+  std::vector<Question> questions;
+  std::unique_ptr<Tokenizer> tokenizer;
+  bool is_json = false;
+
+  std::optional<int32_t> first_token() const {
+    if (!tokenizer->adds_bos()) return std::nullopt;
+    return tokenizer->bos_id();
+  }
+};
+
+using Progress = absl::FunctionRef<void(int64_t done, int64_t all)>;
+
+// A kind of evaluation.
+struct EvalKind {
+  std::string_view name;
+  std::string_view counted;          // by the progress bar
+  std::string_view default_context;  // empty: it has no windows
+  EvalRow (*widest)();               // with every number as wide as may be
+  absl::StatusOr<EvalRow> (*measure)(Engine& engine, const Evaluation& evaluation,
+                                     const AttentionOptions& attention, int64_t context_tokens,
+                                     Progress progress);
+};
+
+EvalRow PerplexityRow(int64_t context_tokens, int64_t stride_tokens, const PerplexityResult& r) {
+  EvalRow row;
+  row.context_tokens = context_tokens;
+  row.cells = {CountCell("context_tokens", context_tokens, "context"),
+               CountCell("stride_tokens", stride_tokens),
+               CountCell("windows", r.n_windows, "windows"),
+               CountCell("tokens", r.n_scored, "tokens"),
+               NumberCell("perplexity", r.perplexity(), "perplexity", 4)};
+  row.cost = r.cost;
+  row.perplexity = r.perplexity();
+  return row;
+}
+
+absl::StatusOr<EvalRow> MeasurePerplexityRow(Engine& engine, const Evaluation& evaluation,
+                                             const AttentionOptions& attention,
+                                             int64_t context_tokens, Progress progress) {
+  PerplexityOptions options = evaluation.perplexity;
+  options.context_tokens = context_tokens;
+  if (options.stride_tokens == 0) options.stride_tokens = context_tokens / 2;
+  options.first_token = evaluation.first_token();
+  options.attention = attention;
+  LK_ASSIGN_OR_RETURN(const PerplexityResult result,
+                      MeasurePerplexity(engine, evaluation.tokens, options, progress));
+  return PerplexityRow(context_tokens, options.stride_tokens, result);
+}
+
+double Share(int64_t part, int64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
+
+EvalRow RecallRow(int64_t context_tokens, const RecallResult& r) {
+  EvalRow row;
+  row.context_tokens = context_tokens;
+  row.cells = {
+      CountCell("context_tokens", context_tokens, "context"),
+      CountCell("texts", r.n_texts, "texts"),
+      CountCell("codes", r.n_codes, "codes"),
+      NumberCell("codes_right", Share(r.n_codes_right, r.n_codes), "whole", 3),
+      CountCell("code_tokens", r.n_code_tokens),
+      NumberCell("code_tokens_right", Share(r.n_code_tokens_right, r.n_code_tokens), "digits", 3),
+      NumberCell("code_tokens_loss", r.code_negative_logprob / static_cast<double>(r.n_code_tokens),
+                 "loss", 3),
+      CountCell("copied_tokens", r.n_copied),
+      NumberCell("copied_tokens_right", Share(r.n_copied_right, r.n_copied), "copied", 3)};
+  row.cost = r.cost;
+  return row;
+}
+
+absl::StatusOr<EvalRow> MeasureRecallRow(Engine& engine, const Evaluation& evaluation,
+                                         const AttentionOptions& attention, int64_t context_tokens,
+                                         Progress progress) {
+  RecallOptions options = evaluation.recall;
+  options.context_tokens = context_tokens;
+  options.first_token = evaluation.first_token();
+  options.attention = attention;
+  LK_ASSIGN_OR_RETURN(
+      const RecallResult result,
+      MeasureRecall(engine, *evaluation.tokenizer, evaluation.tokens, options, progress));
+  return RecallRow(context_tokens, result);
+}
+
+EvalRow ChoiceRow(const ChoiceResult& r) {
+  EvalRow row;
+  row.cells = {
+      CountCell("questions", r.n_questions, "questions"),
+      NumberCell("right", Share(r.n_right, r.n_questions), "right", 4),
+      NumberCell("right_normalized", Share(r.n_right_normalized, r.n_questions), "normalized", 4)};
+  row.cost = r.cost;
+  return row;
+}
+
+absl::StatusOr<EvalRow> MeasureChoiceRow(Engine& engine, const Evaluation& evaluation,
+                                         const AttentionOptions& attention, int64_t,
+                                         Progress progress) {
+  LK_ASSIGN_OR_RETURN(const ChoiceResult result,
+                      MeasureChoices(engine, *evaluation.tokenizer, evaluation.questions,
+                                     evaluation.first_token(), attention, progress));
+  return ChoiceRow(result);
+}
+
+constexpr int64_t kMany = 100'000;
+const EvalCost kWideCost = {1, kMany, kMany << 10, kMany << 10, 0};
+
+const EvalKind kKinds[] = {
+    {"perplexity", "windows", "2048",
+     [] {
+       // exp(7) is 1,096.6.
+       return PerplexityRow(kMany, 0, {1, kMany, 7.0 * kMany, kWideCost});
+     },
+     &MeasurePerplexityRow},
+    {"recall", "texts", "4096",
+     [] {
+       return RecallRow(kMany, {1, kMany, 0, kMany, 0, 10.0 * kMany, kMany, 0, kWideCost});
+     },
+     &MeasureRecallRow},
+    {"choice", "questions", "",
+     [] {
+       return ChoiceRow({kMany, 0, 0, kWideCost});
+     },
+     &MeasureChoiceRow},
+};
+
+absl::StatusOr<std::vector<int64_t>> ReadContexts(const FlagValues& flags, const EvalKind& kind) {
+  if (kind.default_context.empty()) {
+    if (flags.IsGiven("context")) return flags.Error("context", "none: choice has no windows");
+    return std::vector<int64_t>{0};
+  }
+  const std::string text =
+      flags.IsGiven("context") ? flags.Text("context") : std::string(kind.default_context);
+  std::vector<int64_t> contexts;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    int64_t n = 0;
+    if (!absl::SimpleAtoi(part, &n) || n < 2) {
+      return flags.Error("context", "numbers of tokens, 2 or more, separated by commas");
+    }
+    contexts.push_back(n);
+  }
+  return contexts;
+}
+
+// Says why where windows of so many tokens are too long for the trial's mechanism.
+bool Fits(const Engine& engine, const Trial& trial, int64_t context_tokens) {
+  for (const MechanismInfo& info : engine.mechanisms()) {
+    if (info.id != trial.attention.mechanism) continue;
+    if (context_tokens <= info.max_tokens.value_or(context_tokens)) return true;
+    std::fprintf(stderr, "%s: not measured at %s tokens, more than its %s\n", trial.name.c_str(),
+                 CountText(context_tokens).c_str(), CountText(*info.max_tokens).c_str());
+    return false;
+  }
+  return true;  // the engine says what is missing
+}
+
+absl::StatusOr<std::vector<EvalRow>> MeasureAll(Engine& engine, const EvalKind& kind,
+                                                const Evaluation& evaluation) {
+  EvalRow widest = kind.widest();
+  const bool has_ratio = widest.perplexity > 0;
+  const auto add_ratio = [&](EvalRow& row) {
+    if (has_ratio) row.cells.push_back(NumberCell("ratio_to_first", row.ratio, "to first", 4));
+  };
+  add_ratio(widest);
+  const Table table = MakeEvalTable(evaluation.trials, widest);
+  if (!evaluation.is_json) PrintHeader(table);
+  std::vector<EvalRow> rows;
+  for (const int64_t context : evaluation.contexts) {
+    const size_t first = rows.size();
+    for (const Trial& trial : evaluation.trials) {
+      if (!Fits(engine, trial, context)) continue;
+      EvalRow row;
+      {
+        ProgressBar bar(stderr, trial.name, kind.counted);
+        LK_ASSIGN_OR_RETURN(row,
+                            kind.measure(engine, evaluation, trial.attention, context,
+                                         [&](int64_t done, int64_t all) { bar.Show(done, all); }));
+      }
+      row.trial = trial;
+      if (rows.size() > first) row.ratio = row.perplexity / rows[first].perplexity;
+      add_ratio(row);
+      if (!evaluation.is_json) PrintNow(TableRow(table, row));
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+absl::StatusOr<Evaluation> ReadEvaluation(const FlagValues& flags, const EvalKind& kind) {
+  Evaluation evaluation;
+  LK_ASSIGN_OR_RETURN(evaluation.contexts, ReadContexts(flags, kind));
+  LK_ASSIGN_OR_RETURN(evaluation.trials, ReadTrials(flags));
+  std::optional<int64_t>& windows = evaluation.perplexity.max_windows;
+  LK_RETURN_IF_ERROR(flags.ReadInt("stride", {0, 1 << 24}, evaluation.perplexity.stride_tokens));
+  LK_RETURN_IF_ERROR(flags.ReadInt("windows", {0, 1 << 24}, windows));
+  if (windows == 0) windows.reset();
+  evaluation.recall.max_texts = windows;
+  LK_RETURN_IF_ERROR(
+      flags.ReadInt("codes", {1, RecallOptions::kMaxCodes}, evaluation.recall.n_codes));
+  LK_RETURN_IF_ERROR(flags.ReadInt("passage", {RecallOptions::kCueTokens + 1, 1 << 24},
+                                   evaluation.recall.passage_tokens));
+  evaluation.is_json = flags.Switch("json");
+  return evaluation;
+}
+
+absl::Status ReadText(const std::string& path, const EvalKind& kind, const OpenedModel& model,
+                      Evaluation& evaluation) {
+  LK_ASSIGN_OR_RETURN(evaluation.tokenizer, model.MakeTokenizer());
+  if (kind.default_context.empty()) {
+    LK_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxTokenFileBytes));
+    LK_ASSIGN_OR_RETURN(evaluation.questions, ParseQuestions(text, path));
+    return absl::OkStatus();
+  }
+  LK_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, Tokenizer::kMaxTextBytes));
+  EncodeOptions encode;
+  encode.add_bos = false;
+  encode.add_eos = false;
+  LK_ASSIGN_OR_RETURN(evaluation.tokens, evaluation.tokenizer->Encode(text, encode));
+  return absl::OkStatus();
+}
+
+// The measured ratios to the first trial, which must be exact standard attention. Compressed
+// prefill counts for exact prefill too: fewer rows read compressed blocks there.
+absl::Status Record(const std::string& model_path, const std::vector<EvalRow>& rows) {
+  std::vector<MeasuredQuality> measured;
+  for (const EvalRow& row : rows) {
+    if (row.trial.name == rows[0].trial.name) continue;
+    MeasuredQuality& m = measured.emplace_back();
+    m.options = row.trial.attention;
+    m.options.atp.prefill = AtpOptions().prefill;
+    m.ratios = PerplexityRatios({{row.context_tokens, row.ratio}});
+  }
+  const bool is_file = !std::filesystem::is_directory(model_path);
+  return RecordQuality(
+      is_file ? std::filesystem::path(model_path).parent_path().string() : model_path, measured);
+}
+
+absl::Status CheckRecord(const FlagValues& flags, const EvalKind& kind,
+                         const Evaluation& evaluation) {
+  if (!flags.Switch("record")) return absl::OkStatus();
+  if (kind.name != "perplexity") return flags.Error("record", "eval perplexity");
+  if (AttentionLabel(evaluation.trials[0].attention) != AttentionLabel({})) {
+    return flags.Error("record", "the first --try to be standard, which ratios are to");
+  }
+  if (flags.Text("model").empty() || !std::filesystem::exists(flags.Text("model"))) {
+    return flags.Error("record", "--model with the path of a model on this machine");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(const FlagValues& flags,
+                                                   const OpenedModel& model) {
+  LK_ASSIGN_OR_RETURN(EngineOptions options, ReadEngineOptions(flags));
+  LK_ASSIGN_OR_RETURN(auto weights, model.Weights());
+  LK_RETURN_IF_ERROR(ReadCalibration(flags, model, *weights, options));
+  ProgressBar bar(stderr, "loading");
+  return CreateEngine(std::move(weights), options,
+                      [&](int64_t done, int64_t all) { bar.Show(done, all); });
+}
+
+absl::Status RunEval(const FlagValues& flags) {
+  const std::vector<std::string>& words = flags.positional();
+  const EvalKind* kind = nullptr;
+  for (const EvalKind& k : kKinds) {
+    if (!words.empty() && words[0] == k.name) kind = &k;
+  }
+  if (words.size() != 2 || kind == nullptr) {
+    return absl::InvalidArgumentError(
+        "expected: lowkey eval perplexity|recall|choice FILE (- is standard input)");
+  }
+  LK_ASSIGN_OR_RETURN(Evaluation evaluation, ReadEvaluation(flags, *kind));
+  LK_RETURN_IF_ERROR(CheckRecord(flags, *kind, evaluation));
+  LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
+  LK_RETURN_IF_ERROR(ReadText(words[1], *kind, model, evaluation));
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags, model));
+  LK_ASSIGN_OR_RETURN(const std::vector<EvalRow> rows, MeasureAll(*engine, *kind, evaluation));
+  if (flags.IsGiven("csv")) LK_RETURN_IF_ERROR(WriteCsv(flags.Text("csv"), rows));
+  if (flags.Switch("record")) LK_RETURN_IF_ERROR(Record(flags.Text("model"), rows));
+  if (!evaluation.is_json) return absl::OkStatus();
+  Json json = {{"model", model.path()}, {"dtype", engine->Stats().dtype}};
+  if (!evaluation.tokens.empty()) json["text_tokens"] = evaluation.tokens.size();
+  for (const EvalRow& row : rows) json["results"].push_back(RowJson(row));
+  std::printf("%s\n", JsonLine(json).c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command EvalCommand() {
+  Command command("eval", "quality on a text, by attention mechanism and context length", RunEval);
+  command.spec.positional = "perplexity|recall|choice FILE";
+  command.spec.description =
+      "perplexity cuts a text into windows of --context tokens, one every --stride tokens, scores "
+      "each on its last --stride tokens, and prints exp(mean negative log-probability). recall "
+      "hides codes in windows of the text and asks for them at the end, and for a passage to be "
+      "repeated: `digits` and `copied` are the shares of tokens that the model predicts, `whole` "
+      "that of codes. choice reads a question from each line of FILE, {\"prompt\": TEXT, "
+      "\"choices\": [TEXT, ...], \"answer\": INDEX}: `right` is the share of questions whose most "
+      "probable choice is the answer, `normalized` by log-probability per byte. Each --try is a "
+      "row of the table: `cache` is what a window takes at most, `share` that of standard's. atp "
+      "compresses the text itself here unless --prefill exact is said. No server is needed.";
+  command.spec.groups = {
+      {"Evaluation", kEvalFlags},      {"Model", ModelFlags()},
+      {"Engine", EngineFlags()},       {"Prefixes in a calibrated code", CalibrationFlags()},
+      {"Attention", AttentionFlags()}, {"General", GeneralFlags()}};
+  command.spec.examples = {
+      "lowkey eval perplexity book.txt",
+      "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp --rank 1/4\"",
+      "lowkey eval perplexity book.txt --model model --record --try standard --try taylorshift",
+      "lowkey eval recall book.txt --try standard --try \"standard --cache-storage int4\"",
+      "lowkey eval choice questions.jsonl --model model.gguf --json",
+  };
+  return command;
+}
+
+}  // namespace lowkey

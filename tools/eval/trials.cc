@@ -1,0 +1,34 @@
+#include "tools/eval/trials.h"
+
+#include "absl/strings/str_split.h"
+#include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
+#include "server/config/common_flags.h"
+
+namespace lowkey {
+namespace {
+
+absl::StatusOr<Trial> MakeTrial(AttentionChoice choice) {
+  const bool is_atp = choice.mechanism.value_or("standard") == "atp";
+  if (is_atp) choice.options.try_emplace("prefill", "compressed");
+  LK_ASSIGN_OR_RETURN(const AttentionOptions attention, ResolveAttention(choice, {}));
+  return Trial{AttentionLabel(attention), attention};
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags) {
+  std::vector<Trial> trials;
+  for (const std::string& text : flags.Texts("try")) {
+    const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipWhitespace());
+    LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ParseAttention(words));
+    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice));
+  }
+  if (trials.empty()) {
+    LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ReadAttention(flags));
+    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice));
+  }
+  return trials;
+}
+
+}  // namespace lowkey
