@@ -119,9 +119,9 @@ void CompletionAnswer::WritePromptLogprobs(const v1::PromptLogprobs& prompt,
   writer.EndArray();
 }
 
-void CompletionAnswer::Write(size_t index, const v1::ChoiceDelta& delta,
-                             const v1::PromptLogprobs* prompt, const Finish* finish,
-                             JsonWriter& writer) {
+void CompletionAnswer::WriteObject(size_t index, const v1::ChoiceDelta& delta,
+                                   const v1::PromptLogprobs* prompt, const Finish* finish,
+                                   JsonWriter& writer) {
   const bool begins_with_prompt = prompt != nullptr && echo_.echoes;
   writer.BeginObject().Key("index").Unsigned(index).Key("text");
   writer.Text(begins_with_prompt ? echo_.texts[index / form().n] + delta.text() : delta.text());
@@ -147,13 +147,13 @@ void CompletionAnswer::WriteChunk(size_t index, const v1::ChoiceDelta& delta, co
                                   JsonWriter& writer) {
   const bool is_first = !is_begun_[index];
   is_begun_[index] = true;
-  Write(index, delta, is_first ? &prompts_[index / form().n] : nullptr, finish, writer);
+  WriteObject(index, delta, is_first ? &prompts_[index / form().n] : nullptr, finish, writer);
 }
 
 void CompletionAnswer::WriteChoice(size_t index, const v1::ChoiceDelta& choice,
                                    const v1::PromptLogprobs& prompt, const Finish& finish,
                                    JsonWriter& writer) {
-  Write(index, choice, &prompt, &finish, writer);
+  WriteObject(index, choice, &prompt, &finish, writer);
 }
 
 }  // namespace lowkey

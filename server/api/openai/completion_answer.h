@@ -36,8 +36,8 @@ class CompletionAnswer final : public Answer {
                    const Finish& finish, JsonWriter& writer) override;
   void TakePromptLogprobs(size_t prompt, const v1::PromptLogprobs& logprobs) override;
 
-  void Write(size_t index, const v1::ChoiceDelta& delta, const v1::PromptLogprobs* prompt,
-             const Finish* finish, JsonWriter& writer);
+  void WriteObject(size_t index, const v1::ChoiceDelta& delta, const v1::PromptLogprobs* prompt,
+                   const Finish* finish, JsonWriter& writer);
   void WriteLogprobs(size_t index, const v1::ChoiceDelta& delta, const v1::PromptLogprobs* prompt,
                      JsonWriter& writer);
   void WritePromptLogprobs(const v1::PromptLogprobs& prompt, JsonWriter& writer) const;

@@ -93,7 +93,8 @@ absl::StatusOr<OptionValue> ValueOf(const AttentionOption& option, const std::st
 
 absl::StatusOr<AttentionChoice> AttentionOf(const std::vector<Parameter>& parameters) {
   AttentionChoice choice;
-  for (const auto& [name, text] : parameters) {
+  for (const auto& parameter : parameters) {
+    const std::string &name = parameter.first, &text = parameter.second;
     if (name == "mechanism") {
       choice.mechanism = text;
       continue;

@@ -50,7 +50,7 @@ class AdminTest : public ::testing::Test {
                                    std::make_shared<LiveCalls>(),
                                    std::make_shared<LiveCalls>(),
                                    std::make_shared<PausedCalls>()};
-  const HttpLimits limits_;
+  const HttpLimits limits_ = {};
   HttpBudgets budgets_;
   int n_drains_ = 0;
 };

@@ -192,7 +192,7 @@ TEST_F(FetchModelTest, ANewCommitFetchesOnlyWhatChanged) {
   ASSERT_TRUE(Fetch().ok());
   const size_t before = hub_.n_file_bytes();
   const std::string other(40, 'e');
-  hub_.SetScript([this, other](const HubRequest& request, int) -> std::optional<HubAnswer> {
+  hub_.SetScript([other](const HubRequest& request, int) -> std::optional<HubAnswer> {
     if (!absl::StrContains(request.path, "/revision/")) return std::nullopt;
     return HubAnswer{Answer(200, "{\"sha\": \"" + other + "\"}")};
   });
