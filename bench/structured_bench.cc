@@ -81,7 +81,7 @@ struct Way {
 struct RunResult {
   double tokens_per_second = 0;
   int64_t n_steps = 0, n_drafted = 0, n_accepted = 0, n_masks = 0, n_ahead = 0;
-  double wait_us = 0;  // for masks, per token
+  double wait_us = 0;                        // for masks, per token
   std::vector<std::vector<int32_t>> tokens;  // by stream
 };
 

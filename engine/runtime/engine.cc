@@ -31,9 +31,9 @@ constexpr double kWaitSlack = 1.2;
 constexpr absl::Duration kRounding = absl::Milliseconds(1);
 constexpr absl::Duration kShortestRetry = absl::Milliseconds(100);
 
-// On few cores the worker takes from the step what it saves after it.
+// On one core the worker would take from the step what it saves after it.
 bool BeginsMasks(const EngineOptions& options, const ModelRunner& runner) {
-  return options.begins_masks.value_or(runner.n_threads() > 2);
+  return options.begins_masks.value_or(runner.n_threads() > 1);
 }
 
 }  // namespace

@@ -164,7 +164,7 @@ struct EngineOptions {
   // (TokenConstraint::ForcedTokens), where the mechanism lets them. Never changes an output.
   bool jumps_ahead = true;
   // Whether masks are computed on a thread beside those of the step whose tokens they are for.
-  // Never changes an output. Unset: TODO.
+  // Never changes an output. Unset: where n_threads is more than one.
   std::optional<bool> begins_masks = std::nullopt;
   int32_t context_tokens = 0;  // limit below the model's context; 0: none
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection

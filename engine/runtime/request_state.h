@@ -9,9 +9,9 @@
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
 #include "engine/attention/selection/selection.h"
-#include "engine/runtime/engine.h"
 #include "engine/runtime/drafts/forced_drafter.h"
 #include "engine/runtime/drafts/lookup_drafter.h"
+#include "engine/runtime/engine.h"
 #include "engine/runtime/row_tokens.h"
 #include "engine/sampler/sampler.h"
 #include "engine/scheduler/forecast.h"
@@ -24,8 +24,8 @@ struct ChoiceState {
   std::optional<Sampler> sampler;
   std::vector<int32_t> tokens;  // generated
   std::optional<FinishReason> finish_reason;
-  LookupDrafter lookup;    // where the request asks for drafts
-  ForcedDrafter forced;    // where it has a constraint
+  LookupDrafter lookup;             // where the request asks for drafts
+  ForcedDrafter forced;             // where it has a constraint
   absl::Span<const int32_t> draft;  // the tokens after the last one that were drafted last
 };
 

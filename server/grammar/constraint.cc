@@ -157,7 +157,8 @@ bool GrammarConstraint::MayEnd() { return walk_.MayEnd(stacks_); }
 
 std::string GrammarConstraint::ForcedBytes(size_t max_bytes) {
   std::string forced;
-  if (!has_ended_) walk_.AppendForced(stacks_, max_bytes, std::nullopt, forced);
+  const auto no_guess = [](uint8_t) { return std::optional<std::string>(); };
+  if (!has_ended_) walk_.AppendForced(stacks_, max_bytes, no_guess, forced);
   return forced;
 }
 
@@ -165,8 +166,10 @@ std::vector<int32_t> GrammarConstraint::ForcedTokens(int64_t most) {
   if (parts_.tokenizer == nullptr || has_ended_ || most <= 0) return {};
   const auto n_most = static_cast<size_t>(std::min(most, kMaxForcedTokens));
   std::string forced;
-  const auto guess = [&](uint8_t next) {
-    return std::string(GuessSpace(last_bytes_ + forced, next));
+  const auto guess = [&](uint8_t next) -> std::optional<std::string> {
+    const std::string text = last_bytes_ + forced;
+    const std::optional<std::string_view> space = GuessSpace(text, next);
+    return space.has_value() ? std::optional<std::string>(*space) : std::nullopt;
   };
   walk_.AppendForced(stacks_, n_most * kMaxBytesPerToken, guess, forced);
   if (forced.empty()) return {};

@@ -34,7 +34,7 @@ void AppendLongest(const Vocabulary& vocabulary, std::string_view text, size_t m
 
 }  // namespace
 
-std::string_view GuessSpace(std::string_view text, uint8_t next) {
+std::optional<std::string_view> GuessSpace(std::string_view text, uint8_t next) {
   if (text.empty()) return "";
   const char last = text.back();
   for (size_t end = text.size(); end-- > 1;) {
@@ -44,6 +44,7 @@ std::string_view GuessSpace(std::string_view text, uint8_t next) {
       return text.substr(before + 1, end - before - 1);
     }
   }
+  if (last == '{' || last == '[') return std::nullopt;
   return last == ',' || last == ':' ? " " : "";
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -12,8 +13,9 @@
 namespace lowkey::grammar {
 
 // Guesses the white space before `next` at the end of `text`: as where `next` came last behind the
-// byte that the text ends with; one space behind a comma or colon that never came, else none.
-std::string_view GuessSpace(std::string_view text, uint8_t next);
+// byte that the text ends with. If it never did: one space behind a comma or colon, no guess behind
+// an opening bracket, whose next line is as likely, and else none.
+std::optional<std::string_view> GuessSpace(std::string_view text, uint8_t next);
 
 // Returns at most `most` tokens that spell the beginning of `forced` as the tokenizer spells the
 // text `before` + `forced`. Where a token of that lies across the border of the two, the longest

@@ -71,8 +71,8 @@ void MaskWalk::AddBytes(int32_t ready, Vocabulary::Bits& bytes) {
   }
 }
 
-void MaskWalk::AppendForced(const std::vector<Stack>& stacks, size_t max_bytes,
-                            std::optional<GuessSpaceFn> guess, std::string& forced) {
+void MaskWalk::AppendForced(const std::vector<Stack>& stacks, size_t max_bytes, GuessSpaceFn guess,
+                            std::string& forced) {
   stacks_.Clear(0);
   std::vector<int32_t> open, ready;
   for (const Stack& stack : stacks) open.push_back(stacks_.Add(stack));
@@ -88,10 +88,11 @@ void MaskWalk::AppendForced(const std::vector<Stack>& stacks, size_t max_bytes,
     if (guessed.empty()) {
       const std::optional<uint8_t> only = bytes.OnlyByte();
       const std::optional<uint8_t> next = only.has_value() ? only : bytes.OnlyByteButSpace();
-      if (!next.has_value() || (!only.has_value() && !guess.has_value())) return;
-      guessed.push_back(static_cast<char>(*next));
-      if (!only.has_value()) guessed += (*guess)(*next);
-      std::reverse(guessed.begin() + 1, guessed.end());
+      if (!next.has_value()) return;
+      std::optional<std::string> space = only.has_value() ? std::string() : guess(*next);
+      if (!space.has_value()) return;
+      std::reverse(space->begin(), space->end());
+      guessed = static_cast<char>(*next) + *space;
     }
     const auto byte = static_cast<uint8_t>(guessed.back());
     guessed.pop_back();

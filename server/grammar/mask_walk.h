@@ -48,9 +48,9 @@ class MaskWalk {
   // leaves very much open. Where only white space
   // leaves a choice before the next byte, `guess(next byte)` decides between its spellings; without
   // a guess the forced text ends there.
-  using GuessSpaceFn = absl::FunctionRef<std::string(uint8_t next)>;
-  void AppendForced(const std::vector<Stack>& stacks, size_t max_bytes,
-                    std::optional<GuessSpaceFn> guess, std::string& forced);
+  using GuessSpaceFn = absl::FunctionRef<std::optional<std::string>(uint8_t next)>;
+  void AppendForced(const std::vector<Stack>& stacks, size_t max_bytes, GuessSpaceFn guess,
+                    std::string& forced);
 
   int deepest() const { return stacks_.deepest(); }
   int64_t n_steps() const { return stacks_.n_steps(); }  // of the last Run

@@ -150,7 +150,8 @@ std::vector<std::pair<ResponseFormat, GenerationRequest>> ForcedAnswers() {
        R"({"type":"object","properties":{"first name":{"type":"string","maxLength":8},
            "favorite color":{"enum":["red","green","blue"]},"how old":{"type":"integer"}},
            "required":["first name","favorite color","how old"],"additionalProperties":false})"},
-      {Kind::kRegex, "Once upon a time there was a (cat|dog) that said: [a-z ]{1,20}\\. The end\\."},
+      {Kind::kRegex,
+       "Once upon a time there was a (cat|dog) that said: [a-z ]{1,20}\\. The end\\."},
       {Kind::kGrammar, "root ::= (\"Tom said: \" [A-Z] [a-z]{1,9} \". Then \"){1,4} \"he slept\""},
       {Kind::kChoice, "", {"yes, of course", "yes, but not today", "no, never in my life"}}};
   std::vector<std::pair<ResponseFormat, GenerationRequest>> all;

@@ -28,7 +28,9 @@ class Form : public TokenConstraint {
   static bool IsText(const Rules& rules, int at) {
     return at < rules.n_before_end && at % (rules.n_field + rules.n_text) >= rules.n_field;
   }
-  static int32_t Usual(const Rules& rules, int at) { return 8 + (at * 13 + 5) % (rules.vocab_size - 8); }
+  static int32_t Usual(const Rules& rules, int at) {
+    return 8 + (at * 13 + 5) % (rules.vocab_size - 8);
+  }
   static bool MayCome(const Rules& rules, const std::vector<int32_t>& before, int32_t token) {
     const int at = static_cast<int>(before.size());
     if (token < 0 || token >= rules.vocab_size) return false;

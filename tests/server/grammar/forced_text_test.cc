@@ -21,8 +21,8 @@ std::shared_ptr<const Vocabulary> DemoVocabulary() {
 }
 
 GrammarConstraint Demo(std::shared_ptr<const Grammar> grammar) {
-  return GrammarConstraint({std::move(grammar), DemoVocabulary(), std::make_shared<MaskCache>(),
-                            &TestTokenizer()});
+  return GrammarConstraint(
+      {std::move(grammar), DemoVocabulary(), std::make_shared<MaskCache>(), &TestTokenizer()});
 }
 
 std::string TextOf(const std::vector<int32_t>& tokens) {
@@ -49,8 +49,7 @@ TEST(SpellForcedTest, SpellsAsTheTokenizerSpellsTheWholeText) {
   std::string before;
   for (size_t i = 1; i < whole->size(); ++i) {
     before = TextOf({whole->begin(), whole->begin() + static_cast<int64_t>(i)});
-    const std::string forced =
-        TextOf({whole->begin() + static_cast<int64_t>(i), whole->end()});
+    const std::string forced = TextOf({whole->begin() + static_cast<int64_t>(i), whole->end()});
     // Whole characters only: bytes of a character have tokens of their own.
     if (FindInvalidUtf8(forced).has_value()) continue;
     EXPECT_THAT(Spell(before, forced), testing::ElementsAreArray(whole->begin() + i, whole->end()))
@@ -59,7 +58,8 @@ TEST(SpellForcedTest, SpellsAsTheTokenizerSpellsTheWholeText) {
 }
 
 TEST(SpellForcedTest, TokensJoinToTheForcedTextWhereverItBegins) {
-  const std::string text = "{\"first name\": \"Ann\", \"age\": 34, \"\xC3\xA4\": [\xF0\x9F\x98\x80]}";
+  const std::string text =
+      "{\"first name\": \"Ann\", \"age\": 34, \"\xC3\xA4\": [\xF0\x9F\x98\x80]}";
   for (size_t begin = 0; begin <= text.size(); ++begin) {
     for (size_t n = 0; n + begin <= text.size(); ++n) {
       const std::string forced = text.substr(begin, n);
@@ -92,7 +92,9 @@ TEST(SpellForcedTest, TokensPastTheModelsVocabularyEndTheSpelling) {
 
 TEST(GuessSpaceTest, GuessesWhatCameBeforeAndElseTheUsual) {
   EXPECT_EQ(GuessSpace("", '"'), "");
-  EXPECT_EQ(GuessSpace("{", '"'), "");
+  EXPECT_EQ(GuessSpace("{", '"'), std::nullopt);
+  EXPECT_EQ(GuessSpace("{\"a\": [{\n\"b\": {", '"'), "\n");
+  EXPECT_EQ(GuessSpace("{\"a\"", ':'), "");
   EXPECT_EQ(GuessSpace("{\"a\":", '"'), " ");
   EXPECT_EQ(GuessSpace("{\"a\":\"b\",", '"'), " ");
   EXPECT_EQ(GuessSpace("{\"a\":\"b\",\"c\":", '"'), "");
@@ -134,8 +136,10 @@ TEST(ForcedTokensTest, GoOnPastWhiteSpaceAsTheTextHadIt) {
       "required":["name","city","age"],"additionalProperties":false})");
   GrammarConstraint constraint = Demo(schema);
   Write(constraint, "{");
-  EXPECT_EQ(TextOf(constraint.ForcedTokens(64)), "\"name\": \"");
-  Write(constraint, "\"name\": \"Ann\"");
+  EXPECT_THAT(constraint.ForcedTokens(64), IsEmpty());
+  Write(constraint, "\"");
+  EXPECT_EQ(TextOf(constraint.ForcedTokens(64)), "name\": \"");
+  Write(constraint, "name\": \"Ann\"");
   EXPECT_EQ(TextOf(constraint.ForcedTokens(64)), ", \"city\": \"");
   const auto copy = constraint.Copy();
   EXPECT_EQ(TextOf(copy->ForcedTokens(64)), ", \"city\": \"");
@@ -158,7 +162,8 @@ TEST(ForcedTokensTest, MayComeOnRandomWalks) {
   std::mt19937 random(5);
   for (const auto& grammar :
        {Must(CompileJsonObject(budget)), Regex("(Once upon a time|On a day)( it (was|is))?"),
-        Ebnf("root ::= \"a\" item* \"]\"\nitem ::= \"[ \" word \" ]\"\nword ::= \"(\" root \")\" | [a-z]+")}) {
+        Ebnf("root ::= \"a\" item* \"]\"\nitem ::= \"[ \" word \" ]\"\nword ::= \"(\" root \")\" | "
+             "[a-z]+")}) {
     for (int walk = 0; walk < 20; ++walk) {
       GrammarConstraint constraint = Demo(grammar);
       for (int step = 0; step < 30; ++step) {
