@@ -146,7 +146,12 @@ absl::Status GrammarConstraint::Advance(int32_t token) {
   LK_RETURN_IF_ERROR(walk_.Move(stacks_, bytes, moved));
   if (moved.empty()) return refuse();
   stacks_ = std::move(moved);
-  last_bytes_.append(bytes);
+  // A control piece has no text, and tokenizers spell what follows it as a text of its own.
+  if (bytes.starts_with(kControlByte)) {
+    last_bytes_.clear();
+  } else {
+    last_bytes_.append(bytes);
+  }
   if (last_bytes_.size() > kMaxLastBytes) {
     last_bytes_.erase(0, last_bytes_.size() - kMaxLastBytes);
   }

@@ -182,6 +182,7 @@ TEST(ToolCallGrammarTest, HostileToolsAreBounded) {
   ToolCallsForm form = FormOf(many, 128);
   for (size_t i = 0; i < form.tools.size(); ++i) {
     form.tools[i].begin = {{Kind::kText, absl::StrCat("{\"name\": \"tool_", i, "\": ")}};
+    form.tools[i].end = {{Kind::kText, "}"}};
   }
   EXPECT_NE(Compile(form), nullptr);
 }
