@@ -67,9 +67,9 @@ void AddGenerations(HttpRoutes& routes, const GenerationContext& context,
                         }));
   routes.AddCall("POST", "/v1/responses", services,
                  GenerationHandler(context, "openai/responses",
-                                   [&service, options](const RpcContext&, const CallState&,
+                                   [&service, options](const RpcContext& rpc, const CallState&,
                                                        const std::string& body) {
-                                     return ReadResponses(service, *options, body);
+                                     return ReadResponses(service, *options, rpc, body);
                                    }));
 }
 

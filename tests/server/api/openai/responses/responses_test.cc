@@ -281,6 +281,21 @@ TEST_F(ResponsesTest, CallsOfToolsAreItems) {
   EXPECT_EQ(streamed[2]["arguments"], output[2]["arguments"]);
 }
 
+TEST_F(ResponsesTest, NamedCallsAreForced) {
+  const json more = {{"tools", {{{"type", "function"}, {"name", "f"}}}},
+                     {"tool_choice", {{"type", "function"}, {"name", "f"}}}};
+  auto answer =
+      std::async(std::launch::async, [&] { return Send("POST", kPath, Body(more).dump()); });
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  EXPECT_NE(engine_.request(engine_.ids()[0]).constraint, nullptr);
+  Play(engine_.ids()[0], "{\"name\": \"f\", \"parameters\": {}}");
+  const json output = answer.get().Json()["output"];
+  ASSERT_EQ(output.size(), 1u) << output;
+  EXPECT_EQ(output[0]["type"], "function_call");
+  EXPECT_EQ(output[0]["name"], "f");
+  EXPECT_EQ(output[0]["arguments"], "{}");
+}
+
 TEST_F(ResponsesTest, FormsOfTheTextAreThoseOfChats) {
   const json schema = {{"type", "object"},
                        {"properties", {{"a", {{"type", "integer"}}}}},
@@ -351,6 +366,15 @@ TEST_F(ResponsesTest, RefusalsSayWhat) {
        "tools[0].parameters"},
       {{{"tools", "all"}}, "invalid_value", "tools"},
       {{{"tool_choice", 3}}, "invalid_value", "tool_choice"},
+      {{{"tools", {{{"type", "function"}, {"name", "f"}}}},
+        {"tool_choice", {{"type", "function"}, {"name", "g"}}}},
+       "invalid_value",
+       "tool_choice.name"},
+      {{{"tools", {{{"type", "function"}, {"name", "f"}}}},
+        {"tool_choice", "required"},
+        {"text", {{"format", {{"type", "json_object"}}}}}},
+       "invalid_value",
+       "tool_choice"},
       {{{"text", 3}}, "invalid_value", "text"},
       {{{"text", {{"verbosity", "low"}}}}, "unsupported_parameter", "text.verbosity"},
       {format({{"type", "xml"}}), "invalid_value", "text.format.type"},
