@@ -31,7 +31,7 @@ constexpr Flag kLoadFlags[] = {
     {"duration", "TIME", "", "begin no request of a point later than this"},
     {"warmup", "N", "", "requests before them that do not count [8 or N; of a whole trace 0]"},
     {"timeout", "TIME", "", "give up a request after this long [never]"},
-    {"api", "grpc|openai", "grpc", "lowkey.v1 over gRPC, or OpenAI's API over HTTP in clear",
+    {"api", "grpc|openai", "grpc", "lowkey.v1 over gRPC, or OpenAI's API over HTTP",
      FlagKind::kValue, "grpc,openai"},
 };
 constexpr Flag kRequestFlags[] = {

@@ -1,17 +1,13 @@
 #include "client/load/sse_client.h"
 
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <list>
 #include <nlohmann/json.hpp>
@@ -23,9 +19,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "client/load/connection.h"
 #include "client/load/sse_reader.h"
 #include "engine/base/status_macros.h"
-#include "server/net/address.h"
 
 namespace lowkey {
 namespace {
@@ -101,34 +97,25 @@ class Stream {
         reader_([this](std::string_view data) { OnEvent(data); }) {
     record_.started_s = MonotonicSeconds();
   }
-  ~Stream() {
-    if (socket_ >= 0) close(socket_);
-  }
 
-  void Take(int socket) { socket_ = socket; }
+  void Take(std::unique_ptr<Connection> connection) { connection_ = std::move(connection); }
   // Gives the connection away.
-  int Leave() { return std::exchange(socket_, -1); }
-  pollfd Wanted() const {
-    return {socket_, static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT), 0};
-  }
+  std::unique_ptr<Connection> Leave() { return std::move(connection_); }
+  pollfd Wanted() const { return connection_->Wanted(); }
   absl::Time deadline() const { return deadline_; }
 
   // Sends and reads what can be. True: the answer is whole, or the status says why not.
   bool Advance(absl::Status& status) {
     while (!unsent_.empty()) {
-      const ssize_t n = send(socket_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
-      if (n < 0) return Failed(status);
-      unsent_.erase(0, static_cast<size_t>(n));
+      const absl::StatusOr<size_t> n = connection_->Write(unsent_);
+      if (!n.ok() || *n == 0) return IsOver(n, status);
+      unsent_.erase(0, *n);
     }
     char buffer[16384];
     while (true) {
-      const ssize_t n = recv(socket_, buffer, sizeof(buffer), 0);
-      if (n < 0) return Failed(status);
-      if (n == 0) {
-        status = absl::UnavailableError("the server closed the connection");
-        return true;
-      }
-      status = reader_.Add(std::string_view(buffer, static_cast<size_t>(n)));
+      const absl::StatusOr<size_t> n = connection_->Read(buffer, sizeof(buffer));
+      if (!n.ok() || *n == 0) return IsOver(n, status);
+      status = reader_.Add(std::string_view(buffer, *n));
       if (!status.ok() || reader_.is_done()) return true;
     }
   }
@@ -147,12 +134,9 @@ class Stream {
   }
 
  private:
-  bool Failed(absl::Status& status) const {
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS || errno == EINTR) {
-      return false;
-    }
-    status = absl::UnavailableError(absl::StrCat("connection: ", std::strerror(errno)));
-    return true;
+  static bool IsOver(const absl::StatusOr<size_t>& n, absl::Status& status) {
+    status = n.status();
+    return !status.ok();
   }
 
   // Only the events that end a stream are parsed: the others are one token each.
@@ -203,7 +187,7 @@ class Stream {
         report.value("attention", json::object()).value("peak_cache_bytes", int64_t{0});
   }
 
-  int socket_ = -1;
+  std::unique_ptr<Connection> connection_;
   std::string unsent_;
   const absl::Time deadline_;
   std::atomic<int64_t>& n_tokens_;  // of all streams
@@ -219,16 +203,15 @@ class Stream {
 
 class SseClient::Impl {
  public:
-  Impl(const ConnectOptions& options, std::string model, const addrinfo& address)
-      : model_(std::move(model)),
+  Impl(const ConnectOptions& options, std::string model, std::unique_ptr<Connector> connector)
+      : connector_(std::move(connector)),
+        model_(std::move(model)),
         head_(absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: ", options.address,
                            "\r\nContent-Type: application/json\r\n",
                            options.token.has_value()
                                ? absl::StrCat("Authorization: Bearer ", *options.token, "\r\n")
                                : "",
                            "Content-Length: ")),
-        address_(reinterpret_cast<const char*>(address.ai_addr), address.ai_addrlen),
-        family_(address.ai_family),
         wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         thread_([this] { Run(); }) {}
 
@@ -236,7 +219,6 @@ class SseClient::Impl {
     is_ending_ = true;
     Wake();
     thread_.join();
-    for (const int socket : idle_) close(socket);
     close(wake_);
   }
 
@@ -266,27 +248,13 @@ class SseClient::Impl {
     [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof(one));
   }
 
-  // A connection that is open or begins to be; -1: the system refuses.
-  int Open() {
-    if (!idle_.empty()) {
-      const int socket = idle_.back();
-      idle_.pop_back();
-      char byte;
-      // The server may have closed it meanwhile.
-      if (recv(socket, &byte, 1, MSG_PEEK) < 0 && errno == EAGAIN) return socket;
-      close(socket);
-    }
-    const int socket = ::socket(family_, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (socket < 0) return -1;
-    const int on = 1;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    if (connect(socket, reinterpret_cast<const sockaddr*>(address_.data()),
-                static_cast<socklen_t>(address_.size())) == 0 ||
-        errno == EINPROGRESS) {
-      return socket;
-    }
-    close(socket);
-    return -1;
+  // A connection that is open or begins to be; null: the system refuses.
+  std::unique_ptr<Connection> Open() {
+    if (idle_.empty()) return connector_->Open();
+    std::unique_ptr<Connection> connection = std::move(idle_.back());
+    idle_.pop_back();
+    // The server may have closed it meanwhile.
+    return connection->TakesAnother() ? std::move(connection) : connector_->Open();
   }
 
   void TakeStarted(Streams& streams) {
@@ -296,17 +264,22 @@ class SseClient::Impl {
       started.swap(started_);
     }
     for (std::unique_ptr<Stream>& stream : started) {
-      const int socket = Open();
-      if (socket < 0) {
+      std::unique_ptr<Connection> connection = Open();
+      if (connection == nullptr) {
         stream->End(absl::UnavailableError(absl::StrCat("connect: ", std::strerror(errno))));
         continue;
       }
-      stream->Take(socket);
+      stream->Take(std::move(connection));
       streams.push_back(std::move(stream));
     }
   }
 
   void Run() {
+    // OpenSSL writes to sockets without MSG_NOSIGNAL.
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     Streams streams;
     std::vector<pollfd> wanted;
     while (!is_ending_ || !streams.empty()) {
@@ -342,13 +315,14 @@ class SseClient::Impl {
     return true;
   }
 
-  const std::string model_, head_, address_;
-  const int family_, wake_;
+  const std::unique_ptr<const Connector> connector_;
+  const std::string model_, head_;
+  const int wake_;
   std::atomic<int64_t> n_tokens_{0};
   std::atomic<bool> is_cancelled_{false}, is_ending_{false};
   absl::Mutex mutex_;
   Streams started_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int> idle_;  // belongs to the thread
+  std::vector<std::unique_ptr<Connection>> idle_;  // belongs to the thread
   std::thread thread_;
 };
 
@@ -359,18 +333,8 @@ SseClient::~SseClient() = default;
 absl::StatusOr<std::unique_ptr<SseClient>> SseClient::Connect(const ConnectOptions& options,
                                                               std::string model,
                                                               LoadTarget& other) {
-  if (options.tls.has_value()) {
-    return absl::UnimplementedError("--api openai: TLS is not supported, expected --api grpc");
-  }
-  const std::string host = WithoutBrackets(HostOf(options.address));
-  const std::string port = options.address.substr(options.address.rfind(':') + 1);
-  addrinfo hints = {}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return absl::UnavailableError(absl::StrCat(options.address, ": ", gai_strerror(error)));
-  }
-  auto impl = std::make_unique<Impl>(options, std::move(model), *found);
-  freeaddrinfo(found);
+  LK_ASSIGN_OR_RETURN(std::unique_ptr<Connector> connector, Connector::Make(options));
+  auto impl = std::make_unique<Impl>(options, std::move(model), std::move(connector));
   return std::unique_ptr<SseClient>(new SseClient(std::move(impl), other));
 }
 

@@ -94,7 +94,9 @@ absl::Status UseKey(const TlsPaths& paths, const std::string& pem, const X509& c
   return absl::OkStatus();
 }
 
-absl::Status UseAuthority(const std::string& path, const std::string& pem, SSL_CTX* context) {
+}  // namespace
+
+absl::Status UseTlsAuthority(const std::string& path, const std::string& pem, ssl_ctx_st* context) {
   LK_ASSIGN_OR_RETURN(const std::vector<Certificate> authorities, ParseCertificates(path, pem));
   for (const Certificate& authority : authorities) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), authority.get()) != 1 ||
@@ -105,8 +107,6 @@ absl::Status UseAuthority(const std::string& path, const std::string& pem, SSL_C
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::Status UseTlsFiles(const TlsPaths& paths, const TlsFiles& files, ssl_ctx_st* context) {
   ERR_clear_error();
@@ -123,7 +123,7 @@ absl::Status UseTlsFiles(const TlsPaths& paths, const TlsFiles& files, ssl_ctx_s
     }
   }
   if (!files.authority.has_value()) return absl::OkStatus();
-  return UseAuthority(paths.authority.value_or("authority"), *files.authority, context);
+  return UseTlsAuthority(paths.authority.value_or("authority"), *files.authority, context);
 }
 
 absl::StatusOr<std::string> ReadAuthority(const std::string& path) {

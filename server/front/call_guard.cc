@@ -39,6 +39,7 @@ constexpr std::pair<std::string_view, Right> kRightsByMethod[] = {
     {"/v1/models/", Right::kRead},
     {"/v1/completions", Right::kGenerate},
     {"/v1/chat/completions", Right::kGenerate},
+    {"/v1/responses", Right::kGenerate},
     {"/tokenize", Right::kGenerate},
     {"/detokenize", Right::kGenerate},
     {"/tokenizer_info", Right::kRead},

@@ -144,11 +144,7 @@ void Server::AddRoutes() {
   AddOpenAiRoutes(routes_, generation_, http_, options_.openai);
   routes_.Add("GET", "/",
               [](const RoutedRequest& request) { return MakePageHandler(request.exchange); });
-  for (std::string_view path : kPageDataPaths) {
-    routes_.Add("GET", path, [this](const RoutedRequest& request) {
-      return page_data_.MakeHandler(request.exchange, request.loop);
-    });
-  }
+  page_data_.AddRoutes(routes_, http_);
 }
 
 // Whether errors on this path are objects rather than plain text.

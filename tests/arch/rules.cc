@@ -61,7 +61,7 @@ const std::vector<Confined>& ConfinedLibraries() {
       {"gRPC", {"grpc/grpc", "grpc/support/", "grpcpp/"}, {".grpc.pb.h"}, {"client/"}},
       {"protobuf", {"google/protobuf/"}, {".pb.h"}, {"client/", "server/api/", "server/rpc/"}},
       {"Prometheus", {"prometheus/"}, {}, {"server/metrics/"}},
-      {"OpenSSL", {"openssl/"}, {}, {"server/auth/", "server/hub/", "server/net/"}},
+      {"OpenSSL", {"openssl/"}, {}, {"client/load/", "server/auth/", "server/hub/", "server/net/"}},
       {"Asio", {"boost/asio"}, {}, {"server/net/"}},
       {"nghttp2", {"nghttp2/"}, {}, {"server/http/"}},
       {"libcurl", {"curl/"}, {}, {"server/hub/", "server/trace/"}},

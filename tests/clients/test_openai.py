@@ -83,6 +83,67 @@ class TestOpenAi(unittest.TestCase):
                                                prompt=PROMPT, max_tokens=4)
         self.assertEqual(named.lowkey["attention"]["mechanism"], "taylorshift")
 
+    def test_response_stream_is_the_whole(self):
+        arguments = dict(model=self.server.model, input="Tell me a tale.", instructions="Be brief.",
+                         max_output_tokens=24, temperature=0, metadata={"k": "v"})
+        whole = self.client.responses.create(**arguments)
+        self.assertEqual(whole.object, "response")
+        self.assertIn(whole.status, ("completed", "incomplete"))
+        self.assertTrue(whole.output_text)
+        self.assertEqual(whole.metadata, {"k": "v"})
+        self.assertEqual(whole.usage.total_tokens,
+                         whole.usage.input_tokens + whole.usage.output_tokens)
+        text = ""
+        numbers = []
+        for event in self.client.responses.create(**arguments, stream=True):
+            numbers.append(event.sequence_number)
+            if event.type == "response.output_text.delta":
+                text += event.delta
+        self.assertEqual(numbers, list(range(len(numbers))))
+        self.assertIn(event.type, ("response.completed", "response.incomplete"))
+        self.assertEqual(event.response.output_text, text)
+        self.assertEqual(text, whole.output_text)
+
+    def test_response_events_are_accumulated(self):
+        with self.client.responses.stream(model=self.server.model, input=MESSAGES,
+                                          max_output_tokens=8, temperature=0) as stream:
+            text = "".join(event.delta for event in stream
+                           if event.type == "response.output_text.delta")
+        whole = self.client.responses.create(model=self.server.model, input=MESSAGES,
+                                             max_output_tokens=8, temperature=0)
+        self.assertEqual(text, whole.output_text)
+
+    def test_response_goes_on_with_its_own_output(self):
+        tool = {"type": "function", "name": "get_weather", "strict": True,
+                "parameters": {"type": "object", "properties": {"city": {"enum": ["Oslo"]}},
+                               "required": ["city"], "additionalProperties": False}}
+        arguments = dict(model=self.server.model, tools=[tool], max_output_tokens=200,
+                         temperature=0)
+        asked = [{"role": "user", "content": "Is it raining in Oslo?"}]
+        first = self.client.responses.create(input=asked, tool_choice="required",
+                                             parallel_tool_calls=False, **arguments)
+        call, = [item for item in first.output if item.type == "function_call"]
+        self.assertEqual(call.name, "get_weather")
+        self.assertEqual(json.loads(call.arguments), {"city": "Oslo"})
+        output = {"type": "function_call_output", "call_id": call.call_id, "output": "It rains."}
+        second = self.client.responses.create(input=[*asked, *first.output, output],
+                                              tool_choice="none", **arguments)
+        self.assertTrue(second.output_text)
+        form = {"format": {"type": "json_schema", "name": "weather",
+                           "schema": tool["parameters"]}}
+        parsed = self.client.responses.create(model=self.server.model, input=asked, text=form,
+                                              max_output_tokens=200)
+        self.assertEqual(json.loads(parsed.output_text), {"city": "Oslo"})
+
+    def test_responses_are_not_kept(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.responses.create(model=self.server.model, input="x",
+                                         previous_response_id="resp_1")
+        self.assertEqual(caught.exception.code, "unsupported_parameter")
+        self.assertEqual(caught.exception.param, "previous_response_id")
+        with self.assertRaises(openai.NotFoundError):
+            self.client.responses.retrieve("resp_1")
+
     def test_same_seed_same_text(self):
         arguments = dict(model=self.server.model, prompt=PROMPT, max_tokens=16, seed=11)
         texts = {self.client.completions.create(**arguments).choices[0].text for _ in range(3)}

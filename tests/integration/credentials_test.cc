@@ -103,11 +103,16 @@ TEST_F(CredentialsTest, GuardedServerMayBeReachedByOthersAndAsksForEverything) {
                                         "--ignore-eos", "Once upon"}));
   EXPECT_EQ(ran.code, 0) << ran.errors;
   EXPECT_THAT(ran.errors, HasSubstr("4 generated"));
-  const Ran bench = Run("bench",
-                        with({"--requests", "4", "--concurrency", "2", "--input-tokens", "8",
-                              "--output-tokens", "2", "--warmup", "0", "--json"}),
-                        {absl::StrCat("LOWKEY_TOKEN=", kToken)});
-  EXPECT_EQ(bench.code, 0) << bench.errors;
+  for (const char* api : {"grpc", "openai"}) {
+    const Ran bench =
+        Run("bench",
+            with({"--api", api, "--requests", "4", "--concurrency", "2", "--input-tokens", "8",
+                  "--output-tokens", "2", "--warmup", "0", "--json"}),
+            {absl::StrCat("LOWKEY_TOKEN=", kToken)});
+    ASSERT_EQ(bench.code, 0) << bench.errors;
+    const auto point = nlohmann::json::parse(bench.output)["points"][0];
+    EXPECT_EQ(point["ok"], 4) << point;
+  }
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_THAT(server_->errors(), HasSubstr("\"tenant\":\"a\",\"status\":\"OK\""));

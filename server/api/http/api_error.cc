@@ -161,6 +161,7 @@ void AnswerJson(HttpExchange& exchange, AnswerBody body, int http_status, const 
   fields.push_back({"content-type", "application/json"});
   fields.push_back({"content-length", absl::StrCat(json.size())});
   fields.push_back({"cache-control", "no-store"});
+  fields.push_back({"x-content-type-options", "nosniff"});
   if (body == AnswerBody::kLeftOut) return exchange.StartAndEnd(http_status, fields);
   exchange.Start(http_status, fields);
   exchange.Write(json);

@@ -40,6 +40,8 @@ void EventStreams::Add(EventLoop& loop, EventStream& stream) {
   ShardOf(loop)->streams.insert(&stream);
 }
 
+void EventStreams::Tick(EventLoop& loop, absl::Time now) { ShardOf(loop)->Tick(now); }
+
 void EventStreams::Remove(EventLoop& loop, EventStream& stream) {
   absl::MutexLock lock(&mutex_);
   const auto it = shards_.find(&loop);

@@ -28,6 +28,9 @@ class EventStreams {
   void Add(EventLoop& loop, EventStream& stream);
   void Remove(EventLoop& loop, EventStream& stream);
 
+  // On the loop: calls its streams at once, as the loop does every second.
+  void Tick(EventLoop& loop, absl::Time now);
+
  private:
   struct Shard;
 

@@ -66,6 +66,7 @@ void HttpCall::OnHead() {
     is_head_request_ = exchange_.head().method == "HEAD";
     if (body_kind_ == BodyKind::kNone) {
       handler_ = make_handler_(*this);
+      body_ = exchange_.head().query;
       return Deliver();
     }
     absl::Status status = CheckHead(exchange_.head());
@@ -126,9 +127,10 @@ void HttpCall::OnSent() {
   if (handler_ != nullptr && !is_finished_) Run([this] { handler_->OnSent(); });
 }
 
-void HttpCall::BecomeEventStream() {
+void HttpCall::BecomeEventStream(WriteErrorEvent write_error) {
   services_.event_streams.Add(loop_, *this);
   is_event_stream_ = true;
+  write_error_ = std::move(write_error);
   last_write_ = absl::Now();
 }
 
@@ -161,7 +163,7 @@ void HttpCall::OnSilence(absl::Time now) {
 }
 
 void HttpCall::EndEvents(const absl::Status& status) {
-  if (!status.ok()) exchange_.Write(absl::StrCat("data: ", ToApiError(status).json, "\n\n"));
+  if (!status.ok()) exchange_.Write(write_error_(status));
   exchange_.End({});
 }
 

@@ -18,11 +18,15 @@ namespace lowkey {
 
 // The server's end of one call over HTTP. Its answer is one JSON document, which Write gives in one
 // piece, unless it becomes a stream of events: then Write gives whole events ("data: ...\n\n").
-// Finish with an error answers with the error's object, or ends a stream that has begun with it.
+// Finish with an error answers with the error's object, or ends a stream that has begun with an
+// event that says so.
 class HttpStream : public RpcStream {
  public:
+  // Writes the event of an error.
+  using WriteErrorEvent = std::function<std::string(const absl::Status& status)>;
+
   // The answer is a stream of server-sent events. Before the first Write.
-  virtual void BecomeEventStream() = 0;
+  virtual void BecomeEventStream(WriteErrorEvent write_error) = 0;
   // Adds a field to the answer's head. Before the first Write.
   virtual void AddField(HttpField field) = 0;
 
@@ -30,7 +34,8 @@ class HttpStream : public RpcStream {
   ~HttpStream() = default;
 };
 
-// Makes the handler of one call. It gets the body as one message, then the half-close.
+// Makes the handler of one call. It gets the body (of methods without one: the target's query) as
+// one message, then the half-close.
 using MakeHttpHandler = std::function<std::unique_ptr<RpcHandler>(HttpStream& stream)>;
 
 // All calls over HTTP share this. Everything must outlive them.
@@ -64,7 +69,7 @@ class HttpCall final : public HttpHandler, private HttpStream, private EventStre
   void Write(std::string_view bytes) override;
   void Finish(const absl::Status& status) override;
   size_t unsent_bytes() const override { return exchange_.unsent_bytes(); }
-  void BecomeEventStream() override;
+  void BecomeEventStream(WriteErrorEvent write_error) override;
   void AddField(HttpField field) override { fields_.push_back(std::move(field)); }
   void OnSilence(absl::Time now) override;
 
@@ -96,6 +101,7 @@ class HttpCall final : public HttpHandler, private HttpStream, private EventStre
   bool is_head_request_ = false, is_event_stream_ = false, is_started_ = false;
   bool is_finished_ = false;
   absl::Time last_write_;
+  WriteErrorEvent write_error_;          // of a stream of events
   std::unique_ptr<RpcHandler> handler_;  // null: the head was refused
 };
 

@@ -9,6 +9,12 @@
 
 namespace lowkey {
 
+MakeHttpHandler OnWorker(const RpcWorkers& workers, RunUnary run) {
+  return [make = MakeUnaryHandler(workers, std::move(run))](HttpStream& stream) {
+    return make(stream);
+  };
+}
+
 void HttpRoutes::Add(std::string_view method, std::string_view path, MakeRoute make) {
   LK_CHECK(make != nullptr);
   Methods& methods = paths_[std::string(path)];

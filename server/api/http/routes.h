@@ -12,6 +12,7 @@
 #include "server/net/event_loop.h"
 #include "server/net/transport.h"
 #include "server/request/tenant.h"
+#include "server/rpc/single_request.h"
 
 namespace lowkey {
 
@@ -26,6 +27,9 @@ struct RoutedRequest {
 
 // Makes the handler of one request.
 using MakeRoute = std::function<std::unique_ptr<HttpHandler>(const RoutedRequest& request)>;
+
+// Makes handlers that answer on a worker, from the path and the message.
+MakeHttpHandler OnWorker(const RpcWorkers& workers, RunUnary run);
 
 // The paths of the HTTP APIs and pages. Filled before the server starts, then read by all loops.
 // The rights of paths are in the table of server/front/call_guard.cc.

@@ -8,12 +8,11 @@
 #include "engine/base/status_macros.h"
 #include "server/api/openai/chat_answer.h"
 #include "server/api/openai/error_names.h"
+#include "server/api/openai/requests/answer_plan.h"
 #include "server/api/openai/requests/messages.h"
 #include "server/api/openai/requests/request_reader.h"
 #include "server/api/openai/requests/response_format.h"
 #include "server/api/openai/requests/tools.h"
-#include "server/api/openai/tools/calls_form.h"
-#include "server/api/openai/tools/tool_format.h"
 
 namespace lowkey {
 namespace {
@@ -60,53 +59,10 @@ absl::Status ReadFields(const OpenAiOptions& options, const std::string& body, F
   LK_RETURN_IF_ERROR(fields.Accept("add_special_tokens", false));
   LK_RETURN_IF_ERROR(fields.Accept("continue_final_message", false));
   LK_RETURN_IF_ERROR(ReadResponseFormat(fields, body, request.response_format));
-  if (tools.choice != CallChoice::kFree && request.response_format.has_value()) {
-    return fields.Error("tool_choice", "\"auto\" or \"none\" beside another form of the answer");
-  }
   LK_RETURN_IF_ERROR(fields.CheckRest(options.unknown_fields));
   const int32_t n = request.n.value_or(1);
   if (n >= 1 && n <= kMaxChoices) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("n: ", n, ", expected 1..", kMaxChoices));
-}
-
-// Finds how the answer's text is read, and has the request ask for such a text.
-absl::StatusOr<ChatParsing> PlanAnswer(const TextService& service, const OpenAiOptions& options,
-                                       const RpcContext& context, const RequestedTools& tools,
-                                       GenerationRequest& request) {
-  using Reasoning = ToolCallsForm::Reasoning;
-  const auto& chat_template = service.options().chat_templates.Find(
-      tools.json.empty() ? ChatTemplates::Tools::kNone : ChatTemplates::Tools::kSome);
-  const std::string source = chat_template.ok() ? chat_template->source() : "";
-  const bool must_call = tools.choice != CallChoice::kFree;
-  ChatParsing parsing;
-  if (!tools.json.empty()) {
-    parsing.format = options.tool_format.value_or(DetectToolFormat(source));
-  }
-  // Where the template teaches no format, the constraint asks for the simplest one, bare JSON.
-  if (must_call && parsing.format == ToolFormat::kNone) parsing.format = ToolFormat::kLlama3;
-  parsing.is_named_call = tools.choice == CallChoice::kNamed;
-  request.shown_pieces = ToolMarkers(parsing.format);
-  // Another form of the answer leaves no room for reasoning.
-  if (request.response_format.has_value()) return parsing;
-  Reasoning reasoning = SpeaksOfReasoning(source) ? Reasoning::kAllowed : Reasoning::kNone;
-  if (reasoning == Reasoning::kAllowed) {
-    const absl::StatusOr<std::string> prompt =
-        service.Render(std::get<Conversation>(request.input), context.tenant);
-    if (!prompt.ok()) return WithApiNames(prompt.status());
-    if (EndsInReasoning(*prompt)) reasoning = Reasoning::kBegun;
-  }
-  parsing.options.may_reason =
-      reasoning != Reasoning::kNone || parsing.format == ToolFormat::kHermes;
-  parsing.options.begins_in_reasoning = reasoning == Reasoning::kBegun;
-  if (parsing.options.may_reason) {
-    for (std::string& marker : ReasoningMarkers()) request.shown_pieces.push_back(marker);
-  }
-  if (!must_call) return parsing;
-  ResponseFormat& format = request.response_format.emplace();
-  format.kind = ResponseFormat::Kind::kToolCalls;
-  format.calls = CallsFormOf(parsing.format, source, tools.callable, tools.is_parallel);
-  format.calls.reasoning = reasoning;
-  return parsing;
 }
 
 }  // namespace
@@ -121,8 +77,8 @@ absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOpt
   LK_RETURN_IF_ERROR(ReadCommon(service, options, fields, common));
   GenerationRequest& request = common.request;
   LK_RETURN_IF_ERROR(ReadFields(options, body, fields, request, tools));
-  LK_ASSIGN_OR_RETURN(const ChatParsing parsing,
-                      PlanAnswer(service, options, context, tools, request));
+  const absl::StatusOr<ChatParsing> parsing = PlanAnswer(service, options, context, tools, request);
+  if (!parsing.ok()) return WithApiNames(parsing.status());
   Generations result;
   result.is_stream = common.is_stream;
   result.id = request.request_id;
@@ -143,7 +99,7 @@ absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOpt
     form.n_prompt_tokens = static_cast<int64_t>(tokens.size());
     request.input = std::move(tokens);
   }
-  result.writer = std::make_shared<ChatAnswer>(std::move(form), parsing, service.tokenizer());
+  result.writer = std::make_shared<ChatAnswer>(std::move(form), *parsing, service.tokenizer());
   result.requests.push_back(std::move(request));
   return result;
 }

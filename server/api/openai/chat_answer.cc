@@ -59,9 +59,7 @@ ChatAnswer::ChatAnswer(AnswerForm form, const ChatParsing& parsing, const Tokeni
       tokenizer_(tokenizer),
       is_named_call_(parsing.is_named_call),
       choices_(this->form().n_prompts * this->form().n) {
-  const bool is_plain = parsing.format == ToolFormat::kNone && !parsing.options.may_reason;
-  if (is_plain) return;
-  for (Choice& choice : choices_) choice.parser = MakeToolParser(parsing.format, parsing.options);
+  for (Choice& choice : choices_) choice.parser = MakeParser(parsing);
 }
 
 ChatAnswer::Parsed ChatAnswer::Parse(size_t index, const std::string& text, const Finish* finish) {

@@ -6,17 +6,11 @@
 #include <vector>
 
 #include "server/api/openai/answer.h"
+#include "server/api/openai/requests/answer_plan.h"
 #include "server/api/openai/tools/tool_parser.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {
-
-// How the texts of a chat's answer are taken apart.
-struct ChatParsing {
-  ToolFormat format = ToolFormat::kNone;  // calls of tools are looked for in this format
-  ToolParserOptions options = {};
-  bool is_named_call = false;  // the request names the tool that the answer calls
-};
 
 // The answer of /v1/chat/completions.
 class ChatAnswer final : public Answer {

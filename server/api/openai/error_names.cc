@@ -12,36 +12,57 @@ namespace {
 struct Renamed {
   std::string_view begin;  // of a message
   std::string_view name;
+  std::string_view name_of_responses = name;
 };
 
 // The first that fits counts.
 constexpr Renamed kRenamed[] = {
     {"sampling: ", ""},
-    {"chat.messages", "messages"},
-    {"chat: ", "messages: "},
-    {"text: ", "prompt: "},
-    {"token_ids", "prompt"},
-    {"max_new_tokens: ", "max_tokens: "},
-    {"prompt and max_new_tokens: ", "max_tokens: prompt and answer have "},
+    {"chat.messages", "messages", "input"},
+    {"chat: ", "messages: ", "input: "},
+    {"text: ", "prompt: ", "input: "},
+    {"token_ids", "prompt", "input"},
+    {"max_new_tokens: ", "max_tokens: ", "max_output_tokens: "},
+    {"prompt and max_new_tokens: ", "max_tokens: prompt and answer have ",
+     "max_output_tokens: input and answer have "},
+    {"response_format", "response_format", "text.format"},
     {"attention: ", "lowkey.attention."},
     {"attention.", "lowkey.attention."},
     {"prefix_marks", "lowkey.prefix_marks"},
     {"draft: ", "lowkey.draft: "},
 };
 
+absl::Status WithMessage(const absl::Status& status, std::string_view message) {
+  absl::Status changed(status.code(), absl::string_view(message.data(), message.size()));
+  status.ForEachPayload([&changed](absl::string_view type, const absl::Cord& payload) {
+    changed.SetPayload(type, payload);
+  });
+  return changed;
+}
+
+// Chats describe a function in an object of its own: "tools[0].function.name".
+std::string WithoutFunction(std::string message) {
+  constexpr std::string_view kInner = ".function";
+  const size_t at = message.find(kInner);
+  if (at == std::string::npos || at > message.find(": ")) return message;
+  return message.erase(at, kInner.size());
+}
+
 }  // namespace
 
-absl::Status WithApiNames(const absl::Status& status) {
+absl::Status WithApiNames(const absl::Status& status, FieldNames names) {
   const std::string message(status.message());
   for (const Renamed& renamed : kRenamed) {
     const std::string begin(renamed.begin);
     if (!absl::StartsWith(message, begin)) continue;
-    absl::Status named(status.code(),
-                       absl::StrCat(std::string(renamed.name), message.substr(begin.size())));
-    status.ForEachPayload([&named](absl::string_view type, const absl::Cord& payload) {
-      named.SetPayload(type, payload);
-    });
-    return named;
+    const std::string_view name =
+        names == FieldNames::kResponses ? renamed.name_of_responses : renamed.name;
+    return WithMessage(status, absl::StrCat(std::string(name), message.substr(begin.size())));
+  }
+  const bool is_of_tools =
+      absl::StartsWith(message, "tools[") || absl::StartsWith(message, "tool_choice.");
+  if (names == FieldNames::kResponses && is_of_tools) {
+    return WithMessage(status, WithoutFunction(message));
   }
   return status;
 }

@@ -5,9 +5,13 @@
 
 namespace lowkey {
 
+// Whose fields an error speaks of: those of completions and chats, or those of /v1/responses.
+enum class FieldNames { kChat, kResponses };
+
 // The same error with the field's name as OpenAI's API has it: TextService names the fields of
-// lowkey.v1 ("sampling: temperature", "chat.messages[2].role", "max_new_tokens").
-absl::Status WithApiNames(const absl::Status& status);
+// lowkey.v1 ("sampling: temperature", "chat.messages[2].role", "max_new_tokens"), and readers that
+// both endpoints share name those of chats.
+absl::Status WithApiNames(const absl::Status& status, FieldNames names = FieldNames::kChat);
 
 }  // namespace lowkey
 

@@ -5,9 +5,10 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
-#include "server/api/openai/error_names.h"
+#include "server/api/http/api_error.h"
 #include "server/metrics/metrics.h"
 
 namespace lowkey {
@@ -97,6 +98,7 @@ class GenerationCall final : public SingleRequestHandler {
   const absl::Time start_ = absl::Now();
   const std::shared_ptr<Link> link_ = std::make_shared<Link>();
   std::shared_ptr<AnswerWriter> writer_;
+  FieldNames names_ = FieldNames::kChat;
   bool is_stream_ = false;
   size_t n_running_ = 0;
   std::vector<std::unique_ptr<PromptStream>> prompts_;
@@ -141,9 +143,13 @@ void GenerationCall::Begin() {
     Generations generations = *std::move(link_->generations);
     rpc_.deadline = std::min(rpc_.deadline, generations.deadline);
     writer_ = std::move(generations.writer);
+    names_ = generations.names;
     is_stream_ = generations.is_stream;
     http_.AddField({"x-request-id", generations.id});
-    if (is_stream_) http_.BecomeEventStream();
+    if (is_stream_) {
+      http_.BecomeEventStream(
+          [writer = writer_](const absl::Status& status) { return writer->Error(status); });
+    }
     n_running_ = generations.requests.size();
     prompts_.reserve(n_running_);
     for (size_t i = 0; i < generations.requests.size(); ++i) {
@@ -163,7 +169,7 @@ void GenerationCall::Begin() {
 void GenerationCall::OnPromptEnd(const absl::Status& status) {
   if (!status.ok()) {
     absl::Status named = status;
-    RunContained([&] { named = WithApiNames(status); });
+    RunContained([&] { named = WithApiNames(status, names_); });
     return stream_.Finish(named);
   }
   if (--n_running_ > 0) return;
@@ -176,6 +182,10 @@ void GenerationCall::OnPromptEnd(const absl::Status& status) {
 }
 
 }  // namespace
+
+std::string AnswerWriter::Error(const absl::Status& status) {
+  return absl::StrCat("data: ", ToApiError(status).json, "\n\n");
+}
 
 MakeHttpHandler GenerationHandler(const GenerationContext& context, std::string method,
                                   ReadGenerations read) {

@@ -12,6 +12,7 @@
 #include "lowkey/v1/generation.pb.h"
 #include "server/api/calls/calls.h"
 #include "server/api/http/http_call.h"
+#include "server/api/openai/error_names.h"
 #include "server/request/request.h"
 
 namespace lowkey {
@@ -28,6 +29,8 @@ class AnswerWriter {
   virtual std::string Flush(size_t prompt) = 0;
   // Of a stream: the bytes after all prompts' events.
   virtual std::string End() = 0;
+  // Of a stream: the event that ends it with an error, after any of the others.
+  virtual std::string Error(const absl::Status& status);
 
   // Of a whole answer: takes a prompt's result.
   virtual void Add(size_t prompt, const v1::GenerateResponse& response) = 0;
@@ -42,6 +45,7 @@ struct Generations {
   std::vector<GenerationRequest> requests = {};  // one per prompt, without their caller
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<AnswerWriter> writer = nullptr;
+  FieldNames names = FieldNames::kChat;  // of the engine's errors
 };
 
 // Reads a body, on a worker. `call` is asked whether somebody still waits.

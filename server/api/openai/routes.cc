@@ -11,6 +11,7 @@
 #include "server/api/openai/chat.h"
 #include "server/api/openai/completions.h"
 #include "server/api/openai/models.h"
+#include "server/api/openai/responses/responses.h"
 #include "server/api/openai/score.h"
 #include "server/api/openai/tokens.h"
 #include "server/rpc/single_request.h"
@@ -23,13 +24,6 @@ namespace {
 std::string FingerprintOf(const TextService& service) {
   const EngineStats stats = service.engine().Stats();
   return absl::StrCat(std::string(kVersion), "-", stats.dtype, "-", stats.instruction_set);
-}
-
-// What answers within a worker, from the path and the body.
-MakeHttpHandler OnWorker(const RpcWorkers& workers, RunUnary run) {
-  return [make = MakeUnaryHandler(workers, std::move(run))](HttpStream& stream) {
-    return make(stream);
-  };
 }
 
 void AddModels(HttpRoutes& routes, const GenerationContext& context, const HttpServices& services,
@@ -71,6 +65,12 @@ void AddGenerations(HttpRoutes& routes, const GenerationContext& context,
                             const RpcContext& rpc, const CallState& call, const std::string& body) {
                           return ReadChat(service, *options, fingerprint, rpc, call, body);
                         }));
+  routes.AddCall("POST", "/v1/responses", services,
+                 GenerationHandler(context, "openai/responses",
+                                   [&service, options](const RpcContext& rpc, const CallState&,
+                                                       const std::string& body) {
+                                     return ReadResponses(service, *options, rpc, body);
+                                   }));
 }
 
 void AddTokens(HttpRoutes& routes, const GenerationContext& context, const HttpServices& services,
@@ -106,6 +106,7 @@ std::string VersionJson() {
 }  // namespace
 
 absl::Status UnknownApiPath(std::string_view path) {
+  // Of responses only what keeps them is left out: /v1/responses/ID.
   constexpr std::string_view kLeftOut[] = {
       "responses", "embeddings", "messages", "images",      "audio",  "moderations", "files",
       "batches",   "assistants", "threads",  "fine_tuning", "rerank", "score"};
@@ -116,7 +117,8 @@ absl::Status UnknownApiPath(std::string_view path) {
     return WithErrorCode(
         absl::NotFoundError(absl::StrCat(name,
                                          " is not supported: this server generates text, see "
-                                         "/v1/completions and /v1/chat/completions")),
+                                         "/v1/completions, /v1/chat/completions and "
+                                         "/v1/responses")),
         "unsupported_endpoint");
   }
   return WithErrorCode(absl::NotFoundError(absl::StrCat(name, ": no such path")), "not_found");

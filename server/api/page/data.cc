@@ -10,10 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "engine/base/contained.h"
+#include "engine/base/retry_after.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "lowkey/v1/admin.pb.h"
+#include "server/api/http/api_error.h"
 #include "server/api/http/proto_json.h"
 #include "server/api/lowkey/convert_response.h"
 #include "server/config/json_text.h"
@@ -24,8 +25,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kModelPath = kPageDataPaths[0], kCrossoverPath = kPageDataPaths[1],
-                           kCachePath = kPageDataPaths[2];
+constexpr std::string_view kModelPath = "/lowkey/v1/model", kStatsPath = "/lowkey/v1/stats",
+                           kCrossoverPath = "/lowkey/v1/crossover", kCachePath = "/lowkey/v1/cache";
+constexpr absl::Duration kRetryAfter = absl::Seconds(2);
 constexpr int64_t kShortest = 16;  // tokens of the shortest length that is shown
 
 // One `name=value` of a query, decoded.
@@ -100,8 +102,8 @@ absl::StatusOr<AttentionChoice> AttentionOf(const std::vector<Parameter>& parame
       continue;
     }
     const auto table = AttentionOptionTable();
-    const auto option =
-        std::find_if(table.begin(), table.end(), [&](const auto& row) { return row.name == name; });
+    const auto option = std::find_if(table.begin(), table.end(),
+                                     [&name = name](const auto& row) { return row.name == name; });
     if (option == table.end()) {
       return UnknownParameter(name, "mechanism or an option of lowkey.v1.AttentionOptions");
     }
@@ -226,13 +228,17 @@ absl::StatusOr<std::string> CrossoverJson(const TextService& service, std::strin
   costs.lengths = Lengths(context - costs.n_new_tokens, /*is_dense=*/false);
   const CostTable table = service.engine().Costs(costs);
   if (table.profile.empty() && is_measuring) {
-    return absl::UnavailableError("the rates of this machine are still being measured; try again");
+    return WithRetryAfter(
+        absl::UnavailableError("the rates of this machine are still being measured; try again"),
+        kRetryAfter);
   }
   if (table.profile.empty()) {
-    return absl::NotFoundError(
-        "no rates of this machine were measured: the model offers no choice of mechanisms, a "
-        "device computes, or the server was started with --profile none (lowkey crossover measures "
-        "them)");
+    return WithErrorCode(
+        absl::NotFoundError(
+            "no rates of this machine were measured: the model offers no choice of mechanisms, a "
+            "device computes, or the server was started with --profile none (lowkey crossover "
+            "measures them)"),
+        "not_measured");
   }
   Json json = {{"profile", table.profile},
                {"context_tokens", context},
@@ -263,91 +269,6 @@ absl::StatusOr<std::string> CacheJson(const TextService& service, std::string_vi
   return JsonLine(json);
 }
 
-int HttpStatusOf(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return 200;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kFailedPrecondition:
-      return 400;
-    case absl::StatusCode::kNotFound:
-      return 404;
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kResourceExhausted:
-      return 503;
-    default:
-      return 500;
-  }
-}
-
-std::string ErrorJson(const absl::Status& status) {
-  const bool is_theirs = HttpStatusOf(status) < 500;
-  return JsonLine({{"error",
-                    {{"message", std::string(status.message())},
-                     {"type", is_theirs ? "invalid_request_error" : "server_error"},
-                     {"param", nullptr},
-                     {"code", nullptr}}}});
-}
-
-// Answers with what a worker computes.
-class DataHandler final : public HttpHandler {
- public:
-  DataHandler(const PageData& data, const RpcWorkers& workers, HttpExchange& exchange,
-              EventLoop& loop)
-      : data_(data), workers_(workers), exchange_(exchange), loop_(loop) {}
-  ~DataHandler() override { link_->exchange = nullptr; }
-
-  void OnHead() override {
-    const HttpHead& head = exchange_.head();
-    if (head.method != "GET" && head.method != "HEAD") {
-      return exchange_.StartAndEnd(405, {{"allow", "GET, HEAD"}, {"content-length", "0"}});
-    }
-    link_->exchange = &exchange_;
-    link_->has_body = head.method == "GET";
-    const absl::Status status = workers_.Run(
-        [link = link_, &data = data_, &loop = loop_, path = head.path, query = head.query] {
-          if (!RunContained([&] { link->answer = data.Answer(path, query); })) {
-            link->answer = OutOfMemory();
-          }
-          RunInTheEnd([&] { loop.Post([link] { Send(*link); }); });
-        });
-    if (status.ok()) return;
-    link_->answer = status;
-    Send(*link_);
-  }
-  void OnBody(std::string_view) override {}
-  void OnBodyEnd() override {}
-
- private:
-  // What the work on another thread knows of the exchange, which is used on the loop alone.
-  struct Link {
-    HttpExchange* exchange = nullptr;  // null once the exchange is over
-    bool has_body = true;
-    absl::StatusOr<std::string> answer = std::string();
-  };
-
-  static void Send(Link& link) {
-    if (link.exchange == nullptr) return;
-    const std::string text = link.answer.ok() ? *link.answer : ErrorJson(link.answer.status());
-    HttpFields fields = {{"content-type", "application/json"},
-                         {"cache-control", "no-store"},
-                         {"x-content-type-options", "nosniff"},
-                         {"content-length", absl::StrCat(text.size())}};
-    const int status = HttpStatusOf(link.answer.status());
-    if (status == 503) fields.push_back({"retry-after", "2"});
-    if (!link.has_body) return link.exchange->StartAndEnd(status, fields);
-    link.exchange->Start(status, fields);
-    link.exchange->Write(text);
-    link.exchange->End({});
-  }
-
-  const PageData& data_;
-  const RpcWorkers& workers_;
-  HttpExchange& exchange_;
-  EventLoop& loop_;
-  const std::shared_ptr<Link> link_ = std::make_shared<Link>();
-};
-
 }  // namespace
 
 PageData::PageData(const TextService& service, const RpcWorkers& workers,
@@ -357,12 +278,14 @@ PageData::PageData(const TextService& service, const RpcWorkers& workers,
       is_measuring_(std::move(is_measuring)),
       start_(absl::Now()) {}
 
-std::unique_ptr<HttpHandler> PageData::MakeHandler(HttpExchange& exchange, EventLoop& loop) const {
-  const auto& paths = kPageDataPaths;
-  if (std::find(std::begin(paths), std::end(paths), exchange.head().path) == std::end(paths)) {
-    return nullptr;
+void PageData::AddRoutes(HttpRoutes& routes, const HttpServices& services) const {
+  for (const std::string_view path : {kModelPath, kCrossoverPath, kCachePath, kStatsPath}) {
+    routes.AddCall("GET", path, services,
+                   OnWorker(workers_, [this](const RpcContext& context, const CallState&,
+                                             const std::string& query) {
+                     return Answer(context.method, query);
+                   }));
   }
-  return std::make_unique<DataHandler>(*this, workers_, exchange, loop);
 }
 
 absl::StatusOr<std::string> PageData::Answer(std::string_view path, std::string_view query) const {
@@ -378,7 +301,9 @@ absl::StatusOr<std::string> PageData::Answer(std::string_view path, std::string_
 
 absl::StatusOr<std::string> PageData::Crossover(std::string_view query) const {
   if (computes_crossover_.exchange(true)) {
-    return absl::UnavailableError("another client's crossovers are being computed; try again");
+    return WithRetryAfter(
+        absl::UnavailableError("another client's crossovers are being computed; try again"),
+        kRetryAfter);
   }
   const absl::Cleanup end = [this] { computes_crossover_ = false; };
   return CrossoverJson(service_, query, is_measuring_ != nullptr && is_measuring_());

@@ -3,21 +3,17 @@
 
 #include <atomic>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/http/exchange.h"
-#include "server/net/event_loop.h"
+#include "server/api/http/http_call.h"
+#include "server/api/http/routes.h"
 #include "server/rpc/single_request.h"
 #include "server/text_service.h"
 
 namespace lowkey {
-
-inline constexpr std::string_view kPageDataPaths[] = {"/lowkey/v1/model", "/lowkey/v1/crossover",
-                                                      "/lowkey/v1/cache", "/lowkey/v1/stats"};
 
 // The figures that the page shows, as JSON for GET and HEAD (docs/page.md has the fields):
 //   /lowkey/v1/model      GetModel's message and the options of every mechanism, with their ranges
@@ -28,19 +24,18 @@ inline constexpr std::string_view kPageDataPaths[] = {"/lowkey/v1/model", "/lowk
 //   /lowkey/v1/cache      bytes that a sequence holds by length, for `?mechanism=NAME` and options
 //                         by the names of lowkey.v1.AttentionOptions, such as `&rank=1/4`
 //   /lowkey/v1/stats      Admin.Stats
-// Errors are objects {"error": {"message", "type", "param", "code"}}.
+// Errors are those of the HTTP APIs.
 class PageData {
  public:
-  // Both must outlive the handlers. `is_measuring` says whether rates are on their way; null: they
+  // Both must outlive the routes. `is_measuring` says whether rates are on their way; null: they
   // are not.
   PageData(const TextService& service, const RpcWorkers& workers,
            std::function<bool()> is_measuring);
 
-  // Answers on a worker. Null for another path.
-  std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange, EventLoop& loop) const;
+  // Has workers answer on the paths. The services and this must outlive the routes.
+  void AddRoutes(HttpRoutes& routes, const HttpServices& services) const;
 
-  // Returns the JSON of a path with a query, as a worker does. NOT_FOUND, UNAVAILABLE and
-  // INVALID_ARGUMENT become 404, 503 and 400.
+  // Returns the JSON of a path with a query, as a worker does.
   absl::StatusOr<std::string> Answer(std::string_view path, std::string_view query) const;
 
  private:

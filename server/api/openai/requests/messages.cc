@@ -1,5 +1,6 @@
 #include "server/api/openai/requests/messages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,37 +13,29 @@ namespace {
 
 using nlohmann::json;
 
-absl::Status ReadPart(const json& value, const std::string& name, UnknownFields unknown,
-                      std::optional<std::string>& content) {
+constexpr std::string_view kTextParts[] = {"text"};
+
+// Appends a part's text to those of the parts before it.
+absl::Status ReadPart(const json& value, const std::string& name,
+                      absl::Span<const std::string_view> types, UnknownFields unknown,
+                      std::optional<std::string>& text) {
   if (!value.is_object()) return ValueError(name, value, "an object");
   Fields part(value, name + ".");
-  std::optional<std::string> type, text;
+  std::optional<std::string> type, more;
   LK_RETURN_IF_ERROR(part.Read("type", type));
-  if (type != "text") {
+  if (std::find(types.begin(), types.end(), type.value_or("")) == types.end()) {
     return absl::UnimplementedError(absl::StrCat(name, ".type: \"", type.value_or("").substr(0, 64),
-                                                 "\" is not supported, expected \"text\""));
+                                                 "\" is not supported, expected \"",
+                                                 std::string(types.front()), "\""));
   }
-  LK_RETURN_IF_ERROR(part.Read("text", text));
-  if (!text.has_value()) return part.Error("text", "a text");
-  part.Ignore("cache_control");
+  LK_RETURN_IF_ERROR(part.Read("text", more));
+  if (!more.has_value()) return part.Error("text", "a text");
+  for (const char* key : {"cache_control", "annotations", "logprobs"}) part.Ignore(key);
   LK_RETURN_IF_ERROR(part.CheckRest(unknown));
-  content = content.has_value() ? absl::StrCat(*content, "\n", *text) : *std::move(text);
-  return absl::OkStatus();
-}
-
-absl::Status ReadContent(Fields& fields, const std::string& name, UnknownFields unknown,
-                         std::optional<std::string>& content) {
-  const json* value = fields.Take("content");
-  if (value == nullptr) return absl::OkStatus();
-  if (value->is_string()) {
-    content = value->get<std::string>();
-    return absl::OkStatus();
-  }
-  if (!value->is_array()) return fields.Error("content", "a text or an array of parts");
-  content = value->empty() ? std::optional<std::string>("") : std::nullopt;
-  for (size_t i = 0; i < value->size(); ++i) {
-    LK_RETURN_IF_ERROR(
-        ReadPart((*value)[i], absl::StrCat(name, ".content[", i, "]"), unknown, content));
+  if (text.has_value()) {
+    absl::StrAppend(&*text, "\n", *more);
+  } else {
+    text = std::move(more);
   }
   return absl::OkStatus();
 }
@@ -95,7 +88,7 @@ absl::StatusOr<ChatMessage> ReadMessage(const json& value, const std::string& na
   }
   ChatMessage message;
   message.role = *role == "developer" ? "system" : *std::move(role);
-  LK_RETURN_IF_ERROR(ReadContent(fields, name, unknown, message.content));
+  LK_RETURN_IF_ERROR(ReadTexts(fields, "content", kTextParts, unknown, message.content));
   LK_RETURN_IF_ERROR(fields.Read("name", message.name));
   LK_RETURN_IF_ERROR(fields.Read("tool_call_id", message.tool_call_id));
   LK_RETURN_IF_ERROR(ReadCalls(fields, name, unknown, message.tool_calls));
@@ -125,16 +118,39 @@ absl::Status ReadMessages(Fields& fields, UnknownFields unknown,
 
 }  // namespace
 
+absl::Status ReadTexts(Fields& fields, const char* key, absl::Span<const std::string_view> types,
+                       UnknownFields unknown, std::optional<std::string>& text) {
+  const json* value = fields.Take(key);
+  if (value == nullptr) return absl::OkStatus();
+  if (value->is_string()) {
+    text = value->get<std::string>();
+    return absl::OkStatus();
+  }
+  if (!value->is_array()) return fields.Error(key, "a text or an array of parts");
+  text = value->empty() ? std::optional<std::string>("") : std::nullopt;
+  for (size_t i = 0; i < value->size(); ++i) {
+    LK_RETURN_IF_ERROR(
+        ReadPart((*value)[i], absl::StrCat(fields.NameOf(key), "[", i, "]"), types, unknown, text));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTemplateFields(Fields& fields, const std::string& body,
+                                Conversation& conversation) {
+  LK_RETURN_IF_ERROR(fields.Read("add_generation_prompt", conversation.add_generation_prompt));
+  const json* variables = fields.Take("chat_template_kwargs");
+  if (variables == nullptr) return absl::OkStatus();
+  if (!variables->is_object()) return fields.Error("chat_template_kwargs", "an object");
+  conversation.variables_json = MemberText(body, "chat_template_kwargs");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Conversation> ReadConversation(Fields& fields, const std::string& body,
                                               const RequestedTools& tools, UnknownFields unknown) {
   Conversation conversation;
   LK_RETURN_IF_ERROR(ReadMessages(fields, unknown, conversation.messages));
   conversation.tools_json = tools.json;
-  LK_RETURN_IF_ERROR(fields.Read("add_generation_prompt", conversation.add_generation_prompt));
-  if (const json* variables = fields.Take("chat_template_kwargs"); variables != nullptr) {
-    if (!variables->is_object()) return fields.Error("chat_template_kwargs", "an object");
-    conversation.variables_json = MemberText(body, "chat_template_kwargs");
-  }
+  LK_RETURN_IF_ERROR(ReadTemplateFields(fields, body, conversation));
   return conversation;
 }
 

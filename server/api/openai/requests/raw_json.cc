@@ -71,21 +71,44 @@ bool IsKey(std::string_view quoted, std::string_view key) {
   return text.is_string() && text.get_ref<const std::string&>() == key;
 }
 
-}  // namespace
-
-std::string_view MemberText(std::string_view object, std::string_view key) {
+// Calls `take` with the members of an object, in their order, until it returns false: the key with
+// its quotes, and the value.
+template <typename Take>
+void ForEachMember(std::string_view object, const Take& take) {
   Walker walker(object);
   walker.SkipSpaces();
-  if (walker.next() != '{') return "";
+  if (walker.next() != '{') return;
   walker.Skip();
   while (walker.next() == '"') {
     const std::string_view name = walker.TakeText();
     walker.Skip();  // the colon
     const std::string_view value = walker.TakeValue();
-    if (IsKey(name, key)) return value;
+    if (!take(name, value)) return;
     walker.Skip();  // the comma, or the end
   }
-  return "";
+}
+
+}  // namespace
+
+std::string_view MemberText(std::string_view object, std::string_view key) {
+  std::string_view found;
+  ForEachMember(object, [&](std::string_view name, std::string_view value) {
+    if (!IsKey(name, key)) return true;
+    found = value;
+    return false;
+  });
+  return found;
+}
+
+std::string WithoutMember(std::string_view object, std::string_view key) {
+  std::string text = "{";
+  ForEachMember(object, [&](std::string_view name, std::string_view value) {
+    if (IsKey(name, key)) return true;
+    if (text.size() > 1) text += ',';
+    text.append(name).append(":").append(value);
+    return true;
+  });
+  return text + "}";
 }
 
 std::vector<std::string_view> ElementTexts(std::string_view array) {

@@ -64,6 +64,14 @@ absl::Status ReadFlag(Fields& fields, const char* key, std::optional<ResponseFor
   return is_on ? Take({Kind::kJsonObject}, fields.NameOf(key), format) : absl::OkStatus();
 }
 
+// Reads OpenAI's `schema` and what stands beside it; `text` is that of the object around them.
+absl::Status ReadNamedSchema(Fields& fields, std::string_view text,
+                             std::optional<ResponseFormat>& format) {
+  for (const char* key : {"name", "description", "strict"}) fields.Ignore(key);
+  if (fields.Take("schema") == nullptr) return fields.Error("schema", "a JSON Schema");
+  return ReadSchema(fields, "schema", MemberText(text, "schema"), format);
+}
+
 absl::Status ReadOpenAi(const json& value, std::string_view text,
                         std::optional<ResponseFormat>& format) {
   Fields fields(value, "response_format.");
@@ -73,10 +81,7 @@ absl::Status ReadOpenAi(const json& value, std::string_view text,
     const json* outer = fields.Take("json_schema");
     if (outer == nullptr || !outer->is_object()) return fields.Error("json_schema", "an object");
     Fields inner(*outer, "response_format.json_schema.");
-    for (const char* key : {"name", "description", "strict"}) inner.Ignore(key);
-    if (inner.Take("schema") == nullptr) return inner.Error("schema", "a JSON Schema");
-    LK_RETURN_IF_ERROR(
-        ReadSchema(inner, "schema", MemberText(MemberText(text, "json_schema"), "schema"), format));
+    LK_RETURN_IF_ERROR(ReadNamedSchema(inner, MemberText(text, "json_schema"), format));
     LK_RETURN_IF_ERROR(inner.CheckRest(UnknownFields::kRefused));
   } else if (type == "json_object") {
     LK_RETURN_IF_ERROR(Take({Kind::kJsonObject}, "response_format", format));
@@ -123,6 +128,24 @@ absl::Status ReadResponseFormat(Fields& fields, const std::string& body,
     fields.Ignore(key);
   }
   return absl::OkStatus();
+}
+
+absl::Status ReadTextFormat(Fields& fields, std::string_view text,
+                            std::optional<ResponseFormat>& format) {
+  const json* value = fields.Take("format");
+  if (value == nullptr) return absl::OkStatus();
+  if (!value->is_object()) return fields.Error("format", "an object");
+  Fields inner(*value, fields.NameOf("format."));
+  std::optional<std::string> type;
+  LK_RETURN_IF_ERROR(inner.Read("type", type));
+  if (type == "json_schema") {
+    LK_RETURN_IF_ERROR(ReadNamedSchema(inner, MemberText(text, "format"), format));
+  } else if (type == "json_object") {
+    LK_RETURN_IF_ERROR(Take({Kind::kJsonObject}, fields.NameOf("format"), format));
+  } else if (type != "text") {
+    return inner.Error("type", "\"text\", \"json_object\" or \"json_schema\"");
+  }
+  return inner.CheckRest(UnknownFields::kRefused);
 }
 
 }  // namespace lowkey

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "server/api/openai/requests/fields.h"
@@ -15,6 +16,11 @@ namespace lowkey {
 // a form means is checked where it is compiled.
 absl::Status ReadResponseFormat(Fields& fields, const std::string& body,
                                 std::optional<ResponseFormat>& format);
+
+// Reads the `format` of what /v1/responses calls `text`: that object's fields and its text in the
+// body. Errors are those of ReadResponseFormat.
+absl::Status ReadTextFormat(Fields& fields, std::string_view text,
+                            std::optional<ResponseFormat>& format);
 
 }  // namespace lowkey
 

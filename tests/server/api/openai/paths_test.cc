@@ -89,7 +89,7 @@ TEST_F(PathsTest, ErrorsAreObjectsUnderV1) {
     const char* error_code;
   } cases[] = {
       {"GET", "/v1/embeddings", "", 404, "unsupported_endpoint"},
-      {"POST", "/v1/responses", "", 404, "unsupported_endpoint"},
+      {"POST", "/v1/responses/resp_1/cancel", "", 404, "unsupported_endpoint"},
       {"GET", "/v1/nonsense", "", 404, "not_found"},
       {"GET", "/v1/completions", "", 405, "method_not_allowed"},
       {"DELETE", "/v1/models/tales", "", 405, "method_not_allowed"},
