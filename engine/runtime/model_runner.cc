@@ -309,13 +309,18 @@ void ModelRunner::Arrange(absl::Span<const Rows> rows) {
   }
 }
 
-absl::Status ModelRunner::Compute(absl::Span<const Rows> rows, const Decoder::Observer& observer) {
-  Arrange(rows);
-  LK_CHECK(static_cast<int64_t>(tokens_.size()) <= max_rows_);
+absl::Status ModelRunner::Plan() {
   for (auto& [id, runnable] : mechanisms_) {
     if (runnable.segments.empty()) continue;
     LK_RETURN_IF_ERROR(runnable.mechanism->Plan(runnable.segments));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::Compute(absl::Span<const Rows> rows, const Decoder::Observer& observer) {
+  Arrange(rows);
+  LK_CHECK(static_cast<int64_t>(tokens_.size()) <= max_rows_);
+  LK_RETURN_IF_ERROR(place_->cache().FitIn([this] { return Plan(); }));
   place_->TakeDrawn(drawn_);
   return place_->decoder().Forward(tokens_, positions_, groups_, observer);
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/kernels.h"
@@ -77,6 +78,17 @@ DeviceAtp::DeviceAtp(const AttentionContext& context)
       model_(ModelOf(context.geometry)),
       exact_(Mechanism::kStandard, context) {
   LK_CHECK(Fits(context.geometry));
+}
+
+absl::Status DeviceAtp::CheckAvailable(const AttentionOptions& options) const {
+  LK_RETURN_IF_ERROR(AtpPolicy::CheckAvailable(options));
+  const int64_t rank = ShapeOf(context_.geometry, options.atp).rank;
+  const int64_t n_bytes = AtpSharedBytes(model_.head_dim, rank);
+  const int64_t most = device_.most_shared_bytes();
+  if (n_bytes <= most) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "attention.rank: blocks of rank ", rank, " with heads of ", model_.head_dim, " need ",
+      n_bytes, " bytes of shared memory, expected at most the ", most, " of ", device_.name()));
 }
 
 int64_t DeviceAtp::SlotFloats() const {

@@ -24,6 +24,8 @@ class DeviceAtp : public AtpPolicy {
 
   explicit DeviceAtp(const AttentionContext& context);
 
+  // FAILED_PRECONDITION also where the rank needs more shared memory than the device has.
+  absl::Status CheckAvailable(const AttentionOptions& options) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
   // Keys exist for steps of one row per sequence that close no block.
   std::optional<uint64_t> PlanKey() const override;

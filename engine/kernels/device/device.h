@@ -74,6 +74,10 @@ class Device : public Memory {
   virtual absl::Status status() const = 0;
   // Returns how much of the device's memory is free.
   virtual int64_t free_bytes() const = 0;
+  // Returns the bytes of shared memory that a thread block may have: 163 KiB on an A100, 227 on
+  // Hopper and later data center devices, 99 on the others. A kernel that asks for more breaks the
+  // device.
+  virtual int64_t most_shared_bytes() const = 0;
 
   // Copies from the host to the device. `from` may change as soon as this returns.
   virtual void Upload(const void* from, void* to, int64_t size_bytes) = 0;

@@ -1,9 +1,14 @@
 // The engine on a device: the same tokens as on the host, and what happens when the device fails.
+#include <sys/mman.h>
+
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "engine/base/machine.h"
+#include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/device/atp.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/inspect.h"
@@ -51,6 +56,56 @@ TEST(EngineOnADevice, GreedyTokensOfTheDemoModelAreTheHosts) {
     const EngineRequest request = Request(20, 24, variant);
     EXPECT_EQ(GreedyTokensOfTales(device, request), GreedyTokensOfTales(host, request));
   }
+}
+
+// A device whose memory is larger than the host's: the system gives what is written.
+class LargeDevice : public EmulatedDevice {
+ public:
+  absl::StatusOr<std::byte*> Allocate(int64_t size_bytes) override {
+    if (size_bytes < (int64_t{1} << 30)) return EmulatedDevice::Allocate(size_bytes);
+    n_mapped_bytes_ = static_cast<size_t>(size_bytes);
+    mapped_ = mmap(nullptr, n_mapped_bytes_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped_ == MAP_FAILED) return absl::ResourceExhaustedError("mmap");
+    return static_cast<std::byte*>(mapped_);
+  }
+  void Free(std::byte* p) override {
+    if (p != mapped_) return EmulatedDevice::Free(p);
+    (void)Wait();
+    munmap(mapped_, n_mapped_bytes_);
+  }
+
+ private:
+  void* mapped_ = nullptr;
+  size_t n_mapped_bytes_ = 0;
+};
+
+// The host's cache beside it is no larger than the host's memory, and requests that the host
+// attends for get along with that.
+TEST_F(EngineDeviceTest, TheBudgetMayBeLargerThanTheHostsMemory) {
+  EngineOptions options;
+  options.cache_bytes = 2 * AvailableMemoryBytes() + (int64_t{2} << 30);
+  options.device = std::make_shared<LargeDevice>();
+  Start(options);
+  EXPECT_EQ(engine_->Stats().cache_bytes_total, options.cache_bytes);
+  EngineRequest on_host = AtpRequest(70, 4);
+  on_host.attention.atp.basis = AtpBasis::kInput;
+  const auto together = {Submit(Request(10, 4)), Submit(on_host)};
+  for (const auto& one : together) EXPECT_TRUE(one->Wait().status.ok());
+}
+
+TEST_F(EngineDeviceTest, ARankThatTheDeviceHasNoSharedMemoryForIsRefused) {
+  const int64_t before = emulated::MostSharedBytes();
+  emulated::LimitShared(AtpSharedBytes(8, 4));  // heads of 8
+  StartOnDevice();
+  EXPECT_TRUE(Submit(AtpRequest(70, 2))->Wait().status.ok());
+  EngineRequest request = AtpRequest(70, 2);
+  request.attention.atp.rank = RankFixed{16};
+  const absl::Status refused = Refused(request);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("attention.rank: blocks of rank"));
+  EXPECT_TRUE(engine_->Health().ok());
+  emulated::LimitShared(before);
 }
 
 TEST_F(EngineDeviceTest, DraftsAreRefused) {

@@ -50,6 +50,8 @@ void Enqueue(Device& device, std::function<void()> work) {
 
 const DeviceKernels& EmulatedDevice::kernels() const { return CudaKernels(); }
 
+int64_t EmulatedDevice::most_shared_bytes() const { return emulated::MostSharedBytes(); }
+
 absl::StatusOr<std::byte*> EmulatedDevice::Allocate(int64_t size_bytes) {
   LK_ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(static_cast<size_t>(size_bytes)));
   std::byte* p = memory.data();

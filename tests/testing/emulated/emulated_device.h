@@ -27,6 +27,7 @@ class EmulatedDevice : public Device {
   const DeviceKernels& kernels() const override;
   absl::Status status() const override { return status_; }
   int64_t free_bytes() const override { return int64_t{1} << 30; }
+  int64_t most_shared_bytes() const override;
   void Upload(const void* from, void* to, int64_t size_bytes) override;
   absl::Status Download(const void* from, void* to, int64_t size_bytes) override;
   std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) override;

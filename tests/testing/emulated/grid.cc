@@ -164,11 +164,6 @@ void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> body) {
 }
 
 void LimitShared(int64_t bytes) { most_shared_bytes = bytes; }
+int64_t MostSharedBytes() { return most_shared_bytes; }
 
 }  // namespace lowkey::emulated
-
-namespace lowkey {
-
-int64_t MostSharedBytes(const Device&) { return emulated::most_shared_bytes; }
-
-}  // namespace lowkey

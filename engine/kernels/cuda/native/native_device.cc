@@ -233,8 +233,4 @@ void LaunchNative(Device& device, const void* kernel, const LaunchShape& shape, 
   static_cast<NativeDevice&>(device).LaunchKernel(kernel, shape, args);
 }
 
-int64_t MostSharedBytes(const Device& device) {
-  return static_cast<const NativeDevice&>(device).most_shared_bytes();
-}
-
 }  // namespace lowkey
