@@ -155,6 +155,7 @@ class ModelRunner {
   absl::Status Plan();
   // Appends the segment to the model's rows, which `group` counts.
   void Append(const Rows& rows, RunnableMechanism& mechanism, Decoder::Group& group);
+  void PadRows(Decoder::Group& group);
   std::vector<int64_t> DecoderRows(absl::Span<const int64_t> rows) const;
   void MakeMechanisms(const Checkpoint& checkpoint);
 

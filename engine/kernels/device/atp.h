@@ -139,6 +139,8 @@ struct AtpTile {
 // Parts [first, first + n) of a tile, for every KV head, folded into the rows' outputs or into one
 // part that is saved in the slot of the first.
 enum class AtpInto : int32_t { kOutput, kSlot };
+// The tile of an entry that is no work.
+inline constexpr int32_t kAtpNoTile = -1;
 struct AtpPartRun {
   int32_t tile = 0;
   AtpInto into = AtpInto::kOutput;

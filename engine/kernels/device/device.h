@@ -87,9 +87,10 @@ class Device : public Memory {
   virtual std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) = 0;
   virtual absl::Status Wait() = 0;
 
-  // Queues the work that `queue` queues, and keeps the work under `key`: the next call queues it at
-  // once, without calling `queue`. The first call may call `queue` twice. `queue` may queue only
-  // kernels and products, with the same arguments every time.
+  // Queues the work that `queue` queues. Work that is asked for again is kept under `key`: from the
+  // third call on it is queued at once, without calling `queue`, unless it was forgotten meanwhile.
+  // The second call may call `queue` twice. `queue` may queue only kernels and products, with the
+  // same arguments every time.
   virtual void Repeat(uint64_t key, absl::FunctionRef<void()> queue) = 0;
 
   // Chooses how products with weights of this shape are computed, before the first; waits.

@@ -133,6 +133,16 @@ TEST_F(EngineDeviceTest, StepsOfOneTokenEachAreRepeatedAsTheyWere) {
   EXPECT_GT(device_->n_repeats(), 20);
 }
 
+// Steps of 5, 6 and 7 sequences are the same work, and so are those whose page tables differ.
+TEST_F(EngineDeviceTest, FewKindsOfStepsAreKept) {
+  StartOnDevice();
+  std::vector<std::shared_ptr<Collected>> together;
+  for (int i = 0; i < 7; ++i) together.push_back(Submit(Request(20 + i, 60 + 10 * i, i)));
+  for (const auto& one : together) EXPECT_TRUE(one->Wait().status.ok());
+  EXPECT_GT(device_->n_repeats(), 80);
+  EXPECT_LE(device_->n_kept(), 8);
+}
+
 TEST_F(EngineDeviceTest, SaysWhatComputes) {
   StartOnDevice();
   EXPECT_EQ(engine_->Stats().instruction_set, "emulated");

@@ -129,7 +129,7 @@ TEST_F(GridTest, RepeatedWorkReadsWhatIsThereNow) {
     EXPECT_EQ(out[63], x[0] + std::accumulate(x.begin(), x.end(), 0.0f));
     x[0] += 10;
   }
-  EXPECT_EQ(device_.n_repeats(), 2);
+  EXPECT_EQ(device_.n_repeats(), 1) << "kept at the second time, repeated at the third";
 }
 
 TEST_F(GridTest, ABrokenDeviceStaysBroken) {
