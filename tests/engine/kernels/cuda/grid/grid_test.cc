@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -32,6 +33,28 @@ __global__ void LanesKernel(SumArgs a) {
   const auto x = static_cast<float>(lane);
   a.out[threadIdx.x] = __shfl_down_sync(0xffffffffu, x, 1) + 100 * __shfl_sync(0xffffffffu, x, 5) +
                        10000 * static_cast<float>(__popc(__ballot_sync(0xffffffffu, lane < 7)));
+}
+
+struct CopyArgs {
+  const float* from = nullptr;
+  float* out = nullptr;
+  int n_waits = 0;
+};
+
+// Copies two groups, and waits for both, for the first or for none.
+__global__ void CopyKernel(CopyArgs a) {
+  LK_DYNAMIC_SHARED(float, memory);
+  float* const mine = memory + threadIdx.x * 8;
+  for (int i = 0; i < 8; ++i) mine[i] = -1;
+  CopyAsync16(mine, a.from);
+  CommitCopies();
+  CopyAsync16(mine + 4, a.from + 4);
+  CommitCopies();
+  if (a.n_waits == 1) WaitCopies<1>();
+  if (a.n_waits == 2) WaitCopies<0>();
+  if (threadIdx.x == 5) {
+    for (int i = 0; i < 8; ++i) a.out[i] = mine[i];
+  }
 }
 
 // The first lane waits for the block, the others for their warp.
@@ -102,6 +125,18 @@ TEST_F(GridTest, LanesReadEachOther) {
   Launch(device_, LanesKernel, {.threads = 32}, SumArgs{nullptr, out.data()});
   ASSERT_TRUE(device_.Wait().ok());
   for (int i = 0; i < 32; ++i) EXPECT_EQ(out[i], (i < 31 ? i + 1 : 31) + 500 + 70000);
+}
+
+TEST_F(GridTest, CopiesAreThereWhenTheyAreWaitedForAndNotBefore) {
+  const std::vector<float> x = Numbers(8);
+  for (int n_waits = 0; n_waits <= 2; ++n_waits) {
+    std::vector<float> out(8), expected(8, -1);
+    std::copy_n(x.begin(), 4 * n_waits, expected.begin());
+    Launch(device_, CopyKernel, {.threads = 32, .shared_bytes = 32 * 8 * sizeof(float)},
+           CopyArgs{x.data(), out.data(), n_waits});
+    ASSERT_TRUE(device_.Wait().ok());
+    EXPECT_EQ(out, expected) << n_waits;
+  }
 }
 
 TEST_F(GridTest, WaitingAtDifferentBarriersEndsTheProcess) {
