@@ -8,32 +8,41 @@
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
+namespace {
+
+absl::Status CheckBudget(int64_t budget_bytes, int64_t page_bytes) {
+  if (page_bytes > 0 && budget_bytes >= page_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cache: ", budget_bytes, " bytes, expected at least one page of ", page_bytes, " bytes"));
+}
+
+}  // namespace
 
 PageHandle::PageHandle(const PageHandle& other)
-    : cache_(other.cache_), index_(other.index_), slab_(other.slab_) {
-  if (cache_ != nullptr) ++cache_->references_[index_];
+    : cache_(other.cache_), number_(other.number_), slab_(other.slab_) {
+  if (cache_ != nullptr) ++cache_->references_[number_];
 }
 
 PageHandle::PageHandle(PageHandle&& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)),
-      index_(other.index_),
+      number_(other.number_),
       slab_(std::move(other.slab_)) {}
 
 PageHandle& PageHandle::operator=(PageHandle other) noexcept {
   std::swap(cache_, other.cache_);
-  std::swap(index_, other.index_);
+  std::swap(number_, other.number_);
   std::swap(slab_, other.slab_);
   return *this;
 }
 
 PageHandle::~PageHandle() {
-  if (cache_ == nullptr || --cache_->references_[index_] > 0) return;
-  cache_->free_pages_.push_back(index_);
+  if (cache_ == nullptr || --cache_->references_[number_] > 0) return;
+  cache_->FreePage(number_);
   cache_->used_bytes_.fetch_sub(cache_->page_bytes_, std::memory_order_relaxed);
 }
 
 std::byte* PageHandle::data() const {
-  return slab_ != nullptr ? slab_->data() : cache_->arena_.data() + index_ * cache_->page_bytes_;
+  return slab_ != nullptr ? slab_->data() : cache_->PageAt(number_);
 }
 
 int64_t PageHandle::size_bytes() const {
@@ -41,42 +50,60 @@ int64_t PageHandle::size_bytes() const {
 }
 
 bool PageHandle::unique() const {
-  return slab_ != nullptr ? slab_.use_count() == 1 : cache_->references_[index_] == 1;
+  return slab_ != nullptr ? slab_.use_count() == 1 : cache_->references_[number_] == 1;
 }
 
-Slab::~Slab() { cache_->used_bytes_.fetch_sub(size_bytes(), std::memory_order_relaxed); }
+Slab::~Slab() {
+  cache_->used_bytes_.fetch_sub(size_bytes(), std::memory_order_relaxed);
+  if (place_ != nullptr) cache_->arena_->FreeSlab(place_);
+}
+
+const std::byte* Slab::data() const {
+  return place_ != nullptr ? cache_->arena_->SlabAt(*place_) : buffer_.data();
+}
+
+int64_t Slab::size_bytes() const {
+  return place_ != nullptr ? place_->size_bytes : static_cast<int64_t>(buffer_.size_bytes());
+}
 
 void Slab::Shrink(int64_t size_bytes) {
-  LK_CHECK(size_bytes >= 0 && size_bytes <= this->size_bytes());
-  if (size_bytes == this->size_bytes()) return;
-  absl::StatusOr<Buffer> smaller =
-      Buffer::Allocate(static_cast<size_t>(size_bytes), cache_->memory_);
-  if (!smaller.ok()) return;
-  cache_->Copy(data(), smaller->data(), size_bytes);
-  cache_->used_bytes_.fetch_sub(this->size_bytes() - size_bytes, std::memory_order_relaxed);
-  buffer_ = *std::move(smaller);
+  const int64_t before = this->size_bytes();
+  LK_CHECK(size_bytes >= 0 && size_bytes <= before);
+  if (size_bytes == before) return;
+  if (place_ != nullptr) {
+    cache_->arena_->ShrinkSlab(size_bytes, *place_);
+  } else {
+    absl::StatusOr<Buffer> smaller = Buffer::Allocate(static_cast<size_t>(size_bytes));
+    if (!smaller.ok()) return;
+    cache_->Copy(data(), smaller->data(), size_bytes);
+    buffer_ = *std::move(smaller);
+  }
+  cache_->used_bytes_.fetch_sub(before - size_bytes, std::memory_order_relaxed);
 }
 
 absl::StatusOr<std::unique_ptr<Cache>> Cache::Create(int64_t budget_bytes, int64_t page_bytes,
                                                      Memory* memory) {
-  if (page_bytes <= 0 || budget_bytes < page_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cache: ", budget_bytes, " bytes, expected at least one page of ", page_bytes, " bytes"));
+  LK_RETURN_IF_ERROR(CheckBudget(budget_bytes, page_bytes));
+  auto cache = absl::WrapUnique(new Cache(budget_bytes, page_bytes, memory));
+  if (memory == nullptr) {
+    LK_RETURN_IF_ERROR(cache->Reserve());
+  } else {
+    const int64_t n_bytes = budget_bytes + budget_bytes / Arena::kSlackPart;
+    LK_ASSIGN_OR_RETURN(cache->arena_, Arena::Create(n_bytes, page_bytes, memory));
   }
-  const int64_t n_pages = budget_bytes / page_bytes;
-  LK_ASSIGN_OR_RETURN(Buffer arena,
-                      Buffer::Allocate(static_cast<size_t>(n_pages * page_bytes), memory));
-  return absl::WrapUnique(new Cache(std::move(arena), budget_bytes, page_bytes, memory));
+  return cache;
 }
 
-Cache::Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes, Memory* memory)
-    : memory_(memory),
-      arena_(std::move(arena)),
-      budget_bytes_(budget_bytes),
-      page_bytes_(page_bytes),
-      references_(budget_bytes / page_bytes, 0) {
-  free_pages_.reserve(references_.size());
-  for (int64_t i = static_cast<int64_t>(references_.size()); i-- > 0;) free_pages_.push_back(i);
+absl::StatusOr<std::unique_ptr<Cache>> Cache::CreateUnreserved(int64_t budget_bytes,
+                                                               int64_t page_bytes) {
+  LK_RETURN_IF_ERROR(CheckBudget(budget_bytes, page_bytes));
+  return absl::WrapUnique(new Cache(budget_bytes, page_bytes, nullptr));
+}
+
+absl::Status Cache::Reserve() {
+  const int64_t n_bytes = budget_bytes_ / page_bytes_ * page_bytes_;
+  LK_ASSIGN_OR_RETURN(pages_, Buffer::Allocate(static_cast<size_t>(n_bytes)));
+  return absl::OkStatus();
 }
 
 Cache::~Cache() { LK_CHECK(used_bytes() == 0); }
@@ -93,17 +120,40 @@ bool Cache::MakeRoom(int64_t bytes) {
   return true;
 }
 
-absl::StatusOr<PageHandle> Cache::AllocatePage() {
-  if (!MakeRoom(page_bytes_)) {
-    return absl::ResourceExhaustedError(absl::StrCat("cache: ", used_bytes(), " of ", budget_bytes_,
-                                                     " bytes used, no page of ", page_bytes_,
-                                                     " bytes left"));
-  }
-  const int64_t index = free_pages_.back();
+absl::Status Cache::NoRoom(const char* what, int64_t bytes) const {
+  const bool is_in_pieces = bytes >= 0 && bytes <= budget_bytes_ - used_bytes();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cache: ", used_bytes(), " of ", budget_bytes_, " bytes used, no ", what, " of ",
+                   bytes, " bytes left", is_in_pieces ? " in one piece" : ""));
+}
+
+std::byte* Cache::PageAt(int64_t number) const {
+  if (arena_ != nullptr) return arena_->PageAt(number);
+  return const_cast<std::byte*>(pages_.data()) + number * page_bytes_;
+}
+
+std::optional<int64_t> Cache::TakePage() {
+  if (arena_ != nullptr) return arena_->TakePage();
+  if (free_pages_.empty()) return static_cast<int64_t>(references_.size());
+  const int64_t number = free_pages_.back();
   free_pages_.pop_back();
-  references_[index] = 1;
+  return number;
+}
+
+void Cache::FreePage(int64_t number) {
+  if (arena_ != nullptr) return arena_->FreePage(number);
+  free_pages_.push_back(number);
+}
+
+absl::StatusOr<PageHandle> Cache::AllocatePage() {
+  if (!MakeRoom(page_bytes_)) return NoRoom("page", page_bytes_);
+  if (arena_ == nullptr && pages_.size_bytes() == 0) LK_RETURN_IF_ERROR(Reserve());
+  const std::optional<int64_t> number = TakePage();
+  if (!number.has_value()) return NoRoom("page", page_bytes_);
+  if (*number == static_cast<int64_t>(references_.size())) references_.push_back(0);
+  references_[*number] = 1;
   used_bytes_.fetch_add(page_bytes_, std::memory_order_relaxed);
-  return PageHandle(this, index);
+  return PageHandle(this, *number);
 }
 
 absl::StatusOr<PageHandle> Cache::AllocatePage(int64_t size_bytes) {
@@ -113,15 +163,24 @@ absl::StatusOr<PageHandle> Cache::AllocatePage(int64_t size_bytes) {
 }
 
 absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {
-  if (size_bytes < 0 || !MakeRoom(size_bytes)) {
-    return absl::ResourceExhaustedError(absl::StrCat("cache: ", used_bytes(), " of ", budget_bytes_,
-                                                     " bytes used, no slab of ", size_bytes,
-                                                     " bytes left"));
+  if (size_bytes < 0 || !MakeRoom(size_bytes)) return NoRoom("slab", size_bytes);
+  std::shared_ptr<Slab> slab;
+  if (arena_ != nullptr) {
+    Arena::Place* const place = arena_->TakeSlab(size_bytes);
+    if (place == nullptr) return NoRoom("slab", size_bytes);
+    slab.reset(new Slab(this, place, Buffer()));
+  } else {
+    LK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(static_cast<size_t>(size_bytes)));
+    slab.reset(new Slab(this, nullptr, std::move(buffer)));
   }
-  LK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(static_cast<size_t>(size_bytes), memory_));
-  std::unique_ptr<Slab> slab(new Slab(this, std::move(buffer)));  // whose destructor subtracts them
   used_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
-  return std::shared_ptr<Slab>(std::move(slab));
+  return slab;
+}
+
+absl::Status Cache::FitIn(absl::FunctionRef<absl::Status()> take) {
+  const absl::Status taken = take();
+  if (!absl::IsResourceExhausted(taken) || arena_ == nullptr || !arena_->Compact()) return taken;
+  return take();
 }
 
 }  // namespace lowkey

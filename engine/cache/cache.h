@@ -4,12 +4,16 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/buffer.h"
+#include "engine/cache/arena.h"
 
 namespace lowkey {
 
@@ -41,10 +45,10 @@ class PageHandle {
 
  private:
   friend class Cache;
-  PageHandle(Cache* cache, int64_t index) : cache_(cache), index_(index) {}
+  PageHandle(Cache* cache, int64_t number) : cache_(cache), number_(number) {}
 
   Cache* cache_ = nullptr;  // nullptr: the page is slab_, if there is one
-  int64_t index_ = 0;
+  int64_t number_ = 0;
   std::shared_ptr<Slab> slab_;
 };
 
@@ -55,43 +59,60 @@ class Slab {
   ~Slab();
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
-  std::byte* data() { return buffer_.data(); }
-  const std::byte* data() const { return buffer_.data(); }
-  int64_t size_bytes() const { return static_cast<int64_t>(buffer_.size_bytes()); }
-  // Keeps the first size_bytes (at most all of them) and gives the rest back. The data move. The
-  // slab stays as large as it is where memory for the smaller copy cannot be had.
+  std::byte* data() { return const_cast<std::byte*>(std::as_const(*this).data()); }
+  const std::byte* data() const;
+  int64_t size_bytes() const;
+  // Keeps the first size_bytes (at most all of them) and gives the rest back. On the host the data
+  // move, and the slab stays as large as it is where memory for the smaller copy cannot be had.
   void Shrink(int64_t size_bytes);
 
  private:
   friend class Cache;
-  Slab(Cache* cache, Buffer buffer) : cache_(cache), buffer_(std::move(buffer)) {}
+  Slab(Cache* cache, Arena::Place* place, Buffer buffer)
+      : cache_(cache), place_(place), buffer_(std::move(buffer)) {}
 
-  Cache* cache_;
-  Buffer buffer_;
+  Cache* const cache_;
+  Arena::Place* const place_;  // on a device
+  Buffer buffer_;              // on the host
 };
 
 // Pages of one size and slabs of any size under one budget of bytes. The cache knows nothing of
 // requests. Invariant: used_bytes() = page_bytes * live pages + bytes of live slabs <=
 // budget_bytes(). One thread, except used_bytes().
+//
+// On the host the system gives memory as it is first written, and slabs are from the heap. On a
+// device pages and slabs are taken from one arena, without an allocation. It is a little larger than
+// the budget, so that no gaps between slabs make it refuse what the budget has.
 class Cache {
  public:
-  // Reserves address space for the budget; memory is taken as pages are first written.
-  // RESOURCE_EXHAUSTED when that fails, INVALID_ARGUMENT when the budget holds no page. Pages and
-  // slabs lie in `memory`, which outlives the cache; nullptr means the host's memory.
+  // Reserves address space for the budget, or takes all of a device's. RESOURCE_EXHAUSTED when that
+  // fails, INVALID_ARGUMENT when the budget holds no page. Pages and slabs lie in `memory`, which
+  // outlives the cache; nullptr means the host's memory.
   static absl::StatusOr<std::unique_ptr<Cache>> Create(int64_t budget_bytes, int64_t page_bytes,
                                                        Memory* memory = nullptr);
+  // Makes a cache of the host that reserves its address space when the first page is asked for.
+  // INVALID_ARGUMENT when the budget holds no page.
+  static absl::StatusOr<std::unique_ptr<Cache>> CreateUnreserved(int64_t budget_bytes,
+                                                                 int64_t page_bytes);
   ~Cache();  // every handle and slab must be gone
 
   // Sets a function to call while an allocation would pass the budget: it drops handles or slabs
   // that nobody needs, or returns false when there are none.
   void SetReclaimer(absl::AnyInvocable<bool()> reclaim) { reclaim_ = std::move(reclaim); }
 
-  // Returns a page with the contents it had before. RESOURCE_EXHAUSTED past the budget.
+  // Returns a page with the contents it had before. RESOURCE_EXHAUSTED past the budget, or where no
+  // free memory in one piece is enough (FitIn).
   absl::StatusOr<PageHandle> AllocatePage();
   // Returns a page of any size: one of the cache's own where the size is theirs, else a slab.
   absl::StatusOr<PageHandle> AllocatePage(int64_t size_bytes);
-  // Returns a zero-filled slab. RESOURCE_EXHAUSTED past the budget or the machine's memory.
+  // Returns a slab: zeros on the host, on a device what the bytes were before. RESOURCE_EXHAUSTED
+  // past the budget or the machine's memory, or where no free memory in one piece is enough.
   absl::StatusOr<std::shared_ptr<Slab>> AllocateSlab(int64_t size_bytes);
+
+  // Calls `take`, which takes pages and slabs and returns RESOURCE_EXHAUSTED where it cannot have
+  // them. On a device, free memory that is in pieces is then put together, and `take` is called
+  // once more. Pages and slabs move in between: addresses from the first call do not hold.
+  absl::Status FitIn(absl::FunctionRef<absl::Status()> take);
 
   // Copies bytes from one place in pages or slabs to another.
   void Copy(const std::byte* from, std::byte* to, int64_t size_bytes);
@@ -103,19 +124,27 @@ class Cache {
  private:
   friend class PageHandle;
   friend class Slab;
-  Cache(Buffer arena, int64_t budget_bytes, int64_t page_bytes, Memory* memory);
+  Cache(int64_t budget_bytes, int64_t page_bytes, Memory* memory)
+      : memory_(memory), budget_bytes_(budget_bytes), page_bytes_(page_bytes) {}
 
+  absl::Status Reserve();
   // Reclaims memory until `bytes` fit; false when they do not.
   bool MakeRoom(int64_t bytes);
+  absl::Status NoRoom(const char* what, int64_t bytes) const;
+  std::byte* PageAt(int64_t number) const;
+  // Returns a free page's number; nullopt where the device's memory is in pieces.
+  std::optional<int64_t> TakePage();
+  void FreePage(int64_t number);
 
   Memory* const memory_;
-  Buffer arena_;
-  absl::AnyInvocable<bool()> reclaim_;
   const int64_t budget_bytes_;
   const int64_t page_bytes_;
+  std::unique_ptr<Arena> arena_;     // on a device
+  Buffer pages_;                     // on the host; page i is at i * page_bytes_
+  std::vector<int64_t> free_pages_;  // on the host; last in, first out: the warmest memory again
+  absl::AnyInvocable<bool()> reclaim_;
   std::atomic<int64_t> used_bytes_{0};
-  std::vector<int32_t> references_;  // by page
-  std::vector<int64_t> free_pages_;  // last in, first out: the warmest memory again
+  std::vector<int32_t> references_;  // by page, of those that were ever taken
 };
 
 }  // namespace lowkey

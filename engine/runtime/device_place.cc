@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <utility>
 
+#include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/device/device_transformer.h"
 #include "engine/runtime/place.h"
@@ -46,18 +48,24 @@ class PlaceOnDevice : public Place {
   }
   absl::Status CheckWeights(StorageType) const override { return absl::OkStatus(); }
 
-  // The second cache holds sequences of mechanisms that the device leaves to the host.
+  // The second cache holds sequences of mechanisms that the device leaves to the host. It is as
+  // large as the device's, or half of the host's available memory if that is less.
   absl::Status MakeCaches(const AttentionGeometry& geometry, int64_t bytes,
                           int64_t max_rows) override {
     const int64_t page_bytes = PageBytes(geometry);
     caches_.clear();
     caches_.resize(2);
     LK_ASSIGN_OR_RETURN(caches_[0], Cache::Create(bytes, page_bytes, device_.get()));
-    LK_ASSIGN_OR_RETURN(caches_[1], Cache::Create(bytes, page_bytes));
+    const int64_t host_bytes = std::max(page_bytes, std::min(bytes, AvailableMemoryBytes() / 2));
+    LK_ASSIGN_OR_RETURN(caches_[1], Cache::CreateUnreserved(host_bytes, page_bytes));
     device_place_ = {device_.get(), caches_[1].get(), max_rows};
     return absl::OkStatus();
   }
   const DevicePlace* device_place() const override { return &device_place_; }
+  int64_t budget_bytes(const AttentionMechanism& mechanism,
+                       const AttentionOptions& options) const override {
+    return caches_[mechanism.OnlyQueues(options) ? 0 : 1]->budget_bytes();
+  }
 
   absl::StatusOr<Buffer> Hold(absl::Span<const float> values) const override {
     const size_t n_bytes = values.size() * sizeof(float);

@@ -157,7 +157,7 @@ absl::Status RunAttend(const AttendInputs& in, const AttentionGeometry& g, const
   for (int64_t at = 0; at < in.n_tokens;) {
     const int64_t end = at < n_prompt ? std::min(n_prompt, in.n_tokens) : in.n_tokens;
     const Segment segment{&sequence, at, std::min(chunk, end - at), at};
-    LK_RETURN_IF_ERROR(mechanism->Plan({&segment, 1}));
+    LK_RETURN_IF_ERROR(place.cache().FitIn([&] { return mechanism->Plan({&segment, 1}); }));
     mechanism->Attend(all);
     mechanism->Advance(sequence, segment.n_rows);
     at += segment.n_rows;

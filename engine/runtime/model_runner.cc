@@ -1,6 +1,7 @@
 #include "engine/runtime/model_runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -285,6 +286,19 @@ void ModelRunner::Append(const Rows& rows, RunnableMechanism& mechanism, Decoder
   for (int64_t i = 0; i < n; ++i) positions_.push_back(rows.first_position + i);
 }
 
+// Rounds the rows of a step in which every sequence has one up to one of few numbers, so that a
+// device repeats the work of other steps. The added rows belong to no sequence.
+void ModelRunner::PadRows(Decoder::Group& group) {
+  constexpr int64_t kFew = 8, kMany = 16;
+  const auto n = static_cast<size_t>(group.n_rows);
+  const size_t padded = n <= kFew ? std::bit_ceil(n) : (n + kMany - 1) / kMany * kMany;
+  const size_t n_rows = tokens_.size() + padded - n;
+  if (n == 0 || n_rows > static_cast<size_t>(max_rows_)) return;
+  tokens_.resize(n_rows, 0);
+  positions_.resize(n_rows, 0);
+  group.n_rows = static_cast<int64_t>(padded);
+}
+
 void ModelRunner::Arrange(absl::Span<const Rows> rows) {
   tokens_.clear();
   positions_.clear();
@@ -305,17 +319,23 @@ void ModelRunner::Arrange(absl::Span<const Rows> rows) {
       }
       caller_row = end;
     }
+    if (place_->device_place() != nullptr && rows.size() == row_of_.size()) PadRows(group);
     if (group.n_rows > 0) groups_.push_back(std::move(group));
   }
+}
+
+absl::Status ModelRunner::Plan() {
+  for (auto& [id, runnable] : mechanisms_) {
+    if (runnable.segments.empty()) continue;
+    LK_RETURN_IF_ERROR(runnable.mechanism->Plan(runnable.segments));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ModelRunner::Compute(absl::Span<const Rows> rows, const Decoder::Observer& observer) {
   Arrange(rows);
   LK_CHECK(static_cast<int64_t>(tokens_.size()) <= max_rows_);
-  for (auto& [id, runnable] : mechanisms_) {
-    if (runnable.segments.empty()) continue;
-    LK_RETURN_IF_ERROR(runnable.mechanism->Plan(runnable.segments));
-  }
+  LK_RETURN_IF_ERROR(place_->cache().FitIn([this] { return Plan(); }));
   place_->TakeDrawn(drawn_);
   return place_->decoder().Forward(tokens_, positions_, groups_, observer);
 }

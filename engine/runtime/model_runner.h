@@ -118,6 +118,10 @@ class ModelRunner {
   const AttentionGeometry& geometry() const { return geometry_; }
   // The sequence memory: its limit, the size of a page, and the bytes in use.
   int64_t cache_budget_bytes() const { return place_->cache().budget_bytes(); }
+  // The budget of the cache that sequences with these options are held in.
+  int64_t cache_budget_bytes(const AttentionOptions& options) const {
+    return place_->budget_bytes(mechanism(options.mechanism), options);
+  }
   int64_t page_bytes() const { return place_->cache().page_bytes(); }
   int64_t used_cache_bytes() const { return place_->used_cache_bytes(); }
   // Calls Cache::SetReclaimer of all caches.
@@ -147,8 +151,11 @@ class ModelRunner {
   PerplexityRatios RatiosOf(const AttentionOptions& options) const;
   // Puts the step's rows in order, those of a weight set together.
   void Arrange(absl::Span<const Rows> rows);
+  // Plans the step of every mechanism that has segments.
+  absl::Status Plan();
   // Appends the segment to the model's rows, which `group` counts.
   void Append(const Rows& rows, RunnableMechanism& mechanism, Decoder::Group& group);
+  void PadRows(Decoder::Group& group);
   std::vector<int64_t> DecoderRows(absl::Span<const int64_t> rows) const;
   void MakeMechanisms(const Checkpoint& checkpoint);
 

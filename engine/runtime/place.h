@@ -55,6 +55,10 @@ class Place {
   const Cache& cache() const { return *caches_[0]; }
   virtual const DevicePlace* device_place() const { return nullptr; }
   int64_t used_cache_bytes() const;
+  // Returns the budget of the cache that such sequences are held in.
+  virtual int64_t budget_bytes(const AttentionMechanism&, const AttentionOptions&) const {
+    return cache().budget_bytes();
+  }
   // Calls Cache::SetReclaimer of all caches.
   void SetReclaimer(const std::function<bool()>& reclaim);
 

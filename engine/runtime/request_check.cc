@@ -48,7 +48,9 @@ absl::Status CheckTokens(absl::string_view field, absl::Span<const int32_t> toke
   return absl::OkStatus();
 }
 
-std::function<int64_t(int64_t)> CacheBytes(const EngineRequest& r, const ModelRunner& runner) {
+namespace {
+
+std::function<int64_t(int64_t)> HeldBytes(const EngineRequest& r, const ModelRunner& runner) {
   const auto n_prompt = static_cast<int64_t>(r.prompt.size());
   // The last token generated is never fed.
   const int64_t n_final = n_prompt + std::max(0, r.max_new_tokens - 1);
@@ -58,6 +60,20 @@ std::function<int64_t(int64_t)> CacheBytes(const EngineRequest& r, const ModelRu
     SequenceBound bound = whole;
     bound.n_tokens = n_tokens;
     return n * mechanism.BoundBytes(attention, bound);
+  };
+}
+
+}  // namespace
+
+std::function<int64_t(int64_t)> CacheBytes(const EngineRequest& r, const ModelRunner& runner) {
+  std::function<int64_t(int64_t)> held = HeldBytes(r, runner);
+  const int64_t whole = runner.cache_budget_bytes();
+  const int64_t own = runner.cache_budget_bytes(r.attention);
+  if (own == whole) return held;
+  // The request takes the same share of the whole cache as of its own.
+  const double scale = static_cast<double>(whole) / static_cast<double>(own);
+  return [held = std::move(held), scale](int64_t n_tokens) {
+    return static_cast<int64_t>(std::ceil(static_cast<double>(held(n_tokens)) * scale));
   };
 }
 
@@ -92,11 +108,12 @@ absl::Status CheckRequest(const EngineRequest& r, const ModelRunner& runner,
         "prompt + max_new_tokens: ", total, " tokens, expected at most ", *mechanism->max_tokens(),
         " with mechanism ", std::string(MechanismName(r.attention.mechanism))));
   }
-  const int64_t bytes = CacheBytes(r, runner)(total - std::min(1, r.max_new_tokens));
-  if (bytes > limits.cache_bytes) {
+  const int64_t bytes = HeldBytes(r, runner)(total - std::min(1, r.max_new_tokens));
+  const int64_t most = std::min(limits.cache_bytes, runner.cache_budget_bytes(r.attention));
+  if (bytes > most) {
     return absl::OutOfRangeError(absl::StrCat(
         "prompt + max_new_tokens: ", total, " tokens of ", r.n, " choices may need ", bytes,
-        " bytes of cache, expected at most the whole cache of ", limits.cache_bytes));
+        " bytes of cache, expected at most the whole cache of ", most));
   }
   return absl::OkStatus();
 }

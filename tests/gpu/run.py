@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests that need a GPU, from a build folder or from what --pack gathered, and writes one
-JSON file: each test, each run of compute-sanitizer, the device, and whether all passed."""
+JSON file: each test, each run of compute-sanitizer, the device, and whether all passed. A pack runs
+in any folder, and has lowkey, device_bench and sdpa_bench.py beside the tests."""
 
 import argparse
 import json
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 
 KERNEL_TESTS = re.compile(r"^cuda_(?!device_fault)")  # that one breaks the device on purpose
@@ -20,6 +22,12 @@ SANITIZERS = {
     # Of our own kernels alone.
     "racecheck": ([], {"LOWKEY_CUDA_PRODUCTS": "tiles"}),
 }
+LIBRARY = "lib/lowkey/liblowkey_cuda.so"  # where programs of bin/ look for it
+# What goes into a pack beside tests, of the build folder and of the source tree. Tests find files of
+# the tree in the folder that LOWKEY_SOURCE_DIR names.
+PROGRAMS = ["lowkey", "bench/device_bench"]
+SCRIPTS = ["bench/sdpa_bench.py"]
+SOURCES = ["models/tales"]
 # Every machine's own, or the driver's and toolkit's that must fit the machine's GPU.
 NOT_PACKED = re.compile(r"^(ld-linux|libc\.|libm\.|libdl\.|librt\.|libpthread\.|libstdc\+\+|libgcc_s"
                         r"|libcuda|libcublas)")
@@ -42,7 +50,8 @@ def tests_of_pack(folder):
     tests = json.loads((folder / "tests.json").read_text())
     for test in tests:
         test["command"][0] = str(folder / test["command"][0])
-        test["environment"]["LOWKEY_CUDA_LIBRARY"] = str(folder / "lib/liblowkey_cuda.so")
+        test["environment"]["LOWKEY_CUDA_LIBRARY"] = str(folder / LIBRARY)
+        test["environment"]["LOWKEY_SOURCE_DIR"] = str(folder / "source")
     return tests
 
 
@@ -53,26 +62,40 @@ def libraries_of(path):
     return {name: at for name, at in found if not NOT_PACKED.match(name)}
 
 
-def pack(tests, folder):
+def pack(tests, build, folder):
+    tree = pathlib.Path(__file__).resolve().parent.parent.parent
     (folder / "bin").mkdir(parents=True, exist_ok=True)
-    (folder / "lib").mkdir(exist_ok=True)
+    (folder / "lib/lowkey").mkdir(parents=True, exist_ok=True)
     files = {}
     for test in tests:
         program = test["command"][0]
-        library = test["environment"]["LOWKEY_CUDA_LIBRARY"]
+        library = test["environment"].pop("LOWKEY_CUDA_LIBRARY")
         files[program] = f"bin/{os.path.basename(program)}"
-        files[library] = "lib/liblowkey_cuda.so"
-        for owner in (program, library):
-            for name, at in libraries_of(owner).items():
-                files[at] = f"lib/{name}"
+        files[library] = LIBRARY
         test["command"][0] = files[program]
-        del test["environment"]["LOWKEY_CUDA_LIBRARY"]
+    files.update({str(build / p): f"bin/{os.path.basename(p)}" for p in PROGRAMS})
+    for owner in list(files):
+        for name, at in libraries_of(owner).items():
+            files[at] = f"lib/{name}"
     for source, to in files.items():
         shutil.copy(source, folder / to)
         subprocess.run(["strip", folder / to], check=True)
+    for script in SCRIPTS:
+        shutil.copy(tree / script, folder)
+    for source in SOURCES:
+        shutil.copytree(tree / source, folder / "source" / source, dirs_exist_ok=True)
     shutil.copy(__file__, folder / "run.py")
     (folder / "tests.json").write_text(json.dumps(tests, indent=1) + "\n")
-    print(f"{folder}: {len(tests)} tests in {len(files)} files")
+    # Nothing in the pack may say where it was made.
+    for test in tests:
+        for word in test["command"] + list(test["environment"].values()):
+            if str(tree) in word or os.path.isabs(word):
+                sys.exit(f"error: {test['name']}: {word}, expected no path outside of the pack")
+    archive = folder.parent / f"{folder.name}.tar.xz"
+    with tarfile.open(archive, "w:xz") as out:
+        out.add(folder, arcname=folder.name)
+    size = archive.stat().st_size / 1e6
+    print(f"{folder}: {len(tests)} tests in {len(files)} files; {archive}: {size:.1f} MB")
 
 
 def cublas_folders():
@@ -117,7 +140,17 @@ def find_sanitizer():
         "cuda*/**/compute-sanitizer/compute-sanitizer")), None)
 
 
-def run_all(tests, limit_s, library_folders):
+def jobs_of(tests, phase, sanitizer):
+    """Test and tool (None: the test alone) of each run."""
+    jobs = [(test, None) for test in tests] if phase != "sanitizers" else []
+    if phase == "tests" or not sanitizer:
+        return jobs
+    return jobs + [(test, tool) for tool in SANITIZERS for test in tests
+                   if KERNEL_TESTS.match(test["name"])
+                   and not (tool == "racecheck" and test["name"].endswith("_cublas_gpu"))]
+
+
+def run_all(tests, phase, limit_s, library_folders):
     began = time.monotonic()
     left = lambda: limit_s - (time.monotonic() - began)
     library_path = ":".join(library_folders + [os.environ.get("LD_LIBRARY_PATH", "")]).strip(":")
@@ -126,11 +159,7 @@ def run_all(tests, limit_s, library_folders):
                               "--format=csv,noheader"]),
         "tests": [], "sanitizer": find_sanitizer(), "sanitized": [],
     }
-    tools = SANITIZERS if results["sanitizer"] else []
-    jobs = [(test, None) for test in tests]
-    jobs += [(test, tool) for tool in tools for test in tests if KERNEL_TESTS.match(test["name"])
-             and not (tool == "racecheck" and test["name"].endswith("_cublas_gpu"))]
-    for test, tool in jobs:
+    for test, tool in jobs_of(tests, phase, results["sanitizer"]):
         options, environment = SANITIZERS[tool] if tool else ([], {})
         environment = {**environment, **test["environment"], "LD_LIBRARY_PATH": library_path}
         checked = [results["sanitizer"], "--tool", tool, "--error-exitcode", "9"] if tool else []
@@ -140,8 +169,8 @@ def run_all(tests, limit_s, library_folders):
         kind = {"tool": tool} if tool else {}
         results["sanitized" if tool else "tests"].append({"name": test["name"], **kind, **result})
     results["seconds"] = round(time.monotonic() - began, 2)
-    results["passed"] = all(r["status"] == "passed"
-                            for r in results["tests"] + results["sanitized"]) and bool(tests)
+    runs = results["tests"] + results["sanitized"]
+    results["passed"] = bool(runs) and all(r["status"] == "passed" for r in runs)
     return results
 
 
@@ -151,16 +180,23 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, help="a build folder; default: beside this")
     parser.add_argument("--pack", type=pathlib.Path, help="gather the tests there; run nothing")
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"))
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="PATTERN",
+                        help="tests whose names the regular expression finds something in")
+    parser.add_argument("--phase", choices=["all", "tests", "sanitizers"], default="all",
+                        help="the tests alone, or under compute-sanitizer alone")
     parser.add_argument("--limit", type=float, default=420, help="seconds for everything")
     args = parser.parse_args()
     tests = tests_of_build(args.build) if args.build else tests_of_pack(here)
     if not tests:
         sys.exit("error: no test is labeled gpu")
     if args.pack:
-        pack(tests, args.pack)
+        pack(tests, args.build.resolve(), args.pack.resolve())
         return 0
+    tests = [test for test in tests if args.only.search(test["name"])]
+    if not tests:
+        sys.exit(f"error: --only {args.only.pattern}: no test has such a name")
     folders = ([] if args.build else [str(here / "lib")]) + cublas_folders()
-    results = run_all(tests, args.limit, folders)
+    results = run_all(tests, args.phase, args.limit, folders)
     args.results.write_text(json.dumps(results, indent=1) + "\n")
     print(f"{'passed' if results['passed'] else 'NOT passed'}: {args.results}")
     return 0 if results["passed"] else 1

@@ -3,8 +3,11 @@
 #
 #   tests/gpu/run.sh [--results FILE]   all tests that ctest labels gpu, and the kernels' tests under
 #                                       compute-sanitizer where that is found; default results.json
-#   tests/gpu/run.sh --pack FOLDER      for a machine without compilers or Debian's libraries: builds
-#                                       here and gathers in FOLDER what FOLDER/run.py needs there
+#   tests/gpu/run.sh --pack FOLDER [ARCHITECTURES]
+#                                       for a machine without compilers or Debian's libraries: builds
+#                                       here, gathers in FOLDER what FOLDER/run.py needs there, and
+#                                       makes FOLDER.tar.xz of it; ARCHITECTURES as CMake writes
+#                                       them, default 90-real (H100, H200)
 #
 # Ends with an error when a test fails or is skipped. Needs about 2 minutes beside the build.
 set -euo pipefail
@@ -19,8 +22,8 @@ flags=-lineinfo  # compute-sanitizer names lines; twice the size
 case ${1:-} in
   '') ;;
   --results) results=${2:?a file} ;;
-  --pack) pack=${2:?a folder} architectures= flags= ;;
-  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  --pack) pack=${2:?a folder} architectures=${3:-90-real} flags=-Xfatbin=-compress-all ;;
+  -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) fail "unknown option $1 (tests/gpu/run.sh --help)" ;;
 esac
 
@@ -29,6 +32,7 @@ quietly cmake --preset cuda -DLOWKEY_TESTS=ON "-DLOWKEY_CUDA_ARCHITECTURES=$arch
 say "building with $(build_jobs) compilers"
 build build-cuda gpu_tests || fail "the build failed"
 if [ -n "$pack" ]; then
+  build build-cuda lowkey device_bench || fail "the build failed"
   tests/gpu/run.py --build build-cuda --pack "$pack"
 else
   tests/gpu/run.py --build build-cuda --results "$results"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/kernels.h"
@@ -77,6 +78,17 @@ DeviceAtp::DeviceAtp(const AttentionContext& context)
       model_(ModelOf(context.geometry)),
       exact_(Mechanism::kStandard, context) {
   LK_CHECK(Fits(context.geometry));
+}
+
+absl::Status DeviceAtp::CheckAvailable(const AttentionOptions& options) const {
+  LK_RETURN_IF_ERROR(AtpPolicy::CheckAvailable(options));
+  const int64_t rank = ShapeOf(context_.geometry, options.atp).rank;
+  const int64_t n_bytes = AtpSharedBytes(model_.head_dim, rank);
+  const int64_t most = device_.most_shared_bytes();
+  if (n_bytes <= most) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "attention.rank: blocks of rank ", rank, " with heads of ", model_.head_dim, " need ",
+      n_bytes, " bytes of shared memory, expected at most the ", most, " of ", device_.name()));
 }
 
 int64_t DeviceAtp::SlotFloats() const {
@@ -163,7 +175,23 @@ void DeviceAtp::AddTiles(int32_t index, const Segment& segment) {
   }
 }
 
+// Adds entries that do nothing to the tables of the open batch of a step in which every sequence
+// has one row: they make the launches of different steps equal.
+void DeviceAtp::PadBatch() {
+  const auto pad = [](auto& table, const TableRange& range, const auto& none) {
+    const size_t begin = static_cast<size_t>(range.begin), n = table.size() - begin;
+    if (n > 0) table.resize(begin + std::bit_ceil(n), none);
+  };
+  constexpr AtpPartRun kNoRun{.tile = kAtpNoTile};
+  pad(runs_, open_.runs, kNoRun);
+  pad(score_runs_, open_.scores, kNoRun);
+  pad(late_runs_, open_.late_runs, kNoRun);
+  pad(choices_, open_.choices, kAtpNoTile);
+  pad(combined_, open_.combined, kAtpNoTile);
+}
+
 void DeviceAtp::CloseBatch() {
+  if (decodes_) PadBatch();
   open_.runs.end = runs_.n();
   open_.scores.end = score_runs_.n();
   open_.choices.end = choices_.n();
@@ -296,6 +324,10 @@ absl::Status DeviceAtp::Prepare() {
       GrowOnDevice(device_, n_choices * model_.n_kv_heads * max_refined_ * kBytes, chosen_));
   LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_compress * kBytes, compress_scratch_));
   n_rows_ = cache_slots_.n();
+  if (decodes_ && n_rows_ > 0) {
+    cache_slots_.resize(std::bit_ceil(cache_slots_.size()));
+    n_rows_ = cache_slots_.n();
+  }
   // Nobody reads the added entries: a table that grows by little leaves the others in place.
   WithTables(*this,
              [](auto&... tables) { (tables.resize(std::bit_ceil(tables.size() + 1)), ...); });

@@ -24,6 +24,8 @@ class DeviceAtp : public AtpPolicy {
 
   explicit DeviceAtp(const AttentionContext& context);
 
+  // FAILED_PRECONDITION also where the rank needs more shared memory than the device has.
+  absl::Status CheckAvailable(const AttentionOptions& options) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
   // Keys exist for steps of one row per sequence that close no block.
   std::optional<uint64_t> PlanKey() const override;
@@ -43,12 +45,13 @@ class DeviceAtp : public AtpPolicy {
     void (*DeviceKernels::*kernel)(Device&, const AtpCompressArgs&) = &DeviceKernels::atp_compress;
   };
 
-  // Calls body(table...) with the step's tables, in the order in which they lie on the device.
+  // Calls body(table...) with the step's tables, in the order in which they lie on the device: last
+  // those that grow with sequences, so that the others stay in place.
   template <typename Self, typename Body>
   static auto WithTables(Self& self, const Body& body) {
-    return body(self.sequences_, self.tiles_, self.pages_, self.blocks_, self.cache_slots_,
-                self.runs_, self.score_runs_, self.late_runs_, self.choices_, self.combined_,
-                self.tasks_);
+    return body(self.sequences_, self.tiles_, self.cache_slots_, self.runs_, self.score_runs_,
+                self.late_runs_, self.choices_, self.combined_, self.tasks_, self.blocks_,
+                self.pages_);
   }
   void ClearTables();
   // Returns the number of a segment's rows, from its first, that read everything exactly.
@@ -60,6 +63,7 @@ class DeviceAtp : public AtpPolicy {
   // Cuts tiles into batches and their runs.
   void AddRuns();
   void AddSpread(int32_t tile);
+  void PadBatch();
   void CloseBatch();
   void AddCompression();
   void AddMerging();

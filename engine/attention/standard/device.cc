@@ -179,17 +179,24 @@ absl::Status DeviceStandard::Plan(absl::Span<const Segment> segments) {
   int64_t n_part_rows = 0;
   for (Tiles& tiles : tiles_) Spread(tiles, n_part_rows);
   has_joins_ = n_part_rows > 0;
-  // Tasks that do nothing make the launches of different steps equal.
-  for (Tiles& tiles : tiles_) {
-    if (decodes && !tiles.tasks.empty()) {
-      tiles.tasks.resize(std::bit_ceil(tiles.tasks.size()), {.n_rows = 0});
-    }
-  }
-  if (decodes && !closes_.empty()) closes_.resize(std::bit_ceil(closes_.size()));
+  if (decodes) PadTables();
   LK_RETURN_IF_ERROR(UploadTables());
   key_ = std::nullopt;
   if (decodes) key_ = KeyOfPlan();
   return absl::OkStatus();
+}
+
+// Adds entries that do nothing, which make the launches of different steps equal.
+void DeviceStandard::PadTables() {
+  const auto pad = [](auto& table) {
+    if (!table.empty()) table.resize(std::bit_ceil(table.size()));
+  };
+  pad(slots_);
+  pad(closes_);
+  for (Tiles& tiles : tiles_) {
+    pad(tiles.tasks);
+    pad(tiles.joins);
+  }
 }
 
 uint64_t DeviceStandard::KeyOfPlan() const {

@@ -52,6 +52,7 @@ class DeviceStandard : public StandardPolicy {
   // Cuts tiles into spans. Part rows are numbered from n_part_rows on.
   void Spread(Tiles& tiles, int64_t& n_part_rows) const;
   absl::Status UploadTables();
+  void PadTables();
   uint64_t KeyOfPlan() const;
   AttendArgs ArgsOf(const LayerRows& rows);
   void ClosePages(int64_t layer);

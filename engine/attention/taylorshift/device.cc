@@ -194,8 +194,10 @@ absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
     launches_.push_back(launches);
   }
   LK_RETURN_IF_ERROR(TakeMemory());
-  LK_RETURN_IF_ERROR(tables_.Upload(device_, sequences_, pages_, rows_, blocks_, folds_, pieces_[0],
-                                    pieces_[1], pieces_[2], pieces_[3], pieces_[4], pieces_[5]));
+  // Pages come last: their number does not tell plans apart.
+  LK_RETURN_IF_ERROR(tables_.Upload(device_, sequences_, rows_, blocks_, folds_, pieces_[0],
+                                    pieces_[1], pieces_[2], pieces_[3], pieces_[4], pieces_[5],
+                                    pages_));
   key_ = std::nullopt;
   if (IsDecodeStep(segments)) key_ = KeyOfPlan();
   return absl::OkStatus();

@@ -18,6 +18,19 @@ inline constexpr int64_t kAtpPartTokens = 256;
 inline constexpr int64_t kAtpMostHeadDim = 256;
 inline constexpr int64_t kAtpMostRank = 512;
 
+// Returns the bytes of shared memory that a thread block takes to read blocks of this rank, for the
+// largest tile.
+constexpr int64_t AtpSharedBytes(int64_t head_dim, int64_t rank) {
+  constexpr int64_t kTokens = 64;  // of a tile of keys, values or a basis
+  // A lane has 2, 4 or 8 numbers of a vector; the widest heads keep sums in registers.
+  const int64_t width = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+  const int64_t sums_width = head_dim <= 32 ? 32 : width;
+  const int64_t sums = head_dim <= 128 ? kAtpTileRows * (sums_width + 2 * 32) : 0;
+  const int64_t n_floats =
+      kAtpTileRows * (head_dim + kTokens + 2 * (rank + 1)) + kTokens * (width + 1) + sums;
+  return n_floats * static_cast<int64_t>(sizeof(float));
+}
+
 // The model's sizes. Pages are those of attention.h; a principal block is principal_block.h's, its
 // K' [rank + 1][key_width], V' [rank + 1][value_width], in `type` where they are not coded.
 struct AtpModel {
@@ -126,6 +139,8 @@ struct AtpTile {
 // Parts [first, first + n) of a tile, for every KV head, folded into the rows' outputs or into one
 // part that is saved in the slot of the first.
 enum class AtpInto : int32_t { kOutput, kSlot };
+// The tile of an entry that is no work.
+inline constexpr int32_t kAtpNoTile = -1;
 struct AtpPartRun {
   int32_t tile = 0;
   AtpInto into = AtpInto::kOutput;

@@ -60,9 +60,9 @@ inline int64_t MaxTileRows(RowTile tile, StorageType cache_type, int64_t head_di
 
 // The place of a row of the step in the cache.
 struct CacheSlot {
-  std::byte* page = nullptr;
-  int32_t row = 0;   // row of the step
-  int32_t slot = 0;  // token of the page
+  std::byte* page = nullptr;  // nullptr: none
+  int32_t row = 0;            // row of the step
+  int32_t slot = 0;           // token of the page
 };
 
 struct WriteKvArgs {

@@ -74,6 +74,10 @@ class Device : public Memory {
   virtual absl::Status status() const = 0;
   // Returns how much of the device's memory is free.
   virtual int64_t free_bytes() const = 0;
+  // Returns the bytes of shared memory that a thread block may have: 163 KiB on an A100, 227 on
+  // Hopper and later data center devices, 99 on the others. A kernel that asks for more breaks the
+  // device.
+  virtual int64_t most_shared_bytes() const = 0;
 
   // Copies from the host to the device. `from` may change as soon as this returns.
   virtual void Upload(const void* from, void* to, int64_t size_bytes) = 0;
@@ -83,9 +87,10 @@ class Device : public Memory {
   virtual std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) = 0;
   virtual absl::Status Wait() = 0;
 
-  // Queues the work that `queue` queues, and keeps the work under `key`: the next call queues it at
-  // once, without calling `queue`. The first call may call `queue` twice. `queue` may queue only
-  // kernels and products, with the same arguments every time.
+  // Queues the work that `queue` queues. Work that is asked for again is kept under `key`: from the
+  // third call on it is queued at once, without calling `queue`, unless it was forgotten meanwhile.
+  // The second call may call `queue` twice. `queue` may queue only kernels and products, with the
+  // same arguments every time.
   virtual void Repeat(uint64_t key, absl::FunctionRef<void()> queue) = 0;
 
   // Chooses how products with weights of this shape are computed, before the first; waits.

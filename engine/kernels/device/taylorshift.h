@@ -70,7 +70,8 @@ struct TaylorPiece {
   int32_t begin = 0, end = 0;
 };
 
-// Pages that are added to a sequence's state.
+// Pages that are added to a sequence's state. Page 0 begins the state, whose memory may hold
+// anything before.
 struct TaylorFold {
   int32_t sequence = 0;
   int32_t first_page = 0, end_page = 0;

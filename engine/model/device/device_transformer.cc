@@ -109,10 +109,8 @@ absl::Status DeviceTransformer::ReserveRows() {
     return absl::OkStatus();
   };
   const int64_t type_bytes = StorageBytes(row_type());
-  LK_RETURN_IF_ERROR(reserve(tokens_, n * kInt));
-  LK_RETURN_IF_ERROR(reserve(positions_, n * kInt));
+  LK_RETURN_IF_ERROR(reserve(inputs_, n * (2 * kInt + static_cast<int64_t>(sizeof(DrawnToken)))));
   LK_RETURN_IF_ERROR(reserve(wanted_rows_, kMaxLogitRows * kInt));
-  LK_RETURN_IF_ERROR(reserve(device_drawn_, n * static_cast<int64_t>(sizeof(DrawnToken))));
   LK_RETURN_IF_ERROR(reserve(x_, n * c.hidden_dim * kFloat));
   LK_RETURN_IF_ERROR(reserve(normed_, std::max(n, kMaxLogitRows) * c.hidden_dim * type_bytes));
   if (options_.weight_type != StorageType::kFloat32) {
@@ -192,11 +190,11 @@ void DeviceTransformer::Observe(int64_t layer, int64_t n_rows, const Observer& o
 void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups,
                               const Observer& observer) {
   const DeviceWeight& table = embedding_ == nullptr ? *lm_head_ : *embedding_;
-  device_.kernels().embed(device_, {tokens_.as<int32_t>(), table.data(), table.type(),
+  device_.kernels().embed(device_, {inputs_.as<int32_t>(), table.data(), table.type(),
                                     config().hidden_dim, x_.as<float>(), n_rows});
   int64_t first_row = 0;
   for (const Group& group : groups) {
-    weight_sets_[group.weight_set]->Begin(positions_.as<int32_t>() + first_row, group.n_rows);
+    weight_sets_[group.weight_set]->Begin(inputs_.as<int32_t>() + n_rows + first_row, group.n_rows);
     first_row += group.n_rows;
   }
   for (int64_t i = 0; i < config().n_layers; ++i) {
@@ -212,13 +210,19 @@ void DeviceTransformer::TakeDrawn(const SampleResult* results, absl::Span<const 
   drawn_.assign(drawn.begin(), drawn.end());
 }
 
-void DeviceTransformer::UploadTokens(absl::Span<const int32_t> tokens) {
-  device_.Upload(tokens.data(), tokens_.data(), static_cast<int64_t>(tokens.size()) * kInt);
-  if (drawn_.empty()) return;
-  const auto n = static_cast<int64_t>(drawn_.size());
-  device_.Upload(drawn_.data(), device_drawn_.data(), n * static_cast<int64_t>(sizeof(DrawnToken)));
-  device_.kernels().take_drawn(
-      device_, {results_, device_drawn_.as<DrawnToken>(), n, tokens_.as<int32_t>()});
+// Uploads the rows' tokens, positions and places of drawn tokens in one piece.
+void DeviceTransformer::UploadInputs(absl::Span<const int32_t> tokens,
+                                     absl::Span<const int64_t> positions) {
+  const auto n_rows = static_cast<int64_t>(tokens.size());
+  const auto n_drawn = static_cast<int64_t>(drawn_.size());
+  static_assert(sizeof(DrawnToken) == 2 * sizeof(int32_t));
+  narrow_.assign(tokens.begin(), tokens.end());
+  narrow_.insert(narrow_.end(), positions.begin(), positions.end());
+  for (const DrawnToken& drawn : drawn_) narrow_.insert(narrow_.end(), {drawn.row, drawn.result});
+  device_.Upload(narrow_.data(), inputs_.data(), static_cast<int64_t>(narrow_.size()) * kInt);
+  if (n_drawn == 0) return;
+  const auto* places = reinterpret_cast<const DrawnToken*>(inputs_.as<int32_t>() + 2 * n_rows);
+  device_.kernels().take_drawn(device_, {results_, places, n_drawn, inputs_.as<int32_t>()});
   drawn_.clear();
 }
 
@@ -226,9 +230,7 @@ absl::Status DeviceTransformer::Forward(absl::Span<const int32_t> tokens,
                                         absl::Span<const int64_t> positions,
                                         absl::Span<const Group> groups, const Observer& observer) {
   const auto n_rows = static_cast<int64_t>(tokens.size());
-  narrow_.assign(positions.begin(), positions.end());
-  UploadTokens(tokens);
-  device_.Upload(narrow_.data(), positions_.data(), n_rows * kInt);
+  UploadInputs(tokens, positions);
   const std::optional<uint64_t> key = observer ? std::nullopt : StepKey(number_, groups);
   if (key.has_value()) {
     device_.Repeat(*key, [&] { Queue(n_rows, groups, observer); });

@@ -60,7 +60,7 @@ class DeviceTransformer : public Decoder {
   void Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows = nullptr);
   // Returns the normed rows in fp32.
   const Buffer& normed_floats() const;
-  void UploadTokens(absl::Span<const int32_t> tokens);
+  void UploadInputs(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions);
   // The step's layers, all queued.
   void Queue(int64_t n_rows, absl::Span<const Group> groups, const Observer& observer);
   void Attend(int64_t layer, absl::Span<const Group> groups);
@@ -76,15 +76,16 @@ class DeviceTransformer : public Decoder {
   std::unique_ptr<DeviceWeight> embedding_;  // as rows are stored; nullptr: lm_head_ is also that
   std::unique_ptr<DeviceWeight> lm_head_;
 
-  // The step's inputs; its rows of the residual stream, normed (as they meet weights, and in fp32)
-  // and gated; logits on the device and on the host.
-  Buffer tokens_, positions_, wanted_rows_, device_drawn_;
+  // The step's inputs (its rows' tokens, their positions, and which of the tokens were drawn); its
+  // rows of the residual stream, normed (as they meet weights, and in fp32) and gated; logits on the
+  // device and on the host.
+  Buffer inputs_, wanted_rows_;
   const SampleResult* results_ = nullptr;
   std::vector<DrawnToken> drawn_;
   Buffer x_, normed_, normed_floats_, gate_up_, gated_;
   Buffer device_logits_;
   std::vector<float> logits_;
-  std::vector<int32_t> narrow_;  // positions or rows to upload
+  std::vector<int32_t> narrow_;  // inputs or rows to upload
 };
 
 }  // namespace lowkey

@@ -1,6 +1,7 @@
 // MechanismRunner of attention_testing.h: a mechanism, step by step, on the host or on a device.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "engine/attention/slices/input.h"
 #include "tests/engine/attention/attention_testing.h"
@@ -19,6 +20,20 @@ MechanismWeights WeightsFor(const AttentionGeometry& g, const MechanismRunner::O
 int64_t CachePageBytes(AttentionGeometry g) {
   g.score_dim.reset();
   return PageBytes(g);
+}
+
+// Fills the memory that an emulated device's cache gives first with NaN: no mechanism may rely on
+// what was there before.
+void Poison(Cache& cache) {
+  constexpr int64_t kBytes = int64_t{2} << 20;
+  std::vector<PageHandle> pages;
+  for (int64_t n = 0; n < std::min(kBytes, cache.budget_bytes() / 2); n += cache.page_bytes()) {
+    pages.push_back(cache.AllocatePage().value());
+    std::memset(pages.back().data(), 0xff, static_cast<size_t>(cache.page_bytes()));
+  }
+  pages.clear();
+  const auto slab = cache.AllocateSlab(std::min(kBytes, cache.budget_bytes())).value();
+  std::memset(slab->data(), 0xff, static_cast<size_t>(slab->size_bytes()));
 }
 
 }  // namespace
@@ -44,6 +59,7 @@ MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism me
   cache_ = *std::move(cache);
   AttentionContext context{geometry, cache_.get(), pool_.get(), weights_.get()};
   if (TestDevice() != nullptr) {
+    if (IsEmulated(*TestDevice())) Poison(*cache_);
     host_cache_ = Cache::Create(options.budget_bytes, CachePageBytes(geometry)).value();
     place_ = {TestDevice(), host_cache_.get(), 1024};
     context.place = &place_;
@@ -77,7 +93,8 @@ absl::Status MechanismRunner::Step(const std::vector<Part>& parts) {
     segments.push_back({p.sequence, p.sequence->n_tokens, p.n_rows, n_rows});
     n_rows += p.n_rows;
   }
-  if (absl::Status status = mechanism_->Plan(segments); !status.ok()) return status;
+  const absl::Status planned = cache_->FitIn([&] { return mechanism_->Plan(segments); });
+  if (!planned.ok()) return planned;
   const int64_t ld = parts[0].rows->ld();
   const int64_t out_dim = geometry_.out_dim();
   std::vector<float> in(n_rows * ld), out(n_rows * out_dim);

@@ -1,9 +1,14 @@
 // The engine on a device: the same tokens as on the host, and what happens when the device fails.
+#include <sys/mman.h>
+
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "engine/base/machine.h"
+#include "engine/kernels/cuda/emulated/grid.h"
+#include "engine/kernels/device/atp.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/inspect.h"
@@ -46,11 +51,62 @@ TEST(EngineOnADevice, GreedyTokensOfTheDemoModelAreTheHosts) {
   host.dtype = EngineOptions::Dtype::kFloat32;
   host.cache_bytes = 32 << 20;
   EngineOptions device = host;
-  device.device = std::make_shared<EmulatedDevice>();
+  device.device = NewTestDevice();  // a GPU where the environment names one
+  if (device.device == nullptr) device.device = std::make_shared<EmulatedDevice>();
   for (int variant : {0, 1}) {
     const EngineRequest request = Request(20, 24, variant);
     EXPECT_EQ(GreedyTokensOfTales(device, request), GreedyTokensOfTales(host, request));
   }
+}
+
+// A device whose memory is larger than the host's: the system gives what is written.
+class LargeDevice : public EmulatedDevice {
+ public:
+  absl::StatusOr<std::byte*> Allocate(int64_t size_bytes) override {
+    if (size_bytes < (int64_t{1} << 30)) return EmulatedDevice::Allocate(size_bytes);
+    n_mapped_bytes_ = static_cast<size_t>(size_bytes);
+    mapped_ = mmap(nullptr, n_mapped_bytes_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped_ == MAP_FAILED) return absl::ResourceExhaustedError("mmap");
+    return static_cast<std::byte*>(mapped_);
+  }
+  void Free(std::byte* p) override {
+    if (p != mapped_) return EmulatedDevice::Free(p);
+    (void)Wait();
+    munmap(mapped_, n_mapped_bytes_);
+  }
+
+ private:
+  void* mapped_ = nullptr;
+  size_t n_mapped_bytes_ = 0;
+};
+
+// The host's cache beside it is no larger than the host's memory, and requests that the host
+// attends for get along with that.
+TEST_F(EngineDeviceTest, TheBudgetMayBeLargerThanTheHostsMemory) {
+  EngineOptions options;
+  options.cache_bytes = 2 * AvailableMemoryBytes() + (int64_t{2} << 30);
+  options.device = std::make_shared<LargeDevice>();
+  Start(options);
+  EXPECT_EQ(engine_->Stats().cache_bytes_total, options.cache_bytes);
+  EngineRequest on_host = AtpRequest(70, 4);
+  on_host.attention.atp.basis = AtpBasis::kInput;
+  const auto together = {Submit(Request(10, 4)), Submit(on_host)};
+  for (const auto& one : together) EXPECT_TRUE(one->Wait().status.ok());
+}
+
+TEST_F(EngineDeviceTest, ARankThatTheDeviceHasNoSharedMemoryForIsRefused) {
+  const int64_t before = emulated::MostSharedBytes();
+  emulated::LimitShared(AtpSharedBytes(8, 4));  // heads of 8
+  StartOnDevice();
+  EXPECT_TRUE(Submit(AtpRequest(70, 2))->Wait().status.ok());
+  EngineRequest request = AtpRequest(70, 2);
+  request.attention.atp.rank = RankFixed{16};
+  const absl::Status refused = Refused(request);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("attention.rank: blocks of rank"));
+  EXPECT_TRUE(engine_->Health().ok());
+  emulated::LimitShared(before);
 }
 
 TEST_F(EngineDeviceTest, DraftsAreRefused) {
@@ -76,6 +132,16 @@ TEST_F(EngineDeviceTest, StepsOfOneTokenEachAreRepeatedAsTheyWere) {
   const auto together = {Submit(Request(10, 30)), Submit(Request(12, 30, 1))};
   for (const auto& one : together) EXPECT_TRUE(one->Wait().status.ok());
   EXPECT_GT(device_->n_repeats(), 20);
+}
+
+// Steps of 5, 6 and 7 sequences are the same work, and so are those whose page tables differ.
+TEST_F(EngineDeviceTest, FewKindsOfStepsAreKept) {
+  StartOnDevice();
+  std::vector<std::shared_ptr<Collected>> together;
+  for (int i = 0; i < 7; ++i) together.push_back(Submit(Request(20 + i, 60 + 10 * i, i)));
+  for (const auto& one : together) EXPECT_TRUE(one->Wait().status.ok());
+  EXPECT_GT(device_->n_repeats(), 80);
+  EXPECT_LE(device_->n_kept(), 8);
 }
 
 TEST_F(EngineDeviceTest, SaysWhatComputes) {

@@ -50,6 +50,8 @@ void Enqueue(Device& device, std::function<void()> work) {
 
 const DeviceKernels& EmulatedDevice::kernels() const { return CudaKernels(); }
 
+int64_t EmulatedDevice::most_shared_bytes() const { return emulated::MostSharedBytes(); }
+
 absl::StatusOr<std::byte*> EmulatedDevice::Allocate(int64_t size_bytes) {
   LK_ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(static_cast<size_t>(size_bytes)));
   std::byte* p = memory.data();
@@ -125,19 +127,18 @@ absl::Status EmulatedDevice::Wait() {
 }
 
 void EmulatedDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
-  const auto kept = kept_.find(key);
-  if (kept != kept_.end()) {
+  if (const auto* kept = repeated_.Find(key); kept != nullptr) {
     ++n_repeats_;
-    queue_.insert(queue_.end(), kept->second.begin(), kept->second.end());
+    queue_.insert(queue_.end(), kept->begin(), kept->end());
     return;
   }
-  // Queues the work as on a GPU: once to run, and once more to be kept.
-  queue();
+  const bool keeps = repeated_.IsSecond(key);
   const size_t first = queue_.size();
   queue();
   LK_CHECK(queue_.size() >= first);  // else `queue` waited
-  kept_[key].assign(queue_.begin() + static_cast<int64_t>(first), queue_.end());
-  queue_.resize(first);
+  if (!keeps) return;
+  ++n_kept_;
+  (void)repeated_.Keep(key, {queue_.begin() + static_cast<int64_t>(first), queue_.end()});
 }
 
 void EmulatedDevice::Multiply(const ProductArgs& args) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/kernels/device/device.h"
+#include "engine/kernels/device/repeated_work.h"
 
 namespace lowkey {
 
@@ -27,6 +28,7 @@ class EmulatedDevice : public Device {
   const DeviceKernels& kernels() const override;
   absl::Status status() const override { return status_; }
   int64_t free_bytes() const override { return int64_t{1} << 30; }
+  int64_t most_shared_bytes() const override;
   void Upload(const void* from, void* to, int64_t size_bytes) override;
   absl::Status Download(const void* from, void* to, int64_t size_bytes) override;
   std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) override;
@@ -39,6 +41,8 @@ class EmulatedDevice : public Device {
   void Break(absl::Status status) { breaks_with_ = std::move(status); }
   // How often Repeat queued the work that it had kept.
   int64_t n_repeats() const { return n_repeats_; }
+  // How much work Repeat has kept: on a GPU, how many graphs were made.
+  int64_t n_kept() const { return n_kept_; }
   // The most results of Fetch at any time that nobody had waited for.
   int64_t most_unread() const { return most_unread_; }
 
@@ -51,8 +55,8 @@ class EmulatedDevice : public Device {
   absl::Status status_, breaks_with_;
   std::map<std::byte*, Buffer> taken_;
   std::deque<std::function<void()>> queue_;
-  std::map<uint64_t, std::vector<std::function<void()>>> kept_;
-  int64_t n_repeats_ = 0, n_run_ = 0, n_unread_ = 0, most_unread_ = 0;
+  RepeatedWork<std::vector<std::function<void()>>> repeated_;
+  int64_t n_repeats_ = 0, n_kept_ = 0, n_run_ = 0, n_unread_ = 0, most_unread_ = 0;
 };
 
 }  // namespace lowkey

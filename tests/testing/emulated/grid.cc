@@ -4,8 +4,10 @@
 #include <atomic>
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
+#include <deque>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "engine/base/status_macros.h"
@@ -36,8 +38,15 @@ struct Warp {
   std::byte given[32][16];
 };
 
+struct Copy {
+  void* to;
+  const void* from;
+};
+
 struct Thread {
   context::fiber fiber, caller;
+  std::vector<Copy> open_copies;
+  std::deque<std::vector<Copy>> copies;  // committed groups
   Index3 index;
   Barrier* waits_at = nullptr;
   uint64_t waits_for = 0;  // ends when the barrier's n_passed is larger
@@ -144,6 +153,17 @@ void ExchangeInWarp(const void* give, int64_t size_bytes,
   SyncWarp();
 }
 
+void BeginCopy(void* to, const void* from) { thread->open_copies.push_back({to, from}); }
+
+void CommitCopies() { thread->copies.push_back(std::exchange(thread->open_copies, {})); }
+
+void WaitCopies(int n) {
+  auto& groups = thread->copies;
+  for (; static_cast<int>(groups.size()) > n; groups.pop_front()) {
+    for (const Copy& copy : groups.front()) std::memcpy(copy.to, copy.from, 16);
+  }
+}
+
 void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> body) {
   LK_CHECK(shape.threads > 0 && shape.threads <= 1024 && shape.threads % kWarp == 0);
   LK_CHECK(shape.blocks_y <= 65535 && shape.blocks_z <= 65535);
@@ -164,11 +184,6 @@ void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> body) {
 }
 
 void LimitShared(int64_t bytes) { most_shared_bytes = bytes; }
+int64_t MostSharedBytes() { return most_shared_bytes; }
 
 }  // namespace lowkey::emulated
-
-namespace lowkey {
-
-int64_t MostSharedBytes(const Device&) { return emulated::most_shared_bytes; }
-
-}  // namespace lowkey

@@ -22,6 +22,7 @@ template <typename T, int kD, int kR>
 __global__ __launch_bounds__(kThreads, kAttendBlocks<kD>) void AttendKernel(AtpAttendArgs a) {
   LK_DYNAMIC_SHARED(float, memory);
   const AtpPartRun run = a.runs[blockIdx.x];
+  if (run.tile == kAtpNoTile) return;
   const int64_t head = blockIdx.y;
   Reader<T, kD, kR> reader(a.read, a.read.tiles[run.tile], static_cast<int>(head), memory);
   reader.LoadQueries();
@@ -51,6 +52,7 @@ template <typename T, int kD, int kR>
 __global__ __launch_bounds__(kThreads, 4) void ScoreKernel(AtpScoreArgs a) {
   LK_DYNAMIC_SHARED(float, memory);
   const AtpPartRun run = a.runs[blockIdx.x];
+  if (run.tile == kAtpNoTile) return;
   const int head = static_cast<int>(blockIdx.y);
   Reader<T, kD, kR> reader(a.read, a.read.tiles[run.tile], head, memory);
   const AtpSequence& s = reader.s;
@@ -74,7 +76,9 @@ __global__ __launch_bounds__(kThreads, 4) void ScoreKernel(AtpScoreArgs a) {
 // One warp combines one row.
 template <int kD>
 __global__ void CombineKernel(AtpCombineArgs a) {
-  const AtpTile t = a.read.tiles[a.combined_tiles[blockIdx.x]];
+  const int32_t tile = a.combined_tiles[blockIdx.x];
+  if (tile == kAtpNoTile) return;
+  const AtpTile t = a.read.tiles[tile];
   const int64_t head = blockIdx.y, d = a.read.model.head_dim;
   const int lane = threadIdx.x % kWarp;
   for (int row = threadIdx.x / kWarp; row < t.n_rows; row += kWarps) {

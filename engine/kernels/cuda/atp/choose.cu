@@ -123,7 +123,9 @@ __device__ __forceinline__ Rank RankOf(bool votes, Shared& shared) {
 __global__ __launch_bounds__(kThreads) void ChooseKernel(AtpChooseArgs a) {
   __shared__ Shared shared;
   const AtpReadArgs& read = a.read;
-  Choice c{read, {}, read.tiles[a.chosen_tiles[blockIdx.x]], blockIdx.y, 0, nullptr, nullptr};
+  const int32_t tile = a.chosen_tiles[blockIdx.x];
+  if (tile == kAtpNoTile) return;
+  Choice c{read, {}, read.tiles[tile], blockIdx.y, 0, nullptr, nullptr};
   c.s = read.sequences[c.t.sequence];
   c.n_far = static_cast<int>(c.t.n_far_blocks * c.s.block_tokens);
   c.scores = read.scores + c.t.first_score + c.head * c.t.n_rows * c.n_far;

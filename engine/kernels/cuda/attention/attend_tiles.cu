@@ -40,7 +40,7 @@ template <int kHeadDim, int kWarps, int kTiles>
 void LaunchTile(Device& device, const AttendArgs& args) {
   using B = tiles::Block<kHeadDim, kWarps, kTiles>;
   constexpr int64_t kSharedBytes = B::kQueryBytes + 2 * B::kPageBytes;
-  if (kSharedBytes > MostSharedBytes(device)) {  // one page at a time
+  if (kSharedBytes > device.most_shared_bytes()) {  // one page at a time
     return AttendClosedWithTensorTiles(device, args);
   }
   Launch(device, AttendKernel<kHeadDim, kWarps, kTiles>,

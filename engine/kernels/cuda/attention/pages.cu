@@ -11,6 +11,7 @@ constexpr int kThreads = 128;
 template <typename T>
 __global__ void WriteKvKernel(WriteKvArgs a) {
   const CacheSlot slot = a.slots[blockIdx.x];
+  if (slot.page == nullptr) return;
   const int64_t n = a.n_kv_heads * a.head_dim, plane = kPageTokensInt * a.head_dim;
   T* page = reinterpret_cast<T*>(slot.page) + a.layer * a.n_kv_heads * 2 * plane;
   const float* k = a.k + slot.row * a.ld;

@@ -51,6 +51,10 @@ void SyncWarp();
 // Gives at most 16 bytes per lane; then `take` reads the bytes of all lanes, [32][16].
 void ExchangeInWarp(const void* give, int64_t size_bytes,
                     absl::FunctionRef<void(const std::byte (*lanes)[16])> take);
+// Begins to copy 16 bytes; ends the thread's group of copies; makes all but the last n groups.
+void BeginCopy(void* to, const void* from);
+void CommitCopies();
+void WaitCopies(int n);
 // Queues work on an emulated device.
 void Enqueue(Device& device, std::function<void()> work);
 
@@ -73,10 +77,14 @@ void Launch(Device& device, void (*kernel)(Args), const LaunchShape& shape, cons
                     [kernel, shape, args] { emulated::RunGrid(shape, [&] { kernel(args); }); });
 }
 
-inline void CopyAsync16(void* shared, const void* global) { std::memcpy(shared, global, 16); }
-inline void CommitCopies() {}
+// The bytes are copied when the thread waits for their group, and not before: a wait that is missing
+// leaves old bytes in place.
+inline void CopyAsync16(void* shared, const void* global) { emulated::BeginCopy(shared, global); }
+inline void CommitCopies() { emulated::CommitCopies(); }
 template <int n>
-void WaitCopies() {}
+void WaitCopies() {
+  emulated::WaitCopies(n);
+}
 
 }  // namespace lowkey
 

@@ -23,13 +23,11 @@ struct LaunchShape {
 // device's status.
 void LaunchNative(Device& device, const void* kernel, const LaunchShape& shape, const void* args);
 
-// Returns the bytes of shared memory that a block may have: 163 KiB on an A100, 227 on Hopper and
-// later data center devices, 99 on the others.
-int64_t MostSharedBytes(const Device& device);
-
 namespace emulated {
-// Sets MostSharedBytes from now on, which begins as 227 KiB; a block with more ends the process.
+// Sets the emulated devices' most_shared_bytes from now on, which begins as 227 KiB; a block with
+// more ends the process.
 void LimitShared(int64_t bytes);
+int64_t MostSharedBytes();
 }  // namespace emulated
 
 }  // namespace lowkey

@@ -14,16 +14,18 @@
 
 namespace lowkey {
 
+// "memory" keeps the compiler from moving reads and writes of shared memory across these.
+
 // Copies 16 aligned bytes from global to shared memory; the thread does not wait.
 __device__ inline void CopyAsync16(void* shared, const void* global) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(global));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(global) : "memory");
 }
-__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;\n"); }
+__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 // Waits until at most n of the groups committed last are still under way.
 template <int n>
 __device__ inline void WaitCopies() {
-  asm volatile("cp.async.wait_group %0;\n" ::"n"(n));
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(n) : "memory");
 }
 
 template <typename Args>

@@ -20,14 +20,16 @@ __device__ inline void LoadTiles(uint32_t (&x)[4], const void* row) {
   const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(from));
+               : "r"(from)
+               : "memory");
 }
 
 __device__ inline void LoadTilesTransposed(uint32_t (&x)[4], const void* row) {
   const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(from));
+               : "r"(from)
+               : "memory");
 }
 
 __device__ inline uint32_t PackBFloat16(float low, float high) {

@@ -3,41 +3,25 @@
 namespace lowkey {
 namespace {
 
-// A graph takes some kilobytes of host and device memory for each of its kernels.
-constexpr size_t kMostGraphs = 64;
+// The driver frees a graph that still runs when it has run.
+void Destroy(cudaGraphExec_t graph) {
+  if (graph != nullptr) (void)cudaGraphExecDestroy(graph);
+}
 
 }  // namespace
 
-Graphs::~Graphs() {
-  for (const auto& [key, kept] : kept_) {
-    if (kept.graph != nullptr) (void)cudaGraphExecDestroy(kept.graph);
-  }
-}
+Graphs::~Graphs() { work_.Each(Destroy); }
 
 bool Graphs::Launch(uint64_t key, cudaError_t& error) {
-  const auto found = kept_.find(key);
-  if (found == kept_.end()) return false;
-  uses_.splice(uses_.begin(), uses_, found->second.use);
-  if (found->second.graph == nullptr) return false;
-  error = cudaGraphLaunch(found->second.graph, stream_);
+  const cudaGraphExec_t* const graph = work_.Find(key);
+  if (graph == nullptr || *graph == nullptr) return false;
+  error = cudaGraphLaunch(*graph, stream_);
   return true;
 }
 
 void Graphs::Capture(uint64_t key, absl::FunctionRef<bool()> queue) {
-  if (kept_.size() == kMostGraphs) Forget(uses_.back());
-  const cudaGraphExec_t graph = Instantiate(queue);
-  uses_.push_front(key);
-  kept_[key] = {graph, uses_.begin()};
-}
-
-void Graphs::Forget(uint64_t key) {
-  const auto found = kept_.find(key);
-  if (found->second.graph != nullptr) {
-    (void)cudaStreamSynchronize(stream_);  // the graph may be running
-    (void)cudaGraphExecDestroy(found->second.graph);
-  }
-  uses_.erase(found->second.use);
-  kept_.erase(found);
+  const std::optional<cudaGraphExec_t> forgotten = work_.Keep(key, Instantiate(queue));
+  if (forgotten.has_value()) Destroy(*forgotten);
 }
 
 cudaGraphExec_t Graphs::Instantiate(absl::FunctionRef<bool()> queue) {

@@ -4,10 +4,9 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <list>
-#include <unordered_map>
 
 #include "absl/functional/function_ref.h"
+#include "engine/kernels/device/repeated_work.h"
 
 namespace lowkey {
 
@@ -22,25 +21,18 @@ class Graphs {
   // Queues the graph of this key, if there is one, and returns whether there is; `error` is the
   // result.
   bool Launch(uint64_t key, cudaError_t& error);
-
+  // Returns whether Capture should be called for a key that has no graph: the key is seen for the
+  // second time.
+  bool IsWanted(uint64_t key) { return work_.Find(key) == nullptr && work_.IsSecond(key); }
   // Keeps the work that `queue` queues on the stream; none of it runs. `queue` returns false after
   // an error. Work that cannot be captured is remembered as such, and leaves no error behind.
   void Capture(uint64_t key, absl::FunctionRef<bool()> queue);
-  // Returns whether Capture has been called for the key, and the key is not forgotten.
-  bool Knows(uint64_t key) const { return kept_.contains(key); }
 
  private:
-  struct Kept {
-    cudaGraphExec_t graph = nullptr;  // nullptr: cannot be captured
-    std::list<uint64_t>::iterator use;
-  };
-
-  void Forget(uint64_t key);
   cudaGraphExec_t Instantiate(absl::FunctionRef<bool()> queue);
 
   const cudaStream_t stream_;
-  std::list<uint64_t> uses_;  // the most recent first
-  std::unordered_map<uint64_t, Kept> kept_;
+  RepeatedWork<cudaGraphExec_t> work_;  // nullptr: cannot be captured
 };
 
 }  // namespace lowkey

@@ -178,16 +178,17 @@ void NativeDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
     Note(CudaStatus(error, "graph"));
     return;
   }
-  // Queues the work uncaptured first: a kernel's first launch may load the kernel, which cannot be
-  // captured, and the device has work meanwhile.
-  queue();
-  if (!status_.ok() || graphs_->Knows(key)) return;
+  // The first time, work is not captured: a kernel's first launch may load the kernel, which is not
+  // allowed then.
+  if (!graphs_->IsWanted(key)) return queue();
   queueing_ = Queueing::kCaptured;
   graphs_->Capture(key, [&] {
     queue();
     return queueing_ == Queueing::kCaptured;
   });
   queueing_ = Queueing::kNow;
+  if (!graphs_->Launch(key, error)) return queue();
+  Note(CudaStatus(error, "graph"));
 }
 
 absl::Status NativeDevice::Prepare(const DeviceWeight& weight) {
@@ -231,10 +232,6 @@ void NativeDevice::LaunchKernel(const void* kernel, const LaunchShape& shape, co
 
 void LaunchNative(Device& device, const void* kernel, const LaunchShape& shape, const void* args) {
   static_cast<NativeDevice&>(device).LaunchKernel(kernel, shape, args);
-}
-
-int64_t MostSharedBytes(const Device& device) {
-  return static_cast<const NativeDevice&>(device).most_shared_bytes();
 }
 
 }  // namespace lowkey

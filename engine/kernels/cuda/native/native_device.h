@@ -33,6 +33,7 @@ class NativeDevice : public Device {
   const DeviceKernels& kernels() const override;
   absl::Status status() const override { return status_; }
   int64_t free_bytes() const override;
+  int64_t most_shared_bytes() const override { return most_shared_bytes_; }
   void Upload(const void* from, void* to, int64_t size_bytes) override;
   absl::Status Download(const void* from, void* to, int64_t size_bytes) override;
   std::unique_ptr<Fetched> Fetch(const void* from, int64_t size_bytes) override;
@@ -45,7 +46,6 @@ class NativeDevice : public Device {
   void LaunchKernel(const void* kernel, const LaunchShape& shape, const void* args);
 
   cudaStream_t stream() const { return stream_; }
-  int64_t most_shared_bytes() const { return most_shared_bytes_; }
 
  private:
   class Landed;

@@ -104,11 +104,12 @@ __global__ void __launch_bounds__(B::kThreads) FoldKernel(TaylorFoldArgs a) {
   float* weights = head + s.n_features * s.n_columns + first;
 
   BlockSums<B> sums(p, n_rows);
-  for (int i = 0; i < B::kThreadRows && sums.is_used; ++i) {
+  const bool has_state = fold.first_page > 0;
+  for (int i = 0; i < B::kThreadRows && sums.is_used && has_state; ++i) {
     if (sums.row + i >= n_rows) break;
     sums.sums.LoadRow(i, state + (sums.row + i) * s.n_columns + sums.column);
   }
-  if (sums.has_weights) sums.weights = weights[Tid()];
+  if (sums.has_weights && has_state) sums.weights = weights[Tid()];
   if (Tid() < kDepth) p.ones[Tid()] = 1.0f;
   constexpr int kWarps = B::kThreads / kWarp, kFeatures = B::kRows / kWarps;
   Factors factors[kFeatures];  // the features of this warp

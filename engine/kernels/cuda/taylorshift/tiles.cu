@@ -79,7 +79,9 @@ __global__ void __launch_bounds__(Shape::kThreads) FoldTilesKernel(TaylorFoldArg
                                   KeyFeature::Of<Shape::kDim>(first + g + 8, s)};
   const uint32_t ones = g == 0 ? 0x3f803f80u : 0;
   RowSums<Shape::kTiles> sums;
-  WithStateRows<Shape>(s, head, first, sums, [](float stored, float& sum) { sum = stored; });
+  if (fold.first_page > 0) {
+    WithStateRows<Shape>(s, head, first, sums, [](float stored, float& sum) { sum = stored; });
+  }
   for (int64_t page = fold.first_page; page < fold.end_page; ++page) {
     WaitCopies<0>();
     __syncthreads();  // the page is here, and the one before has been read by all

@@ -398,7 +398,7 @@ TEST_P(CudaAttentionTest, NoOrderOfThreadsChangesBits) {
 
 TEST(CudaAttentionMemoryTest, OnePageAtATimeHasTheBitsOfTwo) {
   if (!IsEmulated(KernelTestDevice())) GTEST_SKIP() << "a device has the memory that it has";
-  const int64_t most = MostSharedBytes(KernelTestDevice());
+  const int64_t most = KernelTestDevice().most_shared_bytes();
   std::vector<std::vector<float>> outs;
   for (const int64_t bytes : {most, int64_t{99} << 10}) {
     emulated::LimitShared(bytes);
