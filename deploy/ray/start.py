@@ -59,7 +59,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     ended.wait()
-    serve.shutdown()
+    serve.shutdown()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

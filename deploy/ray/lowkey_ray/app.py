@@ -1,10 +1,10 @@
 """The Ray Serve application: a deployment for each model, and the gateway in front of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
-from ray.serve.handle import DeploymentHandle
 
 from lowkey_ray.gateway import gateway_deployment
 from lowkey_ray.replica import Replica
@@ -15,13 +15,14 @@ from lowkey_ray.settings import Model
 MAX_ONGOING = 1024
 MAX_QUEUED = 1024
 HEALTH_PERIOD_S = 2.0
-STATS_PERIOD_S = 5.0
+ROUTER: dict[str, Any] = {"request_router_class": "lowkey_ray.router:PrefixRouter",
+                          "request_routing_stats_period_s": 5.0}
 
 
 def build(models: Sequence[Model], n_gateways: int = 1) -> serve.Application:
     names = {name: model.name for model in models for name in (model.name, *model.aliases)}
-    handles: dict[str, DeploymentHandle] = {
-        model.name: _deployment(model).bind(model) for model in models}
+    # Ray puts handles in the places of applications.
+    handles = {model.name: _deployment(model).bind(model) for model in models}
     return gateway_deployment(n_gateways).bind(handles, names)
 
 
@@ -38,9 +39,8 @@ def _deployment(model: Model) -> serve.Deployment:
             target_ongoing_requests=model.target_requests,
             upscale_delay_s=model.upscale_delay_s,
             downscale_delay_s=model.downscale_delay_s,
-            policy=AutoscalingPolicy(policy_function="lowkey_ray.scaling:by_requests")),
-        request_router_config=RequestRouterConfig(
-            request_router_class="lowkey_ray.router:PrefixRouter",
-            request_routing_stats_period_s=STATS_PERIOD_S),
+            policy=AutoscalingPolicy(  # type: ignore[no-untyped-call]
+                policy_function="lowkey_ray.scaling:by_requests")),
+        request_router_config=RequestRouterConfig(**ROUTER),
         ray_actor_options={"num_cpus": model.threads, "num_gpus": 1 if model.device else 0},
     )(Replica)

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import urllib.parse
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 import grpc
@@ -23,6 +23,7 @@ from lowkey_ray.replica import HOP_FIELDS
 PATHS = ("/v1/", "/tokenize", "/detokenize", "/tokenizer_info", "/version", "/lowkey/v1/score")
 # Ray's proxy has other metadata of its own.
 METADATA = ("authorization", "traceparent", "tracestate")
+Handle = DeploymentHandle[Any]
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -40,7 +41,7 @@ class Failed(Exception):
 class Gateway:
     """The callable of the ingress deployment."""
 
-    def __init__(self, models: Mapping[str, DeploymentHandle], names: Mapping[str, str]) -> None:
+    def __init__(self, models: Mapping[str, Handle], names: Mapping[str, str]) -> None:
         """`names` has the model of each name that requests may use."""
         self._models = {name: handle.options(stream=True) for name, handle in models.items()}
         self._names = dict(names)
@@ -66,7 +67,7 @@ class Gateway:
                           f"model: {name!r:.200}, expected one of {', '.join(sorted(self._names))}")
         return await self._answer(self._models[model], _http_call(request, reading.key, body))
 
-    async def _answer(self, handle: DeploymentHandle, call: HttpCall) -> Response:
+    async def _answer(self, handle: Handle, call: HttpCall) -> Response:
         items = _attempts(handle, "http", call)
         first = await anext(items)
         if not isinstance(first, Head):
@@ -84,10 +85,9 @@ class Gateway:
         listed: list[Any] = []
         for handle in self._models.values():
             answer = await self._answer(handle, _http_call(request, b"", b""))
-            parts = [bytes(part) async for part in answer.body_iterator] if isinstance(
-                answer, StreamingResponse) else [bytes(answer.body)]
-            if answer.status_code != 200:
-                return Response(b"".join(parts), answer.status_code, dict(answer.headers))
+            if answer.status_code != 200 or not isinstance(answer, StreamingResponse):
+                return answer
+            parts = [part async for part in answer.body_iterator if isinstance(part, bytes)]
             listed += json.loads(b"".join(parts))["data"]
         return JSONResponse({"object": "list", "data": listed})
 
@@ -141,7 +141,7 @@ class Gateway:
         return Raw(await _only(_attempts(handle, "rpc", call), context))
 
     def _read(self, method: str, message: bytes,
-              context: RayServegRPCContext) -> tuple[DeploymentHandle, bytes]:
+              context: RayServegRPCContext) -> tuple[Handle, bytes]:
         metadata = dict(context.invocation_metadata())
         reading = prompts.read_grpc(method, str(metadata.get("authorization", "")), message)
         model = self._model_of(reading.model)
@@ -153,7 +153,7 @@ class Gateway:
         return self._models[model], reading.key
 
 
-async def _attempts(handle: DeploymentHandle, method: str, call: Call) -> AsyncIterator[Item]:
+async def _attempts(handle: Handle, method: str, call: Call) -> AsyncGenerator[Item, None]:
     """Yields a replica's answer. A refusal is answered by another replica, once.
 
     A request whose replica died is not tried again: it may be what the replica died of.
@@ -188,7 +188,7 @@ async def _only(items: AsyncIterator[Item], context: RayServegRPCContext) -> byt
     return answer
 
 
-async def _body_of(items: AsyncIterator[Item], is_events: bool) -> AsyncIterator[bytes]:
+async def _body_of(items: AsyncGenerator[Item, None], is_events: bool) -> AsyncIterator[bytes]:
     try:
         async for item in items:
             if isinstance(item, bytes):
@@ -199,7 +199,7 @@ async def _body_of(items: AsyncIterator[Item], is_events: bool) -> AsyncIterator
             elif isinstance(item, End):
                 raise ConnectionError(item.details)  # the body stays incomplete
     finally:
-        await items.aclose()  # type: ignore[attr-defined]
+        await items.aclose()
 
 
 def _fail(context: RayServegRPCContext, end: End) -> None:
@@ -248,6 +248,9 @@ def _error(status: int, code: str, message: str) -> Response:
 
 def gateway_deployment(n_replicas: int) -> serve.Deployment:
     """Returns the gateway's deployment: one replica a machine where there are as many machines."""
-    return serve.deployment(
-        name="Gateway", num_replicas=n_replicas, max_replicas_per_node=1 if n_replicas > 1 else None,
-        max_ongoing_requests=4096, graceful_shutdown_timeout_s=3600, ray_actor_options={"num_cpus": 0})(Gateway)
+    spread: dict[str, Any] = {"max_replicas_per_node": 1} if n_replicas > 1 else {}
+    deployment: serve.Deployment = serve.deployment(
+        name="Gateway", num_replicas=n_replicas, max_ongoing_requests=4096,
+        graceful_shutdown_timeout_s=3600, ray_actor_options={"num_cpus": 0},
+        **spread)(Gateway)
+    return deployment

@@ -40,7 +40,7 @@ class Replica:
             raise ValueError(f"name: {model.name!r}, expected {self._server.model!r}, the name that "
                              f"the server gives {model.path}")
 
-    async def __del__(self) -> None:  # type: ignore[misc]
+    async def __del__(self) -> None:
         # Ray has let the replica's requests end by now.
         await self._server.stop(self._model.grace_s)
         await self._session.close()
@@ -98,13 +98,15 @@ class Replica:
             return
         try:
             if call.is_stream:
-                stream = channel.unary_stream(call.method)(
-                    call.message, metadata=call.metadata, timeout=call.timeout_s)
-                async for message in stream:
+                stream: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(
+                    call.method)
+                async for message in stream(call.message, metadata=call.metadata,
+                                            timeout=call.timeout_s):
                     yield message
             else:
-                yield await channel.unary_unary(call.method)(
-                    call.message, metadata=call.metadata, timeout=call.timeout_s)
+                unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                    call.method)
+                yield await unary(call.message, metadata=call.metadata, timeout=call.timeout_s)
             yield End(self._name, 0)
         except grpc.aio.AioRpcError as error:
             yield self._end_of(error)
@@ -133,9 +135,8 @@ class Replica:
     async def _unary(self, method: str, message: bytes, timeout_s: float) -> bytes:
         assert self._channel is not None
         metadata = [("authorization", f"Bearer {self._token}")] if self._token else None
-        answer: bytes = await self._channel.unary_unary(method)(
-            message, metadata=metadata, timeout=timeout_s)
-        return answer
+        unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(method)
+        return await unary(message, metadata=metadata, timeout=timeout_s)
 
     async def _stats(self) -> dict[str, float]:
         if self._server.port == 0:

@@ -12,11 +12,6 @@ class PrefixRouter(RequestRouter):
     A replica that has as many requests as Ray lets it have is passed over for the next in order.
     """
 
-    def initialize_state(self, factor: float = affinity.FACTOR,
-                         slack: float = affinity.SLACK) -> None:
-        self._factor = factor
-        self._slack = slack
-
     async def choose_replicas(
             self, candidate_replicas: list[RunningReplica],
             pending_request: PendingRequest | None = None) -> list[list[RunningReplica]]:
@@ -24,7 +19,7 @@ class PrefixRouter(RequestRouter):
         loads = {name: self._load(replica) for name, replica in replicas.items()}
         call = pending_request.args[0] if pending_request and pending_request.args else None
         key, avoid = (call.key, call.avoid) if isinstance(call, Call) else (b"", "")
-        names = affinity.order(key, loads, avoid, factor=self._factor, slack=self._slack)
+        names = affinity.order(key, loads, avoid)
         return [[replicas[name]] for name in names]
 
     def _load(self, replica: RunningReplica) -> float:

@@ -14,4 +14,5 @@ def by_requests(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
     n_requests = sum(value for name in ("running", "waiting")
                      for value in metrics.get(name, {}).values())
     n_requests += context.total_queued_requests or 0.0  # they wait in a gateway for a replica
+    assert context.config is not None
     return n_requests / context.config.target_ongoing_requests, {}

@@ -57,8 +57,8 @@ def add_lowkey_here(_servicer: object, server: grpc.Server) -> None:
 
 def _add(server: grpc.Server, kind: "type[_Handler]") -> None:
     for service, methods in METHODS.items():
-        handlers = {name: kind(*(_STREAM if streams else _UNARY)(_unused))
-                    for name, streams in methods.items()}
+        handlers: dict[str, Any] = {name: kind(*(_STREAM if streams else _UNARY)(_unused))
+                                    for name, streams in methods.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
 
@@ -66,8 +66,8 @@ def _unused(_request: bytes, _context: grpc.ServicerContext) -> bytes:
     raise NotImplementedError
 
 
-_UNARY = grpc.unary_unary_rpc_method_handler
-_STREAM = grpc.unary_stream_rpc_method_handler
+_UNARY: Any = grpc.unary_unary_rpc_method_handler
+_STREAM: Any = grpc.unary_stream_rpc_method_handler
 _Plain: Any = type(grpc.unary_unary_rpc_method_handler(_unused))
 
 
