@@ -4,7 +4,6 @@ import collections
 import http.client
 import json
 import threading
-import time
 
 import grpc
 
@@ -32,8 +31,7 @@ class Load:
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self.outcomes: collections.Counter[str] = collections.Counter()
-        self.details: list[str] = []
-        self.last_failure = 0.0
+        self.details: set[str] = set()  # of streams that were not the same
         self._expected = [self._over_grpc(index)[1] for index in range(len(PROMPTS))]
         self._threads = [threading.Thread(target=self._run, args=(index,), daemon=True)
                          for index in range(n_clients)]
@@ -64,8 +62,7 @@ class Load:
             with self._lock:
                 self.outcomes[outcome] += 1
                 if outcome != SAME:
-                    self.details.append(text)
-                    self.last_failure = time.monotonic()
+                    self.details.add(f"{outcome}: {text:.200}")
 
     def _over_grpc(self, index: int) -> tuple[str, str]:
         message = wire.generate(PROMPTS[index], self._n_tokens, seed=index)

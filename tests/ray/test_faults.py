@@ -31,7 +31,7 @@ class Deaths(unittest.TestCase):
 
     def expect_no_harm_to_others(self, done: load.Load) -> None:
         outcomes = dict(done.outcomes)
-        print(f"\n{self.id()}: {outcomes}; {sorted(set(done.details))}", flush=True)
+        print(f"\n{self.id()}: {outcomes}, {sorted(done.details)}", flush=True)
         self.assertLessEqual(set(outcomes), {load.SAME, load.UNAVAILABLE}, done.details)
 
     def test_servers(self) -> None:
