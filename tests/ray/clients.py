@@ -67,6 +67,12 @@ class Events:
             if line.startswith(b"data: "):
                 yield line[6:].strip().decode()
 
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self._answer.close()
         self._connection.close()

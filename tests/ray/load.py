@@ -76,18 +76,23 @@ class Load:
 
     def _over_http(self, index: int) -> tuple[str, str]:
         try:
-            events = clients.Events(self._http_port, clients.completion(
-                PROMPTS[index], self._n_tokens, seed=index))
-            text, is_done = "", False
-            for data in events:
-                is_done = data == "[DONE]"
-                chunk = {} if is_done else json.loads(data)
-                if "error" in chunk:
-                    code = chunk["error"]["code"]
-                    return UNAVAILABLE if code == "unavailable" else code, f"HTTP: {data}"
-                text += "".join(choice["text"] for choice in chunk.get("choices", ()))
-            if events.status != 200:
-                return UNAVAILABLE if events.status == 503 else str(events.status), "HTTP: status"
-            return (SAME, text) if is_done else (UNAVAILABLE, "HTTP: the stream broke off")
+            body = clients.completion(PROMPTS[index], self._n_tokens, seed=index)
+            with clients.Events(self._http_port, body) as events:
+                if events.status != 200:
+                    return UNAVAILABLE if events.status == 503 else str(events.status), "HTTP: status"
+                return self._read(events)
         except (OSError, http.client.HTTPException) as error:
             return UNAVAILABLE, f"HTTP: {error!r}"
+
+    @staticmethod
+    def _read(events: clients.Events) -> tuple[str, str]:
+        text = ""
+        for data in events:
+            if data == "[DONE]":
+                return SAME, text
+            chunk = json.loads(data)
+            if "error" in chunk:
+                code = chunk["error"]["code"]
+                return UNAVAILABLE if code == "unavailable" else code, f"HTTP: {data}"
+            text += "".join(choice["text"] for choice in chunk["choices"])
+        return UNAVAILABLE, "HTTP: the stream broke off"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import socket
 import threading
 import unittest
 
@@ -39,7 +40,8 @@ class OneModel(unittest.TestCase):
         self.assertEqual(200, status)
         expected = json.loads(direct[1])["choices"][0]["text"]
         self.assertEqual(expected, json.loads(answer)["choices"][0]["text"])
-        streamed = [json.loads(data) for data in clients.Events(cluster.HTTP_PORT, body) if data != "[DONE]"]
+        with clients.Events(cluster.HTTP_PORT, body) as events:
+            streamed = [json.loads(data) for data in events if data != "[DONE]"]
         self.assertEqual(expected, "".join(choice["text"] for chunk in streamed
                                            for choice in chunk["choices"]))
         self.assertGreater(len(streamed), 1)
@@ -112,7 +114,7 @@ class Ends(unittest.TestCase):
         self.before = self.count(wire.CANCELLED)
 
     def count(self, field: int) -> int:
-        return sum(wire.stats(port).get(field, 0) for port in self.ports)
+        return sum(wire.stats(port)[field] for port in self.ports)
 
     def expect_one_cancelled(self) -> None:
         clients.wait_for(lambda: self.count(wire.CANCELLED) == self.before + 1, "cancelled", 60)
@@ -125,7 +127,11 @@ class Ends(unittest.TestCase):
         self.expect_one_cancelled()
 
     def test_a_client_that_leaves_before_an_http_answer(self) -> None:
-        connection = clients.Events(cluster.HTTP_PORT, clients.completion(PROMPT, 4000) | {"stream_options": None})
+        connection = socket.create_connection(("127.0.0.1", cluster.HTTP_PORT))
+        body = json.dumps(clients.completion(PROMPT, 4000)).encode()
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: "
+                           b"application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        clients.wait_for(lambda: self.count(wire.RUNNING) == 1, "running", 60)
         connection.close()
         self.expect_one_cancelled()
 
@@ -182,7 +188,7 @@ class FullReplicas(unittest.TestCase):
     @staticmethod
     def n_requests() -> int:
         stats = [wire.stats(server.port) for server in cluster.servers()]
-        return sum(one.get(wire.RUNNING, 0) + one.get(wire.WAITING, 0) for one in stats)
+        return sum(one[wire.RUNNING] + one[wire.WAITING] for one in stats)
 
 
 class TwoModels(unittest.TestCase):
@@ -198,7 +204,7 @@ class TwoModels(unittest.TestCase):
         cluster.deploy(cluster.TALES)
 
     def finished(self, model: str) -> int:
-        return sum(wire.stats(server.port).get(wire.FINISHED, 0) for server in cluster.servers(model))
+        return sum(wire.stats(server.port)[wire.FINISHED] for server in cluster.servers(model))
 
     def test_requests_go_to_the_model_that_they_name(self) -> None:
         before = self.finished("stories")

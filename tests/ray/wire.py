@@ -1,9 +1,15 @@
 """Messages of lowkey.v1 by hand, as far as the tests need them."""
 
+import collections
+
 import grpc
 
 import paths  # noqa: F401
 from lowkey_ray import prompts
+
+
+# Numbers of StatsResponse's fields.
+RUNNING, WAITING, FINISHED, CANCELLED = 3, 4, 5, 6
 
 
 def varint(number: int) -> bytes:
@@ -51,10 +57,5 @@ def stats(port: int) -> dict[int, int]:
     """Asks a server itself. The keys are the numbers of StatsResponse's fields."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         answer = channel.unary_unary("/lowkey.v1.Admin/Stats")(b"", timeout=60)
-    return {number: value for number, value in prompts._fields(answer) if isinstance(value, int)}
-
-
-CANCELLED = 6
-RUNNING = 3
-FINISHED = 5
-WAITING = 4
+    return collections.defaultdict(int, ((number, value) for number, value in prompts._fields(answer)
+                                         if isinstance(value, int)))
