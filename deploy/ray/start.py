@@ -9,22 +9,17 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 
-HERE = str(Path(__file__).resolve().parent)
-# Workers and proxies of a Ray that this process starts find the package by it.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    part for part in (HERE, os.environ.get("PYTHONPATH")) if part)
-# Ray makes its workers nice, and servers would be so too: slow beside anything else on the machine.
-os.environ.setdefault("RAY_worker_niceness", "0")
-# Nobody is told how often this runs.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+from lowkey_ray import environment
+
+environment.prepare()
 
 import ray  # noqa: E402
 from ray import serve  # noqa: E402
 from ray.serve.config import HTTPOptions, gRPCOptions  # noqa: E402
 
 from lowkey_ray import app, settings  # noqa: E402
+
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

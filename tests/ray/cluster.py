@@ -10,9 +10,9 @@ import tempfile
 
 import paths
 from clients import free_ports
+from lowkey_ray import environment
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_worker_niceness"] = "0"  # as start.py sets it
+environment.prepare()
 # Python starts slowly on a machine that is busy.
 os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "120"
 os.environ["RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"] = "60"

@@ -1,6 +1,5 @@
-"""Makes deploy/ray importable, here and in the processes that tests start."""
+"""Makes deploy/ray importable."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -8,5 +7,3 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = str(ROOT / "deploy" / "ray")
 
 sys.path.insert(0, PACKAGE)
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    part for part in (PACKAGE, os.environ.get("PYTHONPATH")) if part)
