@@ -22,6 +22,7 @@
 #             release build's server
 #   clients   openai, LangChain, LiteLLM and lm-evaluation-harness, likewise
 #   kubernetes  the manifests of deploy/kubernetes, built by kubectl and checked without a cluster
+#   ray       deploy/ray on two Ray nodes in this machine, and a rolling restart behind haproxy
 #   page      the page at `/` in Debian's Chromium, against the release build's server and a mock;
 #             skipped where there is no chromium
 #
@@ -142,6 +143,21 @@ run_kubernetes() {
   results+=("kubernetes: the manifests are valid, $((SECONDS - began)) s")
 }
 
+# Ray is in build/ray, and nothing is installed elsewhere but haproxy.
+run_ray() {
+  local began=$SECONDS python=$PWD/build/ray/venv/bin/python
+  install_packages python3-venv haproxy
+  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
+  build build lowkey || fail "ray: the build failed"
+  say "ray: fetching it"
+  quietly python3 -m venv build/ray/venv
+  quietly "$python" -m pip install --requirement deploy/ray/requirements.txt
+  say "ray: testing"
+  RAY_SERVER=$PWD/build/lowkey quietly timeout 7200 \
+    "$python" -B -m unittest discover --verbose --start-directory tests/ray
+  results+=("ray: two nodes, $((SECONDS - began)) s")
+}
+
 # Clients are in build/clients, and nothing is installed elsewhere.
 run_clients() {
   local began=$SECONDS python=$PWD/build/clients/venv/bin/python
@@ -236,6 +252,7 @@ run_step() {
     kubernetes) run_kubernetes ;;
     clients) run_clients ;;
     page) run_page ;;
+    ray) run_ray ;;
   esac
 }
 
@@ -244,7 +261,7 @@ steps=("$@")
 for step in "${steps[@]}"; do
   case $step in
     format | release | smollm2 | asan | release-all | asan-all | tsan | devices | arm64) ;;
-    clang | interop | clients | kubernetes | page) ;;
+    clang | interop | clients | kubernetes | page | ray) ;;
     -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown step $step (tests/run.sh --help)" ;;
   esac

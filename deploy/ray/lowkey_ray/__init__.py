@@ -1,0 +1,1 @@
+"""lowkey on Ray Serve: docs/scale.md."""

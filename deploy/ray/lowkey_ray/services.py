@@ -1,0 +1,133 @@
+"""lowkey.v1 for Ray's gRPC proxies, which find `add_lowkey` by its name.
+
+Messages pass as bytes. Two things that Ray's proxy drops are carried along: what is left of a call's
+deadline goes to the replica as metadata, and trailers of a failed call come back in its details.
+"""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from lowkey_ray.calls import Trailers
+
+# Each service's methods, and whether they stream. Admin is left out: its methods are for one server,
+# and Drain would end whichever happened to be asked.
+METHODS = {
+    "lowkey.v1.Generation": {"Generate": False, "GenerateStream": True, "Score": False,
+                             "Tokenize": False, "Detokenize": False},
+    "lowkey.v1.Models": {"ListModels": False, "GetModel": False},
+}
+DEADLINE_KEY = "lowkey-deadline-s"
+LOOPBACK = ("ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D", "ipv6:[::ffff:127.")
+# Between details and trailers; lowkey's details have no control characters.
+SEPARATOR = "\x00"
+
+
+def pack_details(details: str, trailers: Trailers) -> str:
+    if not trailers:
+        return details
+    values = [[key, base64.b64encode(value.encode() if isinstance(value, str) else value).decode()]
+              for key, value in trailers]
+    return details + SEPARATOR + json.dumps(values)
+
+
+def unpack_details(packed: str) -> tuple[str, Trailers]:
+    details, _, text = packed.partition(SEPARATOR)
+    try:
+        values = [(key, base64.b64decode(value)) for key, value in json.loads(text)] if text else []
+    except ValueError:  # Ray cuts details that are long
+        values = []
+    return details, tuple((key, value if key.endswith("-bin") else value.decode())
+                          for key, value in values)
+
+
+def add_lowkey(_servicer: object, server: grpc.Server) -> None:
+    """Registers the methods for callers on every machine. Ray's server listens on all addresses, and
+    puts its own functions in the place of these."""
+    _add(server, _Handler)
+
+
+def add_lowkey_here(_servicer: object, server: grpc.Server) -> None:
+    """Registers the methods for callers on the proxy's own machine."""
+    _add(server, _LocalHandler)
+
+
+def _add(server: grpc.Server, kind: "type[_Handler]") -> None:
+    for service, methods in METHODS.items():
+        handlers: dict[str, Any] = {name: kind(*(_STREAM if streams else _UNARY)(_unused))
+                                    for name, streams in methods.items()}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+
+
+def _unused(_request: bytes, _context: grpc.ServicerContext) -> bytes:
+    raise NotImplementedError
+
+
+_UNARY: Any = grpc.unary_unary_rpc_method_handler
+_STREAM: Any = grpc.unary_stream_rpc_method_handler
+_Plain: Any = type(grpc.unary_unary_rpc_method_handler(_unused))
+
+
+class _Handler(_Plain):  # type: ignore[misc]
+    """A handler whose functions, Ray's included, get a _Context."""
+
+    is_local = False
+
+    def _replace(self, **fields: Any) -> "_Handler":
+        for name, wrap in (("unary_unary", _wrap_unary), ("unary_stream", _wrap_stream)):
+            if name in fields:
+                fields[name] = wrap(fields[name], self.is_local)
+        replaced: _Handler = super()._replace(**fields)
+        return replaced
+
+
+class _LocalHandler(_Handler):
+    is_local = True
+
+
+def _wrap_unary(function: Callable[..., Awaitable[bytes]],
+                is_local: bool) -> Callable[..., Awaitable[bytes]]:
+    async def unary(request: bytes, context: Any) -> bytes:
+        await _check(context, is_local)
+        return await function(request, _Context(context))
+    return unary
+
+
+def _wrap_stream(function: Callable[..., AsyncIterator[bytes]],
+                 is_local: bool) -> Callable[..., AsyncIterator[bytes]]:
+    async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        await _check(context, is_local)
+        async for message in function(request, _Context(context)):
+            yield message
+    return stream
+
+
+async def _check(context: Any, is_local: bool) -> None:
+    if is_local and not context.peer().startswith(LOOPBACK):
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED,
+                            "callers of other machines need a service with --tokens or --insecure")
+
+
+class _Context:
+    """A servicer's context that tells its deadline, and finds trailers in its details."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def invocation_metadata(self) -> list[tuple[str, str | bytes]]:
+        pairs = [(key, value) for key, value in self._context.invocation_metadata() or ()
+                 if key != DEADLINE_KEY]
+        left_s = self._context.time_remaining()
+        return pairs if left_s is None else [*pairs, (DEADLINE_KEY, f"{left_s:.3f}")]
+
+    def set_details(self, packed: str) -> None:
+        details, trailers = unpack_details(packed)
+        self._context.set_details(details)
+        if trailers:
+            self._context.set_trailing_metadata((*self._context.trailing_metadata(), *trailers))

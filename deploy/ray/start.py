@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Serves models on Ray: python deploy/ray/start.py (docs/scale.md).
+
+Starts Ray on this machine, or joins the cluster that runs here, and serves until Ctrl-C.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+
+from lowkey_ray import environment
+
+environment.prepare()
+
+import ray  # noqa: E402
+from ray import serve  # noqa: E402
+from ray.serve.config import HTTPOptions, gRPCOptions  # noqa: E402
+
+from lowkey_ray import app, settings  # noqa: E402
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", metavar="FILE", help="the models, as JSON [the demo model]")
+    parser.add_argument("--host", default="127.0.0.1", help="HTTP listens here [127.0.0.1]")
+    parser.add_argument("--port", type=int, default=8000, help="OpenAI's API [8000]")
+    parser.add_argument("--grpc-port", type=int, default=9000, help="lowkey.v1, on all addresses [9000]")
+    parser.add_argument("--gateways", type=int, default=1, help="one for each machine [1]")
+    parser.add_argument("--insecure", action="store_true",
+                        help="serve other machines without --tokens among a model's flags")
+    parser.add_argument("--leave", action="store_true", help="end at once and leave it running")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    flags = parse(sys.argv[1:])
+    models = settings.read_file(flags.config) if flags.config else [settings.demo()]
+    is_open = flags.insecure or all("--tokens" in model.flags for model in models)
+    if not is_open and flags.host not in ("127.0.0.1", "localhost", "::1"):
+        sys.exit(f"--host {flags.host}: other machines could call without a token; expected --tokens "
+                 "FILE among the flags of every model, or --insecure")
+    services = "lowkey_ray.services:" + ("add_lowkey" if is_open else "add_lowkey_here")
+    ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False)
+    serve.start(http_options=HTTPOptions(host=flags.host, port=flags.port),
+                grpc_options=gRPCOptions(port=flags.grpc_port, grpc_servicer_functions=[services]))
+    serve.run(app.build(models, flags.gateways), name="lowkey", route_prefix="/")
+    print(f"OpenAI's API on http://{flags.host}:{flags.port}/v1, lowkey.v1 on port {flags.grpc_port}",
+          flush=True)
+    if flags.leave:
+        return
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    ended.wait()
+    serve.shutdown()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Servers, replicas and nodes that die under load; a rolling restart.
+
+RAY_KILLS (3) and RAY_REQUESTS (300) are the numbers of kills and of requests of the rolling restart.
+"""
+
+import dataclasses
+import os
+import random
+import signal
+import unittest
+
+import clients
+import cluster
+import load
+
+N_KILLS = int(os.environ.get("RAY_KILLS", "3"))
+N_REQUESTS = int(os.environ.get("RAY_REQUESTS", "300"))
+
+
+def loaded(**options: int) -> load.Load:
+    return load.Load(cluster.HTTP_PORT, cluster.GRPC_PORT, **options)
+
+
+class Deaths(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.nodes = cluster.shared_nodes()
+
+    def setUp(self) -> None:
+        clients.wait_for(lambda: len(cluster.servers()) == 2, "two servers")
+
+    def expect_no_harm_to_others(self, done: load.Load) -> None:
+        outcomes = dict(done.outcomes)
+        print(f"\n{self.id()}: {outcomes}, {sorted(done.details)}", flush=True)
+        self.assertLessEqual(set(outcomes), {load.SAME, load.UNAVAILABLE}, done.details)
+
+    def test_servers(self) -> None:
+        with loaded() as running:
+            for _ in range(N_KILLS):
+                running.wait(8)
+                victim = random.choice(cluster.servers())
+                cluster.kill_server(victim)
+                clients.wait_for(lambda: len(cluster.servers()) == 2, "two servers again")
+                self.assertNotIn(victim.pid, [server.pid for server in cluster.servers()])
+            running.wait(8)
+        self.expect_no_harm_to_others(running)
+
+    def test_replicas(self) -> None:
+        with loaded() as running:
+            for _ in range(N_KILLS):
+                running.wait(8)
+                victim = random.choice(cluster.servers())
+                os.kill(parent_of(victim.pid), signal.SIGKILL)
+                clients.wait_for(lambda: is_replaced(victim), "two servers again")
+                self.assertFalse(os.path.exists(f"/proc/{victim.pid}"), "the server lives on")
+            running.wait(8)
+        self.expect_no_harm_to_others(running)
+
+    def test_a_node(self) -> None:
+        with loaded() as running:
+            for _ in range(max(1, N_KILLS // 3)):
+                running.wait(8)
+                gone = self.nodes.second.node_id
+                self.nodes.kill(self.nodes.second)
+                clients.wait_for(lambda: gone not in {server.node for server in cluster.servers()}
+                                 and len(cluster.servers()) == 2, "two servers on the head")
+                running.wait(8)
+                self.nodes.second = self.nodes.add()
+                # A restart spreads the replicas over both nodes again.
+                cluster.deploy(dataclasses.replace(
+                    cluster.TALES, flags=(*cluster.TALES.flags, "--max-wait", f"{random.uniform(30, 60)}s")))
+        self.expect_no_harm_to_others(running)
+
+
+class RollingRestart(unittest.TestCase):
+    def test_nothing_is_lost(self) -> None:
+        cluster.shared_nodes()
+        n_restarts = 0
+        with loaded(n_tokens=60) as running:
+            while running.outcomes.total() < N_REQUESTS:
+                before = {server.pid for server in cluster.servers()}
+                flags = (*cluster.TALES.flags, "--max-wait", f"{40 + n_restarts % 7}s")
+                cluster.deploy(dataclasses.replace(cluster.TALES, flags=flags))
+                after = {server.pid for server in cluster.servers()}
+                self.assertEqual(2, len(after))
+                self.assertFalse(before & after)
+                n_restarts += 1
+                running.wait(8)
+        print(f"\n{n_restarts} restarts of both replicas: {dict(running.outcomes)}", flush=True)
+        self.assertEqual({load.SAME: running.outcomes.total()}, dict(running.outcomes), running.details)
+
+
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
+def is_replaced(victim: cluster.Server) -> bool:
+    found = cluster.servers()
+    return len(found) == 2 and victim.actor not in [server.actor for server in found]
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,127 @@
+"""The parts of deploy/ray that need no cluster."""
+
+import asyncio
+import json
+import logging
+import os
+import pathlib
+import tempfile
+import types
+import unittest
+
+import paths  # noqa: F401
+from lowkey_ray import process, scaling, services, settings
+
+
+class Details(unittest.TestCase):
+    def test_trailers_come_back(self) -> None:
+        trailers = (("grpc-status-details-bin", b"\x00\xff"), ("other", "text"))
+        packed = services.pack_details("queue: full", trailers)
+        self.assertEqual(("queue: full", trailers), services.unpack_details(packed))
+        self.assertEqual("plain", services.pack_details("plain", ()))
+        self.assertEqual(("plain", ()), services.unpack_details("plain"))
+
+    def test_trailers_that_were_cut_are_dropped(self) -> None:
+        packed = services.pack_details("queue: full", (("a-bin", b"x" * 100),))
+        for length in range(len("queue: full"), len(packed)):
+            self.assertEqual(("queue: full", ()), services.unpack_details(packed[:length]))
+
+
+class Scaling(unittest.TestCase):
+    def test_requests_are_divided_by_the_target(self) -> None:
+        context = types.SimpleNamespace(
+            aggregated_metrics={"running": {"a": 6.0, "b": 2.0}, "waiting": {"a": 10.0}},
+            total_queued_requests=2.0, config=types.SimpleNamespace(target_ongoing_requests=4.0))
+        self.assertEqual((5.0, {}), scaling.by_requests(context))
+        context.aggregated_metrics = None
+        self.assertEqual((0.5, {}), scaling.by_requests(context))
+
+
+class Settings(unittest.TestCase):
+    def read(self, content: object) -> list[settings.Model]:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(content, file)
+            file.flush()
+            return settings.read_file(file.name)
+
+    def test_a_file_is_read(self) -> None:
+        model, = self.read({"models": [{"name": "m", "path": "/m", "threads": 4, "device": "cuda:0",
+                                        "aliases": ["a"], "flags": ["--cache-bytes", "2G"]}]})
+        command = " ".join(model.command())
+        for part in ("serve", "--host 127.0.0.1", "--port 0", "--model /m", "--threads 4",
+                     "--device cuda:0", "--model-alias a", "--cache-bytes 2G"):
+            self.assertIn(part, command)
+
+    def test_errors_name_the_field(self) -> None:
+        for content, word in (([], "models"), ({"models": []}, "models"),
+                              ({"models": [{"name": "m"}]}, "path"),
+                              ({"models": [{"name": "m", "path": "/m", "thread": 1}]}, "thread"),
+                              ({"models": [{"name": "m", "path": "/m"}] * 2}, "its own name")):
+            with self.subTest(content), self.assertRaisesRegex(ValueError, word):
+                self.read(content)
+
+
+logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
+
+# A server whose first lives end at once: it counts them in a file.
+FLAKY = """#!/bin/sh
+echo x >> {folder}/lives
+echo '{{"event": "ready", "model": "m", "port": 1}}'
+[ $(wc -l < {folder}/lives) -gt {deaths} ] && exec sleep 1000
+exit 1
+"""
+
+
+class Process(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.ports: list[int] = []
+
+    async def started(self, n_deaths: int) -> process.ServerProcess:
+        script = self.folder / "server"
+        script.write_text(FLAKY.format(folder=self.folder, deaths=n_deaths))
+        script.chmod(0o700)
+
+        async def note(port: int) -> None:
+            self.ports.append(port)
+
+        server = process.ServerProcess([str(script)], 60, note)
+        await server.start()
+        return server
+
+    def n_lives(self) -> int:
+        return len((self.folder / "lives").read_text().split())
+
+    async def until(self, condition: object) -> None:
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.05)
+
+    async def test_a_server_that_dies_is_started_again(self) -> None:
+        server = await self.started(2)
+        await self.until(lambda: self.n_lives() == 3 and server.port == 1)
+        self.assertEqual("", server.failure)
+        self.assertEqual([1, 1, 1], self.ports)
+        pid = server.pid
+        await server.stop(10)
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
+
+    async def test_a_server_that_keeps_dying_is_given_up(self) -> None:
+        server = await self.started(100)
+        await self.until(lambda: server.failure)
+        self.assertEqual(0, server.port)
+        self.assertEqual(process.MAX_DEATHS, self.n_lives())
+
+    async def test_a_server_that_does_not_start_is_an_error(self) -> None:
+        async def note(_port: int) -> None:
+            pass
+
+        with self.assertRaisesRegex(RuntimeError, "not ready"):
+            await process.ServerProcess(["false"], 60, note).start()
+        with self.assertRaisesRegex(RuntimeError, "not ready"):
+            await process.ServerProcess(["sleep", "100"], 0.2, note).start()
+
+
+if __name__ == "__main__":
+    unittest.main()
