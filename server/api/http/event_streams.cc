@@ -6,11 +6,6 @@
 #include "engine/base/contained.h"
 
 namespace lowkey {
-namespace {
-
-constexpr absl::Duration kTick = absl::Seconds(1);
-
-}  // namespace
 
 // Belongs to its loop.
 struct EventStreams::Shard {
@@ -30,7 +25,7 @@ std::shared_ptr<EventStreams::Shard> EventStreams::ShardOf(EventLoop& loop) {
   std::shared_ptr<Shard>& shard = shards_[&loop];
   if (shard == nullptr) {
     auto made = std::make_shared<Shard>();
-    loop.Every(kTick, [made](absl::Time now) { RunContained([&] { made->Tick(now); }); });
+    loop.Every(period_, [made](absl::Time now) { RunContained([&] { made->Tick(now); }); });
     shard = std::move(made);
   }
   return shard;

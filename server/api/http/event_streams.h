@@ -24,11 +24,14 @@ class EventStream {
 // Calls the streams of every loop once a second. Thread-safe; the loops may outlive it.
 class EventStreams {
  public:
+  // Tests that tick themselves give a period that never ends.
+  explicit EventStreams(absl::Duration period = absl::Seconds(1)) : period_(period) {}
+
   // On the stream's loop. The stream is called until Remove, which is ignored for others.
   void Add(EventLoop& loop, EventStream& stream);
   void Remove(EventLoop& loop, EventStream& stream);
 
-  // On the loop: calls its streams at once, as the loop does every second.
+  // On the loop: calls its streams at once, as the loop does after each period.
   void Tick(EventLoop& loop, absl::Time now);
 
  private:
@@ -36,6 +39,7 @@ class EventStreams {
 
   std::shared_ptr<Shard> ShardOf(EventLoop& loop);
 
+  const absl::Duration period_;
   absl::Mutex mutex_;
   std::map<EventLoop*, std::shared_ptr<Shard>> shards_ ABSL_GUARDED_BY(mutex_);
 };

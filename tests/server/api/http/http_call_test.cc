@@ -77,7 +77,7 @@ class EventStreamTest : public ::testing::Test {
     Run([&] { event_streams_.Tick(*loop_, absl::Now() + silence); });
   }
 
-  EventStreams event_streams_;
+  EventStreams event_streams_{absl::Hours(24)};
   const HttpServices services_{event_streams_, [](NetworkRefusal) {}};
   FakeExchange exchange_{"GET"};
   std::unique_ptr<EventLoop> loop_;
