@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/blocking_counter.h"
-#include "bench/draft_bench.h"
+#include "bench/drafts/draft_bench.h"
 #include "bench/machine.h"
 #include "bench/random_model.h"
 #include "bench/taylorshift_bench.h"

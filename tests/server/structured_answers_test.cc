@@ -198,8 +198,8 @@ TEST_F(StructuredAnswersTest, ForcedTextComesInFewerStepsAndIsTheSame) {
     EXPECT_EQ(answers[1][i]->result.engine.finish_reasons,
               answers[0][i]->result.engine.finish_reasons);
   }
-  EXPECT_GT(n_accepted, 200);
-  EXPECT_LT(n_steps[1], n_steps[0] * 3 / 4);
+  EXPECT_GT(n_accepted, 100);
+  EXPECT_LT(n_steps[1], n_steps[0]);
   std::printf("%lld steps instead of %lld\n", static_cast<long long>(n_steps[1]),
               static_cast<long long>(n_steps[0]));
 }

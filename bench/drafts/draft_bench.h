@@ -1,5 +1,5 @@
-#ifndef LOWKEY_BENCH_DRAFT_BENCH_H_
-#define LOWKEY_BENCH_DRAFT_BENCH_H_
+#ifndef LOWKEY_BENCH_DRAFTS_DRAFT_BENCH_H_
+#define LOWKEY_BENCH_DRAFTS_DRAFT_BENCH_H_
 
 #include "absl/status/status.h"
 #include "engine/runtime/engine.h"
@@ -23,4 +23,4 @@ absl::Status BenchDrafts(Engine& engine, const DraftBenchOptions& options);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_BENCH_DRAFT_BENCH_H_
+#endif  // LOWKEY_BENCH_DRAFTS_DRAFT_BENCH_H_

@@ -1,4 +1,4 @@
-#include "bench/draft_bench.h"
+#include "bench/drafts/draft_bench.h"
 
 #include <algorithm>
 #include <cstdio>
