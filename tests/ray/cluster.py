@@ -7,12 +7,16 @@ import functools
 import os
 import signal
 import tempfile
+from collections.abc import Callable
+from typing import Any
 
 import paths
 from clients import free_ports
 from lowkey_ray import environment
 
 environment.prepare()
+# Everything is on loopback; a token that an earlier Ray left in the home folder does not matter.
+os.environ["RAY_AUTH_MODE"] = "disabled"
 # Python starts slowly on a machine that is busy.
 os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "120"
 os.environ["RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"] = "60"
@@ -44,12 +48,20 @@ class Server:
     port: int
 
 
+def tried(start: Callable[[], Any]) -> Any:
+    """Ray gives its agents 15 s to start, which a busy machine may not keep: tries three times."""
+    for _ in range(2):
+        with contextlib.suppress(Exception):
+            return start()
+    return start()
+
+
 class Nodes:
     """The head, which has Ray's own processes, and a second node."""
 
     def __init__(self) -> None:
-        self._cluster = Cluster(initialize_head=True, connect=False, head_node_args={
-            "num_cpus": 4, "include_dashboard": False, "object_store_memory": 100 << 20})
+        self._cluster = tried(lambda: Cluster(initialize_head=True, connect=False, head_node_args={
+            "num_cpus": 4, "include_dashboard": False, "object_store_memory": 100 << 20}))
         self.second = self.add()
         ray.init(address=self._cluster.address, log_to_driver=False, logging_level="ERROR")
         with contextlib.suppress(TimeoutError):  # deploy() waits again
@@ -57,7 +69,7 @@ class Nodes:
                 port=GRPC_PORT, grpc_servicer_functions=["lowkey_ray.services:add_lowkey"]))
 
     def add(self) -> object:
-        return self._cluster.add_node(num_cpus=4, object_store_memory=100 << 20)
+        return tried(lambda: self._cluster.add_node(num_cpus=4, object_store_memory=100 << 20))
 
     def kill(self, node: object) -> None:
         """Ends a node as a power failure does."""
