@@ -50,12 +50,12 @@ absl::Status UseFiles(const ClientTls& tls, SSL_CTX* context) {
 
 }  // namespace
 
-Connection::~Connection() {
+LoadConnection::~LoadConnection() {
   SSL_free(ssl_);
   close(socket_);
 }
 
-absl::Status Connection::TlsFailure() const {
+absl::Status LoadConnection::TlsFailure() const {
   const int saved_errno = errno;
   const unsigned long error = ERR_get_error();
   ERR_clear_error();
@@ -69,7 +69,7 @@ absl::Status Connection::TlsFailure() const {
   return absl::UnavailableError(absl::StrCat("connection: ", std::strerror(saved_errno)));
 }
 
-absl::StatusOr<size_t> Connection::ResultOf(int result, size_t n_bytes) {
+absl::StatusOr<size_t> LoadConnection::ResultOf(int result, size_t n_bytes) {
   wants_to_write_ = false;
   if (result > 0) return n_bytes;
   switch (SSL_get_error(ssl_, result)) {
@@ -85,7 +85,7 @@ absl::StatusOr<size_t> Connection::ResultOf(int result, size_t n_bytes) {
   }
 }
 
-absl::StatusOr<size_t> Connection::Write(std::string_view bytes) {
+absl::StatusOr<size_t> LoadConnection::Write(std::string_view bytes) {
   if (ssl_ != nullptr) {
     ERR_clear_error();
     errno = 0;
@@ -100,7 +100,7 @@ absl::StatusOr<size_t> Connection::Write(std::string_view bytes) {
   return SocketFailure();
 }
 
-absl::StatusOr<size_t> Connection::Read(char* data, size_t n_bytes) {
+absl::StatusOr<size_t> LoadConnection::Read(char* data, size_t n_bytes) {
   if (ssl_ != nullptr) {
     ERR_clear_error();
     errno = 0;
@@ -115,11 +115,11 @@ absl::StatusOr<size_t> Connection::Read(char* data, size_t n_bytes) {
   return SocketFailure();
 }
 
-pollfd Connection::Wanted() const {
+pollfd LoadConnection::Wanted() const {
   return {socket_, static_cast<short>(wants_to_write_ ? POLLIN | POLLOUT : POLLIN), 0};
 }
 
-bool Connection::TakesAnother() {
+bool LoadConnection::TakesAnother() {
   char byte;
   wants_to_write_ = true;
   return recv(socket_, &byte, 1, MSG_PEEK) < 0 && errno == EAGAIN;
@@ -168,7 +168,7 @@ ssl_st* Connector::MakeTls(int socket) const {
   return nullptr;
 }
 
-std::unique_ptr<Connection> Connector::Open() const {
+std::unique_ptr<LoadConnection> Connector::Open() const {
   const int socket = ::socket(family_, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket < 0) return nullptr;
   ssl_st* const ssl = tls_ == nullptr ? nullptr : MakeTls(socket);
@@ -177,7 +177,7 @@ std::unique_ptr<Connection> Connector::Open() const {
     errno = ENOMEM;
     return nullptr;
   }
-  auto connection = std::make_unique<Connection>(socket, ssl);
+  auto connection = std::make_unique<LoadConnection>(socket, ssl);
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   if (connect(socket, reinterpret_cast<const sockaddr*>(address_.data()),

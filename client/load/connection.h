@@ -17,13 +17,13 @@ struct ssl_st;
 namespace lowkey {
 
 // A connection to a server that never blocks, in clear or under TLS. Is used by one thread at a time.
-class Connection {
+class LoadConnection {
  public:
   // Takes a socket that is connected or begins to be, and OpenSSL's state on it; null: in clear.
-  Connection(int socket, ssl_st* ssl) : socket_(socket), ssl_(ssl) {}
-  ~Connection();
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  LoadConnection(int socket, ssl_st* ssl) : socket_(socket), ssl_(ssl) {}
+  ~LoadConnection();
+  LoadConnection(const LoadConnection&) = delete;
+  LoadConnection& operator=(const LoadConnection&) = delete;
 
   // Move bytes and return how many; 0: try again when poll reports what Wanted asks for. UNAVAILABLE:
   // the connection is over. After a Write of 0 the next one must begin with the same bytes.
@@ -57,7 +57,7 @@ class Connector {
   Connector& operator=(const Connector&) = delete;
 
   // Begins a connection. Null: the system refuses, and errno says why.
-  std::unique_ptr<Connection> Open() const;
+  std::unique_ptr<LoadConnection> Open() const;
 
  private:
   Connector(std::string host, ssl_ctx_st* tls) : host_(std::move(host)), tls_(tls) {}

@@ -98,9 +98,9 @@ class Stream {
     record_.started_s = MonotonicSeconds();
   }
 
-  void Take(std::unique_ptr<Connection> connection) { connection_ = std::move(connection); }
+  void Take(std::unique_ptr<LoadConnection> connection) { connection_ = std::move(connection); }
   // Gives the connection away.
-  std::unique_ptr<Connection> Leave() { return std::move(connection_); }
+  std::unique_ptr<LoadConnection> Leave() { return std::move(connection_); }
   pollfd Wanted() const { return connection_->Wanted(); }
   absl::Time deadline() const { return deadline_; }
 
@@ -187,7 +187,7 @@ class Stream {
         report.value("attention", json::object()).value("peak_cache_bytes", int64_t{0});
   }
 
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<LoadConnection> connection_;
   std::string unsent_;
   const absl::Time deadline_;
   std::atomic<int64_t>& n_tokens_;  // of all streams
@@ -249,9 +249,9 @@ class SseClient::Impl {
   }
 
   // A connection that is open or begins to be; null: the system refuses.
-  std::unique_ptr<Connection> Open() {
+  std::unique_ptr<LoadConnection> Open() {
     if (idle_.empty()) return connector_->Open();
-    std::unique_ptr<Connection> connection = std::move(idle_.back());
+    std::unique_ptr<LoadConnection> connection = std::move(idle_.back());
     idle_.pop_back();
     // The server may have closed it meanwhile.
     return connection->TakesAnother() ? std::move(connection) : connector_->Open();
@@ -264,7 +264,7 @@ class SseClient::Impl {
       started.swap(started_);
     }
     for (std::unique_ptr<Stream>& stream : started) {
-      std::unique_ptr<Connection> connection = Open();
+      std::unique_ptr<LoadConnection> connection = Open();
       if (connection == nullptr) {
         stream->End(absl::UnavailableError(absl::StrCat("connect: ", std::strerror(errno))));
         continue;
@@ -322,7 +322,7 @@ class SseClient::Impl {
   std::atomic<bool> is_cancelled_{false}, is_ending_{false};
   absl::Mutex mutex_;
   Streams started_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<Connection>> idle_;  // belongs to the thread
+  std::vector<std::unique_ptr<LoadConnection>> idle_;  // belongs to the thread
   std::thread thread_;
 };
 
