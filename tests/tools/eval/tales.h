@@ -23,19 +23,17 @@ struct Tales {
   // [tokens, vocabulary]
   std::vector<float> Logits(const std::vector<int32_t>& tokens) const {
     LogitsOptions options;
-    options.engine = EngineOptionsOf();
+    options.engine.dtype = EngineOptions::Dtype::kFloat32;
+    options.engine.n_threads = 1;
     return ComputeLogits(checkpoint, tokens, options).value();
   }
 
  private:
-  static EngineOptions EngineOptionsOf() {
+  std::unique_ptr<Engine> MakeEngine() const {
     EngineOptions options;
     options.dtype = EngineOptions::Dtype::kFloat32;
     options.n_threads = 1;
-    return options;
-  }
-  std::unique_ptr<Engine> MakeEngine() const {
-    return CreateEngine(checkpoint, EngineOptionsOf(), nullptr).value();
+    return CreateEngine(checkpoint, options, nullptr).value();
   }
 };
 
