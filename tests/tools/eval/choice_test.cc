@@ -96,7 +96,7 @@ TEST_F(ChoiceTest, TakesTheMostProbableContinuation) {
 
 TEST_F(ChoiceTest, NamesTheQuestionThatDoesNotFit) {
   std::string text = "a";
-  for (int i = 0; i < 3000; ++i) text += " king";
+  for (int i = 0; i < 5000; ++i) text += " king";
   const auto result = Measure({{"a", {" b", " c"}, 0}, {text, {" b", " c"}, 0}});
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("question 2: "));
 }
