@@ -241,7 +241,7 @@ class TestForcedCalls(unittest.TestCase):
         client = self.client if server is None else client_of(server, max_retries=0)
         return client.chat.completions.create(
             model=self.server.model, messages=MESSAGES, tools=[WEATHER, STOP], tool_choice=choice,
-            max_tokens=200, **more)
+            **{"max_tokens": 200, **more})
 
     def check(self, call):
         arguments = json.loads(call.function.arguments)
@@ -254,17 +254,24 @@ class TestForcedCalls(unittest.TestCase):
         self.assertIn(arguments["unit"], ["C", "F"])
 
     def test_required(self):
-        n_complete = 0
-        for choice in [c for seed in range(4)
-                       for c in self.ask("required", seed=seed, n=4).choices]:
-            if choice.finish_reason == "length":
-                continue
-            n_complete += 1
-            self.assertEqual(choice.finish_reason, "tool_calls")
-            self.assertIsNone(choice.message.content)
-            for call in choice.message.tool_calls:
+        for seed in range(4):
+            for choice in self.ask("required", seed=seed, n=4, parallel_tool_calls=False).choices:
+                self.assertEqual(choice.finish_reason, "tool_calls")
+                self.assertIsNone(choice.message.content)
+                (call,) = choice.message.tool_calls
                 self.check(call)
-        self.assertGreater(n_complete, 4)
+
+    def test_required_in_parallel(self):
+        # The demo model goes on calling until it is cut off, within its last call.
+        n_calls = 0
+        for choice in self.ask("required", seed=1, n=4).choices:
+            calls = choice.message.tool_calls
+            if choice.finish_reason == "length":
+                calls = calls[:-1]
+            n_calls += len(calls)
+            for call in calls:
+                self.check(call)
+        self.assertGreater(n_calls, 4)
 
     def test_named(self):
         named = {"type": "function", "function": {"name": "get_weather"}}
