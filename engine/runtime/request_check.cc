@@ -111,9 +111,9 @@ absl::Status CheckRequest(const EngineRequest& r, const ModelRunner& runner,
   const int64_t bytes = HeldBytes(r, runner)(total - std::min(1, r.max_new_tokens));
   const int64_t most = std::min(limits.cache_bytes, runner.cache_budget_bytes(r.attention));
   if (bytes > most) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "prompt + max_new_tokens: ", total, " tokens of ", r.n, " choices may need ", bytes,
-        " bytes of cache, expected at most the whole cache of ", most));
+    return absl::OutOfRangeError(
+        absl::StrCat("prompt + max_new_tokens: ", total, " tokens of ", r.n, " choices may need ",
+                     bytes, " bytes of cache, expected at most the whole cache of ", most));
   }
   return absl::OkStatus();
 }
