@@ -109,7 +109,9 @@ class ForcedAnswersTest : public ::testing::Test {
       ++n_complete;
       EXPECT_EQ(choice["finish_reason"], end) << choice;
       CheckCalls(choice["message"]);
-      if (end == "stop") EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice;
+      if (end == "stop") {
+        EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice;
+      }
     }
     return n_complete;
   }
