@@ -30,8 +30,8 @@ class NoTarget final : public LoadTarget {
 class SseClientTest : public ::testing::Test {
  protected:
   // With TLS clients must show a certificate of the same authority.
-  void Serve(bool has_tls) {
-    ServerOptions options = {.port = 0};
+  void Serve(bool has_tls, const std::string& host = "127.0.0.1") {
+    ServerOptions options = {.host = host, .port = 0};
     if (has_tls) {
       const TestAuthority::Issued own = authority_.Issue("server");
       const TlsPaths paths = {directory_.File("cert"), directory_.File("key"),
@@ -115,7 +115,7 @@ TEST_F(SseClientTest, ServerOfAnotherAuthorityIsRefused) {
 }
 
 TEST_F(SseClientTest, CertificateMustNameTheHost) {
-  Serve(/*has_tls=*/true);
+  Serve(/*has_tls=*/true, "127.0.0.2");
   Connect("127.0.0.2", Tls(authority_));
   const StreamRecord record = Start().get();
   EXPECT_EQ(record.status.code(), absl::StatusCode::kUnavailable);
