@@ -96,7 +96,8 @@ endfunction()
 set(LK_ASAN_FOLDERS client engine/base engine/loader engine/sampler engine/scheduler fuzz server
                     tokenizer)
 
-# What is built by default without sanitizers: the programs and the tests of all other folders.
+# This target is what is built by default without sanitizers: the programs and the tests of all other
+# folders.
 add_custom_target(release_tests)
 
 # Marks tests that AddressSanitizer sees by default.

@@ -123,72 +123,57 @@ run_interop() {
   results+=("interop: clients of tests/interop/requirements.txt and client/python, $((SECONDS - began)) s")
 }
 
+# python_suite NAME [REQUIREMENTS [SECONDS]]: installs REQUIREMENTS (those of tests/NAME unless it is
+# given) into build/NAME, and nowhere else, builds the server and runs tests/NAME, which finds it in
+# NAME_SERVER.
+python_suite() {
+  local name=$1 requirements=${2:-tests/$1/requirements.txt} seconds=${3:-1800} python=$PWD/build/$1/venv/bin/python
+  install_packages python3-venv
+  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
+  build build lowkey || fail "$name: the build failed"
+  say "$name: fetching its packages"
+  quietly python3 -m venv "build/$name/venv"
+  quietly "$python" -m pip install --requirement "$requirements"
+  say "$name: testing"
+  export "${name^^}_SERVER=$PWD/build/lowkey"
+  quietly timeout "$seconds" \
+    "$python" -B -m unittest discover --verbose --start-directory "tests/$name"
+}
+
 # Debian 12's kubectl is too old to build the manifests.
 run_kubernetes() {
-  local began=$SECONDS folder=$PWD/build/kubernetes minor
+  local began=$SECONDS minor
   command -v kubectl >/dev/null || install_packages kubernetes-client
   minor=$(kubectl version --client -o json 2>/dev/null | sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' | head -n 1)
   if [ "${minor:-0}" -lt 27 ]; then
     results+=("kubernetes: skipped, kubectl is older than 1.27")
     return
   fi
-  install_packages python3-venv
-  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
-  build build lowkey || fail "kubernetes: the build failed"
-  quietly python3 -m venv "$folder/venv"
-  quietly "$folder/venv/bin/python" -m pip install --requirement tests/kubernetes/requirements.txt
-  say "kubernetes: testing"
-  KUBERNETES_SERVER=$PWD/build/lowkey quietly \
-    "$folder/venv/bin/python" -B -m unittest discover --verbose --start-directory tests/kubernetes
+  python_suite kubernetes
   results+=("kubernetes: the manifests are valid, $((SECONDS - began)) s")
 }
 
-# Ray is in build/ray, and nothing is installed elsewhere but haproxy.
 run_ray() {
-  local began=$SECONDS python=$PWD/build/ray/venv/bin/python
-  install_packages python3-venv haproxy
-  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
-  build build lowkey || fail "ray: the build failed"
-  say "ray: fetching it"
-  quietly python3 -m venv build/ray/venv
-  quietly "$python" -m pip install --requirement deploy/ray/requirements.txt
-  say "ray: testing"
-  RAY_SERVER=$PWD/build/lowkey quietly timeout 7200 \
-    "$python" -B -m unittest discover --verbose --start-directory tests/ray
+  local began=$SECONDS
+  install_packages haproxy
+  python_suite ray deploy/ray/requirements.txt 7200
   results+=("ray: two nodes, $((SECONDS - began)) s")
 }
 
-# Clients are in build/clients, and nothing is installed elsewhere.
 run_clients() {
-  local began=$SECONDS python=$PWD/build/clients/venv/bin/python
-  install_packages python3-venv
-  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
-  build build lowkey || fail "clients: the build failed"
-  say "clients: fetching them"
-  quietly python3 -m venv build/clients/venv
-  quietly "$python" -m pip install --requirement tests/clients/requirements.txt
-  say "clients: testing"
-  CLIENTS_SERVER=$PWD/build/lowkey quietly timeout 1800 \
-    "$python" -B -m unittest discover --verbose --start-directory tests/clients
+  local began=$SECONDS
+  python_suite clients
   results+=("clients: those of tests/clients/requirements.txt, $((SECONDS - began)) s")
 }
 
-# The driver of the browser is in build/page, and pictures of what it saw are in build/page/pictures.
+# Pictures of what the browser saw are in build/page/pictures.
 run_page() {
-  local began=$SECONDS python=$PWD/build/page/venv/bin/python
+  local began=$SECONDS
   if ! try_package chromium; then
     results+=("page: skipped, there is no chromium here")
     return
   fi
-  install_packages python3-venv
-  [ -f build/build.ninja ] || quietly cmake --preset release -DLOWKEY_TESTS=ON
-  build build lowkey || fail "page: the build failed"
-  say "page: fetching the browser's driver"
-  quietly python3 -m venv build/page/venv
-  quietly "$python" -m pip install --requirement tests/page/requirements.txt
-  say "page: testing"
-  PAGE_SERVER=$PWD/build/lowkey quietly timeout 1800 \
-    "$python" -B -m unittest discover --verbose --start-directory tests/page
+  python_suite page
   results+=("page: driven in $(chromium --version | cut -d ' ' -f 1-2), $((SECONDS - began)) s")
 }
 

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/blocking_counter.h"
+#include "bench/drafts/streams.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -18,25 +17,6 @@ namespace {
 constexpr float kOnly = 100;
 constexpr int kNoiseTokens = 64;
 
-class TokenSink : public Sink {
- public:
-  TokenSink(std::vector<int32_t>* tokens, FinalEvent* event, absl::BlockingCounter* done)
-      : tokens_(tokens), event_(event), done_(done) {}
-  SinkAnswer OnToken(int32_t, const SampledToken& token) override {
-    tokens_->push_back(token.token);
-    return SinkAnswer::kContinue;
-  }
-  void OnDone(const FinalEvent& event) override {
-    *event_ = event;
-    done_->DecrementCount();
-  }
-
- private:
-  std::vector<int32_t>* const tokens_;
-  FinalEvent* const event_;
-  absl::BlockingCounter* const done_;
-};
-
 struct RunResult {
   double tokens_per_second = 0;
   int64_t n_drafted = 0, n_accepted = 0;
@@ -44,23 +24,14 @@ struct RunResult {
 };
 
 absl::StatusOr<RunResult> Run(Engine& engine, const EngineRequest& request, int n_streams) {
+  LK_ASSIGN_OR_RETURN(std::vector<StreamOutcome> outcomes, RunStreams(engine, request, n_streams));
   RunResult result;
-  result.tokens.resize(n_streams);
-  std::vector<FinalEvent> events(n_streams);
-  absl::BlockingCounter done(n_streams);
-  for (int i = 0; i < n_streams; ++i) {
-    EngineRequest one = request;
-    one.sampling.seed += static_cast<uint64_t>(i);
-    auto sink = std::make_unique<TokenSink>(&result.tokens[i], &events[i], &done);
-    LK_RETURN_IF_ERROR(engine.Submit(std::move(one), std::move(sink)).status());
-  }
-  done.Wait();
   int64_t longest_us = 1;
-  for (const FinalEvent& e : events) {
-    LK_RETURN_IF_ERROR(e.status);
-    longest_us = std::max(longest_us, e.timings.decode_us);
-    result.n_drafted += e.n_drafted_tokens;
-    result.n_accepted += e.n_accepted_tokens;
+  for (StreamOutcome& o : outcomes) {
+    longest_us = std::max(longest_us, o.event.timings.decode_us);
+    result.n_drafted += o.event.n_drafted_tokens;
+    result.n_accepted += o.event.n_accepted_tokens;
+    result.tokens.push_back(std::move(o.tokens));
   }
   result.tokens_per_second =
       n_streams * (request.max_new_tokens - 1) * 1e6 / static_cast<double>(longest_us);

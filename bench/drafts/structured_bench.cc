@@ -12,7 +12,8 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/blocking_counter.h"
+#include "absl/time/clock.h"
+#include "bench/drafts/streams.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"
@@ -53,25 +54,6 @@ constexpr Form kForms[] = {
                  "additionalProperties":false})",
      "Tell a story as a JSON object with the member story: "}};
 
-class TokenSink : public Sink {
- public:
-  TokenSink(std::vector<int32_t>* tokens, FinalEvent* event, absl::BlockingCounter* done)
-      : tokens_(tokens), event_(event), done_(done) {}
-  SinkAnswer OnToken(int32_t, const SampledToken& token) override {
-    tokens_->push_back(token.token);
-    return SinkAnswer::kContinue;
-  }
-  void OnDone(const FinalEvent& event) override {
-    *event_ = event;
-    done_->DecrementCount();
-  }
-
- private:
-  std::vector<int32_t>* const tokens_;
-  FinalEvent* const event_;
-  absl::BlockingCounter* const done_;
-};
-
 // One of the ways to compare.
 struct Way {
   bool jumps, begins_masks;
@@ -86,21 +68,12 @@ struct RunResult {
 };
 
 absl::StatusOr<RunResult> Run(Engine& engine, const EngineRequest& request, int n_streams) {
-  RunResult result;
-  result.tokens.resize(n_streams);
-  std::vector<FinalEvent> events(n_streams);
-  absl::BlockingCounter done(n_streams);
   const EngineStats before = engine.Stats();
   const absl::Time start = absl::Now();
-  for (int i = 0; i < n_streams; ++i) {
-    EngineRequest one = request;
-    one.sampling.seed += static_cast<uint64_t>(i);
-    auto sink = std::make_unique<TokenSink>(&result.tokens[i], &events[i], &done);
-    LK_RETURN_IF_ERROR(engine.Submit(std::move(one), std::move(sink)).status());
-  }
-  done.Wait();
+  LK_ASSIGN_OR_RETURN(std::vector<StreamOutcome> outcomes, RunStreams(engine, request, n_streams));
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  for (const FinalEvent& e : events) LK_RETURN_IF_ERROR(e.status);
+  RunResult result;
+  for (StreamOutcome& o : outcomes) result.tokens.push_back(std::move(o.tokens));
   const EngineStats after = engine.Stats();
   const int64_t n_tokens = after.n_generated_tokens - before.n_generated_tokens;
   result.tokens_per_second = static_cast<double>(n_tokens) / seconds;

@@ -22,7 +22,7 @@ namespace lowkey {
 // its number, and a slab its Place. One thread.
 class Arena {
  public:
-  // Where a slab lies.
+  // A slab lies here until it is freed or moved.
   struct Place {
     int64_t offset = 0;      // bytes from the begin of the arena
     int64_t size_bytes = 0;  // as asked for

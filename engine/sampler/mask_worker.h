@@ -20,7 +20,8 @@ class MaskWorker {
 
    private:
     friend class MaskWorker;
-    // What it throws is dropped: the adder does the rest itself, and fails where the task did.
+    // The worker drops an exception that this throws: the adder does the rest itself, and fails where
+    // the task did.
     virtual void Run() = 0;
   };
 

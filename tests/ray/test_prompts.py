@@ -6,18 +6,8 @@ import unittest
 
 import paths  # noqa: F401
 from lowkey_ray import prompts
-
-
-def field(number: int, value: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + varint(len(value)) + value
-
-
-def varint(number: int) -> bytes:
-    out = b""
-    while number > 127:
-        out += bytes([number & 127 | 128])
-        number >>= 7
-    return out + bytes([number])
+from wire import text as field
+from wire import varint
 
 
 def message(role: bytes, content: bytes) -> bytes:

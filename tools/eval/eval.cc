@@ -215,12 +215,13 @@ bool Fits(const Engine& engine, const Trial& trial, int64_t context_tokens) {
 
 absl::StatusOr<std::vector<EvalRow>> MeasureAll(Engine& engine, const EvalKind& kind,
                                                 const Evaluation& evaluation) {
-  EvalRow widest = kind.widest();
-  const bool has_ratio = widest.perplexity > 0;
-  const auto add_ratio = [&](EvalRow& row) {
-    if (has_ratio) row.cells.push_back(NumberCell("ratio_to_first", row.ratio, "to first", 4));
+  const auto add_ratio = [](const EvalRow& first, EvalRow& row) {
+    if (!row.perplexity.has_value()) return;
+    row.ratio = *row.perplexity / *first.perplexity;
+    row.cells.push_back(NumberCell("ratio_to_first", row.ratio, "to first", 4));
   };
-  add_ratio(widest);
+  EvalRow widest = kind.widest();
+  add_ratio(widest, widest);
   const Table table = MakeEvalTable(evaluation.trials, widest);
   if (!evaluation.is_json) PrintHeader(table);
   std::vector<EvalRow> rows;
@@ -236,8 +237,7 @@ absl::StatusOr<std::vector<EvalRow>> MeasureAll(Engine& engine, const EvalKind& 
                                          [&](int64_t done, int64_t all) { bar.Show(done, all); }));
       }
       row.trial = trial;
-      if (rows.size() > first) row.ratio = row.perplexity / rows[first].perplexity;
-      add_ratio(row);
+      add_ratio(rows.size() > first ? rows[first] : row, row);
       if (!evaluation.is_json) PrintNow(TableRow(table, row));
       rows.push_back(std::move(row));
     }

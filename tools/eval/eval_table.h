@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,9 @@ struct EvalRow {
   int64_t context_tokens = 0;
   std::vector<EvalCell> cells;
   EvalCost cost;
-  double perplexity = 0, ratio = 1;  // ratio: to the first row of the same context
+  // These are set where perplexity is measured; `ratio` is to the first row of the same context.
+  std::optional<double> perplexity = {};
+  double ratio = 1;
 };
 
 // The cells of all rows: the trial's name, the row's own cells, its cost.

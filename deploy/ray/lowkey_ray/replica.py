@@ -15,7 +15,7 @@ from lowkey_ray.settings import Model
 
 HEALTH_TIMEOUT_S = 5.0
 SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse with the status SERVING
-# What a refusal may weigh; larger bodies are no refusals.
+# A body with more bytes is no refusal.
 MAX_REFUSAL_BYTES = 64 * 1024
 # Fields of one connection, and those that the next sender writes itself.
 HOP_FIELDS = frozenset({"connection", "keep-alive", "proxy-connection", "te", "trailer",

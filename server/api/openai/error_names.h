@@ -5,7 +5,7 @@
 
 namespace lowkey {
 
-// Whose fields an error speaks of: those of completions and chats, or those of /v1/responses.
+// An error speaks of the fields of completions and chats, or of those of /v1/responses.
 enum class FieldNames { kChat, kResponses };
 
 // The same error with the field's name as OpenAI's API has it: TextService names the fields of

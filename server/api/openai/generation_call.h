@@ -23,18 +23,18 @@ class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
 
-  // Of a stream: the bytes of a prompt's next event; empty: nothing is sent.
+  // Returns the bytes of a prompt's next event in a stream; nothing is sent where they are empty.
   virtual std::string Write(size_t prompt, const v1::GenerateEvent& event) = 0;
-  // Of a stream: what Write kept back (see GenerationCodec::Flush).
+  // Returns what Write kept back (see GenerationCodec::Flush).
   virtual std::string Flush(size_t prompt) = 0;
-  // Of a stream: the bytes after all prompts' events.
+  // Returns the bytes of a stream after all prompts' events.
   virtual std::string End() = 0;
-  // Of a stream: the event that ends it with an error, after any of the others.
+  // Returns the event that ends a stream with an error, whatever came before it.
   virtual std::string Error(const absl::Status& status);
 
-  // Of a whole answer: takes a prompt's result.
+  // Takes a prompt's result for an answer that is not streamed.
   virtual void Add(size_t prompt, const v1::GenerateResponse& response) = 0;
-  // The whole answer, once every prompt's result was added.
+  // Returns the whole answer, once every prompt's result was added.
   virtual std::string Whole() = 0;
 };
 

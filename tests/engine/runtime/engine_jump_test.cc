@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/attention_variants.h"
-#include "tests/engine/runtime/engine_fixture.h"
+#include "tests/engine/runtime/drafts_fixture.h"
 #include "tests/engine/sampler/form.h"
 
 namespace lowkey {
@@ -15,21 +15,16 @@ namespace {
 
 constexpr int32_t kEnd = 3;
 
-class EngineJumpTest : public EngineTest {
+class EngineJumpTest : public DraftsFixture {
  protected:
   struct Ways {
     bool jumps = false, begins_masks = false;
   };
 
-  // Starts an engine on the host, which alone constrains.
   void Start(Ways ways, EngineOptions options = {}) {
-    options.n_threads = 2;
     options.jumps_ahead = ways.jumps;
     options.begins_masks = ways.begins_masks;
-    if (options.cache_bytes == 0) options.cache_bytes = 32 << 20;
-    auto engine = CreateEngine(OpenCheckpoint(model_.path()).value(), options, nullptr);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
+    DraftsFixture::Start(options);
   }
 
   static Form::Rules Rules(int n_spellings = 1) {
@@ -62,31 +57,9 @@ class EngineJumpTest : public EngineTest {
     return r;
   }
 
-  static void ExpectSame(Collected& got, Collected& want) {
-    const FinalEvent a = got.Wait(), b = want.Wait();
-    EXPECT_EQ(a.status, b.status);
-    EXPECT_EQ(got.tokens, want.tokens);
-    EXPECT_EQ(got.logprobs, want.logprobs);
-    EXPECT_EQ(a.finish_reasons, b.finish_reasons);
-    EXPECT_EQ(a.n_generated, b.n_generated);
-    EXPECT_EQ(a.attention.n_compressed_blocks, b.attention.n_compressed_blocks);
-    EXPECT_EQ(a.attention.n_state_tokens, b.attention.n_state_tokens);
-    EXPECT_EQ(a.attention.standard_cache_bytes, b.attention.standard_cache_bytes);
-    EXPECT_EQ(b.n_drafted_tokens, 0);
-  }
-
   std::vector<std::shared_ptr<Collected>> SubmitAll(const std::vector<EngineRequest>& requests) {
     std::vector<std::shared_ptr<Collected>> all;
     for (const EngineRequest& r : requests) all.push_back(Submit(r));
-    return all;
-  }
-
-  std::vector<std::shared_ptr<Collected>> RunAlone(const std::vector<EngineRequest>& requests) {
-    std::vector<std::shared_ptr<Collected>> all;
-    for (const EngineRequest& r : requests) {
-      all.push_back(Submit(r));
-      EXPECT_TRUE(all.back()->Wait().status.ok()) << all.back()->Wait().status;
-    }
     return all;
   }
 };

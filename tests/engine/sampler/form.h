@@ -2,28 +2,28 @@
 #define LOWKEY_TESTS_ENGINE_SAMPLER_FORM_H_
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include "engine/sampler/token_constraint.h"
+#include "tests/engine/sampler/rule_constraint.h"
 
 namespace lowkey {
 
+struct FormRules {
+  int32_t vocab_size = 96;
+  int n_field = 3, n_text = 5;  // tokens of a field and of the text behind it
+  int n_spellings = 1;
+  int n_before_end = 1 << 30;  // then only `end` may come, or none
+  std::optional<int32_t> end = std::nullopt;
+  std::function<void()> on_mask = {};  // is called for each mask that is computed
+};
+
 // A form to fill in: fields, in which every third token may come, alternate with text that the form
 // prescribes. Prescribed tokens have a number of spellings, the first of which is the usual one.
-class Form : public TokenConstraint {
+class Form : public RuleConstraint<Form, FormRules> {
  public:
-  struct Rules {
-    int32_t vocab_size = 96;
-    int n_field = 3, n_text = 5;  // tokens of a field and of the text behind it
-    int n_spellings = 1;
-    int n_before_end = 1 << 30;  // then only `end` may come, or none
-    std::optional<int32_t> end = std::nullopt;
-    std::function<void()> on_mask = {};  // is called for each mask that is computed
-  };
-
-  explicit Form(const Rules& rules) : rules_(rules) {}
+  using Rules = FormRules;
+  using RuleConstraint::RuleConstraint;
 
   static bool IsText(const Rules& rules, int at) {
     return at < rules.n_before_end && at % (rules.n_field + rules.n_text) >= rules.n_field;
@@ -44,47 +44,20 @@ class Form : public TokenConstraint {
   }
 
   absl::StatusOr<absl::Span<const uint64_t>> Mask() override {
-    if (rules_.on_mask) rules_.on_mask();
-    words_.assign((static_cast<size_t>(rules_.vocab_size) + 63) / 64, 0);
-    bool is_any = false;
-    for (int32_t t = 0; t < rules_.vocab_size; ++t) {
-      if (!MayCome(rules_, before_, t)) continue;
-      words_[t / 64] |= uint64_t{1} << (t % 64);
-      is_any = true;
-    }
-    if (!is_any) return absl::FailedPreconditionError("no token may come");
-    return absl::MakeConstSpan(words_);
+    if (rules().on_mask) rules().on_mask();
+    return RuleConstraint::Mask();
   }
-  absl::Status Advance(int32_t token) override {
-    if (!MayCome(rules_, before_, token)) return absl::InvalidArgumentError("may not come");
-    before_.push_back(token);
-    return absl::OkStatus();
-  }
-  std::unique_ptr<TokenConstraint> Copy() const override { return std::make_unique<Form>(*this); }
   std::vector<int32_t> ForcedTokens(int64_t most) override {
     std::vector<int32_t> tokens;
-    for (int at = static_cast<int>(before_.size());
-         static_cast<int64_t>(tokens.size()) < most && IsText(rules_, at); ++at) {
-      tokens.push_back(Usual(rules_, at));
+    for (int at = static_cast<int>(before().size());
+         static_cast<int64_t>(tokens.size()) < most && IsText(rules(), at); ++at) {
+      tokens.push_back(Usual(rules(), at));
     }
     return tokens;
   }
-
- private:
-  Rules rules_;
-  std::vector<int32_t> before_;
-  std::vector<uint64_t> words_;
 };
 
-class FormFactory : public TokenConstraintFactory {
- public:
-  explicit FormFactory(const Form::Rules& rules) : rules_(rules) {}
-  int32_t vocab_size() const override { return rules_.vocab_size; }
-  std::unique_ptr<TokenConstraint> Begin() const override { return std::make_unique<Form>(rules_); }
-
- private:
-  const Form::Rules rules_;
-};
+using FormFactory = RuleConstraintFactory<Form, FormRules>;
 
 }  // namespace lowkey
 

@@ -21,19 +21,7 @@ class ChatTest : public OpenAiTest {
   }
   ApiAnswer Refused(const json& more) { return Send("POST", kPath, Body(more).dump()); }
 
-  // The prompt that the engine got.
-  std::string PromptOf(const json& body) {
-    auto answer = std::async(std::launch::async, [&] { return Send("POST", kPath, body.dump()); });
-    EXPECT_TRUE(engine_.WaitForRunning(1));
-    if (engine_.ids().empty()) return answer.get().body;
-    const EngineRequest request = engine_.request(engine_.ids()[0]);
-    n_new_tokens_ = request.max_new_tokens;
-    Play(engine_.ids()[0], "x");
-    EXPECT_EQ(answer.get().code, 200);
-    return TestTokenizer().Decode(request.prompt).value();
-  }
-
-  int32_t n_new_tokens_ = 0;
+  std::string PromptOf(const json& body) { return OpenAiTest::PromptOf(kPath, body); }
 };
 
 TEST_F(ChatTest, WholeAnswerHasOpenAiForm) {

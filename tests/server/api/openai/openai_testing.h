@@ -134,6 +134,18 @@ class OpenAiTest : public ::testing::Test {
     return answer.get();
   }
 
+  // Posts; returns the prompt that the engine got, and sets n_new_tokens_.
+  std::string PromptOf(const std::string& path, const nlohmann::json& body) {
+    auto answer = std::async(std::launch::async, [&] { return Send("POST", path, body.dump()); });
+    EXPECT_TRUE(engine_.WaitForRunning(1));
+    if (engine_.ids().empty()) return answer.get().body;
+    const EngineRequest request = engine_.request(engine_.ids()[0]);
+    n_new_tokens_ = request.max_new_tokens;
+    Play(engine_.ids()[0], "x");
+    EXPECT_EQ(answer.get().code, 200);
+    return TestTokenizer().Decode(request.prompt).value();
+  }
+
   void Play(RequestId id, const std::string& text, FinishReason reason = FinishReason::kStopToken) {
     const EngineRequest request = engine_.request(id);
     for (const int32_t piece : BytePieces(text)) {
@@ -160,6 +172,7 @@ class OpenAiTest : public ::testing::Test {
       engine_, TestTokenizer(), {"tales", {}, ChatTemplates(kTemplate), &metrics_}};
   std::unique_ptr<TextService> templated_;
   std::unique_ptr<Server> server_;
+  int32_t n_new_tokens_ = 0;
 };
 
 }  // namespace lowkey

@@ -50,31 +50,7 @@ class ResponsesTest : public OpenAiTest {
     return types;
   }
 
-  // The prompt that the engine got.
-  std::string PromptOf(const json& more) {
-    auto answer =
-        std::async(std::launch::async, [&] { return Send("POST", kPath, Body(more).dump()); });
-    EXPECT_TRUE(engine_.WaitForRunning(1));
-    if (engine_.ids().empty()) return answer.get().body;
-    const EngineRequest request = engine_.request(engine_.ids()[0]);
-    n_new_tokens_ = request.max_new_tokens;
-    Play(engine_.ids()[0], "x");
-    EXPECT_EQ(answer.get().code, 200);
-    return TestTokenizer().Decode(request.prompt).value();
-  }
-
-  void ServeTemplate(const std::string& text) {
-    server_.reset();
-    other_ = std::make_unique<TextService>(
-        engine_, TestTokenizer(), TextService::Options{"tales", {}, ChatTemplates(text), nullptr});
-    auto server = Server::Start(*other_, {.port = 0});
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-  void TearDown() override { server_.reset(); }
-
-  int32_t n_new_tokens_ = 0;
-  std::unique_ptr<TextService> other_;
+  std::string PromptOf(const json& more) { return OpenAiTest::PromptOf(kPath, Body(more)); }
 };
 
 TEST_F(ResponsesTest, WholeAnswerIsAResponse) {
