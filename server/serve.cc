@@ -38,6 +38,7 @@
 #include "server/metrics/watched_counters.h"
 #include "server/model_files/load_chat_templates.h"
 #include "server/net/address.h"
+#include "server/net/deliveries.h"
 #include "server/net/listening.h"
 #include "server/request_log.h"
 #include "server/text_service.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
-#include "server/http/limits.h"
+#include "server/front/connection_limits.h"
 #include "server/http/session.h"
 #include "server/net/event_loop.h"
 #include "server/net/refusals.h"
@@ -22,18 +22,6 @@ class Router {
   virtual ~Router() = default;
   virtual std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange, EventLoop& loop,
                                                    const Peer& peer) const = 0;
-};
-
-// The limits before a connection's first request.
-struct ConnectionLimits {
-  HttpLimits http;
-  absl::Duration handshake_timeout = absl::Seconds(10);
-  int max_handshakes = 256;  // of TLS, at once on a loop; more wait for their turn
-  absl::Duration crowded_handshake_timeout = absl::Seconds(1);  // while some wait
-  absl::Duration first_byte_timeout = absl::Seconds(10);
-  // How long a connection whose last byte is written waits for the client to close it: closing at
-  // once could destroy what the client has not read.
-  absl::Duration linger = absl::Seconds(2);
 };
 
 // Joins a transport with the protocol that is spoken over it. It belongs to its loop.

@@ -1,22 +1,37 @@
 #include "server/front/server.h"
 
 #include <algorithm>
+#include <atomic>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "server/api/http/api_error.h"
+#include "server/api/http/browser_guard.h"
+#include "server/api/http/routes.h"
+#include "server/api/kserve/services.h"
+#include "server/api/lowkey/services.h"
 #include "server/api/openai/routes.h"
+#include "server/api/page/data.h"
 #include "server/api/page/page.h"
+#include "server/front/call_guard.h"
 #include "server/front/counted_exchange.h"
+#include "server/front/front.h"
+#include "server/front/ops.h"
 #include "server/http/trace_fields.h"
 #include "server/net/address.h"
+#include "server/request_log.h"
+#include "server/rpc/call.h"
+#include "server/rpc/health.h"
 #include "server/rpc/metadata.h"
 #include "server/rpc/reflection.h"
+#include "server/text_service.h"
 
 namespace lowkey {
 namespace {
@@ -77,7 +92,65 @@ absl::Status Server::CheckOptions(const ServerOptions& options) {
       "else guards the port"));
 }
 
-Server::Server(TextService& service, const ServerOptions& options)
+class Server::Impl final : private Router {
+ public:
+  Impl(TextService& service, const ServerOptions& options);
+  ~Impl();
+
+  absl::Status Start();
+  void BeginDrain();
+  bool is_draining() const { return is_draining_; }
+  bool Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short);
+  int port() const { return front_->port(); }
+  std::string address() const { return JoinAddress(options_.host, port()); }
+
+ private:
+  std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange, EventLoop& loop,
+                                           const Peer& peer) const override;
+  // Makes the handler without counting its answer.
+  std::unique_ptr<HttpHandler> Route(HttpExchange& exchange, EventLoop& loop,
+                                     const Peer& peer) const;
+  // Makes the handler of a request whose origin and host are in order.
+  std::unique_ptr<HttpHandler> MakeAnswer(HttpExchange& exchange, EventLoop& loop,
+                                          const Peer& peer) const;
+  std::unique_ptr<HttpHandler> MakeCall(HttpExchange& exchange, EventLoop& loop, const Peer& peer,
+                                        absl::StatusOr<Tenant> tenant) const;
+  void SetState(ServingState state);
+  // Counts and logs a call that the credentials refused.
+  void OnRefusedCall(std::string_view method, const absl::Status& status) const;
+  void CountRefusal(NetworkRefusal reason) const;
+  void AddServices();
+  // Has the metrics show what the front does.
+  void ShowNetwork();
+  void AddRoutes();
+  bool IsApiPath(std::string_view path) const;
+  std::unique_ptr<HttpHandler> MakeRefusal(HttpExchange& exchange,
+                                           const absl::Status& status) const;
+
+  TextService& service_;
+  const ServerOptions options_;
+  const CallGuard guard_;
+  const BrowserRules browsers_;
+  Deliveries own_deliveries_{/*gathers=*/false};
+  HttpBudgets budgets_;
+  RpcRegistry registry_;
+  RpcServices rpc_;
+  EventStreams event_streams_;
+  HttpServices http_;
+  HttpRoutes routes_;
+  // Workers and the engine post to the front's loops, and so end before the front does (~Impl).
+  std::unique_ptr<Front> front_;
+  std::unique_ptr<WorkerPool> pool_;
+  const RpcWorkers workers_;
+  const GenerationContext generation_;
+  const InferContext inference_{generation_};
+  const PageData page_data_;
+  std::unique_ptr<RpcHealth> health_;
+  absl::Mutex mutex_;  // of BeginDrain
+  std::atomic<bool> is_draining_{false};
+};
+
+Server::Impl::Impl(TextService& service, const ServerOptions& options)
     : service_(service),
       options_(options),
       guard_(options.credentials.tokens),
@@ -97,38 +170,35 @@ Server::Server(TextService& service, const ServerOptions& options)
                   options.stall_timeout},
       page_data_(service, workers_, options.is_measuring) {}
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
-                                                      const ServerOptions& options) {
-  LK_RETURN_IF_ERROR(CheckOptions(options));
-  std::unique_ptr<Server> server(new Server(service, options));
-  server->AddServices();
-  LK_RETURN_IF_ERROR(server->registry_.CheckComplete());
-  server->AddRoutes();
+absl::Status Server::Impl::Start() {
+  AddServices();
+  LK_RETURN_IF_ERROR(registry_.CheckComplete());
+  AddRoutes();
   FrontOptions front;
-  front.host = options.host;
-  front.port = options.port;
-  front.tls = options.credentials.tls;
-  front.n_loops = options.n_network_threads;
-  front.max_connections = options.max_connections;
-  front.limits = options.limits;
-  front.on_refusal = server->rpc_.on_refusal;
-  if (Metrics* const metrics = service.options().metrics; metrics != nullptr) {
+  front.host = options_.host;
+  front.port = options_.port;
+  front.tls = options_.credentials.tls;
+  front.n_loops = options_.n_network_threads;
+  front.max_connections = options_.max_connections;
+  front.limits = options_.limits;
+  front.on_refusal = rpc_.on_refusal;
+  if (Metrics* const metrics = service_.options().metrics; metrics != nullptr) {
     front.on_loop_delay = [metrics](absl::Duration delay) { metrics->ObserveLoopDelay(delay); };
   }
   // Calls may come from here on.
-  absl::MutexLock lock(&server->mutex_);
-  LK_ASSIGN_OR_RETURN(server->front_, Front::Start(*server, server->budgets_, front));
-  server->ShowNetwork();
-  EventLoop& loop = server->front_->first_loop();
-  loop.Post([&loop, paused = server->generation_.paused_calls, timeout = options.stall_timeout] {
+  absl::MutexLock lock(&mutex_);
+  LK_ASSIGN_OR_RETURN(front_, Front::Start(*this, budgets_, front));
+  ShowNetwork();
+  EventLoop& loop = front_->first_loop();
+  loop.Post([&loop, paused = generation_.paused_calls, timeout = options_.stall_timeout] {
     loop.Every(kStallCheck,
                [paused, timeout](absl::Time now) { paused->EndStalled(now - timeout); });
   });
-  server->SetState(ServingState::kServing);
-  return server;
+  SetState(ServingState::kServing);
+  return absl::OkStatus();
 }
 
-void Server::AddServices() {
+void Server::Impl::AddServices() {
   AddGenerationService(registry_, generation_);
   AddModelsService(registry_, generation_);
   AddAdminService(
@@ -140,7 +210,7 @@ void Server::AddServices() {
 }
 
 // Every path here needs a row in call_guard.cc's table of rights.
-void Server::AddRoutes() {
+void Server::Impl::AddRoutes() {
   AddOpenAiRoutes(routes_, generation_, http_, options_.openai);
   routes_.Add("GET", "/",
               [](const RoutedRequest& request) { return MakePageHandler(request.exchange); });
@@ -148,12 +218,12 @@ void Server::AddRoutes() {
 }
 
 // Whether errors on this path are objects rather than plain text.
-bool Server::IsApiPath(std::string_view path) const {
+bool Server::Impl::IsApiPath(std::string_view path) const {
   return path.starts_with("/v1/") || routes_.Has(path);
 }
 
-std::unique_ptr<HttpHandler> Server::MakeRefusal(HttpExchange& exchange,
-                                                 const absl::Status& status) const {
+std::unique_ptr<HttpHandler> Server::Impl::MakeRefusal(HttpExchange& exchange,
+                                                       const absl::Status& status) const {
   const std::string& path = exchange.head().path;
   OnRefusedCall(path, status);
   if (IsApiPath(path)) return MakeApiRefusal(exchange, status);
@@ -162,8 +232,8 @@ std::unique_ptr<HttpHandler> Server::MakeRefusal(HttpExchange& exchange,
   return MakeTextAnswer(exchange, 401, text, {{"www-authenticate", "Bearer"}});
 }
 
-std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLoop& loop,
-                                                 const Peer& peer) const {
+std::unique_ptr<HttpHandler> Server::Impl::MakeHandler(HttpExchange& exchange, EventLoop& loop,
+                                                       const Peer& peer) const {
   Metrics* const metrics = service_.options().metrics;
   if (metrics == nullptr) return Route(exchange, loop, peer);
   return MakeCounted(
@@ -174,8 +244,8 @@ std::unique_ptr<HttpHandler> Server::MakeHandler(HttpExchange& exchange, EventLo
       [&](HttpExchange& counted) { return Route(counted, loop, peer); });
 }
 
-std::unique_ptr<HttpHandler> Server::Route(HttpExchange& exchange, EventLoop& loop,
-                                           const Peer& peer) const {
+std::unique_ptr<HttpHandler> Server::Impl::Route(HttpExchange& exchange, EventLoop& loop,
+                                                 const Peer& peer) const {
   const HttpHead& head = exchange.head();
   // Browsers cannot make calls of gRPC, and get nothing else on their paths.
   if (IsCall(head) || registry_.Find(head.path) != nullptr) {
@@ -188,8 +258,8 @@ std::unique_ptr<HttpHandler> Server::Route(HttpExchange& exchange, EventLoop& lo
   });
 }
 
-std::unique_ptr<HttpHandler> Server::MakeAnswer(HttpExchange& exchange, EventLoop& loop,
-                                                const Peer& peer) const {
+std::unique_ptr<HttpHandler> Server::Impl::MakeAnswer(HttpExchange& exchange, EventLoop& loop,
+                                                      const Peer& peer) const {
   const HttpHead& head = exchange.head();
   const std::optional<Right> right = RightFor(head.path);
   absl::StatusOr<Tenant> tenant = Tenant();
@@ -214,9 +284,9 @@ std::unique_ptr<HttpHandler> Server::MakeAnswer(HttpExchange& exchange, EventLoo
                         "expected POST over HTTP/2 with content-type application/grpc\n");
 }
 
-std::unique_ptr<HttpHandler> Server::MakeCall(HttpExchange& exchange, EventLoop& loop,
-                                              const Peer& peer,
-                                              absl::StatusOr<Tenant> tenant) const {
+std::unique_ptr<HttpHandler> Server::Impl::MakeCall(HttpExchange& exchange, EventLoop& loop,
+                                                    const Peer& peer,
+                                                    absl::StatusOr<Tenant> tenant) const {
   const std::string& method = exchange.head().path;
   if (!tenant.ok()) {
     OnRefusedCall(method, tenant.status());
@@ -230,7 +300,7 @@ std::unique_ptr<HttpHandler> Server::MakeCall(HttpExchange& exchange, EventLoop&
                                               .trace = ReadTraceContext(exchange.head())});
 }
 
-void Server::OnRefusedCall(std::string_view method, const absl::Status& status) const {
+void Server::Impl::OnRefusedCall(std::string_view method, const absl::Status& status) const {
   if (Metrics* metrics = service_.options().metrics) metrics->CountRefusal(status.code());
   if (options_.log == nullptr) return;
   RunContained([&] {
@@ -238,11 +308,11 @@ void Server::OnRefusedCall(std::string_view method, const absl::Status& status) 
   });
 }
 
-void Server::CountRefusal(NetworkRefusal reason) const {
+void Server::Impl::CountRefusal(NetworkRefusal reason) const {
   if (Metrics* metrics = service_.options().metrics) metrics->CountNetworkRefusal(reason);
 }
 
-void Server::ShowNetwork() {
+void Server::Impl::ShowNetwork() {
   Metrics* const metrics = service_.options().metrics;
   if (metrics == nullptr) return;
   metrics->WatchNetwork([this] {
@@ -252,12 +322,12 @@ void Server::ShowNetwork() {
   });
 }
 
-void Server::SetState(ServingState state) {
+void Server::Impl::SetState(ServingState state) {
   health_->SetServing(state == ServingState::kServing);
   if (Metrics* metrics = service_.options().metrics) metrics->SetState(state);
 }
 
-void Server::BeginDrain() {
+void Server::Impl::BeginDrain() {
   absl::MutexLock lock(&mutex_);
   if (is_draining_) return;
   // Whoever reads that the server drains is refused.
@@ -266,9 +336,7 @@ void Server::BeginDrain() {
   is_draining_ = true;
 }
 
-std::string Server::address() const { return JoinAddress(options_.host, port()); }
-
-bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short) {
+bool Server::Impl::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short) {
   BeginDrain();
   front_->BeginDrain();
   bool is_idle = false;
@@ -292,7 +360,7 @@ bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_shor
 
 // The calls' threads end in this order: connections are closed, which cancels their requests; the
 // workers submit or refuse what waits; the engine lets go of its requests; the loops stop.
-Server::~Server() {
+Server::Impl::~Impl() {
   if (front_ == nullptr) return;
   if (Metrics* const metrics = service_.options().metrics) metrics->WatchNetwork(nullptr);
   front_->Close();
@@ -300,5 +368,29 @@ Server::~Server() {
   generation_.engine_calls->AwaitNone(absl::InfiniteFuture());
   front_.reset();
 }
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() = default;
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
+                                                      const ServerOptions& options) {
+  LK_RETURN_IF_ERROR(CheckOptions(options));
+  auto impl = std::make_unique<Impl>(service, options);
+  LK_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+void Server::BeginDrain() { impl_->BeginDrain(); }
+
+bool Server::is_draining() const { return impl_->is_draining(); }
+
+bool Server::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short) {
+  return impl_->Shutdown(deadline, is_cut_short);
+}
+
+int Server::port() const { return impl_->port(); }
+
+std::string Server::address() const { return impl_->address(); }
 
 }  // namespace lowkey

@@ -1,32 +1,25 @@
 #ifndef LOWKEY_SERVER_FRONT_SERVER_H_
 #define LOWKEY_SERVER_FRONT_SERVER_H_
 
-#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/api/http/browser_guard.h"
-#include "server/api/http/routes.h"
-#include "server/api/kserve/services.h"
-#include "server/api/lowkey/services.h"
+#include "server/api/http/browser_rules.h"
 #include "server/api/openai/options.h"
-#include "server/api/page/data.h"
 #include "server/auth/credentials.h"
-#include "server/front/call_guard.h"
-#include "server/front/front.h"
-#include "server/front/ops.h"
-#include "server/request_log.h"
-#include "server/rpc/call.h"
-#include "server/rpc/health.h"
-#include "server/text_service.h"
+#include "server/front/connection_limits.h"
 
 namespace lowkey {
+
+class Deliveries;
+class RequestLog;
+class TextService;
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
@@ -55,7 +48,7 @@ struct ServerOptions {
 // and the pages of OpsPages on one port; credentials guard all but health, ServerLive, ServerReady,
 // `/`, /health, /ready and /version. Health is SERVING from the start, and the service's metrics show
 // that state.
-class Server final : private Router {
+class Server final {
  public:
   // FAILED_PRECONDITION: the host is not loopback, the credentials do not guard it and
   // is_insecure_allowed is false; nothing is opened then. INVALID_ARGUMENT for an invalid host or
@@ -74,64 +67,24 @@ class Server final : private Router {
   // Health is NOT_SERVING and new generations and scorings are refused with UNAVAILABLE from then
   // on. Returns at once. Admin.Drain calls this. Thread-safe.
   void BeginDrain();
-  bool is_draining() const { return is_draining_; }
+  bool is_draining() const;
 
   // Calls BeginDrain. Admitted calls may finish, and their readers read them, until `deadline` or
   // until `is_cut_short` (asked every 20 ms or so) returns true; then they end with UNAVAILABLE.
   // Returns when no call is left: true if all finished.
   bool Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short = Never);
 
-  int port() const { return front_->port(); }
+  int port() const;
   std::string address() const;
 
  private:
-  Server(TextService& service, const ServerOptions& options);
+  class Impl;
+
+  explicit Server(std::unique_ptr<Impl> impl);
 
   static bool Never() { return false; }
 
-  std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange, EventLoop& loop,
-                                           const Peer& peer) const override;
-  // Makes the handler without counting its answer.
-  std::unique_ptr<HttpHandler> Route(HttpExchange& exchange, EventLoop& loop,
-                                     const Peer& peer) const;
-  // Makes the handler of a request whose origin and host are in order.
-  std::unique_ptr<HttpHandler> MakeAnswer(HttpExchange& exchange, EventLoop& loop,
-                                          const Peer& peer) const;
-  std::unique_ptr<HttpHandler> MakeCall(HttpExchange& exchange, EventLoop& loop, const Peer& peer,
-                                        absl::StatusOr<Tenant> tenant) const;
-  void SetState(ServingState state);
-  // Counts and logs a call that the credentials refused.
-  void OnRefusedCall(std::string_view method, const absl::Status& status) const;
-  void CountRefusal(NetworkRefusal reason) const;
-  void AddServices();
-  // Has the metrics show what the front does.
-  void ShowNetwork();
-  void AddRoutes();
-  bool IsApiPath(std::string_view path) const;
-  std::unique_ptr<HttpHandler> MakeRefusal(HttpExchange& exchange,
-                                           const absl::Status& status) const;
-
-  TextService& service_;
-  const ServerOptions options_;
-  const CallGuard guard_;
-  const BrowserRules browsers_;
-  Deliveries own_deliveries_{/*gathers=*/false};
-  HttpBudgets budgets_;
-  RpcRegistry registry_;
-  RpcServices rpc_;
-  EventStreams event_streams_;
-  HttpServices http_;
-  HttpRoutes routes_;
-  // Workers and the engine post to the front's loops, and so end before the front does (~Server).
-  std::unique_ptr<Front> front_;
-  std::unique_ptr<WorkerPool> pool_;
-  const RpcWorkers workers_;
-  const GenerationContext generation_;
-  const InferContext inference_{generation_};
-  const PageData page_data_;
-  std::unique_ptr<RpcHealth> health_;
-  absl::Mutex mutex_;  // of BeginDrain
-  std::atomic<bool> is_draining_{false};
+  const std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace lowkey

@@ -12,6 +12,7 @@
 #include "lowkey/v1/models.grpc.pb.h"
 #include "server/front/server.h"
 #include "server/metrics/metrics.h"
+#include "server/net/deliveries.h"
 #include "server/text_service.h"
 #include "tests/testing/tiny_model.h"
 #include "tokenizer/tokenizer.h"

@@ -3,22 +3,12 @@
 
 #include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "server/api/http/browser_rules.h"
 #include "server/http/exchange.h"
 
 namespace lowkey {
-
-// Which pages of other sites may call the server from a browser.
-struct BrowserRules {
-  std::vector<std::string> origins = {};  // "https://app.example"; "*": every one
-  std::vector<std::string> hosts = {};    // names of this server, beside localhost and addresses
-  // Whether the name that the client called the server by must be known. A name that a stranger
-  // owns may lead to this machine: his page could then call a server that asks for no token.
-  bool checks_host = false;
-};
 
 // PERMISSION_DENIED for a request of a page of another site that the rules do not name, or by an
 // unknown name of the server.

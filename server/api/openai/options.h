@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "server/api/openai/requests/fields.h"
 #include "server/api/openai/tools/tool_format.h"
 
 namespace lowkey {
+
+// What happens to fields that no reader asked for.
+enum class UnknownFields { kRefused, kIgnored };
 
 struct OpenAiOptions {
   // Further names of the served model.

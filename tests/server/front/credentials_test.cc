@@ -19,6 +19,8 @@
 #include "server/front/call_guard.h"
 #include "server/front/server.h"
 #include "server/metrics/metrics.h"
+#include "server/request_log.h"
+#include "server/text_service.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/front/http_get.h"
 #include "tests/server/testing.h"

@@ -11,15 +11,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/api/openai/options.h"
 
 namespace lowkey {
 
 // Parses a body. INVALID_ARGUMENT: not a JSON object in UTF-8, nested over 64 levels, with a key
 // twice in one object, or of more values than 32 MiB hold; nothing larger is built.
 absl::StatusOr<nlohmann::json> ParseBody(const std::string& body);
-
-// What happens to fields that no reader asked for.
-enum class UnknownFields { kRefused, kIgnored };
 
 // Reads an object's fields and remembers which were asked for. Null means absent. Errors are
 // INVALID_ARGUMENT like `temperature: "hot", expected a number`. The object must outlive this.
