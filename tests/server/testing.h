@@ -8,36 +8,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/model_files/load_tokenizer.h"
 #include "server/request/generation.h"
-#include "tests/testing/source_path.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {
 
 // The demo model's tokenizer: byte fallback, bos 1, eos 2.
-inline const Tokenizer& TestTokenizer() {
-  static const Tokenizer* tokenizer = [] {
-    auto loaded = LoadTokenizer(OpenModelFiles(SourcePath("models/tales")).value());
-    if (!loaded.ok()) {
-      std::fprintf(stderr, "%s\n", loaded.status().ToString().c_str());
-      std::abort();
-    }
-    return loaded->release();
-  }();
-  return *tokenizer;
-}
+const Tokenizer& TestTokenizer();
 
 // Ids that decode, after a prompt, to exactly `text`: its bytes' own pieces.
-inline std::vector<int32_t> BytePieces(const std::string& text) {
-  std::vector<int32_t> ids;
-  for (const char c : text) {
-    char piece[8];
-    std::snprintf(piece, sizeof(piece), "<0x%02X>", static_cast<unsigned char>(c));
-    ids.push_back(TestTokenizer().PieceToId(piece).value());
-  }
-  return ids;
-}
+std::vector<int32_t> BytePieces(const std::string& text);
 
 // The results that a listener heard; outlives the listener.
 struct Heard {

@@ -1,6 +1,8 @@
 // POST /v1/chat/completions over a real server.
 #include <gmock/gmock.h>
 
+#include <future>
+
 #include "tests/server/api/openai/openai_testing.h"
 
 namespace lowkey {

@@ -1,8 +1,11 @@
 // POST /v1/completions over a real server.
 #include <gmock/gmock.h>
 
+#include <future>
+
 #include "absl/strings/str_join.h"
 #include "tests/server/api/openai/openai_testing.h"
+#include "tests/server/front/http_get.h"
 
 namespace lowkey {
 namespace {

@@ -6,7 +6,9 @@
 
 #include "engine/loader/checkpoint.h"
 #include "tests/server/api/openai/openai_testing.h"
+#include "tests/server/front/http_get.h"
 #include "tests/server/grammar/schema/validator.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey {
 namespace {

@@ -2,6 +2,8 @@
 // plays.
 #include <gmock/gmock.h>
 
+#include <future>
+
 #include "tests/server/api/openai/openai_testing.h"
 
 namespace lowkey {

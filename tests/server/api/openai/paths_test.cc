@@ -1,7 +1,10 @@
 // The HTTP API's other paths, its errors, and what browsers may do.
 #include <gmock/gmock.h>
 
+#include <future>
+
 #include "tests/server/api/openai/openai_testing.h"
+#include "tests/server/front/http_get.h"
 
 namespace lowkey {
 namespace {

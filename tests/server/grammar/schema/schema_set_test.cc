@@ -13,6 +13,7 @@
 #include "tests/server/grammar/schema/validator.h"
 #include "tests/server/grammar/testing.h"
 #include "tests/server/testing.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey::grammar {
 namespace {

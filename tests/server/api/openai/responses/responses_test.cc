@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <future>
 
 #include "tests/server/api/openai/openai_testing.h"
 
