@@ -121,7 +121,7 @@ void StructuredOutput::Keep(Entry entry) {
   size_bytes_ += entry.size_bytes;
   entries_.push_front(std::move(entry));
   found_[entries_.front().key] = entries_.begin();
-  while (size_bytes_ > kMaxCachedBytes && entries_.size() > 1) {
+  while (size_bytes_ > max_cached_bytes_ && entries_.size() > 1) {
     size_bytes_ -= entries_.back().size_bytes;
     found_.erase(entries_.back().key);
     entries_.pop_back();

@@ -26,8 +26,12 @@ class StructuredOutput {
   static constexpr int64_t kMaxCachedBytes = int64_t{64} << 20;
 
   // `tokenizer` must outlive this and the constraints that were made. `end_tokens` end a text.
-  StructuredOutput(const Tokenizer& tokenizer, int32_t vocab_size, std::vector<int32_t> end_tokens)
-      : tokenizer_(tokenizer), vocab_size_(vocab_size), end_tokens_(std::move(end_tokens)) {}
+  StructuredOutput(const Tokenizer& tokenizer, int32_t vocab_size, std::vector<int32_t> end_tokens,
+                   int64_t max_cached_bytes = kMaxCachedBytes)
+      : tokenizer_(tokenizer),
+        vocab_size_(vocab_size),
+        end_tokens_(std::move(end_tokens)),
+        max_cached_bytes_(max_cached_bytes) {}
 
   // Blocks while it compiles, for a tenth of a second at most. No tenant can find out from the time
   // what another asked for. INVALID_ARGUMENT naming the fault and its place, and beginning with
@@ -54,6 +58,7 @@ class StructuredOutput {
   const Tokenizer& tokenizer_;
   const int32_t vocab_size_;
   const std::vector<int32_t> end_tokens_;
+  const int64_t max_cached_bytes_;
   const std::shared_ptr<grammar::MaskCache> masks_ = std::make_shared<grammar::MaskCache>();
 
   mutable absl::Mutex mutex_;

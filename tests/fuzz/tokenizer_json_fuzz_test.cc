@@ -144,7 +144,7 @@ TEST(TokenizerJsonFuzzTest, SurvivesArbitraryPatterns) {
       "\\d", ".", "^", "$",   "é",    " ",   "\\r",  "\\",    "\\x{e9}", "{1,9}?", "++"};
   Random random(3);
   int n_accepted = 0;
-  for (int round = 0; round < 20000; ++round) {
+  for (int round = 0; round < 4000; ++round) {
     std::string regex;
     for (int n = 1 + static_cast<int>(random() % 12); n > 0; --n) {
       regex += kParts[random() % kParts.size()];
@@ -156,7 +156,7 @@ TEST(TokenizerJsonFuzzTest, SurvivesArbitraryPatterns) {
     ++n_accepted;
     RunTarget(text);
   }
-  EXPECT_GT(n_accepted, 400);
+  EXPECT_GT(n_accepted, 80);
 }
 
 }  // namespace

@@ -82,12 +82,24 @@ TEST_F(StructuredOutputTest, EqualFormatsOfATenantAreCompiledOnce) {
 }
 
 TEST_F(StructuredOutputTest, TheCacheIsBounded) {
-  std::string text;
-  for (int i = 0; i < 600; ++i) text += "x" + std::to_string(i) + "[a-z]{3}|";
-  for (int i = 0; i < 300; ++i) {
-    ASSERT_TRUE(Compile({Kind::kRegex, text + std::to_string(i)}).ok());
-    ASSERT_LE(output_.cached_bytes(), StructuredOutput::kMaxCachedBytes);
+  constexpr int64_t kMaxBytes = 128 << 10;
+  StructuredOutput output(TestTokenizer(), TestTokenizer().vocab_size(), TestTokenizer().eos_ids(),
+                          kMaxBytes);
+  const auto compile = [&](int i) {
+    std::string text;
+    for (int j = 0; j < 100; ++j) text += "x" + std::to_string(j) + "[a-z]{3}|";
+    return *output.Compile({Kind::kRegex, text + std::to_string(i)}, "", interrupt_);
+  };
+  const auto first = compile(0), second = compile(1);
+  int64_t most_bytes = 0;
+  for (int i = 2; i < 40; ++i) {
+    compile(i);
+    EXPECT_EQ(compile(0), first);  // it was used meanwhile, and so it stays
+    most_bytes = std::max(most_bytes, output.cached_bytes());
   }
+  EXPECT_GT(most_bytes, kMaxBytes / 2);
+  EXPECT_LE(most_bytes, kMaxBytes);
+  EXPECT_NE(compile(1), second);
 }
 
 TEST_F(StructuredOutputTest, AnInterruptEndsTheWork) {
