@@ -1,5 +1,6 @@
 #include "server/config/calibration_flags.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/calibration/prefix_code_file.h"
+#include "server/config/terminal/terminal.h"
 
 namespace lowkey {
 namespace {
@@ -24,15 +26,16 @@ absl::Span<const Flag> CalibrationFlags() { return kCalibrationFlags; }
 
 absl::Status ReadCalibration(const FlagValues& flags, const OpenedModel& model,
                              const Checkpoint& weights, EngineOptions& options) {
-  std::string path = PrefixCodePath(model.path());
-  if (flags.IsGiven("calibration")) {
-    path = flags.Text("calibration");
-    if (path == "none") return absl::OkStatus();
-  } else {
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) return absl::OkStatus();
-  }
+  const bool is_named = flags.IsGiven("calibration");
+  const std::string path = is_named ? flags.Text("calibration") : PrefixCodePath(model.path());
+  std::error_code error;
+  if (is_named ? path == "none" : !std::filesystem::exists(path, error)) return absl::OkStatus();
   auto codes = ReadPrefixCodes(path, weights);
+  if (!codes.ok() && !is_named) {
+    const std::string fault(codes.status().message());
+    std::fprintf(stderr, "warning: without calibration: %s\n", TerminalSafe(fault).c_str());
+    return absl::OkStatus();
+  }
   if (absl::IsInvalidArgument(codes.status())) {
     return absl::FailedPreconditionError(codes.status().message());
   }

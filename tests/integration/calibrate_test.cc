@@ -12,6 +12,7 @@
 namespace lowkey {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 ModelConfig Config() {
@@ -77,9 +78,17 @@ TEST_F(CalibrateTest, ServeSaysAtStartWhatIsMissing) {
   EXPECT_THAT(errors_, HasSubstr("lowkey calibrate"));
   Run({"serve", "--port", "0", "--prefix-storage", "calibrated:9"}, 2);
   EXPECT_THAT(errors_, HasSubstr("1.5..8"));
-  WriteFileOrDie(model_.File("principal.safetensors"), "no such thing");
-  Run({"serve", "--port", "0"}, 1);
-  EXPECT_THAT(errors_, HasSubstr("principal.safetensors"));
+}
+
+TEST_F(CalibrateTest, AFileThatDoesNotFitTheModelIsLeftOutUnlessItIsNamed) {
+  const std::string path = model_.File("principal.safetensors");
+  WriteFileOrDie(path, "no such thing");
+  EXPECT_FALSE(nlohmann::json::parse(Run({"inspect"})).contains("calibration"));
+  EXPECT_THAT(errors_, HasSubstr("warning: without calibration: " + path));
+  Run({"inspect", "--calibration", path}, 1);
+  EXPECT_THAT(errors_, HasSubstr(path));
+  Run({"serve", "--port", "0", "--prefix-storage", "calibrated"}, 1);
+  EXPECT_THAT(errors_, AllOf(HasSubstr("warning"), HasSubstr("lowkey calibrate")));
 }
 
 }  // namespace
