@@ -1,6 +1,8 @@
 # lk_library(NAME SRCS ... DEPS ...)  one target per folder.
 # lk_cold_folder()                    what follows in this folder computes little (LK_COLD_OPTIONS).
-# lk_test(NAME SRCS ... DEPS ...)     one GoogleTest binary per tested source; ctest sees it as one test.
+# lk_test(NAME [OPTIMIZED] SRCS ... DEPS ...)
+#                                     one GoogleTest binary per tested source; ctest sees it as one test.
+#                                     OPTIMIZED: by default without sanitizers, whatever its folder.
 # lk_isa_tests(NAME...)               those tests once more for every instruction set: NAME_ISA, which is
 #                                     skipped where the machine lacks it.
 # lk_gpu_test(NAME [FILTER [KIND]])   that test once more, on a GPU: NAME_gpu or NAME_KIND_gpu, which is skipped where there is none.
@@ -60,9 +62,14 @@ endif()
 # only parses, converts and hands on (lk_cold_folder) is optimized.
 set(LK_TEST_OPTIONS -O1)
 set(LK_COLD_OPTIONS)
+add_library(lowkey_few_checks INTERFACE)
+target_link_libraries(lowkey_few_checks INTERFACE lowkey_options)
 if(LOWKEY_SANITIZE STREQUAL "address" AND NOT LOWKEY_FUZZ)
   set(LK_TEST_OPTIONS -O0)
   set(LK_COLD_OPTIONS -O0)
+  # For tests' own code and generated code: a check of every pointer doubles the time to compile it,
+  # and AddressSanitizer sees its pointers too.
+  target_compile_options(lowkey_few_checks INTERFACE -fno-sanitize=null,vptr,alignment)
 endif()
 
 # What nearly every source includes: compiled once, in lowkey_base, once more with GoogleTest, in
@@ -83,6 +90,11 @@ endmacro()
 function(lk_library NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_library(${NAME} STATIC ${ARG_SRCS})
+  set_target_properties(${NAME} PROPERTIES UNITY_BUILD ${LOWKEY_UNITY})
+  if(LOWKEY_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # A class of one source may hold types of that source's anonymous namespace.
+    target_compile_options(${NAME} PRIVATE -Wno-subobject-linkage)
+  endif()
   target_link_libraries(${NAME} PUBLIC lowkey_options ${ARG_DEPS})
   if(NAME STREQUAL LK_PRECOMPILED)
     target_precompile_headers(${NAME} PRIVATE ${LK_COMMON_HEADERS})
@@ -131,7 +143,7 @@ function(lk_isa_tests)
 endfunction()
 
 function(lk_test NAME)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED" "" "SRCS;DEPS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_link_libraries(${NAME} PRIVATE ${ARG_DEPS} lowkey_test_base GTest::gtest_main)
   target_compile_options(${NAME} PRIVATE ${LK_TEST_OPTIONS})
@@ -139,7 +151,8 @@ function(lk_test NAME)
   add_test(NAME ${NAME} COMMAND ${NAME})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${LK_TEST_SECONDS})
   list(JOIN LK_ASAN_FOLDERS "|" folders)
-  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/(${folders})(/|$)")
+  if(NOT ARG_OPTIMIZED AND
+     CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/(${folders})(/|$)")
     lk_asan_tests(${NAME})
     set_property(TEST ${NAME} APPEND PROPERTY LABELS sanitized)
   else()

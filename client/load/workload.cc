@@ -7,9 +7,9 @@ namespace lowkey {
 namespace {
 
 // Streams of random numbers of one seed, which must not repeat each other.
-enum class Stream : uint32_t { kShape, kPrompt, kSampling, kArrivals };
+enum class RandomStream : uint32_t { kShape, kPrompt, kSampling, kArrivals };
 
-std::mt19937_64 Random(uint64_t seed, Stream stream, int64_t point, int64_t index) {
+std::mt19937_64 Random(uint64_t seed, RandomStream stream, int64_t point, int64_t index) {
   const auto high = [](auto n) { return static_cast<uint32_t>(static_cast<uint64_t>(n) >> 32); };
   const auto low = [](auto n) { return static_cast<uint32_t>(n); };
   std::seed_seq sequence{high(seed), low(seed),   static_cast<uint32_t>(stream),
@@ -37,7 +37,7 @@ Workload::Workload(WorkloadOptions options) : options_(std::move(options)) {
 }
 
 PlannedRequest Workload::At(int64_t point, int64_t index) const {
-  std::mt19937_64 shape = Random(options_.seed, Stream::kShape, 0, index);
+  std::mt19937_64 shape = Random(options_.seed, RandomStream::kShape, 0, index);
   PlannedRequest planned;
   planned.mix_index = DrawMechanism(options_.mix, shape);
   int32_t n_prompt = DrawLength(options_.prompt_lengths, shape);
@@ -52,14 +52,14 @@ PlannedRequest Workload::At(int64_t point, int64_t index) const {
   n_prompt = std::min(n_prompt, options_.context_tokens - n_output);
   planned.n_prompt_tokens = n_prompt;
 
-  std::mt19937_64 prompt = Random(options_.seed, Stream::kPrompt, point, index);
+  std::mt19937_64 prompt = Random(options_.seed, RandomStream::kPrompt, point, index);
   GenerationRequest& request = planned.request;
   request.input = Prompt(n_prompt, prompt);
   request.max_new_tokens = n_output;
   request.ignore_eos = true;
   request.attention = options_.mix[planned.mix_index].attention;
   request.sampling = options_.sampling;
-  request.sampling.seed = Random(options_.seed, Stream::kSampling, point, index)();
+  request.sampling.seed = Random(options_.seed, RandomStream::kSampling, point, index)();
   return planned;
 }
 
@@ -86,7 +86,7 @@ TokenList Workload::Prompt(int32_t n_tokens, std::mt19937_64& random) const {
 }
 
 std::vector<double> DrawArrivals(const ArrivalOptions& options, int64_t n) {
-  std::mt19937_64 random = Random(options.seed, Stream::kArrivals, 0, 0);
+  std::mt19937_64 random = Random(options.seed, RandomStream::kArrivals, 0, 0);
   std::gamma_distribution<double> gap(options.burstiness,
                                       1 / (options.burstiness * options.rate_per_s));
   std::vector<double> arrivals;

@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr Range<double> kRatios = {1e-6, 1e6};
-constexpr int64_t kMaxWindowTokens = int64_t{1} << 30;
+constexpr int64_t kMaxPointTokens = int64_t{1} << 30;
 constexpr size_t kMaxPoints = 32;
 constexpr size_t kMaxMeasured = 64;
 constexpr char kField[] = "perplexity_ratio";
@@ -122,7 +122,7 @@ absl::StatusOr<PerplexityRatios> ReadPerplexityRatios(const JsonFields& fields) 
   for (const auto& [key, unused] : value->items()) {
     PerplexityRatios::Point& point = points.emplace_back();
     if (!absl::SimpleAtoi(key, &point.n_tokens) || point.n_tokens < 1 ||
-        point.n_tokens > kMaxWindowTokens || points.size() > kMaxPoints) {
+        point.n_tokens > kMaxPointTokens || points.size() > kMaxPoints) {
       return by_length.Error(key.c_str(),
                              absl::StrCat("at most ", kMaxPoints, " ratios by a window's tokens"));
     }

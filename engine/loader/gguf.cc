@@ -28,7 +28,7 @@ struct FormatType {
   uint32_t number;
   DType dtype;
 };
-constexpr FormatType kTypes[] = {
+constexpr FormatType kFormatTypes[] = {
     {0, DType::kF32},     {1, DType::kF16},     {2, DType::kQ4_0},  {3, DType::kQ4_1},
     {6, DType::kQ5_0},    {7, DType::kQ5_1},    {8, DType::kQ8_0},  {10, DType::kQ2_K},
     {11, DType::kQ3_K},   {12, DType::kQ4_K},   {13, DType::kQ5_K}, {14, DType::kQ6_K},
@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<int64_t>> ReadShape(ByteReader& reader) {
 
 void SetType(uint32_t number, GgufTensor& tensor) {
   tensor.type_name = absl::StrCat("type ", number);
-  for (const FormatType& type : kTypes) {
+  for (const FormatType& type : kFormatTypes) {
     if (type.number != number) continue;
     tensor.dtype = type.dtype;
     tensor.type_name = std::string(DTypeName(type.dtype));

@@ -22,15 +22,15 @@ bool IsFinite(const std::vector<double>& values) {
 }
 
 // A symmetric block of B and its inverse, for the numbers [first, first + dim) of x.
-struct Block {
+struct HeadBlock {
   int64_t first = 0, dim = 0;
   std::vector<double> matrix, inverse;  // [dim][dim]
 };
 
 // The square root of E[q q'] / key_dim and its inverse.
-Block KeyBlock(int64_t first, const Moments& queries) {
+HeadBlock KeyBlock(int64_t first, const Moments& queries) {
   const int64_t dim = queries.dim();
-  Block block{first, dim, std::vector<double>(dim * dim), std::vector<double>(dim * dim)};
+  HeadBlock block{first, dim, std::vector<double>(dim * dim), std::vector<double>(dim * dim)};
   std::vector<double> vectors = queries.SecondMoment();
   for (double& v : vectors) v /= static_cast<double>(dim);
   std::vector<double> values = SymmetricEigenvectors(dim, vectors);
@@ -49,8 +49,9 @@ Block KeyBlock(int64_t first, const Moments& queries) {
 }
 
 // The identity over the root of the values' variance, and its inverse.
-Block ValueBlock(int64_t first, int64_t dim, const std::vector<double>& covariance, int64_t x_dim) {
-  Block block{first, dim, std::vector<double>(dim * dim), std::vector<double>(dim * dim)};
+HeadBlock ValueBlock(int64_t first, int64_t dim, const std::vector<double>& covariance,
+                     int64_t x_dim) {
+  HeadBlock block{first, dim, std::vector<double>(dim * dim), std::vector<double>(dim * dim)};
   double variance = 0;
   for (int64_t i = 0; i < dim; ++i) variance += covariance[(first + i) * (x_dim + 1)];
   const double root = variance > 0 ? std::sqrt(variance) : 1;
@@ -63,11 +64,11 @@ Block ValueBlock(int64_t first, int64_t dim, const std::vector<double>& covarian
 
 // Returns a [n_rows][dim] times the symmetric block-diagonal matrix of `part`'s matrices.
 std::vector<double> TimesBlocks(const std::vector<double>& a, int64_t dim,
-                                const std::vector<Block>& blocks,
-                                std::vector<double> Block::*part) {
+                                const std::vector<HeadBlock>& blocks,
+                                std::vector<double> HeadBlock::*part) {
   std::vector<double> out(a.size());
   const auto n_rows = static_cast<int64_t>(a.size()) / dim;
-  for (const Block& block : blocks) {
+  for (const HeadBlock& block : blocks) {
     const std::vector<double>& matrix = block.*part;
     for (int64_t r = 0; r < n_rows; ++r) {
       for (int64_t i = 0; i < block.dim; ++i) {
@@ -115,7 +116,7 @@ absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const Mo
   if (!is_finite) {
     return absl::FailedPreconditionError("calibration: keys, values or queries are not finite");
   }
-  std::vector<Block> blocks;
+  std::vector<HeadBlock> blocks;
   for (int64_t h = 0; h < group.n_heads; ++h) {
     blocks.push_back(KeyBlock(h * group.key_dim, queries[h]));
   }
@@ -124,9 +125,9 @@ absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const Mo
     blocks.push_back(ValueBlock(first, group.value_dim, covariance, dim));
   }
   // B Sigma B: B is symmetric, so that both sides are products with rows.
-  std::vector<double> weighted = TimesBlocks(covariance, dim, blocks, &Block::matrix);
+  std::vector<double> weighted = TimesBlocks(covariance, dim, blocks, &HeadBlock::matrix);
   Transpose(dim, weighted);
-  weighted = TimesBlocks(weighted, dim, blocks, &Block::matrix);
+  weighted = TimesBlocks(weighted, dim, blocks, &HeadBlock::matrix);
   for (int64_t i = 0; i < dim; ++i) {  // rounding must not leave it asymmetric
     for (int64_t j = 0; j < i; ++j) weighted[j * dim + i] = weighted[i * dim + j];
   }
@@ -138,8 +139,8 @@ absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const Mo
     code.variances.push_back(static_cast<float>(std::max(variances[i], 0.0)));
   }
   // F = U' B has rows u' B; G = B^-1 U is the transpose of the rows u' B^-1.
-  code.encode = Narrowed(TimesBlocks(weighted, dim, blocks, &Block::matrix));
-  std::vector<double> decode = TimesBlocks(weighted, dim, blocks, &Block::inverse);
+  code.encode = Narrowed(TimesBlocks(weighted, dim, blocks, &HeadBlock::matrix));
+  std::vector<double> decode = TimesBlocks(weighted, dim, blocks, &HeadBlock::inverse);
   Transpose(dim, decode);
   code.decode = Narrowed(decode);
   return code;

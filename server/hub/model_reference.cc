@@ -9,7 +9,7 @@ namespace lowkey {
 namespace {
 
 constexpr std::string_view kPrefix = "hf:";
-constexpr size_t kMaxPartBytes = 96, kMaxRevisionBytes = 200;
+constexpr size_t kMaxNamePartBytes = 96, kMaxRevisionBytes = 200;
 
 // Letters, digits and - _ . without a dot at either end: never "." or "..", and nothing that a URL
 // or a shell reads otherwise.
@@ -17,7 +17,7 @@ bool IsName(std::string_view text) {
   const auto is_plain = [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
   };
-  return !text.empty() && text.size() <= kMaxPartBytes && text.front() != '.' &&
+  return !text.empty() && text.size() <= kMaxNamePartBytes && text.front() != '.' &&
          text.back() != '.' && text.find("..") == std::string_view::npos &&
          std::all_of(text.begin(), text.end(), is_plain);
 }

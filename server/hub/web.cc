@@ -21,7 +21,7 @@ namespace {
 constexpr int kMaxRedirects = 5;
 constexpr size_t kMaxHeadBytes = size_t{64} << 10;
 constexpr size_t kMaxRefusalBytes = size_t{256} << 10;  // of the body of a redirect or an error
-constexpr size_t kMaxMessageBytes = 300;
+constexpr size_t kMaxErrorBytes = 300;
 
 bool IsRedirect(long status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
@@ -30,7 +30,7 @@ bool IsRedirect(long status) {
 // A server's text, fit to be printed: visible ASCII, cut.
 std::string Printable(const std::string& text) {
   std::string printable;
-  for (const char c : text.substr(0, kMaxMessageBytes)) {
+  for (const char c : text.substr(0, kMaxErrorBytes)) {
     printable += absl::ascii_isprint(static_cast<unsigned char>(c)) ? c : '?';
   }
   return printable;

@@ -19,9 +19,9 @@
 namespace lowkey {
 namespace {
 
-namespace v1 = grpc::health::v1;
+namespace health_v1 = grpc::health::v1;
 
-using ServingStatus = v1::HealthCheckResponse::ServingStatus;
+using ServingStatus = health_v1::HealthCheckResponse::ServingStatus;
 
 class Watch;
 
@@ -42,7 +42,8 @@ class Health {
 
   ServingStatus status() const {
     const absl::MutexLock lock(&mutex_);
-    return is_serving_ ? v1::HealthCheckResponse::SERVING : v1::HealthCheckResponse::NOT_SERVING;
+    return is_serving_ ? health_v1::HealthCheckResponse::SERVING
+                       : health_v1::HealthCheckResponse::NOT_SERVING;
   }
   bool is_shut_down() const {
     const absl::MutexLock lock(&mutex_);
@@ -82,20 +83,20 @@ class Health {
 };
 
 absl::StatusOr<std::string> Check(const Health& health, const std::string& message) {
-  v1::HealthCheckRequest request;
+  health_v1::HealthCheckRequest request;
   LK_RETURN_IF_ERROR(ParseMessage(message, request));
   if (!health.Knows(request.service())) {
     return absl::NotFoundError(absl::StrCat("service: ", request.service(), " is not served here"));
   }
-  v1::HealthCheckResponse response;
+  health_v1::HealthCheckResponse response;
   response.set_status(health.status());
   return response.SerializeAsString();
 }
 
 absl::StatusOr<std::string> List(const Health& health, const std::string& message) {
-  v1::HealthListRequest request;
+  health_v1::HealthListRequest request;
   LK_RETURN_IF_ERROR(ParseMessage(message, request));
-  v1::HealthListResponse response;
+  health_v1::HealthListResponse response;
   for (const std::string& name : health.Services()) {
     (*response.mutable_statuses())[name].set_status(health.status());
   }
@@ -118,7 +119,7 @@ class Watch final : public SingleRequestHandler {
 
  private:
   void OnRequest(RpcMessage message) override {
-    v1::HealthCheckRequest request;
+    health_v1::HealthCheckRequest request;
     if (const absl::Status status = ParseMessage(message.bytes, request); !status.ok()) {
       return stream_.Finish(status);
     }
@@ -134,10 +135,10 @@ class Watch final : public SingleRequestHandler {
       return stream_.Finish(absl::UnavailableError("the server shuts down"));
     }
     const ServingStatus status =
-        is_known_ ? health_->status() : v1::HealthCheckResponse::SERVICE_UNKNOWN;
+        is_known_ ? health_->status() : health_v1::HealthCheckResponse::SERVICE_UNKNOWN;
     if (sent_ == status) return;
     sent_ = status;
-    v1::HealthCheckResponse response;
+    health_v1::HealthCheckResponse response;
     response.set_status(status);
     stream_.Write(response.SerializeAsString());
   }
@@ -165,7 +166,7 @@ struct RpcHealth::State : Health {
 
 RpcHealth::RpcHealth(RpcRegistry& registry) : state_(std::make_shared<State>(registry)) {
   const google::protobuf::ServiceDescriptor& service =
-      *v1::HealthCheckRequest::descriptor()->file()->FindServiceByName("Health");
+      *health_v1::HealthCheckRequest::descriptor()->file()->FindServiceByName("Health");
   const std::shared_ptr<Health> health = state_;
   // Nobody needs credentials for these.
   const auto add = [&](const char* method, MakeRpcHandler make_handler) {

@@ -9,7 +9,7 @@
 namespace lowkey {
 namespace {
 
-constexpr int64_t kSpanPages = 16;
+constexpr int64_t kSpreadPages = 16;
 // With this many tasks per thread, threads end at the same time without spreading.
 constexpr int64_t kTasksPerThread = 16;
 
@@ -75,13 +75,13 @@ void HostStandard::PlanParts() {
         g.sliding_window.has_value() ? std::max<int64_t>(0, first - *g.sliding_window + 1) : 0;
     const int64_t first_page = begin / kPageTokens, end_page = PagesFor(first + task.n_tokens);
     const auto n = static_cast<int32_t>(i);
-    if (!spreads || first_page / kSpanPages == (end_page - 1) / kSpanPages) {
+    if (!spreads || first_page / kSpreadPages == (end_page - 1) / kSpreadPages) {
       parts_.push_back({n, first_page, end_page, std::nullopt});
       continue;
     }
     spread_.push_back(static_cast<int32_t>(parts_.size()));
     for (int64_t page = first_page; page < end_page;) {
-      const int64_t end = std::min(end_page, (page / kSpanPages + 1) * kSpanPages);
+      const int64_t end = std::min(end_page, (page / kSpreadPages + 1) * kSpreadPages);
       parts_.push_back({n, page, end, n_saved});
       n_saved += task.n_tokens * g.group() * (g.head_dim_padded() + 2);
       page = end;
@@ -104,7 +104,7 @@ void HostStandard::ReadPages(const LayerRows& rows, const Part& part, RowBlock& 
   const int64_t end = block.last_position() + 1;
   const int64_t n_closed = IsQuantized(sequence.options) ? block.first_position() / kPageTokens : 0;
   for (int64_t page = part.first_page; page < part.end_page; ++page) {
-    if (page % kSpanPages == 0 && page > part.first_page) block.Fold();
+    if (page % kSpreadPages == 0 && page > part.first_page) block.Fold();
     if (page < n_closed) {
       block.AddQuantized(quantized(page), quantized(std::min(page + 1, n_closed - 1)), page);
     } else {

@@ -14,7 +14,7 @@
 namespace lowkey {
 namespace {
 
-constexpr int32_t kChunkTokens = 512;
+constexpr int32_t kTextChunkTokens = 512;
 
 absl::Status CheckTexts(absl::Span<const std::vector<int32_t>> texts, const ModelConfig& config) {
   if (texts.empty()) return absl::InvalidArgumentError("texts: 0, expected at least 1");
@@ -36,7 +36,7 @@ EngineOptions OptionsFor(const EngineOptions& engine, const Checkpoint& checkpoi
   for (const std::vector<int32_t>& text : texts) longest = std::max(longest, text.size());
   const StorageType type = RowTypeOf(ResolveStorage(engine, checkpoint).type);
   EngineOptions options = engine;
-  options.max_batch_tokens = kChunkTokens;
+  options.max_batch_tokens = kTextChunkTokens;
   options.cache_bytes = std::max<int64_t>(1, PagesFor(static_cast<int64_t>(longest))) *
                         PageBytes(GeometryOf(checkpoint.config, type));
   return options;
@@ -71,8 +71,8 @@ absl::StatusOr<PrefixCodes> CalibratePrefixes(std::shared_ptr<const Checkpoint> 
   for (const std::vector<int32_t>& text : texts) {
     SequenceCache sequence;
     sequence.n_prompt_tokens = static_cast<int64_t>(text.size());
-    for (size_t at = 0; at < text.size(); at += kChunkTokens) {
-      const auto chunk = absl::MakeConstSpan(text).subspan(at, kChunkTokens);
+    for (size_t at = 0; at < text.size(); at += kTextChunkTokens) {
+      const auto chunk = absl::MakeConstSpan(text).subspan(at, kTextChunkTokens);
       const ModelRunner::Rows rows{&sequence, static_cast<int64_t>(at), chunk};
       LK_RETURN_IF_ERROR(runner->Step({&rows, 1}));
       n_done += static_cast<int64_t>(chunk.size());

@@ -15,7 +15,7 @@ namespace lowkey {
 namespace {
 
 constexpr char kPayload[] = "lowkey/http-error";
-constexpr size_t kMaxMessageBytes = 1024;
+constexpr size_t kMaxErrorBytes = 1024;
 constexpr size_t kMaxParamBytes = 128;
 
 struct Form {
@@ -94,7 +94,7 @@ std::string JsonOf(const Form& form, std::string_view message) {
   std::string json;
   JsonWriter writer(json);
   writer.BeginObject().Key("error").BeginObject();
-  writer.Key("message").Text(message.substr(0, kMaxMessageBytes));
+  writer.Key("message").Text(message.substr(0, kMaxErrorBytes));
   writer.Key("type").Text(TypeOf(form.http_status));
   const std::optional<std::string_view> param =
       form.http_status < 500 && form.http_status != 401 ? ParamOf(message) : std::nullopt;

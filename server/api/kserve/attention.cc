@@ -22,7 +22,7 @@ constexpr size_t kMaxAttentionBytes = size_t{4} << 10;
 // The value as text that a name or a rank may be.
 std::string TextOf(const SettingValue& value) {
   const std::string* text = std::get_if<std::string>(&value);
-  return text != nullptr ? *text : ShortText(value);
+  return text != nullptr ? *text : ShortSetting(value);
 }
 
 absl::Status SetField(const std::string& name, const FieldDescriptor& field,

@@ -169,7 +169,7 @@ class Reader {
       const auto* text = std::get_if<std::string>(&value);
       if (text == nullptr) {
         return absl::InvalidArgumentError(
-            absl::StrCat(full, ": ", ShortText(value), ", expected a string"));
+            absl::StrCat(full, ": ", ShortSetting(value), ", expected a string"));
       }
       if (name == "attention") return ReadAttention(*text, generation.attention);
       generation.request_id = *text;

@@ -21,7 +21,7 @@ constexpr size_t kMaxParametersBytes = size_t{64} << 10;
 
 absl::Status Error(std::string_view name, const SettingValue& value, const std::string& expected) {
   return absl::InvalidArgumentError(
-      absl::StrCat(std::string(name), ": ", ShortText(value), ", expected ", expected));
+      absl::StrCat(std::string(name), ": ", ShortSetting(value), ", expected ", expected));
 }
 
 // Sets an option of a request. `name` is for messages.
@@ -124,16 +124,15 @@ class ParametersReader {
     if (option != nullptr && setting.has_value()) return option->set(name, *setting, request_);
     if (option != nullptr) return Wrong(name, value, "a number, true, false or a text of them");
     if (setting.has_value() && IsWithoutEffect(key, *setting)) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampling_parameters: ", lowkey::ShortText(json(key)), ": ",
-                     lowkey::ShortText(value), " is not supported"));
+    return absl::InvalidArgumentError(absl::StrCat("sampling_parameters: ", ShortText(json(key)),
+                                                   ": ", ShortText(value), " is not supported"));
   }
 
  private:
   static absl::Status Wrong(const std::string& name, const json& value,
                             const std::string& expected) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", lowkey::ShortText(value), ", expected ", expected));
+        absl::StrCat(name, ": ", ShortText(value), ", expected ", expected));
   }
 
   // Settings of other servers at the value that this server has anyway.
@@ -182,8 +181,8 @@ class ParametersReader {
 
 }  // namespace
 
-std::string ShortText(const SettingValue& value) {
-  return std::visit([](const auto& held) { return lowkey::ShortText(json(held)); }, value);
+std::string ShortSetting(const SettingValue& value) {
+  return std::visit([](const auto& held) { return ShortText(json(held)); }, value);
 }
 
 absl::StatusOr<bool> ToBool(std::string_view name, const SettingValue& value) {

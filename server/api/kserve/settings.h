@@ -28,7 +28,7 @@ absl::StatusOr<SettingValue> ToSetting(std::string_view name,
                                        const inference::InferParameter& parameter);
 
 // "0.5", "true", or a text in quotation marks, cut to a length fit for a message.
-std::string ShortText(const SettingValue& value);
+std::string ShortSetting(const SettingValue& value);
 
 // Whether SetOption knows the name: "temperature", "max_tokens", "seed", "n", ...
 bool IsOption(std::string_view name);

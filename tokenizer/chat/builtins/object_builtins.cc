@@ -224,7 +224,7 @@ Result ShowTime(const Value&, const BoundArguments& bound, Arena& arena) {
   return arena.MakeText(std::string(shown.data(), n));
 }
 
-constexpr Builtin kRows[] = {
+constexpr Builtin kObjectBuiltins[] = {
     {Kind::kFunction, "dict", MakeDict, {kAnyArguments}},
     {Kind::kFunction, "namespace", MakeNamespace, {kAnyArguments}},
     {Kind::kFunction, "raise_exception", RaiseException, {"message"}, 1},
@@ -243,7 +243,7 @@ constexpr Builtin kRows[] = {
 
 }  // namespace
 
-absl::Span<const Builtin> ObjectBuiltins() { return kRows; }
+absl::Span<const Builtin> ObjectBuiltins() { return kObjectBuiltins; }
 
 absl::Status UndefinedError(const Value& value) {
   const std::optional<Undefined> undefined = value.AsExactly<Undefined>();

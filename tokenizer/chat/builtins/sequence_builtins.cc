@@ -277,7 +277,7 @@ Result Attr(const Value& self, const BoundArguments& bound, Arena& arena) {
 
 using Kind = Builtin::Kind;
 
-constexpr Builtin kRows[] = {
+constexpr Builtin kSequenceBuiltins[] = {
     {Kind::kFilter, "attr", Attr, {kAnyArguments}},
     {Kind::kFilter, "count", LengthFilter},
     {Kind::kFilter, "dictsort", DictSort, {"case_sensitive", "by", "reverse"}},
@@ -302,6 +302,6 @@ constexpr Builtin kRows[] = {
 
 }  // namespace
 
-absl::Span<const Builtin> SequenceBuiltins() { return kRows; }
+absl::Span<const Builtin> SequenceBuiltins() { return kSequenceBuiltins; }
 
 }  // namespace lowkey::jinja

@@ -354,7 +354,7 @@ Result WordCount(const Value& self, const BoundArguments&, Arena& arena) {
 
 using Kind = Builtin::Kind;
 
-constexpr Builtin kRows[] = {
+constexpr Builtin kTextBuiltins[] = {
     {Kind::kFilter, "capitalize", ChangeCase<Case::kCapitalized>},
     {Kind::kFilter, "indent", Indent, {"width", "first", "blank"}},
     {Kind::kFilter, "lower", ChangeCase<Case::kLower>},
@@ -396,6 +396,6 @@ constexpr Builtin kRows[] = {
 
 }  // namespace
 
-absl::Span<const Builtin> TextBuiltins() { return kRows; }
+absl::Span<const Builtin> TextBuiltins() { return kTextBuiltins; }
 
 }  // namespace lowkey::jinja

@@ -163,7 +163,7 @@ Result Default(const Value& self, const BoundArguments& bound, Arena& arena) {
 
 using Kind = Builtin::Kind;
 
-constexpr Builtin kRows[] = {
+constexpr Builtin kValueBuiltins[] = {
     {Kind::kFilter, "abs", Abs},
     {Kind::kFilter, "d", Default, {"default_value", "boolean"}},
     {Kind::kFilter, "default", Default, {"default_value", "boolean"}},
@@ -212,6 +212,6 @@ constexpr Builtin kRows[] = {
 
 }  // namespace
 
-absl::Span<const Builtin> ValueBuiltins() { return kRows; }
+absl::Span<const Builtin> ValueBuiltins() { return kValueBuiltins; }
 
 }  // namespace lowkey::jinja

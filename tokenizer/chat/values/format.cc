@@ -12,8 +12,6 @@
 namespace lowkey::jinja {
 namespace {
 
-constexpr size_t kVisitBytes = 64;
-
 // Python prints some characters of strings in lists as escapes.
 void AppendQuoted(std::string_view text, std::string& out) {
   const bool is_double =

@@ -12,8 +12,6 @@ namespace lowkey::jinja {
 namespace {
 
 constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
-// The charge for visiting one value, besides the bytes of a string.
-constexpr size_t kVisitBytes = 64;
 
 absl::Status NoMeaning(std::string_view sign, const Value& a, const Value& b) {
   return absl::InvalidArgumentError(absl::StrCat("operator ", std::string(sign), ": ",

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kTag = "<|python_tag|>";
 
-bool IsNameByte(char c) {
+bool IsPythonNameByte(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
          c == '.';
 }
@@ -57,7 +57,7 @@ class PythonCall {
 
   bool ParseArgument() {
     size_t n = 0;
-    while (n < rest_.size() && IsNameByte(rest_[n]) && rest_[n] != '.') ++n;
+    while (n < rest_.size() && IsPythonNameByte(rest_[n]) && rest_[n] != '.') ++n;
     const std::string key(rest_.substr(0, n));
     rest_.remove_prefix(n);
     SkipSpace();
@@ -177,7 +177,7 @@ class Llama3Parser final : public FormatParser {
 
   // Holds a call until its closing parenthesis.
   void TakePython(char c) {
-    if (!has_opened_ && !IsNameByte(c) && c != '(') return AbandonBefore(c);
+    if (!has_opened_ && !IsPythonNameByte(c) && c != '(') return AbandonBefore(c);
     if (!Hold(c)) {
       state_ = State::kText;
       return;

@@ -12,7 +12,7 @@ constexpr std::string_view kIdLetters =
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 constexpr size_t kIdBytes = 9;
 
-bool IsNameByte(char c) {
+bool IsCallNameByte(char c) {
   return kIdLetters.find(c) != std::string_view::npos || c == '_' || c == '-' || c == '.';
 }
 
@@ -39,7 +39,7 @@ class MistralParser final : public FormatParser {
         return;
       case State::kAfterMarker:
         if (c == '[') return Await(c, State::kElement);
-        if (IsNameByte(c)) return BeginName(c);
+        if (IsCallNameByte(c)) return BeginName(c);
         return AwaitSpace(c);
       case State::kElement:
         return TakeElement(c);
@@ -58,7 +58,7 @@ class MistralParser final : public FormatParser {
       case State::kArguments:
         return TakeArguments(c);
       case State::kAfterNamed:
-        if (IsNameByte(c)) return BeginName(c);
+        if (IsCallNameByte(c)) return BeginName(c);
         if (!IsJsonSpace(c)) return ToText(c);
         return AwaitSpace(c);
     }
@@ -93,7 +93,7 @@ class MistralParser final : public FormatParser {
   }
 
   void TakeName(char c) {
-    const bool is_name = IsNameByte(c) && name_.size() < kMaxToolNameBytes;
+    const bool is_name = IsCallNameByte(c) && name_.size() < kMaxToolNameBytes;
     if (!is_name && c != '[') return Abandon(c);
     if (is_name) name_.push_back(c);
     marker_.assign(is_name ? 0 : 1, '[');

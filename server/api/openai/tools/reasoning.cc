@@ -2,11 +2,10 @@
 #include <utility>
 
 #include "server/api/openai/tools/format_parser.h"
+#include "server/api/openai/tools/tool_format.h"
 
 namespace lowkey {
 namespace {
-
-constexpr std::string_view kOpen = "<think>", kClose = "</think>";
 
 class ReasoningParser final : public ToolParser {
  public:
@@ -61,8 +60,8 @@ class ReasoningParser final : public ToolParser {
   void Take(char c, std::vector<ToolEvent>& events) {
     switch (state_) {
       case State::kStart:
-        if (Holds(c, kOpen)) {
-          if (IsWhole(kOpen)) state_ = State::kBegin;
+        if (Holds(c, kReasoningOpen)) {
+          if (IsWhole(kReasoningOpen)) state_ = State::kBegin;
           return;
         }
         rest_->Add(std::exchange(held_, ""), events);
@@ -82,11 +81,12 @@ class ReasoningParser final : public ToolParser {
   }
 
   void TakeInside(char c, std::vector<ToolEvent>& events) {
-    if (!Holds(c, kClose)) {
+    if (!Holds(c, kReasoningClose)) {
       Release(events);
-      if (!Holds(c, kClose)) return AppendText(ToolEvent::Kind::kReasoning, 0, {&c, 1}, events);
+      if (!Holds(c, kReasoningClose))
+        return AppendText(ToolEvent::Kind::kReasoning, 0, {&c, 1}, events);
     }
-    if (IsWhole(kClose)) state_ = State::kAfter;
+    if (IsWhole(kReasoningClose)) state_ = State::kAfter;
   }
 
   void ToRest(char c, std::vector<ToolEvent>& events) {

@@ -1,11 +1,6 @@
 #include "server/api/openai/tools/tool_format.h"
 
 namespace lowkey {
-namespace {
-
-constexpr std::string_view kOpen = "<think>", kClose = "</think>";
-
-}  // namespace
 
 ToolFormat DetectToolFormat(std::string_view template_text) {
   const auto has = [template_text](std::string_view text) {
@@ -35,15 +30,17 @@ std::vector<std::string> ToolMarkers(ToolFormat format) {
 }
 
 bool SpeaksOfReasoning(std::string_view template_text) {
-  return template_text.find(kOpen) != std::string_view::npos ||
-         template_text.find(kClose) != std::string_view::npos;
+  return template_text.find(kReasoningOpen) != std::string_view::npos ||
+         template_text.find(kReasoningClose) != std::string_view::npos;
 }
 
-std::vector<std::string> ReasoningMarkers() { return {std::string(kOpen), std::string(kClose)}; }
+std::vector<std::string> ReasoningMarkers() {
+  return {std::string(kReasoningOpen), std::string(kReasoningClose)};
+}
 
 bool EndsInReasoning(std::string_view prompt) {
   const size_t end = prompt.find_last_not_of(" \t\r\n");
-  return end != std::string_view::npos && prompt.substr(0, end + 1).ends_with(kOpen);
+  return end != std::string_view::npos && prompt.substr(0, end + 1).ends_with(kReasoningOpen);
 }
 
 }  // namespace lowkey
