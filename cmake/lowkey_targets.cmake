@@ -3,6 +3,8 @@
 # lk_test(NAME [OPTIMIZED] SRCS ... DEPS ...)
 #                                     one GoogleTest binary per tested source; ctest sees it as one test.
 #                                     OPTIMIZED: by default without sanitizers, whatever its folder.
+# lk_test_library(NAME SRCS ... DEPS ...)
+#                                     what tests share, compiled as tests are.
 # lk_isa_tests(NAME...)               those tests once more for every instruction set: NAME_ISA, which is
 #                                     skipped where the machine lacks it.
 # lk_gpu_test(NAME [FILTER [KIND]])   that test once more, on a GPU: NAME_gpu or NAME_KIND_gpu, which is skipped where there is none.
@@ -140,6 +142,14 @@ function(lk_isa_tests)
         ENVIRONMENT LOWKEY_ISA=${isa} SKIP_REGULAR_EXPRESSION "LOWKEY_ISA: .*this CPU has")
     endforeach()
   endforeach()
+endfunction()
+
+function(lk_test_library NAME)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_library(${NAME} STATIC ${ARG_SRCS})
+  target_link_libraries(${NAME} PUBLIC ${ARG_DEPS} lowkey_test_base)
+  target_compile_options(${NAME} PRIVATE ${LK_TEST_OPTIONS})
+  target_precompile_headers(${NAME} REUSE_FROM lowkey_test_base)
 endfunction()
 
 function(lk_test NAME)

@@ -84,9 +84,9 @@ TEST_F(CalibrateTest, AFileThatDoesNotFitTheModelIsLeftOutUnlessItIsNamed) {
   const std::string path = model_.File("principal.safetensors");
   WriteFileOrDie(path, "no such thing");
   EXPECT_FALSE(nlohmann::json::parse(Run({"inspect"})).contains("calibration"));
-  EXPECT_THAT(errors_, HasSubstr("warning: without calibration: " + path));
+  EXPECT_THAT(errors_, HasSubstr("warning: without calibration: principal.safetensors: "));
   Run({"inspect", "--calibration", path}, 1);
-  EXPECT_THAT(errors_, HasSubstr(path));
+  EXPECT_THAT(errors_, HasSubstr("principal.safetensors: "));
   Run({"serve", "--port", "0", "--prefix-storage", "calibrated"}, 1);
   EXPECT_THAT(errors_, AllOf(HasSubstr("warning"), HasSubstr("lowkey calibrate")));
 }

@@ -1,7 +1,10 @@
 // The commands that take --model hf:OWNER/NAME, against a hub in this process.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
