@@ -15,7 +15,7 @@ class DrawnTokens : public RowTokens {
   explicit DrawnTokens(absl::Span<absl::StatusOr<SampledToken>> drawn) : drawn_(drawn) {}
   absl::StatusOr<SampledToken> Sample(Sampler& sampler) override {
     absl::StatusOr<SampledToken> token = Next();
-    if (token.ok()) sampler.Accept(token->token);
+    if (token.ok()) LK_RETURN_IF_ERROR(sampler.Accept(token->token));
     return token;
   }
   SampledToken Score(const RowRequest::Given&) override {
@@ -95,7 +95,6 @@ class PlaceOnDevice : public Place {
     return mechanism.OnlyQueues(options);
   }
   bool VerifiesDrafts() const override { return false; }
-  bool DrawsOnHost() const override { return false; }
   void TakeDrawn(absl::Span<const DrawnToken> drawn) override {
     decoder_->TakeDrawn(sampler_->drawn(), drawn);
   }

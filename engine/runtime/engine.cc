@@ -44,7 +44,7 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
       longest_wait_(options.max_wait * kWaitSlack),
       keeps_prefixes_(options.keeps_prefixes),
       may_run_ahead_(options.runs_ahead),
-      jumps_ahead_(options.jumps_ahead),
+      jumps_ahead_(options.jumps_ahead && runner_->VerifiesDrafts()),
       begins_masks_(BeginsMasks(options, *runner_)),
       after_delivery_(options.after_delivery),
       scheduler_(WithCallbacks(SchedulerOptionsOf(options, *runner_))),

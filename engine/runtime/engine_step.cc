@@ -35,12 +35,13 @@ ScheduledBatch EngineImpl::NextBatch() {
 
 // Returns whether the batch may be queued before the tokens of the step before it are read: a
 // device must be able to compute all of it from its own memory. Batches with preempted or suspect
-// requests wait; they are rare.
+// requests wait, which are rare, and those with a constraint, whose masks follow from those tokens.
 bool EngineImpl::RunsAhead(const ScheduledBatch& batch) const {
   if (!may_run_ahead_ || batch.rows.empty() || !batch.preempted.empty()) return false;
   return std::all_of(batch.rows.begin(), batch.rows.end(), [this](const ScheduledRows& rows) {
     const RequestState& state = *live_.at(rows.request);
-    return !state.is_suspect && runner_->RunsAhead(state.request.attention);
+    return !state.is_suspect && state.request.constraint == nullptr &&
+           runner_->RunsAhead(state.request.attention);
   });
 }
 
@@ -281,9 +282,9 @@ void EngineImpl::ForkAt(const WantedRow& wanted) {
 }
 
 RowRequest EngineImpl::RequestOf(const WantedRow& wanted) {
-  const RequestState* live = FindLive(wanted.request);
+  RequestState* live = FindLive(wanted.request);
   if (live == nullptr) return {};
-  const RequestState& state = *live;
+  RequestState& state = *live;
   const int64_t n_prompt = state.n_prompt_tokens();
   if (wanted.position + 1 < n_prompt) return {{}, state.PromptTokenAfter(wanted.position)};
   RowRequest request;

@@ -69,7 +69,6 @@ class HostPlace : public Place {
     return false;
   }
   bool VerifiesDrafts() const override { return true; }
-  bool DrawsOnHost() const override { return true; }
   void TakeDrawn(absl::Span<const DrawnToken> drawn) override { LK_CHECK(drawn.empty()); }
   // Logits are computed when they are collected.
   absl::Status QueueDraw(Drawing&, absl::FunctionRef<RowRequest(size_t)>) override {

@@ -52,7 +52,6 @@ class ModelRunner {
   void Advance();
   // Says whether QueueDraw and Collect let drafts be verified (Place::VerifiesDrafts).
   bool VerifiesDrafts() const { return place_->VerifiesDrafts(); }
-  bool DrawsOnHost() const { return place_->DrawsOnHost(); }
   // Returns AttentionMechanism::RevocableRows of the sequence.
   int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const {
     return mechanism(sequence.options.mechanism).RevocableRows(sequence, n_rows);

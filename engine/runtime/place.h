@@ -80,8 +80,6 @@ class Place {
   // Whether the tokens of a step are drawn in order once it is computed, so that a token can decide
   // whether the row after it counts.
   virtual bool VerifiesDrafts() const = 0;
-  // Whether tokens are drawn by Sampler::Sample, which knows constraints.
-  virtual bool DrawsOnHost() const = 0;
   // Called before Forward: these rows take their tokens from the last QueueDraw.
   virtual void TakeDrawn(absl::Span<const DrawnToken> drawn) = 0;
   // Queues the draws of drawing.rows, at most once a step; `ask(i)` says what is wanted of row i.

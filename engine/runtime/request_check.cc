@@ -88,10 +88,6 @@ absl::Status CheckRequest(const EngineRequest& r, const ModelRunner& runner,
         absl::StrCat("draft: ", std::string(NameOf(r.draft)),
                      " on a device, expected off: drafts are verified on the CPU alone"));
   }
-  if (r.constraint != nullptr && !runner.DrawsOnHost()) {
-    return absl::UnimplementedError(
-        "constraint: on a device, expected none: tokens are constrained on the CPU alone");
-  }
   if (r.constraint != nullptr && r.constraint->vocab_size() != runner.config().vocab_size) {
     return absl::InvalidArgumentError(absl::StrCat("constraint: for a vocabulary of ",
                                                    r.constraint->vocab_size(), " tokens, expected ",

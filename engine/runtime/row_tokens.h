@@ -20,7 +20,7 @@ struct RowRequest {
 
   // One sampler's next token; DeviceSampler::Add explains `pending`.
   struct Draw {
-    const Sampler* sampler = nullptr;
+    Sampler* sampler = nullptr;
     std::optional<int64_t> pending = std::nullopt;
   };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/kernels.h"
 #include "engine/sampler/logits.h"
@@ -68,14 +69,30 @@ absl::Status DeviceSampler::ReserveResults(size_t n_more) {
   return absl::OkStatus();
 }
 
-void DeviceSampler::Add(const Sampler& sampler, int64_t logits_row,
-                        std::optional<int64_t> pending) {
+void DeviceSampler::Add(Sampler& sampler, int64_t logits_row, std::optional<int64_t> pending) {
   LK_CHECK(sampler.vocab_size() == vocab_size_);
+  LK_CHECK(sampler.constraint() == nullptr || !pending.has_value());
   const int64_t step = sampler.n_sampled() + (pending.has_value() ? 1 : 0);
   SampleRow row = RowOf(sampler, logits_row, step);
+  const absl::Status mask = AddMask(sampler, row);
   AddAdjustments(sampler, pending, row);
   rows_.push_back(row);
-  asked_.push_back({.n_top = sampler.options().logprobs, .step = step});
+  asked_.push_back({.n_top = sampler.options().logprobs, .step = step, .mask = mask});
+}
+
+absl::Status DeviceSampler::AddMask(Sampler& sampler, SampleRow& row) {
+  if (sampler.constraint() == nullptr) return absl::OkStatus();
+  absl::Status status;
+  const bool has_memory = RunContained([&] {
+    const auto words = sampler.constraint()->Mask();
+    status = words.status();
+    if (!words.ok()) return;
+    LK_CHECK(static_cast<int64_t>(words->size()) == (vocab_size_ + 63) / 64);
+    const size_t first = mask_words_.size();
+    mask_words_.insert(mask_words_.end(), words->begin(), words->end());
+    row.first_mask_word = static_cast<int64_t>(first);
+  });
+  return has_memory ? status : OutOfMemory();
 }
 
 void DeviceSampler::AddAdjustments(const Sampler& sampler, std::optional<int64_t> pending,
@@ -118,18 +135,21 @@ absl::StatusOr<DeviceSampler::Uploaded> DeviceSampler::Upload() {
     return at;
   };
   add(rows_);
+  const size_t masks_at = add(mask_words_);
   const size_t adjustments_at = add(adjustments_), counts_at = add(counts_);
   const size_t penalties_at = add(next_penalties_);
   LK_RETURN_IF_ERROR(Reserve(parameters_, upload_.size()));
   std::byte* const there = parameters_.data();
   device_.Upload(upload_.data(), there, static_cast<int64_t>(upload_.size()));
-  return Uploaded{reinterpret_cast<LogitAdjustment*>(there + adjustments_at),
+  return Uploaded{reinterpret_cast<const uint64_t*>(there + masks_at),
+                  reinterpret_cast<LogitAdjustment*>(there + adjustments_at),
                   reinterpret_cast<const DrawnCount*>(there + counts_at),
                   reinterpret_cast<const float*>(there + penalties_at)};
 }
 
 void DeviceSampler::Forget() {
   rows_.clear();
+  mask_words_.clear();
   adjustments_.clear();
   counts_.clear();
   next_penalties_.clear();
@@ -150,15 +170,17 @@ absl::Status DeviceSampler::Queue(const float* logits, int64_t ld_logits) {
   args.logits = logits;
   args.ld_logits = ld_logits;
   args.vocab = vocab_size_;
+  args.mask_words = there.mask_words;
   args.adjustments = there.adjustments;
   args.scratch = scratch_.data();
   const auto n_rows = static_cast<int64_t>(rows_.size());
   for (int64_t first = 0; first < n_rows; first += rows_at_once_) {
     args.n_rows = std::min(rows_at_once_, n_rows - first);
-    args.n_draws = args.n_reports = args.most_adjustments = 0;
+    args.n_draws = args.n_reports = args.n_masked = args.most_adjustments = 0;
     for (int64_t i = first; i < first + args.n_rows; ++i) {
       args.n_draws += rows_[i].kind == SampleKind::kDraw ? 1 : 0;
       args.n_reports += rows_[i].report == SampleReport::kLogprobs ? 1 : 0;
+      args.n_masked += rows_[i].first_mask_word >= 0 ? 1 : 0;
       args.most_adjustments = std::max<int64_t>(args.most_adjustments, rows_[i].n_adjustments);
     }
     args.rows = parameters_.as<SampleRow>() + first;
@@ -193,6 +215,7 @@ absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> QueuedTokens::Wait() {
 
 absl::StatusOr<SampledToken> QueuedTokens::Read(const SampleResult& result,
                                                 const Asked& asked) const {
+  LK_RETURN_IF_ERROR(asked.mask);
   SampledToken sampled;
   sampled.token = result.token;
   if (result.outcome != SampleOutcome::kDrawn) {

@@ -29,6 +29,7 @@ class QueuedTokens {
   struct Asked {
     std::optional<int32_t> n_top;  // set if log-probabilities are reported
     std::optional<int64_t> step;   // the sampler's; unset for a given token
+    absl::Status mask = {};        // the error of a mask, which is the answer then
   };
 
   absl::StatusOr<SampledToken> Read(const SampleResult& result, const Asked& asked) const;
@@ -50,10 +51,10 @@ class DeviceSampler {
                                                                int64_t rows_at_once);
 
   // Adds a draw of the sampler's next token from a row of logits; several may draw from one row.
-  // Reads the sampler only now; the caller counts the token with Sampler::Accept. `pending` is the
-  // number, among the last fetched step's Adds, of the token that the sampler will count first.
-  void Add(const Sampler& sampler, int64_t logits_row,
-           std::optional<int64_t> pending = std::nullopt);
+  // Reads the sampler and the mask of its constraint only now; the caller counts the token with
+  // Sampler::Accept. `pending` is the number, among the last fetched step's Adds, of the token that
+  // the sampler will count first: with a constraint there is none.
+  void Add(Sampler& sampler, int64_t logits_row, std::optional<int64_t> pending = std::nullopt);
   // Adds the log-probabilities of a known token and of the n_top most likely.
   void AddGiven(int32_t token, int32_t n_top, int64_t logits_row);
 
@@ -70,6 +71,7 @@ class DeviceSampler {
   DeviceSampler(Device& device, int32_t vocab_size, int64_t rows_at_once)
       : device_(device), vocab_size_(vocab_size), rows_at_once_(rows_at_once) {}
   struct Uploaded {
+    const uint64_t* mask_words = nullptr;
     LogitAdjustment* adjustments = nullptr;
     const DrawnCount* counts = nullptr;
     const float* next_penalties = nullptr;
@@ -77,6 +79,7 @@ class DeviceSampler {
 
   absl::Status Reserve(Buffer& buffer, size_t size_bytes);
   absl::Status ReserveResults(size_t n_more);
+  absl::Status AddMask(Sampler& sampler, SampleRow& row);
   void AddAdjustments(const Sampler& sampler, std::optional<int64_t> pending, SampleRow& row);
   absl::StatusOr<Uploaded> Upload();
   void Forget();
@@ -85,6 +88,7 @@ class DeviceSampler {
   const int32_t vocab_size_;
   const int64_t rows_at_once_;
   std::vector<SampleRow> rows_;
+  std::vector<uint64_t> mask_words_;
   std::vector<LogitAdjustment> adjustments_;
   std::vector<DrawnCount> counts_;
   std::vector<float> next_penalties_;                // by adjustment, as far as counts_ need them

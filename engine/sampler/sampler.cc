@@ -122,13 +122,15 @@ size_t Sampler::AdjustmentOf(int32_t token) {
   return place->second;
 }
 
-void Sampler::Accept(int32_t token) {
+absl::Status Sampler::Accept(int32_t token) {
+  if (constraint_ != nullptr) LK_RETURN_IF_ERROR(constraint_->Advance(token));
   ++n_sampled_;
-  if (!Penalizes(options_)) return;
+  if (!Penalizes(options_)) return absl::OkStatus();
   const size_t i = AdjustmentOf(token);
   ++output_counts_[i];
   if (options_.repetition_penalty != 1.0f) adjustments_[i].repeats = 1;
   adjustments_[i].penalty = PenaltyOf(output_counts_[i]);
+  return absl::OkStatus();
 }
 
 float Sampler::PenaltyOf(int32_t count) const {
@@ -167,9 +169,8 @@ absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits) {
     sampled.token = DrawToken({adjusted, *max, options_.temperature, uniform(n_sampled_)},
                               {options_.top_k, options_.top_p, options_.min_p}, scratch_);
   }
-  if (constraint_ != nullptr) LK_RETURN_IF_ERROR(constraint_->Advance(sampled.token));
   if (options_.logprobs.has_value()) Report(logits, sampled);
-  Accept(sampled.token);
+  LK_RETURN_IF_ERROR(Accept(sampled.token));
   return sampled;
 }
 

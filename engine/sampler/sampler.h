@@ -83,8 +83,9 @@ class Sampler {
   // -inf is never drawn.
   absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits);
 
-  // Counts a token that a device drew from the same options, adjustments() and uniform().
-  void Accept(int32_t token);
+  // Counts a token that a device drew from the same options, adjustments(), mask and uniform(). The
+  // constraint's errors; then nothing is counted.
+  absl::Status Accept(int32_t token);
 
   int64_t n_sampled() const { return n_sampled_; }
   int32_t vocab_size() const { return vocab_size_; }

@@ -25,6 +25,7 @@ enum class SampleReport : int32_t { kToken, kLogprobs };
 struct SampleRow {
   int64_t logits_row = 0;
   int64_t first_adjustment = 0;  // index of SamplingArgs::adjustments; tokens are distinct
+  int64_t first_mask_word = -1;  // index of SamplingArgs::mask_words; -1: every token may come
   double uniform = 0.0;          // in [0, 1)
   int32_t n_adjustments = 0;
   SampleKind kind = SampleKind::kMostLikely;
@@ -41,7 +42,7 @@ struct SampleRow {
 enum class SampleOutcome : int32_t {
   kDrawn,
   kBadLogits,    // some logit is NaN or +inf, or all are -inf
-  kNothingLeft,  // all logits are -inf after biases and penalties
+  kNothingLeft,  // all logits are -inf after mask, biases and penalties
 };
 
 struct TopLogit {
@@ -50,7 +51,7 @@ struct TopLogit {
 };
 
 // What was drawn. Fields from `logit` on are set where the row reports log-probabilities; they
-// describe the logits before biases and penalties.
+// describe the logits before mask, biases and penalties.
 struct SampleResult {
   SampleOutcome outcome = SampleOutcome::kDrawn;
   int32_t token = 0;
@@ -67,8 +68,10 @@ struct SamplingArgs {
   const SampleRow* rows = nullptr;  // [n_rows]
   int64_t n_rows = 0;               // at most 65,535
   const LogitAdjustment* adjustments = nullptr;
-  // How many rows draw, how many report, and the most adjustments of one row.
-  int64_t n_draws = 0, n_reports = 0, most_adjustments = 0;
+  // Bit i % 64 of a row's word i / 64 says whether token i may come; ceil(vocab / 64) words a row.
+  const uint64_t* mask_words = nullptr;
+  // How many rows draw, report, and have a mask, and the most adjustments of one row.
+  int64_t n_draws = 0, n_reports = 0, n_masked = 0, most_adjustments = 0;
   std::byte* scratch = nullptr;     // [SamplingScratchBytes(n_rows, vocab)], aligned to 64
   SampleResult* results = nullptr;  // [n_rows]
 };

@@ -13,15 +13,6 @@ constexpr int32_t kEnd = 3;
 
 class EngineConstraintTest : public EngineTest {
  protected:
-  // Starts an engine on the host, which alone constrains.
-  void Start(EngineOptions options = {}) {
-    options.n_threads = 2;
-    if (options.cache_bytes == 0) options.cache_bytes = 32 << 20;
-    auto engine = CreateEngine(OpenCheckpoint(model_.path()).value(), options, nullptr);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
-  }
-
   EverySeventh::Rules Rules() const {
     return {.vocab_size = TinyConfig().vocab_size, .n_before_end = 60, .end = kEnd};
   }

@@ -118,13 +118,22 @@ TEST_F(EngineDeviceTest, DraftsAreRefused) {
                                           "verified on the CPU alone"));
 }
 
-TEST_F(EngineDeviceTest, ConstraintsAreRefused) {
-  StartOnDevice();
-  EngineRequest request = Request(10, 4);
+// The text that a constraint forces is no draft there.
+TEST_F(EngineDeviceTest, GreedyTokensUnderAConstraintAreTheHosts) {
+  EngineRequest request = Request(10, 20);
   request.constraint = std::make_shared<EverySeventhFactory>(EverySeventh::Rules());
-  EXPECT_EQ(Refused(request),
-            absl::UnimplementedError("constraint: on a device, expected none: tokens are "
-                                     "constrained on the CPU alone"));
+  StartOnDevice();
+  const auto there = Submit(request);
+  ASSERT_TRUE(there->Wait().status.ok()) << there->Wait().status;
+  EXPECT_EQ(there->final_event->n_drafted_tokens, 0);
+  EngineOptions host;
+  host.cache_bytes = 32 << 20;
+  host.device = nullptr;
+  auto engine = CreateEngine(OpenCheckpoint(model_.path()).value(), host, nullptr).value();
+  auto here = std::make_shared<Collected>();
+  ASSERT_TRUE(engine->Submit(request, std::make_unique<CollectingSink>(here)).ok());
+  EXPECT_TRUE(here->Wait().status.ok());
+  EXPECT_EQ(there->tokens, here->tokens);
 }
 
 TEST_F(EngineDeviceTest, StepsOfOneTokenEachAreRepeatedAsTheyWere) {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
+#include "tests/engine/sampler/every_seventh.h"
 #include "tests/testing/emulated/emulated_device.h"
 #include "tests/testing/test_device.h"
 
@@ -78,7 +79,7 @@ TEST_F(DeviceSamplerTest, StepsOfMoreRowsThanAreComputedAtOnceAreThoseOfTheHost)
     ASSERT_EQ(tokens.size(), host.size());
     for (int i = 0; i < kRows; ++i) {
       ExpectSame(tokens[i], host[i].Sample(Row(logits, kRows - 1 - i)));
-      there[i].Accept(tokens[i]->token);
+      ASSERT_TRUE(there[i].Accept(tokens[i]->token).ok());
     }
   }
 }
@@ -111,7 +112,7 @@ TEST_F(DeviceSamplerTest, StepsMayBeQueuedBeforeTheLastOnesTokensAreRead) {
       ASSERT_EQ(tokens->size(), host.size());
       for (int i = 0; i < kRows; ++i) {
         ExpectSame((*tokens)[i], host[i].Sample(Row(logits, i)));
-        there[i].Accept((*tokens)[i]->token);
+        ASSERT_TRUE(there[i].Accept((*tokens)[i]->token).ok());
       }
     }
     pending = std::move(queued);
@@ -124,9 +125,52 @@ TEST_F(DeviceSamplerTest, ChoicesDrawFromOneRow) {
   std::vector<Sampler> samplers;
   for (int choice = 0; choice < 5; ++choice)
     samplers.emplace_back(OptionsOf(1), choice, kVocab, std::vector<int32_t>{4});
-  for (const Sampler& sampler : samplers) sampler_->Add(sampler, 0);
+  for (Sampler& sampler : samplers) sampler_->Add(sampler, 0);
   const auto tokens = Sample(logits);
   for (int i = 0; i < 5; ++i) ExpectSame(tokens[i], samplers[i].Sample(Row(logits, 0)));
+}
+
+// Rows with a constraint beside rows without, more than are computed at once; two of them come to
+// their end, where no token may come.
+TEST_F(DeviceSamplerTest, MasksAreThoseOfTheHost) {
+  constexpr int kRows = 9, kSteps = 5;
+  std::vector<Sampler> host, there;
+  for (std::vector<Sampler>* samplers : {&host, &there}) {
+    for (int i = 0; i < kRows; ++i) {
+      samplers->emplace_back(OptionsOf(i), i, kVocab, std::vector<int32_t>{1, 2, i});
+      if (i % 3 == 1) continue;
+      const EverySeventh::Rules rules = {.vocab_size = kVocab, .n_before_end = i < 3 ? 4 : kSteps};
+      samplers->back().Constrain(std::make_unique<EverySeventh>(rules));
+    }
+  }
+  int n_refused = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    const std::vector<float> logits = Logits(kRows, step);
+    for (int i = 0; i < kRows; ++i) sampler_->Add(there[i], i);
+    const auto tokens = Sample(logits);
+    for (int i = 0; i < kRows; ++i) {
+      SCOPED_TRACE(absl::StrCat("step ", step, " row ", i));
+      ExpectSame(tokens[i], host[i].Sample(Row(logits, i)));
+      n_refused += !tokens[i].ok();
+      if (!tokens[i].ok()) continue;
+      EXPECT_TRUE(there[i].Accept(tokens[i]->token).ok());
+    }
+  }
+  EXPECT_EQ(n_refused, 2);
+  EXPECT_FALSE(there[3].Accept(0).ok()) << "a token that may not come";
+}
+
+TEST_F(DeviceSamplerTest, AMaskThatLeavesOnlyImpossibleTokensLeavesNothing) {
+  std::vector<float> logits = Logits(1, 3);
+  for (int32_t t = 0; t < kVocab; t += 7) logits[t] = -INFINITY;
+  Sampler host(OptionsOf(1), 0, kVocab, {}), there(OptionsOf(1), 0, kVocab, {});
+  for (Sampler* sampler : {&host, &there}) {
+    sampler->Constrain(std::make_unique<EverySeventh>(EverySeventh::Rules{.vocab_size = kVocab}));
+  }
+  sampler_->Add(there, 0);
+  const auto tokens = Sample(logits);
+  EXPECT_EQ(tokens[0].status().code(), absl::StatusCode::kInternal);
+  ExpectSame(tokens[0], host.Sample(Row(logits, 0)));
 }
 
 TEST_F(DeviceSamplerTest, GivenTokensAreScored) {
@@ -145,7 +189,7 @@ TEST_F(DeviceSamplerTest, BadLogitsAreTheirRowsErrorAndCountNothing) {
   std::vector<float> logits = Logits(2, 5);
   logits[7] = NAN;
   Sampler bad(OptionsOf(3), 0, kVocab, {}), good(OptionsOf(3), 0, kVocab, {});
-  bad.Accept(1);
+  ASSERT_TRUE(bad.Accept(1).ok());
   sampler_->Add(bad, 0);
   sampler_->Add(good, 1);
   const auto tokens = Sample(logits);
@@ -160,7 +204,7 @@ TEST(DeviceSampler, AFaultOfTheDeviceIsTheErrorOfAll) {
   EmulatedDevice device;
   const auto sampler = *DeviceSampler::Create(device, kVocab, 3);
   const std::vector<float> logits = Logits(1, 6);
-  const Sampler one(OptionsOf(3), 0, kVocab, {});
+  Sampler one(OptionsOf(3), 0, kVocab, {});
   sampler->Add(one, 0);
   ASSERT_TRUE(sampler->Queue(logits.data(), kStride).ok());
   device.Break(absl::InternalError("emulated: fault"));

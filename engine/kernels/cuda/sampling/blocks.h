@@ -17,7 +17,7 @@ struct SamplingWork {
   double* raw_sums = nullptr;      // sums of exp(logit - max) of the raw logits
   uint64_t* fixed_sums = nullptr;  // sums of FixedWeight, for top_p
   int32_t* raw_keys = nullptr;     // the largest NormalKey of the raw logits; NaN stands out
-  int32_t* keys = nullptr;         // the same after adjustments, for rows that have some
+  int32_t* keys = nullptr;         // the same for rows with adjusted logits (IsAdjusted)
   int32_t* heaviest = nullptr;     // the bits of the largest weight
   float* weights = nullptr;        // the adjusted logits at first
 };
@@ -78,12 +78,22 @@ __device__ inline double LanesTotal(double x, double* lanes) {
   return total;
 }
 
-// Returns the keys of a row's logits after its adjustments.
+// Whether a row draws from other logits than the raw ones.
+__device__ inline bool IsAdjusted(const SampleRow& row) {
+  return row.n_adjustments > 0 || row.first_mask_word >= 0;
+}
+// Returns the keys of the logits that a row draws from.
 __device__ inline const int32_t* KeysOf(const SamplingWork& w, int64_t row) {
-  return (w.a.rows[row].n_adjustments > 0 ? w.keys : w.raw_keys) + row * w.n_blocks;
+  return (IsAdjusted(w.a.rows[row]) ? w.keys : w.raw_keys) + row * w.n_blocks;
 }
 __device__ inline const float* RawLogitsOf(const SamplingWork& w, int64_t row) {
   return w.a.logits + w.a.rows[row].logits_row * w.a.ld_logits;
+}
+// Returns a token's logit, or -inf where the row's mask keeps the token out.
+__device__ inline float MaskedLogit(const SamplingWork& w, int64_t row, int64_t token) {
+  const int64_t first = w.a.rows[row].first_mask_word;
+  const bool may_come = first < 0 || (w.a.mask_words[first + token / 64] >> (token % 64) & 1) != 0;
+  return may_come ? RawLogitsOf(w, row)[token] : FromOrderKey(kMinusInfinityKey);
 }
 // Returns a row's weights, whose place holds the adjusted logits before.
 __device__ inline float* WeightsOf(const SamplingWork& w, int64_t row) {

@@ -311,7 +311,7 @@ __device__ int32_t FirstIdOf(const SamplingWork& w, int64_t row, int32_t key, in
     if (keys[b] == key) block = Smaller(block, b);
   }
   block = BlockSmallest(block, scratch);
-  const float* logits = w.a.rows[row].n_adjustments > 0 ? WeightsOf(w, row) : RawLogitsOf(w, row);
+  const float* logits = IsAdjusted(w.a.rows[row]) ? WeightsOf(w, row) : RawLogitsOf(w, row);
   const auto vocab = static_cast<int32_t>(w.a.vocab);
   const int32_t id = block * kSumBlock + static_cast<int32_t>(threadIdx.x);
   const bool is_it = threadIdx.x < kSumBlock && id < vocab && NormalKey(logits[id]) == key;
@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(kThreads) DrawKernel(SamplingWork w) {
     if (threadIdx.x == 0) result.outcome = SampleOutcome::kBadLogits;
     return;
   }
-  if (r.n_adjustments > 0) largest = LargestKey(KeysOf(w, row), w.n_blocks, s.ints);
+  if (IsAdjusted(r)) largest = LargestKey(KeysOf(w, row), w.n_blocks, s.ints);
   if (IsBadKey(largest)) {
     if (threadIdx.x == 0) result.outcome = SampleOutcome::kNothingLeft;
     return;

@@ -42,13 +42,12 @@ __device__ inline void StoreLargest(const SamplingWork& w, const float* logits, 
 
 __global__ void RawKeysKernel(SamplingWork w) {
   const int64_t row = blockIdx.y;
-  const float* logits = RawLogitsOf(w, row);
-  StoreLargest(w, logits, w.raw_keys + row * w.n_blocks);
-  if (w.a.rows[row].n_adjustments == 0) return;
+  StoreLargest(w, RawLogitsOf(w, row), w.raw_keys + row * w.n_blocks);
+  if (!IsAdjusted(w.a.rows[row])) return;
   const ThreadIds ids = IdsOfThread();
   for (int i = 0; i < kIdsPerThread; ++i) {
     const int64_t id = ids.first + i * kSumLanes;
-    if (id < w.a.vocab) WeightsOf(w, row)[id] = logits[id];
+    if (id < w.a.vocab) WeightsOf(w, row)[id] = MaskedLogit(w, row, id);
   }
 }
 
@@ -59,12 +58,12 @@ __global__ void AdjustKernel(SamplingWork w) {
   if (i >= row.n_adjustments) return;
   const LogitAdjustment adjustment = w.a.adjustments[row.first_adjustment + i];
   WeightsOf(w, blockIdx.y)[adjustment.token] = AdjustedLogit(
-      RawLogitsOf(w, blockIdx.y)[adjustment.token], adjustment, row.repetition_penalty);
+      MaskedLogit(w, blockIdx.y, adjustment.token), adjustment, row.repetition_penalty);
 }
 
 __global__ void AdjustedKeysKernel(SamplingWork w) {
   const int64_t row = blockIdx.y;
-  if (w.a.rows[row].n_adjustments == 0) return;
+  if (!IsAdjusted(w.a.rows[row])) return;
   StoreLargest(w, WeightsOf(w, row), w.keys + row * w.n_blocks);
 }
 
@@ -75,7 +74,7 @@ __global__ void WeightsKernel(SamplingWork w) {
   const SampleRow& r = w.a.rows[row];
   if (r.kind != SampleKind::kDraw) return;
   const float max = FromOrderKey(LargestKey(KeysOf(w, row), w.n_blocks, scratch));
-  const float* logits = r.n_adjustments > 0 ? WeightsOf(w, row) : RawLogitsOf(w, row);
+  const float* logits = IsAdjusted(r) ? WeightsOf(w, row) : RawLogitsOf(w, row);
   const ThreadIds ids = IdsOfThread();
   double sum = 0.0;
   uint64_t fixed_sum = 0;
@@ -180,6 +179,8 @@ void SampleOnDevice(Device& device, const SamplingArgs& args) {
     const int64_t blocks = (args.most_adjustments + kThreads - 1) / kThreads;
     Launch(device, AdjustKernel, {.blocks_x = blocks, .blocks_y = args.n_rows, .threads = kThreads},
            work);
+  }
+  if (args.most_adjustments > 0 || args.n_masked > 0) {
     Launch(device, AdjustedKeysKernel, of_rows, work);
   }
   if (args.n_draws > 0) Launch(device, WeightsKernel, of_rows, work);

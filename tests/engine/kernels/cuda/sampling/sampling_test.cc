@@ -11,6 +11,7 @@
 #include "engine/kernels/cuda/emulated/grid.h"
 #include "engine/kernels/device/kernels.h"
 #include "engine/sampler/sampler.h"
+#include "tests/engine/sampler/every_seventh.h"
 #include "tests/testing/test_device.h"
 
 namespace lowkey {
@@ -69,7 +70,7 @@ class Step {
     return static_cast<int64_t>(logits_.size()) / ld_logits_ - 1;
   }
 
-  void AddRow(const Sampler& sampler, int64_t logits_row) {
+  void AddRow(Sampler& sampler, int64_t logits_row) {
     const SamplingOptions& o = sampler.options();
     SampleRow row;
     row.logits_row = logits_row;
@@ -84,6 +85,11 @@ class Step {
     row.repetition_penalty = o.repetition_penalty;
     row.report = o.logprobs.has_value() ? SampleReport::kLogprobs : SampleReport::kToken;
     row.n_top = o.logprobs.value_or(0);
+    if (sampler.constraint() != nullptr) {
+      const auto mask = *sampler.constraint()->Mask();
+      row.first_mask_word = static_cast<int64_t>(mask_words_.size());
+      mask_words_.insert(mask_words_.end(), mask.begin(), mask.end());
+    }
     Add(row);
     adjustments_.insert(adjustments_.end(), sampler.adjustments().begin(),
                         sampler.adjustments().end());
@@ -91,6 +97,7 @@ class Step {
   void Add(const SampleRow& row) {
     rows_.push_back(row);
     n_draws_ += row.kind == SampleKind::kDraw ? 1 : 0;
+    n_masked_ += row.first_mask_word >= 0 ? 1 : 0;
     n_reports_ += row.report == SampleReport::kLogprobs ? 1 : 0;
     most_adjustments_ = std::max<int64_t>(most_adjustments_, row.n_adjustments);
   }
@@ -105,12 +112,16 @@ class Step {
     std::vector<LogitAdjustment> some = adjustments_;
     some.resize(some.size() + 1);  // there is no array of none
     const DeviceArray<LogitAdjustment> adjustments(some);
+    std::vector<uint64_t> words = mask_words_;
+    words.resize(words.size() + 1);
+    const DeviceArray<uint64_t> mask_words(words);
     DeviceArray<SampleResult> results(n_rows);
     emulated::SetThreadOrder(order);
     Device& device = KernelTestDevice();
-    device.kernels().sample(device, {logits.data(), ld_logits_, vocab_, rows.data(), n_rows,
-                                     adjustments.data(), n_draws_, n_reports_, most_adjustments_,
-                                     reinterpret_cast<std::byte*>(scratch.data()), results.data()});
+    device.kernels().sample(
+        device, {logits.data(), ld_logits_, vocab_, rows.data(), n_rows, adjustments.data(),
+                 mask_words.data(), n_draws_, n_reports_, n_masked_, most_adjustments_,
+                 reinterpret_cast<std::byte*>(scratch.data()), results.data()});
     std::vector<SampleResult> read = results.Read();
     emulated::SetThreadOrder(ThreadOrder::kForward);
     return read;
@@ -121,7 +132,8 @@ class Step {
   std::vector<float> logits_;
   std::vector<SampleRow> rows_;
   std::vector<LogitAdjustment> adjustments_;
-  int64_t n_draws_ = 0, n_reports_ = 0, most_adjustments_ = 0;
+  std::vector<uint64_t> mask_words_;
+  int64_t n_draws_ = 0, n_reports_ = 0, n_masked_ = 0, most_adjustments_ = 0;
 };
 
 void ExpectSame(const SampleResult& result, const absl::StatusOr<SampledToken>& expected) {
@@ -162,7 +174,14 @@ TEST_P(CudaSamplingTest, DrawsWhatTheHostDraws) {
       std::vector<int32_t> prompt(5);
       for (int32_t& token : prompt) token = static_cast<int32_t>(random() % vocab);
       Sampler sampler(options, i, vocab, prompt);
-      for (unsigned j = 0; j < random() % 4; ++j) sampler.Accept(prompt[j] / 2);
+      if (vocab >= 7 && i % 2 == 1) {
+        sampler.Constrain(std::make_unique<EverySeventh>(EverySeventh::Rules{.vocab_size = vocab}));
+      }
+      for (unsigned j = 0; j < random() % 4; ++j) {
+        // A masked sampler counts what it may count.
+        const bool counts = sampler.Accept(prompt[j] / 2).ok();
+        EXPECT_TRUE(counts || sampler.constraint() != nullptr);
+      }
       step.AddRow(sampler, step.AddLogits(logits));
       expected.push_back(sampler.Sample(logits));
     }
@@ -253,7 +272,7 @@ TEST(CudaSampling, ASequenceOfDrawsCountsWhatItDrew) {
     step.AddRow(device, step.AddLogits(logits));
     const SampleResult result = step.Run()[0];
     ASSERT_EQ(result.token, host.Sample(logits)->token) << i;
-    device.Accept(result.token);
+    ASSERT_TRUE(device.Accept(result.token).ok());
   }
   EXPECT_EQ(device.n_sampled(), 25);
 }
@@ -271,9 +290,9 @@ TEST(CudaSampling, BadLogitsMarkTheirRowAlone) {
     o.temperature = temperature;
     o.top_p = 0.5f;
     o.logprobs = 2;
-    const Sampler plain(o, 0, 3, {});
+    Sampler plain(o, 0, 3, {});
     o.logit_bias = {{0, 100.0f}, {1, 1.0f}};
-    const Sampler biased(o, 0, 3, {});
+    Sampler biased(o, 0, 3, {});
     for (const std::vector<float>& logits : bad) {
       step.AddRow(plain, step.AddLogits(logits));
       step.AddRow(biased, step.AddLogits(logits));
