@@ -88,11 +88,11 @@ __global__ void RotateKernel(RotateArgs a) {
 
 template <typename T>
 __global__ void GatedKernel(GatedArgs a) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= a.n_rows * a.n) return;
-  const float* row = a.gate_up + i / a.n * a.ld;
-  const float gate = row[i % a.n], up = row[a.n + i % a.n];
-  static_cast<T*>(a.out)[i] = FromFloat<T>(gate / (1.0f + expf(-gate)) * up);
+  const int64_t row = blockIdx.x, j = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
+  if (j >= a.n) return;
+  const float* gate_up = a.gate_up + row * a.ld;
+  const float gate = gate_up[j], up = gate_up[a.n + j];
+  static_cast<T*>(a.out)[row * a.n + j] = FromFloat<T>(gate / (1.0f + expf(-gate)) * up);
 }
 
 template <typename T>
@@ -133,7 +133,10 @@ void RotateOnDevice(Device& device, const RotateArgs& args) {
 
 void GatedOnDevice(Device& device, const GatedArgs& args) {
   Launch(device, ForType(args.out_type, GatedKernel<float>, GatedKernel<uint16_t>),
-         Elements(args.n_rows * args.n), args);
+         {.blocks_x = args.n_rows,
+          .blocks_y = (args.n + kThreads - 1) / kThreads,
+          .threads = kThreads},
+         args);
 }
 
 void RoundOnDevice(Device& device, const RoundArgs& args) {
