@@ -13,9 +13,14 @@
 namespace lowkey {
 namespace {
 
-// Returns a source of a policy: 'sha256-' and the hash in base 64.
+// Returns a source of a policy: 'sha256-' and the hash in base 64. (The function of Abseil that reads
+// hexadecimal bytes has another form in every version.)
 std::string HashSource(const std::string& hex) {
-  return absl::StrCat("'sha256-", absl::Base64Escape(absl::HexStringToBytes(hex)), "'");
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return absl::StrCat("'sha256-", absl::Base64Escape(bytes), "'");
 }
 
 const std::string& Policy() {
