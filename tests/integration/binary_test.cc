@@ -247,6 +247,14 @@ TEST_F(BinaryTest, TablesFitTheTerminal) {
   }
 }
 
+TEST_F(BinaryTest, AnEvaluationThatIsRefusedHasNoTable) {
+  const Ran ran = RunLowkey({"eval", "recall", SourcePath("LICENSE"), "--model", model_.path(),
+                             "--context", "64", "--threads", "1"});
+  EXPECT_EQ(ran.code, 2) << ran.errors;
+  EXPECT_THAT(ran.errors, HasSubstr("context: 64 tokens, expected at least"));
+  EXPECT_EQ(ran.output, "");
+}
+
 TEST_F(BinaryTest, VersionTellsTheBuild) {
   const Ran text = RunLowkey({"version"});
   for (const char* row : {"lowkey 0.", "commit ", "build ", "instruction set ", "gRPC 1."}) {

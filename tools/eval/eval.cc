@@ -223,7 +223,6 @@ absl::StatusOr<std::vector<EvalRow>> MeasureAll(Engine& engine, const EvalKind& 
   EvalRow widest = kind.widest();
   add_ratio(widest, widest);
   const Table table = MakeEvalTable(evaluation.trials, widest);
-  if (!evaluation.is_json) PrintHeader(table);
   std::vector<EvalRow> rows;
   for (const int64_t context : evaluation.contexts) {
     const size_t first = rows.size();
@@ -238,7 +237,10 @@ absl::StatusOr<std::vector<EvalRow>> MeasureAll(Engine& engine, const EvalKind& 
       }
       row.trial = trial;
       add_ratio(rows.size() > first ? rows[first] : row, row);
-      if (!evaluation.is_json) PrintNow(TableRow(table, row));
+      if (!evaluation.is_json) {
+        if (rows.empty()) PrintHeader(table);
+        PrintNow(TableRow(table, row));
+      }
       rows.push_back(std::move(row));
     }
   }
