@@ -251,7 +251,7 @@ TEST_F(ResponsesTest, CallsOfToolsAreItems) {
   for (const json& event : events) {
     if (event["type"] == "response.function_call_arguments.delta") arguments += event["delta"];
   }
-  EXPECT_EQ(arguments, output[2]["arguments"]);
+  EXPECT_EQ(output[2]["arguments"], arguments);
   const json& streamed = events.back()["response"]["output"];
   ASSERT_EQ(streamed.size(), 3u);
   EXPECT_EQ(streamed[1]["content"], output[1]["content"]);
