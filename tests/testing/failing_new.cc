@@ -19,6 +19,15 @@ void* operator new(size_t n_bytes) {
   return memory;
 }
 
+// AddressSanitizer's own would not come here.
+void* operator new(size_t n_bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(n_bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
