@@ -19,7 +19,7 @@ void* operator new(size_t n_bytes) {
   return memory;
 }
 
-// AddressSanitizer's own would not come here.
+// AddressSanitizer has an operator of its own for this form, which does not call the one above.
 void* operator new(size_t n_bytes, const std::nothrow_t&) noexcept {
   try {
     return operator new(n_bytes);

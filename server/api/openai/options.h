@@ -9,7 +9,7 @@
 
 namespace lowkey {
 
-// What happens to fields that no reader asked for.
+// Says what happens to the fields of a request that no reader asked for.
 enum class UnknownFields { kRefused, kIgnored };
 
 struct OpenAiOptions {

@@ -118,7 +118,7 @@ TEST_F(EngineDeviceTest, DraftsAreRefused) {
                                           "verified on the CPU alone"));
 }
 
-// The text that a constraint forces is no draft there.
+// Text that a constraint forces is not drafted on a device.
 TEST_F(EngineDeviceTest, GreedyTokensUnderAConstraintAreTheHosts) {
   EngineRequest request = Request(10, 20);
   request.constraint = std::make_shared<EverySeventhFactory>(EverySeventh::Rules());

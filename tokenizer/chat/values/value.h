@@ -147,7 +147,7 @@ struct Clock {
   absl::TimeZone zone = absl::UTCTimeZone();
 };
 
-// The charge for visiting one value, besides the bytes of a string.
+// A visit of one value is charged this much, besides the bytes of a string.
 inline constexpr size_t kVisitBytes = 64;
 
 // Owns the values that one rendering makes, until the end, and counts its costs. All errors are

@@ -100,6 +100,11 @@ __device__ inline float* WeightsOf(const SamplingWork& w, int64_t row) {
   return w.weights + row * w.n_blocks * kSumBlock;
 }
 
+// Returns the logits that a row draws from, until weights take their place.
+__device__ inline const float* LogitsOf(const SamplingWork& w, int64_t row) {
+  return IsAdjusted(w.a.rows[row]) ? WeightsOf(w, row) : RawLogitsOf(w, row);
+}
+
 }  // namespace lowkey
 
 #endif  // LOWKEY_ENGINE_KERNELS_CUDA_SAMPLING_BLOCKS_H_

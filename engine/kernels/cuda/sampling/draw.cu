@@ -311,7 +311,7 @@ __device__ int32_t FirstIdOf(const SamplingWork& w, int64_t row, int32_t key, in
     if (keys[b] == key) block = Smaller(block, b);
   }
   block = BlockSmallest(block, scratch);
-  const float* logits = IsAdjusted(w.a.rows[row]) ? WeightsOf(w, row) : RawLogitsOf(w, row);
+  const float* logits = LogitsOf(w, row);
   const auto vocab = static_cast<int32_t>(w.a.vocab);
   const int32_t id = block * kSumBlock + static_cast<int32_t>(threadIdx.x);
   const bool is_it = threadIdx.x < kSumBlock && id < vocab && NormalKey(logits[id]) == key;

@@ -74,7 +74,7 @@ __global__ void WeightsKernel(SamplingWork w) {
   const SampleRow& r = w.a.rows[row];
   if (r.kind != SampleKind::kDraw) return;
   const float max = FromOrderKey(LargestKey(KeysOf(w, row), w.n_blocks, scratch));
-  const float* logits = IsAdjusted(r) ? WeightsOf(w, row) : RawLogitsOf(w, row);
+  const float* logits = LogitsOf(w, row);
   const ThreadIds ids = IdsOfThread();
   double sum = 0.0;
   uint64_t fixed_sum = 0;

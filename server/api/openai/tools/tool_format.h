@@ -27,13 +27,13 @@ ToolFormat DetectToolFormat(std::string_view template_text);
 // must see (GenerationRequest::shown_pieces).
 std::vector<std::string> ToolMarkers(ToolFormat format);
 
-// The markers around reasoning.
+// A model writes its reasoning between these markers.
 inline constexpr std::string_view kReasoningOpen = "<think>", kReasoningClose = "</think>";
 
 // Whether a template's text speaks of <think> or its end, so that an answer may begin with it.
 bool SpeaksOfReasoning(std::string_view template_text);
 
-// Returns those markers, which may be control pieces too.
+// Returns the markers around reasoning, which may be control pieces too.
 std::vector<std::string> ReasoningMarkers();
 
 // Whether a prompt ends within an open <think>, so that the answer begins as reasoning.
