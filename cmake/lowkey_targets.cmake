@@ -91,8 +91,9 @@ endmacro()
 
 function(lk_library NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
-  add_library(${NAME} STATIC ${ARG_SRCS})
-  set_target_properties(${NAME} PROPERTIES UNITY_BUILD ${LOWKEY_UNITY})
+  add_library(${NAME} ${ARG_SRCS})
+  # A macro that only one library has would part it from the precompiled header.
+  set_target_properties(${NAME} PROPERTIES UNITY_BUILD ${LOWKEY_UNITY} DEFINE_SYMBOL "")
   if(LOWKEY_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # A class of one source may hold types of that source's anonymous namespace.
     target_compile_options(${NAME} PRIVATE -Wno-subobject-linkage)

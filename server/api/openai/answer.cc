@@ -32,6 +32,12 @@ std::string_view FinishReasonOf(const v1::ChoiceFinish& finish) {
   }
 }
 
+int64_t CountReasoning(const Tokenizer& tokenizer, const std::string& text) {
+  const absl::StatusOr<std::vector<int32_t>> ids =
+      tokenizer.Encode(text, {.add_bos = false, .add_eos = false});
+  return ids.ok() ? static_cast<int64_t>(ids->size()) : 0;
+}
+
 void WriteReport(const v1::FinalEvent& final, JsonWriter& writer) {
   writer.BeginObject().Key("attention");
   WriteProto(final.attention(), writer);
@@ -141,6 +147,10 @@ void Answer::WriteUsage(int64_t n_prompt, int64_t n_generated, int64_t n_cached,
   writer.Key("completion_tokens").Int(n_generated);
   writer.Key("total_tokens").Int(n_prompt + n_generated);
   writer.Key("prompt_tokens_details").BeginObject().Key("cached_tokens").Int(n_cached).EndObject();
+  if (const std::optional<int64_t> n = n_reasoning_tokens(); n.has_value()) {
+    writer.Key("completion_tokens_details").BeginObject();
+    writer.Key("reasoning_tokens").Int(*n).EndObject();
+  }
   writer.EndObject();
 }
 

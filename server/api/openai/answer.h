@@ -11,6 +11,7 @@
 #include "lowkey/v1/generation.pb.h"
 #include "server/api/http/json_writer.h"
 #include "server/api/openai/generation_call.h"
+#include "tokenizer/tokenizer.h"
 
 namespace lowkey {
 
@@ -58,6 +59,8 @@ class Answer : public AnswerWriter {
                            JsonWriter& writer) = 0;
   // Of a stream: takes the prompt's log-probabilities before the prompt's first chunk.
   virtual void TakePromptLogprobs(size_t prompt, const v1::PromptLogprobs& logprobs);
+  // Of the choices that have ended; nullopt: such answers have no reasoning.
+  virtual std::optional<int64_t> n_reasoning_tokens() const { return std::nullopt; }
 
  private:
   struct Choice {
@@ -83,6 +86,9 @@ class Answer : public AnswerWriter {
 
 // "stop" or "length"; empty for choices that an error ended.
 std::string_view FinishReasonOf(const v1::ChoiceFinish& finish);
+
+// Returns how many tokens the text of a reasoning has, as the tokenizer cuts it.
+int64_t CountReasoning(const Tokenizer& tokenizer, const std::string& text);
 
 // Writes the `lowkey` object of a result: how attention ran, times, and the seed.
 void WriteReport(const v1::FinalEvent& final, JsonWriter& writer);

@@ -85,6 +85,8 @@ ChatAnswer::Parsed ChatAnswer::Parse(size_t index, const std::string& text, cons
         parsed.calls.push_back(std::move(event));
     }
   }
+  choice.reasoning += parsed.reasoning;
+  if (finish != nullptr) n_reasoning_ += CountReasoning(tokenizer_, choice.reasoning);
   return parsed;
 }
 

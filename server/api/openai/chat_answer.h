@@ -1,7 +1,9 @@
 #ifndef LOWKEY_SERVER_API_OPENAI_CHAT_ANSWER_H_
 #define LOWKEY_SERVER_API_OPENAI_CHAT_ANSWER_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@ class ChatAnswer final : public Answer {
     bool is_begun = false;  // its first chunk, which has the role, was written
     bool has_calls = false;
     std::unique_ptr<ToolParser> parser = nullptr;  // null: all text is content
+    std::string reasoning = {};
   };
   // What a text says once calls and reasoning are taken out of it.
   struct Parsed {
@@ -36,6 +39,7 @@ class ChatAnswer final : public Answer {
                   JsonWriter& writer) override;
   void WriteChoice(size_t index, const v1::ChoiceDelta& choice, const v1::PromptLogprobs& prompt,
                    const Finish& finish, JsonWriter& writer) override;
+  std::optional<int64_t> n_reasoning_tokens() const override { return n_reasoning_; }
   // The choice's `logprobs` and what ends it.
   void WriteRest(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                  JsonWriter& writer) const;
@@ -43,6 +47,7 @@ class ChatAnswer final : public Answer {
   const Tokenizer& tokenizer_;
   const bool is_named_call_;
   std::vector<Choice> choices_;
+  int64_t n_reasoning_ = 0;
 };
 
 }  // namespace lowkey

@@ -40,12 +40,14 @@ absl::Status WithMessage(const absl::Status& status, std::string_view message) {
   return changed;
 }
 
-// Chats describe a function in an object of its own: "tools[0].function.name".
-std::string WithoutFunction(std::string message) {
-  constexpr std::string_view kInner = ".function";
-  const size_t at = message.find(kInner);
-  if (at == std::string::npos || at > message.find(": ")) return message;
-  return message.erase(at, kInner.size());
+// Chats have objects of their own for a function and for allowed tools:
+// "tool_choice.allowed_tools.tools[0].function.name".
+std::string WithoutObjects(std::string message) {
+  for (const std::string_view inner : {".allowed_tools", ".function"}) {
+    const size_t at = message.find(inner);
+    if (at < message.find(": ")) message.erase(at, inner.size());
+  }
+  return message;
 }
 
 }  // namespace
@@ -62,7 +64,7 @@ absl::Status WithApiNames(const absl::Status& status, FieldNames names) {
   const bool is_of_tools =
       absl::StartsWith(message, "tools[") || absl::StartsWith(message, "tool_choice.");
   if (names == FieldNames::kResponses && is_of_tools) {
-    return WithMessage(status, WithoutFunction(message));
+    return WithMessage(status, WithoutObjects(message));
   }
   return status;
 }

@@ -48,9 +48,11 @@ void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> thread);
 std::byte* DynamicShared();
 void SyncBlock();
 void SyncWarp();
-// Gives at most 16 bytes per lane; then `take` reads the bytes of all lanes, [32][16].
+// Gives at most kMostExchanged bytes per lane; then `take` reads the bytes of all lanes. The lanes go
+// on one by one: whoever lets others read its memory calls SyncWarp after it.
+inline constexpr int kMostExchanged = 32;
 void ExchangeInWarp(const void* give, int64_t size_bytes,
-                    absl::FunctionRef<void(const std::byte (*lanes)[16])> take);
+                    absl::FunctionRef<void(const std::byte (*lanes)[kMostExchanged])> take);
 // Begins to copy 16 bytes; ends the thread's group of copies; makes all but the last n groups.
 void BeginCopy(void* to, const void* from);
 void CommitCopies();
@@ -60,9 +62,9 @@ void Enqueue(Device& device, std::function<void()> work);
 
 template <typename T>
 T TakeFrom(T x, int source) {
-  static_assert(sizeof(T) <= 16);
+  static_assert(sizeof(T) <= kMostExchanged);
   T taken;
-  ExchangeInWarp(&x, sizeof(x), [&](const std::byte(*lanes)[16]) {
+  ExchangeInWarp(&x, sizeof(x), [&](const auto* lanes) {
     std::memcpy(&taken, lanes[source & 31], sizeof(taken));
   });
   return taken;
@@ -118,7 +120,7 @@ T __shfl_up_sync(unsigned, T x, int by) {
 inline unsigned __ballot_sync(unsigned, bool vote) {
   unsigned votes = 0;
   const unsigned mine = vote ? 1 : 0;
-  ::lowkey::emulated::ExchangeInWarp(&mine, sizeof(mine), [&](const std::byte(*lanes)[16]) {
+  ::lowkey::emulated::ExchangeInWarp(&mine, sizeof(mine), [&](const auto* lanes) {
     for (int i = 0; i < 32; ++i) {
       unsigned one;
       std::memcpy(&one, lanes[i], sizeof(one));
@@ -129,7 +131,7 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
 }
 inline int __reduce_max_sync(unsigned, int x) {
   int largest = x;
-  ::lowkey::emulated::ExchangeInWarp(&x, sizeof(x), [&](const std::byte(*lanes)[16]) {
+  ::lowkey::emulated::ExchangeInWarp(&x, sizeof(x), [&](const auto* lanes) {
     for (int i = 0; i < 32; ++i) {
       int one;
       std::memcpy(&one, lanes[i], sizeof(one));

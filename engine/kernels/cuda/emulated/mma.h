@@ -4,6 +4,7 @@
 // mma.h for a C++ compiler. Only mma.h includes it.
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -18,30 +19,25 @@ inline float HalfOf(uint32_t word, int half) {
   return BFloat16ToFloat(static_cast<uint16_t>(word >> (16 * half)));
 }
 
-// Returns the value whose address `lane` of the warp gave, while all wait.
-template <typename T>
-const T& GivenBy(const std::byte (*lanes)[16], int lane) {
-  const T* given;
-  std::memcpy(&given, lanes[lane], sizeof(given));
-  return *given;
-}
-
 // Loads four matrices: where transposed, element (row, column) becomes (column, row).
 template <bool kTransposed>
 void LoadTilesAs(uint32_t (&x)[4], const void* row) {
   LK_CHECK(reinterpret_cast<uintptr_t>(row) % 16 == 0);
   const auto* mine = static_cast<const uint16_t*>(row);
-  ExchangeInWarp(&mine, sizeof(mine), [&](const std::byte(*lanes)[16]) {
+  ExchangeInWarp(&mine, sizeof(mine), [&](const auto* lanes) {
     const int g = LaneIndex() / 4, t = LaneIndex() % 4;
     for (int i = 0; i < 4; ++i) {
       uint32_t halves[2];
       for (int j = 0; j < 2; ++j) {
         const int from_row = kTransposed ? 2 * t + j : g, column = kTransposed ? g : 2 * t + j;
-        halves[j] = (&GivenBy<uint16_t>(lanes, 8 * i + from_row))[column];
+        const uint16_t* given;
+        std::memcpy(&given, lanes[8 * i + from_row], sizeof(given));
+        halves[j] = given[column];
       }
       x[i] = halves[0] | halves[1] << 16;
     }
   });
+  SyncWarp();
 }
 
 }  // namespace emulated
@@ -51,17 +47,19 @@ inline void MultiplyTiles(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, ui
     uint32_t a[4], b[2];
   };
   const Fragments mine{{a[0], a[1], a[2], a[3]}, {b0, b1}};
-  const Fragments* address = &mine;
-  emulated::ExchangeInWarp(&address, sizeof(address), [&](const std::byte(*lanes)[16]) {
+  emulated::ExchangeInWarp(&mine, sizeof(mine), [&](const auto* lanes) {
     const int g = emulated::LaneIndex() / 4, t = emulated::LaneIndex() % 4;
-    const auto of = [&](int lane) -> const Fragments& {
-      return emulated::GivenBy<Fragments>(lanes, lane);
+    const auto word = [&](int lane, size_t at) {
+      uint32_t given;
+      std::memcpy(&given, lanes[lane] + at, sizeof(given));
+      return given;
     };
     for (int k = 0; k < 16; ++k) {
       const int lane = k % 8 / 2, upper = k / 8;
       for (int i = 0; i < 4; ++i) {
-        const uint32_t a_word = of(4 * g + lane).a[2 * upper + i / 2];
-        const uint32_t b_word = of(4 * (2 * t + i % 2) + lane).b[upper];
+        const uint32_t a_word = word(4 * g + lane, sizeof(uint32_t) * (2 * upper + i / 2));
+        const uint32_t b_word =
+            word(4 * (2 * t + i % 2) + lane, offsetof(Fragments, b) + sizeof(uint32_t) * upper);
         c[i] += emulated::HalfOf(a_word, k % 2) * emulated::HalfOf(b_word, k % 2);
       }
     }

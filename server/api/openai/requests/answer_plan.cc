@@ -27,6 +27,7 @@ absl::StatusOr<ChatParsing> PlanAnswer(const TextService& service, const OpenAiO
   // Where the template teaches no format, the constraint asks for the simplest one, bare JSON.
   if (must_call && parsing.format == ToolFormat::kNone) parsing.format = ToolFormat::kLlama3;
   parsing.is_named_call = tools.choice == CallChoice::kNamed;
+  parsing.options.is_single_call = !tools.is_parallel;
   request.shown_pieces = ToolMarkers(parsing.format);
   // Another form of the answer leaves no room for reasoning.
   if (request.response_format.has_value()) return parsing;

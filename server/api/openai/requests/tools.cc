@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -55,8 +57,13 @@ absl::StatusOr<CallableTool> ReadTool(const json& value, const std::string& name
                           : std::string(MemberText(MemberText(text, "function"), "parameters"))};
 }
 
-absl::StatusOr<std::vector<CallableTool>> ReadList(Fields& fields, std::string_view text) {
-  std::vector<CallableTool> tools;
+struct ListedTool {
+  CallableTool tool;
+  std::string_view text;  // in the body
+};
+
+absl::StatusOr<std::vector<ListedTool>> ReadList(Fields& fields, std::string_view text) {
+  std::vector<ListedTool> tools;
   const json* value = fields.Take("tools");
   if (value == nullptr) return tools;
   if (!value->is_array() || value->size() > kMaxToolCalls) {
@@ -64,8 +71,9 @@ absl::StatusOr<std::vector<CallableTool>> ReadList(Fields& fields, std::string_v
   }
   const std::vector<std::string_view> texts = ElementTexts(text);
   for (size_t i = 0; i < value->size(); ++i) {
-    LK_ASSIGN_OR_RETURN(tools.emplace_back(),
+    LK_ASSIGN_OR_RETURN(CallableTool tool,
                         ReadTool((*value)[i], absl::StrCat("tools[", i, "]"), texts[i]));
+    tools.push_back({std::move(tool), texts[i]});
   }
   return tools;
 }
@@ -86,30 +94,97 @@ absl::Status CheckName(const CallableTool& tool) {
                                  "for a call"));
 }
 
-// Leaves the tools of the name that an object `tool_choice` has.
-absl::Status KeepNamed(const json& value, std::vector<CallableTool>& tools) {
-  Fields fields(value, "tool_choice.");
+// Reads a tool's name from an object with `type` and `function`.
+absl::StatusOr<std::string> ReadName(const json& value, const std::string& name,
+                                     const std::vector<ListedTool>& tools) {
+  if (!value.is_object()) return ValueError(name, value, "an object");
+  Fields fields(value, name + ".");
   LK_ASSIGN_OR_RETURN(const json* function, ReadFunction(fields));
-  Fields inner(*function, "tool_choice.function.");
-  std::optional<std::string> name;
-  LK_RETURN_IF_ERROR(inner.Read("name", name));
+  Fields inner(*function, name + ".function.");
+  std::optional<std::string> tool_name;
+  LK_RETURN_IF_ERROR(inner.Read("name", tool_name));
   LK_RETURN_IF_ERROR(inner.CheckRest(UnknownFields::kRefused));
   LK_RETURN_IF_ERROR(fields.CheckRest(UnknownFields::kRefused));
-  std::erase_if(tools, [&name](const CallableTool& tool) { return tool.name != name; });
-  return tools.empty() ? inner.Error("name", "the name of one of the tools") : absl::OkStatus();
+  const bool is_known = std::any_of(tools.begin(), tools.end(), [&](const ListedTool& listed) {
+    return listed.tool.name == tool_name;
+  });
+  return is_known ? absl::StatusOr<std::string>(*std::move(tool_name))
+                  : inner.Error("name", "the name of one of the tools");
 }
 
-absl::Status ReadChoice(const json& value, std::vector<CallableTool> tools,
-                        RequestedTools& result) {
-  const bool is_named = value.is_object();
-  if (tools.empty()) {
-    return ValueError("tool_choice", value, "\"auto\" or \"none\" without tools");
+// Returns the names that a choice of type "allowed_tools" has, and sets `choice` to its mode.
+absl::StatusOr<std::set<std::string>> ReadAllowed(const json& value,
+                                                  const std::vector<ListedTool>& tools,
+                                                  CallChoice& choice) {
+  Fields fields(value, "tool_choice.");
+  fields.Ignore("type");
+  const json* object = fields.Take("allowed_tools");
+  if (object == nullptr || !object->is_object()) return fields.Error("allowed_tools", "an object");
+  LK_RETURN_IF_ERROR(fields.CheckRest(UnknownFields::kRefused));
+  Fields allowed(*object, "tool_choice.allowed_tools.");
+  std::optional<std::string> mode;
+  LK_RETURN_IF_ERROR(allowed.Read("mode", mode));
+  if (mode != "auto" && mode != "required") {
+    return allowed.Error("mode", "\"auto\" or \"required\"");
   }
-  if (is_named) LK_RETURN_IF_ERROR(KeepNamed(value, tools));
-  for (const CallableTool& tool : tools) LK_RETURN_IF_ERROR(CheckName(tool));
-  result.choice = is_named ? CallChoice::kNamed : CallChoice::kRequired;
-  result.callable = std::move(tools);
-  return absl::OkStatus();
+  choice = mode == "auto" ? CallChoice::kFree : CallChoice::kRequired;
+  const json* list = allowed.Take("tools");
+  LK_RETURN_IF_ERROR(allowed.CheckRest(UnknownFields::kRefused));
+  if (list == nullptr || !list->is_array() || list->empty() || list->size() > kMaxToolCalls) {
+    return allowed.Error("tools", absl::StrCat("an array of 1..", kMaxToolCalls, " tools"));
+  }
+  std::set<std::string> names;
+  for (size_t i = 0; i < list->size(); ++i) {
+    LK_ASSIGN_OR_RETURN(
+        std::string name,
+        ReadName((*list)[i], absl::StrCat("tool_choice.allowed_tools.tools[", i, "]"), tools));
+    names.insert(std::move(name));
+  }
+  return names;
+}
+
+// Reads an object `tool_choice`, and leaves the tools that it names.
+absl::StatusOr<CallChoice> ReadNamed(const json& value, std::vector<ListedTool>& tools) {
+  CallChoice choice = CallChoice::kNamed;
+  std::set<std::string> names;
+  const auto type = value.find("type");
+  if (type != value.end() && *type == "allowed_tools") {
+    LK_ASSIGN_OR_RETURN(names, ReadAllowed(value, tools, choice));
+  } else {
+    LK_ASSIGN_OR_RETURN(std::string name, ReadName(value, "tool_choice", tools));
+    names.insert(std::move(name));
+  }
+  std::erase_if(tools,
+                [&names](const ListedTool& listed) { return !names.contains(listed.tool.name); });
+  return choice;
+}
+
+// Reads `tool_choice`; all but the tools that may be called leave the list.
+absl::StatusOr<CallChoice> ReadChoice(Fields& fields, std::vector<ListedTool>& tools) {
+  const json* value = fields.Take("tool_choice");
+  if (value == nullptr || *value == "auto") return CallChoice::kFree;
+  if (*value == "none") {
+    tools.clear();
+    return CallChoice::kFree;
+  }
+  if (*value != "required" && !value->is_object()) {
+    return fields.Error("tool_choice",
+                        "\"auto\", \"none\", \"required\", a function's name or allowed tools");
+  }
+  if (tools.empty()) {
+    return fields.Error("tool_choice", "\"auto\" or \"none\" without tools");
+  }
+  return value->is_object() ? ReadNamed(*value, tools)
+                            : absl::StatusOr<CallChoice>(CallChoice::kRequired);
+}
+
+// Returns the text of an array of the tools.
+std::string TextOf(const std::vector<ListedTool>& tools) {
+  std::string text;
+  for (const ListedTool& listed : tools) {
+    absl::StrAppend(&text, text.empty() ? "[" : ",", listed.text);
+  }
+  return text.empty() ? "" : text + "]";
 }
 
 }  // namespace
@@ -117,20 +192,16 @@ absl::Status ReadChoice(const json& value, std::vector<CallableTool> tools,
 absl::StatusOr<RequestedTools> ReadTools(Fields& fields, const std::string& body) {
   const std::string_view text = MemberText(body, "tools");
   RequestedTools result;
-  LK_ASSIGN_OR_RETURN(std::vector<CallableTool> tools, ReadList(fields, text));
-  if (!tools.empty()) result.json = text;
-  const json* choice = fields.Take("tool_choice");
-  if (choice != nullptr && (*choice == "required" || choice->is_object())) {
-    LK_RETURN_IF_ERROR(ReadChoice(*choice, std::move(tools), result));
-  } else if (choice != nullptr && *choice == "none") {
-    result.json.clear();
-  } else if (choice != nullptr && *choice != "auto") {
-    return fields.Error("tool_choice", "\"auto\", \"none\", \"required\" or a function's name");
-  }
+  LK_ASSIGN_OR_RETURN(std::vector<ListedTool> tools, ReadList(fields, text));
+  LK_ASSIGN_OR_RETURN(result.choice, ReadChoice(fields, tools));
   LK_RETURN_IF_ERROR(fields.Read("parallel_tool_calls", result.is_parallel));
   if (result.choice == CallChoice::kNamed) result.is_parallel = false;
-  if (result.json.empty() || result.choice != CallChoice::kFree) return result;
-  LK_RETURN_IF_ERROR(fields.Accept("parallel_tool_calls", true));
+  result.json = result.choice == CallChoice::kNamed ? std::string(text) : TextOf(tools);
+  if (result.choice == CallChoice::kFree) return result;
+  for (ListedTool& listed : tools) {
+    LK_RETURN_IF_ERROR(CheckName(listed.tool));
+    result.callable.push_back(std::move(listed.tool));
+  }
   return result;
 }
 

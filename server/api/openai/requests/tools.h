@@ -25,15 +25,16 @@ enum class CallChoice {
 
 // What a request says of tools.
 struct RequestedTools {
-  std::string json = {};  // the tools that the template sees, as the client wrote them
+  std::string json = {};  // the tools that the template sees, each as the client wrote it
   CallChoice choice = CallChoice::kFree;
   std::vector<CallableTool> callable = {};  // of kRequired and kNamed
   bool is_parallel = true;                  // an answer may have several calls
 };
 
 // Reads `tools`, `tool_choice` and `parallel_tool_calls`; `body` is the text that `fields` was
-// parsed from. INVALID_ARGUMENT naming the field, or UNIMPLEMENTED for tools and choices of other
-// types. What the schemas say is checked where they are compiled.
+// parsed from. Tools that a choice of type "allowed_tools" does not name are left out. INVALID_ARGUMENT
+// naming the field, or UNIMPLEMENTED for tools and choices of other types. What the schemas say is
+// checked where they are compiled.
 absl::StatusOr<RequestedTools> ReadTools(Fields& fields, const std::string& body);
 
 }  // namespace lowkey

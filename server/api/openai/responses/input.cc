@@ -114,28 +114,43 @@ std::string ToolOfChat(const json& tool, std::string_view text) {
   return absl::StrCat("{\"type\":\"function\",\"function\":", WithoutMember(text, "type"), "}");
 }
 
+std::string ToolsOfChat(const json& tools, std::string_view text) {
+  if (!tools.is_array()) return std::string(text);
+  std::string chat = "[";
+  const std::vector<std::string_view> elements = ElementTexts(text);
+  for (size_t i = 0; i < elements.size(); ++i) {
+    absl::StrAppend(&chat, i > 0 ? "," : "", ToolOfChat(tools[i], elements[i]));
+  }
+  return chat + "]";
+}
+
+// What allows some tools has an object for its mode and tools in chats.
+std::string ToolChoiceOfChat(const json& choice, std::string_view text) {
+  if (!choice.is_object() || choice.value("type", json()) != "allowed_tools") {
+    return ToolOfChat(choice, text);
+  }
+  const std::string rest = WithoutMember(WithoutMember(text, "type"), "tools");
+  const auto tools = choice.find("tools");
+  if (tools == choice.end()) {
+    return absl::StrCat("{\"type\":\"allowed_tools\",\"allowed_tools\":", rest, "}");
+  }
+  return absl::StrCat("{\"type\":\"allowed_tools\",\"allowed_tools\":",
+                      rest.substr(0, rest.rfind('}')), choice.size() > 2 ? "," : "",
+                      "\"tools\":", ToolsOfChat(*tools, MemberText(text, "tools")), "}}");
+}
+
 // Returns the fields about tools as chats have them, so that one reader serves both endpoints.
 std::string ToolFieldsOfChat(Fields& fields, const std::string& body) {
   std::string chat = "{";
   if (const json* tools = fields.Take("tools"); tools != nullptr) {
-    const std::string_view text = MemberText(body, "tools");
-    chat += "\"tools\":";
-    if (!tools->is_array()) {
-      chat += text;
-    } else {
-      chat += '[';
-      const std::vector<std::string_view> elements = ElementTexts(text);
-      for (size_t i = 0; i < elements.size(); ++i) {
-        chat += absl::StrCat(i > 0 ? "," : "", ToolOfChat((*tools)[i], elements[i]));
-      }
-      chat += ']';
-    }
+    chat += "\"tools\":" + ToolsOfChat(*tools, MemberText(body, "tools"));
   }
   for (const char* key : {"tool_choice", "parallel_tool_calls"}) {
     const json* value = fields.Take(key);
     if (value == nullptr) continue;
     const std::string_view text = MemberText(body, key);
-    absl::StrAppend(&chat, chat.size() > 1 ? ",\"" : "\"", key, "\":", ToolOfChat(*value, text));
+    absl::StrAppend(&chat, chat.size() > 1 ? ",\"" : "\"", key,
+                    "\":", ToolChoiceOfChat(*value, text));
   }
   return chat + "}";
 }

@@ -7,25 +7,24 @@
 #include "server/api/openai/answer.h"
 
 namespace lowkey {
-namespace {
 
-void WriteUsage(const v1::Usage& usage, JsonWriter& writer) {
+ResponseAnswer::ResponseAnswer(ResponseRequest request, std::unique_ptr<ToolParser> parser,
+                               const Tokenizer& tokenizer)
+    : request_(std::move(request)),
+      parser_(std::move(parser)),
+      tokenizer_(tokenizer),
+      events_(request_.form),
+      items_(request_.id, events_) {}
+
+void ResponseAnswer::WriteUsage(const v1::Usage& usage, JsonWriter& writer) const {
   writer.BeginObject().Key("input_tokens").Int(usage.prompt_tokens());
   writer.Key("input_tokens_details").BeginObject();
   writer.Key("cached_tokens").Int(usage.cached_tokens()).EndObject();
   writer.Key("output_tokens").Int(usage.generated_tokens());
-  // The tokens of reasoning are not counted apart.
-  writer.Key("output_tokens_details").BeginObject().Key("reasoning_tokens").Int(0).EndObject();
+  writer.Key("output_tokens_details").BeginObject();
+  writer.Key("reasoning_tokens").Int(CountReasoning(tokenizer_, reasoning_)).EndObject();
   writer.Key("total_tokens").Int(usage.prompt_tokens() + usage.generated_tokens()).EndObject();
 }
-
-}  // namespace
-
-ResponseAnswer::ResponseAnswer(ResponseRequest request, std::unique_ptr<ToolParser> parser)
-    : request_(std::move(request)),
-      parser_(std::move(parser)),
-      events_(request_.form),
-      items_(request_.id, events_) {}
 
 void ResponseAnswer::WriteResponse(JsonWriter& writer) const {
   writer.BeginObject().Key("id").Text("resp_" + request_.id).Key("object").Text("response");
@@ -67,7 +66,14 @@ void ResponseAnswer::AddText(const std::string& text) {
   if (parser_ == nullptr) return items_.Add({.text = text});
   std::vector<ToolEvent> parts;
   parser_->Add(text, parts);
-  for (const ToolEvent& part : parts) items_.Add(part);
+  AddParts(parts);
+}
+
+void ResponseAnswer::AddParts(const std::vector<ToolEvent>& parts) {
+  for (const ToolEvent& part : parts) {
+    if (part.kind == ToolEvent::Kind::kReasoning) reasoning_ += part.text;
+    items_.Add(part);
+  }
 }
 
 void ResponseAnswer::Finish(const v1::FinalEvent& final) {
@@ -77,7 +83,7 @@ void ResponseAnswer::Finish(const v1::FinalEvent& final) {
   if (parser_ != nullptr) {
     std::vector<ToolEvent> parts;
     parser_->End(parts);
-    for (const ToolEvent& part : parts) items_.Add(part);
+    AddParts(parts);
   }
   status_ = reason == "length" ? "incomplete" : "completed";
   items_.End(status_);

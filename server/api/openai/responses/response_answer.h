@@ -7,11 +7,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lowkey/v1/generation.pb.h"
 #include "server/api/openai/generation_call.h"
 #include "server/api/openai/responses/output_items.h"
 #include "server/api/openai/tools/tool_parser.h"
+#include "tokenizer/tokenizer.h"
 
 namespace lowkey {
 
@@ -27,8 +29,9 @@ struct ResponseRequest {
 // The answer of /v1/responses: one response, whole or as typed events.
 class ResponseAnswer final : public AnswerWriter {
  public:
-  // A null parser takes all text for the message's.
-  ResponseAnswer(ResponseRequest request, std::unique_ptr<ToolParser> parser);
+  // A null parser takes all text for the message's. The tokenizer must outlive the answer.
+  ResponseAnswer(ResponseRequest request, std::unique_ptr<ToolParser> parser,
+                 const Tokenizer& tokenizer);
 
   std::string Write(size_t prompt, const v1::GenerateEvent& event) override;
   std::string Flush(size_t) override { return ""; }
@@ -41,13 +44,17 @@ class ResponseAnswer final : public AnswerWriter {
  private:
   void Begin();
   void AddText(const std::string& text);
+  void AddParts(const std::vector<ToolEvent>& parts);
   void Finish(const v1::FinalEvent& final);
   // Adds an event with the whole response.
   void AddResponse(std::string_view type);
   void WriteResponse(JsonWriter& writer) const;
+  void WriteUsage(const v1::Usage& usage, JsonWriter& writer) const;
 
   const ResponseRequest request_;
   const std::unique_ptr<ToolParser> parser_;
+  const Tokenizer& tokenizer_;
+  std::string reasoning_;
   ResponseEvents events_;
   OutputItems items_;
   bool is_begun_ = false;

@@ -134,7 +134,8 @@ absl::StatusOr<Generations> ReadResponses(const TextService& service, const Open
                            .form = common.is_stream ? ResponseForm::kStream : ResponseForm::kWhole,
                            .created = absl::ToUnixSeconds(absl::Now()),
                            .echo = EchoOf(object, common)};
-  result.writer = std::make_shared<ResponseAnswer>(std::move(asked), MakeParser(*parsing));
+  result.writer =
+      std::make_shared<ResponseAnswer>(std::move(asked), MakeParser(*parsing), service.tokenizer());
   result.requests.push_back(std::move(request));
   return result;
 }

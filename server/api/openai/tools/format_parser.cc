@@ -15,6 +15,37 @@ class PlainParser final : public ToolParser {
   void End(std::vector<ToolEvent>&) override {}
 };
 
+// Leaves out the calls after the first one.
+class SingleCallParser final : public ToolParser {
+ public:
+  explicit SingleCallParser(std::unique_ptr<ToolParser> all) : all_(std::move(all)) {}
+
+  void Add(std::string_view text, std::vector<ToolEvent>& events) override {
+    std::vector<ToolEvent> parts;
+    all_->Add(text, parts);
+    Keep(std::move(parts), events);
+  }
+  void End(std::vector<ToolEvent>& events) override {
+    std::vector<ToolEvent> parts;
+    all_->End(parts);
+    Keep(std::move(parts), events);
+  }
+
+ private:
+  static void Keep(std::vector<ToolEvent> parts, std::vector<ToolEvent>& events) {
+    for (ToolEvent& part : parts) {
+      if (part.index > 0) continue;
+      if (part.kind == ToolEvent::Kind::kCallBegin) {
+        events.push_back(std::move(part));
+      } else {
+        AppendText(part.kind, 0, part.text, events);
+      }
+    }
+  }
+
+  const std::unique_ptr<ToolParser> all_;
+};
+
 }  // namespace
 
 void AppendText(ToolEvent::Kind kind, int index, std::string_view text,
@@ -144,6 +175,7 @@ std::unique_ptr<ToolParser> MakeToolParser(ToolFormat format, const ToolParserOp
       parser = MakeMistralParser();
       break;
   }
+  if (options.is_single_call) parser = std::make_unique<SingleCallParser>(std::move(parser));
   const bool may_reason =
       options.may_reason || options.begins_in_reasoning || format == ToolFormat::kHermes;
   if (!may_reason) return parser;

@@ -10,7 +10,9 @@ namespace lowkey {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kPath[] = "/v1/chat/completions";
 constexpr char kHermes[] = "<tool_call>{{ messages[0].content }}";
@@ -25,6 +27,12 @@ json ToolOf(const std::string& name, json parameters) {
 
 json Named(const std::string& name) {
   return {{"type", "function"}, {"function", {{"name", name}}}};
+}
+
+json Allowed(const std::string& mode, const std::vector<std::string>& names) {
+  json tools = json::array();
+  for (const std::string& name : names) tools.push_back(Named(name));
+  return {{"type", "allowed_tools"}, {"allowed_tools", {{"mode", mode}, {"tools", tools}}}};
 }
 
 class ForcedCallsTest : public OpenAiTest {
@@ -90,6 +98,48 @@ TEST_F(ForcedCallsTest, ANamedToolIsCalledOnce) {
   EXPECT_TRUE(LetsThrough(body, kOther));
   EXPECT_FALSE(LetsThrough(body, kCall));
   EXPECT_FALSE(LetsThrough(body, std::string(kOther) + kOther));
+}
+
+TEST_F(ForcedCallsTest, OnlyAllowedToolsAreCalled) {
+  ServeTemplate(kHermes);
+  const json body = Body({{"tool_choice", Allowed("required", {"g"})}});
+  EXPECT_TRUE(LetsThrough(body, kOther));
+  EXPECT_TRUE(LetsThrough(body, std::string(kOther) + "\n" + kOther));
+  EXPECT_FALSE(LetsThrough(body, kCall));
+  EXPECT_FALSE(LetsThrough(body, "Let me see."));
+}
+
+TEST_F(ForcedCallsTest, TheTemplateSeesOnlyAllowedTools) {
+  ServeTemplate("<tool_call>{% for tool in tools %}({{ tool.function.name }}){% endfor %}");
+  const auto prompt = [this](const json& choice) {
+    std::shared_ptr<const TokenConstraintFactory> constraint;
+    std::string text;
+    auto answer = std::async(std::launch::async, [&] {
+      return Send("POST", kPath, Body({{"tool_choice", choice}}).dump());
+    });
+    if (!engine_.WaitForRunning(1)) return text;
+    text = TestTokenizer().Decode(engine_.request(engine_.ids()[0]).prompt).value_or("");
+    EXPECT_EQ(engine_.request(engine_.ids()[0]).constraint, nullptr);
+    Play(engine_.ids()[0], "Hello");
+    EXPECT_EQ(answer.get().code, 200);
+    return text;
+  };
+  EXPECT_THAT(prompt("auto"), HasSubstr("(f)(g)"));
+  EXPECT_THAT(prompt(Allowed("auto", {"g"})), AllOf(HasSubstr("(g)"), Not(HasSubstr("(f)"))));
+  EXPECT_THAT(prompt(Allowed("auto", {"g", "f"})), HasSubstr("(f)(g)"));
+}
+
+TEST_F(ForcedCallsTest, AFreeAnswerHasOneCallWhereOnlyOneIsWanted) {
+  ServeTemplate(kHermes);
+  const std::string text = std::string("Two: ") + kCall + "\n" + kOther + " Done.";
+  const json both = Generate(kPath, Body(), text).Json()["choices"][0];
+  EXPECT_EQ(both["message"]["tool_calls"].size(), 2u) << both;
+  const json single = Body({{"parallel_tool_calls", false}});
+  const json one = Generate(kPath, single, text).Json()["choices"][0];
+  ASSERT_EQ(one["message"]["tool_calls"].size(), 1u) << one;
+  EXPECT_EQ(one["message"]["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(one["message"]["content"], both["message"]["content"]);
+  EXPECT_EQ(one["finish_reason"], "tool_calls");
 }
 
 TEST_F(ForcedCallsTest, EveryFormatHasItsCalls) {
@@ -178,6 +228,9 @@ TEST_F(ForcedCallsTest, AnAnswerMayBeginInReasoning) {
     EXPECT_TRUE(message["content"].is_null()) << message;
     EXPECT_EQ(message["tool_calls"].size(), 1u) << message;
   }
+  const json usage = Generate(kPath, Body(), thought + kCall).Json()["usage"];
+  EXPECT_EQ(usage["completion_tokens_details"]["reasoning_tokens"],
+            TestTokenizer().Encode("Which one?", {.add_bos = false})->size());
   // Without tools, too.
   json plain = Body();
   plain.erase("tools");
@@ -219,13 +272,22 @@ TEST_F(ForcedCallsTest, RefusalsSayWhat) {
       {{{"tool_choice", {{"type", "function"}, {"function", json::object()}}}},
        "invalid_value",
        "tool_choice.function.name"},
-      {{{"tool_choice", {{"type", "allowed_tools"}}}}, "unsupported_parameter", "tool_choice.type"},
+      {{{"tool_choice", {{"type", "custom"}}}}, "unsupported_parameter", "tool_choice.type"},
+      {{{"tool_choice", {{"type", "allowed_tools"}}}},
+       "invalid_value",
+       "tool_choice.allowed_tools"},
+      {{{"tool_choice", Allowed("sometimes", {"f"})}},
+       "invalid_value",
+       "tool_choice.allowed_tools.mode"},
+      {{{"tool_choice", Allowed("auto", {})}}, "invalid_value", "tool_choice.allowed_tools.tools"},
+      {{{"tool_choice", Allowed("auto", {"f", "h"})}},
+       "invalid_value",
+       "tool_choice.allowed_tools.tools[1].function.name"},
       {{{"tool_choice", "required"}, {"response_format", {{"type", "json_object"}}}},
        "invalid_value",
        "tool_choice"},
       {{{"tool_choice", "required"}, {"guided_regex", "a"}}, "invalid_value", "tool_choice"},
       {{{"tool_choice", "required"}, {"ignore_eos", true}}, "invalid_value", "ignore_eos"},
-      {{{"parallel_tool_calls", false}}, "unsupported_parameter", "parallel_tool_calls"},
       {{{"parallel_tool_calls", 3}}, "invalid_value", "parallel_tool_calls"},
       {{{"tool_choice", "required"}, {"tools", {ToolOf("a b", nullptr)}}},
        "invalid_value",

@@ -74,7 +74,7 @@ TEST_F(ResponsesTest, WholeAnswerIsAResponse) {
   EXPECT_EQ(response["usage"]["output_tokens"], 5);
   EXPECT_EQ(response["usage"]["total_tokens"], 5 + response["usage"]["input_tokens"].get<int>());
   EXPECT_TRUE(response["usage"]["input_tokens_details"].contains("cached_tokens"));
-  EXPECT_TRUE(response["usage"]["output_tokens_details"].contains("reasoning_tokens"));
+  EXPECT_EQ(response["usage"]["output_tokens_details"]["reasoning_tokens"], 0);
   EXPECT_EQ(response["lowkey"]["attention"]["mechanism"], "standard");
   const json echo = {{"model", "tales"},
                      {"instructions", "be kind"},
@@ -271,6 +271,38 @@ TEST_F(ResponsesTest, NamedCallsAreForced) {
   EXPECT_EQ(output[0]["type"], "function_call");
   EXPECT_EQ(output[0]["name"], "f");
   EXPECT_EQ(output[0]["arguments"], "{}");
+}
+
+TEST_F(ResponsesTest, AllowedToolsAreThoseOfChats) {
+  const json f = {{"type", "function"}, {"name", "f"}}, g = {{"type", "function"}, {"name", "g"}};
+  const auto body = [&](const json& choice) {
+    return Body({{"tools", {f, g}}, {"tool_choice", choice}}).dump();
+  };
+  auto answer = std::async(std::launch::async, [&] {
+    return Send("POST", kPath,
+                body({{"type", "allowed_tools"}, {"mode", "required"}, {"tools", {g}}}));
+  });
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  EXPECT_NE(engine_.request(engine_.ids()[0]).constraint, nullptr);
+  Play(engine_.ids()[0], "{\"name\": \"g\", \"parameters\": {}}");
+  EXPECT_EQ(answer.get().Json()["output"][0]["name"], "g");
+  const struct {
+    json choice;
+    const char* param;
+  } refusals[] = {
+      {{{"type", "allowed_tools"}}, "tool_choice.mode"},
+      {{{"type", "allowed_tools"}, {"mode", "auto"}}, "tool_choice.tools"},
+      {{{"type", "allowed_tools"}, {"tools", {g}}}, "tool_choice.mode"},
+      {{{"type", "allowed_tools"}, {"mode", "auto"}, {"tools", {{{"type", "function"}}}}},
+       "tool_choice.tools[0].name"},
+      {{{"type", "allowed_tools"}, {"mode", "auto"}, {"tools", {f}}, {"more", 1}},
+       "tool_choice.more"},
+  };
+  for (const auto& [choice, param] : refusals) {
+    const ApiAnswer refusal = Send("POST", kPath, body(choice));
+    EXPECT_EQ(refusal.code, 400) << refusal.body;
+    EXPECT_EQ(refusal.Error()["param"], param) << refusal.body;
+  }
 }
 
 TEST_F(ResponsesTest, FormsOfTheTextAreThoseOfChats) {
