@@ -182,7 +182,7 @@ absl::StatusOr<CallChoice> ReadChoice(Fields& fields, std::vector<ListedTool>& t
 std::string TextOf(const std::vector<ListedTool>& tools) {
   std::string text;
   for (const ListedTool& listed : tools) {
-    absl::StrAppend(&text, text.empty() ? "[" : ",", listed.text);
+    text.append(text.empty() ? "[" : ",").append(listed.text);
   }
   return text.empty() ? "" : text + "]";
 }
