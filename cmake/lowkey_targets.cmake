@@ -74,6 +74,11 @@ if(LOWKEY_SANITIZE STREQUAL "address" AND NOT LOWKEY_FUZZ)
   target_compile_options(lowkey_few_checks INTERFACE -fno-sanitize=null,vptr,alignment)
 endif()
 
+if(BUILD_SHARED_LIBS)
+  # CMake would say -fPIE for programs, which does not fit the precompiled header of libraries.
+  list(APPEND LK_TEST_OPTIONS -fPIC)
+endif()
+
 # What nearly every source includes: compiled once, in lowkey_base, once more with GoogleTest, in
 # lowkey_test_base, and once more in lowkey_loader where its options are others. (Each source still
 # includes what it uses.)

@@ -20,7 +20,8 @@
 #   clang     the release tests, built by clang
 #   interop   official gRPC clients in Python, fetched from PyPI, and client/python, against the
 #             release build's server
-#   clients   openai, LangChain, LiteLLM and lm-evaluation-harness, likewise
+#   clients   openai, LangChain, LiteLLM and lm-evaluation-harness, likewise; pydantic's models with
+#             SmolLM2's answers
 #   kubernetes  the manifests of deploy/kubernetes, built by kubectl and checked without a cluster
 #   ray       deploy/ray on two Ray nodes in this machine, and a rolling restart behind haproxy
 #   page      the page at `/` in Debian's Chromium, against the release build's server and a mock;
@@ -161,8 +162,9 @@ run_ray() {
 }
 
 run_clients() {
-  local began=$SECONDS
-  python_suite clients
+  local began=$SECONDS model
+  model=$(deploy/fetch_smollm2.sh)
+  CLIENTS_SMOLLM2=$model python_suite clients
   results+=("clients: those of tests/clients/requirements.txt, $((SECONDS - began)) s")
 }
 

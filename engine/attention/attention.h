@@ -89,6 +89,8 @@ class AttentionMechanism {
   // Returns a key after Plan, on a device: two plans of equal keys queue the same work in Attend,
   // which reads everything that differs from memory. nullopt: this plan equals no other.
   virtual std::optional<uint64_t> PlanKey() const { return std::nullopt; }
+  // Says after Plan whether Attend reads LayerRows::x, which may be nullptr otherwise.
+  virtual bool ReadsInputs() const { return false; }
   // Says whether Attend of such sequences only queues work, so that the step may follow one whose
   // tokens nobody has read.
   virtual bool OnlyQueues(const AttentionOptions&) const { return false; }

@@ -18,16 +18,20 @@ TEMPLATE = ("{% for message in messages %}{{ message.role }}: {{ message.content
 
 
 class Server:
-    """A server on a free port of 127.0.0.1. A template, if given, stands for TEMPLATE."""
+    """A server on a free port of 127.0.0.1. A template, if given, stands for TEMPLATE; None: that of
+    the model."""
 
     def __init__(self, *flags, template=TEMPLATE):
         self._log = tempfile.TemporaryFile()
-        with tempfile.NamedTemporaryFile("w", suffix=".jinja", delete=False) as file:
-            file.write(template)
-        self._template = file.name
+        self._template = ""
+        if template is not None:
+            with tempfile.NamedTemporaryFile("w", suffix=".jinja", delete=False) as file:
+                file.write(template)
+            self._template = file.name
+            flags = ("--chat-template", self._template, *flags)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LOWKEY_")}
         command = [os.environ["CLIENTS_SERVER"], "serve", "--json", "--profile", "none",
-                   "--threads", "1", "--port", "0", "--chat-template", self._template, *flags]
+                   "--threads", "1", "--port", "0", *flags]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=self._log, env=environment)
         is_ready = select.select([self.process.stdout], [], [], LONG_S)[0]

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/attention/atp/input_pages.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/status_macros.h"
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/attention/atp/compress.h"
+#include "engine/attention/atp/input_pages.h"
 #include "engine/attention/atp/policy.h"
 #include "engine/attention/atp/principal_rows.h"
 #include "engine/attention/pages/row_block.h"
@@ -16,6 +17,7 @@ class HostAtp : public AtpPolicy {
   explicit HostAtp(const AttentionContext& context);
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
+  bool ReadsInputs() const override { return AnyHasInputs(segments_); }
   void Attend(const LayerRows& rows) override;
 
  private:

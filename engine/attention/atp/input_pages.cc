@@ -16,21 +16,24 @@ int64_t RowOffset(const AttentionGeometry& g, int64_t layer, int64_t slot) {
   return (layer * kPageTokens + slot) * RowBytes(g);
 }
 
+bool HasInputs(const Segment& s) { return s.sequence->options.atp.basis == AtpBasis::kInput; }
+
 }  // namespace
 
 int64_t InputPageBytes(const AttentionGeometry& g) {
   return g.n_layers * kPageTokens * RowBytes(g);
 }
 
+bool AnyHasInputs(absl::Span<const Segment> segments) {
+  return std::any_of(segments.begin(), segments.end(), HasInputs);
+}
+
 void WriteInputs(const AttentionGeometry& g, absl::Span<const Segment> segments,
                  const LayerRows& rows, ThreadPool& pool) {
-  const auto reads = [](const Segment& s) {
-    return s.sequence->options.atp.basis == AtpBasis::kInput;
-  };
-  if (std::none_of(segments.begin(), segments.end(), reads)) return;
+  if (!AnyHasInputs(segments)) return;
   pool.ParallelFor(static_cast<int64_t>(segments.size()), [&](int64_t task, int) {
     const Segment& s = segments[task];
-    if (!reads(s)) return;
+    if (!HasInputs(s)) return;
     const auto& pages = std::as_const(*s.sequence).state.As<AtpState>().input_pages;
     for (int64_t i = 0; i < s.n_rows; ++i) {
       const int64_t position = s.first_position + i;

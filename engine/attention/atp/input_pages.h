@@ -12,6 +12,9 @@ namespace lowkey {
 // 64 tokens in AtpState::input_pages, [n_layers][64][input_dim] in the cache's type.
 int64_t InputPageBytes(const AttentionGeometry& geometry);
 
+// Whether one of the segments' basis is input.
+bool AnyHasInputs(absl::Span<const Segment> segments);
+
 // Writes the inputs, at rows.layer, of the segments whose basis is input. They own their pages.
 void WriteInputs(const AttentionGeometry& geometry, absl::Span<const Segment> segments,
                  const LayerRows& rows, ThreadPool& pool);

@@ -46,6 +46,7 @@ class HostLasso : public AttentionMechanism {
   PrefixReach prefix_reach() const override { return PrefixReach::kAllRows; }
 
   absl::Status Plan(absl::Span<const Segment> segments) override;
+  bool ReadsInputs() const override { return true; }
   void Attend(const LayerRows& rows) override;
 
  private:

@@ -28,6 +28,7 @@ class ForwardedAttention : public AttentionMechanism {
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override {
     return real_->Work(options, n_tokens);
   }
+  bool ReadsInputs() const override { return real_->ReadsInputs(); }
   int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const override {
     return real_->RevocableRows(sequence, n_rows);
   }

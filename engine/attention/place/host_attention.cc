@@ -27,7 +27,7 @@ void HostAttention::Attend(const LayerRows& rows) {
                           ((end - first - 1) * ld + width) * static_cast<int64_t>(sizeof(float)));
   };
   LayerRows fetched = rows;
-  if (rows.x != nullptr) {
+  if (real().ReadsInputs()) {
     fetch(rows.x, rows.ld_x, g.input_dim(), x_);
     fetched.x = x_.data();
   }

@@ -27,6 +27,11 @@ std::optional<uint64_t> RoutedAttention::PlanKey() const {
   return second_segments_.empty() ? first_->PlanKey() : std::nullopt;
 }
 
+bool RoutedAttention::ReadsInputs() const {
+  return (!first_segments_.empty() && first_->ReadsInputs()) ||
+         (!second_segments_.empty() && second_->ReadsInputs());
+}
+
 void RoutedAttention::Attend(const LayerRows& rows) {
   if (!first_segments_.empty()) first_->Attend(rows);
   if (!second_segments_.empty()) second_->Attend(rows);

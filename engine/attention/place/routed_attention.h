@@ -37,6 +37,7 @@ class RoutedAttention : public AttentionMechanism {
   absl::Status Plan(absl::Span<const Segment> segments) override;
   // The first one's key, for steps that the second has no part in.
   std::optional<uint64_t> PlanKey() const override;
+  bool ReadsInputs() const override;
   bool OnlyQueues(const AttentionOptions& options) const override {
     return Of(options).OnlyQueues(options);
   }

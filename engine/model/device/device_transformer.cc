@@ -114,7 +114,7 @@ absl::Status DeviceTransformer::ReserveRows() {
   LK_RETURN_IF_ERROR(reserve(x_, n * c.hidden_dim * kFloat));
   LK_RETURN_IF_ERROR(reserve(normed_, std::max(n, kMaxLogitRows) * c.hidden_dim * type_bytes));
   if (options_.weight_type != StorageType::kFloat32) {
-    LK_RETURN_IF_ERROR(reserve(normed_floats_, std::max(n, kMaxLogitRows) * c.hidden_dim * kFloat));
+    LK_RETURN_IF_ERROR(reserve(normed_floats_, n * c.hidden_dim * kFloat));
   }
   LK_RETURN_IF_ERROR(reserve(gate_up_, n * 2 * c.ffn_dim * kFloat));
   LK_RETURN_IF_ERROR(reserve(gated_, n * c.ffn_dim * type_bytes));
@@ -131,33 +131,44 @@ int64_t DeviceTransformer::weight_bytes() const {
   return total;
 }
 
-const Buffer& DeviceTransformer::normed_floats() const {
-  return normed_floats_.size_bytes() > 0 ? normed_floats_ : normed_;
+const float* DeviceTransformer::input_floats() const {
+  if (!reads_inputs_) return nullptr;
+  return (row_type() == StorageType::kFloat32 ? normed_ : normed_floats_).as<float>();
 }
 
-void DeviceTransformer::Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows) {
+DeviceNormArgs DeviceTransformer::NormArgs(const Buffer& weight, int64_t n_rows) const {
   DeviceNormArgs args;
   args.x = x_.as<float>();
-  args.rows = rows;
   args.weight = weight.as<float>();
   args.eps = config().rms_norm_eps;
   args.dim = config().hidden_dim;
   args.n_rows = n_rows;
   args.out = normed_.data();
   args.out_type = row_type();
-  args.also_floats = normed_floats_.as<float>();
+  return args;
+}
+
+void DeviceTransformer::Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows) {
+  DeviceNormArgs args = NormArgs(weight, n_rows);
+  args.rows = rows;
+  device_.kernels().rms_norm(device_, args);
+}
+
+void DeviceTransformer::NormInputs(const Buffer& weight, int64_t n_rows) {
+  DeviceNormArgs args = NormArgs(weight, n_rows);
+  if (reads_inputs_) args.also_floats = normed_floats_.as<float>();
   device_.kernels().rms_norm(device_, args);
 }
 
 void DeviceTransformer::Attend(int64_t layer, absl::Span<const Group> groups) {
   const int64_t dim = config().hidden_dim;
-  const auto* floats = normed_floats().as<float>();
+  const float* floats = input_floats();
   int64_t first_row = 0;
   for (const Group& group : groups) {
     DeviceWeightSet& set = *weight_sets_[group.weight_set];
     const int64_t at = first_row * dim;
-    const LayerRows rows =
-        set.Project(layer, normed_.data() + at * StorageBytes(row_type()), floats + at);
+    const LayerRows rows = set.Project(layer, normed_.data() + at * StorageBytes(row_type()),
+                                       floats == nullptr ? nullptr : floats + at);
     for (AttentionMechanism* m : group.mechanisms) m->Attend(rows);
     set.Output(layer, x_.as<float>() + at);
     first_row += group.n_rows;
@@ -178,9 +189,7 @@ void DeviceTransformer::FeedForward(const Layer& layer, int64_t n_rows) {
 void DeviceTransformer::Observe(int64_t layer, int64_t n_rows, const Observer& observer) {
   if (!observer) return;
   std::vector<float> rows(n_rows * config().hidden_dim);
-  if (!device_
-           .Download(normed_floats().data(), rows.data(),
-                     static_cast<int64_t>(rows.size()) * kFloat)
+  if (!device_.Download(input_floats(), rows.data(), static_cast<int64_t>(rows.size()) * kFloat)
            .ok()) {
     return;
   }
@@ -193,12 +202,16 @@ void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups,
   device_.kernels().embed(device_, {inputs_.as<int32_t>(), table.data(), table.type(),
                                     config().hidden_dim, x_.as<float>(), n_rows});
   int64_t first_row = 0;
+  reads_inputs_ = observer != nullptr;
   for (const Group& group : groups) {
+    const bool reads = std::any_of(group.mechanisms.begin(), group.mechanisms.end(),
+                                   [](const auto* m) { return m->ReadsInputs(); });
+    reads_inputs_ = reads_inputs_ || reads || weight_sets_[group.weight_set]->has_slices();
     weight_sets_[group.weight_set]->Begin(inputs_.as<int32_t>() + n_rows + first_row, group.n_rows);
     first_row += group.n_rows;
   }
   for (int64_t i = 0; i < config().n_layers; ++i) {
-    Norm(layers_[i].attention_norm, n_rows);
+    NormInputs(layers_[i].attention_norm, n_rows);
     Observe(i, n_rows, observer);
     Attend(i, groups);
     FeedForward(layers_[i], n_rows);

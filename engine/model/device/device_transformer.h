@@ -58,8 +58,11 @@ class DeviceTransformer : public Decoder {
   StorageType row_type() const { return RowTypeOf(options_.weight_type); }
   // normed_ = the norm of the first n_rows rows of x_, or of the rows that `rows` lists.
   void Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows = nullptr);
-  // Returns the normed rows in fp32.
-  const Buffer& normed_floats() const;
+  // The same of a layer's inputs, and keeps them in fp32 too where the step reads them.
+  void NormInputs(const Buffer& weight, int64_t n_rows);
+  DeviceNormArgs NormArgs(const Buffer& weight, int64_t n_rows) const;
+  // Returns the inputs of a layer in fp32; nullptr where the step does not read them.
+  const float* input_floats() const;
   void UploadInputs(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions);
   // The step's layers, all queued.
   void Queue(int64_t n_rows, absl::Span<const Group> groups, const Observer& observer);
@@ -83,6 +86,7 @@ class DeviceTransformer : public Decoder {
   const SampleResult* results_ = nullptr;
   std::vector<DrawnToken> drawn_;
   Buffer x_, normed_, normed_floats_, gate_up_, gated_;
+  bool reads_inputs_ = false;  // the step reads the layers' inputs in fp32
   Buffer device_logits_;
   std::vector<float> logits_;
   std::vector<int32_t> narrow_;  // inputs or rows to upload

@@ -30,7 +30,8 @@ class DeviceWeightSet : public WeightSetSizes {
 
   // Begins a step: row i is at positions[i], on the device.
   void Begin(const int32_t* positions, int64_t n_rows);
-  // The layer's q, k, v of all rows from x [n_rows, hidden_dim], as they meet weights and in fp32.
+  // The layer's q, k, v of all rows from x [n_rows, hidden_dim], as they meet weights and, where they
+  // are read, in fp32.
   LayerRows Project(int64_t layer, const void* x, const float* x_floats);
   // residual [n_rows, hidden_dim] += Wo LayerRows::out, which the mechanisms filled, plus bias.
   void Output(int64_t layer, float* residual);

@@ -268,7 +268,7 @@ TEST_F(EngineCodedPrefixTest, ABudgetHoldsSixTimesAsManyPrefixes) {
   const int64_t exact_bytes = Run(Request(1025, 1, 0, 0))->final_event->attention.cache_bytes;
   EngineOptions options;
   options.cache_bytes = 5 * exact_bytes;
-  constexpr int kPrompts = 60;
+  constexpr int kPrompts = 36;
   Start(options);
   const int64_t n_exact = NumFound(
       *engine_, [](int i) { return Request(1025, 1, i, 0); }, kPrompts);

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Tokens a second of replicas behind Ray and of the same replicas called directly.
+
+    python3 -m venv build/ray/venv && build/ray/venv/bin/pip install -r deploy/ray/requirements.txt
+    build/bench/random_110m DIRECTORY
+    build/ray/venv/bin/python bench/ray_against_direct.py --model DIRECTORY [--replicas 1,2,4]
+
+Starts two Ray nodes in this machine. Streams over HTTP: four clients a replica, each one request after
+another; the direct ones take the replicas in turns. Both ways are measured in turns, and the median
+of their runs is printed. Then one request at a time, for the time to the first token, and ten times
+the load, for what refusals look like and how long they take.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import pathlib
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "ray"))
+import clients  # noqa: E402
+import cluster  # noqa: E402
+from lowkey_ray import settings  # noqa: E402
+
+CLIENTS_A_REPLICA = 4
+PROMPT = "the quick brown fox jumps over the lazy dog " * 3
+
+
+def stream(port: int, model: str, n_tokens: int, seed: int) -> tuple[float, int, str]:
+    """Returns the seconds to the first token, the tokens, and the error of a stream, or ""."""
+    began = time.monotonic()
+    first = 0.0
+    n = 0
+    try:
+        with clients.Events(port, clients.completion(PROMPT, n_tokens, seed, model)) as events:
+            if events.status != 200:
+                return time.monotonic() - began, 0, str(events.status)
+            for data in events:
+                if data == "[DONE]":
+                    return first, n, ""
+                content = json.loads(data)
+                if "error" in content:
+                    return time.monotonic() - began, 0, content["error"]["code"]
+                if content["choices"]:
+                    first = first or time.monotonic() - began
+                    n += 1
+    except OSError as error:
+        return time.monotonic() - began, 0, type(error).__name__
+    return first, n, "broken off"
+
+
+def rate(port_of: Callable[[int], int], model: str, n_clients: int, seconds: float) -> float:
+    """Returns the tokens a second of so many clients, each on the port that it is given."""
+    end = time.monotonic() + seconds
+    counts = [0] * n_clients
+
+    def run(client: int) -> None:
+        seed = client
+        while time.monotonic() < end:
+            _, n, error = stream(port_of(client), model, 64, seed)
+            if error:
+                raise RuntimeError(f"a stream ended with {error}")
+            counts[client] += n
+            seed += n_clients
+
+    threads = [threading.Thread(target=run, args=(client,)) for client in range(n_clients)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.monotonic() - began)
+
+
+def first_token_ms(port: int, model: str) -> float:
+    return 1000 * statistics.median(stream(port, model, 2, seed)[0] for seed in range(40))
+
+
+def overload(model: str, n_replicas: int) -> None:
+    """Ten times as many clients as the replicas' queues hold."""
+    outcomes: dict[str, list[float]] = collections.defaultdict(list)
+    lock = threading.Lock()
+
+    def run(client: int) -> None:
+        for attempt in range(3):
+            seconds, _, error = stream(cluster.HTTP_PORT, model, 16, client + attempt)
+            with lock:
+                outcomes[error or "answered"].append(1000 * seconds)
+
+    threads = [threading.Thread(target=run, args=(client,)) for client in range(80 * n_replicas)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for outcome, ms in sorted(outcomes.items()):
+        ms.sort()
+        what = "to the first token" if outcome == "answered" else "to the refusal"
+        print(f"  overload: {outcome:9} {len(ms):5} p50 {ms[len(ms) // 2]:8.1f} ms "
+              f"p99 {ms[int(0.99 * (len(ms) - 1))]:8.1f} ms {what}")
+
+
+def measure(model: settings.Model, n_replicas: int, args: argparse.Namespace) -> None:
+    cluster.deploy(model)
+    clients.wait_for(lambda: len(cluster.servers(model.name)) == n_replicas, "the replicas")
+    ports = [server.port for server in cluster.servers(model.name)]
+    n_clients = CLIENTS_A_REPLICA * n_replicas
+    ways: dict[str, Callable[[int], int]] = {
+        "direct": lambda client: ports[client % len(ports)],
+        "through Ray": lambda _: cluster.HTTP_PORT}
+    rates: dict[str, list[float]] = {way: [] for way in ways}
+    for run in range(args.runs + 1):  # the first one warms caches
+        for way, port_of in ways.items():
+            found = rate(port_of, model.name, n_clients, args.seconds)
+            if run > 0:
+                rates[way].append(found)
+    direct, through = (statistics.median(rates[way]) for way in ways)
+    print(f"{n_replicas} replicas, {n_clients} clients: direct {direct:.1f} tokens/s, through Ray "
+          f"{through:.1f}, {through / direct:.1%}")
+    own, over = first_token_ms(ports[0], model.name), first_token_ms(cluster.HTTP_PORT, model.name)
+    print(f"  first token of one request, p50: direct {own:.1f} ms, through Ray {over:.1f} ms")
+    if args.overload:
+        overload(model.name, n_replicas)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a folder or a GGUF file")
+    parser.add_argument("--replicas", default="1,2,4", help="numbers of replicas")
+    parser.add_argument("--runs", type=int, default=3, help="of each way")
+    parser.add_argument("--seconds", type=float, default=20, help="of each run")
+    parser.add_argument("--overload", action="store_true", help="ask for ten times the load too")
+    args = parser.parse_args()
+    with contextlib.closing(contextlib.ExitStack()) as stack:
+        stack.callback(cluster.Nodes().stop)
+        for n in map(int, args.replicas.split(",")):
+            measure(settings.Model(
+                name=pathlib.Path(args.model).name, path=str(pathlib.Path(args.model).resolve()),
+                min_replicas=n, max_replicas=n,
+                flags=("--profile", "none", "--max-running", "4", "--max-queued", "4")), n, args)
+
+
+if __name__ == "__main__":
+    main()
