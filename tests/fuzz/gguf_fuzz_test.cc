@@ -69,13 +69,14 @@ TEST(GgufFuzzTest, SurvivesTruncation) {
   }
 }
 
-TEST(GgufFuzzTest, SurvivesEveryFlippedBit) {
+TEST(GgufFuzzTest, SurvivesAFlippedBitInEveryByte) {
+  std::mt19937 random(1);
   for (std::string seed : GgufSeeds()) {
-    for (size_t bit = 0; bit < 8 * seed.size(); ++bit) {
-      const char mask = static_cast<char>(1 << bit % 8);
-      seed[bit / 8] ^= mask;
+    for (char& byte : seed) {
+      const char mask = static_cast<char>(1 << random() % 8);
+      byte ^= mask;
       RunTarget(seed);
-      seed[bit / 8] ^= mask;
+      byte ^= mask;
     }
   }
 }
@@ -83,7 +84,7 @@ TEST(GgufFuzzTest, SurvivesEveryFlippedBit) {
 TEST(GgufFuzzTest, SurvivesMutations) {
   std::mt19937 random(1);
   for (const std::string& seed : GgufSeeds()) {
-    for (int i = 0; i < 20000; ++i) RunTarget(Mutate(seed, random));
+    for (int i = 0; i < 10000; ++i) RunTarget(Mutate(seed, random));
   }
 }
 

@@ -30,7 +30,7 @@ TEST(ToolParserFuzzTest, SurvivesTruncationAndMutation) {
       for (size_t n = 0; n <= answer.size(); ++n) {
         RunTarget(head + std::string(answer.substr(0, n)));
       }
-      for (int i = 0; i < 3000; ++i) {
+      for (int i = 0; i < 1500; ++i) {
         RunTarget(head + MutateJson(std::string(answer), answer.size(), random));
       }
     }

@@ -7,7 +7,6 @@
 
 #include "absl/hash/hash.h"
 #include "engine/base/status_macros.h"
-#include "engine/kernels/device/kernels.h"
 #include "engine/kernels/device/weight.h"
 
 namespace lowkey {
@@ -136,7 +135,7 @@ const float* DeviceTransformer::input_floats() const {
   return (row_type() == StorageType::kFloat32 ? normed_ : normed_floats_).as<float>();
 }
 
-DeviceNormArgs DeviceTransformer::NormArgs(const Buffer& weight, int64_t n_rows) const {
+DeviceNormArgs DeviceTransformer::NormArgs(const Buffer& weight, int64_t n_rows) {
   DeviceNormArgs args;
   args.x = x_.as<float>();
   args.weight = weight.as<float>();

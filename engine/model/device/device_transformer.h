@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/device/device.h"
+#include "engine/kernels/device/kernels.h"
 #include "engine/kernels/device/sampling.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/model/decoder.h"
@@ -60,7 +61,7 @@ class DeviceTransformer : public Decoder {
   void Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows = nullptr);
   // The same of a layer's inputs, and keeps them in fp32 too where the step reads them.
   void NormInputs(const Buffer& weight, int64_t n_rows);
-  DeviceNormArgs NormArgs(const Buffer& weight, int64_t n_rows) const;
+  DeviceNormArgs NormArgs(const Buffer& weight, int64_t n_rows);
   // Returns the inputs of a layer in fp32; nullptr where the step does not read them.
   const float* input_floats() const;
   void UploadInputs(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions);

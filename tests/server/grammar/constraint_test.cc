@@ -48,7 +48,7 @@ TEST(ConstraintTest, MasksAreExactlyTheTokensThatMayComeOnRandomWalks) {
   for (const auto& grammar : SomeGrammars()) {
     ASSERT_NE(grammar, nullptr);
     const ConstraintParts parts{grammar, vocabulary, std::make_shared<MaskCache>()};
-    for (int walk = 0; walk < 20; ++walk) {
+    for (int walk = 0; walk < 8; ++walk) {
       GrammarConstraint constraint(parts);
       for (int step = 0; step < 40; ++step) {
         const auto mask = constraint.Mask();

@@ -280,8 +280,8 @@ TEST(HermesTest, NoMoreIsHeldThanTheBound) {
 
 TEST(HermesTest, DeepArgumentsAreCut) {
   const std::string deep =
-      "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": " + std::string(100, '[') +
-      std::string(100, ']') + "}}";
+      "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": " + std::string(70, '[') +
+      std::string(70, ']') + "}}";
   EXPECT_THAT(Hermes(deep),
               ElementsAre("call 0 f", StartsWith("args 0 {\"a\": [["), StartsWith("content [[")));
 }
