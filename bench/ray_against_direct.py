@@ -2,10 +2,10 @@
 """Tokens a second of replicas behind Ray and of the same replicas called directly.
 
     python3 -m venv build/ray/venv && build/ray/venv/bin/pip install -r deploy/ray/requirements.txt
-    build/bench/random_110m DIRECTORY
+    build/bench/random_110m DIRECTORY && cp models/tales/tokenizer* DIRECTORY
     build/ray/venv/bin/python bench/ray_against_direct.py --model DIRECTORY [--replicas 1,2,4]
 
-Starts two Ray nodes in this machine. Streams over HTTP: four clients a replica, each one request after
+RAY_SERVER in the environment names another program than build/lowkey. Starts two Ray nodes in this machine. Streams over HTTP: four clients a replica, each one request after
 another; the direct ones take the replicas in turns. Both ways are measured in turns, and the median
 of their runs is printed. Then one request at a time, for the time to the first token, and ten times
 the load, for what refusals look like and how long they take.
@@ -141,7 +141,7 @@ def main() -> None:
         for n in map(int, args.replicas.split(",")):
             measure(settings.Model(
                 name=pathlib.Path(args.model).name, path=str(pathlib.Path(args.model).resolve()),
-                min_replicas=n, max_replicas=n,
+                min_replicas=n, max_replicas=n, binary=cluster.TALES.binary,
                 flags=("--profile", "none", "--max-running", "4", "--max-queued", "4")), n, args)
 
 

@@ -17,6 +17,8 @@ from lowkey_ray import environment
 environment.prepare()
 # Everything is on loopback; a token that an earlier Ray left in the home folder does not matter.
 os.environ["RAY_AUTH_MODE"] = "disabled"
+# Ray takes 127.0.0.1 for the address of the network.
+NODE_ADDRESS = "127.0.0.2"
 # Python starts slowly on a machine that is busy.
 os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "120"
 os.environ["RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"] = "60"
@@ -61,15 +63,17 @@ class Nodes:
 
     def __init__(self) -> None:
         self._cluster = tried(lambda: Cluster(initialize_head=True, connect=False, head_node_args={
-            "num_cpus": 4, "include_dashboard": False, "object_store_memory": 100 << 20}))
+            "num_cpus": 4, "include_dashboard": False, "object_store_memory": 100 << 20,
+            "node_ip_address": NODE_ADDRESS}))
         self.second = self.add()
-        ray.init(address=self._cluster.address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=self._cluster.address, _node_ip_address=NODE_ADDRESS, log_to_driver=False, logging_level="ERROR")
         with contextlib.suppress(TimeoutError):  # deploy() waits again
             serve.start(http_options=HTTPOptions(port=HTTP_PORT), grpc_options=gRPCOptions(
                 port=GRPC_PORT, grpc_servicer_functions=["lowkey_ray.services:add_lowkey"]))
 
     def add(self) -> object:
-        return tried(lambda: self._cluster.add_node(num_cpus=4, object_store_memory=100 << 20))
+        return tried(lambda: self._cluster.add_node(
+            num_cpus=4, object_store_memory=100 << 20, node_ip_address=NODE_ADDRESS))
 
     def kill(self, node: object) -> None:
         """Ends a node as a power failure does."""
