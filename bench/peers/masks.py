@@ -9,6 +9,7 @@ texts by jsonschema, and prints what compiling and masks cost in the thread's ow
 vocabulary is that of a GGUF file with a byte-level tokenizer.
 """
 import argparse
+import importlib.metadata
 import json
 import pathlib
 import random
@@ -48,23 +49,23 @@ class Times:
               f"most {most:9.1f} us")
 
 
-def draw(grammar, info, closing, draws, times):
+def draw(grammar, vocabulary, ends, closing, draws, times):
     """Returns a text, or None if it is not complete after MOST_TOKENS."""
     matcher = xgrammar.GrammarMatcher(grammar)
-    words = xgrammar.allocate_token_bitmask(1, info.vocab_size)
+    words = xgrammar.allocate_token_bitmask(1, len(vocabulary))
     text = b""
     for _ in range(MOST_TOKENS):
         times.of(matcher.fill_next_token_bitmask, words)
         bits = numpy.unpackbits(words.numpy().view(numpy.uint8), bitorder="little")
-        allowed = bits[:info.vocab_size].astype(bool)
+        allowed = bits[:len(vocabulary)].astype(bool)
         near_end = numpy.flatnonzero(allowed & closing)
         choices = near_end if len(near_end) and draws.randrange(3) == 0 else numpy.flatnonzero(allowed)
         token = int(draws.choice(choices))
         if not matcher.accept_token(token):
             raise RuntimeError(f"token {token} of the mask is refused after {text!r}")
-        if token in info.stop_token_ids:
+        if token in ends:
             return text.decode()
-        text += info.decoded_vocab[token]
+        text += vocabulary[token]
     return None
 
 
@@ -72,16 +73,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a GGUF file")
-    parser.add_argument("--every", type=int, default=1, help="take every so manieth schema")
     args = parser.parse_args()
     pieces, ends = read_vocabulary(args.model)
     info = xgrammar.TokenizerInfo(pieces, xgrammar.VocabType.BYTE_LEVEL, stop_token_ids=ends)
+    vocabulary = info.decoded_vocab  # makes a list at each call
     closing = numpy.array([i in ends or piece[:1] in (b'"', b"}", b"]")
-                           for i, piece in enumerate(info.decoded_vocab)])
+                           for i, piece in enumerate(vocabulary)])
     compiling, first, later = Times(), Times(), Times()
     n_refused = n_complete = n_valid = n_schemas = 0
     draws = random.Random(11)
-    for line in SCHEMAS.read_text().splitlines()[::args.every]:
+    for line in SCHEMAS.read_text().splitlines():
         case = json.loads(line)
         if "refused" in case:
             continue
@@ -94,9 +95,8 @@ def main():
             n_refused += 1
             print(f"refused: {str(error).splitlines()[-1][:100]}")
             continue
-        print(f"schema {n_schemas}: compiled in {compiling.us[-1] / 1e3:.1f} ms", flush=True)
         for i in range(DRAWS):
-            text = draw(grammar, info, closing, draws, later if i else first)
+            text = draw(grammar, vocabulary, ends, closing, draws, later if i else first)
             if text is None:
                 continue
             n_complete += 1
@@ -106,7 +106,7 @@ def main():
                 n_valid += 1
             except (ValueError, jsonschema.ValidationError) as error:
                 print(f"invalid: {str(error).splitlines()[0][:100]}")
-    print(f"xgrammar {xgrammar.__version__}: {n_schemas} schemas, {n_refused} refused, "
+    print(f"xgrammar {importlib.metadata.version('xgrammar')}: {n_schemas} schemas, {n_refused} refused, "
           f"{n_complete} texts complete, {n_valid} valid")
     compiling.print("compiling a schema")
     first.print("masks of a first text")

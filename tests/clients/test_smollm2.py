@@ -2,7 +2,7 @@
 
 import os
 import unittest
-from typing import Literal
+from typing import Annotated, Literal
 
 import openai
 from pydantic import BaseModel, Field
@@ -19,7 +19,7 @@ class Review(BaseModel):
     product: str = Field(min_length=1, max_length=40)
     stars: int = Field(ge=1, le=5)
     mood: Literal["glad", "neutral", "cross"]
-    reasons: list[str] = Field(min_length=1, max_length=3)
+    reasons: list[Annotated[str, Field(max_length=80)]] = Field(min_length=1, max_length=3)
     would_buy_again: bool
 
 

@@ -66,7 +66,8 @@ class Nodes:
             "num_cpus": 4, "include_dashboard": False, "object_store_memory": 100 << 20,
             "node_ip_address": NODE_ADDRESS}))
         self.second = self.add()
-        ray.init(address=self._cluster.address, _node_ip_address=NODE_ADDRESS, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=self._cluster.address, _node_ip_address=NODE_ADDRESS,
+                 log_to_driver=False, logging_level="ERROR")
         with contextlib.suppress(TimeoutError):  # deploy() waits again
             serve.start(http_options=HTTPOptions(port=HTTP_PORT), grpc_options=gRPCOptions(
                 port=GRPC_PORT, grpc_servicer_functions=["lowkey_ray.services:add_lowkey"]))
