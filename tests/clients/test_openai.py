@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -311,6 +313,14 @@ class TestForcedCalls(unittest.TestCase):
             self.assertIn(tops.logprobs.content[0].token.strip()[:1], ("", "<"))
         finally:
             server.stop()
+
+    def test_the_example_runs(self):
+        example = pathlib.Path(__file__).resolve().parents[2] / "client/python/examples/tools.py"
+        output = subprocess.run(
+            [sys.executable, example], capture_output=True, text=True, timeout=LONG_S,
+            env={**os.environ, "LOWKEY_SERVER": self.server.root.removeprefix("http://")})
+        self.assertEqual(output.returncode, 0, output.stderr)
+        self.assertRegex(output.stdout, r'^get_weather\(\{"city"')
 
     def test_schemas_are_refused_by_the_tool(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}
