@@ -41,9 +41,10 @@ messages.append({"role": "assistant", "content": message.content or "", "tool_ca
     for call in message.tool_calls or [] if call.type == "function"]})
 for call in message.tool_calls or []:
     if call.type == "function":
-        print(f"{call.function.name}({call.function.arguments})")
+        arguments = json.loads(call.function.arguments)
+        print(f"{call.function.name}({arguments})")
         messages.append({"role": "tool", "tool_call_id": call.id,
-                         "content": get_weather(**json.loads(call.function.arguments))})
+                         "content": get_weather(**arguments)})
 answer = client.chat.completions.create(
     model=model, messages=messages, tools=TOOLS, tool_choice="none", seed=7,
     max_completion_tokens=100)
