@@ -5,10 +5,11 @@
     build/bench/random_110m DIRECTORY && cp models/tales/tokenizer* DIRECTORY
     build/ray/venv/bin/python bench/ray_against_direct.py --model DIRECTORY [--replicas 1,2,4]
 
-RAY_SERVER in the environment names another program than build/lowkey. Starts two Ray nodes in this machine. Streams over HTTP: four clients a replica, each one request after
-another; the direct ones take the replicas in turns. Both ways are measured in turns, and the median
-of their runs is printed. Then one request at a time, for the time to the first token, and ten times
-the load, for what refusals look like and how long they take.
+Starts two Ray nodes in this machine; RAY_SERVER in the environment names another program than
+build/lowkey. Four clients a replica stream over HTTP, each one request after another; the direct ones
+take the replicas in turns. Both ways are measured in turns, and the median of their runs is printed.
+Then one request at a time is sent, for the time to the first token, and with --overload ten times as
+many clients as the queues hold, for what refusals look like and how long they take.
 """
 
 import argparse
@@ -62,13 +63,15 @@ def rate(port_of: Callable[[int], int], model: str, n_clients: int, seconds: flo
     refused asks again."""
     end = time.monotonic() + seconds
     counts = [0] * n_clients
+    failed: list[str] = []
 
     def run(client: int) -> None:
         seed = client
         while time.monotonic() < end:
             _, n, error = stream(port_of(client), model, 64, seed)
             if error and error != "429":
-                raise RuntimeError(f"a stream ended with {error}")
+                failed.append(error)
+                return
             counts[client] += n
             seed += n_clients
 
@@ -78,6 +81,8 @@ def rate(port_of: Callable[[int], int], model: str, n_clients: int, seconds: flo
         thread.start()
     for thread in threads:
         thread.join()
+    if failed:
+        raise RuntimeError(f"streams ended with {', '.join(failed)}")
     return sum(counts) / (time.monotonic() - began)
 
 

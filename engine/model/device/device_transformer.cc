@@ -7,6 +7,7 @@
 
 #include "absl/hash/hash.h"
 #include "engine/base/status_macros.h"
+#include "engine/kernels/device/kernels.h"
 #include "engine/kernels/device/weight.h"
 
 namespace lowkey {
@@ -135,27 +136,18 @@ const float* DeviceTransformer::input_floats() const {
   return (row_type() == StorageType::kFloat32 ? normed_ : normed_floats_).as<float>();
 }
 
-DeviceNormArgs DeviceTransformer::NormArgs(const Buffer& weight, int64_t n_rows) {
+void DeviceTransformer::Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows,
+                             float* also_floats) {
   DeviceNormArgs args;
   args.x = x_.as<float>();
+  args.rows = rows;
   args.weight = weight.as<float>();
   args.eps = config().rms_norm_eps;
   args.dim = config().hidden_dim;
   args.n_rows = n_rows;
   args.out = normed_.data();
   args.out_type = row_type();
-  return args;
-}
-
-void DeviceTransformer::Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows) {
-  DeviceNormArgs args = NormArgs(weight, n_rows);
-  args.rows = rows;
-  device_.kernels().rms_norm(device_, args);
-}
-
-void DeviceTransformer::NormInputs(const Buffer& weight, int64_t n_rows) {
-  DeviceNormArgs args = NormArgs(weight, n_rows);
-  if (reads_inputs_) args.also_floats = normed_floats_.as<float>();
+  args.also_floats = also_floats;
   device_.kernels().rms_norm(device_, args);
 }
 
@@ -210,7 +202,8 @@ void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups,
     first_row += group.n_rows;
   }
   for (int64_t i = 0; i < config().n_layers; ++i) {
-    NormInputs(layers_[i].attention_norm, n_rows);
+    Norm(layers_[i].attention_norm, n_rows, nullptr,
+         reads_inputs_ ? normed_floats_.as<float>() : nullptr);
     Observe(i, n_rows, observer);
     Attend(i, groups);
     FeedForward(layers_[i], n_rows);

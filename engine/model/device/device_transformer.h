@@ -9,7 +9,6 @@
 #include "absl/types/span.h"
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/device/device.h"
-#include "engine/kernels/device/kernels.h"
 #include "engine/kernels/device/sampling.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/model/decoder.h"
@@ -57,11 +56,10 @@ class DeviceTransformer : public Decoder {
   absl::Status TakeLayer(const LayerTensors& tensors, ThreadPool& pool);
   absl::Status ReserveRows();
   StorageType row_type() const { return RowTypeOf(options_.weight_type); }
-  // normed_ = the norm of the first n_rows rows of x_, or of the rows that `rows` lists.
-  void Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows = nullptr);
-  // The same of a layer's inputs, and keeps them in fp32 too where the step reads them.
-  void NormInputs(const Buffer& weight, int64_t n_rows);
-  DeviceNormArgs NormArgs(const Buffer& weight, int64_t n_rows);
+  // normed_ = the norm of the first n_rows rows of x_, or of the rows that `rows` lists; the same in
+  // fp32 goes to `also_floats` unless that is nullptr.
+  void Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows = nullptr,
+            float* also_floats = nullptr);
   // Returns the inputs of a layer in fp32; nullptr where the step does not read them.
   const float* input_floats() const;
   void UploadInputs(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions);
