@@ -91,23 +91,6 @@ absl::StatusOr<Limits> MeasureLimits(Device& device) {
   return limits;
 }
 
-absl::StatusOr<RandomModelOptions> Shape(const std::string& name) {
-  RandomModelOptions options = Random110m();
-  ModelConfig& c = options.config;
-  if (name == "110m") return options;
-  if (name == "1.1b") {
-    c.hidden_dim = 2048, c.ffn_dim = 5632, c.n_layers = 22;
-    c.n_heads = 32, c.n_kv_heads = 4, c.head_dim = 64;
-    return options;
-  }
-  if (name == "7b") {
-    c.hidden_dim = 4096, c.ffn_dim = 11008, c.n_layers = 32;
-    c.n_heads = c.n_kv_heads = 32, c.head_dim = 128;
-    return options;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("--shape: ", name, ", expected 110m, 1.1b or 7b"));
-}
-
 absl::StatusOr<EngineOptions::Dtype> Dtype(const std::string& name) {
   if (name == "bfloat16") return EngineOptions::Dtype::kBFloat16;
   if (name == "int8") return EngineOptions::Dtype::kInt8;
@@ -215,7 +198,7 @@ class ModelBench {
 
 absl::Status Bench(const std::shared_ptr<Device>& device, const std::string& directory) {
   LK_ASSIGN_OR_RETURN(const Limits limits, MeasureLimits(*device));
-  LK_ASSIGN_OR_RETURN(const RandomModelOptions shape, Shape(absl::GetFlag(FLAGS_shape)));
+  LK_ASSIGN_OR_RETURN(const RandomModelOptions shape, RandomShape(absl::GetFlag(FLAGS_shape)));
   LK_RETURN_IF_ERROR(WriteRandomModel(directory, shape));
   EngineOptions options;
   options.device = device;

@@ -246,6 +246,23 @@ RandomModelOptions Random110m() {
   return options;
 }
 
+absl::StatusOr<RandomModelOptions> RandomShape(const std::string& name) {
+  RandomModelOptions options = Random110m();
+  ModelConfig& c = options.config;
+  if (name == "110m") return options;
+  if (name == "1.1b") {
+    c.hidden_dim = 2048, c.ffn_dim = 5632, c.n_layers = 22;
+    c.n_heads = 32, c.n_kv_heads = 4, c.head_dim = 64;
+    return options;
+  }
+  if (name == "7b") {
+    c.hidden_dim = 4096, c.ffn_dim = 11008, c.n_layers = 32;
+    c.n_heads = c.n_kv_heads = 32, c.head_dim = 128;
+    return options;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("shape ", name, ", expected 110m, 1.1b or 7b"));
+}
+
 absl::Status WriteRandomModel(const std::string& directory, const RandomModelOptions& options) {
   if (options.dtype != DType::kF32 && options.dtype != DType::kF16 &&
       options.dtype != DType::kBF16) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/base/dtype.h"
 #include "engine/config/model_config.h"
 
@@ -26,6 +27,10 @@ absl::Status WriteRandomModel(const std::string& directory, const RandomModelOpt
 // The model that benchmarks measure: hidden 768, 12 layers, 12 heads of 64,
 // ffn 2,048, vocabulary 32,000, untied; 110M parameters are multiplied with for each token.
 RandomModelOptions Random110m();
+
+// The model above, or one as large as another Llama: "110m", "1.1b" or "7b". INVALID_ARGUMENT for
+// another name.
+absl::StatusOr<RandomModelOptions> RandomShape(const std::string& name);
 
 // config.json for `config`, as transformers writes it.
 std::string ConfigJson(const ModelConfig& config);

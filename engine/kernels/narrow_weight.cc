@@ -89,17 +89,18 @@ void NarrowRow(absl::Span<const float> row, StorageType type, uint8_t* codes, ui
   }
 }
 
-void NarrowRows(absl::Span<const TensorView> parts, const NarrowLayout& layout, NarrowRange rows,
+void NarrowRows(absl::Span<const RowRange> parts, const NarrowLayout& layout, NarrowRange rows,
                 std::byte* weight) {
   auto* scales = reinterpret_cast<uint16_t*>(weight + layout.scales_at());
   std::vector<float> row(layout.n_in);
   std::vector<uint8_t> codes(layout.n_in);
   int64_t first_of_part = 0;
-  for (const TensorView& part : parts) {
-    const int64_t end_of_part = first_of_part + part.shape[0];
-    for (int64_t i = std::max(rows.first, first_of_part); i < std::min(rows.end, end_of_part);
-         ++i) {
-      LoadRow(part, i - first_of_part, row.data());
+  for (const RowRange& part : parts) {
+    const int64_t end_of_part = first_of_part + part.n_rows;
+    const int64_t first = std::max(rows.first, first_of_part);
+    const int64_t end = part.matrix == nullptr ? first : std::min(rows.end, end_of_part);
+    for (int64_t i = first; i < end; ++i) {
+      LoadRow(*part.matrix, part.first + i - first_of_part, row.data());
       NarrowRow(row, layout.type, codes.data(), scales + i, layout.ld_scales());
       std::byte* out = weight + i * layout.row_bytes();
       for (int64_t k = 0; k < layout.n_in; ++k) out[NarrowPlace(k)] = std::byte{codes[k]};

@@ -65,13 +65,19 @@ float Float8ToFloat(uint8_t code);
 void NarrowRow(absl::Span<const float> row, StorageType type, uint8_t* codes, uint16_t* scales,
                int64_t ld_scales);
 
-// Writes rows [first, end) of `parts` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow
-// reads), stacked along n_out, to their places in `weight`, which begins as layout.size_bytes()
-// zeros. Threads may write different rows at once.
+// Rows first .. first + n_rows - 1 of a matrix, which outlives this; zeros where it is nullptr.
+struct RowRange {
+  const TensorView* matrix = nullptr;
+  int64_t first = 0, n_rows = 0;
+};
+
+// Writes rows [first, end) of `parts` (of n_in columns each, any dtype that LoadRow reads), stacked
+// along n_out, to their places in `weight`, which begins as layout.size_bytes() zeros. Threads may
+// write different rows at once.
 struct NarrowRange {
   int64_t first = 0, end = 0;
 };
-void NarrowRows(absl::Span<const TensorView> parts, const NarrowLayout& layout, NarrowRange rows,
+void NarrowRows(absl::Span<const RowRange> parts, const NarrowLayout& layout, NarrowRange rows,
                 std::byte* weight);
 
 // Writes the numbers of row `row` of a weight to out [n_in]; exact.

@@ -3,6 +3,7 @@
 
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/launches.h"
+#include "engine/kernels/cuda/products/gate.h"
 
 namespace lowkey {
 namespace {
@@ -90,9 +91,8 @@ template <typename T>
 __global__ void GatedKernel(GatedArgs a) {
   const int64_t row = blockIdx.x, j = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (j >= a.n) return;
-  const float* gate_up = a.gate_up + row * a.ld;
-  const float gate = gate_up[j], up = gate_up[a.n + j];
-  static_cast<T*>(a.out)[row * a.n + j] = FromFloat<T>(gate / (1.0f + expf(-gate)) * up);
+  const float* gate = a.gate_up + row * a.ld + j / kGatedGroup * 2 * kGatedGroup + j % kGatedGroup;
+  static_cast<T*>(a.out)[row * a.n + j] = FromFloat<T>(SiluTimes(gate[0], gate[kGatedGroup]));
 }
 
 template <typename T>

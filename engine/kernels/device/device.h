@@ -52,6 +52,16 @@ struct ProductArgs {
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
 };
 
+// out [n_rows, n_channels] = silu(gate) * up, in x's type, where the columns of the product, x W^T +
+// bias, stand in groups of 16: gates of kGatedGroup channels, then their ups. MakeGatedWeight
+// (weight.h) makes such weights.
+inline constexpr int64_t kGatedGroup = 8;
+struct GatedProductArgs {
+  ProductArgs product;  // y is not read; it may be overwritten
+  void* out = nullptr;
+  int64_t n_channels = 0;
+};
+
 // Bytes on their way from a device to the host. They must not outlive the device.
 class Fetched {
  public:
@@ -98,6 +108,7 @@ class Device : public Memory {
   // products in.
   virtual absl::Status Prepare(const DeviceWeight&) { return absl::OkStatus(); }
   virtual void Multiply(const ProductArgs& args) = 0;
+  virtual void MultiplyGated(const GatedProductArgs& args) = 0;
 };
 
 // Returns a copy of a list in the device's memory. RESOURCE_EXHAUSTED.

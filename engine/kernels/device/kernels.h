@@ -68,7 +68,8 @@ struct RotateArgs {
   int64_t ld_slices = 0;
 };
 
-// out [n_rows, n] = silu(gate) * up. Row i of both is [gate, up] at gate_up + i * ld.
+// out [n_rows, n] = silu(gate) * up. Row i of both is at gate_up + i * ld, in groups as in
+// GatedProductArgs.
 struct GatedArgs {
   const float* gate_up = nullptr;
   int64_t ld = 0;

@@ -92,10 +92,11 @@ absl::Status DeviceTransformer::TakeLayer(const LayerTensors& t, ThreadPool& poo
   Layer& layer = layers_.emplace_back();
   LK_ASSIGN_OR_RETURN(layer.attention_norm, Uploaded(Floats({&t.attention_norm}), device_));
   LK_ASSIGN_OR_RETURN(layer.ffn_norm, Uploaded(Floats({&t.ffn_norm}), device_));
-  LK_ASSIGN_OR_RETURN(layer.gate_up_bias, Uploaded(Floats({&t.gate_bias, &t.up_bias}), device_));
+  LK_ASSIGN_OR_RETURN(layer.gate_up_bias,
+                      Uploaded(GatedBias(Floats({&t.gate_bias}), Floats({&t.up_bias})), device_));
   LK_ASSIGN_OR_RETURN(layer.down_bias, Uploaded(Floats({&t.down_bias}), device_));
-  LK_ASSIGN_OR_RETURN(layer.gate_up, MakeDeviceWeight({{t.gate_proj, t.up_proj}},
-                                                      options_.weight_type, pool, device_));
+  LK_ASSIGN_OR_RETURN(layer.gate_up,
+                      MakeGatedWeight(t.gate_proj, t.up_proj, options_.weight_type, pool, device_));
   LK_ASSIGN_OR_RETURN(layer.down,
                       MakeDeviceWeight({&t.down_proj, 1}, options_.weight_type, pool, device_));
   return absl::OkStatus();
@@ -116,7 +117,7 @@ absl::Status DeviceTransformer::ReserveRows() {
   if (options_.weight_type != StorageType::kFloat32) {
     LK_RETURN_IF_ERROR(reserve(normed_floats_, n * c.hidden_dim * kFloat));
   }
-  LK_RETURN_IF_ERROR(reserve(gate_up_, n * 2 * c.ffn_dim * kFloat));
+  LK_RETURN_IF_ERROR(reserve(gate_up_, n * layers_[0].gate_up->n_out() * kFloat));
   LK_RETURN_IF_ERROR(reserve(gated_, n * c.ffn_dim * type_bytes));
   LK_RETURN_IF_ERROR(reserve(device_logits_, kMaxLogitRows * c.vocab_size * kFloat));
   logits_.resize(kMaxLogitRows * c.vocab_size);
@@ -169,10 +170,10 @@ void DeviceTransformer::Attend(int64_t layer, absl::Span<const Group> groups) {
 void DeviceTransformer::FeedForward(const Layer& layer, int64_t n_rows) {
   const int64_t dim = config().hidden_dim, ffn_dim = config().ffn_dim;
   Norm(layer.ffn_norm, n_rows);
-  device_.Multiply({layer.gate_up.get(), normed_.data(), dim, n_rows, gate_up_.as<float>(),
-                    2 * ffn_dim, layer.gate_up_bias.as<float>()});
-  device_.kernels().gated(
-      device_, {gate_up_.as<float>(), 2 * ffn_dim, ffn_dim, n_rows, gated_.data(), row_type()});
+  device_.MultiplyGated({{layer.gate_up.get(), normed_.data(), dim, n_rows, gate_up_.as<float>(),
+                          layer.gate_up->n_out(), layer.gate_up_bias.as<float>()},
+                         gated_.data(),
+                         ffn_dim});
   device_.Multiply({layer.down.get(), gated_.data(), ffn_dim, n_rows, x_.as<float>(), dim,
                     layer.down_bias.as<float>(), GemmArgs::Into::kAccumulate});
 }

@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/emulated/grid.h"
 #include "engine/kernels/cuda/launches.h"
+#include "engine/kernels/cuda/products/products.h"
 #include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
@@ -139,6 +140,12 @@ void EmulatedDevice::Repeat(uint64_t key, absl::FunctionRef<void()> queue) {
   if (!keeps) return;
   ++n_kept_;
   (void)repeated_.Keep(key, {queue_.begin() + static_cast<int64_t>(first), queue_.end()});
+}
+
+// Takes the tiles, as a GPU may, so that tests of models see their results.
+void EmulatedDevice::MultiplyGated(const GatedProductArgs& args) {
+  if (TilesTake(args.product)) return MultiplyGatedByTiles(*this, args);
+  GateAfter(*this, args, [this](const ProductArgs& product) { Multiply(product); });
 }
 
 void EmulatedDevice::Multiply(const ProductArgs& args) {

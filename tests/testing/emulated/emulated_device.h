@@ -35,6 +35,7 @@ class EmulatedDevice : public Device {
   absl::Status Wait() override;
   void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
   void Multiply(const ProductArgs& args) override;
+  void MultiplyGated(const GatedProductArgs& args) override;
 
   void Enqueue(std::function<void()> work) { queue_.push_back(std::move(work)); }
   // Makes the device fail at the next wait.

@@ -203,6 +203,10 @@ void NativeDevice::Multiply(const ProductArgs& args) {
   if (args.n_rows > 0 && Enter()) Note(products_->Multiply(args));
 }
 
+void NativeDevice::MultiplyGated(const GatedProductArgs& args) {
+  if (args.product.n_rows > 0 && Enter()) Note(products_->MultiplyGated(args));
+}
+
 absl::Status NativeDevice::AllowShared(const void* kernel, int64_t shared_bytes) {
   int64_t& allowed = allowed_shared_bytes_[kernel];
   if (shared_bytes <= allowed) return absl::OkStatus();

@@ -41,6 +41,7 @@ class NativeDevice : public Device {
   void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
   absl::Status Prepare(const DeviceWeight& weight) override;
   void Multiply(const ProductArgs& args) override;
+  void MultiplyGated(const GatedProductArgs& args) override;
 
   // Implements LaunchNative.
   void LaunchKernel(const void* kernel, const LaunchShape& shape, const void* args);

@@ -42,6 +42,11 @@ absl::StatusOr<MethodsToTry> Wanted() {
       absl::StrCat("LOWKEY_CUDA_PRODUCTS=", wanted, ", expected plain, tiles or cublas"));
 }
 
+bool IsTiles(const ProductMethod& method) {
+  const auto* own = std::get_if<OwnKernel>(&method);
+  return own != nullptr && *own == OwnKernel::kTiles;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Products>> Products::Create(Device& device, cudaStream_t stream) {
@@ -81,8 +86,7 @@ absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductMethod& 
   if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&method); lt && LtProduct::Takes(args)) {
     return CublasStatus(LtProduct(args).Run(context_, *lt), "product");
   }
-  if (const auto* own = std::get_if<OwnKernel>(&method);
-      own && *own == OwnKernel::kTiles && TilesTake(args)) {
+  if (IsTiles(method) && TilesTake(args)) {
     MultiplyByTiles(device_, args);
   } else {
     MultiplyPlainly(device_, args);
@@ -90,14 +94,29 @@ absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductMethod& 
   return absl::OkStatus();
 }
 
-absl::Status Products::Multiply(const ProductArgs& args) {
-  if (IsNarrow(args.weight->type())) {  // only our own kernels read these
-    const bool is_plain = wanted_ == MethodsToTry::kPlain;
-    return MultiplyBy(args, is_plain ? OwnKernel::kPlain : OwnKernel::kTiles);
+ProductMethod Products::MethodFor(const DeviceWeight& weight) const {
+  if (IsNarrow(weight.type())) {  // only our own kernels read these
+    return wanted_ == MethodsToTry::kPlain ? OwnKernel::kPlain : OwnKernel::kTiles;
   }
-  const auto method = methods_.find(ShapeOf(*args.weight));
+  const auto method = methods_.find(ShapeOf(weight));
   LK_CHECK(method != methods_.end());  // else the weight is another device's
-  return MultiplyBy(args, method->second);
+  return method->second;
+}
+
+absl::Status Products::Multiply(const ProductArgs& args) {
+  return MultiplyBy(args, MethodFor(*args.weight));
+}
+
+absl::Status Products::MultiplyGated(const GatedProductArgs& args) {
+  const ProductMethod method = MethodFor(*args.product.weight);
+  if (IsTiles(method) && TilesTake(args.product)) {
+    MultiplyGatedByTiles(device_, args);
+    return absl::OkStatus();
+  }
+  absl::Status status;
+  GateAfter(device_, args,
+            [&](const ProductArgs& product) { status = MultiplyBy(product, method); });
+  return status;
 }
 
 }  // namespace lowkey

@@ -33,9 +33,12 @@ class Products {
   // best method of cuBLASLt where there is one.
   absl::Status Choose(const DeviceWeight& weight);
   absl::Status Multiply(const ProductArgs& args);
+  absl::Status MultiplyGated(const GatedProductArgs& args);
 
  private:
   explicit Products(Device& device) : device_(device) {}
+  // Returns how products with a weight are computed.
+  ProductMethod MethodFor(const DeviceWeight& weight) const;
   absl::Status MultiplyBy(const ProductArgs& args, const ProductMethod& method);
 
   Device& device_;

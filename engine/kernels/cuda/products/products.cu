@@ -1,5 +1,6 @@
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/products/products.h"
+#include "engine/kernels/device/kernels.h"
 
 namespace lowkey {
 namespace {
@@ -84,6 +85,14 @@ void MultiplyPlainly(Device& device, const ProductArgs& args) {
       : w.type() == StorageType::kInt8     ? PlainProductKernel<NarrowWeightRow<StorageType::kInt8>>
                                        : PlainProductKernel<NarrowWeightRow<StorageType::kFloat8>>;
   Launch(device, kernel, shape, KernelArgsOf(args));
+}
+
+void GateAfter(Device& device, const GatedProductArgs& args,
+               absl::FunctionRef<void(const ProductArgs&)> multiply) {
+  const ProductArgs& product = args.product;
+  multiply(product);
+  device.kernels().gated(device, {product.y, product.ld_y, args.n_channels, product.n_rows,
+                                  args.out, RowTypeOf(product.weight->type())});
 }
 
 }  // namespace lowkey

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_PRODUCTS_PRODUCTS_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_PRODUCTS_PRODUCTS_H_
 
+#include "absl/functional/function_ref.h"
 #include "engine/kernels/device/device.h"
 #include "engine/kernels/narrow_weight.h"
 
@@ -19,13 +20,16 @@ struct ProductKernelArgs {
   int64_t ld_y = 0;
   const float* bias = nullptr;
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
+  uint16_t* gated = nullptr;  // GatedProductArgs::out, written instead of y unless nullptr
+  int64_t n_channels = 0;
 };
 
 inline ProductKernelArgs KernelArgsOf(const ProductArgs& args) {
   const DeviceWeight& w = *args.weight;
   const int64_t row_bytes = w.n_in() * StorageBytes(w.type());
-  ProductKernelArgs a{w.data(),  row_bytes,   nullptr, 0,         w.n_out(), w.n_in(), args.x,
-                      args.ld_x, args.n_rows, args.y,  args.ld_y, args.bias, args.into};
+  ProductKernelArgs a{w.data(),  row_bytes, nullptr,   0,           w.n_out(),
+                      w.n_in(),  args.x,    args.ld_x, args.n_rows, args.y,
+                      args.ld_y, args.bias, args.into, nullptr,     0};
   if (!IsNarrow(w.type())) return a;
   const NarrowLayout layout{w.type(), w.n_out(), w.n_in()};
   a.row_bytes = layout.row_bytes();
@@ -42,6 +46,12 @@ void MultiplyPlainly(Device& device, const ProductArgs& args);
 // whose addresses and lengths are multiples of 16 bytes. A row's bits depend on the row alone.
 void MultiplyByTiles(Device& device, const ProductArgs& args);
 bool TilesTake(const ProductArgs& args);
+// Computes Device::MultiplyGated, without writing y, for what TilesTake accepts.
+void MultiplyGatedByTiles(Device& device, const GatedProductArgs& args);
+
+// Computes Device::MultiplyGated by `multiply`, which queues a product, and another kernel.
+void GateAfter(Device& device, const GatedProductArgs& args,
+               absl::FunctionRef<void(const ProductArgs&)> multiply);
 
 }  // namespace lowkey
 

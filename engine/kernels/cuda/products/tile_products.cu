@@ -7,6 +7,7 @@
 // weight. For many rows a block takes the eighths in turn and reads a weight once per 128 rows.
 
 #include "engine/kernels/cuda/grid/mma.h"
+#include "engine/kernels/cuda/products/gate.h"
 #include "engine/kernels/cuda/products/products.h"
 #include "engine/kernels/cuda/products/weight_formats.h"
 
@@ -80,16 +81,34 @@ __device__ inline const uint16_t* RowOf(const ProductKernelArgs& a, int64_t i) {
   return static_cast<const uint16_t*>(a.x) + AtMost(i, a.n_rows) * a.ld_x;
 }
 
+// Returns a column's number of the product from the sum over k.
 template <typename Format>
-__device__ inline void Store(const ProductKernelArgs& a, int64_t row, int64_t column, float sum) {
-  if (row >= a.n_rows || column >= a.n_out) return;
-  if constexpr (Format::kScalesRows) {
-    sum = fmaf(BFloat16ToFloat(a.scales[column]), sum, a.bias == nullptr ? 0.0f : a.bias[column]);
-  } else if (a.bias != nullptr) {
-    sum += a.bias[column];
+__device__ inline float Finished(const ProductKernelArgs& a, int64_t column, float sum) {
+  const float bias = a.bias == nullptr ? 0.0f : a.bias[column];
+  if constexpr (Format::kScalesRows) return fmaf(BFloat16ToFloat(a.scales[column]), sum, bias);
+  return a.bias == nullptr ? sum : sum + bias;
+}
+
+// Stores the sums of columns `column` and `column` + 8; the first is one of the first 8 of 16.
+template <typename Format>
+__device__ inline void StorePair(const ProductKernelArgs& a, int64_t row, int64_t column,
+                                 const float (&sums)[2]) {
+  if (row >= a.n_rows) return;
+  if (a.gated != nullptr) {
+    const int64_t channel = column / 16 * kGatedGroup + column % 16;
+    if (channel >= a.n_channels) return;
+    const float gate = Finished<Format>(a, column, sums[0]);
+    const float up = Finished<Format>(a, column + kGatedGroup, sums[1]);
+    a.gated[row * a.n_channels + channel] = FromFloat<uint16_t>(SiluTimes(gate, up));
+    return;
   }
-  float& y = a.y[row * a.ld_y + column];
-  y = a.into == GemmArgs::Into::kAccumulate ? y + sum : sum;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (column + 8 * i >= a.n_out) return;
+    float& y = a.y[row * a.ld_y + column + 8 * i];
+    const float number = Finished<Format>(a, column + 8 * i, sums[i]);
+    y = a.into == GemmArgs::Into::kAccumulate ? y + number : number;
+  }
 }
 
 // The weights that a warp of FewRowsKernel reads from some successive blocks before it multiplies.
@@ -173,10 +192,14 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
     }
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < kTile; i += kThreads) {
-    float sum = 0;
-    for (int e = 0; e < kEighths; ++e) sum += partial[e * kTile + i];
-    Store<Format>(a, i / (16 * kColumns), first_column + i % (16 * kColumns), sum);
+  for (int i = threadIdx.x; i < kTile / 2; i += kThreads) {
+    const int low = i / 8 * 16 + i % 8;  // the place of the pair's first sum
+    float pair[2] = {};
+    for (int e = 0; e < kEighths; ++e) {
+      pair[0] += partial[e * kTile + low];
+      pair[1] += partial[e * kTile + low + 8];
+    }
+    StorePair<Format>(a, low / (16 * kColumns), first_column + low % (16 * kColumns), pair);
   }
 }
 
@@ -285,9 +308,10 @@ __global__ void __launch_bounds__(kThreads, 1) ManyRowsKernel(ProductKernelArgs 
 #pragma unroll
     for (int r = 0; r < kWarpRows; ++r) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        Store<Format>(a, first_row + warp % 2 * 64 + 8 * r + 2 * t + j % 2,
-                      first_column + warp / 2 * 32 + 16 * i + g + 8 * (j / 2), totals[i][r][j]);
+      for (int j = 0; j < 2; ++j) {
+        StorePair<Format>(a, first_row + warp % 2 * 64 + 8 * r + 2 * t + j,
+                          first_column + warp / 2 * 32 + 16 * i + g,
+                          {totals[i][r][j], totals[i][r][j + 2]});
       }
     }
   }
@@ -322,13 +346,23 @@ void LaunchFor(Device& device, const ProductKernelArgs& a) {
   }
 }
 
+void LaunchFor(Device& device, StorageType type, const ProductKernelArgs& a) {
+  if (!IsNarrow(type)) return LaunchFor<BFloat16Format>(device, a);
+  if (type == StorageType::kInt8) return LaunchFor<Int8Format>(device, a);
+  LaunchFor<Float8Format>(device, a);
+}
+
 }  // namespace
 
 void MultiplyByTiles(Device& device, const ProductArgs& args) {
-  const ProductKernelArgs a = KernelArgsOf(args);
-  if (!IsNarrow(args.weight->type())) return LaunchFor<BFloat16Format>(device, a);
-  if (args.weight->type() == StorageType::kInt8) return LaunchFor<Int8Format>(device, a);
-  LaunchFor<Float8Format>(device, a);
+  LaunchFor(device, args.weight->type(), KernelArgsOf(args));
+}
+
+void MultiplyGatedByTiles(Device& device, const GatedProductArgs& args) {
+  ProductKernelArgs a = KernelArgsOf(args.product);
+  a.gated = static_cast<uint16_t*>(args.out);
+  a.n_channels = args.n_channels;
+  LaunchFor(device, args.product.weight->type(), a);
 }
 
 bool TilesTake(const ProductArgs& args) {

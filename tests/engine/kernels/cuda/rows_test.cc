@@ -64,14 +64,17 @@ TEST_P(CudaRowsTest, RmsNormOfGatheredRows) {
 
 TEST_P(CudaRowsTest, Gated) {
   const int64_t n = GetParam();
-  const std::vector<float> x = Random(3 * (2 * n + 5), 3);
+  const int64_t ld = (n + 7) / 8 * 16 + 5;
+  const std::vector<float> x = Random(3 * ld, 3);
   DeviceArray<float> x_there(x), gated(3 * n);
-  kernels_.gated(device_, {x_there.data(), 2 * n + 5, n, 3, gated.data()});
+  kernels_.gated(device_, {x_there.data(), ld, n, 3, gated.data()});
   const std::vector<float> out = gated.Read();
   for (int64_t i = 0; i < 3; ++i) {
-    const std::vector<float> row = Row(x, i, 2 * n + 5);
-    const auto expected = ref::SiluMul(Row(row, 0, n), Row(row, 1, n));
-    for (int64_t j = 0; j < n; ++j) EXPECT_NEAR(out[i * n + j], expected[j], 1e-6);
+    for (int64_t j = 0; j < n; ++j) {
+      const int64_t gate = i * ld + j / 8 * 16 + j % 8;
+      const auto expected = ref::SiluMul({x[gate]}, {x[gate + 8]});
+      EXPECT_NEAR(out[i * n + j], expected[0], 1e-6);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include "engine/kernels/device/weight.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -23,6 +24,47 @@ TensorView Matrix(const std::vector<float>& x, int64_t n_rows) {
   return {DType::kF32,
           {n_rows, static_cast<int64_t>(x.size()) / n_rows},
           reinterpret_cast<const std::byte*>(x.data())};
+}
+
+std::vector<std::byte> BytesOn(EmulatedDevice& device, const DeviceWeight& weight) {
+  std::vector<std::byte> there(weight.size_bytes());
+  EXPECT_TRUE(device.Download(weight.data(), there.data(), weight.size_bytes()).ok());
+  return there;
+}
+
+// Eight rows of the gate stand above eight of `up`; zeros stand in place of missing ones.
+TEST(GatedWeightTest, AlternatesGatesAndUps) {
+  constexpr int64_t kIn = 72, kChannels = 11;
+  const std::vector<float> gate = Normal(kChannels * kIn, 1), up = Normal(kChannels * kIn, 2);
+  std::vector<float> expected(32 * kIn);
+  for (int64_t channel = 0; channel < kChannels; ++channel) {
+    const int64_t row = channel / 8 * 16 + channel % 8;
+    std::copy_n(gate.begin() + channel * kIn, kIn, expected.begin() + row * kIn);
+    std::copy_n(up.begin() + channel * kIn, kIn, expected.begin() + (row + 8) * kIn);
+  }
+  const TensorView whole = Matrix(expected, 32);
+  ThreadPool pool(2);
+  EmulatedDevice device;
+  for (const StorageType type :
+       {StorageType::kFloat32, StorageType::kBFloat16, StorageType::kInt8, StorageType::kFloat8}) {
+    const auto weight =
+        MakeGatedWeight(Matrix(gate, kChannels), Matrix(up, kChannels), type, pool, device);
+    ASSERT_TRUE(weight.ok()) << weight.status();
+    EXPECT_EQ((*weight)->n_out(), 32);
+    const auto same = MakeDeviceWeight({&whole, 1}, type, pool, device);
+    ASSERT_TRUE(same.ok()) << same.status();
+    EXPECT_EQ(BytesOn(device, **weight), BytesOn(device, **same));
+  }
+}
+
+TEST(GatedWeightTest, ABiasAlternatesLikeItsWeight) {
+  EXPECT_TRUE(GatedBias({}, {}).empty());
+  std::vector<float> gate(9), up(9), expected(32);
+  for (int i = 0; i < 9; ++i) {
+    gate[i] = expected[i / 8 * 16 + i % 8] = static_cast<float>(i + 1);
+    up[i] = expected[i / 8 * 16 + i % 8 + 8] = static_cast<float>(-i - 1);
+  }
+  EXPECT_EQ(GatedBias(gate, up), expected);
 }
 
 class NarrowedTest : public testing::TestWithParam<StorageType> {};
@@ -57,7 +99,8 @@ TEST_P(NarrowedTest, ThreadsChangeNoByte) {
   const NarrowLayout layout{GetParam(), 37 + 1 + 205, n_in};
   std::vector<std::byte> expected(layout.size_bytes());
   for (int64_t i = 0; i < layout.n_out; ++i) {
-    NarrowRows(parts, layout, {i, i + 1}, expected.data());
+    const RowRange ranges[] = {{&parts[0], 0, 37}, {&parts[1], 0, 1}, {&parts[2], 0, 205}};
+    NarrowRows(ranges, layout, {i, i + 1}, expected.data());
   }
   for (int n_threads : {1, 4}) {
     ThreadPool pool(n_threads);

@@ -117,6 +117,37 @@ TEST_P(CudaProductsTest, ARowsBitsAreItsOwnInAnyOrderOfThreads) {
   }
 }
 
+// The gate is the expression of another kernel: a row's bits are the same by either way.
+TEST_P(CudaProductsTest, GatesAsAnotherKernelDoes) {
+  const auto& [name, multiply, n_out, n_in, type] = GetParam();
+  if (multiply != MultiplyByTiles) return;
+  const int64_t n_channels = n_out / 2 + 1;
+  const std::vector<float> gate = Random(n_channels * n_in, 5), up = Random(n_channels * n_in, 6);
+  const auto view = [&](const std::vector<float>& x) {
+    return TensorView{
+        DType::kF32, {n_channels, n_in}, reinterpret_cast<const std::byte*>(x.data())};
+  };
+  ThreadPool pool(1);
+  weight_ = MakeGatedWeight(view(gate), view(up), type, pool, device_).value();
+  const std::vector<float> bias = GatedBias(Random(n_channels, 7), Random(n_channels, 8));
+  for (const int64_t n : {1, 9, 20, 40, 66}) {
+    const std::vector<std::byte> x = Stored({x_.begin(), x_.begin() + n * n_in}, type);
+    std::vector<float> y(n * weight_->n_out());
+    std::vector<uint16_t> at_once(n * n_channels, 1), after(n * n_channels, 2);
+    GatedProductArgs args{
+        {weight_.get(), x.data(), n_in, n, y.data(), weight_->n_out(), bias.data()},
+        at_once.data(),
+        n_channels};
+    MultiplyGatedByTiles(device_, args);
+    ASSERT_TRUE(device_.Wait().ok());
+    EXPECT_TRUE(std::all_of(y.begin(), y.end(), [](float v) { return v == 0; }));
+    args.out = after.data();
+    GateAfter(device_, args, [&](const ProductArgs& product) { multiply(device_, product); });
+    ASSERT_TRUE(device_.Wait().ok());
+    EXPECT_EQ(at_once, after) << n;
+  }
+}
+
 // A weight with numbers of every size, so that it has all codes.
 TEST_P(CudaProductsTest, EveryCodeIsWidenedExactly) {
   const auto& [name, multiply, n_out, n_in, type] = GetParam();
