@@ -35,9 +35,20 @@ void Angles(Device& device, const AnglesArgs& a) {
   Add(device, "angles", Times(a.n_rows, a.half) * 2 * kFloat);
 }
 
+int64_t UsedSlots(const CacheSlots& pages) {
+  return std::count_if(pages.slots, pages.slots + pages.n_slots,
+                       [](const CacheSlot& slot) { return slot.page != nullptr; });
+}
+
 void Rotate(Device& device, const RotateArgs& a) {
-  const double n = Times(a.n_rows, (a.n_heads + a.n_kv_heads) * a.head_dim);
-  Add(device, "rotate", n * 2 * kFloat);
+  if (a.pages.slots == nullptr) {
+    const double n = Times(a.n_rows, (a.n_heads + a.n_kv_heads) * a.head_dim);
+    return Add(device, "rotate", n * 2 * kFloat);
+  }
+  const double n = Times(UsedSlots(a.pages), a.head_dim);
+  Add(device, "rotate into pages",
+      n * (static_cast<double>(a.n_heads) * 2 * kFloat +
+           static_cast<double>(a.n_kv_heads) * 2 * (kFloat + Bytes(a.pages.cache_type))));
 }
 
 void Round(Device& device, const RoundArgs& a) {
@@ -45,10 +56,9 @@ void Round(Device& device, const RoundArgs& a) {
 }
 
 void WriteKv(Device& device, const WriteKvArgs& a) {
-  const auto n_slots = std::count_if(a.slots, a.slots + a.n_slots,
-                                     [](const CacheSlot& slot) { return slot.page != nullptr; });
   Add(device, "write keys, values",
-      2 * Times(n_slots, a.n_kv_heads * a.head_dim) * (kFloat + Bytes(a.cache_type)));
+      2 * Times(UsedSlots(a.pages), a.n_kv_heads * a.head_dim) *
+          (kFloat + Bytes(a.pages.cache_type)));
 }
 
 void Attend(Device& device, const AttendArgs& a) {
@@ -64,16 +74,21 @@ void Attend(Device& device, const AttendArgs& a) {
   }
   const double heads = static_cast<double>(a.n_kv_heads), dim = static_cast<double>(a.head_dim);
   const double cache = 2.0 * kPage * static_cast<double>(pages.size()) * Bytes(a.cache_type);
-  Add(device, "attend", heads * dim * (cache + kFloat * 2 * (n_rows + n_part_rows)),
+  const double result = a.rounded == nullptr ? kFloat : 2;
+  Add(device, "attend",
+      heads * dim * (cache + n_rows * (kFloat + result) + n_part_rows * 2 * kFloat),
       heads * dim * 4 * n_scores);
 }
 
 void JoinParts(Device& device, const AttendArgs& a) {
-  double n = 0;
+  const double result = a.rounded == nullptr ? kFloat : 2;
+  double bytes = 0;
   for (int64_t i = 0; i < a.n_joins; ++i) {
-    n += Times(a.joins[i].n_rows, a.joins[i].n_parts + 1);
+    const JoinTask& join = a.joins[i];
+    bytes +=
+        static_cast<double>(join.n_rows) * (static_cast<double>(join.n_parts) * kFloat + result);
   }
-  Add(device, "join parts", n * Times(a.n_kv_heads, a.head_dim) * kFloat);
+  Add(device, "join parts", bytes * Times(a.n_kv_heads, a.head_dim));
 }
 
 }  // namespace

@@ -12,11 +12,15 @@
 
 namespace lowkey {
 
+struct CacheSlots;  // engine/kernels/device/attention.h
+
 // Rows of a step at one layer, of one weight set: the layer's input x (after the norm)
 // [hidden_dim], row i at x + i * ld_x; its projections q [n_heads * key_dim], k [n_kv_heads *
 // key_dim] and v [n_kv_heads * head_dim], of row i at q + i * ld_qkv and so on, q and k after RoPE,
 // nullptr where the set has no queries; out [n_heads * head_dim] of row i at out + i *
-// ld_out. Addresses of the place where the mechanism computes.
+// ld_out. Addresses of the place where the mechanism computes. On a device k and v are nullptr where
+// they are in the mechanism's pages already (PageWrites), and results go to `rounded` in bf16 instead
+// of `out`, laid out alike, where it is not nullptr (RoundsResults).
 struct LayerRows {
   int64_t layer = 0;
   const float* x = nullptr;
@@ -27,6 +31,7 @@ struct LayerRows {
   int64_t ld_qkv = 0;
   float* out = nullptr;
   int64_t ld_out = 0;
+  uint16_t* rounded = nullptr;
 };
 
 // Lengths that bound the memory of a sequence: its prompt, all rows fed so far, the most rows of it
@@ -91,6 +96,11 @@ class AttentionMechanism {
   virtual std::optional<uint64_t> PlanKey() const { return std::nullopt; }
   // Says after Plan whether Attend reads LayerRows::x, which may be nullptr otherwise.
   virtual bool ReadsInputs() const { return false; }
+  // Returns the pages, on a device, in which Attend would store the step's keys and values as they
+  // are, so that others may; nullptr where Attend has to. Valid from Plan to the next Plan.
+  virtual const CacheSlots* PageWrites() const { return nullptr; }
+  // Says after Plan whether Attend heeds LayerRows::rounded.
+  virtual bool RoundsResults() const { return false; }
   // Says whether Attend of such sequences only queues work, so that the step may follow one whose
   // tokens nobody has read.
   virtual bool OnlyQueues(const AttentionOptions&) const { return false; }

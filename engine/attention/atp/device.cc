@@ -331,7 +331,10 @@ absl::Status DeviceAtp::Prepare() {
   // Nobody reads the added entries: a table that grows by little leaves the others in place.
   WithTables(*this,
              [](auto&... tables) { (tables.resize(std::bit_ceil(tables.size() + 1)), ...); });
-  return WithTables(*this, [&](auto&... tables) { return tables_.Upload(device_, tables...); });
+  LK_RETURN_IF_ERROR(
+      WithTables(*this, [&](auto&... tables) { return tables_.Upload(device_, tables...); }));
+  page_slots_ = {tables_.At(cache_slots_), n_rows_, model_.type};
+  return absl::OkStatus();
 }
 
 absl::Status DeviceAtp::Plan(absl::Span<const Segment> segments) {
@@ -437,11 +440,17 @@ void DeviceAtp::AttendBatch(const Batch& b, const AtpReadArgs& read) {
   }
 }
 
+const CacheSlots* DeviceAtp::PageWrites() const {
+  if (exact_segments_.empty()) return &page_slots_;
+  return n_rows_ == 0 ? exact_.PageWrites() : nullptr;
+}
+
 void DeviceAtp::Attend(const LayerRows& rows) {
   // Both mechanisms write their own rows' keys and values; exact rows see none of the others.
-  device_.kernels().write_kv(
-      device_, {tables_.At(cache_slots_), n_rows_, model_.type, rows.layer, model_.n_kv_heads,
-                model_.head_dim, rows.k, rows.v, rows.ld_qkv});
+  if (rows.k != nullptr) {
+    device_.kernels().write_kv(device_, {page_slots_, rows.layer, model_.n_kv_heads,
+                                         model_.head_dim, rows.k, rows.v, rows.ld_qkv});
+  }
   if (!exact_segments_.empty()) exact_.Attend(rows);
   Compress(rows.layer);
   const AtpReadArgs read = ReadArgs(rows);

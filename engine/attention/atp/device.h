@@ -30,6 +30,9 @@ class DeviceAtp : public AtpPolicy {
   // Keys exist for steps of one row per sequence that close no block.
   std::optional<uint64_t> PlanKey() const override;
   bool OnlyQueues(const AttentionOptions&) const override { return true; }
+  // Its own, or those of exact attention; none where both have rows.
+  const CacheSlots* PageWrites() const override;
+  bool RoundsResults() const override { return n_rows_ == 0 && exact_.RoundsResults(); }
   void Attend(const LayerRows& rows) override;
 
  private:
@@ -95,8 +98,9 @@ class DeviceAtp : public AtpPolicy {
   std::vector<Batch> batches_;
   Batch open_;
   std::vector<CompressBatch> compress_batches_;
-  bool decodes_ = false;  // every sequence has one row
-  int64_t n_rows_ = 0;    // rows that are not exact
+  bool decodes_ = false;   // every sequence has one row
+  int64_t n_rows_ = 0;     // rows that are not exact
+  CacheSlots page_slots_;  // their places
   int64_t max_rank_ = 0, max_tile_rows_ = 0, max_refined_ = 0;
   Buffer slots_, scores_, weights_, chosen_, compress_scratch_;
 };

@@ -222,6 +222,7 @@ absl::Status DeviceStandard::UploadTables() {
   const void* before = tables_.data();
   LK_RETURN_IF_ERROR(tables_.Upload(device));
   if (tables_.data() != before) ++n_moves_;
+  page_slots_ = {tables_.At(slots_), slots_.n(), context_.geometry.cache_type};
   if (has_joins_ && parts_.size_bytes() == 0) {
     LK_ASSIGN_OR_RETURN(parts_, Buffer::Allocate(kPartsBytes, &device));
     ++n_moves_;
@@ -241,7 +242,8 @@ AttendArgs DeviceStandard::ArgsOf(const LayerRows& rows) {
                      .q = rows.q,
                      .ld_q = rows.ld_qkv,
                      .out = rows.out,
-                     .ld_out = rows.ld_out};
+                     .ld_out = rows.ld_out,
+                     .rounded = rows.rounded};
   if (!has_joins_) return args;
   const int64_t n_part_rows = kPartsBytes / PartRowBytes(g.n_kv_heads, g.head_dim);
   args.parts = parts_.as<float>();
@@ -273,8 +275,10 @@ void DeviceStandard::AttendTiles(const Tiles& tiles, AttendArgs args) {
 void DeviceStandard::Attend(const LayerRows& rows) {
   const AttentionGeometry& g = context_.geometry;
   Device& device = *context_.place->device;
-  device.kernels().write_kv(device, {tables_.At(slots_), slots_.n(), g.cache_type, rows.layer,
-                                     g.n_kv_heads, g.head_dim, rows.k, rows.v, rows.ld_qkv});
+  if (rows.k != nullptr) {
+    device.kernels().write_kv(
+        device, {page_slots_, rows.layer, g.n_kv_heads, g.head_dim, rows.k, rows.v, rows.ld_qkv});
+  }
   ClosePages(rows.layer);
   const AttendArgs args = ArgsOf(rows);
   for (const Tiles& tiles : tiles_) AttendTiles(tiles, args);

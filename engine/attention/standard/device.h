@@ -31,6 +31,8 @@ class DeviceStandard : public StandardPolicy {
   // Keys exist for steps of one row per sequence.
   std::optional<uint64_t> PlanKey() const override { return key_; }
   bool OnlyQueues(const AttentionOptions&) const override { return true; }
+  const CacheSlots* PageWrites() const override { return &page_slots_; }
+  bool RoundsResults() const override { return true; }
   void Attend(const LayerRows& rows) override;
 
  private:
@@ -59,6 +61,7 @@ class DeviceStandard : public StandardPolicy {
   void AttendTiles(const Tiles& tiles, AttendArgs args);
 
   PlanTable<CacheSlot> slots_;
+  CacheSlots page_slots_;  // slots_ on the device
   PlanTable<ClosePageTask> closes_;
   std::array<Tiles, 6> tiles_{{{RowTile::kFew, 0},
                                {RowTile::kMany, 0},

@@ -9,6 +9,7 @@ namespace lowkey {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int64_t kPageTokens = 64;
 
 LaunchShape RowBlocks(int64_t n_rows) { return {.blocks_x = n_rows, .threads = kThreads}; }
 
@@ -46,28 +47,20 @@ __global__ void AnglesKernel(AnglesArgs a) {
   a.sin[i] = static_cast<float>(sin(angle));
 }
 
+// The values too where they move, from slices or into pages.
 __host__ __device__ int64_t HeadsPerRow(const RotateArgs& a) {
-  return a.n_heads + a.n_kv_heads + (a.value_slices == nullptr ? 0 : a.n_kv_heads);
+  const bool moves_values = a.value_slices != nullptr || a.pages.slots != nullptr;
+  return a.n_heads + a.n_kv_heads + (moves_values ? a.n_kv_heads : 0);
 }
 
-// One warp computes one head.
-__global__ void RotateKernel(RotateArgs a) {
-  const int64_t n_heads = HeadsPerRow(a);
-  const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (task >= a.n_rows * n_heads) return;
-  const int64_t row = task / n_heads, head = task % n_heads, half = a.head_dim / 2;
+__device__ int64_t FirstValue(const RotateArgs& a) { return a.n_heads + a.n_kv_heads; }
+
+// Norms and rotates a query or key of the row. Lane i of a warp has every 32nd pair from i on.
+template <typename T>
+__device__ void RotateHead(const RotateArgs& a, int64_t row, int64_t head, const float* from,
+                           T* to) {
   const int lane = threadIdx.x % kWarp;
-  float* x = a.qkv + row * a.ld + head * a.head_dim;
-  const int64_t first_value = a.n_heads + a.n_kv_heads;
-  if (head >= first_value) {
-    const float* from = a.value_slices + row * a.ld_slices + (head - first_value) * a.head_dim;
-    for (int64_t j = lane; j < a.head_dim; j += kWarp) x[j] = from[j];
-    return;
-  }
-  const float* from = x;
-  if (head >= a.n_heads && a.key_slices != nullptr) {
-    from = a.key_slices + row * a.ld_slices + (head - a.n_heads) * a.head_dim;
-  }
+  const int64_t half = a.head_dim / 2;
   const float* norm = head < a.n_heads ? a.q_norm : a.k_norm;
   float scale = 1;
   if (norm != nullptr) {
@@ -82,9 +75,55 @@ __global__ void RotateKernel(RotateArgs a) {
       first *= scale * norm[j];
       second *= scale * norm[j + half];
     }
-    x[j] = first * c - second * s;
-    x[j + half] = second * c + first * s;
+    to[j] = FromFloat<T>(first * c - second * s);
+    to[j + half] = FromFloat<T>(second * c + first * s);
   }
+}
+
+template <typename T>
+__device__ void CopyHead(const float* from, int64_t head_dim, T* to) {
+  for (int64_t j = threadIdx.x % kWarp; j < head_dim; j += kWarp) to[j] = FromFloat<T>(from[j]);
+}
+
+// Returns the warp's task in tasks numbered head by head: one warp computes one head of one row.
+struct HeadTask {
+  int64_t row, head;
+};
+__device__ HeadTask TaskOf(int64_t n_heads) {
+  const int64_t task = int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
+  return {task / n_heads, task % n_heads};
+}
+
+__global__ void RotateKernel(RotateArgs a) {
+  const auto [row, head] = TaskOf(HeadsPerRow(a));
+  if (row >= a.n_rows) return;
+  float* x = a.qkv + row * a.ld + head * a.head_dim;
+  if (head >= FirstValue(a)) {
+    const int64_t slice = (head - FirstValue(a)) * a.head_dim;
+    return CopyHead(a.value_slices + row * a.ld_slices + slice, a.head_dim, x);
+  }
+  const float* from = x;
+  if (head >= a.n_heads && a.key_slices != nullptr) {
+    from = a.key_slices + row * a.ld_slices + (head - a.n_heads) * a.head_dim;
+  }
+  RotateHead(a, row, head, from, x);
+}
+
+// T is the type of the pages.
+template <typename T>
+__global__ void RotateIntoPagesKernel(RotateArgs a) {
+  const auto [number, head] = TaskOf(HeadsPerRow(a));
+  if (number >= a.pages.n_slots) return;
+  const CacheSlot slot = a.pages.slots[number];
+  if (slot.page == nullptr) return;
+  float* x = a.qkv + slot.row * a.ld + head * a.head_dim;
+  if (head < a.n_heads) return RotateHead(a, slot.row, head, x, x);
+  const bool is_value = head >= FirstValue(a);
+  const int64_t kv_head = head - (is_value ? FirstValue(a) : a.n_heads);
+  const int64_t plane = (a.layer * a.n_kv_heads + kv_head) * 2 + (is_value ? 1 : 0);
+  T* to = reinterpret_cast<T*>(slot.page) + (plane * kPageTokens + slot.slot) * a.head_dim;
+  if (is_value) return CopyHead(x, a.head_dim, to);
+  RotateHead(a, slot.row, head, x, to);
 }
 
 template <typename T>
@@ -128,7 +167,12 @@ void AnglesOnDevice(Device& device, const AnglesArgs& args) {
 }
 
 void RotateOnDevice(Device& device, const RotateArgs& args) {
-  Launch(device, RotateKernel, Elements(args.n_rows * HeadsPerRow(args) * kWarp), args);
+  const CacheSlots& pages = args.pages;
+  const int64_t n_rows = pages.slots == nullptr ? args.n_rows : pages.n_slots;
+  const auto kernel = pages.slots == nullptr                      ? RotateKernel
+                      : pages.cache_type == StorageType::kFloat32 ? RotateIntoPagesKernel<float>
+                                                                  : RotateIntoPagesKernel<uint16_t>;
+  Launch(device, kernel, Elements(n_rows * HeadsPerRow(args) * kWarp), args);
 }
 
 void GatedOnDevice(Device& device, const GatedArgs& args) {

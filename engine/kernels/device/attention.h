@@ -65,10 +65,15 @@ struct CacheSlot {
   int32_t slot = 0;           // token of the page
 };
 
-struct WriteKvArgs {
+// Places of rows of the step, each at most once.
+struct CacheSlots {
   const CacheSlot* slots = nullptr;
   int64_t n_slots = 0;
   StorageType cache_type = StorageType::kFloat32;
+};
+
+struct WriteKvArgs {
+  CacheSlots pages;
   int64_t layer = 0, n_kv_heads = 0, head_dim = 0;
   const float* k = nullptr;  // row i, [n_kv_heads * head_dim], is at k + i * ld, and so for v
   const float* v = nullptr;
@@ -129,6 +134,9 @@ struct AttendArgs {
   int64_t ld_q = 0;
   float* out = nullptr;  // row i is at out + i * ld_out; pairs of floats are aligned to 8 bytes
   int64_t ld_out = 0;
+  // The results in bf16, laid out like `out`, which then only keeps sums in between; nullptr: `out`
+  // gets the results. Pairs are aligned to 4 bytes.
+  uint16_t* rounded = nullptr;
   float* parts = nullptr;        // [part rows, n_kv_heads, head_dim]
   float* part_states = nullptr;  // [part rows, n_kv_heads, 2]: maximum (of base 2), sum
   // Bits per number of the closed pages; 0 if no page is closed. Pages before the tile's are

@@ -51,6 +51,9 @@ struct AnglesArgs {
 
 // Norms the heads in place (where there is a norm), then rotates pairs (j, j + head_dim / 2). A row
 // of qkv begins with n_heads queries, then n_kv_heads keys; either number may be 0.
+//
+// Where there are pages, the rows of their slots alone are taken, and keys go there, rotated, as do
+// the values, head_dim each, which stand behind the keys; both stay in qkv as they were.
 struct RotateArgs {
   float* qkv = nullptr;  // row i at qkv + i * ld
   int64_t ld = 0;
@@ -66,6 +69,8 @@ struct RotateArgs {
   const float* key_slices = nullptr;
   const float* value_slices = nullptr;
   int64_t ld_slices = 0;
+  CacheSlots pages = {};  // none where there are slices
+  int64_t layer = 0;
 };
 
 // out [n_rows, n] = silu(gate) * up. Row i of both is at gate_up + i * ld, in groups as in

@@ -199,7 +199,8 @@ void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups,
     const bool reads = std::any_of(group.mechanisms.begin(), group.mechanisms.end(),
                                    [](const auto* m) { return m->ReadsInputs(); });
     reads_inputs_ = reads_inputs_ || reads || weight_sets_[group.weight_set]->has_slices();
-    weight_sets_[group.weight_set]->Begin(inputs_.as<int32_t>() + n_rows + first_row, group.n_rows);
+    weight_sets_[group.weight_set]->Begin(inputs_.as<int32_t>() + n_rows + first_row, group.n_rows,
+                                          group.mechanisms);
     first_row += group.n_rows;
   }
   for (int64_t i = 0; i < config().n_layers; ++i) {

@@ -1,5 +1,7 @@
 #include "engine/model/device/device_weight_set.h"
 
+#include <algorithm>
+
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/kernels.h"
 #include "engine/kernels/device/weight.h"
@@ -38,8 +40,14 @@ absl::Status DeviceWeightSet::ReserveRows(int64_t max_rows) {
   return absl::OkStatus();
 }
 
-void DeviceWeightSet::Begin(const int32_t* positions, int64_t n_rows) {
+void DeviceWeightSet::Begin(const int32_t* positions, int64_t n_rows,
+                            absl::Span<AttentionMechanism* const> mechanisms) {
   n_rows_ = n_rows;
+  const bool has_own_kv = !has_slices() && k_dim_ > 0 && k_dim_ == v_dim_;
+  pages_ = has_own_kv && mechanisms.size() == 1 ? mechanisms[0]->PageWrites() : nullptr;
+  rounds_results_ = type_ != StorageType::kFloat32 &&
+                    std::all_of(mechanisms.begin(), mechanisms.end(),
+                                [](const auto* m) { return m->RoundsResults(); });
   device_.kernels().angles(
       device_, {positions, inverse_frequencies_.as<double>(), config_.key_dim() / 2, n_rows,
                 cos_.as<float>(), sin_.as<float>()});
@@ -61,19 +69,24 @@ LayerRows DeviceWeightSet::Project(int64_t layer_index, const void* x, const flo
     if (slices_keys_) rotate.key_slices = x_floats;
     if (slices_values_) rotate.value_slices = x_floats;
     rotate.ld_slices = config_.hidden_dim;
+    if (pages_ != nullptr) rotate.pages = *pages_;
+    rotate.layer = layer_index;
     device_.kernels().rotate(device_, rotate);
   }
-  return RowsOf(layer_index, x_floats, qkv_.as<float>(), qkv_dim(), attended_.as<float>());
+  LayerRows rows =
+      RowsOf(layer_index, x_floats, qkv_.as<float>(), qkv_dim(), attended_.as<float>());
+  if (pages_ != nullptr) rows.k = rows.v = nullptr;
+  if (rounds_results_) rows.rounded = rounded_.as<uint16_t>();
+  return rows;
 }
 
 void DeviceWeightSet::Output(int64_t layer_index, float* residual) {
   const Layer& layer = layers_[layer_index];
-  const void* attended = attended_.data();
-  if (type_ != StorageType::kFloat32) {
+  if (type_ != StorageType::kFloat32 && !rounds_results_) {
     device_.kernels().round(
         device_, {attended_.as<float>(), n_rows_ * out_dim(), rounded_.data(), RowTypeOf(type_)});
-    attended = rounded_.data();
   }
+  const void* attended = type_ == StorageType::kFloat32 ? attended_.data() : rounded_.data();
   device_.Multiply({layer.o.get(), attended, out_dim(), n_rows_, residual, config_.hidden_dim,
                     layer.o_bias.as<float>(), GemmArgs::Into::kAccumulate});
 }

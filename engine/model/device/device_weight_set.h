@@ -28,8 +28,9 @@ class DeviceWeightSet : public WeightSetSizes {
   // Takes memory for steps of that many rows.
   absl::Status ReserveRows(int64_t max_rows);
 
-  // Begins a step: row i is at positions[i], on the device.
-  void Begin(const int32_t* positions, int64_t n_rows);
+  // Begins a step: row i is at positions[i], on the device, and the mechanisms have planned.
+  void Begin(const int32_t* positions, int64_t n_rows,
+             absl::Span<AttentionMechanism* const> mechanisms);
   // The layer's q, k, v of all rows from x [n_rows, hidden_dim], as they meet weights and, where they
   // are read, in fp32.
   LayerRows Project(int64_t layer, const void* x, const float* x_floats);
@@ -48,9 +49,11 @@ class DeviceWeightSet : public WeightSetSizes {
   Device& device_;
   std::vector<Layer> layers_;
   int64_t n_rows_ = 0;
-  Buffer inverse_frequencies_;  // double
+  const CacheSlots* pages_ = nullptr;  // where the step's keys and values go beside their rotation
+  bool rounds_results_ = false;        // the step's mechanisms fill rounded_
+  Buffer inverse_frequencies_;         // double
   Buffer qkv_, attended_, cos_, sin_;
-  Buffer rounded_;  // attended as it meets weights, unless that is fp32
+  Buffer rounded_;  // attended as it meets weights, unless that is fp32; same layout
 };
 
 }  // namespace lowkey

@@ -170,14 +170,18 @@ __device__ void Fold(const AttendArgs& a, const RowTileTask& task, Last last,
     folded[r] = fold.joined;
     if (first + r >= task.n_rows) continue;
     const float scale = 1.0f / fold.joined.sum;
-    float* out = OutputOf(a, PlaceOf(task, a.group, first + r), blockIdx.y);
+    const int64_t at = OutputAt(a, PlaceOf(task, a.group, first + r), blockIdx.y);
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
       const int column = lane + i * kWarp;
       if (column >= a.head_dim) break;
-      const float before = fold.before_is_empty ? 0.0f : out[column];
+      const float before = fold.before_is_empty ? 0.0f : a.out[at + column];
       const float x = fold.Join(before, rows.out[r][i]);
-      out[column] = last == Last::kYes ? x * scale : x;
+      if (last == Last::kYes && a.rounded != nullptr) {
+        a.rounded[at + column] = FloatToBFloat16(x * scale);
+      } else {
+        a.out[at + column] = last == Last::kYes ? x * scale : x;
+      }
     }
   }
 }

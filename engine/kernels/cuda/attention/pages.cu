@@ -10,7 +10,7 @@ constexpr int kThreads = 128;
 
 template <typename T>
 __global__ void WriteKvKernel(WriteKvArgs a) {
-  const CacheSlot slot = a.slots[blockIdx.x];
+  const CacheSlot slot = a.pages.slots[blockIdx.x];
   if (slot.page == nullptr) return;
   const int64_t n = a.n_kv_heads * a.head_dim, plane = kPageTokensInt * a.head_dim;
   T* page = reinterpret_cast<T*>(slot.page) + a.layer * a.n_kv_heads * 2 * plane;
@@ -61,7 +61,13 @@ __global__ void JoinPartsKernel(AttendArgs a) {
         sum = fold.Join(sum, sums[i]);
       }
     }
-    OutputOf(a, PlaceOf(tile, a.group, row), kv_head)[column] = sum * (1.0f / state.sum);
+    const int64_t at = OutputAt(a, PlaceOf(tile, a.group, row), kv_head) + column;
+    const float result = sum * (1.0f / state.sum);
+    if (a.rounded != nullptr) {
+      a.rounded[at] = FloatToBFloat16(result);
+    } else {
+      a.out[at] = result;
+    }
   }
 }
 
@@ -69,8 +75,9 @@ __global__ void JoinPartsKernel(AttendArgs a) {
 
 void WriteKvOnDevice(Device& device, const WriteKvArgs& args) {
   Launch(device,
-         args.cache_type == StorageType::kFloat32 ? WriteKvKernel<float> : WriteKvKernel<uint16_t>,
-         {.blocks_x = args.n_slots, .threads = 256}, args);
+         args.pages.cache_type == StorageType::kFloat32 ? WriteKvKernel<float>
+                                                        : WriteKvKernel<uint16_t>,
+         {.blocks_x = args.pages.n_slots, .threads = 256}, args);
 }
 
 void AttendOnDevice(Device& device, const AttendArgs& args) {

@@ -69,8 +69,9 @@ __device__ inline const float* QueryOf(const AttendArgs& a, const RowPlace& row,
   return a.q + row.step_row * a.ld_q + (kv_head * a.group + row.head) * a.head_dim;
 }
 
-__device__ inline float* OutputOf(const AttendArgs& a, const RowPlace& row, int64_t kv_head) {
-  return a.out + row.step_row * a.ld_out + (kv_head * a.group + row.head) * a.head_dim;
+// Returns the place of a row's outputs in `out` and in `rounded`.
+__device__ inline int64_t OutputAt(const AttendArgs& a, const RowPlace& row, int64_t kv_head) {
+  return row.step_row * a.ld_out + (kv_head * a.group + row.head) * a.head_dim;
 }
 
 // Returns the index of a part's row in parts [.., head_dim] and states [.., 2].

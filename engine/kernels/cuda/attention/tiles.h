@@ -273,16 +273,22 @@ __device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& tas
       const int row = RowOf<B>(tile, half);
       if (row >= task.n_rows) continue;
       const float scale = 1.0f / fold.joined.sum;
-      float* to = OutputOf(a, PlaceOf(task, a.group, row), blockIdx.y) + threadIdx.x % 4 * 2;
+      const int64_t at = OutputAt(a, PlaceOf(task, a.group, row), blockIdx.y) + threadIdx.x % 4 * 2;
 #pragma unroll
       for (int i = 0; i < B::kDim / 8; ++i) {
-        auto* pair = reinterpret_cast<FloatPair*>(to + 8 * i);
+        auto* pair = reinterpret_cast<FloatPair*>(a.out + at + 8 * i);
         FloatPair x{rows.out[tile][i][2 * half], rows.out[tile][i][2 * half + 1]};
         if (!fold.before_is_empty) {
           const FloatPair before = *pair;
           x = {fold.Join(before.x, x.x), fold.Join(before.y, x.y)};
         }
-        if constexpr (kLast == Last::kYes) x = {x.x * scale, x.y * scale};
+        if constexpr (kLast == Last::kYes) {
+          x = {x.x * scale, x.y * scale};
+          if (a.rounded != nullptr) {
+            *reinterpret_cast<uint32_t*>(a.rounded + at + 8 * i) = PackBFloat16(x.x, x.y);
+            continue;
+          }
+        }
         *pair = x;
       }
     }

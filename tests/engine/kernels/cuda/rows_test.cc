@@ -126,6 +126,65 @@ TEST_P(CudaRowsTest, RotatesHeadsAfterTheirNorms) {
   }
 }
 
+// Queries are rotated in place, keys and values arrive in the pages as write_kv stores the rotated
+// ones, and a slot without a page changes nothing.
+template <typename T>
+void RotatesIntoPages(Device& device, int64_t half, StorageType type) {
+  const int64_t head_dim = 2 * half, n_rows = 4, n_heads = 3, n_kv_heads = 2;
+  const int64_t ld = (n_heads + 2 * n_kv_heads) * head_dim + 1, layer = 1;
+  const std::vector<float> x = Random(n_rows * ld, 4);
+  const DeviceArray<float> cos(Random(n_rows * half, 6)), sin(Random(n_rows * half, 7)),
+      norm(Random(head_dim, 8));
+  const int64_t page_size = 2 * n_kv_heads * 2 * 64 * head_dim;  // of two layers
+  std::vector<DeviceArray<T>> by_two, by_one;
+  for (int i = 0; i < 2; ++i) {
+    by_two.emplace_back(std::vector<T>(page_size, T{1}));
+    by_one.emplace_back(std::vector<T>(page_size, T{1}));
+  }
+  const auto slots = [](std::vector<DeviceArray<T>>& pages) {
+    const auto at = [&](int i) { return reinterpret_cast<std::byte*>(pages[i].data()); };
+    return DeviceArray<CacheSlot>({{at(1), 2, 63}, {nullptr, 0, 0}, {at(0), 0, 5}, {at(1), 3, 0}});
+  };
+  const DeviceArray<CacheSlot> slots_of_two = slots(by_two), slots_of_one = slots(by_one);
+  DeviceArray<float> rotated(x), moved(x);
+  RotateArgs args{.qkv = rotated.data(),
+                  .ld = ld,
+                  .n_rows = n_rows,
+                  .n_heads = n_heads,
+                  .n_kv_heads = n_kv_heads,
+                  .head_dim = head_dim,
+                  .k_norm = norm.data(),
+                  .eps = 1e-5f,
+                  .cos = cos.data(),
+                  .sin = sin.data()};
+  device.kernels().rotate(device, args);
+  const float* keys = rotated.data() + n_heads * head_dim;
+  device.kernels().write_kv(device, {{slots_of_two.data(), 4, type},
+                                     layer,
+                                     n_kv_heads,
+                                     head_dim,
+                                     keys,
+                                     keys + n_kv_heads * head_dim,
+                                     ld});
+  args.qkv = moved.data();
+  args.pages = {slots_of_one.data(), 4, type};
+  args.layer = layer;
+  device.kernels().rotate(device, args);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(by_one[i].Read(), by_two[i].Read()) << i;
+  const std::vector<float> expected = rotated.Read(), out = moved.Read();
+  for (int64_t row = 0; row < n_rows; ++row) {
+    for (int64_t j = 0; j < ld; ++j) {
+      const bool turns = row != 1 && j < n_heads * head_dim;
+      EXPECT_EQ(out[row * ld + j], turns ? expected[row * ld + j] : x[row * ld + j]);
+    }
+  }
+}
+
+TEST_P(CudaRowsTest, RotatesKeysIntoPages) {
+  RotatesIntoPages<float>(device_, GetParam(), StorageType::kFloat32);
+  RotatesIntoPages<uint16_t>(device_, GetParam(), StorageType::kBFloat16);
+}
+
 TEST_P(CudaRowsTest, TakesKeysAndValuesFromSlices) {
   const int64_t head_dim = GetParam() * 2, half = GetParam(), n_rows = 3, ld = 7 * head_dim + 1;
   const std::vector<float> x = Random(n_rows * ld, 4), slices = Random(n_rows * 9 * head_dim, 5);

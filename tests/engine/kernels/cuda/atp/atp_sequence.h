@@ -142,9 +142,13 @@ class Sequence {
     }
     DeviceArray<float> keys(k), values(v);
     DeviceArray<CacheSlot> there(slots);
-    KernelTestDevice().kernels().write_kv(
-        KernelTestDevice(),
-        {there.data(), kTokens, model_.type, 0, kHeads, kDim, keys.data(), values.data(), kWidth});
+    KernelTestDevice().kernels().write_kv(KernelTestDevice(), {{there.data(), kTokens, model_.type},
+                                                               0,
+                                                               kHeads,
+                                                               kDim,
+                                                               keys.data(),
+                                                               values.data(),
+                                                               kWidth});
     ASSERT_TRUE(KernelTestDevice().Wait().ok());
     for (const auto& [from, to] : {std::pair{&k, &k_}, std::pair{&v, &v_}}) {
       for (float x : *from) {

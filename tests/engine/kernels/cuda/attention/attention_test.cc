@@ -10,6 +10,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/dtype.h"
@@ -41,6 +42,9 @@ struct Rows {
 
 // Whether each span is a task of its own.
 enum class Spans { kTogether, kSpread };
+
+// Whether results are fp32, or bf16 beside sums in fp32.
+enum class Results { kFloat, kRounded };
 
 // One sequence in pages of its own, which held NaN before.
 class Sequence {
@@ -78,8 +82,13 @@ class Sequence {
     const DeviceArray<CacheSlot> slots_there(slots);
     const float* keys = rows_there_->data() + q_dim();
     device_.kernels().write_kv(
-        device_, {slots_there.data(), static_cast<int64_t>(slots.size()), shape_.type, kLayer,
-                  shape_.n_kv_heads, shape_.head_dim, keys, keys + kv_dim(), ld()});
+        device_, {{slots_there.data(), static_cast<int64_t>(slots.size()), shape_.type},
+                  kLayer,
+                  shape_.n_kv_heads,
+                  shape_.head_dim,
+                  keys,
+                  keys + kv_dim(),
+                  ld()});
     EXPECT_TRUE(device_.Wait().ok());
   }
 
@@ -116,7 +125,8 @@ class Sequence {
 
   // Returns outputs [tokens, q_dim]; keys and values up to tokens.end are written already. With
   // closed pages the tokens are those of one page.
-  std::vector<float> Attend(Rows tokens, RowTile size, Spans spans) {
+  std::vector<float> Attend(Rows tokens, RowTile size, Spans spans,
+                            Results results = Results::kFloat) {
     tasks_.clear();
     joins_.clear();
     n_part_rows_ = 0;
@@ -132,30 +142,36 @@ class Sequence {
     const DeviceArray<const std::byte*> pages(pages_);
     DeviceArray<float> out(
         std::vector<float>((tokens.end - tokens.first) * q_dim(), std::nanf("")));
+    DeviceArray<uint16_t> rounded(out.size());
     DeviceArray<float> parts(n_part_rows_ * kv_dim()), states(n_part_rows_ * shape_.n_kv_heads * 2);
-    const AttendArgs args{size,
-                          tasks.data(),
-                          tasks.size(),
-                          joins.data(),
-                          joins.size(),
-                          pages.data(),
-                          shape_.type,
-                          kLayer,
-                          shape_.n_kv_heads,
-                          shape_.group,
-                          shape_.head_dim,
-                          shape_.n_before(),
-                          rows_there_->data(),
-                          ld(),
-                          out.data() - tokens.first * q_dim(),
-                          q_dim(),
-                          parts.data(),
-                          states.data(),
-                          shape_.closed_bits};
+    const AttendArgs args{
+        size,
+        tasks.data(),
+        tasks.size(),
+        joins.data(),
+        joins.size(),
+        pages.data(),
+        shape_.type,
+        kLayer,
+        shape_.n_kv_heads,
+        shape_.group,
+        shape_.head_dim,
+        shape_.n_before(),
+        rows_there_->data(),
+        ld(),
+        out.data() - tokens.first * q_dim(),
+        q_dim(),
+        results == Results::kFloat ? nullptr : rounded.data() - tokens.first * q_dim(),
+        parts.data(),
+        states.data(),
+        shape_.closed_bits};
     device_.kernels().attend(device_, args);
     device_.kernels().join_parts(device_, args);
     EXPECT_TRUE(device_.Wait().ok());
-    return out.Read();
+    if (results == Results::kFloat) return out.Read();
+    std::vector<float> widened;
+    for (const uint16_t bits : rounded.Read()) widened.push_back(ToFloat(BFloat16{bits}));
+    return widened;
   }
 
   // Computes the reference in double, over keys and values as they are cached.
@@ -379,6 +395,18 @@ TEST_P(CudaAttentionTest, SpreadSpansHaveTheBitsOfOneBlock) {
       by_token = Joined(by_token, sequence.Attend({t, t + 1}, RowTile::kFew, spans));
     }
     EXPECT_TRUE(SameBits(by_token, together)) << "window " << window.value_or(0);
+  }
+}
+
+TEST_P(CudaAttentionTest, RoundedResultsAreTheResultsRounded) {
+  Sequence sequence(ShapeOf(1, 2, 530), 5);
+  sequence.Write({0, 530});
+  for (const auto& [tile, spans] :
+       {std::pair(RowTile::kMany, Spans::kTogether), std::pair(RowTile::kFew, Spans::kTogether),
+        std::pair(RowTile::kFew, Spans::kSpread)}) {
+    std::vector<float> expected = sequence.Attend({523, 530}, tile, spans);
+    for (float& x : expected) x = ToFloat(ToBFloat16(x));
+    EXPECT_TRUE(SameBits(sequence.Attend({523, 530}, tile, spans, Results::kRounded), expected));
   }
 }
 
