@@ -17,6 +17,7 @@
 #include "engine/base/machine.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
+#include "engine/kernels/device/device.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/model_memory.h"
 #include "server/all_commands.h"
@@ -254,6 +255,19 @@ void Say(const ServeOptions& options, const std::string& line) {
   if (!options.is_json) options.log->Write(line);
 }
 
+// Says how the device computes products with each shape of a weight.
+void SayProducts(const ServeOptions& options) {
+  for (const ProductChoice& choice : options.engine.device->product_choices()) {
+    std::string timings;
+    for (const auto& [n_rows, us] : choice.timings) {
+      absl::StrAppendFormat(&timings, "%s%.1f us for %d rows", timings.empty() ? ": " : ", ", us,
+                            n_rows);
+    }
+    Say(options, absl::StrCat("products with ", choice.n_out, " x ", choice.n_in, " by ",
+                              choice.way, timings));
+  }
+}
+
 absl::StatusOr<LoadedModel> Load(const FlagValues& flags, ServeOptions& options,
                                  const OpenedModel& opened) {
   Say(options, absl::StrCat("loading ", opened.path()));
@@ -273,6 +287,7 @@ absl::StatusOr<LoadedModel> Load(const FlagValues& flags, ServeOptions& options,
   };
   LK_ASSIGN_OR_RETURN(model.engine,
                       CreateEngine(std::move(weights), options.engine, std::move(progress)));
+  if (options.engine.device != nullptr) SayProducts(options);
   if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
     return absl::FailedPreconditionError(absl::StrCat(
         opened.path(), ": the tokenizer has ", model.tokenizer->vocab_size(),

@@ -21,6 +21,8 @@ struct DecoderOptions {
   // On the host: matrices of GGUF's quantized types keep their codes and scales instead.
   bool keeps_codes = false;
   int64_t max_rows = 512;  // in a step
+  // On a device: rows of a call to Logits. Each such row has memory for its logits.
+  int64_t max_logit_rows = 64;
   // Called with (bytes loaded, bytes in all) by the loading thread.
   std::function<void(int64_t, int64_t)> progress;
 };
@@ -50,9 +52,9 @@ class Decoder {
                                absl::Span<const int64_t> positions, absl::Span<const Group> groups,
                                const Observer& observer) = 0;
 
+  virtual int64_t max_logit_rows() const = 0;
   // Computes the logits of row rows[i] of the last Forward into logits_row(i); at most
-  // kMaxLogitRows rows.
-  static constexpr int64_t kMaxLogitRows = 64;
+  // max_logit_rows() rows.
   virtual absl::Status Logits(absl::Span<const int64_t> rows) = 0;
   virtual absl::Span<const float> logits_row(int64_t i) const = 0;
 

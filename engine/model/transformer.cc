@@ -64,7 +64,7 @@ void Transformer::ReserveRows(int64_t max_rows) {
   product_.resize(max_rows * ld_product());
   ffn_.resize(max_rows * RowStride(layers_[0].gate_up.n_out_padded()));
   for (const auto& set : weight_sets_) set->ReserveRows(max_rows);
-  logits_.resize(kMaxLogitRows * RowStride(lm_head_.n_out_padded()));
+  logits_.resize(max_logit_rows() * RowStride(lm_head_.n_out_padded()));
 }
 
 int64_t Transformer::weight_bytes() const {
@@ -160,7 +160,7 @@ absl::Status Transformer::Forward(absl::Span<const int32_t> tokens,
 absl::Status Transformer::Logits(absl::Span<const int64_t> rows) {
   const int64_t dim = config().hidden_dim;
   const auto n_rows = static_cast<int64_t>(rows.size());
-  LK_CHECK(n_rows <= kMaxLogitRows);
+  LK_CHECK(n_rows <= max_logit_rows());
   for (int64_t i = 0; i < n_rows; ++i) {
     Kernels().rms_norm(x_.data() + rows[i] * dim, final_norm_.data(), config().rms_norm_eps,
                        normed_.data() + i * dim, dim);

@@ -29,6 +29,8 @@ class Transformer : public Decoder {
 
   absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
                        absl::Span<const Group> groups, const Observer& observer) override;
+  static constexpr int64_t kMaxLogitRows = 64;
+  int64_t max_logit_rows() const override { return kMaxLogitRows; }
   absl::Status Logits(absl::Span<const int64_t> rows) override;
   absl::Span<const float> logits_row(int64_t i) const override {
     return {logits_.data() + i * RowStride(lm_head_.n_out_padded()),

@@ -85,7 +85,7 @@ class PlaceOnDevice : public Place {
     LK_ASSIGN_OR_RETURN(decoder_,
                         DeviceTransformer::Load(std::move(checkpoint), options, pool, *device_));
     LK_ASSIGN_OR_RETURN(sampler_,
-                        DeviceSampler::Create(*device_, vocab_size, Decoder::kMaxLogitRows));
+                        DeviceSampler::Create(*device_, vocab_size, decoder_->max_logit_rows()));
     return absl::OkStatus();
   }
   Decoder& decoder() const override { return *decoder_; }
@@ -118,8 +118,9 @@ class PlaceOnDevice : public Place {
  private:
   absl::Status QueueParts(Drawing& drawing, absl::FunctionRef<RowRequest(size_t)> ask) {
     const auto rows = absl::MakeConstSpan(drawing.rows);
-    for (size_t first = 0; first < rows.size(); first += Decoder::kMaxLogitRows) {
-      const auto part = rows.subspan(first, Decoder::kMaxLogitRows);
+    const auto max_rows = static_cast<size_t>(decoder_->max_logit_rows());
+    for (size_t first = 0; first < rows.size(); first += max_rows) {
+      const auto part = rows.subspan(first, max_rows);
       for (size_t i = 0; i < part.size(); ++i) {
         const RowRequest request = ask(first + i);
         Add(request, static_cast<int64_t>(i));

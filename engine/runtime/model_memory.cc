@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/config/projections.h"
 #include "engine/kernels/narrow_weight.h"
-#include "engine/model/decoder.h"
+#include "engine/model/transformer.h"
 #include "engine/model/weight_set.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/place.h"
@@ -53,7 +53,7 @@ int64_t StepBytes(const Checkpoint& checkpoint, int64_t max_rows) {
   for (const BundledMechanism& m : checkpoint.mechanisms) {
     if (m.has_own_projections) floats_of_row += AttentionFloats(m.config);
   }
-  const int64_t logits = Decoder::kMaxLogitRows * int64_t{c.vocab_size};
+  const int64_t logits = Transformer::kMaxLogitRows * int64_t{c.vocab_size};
   return (max_rows * floats_of_row + logits) * static_cast<int64_t>(sizeof(float));
 }
 

@@ -124,6 +124,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
   load.keeps_codes = storage.keeps_codes;
   runner->weights_name_ = WeightsName(*checkpoint, storage);
   load.max_rows = runner->max_rows_;
+  load.max_logit_rows = std::clamp<int64_t>(options.max_running_seqs, 64, 512);
   if (progress) {
     load.progress = [&progress](int64_t done, int64_t total) { progress(done, total); };
   }

@@ -22,8 +22,9 @@ void Place::SetReclaimer(const std::function<bool()>& reclaim) {
 
 absl::Status EachLogits(Decoder& decoder, absl::Span<const int64_t> rows,
                         absl::FunctionRef<void(size_t, absl::Span<const float>)> consume) {
-  for (size_t begin = 0; begin < rows.size(); begin += Decoder::kMaxLogitRows) {
-    const auto part = rows.subspan(begin, Decoder::kMaxLogitRows);
+  const auto max_rows = static_cast<size_t>(decoder.max_logit_rows());
+  for (size_t begin = 0; begin < rows.size(); begin += max_rows) {
+    const auto part = rows.subspan(begin, max_rows);
     LK_RETURN_IF_ERROR(decoder.Logits(part));
     for (size_t i = 0; i < part.size(); ++i) {
       consume(begin + i, decoder.logits_row(static_cast<int64_t>(i)));

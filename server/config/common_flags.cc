@@ -36,7 +36,7 @@ constexpr Flag kEngineFlags[] = {
 constexpr Flag kServingFlags[] = {
     {"cache-bytes", "BYTES", "0",
      "key-value cache, such as 512M or 2G; 0: a quarter of free memory"},
-    {"max-batch-tokens", "N", "512", "tokens computed together in one step"},
+    {"max-batch-tokens", "N", "0", "tokens computed together in one step (0: 512; 2048 on a GPU)"},
     {"step-ms", "N", "100",
      "prompts come in chunks that let running streams wait no longer than this"},
     {"max-running", "N", "64", "sequences computed together in one step"},
@@ -175,7 +175,8 @@ absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(EngineOptions options, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> cache_bytes, flags.Bytes("cache-bytes"));
   options.cache_bytes = cache_bytes.value_or(0);
-  LK_RETURN_IF_ERROR(flags.ReadInt("max-batch-tokens", {1}, options.max_batch_tokens));
+  LK_RETURN_IF_ERROR(flags.ReadInt("max-batch-tokens", {0}, options.max_batch_tokens));
+  if (options.max_batch_tokens == 0) options.max_batch_tokens = options.device ? 2048 : 512;
   int32_t step_ms = 0;
   LK_RETURN_IF_ERROR(flags.ReadInt("step-ms", {1}, step_ms));
   options.step_target = absl::Milliseconds(step_ms);

@@ -62,6 +62,19 @@ struct GatedProductArgs {
   int64_t n_channels = 0;
 };
 
+// How products with weights of a shape are computed.
+struct ProductChoice {
+  struct Timing {
+    int64_t n_rows;
+    double microseconds;
+  };
+
+  int64_t n_out = 0, n_in = 0;
+  StorageType type = StorageType::kFloat32;
+  std::string way;              // "tiles", "plain" or "cublasLt algorithm 66"
+  std::vector<Timing> timings;  // of the trials, with a cold cache; empty without trials
+};
+
 // Bytes on their way from a device to the host. They must not outlive the device.
 class Fetched {
  public:
@@ -107,6 +120,8 @@ class Device : public Memory {
   // MakeDeviceWeight (weight.h) calls this. RESOURCE_EXHAUSTED when there is no memory to try
   // products in.
   virtual absl::Status Prepare(const DeviceWeight&) { return absl::OkStatus(); }
+  // Returns what Prepare chose.
+  virtual std::vector<ProductChoice> product_choices() const { return {}; }
   virtual void Multiply(const ProductArgs& args) = 0;
   virtual void MultiplyGated(const GatedProductArgs& args) = 0;
 };

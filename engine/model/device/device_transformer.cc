@@ -111,16 +111,16 @@ absl::Status DeviceTransformer::ReserveRows() {
   };
   const int64_t type_bytes = StorageBytes(row_type());
   LK_RETURN_IF_ERROR(reserve(inputs_, n * (2 * kInt + static_cast<int64_t>(sizeof(DrawnToken)))));
-  LK_RETURN_IF_ERROR(reserve(wanted_rows_, kMaxLogitRows * kInt));
+  LK_RETURN_IF_ERROR(reserve(wanted_rows_, options_.max_logit_rows * kInt));
   LK_RETURN_IF_ERROR(reserve(x_, n * c.hidden_dim * kFloat));
-  LK_RETURN_IF_ERROR(reserve(normed_, std::max(n, kMaxLogitRows) * c.hidden_dim * type_bytes));
+  LK_RETURN_IF_ERROR(
+      reserve(normed_, std::max(n, options_.max_logit_rows) * c.hidden_dim * type_bytes));
   if (options_.weight_type != StorageType::kFloat32) {
     LK_RETURN_IF_ERROR(reserve(normed_floats_, n * c.hidden_dim * kFloat));
   }
   LK_RETURN_IF_ERROR(reserve(gate_up_, n * layers_[0].gate_up->n_out() * kFloat));
   LK_RETURN_IF_ERROR(reserve(gated_, n * c.ffn_dim * type_bytes));
-  LK_RETURN_IF_ERROR(reserve(device_logits_, kMaxLogitRows * c.vocab_size * kFloat));
-  logits_.resize(kMaxLogitRows * c.vocab_size);
+  LK_RETURN_IF_ERROR(reserve(device_logits_, options_.max_logit_rows * c.vocab_size * kFloat));
   for (const auto& set : weight_sets_) LK_RETURN_IF_ERROR(set->ReserveRows(n));
   return absl::OkStatus();
 }
@@ -249,7 +249,7 @@ absl::Status DeviceTransformer::Forward(absl::Span<const int32_t> tokens,
 
 const float* DeviceTransformer::QueueLogits(absl::Span<const int64_t> rows) {
   const auto n_rows = static_cast<int64_t>(rows.size());
-  LK_CHECK(n_rows <= kMaxLogitRows);
+  LK_CHECK(n_rows <= options_.max_logit_rows);
   narrow_.assign(rows.begin(), rows.end());
   device_.Upload(narrow_.data(), wanted_rows_.data(), n_rows * kInt);
   Norm(final_norm_, n_rows, wanted_rows_.as<int32_t>());
@@ -261,6 +261,7 @@ const float* DeviceTransformer::QueueLogits(absl::Span<const int64_t> rows) {
 absl::Status DeviceTransformer::Logits(absl::Span<const int64_t> rows) {
   const auto n_rows = static_cast<int64_t>(rows.size());
   QueueLogits(rows);
+  logits_.resize(n_rows * config().vocab_size);
   return device_.Download(device_logits_.data(), logits_.data(),
                           n_rows * config().vocab_size * kFloat);
 }

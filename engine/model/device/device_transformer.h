@@ -29,6 +29,7 @@ class DeviceTransformer : public Decoder {
 
   absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
                        absl::Span<const Group> groups, const Observer& observer) override;
+  int64_t max_logit_rows() const override { return options_.max_logit_rows; }
   absl::Status Logits(absl::Span<const int64_t> rows) override;
   // Called before Forward: these rows take their tokens from `results`, on the device.
   void TakeDrawn(const SampleResult* results, absl::Span<const DrawnToken> drawn);

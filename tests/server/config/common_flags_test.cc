@@ -114,7 +114,8 @@ TEST(CommonFlagsTest, BadEngineOptionsAreNamed) {
   EXPECT_THAT(std::string(ReadServingOptions(Parse({"--dtype", "int4"})).status().message()),
               HasSubstr("--dtype: \"int4\", expected auto, float32, bfloat16, int8 or float8"));
   EXPECT_FALSE(ReadServingOptions(Parse({"--threads", "9999"})).ok());
-  EXPECT_FALSE(ReadServingOptions(Parse({"--max-batch-tokens", "0"})).ok());
+  EXPECT_FALSE(ReadServingOptions(Parse({"--max-batch-tokens", "-1"})).ok());
+  EXPECT_EQ(ReadServingOptions(Parse({"--max-batch-tokens", "0"}))->max_batch_tokens, 512);
   EXPECT_FALSE(ReadServingOptions(Parse({"--step-ms", "0"})).ok());
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "engine/base/dtype.h"
@@ -39,10 +40,32 @@ struct Event {
   cudaEvent_t event = nullptr;
 };
 
+using Multiply = absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)>;
+
+// Returns the median of some times of a product, infinite where it does not run.
+absl::StatusOr<double> MedianMicroseconds(const LtContext& context, const ProductArgs& args,
+                                          const ProductMethod& method, Multiply multiply) {
+  const Event begin, end;
+  std::vector<double> times;
+  for (int i = 0; i <= kTimes; ++i) {
+    // Clears the weight from the cache: between two uses of a weight a model reads all others.
+    LK_CUDA_RETURN_IF_ERROR(
+        cudaMemsetAsync(context.workspace.data(), 0, context.workspace.size(), context.stream),
+        "product");
+    LK_CUDA_RETURN_IF_ERROR(cudaEventRecord(begin.event, context.stream), "product");
+    if (!multiply(args, method).ok()) return std::numeric_limits<double>::infinity();
+    LK_CUDA_RETURN_IF_ERROR(cudaEventRecord(end.event, context.stream), "product");
+    LK_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end.event), "product");
+    float milliseconds = 0;
+    LK_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&milliseconds, begin.event, end.event), "product");
+    if (i > 0) times.push_back(1e3 * milliseconds);  // the first run may have loaded the kernel
+  }
+  std::nth_element(times.begin(), times.begin() + kTimes / 2, times.end());
+  return times[kTimes / 2];
+}
+
 class Trial {
  public:
-  using Multiply = absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)>;
-
   Trial(Device& device, const LtContext& context, const DeviceWeight& weight, Multiply multiply)
       : device_(device), context_(context), weight_(weight), multiply_(multiply) {}
 
@@ -50,22 +73,19 @@ class Trial {
   // Returns our tiles, and the methods of cuBLASLt that run with every number of rows, with and
   // without a bias.
   std::vector<ProductMethod> Methods(MethodsToTry wanted) const;
-  // Returns weighted microseconds, infinite where the method does not run.
-  absl::StatusOr<double> Time(const ProductMethod& method);
+  // Times each of kLoads; infinite where the method does not run.
+  absl::StatusOr<std::vector<ProductChoice::Timing>> Time(const ProductMethod& method);
   absl::StatusOr<bool> KeepsBits(const ProductMethod& method);
 
  private:
   ProductArgs Args(int64_t first_row, int64_t n_rows) const;
   std::vector<cublasLtMatmulAlgo_t> CublasMethods() const;
   bool RunsAlways(const cublasLtMatmulAlgo_t& method) const;
-  absl::StatusOr<double> MedianMicroseconds(const ProductArgs& args, const ProductMethod& method);
-
   Device& device_;
   const LtContext& context_;
   const DeviceWeight& weight_;
   const Multiply multiply_;
   Buffer x_, y_;
-  Event begin_, end_;
 };
 
 absl::Status Trial::Prepare() {
@@ -105,7 +125,7 @@ std::vector<cublasLtMatmulAlgo_t> Trial::CublasMethods() const {
   for (const Load& load : kLoads) {
     const ProductArgs args = Args(0, load.n_rows);
     if (!LtProduct::Takes(args)) continue;
-    for (const auto& method : LtProduct(args).Methods(context_)) {
+    for (const auto& method : LtProduct(args).Methods(context_, SumOrder::kInOneGo)) {
       const auto is_method = [&](const auto& other) {
         return std::memcmp(&method, &other, sizeof(method)) == 0;
       };
@@ -137,33 +157,19 @@ std::vector<ProductMethod> Trial::Methods(MethodsToTry wanted) const {
   return methods;
 }
 
-absl::StatusOr<double> Trial::MedianMicroseconds(const ProductArgs& args,
-                                                 const ProductMethod& method) {
-  std::vector<double> times;
-  for (int i = 0; i <= kTimes; ++i) {
-    // Clears the weight from the cache: between two uses of a weight a model reads all others.
-    LK_CUDA_RETURN_IF_ERROR(
-        cudaMemsetAsync(context_.workspace.data(), 0, context_.workspace.size(), context_.stream),
-        "product");
-    LK_CUDA_RETURN_IF_ERROR(cudaEventRecord(begin_.event, context_.stream), "product");
-    if (!multiply_(args, method).ok()) return std::numeric_limits<double>::infinity();
-    LK_CUDA_RETURN_IF_ERROR(cudaEventRecord(end_.event, context_.stream), "product");
-    LK_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end_.event), "product");
-    float milliseconds = 0;
-    LK_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&milliseconds, begin_.event, end_.event),
-                            "product");
-    if (i > 0) times.push_back(1e3 * milliseconds);  // the first run may have loaded the kernel
+absl::StatusOr<std::vector<ProductChoice::Timing>> Trial::Time(const ProductMethod& method) {
+  std::vector<ProductChoice::Timing> timings;
+  for (const Load& load : kLoads) {
+    LK_ASSIGN_OR_RETURN(const double us,
+                        MedianMicroseconds(context_, Args(0, load.n_rows), method, multiply_));
+    timings.push_back({load.n_rows, us});
   }
-  std::nth_element(times.begin(), times.begin() + kTimes / 2, times.end());
-  return times[kTimes / 2];
+  return timings;
 }
 
-absl::StatusOr<double> Trial::Time(const ProductMethod& method) {
+double Weighted(const std::vector<ProductChoice::Timing>& timings) {
   double sum = 0;
-  for (const Load& load : kLoads) {
-    LK_ASSIGN_OR_RETURN(double us, MedianMicroseconds(Args(0, load.n_rows), method));
-    sum += load.weight * us;
-  }
+  for (size_t i = 0; i < timings.size(); ++i) sum += kLoads[i].weight * timings[i].microseconds;
   return sum;
 }
 
@@ -183,18 +189,35 @@ absl::StatusOr<bool> Trial::KeepsBits(const ProductMethod& method) {
 
 }  // namespace
 
-absl::StatusOr<ProductMethod> ChooseProductMethod(
+absl::StatusOr<ChosenProduct> ChooseProductMethod(
     Device& device, const LtContext& context, const DeviceWeight& weight, MethodsToTry wanted,
     absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply) {
   Trial trial(device, context, weight, multiply);
   LK_RETURN_IF_ERROR(trial.Prepare());
-  ProductMethod best = OwnKernel::kPlain;
+  ChosenProduct best;
   double best_us = std::numeric_limits<double>::infinity();
   for (const ProductMethod& method : trial.Methods(wanted)) {
-    LK_ASSIGN_OR_RETURN(const double us, trial.Time(method));
+    LK_ASSIGN_OR_RETURN(auto timings, trial.Time(method));
+    const double us = Weighted(timings);
     if (us >= kGain * best_us) continue;
     LK_ASSIGN_OR_RETURN(const bool keeps_bits, trial.KeepsBits(method));
     if (!keeps_bits) continue;
+    best = {method, std::move(timings)};
+    best_us = us;
+  }
+  return best;
+}
+
+absl::StatusOr<ProductMethod> FastestMethod(
+    const LtContext& context, ProductArgs args,
+    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply) {
+  args.into = GemmArgs::Into::kOverwrite;
+  ProductMethod best = OwnKernel::kPlain;
+  double best_us = std::numeric_limits<double>::infinity();
+  if (!LtProduct::Takes(args)) return best;
+  for (const auto& method : LtProduct(args).Methods(context, SumOrder::kAny)) {
+    LK_ASSIGN_OR_RETURN(const double us, MedianMicroseconds(context, args, method, multiply));
+    if (us >= best_us) continue;
     best = method;
     best_us = us;
   }

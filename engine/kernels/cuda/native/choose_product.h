@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_CHOOSE_PRODUCT_H_
 
 #include <variant>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -15,7 +16,13 @@ namespace lowkey {
 enum class OwnKernel { kPlain, kTiles };
 using ProductMethod = std::variant<OwnKernel, cublasLtMatmulAlgo_t>;
 
-enum class MethodsToTry { kAll, kPlain, kTiles, kCublas };
+// kFastest: for each number of rows the fastest method of cuBLASLt, whatever it does to bits.
+enum class MethodsToTry { kAll, kPlain, kTiles, kCublas, kFastest };
+
+struct ChosenProduct {
+  ProductMethod method = OwnKernel::kPlain;
+  std::vector<ProductChoice::Timing> timings;
+};
 
 // Returns the method that is fastest for steps of one row, of some and of many rows together, among
 // those that compute a row's bits whatever rows stand beside it; trials find both. Another process
@@ -27,8 +34,15 @@ enum class MethodsToTry { kAll, kPlain, kTiles, kCublas };
 //
 // `multiply` queues a product by a method. RESOURCE_EXHAUSTED where there is no memory for the
 // trial's rows (512).
-absl::StatusOr<ProductMethod> ChooseProductMethod(
+absl::StatusOr<ChosenProduct> ChooseProductMethod(
     Device& device, const LtContext& context, const DeviceWeight& weight, MethodsToTry wanted,
+    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply);
+
+// Returns the method of cuBLASLt that is fastest for these very arguments, whose y it overwrites;
+// the plain kernel where there is none. It may split sums, so that a row's bits depend on the number
+// of rows: for measurements alone. `multiply` is as above.
+absl::StatusOr<ProductMethod> FastestMethod(
+    const LtContext& context, ProductArgs args,
     absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply);
 
 }  // namespace lowkey

@@ -41,6 +41,10 @@ bool SumsInOneGo(const cublasLtMatmulAlgo_t& method) {
 
 }  // namespace
 
+int32_t AlgorithmOf(const cublasLtMatmulAlgo_t& method) {
+  return static_cast<int32_t>(Config(method, CUBLASLT_ALGO_CONFIG_ID));
+}
+
 bool LtProduct::Takes(const ProductArgs& args) {
   const int64_t element = StorageBytes(args.weight->type());
   return IsAligned(args.x) && IsAligned(args.y) && IsAligned(args.bias) &&
@@ -63,12 +67,15 @@ LtProduct::LtProduct(const ProductArgs& args) : args_(args) {
   Must(cublasLtMatrixLayoutInit(&y_, CUDA_R_32F, w.n_out(), args.n_rows, args.ld_y));
 }
 
-std::vector<cublasLtMatmulAlgo_t> LtProduct::Methods(const LtContext& context) const {
+std::vector<cublasLtMatmulAlgo_t> LtProduct::Methods(const LtContext& context,
+                                                     SumOrder order) const {
   cublasLtMatmulPreferenceOpaque_t preference{};
   Must(cublasLtMatmulPreferenceInit(&preference));
   Prefer(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, context.workspace.size());
-  Prefer(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-         uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
+  if (order == SumOrder::kInOneGo) {
+    Prefer(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
+  }
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
@@ -82,7 +89,8 @@ std::vector<cublasLtMatmulAlgo_t> LtProduct::Methods(const LtContext& context) c
   }
   std::vector<cublasLtMatmulAlgo_t> methods;
   for (int i = 0; i < n_results; ++i) {
-    if (results[i].state == CUBLAS_STATUS_SUCCESS && SumsInOneGo(results[i].algo)) {
+    const bool may_run = order == SumOrder::kAny || SumsInOneGo(results[i].algo);
+    if (results[i].state == CUBLAS_STATUS_SUCCESS && may_run) {
       methods.push_back(results[i].algo);
     }
   }

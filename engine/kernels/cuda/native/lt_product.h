@@ -19,6 +19,12 @@ struct LtContext {
   absl::Span<std::byte> workspace;
 };
 
+// Whether the sum of an element may be split, and its parts added in another order.
+enum class SumOrder { kInOneGo, kAny };
+
+// Returns the number of a method's algorithm in cuBLASLt.
+int32_t AlgorithmOf(const cublasLtMatmulAlgo_t& method);
+
 // A product as cuBLASLt describes it, by columns: y^T [n_out, n_rows] = W x^T, where our W [n_out,
 // n_in] is its [n_in, n_out], transposed. Sums are fp32 (CUBLAS_COMPUTE_32F; fp32 weights are not
 // rounded to TF32).
@@ -29,8 +35,8 @@ class LtProduct {
 
   explicit LtProduct(const ProductArgs& args);
 
-  // Returns methods that sum every element's products in one go, the likely fastest first.
-  std::vector<cublasLtMatmulAlgo_t> Methods(const LtContext& context) const;
+  // Returns methods, the likely fastest first.
+  std::vector<cublasLtMatmulAlgo_t> Methods(const LtContext& context, SumOrder order) const;
   // Returns whether the method can run in the workspace.
   bool CanRun(const LtContext& context, const cublasLtMatmulAlgo_t& method) const;
   cublasStatus_t Run(const LtContext& context, const cublasLtMatmulAlgo_t& method) const;

@@ -40,6 +40,7 @@ class NativeDevice : public Device {
   absl::Status Wait() override;
   void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
   absl::Status Prepare(const DeviceWeight& weight) override;
+  std::vector<ProductChoice> product_choices() const override { return products_->Choices(); }
   void Multiply(const ProductArgs& args) override;
   void MultiplyGated(const GatedProductArgs& args) override;
 

@@ -23,7 +23,7 @@ WeightShape ShapeOf(const DeviceWeight& w) { return {w.n_out(), w.n_in(), w.type
 // The methods chosen in this process. Devices choose one after another.
 struct Chosen {
   std::mutex mutex;
-  std::map<std::tuple<std::string, MethodsToTry, WeightShape>, ProductMethod> methods;
+  std::map<std::tuple<std::string, MethodsToTry, WeightShape>, ChosenProduct> methods;
 };
 
 Chosen& ChosenInProcess() {
@@ -38,8 +38,9 @@ absl::StatusOr<MethodsToTry> Wanted() {
   if (wanted == "plain") return MethodsToTry::kPlain;
   if (wanted == "tiles") return MethodsToTry::kTiles;
   if (wanted == "cublas") return MethodsToTry::kCublas;
+  if (wanted == "fastest") return MethodsToTry::kFastest;
   return absl::InvalidArgumentError(
-      absl::StrCat("LOWKEY_CUDA_PRODUCTS=", wanted, ", expected plain, tiles or cublas"));
+      absl::StrCat("LOWKEY_CUDA_PRODUCTS=", wanted, ", expected plain, tiles, cublas or fastest"));
 }
 
 bool IsTiles(const ProductMethod& method) {
@@ -73,7 +74,7 @@ absl::Status Products::Choose(const DeviceWeight& weight) {
     const auto multiply = [this](const ProductArgs& args, const ProductMethod& tried) {
       return MultiplyBy(args, tried);
     };
-    LK_ASSIGN_OR_RETURN(const ProductMethod method,
+    LK_ASSIGN_OR_RETURN(const ChosenProduct method,
                         ChooseProductMethod(device_, context_, weight, wanted_, multiply));
     LK_RETURN_IF_ERROR(device_.status());
     chosen.methods.emplace(key, method);
@@ -94,21 +95,48 @@ absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductMethod& 
   return absl::OkStatus();
 }
 
-ProductMethod Products::MethodFor(const DeviceWeight& weight) const {
+std::vector<ProductChoice> Products::Choices() const {
+  std::vector<ProductChoice> choices;
+  if (wanted_ == MethodsToTry::kFastest) return choices;  // it chooses later, for each product
+  for (const auto& [shape, chosen] : methods_) {
+    const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&chosen.method);
+    choices.push_back({shape.n_out, shape.n_in, shape.type,
+                       lt != nullptr ? absl::StrCat("cublasLt algorithm ", AlgorithmOf(*lt))
+                       : IsTiles(chosen.method) ? "tiles"
+                                                : "plain",
+                       chosen.timings});
+  }
+  return choices;
+}
+
+absl::StatusOr<ProductMethod> Products::MethodFor(const ProductArgs& args) {
+  const DeviceWeight& weight = *args.weight;
   if (IsNarrow(weight.type())) {  // only our own kernels read these
     return wanted_ == MethodsToTry::kPlain ? OwnKernel::kPlain : OwnKernel::kTiles;
   }
-  const auto method = methods_.find(ShapeOf(weight));
-  LK_CHECK(method != methods_.end());  // else the weight is another device's
-  return method->second;
+  const WeightShape shape = ShapeOf(weight);
+  if (wanted_ != MethodsToTry::kFastest) {
+    const auto method = methods_.find(shape);
+    LK_CHECK(method != methods_.end());  // else the weight is another device's
+    return method->second.method;
+  }
+  const auto key = std::make_pair(shape, args.n_rows);
+  if (const auto known = fastest_.find(key); known != fastest_.end()) return known->second;
+  LK_ASSIGN_OR_RETURN(
+      const ProductMethod method,
+      FastestMethod(context_, args, [this](const ProductArgs& tried, const ProductMethod& by) {
+        return MultiplyBy(tried, by);
+      }));
+  return fastest_.emplace(key, method).first->second;
 }
 
 absl::Status Products::Multiply(const ProductArgs& args) {
-  return MultiplyBy(args, MethodFor(*args.weight));
+  LK_ASSIGN_OR_RETURN(const ProductMethod method, MethodFor(args));
+  return MultiplyBy(args, method);
 }
 
 absl::Status Products::MultiplyGated(const GatedProductArgs& args) {
-  const ProductMethod method = MethodFor(*args.product.weight);
+  LK_ASSIGN_OR_RETURN(const ProductMethod method, MethodFor(args.product));
   if (IsTiles(method) && TilesTake(args.product)) {
     MultiplyGatedByTiles(device_, args);
     return absl::OkStatus();

@@ -4,6 +4,8 @@
 #include <compare>
 #include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "engine/kernels/cuda/native/choose_product.h"
 #include "engine/kernels/cuda/native/lt_product.h"
@@ -30,21 +32,25 @@ class Products {
   // Chooses the method of a weight's shape, before the first product, unless the weight is of 8
   // bits, which only our own kernels multiply; waits. The environment variable LOWKEY_CUDA_PRODUCTS
   // chooses instead, for tests and measurements: "plain" or "tiles" our own kernels, "cublas" the
-  // best method of cuBLASLt where there is one.
+  // best method of cuBLASLt where there is one, "fastest" for each number of rows the method of
+  // cuBLASLt that FastestMethod finds when that number first comes up, which breaks the promise
+  // above.
   absl::Status Choose(const DeviceWeight& weight);
+  std::vector<ProductChoice> Choices() const;
   absl::Status Multiply(const ProductArgs& args);
   absl::Status MultiplyGated(const GatedProductArgs& args);
 
  private:
   explicit Products(Device& device) : device_(device) {}
-  // Returns how products with a weight are computed.
-  ProductMethod MethodFor(const DeviceWeight& weight) const;
+  // Returns how a product is computed.
+  absl::StatusOr<ProductMethod> MethodFor(const ProductArgs& args);
   absl::Status MultiplyBy(const ProductArgs& args, const ProductMethod& method);
 
   Device& device_;
   Buffer workspace_;
   LtContext context_;
-  std::map<WeightShape, ProductMethod> methods_;
+  std::map<WeightShape, ChosenProduct> methods_;
+  std::map<std::pair<WeightShape, int64_t>, ProductMethod> fastest_;  // by number of rows too
   MethodsToTry wanted_ = MethodsToTry::kAll;
 };
 
