@@ -130,9 +130,9 @@ void PrintProducts(const Device& device) {
     }
     std::printf(
         "{\"figure\": \"product\", \"n_out\": %ld, \"n_in\": %ld, \"way\": \"%s\", "
-        "\"us_by_rows\": {%s}}\n",
+        "\"us_by_rows\": {%s}, \"refused\": \"%s\"}\n",
         static_cast<long>(choice.n_out), static_cast<long>(choice.n_in), choice.way.c_str(),
-        timings.c_str());
+        timings.c_str(), choice.refused.c_str());
   }
 }
 

@@ -263,8 +263,9 @@ void SayProducts(const ServeOptions& options) {
       absl::StrAppendFormat(&timings, "%s%.1f us for %d rows", timings.empty() ? ": " : ", ", us,
                             n_rows);
     }
-    Say(options, absl::StrCat("products with ", choice.n_out, " x ", choice.n_in, " by ",
-                              choice.way, timings));
+    Say(options,
+        absl::StrCat("products with ", choice.n_out, " x ", choice.n_in, " by ", choice.way,
+                     timings, choice.refused.empty() ? "" : "; refused: ", choice.refused));
   }
 }
 

@@ -71,8 +71,9 @@ struct ProductChoice {
 
   int64_t n_out = 0, n_in = 0;
   StorageType type = StorageType::kFloat32;
-  std::string way;              // "tiles", "plain" or "cublasLt algorithm 66"
+  std::string way;              // "tiles", "warpgroups", "plain" or "cublasLt algorithm 66"
   std::vector<Timing> timings;  // of the trials, with a cold cache; empty without trials
+  std::string refused;          // which way was fast, but not right; empty: none
 };
 
 // Bytes on their way from a device to the host. They must not outlive the device.

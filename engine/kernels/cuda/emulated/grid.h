@@ -83,6 +83,7 @@ void Launch(Device& device, void (*kernel)(Args), const LaunchShape& shape, cons
 // leaves old bytes in place.
 inline void CopyAsync16(void* shared, const void* global) { emulated::BeginCopy(shared, global); }
 inline void CommitCopies() { emulated::CommitCopies(); }
+inline float LoadUncached(const float* global) { return *global; }
 template <int n>
 void WaitCopies() {
   emulated::WaitCopies(n);
@@ -148,6 +149,7 @@ inline unsigned atomicAdd(unsigned* to, unsigned x) {
   *to += x;
   return old;
 }
+inline void __threadfence() {}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
 inline float __uint_as_float(uint32_t x) {

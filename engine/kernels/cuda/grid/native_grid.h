@@ -28,6 +28,9 @@ __device__ inline void WaitCopies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(n) : "memory");
 }
 
+// Loads what another block of the grid may have stored.
+__device__ inline float LoadUncached(const float* global) { return __ldcg(global); }
+
 template <typename Args>
 void Launch(Device& device, void (*kernel)(Args), const LaunchShape& shape, const Args& args) {
   LaunchNative(device, reinterpret_cast<const void*>(kernel), shape, &args);

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/native/errors.h"
@@ -30,6 +32,8 @@ constexpr int kTimes = 5;
 constexpr double kGain = 0.9;
 // The row that is tried, and the first rows and row counts of the products that contain it.
 constexpr int64_t kTriedRow = 300;
+// Rows that are compared with the plain kernel's: beside the borders of tiles of rows.
+constexpr int64_t kComparedRows[] = {0, 63, 191, 511};
 constexpr Load kNeighbors[] = {{300, 1}, {299, 3}, {256, 64}, {213, 100}, {0, 512}};
 
 struct Event {
@@ -70,15 +74,20 @@ class Trial {
       : device_(device), context_(context), weight_(weight), multiply_(multiply) {}
 
   absl::Status Prepare();
-  // Returns our tiles, and the methods of cuBLASLt that run with every number of rows, with and
+  // Returns our own kernels, and the methods of cuBLASLt that run with every number of rows, with and
   // without a bias.
-  std::vector<ProductMethod> Methods(MethodsToTry wanted) const;
+  std::vector<ProductMethod> Methods(MethodsToTry wanted, bool has_warpgroups) const;
   // Times each of kLoads; infinite where the method does not run.
   absl::StatusOr<std::vector<ProductChoice::Timing>> Time(const ProductMethod& method);
   absl::StatusOr<bool> KeepsBits(const ProductMethod& method);
+  // Returns whether rows of products of few and of many rows are close to the plain kernel's.
+  absl::StatusOr<bool> IsRight(const ProductMethod& method);
 
  private:
   ProductArgs Args(int64_t first_row, int64_t n_rows) const;
+  // Returns row `row` of the product of rows [0, n_rows).
+  absl::StatusOr<std::vector<float>> RowOf(int64_t row, int64_t n_rows,
+                                           const ProductMethod& method);
   std::vector<cublasLtMatmulAlgo_t> CublasMethods() const;
   bool RunsAlways(const cublasLtMatmulAlgo_t& method) const;
   Device& device_;
@@ -144,11 +153,14 @@ bool Trial::RunsAlways(const cublasLtMatmulAlgo_t& method) const {
   });
 }
 
-std::vector<ProductMethod> Trial::Methods(MethodsToTry wanted) const {
+std::vector<ProductMethod> Trial::Methods(MethodsToTry wanted, bool has_warpgroups) const {
   std::vector<ProductMethod> methods;
   const bool all = wanted == MethodsToTry::kAll;
-  if ((all || wanted == MethodsToTry::kTiles) && TilesTake(Args(0, 1))) {
-    methods.push_back(OwnKernel::kTiles);
+  if (TilesTake(Args(0, 1))) {
+    if (all || wanted == MethodsToTry::kTiles) methods.push_back(OwnKernel::kTiles);
+    if (has_warpgroups && (all || wanted == MethodsToTry::kWarpgroups)) {
+      methods.push_back(OwnKernel::kWarpgroups);
+    }
   }
   if (!all && wanted != MethodsToTry::kCublas) return methods;
   for (const auto& method : CublasMethods()) {
@@ -187,24 +199,76 @@ absl::StatusOr<bool> Trial::KeepsBits(const ProductMethod& method) {
   return true;
 }
 
+absl::StatusOr<std::vector<float>> Trial::RowOf(int64_t row, int64_t n_rows,
+                                                const ProductMethod& method) {
+  const ProductArgs args = Args(0, n_rows);
+  LK_RETURN_IF_ERROR(multiply_(args, method));
+  std::vector<float> y(weight_.n_out());
+  LK_RETURN_IF_ERROR(device_.Download(args.y + row * weight_.n_out(), y.data(),
+                                      static_cast<int64_t>(y.size() * sizeof(float))));
+  return y;
+}
+
+absl::StatusOr<bool> Trial::IsRight(const ProductMethod& method) {
+  constexpr float kTolerance = 1e-3f;  // of the row's largest number; another order changes 1e-6
+  for (const int64_t row : kComparedRows) {
+    for (const Load& load : kLoads) {
+      if (row >= load.n_rows) continue;
+      LK_ASSIGN_OR_RETURN(const auto expected, RowOf(row, row + 1, OwnKernel::kPlain));
+      LK_ASSIGN_OR_RETURN(const auto y, RowOf(row, load.n_rows, method));
+      float largest = 0, worst = 0;
+      for (size_t i = 0; i < y.size(); ++i) {
+        largest = std::max(largest, std::fabs(expected[i]));
+        // Written so that NaN is a difference.
+        if (!(std::fabs(y[i] - expected[i]) <= worst)) worst = std::fabs(y[i] - expected[i]);
+      }
+      if (!(worst <= kTolerance * largest)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
+
+std::string NameOf(const ProductMethod& method) {
+  if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&method)) {
+    return absl::StrCat("cublasLt algorithm ", AlgorithmOf(*lt));
+  }
+  switch (std::get<OwnKernel>(method)) {
+    case OwnKernel::kTiles:
+      return "tiles";
+    case OwnKernel::kWarpgroups:
+      return "warpgroups";
+    case OwnKernel::kPlain:
+      break;
+  }
+  return "plain";
+}
 
 absl::StatusOr<ChosenProduct> ChooseProductMethod(
     Device& device, const LtContext& context, const DeviceWeight& weight, MethodsToTry wanted,
+    bool has_warpgroups,
     absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply) {
   Trial trial(device, context, weight, multiply);
   LK_RETURN_IF_ERROR(trial.Prepare());
   ChosenProduct best;
   double best_us = std::numeric_limits<double>::infinity();
-  for (const ProductMethod& method : trial.Methods(wanted)) {
+  std::vector<std::string> refused;
+  for (const ProductMethod& method : trial.Methods(wanted, has_warpgroups)) {
     LK_ASSIGN_OR_RETURN(auto timings, trial.Time(method));
     const double us = Weighted(timings);
     if (us >= kGain * best_us) continue;
     LK_ASSIGN_OR_RETURN(const bool keeps_bits, trial.KeepsBits(method));
-    if (!keeps_bits) continue;
-    best = {method, std::move(timings)};
+    LK_ASSIGN_OR_RETURN(const bool is_right, trial.IsRight(method));
+    if (!keeps_bits || !is_right) {
+      refused.push_back(absl::StrCat(
+          NameOf(method), is_right ? ": a row's bits depend on its company" : ": wrong numbers"));
+      continue;
+    }
+    best = {method, std::move(timings), ""};
     best_us = us;
   }
+  best.refused = absl::StrJoin(refused, "; ");
   return best;
 }
 

@@ -63,7 +63,8 @@ absl::Status NativeDevice::Start() {
   LK_ASSIGN_OR_RETURN(memory_, MemoryPool::Create(index_, stream_));
   LK_ASSIGN_OR_RETURN(staging_, Staging::Create(stream_));
   graphs_ = std::make_unique<Graphs>(stream_);
-  LK_ASSIGN_OR_RETURN(products_, Products::Create(*this, stream_));
+  LK_ASSIGN_OR_RETURN(
+      products_, Products::Create(*this, stream_, properties.major == 9 && properties.minor == 0));
   return absl::OkStatus();
 }
 

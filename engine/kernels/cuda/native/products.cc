@@ -17,6 +17,7 @@ namespace {
 
 // cuBLAS asks for 32 MiB on Hopper; this much also fills its L2 cache (choose_product.cc).
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+constexpr int64_t kCounters = 512;  // of tiles whose sums are split among thread blocks
 
 WeightShape ShapeOf(const DeviceWeight& w) { return {w.n_out(), w.n_in(), w.type()}; }
 
@@ -37,23 +38,26 @@ absl::StatusOr<MethodsToTry> Wanted() {
   if (wanted.empty()) return MethodsToTry::kAll;
   if (wanted == "plain") return MethodsToTry::kPlain;
   if (wanted == "tiles") return MethodsToTry::kTiles;
+  if (wanted == "warpgroups") return MethodsToTry::kWarpgroups;
   if (wanted == "cublas") return MethodsToTry::kCublas;
   if (wanted == "fastest") return MethodsToTry::kFastest;
-  return absl::InvalidArgumentError(
-      absl::StrCat("LOWKEY_CUDA_PRODUCTS=", wanted, ", expected plain, tiles, cublas or fastest"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "LOWKEY_CUDA_PRODUCTS=", wanted, ", expected plain, tiles, warpgroups, cublas or fastest"));
 }
 
-bool IsTiles(const ProductMethod& method) {
+bool Is(OwnKernel kernel, const ProductMethod& method) {
   const auto* own = std::get_if<OwnKernel>(&method);
-  return own != nullptr && *own == OwnKernel::kTiles;
+  return own != nullptr && *own == kernel;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Products>> Products::Create(Device& device, cudaStream_t stream) {
-  auto made = absl::WrapUnique(new Products(device));
+absl::StatusOr<std::unique_ptr<Products>> Products::Create(Device& device, cudaStream_t stream,
+                                                           bool has_warpgroups) {
+  auto made = absl::WrapUnique(new Products(device, has_warpgroups));
   LK_ASSIGN_OR_RETURN(made->wanted_, Wanted());
   LK_ASSIGN_OR_RETURN(made->workspace_, Buffer::Allocate(kWorkspaceBytes, &device));
+  LK_ASSIGN_OR_RETURN(made->counters_, Buffer::Allocate(kCounters * sizeof(unsigned), &device));
   made->context_.stream = stream;
   made->context_.workspace = {made->workspace_.data(), kWorkspaceBytes};
   LK_RETURN_IF_ERROR(CublasStatus(cublasLtCreate(&made->context_.handle), "cuBLASLt"));
@@ -74,8 +78,9 @@ absl::Status Products::Choose(const DeviceWeight& weight) {
     const auto multiply = [this](const ProductArgs& args, const ProductMethod& tried) {
       return MultiplyBy(args, tried);
     };
-    LK_ASSIGN_OR_RETURN(const ChosenProduct method,
-                        ChooseProductMethod(device_, context_, weight, wanted_, multiply));
+    LK_ASSIGN_OR_RETURN(
+        const ChosenProduct method,
+        ChooseProductMethod(device_, context_, weight, wanted_, has_warpgroups_, multiply));
     LK_RETURN_IF_ERROR(device_.status());
     chosen.methods.emplace(key, method);
   }
@@ -83,12 +88,19 @@ absl::Status Products::Choose(const DeviceWeight& weight) {
   return device_.status();
 }
 
+WarpgroupSpace Products::space() {
+  return {workspace_.as<float>(), static_cast<int64_t>(kWorkspaceBytes / sizeof(float)),
+          counters_.as<unsigned>(), kCounters};
+}
+
 absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductMethod& method) {
   if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&method); lt && LtProduct::Takes(args)) {
     return CublasStatus(LtProduct(args).Run(context_, *lt), "product");
   }
-  if (IsTiles(method) && TilesTake(args)) {
+  if (Is(OwnKernel::kTiles, method) && TilesTake(args)) {
     MultiplyByTiles(device_, args);
+  } else if (Is(OwnKernel::kWarpgroups, method) && TilesTake(args)) {
+    MultiplyByWarpgroups(device_, args, space());
   } else {
     MultiplyPlainly(device_, args);
   }
@@ -99,12 +111,8 @@ std::vector<ProductChoice> Products::Choices() const {
   std::vector<ProductChoice> choices;
   if (wanted_ == MethodsToTry::kFastest) return choices;  // it chooses later, for each product
   for (const auto& [shape, chosen] : methods_) {
-    const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&chosen.method);
-    choices.push_back({shape.n_out, shape.n_in, shape.type,
-                       lt != nullptr ? absl::StrCat("cublasLt algorithm ", AlgorithmOf(*lt))
-                       : IsTiles(chosen.method) ? "tiles"
-                                                : "plain",
-                       chosen.timings});
+    choices.push_back({shape.n_out, shape.n_in, shape.type, NameOf(chosen.method), chosen.timings,
+                       chosen.refused});
   }
   return choices;
 }
@@ -137,11 +145,15 @@ absl::Status Products::Multiply(const ProductArgs& args) {
 
 absl::Status Products::MultiplyGated(const GatedProductArgs& args) {
   LK_ASSIGN_OR_RETURN(const ProductMethod method, MethodFor(args.product));
-  if (IsTiles(method) && TilesTake(args.product)) {
-    MultiplyGatedByTiles(device_, args);
-    return absl::OkStatus();
-  }
   absl::Status status;
+  if (Is(OwnKernel::kTiles, method) && TilesTake(args.product)) {
+    MultiplyGatedByTiles(device_, args);
+    return status;
+  }
+  if (Is(OwnKernel::kWarpgroups, method) && TilesTake(args.product)) {
+    MultiplyGatedByWarpgroups(device_, args, space());
+    return status;
+  }
   GateAfter(device_, args,
             [&](const ProductArgs& product) { status = MultiplyBy(product, method); });
   return status;

@@ -9,6 +9,7 @@
 
 #include "engine/kernels/cuda/native/choose_product.h"
 #include "engine/kernels/cuda/native/lt_product.h"
+#include "engine/kernels/cuda/products/products.h"
 #include "engine/kernels/device/device.h"
 
 namespace lowkey {
@@ -24,14 +25,16 @@ struct WeightShape {
 // take, which is a matter of place and not of number, go to the plain kernel.)
 class Products {
  public:
-  static absl::StatusOr<std::unique_ptr<Products>> Create(Device& device, cudaStream_t stream);
+  // has_warpgroups: the device computes MultiplyByWarpgroups (products.h).
+  static absl::StatusOr<std::unique_ptr<Products>> Create(Device& device, cudaStream_t stream,
+                                                          bool has_warpgroups);
   ~Products();
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
   // Chooses the method of a weight's shape, before the first product, unless the weight is of 8
   // bits, which only our own kernels multiply; waits. The environment variable LOWKEY_CUDA_PRODUCTS
-  // chooses instead, for tests and measurements: "plain" or "tiles" our own kernels, "cublas" the
+  // chooses instead, for tests and measurements: "plain", "tiles" or "warpgroups" our own kernels, "cublas" the
   // best method of cuBLASLt where there is one, "fastest" for each number of rows the method of
   // cuBLASLt that FastestMethod finds when that number first comes up, which breaks the promise
   // above.
@@ -41,13 +44,18 @@ class Products {
   absl::Status MultiplyGated(const GatedProductArgs& args);
 
  private:
-  explicit Products(Device& device) : device_(device) {}
+  Products(Device& device, bool has_warpgroups)
+      : device_(device), has_warpgroups_(has_warpgroups) {}
   // Returns how a product is computed.
   absl::StatusOr<ProductMethod> MethodFor(const ProductArgs& args);
   absl::Status MultiplyBy(const ProductArgs& args, const ProductMethod& method);
 
+  // Returns the workspace: work that shares it is queued one piece after another.
+  WarpgroupSpace space();
+
   Device& device_;
-  Buffer workspace_;
+  const bool has_warpgroups_;
+  Buffer workspace_, counters_;
   LtContext context_;
   std::map<WeightShape, ChosenProduct> methods_;
   std::map<std::pair<WeightShape, int64_t>, ProductMethod> fastest_;  // by number of rows too

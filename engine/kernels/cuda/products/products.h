@@ -38,6 +38,13 @@ inline ProductKernelArgs KernelArgsOf(const ProductArgs& args) {
   return a;
 }
 
+inline ProductKernelArgs KernelArgsOf(const GatedProductArgs& args) {
+  ProductKernelArgs a = KernelArgsOf(args.product);
+  a.gated = static_cast<uint16_t*>(args.out);
+  a.n_channels = args.n_channels;
+  return a;
+}
+
 // Computes Device::Multiply by a kernel that takes any shape and alignment. One warp computes a
 // column of four rows, so that the weight is read once per four rows.
 void MultiplyPlainly(Device& device, const ProductArgs& args);
@@ -48,6 +55,22 @@ void MultiplyByTiles(Device& device, const ProductArgs& args);
 bool TilesTake(const ProductArgs& args);
 // Computes Device::MultiplyGated, without writing y, for what TilesTake accepts.
 void MultiplyGatedByTiles(Device& device, const GatedProductArgs& args);
+
+// Memory of a device in which thread blocks leave sums for each other. Counters begin as zeros and
+// are zeros between two products.
+struct WarpgroupSpace {
+  float* sums = nullptr;
+  int64_t n_sums = 0;
+  unsigned* counters = nullptr;
+  int64_t n_counters = 0;
+};
+
+// Compute Device::Multiply and MultiplyGated by warpgroups (grid/warpgroup.h), on a device that has
+// these, for weights of bf16 that TilesTake accepts. A row's bits depend on the row alone; they are
+// others than those of MultiplyByTiles.
+void MultiplyByWarpgroups(Device& device, const ProductArgs& args, const WarpgroupSpace& space);
+void MultiplyGatedByWarpgroups(Device& device, const GatedProductArgs& args,
+                               const WarpgroupSpace& space);
 
 // Computes Device::MultiplyGated by `multiply`, which queues a product, and another kernel.
 void GateAfter(Device& device, const GatedProductArgs& args,

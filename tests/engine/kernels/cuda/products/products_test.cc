@@ -46,6 +46,27 @@ std::vector<std::byte> Stored(const std::vector<float>& x, StorageType weight_ty
   return out;
 }
 
+// The emulated device's memory is the host's.
+WarpgroupSpace Space() {
+  static std::vector<float> sums(2 * 8 * 32 * 256);  // two tiles of 64 rows
+  static std::vector<unsigned> counters(2);
+  return {sums.data(), static_cast<int64_t>(sums.size()), counters.data(),
+          static_cast<int64_t>(counters.size())};
+}
+
+void Warpgroups(Device& device, const ProductArgs& args) {
+  MultiplyByWarpgroups(device, args, Space());
+}
+
+// Returns how a kernel computes gated products; nullptr where it computes none.
+void (*Gated(Multiplier multiply))(Device&, const GatedProductArgs&) {
+  if (multiply == MultiplyByTiles) return MultiplyGatedByTiles;
+  if (multiply != Warpgroups) return nullptr;
+  return [](Device& device, const GatedProductArgs& args) {
+    MultiplyGatedByWarpgroups(device, args, Space());
+  };
+}
+
 // Our own products, on the emulated grid.
 class CudaProductsTest : public testing::TestWithParam<KernelCase> {
  protected:
@@ -117,10 +138,36 @@ TEST_P(CudaProductsTest, ARowsBitsAreItsOwnInAnyOrderOfThreads) {
   }
 }
 
+// 200 rows are two tiles; a product leaves its counters as the next one needs them.
+TEST(WarpgroupProductsTest, RowsKeepTheirBitsAmongManyAndAfterAProduct) {
+  constexpr int64_t kOut = 144, kIn = 1096, kRows = 200;
+  const std::vector<float> weights = Random(kOut * kIn, 1), x = Random(kRows * kIn, 2);
+  const TensorView view{
+      DType::kF32, {kOut, kIn}, reinterpret_cast<const std::byte*>(weights.data())};
+  EmulatedDevice device;
+  ThreadPool pool(1);
+  const auto weight = MakeDeviceWeight({view}, StorageType::kBFloat16, pool, device).value();
+  const std::vector<std::byte> rows = Stored(x, StorageType::kBFloat16);
+  const auto product = [&](int64_t first, int64_t n) {
+    std::vector<float> y(n * kOut, std::nanf(""));
+    Warpgroups(device, {weight.get(), rows.data() + first * kIn * 2, kIn, n, y.data(), kOut});
+    EXPECT_TRUE(device.Wait().ok());
+    return y;
+  };
+  const std::vector<float> all = product(0, kRows);
+  for (const int64_t row : {0, 191, 192, 199}) {
+    for (int again = 0; again < 2; ++again) {
+      const std::vector<float> alone = product(row, 1);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + row * kOut)) << row;
+    }
+  }
+}
+
 // The gate is the expression of another kernel: a row's bits are the same by either way.
 TEST_P(CudaProductsTest, GatesAsAnotherKernelDoes) {
   const auto& [name, multiply, n_out, n_in, type] = GetParam();
-  if (multiply != MultiplyByTiles) return;
+  const auto gated = Gated(multiply);
+  if (gated == nullptr) return;
   const int64_t n_channels = n_out / 2 + 1;
   const std::vector<float> gate = Random(n_channels * n_in, 5), up = Random(n_channels * n_in, 6);
   const auto view = [&](const std::vector<float>& x) {
@@ -138,7 +185,7 @@ TEST_P(CudaProductsTest, GatesAsAnotherKernelDoes) {
         {weight_.get(), x.data(), n_in, n, y.data(), weight_->n_out(), bias.data()},
         at_once.data(),
         n_channels};
-    MultiplyGatedByTiles(device_, args);
+    gated(device_, args);
     ASSERT_TRUE(device_.Wait().ok());
     EXPECT_TRUE(std::all_of(y.begin(), y.end(), [](float v) { return v == 0; }));
     args.out = after.data();
@@ -193,6 +240,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaProductsTest,
                                          KernelCase{"tiles", MultiplyByTiles, 19, 40, kBf16},
                                          KernelCase{"tiles", MultiplyByTiles, 20, 320, kBf16},
                                          KernelCase{"tiles", MultiplyByTiles, 136, 584, kBf16},
+                                         KernelCase{"warpgroups", Warpgroups, 1, 8, kBf16},
+                                         KernelCase{"warpgroups", Warpgroups, 19, 40, kBf16},
+                                         KernelCase{"warpgroups", Warpgroups, 20, 640, kBf16},
+                                         KernelCase{"warpgroups", Warpgroups, 257, 584, kBf16},
                                          KernelCase{"plain", MultiplyPlainly, 1, 1, kInt8},
                                          KernelCase{"plain", MultiplyPlainly, 19, 145, kInt8},
                                          KernelCase{"plain", MultiplyPlainly, 1, 1, kFloat8},

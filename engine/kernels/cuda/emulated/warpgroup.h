@@ -1,0 +1,71 @@
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_WARPGROUP_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_WARPGROUP_H_
+
+// warpgroup.h for a C++ compiler. Only warpgroup.h includes it.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "engine/base/status_macros.h"
+#include "engine/kernels/cuda/grid/grid.h"
+
+namespace lowkey {
+namespace emulated {
+
+// Groups of products of a thread that nobody has waited for; the last one is open.
+using PendingProducts = std::deque<std::vector<std::function<void()>>>;
+inline PendingProducts& Pending() {
+  static thread_local std::vector<PendingProducts> by_thread(1024);
+  PendingProducts& pending = by_thread[place.thread.x];
+  if (pending.empty()) pending.emplace_back();
+  return pending;
+}
+
+// Returns number `column` of row `row`, where `tile` is a tile plus the place in a row: pieces are
+// found by the address, as the device finds them.
+inline float InTile(const uint16_t* tile, int row, int column) {
+  const uintptr_t plain = reinterpret_cast<uintptr_t>(tile) + 128 * row + 2 * column;
+  return BFloat16ToFloat(*reinterpret_cast<const uint16_t*>(plain ^ (plain >> 7 & 7) << 4));
+}
+
+}  // namespace emulated
+
+inline void BeginProducts() {}
+inline void ShowTiles() {}
+inline void CommitProducts() { emulated::Pending().emplace_back(); }
+
+// The thread computes its sums when it waits for them, from what the tiles hold then.
+template <int n>
+void WaitProducts() {
+  emulated::PendingProducts& pending = emulated::Pending();
+  LK_CHECK(pending.back().empty());  // else the last products are in no group
+  while (pending.size() > n + 1) {
+    for (const auto& product : pending.front()) product();
+    pending.pop_front();
+  }
+}
+
+template <int kColumns>
+void MultiplyWarpgroup(float (&c)[kColumns / 2], const uint16_t* a, const uint16_t* b, bool adds) {
+  LK_CHECK(reinterpret_cast<uintptr_t>(a) % 128 % 32 == 0);
+  LK_CHECK(reinterpret_cast<uintptr_t>(b) % 128 % 32 == 0);
+  const int thread = static_cast<int>(emulated::place.thread.x) % 128;
+  const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+  emulated::Pending().back().push_back([&c, a, b, adds, warp, g, t] {
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const int row = 16 * warp + g + (i % 4 < 2 ? 0 : 8), column = i / 4 * 8 + 2 * t + i % 2;
+      float sum = adds ? c[i] : 0;
+      for (int k = 0; k < 16; ++k) {
+        sum += emulated::InTile(a, row, k) * emulated::InTile(b, column, k);
+      }
+      c[i] = sum;
+    }
+  });
+}
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_EMULATED_WARPGROUP_H_
