@@ -174,6 +174,13 @@ function(lk_test NAME)
   else()
     add_dependencies(release_tests ${NAME})
   endif()
+  # Of what computes much an emulated processor runs every eighth case, and the first one in any case:
+  # all of them take it hours.
+  if(CMAKE_CROSSCOMPILING AND CMAKE_CURRENT_SOURCE_DIR MATCHES
+     "^${PROJECT_SOURCE_DIR}/tests/engine/(attention|kernels|lowrank|model|runtime|scheduler)(/|$)")
+    set_tests_properties(${NAME} PROPERTIES
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=8;GTEST_SHARD_INDEX=0")
+  endif()
   if(LOWKEY_SANITIZE STREQUAL "thread")
     set_tests_properties(${NAME} PROPERTIES
       ENVIRONMENT "TSAN_OPTIONS=ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")

@@ -16,7 +16,8 @@
 #   asan-all  every test under those sanitizers
 #   tsan      the tests in which threads meet, under ThreadSanitizer
 #   devices   every mechanism and engine test on the emulated device (release samples them)
-#   arm64     the unit tests for 64-bit Arm: cross-compiled, run under qemu-user
+#   arm64     the unit tests for 64-bit Arm: cross-compiled, run under qemu-user; of what computes
+#             much every eighth case
 #   clang     the release tests, built by clang
 #   interop   official gRPC clients in Python, fetched from PyPI, and client/python, against the
 #             release build's server

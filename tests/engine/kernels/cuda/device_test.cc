@@ -305,6 +305,33 @@ TEST_P(DeviceProductTest, ARowsBitsAreItsOwn) {
   }
 }
 
+// The gates are the weight's first rows, the ups those behind them.
+TEST_P(DeviceProductTest, Gates) {
+  const auto& [n_out, n_in, type] = GetParam();
+  const int64_t n_channels = n_out / 2, n_rows = 9;
+  if (n_channels == 0 || type == StorageType::kFloat32) return;
+  const std::vector<float> gate(weights_.begin(), weights_.begin() + n_channels * n_in);
+  const std::vector<float> up(weights_.begin() + n_channels * n_in,
+                              weights_.begin() + 2 * n_channels * n_in);
+  ThreadPool pool(1);
+  weight_ = MakeGatedWeight(Matrix(gate, n_channels), Matrix(up, n_channels), type, pool, device_)
+                .value();
+  DeviceArray<float> y(n_rows * weight_->n_out());
+  DeviceArray<uint16_t> out(n_rows * n_channels);
+  device_.MultiplyGated({Args(2, n_rows, y), out.data(), n_channels});
+  const std::vector<uint16_t> got = out.Read();
+  for (int64_t i = 0; i < n_rows; ++i) {
+    for (int64_t j = 0; j < n_channels; ++j) {
+      const double g = Expected(2 + i, j).value, u = Expected(2 + i, n_channels + j).value;
+      const double expected = g / (1 + std::exp(-g)) * u;
+      // bf16 has 8 bits; the weights of 8 bits were rounded twice.
+      const double rounding = IsNarrow(type) ? 3e-2 : 5e-3;
+      ASSERT_NEAR(ToFloat(BFloat16{got[i * n_channels + j]}), expected,
+                  rounding * (std::fabs(expected) + 1));
+    }
+  }
+}
+
 TEST_P(DeviceProductTest, NoRowsAreNoWork) {
   DeviceArray<float> y(1);
   ProductArgs args = Args(0, 1, y);
