@@ -87,6 +87,33 @@ TemplateContext ContextOf(const Tokenizer& tokenizer) {
   return context;
 }
 
+// Returns the conversation with an empty text where a message has calls and no content; nullopt where
+// none has.
+std::optional<Conversation> WithEmptyContents(Conversation conversation) {
+  bool has_some = false;
+  for (ChatMessage& message : conversation.messages) {
+    if (message.content.has_value()) continue;
+    message.content = "";
+    has_some = true;
+  }
+  if (!has_some) return std::nullopt;
+  return conversation;
+}
+
+// Clients send calls without content, which some templates cannot work with: these are given an
+// empty one. Others tell the two apart.
+absl::StatusOr<RenderedChat> Render(const ChatTemplate& chat_template,
+                                    const Conversation& conversation,
+                                    const TemplateContext& context) {
+  absl::StatusOr<RenderedChat> rendered = chat_template.Render(conversation, context);
+  if (!absl::IsInvalidArgument(rendered.status())) return rendered;
+  if (const auto filled = WithEmptyContents(conversation); filled.has_value()) {
+    absl::StatusOr<RenderedChat> again = chat_template.Render(*filled, context);
+    if (again.ok()) return again;
+  }
+  return rendered;
+}
+
 }  // namespace
 
 absl::StatusOr<RenderedChat> RenderChat(const Conversation& conversation,
@@ -97,7 +124,8 @@ absl::StatusOr<RenderedChat> RenderChat(const Conversation& conversation,
       conversation.tools_json.empty() ? ChatTemplates::Tools::kNone : ChatTemplates::Tools::kSome;
   const absl::StatusOr<ChatTemplate>& chat_template = templates.Find(tools);
   if (!chat_template.ok()) return chat_template.status();
-  absl::StatusOr<RenderedChat> rendered = chat_template->Render(conversation, ContextOf(tokenizer));
+  absl::StatusOr<RenderedChat> rendered =
+      Render(*chat_template, conversation, ContextOf(tokenizer));
   // The same messages would pass the same limit again.
   if (!rendered.ok()) return FieldError("chat", std::string(rendered.status().message()));
   if (rendered->text.size() > max_bytes) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "tests/server/testing.h"
 
 namespace lowkey {
@@ -101,6 +103,24 @@ TEST(ChatTest, PassesOnWhatTheTemplateRefuses) {
       TestTokenizer());
   EXPECT_EQ(prompt.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(prompt.status().message()), HasSubstr("line 2: roles must alternate"));
+}
+
+// The first template tells a missing content from an empty one, the second fails without any.
+TEST(ChatTest, CallsWithoutContentSuitEveryTemplate) {
+  Conversation conversation;
+  conversation.messages = {User("hi"), {.role = "assistant"}};
+  conversation.messages[1].tool_calls = {{.name = "add", .arguments_json = "{}"}};
+  for (const auto& [source, expected] :
+       {std::pair("{% for m in messages %}[{{ m.content is none or m.content is undefined }}]"
+                  "{% endfor %}",
+                  "[False][True]"),
+        std::pair("{% for m in messages %}{{ m.role + m.content }};{% endfor %}",
+                  "userhi;assistant;")}) {
+    const auto rendered =
+        RenderChat(conversation, ChatTemplates(source), TestTokenizer(), /*max_bytes=*/1000);
+    ASSERT_TRUE(rendered.ok()) << rendered.status();
+    EXPECT_EQ(rendered->text, expected);
+  }
 }
 
 TEST(ChatTest, TemplateThatNeedsMoreThanItMayIsAnError) {
