@@ -20,8 +20,6 @@ constexpr int64_t kEnoughBlocksOfFew = 1024, kEnoughBlocksOfMany = 264;
 // except for tiles that read this many times the average.
 constexpr int64_t kOutlier = 4;
 
-constexpr int64_t kSpanPages = kSpanTokens / kPageTokens;
-
 // Returns the bits of a sequence's closed pages; 0 if it closes none.
 int64_t ClosedBits(const AttentionOptions& options) {
   if (!IsQuantized(options)) return 0;
@@ -31,13 +29,19 @@ int64_t ClosedBits(const AttentionOptions& options) {
 const std::byte* AddressOf(const PageHandle& page) { return page ? page.data() : nullptr; }
 
 int64_t SpansOf(const RowTileTask& tile) {
-  return (tile.end_page - 1) / kSpanPages - tile.begin_page / kSpanPages + 1;
+  return (tile.end_page - 1) / tile.span_pages - tile.begin_page / tile.span_pages + 1;
 }
 
 // Returns the number of tokens before its own that a row sees.
 int64_t TokensBefore(const AttentionGeometry& g) {
   constexpr int64_t kAll = std::numeric_limits<int32_t>::max();  // the most that kernels take
   return g.sliding_window.has_value() ? std::min(*g.sliding_window - 1, kAll) : kAll;
+}
+
+// Returns the first position behind `position` whose row has longer spans.
+int64_t SameSpansEnd(int64_t position, const AttentionGeometry& g) {
+  const int64_t end = 16 * kPageTokens * SpanPages(std::min(position, TokensBefore(g)));
+  return end > TokensBefore(g) ? std::numeric_limits<int32_t>::max() : end;
 }
 
 }  // namespace
@@ -78,7 +82,8 @@ RowTileTask DeviceStandard::TileAt(const Segment& s, int64_t row, int64_t n_rows
           .first = static_cast<int32_t>(row),
           .n_rows = static_cast<int32_t>(n_rows),
           .begin_page = static_cast<int32_t>(begin_page),
-          .end_page = static_cast<int32_t>(PagesFor(last + 1))};
+          .end_page = static_cast<int32_t>(PagesFor(last + 1)),
+          .span_pages = static_cast<int32_t>(SpanPages(std::min(first, TokensBefore(g))))};
 }
 
 void DeviceStandard::AppendTiles(const Segment& s) {
@@ -106,6 +111,7 @@ void DeviceStandard::AppendTiles(const Segment& s) {
     const int64_t position = s.first_position + row / g.group();
     const int64_t page_end = (position / kPageTokens + 1) * kPageTokens - s.first_position;
     if (tiles.closed_bits > 0) n = std::min(n, page_end * g.group() - row);
+    n = std::min(n, (SameSpansEnd(position, g) - s.first_position) * g.group() - row);
     RowTileTask task = TileAt(s, row, n);
     task.pages = pages_at;
     task.closed_pages = closed_at;
@@ -141,7 +147,7 @@ void DeviceStandard::Spread(Tiles& tiles, int64_t& n_part_rows) const {
     task.n_parts = static_cast<int32_t>(n_parts);
     task.part = part;
     for (; task.begin_page < end_page; task.begin_page = task.end_page) {
-      const auto span_end = static_cast<int32_t>((task.begin_page / kSpanPages + 1) * kSpanPages);
+      const int32_t span_end = (task.begin_page / task.span_pages + 1) * task.span_pages;
       task.end_page = std::min(end_page, span_end);
       tasks.push_back(task);
       task.part += task.n_rows;

@@ -23,9 +23,17 @@ namespace lowkey {
 // where the numbers of a group are 32 bits: its middle, in bf16, above its scale.
 //
 // A row is one query head of one token. Its softmax runs over tiles of keys that begin at fixed
-// positions; it begins anew every kSpanTokens tokens, and the spans are folded in order. So a
+// positions; it begins anew every SpanPages pages, and the spans are folded in order. So a
 // row's bits depend neither on its tile of rows nor on how many blocks compute its spans.
-inline constexpr int64_t kSpanTokens = 512;
+//
+// Returns the pages of a span for a row that sees n_before tokens before its own: 2 (128 tokens), so
+// that the spans of a short sequence give work to many blocks; twice as many whenever there would be
+// more than 16, because folding takes time.
+inline constexpr int64_t SpanPages(int64_t n_before) {
+  int64_t pages = 2;
+  while (n_before >= 16 * 64 * pages) pages *= 2;
+  return pages;
+}
 
 inline constexpr int kClosedGroup = 32;
 
@@ -104,6 +112,7 @@ struct RowTileTask {
   int32_t first_step_row = 0;            // the row of the step that is the segment's first token
   int32_t first = 0, n_rows = 0;         // n_rows 0: the task is empty
   int32_t begin_page = 0, end_page = 0;  // one span's pages where n_parts > 1
+  int32_t span_pages = 2;                // SpanPages of all rows
   // 1: the task writes outputs. Otherwise n_parts tasks share the tile, and this task writes rows
   // part .. part + n_rows - 1 of AttendArgs::parts for JoinParts.
   int32_t n_parts = 1;

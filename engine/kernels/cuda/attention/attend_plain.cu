@@ -15,7 +15,7 @@ constexpr int kThreads = 128;
 constexpr int kKeys = kWarp;
 constexpr int kWarpRows = 4;
 constexpr int kRows = kThreads / kWarp * kWarpRows;
-constexpr int kSpanTiles = static_cast<int>(kSpanTokens) / kKeys;
+constexpr int kPageTiles = kPageTokensInt / kKeys;
 
 struct alignas(16) FloatQuad {
   float x[4];
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(AttendArgs a) {
     __syncthreads();
     if (has_rows) {
       AddValues(weights, tile, head_dim, rows);
-      if ((i + 1) % kSpanTiles == 0 && i + 1 < end_tile) {
+      if ((i + 1) % (kPageTiles * task.span_pages) == 0 && i + 1 < end_tile) {
         Fold(a, task, Last::kNo, rows, folded);
         rows.Restart();
       }

@@ -9,7 +9,6 @@
 namespace lowkey {
 
 inline constexpr int kPageTokensInt = 64;
-inline constexpr int kSpanPages = static_cast<int>(kSpanTokens) / kPageTokensInt;
 
 // The maximum of a row that has seen nothing.
 __device__ inline float NoScore() { return __uint_as_float(0xff800000u); }

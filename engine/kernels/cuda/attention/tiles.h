@@ -351,7 +351,7 @@ __device__ __forceinline__ void AddPage(const AttendArgs& a, const RowTileTask& 
     Weigh(rows, scores);
     AddValues(here + B::kPlane, scores, rows);
   }
-  if ((page + 1) % kSpanPages == 0 && page + 1 < task.end_page && positions.has_rows) {
+  if ((page + 1) % task.span_pages == 0 && page + 1 < task.end_page && positions.has_rows) {
     Fold<B, Last::kNo>(a, task, rows);
     Restart(rows);
   }
