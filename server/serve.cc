@@ -255,9 +255,11 @@ void Say(const ServeOptions& options, const std::string& line) {
   if (!options.is_json) options.log->Write(line);
 }
 
-// Says how the device computes products with each shape of a weight.
-void SayProducts(const ServeOptions& options) {
-  for (const ProductChoice& choice : options.engine.device->product_choices()) {
+// Says how the device computes attention and products with each shape of a weight.
+void SayChoices(const ServeOptions& options, const ModelConfig& config) {
+  const Device& device = *options.engine.device;
+  if (device.AttendsByWarpgroups(config.head_dim)) Say(options, "prompts attend by warpgroups");
+  for (const ProductChoice& choice : device.product_choices()) {
     std::string timings;
     for (const auto& [n_rows, us] : choice.timings) {
       absl::StrAppendFormat(&timings, "%s%.1f us for %d rows", timings.empty() ? ": " : ", ", us,
@@ -288,7 +290,7 @@ absl::StatusOr<LoadedModel> Load(const FlagValues& flags, ServeOptions& options,
   };
   LK_ASSIGN_OR_RETURN(model.engine,
                       CreateEngine(std::move(weights), options.engine, std::move(progress)));
-  if (options.engine.device != nullptr) SayProducts(options);
+  if (options.engine.device != nullptr) SayChoices(options, model.engine->config());
   if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
     return absl::FailedPreconditionError(absl::StrCat(
         opened.path(), ": the tokenizer has ", model.tokenizer->vocab_size(),

@@ -55,6 +55,7 @@ class PlaceOnDevice : public Place {
     const int64_t page_bytes = PageBytes(geometry);
     caches_.clear();
     caches_.resize(2);
+    LK_RETURN_IF_ERROR(device_->PrepareAttention(geometry.head_dim));
     LK_ASSIGN_OR_RETURN(caches_[0], Cache::Create(bytes, page_bytes, device_.get()));
     const int64_t host_bytes = std::max(page_bytes, std::min(bytes, AvailableMemoryBytes() / 2));
     LK_ASSIGN_OR_RETURN(caches_[1], Cache::CreateUnreserved(host_bytes, page_bytes));

@@ -121,6 +121,10 @@ class Device : public Memory {
   // MakeDeviceWeight (weight.h) calls this. RESOURCE_EXHAUSTED when there is no memory to try
   // products in.
   virtual absl::Status Prepare(const DeviceWeight&) { return absl::OkStatus(); }
+  // Finds out whether warpgroups compute exact attention over bf16 to the bits of other kernels, before
+  // the first such attention; waits. RESOURCE_EXHAUSTED when there is no memory to try it in.
+  virtual absl::Status PrepareAttention(int64_t /*head_dim*/) { return absl::OkStatus(); }
+  virtual bool AttendsByWarpgroups(int64_t /*head_dim*/) const { return false; }
   // Returns what Prepare chose.
   virtual std::vector<ProductChoice> product_choices() const { return {}; }
   virtual void Multiply(const ProductArgs& args) = 0;

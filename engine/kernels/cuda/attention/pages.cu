@@ -82,7 +82,10 @@ void WriteKvOnDevice(Device& device, const WriteKvArgs& args) {
 
 void AttendOnDevice(Device& device, const AttendArgs& args) {
   if (!HasTensorTiles(args.cache_type, args.head_dim)) return AttendPlainly(device, args);
-  (args.closed_bits == 0 ? AttendWithTensorTiles : AttendClosedWithTensorTiles)(device, args);
+  if (args.closed_bits > 0) return AttendClosedWithTensorTiles(device, args);
+  const bool by_warpgroups =
+      args.tile == RowTile::kMany && device.AttendsByWarpgroups(args.head_dim);
+  (by_warpgroups ? AttendWithWarpgroups : AttendWithTensorTiles)(device, args);
 }
 
 void JoinPartsOnDevice(Device& device, const AttendArgs& args) {

@@ -3,14 +3,16 @@
 
 // warpgroup.h for a C++ compiler. Only warpgroup.h includes it.
 
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <utility>
 #include <vector>
 
 #include "engine/base/status_macros.h"
-#include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/grid/mma.h"
 
 namespace lowkey {
 namespace emulated {
@@ -62,6 +64,33 @@ void MultiplyWarpgroup(float (&c)[kColumns / 2], const uint16_t* a, const uint16
         sum += emulated::InTile(a, row, k) * emulated::InTile(b, column, k);
       }
       c[i] = sum;
+    }
+  });
+}
+
+template <int kColumns>
+void AddWarpgroupTransposed(float (&c)[kColumns / 2], const uint32_t (&a)[4], const uint16_t* b,
+                            int64_t stride) {
+  LK_CHECK(reinterpret_cast<uintptr_t>(b) % 1024 == 0);
+  const int t = emulated::LaneIndex() % 4;
+  // Rows g and g + 8 of A, which four lanes have.
+  std::array<std::array<float, 16>, 2> rows;
+  emulated::ExchangeInWarp(&a, sizeof(a), [&](const auto* lanes) {
+    for (int k = 0; k < 16; ++k) {
+      for (int upper = 0; upper < 2; ++upper) {
+        uint32_t word;
+        const size_t at = sizeof(word) * (k / 8 * 2 + upper);
+        std::memcpy(&word, lanes[emulated::LaneIndex() / 4 * 4 + k % 8 / 2] + at, sizeof(word));
+        rows[upper][k] = emulated::HalfOf(word, k % 2);
+      }
+    }
+  });
+  emulated::Pending().back().push_back([&c, rows, b, stride, t] {
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const int column = i / 4 * 8 + 2 * t + i % 2;
+      for (int k = 0; k < 16; ++k) {
+        c[i] += rows[i % 4 / 2][k] * emulated::InTile(b + column / 64 * stride, k, column % 64);
+      }
     }
   });
 }

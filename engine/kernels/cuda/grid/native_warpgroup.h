@@ -18,11 +18,11 @@ __device__ inline void WaitProducts() {
 __device__ inline void ShowTiles() { asm volatile("fence.proxy.async;\n" ::: "memory"); }
 
 // Returns the matrix descriptor of a tile (PTX ISA, "Matrix descriptor format"): the address in
-// units of 16 bytes; a leading offset, which is not used with a swizzle; 1,024 bytes from eight rows
-// to the next eight; 128-byte swizzle.
-__device__ inline uint64_t DescriptorOf(const uint16_t* tile) {
+// units of 16 bytes; the leading offset, which counts only where an operand is transposed and has more
+// than one tile; 1,024 bytes from eight rows to the next eight; 128-byte swizzle.
+__device__ inline uint64_t DescriptorOf(const uint16_t* tile, uint64_t leading_bytes = 16) {
   const auto address = static_cast<uint64_t>(__cvta_generic_to_shared(tile));
-  return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
+  return (address & 0x3ffff) >> 4 | (leading_bytes >> 4) << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
 
@@ -74,6 +74,22 @@ __device__ inline void MultiplyWarpgroup(float (&c)[kColumns / 2], const uint16_
   if constexpr (kColumns == 192) LK_MULTIPLY(192, 96, 96, 97, 98);
 }
 
+// `a`, `b` and `adds` are as above; the last 1 says that B is transposed.
+#define LK_ADD_TRANSPOSED(columns, sums, a0, a1, a2, a3, b_place)                                  \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" LK_PLACES_##sums \
+               "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_place ", 1, 1, 1, 1;\n"         \
+               : LK_SUMS_##sums(0)                                                                 \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(of_b))
+
+template <int kColumns>
+__device__ inline void AddWarpgroupTransposed(float (&c)[kColumns / 2], const uint32_t (&a)[4],
+                                              const uint16_t* b, int64_t stride) {
+  const uint64_t of_b = DescriptorOf(b, static_cast<uint64_t>(stride) * sizeof(uint16_t));
+  if constexpr (kColumns == 64) LK_ADD_TRANSPOSED(64, 32, 32, 33, 34, 35, 36);
+  if constexpr (kColumns == 128) LK_ADD_TRANSPOSED(128, 64, 64, 65, 66, 67, 68);
+}
+
+#undef LK_ADD_TRANSPOSED
 #undef LK_MULTIPLY
 #undef LK_PLACES_4
 #undef LK_PLACES_8

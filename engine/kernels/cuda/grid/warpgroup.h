@@ -15,10 +15,16 @@
 //     (kColumns rows: 8, 16, 32, 64, 128 or 192). a and b are tiles, plus the first number's place in
 //     a row, 0, 16, 32 or 48. Thread 32 w + 4 g + t of the four warps has in c[4 i + j] row 16 w + g
 //     (j < 2) or 16 w + g + 8, column 8 i + 2 t + j % 2.
-//   void BeginProducts() stands before the first product after c was written.
+//   template <int kColumns>
+//   void AddWarpgroupTransposed(float (&c)[kColumns / 2], const uint32_t (&a)[4], const uint16_t* b,
+//                               int64_t stride)
+//     begins C [64, kColumns] += A B over 16 rows of B, for 64 or 128 columns. Of A each warp has its 16
+//     rows in registers, as for MultiplyTiles (mma.h). b is row 0 or another multiple of 16 of a tile of
+//     64 columns; the tile of the next 64 columns begins `stride` numbers behind it.
+//   void BeginProducts() stands before the first product after c or a register of A was written.
 //   void CommitProducts() ends a group of products.
 //   template <int n> void WaitProducts() waits for all but the last n groups. Until then nobody may
-//     touch c or change the tiles.
+//     touch c, or change A's registers or the tiles.
 //   void ShowTiles() stands between a thread's writes of tiles (copies it has waited for too) and
 //     the barrier before their products.
 

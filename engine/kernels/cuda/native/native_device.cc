@@ -1,5 +1,7 @@
 #include "engine/kernels/cuda/native/native_device.h"
 
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -7,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/cuda/native/errors.h"
+#include "engine/kernels/cuda/native/prove_attention.h"
 #include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
@@ -59,12 +62,12 @@ absl::Status NativeDevice::Start() {
   LK_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, index_), "device");
   name_ = absl::StrCat("cuda:", index_, " ", properties.name);
   most_shared_bytes_ = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
+  has_warpgroups_ = properties.major == 9 && properties.minor == 0;
   LK_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
   LK_ASSIGN_OR_RETURN(memory_, MemoryPool::Create(index_, stream_));
   LK_ASSIGN_OR_RETURN(staging_, Staging::Create(stream_));
   graphs_ = std::make_unique<Graphs>(stream_);
-  LK_ASSIGN_OR_RETURN(
-      products_, Products::Create(*this, stream_, properties.major == 9 && properties.minor == 0));
+  LK_ASSIGN_OR_RETURN(products_, Products::Create(*this, stream_, has_warpgroups_));
   return absl::OkStatus();
 }
 
@@ -197,6 +200,18 @@ absl::Status NativeDevice::Prepare(const DeviceWeight& weight) {
   absl::Status chosen = products_->Choose(weight);
   if (absl::IsResourceExhausted(chosen)) return chosen;  // room for the measurement's rows
   Note(std::move(chosen));
+  return status_;
+}
+
+absl::Status NativeDevice::PrepareAttention(int64_t head_dim) {
+  const char* wanted = std::getenv("LOWKEY_CUDA_ATTENTION");
+  const bool is_made_for = head_dim == 64 || head_dim == 128;
+  if (!has_warpgroups_ || !is_made_for || warpgroup_heads_.contains(head_dim) ||
+      (wanted != nullptr && std::strcmp(wanted, "tiles") == 0) || !Enter()) {
+    return status_;
+  }
+  LK_ASSIGN_OR_RETURN(const bool attend_alike, WarpgroupsAttendAsTilesDo(*this, head_dim));
+  warpgroup_heads_.emplace(head_dim, attend_alike);
   return status_;
 }
 

@@ -40,6 +40,12 @@ class NativeDevice : public Device {
   absl::Status Wait() override;
   void Repeat(uint64_t key, absl::FunctionRef<void()> queue) override;
   absl::Status Prepare(const DeviceWeight& weight) override;
+  // The environment variable LOWKEY_CUDA_ATTENTION=tiles leaves warpgroups out.
+  absl::Status PrepareAttention(int64_t head_dim) override;
+  bool AttendsByWarpgroups(int64_t head_dim) const override {
+    const auto proven = warpgroup_heads_.find(head_dim);
+    return proven != warpgroup_heads_.end() && proven->second;
+  }
   std::vector<ProductChoice> product_choices() const override { return products_->Choices(); }
   void Multiply(const ProductArgs& args) override;
   void MultiplyGated(const GatedProductArgs& args) override;
@@ -65,6 +71,8 @@ class NativeDevice : public Device {
   const int index_;
   std::string name_;
   int64_t most_shared_bytes_ = 0;
+  bool has_warpgroups_ = false;
+  std::unordered_map<int64_t, bool> warpgroup_heads_;  // by size: whether they attend as tiles do
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<Staging> staging_;

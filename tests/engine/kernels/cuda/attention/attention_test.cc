@@ -16,6 +16,7 @@
 #include "engine/base/dtype.h"
 #include "engine/kernels/cuda/emulated/grid.h"
 #include "engine/kernels/cuda/grid/launch.h"
+#include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/device/kernels.h"
 #include "tests/testing/test_device.h"
 
@@ -45,6 +46,9 @@ enum class Spans { kTogether, kSpread };
 
 // Whether results are fp32, or bf16 beside sums in fp32.
 enum class Results { kFloat, kRounded };
+
+// How DeviceKernels::attend computes: as the device chooses, or by warpgroups.
+enum class Way { kChosen, kWarpgroups };
 
 // One sequence in pages of its own, which held NaN before.
 class Sequence {
@@ -126,7 +130,7 @@ class Sequence {
   // Returns outputs [tokens, q_dim]; keys and values up to tokens.end are written already. With
   // closed pages the tokens are those of one page.
   std::vector<float> Attend(Rows tokens, RowTile size, Spans spans,
-                            Results results = Results::kFloat) {
+                            Results results = Results::kFloat, Way way = Way::kChosen) {
     tasks_.clear();
     joins_.clear();
     n_part_rows_ = 0;
@@ -167,7 +171,7 @@ class Sequence {
         parts.data(),
         states.data(),
         shape_.closed_bits};
-    device_.kernels().attend(device_, args);
+    (way == Way::kChosen ? device_.kernels().attend : AttendWithWarpgroups)(device_, args);
     device_.kernels().join_parts(device_, args);
     EXPECT_TRUE(device_.Wait().ok());
     if (results == Results::kFloat) return out.Read();
@@ -433,6 +437,33 @@ TEST_P(CudaAttentionTest, SpreadSpansHaveTheBitsOfOneBlock) {
     }
     EXPECT_TRUE(SameBits(by_token, together)) << "window " << window.value_or(0);
   }
+}
+
+// The grid's warpgroups multiply in the order of its warps. Nearly 128 rows, rows that see nothing of
+// a page that others see, spans that are folded and spans that are joined.
+TEST(WarpgroupAttentionTest, HasTheBitsOfTensorTiles) {
+  if (!IsEmulated(KernelTestDevice())) GTEST_SKIP() << "a device tries it when a model is loaded";
+  const auto many = [](Sequence& sequence, Rows rows, Spans spans, Way way) {
+    return sequence.Attend(rows, RowTile::kMany, spans, Results::kRounded, way);
+  };
+  for (const int64_t head_dim : {64, 128}) {
+    for (const std::optional<int64_t>& window :
+         {std::optional<int64_t>(), std::optional<int64_t>(70)}) {
+      Sequence sequence({StorageType::kBFloat16, 1, 3, head_dim, window, 300}, 9);
+      sequence.Write({0, 300});
+      for (const auto order : {emulated::ThreadOrder::kForward, emulated::ThreadOrder::kShuffled}) {
+        emulated::SetThreadOrder(order);
+        for (const Rows rows : {Rows{0, 41}, Rows{250, 300}}) {
+          for (const Spans spans : {Spans::kTogether, Spans::kSpread}) {
+            EXPECT_TRUE(SameBits(many(sequence, rows, spans, Way::kWarpgroups),
+                                 many(sequence, rows, spans, Way::kChosen)))
+                << head_dim << " " << window.value_or(0) << " " << rows.first;
+          }
+        }
+      }
+    }
+  }
+  emulated::SetThreadOrder(emulated::ThreadOrder::kForward);
 }
 
 TEST_P(CudaAttentionTest, RoundedResultsAreTheResultsRounded) {
