@@ -26,6 +26,11 @@ struct Tiles {
       kTileAlignment + (kQueries + 2 * 2 * kPlane) * static_cast<int64_t>(sizeof(uint16_t));
 };
 
+// Returns the first of the warpgroup's rows.
+__device__ inline int FirstGroupRow() {
+  return static_cast<int>(threadIdx.x) / (4 * kWarp) * kGroupRows;
+}
+
 // Returns the place of number `column` of row `row` in tiles of n_rows rows each; a multiple of 8
 // begins a piece.
 __device__ inline int PlaceInTiles(int n_rows, int row, int column) {
@@ -80,7 +85,8 @@ __device__ inline void Score(const uint16_t* queries, const uint16_t* keys,
                              float (&scores)[1][tiles::kKeys / 8][4]) {
   using T = Tiles<kHeadDim>;
   auto& sums = reinterpret_cast<float(&)[tiles::kKeys / 2]>(scores);
-  const int first_row = static_cast<int>(threadIdx.x) / (4 * kWarp) * kGroupRows;
+  const int first_row = FirstGroupRow();
+  PinRegisters(sums);
   BeginProducts();
 #pragma unroll
   for (int k = 0; k < kHeadDim; k += 16) {
@@ -91,6 +97,7 @@ __device__ inline void Score(const uint16_t* queries, const uint16_t* keys,
   }
   CommitProducts();
   WaitProducts<0>();
+  PinRegisters(sums);
 }
 
 // out += weights V.
@@ -108,6 +115,9 @@ __device__ inline void AddValues(const uint16_t* values,
       packed[k][i] = PackBFloat16(pairs[i % 2 * 2], pairs[i % 2 * 2 + 1]);
     }
   }
+  PinRegisters(sums);
+#pragma unroll
+  for (auto& words : packed) PinRegisters(words);
   BeginProducts();
 #pragma unroll
   for (int k = 0; k < tiles::kKeys / 16; ++k) {
@@ -116,24 +126,33 @@ __device__ inline void AddValues(const uint16_t* values,
   }
   CommitProducts();
   WaitProducts<0>();
+  PinRegisters(sums);
 }
 
-// As tiles::AddPage, but all warps of the block take part in all products: a page that a warp's rows
-// do not see changes nothing, for its weights are 0.
+// Returns the positions of the warpgroup's rows.
+__device__ inline tiles::WarpPositions GroupPositions(const AttendArgs& a,
+                                                      const RowTileTask& task) {
+  const int first = FirstGroupRow(), end = std::min(task.n_rows, first + kGroupRows);
+  if (first >= end) return {false, 0, 0};
+  return {true, PlaceOf(task, a.group, first).position, PlaceOf(task, a.group, end - 1).position};
+}
+
+// As tiles::AddPage, but the four warps of a warpgroup take part in all of its products: a page that
+// a warp's rows do not see changes nothing, for its weights are 0 and values are finite.
 template <int kHeadDim>
 __device__ inline void AddPage(const AttendArgs& a, const RowTileTask& task, int page,
                                const uint16_t* queries, const uint16_t* here,
+                               const tiles::WarpPositions& group,
                                tiles::WarpRows<typename Tiles<kHeadDim>::B>& rows) {
   using B = typename Tiles<kHeadDim>::B;
   const tiles::WarpPositions& positions = rows.positions;
-  float scores[1][tiles::kKeys / 8][4];
-  Score<kHeadDim>(queries, here, scores);
-  if (!positions.has_rows || !positions.Sees(page, a.n_before) ||
-      positions.SeesInPart(page, a.n_before)) {
-    tiles::Mask<B>(a, task, page, scores);
+  if (group.Sees(page, a.n_before)) {
+    float scores[1][tiles::kKeys / 8][4];
+    Score<kHeadDim>(queries, here, scores);
+    if (group.SeesInPart(page, a.n_before)) tiles::Mask<B>(a, task, page, scores);
+    tiles::Weigh(rows, scores);
+    AddValues<kHeadDim>(here + Tiles<kHeadDim>::kPlane, scores, rows);
   }
-  tiles::Weigh(rows, scores);
-  AddValues<kHeadDim>(here + Tiles<kHeadDim>::kPlane, scores, rows);
   if ((page + 1) % task.span_pages == 0 && page + 1 < task.end_page) {
     if (positions.has_rows) tiles::Fold<B, tiles::Last::kNo>(a, task, rows);
     tiles::Restart(rows);
@@ -155,6 +174,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
   LoadQueries<kHeadDim>(a, task, queries);
   tiles::WarpRows<typename T::B> rows;
   tiles::Begin(a, task, rows);
+  const tiles::WarpPositions group = GroupPositions(a, task);
   for (int page = task.begin_page; page < task.end_page; ++page) {
     const int stage = (page - task.begin_page) % 2;
     WaitCopies<0>();
@@ -164,7 +184,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
       LoadPage<kHeadDim>(a, task, page + 1, pages + (1 - stage) * 2 * T::kPlane);
     }
     CommitCopies();
-    AddPage<kHeadDim>(a, task, page, queries, pages + stage * 2 * T::kPlane, rows);
+    AddPage<kHeadDim>(a, task, page, queries, pages + stage * 2 * T::kPlane, group, rows);
   }
   tiles::Finish(a, task, rows);
 }

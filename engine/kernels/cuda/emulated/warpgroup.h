@@ -35,6 +35,8 @@ inline float InTile(const uint16_t* tile, int row, int column) {
 
 }  // namespace emulated
 
+template <typename T, int n>
+void PinRegisters(T (&)[n]) {}
 inline void BeginProducts() {}
 inline void ShowTiles() {}
 inline void CommitProducts() { emulated::Pending().emplace_back(); }

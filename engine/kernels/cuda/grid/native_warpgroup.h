@@ -7,7 +7,21 @@
 
 namespace lowkey {
 
-__device__ inline void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+template <int n>
+__device__ inline void PinRegisters(float (&x)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(x[i])::"memory");
+}
+template <int n>
+__device__ inline void PinRegisters(uint32_t (&x)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) asm volatile("" : "+r"(x[i])::"memory");
+}
+
+__device__ inline void BeginProducts() {
+  __syncwarp();  // all lanes of a warp begin together
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
 __device__ inline void CommitProducts() {
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
@@ -65,6 +79,8 @@ __device__ inline uint64_t DescriptorOf(const uint16_t* tile, uint64_t leading_b
 template <int kColumns>
 __device__ inline void MultiplyWarpgroup(float (&c)[kColumns / 2], const uint16_t* a,
                                          const uint16_t* b, bool adds) {
+  static_assert(kColumns == 8 || kColumns == 16 || kColumns == 32 || kColumns == 64 ||
+                kColumns == 128 || kColumns == 192);
   const uint64_t of_a = DescriptorOf(a), of_b = DescriptorOf(b);
   if constexpr (kColumns == 8) LK_MULTIPLY(8, 4, 4, 5, 6);
   if constexpr (kColumns == 16) LK_MULTIPLY(16, 8, 8, 9, 10);
@@ -84,6 +100,7 @@ __device__ inline void MultiplyWarpgroup(float (&c)[kColumns / 2], const uint16_
 template <int kColumns>
 __device__ inline void AddWarpgroupTransposed(float (&c)[kColumns / 2], const uint32_t (&a)[4],
                                               const uint16_t* b, int64_t stride) {
+  static_assert(kColumns == 64 || kColumns == 128);
   const uint64_t of_b = DescriptorOf(b, static_cast<uint64_t>(stride) * sizeof(uint16_t));
   if constexpr (kColumns == 64) LK_ADD_TRANSPOSED(64, 32, 32, 33, 34, 35, 36);
   if constexpr (kColumns == 128) LK_ADD_TRANSPOSED(128, 64, 64, 65, 66, 67, 68);

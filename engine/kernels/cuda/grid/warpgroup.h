@@ -21,6 +21,9 @@
 //     begins C [64, kColumns] += A B over 16 rows of B, for 64 or 128 columns. Of A each warp has its 16
 //     rows in registers, as for MultiplyTiles (mma.h). b is row 0 or another multiple of 16 of a tile of
 //     64 columns; the tile of the next 64 columns begins `stride` numbers behind it.
+//   template <typename T, int n> void PinRegisters(T (&x)[n]) keeps the compiler from moving reads and
+//     writes of sums, or of A's registers, across it: it stands before BeginProducts and behind the
+//     WaitProducts after which they are used.
 //   void BeginProducts() stands before the first product after c or a register of A was written.
 //   void CommitProducts() ends a group of products.
 //   template <int n> void WaitProducts() waits for all but the last n groups. Until then nobody may

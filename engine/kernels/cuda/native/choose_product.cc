@@ -34,7 +34,8 @@ constexpr double kGain = 0.9;
 constexpr int64_t kTriedRow = 300;
 // Rows that are compared with the plain kernel's: beside the borders of tiles of rows.
 constexpr int64_t kComparedRows[] = {0, 63, 191, 511};
-constexpr Load kNeighbors[] = {{300, 1}, {299, 3}, {256, 64}, {213, 100}, {0, 512}};
+constexpr Load kNeighbors[] = {{300, 1},  {299, 3},   {290, 16}, {280, 32},
+                               {256, 64}, {213, 100}, {0, 512}};
 
 struct Event {
   Event() { (void)cudaEventCreate(&event); }
@@ -202,6 +203,9 @@ absl::StatusOr<bool> Trial::KeepsBits(const ProductMethod& method) {
 absl::StatusOr<std::vector<float>> Trial::RowOf(int64_t row, int64_t n_rows,
                                                 const ProductMethod& method) {
   const ProductArgs args = Args(0, n_rows);
+  // NaN, so that numbers of an earlier product do not stand for those of this one.
+  LK_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(y_.data(), 0xff, y_.size_bytes(), context_.stream),
+                          "product");
   LK_RETURN_IF_ERROR(multiply_(args, method));
   std::vector<float> y(weight_.n_out());
   LK_RETURN_IF_ERROR(device_.Download(args.y + row * weight_.n_out(), y.data(),

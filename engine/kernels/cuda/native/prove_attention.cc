@@ -25,6 +25,11 @@ class Sequence {
     std::normal_distribution<float> normal;
     std::vector<uint16_t> cache(kPages * page_numbers());
     for (uint16_t& x : cache) x = ToBFloat16(normal(engine)).bits;
+    for (int64_t plane = 0; plane < kKvHeads * 2; ++plane) {  // what no token has is NaN
+      const int64_t page = (kPages - 1) * page_numbers() + plane * kPageTokens * head_dim_;
+      std::fill(cache.begin() + page + kTokens % kPageTokens * head_dim_,
+                cache.begin() + page + kPageTokens * head_dim_, uint16_t{0x7fc0});
+    }
     std::vector<float> q(kTokens * row_numbers());
     for (float& x : q) x = normal(engine);
     LK_ASSIGN_OR_RETURN(cache_, Uploaded(cache, device_));

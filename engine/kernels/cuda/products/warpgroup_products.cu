@@ -114,6 +114,7 @@ template <int kRows>
 __device__ inline void MultiplyStage(const uint16_t* stage, bool adds, float (&sums)[kRows / 2]) {
   const uint16_t* w = stage + threadIdx.x / kGroupThreads * kGroupColumns * kTileK;
   const uint16_t* x = stage + Ring<kRows>::kRowsOfW;
+  PinRegisters(sums);
   BeginProducts();
 #pragma unroll
   for (int k = 0; k < kTileK; k += kStep) {
@@ -206,6 +207,7 @@ __global__ void __launch_bounds__(kThreads, Ring<kRows>::kBlocks)
       adds = true;
     }
     WaitProducts<0>();
+    PinRegisters(sums);
 #pragma unroll
     for (int i = 0; i < kRows / 2; ++i) totals[i] += sums[i];
   }
