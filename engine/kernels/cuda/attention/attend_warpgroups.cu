@@ -17,13 +17,20 @@ constexpr int kGroupRows = 64;            // of a warpgroup
 constexpr int kTileColumns = 64;          // of a row of a tile
 constexpr int64_t kTileAlignment = 1024;  // bytes
 
+// A block whose queries, keys and values lie in tiles of 64 columns (warpgroup.h).
 template <int kHeadDim>
-struct Tiles {
-  using B = tiles::Block<kHeadDim, kWarps, 1>;
-  static constexpr int kQueries = B::kRows * kHeadDim;
+struct TiledBlock : tiles::Block<kHeadDim, kWarps, 1> {
+  using Base = tiles::Block<kHeadDim, kWarps, 1>;
+  static constexpr int kQueries = Base::kRows * kHeadDim;
   static constexpr int kPlane = tiles::kKeys * kHeadDim;  // numbers of a page's keys, or values
   static constexpr int64_t kBytes =
       kTileAlignment + (kQueries + 2 * 2 * kPlane) * static_cast<int64_t>(sizeof(uint16_t));
+
+  // Replaces Block's.
+  __device__ static int Place(int n_rows, int row, int column) {
+    const int piece = SwizzledPiece(row, column % kTileColumns / 8);
+    return (column / kTileColumns * n_rows + row) * kTileColumns + piece * 8 + column % 8;
+  }
 };
 
 // Returns the first of the warpgroup's rows.
@@ -31,59 +38,10 @@ __device__ inline int FirstGroupRow() {
   return static_cast<int>(threadIdx.x) / (4 * kWarp) * kGroupRows;
 }
 
-// Returns the place of number `column` of row `row` in tiles of n_rows rows each; a multiple of 8
-// begins a piece.
-__device__ inline int PlaceInTiles(int n_rows, int row, int column) {
-  const int piece = SwizzledPiece(row, column % kTileColumns / 8);
-  return (column / kTileColumns * n_rows + row) * kTileColumns + piece * 8 + column % 8;
-}
-
-// Loads the block's scaled queries, zeros beyond its rows.
-template <int kHeadDim>
-__device__ inline void LoadQueries(const AttendArgs& a, const RowTileTask& task,
-                                   uint16_t* queries) {
-  using B = typename Tiles<kHeadDim>::B;
-  const float scale = QueryScale(kHeadDim);
-  constexpr int kPairs = kHeadDim / 2;
-#pragma unroll 8
-  for (int i = threadIdx.x; i < B::kRows * kPairs; i += B::kThreads) {
-    const int row = i / kPairs, column = 2 * (i % kPairs);
-    const RowPlace place = PlaceOf(task, a.group, std::min(row, task.n_rows - 1));
-    const float* q = QueryOf(a, place, blockIdx.y) + column;
-    const uint32_t packed = PackBFloat16(q[0] * scale, q[1] * scale);
-    *reinterpret_cast<uint32_t*>(queries + PlaceInTiles(B::kRows, row, column)) =
-        row < task.n_rows ? packed : 0;
-  }
-}
-
-// Begins to copy a page's keys, and its values behind them. Values of tokens that are not cached yet
-// become 0, because the memory there may hold NaN.
-template <int kHeadDim>
-__device__ inline void LoadPage(const AttendArgs& a, const RowTileTask& task, int page,
-                                uint16_t* to) {
-  using T = Tiles<kHeadDim>;
-  constexpr int kPieces = kHeadDim / 8;
-  const auto* keys = KeysOf<uint16_t>(a, a.pages[task.pages + page], blockIdx.y);
-  const auto* values = keys + T::kPlane;
-  const int n_cached = task.end_position - page * tiles::kKeys;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < tiles::kKeys * kPieces; i += T::B::kThreads) {
-    const int token = i / kPieces, at = PlaceInTiles(tiles::kKeys, token, i % kPieces * 8);
-    CopyAsync16(to + at, keys + i * 8);
-    if (token < n_cached) {
-      CopyAsync16(to + T::kPlane + at, values + i * 8);
-    } else {
-      auto* zeros = reinterpret_cast<uint32_t*>(to + T::kPlane + at);
-      zeros[0] = zeros[1] = zeros[2] = zeros[3] = 0;
-    }
-  }
-}
-
 // scores [64, 64] = Q K^T.
 template <int kHeadDim>
 __device__ inline void Score(const uint16_t* queries, const uint16_t* keys,
                              float (&scores)[1][tiles::kKeys / 8][4]) {
-  using T = Tiles<kHeadDim>;
   auto& sums = reinterpret_cast<float(&)[tiles::kKeys / 2]>(scores);
   const int first_row = FirstGroupRow();
   PinRegisters(sums);
@@ -92,7 +50,9 @@ __device__ inline void Score(const uint16_t* queries, const uint16_t* keys,
   for (int k = 0; k < kHeadDim; k += 16) {
     const int tile = k / kTileColumns;
     MultiplyWarpgroup<tiles::kKeys>(
-        sums, queries + (tile * T::B::kRows + first_row) * kTileColumns + k % kTileColumns,
+        sums,
+        queries + (tile * TiledBlock<kHeadDim>::kRows + first_row) * kTileColumns +
+            k % kTileColumns,
         keys + tile * tiles::kKeys * kTileColumns + k % kTileColumns, k > 0);
   }
   CommitProducts();
@@ -104,7 +64,7 @@ __device__ inline void Score(const uint16_t* queries, const uint16_t* keys,
 template <int kHeadDim>
 __device__ inline void AddValues(const uint16_t* values,
                                  const float (&weights)[1][tiles::kKeys / 8][4],
-                                 tiles::WarpRows<typename Tiles<kHeadDim>::B>& rows) {
+                                 tiles::WarpRows<TiledBlock<kHeadDim>>& rows) {
   auto& sums = reinterpret_cast<float(&)[kHeadDim / 2]>(rows.out);
   uint32_t packed[tiles::kKeys / 16][4];
 #pragma unroll
@@ -143,15 +103,15 @@ template <int kHeadDim>
 __device__ inline void AddPage(const AttendArgs& a, const RowTileTask& task, int page,
                                const uint16_t* queries, const uint16_t* here,
                                const tiles::WarpPositions& group,
-                               tiles::WarpRows<typename Tiles<kHeadDim>::B>& rows) {
-  using B = typename Tiles<kHeadDim>::B;
+                               tiles::WarpRows<TiledBlock<kHeadDim>>& rows) {
+  using B = TiledBlock<kHeadDim>;
   const tiles::WarpPositions& positions = rows.positions;
   if (group.Sees(page, a.n_before)) {
     float scores[1][tiles::kKeys / 8][4];
     Score<kHeadDim>(queries, here, scores);
     if (group.SeesInPart(page, a.n_before)) tiles::Mask<B>(a, task, page, scores);
     tiles::Weigh(rows, scores);
-    AddValues<kHeadDim>(here + Tiles<kHeadDim>::kPlane, scores, rows);
+    AddValues<kHeadDim>(here + B::kPlane, scores, rows);
   }
   if ((page + 1) % task.span_pages == 0 && page + 1 < task.end_page) {
     if (positions.has_rows) tiles::Fold<B, tiles::Last::kNo>(a, task, rows);
@@ -161,18 +121,18 @@ __device__ inline void AddPage(const AttendArgs& a, const RowTileTask& task, int
 
 template <int kHeadDim>
 __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
-  using T = Tiles<kHeadDim>;
+  using B = TiledBlock<kHeadDim>;
   LK_DYNAMIC_SHARED(unsigned char, bytes);
   const auto address = reinterpret_cast<uintptr_t>(bytes);
   auto* const queries =
       reinterpret_cast<uint16_t*>(bytes + (kTileAlignment - address % kTileAlignment));
-  uint16_t* const pages = queries + T::kQueries;
+  uint16_t* const pages = queries + B::kQueries;
   const RowTileTask task = a.tasks[blockIdx.x];
   if (task.n_rows == 0) return;
-  LoadPage<kHeadDim>(a, task, task.begin_page, pages);
+  tiles::LoadPage<B>(a, task, task.begin_page, pages);
   CommitCopies();
-  LoadQueries<kHeadDim>(a, task, queries);
-  tiles::WarpRows<typename T::B> rows;
+  tiles::LoadQueries<B>(a, task, queries);
+  tiles::WarpRows<B> rows;
   tiles::Begin(a, task, rows);
   const tiles::WarpPositions group = GroupPositions(a, task);
   for (int page = task.begin_page; page < task.end_page; ++page) {
@@ -181,10 +141,10 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
     ShowTiles();
     __syncthreads();  // the page is here, and all have read the page before
     if (page + 1 < task.end_page) {
-      LoadPage<kHeadDim>(a, task, page + 1, pages + (1 - stage) * 2 * T::kPlane);
+      tiles::LoadPage<B>(a, task, page + 1, pages + (1 - stage) * 2 * B::kPlane);
     }
     CommitCopies();
-    AddPage<kHeadDim>(a, task, page, queries, pages + stage * 2 * T::kPlane, group, rows);
+    AddPage<kHeadDim>(a, task, page, queries, pages + stage * 2 * B::kPlane, group, rows);
   }
   tiles::Finish(a, task, rows);
 }
@@ -194,8 +154,8 @@ void LaunchFor(Device& device, const AttendArgs& args) {
   Launch(device, AttendKernel<kHeadDim>,
          {.blocks_x = args.n_tasks,
           .blocks_y = args.n_kv_heads,
-          .threads = Tiles<kHeadDim>::B::kThreads,
-          .shared_bytes = Tiles<kHeadDim>::kBytes},
+          .threads = TiledBlock<kHeadDim>::kThreads,
+          .shared_bytes = TiledBlock<kHeadDim>::kBytes},
          args);
 }
 

@@ -28,6 +28,12 @@ struct Block {
   static constexpr int64_t kPageBytes = 2 * kPlane * static_cast<int64_t>(sizeof(uint16_t));
   static constexpr int kRowTiles = kTiles;
   static constexpr int kDim = kHeadDim;
+
+  // Returns the place of number `column` of row `row` in n_rows rows of shared memory. Eight numbers
+  // from a multiple of 8 on stay together.
+  __device__ static int Place(int /*n_rows*/, int row, int column) {
+    return row * kStride + column;
+  }
 };
 
 // Calls f<kHeadDim>() for a head dimension of HasTensorTiles.
@@ -95,7 +101,7 @@ __device__ __forceinline__ void LoadQueries(const AttendArgs& a, const RowTileTa
     const RowPlace place = PlaceOf(task, a.group, std::min(row, task.n_rows - 1));
     const float* q = QueryOf(a, place, blockIdx.y) + column;
     const uint32_t packed = PackBFloat16(q[0] * scale, q[1] * scale);
-    *reinterpret_cast<uint32_t*>(queries + row * B::kStride + column) =
+    *reinterpret_cast<uint32_t*>(queries + B::Place(B::kRows, row, column)) =
         row < task.n_rows ? packed : 0;
   }
 }
@@ -111,7 +117,7 @@ __device__ __forceinline__ void LoadPage(const AttendArgs& a, const RowTileTask&
   const int n_cached = task.end_position - page * kKeys;
 #pragma unroll 4
   for (int i = threadIdx.x; i < kKeys * kChunks; i += B::kThreads) {
-    const int token = i / kChunks, at = token * B::kStride + i % kChunks * 8;
+    const int token = i / kChunks, at = B::Place(kKeys, token, i % kChunks * 8);
     CopyAsync16(to + at, keys + i * 8);
     if (token < n_cached) {
       CopyAsync16(to + B::kPlane + at, values + i * 8);
