@@ -23,7 +23,7 @@ struct LaunchCount {
 // small uploads alone. It takes the launches of standard attention in pages of fp32 and bf16.
 class CountingDevice : public Device {
  public:
-  // In the order of the first launch of each kind.
+  // Returns counts by kind, in the order of the first launch of each.
   const std::vector<std::pair<std::string, LaunchCount>>& counts() const { return counts_; }
   void Reset() { counts_.clear(); }
   void Count(const std::string& kind, double bytes, double flops = 0);

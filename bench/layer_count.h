@@ -18,17 +18,17 @@ namespace lowkey {
 // standard attention and a cache in the rows' type. No device is needed.
 class LayerCounter {
  public:
-  // By kind, in the order of the first launch of each.
+  // CountingDevice::counts of the layers alone.
   using Counts = std::vector<std::pair<std::string, LaunchCount>>;
   static constexpr int64_t kMaxRows = 2048;  // of a step
 
-  // Writes a random layer of that shape, which it also removes.
+  // Makes a random layer of that shape, by way of a file that it removes.
   static absl::StatusOr<std::unique_ptr<LayerCounter>> Create(const ModelConfig& config,
                                                               EngineOptions::Dtype dtype);
 
-  // Of a step in which `batch` sequences of `depth` tokens get one more each.
+  // Counts a step in which `batch` sequences of `depth` tokens get one more each.
   absl::StatusOr<Counts> Decode(int64_t batch, int64_t depth);
-  // Of all steps of a prompt.
+  // Counts all steps of a prompt.
   absl::StatusOr<Counts> Prompt(int64_t n_tokens);
   static LaunchCount Sum(const Counts& counts);
 

@@ -30,7 +30,7 @@ class DeviceAtp : public AtpPolicy {
   // Keys exist for steps of one row per sequence that close no block.
   std::optional<uint64_t> PlanKey() const override;
   bool OnlyQueues(const AttentionOptions&) const override { return true; }
-  // Its own, or those of exact attention; none where both have rows.
+  // Returns its own, or those of exact attention; nullptr where both have rows.
   const CacheSlots* PageWrites() const override;
   bool RoundsResults() const override { return n_rows_ == 0 && exact_.RoundsResults(); }
   void Attend(const LayerRows& rows) override;

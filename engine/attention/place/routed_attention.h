@@ -38,7 +38,7 @@ class RoutedAttention : public AttentionMechanism {
   // The first one's key, for steps that the second has no part in.
   std::optional<uint64_t> PlanKey() const override;
   bool ReadsInputs() const override;
-  // The first one's, where the second has no part in the step.
+  // Both answer as the first does where the second has no part in the step.
   const CacheSlots* PageWrites() const override {
     return second_segments_.empty() ? first_->PageWrites() : nullptr;
   }

@@ -75,7 +75,7 @@ void AddWarpgroupTransposed(float (&c)[kColumns / 2], const uint32_t (&a)[4], co
                             int64_t stride) {
   LK_CHECK(reinterpret_cast<uintptr_t>(b) % 1024 == 0);
   const int t = emulated::LaneIndex() % 4;
-  // Rows g and g + 8 of A, which four lanes have.
+  // Four lanes together have rows g and g + 8 of A.
   std::array<std::array<float, 16>, 2> rows;
   emulated::ExchangeInWarp(&a, sizeof(a), [&](const auto* lanes) {
     for (int k = 0; k < 16; ++k) {

@@ -203,7 +203,7 @@ absl::StatusOr<bool> Trial::KeepsBits(const ProductMethod& method) {
 absl::StatusOr<std::vector<float>> Trial::RowOf(int64_t row, int64_t n_rows,
                                                 const ProductMethod& method) {
   const ProductArgs args = Args(0, n_rows);
-  // NaN, so that numbers of an earlier product do not stand for those of this one.
+  // NaN there keeps numbers of an earlier product from standing for those of this one.
   LK_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(y_.data(), 0xff, y_.size_bytes(), context_.stream),
                           "product");
   LK_RETURN_IF_ERROR(multiply_(args, method));
@@ -223,7 +223,7 @@ absl::StatusOr<bool> Trial::IsRight(const ProductMethod& method) {
       float largest = 0, worst = 0;
       for (size_t i = 0; i < y.size(); ++i) {
         largest = std::max(largest, std::fabs(expected[i]));
-        // Written so that NaN is a difference.
+        // With NaN this is a difference too.
         if (!(std::fabs(y[i] - expected[i]) <= worst)) worst = std::fabs(y[i] - expected[i]);
       }
       if (!(worst <= kTolerance * largest)) return false;

@@ -34,10 +34,10 @@ class Products {
 
   // Chooses the method of a weight's shape, before the first product, unless the weight is of 8
   // bits, which only our own kernels multiply; waits. The environment variable LOWKEY_CUDA_PRODUCTS
-  // chooses instead, for tests and measurements: "plain", "tiles" or "warpgroups" our own kernels, "cublas" the
-  // best method of cuBLASLt where there is one, "fastest" for each number of rows the method of
-  // cuBLASLt that FastestMethod finds when that number first comes up, which breaks the promise
-  // above.
+  // chooses instead, for tests and measurements: "plain", "tiles" or "warpgroups" our own kernels,
+  // "cublas" the best method of cuBLASLt where there is one, "fastest" for each number of rows the
+  // method of cuBLASLt that FastestMethod finds when that number first comes up, which breaks the
+  // promise above.
   absl::Status Choose(const DeviceWeight& weight);
   std::vector<ProductChoice> Choices() const;
   absl::Status Multiply(const ProductArgs& args);
