@@ -109,6 +109,17 @@ TEST_F(EngineDeviceTest, ARankThatTheDeviceHasNoSharedMemoryForIsRefused) {
   emulated::LimitShared(before);
 }
 
+// The host computes the logits of 64 rows at once.
+TEST_F(EngineDeviceTest, DrawsForMoreRowsAtOnceThanTheHostDoes) {
+  EngineOptions options;
+  options.max_running_seqs = 70;
+  StartOnDevice(options);
+  std::vector<std::shared_ptr<Collected>> all;
+  for (int i = 0; i < 70; ++i) all.push_back(Submit(Request(3, 3, i % 2)));
+  for (const auto& one : all) EXPECT_TRUE(one->Wait().status.ok());
+  for (int i = 2; i < 70; ++i) EXPECT_EQ(all[i]->tokens, all[i % 2]->tokens) << i;
+}
+
 TEST_F(EngineDeviceTest, DraftsAreRefused) {
   StartOnDevice();
   EngineRequest request = Request(10, 4);
