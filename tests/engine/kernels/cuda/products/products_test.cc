@@ -170,9 +170,9 @@ TEST_P(CudaProductsTest, GatesAsAnotherKernelDoes) {
   if (gated == nullptr) return;
   const int64_t n_channels = n_out / 2 + 1;
   const std::vector<float> gate = Random(n_channels * n_in, 5), up = Random(n_channels * n_in, 6);
-  const auto view = [&](const std::vector<float>& x) {
+  const auto view = [&, width = n_in](const std::vector<float>& x) {
     return TensorView{
-        DType::kF32, {n_channels, n_in}, reinterpret_cast<const std::byte*>(x.data())};
+        DType::kF32, {n_channels, width}, reinterpret_cast<const std::byte*>(x.data())};
   };
   ThreadPool pool(1);
   weight_ = MakeGatedWeight(view(gate), view(up), type, pool, device_).value();
@@ -189,7 +189,8 @@ TEST_P(CudaProductsTest, GatesAsAnotherKernelDoes) {
     ASSERT_TRUE(device_.Wait().ok());
     EXPECT_TRUE(std::all_of(y.begin(), y.end(), [](float v) { return v == 0; }));
     args.out = after.data();
-    GateAfter(device_, args, [&](const ProductArgs& product) { multiply(device_, product); });
+    GateAfter(device_, args,
+              [&](const ProductArgs& product) { GetParam().multiply(device_, product); });
     ASSERT_TRUE(device_.Wait().ok());
     EXPECT_EQ(at_once, after) << n;
   }
