@@ -138,7 +138,7 @@ void CountingDevice::Multiply(const ProductArgs& a) {
                Times(a.n_rows, n_out) * kFloat * (a.into == GemmArgs::Into::kAccumulate ? 2 : 1));
 }
 
-// As the tiles compute it.
+// Counts the one launch of the tiles.
 void CountingDevice::MultiplyGated(const GatedProductArgs& a) {
   CountProduct(absl::StrCat("gated product to ", a.n_channels), a.product,
                Times(a.product.n_rows, a.n_channels) * Bytes(RowTypeOf(a.product.weight->type())));

@@ -12,7 +12,7 @@
 
 namespace lowkey {
 
-// What launches of one kind asked for.
+// Sums up what launches of one kind ask for.
 struct LaunchCount {
   int64_t launches = 0;
   double bytes = 0;  // of the device's memory, read and written; what is read again is counted once

@@ -174,7 +174,7 @@ function(lk_test NAME)
   else()
     add_dependencies(release_tests ${NAME})
   endif()
-  # Of what computes much an emulated processor runs every eighth case, and the first one in any case:
+  # An emulated processor runs every eighth case of what computes much, and the first one in any case:
   # all of them take it hours.
   if(CMAKE_CROSSCOMPILING AND CMAKE_CURRENT_SOURCE_DIR MATCHES
      "^${PROJECT_SOURCE_DIR}/tests/engine/(attention|kernels|lowrank|model|runtime|scheduler)(/|$)")

@@ -89,16 +89,9 @@ __device__ inline void AddValues(const uint16_t* values,
   PinRegisters(sums);
 }
 
-// Returns the positions of the warpgroup's rows.
-__device__ inline tiles::WarpPositions GroupPositions(const AttendArgs& a,
-                                                      const RowTileTask& task) {
-  const int first = FirstGroupRow(), end = std::min(task.n_rows, first + kGroupRows);
-  if (first >= end) return {false, 0, 0};
-  return {true, PlaceOf(task, a.group, first).position, PlaceOf(task, a.group, end - 1).position};
-}
-
-// As tiles::AddPage, but the four warps of a warpgroup take part in all of its products: a page that
-// a warp's rows do not see changes nothing, for its weights are 0 and values are finite.
+// Does what tiles::AddPage does, but the four warps of a warpgroup take part in all of its products,
+// for `group`, the positions of their rows: a page that a warp's rows do not see changes nothing, for
+// its weights are 0 and values are finite.
 template <int kHeadDim>
 __device__ inline void AddPage(const AttendArgs& a, const RowTileTask& task, int page,
                                const uint16_t* queries, const uint16_t* here,
@@ -134,7 +127,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
   tiles::LoadQueries<B>(a, task, queries);
   tiles::WarpRows<B> rows;
   tiles::Begin(a, task, rows);
-  const tiles::WarpPositions group = GroupPositions(a, task);
+  const auto group = tiles::PositionsOf(a, task, FirstGroupRow(), kGroupRows);
   for (int page = task.begin_page; page < task.end_page; ++page) {
     const int stage = (page - task.begin_page) % 2;
     WaitCopies<0>();

@@ -325,10 +325,10 @@ __device__ __forceinline__ void SavePart(const AttendArgs& a, const RowTileTask&
   }
 }
 
-template <typename B>
-__device__ __forceinline__ WarpPositions PositionsOf(const AttendArgs& a, const RowTileTask& task) {
-  const int first = threadIdx.x / kWarp * B::kRowTiles * 16;
-  const int end = std::min(task.n_rows, first + B::kRowTiles * 16);
+// Returns the positions of n_rows rows of the task from `first` on.
+__device__ __forceinline__ WarpPositions PositionsOf(const AttendArgs& a, const RowTileTask& task,
+                                                     int first, int n_rows) {
+  const int end = std::min(task.n_rows, first + n_rows);
   if (first >= end) return {false, 0, 0};
   return {true, PlaceOf(task, a.group, first).position, PlaceOf(task, a.group, end - 1).position};
 }
@@ -338,7 +338,9 @@ __device__ __forceinline__ void Begin(const AttendArgs& a, const RowTileTask& ta
                                       WarpRows<B>& rows) {
   for (auto& tile : rows.folded) tile[0] = tile[1] = {NoScore(), 0};
   Restart(rows);
-  rows.positions = PositionsOf<B>(a, task);
+  constexpr int kWarpRows = B::kRowTiles * 16;
+  const int warp = threadIdx.x / kWarp;
+  rows.positions = PositionsOf(a, task, warp * kWarpRows, kWarpRows);
 }
 
 // Adds a page, whose keys and values lie at `here`, to the rows that see the page.

@@ -1,7 +1,7 @@
 #ifndef LOWKEY_ENGINE_KERNELS_CUDA_PRODUCTS_ROWS_H_
 #define LOWKEY_ENGINE_KERNELS_CUDA_PRODUCTS_ROWS_H_
 
-// What products by tensor cores share: how they read rows, and what becomes of their sums.
+// This file has what products by tensor cores share: how they read rows, and what becomes of sums.
 
 #include "engine/kernels/cuda/products/gate.h"
 #include "engine/kernels/cuda/products/products.h"
