@@ -178,16 +178,12 @@ void DeviceAtp::AddTiles(int32_t index, const Segment& segment) {
 // Adds entries that do nothing to the tables of the open batch of a step in which every sequence
 // has one row: they make the launches of different steps equal.
 void DeviceAtp::PadBatch() {
-  const auto pad = [](auto& table, const TableRange& range, const auto& none) {
-    const size_t begin = static_cast<size_t>(range.begin), n = table.size() - begin;
-    if (n > 0) table.resize(begin + std::bit_ceil(n), none);
-  };
   constexpr AtpPartRun kNoRun{.tile = kAtpNoTile};
-  pad(runs_, open_.runs, kNoRun);
-  pad(score_runs_, open_.scores, kNoRun);
-  pad(late_runs_, open_.late_runs, kNoRun);
-  pad(choices_, open_.choices, kAtpNoTile);
-  pad(combined_, open_.combined, kAtpNoTile);
+  PadTable(runs_, open_.runs.begin, kNoRun);
+  PadTable(score_runs_, open_.scores.begin, kNoRun);
+  PadTable(late_runs_, open_.late_runs.begin, kNoRun);
+  PadTable(choices_, open_.choices.begin, kAtpNoTile);
+  PadTable(combined_, open_.combined.begin, kAtpNoTile);
 }
 
 void DeviceAtp::CloseBatch() {
@@ -317,12 +313,15 @@ absl::Status DeviceAtp::Prepare() {
     n_compress = std::max(n_compress, b.sizes.n_tasks * TaskFloats(b.sizes));
   }
   constexpr int64_t kBytes = sizeof(float);
-  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_slots * SlotFloats() * kBytes, slots_));
-  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_scores * kBytes, scores_));
-  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_scores * kBytes, weights_));
+  const auto grow = [&](int64_t n_floats, int64_t usual_floats, Buffer& buffer) {
+    return GrowOnDevice(device_, n_floats * kBytes, buffer, usual_floats * kBytes);
+  };
+  LK_RETURN_IF_ERROR(grow(n_slots * SlotFloats(), kSlotFloats, slots_));
+  LK_RETURN_IF_ERROR(grow(n_scores, kScoreFloats, scores_));
+  LK_RETURN_IF_ERROR(grow(n_scores, kScoreFloats, weights_));
   LK_RETURN_IF_ERROR(
       GrowOnDevice(device_, n_choices * model_.n_kv_heads * max_refined_ * kBytes, chosen_));
-  LK_RETURN_IF_ERROR(GrowOnDevice(device_, n_compress * kBytes, compress_scratch_));
+  LK_RETURN_IF_ERROR(grow(n_compress, kCompressFloats, compress_scratch_));
   n_rows_ = cache_slots_.n();
   if (decodes_ && n_rows_ > 0) {
     cache_slots_.resize(std::bit_ceil(cache_slots_.size()));

@@ -7,10 +7,11 @@
 
 namespace lowkey {
 
-absl::Status GrowOnDevice(Device& device, int64_t size_bytes, Buffer& buffer) {
+absl::Status GrowOnDevice(Device& device, int64_t size_bytes, Buffer& buffer, int64_t usual_bytes) {
   const auto held = static_cast<int64_t>(buffer.size_bytes());
   if (size_bytes <= held) return absl::OkStatus();
-  auto grown = Buffer::Allocate(static_cast<size_t>(std::max(size_bytes, 2 * held)), &device);
+  const int64_t wanted = std::max({size_bytes, usual_bytes, 2 * held});
+  auto grown = Buffer::Allocate(static_cast<size_t>(wanted), &device);
   if (!grown.ok()) grown = Buffer::Allocate(static_cast<size_t>(size_bytes), &device);
   LK_RETURN_IF_ERROR(grown.status());
   buffer = *std::move(grown);

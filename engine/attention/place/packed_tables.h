@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_ATTENTION_PLACE_PACKED_TABLES_H_
 #define LOWKEY_ENGINE_ATTENTION_PLACE_PACKED_TABLES_H_
 
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -12,9 +13,11 @@
 
 namespace lowkey {
 
-// Makes `buffer` hold at least size_bytes of the device's memory, and more where it grows. The
-// buffer's data are lost then. RESOURCE_EXHAUSTED leaves the buffer as it was.
-absl::Status GrowOnDevice(Device& device, int64_t size_bytes, Buffer& buffer);
+// Makes `buffer` hold at least size_bytes of the device's memory. Where it grows, its data are lost,
+// and it takes at least usual_bytes, and twice what it had, so that few steps wait for memory.
+// RESOURCE_EXHAUSTED leaves the buffer as it was.
+absl::Status GrowOnDevice(Device& device, int64_t size_bytes, Buffer& buffer,
+                          int64_t usual_bytes = int64_t{1} << 20);
 
 // One array of a plan: filled on the host, and read on the device after PackedTables::Upload.
 template <typename T>
@@ -28,6 +31,14 @@ struct TableRange {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
 };
+
+// Rounds the number of a table's entries from `begin` on up to a power of two, with entries `none`
+// that do nothing. Steps of different sizes then have equal launches (AttentionMechanism::PlanKey).
+template <typename T>
+void PadTable(PlanTable<T>& table, int64_t begin = 0, const T& none = {}) {
+  const auto n = static_cast<size_t>(table.n() - begin);
+  if (n > 0) table.resize(static_cast<size_t>(begin) + std::bit_ceil(n), none);
+}
 
 // The arrays of a plan, brought to a device at once.
 class PackedTables {

@@ -98,13 +98,18 @@ absl::Status DeviceSlices::Plan(absl::Span<const Segment> segments) {
     LK_RETURN_IF_ERROR(TakeOwnPages(s));
     AddSegment(s);
   }
+  const bool decodes = IsDecodeStep(segments);
+  if (decodes) {
+    PadTable(sequences_);
+    for (auto* rows : {&rows_, &align_blocks_, &attend_blocks_}) PadTable(*rows);
+  }
   LK_RETURN_IF_ERROR(TakeAlignment());
   LK_RETURN_IF_ERROR(TakeRotations(PagesFor(max_tokens_)));
   // Pages come last: their number does not tell plans apart.
   LK_RETURN_IF_ERROR(
       tables_.Upload(device_, sequences_, rows_, align_blocks_, attend_blocks_, pages_));
   key_ = std::nullopt;
-  if (IsDecodeStep(segments)) key_ = KeyOfPlan();
+  if (decodes) key_ = KeyOfPlan();
   return absl::OkStatus();
 }
 

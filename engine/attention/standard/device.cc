@@ -194,14 +194,11 @@ absl::Status DeviceStandard::Plan(absl::Span<const Segment> segments) {
 
 // Adds entries that do nothing, which make the launches of different steps equal.
 void DeviceStandard::PadTables() {
-  const auto pad = [](auto& table) {
-    if (!table.empty()) table.resize(std::bit_ceil(table.size()));
-  };
-  pad(slots_);
-  pad(closes_);
+  PadTable(slots_);
+  PadTable(closes_);
   for (Tiles& tiles : tiles_) {
-    pad(tiles.tasks);
-    pad(tiles.joins);
+    PadTable(tiles.tasks);
+    PadTable(tiles.joins);
   }
 }
 

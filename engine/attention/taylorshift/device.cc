@@ -50,6 +50,10 @@ void DeviceTaylorShift::BeginWave() {
 
 void DeviceTaylorShift::EndWave() {
   Wave& wave = waves_.back();
+  if (decodes_) {
+    PadTable(blocks_, wave.blocks.begin);
+    for (int i = 0; i < kLists; ++i) PadTable(pieces_[i], wave.pieces[i].begin);
+  }
   wave.blocks.end = blocks_.n();
   for (int i = 0; i < kLists; ++i) wave.pieces[i].end = pieces_[i].n();
 }
@@ -144,7 +148,7 @@ absl::Status DeviceTaylorShift::TakeMemory() {
       GrowOnDevice(device_, (has_window() ? 2 : 1) * n_rows * g.q_dim() * kFloatBytes, queries_));
   int64_t n_slots = 0;
   for (const Wave& wave : waves_) n_slots = std::max(n_slots, wave.n_slots);
-  return GrowOnDevice(device_, n_slots * SlotFloats() * kFloatBytes, slots_);
+  return GrowOnDevice(device_, n_slots * SlotFloats() * kFloatBytes, slots_, kWaveBytes);
 }
 
 // Names everything that Attend's launches are made of.
@@ -177,7 +181,12 @@ absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
   waves_.clear();
   launches_.clear();
   for (auto& pieces : pieces_) pieces.clear();
+  decodes_ = IsDecodeStep(segments);
   for (const Segment& s : segments) AddSequence(s);
+  if (decodes_) {
+    PadTable(sequences_);
+    PadTable(rows_);
+  }
   for (const Round& round : rounds()) {
     Launches launches;
     launches.folds.begin = folds_.n();
@@ -186,6 +195,7 @@ absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
       folds_.push_back({fold.segment, static_cast<int32_t>(fold.first_page),
                         static_cast<int32_t>(fold.end_page)});
     }
+    if (decodes_) PadTable(folds_, launches.folds.begin);
     BeginWave();
     for (const ReadRange& reads : round.reads) AddReads(reads);
     EndWave();
@@ -199,7 +209,7 @@ absl::Status DeviceTaylorShift::Plan(absl::Span<const Segment> segments) {
                                     pieces_[1], pieces_[2], pieces_[3], pieces_[4], pieces_[5],
                                     pages_));
   key_ = std::nullopt;
-  if (IsDecodeStep(segments)) key_ = KeyOfPlan();
+  if (decodes_) key_ = KeyOfPlan();
   return absl::OkStatus();
 }
 

@@ -65,6 +65,7 @@ class DeviceTaylorShift : public TaylorShiftPolicy {
   std::vector<Wave> waves_;
   std::vector<Launches> launches_;       // by round
   Buffer device_tau_, queries_, slots_;  // queries_: far ones, then near ones
+  bool decodes_ = false;                 // every sequence has one row
   std::optional<uint64_t> key_;
 };
 

@@ -23,7 +23,7 @@ struct SliceSequence {
 struct SliceRows {
   int32_t sequence = 0;
   int32_t first_row = 0;  // row of the segment
-  int32_t n_rows = 0;
+  int32_t n_rows = 0;     // 0: the entry does nothing
 };
 
 // The arguments that all kernels of a step share at one layer.

@@ -29,6 +29,9 @@ constexpr int64_t TaylorSliceFeatures(int64_t key_dim) { return (2 * key_dim + 3
 // Pages of a span: 256 tokens keep a row's slot small beside the pages that are read.
 inline constexpr int64_t kTaylorSpanPages = 4;
 
+// In the place of an index: this entry of a table does nothing.
+inline constexpr int32_t kTaylorNone = -1;
+
 // One segment of a step.
 struct TaylorSequence {
   int64_t first_position = 0;
@@ -44,7 +47,7 @@ struct TaylorSequence {
 
 // A row of the step.
 struct TaylorRow {
-  int32_t sequence = 0;
+  int32_t sequence = kTaylorNone;
   int32_t row = 0;  // row of the segment
 };
 
@@ -52,7 +55,7 @@ struct TaylorRow {
 // % group of token r / group.
 struct TaylorBlock {
   int32_t sequence = 0;
-  int32_t n_rows = 0;
+  int32_t n_rows = 0;  // 0: the block does nothing
   int64_t first_row = 0;
   // The block's slots, [n_slots][n_rows], among TaylorStep::slots.
   int64_t first_slot = 0;
@@ -65,7 +68,7 @@ struct TaylorBlock {
 // The part of a block's reads that one slot holds: a slice of the state, or pages of one span;
 // where TaylorHasTiles, any slices or spans one after another.
 struct TaylorPiece {
-  int32_t block = 0;
+  int32_t block = kTaylorNone;
   int32_t slot = 0;
   int32_t begin = 0, end = 0;
 };
@@ -73,7 +76,7 @@ struct TaylorPiece {
 // Pages that are added to a sequence's state. Page 0 begins the state, whose memory may hold
 // anything before.
 struct TaylorFold {
-  int32_t sequence = 0;
+  int32_t sequence = kTaylorNone;
   int32_t first_page = 0, end_page = 0;
 };
 

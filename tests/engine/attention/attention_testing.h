@@ -79,6 +79,8 @@ class MechanismRunner {
     MechanismMaker make = nullptr;
     std::vector<float> tau_window = {};  // [n_layers, n_heads]; empty: tau
     int64_t window_tokens = 0;           // taylorshift's
+    // Steps whose plans have a key go through Device::Repeat. For one layer.
+    bool repeats = false;
   };
   // The next n_rows rows of a sequence; their outputs go to rows n_tokens .. of `out` at each
   // layer, [n_layers, rows->n_tokens, n_heads * head_dim].
@@ -101,6 +103,8 @@ class MechanismRunner {
 
   Cache& cache() { return *cache_; }
   AttentionMechanism& mechanism() { return *mechanism_; }
+  // Returns how often the mechanism was asked to attend; repeated work does not ask.
+  int n_attended() const { return n_attended_; }
 
  private:
   MechanismRunner(const AttentionGeometry& geometry, Mechanism mechanism, const Options& options,
@@ -116,6 +120,9 @@ class MechanismRunner {
   Buffer in_there_, out_there_;
   std::unique_ptr<const MechanismWeights> weights_;
   std::unique_ptr<AttentionMechanism> mechanism_;
+  const uint64_t number_;
+  const bool repeats_;
+  int n_attended_ = 0;
 };
 
 SequenceCache NewSequence(const AttentionOptions& options, int64_t n_prompt_tokens);

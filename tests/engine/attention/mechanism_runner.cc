@@ -1,8 +1,10 @@
 // MechanismRunner of attention_testing.h: a mechanism, step by step, on the host or on a device.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
+#include "absl/hash/hash.h"
 #include "engine/attention/slices/input.h"
 #include "tests/engine/attention/attention_testing.h"
 
@@ -20,6 +22,12 @@ MechanismWeights WeightsFor(const AttentionGeometry& g, const MechanismRunner::O
 int64_t CachePageBytes(AttentionGeometry g) {
   g.score_dim.reset();
   return PageBytes(g);
+}
+
+// Work is repeated by a key that other runners of the device must not have.
+uint64_t NewRunnerNumber() {
+  static std::atomic<uint64_t> n = 0;
+  return ++n;
 }
 
 // Fills the memory that an emulated device's cache gives first with NaN: no mechanism may rely on
@@ -53,7 +61,9 @@ MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism me
                                  const Options& options, const MechanismWeights& weights)
     : geometry_(geometry),
       pool_(std::make_unique<ThreadPool>(options.n_threads)),
-      weights_(std::make_unique<const MechanismWeights>(weights)) {
+      weights_(std::make_unique<const MechanismWeights>(weights)),
+      number_(NewRunnerNumber()),
+      repeats_(options.repeats) {
   auto cache = Cache::Create(options.budget_bytes, CachePageBytes(geometry), TestDevice());
   EXPECT_TRUE(cache.ok()) << cache.status();
   cache_ = *std::move(cache);
@@ -79,7 +89,16 @@ float* MechanismRunner::Here(std::vector<float>& rows, Buffer& there) {
 }
 
 void MechanismRunner::AttendHere(const LayerRows& rows, std::vector<float>& out) {
-  mechanism_->Attend(rows);
+  const auto attend = [&] {
+    ++n_attended_;
+    mechanism_->Attend(rows);
+  };
+  const std::optional<uint64_t> key = repeats_ ? mechanism_->PlanKey() : std::nullopt;
+  if (key.has_value()) {
+    TestDevice()->Repeat(absl::HashOf(number_, *key), attend);
+  } else {
+    attend();
+  }
   if (TestDevice() == nullptr) return;
   const auto status = TestDevice()->Download(rows.out, out.data(),
                                              static_cast<int64_t>(out.size() * sizeof(float)));

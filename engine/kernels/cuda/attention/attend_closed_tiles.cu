@@ -1,6 +1,6 @@
 // Exact attention by tensor cores over closed pages, which are widened to bf16 in shared memory,
 // and over the rows' own page, which is not closed. The codes of the next page are copied while a
-// page is computed. All warps of a block widen; of a tile of few rows one warp computes.
+// page is computed.
 
 #include "engine/kernels/cuda/attention/closed_pages.h"
 #include "engine/kernels/cuda/attention/tiles.h"
@@ -69,11 +69,10 @@ __device__ __forceinline__ void Widen(const uint8_t* closed, uint16_t* page) {
   }
 }
 
-template <int kHeadDim, int kWarps, int kTiles>
-__global__ void __launch_bounds__(kWarps* kWarp) AttendClosedKernel(AttendArgs a) {
-  using B = tiles::Block<kHeadDim, kWarps, kTiles>;
+template <typename B>
+__global__ void __launch_bounds__(B::kThreads) AttendClosedKernel(AttendArgs a) {
   LK_DYNAMIC_SHARED(uint16_t, queries);
-  uint16_t* const here = queries + B::kRows * B::kStride;
+  uint16_t* const here = queries + B::kQueryBytes / sizeof(uint16_t);
   auto* const closed = reinterpret_cast<uint8_t*>(here + 2 * B::kPlane);
   const RowTileTask task = a.tasks[blockIdx.x];
   if (task.n_rows == 0) return;
@@ -106,24 +105,25 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendClosedKernel(AttendArgs a
   tiles::Finish(a, task, rows);
 }
 
-template <int kHeadDim, int kTiles>
+template <typename B>
 void LaunchTile(Device& device, const AttendArgs& args) {
-  using B = tiles::Block<kHeadDim, 4, kTiles>;
-  Launch(device, AttendClosedKernel<kHeadDim, 4, kTiles>,
-         {.blocks_x = args.n_tasks,
-          .blocks_y = args.n_kv_heads,
-          .threads = B::kThreads,
-          .shared_bytes =
-              B::kQueryBytes + B::kPageBytes + ClosedTileBytes(kHeadDim, args.closed_bits)},
-         args);
+  Launch(
+      device, AttendClosedKernel<B>,
+      {.blocks_x = args.n_tasks,
+       .blocks_y = args.n_kv_heads,
+       .threads = B::kThreads,
+       .shared_bytes = B::kQueryBytes + B::kPageBytes + ClosedTileBytes(B::kDim, args.closed_bits)},
+      args);
 }
 
 }  // namespace
 
 void AttendClosedWithTensorTiles(Device& device, const AttendArgs& args) {
   tiles::WithHeadDim(args.head_dim, [&]<int kHeadDim>() {
-    if (args.tile == RowTile::kFew) return LaunchTile<kHeadDim, 1>(device, args);
-    LaunchTile<kHeadDim, 2>(device, args);
+    if (args.tile == RowTile::kFew) {
+      return LaunchTile<tiles::SharedRowsBlock<kHeadDim>>(device, args);
+    }
+    LaunchTile<tiles::Block<kHeadDim, 4, 2>>(device, args);
   });
 }
 

@@ -1,7 +1,7 @@
 // Exact attention by tensor cores, after FlashAttention-2 (Dao 2023, algorithm 1). A block has a
 // tile of query rows and reads pages of keys and values one after another; the next page is copied
-// while a page is computed. A warp has 16 or 32 of the rows; scores, weights and sums stay in
-// registers.
+// while a page is computed. Of a prompt's rows a warp has 32; scores, weights and sums stay in
+// registers. The rows of a token or two are shared by the warps of a block.
 
 #include "engine/kernels/cuda/attention/tiles.h"
 #include "engine/kernels/cuda/grid/launch.h"
@@ -10,11 +10,10 @@
 namespace lowkey {
 namespace {
 
-template <int kHeadDim, int kWarps, int kTiles>
-__global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
-  using B = tiles::Block<kHeadDim, kWarps, kTiles>;
+template <typename B>
+__global__ void __launch_bounds__(B::kThreads) AttendKernel(AttendArgs a) {
   LK_DYNAMIC_SHARED(uint16_t, queries);
-  uint16_t* const pages = queries + B::kRows * B::kStride;
+  uint16_t* const pages = queries + B::kQueryBytes / sizeof(uint16_t);
   const RowTileTask task = a.tasks[blockIdx.x];
   if (task.n_rows == 0) return;
   tiles::LoadPage<B>(a, task, task.begin_page, pages);
@@ -36,14 +35,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
   tiles::Finish(a, task, rows);
 }
 
-template <int kHeadDim, int kWarps, int kTiles>
+template <typename B>
 void LaunchTile(Device& device, const AttendArgs& args) {
-  using B = tiles::Block<kHeadDim, kWarps, kTiles>;
   constexpr int64_t kSharedBytes = B::kQueryBytes + 2 * B::kPageBytes;
   if (kSharedBytes > device.most_shared_bytes()) {  // one page at a time
     return AttendClosedWithTensorTiles(device, args);
   }
-  Launch(device, AttendKernel<kHeadDim, kWarps, kTiles>,
+  Launch(device, AttendKernel<B>,
          {.blocks_x = args.n_tasks,
           .blocks_y = args.n_kv_heads,
           .threads = B::kThreads,
@@ -55,8 +53,10 @@ void LaunchTile(Device& device, const AttendArgs& args) {
 
 void AttendWithTensorTiles(Device& device, const AttendArgs& args) {
   tiles::WithHeadDim(args.head_dim, [&]<int kHeadDim>() {
-    if (args.tile == RowTile::kFew) return LaunchTile<kHeadDim, 1, 1>(device, args);
-    LaunchTile<kHeadDim, 4, 2>(device, args);
+    if (args.tile == RowTile::kFew) {
+      return LaunchTile<tiles::SharedRowsBlock<kHeadDim>>(device, args);
+    }
+    LaunchTile<tiles::Block<kHeadDim, 4, 2>>(device, args);
   });
 }
 

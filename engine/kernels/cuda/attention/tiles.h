@@ -16,6 +16,7 @@ struct alignas(8) FloatPair {
   float x, y;
 };
 
+// A block whose warps have rows of their own.
 template <int kHeadDim, int kWarps, int kTiles>
 struct Block {
   static constexpr int kThreads = kWarps * kWarp;
@@ -23,16 +24,45 @@ struct Block {
   // A stride of an odd number of 16 bytes puts eight rows of a matrix into different banks.
   static constexpr int kStride = kHeadDim + 8;
   static constexpr int kPlane = kKeys * kStride;  // numbers of a page's keys, or values
+  // Bytes of shared memory before the pages.
   static constexpr int64_t kQueryBytes = kRows * kStride * static_cast<int64_t>(sizeof(uint16_t));
   // Bytes of the keys and values of one page.
   static constexpr int64_t kPageBytes = 2 * kPlane * static_cast<int64_t>(sizeof(uint16_t));
   static constexpr int kRowTiles = kTiles;
   static constexpr int kDim = kHeadDim;
+  static constexpr int kGroups = kHeadDim / 16;  // groups of 16 columns that a warp adds up
+  static constexpr bool kSharesRows = false;
 
+  // Returns which rows of the block are the warp's: the first, the second and so on.
+  __device__ static int RowsIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
+  // Returns the first column of one of the warp's groups; kDim or more: the warp has none there.
+  __device__ static int ColumnOf(int group) { return 16 * group; }
   // Returns the place of number `column` of row `row` in n_rows rows of shared memory. Eight numbers
   // from a multiple of 8 on stay together.
   __device__ static int Place(int /*n_rows*/, int row, int column) {
     return row * kStride + column;
+  }
+};
+
+// A block of four warps that share 16 rows, where rows are few and reading the cache takes the time.
+// A warp computes scores of 16 keys of a page, and adds up every fourth group of 16 columns. All
+// warps compute all weights, so that a row has the bits that Block gives it.
+template <int kHeadDim>
+struct SharedRowsBlock : Block<kHeadDim, 1, 1> {
+  using Base = Block<kHeadDim, 1, 1>;
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * kWarp;
+  static constexpr int kGroups = (kHeadDim / 16 + kWarps - 1) / kWarps;
+  static constexpr bool kSharesRows = true;
+  static constexpr int kScoreStride = kKeys + 8;  // four rows of pairs are in different banks
+  static constexpr int64_t kQueryBytes =
+      Base::kQueryBytes + Base::kRows * kScoreStride * static_cast<int64_t>(sizeof(float));
+
+  __device__ static int RowsIndex() { return 0; }
+  __device__ static int ColumnOf(int group) { return 16 * (Base::RowsIndex() + kWarps * group); }
+  // Returns the room for the rows' scores of a page, [16, kScoreStride], behind the queries.
+  __device__ static float* ScoresOf(uint16_t* queries) {
+    return reinterpret_cast<float*>(queries + Base::kRows * Base::kStride);
   }
 };
 
@@ -58,7 +88,7 @@ struct WarpPositions {
 // The rows of a warp. A lane has rows lane / 4 and lane / 4 + 8 (half 0 and 1) of each tile of 16.
 template <typename B>
 struct WarpRows {
-  float out[B::kRowTiles][B::kDim / 8][4];
+  float out[B::kRowTiles][2 * B::kGroups][4];
   float max[B::kRowTiles][2];
   float sum[B::kRowTiles][2];        // the sum over the lane's columns
   RowState folded[B::kRowTiles][2];  // earlier spans
@@ -67,8 +97,19 @@ struct WarpRows {
 
 template <typename B>
 __device__ __forceinline__ int RowOf(int tile, int half) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  return (warp * B::kRowTiles + tile) * 16 + half * 8 + lane / 4;
+  const int lane = threadIdx.x % kWarp;
+  return (B::RowsIndex() * B::kRowTiles + tile) * 16 + half * 8 + lane / 4;
+}
+
+// Calls f(column, pair) for the pairs of neighboring sums that a lane has of a row.
+template <typename B, typename F>
+__device__ __forceinline__ void WithSums(WarpRows<B>& rows, int tile, int half, F f) {
+#pragma unroll
+  for (int i = 0; i < 2 * B::kGroups; ++i) {
+    const int column = B::ColumnOf(i / 2) + i % 2 * 8 + threadIdx.x % 4 * 2;
+    if (column >= B::kDim) continue;
+    f(column, FloatPair{rows.out[tile][i][2 * half], rows.out[tile][i][2 * half + 1]});
+  }
 }
 
 template <typename B>
@@ -81,7 +122,7 @@ __device__ __forceinline__ void Restart(WarpRows<B>& rows) {
       rows.sum[tile][half] = 0;
     }
 #pragma unroll
-    for (int i = 0; i < B::kDim / 8; ++i) {
+    for (int i = 0; i < 2 * B::kGroups; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) rows.out[tile][i][j] = 0;
     }
@@ -164,6 +205,47 @@ __device__ __forceinline__ void Score(const uint16_t* queries, const uint16_t* k
   }
 }
 
+// Does the same by all warps of a SharedRowsBlock, each for 16 keys. No warp may still read the scores
+// of the page before.
+template <typename B>
+__device__ __forceinline__ void ScoreTogether(uint16_t* queries, const uint16_t* keys,
+                                              float (&scores)[1][kKeys / 8][4]) {
+  const int lane = threadIdx.x % kWarp, first_key = threadIdx.x / kWarp * 16;
+  const uint16_t* query = queries + lane % 16 * B::kStride + lane / 16 * 8;
+  const uint16_t* key =
+      keys + (first_key + lane / 16 * 8 + lane % 8) * B::kStride + lane / 8 % 2 * 8;
+  float own[2][4] = {};
+#pragma unroll
+  for (int k = 0; k < B::kDim; k += 16) {
+    uint32_t q[4], b[4];
+    LoadTiles(q, query + k);
+    LoadTiles(b, key + k);
+    MultiplyTiles(own[0], q, b[0], b[1]);
+    MultiplyTiles(own[1], q, b[2], b[3]);
+  }
+  float* shared = B::ScoresOf(queries) + lane / 4 * B::kScoreStride + lane % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float* row = shared + half * 8 * B::kScoreStride;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      *reinterpret_cast<FloatPair*>(row + first_key + 8 * i) = {own[i][2 * half],
+                                                                own[i][2 * half + 1]};
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float* row = shared + half * 8 * B::kScoreStride;
+#pragma unroll
+    for (int i = 0; i < kKeys / 8; ++i) {
+      const auto pair = *reinterpret_cast<const FloatPair*>(row + 8 * i);
+      scores[0][i][2 * half] = pair.x;
+      scores[0][i][2 * half + 1] = pair.y;
+    }
+  }
+}
+
 template <typename B>
 __device__ __forceinline__ void Mask(const AttendArgs& a, const RowTileTask& task, int page,
                                      float (&scores)[B::kRowTiles][kKeys / 8][4]) {
@@ -216,7 +298,7 @@ __device__ __forceinline__ void Weigh(WarpRows<B>& rows,
       }
       rows.sum[tile][half] = fmaf(rows.sum[tile][half], factor, sum);
 #pragma unroll
-      for (int i = 0; i < B::kDim / 8; ++i) {
+      for (int i = 0; i < 2 * B::kGroups; ++i) {
         rows.out[tile][i][2 * half] *= factor;
         rows.out[tile][i][2 * half + 1] *= factor;
       }
@@ -243,9 +325,11 @@ __device__ __forceinline__ void AddValues(const uint16_t* values,
       }
     }
 #pragma unroll
-    for (int i = 0; i < B::kDim / 16; ++i) {
+    for (int i = 0; i < B::kGroups; ++i) {
+      const int column = B::ColumnOf(i);
+      if (column >= B::kDim) continue;
       uint32_t b[4];
-      LoadTilesTransposed(b, value + k * 16 * B::kStride + i * 16);
+      LoadTilesTransposed(b, value + k * 16 * B::kStride + column);
 #pragma unroll
       for (int tile = 0; tile < B::kRowTiles; ++tile) {
         MultiplyTiles(rows.out[tile][2 * i], w[tile], b[0], b[1]);
@@ -279,11 +363,9 @@ __device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& tas
       const int row = RowOf<B>(tile, half);
       if (row >= task.n_rows) continue;
       const float scale = 1.0f / fold.joined.sum;
-      const int64_t at = OutputAt(a, PlaceOf(task, a.group, row), blockIdx.y) + threadIdx.x % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < B::kDim / 8; ++i) {
-        auto* pair = reinterpret_cast<FloatPair*>(a.out + at + 8 * i);
-        FloatPair x{rows.out[tile][i][2 * half], rows.out[tile][i][2 * half + 1]};
+      const int64_t at = OutputAt(a, PlaceOf(task, a.group, row), blockIdx.y);
+      WithSums(rows, tile, half, [&](int column, FloatPair x) {
+        auto* pair = reinterpret_cast<FloatPair*>(a.out + at + column);
         if (!fold.before_is_empty) {
           const FloatPair before = *pair;
           x = {fold.Join(before.x, x.x), fold.Join(before.y, x.y)};
@@ -291,36 +373,34 @@ __device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& tas
         if constexpr (kLast == Last::kYes) {
           x = {x.x * scale, x.y * scale};
           if (a.rounded != nullptr) {
-            *reinterpret_cast<uint32_t*>(a.rounded + at + 8 * i) = PackBFloat16(x.x, x.y);
-            continue;
+            *reinterpret_cast<uint32_t*>(a.rounded + at + column) = PackBFloat16(x.x, x.y);
+            return;
           }
         }
         *pair = x;
-      }
+      });
     }
   }
 }
 
 template <typename B>
 __device__ __forceinline__ void SavePart(const AttendArgs& a, const RowTileTask& task,
-                                         const WarpRows<B>& rows) {
+                                         WarpRows<B>& rows) {
 #pragma unroll
   for (int tile = 0; tile < B::kRowTiles; ++tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const RowState state = StateOf(rows, tile, half);
-      const int row = RowOf<B>(tile, half), column = threadIdx.x % 4 * 2;
+      const int row = RowOf<B>(tile, half);
       if (row >= task.n_rows) continue;
       const int64_t part = PartOf(a, int64_t{task.part} + row, blockIdx.y);
-      if (column == 0) {
+      if (B::ColumnOf(0) + threadIdx.x % 4 == 0) {
         a.part_states[2 * part] = state.max;
         a.part_states[2 * part + 1] = state.sum;
       }
-#pragma unroll
-      for (int i = 0; i < B::kDim / 8; ++i) {
-        *reinterpret_cast<FloatPair*>(a.parts + part * B::kDim + 8 * i + column) = {
-            rows.out[tile][i][2 * half], rows.out[tile][i][2 * half + 1]};
-      }
+      WithSums(rows, tile, half, [&](int column, FloatPair x) {
+        *reinterpret_cast<FloatPair*>(a.parts + part * B::kDim + column) = x;
+      });
     }
   }
 }
@@ -339,8 +419,7 @@ __device__ __forceinline__ void Begin(const AttendArgs& a, const RowTileTask& ta
   for (auto& tile : rows.folded) tile[0] = tile[1] = {NoScore(), 0};
   Restart(rows);
   constexpr int kWarpRows = B::kRowTiles * 16;
-  const int warp = threadIdx.x / kWarp;
-  rows.positions = PositionsOf(a, task, warp * kWarpRows, kWarpRows);
+  rows.positions = PositionsOf(a, task, B::RowsIndex() * kWarpRows, kWarpRows);
 }
 
 // Adds a page, whose keys and values lie at `here`, to the rows that see the page.
@@ -349,12 +428,16 @@ __device__ __forceinline__ void Begin(const AttendArgs& a, const RowTileTask& ta
 // the warp see changes nothing: its weights are 0 and factors 1.
 template <typename B>
 __device__ __forceinline__ void AddPage(const AttendArgs& a, const RowTileTask& task, int page,
-                                        const uint16_t* queries, const uint16_t* here,
+                                        uint16_t* queries, const uint16_t* here,
                                         WarpRows<B>& rows) {
   const WarpPositions& positions = rows.positions;
   if (positions.Sees(page, a.n_before)) {
     float scores[B::kRowTiles][kKeys / 8][4];
-    Score<B>(queries, here, scores);
+    if constexpr (B::kSharesRows) {
+      ScoreTogether<B>(queries, here, scores);
+    } else {
+      Score<B>(queries, here, scores);
+    }
     if (positions.SeesInPart(page, a.n_before)) Mask<B>(a, task, page, scores);
     Weigh(rows, scores);
     AddValues(here + B::kPlane, scores, rows);

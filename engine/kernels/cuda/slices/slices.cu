@@ -31,6 +31,7 @@ __global__ void WriteKernel(SliceWriteArgs a) {
   const int64_t task = int64_t{blockIdx.x} * kWarps + WarpIndex();
   if (task >= a.n_rows * n_tiles) return;
   const SliceRows row = a.rows[task / n_tiles];
+  if (row.n_rows == 0) return;
   const int64_t tile = task % n_tiles;
   const SliceSequence sequence = s.sequences[row.sequence];
   const int64_t step_row = sequence.first_row + row.first_row;
@@ -47,6 +48,7 @@ template <typename T, typename W>
 __global__ void AlignKernel(SliceAlignArgs a) {
   const SliceStep& s = a.step;
   const SliceRows rows = a.rows[blockIdx.x];
+  if (rows.n_rows == 0) return;
   const SliceSequence sequence = s.sequences[rows.sequence];
   const int64_t first = sequence.first_position + rows.first_row, last = first + rows.n_rows - 1;
   const int64_t head = blockIdx.y;
@@ -194,6 +196,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(SliceAttendArgs a)
   LK_DYNAMIC_SHARED(float, shared);
   const SliceStep& s = a.step;
   const SliceRows rows = a.rows[blockIdx.x];
+  if (rows.n_rows == 0) return;
   const SliceSequence sequence = s.sequences[rows.sequence];
   const int64_t d = s.head_dim, head = blockIdx.y;
   const int64_t key_tile = head / (s.n_heads / s.n_kv_heads);

@@ -57,6 +57,7 @@ __global__ void WriteKernel(TaylorWriteArgs a) {
   if (task >= a.n_rows * n_heads) return;
   const int64_t index = task / n_heads, head = task % n_heads;
   const TaylorRow row = a.rows[index];
+  if (row.sequence == kTaylorNone) return;
   const TaylorSequence sequence = s.sequences[row.sequence];
   const int64_t step_row = sequence.first_row + row.row;
   if (head < s.n_heads) {
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(B::kThreads) FoldKernel(TaylorFoldArgs a) {
   const Panels<B> p = MakePanels<B>(shared, s.head_dim);
   const int64_t n_tiles = (s.n_features + B::kRows - 1) / B::kRows;
   const TaylorFold fold = a.folds[blockIdx.x / n_tiles];
+  if (fold.sequence == kTaylorNone) return;
   const int64_t first = blockIdx.x % n_tiles * B::kRows, kv_head = blockIdx.y;
   const int64_t left = s.n_features - first;
   const int n_rows = static_cast<int>(left < B::kRows ? left : B::kRows);
@@ -149,6 +151,7 @@ __device__ void Save(const TaylorStep& s, const Reading& reading, const Panels<B
 
 template <typename B>
 __global__ void __launch_bounds__(B::kThreads) ReadStateKernel(TaylorReadArgs a) {
+  if (!HasPiece(a)) return;
   LK_DYNAMIC_SHARED(float, shared);
   const TaylorStep& s = a.step;
   const Panels<B> p = MakePanels<B>(shared, s.head_dim);
@@ -240,6 +243,7 @@ __device__ void WeighWindow(int n_rows, const Panels<B>& p, float& top) {
 // Far pages, or with W = NearScore those in the window.
 template <typename W, typename T, typename B>
 __global__ void __launch_bounds__(B::kThreads) ReadPagesKernel(TaylorReadArgs a) {
+  if (!HasPiece(a)) return;
   constexpr bool kIsNear = std::is_same_v<W, NearScore>;
   LK_DYNAMIC_SHARED(float, shared);
   const TaylorStep& s = a.step;

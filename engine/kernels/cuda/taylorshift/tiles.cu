@@ -60,6 +60,7 @@ __global__ void __launch_bounds__(Shape::kThreads) FoldTilesKernel(TaylorFoldArg
   const TaylorStep& s = a.step;
   const int64_t n_tiles = (s.n_features + Shape::kRows - 1) / Shape::kRows;
   const TaylorFold fold = a.folds[blockIdx.x / n_tiles];
+  if (fold.sequence == kTaylorNone) return;
   const int64_t first = blockIdx.x % n_tiles * Shape::kRows + Shape::FirstRow();
   const int64_t kv_head = blockIdx.y;
   const TaylorSequence sequence = s.sequences[fold.sequence];
@@ -192,6 +193,7 @@ struct StatePanels {
 
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads) ReadStateTilesKernel(TaylorReadArgs a) {
+  if (!HasPiece(a)) return;
   LK_DYNAMIC_SHARED(float, queries);
   using Panels = StatePanels<Shape>;
   float* const panels = queries + QueryRows<Shape>::kNumbers;
@@ -316,6 +318,7 @@ struct PagePanels {
 
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads) ReadPagesTilesKernel(TaylorReadArgs a) {
+  if (!HasPiece(a)) return;
   LK_DYNAMIC_SHARED(uint16_t, queries);
   using Planes = PagePlanes<Shape::kDim>;
   constexpr int kPages = PagePanels<Shape>::kPages;

@@ -78,7 +78,12 @@ __device__ inline void BeginStatePanel(const TaylorStep& s, const float* head, i
   CommitCopies();
 }
 
-// A piece of a block, for one KV head.
+// Says whether a thread block's piece does something.
+__device__ inline bool HasPiece(const TaylorReadArgs& a) {
+  return a.pieces[blockIdx.x].block != kTaylorNone;
+}
+
+// A piece of a block, for one KV head. The thread block has a piece.
 struct Reading {
   TaylorPiece piece;
   TaylorBlock block;

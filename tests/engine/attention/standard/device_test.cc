@@ -97,40 +97,6 @@ TEST_F(DeviceStandardTest, StepsThatDecodeAlikeHaveOneKey) {
   EXPECT_EQ(key_of(1, 0), spread);
 }
 
-// What was queued for one step does for all others with its key.
-class RepeatedStandardTest : public DeviceStandardTest,
-                             public testing::WithParamInterface<CacheStorage> {};
-
-INSTANTIATE_TEST_SUITE_P(Storages, RepeatedStandardTest,
-                         testing::Values(CacheStorage::kDtype, CacheStorage::kInt8),
-                         [](const auto& info) { return std::string(NameOf(info.param)); });
-
-TEST_P(RepeatedStandardTest, LaunchesReadTheStepsOwnTables) {
-  const AttentionRows rows = RandomRows(Geometry(2, 32), 520, 4);
-  const std::vector<float> expected = RunSequence(rows, {Standard(GetParam())});
-  Device& device = *TestDevice();
-  MechanismRunner runner = RunnerOf(rows.geometry);
-  SequenceCache sequence = NewSequence(Standard(GetParam()), 508);
-  std::vector<float> out;
-  ASSERT_TRUE(runner.Step({{&sequence, &rows, 508, &out}}).ok());
-  const int64_t row_bytes = rows.ld() * static_cast<int64_t>(sizeof(float));
-  Buffer in = Buffer::Allocate(row_bytes, &device).value();
-  Buffer to = Buffer::Allocate(64 * sizeof(float), &device).value();
-  const auto* q = in.as<float>();
-  while (sequence.n_tokens < rows.n_tokens) {
-    const Segment segment{&sequence, sequence.n_tokens, 1, 0};
-    ASSERT_TRUE(runner.mechanism().Plan({&segment, 1}).ok());
-    device.Upload(rows.row(0, sequence.n_tokens), in.data(), row_bytes);
-    device.Repeat(runner.mechanism().PlanKey().value(), [&] {
-      runner.mechanism().Attend({0, nullptr, 0, q, q + 64, q + 96, rows.ld(), to.as<float>(), 64});
-    });
-    ASSERT_TRUE(
-        device.Download(to.data(), out.data() + 64 * sequence.n_tokens, 64 * sizeof(float)).ok());
-    runner.mechanism().Advance(sequence, 1);
-  }
-  EXPECT_TRUE(SameBits(out, expected));
-}
-
 // Scales, middles and codes of a closed page's keys and values, in the order of numbers. Of the
 // host's pages and the device's, which lie differently.
 struct ClosedNumbers {
