@@ -101,12 +101,13 @@ __device__ __forceinline__ int RowOf(int tile, int half) {
   return (B::RowsIndex() * B::kRowTiles + tile) * 16 + half * 8 + lane / 4;
 }
 
-// Calls f(column, pair) for the pairs of neighboring sums that a lane has of a row.
+// Calls f(column, pair) for the pairs of neighboring sums that a lane has of a row; the pair's columns
+// are those of the first lane plus 2 (lane % 4).
 template <typename B, typename F>
 __device__ __forceinline__ void WithSums(WarpRows<B>& rows, int tile, int half, F f) {
 #pragma unroll
   for (int i = 0; i < 2 * B::kGroups; ++i) {
-    const int column = B::ColumnOf(i / 2) + i % 2 * 8 + threadIdx.x % 4 * 2;
+    const int column = B::ColumnOf(i / 2) + i % 2 * 8;
     if (column >= B::kDim) continue;
     f(column, FloatPair{rows.out[tile][i][2 * half], rows.out[tile][i][2 * half + 1]});
   }
@@ -363,7 +364,7 @@ __device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& tas
       const int row = RowOf<B>(tile, half);
       if (row >= task.n_rows) continue;
       const float scale = 1.0f / fold.joined.sum;
-      const int64_t at = OutputAt(a, PlaceOf(task, a.group, row), blockIdx.y);
+      const int64_t at = OutputAt(a, PlaceOf(task, a.group, row), blockIdx.y) + threadIdx.x % 4 * 2;
       WithSums(rows, tile, half, [&](int column, FloatPair x) {
         auto* pair = reinterpret_cast<FloatPair*>(a.out + at + column);
         if (!fold.before_is_empty) {
@@ -398,9 +399,9 @@ __device__ __forceinline__ void SavePart(const AttendArgs& a, const RowTileTask&
         a.part_states[2 * part] = state.max;
         a.part_states[2 * part + 1] = state.sum;
       }
-      WithSums(rows, tile, half, [&](int column, FloatPair x) {
-        *reinterpret_cast<FloatPair*>(a.parts + part * B::kDim + column) = x;
-      });
+      float* to = a.parts + part * B::kDim + threadIdx.x % 4 * 2;
+      WithSums(rows, tile, half,
+               [&](int column, FloatPair x) { *reinterpret_cast<FloatPair*>(to + column) = x; });
     }
   }
 }

@@ -6,6 +6,8 @@
 // For few rows a block gives each eighth to a warp, so that the whole device reads even a narrow
 // weight. For many rows a block takes the eighths in turn and reads a weight once per 128 rows.
 
+#include <algorithm>
+
 #include "engine/kernels/cuda/grid/mma.h"
 #include "engine/kernels/cuda/products/products.h"
 #include "engine/kernels/cuda/products/rows.h"
@@ -72,18 +74,34 @@ __device__ inline Piece ReadPiece(const void* row, int64_t at, int64_t row_bytes
   return piece;
 }
 
-// The weights that a warp of FewRowsKernel reads from some successive blocks before it multiplies.
-template <typename Format, int kColumns>
+// The weights that a warp of FewRowsKernel reads from some successive blocks before it multiplies. The
+// rows' numbers of these blocks are copied to shared memory at the same time.
+template <typename Format, int kColumns, int kRows>
 struct Batch {
-  static constexpr int kBlocks = 4 / kColumns;
+  static constexpr int kChunks = Format::kChunks;
+  // At most 8 KiB of rows a warp: more would leave room for one block a multiprocessor.
+  static constexpr int kBlocks = std::min(4 / kColumns, 16 / (kRows * kChunks));
+  // Bytes of shared memory for a warp, which holds its rows, and in the end its sums.
+  static constexpr int kRowBytes =
+      kBlocks * kChunks * kRows * kWarp * static_cast<int>(sizeof(Piece));
+  static constexpr int kSums = 16 * kColumns * 8 * kRows;
+  static constexpr int kWarpFloats = std::max(kRowBytes / static_cast<int>(sizeof(float)), kSums);
+
   Piece pieces[kBlocks][2 * kColumns];
   float scales[kBlocks][kColumns][2];
+
+  // Returns where a lane has its piece of its r-th row.
+  __device__ static Piece& RowPiece(float* of_warp, int block, int chunk, int r) {
+    const int lane = threadIdx.x % kWarp;
+    return reinterpret_cast<Piece*>(
+        of_warp)[((block * kChunks + chunk) * kRows + r) * kWarp + lane];
+  }
 };
 
 // Reads columns first_column + 8 i + g of blocks [block, end), zeros past the end.
-template <typename Format, int kColumns>
+template <typename Format, int kColumns, int kRows>
 __device__ inline void ReadBatch(const ProductKernelArgs& a, int64_t first_column, int64_t block,
-                                 int64_t end, Batch<Format, kColumns>& batch) {
+                                 int64_t end, Batch<Format, kColumns, kRows>& batch) {
   const int g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
 #pragma unroll
   for (int b = 0; b < batch.kBlocks; ++b) {
@@ -101,11 +119,32 @@ __device__ inline void ReadBatch(const ProductKernelArgs& a, int64_t first_colum
   }
 }
 
+// Begins to copy the lane's pieces of rows x at the blocks of a batch.
+template <typename Format, int kColumns, int kRows>
+__device__ inline void BeginRows(const ProductKernelArgs& a, const uint16_t* const (&x)[kRows],
+                                 int64_t block, float* of_warp) {
+  using RowBatch = Batch<Format, kColumns, kRows>;
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int b = 0; b < RowBatch::kBlocks; ++b) {
+#pragma unroll
+    for (int c = 0; c < RowBatch::kChunks; ++c) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        CopyPiece(RowBatch::RowPiece(of_warp, b, c, r), x[r],
+                  ((block + b) * RowBatch::kChunks + c) * kLanes + t, 2 * a.n_in);
+      }
+    }
+  }
+  CommitCopies();
+}
+
 // A block computes 16 kColumns columns of 8 kRows rows; every warp has an eighth of k.
 template <typename Format, int kColumns, int kRows>
 __global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
-  constexpr int kTile = 16 * kColumns * 8 * kRows, kChunks = Format::kChunks;
-  LK_DYNAMIC_SHARED(float, partial);  // [kEighths, 8 kRows, 16 kColumns]
+  using WeightBatch = Batch<Format, kColumns, kRows>;
+  constexpr int kTile = WeightBatch::kSums, kChunks = Format::kChunks;
+  LK_DYNAMIC_SHARED(float, partial);  // by warp: [8 kRows, 16 kColumns]
   const int eighth = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
   const int64_t first_column = int64_t{blockIdx.x} * 16 * kColumns;
   float sums[kColumns][kRows][4] = {};
@@ -113,12 +152,14 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) x[r] = RowOf(a, 8 * r + g);
   const int64_t end = FirstBlock<Format>(a, eighth + 1);
-  using WeightBatch = Batch<Format, kColumns>;
+  float* const of_warp = partial + eighth * WeightBatch::kWarpFloats;
   for (int64_t block = FirstBlock<Format>(a, eighth); block < end; block += WeightBatch::kBlocks) {
-    // All weights of a batch are loaded before any is used: so many bytes are on their way that the
-    // memory is busy (32 KiB per multiprocessor).
+    // All numbers of a batch are loaded before any is used: so many bytes are on their way that the
+    // memory is busy (32 KiB per multiprocessor). A lane reads only the rows that it copied.
     WeightBatch batch;
+    BeginRows<Format, kColumns>(a, x, block, of_warp);
     ReadBatch(a, first_column, block, end, batch);
+    WaitCopies<0>();
 #pragma unroll
     for (int b = 0; b < WeightBatch::kBlocks; ++b) {
       if (block + b < end) {
@@ -130,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
           Piece row[kChunks];
 #pragma unroll
           for (int c = 0; c < kChunks; ++c) {
-            row[c] = ReadPiece(x[r], ((block + b) * kChunks + c) * kLanes + t, 2 * a.n_in);
+            row[c] = WeightBatch::RowPiece(of_warp, b, c, r);
           }
 #pragma unroll
           for (int i = 0; i < kColumns; ++i) {
@@ -141,6 +182,7 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
       }
     }
   }
+  __syncwarp();  // all lanes have read their rows
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
 #pragma unroll
@@ -148,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int row = 8 * r + 2 * t + j % 2, column = 16 * i + g + 8 * (j / 2);
-        partial[eighth * kTile + row * 16 * kColumns + column] = sums[i][r][j];
+        of_warp[row * 16 * kColumns + column] = sums[i][r][j];
       }
     }
   }
@@ -157,8 +199,8 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
     const int low = i / 8 * 16 + i % 8;  // the place of the pair's first sum
     float pair[2] = {};
     for (int e = 0; e < kEighths; ++e) {
-      pair[0] += partial[e * kTile + low];
-      pair[1] += partial[e * kTile + low + 8];
+      pair[0] += partial[e * WeightBatch::kWarpFloats + low];
+      pair[1] += partial[e * WeightBatch::kWarpFloats + low + 8];
     }
     StorePair<Format>(a, low / (16 * kColumns), first_column + low % (16 * kColumns), pair);
   }
@@ -275,7 +317,8 @@ void LaunchFew(Device& device, const ProductKernelArgs& a) {
   const LaunchShape shape{
       .blocks_x = (a.n_out + 16 * kColumns - 1) / (16 * kColumns),
       .threads = kThreads,
-      .shared_bytes = int64_t{kEighths} * 16 * kColumns * 8 * kRows * int64_t{sizeof(float)}};
+      .shared_bytes =
+          int64_t{kEighths} * Batch<Format, kColumns, kRows>::kWarpFloats * int64_t{sizeof(float)}};
   Launch(device, FewRowsKernel<Format, kColumns, kRows>, shape, a);
 }
 
