@@ -41,14 +41,16 @@ int64_t UsedSlots(const CacheSlots& pages) {
 }
 
 void Rotate(Device& device, const RotateArgs& a) {
+  const double from = a.rounded == nullptr ? kFloat : Bytes(StorageType::kBFloat16);
   if (a.pages.slots == nullptr) {
-    const double n = Times(a.n_rows, (a.n_heads + a.n_kv_heads) * a.head_dim);
-    return Add(device, "rotate", n * 2 * kFloat);
+    const int64_t n_moved = a.rounded == nullptr ? 0 : a.n_values;
+    const double n = Times(a.n_rows, (a.n_heads + a.n_kv_heads) * a.head_dim + n_moved);
+    return Add(device, "rotate", n * (from + kFloat));
   }
   const double n = Times(UsedSlots(a.pages), a.head_dim);
   Add(device, "rotate into pages",
-      n * (static_cast<double>(a.n_heads) * 2 * kFloat +
-           static_cast<double>(a.n_kv_heads) * 2 * (kFloat + Bytes(a.pages.cache_type))));
+      n * (static_cast<double>(a.n_heads) * (from + kFloat) +
+           static_cast<double>(a.n_kv_heads) * 2 * (from + Bytes(a.pages.cache_type))));
 }
 
 void Round(Device& device, const RoundArgs& a) {
@@ -134,8 +136,10 @@ void CountingDevice::CountProduct(const std::string& kind, const ProductArgs& a,
 
 void CountingDevice::Multiply(const ProductArgs& a) {
   const int64_t n_out = a.weight->n_out();
-  CountProduct(absl::StrCat("product to ", n_out), a,
-               Times(a.n_rows, n_out) * kFloat * (a.into == GemmArgs::Into::kAccumulate ? 2 : 1));
+  const double bytes = a.rounded != nullptr                    ? Bytes(StorageType::kBFloat16)
+                       : a.into == GemmArgs::Into::kAccumulate ? 2 * kFloat
+                                                               : kFloat;
+  CountProduct(absl::StrCat("product to ", n_out), a, Times(a.n_rows, n_out) * bytes);
 }
 
 // Counts the one launch of the tiles.

@@ -1,6 +1,8 @@
 // Kernels over rows of activations. One thread block computes a row, so that the row's bits depend
 // on nothing else.
 
+#include <type_traits>
+
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/cuda/products/gate.h"
@@ -47,17 +49,29 @@ __global__ void AnglesKernel(AnglesArgs a) {
   a.sin[i] = static_cast<float>(sin(angle));
 }
 
-// The values too where they move, from slices or into pages.
+// The values too where they move, head_dim numbers at a time.
 __host__ __device__ int64_t HeadsPerRow(const RotateArgs& a) {
-  const bool moves_values = a.value_slices != nullptr || a.pages.slots != nullptr;
-  return a.n_heads + a.n_kv_heads + (moves_values ? a.n_kv_heads : 0);
+  const bool moves_values =
+      a.value_slices != nullptr || a.pages.slots != nullptr || a.rounded != nullptr;
+  const int64_t n_moved = moves_values ? a.n_values : 0;
+  return a.n_heads + a.n_kv_heads + (n_moved + a.head_dim - 1) / a.head_dim;
 }
 
 __device__ int64_t FirstValue(const RotateArgs& a) { return a.n_heads + a.n_kv_heads; }
 
+// Returns where q, k and v are read, from number `at` on.
+template <typename From>
+__device__ const From* QkvAt(const RotateArgs& a, int64_t at) {
+  if constexpr (std::is_same_v<From, float>) {
+    return a.qkv + at;
+  } else {
+    return a.rounded + at;
+  }
+}
+
 // Norms and rotates a query or key of the row. Lane i of a warp has every 32nd pair from i on.
-template <typename T>
-__device__ void RotateHead(const RotateArgs& a, int64_t row, int64_t head, const float* from,
+template <typename From, typename T>
+__device__ void RotateHead(const RotateArgs& a, int64_t row, int64_t head, const From* from,
                            T* to) {
   const int lane = threadIdx.x % kWarp;
   const int64_t half = a.head_dim / 2;
@@ -65,12 +79,15 @@ __device__ void RotateHead(const RotateArgs& a, int64_t row, int64_t head, const
   float scale = 1;
   if (norm != nullptr) {
     float squares = 0;
-    for (int64_t j = lane; j < a.head_dim; j += kWarp) squares += from[j] * from[j];
+    for (int64_t j = lane; j < a.head_dim; j += kWarp) {
+      const float x = ToFloat(from[j]);
+      squares += x * x;
+    }
     scale = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(a.head_dim) + a.eps);
   }
   for (int64_t j = lane; j < half; j += kWarp) {
     const float c = a.cos[row * half + j], s = a.sin[row * half + j];
-    float first = from[j], second = from[j + half];
+    float first = ToFloat(from[j]), second = ToFloat(from[j + half]);
     if (norm != nullptr) {
       first *= scale * norm[j];
       second *= scale * norm[j + half];
@@ -80,9 +97,9 @@ __device__ void RotateHead(const RotateArgs& a, int64_t row, int64_t head, const
   }
 }
 
-template <typename T>
-__device__ void CopyHead(const float* from, int64_t head_dim, T* to) {
-  for (int64_t j = threadIdx.x % kWarp; j < head_dim; j += kWarp) to[j] = FromFloat<T>(from[j]);
+template <typename From, typename T>
+__device__ void CopyNumbers(const From* from, int64_t n, T* to) {
+  for (int64_t j = threadIdx.x % kWarp; j < n; j += kWarp) to[j] = FromFloat<T>(ToFloat(from[j]));
 }
 
 // Returns the warp's task in tasks numbered head by head: one warp computes one head of one row.
@@ -94,36 +111,42 @@ __device__ HeadTask TaskOf(int64_t n_heads) {
   return {task / n_heads, task % n_heads};
 }
 
+// From is the type of q, k and v.
+template <typename From>
 __global__ void RotateKernel(RotateArgs a) {
   const auto [row, head] = TaskOf(HeadsPerRow(a));
   if (row >= a.n_rows) return;
-  float* x = a.qkv + row * a.ld + head * a.head_dim;
+  const int64_t at = row * a.ld + head * a.head_dim;
+  float* to = a.qkv + at;
   if (head >= FirstValue(a)) {
-    const int64_t slice = (head - FirstValue(a)) * a.head_dim;
-    return CopyHead(a.value_slices + row * a.ld_slices + slice, a.head_dim, x);
+    const int64_t value = (head - FirstValue(a)) * a.head_dim, left = a.n_values - value;
+    const int64_t n = left < a.head_dim ? left : a.head_dim;
+    if (a.value_slices == nullptr) return CopyNumbers(QkvAt<From>(a, at), n, to);
+    return CopyNumbers(a.value_slices + row * a.ld_slices + value, n, to);
   }
-  const float* from = x;
   if (head >= a.n_heads && a.key_slices != nullptr) {
-    from = a.key_slices + row * a.ld_slices + (head - a.n_heads) * a.head_dim;
+    const float* slices = a.key_slices + row * a.ld_slices;
+    return RotateHead(a, row, head, slices + (head - a.n_heads) * a.head_dim, to);
   }
-  RotateHead(a, row, head, from, x);
+  RotateHead(a, row, head, QkvAt<From>(a, at), to);
 }
 
-// T is the type of the pages.
-template <typename T>
+// T is the type of the pages, From of q, k and v.
+template <typename T, typename From>
 __global__ void RotateIntoPagesKernel(RotateArgs a) {
   const auto [number, head] = TaskOf(HeadsPerRow(a));
   if (number >= a.pages.n_slots) return;
   const CacheSlot slot = a.pages.slots[number];
   if (slot.page == nullptr) return;
-  float* x = a.qkv + slot.row * a.ld + head * a.head_dim;
-  if (head < a.n_heads) return RotateHead(a, slot.row, head, x, x);
+  const int64_t at = slot.row * a.ld + head * a.head_dim;
+  const From* from = QkvAt<From>(a, at);
+  if (head < a.n_heads) return RotateHead(a, slot.row, head, from, a.qkv + at);
   const bool is_value = head >= FirstValue(a);
   const int64_t kv_head = head - (is_value ? FirstValue(a) : a.n_heads);
   const int64_t plane = (a.layer * a.n_kv_heads + kv_head) * 2 + (is_value ? 1 : 0);
   T* to = reinterpret_cast<T*>(slot.page) + (plane * kPageTokens + slot.slot) * a.head_dim;
-  if (is_value) return CopyHead(x, a.head_dim, to);
-  RotateHead(a, slot.row, head, x, to);
+  if (is_value) return CopyNumbers(from, a.head_dim, to);
+  RotateHead(a, slot.row, head, from, to);
 }
 
 template <typename T>
@@ -142,6 +165,17 @@ __global__ void RoundKernel(RoundArgs a) {
 
 LaunchShape Elements(int64_t n) {
   return {.blocks_x = (n + kThreads - 1) / kThreads, .threads = kThreads};
+}
+
+template <typename From>
+void Rotate(Device& device, const RotateArgs& args) {
+  const CacheSlots& pages = args.pages;
+  const int64_t n_rows = pages.slots == nullptr ? args.n_rows : pages.n_slots;
+  const auto kernel = pages.slots == nullptr ? RotateKernel<From>
+                      : pages.cache_type == StorageType::kFloat32
+                          ? RotateIntoPagesKernel<float, From>
+                          : RotateIntoPagesKernel<uint16_t, From>;
+  Launch(device, kernel, Elements(n_rows * HeadsPerRow(args) * kWarp), args);
 }
 
 // Returns the kernel's instance for an element type.
@@ -167,12 +201,7 @@ void AnglesOnDevice(Device& device, const AnglesArgs& args) {
 }
 
 void RotateOnDevice(Device& device, const RotateArgs& args) {
-  const CacheSlots& pages = args.pages;
-  const int64_t n_rows = pages.slots == nullptr ? args.n_rows : pages.n_slots;
-  const auto kernel = pages.slots == nullptr                      ? RotateKernel
-                      : pages.cache_type == StorageType::kFloat32 ? RotateIntoPagesKernel<float>
-                                                                  : RotateIntoPagesKernel<uint16_t>;
-  Launch(device, kernel, Elements(n_rows * HeadsPerRow(args) * kWarp), args);
+  args.rounded == nullptr ? Rotate<float>(device, args) : Rotate<uint16_t>(device, args);
 }
 
 void GatedOnDevice(Device& device, const GatedArgs& args) {

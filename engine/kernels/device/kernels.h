@@ -50,22 +50,26 @@ struct AnglesArgs {
 };
 
 // Norms the heads in place (where there is a norm), then rotates pairs (j, j + head_dim / 2). A row
-// of qkv begins with n_heads queries, then n_kv_heads keys; either number may be 0.
+// of qkv begins with n_heads queries, then n_kv_heads keys, then n_values numbers of values; any of
+// these may be 0.
 //
 // Where there are pages, the rows of their slots alone are taken, and keys go there, rotated, as do
-// the values, head_dim each, which stand behind the keys; both stay in qkv as they were.
+// the values, head_dim for each key; both stay in qkv as they were.
 struct RotateArgs {
   float* qkv = nullptr;  // row i at qkv + i * ld
+  // What is read instead of qkv, of the same layout; nullptr: qkv. Without pages the values go to qkv.
+  const uint16_t* rounded = nullptr;
   int64_t ld = 0;
   int64_t n_rows = 0;
   int64_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
+  int64_t n_values = 0;
   const float* q_norm = nullptr;  // [head_dim]; nullptr: no norm
   const float* k_norm = nullptr;
   float eps = 0;
   const float* cos = nullptr;  // [n_rows, head_dim / 2]
   const float* sin = nullptr;
-  // Slices of a layer's input, row i at + i * ld_slices: keys that are taken from there instead of
-  // qkv, and values that are copied to qkv behind the keys; nullptr: none.
+  // Slices of a layer's input, row i at + i * ld_slices: keys and values that are taken from there,
+  // and go to qkv; nullptr: none.
   const float* key_slices = nullptr;
   const float* value_slices = nullptr;
   int64_t ld_slices = 0;

@@ -34,7 +34,9 @@ absl::Status DeviceWeightSet::ReserveRows(int64_t max_rows) {
   LK_RETURN_IF_ERROR(reserve(cos_, config_.key_dim() / 2 * kFloat));
   LK_RETURN_IF_ERROR(reserve(sin_, config_.key_dim() / 2 * kFloat));
   if (type_ != StorageType::kFloat32) {
-    LK_RETURN_IF_ERROR(reserve(rounded_, out_dim() * StorageBytes(RowTypeOf(type_))));
+    const int64_t row_bytes = StorageBytes(RowTypeOf(type_));
+    LK_RETURN_IF_ERROR(reserve(rounded_qkv_, qkv_dim() * row_bytes));
+    LK_RETURN_IF_ERROR(reserve(rounded_, out_dim() * row_bytes));
   }
   LK_ASSIGN_OR_RETURN(inverse_frequencies_, Uploaded(RopeInverseFrequencies(config_), device_));
   return absl::OkStatus();
@@ -56,11 +58,22 @@ void DeviceWeightSet::Begin(const int32_t* positions, int64_t n_rows,
 LayerRows DeviceWeightSet::Project(int64_t layer_index, const void* x, const float* x_floats) {
   const Layer& layer = layers_[layer_index];
   if (layer.qkv != nullptr) {
-    device_.Multiply({layer.qkv.get(), x, config_.hidden_dim, n_rows_, qkv_.as<float>(), qkv_dim(),
-                      layer.qkv_bias.as<float>()});
-    RotateArgs rotate{
-        qkv_.as<float>(),           qkv_dim(),        n_rows_, q_dim_ / config_.key_dim(),
-        k_dim_ / config_.key_dim(), config_.key_dim()};
+    device_.Multiply({.weight = layer.qkv.get(),
+                      .x = x,
+                      .ld_x = config_.hidden_dim,
+                      .n_rows = n_rows_,
+                      .y = qkv_.as<float>(),
+                      .ld_y = qkv_dim(),
+                      .bias = layer.qkv_bias.as<float>(),
+                      .rounded = rounded_qkv_.as<uint16_t>()});
+    RotateArgs rotate{.qkv = qkv_.as<float>(),
+                      .rounded = rounded_qkv_.as<uint16_t>(),
+                      .ld = qkv_dim(),
+                      .n_rows = n_rows_,
+                      .n_heads = q_dim_ / config_.key_dim(),
+                      .n_kv_heads = k_dim_ / config_.key_dim(),
+                      .head_dim = config_.key_dim(),
+                      .n_values = v_dim_};
     rotate.q_norm = layer.q_norm.as<float>();
     rotate.k_norm = layer.k_norm.as<float>();
     rotate.eps = config_.rms_norm_eps;

@@ -17,7 +17,8 @@
 namespace lowkey {
 
 // WeightSet's linear maps around attention, on a device. Rows meet weights in RowTypeOf the
-// weights' type; everything else is fp32. All functions except AddLayer and ReserveRows only queue.
+// weights' type, and q, k and v have that type before their norms and RoPE; everything else is
+// fp32. All functions except AddLayer and ReserveRows only queue.
 class DeviceWeightSet : public WeightSetSizes {
  public:
   // `device` outlives this.
@@ -53,7 +54,9 @@ class DeviceWeightSet : public WeightSetSizes {
   bool rounds_results_ = false;        // the step's mechanisms fill rounded_
   Buffer inverse_frequencies_;         // double
   Buffer qkv_, attended_, cos_, sin_;
-  Buffer rounded_;  // attended as it meets weights, unless that is fp32; same layout
+  // q, k, v as the product gives them, and attended as it meets weights, unless weights are fp32; same
+  // layouts.
+  Buffer rounded_qkv_, rounded_;
 };
 
 }  // namespace lowkey

@@ -34,6 +34,10 @@ void MultiplyColumn(const ProductArgs& a, int64_t j, const std::vector<float>& w
       sum += At(a.x, row_type, row * a.ld_x + k) * weight[k];
     }
     if (a.bias != nullptr) sum += a.bias[j];
+    if (a.rounded != nullptr) {
+      a.rounded[row * a.ld_y + j] = ToBFloat16(sum).bits;
+      continue;
+    }
     float& y = a.y[row * a.ld_y + j];
     y = a.into == GemmArgs::Into::kAccumulate ? y + sum : sum;
   }

@@ -95,7 +95,11 @@ WarpgroupSpace Products::space() {
 
 absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductMethod& method) {
   if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&method); lt && LtProduct::Takes(args)) {
-    return CublasStatus(LtProduct(args).Run(context_, *lt), "product");
+    LK_RETURN_IF_ERROR(CublasStatus(LtProduct(args).Run(context_, *lt), "product"));
+    if (args.rounded != nullptr) {
+      device_.kernels().round(device_, {args.y, args.n_rows * args.ld_y, args.rounded});
+    }
+    return absl::OkStatus();
   }
   if (Is(OwnKernel::kTiles, method) && TilesTake(args)) {
     MultiplyByTiles(device_, args);

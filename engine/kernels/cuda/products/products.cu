@@ -67,7 +67,12 @@ __global__ void PlainProductKernel(ProductKernelArgs a) {
     float sum = WarpSum(sums[r]);
     if (lane != 0 || first_row + r >= a.n_rows) continue;
     if (a.bias != nullptr) sum += a.bias[column];
-    float& y = a.y[(first_row + r) * a.ld_y + column];
+    const int64_t at = (first_row + r) * a.ld_y + column;
+    if (a.rounded != nullptr) {
+      a.rounded[at] = FromFloat<uint16_t>(sum);
+      continue;
+    }
+    float& y = a.y[at];
     y = a.into == GemmArgs::Into::kAccumulate ? y + sum : sum;
   }
 }

@@ -20,7 +20,8 @@ struct ProductKernelArgs {
   int64_t ld_y = 0;
   const float* bias = nullptr;
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
-  uint16_t* gated = nullptr;  // GatedProductArgs::out, written instead of y unless nullptr
+  uint16_t* rounded = nullptr;  // written instead of y unless nullptr
+  uint16_t* gated = nullptr;    // GatedProductArgs::out, written instead of y unless nullptr
   int64_t n_channels = 0;
 };
 
@@ -29,7 +30,7 @@ inline ProductKernelArgs KernelArgsOf(const ProductArgs& args) {
   const int64_t row_bytes = w.n_in() * StorageBytes(w.type());
   ProductKernelArgs a{w.data(),  row_bytes, nullptr,   0,           w.n_out(),
                       w.n_in(),  args.x,    args.ld_x, args.n_rows, args.y,
-                      args.ld_y, args.bias, args.into, nullptr,     0};
+                      args.ld_y, args.bias, args.into, args.rounded};
   if (!IsNarrow(w.type())) return a;
   const NarrowLayout layout{w.type(), w.n_out(), w.n_in()};
   a.row_bytes = layout.row_bytes();

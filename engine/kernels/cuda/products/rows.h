@@ -44,8 +44,13 @@ __device__ inline void StorePair(const ProductKernelArgs& a, int64_t row, int64_
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (column + 8 * i >= a.n_out) return;
-    float& y = a.y[row * a.ld_y + column + 8 * i];
+    const int64_t at = row * a.ld_y + column + 8 * i;
     const float number = Finished<Format>(a, column + 8 * i, sums[i]);
+    if (a.rounded != nullptr) {
+      a.rounded[at] = FromFloat<uint16_t>(number);
+      continue;
+    }
+    float& y = a.y[at];
     y = a.into == GemmArgs::Into::kAccumulate ? y + number : number;
   }
 }

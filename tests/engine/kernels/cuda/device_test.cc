@@ -290,6 +290,25 @@ TEST_P(DeviceProductTest, AddsBiasAndAccumulates) {
   }
 }
 
+TEST_P(DeviceProductTest, RoundsItsResult) {
+  const int64_t n_out = GetParam().n_out, n_rows = 5, ld = n_out + 4;
+  DeviceArray<float> bias(Random(n_out, 8)), y(n_rows * ld), spare(n_rows * ld);
+  ProductArgs args = Args(2, n_rows, y);
+  args.bias = bias.data();
+  device_.Multiply(args);
+  DeviceArray<uint16_t> rounded(n_rows * ld);
+  args.y = spare.data();
+  args.rounded = rounded.data();
+  device_.Multiply(args);
+  const std::vector<float> exact = y.Read();
+  const std::vector<uint16_t> got = rounded.Read();
+  for (int64_t i = 0; i < n_rows; ++i) {
+    for (int64_t j = 0; j < n_out; ++j) {
+      ASSERT_EQ(got[i * ld + j], ToBFloat16(exact[i * ld + j]).bits) << i << " " << j;
+    }
+  }
+}
+
 TEST_P(DeviceProductTest, ARowsBitsAreItsOwn) {
   const int64_t n_out = GetParam().n_out, row = 41;
   std::optional<std::vector<float>> alone;

@@ -123,6 +123,25 @@ TEST_P(CudaProductsTest, MultipliesAddsBiasAndAccumulates) {
   }
 }
 
+TEST_P(CudaProductsTest, RoundsItsResult) {
+  const auto& [name, multiply, n_out, n_in, type] = GetParam();
+  const std::vector<std::byte> x = Stored(x_, type);
+  for (const int64_t n_rows : {int64_t{3}, kRows}) {
+    const std::vector<float> exact = Product(0, n_rows);
+    std::vector<uint16_t> rounded(n_rows * n_out, 1);
+    multiply(device_, {.weight = weight_.get(),
+                       .x = x.data(),
+                       .ld_x = n_in,
+                       .n_rows = n_rows,
+                       .ld_y = n_out,
+                       .rounded = rounded.data()});
+    ASSERT_TRUE(device_.Wait().ok());
+    for (size_t i = 0; i < rounded.size(); ++i) {
+      ASSERT_EQ(rounded[i], ToBFloat16(exact[i]).bits) << n_rows << " rows, number " << i;
+    }
+  }
+}
+
 TEST_P(CudaProductsTest, ARowsBitsAreItsOwnInAnyOrderOfThreads) {
   const int64_t n_out = GetParam().n_out;
   const std::vector<float> alone = Product(17, 1);
