@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/native/errors.h"
 #include "engine/kernels/cuda/products/products.h"
+#include "engine/kernels/device/kernels.h"
 #include "engine/kernels/narrow_weight.h"
 
 namespace lowkey {
