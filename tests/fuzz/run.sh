@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 seconds=${1:?SECONDS}
 names=("${@:2}")
 if [ "${#names[@]}" -eq 0 ]; then
-  names=(bundle chat_template config_json gguf gguf_vocabulary http1 http2 kserve openai rpc_message
+  names=(bundle calibration chat_template config_json gguf gguf_vocabulary http1 http2 kserve openai rpc_message
     safetensors schema token_table tokenizer tokenizer_json tool_parser)
 fi
 
