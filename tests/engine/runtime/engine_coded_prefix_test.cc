@@ -250,7 +250,7 @@ TEST_F(EngineCodedPrefixTest, PreemptionDoesNotShow) {
   }
 }
 
-// Returns how many of the prompts that were computed one after the other are still found.
+// Returns how many of n prompts of 513 tokens, computed one after the other, are still found.
 int64_t NumFound(Engine& engine, const std::function<EngineRequest(int)>& request, int n) {
   const auto run = [&](int i) {
     auto to = std::make_shared<Collected>();
@@ -259,23 +259,23 @@ int64_t NumFound(Engine& engine, const std::function<EngineRequest(int)>& reques
   };
   for (int i = 0; i < n; ++i) run(i);
   int64_t n_found = 0;
-  while (n_found < n && run(n - 1 - static_cast<int>(n_found)) == 1024) ++n_found;
+  while (n_found < n && run(n - 1 - static_cast<int>(n_found)) == 512) ++n_found;
   return n_found;
 }
 
 TEST_F(EngineCodedPrefixTest, ABudgetHoldsSixTimesAsManyPrefixes) {
   Start();
-  const int64_t exact_bytes = Run(Request(1025, 1, 0, 0))->final_event->attention.cache_bytes;
+  const int64_t exact_bytes = Run(Request(513, 1, 0, 0))->final_event->attention.cache_bytes;
   EngineOptions options;
   options.cache_bytes = 5 * exact_bytes;
   constexpr int kPrompts = 36;
   Start(options);
   const int64_t n_exact = NumFound(
-      *engine_, [](int i) { return Request(1025, 1, i, 0); }, kPrompts);
+      *engine_, [](int i) { return Request(513, 1, i, 0); }, kPrompts);
   EXPECT_GE(n_exact, 3);
   Start(options);
   const int64_t n_coded = NumFound(
-      *engine_, [](int i) { return Request(1025, 1, i); }, kPrompts);
+      *engine_, [](int i) { return Request(513, 1, i); }, kPrompts);
   EXPECT_GE(n_coded, 6 * n_exact);
 }
 
