@@ -32,8 +32,8 @@ struct Served {
       lowkey::TestTokenizer(),
       {"tales", {}, lowkey::ChatTemplates("{{ messages }}<tool_call><think>"), nullptr}};
   const lowkey::OpenAiOptions options = {};
-  const lowkey::RpcContext context;
-  const lowkey::CallState call;
+  const lowkey::RpcContext context = {};
+  const lowkey::CallState call = {};
 };
 
 void CheckError(const absl::Status& status) {
