@@ -50,8 +50,8 @@ struct ProductArgs {
   int64_t ld_y = 0;
   const float* bias = nullptr;  // [n_out], or none
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
-  // The result in bf16, laid out like y, whose rows may then hold anything; nullptr: y gets the result.
-  uint16_t* rounded = nullptr;
+  // Where the result goes in bf16, in whole rows of ld_y numbers like y's; then `into` is kOverwrite.
+  uint16_t* rounded = nullptr;  // nullptr: y gets the result; else y may hold anything
 };
 
 // out [n_rows, n_channels] = silu(gate) * up, in x's type, where the columns of the product, x W^T +

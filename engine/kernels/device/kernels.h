@@ -49,12 +49,12 @@ struct AnglesArgs {
   float* sin = nullptr;
 };
 
-// Norms the heads in place (where there is a norm), then rotates pairs (j, j + head_dim / 2). A row
+// Norms the heads (where there is a norm), then rotates pairs (j, j + head_dim / 2). A row
 // of qkv begins with n_heads queries, then n_kv_heads keys, then n_values numbers of values; any of
 // these may be 0.
 //
 // Where there are pages, the rows of their slots alone are taken, and keys go there, rotated, as do
-// the values, head_dim for each key; both stay in qkv as they were.
+// the values, head_dim for each key; the places of both in qkv are not written.
 struct RotateArgs {
   float* qkv = nullptr;  // row i at qkv + i * ld
   // What is read instead of qkv, of the same layout; nullptr: qkv. Without pages the values go to qkv.

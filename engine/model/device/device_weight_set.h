@@ -17,7 +17,7 @@
 namespace lowkey {
 
 // WeightSet's linear maps around attention, on a device. Rows meet weights in RowTypeOf the
-// weights' type, and q, k and v have that type before their norms and RoPE; everything else is
+// weights' type, and q, k and v are rounded to that type before norms and RoPE; everything else is
 // fp32. All functions except AddLayer and ReserveRows only queue.
 class DeviceWeightSet : public WeightSetSizes {
  public:

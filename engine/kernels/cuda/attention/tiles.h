@@ -104,7 +104,7 @@ __device__ __forceinline__ int RowOf(int tile, int half) {
 // Calls f(column, pair) for the pairs of neighboring sums that a lane has of a row; the pair's columns
 // are those of the first lane plus 2 (lane % 4).
 template <typename B, typename F>
-__device__ __forceinline__ void WithSums(WarpRows<B>& rows, int tile, int half, F f) {
+__device__ __forceinline__ void WithSums(const WarpRows<B>& rows, int tile, int half, F f) {
 #pragma unroll
   for (int i = 0; i < 2 * B::kGroups; ++i) {
     const int column = B::ColumnOf(i / 2) + i % 2 * 8;
@@ -386,7 +386,7 @@ __device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& tas
 
 template <typename B>
 __device__ __forceinline__ void SavePart(const AttendArgs& a, const RowTileTask& task,
-                                         WarpRows<B>& rows) {
+                                         const WarpRows<B>& rows) {
 #pragma unroll
   for (int tile = 0; tile < B::kRowTiles; ++tile) {
 #pragma unroll

@@ -95,6 +95,7 @@ WarpgroupSpace Products::space() {
 }
 
 absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductMethod& method) {
+  LK_CHECK(args.rounded == nullptr || args.into == GemmArgs::Into::kOverwrite);
   if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&method); lt && LtProduct::Takes(args)) {
     LK_RETURN_IF_ERROR(CublasStatus(LtProduct(args).Run(context_, *lt), "product"));
     if (args.rounded != nullptr) {

@@ -79,7 +79,7 @@ __device__ inline Piece ReadPiece(const void* row, int64_t at, int64_t row_bytes
 template <typename Format, int kColumns, int kRows>
 struct Batch {
   static constexpr int kChunks = Format::kChunks;
-  // At most 8 KiB of rows a warp: more would leave room for one block a multiprocessor.
+  // At most 8 KiB of rows a warp: more would exceed 99 KiB a block.
   static constexpr int kBlocks = std::min(4 / kColumns, 16 / (kRows * kChunks));
   // Bytes of shared memory for a warp, which holds its rows, and in the end its sums.
   static constexpr int kRowBytes =
@@ -155,7 +155,8 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
   float* const of_warp = partial + eighth * WeightBatch::kWarpFloats;
   for (int64_t block = FirstBlock<Format>(a, eighth); block < end; block += WeightBatch::kBlocks) {
     // All numbers of a batch are loaded before any is used: so many bytes are on their way that the
-    // memory is busy (32 KiB per multiprocessor). A lane reads only the rows that it copied.
+    // memory is busy (32 KiB of weights a block, 16 KiB of those of 8 bits and more than 16 rows). A
+    // lane reads only the rows that it copied.
     WeightBatch batch;
     BeginRows<Format, kColumns>(a, x, block, of_warp);
     ReadBatch(a, first_column, block, end, batch);
