@@ -201,7 +201,7 @@ run_arm64() {
   LOWKEY_SYSROOT=$sysroot build_suite arm64 build-arm64
   # Servers and timing-bound tests say nothing under emulation, which is twenty times as slow.
   test_suite arm64 build-arm64 --parallel "$(nproc)" --timeout 1800 --label-exclude 'gpu|slow' \
-    --exclude-regex '^(integration|server_front)_|_on_device|^cuda_'
+    --exclude-regex '^(integration|server_front)_|forced_answers|_on_device|^cuda_'
 }
 
 run_step() {
