@@ -322,11 +322,8 @@ absl::Status DeviceAtp::Prepare() {
   LK_RETURN_IF_ERROR(
       GrowOnDevice(device_, n_choices * model_.n_kv_heads * max_refined_ * kBytes, chosen_));
   LK_RETURN_IF_ERROR(grow(n_compress, kCompressFloats, compress_scratch_));
+  if (decodes_) PadTable(cache_slots_);
   n_rows_ = cache_slots_.n();
-  if (decodes_ && n_rows_ > 0) {
-    cache_slots_.resize(std::bit_ceil(cache_slots_.size()));
-    n_rows_ = cache_slots_.n();
-  }
   // Nobody reads the added entries: a table that grows by little leaves the others in place.
   WithTables(*this,
              [](auto&... tables) { (tables.resize(std::bit_ceil(tables.size() + 1)), ...); });

@@ -50,8 +50,9 @@ struct ProductArgs {
   int64_t ld_y = 0;
   const float* bias = nullptr;  // [n_out], or none
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
-  // Where the result goes in bf16, in whole rows of ld_y numbers like y's; then `into` is kOverwrite.
-  uint16_t* rounded = nullptr;  // nullptr: y gets the result; else y may hold anything
+  // Where this is set, it gets the result in bf16, in whole rows of ld_y numbers like y's. `into` is
+  // kOverwrite then, and y may hold anything afterwards.
+  uint16_t* rounded = nullptr;
 };
 
 // out [n_rows, n_channels] = silu(gate) * up, in x's type, where the columns of the product, x W^T +

@@ -57,7 +57,7 @@ struct AnglesArgs {
 // the values, head_dim for each key; the places of both in qkv are not written.
 struct RotateArgs {
   float* qkv = nullptr;  // row i at qkv + i * ld
-  // What is read instead of qkv, of the same layout; nullptr: qkv. Without pages the values go to qkv.
+  // Kernels read this instead of qkv where it is set; values then go to qkv, unless there are pages.
   const uint16_t* rounded = nullptr;
   int64_t ld = 0;
   int64_t n_rows = 0;

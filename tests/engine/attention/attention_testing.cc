@@ -302,16 +302,6 @@ std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer, const
       });
 }
 
-double MaxDifference(const float* got, const std::vector<double>& want) {
-  double worst = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    const double difference = std::fabs(got[i] - want[i]);
-    if (std::isnan(difference)) return HUGE_VAL;
-    worst = std::max(worst, difference);
-  }
-  return worst;
-}
-
 MechanismWeights TestWeights(const AttentionGeometry& g, Mechanism over,
                              const std::vector<float>& tau) {
   constexpr int64_t kAlignmentTokens = 512;

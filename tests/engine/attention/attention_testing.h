@@ -10,6 +10,7 @@
 #include "engine/attention/attention.h"
 #include "engine/kernels/device/device.h"
 #include "gtest/gtest.h"
+#include "tests/testing/max_difference.h"
 #include "tests/testing/test_device.h"
 
 namespace lowkey {
@@ -55,9 +56,6 @@ std::vector<double> ReferenceStandard(const AttentionRows& rows, int64_t layer);
 // read exactly where prefill is exact.
 std::vector<double> ReferenceAtp(const AttentionRows& rows, int64_t layer,
                                  const AtpOptions& options, int64_t rank, int64_t n_prompt_tokens);
-
-// Infinite when one is not a number.
-double MaxDifference(const float* got, const std::vector<double>& want);
 
 AttentionOptions Standard(CacheStorage storage = CacheStorage::kDtype);
 AttentionOptions Atp(const AtpOptions& options);

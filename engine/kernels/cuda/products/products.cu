@@ -1,5 +1,6 @@
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/products/products.h"
+#include "engine/kernels/cuda/products/rows.h"
 #include "engine/kernels/device/kernels.h"
 
 namespace lowkey {
@@ -67,13 +68,7 @@ __global__ void PlainProductKernel(ProductKernelArgs a) {
     float sum = WarpSum(sums[r]);
     if (lane != 0 || first_row + r >= a.n_rows) continue;
     if (a.bias != nullptr) sum += a.bias[column];
-    const int64_t at = (first_row + r) * a.ld_y + column;
-    if (a.rounded != nullptr) {
-      a.rounded[at] = FromFloat<uint16_t>(sum);
-      continue;
-    }
-    float& y = a.y[at];
-    y = a.into == GemmArgs::Into::kAccumulate ? y + sum : sum;
+    StoreNumber(a, first_row + r, column, sum);
   }
 }
 

@@ -28,6 +28,17 @@ __device__ inline float Finished(const ProductKernelArgs& a, int64_t column, flo
   return a.bias == nullptr ? sum : sum + bias;
 }
 
+// Stores a number of the product where its arguments say.
+__device__ inline void StoreNumber(const ProductKernelArgs& a, int64_t row, int64_t column,
+                                   float number) {
+  const int64_t at = row * a.ld_y + column;
+  if (a.rounded != nullptr) {
+    a.rounded[at] = FromFloat<uint16_t>(number);
+  } else {
+    a.y[at] = a.into == GemmArgs::Into::kAccumulate ? a.y[at] + number : number;
+  }
+}
+
 // Stores the sums of columns `column` and `column` + 8; the first is one of the first 8 of 16.
 template <typename Format>
 __device__ inline void StorePair(const ProductKernelArgs& a, int64_t row, int64_t column,
@@ -44,14 +55,7 @@ __device__ inline void StorePair(const ProductKernelArgs& a, int64_t row, int64_
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (column + 8 * i >= a.n_out) return;
-    const int64_t at = row * a.ld_y + column + 8 * i;
-    const float number = Finished<Format>(a, column + 8 * i, sums[i]);
-    if (a.rounded != nullptr) {
-      a.rounded[at] = FromFloat<uint16_t>(number);
-      continue;
-    }
-    float& y = a.y[at];
-    y = a.into == GemmArgs::Into::kAccumulate ? y + number : number;
+    StoreNumber(a, row, column + 8 * i, Finished<Format>(a, column + 8 * i, sums[i]));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "engine/base/dtype.h"
 #include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/device/kernels.h"
+#include "tests/testing/max_difference.h"
 #include "tests/testing/test_device.h"
 
 namespace lowkey {
@@ -288,16 +289,6 @@ class Sequence {
   int32_t n_part_rows_ = 0;
   Device& device_ = KernelTestDevice();
 };
-
-inline double MaxDifference(const std::vector<float>& got, const std::vector<double>& want) {
-  double worst = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    const double difference = std::fabs(got[i] - want[i]);
-    if (std::isnan(difference)) return HUGE_VAL;
-    worst = std::max(worst, difference);
-  }
-  return worst;
-}
 
 inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;

@@ -62,8 +62,9 @@ TEST_P(CudaAttentionTest, MatchesTheReferenceAtEveryGroupAndWindow) {
       Sequence sequence(ShapeOf(group == 3 ? 2 : 1, group, 75, window), 1);
       const Rows rows{60, 75};
       sequence.Write({0, 75});
-      worst = std::max(worst, MaxDifference(sequence.Attend(rows, RowTile::kMany, Spans::kTogether),
-                                            sequence.Reference(rows)));
+      worst = std::max(worst,
+                       MaxDifference(sequence.Attend(rows, RowTile::kMany, Spans::kTogether).data(),
+                                     sequence.Reference(rows)));
     }
   }
   EXPECT_LE(worst, GetParam().tolerance);
@@ -110,7 +111,7 @@ TEST(CudaAttentionMemoryTest, RowsOnBothSidesOfLongerSpans) {
     sequence.Write({0, 2052});
     const Rows rows{2044, 2052};
     const std::vector<float> together = sequence.Attend(rows, RowTile::kMany, Spans::kTogether);
-    EXPECT_LE(MaxDifference(together, sequence.Reference(rows)),
+    EXPECT_LE(MaxDifference(together.data(), sequence.Reference(rows)),
               type == StorageType::kFloat32 ? 2e-6 : 6e-3);
     std::vector<float> by_token;
     for (int64_t t = rows.first; t < rows.end; ++t) {
@@ -131,7 +132,7 @@ TEST_P(CudaAttentionTest, SpreadSpansHaveTheBitsOfOneBlock) {
     sequence.Write({0, 316});
     const Rows rows{307, 316};
     const std::vector<float> together = sequence.Attend(rows, RowTile::kMany, Spans::kTogether);
-    EXPECT_LE(MaxDifference(together, sequence.Reference(rows)), GetParam().tolerance);
+    EXPECT_LE(MaxDifference(together.data(), sequence.Reference(rows)), GetParam().tolerance);
     EXPECT_TRUE(SameBits(sequence.Attend(rows, RowTile::kMany, Spans::kSpread), together));
     std::vector<float> by_token;
     for (int64_t t = rows.first; t < rows.end; ++t) {
@@ -222,7 +223,8 @@ TEST_P(CudaAttentionTest, ClosedPagesAreReadAsTheyWereClosed) {
       EXPECT_LT(sequence.MaxClosedError(), bits == 8 ? 0.025 : 0.4);
       const Rows rows{130, 150};
       const std::vector<float> together = sequence.Attend(rows, RowTile::kMany, Spans::kTogether);
-      EXPECT_LE(MaxDifference(together, sequence.Reference(rows)), 1.5 * GetParam().tolerance)
+      EXPECT_LE(MaxDifference(together.data(), sequence.Reference(rows)),
+                1.5 * GetParam().tolerance)
           << bits << " bits, window " << window.value_or(0);
       std::vector<float> by_token;
       for (int64_t t = rows.first; t < rows.end; ++t) {
@@ -255,7 +257,7 @@ TEST_P(CudaAttentionTest, OneTokenInSeveralTiles) {
   Sequence sequence(ShapeOf(1, 33, 40), 5);
   sequence.Write({0, 40});
   const std::vector<float> few = sequence.Attend({39, 40}, RowTile::kFew, Spans::kSpread);
-  EXPECT_LE(MaxDifference(few, sequence.Reference({39, 40})), GetParam().tolerance);
+  EXPECT_LE(MaxDifference(few.data(), sequence.Reference({39, 40})), GetParam().tolerance);
   EXPECT_TRUE(SameBits(sequence.Attend({39, 40}, RowTile::kMany, Spans::kSpread), few));
 }
 
