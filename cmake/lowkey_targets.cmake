@@ -5,8 +5,8 @@
 #                                     OPTIMIZED: by default without sanitizers, whatever its folder.
 # lk_test_library(NAME SRCS ... DEPS ...)
 #                                     what tests share, compiled as tests are.
-# lk_isa_tests(NAME...)               those tests once more for every instruction set: NAME_ISA, which is
-#                                     skipped where the machine lacks it.
+# lk_isa_tests(NAME...)               those tests by the portable kernels, and once more for every
+#                                     instruction set: NAME_ISA, which is skipped where the machine lacks it.
 # lk_gpu_test(NAME [FILTER [KIND]])   that test once more, on a GPU: NAME_gpu or NAME_KIND_gpu, which is skipped where there is none.
 
 add_library(lowkey_options INTERFACE)
@@ -69,8 +69,8 @@ target_link_libraries(lowkey_few_checks INTERFACE lowkey_options)
 if(LOWKEY_SANITIZE STREQUAL "address" AND NOT LOWKEY_FUZZ)
   set(LK_TEST_OPTIONS -O0)
   set(LK_COLD_OPTIONS -O0)
-  # For tests' own code and generated code: a check of every pointer doubles the time to compile it,
-  # and AddressSanitizer sees its pointers too.
+  # For tests' own code: a check of every pointer doubles the time to compile it, and
+  # AddressSanitizer sees its pointers too.
   target_compile_options(lowkey_few_checks INTERFACE -fno-sanitize=null,vptr,alignment)
 endif()
 
@@ -142,7 +142,8 @@ function(lk_isa_tests)
     return()
   endif()
   foreach(name IN LISTS ARGN)
-    foreach(isa portable avx2 avx512 avx512_vnni avx512_bf16)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT LOWKEY_ISA=portable)
+    foreach(isa avx2 avx512 avx512_vnni avx512_bf16)
       add_test(NAME ${name}_${isa} COMMAND ${name})
       set_tests_properties(${name}_${isa} PROPERTIES TIMEOUT ${LK_TEST_SECONDS}
         ENVIRONMENT LOWKEY_ISA=${isa} SKIP_REGULAR_EXPRESSION "LOWKEY_ISA: .*this CPU has")
