@@ -1,7 +1,7 @@
 // A device's limits, and what share of them a random Llama-shaped model's steps reach:
 //   device_bench --device cuda:0 [--shape 1.1b | --model_dir DIR] [--dtype bfloat16] [--runs 5]
 // One line of JSON for each figure. LOWKEY_CUDA_PRODUCTS=tiles, cublas or fastest measures another
-// way to compute products (engine/kernels/cuda/native/products.h).
+// way to compute products (engine/kernels/cuda/native/products/products.h).
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -11,7 +11,7 @@
 #include "engine/kernels/cuda/grid/launch.h"
 #include "engine/kernels/cuda/native/graphs.h"
 #include "engine/kernels/cuda/native/memory_pool.h"
-#include "engine/kernels/cuda/native/products.h"
+#include "engine/kernels/cuda/native/products/products.h"
 #include "engine/kernels/cuda/native/staging.h"
 #include "engine/kernels/device/device.h"
 

@@ -1,4 +1,4 @@
-#include "engine/kernels/cuda/native/lt_product.h"
+#include "engine/kernels/cuda/native/products/lt_product.h"
 
 #include "engine/base/status_macros.h"
 

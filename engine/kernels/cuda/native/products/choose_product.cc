@@ -1,4 +1,4 @@
-#include "engine/kernels/cuda/native/choose_product.h"
+#include "engine/kernels/cuda/native/products/choose_product.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_H_
-#define LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_H_
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_PRODUCTS_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_PRODUCTS_H_
 
 #include <compare>
 #include <map>
@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/kernels/cuda/native/choose_product.h"
-#include "engine/kernels/cuda/native/lt_product.h"
+#include "engine/kernels/cuda/native/products/choose_product.h"
+#include "engine/kernels/cuda/native/products/lt_product.h"
 #include "engine/kernels/cuda/products/products.h"
 #include "engine/kernels/device/device.h"
 
@@ -64,4 +64,4 @@ class Products {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_H_
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_PRODUCTS_H_

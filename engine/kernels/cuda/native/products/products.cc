@@ -1,4 +1,4 @@
-#include "engine/kernels/cuda/native/products.h"
+#include "engine/kernels/cuda/native/products/products.h"
 
 #include <cstdlib>
 #include <mutex>

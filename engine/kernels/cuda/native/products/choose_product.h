@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_CHOOSE_PRODUCT_H_
-#define LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_CHOOSE_PRODUCT_H_
+#ifndef LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_CHOOSE_PRODUCT_H_
+#define LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_CHOOSE_PRODUCT_H_
 
 #include <string>
 #include <variant>
@@ -7,7 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "engine/kernels/cuda/native/lt_product.h"
+#include "engine/kernels/cuda/native/products/lt_product.h"
 #include "engine/kernels/device/device.h"
 
 namespace lowkey {
@@ -54,4 +54,4 @@ absl::StatusOr<ProductMethod> FastestMethod(
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_CHOOSE_PRODUCT_H_
+#endif  // LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_CHOOSE_PRODUCT_H_
