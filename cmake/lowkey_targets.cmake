@@ -216,10 +216,27 @@ function(lk_gpu_test NAME)
     ENVIRONMENT "${environment}" SKIP_REGULAR_EXPRESSION "no CUDA device")
 endfunction()
 
+# The emulated grid is slow: by default it runs every third case of the test TEST, and all by `ctest -C
+# devices`, as TEST_whole. COMMAND is the test's.
+function(lk_sampled_test TEST COMMAND)
+  if(LOWKEY_SANITIZE OR CMAKE_CROSSCOMPILING)
+    return()
+  endif()
+  add_test(NAME ${TEST}_whole COMMAND ${COMMAND} ${ARGN} CONFIGURATIONS devices)
+  get_test_property(${TEST} ENVIRONMENT environment)
+  if(environment)
+    set_tests_properties(${TEST}_whole PROPERTIES ENVIRONMENT "${environment}")
+  endif()
+  set_tests_properties(${TEST}_whole PROPERTIES TIMEOUT ${LK_TEST_SECONDS})
+  set_property(TEST ${TEST} APPEND PROPERTY
+    ENVIRONMENT "GTEST_TOTAL_SHARDS=3;GTEST_SHARD_INDEX=0")
+endfunction()
+
 # Runs what FILTER takes of such a binary again, on the emulated grid and on a GPU. KIND tells several
-# of one binary apart. WHOLE: only `ctest -C devices` runs it on the emulated grid.
+# of one binary apart. WHOLE: only `ctest -C devices` runs it on the emulated grid; SAMPLED: see
+# lk_sampled_test.
 function(lk_device_test NAME FILTER)
-  cmake_parse_arguments(ARG "WHOLE" "" "" ${ARGN})
+  cmake_parse_arguments(ARG "WHOLE;SAMPLED" "" "" ${ARGN})
   set(device_name ${NAME}_on_device)
   if(ARG_UNPARSED_ARGUMENTS)
     set(device_name ${NAME}_${ARG_UNPARSED_ARGUMENTS}_on_device)
@@ -231,5 +248,8 @@ function(lk_device_test NAME FILTER)
   add_test(NAME ${device_name} COMMAND ${NAME} --gtest_filter=${FILTER} ${configurations})
   set_tests_properties(${device_name} PROPERTIES
     ENVIRONMENT "LOWKEY_TEST_DEVICE=emulated" TIMEOUT ${LK_TEST_SECONDS})
+  if(ARG_SAMPLED)
+    lk_sampled_test(${device_name} ${NAME} --gtest_filter=${FILTER})
+  endif()
   lk_gpu_test(${NAME} ${FILTER} ${ARG_UNPARSED_ARGUMENTS})
 endfunction()

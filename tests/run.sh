@@ -227,7 +227,7 @@ run_step() {
     tsan) run_tsan ;;
     devices)
       build_suite release build release_tests
-      test_suite devices build --build-config devices --tests-regex '^cuda_|_on_device' \
+      test_suite devices build --build-config devices --tests-regex '^cuda_|_on_device|_whole$' \
         --parallel "$(nproc)"
       ;;
     arm64) run_arm64 ;;
