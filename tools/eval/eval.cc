@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/report/page.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/loader/bundle_quality.h"
@@ -24,6 +25,7 @@
 #include "tokenizer/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/eval/choice.h"
+#include "tools/eval/eval_report.h"
 #include "tools/eval/eval_table.h"
 #include "tools/eval/perplexity.h"
 #include "tools/eval/recall.h"
@@ -46,6 +48,7 @@ constexpr Flag kEvalFlags[] = {
      "measure this too, such as \"atp --rank 16 --basis kv\"; the first is the reference",
      FlagKind::kRepeated},
     {"csv", "FILE", "", "write the table to FILE as well"},
+    {"html", "FILE", "", "write a page with plots of quality against cache, time and context"},
     {"record", "", "",
      "perplexity: write ratios to standard into the model's lowkey.json, for --attention auto",
      FlagKind::kSwitch},
@@ -75,7 +78,8 @@ struct EvalKind {
   std::string_view name;
   std::string_view counted;          // by the progress bar
   std::string_view default_context;  // empty: it has no windows
-  EvalRow (*widest)();               // with every number as wide as may be
+  std::vector<QualityMeasure> measures;
+  EvalRow (*widest)();  // with every number as wide as may be
   absl::StatusOr<EvalRow> (*measure)(Engine& engine, const Evaluation& evaluation,
                                      const AttentionOptions& attention, int64_t context_tokens,
                                      Progress progress);
@@ -165,18 +169,28 @@ constexpr int64_t kMany = 100'000;
 const EvalCost kWideCost = {1, kMany, kMany << 10, kMany << 10, 0};
 
 const EvalKind kKinds[] = {
-    {"perplexity", "windows", "2048",
+    {"perplexity",
+     "windows",
+     "2048",
+     {{"perplexity", "Perplexity", "perplexity", /*is_log=*/true}},
      [] {
        // exp(7) is 1,096.6.
        return PerplexityRow(kMany, 0, {1, kMany, 7.0 * kMany, kWideCost});
      },
      &MeasurePerplexityRow},
-    {"recall", "texts", "4096",
+    {"recall",
+     "texts",
+     "4096",
+     {{"code_tokens_right", "Digits of codes", "share that is right"},
+      {"copied_tokens_right", "Copies", "share of tokens that is right"}},
      [] {
        return RecallRow(kMany, {1, kMany, 0, kMany, 0, 10.0 * kMany, kMany, 0, kWideCost});
      },
      &MeasureRecallRow},
-    {"choice", "questions", "",
+    {"choice",
+     "questions",
+     "",
+     {{"right", "Answers", "share that is right"}},
      [] {
        return ChoiceRow({kMany, 0, 0, kWideCost});
      },
@@ -336,6 +350,11 @@ absl::Status RunEval(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags, model));
   LK_ASSIGN_OR_RETURN(const std::vector<EvalRow> rows, MeasureAll(*engine, *kind, evaluation));
   if (flags.IsGiven("csv")) LK_RETURN_IF_ERROR(WriteCsv(flags.Text("csv"), rows));
+  if (flags.IsGiven("html")) {
+    const Json report = EvalReport(absl::StrCat("lowkey eval ", words[0], ": ", model.path()),
+                                   kind->measures, rows);
+    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("html"), ReportPage(report)));
+  }
   if (flags.Switch("record")) LK_RETURN_IF_ERROR(Record(flags.Text("model"), rows));
   if (!evaluation.is_json) return absl::OkStatus();
   Json json = {{"model", model.path()}, {"dtype", engine->Stats().dtype}};
@@ -369,6 +388,7 @@ Command EvalCommand() {
       "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp --rank 1/4\"",
       "lowkey eval perplexity book.txt --model model --record --try standard --try taylorshift",
       "lowkey eval recall book.txt --try standard --try \"standard --cache-storage int4\"",
+      "lowkey eval recall book.txt --context 1024,2048,4096 --try standard --try atp --html a.html",
       "lowkey eval choice questions.jsonl --model model.gguf --json",
   };
   return command;

@@ -23,13 +23,6 @@ EvalCell ShareCell(const EvalCost& cost) {
   return cell;
 }
 
-// The cells that the table shows.
-std::vector<EvalCell> ShownCells(const EvalRow& row) {
-  std::vector<EvalCell> cells = AllCells(row);
-  std::erase_if(cells, [](const EvalCell& cell) { return cell.title.empty(); });
-  return cells;
-}
-
 std::vector<std::string> ShownTexts(const EvalRow& row) {
   std::vector<std::string> texts;
   for (EvalCell& cell : ShownCells(row)) texts.push_back(std::move(cell.text));
@@ -56,6 +49,12 @@ std::vector<EvalCell> AllCells(const EvalRow& row) {
   cells.push_back(
       {"seconds", cost.seconds, "tokens/s", CountText(static_cast<int64_t>(rate + 0.5))});
   cells.push_back(CountCell("rank", cost.rank));
+  return cells;
+}
+
+std::vector<EvalCell> ShownCells(const EvalRow& row) {
+  std::vector<EvalCell> cells = AllCells(row);
+  std::erase_if(cells, [](const EvalCell& cell) { return cell.title.empty(); });
   return cells;
 }
 

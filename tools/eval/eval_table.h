@@ -39,6 +39,8 @@ struct EvalRow {
 
 // The cells of all rows: the trial's name, the row's own cells, its cost.
 std::vector<EvalCell> AllCells(const EvalRow& row);
+// Returns those of them that have a title.
+std::vector<EvalCell> ShownCells(const EvalRow& row);
 
 // Returns a table whose columns are those of `widest`, as wide as its texts.
 Table MakeEvalTable(const std::vector<Trial>& trials, const EvalRow& widest);
