@@ -41,8 +41,9 @@ absl::StatusOr<std::optional<std::string>> ReadToken(const FlagValues& flags) {
 
 absl::Span<const Flag> ClientFlags() { return kClientFlags; }
 
-absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags) {
-  ConnectOptions options{WithPort(flags.Text("server"))};
+absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags,
+                                              std::string_view address_flag) {
+  ConnectOptions options{WithPort(flags.Text(address_flag))};
   LK_ASSIGN_OR_RETURN(const std::optional<TlsPaths> own, ReadOwnCertificate(flags));
   if (flags.IsGiven("tls-ca")) {
     LK_ASSIGN_OR_RETURN(options.tls.emplace().authority, ReadAuthority(flags.Text("tls-ca")));

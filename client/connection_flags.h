@@ -1,6 +1,8 @@
 #ifndef LOWKEY_CLIENT_CONNECTION_FLAGS_H_
 #define LOWKEY_CLIENT_CONNECTION_FLAGS_H_
 
+#include <string_view>
+
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/channel.h"
@@ -11,10 +13,11 @@ namespace lowkey {
 // Returns the flags that name the server and its credentials: --server, --tls-ca, ...
 absl::Span<const Flag> ClientFlags();
 
-// Reads the server's address and the credentials for it; the token comes from --token-file, else
-// from the environment variable LOWKEY_TOKEN. INVALID_ARGUMENT names the flag; errors of the files;
-// CheckToken's, unless --insecure is given.
-absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags);
+// Reads the server's address, or that of another flag, and the credentials for it; the token comes
+// from --token-file, else from the environment variable LOWKEY_TOKEN. INVALID_ARGUMENT names the
+// flag; errors of the files; CheckToken's, unless --insecure is given.
+absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags,
+                                              std::string_view address_flag = "server");
 
 }  // namespace lowkey
 

@@ -95,10 +95,12 @@ LoadReport EmptyReport(const FlagValues& flags, const ConnectOptions& connection
                        const ServedModel& model, const BenchPlan& plan) {
   LoadReport report;
   report.model = model.name;
-  report.settings = {{"server", absl::StrCat("lowkey ", model.server_version)},
-                     {"model", model.name},
-                     {"computes in", absl::StrCat(model.dtype, ", ", model.instruction_set, ", ",
-                                                  model.n_threads, " threads")}};
+  report.settings = {{"model", model.name}, {"weights", model.dtype}};
+  if (model.n_threads > 0) {
+    report.settings.push_back({"server", absl::StrCat("lowkey ", model.server_version)});
+    report.settings.push_back(
+        {"computes with", absl::StrCat(model.instruction_set, ", ", model.n_threads, " threads")});
+  }
   for (auto& setting : SetFlags(flags)) report.settings.push_back(std::move(setting));
   report.slo = plan.slo;
   report.machine.n_cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -136,9 +138,17 @@ absl::Status RunSweep(const FlagValues& flags, const BenchPlan& plan, LoadTarget
   return absl::OkStatus();
 }
 
+// Returns where OpenAI's API is: behind a gateway it may have an address of its own.
+absl::StatusOr<ConnectOptions> ReadHttpConnection(const FlagValues& flags) {
+  if (!flags.IsGiven("http")) return ReadConnection(flags);
+  if (flags.Text("api") != "openai") return flags.Error("http", "--api openai");
+  return ReadConnection(flags, "http");
+}
+
 absl::Status RunBench(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(BenchPlan plan, ReadBenchPlan(flags));
   LK_ASSIGN_OR_RETURN(const ConnectOptions connection, ReadConnection(flags));
+  LK_ASSIGN_OR_RETURN(const ConnectOptions http_connection, ReadHttpConnection(flags));
   // This comes before the client starts threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
   LoadClient client(connection);
@@ -147,7 +157,7 @@ absl::Status RunBench(const FlagValues& flags) {
   LoadReport report = EmptyReport(flags, connection, model, plan);
   std::unique_ptr<SseClient> http;
   if (flags.Text("api") == "openai") {
-    LK_ASSIGN_OR_RETURN(http, SseClient::Connect(connection, model.name, client));
+    LK_ASSIGN_OR_RETURN(http, SseClient::Connect(http_connection, model.name, client));
   } else if (flags.Text("api") != "grpc") {
     return flags.Error("api", "grpc or openai");
   }

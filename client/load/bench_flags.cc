@@ -33,6 +33,7 @@ constexpr Flag kLoadFlags[] = {
     {"timeout", "TIME", "", "give up a request after this long [never]"},
     {"api", "grpc|openai", "grpc", "lowkey.v1 over gRPC, or OpenAI's API over HTTP",
      FlagKind::kValue, "grpc,openai"},
+    {"http", "HOST[:PORT]", "", "where OpenAI's API is, behind a gateway [that of --server]"},
 };
 constexpr Flag kRequestFlags[] = {
     {"input-tokens", "LENGTHS", "128", "prompts: N, uniform:MIN-MAX or lognormal:MEDIAN,SIGMA"},

@@ -175,11 +175,14 @@ absl::StatusOr<ServedModel> LoadClient::GetModel() {
   v1::StatsResponse stats;
   LK_RETURN_IF_ERROR(FromCallStatus(impl_->models->GetModel(model_call.get(), {}, &model),
                                     impl_->options.address));
-  LK_RETURN_IF_ERROR(
-      FromCallStatus(impl_->admin->Stats(stats_call.get(), {}, &stats), impl_->options.address));
-  ServedModel served{model.name(), model.dtype(), stats.instruction_set(), stats.version()};
-  served.vocab_size = model.architecture().vocab_size();
-  served.context_tokens = model.limits().context_tokens();
+  const grpc::Status has_stats = impl_->admin->Stats(stats_call.get(), {}, &stats);
+  if (has_stats.error_code() != grpc::StatusCode::UNIMPLEMENTED) {  // as a gateway says
+    LK_RETURN_IF_ERROR(FromCallStatus(has_stats, impl_->options.address));
+  }
+  ServedModel served{model.name(), model.dtype(), model.architecture().vocab_size(),
+                     model.limits().context_tokens()};
+  served.instruction_set = stats.instruction_set();
+  served.server_version = stats.version();
   served.n_threads = stats.threads();
   if (served.vocab_size < 1 || served.context_tokens < 2) {
     return absl::InternalError(absl::StrCat("GetModel: vocab_size ", served.vocab_size,

@@ -14,8 +14,11 @@ namespace lowkey {
 
 // The properties of a served model that a load depends on.
 struct ServedModel {
-  std::string name, dtype, instruction_set, server_version;
-  int32_t vocab_size = 0, context_tokens = 0, n_threads = 0;
+  std::string name, dtype;
+  int32_t vocab_size = 0, context_tokens = 0;
+  // The server's own; none behind a gateway that answers for several.
+  std::string instruction_set = {}, server_version = {};
+  int32_t n_threads = 0;
   std::vector<int32_t> special_tokens = {};  // beginning and end of a sequence
   std::vector<std::string> mechanisms = {};
 };
