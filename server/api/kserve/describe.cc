@@ -1,6 +1,9 @@
 #include "server/api/kserve/describe.h"
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "server/api/kserve/infer_request.h"
 #include "server/api/kserve/settings.h"
