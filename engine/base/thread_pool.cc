@@ -48,23 +48,10 @@ ThreadPool::~ThreadPool() {
   for (std::thread& t : threads_) t.join();
 }
 
-void ThreadPool::Yielder::BetweenTasks() {
-  const Clock::time_point now = Clock::now();
-  if (now < next_) return;
-  std::this_thread::yield();
-  const Clock::time_point back = Clock::now();
-  pause_ = back - now > kLongYield ? std::min(8 * pause_, kLongestPause)
-                                   : std::max(pause_ / 2, kShortestPause);
-  next_ = back + pause_;
-}
-
 void ThreadPool::ParallelFor(int64_t n_tasks,
                              absl::FunctionRef<void(int64_t task, int thread)> body) {
   if (threads_.empty() || n_tasks <= 1) {
-    for (int64_t i = 0; i < n_tasks; ++i) {
-      body(i, 0);
-      runs_[0].yielder.BetweenTasks();
-    }
+    for (int64_t i = 0; i < n_tasks; ++i) body(i, 0);
     return;
   }
   body_ = &body;
@@ -111,7 +98,6 @@ void ThreadPool::RunTasks(int thread) {
         if (own.compare_exchange_weak(tasks, Tasks(Begin(tasks) + 1, End(tasks)),
                                       std::memory_order_relaxed)) {
           (*body_)(static_cast<int64_t>(Begin(tasks)), thread);
-          runs_[thread].yielder.BetweenTasks();
           tasks = own.load(std::memory_order_relaxed);
         }
       }

@@ -2,7 +2,6 @@
 #define LOWKEY_ENGINE_BASE_THREAD_POOL_H_
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <thread>
@@ -39,29 +38,10 @@ class ThreadPool {
   // keeps from its core.
   enum class Stage : uint64_t { kOpen, kEntered, kDone, kClosed };
 
-  // Gives a core to a thread that waits for one, now and then. A server's loop and its workers run
-  // for microseconds at a time; where compute threads hold all cores, they would wait for the end
-  // of a time slice, which takes milliseconds. A yield that lasts has gone to a program that
-  // computes as well, and takes from this one's share of the core: the next comes later.
-  class Yielder {
-   public:
-    void BetweenTasks();
-
-   private:
-    using Clock = std::chrono::steady_clock;
-    static constexpr Clock::duration kShortestPause = std::chrono::microseconds(500);
-    static constexpr Clock::duration kLongestPause = std::chrono::milliseconds(256);
-    static constexpr Clock::duration kLongYield = std::chrono::milliseconds(2);
-
-    Clock::duration pause_ = kShortestPause;
-    Clock::time_point next_;
-  };
-
   struct alignas(64) Run {
     // The tasks [begin, end) that a thread has yet to start, as begin << 32 | end.
     std::atomic<uint64_t> tasks{0};
     std::atomic<uint64_t> stage{0};  // of a loop: epoch << 2 | Stage
-    Yielder yielder;                 // the thread's own
   };
 
   void Work(int thread);
