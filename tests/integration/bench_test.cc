@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "client/load/load_client.h"
 #include "client/load/run_point.h"
 #include "client/load/statistics.h"
@@ -58,6 +59,34 @@ TEST(LoadClientTest, LearnsTheModelFromTheServer) {
   const auto tokens = client.Tokenize("Once upon a time");
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   EXPECT_GT(tokens->size(), 2u);
+}
+
+// A gateway in front of several servers, which has no Stats of one.
+class Gateway final : public v1::Models::Service {
+ public:
+  grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*,
+                        v1::Model* model) override {
+    model->set_name("several");
+    model->mutable_architecture()->set_vocab_size(100);
+    model->mutable_limits()->set_context_tokens(200);
+    return grpc::Status::OK;
+  }
+};
+
+TEST(LoadClientTest, AGatewayNeedNotHaveStats) {
+  Gateway gateway;
+  int port = 0;
+  const std::unique_ptr<grpc::Server> server =
+      grpc::ServerBuilder()
+          .AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port)
+          .RegisterService(&gateway)
+          .BuildAndStart();
+  LoadClient client(absl::StrCat("127.0.0.1:", port));
+  const auto model = client.GetModel();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->name, "several");
+  EXPECT_EQ(model->n_threads, 0);
+  EXPECT_FALSE(client.Poll().has_value());
 }
 
 TEST(LoadClientTest, SaysWhereNoServerAnswers) {
@@ -196,6 +225,20 @@ TEST_F(BenchBinaryTest, ReadsPromptsAndArrivalsFromFiles) {
   EXPECT_EQ(point["ok"], 2);
   EXPECT_EQ(point["output_tokens"], 7);
   EXPECT_EQ(point["cut_requests"], 1);
+}
+
+TEST_F(BenchBinaryTest, OpenAisApiMayHaveAnAddressOfItsOwn) {
+  const auto run = [&](const std::string& http) {
+    ChildProcess bench = Start({"--api", "openai", "--http", http, "--requests", "3", "--warmup",
+                                "0", "--input-tokens", "8", "--output-tokens", "4", "--json"});
+    EXPECT_EQ(bench.Wait(), 0) << bench.errors();
+    return nlohmann::json::parse(bench.output())["points"][0]["ok"].get<int>();
+  };
+  EXPECT_EQ(run(address_), 3);
+  EXPECT_EQ(run("127.0.0.1:1"), 0) << "nobody answers there";
+  ChildProcess grpc = Start({"--http", address_});
+  EXPECT_EQ(grpc.Wait(), 2);
+  EXPECT_THAT(grpc.errors(), HasSubstr("expected --api openai"));
 }
 
 TEST_F(BenchBinaryTest, RefusesWhatTheModelCannotDo) {
