@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "engine/base/status_macros.h"
@@ -41,9 +42,17 @@ absl::StatusOr<std::optional<std::string>> ReadToken(const FlagValues& flags) {
 
 absl::Span<const Flag> ClientFlags() { return kClientFlags; }
 
-absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags,
-                                              std::string_view address_flag) {
-  ConnectOptions options{WithPort(flags.Text(address_flag))};
+absl::StatusOr<ConnectOptions> WithAddress(const FlagValues& flags, ConnectOptions options,
+                                           const std::string& address) {
+  options.address = WithPort(address);
+  const absl::Status safe = CheckToken(options);
+  if (absl::IsFailedPrecondition(safe) && flags.Switch("insecure")) return options;
+  LK_RETURN_IF_ERROR(safe);
+  return options;
+}
+
+absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags) {
+  ConnectOptions options;
   LK_ASSIGN_OR_RETURN(const std::optional<TlsPaths> own, ReadOwnCertificate(flags));
   if (flags.IsGiven("tls-ca")) {
     LK_ASSIGN_OR_RETURN(options.tls.emplace().authority, ReadAuthority(flags.Text("tls-ca")));
@@ -54,10 +63,7 @@ absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags,
     return flags.Error("tls-ca", "a file, as --tls-cert is given");
   }
   LK_ASSIGN_OR_RETURN(options.token, ReadToken(flags));
-  const absl::Status safe = CheckToken(options);
-  if (absl::IsFailedPrecondition(safe) && flags.Switch("insecure")) return options;
-  LK_RETURN_IF_ERROR(safe);
-  return options;
+  return WithAddress(flags, std::move(options), flags.Text("server"));
 }
 
 }  // namespace lowkey

@@ -1,7 +1,7 @@
 #ifndef LOWKEY_CLIENT_CONNECTION_FLAGS_H_
 #define LOWKEY_CLIENT_CONNECTION_FLAGS_H_
 
-#include <string_view>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -13,11 +13,15 @@ namespace lowkey {
 // Returns the flags that name the server and its credentials: --server, --tls-ca, ...
 absl::Span<const Flag> ClientFlags();
 
-// Reads the server's address, or that of another flag, and the credentials for it; the token comes
-// from --token-file, else from the environment variable LOWKEY_TOKEN. INVALID_ARGUMENT names the
-// flag; errors of the files; CheckToken's, unless --insecure is given.
-absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags,
-                                              std::string_view address_flag = "server");
+// Reads the server's address and the credentials for it; the token comes from --token-file, else
+// from the environment variable LOWKEY_TOKEN. INVALID_ARGUMENT names the flag; errors of the files;
+// CheckToken's, unless --insecure is given.
+absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags);
+
+// Returns `options` with another address, HOST[:PORT], or CheckToken's error, unless --insecure is
+// given. (Reading twice would find standard input, where a token may come from, at its end.)
+absl::StatusOr<ConnectOptions> WithAddress(const FlagValues& flags, ConnectOptions options,
+                                           const std::string& address);
 
 }  // namespace lowkey
 

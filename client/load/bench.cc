@@ -139,16 +139,17 @@ absl::Status RunSweep(const FlagValues& flags, const BenchPlan& plan, LoadTarget
 }
 
 // Returns where OpenAI's API is: behind a gateway it may have an address of its own.
-absl::StatusOr<ConnectOptions> ReadHttpConnection(const FlagValues& flags) {
-  if (!flags.IsGiven("http")) return ReadConnection(flags);
+absl::StatusOr<ConnectOptions> HttpConnection(const FlagValues& flags,
+                                              const ConnectOptions& connection) {
+  if (!flags.IsGiven("http")) return connection;
   if (flags.Text("api") != "openai") return flags.Error("http", "--api openai");
-  return ReadConnection(flags, "http");
+  return WithAddress(flags, connection, flags.Text("http"));
 }
 
 absl::Status RunBench(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(BenchPlan plan, ReadBenchPlan(flags));
   LK_ASSIGN_OR_RETURN(const ConnectOptions connection, ReadConnection(flags));
-  LK_ASSIGN_OR_RETURN(const ConnectOptions http_connection, ReadHttpConnection(flags));
+  LK_ASSIGN_OR_RETURN(const ConnectOptions http_connection, HttpConnection(flags, connection));
   // This comes before the client starts threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
   LoadClient client(connection);

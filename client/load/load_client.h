@@ -16,7 +16,7 @@ namespace lowkey {
 struct ServedModel {
   std::string name, dtype;
   int32_t vocab_size = 0, context_tokens = 0;
-  // The server's own; none behind a gateway that answers for several.
+  // A gateway that answers for several servers leaves these unset.
   std::string instruction_set = {}, server_version = {};
   int32_t n_threads = 0;
   std::vector<int32_t> special_tokens = {};  // beginning and end of a sequence

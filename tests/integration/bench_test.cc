@@ -61,7 +61,7 @@ TEST(LoadClientTest, LearnsTheModelFromTheServer) {
   EXPECT_GT(tokens->size(), 2u);
 }
 
-// A gateway in front of several servers, which has no Stats of one.
+// This gateway stands before several servers and has no Stats.
 class Gateway final : public v1::Models::Service {
  public:
   grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*,
@@ -236,6 +236,11 @@ TEST_F(BenchBinaryTest, OpenAisApiMayHaveAnAddressOfItsOwn) {
   };
   EXPECT_EQ(run(address_), 3);
   EXPECT_EQ(run("127.0.0.1:1"), 0) << "nobody answers there";
+  ChildProcess piped({"/bin/sh", "-c",
+                      absl::StrCat("echo a-token-of-26-characters | ", LOWKEY_BINARY,
+                                   " bench --server ", address_, " --api openai --http ", address_,
+                                   " --token-file - --requests 1 --warmup 0 --output-tokens 2")});
+  EXPECT_EQ(piped.Wait(), 0) << piped.errors();
   ChildProcess grpc = Start({"--http", address_});
   EXPECT_EQ(grpc.Wait(), 2);
   EXPECT_THAT(grpc.errors(), HasSubstr("expected --api openai"));

@@ -7,7 +7,7 @@
 
 namespace lowkey {
 
-// Returns the largest difference; infinity when one is not a number.
+// Returns the largest difference, or infinity if one is not a number.
 inline double MaxDifference(const float* got, const std::vector<double>& want) {
   double worst = 0;
   for (size_t i = 0; i < want.size(); ++i) {

@@ -11,10 +11,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What quality costs.
+// A price is something that quality costs, and its axis.
 struct Price {
   const char *title, *label, *unit;
-  int base;  // of the axis
+  int base;  // the axis's ticks are its powers
   double (*value)(const EvalRow&);
 };
 constexpr Price kCache = {"cache", "cache of a text", "MiB", 10, [](const EvalRow& row) {

@@ -10,16 +10,17 @@
 
 namespace lowkey {
 
-// A number that says how good an answer is, and its axis.
+// A measure is a number that says how good an answer is, and its axis.
 struct QualityMeasure {
   const char* cell;  // EvalCell::name
   const char *title, *label;
   bool is_log = false;
 };
 
-// Returns the report of client/report/page.h with the rows as `results` besides: for each measure a
-// chart against the cache that a text takes and one against the time to read a token, and one against
-// the context where there are several; a line for each trial. Every row has the measures' cells.
+// Returns the report of client/report/page.h, which holds the rows as `results` besides. A measure
+// has a chart against the cache that a text takes, one against the time to read a token and, where
+// there are several contexts, one against the context. A chart has a line for each trial. Every
+// row must have the measures' cells.
 nlohmann::ordered_json EvalReport(const std::string& title,
                                   absl::Span<const QualityMeasure> measures,
                                   const std::vector<EvalRow>& rows);

@@ -50,8 +50,8 @@ struct ProductArgs {
   int64_t ld_y = 0;
   const float* bias = nullptr;  // [n_out], or none
   GemmArgs::Into into = GemmArgs::Into::kOverwrite;
-  // Where this is set, it gets the result in bf16, in whole rows of ld_y numbers like y's. `into` is
-  // kOverwrite then, and y may hold anything afterwards.
+  // The result in bf16, in whole rows of ld_y numbers like y's, or none. With this set, `into` is
+  // kOverwrite and y may hold anything afterwards.
   uint16_t* rounded = nullptr;
 };
 

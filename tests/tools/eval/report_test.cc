@@ -1,4 +1,4 @@
-// What `lowkey eval --html` draws.
+// Tests the charts and tables of `lowkey eval --html`.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -66,7 +66,7 @@ TEST(EvalReportTest, TableShowsWhatTheTerminalShowsAndResultsHoldEverything) {
   EXPECT_EQ(report["results"][0]["attention"], "standard");
 }
 
-// No trial's mechanism takes windows of that length.
+// All mechanisms may be unable to take windows of the asked length.
 TEST(EvalReportTest, NothingMeasuredIsAnEmptyReport) {
   const Json report = EvalReport("t", kMeasures, {});
   EXPECT_TRUE(report["charts"][0]["series"].empty());

@@ -28,7 +28,7 @@ __device__ inline float Finished(const ProductKernelArgs& a, int64_t column, flo
   return a.bias == nullptr ? sum : sum + bias;
 }
 
-// Stores a number of the product where its arguments say.
+// Stores a number of the product in `rounded` where that is set, else in y.
 __device__ inline void StoreNumber(const ProductKernelArgs& a, int64_t row, int64_t column,
                                    float number) {
   const int64_t at = row * a.ld_y + column;

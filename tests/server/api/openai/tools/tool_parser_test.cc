@@ -45,8 +45,9 @@ std::vector<std::string> Lines(const std::vector<ToolEvent>& events) {
   return lines;
 }
 
-// Parses a text as a whole, byte by byte, and cut in three: in every way if it is shorter than 60
-// bytes, with some 60 second cuts for every first cut up to 300 bytes; longer texts are not cut.
+// Parses a text as a whole, byte by byte, and cut in three. A text of fewer than 60 bytes is cut in
+// every way, one of fewer than 300 bytes has about 60 second cuts for every first cut, and longer
+// texts are not cut.
 std::vector<std::string> Parse(ToolFormat format, const std::string& text,
                                const ToolParserOptions& options = {}) {
   const std::vector<ToolEvent> whole = JoinedEvents(format, text, {}, options);
