@@ -1,4 +1,5 @@
 // Implements `lowkey inspect`: what a model is, what it needs, and how low-rank its inputs are.
+#include "engine/attention/principal_codes.h"
 #include "engine/runtime/inspect.h"
 
 #include <algorithm>
@@ -185,17 +186,18 @@ absl::StatusOr<Measured> Measure(const std::shared_ptr<const Checkpoint>& weight
   return measured;
 }
 
-void PrintCalibration(const PrefixCodes& codes) {
-  std::printf("\nprefixes in the calibrated code, whose bases take %s\n",
+void PrintCalibration(const PrincipalCodes& codes) {
+  std::printf("\nprefixes in the calibrated code; all bases take %s\n",
               BytesText(codes.size_bytes()).c_str());
-  PrintCodeCurve(codes);
+  PrintCodeCurve(codes.prefixes);
 }
 
 void PrintJson(const std::string& directory, const ModelSummary& model, const Measured& measured,
-               const PrefixCodes* codes) {
+               const PrincipalCodes* codes) {
   Json json = SummaryJson(directory, model);
   if (codes != nullptr) {
-    json["calibration"] = {{"basis_bytes", codes->size_bytes()}, {"curve", CodeCurveJson(*codes)}};
+    json["calibration"] = {{"basis_bytes", codes->size_bytes()},
+                           {"curve", CodeCurveJson(codes->prefixes)}};
   }
   if (!measured.ranks.empty()) json["low_rankness_tokens"] = measured.n_rows;
   for (const LayerRank& rank : measured.ranks) {
@@ -210,7 +212,7 @@ absl::Status RunInspect(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, opened.Weights());
   LK_RETURN_IF_ERROR(ReadCalibration(flags, opened, *weights, options));
-  const PrefixCodes* codes = options.prefix_codes.get();
+  const PrincipalCodes* codes = options.codes.get();
   LK_ASSIGN_OR_RETURN(const ModelSummary model, SummarizeModel(*weights, options));
   std::string prompt = flags.Text("prompt");
   if (!flags.positional().empty()) {

@@ -14,7 +14,7 @@
 
 namespace lowkey {
 
-struct PrefixCodes;  // standard/prefix_codes.h
+struct PrincipalCodes;  // principal_codes.h
 
 // Holds what a model brings for one mechanism beside projections (loader/bundle.h).
 struct MechanismWeights {
@@ -47,7 +47,7 @@ struct AttentionContext {
   ThreadPool* pool = nullptr;
   const MechanismWeights* weights = nullptr;  // nullptr: the model brings none
   const DevicePlace* place = nullptr;         // nullptr: the host
-  const PrefixCodes* prefix_codes = nullptr;  // nullptr: the model was not calibrated
+  const PrincipalCodes* codes = nullptr;      // nullptr: the model was not calibrated
 };
 
 }  // namespace lowkey

@@ -56,8 +56,8 @@ std::unique_ptr<AttentionMechanism> MakeEfficient(Mechanism id, const AttentionC
 
 // Standard attention, which codes prefixes where the model was calibrated.
 std::unique_ptr<AttentionMechanism> MakeStandard(Mechanism id, const AttentionContext& context) {
-  return context.prefix_codes != nullptr ? Make<CodedStandard>(id, context)
-                                         : Make<HostStandard>(id, context);
+  return context.codes != nullptr ? Make<CodedStandard>(id, context)
+                                  : Make<HostStandard>(id, context);
 }
 
 constexpr Room kRooms[] = {
@@ -74,7 +74,7 @@ constexpr Room kRooms[] = {
 std::unique_ptr<AttentionMechanism> MakeOnHost(const Room& room, const AttentionContext& context) {
   AttentionContext host = context;
   host.place = nullptr;
-  host.prefix_codes = nullptr;
+  if (room.id == Mechanism::kStandard) host.codes = nullptr;  // which codes no prefixes there
   host.cache = context.place->host_cache;
   return std::make_unique<HostAttention>(room.host(room.id, host), context);
 }

@@ -152,7 +152,7 @@ constexpr AttentionOption kTable[] = {
                                   {.label = "merge"}),
     Row<kAtp, &AtpOptions::kept_storage>("kept_storage", "kept-storage",
                                          "how the tokens that refine reads are stored",
-                                         {.label = "kept", .max = 1}),
+                                         {.label = "kept"}),
     Row<kAtp, &AtpOptions::prefill>("prefill", "prefill", "the prompt's own attention",
                                     {.label = "prefill", .label_rule = LabelRule::kUnchanged}),
     Row<kStandard, &StandardOptions::storage>("cache_storage", "cache-storage",

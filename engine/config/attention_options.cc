@@ -1,7 +1,9 @@
 #include "engine/config/attention_options.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +46,23 @@ absl::Status ValidateReadout(const AtpOptions& atp) {
     return absl::InvalidArgumentError(
         absl::StrCat("atp basis storage: ", std::string(NameOf(atp.basis_storage)),
                      ", expected cache with readout linear, which keeps no basis"));
+  }
+  return absl::OkStatus();
+}
+
+// Refuses options that a calibrated basis would ignore silently.
+absl::Status ValidateCalibrated(const AttentionOptions& options) {
+  constexpr std::string_view kIgnored[] = {"rank", "decomposition", "basis_storage",
+                                           "principal_storage", "readout"};
+  const AttentionOptions defaults;
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    const bool is_ignored =
+        std::find(std::begin(kIgnored), std::end(kIgnored), option.name) != std::end(kIgnored);
+    const OptionValue value = option.get(options), expected = option.get(defaults);
+    if (!is_ignored || option.owner != Mechanism::kAtp || value == expected) continue;
+    return absl::InvalidArgumentError(absl::StrCat("atp ", std::string(option.flag), ": ",
+                                                   OptionText(value), ", expected ",
+                                                   OptionText(expected), " with basis calibrated"));
   }
   return absl::OkStatus();
 }
@@ -111,6 +130,7 @@ absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
   if (options.mechanism == Mechanism::kStandard) return ValidatePrefixStorage(options.standard);
   if (options.mechanism != Mechanism::kAtp) return absl::OkStatus();
   LK_RETURN_IF_ERROR(ValidateReadout(options.atp));
+  if (options.atp.basis == AtpBasis::kCalibrated) LK_RETURN_IF_ERROR(ValidateCalibrated(options));
   return ValidateRank(options.atp.rank, options.atp.block_tokens);
 }
 

@@ -61,10 +61,13 @@ struct EfficientOptions {
 
 // The heads that share one basis U of a principal block, and the matrix that U comes from: all KV
 // heads of a layer, from their keys and values; one KV head, from its own; all KV heads of a layer,
-// from the layer's input, which is the paper's choice.
-enum class AtpBasis { kLayer, kKv, kInput };
+// from the layer's input, which is the paper's choice. Calibrated: no block has a basis; each KV
+// head has one for its keys and one for its values that were found once for the model
+// (docs/calibration.md), and a few bits for each component.
+enum class AtpBasis { kLayer, kKv, kInput, kCalibrated };
 template <>
-inline constexpr EnumNames kEnumNames<AtpBasis> = {"atp basis", {"layer", "kv", "input"}};
+inline constexpr EnumNames kEnumNames<AtpBasis> = {"atp basis",
+                                                   {"layer", "kv", "input", "calibrated"}};
 
 // The rows that read far blocks compressed: only rows after the prompt, or every row.
 enum class AtpPrefill { kExact, kCompressed };

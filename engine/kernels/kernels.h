@@ -130,6 +130,20 @@ struct RotateColumnsArgs {
   int64_t head_dim = 0;  // even
 };
 
+// Components of 64 tokens, each as indices into a codebook, little-endian bits without gaps.
+// KernelTable::unpack_levels writes their levels as rows [n][64].
+struct LevelCodes {
+  static constexpr int kMostBits = 4;
+  static constexpr int64_t kTokens = 64, kMostLevels = 1 << kMostBits;
+  static constexpr int64_t kSlack = 4;  // bytes that may be read behind the last component
+
+  const uint8_t* codes = nullptr;  // one component after the other
+  const uint8_t* bits = nullptr;   // by component, 1..kMostBits
+  int64_t n = 0;
+  const float* levels =
+      nullptr;  // [kMostBits][kMostLevels]: row b - 1 has the 2^b levels of b bits
+};
+
 // The running softmax of one row: the maximum so far and the sum of exp(score - max).
 struct SoftmaxState {
   float max = 0;
@@ -209,6 +223,7 @@ struct KernelTable {
   // Unpacks codes of 4 bits to int8, less 8: the first half of out [n] has the low bits of x
   // [n / 2], the second half the high bits.
   void (*unpack_int4)(const uint8_t* x, int8_t* out, int64_t n);
+  void (*unpack_levels)(const LevelCodes&, float* out);
 
   // In double, with the same bits on every instruction set: y += a * x; y += a0 * x0 + a1 * x1; and
   // the rotation (x, y) = (c * x - s * y, s * x + c * y). All [n].

@@ -105,7 +105,8 @@ int64_t HeadsPerGroup(int64_t n_kv_heads, int64_t key_dim, int64_t value_dim) {
 absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const Moments& x,
                                                 absl::Span<const Moments> queries) {
   const int64_t dim = group.dim();
-  LK_CHECK(x.dim() == dim && static_cast<int64_t>(queries.size()) == group.n_heads);
+  const int64_t n_key_heads = group.key_dim > 0 ? group.n_heads : 0;
+  LK_CHECK(x.dim() == dim && static_cast<int64_t>(queries.size()) == n_key_heads);
   if (x.n_rows() < 2) {
     return absl::FailedPreconditionError(
         absl::StrCat("calibration: ", x.n_rows(), " tokens, expected at least 2"));
@@ -117,7 +118,7 @@ absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const Mo
     return absl::FailedPreconditionError("calibration: keys, values or queries are not finite");
   }
   std::vector<HeadBlock> blocks;
-  for (int64_t h = 0; h < group.n_heads; ++h) {
+  for (int64_t h = 0; h < n_key_heads; ++h) {
     blocks.push_back(KeyBlock(h * group.key_dim, queries[h]));
   }
   for (int64_t h = 0; h < group.n_heads; ++h) {

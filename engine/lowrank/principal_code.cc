@@ -1,6 +1,7 @@
 #include "engine/lowrank/principal_code.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -11,15 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/dtype.h"
 #include "engine/kernels/kernels.h"
-#include "engine/lowrank/laplacian.h"
 
 namespace lowkey {
 namespace {
 
 constexpr int64_t kTokens = kCodedTokens;
-constexpr float kGains[] = {1.0f, 1.6f, 2.6f, 4.2f};
-constexpr int kGainBits = 2, kNumGains = 4;
-constexpr int64_t kGainBytes = kTokens * kGainBits / 8;
+constexpr int kNumGains = 1 << kCodeGainBits;
 constexpr int64_t kEscapeMapBytes = kTokens / 8;
 constexpr int64_t kEscapeGroup = 32;
 constexpr double kMaxErrorRatio = 4;
@@ -90,7 +88,7 @@ void AddErrors(const PrincipalCode& code, const BitPlan& plan, int64_t component
   }
   const Quantizer quantizer(plan.bits[component]);
   for (int g = 0; g < kNumGains; ++g) {
-    const float scale = kGains[g] * ScaleOf(code, component);
+    const float scale = kCodeGains[g] * ScaleOf(code, component);
     const float inverse = 1 / scale;
     float* sums = errors + g * kTokens;
     for (int64_t t = 0; t < kTokens; ++t) {
@@ -106,13 +104,55 @@ void AppendComponent(const PrincipalCode& code, const BitPlan& plan, int64_t com
   const int bits = plan.bits[component];
   const Quantizer quantizer(bits);
   float inverses[kNumGains];
-  for (int g = 0; g < kNumGains; ++g) inverses[g] = 1 / (kGains[g] * ScaleOf(code, component));
+  for (int g = 0; g < kNumGains; ++g) inverses[g] = 1 / (kCodeGains[g] * ScaleOf(code, component));
   for (int64_t t = 0; t < kTokens; t += 8) {
     uint64_t word = 0;
     for (int i = 0; i < 8; ++i) {
       word |= uint64_t{quantizer.Index(y[t + i] * inverses[gains[t + i]])} << (i * bits);
     }
     for (int i = 0; i < bits; ++i) out.push_back(static_cast<std::byte>(word >> (8 * i)));
+  }
+}
+
+// The index of each vector's gain.
+using Gains = std::array<uint8_t, kTokens>;
+
+// Returns the gains of least error. Leaves x - mean, the components and the errors of every gain in
+// the scratch.
+Gains ChooseGains(const PrincipalCode& code, const BitPlan& plan, const float* x,
+                  PrincipalScratch& scratch) {
+  const int64_t dim = code.dim;
+  Widen(code.encode, scratch.matrix);
+  scratch.centered.resize(dim * kTokens);
+  scratch.components.resize(dim * kTokens);
+  for (int64_t j = 0; j < dim; ++j) {
+    for (int64_t t = 0; t < kTokens; ++t) {
+      scratch.centered[j * kTokens + t] = x[j * kTokens + t] - code.mean[j];
+    }
+  }
+  float* y = scratch.components.data();
+  Multiply(scratch.matrix.data(), dim, dim, dim, scratch.centered.data(), y);
+  scratch.errors.assign(kNumGains * kTokens, 0.0f);
+  float* errors = scratch.errors.data();
+  for (int64_t i = 0; i < dim; ++i) AddErrors(code, plan, i, y + i * kTokens, errors);
+  Gains gains = {};
+  for (int64_t t = 0; t < kTokens; ++t) {
+    for (uint8_t g = 1; g < kNumGains; ++g) {
+      if (errors[g * kTokens + t] < errors[gains[t] * kTokens + t]) gains[t] = g;
+    }
+  }
+  return gains;
+}
+
+// Appends the components that have bits, then the gains.
+void AppendComponents(const PrincipalCode& code, const BitPlan& plan, const Gains& gains,
+                      const PrincipalScratch& scratch, std::vector<std::byte>& out) {
+  for (int64_t i = 0; i < plan.n_coded; ++i) {
+    AppendComponent(code, plan, i, scratch.components.data() + i * kTokens, gains.data(), out);
+  }
+  for (int64_t t = 0; t < kTokens; t += 4) {
+    out.push_back(static_cast<std::byte>(gains[t] | gains[t + 1] << 2 | gains[t + 2] << 4 |
+                                         gains[t + 3] << 6));
   }
 }
 
@@ -150,8 +190,8 @@ struct Tail {
   int64_t gains = 0, escape_map = 0, escapes = 0;
 };
 Tail TailOf(const BitPlan& plan) {
-  const int64_t gains = plan.fixed_bytes - kGainBytes - kEscapeMapBytes;
-  return {gains, gains + kGainBytes, plan.fixed_bytes};
+  const int64_t gains = plan.fixed_bytes - kCodeGainBytes - kEscapeMapBytes;
+  return {gains, gains + kCodeGainBytes, plan.fixed_bytes};
 }
 
 int GainIndex(absl::Span<const std::byte> bytes, const Tail& tail, int64_t token) {
@@ -192,7 +232,7 @@ void ReadEscape(const PrincipalCode& code, const std::byte* from, int64_t token,
 
 }  // namespace
 
-BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number) {
+BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number, int most) {
   const auto dim = static_cast<int64_t>(variances.size());
   BitPlan plan;
   plan.bits.resize(dim);
@@ -209,9 +249,9 @@ BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number) {
   for (; n_left > 0 && !next.empty(); --n_left) {
     const int64_t i = -next.top().second;
     next.pop();
-    if (++plan.bits[i] < kMaxCodeBits) next.emplace(gain(i), -i);
+    if (++plan.bits[i] < most) next.emplace(gain(i), -i);
   }
-  plan.fixed_bytes = kGainBytes + kEscapeMapBytes;
+  plan.fixed_bytes = kCodeGainBytes + kEscapeMapBytes;
   plan.escape_bytes = EscapeBytes(dim);
   for (int64_t i = 0; i < dim; ++i) {
     plan.n_coded += plan.bits[i] > 0 ? 1 : 0;
@@ -223,42 +263,24 @@ BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number) {
 
 int64_t MaxCodeBytes(int64_t dim, double bits_per_number) {
   const int64_t n_bits = std::min(BitBudget(dim, bits_per_number), dim * kMaxCodeBits);
-  return n_bits * kTokens / 8 + kGainBytes + kEscapeMapBytes + kTokens * EscapeBytes(dim);
+  return n_bits * kTokens / 8 + kCodeGainBytes + kEscapeMapBytes + kTokens * EscapeBytes(dim);
+}
+
+void EncodeComponents(const PrincipalCode& code, const BitPlan& plan, const float* x,
+                      PrincipalScratch& scratch, std::vector<std::byte>& out) {
+  AppendComponents(code, plan, ChooseGains(code, plan, x, scratch), scratch, out);
 }
 
 void EncodeVectors(const PrincipalCode& code, const BitPlan& plan, const float* x,
                    PrincipalScratch& scratch, std::vector<std::byte>& out) {
-  const int64_t dim = code.dim;
-  Widen(code.encode, scratch.matrix);
-  scratch.centered.resize(dim * kTokens);
-  scratch.components.resize(dim * kTokens);
-  for (int64_t j = 0; j < dim; ++j) {
-    for (int64_t t = 0; t < kTokens; ++t) {
-      scratch.centered[j * kTokens + t] = x[j * kTokens + t] - code.mean[j];
-    }
-  }
-  float* y = scratch.components.data();
-  Multiply(scratch.matrix.data(), dim, dim, dim, scratch.centered.data(), y);
-  scratch.errors.assign(kNumGains * kTokens, 0.0f);
-  float* errors = scratch.errors.data();
-  for (int64_t i = 0; i < dim; ++i) AddErrors(code, plan, i, y + i * kTokens, errors);
-
-  uint8_t gains[kTokens] = {};
+  const Gains gains = ChooseGains(code, plan, x, scratch);
   uint64_t escapes = 0;
   for (int64_t t = 0; t < kTokens; ++t) {
-    for (uint8_t g = 1; g < kNumGains; ++g) {
-      if (errors[g * kTokens + t] < errors[gains[t] * kTokens + t]) gains[t] = g;
-    }
-    const bool fits = errors[gains[t] * kTokens + t] <= kMaxErrorRatio * plan.expected_error;
+    const float error = scratch.errors[gains[t] * kTokens + t];
+    const bool fits = error <= kMaxErrorRatio * plan.expected_error;
     if (!fits) escapes |= uint64_t{1} << t;  // also when the error is NaN
   }
-  for (int64_t i = 0; i < plan.n_coded; ++i) {
-    AppendComponent(code, plan, i, y + i * kTokens, gains, out);
-  }
-  for (int64_t t = 0; t < kTokens; t += 4) {
-    out.push_back(static_cast<std::byte>(gains[t] | gains[t + 1] << 2 | gains[t + 2] << 4 |
-                                         gains[t + 3] << 6));
-  }
+  AppendComponents(code, plan, gains, scratch, out);
   for (int i = 0; i < kEscapeMapBytes; ++i)
     out.push_back(static_cast<std::byte>(escapes >> (8 * i)));
   for (int64_t t = 0; t < kTokens; ++t) {
@@ -281,7 +303,7 @@ absl::Status DecodeVectors(const PrincipalCode& code, const BitPlan& plan,
     return absl::InvalidArgumentError(absl::StrCat("code: ", size, " bytes, expected ", expected));
   }
   float gains[kTokens];
-  for (int64_t t = 0; t < kTokens; ++t) gains[t] = kGains[GainIndex(bytes, tail, t)];
+  for (int64_t t = 0; t < kTokens; ++t) gains[t] = kCodeGains[GainIndex(bytes, tail, t)];
   Widen(code.decode, scratch.matrix);
   scratch.components.resize(dim * kTokens);
   const std::byte* from = bytes.data();

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "engine/lowrank/laplacian.h"
 
 namespace lowkey {
 
@@ -15,6 +16,11 @@ inline constexpr int64_t kCodedTokens = 64;
 
 // The range of bits per number that a code is made for.
 inline constexpr double kMinCodeBits = 1.5;
+
+// What a vector's components may be divided by before they are quantized.
+inline constexpr float kCodeGains[] = {1.0f, 1.6f, 2.6f, 4.2f};
+inline constexpr int kCodeGainBits = 2;
+inline constexpr int64_t kCodeGainBytes = kCodedTokens * kCodeGainBits / 8;
 
 // A basis for vectors x [dim] of one kind, such as the keys and values of some KV heads of a layer.
 // The components y = encode (x - mean) are uncorrelated, with the variances below, and x = mean +
@@ -45,8 +51,10 @@ struct BitPlan {
 };
 
 // Gives floor(bits_per_number * dim) bits to components of descending variances, each where it
-// lowers the expected error most. Components without variance get none. bits_per_number >= 0.
-BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number);
+// lowers the expected error most, but at most `most` to one. Components without variance get none.
+// bits_per_number >= 0.
+BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number,
+                 int most = kMaxCodeBits);
 
 // Returns the most bytes that 64 vectors take under any plan of so many bits.
 int64_t MaxCodeBytes(int64_t dim, double bits_per_number);
@@ -70,6 +78,10 @@ struct PrincipalScratch {
 // All sums have one order: the bytes depend on code, plan, x and the kernel table alone.
 void EncodeVectors(const PrincipalCode& code, const BitPlan& plan, const float* x,
                    PrincipalScratch& scratch, std::vector<std::byte>& out);
+
+// Appends the first two parts of that, components and gains, alone: a code without escapes.
+void EncodeComponents(const PrincipalCode& code, const BitPlan& plan, const float* x,
+                      PrincipalScratch& scratch, std::vector<std::byte>& out);
 
 // Decodes what EncodeVectors appended with the same code and plan into x [dim][64]. The same bytes
 // give the same bits. INVALID_ARGUMENT, and x is untouched, when the size is not the one that the

@@ -27,7 +27,7 @@ namespace lowkey {
 
 class Device;
 struct Checkpoint;
-struct PrefixCodes;
+struct PrincipalCodes;
 
 // How tokens are guessed that a step then verifies as further rows. Drafts change no output.
 enum class DraftMode { kOff, kLookup };
@@ -156,7 +156,7 @@ struct EngineOptions {
   bool keeps_prefixes = true;
   // The model's calibration, for requests whose prefixes are coded (PrefixStorage); nullptr: such
   // requests are refused. Not used on a device.
-  std::shared_ptr<const PrefixCodes> prefix_codes = nullptr;
+  std::shared_ptr<const PrincipalCodes> codes = nullptr;
   // Whether a device computes the next step while the tokens of the last one are read. Never
   // changes an output.
   bool runs_ahead = true;

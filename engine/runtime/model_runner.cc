@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/attention/standard/prefix_codes.h"
+#include "engine/attention/principal_codes.h"
 #include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
@@ -133,9 +133,9 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
   runner->geometry_ = GeometryOf(checkpoint->config, RowTypeOf(load.weight_type));
   const int64_t budget = CacheBudget(options, runner->place_->spare_bytes(0), runner->geometry_,
                                      ContextTokens(options, checkpoint->config));
-  if (options.prefix_codes != nullptr && options.device == nullptr) {
-    LK_RETURN_IF_ERROR(options.prefix_codes->CheckFits(runner->geometry_));
-    runner->prefix_codes_ = options.prefix_codes;
+  if (options.codes != nullptr) {
+    LK_RETURN_IF_ERROR(options.codes->CheckFits(runner->geometry_));
+    runner->codes_ = options.codes;
   }
   LK_RETURN_IF_ERROR(runner->place_->MakeCaches(runner->geometry_, budget, runner->max_rows_));
   runner->MakeMechanisms(*checkpoint);
@@ -145,13 +145,13 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
 }
 
 int64_t ModelRunner::weight_bytes() const {
-  return place_->decoder().weight_bytes() +
-         (prefix_codes_ != nullptr ? prefix_codes_->size_bytes() : 0);
+  return place_->decoder().weight_bytes() + (codes_ != nullptr ? codes_->size_bytes() : 0);
 }
 
 void ModelRunner::MakeMechanisms(const Checkpoint& checkpoint) {
   for (MechanismSetup& setup : SetUpMechanisms(checkpoint, geometry_.cache_type)) {
-    if (setup.id == Mechanism::kStandard) setup.prefix_codes = prefix_codes_.get();
+    const bool reads_codes = setup.id == Mechanism::kStandard || setup.id == Mechanism::kAtp;
+    if (reads_codes) setup.codes = codes_.get();
     auto mechanism = setup.Make(*place_, *pool_);
     if (mechanism == nullptr) continue;
     RunnableMechanism& runnable = mechanisms_[setup.id];

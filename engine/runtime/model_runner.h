@@ -160,7 +160,7 @@ class ModelRunner {
 
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Place> place_;
-  std::shared_ptr<const PrefixCodes> prefix_codes_;  // outlives mechanisms_
+  std::shared_ptr<const PrincipalCodes> codes_;  // outlives mechanisms_
   StorageType weight_type_ = StorageType::kFloat32;
   std::string weights_name_;
   AttentionGeometry geometry_;
@@ -184,12 +184,12 @@ struct MechanismSetup {
   AttentionGeometry geometry;
   std::optional<size_t> bundled;              // index into the checkpoint's mechanisms
   std::unique_ptr<MechanismWeights> weights;  // nullptr unless bundled
-  const PrefixCodes* prefix_codes = nullptr;  // for standard
+  const PrincipalCodes* codes = nullptr;      // for standard and atp
 
   // nullptr when the checkpoint has no weights for the mechanism.
   std::unique_ptr<AttentionMechanism> Make(Place& place, ThreadPool& pool) const {
     return MakeMechanism(
-        id, {geometry, &place.cache(), &pool, weights.get(), place.device_place(), prefix_codes});
+        id, {geometry, &place.cache(), &pool, weights.get(), place.device_place(), codes});
   }
 };
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);

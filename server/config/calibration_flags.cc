@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/runtime/calibration/prefix_code_file.h"
+#include "engine/runtime/calibration/principal_code_file.h"
 #include "server/config/terminal/terminal.h"
 
 namespace lowkey {
@@ -16,9 +16,14 @@ namespace {
 
 constexpr Flag kCalibrationFlags[] = {
     {"calibration", "FILE", "",
-     "for --prefix-storage calibrated, as lowkey calibrate wrote it; none: do without [the file "
-     "beside the model, if there is one]"},
+     "for --prefix-storage and --basis calibrated, as lowkey calibrate wrote it; none: do without "
+     "[the file beside the model, if there is one]"},
 };
+
+absl::Status Uncalibrated(const std::string& value) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      value, ", expected a calibration beside the model: lowkey calibrate --model makes it"));
+}
 
 }  // namespace
 
@@ -27,10 +32,10 @@ absl::Span<const Flag> CalibrationFlags() { return kCalibrationFlags; }
 absl::Status ReadCalibration(const FlagValues& flags, const OpenedModel& model,
                              const Checkpoint& weights, EngineOptions& options) {
   const bool is_named = flags.IsGiven("calibration");
-  const std::string path = is_named ? flags.Text("calibration") : PrefixCodePath(model.path());
+  const std::string path = is_named ? flags.Text("calibration") : PrincipalCodePath(model.path());
   std::error_code error;
   if (is_named ? path == "none" : !std::filesystem::exists(path, error)) return absl::OkStatus();
-  auto codes = ReadPrefixCodes(path, weights);
+  auto codes = ReadPrincipalCodes(path, weights);
   if (!codes.ok() && !is_named) {
     const std::string fault(codes.status().message());
     std::fprintf(stderr, "warning: without calibration: %s\n", TerminalSafe(fault).c_str());
@@ -40,20 +45,22 @@ absl::Status ReadCalibration(const FlagValues& flags, const OpenedModel& model,
     return absl::FailedPreconditionError(codes.status().message());
   }
   LK_RETURN_IF_ERROR(codes.status());
-  options.prefix_codes = *std::move(codes);
+  options.codes = *std::move(codes);
   return absl::OkStatus();
 }
 
 absl::Status CheckCalibrated(const AttentionOptions& attention, const EngineOptions& options) {
+  if (attention.mechanism == Mechanism::kAtp && attention.atp.basis == AtpBasis::kCalibrated &&
+      options.codes == nullptr) {
+    return Uncalibrated("--basis: calibrated");
+  }
   const PrefixStorage& storage = attention.standard.prefix_storage;
   if (attention.mechanism != Mechanism::kStandard || storage.is_exact()) return absl::OkStatus();
   const std::string value = absl::StrCat("--prefix-storage: ", PrefixStorageString(storage));
   if (options.device != nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(value, ", expected exact with --device"));
   }
-  if (options.prefix_codes != nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      value, ", expected a calibration beside the model: lowkey calibrate --model makes it"));
+  return options.codes != nullptr ? absl::OkStatus() : Uncalibrated(value);
 }
 
 }  // namespace lowkey

@@ -13,8 +13,8 @@ namespace lowkey {
 // The flag that names the calibration of a model's prefix codes.
 absl::Span<const Flag> CalibrationFlags();
 
-// Sets options.prefix_codes to the calibration that --calibration names, or to the one that lies
-// beside the model, if there is one. Of the first, ReadPrefixCodes's errors, but never
+// Sets options.codes to the calibration that --calibration names, or to the one that lies
+// beside the model, if there is one. Of the first, ReadPrincipalCodes's errors, but never
 // INVALID_ARGUMENT, which says that a flag is wrong: FAILED_PRECONDITION for a malformed file. The
 // other, which nobody asked for, is left out with a warning on standard error.
 absl::Status ReadCalibration(const FlagValues& flags, const OpenedModel& model,

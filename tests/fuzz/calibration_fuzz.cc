@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/model/weight_set.h"
-#include "engine/runtime/calibration/prefix_code_file.h"
+#include "engine/runtime/calibration/principal_code_file.h"
 #include "tests/engine/runtime/calibration/coded_model.h"
 
 namespace lowkey {
@@ -18,7 +18,7 @@ class Calibrated {
  public:
   Calibrated() {
     const auto codes = model_.Calibrate(1);
-    LK_CHECK(WritePrefixCodes(path(), *codes, WeightsFingerprint(checkpoint())).ok());
+    LK_CHECK(WritePrincipalCodes(path(), *codes, WeightsFingerprint(checkpoint())).ok());
     bytes_ = ReadFileOrDie(path());
   }
 
@@ -67,9 +67,9 @@ void CodePages(const PrefixCodes& codes, const ModelConfig& config) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const lowkey::Calibrated calibrated;
   lowkey::WriteFileOrDie(calibrated.path(), lowkey::Edited(calibrated.bytes(), data, size));
-  const auto codes = lowkey::ReadPrefixCodes(calibrated.path(), calibrated.checkpoint());
+  const auto codes = lowkey::ReadPrincipalCodes(calibrated.path(), calibrated.checkpoint());
   if (codes.ok()) {
-    lowkey::CodePages(**codes, calibrated.checkpoint().config);
+    lowkey::CodePages((*codes)->prefixes, calibrated.checkpoint().config);
   } else {
     LK_CHECK(!codes.status().message().empty());
   }

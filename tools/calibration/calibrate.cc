@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/base/status_macros.h"
-#include "engine/runtime/calibration/prefix_calibration.h"
-#include "engine/runtime/calibration/prefix_code_file.h"
+#include "engine/runtime/calibration/find_codes.h"
+#include "engine/runtime/calibration/principal_code_file.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/json_text.h"
@@ -70,7 +70,7 @@ absl::StatusOr<Texts> Encode(const Tokenizer& tokenizer, const std::vector<std::
 // One bar at a time: the next one begins where the one before has ended.
 class Bars {
  public:
-  PrefixCalibrationProgress Callbacks() {
+  CodeProgress Callbacks() {
     return {[this](int64_t done, int64_t all) { Show("loading", "", done, all); },
             [this](int64_t done, int64_t all) { Show("reading", "tokens", done, all); },
             [this](int64_t done, int64_t all) { Show("solving", "codes", done, all); }};
@@ -109,23 +109,23 @@ absl::Status RunCalibrate(const FlagValues& flags) {
                  CountText(n_tokens).c_str(), CountText(kFewTokens).c_str());
   }
   const std::string path =
-      flags.IsGiven("output") ? flags.Text("output") : PrefixCodePath(model.path());
+      flags.IsGiven("output") ? flags.Text("output") : PrincipalCodePath(model.path());
   auto bars = std::make_unique<Bars>();
-  LK_ASSIGN_OR_RETURN(const PrefixCodes codes,
-                      CalibratePrefixes(weights, pieces, engine, bars->Callbacks()));
+  LK_ASSIGN_OR_RETURN(const PrincipalCodes codes,
+                      FindPrincipalCodes(weights, pieces, engine, bars->Callbacks()));
   bars.reset();
-  LK_RETURN_IF_ERROR(WritePrefixCodes(path, codes, WeightsFingerprint(*weights)));
+  LK_RETURN_IF_ERROR(WritePrincipalCodes(path, codes, WeightsFingerprint(*weights)));
   if (flags.Switch("json")) {
     const nlohmann::ordered_json json = {{"output", path},
                                          {"tokens", n_tokens},
                                          {"basis_bytes", codes.size_bytes()},
-                                         {"curve", CodeCurveJson(codes)}};
+                                         {"curve", CodeCurveJson(codes.prefixes)}};
     std::printf("%s\n", JsonLine(json).c_str());
     return absl::OkStatus();
   }
   std::fprintf(stderr, "%s: bases of %s from %s tokens\n", path.c_str(),
                BytesText(codes.size_bytes()).c_str(), CountText(n_tokens).c_str());
-  PrintCodeCurve(codes);
+  PrintCodeCurve(codes.prefixes);
   return absl::OkStatus();
 }
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "engine/attention/atp/input_pages.h"
+#include "engine/attention/atp/kept_tokens.h"
 #include "engine/attention/pages/paged_kv.h"
-#include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/dtype.h"
 #include "engine/lowrank/alternating.h"
 
@@ -98,30 +98,6 @@ void AppendScaled(const std::vector<float>& tokens, int64_t ld_tokens, int64_t f
   const auto scale = static_cast<float>(1.0 / std::max(std::sqrt(energy), 1e-12));
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < d; ++j) at[i * ld + j] = tokens[i * ld_tokens + from + j] * scale;
-  }
-}
-
-// Stores keys and values of one KV head, one token after another.
-void StoreKept(const AttentionGeometry& g, const PrincipalShape& shape,
-               absl::Span<const PageHandle> pages, const CompressPart& part, CompressWorkspace& w,
-               std::byte* out) {
-  const int64_t width = DotWidth(g), padded = g.head_dim_padded(), ld = width + padded;
-  w.tokens.assign(kPageTokens * ld, 0.0f);
-  const auto store = [&](const float* x, int64_t n, std::byte* to) {
-    if (shape.kept_type == StorageType::kInt8) {
-      QuantizeRow(x, n, to);
-    } else {
-      StoreRow(x, n, shape.kept_type, to);
-    }
-  };
-  for (const PageHandle& page : pages) {
-    ReadKv(g, TileOf(g, page, part.layer, part.kv_head), {}, w.tokens.data(),
-           w.tokens.data() + width, ld);
-    for (int64_t t = 0; t < kPageTokens; ++t) {
-      store(w.tokens.data() + t * ld, width, out);
-      store(w.tokens.data() + t * ld + width, padded, out + shape.KeptKeyBytes(g));
-      out += shape.KeptKeyBytes(g) + shape.KeptValueBytes(g);
-    }
   }
 }
 
@@ -326,7 +302,7 @@ void JoinMoments(const MergeSizes& sizes, int64_t ld, const float* merged, Compr
 void MergeLayer(const AttentionGeometry& g, const AtpOptions& options, const PrincipalBlock& left,
                 const CompressPart& part, CompressWorkspace& w, PrincipalBlock& block) {
   const PrincipalShape& shape = block.shape;
-  const bool shared = shape.basis != AtpBasis::kKv;
+  const bool shared = shape.shares_basis();
   const int64_t n_heads = shared ? g.n_kv_heads : 1, first_head = shared ? 0 : part.kv_head;
   const int64_t ld = 2 * g.head_dim_padded();
   int32_t& rank = block.ranks[part.layer * shape.n_bases(g) + first_head];
@@ -357,7 +333,7 @@ void MergeLayer(const AttentionGeometry& g, const AtpOptions& options, const Pri
 void CompressLayer(const AttentionGeometry& g, const AtpOptions& options, const BlockTokens& tokens,
                    const CompressPart& part, CompressWorkspace& w, PrincipalBlock& block) {
   const PrincipalShape& shape = block.shape;
-  const bool shared = shape.basis != AtpBasis::kKv;
+  const bool shared = shape.shares_basis();
   const int64_t first_head = shared ? 0 : part.kv_head;
   const int64_t n_heads = shared ? g.n_kv_heads : 1;
   const int64_t n_sinks = block.n_blocks == 1 ? block.n_sinks : 0;  // else in blocks before it
@@ -393,10 +369,32 @@ void CompressLayer(const AttentionGeometry& g, const AtpOptions& options, const 
     const PrincipalView view = block.View(g, part.layer, first_head + h);
     StoreProjected(g, shape, n, w, view, Writable(block, view.keys));
     if (shape.keeps_tokens) {
-      StoreKept(g, shape, tokens.pages, {part.layer, first_head + h}, w,
+      StoreKept(g, shape, tokens.pages, part.layer, first_head + h, w.tokens,
                 Writable(block, view.kept));
     }
   }
+}
+
+void IndexLayer(const AttentionGeometry& g, const TokenIndex& index, const BlockTokens& tokens,
+                const CompressPart& part, CompressWorkspace& w, PrincipalBlock& block) {
+  const PrincipalView view = block.View(g, part.layer, part.kv_head);
+  std::byte* to = Writable(block, view.index);
+  const int64_t n_keys = g.key_dim(), ld = n_keys + g.head_dim;
+  w.columns.resize(ld * kPageTokens);
+  for (const PageHandle& page : tokens.pages) {
+    w.tokens.resize(kPageTokens * ld);
+    ReadKv(g, TileOf(g, page, part.layer, part.kv_head), {}, w.tokens.data(),
+           w.tokens.data() + n_keys, ld);
+    for (int64_t t = 0; t < kPageTokens; ++t) {
+      for (int64_t j = 0; j < ld; ++j) w.columns[j * kPageTokens + t] = w.tokens[t * ld + j];
+    }
+    index.Encode(part.layer, part.kv_head, w.columns.data(),
+                 w.columns.data() + n_keys * kPageTokens, w.code, to);
+    to += TokenIndex::PageBytes(g);
+  }
+  if (!block.shape.keeps_tokens) return;
+  StoreKept(g, block.shape, tokens.pages, part.layer, part.kv_head, w.tokens,
+            Writable(block, view.kept));
 }
 
 }  // namespace lowkey

@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "engine/attention/atp/principal_block.h"
+#include "engine/attention/atp/token_index.h"
 #include "engine/lowrank/basis.h"
 
 namespace lowkey {
@@ -20,10 +21,11 @@ struct CompressWorkspace {
   std::vector<float> u_scales;  // by component: the factor of stored U
   std::vector<float> means;
   std::vector<float> merged;  // both blocks' rows of the KV heads that share a basis
+  PrincipalScratch code;      // of the index
 };
 
-// A part of a block: for basis kv, the part of one KV head; for the others, all KV heads (kv_head
-// is 0).
+// A part of a block: for basis kv and calibrated, the part of one KV head; for the others, all KV
+// heads (kv_head is 0).
 struct CompressPart {
   int64_t layer = 0;
   int64_t kv_head = 0;
@@ -42,6 +44,11 @@ struct BlockTokens {
 void CompressLayer(const AttentionGeometry& geometry, const AtpOptions& options,
                    const BlockTokens& tokens, const CompressPart& part,
                    CompressWorkspace& workspace, PrincipalBlock& block);
+
+// The same for basis calibrated: fills the part's index, and keeps its tokens for refine.
+void IndexLayer(const AttentionGeometry& geometry, const TokenIndex& index,
+                const BlockTokens& tokens, const CompressPart& part, CompressWorkspace& workspace,
+                PrincipalBlock& block);
 
 // Merges `left` into a part of `block`, its next neighbor, which stands for as many blocks as
 // `left` does. The part then stands for both, at the larger of their ranks, and keeps the two

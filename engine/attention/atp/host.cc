@@ -11,20 +11,26 @@ namespace {
 // The far scores that stay in L2. Rows that refine read them twice.
 constexpr int64_t kFarScores = 128 * 1024;
 
+// Whether rows read all far blocks together, after everything that they read exactly.
+bool ReadsFarAtOnce(const AtpOptions& o) {
+  return o.refine_tokens > 0 || o.basis == AtpBasis::kCalibrated;
+}
+
 }  // namespace
 
 HostAtp::HostAtp(const AttentionContext& context)
     : AtpPolicy(context),
       row_blocks_(context.pool->n_threads()),
       far_rows_(context.pool->n_threads()),
+      indexed_rows_(context.pool->n_threads()),
       workspaces_(context.pool->n_threads()) {}
 
 int64_t HostAtp::ReserveRows(const Segment& segment) {
   const AttentionGeometry& g = context_.geometry;
   const AtpOptions& o = segment.sequence->options.atp;
   int64_t n_tokens = MaxRowBlockTokens(g);
-  PrincipalRows::Size size{0, o.block_tokens, o.refine_tokens};
-  if (o.refine_tokens > 0) {
+  FarTokens::Size size{0, o.block_tokens, o.refine_tokens};
+  if (ReadsFarAtOnce(o)) {
     const int64_t end = segment.first_position + segment.n_rows;
     size.n_far_tokens = FirstNearBlock(*segment.sequence, end) * o.block_tokens;
     n_tokens = std::clamp<int64_t>(kFarScores / std::max<int64_t>(1, size.n_far_tokens) / g.group(),
@@ -32,7 +38,12 @@ int64_t HostAtp::ReserveRows(const Segment& segment) {
   }
   size.n_rows = n_tokens * g.group();
   for (RowBlock& b : row_blocks_) b.Reserve(g);
-  for (PrincipalRows& f : far_rows_) f.Reserve(g, ShapeOf(g, o), size);
+  const PrincipalShape shape = ShapeOf(g, o);
+  if (shape.is_calibrated()) {
+    for (IndexedRows& f : indexed_rows_) f.Reserve(g, shape, *index_, size);
+  } else {
+    for (PrincipalRows& f : far_rows_) f.Reserve(g, shape, size);
+  }
   return n_tokens;
 }
 
@@ -77,8 +88,13 @@ void HostAtp::CompressBlocks(int64_t layer) {
       tokens.inputs = absl::MakeConstSpan(sequence.state.As<AtpState>().input_pages)
                           .subspan(first_page, n_pages);
     }
-    CompressLayer(context_.geometry, sequence.options.atp, tokens, {layer, task.kv_head},
-                  workspaces_[thread], *task.block);
+    const CompressPart part{layer, task.kv_head};
+    if (task.block->shape.is_calibrated()) {
+      IndexLayer(context_.geometry, *index_, tokens, part, workspaces_[thread], *task.block);
+    } else {
+      CompressLayer(context_.geometry, sequence.options.atp, tokens, part, workspaces_[thread],
+                    *task.block);
+    }
   });
 }
 
@@ -116,13 +132,15 @@ void HostAtp::AttendRows(const LayerRows& rows, const RowBlockTask& task, int th
   if (near > 0 && o.sinks > 0) add_page(0, o.sinks);
   if (o.readout == AtpReadout::kLinear) {
     far_rows_[thread].AddLinear(g, far, block);
-  } else if (o.refine_tokens == 0) {
+  } else if (!ReadsFarAtOnce(o)) {
     far_rows_[thread].Add(g, far, block);
   }
   for (int64_t page = near * o.block_tokens / kPageTokens; page * kPageTokens < end; ++page) {
     add_page(page, end);
   }
-  if (near > 0 && o.refine_tokens > 0) {
+  if (near > 0 && o.basis == AtpBasis::kCalibrated) {
+    indexed_rows_[thread].Add(g, *index_, far, o.refine_tokens, block);
+  } else if (near > 0 && o.refine_tokens > 0) {
     far_rows_[thread].AddRefined(g, far, o.refine_tokens, block);
   }
   block.Finish(segment, task, rows);

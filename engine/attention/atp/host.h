@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/attention/atp/compress.h"
+#include "engine/attention/atp/indexed_rows.h"
 #include "engine/attention/atp/input_pages.h"
 #include "engine/attention/atp/policy.h"
 #include "engine/attention/atp/principal_rows.h"
@@ -41,6 +42,7 @@ class HostAtp : public AtpPolicy {
   std::vector<MergeTask> merge_tasks_;
   std::vector<RowBlock> row_blocks_;           // by thread
   std::vector<PrincipalRows> far_rows_;        // by thread
+  std::vector<IndexedRows> indexed_rows_;      // by thread
   std::vector<CompressWorkspace> workspaces_;  // by thread
 };
 

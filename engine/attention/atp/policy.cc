@@ -8,6 +8,7 @@
 #include "engine/attention/atp/input_pages.h"
 #include "engine/attention/pages/column_pages.h"
 #include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/principal_codes.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -39,6 +40,20 @@ int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position) {
   const AtpOptions& o = sequence.options.atp;
   if (o.prefill == AtpPrefill::kExact && position < sequence.n_prompt_tokens) return 0;
   return std::max<int64_t>(0, position / o.block_tokens - o.window_blocks);
+}
+
+AtpPolicy::AtpPolicy(const AttentionContext& context)
+    : context_(context),
+      index_(context.codes == nullptr ? std::nullopt
+                                      : std::optional<TokenIndex>(std::in_place, context.geometry,
+                                                                  context.codes->heads)) {}
+
+absl::Status AtpPolicy::CheckAvailable(const AttentionOptions& options) const {
+  LK_RETURN_IF_ERROR(RefuseSlidingWindow(context_.geometry, id()));
+  if (options.atp.basis != AtpBasis::kCalibrated || index_.has_value()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "attention.basis: calibrated, expected layer, kv or input: the model has no calibration "
+      "(lowkey calibrate makes one)");
 }
 
 int64_t AtpPolicy::BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const {
@@ -78,14 +93,21 @@ AttentionWork AtpPolicy::Work(const AttentionOptions& options, int64_t n_tokens)
   if (o.merge) far_blocks = std::log2(1 + far_blocks);
   // Refined tokens are read whole besides.
   const double refined = std::min(far, static_cast<double>(o.refine_tokens));
-  const double far_work =
+  double far_work =
       heads * 2 *
       (rank * (far_blocks * d + (o.readout == AtpReadout::kExact ? far : 0)) + refined * d);
+  if (shape.is_calibrated()) {
+    // Codes are scored and read component by component, of which there are about half as many as
+    // bits.
+    const double components = (TokenIndex::kKeyBits + TokenIndex::kValueBits) * d / 2;
+    far_work = heads * (components * (far + d) + 2 * refined * d);
+  }
   AttentionWork work;
   work.decode = heads * 2 * near * d + far_work;
   const auto columns = static_cast<double>(shape.n_basis_columns(g));
   const double bases = static_cast<double>(g.n_layers * shape.n_bases(g));
-  const double compress = bases * 2 * block * columns * std::min(block, columns);
+  const double compress =
+      bases * 2 * block * (shape.is_calibrated() ? d * d : columns * std::min(block, columns));
   const double exact = heads * n * n * d;
   // A block is merged once, on average, in every head.
   const double rows = 2 * rank + 1, width = 2 * d;
@@ -215,7 +237,9 @@ SequenceReport AtpPolicy::Report(absl::Span<const SequenceCache* const> sequence
   blocks.erase(nullptr);  // another block stands for these
   double rank = 0;
   for (const auto& block : blocks) rank += block->MeanRank();
-  if (blocks.empty()) {
+  if (sequences[0]->options.atp.basis == AtpBasis::kCalibrated) {
+    rank = index_->mean_rank();
+  } else if (blocks.empty()) {
     rank = static_cast<double>(ShapeOf(context_.geometry, sequences[0]->options.atp).rank);
   } else {
     rank /= static_cast<double>(blocks.size());

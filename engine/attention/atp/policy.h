@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/attention/atp/principal_block.h"
+#include "engine/attention/atp/token_index.h"
 #include "engine/attention/attention.h"
 
 namespace lowkey {
@@ -39,12 +41,10 @@ int64_t FirstNearBlock(const SequenceCache& sequence, int64_t position);
 // step compresses.
 class AtpPolicy : public AttentionMechanism {
  public:
-  explicit AtpPolicy(const AttentionContext& context) : context_(context) {}
+  explicit AtpPolicy(const AttentionContext& context);
 
   Mechanism id() const override { return Mechanism::kAtp; }
-  absl::Status CheckAvailable(const AttentionOptions&) const override {
-    return RefuseSlidingWindow(context_.geometry, id());
-  }
+  absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   // Blocks are compressed once, from tokens that the sequence keeps.
@@ -68,6 +68,7 @@ class AtpPolicy : public AttentionMechanism {
   absl::Status PlanCaches(absl::Span<const Segment> segments);
 
   const AttentionContext context_;
+  const std::optional<TokenIndex> index_;  // of a model that was calibrated
   absl::Span<const Segment> segments_;
   std::vector<CompressTask> compress_tasks_;  // by segment, then block, then basis
 

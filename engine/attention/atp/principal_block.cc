@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "engine/attention/atp/token_index.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/status_macros.h"
@@ -19,7 +20,8 @@ int64_t RowsBytes(int64_t n_rows, int64_t width, StorageType type) {
 }
 
 int64_t KeptRowBytes(int64_t width, StorageType type) {
-  return type == StorageType::kInt8 ? QuantizedRowBytes(width) : width * StorageBytes(type);
+  return type == StorageType::kInt8 ? QuantizedRowBytes(CacheStorage::kInt8, width)
+                                    : width * StorageBytes(type);
 }
 
 // Returns the type that products read.
@@ -44,18 +46,22 @@ int64_t PrincipalShape::ValueBytes(const AttentionGeometry& g, int64_t r) const 
 }
 
 int64_t PrincipalShape::KeptKeyBytes(const AttentionGeometry& g) const {
-  return KeptRowBytes(DotWidth(g), kept_type);
+  return packs_kept ? DotWidth(g) / 2 : KeptRowBytes(DotWidth(g), kept_type);
 }
 
 int64_t PrincipalShape::KeptValueBytes(const AttentionGeometry& g) const {
-  return KeptRowBytes(g.head_dim_padded(), kept_type);
+  return packs_kept ? QuantizedRowBytes(CacheStorage::kInt4, g.head_dim_padded())
+                    : KeptRowBytes(g.head_dim_padded(), kept_type);
 }
 
 int64_t PrincipalShape::KeptBytes(const AttentionGeometry& g) const {
-  return keeps_tokens ? n_tokens * (KeptKeyBytes(g) + KeptValueBytes(g)) : 0;
+  if (!keeps_tokens) return 0;
+  const int64_t key_numbers = packs_kept ? n_tokens / kGroup * 2 * DotWidth(g) : 0;
+  return n_tokens * KeptTokenBytes(g) + key_numbers * static_cast<int64_t>(sizeof(uint16_t));
 }
 
 int64_t PrincipalShape::PartBytes(const AttentionGeometry& g, int64_t r) const {
+  if (is_calibrated()) return n_tokens / kPageTokens * TokenIndex::PageBytes(g);
   return UBytes(r) + g.n_kv_heads / n_bases(g) * (KeyBytes(g, r) + ValueBytes(g, r));
 }
 
@@ -82,6 +88,7 @@ PrincipalShape ShapeOf(const AttentionGeometry& g, const AtpOptions& options) {
   shape.packs_basis = options.basis_storage == AtpStorage::kInt4;
   shape.principal_type = TypeOf(options.principal_storage, g);
   shape.kept_type = TypeOf(options.kept_storage, g);
+  shape.packs_kept = options.kept_storage == AtpStorage::kInt4;
   return shape;
 }
 
@@ -99,9 +106,14 @@ absl::Status PrincipalBlock::Allocate(const AttentionGeometry& g, int64_t number
 
 PrincipalView PrincipalBlock::View(const AttentionGeometry& g, int64_t layer,
                                    int64_t kv_head) const {
-  const bool shared = shape.basis != AtpBasis::kKv;
+  const bool shared = shape.shares_basis();
   const int64_t part = layer * shape.n_bases(g) + (shared ? 0 : kv_head);
   PrincipalView view;
+  view.kept = slab->data() + (layer * g.n_kv_heads + kv_head) * shape.KeptBytes(g);
+  if (shape.is_calibrated()) {
+    view.index = slab->data() + offsets[part];
+    return view;
+  }
   view.rank = ranks[part];
   const int64_t n_rows = view.rank + shape.n_mean_rows();
   const int64_t key_bytes = shape.KeyBytes(g, view.rank);
@@ -114,7 +126,6 @@ PrincipalView PrincipalBlock::View(const AttentionGeometry& g, int64_t layer,
     view.key_scales = reinterpret_cast<const float*>(view.values) - n_rows;
     view.value_scales = reinterpret_cast<const float*>(view.values + value_bytes) - n_rows;
   }
-  view.kept = slab->data() + (layer * g.n_kv_heads + kv_head) * shape.KeptBytes(g);
   return view;
 }
 

@@ -13,8 +13,9 @@ namespace lowkey {
 inline constexpr int64_t kBasisGroup = 32;
 
 // The sizes of a principal block, for one set of options and one model. A block has one part for
-// each layer and basis: U, if the block keeps it, and K' and V' of the KV heads that share it. For
-// refine a block has the tokens themselves too.
+// each layer and basis: U, if the block keeps it, and K' and V' of the KV heads that share it; for
+// basis calibrated pages of the head's index (token_index.h), and nothing else. For refine a block
+// has the tokens themselves too.
 struct PrincipalShape {
   AtpBasis basis = AtpBasis::kLayer;
   int64_t n_tokens = 0;       // the block's length c, a multiple of 64
@@ -25,10 +26,12 @@ struct PrincipalShape {
   bool packs_basis = false;                            // U in 4 bits
   StorageType principal_type = StorageType::kFloat32;  // of K' and V'
   StorageType kept_type = StorageType::kFloat32;
+  bool packs_kept = false;  // kept tokens in 4 bits
 
-  int64_t n_bases(const AttentionGeometry& g) const {
-    return basis == AtpBasis::kKv ? g.n_kv_heads : 1;
-  }
+  bool is_calibrated() const { return basis == AtpBasis::kCalibrated; }
+  // Whether the KV heads of a layer have one basis.
+  bool shares_basis() const { return basis != AtpBasis::kKv && !is_calibrated(); }
+  int64_t n_bases(const AttentionGeometry& g) const { return shares_basis() ? 1 : g.n_kv_heads; }
   // Returns the columns of the matrix whose basis U is.
   int64_t n_basis_columns(const AttentionGeometry& g) const;
   int64_t n_parts(const AttentionGeometry& g) const { return g.n_layers * n_bases(g); }
@@ -39,9 +42,12 @@ struct PrincipalShape {
   int64_t UGroupBytes(int64_t rank) const { return rank * (kBasisGroup / 2 + 2); }
   int64_t KeyBytes(const AttentionGeometry& g, int64_t rank) const;    // for one KV head
   int64_t ValueBytes(const AttentionGeometry& g, int64_t rank) const;  // for one KV head
-  int64_t KeptKeyBytes(const AttentionGeometry& g) const;              // for one token
-  int64_t KeptValueBytes(const AttentionGeometry& g) const;            // for one token
-  int64_t KeptBytes(const AttentionGeometry& g) const;                 // for one KV head and layer
+  int64_t KeptKeyBytes(const AttentionGeometry& g) const;              // of one token
+  int64_t KeptValueBytes(const AttentionGeometry& g) const;            // of one token
+  int64_t KeptTokenBytes(const AttentionGeometry& g) const {
+    return KeptKeyBytes(g) + KeptValueBytes(g);
+  }
+  int64_t KeptBytes(const AttentionGeometry& g) const;  // for one KV head and layer
   int64_t PartBytes(const AttentionGeometry& g, int64_t rank) const;
   // The most bytes of a whole block.
   int64_t SlabBytes(const AttentionGeometry& g) const {
@@ -65,6 +71,8 @@ PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& opti
 //   kept    [c][key, value]  every token's key [DotWidth] and value [head_dim_padded] side by side,
 //                            so that one that is chosen is one stretch of memory, in int8 as
 //                            quantized rows (quantized_kv.h); only if kept
+//           packed  a key's codes and a quantized row of the value, side by side; behind all tokens
+//                            [c / 32] the numbers of 32 keys (QuantizeKeys)
 struct PrincipalView {
   int64_t rank = 0;
   const std::byte* u = nullptr;
@@ -73,6 +81,7 @@ struct PrincipalView {
   const float* key_scales = nullptr;
   const float* value_scales = nullptr;
   const std::byte* kept = nullptr;
+  const std::byte* index = nullptr;  // basis calibrated: [c / 64] pages, and nothing above but kept
 };
 
 // c consecutive tokens of all layers as r principal keys and values around their means (ATP, Eq.

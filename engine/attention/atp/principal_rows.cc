@@ -2,26 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "engine/attention/pages/paged_kv.h"
-#include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/dtype.h"
 
 namespace lowkey {
 namespace {
 
-constexpr float kHidden = -std::numeric_limits<float>::infinity();
 constexpr int64_t kSoftmaxStep = 16;
-
-int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
-template <typename T>
-void Grow(std::vector<T>& v, int64_t n) {
-  if (static_cast<int64_t>(v.size()) < n) v.resize(n);
-}
 
 // Sums in 16 chains, whatever the vector width.
 float SumOfSquares(const float* x, int64_t n) {
@@ -35,26 +24,9 @@ float SumOfSquares(const float* x, int64_t n) {
   return sum;
 }
 
-// Sums in 16 chains too; n is a multiple of 16.
-float Sum(const float* x, int64_t n) {
-  float lanes[kSoftmaxStep] = {};
-  for (int64_t i = 0; i < n; i += kSoftmaxStep) {
-    for (int64_t j = 0; j < kSoftmaxStep; ++j) lanes[j] += x[i + j];
-  }
-  for (int64_t half = kSoftmaxStep / 2; half > 0; half /= 2) {
-    for (int64_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
-  }
-  return lanes[0];
-}
-
 void Prefetch(const std::byte* at, int64_t n_bytes) {
   constexpr int64_t kLine = 64;
   for (int64_t i = 0; i < n_bytes; i += kLine) __builtin_prefetch(at + i);
-}
-
-// Returns the type that chosen tokens are gathered in: quantized ones are widened.
-StorageType ChosenType(const PrincipalShape& shape) {
-  return shape.kept_type == StorageType::kInt8 ? StorageType::kFloat32 : shape.kept_type;
 }
 
 void ScaleColumns(const float* scales, int64_t n_rows, int64_t n_cols, float* x) {
@@ -76,23 +48,15 @@ void AddValues(const PrincipalShape& shape, const PrincipalView& view, float* lo
 }  // namespace
 
 void PrincipalRows::Reserve(const AttentionGeometry& g, const PrincipalShape& shape,
-                            const Size& size) {
-  Grow(scores_, size.n_rows * size.n_far_tokens);
+                            const FarTokens::Size& size) {
+  far_.Reserve(g, shape, size);
   Grow(low_q_, size.n_rows * (shape.rank + shape.n_mean_rows()));
   Grow(low_out_, size.n_rows * (shape.rank + shape.n_mean_rows()));
-  for (std::vector<float>* v : {&sums_, &factors_, &shares_}) Grow(*v, size.n_rows);
-  if (shape.packs_basis) {
-    Grow(codes_, shape.rank * kBasisGroup);
-    Grow(code_scales_, shape.rank);
-    Grow(scaled_, size.n_rows * shape.rank);
-  }
-  if (size.n_refined == 0) return;
-  chosen_.reserve(size.n_rows / g.group() * size.n_refined);
-  const int64_t n_chosen = RoundUp(size.n_refined, kSoftmaxStep);
-  Grow(weights_, size.n_far_tokens);
-  Grow(chosen_scores_, g.group() * n_chosen);
-  Grow(chosen_keys_, n_chosen * DotWidth(g) * StorageBytes(ChosenType(shape)));
-  Grow(chosen_values_, n_chosen * g.head_dim_padded() * StorageBytes(ChosenType(shape)));
+  Grow(sums_, size.n_rows);
+  if (!shape.packs_basis) return;
+  Grow(codes_, shape.rank * kBasisGroup);
+  Grow(code_scales_, shape.rank);
+  Grow(scaled_, size.n_rows * shape.rank);
 }
 
 void PrincipalRows::Project(const AttentionGeometry& g, const PrincipalShape& shape,
@@ -169,12 +133,12 @@ void PrincipalRows::Score(const AttentionGeometry& g, const PrincipalBlock& bloc
                  next.u + t * tile_bytes);
   }
   for (int64_t r = 0; r < rows.n_rows(); ++r) {
-    std::fill_n(scores.data + r * scores.stride, block.n_sinks, kHidden);
+    std::fill_n(scores.data + r * scores.stride, block.n_sinks, kHiddenScore);
   }
 }
 
 void PrincipalRows::Read(const PrincipalBlock& block, const PrincipalView& view,
-                         const Scores& weights, RowBlock& rows) {
+                         const Scores& weights, bool is_joined, RowBlock& rows) {
   const KernelTable& kernels = Kernels();
   const PrincipalShape& shape = block.shape;
   const int64_t rank = view.rank, ld = rank + shape.n_mean_rows();
@@ -190,17 +154,16 @@ void PrincipalRows::Read(const PrincipalBlock& block, const PrincipalView& view,
   for (int64_t r = 0; r < rows.n_rows(); ++r) {
     float* row = low_out_.data() + r * ld;
     std::fill(row + rank, row + ld, sums_[r]);
-    if (factors_[r] != 1.0f) kernels.scale(factors_[r], row, ld);
+    if (is_joined && far_.factor(r) != 1.0f) kernels.scale(far_.factor(r), row, ld);
   }
   AddValues(shape, view, low_out_.data(), rows);
 }
 
 void PrincipalRows::Add(const AttentionGeometry& g, const FarBlocks& far, RowBlock& rows) {
   const KernelTable& kernels = Kernels();
-  std::fill_n(factors_.begin(), rows.n_rows(), 1.0f);
   for (const auto& block : far.blocks) {
     const PrincipalView view = block->View(g, far.layer, far.kv_head);
-    const Scores scores{scores_.data(), block->shape.n_tokens};
+    const Scores scores{far_.scores(), block->shape.n_tokens};
     Score(g, *block, view, view, rows, scores);
     for (int64_t r = 0; r < rows.n_rows(); ++r) {
       const SoftmaxUpdate update =
@@ -208,7 +171,7 @@ void PrincipalRows::Add(const AttentionGeometry& g, const FarBlocks& far, RowBlo
       if (update.factor != 1.0f) kernels.scale(update.factor, rows.out(r), g.head_dim_padded());
       sums_[r] = update.sum;
     }
-    Read(*block, view, scores, rows);
+    Read(*block, view, scores, false, rows);
   }
 }
 
@@ -239,103 +202,20 @@ void PrincipalRows::AddLinear(const AttentionGeometry& g, const FarBlocks& far, 
   }
 }
 
-void PrincipalRows::JoinFar(int64_t n_far, RowBlock& rows) {
-  const KernelTable& kernels = Kernels();
-  for (int64_t r = 0; r < rows.n_rows(); ++r) {
-    SoftmaxState far{kHidden, 0};
-    kernels.softmax_update(scores_.data() + r * n_far, n_far, &far);
-    SoftmaxState& near = rows.state(r);
-    const float top = std::max(near.max, far.max);
-    const float near_factor = std::exp(near.max - top);
-    kernels.scale(near_factor, rows.out(r), rows.out_stride());
-    near = {top, near.sum * near_factor};
-    factors_[r] = std::exp(far.max - top);
-    shares_[r] = factors_[r] / (near.sum + far.sum * factors_[r]);
-  }
-}
-
-void PrincipalRows::Choose(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t n_refined,
-                           int64_t group) {
-  // A single query head's weights are used as they are; its shares would keep their order.
-  const float* weights = scores_.data() + first_row * n_far;
-  if (group > 1) {
-    Kernels().Gemm(StorageType::kFloat32,
-                   {shares_.data() + first_row, group, weights, n_far, Kernels().panel_columns,
-                    weights_.data(), n_far, 1, n_far, group});
-    weights = weights_.data();
-  }
-  const absl::Span<const float> visible(weights + n_sinks, static_cast<size_t>(n_far - n_sinks));
-  for (int32_t i : top_.Select(visible, n_refined)) {
-    const int32_t token = i + static_cast<int32_t>(n_sinks);
-    chosen_.push_back(token);
-    for (int64_t h = 0; h < group; ++h) scores_[(first_row + h) * n_far + token] = 0.0f;
-  }
-}
-
-const std::byte* PrincipalRows::Kept(const PrincipalShape& shape, int64_t token_bytes,
-                                     int32_t token) const {
-  return views_[token / shape.n_tokens].kept + token % shape.n_tokens * token_bytes;
-}
-
-void PrincipalRows::Gather(const AttentionGeometry& g, const PrincipalShape& shape,
-                           absl::Span<const int32_t> tokens) {
-  const int64_t key_bytes = shape.KeptKeyBytes(g), value_bytes = shape.KeptValueBytes(g);
-  const int64_t width = DotWidth(g), padded = g.head_dim_padded();
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const std::byte* from = Kept(shape, key_bytes + value_bytes, tokens[i]);
-    if (shape.kept_type == StorageType::kInt8) {
-      auto* keys = reinterpret_cast<float*>(chosen_keys_.data());
-      auto* values = reinterpret_cast<float*>(chosen_values_.data());
-      ReadQuantizedRow(from, width, keys + i * width);
-      ReadQuantizedRow(from + key_bytes, padded, values + i * padded);
-      continue;
-    }
-    std::memcpy(chosen_keys_.data() + i * key_bytes, from, key_bytes);
-    std::memcpy(chosen_values_.data() + i * value_bytes, from + key_bytes, value_bytes);
-  }
-}
-
-void PrincipalRows::ReadChosen(const AttentionGeometry& g, const PrincipalShape& shape,
-                               absl::Span<const int32_t> tokens, int64_t first_row,
-                               RowBlock& rows) {
-  const KernelTable& kernels = Kernels();
-  Gather(g, shape, tokens);
-  const auto n = static_cast<int64_t>(tokens.size());
-  const int64_t ld = RoundUp(n, kSoftmaxStep), padded = g.head_dim_padded();
-  std::fill_n(chosen_scores_.begin(), g.group() * ld, 0.0f);
-  const StorageType type = ChosenType(shape);
-  kernels.DotRows(type, {rows.q(first_row), rows.q_stride(), chosen_keys_.data(),
-                         chosen_scores_.data(), ld, g.group(), n, DotWidth(g)});
-  for (int64_t h = 0; h < g.group(); ++h) {
-    float* exact = chosen_scores_.data() + h * ld;
-    std::fill(exact + n, exact + ld, kHidden);
-    const float factor = kernels.softmax_update(exact, ld, &rows.state(first_row + h)).factor;
-    kernels.scale(factor, rows.out(first_row + h), padded);
-  }
-  kernels.Gemm(type,
-               {chosen_scores_.data(), ld, chosen_values_.data(), padded, kernels.panel_columns,
-                rows.out(first_row), padded, g.group(), padded, n, GemmArgs::Into::kAccumulate});
-}
-
-void PrincipalRows::ReadFar(const AttentionGeometry& g, const FarBlocks& far, int64_t n_first,
-                            RowBlock& rows) {
+void PrincipalRows::ReadFar(const FarBlocks& far, RowBlock& rows) {
   const auto n_blocks = static_cast<int64_t>(far.blocks.size());
-  const PrincipalShape& shape = far.blocks[0]->shape;
-  const int64_t width = shape.n_tokens, n_far = n_blocks * width;
-  const int64_t token_bytes = shape.KeptKeyBytes(g) + shape.KeptValueBytes(g);
+  const int64_t width = far.blocks[0]->shape.n_tokens, n_far = n_blocks * width;
   for (int64_t b = 0; b < n_blocks; ++b) {
     // Memory fetches the next block's values and some of the chosen tokens during the product.
     const PrincipalView& next = views_[std::min(b + 1, n_blocks - 1)];
     Prefetch(next.values, next.values - next.keys);
-    for (int64_t i = n_first * b / n_blocks; i < n_first * (b + 1) / n_blocks; ++i) {
-      Prefetch(Kept(shape, token_bytes, chosen_[i]), token_bytes);
-    }
-    const Scores weights{scores_.data() + b * width, n_far};
+    far_.PrefetchChosen(b, n_blocks);
+    const Scores weights{far_.scores() + b * width, n_far};
     for (int64_t r = 0; r < rows.n_rows(); ++r) {
-      sums_[r] = Sum(weights.data + r * n_far, width);
-      rows.state(r).sum += sums_[r] * factors_[r];
+      sums_[r] = SumInChains(weights.data + r * n_far, width);
+      rows.state(r).sum += sums_[r] * far_.factor(r);
     }
-    Read(*far.blocks[b], views_[b], weights, rows);
+    Read(*far.blocks[b], views_[b], weights, true, rows);
   }
 }
 
@@ -343,25 +223,18 @@ void PrincipalRows::AddRefined(const AttentionGeometry& g, const FarBlocks& far,
                                RowBlock& rows) {
   const auto n_blocks = static_cast<int64_t>(far.blocks.size());
   const PrincipalShape& shape = far.blocks[0]->shape;
-  const int64_t width = shape.n_tokens, n_far = n_blocks * width;
-  const int64_t n_sinks = far.blocks[0]->n_sinks;
+  const int64_t width = shape.n_tokens, n_far = far.n_tokens();
   views_.clear();
   for (const auto& block : far.blocks) views_.push_back(block->View(g, far.layer, far.kv_head));
   for (int64_t b = 0; b < n_blocks; ++b) {
     const PrincipalView& next = views_[std::min(b + 1, n_blocks - 1)];
     Prefetch(next.keys, next.values - next.keys);
-    Score(g, *far.blocks[b], views_[b], next, rows, {scores_.data() + b * width, n_far});
+    Score(g, *far.blocks[b], views_[b], next, rows, {far_.scores() + b * width, n_far});
   }
-  JoinFar(n_far, rows);
-  chosen_.clear();
-  for (int64_t r = 0; r < rows.n_rows(); r += g.group()) {
-    Choose(n_far, n_sinks, r, n_refined, g.group());
-  }
-  const int64_t n = std::min(n_refined, n_far - n_sinks);
-  ReadFar(g, far, n, rows);
-  for (int64_t r = 0; r < rows.n_rows(); r += g.group()) {
-    ReadChosen(g, shape, absl::MakeConstSpan(chosen_).subspan(r / g.group() * n, n), r, rows);
-  }
+  far_.Join(n_far, rows);
+  far_.Choose(g, far, n_refined, rows.n_rows());
+  ReadFar(far, rows);
+  far_.ReadChosen(g, shape, rows);
 }
 
 }  // namespace lowkey

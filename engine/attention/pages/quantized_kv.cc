@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "engine/base/dtype.h"
 
 namespace lowkey {
@@ -55,7 +56,7 @@ struct Quantizer {
   }
 };
 
-void StoreCodes(CacheStorage storage, const std::vector<int8_t>& codes, std::byte* out) {
+void StoreCodes(CacheStorage storage, absl::Span<const int8_t> codes, std::byte* out) {
   const size_t half = codes.size() / 2;
   if (storage == CacheStorage::kInt8) {
     std::memcpy(out, codes.data(), codes.size());
@@ -63,6 +64,20 @@ void StoreCodes(CacheStorage storage, const std::vector<int8_t>& codes, std::byt
   }
   for (size_t i = 0; i < half; ++i) {
     out[i] = static_cast<std::byte>((codes[i] + 8) | (codes[i + half] + 8) << 4);
+  }
+}
+
+// Reads a row's codes as floats, n even.
+void ReadCodes(CacheStorage storage, const std::byte* codes, int64_t n, float* x) {
+  if (storage == CacheStorage::kInt8) {
+    for (int64_t j = 0; j < n; ++j) x[j] = static_cast<float>(static_cast<int8_t>(codes[j]));
+    return;
+  }
+  const int64_t half = n / 2;
+  for (int64_t j = 0; j < half; ++j) {
+    const auto two = static_cast<int>(codes[j]);
+    x[j] = static_cast<float>((two & 15) - 8);
+    x[j + half] = static_cast<float>((two >> 4) - 8);
   }
 }
 
@@ -121,27 +136,48 @@ void QuantizeTile(const AttentionGeometry& g, CacheStorage storage, const KvTile
   StoreCodes(storage, codes, writable(tile.values));
 }
 
-int64_t QuantizedRowBytes(int64_t n) {
-  return n + 2 * ((n + kGroup - 1) / kGroup) * static_cast<int64_t>(sizeof(uint16_t));
+int64_t QuantizedRowBytes(CacheStorage storage, int64_t n) {
+  const int64_t n_groups = (n + kGroup - 1) / kGroup;
+  return CodeBytes(storage, n) + 2 * n_groups * static_cast<int64_t>(sizeof(uint16_t));
 }
 
-void QuantizeRow(const float* x, int64_t n, std::byte* row) {
-  auto* codes = reinterpret_cast<int8_t*>(row);
-  auto* numbers = reinterpret_cast<uint16_t*>(row + n);
+void QuantizeRow(CacheStorage storage, const float* x, int64_t n, std::byte* row) {
+  std::vector<int8_t> codes(n);
+  auto* numbers = reinterpret_cast<uint16_t*>(row + CodeBytes(storage, n));
   for (int64_t first = 0; first < n; first += kGroup, numbers += 2) {
     const int64_t in_group = std::min(kGroup, n - first);
-    const Quantizer q(CacheStorage::kInt8, x + first, in_group, 1, numbers, numbers + 1);
+    const Quantizer q(storage, x + first, in_group, 1, numbers, numbers + 1);
     for (int64_t j = first; j < first + in_group; ++j) codes[j] = q.Code(x[j]);
   }
+  StoreCodes(storage, codes, row);
 }
 
-void ReadQuantizedRow(const std::byte* row, int64_t n, float* x) {
-  const auto* codes = reinterpret_cast<const int8_t*>(row);
-  const auto* numbers = reinterpret_cast<const uint16_t*>(row + n);
+void ReadQuantizedRow(CacheStorage storage, const std::byte* row, int64_t n, float* x) {
+  const auto* numbers = reinterpret_cast<const uint16_t*>(row + CodeBytes(storage, n));
+  ReadCodes(storage, row, n, x);
   for (int64_t first = 0; first < n; first += kGroup, numbers += 2) {
     const float scale = ToFloat(BFloat16{numbers[0]}), middle = ToFloat(BFloat16{numbers[1]});
     const int64_t end = std::min(n, first + kGroup);
-    for (int64_t j = first; j < end; ++j) x[j] = middle + scale * static_cast<float>(codes[j]);
+    for (int64_t j = first; j < end; ++j) x[j] = middle + scale * x[j];
+  }
+}
+
+void QuantizeKeys(const float* keys, int64_t ld, int64_t n, std::byte* codes, int64_t stride,
+                  uint16_t* numbers) {
+  std::vector<int8_t> all(kGroup * n);
+  for (int64_t j = 0; j < n; ++j) {
+    const Quantizer q(CacheStorage::kInt4, keys + j, kGroup, ld, numbers + j, numbers + n + j);
+    for (int64_t i = 0; i < kGroup; ++i) all[i * n + j] = q.Code(keys[i * ld + j]);
+  }
+  for (int64_t i = 0; i < kGroup; ++i) {
+    StoreCodes(CacheStorage::kInt4, absl::MakeConstSpan(all).subspan(i * n, n), codes + i * stride);
+  }
+}
+
+void ReadQuantizedKey(const std::byte* codes, const uint16_t* numbers, int64_t n, float* key) {
+  ReadCodes(CacheStorage::kInt4, codes, n, key);
+  for (int64_t j = 0; j < n; ++j) {
+    key[j] = ToFloat(BFloat16{numbers[n + j]}) + ToFloat(BFloat16{numbers[j]}) * key[j];
   }
 }
 

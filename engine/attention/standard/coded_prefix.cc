@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/attention/principal_codes.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -46,7 +47,7 @@ std::vector<PageRotation> RotationsOf(const PrefixCodes& codes, int64_t block) {
 
 CodedStandard::CodedStandard(Mechanism id, const AttentionContext& context)
     : HostStandard(id, context),
-      codes_(*context.prefix_codes),
+      codes_(context.codes->prefixes),
       scratch_(context.pool->n_threads()) {}
 
 std::optional<int64_t> CodedStandard::prompt_block(const AttentionOptions& options) const {

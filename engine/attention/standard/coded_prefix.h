@@ -24,7 +24,7 @@ namespace lowkey {
 // only remembers those of its blocks that still exist. So codes of a full cache can be dropped.
 class CodedStandard : public HostStandard {
  public:
-  // context.prefix_codes is set and fits the geometry.
+  // context.codes is set and fits the geometry.
   CodedStandard(Mechanism id, const AttentionContext& context);
 
   absl::Status CheckAvailable(const AttentionOptions&) const override { return absl::OkStatus(); }

@@ -9,6 +9,7 @@
 #include "engine/kernels/cpu/coded_inl.h"
 #include "engine/kernels/cpu/double_inl.h"
 #include "engine/kernels/cpu/largest_inl.h"
+#include "engine/kernels/cpu/levels_inl.h"
 #include "engine/kernels/cpu/limits_inl.h"
 #include "engine/kernels/cpu/products_inl.h"
 #include "engine/kernels/cpu/quantized_inl.h"
@@ -195,6 +196,7 @@ constexpr KernelTable Table(const char* name) {
   t.turned_products = TurnedProducts<V>;
   t.to_bf16 = ToBf16<V>;
   t.unpack_int4 = UnpackInt4<V>;
+  t.unpack_levels = UnpackLevels<V>;
   t.add_scaled_f64 = AddScaledF64<V>;
   t.add_two_scaled_f64 = AddTwoScaledF64<V>;
   t.rotate_f64 = RotateF64<V>;

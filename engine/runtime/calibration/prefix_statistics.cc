@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/runtime/calibration/find_all_codes.h"
 
 namespace lowkey {
 
@@ -78,24 +78,15 @@ void PrefixStatistics::Add(const LayerRows& rows, absl::Span<const Segment> segm
 }
 
 absl::StatusOr<PrefixCodes> PrefixStatistics::FindCodes(
-    ThreadPool& pool, const std::function<void(int64_t, int64_t)>& progress) const {
+    ThreadPool& pool, const std::function<void(int64_t)>& progress) const {
   PrefixCodes found = shape_;
-  const auto n_codes = static_cast<int64_t>(x_.size());
-  std::vector<std::optional<absl::StatusOr<PrincipalCode>>> codes(n_codes);
-  for (int64_t at = 0; at < n_codes; at += pool.n_threads()) {
-    const int64_t n = std::min<int64_t>(pool.n_threads(), n_codes - at);
-    pool.ParallelFor(n, [&](int64_t i, int) {
-      const int64_t code = at + i, heads = shape_.group.n_heads;
-      // Groups of heads follow one another, layer by layer, in both lists.
-      const auto queries = absl::MakeConstSpan(queries_).subspan(code * heads, heads);
-      codes[code] = FindPrincipalCode(shape_.group, x_[code], queries);
-    });
-    if (progress) progress(at + n, n_codes);
-  }
-  for (auto& code : codes) {
-    LK_RETURN_IF_ERROR(code->status());
-    found.codes.push_back(**std::move(code));
-  }
+  const int64_t heads = shape_.group.n_heads;
+  const auto find = [&](int64_t code) {
+    // Groups of heads follow one another, layer by layer, in both lists.
+    const auto queries = absl::MakeConstSpan(queries_).subspan(code * heads, heads);
+    return FindPrincipalCode(shape_.group, x_[code], queries);
+  };
+  LK_ASSIGN_OR_RETURN(found.codes, FindAllCodes(n_codes(), pool, find, progress));
   return found;
 }
 

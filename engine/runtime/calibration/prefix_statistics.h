@@ -2,11 +2,10 @@
 #define LOWKEY_ENGINE_RUNTIME_CALIBRATION_PREFIX_STATISTICS_H_
 
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/place/forwarded_attention.h"
+#include "engine/attention/attention.h"
 #include "engine/attention/standard/prefix_codes.h"
 #include "engine/base/thread_pool.h"
 #include "engine/lowrank/moments.h"
@@ -27,10 +26,10 @@ class PrefixStatistics {
   void Add(const LayerRows& rows, absl::Span<const Segment> segments, ThreadPool& pool);
 
   int64_t n_tokens() const { return x_[0].n_rows(); }
-  // Finds the codes; progress(codes found, codes in all) comes from the calling thread.
-  // FindPrincipalCode's errors.
-  absl::StatusOr<PrefixCodes> FindCodes(
-      ThreadPool& pool, const std::function<void(int64_t, int64_t)>& progress) const;
+  int64_t n_codes() const { return static_cast<int64_t>(x_.size()); }
+  // Finds the codes; progress(codes found) comes from the calling thread. FindPrincipalCode's errors.
+  absl::StatusOr<PrefixCodes> FindCodes(ThreadPool& pool,
+                                        const std::function<void(int64_t)>& progress) const;
 
  private:
   // The rows of a segment that count.
@@ -50,28 +49,6 @@ class PrefixStatistics {
   std::vector<float> cos_, minus_sin_;  // of the counted rows: [n_rows][key_dim / 2]
   std::vector<float> gathered_;
   MomentsScratch scratch_;
-};
-
-// Stands before a mechanism and adds every step's rows to statistics, which outlive it.
-class WatchedAttention : public ForwardedAttention {
- public:
-  WatchedAttention(std::unique_ptr<AttentionMechanism> real, PrefixStatistics& statistics,
-                   ThreadPool& pool)
-      : ForwardedAttention(std::move(real)), statistics_(statistics), pool_(pool) {}
-
-  absl::Status Plan(absl::Span<const Segment> segments) override {
-    segments_ = segments;
-    return real().Plan(segments);
-  }
-  void Attend(const LayerRows& rows) override {
-    statistics_.Add(rows, segments_, pool_);
-    real().Attend(rows);
-  }
-
- private:
-  PrefixStatistics& statistics_;
-  ThreadPool& pool_;
-  absl::Span<const Segment> segments_;
 };
 
 }  // namespace lowkey

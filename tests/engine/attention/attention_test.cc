@@ -83,6 +83,18 @@ AtpOptions InInt8(AtpBasis basis) {
   return options;
 }
 
+// The tokens that refine reads in 4 bits.
+AtpOptions KeptInInt4(AtpOptions options, int32_t refine_tokens) {
+  options.kept_storage = AtpStorage::kInt4;
+  return Refined(options, refine_tokens);
+}
+
+AtpOptions Calibrated(AtpPrefill prefill, int32_t sinks, int32_t window_blocks) {
+  AtpOptions options = Blocks64(AtpBasis::kCalibrated, prefill, sinks, window_blocks);
+  options.rank = AtpOptions().rank;
+  return options;
+}
+
 AtpOptions BasisInInt4(AtpOptions options) {
   options.basis_storage = AtpStorage::kInt4;
   return options;
@@ -140,6 +152,10 @@ std::vector<ContractCase> AllCases() {
       {"atp_merge_int8", Atp(MergedInInt8()), {}, {}},
       {"atp_int4", Atp(BasisInInt4(Blocks64(AtpBasis::kLayer, kCompressed, 4, 0))), {}, {}},
       {"atp_int4_refine", Atp(BasisInInt4(Refined(WithRank(RankEnergy{0.8}), 16))), {}, {}},
+      {"atp_kept_int4", Atp(KeptInInt4(Blocks64(AtpBasis::kLayer, kCompressed, 4, 0), 16)), {}, {}},
+      {"atp_calibrated", Atp(Calibrated(kCompressed, 4, 0)), {}, {}},
+      {"atp_calibrated_refine", Atp(KeptInInt4(Calibrated(kCompressed, 4, 1), 16)), {}, {}},
+      {"atp_calibrated_exact", Atp(Refined(Calibrated(kExact, 0, 0), 16)), 150, {}},
       {"atp_input", Atp(Blocks64(AtpBasis::kInput, kCompressed, 4, 0)), {}, {}},
       {"atp_input_merge", Atp(Merged(Blocks64(AtpBasis::kInput, kExact, 4, 1))), 150, {}},
       {"optimised", Of(Mechanism::kOptimised), {}, {}},

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/base/dtype.h"
+#include "engine/lowrank/principal_basis.h"
 
 namespace lowkey {
 namespace {
@@ -228,6 +229,35 @@ std::vector<bool> Refined(const AttentionGeometry& g, const AtpOptions& o, const
 }
 
 }  // namespace
+
+PrincipalCodes TestCodes(const AttentionGeometry& g) {
+  constexpr int64_t kRows = 200;
+  std::mt19937 rng(11);
+  std::normal_distribution<float> normal;
+  ThreadPool pool(1);
+  MomentsScratch scratch;
+  // Numbers of different sizes, around a mean.
+  const auto moments = [&](int64_t dim) {
+    std::vector<float> x(kRows * dim);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto j = static_cast<float>(i % static_cast<size_t>(dim));
+      x[i] = 0.3f + normal(rng) * (0.5f + 1.5f / (1.0f + j));
+    }
+    Moments m(dim);
+    m.Add(x.data(), kRows, pool, scratch);
+    return m;
+  };
+  PrincipalCodes codes;
+  codes.heads.n_layers = g.n_layers;
+  codes.heads.n_kv_heads = g.n_kv_heads;
+  for (int64_t i = 0; i < g.n_layers * g.n_kv_heads; ++i) {
+    const Moments keys = moments(g.key_dim()), queries = moments(g.key_dim()),
+                  values = moments(g.head_dim);
+    codes.heads.keys.push_back(*FindPrincipalCode({1, g.key_dim(), 0}, keys, {&queries, 1}));
+    codes.heads.values.push_back(*FindPrincipalCode({1, 0, g.head_dim}, values, {}));
+  }
+  return codes;
+}
 
 AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed) {
   AttentionRows rows{geometry, n_tokens, {}};

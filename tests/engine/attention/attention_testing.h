@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/attention/attention.h"
+#include "engine/attention/principal_codes.h"
 #include "engine/kernels/device/device.h"
 #include "gtest/gtest.h"
 #include "tests/testing/max_difference.h"
@@ -37,6 +38,9 @@ struct AttentionRows {
 // 512 tokens, lasso with one iteration and 8 fixed rows.
 MechanismWeights TestWeights(const AttentionGeometry& geometry, Mechanism over,
                              const std::vector<float>& tau = {});
+
+// Codes of heads as a calibration finds them, of random keys, values and queries; none of prefixes.
+PrincipalCodes TestCodes(const AttentionGeometry& geometry);
 
 AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed);
 
@@ -117,6 +121,7 @@ class MechanismRunner {
   DevicePlace place_;
   Buffer in_there_, out_there_;
   std::unique_ptr<const MechanismWeights> weights_;
+  std::unique_ptr<const PrincipalCodes> codes_;  // for atp
   std::unique_ptr<AttentionMechanism> mechanism_;
   const uint64_t number_;
   const bool repeats_;

@@ -68,6 +68,10 @@ MechanismRunner::MechanismRunner(const AttentionGeometry& geometry, Mechanism me
   EXPECT_TRUE(cache.ok()) << cache.status();
   cache_ = *std::move(cache);
   AttentionContext context{geometry, cache_.get(), pool_.get(), weights_.get()};
+  if (mechanism == Mechanism::kAtp) {
+    codes_ = std::make_unique<const PrincipalCodes>(TestCodes(geometry));
+    context.codes = codes_.get();
+  }
   if (TestDevice() != nullptr) {
     if (IsEmulated(*TestDevice())) Poison(*cache_);
     host_cache_ = Cache::Create(options.budget_bytes, CachePageBytes(geometry)).value();

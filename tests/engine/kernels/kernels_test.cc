@@ -263,6 +263,29 @@ TEST_P(KernelTest, UnpackInt4TakesTheLowBitsFirst) {
   }
 }
 
+TEST_P(KernelTest, UnpackLevelsLooksEveryIndexUp) {
+  std::mt19937 rng(3);
+  const std::vector<float> levels = Random(LevelCodes::kMostBits * LevelCodes::kMostLevels, 5);
+  const std::vector<uint8_t> bits = {4, 4, 3, 2, 2, 1, 1, 3};
+  std::vector<uint8_t> codes;
+  std::vector<float> want;
+  for (const int b : bits) {
+    for (int64_t t = 0; t < LevelCodes::kTokens; t += 8) {
+      uint32_t word = 0;
+      for (int i = 0; i < 8; ++i) {
+        const uint32_t index = rng() % (1u << b);
+        word |= index << (i * b);
+        want.push_back(levels[(b - 1) * LevelCodes::kMostLevels + index]);
+      }
+      for (int i = 0; i < b; ++i) codes.push_back(static_cast<uint8_t>(word >> (8 * i)));
+    }
+  }
+  codes.resize(codes.size() + LevelCodes::kSlack);
+  std::vector<float> got(want.size());
+  table().unpack_levels({codes.data(), bits.data(), 8, levels.data()}, got.data());
+  EXPECT_EQ(got, want);
+}
+
 TEST_P(KernelTest, LaneMaximaAreThoseOfEverySixteenthNumber) {
   const std::vector<float> x = Random(3 * 256, 7);
   std::vector<float> want(3 * 16, -kInf), got(want.size());

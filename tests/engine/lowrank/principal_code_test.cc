@@ -298,5 +298,55 @@ TEST(PrincipalCode, EqualVectorsDecodeToTheMean) {
   for (size_t i = 0; i < page.size(); ++i) EXPECT_NEAR(decoded[i], page[i], 0.01) << i;
 }
 
+TEST(PrincipalCode, WithoutEscapesComponentsAndGainsAreTheSame) {
+  const PrincipalCode code = MakeCode();
+  const std::vector<float> x = Columns(CorrelatedRows(code.dim, kTokens, 9), code.dim);
+  const BitPlan plan = PlanBits(code.variances, 2.0);
+  PrincipalScratch scratch;
+  std::vector<std::byte> bytes;
+  EncodeComponents(code, plan, x.data(), scratch, bytes);
+  std::vector<std::byte> whole = Encode(code, plan, x);
+  ASSERT_EQ(static_cast<int64_t>(bytes.size()), plan.fixed_bytes - kTokens / 8);
+  whole.resize(bytes.size());
+  EXPECT_EQ(bytes, whole);
+}
+
+TEST(PlanBits, GivesNoComponentMoreThanTheMost) {
+  const std::vector<float> variances = {1000, 1, 1, 0.5f, 0.001f, 0};
+  EXPECT_GT(PlanBits(variances, 2.0).bits[0], 4);
+  const BitPlan plan = PlanBits(variances, 2.0, 4);
+  EXPECT_EQ(plan.bits[0], 4);
+  int n_bits = 0;
+  for (const uint8_t b : plan.bits) n_bits += b;
+  EXPECT_EQ(n_bits, 12);  // the others have what is left
+  EXPECT_EQ(plan.bits[5], 0);
+}
+
+TEST(FindPrincipalCode, TakesKeysWithoutValuesAndValuesWithoutKeys) {
+  ThreadPool pool(1);
+  MomentsScratch scratch;
+  Moments x(16), query(16);
+  x.Add(CorrelatedRows(16, 2000, 1).data(), 2000, pool, scratch);
+  query.Add(CorrelatedRows(16, 500, 2).data(), 500, pool, scratch);
+  const auto values = FindPrincipalCode({1, 0, 16}, x, {});
+  ASSERT_TRUE(values.ok()) << values.status();
+  double sum = 0;
+  for (const float v : values->variances) sum += v;
+  EXPECT_NEAR(sum, 1, 1e-3);  // relative to the values' variance
+  for (int64_t i = 0; i < 16; ++i) {
+    for (int64_t j = 0; j < 16; ++j) {
+      double product = 0;  // of encode and decode
+      for (int64_t k = 0; k < 16; ++k) {
+        product += Element(values->encode, i * 16 + k) * Element(values->decode, k * 16 + j);
+      }
+      EXPECT_NEAR(product, i == j, 0.02);
+    }
+  }
+  const auto keys = FindPrincipalCode({1, 16, 0}, x, {&query, 1});
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_EQ(keys->dim, 16);
+  EXPECT_NE(keys->encode, values->encode);  // queries weigh a key's directions
+}
+
 }  // namespace
 }  // namespace lowkey

@@ -22,7 +22,7 @@ class EngineCodedPrefixTest : public ::testing::Test {
   void Start(EngineOptions options = {}) {
     if (options.n_threads == 0) options.n_threads = 2;
     if (options.cache_bytes == 0) options.cache_bytes = 64 << 20;
-    if (options.device == nullptr) options.prefix_codes = codes_;
+    if (options.device == nullptr) options.codes = codes_;
     auto engine = CreateEngine(coded_.checkpoint(), options, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
@@ -63,7 +63,7 @@ class EngineCodedPrefixTest : public ::testing::Test {
   }
 
   const CodedModel coded_;
-  const std::shared_ptr<const PrefixCodes> codes_;
+  const std::shared_ptr<const PrincipalCodes> codes_;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -310,12 +310,12 @@ TEST_F(EngineCodedPrefixTest, RefusesWhatItCannotDoByName) {
   request.attention.mechanism = Mechanism::kAtp;  // does not read standard's options
   EXPECT_TRUE(refused(request).ok());
 
-  PrefixCodes wrong = *codes_;
-  wrong.n_layers = 1;
-  options.prefix_codes = std::make_shared<const PrefixCodes>(wrong);
+  PrincipalCodes wrong = *codes_;
+  wrong.prefixes.n_layers = 1;
+  options.codes = std::make_shared<const PrincipalCodes>(wrong);
   EXPECT_EQ(CreateEngine(coded_.checkpoint(), options, nullptr).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  options.prefix_codes = codes_;
+  options.codes = codes_;
   options.device = std::make_shared<EmulatedDevice>();
   options.cache_bytes = 64 << 20;
   engine_ = CreateEngine(coded_.checkpoint(), options, nullptr).value();
@@ -328,7 +328,7 @@ TEST_F(EngineCodedPrefixTest, ABf16CacheWorksToo) {
   EngineOptions options;
   options.n_threads = 2;
   options.cache_bytes = 64 << 20;
-  options.prefix_codes = narrow.Calibrate();
+  options.codes = narrow.Calibrate();
   engine_ = CreateEngine(narrow.checkpoint(), options, nullptr).value();
   const auto first = Run(Request(1300, 20)), second = Run(Request(1300, 20));
   EXPECT_EQ(second->final_event->n_cached_tokens, 1024);

@@ -55,9 +55,10 @@ TEST(ShapeOf, CountsEveryByte) {
       EXPECT_EQ(LayerBytes(ShapeOf(g, o), g) - LayerBytes(shape, g),
                 2 * 128 * (DotWidth(g) + g.head_dim_padded()) * StorageBytes(type));
       o.kept_storage = AtpStorage::kInt8;
-      EXPECT_EQ(
-          LayerBytes(ShapeOf(g, o), g) - LayerBytes(shape, g),
-          2 * 128 * (QuantizedRowBytes(DotWidth(g)) + QuantizedRowBytes(g.head_dim_padded())));
+      EXPECT_EQ(LayerBytes(ShapeOf(g, o), g) - LayerBytes(shape, g),
+                2 * 128 *
+                    (QuantizedRowBytes(CacheStorage::kInt8, DotWidth(g)) +
+                     QuantizedRowBytes(CacheStorage::kInt8, g.head_dim_padded())));
       o.refine_tokens = 0;
       o.kept_storage = AtpStorage::kCache;
       o.basis_storage = AtpStorage::kInt8;

@@ -167,22 +167,46 @@ TEST_P(QuantizedKvTest, BytesAreCodesAndTwoNumbersForEveryThirtyTwo) {
   EXPECT_EQ(QuantizedPageBytes(g, GetParam()), 3 * 2 * 64 * 128 * (bits + 1) / 8);
 }
 
-TEST(QuantizedRow, EveryNumberIsWithinHalfAStep) {
-  std::mt19937 rng(1);
-  std::normal_distribution<float> normal;
-  for (int64_t n : {2, 8, 32, 40, 128}) {
-    std::vector<float> x(n), back(n);
-    for (float& v : x) v = normal(rng);
-    std::vector<std::byte> row(QuantizedRowBytes(n));
-    EXPECT_EQ(static_cast<int64_t>(row.size()), n + 4 * ((n + 31) / 32));
-    QuantizeRow(x.data(), n, row.data());
-    ReadQuantizedRow(row.data(), n, back.data());
+TEST_P(QuantizedKvTest, ARowIsWithinHalfAStep) {
+  for (const int64_t n : {2, 8, 20, 64, 80}) {
+    std::mt19937 rng(2);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(n), read(n);
+    for (float& number : x) number = 3 + normal(rng);
+    std::vector<std::byte> row(QuantizedRowBytes(GetParam(), n));
+    const int64_t bits = GetParam() == CacheStorage::kInt4 ? 4 : 8;
+    EXPECT_EQ(static_cast<int64_t>(row.size()), n * bits / 8 + 4 * ((n + 31) / 32));
+    QuantizeRow(GetParam(), x.data(), n, row.data());
+    ReadQuantizedRow(GetParam(), row.data(), n, read.data());
     for (int64_t first = 0; first < n; first += kGroup) {
-      const auto [low, high] =
-          std::minmax_element(x.begin() + first, x.begin() + std::min<int64_t>(n, first + kGroup));
+      const auto begin = x.begin() + first, end = x.begin() + std::min(n, first + kGroup);
+      const float range = *std::max_element(begin, end) - *std::min_element(begin, end);
       for (int64_t j = first; j < std::min(n, first + kGroup); ++j) {
-        EXPECT_NEAR(back[j], x[j], 0.51f * (*high - *low) / 255 * 1.02f);
+        EXPECT_NEAR(read[j], x[j], 0.53f * range / n_steps()) << n << ", " << j;
       }
+    }
+  }
+}
+
+// A channel of large numbers takes nothing from the others.
+TEST(QuantizedKeys, EveryChannelHasItsOwnSteps) {
+  constexpr int64_t kDim = 20, kLd = 24, kStride = 13;
+  std::mt19937 rng(4);
+  std::normal_distribution<float> normal;
+  std::vector<float> keys(kGroup * kLd);
+  const auto size = [](int64_t j) { return j == 7 ? 100.0f : 0.1f * static_cast<float>(j + 1); };
+  for (int64_t i = 0; i < kGroup; ++i) {
+    for (int64_t j = 0; j < kDim; ++j) keys[i * kLd + j] = 5 + size(j) * normal(rng);
+  }
+  std::vector<std::byte> codes(kGroup * kStride);
+  std::vector<uint16_t> numbers(2 * kDim);
+  QuantizeKeys(keys.data(), kLd, kDim, codes.data(), kStride, numbers.data());
+  for (int64_t i = 0; i < kGroup; ++i) {
+    float read[kDim];
+    ReadQuantizedKey(codes.data() + i * kStride, numbers.data(), kDim, read);
+    for (int64_t j = 0; j < kDim; ++j) {
+      EXPECT_NEAR(read[j], keys[i * kLd + j], 0.501f * ToFloat(BFloat16{numbers[j]})) << i << j;
+      EXPECT_LT(ToFloat(BFloat16{numbers[j]}), size(j));
     }
   }
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/loader/checkpoint.h"
-#include "engine/runtime/calibration/prefix_calibration.h"
+#include "engine/runtime/calibration/find_codes.h"
 #include "tests/testing/tiny_model.h"
 
 namespace lowkey {
@@ -33,11 +33,11 @@ class CodedModel {
     return texts;
   }
 
-  std::shared_ptr<const PrefixCodes> Calibrate(int n_threads = 2) const {
+  std::shared_ptr<const PrincipalCodes> Calibrate(int n_threads = 2) const {
     EngineOptions options;
     options.n_threads = n_threads;
-    return std::make_shared<const PrefixCodes>(
-        CalibratePrefixes(checkpoint_, Texts(), options, {}).value());
+    return std::make_shared<const PrincipalCodes>(
+        FindPrincipalCodes(checkpoint_, Texts(), options, {}).value());
   }
 
   const TinyModel& model() const { return model_; }

@@ -1,4 +1,4 @@
-#include "engine/runtime/calibration/prefix_code_file.h"
+#include "engine/runtime/calibration/principal_code_file.h"
 
 #include <cstring>
 #include <limits>
@@ -14,57 +14,67 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class PrefixCodeFileTest : public ::testing::Test {
+void ExpectEqual(const std::vector<PrincipalCode>& read,
+                 const std::vector<PrincipalCode>& written) {
+  ASSERT_EQ(read.size(), written.size());
+  for (size_t i = 0; i < read.size(); ++i) {
+    EXPECT_EQ(read[i].mean, written[i].mean);
+    EXPECT_EQ(read[i].variances, written[i].variances);
+    EXPECT_EQ(read[i].encode, written[i].encode);
+    EXPECT_EQ(read[i].decode, written[i].decode);
+  }
+}
+
+class PrincipalCodeFileTest : public ::testing::Test {
  protected:
-  PrefixCodeFileTest() : codes_(coded_.Calibrate()) {}
+  PrincipalCodeFileTest() : codes_(coded_.Calibrate()) {}
 
   uint64_t fingerprint() const { return WeightsFingerprint(*coded_.checkpoint()); }
+  enum class Part { kPrefixes, kKeys, kValues };
   // Writes codes after an edit, reads them, and returns what is said of them.
   template <typename Edit>
-  absl::Status StatusAfter(const Edit& edit) {
-    PrefixCodes edited = *codes_;
-    edit(edited.codes[1]);
-    EXPECT_TRUE(WritePrefixCodes(path_, edited, fingerprint()).ok());
-    return ReadPrefixCodes(path_, *coded_.checkpoint()).status();
+  absl::Status StatusAfter(const Edit& edit, Part part = Part::kPrefixes) {
+    PrincipalCodes edited = *codes_;
+    edit(part == Part::kPrefixes ? edited.prefixes.codes[1]
+         : part == Part::kKeys   ? edited.heads.keys[1]
+                                 : edited.heads.values[1]);
+    EXPECT_TRUE(WritePrincipalCodes(path_, edited, fingerprint()).ok());
+    return ReadPrincipalCodes(path_, *coded_.checkpoint()).status();
   }
 
   const CodedModel coded_;
-  const std::shared_ptr<const PrefixCodes> codes_;
+  const std::shared_ptr<const PrincipalCodes> codes_;
   const TempDirectory directory_;
   const std::string path_ = directory_.File("principal.safetensors");
 };
 
-TEST_F(PrefixCodeFileTest, WhatIsWrittenIsReadBack) {
-  ASSERT_TRUE(WritePrefixCodes(path_, *codes_, fingerprint()).ok());
-  const auto read = ReadPrefixCodes(path_, *coded_.checkpoint());
+TEST_F(PrincipalCodeFileTest, WhatIsWrittenIsReadBack) {
+  ASSERT_TRUE(WritePrincipalCodes(path_, *codes_, fingerprint()).ok());
+  const auto read = ReadPrincipalCodes(path_, *coded_.checkpoint());
   ASSERT_TRUE(read.ok()) << read.status();
-  ASSERT_EQ((*read)->codes.size(), codes_->codes.size());
-  EXPECT_EQ((*read)->inverse_frequencies, codes_->inverse_frequencies);
-  for (size_t i = 0; i < codes_->codes.size(); ++i) {
-    EXPECT_EQ((*read)->codes[i].mean, codes_->codes[i].mean);
-    EXPECT_EQ((*read)->codes[i].variances, codes_->codes[i].variances);
-    EXPECT_EQ((*read)->codes[i].encode, codes_->codes[i].encode);
-    EXPECT_EQ((*read)->codes[i].decode, codes_->codes[i].decode);
-  }
-  ASSERT_TRUE(WritePrefixCodes(path_, *codes_, fingerprint()).ok());  // replaces the file
+  EXPECT_EQ((*read)->prefixes.inverse_frequencies, codes_->prefixes.inverse_frequencies);
+  ExpectEqual((*read)->prefixes.codes, codes_->prefixes.codes);
+  ExpectEqual((*read)->heads.keys, codes_->heads.keys);
+  ExpectEqual((*read)->heads.values, codes_->heads.values);
+  ASSERT_TRUE(WritePrincipalCodes(path_, *codes_, fingerprint()).ok());  // replaces the file
 }
 
-TEST_F(PrefixCodeFileTest, LiesBesideTheModel) {
-  EXPECT_EQ(PrefixCodePath("/models/llama"), "/models/llama/principal.safetensors");
-  EXPECT_EQ(PrefixCodePath("/models/chat.gguf"), "/models/chat.principal.safetensors");
-  EXPECT_EQ(PrefixCodePath("chat.gguf"), "chat.principal.safetensors");
+TEST_F(PrincipalCodeFileTest, LiesBesideTheModel) {
+  EXPECT_EQ(PrincipalCodePath("/models/llama"), "/models/llama/principal.safetensors");
+  EXPECT_EQ(PrincipalCodePath("/models/chat.gguf"), "/models/chat.principal.safetensors");
+  EXPECT_EQ(PrincipalCodePath("chat.gguf"), "chat.principal.safetensors");
 }
 
-TEST_F(PrefixCodeFileTest, RefusesAnotherModelsFile) {
-  ASSERT_TRUE(WritePrefixCodes(path_, *codes_, fingerprint()).ok());
+TEST_F(PrincipalCodeFileTest, RefusesAnotherModelsFile) {
+  ASSERT_TRUE(WritePrincipalCodes(path_, *codes_, fingerprint()).ok());
   const CodedModel other(2);
-  const absl::Status status = ReadPrefixCodes(path_, *other.checkpoint()).status();
+  const absl::Status status = ReadPrincipalCodes(path_, *other.checkpoint()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("another model"));
   EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
 }
 
-TEST_F(PrefixCodeFileTest, TheFingerprintSeesOneChangedWeight) {
+TEST_F(PrincipalCodeFileTest, TheFingerprintSeesOneChangedWeight) {
   std::string bytes = ReadFileOrDie(coded_.model().File("model.safetensors"));
   const TempDirectory copy;
   WriteFileOrDie(copy.File("config.json"), ReadFileOrDie(coded_.model().File("config.json")));
@@ -75,7 +85,7 @@ TEST_F(PrefixCodeFileTest, TheFingerprintSeesOneChangedWeight) {
   EXPECT_NE(WeightsFingerprint(**OpenCheckpoint(copy.path())), fingerprint());
 }
 
-TEST_F(PrefixCodeFileTest, RefusesNumbersThatAreNotFiniteAndVariancesOutOfOrder) {
+TEST_F(PrincipalCodeFileTest, RefusesNumbersThatAreNotFiniteAndVariancesOutOfOrder) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(StatusAfter([](PrincipalCode&) {}).ok());
   const auto refused = [&](const auto& edit, const char* tensor) {
@@ -90,33 +100,37 @@ TEST_F(PrefixCodeFileTest, RefusesNumbersThatAreNotFiniteAndVariancesOutOfOrder)
   refused([](PrincipalCode& c) { std::swap(c.variances[0], c.variances[5]); }, "tensor variances");
   refused([](PrincipalCode& c) { c.encode[7] = 0x7fc0; }, "tensor encode");
   refused([](PrincipalCode& c) { c.decode[7] = 0xff80; }, "tensor decode");
+  const auto spoil = [](PrincipalCode& c) { c.mean[3] = kNan; };
+  EXPECT_THAT(std::string(StatusAfter(spoil, Part::kKeys).message()), HasSubstr("tensor key_mean"));
+  EXPECT_THAT(std::string(StatusAfter(spoil, Part::kValues).message()),
+              HasSubstr("tensor value_mean"));
 }
 
-TEST_F(PrefixCodeFileTest, RefusesAnotherFormatAndMissingOrMisshapenTensors) {
-  const std::vector<int64_t> two = {2, 0};
+TEST_F(PrincipalCodeFileTest, RefusesAnotherFormatAndMissingOrMisshapenTensors) {
+  const std::vector<int64_t> two = {3, 0};
   const TensorView format{DType::kI64, {1}, reinterpret_cast<const std::byte*>(two.data())};
   const TensorView pair{DType::kI64, {2}, reinterpret_cast<const std::byte*>(two.data())};
   using Named = std::pair<std::string, TensorView>;
   ASSERT_TRUE(WriteSafetensors(path_, std::vector<Named>{{"format", format}}).ok());
-  EXPECT_EQ(ReadPrefixCodes(path_, *coded_.checkpoint()).status().code(),
+  EXPECT_EQ(ReadPrincipalCodes(path_, *coded_.checkpoint()).status().code(),
             absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(WriteSafetensors(path_, std::vector<Named>{{"format", pair}}).ok());
-  EXPECT_EQ(ReadPrefixCodes(path_, *coded_.checkpoint()).status().code(),
+  EXPECT_EQ(ReadPrincipalCodes(path_, *coded_.checkpoint()).status().code(),
             absl::StatusCode::kInvalidArgument);
   ASSERT_TRUE(WriteSafetensors(path_, std::vector<Named>{{"other", format}}).ok());
-  EXPECT_EQ(ReadPrefixCodes(path_, *coded_.checkpoint()).status().code(),
+  EXPECT_EQ(ReadPrincipalCodes(path_, *coded_.checkpoint()).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ReadPrefixCodes(directory_.File("none"), *coded_.checkpoint()).status().code(),
+  EXPECT_EQ(ReadPrincipalCodes(directory_.File("none"), *coded_.checkpoint()).status().code(),
             absl::StatusCode::kNotFound);
 }
 
-TEST_F(PrefixCodeFileTest, SurvivesTruncationAndRandomBytes) {
-  ASSERT_TRUE(WritePrefixCodes(path_, *codes_, fingerprint()).ok());
+TEST_F(PrincipalCodeFileTest, SurvivesTruncationAndRandomBytes) {
+  ASSERT_TRUE(WritePrincipalCodes(path_, *codes_, fingerprint()).ok());
   const std::string good = ReadFileOrDie(path_);
   const std::string bad = directory_.File("bad.safetensors");
   for (size_t n = 0; n < good.size(); n += n < 600 ? 7 : 1009) {
     WriteFileOrDie(bad, good.substr(0, n));
-    EXPECT_FALSE(ReadPrefixCodes(bad, *coded_.checkpoint()).ok()) << n;
+    EXPECT_FALSE(ReadPrincipalCodes(bad, *coded_.checkpoint()).ok()) << n;
   }
   std::mt19937 rng(3);
   for (int run = 0; run < 500; ++run) {
@@ -124,20 +138,20 @@ TEST_F(PrefixCodeFileTest, SurvivesTruncationAndRandomBytes) {
     const size_t range = run % 2 == 0 ? 600 : bytes.size();
     for (int i = 0; i < 4; ++i) bytes[rng() % range] = static_cast<char>(rng());
     WriteFileOrDie(bad, bytes);
-    const auto read = ReadPrefixCodes(bad, *coded_.checkpoint());  // may be good: no checksum
+    const auto read = ReadPrincipalCodes(bad, *coded_.checkpoint());  // may be good: no checksum
     if (read.ok()) {
       EXPECT_EQ((*read)->codes.size(), codes_->codes.size());
     }
   }
 }
 
-TEST(CalibratePrefixes, DoesNotDependOnThreadsAndChecksItsTexts) {
+TEST(FindPrincipalCodes, DoesNotDependOnThreadsAndChecksItsTexts) {
   const CodedModel coded;
   const auto one = coded.Calibrate(1), two = coded.Calibrate(2);
-  EXPECT_EQ(one->codes[0].encode, two->codes[0].encode);
-  EXPECT_EQ(one->codes[1].variances, two->codes[1].variances);
+  EXPECT_EQ(one->prefixes.codes[0].encode, two->prefixes.codes[0].encode);
+  EXPECT_EQ(one->prefixes.codes[1].variances, two->prefixes.codes[1].variances);
   const auto refused = [&](const std::vector<std::vector<int32_t>>& texts) {
-    return CalibratePrefixes(coded.checkpoint(), texts, {}, {}).status().code();
+    return FindPrincipalCodes(coded.checkpoint(), texts, {}, {}).status().code();
   };
   EXPECT_EQ(refused({}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refused({{1, 2, 96}}), absl::StatusCode::kInvalidArgument);
@@ -146,11 +160,11 @@ TEST(CalibratePrefixes, DoesNotDependOnThreadsAndChecksItsTexts) {
 }
 
 // Nothing but the header's own sizes is believed: a header may call for more than there is.
-TEST(ReadPrefixCodes, RefusesAFileThatIsNoSafetensors) {
+TEST(ReadPrincipalCodes, RefusesAFileThatIsNoSafetensors) {
   const CodedModel coded;
   const TempDirectory directory;
   WriteFileOrDie(directory.File("x"), std::string(100, '\xff'));
-  EXPECT_EQ(ReadPrefixCodes(directory.File("x"), *coded.checkpoint()).status().code(),
+  EXPECT_EQ(ReadPrincipalCodes(directory.File("x"), *coded.checkpoint()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

@@ -1,4 +1,4 @@
-#include "engine/runtime/calibration/prefix_calibration.h"
+#include "engine/runtime/calibration/find_codes.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,9 @@
 #include "engine/base/status_macros.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
+#include "engine/runtime/calibration/head_statistics.h"
 #include "engine/runtime/calibration/prefix_statistics.h"
+#include "engine/runtime/calibration/watched_attention.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/request_check.h"
 
@@ -44,10 +46,10 @@ EngineOptions OptionsFor(const EngineOptions& engine, const Checkpoint& checkpoi
 
 }  // namespace
 
-absl::StatusOr<PrefixCodes> CalibratePrefixes(std::shared_ptr<const Checkpoint> checkpoint,
-                                              absl::Span<const std::vector<int32_t>> texts,
-                                              const EngineOptions& engine,
-                                              const PrefixCalibrationProgress& progress) {
+absl::StatusOr<PrincipalCodes> FindPrincipalCodes(std::shared_ptr<const Checkpoint> checkpoint,
+                                                  absl::Span<const std::vector<int32_t>> texts,
+                                                  const EngineOptions& engine,
+                                                  const CodeProgress& progress) {
   if (engine.device != nullptr) {
     return absl::InvalidArgumentError("device: expected cpu, which reads the keys and values");
   }
@@ -62,9 +64,15 @@ absl::StatusOr<PrefixCodes> CalibratePrefixes(std::shared_ptr<const Checkpoint> 
   if (progress.loading) loading = progress.loading;
   LK_ASSIGN_OR_RETURN(const auto runner,
                       ModelRunner::Create(std::move(checkpoint), options, std::move(loading)));
-  PrefixStatistics statistics(runner->geometry(), RopeInverseFrequencies(config));
+  const std::vector<double> frequencies = RopeInverseFrequencies(config);
+  PrefixStatistics prefixes(runner->geometry(), frequencies);
+  HeadStatistics heads(runner->geometry(), frequencies, config.context_tokens);
+  const auto watch = [&](const LayerRows& rows, absl::Span<const Segment> segments) {
+    prefixes.Add(rows, segments, runner->pool());
+    heads.Add(rows, segments, runner->pool());
+  };
   runner->Wrap(Mechanism::kStandard, [&](std::unique_ptr<AttentionMechanism> real) {
-    return std::make_unique<WatchedAttention>(std::move(real), statistics, runner->pool());
+    return std::make_unique<WatchedAttention>(std::move(real), watch);
   });
   int64_t n_done = 0, n_tokens = 0;
   for (const std::vector<int32_t>& text : texts) n_tokens += static_cast<int64_t>(text.size());
@@ -79,7 +87,16 @@ absl::StatusOr<PrefixCodes> CalibratePrefixes(std::shared_ptr<const Checkpoint> 
       if (progress.reading) progress.reading(n_done, n_tokens);
     }
   }
-  return statistics.FindCodes(runner->pool(), progress.solving);
+  PrincipalCodes codes;
+  const int64_t n_codes = prefixes.n_codes() + heads.n_codes();
+  const auto solving = [&](int64_t n_before) {
+    return [&progress, n_before, n_codes](int64_t done) {
+      if (progress.solving) progress.solving(n_before + done, n_codes);
+    };
+  };
+  LK_ASSIGN_OR_RETURN(codes.prefixes, prefixes.FindCodes(runner->pool(), solving(0)));
+  LK_ASSIGN_OR_RETURN(codes.heads, heads.FindCodes(runner->pool(), solving(prefixes.n_codes())));
+  return codes;
 }
 
 }  // namespace lowkey

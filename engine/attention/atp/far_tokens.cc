@@ -1,0 +1,133 @@
+#include "engine/attention/atp/far_tokens.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/attention/atp/kept_tokens.h"
+#include "engine/attention/pages/paged_kv.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int64_t kSoftmaxStep = 16;
+
+int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+}  // namespace
+
+float SumInChains(const float* x, int64_t n) {
+  float lanes[kSoftmaxStep] = {};
+  for (int64_t i = 0; i < n; i += kSoftmaxStep) {
+    for (int64_t j = 0; j < kSoftmaxStep; ++j) lanes[j] += x[i + j];
+  }
+  for (int64_t half = kSoftmaxStep / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+  }
+  return lanes[0];
+}
+
+void FarTokens::Reserve(const AttentionGeometry& g, const PrincipalShape& shape, const Size& size) {
+  Grow(scores_, size.n_rows * size.n_far_tokens);
+  Grow(factors_, size.n_rows);
+  Grow(shares_, size.n_rows);
+  if (size.n_refined == 0) return;
+  chosen_.reserve(size.n_rows / g.group() * size.n_refined);
+  const int64_t n_chosen = RoundUp(size.n_refined, kSoftmaxStep);
+  const int64_t number_bytes = StorageBytes(KeptReadType(shape));
+  Grow(weights_, size.n_far_tokens);
+  Grow(chosen_scores_, g.group() * n_chosen);
+  Grow(chosen_keys_, n_chosen * DotWidth(g) * number_bytes);
+  Grow(chosen_values_, n_chosen * g.head_dim_padded() * number_bytes);
+}
+
+void FarTokens::Join(int64_t n_far, RowBlock& rows) {
+  const KernelTable& kernels = Kernels();
+  for (int64_t r = 0; r < rows.n_rows(); ++r) {
+    SoftmaxState far{kHiddenScore, 0};
+    kernels.softmax_update(scores_.data() + r * n_far, n_far, &far);
+    SoftmaxState& near = rows.state(r);
+    const float top = std::max(near.max, far.max);
+    const float near_factor = std::exp(near.max - top);
+    kernels.scale(near_factor, rows.out(r), rows.out_stride());
+    near = {top, near.sum * near_factor};
+    factors_[r] = std::exp(far.max - top);
+    shares_[r] = factors_[r] / (near.sum + far.sum * factors_[r]);
+  }
+}
+
+void FarTokens::ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t group) {
+  // A single query head's weights are used as they are; its shares would keep their order.
+  const float* weights = scores_.data() + first_row * n_far;
+  if (group > 1) {
+    Kernels().Gemm(StorageType::kFloat32,
+                   {shares_.data() + first_row, group, weights, n_far, Kernels().panel_columns,
+                    weights_.data(), n_far, 1, n_far, group});
+    weights = weights_.data();
+  }
+  const absl::Span<const float> visible(weights + n_sinks, static_cast<size_t>(n_far - n_sinks));
+  for (int32_t i : top_.Select(visible, n_chosen_)) {
+    const int32_t token = i + static_cast<int32_t>(n_sinks);
+    chosen_.push_back(token);
+    for (int64_t h = 0; h < group; ++h) scores_[(first_row + h) * n_far + token] = 0.0f;
+  }
+}
+
+void FarTokens::Choose(const AttentionGeometry& g, const FarBlocks& far, int64_t n_refined,
+                       int64_t n_rows) {
+  const int64_t n_far = far.n_tokens(), n_sinks = far.blocks[0]->n_sinks;
+  const PrincipalShape& shape = far.blocks[0]->shape;
+  kept_.clear();
+  for (const auto& block : far.blocks) {
+    kept_.push_back(block->View(g, far.layer, far.kv_head).kept);
+  }
+  block_tokens_ = shape.n_tokens;
+  token_bytes_ = shape.KeptTokenBytes(g);
+  n_chosen_ = std::min(n_refined, n_far - n_sinks);
+  chosen_.clear();
+  if (n_chosen_ == 0) return;
+  for (int64_t r = 0; r < n_rows; r += g.group()) ChooseFor(n_far, n_sinks, r, g.group());
+}
+
+void FarTokens::PrefetchChosen(int64_t part, int64_t n_parts) const {
+  constexpr int64_t kLine = 64;
+  for (int64_t i = n_chosen_ * part / n_parts; i < n_chosen_ * (part + 1) / n_parts; ++i) {
+    const int32_t token = chosen_[i];
+    const std::byte* at = kept_[token / block_tokens_] + token % block_tokens_ * token_bytes_;
+    for (int64_t b = 0; b < token_bytes_; b += kLine) __builtin_prefetch(at + b);
+  }
+}
+
+void FarTokens::ReadFor(const AttentionGeometry& g, const PrincipalShape& shape,
+                        absl::Span<const int32_t> tokens, int64_t first_row, RowBlock& rows) {
+  const KernelTable& kernels = Kernels();
+  const StorageType type = KeptReadType(shape);
+  const auto n = static_cast<int64_t>(tokens.size());
+  const int64_t ld = RoundUp(n, kSoftmaxStep), padded = g.head_dim_padded();
+  for (int64_t i = 0; i < n; ++i) {
+    ReadKept(g, shape, kept_[tokens[i] / block_tokens_], tokens[i] % block_tokens_,
+             chosen_keys_.data() + i * DotWidth(g) * StorageBytes(type),
+             chosen_values_.data() + i * padded * StorageBytes(type));
+  }
+  std::fill_n(chosen_scores_.begin(), g.group() * ld, 0.0f);
+  kernels.DotRows(type, {rows.q(first_row), rows.q_stride(), chosen_keys_.data(),
+                         chosen_scores_.data(), ld, g.group(), n, DotWidth(g)});
+  for (int64_t h = 0; h < g.group(); ++h) {
+    float* exact = chosen_scores_.data() + h * ld;
+    std::fill(exact + n, exact + ld, kHiddenScore);
+    const float factor = kernels.softmax_update(exact, ld, &rows.state(first_row + h)).factor;
+    kernels.scale(factor, rows.out(first_row + h), padded);
+  }
+  kernels.Gemm(type,
+               {chosen_scores_.data(), ld, chosen_values_.data(), padded, kernels.panel_columns,
+                rows.out(first_row), padded, g.group(), padded, n, GemmArgs::Into::kAccumulate});
+}
+
+void FarTokens::ReadChosen(const AttentionGeometry& g, const PrincipalShape& shape,
+                           RowBlock& rows) {
+  for (int64_t r = 0; n_chosen_ > 0 && r < rows.n_rows(); r += g.group()) {
+    const int64_t first = r / g.group() * n_chosen_;
+    ReadFor(g, shape, absl::MakeConstSpan(chosen_).subspan(first, n_chosen_), r, rows);
+  }
+}
+
+}  // namespace lowkey
