@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -21,8 +22,10 @@
 #include "engine/attention/attention.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/pages/quantized_kv.h"
+#include "engine/attention/principal_codes.h"
 #include "engine/attention/standard/policy.h"
 #include "engine/base/status_macros.h"
+#include "engine/lowrank/principal_basis.h"
 
 ABSL_FLAG(int, layers, 12, "layers");
 ABSL_FLAG(int, heads, 12, "query heads");
@@ -61,6 +64,16 @@ AttentionOptions InInt8(AttentionOptions o) {
   return o;
 }
 
+// The index of a calibrated model over tokens that are kept in 4 bits.
+AttentionOptions Calibrated(int32_t refine_tokens) {
+  AttentionOptions o;
+  o.mechanism = Mechanism::kAtp;
+  o.atp.basis = AtpBasis::kCalibrated, o.atp.block_tokens = 128;
+  o.atp.refine_tokens = refine_tokens;
+  o.atp.kept_storage = AtpStorage::kInt4;
+  return o;
+}
+
 std::vector<Setting> Settings() {
   const AttentionOptions kv = Atp(AtpBasis::kKv, 8, 128, 64);
   const AttentionOptions layer = Atp(AtpBasis::kLayer, 32, 512, 64);
@@ -70,6 +83,8 @@ std::vector<Setting> Settings() {
           {"standard, int4 cache", Standard(CacheStorage::kInt4)},
           {"atp kv r 8 block 128 refine 64", kv},
           {"atp kv r 8, int8, block 128 refine 64", InInt8(kv)},
+          {"atp calibrated block 128 refine 128", Calibrated(128)},
+          {"atp calibrated block 128 refine 64", Calibrated(64)},
           {"atp layer r 32 block 512 refine 64", layer},
           {"atp layer r 32, int8, block 512 refine 64", InInt8(layer)},
           {"atp layer r 64 block 512", plain},
@@ -86,8 +101,26 @@ AttentionGeometry Geometry() {
   return g;
 }
 
+// The codes of random keys, values and queries.
+PrincipalCodes RandomCodes(const AttentionGeometry& g, ThreadPool& pool) {
+  constexpr int64_t kRows = 512;
+  std::mt19937 rng(4);
+  std::vector<float> rows(kRows * g.head_dim);
+  for (float& x : rows) x = static_cast<float>(rng() % 2001) * 1e-3f - 1.0f;
+  Moments moments(g.head_dim);
+  MomentsScratch scratch;
+  moments.Add(rows.data(), kRows, pool, scratch);
+  PrincipalCodes codes;
+  const auto n = static_cast<size_t>(g.n_layers * g.n_kv_heads);
+  codes.heads.n_layers = g.n_layers, codes.heads.n_kv_heads = g.n_kv_heads;
+  codes.heads.keys.assign(n, *FindPrincipalCode({1, g.head_dim, 0}, moments, {&moments, 1}));
+  codes.heads.values.assign(n, *FindPrincipalCode({1, 0, g.head_dim}, moments, {}));
+  return codes;
+}
+
 struct Bench {
   AttentionGeometry geometry = Geometry();
+  PrincipalCodes codes;
   int64_t depth = absl::GetFlag(FLAGS_depth);
   ThreadPool* pool = nullptr;
   Cache* cache = nullptr;
@@ -137,6 +170,8 @@ absl::Status Fill(const Bench& b, const AttentionOptions& options, SequenceCache
   }
   if (options.mechanism == Mechanism::kStandard) return Close(b, sequence);
   std::vector<CompressWorkspace> workspaces(b.pool->n_threads());
+  std::optional<TokenIndex> index;
+  if (o.basis == AtpBasis::kCalibrated) index.emplace(g, b.codes.heads);
   const int64_t block_pages = o.block_tokens / kPageTokens;
   for (int64_t n = 0; n < b.depth / o.block_tokens; ++n) {
     auto block = std::make_shared<PrincipalBlock>();
@@ -145,9 +180,14 @@ absl::Status Fill(const Bench& b, const AttentionOptions& options, SequenceCache
     LK_RETURN_IF_ERROR(block->Allocate(g, n, *b.cache));
     const int64_t n_bases = block->shape.n_bases(g);
     b.pool->ParallelFor(block->shape.n_parts(g), [&](int64_t part, int thread) {
-      CompressLayer(g, o,
-                    {absl::MakeConstSpan(sequence.pages).subspan(n * block_pages, block_pages)},
-                    {part / n_bases, part % n_bases}, workspaces[thread], *block);
+      const BlockTokens tokens{
+          absl::MakeConstSpan(sequence.pages).subspan(n * block_pages, block_pages)};
+      const CompressPart compressed{part / n_bases, part % n_bases};
+      if (block->shape.is_calibrated()) {
+        IndexLayer(g, *index, tokens, compressed, workspaces[thread], *block);
+      } else {
+        CompressLayer(g, o, tokens, compressed, workspaces[thread], *block);
+      }
     });
     sequence.state.As<AtpState>().blocks.push_back(std::move(block));
   }
@@ -202,8 +242,9 @@ double ReadBytes(const Bench& b, const SequenceCache& sequence) {
     shape.keeps_tokens = false;
     bytes += static_cast<double>(shape.SlabBytes(g));
   }
+  const PrincipalShape shape = ShapeOf(g, sequence.options.atp);
   return bytes + static_cast<double>(sequence.options.atp.refine_tokens * g.n_layers *
-                                     g.n_kv_heads * 2 * g.head_dim * StorageBytes(g.cache_type));
+                                     g.n_kv_heads * shape.KeptTokenBytes(g));
 }
 
 // Seconds that a step spends choosing tokens, on one thread.
@@ -229,7 +270,10 @@ absl::Status Measure(const Setting& setting, const MachineLimits& limits, Thread
       (b.depth / setting.options.atp.block_tokens + 1) * shape.SlabBytes(b.geometry);
   LK_ASSIGN_OR_RETURN(auto cache, Cache::Create(budget, PageBytes(b.geometry)));
   b.pool = &pool, b.cache = cache.get();
-  const auto mechanism = MakeMechanism(setting.options.mechanism, {b.geometry, b.cache, b.pool});
+  b.codes = RandomCodes(b.geometry, pool);
+  AttentionContext context{b.geometry, b.cache, b.pool};
+  if (setting.options.mechanism == Mechanism::kAtp) context.codes = &b.codes;
+  const auto mechanism = MakeMechanism(setting.options.mechanism, context);
   SequenceCache sequence;
   LK_RETURN_IF_ERROR(Fill(b, setting.options, sequence));
   LK_RETURN_IF_ERROR(TimeStep(b, *mechanism, sequence).status());

@@ -130,18 +130,45 @@ struct RotateColumnsArgs {
   int64_t head_dim = 0;  // even
 };
 
-// Components of 64 tokens, each as indices into a codebook, little-endian bits without gaps.
-// KernelTable::unpack_levels writes their levels as rows [n][64].
-struct LevelCodes {
-  static constexpr int kMostBits = 4;
-  static constexpr int64_t kTokens = 64, kMostLevels = 1 << kMostBits;
-  static constexpr int64_t kSlack = 4;  // bytes that may be read behind the last component
+// A codebook of 4 bits in integers, and gains of 2 bits: number = gain * unit * level, for a unit
+// that the caller knows. 64 tokens have 64 gains, little-endian bits.
+struct LevelBook {
+  static constexpr int kLevels = 16, kGains = 4, kMost = 63;
+  int8_t levels[kLevels] = {};  // -kMost..kMost
+  float gains[kGains] = {};
+};
 
-  const uint8_t* codes = nullptr;  // one component after the other
-  const uint8_t* bits = nullptr;   // by component, 1..kMostBits
-  int64_t n = 0;
-  const float* levels =
-      nullptr;  // [kMostBits][kMostLevels]: row b - 1 has the 2^b levels of b bits
+// scores [n_rows][64] = means + scales * (rows times levels) * gains: rows in int8 against the keys of
+// 64 tokens. Four components are coded together: entry 4 t + c is component c of token t, and byte i
+// of their 128 has entry i in its low bits and entry 128 + i in its high bits.
+struct ScoreLevelsArgs {
+  const LevelBook* book = nullptr;
+  const uint8_t* codes = nullptr;  // [n / 4][128]
+  const uint8_t* gains = nullptr;  // [16]
+  int64_t n = 0;                   // components, a multiple of 4
+  const int8_t* rows = nullptr;    // row i at rows + i * n
+  const float* scales = nullptr;   // [n_rows]
+  const float* means = nullptr;    // [n_rows]
+  int64_t n_rows = 0;
+  float* scores = nullptr;  // row i at scores + i * ld_scores
+  int64_t ld_scores = 0;
+};
+
+// sums [n_rows][n] += weights times levels, over the values of 64 tokens. Weights are rounded to 8 bits
+// of the row's largest product of weight and gain. Byte i of a component's 32 has token i in its low
+// bits and token 32 + i in its high bits.
+struct ReadLevelsArgs {
+  static constexpr int64_t kMostComponents = 64;
+
+  const LevelBook* book = nullptr;
+  const uint8_t* codes = nullptr;  // [n][32]
+  const uint8_t* gains = nullptr;  // [16]
+  int64_t n = 0;                   // components, at most kMostComponents, a multiple of 4
+  const float* weights = nullptr;  // none negative; row i at weights + i * ld_weights
+  int64_t ld_weights = 0;
+  int64_t n_rows = 0;
+  float* sums = nullptr;  // row i at sums + i * ld_sums
+  int64_t ld_sums = 0;
 };
 
 // The running softmax of one row: the maximum so far and the sum of exp(score - max).
@@ -223,7 +250,12 @@ struct KernelTable {
   // Unpacks codes of 4 bits to int8, less 8: the first half of out [n] has the low bits of x
   // [n / 2], the second half the high bits.
   void (*unpack_int4)(const uint8_t* x, int8_t* out, int64_t n);
-  void (*unpack_levels)(const LevelCodes&, float* out);
+  // Widens such codes: out = middles + scales * codes, all [n], n a multiple of panel_columns and
+  // scales and middles in bf16.
+  void (*widen_int4)(const uint8_t* x, const uint16_t* scales, const uint16_t* middles, float* out,
+                     int64_t n);
+  void (*score_levels)(const ScoreLevelsArgs&);
+  void (*read_levels)(const ReadLevelsArgs&);
 
   // In double, with the same bits on every instruction set: y += a * x; y += a0 * x0 + a1 * x1; and
   // the rotation (x, y) = (c * x - s * y, s * x + c * y). All [n].

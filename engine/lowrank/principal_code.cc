@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/dtype.h"
 #include "engine/kernels/kernels.h"
+#include "engine/lowrank/laplacian.h"
 
 namespace lowkey {
 namespace {
@@ -144,18 +145,6 @@ Gains ChooseGains(const PrincipalCode& code, const BitPlan& plan, const float* x
   return gains;
 }
 
-// Appends the components that have bits, then the gains.
-void AppendComponents(const PrincipalCode& code, const BitPlan& plan, const Gains& gains,
-                      const PrincipalScratch& scratch, std::vector<std::byte>& out) {
-  for (int64_t i = 0; i < plan.n_coded; ++i) {
-    AppendComponent(code, plan, i, scratch.components.data() + i * kTokens, gains.data(), out);
-  }
-  for (int64_t t = 0; t < kTokens; t += 4) {
-    out.push_back(static_cast<std::byte>(gains[t] | gains[t + 1] << 2 | gains[t + 2] << 4 |
-                                         gains[t + 3] << 6));
-  }
-}
-
 void AppendEscape(const PrincipalCode& code, const float* centered, int64_t token,
                   std::vector<std::byte>& out) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -232,7 +221,7 @@ void ReadEscape(const PrincipalCode& code, const std::byte* from, int64_t token,
 
 }  // namespace
 
-BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number, int most) {
+BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number) {
   const auto dim = static_cast<int64_t>(variances.size());
   BitPlan plan;
   plan.bits.resize(dim);
@@ -249,7 +238,7 @@ BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number, int 
   for (; n_left > 0 && !next.empty(); --n_left) {
     const int64_t i = -next.top().second;
     next.pop();
-    if (++plan.bits[i] < most) next.emplace(gain(i), -i);
+    if (++plan.bits[i] < kMaxCodeBits) next.emplace(gain(i), -i);
   }
   plan.fixed_bytes = kCodeGainBytes + kEscapeMapBytes;
   plan.escape_bytes = EscapeBytes(dim);
@@ -266,9 +255,21 @@ int64_t MaxCodeBytes(int64_t dim, double bits_per_number) {
   return n_bits * kTokens / 8 + kCodeGainBytes + kEscapeMapBytes + kTokens * EscapeBytes(dim);
 }
 
-void EncodeComponents(const PrincipalCode& code, const BitPlan& plan, const float* x,
-                      PrincipalScratch& scratch, std::vector<std::byte>& out) {
-  AppendComponents(code, plan, ChooseGains(code, plan, x, scratch), scratch, out);
+void EncodeComponents(const PrincipalCode& code, const float* x, PrincipalScratch& scratch,
+                      CodedComponents& out) {
+  BitPlan plan;
+  plan.bits.assign(code.dim, 0);
+  std::fill_n(plan.bits.begin(), out.n, out.bits);
+  out.gains = ChooseGains(code, plan, x, scratch);
+  out.indices.resize(out.n * kTokens);
+  const Quantizer quantizer(out.bits);
+  for (int64_t i = 0; i < out.n; ++i) {
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const float scale = kCodeGains[out.gains[t]] * ScaleOf(code, i);
+      const float u = scratch.components[i * kTokens + t] / scale;
+      out.indices[i * kTokens + t] = static_cast<uint8_t>(quantizer.Index(u));
+    }
+  }
 }
 
 void EncodeVectors(const PrincipalCode& code, const BitPlan& plan, const float* x,
@@ -280,7 +281,13 @@ void EncodeVectors(const PrincipalCode& code, const BitPlan& plan, const float* 
     const bool fits = error <= kMaxErrorRatio * plan.expected_error;
     if (!fits) escapes |= uint64_t{1} << t;  // also when the error is NaN
   }
-  AppendComponents(code, plan, gains, scratch, out);
+  for (int64_t i = 0; i < plan.n_coded; ++i) {
+    AppendComponent(code, plan, i, scratch.components.data() + i * kTokens, gains.data(), out);
+  }
+  for (int64_t t = 0; t < kTokens; t += 4) {
+    out.push_back(static_cast<std::byte>(gains[t] | gains[t + 1] << 2 | gains[t + 2] << 4 |
+                                         gains[t + 3] << 6));
+  }
   for (int i = 0; i < kEscapeMapBytes; ++i)
     out.push_back(static_cast<std::byte>(escapes >> (8 * i)));
   for (int64_t t = 0; t < kTokens; ++t) {

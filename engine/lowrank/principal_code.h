@@ -1,13 +1,13 @@
 #ifndef LOWKEY_ENGINE_LOWRANK_PRINCIPAL_CODE_H_
 #define LOWKEY_ENGINE_LOWRANK_PRINCIPAL_CODE_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "engine/lowrank/laplacian.h"
 
 namespace lowkey {
 
@@ -51,10 +51,8 @@ struct BitPlan {
 };
 
 // Gives floor(bits_per_number * dim) bits to components of descending variances, each where it
-// lowers the expected error most, but at most `most` to one. Components without variance get none.
-// bits_per_number >= 0.
-BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number,
-                 int most = kMaxCodeBits);
+// lowers the expected error most. Components without variance get none. bits_per_number >= 0.
+BitPlan PlanBits(absl::Span<const float> variances, double bits_per_number);
 
 // Returns the most bytes that 64 vectors take under any plan of so many bits.
 int64_t MaxCodeBytes(int64_t dim, double bits_per_number);
@@ -79,9 +77,15 @@ struct PrincipalScratch {
 void EncodeVectors(const PrincipalCode& code, const BitPlan& plan, const float* x,
                    PrincipalScratch& scratch, std::vector<std::byte>& out);
 
-// Appends the first two parts of that, components and gains, alone: a code without escapes.
-void EncodeComponents(const PrincipalCode& code, const BitPlan& plan, const float* x,
-                      PrincipalScratch& scratch, std::vector<std::byte>& out);
+// The same without escapes: 64 vectors whose first components have as many bits each, as indices.
+struct CodedComponents {
+  int bits = 0;
+  int64_t n = 0;                              // components, at most the code's dim
+  std::vector<uint8_t> indices;               // [n][64], into the codebook of `bits`
+  std::array<uint8_t, kCodedTokens> gains{};  // indices into kCodeGains
+};
+void EncodeComponents(const PrincipalCode& code, const float* x, PrincipalScratch& scratch,
+                      CodedComponents& out);
 
 // Decodes what EncodeVectors appended with the same code and plan into x [dim][64]. The same bytes
 // give the same bits. INVALID_ARGUMENT, and x is untouched, when the size is not the one that the

@@ -40,7 +40,7 @@ int64_t HostAtp::ReserveRows(const Segment& segment) {
   for (RowBlock& b : row_blocks_) b.Reserve(g);
   const PrincipalShape shape = ShapeOf(g, o);
   if (shape.is_calibrated()) {
-    for (IndexedRows& f : indexed_rows_) f.Reserve(g, shape, *index_, size);
+    for (IndexedRows& f : indexed_rows_) f.Reserve(g, shape, size);
   } else {
     for (PrincipalRows& f : far_rows_) f.Reserve(g, shape, size);
   }

@@ -15,7 +15,7 @@ namespace lowkey {
 class IndexedRows {
  public:
   void Reserve(const AttentionGeometry& geometry, const PrincipalShape& shape,
-               const TokenIndex& index, const FarTokens::Size& size);
+               const FarTokens::Size& size);
 
   // Adds every far token after everything that is read exactly. All are scored by the index; the
   // n_refined tokens with the highest weight, summed over a token's query heads, are read from the
@@ -24,17 +24,19 @@ class IndexedRows {
            int64_t n_refined, RowBlock& rows);
 
  private:
+  void FindPages(const AttentionGeometry& geometry, const FarBlocks& far);
   // Fills far_'s scores.
-  void Score(const AttentionGeometry& geometry, const TokenIndex& index, const FarBlocks& far,
-             const RowBlock& rows);
+  void Score(const TokenIndex& index, const FarBlocks& far, const RowBlock& rows);
+  // Rounds the rows' products with a half's components to 8 bits.
+  void RoundRows(const TokenIndex::Half& half, int64_t n_rows);
   // Adds the values of all far tokens under their remaining weights.
-  void Read(const AttentionGeometry& geometry, const TokenIndex& index, const FarBlocks& far,
-            RowBlock& rows);
+  void Read(const TokenIndex& index, const FarBlocks& far, RowBlock& rows);
 
   FarTokens far_;
-  std::vector<float> levels_;           // [components][64]
-  std::vector<float> low_q_, low_out_;  // by row and component, then the mean
-  std::vector<float> weights_;          // [n_rows][64]
+  std::vector<TokenIndex::Page> pages_;  // of the far blocks, then an empty one
+  std::vector<float> low_;               // by row and component, then the mean
+  std::vector<int8_t> rounded_;          // [n_rows][components]
+  std::vector<float> scales_, means_;    // by row
 };
 
 }  // namespace lowkey

@@ -71,8 +71,9 @@ void ReadKept(const AttentionGeometry& g, const PrincipalShape& shape, const std
   auto* key_floats = reinterpret_cast<float*>(key);
   auto* value_floats = reinterpret_cast<float*>(value);
   if (shape.packs_kept) {
-    const std::byte* numbers = kept + KeyNumbersAt(g, shape, token);
-    ReadQuantizedKey(from, reinterpret_cast<const uint16_t*>(numbers), width, key_floats);
+    const auto* numbers = reinterpret_cast<const uint16_t*>(kept + KeyNumbersAt(g, shape, token));
+    Kernels().widen_int4(reinterpret_cast<const uint8_t*>(from), numbers, numbers + width,
+                         key_floats, width);
   } else {
     ReadQuantizedRow(CacheStorage::kInt8, from, width, key_floats);
   }

@@ -97,9 +97,9 @@ AttentionWork AtpPolicy::Work(const AttentionOptions& options, int64_t n_tokens)
       heads * 2 *
       (rank * (far_blocks * d + (o.readout == AtpReadout::kExact ? far : 0)) + refined * d);
   if (shape.is_calibrated()) {
-    // Codes are scored and read component by component, of which there are about half as many as
-    // bits.
-    const double components = (TokenIndex::kKeyBits + TokenIndex::kValueBits) * d / 2;
+    const int64_t n = g.head_dim;
+    const auto components =
+        static_cast<double>(TokenIndex::KeyComponents(n) + TokenIndex::ValueComponents(n));
     far_work = heads * (components * (far + d) + 2 * refined * d);
   }
   AttentionWork work;
@@ -238,7 +238,7 @@ SequenceReport AtpPolicy::Report(absl::Span<const SequenceCache* const> sequence
   double rank = 0;
   for (const auto& block : blocks) rank += block->MeanRank();
   if (sequences[0]->options.atp.basis == AtpBasis::kCalibrated) {
-    rank = index_->mean_rank();
+    rank = static_cast<double>(TokenIndex::KeyComponents(context_.geometry.key_dim()));
   } else if (blocks.empty()) {
     rank = static_cast<double>(ShapeOf(context_.geometry, sequences[0]->options.atp).rank);
   } else {

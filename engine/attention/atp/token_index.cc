@@ -5,27 +5,30 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/dtype.h"
+#include "engine/lowrank/laplacian.h"
 
 namespace lowkey {
 namespace {
 
 constexpr int64_t kTokens = kCodedTokens;
+constexpr int kBits = 4;
+constexpr int64_t kComponentBytes = kTokens * kBits / 8, kGainBytes = kTokens * 2 / 8;
 
-// Returns the bytes of 64 vectors' components and gains.
-int64_t PartBytes(int64_t dim, double bits) {
-  return static_cast<int64_t>(bits * static_cast<double>(dim)) * kTokens / 8 + kCodeGainBytes;
+int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+void StoreGains(const CodedComponents& coded, uint8_t* out) {
+  std::fill_n(out, kGainBytes, uint8_t{0});
+  for (int64_t t = 0; t < kTokens; ++t) {
+    out[t / 4] = static_cast<uint8_t>(out[t / 4] | coded.gains[t] << (2 * (t % 4)));
+  }
 }
 
-void EncodePart(const PrincipalCode& code, const BitPlan& plan, const float* x,
-                absl::Span<std::byte> part, PrincipalScratch& scratch) {
-  std::vector<std::byte> bytes;
-  EncodeComponents(code, plan, x, scratch, bytes);
-  const auto gains = bytes.end() - kCodeGainBytes;
-  std::copy(bytes.begin(), gains, part.begin());
-  std::copy(gains, bytes.end(), part.end() - kCodeGainBytes);
+// Stores a code of 4 bits as entry `at` of `n`: the second half of the entries has the high bits.
+void StoreCode(uint8_t code, int64_t at, int64_t n, uint8_t* out) {
+  uint8_t& byte = out[at % (n / 2)];
+  byte = static_cast<uint8_t>(byte | code << (at < n / 2 ? 0 : 4));
 }
 
 bool IsOf(const std::vector<PrincipalCode>& codes, size_t n, int64_t dim) {
@@ -56,75 +59,76 @@ absl::Status HeadCodes::CheckFits(const AttentionGeometry& g) const {
 }
 
 TokenIndex::TokenIndex(const AttentionGeometry& g, const HeadCodes& codes)
-    : codes_(codes),
-      n_kv_heads_(g.n_kv_heads),
-      key_bytes_(PartBytes(g.key_dim(), kKeyBits)),
-      value_bytes_(PartBytes(g.head_dim, kValueBits)),
-      levels_(LevelCodes::kMostBits * LevelCodes::kMostLevels),
-      gains_(levels_.size()) {
-  std::copy(std::begin(kCodeGains), std::end(kCodeGains),
-            gains_.begin() + (kCodeGainBits - 1) * LevelCodes::kMostLevels);
-  for (int bits = 1; bits <= LevelCodes::kMostBits; ++bits) {
-    const auto levels = LaplacianCodebook(bits).levels;
-    std::copy(levels.begin(), levels.end(), levels_.begin() + (bits - 1) * LevelCodes::kMostLevels);
+    : codes_(codes), n_kv_heads_(g.n_kv_heads) {
+  const auto levels = LaplacianCodebook(kBits).levels;
+  unit_ = levels.back() / LevelBook::kMost;
+  for (int i = 0; i < LevelBook::kLevels; ++i) {
+    book_.levels[i] = static_cast<int8_t>(std::lround(levels[i] / unit_));
   }
+  std::copy(std::begin(kCodeGains), std::end(kCodeGains), book_.gains);
   for (const PrincipalCode& code : codes.keys) {
-    keys_.push_back(MakeHalf(code, kKeyBits, DotWidth(g)));
-    mean_rank_ += static_cast<double>(keys_.back().n()) / static_cast<double>(codes.keys.size());
-    most_components_ = std::max(most_components_, keys_.back().n());
+    keys_.push_back(MakeHalf(code, KeyComponents(g.key_dim()), DotWidth(g)));
   }
   for (const PrincipalCode& code : codes.values) {
-    values_.push_back(MakeHalf(code, kValueBits, g.head_dim_padded()));
-    most_components_ = std::max(most_components_, values_.back().n());
+    values_.push_back(MakeHalf(code, ValueComponents(g.head_dim), g.head_dim_padded()));
   }
 }
 
-TokenIndex::Half TokenIndex::MakeHalf(const PrincipalCode& code, double bits, int64_t width) const {
-  Half half{PlanBits(code.variances, bits, LevelCodes::kMostBits), width, {}};
-  half.rows.resize((half.n() + 1) * width);
+int64_t TokenIndex::KeyComponents(int64_t dim) { return RoundUp(3 * dim / 8, 4); }
+
+int64_t TokenIndex::ValueComponents(int64_t dim) {
+  return std::min(RoundUp(dim / 4, 4), ReadLevelsArgs::kMostComponents);
+}
+
+TokenIndex::Half TokenIndex::MakeHalf(const PrincipalCode& code, int64_t n, int64_t width) const {
+  Half half{n, width, {}};
+  half.rows.resize((n + 1) * width);
   for (int64_t i = 0; i < code.dim; ++i) {
-    for (int64_t j = 0; j < half.n(); ++j) {
+    for (int64_t j = 0; j < std::min(n, code.dim); ++j) {
       half.rows[j * width + i] =
-          std::sqrt(code.variances[j]) * ToFloat(BFloat16{code.decode[i * code.dim + j]});
+          unit_ * std::sqrt(code.variances[j]) * ToFloat(BFloat16{code.decode[i * code.dim + j]});
     }
-    half.rows[half.n() * width + i] = code.mean[i];
+    half.rows[n * width + i] = code.mean[i];
   }
   return half;
 }
 
 int64_t TokenIndex::PageBytes(const AttentionGeometry& g) {
-  constexpr int64_t kAlign = 16;
-  const int64_t n_bytes =
-      PartBytes(g.key_dim(), kKeyBits) + PartBytes(g.head_dim, kValueBits) + LevelCodes::kSlack;
-  return (n_bytes + kAlign - 1) / kAlign * kAlign;
+  return (KeyComponents(g.key_dim()) + ValueComponents(g.head_dim)) * kComponentBytes +
+         2 * kGainBytes;
+}
+
+TokenIndex::Page TokenIndex::PageAt(const AttentionGeometry& g, const std::byte* page) {
+  const auto* keys = reinterpret_cast<const uint8_t*>(page);
+  const uint8_t* key_gains = keys + KeyComponents(g.key_dim()) * kComponentBytes;
+  const uint8_t* values = key_gains + kGainBytes;
+  const uint8_t* value_gains = values + ValueComponents(g.head_dim) * kComponentBytes;
+  return {keys, key_gains, values, value_gains, value_gains + kGainBytes};
 }
 
 void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const float* values,
                         PrincipalScratch& scratch, std::byte* page) const {
-  const int64_t at = At(layer, kv_head);
-  EncodePart(codes_.keys[at], keys_[at].plan, keys, {page, static_cast<size_t>(key_bytes_)},
-             scratch);
-  EncodePart(codes_.values[at], values_[at].plan, values,
-             {page + key_bytes_, static_cast<size_t>(value_bytes_)}, scratch);
-}
+  const int64_t at = At(layer, kv_head), n_keys = keys_[at].n, n_values = values_[at].n;
+  auto* out = reinterpret_cast<uint8_t*>(page);
+  CodedComponents coded{kBits, std::min(n_keys, codes_.keys[at].dim), {}, {}};
+  EncodeComponents(codes_.keys[at], keys, scratch, coded);
+  std::fill_n(out, n_keys * kComponentBytes, uint8_t{0});
+  for (int64_t i = 0; i < coded.n * kTokens; ++i) {
+    const int64_t component = i / kTokens, token = i % kTokens;
+    StoreCode(coded.indices[i], token * 4 + component % 4, 4 * kTokens,
+              out + component / 4 * 4 * kComponentBytes);
+  }
+  out += n_keys * kComponentBytes;
+  StoreGains(coded, out);
+  out += kGainBytes;
 
-void TokenIndex::DecodeHalf(const Half& half, int64_t part_bytes, const std::byte* part,
-                            float* levels, float* gains) const {
-  const auto* codes = reinterpret_cast<const uint8_t*>(part);
-  Kernels().unpack_levels({codes, half.plan.bits.data(), half.n(), levels_.data()}, levels);
-  static constexpr uint8_t kGainBits = kCodeGainBits;
-  Kernels().unpack_levels({codes + part_bytes - kCodeGainBytes, &kGainBits, 1, gains_.data()},
-                          gains);
-}
-
-void TokenIndex::DecodeKeys(int64_t layer, int64_t kv_head, const std::byte* page, float* levels,
-                            float* gains) const {
-  DecodeHalf(keys(layer, kv_head), key_bytes_, page, levels, gains);
-}
-
-void TokenIndex::DecodeValues(int64_t layer, int64_t kv_head, const std::byte* page, float* levels,
-                              float* gains) const {
-  DecodeHalf(values(layer, kv_head), value_bytes_, page + key_bytes_, levels, gains);
+  coded.n = std::min(n_values, codes_.values[at].dim);
+  EncodeComponents(codes_.values[at], values, scratch, coded);
+  std::fill_n(out, n_values * kComponentBytes, uint8_t{0});
+  for (int64_t i = 0; i < coded.n * kTokens; ++i) {
+    StoreCode(coded.indices[i], i % kTokens, kTokens, out + i / kTokens * kComponentBytes);
+  }
+  StoreGains(coded, out + n_values * kComponentBytes);
 }
 
 }  // namespace lowkey

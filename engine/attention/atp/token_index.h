@@ -23,59 +23,56 @@ struct HeadCodes {
   absl::Status CheckFits(const AttentionGeometry& geometry) const;
 };
 
-// What basis `calibrated` holds of far tokens: a few bits of each key and value of a KV head, in the
-// head's calibrated code without escapes. Rows score all far tokens by it, choose those that they
-// read whole, and read the values of the others from it. Immutable: any thread may read.
+// What basis `calibrated` holds of far tokens: the leading components of each key and value of a KV
+// head, in 4 bits and with a gain of 2 bits for each vector. Rows score all far tokens by it, choose
+// those that they read whole, and read the values of the others from it. Immutable: any thread may
+// read.
 class TokenIndex {
  public:
-  static constexpr double kKeyBits = 1.5, kValueBits = 1.0;  // a number
-
   // The keys or the values of one KV head at one layer: a vector is the mean plus, over components
-  // j, gain * level_j * row j. The gain is the vector's and the level one of the codebook of the
-  // component's bits.
+  // j, gain * level_j * row j, with levels of book().
   struct Half {
-    BitPlan plan;
+    int64_t n = 0;            // components, a multiple of 4
     int64_t width = 0;        // of a row
     std::vector<float> rows;  // [n + 1][width]: by component, then the mean
 
-    int64_t n() const { return plan.n_coded; }
-    const float* mean() const { return rows.data() + n() * width; }
+    const float* mean() const { return rows.data() + n * width; }
   };
 
   TokenIndex(const AttentionGeometry& geometry, const HeadCodes& codes);
 
+  // Returns the components of keys and values of `dim` numbers: three in eight (1.5 bits a number)
+  // and one in four (1 bit).
+  static int64_t KeyComponents(int64_t dim);
+  static int64_t ValueComponents(int64_t dim);
+
   const Half& keys(int64_t layer, int64_t kv_head) const { return keys_[At(layer, kv_head)]; }
   const Half& values(int64_t layer, int64_t kv_head) const { return values_[At(layer, kv_head)]; }
-  int64_t most_components() const { return most_components_; }
-  // The components of a key, on average over layers and heads.
-  double mean_rank() const { return mean_rank_; }
+  const LevelBook& book() const { return book_; }
 
-  // Returns the bytes of a page of 64 tokens of one KV head at one layer: keys, then values, each
-  // the components' codes, room for those of all bits, and the gains.
+  // Returns the bytes of a page of 64 tokens of one KV head at one layer: keys as
+  // KernelTable::score_levels reads them, values as read_levels does, each the codes, then the
+  // gains.
   static int64_t PageBytes(const AttentionGeometry& geometry);
+  struct Page {
+    const uint8_t *keys = nullptr, *key_gains = nullptr;
+    const uint8_t *values = nullptr, *value_gains = nullptr, *end = nullptr;
+  };
+  static Page PageAt(const AttentionGeometry& geometry, const std::byte* page);
 
   // Writes a page from keys [key_dim][64] and values [head_dim][64].
   void Encode(int64_t layer, int64_t kv_head, const float* keys, const float* values,
               PrincipalScratch& scratch, std::byte* page) const;
 
-  // Writes the levels of a page's keys or values, [n][64], and the tokens' gains [64].
-  void DecodeKeys(int64_t layer, int64_t kv_head, const std::byte* page, float* levels,
-                  float* gains) const;
-  void DecodeValues(int64_t layer, int64_t kv_head, const std::byte* page, float* levels,
-                    float* gains) const;
-
  private:
   int64_t At(int64_t layer, int64_t kv_head) const { return layer * n_kv_heads_ + kv_head; }
-  Half MakeHalf(const PrincipalCode& code, double bits, int64_t width) const;
-  void DecodeHalf(const Half& half, int64_t part_bytes, const std::byte* part, float* levels,
-                  float* gains) const;
+  Half MakeHalf(const PrincipalCode& code, int64_t n, int64_t width) const;
 
   const HeadCodes& codes_;
-  int64_t n_kv_heads_, key_bytes_, value_bytes_;
-  int64_t most_components_ = 0;
-  double mean_rank_ = 0;
+  const int64_t n_kv_heads_;
+  LevelBook book_;
+  float unit_ = 0;  // of book_'s levels
   std::vector<Half> keys_, values_;
-  std::vector<float> levels_, gains_;  // as LevelCodes::levels
 };
 
 }  // namespace lowkey

@@ -67,20 +67,6 @@ void StoreCodes(CacheStorage storage, absl::Span<const int8_t> codes, std::byte*
   }
 }
 
-// Reads a row's codes as floats, n even.
-void ReadCodes(CacheStorage storage, const std::byte* codes, int64_t n, float* x) {
-  if (storage == CacheStorage::kInt8) {
-    for (int64_t j = 0; j < n; ++j) x[j] = static_cast<float>(static_cast<int8_t>(codes[j]));
-    return;
-  }
-  const int64_t half = n / 2;
-  for (int64_t j = 0; j < half; ++j) {
-    const auto two = static_cast<int>(codes[j]);
-    x[j] = static_cast<float>((two & 15) - 8);
-    x[j + half] = static_cast<float>((two >> 4) - 8);
-  }
-}
-
 }  // namespace
 
 int64_t QuantizedPageBytes(const AttentionGeometry& g, CacheStorage storage) {
@@ -142,23 +128,32 @@ int64_t QuantizedRowBytes(CacheStorage storage, int64_t n) {
 }
 
 void QuantizeRow(CacheStorage storage, const float* x, int64_t n, std::byte* row) {
-  std::vector<int8_t> codes(n);
   auto* numbers = reinterpret_cast<uint16_t*>(row + CodeBytes(storage, n));
+  int8_t codes[kGroup];
   for (int64_t first = 0; first < n; first += kGroup, numbers += 2) {
     const int64_t in_group = std::min(kGroup, n - first);
     const Quantizer q(storage, x + first, in_group, 1, numbers, numbers + 1);
-    for (int64_t j = first; j < first + in_group; ++j) codes[j] = q.Code(x[j]);
+    for (int64_t j = 0; j < in_group; ++j) codes[j] = q.Code(x[first + j]);
+    StoreCodes(storage, {codes, static_cast<size_t>(in_group)}, row + CodeBytes(storage, first));
   }
-  StoreCodes(storage, codes, row);
 }
 
 void ReadQuantizedRow(CacheStorage storage, const std::byte* row, int64_t n, float* x) {
   const auto* numbers = reinterpret_cast<const uint16_t*>(row + CodeBytes(storage, n));
-  ReadCodes(storage, row, n, x);
   for (int64_t first = 0; first < n; first += kGroup, numbers += 2) {
+    const int64_t in_group = std::min(kGroup, n - first);
+    const auto* codes = reinterpret_cast<const uint8_t*>(row + CodeBytes(storage, first));
+    if (storage == CacheStorage::kInt4) {
+      uint16_t scales[kGroup], middles[kGroup];
+      std::fill_n(scales, in_group, numbers[0]);
+      std::fill_n(middles, in_group, numbers[1]);
+      Kernels().widen_int4(codes, scales, middles, x + first, in_group);
+      continue;
+    }
     const float scale = ToFloat(BFloat16{numbers[0]}), middle = ToFloat(BFloat16{numbers[1]});
-    const int64_t end = std::min(n, first + kGroup);
-    for (int64_t j = first; j < end; ++j) x[j] = middle + scale * x[j];
+    for (int64_t j = 0; j < in_group; ++j) {
+      x[first + j] = middle + scale * static_cast<float>(static_cast<int8_t>(codes[j]));
+    }
   }
 }
 
@@ -171,13 +166,6 @@ void QuantizeKeys(const float* keys, int64_t ld, int64_t n, std::byte* codes, in
   }
   for (int64_t i = 0; i < kGroup; ++i) {
     StoreCodes(CacheStorage::kInt4, absl::MakeConstSpan(all).subspan(i * n, n), codes + i * stride);
-  }
-}
-
-void ReadQuantizedKey(const std::byte* codes, const uint16_t* numbers, int64_t n, float* key) {
-  ReadCodes(CacheStorage::kInt4, codes, n, key);
-  for (int64_t j = 0; j < n; ++j) {
-    key[j] = ToFloat(BFloat16{numbers[n + j]}) + ToFloat(BFloat16{numbers[j]}) * key[j];
   }
 }
 

@@ -43,18 +43,18 @@ QuantizedTile QuantizedTileOf(const AttentionGeometry& geometry, CacheStorage st
 void QuantizeTile(const AttentionGeometry& geometry, CacheStorage storage, const KvTile& exact,
                   int64_t layer, int64_t kv_head, Slab& page);
 
-// A single row of n numbers in int8 or int4, n even: the codes, in int4 as
-// KernelTable::unpack_int4 takes them, then scale and middle in bf16 for every 32 numbers.
+// A single row of n numbers in int8 or int4, n a multiple of KernelTable::panel_columns: the codes,
+// in int4 of every 32 numbers as KernelTable::unpack_int4 takes them, then scale and middle in bf16
+// for every 32 numbers.
 int64_t QuantizedRowBytes(CacheStorage storage, int64_t n);
 void QuantizeRow(CacheStorage storage, const float* x, int64_t n, std::byte* row);
 void ReadQuantizedRow(CacheStorage storage, const std::byte* row, int64_t n, float* x);
 
-// 32 keys of n numbers in int4, n even, where 32 keys share a scale and a middle in each channel.
-// Key i is at keys + i * ld and its codes at codes + i * stride; numbers [2][n] has the scales, then
-// the middles.
+// 32 keys of n numbers in int4, n even, where 32 keys share a scale and a middle in each channel:
+// KernelTable::widen_int4 reads them. Key i is at keys + i * ld and its codes at codes + i * stride;
+// numbers [2][n] has the scales, then the middles.
 void QuantizeKeys(const float* keys, int64_t ld, int64_t n, std::byte* codes, int64_t stride,
                   uint16_t* numbers);
-void ReadQuantizedKey(const std::byte* codes, const uint16_t* numbers, int64_t n, float* key);
 
 }  // namespace lowkey
 

@@ -196,7 +196,9 @@ constexpr KernelTable Table(const char* name) {
   t.turned_products = TurnedProducts<V>;
   t.to_bf16 = ToBf16<V>;
   t.unpack_int4 = UnpackInt4<V>;
-  t.unpack_levels = UnpackLevels<V>;
+  t.widen_int4 = WidenInt4<V>;
+  t.score_levels = ScoreLevels<V>;
+  t.read_levels = ReadLevels<V>;
   t.add_scaled_f64 = AddScaledF64<V>;
   t.add_two_scaled_f64 = AddTwoScaledF64<V>;
   t.rotate_f64 = RotateF64<V>;

@@ -108,6 +108,22 @@ void UnpackInt4(const uint8_t* x, int8_t* out, int64_t n) {
   }
 }
 
+template <class V>
+void WidenInt4(const uint8_t* x, const uint16_t* scales, const uint16_t* middles, float* out,
+               int64_t n) {
+  const int64_t half = n / 2;
+  for (int64_t j = 0; j < half; j += V::kLanes) {
+    int8_t low[V::kLanes], high[V::kLanes];
+    for (int64_t i = 0; i < V::kLanes; ++i) {
+      low[i] = static_cast<int8_t>((x[j + i] & 15) - 8);
+      high[i] = static_cast<int8_t>((x[j + i] >> 4) - 8);
+    }
+    V::Store(out + j, V::Fma(V::Load(low), V::Load(scales + j), V::Load(middles + j)));
+    V::Store(out + half + j,
+             V::Fma(V::Load(high), V::Load(scales + half + j), V::Load(middles + half + j)));
+  }
+}
+
 }  // namespace lowkey::cpu
 
 #endif  // LOWKEY_ENGINE_KERNELS_CPU_QUANTIZED_INL_H_

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "server/api/kserve/settings.h"
 #include "server/api/kserve/tensors.h"

@@ -259,6 +259,40 @@ PrincipalCodes TestCodes(const AttentionGeometry& g) {
   return codes;
 }
 
+std::vector<double> IndexedPage::Half::Restored(const TokenIndex::Half& half, int64_t dim) const {
+  std::vector<double> x(dim * kPageTokens);
+  for (int64_t i = 0; i < dim * kPageTokens; ++i) {
+    x[i] = half.mean()[i / kPageTokens];
+    for (int64_t j = 0; j < half.n; ++j) {
+      x[i] += components[j * kPageTokens + i % kPageTokens] *
+              half.rows[j * half.width + i / kPageTokens];
+    }
+  }
+  return x;
+}
+
+IndexedPage ReadIndex(const AttentionGeometry& g, const TokenIndex& index, int64_t layer,
+                      int64_t kv_head, const std::vector<std::byte>& page) {
+  const TokenIndex::Page at = TokenIndex::PageAt(g, page.data());
+  const LevelBook& book = index.book();
+  const auto read = [&](int64_t n, const uint8_t* gains, const auto& byte_of) {
+    IndexedPage::Half half;
+    for (int64_t t = 0; t < kPageTokens; ++t) {
+      half.gains.push_back(book.gains[gains[t / 4] >> (2 * (t % 4)) & 3]);
+    }
+    for (int64_t i = 0; i < n * kPageTokens; ++i) {
+      const int64_t t = i % kPageTokens;
+      const int code = byte_of(i / kPageTokens, t) >> (t < 32 ? 0 : 4) & 15;
+      half.components.push_back(half.gains[t] * book.levels[code]);
+    }
+    return half;
+  };
+  return {read(index.keys(layer, kv_head).n, at.key_gains,
+               [&](int64_t j, int64_t t) { return at.keys[j / 4 * 128 + t % 32 * 4 + j % 4]; }),
+          read(index.values(layer, kv_head).n, at.value_gains,
+               [&](int64_t j, int64_t t) { return at.values[j * 32 + t % 32]; })};
+}
+
 AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed) {
   AttentionRows rows{geometry, n_tokens, {}};
   rows.data.resize(geometry.n_layers * n_tokens * rows.ld());

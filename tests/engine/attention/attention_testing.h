@@ -42,6 +42,19 @@ MechanismWeights TestWeights(const AttentionGeometry& geometry, Mechanism over,
 // Codes of heads as a calibration finds them, of random keys, values and queries; none of prefixes.
 PrincipalCodes TestCodes(const AttentionGeometry& geometry);
 
+// What a page of an index holds of each half: by component and token the gain times the level,
+// [n][64], and the gains [64].
+struct IndexedPage {
+  struct Half {
+    std::vector<double> components, gains;
+    // Returns the vectors [dim][64] that they stand for.
+    std::vector<double> Restored(const TokenIndex::Half& half, int64_t dim) const;
+  };
+  Half keys, values;
+};
+IndexedPage ReadIndex(const AttentionGeometry& geometry, const TokenIndex& index, int64_t layer,
+                      int64_t kv_head, const std::vector<std::byte>& page);
+
 AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed);
 
 // Keys and values of all heads from common factors of the tokens, [n, s] diag(weights) [s, ..], and

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/base/dtype.h"
 #include "tests/engine/kernels/kernels_testing.h"
 #include "tests/engine/kernels/ref/ref.h"
 
@@ -263,27 +264,113 @@ TEST_P(KernelTest, UnpackInt4TakesTheLowBitsFirst) {
   }
 }
 
-TEST_P(KernelTest, UnpackLevelsLooksEveryIndexUp) {
+TEST_P(KernelTest, WidenInt4TakesScalesAndMiddlesOfTheirOwn) {
+  constexpr int64_t kN = 96;
   std::mt19937 rng(3);
-  const std::vector<float> levels = Random(LevelCodes::kMostBits * LevelCodes::kMostLevels, 5);
-  const std::vector<uint8_t> bits = {4, 4, 3, 2, 2, 1, 1, 3};
-  std::vector<uint8_t> codes;
-  std::vector<float> want;
-  for (const int b : bits) {
-    for (int64_t t = 0; t < LevelCodes::kTokens; t += 8) {
-      uint32_t word = 0;
-      for (int i = 0; i < 8; ++i) {
-        const uint32_t index = rng() % (1u << b);
-        word |= index << (i * b);
-        want.push_back(levels[(b - 1) * LevelCodes::kMostLevels + index]);
-      }
-      for (int i = 0; i < b; ++i) codes.push_back(static_cast<uint8_t>(word >> (8 * i)));
+  std::vector<uint8_t> codes(kN / 2);
+  for (uint8_t& code : codes) code = static_cast<uint8_t>(rng());
+  const std::vector<float> numbers = Random(2 * kN, 4);
+  std::vector<uint16_t> narrow(2 * kN);
+  for (size_t i = 0; i < narrow.size(); ++i) narrow[i] = ref::ToBf16(numbers[i]);
+  std::vector<float> got(kN);
+  table().widen_int4(codes.data(), narrow.data(), narrow.data() + kN, got.data(), kN);
+  for (int64_t i = 0; i < kN; ++i) {
+    const int code = i < kN / 2 ? codes[i] % 16 - 8 : codes[i - kN / 2] / 16 - 8;
+    const float scale = ToFloat(BFloat16{narrow[i]}), middle = ToFloat(BFloat16{narrow[kN + i]});
+    EXPECT_NEAR(got[i], middle + scale * static_cast<float>(code), 1e-5f) << i;
+  }
+}
+
+// A book, and codes of n components and gains of 64 tokens, one by one and packed.
+struct CodedTokens {
+  static constexpr int64_t kTokens = 64;
+
+  explicit CodedTokens(int64_t n_components) : n(n_components), codes(n * kTokens) {
+    std::mt19937 rng(5);
+    for (int i = 0; i < LevelBook::kLevels; ++i) {
+      book.levels[i] = static_cast<int8_t>(8 * i - LevelBook::kMost + (i > 7 ? 6 : 0));
+    }
+    for (int i = 0; i < LevelBook::kGains; ++i) book.gains[i] = 1.0f + 0.7f * static_cast<float>(i);
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(rng() % LevelBook::kLevels);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      gains[t] = static_cast<uint8_t>(rng() % LevelBook::kGains);
+      packed_gains[t / 4] = static_cast<uint8_t>(packed_gains[t / 4] | gains[t] << (2 * (t % 4)));
     }
   }
-  codes.resize(codes.size() + LevelCodes::kSlack);
-  std::vector<float> got(want.size());
-  table().unpack_levels({codes.data(), bits.data(), 8, levels.data()}, got.data());
-  EXPECT_EQ(got, want);
+  double Level(int64_t component, int64_t token) const {
+    return book.levels[codes[component * kTokens + token]];
+  }
+  double Gain(int64_t token) const { return book.gains[gains[token]]; }
+
+  int64_t n;
+  LevelBook book;
+  std::vector<uint8_t> codes;  // [n][64]
+  uint8_t gains[kTokens] = {}, packed_gains[kTokens / 4] = {};
+};
+
+TEST_P(KernelTest, ScoreLevelsAreSumsOfIntegers) {
+  for (const int64_t n : {4, 24, 32}) {
+    const CodedTokens tokens(n);
+    std::vector<uint8_t> packed(n * 32);
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t t = 0; t < CodedTokens::kTokens; ++t) {
+        uint8_t& byte = packed[j / 4 * 128 + t % 32 * 4 + j % 4];
+        byte = static_cast<uint8_t>(byte | tokens.codes[j * 64 + t] << (t < 32 ? 0 : 4));
+      }
+    }
+    for (int64_t n_rows = 1; n_rows <= 7; ++n_rows) {
+      std::mt19937 rng(6);
+      std::vector<int8_t> rows(n_rows * n);
+      for (int8_t& x : rows) x = static_cast<int8_t>(static_cast<int>(rng() % 255) - 127);
+      std::fill_n(rows.begin(), n,
+                  n_rows % 2 == 0 ? int8_t{127} : int8_t{-127});  // the largest sums
+      const std::vector<float> scales = Random(n_rows, 7), means = Random(n_rows, 8);
+      std::vector<float> got(n_rows * 100);
+      table().score_levels({&tokens.book, packed.data(), tokens.packed_gains, n, rows.data(),
+                            scales.data(), means.data(), n_rows, got.data(), 100});
+      for (int64_t r = 0; r < n_rows; ++r) {
+        for (int64_t t = 0; t < CodedTokens::kTokens; ++t) {
+          double sum = 0;
+          for (int64_t j = 0; j < n; ++j) sum += rows[r * n + j] * tokens.Level(j, t);
+          const double want = means[r] + scales[r] * tokens.Gain(t) * sum;
+          EXPECT_NEAR(got[r * 100 + t], want, 1e-6 * std::abs(sum) + 1e-5) << n << ", " << r;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, ReadLevelsRoundsWeightsToEightBits) {
+  for (const int64_t n : {4, 16, 64}) {
+    const CodedTokens tokens(n);
+    std::vector<uint8_t> packed(n * 32);
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t t = 0; t < CodedTokens::kTokens; ++t) {
+        uint8_t& byte = packed[j * 32 + t % 32];
+        byte = static_cast<uint8_t>(byte | tokens.codes[j * 64 + t] << (t < 32 ? 0 : 4));
+      }
+    }
+    constexpr int64_t kRows = 4;  // the last two: nothing, and next to nothing
+    std::vector<float> weights = Random(kRows * 70, 9), got(kRows * n, 0.5f);
+    for (float& w : weights) w = std::abs(w);
+    std::fill_n(weights.begin() + 2 * 70, 70, 0.0f);
+    std::fill_n(weights.begin() + 3 * 70, 70, 1e-44f);
+    table().read_levels({&tokens.book, packed.data(), tokens.packed_gains, n, weights.data(), 70,
+                         kRows, got.data(), n});
+    for (int64_t r = 0; r < kRows; ++r) {
+      double most = 0;
+      for (int64_t t = 0; t < 64; ++t) most = std::max(most, weights[r * 70 + t] * tokens.Gain(t));
+      for (int64_t j = 0; j < n; ++j) {
+        double want = 0.5;
+        for (int64_t t = 0; t < 64 && r < 2; ++t) {
+          const double weight = weights[r * 70 + t] * tokens.Gain(t);
+          want += std::nearbyint(weight / most * 255) * most / 255 * tokens.Level(j, t);
+        }
+        // A weight half way between two steps may go either way.
+        EXPECT_NEAR(got[r * n + j], want, most / 255 * LevelBook::kMost + 1e-5) << n << ", " << r;
+      }
+    }
+  }
 }
 
 TEST_P(KernelTest, LaneMaximaAreThoseOfEverySixteenthNumber) {

@@ -298,28 +298,34 @@ TEST(PrincipalCode, EqualVectorsDecodeToTheMean) {
   for (size_t i = 0; i < page.size(); ++i) EXPECT_NEAR(decoded[i], page[i], 0.01) << i;
 }
 
-TEST(PrincipalCode, WithoutEscapesComponentsAndGainsAreTheSame) {
+TEST(EncodeComponents, TakesTheNearestLevelUnderTheBestGain) {
   const PrincipalCode code = MakeCode();
   const std::vector<float> x = Columns(CorrelatedRows(code.dim, kTokens, 9), code.dim);
-  const BitPlan plan = PlanBits(code.variances, 2.0);
   PrincipalScratch scratch;
-  std::vector<std::byte> bytes;
-  EncodeComponents(code, plan, x.data(), scratch, bytes);
-  std::vector<std::byte> whole = Encode(code, plan, x);
-  ASSERT_EQ(static_cast<int64_t>(bytes.size()), plan.fixed_bytes - kTokens / 8);
-  whole.resize(bytes.size());
-  EXPECT_EQ(bytes, whole);
-}
-
-TEST(PlanBits, GivesNoComponentMoreThanTheMost) {
-  const std::vector<float> variances = {1000, 1, 1, 0.5f, 0.001f, 0};
-  EXPECT_GT(PlanBits(variances, 2.0).bits[0], 4);
-  const BitPlan plan = PlanBits(variances, 2.0, 4);
-  EXPECT_EQ(plan.bits[0], 4);
-  int n_bits = 0;
-  for (const uint8_t b : plan.bits) n_bits += b;
-  EXPECT_EQ(n_bits, 12);  // the others have what is left
-  EXPECT_EQ(plan.bits[5], 0);
+  CodedComponents coded{4, 10, {}, {}};
+  EncodeComponents(code, x.data(), scratch, coded);
+  ASSERT_EQ(coded.indices.size(), 10u * kTokens);
+  const auto levels = LaplacianCodebook(4).levels;
+  const auto error = [&](int64_t i, int64_t t, int gain, size_t index) {
+    const double scale = kGains[gain] * std::sqrt(code.variances[i]);
+    return std::abs(scratch.components[i * kTokens + t] - scale * levels[index]);
+  };
+  for (int64_t t = 0; t < kTokens; ++t) {
+    std::vector<double> sums(4);
+    for (int gain = 0; gain < 4; ++gain) {
+      for (int64_t i = 0; i < 10; ++i) {
+        double least = 1e30;
+        for (size_t index = 0; index < 16; ++index) {
+          least = std::min(least, error(i, t, gain, index));
+        }
+        sums[gain] += least * least;
+        if (gain == coded.gains[t]) {
+          EXPECT_NEAR(error(i, t, gain, coded.indices[i * kTokens + t]), least, 1e-5);
+        }
+      }
+    }
+    EXPECT_NEAR(sums[coded.gains[t]], *std::min_element(sums.begin(), sums.end()), 1e-4);
+  }
 }
 
 TEST(FindPrincipalCode, TakesKeysWithoutValuesAndValuesWithoutKeys) {

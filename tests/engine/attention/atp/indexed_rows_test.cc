@@ -43,12 +43,12 @@ class Reference {
     return rows_.row(0, token) + kGeometry.q_dim() + kGeometry.k_dim() + head * kDim;
   }
 
-  // Fills the far tokens' keys and values as the index gives them back.
-  void Decode(int64_t head) {
-    coded_.assign(n_far_ * 2 * kDim, 0);
+  // Fills pages_ with the far tokens' index.
+  void Encode(int64_t head) {
+    pages_.clear();
     PrincipalScratch scratch;
     std::vector<std::byte> page(TokenIndex::PageBytes(kGeometry));
-    std::vector<float> columns(2 * kDim * kPageTokens), levels(kDim * kPageTokens);
+    std::vector<float> columns(2 * kDim * kPageTokens);
     for (int64_t first = 0; first < n_far_; first += kPageTokens) {
       for (int64_t t = 0; t < kPageTokens; ++t) {
         for (int64_t j = 0; j < kDim; ++j) {
@@ -58,64 +58,101 @@ class Reference {
       }
       index_.Encode(0, head, columns.data(), columns.data() + kDim * kPageTokens, scratch,
                     page.data());
-      float gains[kPageTokens];
-      index_.DecodeKeys(0, head, page.data(), levels.data(), gains);
-      Restore(index_.keys(0, head), levels, gains, first, 0);
-      index_.DecodeValues(0, head, page.data(), levels.data(), gains);
-      Restore(index_.values(0, head), levels, gains, first, kDim);
-    }
-  }
-  void Restore(const TokenIndex::Half& half, const std::vector<float>& levels, const float* gains,
-               int64_t first, int64_t at) {
-    for (int64_t t = 0; t < kPageTokens; ++t) {
-      for (int64_t i = 0; i < kDim; ++i) {
-        double& x = coded_[(first + t) * 2 * kDim + at + i];
-        x = half.mean()[i];
-        for (int64_t j = 0; j < half.n(); ++j) {
-          x += static_cast<double>(gains[t]) * levels[j * kPageTokens + t] *
-               half.rows[j * half.width + i];
-        }
-      }
+      pages_.push_back(ReadIndex(kGeometry, index_, 0, head, page));
     }
   }
 
-  void AddHead(int64_t head) {
-    Decode(head);
-    const int64_t group = kGeometry.group();
-    const float* q = rows_.row(0, kTokens - 1) + head * group * kDim;
-    std::vector<std::vector<double>> scores(group, std::vector<double>(kTokens));
-    const auto score = [&](int64_t g, int64_t token, bool is_coded) {
-      double sum = 0;
-      for (int64_t j = 0; j < kDim; ++j) {
-        sum += q[g * kDim + j] * (is_coded ? coded_[token * 2 * kDim + j] : Key(token, head)[j]);
+  static double Dot(const float* q, const float* x) {
+    double sum = 0;
+    for (int64_t j = 0; j < kDim; ++j) sum += static_cast<double>(q[j]) * x[j];
+    return sum / std::sqrt(static_cast<double>(kDim));
+  }
+
+  // The scores of one query head: of far tokens through the index, for which the query's products
+  // with the components are rounded to 8 bits.
+  std::vector<double> Scores(int64_t head, const float* q) const {
+    const TokenIndex::Half& keys = index_.keys(0, head);
+    std::vector<double> low, scores;
+    double most = 0;
+    for (int64_t j = 0; j < keys.n; ++j) {
+      low.push_back(Dot(q, keys.rows.data() + j * keys.width));
+      most = std::max(most, std::abs(low.back()));
+    }
+    for (double& x : low) x = std::nearbyint(x / most * 127) * most / 127;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      if (!IsFar(t)) {
+        scores.push_back(Dot(q, Key(t, head)));
+        continue;
       }
-      return sum / std::sqrt(static_cast<double>(kDim));
-    };
-    const auto is_far = [&](int64_t t) { return t >= options_.sinks && t < n_far_; };
+      const IndexedPage& page = pages_[t / kPageTokens];
+      double& score = scores.emplace_back(Dot(q, keys.mean()));
+      for (int64_t j = 0; j < keys.n; ++j) {
+        score += low[j] * page.keys.components[j * kPageTokens + t % kPageTokens];
+      }
+    }
+    return scores;
+  }
+
+  bool IsFar(int64_t token) const { return token >= options_.sinks && token < n_far_; }
+
+  // The far tokens that matter most to all query heads of a KV head.
+  std::vector<bool> Chosen(const std::vector<std::vector<double>>& scores) const {
     std::vector<double> shares(kTokens);
-    for (int64_t g = 0; g < group; ++g) {
+    for (const std::vector<double>& of_head : scores) {
       double sum = 0;
-      for (int64_t t = 0; t < kTokens; ++t) sum += std::exp(scores[g][t] = score(g, t, is_far(t)));
+      for (const double score : of_head) sum += std::exp(score);
       for (int64_t t = 0; t < kTokens; ++t) {
-        if (is_far(t)) shares[t] += std::exp(scores[g][t]) / sum;
+        if (IsFar(t)) shares[t] += std::exp(of_head[t]) / sum;
       }
     }
     std::vector<int64_t> order(kTokens);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int64_t a, int64_t b) { return shares[a] > shares[b]; });
-    std::vector<bool> is_whole(kTokens);
-    for (int64_t t = 0; t < kTokens; ++t) is_whole[t] = !is_far(t);
-    for (int32_t i = 0; i < options_.refine_tokens; ++i) is_whole[order[i]] = true;
+    std::vector<bool> chosen(kTokens);
+    for (int32_t i = 0; i < options_.refine_tokens; ++i) chosen[order[i]] = true;
+    return chosen;
+  }
+
+  // Adds the values of a page's far tokens to `out`. Weights of components are rounded to 8 bits.
+  void AddPage(int64_t number, int64_t head, const std::vector<double>& weights,
+               std::vector<double>& out) const {
+    const TokenIndex::Half& values = index_.values(0, head);
+    const IndexedPage::Half& page = pages_[number].values;
+    double most = 0;
+    for (int64_t t = 0; t < kPageTokens; ++t) most = std::max(most, weights[t] * page.gains[t]);
+    for (int64_t t = 0; t < kPageTokens; ++t) {
+      const double rounded =
+          most > 0 ? std::nearbyint(weights[t] * page.gains[t] / most * 255) * most / 255 : 0;
+      for (int64_t i = 0; i < kDim; ++i) {
+        out[i] += weights[t] * values.mean()[i];
+        for (int64_t j = 0; j < values.n; ++j) {
+          out[i] += rounded / page.gains[t] * page.components[j * kPageTokens + t] *
+                    values.rows[j * values.width + i];
+        }
+      }
+    }
+  }
+
+  void AddHead(int64_t head) {
+    Encode(head);
+    const int64_t group = kGeometry.group();
+    const float* q = rows_.row(0, kTokens - 1) + head * group * kDim;
+    std::vector<std::vector<double>> scores;
+    for (int64_t g = 0; g < group; ++g) scores.push_back(Scores(head, q + g * kDim));
+    const std::vector<bool> chosen = Chosen(scores);
     for (int64_t g = 0; g < group; ++g) {
       double sum = 0;
-      std::vector<double> out(kDim);
+      std::vector<double> out(kDim), far(n_far_);
       for (int64_t t = 0; t < kTokens; ++t) {
-        const double weight = std::exp(score(g, t, !is_whole[t]));
+        const bool is_whole = !IsFar(t) || chosen[t];
+        const double weight = std::exp(is_whole ? Dot(q + g * kDim, Key(t, head)) : scores[g][t]);
         sum += weight;
-        for (int64_t j = 0; j < kDim; ++j) {
-          out[j] += weight * (is_whole[t] ? Value(t, head)[j] : coded_[(t * 2 + 1) * kDim + j]);
-        }
+        if (!is_whole) far[t] = weight;
+        for (int64_t j = 0; is_whole && j < kDim; ++j) out[j] += weight * Value(t, head)[j];
+      }
+      for (int64_t p = 0; p < n_far_ / kPageTokens; ++p) {
+        AddPage(p, head, {far.begin() + p * kPageTokens, far.begin() + (p + 1) * kPageTokens}, out);
       }
       for (const double x : out) out_.push_back(x / sum);
     }
@@ -126,7 +163,7 @@ class Reference {
   const PrincipalCodes codes_ = TestCodes(kGeometry);
   const TokenIndex index_{kGeometry, codes_.heads};
   int64_t n_far_ = 0;
-  std::vector<double> coded_;  // [n_far][key, value]
+  std::vector<IndexedPage> pages_;
   std::vector<double> out_;
 };
 

@@ -168,7 +168,7 @@ TEST_P(QuantizedKvTest, BytesAreCodesAndTwoNumbersForEveryThirtyTwo) {
 }
 
 TEST_P(QuantizedKvTest, ARowIsWithinHalfAStep) {
-  for (const int64_t n : {2, 8, 20, 64, 80}) {
+  for (const int64_t n : {32, 64, 96, 128}) {
     std::mt19937 rng(2);
     std::normal_distribution<float> normal;
     std::vector<float> x(n), read(n);
@@ -190,7 +190,7 @@ TEST_P(QuantizedKvTest, ARowIsWithinHalfAStep) {
 
 // A channel of large numbers takes nothing from the others.
 TEST(QuantizedKeys, EveryChannelHasItsOwnSteps) {
-  constexpr int64_t kDim = 20, kLd = 24, kStride = 13;
+  constexpr int64_t kDim = 32, kLd = 40, kStride = 17;
   std::mt19937 rng(4);
   std::normal_distribution<float> normal;
   std::vector<float> keys(kGroup * kLd);
@@ -203,7 +203,8 @@ TEST(QuantizedKeys, EveryChannelHasItsOwnSteps) {
   QuantizeKeys(keys.data(), kLd, kDim, codes.data(), kStride, numbers.data());
   for (int64_t i = 0; i < kGroup; ++i) {
     float read[kDim];
-    ReadQuantizedKey(codes.data() + i * kStride, numbers.data(), kDim, read);
+    Kernels().widen_int4(reinterpret_cast<const uint8_t*>(codes.data()) + i * kStride,
+                         numbers.data(), numbers.data() + kDim, read, kDim);
     for (int64_t j = 0; j < kDim; ++j) {
       EXPECT_NEAR(read[j], keys[i * kLd + j], 0.501f * ToFloat(BFloat16{numbers[j]})) << i << j;
       EXPECT_LT(ToFloat(BFloat16{numbers[j]}), size(j));
