@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "engine/base/dtype.h"
+#include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
 namespace {
-
-int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 int64_t PaddedInputs(const WeightForm& form, int64_t n_in) {
   if (form.codes.has_value()) return RoundUp(n_in, ShapeOf(*form.codes).block);

@@ -5,13 +5,12 @@
 
 #include "engine/attention/atp/kept_tokens.h"
 #include "engine/attention/pages/paged_kv.h"
+#include "engine/base/round_up.h"
 
 namespace lowkey {
 namespace {
 
 constexpr int64_t kSoftmaxStep = 16;
-
-int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/pages/paged_kv.h"
+#include "engine/base/round_up.h"
 #include "engine/base/dtype.h"
 #include "engine/lowrank/laplacian.h"
 
@@ -15,8 +16,6 @@ namespace {
 constexpr int64_t kTokens = kCodedTokens;
 constexpr int kBits = 4;
 constexpr int64_t kComponentBytes = kTokens * kBits / 8, kGainBytes = kTokens * 2 / 8;
-
-int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 void StoreGains(const CodedComponents& coded, uint8_t* out) {
   std::fill_n(out, kGainBytes, uint8_t{0});

@@ -18,7 +18,9 @@ class DraftsFixture : public EngineTest {
   void Start(EngineOptions options = {}) {
     options.n_threads = 2;
     if (options.cache_bytes == 0) options.cache_bytes = 32 << 20;
-    auto engine = CreateEngine(OpenCheckpoint(model_.path()).value(), options, nullptr);
+    const auto checkpoint = OpenCheckpoint(model_.path()).value();
+    if (options.codes == nullptr) options.codes = CodesOf(checkpoint);
+    auto engine = CreateEngine(checkpoint, options, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }

@@ -4,9 +4,11 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "bench/random_bundle.h"
 #include "engine/loader/checkpoint.h"
+#include "engine/runtime/calibration/find_codes.h"
 #include "engine/runtime/engine.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/collecting_sink.h"
@@ -33,7 +35,9 @@ class EngineTest : public ::testing::Test {
     options.n_threads = 2;
     if (options.device == nullptr) options.device = NewTestDevice();
     if (options.cache_bytes == 0) options.cache_bytes = 32 << 20;
-    auto engine = CreateEngine(OpenCheckpoint(model_.path()).value(), options, nullptr);
+    const auto checkpoint = OpenCheckpoint(model_.path()).value();
+    if (options.codes == nullptr) options.codes = CodesOf(checkpoint);
+    auto engine = CreateEngine(checkpoint, options, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
@@ -52,6 +56,18 @@ class EngineTest : public ::testing::Test {
       CollectingSink(to).OnDone(refused);
     }
     return to;
+  }
+
+  // Returns the calibration of the model, which is the same in every test.
+  static std::shared_ptr<const PrincipalCodes> CodesOf(
+      const std::shared_ptr<const Checkpoint>& checkpoint) {
+    static const auto* const codes = new std::shared_ptr<const PrincipalCodes>([&] {
+      std::vector<int32_t> text;
+      for (int i = 0; i < 200; ++i) text.push_back((i * i * 7 + i) % 96);
+      return std::make_shared<const PrincipalCodes>(
+          FindPrincipalCodes(checkpoint, {&text, 1}, {}, {}).value());
+    }());
+    return *codes;
   }
 
   // Returns the bytes of one page: its width depends on the kernels of the machine.

@@ -140,7 +140,7 @@ TEST_F(PrincipalCodeFileTest, SurvivesTruncationAndRandomBytes) {
     WriteFileOrDie(bad, bytes);
     const auto read = ReadPrincipalCodes(bad, *coded_.checkpoint());  // may be good: no checksum
     if (read.ok()) {
-      EXPECT_EQ((*read)->codes.size(), codes_->codes.size());
+      EXPECT_EQ((*read)->prefixes.codes.size(), codes_->prefixes.codes.size());
     }
   }
 }
