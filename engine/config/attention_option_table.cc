@@ -25,13 +25,6 @@
 namespace lowkey {
 namespace {
 
-// "atp basis storage".
-std::string ErrorName(const AttentionOption& option) {
-  const std::string_view words = option.traits.words.empty() ? option.flag : option.traits.words;
-  return absl::StrCat(std::string(MechanismName(option.owner)), " ",
-                      absl::StrReplaceAll(std::string(words), {{"-", " "}}));
-}
-
 absl::Status CheckName(const AttentionOption& option, int32_t value) {
   const std::string name(FindName(*option.names, value));
   if (!name.empty() && value <= option.traits.max) return absl::OkStatus();
@@ -123,10 +116,12 @@ constexpr AttentionOption Row(std::string_view name, std::string_view flag, std:
 constexpr LabelRule kAlways = LabelRule::kAlways;
 
 constexpr AttentionOption kTable[] = {
-    Row<kAtp, &AtpOptions::rank>("rank", "rank", "rank of a block: 64, or a fraction: 1/4, 0.25",
-                                 {.label = "rank", .label_rule = kAlways}),
-    Row<kAtp, &AtpOptions::basis>("basis", "basis", "a basis per layer, per kv head, or of x",
-                                  {.label = "basis", .label_rule = kAlways}),
+    Row<kAtp, &AtpOptions::rank>(
+        "rank", "rank", "rank of a block: 64, or a fraction: 1/4, 0.25",
+        {.label = "rank", .label_rule = kAlways, .is_of_block_bases = true}),
+    Row<kAtp, &AtpOptions::basis>(
+        "basis", "basis", "a basis per layer, per kv head, of x, or found by `lowkey calibrate`",
+        {.label = "basis", .label_rule = kAlways}),
     Row<kAtp, &AtpOptions::block_tokens>(
         "block_tokens", "block", "tokens in a block, a multiple of 64",
         {.label = "block", .label_rule = kAlways, .min = 64, .max = kMaxBlockTokens, .step = 64}),
@@ -136,17 +131,17 @@ constexpr AttentionOption kTable[] = {
                                           "newest closed blocks that stay exact",
                                           {.label = "window", .label_rule = kAlways, .max = 64}),
     Row<kAtp, &AtpOptions::decomposition>("decomposition", "decomposition", "how a basis is found",
-                                          {}),
+                                          {.is_of_block_bases = true}),
     Row<kAtp, &AtpOptions::basis_storage>("basis_storage", "basis-storage", "how a basis is stored",
-                                          {.label = "U"}),
-    Row<kAtp, &AtpOptions::principal_storage>("principal_storage", "principal-storage",
-                                              "how principal keys and values are stored",
-                                              {.label = "K'V'", .max = 1}),
+                                          {.label = "U", .is_of_block_bases = true}),
+    Row<kAtp, &AtpOptions::principal_storage>(
+        "principal_storage", "principal-storage", "how principal keys and values are stored",
+        {.label = "K'V'", .max = 1, .is_of_block_bases = true}),
     Row<kAtp, &AtpOptions::refine_tokens>(
         "refine_tokens", "refine", "older tokens read exactly, those that matter most to a row",
         {.label = "refine", .max = 4096}),
     Row<kAtp, &AtpOptions::readout>("readout", "readout", "older blocks by token, or by moments",
-                                    {.label = "readout"}),
+                                    {.label = "readout", .is_of_block_bases = true}),
     Row<kAtp, &AtpOptions::merge>("merge", "merge",
                                   "with readout linear, older blocks become one as they age",
                                   {.label = "merge"}),
@@ -177,6 +172,17 @@ constexpr AttentionOption kTable[] = {
 
 absl::Span<const AttentionOption> AttentionOptionTable() { return kTable; }
 
+bool IsRead(const AttentionOption& option, const AttentionOptions& options) {
+  return option.owner == options.mechanism &&
+         !(option.traits.is_of_block_bases && options.atp.basis == AtpBasis::kCalibrated);
+}
+
+std::string ErrorName(const AttentionOption& option) {
+  const std::string_view words = option.traits.words.empty() ? option.flag : option.traits.words;
+  return absl::StrCat(std::string(MechanismName(option.owner)), " ",
+                      absl::StrReplaceAll(std::string(words), {{"-", " "}}));
+}
+
 std::string OptionText(const OptionValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
   if (const auto* number = std::get_if<int32_t>(&value)) return absl::StrCat(*number);
@@ -194,7 +200,7 @@ absl::Status SetOptions(const OptionValues& values, AttentionOptions& options) {
 std::string AttentionLabel(const AttentionOptions& options) {
   std::string text(MechanismName(options.mechanism));
   for (const AttentionOption& option : kTable) {
-    if (option.owner != options.mechanism) continue;
+    if (!IsRead(option, options)) continue;
     const auto& [label, rule] = std::tie(option.traits.label, option.traits.label_rule);
     const OptionValue value = option.get(options);
     const bool is_default = value == option.get(AttentionOptions());

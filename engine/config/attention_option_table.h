@@ -34,6 +34,8 @@ struct OptionTraits {
   int32_t min = 0, max = EnumNames::kLast;
   int32_t step = 1;             // the integer is a multiple of it
   std::string_view words = {};  // in errors; empty: the flag's words
+  // Whether atp reads it only where each block has a basis of its own.
+  bool is_of_block_bases = false;
 };
 
 // One option of a mechanism. Flags, request checks, protobuf messages and reports read these rows.
@@ -55,6 +57,12 @@ struct AttentionOption {
 
 // Every option of every mechanism, in the order of `--help`.
 absl::Span<const AttentionOption> AttentionOptionTable();
+
+// Whether the options' mechanism reads the option.
+bool IsRead(const AttentionOption& option, const AttentionOptions& options);
+
+// What errors call the option: "atp basis storage".
+std::string ErrorName(const AttentionOption& option);
 
 // "int8", "512", "true".
 std::string OptionText(const OptionValue& value);

@@ -1,9 +1,7 @@
 #include "engine/config/attention_options.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
-#include <iterator>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -50,21 +48,20 @@ absl::Status ValidateReadout(const AtpOptions& atp) {
   return absl::OkStatus();
 }
 
-// Refuses options that a calibrated basis would ignore silently.
+// Refuses options that a calibrated basis would ignore silently, and an index without the tokens that
+// it finds.
 absl::Status ValidateCalibrated(const AttentionOptions& options) {
-  constexpr std::string_view kIgnored[] = {"rank", "decomposition", "basis_storage",
-                                           "principal_storage", "readout"};
   const AttentionOptions defaults;
   for (const AttentionOption& option : AttentionOptionTable()) {
-    const bool is_ignored =
-        std::find(std::begin(kIgnored), std::end(kIgnored), option.name) != std::end(kIgnored);
     const OptionValue value = option.get(options), expected = option.get(defaults);
-    if (!is_ignored || option.owner != Mechanism::kAtp || value == expected) continue;
-    return absl::InvalidArgumentError(absl::StrCat("atp ", std::string(option.flag), ": ",
-                                                   OptionText(value), ", expected ",
-                                                   OptionText(expected), " with basis calibrated"));
+    if (option.owner != Mechanism::kAtp || IsRead(option, options) || value == expected) continue;
+    return absl::InvalidArgumentError(absl::StrCat(ErrorName(option), ": ", OptionText(value),
+                                                   ", expected ", OptionText(expected),
+                                                   " with basis calibrated"));
   }
-  return absl::OkStatus();
+  if (options.atp.refine_tokens > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "atp refine: 0, expected 1..4096 with basis calibrated, such as 128");
 }
 
 absl::Status BadRank(std::string_view text) {

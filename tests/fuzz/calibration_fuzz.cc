@@ -41,6 +41,21 @@ std::string Edited(std::string bytes, const uint8_t* data, size_t size) {
   return bytes;
 }
 
+void IndexPages(const HeadCodes& codes, const ModelConfig& config) {
+  const AttentionGeometry g = GeometryOf(config, StorageType::kBFloat16);
+  const TokenIndex index(g, codes);
+  std::vector<float> keys(g.key_dim() * kPageTokens), values(g.head_dim * kPageTokens);
+  std::minstd_rand rng(2);
+  for (std::vector<float>* half : {&keys, &values}) {
+    for (float& x : *half) x = static_cast<float>(rng() % 2001) * 1e-3f - 1.0f;
+  }
+  PrincipalScratch scratch;
+  std::vector<std::byte> page(TokenIndex::PageBytes(g));
+  for (int64_t head = 0; head < g.n_kv_heads; ++head) {
+    index.Encode(g.n_layers - 1, head, keys.data(), values.data(), scratch, page.data());
+  }
+}
+
 void CodePages(const PrefixCodes& codes, const ModelConfig& config) {
   const AttentionGeometry g = GeometryOf(config, StorageType::kBFloat16);
   std::vector<std::byte> page(PageBytes(g)), again(PageBytes(g));
@@ -70,6 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto codes = lowkey::ReadPrincipalCodes(calibrated.path(), calibrated.checkpoint());
   if (codes.ok()) {
     lowkey::CodePages((*codes)->prefixes, calibrated.checkpoint().config);
+    lowkey::IndexPages((*codes)->heads, calibrated.checkpoint().config);
   } else {
     LK_CHECK(!codes.status().message().empty());
   }

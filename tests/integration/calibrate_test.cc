@@ -61,6 +61,31 @@ TEST_F(CalibrateTest, WritesBesideTheModelWhatInspectShowsAndEvalUses) {
   EXPECT_NEAR(static_cast<double>(rows[1]["ratio_to_first"]), 1, 0.01);
 }
 
+TEST_F(CalibrateTest, AtpReadsTheSameFile) {
+  const std::vector<std::string> eval = {
+      "eval",
+      "perplexity",
+      SourcePath("LICENSE"),
+      "--context",
+      "1024",
+      "--windows",
+      "1",
+      "--try",
+      "standard",
+      "--try",
+      "atp --basis calibrated --block 64 --refine 64 --kept-storage int4"};
+  Run(eval, 1);
+  EXPECT_THAT(errors_, AllOf(HasSubstr("basis"), HasSubstr("lowkey calibrate")));
+  Run({"calibrate"});
+  const auto rows = nlohmann::json::parse(Run(eval))["results"];
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1]["attention"], "atp basis calibrated block 64 window 1 refine 64 kept int4");
+  EXPECT_NE(rows[0]["perplexity"], rows[1]["perplexity"]);
+  EXPECT_NEAR(static_cast<double>(rows[1]["ratio_to_first"]), 1, 0.05);
+  Run({"serve", "--port", "0", "--attention", "atp", "--basis", "calibrated"}, 2);
+  EXPECT_THAT(errors_, HasSubstr("refine"));
+}
+
 TEST_F(CalibrateTest, TakesTextsOfTheUsersAndAnotherPlace) {
   const std::string path = model_.File("mine.safetensors");
   const auto written =

@@ -83,7 +83,6 @@ void FarTokens::Choose(const AttentionGeometry& g, const FarBlocks& far, int64_t
   token_bytes_ = shape.KeptTokenBytes(g);
   n_chosen_ = std::min(n_refined, n_far - n_sinks);
   chosen_.clear();
-  if (n_chosen_ == 0) return;
   for (int64_t r = 0; r < n_rows; r += g.group()) ChooseFor(n_far, n_sinks, r, g.group());
 }
 
@@ -123,7 +122,7 @@ void FarTokens::ReadFor(const AttentionGeometry& g, const PrincipalShape& shape,
 
 void FarTokens::ReadChosen(const AttentionGeometry& g, const PrincipalShape& shape,
                            RowBlock& rows) {
-  for (int64_t r = 0; n_chosen_ > 0 && r < rows.n_rows(); r += g.group()) {
+  for (int64_t r = 0; r < rows.n_rows(); r += g.group()) {
     const int64_t first = r / g.group() * n_chosen_;
     ReadFor(g, shape, absl::MakeConstSpan(chosen_).subspan(first, n_chosen_), r, rows);
   }

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/pages/paged_kv.h"
-#include "engine/base/round_up.h"
 #include "engine/base/dtype.h"
+#include "engine/base/round_up.h"
 #include "engine/lowrank/laplacian.h"
 
 namespace lowkey {

@@ -153,7 +153,7 @@ std::vector<ContractCase> AllCases() {
       {"atp_int4", Atp(BasisInInt4(Blocks64(AtpBasis::kLayer, kCompressed, 4, 0))), {}, {}},
       {"atp_int4_refine", Atp(BasisInInt4(Refined(WithRank(RankEnergy{0.8}), 16))), {}, {}},
       {"atp_kept_int4", Atp(KeptInInt4(Blocks64(AtpBasis::kLayer, kCompressed, 4, 0), 16)), {}, {}},
-      {"atp_calibrated", Atp(Calibrated(kCompressed, 4, 0)), {}, {}},
+      {"atp_calibrated", Atp(Refined(Calibrated(kCompressed, 4, 0), 1)), {}, {}},
       {"atp_calibrated_refine", Atp(KeptInInt4(Calibrated(kCompressed, 4, 1), 16)), {}, {}},
       {"atp_calibrated_exact", Atp(Refined(Calibrated(kExact, 0, 0), 16)), 150, {}},
       {"atp_input", Atp(Blocks64(AtpBasis::kInput, kCompressed, 4, 0)), {}, {}},

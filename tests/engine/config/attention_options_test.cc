@@ -119,6 +119,26 @@ TEST(ValidateAttentionOptions, RefusesWhatAReadoutHasNoUseFor) {
                 "basis");
 }
 
+TEST(ValidateAttentionOptions, RefusesWhatACalibratedBasisHasNoUseFor) {
+  AttentionOptions options = Atp();
+  options.atp.basis = AtpBasis::kCalibrated;
+  ExpectRefused(options, "atp refine: 0, expected 1..4096 with basis calibrated, such as 128");
+  options.atp.refine_tokens = 128;
+  options.atp.kept_storage = AtpStorage::kInt4;
+  EXPECT_TRUE(ValidateAttentionOptions(options).ok());
+  EXPECT_EQ(AttentionLabel(options),
+            "atp basis calibrated block 512 window 1 refine 128 kept int4");
+  AttentionOptions other = options;
+  other.atp.rank = RankFixed{8};
+  ExpectRefused(other, "atp rank: 8, expected 0.25 with basis calibrated");
+  other = options;
+  other.atp.basis_storage = AtpStorage::kInt8;
+  ExpectRefused(other, "atp basis storage: int8, expected cache with basis calibrated");
+  other = options;
+  other.atp.decomposition = AtpDecomposition::kAlternating;
+  ExpectRefused(other, "atp decomposition: alternating, expected block with basis calibrated");
+}
+
 TEST(ValidateAttentionOptions, RefusesEnergyOutsideZeroToOne) {
   AttentionOptions options = Atp();
   for (double share : {0.0, -0.5, 1.5, std::nan("")}) {

@@ -177,7 +177,7 @@ double ErrorOf(const AttentionRows& rows, const AtpOptions& options) {
 TEST(IndexedRows, ReadWhatTheFormulaReads) {
   const AttentionRows rows = RandomRows(kGeometry, kTokens, 3);
   for (const int32_t sinks : {0, 5}) {
-    for (const int32_t refine_tokens : {0, 1, 17, 60}) {
+    for (const int32_t refine_tokens : {1, 17, 60}) {
       EXPECT_LT(ErrorOf(rows, Calibrated(sinks, refine_tokens)), 2e-5)
           << sinks << ", " << refine_tokens;
     }
@@ -217,7 +217,7 @@ TEST(IndexedRows, HoldATwelfthAndTheKeptTokens) {
   AttentionGeometry g = kGeometry;
   g.head_dim = 64;
   g.cache_type = StorageType::kBFloat16;
-  AtpOptions options = Calibrated(0, 0);
+  AtpOptions options = Calibrated(0, 0);  // the index alone
   const double all = static_cast<double>(PageBytes(g));
   const auto share = [&] { return static_cast<double>(ShapeOf(g, options).SlabBytes(g)) / all; };
   EXPECT_LT(share(), 0.083);

@@ -1,0 +1,86 @@
+#include "engine/runtime/calibration/head_statistics.h"
+
+#include <cmath>
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+constexpr AttentionGeometry kGeometry{2, 4, 2, 8, std::nullopt};
+constexpr int64_t kRows = 400;
+
+// Rows [n][q | k | v] whose keys and queries are the same before RoPE wherever they stand, but for
+// little noise.
+struct Rotated {
+  const int64_t ld = kGeometry.q_dim() + kGeometry.k_dim() + kGeometry.v_dim();
+  std::vector<float> rows;
+
+  explicit Rotated(const std::vector<double>& frequencies) : rows(kRows * ld) {
+    std::mt19937 rng(3);
+    std::normal_distribution<float> noise(0, 0.05f);
+    for (int64_t i = 0; i < kRows; ++i) {
+      for (int64_t h = 0; h < kGeometry.n_heads + 2 * kGeometry.n_kv_heads; ++h) {
+        for (int64_t j = 0; j < 4; ++j) {
+          float* x = &rows[i * ld + h * 8 + j];
+          const bool turns = h < kGeometry.n_heads + kGeometry.n_kv_heads;
+          const double angle = turns ? static_cast<double>(i) * frequencies[j] : 0;
+          const double a = 1 + noise(rng), b = 2 + noise(rng);
+          x[0] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+          x[4] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+        }
+      }
+    }
+  }
+  LayerRows Layer(int64_t layer) const {
+    LayerRows out;
+    out.layer = layer;
+    out.q = rows.data();
+    out.k = out.q + kGeometry.q_dim();
+    out.v = out.k + kGeometry.k_dim();
+    out.ld_qkv = ld;
+    return out;
+  }
+};
+
+HeadCodes CodesOf(int64_t context_tokens, const std::vector<double>& frequencies) {
+  const Rotated rotated(frequencies);
+  ThreadPool pool(2);
+  HeadStatistics statistics(kGeometry, frequencies, context_tokens);
+  SequenceCache sequence;
+  const Segment all{&sequence, 0, kRows, 0};
+  for (int64_t layer = 0; layer < 2; ++layer) statistics.Add(rotated.Layer(layer), {&all, 1}, pool);
+  int64_t n_found = 0;
+  const auto codes = statistics.FindCodes(pool, [&](int64_t n) { n_found = n; });
+  EXPECT_TRUE(codes.ok()) << codes.status();
+  EXPECT_EQ(n_found, statistics.n_codes());
+  return *codes;
+}
+
+// A pair that turns often between neighbors lies all around the circle in a long context: its mean
+// is nothing. One that hardly turns within the context stays where it is.
+TEST(HeadStatistics, KeysLieAtPositionsAllOverTheContext) {
+  const HeadCodes codes = CodesOf(100000, {1, 0.1, 1e-3, 1e-9});
+  EXPECT_TRUE(codes.CheckFits(kGeometry).ok());
+  for (const PrincipalCode& code : codes.keys) {
+    for (const int64_t j : {0, 1, 2}) {
+      EXPECT_NEAR(code.mean[j], 0, 0.3) << j;
+      EXPECT_NEAR(code.mean[j + 4], 0, 0.3) << j;
+    }
+    EXPECT_NEAR(code.mean[3], 1, 0.02);
+    EXPECT_NEAR(code.mean[7], 2, 0.02);
+  }
+}
+
+TEST(HeadStatistics, AContextOfOneTokenTurnsEverythingBack) {
+  const HeadCodes codes = CodesOf(1, {1, 0.1, 0.01, 0.001});
+  for (const std::vector<PrincipalCode>* half : {&codes.keys, &codes.values}) {
+    for (const PrincipalCode& code : *half) {
+      for (int64_t j = 0; j < 8; ++j) EXPECT_NEAR(code.mean[j], j < 4 ? 1 : 2, 0.02) << j;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lowkey
