@@ -448,7 +448,7 @@ Command ServeCommand() {
                          {"Conversations", kChatFlags},
                          {"Engine", EngineFlags()},
                          {"Capacity", ServingFlags()},
-                         {"Prefixes in a calibrated code", CalibrationFlags()},
+                         {"Calibration of the model", CalibrationFlags()},
                          {"Defaults for requests that leave attention unset", AttentionFlags()},
                          {"Choosing a mechanism (--attention auto)", kSelectionFlags},
                          {"Defaults for requests that leave sampling unset", SamplingFlags()},

@@ -1,5 +1,4 @@
 // Implements `lowkey inspect`: what a model is, what it needs, and how low-rank its inputs are.
-#include "engine/attention/principal_codes.h"
 #include "engine/runtime/inspect.h"
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/attention/principal_codes.h"
 #include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
@@ -250,7 +250,7 @@ Command InspectCommand() {
   command.spec.groups = {{"Model", ModelFlags()},
                          {"Measurement", kInspectFlags},
                          {"Engine", EngineFlags()},
-                         {"Prefixes in a calibrated code", CalibrationFlags()},
+                         {"Calibration of the model", CalibrationFlags()},
                          {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey inspect",

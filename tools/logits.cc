@@ -63,7 +63,7 @@ Command LogitsCommand() {
       "tokenizer and no server: a way to compare the engine with any other implementation.";
   command.spec.groups = {
       {"Files", kLogitsFlags},         {"Model", ModelFlags()},
-      {"Engine", EngineFlags()},       {"Prefixes in a calibrated code", CalibrationFlags()},
+      {"Engine", EngineFlags()},       {"Calibration of the model", CalibrationFlags()},
       {"Attention", AttentionFlags()}, {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey tokenize \"Once upon a time\" > ids.txt",

@@ -1,5 +1,6 @@
 #include "server/rpc/reflection.h"
 
+#include <google/protobuf/arena.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
@@ -21,6 +22,7 @@
 namespace lowkey {
 namespace {
 
+using google::protobuf::Arena;
 using google::protobuf::Descriptor;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
@@ -66,11 +68,13 @@ class Reflection final : public RpcHandler {
       return Finish(absl::ResourceExhaustedError(
           absl::StrCat("stream: ", stream_.unsent_bytes(), " bytes of answers are not read")));
     }
-    Request request;
+    // A lack of memory leaves messages that only an arena can destroy.
+    Arena arena;
+    auto& request = *Arena::CreateMessage<Request>(&arena);
     if (const absl::Status status = ParseMessage(message.bytes, request); !status.ok()) {
       return Finish(status);
     }
-    Response response;
+    auto& response = *Arena::CreateMessage<Response>(&arena);
     response.set_valid_host(request.host());
     *response.mutable_original_request() = request;
     Answer(request, response);

@@ -132,12 +132,15 @@ absl::Status RunCalibrate(const FlagValues& flags) {
 }  // namespace
 
 Command CalibrateCommand() {
-  Command command("calibrate", "find the code in which a server keeps a model's prefixes",
+  Command command("calibrate",
+                  "find the principal keys and values of a model, for codes and indices",
                   RunCalibrate);
   command.spec.positional = "[FILE...]";
   command.spec.description =
       "Reads texts through a model and finds, for each layer, the principal components of its keys "
-      "and values: what --prefix-storage calibrated of serve and eval codes stored prompts with. "
+      "and values: what --prefix-storage calibrated codes stored prompts with, and what atp "
+      "--basis "
+      "calibrated finds older tokens by. "
       "Without FILE a built-in sample of many kinds of text is read; your own texts should be of "
       "many kinds too (- is standard input). The table shows what a token of a prefix takes, and "
       "the share of the variance that the code loses.";

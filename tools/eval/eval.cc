@@ -381,7 +381,7 @@ Command EvalCommand() {
       "compresses the text itself here unless --prefill exact is said. No server is needed.";
   command.spec.groups = {
       {"Evaluation", kEvalFlags},      {"Model", ModelFlags()},
-      {"Engine", EngineFlags()},       {"Prefixes in a calibrated code", CalibrationFlags()},
+      {"Engine", EngineFlags()},       {"Calibration of the model", CalibrationFlags()},
       {"Attention", AttentionFlags()}, {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey eval perplexity book.txt",

@@ -74,24 +74,19 @@ void FarTokens::ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int
 void FarTokens::Choose(const AttentionGeometry& g, const FarBlocks& far, int64_t n_refined,
                        int64_t n_rows) {
   const int64_t n_far = far.n_tokens(), n_sinks = far.blocks[0]->n_sinks;
-  const PrincipalShape& shape = far.blocks[0]->shape;
   kept_.clear();
   for (const auto& block : far.blocks) {
     kept_.push_back(block->View(g, far.layer, far.kv_head).kept);
   }
-  block_tokens_ = shape.n_tokens;
-  token_bytes_ = shape.KeptTokenBytes(g);
   n_chosen_ = std::min(n_refined, n_far - n_sinks);
   chosen_.clear();
   for (int64_t r = 0; r < n_rows; r += g.group()) ChooseFor(n_far, n_sinks, r, g.group());
 }
 
-void FarTokens::PrefetchChosen(int64_t part, int64_t n_parts) const {
-  constexpr int64_t kLine = 64;
+void FarTokens::PrefetchChosen(const AttentionGeometry& g, const PrincipalShape& shape,
+                               int64_t part, int64_t n_parts) const {
   for (int64_t i = n_chosen_ * part / n_parts; i < n_chosen_ * (part + 1) / n_parts; ++i) {
-    const int32_t token = chosen_[i];
-    const std::byte* at = kept_[token / block_tokens_] + token % block_tokens_ * token_bytes_;
-    for (int64_t b = 0; b < token_bytes_; b += kLine) __builtin_prefetch(at + b);
+    PrefetchKept(g, shape, kept_[chosen_[i] / shape.n_tokens], chosen_[i] % shape.n_tokens);
   }
 }
 
@@ -102,7 +97,7 @@ void FarTokens::ReadFor(const AttentionGeometry& g, const PrincipalShape& shape,
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t ld = RoundUp(n, kSoftmaxStep), padded = g.head_dim_padded();
   for (int64_t i = 0; i < n; ++i) {
-    ReadKept(g, shape, kept_[tokens[i] / block_tokens_], tokens[i] % block_tokens_,
+    ReadKept(g, shape, kept_[tokens[i] / shape.n_tokens], tokens[i] % shape.n_tokens,
              chosen_keys_.data() + i * DotWidth(g) * StorageBytes(type),
              chosen_values_.data() + i * padded * StorageBytes(type));
   }

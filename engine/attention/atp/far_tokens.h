@@ -64,7 +64,8 @@ class FarTokens {
   void Choose(const AttentionGeometry& geometry, const FarBlocks& far, int64_t n_refined,
               int64_t n_rows);
   // Asks memory for part number `part` of n_parts of the tokens that the first rows chose.
-  void PrefetchChosen(int64_t part, int64_t n_parts) const;
+  void PrefetchChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, int64_t part,
+                      int64_t n_parts) const;
   // Reads all chosen tokens into the rows that they were chosen for.
   void ReadChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, RowBlock& rows);
 
@@ -78,9 +79,9 @@ class FarTokens {
   std::vector<float> shares_;   // by row: turns far weights into shares of all weights
   std::vector<float> weights_;  // by far token: summed over query heads
   std::vector<float> chosen_scores_;
-  std::vector<const std::byte*> kept_;                         // by far block
-  int64_t block_tokens_ = 0, token_bytes_ = 0, n_chosen_ = 0;  // n_chosen_: for each token
-  std::vector<int32_t> chosen_;  // far tokens, one token's rows after another's
+  std::vector<const std::byte*> kept_;  // by far block
+  int64_t n_chosen_ = 0;                // for each token
+  std::vector<int32_t> chosen_;         // far tokens, one token's rows after another's
   std::vector<std::byte> chosen_keys_, chosen_values_;
   TopTokens top_;
 };

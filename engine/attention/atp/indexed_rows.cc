@@ -77,7 +77,8 @@ void IndexedRows::Score(const TokenIndex& index, const FarBlocks& far, const Row
   }
 }
 
-void IndexedRows::Read(const TokenIndex& index, const FarBlocks& far, RowBlock& rows) {
+void IndexedRows::Read(const AttentionGeometry& g, const TokenIndex& index, const FarBlocks& far,
+                       RowBlock& rows) {
   const KernelTable& kernels = Kernels();
   const TokenIndex::Half& values = index.values(far.layer, far.kv_head);
   const int64_t ld = values.n + 1, n_far = far.n_tokens(), n_rows = rows.n_rows();
@@ -85,7 +86,7 @@ void IndexedRows::Read(const TokenIndex& index, const FarBlocks& far, RowBlock& 
   for (size_t p = 0; p + 1 < pages_.size(); ++p) {
     const TokenIndex::Page &page = pages_[p], &next = pages_[p + 1];
     Prefetch(next.values, next.end);
-    far_.PrefetchChosen(static_cast<int64_t>(p), n_far / kPageTokens);
+    far_.PrefetchChosen(g, far.blocks[0]->shape, static_cast<int64_t>(p), n_far / kPageTokens);
     const float* weights = far_.scores() + static_cast<int64_t>(p) * kPageTokens;
     kernels.read_levels({&index.book(), page.values, page.value_gains, values.n, weights, n_far,
                          n_rows, low_.data(), ld});
@@ -108,7 +109,7 @@ void IndexedRows::Add(const AttentionGeometry& g, const TokenIndex& index, const
   Score(index, far, rows);
   far_.Join(far.n_tokens(), rows);
   far_.Choose(g, far, n_refined, rows.n_rows());
-  Read(index, far, rows);
+  Read(g, index, far, rows);
   far_.ReadChosen(g, far.blocks[0]->shape, rows);
 }
 

@@ -30,7 +30,8 @@ class IndexedRows {
   // Rounds the rows' products with a half's components to 8 bits.
   void RoundRows(const TokenIndex::Half& half, int64_t n_rows);
   // Adds the values of all far tokens under their remaining weights.
-  void Read(const TokenIndex& index, const FarBlocks& far, RowBlock& rows);
+  void Read(const AttentionGeometry& geometry, const TokenIndex& index, const FarBlocks& far,
+            RowBlock& rows);
 
   FarTokens far_;
   std::vector<TokenIndex::Page> pages_;  // of the far blocks, then an empty one

@@ -58,6 +58,18 @@ StorageType KeptReadType(const PrincipalShape& shape) {
   return shape.kept_type == StorageType::kInt8 ? StorageType::kFloat32 : shape.kept_type;
 }
 
+void PrefetchKept(const AttentionGeometry& g, const PrincipalShape& shape, const std::byte* kept,
+                  int64_t token) {
+  constexpr int64_t kLine = 64;
+  const int64_t token_bytes = shape.KeptTokenBytes(g);
+  const std::byte* at = kept + token * token_bytes;
+  for (int64_t i = 0; i < token_bytes; i += kLine) __builtin_prefetch(at + i);
+  if (!shape.packs_kept) return;
+  const std::byte* numbers = kept + KeyNumbersAt(g, shape, token);
+  const int64_t n_bytes = 2 * DotWidth(g) * static_cast<int64_t>(sizeof(uint16_t));
+  for (int64_t i = 0; i < n_bytes; i += kLine) __builtin_prefetch(numbers + i);
+}
+
 void ReadKept(const AttentionGeometry& g, const PrincipalShape& shape, const std::byte* kept,
               int64_t token, std::byte* key, std::byte* value) {
   const int64_t key_bytes = shape.KeptKeyBytes(g), value_bytes = shape.KeptValueBytes(g);

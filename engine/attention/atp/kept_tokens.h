@@ -19,6 +19,10 @@ void StoreKept(const AttentionGeometry& geometry, const PrincipalShape& shape,
 // Returns the type in which kept tokens are read: quantized ones are widened.
 StorageType KeptReadType(const PrincipalShape& shape);
 
+// Asks memory for what ReadKept reads of a token.
+void PrefetchKept(const AttentionGeometry& geometry, const PrincipalShape& shape,
+                  const std::byte* kept, int64_t token);
+
 // Reads a token of a block: its key [DotWidth] and its value [head_dim_padded], in that type.
 void ReadKept(const AttentionGeometry& geometry, const PrincipalShape& shape, const std::byte* kept,
               int64_t token, std::byte* key, std::byte* value);

@@ -202,14 +202,14 @@ void PrincipalRows::AddLinear(const AttentionGeometry& g, const FarBlocks& far, 
   }
 }
 
-void PrincipalRows::ReadFar(const FarBlocks& far, RowBlock& rows) {
+void PrincipalRows::ReadFar(const AttentionGeometry& g, const FarBlocks& far, RowBlock& rows) {
   const auto n_blocks = static_cast<int64_t>(far.blocks.size());
   const int64_t width = far.blocks[0]->shape.n_tokens, n_far = n_blocks * width;
   for (int64_t b = 0; b < n_blocks; ++b) {
     // Memory fetches the next block's values and some of the chosen tokens during the product.
     const PrincipalView& next = views_[std::min(b + 1, n_blocks - 1)];
     Prefetch(next.values, next.values - next.keys);
-    far_.PrefetchChosen(b, n_blocks);
+    far_.PrefetchChosen(g, far.blocks[0]->shape, b, n_blocks);
     const Scores weights{far_.scores() + b * width, n_far};
     for (int64_t r = 0; r < rows.n_rows(); ++r) {
       sums_[r] = SumInChains(weights.data + r * n_far, width);
@@ -233,7 +233,7 @@ void PrincipalRows::AddRefined(const AttentionGeometry& g, const FarBlocks& far,
   }
   far_.Join(n_far, rows);
   far_.Choose(g, far, n_refined, rows.n_rows());
-  ReadFar(far, rows);
+  ReadFar(g, far, rows);
   far_.ReadChosen(g, shape, rows);
 }
 

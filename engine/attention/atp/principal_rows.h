@@ -53,7 +53,7 @@ class PrincipalRows {
   // Fills codes_ and code_scales_ with one group of a packed U.
   void Unpack(const PrincipalShape& shape, const PrincipalView& view, int64_t group);
   // Reads the far blocks under the remaining weights.
-  void ReadFar(const FarBlocks& far, RowBlock& rows);
+  void ReadFar(const AttentionGeometry& g, const FarBlocks& far, RowBlock& rows);
 
   FarTokens far_;
   std::vector<float> low_q_, low_out_;

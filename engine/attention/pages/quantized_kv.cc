@@ -139,6 +139,7 @@ void QuantizeRow(CacheStorage storage, const float* x, int64_t n, std::byte* row
 }
 
 void ReadQuantizedRow(CacheStorage storage, const std::byte* row, int64_t n, float* x) {
+  const KernelTable& kernels = Kernels();
   const auto* numbers = reinterpret_cast<const uint16_t*>(row + CodeBytes(storage, n));
   for (int64_t first = 0; first < n; first += kGroup, numbers += 2) {
     const int64_t in_group = std::min(kGroup, n - first);
@@ -147,7 +148,7 @@ void ReadQuantizedRow(CacheStorage storage, const std::byte* row, int64_t n, flo
       uint16_t scales[kGroup], middles[kGroup];
       std::fill_n(scales, in_group, numbers[0]);
       std::fill_n(middles, in_group, numbers[1]);
-      Kernels().widen_int4(codes, scales, middles, x + first, in_group);
+      kernels.widen_int4(codes, scales, middles, x + first, in_group);
       continue;
     }
     const float scale = ToFloat(BFloat16{numbers[0]}), middle = ToFloat(BFloat16{numbers[1]});

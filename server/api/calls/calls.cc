@@ -188,11 +188,9 @@ absl::StatusOr<std::vector<RequestId>> StreamCall::Submit(const std::string& mes
 }
 
 void StreamCall::OnPromptLogprobs(v1::PromptLogprobs logprobs) {
-  v1::GenerateEvent event;
-  *event.mutable_prompt_logprobs() = std::move(logprobs);
   {
     absl::MutexLock lock(&mutex_);
-    queue_.Add(std::move(event));
+    queue_.AddPromptLogprobs(std::move(logprobs));
   }
   Deliver();
 }
@@ -234,10 +232,9 @@ void StreamCall::EndIfStalled(absl::Time stalled_since) {
 
 void StreamCall::OnEnd(const GenerationResult& result) {
   RunInTheEnd([&] {
-    v1::GenerateEvent event;
-    *event.mutable_final() = ToProto(result);
+    v1::FinalEvent final_event = ToProto(result);
     absl::MutexLock lock(&mutex_);
-    queue_.Add(std::move(event));
+    queue_.AddFinal(std::move(final_event));
   });
   RunInTheEnd([&] { SetEnd(result.engine.status, result); });
 }

@@ -4,6 +4,16 @@
 #include <utility>
 
 namespace lowkey {
+namespace {
+
+// Takes the memory of an event's part before the event says that it has it: what mutable_ leaves
+// where there is no memory cannot be destroyed.
+template <typename Part>
+std::unique_ptr<Part> Owned(Part part) {
+  return std::make_unique<Part>(std::move(part));
+}
+
+}  // namespace
 
 void Append(const v1::ChoiceDelta& more, v1::ChoiceDelta& delta) {
   delta.mutable_text()->append(more.text());
@@ -17,14 +27,21 @@ void EventQueue::AddDelta(v1::ChoiceDelta delta) {
   if (can_join) {
     Append(delta, *events_.back().mutable_delta());
   } else {
-    // mutable_delta would leave an event without its delta when there is no memory for it.
-    auto owned = std::make_unique<v1::ChoiceDelta>(std::move(delta));
+    auto owned = Owned(std::move(delta));
     events_.emplace_back().set_allocated_delta(owned.release());
   }
   n_tokens_ += n_tokens;
 }
 
-void EventQueue::Add(v1::GenerateEvent event) { events_.push_back(std::move(event)); }
+void EventQueue::AddPromptLogprobs(v1::PromptLogprobs logprobs) {
+  auto owned = Owned(std::move(logprobs));
+  events_.emplace_back().set_allocated_prompt_logprobs(owned.release());
+}
+
+void EventQueue::AddFinal(v1::FinalEvent final_event) {
+  auto owned = Owned(std::move(final_event));
+  events_.emplace_back().set_allocated_final(owned.release());
+}
 
 void EventQueue::PopFront() {
   n_tokens_ -= static_cast<size_t>(events_.front().delta().tokens_size());

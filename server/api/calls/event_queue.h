@@ -14,8 +14,8 @@ class EventQueue {
  public:
   void AddDelta(v1::ChoiceDelta delta);
 
-  // Prompt log-probabilities or the final event.
-  void Add(v1::GenerateEvent event);
+  void AddPromptLogprobs(v1::PromptLogprobs logprobs);
+  void AddFinal(v1::FinalEvent final_event);
 
   bool empty() const { return events_.empty(); }
   const v1::GenerateEvent& front() const { return events_.front(); }

@@ -127,7 +127,7 @@ TEST(ValidateAttentionOptions, RefusesWhatACalibratedBasisHasNoUseFor) {
   options.atp.kept_storage = AtpStorage::kInt4;
   EXPECT_TRUE(ValidateAttentionOptions(options).ok());
   EXPECT_EQ(AttentionLabel(options),
-            "atp basis calibrated block 512 window 1 refine 128 kept int4");
+            "atp basis calibrated block 512 window 1 refine 128 kept int4 prefill exact");
   AttentionOptions other = options;
   other.atp.rank = RankFixed{8};
   ExpectRefused(other, "atp rank: 8, expected 0.25 with basis calibrated");
@@ -171,7 +171,7 @@ TEST(ValidateAttentionOptions, RefusesFractionsOutsideZeroToOne) {
 TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   AttentionOptions options = Atp();
   options.atp.basis = static_cast<AtpBasis>(9);
-  ExpectRefused(options, "atp basis: 9, expected layer, kv or input");
+  ExpectRefused(options, "atp basis: 9, expected layer, kv, input or calibrated");
   options = Atp();
   options.atp.prefill = static_cast<AtpPrefill>(9);
   ExpectRefused(options, "atp prefill: 9, expected exact or compressed");
@@ -189,7 +189,7 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   ExpectRefused(options, "atp readout: 9, expected exact or linear");
   options = Atp();
   options.atp.kept_storage = static_cast<AtpStorage>(-1);
-  ExpectRefused(options, "atp kept storage: -1, expected cache or int8");
+  ExpectRefused(options, "atp kept storage: -1, expected cache, int8 or int4");
   options = {};
   options.standard.storage = static_cast<CacheStorage>(9);
   ExpectRefused(options, "standard storage: 9, expected dtype, int8 or int4");
@@ -328,7 +328,7 @@ TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {
             "unknown attention mechanism \"Standard\", expected standard, atp, taylorshift, "
             "optimised, efficient, super or lasso");
   EXPECT_EQ(ParseName<AtpBasis>("").status().message(),
-            "unknown atp basis \"\", expected layer, kv or input");
+            "unknown atp basis \"\", expected layer, kv, input or calibrated");
   EXPECT_EQ(ParseName<TaylorForm>("state").status().message(),
             "unknown taylorshift form \"state\", expected auto, direct or recurrent");
   EXPECT_EQ(ParseName<TaylorVariant>("").status().message(),

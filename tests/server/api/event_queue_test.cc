@@ -29,14 +29,16 @@ TEST(EventQueueTest, NeverJoinsAcrossChoicesOrOtherEvents) {
   queue.AddDelta(Delta(0, "a"));
   queue.AddDelta(Delta(0, "b"));
   queue.AddDelta(Delta(1, "c"));
-  v1::GenerateEvent final_event;
-  final_event.mutable_final();
-  queue.Add(final_event);
+  queue.AddPromptLogprobs({});
+  queue.AddFinal({});
   std::vector<std::string> texts;
   for (; !queue.empty(); queue.PopFront()) {
-    texts.push_back(queue.front().has_final() ? "final" : queue.front().delta().text());
+    const v1::GenerateEvent& event = queue.front();
+    texts.push_back(event.has_final()             ? "final"
+                    : event.has_prompt_logprobs() ? "prompt"
+                                                  : event.delta().text());
   }
-  EXPECT_EQ(texts, (std::vector<std::string>{"ab", "c", "final"}));
+  EXPECT_EQ(texts, (std::vector<std::string>{"ab", "c", "prompt", "final"}));
 }
 
 TEST(EventQueueTest, CountsTheTokensThatWait) {
@@ -45,9 +47,7 @@ TEST(EventQueueTest, CountsTheTokensThatWait) {
   queue.AddDelta(Delta(0, "b", 3));
   queue.AddDelta(Delta(1, "c", 4));
   queue.AddDelta(Delta(1, "held back", 0));
-  v1::GenerateEvent final_event;
-  final_event.mutable_final();
-  queue.Add(final_event);
+  queue.AddFinal({});
   EXPECT_EQ(queue.n_tokens(), 9u);
   queue.PopFront();
   EXPECT_EQ(queue.n_tokens(), 4u);
