@@ -21,7 +21,7 @@ TEST(CalibrationSample, HasTextsOfManyKinds) {
 }
 
 TEST(CodeCurveJson, TradesBytesForDistortion) {
-  const auto curve = CodeCurveJson(*CodedModel().Calibrate());
+  const auto curve = CodeCurveJson(CodedModel().Calibrate()->prefixes);
   ASSERT_EQ(curve.size(), 10u);
   for (size_t i = 1; i < curve.size(); ++i) {
     EXPECT_GT(curve[i]["bits"], curve[i - 1]["bits"]);

@@ -143,8 +143,8 @@ TEST(ConvertTest, ProtoCommentsStateRangesAndDefaultsOfTheTable) {
     const std::string comment = ProtoComment("AttentionOptions", std::string(option.name));
     const std::string value = OptionText(option.get(AttentionOptions()));
     if (option.kind == OptionKind::kInteger) {
-      const auto& [label, rule, min, max, step, words] = option.traits;
-      EXPECT_THAT(comment, HasSubstr(absl::StrCat(min, "..", max, ". "))) << option.name;
+      const std::string range = absl::StrCat(option.traits.min, "..", option.traits.max, ". ");
+      EXPECT_THAT(comment, HasSubstr(range)) << option.name;
       EXPECT_THAT(comment, HasSubstr("Default " + value + ".")) << option.name;
     }
     for (int32_t i = 0; option.names != nullptr && i <= option.traits.max; ++i) {
