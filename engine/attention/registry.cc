@@ -74,7 +74,8 @@ constexpr Room kRooms[] = {
 std::unique_ptr<AttentionMechanism> MakeOnHost(const Room& room, const AttentionContext& context) {
   AttentionContext host = context;
   host.place = nullptr;
-  if (room.id == Mechanism::kStandard) host.codes = nullptr;  // which codes no prefixes there
+  // Prefixes are coded where the host holds the cache.
+  if (room.id == Mechanism::kStandard) host.codes = nullptr;
   host.cache = context.place->host_cache;
   return std::make_unique<HostAttention>(room.host(room.id, host), context);
 }
