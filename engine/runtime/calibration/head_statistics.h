@@ -38,7 +38,7 @@ class HeadStatistics {
     std::vector<float> cos, sin;
   };
   Turned Turn(const Segment& segment) const;
-  // Adds the heads at `from` of the rows, n_heads numbers-of-`dim` of each, to moments.
+  // Adds n_heads heads of `dim` numbers of every row to moments; `from` is where row 0 has them.
   void AddHeads(const Turned& turned, const float* from, int64_t ld, int64_t n_heads, int64_t dim,
                 bool turns, Moments& moments, ThreadPool& pool);
 
