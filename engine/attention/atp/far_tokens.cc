@@ -90,17 +90,28 @@ void FarTokens::PrefetchChosen(const AttentionGeometry& g, const PrincipalShape&
   }
 }
 
-void FarTokens::ReadFor(const AttentionGeometry& g, const PrincipalShape& shape,
-                        absl::Span<const int32_t> tokens, int64_t first_row, RowBlock& rows) {
+void FarTokens::Gather(const AttentionGeometry& g, const PrincipalShape& shape, int64_t begin,
+                       int64_t end, int64_t begin_of_row) {
+  const int64_t number_bytes = StorageBytes(KeptReadType(shape));
+  const int64_t key_bytes = DotWidth(g) * number_bytes;
+  const int64_t value_bytes = g.head_dim_padded() * number_bytes;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t at = i - begin_of_row;
+    ReadKept(g, shape, kept_[chosen_[i] / shape.n_tokens], chosen_[i] % shape.n_tokens,
+             chosen_keys_.data() + at * key_bytes, chosen_values_.data() + at * value_bytes);
+  }
+}
+
+void FarTokens::GatherChosen(const AttentionGeometry& g, const PrincipalShape& shape, int64_t part,
+                             int64_t n_parts) {
+  Gather(g, shape, n_chosen_ * part / n_parts, n_chosen_ * (part + 1) / n_parts, 0);
+}
+
+void FarTokens::ReadGathered(const AttentionGeometry& g, const PrincipalShape& shape,
+                             int64_t first_row, RowBlock& rows) {
   const KernelTable& kernels = Kernels();
   const StorageType type = KeptReadType(shape);
-  const auto n = static_cast<int64_t>(tokens.size());
-  const int64_t ld = RoundUp(n, kSoftmaxStep), padded = g.head_dim_padded();
-  for (int64_t i = 0; i < n; ++i) {
-    ReadKept(g, shape, kept_[tokens[i] / shape.n_tokens], tokens[i] % shape.n_tokens,
-             chosen_keys_.data() + i * DotWidth(g) * StorageBytes(type),
-             chosen_values_.data() + i * padded * StorageBytes(type));
-  }
+  const int64_t n = n_chosen_, ld = RoundUp(n, kSoftmaxStep), padded = g.head_dim_padded();
   std::fill_n(chosen_scores_.begin(), g.group() * ld, 0.0f);
   kernels.DotRows(type, {rows.q(first_row), rows.q_stride(), chosen_keys_.data(),
                          chosen_scores_.data(), ld, g.group(), n, DotWidth(g)});
@@ -119,7 +130,8 @@ void FarTokens::ReadChosen(const AttentionGeometry& g, const PrincipalShape& sha
                            RowBlock& rows) {
   for (int64_t r = 0; r < rows.n_rows(); r += g.group()) {
     const int64_t first = r / g.group() * n_chosen_;
-    ReadFor(g, shape, absl::MakeConstSpan(chosen_).subspan(first, n_chosen_), r, rows);
+    if (r > 0) Gather(g, shape, first, first + n_chosen_, first);
+    ReadGathered(g, shape, r, rows);
   }
 }
 

@@ -63,16 +63,24 @@ class FarTokens {
   // highest weight, summed over those heads, and takes their weights away.
   void Choose(const AttentionGeometry& geometry, const FarBlocks& far, int64_t n_refined,
               int64_t n_rows);
-  // Asks memory for part number `part` of n_parts of the tokens that the first rows chose.
+  // Part number `part` of n_parts of the tokens that were chosen for the first token's rows: asks
+  // memory for them, and gathers them for ReadChosen. Parts may be gathered in parallel.
   void PrefetchChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, int64_t part,
                       int64_t n_parts) const;
-  // Reads all chosen tokens into the rows that they were chosen for.
+  void GatherChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, int64_t part,
+                    int64_t n_parts);
+  // Reads all chosen tokens into the rows that they were chosen for. Those of the first token's rows
+  // are gathered.
   void ReadChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, RowBlock& rows);
 
  private:
   void ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t group);
-  void ReadFor(const AttentionGeometry& geometry, const PrincipalShape& shape,
-               absl::Span<const int32_t> tokens, int64_t first_row, RowBlock& rows);
+  // Gathers the chosen tokens [begin, end) to the same places, less `begin_of_row`.
+  void Gather(const AttentionGeometry& geometry, const PrincipalShape& shape, int64_t begin,
+              int64_t end, int64_t begin_of_row);
+  // Reads what is gathered into one token's rows.
+  void ReadGathered(const AttentionGeometry& geometry, const PrincipalShape& shape,
+                    int64_t first_row, RowBlock& rows);
 
   std::vector<float> scores_;
   std::vector<float> factors_;  // by row: the factor of far weights

@@ -10,6 +10,8 @@ namespace {
 
 // The far scores that stay in L2. Rows that refine read them twice.
 constexpr int64_t kFarScores = 128 * 1024;
+// With this many tasks per thread, threads end at about the same time without spreading.
+constexpr int64_t kTasksPerThread = 4;
 
 // Whether rows read all far blocks together, after everything that they read exactly.
 bool ReadsFarAtOnce(const AtpOptions& o) {
@@ -23,6 +25,7 @@ HostAtp::HostAtp(const AttentionContext& context)
       row_blocks_(context.pool->n_threads()),
       far_rows_(context.pool->n_threads()),
       indexed_rows_(context.pool->n_threads()),
+      scratch_(context.pool->n_threads()),
       workspaces_(context.pool->n_threads()) {}
 
 int64_t HostAtp::ReserveRows(const Segment& segment) {
@@ -41,6 +44,7 @@ int64_t HostAtp::ReserveRows(const Segment& segment) {
   const PrincipalShape shape = ShapeOf(g, o);
   if (shape.is_calibrated()) {
     for (IndexedRows& f : indexed_rows_) f.Reserve(g, shape, size);
+    for (IndexedRows::Scratch& s : scratch_) s.Reserve(g, size.n_rows);
   } else {
     for (PrincipalRows& f : far_rows_) f.Reserve(g, shape, size);
   }
@@ -73,6 +77,7 @@ absl::Status HostAtp::Plan(absl::Span<const Segment> segments) {
   PlanMerges();
   row_tasks_.clear();
   for (size_t i = 0; i < segments.size(); ++i) PlanRows(static_cast<int32_t>(i), segments[i]);
+  PlanSpread();
   return absl::OkStatus();
 }
 
@@ -115,7 +120,44 @@ void HostAtp::MergeBlocks(int64_t layer) {
   });
 }
 
-void HostAtp::AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread) {
+HostAtp::Far HostAtp::FarOf(const RowBlockTask& task, int64_t layer) const {
+  const Segment& segment = segments_[task.segment];
+  const SequenceCache& sequence = *segment.sequence;
+  const int64_t near = FirstNearBlock(sequence, segment.first_position + task.first_row);
+  const auto blocks = absl::MakeConstSpan(sequence.state.As<AtpState>().blocks).first(near);
+  return {{blocks, layer, task.kv_head}, near};
+}
+
+IndexedBlocks HostAtp::IndexedOf(const RowBlockTask& task, int64_t layer) const {
+  return {context_.geometry, *index_, FarOf(task, layer).blocks,
+          segments_[task.segment].sequence->options.atp.refine_tokens};
+}
+
+void HostAtp::PlanSpread() {
+  const AttentionGeometry& g = context_.geometry;
+  const auto n_tasks = static_cast<int64_t>(row_tasks_.size());
+  const int n_threads = context_.pool->n_threads();
+  is_spread_.assign(row_tasks_.size(), false);
+  n_spread_ = 0;
+  if (n_threads == 1 || n_tasks >= kTasksPerThread * n_threads) return;
+  for (int32_t i = 0; i < n_tasks; ++i) {
+    const RowBlockTask& task = row_tasks_[i];
+    const AtpOptions& o = segments_[task.segment].sequence->options.atp;
+    const Far far = FarOf(task, 0);
+    if (o.basis != AtpBasis::kCalibrated || far.near == 0) continue;
+    const int64_t n_far = far.near * o.block_tokens, n_parts = IndexedRows::NumParts(n_far);
+    if (n_parts < 2) continue;
+    if (spread_.size() == n_spread_) spread_.emplace_back();
+    SpreadTask& spread = spread_[n_spread_++];
+    const int64_t n_rows = task.n_tokens * g.group();
+    spread.task = i, spread.n_parts = n_parts;
+    spread.rows.Reserve(g, ShapeOf(g, o), {n_rows, n_far, o.refine_tokens});
+    Grow(spread.near, n_rows * (g.head_dim_padded() + 2));
+    is_spread_[i] = true;
+  }
+}
+
+void HostAtp::BeginRows(const LayerRows& rows, const RowBlockTask& task, int thread) {
   RowBlock& block = row_blocks_[thread];
   const AttentionGeometry& g = context_.geometry;
   const Segment& segment = segments_[task.segment];
@@ -126,24 +168,74 @@ void HostAtp::AttendRows(const LayerRows& rows, const RowBlockTask& task, int th
   const auto add_page = [&](int64_t page, int64_t visible_end) {
     block.AddPage(TileOf(g, sequence.pages, page, rows.layer, task.kv_head), page, visible_end);
   };
-  const int64_t near = FirstNearBlock(sequence, block.first_position());
-  const FarBlocks far{absl::MakeConstSpan(sequence.state.As<AtpState>().blocks).first(near),
-                      rows.layer, task.kv_head};
-  if (near > 0 && o.sinks > 0) add_page(0, o.sinks);
+  const Far far = FarOf(task, rows.layer);
+  if (far.near > 0 && o.sinks > 0) add_page(0, o.sinks);
   if (o.readout == AtpReadout::kLinear) {
-    far_rows_[thread].AddLinear(g, far, block);
+    far_rows_[thread].AddLinear(g, far.blocks, block);
   } else if (!ReadsFarAtOnce(o)) {
-    far_rows_[thread].Add(g, far, block);
+    far_rows_[thread].Add(g, far.blocks, block);
   }
-  for (int64_t page = near * o.block_tokens / kPageTokens; page * kPageTokens < end; ++page) {
+  for (int64_t page = far.near * o.block_tokens / kPageTokens; page * kPageTokens < end; ++page) {
     add_page(page, end);
   }
-  if (near > 0 && o.basis == AtpBasis::kCalibrated) {
-    indexed_rows_[thread].Add(g, *index_, far, o.refine_tokens, block);
-  } else if (near > 0 && o.refine_tokens > 0) {
-    far_rows_[thread].AddRefined(g, far, o.refine_tokens, block);
+}
+
+void HostAtp::AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread) {
+  RowBlock& block = row_blocks_[thread];
+  const AtpOptions& o = segments_[task.segment].sequence->options.atp;
+  BeginRows(rows, task, thread);
+  const Far far = FarOf(task, rows.layer);
+  if (far.near > 0 && o.basis == AtpBasis::kCalibrated) {
+    indexed_rows_[thread].Add(IndexedOf(task, rows.layer), block, scratch_[thread]);
+  } else if (far.near > 0 && o.refine_tokens > 0) {
+    far_rows_[thread].AddRefined(context_.geometry, far.blocks, o.refine_tokens, block);
   }
-  block.Finish(segment, task, rows);
+  block.Finish(segments_[task.segment], task, rows);
+}
+
+void HostAtp::AttendSpread(const LayerRows& rows) {
+  // The parts of the tasks, one after the other; the first part of each reads exactly.
+  int64_t most_parts = 0;
+  for (size_t i = 0; i < n_spread_; ++i) most_parts = std::max(most_parts, spread_[i].n_parts);
+  const auto n_spread = static_cast<int64_t>(n_spread_);
+  const auto begin = [&](const SpreadTask& spread, int thread) -> RowBlock& {
+    const RowBlockTask& task = row_tasks_[spread.task];
+    row_blocks_[thread].Begin(context_.geometry, segments_[task.segment], task, rows);
+    return row_blocks_[thread];
+  };
+  context_.pool->ParallelFor(n_spread * (most_parts + 1), [&](int64_t i, int thread) {
+    SpreadTask& spread = spread_[i / (most_parts + 1)];
+    const RowBlockTask& task = row_tasks_[spread.task];
+    const int64_t part = i % (most_parts + 1) - 1;
+    if (part < 0) {
+      BeginRows(rows, task, thread);
+      row_blocks_[thread].SavePart(spread.near.data());
+    } else if (part < spread.n_parts) {
+      const IndexedBlocks blocks = IndexedOf(task, rows.layer);
+      spread.rows.ScorePart(blocks, part, begin(spread, thread), scratch_[thread]);
+    }
+  });
+  context_.pool->ParallelFor(n_spread, [&](int64_t i, int thread) {
+    SpreadTask& spread = spread_[i];
+    RowBlock& block = begin(spread, thread);
+    block.TakePart(spread.near.data());
+    spread.rows.Choose(IndexedOf(row_tasks_[spread.task], rows.layer), block);
+    block.SavePart(spread.near.data());
+  });
+  context_.pool->ParallelFor(n_spread * most_parts, [&](int64_t i, int) {
+    SpreadTask& spread = spread_[i / most_parts];
+    const RowBlockTask& task = row_tasks_[spread.task];
+    const int64_t part = i % most_parts, n_rows = task.n_tokens * context_.geometry.group();
+    if (part < spread.n_parts) spread.rows.ReadPart(IndexedOf(task, rows.layer), part, n_rows);
+  });
+  context_.pool->ParallelFor(n_spread, [&](int64_t i, int thread) {
+    SpreadTask& spread = spread_[i];
+    const RowBlockTask& task = row_tasks_[spread.task];
+    RowBlock& block = begin(spread, thread);
+    block.TakePart(spread.near.data());
+    spread.rows.Finish(IndexedOf(task, rows.layer), block);
+    block.Finish(segments_[task.segment], task, rows);
+  });
 }
 
 void HostAtp::Attend(const LayerRows& rows) {
@@ -151,9 +243,13 @@ void HostAtp::Attend(const LayerRows& rows) {
   WriteInputs(context_.geometry, segments_, rows, *context_.pool);
   CompressBlocks(rows.layer);
   MergeBlocks(rows.layer);
-  context_.pool->ParallelFor(static_cast<int64_t>(row_tasks_.size()), [&](int64_t i, int thread) {
-    AttendRows(rows, row_tasks_[i], thread);
-  });
+  const auto n_tasks = static_cast<int64_t>(row_tasks_.size());
+  if (static_cast<int64_t>(n_spread_) < n_tasks) {
+    context_.pool->ParallelFor(n_tasks, [&](int64_t i, int thread) {
+      if (!is_spread_[i]) AttendRows(rows, row_tasks_[i], thread);
+    });
+  }
+  if (n_spread_ > 0) AttendSpread(rows);
 }
 
 }  // namespace lowkey

@@ -36,13 +36,38 @@ class HostAtp : public AtpPolicy {
   void MergeBlocks(int64_t layer);
   // Grows the scratch for a segment's rows. Returns the most tokens of a block of rows.
   int64_t ReserveRows(const Segment& segment);
+  // Finds the tasks that are spread over the threads: where there are few tasks and basis calibrated
+  // reads many far tokens.
+  void PlanSpread();
+  // The far blocks of the task, and where its near ones begin.
+  struct Far {
+    FarBlocks blocks;
+    int64_t near = 0;
+  };
+  Far FarOf(const RowBlockTask& task, int64_t layer) const;
+  IndexedBlocks IndexedOf(const RowBlockTask& task, int64_t layer) const;
   void AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread);
+  // Begins the task and adds what its rows read exactly after far blocks that are read on their own.
+  void BeginRows(const LayerRows& rows, const RowBlockTask& task, int thread);
+  void AttendSpread(const LayerRows& rows);
+
+  // A task whose far parts are work of their own.
+  struct SpreadTask {
+    int32_t task = 0;  // of row_tasks_
+    int64_t n_parts = 0;
+    IndexedRows rows;
+    std::vector<float> near;  // a part of RowBlock: what is read exactly
+  };
 
   std::vector<RowBlockTask> row_tasks_;
+  std::vector<bool> is_spread_;     // by task
+  std::vector<SpreadTask> spread_;  // the first n_spread_; the others keep their memory
+  size_t n_spread_ = 0;
   std::vector<MergeTask> merge_tasks_;
   std::vector<RowBlock> row_blocks_;           // by thread
   std::vector<PrincipalRows> far_rows_;        // by thread
   std::vector<IndexedRows> indexed_rows_;      // by thread
+  std::vector<IndexedRows::Scratch> scratch_;  // by thread
   std::vector<CompressWorkspace> workspaces_;  // by thread
 };
 

@@ -14,103 +14,139 @@ void Prefetch(const uint8_t* begin, const uint8_t* end) {
   for (; begin < end; begin += kLine) __builtin_prefetch(begin);
 }
 
-}  // namespace
-
-void IndexedRows::Reserve(const AttentionGeometry& g, const PrincipalShape& shape,
-                          const FarTokens::Size& size) {
-  const int64_t n =
-      std::max(TokenIndex::KeyComponents(g.key_dim()), TokenIndex::ValueComponents(g.head_dim));
-  far_.Reserve(g, shape, size);
-  Grow(low_, size.n_rows * (n + 1));
-  Grow(rounded_, size.n_rows * n);
-  Grow(scales_, size.n_rows);
-  Grow(means_, size.n_rows);
-  pages_.reserve(size.n_far_tokens / kPageTokens + 1);
-}
-
-void IndexedRows::FindPages(const AttentionGeometry& g, const FarBlocks& far) {
-  pages_.clear();
-  for (const auto& block : far.blocks) {
-    const std::byte* page = block->View(g, far.layer, far.kv_head).index;
-    for (int64_t t = 0; t < block->shape.n_tokens; t += kPageTokens) {
-      pages_.push_back(TokenIndex::PageAt(g, page));
-      page += TokenIndex::PageBytes(g);
-    }
-  }
-  pages_.push_back({});
-}
-
-void IndexedRows::RoundRows(const TokenIndex::Half& half, int64_t n_rows) {
+// Computes the rows' products with the components of the keys and with their mean, and rounds the
+// former to 8 bits.
+void Project(const TokenIndex::Half& keys, const RowBlock& rows, IndexedRows::Scratch& s) {
   constexpr float kMost = 127.0f;
+  const int64_t n = keys.n, ld = n + 1, n_rows = rows.n_rows();
+  std::fill_n(s.low.begin(), n_rows * ld, 0.0f);
+  Kernels().DotRows(StorageType::kFloat32, {rows.q(0), rows.q_stride(), keys.rows.data(),
+                                            s.low.data(), ld, n_rows, ld, keys.width});
   for (int64_t r = 0; r < n_rows; ++r) {
-    const float* row = low_.data() + r * (half.n + 1);
+    const float* row = s.low.data() + r * ld;
     float largest = 0;
-    for (int64_t j = 0; j < half.n; ++j) largest = std::max(largest, std::fabs(row[j]));
+    for (int64_t j = 0; j < n; ++j) largest = std::max(largest, std::fabs(row[j]));
     const float factor = kMost / largest;
     const bool is_sound = factor > 0 && std::isfinite(factor);
-    scales_[r] = is_sound ? largest / kMost : 0.0f;
-    means_[r] = row[half.n];
-    for (int64_t j = 0; j < half.n; ++j) {
-      rounded_[r * half.n + j] =
+    s.scales[r] = is_sound ? largest / kMost : 0.0f;
+    s.means[r] = row[n];
+    for (int64_t j = 0; j < n; ++j) {
+      s.rounded[r * n + j] =
           is_sound ? static_cast<int8_t>(std::nearbyint(row[j] * factor)) : int8_t{0};
     }
   }
 }
 
-void IndexedRows::Score(const TokenIndex& index, const FarBlocks& far, const RowBlock& rows) {
-  const KernelTable& kernels = Kernels();
-  const TokenIndex::Half& keys = index.keys(far.layer, far.kv_head);
-  const int64_t ld = keys.n + 1, n_far = far.n_tokens(), n_rows = rows.n_rows();
-  std::fill_n(low_.begin(), n_rows * ld, 0.0f);
-  kernels.DotRows(StorageType::kFloat32, {rows.q(0), rows.q_stride(), keys.rows.data(), low_.data(),
-                                          ld, n_rows, ld, keys.width});
-  RoundRows(keys, n_rows);
-  for (size_t p = 0; p + 1 < pages_.size(); ++p) {
-    const TokenIndex::Page &page = pages_[p], &next = pages_[p + 1];
+struct PageRange {
+  int64_t begin = 0, end = 0;
+};
+PageRange PagesOf(const IndexedBlocks& blocks, int64_t part) {
+  const int64_t n_pages = blocks.far.n_tokens() / kPageTokens,
+                begin = part * IndexedRows::kPartPages;
+  return {begin, std::min(n_pages, begin + IndexedRows::kPartPages)};
+}
+
+}  // namespace
+
+TokenIndex::Page IndexedBlocks::page(int64_t number) const {
+  const int64_t block_pages = shape().n_tokens / kPageTokens;
+  const PrincipalBlock& block = *far.blocks[number / block_pages];
+  return TokenIndex::PageAt(geometry, block.View(geometry, far.layer, far.kv_head).index +
+                                          number % block_pages * TokenIndex::PageBytes(geometry));
+}
+
+int64_t IndexedRows::NumParts(int64_t n_far_tokens) {
+  constexpr int64_t kPartTokens = kPartPages * kPageTokens;
+  return (n_far_tokens + kPartTokens - 1) / kPartTokens;
+}
+
+void IndexedRows::Scratch::Reserve(const AttentionGeometry& g, int64_t n_rows) {
+  const int64_t n = TokenIndex::KeyComponents(g.key_dim());
+  Grow(low, n_rows * (n + 1));
+  Grow(rounded, n_rows * n);
+  Grow(scales, n_rows);
+  Grow(means, n_rows);
+}
+
+void IndexedRows::Reserve(const AttentionGeometry& g, const PrincipalShape& shape,
+                          const FarTokens::Size& size) {
+  far_.Reserve(g, shape, size);
+  Grow(sums_,
+       NumParts(size.n_far_tokens) * size.n_rows * (TokenIndex::ValueComponents(g.head_dim) + 1));
+}
+
+void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const RowBlock& rows,
+                            Scratch& s) {
+  const TokenIndex::Half& keys = blocks.keys();
+  const int64_t n_far = blocks.far.n_tokens(), n_rows = rows.n_rows();
+  const PageRange pages = PagesOf(blocks, part);
+  Project(keys, rows, s);
+  TokenIndex::Page page = blocks.page(pages.begin);
+  for (int64_t p = pages.begin; p < pages.end; ++p) {
+    const TokenIndex::Page next = p + 1 < pages.end ? blocks.page(p + 1) : TokenIndex::Page();
     Prefetch(next.keys, next.values);
-    float* scores = far_.scores() + static_cast<int64_t>(p) * kPageTokens;
-    kernels.score_levels({&index.book(), page.keys, page.key_gains, keys.n, rounded_.data(),
-                          scales_.data(), means_.data(), n_rows, scores, n_far});
+    Kernels().score_levels({&blocks.index.book(), page.keys, page.key_gains, keys.n,
+                            s.rounded.data(), s.scales.data(), s.means.data(), n_rows,
+                            far_.scores() + p * kPageTokens, n_far});
+    page = next;
   }
-  for (int64_t r = 0; r < n_rows; ++r) {
-    std::fill_n(far_.scores() + r * n_far, far.blocks[0]->n_sinks, kHiddenScore);
+  for (int64_t r = 0; part == 0 && r < n_rows; ++r) {
+    std::fill_n(far_.scores() + r * n_far, blocks.far.blocks[0]->n_sinks, kHiddenScore);
   }
 }
 
-void IndexedRows::Read(const AttentionGeometry& g, const TokenIndex& index, const FarBlocks& far,
-                       RowBlock& rows) {
+void IndexedRows::Choose(const IndexedBlocks& blocks, RowBlock& rows) {
+  far_.Join(blocks.far.n_tokens(), rows);
+  far_.Choose(blocks.geometry, blocks.far, blocks.n_refined, rows.n_rows());
+}
+
+void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_rows) {
   const KernelTable& kernels = Kernels();
-  const TokenIndex::Half& values = index.values(far.layer, far.kv_head);
-  const int64_t ld = values.n + 1, n_far = far.n_tokens(), n_rows = rows.n_rows();
-  std::fill_n(low_.begin(), n_rows * ld, 0.0f);
-  for (size_t p = 0; p + 1 < pages_.size(); ++p) {
-    const TokenIndex::Page &page = pages_[p], &next = pages_[p + 1];
+  const AttentionGeometry& g = blocks.geometry;
+  const int64_t n = blocks.values().n, ld = n + 1, n_far = blocks.far.n_tokens();
+  const PageRange pages = PagesOf(blocks, part);
+  float* sums = sums_.data() + part * n_rows * ld;
+  std::fill_n(sums, n_rows * ld, 0.0f);
+  TokenIndex::Page page = blocks.page(pages.begin);
+  for (int64_t p = pages.begin; p < pages.end; ++p) {
+    const TokenIndex::Page next = p + 1 < pages.end ? blocks.page(p + 1) : TokenIndex::Page();
     Prefetch(next.values, next.end);
-    far_.PrefetchChosen(g, far.blocks[0]->shape, static_cast<int64_t>(p), n_far / kPageTokens);
-    const float* weights = far_.scores() + static_cast<int64_t>(p) * kPageTokens;
-    kernels.read_levels({&index.book(), page.values, page.value_gains, values.n, weights, n_far,
-                         n_rows, low_.data(), ld});
+    far_.PrefetchChosen(g, blocks.shape(), p, n_far / kPageTokens);
+    const float* weights = far_.scores() + p * kPageTokens;
+    kernels.read_levels(
+        {&blocks.index.book(), page.values, page.value_gains, n, weights, n_far, n_rows, sums, ld});
     for (int64_t r = 0; r < n_rows; ++r) {
-      low_[r * ld + values.n] += SumInChains(weights + r * n_far, kPageTokens);
+      sums[r * ld + n] += SumInChains(weights + r * n_far, kPageTokens);
     }
+    page = next;
   }
-  for (int64_t r = 0; r < n_rows; ++r) {
-    kernels.scale(far_.factor(r), low_.data() + r * ld, ld);
-    rows.state(r).sum += low_[r * ld + values.n];
-  }
-  kernels.Gemm(StorageType::kFloat32, {low_.data(), ld, values.rows.data(), values.width,
-                                       kernels.panel_columns, rows.out(0), rows.out_stride(),
-                                       n_rows, values.width, ld, GemmArgs::Into::kAccumulate});
+  far_.GatherChosen(g, blocks.shape(), part, NumParts(n_far));
 }
 
-void IndexedRows::Add(const AttentionGeometry& g, const TokenIndex& index, const FarBlocks& far,
-                      int64_t n_refined, RowBlock& rows) {
-  FindPages(g, far);
-  Score(index, far, rows);
-  far_.Join(far.n_tokens(), rows);
-  far_.Choose(g, far, n_refined, rows.n_rows());
-  Read(g, index, far, rows);
-  far_.ReadChosen(g, far.blocks[0]->shape, rows);
+void IndexedRows::Finish(const IndexedBlocks& blocks, RowBlock& rows) {
+  const KernelTable& kernels = Kernels();
+  const TokenIndex::Half& values = blocks.values();
+  const int64_t ld = values.n + 1, n_rows = rows.n_rows();
+  float* sums = sums_.data();
+  for (int64_t part = 1; part < NumParts(blocks.far.n_tokens()); ++part) {
+    kernels.add(sums + part * n_rows * ld, sums, n_rows * ld);
+  }
+  for (int64_t r = 0; r < n_rows; ++r) {
+    kernels.scale(far_.factor(r), sums + r * ld, ld);
+    rows.state(r).sum += sums[r * ld + values.n];
+  }
+  kernels.Gemm(StorageType::kFloat32,
+               {sums, ld, values.rows.data(), values.width, kernels.panel_columns, rows.out(0),
+                rows.out_stride(), n_rows, values.width, ld, GemmArgs::Into::kAccumulate});
+  far_.ReadChosen(blocks.geometry, blocks.shape(), rows);
+}
+
+void IndexedRows::Add(const IndexedBlocks& blocks, RowBlock& rows, Scratch& scratch) {
+  const int64_t n_parts = NumParts(blocks.far.n_tokens());
+  for (int64_t part = 0; part < n_parts; ++part) ScorePart(blocks, part, rows, scratch);
+  Choose(blocks, rows);
+  for (int64_t part = 0; part < n_parts; ++part) ReadPart(blocks, part, rows.n_rows());
+  Finish(blocks, rows);
 }
 
 }  // namespace lowkey

@@ -10,34 +10,59 @@
 
 namespace lowkey {
 
-// Reads blocks of basis `calibrated` into the online softmax of a block of rows. Holds the scratch
-// of one thread, which is grown by Reserve and never inside a step.
+// Far blocks of basis `calibrated` that a block of rows reads through their index.
+struct IndexedBlocks {
+  const AttentionGeometry& geometry;
+  const TokenIndex& index;
+  FarBlocks far;
+  int64_t n_refined = 0;  // tokens that each token's rows read whole
+
+  const PrincipalShape& shape() const { return far.blocks[0]->shape; }
+  const TokenIndex::Half& keys() const { return index.keys(far.layer, far.kv_head); }
+  const TokenIndex::Half& values() const { return index.values(far.layer, far.kv_head); }
+  TokenIndex::Page page(int64_t number) const;
+};
+
+// Reads such blocks into the online softmax of a block of rows, after everything that the rows read
+// exactly: all far tokens are scored by the index; the n_refined tokens with the highest weight,
+// summed over a token's query heads, are read from the kept keys and values, the values of the others
+// from the index. Holds the memory of one block of rows, which is grown by Reserve and never inside a
+// step.
+//
+// The far tokens are cut into parts, whose work may be done in parallel: ScorePart of every part, then
+// Choose, then ReadPart of every part, then Finish. The same parts are summed up wherever they were
+// computed, so that the bits do not depend on it.
 class IndexedRows {
  public:
+  static constexpr int64_t kPartPages = 16;
+  static int64_t NumParts(int64_t n_far_tokens);
+
+  // The scratch of one thread.
+  struct Scratch {
+    void Reserve(const AttentionGeometry& geometry, int64_t n_rows);
+
+    std::vector<float> low;            // by row and component, then the mean
+    std::vector<int8_t> rounded;       // [n_rows][components]
+    std::vector<float> scales, means;  // by row
+  };
+
   void Reserve(const AttentionGeometry& geometry, const PrincipalShape& shape,
                const FarTokens::Size& size);
 
-  // Adds every far token after everything that is read exactly. All are scored by the index; the
-  // n_refined tokens with the highest weight, summed over a token's query heads, are read from the
-  // kept keys and values, the values of the others from the index.
-  void Add(const AttentionGeometry& geometry, const TokenIndex& index, const FarBlocks& far,
-           int64_t n_refined, RowBlock& rows);
+  // `rows` has begun the task.
+  void ScorePart(const IndexedBlocks& blocks, int64_t part, const RowBlock& rows, Scratch& scratch);
+  // `rows` has everything that is read exactly; Finish goes on from what it is then.
+  void Choose(const IndexedBlocks& blocks, RowBlock& rows);
+  void ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_rows);
+  void Finish(const IndexedBlocks& blocks, RowBlock& rows);
+
+  // Does all of it.
+  void Add(const IndexedBlocks& blocks, RowBlock& rows, Scratch& scratch);
 
  private:
-  void FindPages(const AttentionGeometry& geometry, const FarBlocks& far);
-  // Fills far_'s scores.
-  void Score(const TokenIndex& index, const FarBlocks& far, const RowBlock& rows);
-  // Rounds the rows' products with a half's components to 8 bits.
-  void RoundRows(const TokenIndex::Half& half, int64_t n_rows);
-  // Adds the values of all far tokens under their remaining weights.
-  void Read(const AttentionGeometry& geometry, const TokenIndex& index, const FarBlocks& far,
-            RowBlock& rows);
-
   FarTokens far_;
-  std::vector<TokenIndex::Page> pages_;  // of the far blocks, then an empty one
-  std::vector<float> low_;               // by row and component, then the mean
-  std::vector<int8_t> rounded_;          // [n_rows][components]
-  std::vector<float> scales_, means_;    // by row
+  // By part, row and component: the sums of weights times levels, then those of weights.
+  std::vector<float> sums_;
 };
 
 }  // namespace lowkey

@@ -105,14 +105,13 @@ void RowBlock::SavePart(float* part) const {
   }
 }
 
-void RowBlock::FoldPart(const float* part) {
+void RowBlock::TakePart(const float* part) {
   for (int64_t r = 0; r < n_rows_; ++r) {
     std::copy(part, part + out_stride(), out(r));
     part += out_stride();
     states_[r] = {part[0], part[1]};
     part += 2;
   }
-  Fold();
 }
 
 void RowBlock::Mask(int64_t tile_first, int64_t end) {

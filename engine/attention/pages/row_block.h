@@ -68,10 +68,14 @@ class RowBlock {
   // parts in their order; a part that nothing was added to changes nothing.
   void Fold();
   // SavePart and FoldPart fold in two places, to the bit: a part is PartFloats() floats, computed
-  // by one block and folded into another that has begun the same task.
+  // by one block and folded into another that has begun the same task. TakePart goes on from it.
   int64_t PartFloats() const { return n_rows_ * (out_stride() + 2); }
   void SavePart(float* part) const;
-  void FoldPart(const float* part);
+  void TakePart(const float* part);
+  void FoldPart(const float* part) {
+    TakePart(part);
+    Fold();
+  }
 
   void Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows);
 

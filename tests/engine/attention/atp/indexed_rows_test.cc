@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/attention/atp/indexed_rows.h"
 #include "engine/attention/atp/policy.h"
 #include "engine/attention/atp/token_index.h"
 #include "engine/attention/pages/paged_kv.h"
@@ -199,6 +200,28 @@ TEST(IndexedRows, RefiningEveryFarTokenReadsWhatStandardReads) {
   options.kept_storage = AtpStorage::kInt4;
   EXPECT_LT(error(), 0.3);
   EXPECT_GT(error(), 0.001);
+}
+
+// Where there are few rows, their far tokens are spread over the threads.
+TEST(IndexedRows, HaveTheSameBitsOnAnyNumberOfThreads) {
+  constexpr int64_t kLong = 2 * IndexedRows::kPartPages * kPageTokens + 300;
+  const AttentionRows rows = RandomRows(kGeometry, kLong, 5);
+  AtpOptions options = Calibrated(4, 40);
+  options.kept_storage = AtpStorage::kInt4;
+  for (const int64_t chunk_tokens : {1, 3}) {
+    RunOptions run{.attention = Atp(options)};
+    run.n_prompt_tokens = kLong - 12;
+    run.chunk_tokens = 512;
+    const std::vector<float> alone = RunSequence(rows, run);
+    run.n_threads = 3;
+    EXPECT_TRUE(SameBits(RunSequence(rows, run), alone));
+    run.attention.atp.prefill = AtpPrefill::kCompressed;
+    run.n_threads = 1;
+    const std::vector<float> compressed = RunSequence(rows, run);
+    run.chunk_tokens = chunk_tokens * 7;
+    run.n_threads = 4;
+    EXPECT_TRUE(SameBits(RunSequence(rows, run), compressed)) << chunk_tokens;
+  }
 }
 
 TEST(IndexedRows, NeedACalibration) {
