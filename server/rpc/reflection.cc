@@ -68,22 +68,43 @@ class Reflection final : public RpcHandler {
       return Finish(absl::ResourceExhaustedError(
           absl::StrCat("stream: ", stream_.unsent_bytes(), " bytes of answers are not read")));
     }
-    // A lack of memory leaves messages that only an arena can destroy.
+    // Parsing that ends for a lack of memory leaves a message that only an arena can destroy.
     Arena arena;
     auto& request = *Arena::CreateMessage<Request>(&arena);
     if (const absl::Status status = ParseMessage(message.bytes, request); !status.ok()) {
       return Finish(status);
     }
-    auto& response = *Arena::CreateMessage<Response>(&arena);
+    Response response;
     response.set_valid_host(request.host());
-    *response.mutable_original_request() = request;
     Answer(request, response);
+    const LentRequest lent(request, response);
     stream_.Write(response.SerializeAsString());
   }
 
   void OnHalfClose() override { Finish(absl::OkStatus()); }
 
  private:
+  // Puts the request into the response, which does not own it.
+  class LentRequest {
+   public:
+    LentRequest(Request& request, Response& response) : response_(response) {
+      response_.unsafe_arena_set_allocated_original_request(&request);
+    }
+    ~LentRequest() { response_.unsafe_arena_release_original_request(); }
+    LentRequest(const LentRequest&) = delete;
+    LentRequest& operator=(const LentRequest&) = delete;
+
+   private:
+    Response& response_;
+  };
+
+  // Makes an answer of the type of a field before the response says that it has it: what mutable_
+  // leaves where there is no memory cannot be destroyed.
+  template <typename Part>
+  static std::unique_ptr<Part> Make(const Part&) {
+    return std::make_unique<Part>();
+  }
+
   void Finish(const absl::Status& status) {
     if (!std::exchange(is_finished_, true)) stream_.Finish(status);
   }
@@ -91,9 +112,11 @@ class Reflection final : public RpcHandler {
   void Answer(const Request& request, Response& response) {
     switch (request.message_request_case()) {
       case Request::kListServices: {
-        auto& list = *response.mutable_list_services_response();
-        for (const std::string& name : registry_.ServiceNames()) list.add_service()->set_name(name);
-        return;
+        auto list = Make(response.list_services_response());
+        for (const std::string& name : registry_.ServiceNames()) {
+          list->add_service()->set_name(name);
+        }
+        return response.set_allocated_list_services_response(list.release());
       }
       case Request::kFileByFilename:
         return AnswerFile(pool_.FindFileByName(request.file_by_filename()), response);
@@ -123,25 +146,27 @@ class Reflection final : public RpcHandler {
     if (file == nullptr) return AnswerNotFound(response);
     std::vector<const FileDescriptor*> files = {file};
     sent_.insert(file);
+    auto answer = Make(response.file_descriptor_response());
     for (size_t i = 0; i < files.size(); ++i) {
       for (int k = 0; k < files[i]->dependency_count(); ++k) {
         const FileDescriptor* import = files[i]->dependency(k);
         if (sent_.insert(import).second) files.push_back(import);
       }
-      response.mutable_file_descriptor_response()->add_file_descriptor_proto(
-          SerializedFile(*files[i]));
+      answer->add_file_descriptor_proto(SerializedFile(*files[i]));
     }
+    response.set_allocated_file_descriptor_response(answer.release());
   }
 
   void AnswerExtensions(const Descriptor* type, Response& response) {
     if (type == nullptr) return AnswerNotFound(response);
-    auto& numbers = *response.mutable_all_extension_numbers_response();
-    numbers.set_base_type_name(type->full_name());
+    auto numbers = Make(response.all_extension_numbers_response());
+    numbers->set_base_type_name(type->full_name());
     std::vector<const FieldDescriptor*> extensions;
     pool_.FindAllExtensions(type, &extensions);
     for (const FieldDescriptor* extension : extensions) {
-      numbers.add_extension_number(extension->number());
+      numbers->add_extension_number(extension->number());
     }
+    response.set_allocated_all_extension_numbers_response(numbers.release());
   }
 
   static void AnswerNotFound(Response& response) {
@@ -149,9 +174,10 @@ class Reflection final : public RpcHandler {
   }
 
   static void AnswerError(const absl::Status& status, Response& response) {
-    auto& error = *response.mutable_error_response();
-    error.set_error_code(static_cast<int>(status.code()));
-    error.set_error_message(std::string(status.message()));
+    auto error = Make(response.error_response());
+    error->set_error_code(static_cast<int>(status.code()));
+    error->set_error_message(std::string(status.message()));
+    response.set_allocated_error_response(error.release());
   }
 
   const RpcRegistry& registry_;

@@ -49,7 +49,7 @@ TEST_F(PageDataTest, ModelHasItsLimitsAsNumbersAndEveryOption) {
   EXPECT_EQ(options["rank"]["kind"], "rank");
   EXPECT_EQ(options["prefix_storage"]["kind"], "text");
   EXPECT_EQ(options["rank"]["default"], "0.25");
-  EXPECT_EQ(options["basis"]["values"], json({"layer", "kv", "input"}));
+  EXPECT_EQ(options["basis"]["values"], json({"layer", "kv", "input", "calibrated"}));
   EXPECT_EQ(options["principal_storage"]["values"], json({"cache", "int8"}));
   EXPECT_EQ(options["block_tokens"]["min"], 64);
   EXPECT_EQ(options["block_tokens"]["max"], 4096);
