@@ -9,7 +9,7 @@
 
 namespace lowkey {
 
-// What `lowkey calibrate` finds for a model. Immutable: any thread may read.
+// Holds all that `lowkey calibrate` finds for a model. Immutable: any thread may read.
 struct PrincipalCodes {
   PrefixCodes prefixes;  // of all KV heads together, before RoPE: for stored prefixes of standard
   HeadCodes heads;       // by KV head, after RoPE: for atp's basis calibrated

@@ -61,7 +61,7 @@ absl::Span<const AttentionOption> AttentionOptionTable();
 // Whether the options' mechanism reads the option.
 bool IsRead(const AttentionOption& option, const AttentionOptions& options);
 
-// What errors call the option: "atp basis storage".
+// Returns the name of the option in errors: "atp basis storage".
 std::string ErrorName(const AttentionOption& option);
 
 // "int8", "512", "true".

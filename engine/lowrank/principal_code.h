@@ -17,7 +17,7 @@ inline constexpr int64_t kCodedTokens = 64;
 // The range of bits per number that a code is made for.
 inline constexpr double kMinCodeBits = 1.5;
 
-// What a vector's components may be divided by before they are quantized.
+// A vector's components are divided by one of these before they are quantized.
 inline constexpr float kCodeGains[] = {1.0f, 1.6f, 2.6f, 4.2f};
 inline constexpr int kCodeGainBits = 2;
 inline constexpr int64_t kCodeGainBytes = kCodedTokens * kCodeGainBits / 8;

@@ -13,11 +13,6 @@ constexpr int64_t kFarScores = 128 * 1024;
 // With this many tasks per thread, threads end at about the same time without spreading.
 constexpr int64_t kTasksPerThread = 4;
 
-// Whether rows read all far blocks together, after everything that they read exactly.
-bool ReadsFarAtOnce(const AtpOptions& o) {
-  return o.refine_tokens > 0 || o.basis == AtpBasis::kCalibrated;
-}
-
 }  // namespace
 
 HostAtp::HostAtp(const AttentionContext& context)
@@ -33,7 +28,7 @@ int64_t HostAtp::ReserveRows(const Segment& segment) {
   const AtpOptions& o = segment.sequence->options.atp;
   int64_t n_tokens = MaxRowBlockTokens(g);
   FarTokens::Size size{0, o.block_tokens, o.refine_tokens};
-  if (ReadsFarAtOnce(o)) {
+  if (o.refine_tokens > 0) {
     const int64_t end = segment.first_position + segment.n_rows;
     size.n_far_tokens = FirstNearBlock(*segment.sequence, end) * o.block_tokens;
     n_tokens = std::clamp<int64_t>(kFarScores / std::max<int64_t>(1, size.n_far_tokens) / g.group(),
@@ -120,16 +115,16 @@ void HostAtp::MergeBlocks(int64_t layer) {
   });
 }
 
-HostAtp::Far HostAtp::FarOf(const RowBlockTask& task, int64_t layer) const {
+FarBlocks HostAtp::FarOf(const RowBlockTask& task, int64_t layer) const {
   const Segment& segment = segments_[task.segment];
   const SequenceCache& sequence = *segment.sequence;
   const int64_t near = FirstNearBlock(sequence, segment.first_position + task.first_row);
   const auto blocks = absl::MakeConstSpan(sequence.state.As<AtpState>().blocks).first(near);
-  return {{blocks, layer, task.kv_head}, near};
+  return {blocks, layer, task.kv_head};
 }
 
 IndexedBlocks HostAtp::IndexedOf(const RowBlockTask& task, int64_t layer) const {
-  return {context_.geometry, *index_, FarOf(task, layer).blocks,
+  return {context_.geometry, *index_, FarOf(task, layer),
           segments_[task.segment].sequence->options.atp.refine_tokens};
 }
 
@@ -143,9 +138,9 @@ void HostAtp::PlanSpread() {
   for (int32_t i = 0; i < n_tasks; ++i) {
     const RowBlockTask& task = row_tasks_[i];
     const AtpOptions& o = segments_[task.segment].sequence->options.atp;
-    const Far far = FarOf(task, 0);
-    if (o.basis != AtpBasis::kCalibrated || far.near == 0) continue;
-    const int64_t n_far = far.near * o.block_tokens, n_parts = IndexedRows::NumParts(n_far);
+    const FarBlocks far = FarOf(task, 0);
+    if (o.basis != AtpBasis::kCalibrated || far.blocks.empty()) continue;
+    const int64_t n_far = far.n_tokens(), n_parts = IndexedRows::NumParts(n_far);
     if (n_parts < 2) continue;
     if (spread_.size() == n_spread_) spread_.emplace_back();
     SpreadTask& spread = spread_[n_spread_++];
@@ -168,14 +163,15 @@ void HostAtp::BeginRows(const LayerRows& rows, const RowBlockTask& task, int thr
   const auto add_page = [&](int64_t page, int64_t visible_end) {
     block.AddPage(TileOf(g, sequence.pages, page, rows.layer, task.kv_head), page, visible_end);
   };
-  const Far far = FarOf(task, rows.layer);
-  if (far.near > 0 && o.sinks > 0) add_page(0, o.sinks);
+  const FarBlocks far = FarOf(task, rows.layer);
+  if (!far.blocks.empty() && o.sinks > 0) add_page(0, o.sinks);
   if (o.readout == AtpReadout::kLinear) {
-    far_rows_[thread].AddLinear(g, far.blocks, block);
-  } else if (!ReadsFarAtOnce(o)) {
-    far_rows_[thread].Add(g, far.blocks, block);
+    far_rows_[thread].AddLinear(g, far, block);
+  } else if (o.refine_tokens == 0) {
+    far_rows_[thread].Add(g, far, block);
   }
-  for (int64_t page = far.near * o.block_tokens / kPageTokens; page * kPageTokens < end; ++page) {
+  const auto near = static_cast<int64_t>(far.blocks.size());
+  for (int64_t page = near * o.block_tokens / kPageTokens; page * kPageTokens < end; ++page) {
     add_page(page, end);
   }
 }
@@ -184,11 +180,11 @@ void HostAtp::AttendRows(const LayerRows& rows, const RowBlockTask& task, int th
   RowBlock& block = row_blocks_[thread];
   const AtpOptions& o = segments_[task.segment].sequence->options.atp;
   BeginRows(rows, task, thread);
-  const Far far = FarOf(task, rows.layer);
-  if (far.near > 0 && o.basis == AtpBasis::kCalibrated) {
+  const FarBlocks far = FarOf(task, rows.layer);
+  if (!far.blocks.empty() && o.basis == AtpBasis::kCalibrated) {
     indexed_rows_[thread].Add(IndexedOf(task, rows.layer), block, scratch_[thread]);
-  } else if (far.near > 0 && o.refine_tokens > 0) {
-    far_rows_[thread].AddRefined(context_.geometry, far.blocks, o.refine_tokens, block);
+  } else if (!far.blocks.empty() && o.refine_tokens > 0) {
+    far_rows_[thread].AddRefined(context_.geometry, far, o.refine_tokens, block);
   }
   block.Finish(segments_[task.segment], task, rows);
 }

@@ -39,12 +39,8 @@ class HostAtp : public AtpPolicy {
   // Finds the tasks that are spread over the threads: where there are few tasks and basis calibrated
   // reads many far tokens.
   void PlanSpread();
-  // The far blocks of the task, and where its near ones begin.
-  struct Far {
-    FarBlocks blocks;
-    int64_t near = 0;
-  };
-  Far FarOf(const RowBlockTask& task, int64_t layer) const;
+  // Returns the far blocks of the task; block number blocks.size() is the first near one.
+  FarBlocks FarOf(const RowBlockTask& task, int64_t layer) const;
   IndexedBlocks IndexedOf(const RowBlockTask& task, int64_t layer) const;
   void AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread);
   // Begins the task and adds what its rows read exactly after far blocks that are read on their own.

@@ -8,12 +8,6 @@
 namespace lowkey {
 namespace {
 
-// Asks memory for what lies between.
-void Prefetch(const uint8_t* begin, const uint8_t* end) {
-  constexpr int64_t kLine = 64;
-  for (; begin < end; begin += kLine) __builtin_prefetch(begin);
-}
-
 // Computes the rows' products with the components of the keys and with their mean, and rounds the
 // former to 8 bits.
 void Project(const TokenIndex::Half& keys, const RowBlock& rows, IndexedRows::Scratch& s) {
@@ -84,7 +78,7 @@ void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const Row
   TokenIndex::Page page = blocks.page(pages.begin);
   for (int64_t p = pages.begin; p < pages.end; ++p) {
     const TokenIndex::Page next = p + 1 < pages.end ? blocks.page(p + 1) : TokenIndex::Page();
-    Prefetch(next.keys, next.values);
+    Prefetch(next.keys, next.values - next.keys);
     Kernels().score_levels({&blocks.index.book(), page.keys, page.key_gains, keys.n,
                             s.rounded.data(), s.scales.data(), s.means.data(), n_rows,
                             far_.scores() + p * kPageTokens, n_far});
@@ -110,7 +104,7 @@ void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_
   TokenIndex::Page page = blocks.page(pages.begin);
   for (int64_t p = pages.begin; p < pages.end; ++p) {
     const TokenIndex::Page next = p + 1 < pages.end ? blocks.page(p + 1) : TokenIndex::Page();
-    Prefetch(next.values, next.end);
+    Prefetch(next.values, next.end - next.values);
     far_.PrefetchChosen(g, blocks.shape(), p, n_far / kPageTokens);
     const float* weights = far_.scores() + p * kPageTokens;
     kernels.read_levels(

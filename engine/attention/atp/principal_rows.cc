@@ -24,11 +24,6 @@ float SumOfSquares(const float* x, int64_t n) {
   return sum;
 }
 
-void Prefetch(const std::byte* at, int64_t n_bytes) {
-  constexpr int64_t kLine = 64;
-  for (int64_t i = 0; i < n_bytes; i += kLine) __builtin_prefetch(at + i);
-}
-
 void ScaleColumns(const float* scales, int64_t n_rows, int64_t n_cols, float* x) {
   for (int64_t i = 0; i < n_rows; ++i) {
     for (int64_t j = 0; j < n_cols; ++j) x[i * n_cols + j] *= scales[j];

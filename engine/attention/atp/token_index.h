@@ -23,7 +23,7 @@ struct HeadCodes {
   absl::Status CheckFits(const AttentionGeometry& geometry) const;
 };
 
-// What basis `calibrated` holds of far tokens: the leading components of each key and value of a KV
+// Codes far tokens for basis `calibrated`, as the leading components of each key and value of a KV
 // head, in 4 bits and with a gain of 2 bits for each vector. Rows score all far tokens by it, choose
 // those that they read whole, and read the values of the others from it. Immutable: any thread may
 // read.

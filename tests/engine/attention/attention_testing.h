@@ -42,7 +42,7 @@ MechanismWeights TestWeights(const AttentionGeometry& geometry, Mechanism over,
 // Codes of heads as a calibration finds them, of random keys, values and queries; none of prefixes.
 PrincipalCodes TestCodes(const AttentionGeometry& geometry);
 
-// What a page of an index holds of each half: by component and token the gain times the level,
+// Holds each half of a page of an index: by component and token the gain times the level,
 // [n][64], and the gains [64].
 struct IndexedPage {
   struct Half {

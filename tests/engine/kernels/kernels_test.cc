@@ -301,6 +301,19 @@ struct CodedTokens {
     return book.levels[codes[component * kTokens + token]];
   }
   double Gain(int64_t token) const { return book.gains[gains[token]]; }
+  // Packs the codes: that of component j and token t into byte place(j, t), in the low bits for the
+  // first 32 tokens.
+  template <typename Place>
+  std::vector<uint8_t> Packed(const Place& place) const {
+    std::vector<uint8_t> packed(n * kTokens / 2);
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t t = 0; t < kTokens; ++t) {
+        uint8_t& byte = packed[place(j, t)];
+        byte = static_cast<uint8_t>(byte | codes[j * kTokens + t] << (t < 32 ? 0 : 4));
+      }
+    }
+    return packed;
+  }
 
   int64_t n;
   LevelBook book;
@@ -311,13 +324,8 @@ struct CodedTokens {
 TEST_P(KernelTest, ScoreLevelsAreSumsOfIntegers) {
   for (const int64_t n : {4, 24, 32}) {
     const CodedTokens tokens(n);
-    std::vector<uint8_t> packed(n * 32);
-    for (int64_t j = 0; j < n; ++j) {
-      for (int64_t t = 0; t < CodedTokens::kTokens; ++t) {
-        uint8_t& byte = packed[j / 4 * 128 + t % 32 * 4 + j % 4];
-        byte = static_cast<uint8_t>(byte | tokens.codes[j * 64 + t] << (t < 32 ? 0 : 4));
-      }
-    }
+    const std::vector<uint8_t> packed =
+        tokens.Packed([](int64_t j, int64_t t) { return j / 4 * 128 + t % 32 * 4 + j % 4; });
     for (int64_t n_rows = 1; n_rows <= 7; ++n_rows) {
       std::mt19937 rng(6);
       std::vector<int8_t> rows(n_rows * n);
@@ -343,13 +351,8 @@ TEST_P(KernelTest, ScoreLevelsAreSumsOfIntegers) {
 TEST_P(KernelTest, ReadLevelsRoundsWeightsToEightBits) {
   for (const int64_t n : {4, 16, 64}) {
     const CodedTokens tokens(n);
-    std::vector<uint8_t> packed(n * 32);
-    for (int64_t j = 0; j < n; ++j) {
-      for (int64_t t = 0; t < CodedTokens::kTokens; ++t) {
-        uint8_t& byte = packed[j * 32 + t % 32];
-        byte = static_cast<uint8_t>(byte | tokens.codes[j * 64 + t] << (t < 32 ? 0 : 4));
-      }
-    }
+    const std::vector<uint8_t> packed =
+        tokens.Packed([](int64_t j, int64_t t) { return j * 32 + t % 32; });
     constexpr int64_t kRows = 4;  // the last two: nothing, and next to nothing
     std::vector<float> weights = Random(kRows * 70, 9), got(kRows * n, 0.5f);
     for (float& w : weights) w = std::abs(w);

@@ -25,7 +25,7 @@ AtpOptions Calibrated(int32_t sinks, int32_t refine_tokens) {
   return options;
 }
 
-// What the last row reads, in double: tokens before the window from the index, but for the chosen
+// Computes what the last row reads, in double: tokens before the window from the index, but for the chosen
 // ones, and all others exactly. [n_heads][kDim].
 class Reference {
  public:
@@ -202,7 +202,7 @@ TEST(IndexedRows, RefiningEveryFarTokenReadsWhatStandardReads) {
   EXPECT_GT(error(), 0.001);
 }
 
-// Where there are few rows, their far tokens are spread over the threads.
+// Few rows spread their far tokens over the threads.
 TEST(IndexedRows, HaveTheSameBitsOnAnyNumberOfThreads) {
   constexpr int64_t kLong = 2 * IndexedRows::kPartPages * kPageTokens + 300;
   const AttentionRows rows = RandomRows(kGeometry, kLong, 5);

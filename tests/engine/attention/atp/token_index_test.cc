@@ -28,7 +28,7 @@ std::vector<float> Columns(uint32_t seed, float size = 1) {
 
 class TokenIndexTest : public ::testing::Test {
  protected:
-  // What the index gives back of keys and values.
+  // Holds keys and values as the index gives them back.
   struct Read {
     std::vector<double> keys, values;
   };
