@@ -1,8 +1,9 @@
+#include "engine/attention/atp/indexed_rows.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "engine/attention/atp/indexed_rows.h"
 #include "engine/attention/atp/policy.h"
 #include "engine/attention/atp/token_index.h"
 #include "engine/attention/pages/paged_kv.h"
