@@ -62,12 +62,13 @@ class PythonClientTest(unittest.TestCase):
     def test_attention_by_name_and_with_options(self):
         answer = self.client.generate(made.STORY, attention="taylorshift", max_new_tokens=4)
         self.assertEqual(answer.attention.mechanism, "taylorshift")
-        attention = lowkey.Attention("atp", rank="8", block_tokens=64, window_blocks=0, merge=False)
+        attention = lowkey.Attention(mechanism="atp", rank="8", block_tokens=64, window_blocks=0,
+                                     merge=False)
         answer = self.client.generate(made.STORY, attention=attention, max_new_tokens=300,
                                       ignore_eos=True)
         self.assertEqual((answer.attention.mechanism, answer.attention.rank), ("atp", 8))
         self.assertGreater(answer.attention.compressed_blocks, 0)
-        attention = lowkey.Attention("auto", allowed=["standard", "taylorshift"])
+        attention = lowkey.Attention(mechanism="auto", allowed=["standard", "taylorshift"])
         self.assertIn(self.client.generate(made.STORY, attention=attention,
                                            max_new_tokens=4).attention.mechanism,
                       ("standard", "taylorshift"))
@@ -330,7 +331,6 @@ class PythonClientTypesTest(unittest.TestCase):
 
     def test_fields(self):
         for kind, message in (
-                (lowkey.Attention, generation_pb2.AttentionOptions),
                 (lowkey.Usage, generation_pb2.Usage), (lowkey.Timings, generation_pb2.Timings),
                 (lowkey.AttentionReport, generation_pb2.AttentionReport),
                 (lowkey.Token, generation_pb2.Token), (lowkey.Delta, generation_pb2.ChoiceDelta),

@@ -10,7 +10,7 @@ import lowkey
 
 prompt = " ".join(sys.argv[1:]) or "Once upon a time"
 with lowkey.Client(os.environ.get("LOWKEY_SERVER", "127.0.0.1:50051")) as client:
-    answer = client.generate(prompt, attention=lowkey.Attention("atp", rank="1/4"),
+    answer = client.generate(prompt, attention=lowkey.Attention(mechanism="atp", rank="1/4"),
                              max_new_tokens=100, temperature=0.7, seed=7)
 print(prompt + answer.text)
 report = answer.attention

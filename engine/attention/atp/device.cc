@@ -69,7 +69,7 @@ bool DeviceAtp::Serves(const AttentionOptions& options) {
     most_rank = std::round(fraction->fraction * o.block_tokens);  // at most this share of the block
   }
   return most_rank <= kAtpMostRank && o.basis != AtpBasis::kInput &&
-         o.basis != AtpBasis::kCalibrated && o.kept_storage != AtpStorage::kInt4 &&
+         o.basis != AtpBasis::kCalibrated && !PacksKeptTokens(o) &&
          o.decomposition == AtpDecomposition::kBlock;
 }
 

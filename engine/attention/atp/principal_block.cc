@@ -88,8 +88,12 @@ PrincipalShape ShapeOf(const AttentionGeometry& g, const AtpOptions& options) {
   shape.packs_basis = options.basis_storage == AtpStorage::kInt4;
   shape.principal_type = TypeOf(options.principal_storage, g);
   shape.kept_type = TypeOf(options.kept_storage, g);
-  shape.packs_kept = options.kept_storage == AtpStorage::kInt4;
+  shape.packs_kept = PacksKeptTokens(options);
   return shape;
+}
+
+bool PacksKeptTokens(const AtpOptions& options) {
+  return options.kept_storage == AtpStorage::kInt4;
 }
 
 absl::Status PrincipalBlock::Allocate(const AttentionGeometry& g, int64_t number, Cache& cache) {

@@ -59,6 +59,9 @@ struct PrincipalShape {
 // a fixed rank is at most that.
 PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& options);
 
+// Whether kept tokens have 4 bits.
+bool PacksKeptTokens(const AtpOptions& options);
+
 // One KV head's data in a block at one layer. Kept tokens lie in the slab first, so that the rest,
 // which every step reads, lies close together.
 //   u       [c / 64][rank][64]            basis, transposed tile by tile, in u_type; int8: the

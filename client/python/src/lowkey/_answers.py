@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from . import results
-from .options import Attention
 from .v1 import admin_pb2, generation_pb2 as pb, models_pb2
 
 T = TypeVar("T")
@@ -105,7 +104,7 @@ def tokenization_of(response: pb.TokenizeResponse) -> results.Tokenization:
 def model_of(model: models_pb2.Model) -> results.ModelInfo:
     defaults = results.Defaults(
         sampling=read(results.Sampling, model.defaults.sampling),
-        attention=read(Attention, model.defaults.attention),
+        attention=model.defaults.attention,
         max_new_tokens=model.defaults.max_new_tokens, draft=model.defaults.draft)
     mechanisms = tuple(
         read(results.Mechanism, mechanism, perplexity_ratios=tuple(

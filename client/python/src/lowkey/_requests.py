@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,9 +26,7 @@ def attention_options(attention: str | Attention | None) -> pb.AttentionOptions 
         return None
     if isinstance(attention, str):
         return pb.AttentionOptions(mechanism=attention)
-    values = {field.name: getattr(attention, field.name) for field in dataclasses.fields(attention)}
-    return pb.AttentionOptions(**{name: value for name, value in values.items()
-                                  if value is not None})
+    return attention
 
 
 def response_format(form: ResponseFormat | None) -> pb.ResponseFormat | None:

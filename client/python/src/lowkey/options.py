@@ -9,44 +9,10 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-
-@dataclasses.dataclass(frozen=True)
-class Attention:
-    """How attention is computed; `AttentionOptions` of generation.proto has ranges and meanings.
-
-    Every field but `mechanism` belongs to one mechanism, and is refused with another one. "auto"
-    takes all of them.
-    """
-
-    mechanism: str | None = None
-
-    # atp
-    rank: str | None = None
-    basis: str | None = None
-    prefill: str | None = None
-    block_tokens: int | None = None
-    sinks: int | None = None
-    window_blocks: int | None = None
-    refine_tokens: int | None = None
-    decomposition: str | None = None
-    basis_storage: str | None = None
-    principal_storage: str | None = None
-    kept_storage: str | None = None
-    readout: str | None = None
-    merge: bool | None = None
-    # taylorshift
-    form: str | None = None
-    variant: str | None = None
-    # standard
-    cache_storage: str | None = None
-    prefix_storage: str | None = None
-    # efficient
-    key_storage: str | None = None
-    # auto
-    objective: str | None = None
-    allowed: Sequence[str] = ()
-    allow_approximate: bool | None = None
-    max_perplexity_ratio: float | None = None
+# How attention is computed: lowkey.Attention(mechanism="atp", rank="1/4"). Every field but
+# `mechanism` belongs to one mechanism, and is refused with another one; "auto" takes all of them.
+# generation.proto has ranges and meanings.
+from .v1.generation_pb2 import AttentionOptions as Attention
 
 
 @dataclasses.dataclass(frozen=True)
