@@ -52,8 +52,10 @@ TEST(PredictMemory, WeightsAreWhatAnEngineLoads) {
 }
 
 TEST(PredictMemory, CountsWhatABundlesMechanismsLoad) {
-  const TinyModel model({.config = TinyConfig()});
-  RandomBundleOptions bundle{TinyConfig(), {}, 1};
+  ModelConfig config = TinyConfig();
+  config.n_kv_heads = config.n_heads;  // 32 columns: whole panels with every instruction set
+  const TinyModel model({.config = config});
+  RandomBundleOptions bundle{config, {}, 1};
   bundle.mechanisms = {{.mechanism = Mechanism::kEfficient},
                        {.mechanism = Mechanism::kOptimised},
                        {.mechanism = Mechanism::kTaylorShift, .score_dim = 16}};
