@@ -25,6 +25,7 @@
 #include "engine/attention/principal_codes.h"
 #include "engine/attention/standard/policy.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
 #include "engine/lowrank/principal_basis.h"
 
 ABSL_FLAG(int, layers, 12, "layers");
@@ -68,9 +69,8 @@ AttentionOptions InInt8(AttentionOptions o) {
 AttentionOptions Calibrated(int32_t refine_tokens) {
   AttentionOptions o;
   o.mechanism = Mechanism::kAtp;
-  o.atp.basis = AtpBasis::kCalibrated, o.atp.block_tokens = 128;
+  o.atp = ResolveAim(o.atp, true);
   o.atp.refine_tokens = refine_tokens;
-  o.atp.kept_storage = AtpStorage::kInt4;
   return o;
 }
 

@@ -84,6 +84,7 @@ void AppendReason(std::string* text, const v1::ChoiceFinish& choice) {
 void PrintReport(const v1::FinalEvent& report) {
   const std::string rows =
       AlignedRows({{"mechanism", MechanismText(report.attention())},
+                   {"options", report.attention().options()},
                    {"cache", CacheText(report.attention())},
                    {"tokens", TokensText(report.usage())},
                    {"speed", SpeedText(report)},

@@ -72,6 +72,9 @@ class AttentionMechanism {
 
   virtual Mechanism id() const = 0;
 
+  // Returns the options that run: what presets among them stand for on this model. Every other
+  // function takes such options.
+  virtual AttentionOptions Resolve(const AttentionOptions& options) const { return options; }
   // FAILED_PRECONDITION when the model cannot be attended to this way.
   virtual absl::Status CheckAvailable(const AttentionOptions&) const { return absl::OkStatus(); }
   // The longest sequence that can be attended to; nullopt: any.

@@ -116,38 +116,49 @@ constexpr AttentionOption Row(std::string_view name, std::string_view flag, std:
 constexpr LabelRule kAlways = LabelRule::kAlways;
 
 constexpr AttentionOption kTable[] = {
+    Row<kAtp, &AtpOptions::aim>("aim", "aim",
+                                "what to want, in place of the options that say how: near-exact "
+                                "outputs, a small cache, fast tokens",
+                                {.label_rule = LabelRule::kNever}),
     Row<kAtp, &AtpOptions::rank>(
         "rank", "rank", "rank of a block: 64, or a fraction: 1/4, 0.25",
-        {.label = "rank", .label_rule = kAlways, .is_of_block_bases = true}),
+        {.label = "rank", .label_rule = kAlways, .is_of_block_bases = true, .is_aimed = true}),
     Row<kAtp, &AtpOptions::basis>(
         "basis", "basis", "a basis per layer, per kv head, of x, or found by `lowkey calibrate`",
-        {.label = "basis", .label_rule = kAlways}),
-    Row<kAtp, &AtpOptions::block_tokens>(
-        "block_tokens", "block", "tokens in a block, a multiple of 64",
-        {.label = "block", .label_rule = kAlways, .min = 64, .max = kMaxBlockTokens, .step = 64}),
+        {.label = "basis", .label_rule = kAlways, .is_aimed = true}),
+    Row<kAtp, &AtpOptions::block_tokens>("block_tokens", "block",
+                                         "tokens in a block, a multiple of 64",
+                                         {.label = "block",
+                                          .label_rule = kAlways,
+                                          .min = 64,
+                                          .max = kMaxBlockTokens,
+                                          .step = 64,
+                                          .is_aimed = true}),
     Row<kAtp, &AtpOptions::sinks>("sinks", "sinks", "first tokens that stay exact",
                                   {.label = "sinks", .max = 63}),
     Row<kAtp, &AtpOptions::window_blocks>("window_blocks", "window",
                                           "newest closed blocks that stay exact",
                                           {.label = "window", .label_rule = kAlways, .max = 64}),
     Row<kAtp, &AtpOptions::decomposition>("decomposition", "decomposition", "how a basis is found",
-                                          {.is_of_block_bases = true}),
-    Row<kAtp, &AtpOptions::basis_storage>("basis_storage", "basis-storage", "how a basis is stored",
-                                          {.label = "U", .is_of_block_bases = true}),
+                                          {.is_of_block_bases = true, .is_aimed = true}),
+    Row<kAtp, &AtpOptions::basis_storage>(
+        "basis_storage", "basis-storage", "how a basis is stored",
+        {.label = "U", .is_of_block_bases = true, .is_aimed = true}),
     Row<kAtp, &AtpOptions::principal_storage>(
         "principal_storage", "principal-storage", "how principal keys and values are stored",
-        {.label = "K'V'", .max = 1, .is_of_block_bases = true}),
+        {.label = "K'V'", .max = 1, .is_of_block_bases = true, .is_aimed = true}),
     Row<kAtp, &AtpOptions::refine_tokens>(
         "refine_tokens", "refine", "older tokens read exactly, those that matter most to a row",
-        {.label = "refine", .max = 4096}),
-    Row<kAtp, &AtpOptions::readout>("readout", "readout", "older blocks by token, or by moments",
-                                    {.label = "readout", .is_of_block_bases = true}),
+        {.label = "refine", .max = 4096, .is_aimed = true}),
+    Row<kAtp, &AtpOptions::readout>(
+        "readout", "readout", "older blocks by token, or by moments",
+        {.label = "readout", .is_of_block_bases = true, .is_aimed = true}),
     Row<kAtp, &AtpOptions::merge>("merge", "merge",
                                   "with readout linear, older blocks become one as they age",
-                                  {.label = "merge"}),
+                                  {.label = "merge", .is_aimed = true}),
     Row<kAtp, &AtpOptions::kept_storage>("kept_storage", "kept-storage",
                                          "how the tokens that refine reads are stored",
-                                         {.label = "kept"}),
+                                         {.label = "kept", .is_aimed = true}),
     Row<kAtp, &AtpOptions::prefill>("prefill", "prefill", "the prompt's own attention",
                                     {.label = "prefill", .label_rule = LabelRule::kUnchanged}),
     Row<kStandard, &StandardOptions::storage>("cache_storage", "cache-storage",
@@ -167,6 +178,26 @@ constexpr AttentionOption kTable[] = {
         "key_storage", "key-storage", "rotated keys beside slices of x, or none: half the cache",
         {.label = "keys"}),
 };
+
+bool IsPreset(AtpAim aim) { return aim != AtpAim::kAuto && aim != AtpAim::kNone; }
+
+// What an aim stands for (docs/atp.md "Aims"). Auto is near-exact.
+AtpOptions PresetOf(AtpAim aim, bool is_calibrated) {
+  AtpOptions o;
+  if (aim == AtpAim::kSmall) {
+    o.rank = RankFixed{64}, o.basis_storage = AtpStorage::kInt4;
+  } else if (is_calibrated) {
+    o.basis = AtpBasis::kCalibrated, o.block_tokens = 128, o.kept_storage = AtpStorage::kInt4;
+    o.refine_tokens = aim == AtpAim::kFast ? 64 : 128;
+  } else {
+    const bool is_fast = aim == AtpAim::kFast;
+    o.basis = is_fast ? AtpBasis::kKv : AtpBasis::kLayer;
+    o.rank = RankFixed{is_fast ? 8 : 32}, o.block_tokens = is_fast ? 128 : 512;
+    o.refine_tokens = 64;
+    o.basis_storage = o.principal_storage = o.kept_storage = AtpStorage::kInt8;
+  }
+  return o;
+}
 
 }  // namespace
 
@@ -190,11 +221,34 @@ std::string OptionText(const OptionValue& value) {
 }
 
 absl::Status SetOptions(const OptionValues& values, AttentionOptions& options) {
+  const AttentionOption* aimed = nullptr;
   for (const AttentionOption& option : kTable) {
     const auto it = values.find(option.name);
-    if (it != values.end()) LK_RETURN_IF_ERROR(option.set(it->second, options));
+    if (it == values.end()) continue;
+    LK_RETURN_IF_ERROR(option.set(it->second, options));
+    if (option.traits.is_aimed) aimed = &option;
   }
+  if (aimed == nullptr) return absl::OkStatus();
+  if (IsPreset(options.atp.aim) && values.contains("aim")) {
+    return absl::InvalidArgumentError(absl::StrCat(ErrorName(*aimed), ": set beside aim ",
+                                                   std::string(NameOf(options.atp.aim)),
+                                                   ", which sets it; expected one of them"));
+  }
+  options.atp.aim = AtpAim::kNone;
   return absl::OkStatus();
+}
+
+AtpOptions ResolveAim(const AtpOptions& options, bool is_calibrated) {
+  const auto with_rest = [&](AtpOptions o, AtpAim aim) {
+    o.sinks = options.sinks, o.window_blocks = options.window_blocks, o.prefill = options.prefill;
+    o.aim = aim;
+    return o;
+  };
+  const bool says_how = options != with_rest({}, AtpAim::kAuto);
+  if (!IsPreset(options.aim) && (says_how || !is_calibrated)) {
+    return with_rest(options, AtpAim::kNone);
+  }
+  return with_rest(PresetOf(options.aim, is_calibrated), AtpAim::kNone);
 }
 
 std::string AttentionLabel(const AttentionOptions& options) {
@@ -205,6 +259,7 @@ std::string AttentionLabel(const AttentionOptions& options) {
     const OptionValue value = option.get(options);
     const bool is_default = value == option.get(AttentionOptions());
     if (rule == (is_default ? LabelRule::kChanged : LabelRule::kUnchanged)) continue;
+    if (rule == LabelRule::kNever) continue;
     if (!label.empty()) absl::StrAppend(&text, " ", std::string(label));
     if (option.kind != OptionKind::kSwitch) absl::StrAppend(&text, " ", OptionText(value));
   }

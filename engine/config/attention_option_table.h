@@ -21,9 +21,9 @@ using OptionValue = std::variant<std::string, int32_t, bool>;
 // Values by the option's name. An option without a value keeps its default.
 using OptionValues = std::map<std::string, OptionValue, std::less<>>;
 
-// When AttentionLabel shows an option: only if the value is not the default, only if it is, or
-// always.
-enum class LabelRule { kChanged, kUnchanged, kAlways };
+// When AttentionLabel shows an option: only if the value is not the default, only if it is, always,
+// or never.
+enum class LabelRule { kChanged, kUnchanged, kAlways, kNever };
 
 // The columns of a row that most options leave at these values.
 struct OptionTraits {
@@ -36,6 +36,7 @@ struct OptionTraits {
   std::string_view words = {};  // in errors; empty: the flag's words
   // Whether atp reads it only where each block has a basis of its own.
   bool is_of_block_bases = false;
+  bool is_aimed = false;  // whether an aim of atp sets it
 };
 
 // One option of a mechanism. Flags, request checks, protobuf messages and reports read these rows.
@@ -67,9 +68,14 @@ std::string ErrorName(const AttentionOption& option);
 // "int8", "512", "true".
 std::string OptionText(const OptionValue& value);
 
-// Sets the options that `values` has. INVALID_ARGUMENT for a text that is no name or rank; ranges
-// are left to ValidateAttentionOptions.
+// Sets the options that `values` has. Options that an aim would set turn it off. INVALID_ARGUMENT for
+// a text that is no name or rank, and for an aim beside what it sets; ranges are left to
+// ValidateAttentionOptions.
 absl::Status SetOptions(const OptionValues& values, AttentionOptions& options);
+
+// Returns the options without an aim: what it stands for on a model that is calibrated or not, beside
+// the given sinks, window and prefill.
+AtpOptions ResolveAim(const AtpOptions& options, bool is_calibrated);
 
 // A mechanism with the options that set it apart: "atp rank 64 basis layer block 512 window 1".
 // Rates and measured quality are kept under this text.

@@ -113,6 +113,14 @@ enum class AtpReadout { kExact, kLinear };
 template <>
 inline constexpr EnumNames kEnumNames<AtpReadout> = {"atp readout", {"exact", "linear"}};
 
+// What a request wants of atp, in place of the options that say how: outputs that are nearly exact,
+// a small cache, or fast tokens. Auto: nearly exact where the model is calibrated, else the options
+// as they are. None: the options as they are.
+enum class AtpAim { kAuto, kNone, kNearExact, kSmall, kFast };
+template <>
+inline constexpr EnumNames kEnumNames<AtpAim> = {"atp aim",
+                                                 {"auto", "none", "near-exact", "small", "fast"}};
+
 inline constexpr int32_t kMaxBlockTokens = 4096;
 
 // Options of mechanism `atp` (ATP, principal keys). The table (attention_option_table.cc) has the
@@ -131,6 +139,7 @@ struct AtpOptions {
   AtpStorage kept_storage = AtpStorage::kCache;  // of the keys and values that refine reads
   AtpReadout readout = AtpReadout::kExact;
   bool merge = false;  // neighboring far blocks become one as they age; readout linear
+  AtpAim aim = AtpAim::kAuto;
 
   bool operator==(const AtpOptions&) const = default;
 };

@@ -143,27 +143,27 @@ struct LevelBook {
 // of their 128 has entry i in its low bits and entry 128 + i in its high bits.
 struct ScoreLevelsArgs {
   const LevelBook* book = nullptr;
-  const uint8_t* codes = nullptr;  // [n / 4][128]
-  const uint8_t* gains = nullptr;  // [16]
-  int64_t n = 0;                   // components, a multiple of 4
-  const int8_t* rows = nullptr;    // row i at rows + i * n
-  const float* scales = nullptr;   // [n_rows]
-  const float* means = nullptr;    // [n_rows]
+  const uint8_t* codes = nullptr;     // [n / 4][128]
+  const uint8_t* gains = nullptr;     // [16]
+  int64_t n = 0;                      // components, a multiple of 4
+  const int8_t* rows = nullptr;       // row i at rows + i * n
+  const int32_t* row_sums = nullptr;  // [n_rows]: the sums of their numbers
+  const float* scales = nullptr;      // [n_rows]
+  const float* means = nullptr;       // [n_rows]
   int64_t n_rows = 0;
   float* scores = nullptr;  // row i at scores + i * ld_scores
   int64_t ld_scores = 0;
 };
 
 // sums [n_rows][n] += weights times levels, over the values of 64 tokens. Weights are rounded to 8 bits
-// of the row's largest product of weight and gain. Byte i of a component's 32 has token i in its low
-// bits and token 32 + i in its high bits.
+// of the row's largest product of weight and gain. Four tokens are coded together: byte 4 j + i of
+// those from t on has component j of token t + i in its low bits and of token t + 32 + i in its high
+// bits.
 struct ReadLevelsArgs {
-  static constexpr int64_t kMostComponents = 64;
-
   const LevelBook* book = nullptr;
-  const uint8_t* codes = nullptr;  // [n][32]
+  const uint8_t* codes = nullptr;  // [8][n][4]
   const uint8_t* gains = nullptr;  // [16]
-  int64_t n = 0;                   // components, at most kMostComponents, a multiple of 4
+  int64_t n = 0;                   // components, a multiple of 8
   const float* weights = nullptr;  // none negative; row i at weights + i * ld_weights
   int64_t ld_weights = 0;
   int64_t n_rows = 0;

@@ -48,13 +48,14 @@ class LayerBench {
   }
 
   // Makes a cache for two sequences of `n_tokens`: the one that grows and the one that generates.
-  absl::Status Open(const AttentionOptions& options, int64_t n_tokens) {
+  absl::Status Open(const AttentionOptions& wanted, int64_t n_tokens) {
     const AttentionGeometry& g = setup_.geometry;
     LK_ASSIGN_OR_RETURN(rows_, place_.Hold(RandomFloats(kChunkTokens * ld_)));
     LK_ASSIGN_OR_RETURN(out_, place_.Hold(std::vector<float>(kChunkTokens * g.out_dim())));
     LK_RETURN_IF_ERROR(place_.MakeCaches(g, PageBytes(g), kChunkTokens));
     mechanism_ = setup_.Make(place_, pool_);
     if (mechanism_ == nullptr) return absl::NotFoundError("no weights");
+    const AttentionOptions options = mechanism_->Resolve(wanted);
     LK_RETURN_IF_ERROR(mechanism_->CheckAvailable(options));
     const int64_t budget =
         2 * mechanism_->BoundBytes(options, {n_tokens, n_tokens + 64, kChunkTokens}) +
@@ -66,6 +67,9 @@ class LayerBench {
     sequence_.n_prompt_tokens = n_tokens;
     return absl::OkStatus();
   }
+
+  // The options that run.
+  const AttentionOptions& options() const { return sequence_.options; }
 
   // Computes rows up to n_tokens; returns the seconds they took.
   absl::StatusOr<double> Prefill(int64_t n_tokens) {
@@ -298,17 +302,18 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
         *std::find_if(setups.begin(), setups.end(),
                       [&](const MechanismSetup& s) { return s.id == attention.mechanism; });
     setup.geometry.n_layers = 1;
+    if (attention.mechanism == Mechanism::kAtp) setup.codes = options.engine.codes.get();
     LayerBench bench(std::move(setup), pool, *place);
     if (!bench.Open(attention, options.lengths.back()).ok()) continue;
     MechanismCalibration& m = out.mechanisms.emplace_back();
-    m.options = attention;
+    m.options = bench.options();
     LK_RETURN_IF_ERROR(MeasureMechanism(bench, options, m, [&] {
       if (progress) {
         progress(static_cast<int64_t>(i * options.lengths.size() + m.points.size()), n_steps);
       }
     }));
     for (CalibrationPoint& point : m.points) Multiply(point, checkpoint.config.n_layers);
-    if (!m.points.empty()) out.profile.rates[AttentionLabel(attention)] = RatesFrom(m);
+    if (!m.points.empty()) out.profile.rates[AttentionLabel(m.options)] = RatesFrom(m);
   }
   return out;
 }

@@ -132,6 +132,9 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
                                     std::max(0, request.max_new_tokens), std::max(1, request.n)},
                                    limits_.context_tokens));
     request.attention = selection.options;
+  } else {
+    LK_RETURN_IF_ERROR(ValidateAttentionOptions(request.attention));
+    request.attention = runner_->Resolve(request.attention);
   }
   LK_RETURN_IF_ERROR(CheckRequest(request, *runner_, limits_));
   absl::MutexLock lock(&mutex_);

@@ -73,6 +73,7 @@ enum class FinishReason { kStopToken, kLength, kStoppedBySink, kCancelled, kDead
 struct AttentionReport {
   Mechanism mechanism = Mechanism::kStandard;
   bool is_approximate = false;  // with the options that ran
+  std::string label;            // AttentionLabel of what ran
   std::string reason;           // why the engine chose this mechanism; empty if the request did
   // Lengths at which the engine's choice would change.
   std::vector<Crossover> crossovers = {};
@@ -271,6 +272,9 @@ class Engine {
   virtual void SetProfile(SelectionProfile profile) = 0;
   // Returns what selection's candidates cost by length, by the rates of now.
   virtual CostTable Costs(const CostQuery& query) const = 0;
+  // Returns the options that a request with these runs with: what presets among them stand for on
+  // this model.
+  virtual AttentionOptions Resolve(const AttentionOptions& options) const = 0;
   // Returns the bytes that a sequence of each length would hold. FAILED_PRECONDITION when the model
   // cannot be attended to this way.
   virtual absl::StatusOr<std::vector<int64_t>> HeldBytes(

@@ -46,6 +46,9 @@ class EngineImpl : public Engine {
                                                  absl::Span<const int64_t> lengths) const override {
     return runner_->HeldBytes(options, lengths);
   }
+  AttentionOptions Resolve(const AttentionOptions& options) const override {
+    return runner_->Resolve(options);
+  }
   absl::Status Health() const override;
   const ModelConfig& config() const override { return runner_->config(); }
   EngineLimits limits() const override { return limits_; }

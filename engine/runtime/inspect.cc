@@ -142,14 +142,15 @@ absl::Status RunAttend(const AttendInputs& in, const AttentionGeometry& g, const
     return absl::OutOfRangeError(absl::StrCat("n: ", in.n_tokens, " tokens, expected at most ",
                                               *unbound->max_tokens(), ", the rows of wa"));
   }
-  const int64_t bound = unbound->BoundBytes(in.attention, {n_prompt, in.n_tokens, chunk});
+  const AttentionOptions attention = unbound->Resolve(in.attention);
+  const int64_t bound = unbound->BoundBytes(attention, {n_prompt, in.n_tokens, chunk});
   LK_RETURN_IF_ERROR(place.MakeCaches(g, std::max(bound, PageBytes(g)), in.n_tokens));
   context.cache = &place.cache();
   context.place = place.device_place();
   const auto mechanism = MakeMechanism(in.attention.mechanism, context);
-  LK_RETURN_IF_ERROR(mechanism->CheckAvailable(in.attention));
+  LK_RETURN_IF_ERROR(mechanism->CheckAvailable(attention));
   SequenceCache sequence;
-  sequence.options = in.attention;
+  sequence.options = attention;
   sequence.n_prompt_tokens = n_prompt;
   const SequenceCache* const sequences[] = {&sequence};
   out.rank = mechanism->Report(sequences).rank;
@@ -192,7 +193,8 @@ absl::StatusOr<ModelSummary> SummarizeModel(const Checkpoint& checkpoint,
     const auto mechanism = setup.Make(*host, pool);
     if (mechanism == nullptr) continue;
     const int64_t longest = std::min(context, mechanism->max_tokens().value_or(context));
-    for (const AttentionOptions& attention : VariantsOf(setup.id)) {
+    for (const AttentionOptions& variant : VariantsOf(setup.id)) {
+      const AttentionOptions attention = mechanism->Resolve(variant);
       if (!mechanism->CheckAvailable(attention).ok()) continue;
       MechanismMemory& memory =
           summary.mechanisms.emplace_back(MemoryOf(*mechanism, attention, longest));
@@ -213,14 +215,14 @@ absl::StatusOr<std::vector<float>> ComputeLogits(std::shared_ptr<const Checkpoin
   LK_ASSIGN_OR_RETURN(auto runner, OpenFor(std::move(checkpoint), tokens, engine));
   LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism,
                       runner->FindMechanism(options.attention.mechanism));
-  LK_RETURN_IF_ERROR(mechanism->CheckAvailable(options.attention));
   SequenceCache sequence;
-  sequence.options = options.attention;
+  sequence.options = mechanism->Resolve(options.attention);
+  LK_RETURN_IF_ERROR(mechanism->CheckAvailable(sequence.options));
   sequence.n_prompt_tokens = static_cast<int64_t>(tokens.size());
   const int64_t vocab = runner->config().vocab_size;
   std::vector<float> out(tokens.size() * vocab);
   const auto block = static_cast<size_t>(
-      mechanism->prompt_block(options.attention).value_or(static_cast<int64_t>(tokens.size())));
+      mechanism->prompt_block(sequence.options).value_or(static_cast<int64_t>(tokens.size())));
   absl::Span<const int32_t> chunk;
   for (size_t at = 0; at < tokens.size(); at += chunk.size()) {
     chunk = tokens.subspan(at, std::min<size_t>(engine.max_batch_tokens, block - at % block));

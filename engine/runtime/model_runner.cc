@@ -178,21 +178,34 @@ bool ModelRunner::IsApproximate(const AttentionOptions& options) const {
   return options.mechanism != Mechanism::kTaylorShift || !is_trained;
 }
 
+AttentionOptions ModelRunner::Resolve(const AttentionOptions& options) const {
+  const auto it = mechanisms_.find(options.mechanism);
+  return it == mechanisms_.end() ? options : it->second.mechanism->Resolve(options);
+}
+
 std::vector<SelectionCandidate> ModelRunner::Candidates(const AttentionOptions& base) const {
   std::vector<SelectionCandidate> candidates;
   for (const auto& [id, runnable] : mechanisms_) {
     const bool untrained =
         runnable.weights == nullptr && id != Mechanism::kStandard && id != Mechanism::kAtp;
     if (untrained) continue;
-    std::vector<AttentionOptions> variants = {base};
-    variants[0].mechanism = id;
-    const std::string label = AttentionLabel(variants[0]);
+    AttentionOptions wanted = base;
+    wanted.mechanism = id;
+    std::vector<AttentionOptions> variants;
+    const auto add = [&](const AttentionOptions& options) {
+      const AttentionOptions resolved = runnable.mechanism->Resolve(options);
+      const std::string label = AttentionLabel(resolved);
+      const bool is_new = std::none_of(
+          variants.begin(), variants.end(),
+          [&](const AttentionOptions& other) { return AttentionLabel(other) == label; });
+      if (is_new) variants.push_back(resolved);
+    };
+    add(wanted);
     const std::vector<AttentionOptions> equal = EqualOptions(id);
-    const bool has_defaults = label == AttentionLabel(equal[0]);
-    if (has_defaults) variants.insert(variants.end(), equal.begin() + 1, equal.end());
-    for (const MeasuredQuality& m : measured_) {
-      if (has_defaults && m.options.mechanism == id && AttentionLabel(m.options) != label) {
-        variants.push_back(m.options);
+    if (AttentionLabel(wanted) == AttentionLabel(equal[0])) {
+      for (const AttentionOptions& options : equal) add(options);
+      for (const MeasuredQuality& m : measured_) {
+        if (m.options.mechanism == id) add(m.options);
       }
     }
     for (const AttentionOptions& options : variants) {
@@ -241,8 +254,9 @@ CostTable ModelRunner::Costs(const CostQuery& query, int64_t context_tokens) con
 }
 
 absl::StatusOr<std::vector<int64_t>> ModelRunner::HeldBytes(
-    const AttentionOptions& options, absl::Span<const int64_t> lengths) const {
-  LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism, FindMechanism(options.mechanism));
+    const AttentionOptions& wanted, absl::Span<const int64_t> lengths) const {
+  LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism, FindMechanism(wanted.mechanism));
+  const AttentionOptions options = mechanism->Resolve(wanted);
   LK_RETURN_IF_ERROR(mechanism->CheckAvailable(options));
   std::vector<int64_t> bytes;
   for (const int64_t n : lengths) bytes.push_back(mechanism->HeldBytes(options, n));
@@ -265,9 +279,10 @@ std::vector<MechanismInfo> ModelRunner::mechanisms() const {
   for (const auto& [id, runnable] : mechanisms_) {
     AttentionOptions options;
     options.mechanism = id;
+    options = runnable.mechanism->Resolve(options);
     if (!runnable.mechanism->CheckAvailable(options).ok()) continue;
     infos.push_back({id, runnable.mechanism->max_tokens(),
-                     BytesPerToken(*runnable.mechanism, {id, {}, {}}), runnable.perplexity_ratios,
+                     BytesPerToken(*runnable.mechanism, options), runnable.perplexity_ratios,
                      IsApproximate(options)});
   }
   return infos;

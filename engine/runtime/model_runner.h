@@ -100,6 +100,8 @@ class ModelRunner {
   // Whether outputs approximate what the model's weights are meant to compute. A mechanism that the
   // model brings weights for does not.
   bool IsApproximate(const AttentionOptions& options) const;
+  // Engine::Resolve; any thread may call it.
+  AttentionOptions Resolve(const AttentionOptions& options) const;
   // Chooses for a request among standard, atp and what the model's bundle brings, with the options
   // of `base`, and among the options that were measured where `base` leaves a mechanism's at their
   // defaults. SelectMechanism's errors.

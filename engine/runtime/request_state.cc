@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "engine/config/attention_option_table.h"
+
 namespace lowkey {
 
 RequestState::RequestState(RequestId id, EngineRequest r, std::unique_ptr<Sink> s,
@@ -86,6 +88,7 @@ AttentionReport RequestState::MakeReport(const AttentionMechanism& mechanism,
   AttentionReport report;
   report.mechanism = request.attention.mechanism;
   report.is_approximate = is_approximate;
+  report.label = AttentionLabel(request.attention);
   report.reason = selection.reason;
   report.crossovers = selection.crossovers;
   report.cache_bytes = HeldBytes();

@@ -96,6 +96,7 @@ std::string ProfileCachePath(const Checkpoint& checkpoint, const EngineOptions& 
   for (const AttentionOptions& o : OptionsOf(checkpoint)) {
     absl::StrAppend(&key, "/", AttentionLabel(o));
   }
+  if (options.codes != nullptr) absl::StrAppend(&key, "/calibrated");
   return absl::StrFormat("%s/lowkey/profile-%016x.json", directory, HashOf(key));
 }
 

@@ -73,12 +73,15 @@ TEST_F(CalibrateTest, AtpReadsTheSameFile) {
       "--try",
       "standard",
       "--try",
-      "atp --basis calibrated --block 64 --refine 64 --kept-storage int4"};
+      "atp --basis calibrated --block 64 --refine 64 --kept-storage int4",
+      "--try",
+      "atp --aim fast"};
   Run(eval, 1);
   EXPECT_THAT(errors_, AllOf(HasSubstr("basis"), HasSubstr("lowkey calibrate")));
   Run({"calibrate"});
   const auto rows = nlohmann::json::parse(Run(eval))["results"];
-  ASSERT_EQ(rows.size(), 2u);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[2]["attention"], "atp basis calibrated block 128 window 1 refine 64 kept int4");
   EXPECT_EQ(rows[1]["attention"], "atp basis calibrated block 64 window 1 refine 64 kept int4");
   EXPECT_NE(rows[0]["perplexity"], rows[1]["perplexity"]);
   EXPECT_NEAR(static_cast<double>(rows[1]["ratio_to_first"]), 1, 0.05);

@@ -42,6 +42,7 @@ class FakeEngine : public Engine {
   CostTable Costs(const CostQuery& query) const override;
   absl::StatusOr<std::vector<int64_t>> HeldBytes(const AttentionOptions& options,
                                                  absl::Span<const int64_t> lengths) const override;
+  AttentionOptions Resolve(const AttentionOptions& options) const override { return options; }
   std::vector<MechanismInfo> mechanisms() const override;
 
   std::function<void()> on_costs = nullptr;  // Costs calls it first

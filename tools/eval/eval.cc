@@ -227,6 +227,14 @@ bool Fits(const Engine& engine, const Trial& trial, int64_t context_tokens) {
   return true;  // the engine says what is missing
 }
 
+// Puts what presets stand for on this model in their place.
+void ResolveTrials(const Engine& engine, std::vector<Trial>& trials) {
+  for (Trial& trial : trials) {
+    trial.attention = engine.Resolve(trial.attention);
+    trial.name = AttentionLabel(trial.attention);
+  }
+}
+
 absl::StatusOr<std::vector<EvalRow>> MeasureAll(Engine& engine, const EvalKind& kind,
                                                 const Evaluation& evaluation) {
   const auto add_ratio = [](const EvalRow& first, EvalRow& row) {
@@ -348,6 +356,7 @@ absl::Status RunEval(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_RETURN_IF_ERROR(ReadText(words[1], *kind, model, evaluation));
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags, model));
+  ResolveTrials(*engine, evaluation.trials);
   LK_ASSIGN_OR_RETURN(const std::vector<EvalRow> rows, MeasureAll(*engine, *kind, evaluation));
   if (flags.IsGiven("csv")) LK_RETURN_IF_ERROR(WriteCsv(flags.Text("csv"), rows));
   if (flags.IsGiven("html")) {

@@ -5,6 +5,7 @@
 
 #include "engine/attention/atp/kept_tokens.h"
 #include "engine/attention/pages/paged_kv.h"
+#include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/round_up.h"
 
 namespace lowkey {
@@ -86,7 +87,9 @@ void FarTokens::Choose(const AttentionGeometry& g, const FarBlocks& far, int64_t
 void FarTokens::PrefetchChosen(const AttentionGeometry& g, const PrincipalShape& shape,
                                int64_t part, int64_t n_parts) const {
   for (int64_t i = n_chosen_ * part / n_parts; i < n_chosen_ * (part + 1) / n_parts; ++i) {
-    PrefetchKept(g, shape, kept_[chosen_[i] / shape.n_tokens], chosen_[i] % shape.n_tokens);
+    const bool shares_group = i > 0 && chosen_[i] / kGroup == chosen_[i - 1] / kGroup;
+    PrefetchKept(g, shape, kept_[chosen_[i] / shape.n_tokens], chosen_[i] % shape.n_tokens,
+                 shares_group);
   }
 }
 

@@ -35,14 +35,6 @@ void Grow(std::vector<T>& scratch, int64_t n) {
   if (static_cast<int64_t>(scratch.size()) < n) scratch.resize(n);
 }
 
-// Asks memory for n_bytes from `at` on.
-inline void Prefetch(const void* at, int64_t n_bytes) {
-  constexpr int64_t kLine = 64;
-  for (int64_t i = 0; i < n_bytes; i += kLine) {
-    __builtin_prefetch(static_cast<const char*>(at) + i);
-  }
-}
-
 // Returns the sum of n floats, a multiple of 16, in 16 chains, whatever the vector width.
 float SumInChains(const float* x, int64_t n);
 

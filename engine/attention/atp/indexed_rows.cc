@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/attention/pages/paged_kv.h"
+#include "engine/base/prefetch.h"
 
 namespace lowkey {
 namespace {
@@ -24,21 +25,37 @@ void Project(const TokenIndex::Half& keys, const RowBlock& rows, IndexedRows::Sc
     const bool is_sound = factor > 0 && std::isfinite(factor);
     s.scales[r] = is_sound ? largest / kMost : 0.0f;
     s.means[r] = row[n];
+    s.sums[r] = 0;
     for (int64_t j = 0; j < n; ++j) {
-      s.rounded[r * n + j] =
-          is_sound ? static_cast<int8_t>(std::nearbyint(row[j] * factor)) : int8_t{0};
+      const auto x = is_sound ? static_cast<int8_t>(std::nearbyint(row[j] * factor)) : int8_t{0};
+      s.rounded[r * n + j] = x;
+      s.sums[r] += x;
     }
   }
 }
 
-struct PageRange {
-  int64_t begin = 0, end = 0;
+// The pages of a part, and those after them that memory is asked for meanwhile.
+class PartPages {
+ public:
+  static constexpr int64_t kAhead = 4;
+
+  PartPages(const IndexedBlocks& blocks, int64_t part) : begin_(part * IndexedRows::kPartPages) {
+    const int64_t n_pages = blocks.far.n_tokens() / kPageTokens;
+    n_ = std::min(n_pages - begin_, IndexedRows::kPartPages);
+    const int64_t n_known = std::min(n_pages - begin_, IndexedRows::kPartPages + kAhead);
+    for (int64_t i = 0; i < n_known; ++i) pages_[i] = blocks.page(begin_ + i);
+  }
+  int64_t begin() const { return begin_; }
+  int64_t end() const { return begin_ + n_; }
+  const TokenIndex::Page& operator[](int64_t number) const { return pages_[number - begin_]; }
+
+ private:
+  int64_t begin_ = 0, n_ = 0;
+  TokenIndex::Page pages_[IndexedRows::kPartPages + kAhead];  // null where there is none
 };
-PageRange PagesOf(const IndexedBlocks& blocks, int64_t part) {
-  const int64_t n_pages = blocks.far.n_tokens() / kPageTokens,
-                begin = part * IndexedRows::kPartPages;
-  return {begin, std::min(n_pages, begin + IndexedRows::kPartPages)};
-}
+
+void PrefetchKeys(const TokenIndex::Page& page) { Prefetch(page.keys, page.values - page.keys); }
+void PrefetchValues(const TokenIndex::Page& page) { Prefetch(page.values, page.end - page.values); }
 
 }  // namespace
 
@@ -58,6 +75,7 @@ void IndexedRows::Scratch::Reserve(const AttentionGeometry& g, int64_t n_rows) {
   const int64_t n = TokenIndex::KeyComponents(g.key_dim());
   Grow(low, n_rows * (n + 1));
   Grow(rounded, n_rows * n);
+  Grow(sums, n_rows);
   Grow(scales, n_rows);
   Grow(means, n_rows);
 }
@@ -73,16 +91,15 @@ void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const Row
                             Scratch& s) {
   const TokenIndex::Half& keys = blocks.keys();
   const int64_t n_far = blocks.far.n_tokens(), n_rows = rows.n_rows();
-  const PageRange pages = PagesOf(blocks, part);
+  const PartPages pages(blocks, part);
+  for (int64_t i = 0; i < PartPages::kAhead; ++i) PrefetchKeys(pages[pages.begin() + i]);
   Project(keys, rows, s);
-  TokenIndex::Page page = blocks.page(pages.begin);
-  for (int64_t p = pages.begin; p < pages.end; ++p) {
-    const TokenIndex::Page next = p + 1 < pages.end ? blocks.page(p + 1) : TokenIndex::Page();
-    Prefetch(next.keys, next.values - next.keys);
+  for (int64_t p = pages.begin(); p < pages.end(); ++p) {
+    PrefetchKeys(pages[p + PartPages::kAhead]);
+    const TokenIndex::Page& page = pages[p];
     Kernels().score_levels({&blocks.index.book(), page.keys, page.key_gains, keys.n,
-                            s.rounded.data(), s.scales.data(), s.means.data(), n_rows,
-                            far_.scores() + p * kPageTokens, n_far});
-    page = next;
+                            s.rounded.data(), s.sums.data(), s.scales.data(), s.means.data(),
+                            n_rows, far_.scores() + p * kPageTokens, n_far});
   }
   for (int64_t r = 0; part == 0 && r < n_rows; ++r) {
     std::fill_n(far_.scores() + r * n_far, blocks.far.blocks[0]->n_sinks, kHiddenScore);
@@ -98,13 +115,13 @@ void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_
   const KernelTable& kernels = Kernels();
   const AttentionGeometry& g = blocks.geometry;
   const int64_t n = blocks.values().n, ld = n + 1, n_far = blocks.far.n_tokens();
-  const PageRange pages = PagesOf(blocks, part);
+  const PartPages pages(blocks, part);
+  for (int64_t i = 0; i < PartPages::kAhead; ++i) PrefetchValues(pages[pages.begin() + i]);
   float* sums = sums_.data() + part * n_rows * ld;
   std::fill_n(sums, n_rows * ld, 0.0f);
-  TokenIndex::Page page = blocks.page(pages.begin);
-  for (int64_t p = pages.begin; p < pages.end; ++p) {
-    const TokenIndex::Page next = p + 1 < pages.end ? blocks.page(p + 1) : TokenIndex::Page();
-    Prefetch(next.values, next.end - next.values);
+  for (int64_t p = pages.begin(); p < pages.end(); ++p) {
+    PrefetchValues(pages[p + PartPages::kAhead]);
+    const TokenIndex::Page& page = pages[p];
     far_.PrefetchChosen(g, blocks.shape(), p, n_far / kPageTokens);
     const float* weights = far_.scores() + p * kPageTokens;
     kernels.read_levels(
@@ -112,7 +129,6 @@ void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_
     for (int64_t r = 0; r < n_rows; ++r) {
       sums[r * ld + n] += SumInChains(weights + r * n_far, kPageTokens);
     }
-    page = next;
   }
   far_.GatherChosen(g, blocks.shape(), part, NumParts(n_far));
 }

@@ -43,6 +43,7 @@ class IndexedRows {
 
     std::vector<float> low;            // by row and component, then the mean
     std::vector<int8_t> rounded;       // [n_rows][components]
+    std::vector<int32_t> sums;         // by row: of what is rounded
     std::vector<float> scales, means;  // by row
   };
 

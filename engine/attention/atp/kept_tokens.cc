@@ -5,6 +5,7 @@
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/dtype.h"
+#include "engine/base/prefetch.h"
 
 namespace lowkey {
 namespace {
@@ -59,15 +60,12 @@ StorageType KeptReadType(const PrincipalShape& shape) {
 }
 
 void PrefetchKept(const AttentionGeometry& g, const PrincipalShape& shape, const std::byte* kept,
-                  int64_t token) {
-  constexpr int64_t kLine = 64;
+                  int64_t token, bool shares_group) {
   const int64_t token_bytes = shape.KeptTokenBytes(g);
-  const std::byte* at = kept + token * token_bytes;
-  for (int64_t i = 0; i < token_bytes; i += kLine) __builtin_prefetch(at + i);
-  if (!shape.packs_kept) return;
-  const std::byte* numbers = kept + KeyNumbersAt(g, shape, token);
-  const int64_t n_bytes = 2 * DotWidth(g) * static_cast<int64_t>(sizeof(uint16_t));
-  for (int64_t i = 0; i < n_bytes; i += kLine) __builtin_prefetch(numbers + i);
+  Prefetch(kept + token * token_bytes, token_bytes);
+  if (!shape.packs_kept || shares_group) return;
+  Prefetch(kept + KeyNumbersAt(g, shape, token),
+           2 * DotWidth(g) * static_cast<int64_t>(sizeof(uint16_t)));
 }
 
 void ReadKept(const AttentionGeometry& g, const PrincipalShape& shape, const std::byte* kept,

@@ -19,9 +19,10 @@ void StoreKept(const AttentionGeometry& geometry, const PrincipalShape& shape,
 // Returns the type in which kept tokens are read: quantized ones are widened.
 StorageType KeptReadType(const PrincipalShape& shape);
 
-// Asks memory for what ReadKept reads of a token.
+// Asks memory for what ReadKept reads of a token; without what it shares with the other keys of its
+// group where they were asked for.
 void PrefetchKept(const AttentionGeometry& geometry, const PrincipalShape& shape,
-                  const std::byte* kept, int64_t token);
+                  const std::byte* kept, int64_t token, bool shares_group);
 
 // Reads a token of a block: its key [DotWidth] and its value [head_dim_padded], in that type.
 void ReadKept(const AttentionGeometry& geometry, const PrincipalShape& shape, const std::byte* kept,

@@ -10,6 +10,7 @@
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/principal_codes.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/attention_option_table.h"
 
 namespace lowkey {
 namespace {
@@ -47,6 +48,12 @@ AtpPolicy::AtpPolicy(const AttentionContext& context)
       index_(context.codes == nullptr ? std::nullopt
                                       : std::optional<TokenIndex>(std::in_place, context.geometry,
                                                                   context.codes->heads)) {}
+
+AttentionOptions AtpPolicy::Resolve(const AttentionOptions& options) const {
+  AttentionOptions resolved = options;
+  resolved.atp = ResolveAim(options.atp, index_.has_value() && context_.place == nullptr);
+  return resolved;
+}
 
 absl::Status AtpPolicy::CheckAvailable(const AttentionOptions& options) const {
   LK_RETURN_IF_ERROR(RefuseSlidingWindow(context_.geometry, id()));

@@ -44,6 +44,8 @@ class AtpPolicy : public AttentionMechanism {
   explicit AtpPolicy(const AttentionContext& context);
 
   Mechanism id() const override { return Mechanism::kAtp; }
+  // A device has no kernels for calibrated codes: its presets are block forms.
+  AttentionOptions Resolve(const AttentionOptions& options) const override;
   absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;

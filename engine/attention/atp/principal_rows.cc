@@ -6,6 +6,7 @@
 
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/dtype.h"
+#include "engine/base/prefetch.h"
 
 namespace lowkey {
 namespace {

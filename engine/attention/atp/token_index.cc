@@ -13,7 +13,7 @@
 namespace lowkey {
 namespace {
 
-constexpr int64_t kTokens = kCodedTokens;
+constexpr int64_t kTokens = kCodedTokens, kHalf = kTokens / 2;
 constexpr int kBits = 4;
 constexpr int64_t kComponentBytes = kTokens * kBits / 8, kGainBytes = kTokens * 2 / 8;
 
@@ -24,10 +24,9 @@ void StoreGains(const CodedComponents& coded, uint8_t* out) {
   }
 }
 
-// Stores a code of 4 bits as entry `at` of `n`: the second half of the entries has the high bits.
-void StoreCode(uint8_t code, int64_t at, int64_t n, uint8_t* out) {
-  uint8_t& byte = out[at % (n / 2)];
-  byte = static_cast<uint8_t>(byte | code << (at < n / 2 ? 0 : 4));
+// Stores a token's code into a byte, whose high bits are for the second half of the tokens.
+void StoreCode(uint8_t code, int64_t token, uint8_t& byte) {
+  byte = static_cast<uint8_t>(byte | code << (token < kHalf ? 0 : 4));
 }
 
 bool IsOf(const std::vector<PrincipalCode>& codes, size_t n, int64_t dim) {
@@ -75,9 +74,7 @@ TokenIndex::TokenIndex(const AttentionGeometry& g, const HeadCodes& codes)
 
 int64_t TokenIndex::KeyComponents(int64_t dim) { return RoundUp(3 * dim / 8, 4); }
 
-int64_t TokenIndex::ValueComponents(int64_t dim) {
-  return std::min(RoundUp(dim / 4, 4), ReadLevelsArgs::kMostComponents);
-}
+int64_t TokenIndex::ValueComponents(int64_t dim) { return RoundUp(dim / 4, 8); }
 
 TokenIndex::Half TokenIndex::MakeHalf(const PrincipalCode& code, int64_t n, int64_t width) const {
   Half half{n, width, {}};
@@ -113,9 +110,8 @@ void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const
   EncodeComponents(codes_.keys[at], keys, scratch, coded);
   std::fill_n(out, n_keys * kComponentBytes, uint8_t{0});
   for (int64_t i = 0; i < coded.n * kTokens; ++i) {
-    const int64_t component = i / kTokens, token = i % kTokens;
-    StoreCode(coded.indices[i], token * 4 + component % 4, 4 * kTokens,
-              out + component / 4 * 4 * kComponentBytes);
+    const int64_t component = i / kTokens, token = i % kTokens, at = token % kHalf;
+    StoreCode(coded.indices[i], token, out[(component / 4 * kHalf + at) * 4 + component % 4]);
   }
   out += n_keys * kComponentBytes;
   StoreGains(coded, out);
@@ -125,7 +121,8 @@ void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const
   EncodeComponents(codes_.values[at], values, scratch, coded);
   std::fill_n(out, n_values * kComponentBytes, uint8_t{0});
   for (int64_t i = 0; i < coded.n * kTokens; ++i) {
-    StoreCode(coded.indices[i], i % kTokens, kTokens, out + i / kTokens * kComponentBytes);
+    const int64_t component = i / kTokens, token = i % kTokens, at = token % kHalf;
+    StoreCode(coded.indices[i], token, out[(at / 4 * n_values + component) * 4 + at % 4]);
   }
   StoreGains(coded, out + n_values * kComponentBytes);
 }

@@ -32,7 +32,7 @@ class TokenIndex {
   // The keys or the values of one KV head at one layer: a vector is the mean plus, over components
   // j, gain * level_j * row j, with levels of book().
   struct Half {
-    int64_t n = 0;            // components, a multiple of 4
+    int64_t n = 0;            // components, a multiple of 4, those of values of 8
     int64_t width = 0;        // of a row
     std::vector<float> rows;  // [n + 1][width]: by component, then the mean
 

@@ -15,6 +15,9 @@ class ForwardedAttention : public AttentionMechanism {
   explicit ForwardedAttention(std::unique_ptr<AttentionMechanism> real) : real_(std::move(real)) {}
 
   Mechanism id() const override { return real_->id(); }
+  AttentionOptions Resolve(const AttentionOptions& options) const override {
+    return real_->Resolve(options);
+  }
   absl::Status CheckAvailable(const AttentionOptions& options) const override {
     return real_->CheckAvailable(options);
   }

@@ -20,6 +20,9 @@ class RoutedAttention : public AttentionMechanism {
                   std::unique_ptr<AttentionMechanism> second);
 
   Mechanism id() const override { return second_->id(); }
+  AttentionOptions Resolve(const AttentionOptions& options) const override {
+    return first_->Resolve(options);
+  }
   absl::Status CheckAvailable(const AttentionOptions& options) const override {
     return Of(options).CheckAvailable(options);
   }

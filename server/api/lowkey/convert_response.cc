@@ -33,6 +33,7 @@ void AddAlternatives(const std::vector<TokenLogprob>& top, const Tokenizer& toke
 v1::AttentionReport ToProto(const AttentionReport& report) {
   v1::AttentionReport proto;
   proto.set_mechanism(std::string(MechanismName(report.mechanism)));
+  proto.set_options(report.label);
   proto.set_reason(report.reason);
   if (report.mechanism == Mechanism::kAtp) proto.set_rank(report.rank);
   proto.set_compressed_blocks(report.n_compressed_blocks);

@@ -289,8 +289,10 @@ IndexedPage ReadIndex(const AttentionGeometry& g, const TokenIndex& index, int64
   };
   return {read(index.keys(layer, kv_head).n, at.key_gains,
                [&](int64_t j, int64_t t) { return at.keys[j / 4 * 128 + t % 32 * 4 + j % 4]; }),
-          read(index.values(layer, kv_head).n, at.value_gains,
-               [&](int64_t j, int64_t t) { return at.values[j * 32 + t % 32]; })};
+          read(index.values(layer, kv_head).n, at.value_gains, [&](int64_t j, int64_t t) {
+            const int64_t n = index.values(layer, kv_head).n;
+            return at.values[(t % 32 / 4 * n + j) * 4 + t % 4];
+          })};
 }
 
 AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed) {

@@ -290,6 +290,73 @@ TEST(AttentionOptionTable, EveryRowReadsWhatItWritesAndOnlyThat) {
   }
 }
 
+TEST(SetOptions, AnOptionThatAnAimSetsReplacesTheAim) {
+  AttentionOptions options = Atp();
+  options.atp.aim = AtpAim::kFast;
+  ASSERT_TRUE(SetOptions({{"window_blocks", 2}, {"sinks", 8}}, options).ok());
+  EXPECT_EQ(options.atp.aim, AtpAim::kFast);
+  ASSERT_TRUE(SetOptions({{"refine_tokens", 8}}, options).ok());
+  EXPECT_EQ(options.atp.aim, AtpAim::kNone);
+  ASSERT_TRUE(SetOptions({{"aim", "auto"}, {"block_tokens", 512}}, options).ok());
+  EXPECT_EQ(options.atp.aim, AtpAim::kNone);
+}
+
+TEST(SetOptions, AnAimIsRefusedBesideWhatItSets) {
+  const AttentionOption* refused = nullptr;
+  for (const AttentionOption& option : AttentionOptionTable()) {
+    if (option.owner != Mechanism::kAtp || option.name == "aim") continue;
+    AttentionOptions options = Atp();
+    const OptionValues values = {{std::string(option.name), option.get(options)}, {"aim", "small"}};
+    const bool is_rest =
+        option.name == "sinks" || option.name == "window_blocks" || option.name == "prefill";
+    EXPECT_EQ(SetOptions(values, options).ok(), is_rest) << option.name;
+    if (option.name == "rank") refused = &option;
+  }
+  AttentionOptions options = Atp();
+  EXPECT_EQ(SetOptions({{std::string(refused->name), "1/4"}, {"aim", "small"}}, options).message(),
+            "atp rank: set beside aim small, which sets it; expected one of them");
+  EXPECT_EQ(SetOptions({{"aim", "exact"}}, options).message(),
+            "unknown atp aim \"exact\", expected auto, none, near-exact, small or fast");
+}
+
+std::string LabelOf(AtpAim aim, bool is_calibrated) {
+  AttentionOptions options = Atp();
+  options.atp.aim = aim, options.atp.window_blocks = 3;
+  options.atp.prefill = AtpPrefill::kCompressed;
+  options.atp = ResolveAim(options.atp, is_calibrated);
+  EXPECT_EQ(options.atp.aim, AtpAim::kNone);
+  EXPECT_TRUE(ValidateAttentionOptions(options).ok());
+  EXPECT_EQ(ResolveAim(options.atp, is_calibrated), options.atp);
+  return AttentionLabel(options);
+}
+
+TEST(ResolveAim, TakesCodesWhereTheModelHasThem) {
+  EXPECT_EQ(LabelOf(AtpAim::kAuto, true),
+            "atp basis calibrated block 128 window 3 refine 128 kept int4");
+  EXPECT_EQ(LabelOf(AtpAim::kNearExact, true), LabelOf(AtpAim::kAuto, true));
+  EXPECT_EQ(LabelOf(AtpAim::kFast, true),
+            "atp basis calibrated block 128 window 3 refine 64 kept int4");
+  EXPECT_EQ(LabelOf(AtpAim::kSmall, true), LabelOf(AtpAim::kSmall, false));
+  EXPECT_EQ(LabelOf(AtpAim::kNone, true), "atp rank 0.25 basis layer block 512 window 3");
+}
+
+TEST(ResolveAim, TakesBlocksElsewhere) {
+  EXPECT_EQ(LabelOf(AtpAim::kAuto, false), "atp rank 0.25 basis layer block 512 window 3");
+  EXPECT_EQ(LabelOf(AtpAim::kNearExact, false),
+            "atp rank 32 basis layer block 512 window 3 U int8 K'V' int8 refine 64 kept int8");
+  EXPECT_EQ(LabelOf(AtpAim::kFast, false),
+            "atp rank 8 basis kv block 128 window 3 U int8 K'V' int8 refine 64 kept int8");
+  EXPECT_EQ(LabelOf(AtpAim::kSmall, false), "atp rank 64 basis layer block 512 window 3 U int4");
+}
+
+TEST(ResolveAim, LeavesOptionsThatSayHow) {
+  AttentionOptions options = Atp();
+  options.atp.refine_tokens = 16;
+  AtpOptions want = options.atp;
+  want.aim = AtpAim::kNone;
+  EXPECT_EQ(ResolveAim(options.atp, true), want);
+}
+
 TEST(IsApproximate, StandardIsOnlyWithAQuantizedCache) {
   AttentionOptions options;
   EXPECT_FALSE(IsApproximate(options));

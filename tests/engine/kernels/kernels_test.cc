@@ -332,10 +332,12 @@ TEST_P(KernelTest, ScoreLevelsAreSumsOfIntegers) {
       for (int8_t& x : rows) x = static_cast<int8_t>(static_cast<int>(rng() % 255) - 127);
       std::fill_n(rows.begin(), n,
                   n_rows % 2 == 0 ? int8_t{127} : int8_t{-127});  // the largest sums
+      std::vector<int32_t> sums(n_rows);
+      for (int64_t i = 0; i < n_rows * n; ++i) sums[i / n] += rows[i];
       const std::vector<float> scales = Random(n_rows, 7), means = Random(n_rows, 8);
       std::vector<float> got(n_rows * 100);
       table().score_levels({&tokens.book, packed.data(), tokens.packed_gains, n, rows.data(),
-                            scales.data(), means.data(), n_rows, got.data(), 100});
+                            sums.data(), scales.data(), means.data(), n_rows, got.data(), 100});
       for (int64_t r = 0; r < n_rows; ++r) {
         for (int64_t t = 0; t < CodedTokens::kTokens; ++t) {
           double sum = 0;
@@ -349,10 +351,10 @@ TEST_P(KernelTest, ScoreLevelsAreSumsOfIntegers) {
 }
 
 TEST_P(KernelTest, ReadLevelsRoundsWeightsToEightBits) {
-  for (const int64_t n : {4, 16, 64}) {
+  for (const int64_t n : {8, 16, 40}) {
     const CodedTokens tokens(n);
     const std::vector<uint8_t> packed =
-        tokens.Packed([](int64_t j, int64_t t) { return j * 32 + t % 32; });
+        tokens.Packed([n](int64_t j, int64_t t) { return (t % 32 / 4 * n + j) * 4 + t % 4; });
     constexpr int64_t kRows = 4;  // the last two: nothing, and next to nothing
     std::vector<float> weights = Random(kRows * 70, 9), got(kRows * n, 0.5f);
     for (float& w : weights) w = std::abs(w);

@@ -65,6 +65,7 @@ v1::GenerateRequest FullRequest() {
   proto.mutable_attention()->set_readout("linear");
   proto.mutable_attention()->set_merge(false);
   proto.mutable_attention()->set_kept_storage("int8");
+  proto.mutable_attention()->set_aim("none");
   proto.mutable_attention()->set_cache_storage("int4");
   proto.mutable_attention()->set_key_storage("none");
   proto.mutable_attention()->set_prefix_storage("calibrated:3.3");
@@ -265,6 +266,7 @@ TEST(ConvertTest, FinalEventCarriesTheWholeAccount) {
   result.engine.timings = {.queue_us = 1, .prefill_us = 2, .decode_us = 3, .ttft_us = 4};
   result.engine.attention = {.mechanism = Mechanism::kAtp,
                              .is_approximate = true,
+                             .label = "atp rank 64 basis layer",
                              .reason = "requested",
                              .rank = 64,
                              .n_compressed_blocks = 2,
@@ -284,6 +286,7 @@ TEST(ConvertTest, FinalEventCarriesTheWholeAccount) {
   EXPECT_EQ(proto.attention().rank(), 64);
   EXPECT_EQ(proto.attention().state_tokens(), 128);
   EXPECT_EQ(proto.attention().coded_tokens(), 512);
+  EXPECT_EQ(proto.attention().options(), "atp rank 64 basis layer");
   EXPECT_EQ(proto.attention().standard_cache_bytes(), 30);
   EXPECT_TRUE(proto.attention().approximate());
 }

@@ -111,6 +111,7 @@ class AttentionReport:
     approximate: bool
     state_tokens: int
     coded_tokens: int
+    options: str
     crossovers: tuple[Crossover, ...] = ()
 
     @property

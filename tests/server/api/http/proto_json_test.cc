@@ -21,7 +21,7 @@ TEST(ProtoJsonTest, EveryKindOfFieldHasItsOwnForm) {
             R"("attention":{"mechanism":"","reason":"","compressed_blocks":0,)"
             R"("cache_bytes":1152921504606846976,"peak_cache_bytes":0,"standard_cache_bytes":0,)"
             R"("approximate":true,"crossovers":[],"state_tokens":0,)"
-            R"("coded_tokens":0}})");
+            R"("coded_tokens":0,"options":""}})");
 }
 
 TEST(ProtoJsonTest, FloatsHaveTheirFewestDigitsAndMapsAreObjects) {

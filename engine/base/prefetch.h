@@ -1,0 +1,19 @@
+#ifndef LOWKEY_ENGINE_BASE_PREFETCH_H_
+#define LOWKEY_ENGINE_BASE_PREFETCH_H_
+
+#include <cstdint>
+
+namespace lowkey {
+
+// Asks memory for n_bytes from `at` on, into the second cache: the first one waits for few lines at a
+// time.
+inline void Prefetch(const void* at, int64_t n_bytes) {
+  constexpr int64_t kLine = 64;
+  for (int64_t i = 0; i < n_bytes; i += kLine) {
+    __builtin_prefetch(static_cast<const char*>(at) + i, 0, 2);
+  }
+}
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_BASE_PREFETCH_H_

@@ -1,0 +1,195 @@
+// Products with levels of a codebook for AVX2, a part of levels_inl.h.
+#ifndef LOWKEY_ENGINE_KERNELS_CPU_LEVELS_AVX2_INL_H_
+#define LOWKEY_ENGINE_KERNELS_CPU_LEVELS_AVX2_INL_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "engine/kernels/kernels.h"
+
+namespace lowkey::cpu {
+
+inline constexpr int64_t kLevelTokens = 64;
+
+// The 64 tokens' gains.
+template <class V>
+inline void UnpackGains(const LevelBook& book, const uint8_t* codes, float* gains) {
+  // A lane's low three bits choose, of which the third is the next token's: gains repeat.
+  const __m256 table = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(book.gains));
+  const __m256i shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+#pragma GCC unroll 8
+  for (int64_t t = 0; t < kLevelTokens; t += 8) {
+    uint16_t eight;
+    __builtin_memcpy(&eight, codes + t / 4, sizeof(eight));
+    const __m256i index = _mm256_srlv_epi32(_mm256_set1_epi32(eight), shifts);
+    _mm256_storeu_ps(gains + t, _mm256_permutevar8x32_ps(table, index));
+  }
+}
+
+// The books as pshufb takes them, levels plus `offset`.
+template <class V>
+inline __m256i LevelTable(const LevelBook& book, int offset) {
+  alignas(16) int8_t table[LevelBook::kLevels];
+  for (int i = 0; i < LevelBook::kLevels; ++i) {
+    table[i] = static_cast<int8_t>(book.levels[i] + offset);
+  }
+  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+}
+
+struct TwoLevels {
+  __m256i low, high;  // of the low and of the high bits of 32 bytes
+};
+
+template <class V>
+inline TwoLevels UnpackLevels(__m256i table, const uint8_t* codes) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+  return {_mm256_shuffle_epi8(table, _mm256_and_si256(both, mask)),
+          _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(both, 4), mask))};
+}
+
+// Sums of products of four components of eight tokens.
+template <class V>
+inline __m256i QuadProducts(__m256i levels, __m256i row) {
+  return _mm256_madd_epi16(_mm256_maddubs_epi16(levels, row), _mm256_set1_epi16(1));
+}
+
+// Scores tokens 8 i.. and 32 + 8 i.., i in [first, first + 2), for kRows rows.
+template <class V, int kRows>
+inline void ScoreSixteen(const ScoreLevelsArgs& a, int64_t first_row, int64_t first, __m256i table,
+                         const float* gains) {
+  __m256i sums[kRows][4];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < 4; ++i) sums[r][i] = _mm256_setzero_si256();
+  }
+  for (int64_t j = 0; j < a.n; j += 4) {
+    const uint8_t* codes = a.codes + j * 32 + first * 32;
+    const TwoLevels one = UnpackLevels<V>(table, codes), two = UnpackLevels<V>(table, codes + 32);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      int32_t four;
+      __builtin_memcpy(&four, a.rows + (first_row + r) * a.n + j, sizeof(four));
+      const __m256i row = _mm256_set1_epi32(four);
+      sums[r][0] = _mm256_add_epi32(sums[r][0], QuadProducts<V>(one.low, row));
+      sums[r][1] = _mm256_add_epi32(sums[r][1], QuadProducts<V>(two.low, row));
+      sums[r][2] = _mm256_add_epi32(sums[r][2], QuadProducts<V>(one.high, row));
+      sums[r][3] = _mm256_add_epi32(sums[r][3], QuadProducts<V>(two.high, row));
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t row = first_row + r;
+    const __m256i offset = _mm256_set1_epi32(LevelBook::kMost * a.row_sums[row]);
+    const __m256 scale = _mm256_set1_ps(a.scales[row]), mean = _mm256_set1_ps(a.means[row]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const int64_t token = (first + i % 2) * 8 + i / 2 * 32;
+      const __m256 sum = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[r][i], offset));
+      const __m256 factor = _mm256_mul_ps(scale, _mm256_loadu_ps(gains + token));
+      _mm256_storeu_ps(a.scores + row * a.ld_scores + token, _mm256_fmadd_ps(sum, factor, mean));
+    }
+  }
+}
+
+template <class V, int kRows>
+inline void ScoreRows(const ScoreLevelsArgs& a, int64_t row, __m256i table, const float* gains) {
+  ScoreSixteen<V, kRows>(a, row, 0, table, gains);
+  ScoreSixteen<V, kRows>(a, row, 2, table, gains);
+}
+
+template <class V>
+void ScoreLevels(const ScoreLevelsArgs& a) {
+  const __m256i table = LevelTable<V>(*a.book, LevelBook::kMost);
+  float gains[kLevelTokens];
+  UnpackGains<V>(*a.book, a.gains, gains);
+  int64_t row = 0;
+  for (; row + 3 <= a.n_rows; row += 3) ScoreRows<V, 3>(a, row, table, gains);
+  if (row + 2 == a.n_rows) ScoreRows<V, 2>(a, row, table, gains);
+  if (row + 1 == a.n_rows) ScoreRows<V, 1>(a, row, table, gains);
+}
+
+// Rounds a row's weights times gains to 8 bits; returns their unit, 0 where all are zero.
+template <class V>
+inline float RoundWeights(const float* weights, const float* gains, uint8_t* rounded) {
+  __m256 products[8], most = _mm256_setzero_ps();
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    products[i] = _mm256_mul_ps(_mm256_loadu_ps(weights + 8 * i), _mm256_loadu_ps(gains + 8 * i));
+    most = _mm256_max_ps(most, products[i]);
+  }
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(most), _mm256_extractf128_ps(most, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  const float largest = _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+  const float factor = 255.0f / largest;
+  if (!(largest > 0) || !(factor < 1e38f)) {
+    __builtin_memset(rounded, 0, kLevelTokens);
+    return 0;
+  }
+  const __m256 factors = _mm256_set1_ps(factor);
+  __m256i codes[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) codes[i] = _mm256_cvtps_epi32(_mm256_mul_ps(products[i], factors));
+  // Packing joins halves of registers, which the permutation puts in order.
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m256i low = _mm256_packus_epi32(codes[4 * i], codes[4 * i + 1]);
+    const __m256i high = _mm256_packus_epi32(codes[4 * i + 2], codes[4 * i + 3]);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(rounded) + i,
+                       _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order));
+  }
+  return largest / 255.0f;
+}
+
+// Adds to eight components of kRows rows from `component` on.
+template <class V, int kRows>
+inline void ReadEight(const ReadLevelsArgs& a, int64_t first_row, int64_t component, __m256i table,
+                      const uint8_t (*weights)[kLevelTokens], const float* units) {
+  __m256i sums[kRows];
+#pragma GCC unroll 3
+  for (int r = 0; r < kRows; ++r) sums[r] = _mm256_setzero_si256();
+  for (int64_t t = 0; t < kLevelTokens / 2; t += 4) {
+    const TwoLevels levels = UnpackLevels<V>(table, a.codes + t * a.n + component * 4);
+#pragma GCC unroll 3
+    for (int r = 0; r < kRows; ++r) {
+      int32_t low, high;
+      __builtin_memcpy(&low, weights[r] + t, sizeof(low));
+      __builtin_memcpy(&high, weights[r] + kLevelTokens / 2 + t, sizeof(high));
+      sums[r] = _mm256_add_epi32(sums[r], QuadProducts<V>(_mm256_set1_epi32(low), levels.low));
+      sums[r] = _mm256_add_epi32(sums[r], QuadProducts<V>(_mm256_set1_epi32(high), levels.high));
+    }
+  }
+#pragma GCC unroll 3
+  for (int r = 0; r < kRows; ++r) {
+    float* to = a.sums + (first_row + r) * a.ld_sums + component;
+    const __m256 sum = _mm256_cvtepi32_ps(sums[r]);
+    _mm256_storeu_ps(to, _mm256_fmadd_ps(sum, _mm256_set1_ps(units[r]), _mm256_loadu_ps(to)));
+  }
+}
+
+template <class V, int kRows>
+inline void ReadRows(const ReadLevelsArgs& a, int64_t row, __m256i table, const float* gains) {
+  alignas(32) uint8_t weights[kRows][kLevelTokens];
+  float units[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    units[r] = RoundWeights<V>(a.weights + (row + r) * a.ld_weights, gains, weights[r]);
+  }
+  for (int64_t j = 0; j < a.n; j += 8) ReadEight<V, kRows>(a, row, j, table, weights, units);
+}
+
+template <class V>
+void ReadLevels(const ReadLevelsArgs& a) {
+  const __m256i table = LevelTable<V>(*a.book, 0);
+  float gains[kLevelTokens];
+  UnpackGains<V>(*a.book, a.gains, gains);
+  int64_t row = 0;
+  for (; row + 3 <= a.n_rows; row += 3) ReadRows<V, 3>(a, row, table, gains);
+  if (row + 2 == a.n_rows) ReadRows<V, 2>(a, row, table, gains);
+  if (row + 1 == a.n_rows) ReadRows<V, 1>(a, row, table, gains);
+}
+
+}  // namespace lowkey::cpu
+
+#endif  // LOWKEY_ENGINE_KERNELS_CPU_LEVELS_AVX2_INL_H_
