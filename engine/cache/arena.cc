@@ -64,33 +64,47 @@ void Arena::FreePage(int64_t number) {
   while (end_slot_ > 0 && free_slots_.erase(end_slot_ - 1) > 0) --end_slot_;
 }
 
-void Arena::AddHole(int64_t begin, int64_t end) {
-  if (begin == end) return;
-  holes_.emplace(begin, end);
-  holes_by_size_.emplace(end - begin, begin);
+void Arena::ReserveNodes(size_t n) {
+  while (holes_.size() + spares_.size() < n) {
+    if (spares_.capacity() < n) spares_.reserve(2 * n);
+    Holes holes = {{0, 0}};
+    Sizes sizes = {{0, 0}};
+    spares_.push_back({holes.extract(holes.begin()), sizes.extract(sizes.begin())});
+  }
 }
 
-void Arena::RemoveHole(std::map<int64_t, int64_t>::iterator hole) {
-  holes_by_size_.erase({hole->second - hole->first, hole->first});
-  holes_.erase(hole);
+void Arena::AddHole(int64_t begin, int64_t end) {
+  if (begin == end) return;
+  HoleNodes nodes = std::move(spares_.back());
+  spares_.pop_back();
+  nodes.hole.key() = begin;
+  nodes.hole.mapped() = end;
+  nodes.size.value() = {end - begin, begin};
+  holes_.insert(std::move(nodes.hole));
+  holes_by_size_.insert(std::move(nodes.size));
+}
+
+void Arena::RemoveHole(Holes::iterator hole) {
+  const std::pair<int64_t, int64_t> size = {hole->second - hole->first, hole->first};
+  spares_.push_back({holes_.extract(hole), holes_by_size_.extract(size)});
 }
 
 Arena::Place* Arena::TakeSlab(int64_t size_bytes) {
   auto place = std::make_unique<Place>(Place{0, size_bytes});
   const int64_t n_bytes = EndOf(*place);
   const auto fits = holes_by_size_.lower_bound({n_bytes, 0});
-  if (fits != holes_by_size_.end()) {
-    const auto hole = holes_.find(fits->second);
-    const auto [begin, end] = *hole;
-    RemoveHole(hole);
-    AddHole(begin, end - n_bytes);
-    place->offset = end - n_bytes;
-  } else {
-    place->offset = slabs_begin() - n_bytes;
-    if (place->offset < end_slot_ * page_bytes_) return nullptr;
-  }
+  const bool is_in_hole = fits != holes_by_size_.end();
+  const int64_t end = is_in_hole ? fits->second + fits->first : slabs_begin();
+  place->offset = end - n_bytes;
+  if (!is_in_hole && place->offset < end_slot_ * page_bytes_) return nullptr;
+  ReserveNodes(slabs_.size() + 1);
   Place* const taken = place.get();
   slabs_.emplace(taken->offset, std::move(place));
+  if (is_in_hole) {
+    const int64_t begin = fits->second;
+    RemoveHole(holes_.find(begin));
+    AddHole(begin, taken->offset);
+  }
   return taken;
 }
 
@@ -154,8 +168,7 @@ void Arena::MoveUp(const Place& place, int64_t distance) {
 bool Arena::CompactSlabs() {
   if (holes_.empty()) return false;
   bool moved = false;
-  holes_.clear();
-  holes_by_size_.clear();
+  while (!holes_.empty()) RemoveHole(holes_.begin());
   std::map<int64_t, std::unique_ptr<Place>> placed;
   int64_t end = size_bytes_;  // slabs lie from here on
   for (auto slab = slabs_.rbegin(); slab != slabs_.rend(); ++slab) {

@@ -43,12 +43,16 @@ class Arena {
   std::byte* PageAt(int64_t number) { return data_.data() + slot_of_[number] * page_bytes_; }
 
   // Takes a slab, aligned to 64 bytes; nullptr when no free bytes in one piece are enough. The place
-  // is the arena's and lasts until FreeSlab.
+  // is the arena's and lasts until FreeSlab, which needs no memory itself, as ShrinkSlab does not.
   Place* TakeSlab(int64_t size_bytes);
   void FreeSlab(Place* place);
   // Frees the bytes of a slab from size_bytes on.
   void ShrinkSlab(int64_t size_bytes, Place& place);
   std::byte* SlabAt(const Place& place) { return data_.data() + place.offset; }
+
+  int64_t size_bytes() const { return size_bytes_; }
+  // Whether no slab lies in it.
+  bool is_empty() const { return slabs_.empty(); }
 
   // Moves pages down and slabs up, so that the free bytes are in one piece, but for gaps that are
   // less than a 64th of the slab below them. Queues the copies behind what was queued before.
@@ -58,9 +62,19 @@ class Arena {
  private:
   Arena(Buffer data, int64_t page_bytes, Memory* memory);
 
+  using Holes = std::map<int64_t, int64_t>;
+  using Sizes = std::set<std::pair<int64_t, int64_t>>;
+  // The nodes of one hole in both containers.
+  struct HoleNodes {
+    Holes::node_type hole;
+    Sizes::node_type size;
+  };
+
+  // Makes nodes for as many holes as `n` slabs can leave between them.
+  void ReserveNodes(size_t n);
   int64_t slabs_begin() const { return slabs_.empty() ? size_bytes_ : slabs_.begin()->first; }
   void AddHole(int64_t begin, int64_t end);
-  void RemoveHole(std::map<int64_t, int64_t>::iterator hole);
+  void RemoveHole(Holes::iterator hole);
   void FreeBytes(int64_t begin, int64_t end);
   bool CompactPages();
   bool CompactSlabs();
@@ -76,9 +90,10 @@ class Arena {
   std::set<int64_t> free_slots_;    // below end_slot_
   std::set<int64_t> free_numbers_;  // below slot_of_.size()
   int64_t end_slot_ = 0;
-  std::map<int64_t, std::unique_ptr<Place>> slabs_;      // by offset
-  std::map<int64_t, int64_t> holes_;                     // free bytes between slabs: begin to end
-  std::set<std::pair<int64_t, int64_t>> holes_by_size_;  // (size, begin)
+  std::map<int64_t, std::unique_ptr<Place>> slabs_;  // by offset
+  Holes holes_;                                      // free bytes between slabs: begin to end
+  Sizes holes_by_size_;                              // (size, begin)
+  std::vector<HoleNodes> spares_;  // with those of holes_ as many as there are slabs, or more
 };
 
 }  // namespace lowkey

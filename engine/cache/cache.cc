@@ -54,30 +54,23 @@ bool PageHandle::unique() const {
 }
 
 Slab::~Slab() {
+  if (lease_.place == nullptr) return;
   cache_->used_bytes_.fetch_sub(size_bytes(), std::memory_order_relaxed);
-  if (place_ != nullptr) cache_->arena_->FreeSlab(place_);
+  if (cache_->arena_ != nullptr) {
+    cache_->arena_->FreeSlab(lease_.place);
+  } else {
+    cache_->slabs_.Free(lease_);
+  }
 }
 
-const std::byte* Slab::data() const {
-  return place_ != nullptr ? cache_->arena_->SlabAt(*place_) : buffer_.data();
-}
+const std::byte* Slab::data() const { return lease_.arena->SlabAt(*lease_.place); }
 
-int64_t Slab::size_bytes() const {
-  return place_ != nullptr ? place_->size_bytes : static_cast<int64_t>(buffer_.size_bytes());
-}
+int64_t Slab::size_bytes() const { return lease_.place->size_bytes; }
 
 void Slab::Shrink(int64_t size_bytes) {
   const int64_t before = this->size_bytes();
   LK_CHECK(size_bytes >= 0 && size_bytes <= before);
-  if (size_bytes == before) return;
-  if (place_ != nullptr) {
-    cache_->arena_->ShrinkSlab(size_bytes, *place_);
-  } else {
-    absl::StatusOr<Buffer> smaller = Buffer::Allocate(static_cast<size_t>(size_bytes));
-    if (!smaller.ok()) return;
-    cache_->Copy(data(), smaller->data(), size_bytes);
-    buffer_ = *std::move(smaller);
-  }
+  lease_.arena->ShrinkSlab(size_bytes, *lease_.place);
   cache_->used_bytes_.fetch_sub(before - size_bytes, std::memory_order_relaxed);
 }
 
@@ -164,14 +157,12 @@ absl::StatusOr<PageHandle> Cache::AllocatePage(int64_t size_bytes) {
 
 absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {
   if (size_bytes < 0 || !MakeRoom(size_bytes)) return NoRoom("slab", size_bytes);
-  std::shared_ptr<Slab> slab;
+  std::shared_ptr<Slab> slab(absl::WrapUnique(new Slab(this)));
   if (arena_ != nullptr) {
-    Arena::Place* const place = arena_->TakeSlab(size_bytes);
-    if (place == nullptr) return NoRoom("slab", size_bytes);
-    slab.reset(new Slab(this, place, Buffer()));
+    slab->lease_ = {arena_.get(), arena_->TakeSlab(size_bytes)};
+    if (slab->lease_.place == nullptr) return NoRoom("slab", size_bytes);
   } else {
-    LK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(static_cast<size_t>(size_bytes)));
-    slab.reset(new Slab(this, nullptr, std::move(buffer)));
+    LK_ASSIGN_OR_RETURN(slab->lease_, slabs_.Take(size_bytes));
   }
   used_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
   return slab;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/buffer.h"
 #include "engine/cache/arena.h"
+#include "engine/cache/slab_regions.h"
 
 namespace lowkey {
 
@@ -62,26 +63,23 @@ class Slab {
   std::byte* data() { return const_cast<std::byte*>(std::as_const(*this).data()); }
   const std::byte* data() const;
   int64_t size_bytes() const;
-  // Keeps the first size_bytes (at most all of them) and gives the rest back. On the host the data
-  // move, and the slab stays as large as it is where memory for the smaller copy cannot be had.
+  // Keeps the first size_bytes (at most all of them) and gives the rest back.
   void Shrink(int64_t size_bytes);
 
  private:
   friend class Cache;
-  Slab(Cache* cache, Arena::Place* place, Buffer buffer)
-      : cache_(cache), place_(place), buffer_(std::move(buffer)) {}
+  explicit Slab(Cache* cache) : cache_(cache) {}
 
   Cache* const cache_;
-  Arena::Place* const place_;  // on a device
-  Buffer buffer_;              // on the host
+  SlabRegions::Lease lease_;
 };
 
 // Pages of one size and slabs of any size under one budget of bytes. The cache knows nothing of
 // requests. Invariant: used_bytes() = page_bytes * live pages + bytes of live slabs <=
 // budget_bytes(). One thread, except used_bytes().
 //
-// On the host the system gives memory as it is first written, and slabs are from the heap. On a
-// device pages and slabs are taken from one arena, without an allocation. It is a little larger than
+// On the host the system gives memory as it is first written, and slabs lie in regions of their own. On
+// a device pages and slabs are taken from one arena, without an allocation. It is a little larger than
 // the budget, so that no gaps between slabs make it refuse what the budget has.
 class Cache {
  public:
@@ -140,6 +138,7 @@ class Cache {
   const int64_t budget_bytes_;
   const int64_t page_bytes_;
   std::unique_ptr<Arena> arena_;     // on a device
+  SlabRegions slabs_;                // on the host
   Buffer pages_;                     // on the host; page i is at i * page_bytes_
   std::vector<int64_t> free_pages_;  // on the host; last in, first out: the warmest memory again
   absl::AnyInvocable<bool()> reclaim_;
