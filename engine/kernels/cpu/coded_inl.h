@@ -186,12 +186,14 @@ template <class V, CodeFormat kFormat, bool kUnpacks>
 
 // ------------------------------------------------------------------ products
 
-// How 32 bits of a row's codes meet those of a weight.
-template <class V, int kRowBits>
+// How 32 bits of a row's codes meet those of a weight. Where kIsShifted, each row's codes have 128
+// more than they are, and every sum so much as Shift adds up.
+template <class V, int kRowBits, bool kIsSigned>
 struct CodeSums;
 
 template <class V>
-struct CodeSums<V, 16> {
+struct CodeSums<V, 16, true> {
+  static constexpr bool kIsShifted = false;
   static auto Load(const int8_t* codes) { return V::LoadPairs(codes); }
   static auto Row(const std::byte* codes) { return V::SetPair(codes); }
   template <class A, class B>
@@ -201,8 +203,10 @@ struct CodeSums<V, 16> {
   static typename V::Ints Total(const typename V::Ints& sum) { return sum; }
 };
 
+// Codes of a weight that are 0 to 15.
 template <class V>
-struct CodeSums<V, 8> {
+struct CodeSums<V, 8, false> {
+  static constexpr bool kIsShifted = false;
   static auto Load(const int8_t* codes) { return V::LoadQuads(codes); }
   static auto Row(const std::byte* codes) { return V::SetQuad(codes); }
   template <class A, class B>
@@ -212,45 +216,117 @@ struct CodeSums<V, 8> {
   static typename V::Ints Total(const typename V::Ints& sum) { return V::TotalOfQuads(sum); }
 };
 
-// Adds a group's sums to a tile's results.
+template <class V>
+struct CodeSums<V, 8, true> {
+  static constexpr bool kIsShifted = V::kShiftsRows;
+  static auto Load(const int8_t* codes) { return V::LoadSignedQuads(codes); }
+  static auto Row(const std::byte* codes) { return V::SetSignedQuad(codes); }
+  template <class A, class B>
+  static void Add(const A& row, const B& weight, typename V::Ints& sum) {
+    V::AddSignedQuads(row, weight, sum);
+  }
+  template <class B>
+  static void Shift(const B& weight, typename V::Ints& sum) {
+    V::AddSignedQuads(V::ShiftOfRows(), weight, sum);
+  }
+  static typename V::Ints Total(const typename V::Ints& sum) { return sum; }
+};
+
+// Some rows of a tile: row i of the first step lies at rows.codes + 4 * i.
+struct TileRows {
+  CodedRows rows;
+  int64_t n_in_tile;
+};
+
+// Whether there are registers for results beside sums.
+template <class V>
+inline constexpr bool kKeepsResults = V::kMaxRows > 6;
+
+// The results of kRows rows of a panel while a chunk is added to them, in registers if kKeepsResults.
+template <class V, int kRows>
+class TileResults {
+ public:
+  TileResults(float* c, int64_t ldc) : c_(c), ldc_(ldc) {
+    if constexpr (!kKeepsResults<V>) return;
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      for (int half = 0; half < 2; ++half) vectors_[i][half] = V::Load(At(i, half));
+    }
+  }
+  ~TileResults() {
+    if constexpr (!kKeepsResults<V>) return;
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      for (int half = 0; half < 2; ++half) V::Store(At(i, half), vectors_[i][half]);
+    }
+  }
+  TileResults(const TileResults&) = delete;
+  TileResults& operator=(const TileResults&) = delete;
+
+  typename V::Vec Get(int row, int half) const {
+    if constexpr (kKeepsResults<V>) return vectors_[row][half];
+    return V::Load(At(row, half));
+  }
+  void Set(int row, int half, const typename V::Vec& x) {
+    if constexpr (kKeepsResults<V>) {
+      vectors_[row][half] = x;
+    } else {
+      V::Store(At(row, half), x);
+    }
+  }
+
+ private:
+  float* At(int row, int half) const { return c_ + row * ldc_ + half * V::kLanes; }
+
+  float* const c_;
+  const int64_t ldc_;
+  typename V::Vec vectors_[kKeepsResults<V> ? kRows : 1][2];
+};
+
+// Adds a group's sums to the results.
 template <class V, class S, int kRows>
-inline void AddGroup(const ExpandedChunk<V>& chunk, const CodedRows& rows, int64_t g,
-                     const typename V::Ints (&sums)[kRows][2], float* c, int64_t ldc) {
+inline void AddGroup(const ExpandedChunk<V>& chunk, const TileRows& tile, int64_t g,
+                     const typename V::Ints (&sums)[kRows][2], TileResults<V, kRows>& results) {
   const auto left = V::Load(chunk.scales[g]), right = V::Load(chunk.scales[g] + V::kLanes);
   const auto add_left = V::Load(chunk.adds[g]), add_right = V::Load(chunk.adds[g] + V::kLanes);
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
-    const auto scale = V::Set1(rows.scales[g * kRows + i]);
-    float* out = c + i * ldc;
+    const auto scale = V::Set1(tile.rows.scales[g * tile.n_in_tile + i]);
     const auto one = V::Mul(V::ToFloats(S::Total(sums[i][0])), scale);
     const auto two = V::Mul(V::ToFloats(S::Total(sums[i][1])), scale);
-    auto y = V::Fused(one, left, V::Load(out));
-    auto z = V::Fused(two, right, V::Load(out + V::kLanes));
+    auto y = V::Fused(one, left, results.Get(i, 0));
+    auto z = V::Fused(two, right, results.Get(i, 1));
     if (chunk.has_add) {
-      const auto sum = V::Set1(rows.sums[g * kRows + i]);
+      const auto sum = V::Set1(tile.rows.sums[g * tile.n_in_tile + i]);
       y = V::Fused(sum, add_left, y);
       z = V::Fused(sum, add_right, z);
     }
-    V::Store(out, y);
-    V::Store(out + V::kLanes, z);
+    results.Set(i, 0, y);
+    results.Set(i, 1, z);
   }
 }
 
-// Multiplies one tile of rows with the groups of a chunk: c [kRows, kPanel].
-template <class V, int kRows, int kRowBits>
-[[gnu::noinline]] void CodedTile(const ExpandedChunk<V>& chunk, const CodedRows& rows, float* c,
+// Multiplies some rows of a tile with the groups of a chunk: c [kRows, kPanel].
+template <class V, int kRows, int kRowBits, bool kIsSigned>
+[[gnu::noinline]] void CodedTile(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
                                  int64_t ldc) {
-  using S = CodeSums<V, kRowBits>;
+  using S = CodeSums<V, kRowBits, kIsSigned>;
   constexpr int64_t kSide = 32 / kRowBits, kHalf = V::kLanes * kSide;  // codes of a vector
-  const std::byte* a = rows.codes;
+  TileResults<V, kRows> results(c, ldc);
+  const std::byte* a = tile.rows.codes;
   for (int64_t g = 0; g < chunk.n_groups; ++g) {
-    typename V::Ints sums[kRows][2];
+    typename V::Ints sums[kRows][2], shifts[2];
+    if constexpr (S::kIsShifted) shifts[0] = shifts[1] = V::NoInts();
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = V::NoInts();
     const int8_t* codes = chunk.codes[g];
-    for (int64_t k = 0; k < chunk.group; k += kSide, a += 4 * kRows, codes += 2 * kHalf) {
-      if constexpr (kRows <= 4 && kRowBits == 16) __builtin_prefetch(codes + kCodesAhead);
+    for (int64_t k = 0; k < chunk.group; k += kSide, a += 4 * tile.n_in_tile, codes += 2 * kHalf) {
+      if constexpr (kRows <= 4 && kIsSigned) __builtin_prefetch(codes + kCodesAhead);
       const auto left = S::Load(codes), right = S::Load(codes + kHalf);
+      if constexpr (S::kIsShifted) {
+        S::Shift(left, shifts[0]);
+        S::Shift(right, shifts[1]);
+      }
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
         const auto row = S::Row(a + 4 * i);
@@ -258,17 +334,24 @@ template <class V, int kRows, int kRowBits>
         S::Add(row, right, sums[i][1]);
       }
     }
-    AddGroup<V, S>(chunk, rows, g, sums, c, ldc);
+    if constexpr (S::kIsShifted) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        for (int half = 0; half < 2; ++half) V::Subtract(shifts[half], sums[i][half]);
+      }
+    }
+    AddGroup<V, S>(chunk, tile, g, sums, results);
   }
 }
 
 // The same with codes of 4 bits that stay packed. A few rows do not pay for unpacking into memory.
 template <class V, int kRows>
-[[gnu::noinline]] void PackedTile(const ExpandedChunk<V>& chunk, const CodedRows& rows, float* c,
+[[gnu::noinline]] void PackedTile(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
                                   int64_t ldc) {
-  using S = CodeSums<V, 8>;
+  using S = CodeSums<V, 8, false>;
   constexpr int64_t kVector = 4 * V::kLanes, kQuads = kCodeUnit / 4;
-  const std::byte* a = rows.codes;
+  TileResults<V, kRows> results(c, ldc);
+  const std::byte* a = tile.rows.codes;
   for (int64_t g = 0; g < chunk.n_groups; ++g, a += kQuads * 4 * kRows) {
     typename V::Ints sums[kRows][2];
 #pragma GCC unroll 4
@@ -289,30 +372,52 @@ template <class V, int kRows>
         S::Add(later, right.high, sums[i][1]);
       }
     }
-    AddGroup<V, S>(chunk, rows, g, sums, c, ldc);
+    AddGroup<V, S>(chunk, tile, g, sums, results);
   }
 }
 
-template <class V, int kRows, int kRowBits>
-void CodedTileOf(int64_t n_rows, const ExpandedChunk<V>& chunk, const CodedRows& rows, float* c,
+// The most rows that are multiplied at once. Signed codes of 8 bits take twice the registers where rows
+// are not shifted.
+template <class V, int kRowBits, bool kIsSigned>
+inline constexpr int kCodedRows = kKeepsResults<V> ||
+                                          (V::kMaxRows == 6 && kRowBits == 8 && kIsSigned)
+                                      ? V::kMaxRows / 2
+                                      : V::kMaxRows;
+
+template <class V, int kRows, int kRowBits, bool kIsSigned>
+void CodedTileOf(int64_t n_rows, const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
                  int64_t ldc) {
   if constexpr (kRows > 1) {
     if (n_rows < kRows) {
-      return CodedTileOf<V, kRows - 1, kRowBits>(n_rows, chunk, rows, c, ldc);
+      return CodedTileOf<V, kRows - 1, kRowBits, kIsSigned>(n_rows, chunk, tile, c, ldc);
     }
   }
-  CodedTile<V, kRows, kRowBits>(chunk, rows, c, ldc);
+  CodedTile<V, kRows, kRowBits, kIsSigned>(chunk, tile, c, ldc);
+}
+
+// Multiplies a tile, in two parts where it has more rows than there are registers.
+template <class V, int kRowBits, bool kIsSigned>
+void CodedTiles(const ExpandedChunk<V>& chunk, const CodedRows& rows, int64_t n_rows, float* c,
+                int64_t ldc) {
+  constexpr int kMost = kCodedRows<V, kRowBits, kIsSigned>;
+  const int64_t n_parts = n_rows > kMost ? 2 : 1;
+  for (int64_t part = 0; part < n_parts; ++part) {
+    const int64_t first = n_rows * part / n_parts, end = n_rows * (part + 1) / n_parts;
+    const TileRows tile = {{rows.codes + 4 * first, rows.scales + first, rows.sums + first},
+                           n_rows};
+    CodedTileOf<V, kMost, kRowBits, kIsSigned>(end - first, chunk, tile, c + first * ldc, ldc);
+  }
 }
 
 inline constexpr int64_t kPackedRows = 4;  // that multiply packed codes
 
 template <class V, int kRows>
-void PackedTileOf(int64_t n_rows, const ExpandedChunk<V>& chunk, const CodedRows& rows, float* c,
+void PackedTileOf(int64_t n_rows, const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
                   int64_t ldc) {
   if constexpr (kRows > 1) {
-    if (n_rows < kRows) return PackedTileOf<V, kRows - 1>(n_rows, chunk, rows, c, ldc);
+    if (n_rows < kRows) return PackedTileOf<V, kRows - 1>(n_rows, chunk, tile, c, ldc);
   }
-  PackedTile<V, kRows>(chunk, rows, c, ldc);
+  PackedTile<V, kRows>(chunk, tile, c, ldc);
 }
 
 template <class V, CodeFormat kFormat, bool kUnpacks>
@@ -341,9 +446,10 @@ void MultiplyCoded(const CodedProductArgs& p) {
         const int64_t codes = (row * p.lda + k * rows) * kShape.row_bits / 8;
         const CodedRows tile = {p.a.codes + codes, p.a.scales + groups, p.a.sums + groups};
         if constexpr (kShape.bits == 4 && !kUnpacks) {
-          PackedTileOf<V, kPackedRows>(rows, chunk, tile, c, p.ldc);
+          PackedTileOf<V, kPackedRows>(rows, chunk, {tile, rows}, c, p.ldc);
         } else {
-          CodedTileOf<V, V::kMaxRows, kShape.row_bits>(rows, chunk, tile, c, p.ldc);
+          CodedTiles<V, kShape.row_bits, kShape.row_bits == 16 || kShape.bits == 8>(chunk, tile,
+                                                                                    rows, c, p.ldc);
         }
         row += rows;
       }

@@ -136,6 +136,35 @@ struct Avx512 {
   }
   static Ints TotalOfQuads(Ints sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
 #endif
+#ifdef __AVX512VNNI__
+  static constexpr bool kShiftsRows = true;
+  static Ints LoadSignedQuads(const int8_t* p) { return _mm512_loadu_si512(p); }
+  static Ints ShiftOfRows() { return _mm512_set1_epi8(-128); }
+  static Ints SetSignedQuad(const std::byte* p) {
+    return _mm512_xor_si512(SetBits(p), ShiftOfRows());
+  }
+  static void AddSignedQuads(Ints row, Ints weight, Ints& sum) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weight));
+  }
+  static void Subtract(Ints x, Ints& from) { from = _mm512_sub_epi32(from, x); }
+#else
+  static constexpr bool kShiftsRows = false;
+  struct SignedQuads {
+    Ints magnitudes;
+    __mmask64 negative;
+  };
+  static SignedQuads LoadSignedQuads(const int8_t* p) {
+    const Ints codes = _mm512_loadu_si512(p);
+    return {_mm512_abs_epi8(codes), _mm512_movepi8_mask(codes)};
+  }
+  static Ints SetSignedQuad(const std::byte* p) { return SetBits(p); }
+  // Two products of magnitudes of at most 128 and 127 fit in 16 bits.
+  static void AddSignedQuads(Ints row, const SignedQuads& weight, Ints& sum) {
+    const Ints signs = _mm512_mask_sub_epi8(row, weight.negative, NoInts(), row);
+    const Ints pairs = _mm512_maddubs_epi16(weight.magnitudes, signs);
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+  }
+#endif
   struct Nibbles {
     Ints low, high;
   };
