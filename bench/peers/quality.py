@@ -96,7 +96,7 @@ def llama_perplexity(tools, flags):
 
 
 def number_after(pattern, text):
-    match = re.search(pattern + r"\s*:?\s*([0-9.]+(?:e-?\d+)?)", text)
+    match = re.search(pattern + r"\s*:\s*([0-9.]+(?:e-?\d+)?)", text)
     if not match:
         raise contenders.Failed(f"llama-perplexity: no line with {pattern}")
     return float(match[1])

@@ -205,10 +205,10 @@ void FakeHub::Serve(int socket) {
   }
   if (!answer.has_value()) answer = Right(request);
   const size_t body = answer->bytes.find("\r\n\r\n");
-  if (SendAll(socket, answer->bytes) && absl::StrContains(request.path, "/resolve/") &&
-      body != std::string::npos) {
-    n_file_bytes_ += answer->bytes.size() - body - 4;
-  }
+  const bool is_file = absl::StrContains(request.path, "/resolve/") && body != std::string::npos;
+  const size_t n_bytes = is_file ? answer->bytes.size() - body - 4 : 0;
+  n_file_bytes_ += n_bytes;  // before the client can know that it has them
+  if (!SendAll(socket, answer->bytes)) n_file_bytes_ -= n_bytes;
   while (!answer->endless.empty() && !is_stopping_ && SendAll(socket, answer->endless)) {
   }
   while (answer->stays_open && !is_stopping_) {
