@@ -9,10 +9,14 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-# How attention is computed: lowkey.Attention(mechanism="atp", rank="1/4"). Every field but
-# `mechanism` belongs to one mechanism, and is refused with another one; "auto" takes all of them.
-# generation.proto has ranges and meanings.
-from .v1.generation_pb2 import AttentionOptions as Attention
+from .v1 import generation_pb2
+
+Attention = generation_pb2.AttentionOptions
+"""How attention is computed: lowkey.Attention(mechanism="atp", rank="1/4").
+
+Every field but `mechanism` belongs to one mechanism, and is refused with another one; "auto" takes
+all of them. generation.proto has ranges and meanings.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
