@@ -15,7 +15,7 @@ namespace lowkey {
 // system when it is empty and another one is. One thread.
 class SlabRegions {
  public:
-  // Where a slab lies.
+  // Says where a slab lies.
   struct Lease {
     Arena* arena = nullptr;
     Arena::Place* place = nullptr;

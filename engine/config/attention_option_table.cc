@@ -181,7 +181,7 @@ constexpr AttentionOption kTable[] = {
 
 bool IsPreset(AtpAim aim) { return aim != AtpAim::kAuto && aim != AtpAim::kNone; }
 
-// What an aim stands for (docs/atp.md "Aims"). Auto is near-exact.
+// Returns what an aim stands for (docs/atp.md "Aims"). Auto is near-exact.
 AtpOptions PresetOf(AtpAim aim, bool is_calibrated) {
   AtpOptions o;
   if (aim == AtpAim::kSmall) {

@@ -124,8 +124,8 @@ absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time dead
 
 absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_ptr<Sink> sink) {
   Selection selection;
+  LK_RETURN_IF_ERROR(ValidateAttentionOptions(request.attention));
   if (request.selection.has_value()) {
-    LK_RETURN_IF_ERROR(ValidateAttentionOptions(request.attention));
     LK_ASSIGN_OR_RETURN(
         selection, runner_->Select(*request.selection, request.attention,
                                    {static_cast<int64_t>(request.prompt.size()),
@@ -133,7 +133,6 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
                                    limits_.context_tokens));
     request.attention = selection.options;
   } else {
-    LK_RETURN_IF_ERROR(ValidateAttentionOptions(request.attention));
     request.attention = runner_->Resolve(request.attention);
   }
   LK_RETURN_IF_ERROR(CheckRequest(request, *runner_, limits_));

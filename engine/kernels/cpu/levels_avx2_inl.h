@@ -11,6 +11,8 @@
 namespace lowkey::cpu {
 
 inline constexpr int64_t kLevelTokens = 64;
+inline constexpr int64_t kLevelComponents = 8;  // that are read at once
+using LevelGains = float[kLevelTokens];
 
 // The 64 tokens' gains.
 template <class V>
@@ -99,17 +101,6 @@ inline void ScoreRows(const ScoreLevelsArgs& a, int64_t row, __m256i table, cons
   ScoreSixteen<V, kRows>(a, row, 2, table, gains);
 }
 
-template <class V>
-void ScoreLevels(const ScoreLevelsArgs& a) {
-  const __m256i table = LevelTable<V>(*a.book, LevelBook::kMost);
-  float gains[kLevelTokens];
-  UnpackGains<V>(*a.book, a.gains, gains);
-  int64_t row = 0;
-  for (; row + 3 <= a.n_rows; row += 3) ScoreRows<V, 3>(a, row, table, gains);
-  if (row + 2 == a.n_rows) ScoreRows<V, 2>(a, row, table, gains);
-  if (row + 1 == a.n_rows) ScoreRows<V, 1>(a, row, table, gains);
-}
-
 // Rounds a row's weights times gains to 8 bits; returns their unit, 0 where all are zero.
 template <class V>
 inline float RoundWeights(const float* weights, const float* gains, uint8_t* rounded) {
@@ -145,8 +136,9 @@ inline float RoundWeights(const float* weights, const float* gains, uint8_t* rou
 
 // Adds to eight components of kRows rows from `component` on.
 template <class V, int kRows>
-inline void ReadEight(const ReadLevelsArgs& a, int64_t first_row, int64_t component, __m256i table,
-                      const uint8_t (*weights)[kLevelTokens], const float* units) {
+inline void ReadComponents(const ReadLevelsArgs& a, int64_t first_row, int64_t component,
+                           __m256i table, const uint8_t (*weights)[kLevelTokens],
+                           const float* units) {
   __m256i sums[kRows];
 #pragma GCC unroll 3
   for (int r = 0; r < kRows; ++r) sums[r] = _mm256_setzero_si256();
@@ -167,27 +159,6 @@ inline void ReadEight(const ReadLevelsArgs& a, int64_t first_row, int64_t compon
     const __m256 sum = _mm256_cvtepi32_ps(sums[r]);
     _mm256_storeu_ps(to, _mm256_fmadd_ps(sum, _mm256_set1_ps(units[r]), _mm256_loadu_ps(to)));
   }
-}
-
-template <class V, int kRows>
-inline void ReadRows(const ReadLevelsArgs& a, int64_t row, __m256i table, const float* gains) {
-  alignas(32) uint8_t weights[kRows][kLevelTokens];
-  float units[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    units[r] = RoundWeights<V>(a.weights + (row + r) * a.ld_weights, gains, weights[r]);
-  }
-  for (int64_t j = 0; j < a.n; j += 8) ReadEight<V, kRows>(a, row, j, table, weights, units);
-}
-
-template <class V>
-void ReadLevels(const ReadLevelsArgs& a) {
-  const __m256i table = LevelTable<V>(*a.book, 0);
-  float gains[kLevelTokens];
-  UnpackGains<V>(*a.book, a.gains, gains);
-  int64_t row = 0;
-  for (; row + 3 <= a.n_rows; row += 3) ReadRows<V, 3>(a, row, table, gains);
-  if (row + 2 == a.n_rows) ReadRows<V, 2>(a, row, table, gains);
-  if (row + 1 == a.n_rows) ReadRows<V, 1>(a, row, table, gains);
 }
 
 }  // namespace lowkey::cpu

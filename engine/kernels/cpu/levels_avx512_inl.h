@@ -12,6 +12,8 @@
 namespace lowkey::cpu {
 
 inline constexpr int64_t kLevelTokens = 64;
+inline constexpr int64_t kLevelComponents = 16;  // that are read at once
+using LevelGains = __m512[4];
 
 // The 64 tokens' gains.
 template <class V>
@@ -99,17 +101,6 @@ inline void ScoreRows(const ScoreLevelsArgs& a, int64_t first_row, __m512i table
   }
 }
 
-template <class V>
-void ScoreLevels(const ScoreLevelsArgs& a) {
-  const __m512i table = LevelTable<V>(*a.book, LevelBook::kMost);
-  __m512 gains[4];
-  UnpackGains<V>(*a.book, a.gains, gains);
-  int64_t row = 0;
-  for (; row + 3 <= a.n_rows; row += 3) ScoreRows<V, 3>(a, row, table, gains);
-  if (row + 2 == a.n_rows) ScoreRows<V, 2>(a, row, table, gains);
-  if (row + 1 == a.n_rows) ScoreRows<V, 1>(a, row, table, gains);
-}
-
 // Rounds a row's weights times gains to 8 bits; returns their unit, 0 where all are zero.
 template <class V>
 inline float RoundWeights(const float* weights, const __m512* gains, uint8_t* rounded) {
@@ -135,8 +126,9 @@ inline float RoundWeights(const float* weights, const __m512* gains, uint8_t* ro
 
 // Adds to the 16 components of kRows rows from `component` on, or to those that there are.
 template <class V, int kRows>
-inline void ReadSixteen(const ReadLevelsArgs& a, int64_t first_row, int64_t component,
-                        __m512i table, const uint8_t (*weights)[kLevelTokens], const float* units) {
+inline void ReadComponents(const ReadLevelsArgs& a, int64_t first_row, int64_t component,
+                           __m512i table, const uint8_t (*weights)[kLevelTokens],
+                           const float* units) {
   const bool is_whole = component + 16 <= a.n;
   const __mmask64 bytes = is_whole ? ~__mmask64{0} : ~__mmask64{0} >> 32;
   const auto lanes = static_cast<__mmask16>(is_whole ? 0xffff : 0xff);
@@ -159,27 +151,6 @@ inline void ReadSixteen(const ReadLevelsArgs& a, int64_t first_row, int64_t comp
     const __m512 sum = _mm512_cvtepi32_ps(sums[r]), before = _mm512_maskz_loadu_ps(lanes, to);
     _mm512_mask_storeu_ps(to, lanes, _mm512_fmadd_ps(sum, _mm512_set1_ps(units[r]), before));
   }
-}
-
-template <class V, int kRows>
-inline void ReadRows(const ReadLevelsArgs& a, int64_t row, __m512i table, const __m512* gains) {
-  alignas(64) uint8_t weights[kRows][kLevelTokens];
-  float units[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    units[r] = RoundWeights<V>(a.weights + (row + r) * a.ld_weights, gains, weights[r]);
-  }
-  for (int64_t j = 0; j < a.n; j += 16) ReadSixteen<V, kRows>(a, row, j, table, weights, units);
-}
-
-template <class V>
-void ReadLevels(const ReadLevelsArgs& a) {
-  const __m512i table = LevelTable<V>(*a.book, 0);
-  __m512 gains[4];
-  UnpackGains<V>(*a.book, a.gains, gains);
-  int64_t row = 0;
-  for (; row + 3 <= a.n_rows; row += 3) ReadRows<V, 3>(a, row, table, gains);
-  if (row + 2 == a.n_rows) ReadRows<V, 2>(a, row, table, gains);
-  if (row + 1 == a.n_rows) ReadRows<V, 1>(a, row, table, gains);
 }
 
 }  // namespace lowkey::cpu

@@ -78,4 +78,47 @@ void ReadLevels(const ReadLevelsArgs& a) {
 
 #endif
 
+#ifdef __AVX2__
+
+namespace lowkey::cpu {
+
+// Adds to all components of kRows rows.
+template <class V, int kRows, class Table>
+inline void ReadRows(const ReadLevelsArgs& a, int64_t row, Table table, const LevelGains& gains) {
+  alignas(64) uint8_t weights[kRows][kLevelTokens];
+  float units[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    units[r] = RoundWeights<V>(a.weights + (row + r) * a.ld_weights, gains, weights[r]);
+  }
+  for (int64_t j = 0; j < a.n; j += kLevelComponents) {
+    ReadComponents<V, kRows>(a, row, j, table, weights, units);
+  }
+}
+
+template <class V>
+void ScoreLevels(const ScoreLevelsArgs& a) {
+  const auto table = LevelTable<V>(*a.book, LevelBook::kMost);
+  LevelGains gains;
+  UnpackGains<V>(*a.book, a.gains, gains);
+  int64_t row = 0;
+  for (; row + 3 <= a.n_rows; row += 3) ScoreRows<V, 3>(a, row, table, gains);
+  if (row + 2 == a.n_rows) ScoreRows<V, 2>(a, row, table, gains);
+  if (row + 1 == a.n_rows) ScoreRows<V, 1>(a, row, table, gains);
+}
+
+template <class V>
+void ReadLevels(const ReadLevelsArgs& a) {
+  const auto table = LevelTable<V>(*a.book, 0);
+  LevelGains gains;
+  UnpackGains<V>(*a.book, a.gains, gains);
+  int64_t row = 0;
+  for (; row + 3 <= a.n_rows; row += 3) ReadRows<V, 3>(a, row, table, gains);
+  if (row + 2 == a.n_rows) ReadRows<V, 2>(a, row, table, gains);
+  if (row + 1 == a.n_rows) ReadRows<V, 1>(a, row, table, gains);
+}
+
+}  // namespace lowkey::cpu
+
+#endif
+
 #endif  // LOWKEY_ENGINE_KERNELS_CPU_LEVELS_INL_H_

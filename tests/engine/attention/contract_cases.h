@@ -164,7 +164,7 @@ inline std::vector<ContractCase> AllCases() {
       {"taylorshift_plain", TaylorShift(TaylorForm::kAuto, TaylorVariant::kPlain), 150, {}},
   };
   for (const ContractCase& c : NarrowCases()) wide.push_back(c);
-  // What these store, others store too: they are slow, and one type will do.
+  // These are slow, and other cases store the same: one type of cache will do.
   const std::set<std::string> in_fp32 = {
       "atp_int4_refine", "atp_energy",      "atp_entropy", "atp_alternating",
       "atp_merge_int8",  "super_optimised", "lasso"};
