@@ -49,10 +49,10 @@ Command ManCommand() {
 }  // namespace
 
 std::vector<Command> AllCommands() {
-  return {ServeCommand(),   GenerateCommand(),   ChatCommand(),      BenchCommand(),
-          InspectCommand(), TokenizeCommand(),   LogitsCommand(),    AttendCommand(),
-          EvalCommand(),    CrossoverCommand(),  CalibrateCommand(), HealthCommand(),
-          VersionCommand(), CompletionCommand(), ManCommand()};
+  return {ServeCommand(),   GenerateCommand(),  ChatCommand(),       BenchCommand(),
+          InspectCommand(), TokenizeCommand(),  LogitsCommand(),     AttendCommand(),
+          EvalCommand(),    CrossoverCommand(), CalibrateCommand(),  QuantizeCommand(),
+          HealthCommand(),  VersionCommand(),   CompletionCommand(), ManCommand()};
 }
 
 }  // namespace lowkey

@@ -13,6 +13,7 @@ Command AttendCommand();
 Command EvalCommand();
 Command CrossoverCommand();
 Command CalibrateCommand();
+Command QuantizeCommand();
 
 }  // namespace lowkey
 

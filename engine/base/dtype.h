@@ -9,8 +9,8 @@
 namespace lowkey {
 
 // Element types, then GGUF's block types: a block is some successive elements that share scales.
-// kAwq4 and kGptq4 are matrices in several tensors (int4_groups.h); their blocks are words of eight
-// codes, without the scales.
+// kAwq4, kGptq4 and kGptq8 are matrices in several tensors (grouped_codes.h); their blocks are words
+// of eight or four codes, without the scales.
 enum class DType {
   kF32,
   kF16,
@@ -32,6 +32,7 @@ enum class DType {
   kMXFP4,
   kAwq4,
   kGptq4,
+  kGptq8,
 };
 
 struct DTypeInfo {
@@ -47,6 +48,7 @@ inline constexpr DTypeInfo kDTypeInfos[] = {
     {"Q5_1", 32, 24},     {"Q8_0", 32, 34},  {"Q4_K", 256, 144}, {"Q5_K", 256, 176},
     {"Q6_K", 256, 210},   {"Q2_K", 256, 84}, {"Q3_K", 256, 110}, {"IQ4_NL", 32, 18},
     {"IQ4_XS", 256, 136}, {"MXFP4", 32, 17}, {"AWQ4", 8, 4},     {"GPTQ4", 8, 4},
+    {"GPTQ8", 4, 4},
 };
 
 constexpr int64_t DTypeBlockSize(DType t) { return kDTypeInfos[static_cast<int>(t)].block_size; }

@@ -34,8 +34,8 @@ int64_t StoredRow(const TensorView& t, int64_t row) {
 }
 
 void LoadRow(const TensorView& t, int64_t row, float* out) {
-  if (t.int4 != nullptr) {
-    LoadRow(*t.int4, row, out);
+  if (t.grouped != nullptr) {
+    LoadRow(*t.grouped, row, out);
     return;
   }
   LoadFloats(t, StoredRow(t, row) * t.shape[1], t.shape[1], out);

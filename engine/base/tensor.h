@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
-#include "engine/base/int4_groups.h"
+#include "engine/base/grouped_codes.h"
 
 namespace lowkey {
 
@@ -24,8 +24,8 @@ struct TensorView {
   // first half of a group is stored at its even places, the rest at the odd ones. LoadRow undoes
   // it.
   int64_t interleaved_rows = 0;
-  // Set in matrices of kAwq4 and kGptq4 alone, whose codes `data` is: only LoadRow reads those.
-  std::shared_ptr<const Int4Groups> int4 = nullptr;
+  // Set in matrices of kAwq4, kGptq4 and kGptq8 alone, whose codes `data` is: only LoadRow reads those.
+  std::shared_ptr<const GroupedCodes> grouped = nullptr;
 
   int64_t size() const;
   size_t size_bytes() const {
@@ -46,7 +46,7 @@ int64_t StoredRow(const TensorView& t, int64_t row);
 void LoadRow(const TensorView& t, int64_t row, float* out);
 
 // Writes elements [begin, begin + count), in stored order, as floats to out. Takes any dtype but
-// the integers, kAwq4 and kGptq4, and only whole blocks (rows always are).
+// the integers, kAwq4, kGptq4 and kGptq8, and only whole blocks (rows always are).
 void LoadFloats(const TensorView& t, int64_t begin, int64_t count, float* out);
 
 }  // namespace lowkey

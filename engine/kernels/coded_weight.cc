@@ -113,10 +113,16 @@ void AddStored(const MatrixRow& row, int64_t column, PanelPacker& packer) {
   }
 }
 
+// Says how grouped codes are kept: those of 8 bits as Q8_0's, which have signs and no zero point.
+CodeFormat FormatOfBits(const GroupedCodes& matrix) {
+  return matrix.dtype == DType::kGptq8 ? CodeFormat::kQ8_0 : CodeFormat::kInt4;
+}
+
 // A group of the file is several blocks with the same scale.
-void AddInt4(const MatrixRow& row, int64_t column, PanelPacker& packer) {
-  const Int4Groups& matrix = *row.matrix->int4;
-  constexpr int64_t kBlock = ShapeOf(CodeFormat::kInt4).block;
+void AddGrouped(const MatrixRow& row, int64_t column, PanelPacker& packer) {
+  const GroupedCodes& matrix = *row.matrix->grouped;
+  const CodeFormat format = FormatOfBits(matrix);
+  const int64_t n_block = ShapeOf(format).block;
   thread_local std::vector<uint8_t> codes;
   thread_local std::vector<float> scales;
   thread_local std::vector<int32_t> zeros;
@@ -125,27 +131,33 @@ void AddInt4(const MatrixRow& row, int64_t column, PanelPacker& packer) {
   zeros.resize(matrix.n_groups());
   LoadCodes(matrix, row.row, codes.data());
   LoadGroups(matrix, row.row, scales.data(), zeros.data());
+  const auto shift =
+      static_cast<uint8_t>(format == CodeFormat::kQ8_0 ? GroupedCodes::kMiddleOf8Bits : 0);
   CodedBlock block;
-  for (int64_t i = 0; i * kBlock < matrix.n_in; ++i) {
-    const int64_t group = i * kBlock / matrix.group_size;
+  for (int64_t i = 0; i * n_block < matrix.n_in; ++i) {
+    const int64_t group = i * n_block / matrix.group_size;
     block.scale = FloatToHalf(scales[group]);
     block.add_factors[0] = static_cast<uint8_t>(zeros[group]);
-    std::copy_n(codes.data() + i * kBlock, kBlock, block.codes.begin());
+    std::transform(codes.data() + i * n_block, codes.data() + (i + 1) * n_block,
+                   block.codes.begin(),
+                   [&](uint8_t code) { return static_cast<uint8_t>(code - shift); });
     packer.AddBlock(column, i, block);
   }
 }
 
-std::optional<CodeFormat> FormatOf(const Int4Groups& matrix) {
-  constexpr int64_t kBlock = ShapeOf(CodeFormat::kInt4).block;
+std::optional<CodeFormat> FormatOf(const GroupedCodes& matrix) {
+  const CodeFormat format = FormatOfBits(matrix);
+  const int64_t n_block = ShapeOf(format).block;
   const bool fits = matrix.groups.empty() && matrix.scale_dtype == DType::kF16 &&
-                    matrix.n_in % kBlock == 0 && matrix.group_size % kBlock == 0;
-  return fits ? std::make_optional(CodeFormat::kInt4) : std::nullopt;
+                    matrix.n_in % n_block == 0 && matrix.group_size % n_block == 0;
+  if (!fits || (format == CodeFormat::kQ8_0 && !matrix.is_symmetric)) return std::nullopt;
+  return format;
 }
 
 }  // namespace
 
 std::optional<CodeFormat> CodeFormatOf(const TensorView& matrix) {
-  if (matrix.int4 != nullptr) return FormatOf(*matrix.int4);
+  if (matrix.grouped != nullptr) return FormatOf(*matrix.grouped);
   for (const auto& [type, format] : kFormats) {
     if (type == matrix.dtype) return format;
   }
@@ -170,8 +182,8 @@ void PackCodes(absl::Span<const MatrixRow> rows, CodeFormat format, int64_t pane
       AddInt8(row, static_cast<int64_t>(column), packer);
     } else {
       LK_CHECK(CodeFormatOf(*row.matrix) == format);
-      (format == CodeFormat::kInt4 ? AddInt4 : AddStored)(row, static_cast<int64_t>(column),
-                                                          packer);
+      (row.matrix->grouped != nullptr ? AddGrouped : AddStored)(row, static_cast<int64_t>(column),
+                                                                packer);
     }
   }
   packer.WriteCodes();

@@ -10,8 +10,9 @@
 #include "engine/base/status_macros.h"
 #include "engine/loader/config_json.h"
 #include "engine/loader/gguf_config.h"
-#include "engine/loader/int4_checkpoint.h"
+#include "engine/loader/grouped_checkpoint.h"
 #include "engine/loader/mapped_file.h"
+#include "engine/loader/tensor_names.h"
 #include "engine/loader/tensor_table.h"
 
 namespace lowkey {
@@ -22,7 +23,7 @@ constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 // Holds what a Hugging Face directory's JSON files say.
 struct DirectoryConfig {
   ModelConfig model;
-  std::optional<Int4Config> int4;
+  std::optional<GroupedConfig> grouped;
 };
 
 absl::StatusOr<DirectoryConfig> ReadConfig(const std::string& directory) {
@@ -36,62 +37,21 @@ absl::StatusOr<DirectoryConfig> ReadConfig(const std::string& directory) {
       result.model,
       ParseModelConfig(config->text(),
                        generation.ok() ? std::make_optional((*generation)->text()) : std::nullopt));
-  LK_ASSIGN_OR_RETURN(result.int4, ParseInt4Config(config->text()));
+  LK_ASSIGN_OR_RETURN(result.grouped, ParseGroupedConfig(config->text()));
   return result;
 }
-
-// A format's names of tensors; names of a layer's tensors follow its prefix and number.
-struct TensorNames {
-  const char *embedding, *final_norm, *layers;
-  const char *lm_head, *q, *k, *v, *o, *gate, *up, *down;  // with .weight or .bias
-  const char *attention_norm, *ffn_norm, *q_norm, *k_norm;
-};
-constexpr TensorNames kHuggingFaceNames = {
-    "model.embed_tokens.weight",
-    "model.norm.weight",
-    "model.layers.",
-    "lm_head",
-    "self_attn.q_proj",
-    "self_attn.k_proj",
-    "self_attn.v_proj",
-    "self_attn.o_proj",
-    "mlp.gate_proj",
-    "mlp.up_proj",
-    "mlp.down_proj",
-    "input_layernorm.weight",
-    "post_attention_layernorm.weight",
-    "self_attn.q_norm.weight",
-    "self_attn.k_norm.weight",
-};
-constexpr TensorNames kGgufNames = {
-    "token_embd.weight",
-    "output_norm.weight",
-    "blk.",
-    "output",
-    "attn_q",
-    "attn_k",
-    "attn_v",
-    "attn_output",
-    "ffn_gate",
-    "ffn_up",
-    "ffn_down",
-    "attn_norm.weight",
-    "ffn_norm.weight",
-    "attn_q_norm.weight",
-    "attn_k_norm.weight",
-};
 
 // A checkpoint's names, and how its linear maps are packed, where they are.
 struct Format {
   const TensorNames& names;
-  std::optional<Int4Config> int4;
+  std::optional<GroupedConfig> grouped;
 };
 
 // Takes the weight of `linear`, a name without .weight.
 absl::StatusOr<TensorView> TakeWeight(const std::string& linear, const Format& format,
                                       const std::vector<int64_t>& shape, TensorTable& table) {
-  if (!IsInt4(table, linear)) return table.Take(absl::StrCat(linear, ".weight"), shape);
-  if (format.int4.has_value()) return TakeInt4(table, linear, *format.int4, shape);
+  if (!IsGrouped(table, linear)) return table.Take(absl::StrCat(linear, ".weight"), shape);
+  if (format.grouped.has_value()) return TakeGrouped(table, linear, *format.grouped, shape);
   return absl::InvalidArgumentError(absl::StrCat(
       table.Where(absl::StrCat(linear, ".qweight")),
       ": packed weights, expected config.json to describe them in quantization_config"));
@@ -122,7 +82,7 @@ absl::Status TakeLinears(const std::string& prefix, const Format& format, const 
     const std::string name = absl::StrCat(prefix, linear.name);
     LK_ASSIGN_OR_RETURN(*linear.weight, TakeWeight(name, format, {linear.out, linear.in}, table));
     if (!linear.has_bias) {
-      if (IsInt4(table, name)) LK_RETURN_IF_ERROR(TakeZeroBias(table, name, linear.out));
+      if (IsGrouped(table, name)) LK_RETURN_IF_ERROR(TakeZeroBias(table, name, linear.out));
       continue;
     }
     LK_ASSIGN_OR_RETURN(*linear.bias, table.Take(absl::StrCat(name, ".bias"), {linear.out}));
@@ -168,7 +128,7 @@ absl::Status TakeDirectory(const std::string& directory, LoadAccount& account,
   LK_ASSIGN_OR_RETURN(DirectoryConfig config, ReadConfig(directory));
   checkpoint.config = std::move(config.model);
   LK_ASSIGN_OR_RETURN(TensorTable table, TensorTable::OpenDirectory(directory, account));
-  LK_RETURN_IF_ERROR(TakeAllTensors({kHuggingFaceNames, config.int4}, table, checkpoint));
+  LK_RETURN_IF_ERROR(TakeAllTensors({kHuggingFaceNames, config.grouped}, table, checkpoint));
   checkpoint.files = table.files();
   const auto is_harmless = [&](std::string_view name) {
     // Tables that old versions of transformers stored: computed from the config here.

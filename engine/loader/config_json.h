@@ -14,7 +14,7 @@ namespace lowkey {
 // transformers' LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config, except sizes that decide
 // shapes: those must be there. Fields that a family's own code ignores are ignored here too:
 // Llama's sliding_window, mlp_bias outside Llama, attention_bias of Mistral and Qwen2 (which has
-// biases on q, k and v, always). quantization_config is left to ParseInt4Config.
+// biases on q, k and v, always). quantization_config is left to ParseGroupedConfig.
 //   INVALID_ARGUMENT  no JSON object, or a field of another type or out of range
 //   UNIMPLEMENTED     an architecture or a setting that changes the result and that we do not
 //                     compute

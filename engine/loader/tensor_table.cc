@@ -56,6 +56,12 @@ absl::StatusOr<TensorTable> TensorTable::OpenFile(const std::string& directory,
   return table;
 }
 
+void TensorTable::Each(absl::FunctionRef<void(const std::string&, const TensorView&)> body) const {
+  for (const auto& [name, entry] : tensors_) {
+    if (entry.dtype_is_usable) body(name, entry.view);
+  }
+}
+
 absl::StatusOr<int64_t> TensorTable::Rows(const std::string& name, int64_t min, int64_t max) const {
   const auto it = tensors_.find(name);
   const bool is_matrix = it != tensors_.end() && it->second.view.shape.size() == 2;

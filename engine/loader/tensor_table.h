@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/load_account.h"
@@ -41,6 +42,9 @@ class TensorTable {
   static TensorTable OfGguf(const Gguf& gguf);
 
   bool Has(const std::string& name) const { return tensors_.contains(name); }
+
+  // Calls body(name, tensor) for every tensor of a dtype that LoadFloats reads, by name.
+  void Each(absl::FunctionRef<void(const std::string&, const TensorView&)> body) const;
 
   // Returns the first dimension of a matrix; INVALID_ARGUMENT when it is out of range.
   absl::StatusOr<int64_t> Rows(const std::string& name, int64_t min, int64_t max) const;

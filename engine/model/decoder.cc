@@ -105,4 +105,8 @@ absl::Status Decoder::TakeWeightSets(
   return absl::OkStatus();
 }
 
+absl::Status Decoder::Observe(Observer) {
+  return absl::UnimplementedError("device: rows in its memory are not observed, expected cpu");
+}
+
 }  // namespace lowkey

@@ -27,14 +27,19 @@ struct DecoderOptions {
   std::function<void(int64_t, int64_t)> progress;
 };
 
+// The rows that linear maps of a decoder layer are multiplied with: of q, k and v; of o; of gate and
+// up; of down.
+enum class LinearInput { kQkv, kOutput, kGateUp, kDown };
+
 // A Llama-style decoder with its weights, computing on the host (Transformer) or on a device
 // (DeviceTransformer). One thread. Errors are a device's failures, for good: results after one
 // cannot be used.
 class Decoder {
  public:
-  // Called with the attention input of a layer (after the norm): [n_rows, hidden_dim], rows
-  // contiguous.
-  using Observer = std::function<void(int64_t layer, const float* x, int64_t n_rows)>;
+  // Called with rows that linear maps of a layer are about to be multiplied with; row i is at
+  // x + i * ld.
+  using Observer = std::function<void(int64_t layer, LinearInput input, const float* x, int64_t ld,
+                                      int64_t n_rows)>;
 
   // The step's next n_rows rows, all of one weight set, and the mechanisms that attend to them.
   struct Group {
@@ -49,8 +54,10 @@ class Decoder {
   // mechanisms have planned the segments that cover their group's rows. Leaves hidden states for
   // Logits. At most max_rows rows; a weight set at most once.
   virtual absl::Status Forward(absl::Span<const int32_t> tokens,
-                               absl::Span<const int64_t> positions, absl::Span<const Group> groups,
-                               const Observer& observer) = 0;
+                               absl::Span<const int64_t> positions,
+                               absl::Span<const Group> groups) = 0;
+  // Every later Forward calls the observer. UNIMPLEMENTED on a device.
+  virtual absl::Status Observe(Observer observer);
 
   virtual int64_t max_logit_rows() const = 0;
   // Computes the logits of row rows[i] of the last Forward into logits_row(i); at most

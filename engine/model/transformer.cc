@@ -1,6 +1,7 @@
 #include "engine/model/transformer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/status_macros.h"
 
@@ -114,29 +115,36 @@ void Transformer::Attend(int64_t layer, absl::Span<const Group> groups) {
   float* product = product_.data();
   for (const Group& group : groups) {
     WeightSet& set = *weight_sets_[group.weight_set];
+    if (observer_) {
+      observer_(layer, LinearInput::kQkv, x, config().hidden_dim, group.n_rows);
+    }
     const LayerRows rows = set.Project(layer, x);
     for (AttentionMechanism* m : group.mechanisms) m->Attend(rows);
+    if (observer_) observer_(layer, LinearInput::kOutput, rows.out, rows.ld_out, group.n_rows);
     set.Output(layer, product, ld_product());
     x += group.n_rows * config().hidden_dim;
     product += group.n_rows * ld_product();
   }
 }
 
-void Transformer::FeedForward(const Layer& layer, int64_t n_rows) {
+void Transformer::FeedForward(int64_t layer_index, int64_t n_rows) {
+  const Layer& layer = layers_[layer_index];
   const int64_t dim = config().hidden_dim, ffn_dim = config().ffn_dim;
   const int64_t ld = RowStride(layer.gate_up.n_out_padded());
+  if (observer_) observer_(layer_index, LinearInput::kGateUp, normed_.data(), dim, n_rows);
   Linear(layer.gate_up, normed_.data(), dim, n_rows, ffn_.data(), ld, pool_);
   ForRows(pool_, n_rows, [&](int64_t i) {
     float* row = ffn_.data() + i * ld;
     if (!layer.gate_up_bias.empty()) Kernels().add(layer.gate_up_bias.data(), row, 2 * ffn_dim);
     Kernels().silu_mul(row, row + ffn_dim, row, ffn_dim);
   });
+  if (observer_) observer_(layer_index, LinearInput::kDown, ffn_.data(), ld, n_rows);
   Linear(layer.down, ffn_.data(), ld, n_rows, product_.data(), ld_product(), pool_);
 }
 
 absl::Status Transformer::Forward(absl::Span<const int32_t> tokens,
                                   absl::Span<const int64_t> positions,
-                                  absl::Span<const Group> groups, const Observer& observer) {
+                                  absl::Span<const Group> groups) {
   static const std::vector<float> kNoBias;  // Output adds its own
   const auto n_rows = static_cast<int64_t>(tokens.size());
   LK_RETURN_IF_ERROR(Embed(tokens));
@@ -147,13 +155,17 @@ absl::Status Transformer::Forward(absl::Span<const int32_t> tokens,
   for (int64_t i = 0; i < config().n_layers; ++i) {
     const Layer& layer = layers_[i];
     Norm(layer.attention_norm, n_rows);
-    if (observer) observer(i, normed_.data(), n_rows);
     Attend(i, groups);  // project, attend, output
     Add(kNoBias, n_rows);
     Norm(layer.ffn_norm, n_rows);
-    FeedForward(layer, n_rows);
+    FeedForward(i, n_rows);
     Add(layer.down_bias, n_rows);
   }
+  return absl::OkStatus();
+}
+
+absl::Status Transformer::Observe(Observer observer) {
+  observer_ = std::move(observer);
   return absl::OkStatus();
 }
 

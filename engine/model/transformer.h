@@ -28,7 +28,8 @@ class Transformer : public Decoder {
       ThreadPool& pool);
 
   absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
-                       absl::Span<const Group> groups, const Observer& observer) override;
+                       absl::Span<const Group> groups) override;
+  absl::Status Observe(Observer observer) override;
   static constexpr int64_t kMaxLogitRows = 64;
   int64_t max_logit_rows() const override { return kMaxLogitRows; }
   absl::Status Logits(absl::Span<const int64_t> rows) override;
@@ -62,11 +63,12 @@ class Transformer : public Decoder {
   // product_ = the attention of normed_, by weight set and mechanism.
   void Attend(int64_t layer, absl::Span<const Group> groups);
   // product_ = the feed-forward network of normed_, without the last bias.
-  void FeedForward(const Layer& layer, int64_t n_rows);
+  void FeedForward(int64_t layer, int64_t n_rows);
 
   int64_t ld_product() const { return RowStride(layers_[0].down.n_out_padded()); }
 
   ThreadPool& pool_;
+  Observer observer_;
   std::vector<Layer> layers_;
   std::vector<std::unique_ptr<WeightSet>> weight_sets_;
   std::shared_ptr<const MappedFile> embedding_file_;  // null: the table is in memory

@@ -191,8 +191,10 @@ struct MadeMatrix {
       return;
     }
     constexpr std::byte kAnything{0x11};  // a normal number as a scale
-    // The codes of AWQ and GPTQ are as fast as those of Q4_1.
-    const DType stored = codes == CodeFormat::kInt4 ? DType::kQ4_1 : like.dtype;
+    // The codes of AWQ and GPTQ are as fast as those of Q4_1, or are Q8_0's.
+    const DType stored = codes == CodeFormat::kInt4   ? DType::kQ4_1
+                         : codes == CodeFormat::kQ8_0 ? DType::kQ8_0
+                                                      : like.dtype;
     blocks.assign(n * n / DTypeBlockSize(stored) * DTypeBytes(stored), kAnything);
     view = {stored, {n, n}, blocks.data()};
   }

@@ -244,19 +244,24 @@ absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(
   const auto used = tokens.subspan(0, std::min<size_t>(tokens.size(), dim));
   EngineOptions engine = options;
   engine.max_batch_tokens = std::max<int32_t>(1, static_cast<int32_t>(used.size()));
+  if (engine.device != nullptr) engine.dtype = EngineOptions::Dtype::kAuto;
+  engine.device = nullptr;
   LK_ASSIGN_OR_RETURN(auto runner, OpenFor(std::move(checkpoint), used, engine));
   SequenceCache sequence;
   sequence.n_prompt_tokens = static_cast<int64_t>(used.size());
   std::vector<LayerRank> out;
-  const auto observe = [&](int64_t layer, const float* x, int64_t n_rows) {
+  const auto observe = [&](int64_t layer, LinearInput input, const float* x, int64_t ld,
+                           int64_t n_rows) {
+    if (input != LinearInput::kQkv) return;
     LayerRank r;
     r.layer = static_cast<int32_t>(layer);
-    r.entropy_rank = SvdEntropyRank(SingularValues({x, n_rows, dim, dim}));
+    r.entropy_rank = SvdEntropyRank(SingularValues({x, n_rows, dim, ld}));
     r.ratio = static_cast<double>(r.entropy_rank) / static_cast<double>(n_rows);
     out.push_back(r);
   };
   const ModelRunner::Rows rows{&sequence, 0, used};
-  LK_RETURN_IF_ERROR(runner->Step({&rows, 1}, observe));
+  LK_RETURN_IF_ERROR(runner->Observe(observe));
+  LK_RETURN_IF_ERROR(runner->Step({&rows, 1}));
   return out;
 }
 

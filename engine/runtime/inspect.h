@@ -71,7 +71,7 @@ struct LayerRank {
 };
 
 // Measures how low-rank every layer's attention input is over the first min(n_tokens, hidden_dim)
-// tokens. ComputeLogits' errors.
+// tokens, on the host. ComputeLogits' errors.
 absl::StatusOr<std::vector<LayerRank>> MeasureLowRankness(
     std::shared_ptr<const Checkpoint> checkpoint, absl::Span<const int32_t> tokens,
     const EngineOptions& options);

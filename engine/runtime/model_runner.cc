@@ -348,12 +348,12 @@ absl::Status ModelRunner::Plan() {
   return absl::OkStatus();
 }
 
-absl::Status ModelRunner::Compute(absl::Span<const Rows> rows, const Decoder::Observer& observer) {
+absl::Status ModelRunner::Compute(absl::Span<const Rows> rows) {
   Arrange(rows);
   LK_CHECK(static_cast<int64_t>(tokens_.size()) <= max_rows_);
   LK_RETURN_IF_ERROR(place_->cache().FitIn([this] { return Plan(); }));
   place_->TakeDrawn(drawn_);
-  return place_->decoder().Forward(tokens_, positions_, groups_, observer);
+  return place_->decoder().Forward(tokens_, positions_, groups_);
 }
 
 void ModelRunner::Advance() {
@@ -364,8 +364,8 @@ void ModelRunner::Advance() {
   }
 }
 
-absl::Status ModelRunner::Step(absl::Span<const Rows> rows, const Decoder::Observer& observer) {
-  LK_RETURN_IF_ERROR(Compute(rows, observer));
+absl::Status ModelRunner::Step(absl::Span<const Rows> rows) {
+  LK_RETURN_IF_ERROR(Compute(rows));
   Advance();
   return absl::OkStatus();
 }

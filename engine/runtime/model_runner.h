@@ -46,7 +46,7 @@ class ModelRunner {
   // Computes a step of at most max_rows() rows in all. Leaves hidden states for Logits; row numbers
   // count through `rows` in order. RESOURCE_EXHAUSTED when the cache is full: nothing was computed.
   // Any error once health() has one.
-  absl::Status Compute(absl::Span<const Rows> rows, const Decoder::Observer& observer = nullptr);
+  absl::Status Compute(absl::Span<const Rows> rows);
   // Ends the computed step: every sequence has its rows but for drafts, and drops what no later row
   // reads.
   void Advance();
@@ -61,7 +61,7 @@ class ModelRunner {
     mechanism(sequence.options.mechanism).Advance(sequence, 1);
   }
   // Computes and advances.
-  absl::Status Step(absl::Span<const Rows> rows, const Decoder::Observer& observer = nullptr);
+  absl::Status Step(absl::Span<const Rows> rows);
 
   // Hands the logits of rows of the last step to `consume(index into rows, logits [vocab_size])`,
   // in order. An error is health()'s.
@@ -89,6 +89,10 @@ class ModelRunner {
           wrap) {
     std::unique_ptr<AttentionMechanism>& mechanism = mechanisms_.at(id).mechanism;
     mechanism = wrap(std::move(mechanism));
+  }
+  // Decoder::Observe (tools that watch a model).
+  absl::Status Observe(Decoder::Observer observer) {
+    return place_->decoder().Observe(std::move(observer));
   }
   ThreadPool& pool() { return *pool_; }
   // Returns an error for good once a device failed.

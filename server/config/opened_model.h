@@ -27,6 +27,7 @@ class OpenedModel {
   static absl::StatusOr<std::string> Name(const FlagValues& flags);
 
   const std::string& path() const { return files_.path; }
+  const ModelFiles& files() const { return files_; }
   // OpenCheckpoint's errors.
   absl::StatusOr<std::shared_ptr<const Checkpoint>> Weights() const;
   // LoadTokenizer's errors.

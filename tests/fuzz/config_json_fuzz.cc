@@ -6,7 +6,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/loader/config_json.h"
-#include "engine/loader/int4_checkpoint.h"
+#include "engine/loader/grouped_checkpoint.h"
 #include "tests/fuzz/config_checks.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto config = lowkey::ParseModelConfig(text, text);
   LK_CHECK(config.ok() || !config.status().message().empty());
   if (config.ok()) lowkey::CheckConfig(*config);
-  const auto int4 = lowkey::ParseInt4Config(text);
+  const auto int4 = lowkey::ParseGroupedConfig(text);
   LK_CHECK(int4.ok() || !int4.status().message().empty());
   if (int4.ok() && int4->has_value()) LK_CHECK((*int4)->group_size.value_or(32) >= 32);
   return 0;

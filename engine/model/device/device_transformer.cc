@@ -178,23 +178,12 @@ void DeviceTransformer::FeedForward(const Layer& layer, int64_t n_rows) {
                     layer.down_bias.as<float>(), GemmArgs::Into::kAccumulate});
 }
 
-void DeviceTransformer::Observe(int64_t layer, int64_t n_rows, const Observer& observer) {
-  if (!observer) return;
-  std::vector<float> rows(n_rows * config().hidden_dim);
-  if (!device_.Download(input_floats(), rows.data(), static_cast<int64_t>(rows.size()) * kFloat)
-           .ok()) {
-    return;
-  }
-  observer(layer, rows.data(), n_rows);
-}
-
-void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups,
-                              const Observer& observer) {
+void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups) {
   const DeviceWeight& table = embedding_ == nullptr ? *lm_head_ : *embedding_;
   device_.kernels().embed(device_, {inputs_.as<int32_t>(), table.data(), table.type(),
                                     config().hidden_dim, x_.as<float>(), n_rows});
   int64_t first_row = 0;
-  reads_inputs_ = observer != nullptr;
+  reads_inputs_ = false;
   for (const Group& group : groups) {
     const bool reads = std::any_of(group.mechanisms.begin(), group.mechanisms.end(),
                                    [](const auto* m) { return m->ReadsInputs(); });
@@ -206,7 +195,6 @@ void DeviceTransformer::Queue(int64_t n_rows, absl::Span<const Group> groups,
   for (int64_t i = 0; i < config().n_layers; ++i) {
     Norm(layers_[i].attention_norm, n_rows, nullptr,
          reads_inputs_ ? normed_floats_.as<float>() : nullptr);
-    Observe(i, n_rows, observer);
     Attend(i, groups);
     FeedForward(layers_[i], n_rows);
   }
@@ -235,14 +223,14 @@ void DeviceTransformer::UploadInputs(absl::Span<const int32_t> tokens,
 
 absl::Status DeviceTransformer::Forward(absl::Span<const int32_t> tokens,
                                         absl::Span<const int64_t> positions,
-                                        absl::Span<const Group> groups, const Observer& observer) {
+                                        absl::Span<const Group> groups) {
   const auto n_rows = static_cast<int64_t>(tokens.size());
   UploadInputs(tokens, positions);
-  const std::optional<uint64_t> key = observer ? std::nullopt : StepKey(number_, groups);
+  const std::optional<uint64_t> key = StepKey(number_, groups);
   if (key.has_value()) {
-    device_.Repeat(*key, [&] { Queue(n_rows, groups, observer); });
+    device_.Repeat(*key, [&] { Queue(n_rows, groups); });
   } else {
-    Queue(n_rows, groups, observer);
+    Queue(n_rows, groups);
   }
   return device_.status();
 }

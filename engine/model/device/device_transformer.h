@@ -28,7 +28,7 @@ class DeviceTransformer : public Decoder {
       Device& device);
 
   absl::Status Forward(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions,
-                       absl::Span<const Group> groups, const Observer& observer) override;
+                       absl::Span<const Group> groups) override;
   int64_t max_logit_rows() const override { return options_.max_logit_rows; }
   absl::Status Logits(absl::Span<const int64_t> rows) override;
   // Called before Forward: these rows take their tokens from `results`, on the device.
@@ -65,10 +65,9 @@ class DeviceTransformer : public Decoder {
   const float* input_floats() const;
   void UploadInputs(absl::Span<const int32_t> tokens, absl::Span<const int64_t> positions);
   // The step's layers, all queued.
-  void Queue(int64_t n_rows, absl::Span<const Group> groups, const Observer& observer);
+  void Queue(int64_t n_rows, absl::Span<const Group> groups);
   void Attend(int64_t layer, absl::Span<const Group> groups);
   void FeedForward(const Layer& layer, int64_t n_rows);
-  void Observe(int64_t layer, int64_t n_rows, const Observer& observer);
 
   const DecoderOptions options_;
   Device& device_;

@@ -166,66 +166,71 @@ TEST_P(CodedWeightTest, ProductsAreTheFormulasToTheBit) {
   }
 }
 
-// A matrix as GPTQ packs it, of random codes, zero points and scales.
+// A matrix as GPTQ packs it, of random codes and scales, and random zero points of 4 bits.
 struct Gptq {
-  Gptq(int64_t n_out, int64_t n_in, int64_t group_size) {
+  Gptq(DType dtype, int64_t n_out, int64_t n_in, int64_t group_size) {
     std::mt19937 rng(11);
-    const int64_t n_groups = n_in / group_size;
-    codes.resize(n_in / 8 * n_out);
-    zeros.resize(n_groups * n_out / 8);
+    const int64_t n_groups = n_in / group_size, in_word = DTypeBlockSize(dtype);
+    codes.resize(n_in / in_word * n_out);
+    zeros.resize(n_groups * n_out / in_word, 0x7f7f7f7f);
     scales.resize(n_groups * n_out);
     for (uint32_t& word : codes) word = rng();
-    for (uint32_t& word : zeros) word = rng();
+    for (uint32_t& word : zeros) word = dtype == DType::kGptq4 ? rng() : word;
     for (uint16_t& s : scales) s = FloatToHalf(static_cast<float>(rng() % 1000 + 1) / 65536);
-    groups =
-        std::make_shared<Int4Groups>(Int4Groups{DType::kGptq4,
-                                                n_out,
-                                                n_in,
-                                                group_size,
-                                                reinterpret_cast<const std::byte*>(codes.data()),
-                                                reinterpret_cast<const std::byte*>(zeros.data()),
-                                                reinterpret_cast<const std::byte*>(scales.data()),
-                                                DType::kF16,
-                                                1,
-                                                {}});
-    view = {DType::kGptq4, {n_out, n_in}, groups->codes, 0, groups};
+    groups = std::make_shared<GroupedCodes>();
+    groups->dtype = dtype;
+    groups->n_out = n_out;
+    groups->n_in = n_in;
+    groups->group_size = group_size;
+    groups->codes = reinterpret_cast<const std::byte*>(codes.data());
+    groups->zeros = reinterpret_cast<const std::byte*>(zeros.data());
+    groups->scales = reinterpret_cast<const std::byte*>(scales.data());
+    groups->zero_offset = 1;
+    groups->is_symmetric = dtype == DType::kGptq8;
+    view = {dtype, {n_out, n_in}, groups->codes, 0, groups};
   }
 
   std::vector<uint32_t> codes, zeros;
   std::vector<uint16_t> scales;
-  std::shared_ptr<Int4Groups> groups;
+  std::shared_ptr<GroupedCodes> groups;
   TensorView view;
 };
 
-TEST_P(CodedWeightTest, ProductsWithZeroPointsAreTheFormulasToTheBit) {
+TEST_P(CodedWeightTest, ProductsOfGroupedCodesAreTheFormulasToTheBit) {
   const int64_t n_out = 72, n_in = 384, group_size = 128, n_rows = 9;
-  const Gptq matrix(n_out, n_in, group_size);
-  const PackedWeight w = Pack({&matrix.view, 1}, *GetParam());
-  ASSERT_EQ(w.parts()[0].form.codes, CodeFormat::kInt4);
-  const std::vector<float> x = Random(n_rows * n_in, 4);
-  const std::vector<float> y = Product(w, x, n_rows);
-  std::vector<uint8_t> codes(n_in);
-  std::vector<float> scales(n_in / group_size);
-  std::vector<int32_t> zeros(n_in / group_size);
-  for (int64_t i = 0; i < n_rows; ++i) {
-    const Formula formula(CodeFormat::kInt4, {x.begin() + i * n_in, x.begin() + (i + 1) * n_in});
-    for (int64_t j = 0; j < n_out; ++j) {
-      LoadCodes(*matrix.groups, j, codes.data());
-      LoadGroups(*matrix.groups, j, scales.data(), zeros.data());
-      const float expected = formula.Output([&](int64_t index, CodedBlock& block) {
-        block.scale = FloatToHalf(scales[index * 32 / group_size]);
-        block.add_factors[0] = static_cast<uint8_t>(zeros[index * 32 / group_size]);
-        std::copy_n(codes.begin() + index * 32, 32, block.codes.begin());
-      });
-      ASSERT_EQ(std::bit_cast<uint32_t>(y[i * w.n_out_padded() + j]),
-                std::bit_cast<uint32_t>(expected))
-          << "row " << i << ", output " << j;
+  for (const auto& [dtype, format] :
+       {std::pair{DType::kGptq4, CodeFormat::kInt4}, std::pair{DType::kGptq8, CodeFormat::kQ8_0}}) {
+    const Gptq matrix(dtype, n_out, n_in, group_size);
+    const PackedWeight w = Pack({&matrix.view, 1}, *GetParam());
+    ASSERT_EQ(w.parts()[0].form.codes, format);
+    const std::vector<float> x = Random(n_rows * n_in, 4);
+    const std::vector<float> y = Product(w, x, n_rows);
+    std::vector<uint8_t> codes(n_in);
+    std::vector<float> scales(n_in / group_size);
+    std::vector<int32_t> zeros(n_in / group_size);
+    for (int64_t i = 0; i < n_rows; ++i) {
+      const Formula formula(format, {x.begin() + i * n_in, x.begin() + (i + 1) * n_in});
+      for (int64_t j = 0; j < n_out; ++j) {
+        LoadCodes(*matrix.groups, j, codes.data());
+        LoadGroups(*matrix.groups, j, scales.data(), zeros.data());
+        const float expected = formula.Output([&](int64_t index, CodedBlock& block) {
+          block.scale = FloatToHalf(scales[index * 32 / group_size]);
+          block.add_factors[0] = static_cast<uint8_t>(zeros[index * 32 / group_size]);
+          for (int64_t k = 0; k < 32; ++k) {
+            const int code = codes[index * 32 + k] - (format == CodeFormat::kQ8_0 ? 128 : 0);
+            block.codes[k] = static_cast<uint8_t>(code);
+          }
+        });
+        ASSERT_EQ(std::bit_cast<uint32_t>(y[i * w.n_out_padded() + j]),
+                  std::bit_cast<uint32_t>(expected))
+            << DTypeName(dtype) << ": row " << i << ", output " << j;
+      }
     }
   }
 }
 
 TEST(CodedWeight, GroupsThatAreNoBlocksOfNeighborsAreWidened) {
-  Gptq matrix(16, 256, 128);
+  Gptq matrix(DType::kGptq4, 16, 256, 128);
   const WeightStorage storage = {StorageType::kBFloat16, true};
   EXPECT_EQ(FormOf(matrix.view, storage).codes, CodeFormat::kInt4);
   matrix.groups->group_size = 48;
@@ -235,6 +240,14 @@ TEST(CodedWeight, GroupsThatAreNoBlocksOfNeighborsAreWidened) {
   EXPECT_EQ(FormOf(matrix.view, storage).codes, std::nullopt);
   matrix.groups->scale_dtype = DType::kF16;
   matrix.groups->groups.assign(256, 0);
+  EXPECT_EQ(FormOf(matrix.view, storage).codes, std::nullopt);
+}
+
+TEST(CodedWeight, CodesOf8BitsAroundAnotherZeroPointAreWidened) {
+  Gptq matrix(DType::kGptq8, 16, 256, 128);
+  const WeightStorage storage = {StorageType::kBFloat16, true};
+  EXPECT_EQ(FormOf(matrix.view, storage).codes, CodeFormat::kQ8_0);
+  matrix.groups->is_symmetric = false;
   EXPECT_EQ(FormOf(matrix.view, storage).codes, std::nullopt);
 }
 

@@ -1,4 +1,4 @@
-#include "engine/loader/int4_checkpoint.h"
+#include "engine/loader/grouped_checkpoint.h"
 
 #include <cstring>
 #include <map>
@@ -27,8 +27,8 @@ const json kAwq = {{"quant_method", "awq"},
 const json kGptq = {
     {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"desc_act", false}, {"sym", true}};
 
-absl::StatusOr<std::optional<Int4Config>> Parse(const json& quantization) {
-  return ParseInt4Config(json{{"quantization_config", quantization}}.dump());
+absl::StatusOr<std::optional<GroupedConfig>> Parse(const json& quantization) {
+  return ParseGroupedConfig(json{{"quantization_config", quantization}}.dump());
 }
 
 // Returns `base` with one field changed.
@@ -43,18 +43,18 @@ std::string ErrorOf(const json& quantization, absl::StatusCode code) {
   return std::string(status.message());
 }
 
-TEST(ParseInt4Config, IsAbsentWithoutTheField) {
-  EXPECT_EQ((*ParseInt4Config("{}")).has_value(), false);
-  EXPECT_EQ((*ParseInt4Config(R"({"quantization_config": null})")).has_value(), false);
+TEST(ParseGroupedConfig, IsAbsentWithoutTheField) {
+  EXPECT_EQ((*ParseGroupedConfig("{}")).has_value(), false);
+  EXPECT_EQ((*ParseGroupedConfig(R"({"quantization_config": null})")).has_value(), false);
 }
 
-TEST(ParseInt4Config, ReadsBothMethods) {
-  const Int4Config awq = **Parse(kAwq);
+TEST(ParseGroupedConfig, ReadsBothMethods) {
+  const GroupedConfig awq = **Parse(kAwq);
   EXPECT_EQ(awq.dtype, DType::kAwq4);
   EXPECT_EQ(awq.group_size, 32);
   EXPECT_EQ(awq.zero_offset, 0);
   EXPECT_TRUE(Parse(With(kAwq, "version", "GEMM")).ok());
-  const Int4Config gptq = **Parse(kGptq);
+  const GroupedConfig gptq = **Parse(kGptq);
   EXPECT_EQ(gptq.dtype, DType::kGptq4);
   EXPECT_EQ(gptq.zero_offset, 1);
   EXPECT_FALSE(gptq.needs_g_idx);
@@ -63,9 +63,10 @@ TEST(ParseInt4Config, ReadsBothMethods) {
   EXPECT_EQ((**Parse(With(kGptq, "checkpoint_format", "gptq"))).zero_offset, 1);
   EXPECT_EQ((**Parse(With(kGptq, "group_size", -1))).group_size, std::nullopt);
   EXPECT_TRUE(Parse(With(kGptq, "dynamic", json::object())).ok());
+  EXPECT_EQ((**Parse(With(kGptq, "bits", 8))).dtype, DType::kGptq8);
 }
 
-TEST(ParseInt4Config, WhatWeDoNotReadIsUnimplementedByName) {
+TEST(ParseGroupedConfig, WhatWeDoNotReadIsUnimplementedByName) {
   const auto unimplemented = [](const json& quantization) {
     return ErrorOf(quantization, absl::StatusCode::kUnimplemented);
   };
@@ -75,11 +76,13 @@ TEST(ParseInt4Config, WhatWeDoNotReadIsUnimplementedByName) {
                            "\" is not supported, expected \"awq\" or \"gptq\""));
   }
   EXPECT_THAT(unimplemented(json::object()), HasSubstr("quant_method: missing is not supported"));
-  for (const int bits : {2, 3, 8}) {
+  for (const int bits : {2, 3, 16}) {
     EXPECT_EQ(unimplemented(With(kGptq, "bits", bits)),
               absl::StrCat("config.json: quantization_config: bits: ", bits,
-                           " is not supported, expected 4"));
+                           " is not supported, expected 4 or 8"));
   }
+  EXPECT_EQ(unimplemented(With(kAwq, "bits", 8)),
+            "config.json: quantization_config: bits: 8 is not supported, expected 4");
   EXPECT_THAT(unimplemented(With(kAwq, "group_size", 48)), HasSubstr("-1, 32, 64 or 128"));
   EXPECT_THAT(unimplemented(With(kAwq, "group_size", 0)), HasSubstr("-1, 32, 64 or 128"));
   EXPECT_THAT(unimplemented(With(kAwq, "version", "gemv")), HasSubstr("expected \"gemm\""));
@@ -91,7 +94,7 @@ TEST(ParseInt4Config, WhatWeDoNotReadIsUnimplementedByName) {
               HasSubstr("the same settings in every module"));
 }
 
-TEST(ParseInt4Config, WrongTypesAndRangesAreErrors) {
+TEST(ParseGroupedConfig, WrongTypesAndRangesAreErrors) {
   for (const auto& [key, value] :
        std::vector<std::pair<const char*, json>>{{"bits", "4"},
                                                  {"bits", 0},
@@ -103,12 +106,12 @@ TEST(ParseInt4Config, WrongTypesAndRangesAreErrors) {
     EXPECT_THAT(ErrorOf(With(kGptq, key, value), absl::StatusCode::kInvalidArgument),
                 HasSubstr(absl::StrCat("config.json: quantization_config: ", key, ": ")));
   }
-  EXPECT_FALSE(ParseInt4Config(R"({"quantization_config": "awq"})").ok());
+  EXPECT_FALSE(ParseGroupedConfig(R"({"quantization_config": "awq"})").ok());
 }
 
 struct GoldenMap {
   const char* name;
-  Int4Config config;
+  GroupedConfig config;
 };
 const GoldenMap kGoldenMaps[] = {
     {"awq_32", {DType::kAwq4, 32}},
@@ -133,12 +136,12 @@ TEST_P(GoldenInt4, RowsEqualTheScriptsToTheBit) {
   ASSERT_TRUE(table.ok()) << table.status();
   const auto expected = table->Take(absl::StrCat(map.name, ".expected"), {kOut, kIn});
   ASSERT_TRUE(expected.ok()) << expected.status();
-  ASSERT_TRUE(IsInt4(*table, map.name));
-  const auto view = TakeInt4(*table, map.name, map.config, {kOut, kIn});
+  ASSERT_TRUE(IsGrouped(*table, map.name));
+  const auto view = TakeGrouped(*table, map.name, map.config, {kOut, kIn});
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_EQ(view->shape, (std::vector<int64_t>{kOut, kIn}));
   EXPECT_EQ(view->dtype, map.config.dtype);
-  EXPECT_EQ(view->int4->groups.empty(), !map.config.needs_g_idx);
+  EXPECT_EQ(view->grouped->groups.empty(), !map.config.needs_g_idx);
   std::vector<float> row(kIn), expected_row(kIn);
   for (int64_t o = 0; o < kOut; ++o) {
     LoadRow(*view, o, row.data());
@@ -216,10 +219,10 @@ class PackedModel {
   void Pack(const std::string& linear, const std::vector<int64_t>& shape,
             const json& quantization) {
     const bool is_awq = quantization["quant_method"] == "awq";
-    const int64_t out = shape[0], in = shape[1];
+    const int64_t out = shape[0], in = shape[1], in_word = quantization["bits"] == 8 ? 4 : 8;
     Set(linear + ".qweight", DType::kI32,
-        is_awq ? std::vector<int64_t>{in, out / 8} : std::vector<int64_t>{in / 8, out});
-    Set(linear + ".qzeros", DType::kI32, {in / 32, out / 8});
+        is_awq ? std::vector<int64_t>{in, out / 8} : std::vector<int64_t>{in / in_word, out});
+    Set(linear + ".qzeros", DType::kI32, {in / 32, out / in_word});
     Set(linear + ".scales", DType::kF16, {in / 32, out});
     if (is_awq) return;
     Set(linear + ".g_idx", DType::kI32, {in});
@@ -231,19 +234,37 @@ class PackedModel {
 
 constexpr char kDown[] = "model.layers.1.mlp.down_proj";
 
-TEST(Int4Checkpoint, OpensBothMethods) {
+TEST(GroupedCheckpoint, OpensBothMethods) {
   for (const json& quantization : {kAwq, kGptq}) {
     const auto opened = PackedModel(quantization).Open();
     ASSERT_TRUE(opened.ok()) << opened.status();
     const LayerTensors& layer = (*opened)->layers[1];
-    ASSERT_NE(layer.down_proj.int4, nullptr);
-    EXPECT_EQ(layer.down_proj.int4->n_groups(), 2);
+    ASSERT_NE(layer.down_proj.grouped, nullptr);
+    EXPECT_EQ(layer.down_proj.grouped->n_groups(), 2);
     EXPECT_EQ(layer.k_proj.shape, (std::vector<int64_t>{16, 32}));
-    EXPECT_EQ((*opened)->lm_head.int4, nullptr);
+    EXPECT_EQ((*opened)->lm_head.grouped, nullptr);
   }
 }
 
-TEST(Int4Checkpoint, SomeMapsMayBeLeftAsTheyWere) {
+TEST(GroupedCheckpoint, EightBitsAreSignedWhereAllZeroPointsAreTheMiddle) {
+  PackedModel model(With(kGptq, "bits", 8));
+  const std::string zeros = absl::StrCat(kDown, ".qzeros");
+  for (int64_t i = 0; i < 16; ++i) model.SetWord(zeros, i, 0x7f7f7f7f);
+  const auto is_signed = [&] {
+    const auto opened = model.Open();
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ((*opened)->layers[0].down_proj.dtype, DType::kGptq8);
+    EXPECT_FALSE((*opened)->layers[0].down_proj.grouped->is_symmetric);
+    return (*opened)->layers[1].down_proj.grouped->is_symmetric;
+  };
+  EXPECT_TRUE(is_signed());
+  model.SetWord(zeros, 15, 0x7f7e7f7f);
+  EXPECT_FALSE(is_signed());
+  model.SetWord(zeros, 15, 0x7fff7f7f);
+  EXPECT_THAT(model.Error(), HasSubstr("zero point 256 in group 1 of output 30, expected 1..255"));
+}
+
+TEST(GroupedCheckpoint, SomeMapsMayBeLeftAsTheyWere) {
   PackedModel model(kAwq);
   for (const char* part : {".qweight", ".qzeros", ".scales"}) {
     model.tensors.erase(absl::StrCat(kDown, part));
@@ -254,7 +275,7 @@ TEST(Int4Checkpoint, SomeMapsMayBeLeftAsTheyWere) {
   EXPECT_EQ((*opened)->layers[1].down_proj.dtype, DType::kF16);
 }
 
-TEST(Int4Checkpoint, PackedWeightsNeedTheirDescription) {
+TEST(GroupedCheckpoint, PackedWeightsNeedTheirDescription) {
   PackedModel model(kAwq);
   model.SetQuantization(nullptr);
   EXPECT_THAT(model.Error(),
@@ -262,7 +283,7 @@ TEST(Int4Checkpoint, PackedWeightsNeedTheirDescription) {
                         "weights, expected config.json to describe them in quantization_config"));
 }
 
-TEST(Int4Checkpoint, MisshapenTensorsAreNamed) {
+TEST(GroupedCheckpoint, MisshapenTensorsAreNamed) {
   struct Wrong {
     const char* part;
     DType dtype;
@@ -289,14 +310,14 @@ TEST(Int4Checkpoint, MisshapenTensorsAreNamed) {
   }
 }
 
-TEST(Int4Checkpoint, GroupsMustDivideAwqsInputs) {
+TEST(GroupedCheckpoint, GroupsMustDivideAwqsInputs) {
   PackedModel model(kAwq);
   model.SetQuantization(With(kAwq, "group_size", 128));
   EXPECT_THAT(model.Error(), HasSubstr("self_attn.q_proj.qweight: a map of shape [32, 32], "
                                        "expected inputs in groups of 128"));
 }
 
-TEST(Int4Checkpoint, GroupIndicesAreGroups) {
+TEST(GroupedCheckpoint, GroupIndicesAreGroups) {
   const std::string name = absl::StrCat(kDown, ".g_idx");
   PackedModel model(kGptq);
   for (const uint32_t wrong : {2u, ~0u, 1u << 31}) {
@@ -312,11 +333,11 @@ TEST(Int4Checkpoint, GroupIndicesAreGroups) {
   model.SetWord(name, 40, 0);
   const auto opened = model.Open();
   ASSERT_TRUE(opened.ok()) << opened.status();
-  EXPECT_EQ((*opened)->layers[1].down_proj.int4->GroupOf(3), 1);
-  EXPECT_EQ((*opened)->layers[1].down_proj.int4->GroupOf(40), 0);
+  EXPECT_EQ((*opened)->layers[1].down_proj.grouped->GroupOf(3), 1);
+  EXPECT_EQ((*opened)->layers[1].down_proj.grouped->GroupOf(40), 0);
 }
 
-TEST(Int4Checkpoint, GroupIndicesMayBeAbsentButForActOrder) {
+TEST(GroupedCheckpoint, GroupIndicesMayBeAbsentButForActOrder) {
   PackedModel model(kGptq);
   model.tensors.erase(absl::StrCat(kDown, ".g_idx"));
   EXPECT_TRUE(model.Open().ok());
@@ -324,17 +345,17 @@ TEST(Int4Checkpoint, GroupIndicesMayBeAbsentButForActOrder) {
   EXPECT_THAT(model.Error(), HasSubstr(absl::StrCat(kDown, ".g_idx: missing")));
 }
 
-TEST(Int4Checkpoint, AZeroPointOf16IsRefused) {
+TEST(GroupedCheckpoint, AZeroPointOf16IsRefused) {
   PackedModel model(kGptq);
   model.SetWord(absl::StrCat(kDown, ".qzeros"), 5, 0x00f00000);
   EXPECT_EQ(model.Error(),
             absl::StrCat("model.safetensors: ", kDown,
-                         ".qzeros: zero point 16 in group 1 of outputs 8..15, expected 1..15"));
+                         ".qzeros: zero point 16 in group 1 of output 13, expected 1..15"));
   model.SetQuantization(With(kGptq, "checkpoint_format", "gptq_v2"));
   EXPECT_TRUE(model.Open().ok());
 }
 
-TEST(Int4Checkpoint, BiasesOfZerosAreHarmless) {
+TEST(GroupedCheckpoint, BiasesOfZerosAreHarmless) {
   PackedModel model(kGptq);
   const std::string name = absl::StrCat(kDown, ".bias");
   model.Set(name, DType::kF32, {32});
@@ -347,7 +368,7 @@ TEST(Int4Checkpoint, BiasesOfZerosAreHarmless) {
   EXPECT_THAT(model.Error(), HasSubstr("shape [31], expected [32]"));
 }
 
-TEST(Int4Checkpoint, APackedAndAPlainMapOfOneNameAreOneTooMany) {
+TEST(GroupedCheckpoint, APackedAndAPlainMapOfOneNameAreOneTooMany) {
   PackedModel model(kAwq);
   model.Set(absl::StrCat(kDown, ".weight"), DType::kF16, {32, 64});
   EXPECT_THAT(model.Error(),

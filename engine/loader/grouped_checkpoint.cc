@@ -1,4 +1,4 @@
-#include "engine/loader/int4_checkpoint.h"
+#include "engine/loader/grouped_checkpoint.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/int4_groups.h"
+#include "engine/base/grouped_codes.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 
@@ -26,9 +26,13 @@ absl::Status Unsupported(const JsonFields& fields, const char* key, const std::s
                                                " is not supported, expected ", known));
 }
 
-absl::Status ReadGroups(const JsonFields& fields, Int4Config& config) {
+absl::Status ReadGroups(const JsonFields& fields, GroupedConfig& config) {
   LK_ASSIGN_OR_RETURN(const int64_t bits, fields.RequiredInt("bits", {1, 32}));
-  if (bits != 4) return Unsupported(fields, "bits", "4");
+  const bool is_gptq = config.dtype != DType::kAwq4;
+  if (bits != 4 && !(is_gptq && bits == 8)) {
+    return Unsupported(fields, "bits", is_gptq ? "4 or 8" : "4");
+  }
+  if (bits == 8) config.dtype = DType::kGptq8;
   LK_ASSIGN_OR_RETURN(const int64_t size, fields.RequiredInt("group_size", {-1, kMaxGroupSize}));
   if (size != -1 && size != 32 && size != 64 && size != 128) {
     return Unsupported(fields, "group_size", "-1, 32, 64 or 128");
@@ -37,8 +41,7 @@ absl::Status ReadGroups(const JsonFields& fields, Int4Config& config) {
   return absl::OkStatus();
 }
 
-absl::Status ReadAwq(const JsonFields& fields, Int4Config& config) {
-  config.dtype = DType::kAwq4;
+absl::Status ReadAwq(const JsonFields& fields) {
   LK_ASSIGN_OR_RETURN(const auto version, fields.String("version"));
   if (absl::AsciiStrToLower(version.value_or("gemm")) != "gemm") {
     return Unsupported(fields, "version", "\"gemm\"");
@@ -49,8 +52,7 @@ absl::Status ReadAwq(const JsonFields& fields, Int4Config& config) {
 }
 
 // Symmetric weights store the zero point 8 like any other, so that `sym` changes nothing.
-absl::Status ReadGptq(const JsonFields& fields, Int4Config& config) {
-  config.dtype = DType::kGptq4;
+absl::Status ReadGptq(const JsonFields& fields, GroupedConfig& config) {
   LK_ASSIGN_OR_RETURN(const auto desc_act, fields.Bool("desc_act"));
   config.needs_g_idx = desc_act.value_or(false);
   LK_RETURN_IF_ERROR(fields.Bool("sym").status());
@@ -71,7 +73,7 @@ absl::Status ReadGptq(const JsonFields& fields, Int4Config& config) {
 }
 
 // Checks a g_idx that was read and drops it where groups are of neighbors.
-absl::Status CheckGroups(const std::string& where, Int4Groups& matrix) {
+absl::Status CheckGroups(const std::string& where, GroupedCodes& matrix) {
   std::vector<int64_t> counts(matrix.n_groups());
   bool has_neighbors = true;
   for (int64_t i = 0; i < matrix.n_in; ++i) {
@@ -93,10 +95,10 @@ absl::Status CheckGroups(const std::string& where, Int4Groups& matrix) {
   return absl::OkStatus();
 }
 
-absl::Status TakeGroups(TensorTable& table, const std::string& linear, const Int4Config& config,
-                        Int4Groups& matrix) {
+absl::Status TakeGroups(TensorTable& table, const std::string& linear, const GroupedConfig& config,
+                        GroupedCodes& matrix) {
   const std::string name = absl::StrCat(linear, ".g_idx");
-  if (config.dtype != DType::kGptq4 || (!config.needs_g_idx && !table.Has(name))) {
+  if (config.dtype == DType::kAwq4 || (!config.needs_g_idx && !table.Has(name))) {
     return absl::OkStatus();
   }
   LK_ASSIGN_OR_RETURN(const TensorView view, table.TakeInts(name, {matrix.n_in}));
@@ -106,22 +108,33 @@ absl::Status TakeGroups(TensorTable& table, const std::string& linear, const Int
   return CheckGroups(table.Where(name), matrix);
 }
 
-// Checks that no stored zero point is 15, which stands for 16.
-absl::Status CheckZeros(const std::string& where, const TensorView& zeros) {
+// Checks that no stored zero point is the largest code, which stands for one more.
+absl::Status CheckZeros(const std::string& where, const TensorView& zeros,
+                        const GroupedCodes& matrix) {
   const int64_t n_words = zeros.size(), in_row = zeros.shape[1];
+  const int in_word = matrix.codes_in_word();
   for (int64_t i = 0; i < n_words; ++i) {
     uint32_t word;
     std::memcpy(&word, zeros.data + static_cast<size_t>(i) * sizeof(word), sizeof(word));
-    const uint32_t full = word & word >> 1 & word >> 2 & word >> 3 & 0x11111111u;
-    if (full == 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat(where, ": zero point 16 in group ", i / in_row,
-                                                   " of outputs ", i % in_row * 8, "..",
-                                                   i % in_row * 8 + 7, ", expected 1..15"));
+    for (int j = 0; j < in_word; ++j) {
+      if ((word >> (j * matrix.bits()) & matrix.max_code()) != matrix.max_code()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          where, ": zero point ", matrix.max_code() + 1, " in group ", i / in_row, " of output ",
+          i % in_row * in_word + j, ", expected 1..", matrix.max_code()));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckSizes(const std::string& where, const Int4Config& config,
+// Returns whether all zero points are the middle of 8 bits.
+bool IsSymmetric(const TensorView& zeros, const GroupedCodes& matrix) {
+  if (matrix.dtype != DType::kGptq8) return false;
+  const auto stored = static_cast<std::byte>(GroupedCodes::kMiddleOf8Bits - matrix.zero_offset);
+  return std::all_of(zeros.data, zeros.data + zeros.size_bytes(),
+                     [&](std::byte zero) { return zero == stored; });
+}
+
+absl::Status CheckSizes(const std::string& where, const GroupedConfig& config,
                         const std::vector<int64_t>& shape) {
   const auto expected = [&](const std::string& what) {
     return absl::InvalidArgumentError(
@@ -136,7 +149,7 @@ absl::Status CheckSizes(const std::string& where, const Int4Config& config,
 
 }  // namespace
 
-absl::StatusOr<std::optional<Int4Config>> ParseInt4Config(std::string_view config_json) {
+absl::StatusOr<std::optional<GroupedConfig>> ParseGroupedConfig(std::string_view config_json) {
   LK_ASSIGN_OR_RETURN(const json object, ParseJsonObject(config_json, "config.json"));
   const JsonFields all(object, "config.json");
   LK_ASSIGN_OR_RETURN(const auto fields, all.Object("quantization_config"));
@@ -146,43 +159,48 @@ absl::StatusOr<std::optional<Int4Config>> ParseInt4Config(std::string_view confi
   if (!is_awq && method != "gptq") {
     return Unsupported(*fields, "quant_method", "\"awq\" or \"gptq\"");
   }
-  Int4Config config;
+  GroupedConfig config;
+  config.dtype = is_awq ? DType::kAwq4 : DType::kGptq4;
   LK_RETURN_IF_ERROR(ReadGroups(*fields, config));
-  LK_RETURN_IF_ERROR(is_awq ? ReadAwq(*fields, config) : ReadGptq(*fields, config));
+  LK_RETURN_IF_ERROR(is_awq ? ReadAwq(*fields) : ReadGptq(*fields, config));
   return config;
 }
 
-bool IsInt4(const TensorTable& table, const std::string& linear) {
+bool IsGrouped(const TensorTable& table, const std::string& linear) {
   return table.Has(absl::StrCat(linear, ".qweight"));
 }
 
-absl::StatusOr<TensorView> TakeInt4(TensorTable& table, const std::string& linear,
-                                    const Int4Config& config, const std::vector<int64_t>& shape) {
+absl::StatusOr<TensorView> TakeGrouped(TensorTable& table, const std::string& linear,
+                                       const GroupedConfig& config,
+                                       const std::vector<int64_t>& shape) {
   const std::string codes_name = absl::StrCat(linear, ".qweight");
   LK_RETURN_IF_ERROR(CheckSizes(table.Where(codes_name), config, shape));
-  auto matrix = std::make_shared<Int4Groups>();
+  auto matrix = std::make_shared<GroupedCodes>();
   matrix->dtype = config.dtype;
   matrix->n_out = shape[0];
   matrix->n_in = shape[1];
   matrix->group_size = config.group_size.value_or(matrix->n_in);
   matrix->zero_offset = config.zero_offset;
   const bool is_awq = config.dtype == DType::kAwq4;
-  const std::vector<int64_t> codes_shape = {is_awq ? matrix->n_in : matrix->n_in / 8,
-                                            is_awq ? matrix->n_out / 8 : matrix->n_out};
+  const int in_word = matrix->codes_in_word();
+  const std::vector<int64_t> codes_shape = {is_awq ? matrix->n_in : matrix->n_in / in_word,
+                                            is_awq ? matrix->n_out / in_word : matrix->n_out};
   LK_ASSIGN_OR_RETURN(const TensorView codes, table.TakeInts(codes_name, codes_shape));
   const std::string zeros_name = absl::StrCat(linear, ".qzeros");
   LK_ASSIGN_OR_RETURN(const TensorView zeros,
-                      table.TakeInts(zeros_name, {matrix->n_groups(), matrix->n_out / 8}));
-  if (config.zero_offset > 0) LK_RETURN_IF_ERROR(CheckZeros(table.Where(zeros_name), zeros));
+                      table.TakeInts(zeros_name, {matrix->n_groups(), matrix->n_out / in_word}));
+  if (config.zero_offset > 0)
+    LK_RETURN_IF_ERROR(CheckZeros(table.Where(zeros_name), zeros, *matrix));
   LK_ASSIGN_OR_RETURN(const TensorView scales, table.Take(absl::StrCat(linear, ".scales"),
                                                           {matrix->n_groups(), matrix->n_out}));
   LK_RETURN_IF_ERROR(TakeGroups(table, linear, config, *matrix));
+  matrix->is_symmetric = IsSymmetric(zeros, *matrix);
   matrix->codes = codes.data;
   matrix->zeros = zeros.data;
   matrix->scales = scales.data;
   matrix->scale_dtype = scales.dtype;
   TensorView view{config.dtype, shape, codes.data};
-  view.int4 = std::move(matrix);
+  view.grouped = std::move(matrix);
   return view;
 }
 
