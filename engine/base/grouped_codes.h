@@ -9,8 +9,8 @@
 
 namespace lowkey {
 
-// A matrix [n_out, n_in] of 4- or 8-bit codes in groups of inputs, as AWQ and GPTQ checkpoints store
-// it in three tensors that somebody else owns. Weight (o, i) is
+// A matrix [n_out, n_in] of 4- or 8-bit codes in groups of inputs, as AWQ and GPTQ checkpoints
+// store it in three tensors that somebody else owns. Weight (o, i) is
 //   scale[g, o] * (code[i, o] - zero[g, o]),   g = GroupOf(i),
 // with the stored scale widened to fp32 and one rounding. The tensors may be unaligned; words are
 // little-endian and hold eight codes of four bits, or four of eight, the first in the lowest.

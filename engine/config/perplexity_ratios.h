@@ -32,10 +32,19 @@ class PerplexityRatios {
   std::vector<Point> points_;
 };
 
+// The share of what was asked that a model got right, 0..1, in texts of some length.
+struct MeasuredShare {
+  int64_t n_tokens = 0;
+  double share = 0;
+};
+
 // A mechanism with options whose quality was measured on this model (lowkey eval --record).
 struct MeasuredQuality {
   AttentionOptions options;
   PerplexityRatios ratios;
+  // By length, ascending: the digits of codes, and the tokens of a passage, that stood far above.
+  std::vector<MeasuredShare> recalled_digits = {}, copied_tokens = {};
+  std::optional<double> right_answers = {};  // the share of multiple choices
 };
 
 }  // namespace lowkey

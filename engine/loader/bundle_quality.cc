@@ -18,11 +18,43 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Range<double> kRatios = {1e-6, 1e6};
+constexpr Range<double> kRatios = {1e-6, 1e6}, kShares = {0, 1};
 constexpr int64_t kMaxPointTokens = int64_t{1} << 30;
 constexpr size_t kMaxPoints = 32;
 constexpr size_t kMaxMeasured = 64;
 constexpr char kField[] = "perplexity_ratio";
+
+// The fields of shares by length.
+struct ShareField {
+  const char* name;
+  std::vector<MeasuredShare> MeasuredQuality::*shares;
+};
+constexpr ShareField kShareFields[] = {{"recalled_digits", &MeasuredQuality::recalled_digits},
+                                       {"copied_tokens", &MeasuredQuality::copied_tokens}};
+constexpr char kAnswers[] = "right_answers";
+
+// Reads an object of numbers by a window's tokens; empty where the field is absent.
+absl::StatusOr<std::map<int64_t, double>> ReadByLength(const JsonFields& fields, const char* field,
+                                                       Range<double> range) {
+  std::map<int64_t, double> numbers;
+  const json* value = fields.Find(field);
+  if (value == nullptr) return numbers;
+  if (!value->is_object()) return fields.Error(field, "an object of numbers by a window's tokens");
+  const JsonFields by_length(*value, absl::StrCat(fields.name(), ": ", field));
+  for (const auto& [key, unused] : value->items()) {
+    int64_t n_tokens = 0;
+    if (!absl::SimpleAtoi(key, &n_tokens) || n_tokens < 1 || n_tokens > kMaxPointTokens ||
+        numbers.size() == kMaxPoints) {
+      return by_length.Error(key.c_str(),
+                             absl::StrCat("at most ", kMaxPoints, " numbers by a window's tokens"));
+    }
+    LK_ASSIGN_OR_RETURN(const double number, by_length.RequiredNumber(key.c_str(), range));
+    if (!numbers.emplace(n_tokens, number).second) {
+      return by_length.Error(key.c_str(), "each length once");
+    }
+  }
+  return numbers;
+}
 
 absl::StatusOr<OptionValue> ReadOption(const json& value, const AttentionOption& option,
                                        const JsonFields& options) {
@@ -72,7 +104,27 @@ absl::StatusOr<MeasuredQuality> ReadMeasured(const json& entry, const std::strin
   measured.options.mechanism = *id;
   LK_RETURN_IF_ERROR(ReadOptions(fields, measured.options));
   LK_ASSIGN_OR_RETURN(measured.ratios, ReadPerplexityRatios(fields));
+  for (const ShareField& field : kShareFields) {
+    LK_ASSIGN_OR_RETURN(const auto shares, ReadByLength(fields, field.name, kShares));
+    for (const auto& [n_tokens, share] : shares) {
+      (measured.*field.shares).push_back({n_tokens, share});
+    }
+  }
+  LK_ASSIGN_OR_RETURN(measured.right_answers, fields.Number(kAnswers, kShares));
   return measured;
+}
+
+// Returns the points of both in ascending order; of those of one length the new one.
+template <typename Point>
+std::vector<Point> Merged(const std::vector<Point>& added, const std::vector<Point>& old,
+                          double Point::*value) {
+  std::map<int64_t, double> all;
+  for (const auto* points : {&added, &old}) {
+    for (const Point& point : *points) all.emplace(point.n_tokens, point.*value);
+  }
+  std::vector<Point> merged;
+  for (const auto& [n_tokens, number] : all) merged.push_back({n_tokens, number});
+  return merged;
 }
 
 // Takes the entry in, with its lengths in place of those that an entry of equal options has.
@@ -85,14 +137,17 @@ void Merge(const MeasuredQuality& from, std::vector<MeasuredQuality>& all) {
     all.push_back(from);
     return;
   }
-  std::map<int64_t, double> ratios;
-  for (const auto* points : {&from.ratios.points(), &same->ratios.points()}) {
-    for (const PerplexityRatios::Point& p : *points) ratios.emplace(p.n_tokens, p.ratio);
+  same->ratios = PerplexityRatios(
+      Merged(from.ratios.points(), same->ratios.points(), &PerplexityRatios::Point::ratio));
+  for (const ShareField& field : kShareFields) {
+    (*same).*field.shares =
+        Merged(from.*field.shares, (*same).*field.shares, &MeasuredShare::share);
   }
-  std::vector<PerplexityRatios::Point> merged;
-  for (const auto& [n_tokens, ratio] : ratios) merged.push_back({n_tokens, ratio});
-  same->ratios = PerplexityRatios(std::move(merged));
+  if (from.right_answers.has_value()) same->right_answers = from.right_answers;
 }
+
+// Four digits say all that windows of one text can.
+double Rounded(double x) { return std::round(x * 1e4) / 1e4; }
 
 nlohmann::ordered_json ToJson(const MeasuredQuality& m) {
   nlohmann::ordered_json entry = {{"mechanism", std::string(MechanismName(m.options.mechanism))}};
@@ -102,9 +157,14 @@ nlohmann::ordered_json ToJson(const MeasuredQuality& m) {
     std::visit([&](const auto& v) { entry["options"][std::string(option.name)] = v; }, value);
   }
   for (const PerplexityRatios::Point& point : m.ratios.points()) {
-    // Four digits say all that windows of one text can.
-    entry["perplexity_ratio"][absl::StrCat(point.n_tokens)] = std::round(point.ratio * 1e4) / 1e4;
+    entry[kField][absl::StrCat(point.n_tokens)] = Rounded(point.ratio);
   }
+  for (const ShareField& field : kShareFields) {
+    for (const MeasuredShare& point : m.*field.shares) {
+      entry[field.name][absl::StrCat(point.n_tokens)] = Rounded(point.share);
+    }
+  }
+  if (m.right_answers.has_value()) entry[kAnswers] = Rounded(*m.right_answers);
   return entry;
 }
 
@@ -117,24 +177,9 @@ absl::StatusOr<PerplexityRatios> ReadPerplexityRatios(const JsonFields& fields) 
     LK_ASSIGN_OR_RETURN(const auto ratio, fields.Number(kField, kRatios));
     return PerplexityRatios({{1, *ratio}});
   }
-  const JsonFields by_length(*value, absl::StrCat(fields.name(), ": ", kField));
+  LK_ASSIGN_OR_RETURN(const auto ratios, ReadByLength(fields, kField, kRatios));
   std::vector<PerplexityRatios::Point> points;
-  for (const auto& [key, unused] : value->items()) {
-    PerplexityRatios::Point& point = points.emplace_back();
-    if (!absl::SimpleAtoi(key, &point.n_tokens) || point.n_tokens < 1 ||
-        point.n_tokens > kMaxPointTokens || points.size() > kMaxPoints) {
-      return by_length.Error(key.c_str(),
-                             absl::StrCat("at most ", kMaxPoints, " ratios by a window's tokens"));
-    }
-    LK_ASSIGN_OR_RETURN(point.ratio, by_length.RequiredNumber(key.c_str(), kRatios));
-  }
-  std::sort(points.begin(), points.end(),
-            [](const auto& a, const auto& b) { return a.n_tokens < b.n_tokens; });
-  for (size_t i = 1; i < points.size(); ++i) {
-    if (points[i].n_tokens == points[i - 1].n_tokens) {
-      return by_length.Error(absl::StrCat(points[i].n_tokens).c_str(), "each length once");
-    }
-  }
+  for (const auto& [n_tokens, ratio] : ratios) points.push_back({n_tokens, ratio});
   return PerplexityRatios(std::move(points));
 }
 

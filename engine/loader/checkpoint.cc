@@ -12,7 +12,6 @@
 #include "engine/loader/gguf_config.h"
 #include "engine/loader/grouped_checkpoint.h"
 #include "engine/loader/mapped_file.h"
-#include "engine/loader/tensor_names.h"
 #include "engine/loader/tensor_table.h"
 
 namespace lowkey {

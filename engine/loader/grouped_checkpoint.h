@@ -24,19 +24,20 @@ struct GroupedConfig {
 
 // Reads quantization_config; nullopt when config.json has none. INVALID_ARGUMENT for a field of
 // another type or out of range; UNIMPLEMENTED, naming the field, for what we do not read: other
-// methods than "awq" (version "gemm") and "gptq", other bits than 4 (gptq: or 8), other group sizes, settings
-// that differ by module.
+// methods than "awq" (version "gemm") and "gptq", other bits than 4 (gptq: or 8), other group
+// sizes, settings that differ by module.
 absl::StatusOr<std::optional<GroupedConfig>> ParseGroupedConfig(std::string_view config_json);
 
 // Returns whether a linear map is packed: some of a quantized checkpoint's are not.
 bool IsGrouped(const TensorTable& table, const std::string& linear);
 
 // Takes a packed linear map of shape [n_out, n_in]: `<linear>.qweight`, `.qzeros`, `.scales` and
-// GPTQ's `.g_idx`. The view's `grouped` says where codes, zero points and scales are, and LoadRow reads
-// its rows. Errors name the tensor:
+// GPTQ's `.g_idx`. The view's `grouped` says where codes, zero points and scales are, and LoadRow
+// reads its rows. Errors name the tensor:
 //   INVALID_ARGUMENT  a tensor missing, of another shape or dtype; sizes that words of eight or
 //                     groups do not divide; a g_idx that is no group; a zero point of 16 (8 bits:
-//                     256), which GPTQ's first version can store and implementations read differently
+//                     256), which GPTQ's first version can store and implementations read
+//                     differently
 //   UNIMPLEMENTED     a g_idx that does not give every group its group_size inputs
 absl::StatusOr<TensorView> TakeGrouped(TensorTable& table, const std::string& linear,
                                        const GroupedConfig& config,

@@ -183,10 +183,11 @@ struct EngineLimits {
 // A mechanism that the model has weights for.
 struct MechanismInfo {
   Mechanism id = Mechanism::kStandard;
-  std::optional<int64_t> max_tokens;   // the longest sequence, if shorter than the context
-  double cache_bytes_per_token = 0;    // growth of a long sequence, with default options
-  PerplexityRatios perplexity_ratios;  // to standard, as the model's bundle states them
-  bool is_approximate = false;         // approximates what the model's weights compute
+  std::optional<int64_t> max_tokens;           // the longest sequence, if shorter than the context
+  double cache_bytes_per_token = 0;            // growth of a long sequence, with default options
+  PerplexityRatios perplexity_ratios;          // to standard, as the model's bundle states them
+  bool is_approximate = false;                 // approximates what the model's weights compute
+  std::vector<MeasuredQuality> measured = {};  // with options, as the model's bundle states it
 };
 
 // Bounds of EngineStats::n_steps_by_rows, in rows of a step.

@@ -205,7 +205,7 @@ std::vector<SelectionCandidate> ModelRunner::Candidates(const AttentionOptions& 
     if (AttentionLabel(wanted) == AttentionLabel(equal[0])) {
       for (const AttentionOptions& options : equal) add(options);
       for (const MeasuredQuality& m : measured_) {
-        if (m.options.mechanism == id) add(m.options);
+        if (m.options.mechanism == id && !m.ratios.empty()) add(m.options);
       }
     }
     for (const AttentionOptions& options : variants) {
@@ -224,7 +224,7 @@ std::vector<SelectionCandidate> ModelRunner::Candidates(const AttentionOptions& 
 PerplexityRatios ModelRunner::RatiosOf(const AttentionOptions& options) const {
   const std::string label = AttentionLabel(options);
   for (const MeasuredQuality& m : measured_) {
-    if (AttentionLabel(m.options) == label) return m.ratios;
+    if (AttentionLabel(m.options) == label && !m.ratios.empty()) return m.ratios;
   }
   // Options of atp change its output. Standard has no ratio in a bundle, so that its quantized caches
   // have none unless they were measured.
@@ -284,6 +284,9 @@ std::vector<MechanismInfo> ModelRunner::mechanisms() const {
     infos.push_back({id, runnable.mechanism->max_tokens(),
                      BytesPerToken(*runnable.mechanism, options), runnable.perplexity_ratios,
                      IsApproximate(options)});
+    for (const MeasuredQuality& m : measured_) {
+      if (m.options.mechanism == id) infos.back().measured.push_back(m);
+    }
   }
   return infos;
 }

@@ -34,7 +34,7 @@ std::vector<AttentionOptions> OptionsOf(const Checkpoint& checkpoint) {
     options.insert(options.end(), equal.begin(), equal.end());
   }
   for (const MeasuredQuality& m : checkpoint.measured) {
-    bool is_new = true;
+    bool is_new = !m.ratios.empty();
     for (const AttentionOptions& o : options) {
       is_new = is_new && AttentionLabel(o) != AttentionLabel(m.options);
     }

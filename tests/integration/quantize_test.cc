@@ -77,7 +77,7 @@ TEST_F(QuantizeTest, SaysWhatItCannotQuantize) {
   std::filesystem::copy_file(SourcePath("models/tales/tokenizer.model"),
                              tiny.File("tokenizer.model"));
   EXPECT_THAT(ErrorOf({"quantize", "--model", tiny.path(), "--output", out, "--plain"}, 1),
-              HasSubstr("expected groups of 64 to divide them"));
+              HasSubstr("expected groups of 32 to divide them"));
   EXPECT_FALSE(std::filesystem::exists(out + "/config.json"));
   EXPECT_THAT(ErrorOf({"quantize", "--model", tales_, "--output", tiny.path()}, 2),
               HasSubstr("a folder that is new or empty"));

@@ -85,7 +85,13 @@ absl::StatusOr<std::vector<int64_t>> FakeEngine::HeldBytes(
 }
 
 std::vector<MechanismInfo> FakeEngine::mechanisms() const {
-  return {{Mechanism::kStandard, {}, 1024.0, {}},
+  MeasuredQuality measured;
+  measured.options.standard.storage = CacheStorage::kInt4;
+  measured.ratios = PerplexityRatios({{2048, 1.01}});
+  measured.recalled_digits = {{4096, 0.75}};
+  measured.copied_tokens = {{4096, 0.5}};
+  measured.right_answers = 0.25;
+  return {{Mechanism::kStandard, {}, 1024.0, {}, false, {measured}},
           {Mechanism::kAtp, {}, 512.0, PerplexityRatios({{512, 1.1}, {2048, 1.2}}), true},
           {Mechanism::kTaylorShift, {}, 0.0, {}, true}};
 }

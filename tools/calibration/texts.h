@@ -23,8 +23,8 @@ struct CalibrationTexts {
   int64_t n_tokens = 0;
 };
 
-// Reads the texts that are named after the command, or the built-in sample, as the model's tokens in
-// pieces of at most --piece. Warns on standard error when they are few.
+// Reads the texts that are named after the command, or the built-in sample, as the model's tokens
+// in pieces of at most --piece. Warns on standard error when they are few.
 absl::StatusOr<CalibrationTexts> ReadCalibrationTexts(const FlagValues& flags,
                                                       const OpenedModel& model,
                                                       const Checkpoint& weights);

@@ -50,7 +50,7 @@ constexpr Flag kEvalFlags[] = {
     {"csv", "FILE", "", "write the table to FILE as well"},
     {"html", "FILE", "", "write a page with plots of quality against cache, time and context"},
     {"record", "", "",
-     "perplexity: write ratios to standard into the model's lowkey.json, for --attention auto",
+     "write what was measured into the model's lowkey.json; --attention auto reads perplexity",
      FlagKind::kSwitch},
 };
 
@@ -83,6 +83,8 @@ struct EvalKind {
   absl::StatusOr<EvalRow> (*measure)(Engine& engine, const Evaluation& evaluation,
                                      const AttentionOptions& attention, int64_t context_tokens,
                                      Progress progress);
+  // Takes what lowkey.json keeps of a row.
+  void (*record)(const EvalRow& row, MeasuredQuality& measured);
 };
 
 EvalRow PerplexityRow(int64_t context_tokens, int64_t stride_tokens, const PerplexityResult& r) {
@@ -165,6 +167,12 @@ absl::StatusOr<EvalRow> MeasureChoiceRow(Engine& engine, const Evaluation& evalu
   return ChoiceRow(result);
 }
 
+double ShareOf(const EvalRow& row, std::string_view name) {
+  const auto cell = std::find_if(row.cells.begin(), row.cells.end(),
+                                 [&](const EvalCell& c) { return c.name == name; });
+  return cell->value.get<double>();
+}
+
 constexpr int64_t kMany = 100'000;
 const EvalCost kWideCost = {1, kMany, kMany << 10, kMany << 10, 0};
 
@@ -177,7 +185,10 @@ const EvalKind kKinds[] = {
        // exp(7) is 1,096.6.
        return PerplexityRow(kMany, 0, {1, kMany, 7.0 * kMany, kWideCost});
      },
-     &MeasurePerplexityRow},
+     &MeasurePerplexityRow,
+     [](const EvalRow& row, MeasuredQuality& measured) {
+       measured.ratios = PerplexityRatios({{row.context_tokens, row.ratio}});
+     }},
     {"recall",
      "texts",
      "4096",
@@ -186,7 +197,11 @@ const EvalKind kKinds[] = {
      [] {
        return RecallRow(kMany, {1, kMany, 0, kMany, 0, 10.0 * kMany, kMany, 0, kWideCost});
      },
-     &MeasureRecallRow},
+     &MeasureRecallRow,
+     [](const EvalRow& row, MeasuredQuality& measured) {
+       measured.recalled_digits = {{row.context_tokens, ShareOf(row, "code_tokens_right")}};
+       measured.copied_tokens = {{row.context_tokens, ShareOf(row, "copied_tokens_right")}};
+     }},
     {"choice",
      "questions",
      "",
@@ -194,7 +209,10 @@ const EvalKind kKinds[] = {
      [] {
        return ChoiceRow({kMany, 0, 0, kWideCost});
      },
-     &MeasureChoiceRow},
+     &MeasureChoiceRow,
+     [](const EvalRow& row, MeasuredQuality& measured) {
+       measured.right_answers = ShareOf(row, "right");
+     }},
 };
 
 absl::StatusOr<std::vector<int64_t>> ReadContexts(const FlagValues& flags, const EvalKind& kind) {
@@ -302,16 +320,17 @@ absl::Status ReadText(const std::string& path, const EvalKind& kind, const Opene
   return absl::OkStatus();
 }
 
-// The measured ratios to the first trial, which must be exact standard attention. Compressed
-// prefill counts for exact prefill too: fewer rows read compressed blocks there.
-absl::Status Record(const std::string& model_path, const std::vector<EvalRow>& rows) {
+// Perplexity's ratios are to the first trial, which must be exact standard attention and has none.
+// Compressed prefill counts for exact prefill too: fewer rows read compressed blocks there.
+absl::Status Record(const std::string& model_path, const EvalKind& kind,
+                    const std::vector<EvalRow>& rows) {
   std::vector<MeasuredQuality> measured;
   for (const EvalRow& row : rows) {
-    if (row.trial.name == rows[0].trial.name) continue;
+    if (row.perplexity.has_value() && row.trial.name == rows[0].trial.name) continue;
     MeasuredQuality& m = measured.emplace_back();
     m.options = row.trial.attention;
     m.options.atp.prefill = AtpOptions().prefill;
-    m.ratios = PerplexityRatios({{row.context_tokens, row.ratio}});
+    kind.record(row, m);
   }
   const bool is_file = !std::filesystem::is_directory(model_path);
   return RecordQuality(
@@ -321,8 +340,8 @@ absl::Status Record(const std::string& model_path, const std::vector<EvalRow>& r
 absl::Status CheckRecord(const FlagValues& flags, const EvalKind& kind,
                          const Evaluation& evaluation) {
   if (!flags.Switch("record")) return absl::OkStatus();
-  if (kind.name != "perplexity") return flags.Error("record", "eval perplexity");
-  if (AttentionLabel(evaluation.trials[0].attention) != AttentionLabel({})) {
+  if (kind.name == "perplexity" &&
+      AttentionLabel(evaluation.trials[0].attention) != AttentionLabel({})) {
     return flags.Error("record", "the first --try to be standard, which ratios are to");
   }
   if (flags.Text("model").empty() || !std::filesystem::exists(flags.Text("model"))) {
@@ -364,7 +383,7 @@ absl::Status RunEval(const FlagValues& flags) {
                                    kind->measures, rows);
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("html"), ReportPage(report)));
   }
-  if (flags.Switch("record")) LK_RETURN_IF_ERROR(Record(flags.Text("model"), rows));
+  if (flags.Switch("record")) LK_RETURN_IF_ERROR(Record(flags.Text("model"), *kind, rows));
   if (!evaluation.is_json) return absl::OkStatus();
   Json json = {{"model", model.path()}, {"dtype", engine->Stats().dtype}};
   if (!evaluation.tokens.empty()) json["text_tokens"] = evaluation.tokens.size();
@@ -397,6 +416,7 @@ Command EvalCommand() {
       "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp --rank 1/4\"",
       "lowkey eval perplexity book.txt --model model --record --try standard --try taylorshift",
       "lowkey eval recall book.txt --try standard --try \"standard --cache-storage int4\"",
+      "lowkey eval recall book.txt --model model --record --try standard --try atp",
       "lowkey eval recall book.txt --context 1024,2048,4096 --try standard --try atp --html a.html",
       "lowkey eval choice questions.jsonl --model model.gguf --json",
   };

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 constexpr Flag kQuantizeFlags[] = {
     {"output", "DIR", "", "write the model here: a folder that is new or empty"},
     {"bits", "N", "4", "bits of a weight's code: 4 or 8"},
-    {"group", "N", "64", "inputs that share a scale: 32, 64 or 128"},
+    {"group", "N", "32", "inputs that share a scale: 32, 64 or 128"},
     {"plain", "", "", "read no texts: every input counts the same", FlagKind::kSwitch},
     kPieceFlag,
 };

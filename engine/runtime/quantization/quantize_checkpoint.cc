@@ -15,7 +15,6 @@
 #include "engine/base/load_account.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/safetensors.h"
-#include "engine/loader/tensor_names.h"
 #include "engine/loader/tensor_table.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/quantization/input_moments.h"

@@ -35,9 +35,9 @@ struct QuantizeReport {
 // linear maps of the layers in GPTQ's layout (QuantizeMatrix), everything else as it is. The
 // texts show what the maps' inputs are like; without one all inputs count alike. The model is run
 // once for as many layers as fit into kMomentBytes.
-//   FAILED_PRECONDITION a GGUF file; maps that are quantized already, or whose sizes groups or words
-//                       of codes do not divide; a weight that is not finite or beyond kMaxWeight;
-//                       rows that are not finite
+//   FAILED_PRECONDITION a GGUF file; maps that are quantized already, or whose sizes groups or
+//                       words of codes do not divide; a weight that is not finite or beyond
+//                       kMaxWeight; rows that are not finite
 //   UNAVAILABLE         the file cannot be written
 // and MakeTextReader's errors.
 inline constexpr int64_t kMomentBytes = int64_t{2} << 30;

@@ -23,16 +23,16 @@ struct ErrorMetric {
 // Returns the metric of inputs that are independent and all of one size.
 ErrorMetric EqualInputs(int64_t n_in);
 
-// Returns the metric of inputs with this second moment H [n_in, n_in], to whose diagonal a hundredth
-// of its mean is added, as GPTQ does, so that what the inputs did not show stays small. nullopt when
-// H is not finite.
+// Returns the metric of inputs with this second moment H [n_in, n_in], to whose diagonal a
+// hundredth of its mean is added, as GPTQ does, so that what the inputs did not show stays small.
+// nullopt when H is not finite.
 std::optional<ErrorMetric> MetricOf(absl::Span<const double> second_moment, ThreadPool& pool);
 
-// How a matrix is rounded: to codes of 4 bits with a scale and a zero point of each group_size inputs
-// of an output, or of 8 bits with a scale alone (the zero point is 128).
+// How a matrix is rounded: to codes of 4 bits with a scale and a zero point of each group_size
+// inputs of an output, or of 8 bits with a scale alone (the zero point is 128).
 struct Rounding {
   int bits = 4;             // or 8
-  int64_t group_size = 64;  // divides the inputs; a multiple of 8
+  int64_t group_size = 32;  // divides the inputs; a multiple of 8
 };
 
 // A matrix [n_out, n_in] as a GPTQ checkpoint's first format stores it (kGptq4 or kGptq8 with

@@ -3,7 +3,9 @@
 
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "engine/config/attention_option_table.h"
 #include "server/api/lowkey/convert_request.h"
 
 namespace lowkey {
@@ -190,6 +192,27 @@ void FillStats(const EngineStats& stats, v1::StatsResponse& response) {
   response.set_accepted_tokens(stats.n_accepted_tokens);
 }
 
+v1::MeasuredQuality ToProto(const MeasuredQuality& measured) {
+  v1::MeasuredQuality proto;
+  proto.set_options(AttentionLabel(measured.options));
+  for (const PerplexityRatios::Point& point : measured.ratios.points()) {
+    v1::PerplexityRatio& ratio = *proto.add_perplexity_ratios();
+    ratio.set_tokens(point.n_tokens);
+    ratio.set_ratio(point.ratio);
+  }
+  const auto add = [](const std::vector<MeasuredShare>& from, auto& to) {
+    for (const MeasuredShare& point : from) {
+      v1::MeasuredShare& share = *to.Add();
+      share.set_tokens(point.n_tokens);
+      share.set_share(point.share);
+    }
+  };
+  add(measured.recalled_digits, *proto.mutable_recalled_digits());
+  add(measured.copied_tokens, *proto.mutable_copied_tokens());
+  if (measured.right_answers.has_value()) proto.set_right_answers(*measured.right_answers);
+  return proto;
+}
+
 v1::Model DescribeModel(const TextService& service) {
   const TextService::Options& options = service.options();
   v1::Model model;
@@ -208,6 +231,7 @@ v1::Model DescribeModel(const TextService& service) {
       measured.set_tokens(point.n_tokens);
       measured.set_ratio(point.ratio);
     }
+    for (const MeasuredQuality& m : mechanism.measured) *entry.add_measured() = ToProto(m);
   }
   *model.mutable_defaults()->mutable_sampling() = ToProto(options.defaults.sampling);
   *model.mutable_defaults()->mutable_attention() = ToProto(options.defaults);

@@ -98,6 +98,42 @@ TEST(RecordQualityTest, AddsToTheBundleAndKeepsTheRest) {
   EXPECT_EQ(AttentionLabel((*measured)[1].options), AttentionLabel(atp.options));
 }
 
+TEST(RecordQualityTest, KeepsSharesByLengthBesideRatios) {
+  const TempDirectory directory;
+  MeasuredQuality standard;
+  standard.recalled_digits = {{2048, 0.9}, {4096, 0.8}};
+  standard.copied_tokens = {{2048, 1}};
+  ASSERT_TRUE(RecordQuality(directory.path(), {standard}).ok());
+  MeasuredQuality later;
+  later.recalled_digits = {{1024, 0.95}, {4096, 0.81}};
+  later.right_answers = 0.43217;
+  ASSERT_TRUE(RecordQuality(directory.path(), {later}).ok());
+  const nlohmann::json read = nlohmann::json::parse(ReadFileOrDie(directory.File("lowkey.json")));
+  EXPECT_EQ(read["measured"][0]["recalled_digits"],
+            (nlohmann::json{{"1024", 0.95}, {"2048", 0.9}, {"4096", 0.81}}));
+  const auto measured = ReadMeasuredQuality(JsonFields(read, "lowkey.json"));
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  ASSERT_EQ(measured->size(), 1u);
+  const MeasuredQuality& m = (*measured)[0];
+  EXPECT_TRUE(m.ratios.empty());
+  ASSERT_EQ(m.recalled_digits.size(), 3u);
+  EXPECT_EQ(m.recalled_digits[0].n_tokens, 1024);
+  EXPECT_EQ(m.recalled_digits[2].share, 0.81);
+  ASSERT_EQ(m.copied_tokens.size(), 1u);
+  EXPECT_EQ(m.right_answers, 0.4322);
+}
+
+TEST(MeasuredQualityTest, OfBadSharesIsRefusedByName) {
+  for (const char* field :
+       {R"("recalled_digits": 0.5)", R"("recalled_digits": {"4096": 1.5})",
+        R"("copied_tokens": {"-1": 0.5})", R"("copied_tokens": {"64": 0.5, "064": 0.5})",
+        R"("right_answers": 2)", R"("right_answers": "all")"}) {
+    const auto measured = Measured(absl::StrCat(R"([{"mechanism": "standard", )", field, "}]"));
+    EXPECT_EQ(measured.status().code(), absl::StatusCode::kInvalidArgument) << field;
+    EXPECT_THAT(std::string(measured.status().message()), HasSubstr("measured[0]: ")) << field;
+  }
+}
+
 TEST(RecordQualityTest, RefusesAFileThatIsNoBundle) {
   const TempDirectory directory;
   WriteFileOrDie(directory.File("lowkey.json"), "[]");

@@ -325,6 +325,14 @@ TEST(ConvertTest, ModelShowsDefaultsAndLimits) {
   EXPECT_TRUE(model.mechanisms(1).approximate());
   EXPECT_FALSE(model.mechanisms(0).has_perplexity_ratio());
   EXPECT_EQ(model.mechanisms(1).perplexity_ratio(), 1.2);
+  ASSERT_EQ(model.mechanisms(0).measured_size(), 1);
+  const v1::MeasuredQuality& measured = model.mechanisms(0).measured(0);
+  EXPECT_EQ(measured.options(), "standard cache int4");
+  EXPECT_EQ(measured.perplexity_ratios(0).ratio(), 1.01);
+  EXPECT_EQ(measured.recalled_digits(0).tokens(), 4096);
+  EXPECT_EQ(measured.recalled_digits(0).share(), 0.75);
+  EXPECT_EQ(measured.copied_tokens(0).share(), 0.5);
+  EXPECT_EQ(measured.right_answers(), 0.25);
   ASSERT_EQ(model.mechanisms(1).perplexity_ratios_size(), 2);
   EXPECT_EQ(model.mechanisms(1).perplexity_ratios(0).tokens(), 512);
   EXPECT_EQ(model.mechanisms(1).perplexity_ratios(0).ratio(), 1.1);

@@ -21,9 +21,9 @@ from .errors import (AlreadyExistsError, DeadlineExceededError, FailedPreconditi
 from .options import (Attention, ChatOptions, GenerateOptions, Message, MessageLike,
                       RequestOptions, ResponseFormat, Tls, ToolCall)
 from .results import (Architecture, AttentionReport, Choice, Crossover, Defaults, Delta,
-                      FinishReason, Generation, Limits, Mechanism, ModelInfo, PerplexityRatio,
-                      PromptToken, Sampling, Score, Scores, Stats, Timings, Token, Tokenization,
-                      TokenLogprob, Usage)
+                      FinishReason, Generation, Limits, MeasuredQuality, MeasuredShare, Mechanism,
+                      ModelInfo, PerplexityRatio, PromptToken, Sampling, Score, Scores, Stats,
+                      Timings, Token, Tokenization, TokenLogprob, Usage)
 
 __version__ = importlib.metadata.version("lowkey-client")
 
@@ -31,10 +31,10 @@ __all__ = [
     "AlreadyExistsError", "Architecture", "AsyncClient", "AsyncStream", "Attention",
     "AttentionReport", "ChatOptions", "Choice", "Client", "Crossover", "DeadlineExceededError",
     "Defaults", "Delta", "FailedPreconditionError", "FinishReason", "GenerateOptions",
-    "Generation", "InternalError", "InvalidArgumentError", "Limits", "LowkeyError", "Mechanism",
-    "Message", "MessageLike", "ModelInfo", "NotFoundError", "OutOfRangeError",
-    "PermissionDeniedError", "PerplexityRatio", "PromptToken", "RequestCancelledError",
-    "RequestOptions", "ResourceExhaustedError", "ResponseFormat", "Sampling", "Score", "Scores",
+    "Generation", "InternalError", "InvalidArgumentError", "Limits", "LowkeyError",
+    "MeasuredQuality", "MeasuredShare", "Mechanism", "Message", "MessageLike", "ModelInfo",
+    "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "PerplexityRatio", "PromptToken",
+    "RequestCancelledError", "RequestOptions", "ResourceExhaustedError", "ResponseFormat", "Sampling", "Score", "Scores",
     "Stats", "Stream", "Timings", "Tls", "Token", "TokenLogprob", "Tokenization", "ToolCall",
     "UnauthenticatedError", "UnavailableError", "UnimplementedError", "Usage", "__version__",
 ]

@@ -101,14 +101,28 @@ def tokenization_of(response: pb.TokenizeResponse) -> results.Tokenization:
     return read(results.Tokenization, response)
 
 
+def measured_of(measured: models_pb2.MeasuredQuality) -> results.MeasuredQuality:
+    def shares(of: Iterable[models_pb2.MeasuredShare]) -> tuple[results.MeasuredShare, ...]:
+        return tuple(read(results.MeasuredShare, share) for share in of)
+
+    return read(results.MeasuredQuality, measured,
+                perplexity_ratios=ratios_of(measured.perplexity_ratios),
+                recalled_digits=shares(measured.recalled_digits),
+                copied_tokens=shares(measured.copied_tokens))
+
+
+def ratios_of(ratios: Iterable[models_pb2.PerplexityRatio]) -> tuple[results.PerplexityRatio, ...]:
+    return tuple(read(results.PerplexityRatio, ratio) for ratio in ratios)
+
+
 def model_of(model: models_pb2.Model) -> results.ModelInfo:
     defaults = results.Defaults(
         sampling=read(results.Sampling, model.defaults.sampling),
         attention=model.defaults.attention,
         max_new_tokens=model.defaults.max_new_tokens, draft=model.defaults.draft)
     mechanisms = tuple(
-        read(results.Mechanism, mechanism, perplexity_ratios=tuple(
-            read(results.PerplexityRatio, ratio) for ratio in mechanism.perplexity_ratios))
+        read(results.Mechanism, mechanism, perplexity_ratios=ratios_of(mechanism.perplexity_ratios),
+             measured=tuple(measured_of(quality) for quality in mechanism.measured))
         for mechanism in model.mechanisms)
     return read(results.ModelInfo, model,
                 architecture=read(results.Architecture, model.architecture),

@@ -207,6 +207,25 @@ class PerplexityRatio:
 
 
 @dataclasses.dataclass(frozen=True)
+class MeasuredShare:
+    """A share of what was asked that the model got right, in windows of so many tokens."""
+
+    tokens: int
+    share: float
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredQuality:
+    """How well the model does with a mechanism and its options (`lowkey eval --record`)."""
+
+    options: str
+    perplexity_ratios: tuple[PerplexityRatio, ...]
+    recalled_digits: tuple[MeasuredShare, ...]
+    copied_tokens: tuple[MeasuredShare, ...]
+    right_answers: float | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Mechanism:
     """A mechanism that a model can be asked for."""
 
@@ -216,6 +235,7 @@ class Mechanism:
     cache_bytes_per_token: float
     perplexity_ratio: float | None
     perplexity_ratios: tuple[PerplexityRatio, ...] = ()
+    measured: tuple[MeasuredQuality, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
