@@ -89,6 +89,28 @@ TEST_F(CalibrateTest, AtpReadsTheSameFile) {
   EXPECT_THAT(errors_, HasSubstr("refine"));
 }
 
+TEST_F(CalibrateTest, EvalRecordsWhatItMeasuredBesideTheModel) {
+  const std::string questions = model_.File("questions.jsonl");
+  WriteFileOrDie(questions, R"({"prompt": "Once", "choices": [" upon", " a"], "answer": 0})");
+  const std::string int4 = "standard --cache-storage int4";
+  Run({"eval", "recall", SourcePath("LICENSE"), "--context", "1024", "--windows", "1", "--codes",
+       "2", "--passage", "64", "--record", "--try", "standard", "--try", int4});
+  Run({"eval", "choice", questions, "--record", "--try", int4});
+  Run({"eval", "perplexity", SourcePath("LICENSE"), "--context", "512", "--windows", "1",
+       "--record", "--try", "standard", "--try", int4});
+  const auto bundle = nlohmann::json::parse(ReadFileOrDie(model_.File("lowkey.json")));
+  const auto& measured = bundle["measured"];
+  ASSERT_EQ(measured.size(), 2u) << bundle;
+  EXPECT_FALSE(measured[0].contains("options"));
+  EXPECT_FALSE(measured[0].contains("perplexity_ratio")) << "standard has none";
+  EXPECT_TRUE(measured[0]["recalled_digits"].contains("1024"));
+  EXPECT_EQ(measured[1]["options"]["cache_storage"], "int4");
+  EXPECT_TRUE(measured[1]["copied_tokens"].contains("1024"));
+  EXPECT_TRUE(measured[1]["perplexity_ratio"].contains("512"));
+  EXPECT_TRUE(measured[1]["right_answers"].is_number());
+  Run({"inspect"});
+}
+
 TEST_F(CalibrateTest, TakesTextsOfTheUsersAndAnotherPlace) {
   const std::string path = model_.File("mine.safetensors");
   const auto written =
