@@ -86,6 +86,10 @@ class AttentionMechanism {
   virtual int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const {
     return BoundBytes(options, {1, n_tokens, 1});
   }
+  // Returns how many of these bytes the last token reads, at most.
+  virtual int64_t ReadBytes(const AttentionOptions& options, int64_t n_tokens) const {
+    return HeldBytes(options, n_tokens);
+  }
   // Returns what a sequence of n_tokens costs; selection divides it by measured rates
   // (docs/selection.md).
   virtual AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const = 0;

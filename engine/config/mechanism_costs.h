@@ -17,6 +17,12 @@ struct CostQuery {
   AttentionOptions base = {};         // the options of mechanisms that the query asks about
 };
 
+// What a sequence of some length takes of the cache.
+struct CacheBytes {
+  int64_t held = 0;
+  int64_t read = 0;  // by its last token, at most
+};
+
 // The predicted cost at one length. Seconds are those of attention and projections.
 struct CostPoint {
   int64_t n_tokens = 0;        // of the prompt

@@ -276,9 +276,9 @@ class Engine {
   // Returns the options that a request with these runs with: what presets among them stand for on
   // this model.
   virtual AttentionOptions Resolve(const AttentionOptions& options) const = 0;
-  // Returns the bytes that a sequence of each length would hold. FAILED_PRECONDITION when the model
-  // cannot be attended to this way.
-  virtual absl::StatusOr<std::vector<int64_t>> HeldBytes(
+  // Returns what a sequence of each length would take. FAILED_PRECONDITION when the model cannot be
+  // attended to this way.
+  virtual absl::StatusOr<std::vector<CacheBytes>> BytesByLength(
       const AttentionOptions& options, absl::Span<const int64_t> lengths) const = 0;
   // OK, or UNAVAILABLE for good once the device failed: all requests have ended, new ones are
   // refused.

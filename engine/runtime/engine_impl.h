@@ -42,9 +42,9 @@ class EngineImpl : public Engine {
   CostTable Costs(const CostQuery& query) const override {
     return runner_->Costs(query, limits_.context_tokens);
   }
-  absl::StatusOr<std::vector<int64_t>> HeldBytes(const AttentionOptions& options,
-                                                 absl::Span<const int64_t> lengths) const override {
-    return runner_->HeldBytes(options, lengths);
+  absl::StatusOr<std::vector<CacheBytes>> BytesByLength(
+      const AttentionOptions& options, absl::Span<const int64_t> lengths) const override {
+    return runner_->BytesByLength(options, lengths);
   }
   AttentionOptions Resolve(const AttentionOptions& options) const override {
     return runner_->Resolve(options);

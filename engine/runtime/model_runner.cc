@@ -253,13 +253,15 @@ CostTable ModelRunner::Costs(const CostQuery& query, int64_t context_tokens) con
                       context_tokens);
 }
 
-absl::StatusOr<std::vector<int64_t>> ModelRunner::HeldBytes(
+absl::StatusOr<std::vector<CacheBytes>> ModelRunner::BytesByLength(
     const AttentionOptions& wanted, absl::Span<const int64_t> lengths) const {
   LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism, FindMechanism(wanted.mechanism));
   const AttentionOptions options = mechanism->Resolve(wanted);
   LK_RETURN_IF_ERROR(mechanism->CheckAvailable(options));
-  std::vector<int64_t> bytes;
-  for (const int64_t n : lengths) bytes.push_back(mechanism->HeldBytes(options, n));
+  std::vector<CacheBytes> bytes;
+  for (const int64_t n : lengths) {
+    bytes.push_back({mechanism->HeldBytes(options, n), mechanism->ReadBytes(options, n)});
+  }
   return bytes;
 }
 

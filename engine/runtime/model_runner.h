@@ -111,10 +111,10 @@ class ModelRunner {
   // defaults. SelectMechanism's errors.
   absl::StatusOr<Selection> Select(SelectionRules rules, const AttentionOptions& base,
                                    const RequestLengths& lengths, int64_t max_tokens) const;
-  // Engine::Costs and Engine::HeldBytes; any thread may call them.
+  // Engine::Costs and Engine::BytesByLength; any thread may call them.
   CostTable Costs(const CostQuery& query, int64_t context_tokens) const;
-  absl::StatusOr<std::vector<int64_t>> HeldBytes(const AttentionOptions& options,
-                                                 absl::Span<const int64_t> lengths) const;
+  absl::StatusOr<std::vector<CacheBytes>> BytesByLength(const AttentionOptions& options,
+                                                        absl::Span<const int64_t> lengths) const;
   // Replaces the rates that Select reads; any thread may call it.
   void SetProfile(SelectionProfile profile);
   // The mechanism, which the model must have.

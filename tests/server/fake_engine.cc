@@ -73,14 +73,14 @@ CostTable FakeEngine::Costs(const CostQuery& query) const {
   return table;
 }
 
-absl::StatusOr<std::vector<int64_t>> FakeEngine::HeldBytes(
+absl::StatusOr<std::vector<CacheBytes>> FakeEngine::BytesByLength(
     const AttentionOptions& options, absl::Span<const int64_t> lengths) const {
   if (options.mechanism == Mechanism::kLasso) {
     return absl::FailedPreconditionError("attention.mechanism: lasso needs weights");
   }
-  std::vector<int64_t> bytes;
+  std::vector<CacheBytes> bytes;
   const int64_t each = options.mechanism == Mechanism::kStandard ? 16 : 8;
-  for (const int64_t n : lengths) bytes.push_back(each * n);
+  for (const int64_t n : lengths) bytes.push_back({each * n, each * n});
   return bytes;
 }
 

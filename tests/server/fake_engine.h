@@ -40,8 +40,8 @@ class FakeEngine : public Engine {
   EngineLimits limits() const override { return limits_; }
   void SetProfile(SelectionProfile profile) override;
   CostTable Costs(const CostQuery& query) const override;
-  absl::StatusOr<std::vector<int64_t>> HeldBytes(const AttentionOptions& options,
-                                                 absl::Span<const int64_t> lengths) const override;
+  absl::StatusOr<std::vector<CacheBytes>> BytesByLength(
+      const AttentionOptions& options, absl::Span<const int64_t> lengths) const override;
   AttentionOptions Resolve(const AttentionOptions& options) const override { return options; }
   std::vector<MechanismInfo> mechanisms() const override;
 

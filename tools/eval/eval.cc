@@ -245,6 +245,15 @@ bool Fits(const Engine& engine, const Trial& trial, int64_t context_tokens) {
   return true;  // the engine says what is missing
 }
 
+// Returns what a token behind so many reads of the cache.
+absl::StatusOr<int64_t> ReadBytes(const Engine& engine, const Trial& trial,
+                                  int64_t context_tokens) {
+  if (context_tokens == 0) return 0;
+  LK_ASSIGN_OR_RETURN(const std::vector<CacheBytes> bytes,
+                      engine.BytesByLength(trial.attention, {&context_tokens, 1}));
+  return bytes[0].read;
+}
+
 // Puts what presets stand for on this model in their place.
 void ResolveTrials(const Engine& engine, std::vector<Trial>& trials) {
   for (Trial& trial : trials) {
@@ -276,6 +285,7 @@ absl::StatusOr<std::vector<EvalRow>> MeasureAll(Engine& engine, const EvalKind& 
                                          [&](int64_t done, int64_t all) { bar.Show(done, all); }));
       }
       row.trial = trial;
+      LK_ASSIGN_OR_RETURN(row.cost.read_bytes, ReadBytes(engine, trial, context));
       add_ratio(rows.size() > first ? rows[first] : row, row);
       if (!evaluation.is_json) {
         if (rows.empty()) PrintHeader(table);

@@ -20,6 +20,9 @@ struct Price {
 constexpr Price kCache = {"cache", "cache of a text", "MiB", 10, [](const EvalRow& row) {
                             return static_cast<double>(row.cost.cache_bytes) / (1 << 20);
                           }};
+constexpr Price kRead = {"reading", "cache read by a token", "MiB", 10, [](const EvalRow& row) {
+                           return static_cast<double>(row.cost.read_bytes) / (1 << 20);
+                         }};
 constexpr Price kTime = {"time", "reading a token", "ms", 10, [](const EvalRow& row) {
                            return 1e3 * row.cost.seconds / static_cast<double>(row.cost.n_tokens);
                          }};
@@ -81,8 +84,11 @@ Json EvalReport(const std::string& title, absl::Span<const QualityMeasure> measu
   Json report = BeginReport(title);
   const bool has_contexts = HasSeveralContexts(rows);
   for (const QualityMeasure& measure : measures) {
-    for (const Price& price : {kCache, kTime}) {
-      report["charts"].push_back(MeasureChart(measure, price, rows, has_contexts));
+    for (const Price& price : {kCache, kRead, kTime}) {
+      // On a logarithmic axis nothing has no place: choices have no windows.
+      const bool is_known = std::all_of(rows.begin(), rows.end(),
+                                        [&](const EvalRow& row) { return price.value(row) > 0; });
+      if (is_known) report["charts"].push_back(MeasureChart(measure, price, rows, has_contexts));
     }
     if (has_contexts) report["charts"].push_back(MeasureChart(measure, kContext, rows, false));
   }

@@ -46,6 +46,7 @@ std::vector<EvalCell> AllCells(const EvalRow& row) {
   const double rate = static_cast<double>(cost.n_tokens) / cost.seconds;
   cells.push_back({"cache_bytes", cost.cache_bytes, "cache", BytesText(cost.cache_bytes)});
   cells.push_back(ShareCell(cost));
+  cells.push_back(CountCell("read_bytes", cost.read_bytes));
   cells.push_back(
       {"seconds", cost.seconds, "tokens/s", CountText(static_cast<int64_t>(rate + 0.5))});
   cells.push_back(CountCell("rank", cost.rank));

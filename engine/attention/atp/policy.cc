@@ -84,6 +84,22 @@ int64_t AtpPolicy::BoundBytes(const AttentionOptions& options, const SequenceBou
          MostBlocks(o, bound) * shape.SlabBytes(context_.geometry);
 }
 
+// Far blocks without the copies of their tokens, and the copies that are chosen; blocks of the window
+// are not read yet.
+int64_t AtpPolicy::ReadBytes(const AttentionOptions& options, int64_t n_tokens) const {
+  const AttentionGeometry& g = context_.geometry;
+  const AtpOptions& o = options.atp;
+  const PrincipalShape shape = ShapeOf(g, o);
+  const int64_t n_blocks = MostBlocks(o, {1, n_tokens, 1});
+  const int64_t n_far_blocks = std::max<int64_t>(0, n_blocks - o.window_blocks);
+  const int64_t n_chosen = std::min<int64_t>(o.refine_tokens, n_far_blocks * shape.n_tokens);
+  const int64_t heads = g.n_layers * g.n_kv_heads;
+  const int64_t copies = shape.KeptBytes(g);
+  return HeldBytes(options, n_tokens) - n_blocks * shape.SlabBytes(g) +
+         n_far_blocks * (shape.SlabBytes(g) - heads * copies) +
+         (copies > 0 ? n_chosen * heads * shape.KeptTokenBytes(g) : 0);
+}
+
 AttentionWork AtpPolicy::Work(const AttentionOptions& options, int64_t n_tokens) const {
   const AttentionGeometry& g = context_.geometry;
   const AtpOptions& o = options.atp;

@@ -48,6 +48,7 @@ class AtpPolicy : public AttentionMechanism {
   AttentionOptions Resolve(const AttentionOptions& options) const override;
   absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  int64_t ReadBytes(const AttentionOptions& options, int64_t n_tokens) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   // Blocks are compressed once, from tokens that the sequence keeps.
   int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const override {

@@ -28,6 +28,9 @@ class ForwardedAttention : public AttentionMechanism {
   int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override {
     return real_->HeldBytes(options, n_tokens);
   }
+  int64_t ReadBytes(const AttentionOptions& options, int64_t n_tokens) const override {
+    return real_->ReadBytes(options, n_tokens);
+  }
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override {
     return real_->Work(options, n_tokens);
   }

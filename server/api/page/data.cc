@@ -257,14 +257,15 @@ absl::StatusOr<std::string> CacheJson(const TextService& service, std::string_vi
   LK_ASSIGN_OR_RETURN(const AttentionOptions options, ResolveAttention(choice, defaults));
   const Engine& engine = service.engine();
   const std::vector<int64_t> lengths = Lengths(engine.limits().context_tokens, /*is_dense=*/true);
-  LK_ASSIGN_OR_RETURN(const std::vector<int64_t> held, engine.HeldBytes(options, lengths));
-  LK_ASSIGN_OR_RETURN(const std::vector<int64_t> standard, engine.HeldBytes({}, lengths));
+  LK_ASSIGN_OR_RETURN(const std::vector<CacheBytes> bytes, engine.BytesByLength(options, lengths));
+  LK_ASSIGN_OR_RETURN(const std::vector<CacheBytes> standard, engine.BytesByLength({}, lengths));
   Json json = {{"mechanism", std::string(MechanismName(options.mechanism))},
                {"label", AttentionLabel(options)},
                {"points", Json::array()}};
   for (size_t i = 0; i < lengths.size(); ++i) {
-    json["points"].push_back(
-        {{"tokens", lengths[i]}, {"cache_bytes", held[i]}, {"standard_cache_bytes", standard[i]}});
+    json["points"].push_back({{"tokens", lengths[i]},
+                              {"cache_bytes", bytes[i].held},
+                              {"standard_cache_bytes", standard[i].held}});
   }
   return JsonLine(json);
 }

@@ -107,5 +107,27 @@ TEST_F(EngineAimTest, AutoWeighsWhatAtpWouldRunWithOnce) {
   EXPECT_EQ(reason.find("calibrated"), reason.rfind("calibrated")) << reason;
 }
 
+TEST_F(EngineAimTest, ATokenReadsTheIndexAndAsManyCopiesAsAreChosen) {
+  StartCalibrated();
+  const auto bytes = [&](int refine_tokens, int64_t n_tokens) {
+    AttentionOptions options;
+    options.mechanism = Mechanism::kAtp;
+    options.atp = ResolveAim({}, true);
+    options.atp.refine_tokens = refine_tokens;
+    return engine_->BytesByLength(options, {&n_tokens, 1}).value()[0];
+  };
+  const int64_t copies_of_64 = bytes(128, 4096).read - bytes(64, 4096).read;
+  EXPECT_GT(copies_of_64, 0);
+  EXPECT_EQ(bytes(128, 8192).read - bytes(64, 8192).read, copies_of_64);
+  EXPECT_EQ(bytes(128, 4096).held, bytes(64, 4096).held);
+  const auto unread = [&](int64_t n) { return bytes(128, n).held - bytes(128, n).read; };
+  // The copies of 4,096 tokens, and what those of a block share.
+  EXPECT_GE(unread(8192) - unread(4096), 64 * copies_of_64);
+  EXPECT_LT(unread(8192) - unread(4096), 80 * copies_of_64);
+  const int64_t n_tokens = 4096;
+  const CacheBytes standard = engine_->BytesByLength({}, {&n_tokens, 1}).value()[0];
+  EXPECT_EQ(standard.read, standard.held);
+}
+
 }  // namespace
 }  // namespace lowkey

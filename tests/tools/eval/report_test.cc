@@ -24,6 +24,7 @@ EvalRow Row(const std::string& trial, int64_t context_tokens, double loss, int64
   row.cost.n_tokens = 500;
   row.cost.seconds = 2;
   row.cost.cache_bytes = mib << 20;
+  row.cost.read_bytes = mib << 19;
   return row;
 }
 
@@ -38,20 +39,22 @@ TEST(EvalReportTest, ALineForEachTrialAndAPointForEachContext) {
                                  {Row("standard", 512, 2.5, 4), Row("atp", 512, 2.75, 1),
                                   Row("standard", 1024, 2.25, 8), Row("atp", 1024, 2.5, 2)});
   EXPECT_EQ(report["title"], "a title");
-  EXPECT_THAT(Titles(report), ElementsAre("Loss by cache", "Loss by time", "Loss by context"));
+  EXPECT_THAT(Titles(report),
+              ElementsAre("Loss by cache", "Loss by reading", "Loss by time", "Loss by context"));
   const Json by_cache = report["charts"][0]["series"];
   EXPECT_EQ(by_cache, Json::parse(R"([
       {"name": "standard", "points": [[4.0, 2.5], [8.0, 2.25]], "labels": ["512", "1024"]},
       {"name": "atp", "points": [[1.0, 2.75], [2.0, 2.5]], "labels": ["512", "1024"]}])"));
   EXPECT_EQ(report["charts"][0]["y"], Json::parse(R"({"label": "nats", "scale": "log"})"));
-  EXPECT_EQ(report["charts"][1]["series"][0]["points"], Json::parse("[[4.0, 2.5], [4.0, 2.25]]"));
-  EXPECT_EQ(report["charts"][2]["series"][1],
+  EXPECT_EQ(report["charts"][1]["series"][1]["points"], Json::parse("[[0.5, 2.75], [1.0, 2.5]]"));
+  EXPECT_EQ(report["charts"][2]["series"][0]["points"], Json::parse("[[4.0, 2.5], [4.0, 2.25]]"));
+  EXPECT_EQ(report["charts"][3]["series"][1],
             Json::parse(R"({"name": "atp", "points": [[512.0, 2.75], [1024.0, 2.5]]})"));
 }
 
 TEST(EvalReportTest, OneContextNeedsNeitherLabelsNorAnAxis) {
   const Json report = EvalReport("t", kMeasures, {Row("standard", 512, 2.5, 4)});
-  EXPECT_THAT(Titles(report), ElementsAre("Loss by cache", "Loss by time"));
+  EXPECT_THAT(Titles(report), ElementsAre("Loss by cache", "Loss by reading", "Loss by time"));
   EXPECT_EQ(report["charts"][0]["series"],
             Json::parse(R"([{"name": "standard", "points": [[4.0, 2.5]]}])"));
 }
