@@ -52,8 +52,11 @@ absl::Status MakeFolder(const FlagValues& flags, const std::string& path) {
   return error ? FileError(path, error) : absl::OkStatus();
 }
 
-// Returns whether a file of the model says something of its old weights alone.
+// Returns whether a file of the model holds its old weights or says something of them alone.
 bool IsReplaced(const std::string& name) {
+  for (const char* ending : {".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack"}) {
+    if (absl::EndsWith(name, ending)) return true;
+  }
   return name == "config.json" || name == "principal.safetensors" ||
          name == "model.safetensors.index.json" ||
          (absl::StartsWith(name, "model") && absl::EndsWith(name, ".safetensors"));

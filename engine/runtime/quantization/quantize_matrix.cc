@@ -12,6 +12,7 @@
 namespace lowkey {
 namespace {
 
+// Added to the mean of the diagonal; ten times as much where fp32 needs it.
 constexpr double kDamping = 0.01;
 constexpr int64_t kLanes = 64;  // rows of the matrix that are rounded together
 // A group's scale is tried at 1, 1 - kScaleStep, ... of what spans the group's range.
@@ -259,14 +260,18 @@ std::optional<ErrorMetric> MetricOf(absl::Span<const double> second_moment, Thre
   // Scaled to a mean of 1, which no ratio sees: small inputs must not underflow.
   const double scale = trace > 0 ? static_cast<double>(n) / trace : 1;
   std::vector<float>& r = metric.ratios;
-  r.assign(second_moment.size(), 0.0f);
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = i; j < n; ++j) {
-      r[i * n + j] = static_cast<float>(second_moment[i * n + j] * scale);
+  bool is_factored = false;
+  for (double damping = kDamping; damping < 100 && !is_factored; damping *= 10) {
+    r.assign(second_moment.size(), 0.0f);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = i; j < n; ++j) {
+        const double more = i == j ? damping : 0;
+        r[i * n + j] = static_cast<float>(second_moment[i * n + j] * scale + more);
+      }
     }
-    r[i * n + i] += static_cast<float>(kDamping);
+    is_factored = UpperCholesky(n, pool, r.data());
   }
-  if (!UpperCholesky(n, pool, r.data())) return std::nullopt;
+  if (!is_factored) return std::nullopt;
   metric.weights.resize(n);
   for (int64_t i = 0; i < n; ++i) {
     const float diagonal = r[i * n + i];
