@@ -8,6 +8,8 @@ namespace {
 constexpr LinearInput kInputs[] = {LinearInput::kQkv, LinearInput::kOutput, LinearInput::kGateUp,
                                    LinearInput::kDown};
 
+}  // namespace
+
 int64_t InputDim(const ModelConfig& config, LinearInput input) {
   switch (input) {
     case LinearInput::kQkv:
@@ -20,8 +22,6 @@ int64_t InputDim(const ModelConfig& config, LinearInput input) {
   }
   return 0;
 }
-
-}  // namespace
 
 int64_t InputMoments::LayerBytes(const ModelConfig& config) {
   int64_t total = 0;

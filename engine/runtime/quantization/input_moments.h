@@ -12,6 +12,9 @@
 
 namespace lowkey {
 
+// Returns the length of the rows that such maps are multiplied with.
+int64_t InputDim(const ModelConfig& config, LinearInput input);
+
 // The second moments of what the linear maps of some layers are multiplied with. One thread.
 class InputMoments {
  public:

@@ -195,10 +195,7 @@ class Quantizer {
     if (const auto found = metrics_.find(key); found != metrics_.end()) return &found->second;
     if (!metrics_.empty() && metrics_.begin()->first.first != map.layer) metrics_.clear();
     if (moments == nullptr) {
-      const int64_t n_in = map.input == LinearInput::kDown     ? config_.ffn_dim
-                           : map.input == LinearInput::kOutput ? config_.n_heads * config_.head_dim
-                                                               : config_.hidden_dim;
-      return &metrics_.emplace(key, EqualInputs(n_in)).first->second;
+      return &metrics_.emplace(key, EqualInputs(InputDim(config_, map.input))).first->second;
     }
     std::optional<ErrorMetric> metric =
         MetricOf(moments->of(map.layer, map.input).SecondMoment(), pool);
@@ -222,13 +219,13 @@ class Quantizer {
 };
 
 absl::Status WriteByTexts(std::shared_ptr<const Checkpoint> checkpoint, TokenTexts texts,
-                          const EngineOptions& engine, const CalibrationProgress& progress,
+                          const QuantizeOptions& options, const CalibrationProgress& progress,
                           Quantizer& quantizer) {
   const ModelConfig config = checkpoint->config;
-  LK_ASSIGN_OR_RETURN(const auto reader,
-                      MakeTextReader(std::move(checkpoint), texts, engine, progress.loading));
-  const int64_t layers_at_once =
-      std::clamp<int64_t>(kMomentBytes / InputMoments::LayerBytes(config), 1, config.n_layers);
+  LK_ASSIGN_OR_RETURN(const auto reader, MakeTextReader(std::move(checkpoint), texts,
+                                                        options.engine, progress.loading));
+  const int64_t layers_at_once = std::clamp<int64_t>(
+      options.moment_bytes / InputMoments::LayerBytes(config), 1, config.n_layers);
   const int64_t n_passes = (config.n_layers + layers_at_once - 1) / layers_at_once;
   for (int64_t pass = 0; pass < n_passes; ++pass) {
     const int64_t first = pass * layers_at_once;
@@ -274,8 +271,7 @@ absl::StatusOr<QuantizeReport> QuantizeCheckpoint(const ModelFiles& files,
     ThreadPool pool(ResolveThreads(options.engine.n_threads));
     LK_RETURN_IF_ERROR(quantizer.WriteTo(config.n_layers, nullptr, pool));
   } else {
-    LK_RETURN_IF_ERROR(
-        WriteByTexts(std::move(checkpoint), texts, options.engine, progress, quantizer));
+    LK_RETURN_IF_ERROR(WriteByTexts(std::move(checkpoint), texts, options, progress, quantizer));
   }
   return quantizer.Finish();
 }

@@ -17,6 +17,8 @@ namespace lowkey {
 struct QuantizeOptions {
   Rounding rounding;
   EngineOptions engine;  // threads and dtype
+  // Of moments held at once; the model reads the texts once for as many layers as fit, at least one.
+  int64_t moment_bytes = int64_t{2} << 30;
 };
 
 // A linear map of a layer as it was rounded.
@@ -33,14 +35,12 @@ struct QuantizeReport {
 
 // Writes the weights of a checkpoint in Hugging Face layout to a safetensors file at `path`, the
 // linear maps of the layers in GPTQ's layout (QuantizeMatrix), everything else as it is. The
-// texts show what the maps' inputs are like; without one all inputs count alike. The model is run
-// once for as many layers as fit into kMomentBytes.
+// texts show what the maps' inputs are like; without one all inputs count alike.
 //   FAILED_PRECONDITION a GGUF file; maps that are quantized already, or whose sizes groups or
 //                       words of codes do not divide; a weight that is not finite or beyond
 //                       kMaxWeight; rows that are not finite
 //   UNAVAILABLE         the file cannot be written
 // and MakeTextReader's errors.
-inline constexpr int64_t kMomentBytes = int64_t{2} << 30;
 absl::StatusOr<QuantizeReport> QuantizeCheckpoint(const ModelFiles& files,
                                                   std::shared_ptr<const Checkpoint> checkpoint,
                                                   TokenTexts texts, const QuantizeOptions& options,
