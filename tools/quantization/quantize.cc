@@ -193,13 +193,12 @@ Command QuantizeCommand() {
   Command command("quantize", "write a model of 4 or 8 bits a weight", RunQuantize);
   command.spec.positional = "[FILE...]";
   command.spec.description =
-      "Rounds the linear maps of a model in Hugging Face layout to 4 bits by GPTQ, which reads "
-      "texts "
-      "through the model to see what the maps are multiplied with, and writes a checkpoint that "
-      "lowkey and other engines serve. Without FILE a built-in sample of many kinds of text is "
-      "read. The table shows the share of the maps' outputs that the rounding changes; what that "
-      "costs in predictions, `lowkey eval perplexity` measures. Embeddings, norms and the last map "
-      "stay as they are.";
+      "Rounds the linear maps of a model in Hugging Face layout to 4 or 8 bits by GPTQ, "
+      "which reads texts through the model to see what the maps are multiplied with, and "
+      "writes a checkpoint that lowkey and other engines serve. Without FILE a built-in "
+      "sample of many kinds of text is read. The table shows the share of the maps' outputs "
+      "that the rounding changes; what that costs in predictions, `lowkey eval perplexity` "
+      "measures. Embeddings, norms and the last map stay as they are.";
   command.spec.groups = {{"Quantization", kQuantizeFlags},
                          {"Model", ModelFlags()},
                          {"Engine", EngineFlags()},
