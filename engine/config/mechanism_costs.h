@@ -17,7 +17,7 @@ struct CostQuery {
   AttentionOptions base = {};         // the options of mechanisms that the query asks about
 };
 
-// What a sequence of some length takes of the cache.
+// Holds what a sequence of some length takes of the cache.
 struct CacheBytes {
   int64_t held = 0;
   int64_t read = 0;  // by its last token, at most

@@ -33,7 +33,7 @@ struct EvalCost {
   int64_t n_tokens = 0;
   // Of the largest text at its end, and the same of mechanism standard.
   int64_t cache_bytes = 0, standard_bytes = 0;
-  // Of the cache at a window's end, what one more token reads; 0 where there are no windows.
+  // Counts what one more token reads of the cache at a window's end; 0 where there are no windows.
   int64_t read_bytes = 0;
   int32_t rank = 0;  // atp's, resolved
 

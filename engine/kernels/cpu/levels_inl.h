@@ -95,15 +95,21 @@ inline void ReadRows(const ReadLevelsArgs& a, int64_t row, Table table, const Le
   }
 }
 
+// Calls body.operator()<kRows>(row) for the first of every three rows, and of those that are left.
+template <class Body>
+inline void InThrees(int64_t n_rows, const Body& body) {
+  int64_t row = 0;
+  for (; row + 3 <= n_rows; row += 3) body.template operator()<3>(row);
+  if (row + 2 == n_rows) body.template operator()<2>(row);
+  if (row + 1 == n_rows) body.template operator()<1>(row);
+}
+
 template <class V>
 void ScoreLevels(const ScoreLevelsArgs& a) {
   const auto table = LevelTable<V>(*a.book, LevelBook::kMost);
   LevelGains gains;
   UnpackGains<V>(*a.book, a.gains, gains);
-  int64_t row = 0;
-  for (; row + 3 <= a.n_rows; row += 3) ScoreRows<V, 3>(a, row, table, gains);
-  if (row + 2 == a.n_rows) ScoreRows<V, 2>(a, row, table, gains);
-  if (row + 1 == a.n_rows) ScoreRows<V, 1>(a, row, table, gains);
+  InThrees(a.n_rows, [&]<int kRows>(int64_t row) { ScoreRows<V, kRows>(a, row, table, gains); });
 }
 
 template <class V>
@@ -111,10 +117,7 @@ void ReadLevels(const ReadLevelsArgs& a) {
   const auto table = LevelTable<V>(*a.book, 0);
   LevelGains gains;
   UnpackGains<V>(*a.book, a.gains, gains);
-  int64_t row = 0;
-  for (; row + 3 <= a.n_rows; row += 3) ReadRows<V, 3>(a, row, table, gains);
-  if (row + 2 == a.n_rows) ReadRows<V, 2>(a, row, table, gains);
-  if (row + 1 == a.n_rows) ReadRows<V, 1>(a, row, table, gains);
+  InThrees(a.n_rows, [&]<int kRows>(int64_t row) { ReadRows<V, kRows>(a, row, table, gains); });
 }
 
 }  // namespace lowkey::cpu

@@ -17,8 +17,8 @@ namespace lowkey {
 struct QuantizeOptions {
   Rounding rounding;
   EngineOptions engine;  // threads and dtype
-  // Of moments held at once. The model reads the texts once for as many layers as fit, at least
-  // one.
+  // Bounds the moments that are held at once. The model reads the texts once for as many layers as
+  // fit, at least one.
   int64_t moment_bytes = int64_t{2} << 30;
 };
 
