@@ -158,7 +158,7 @@ TEST_F(EngineDraftTest, PreemptedRequestsAnswerAsWithoutDrafts) {
     const auto together = SubmitDrafted(requests);
     for (size_t i = 0; i < requests.size(); ++i) {
       SCOPED_TRACE(i);
-      ExpectSame(*together[i], *alone[i]);
+      ExpectSame(*together[i], *alone[i], /*may_drop_choices=*/true);
     }
     n_preemptions += engine_->Stats().n_preemptions;
   }
