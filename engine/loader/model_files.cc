@@ -35,10 +35,10 @@ absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path) {
   LK_ASSIGN_OR_RETURN(const std::optional<std::string> gguf, FindGguf(path));
   if (!gguf.has_value()) {
     LK_RETURN_IF_ERROR(CheckDirectory(path));
-    return ModelFiles{path, path, nullptr};
+    return ModelFiles{path, path, path, nullptr};
   }
   LK_ASSIGN_OR_RETURN(Gguf opened, OpenGguf(*gguf));
-  return ModelFiles{path, *gguf == path ? ParentOf(path) : path,
+  return ModelFiles{path, *gguf, *gguf == path ? ParentOf(path) : path,
                     std::make_shared<const Gguf>(std::move(opened))};
 }
 

@@ -13,6 +13,7 @@ namespace lowkey {
 // and the chat templates are read from here. Immutable; copies share the mapped file.
 struct ModelFiles {
   std::string path;                  // as it was given
+  std::string weights;               // the .gguf file (the first of a split one), or the directory
   std::string directory;             // the path, or the directory of the file that it names
   std::shared_ptr<const Gguf> gguf;  // nullptr: a Hugging Face directory
 };

@@ -32,7 +32,8 @@ absl::Span<const Flag> CalibrationFlags() { return kCalibrationFlags; }
 absl::Status ReadCalibration(const FlagValues& flags, const OpenedModel& model,
                              const Checkpoint& weights, EngineOptions& options) {
   const bool is_named = flags.IsGiven("calibration");
-  const std::string path = is_named ? flags.Text("calibration") : PrincipalCodePath(model.path());
+  const std::string path =
+      is_named ? flags.Text("calibration") : PrincipalCodePath(model.files().weights);
   std::error_code error;
   if (is_named ? path == "none" : !std::filesystem::exists(path, error)) return absl::OkStatus();
   auto codes = ReadPrincipalCodes(path, weights);

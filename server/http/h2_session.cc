@@ -16,7 +16,7 @@ struct FreeOption {
   void operator()(nghttp2_option* option) const { nghttp2_option_del(option); }
 };
 
-nghttp2_session* MakeSession(H2Session* self) {
+nghttp2_session* MakeSession(H2Session* self, H2Memory& memory) {
   static nghttp2_session_callbacks* const callbacks = MakeH2Callbacks();
   nghttp2_option* option = nullptr;
   if (nghttp2_option_new(&option) != 0) throw std::bad_alloc();
@@ -26,7 +26,11 @@ nghttp2_session* MakeSession(H2Session* self) {
   // The guard counts resets, by the session's clock.
   nghttp2_option_set_stream_reset_rate_limit(option, 1 << 30, 1 << 30);
   nghttp2_session* session = nullptr;
-  if (nghttp2_session_server_new2(&session, callbacks, self, option) != 0) throw std::bad_alloc();
+  nghttp2_mem allocator = memory.Allocator();
+  if (nghttp2_session_server_new3(&session, callbacks, self, option, &allocator) != 0) {
+    throw std::bad_alloc();
+  }
+  memory.EndOfStart();
   return session;
 }
 
@@ -70,7 +74,7 @@ H2Session::H2Session(HttpSessionHost& host, const HttpLimits& limits, HttpBudget
       answers_(budgets.answers),
       bodies_(std::make_shared<ByteBudget>(limits.max_connection_body_bytes, &budgets.bodies)),
       guard_(limits, now),
-      owner_(MakeSession(this)),
+      owner_(MakeSession(this, memory_)),
       nghttp2_(owner_.get()),
       started_at_(now),
       now_(now),

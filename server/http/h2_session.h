@@ -16,6 +16,7 @@
 #include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
 #include "server/http/h2_guard.h"
+#include "server/http/h2_memory.h"
 #include "server/http/h2_stream.h"
 #include "server/http/limits.h"
 #include "server/http/session.h"
@@ -90,6 +91,7 @@ class H2Session final : public HttpSession {
   ByteBudget& answers_;
   const std::shared_ptr<ByteBudget> bodies_;  // that handlers hold
   H2Guard guard_;
+  H2Memory memory_;
   struct Deleter {
     void operator()(nghttp2_session* session) const { nghttp2_session_del(session); }
   };

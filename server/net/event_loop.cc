@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
+#include "engine/base/short_turns.h"
 #include "engine/base/status_macros.h"
 #include "server/net/reactor.h"
 
@@ -51,7 +52,10 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Start() {
     // Asio opens its descriptors at the first use.
     const boost::asio::steady_timer first_use(reactor.context);
     absl::MutexLock lock(&reactor.join_mutex);
-    reactor.thread = std::thread([&reactor]() noexcept { reactor.context.run(); });
+    reactor.thread = std::thread([&reactor]() noexcept {
+      TakeShortTurns();  // strangers wait for this thread, and it never computes for long
+      reactor.context.run();
+    });
     return loop;
   } catch (const std::exception& error) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot start an event loop: ", error.what()));

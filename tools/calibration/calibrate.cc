@@ -30,7 +30,7 @@ absl::Status RunCalibrate(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
   LK_ASSIGN_OR_RETURN(const CalibrationTexts texts, ReadCalibrationTexts(flags, model, *weights));
   const std::string path =
-      flags.IsGiven("output") ? flags.Text("output") : PrincipalCodePath(model.path());
+      flags.IsGiven("output") ? flags.Text("output") : PrincipalCodePath(model.files().weights);
   auto bars = std::make_unique<CalibrationBars>("codes");
   LK_ASSIGN_OR_RETURN(const PrincipalCodes codes,
                       FindPrincipalCodes(weights, texts.pieces, engine, bars->Callbacks()));

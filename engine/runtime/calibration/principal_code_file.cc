@@ -204,8 +204,8 @@ absl::Status Append(const std::vector<PrincipalCode>& codes, SafetensorsWriter& 
 
 }  // namespace
 
-std::string PrincipalCodePath(const std::string& model_path) {
-  const std::filesystem::path path(model_path);
+std::string PrincipalCodePath(const std::string& weights) {
+  const std::filesystem::path path(weights);
   constexpr char kGguf[] = ".gguf";
   if (path.extension() != kGguf) return (path / kFileName).string();
   return absl::StrCat((path.parent_path() / path.stem()).string(), ".", kFileName);

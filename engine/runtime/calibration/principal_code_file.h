@@ -12,9 +12,9 @@
 
 namespace lowkey {
 
-// Returns where a model's calibration lies unless told otherwise: principal.safetensors in the
-// model's directory, or NAME.principal.safetensors beside NAME.gguf.
-std::string PrincipalCodePath(const std::string& model_path);
+// Returns where the calibration of a model's weights (ModelFiles) lies unless told otherwise:
+// principal.safetensors in a directory, NAME.principal.safetensors beside NAME.gguf.
+std::string PrincipalCodePath(const std::string& weights);
 
 // Returns a number that tells models apart: a hash of the shapes and types of all tensors and of
 // sixteen pieces of each one's bytes. It notices another model and other weights of the same model;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/loader/checkpoint.h"
+#include "engine/loader/model_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gguf_builder.h"
@@ -79,6 +80,18 @@ TEST(OpenGguf, MapsAFileAndNamesItInErrors) {
   WriteFileOrDie(directory.File("a.gguf"), "no");
   EXPECT_THAT(std::string(OpenGguf(directory.File("a.gguf")).status().message()),
               HasSubstr("a.gguf: no GGUF file"));
+}
+
+TEST(OpenModelFiles, KnowsTheFileOfWeightsHoweverItWasNamed) {
+  const TempDirectory directory;
+  EXPECT_EQ(OpenModelFiles(directory.path())->weights, directory.path());
+  WriteFileOrDie(directory.File("a.gguf"), OneTensor().Build());
+  for (const std::string& path : {directory.path(), directory.File("a.gguf")}) {
+    const auto files = OpenModelFiles(path);
+    ASSERT_TRUE(files.ok()) << files.status();
+    EXPECT_EQ(files->path, path);
+    EXPECT_EQ(files->weights, directory.File("a.gguf"));
+  }
 }
 
 TEST(OpenGguf, OnePartIsAFileOfAnyName) {
