@@ -192,8 +192,9 @@ std::vector<SelectionCandidate> ModelRunner::Candidates(const AttentionOptions& 
     AttentionOptions wanted = base;
     wanted.mechanism = id;
     std::vector<AttentionOptions> variants;
+    const AttentionMechanism& mechanism = *runnable.mechanism;
     const auto add = [&](const AttentionOptions& options) {
-      const AttentionOptions resolved = runnable.mechanism->Resolve(options);
+      const AttentionOptions resolved = mechanism.Resolve(options);
       const std::string label = AttentionLabel(resolved);
       const bool is_new = std::none_of(
           variants.begin(), variants.end(),
