@@ -100,12 +100,15 @@ struct ReadNext {
   int64_t size_bytes = 0;
 };
 
-// Where the column groups of a grouped product lie: groups of 32 columns, the last perhaps of
-// fewer. Group g multiplies a left-hand side of its own, at a + g * a_stride, with columns whose
-// row kk begins at b + g * b_stride + kk * b_row_stride.
+// A matrix in codes of 8 bits: groups of 32 columns, the last perhaps of fewer, whose rows have a
+// scale and a middle each. A number is middle + scale * code, a multiply-add. Row kk of group g has
+// its codes from codes + g * group_stride + kk * row_stride on.
 struct ColumnGroups {
-  int64_t a_stride = 0;
-  int64_t b_stride = 0;
+  const int8_t* codes = nullptr;
+  int64_t row_stride = 0, group_stride = 0;
+  const float* scales = nullptr;  // group g, row kk at scales + g * numbers_stride + kk
+  const float* middles = nullptr;
+  int64_t numbers_stride = 0;
 };
 
 // out [n_rows, n_dots]: out[i][j] += a_i . b_j over `k` elements, a multiple of 32.
@@ -205,8 +208,10 @@ struct KernelTable {
   void (*gemm_f32)(const GemmArgs&, const void* next_b);
   void (*gemm_bf16)(const GemmArgs&, const void* next_b);
   void (*gemm_int8)(const GemmArgs&, const void* next_b);
-  // C += A B with the bits of one gemm_int8 a group, fast for few rows; b_panel_stride is not read.
-  void (*grouped_gemm_int8)(const GemmArgs&, const ColumnGroups&, const ReadNext&);
+  // The product with a matrix in column groups, for few rows, and its widening to out [k, n_cols]
+  // for many: gemm_f32 then gives the same bits. Of GemmArgs all that describes B is not read.
+  void (*grouped_gemm)(const GemmArgs&, const ColumnGroups&, const ReadNext&);
+  void (*widen_groups)(const ColumnGroups&, int64_t k, int64_t n_cols, float* out);
   // Whether the CPU has a BF16 dot product: rows of A are rounded to bf16 first and two products
   // are added at once. Elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
@@ -226,8 +231,6 @@ struct KernelTable {
   void (*add)(const float* x, float* y, int64_t n);
   // x *= s, x [n].
   void (*scale)(float s, float* x, int64_t n);
-  // out = x * y, all [n], y in bf16.
-  void (*multiply_bf16)(const float* x, const uint16_t* y, float* out, int64_t n);
   // Rotates x [n_heads, head_dim] in place, pairs (j, j + head_dim / 2); cos, sin [head_dim / 2].
   void (*rope)(float* x, const float* cos, const float* sin, int64_t n_heads, int64_t head_dim);
   void (*rotate_columns_f32)(const RotateColumnsArgs&);

@@ -20,8 +20,7 @@ inline int64_t ValueGroups(const AttentionGeometry& g) {
 // One KV head's closed page at one layer:
 //   keys    [kKeyGroups][head_dim][32]
 //   values  [64][head_dim_padded]
-// as int8, or as 4 bits (KernelTable::unpack_int4); and in bf16, so that they are right-hand sides
-// for KernelTable::DotRows,
+// as int8, or as 4 bits (KernelTable::unpack_int4); and in bf16
 //   key_scales, key_middles      [kKeyGroups][DotWidth]  zero beyond head_dim
 //   value_scales, value_middles  [ValueGroups][64]
 struct QuantizedTile {

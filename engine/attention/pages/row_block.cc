@@ -5,12 +5,16 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/base/dtype.h"
+
 namespace lowkey {
 namespace {
 
 // Eight tiles of six rows: queries, scores and outputs of 64 floats a row fill 36 KiB beside a 32
 // KiB page in L2.
 constexpr int64_t kTargetRows = 48;
+// So many rows are multiplied by a quantized page's codes; for more its numbers are widened first.
+constexpr int64_t kFewRows = 6;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 }  // namespace
@@ -45,8 +49,8 @@ void RowBlock::Reserve(const AttentionGeometry& g) {
   folded_out_.resize(out_.size());
   folded_states_.resize(n_rows);
   codes_.resize(kPageTokens * g.head_dim_padded());
-  scaled_.resize(n_rows * std::max(kKeyGroups * q_stride_, ValueGroups(g) * kPageTokens));
-  sums_.resize(n_rows * std::max(kKeyGroups, ValueGroups(g)));
+  numbers_.resize(2 * std::max(kKeyGroups * q_stride_, ValueGroups(g) * kPageTokens));
+  widened_.resize(kPageTokens * std::max(g.head_dim, g.head_dim_padded()));
 }
 
 void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,
@@ -183,27 +187,19 @@ void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
                                            padded, n_rows_, geometry_.head_dim, kPageTokens});
 }
 
-void RowBlock::MultiplyGroups(const GroupedRows& in, const GemmArgs& product,
-                              int64_t b_group_stride, const ReadNext& next) {
+void RowBlock::Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next) {
   const KernelTable& kernels = Kernels();
-  std::fill_n(sums_.begin(), n_rows_ * in.n_groups, 0.0f);
-  kernels.DotRows(StorageType::kBFloat16, {in.rows, in.width, in.middles, sums_.data(), in.n_groups,
-                                           n_rows_, in.n_groups, in.width});
-  const ColumnGroups groups{n_rows_ * in.width, b_group_stride};
-  GemmArgs g = product;
-  g.a = scaled_.data();
-  g.lda = in.width;
-  g.n_rows = n_rows_;
-  for (int64_t group = 0; group < in.n_groups; ++group) {
-    const int64_t first = group * kGroup, n_cols = std::min(kGroup, g.n_cols - first);
-    for (int64_t r = 0; r < n_rows_; ++r) {
-      kernels.multiply_bf16(in.rows + r * in.width, in.scales + group * in.width,
-                            scaled_.data() + group * groups.a_stride + r * in.width, in.width);
-      float* c = g.c + r * g.ldc + first;
-      for (int64_t j = 0; j < n_cols; ++j) c[j] += sums_[r * in.n_groups + group];
-    }
-  }
-  kernels.grouped_gemm_int8(g, groups, next);
+  const int64_t n = b.n_groups * b.stride;
+  float *scales = numbers_.data(), *middles = scales + n;
+  for (int64_t i = 0; i < n; ++i) scales[i] = ToFloat(BFloat16{b.scales[i]});
+  for (int64_t i = 0; i < n; ++i) middles[i] = ToFloat(BFloat16{b.middles[i]});
+  const ColumnGroups groups{b.codes, b.row_stride, b.group_stride, scales, middles, b.stride};
+  if (product.n_rows <= kFewRows) return kernels.grouped_gemm(product, groups, next);
+  kernels.widen_groups(groups, product.k, product.n_cols, widened_.data());
+  product.b = widened_.data();
+  product.b_row_stride = product.n_cols;
+  product.b_panel_stride = kernels.panel_columns;
+  kernels.Gemm(StorageType::kFloat32, product);
 }
 
 const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n) {
@@ -215,24 +211,29 @@ const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes,
 void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next, int64_t page) {
   const int64_t d = geometry_.head_dim, padded = geometry_.head_dim_padded();
   GemmArgs scores;
-  scores.b = Codes(tile, tile.keys, kPageTokens * d);
-  scores.b_row_stride = kGroup;
+  scores.a = q_.data();
+  scores.lda = q_stride_;
   scores.c = scores_.data();
   scores.ldc = scores.n_cols = kPageTokens;
+  scores.n_rows = n_rows_;
   scores.k = d;
-  std::fill_n(scores_.begin(), n_rows_ * kPageTokens, 0.0f);
-  MultiplyGroups({q_.data(), q_stride_, tile.key_scales, tile.key_middles, kKeyGroups}, scores,
-                 d * kGroup, {next.keys, next.values - next.keys});
+  Multiply(scores,
+           {Codes(tile, tile.keys, kPageTokens * d), kGroup, d * kGroup, tile.key_scales,
+            tile.key_middles, kKeyGroups, q_stride_},
+           {next.keys, next.values - next.keys});
   Weigh(page, first_position_);
   GemmArgs values;
-  values.b = Codes(tile, tile.values, kPageTokens * padded);
-  values.b_row_stride = padded;
+  values.a = scores_.data();
+  values.lda = kPageTokens;
   values.c = out_.data();
   values.ldc = values.n_cols = padded;
+  values.n_rows = n_rows_;
   values.k = kPageTokens;
-  MultiplyGroups(
-      {scores_.data(), kPageTokens, tile.value_scales, tile.value_middles, ValueGroups(geometry_)},
-      values, kGroup, {next.values, next.keys + next.size_bytes - next.values});
+  values.into = GemmArgs::Into::kAccumulate;
+  Multiply(values,
+           {Codes(tile, tile.values, kPageTokens * padded), padded, kGroup, tile.value_scales,
+            tile.value_middles, ValueGroups(geometry_), kPageTokens},
+           {next.values, next.keys + next.size_bytes - next.values});
 }
 
 void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows) {

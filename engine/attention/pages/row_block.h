@@ -100,17 +100,15 @@ class RowBlock {
   int64_t VisibleTokens(int64_t page, int64_t end) const;
   // Scores a page's visible tokens against its keys.
   void Score(const ColumnTile& tile, int64_t n_visible);
-  // Rows [width] and, for each group, the scales that multiply them before its codes and the
-  // middles that its codes lie around.
-  struct GroupedRows {
-    const float* rows = nullptr;
-    int64_t width = 0;
-    const uint16_t *scales = nullptr, *middles = nullptr;  // [n_groups][width]
-    int64_t n_groups = 0;
+  // Multiplies by the numbers [product.k, product.n_cols] of codes in groups of 32 columns, whose
+  // scales and middles [n_groups][stride] are in bf16.
+  struct TileHalf {
+    const int8_t* codes = nullptr;
+    int64_t row_stride = 0, group_stride = 0;
+    const uint16_t *scales = nullptr, *middles = nullptr;
+    int64_t n_groups = 0, stride = 0;
   };
-  // Adds rows times the numbers whose codes are product.b to product.c.
-  void MultiplyGroups(const GroupedRows& in, const GemmArgs& product, int64_t b_group_stride,
-                      const ReadNext& next);
+  void Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next);
   // Returns a quantized tile's codes [n] as int8.
   const int8_t* Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n);
   // Turns a page's scores into weights.
@@ -122,10 +120,9 @@ class RowBlock {
   std::vector<SoftmaxState> states_;
   std::vector<float> folded_out_;  // the parts folded so far
   std::vector<SoftmaxState> folded_states_;
-  std::vector<int8_t> codes_;  // a page's keys or values, unpacked
-  // By group and row: queries or weights times the group's scales. By row and group: sums with the
-  // group's middles.
-  std::vector<float> scaled_, sums_;
+  std::vector<int8_t> codes_;   // a page's keys or values, unpacked
+  std::vector<float> numbers_;  // scales, then middles, of all groups of a page's keys or values
+  std::vector<float> widened_;  // a page's keys or values
 };
 
 }  // namespace lowkey

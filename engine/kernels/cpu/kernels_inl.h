@@ -175,7 +175,8 @@ constexpr KernelTable Table(const char* name) {
   t.gemm_int8 = Gemm<V, int8_t>;
   t.code_row = CodeRow<V>;
   t.multiply_codes = MultiplyCodes<V>;
-  t.grouped_gemm_int8 = GroupedGemm<V>;
+  t.grouped_gemm = GroupedGemm<V>;
+  t.widen_groups = WidenGroups<V>;
   t.rounds_activations = sizeof(typename V::Activation) == sizeof(uint16_t);
   t.gemm_bf16_pairs = GemmPairs<V>;
   t.dot_rows_f32 = DotRows<V, float>;
@@ -185,7 +186,6 @@ constexpr KernelTable Table(const char* name) {
   t.silu_mul = SiluMul<V>;
   t.add = Add<V>;
   t.scale = Scale<V>;
-  t.multiply_bf16 = MultiplyBf16<V>;
   t.rope = Rope<V>;
   t.rotate_columns_f32 = RotateColumns<V, float>;
   t.rotate_columns_bf16 = RotateColumns<V, uint16_t>;

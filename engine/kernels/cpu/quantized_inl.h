@@ -10,30 +10,46 @@ namespace lowkey::cpu {
 
 struct GroupedProduct {
   const GemmArgs& g;
-  const ColumnGroups& groups;
+  const ColumnGroups& b;
   const ReadNext& next;
 };
 
-// Computes kRows rows times kPanels panels, each of its own group. Each output has one accumulator
-// and takes its steps in order, as in Gemm: hence the same bits.
+// A panel's codes and the numbers of its group.
+template <class V>
+struct CodedPanel {
+  const int8_t* codes;
+  const float *scales, *middles;
+
+  CodedPanel(const ColumnGroups& b, int64_t column) {
+    constexpr int64_t kGroup = 32;
+    const int64_t group = column / kGroup;
+    codes = b.codes + group * b.group_stride + column % kGroup;
+    scales = b.scales + group * b.numbers_stride;
+    middles = b.middles + group * b.numbers_stride;
+  }
+
+  void Widen(int64_t row, int64_t row_stride, typename V::Vec* two) const {
+    const auto scale = V::Set1(scales[row]), middle = V::Set1(middles[row]);
+    two[0] = V::Fma(V::Load(codes + row * row_stride), scale, middle);
+    two[1] = V::Fma(V::Load(codes + row * row_stride + V::kLanes), scale, middle);
+  }
+};
+
+// Computes kRows rows times kPanels panels. Each output has one accumulator and takes its steps in
+// order, as in Gemm: hence the same bits.
 template <class V, int kRows, int kPanels>
 inline void GroupedTile(const GroupedProduct& product, int64_t row, int64_t panel) {
   const GemmArgs& g = product.g;
-  constexpr int64_t kPanel = 2 * V::kLanes, kGroup = 32;
-  const float* a[kPanels];
-  const int8_t* b[kPanels];
-  float* c[kPanels];
-  typename V::Vec acc[kRows][kPanels][2];
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p) {
-    const int64_t column = (panel + p) * kPanel, group = column / kGroup;
-    a[p] = static_cast<const float*>(g.a) + group * product.groups.a_stride + row * g.lda;
-    b[p] = static_cast<const int8_t*>(g.b) + group * product.groups.b_stride + column % kGroup;
-    c[p] = g.c + row * g.ldc + column;
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) {
-      acc[i][p][0] = V::Load(c[p] + i * g.ldc);
-      acc[i][p][1] = V::Load(c[p] + i * g.ldc + V::kLanes);
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  const bool adds = g.into == GemmArgs::Into::kAccumulate;
+  const float* a = static_cast<const float*>(g.a) + row * g.lda;
+  float* c = g.c + row * g.ldc + panel * kPanel;
+  typename V::Vec acc[kRows][2 * kPanels];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 2 * kPanels; ++j) {
+      acc[i][j] = adds ? V::Load(c + i * g.ldc + j * V::kLanes) : V::Zero();
     }
   }
   // Each panel of the first rows prefetches its share, so that memory is asked evenly.
@@ -45,22 +61,21 @@ inline void GroupedTile(const GroupedProduct& product, int64_t row, int64_t pane
     next += next_step;
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
-      const auto left = V::Load(b[p] + kk * g.b_row_stride);
-      const auto right = V::Load(b[p] + kk * g.b_row_stride + V::kLanes);
-#pragma GCC unroll 4
+      typename V::Vec two[2];
+      CodedPanel<V>(product.b, (panel + p) * kPanel).Widen(kk, product.b.row_stride, two);
+#pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
-        const auto av = V::Set1(a[p][i * g.lda + kk]);
-        acc[i][p][0] = V::Fma(av, left, acc[i][p][0]);
-        acc[i][p][1] = V::Fma(av, right, acc[i][p][1]);
+        const auto av = V::Set1(a[i * g.lda + kk]);
+        acc[i][2 * p] = V::Fma(av, two[0], acc[i][2 * p]);
+        acc[i][2 * p + 1] = V::Fma(av, two[1], acc[i][2 * p + 1]);
       }
     }
   }
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p) {
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) {
-      V::Store(c[p] + i * g.ldc, acc[i][p][0]);
-      V::Store(c[p] + i * g.ldc + V::kLanes, acc[i][p][1]);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 2 * kPanels; ++j) {
+      V::Store(c + i * g.ldc + j * V::kLanes, acc[i][j]);
     }
   }
 }
@@ -78,8 +93,8 @@ inline void GroupedRows(const GroupedProduct& product, int64_t row) {
 }
 
 template <class V>
-void GroupedGemm(const GemmArgs& g, const ColumnGroups& groups, const ReadNext& next) {
-  const GroupedProduct product{g, groups, next};
+void GroupedGemm(const GemmArgs& g, const ColumnGroups& b, const ReadNext& next) {
+  const GroupedProduct product{g, b, next};
   int64_t row = 0;
   for (; row + 6 <= g.n_rows; row += 6) GroupedRows<V, 6>(product, row);
   for (; row + 3 <= g.n_rows; row += 3) GroupedRows<V, 3>(product, row);
@@ -87,16 +102,16 @@ void GroupedGemm(const GemmArgs& g, const ColumnGroups& groups, const ReadNext& 
 }
 
 template <class V>
-void MultiplyBf16(const float* x, const uint16_t* y, float* out, int64_t n) {
-  const int64_t whole = n / V::kLanes * V::kLanes;
-  for (int64_t i = 0; i < whole; i += V::kLanes) {
-    V::Store(out + i, V::Mul(V::Load(x + i), V::Load(y + i)));
-  }
-  for (int64_t i = whole; i < n; ++i) {
-    const uint32_t wide = static_cast<uint32_t>(y[i]) << 16;
-    float factor;
-    __builtin_memcpy(&factor, &wide, sizeof(factor));
-    out[i] = x[i] * factor;
+void WidenGroups(const ColumnGroups& b, int64_t k, int64_t n_cols, float* out) {
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  for (int64_t column = 0; column < n_cols; column += kPanel) {
+    const CodedPanel<V> panel(b, column);
+    for (int64_t row = 0; row < k; ++row) {
+      typename V::Vec two[2];
+      panel.Widen(row, b.row_stride, two);
+      V::Store(out + row * n_cols + column, two[0]);
+      V::Store(out + row * n_cols + column + V::kLanes, two[1]);
+    }
   }
 }
 

@@ -156,29 +156,36 @@ TEST_P(KernelTest, GemmInPiecesOfKHasTheSameBits) {
   EXPECT_EQ(std::memcmp(c.data(), whole.data(), c.size() * 4), 0);
 }
 
-// Groups of 32 columns, each with a left-hand side of its own, have the bits of Gemm on each alone.
-TEST_P(KernelTest, GroupedGemmHasTheBitsOfOneGemmAGroup) {
+// Column groups widened to middle + scale * code have the bits of a product with the codes.
+TEST_P(KernelTest, GroupedGemmHasTheBitsOfGemmWithWhatItWidens) {
   if (GetParam().type != StorageType::kInt8) return;
   const int64_t panel = table().panel_columns, k = 37;
   for (int64_t n_rows : {1, 2, 3, 4, 6, 7, 13}) {
     for (int64_t n_cols = panel; n_cols <= 96; n_cols += panel) {
-      const int64_t n_groups = (n_cols + 31) / 32, a_group = n_rows * k + 3;
-      const std::vector<float> a = Random(n_groups * a_group, 1);
-      const Storage b(StorageType::kInt8, Random(k * n_cols, 2));
-      const std::vector<float> before = Random(n_rows * (n_cols + 2), 3);
-      std::vector<float> want = before, got = before;
-      for (int64_t group = 0; group < n_groups; ++group) {
-        const int64_t first = 32 * group;
-        table().Gemm(StorageType::kInt8,
-                     {a.data() + group * a_group, k, b.bytes.data() + first, n_cols, panel,
-                      want.data() + first, n_cols + 2, n_rows,
-                      std::min<int64_t>(32, n_cols - first), k, GemmArgs::Into::kAccumulate});
+      const int64_t n_groups = (n_cols + 31) / 32, stride = k + 3;
+      const std::vector<float> a = Random(n_rows * k, 1);
+      const Storage codes(StorageType::kInt8, Random(k * n_cols, 2));
+      const std::vector<float> scales = Random(n_groups * stride, 4, 0.01f);
+      const std::vector<float> middles = Random(n_groups * stride, 5);
+      const auto* code = reinterpret_cast<const int8_t*>(codes.bytes.data());
+      const ColumnGroups groups{code, n_cols, 32, scales.data(), middles.data(), stride};
+      std::vector<float> wide(k * n_cols);
+      table().widen_groups(groups, k, n_cols, wide.data());
+      for (int64_t i = 0; i < k * n_cols; ++i) {
+        const int64_t at = i % n_cols / 32 * stride + i / n_cols;
+        ASSERT_NEAR(wide[i], middles[at] + scales[at] * static_cast<double>(code[i]), 1e-6);
       }
-      table().grouped_gemm_int8(
-          {a.data(), k, b.bytes.data(), n_cols, 0, got.data(), n_cols + 2, n_rows, n_cols, k},
-          {a_group, 32}, {b.bytes.data(), k * n_cols});
-      ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0)
-          << n_rows << " x " << n_cols;
+      for (const auto into : {GemmArgs::Into::kOverwrite, GemmArgs::Into::kAccumulate}) {
+        std::vector<float> want = Random(n_rows * (n_cols + 2), 3), got = want;
+        GemmArgs g{a.data(),   k,      wide.data(), n_cols, panel, want.data(),
+                   n_cols + 2, n_rows, n_cols,      k,      into};
+        table().gemm_f32(g, nullptr);
+        g.b = nullptr;
+        g.c = got.data();
+        table().grouped_gemm(g, groups, {code, k * n_cols});
+        ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0)
+            << n_rows << " x " << n_cols;
+      }
     }
   }
 }

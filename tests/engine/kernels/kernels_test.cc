@@ -81,20 +81,6 @@ TEST_P(KernelTest, AddAndScaleAreElementwise) {
   }
 }
 
-TEST_P(KernelTest, MultiplyByBf16WidensItFirst) {
-  for (int64_t n : kDims) {
-    const std::vector<float> x = Random(n, 1), y = Random(n, 2);
-    std::vector<uint16_t> narrow(n);
-    table().to_bf16(y.data(), narrow.data(), n);
-    std::vector<float> out(n);
-    table().multiply_bf16(x.data(), narrow.data(), out.data(), n);
-    for (int64_t i = 0; i < n; ++i) {
-      const double factor = ref::Element(narrow.data(), StorageType::kBFloat16, i);
-      EXPECT_EQ(out[i], x[i] * static_cast<float>(factor));
-    }
-  }
-}
-
 TEST_P(KernelTest, RopeMatchesTheOracle) {
   for (int64_t head_dim : {2, 6, 8, 20, 32, 64, 80, 128}) {
     for (int64_t n_heads : {1, 3, 8}) {
