@@ -100,9 +100,9 @@ struct ReadNext {
   int64_t size_bytes = 0;
 };
 
-// A matrix in codes of 8 bits: groups of 32 columns, the last perhaps of fewer, whose rows have a
-// scale and a middle each. A number is middle + scale * code, a multiply-add. Row kk of group g has
-// its codes from codes + g * group_stride + kk * row_stride on.
+// Describes a matrix in codes of 8 bits. Its columns are in groups of 32, the last perhaps of
+// fewer, and each row of a group has a scale and a middle. A number is middle + scale * code, a
+// multiply-add. Row kk of group g has its codes from codes + g * group_stride + kk * row_stride on.
 struct ColumnGroups {
   const int8_t* codes = nullptr;
   int64_t row_stride = 0, group_stride = 0;
@@ -208,8 +208,8 @@ struct KernelTable {
   void (*gemm_f32)(const GemmArgs&, const void* next_b);
   void (*gemm_bf16)(const GemmArgs&, const void* next_b);
   void (*gemm_int8)(const GemmArgs&, const void* next_b);
-  // The product with a matrix in column groups, for few rows, and its widening to out [k, n_cols]
-  // for many: gemm_f32 then gives the same bits. Of GemmArgs all that describes B is not read.
+  // Multiplies few rows by a matrix in column groups; GemmArgs' own B is not read. For many rows
+  // the matrix is widened to out [k, n_cols], with which gemm_f32 gives the same bits.
   void (*grouped_gemm)(const GemmArgs&, const ColumnGroups&, const ReadNext&);
   void (*widen_groups)(const ColumnGroups&, int64_t k, int64_t n_cols, float* out);
   // Whether the CPU has a BF16 dot product: rows of A are rounded to bf16 first and two products

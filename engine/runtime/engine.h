@@ -77,7 +77,8 @@ struct AttentionReport {
   std::string reason;           // why the engine chose this mechanism; empty if the request did
   // Lengths at which the engine's choice would change.
   std::vector<Crossover> crossovers = {};
-  // What is held "at the end" leaves out choices that were done when the request was preempted.
+  // A preempted request drops the caches of choices that were done: what the fields below count at
+  // the end leaves these choices out.
   int32_t rank = 0;  // atp: rank of a principal block; 0 for standard
   // atp: closed blocks held as principal keys at the end, over all choices.
   int32_t n_compressed_blocks = 0;

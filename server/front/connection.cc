@@ -11,8 +11,8 @@ namespace lowkey {
 namespace {
 
 constexpr size_t kWriteBytes = 64 << 10;
-// What a client without credentials has read in a turn: about a dozen requests, so that hundreds
-// of such clients have had theirs within 0.1 s.
+// A turn reads so many bytes from a client without credentials. They are about a dozen requests, so
+// that hundreds of such clients have their turns within 0.1 s.
 constexpr size_t kStrangerReadBytes = 1 << 10;
 
 }  // namespace

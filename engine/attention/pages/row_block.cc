@@ -13,7 +13,8 @@ namespace {
 // Eight tiles of six rows: queries, scores and outputs of 64 floats a row fill 36 KiB beside a 32
 // KiB page in L2.
 constexpr int64_t kTargetRows = 48;
-// So many rows are multiplied by a quantized page's codes; for more its numbers are widened first.
+// Up to six rows are multiplied by a quantized page's codes; for more rows its numbers are widened
+// first.
 constexpr int64_t kFewRows = 6;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
@@ -50,7 +51,7 @@ void RowBlock::Reserve(const AttentionGeometry& g) {
   folded_states_.resize(n_rows);
   codes_.resize(kPageTokens * g.head_dim_padded());
   numbers_.resize(2 * std::max(kKeyGroups * q_stride_, ValueGroups(g) * kPageTokens));
-  widened_.resize(kPageTokens * std::max(g.head_dim, g.head_dim_padded()));
+  widened_.resize(kPageTokens * g.head_dim_padded());
 }
 
 void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,

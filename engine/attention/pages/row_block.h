@@ -100,14 +100,15 @@ class RowBlock {
   int64_t VisibleTokens(int64_t page, int64_t end) const;
   // Scores a page's visible tokens against its keys.
   void Score(const ColumnTile& tile, int64_t n_visible);
-  // Multiplies by the numbers [product.k, product.n_cols] of codes in groups of 32 columns, whose
-  // scales and middles [n_groups][stride] are in bf16.
+  // Describes a quantized page's keys or values as ColumnGroups does, but with scales and middles
+  // [n_groups][stride] in bf16.
   struct TileHalf {
     const int8_t* codes = nullptr;
     int64_t row_stride = 0, group_stride = 0;
     const uint16_t *scales = nullptr, *middles = nullptr;
     int64_t n_groups = 0, stride = 0;
   };
+  // Multiplies product.a by the numbers [product.k, product.n_cols] of `b`.
   void Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next);
   // Returns a quantized tile's codes [n] as int8.
   const int8_t* Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n);

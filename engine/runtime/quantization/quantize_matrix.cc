@@ -12,7 +12,7 @@
 namespace lowkey {
 namespace {
 
-// Added to the mean of the diagonal; ten times as much where fp32 needs it.
+// The damping is added to the diagonal, whose mean is 1. It grows tenfold until fp32 can factor.
 constexpr double kDamping = 0.01;
 constexpr int64_t kLanes = 64;  // rows of the matrix that are rounded together
 // A group's scale is tried at 1, 1 - kScaleStep, ... of what spans the group's range.
