@@ -9,8 +9,8 @@ namespace lowkey {
 
 // Gives nghttp2 the memory that it takes when a session begins, from a mapping of its own of which
 // an idle session touches one page. Of these 25 KiB it writes to its state and to the first bytes
-// of a frame buffer, which stand in front here; its tables are behind them. Elsewhere they would lie
-// between those, and each idle connection would hold four pages. What nghttp2 takes later comes
+// of a frame buffer, which stand in front here; its tables are behind them. Elsewhere they would
+// lie between those, and each idle connection would hold four pages. What nghttp2 takes later comes
 // from the heap, as does what finds no room.
 class H2Memory {
  public:
