@@ -94,6 +94,15 @@ struct CodedProductArgs {
   int64_t k_begin = 0, k_end = 0;
 };
 
+// out [n_cols / panel_columns][n_rows / 2, rounded up][panel_columns][2] = rows [n_rows, n_cols].
+struct PackPairsArgs {
+  const uint16_t* rows = nullptr;  // row i at rows + i * stride
+  int64_t stride = 0;
+  int64_t n_rows = 0;
+  int64_t n_cols = 0;  // a multiple of panel_columns
+  uint16_t* out = nullptr;
+};
+
 // Memory that the caller reads next: a kernel asks for it while it computes. Any address is fine.
 struct ReadNext {
   const void* data = nullptr;
@@ -216,6 +225,17 @@ struct KernelTable {
   // are added at once. Elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
   void (*gemm_bf16_pairs)(const GemmArgs&, const void* next_b);
+  // Where rounds_activations says so, else null: the same product to the bit, for few rows, with B as
+  // gemm_bf16 takes it. k may be odd where a row of A has a zero behind it.
+  void (*gemm_bf16_row_pairs)(const GemmArgs&, const void* next_b) = nullptr;
+  // There too: writes rows in bf16 as gemm_bf16_pairs takes B, panel after panel; a row of zeros
+  // follows an odd number of them.
+  void (*pack_pairs)(const PackPairsArgs&) = nullptr;
+  // There too: multiply bf16 rows by numbers rounded to bf16, which widen_group_pairs writes as
+  // pack_pairs does; with them gemm_bf16_pairs gives the same bits. k is even.
+  void (*grouped_gemm_pairs)(const GemmArgs&, const ColumnGroups&, const ReadNext&) = nullptr;
+  void (*widen_group_pairs)(const ColumnGroups&, int64_t k, int64_t n_cols,
+                            uint16_t* out) = nullptr;
   // Codes a row x [n] for a format, its codes in order; see coded_weight.h for both.
   void (*code_row)(CodeFormat format, const float* x, int64_t n, const CodedRows& out);
   void (*multiply_codes)(CodeFormat format, const CodedProductArgs&);
@@ -238,6 +258,10 @@ struct KernelTable {
   // Updates a row's online softmax: scores [n] (n a multiple of 16, hidden ones -inf, at least one
   // of all updates finite) become exp(score - new max). The first state is max = -inf, sum = 0.
   SoftmaxUpdate (*softmax_update)(float* scores, int64_t n, SoftmaxState* state);
+  // Where rounds_activations says so, else null: the same, but the weights are rounded to bf16 and
+  // their sum is that of the rounded ones, so that a mean of equal values is that value.
+  SoftmaxUpdate (*softmax_update_bf16)(const float* scores, int64_t n, SoftmaxState* state,
+                                       uint16_t* weights) = nullptr;
   // out [n, 16] = the largest of every 16th element of each row of x [n, 256]; a NaN is left out
   // unless it comes first.
   void (*lane_maxima)(const float* x, int64_t n, float* out);

@@ -52,6 +52,9 @@ void RowBlock::Reserve(const AttentionGeometry& g) {
   codes_.resize(kPageTokens * g.head_dim_padded());
   numbers_.resize(2 * std::max(kKeyGroups * q_stride_, ValueGroups(g) * kPageTokens));
   widened_.resize(kPageTokens * g.head_dim_padded());
+  bf16_q_.resize(q_.size());
+  bf16_weights_.resize(scores_.size());
+  pairs_.resize(kPageTokens * g.head_dim_padded());
 }
 
 void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,
@@ -69,6 +72,7 @@ void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const R
     for (int64_t j = 0; j < g.head_dim; ++j) to[j] = q[j] * scale;
     std::fill(to + g.head_dim, to + q_stride_, 0.0f);
   }
+  if (MultipliesPairs()) Kernels().to_bf16(q_.data(), bf16_q_.data(), n_rows_ * q_stride_);
   Restart();
   std::fill_n(folded_out_.begin(), n_rows_ * out_stride(), 0.0f);
   std::fill_n(folded_states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
@@ -150,7 +154,7 @@ void RowBlock::Score(const ColumnTile& tile, int64_t n_visible) {
                tile.next_keys);
 }
 
-void RowBlock::Weigh(int64_t page, int64_t end) {
+void RowBlock::Weigh(int64_t page, int64_t end, Weights form) {
   const KernelTable& kernels = Kernels();
   const int64_t tile_first = page * kPageTokens;
   const bool whole = end >= tile_first + kPageTokens &&
@@ -160,13 +164,52 @@ void RowBlock::Weigh(int64_t page, int64_t end) {
 
   const int64_t padded = geometry_.head_dim_padded();
   for (int64_t r = 0; r < n_rows_; ++r) {
+    float* scores = scores_.data() + r * kPageTokens;
     const SoftmaxUpdate update =
-        kernels.softmax_update(scores_.data() + r * kPageTokens, kPageTokens, &states_[r]);
+        form == Weights::kBFloat16
+            ? kernels.softmax_update_bf16(scores, kPageTokens, &states_[r],
+                                          bf16_weights_.data() + r * kPageTokens)
+            : kernels.softmax_update(scores, kPageTokens, &states_[r]);
     if (update.factor != 1.0f) kernels.scale(update.factor, out_.data() + r * padded, padded);
   }
 }
 
+bool RowBlock::MultipliesPairs() const {
+  return Kernels().rounds_activations && geometry_.cache_type == StorageType::kBFloat16;
+}
+
+void RowBlock::MultiplyPairs(GemmArgs product, const void* next_b) {
+  const KernelTable& kernels = Kernels();
+  if (product.n_rows <= kFewRows) return kernels.gemm_bf16_row_pairs(product, next_b);
+  kernels.pack_pairs({static_cast<const uint16_t*>(product.b), product.b_row_stride, product.k,
+                      product.n_cols, pairs_.data()});
+  MultiplyPacked(product);
+}
+
+void RowBlock::MultiplyPacked(GemmArgs product) {
+  const KernelTable& kernels = Kernels();
+  product.b = pairs_.data();
+  product.k += product.k % 2;
+  product.b_panel_stride = product.k * kernels.panel_columns;
+  kernels.gemm_bf16_pairs(product, nullptr);
+}
+
+void RowBlock::AddPagePairs(const KvTile& tile, int64_t page, int64_t end) {
+  const KernelTable& kernels = Kernels();
+  const int64_t panel = kernels.panel_columns, padded = geometry_.head_dim_padded();
+  const int64_t n_visible = VisibleTokens(page, end);
+  MultiplyPairs({bf16_q_.data(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(),
+                 kPageTokens, n_rows_, (n_visible + panel - 1) / panel * panel, geometry_.head_dim},
+                tile.next);
+  Weigh(page, end, Weights::kBFloat16);
+  // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
+  MultiplyPairs({bf16_weights_.data(), kPageTokens, tile.values, padded, panel, out_.data(), padded,
+                 n_rows_, padded, n_visible, GemmArgs::Into::kAccumulate},
+                tile.next == nullptr ? nullptr : tile.next + (tile.values - tile.keys));
+}
+
 void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
+  if (MultipliesPairs()) return AddPagePairs(tile, page, end);
   const AttentionGeometry& g = geometry_;
   const KernelTable& kernels = Kernels();
   const int64_t n_visible = VisibleTokens(page, end);
@@ -195,7 +238,13 @@ void RowBlock::Multiply(GemmArgs product, const TileHalf& b, const ReadNext& nex
   for (int64_t i = 0; i < n; ++i) scales[i] = ToFloat(BFloat16{b.scales[i]});
   for (int64_t i = 0; i < n; ++i) middles[i] = ToFloat(BFloat16{b.middles[i]});
   const ColumnGroups groups{b.codes, b.row_stride, b.group_stride, scales, middles, b.stride};
-  if (product.n_rows <= kFewRows) return kernels.grouped_gemm(product, groups, next);
+  const bool is_few = product.n_rows <= kFewRows;
+  if (MultipliesPairs()) {
+    if (is_few) return kernels.grouped_gemm_pairs(product, groups, next);
+    kernels.widen_group_pairs(groups, product.k, product.n_cols, pairs_.data());
+    return MultiplyPacked(product);
+  }
+  if (is_few) return kernels.grouped_gemm(product, groups, next);
   kernels.widen_groups(groups, product.k, product.n_cols, widened_.data());
   product.b = widened_.data();
   product.b_row_stride = product.n_cols;
@@ -211,8 +260,9 @@ const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes,
 
 void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next, int64_t page) {
   const int64_t d = geometry_.head_dim, padded = geometry_.head_dim_padded();
+  const bool pairs = MultipliesPairs();
   GemmArgs scores;
-  scores.a = q_.data();
+  scores.a = pairs ? static_cast<const void*>(bf16_q_.data()) : q_.data();
   scores.lda = q_stride_;
   scores.c = scores_.data();
   scores.ldc = scores.n_cols = kPageTokens;
@@ -222,9 +272,9 @@ void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next
            {Codes(tile, tile.keys, kPageTokens * d), kGroup, d * kGroup, tile.key_scales,
             tile.key_middles, kKeyGroups, q_stride_},
            {next.keys, next.values - next.keys});
-  Weigh(page, first_position_);
+  Weigh(page, first_position_, pairs ? Weights::kBFloat16 : Weights::kFloat32);
   GemmArgs values;
-  values.a = scores_.data();
+  values.a = pairs ? static_cast<const void*>(bf16_weights_.data()) : scores_.data();
   values.lda = kPageTokens;
   values.c = out_.data();
   values.ldc = values.n_cols = padded;

@@ -98,6 +98,14 @@ class RowBlock {
   void Restart();
   // Returns the number of a page's tokens, from the first, that any row sees.
   int64_t VisibleTokens(int64_t page, int64_t end) const;
+  // Whether queries and weights are rounded to bf16 and multiplied by pages in pairs of steps, also
+  // by a quantized page's numbers, which are rounded too.
+  bool MultipliesPairs() const;
+  // Multiplies bf16 rows by an exact page's keys or values; a zero follows a row of odd length.
+  void MultiplyPairs(GemmArgs product, const void* next_b);
+  // Multiplies bf16 rows by pairs_.
+  void MultiplyPacked(GemmArgs product);
+  void AddPagePairs(const KvTile& tile, int64_t page, int64_t end);
   // Scores a page's visible tokens against its keys.
   void Score(const ColumnTile& tile, int64_t n_visible);
   // Describes a quantized page's keys or values as ColumnGroups does, but with scales and middles
@@ -112,8 +120,9 @@ class RowBlock {
   void Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next);
   // Returns a quantized tile's codes [n] as int8.
   const int8_t* Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n);
-  // Turns a page's scores into weights.
-  void Weigh(int64_t page, int64_t end);
+  // Turns a page's scores into weights: in scores_, or in bf16_weights_.
+  enum class Weights { kFloat32, kBFloat16 };
+  void Weigh(int64_t page, int64_t end, Weights form = Weights::kFloat32);
 
   AttentionGeometry geometry_;
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0, q_stride_ = 0;
@@ -124,6 +133,8 @@ class RowBlock {
   std::vector<int8_t> codes_;   // a page's keys or values, unpacked
   std::vector<float> numbers_;  // scales, then middles, of all groups of a page's keys or values
   std::vector<float> widened_;  // a page's keys or values
+  std::vector<uint16_t> bf16_q_, bf16_weights_;  // q_ and scores_, rounded
+  std::vector<uint16_t> pairs_;                  // a page's keys or values, packed
 };
 
 }  // namespace lowkey

@@ -82,6 +82,45 @@ struct Avx512 {
     return reinterpret_cast<Half>(_mm512_set1_epi32(pair));
   }
   static Vec FmaHalf(Half a, Half b, Vec c) { return _mm512_dpbf16_ps(c, a, b); }
+  // Rounds to the nearest, ties to even.
+  static void StoreBf16(uint16_t* p, Vec x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+  }
+  // 32 columns of a row.
+  using Row = __m512i;
+  static Row LoadRow(const uint16_t* p) { return _mm512_loadu_si512(p); }
+  static Row RoundRow(const Vec* two) {
+    return reinterpret_cast<Row>(_mm512_cvtne2ps_pbh(two[1], two[0]));
+  }
+  // out[2 i] = even[i] and out[2 i + 1] = odd[i], i < 32.
+  static void Interleave(Row even, Row odd, uint16_t* out) {
+    // The low halves of both, then the high ones, as words that are widened and joined.
+    const auto join = [](__m256i low, __m256i high) {
+      return _mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                             _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+    };
+    _mm512_storeu_si512(out, join(_mm512_castsi512_si256(even), _mm512_castsi512_si256(odd)));
+    _mm512_storeu_si512(
+        out + 32, join(_mm512_extracti64x4_epi64(even, 1), _mm512_extracti64x4_epi64(odd, 1)));
+  }
+  // Pairs the columns of two rows: blocks of four columns, first the even blocks, then the odd ones.
+  static void PairRows(Row even, Row odd, Half* two) {
+    two[0] = reinterpret_cast<Half>(_mm512_unpacklo_epi16(even, odd));
+    two[1] = reinterpret_cast<Half>(_mm512_unpackhi_epi16(even, odd));
+  }
+  // Brings 32 columns into that order, and back.
+  static void PartBlocks(Vec* two) {
+    const Vec low = two[0], high = two[1];
+    two[0] = _mm512_shuffle_f32x4(low, high, _MM_SHUFFLE(2, 0, 2, 0));
+    two[1] = _mm512_shuffle_f32x4(low, high, _MM_SHUFFLE(3, 1, 3, 1));
+  }
+  static void JoinBlocks(Vec* two) {
+    const Vec low = _mm512_shuffle_f32x4(two[0], two[1], _MM_SHUFFLE(1, 0, 1, 0));
+    const Vec high = _mm512_shuffle_f32x4(two[0], two[1], _MM_SHUFFLE(3, 2, 3, 2));
+    two[0] = _mm512_shuffle_f32x4(low, low, _MM_SHUFFLE(3, 1, 2, 0));
+    two[1] = _mm512_shuffle_f32x4(high, high, _MM_SHUFFLE(3, 1, 2, 0));
+  }
 #else
   using Activation = float;
   using Half = Vec;

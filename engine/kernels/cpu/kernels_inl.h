@@ -50,27 +50,44 @@ inline float ExpScalar(float x) {
   return lanes[0];
 }
 
-template <class V>
-SoftmaxUpdate UpdateSoftmax(float* scores, int64_t n, SoftmaxState* state) {
+// `put` stores the weights of kLanes scores from the i-th on, and returns what is summed of them.
+template <class V, class Put>
+inline SoftmaxUpdate UpdateSoftmax(const float* scores, int64_t n, SoftmaxState* state,
+                                   const Put& put) {
   auto top = V::Set1(state->max);
   for (int64_t i = 0; i < n; i += V::kLanes) top = V::Max(top, V::Load(scores + i));
   const float new_max = V::ReduceMax(top);
   if (new_max == -__builtin_inff()) {  // no score is visible yet
-    for (int64_t i = 0; i < n; ++i) scores[i] = 0;
+    for (int64_t i = 0; i < n; i += V::kLanes) put(i, V::Zero());
     return {1, 0};
   }
   const auto shift = V::Set1(new_max);
   auto sum = V::Zero();
   for (int64_t i = 0; i < n; i += V::kLanes) {
-    const auto p = Exp<V>(V::Sub(V::Load(scores + i), shift));
-    V::Store(scores + i, p);
-    sum = V::Add(sum, p);
+    sum = V::Add(sum, put(i, Exp<V>(V::Sub(V::Load(scores + i), shift))));
   }
   const float factor = state->max == new_max ? 1.0f : ExpScalar<V>(state->max - new_max);
   const float added = V::Sum(sum);
   state->sum = state->sum * factor + added;
   state->max = new_max;
   return {factor, added};
+}
+
+template <class V>
+SoftmaxUpdate UpdateSoftmaxInPlace(float* scores, int64_t n, SoftmaxState* state) {
+  return UpdateSoftmax<V>(scores, n, state, [scores](int64_t i, const typename V::Vec& weights) {
+    V::Store(scores + i, weights);
+    return weights;
+  });
+}
+
+template <class V>
+SoftmaxUpdate UpdateSoftmaxToBf16(const float* scores, int64_t n, SoftmaxState* state,
+                                  uint16_t* weights) {
+  return UpdateSoftmax<V>(scores, n, state, [weights](int64_t i, const typename V::Vec& exact) {
+    V::StoreBf16(weights + i, exact);
+    return V::Load(weights + i);
+  });
 }
 
 // ------------------------------------------------------------------ rows
@@ -175,10 +192,17 @@ constexpr KernelTable Table(const char* name) {
   t.gemm_int8 = Gemm<V, int8_t>;
   t.code_row = CodeRow<V>;
   t.multiply_codes = MultiplyCodes<V>;
-  t.grouped_gemm = GroupedGemm<V>;
+  t.grouped_gemm = GroupedGemm<V, GroupedFloats<V>>;
   t.widen_groups = WidenGroups<V>;
   t.rounds_activations = sizeof(typename V::Activation) == sizeof(uint16_t);
   t.gemm_bf16_pairs = GemmPairs<V>;
+  if constexpr (V::kHalves == 1) {
+    t.pack_pairs = PackPairs<V>;
+    t.grouped_gemm_pairs = GroupedGemm<V, GroupedPairs<V>>;
+    t.widen_group_pairs = WidenGroupPairs<V>;
+    t.gemm_bf16_row_pairs = GemmRowPairs<V>;
+    t.softmax_update_bf16 = UpdateSoftmaxToBf16<V>;
+  }
   t.dot_rows_f32 = DotRows<V, float>;
   t.dot_rows_bf16 = DotRows<V, uint16_t>;
   t.dot_rows_int8 = DotRows<V, int8_t>;
@@ -189,7 +213,7 @@ constexpr KernelTable Table(const char* name) {
   t.rope = Rope<V>;
   t.rotate_columns_f32 = RotateColumns<V, float>;
   t.rotate_columns_bf16 = RotateColumns<V, uint16_t>;
-  t.softmax_update = UpdateSoftmax<V>;
+  t.softmax_update = UpdateSoftmaxInPlace<V>;
   t.lane_maxima = LaneMaxima<V>;
   t.find_not_below = FindNotBelow<V>;
   t.taylor_weights = TaylorWeights<V>;

@@ -220,6 +220,30 @@ struct PortableBf16 : Portable {
   static Vec FmaHalf(const Half& a, const Half& b, const Vec& c) {
     return Fma(a.odd, b.odd, Fma(a.even, b.even, c));
   }
+  static void StoreBf16(uint16_t* p, const Vec& x) {
+    for (int i = 0; i < kLanes; ++i) p[i] = RoundToBf16(x.v[i]);
+  }
+  struct Row {
+    uint16_t v[2 * kLanes];
+  };
+  static Row LoadRow(const uint16_t* p) {
+    Row row;
+    __builtin_memcpy(&row, p, sizeof(row));
+    return row;
+  }
+  static Row RoundRow(const Vec* two) {
+    Row row;
+    for (int i = 0; i < 2; ++i) StoreBf16(row.v + i * kLanes, two[i]);
+    return row;
+  }
+  static void Interleave(const Row& even, const Row& odd, uint16_t* out) {
+    for (int i = 0; i < 2 * kLanes; ++i) out[2 * i] = even.v[i], out[2 * i + 1] = odd.v[i];
+  }
+  static void PairRows(const Row& even, const Row& odd, Half* two) {
+    for (int i = 0; i < 2; ++i) two[i] = {Load(even.v + i * kLanes), Load(odd.v + i * kLanes)};
+  }
+  static void PartBlocks(Vec*) {}
+  static void JoinBlocks(Vec*) {}
 };
 
 }  // namespace

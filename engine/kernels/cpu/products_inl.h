@@ -143,6 +143,48 @@ inline void GemmPairsTile(const GemmArgs& g, const typename V::Activation* a, co
   tile.End(c, g.ldc);
 }
 
+// Computes what GemmPairsTile does, of B in rows.
+template <class V, int kRows, int kPanels>
+inline void GemmRowPairsTile(const GemmArgs& g, const uint16_t* a, const uint16_t* b, float* c,
+                             const TileIndex& index) {
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  static const uint16_t kZeros[kPanel] = {};
+  Tile<V, kRows, kPanels, false> tile;
+  tile.Begin(c, g.ldc, g.into);
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) V::PartBlocks(tile.acc[i] + 2 * p);
+  }
+  const int64_t to_next = index.next_b == nullptr ? 0
+                                                  : static_cast<const uint16_t*>(index.next_b) -
+                                                        static_cast<const uint16_t*>(g.b);
+  for (int64_t kk = 0; kk < g.k; kk += 2) {
+    const uint16_t* even = b + kk * g.b_row_stride;
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      const uint16_t* panel = even + p * kPanel;
+      __builtin_prefetch(panel + to_next);
+      __builtin_prefetch(panel + to_next + g.b_row_stride);
+      typename V::Half bv[2];
+      const uint16_t* odd = kk + 1 < g.k ? panel + g.b_row_stride : kZeros;
+      V::PairRows(V::LoadRow(panel), V::LoadRow(odd), bv);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        const auto av = V::SetHalf(a + i * g.lda + kk);
+        tile.acc[i][2 * p] = V::FmaHalf(av, bv[0], tile.acc[i][2 * p]);
+        tile.acc[i][2 * p + 1] = V::FmaHalf(av, bv[1], tile.acc[i][2 * p + 1]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) V::JoinBlocks(tile.acc[i] + 2 * p);
+  }
+  tile.End(c, g.ldc);
+}
+
 // Few rows need several panels at once: one chain of FMAs waits four cycles a step, eight chains
 // hide it. (Three rows of two panels would need more registers than AVX2 has.)
 template <int kRows>
@@ -170,6 +212,17 @@ struct PairsProduct {
   static void Compute(const GemmArgs& g, const Left* a, const Right* b, float* c,
                       const TileIndex& tile) {
     GemmPairsTile<V, kRows, kPanels, kLayout>(g, a, b, c, tile);
+  }
+};
+
+template <class V>
+struct RowPairsProduct {
+  using Left = uint16_t;
+  using Right = uint16_t;
+  template <int kRows, int kPanels>
+  static void Compute(const GemmArgs& g, const Left* a, const Right* b, float* c,
+                      const TileIndex& tile) {
+    GemmRowPairsTile<V, kRows, kPanels>(g, a, b, c, tile);
   }
 };
 
@@ -227,6 +280,25 @@ void GemmPairs(const GemmArgs& g, const void* next_b) {
     ComputeProduct<V, PairsProduct<V, LeftLayout::kTiles>>(g, next_b);
   } else {
     ComputeProduct<V, PairsProduct<V, LeftLayout::kRows>>(g, next_b);
+  }
+}
+
+template <class V>
+void GemmRowPairs(const GemmArgs& g, const void* next_b) {
+  ComputeProduct<V, RowPairsProduct<V>>(g, next_b);
+}
+
+template <class V>
+void PackPairs(const PackPairsArgs& p) {
+  constexpr int64_t kPanel = 2 * V::kLanes;
+  static const uint16_t kZeros[kPanel] = {};
+  uint16_t* out = p.out;
+  for (int64_t col = 0; col < p.n_cols; col += kPanel) {
+    for (int64_t row = 0; row < p.n_rows; row += 2, out += 2 * kPanel) {
+      const uint16_t* even = p.rows + row * p.stride + col;
+      const uint16_t* odd = row + 1 < p.n_rows ? even + p.stride : kZeros;
+      V::Interleave(V::LoadRow(even), V::LoadRow(odd), out);
+    }
   }
 }
 

@@ -272,6 +272,78 @@ TEST_P(KernelTest, GemmOfPairsRowsHaveTheSameBitsAloneAndTogether) {
   }
 }
 
+// Rows of B in pairs, and rows that are packed in pairs first, give the same bits, whatever stands
+// in rows behind an odd number of them.
+TEST_P(KernelTest, GemmOfRowPairsHasTheBitsOfGemmOfPairs) {
+  if (GetParam().type != StorageType::kBFloat16) return;
+  EXPECT_EQ(table().gemm_bf16_row_pairs != nullptr, table().rounds_activations);
+  if (!table().rounds_activations) return;
+  const int64_t panel = table().panel_columns;
+  for (int64_t n_rows : {1, 2, 3, 5, 6, 13}) {
+    for (int64_t k : {1, 2, 37, 64}) {
+      for (int64_t n_cols = panel; n_cols <= 5 * panel; n_cols += panel) {
+        const int64_t even_k = k + k % 2, stride = n_cols + 3;
+        std::vector<uint16_t> a(n_rows * even_k), b((k + 1) * stride, 0x7fc0), pairs;
+        table().to_bf16(Random(a.size(), 1).data(), a.data(), a.size());
+        for (int64_t i = 0; i < n_rows; ++i) std::fill_n(a.begin() + i * even_k + k, even_k - k, 0);
+        table().to_bf16(Random(k * stride, 2).data(), b.data(), k * stride);
+        pairs.resize(even_k * n_cols);
+        table().pack_pairs({b.data(), stride, k, n_cols, pairs.data()});
+        for (const auto into : {GemmArgs::Into::kOverwrite, GemmArgs::Into::kAccumulate}) {
+          std::vector<float> want = Random(n_rows * n_cols, 3), got = want;
+          table().gemm_bf16_pairs({a.data(), even_k, pairs.data(), 0, even_k * panel, want.data(),
+                                   n_cols, n_rows, n_cols, even_k, into},
+                                  nullptr);
+          table().gemm_bf16_row_pairs({a.data(), even_k, b.data(), stride, panel, got.data(),
+                                       n_cols, n_rows, n_cols, k, into},
+                                      nullptr);
+          ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * 4), 0)
+              << n_rows << " x " << k << " x " << n_cols;
+        }
+      }
+    }
+  }
+}
+
+// Codes that are widened and rounded for few rows, in pairs for many, and by hand give the same bits.
+TEST_P(KernelTest, GroupedPairsHaveTheBitsOfRoundedNumbers) {
+  if (GetParam().type != StorageType::kInt8) return;
+  EXPECT_EQ(table().grouped_gemm_pairs != nullptr, table().rounds_activations);
+  if (!table().rounds_activations) return;
+  const int64_t panel = table().panel_columns;
+  for (int64_t n_rows : {1, 2, 3, 5, 6, 13}) {
+    for (const auto& [k, n_cols] :
+         {std::pair<int64_t, int64_t>{2, 32}, {20, 64}, {64, 96}, {128, 128}}) {
+      const int64_t n_groups = n_cols / 32;
+      std::vector<int8_t> codes(k * n_cols);
+      for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<int8_t>(i * 37 % 256);
+      const std::vector<float> scales = Random(n_groups * k, 1, 0.02f),
+                               middles = Random(n_groups * k, 2);
+      const ColumnGroups groups{codes.data(), 32, 32 * k, scales.data(), middles.data(), k};
+      std::vector<float> wide(k * n_cols);
+      table().widen_groups(groups, k, n_cols, wide.data());
+      std::vector<uint16_t> a(n_rows * k), rounded(wide.size()), want_pairs(wide.size()),
+          pairs(wide.size());
+      table().to_bf16(Random(a.size(), 3).data(), a.data(), a.size());
+      table().to_bf16(wide.data(), rounded.data(), wide.size());
+      table().pack_pairs({rounded.data(), n_cols, k, n_cols, want_pairs.data()});
+      table().widen_group_pairs(groups, k, n_cols, pairs.data());
+      ASSERT_EQ(pairs, want_pairs);
+      for (const auto into : {GemmArgs::Into::kOverwrite, GemmArgs::Into::kAccumulate}) {
+        std::vector<float> want = Random(n_rows * n_cols, 4), got = want;
+        table().gemm_bf16_pairs(
+            {a.data(), k, pairs.data(), 0, k * panel, want.data(), n_cols, n_rows, n_cols, k, into},
+            nullptr);
+        table().grouped_gemm_pairs(
+            {a.data(), k, nullptr, 0, 0, got.data(), n_cols, n_rows, n_cols, k, into}, groups,
+            {codes.data(), k * n_cols});
+        ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * 4), 0)
+            << n_rows << " x " << k << " x " << n_cols;
+      }
+    }
+  }
+}
+
 TEST_P(KernelTest, DotRowsMatchesTheOracle) {
   for (int64_t k : {32, 64, 96, 256}) {
     for (int64_t n_dots : {1, 2, 3, 4, 5, 7, 16, 33}) {

@@ -211,6 +211,35 @@ TEST_P(KernelTest, SoftmaxSurvivesHugeScores) {
   for (float w : weights) EXPECT_EQ(w, 1.0f / 32);
 }
 
+// The weights are softmax_update's, rounded, and the sum is what they add up to.
+TEST_P(KernelTest, RoundedSoftmaxSumsItsRoundedWeights) {
+  EXPECT_EQ(table().softmax_update_bf16 != nullptr, table().rounds_activations);
+  if (!table().rounds_activations) return;
+  std::vector<uint16_t> rounded(64);
+  SoftmaxState state{-kInf, 0};
+  table().softmax_update_bf16(std::vector<float>(64, -kInf).data(), 64, &state, rounded.data());
+  EXPECT_EQ(rounded, std::vector<uint16_t>(64, 0));
+  EXPECT_EQ(state.max, -kInf);
+  EXPECT_EQ(state.sum, 0.0f);
+  SoftmaxState exact_state = state;
+  double sum = 0;
+  for (uint32_t seed = 1; seed <= 4; ++seed) {
+    const std::vector<float> scores = Random(64, seed, 3.0f);
+    std::vector<float> exact = scores;
+    const SoftmaxUpdate want = table().softmax_update(exact.data(), 64, &exact_state);
+    const SoftmaxUpdate got =
+        table().softmax_update_bf16(scores.data(), 64, &state, rounded.data());
+    EXPECT_EQ(got.factor, want.factor);
+    EXPECT_EQ(state.max, exact_state.max);
+    sum *= want.factor;
+    for (int64_t i = 0; i < 64; ++i) {
+      EXPECT_EQ(rounded[i], ToBFloat16(exact[i]).bits) << i;
+      sum += ToFloat(BFloat16{rounded[i]});
+    }
+    EXPECT_NEAR(state.sum / sum, 1, 1e-6);
+  }
+}
+
 TEST_P(KernelTest, ScoreThatIsNotANumberReachesTheSum) {
   for (int at : {0, 5, 63}) {
     std::vector<float> scores = Random(64, 1), later = Random(64, 2);

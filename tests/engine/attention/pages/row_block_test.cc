@@ -1,8 +1,11 @@
 #include "engine/attention/pages/row_block.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "engine/base/dtype.h"
+#include "engine/kernels/kernels.h"
 #include "tests/engine/attention/attention_testing.h"
 
 namespace lowkey {
@@ -90,6 +93,75 @@ TEST(RowBlock, WorkedExample) {
   for (int j = 0; j < 4; ++j) {
     EXPECT_NEAR(out[1][j], near * rows[1][12 + j] + far * rows[0][12 + j], 1e-6);
     EXPECT_NEAR(out[1][4 + j], far * rows[1][12 + j] + near * rows[0][12 + j], 1e-6);
+  }
+}
+
+// Rows of one KV head by the definition of the online softmax, page by page, in double. Where the
+// CPU multiplies bf16, queries and weights are rounded, and the sum is that of the rounded ones.
+TEST(RowBlock, PagesOfBf16MatchTheirDefinition) {
+  const AttentionGeometry g{1, 3, 1, 20, std::nullopt, StorageType::kBFloat16};
+  constexpr int64_t kTokens = 151, kDim = 20;
+  const AttentionRows rows = RandomRows(g, kTokens, 7);
+  auto cache = Cache::Create(3 * PageBytes(g), PageBytes(g));
+  ASSERT_TRUE(cache.ok());
+  ThreadPool pool(1);
+  SequenceCache sequence;
+  const Segment all{&sequence, 0, kTokens, 0};
+  ASSERT_TRUE(TakePages(all, **cache).ok());
+  std::vector<float> out(kTokens * 3 * kDim);
+  const float* data = rows.data.data();
+  const LayerRows layer{0,         nullptr,    0,       data, data + 3 * kDim, data + 4 * kDim,
+                        rows.ld(), out.data(), 3 * kDim};
+  WriteKv(g, {&all, 1}, layer, pool);
+
+  const auto bf16 = [](double x) { return ToFloat(ToBFloat16(static_cast<float>(x))); };
+  const bool rounds = Kernels().rounds_activations;
+  const auto rounded = [&](double x) { return rounds ? bf16(x) : x; };
+  const auto reference = [&](int64_t token, int64_t head) {
+    std::vector<double> sum(kDim + 1, 0.0);
+    double top = -INFINITY;
+    for (int64_t first = 0; first <= token; first += kPageTokens) {
+      std::vector<double> scores;
+      for (int64_t t = first; t <= std::min(token, first + kPageTokens - 1); ++t) {
+        double score = 0;
+        for (int64_t j = 0; j < kDim; ++j) {
+          const double q = rows.row(0, token)[head * kDim + j] / std::sqrt(1.0 * kDim);
+          score += rounded(q) * bf16(rows.row(0, t)[3 * kDim + j]);
+        }
+        scores.push_back(score);
+      }
+      const double new_top = std::max(top, *std::max_element(scores.begin(), scores.end()));
+      for (double& x : sum) x *= std::exp(top - new_top);
+      top = new_top;
+      for (size_t i = 0; i < scores.size(); ++i) {
+        const double weight = rounded(std::exp(scores[i] - top));
+        const float* value = rows.row(0, first + static_cast<int64_t>(i)) + 4 * kDim;
+        for (int64_t j = 0; j < kDim; ++j) sum[j] += weight * bf16(value[j]);
+        sum[kDim] += weight;
+      }
+    }
+    return sum;
+  };
+  RowBlock block;
+  block.Reserve(g);
+  // Rows that are few, and many, before and behind the last token.
+  for (const RowBlockTask& task : {RowBlockTask{0, 0, 150, 1}, RowBlockTask{0, 0, 66, 2},
+                                   RowBlockTask{0, 0, 140, 11}, RowBlockTask{0, 0, 60, 9}}) {
+    block.Begin(g, all, task, layer);
+    for (int64_t page = 0; page * kPageTokens <= block.last_position(); ++page) {
+      block.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+    }
+    block.Finish(all, task, layer);
+    for (int64_t token = task.first_row; token < task.first_row + task.n_tokens; ++token) {
+      for (int64_t head = 0; head < 3; ++head) {
+        const std::vector<double> sum = reference(token, head);
+        for (int64_t j = 0; j < kDim; ++j) {
+          // A weight between two numbers in bf16 may be rounded to either.
+          ASSERT_NEAR(out[(token * 3 + head) * kDim + j], sum[j] / sum[kDim], rounds ? 2e-4 : 2e-6)
+              << "token " << token << ", head " << head << ", column " << j;
+        }
+      }
+    }
   }
 }
 
