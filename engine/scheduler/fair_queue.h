@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
+
 namespace lowkey {
 
 // Decides whose turn it is. Tenants that wait share the work by weight: each has a counter of the
@@ -38,17 +40,29 @@ class FairQueue {
   // Returns the id whose turn it is.
   std::optional<uint64_t> Front() const;
 
+  // Calls `visit` for the requests whose turns would come before a new one's, in their order, as if
+  // each were charged the rows that `visit` returns.
+  void VisitAhead(const Waiting& request, absl::FunctionRef<int64_t(uint64_t id)> visit) const;
+
   // Counts rows that were or will be computed for the tenant.
   void Charge(const std::string& tenant, int64_t n_rows);
 
   int64_t size() const { return static_cast<int64_t>(places_.size()); }
 
  private:
+  using Line = std::set<std::pair<int64_t, uint64_t>>;  // place, id
   struct Tenant {
     double weight = 1;
-    double served = 0;                            // rows over weight
-    std::set<std::pair<int64_t, uint64_t>> line;  // place, id
+    double served = 0;  // rows over weight
+    Line line;
   };
+
+  int64_t PlaceOf(const Waiting& request) const {
+    return n_pushed_ - kOvertakes * request.priority;
+  }
+  // Returns what a tenant that begins to wait has been served: credit from idling is lost, as no
+  // tenant may then keep the others out.
+  double ServedWithoutCredit(double served) const;
 
   std::map<std::string, Tenant> tenants_;
   std::map<uint64_t, std::pair<std::string, int64_t>> places_;  // by id: tenant, place

@@ -335,16 +335,12 @@ Forecast Scheduler::Predict(const SchedulerRequest& request, const StepCost& cos
   for (const Entry* entry : running_) {
     if (!entry->is_paused) running.push_back(Remaining(*entry));
   }
-  FairQueue queue = queue_;
-  const int64_t place = queue.Push(WaitingOf(request));
-  for (auto id = queue.Front(); id.has_value() && *id != request.id; id = queue.Front()) {
-    const Entry& entry = entries_.at(*id);
+  queue_.VisitAhead(WaitingOf(request), [&](uint64_t id) {
+    const Entry& entry = entries_.at(id);
     ahead.push_back(Remaining(entry));
-    queue.Remove(*id);
-    queue.Charge(entry.request.tenant,
-                 entry.request.n_prompt_tokens + ProbableNewTokens(entry.request));
-  }
-  const Entry own{request, place, {{0, request.n_prompt_tokens, false}}};
+    return entry.request.n_prompt_tokens + ProbableNewTokens(entry.request);
+  });
+  const Entry own{request, 0, {{0, request.n_prompt_tokens, false}}};
   return ForecastWork(
       std::move(running), ahead, Remaining(own),
       {options_.max_running_seqs, options_.cache_bytes, options_.max_batch_tokens, max_mixed_rows},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/contained.h"
+#include "engine/base/short_turns.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -35,6 +36,7 @@ bool WorkerPool::Run(std::function<void()> work) {
 }
 
 void WorkerPool::Work() {
+  TakeShortTurns();  // strangers wait for their refusals
   for (;;) {
     std::function<void()> work;
     {

@@ -13,8 +13,8 @@ namespace lowkey {
 
 // How one protocol writes requests and results. Every protocol's requests become the same structs,
 // and its results are made from lowkey.v1's. A codec belongs to one call: it may keep what it has read
-// of the request for its results. Read runs on a worker, before the others; they run on the call's
-// loop. All may throw std::bad_alloc, which ends the call.
+// of the request for its results. Read runs first, on a worker, or on the call's loop where a message
+// is small; the others run on the loop. All may throw std::bad_alloc, which ends the call.
 class GenerationCodec {
  public:
   virtual ~GenerationCodec() = default;

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <random>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -136,6 +137,42 @@ TEST(FairQueueTest, RemovesFromTheMiddleAndIgnoresUnknownIds) {
   q.Remove(1);
   EXPECT_EQ(q.Front(), 3u);
   EXPECT_EQ(q.size(), 1);
+}
+
+// What is visited is what a queue with the request in it serves before it.
+TEST(FairQueueTest, VisitsThoseAheadInTheOrderOfTheirTurns) {
+  std::mt19937 rng(3);
+  const auto below = [&rng](uint32_t n) { return static_cast<int>(rng() % n); };
+  const char* const tenants[] = {"a", "b", "c", "d"};
+  for (int round = 0; round < 300; ++round) {
+    FairQueue q;
+    std::map<uint64_t, std::string> owner;
+    const auto draw = [&](uint64_t id) {
+      owner[id] = tenants[below(4)];
+      return FairQueue::Waiting{id, owner[id], 1.0 + below(3), below(5) - 2};
+    };
+    uint64_t id = 1;
+    for (const int n = below(30); id <= static_cast<uint64_t>(n); ++id) {
+      q.Push(draw(id));
+      if (below(3) == 0) q.Charge(tenants[below(4)], below(100));
+      if (below(3) == 0) q.Remove(1 + rng() % id);
+    }
+    const FairQueue::Waiting request = draw(id);
+    const auto rows = [](uint64_t of) { return static_cast<int64_t>(7 * of % 40); };
+    std::vector<uint64_t> want, got;
+    FairQueue played = q;
+    played.Push(request);
+    while (*played.Front() != id) {
+      want.push_back(*played.Front());
+      played.Remove(want.back());
+      played.Charge(owner[want.back()], rows(want.back()));
+    }
+    q.VisitAhead(request, [&](uint64_t ahead) {
+      got.push_back(ahead);
+      return rows(ahead);
+    });
+    ASSERT_EQ(got, want) << "round " << round;
+  }
 }
 
 }  // namespace
