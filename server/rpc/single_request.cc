@@ -1,5 +1,7 @@
 #include "server/rpc/single_request.h"
 
+#include <chrono>
+
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/retry_after.h"
@@ -93,6 +95,13 @@ absl::Status RpcWorkers::Run(std::function<void()> work) const {
   return WithRetryAfter(
       absl::ResourceExhaustedError("too many requests wait to be read; try again"),
       kRetryAfterOthers);
+}
+
+bool RpcWorkers::MayRunOnLoop() const {
+  const int64_t now_ns =
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  int64_t next_ns = next_on_loop_ns;
+  return now_ns >= next_ns && next_on_loop_ns.compare_exchange_strong(next_ns, now_ns + 1'000'000);
 }
 
 MakeRpcHandler MakeImmediateHandler(RunImmediately run) {

@@ -108,7 +108,10 @@ class Handler final : public SingleRequestHandler {
  private:
   void OnRequest(RpcMessage message) override {
     call_->Attach(stream_);
-    if (message.bytes.size() <= kSmallMessageBytes && call_->BeginSmall(message.bytes)) return;
+    if (message.bytes.size() <= kSmallMessageBytes && context_.workers.MayRunOnLoop() &&
+        call_->BeginSmall(message.bytes)) {
+      return;
+    }
     const absl::Status status = context_.workers.Run(
         [call = call_, message = std::move(message)] { call->Begin(message.bytes); });
     if (!status.ok()) call_->Refuse(status);

@@ -179,6 +179,30 @@ TEST_F(MessageAttackTest, HundredsOfClientsThatNeverReadTakeLittle) {
   });
 }
 
+// Small requests are read and submitted on the network thread, but not a flood of them.
+TEST_F(MessageAttackTest, ThousandsOfSmallGenerationsDelayNobody) {
+  Serve();
+  v1::GenerateRequest request;
+  for (int i = 0; i < 200; ++i) request.mutable_text()->append("word ");
+  request.set_max_new_tokens(1);
+  const std::string message = request.SerializeAsString();
+  std::string calls = MakeH2Start();
+  for (int i = 0; i < 90; ++i) {
+    calls += MakeCallHead(StreamOf(i), "/lowkey.v1.Generation/Generate", WithToken(kToken)) +
+             MakeCallBody(StreamOf(i), message);
+  }
+  Withstand([&] {
+    for (int turn = 0; turn < 4; ++turn) {
+      std::vector<RawClient> clients;
+      for (int i = 0; i < 20; ++i) {
+        clients.emplace_back(port());
+        clients.back().SendUnread(calls, absl::Milliseconds(5));
+      }
+      absl::SleepFor(absl::Milliseconds(300));
+    }
+  });
+}
+
 // The client opens no window for the answers, which therefore wait in the server.
 TEST_F(MessageAttackTest, AnswersWithoutAWindowAreBounded) {
   constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
