@@ -225,14 +225,15 @@ struct KernelTable {
   // are added at once. Elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
   void (*gemm_bf16_pairs)(const GemmArgs&, const void* next_b);
-  // Where rounds_activations says so, else null: the same product to the bit, for few rows, with B as
-  // gemm_bf16 takes it. k may be odd where a row of A has a zero behind it.
+  // Computes gemm_bf16_pairs' product to the bit, for few rows, from B as gemm_bf16 takes it. k may
+  // be odd where a row of A has a zero behind it. Null unless rounds_activations is set.
   void (*gemm_bf16_row_pairs)(const GemmArgs&, const void* next_b) = nullptr;
-  // There too: writes rows in bf16 as gemm_bf16_pairs takes B, panel after panel; a row of zeros
-  // follows an odd number of them.
+  // Writes rows in bf16 as gemm_bf16_pairs takes B, panel after panel; a row of zeros follows an odd
+  // number of them. Null unless rounds_activations is set.
   void (*pack_pairs)(const PackPairsArgs&) = nullptr;
-  // There too: multiply bf16 rows by numbers rounded to bf16, which widen_group_pairs writes as
-  // pack_pairs does; with them gemm_bf16_pairs gives the same bits. k is even.
+  // Multiplies bf16 rows by numbers rounded to bf16, which widen_group_pairs writes as pack_pairs
+  // does; with them gemm_bf16_pairs gives the same bits. k is even. Both are null unless
+  // rounds_activations is set.
   void (*grouped_gemm_pairs)(const GemmArgs&, const ColumnGroups&, const ReadNext&) = nullptr;
   void (*widen_group_pairs)(const ColumnGroups&, int64_t k, int64_t n_cols,
                             uint16_t* out) = nullptr;
@@ -258,8 +259,8 @@ struct KernelTable {
   // Updates a row's online softmax: scores [n] (n a multiple of 16, hidden ones -inf, at least one
   // of all updates finite) become exp(score - new max). The first state is max = -inf, sum = 0.
   SoftmaxUpdate (*softmax_update)(float* scores, int64_t n, SoftmaxState* state);
-  // Where rounds_activations says so, else null: the same, but the weights are rounded to bf16 and
-  // their sum is that of the rounded ones, so that a mean of equal values is that value.
+  // Does what softmax_update does, but rounds the weights to bf16 and adds the rounded ones to the
+  // sum, so that a mean of equal values is that value. Null unless rounds_activations is set.
   SoftmaxUpdate (*softmax_update_bf16)(const float* scores, int64_t n, SoftmaxState* state,
                                        uint16_t* weights) = nullptr;
   // out [n, 16] = the largest of every 16th element of each row of x [n, 256]; a NaN is left out

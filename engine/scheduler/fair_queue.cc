@@ -53,37 +53,31 @@ void FairQueue::VisitAhead(const Waiting& request,
     double weight, served;
     Line::const_iterator next, end;
   };
-  std::vector<Turns> lines;
+  static const Line kNobody;
   const std::pair own_turn(PlaceOf(request), request.id);
-  Turns own{request.weight, 0, {}, {}};
-  bool is_waiting = false;  // whether the request's tenant has others that wait
+  // The request's own tenant comes first; its turn follows those before it in its line.
+  std::vector<Turns> lines = {
+      {request.weight, ServedWithoutCredit(0), kNobody.begin(), kNobody.end()}};
   for (const auto& [name, tenant] : tenants_) {
-    if (name == request.tenant) own.served = tenant.served;
-    if (tenant.line.empty()) continue;
-    Turns turns{tenant.weight, tenant.served, tenant.line.begin(), tenant.line.end()};
+    const Line& line = tenant.line;
     if (name == request.tenant) {
-      turns.weight = request.weight;
-      own = turns;
-      is_waiting = true;
-    } else {
-      lines.push_back(turns);
+      const double served = line.empty() ? ServedWithoutCredit(tenant.served) : tenant.served;
+      lines[0] = {request.weight, served, line.begin(), line.lower_bound(own_turn)};
+    } else if (!line.empty()) {
+      lines.push_back({tenant.weight, tenant.served, line.begin(), line.end()});
     }
   }
-  if (!is_waiting) own.served = ServedWithoutCredit(own.served);
   for (;;) {
-    const bool is_own_turn = !is_waiting || own.next == own.end || own_turn < *own.next;
-    std::pair first(own.served, is_own_turn ? own_turn : *own.next);
-    Turns* turns = &own;
-    for (Turns& other : lines) {
-      if (other.next == other.end) continue;
-      const std::pair key(other.served, *other.next);
-      if (key >= first) continue;
-      first = key;
-      turns = &other;
+    const auto key = [&](const Turns& turns) {
+      return std::pair(turns.served, turns.next == turns.end ? own_turn : *turns.next);
+    };
+    Turns* first = &lines[0];
+    for (Turns& turns : lines) {
+      if (turns.next != turns.end && key(turns) < key(*first)) first = &turns;
     }
-    if (turns == &own && is_own_turn) return;
-    turns->served += static_cast<double>(visit(turns->next->second)) / turns->weight;
-    ++turns->next;
+    if (first->next == first->end) return;
+    first->served += static_cast<double>(visit(first->next->second)) / first->weight;
+    ++first->next;
   }
 }
 

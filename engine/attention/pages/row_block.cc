@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "engine/base/dtype.h"
+#include "engine/base/round_up.h"
 
 namespace lowkey {
 namespace {
@@ -144,17 +145,7 @@ int64_t RowBlock::VisibleTokens(int64_t page, int64_t end) const {
   return std::min({end, last_position() + 1, tile_first + kPageTokens}) - tile_first;
 }
 
-void RowBlock::Score(const ColumnTile& tile, int64_t n_visible) {
-  const KernelTable& kernels = Kernels();
-  // Whole panels up to the last token that a row sees; Mask hides the rest.
-  const int64_t panel = kernels.panel_columns, n_cols = (n_visible + panel - 1) / panel * panel;
-  kernels.Gemm(tile.key_type,
-               {q_.data(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(), kPageTokens,
-                n_rows_, n_cols, geometry_.head_dim},
-               tile.next_keys);
-}
-
-void RowBlock::Weigh(int64_t page, int64_t end, Weights form) {
+void RowBlock::Weigh(int64_t page, int64_t end, bool rounds) {
   const KernelTable& kernels = Kernels();
   const int64_t tile_first = page * kPageTokens;
   const bool whole = end >= tile_first + kPageTokens &&
@@ -166,10 +157,9 @@ void RowBlock::Weigh(int64_t page, int64_t end, Weights form) {
   for (int64_t r = 0; r < n_rows_; ++r) {
     float* scores = scores_.data() + r * kPageTokens;
     const SoftmaxUpdate update =
-        form == Weights::kBFloat16
-            ? kernels.softmax_update_bf16(scores, kPageTokens, &states_[r],
-                                          bf16_weights_.data() + r * kPageTokens)
-            : kernels.softmax_update(scores, kPageTokens, &states_[r]);
+        rounds ? kernels.softmax_update_bf16(scores, kPageTokens, &states_[r],
+                                             bf16_weights_.data() + r * kPageTokens)
+               : kernels.softmax_update(scores, kPageTokens, &states_[r]);
     if (update.factor != 1.0f) kernels.scale(update.factor, out_.data() + r * padded, padded);
   }
 }
@@ -178,8 +168,17 @@ bool RowBlock::MultipliesPairs() const {
   return Kernels().rounds_activations && geometry_.cache_type == StorageType::kBFloat16;
 }
 
-void RowBlock::MultiplyPairs(GemmArgs product, const void* next_b) {
+const void* RowBlock::PageQueries() const {
+  return MultipliesPairs() ? static_cast<const void*>(bf16_q_.data()) : q_.data();
+}
+
+const void* RowBlock::PageWeights() const {
+  return MultipliesPairs() ? static_cast<const void*>(bf16_weights_.data()) : scores_.data();
+}
+
+void RowBlock::MultiplyExact(const GemmArgs& product, const void* next_b) {
   const KernelTable& kernels = Kernels();
+  if (!MultipliesPairs()) return kernels.Gemm(geometry_.cache_type, product, next_b);
   if (product.n_rows <= kFewRows) return kernels.gemm_bf16_row_pairs(product, next_b);
   kernels.pack_pairs({static_cast<const uint16_t*>(product.b), product.b_row_stride, product.k,
                       product.n_cols, pairs_.data()});
@@ -194,41 +193,30 @@ void RowBlock::MultiplyPacked(GemmArgs product) {
   kernels.gemm_bf16_pairs(product, nullptr);
 }
 
-void RowBlock::AddPagePairs(const KvTile& tile, int64_t page, int64_t end) {
-  const KernelTable& kernels = Kernels();
-  const int64_t panel = kernels.panel_columns, padded = geometry_.head_dim_padded();
+void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
+  const int64_t panel = Kernels().panel_columns, padded = geometry_.head_dim_padded();
   const int64_t n_visible = VisibleTokens(page, end);
-  MultiplyPairs({bf16_q_.data(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(),
-                 kPageTokens, n_rows_, (n_visible + panel - 1) / panel * panel, geometry_.head_dim},
+  // Whole panels up to the last token that a row sees; Mask hides the rest.
+  MultiplyExact({PageQueries(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(),
+                 kPageTokens, n_rows_, RoundUp(n_visible, panel), geometry_.head_dim},
                 tile.next);
-  Weigh(page, end, Weights::kBFloat16);
+  Weigh(page, end, MultipliesPairs());
   // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
-  MultiplyPairs({bf16_weights_.data(), kPageTokens, tile.values, padded, panel, out_.data(), padded,
+  MultiplyExact({PageWeights(), kPageTokens, tile.values, padded, panel, out_.data(), padded,
                  n_rows_, padded, n_visible, GemmArgs::Into::kAccumulate},
                 tile.next == nullptr ? nullptr : tile.next + (tile.values - tile.keys));
 }
 
-void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
-  if (MultipliesPairs()) return AddPagePairs(tile, page, end);
-  const AttentionGeometry& g = geometry_;
-  const KernelTable& kernels = Kernels();
-  const int64_t n_visible = VisibleTokens(page, end);
-  Score({tile.keys, g.cache_type, tile.values, tile.next}, n_visible);
-  Weigh(page, end);
-  const int64_t padded = g.head_dim_padded();
-  // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
-  kernels.Gemm(g.cache_type,
-               {scores_.data(), kPageTokens, tile.values, padded, kernels.panel_columns,
-                out_.data(), padded, n_rows_, padded, n_visible, GemmArgs::Into::kAccumulate},
-               tile.next == nullptr ? nullptr : tile.next + (tile.values - tile.keys));
-}
-
 void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
-  Score(tile, VisibleTokens(page, end));
-  Weigh(page, end);
-  const int64_t padded = geometry_.head_dim_padded();
-  Kernels().DotRows(geometry_.cache_type, {scores_.data(), kPageTokens, tile.values, out_.data(),
-                                           padded, n_rows_, geometry_.head_dim, kPageTokens});
+  const KernelTable& kernels = Kernels();
+  const int64_t panel = kernels.panel_columns, padded = geometry_.head_dim_padded();
+  kernels.Gemm(tile.key_type,
+               {q_.data(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(), kPageTokens,
+                n_rows_, RoundUp(VisibleTokens(page, end), panel), geometry_.head_dim},
+               tile.next_keys);
+  Weigh(page, end, /*rounds=*/false);
+  kernels.DotRows(geometry_.cache_type, {scores_.data(), kPageTokens, tile.values, out_.data(),
+                                         padded, n_rows_, geometry_.head_dim, kPageTokens});
 }
 
 void RowBlock::Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next) {
@@ -260,9 +248,8 @@ const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes,
 
 void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next, int64_t page) {
   const int64_t d = geometry_.head_dim, padded = geometry_.head_dim_padded();
-  const bool pairs = MultipliesPairs();
   GemmArgs scores;
-  scores.a = pairs ? static_cast<const void*>(bf16_q_.data()) : q_.data();
+  scores.a = PageQueries();
   scores.lda = q_stride_;
   scores.c = scores_.data();
   scores.ldc = scores.n_cols = kPageTokens;
@@ -272,9 +259,9 @@ void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next
            {Codes(tile, tile.keys, kPageTokens * d), kGroup, d * kGroup, tile.key_scales,
             tile.key_middles, kKeyGroups, q_stride_},
            {next.keys, next.values - next.keys});
-  Weigh(page, first_position_, pairs ? Weights::kBFloat16 : Weights::kFloat32);
+  Weigh(page, first_position_, MultipliesPairs());
   GemmArgs values;
-  values.a = pairs ? static_cast<const void*>(bf16_weights_.data()) : scores_.data();
+  values.a = PageWeights();
   values.lda = kPageTokens;
   values.c = out_.data();
   values.ldc = values.n_cols = padded;

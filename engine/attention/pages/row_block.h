@@ -98,16 +98,16 @@ class RowBlock {
   void Restart();
   // Returns the number of a page's tokens, from the first, that any row sees.
   int64_t VisibleTokens(int64_t page, int64_t end) const;
-  // Whether queries and weights are rounded to bf16 and multiplied by pages in pairs of steps, also
-  // by a quantized page's numbers, which are rounded too.
+  // Returns whether queries and weights are rounded to bf16 and multiplied by pages in pairs of
+  // steps, also by a quantized page's numbers, which are rounded too.
   bool MultipliesPairs() const;
-  // Multiplies bf16 rows by an exact page's keys or values; a zero follows a row of odd length.
-  void MultiplyPairs(GemmArgs product, const void* next_b);
-  // Multiplies bf16 rows by pairs_.
+  // Return what pages are multiplied by: q_ and the weights, rounded where pairs are multiplied.
+  const void* PageQueries() const;
+  const void* PageWeights() const;
+  // Multiplies by an exact page's keys or values; a zero follows a rounded row of odd length.
+  void MultiplyExact(const GemmArgs& product, const void* next_b);
+  // Multiplies rounded rows by pairs_.
   void MultiplyPacked(GemmArgs product);
-  void AddPagePairs(const KvTile& tile, int64_t page, int64_t end);
-  // Scores a page's visible tokens against its keys.
-  void Score(const ColumnTile& tile, int64_t n_visible);
   // Describes a quantized page's keys or values as ColumnGroups does, but with scales and middles
   // [n_groups][stride] in bf16.
   struct TileHalf {
@@ -120,9 +120,8 @@ class RowBlock {
   void Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next);
   // Returns a quantized tile's codes [n] as int8.
   const int8_t* Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n);
-  // Turns a page's scores into weights: in scores_, or in bf16_weights_.
-  enum class Weights { kFloat32, kBFloat16 };
-  void Weigh(int64_t page, int64_t end, Weights form = Weights::kFloat32);
+  // Turns a page's scores into weights, in their place or rounded in bf16_weights_.
+  void Weigh(int64_t page, int64_t end, bool rounds);
 
   AttentionGeometry geometry_;
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0, q_stride_ = 0;

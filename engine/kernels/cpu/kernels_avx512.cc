@@ -82,12 +82,12 @@ struct Avx512 {
     return reinterpret_cast<Half>(_mm512_set1_epi32(pair));
   }
   static Vec FmaHalf(Half a, Half b, Vec c) { return _mm512_dpbf16_ps(c, a, b); }
-  // Rounds to the nearest, ties to even.
+  // Rounds to the nearest bf16, ties to even.
   static void StoreBf16(uint16_t* p, Vec x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
   }
-  // 32 columns of a row.
+  // Holds 32 columns of a row.
   using Row = __m512i;
   static Row LoadRow(const uint16_t* p) { return _mm512_loadu_si512(p); }
   static Row RoundRow(const Vec* two) {

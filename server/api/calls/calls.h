@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_API_CALLS_CALLS_H_
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -72,12 +74,12 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
  protected:
   virtual void Send() = 0;
 
-  // Reads the message's request, in the name of the call's tenant.
-  virtual absl::Status Read(const std::string& message) = 0;
-  // Whether the request that was read is submitted within a few tens of microseconds.
-  virtual bool IsQuick() const = 0;
-  // Submits the request that was read.
-  virtual absl::StatusOr<std::vector<RequestId>> Submit() = 0;
+  // Holds what a message asks for, in the name of the call's tenant; it is submitted once.
+  struct Submission {
+    bool is_quick = false;  // whether it takes a few tens of microseconds
+    std::function<absl::StatusOr<std::vector<RequestId>>()> submit;
+  };
+  virtual absl::StatusOr<Submission> Read(const std::string& message) = 0;
 
   // On the call's loop: sends the status, after everything else.
   void Finish(const absl::Status& status, std::optional<GenerationResult> result);
@@ -104,14 +106,16 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   RpcStream* stream_ = nullptr;  // of the loop; null before Attach and once nothing may be sent
 
  private:
-  // Submits the request, which has been read; an error ends the call.
+  // Sets submission_ and returns true; an error ends the call.
+  bool ReadOrRefuse(const std::string& message);
+  // Submits submission_; an error ends the call.
   void SubmitOrRefuse();
 
   EventLoop& loop_;
   const std::string method_;
   const LiveCalls::Call engine_call_;
   const absl::Time start_ = absl::Now();
-  bool is_read_ = false;
+  std::optional<Submission> submission_;  // read, and not yet submitted
   // Belong to the loop.
   std::optional<LiveCalls::Call> live_;
   std::optional<absl::Status> final_status_;  // set once it is sent
@@ -136,15 +140,12 @@ class StreamCall final : public EngineCall {
   void EndIfStalled(absl::Time stalled_since);
 
  private:
-  absl::Status Read(const std::string& message) override;
-  bool IsQuick() const override;
-  absl::StatusOr<std::vector<RequestId>> Submit() override;
+  absl::StatusOr<Submission> Read(const std::string& message) override;
   void SetEnd(const absl::Status& status, std::optional<GenerationResult> result) override;
   void Send() override;
   void EndPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::unique_ptr<GenerationCodec> codec_;
-  GenerationRequest request_;
   absl::Mutex mutex_;
   EventQueue queue_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Time> paused_ ABSL_GUARDED_BY(mutex_);  // since when
@@ -181,13 +182,10 @@ class GenerateCall final : public UnaryEngineCall {
   v1::GenerateResponse& response() { return response_; }
 
  private:
-  absl::Status Read(const std::string& message) override;
-  bool IsQuick() const override;
-  absl::StatusOr<std::vector<RequestId>> Submit() override;
+  absl::StatusOr<Submission> Read(const std::string& message) override;
   std::string SerializedResponse() const override { return codec_->Write(response_); }
 
   const std::unique_ptr<GenerationCodec> codec_;
-  GenerationRequest request_;
   v1::GenerateResponse response_;
 };
 
@@ -198,13 +196,10 @@ class ScoreCall final : public UnaryEngineCall {
       : UnaryEngineCall(context, std::move(method), stream), codec_(std::move(codec)) {}
 
  private:
-  absl::Status Read(const std::string& message) override;
-  bool IsQuick() const override { return false; }
-  absl::StatusOr<std::vector<RequestId>> Submit() override;
+  absl::StatusOr<Submission> Read(const std::string& message) override;
   std::string SerializedResponse() const override { return codec_->Write(response_); }
 
   const std::unique_ptr<ScoreCodec> codec_;
-  ScoreRequest request_;
   v1::ScoreResponse response_;
 };
 

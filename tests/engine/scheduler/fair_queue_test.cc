@@ -139,7 +139,7 @@ TEST(FairQueueTest, RemovesFromTheMiddleAndIgnoresUnknownIds) {
   EXPECT_EQ(q.size(), 1);
 }
 
-// What is visited is what a queue with the request in it serves before it.
+// VisitAhead visits those whom a queue with the request in it serves before the request.
 TEST(FairQueueTest, VisitsThoseAheadInTheOrderOfTheirTurns) {
   std::mt19937 rng(3);
   const auto below = [&rng](uint32_t n) { return static_cast<int>(rng() % n); };

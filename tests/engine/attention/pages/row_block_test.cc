@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
+#include <vector>
 
 #include "engine/base/dtype.h"
+#include "engine/base/round_up.h"
 #include "engine/kernels/kernels.h"
 #include "tests/engine/attention/attention_testing.h"
 
@@ -65,54 +68,59 @@ TEST(AppendRowBlocks, LongestWorkComesFirstAndAfterWhatIsThere) {
   EXPECT_EQ(tasks[3].first_row, 0);
 }
 
+// A sequence whose keys and values are in its pages. Its rows [n_tokens, ld] hold the queries of all
+// heads, a key and a value of the one KV head, and perhaps more.
+struct WrittenSequence {
+  WrittenSequence(const AttentionGeometry& g, const float* rows, int64_t n_tokens, int64_t ld)
+      : cache(*Cache::Create(RoundUp(n_tokens, kPageTokens) / kPageTokens * PageBytes(g),
+                             PageBytes(g))),
+        all{&sequence, 0, n_tokens, 0},
+        out(n_tokens * g.out_dim()) {
+    const float *k = rows + g.q_dim(), *v = k + g.head_dim;
+    layer = {0, nullptr, 0, rows, k, v, ld, out.data(), g.out_dim()};
+    EXPECT_TRUE(TakePages(all, *cache).ok());
+    ThreadPool pool(1);
+    WriteKv(g, {&all, 1}, layer, pool);
+  }
+
+  std::unique_ptr<Cache> cache;
+  SequenceCache sequence;
+  const Segment all;
+  std::vector<float> out;  // [n_tokens, out_dim]
+  LayerRows layer;
+};
+
 // One token, two query heads, two visible keys: weights and values by hand.
 TEST(RowBlock, WorkedExample) {
   const AttentionGeometry g{1, 2, 1, 4, std::nullopt, StorageType::kFloat32};
   const float rows[2][16] = {{0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 2, 3, 4},
                              {1, 0, 0, 0, -1, 0, 0, 0, 4, 0, 0, 0, 5, 6, 7, 8}};
-  auto cache = Cache::Create(PageBytes(g), PageBytes(g));
-  ASSERT_TRUE(cache.ok());
-  ThreadPool pool(1);
-  SequenceCache sequence;
-  const Segment both{&sequence, 0, 2, 0};
-  ASSERT_TRUE(TakePages(both, **cache).ok());
-  float out[2][8];
-  const LayerRows layer{0, nullptr, 0, rows[0], rows[0] + 8, rows[0] + 12, 16, out[0], 8};
-  WriteKv(g, {&both, 1}, layer, pool);
+  WrittenSequence written(g, rows[0], 2, 16);
 
   RowBlock block;
   block.Reserve(g);
   const RowBlockTask task{0, 0, 1, 1};
-  block.Begin(g, both, task, layer);
+  block.Begin(g, written.all, task, written.layer);
   EXPECT_EQ(block.first_position(), 1);
   EXPECT_EQ(block.last_position(), 1);
-  block.AddPage(TileOf(g, sequence.pages[0], 0, 0), 0, 2);
-  block.Finish(both, task, layer);
+  block.AddPage(TileOf(g, written.sequence.pages[0], 0, 0), 0, 2);
+  block.Finish(written.all, task, written.layer);
+  const float* out = written.out.data() + 8;  // the second token's
   // Scores 2 / 2 and 4 / 2, negated for the second head.
   const float near = 1 / (1 + std::exp(-1.0f)), far = 1 - near;
   for (int j = 0; j < 4; ++j) {
-    EXPECT_NEAR(out[1][j], near * rows[1][12 + j] + far * rows[0][12 + j], 1e-6);
-    EXPECT_NEAR(out[1][4 + j], far * rows[1][12 + j] + near * rows[0][12 + j], 1e-6);
+    EXPECT_NEAR(out[j], near * rows[1][12 + j] + far * rows[0][12 + j], 1e-6);
+    EXPECT_NEAR(out[4 + j], far * rows[1][12 + j] + near * rows[0][12 + j], 1e-6);
   }
 }
 
-// Rows of one KV head by the definition of the online softmax, page by page, in double. Where the
-// CPU multiplies bf16, queries and weights are rounded, and the sum is that of the rounded ones.
+// Compares rows of one KV head with the online softmax in double, page by page. Where the CPU
+// multiplies bf16, queries and weights are rounded, and the sum is that of the rounded ones.
 TEST(RowBlock, PagesOfBf16MatchTheirDefinition) {
   const AttentionGeometry g{1, 3, 1, 20, std::nullopt, StorageType::kBFloat16};
   constexpr int64_t kTokens = 151, kDim = 20;
   const AttentionRows rows = RandomRows(g, kTokens, 7);
-  auto cache = Cache::Create(3 * PageBytes(g), PageBytes(g));
-  ASSERT_TRUE(cache.ok());
-  ThreadPool pool(1);
-  SequenceCache sequence;
-  const Segment all{&sequence, 0, kTokens, 0};
-  ASSERT_TRUE(TakePages(all, **cache).ok());
-  std::vector<float> out(kTokens * 3 * kDim);
-  const float* data = rows.data.data();
-  const LayerRows layer{0,         nullptr,    0,       data, data + 3 * kDim, data + 4 * kDim,
-                        rows.ld(), out.data(), 3 * kDim};
-  WriteKv(g, {&all, 1}, layer, pool);
+  WrittenSequence written(g, rows.data.data(), kTokens, rows.ld());
 
   const auto bf16 = [](double x) { return ToFloat(ToBFloat16(static_cast<float>(x))); };
   const bool rounds = Kernels().rounds_activations;
@@ -144,20 +152,21 @@ TEST(RowBlock, PagesOfBf16MatchTheirDefinition) {
   };
   RowBlock block;
   block.Reserve(g);
-  // Rows that are few, and many, before and behind the last token.
+  // The tasks have few rows and many, whole pages and parts of one.
   for (const RowBlockTask& task : {RowBlockTask{0, 0, 150, 1}, RowBlockTask{0, 0, 66, 2},
                                    RowBlockTask{0, 0, 140, 11}, RowBlockTask{0, 0, 60, 9}}) {
-    block.Begin(g, all, task, layer);
+    block.Begin(g, written.all, task, written.layer);
     for (int64_t page = 0; page * kPageTokens <= block.last_position(); ++page) {
-      block.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+      block.AddPage(TileOf(g, written.sequence.pages[page], 0, 0), page, kTokens);
     }
-    block.Finish(all, task, layer);
+    block.Finish(written.all, task, written.layer);
     for (int64_t token = task.first_row; token < task.first_row + task.n_tokens; ++token) {
       for (int64_t head = 0; head < 3; ++head) {
         const std::vector<double> sum = reference(token, head);
         for (int64_t j = 0; j < kDim; ++j) {
           // A weight between two numbers in bf16 may be rounded to either.
-          ASSERT_NEAR(out[(token * 3 + head) * kDim + j], sum[j] / sum[kDim], rounds ? 2e-4 : 2e-6)
+          ASSERT_NEAR(written.out[(token * 3 + head) * kDim + j], sum[j] / sum[kDim],
+                      rounds ? 2e-4 : 2e-6)
               << "token " << token << ", head " << head << ", column " << j;
         }
       }
@@ -171,31 +180,22 @@ TEST(RowBlock, PartsFoldedHereOrSavedElsewhereGiveTheSameBits) {
   constexpr int64_t kTokens = 150, kRow = 3 * 8 + 2 * 8;
   std::vector<float> rows(kTokens * kRow);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::sin(static_cast<float>(i * i % 997));
-  auto cache = Cache::Create(3 * PageBytes(g), PageBytes(g));
-  ASSERT_TRUE(cache.ok());
-  ThreadPool pool(1);
-  SequenceCache sequence;
-  const Segment all{&sequence, 0, kTokens, 0};
-  ASSERT_TRUE(TakePages(all, **cache).ok());
-  std::vector<float> out(kTokens * 24);
-  const LayerRows layer{0,    nullptr,    0, rows.data(), rows.data() + 24, rows.data() + 32,
-                        kRow, out.data(), 24};
-  WriteKv(g, {&all, 1}, layer, pool);
+  WrittenSequence written(g, rows.data(), kTokens, kRow);
 
   const RowBlockTask task{0, 0, 145, 5};
   RowBlock whole, folding, joining, part;
   for (RowBlock* b : {&whole, &folding, &joining, &part}) b->Reserve(g);
   const auto result = [&](RowBlock& block) {
-    block.Finish(all, task, layer);
-    return std::vector<float>(out.begin() + 145 * 24, out.end());
+    block.Finish(written.all, task, written.layer);
+    return std::vector<float>(written.out.begin() + 145 * 24, written.out.end());
   };
-  for (RowBlock* b : {&whole, &folding, &joining}) b->Begin(g, all, task, layer);
+  for (RowBlock* b : {&whole, &folding, &joining}) b->Begin(g, written.all, task, written.layer);
   for (int64_t page = 0; page < 3; ++page) {
-    whole.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
-    folding.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+    whole.AddPage(TileOf(g, written.sequence.pages[page], 0, 0), page, kTokens);
+    folding.AddPage(TileOf(g, written.sequence.pages[page], 0, 0), page, kTokens);
     if (page < 2) folding.Fold();
-    part.Begin(g, all, task, layer);
-    part.AddPage(TileOf(g, sequence.pages[page], 0, 0), page, kTokens);
+    part.Begin(g, written.all, task, written.layer);
+    part.AddPage(TileOf(g, written.sequence.pages[page], 0, 0), page, kTokens);
     std::vector<float> saved(part.PartFloats());
     part.SavePart(saved.data());
     joining.FoldPart(saved.data());
