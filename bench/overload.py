@@ -16,10 +16,19 @@ import tempfile
 import time
 
 
+def comes_first():
+    """Lets the client run whenever it wants to, as on a machine of its own, where root asks."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        pass
+
+
 def bench(args, address, *flags):
     command = [f"{args.build}/lowkey", "bench", "--server", address, "--input-tokens", "128",
                "--output-tokens", "64", "--json", *flags]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                         preexec_fn=comes_first)
     return json.loads(out.stdout)["points"][0]
 
 
@@ -53,7 +62,7 @@ def measure(args, server, address):
     row("requests: all, served", f"{over['requests']}, {over['ok']}")
     row("  others, by code", ", ".join(f"{k} {n}" for k, n in over["errors"].items()))
     row("refusal, p50 and p99", f"{over['refusal_ms']['p50']:.1f}, {over['refusal_ms']['p99']:.1f} ms",
-        "10 ms")
+        "5 ms")
     row("time between tokens, p99", f"{over['itl_ms']['p99']:.0f} ms: "
         f"{over['itl_ms']['p99'] / full['itl_ms']['p99']:.2f} times", "1.5 times")
     row("end to end of those served, p50 and max",
@@ -61,7 +70,8 @@ def measure(args, server, address):
     row("server's memory before and after", f"{before:.0f}, {after:.0f} MiB", "flat")
     row("a lone request afterwards", f"{lone['e2e_ms']['mean'] / 1e3:.2f} s, "
         f"{time.monotonic() - start:.1f} s after the last", "5 s")
-    row("generator", f"{over['generator']['cpu_cores']:.2f} cores; "
+    order = "before the server's threads" if os.geteuid() == 0 else "beside the server's threads"
+    row("generator", f"{over['generator']['cpu_cores']:.2f} cores, {order}; "
         + ("; ".join(over["notes"]) or "not the bottleneck"))
 
 

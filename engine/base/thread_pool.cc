@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "engine/base/short_work.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -51,7 +52,10 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::ParallelFor(int64_t n_tasks,
                              absl::FunctionRef<void(int64_t task, int thread)> body) {
   if (threads_.empty() || n_tasks <= 1) {
-    for (int64_t i = 0; i < n_tasks; ++i) body(i, 0);
+    for (int64_t i = 0; i < n_tasks; ++i) {
+      body(i, 0);
+      GiveWay();
+    }
     return;
   }
   body_ = &body;
@@ -98,6 +102,7 @@ void ThreadPool::RunTasks(int thread) {
         if (own.compare_exchange_weak(tasks, Tasks(Begin(tasks) + 1, End(tasks)),
                                       std::memory_order_relaxed)) {
           (*body_)(static_cast<int64_t>(Begin(tasks)), thread);
+          GiveWay();
           tasks = own.load(std::memory_order_relaxed);
         }
       }

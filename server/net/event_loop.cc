@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/short_turns.h"
+#include "engine/base/short_work.h"
 #include "engine/base/status_macros.h"
 #include "server/net/reactor.h"
 
@@ -81,7 +82,10 @@ void EventLoop::Stop() {
 void EventLoop::Post(std::function<void()> work) {
   absl::MutexLock lock(&reactor_->mutex);
   if (reactor_->is_stopping) return;
-  boost::asio::post(reactor_->context, [work = std::move(work)] { RunContained(work); });
+  boost::asio::post(reactor_->context, [work = std::move(work)] {
+    const ShortWork short_work;
+    RunContained(work);
+  });
 }
 
 void EventLoop::PostAndWait(const std::function<void()>& work) {

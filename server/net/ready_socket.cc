@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/contained.h"
+#include "engine/base/short_work.h"
 
 namespace lowkey {
 
@@ -34,6 +35,7 @@ struct ReadySocket::Waits {
 
   void CallReady() {
     asked = {};
+    const ShortWork short_work;
     if (ready) RunContained(std::exchange(ready, nullptr));
   }
 

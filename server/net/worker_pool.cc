@@ -6,6 +6,7 @@
 
 #include "engine/base/contained.h"
 #include "engine/base/short_turns.h"
+#include "engine/base/short_work.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -47,8 +48,11 @@ void WorkerPool::Work() {
       waiting_.pop_front();
       --n_free_;
     }
-    RunContained(work);
-    work = nullptr;
+    {
+      const ShortWork short_work;
+      RunContained(work);
+      work = nullptr;
+    }
     absl::MutexLock lock(&mutex_);
     ++n_free_;
   }

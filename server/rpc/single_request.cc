@@ -1,5 +1,6 @@
 #include "server/rpc/single_request.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/time/clock.h"
@@ -8,6 +9,9 @@
 
 namespace lowkey {
 namespace {
+
+constexpr int64_t kPeriodNs = 1'000'000;
+constexpr int64_t kMaxBurstNs = 7 * kPeriodNs;
 
 void Answer(const absl::StatusOr<std::string>& answer, RpcStream& stream) {
   if (answer.ok()) stream.Write(*answer);
@@ -100,8 +104,9 @@ absl::Status RpcWorkers::Run(std::function<void()> work) const {
 bool RpcWorkers::MayRunOnLoop() const {
   const int64_t now_ns =
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-  int64_t next_ns = next_on_loop_ns;
-  return now_ns >= next_ns && next_on_loop_ns.compare_exchange_strong(next_ns, now_ns + 1'000'000);
+  int64_t free_ns = loop_is_free_ns;
+  return free_ns - now_ns <= kMaxBurstNs &&
+         loop_is_free_ns.compare_exchange_strong(free_ns, std::max(free_ns, now_ns) + kPeriodNs);
 }
 
 MakeRpcHandler MakeImmediateHandler(RunImmediately run) {

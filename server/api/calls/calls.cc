@@ -110,7 +110,9 @@ class Handler final : public SingleRequestHandler {
     call_->Attach(stream_);
     if (message.bytes.size() <= kSmallMessageBytes && context_.workers.MayRunOnLoop() &&
         call_->BeginSmall(message.bytes)) {
-      return;
+      // Sends a refusal now. The stream ends with it, and may take this handler along.
+      const std::shared_ptr<EngineCall> call = call_;
+      return call->Advance();
     }
     const absl::Status status = context_.workers.Run(
         [call = call_, message = std::move(message)] { call->Begin(message.bytes); });
