@@ -81,6 +81,8 @@ std::vector<Setting> Settings() {
   return {{"standard", {}},
           {"standard, int8 cache", Standard(CacheStorage::kInt8)},
           {"standard, int4 cache", Standard(CacheStorage::kInt4)},
+          {"standard, int3 cache", Standard(CacheStorage::kInt3)},
+          {"standard, int2 cache", Standard(CacheStorage::kInt2)},
           {"atp kv r 8 block 128 refine 64", kv},
           {"atp kv r 8, int8, block 128 refine 64", InInt8(kv)},
           {"atp calibrated block 128 refine 128", Calibrated(128)},

@@ -22,9 +22,10 @@ inline constexpr EnumNames kEnumNames<Mechanism> = {
 
 // How closed pages of exact keys and values are stored: as the cache stores new ones, or in 8 or 4
 // bits with a scale and a middle for every 32 numbers (quantized_kv.h).
-enum class CacheStorage { kDtype, kInt8, kInt4 };
+enum class CacheStorage { kDtype, kInt8, kInt4, kInt3, kInt2 };
 template <>
-inline constexpr EnumNames kEnumNames<CacheStorage> = {"cache storage", {"dtype", "int8", "int4"}};
+inline constexpr EnumNames kEnumNames<CacheStorage> = {"cache storage",
+                                                       {"dtype", "int8", "int4", "int3", "int2"}};
 
 // How whole blocks of kPrefixBlockTokens prompt tokens are kept for prompts that begin alike: exactly,
 // or in a code that was calibrated for the model (docs/prefix_storage.md). All rows after such a

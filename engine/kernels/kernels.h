@@ -275,10 +275,13 @@ struct KernelTable {
   void (*turned_products)(const TurnedProductsArgs&);
   // Rounds to nearest even; NaN stays NaN.
   void (*to_bf16)(const float* x, uint16_t* out, int64_t n);
-  // Unpacks codes of 4 bits to int8, less 8: the first half of out [n] has the low bits of x
-  // [n / 2], the second half the high bits.
-  void (*unpack_int4)(const uint8_t* x, int8_t* out, int64_t n);
-  // Widens such codes: out = middles + scales * codes, all [n], n a multiple of panel_columns and
+  // Unpacks n codes of 2, 3 or 4 bits to int8, less half of their range. In x, codes of 4 bits have
+  // n / 2 bytes: the first half of out [n] has their low bits, the second half their high bits. Codes
+  // of 2 bits have n / 4 bytes: the first quarter has the lowest bits, and so on. Codes of 3 bits have
+  // their lower two bits so, and then their highest bit in n / 8 bytes: the first eighth of out has
+  // the lowest bits. n is a multiple of 8.
+  void (*unpack_codes)(int bits, const uint8_t* x, int8_t* out, int64_t n);
+  // Widens codes of 4 bits: out = middles + scales * codes, all [n], n a multiple of panel_columns and
   // scales and middles in bf16.
   void (*widen_int4)(const uint8_t* x, const uint16_t* scales, const uint16_t* middles, float* out,
                      int64_t n);

@@ -38,7 +38,8 @@ MechanismMemory MemoryOf(const AttentionMechanism& mechanism, const AttentionOpt
 std::vector<AttentionOptions> VariantsOf(Mechanism id) {
   std::vector<AttentionOptions> variants = EqualOptions(id);
   if (id != Mechanism::kStandard) return variants;
-  for (CacheStorage storage : {CacheStorage::kInt8, CacheStorage::kInt4}) {
+  for (CacheStorage storage :
+       {CacheStorage::kInt8, CacheStorage::kInt4, CacheStorage::kInt3, CacheStorage::kInt2}) {
     variants.emplace_back().standard.storage = storage;
   }
   return variants;

@@ -67,7 +67,7 @@ bool PacksKeptTokens(const AtpOptions& options);
 //   u       [c / 64][rank][64]            basis, transposed tile by tile, in u_type; int8: the
 //                                         columns' scales are in K' and V'; only if kept.
 //           packed  [c / 32] of [rank] scales in bf16 and [rank][32] codes of 4 bits, as
-//                                         KernelTable::unpack_int4 takes them
+//                                         KernelTable::unpack_codes takes them
 //   keys    [rank + n_mean_rows][DotWidth]         K', then the mean key; zero beyond head_dim
 //   values  [rank + n_mean_rows][head_dim_padded]  V', then the mean value
 //   key_scales, value_scales              in int8: what each row is to be multiplied by

@@ -68,8 +68,8 @@ void PrincipalRows::Unpack(const PrincipalShape& shape, const PrincipalView& vie
   const std::byte* from = view.u + group * shape.UGroupBytes(view.rank);
   const auto* scales = reinterpret_cast<const uint16_t*>(from);
   for (int64_t j = 0; j < view.rank; ++j) code_scales_[j] = ToFloat(BFloat16{scales[j]});
-  Kernels().unpack_int4(reinterpret_cast<const uint8_t*>(scales + view.rank), codes_.data(),
-                        view.rank * kBasisGroup);
+  Kernels().unpack_codes(4, reinterpret_cast<const uint8_t*>(scales + view.rank), codes_.data(),
+                         view.rank * kBasisGroup);
 }
 
 void PrincipalRows::ScorePacked(const PrincipalShape& shape, const PrincipalView& view,

@@ -12,9 +12,7 @@
 namespace lowkey {
 namespace {
 
-int64_t CodeBytes(CacheStorage storage, int64_t n) {
-  return storage == CacheStorage::kInt4 ? n / 2 : n;
-}
+int64_t CodeBytes(CacheStorage storage, int64_t n) { return n * CodeBits(storage) / 8; }
 
 int64_t TileBytes(const AttentionGeometry& g, CacheStorage storage) {
   const int64_t numbers = 2 * (kKeyGroups * DotWidth(g) + ValueGroups(g) * kPageTokens);
@@ -36,7 +34,7 @@ struct Quantizer {
   // Chooses both so that n numbers, at x + i * step, fit, and stores them.
   Quantizer(CacheStorage storage, const float* x, int64_t n, int64_t step, uint16_t* scale_out,
             uint16_t* middle_out)
-      : lowest(storage == CacheStorage::kInt4 ? -8 : -128), highest(-lowest - 1) {
+      : lowest(static_cast<float>(-(1 << (CodeBits(storage) - 1)))), highest(-lowest - 1) {
     float low = x[0], high = x[0];
     for (int64_t i = 1; i < n; ++i) {
       low = std::min(low, x[i * step]);
@@ -56,18 +54,48 @@ struct Quantizer {
   }
 };
 
+// Packs `width` bits of every code plus `raise`, from bit `shift` on: the first part of the codes has
+// the lowest bits of out. Returns what follows out.
+std::byte* StorePlane(absl::Span<const int8_t> codes, int raise, int shift, int width,
+                      std::byte* out) {
+  const size_t n_parts = 8 / width, part = codes.size() / n_parts;
+  const int mask = (1 << width) - 1;
+  for (size_t i = 0; i < part; ++i) {
+    int bits = 0;
+    for (size_t p = 0; p < n_parts; ++p) {
+      bits |= ((codes[p * part + i] + raise) >> shift & mask) << (width * p);
+    }
+    out[i] = static_cast<std::byte>(bits);
+  }
+  return out + part;
+}
+
+// Writes codes as KernelTable::unpack_codes takes them.
 void StoreCodes(CacheStorage storage, absl::Span<const int8_t> codes, std::byte* out) {
-  const size_t half = codes.size() / 2;
-  if (storage == CacheStorage::kInt8) {
+  const int bits = CodeBits(storage);
+  if (bits == 8) {
     std::memcpy(out, codes.data(), codes.size());
     return;
   }
-  for (size_t i = 0; i < half; ++i) {
-    out[i] = static_cast<std::byte>((codes[i] + 8) | (codes[i + half] + 8) << 4);
-  }
+  const int raise = 1 << (bits - 1);
+  out = StorePlane(codes, raise, 0, bits == 4 ? 4 : 2, out);
+  if (bits == 3) StorePlane(codes, raise, 2, 1, out);
 }
 
 }  // namespace
+
+int CodeBits(CacheStorage storage) {
+  switch (storage) {
+    case CacheStorage::kInt4:
+      return 4;
+    case CacheStorage::kInt3:
+      return 3;
+    case CacheStorage::kInt2:
+      return 2;
+    default:
+      return 8;
+  }
+}
 
 int64_t QuantizedPageBytes(const AttentionGeometry& g, CacheStorage storage) {
   return g.n_layers * g.n_kv_heads * TileBytes(g, storage);

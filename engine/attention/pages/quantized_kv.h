@@ -8,7 +8,7 @@
 
 namespace lowkey {
 
-// Closed pages in 8 or 4 bits. 32 numbers share a scale and a middle, both in bf16, and a number is
+// Closed pages in 8, 4, 3 or 2 bits. 32 numbers share a scale and a middle, both in bf16, and a number is
 // middle + scale * code. A key's group is 32 consecutive tokens of one channel (two groups a page),
 // a value's group is 32 channels of one token.
 inline constexpr int64_t kGroup = 32;
@@ -17,10 +17,13 @@ inline int64_t ValueGroups(const AttentionGeometry& g) {
   return (g.head_dim + kGroup - 1) / kGroup;
 }
 
+// Returns the bits of a code; `storage` is not kDtype.
+int CodeBits(CacheStorage storage);
+
 // One KV head's closed page at one layer:
 //   keys    [kKeyGroups][head_dim][32]
 //   values  [64][head_dim_padded]
-// as int8, or as 4 bits (KernelTable::unpack_int4); and in bf16
+// as int8, or packed (KernelTable::unpack_codes); and in bf16
 //   key_scales, key_middles      [kKeyGroups][DotWidth]  zero beyond head_dim
 //   value_scales, value_middles  [ValueGroups][64]
 struct QuantizedTile {
@@ -43,7 +46,7 @@ void QuantizeTile(const AttentionGeometry& geometry, CacheStorage storage, const
                   int64_t layer, int64_t kv_head, Slab& page);
 
 // A single row of n numbers in int8 or int4, n a multiple of KernelTable::panel_columns: the codes,
-// in int4 of every 32 numbers as KernelTable::unpack_int4 takes them, then scale and middle in bf16
+// in int4 of every 32 numbers as KernelTable::unpack_codes takes them, then scale and middle in bf16
 // for every 32 numbers.
 int64_t QuantizedRowBytes(CacheStorage storage, int64_t n);
 void QuantizeRow(CacheStorage storage, const float* x, int64_t n, std::byte* row);

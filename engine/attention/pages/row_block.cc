@@ -241,8 +241,9 @@ void RowBlock::Multiply(GemmArgs product, const TileHalf& b, const ReadNext& nex
 }
 
 const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n) {
-  if (tile.storage == CacheStorage::kInt8) return reinterpret_cast<const int8_t*>(codes);
-  Kernels().unpack_int4(reinterpret_cast<const uint8_t*>(codes), codes_.data(), n);
+  const int bits = CodeBits(tile.storage);
+  if (bits == 8) return reinterpret_cast<const int8_t*>(codes);
+  Kernels().unpack_codes(bits, reinterpret_cast<const uint8_t*>(codes), codes_.data(), n);
   return codes_.data();
 }
 

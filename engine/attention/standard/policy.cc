@@ -26,6 +26,12 @@ AttentionWork SoftmaxWork(const AttentionGeometry& g, int64_t n_tokens) {
 }
 
 absl::Status StandardPolicy::CheckAvailable(const AttentionOptions& options) const {
+  const CacheStorage storage = options.standard.storage;
+  if (IsQuantized(options) && CodeBits(storage) < 4 && context_.place != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("attention.cache_storage: ", std::string(NameOf(storage)),
+                     ", expected dtype, int8 or int4 on a device"));
+  }
   if (!CodesPrefixes(options)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "attention.prefix_storage: ", PrefixStorageString(options.standard.prefix_storage),

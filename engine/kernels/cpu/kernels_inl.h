@@ -219,7 +219,7 @@ constexpr KernelTable Table(const char* name) {
   t.taylor_weights = TaylorWeights<V>;
   t.turned_products = TurnedProducts<V>;
   t.to_bf16 = ToBf16<V>;
-  t.unpack_int4 = UnpackInt4<V>;
+  t.unpack_codes = UnpackCodes<V>;
   t.widen_int4 = WidenInt4<V>;
   t.score_levels = ScoreLevels<V>;
   t.read_levels = ReadLevels<V>;

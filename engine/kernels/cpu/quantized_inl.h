@@ -177,10 +177,28 @@ void WidenGroupPairs(const ColumnGroups& b, int64_t k, int64_t n_cols, uint16_t*
 }
 
 template <class V>
-void UnpackInt4(const uint8_t* x, int8_t* out, int64_t n) {
-  for (int64_t i = 0; i < n / 2; ++i) {
-    out[i] = static_cast<int8_t>((x[i] & 15) - 8);
-    out[i + n / 2] = static_cast<int8_t>((x[i] >> 4) - 8);
+void UnpackCodes(int bits, const uint8_t* x, int8_t* out, int64_t n) {
+  if (bits == 4) {
+    for (int64_t i = 0; i < n / 2; ++i) {
+      out[i] = static_cast<int8_t>((x[i] & 15) - 8);
+      out[i + n / 2] = static_cast<int8_t>((x[i] >> 4) - 8);
+    }
+    return;
+  }
+  const int64_t quarter = n / 4, eighth = n / 8;
+  const int low_middle = bits == 2 ? 2 : 0;
+  for (int part = 0; part < 4; ++part) {
+    for (int64_t i = 0; i < quarter; ++i) {
+      out[part * quarter + i] = static_cast<int8_t>((x[i] >> (2 * part) & 3) - low_middle);
+    }
+  }
+  if (bits == 2) return;
+  const uint8_t* highest = x + quarter;
+  for (int part = 0; part < 8; ++part) {
+    for (int64_t i = 0; i < eighth; ++i) {
+      int8_t& code = out[part * eighth + i];
+      code = static_cast<int8_t>(code + (highest[i] >> part & 1) * 4 - 4);
+    }
   }
 }
 

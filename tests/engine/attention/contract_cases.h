@@ -121,6 +121,8 @@ inline std::vector<ContractCase> AllCases() {
       {"sliding", Standard(), {}, 100},
       {"standard_int8", Standard(CacheStorage::kInt8), {}, {}},
       {"standard_int4", Standard(CacheStorage::kInt4), 150, {}},
+      {"standard_int3", Standard(CacheStorage::kInt3), {}, {}},
+      {"standard_int2", Standard(CacheStorage::kInt2), 150, {}},
       {"sliding_int8", Standard(CacheStorage::kInt8), {}, 100},
       {"atp_layer", Atp(Blocks64(AtpBasis::kLayer, kCompressed, 4, 1)), {}, {}},
       {"atp_layer_bare", Atp(Blocks64(AtpBasis::kLayer, kCompressed, 0, 0)), {}, {}},

@@ -28,6 +28,8 @@ std::vector<MemoryCase> MemoryCases() {
   return {{"standard", Standard()},
           {"standard_int8", Standard(CacheStorage::kInt8)},
           {"standard_int4", Standard(CacheStorage::kInt4)},
+          {"standard_int3", Standard(CacheStorage::kInt3)},
+          {"standard_int2", Standard(CacheStorage::kInt2)},
           {"atp", Atp(layer)},
           {"atp_int8", Atp(layer_int8)},
           {"atp_kv_refine", Atp(kv)},

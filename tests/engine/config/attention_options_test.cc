@@ -192,7 +192,7 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   ExpectRefused(options, "atp kept storage: -1, expected cache, int8 or int4");
   options = {};
   options.standard.storage = static_cast<CacheStorage>(9);
-  ExpectRefused(options, "standard storage: 9, expected dtype, int8 or int4");
+  ExpectRefused(options, "standard storage: 9, expected dtype, int8, int4, int3 or int2");
   options = Atp();
   options.mechanism = static_cast<Mechanism>(9);
   ExpectRefused(options,
@@ -225,12 +225,14 @@ TEST(AttentionNames, ParseReadsWhatNamesWrite) {
 }
 
 TEST(AttentionNames, CacheStorageIsReadBackAndUnknownOnesAreNamed) {
-  for (CacheStorage s : {CacheStorage::kDtype, CacheStorage::kInt8, CacheStorage::kInt4}) {
+  for (CacheStorage s : {CacheStorage::kDtype, CacheStorage::kInt8, CacheStorage::kInt4,
+                         CacheStorage::kInt3, CacheStorage::kInt2}) {
     EXPECT_EQ(*ParseName<CacheStorage>(NameOf(s)), s);
   }
-  for (const char* name : {"", "int2", "INT8", "bf16"}) {
+  for (const char* name : {"", "int1", "INT8", "bf16"}) {
     EXPECT_EQ(ParseName<CacheStorage>(name).status().message(),
-              std::string("unknown cache storage \"") + name + "\", expected dtype, int8 or int4");
+              std::string("unknown cache storage \"") + name +
+                  "\", expected dtype, int8, int4, int3 or int2");
   }
 }
 

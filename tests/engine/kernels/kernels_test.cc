@@ -268,14 +268,19 @@ TEST_P(KernelTest, ToBf16MatchesTheOracleOnEveryUpperHalf) {
   }
 }
 
-TEST_P(KernelTest, UnpackInt4TakesTheLowBitsFirst) {
+TEST_P(KernelTest, UnpackCodesTakesTheLowBitsFirst) {
   std::vector<uint8_t> packed(80);
   for (size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<uint8_t>(37 * i);
   std::vector<int8_t> out(160);
-  table().unpack_int4(packed.data(), out.data(), 160);
-  for (size_t i = 0; i < packed.size(); ++i) {
-    EXPECT_EQ(out[i], packed[i] % 16 - 8);
-    EXPECT_EQ(out[80 + i], packed[i] / 16 - 8);
+  table().unpack_codes(4, packed.data(), out.data(), 160);
+  for (int i = 0; i < 160; ++i) EXPECT_EQ(out[i], (packed[i % 80] >> (i / 80 * 4) & 15) - 8) << i;
+  table().unpack_codes(2, packed.data(), out.data(), 160);
+  for (int i = 0; i < 160; ++i) EXPECT_EQ(out[i], (packed[i % 40] >> (i / 40 * 2) & 3) - 2) << i;
+  table().unpack_codes(3, packed.data(), out.data(), 160);
+  for (int i = 0; i < 160; ++i) {
+    const int low = packed[i % 40] >> (i / 40 * 2) & 3;
+    const int high = packed[40 + i % 20] >> (i / 20) & 1;
+    EXPECT_EQ(out[i], low + 4 * high - 4) << i;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/config/attention_options.h"
+#include "tests/testing/test_device.h"
 
 namespace lowkey {
 
@@ -31,6 +32,9 @@ inline std::vector<AttentionVariant> AttentionVariants() {
   add("standard", Mechanism::kStandard);
   add("int8", Mechanism::kStandard, [](O& o) { o.standard.storage = CacheStorage::kInt8; });
   add("int4", Mechanism::kStandard, [](O& o) { o.standard.storage = CacheStorage::kInt4; });
+  if (TestDevice() == nullptr) {  // devices have no int3
+    add("int3", Mechanism::kStandard, [](O& o) { o.standard.storage = CacheStorage::kInt3; });
+  }
   add("atp", Mechanism::kAtp);
   add("atp kv window refine", Mechanism::kAtp, [](O& o) {
     o.atp.basis = AtpBasis::kKv;

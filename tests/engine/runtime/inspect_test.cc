@@ -23,22 +23,22 @@ TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndHold) {
   EXPECT_EQ(summary->cache_bytes, (*engine)->limits().cache_bytes);
   EXPECT_EQ(summary->weight_bytes, (*engine)->Stats().weight_bytes);
   EXPECT_EQ(summary->dtype, (*engine)->Stats().dtype);
-  ASSERT_EQ(summary->mechanisms.size(), 5u);
+  ASSERT_EQ(summary->mechanisms.size(), 7u);
   const MechanismMemory& standard = summary->mechanisms[0];
   EXPECT_EQ(standard.n_full_sequences, summary->cache_bytes / standard.bytes_full_context);
   EXPECT_EQ(standard.fixed_bytes, 0);
-  for (int i : {1, 2}) {
+  for (int i : {1, 2, 3, 4}) {
     const MechanismMemory& quantized = summary->mechanisms[i];
     EXPECT_EQ(quantized.attention.mechanism, Mechanism::kStandard);
     EXPECT_FALSE(quantized.exact);
     EXPECT_LT(quantized.bytes_per_token, summary->mechanisms[i - 1].bytes_per_token);
   }
-  const MechanismMemory& atp = summary->mechanisms[3];
+  const MechanismMemory& atp = summary->mechanisms[5];
   EXPECT_FALSE(atp.exact);
   EXPECT_LT(atp.bytes_full_context, standard.bytes_full_context);
   EXPECT_GT(atp.n_full_sequences, standard.n_full_sequences);
   EXPECT_LT(atp.bytes_per_token, standard.bytes_per_token);
-  const MechanismMemory& shift = summary->mechanisms[4];
+  const MechanismMemory& shift = summary->mechanisms[6];
   EXPECT_EQ(shift.attention.mechanism, Mechanism::kTaylorShift);
   EXPECT_FALSE(shift.exact);
   EXPECT_GT(shift.n_full_sequences, 0);
@@ -67,7 +67,7 @@ TEST(SummarizeModelTest, LeavesOutWhatASlidingWindowRulesOut) {
   const TinyModel model({.config = config});
   const auto summary = SummarizeModel(*OpenCheckpoint(model.path()).value(), {});
   ASSERT_TRUE(summary.ok()) << summary.status();
-  ASSERT_EQ(summary->mechanisms.size(), 3u);
+  ASSERT_EQ(summary->mechanisms.size(), 5u);
   for (const MechanismMemory& m : summary->mechanisms) {
     EXPECT_EQ(m.attention.mechanism, Mechanism::kStandard);
   }

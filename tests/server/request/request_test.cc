@@ -102,8 +102,8 @@ TEST(ResolveAttentionTest, TakesTheStorageOfAStandardCache) {
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->standard.storage, CacheStorage::kInt4);
   EXPECT_EQ(AttentionLabel(*options), "standard cache int4");
-  EXPECT_THAT(AttentionError({.options = {{"cache_storage", "int2"}}}),
-              HasSubstr("attention: unknown cache storage \"int2\""));
+  EXPECT_THAT(AttentionError({.options = {{"cache_storage", "int1"}}}),
+              HasSubstr("attention: unknown cache storage \"int1\""));
 }
 
 TEST(ResolveAttentionTest, RefusesOptionsThatTheMechanismWouldIgnore) {

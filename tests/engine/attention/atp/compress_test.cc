@@ -217,7 +217,7 @@ TEST_P(CompressTest, PackedBasisIsNearTheBasis) {
   for (int64_t first : {0, 32}) {
     std::vector<int8_t> codes(9 * 32);
     const auto* scales = reinterpret_cast<const uint16_t*>(group);
-    Kernels().unpack_int4(reinterpret_cast<const uint8_t*>(scales + 9), codes.data(), 9 * 32);
+    Kernels().unpack_codes(4, reinterpret_cast<const uint8_t*>(scales + 9), codes.data(), 9 * 32);
     for (int64_t r = 0; r < 9; ++r) {
       const double scale = ToFloat(BFloat16{scales[r]});
       for (int64_t t = first; t < first + 32; ++t) {

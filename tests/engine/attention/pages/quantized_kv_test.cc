@@ -61,8 +61,8 @@ class ClosedPage {
   }
   std::vector<int8_t> Codes(const std::byte* at, int64_t n) const {
     std::vector<int8_t> codes(n);
-    if (storage_ == CacheStorage::kInt4) {
-      Kernels().unpack_int4(reinterpret_cast<const uint8_t*>(at), codes.data(), n);
+    if (const int bits = CodeBits(storage_); bits < 8) {
+      Kernels().unpack_codes(bits, reinterpret_cast<const uint8_t*>(at), codes.data(), n);
     } else {
       std::copy_n(reinterpret_cast<const int8_t*>(at), n, codes.data());
     }
@@ -80,11 +80,12 @@ class ClosedPage {
 
 class QuantizedKvTest : public testing::TestWithParam<CacheStorage> {
  protected:
-  float n_steps() const { return GetParam() == CacheStorage::kInt4 ? 15.0f : 255.0f; }
+  float n_steps() const { return static_cast<float>((1 << CodeBits(GetParam())) - 1); }
 };
 
 INSTANTIATE_TEST_SUITE_P(Storages, QuantizedKvTest,
-                         testing::Values(CacheStorage::kInt8, CacheStorage::kInt4),
+                         testing::Values(CacheStorage::kInt8, CacheStorage::kInt4,
+                                         CacheStorage::kInt3, CacheStorage::kInt2),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST_P(QuantizedKvTest, EveryNumberIsWithinHalfAStep) {
@@ -163,19 +164,23 @@ TEST_P(QuantizedKvTest, WhatIsNotFiniteStaysInItsGroup) {
 
 TEST_P(QuantizedKvTest, BytesAreCodesAndTwoNumbersForEveryThirtyTwo) {
   const AttentionGeometry g{3, 8, 2, 64, std::nullopt, StorageType::kBFloat16};
-  const int64_t bits = GetParam() == CacheStorage::kInt4 ? 4 : 8;
-  EXPECT_EQ(QuantizedPageBytes(g, GetParam()), 3 * 2 * 64 * 128 * (bits + 1) / 8);
+  EXPECT_EQ(QuantizedPageBytes(g, GetParam()), 3 * 2 * 64 * 128 * (CodeBits(GetParam()) + 1) / 8);
 }
 
-TEST_P(QuantizedKvTest, ARowIsWithinHalfAStep) {
+class QuantizedRowTest : public QuantizedKvTest {};
+
+INSTANTIATE_TEST_SUITE_P(Storages, QuantizedRowTest,
+                         testing::Values(CacheStorage::kInt8, CacheStorage::kInt4),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+TEST_P(QuantizedRowTest, ARowIsWithinHalfAStep) {
   for (const int64_t n : {32, 64, 96, 128}) {
     std::mt19937 rng(2);
     std::normal_distribution<float> normal;
     std::vector<float> x(n), read(n);
     for (float& number : x) number = 3 + normal(rng);
     std::vector<std::byte> row(QuantizedRowBytes(GetParam(), n));
-    const int64_t bits = GetParam() == CacheStorage::kInt4 ? 4 : 8;
-    EXPECT_EQ(static_cast<int64_t>(row.size()), n * bits / 8 + 4 * ((n + 31) / 32));
+    EXPECT_EQ(static_cast<int64_t>(row.size()), n * CodeBits(GetParam()) / 8 + 4 * ((n + 31) / 32));
     QuantizeRow(GetParam(), x.data(), n, row.data());
     ReadQuantizedRow(GetParam(), row.data(), n, read.data());
     for (int64_t first = 0; first < n; first += kGroup) {

@@ -111,7 +111,7 @@ ClosedNumbers OfTheHost(const AttentionGeometry& g, CacheStorage storage, const 
   const auto codes_of = [&](const std::byte* at, int64_t n) {
     std::vector<int8_t> codes(n);
     if (storage == CacheStorage::kInt4) {
-      Kernels().unpack_int4(reinterpret_cast<const uint8_t*>(at), codes.data(), n);
+      Kernels().unpack_codes(4, reinterpret_cast<const uint8_t*>(at), codes.data(), n);
     } else {
       std::memcpy(codes.data(), at, n);
     }

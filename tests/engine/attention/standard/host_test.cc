@@ -124,9 +124,16 @@ TEST_P(StandardAttentionTest, BoundIsWholePages) {
   }
 }
 
+// Devices have no int3 and int2.
+std::vector<CacheStorage> QuantizedStorages() {
+  if (TestDevice() != nullptr) return {CacheStorage::kInt8, CacheStorage::kInt4};
+  return {CacheStorage::kInt8, CacheStorage::kInt4, CacheStorage::kInt3, CacheStorage::kInt2};
+}
+
 // Numbers x[0], x[step], .. as a closed page gives them back (quantized_kv.h).
 void RoundTrip(CacheStorage storage, int64_t n, int64_t step, float* x) {
-  const float highest = storage == CacheStorage::kInt4 ? 7.0f : 127.0f, lowest = -highest - 1;
+  const auto lowest = static_cast<float>(-(1 << (CodeBits(storage) - 1)));
+  const float highest = -lowest - 1;
   float low = x[0], high = x[0];
   for (int64_t i = 1; i < n; ++i) {
     low = std::min(low, x[i * step]);
@@ -171,7 +178,7 @@ AttentionRows AsReadFrom(const AttentionRows& rows, CacheStorage storage, int64_
 }
 
 TEST_P(StandardAttentionTest, QuantizedMatchesTheDefinition) {
-  for (CacheStorage storage : {CacheStorage::kInt8, CacheStorage::kInt4}) {
+  for (CacheStorage storage : QuantizedStorages()) {
     for (int64_t head_dim : {8, 20, 32, 64, 80, 128}) {
       for (std::optional<int64_t> window : {std::optional<int64_t>(), std::optional<int64_t>(70)}) {
         const AttentionGeometry g{1, 6, 2, head_dim, window, GetParam().type};
@@ -191,7 +198,7 @@ TEST_P(StandardAttentionTest, QuantizedMatchesTheDefinition) {
   }
 }
 
-// Half a step of 1/255 or 1/15 of the spread of 32 normal numbers, about 4.
+// Half a step of 1/255, 1/15, 1/7 or 1/3 of the spread of 32 normal numbers, about 4.
 TEST_P(StandardAttentionTest, QuantizedErrorIsASmallPartOfTheOutput) {
   const AttentionRows rows = RandomRows({1, 4, 2, 64, {}, GetParam().type}, 500, 5);
   const std::vector<float> exactly = RunSequence(rows, {Standard()});
@@ -202,15 +209,20 @@ TEST_P(StandardAttentionTest, QuantizedErrorIsASmallPartOfTheOutput) {
   EXPECT_LT(error(CacheStorage::kInt8), 0.01);
   EXPECT_LT(error(CacheStorage::kInt4), 0.2);
   EXPECT_GT(error(CacheStorage::kInt4), 4 * error(CacheStorage::kInt8));
+  if (TestDevice() != nullptr) return;
+  EXPECT_LT(error(CacheStorage::kInt3), 0.4);
+  EXPECT_LT(error(CacheStorage::kInt2), 1.0);
+  EXPECT_GT(error(CacheStorage::kInt2), error(CacheStorage::kInt3));
+  EXPECT_GT(error(CacheStorage::kInt3), error(CacheStorage::kInt4));
 }
 
 TEST_P(StandardAttentionTest, QuantizedBoundIsClosedPagesAndAStepsOwn) {
   const AttentionGeometry g{2, 4, 2, 32, {}, GetParam().type};
   MechanismRunner runner(g, Mechanism::kStandard);
   const int64_t page = PageBytes(g);
-  for (CacheStorage storage : {CacheStorage::kInt8, CacheStorage::kInt4}) {
+  for (CacheStorage storage : QuantizedStorages()) {
     const int64_t closed = QuantizedPageBytes(g, storage);
-    EXPECT_LT(closed, page * (storage == CacheStorage::kInt8 ? 10 : 6) / 16);
+    EXPECT_LT(closed, page * (CodeBits(storage) + 2) / 16);
     const auto bound = [&](int64_t n_tokens, int64_t max_step_rows) {
       return runner.mechanism().BoundBytes(Standard(storage), {1, n_tokens, max_step_rows});
     };
