@@ -96,7 +96,8 @@ def model(chat_refusal):
             option("block_tokens", "atp", "integer", 512, min=64, max=4096, step=64),
             option("merge", "atp", "switch", False),
             option("form", "taylorshift", "name", "auto", values=["auto", "direct", "recurrent"]),
-            option("cache_storage", "standard", "name", "dtype", values=["dtype", "int8", "int4", "int3", "int2"]),
+            option("cache_storage", "standard", "name", "dtype",
+                   values=["dtype", "int8", "int4", "int3", "int2"]),
             option("key_storage", "efficient", "name", "rotated", values=["rotated", "none"]),
         ],
     }
