@@ -24,6 +24,8 @@ class JsonTokenizer:
         return self.tokenizer.bos_token_id
 
     def eos_id(self) -> int:
+        if self.tokenizer.eos_token_id is None:
+            raise ValueError("the tokenizer has no eos token: tokenizer_config.json must name one")
         return self.tokenizer.eos_token_id
 
 

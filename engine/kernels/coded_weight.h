@@ -7,7 +7,7 @@
 //   weight = scale_g * code + add_g
 //
 // A row meets such a weight in integers. Its numbers become codes of 8 or 16 bits with a scale for
-// each group (CodeRow in cpu/coded_inl.h), and an output is computed group by group, in order, from 0:
+// each group (CodeRow in cpu/code_rows_inl.h), and an output is computed group by group, in order, from 0:
 //
 //   isum = sum over the group of (weight code x row code), exact in 32 bits
 //   y = fma(float(isum) x row scale, scale_g, y)
@@ -47,10 +47,7 @@ struct CodeShape {
   bool is_bfloat16;  // the block's scale; else IEEE half precision
   bool stores_zero = false;  // the block has a zero point in 8 bits: add_g is -zero point * scale_g
 
-  // Rows of 8 bits multiply the codes as they are stored, and add_g is -zero * scale_g then.
-  constexpr bool has_add() const {
-    return stores_add || stores_zero || (row_bits == 8 && zero != 0);
-  }
+  constexpr bool has_add() const { return stores_add || stores_zero; }
   // Steps whose codes lie side by side for an output: as many as fill 32 bits of a row.
   constexpr int64_t side() const { return 32 / row_bits; }
   // Bytes that a block of one output takes.

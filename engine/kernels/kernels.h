@@ -69,21 +69,24 @@ struct GemmArgs {
   int64_t k_begin = 0;
 };
 
-// Rows in codes of 8 or 16 bits for products with coded weights (coded_weight.h): for each group of a
-// row its scale, and its scale times the sum of its codes.
+// Rows in codes of 8 or 16 bits for products with coded weights (coded_weight.h), and numbers of each
+// group of a row.
 struct CodedRows {
   std::byte* codes = nullptr;
   float* scales = nullptr;
-  float* sums = nullptr;
+  float* sums = nullptr;      // the scale times the sum of the codes
+  int32_t* starts = nullptr;  // minus the sum, times what the table adds to each code of a weight
 };
 
+inline constexpr int64_t kMaxCodedChunk = 640;  // steps: a panel's codes stay in L1 beside a tile's
+
 // C [n_rows, n_panels * panel_columns] = A B over steps [k_begin, k_end), added to C unless k_begin is
-// 0. Steps begin and end at multiples of 256, but for the end of B, which is whole blocks.
+// 0. Steps begin and end at whole blocks.
 struct CodedProductArgs {
   // Rows come in tiles, as in LeftLayout::kTiles. The tile that begins at row i has its codes i * lda
   // codes from the first; (row r, step kk) has the place (kk / side * tile_rows + r) * side +
   // kk % side, where `side` codes have 32 bits. Group g of its row r is at i * (lda / group) +
-  // g * tile_rows + r of scales and sums.
+  // g * tile_rows + r of scales, sums and starts.
   CodedRows a;
   int64_t lda = 0;               // steps in all
   const std::byte* b = nullptr;  // panel p at b + p * b_panel_bytes
@@ -92,6 +95,7 @@ struct CodedProductArgs {
   int64_t ldc = 0;
   int64_t n_rows = 0, n_panels = 0;
   int64_t k_begin = 0, k_end = 0;
+  int64_t chunk = 0;  // steps that are expanded at once: whole blocks, at most kMaxCodedChunk
 };
 
 // out [n_cols / panel_columns][n_rows / 2, rounded up][panel_columns][2] = rows [n_rows, n_cols].

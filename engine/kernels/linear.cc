@@ -21,6 +21,7 @@ constexpr int64_t kStreamRows = 32;
 constexpr int64_t kStreamBlockK = 768;
 // With up to this many rows reading the weight takes longer than multiplying with it.
 constexpr int64_t kFewRows = 3;
+constexpr int64_t kFewRowsChunk = 256;  // steps of codes that are expanded at once for these
 // How far ahead few rows prefetch a weight that is read front to back: 4 KiB cover the memory's
 // latency.
 constexpr int64_t kAhead = 2048;
@@ -42,11 +43,7 @@ struct RowForm {
   int64_t group = 0;  // of codes
   CodeFormat format = CodeFormat::kInt8;
 
-  // Formats with equal groups share their rows.
-  bool operator==(const RowForm& other) const {
-    return kind == other.kind && n_in_padded == other.n_in_padded && row_bits == other.row_bits &&
-           group == other.group;
-  }
+  bool operator==(const RowForm&) const = default;
 };
 
 RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels) {
@@ -94,7 +91,7 @@ void Interleave(const std::byte* from, int64_t ld, int64_t n_bytes, int64_t n_ro
   }
 }
 
-constexpr int64_t kRowChunk = 256;  // steps of all rows that stay in L1 while they are interleaved
+constexpr int64_t kRowChunk = 768;  // steps of all rows that stay in L1 while they are interleaved
 
 void PackPairs(const SourceRows& rows, const RowTile& tile, const KernelTable& kernels,
                std::byte* out) {
@@ -115,6 +112,7 @@ void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
   constexpr int64_t kMaxGroups = kRowChunk / 16;
   std::array<std::byte, 2 * kRowChunk * kMaxTileRows> codes;
   std::array<float, kMaxGroups> scales, sums;
+  std::array<int32_t, kMaxGroups> starts;
   const int64_t code_bytes = form.row_bits / 8, ld = kRowChunk * code_bytes;
   for (int64_t k = 0; k < form.n_in_padded; k += kRowChunk) {
     const int64_t n = std::min(kRowChunk, rows.n_in - k);
@@ -124,10 +122,12 @@ void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
       std::byte* row = &codes[r * ld];
       std::fill(row + n * code_bytes, row + n_padded * code_bytes, std::byte{0});
       kernels.code_row(form.format, rows.x + (tile.first + r) * rows.ldx + k, n,
-                       {row, scales.data(), sums.data()});
+                       {row, scales.data(), sums.data(), starts.data()});
       for (int64_t g = 0; g < n_padded / form.group; ++g) {
-        out.scales[(first_group + g) * tile.n + r] = scales[g];
-        out.sums[(first_group + g) * tile.n + r] = sums[g];
+        const int64_t at = (first_group + g) * tile.n + r;
+        out.scales[at] = scales[g];
+        out.sums[at] = sums[g];
+        out.starts[at] = starts[g];
       }
     }
     Interleave(codes.data(), ld, n_padded * code_bytes, tile.n,
@@ -143,10 +143,11 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   thread_local std::vector<float> scratch;           // grows to the largest block
   const int64_t n = rows.n_rows * form.n_in_padded;  // floats, which are enough for each kind
   const int64_t n_groups = form.kind == RowForm::Kind::kCodes ? n / form.group : 0;
-  scratch.resize(std::max<size_t>(scratch.size(), n + 2 * n_groups));
+  scratch.resize(std::max<size_t>(scratch.size(), n + 3 * n_groups));
   float* const out = scratch.data();
   auto* const bytes = reinterpret_cast<std::byte*>(out);
-  const CodedRows codes = {bytes, out + n, out + n + n_groups};
+  const CodedRows codes = {bytes, out + n, out + n + n_groups,
+                           reinterpret_cast<int32_t*>(out + n + 2 * n_groups)};
   LK_CHECK(kernels.max_tile_rows <= kMaxTileRows);
   const int64_t n_tiles = NumTiles(rows.n_rows, kernels.max_tile_rows);
   pool.ParallelFor(n_tiles, [&](int64_t index, int) {
@@ -163,7 +164,8 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
     } else {
       const int64_t group = at / form.group;
       PackCodes(rows, tile, form, kernels,
-                {bytes + at * form.row_bits / 8, codes.scales + group, codes.sums + group});
+                {bytes + at * form.row_bits / 8, codes.scales + group, codes.sums + group,
+                 codes.starts + group});
     }
   });
   return {rows.n_rows, out, codes};
@@ -182,6 +184,15 @@ struct WeightBlock {
   int64_t next = 0;  // elements from this block to the one that follows it
 };
 
+// Divides a weight's steps evenly into chunks. A few rows take small ones: expanding asks the memory
+// for a whole chunk at once.
+int64_t CodedChunk(const PackedPart& part, int64_t n_rows) {
+  const int64_t block = ShapeOf(*part.form.codes).block;
+  const int64_t most = (n_rows <= kFewRows ? kFewRowsChunk : kMaxCodedChunk) / block * block;
+  const int64_t n_chunks = (part.n_in_padded + most - 1) / most;
+  return ((part.n_in_padded + n_chunks - 1) / n_chunks + block - 1) / block * block;
+}
+
 void MultiplyCodes(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
                    const WeightBlock& block, const Output& out) {
   CodedProductArgs product;
@@ -195,6 +206,7 @@ void MultiplyCodes(const PackedPart& part, const KernelTable& kernels, const Pac
   product.n_panels = block.n_panels;
   product.k_begin = block.k;
   product.k_end = block.k + block.n_k;
+  product.chunk = CodedChunk(part, rows.n_rows);
   kernels.multiply_codes(*part.form.codes, product);
 }
 
@@ -247,8 +259,9 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
     }
     return;
   }
-  for (int64_t k = 0; k < n_in; k += kBlockK) {
-    for (int64_t p = first; p < first + count; ++p) multiply(kBlockK, k, p, panel_elements);
+  const int64_t block_k = is_coded ? CodedChunk(part, rows.n_rows) : kBlockK;
+  for (int64_t k = 0; k < n_in; k += block_k) {
+    for (int64_t p = first; p < first + count; ++p) multiply(block_k, k, p, panel_elements);
   }
 }
 

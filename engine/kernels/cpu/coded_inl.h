@@ -11,62 +11,8 @@
 
 namespace lowkey::cpu {
 
-// ------------------------------------------------------------------ rows
-
-// Codes a group of a row's numbers, and sets its scale and scale times the sum of its codes. The
-// largest magnitude gets the largest code; numbers that are all below 1e-30 become 0. A number that
-// is not finite makes the scale NaN.
-template <class Code>
-inline void CodeGroup(const float* x, int64_t n, Code* codes, float* scale, float* sum) {
-  constexpr float kMost = sizeof(Code) == 1 ? 127 : 32767;
-  constexpr uint32_t kInfinity = 0x7f800000u, kLeast = 0x0da24260u;  // 1e-30
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, x + i, sizeof(bits));
-    bits &= 0x7fffffffu;
-    largest = bits > largest ? bits : largest;
-  }
-  if (largest >= kInfinity || largest < kLeast) {
-    for (int64_t i = 0; i < n; ++i) codes[i] = 0;
-    *scale = *sum = largest >= kInfinity ? __builtin_nanf("") : 0.0f;
-    return;
-  }
-  float magnitude;
-  __builtin_memcpy(&magnitude, &largest, sizeof(magnitude));
-  *scale = magnitude / kMost;
-  const float inverse = kMost / magnitude;
-  int32_t total = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    // Adding 1.5 x 2^23 leaves the rounded number in the low bits.
-    const float shifted = x[i] * inverse + 0x1.8p23f;
-    int32_t bits;
-    __builtin_memcpy(&bits, &shifted, sizeof(bits));
-    const int32_t code = bits - 0x4b400000;
-    codes[i] = static_cast<Code>(code);
-    total += code;
-  }
-  *sum = *scale * static_cast<float>(total);
-}
-
-template <class V>
-void CodeRow(CodeFormat format, const float* x, int64_t n, const CodedRows& out) {
-  const CodeShape& shape = kCodeShapes[static_cast<int>(format)];
-  for (int64_t first = 0, g = 0; first < n; first += shape.group, ++g) {
-    const int64_t in_group = n - first < shape.group ? n - first : shape.group;
-    if (shape.row_bits == 8) {
-      auto* codes = reinterpret_cast<int8_t*>(out.codes) + first;
-      CodeGroup(x + first, in_group, codes, out.scales + g, out.sums + g);
-    } else {
-      auto* codes = reinterpret_cast<int16_t*>(out.codes) + first;
-      CodeGroup(x + first, in_group, codes, out.scales + g, out.sums + g);
-    }
-  }
-}
-
 // ------------------------------------------------------------------ weights
 
-inline constexpr int64_t kChunk = 256;  // inputs that are expanded at once
 // How far ahead a weight that is read front to back is asked for: the memory's latency.
 inline constexpr int64_t kCodesAhead = 2048;  // bytes
 
@@ -74,13 +20,12 @@ inline constexpr int64_t kCodesAhead = 2048;  // bytes
 template <class V>
 struct ExpandedChunk {
   static constexpr int64_t kPanel = 2 * V::kLanes;
-  static constexpr int64_t kMaxGroups = 16;
-  int64_t n_groups, group;  // inputs of a group
-  bool has_add;
+  static constexpr int64_t kMaxGroups = kMaxCodedChunk / 16;
+  int64_t n_groups;
   const int8_t* codes[kMaxGroups];  // of a group: [inputs / side][kPanel][side]
-  float scales[kMaxGroups][kPanel];
+  alignas(64) float scales[kMaxGroups][kPanel];
   float adds[kMaxGroups][kPanel];  // where the format has them
-  alignas(64) int8_t unpacked[kChunk * kPanel];
+  alignas(64) int8_t unpacked[kMaxCodedChunk * kPanel];
 };
 
 // Unpacks a unit of 32 inputs of codes of fewer than 8 bits.
@@ -96,6 +41,7 @@ inline void UnpackUnit(const uint8_t* __restrict unit, int8_t* __restrict out) {
   } else {
     constexpr int kHighBits = kBits - 4, kPlanes = 8 / kHighBits;
     constexpr int64_t kPlane = 2 * kHalf / kPlanes;
+#pragma GCC unroll 8
     for (int plane = 0; plane < kPlanes; ++plane) {
       const uint8_t* low = unit + plane * kPlane % kHalf;
       const int shift = plane < kPlanes / 2 ? 0 : 4;
@@ -142,23 +88,18 @@ inline void ExpandScales(const std::byte* block, int64_t first, ExpandedChunk<V>
         group_add = V::Mul(add, V::Load(factor + kGroups * kPanel));
       }
       V::Store(out.scales[first + g] + column, group_scale);
-      if constexpr (kShape.has_add() && !kShape.stores_add && !kShape.stores_zero) {
-        group_add = V::Mul(group_scale, V::Set1(static_cast<float>(-kShape.zero)));
-      }
       if constexpr (kShape.has_add()) V::Store(out.adds[first + g] + column, group_add);
     }
   }
 }
 
-// Expands n_in inputs, whole blocks of at most kChunk inputs together.
+// Expands n_in inputs, whole blocks of at most kMaxCodedChunk inputs together.
 // Codes of 4 bits may stay packed.
 template <class V, CodeFormat kFormat, bool kUnpacks>
 [[gnu::noinline]] void Expand(const std::byte* b, int64_t n_in, ExpandedChunk<V>& out) {
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
   constexpr int64_t kPanel = 2 * V::kLanes, kGroups = kShape.block / kShape.group;
   out.n_groups = n_in / kShape.group;
-  out.group = kShape.group;
-  out.has_add = kShape.has_add();
   for (int64_t k = 0; k < n_in; k += kShape.block, b += kPanel * kShape.bytes()) {
     ExpandScales<V, kFormat>(b, k / kShape.group, out);
     const std::byte* codes = b + kPanel * kShape.header_bytes();
@@ -167,6 +108,9 @@ template <class V, CodeFormat kFormat, bool kUnpacks>
       for (int64_t at = 0; at < kPanel * kShape.bytes(); at += 64) {
         __builtin_prefetch(b + at + kCodesAhead);
       }
+    } else {
+      // Tiles ask for codes; this asks for the header of the next chunk's block.
+      __builtin_prefetch(b + n_in / kShape.block * kPanel * kShape.bytes());
     }
     if constexpr (kUnpacks) {
       int8_t* unpacked = out.unpacked + k * kPanel;
@@ -186,56 +130,71 @@ template <class V, CodeFormat kFormat, bool kUnpacks>
 
 // ------------------------------------------------------------------ products
 
-// How 32 bits of a row's codes meet those of a weight. Where kIsShifted, each row's codes have 128
-// more than they are, and every sum so much as Shift adds up.
+// How a tile multiplies: what its format says, known when it is compiled.
+struct TileKind {
+  int row_bits;
+  bool is_signed;  // the weight's codes, as they lie in the chunk
+  bool has_add;
+  int64_t group;
+};
+
+constexpr TileKind KindOf(const CodeShape& shape) {
+  return {shape.row_bits, shape.row_bits == 16 || shape.bits == 8, shape.has_add(), shape.group};
+}
+
+// How 32 bits of a row's codes meet those of a weight. A sum begins with Begin; End returns it whole.
 template <class V, int kRowBits, bool kIsSigned>
 struct CodeSums;
 
 template <class V>
 struct CodeSums<V, 16, true> {
-  static constexpr bool kIsShifted = false;
+  static constexpr int64_t kSide = 2;
   static auto Load(const int8_t* codes) { return V::LoadPairs(codes); }
   static auto Row(const std::byte* codes) { return V::SetPair(codes); }
   template <class A, class B>
   static void Add(const A& row, const B& weight, typename V::Ints& sum) {
     V::AddPairs(row, weight, sum);
   }
-  static typename V::Ints Total(const typename V::Ints& sum) { return sum; }
+  static typename V::Ints Begin(const int32_t*) { return V::NoInts(); }
+  static typename V::Ints End(const typename V::Ints& sum, const int32_t*) { return sum; }
 };
 
 // Codes of a weight that are 0 to 15.
 template <class V>
 struct CodeSums<V, 8, false> {
-  static constexpr bool kIsShifted = false;
+  static constexpr int64_t kSide = 4;
   static auto Load(const int8_t* codes) { return V::LoadQuads(codes); }
   static auto Row(const std::byte* codes) { return V::SetQuad(codes); }
   template <class A, class B>
   static void Add(const A& row, const B& weight, typename V::Ints& sum) {
     V::AddQuads(row, weight, sum);
   }
-  static typename V::Ints Total(const typename V::Ints& sum) { return V::TotalOfQuads(sum); }
+  static typename V::Ints Begin(const int32_t* start) { return V::BeginQuads(start); }
+  static typename V::Ints End(const typename V::Ints& sum, const int32_t* start) {
+    return V::EndQuads(sum, start);
+  }
 };
 
 template <class V>
 struct CodeSums<V, 8, true> {
-  static constexpr bool kIsShifted = V::kShiftsRows;
+  static constexpr int64_t kSide = 4;
   static auto Load(const int8_t* codes) { return V::LoadSignedQuads(codes); }
-  static auto Row(const std::byte* codes) { return V::SetSignedQuad(codes); }
+  static auto Row(const std::byte* codes) { return V::SetQuad(codes); }
   template <class A, class B>
   static void Add(const A& row, const B& weight, typename V::Ints& sum) {
     V::AddSignedQuads(row, weight, sum);
   }
-  template <class B>
-  static void Shift(const B& weight, typename V::Ints& sum) {
-    V::AddSignedQuads(V::ShiftOfRows(), weight, sum);
+  static typename V::Ints Begin(const int32_t* start) {
+    return V::kOffsetOfSigned != 0 ? V::BeginQuads(start) : V::NoInts();
   }
-  static typename V::Ints Total(const typename V::Ints& sum) { return sum; }
+  static typename V::Ints End(const typename V::Ints& sum, const int32_t*) { return sum; }
 };
 
-// Some rows of a tile: row i of the first step lies at rows.codes + 4 * i.
+// A tile's rows, of a chunk's steps.
 struct TileRows {
   CodedRows rows;
-  int64_t n_in_tile;
+  int64_t n;      // rows
+  bool is_first;  // the chunk, whose results begin at 0
 };
 
 // Whether there are registers for results beside sums.
@@ -246,11 +205,16 @@ inline constexpr bool kKeepsResults = V::kMaxRows > 6;
 template <class V, int kRows>
 class TileResults {
  public:
-  TileResults(float* c, int64_t ldc) : c_(c), ldc_(ldc) {
-    if constexpr (!kKeepsResults<V>) return;
+  TileResults(float* c, int64_t ldc, bool begins) : c_(c), ldc_(ldc) {
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      for (int half = 0; half < 2; ++half) vectors_[i][half] = V::Load(At(i, half));
+      for (int half = 0; half < 2; ++half) {
+        if constexpr (kKeepsResults<V>) {
+          vectors_[i][half] = begins ? V::Zero() : V::Load(At(i, half));
+        } else if (begins) {
+          V::Store(At(i, half), V::Zero());
+        }
+      }
     }
   }
   ~TileResults() {
@@ -283,79 +247,89 @@ class TileResults {
   typename V::Vec vectors_[kKeepsResults<V> ? kRows : 1][2];
 };
 
-// Adds a group's sums to the results.
-template <class V, class S, int kRows>
-inline void AddGroup(const ExpandedChunk<V>& chunk, const TileRows& tile, int64_t g,
+// Adds a group's sums to the results; `at` is the place of the first row's scale.
+template <class V, class S, bool kHasAdd, int kRows>
+inline void AddGroup(const ExpandedChunk<V>& chunk, const CodedRows& rows, int64_t g, int64_t at,
                      const typename V::Ints (&sums)[kRows][2], TileResults<V, kRows>& results) {
   const auto left = V::Load(chunk.scales[g]), right = V::Load(chunk.scales[g] + V::kLanes);
-  const auto add_left = V::Load(chunk.adds[g]), add_right = V::Load(chunk.adds[g] + V::kLanes);
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
-    const auto scale = V::Set1(tile.rows.scales[g * tile.n_in_tile + i]);
-    const auto one = V::Mul(V::ToFloats(S::Total(sums[i][0])), scale);
-    const auto two = V::Mul(V::ToFloats(S::Total(sums[i][1])), scale);
+    const auto scale = V::Set1(rows.scales[at + i]);
+    const int32_t* start = rows.starts + at + i;
+    const auto one = V::Mul(V::ToFloats(S::End(sums[i][0], start)), scale);
+    const auto two = V::Mul(V::ToFloats(S::End(sums[i][1], start)), scale);
     auto y = V::Fused(one, left, results.Get(i, 0));
     auto z = V::Fused(two, right, results.Get(i, 1));
-    if (chunk.has_add) {
-      const auto sum = V::Set1(tile.rows.sums[g * tile.n_in_tile + i]);
-      y = V::Fused(sum, add_left, y);
-      z = V::Fused(sum, add_right, z);
+    if constexpr (kHasAdd) {
+      const auto sum = V::Set1(rows.sums[at + i]);
+      y = V::Fused(sum, V::Load(chunk.adds[g]), y);
+      z = V::Fused(sum, V::Load(chunk.adds[g] + V::kLanes), z);
     }
     results.Set(i, 0, y);
     results.Set(i, 1, z);
   }
 }
 
-// Multiplies some rows of a tile with the groups of a chunk: c [kRows, kPanel].
-template <class V, int kRows, int kRowBits, bool kIsSigned>
-[[gnu::noinline]] void CodedTile(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
-                                 int64_t ldc) {
-  using S = CodeSums<V, kRowBits, kIsSigned>;
-  constexpr int64_t kSide = 32 / kRowBits, kHalf = V::kLanes * kSide;  // codes of a vector
-  TileResults<V, kRows> results(c, ldc);
-  const std::byte* a = tile.rows.codes;
-  for (int64_t g = 0; g < chunk.n_groups; ++g) {
-    typename V::Ints sums[kRows][2], shifts[2];
-    if constexpr (S::kIsShifted) shifts[0] = shifts[1] = V::NoInts();
+// Adds the products of 32 bits of kRows rows with a panel's codes.
+template <class V, class S, int kRows>
+[[gnu::always_inline]] inline void AddStep(const std::byte* a, const int8_t* codes,
+                                           typename V::Ints (&sums)[kRows][2]) {
+  const auto left = S::Load(codes), right = S::Load(codes + V::kLanes * S::kSide);
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = V::NoInts();
-    const int8_t* codes = chunk.codes[g];
-    for (int64_t k = 0; k < chunk.group; k += kSide, a += 4 * tile.n_in_tile, codes += 2 * kHalf) {
-      if constexpr (kRows <= 4 && kIsSigned) __builtin_prefetch(codes + kCodesAhead);
-      const auto left = S::Load(codes), right = S::Load(codes + kHalf);
-      if constexpr (S::kIsShifted) {
-        S::Shift(left, shifts[0]);
-        S::Shift(right, shifts[1]);
-      }
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        const auto row = S::Row(a + 4 * i);
-        S::Add(row, left, sums[i][0]);
-        S::Add(row, right, sums[i][1]);
-      }
-    }
-    if constexpr (S::kIsShifted) {
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        for (int half = 0; half < 2; ++half) V::Subtract(shifts[half], sums[i][half]);
-      }
-    }
-    AddGroup<V, S>(chunk, tile, g, sums, results);
+  for (int i = 0; i < kRows; ++i) {
+    const auto row = S::Row(a + 4 * i);
+    S::Add(row, left, sums[i][0]);
+    S::Add(row, right, sums[i][1]);
   }
 }
 
-// The same with codes of 4 bits that stay packed. A few rows do not pay for unpacking into memory.
-template <class V, int kRows>
+// Multiplies kRows rows of a tile, from `first` on, with the groups of a chunk: c [kRows, kPanel].
+template <class V, int kRows, TileKind kKind>
+[[gnu::noinline]] void CodedTile(const ExpandedChunk<V>& chunk, const TileRows& tile, int64_t first,
+                                 float* c, int64_t ldc) {
+  using S = CodeSums<V, kKind.row_bits, kKind.is_signed>;
+  constexpr int64_t kStepCodes = 2 * V::kLanes * S::kSide;
+  TileResults<V, kRows> results(c, ldc, tile.is_first);
+  const int64_t step = 4 * tile.n;
+  const std::byte* a = tile.rows.codes + 4 * first;
+  for (int64_t g = 0; g < chunk.n_groups; ++g) {
+    typename V::Ints sums[kRows][2];
+    const int64_t at = g * tile.n + first;
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = S::Begin(tile.rows.starts + at + i);
+    const int8_t* codes = chunk.codes[g];
+    if constexpr (kRows <= 4) {
+      // Not unrolled, so that memory is asked evenly.
+#pragma GCC unroll 1
+      for (int64_t k = 0; k < kKind.group; k += S::kSide, a += step, codes += kStepCodes) {
+        if constexpr (kKind.is_signed) __builtin_prefetch(codes + kCodesAhead);
+        AddStep<V, S>(a, codes, sums);
+      }
+    } else {
+#pragma GCC unroll 8
+      for (int64_t k = 0; k < kKind.group; k += S::kSide, a += step, codes += kStepCodes) {
+        AddStep<V, S>(a, codes, sums);
+      }
+    }
+    AddGroup<V, S, kKind.has_add>(chunk, tile.rows, g, at, sums, results);
+  }
+}
+
+// The same with all rows of a tile and codes of 4 bits that stay packed. A few rows do not pay for
+// unpacking into memory.
+template <class V, int kRows, TileKind kKind>
 [[gnu::noinline]] void PackedTile(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
                                   int64_t ldc) {
   using S = CodeSums<V, 8, false>;
   constexpr int64_t kVector = 4 * V::kLanes, kQuads = kCodeUnit / 4;
-  TileResults<V, kRows> results(c, ldc);
+  TileResults<V, kRows> results(c, ldc, tile.is_first);
   const std::byte* a = tile.rows.codes;
   for (int64_t g = 0; g < chunk.n_groups; ++g, a += kQuads * 4 * kRows) {
     typename V::Ints sums[kRows][2];
 #pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = V::NoInts();
+    for (int i = 0; i < kRows; ++i) {
+      sums[i][0] = sums[i][1] = S::Begin(tile.rows.starts + g * kRows + i);
+    }
     const int8_t* codes = chunk.codes[g];
 #pragma GCC unroll 4
     for (int64_t quad = 0; quad < kQuads / 2; ++quad) {
@@ -372,52 +346,46 @@ template <class V, int kRows>
         S::Add(later, right.high, sums[i][1]);
       }
     }
-    AddGroup<V, S>(chunk, tile, g, sums, results);
+    AddGroup<V, S, kKind.has_add>(chunk, tile.rows, g, g * kRows, sums, results);
   }
 }
 
-// The most rows that are multiplied at once. Signed codes of 8 bits take twice the registers where rows
-// are not shifted.
-template <class V, int kRowBits, bool kIsSigned>
-inline constexpr int kCodedRows = kKeepsResults<V> ||
-                                          (V::kMaxRows == 6 && kRowBits == 8 && kIsSigned)
+// The most rows that are multiplied at once. Signed codes of 8 bits take twice the registers in AVX2.
+template <class V, TileKind kKind>
+inline constexpr int kCodedRows = kKeepsResults<V> || (V::kMaxRows == 6 && kKind.row_bits == 8 &&
+                                                       kKind.is_signed)
                                       ? V::kMaxRows / 2
                                       : V::kMaxRows;
 
-template <class V, int kRows, int kRowBits, bool kIsSigned>
-void CodedTileOf(int64_t n_rows, const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
-                 int64_t ldc) {
+template <class V, int kRows, TileKind kKind>
+void CodedTileOf(int64_t n_rows, const ExpandedChunk<V>& chunk, const TileRows& tile, int64_t first,
+                 float* c, int64_t ldc) {
   if constexpr (kRows > 1) {
     if (n_rows < kRows) {
-      return CodedTileOf<V, kRows - 1, kRowBits, kIsSigned>(n_rows, chunk, tile, c, ldc);
+      return CodedTileOf<V, kRows - 1, kKind>(n_rows, chunk, tile, first, c, ldc);
     }
   }
-  CodedTile<V, kRows, kRowBits, kIsSigned>(chunk, tile, c, ldc);
+  CodedTile<V, kRows, kKind>(chunk, tile, first, c, ldc);
 }
 
 // Multiplies a tile, in two parts where it has more rows than there are registers.
-template <class V, int kRowBits, bool kIsSigned>
-void CodedTiles(const ExpandedChunk<V>& chunk, const CodedRows& rows, int64_t n_rows, float* c,
-                int64_t ldc) {
-  constexpr int kMost = kCodedRows<V, kRowBits, kIsSigned>;
-  const int64_t n_parts = n_rows > kMost ? 2 : 1;
-  for (int64_t part = 0; part < n_parts; ++part) {
-    const int64_t first = n_rows * part / n_parts, end = n_rows * (part + 1) / n_parts;
-    const TileRows tile = {{rows.codes + 4 * first, rows.scales + first, rows.sums + first},
-                           n_rows};
-    CodedTileOf<V, kMost, kRowBits, kIsSigned>(end - first, chunk, tile, c + first * ldc, ldc);
-  }
+template <class V, TileKind kKind>
+inline void CodedTiles(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c, int64_t ldc) {
+  constexpr int kMost = kCodedRows<V, kKind>;
+  const int64_t n_first = tile.n > kMost ? tile.n / 2 : tile.n;
+  CodedTileOf<V, kMost, kKind>(n_first, chunk, tile, 0, c, ldc);
+  if (n_first == tile.n) return;
+  CodedTileOf<V, kMost, kKind>(tile.n - n_first, chunk, tile, n_first, c + n_first * ldc, ldc);
 }
 
 inline constexpr int64_t kPackedRows = 4;  // that multiply packed codes
 
-template <class V, int kRows>
-void PackedTileOf(int64_t n_rows, const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
-                  int64_t ldc) {
+template <class V, int kRows, TileKind kKind>
+void PackedTileOf(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c, int64_t ldc) {
   if constexpr (kRows > 1) {
-    if (n_rows < kRows) return PackedTileOf<V, kRows - 1>(n_rows, chunk, tile, c, ldc);
+    if (tile.n < kRows) return PackedTileOf<V, kRows - 1, kKind>(chunk, tile, c, ldc);
   }
-  PackedTile<V, kRows>(chunk, tile, c, ldc);
+  PackedTile<V, kRows, kKind>(chunk, tile, c, ldc);
 }
 
 template <class V, CodeFormat kFormat, bool kUnpacks>
@@ -430,26 +398,23 @@ void MultiplyCoded(const CodedProductArgs& p) {
   const int64_t n_all_groups = p.lda / kShape.group;
   for (int64_t panel = 0; panel < p.n_panels; ++panel) {
     const std::byte* b = p.b + panel * p.b_panel_bytes;
-    for (int64_t k = p.k_begin; k < p.k_end; k += kChunk) {
-      const int64_t n_in = p.k_end - k < kChunk ? p.k_end - k : kChunk;
+    for (int64_t k = p.k_begin; k < p.k_end; k += p.chunk) {
+      const int64_t n_in = p.k_end - k < p.chunk ? p.k_end - k : p.chunk;
       Expand<V, kFormat, kUnpacks>(b + k / kShape.block * kPanel * kShape.bytes(), n_in, chunk);
       int64_t row = 0;
       for (int64_t t = 0; t < n_tiles; ++t) {
         const int64_t rows = (p.n_rows - row) / (n_tiles - t);
-        const int64_t groups = row * n_all_groups + k / kShape.group * rows;
+        const int64_t group = row * n_all_groups + k / kShape.group * rows;
+        const int64_t code = (row * p.lda + k * rows) * kShape.row_bits / 8;
+        const TileRows tile = {
+            {p.a.codes + code, p.a.scales + group, p.a.sums + group, p.a.starts + group},
+            rows,
+            k == 0};
         float* c = p.c + row * p.ldc + panel * kPanel;
-        if (k == 0) {
-          for (int64_t i = 0; i < rows * 2; ++i) {
-            V::Store(c + i / 2 * p.ldc + i % 2 * V::kLanes, V::Zero());
-          }
-        }
-        const int64_t codes = (row * p.lda + k * rows) * kShape.row_bits / 8;
-        const CodedRows tile = {p.a.codes + codes, p.a.scales + groups, p.a.sums + groups};
         if constexpr (kShape.bits == 4 && !kUnpacks) {
-          PackedTileOf<V, kPackedRows>(rows, chunk, {tile, rows}, c, p.ldc);
+          PackedTileOf<V, kPackedRows, KindOf(kShape)>(chunk, tile, c, p.ldc);
         } else {
-          CodedTiles<V, kShape.row_bits, kShape.row_bits == 16 || kShape.bits == 8>(chunk, tile,
-                                                                                    rows, c, p.ldc);
+          CodedTiles<V, KindOf(kShape)>(chunk, tile, c, p.ldc);
         }
         row += rows;
       }

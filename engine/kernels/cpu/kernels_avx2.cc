@@ -134,8 +134,12 @@ struct Avx2 {
         : "+x"(sum), "=&x"(product)
         : "x"(row), "x"(weight));
   }
-  static Ints TotalOfQuads(Ints sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
-  static constexpr bool kShiftsRows = false;
+  static Ints BeginQuads(const int32_t*) { return NoInts(); }
+  static Ints EndQuads(Ints sum, const int32_t* start) {
+    const Ints total = _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+    return _mm256_add_epi32(total, _mm256_set1_epi32(*start));
+  }
+  static constexpr int32_t kOffsetOfSigned = 0;
   struct SignedQuads {
     Ints magnitudes, codes;
   };
@@ -143,12 +147,10 @@ struct Avx2 {
     const Ints codes = LoadQuads(p);
     return {_mm256_abs_epi8(codes), codes};
   }
-  static Ints SetSignedQuad(const std::byte* p) { return SetBits(p); }
   // Two products of magnitudes of at most 128 and 127 fit in 16 bits.
   static void AddSignedQuads(Ints row, const SignedQuads& weight, Ints& sum) {
     const Ints signs = _mm256_sign_epi8(row, weight.codes);
-    const Ints pairs = _mm256_maddubs_epi16(weight.magnitudes, signs);
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    AddPairs(_mm256_maddubs_epi16(weight.magnitudes, signs), _mm256_set1_epi16(1), sum);
   }
   struct Nibbles {
     Ints low, high;

@@ -151,6 +151,7 @@ struct Avx512 {
   static Ints SetPair(const std::byte* p) { return SetBits(p); }
   static Ints LoadQuads(const int8_t* p) { return _mm512_loadu_si512(p); }
   static Ints SetQuad(const std::byte* p) { return SetBits(p); }
+  static Ints SetInts(const int32_t* p) { return _mm512_set1_epi32(*p); }
 #ifdef __AVX512VNNI__
   static void AddPairs(Ints row, Ints weight, Ints& sum) {
     asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weight));
@@ -158,7 +159,14 @@ struct Avx512 {
   static void AddQuads(Ints row, Ints weight, Ints& sum) {
     asm("vpdpbusd %1, %2, %0" : "+v"(sum) : "v"(row), "v"(weight));
   }
-  static Ints TotalOfQuads(Ints sum) { return sum; }
+  static Ints BeginQuads(const int32_t* start) { return SetInts(start); }
+  static Ints EndQuads(Ints sum, const int32_t*) { return sum; }
+  // vpdpbusd takes a weight's codes without a sign: 128 more than they are.
+  static constexpr int32_t kOffsetOfSigned = 128;
+  static Ints LoadSignedQuads(const int8_t* p) {
+    return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128));
+  }
+  static void AddSignedQuads(Ints row, Ints weight, Ints& sum) { AddQuads(row, weight, sum); }
 #else
   static void AddPairs(Ints row, Ints weight, Ints& sum) {
     Ints product;
@@ -173,21 +181,11 @@ struct Avx512 {
         : "+v"(sum), "=&v"(product)
         : "v"(row), "v"(weight));
   }
-  static Ints TotalOfQuads(Ints sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
-#endif
-#ifdef __AVX512VNNI__
-  static constexpr bool kShiftsRows = true;
-  static Ints LoadSignedQuads(const int8_t* p) { return _mm512_loadu_si512(p); }
-  static Ints ShiftOfRows() { return _mm512_set1_epi8(-128); }
-  static Ints SetSignedQuad(const std::byte* p) {
-    return _mm512_xor_si512(SetBits(p), ShiftOfRows());
+  static Ints BeginQuads(const int32_t*) { return NoInts(); }
+  static Ints EndQuads(Ints sum, const int32_t* start) {
+    return _mm512_add_epi32(_mm512_madd_epi16(sum, _mm512_set1_epi16(1)), SetInts(start));
   }
-  static void AddSignedQuads(Ints row, Ints weight, Ints& sum) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weight));
-  }
-  static void Subtract(Ints x, Ints& from) { from = _mm512_sub_epi32(from, x); }
-#else
-  static constexpr bool kShiftsRows = false;
+  static constexpr int32_t kOffsetOfSigned = 0;
   struct SignedQuads {
     Ints magnitudes;
     __mmask64 negative;
@@ -196,12 +194,10 @@ struct Avx512 {
     const Ints codes = _mm512_loadu_si512(p);
     return {_mm512_abs_epi8(codes), _mm512_movepi8_mask(codes)};
   }
-  static Ints SetSignedQuad(const std::byte* p) { return SetBits(p); }
   // Two products of magnitudes of at most 128 and 127 fit in 16 bits.
   static void AddSignedQuads(Ints row, const SignedQuads& weight, Ints& sum) {
     const Ints signs = _mm512_mask_sub_epi8(row, weight.negative, NoInts(), row);
-    const Ints pairs = _mm512_maddubs_epi16(weight.magnitudes, signs);
-    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    AddPairs(_mm512_maddubs_epi16(weight.magnitudes, signs), _mm512_set1_epi16(1), sum);
   }
 #endif
   struct Nibbles {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/code_rows_inl.h"
 #include "engine/kernels/cpu/coded_inl.h"
 #include "engine/kernels/cpu/double_inl.h"
 #include "engine/kernels/cpu/largest_inl.h"

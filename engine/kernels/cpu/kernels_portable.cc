@@ -166,14 +166,18 @@ struct Portable {
   static void AddQuads(const Codes<4>& row, const Codes<4>& weight, Ints& sum) {
     for (int i = 0; i < 4 * kLanes; ++i) sum.v[i / 4] += row.v[i] * weight.v[i];
   }
-  static Ints TotalOfQuads(const Ints& sum) { return sum; }
-  static constexpr bool kShiftsRows = false;
+  static Ints BeginQuads(const int32_t* start) {
+    Ints sum;
+    for (int32_t& v : sum.v) v = *start;
+    return sum;
+  }
+  static Ints EndQuads(const Ints& sum, const int32_t*) { return sum; }
+  static constexpr int32_t kOffsetOfSigned = 0;
   static Codes<4> LoadSignedQuads(const int8_t* p) {
     Codes<4> out;
     for (int i = 0; i < 4 * kLanes; ++i) out.v[i] = p[i];
     return out;
   }
-  static Codes<4> SetSignedQuad(const std::byte* p) { return SetQuad(p); }
   static void AddSignedQuads(const Codes<4>& row, const Codes<4>& weight, Ints& sum) {
     AddQuads(row, weight, sum);
   }

@@ -102,18 +102,17 @@ class Formula {
 
  private:
   float AddGroup(const CodedBlock& block, size_t first, int64_t g, float y) const {
-    const bool is_signed = shape_.bits == 8, keeps_zero = shape_.row_bits == 8;
+    const bool is_signed = shape_.bits == 8;
     int64_t sum = 0;
     for (int64_t k = g * shape_.group; k < (g + 1) * shape_.group; ++k) {
-      const int64_t code = is_signed ? static_cast<int8_t>(block.codes[k])
-                                     : block.codes[k] - (keeps_zero ? 0 : shape_.zero);
+      const int64_t code =
+          is_signed ? static_cast<int8_t>(block.codes[k]) : block.codes[k] - shape_.zero;
       sum += code * codes_[first + k];
     }
     float scale = HalfToFloat(block.scale), add = HalfToFloat(block.add);
     if (shape_.sub_bytes > 0) scale *= static_cast<int8_t>(block.scale_factors[g]);
     if (shape_.sub_bytes > 1) add *= -static_cast<float>(block.add_factors[g]);
     if (shape_.stores_zero) add = -(scale * static_cast<float>(block.add_factors[0]));
-    if (keeps_zero && shape_.zero != 0) add = static_cast<float>(-shape_.zero) * scale;
     const size_t group = first / shape_.group + g;
     y = std::fma(static_cast<float>(sum) * scales_[group], scale, y);
     return shape_.has_add() ? std::fma(sums_[group], add, y) : y;
@@ -146,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Tables, CodedWeightTest, testing::ValuesIn(AvailableKer
 
 TEST_P(CodedWeightTest, ProductsAreTheFormulasToTheBit) {
   for (DType dtype : kTypes) {
-    for (int64_t n_in : {256, 768}) {
+    for (int64_t n_in : {256, 768, 1280}) {
       const int64_t n_out = 67, n_rows = 15;
       const Blocks blocks(dtype, n_out, n_in, 3);
       const PackedWeight w = Pack({&blocks.view, 1}, *GetParam());
