@@ -39,9 +39,7 @@ struct SourceRows {
 struct RowForm {
   enum class Kind { kFloats, kPairs, kCodes } kind = Kind::kFloats;
   int64_t n_in_padded = 0;
-  int row_bits = 0;   // of codes
-  int64_t group = 0;  // of codes
-  CodeFormat format = CodeFormat::kInt8;
+  CodeFormat format = CodeFormat::kInt8;  // of codes
 
   bool operator==(const RowForm&) const = default;
 };
@@ -51,8 +49,6 @@ RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels) {
   if (part.form.codes.has_value()) {
     form.kind = RowForm::Kind::kCodes;
     form.format = *part.form.codes;
-    form.row_bits = ShapeOf(form.format).row_bits;
-    form.group = ShapeOf(form.format).group;
   } else if (part.form.type == StorageType::kBFloat16 && kernels.rounds_activations) {
     form.kind = RowForm::Kind::kPairs;
   }
@@ -113,17 +109,18 @@ void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
   std::array<std::byte, 2 * kRowChunk * kMaxTileRows> codes;
   std::array<float, kMaxGroups> scales, sums;
   std::array<int32_t, kMaxGroups> starts;
-  const int64_t code_bytes = form.row_bits / 8, ld = kRowChunk * code_bytes;
+  const CodeShape& shape = ShapeOf(form.format);
+  const int64_t code_bytes = shape.row_bits / 8, ld = kRowChunk * code_bytes;
   for (int64_t k = 0; k < form.n_in_padded; k += kRowChunk) {
     const int64_t n = std::min(kRowChunk, rows.n_in - k);
     const int64_t n_padded = std::min(kRowChunk, form.n_in_padded - k);
-    const int64_t first_group = k / form.group;
+    const int64_t first_group = k / shape.group;
     for (int64_t r = 0; r < tile.n; ++r) {
       std::byte* row = &codes[r * ld];
       std::fill(row + n * code_bytes, row + n_padded * code_bytes, std::byte{0});
       kernels.code_row(form.format, rows.x + (tile.first + r) * rows.ldx + k, n,
                        {row, scales.data(), sums.data(), starts.data()});
-      for (int64_t g = 0; g < n_padded / form.group; ++g) {
+      for (int64_t g = 0; g < n_padded / shape.group; ++g) {
         const int64_t at = (first_group + g) * tile.n + r;
         out.scales[at] = scales[g];
         out.sums[at] = sums[g];
@@ -140,9 +137,10 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   if (rows.n_rows == 1 && form.kind == RowForm::Kind::kFloats && rows.n_in == form.n_in_padded) {
     return {1, rows.x, {}};  // a row is its own tile
   }
+  const CodeShape& shape = ShapeOf(form.format);
   thread_local std::vector<float> scratch;           // grows to the largest block
   const int64_t n = rows.n_rows * form.n_in_padded;  // floats, which are enough for each kind
-  const int64_t n_groups = form.kind == RowForm::Kind::kCodes ? n / form.group : 0;
+  const int64_t n_groups = form.kind == RowForm::Kind::kCodes ? n / shape.group : 0;
   scratch.resize(std::max<size_t>(scratch.size(), n + 3 * n_groups));
   float* const out = scratch.data();
   auto* const bytes = reinterpret_cast<std::byte*>(out);
@@ -162,9 +160,9 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
     } else if (form.kind == RowForm::Kind::kPairs) {
       PackPairs(rows, tile, kernels, bytes + 2 * at);
     } else {
-      const int64_t group = at / form.group;
+      const int64_t group = at / shape.group;
       PackCodes(rows, tile, form, kernels,
-                {bytes + at * form.row_bits / 8, codes.scales + group, codes.sums + group,
+                {bytes + at * shape.row_bits / 8, codes.scales + group, codes.sums + group,
                  codes.starts + group});
     }
   });

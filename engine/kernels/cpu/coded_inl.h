@@ -130,19 +130,20 @@ template <class V, CodeFormat kFormat, bool kUnpacks>
 
 // ------------------------------------------------------------------ products
 
-// How a tile multiplies: what its format says, known when it is compiled.
+// TileKind holds what a tile's code must know about its weight's format when it is compiled.
 struct TileKind {
   int row_bits;
-  bool is_signed;  // the weight's codes, as they lie in the chunk
+  bool is_signed;  // whether the chunk holds signed codes
   bool has_add;
-  int64_t group;
+  int64_t group;  // inputs
 };
 
 constexpr TileKind KindOf(const CodeShape& shape) {
   return {shape.row_bits, shape.row_bits == 16 || shape.bits == 8, shape.has_add(), shape.group};
 }
 
-// How 32 bits of a row's codes meet those of a weight. A sum begins with Begin; End returns it whole.
+// CodeSums adds products of 32 bits of a row's codes with a weight's codes. Begin returns the value that
+// a sum starts with, and End returns the finished sum.
 template <class V, int kRowBits, bool kIsSigned>
 struct CodeSums;
 
@@ -185,16 +186,16 @@ struct CodeSums<V, 8, true> {
     V::AddSignedQuads(row, weight, sum);
   }
   static typename V::Ints Begin(const int32_t* start) {
-    return V::kOffsetOfSigned != 0 ? V::BeginQuads(start) : V::NoInts();
+    return V::BeginQuads(start);  // the start is 0 where the table has no offset
   }
   static typename V::Ints End(const typename V::Ints& sum, const int32_t*) { return sum; }
 };
 
-// A tile's rows, of a chunk's steps.
+// TileRows is what a chunk's steps need of a tile of rows.
 struct TileRows {
   CodedRows rows;
   int64_t n;      // rows
-  bool is_first;  // the chunk, whose results begin at 0
+  bool is_first;  // whether the chunk is the first: results begin at 0
 };
 
 // Whether there are registers for results beside sums.
@@ -299,7 +300,7 @@ template <class V, int kRows, TileKind kKind>
     for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = S::Begin(tile.rows.starts + at + i);
     const int8_t* codes = chunk.codes[g];
     if constexpr (kRows <= 4) {
-      // Not unrolled, so that memory is asked evenly.
+      // The loop stays rolled: unrolling gathers its prefetches, and memory is then asked in bursts.
 #pragma GCC unroll 1
       for (int64_t k = 0; k < kKind.group; k += S::kSide, a += step, codes += kStepCodes) {
         if constexpr (kKind.is_signed) __builtin_prefetch(codes + kCodesAhead);
@@ -315,8 +316,8 @@ template <class V, int kRows, TileKind kKind>
   }
 }
 
-// The same with all rows of a tile and codes of 4 bits that stay packed. A few rows do not pay for
-// unpacking into memory.
+// Multiplies all rows of a tile with codes of 4 bits that stay packed: c [kRows, kPanel]. A few rows do
+// not pay for unpacking into memory.
 template <class V, int kRows, TileKind kKind>
 [[gnu::noinline]] void PackedTile(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
                                   int64_t ldc) {
@@ -350,7 +351,8 @@ template <class V, int kRows, TileKind kKind>
   }
 }
 
-// The most rows that are multiplied at once. Signed codes of 8 bits take twice the registers in AVX2.
+// kCodedRows is the most rows that are multiplied at once. Signed codes of 8 bits take twice the
+// registers in AVX2.
 template <class V, TileKind kKind>
 inline constexpr int kCodedRows = kKeepsResults<V> || (V::kMaxRows == 6 && kKind.row_bits == 8 &&
                                                        kKind.is_signed)
