@@ -129,10 +129,11 @@ void PrintProducts(const Device& device) {
       absl::StrAppendFormat(&timings, "%s\"%d\": %.1f", timings.empty() ? "" : ", ", n_rows, us);
     }
     std::printf(
-        "{\"figure\": \"product\", \"n_out\": %ld, \"n_in\": %ld, \"way\": \"%s\", "
-        "\"us_by_rows\": {%s}, \"refused\": \"%s\"}\n",
-        static_cast<long>(choice.n_out), static_cast<long>(choice.n_in), choice.way.c_str(),
-        timings.c_str(), choice.refused.c_str());
+        "{\"figure\": \"product\", \"n_out\": %ld, \"n_in\": %ld, \"result\": \"%s\", "
+        "\"way\": \"%s\", \"us_by_rows\": {%s}, \"refused\": \"%s\"}\n",
+        static_cast<long>(choice.n_out), static_cast<long>(choice.n_in),
+        choice.rounded ? "bfloat16" : "float32", choice.way.c_str(), timings.c_str(),
+        choice.refused.c_str());
   }
 }
 

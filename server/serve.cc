@@ -265,9 +265,9 @@ void SayChoices(const ServeOptions& options, const ModelConfig& config) {
       absl::StrAppendFormat(&timings, "%s%.1f us for %d rows", timings.empty() ? ": " : ", ", us,
                             n_rows);
     }
-    Say(options,
-        absl::StrCat("products with ", choice.n_out, " x ", choice.n_in, " by ", choice.way,
-                     timings, choice.refused.empty() ? "" : "; refused: ", choice.refused));
+    Say(options, absl::StrCat("products with ", choice.n_out, " x ", choice.n_in,
+                              choice.rounded ? " to bfloat16" : "", " by ", choice.way, timings,
+                              choice.refused.empty() ? "" : "; refused: ", choice.refused));
   }
 }
 

@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--windows", type=int, nargs="+", default=[512, 2048],
         help="window lengths, in this order over the training (default: 512 2048)")  # fmt: skip
     add("--batch-tokens", type=int, default=4096, help="tokens per step (default: 4096)")
+    add("--part-tokens", type=int, default=2048,
+        help="tokens computed at once, as memory allows (default: 2048)")  # fmt: skip
     add("--lora", type=int, default=32, help="rank of low-rank changes (default: 32)")
     add("--rank", type=int, default=16, help="atp: principal keys a block (default: 16)")
     add("--block", type=int, default=128, help="atp: tokens a block (default: 128)")
@@ -149,22 +151,22 @@ class Adaptation:
         args, progress = self.args, self.stage_progress()
         self.set_rates(progress)
         window = args.windows[min(int(progress * len(args.windows)), len(args.windows) - 1)]
-        n_seqs = max(1, 2048 // window)
+        n_seqs = max(1, args.part_tokens // window)
         n_parts = max(1, args.batch_tokens // (n_seqs * window))
         loss_of = self.transfer_loss if self.transferring else self.next_token_loss
-        total = 0.0
+        total = torch.zeros((), device=args.device)
         for _ in range(n_parts):
             tokens, targets = self.data.batch(n_seqs, window, progress)
             with torch.autocast(args.device, dtype=torch.bfloat16):
                 loss = loss_of(tokens.to(args.device), targets.to(args.device)) / n_parts
             loss.backward()
-            total += loss.item()
+            total += loss.detach()
             self.n_tokens += tokens.numel()
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.n_steps += 1
-        return total
+        return total.item()
 
     def next_token_loss(self, tokens, targets):
         """Half cross entropy, half distance to the unchanged model (Kullback-Leibler)."""
@@ -203,6 +205,7 @@ def train(run: Adaptation, progress: Progress, stopping: list) -> None:
 
 def main(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
+    torch.set_float32_matmul_precision("high")  # TF32, on devices that have it
     args.output.mkdir(parents=True, exist_ok=True)
     run = Adaptation(args)
     progress = Progress(args.output / "log.txt", total=run.total_tokens, unit="tokens")

@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--top-p", type=float, default=0.95, help="(default: 0.95)")
     add("--seed", type=int, default=1, help="(default: 1)")
     add("--threads", type=int, default=os.cpu_count(), help="CPU threads (default: all)")
+    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
 
 
 def draw(logits: torch.Tensor, temperature: float, top_p: float) -> int:
@@ -62,7 +63,7 @@ def continue_text(model: Llama, mechanism: str, tokenizer, prompt: str, args) ->
     for _ in range(args.max_new_tokens):
         if not fits(model, mechanism, len(tokens)):
             break
-        window = torch.tensor([tokens[-model.config.max_tokens :]])
+        window = torch.tensor([tokens[-model.config.max_tokens :]], device=model.device)
         token = draw(model(window, mechanism)[0, -1], args.temperature, args.top_p)
         if token == tokenizer.eos_id():
             break
@@ -76,8 +77,9 @@ def choice_is_right(model: Llama, mechanism: str, tokenizer, question: dict) -> 
     context = tokenizer.encode(question["context"], add_bos=True)
     for choice in question["choices"]:
         tokens = context + tokenizer.encode(choice)
-        logits = model(torch.tensor([tokens[:-1]]), mechanism)[0, len(context) - 1 :]
-        targets = torch.tensor(tokens[len(context) :])
+        row = torch.tensor(tokens, device=model.device)
+        logits = model(row[None, :-1], mechanism)[0, len(context) - 1 :]
+        targets = row[len(context) :]
         scores.append(logits.log_softmax(-1).gather(1, targets[:, None]).mean().item())
     return scores.index(max(scores)) == question["answer"]
 
@@ -149,7 +151,7 @@ def main(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     changes = {"atp_rank": args.rank, "atp_block": args.block}
     changes = {name: value for name, value in changes.items() if value is not None}
-    model = load_model(args.model, **changes)
+    model = load_model(args.model, **changes).to(args.device)
     tokenizer = load_tokenizer(args.model)
     results = measure(model, tokenizer, args)
     if args.json:

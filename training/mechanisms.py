@@ -141,6 +141,37 @@ def taylorshift_windowed(q, k, v, tau: Tensor, tau_window: Tensor, window_tokens
     return out[:, :, :n_tokens] if padding else out
 
 
+def orthogonal_iteration(gram: Tensor, rank: int, n_iterations: int = 8) -> Tensor:
+    """Approaches leading_basis by products alone, for many matrices at once.
+
+    Where eigenvalues are close to each other, the columns span others than the leading vectors, and
+    hold nearly as much (Golub and Van Loan, Matrix Computations, 8.2.4).
+    """
+    n = gram.shape[-1]
+    gram = gram.double()
+    generator = torch.Generator().manual_seed(1)
+    basis = torch.randn(n, rank, dtype=gram.dtype, generator=generator).to(gram.device)
+    unit = torch.eye(rank, dtype=gram.dtype, device=gram.device)
+    for _ in range(n_iterations):
+        y = gram @ basis
+        inner = y.mT @ y
+        # A matrix of a lower rank leaves columns that are nearly zero.
+        floor = 1e-14 * inner.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None] + 1e-300
+        triangle = torch.linalg.cholesky_ex(inner + floor * unit).L
+        basis = torch.linalg.solve_triangular(triangle.mT, y, upper=True, left=False)
+    return basis
+
+
+def leading_basis(gram: Tensor, rank: int) -> Tensor:
+    """Returns the `rank` leading eigenvectors [.., n, rank] of gram [.., n, n], in any order.
+
+    On a GPU they are approached: its eigensolver takes one matrix after the other, 2 ms each.
+    """
+    if gram.device.type == "cpu":
+        return torch.linalg.eigh(gram).eigenvectors[..., -rank:]
+    return orthogonal_iteration(gram, rank).to(gram.dtype)
+
+
 def principal_approximation(k: Tensor, v: Tensor, rank: int, sinks: int) -> tuple[Tensor, Tensor]:
     """k and v [n_seqs, n_kv_heads, n_blocks, block, d] of `rank` principal keys and values a block.
 
@@ -154,13 +185,13 @@ def principal_approximation(k: Tensor, v: Tensor, rank: int, sinks: int) -> tupl
     held = held[..., None]
     k_mean, v_mean = ((x * held).sum(3, keepdim=True) / held.sum(1, keepdim=True) for x in (k, v))
     k, v = (k - k_mean) * held, (v - v_mean) * held
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast(k.device.type, enabled=False):
         scaled = [x / x.norm(dim=(3, 4), keepdim=True).clamp_min(1e-12) for x in (k, v)]
         columns = torch.cat(scaled, dim=-1)
         # [n_seqs, n_blocks, block, n_kv_heads * 2d]
         columns = columns.permute(0, 2, 3, 1, 4).flatten(3)
         gram = columns @ columns.mT
-        basis = torch.linalg.eigh(gram).eigenvectors[..., -rank:][:, None]
+        basis = leading_basis(gram, rank)[:, None]
     project = basis @ basis.mT
     return k_mean + project @ k, v_mean + project @ v
 

@@ -185,10 +185,10 @@ class Llama(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.n_layers))
         self.norm = RMSNorm(config.hidden_dim, config.norm_eps)
         self.head = None if config.tied else nn.Parameter(torch.empty_like(self.embedding))
-        self.rope = {
-            dim: rope_table(dim, config.rope_theta, config.max_tokens)
-            for dim in {config.key_dim(m) for m in config.mechanisms}
-        }
+        self.rope_dims = {config.key_dim(m) for m in config.mechanisms}
+        for dim in self.rope_dims:
+            table = torch.stack(rope_table(dim, config.rope_theta, config.max_tokens))
+            self.register_buffer(f"rope_{dim}", table, persistent=False)
         self.initialize()
 
     def initialize(self) -> None:
@@ -225,6 +225,15 @@ class Llama(nn.Module):
                     copied = False
             if mechanism in ("efficient", "super"):
                 own.wo.zero_()
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
+    @property
+    def rope(self) -> dict[int, Tensor]:
+        """Cosines and sines, [2, max_tokens, head_dim], by the dimensions of a key."""
+        return {dim: getattr(self, f"rope_{dim}") for dim in self.rope_dims}
 
     def hidden(self, tokens: Tensor, mechanism: str) -> Tensor:
         """Maps tokens [n_seqs, n_tokens] to what the head reads, [n_seqs * n_tokens, hidden]."""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from .data import encode_stories, read_stories
 
 IGNORED = -100
+SCORED_AT_ONCE = 4096  # tokens
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,19 @@ class ValidationSet:
         self.n_bytes = sum(len(story.encode("utf-8")) for story in read_stories(path))
         self.bos_id = tokenizer.bos_id()
 
+    @staticmethod
+    def batches(stream: np.ndarray, window_tokens: int):
+        """Yields tokens and targets [n_windows, window_tokens]; the last window may be shorter."""
+        n_whole = (len(stream) - 1) // window_tokens
+        n_at_once = max(1, SCORED_AT_ONCE // window_tokens)
+        for first in range(0, n_whole, n_at_once):
+            n = min(n_at_once, n_whole - first)
+            part = stream[first * window_tokens : (first + n) * window_tokens + 1]
+            yield part[:-1].reshape(n, -1), part[1:].reshape(n, -1)
+        rest = stream[n_whole * window_tokens :]
+        if len(rest) > 1:
+            yield rest[None, :-1], rest[None, 1:]
+
     @torch.no_grad()
     def score(
         self, model, mechanism: str, window_tokens: int, max_tokens: int | None = None
@@ -49,10 +63,10 @@ class ValidationSet:
         stream = self.tokens[: (max_tokens or len(self.tokens)) + 1]
         nats = 0.0
         n_scored = 0
-        for start in range(0, len(stream) - 1, window_tokens):
-            row = torch.from_numpy(stream[start : start + window_tokens + 1])
-            targets = row[1:].masked_fill(row[1:] == self.bos_id, IGNORED)
-            logits = model(row[None, :-1], mechanism)[0]
+        for windows in self.batches(stream, window_tokens):
+            tokens, targets = (torch.from_numpy(x).to(model.device) for x in windows)
+            targets = targets.masked_fill(targets == self.bos_id, IGNORED).flatten()
+            logits = model(tokens, mechanism).flatten(0, 1)
             nats += F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum").item()
             n_scored += int((targets != IGNORED).sum())
         share = (len(stream) - 1) / (len(self.tokens) - 1)

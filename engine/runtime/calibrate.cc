@@ -21,11 +21,11 @@
 namespace lowkey {
 namespace {
 
-constexpr int64_t kChunkTokens = 512;
 constexpr absl::Duration kRateTime = absl::Milliseconds(50);
 constexpr absl::Duration kWarmUpTime = absl::Milliseconds(200);
 // A request's choices are generated together, and a prompt is read in chunks.
-constexpr int64_t kLinearRows[] = {1, 2, 4, kMaxChoices, kChunkTokens};
+constexpr int64_t kMostLinearRows = 512;
+constexpr int64_t kLinearRows[] = {1, 2, 4, kMaxChoices, kMostLinearRows};
 constexpr int64_t kMinTokens = 64, kMaxTokens = int64_t{1} << 20;
 
 std::vector<float> RandomFloats(int64_t n) {
@@ -38,11 +38,17 @@ std::vector<float> RandomFloats(int64_t n) {
 
 double Since(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - start); }
 
-// One mechanism over one layer of a model's shape.
+// One mechanism over one layer of a model's shape. A step of `chunk_tokens` rows or fewer is planned
+// once and attends n_times, as a model does for its layers: a device is waited for once a step.
 class LayerBench {
  public:
-  LayerBench(MechanismSetup setup, ThreadPool& pool, Place& place)
-      : setup_(std::move(setup)), pool_(pool), place_(place) {
+  LayerBench(MechanismSetup setup, ThreadPool& pool, Place& place, int64_t chunk_tokens,
+             int64_t n_times)
+      : setup_(std::move(setup)),
+        pool_(pool),
+        place_(place),
+        chunk_tokens_(chunk_tokens),
+        n_times_(n_times) {
     const AttentionGeometry& g = setup_.geometry;
     ld_ = g.q_dim() + g.k_dim() + g.v_dim() + g.input_dim();
   }
@@ -50,18 +56,18 @@ class LayerBench {
   // Makes a cache for two sequences of `n_tokens`: the one that grows and the one that generates.
   absl::Status Open(const AttentionOptions& wanted, int64_t n_tokens) {
     const AttentionGeometry& g = setup_.geometry;
-    LK_ASSIGN_OR_RETURN(rows_, place_.Hold(RandomFloats(kChunkTokens * ld_)));
-    LK_ASSIGN_OR_RETURN(out_, place_.Hold(std::vector<float>(kChunkTokens * g.out_dim())));
-    LK_RETURN_IF_ERROR(place_.MakeCaches(g, PageBytes(g), kChunkTokens));
+    LK_ASSIGN_OR_RETURN(rows_, place_.Hold(RandomFloats(chunk_tokens_ * ld_)));
+    LK_ASSIGN_OR_RETURN(out_, place_.Hold(std::vector<float>(chunk_tokens_ * g.out_dim())));
+    LK_RETURN_IF_ERROR(place_.MakeCaches(g, PageBytes(g), chunk_tokens_));
     mechanism_ = setup_.Make(place_, pool_);
     if (mechanism_ == nullptr) return absl::NotFoundError("no weights");
     const AttentionOptions options = mechanism_->Resolve(wanted);
     LK_RETURN_IF_ERROR(mechanism_->CheckAvailable(options));
     const int64_t budget =
-        2 * mechanism_->BoundBytes(options, {n_tokens, n_tokens + 64, kChunkTokens}) +
+        2 * mechanism_->BoundBytes(options, {n_tokens, n_tokens + 64, chunk_tokens_}) +
         4 * PageBytes(g);
     mechanism_.reset();
-    LK_RETURN_IF_ERROR(place_.MakeCaches(g, budget, kChunkTokens));
+    LK_RETURN_IF_ERROR(place_.MakeCaches(g, budget, chunk_tokens_));
     mechanism_ = setup_.Make(place_, pool_);
     sequence_.options = options;
     sequence_.n_prompt_tokens = n_tokens;
@@ -75,7 +81,7 @@ class LayerBench {
   absl::StatusOr<double> Prefill(int64_t n_tokens) {
     double seconds = 0;
     while (sequence_.n_tokens < n_tokens) {
-      const int64_t n = std::min(kChunkTokens, n_tokens - sequence_.n_tokens);
+      const int64_t n = std::min(chunk_tokens_, n_tokens - sequence_.n_tokens);
       LK_ASSIGN_OR_RETURN(const double step, Step(sequence_, n));
       seconds += step;
     }
@@ -104,8 +110,10 @@ class LayerBench {
   }
 
   const AttentionMechanism& mechanism() const { return *mechanism_; }
+  int64_t chunk_tokens() const { return chunk_tokens_; }
 
  private:
+  // Returns the seconds of a layer.
   absl::StatusOr<double> Step(SequenceCache& sequence, int64_t n_rows) {
     const Segment segment{&sequence, sequence.n_tokens, n_rows, 0};
     const AttentionGeometry& g = setup_.geometry;
@@ -114,16 +122,19 @@ class LayerBench {
     const float* v = k + g.k_dim();
     const absl::Time start = absl::Now();
     LK_RETURN_IF_ERROR(mechanism_->Plan({&segment, 1}));
-    mechanism_->Attend({0, v + g.v_dim(), ld_, q, k, v, ld_, out_.as<float>(), g.out_dim()});
+    for (int64_t i = 0; i < n_times_; ++i) {
+      mechanism_->Attend({0, v + g.v_dim(), ld_, q, k, v, ld_, out_.as<float>(), g.out_dim()});
+    }
     LK_RETURN_IF_ERROR(place_.Wait());
     mechanism_->Advance(sequence, n_rows);
-    return Since(start);
+    return Since(start) / static_cast<double>(n_times_);
   }
 
   MechanismSetup setup_;
   ThreadPool& pool_;
   int64_t ld_ = 0;
   Place& place_;
+  const int64_t chunk_tokens_, n_times_;
   Buffer rows_, out_;
   std::unique_ptr<AttentionMechanism> mechanism_;
   SequenceCache sequence_;  // must go before the cache
@@ -168,10 +179,10 @@ absl::Status SetLinearRates(int64_t n, absl::FunctionRef<absl::Status(int64_t n_
 absl::Status MeasureLinear(const TensorView& weights, const WeightStorage& storage,
                            ThreadPool& pool, SelectionProfile& profile) {
   const int64_t n = weights.shape[0];
-  const std::vector<float> x = RandomFloats(kChunkTokens * n);
+  const std::vector<float> x = RandomFloats(kMostLinearRows * n);
   LK_ASSIGN_OR_RETURN(const PackedWeight packed, PackedWeight::Pack({&weights, 1}, storage, pool));
   const int64_t ld = RowStride(packed.n_out_padded());
-  std::vector<float> y(kChunkTokens * ld);
+  std::vector<float> y(kMostLinearRows * ld);
   const auto multiply = [&](int64_t n_rows) {
     Linear(packed, x.data(), n, n_rows, y.data(), ld, pool);
     return absl::OkStatus();
@@ -208,7 +219,7 @@ absl::Status MeasureDeviceLinear(const TensorView& weights, StorageType type, Th
                                  Device& device, SelectionProfile& profile) {
   const int64_t n = weights.shape[0];
   LK_ASSIGN_OR_RETURN(const auto weight, MakeDeviceWeight({&weights, 1}, type, pool, device));
-  const size_t n_bytes = kChunkTokens * n * sizeof(float);
+  const size_t n_bytes = kMostLinearRows * n * sizeof(float);
   LK_ASSIGN_OR_RETURN(const Buffer x, Buffer::Allocate(n_bytes, &device));
   LK_ASSIGN_OR_RETURN(Buffer y, Buffer::Allocate(n_bytes, &device));
   const auto multiply = [&](int64_t n_rows) {
@@ -235,7 +246,7 @@ absl::Status WarmUp(LayerBench& bench, int64_t most_tokens) {
   const absl::Time start = absl::Now();
   const auto goes_on = [&] { return absl::Now() - start < kWarmUpTime; };
   for (int64_t n = 0; n < most_tokens && goes_on();) {
-    n = std::min(n + kChunkTokens, most_tokens);
+    n = std::min(n + bench.chunk_tokens(), most_tokens);
     LK_RETURN_IF_ERROR(bench.Prefill(n).status());
   }
   while (goes_on()) LK_RETURN_IF_ERROR(bench.Decode(1).status());
@@ -297,6 +308,7 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
                          ? MeasureLinear(view, storage, pool, out.profile)
                          : MeasureDeviceLinear(view, type, pool, *device, out.profile));
   const auto n_steps = static_cast<int64_t>(options.mechanisms.size() * options.lengths.size());
+  const int64_t chunk_tokens = std::max<int64_t>(1, options.engine.max_batch_tokens);
   for (size_t i = 0; i < options.mechanisms.size(); ++i) {
     const AttentionOptions& attention = options.mechanisms[i];
     std::vector<MechanismSetup> setups = SetUpMechanisms(checkpoint, RowTypeOf(type));
@@ -305,7 +317,8 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
                       [&](const MechanismSetup& s) { return s.id == attention.mechanism; });
     setup.geometry.n_layers = 1;
     if (attention.mechanism == Mechanism::kAtp) setup.codes = options.engine.codes.get();
-    LayerBench bench(std::move(setup), pool, *place);
+    LayerBench bench(std::move(setup), pool, *place, chunk_tokens,
+                     device == nullptr ? 1 : checkpoint.config.n_layers);
     if (!bench.Open(attention, options.lengths.back()).ok()) continue;
     MechanismCalibration& m = out.mechanisms.emplace_back();
     m.options = bench.options();

@@ -4,6 +4,7 @@ JSON file: each test, each run of compute-sanitizer, the device, and whether all
 in any folder, and has lowkey, device_bench and sdpa_bench.py beside the tests."""
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -27,7 +28,7 @@ LIBRARY = "lib/lowkey/liblowkey_cuda.so"  # where programs of bin/ look for it
 # the tree in the folder that LOWKEY_SOURCE_DIR names.
 PROGRAMS = ["lowkey", "bench/device_bench"]
 SCRIPTS = ["bench/sdpa_bench.py"]
-SOURCES = ["models/tales"]
+SOURCES = ["models/tales", "tests/golden"]
 # Every machine's own, or the driver's and toolkit's that must fit the machine's GPU.
 NOT_PACKED = re.compile(r"^(ld-linux|libc\.|libm\.|libdl\.|librt\.|libpthread\.|libstdc\+\+|libgcc_s"
                         r"|libcuda|libcublas)")
@@ -92,7 +93,7 @@ def pack(tests, build, folder):
             if str(tree) in word or os.path.isabs(word):
                 sys.exit(f"error: {test['name']}: {word}, expected no path outside of the pack")
     archive = folder.parent / f"{folder.name}.tar.xz"
-    with tarfile.open(archive, "w:xz") as out:
+    with tarfile.open(archive, "w:xz", preset=9) as out:
         out.add(folder, arcname=folder.name)
     size = archive.stat().st_size / 1e6
     print(f"{folder}: {len(tests)} tests in {len(files)} files; {archive}: {size:.1f} MB")
@@ -150,16 +151,17 @@ def jobs_of(tests, phase, sanitizer):
                    and not (tool == "racecheck" and test["name"].endswith("_cublas_gpu"))]
 
 
-def run_all(tests, phase, limit_s, library_folders):
+def run_all(tests, phase, n_at_once, limit_s, each_s, library_folders):
     began = time.monotonic()
-    left = lambda: limit_s - (time.monotonic() - began)
+    left = lambda: min(each_s, limit_s - (time.monotonic() - began))
     library_path = ":".join(library_folders + [os.environ.get("LD_LIBRARY_PATH", "")]).strip(":")
     results = {
         "device": first_line(["nvidia-smi", "--query-gpu=name,driver_version",
                               "--format=csv,noheader"]),
         "tests": [], "sanitizer": find_sanitizer(), "sanitized": [],
     }
-    for test, tool in jobs_of(tests, phase, results["sanitizer"]):
+
+    def run_job(test, tool):
         options, environment = SANITIZERS[tool] if tool else ([], {})
         environment = {**environment, **test["environment"], "LD_LIBRARY_PATH": library_path}
         checked = [results["sanitizer"], "--tool", tool, "--error-exitcode", "9"] if tool else []
@@ -167,7 +169,13 @@ def run_all(tests, phase, limit_s, library_folders):
         label = f"{test['name']} ({tool})" if tool else test["name"]
         print(f"{result['status']:>9} {result['seconds']:7.2f} s  {label}", flush=True)
         kind = {"tool": tool} if tool else {}
-        results["sanitized" if tool else "tests"].append({"name": test["name"], **kind, **result})
+        return "sanitized" if tool else "tests", {"name": test["name"], **kind, **result}
+
+    with concurrent.futures.ThreadPoolExecutor(n_at_once) as pool:
+        jobs = [pool.submit(run_job, *job) for job in jobs_of(tests, phase, results["sanitizer"])]
+        for job in jobs:
+            kind, result = job.result()
+            results[kind].append(result)
     results["seconds"] = round(time.monotonic() - began, 2)
     runs = results["tests"] + results["sanitized"]
     results["passed"] = bool(runs) and all(r["status"] == "passed" for r in runs)
@@ -185,6 +193,8 @@ def main():
     parser.add_argument("--phase", choices=["all", "tests", "sanitizers"], default="all",
                         help="the tests alone, or under compute-sanitizer alone")
     parser.add_argument("--limit", type=float, default=420, help="seconds for everything")
+    parser.add_argument("--each", type=float, default=240, help="seconds for one test")
+    parser.add_argument("--jobs", type=int, default=1, help="tests at once, which share the GPU")
     args = parser.parse_args()
     tests = tests_of_build(args.build) if args.build else tests_of_pack(here)
     if not tests:
@@ -196,7 +206,7 @@ def main():
     if not tests:
         sys.exit(f"error: --only {args.only.pattern}: no test has such a name")
     folders = ([] if args.build else [str(here / "lib")]) + cublas_folders()
-    results = run_all(tests, args.phase, args.limit, folders)
+    results = run_all(tests, args.phase, args.jobs, args.limit, args.each, folders)
     args.results.write_text(json.dumps(results, indent=1) + "\n")
     print(f"{'passed' if results['passed'] else 'NOT passed'}: {args.results}")
     return 0 if results["passed"] else 1

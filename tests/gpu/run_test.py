@@ -28,7 +28,7 @@ class PackTest(unittest.TestCase):
         # In the place of the model, which takes long to compress.
         sources, run.SOURCES = run.SOURCES, ["tests/gpu"]
         self.addCleanup(setattr, run, "SOURCES", sources)
-        self.assertEqual(sources, ["models/tales"])
+        self.assertEqual(sources, ["models/tales", "tests/golden"])
         self.build = self.folder / "build"
         for program in ["a_test", *run.PROGRAMS, "liblowkey_cuda.so"]:
             to = self.build / program

@@ -6,6 +6,7 @@ import torch
 
 from ..mechanisms import (
     CHUNK_TOKENS,
+    orthogonal_iteration,
     principal_keys_attention,
     softmax_attention,
     taylor,
@@ -83,6 +84,18 @@ class PrincipalKeys(unittest.TestCase):
         ]
         self.assertGreater(errors[0], errors[1])
         self.assertGreater(errors[1], errors[2])
+
+    def test_iteration_finds_what_the_eigensolver_finds(self):
+        columns = heads(3, 64, 96, 1)[0] * torch.linspace(3, 0, 96).exp()
+        gram = columns @ columns.mT
+        basis = orthogonal_iteration(gram, rank=16)
+        unit = torch.eye(16, dtype=torch.float64).expand(3, 16, 16)
+        torch.testing.assert_close(basis.mT @ basis, unit, atol=1e-9, rtol=0)
+        held = (basis.mT @ gram @ basis).diagonal(dim1=-2, dim2=-1).sum(-1)
+        most = torch.linalg.eigvalsh(gram)[..., -16:].sum(-1)
+        self.assertTrue(bool((held > 0.99 * most).all()), held / most)
+        nothing = orthogonal_iteration(torch.zeros_like(gram), rank=16)
+        self.assertTrue(bool((nothing == 0).all()))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "engine/kernels/cuda/grid/grid.h"
+#include "engine/kernels/cuda/grid/mma.h"
 #include "engine/kernels/cuda/launches.h"
 #include "engine/kernels/cuda/products/gate.h"
 
@@ -39,6 +40,51 @@ __global__ void RmsNormKernel(DeviceNormArgs a) {
     out[j] = FromFloat<T>(y);
     if (a.also_floats != nullptr) a.also_floats[row * a.dim + j] = y;
   }
+}
+
+template <typename T>
+struct alignas(4 * sizeof(T)) Four {
+  T x[4];
+};
+
+// Does the same with four numbers at once, where FoursTake the arguments.
+template <typename T>
+__global__ void RmsNormFoursKernel(DeviceNormArgs a) {
+  __shared__ float scratch[kWarp];
+  const int64_t row = blockIdx.x, n = a.dim / 4;
+  const auto* x =
+      reinterpret_cast<const Four<float>*>(a.x + (a.rows == nullptr ? row : a.rows[row]) * a.dim);
+  const auto* weight = reinterpret_cast<const Four<float>*>(a.weight);
+  float squares = 0;
+#pragma unroll 4
+  for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
+    const Four<float> four = x[j];
+#pragma unroll
+    for (const float v : four.x) squares += v * v;
+  }
+  const float mean = BlockSum(squares, scratch) / static_cast<float>(a.dim);
+  const float scale = 1.0f / sqrtf(mean + a.eps);
+  auto* out = reinterpret_cast<Four<T>*>(static_cast<T*>(a.out) + row * a.dim);
+  auto* also = reinterpret_cast<Four<float>*>(a.also_floats);
+#pragma unroll 4
+  for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
+    const Four<float> four = x[j], weights = weight[j];
+    Four<float> y;
+    Four<T> rounded;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      y.x[i] = four.x[i] * scale * weights.x[i];
+      rounded.x[i] = FromFloat<T>(y.x[i]);
+    }
+    out[j] = rounded;
+    if (also != nullptr) also[row * n + j] = y;
+  }
+}
+
+bool FoursTake(const DeviceNormArgs& args) {
+  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  return args.dim % 4 == 0 && is_aligned(args.x) && is_aligned(args.weight) &&
+         is_aligned(args.out) && is_aligned(args.also_floats);
 }
 
 __global__ void AnglesKernel(AnglesArgs a) {
@@ -153,8 +199,42 @@ template <typename T>
 __global__ void GatedKernel(GatedArgs a) {
   const int64_t row = blockIdx.x, j = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (j >= a.n) return;
-  const float* gate = a.gate_up + row * a.ld + j / kGatedGroup * 2 * kGatedGroup + j % kGatedGroup;
+  const float* gate = static_cast<const float*>(a.gate_up) + row * a.ld +
+                      j / kGatedGroup * 2 * kGatedGroup + j % kGatedGroup;
   static_cast<T*>(a.out)[row * a.n + j] = FromFloat<T>(SiluTimes(gate[0], gate[kGatedGroup]));
+}
+
+// Eight numbers of bf16, read and written as one.
+struct alignas(16) EightHalves {
+  uint32_t pairs[4];
+};
+
+__device__ float LowOf(uint32_t pair) { return ToFloat(static_cast<uint16_t>(pair & 0xffff)); }
+__device__ float HighOf(uint32_t pair) { return ToFloat(static_cast<uint16_t>(pair >> 16)); }
+
+// Gates a group of channels a thread, in bf16.
+__global__ void GatedGroupsKernel(GatedArgs a) {
+  static_assert(kGatedGroup == 8);
+  const int64_t row = blockIdx.x, first = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * 8;
+  if (first >= a.n) return;
+  const auto* from = reinterpret_cast<const EightHalves*>(static_cast<const uint16_t*>(a.gate_up) +
+                                                          row * a.ld + 2 * first);
+  const EightHalves gates = from[0], ups = from[1];
+  auto* to = static_cast<uint16_t*>(a.out) + row * a.n + first;
+  EightHalves gated;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    gated.pairs[i] = PackBFloat16(SiluTimes(LowOf(gates.pairs[i]), LowOf(ups.pairs[i])),
+                                  SiluTimes(HighOf(gates.pairs[i]), HighOf(ups.pairs[i])));
+  }
+  if (a.n % 8 == 0) {
+    *reinterpret_cast<EightHalves*>(to) = gated;
+    return;
+  }
+  for (int i = 0; i < 8 && first + i < a.n; ++i) {
+    const uint32_t pair = gated.pairs[i / 2];
+    to[i] = static_cast<uint16_t>(i % 2 == 0 ? pair & 0xffff : pair >> 16);
+  }
 }
 
 template <typename T>
@@ -192,8 +272,11 @@ void EmbedOnDevice(Device& device, const EmbedArgs& args) {
 }
 
 void RmsNormOnDevice(Device& device, const DeviceNormArgs& args) {
-  Launch(device, ForType(args.out_type, RmsNormKernel<float>, RmsNormKernel<uint16_t>),
-         RowBlocks(args.n_rows), args);
+  const auto kernel =
+      FoursTake(args)
+          ? ForType(args.out_type, RmsNormFoursKernel<float>, RmsNormFoursKernel<uint16_t>)
+          : ForType(args.out_type, RmsNormKernel<float>, RmsNormKernel<uint16_t>);
+  Launch(device, kernel, RowBlocks(args.n_rows), args);
 }
 
 void AnglesOnDevice(Device& device, const AnglesArgs& args) {
@@ -205,6 +288,15 @@ void RotateOnDevice(Device& device, const RotateArgs& args) {
 }
 
 void GatedOnDevice(Device& device, const GatedArgs& args) {
+  if (args.gate_up_type == StorageType::kBFloat16) {
+    const int64_t n_groups = (args.n + kGatedGroup - 1) / kGatedGroup;
+    Launch(device, GatedGroupsKernel,
+           {.blocks_x = args.n_rows,
+            .blocks_y = (n_groups + kThreads - 1) / kThreads,
+            .threads = kThreads},
+           args);
+    return;
+  }
   Launch(device, ForType(args.out_type, GatedKernel<float>, GatedKernel<uint16_t>),
          {.blocks_x = args.n_rows,
           .blocks_y = (args.n + kThreads - 1) / kThreads,

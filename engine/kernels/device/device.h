@@ -74,7 +74,8 @@ struct ProductChoice {
 
   int64_t n_out = 0, n_in = 0;
   StorageType type = StorageType::kFloat32;
-  std::string way;              // "tiles", "warpgroups", "plain" or "cublasLt algorithm 66"
+  bool rounded = false;         // for results in bf16 (ProductArgs::rounded)
+  std::string way;              // "tiles", "warpgroups", "plain" or "cublasLt by 5 methods"
   std::vector<Timing> timings;  // of the trials, with a cold cache; empty without trials
   std::string refused;          // which way was fast, but not right; empty: none
 };

@@ -77,10 +77,11 @@ struct RotateArgs {
   int64_t layer = 0;
 };
 
-// out [n_rows, n] = silu(gate) * up. Row i of both is at gate_up + i * ld, in groups as in
-// GatedProductArgs.
+// out [n_rows, n] = silu(gate) * up. Row i of both is number i * ld of gate_up and the following, in
+// groups as in GatedProductArgs. In bf16, ld is a multiple of 8 and gate_up is aligned to 16 bytes.
 struct GatedArgs {
-  const float* gate_up = nullptr;
+  const void* gate_up = nullptr;
+  StorageType gate_up_type = StorageType::kFloat32;  // or bf16, where out is bf16 too
   int64_t ld = 0;
   int64_t n = 0;
   int64_t n_rows = 0;

@@ -26,11 +26,20 @@ struct TiledBlock : tiles::Block<kHeadDim, kWarps, 1> {
   static constexpr int64_t kBytes =
       kTileAlignment + (kQueries + 2 * 2 * kPlane) * static_cast<int64_t>(sizeof(uint16_t));
 
-  // Replaces Block's.
+  // These replace Block's. The heads of a task follow each other, so that the tasks that read most
+  // come first.
+  __device__ static int KvHead() { return static_cast<int>(blockIdx.x); }
   __device__ static int Place(int n_rows, int row, int column) {
     const int piece = SwizzledPiece(row, column % kTileColumns / 8);
     return (column / kTileColumns * n_rows + row) * kTileColumns + piece * 8 + column % 8;
   }
+};
+
+// The rows of a warp, with the sums of their earlier spans in registers: to write them at the end of
+// each span and to read them at the next would take longer than a span's products.
+template <int kHeadDim>
+struct GroupRows : tiles::WarpRows<TiledBlock<kHeadDim>> {
+  float before[kHeadDim / 8][4];
 };
 
 // Returns the first of the warpgroup's rows.
@@ -64,7 +73,7 @@ __device__ inline void Score(const uint16_t* queries, const uint16_t* keys,
 template <int kHeadDim>
 __device__ inline void AddValues(const uint16_t* values,
                                  const float (&weights)[1][tiles::kKeys / 8][4],
-                                 tiles::WarpRows<TiledBlock<kHeadDim>>& rows) {
+                                 GroupRows<kHeadDim>& rows) {
   auto& sums = reinterpret_cast<float(&)[kHeadDim / 2]>(rows.out);
   uint32_t packed[tiles::kKeys / 16][4];
 #pragma unroll
@@ -89,26 +98,69 @@ __device__ inline void AddValues(const uint16_t* values,
   PinRegisters(sums);
 }
 
+// Folds the span that ends into earlier spans: `out` becomes the sums over all of them.
+template <int kHeadDim>
+__device__ inline void FoldSpan(GroupRows<kHeadDim>& rows) {
+  using B = TiledBlock<kHeadDim>;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const RowFold fold = FoldRow(rows.folded[0][half], tiles::StateOf<B>(rows, 0, half));
+    rows.folded[0][half] = fold.joined;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; ++i) {
+#pragma unroll
+      for (int j = 2 * half; j < 2 * half + 2; ++j) {
+        rows.out[0][i][j] = fold.Join(rows.before[i][j], rows.out[0][i][j]);
+      }
+    }
+  }
+}
+
+// Stores the sums over all spans, divided by the weights' sums.
+template <int kHeadDim>
+__device__ inline void StoreResults(const AttendArgs& a, const RowTileTask& task,
+                                    const GroupRows<kHeadDim>& rows) {
+  using B = TiledBlock<kHeadDim>;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = tiles::RowOf<B>(0, half);
+    if (row >= task.n_rows) continue;
+    const float scale = 1.0f / rows.folded[0][half].sum;
+    const int64_t at = OutputAt(a, PlaceOf(task, a.group, row), B::KvHead()) + threadIdx.x % 4 * 2;
+    tiles::WithSums<B>(rows, 0, half, [&](int column, tiles::FloatPair x) {
+      x = {x.x * scale, x.y * scale};
+      if (a.rounded != nullptr) {
+        *reinterpret_cast<uint32_t*>(a.rounded + at + column) = PackBFloat16(x.x, x.y);
+      } else {
+        *reinterpret_cast<tiles::FloatPair*>(a.out + at + column) = x;
+      }
+    });
+  }
+}
+
 // Does what tiles::AddPage does, but the four warps of a warpgroup take part in all of its products,
 // for `group`, the positions of their rows: a page that a warp's rows do not see changes nothing, for
 // its weights are 0 and values are finite.
 template <int kHeadDim>
 __device__ inline void AddPage(const AttendArgs& a, const RowTileTask& task, int page,
                                const uint16_t* queries, const uint16_t* here,
-                               const tiles::WarpPositions& group,
-                               tiles::WarpRows<TiledBlock<kHeadDim>>& rows) {
+                               const tiles::WarpPositions& group, GroupRows<kHeadDim>& rows) {
   using B = TiledBlock<kHeadDim>;
-  const tiles::WarpPositions& positions = rows.positions;
   if (group.Sees(page, a.n_before)) {
     float scores[1][tiles::kKeys / 8][4];
     Score<kHeadDim>(queries, here, scores);
     if (group.SeesInPart(page, a.n_before)) tiles::Mask<B>(a, task, page, scores);
-    tiles::Weigh(rows, scores);
+    tiles::Weigh<B>(rows, scores);
     AddValues<kHeadDim>(here + B::kPlane, scores, rows);
   }
   if ((page + 1) % task.span_pages == 0 && page + 1 < task.end_page) {
-    if (positions.has_rows) tiles::Fold<B, tiles::Last::kNo>(a, task, rows);
-    tiles::Restart(rows);
+    FoldSpan(rows);
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) rows.before[i][j] = rows.out[0][i][j];
+    }
+    tiles::Restart<B>(rows);
   }
 }
 
@@ -120,13 +172,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
   auto* const queries =
       reinterpret_cast<uint16_t*>(bytes + (kTileAlignment - address % kTileAlignment));
   uint16_t* const pages = queries + B::kQueries;
-  const RowTileTask task = a.tasks[blockIdx.x];
+  const RowTileTask task = a.tasks[blockIdx.y];
   if (task.n_rows == 0) return;
   tiles::LoadPage<B>(a, task, task.begin_page, pages);
   CommitCopies();
   tiles::LoadQueries<B>(a, task, queries);
-  tiles::WarpRows<B> rows;
-  tiles::Begin(a, task, rows);
+  GroupRows<kHeadDim> rows;
+  tiles::Begin<B>(a, task, rows);
   const auto group = tiles::PositionsOf(a, task, FirstGroupRow(), kGroupRows);
   for (int page = task.begin_page; page < task.end_page; ++page) {
     const int stage = (page - task.begin_page) % 2;
@@ -139,14 +191,20 @@ __global__ void __launch_bounds__(kWarps* kWarp) AttendKernel(AttendArgs a) {
     CommitCopies();
     AddPage<kHeadDim>(a, task, page, queries, pages + stage * 2 * B::kPlane, group, rows);
   }
-  tiles::Finish(a, task, rows);
+  if (!rows.positions.has_rows) return;
+  if (task.n_parts > 1) {
+    tiles::SavePart<B>(a, task, rows);
+  } else {
+    FoldSpan(rows);
+    StoreResults(a, task, rows);
+  }
 }
 
 template <int kHeadDim>
 void LaunchFor(Device& device, const AttendArgs& args) {
   Launch(device, AttendKernel<kHeadDim>,
-         {.blocks_x = args.n_tasks,
-          .blocks_y = args.n_kv_heads,
+         {.blocks_x = args.n_kv_heads,
+          .blocks_y = args.n_tasks,
           .threads = TiledBlock<kHeadDim>::kThreads,
           .shared_bytes = TiledBlock<kHeadDim>::kBytes},
          args);

@@ -33,6 +33,8 @@ struct Block {
   static constexpr int kGroups = kHeadDim / 16;  // groups of 16 columns that a warp adds up
   static constexpr bool kSharesRows = false;
 
+  // Returns the block's KV head.
+  __device__ static int KvHead() { return static_cast<int>(blockIdx.y); }
   // Returns which rows of the block are the warp's: the first, the second and so on.
   __device__ static int RowsIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
   // Returns the first column of one of the warp's groups; kDim or more: the warp has none there.
@@ -141,7 +143,7 @@ __device__ __forceinline__ void LoadQueries(const AttendArgs& a, const RowTileTa
     const int row = i / kPairs, column = 2 * (i % kPairs);
     // Every lane loads, so that the next loads need not wait for this load.
     const RowPlace place = PlaceOf(task, a.group, std::min(row, task.n_rows - 1));
-    const float* q = QueryOf(a, place, blockIdx.y) + column;
+    const float* q = QueryOf(a, place, B::KvHead()) + column;
     const uint32_t packed = PackBFloat16(q[0] * scale, q[1] * scale);
     *reinterpret_cast<uint32_t*>(queries + B::Place(B::kRows, row, column)) =
         row < task.n_rows ? packed : 0;
@@ -154,7 +156,7 @@ template <typename B>
 __device__ __forceinline__ void LoadPage(const AttendArgs& a, const RowTileTask& task, int page,
                                          uint16_t* to) {
   constexpr int kChunks = B::kDim / 8;  // pieces of 16 bytes
-  const auto* keys = KeysOf<uint16_t>(a, a.pages[task.pages + page], blockIdx.y);
+  const auto* keys = KeysOf<uint16_t>(a, a.pages[task.pages + page], B::KvHead());
   const auto* values = keys + kKeys * B::kDim;
   const int n_cached = task.end_position - page * kKeys;
 #pragma unroll 4
@@ -364,7 +366,8 @@ __device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& tas
       const int row = RowOf<B>(tile, half);
       if (row >= task.n_rows) continue;
       const float scale = 1.0f / fold.joined.sum;
-      const int64_t at = OutputAt(a, PlaceOf(task, a.group, row), blockIdx.y) + threadIdx.x % 4 * 2;
+      const int64_t at =
+          OutputAt(a, PlaceOf(task, a.group, row), B::KvHead()) + threadIdx.x % 4 * 2;
       WithSums(rows, tile, half, [&](int column, FloatPair x) {
         auto* pair = reinterpret_cast<FloatPair*>(a.out + at + column);
         if (!fold.before_is_empty) {
@@ -394,7 +397,7 @@ __device__ __forceinline__ void SavePart(const AttendArgs& a, const RowTileTask&
       const RowState state = StateOf(rows, tile, half);
       const int row = RowOf<B>(tile, half);
       if (row >= task.n_rows) continue;
-      const int64_t part = PartOf(a, int64_t{task.part} + row, blockIdx.y);
+      const int64_t part = PartOf(a, int64_t{task.part} + row, B::KvHead());
       if (B::ColumnOf(0) + threadIdx.x % 4 == 0) {
         a.part_states[2 * part] = state.max;
         a.part_states[2 * part + 1] = state.sum;

@@ -91,8 +91,11 @@ void GateAfter(Device& device, const GatedProductArgs& args,
                absl::FunctionRef<void(const ProductArgs&)> multiply) {
   const ProductArgs& product = args.product;
   multiply(product);
-  device.kernels().gated(device, {product.y, product.ld_y, args.n_channels, product.n_rows,
-                                  args.out, RowTypeOf(product.weight->type())});
+  const bool is_rounded = product.rounded != nullptr;
+  device.kernels().gated(
+      device, {is_rounded ? static_cast<const void*>(product.rounded) : product.y,
+               is_rounded ? StorageType::kBFloat16 : StorageType::kFloat32, product.ld_y,
+               args.n_channels, product.n_rows, args.out, RowTypeOf(product.weight->type())});
 }
 
 }  // namespace lowkey

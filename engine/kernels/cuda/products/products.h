@@ -73,7 +73,8 @@ void MultiplyByWarpgroups(Device& device, const ProductArgs& args, const Warpgro
 void MultiplyGatedByWarpgroups(Device& device, const GatedProductArgs& args,
                                const WarpgroupSpace& space);
 
-// Computes Device::MultiplyGated by `multiply`, which queues a product, and another kernel.
+// Computes Device::MultiplyGated by `multiply`, which queues args.product, and another kernel. The
+// product's results are in bf16 between them where args.product.rounded is set.
 void GateAfter(Device& device, const GatedProductArgs& args,
                absl::FunctionRef<void(const ProductArgs&)> multiply);
 

@@ -67,7 +67,8 @@ TEST_P(CudaRowsTest, Gated) {
   const int64_t ld = (n + 7) / 8 * 16 + 5;
   const std::vector<float> x = Random(3 * ld, 3);
   DeviceArray<float> x_there(x), gated(3 * n);
-  kernels_.gated(device_, {x_there.data(), ld, n, 3, gated.data()});
+  kernels_.gated(device_,
+                 {.gate_up = x_there.data(), .ld = ld, .n = n, .n_rows = 3, .out = gated.data()});
   const std::vector<float> out = gated.Read();
   for (int64_t i = 0; i < 3; ++i) {
     for (int64_t j = 0; j < n; ++j) {
@@ -76,6 +77,27 @@ TEST_P(CudaRowsTest, Gated) {
       EXPECT_NEAR(out[i * n + j], expected[0], 1e-6);
     }
   }
+}
+
+TEST_P(CudaRowsTest, GatesRoundedNumbers) {
+  const int64_t n = GetParam();
+  const int64_t ld = (n + 7) / 8 * 16 + 8;
+  const std::vector<uint16_t> x = Rounded(Random(3 * ld, 3));
+  std::vector<float> widened;
+  for (const uint16_t bits : x) widened.push_back(ToFloat(BFloat16{bits}));
+  DeviceArray<uint16_t> x_there(x), gated(3 * n);
+  DeviceArray<float> widened_there(widened), expected(3 * n);
+  kernels_.gated(device_, {.gate_up = x_there.data(),
+                           .gate_up_type = StorageType::kBFloat16,
+                           .ld = ld,
+                           .n = n,
+                           .n_rows = 3,
+                           .out = gated.data(),
+                           .out_type = StorageType::kBFloat16});
+  kernels_.gated(
+      device_,
+      {.gate_up = widened_there.data(), .ld = ld, .n = n, .n_rows = 3, .out = expected.data()});
+  EXPECT_EQ(gated.Read(), Rounded(expected.Read()));
 }
 
 TEST_P(CudaRowsTest, RotatesHeadsAfterTheirNorms) {

@@ -1,284 +1,180 @@
 #include "engine/kernels/cuda/native/products/choose_product.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
-#include <random>
 #include <utility>
-#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
-#include "engine/kernels/cuda/native/errors.h"
-#include "engine/kernels/cuda/products/products.h"
 
 namespace lowkey {
 namespace {
 
-constexpr int64_t kMostRows = 512;
-// How many rows steps have, and how often: most steps generate.
-struct Load {
-  int64_t n_rows;
-  double weight;
-};
-constexpr Load kLoads[] = {{1, 2}, {64, 2}, {kMostRows, 1}};
-constexpr int kTimes = 5;
-// Another method must take this share of the best time so far. Between methods that are nearly as
-// fast as each other the first wins, in this process as in the next, and rows keep their bits.
+// Another kind of methods must take this share of the best time so far. Between kinds that are
+// nearly as fast as each other the first wins, in this process as in the next, and rows keep their
+// bits.
 constexpr double kGain = 0.9;
-// The row that is tried, and the first rows and row counts of the products that contain it.
-constexpr int64_t kTriedRow = 300;
-// Rows that are compared with the plain kernel's: beside the borders of tiles of rows.
-constexpr int64_t kComparedRows[] = {0, 63, 191, 511};
-constexpr Load kNeighbors[] = {{300, 1},  {299, 3},   {290, 16}, {280, 32},
-                               {256, 64}, {213, 100}, {0, 512}};
 
-struct Event {
-  Event() { (void)cudaEventCreate(&event); }
-  ~Event() { (void)cudaEventDestroy(event); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  cudaEvent_t event = nullptr;
+// Methods that compute the same bits of a row alone, each with the loads that it is tried for.
+struct Kind {
+  RowBits bits;
+  struct Member {
+    ProductMethod method;
+    int64_t n_rows;  // the load that it is proposed for; 0: all
+  };
+  std::vector<Member> members;
 };
 
-using Multiply = absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)>;
-
-// Returns the median of some times of a product, infinite where it does not run.
-absl::StatusOr<double> MedianMicroseconds(const LtContext& context, const ProductArgs& args,
-                                          const ProductMethod& method, Multiply multiply) {
-  const Event begin, end;
-  std::vector<double> times;
-  for (int i = 0; i <= kTimes; ++i) {
-    // Clears the weight from the cache: between two uses of a weight a model reads all others.
-    LK_CUDA_RETURN_IF_ERROR(
-        cudaMemsetAsync(context.workspace.data(), 0, context.workspace.size(), context.stream),
-        "product");
-    LK_CUDA_RETURN_IF_ERROR(cudaEventRecord(begin.event, context.stream), "product");
-    if (!multiply(args, method).ok()) return std::numeric_limits<double>::infinity();
-    LK_CUDA_RETURN_IF_ERROR(cudaEventRecord(end.event, context.stream), "product");
-    LK_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end.event), "product");
-    float milliseconds = 0;
-    LK_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&milliseconds, begin.event, end.event), "product");
-    if (i > 0) times.push_back(1e3 * milliseconds);  // the first run may have loaded the kernel
-  }
-  std::nth_element(times.begin(), times.begin() + kTimes / 2, times.end());
-  return times[kTimes / 2];
+bool AreOne(const ProductMethod& a, const ProductMethod& b) {
+  const auto* x = std::get_if<cublasLtMatmulAlgo_t>(&a);
+  const auto* y = std::get_if<cublasLtMatmulAlgo_t>(&b);
+  return x != nullptr && y != nullptr && std::memcmp(x, y, sizeof(*x)) == 0;
 }
 
-class Trial {
- public:
-  Trial(Device& device, const LtContext& context, const DeviceWeight& weight, Multiply multiply)
-      : device_(device), context_(context), weight_(weight), multiply_(multiply) {}
+// Adds a method of cuBLASLt to the kind from `begin` on that has its bits.
+absl::Status AddToKinds(ProductTrial& trial, const Kind::Member& member, size_t begin,
+                        std::vector<Kind>& kinds) {
+  const auto own = absl::MakeSpan(kinds).subspan(begin);
+  const auto has = [&](const Kind& kind) {
+    return absl::c_any_of(kind.members,
+                          [&](const auto& m) { return AreOne(m.method, member.method); });
+  };
+  auto kind = absl::c_find_if(own, has);
+  if (kind == own.end()) {
+    LK_ASSIGN_OR_RETURN(RowBits bits, trial.BitsAlone(member.method));
+    kind =
+        absl::c_find_if(own, [&](const Kind& k) { return absl::c_equal(k.bits, bits, SameBits); });
+    if (kind == own.end()) {
+      kinds.push_back({std::move(bits), {member}});
+      return absl::OkStatus();
+    }
+  }
+  kind->members.push_back(member);
+  return absl::OkStatus();
+}
 
-  absl::Status Prepare();
-  // Returns our own kernels, and the methods of cuBLASLt that run with every number of rows, with and
-  // without a bias.
-  std::vector<ProductMethod> Methods(MethodsToTry wanted, bool has_warpgroups) const;
-  // Times each of kLoads; infinite where the method does not run.
-  absl::StatusOr<std::vector<ProductChoice::Timing>> Time(const ProductMethod& method);
-  absl::StatusOr<bool> KeepsBits(const ProductMethod& method);
-  // Returns whether rows of products of few and of many rows are close to the plain kernel's.
-  absl::StatusOr<bool> IsRight(const ProductMethod& method);
+absl::StatusOr<std::vector<Kind>> KindsOf(ProductTrial& trial, MethodsToTry wanted,
+                                          bool has_warpgroups) {
+  std::vector<Kind> kinds;
+  for (const ProductMethod& method : trial.OwnMethods(wanted, has_warpgroups)) {
+    LK_ASSIGN_OR_RETURN(RowBits bits, trial.BitsAlone(method));
+    kinds.push_back({std::move(bits), {{method, 0}}});
+  }
+  if (wanted != MethodsToTry::kAll && wanted != MethodsToTry::kCublas) return kinds;
+  const size_t n_own = kinds.size();
+  for (const ProductLoad& load : trial.loads()) {
+    for (const ProductMethod& method : trial.CublasMethods(load.n_rows)) {
+      LK_RETURN_IF_ERROR(AddToKinds(trial, {method, load.n_rows}, n_own, kinds));
+    }
+  }
+  return kinds;
+}
 
- private:
-  ProductArgs Args(int64_t first_row, int64_t n_rows) const;
-  // Returns row `row` of the product of rows [0, n_rows).
-  absl::StatusOr<std::vector<float>> RowOf(int64_t row, int64_t n_rows,
-                                           const ProductMethod& method);
-  std::vector<cublasLtMatmulAlgo_t> CublasMethods() const;
-  bool RunsAlways(const cublasLtMatmulAlgo_t& method) const;
-  Device& device_;
-  const LtContext& context_;
-  const DeviceWeight& weight_;
-  const Multiply multiply_;
-  Buffer x_, y_;
+// A kind's best methods; no ranges if the kind has none for some load.
+struct KindTrial {
+  ChosenProduct product;
+  double weighted_us = 0;
 };
 
-absl::Status Trial::Prepare() {
-  const int64_t n = kMostRows * weight_.n_in();
-  const auto x_bytes = static_cast<size_t>(n * StorageBytes(weight_.type()));
-  LK_ASSIGN_OR_RETURN(x_, Buffer::Allocate(x_bytes, &device_));
-  LK_ASSIGN_OR_RETURN(
-      y_,
-      Buffer::Allocate(static_cast<size_t>(kMostRows * weight_.n_out()) * sizeof(float), &device_));
-  // The numbers' sums round: any other order of a sum shows.
-  std::minstd_rand engine(1);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<std::byte> x(x_bytes);
-  for (int64_t i = 0; i < n; ++i) {
-    const float v = uniform(engine);
-    if (weight_.type() == StorageType::kFloat32) {
-      reinterpret_cast<float*>(x.data())[i] = v;
-    } else {
-      reinterpret_cast<uint16_t*>(x.data())[i] = ToBFloat16(v).bits;
+// Returns the members' times for a load, the fastest first: of those that are proposed for it or for
+// the loads beside it, and of all where there are none.
+using TimedMethods = std::vector<std::pair<double, const ProductMethod*>>;
+absl::StatusOr<TimedMethods> TimeMembers(ProductTrial& trial, const Kind& kind, size_t load) {
+  const absl::Span<const ProductLoad> loads = trial.loads();
+  const int64_t fewer = loads[load == 0 ? 0 : load - 1].n_rows;
+  const int64_t more = loads[std::min(load + 1, loads.size() - 1)].n_rows;
+  TimedMethods times;
+  for (const bool all : {false, true}) {
+    for (const Kind::Member& member : kind.members) {
+      const bool is_near = member.n_rows == 0 || (member.n_rows >= fewer && member.n_rows <= more);
+      const bool is_known = absl::c_any_of(
+          times, [&](const auto& timed) { return AreOne(*timed.second, member.method); });
+      if (is_known || !(all || is_near)) continue;
+      LK_ASSIGN_OR_RETURN(const double us, trial.Time(loads[load].n_rows, member.method));
+      times.emplace_back(us, &member.method);
     }
+    if (!times.empty()) break;
   }
-  device_.Upload(x.data(), x_.data(), static_cast<int64_t>(x_bytes));
-  return device_.status();
+  absl::c_stable_sort(times, [](const auto& a, const auto& b) { return a.first < b.first; });
+  return times;
 }
 
-ProductArgs Trial::Args(int64_t first_row, int64_t n_rows) const {
-  return {.weight = &weight_,
-          .x = x_.data() + first_row * weight_.n_in() * StorageBytes(weight_.type()),
-          .ld_x = weight_.n_in(),
-          .n_rows = n_rows,
-          .y = const_cast<float*>(y_.as<float>()),
-          .ld_y = weight_.n_out()};
-}
-
-std::vector<cublasLtMatmulAlgo_t> Trial::CublasMethods() const {
-  std::vector<cublasLtMatmulAlgo_t> methods;
-  for (const Load& load : kLoads) {
-    const ProductArgs args = Args(0, load.n_rows);
-    if (!LtProduct::Takes(args)) continue;
-    for (const auto& method : LtProduct(args).Methods(context_, SumOrder::kInOneGo)) {
-      const auto is_method = [&](const auto& other) {
-        return std::memcmp(&method, &other, sizeof(method)) == 0;
-      };
-      if (std::none_of(methods.begin(), methods.end(), is_method)) methods.push_back(method);
+// Returns the fastest methods of a kind that keep its bits among other rows.
+absl::StatusOr<KindTrial> TryKind(ProductTrial& trial, const Kind& kind) {
+  KindTrial found;
+  int64_t fewer = 0;
+  for (size_t i = 0; i < trial.loads().size(); ++i) {
+    const ProductLoad& load = trial.loads()[i];
+    LK_ASSIGN_OR_RETURN(const TimedMethods times, TimeMembers(trial, kind, i));
+    bool keeps_bits = false;
+    for (const auto& [us, method] : times) {
+      LK_ASSIGN_OR_RETURN(keeps_bits, trial.KeepsBits(fewer, load.n_rows, *method, kind.bits));
+      if (!keeps_bits) continue;
+      found.product.ranges.push_back({load.n_rows, *method, us});
+      found.weighted_us += load.weight * us;
+      break;
     }
+    if (!keeps_bits) return KindTrial{};
+    fewer = load.n_rows;
   }
-  return methods;
-}
-
-bool Trial::RunsAlways(const cublasLtMatmulAlgo_t& method) const {
-  return std::all_of(std::begin(kLoads), std::end(kLoads), [&](const Load& load) {
-    ProductArgs args = Args(0, load.n_rows);
-    if (!LtProduct(args).CanRun(context_, method)) return false;
-    args.bias = args.y;  // only the presence of a bias matters
-    return LtProduct(args).CanRun(context_, method);
-  });
-}
-
-std::vector<ProductMethod> Trial::Methods(MethodsToTry wanted, bool has_warpgroups) const {
-  std::vector<ProductMethod> methods;
-  const bool all = wanted == MethodsToTry::kAll;
-  if (TilesTake(Args(0, 1))) {
-    if (all || wanted == MethodsToTry::kTiles) methods.push_back(OwnKernel::kTiles);
-    if (has_warpgroups && (all || wanted == MethodsToTry::kWarpgroups)) {
-      methods.push_back(OwnKernel::kWarpgroups);
-    }
-  }
-  if (!all && wanted != MethodsToTry::kCublas) return methods;
-  for (const auto& method : CublasMethods()) {
-    if (RunsAlways(method)) methods.push_back(method);
-  }
-  return methods;
-}
-
-absl::StatusOr<std::vector<ProductChoice::Timing>> Trial::Time(const ProductMethod& method) {
-  std::vector<ProductChoice::Timing> timings;
-  for (const Load& load : kLoads) {
-    LK_ASSIGN_OR_RETURN(const double us,
-                        MedianMicroseconds(context_, Args(0, load.n_rows), method, multiply_));
-    timings.push_back({load.n_rows, us});
-  }
-  return timings;
-}
-
-double Weighted(const std::vector<ProductChoice::Timing>& timings) {
-  double sum = 0;
-  for (size_t i = 0; i < timings.size(); ++i) sum += kLoads[i].weight * timings[i].microseconds;
-  return sum;
-}
-
-absl::StatusOr<bool> Trial::KeepsBits(const ProductMethod& method) {
-  std::vector<float> alone, among(weight_.n_out());
-  const auto row_bytes = static_cast<int64_t>(among.size() * sizeof(float));
-  for (const auto& [first_row, n_rows] : kNeighbors) {
-    const ProductArgs args = Args(first_row, static_cast<int64_t>(n_rows));
-    if (!multiply_(args, method).ok()) return false;
-    LK_RETURN_IF_ERROR(device_.Download(args.y + (kTriedRow - first_row) * weight_.n_out(),
-                                        among.data(), row_bytes));
-    if (alone.empty()) alone = among;
-    if (std::memcmp(among.data(), alone.data(), static_cast<size_t>(row_bytes)) != 0) return false;
-  }
-  return true;
-}
-
-absl::StatusOr<std::vector<float>> Trial::RowOf(int64_t row, int64_t n_rows,
-                                                const ProductMethod& method) {
-  const ProductArgs args = Args(0, n_rows);
-  // NaN there keeps numbers of an earlier product from standing for those of this one.
-  LK_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(y_.data(), 0xff, y_.size_bytes(), context_.stream),
-                          "product");
-  LK_RETURN_IF_ERROR(multiply_(args, method));
-  std::vector<float> y(weight_.n_out());
-  LK_RETURN_IF_ERROR(device_.Download(args.y + row * weight_.n_out(), y.data(),
-                                      static_cast<int64_t>(y.size() * sizeof(float))));
-  return y;
-}
-
-absl::StatusOr<bool> Trial::IsRight(const ProductMethod& method) {
-  constexpr float kTolerance = 1e-3f;  // of the row's largest number; another order changes 1e-6
-  for (const int64_t row : kComparedRows) {
-    for (const Load& load : kLoads) {
-      if (row >= load.n_rows) continue;
-      LK_ASSIGN_OR_RETURN(const auto expected, RowOf(row, row + 1, OwnKernel::kPlain));
-      LK_ASSIGN_OR_RETURN(const auto y, RowOf(row, load.n_rows, method));
-      float largest = 0, worst = 0;
-      for (size_t i = 0; i < y.size(); ++i) {
-        largest = std::max(largest, std::fabs(expected[i]));
-        // With NaN this is a difference too.
-        if (!(std::fabs(y[i] - expected[i]) <= worst)) worst = std::fabs(y[i] - expected[i]);
-      }
-      if (!(worst <= kTolerance * largest)) return false;
-    }
-  }
-  return true;
+  return found;
 }
 
 }  // namespace
 
-std::string NameOf(const ProductMethod& method) {
-  if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&method)) {
-    return absl::StrCat("cublasLt algorithm ", AlgorithmOf(*lt));
+std::string NameOf(const ChosenProduct& product) {
+  std::vector<ProductMethod> methods;
+  for (const ChosenProduct::Range& range : product.ranges) {
+    if (std::holds_alternative<OwnKernel>(range.method)) return NameOf(range.method);
+    if (absl::c_none_of(methods, [&](const auto& m) { return AreOne(m, range.method); })) {
+      methods.push_back(range.method);
+    }
   }
-  switch (std::get<OwnKernel>(method)) {
-    case OwnKernel::kTiles:
-      return "tiles";
-    case OwnKernel::kWarpgroups:
-      return "warpgroups";
-    case OwnKernel::kPlain:
-      break;
-  }
-  return "plain";
+  return absl::StrCat("cublasLt by ", methods.size(), " methods");
 }
 
-absl::StatusOr<ChosenProduct> ChooseProductMethod(
-    Device& device, const LtContext& context, const DeviceWeight& weight, MethodsToTry wanted,
-    bool has_warpgroups,
-    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply) {
-  Trial trial(device, context, weight, multiply);
+const ProductMethod& ChosenProduct::For(int64_t n_rows) const {
+  const auto range = absl::c_find_if(ranges, [&](const Range& r) { return n_rows <= r.most_rows; });
+  return (range == ranges.end() ? ranges.back() : *range).method;
+}
+
+absl::StatusOr<ChosenProduct> ChooseProductMethods(Device& device, const LtContext& context,
+                                                   const DeviceWeight& weight, ProductOutput output,
+                                                   MethodsToTry wanted, bool has_warpgroups,
+                                                   MultiplyBy multiply) {
+  ProductTrial trial(device, context, weight, output, multiply);
   LK_RETURN_IF_ERROR(trial.Prepare());
-  ChosenProduct best;
+  ChosenProduct best{{{1, OwnKernel::kPlain, 0}}, ""};
   double best_us = std::numeric_limits<double>::infinity();
   std::vector<std::string> refused;
-  for (const ProductMethod& method : trial.Methods(wanted, has_warpgroups)) {
-    LK_ASSIGN_OR_RETURN(auto timings, trial.Time(method));
-    const double us = Weighted(timings);
-    if (us >= kGain * best_us) continue;
-    LK_ASSIGN_OR_RETURN(const bool keeps_bits, trial.KeepsBits(method));
-    LK_ASSIGN_OR_RETURN(const bool is_right, trial.IsRight(method));
-    if (!keeps_bits || !is_right) {
-      refused.push_back(absl::StrCat(
-          NameOf(method), is_right ? ": a row's bits depend on its company" : ": wrong numbers"));
+  LK_ASSIGN_OR_RETURN(const std::vector<Kind> kinds, KindsOf(trial, wanted, has_warpgroups));
+  for (const Kind& kind : kinds) {
+    LK_ASSIGN_OR_RETURN(KindTrial found, TryKind(trial, kind));
+    const std::string name = NameOf(kind.members.front().method);
+    if (found.product.ranges.empty()) {
+      refused.push_back(absl::StrCat(name, ": a row's bits depend on its company"));
       continue;
     }
-    best = {method, std::move(timings), ""};
-    best_us = us;
+    if (found.weighted_us >= kGain * best_us) continue;
+    LK_ASSIGN_OR_RETURN(const bool is_right, trial.IsRight([&](int64_t n) -> const ProductMethod& {
+      return found.product.For(n);
+    }));
+    if (!is_right) {
+      refused.push_back(absl::StrCat(name, ": wrong numbers"));
+      continue;
+    }
+    best = std::move(found.product);
+    best_us = found.weighted_us;
   }
   best.refused = absl::StrJoin(refused, "; ");
   return best;
 }
 
-absl::StatusOr<ProductMethod> FastestMethod(
-    const LtContext& context, ProductArgs args,
-    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply) {
+absl::StatusOr<ProductMethod> FastestMethod(const LtContext& context, ProductArgs args,
+                                            MultiplyBy multiply) {
   args.into = GemmArgs::Into::kOverwrite;
   ProductMethod best = OwnKernel::kPlain;
   double best_us = std::numeric_limits<double>::infinity();

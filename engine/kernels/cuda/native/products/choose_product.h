@@ -2,55 +2,51 @@
 #define LOWKEY_ENGINE_KERNELS_CUDA_NATIVE_PRODUCTS_CHOOSE_PRODUCT_H_
 
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "engine/kernels/cuda/native/products/lt_product.h"
+#include "engine/kernels/cuda/native/products/product_trial.h"
 #include "engine/kernels/device/device.h"
 
 namespace lowkey {
 
-// How products with a weight are computed: by a method of cuBLASLt, or by our own warpgroups, tiles
-// or plain kernel (products.h).
-enum class OwnKernel { kPlain, kTiles, kWarpgroups };
-using ProductMethod = std::variant<OwnKernel, cublasLtMatmulAlgo_t>;
-
-// kFastest: for each number of rows the fastest method of cuBLASLt, whatever it does to bits.
-enum class MethodsToTry { kAll, kPlain, kTiles, kWarpgroups, kCublas, kFastest };
-
-// "tiles", "cublasLt algorithm 66" and so on.
-std::string NameOf(const ProductMethod& method);
-
+// Methods by the number of rows: each takes up to so many, the last any number.
 struct ChosenProduct {
-  ProductMethod method = OwnKernel::kPlain;
-  std::vector<ProductChoice::Timing> timings;
+  struct Range {
+    int64_t most_rows;
+    ProductMethod method;
+    double microseconds;  // of a product of most_rows rows
+  };
+  std::vector<Range> ranges;
   std::string refused;  // ProductChoice has it
+
+  const ProductMethod& For(int64_t n_rows) const;
 };
 
-// Returns the method that is fastest for steps of one row, of some and of many rows together, among
-// those that compute a row's bits whatever rows stand beside it, and numbers close to the plain
-// kernel's; trials find all of this. Another process
-// may find another method where two differ by about a tenth, and compute other bits.
+// Returns "tiles", "cublasLt by 5 methods" and so on.
+std::string NameOf(const ChosenProduct& product);
+
+// Returns the methods that are fastest for steps of one row up to many, each weighed by how often it
+// comes up. All of them compute the same bits of a row, whatever rows stand beside it, and numbers
+// close to the plain kernel's. Trials find all of this. Another process may find methods of other
+// bits where two kinds differ by about a tenth.
 //
-// Equal bits have a price: a method of cuBLASLt that is good for many rows takes a product of one
-// row with too few blocks to read the weight at the memory's speed, because it may not cut n_in;
-// our tiles, cut for one row, reach about half of the tensor cores' speed for many.
+// Methods of cuBLASLt that do not cut n_in add up a product in the same order, whatever their tiles
+// are, so that there is a good one of the same bits for most numbers of rows. Only a narrow weight
+// and few rows give them too few blocks to read it at the memory's speed.
 //
-// `multiply` queues a product by a method. RESOURCE_EXHAUSTED where there is no memory for the
-// trial's rows (512).
-absl::StatusOr<ChosenProduct> ChooseProductMethod(
-    Device& device, const LtContext& context, const DeviceWeight& weight, MethodsToTry wanted,
-    bool has_warpgroups,
-    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply);
+// RESOURCE_EXHAUSTED where there is no memory for the trial's rows (2,048, or as many as have results
+// of 256 MiB).
+absl::StatusOr<ChosenProduct> ChooseProductMethods(Device& device, const LtContext& context,
+                                                   const DeviceWeight& weight, ProductOutput output,
+                                                   MethodsToTry wanted, bool has_warpgroups,
+                                                   MultiplyBy multiply);
 
 // Returns the method of cuBLASLt that is fastest for these very arguments, whose y it overwrites;
 // the plain kernel where there is none. It may split sums, so that a row's bits depend on the number
-// of rows: for measurements alone. `multiply` is as above.
-absl::StatusOr<ProductMethod> FastestMethod(
-    const LtContext& context, ProductArgs args,
-    absl::FunctionRef<absl::Status(const ProductArgs&, const ProductMethod&)> multiply);
+// of rows, and serves measurements alone.
+absl::StatusOr<ProductMethod> FastestMethod(const LtContext& context, ProductArgs args,
+                                            MultiplyBy multiply);
 
 }  // namespace lowkey
 

@@ -47,9 +47,11 @@ int32_t AlgorithmOf(const cublasLtMatmulAlgo_t& method) {
 
 bool LtProduct::Takes(const ProductArgs& args) {
   const int64_t element = StorageBytes(args.weight->type());
-  return IsAligned(args.x) && IsAligned(args.y) && IsAligned(args.bias) &&
-         args.ld_x * element % kAlignment == 0 && args.ld_y * 4 % kAlignment == 0 &&
-         args.weight->n_in() * element % kAlignment == 0 && args.weight->n_out() % 4 == 0;
+  const int64_t result = args.rounded == nullptr ? 4 : 2;
+  return IsAligned(args.x) && IsAligned(args.y) && IsAligned(args.rounded) &&
+         IsAligned(args.bias) && args.ld_x * element % kAlignment == 0 &&
+         args.ld_y * result % kAlignment == 0 && args.weight->n_in() * element % kAlignment == 0 &&
+         args.weight->n_out() % 4 == 0;
 }
 
 LtProduct::LtProduct(const ProductArgs& args) : args_(args) {
@@ -64,7 +66,8 @@ LtProduct::LtProduct(const ProductArgs& args) : args_(args) {
   }
   Must(cublasLtMatrixLayoutInit(&w_, type, w.n_in(), w.n_out(), w.n_in()));
   Must(cublasLtMatrixLayoutInit(&x_, type, w.n_in(), args.n_rows, args.ld_x));
-  Must(cublasLtMatrixLayoutInit(&y_, CUDA_R_32F, w.n_out(), args.n_rows, args.ld_y));
+  Must(cublasLtMatrixLayoutInit(&y_, args.rounded == nullptr ? CUDA_R_32F : CUDA_R_16BF, w.n_out(),
+                                args.n_rows, args.ld_y));
 }
 
 std::vector<cublasLtMatmulAlgo_t> LtProduct::Methods(const LtContext& context,
@@ -107,8 +110,9 @@ bool LtProduct::CanRun(const LtContext& context, const cublasLtMatmulAlgo_t& met
 cublasStatus_t LtProduct::Run(const LtContext& context, const cublasLtMatmulAlgo_t& method) const {
   const float one = 1, zero = 0;
   const float* beta = args_.into == GemmArgs::Into::kAccumulate ? &one : &zero;
+  void* y = args_.rounded == nullptr ? static_cast<void*>(args_.y) : args_.rounded;
   return cublasLtMatmul(context.handle, &product_, &one, args_.weight->data(), &w_, args_.x, &x_,
-                        beta, args_.y, &y_, args_.y, &y_, &method, context.workspace.data(),
+                        beta, y, &y_, y, &y_, &method, context.workspace.data(),
                         context.workspace.size(), context.stream);
 }
 

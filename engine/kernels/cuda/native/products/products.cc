@@ -20,12 +20,24 @@ namespace {
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int64_t kCounters = 512;  // of tiles whose sums are split among thread blocks
 
-WeightShape ShapeOf(const DeviceWeight& w) { return {w.n_out(), w.n_in(), w.type()}; }
+ProductShape ShapeOf(const DeviceWeight& w, ProductOutput output) {
+  return {w.n_out(), w.n_in(), w.type(), output};
+}
+
+// cuBLASLt rounds no sums with a bias in fp32: then another kernel rounds them.
+bool RoundsAfterwards(const ProductArgs& args) {
+  return args.rounded != nullptr && args.bias != nullptr;
+}
+
+ProductOutput OutputOf(const ProductArgs& args) {
+  return args.rounded != nullptr && !RoundsAfterwards(args) ? ProductOutput::kRounded
+                                                            : ProductOutput::kFloat;
+}
 
 // The methods chosen in this process. Devices choose one after another.
 struct Chosen {
   std::mutex mutex;
-  std::map<std::tuple<std::string, MethodsToTry, WeightShape>, ChosenProduct> methods;
+  std::map<std::tuple<std::string, MethodsToTry, ProductShape>, ChosenProduct> methods;
 };
 
 Chosen& ChosenInProcess() {
@@ -70,7 +82,13 @@ Products::~Products() {
 }
 
 absl::Status Products::Choose(const DeviceWeight& weight) {
-  const WeightShape shape = ShapeOf(weight);
+  LK_RETURN_IF_ERROR(Choose(weight, ProductOutput::kFloat));
+  if (weight.type() != StorageType::kBFloat16) return absl::OkStatus();
+  return Choose(weight, ProductOutput::kRounded);
+}
+
+absl::Status Products::Choose(const DeviceWeight& weight, ProductOutput output) {
+  const ProductShape shape = ShapeOf(weight, output);
   if (methods_.contains(shape)) return absl::OkStatus();
   Chosen& chosen = ChosenInProcess();
   const std::lock_guard lock(chosen.mutex);
@@ -79,11 +97,11 @@ absl::Status Products::Choose(const DeviceWeight& weight) {
     const auto multiply = [this](const ProductArgs& args, const ProductMethod& tried) {
       return MultiplyBy(args, tried);
     };
-    LK_ASSIGN_OR_RETURN(
-        const ChosenProduct method,
-        ChooseProductMethod(device_, context_, weight, wanted_, has_warpgroups_, multiply));
+    LK_ASSIGN_OR_RETURN(const ChosenProduct product,
+                        ChooseProductMethods(device_, context_, weight, output, wanted_,
+                                             has_warpgroups_, multiply));
     LK_RETURN_IF_ERROR(device_.status());
-    chosen.methods.emplace(key, method);
+    chosen.methods.emplace(key, product);
   }
   methods_.emplace(shape, chosen.methods.at(key));
   return device_.status();
@@ -96,9 +114,11 @@ WarpgroupSpace Products::space() {
 
 absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductMethod& method) {
   LK_CHECK(args.rounded == nullptr || args.into == GemmArgs::Into::kOverwrite);
-  if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&method); lt && LtProduct::Takes(args)) {
-    LK_RETURN_IF_ERROR(CublasStatus(LtProduct(args).Run(context_, *lt), "product"));
-    if (args.rounded != nullptr) {
+  ProductArgs summed = args;
+  if (RoundsAfterwards(args)) summed.rounded = nullptr;
+  if (const auto* lt = std::get_if<cublasLtMatmulAlgo_t>(&method); lt && LtProduct::Takes(summed)) {
+    LK_RETURN_IF_ERROR(CublasStatus(LtProduct(summed).Run(context_, *lt), "product"));
+    if (RoundsAfterwards(args)) {
       device_.kernels().round(device_, {args.y, args.n_rows * args.ld_y, args.rounded});
     }
     return absl::OkStatus();
@@ -117,8 +137,16 @@ std::vector<ProductChoice> Products::Choices() const {
   std::vector<ProductChoice> choices;
   if (wanted_ == MethodsToTry::kFastest) return choices;  // it chooses later, for each product
   for (const auto& [shape, chosen] : methods_) {
-    choices.push_back({shape.n_out, shape.n_in, shape.type, NameOf(chosen.method), chosen.timings,
-                       chosen.refused});
+    ProductChoice& choice = choices.emplace_back();
+    choice.n_out = shape.n_out;
+    choice.n_in = shape.n_in;
+    choice.type = shape.type;
+    choice.rounded = shape.output == ProductOutput::kRounded;
+    choice.way = NameOf(chosen);
+    for (const ChosenProduct::Range& range : chosen.ranges) {
+      choice.timings.push_back({range.most_rows, range.microseconds});
+    }
+    choice.refused = chosen.refused;
   }
   return choices;
 }
@@ -128,11 +156,11 @@ absl::StatusOr<ProductMethod> Products::MethodFor(const ProductArgs& args) {
   if (IsNarrow(weight.type())) {  // only our own kernels read these
     return wanted_ == MethodsToTry::kPlain ? OwnKernel::kPlain : OwnKernel::kTiles;
   }
-  const WeightShape shape = ShapeOf(weight);
+  const ProductShape shape = ShapeOf(weight, OutputOf(args));
   if (wanted_ != MethodsToTry::kFastest) {
-    const auto method = methods_.find(shape);
-    LK_CHECK(method != methods_.end());  // else the weight is another device's
-    return method->second.method;
+    const auto chosen = methods_.find(shape);
+    LK_CHECK(chosen != methods_.end());  // else the weight is another device's
+    return chosen->second.For(args.n_rows);
   }
   const auto key = std::make_pair(shape, args.n_rows);
   if (const auto known = fastest_.find(key); known != fastest_.end()) return known->second;
@@ -149,15 +177,21 @@ absl::Status Products::Multiply(const ProductArgs& args) {
   return MultiplyBy(args, method);
 }
 
-absl::Status Products::MultiplyGated(const GatedProductArgs& args) {
+absl::Status Products::MultiplyGated(const GatedProductArgs& gated) {
+  // Gates and ups are in bf16 between a method of cuBLASLt and the gating, at half the bytes.
+  GatedProductArgs args = gated;
+  if (args.product.weight->type() == StorageType::kBFloat16 && args.product.bias == nullptr) {
+    args.product.rounded = reinterpret_cast<uint16_t*>(args.product.y);
+  }
   LK_ASSIGN_OR_RETURN(const ProductMethod method, MethodFor(args.product));
+  if (std::holds_alternative<OwnKernel>(method)) args = gated;
   absl::Status status;
   if (Is(OwnKernel::kTiles, method) && TilesTake(args.product)) {
-    MultiplyGatedByTiles(device_, args);
+    MultiplyGatedByTiles(device_, gated);
     return status;
   }
   if (Is(OwnKernel::kWarpgroups, method) && TilesTake(args.product)) {
-    MultiplyGatedByWarpgroups(device_, args, space());
+    MultiplyGatedByWarpgroups(device_, gated, space());
     return status;
   }
   GateAfter(device_, args,

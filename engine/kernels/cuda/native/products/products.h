@@ -14,15 +14,17 @@
 
 namespace lowkey {
 
-struct WeightShape {
+// What methods are chosen for.
+struct ProductShape {
   int64_t n_out, n_in;
   StorageType type;
-  auto operator<=>(const WeightShape&) const = default;
+  ProductOutput output;
+  auto operator<=>(const ProductShape&) const = default;
 };
 
-// Products with a device's weights. Each shape of a weight has one method for every number of rows,
-// so that a row's bits do not depend on that number. (Rows at addresses that the method does not
-// take, which is a matter of place and not of number, go to the plain kernel.)
+// Products with a device's weights. The methods of a shape give a row the same bits for every number
+// of rows. (Rows at addresses that a method does not take, which is a matter of place and not of
+// number, go to the plain kernel.)
 class Products {
  public:
   // has_warpgroups: the device computes MultiplyByWarpgroups (products.h).
@@ -32,7 +34,7 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // Chooses the method of a weight's shape, before the first product, unless the weight is of 8
+  // Chooses the methods of a weight's shape, before the first product, unless the weight is of 8
   // bits, which only our own kernels multiply; waits. The environment variable LOWKEY_CUDA_PRODUCTS
   // chooses instead, for tests and measurements: "plain", "tiles" or "warpgroups" our own kernels,
   // "cublas" the best method of cuBLASLt where there is one, "fastest" for each number of rows the
@@ -46,6 +48,7 @@ class Products {
  private:
   Products(Device& device, bool has_warpgroups)
       : device_(device), has_warpgroups_(has_warpgroups) {}
+  absl::Status Choose(const DeviceWeight& weight, ProductOutput output);
   // Returns how a product is computed.
   absl::StatusOr<ProductMethod> MethodFor(const ProductArgs& args);
   absl::Status MultiplyBy(const ProductArgs& args, const ProductMethod& method);
@@ -57,8 +60,8 @@ class Products {
   const bool has_warpgroups_;
   Buffer workspace_, counters_;
   LtContext context_;
-  std::map<WeightShape, ChosenProduct> methods_;
-  std::map<std::pair<WeightShape, int64_t>, ProductMethod> fastest_;  // by number of rows too
+  std::map<ProductShape, ChosenProduct> methods_;
+  std::map<std::pair<ProductShape, int64_t>, ProductMethod> fastest_;  // by number of rows too
   MethodsToTry wanted_ = MethodsToTry::kAll;
 };
 
