@@ -54,6 +54,10 @@ void MultiplyPlainly(Device& device, const ProductArgs& args);
 // whose addresses and lengths are multiples of 16 bytes. A row's bits depend on the row alone.
 void MultiplyByTiles(Device& device, const ProductArgs& args);
 bool TilesTake(const ProductArgs& args);
+// Computes Device::Multiply for up to kMostOrderedRows rows with weights of bf16 that TilesTake
+// accepts. Sums follow the order of k (ordered_products.cu).
+inline constexpr int64_t kMostOrderedRows = 16;
+void MultiplyInOrder(Device& device, const ProductArgs& args);
 // Computes Device::MultiplyGated, without writing y, for what TilesTake accepts.
 void MultiplyGatedByTiles(Device& device, const GatedProductArgs& args);
 

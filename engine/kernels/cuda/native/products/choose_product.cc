@@ -31,7 +31,10 @@ struct Kind {
 bool AreOne(const ProductMethod& a, const ProductMethod& b) {
   const auto* x = std::get_if<cublasLtMatmulAlgo_t>(&a);
   const auto* y = std::get_if<cublasLtMatmulAlgo_t>(&b);
-  return x != nullptr && y != nullptr && std::memcmp(x, y, sizeof(*x)) == 0;
+  if (x == nullptr || y == nullptr) {
+    return x == y && std::get<OwnKernel>(a) == std::get<OwnKernel>(b);
+  }
+  return std::memcmp(x, y, sizeof(*x)) == 0;
 }
 
 // Adds a method of cuBLASLt to the kind from `begin` on that has its bits.
@@ -56,6 +59,20 @@ absl::Status AddToKinds(ProductTrial& trial, const Kind::Member& member, size_t 
   return absl::OkStatus();
 }
 
+// Adds our kernel for few rows to the kind whose bits it has, if any has them.
+absl::Status AddInOrder(ProductTrial& trial, absl::Span<Kind> kinds) {
+  const ProductMethod method = OwnKernel::kInOrder;
+  LK_ASSIGN_OR_RETURN(const RowBits bits, trial.BitsAlone(method));
+  const auto kind =
+      absl::c_find_if(kinds, [&](const Kind& k) { return absl::c_equal(k.bits, bits, SameBits); });
+  if (kind == kinds.end()) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(const std::vector<float> own, trial.Accumulated(method));
+  LK_ASSIGN_OR_RETURN(const std::vector<float> theirs,
+                      trial.Accumulated(kind->members.front().method));
+  if (SameBits(own, theirs)) kind->members.push_back({method, 1});
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<Kind>> KindsOf(ProductTrial& trial, MethodsToTry wanted,
                                           bool has_warpgroups) {
   std::vector<Kind> kinds;
@@ -69,6 +86,9 @@ absl::StatusOr<std::vector<Kind>> KindsOf(ProductTrial& trial, MethodsToTry want
     for (const ProductMethod& method : trial.CublasMethods(load.n_rows)) {
       LK_RETURN_IF_ERROR(AddToKinds(trial, {method, load.n_rows}, n_own, kinds));
     }
+  }
+  if (wanted == MethodsToTry::kAll && trial.TakesInOrder()) {
+    LK_RETURN_IF_ERROR(AddInOrder(trial, absl::MakeSpan(kinds).subspan(n_own)));
   }
   return kinds;
 }
@@ -127,13 +147,18 @@ absl::StatusOr<KindTrial> TryKind(ProductTrial& trial, const Kind& kind) {
 
 std::string NameOf(const ChosenProduct& product) {
   std::vector<ProductMethod> methods;
+  std::string few;
   for (const ChosenProduct::Range& range : product.ranges) {
+    if (AreOne(range.method, OwnKernel::kInOrder)) {
+      few = absl::StrCat(NameOf(range.method), ", ");
+      continue;
+    }
     if (std::holds_alternative<OwnKernel>(range.method)) return NameOf(range.method);
     if (absl::c_none_of(methods, [&](const auto& m) { return AreOne(m, range.method); })) {
       methods.push_back(range.method);
     }
   }
-  return absl::StrCat("cublasLt by ", methods.size(), " methods");
+  return absl::StrCat(few, "cublasLt by ", methods.size(), " methods");
 }
 
 const ProductMethod& ChosenProduct::For(int64_t n_rows) const {

@@ -66,10 +66,23 @@ std::string NameOf(const ProductMethod& method) {
       return "tiles";
     case OwnKernel::kWarpgroups:
       return "warpgroups";
+    case OwnKernel::kInOrder:
+      return "sums in order";
     case OwnKernel::kPlain:
       break;
   }
   return "plain";
+}
+
+absl::StatusOr<std::vector<float>> ProductTrial::Accumulated(const ProductMethod& method) {
+  ProductArgs args = Args(0, 1);
+  LK_RETURN_IF_ERROR(multiply_(args, method));
+  if (output_ == ProductOutput::kFloat) {
+    args = Args(most_rows_ / 2, 1);
+    args.into = GemmArgs::Into::kAccumulate;
+    LK_RETURN_IF_ERROR(multiply_(args, method));
+  }
+  return ReadRow(0);
 }
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -147,6 +160,10 @@ std::vector<ProductMethod> ProductTrial::OwnMethods(MethodsToTry wanted,
     methods.push_back(OwnKernel::kWarpgroups);
   }
   return methods;
+}
+
+bool ProductTrial::TakesInOrder() const {
+  return weight_.type() == StorageType::kBFloat16 && TilesTake(Args(0, 1));
 }
 
 std::vector<ProductMethod> ProductTrial::CublasMethods(int64_t n_rows) const {

@@ -14,9 +14,9 @@
 
 namespace lowkey {
 
-// How products with a weight are computed: by a method of cuBLASLt, or by our own warpgroups, tiles
-// or plain kernel (products.h).
-enum class OwnKernel { kPlain, kTiles, kWarpgroups };
+// How products with a weight are computed: by a method of cuBLASLt, or by our own warpgroups, tiles,
+// plain kernel, or that for few rows whose sums follow the order of k (products.h).
+enum class OwnKernel { kPlain, kTiles, kWarpgroups, kInOrder };
 using ProductMethod = std::variant<OwnKernel, cublasLtMatmulAlgo_t>;
 
 // kFastest: for each number of rows the fastest method of cuBLASLt, whatever it does to bits.
@@ -55,14 +55,18 @@ class ProductTrial {
   absl::Status Prepare();
   // Returns the loads that there is memory for.
   absl::Span<const ProductLoad> loads() const;
-  // Returns our own kernels that take the weight.
+  // Returns our own kernels that take the weight and any number of rows.
   std::vector<ProductMethod> OwnMethods(MethodsToTry wanted, bool has_warpgroups) const;
+  // Returns whether OwnKernel::kInOrder takes the weight.
+  bool TakesInOrder() const;
   // Returns the methods that cuBLASLt proposes for that many rows, and that run with every number of
   // rows, with and without a bias.
   std::vector<ProductMethod> CublasMethods(int64_t n_rows) const;
   // Returns the time of a product; infinite where the method does not run.
   absl::StatusOr<double> Time(int64_t n_rows, const ProductMethod& method);
   absl::StatusOr<RowBits> BitsAlone(const ProductMethod& method);
+  // Returns one row's numbers, added to another's where results are fp32.
+  absl::StatusOr<std::vector<float>> Accumulated(const ProductMethod& method);
   // Returns whether tried rows have the bits among others, in products of more than fewer_rows rows,
   // up to n_rows.
   absl::StatusOr<bool> KeepsBits(int64_t fewer_rows, int64_t n_rows, const ProductMethod& method,

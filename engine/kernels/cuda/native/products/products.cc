@@ -123,7 +123,13 @@ absl::Status Products::MultiplyBy(const ProductArgs& args, const ProductMethod& 
     }
     return absl::OkStatus();
   }
-  if (Is(OwnKernel::kTiles, method) && TilesTake(args)) {
+  if (Is(OwnKernel::kInOrder, method) && args.n_rows > kMostOrderedRows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(args.n_rows, " rows, expected ", kMostOrderedRows, " at most"));
+  }
+  if (Is(OwnKernel::kInOrder, method) && TilesTake(args)) {
+    MultiplyInOrder(device_, args);
+  } else if (Is(OwnKernel::kTiles, method) && TilesTake(args)) {
     MultiplyByTiles(device_, args);
   } else if (Is(OwnKernel::kWarpgroups, method) && TilesTake(args)) {
     MultiplyByWarpgroups(device_, args, space());
@@ -160,7 +166,13 @@ absl::StatusOr<ProductMethod> Products::MethodFor(const ProductArgs& args) {
   if (wanted_ != MethodsToTry::kFastest) {
     const auto chosen = methods_.find(shape);
     LK_CHECK(chosen != methods_.end());  // else the weight is another device's
-    return chosen->second.For(args.n_rows);
+    const ProductMethod& method = chosen->second.For(args.n_rows);
+    // Who adds a bias and earlier results in which order is cuBLASLt's own.
+    const bool adds_both = args.bias != nullptr && args.into == GemmArgs::Into::kAccumulate;
+    if (adds_both && Is(OwnKernel::kInOrder, method)) {
+      return chosen->second.For(kMostOrderedRows + 1);
+    }
+    return method;
   }
   const auto key = std::make_pair(shape, args.n_rows);
   if (const auto known = fastest_.find(key); known != fastest_.end()) return known->second;
@@ -184,7 +196,7 @@ absl::Status Products::MultiplyGated(const GatedProductArgs& gated) {
     args.product.rounded = reinterpret_cast<uint16_t*>(args.product.y);
   }
   LK_ASSIGN_OR_RETURN(const ProductMethod method, MethodFor(args.product));
-  if (std::holds_alternative<OwnKernel>(method)) args = gated;
+  if (std::holds_alternative<OwnKernel>(method) && !Is(OwnKernel::kInOrder, method)) args = gated;
   absl::Status status;
   if (Is(OwnKernel::kTiles, method) && TilesTake(args.product)) {
     MultiplyGatedByTiles(device_, gated);

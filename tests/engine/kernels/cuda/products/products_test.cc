@@ -182,6 +182,51 @@ TEST(WarpgroupProductsTest, RowsKeepTheirBitsAmongManyAndAfterAProduct) {
   }
 }
 
+// A number is the sum over k, one after the other, as the grid's matrix units add.
+TEST(OrderedProductsTest, SumsFollowTheOrderOfK) {
+  EmulatedDevice device;
+  ThreadPool pool(1);
+  // Blocks of one, two and four warps; the last has more columns, and a stage more k, than there are.
+  for (const auto& [n_out, n_in] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 8}, {33, 1096}, {4101, 24}, {8197, 136}}) {
+    const std::vector<float> weights = Random(n_out * n_in, 1), x = Random(16 * n_in, 2),
+                             bias = Random(n_out, 3);
+    const TensorView view{
+        DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(weights.data())};
+    const auto weight = MakeDeviceWeight({view}, StorageType::kBFloat16, pool, device).value();
+    const std::vector<std::byte> rows = Stored(x, StorageType::kBFloat16);
+    for (const auto& [n_rows, order] : std::vector<std::pair<int64_t, emulated::ThreadOrder>>{
+             {1, emulated::ThreadOrder::kForward},
+             {9, emulated::ThreadOrder::kBackward},
+             {16, emulated::ThreadOrder::kShuffled}}) {
+      emulated::SetThreadOrder(order);
+      std::vector<float> y(n_rows * n_out, std::nanf("")), added(n_rows * n_out, 2.0f);
+      std::vector<uint16_t> rounded(n_rows * n_out);
+      ProductArgs args{weight.get(), rows.data(), n_in, n_rows, y.data(), n_out};
+      MultiplyInOrder(device, args);
+      args.rounded = rounded.data();
+      MultiplyInOrder(device, args);
+      args.rounded = nullptr;
+      args.y = added.data();
+      args.bias = bias.data();
+      args.into = GemmArgs::Into::kAccumulate;
+      MultiplyInOrder(device, args);
+      ASSERT_TRUE(device.Wait().ok());
+      for (int64_t i = 0; i < n_rows; ++i) {
+        for (int64_t j = 0; j < n_out; ++j) {
+          float expected = 0;
+          for (int64_t k = 0; k < n_in; ++k) expected += x[i * n_in + k] * weights[j * n_in + k];
+          const int64_t at = i * n_out + j;
+          ASSERT_EQ(y[at], expected) << n_out << " x " << n_in << ": " << i << " " << j;
+          ASSERT_EQ(rounded[at], ToBFloat16(expected).bits);
+          ASSERT_EQ(added[at], 2.0f + (expected + bias[j]));
+        }
+      }
+    }
+  }
+  emulated::SetThreadOrder(emulated::ThreadOrder::kForward);
+}
+
 // The gate is the expression of another kernel: a row's bits are the same by either way.
 TEST_P(CudaProductsTest, GatesAsAnotherKernelDoes) {
   const auto& [name, multiply, n_out, n_in, type] = GetParam();
