@@ -36,7 +36,7 @@ std::string NameOf(const ChosenProduct& product);
 // and few rows give them too few blocks to read it at the memory's speed.
 //
 // RESOURCE_EXHAUSTED where there is no memory for the trial's rows (2,048, or as many as have results
-// of 256 MiB).
+// of 256 MiB and of a quarter of what is free).
 absl::StatusOr<ChosenProduct> ChooseProductMethods(Device& device, const LtContext& context,
                                                    const DeviceWeight& weight, ProductOutput output,
                                                    MethodsToTry wanted, bool has_warpgroups,

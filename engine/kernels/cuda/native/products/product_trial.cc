@@ -91,8 +91,9 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 
 absl::Status ProductTrial::Prepare() {
   const auto row_bytes = static_cast<int64_t>(weight_.n_out() * sizeof(float));
+  const int64_t most_bytes = std::min(kMostResultBytes, device_.free_bytes() / 4);
   most_rows_ = kMostRows;
-  while (most_rows_ > 1 && most_rows_ * row_bytes > kMostResultBytes) most_rows_ /= 2;
+  while (most_rows_ > 1 && most_rows_ * row_bytes > most_bytes) most_rows_ /= 2;
   const int64_t n = most_rows_ * weight_.n_in();
   const auto x_bytes = static_cast<size_t>(n * StorageBytes(weight_.type()));
   const auto y_bytes = static_cast<size_t>(most_rows_ * row_bytes);
