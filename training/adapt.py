@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("atp", "taylorshift", "optimised", "efficient", "super"))  # fmt: skip
     add("--source", type=parse_source, action="append", required=True, help="PATH=START,END")
     add("--validation", type=Path, required=True, help="held-out stories")
+    add("--validation-tokens", type=int, help="measure on so many of them (default: all)")
     add("--output", type=Path, required=True, help="folder of the checkpoint and the log")
     add("--tokens", type=float, required=True, help="tokens of the second stage")
     add("--transfer-tokens", type=float, default=0, help="tokens of the first stage (default: 0)")
@@ -215,14 +216,20 @@ def main(args: argparse.Namespace) -> None:
         progress.line(f"continuing from step {run.n_steps}")
     stopping = watch_stop_signals()
     stories = ValidationSet(args.validation, run.tokenizer)
-    measured = sorted(set(args.windows))
+
+    def measure() -> dict[int, float]:
+        windows = sorted(set(args.windows))
+        return perplexity_ratios(
+            run.model, args.mechanism, stories, windows, args.validation_tokens
+        )
+
     if run.n_steps == 0:
-        ratios = perplexity_ratios(run.model, args.mechanism, stories, measured)
-        progress.line(f"perplexity ratio before: {ratios}")
+        progress.line(f"perplexity ratio before: {measure()}")
+        progress.start(0)
     train(run, progress, stopping)
     run.save()
     if stopping:
         return
-    ratios = perplexity_ratios(run.model, args.mechanism, stories, measured)
+    ratios = measure()
     progress.line(f"perplexity ratio after: {ratios}")
     write_mechanism(run.model, args.mechanism, bundle_folder(args.model), ratios)

@@ -79,12 +79,14 @@ def fits(model, mechanism: str, window: int) -> bool:
 
 
 def perplexity_ratios(
-    model, mechanism: str, stories: ValidationSet, windows: list[int]
+    model, mechanism: str, stories: ValidationSet, windows: list[int], max_tokens: int | None = None
 ) -> dict[int, float]:
     """Returns the perplexity over the standard's by window, for the windows that fit."""
     ratios = {}
     for window in windows:
         if fits(model, mechanism, window):
-            own, standard = (stories.score(model, m, window) for m in (mechanism, "standard"))
+            own, standard = (
+                stories.score(model, m, window, max_tokens) for m in (mechanism, "standard")
+            )
             ratios[window] = own.perplexity / standard.perplexity
     return ratios

@@ -75,7 +75,8 @@ class Commands(unittest.TestCase):
         self.assertTrue(all(m["perplexity"] < 4096 for m in measured if "perplexity" in m))
         run("adapt", "--model", model, "--mechanism", "atp", "--tokens", "4000", "--rank", "4",
             "--block", "64", "--source", f"{self.stories}=1,1", "--validation", self.stories,
-            "--windows", "512", "--output", self.folder / "atp", "--threads", "1")  # fmt: skip
+            "--windows", "512", "--validation-tokens", "1024", "--output", self.folder / "atp",
+            "--threads", "1")  # fmt: skip
         self.assertEqual(load_model(model).config.lora_rank, 32)
         self.assertIn("atp", {entry["name"] for entry in read_bundle(model)})
 
