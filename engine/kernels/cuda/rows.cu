@@ -25,55 +25,40 @@ __global__ void EmbedKernel(EmbedArgs a) {
   }
 }
 
-template <typename T>
-__global__ void RmsNormKernel(DeviceNormArgs a) {
-  __shared__ float scratch[kWarp];
-  const int64_t row = blockIdx.x;
-  const float* x = a.x + (a.rows == nullptr ? row : a.rows[row]) * a.dim;
-  float squares = 0;
-  for (int64_t j = threadIdx.x; j < a.dim; j += blockDim.x) squares += x[j] * x[j];
-  const float mean = BlockSum(squares, scratch) / static_cast<float>(a.dim);
-  const float scale = 1.0f / sqrtf(mean + a.eps);
-  T* out = static_cast<T*>(a.out) + row * a.dim;
-  for (int64_t j = threadIdx.x; j < a.dim; j += blockDim.x) {
-    const float y = x[j] * scale * a.weight[j];
-    out[j] = FromFloat<T>(y);
-    if (a.also_floats != nullptr) a.also_floats[row * a.dim + j] = y;
-  }
-}
-
-template <typename T>
-struct alignas(4 * sizeof(T)) Four {
-  T x[4];
+// Some neighboring numbers, read and written as one.
+template <typename T, int kWidth>
+struct alignas(kWidth * sizeof(T)) Numbers {
+  T x[kWidth];
 };
 
-// Does the same with four numbers at once, where FoursTake the arguments.
-template <typename T>
-__global__ void RmsNormFoursKernel(DeviceNormArgs a) {
+// Reads and writes kWidth numbers at once: four where FoursTake the arguments.
+template <typename T, int kWidth>
+__global__ void RmsNormKernel(DeviceNormArgs a) {
+  using Floats = Numbers<float, kWidth>;
   __shared__ float scratch[kWarp];
-  const int64_t row = blockIdx.x, n = a.dim / 4;
+  const int64_t row = blockIdx.x, n = a.dim / kWidth;
   const auto* x =
-      reinterpret_cast<const Four<float>*>(a.x + (a.rows == nullptr ? row : a.rows[row]) * a.dim);
-  const auto* weight = reinterpret_cast<const Four<float>*>(a.weight);
+      reinterpret_cast<const Floats*>(a.x + (a.rows == nullptr ? row : a.rows[row]) * a.dim);
+  const auto* weights = reinterpret_cast<const Floats*>(a.weight);
   float squares = 0;
 #pragma unroll 4
   for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
-    const Four<float> four = x[j];
+    const Floats numbers = x[j];
 #pragma unroll
-    for (const float v : four.x) squares += v * v;
+    for (const float v : numbers.x) squares += v * v;
   }
   const float mean = BlockSum(squares, scratch) / static_cast<float>(a.dim);
   const float scale = 1.0f / sqrtf(mean + a.eps);
-  auto* out = reinterpret_cast<Four<T>*>(static_cast<T*>(a.out) + row * a.dim);
-  auto* also = reinterpret_cast<Four<float>*>(a.also_floats);
+  auto* out = reinterpret_cast<Numbers<T, kWidth>*>(static_cast<T*>(a.out) + row * a.dim);
+  auto* also = reinterpret_cast<Floats*>(a.also_floats);
 #pragma unroll 4
   for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
-    const Four<float> four = x[j], weights = weight[j];
-    Four<float> y;
-    Four<T> rounded;
+    const Floats numbers = x[j], weight = weights[j];
+    Floats y;
+    Numbers<T, kWidth> rounded;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      y.x[i] = four.x[i] * scale * weights.x[i];
+    for (int i = 0; i < kWidth; ++i) {
+      y.x[i] = numbers.x[i] * scale * weight.x[i];
       rounded.x[i] = FromFloat<T>(y.x[i]);
     }
     out[j] = rounded;
@@ -273,9 +258,8 @@ void EmbedOnDevice(Device& device, const EmbedArgs& args) {
 
 void RmsNormOnDevice(Device& device, const DeviceNormArgs& args) {
   const auto kernel =
-      FoursTake(args)
-          ? ForType(args.out_type, RmsNormFoursKernel<float>, RmsNormFoursKernel<uint16_t>)
-          : ForType(args.out_type, RmsNormKernel<float>, RmsNormKernel<uint16_t>);
+      FoursTake(args) ? ForType(args.out_type, RmsNormKernel<float, 4>, RmsNormKernel<uint16_t, 4>)
+                      : ForType(args.out_type, RmsNormKernel<float, 1>, RmsNormKernel<uint16_t, 1>);
   Launch(device, kernel, RowBlocks(args.n_rows), args);
 }
 

@@ -128,12 +128,7 @@ __device__ inline void StoreResults(const AttendArgs& a, const RowTileTask& task
     const float scale = 1.0f / rows.folded[0][half].sum;
     const int64_t at = OutputAt(a, PlaceOf(task, a.group, row), B::KvHead()) + threadIdx.x % 4 * 2;
     tiles::WithSums<B>(rows, 0, half, [&](int column, tiles::FloatPair x) {
-      x = {x.x * scale, x.y * scale};
-      if (a.rounded != nullptr) {
-        *reinterpret_cast<uint32_t*>(a.rounded + at + column) = PackBFloat16(x.x, x.y);
-      } else {
-        *reinterpret_cast<tiles::FloatPair*>(a.out + at + column) = x;
-      }
+      tiles::StoreResults(a, at + column, {x.x * scale, x.y * scale});
     });
   }
 }

@@ -353,6 +353,15 @@ __device__ __forceinline__ RowState StateOf(const WarpRows<B>& rows, int tile, i
 
 enum class Last { kNo, kYes };
 
+// Stores a pair of results at place `at` of the outputs.
+__device__ __forceinline__ void StoreResults(const AttendArgs& a, int64_t at, FloatPair x) {
+  if (a.rounded != nullptr) {
+    *reinterpret_cast<uint32_t*>(a.rounded + at) = PackBFloat16(x.x, x.y);
+  } else {
+    *reinterpret_cast<FloatPair*>(a.out + at) = x;
+  }
+}
+
 // Folds the span that ends into earlier spans, whose sums wait in the output's place.
 template <typename B, Last kLast>
 __device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& task,
@@ -375,13 +384,10 @@ __device__ __forceinline__ void Fold(const AttendArgs& a, const RowTileTask& tas
           x = {fold.Join(before.x, x.x), fold.Join(before.y, x.y)};
         }
         if constexpr (kLast == Last::kYes) {
-          x = {x.x * scale, x.y * scale};
-          if (a.rounded != nullptr) {
-            *reinterpret_cast<uint32_t*>(a.rounded + at + column) = PackBFloat16(x.x, x.y);
-            return;
-          }
+          StoreResults(a, at + column, {x.x * scale, x.y * scale});
+        } else {
+          *pair = x;
         }
-        *pair = x;
       });
     }
   }

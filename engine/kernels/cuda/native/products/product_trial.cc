@@ -233,7 +233,8 @@ absl::StatusOr<std::vector<float>> ProductTrial::RowOf(int64_t row, int64_t n_ro
 
 absl::StatusOr<bool> ProductTrial::IsRight(
     absl::FunctionRef<const ProductMethod&(int64_t)> method_for) {
-  // Of the row's largest number. Another order of a sum changes 1e-6, another rounding to bf16 4e-3.
+  // The tolerance is a share of the row's largest number. Another order of a sum changes 1e-6 of it,
+  // another rounding to bf16 4e-3.
   const float tolerance = output_ == ProductOutput::kFloat ? 1e-3f : 1e-2f;
   for (const int64_t row : kComparedRows) {
     if (row >= most_rows_) break;

@@ -189,24 +189,25 @@ absl::Status Products::Multiply(const ProductArgs& args) {
   return MultiplyBy(args, method);
 }
 
-absl::Status Products::MultiplyGated(const GatedProductArgs& gated) {
+absl::Status Products::MultiplyGated(const GatedProductArgs& args) {
   // Gates and ups are in bf16 between a method of cuBLASLt and the gating, at half the bytes.
-  GatedProductArgs args = gated;
+  GatedProductArgs halves = args;
   if (args.product.weight->type() == StorageType::kBFloat16 && args.product.bias == nullptr) {
-    args.product.rounded = reinterpret_cast<uint16_t*>(args.product.y);
+    halves.product.rounded = reinterpret_cast<uint16_t*>(args.product.y);
   }
-  LK_ASSIGN_OR_RETURN(const ProductMethod method, MethodFor(args.product));
-  if (std::holds_alternative<OwnKernel>(method) && !Is(OwnKernel::kInOrder, method)) args = gated;
+  LK_ASSIGN_OR_RETURN(const ProductMethod method, MethodFor(halves.product));
   absl::Status status;
   if (Is(OwnKernel::kTiles, method) && TilesTake(args.product)) {
-    MultiplyGatedByTiles(device_, gated);
+    MultiplyGatedByTiles(device_, args);
     return status;
   }
   if (Is(OwnKernel::kWarpgroups, method) && TilesTake(args.product)) {
-    MultiplyGatedByWarpgroups(device_, gated, space());
+    MultiplyGatedByWarpgroups(device_, args, space());
     return status;
   }
-  GateAfter(device_, args,
+  const bool of_cublas =
+      !std::holds_alternative<OwnKernel>(method) || Is(OwnKernel::kInOrder, method);
+  GateAfter(device_, of_cublas ? halves : args,
             [&](const ProductArgs& product) { status = MultiplyBy(product, method); });
   return status;
 }

@@ -14,7 +14,7 @@
 
 namespace lowkey {
 
-// What methods are chosen for.
+// Products of one shape are computed by the same methods, which are chosen for it.
 struct ProductShape {
   int64_t n_out, n_in;
   StorageType type;
