@@ -168,6 +168,7 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(options.dtype, ReadDtype(flags));
   LK_RETURN_IF_ERROR(flags.ReadInt("threads", {0, 1024}, options.n_threads));
   LK_ASSIGN_OR_RETURN(options.device, ReadDevice(flags));
+  if (options.device != nullptr) options.max_batch_tokens = 2048;
   return options;
 }
 
@@ -175,8 +176,9 @@ absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(EngineOptions options, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(const std::optional<int64_t> cache_bytes, flags.Bytes("cache-bytes"));
   options.cache_bytes = cache_bytes.value_or(0);
-  LK_RETURN_IF_ERROR(flags.ReadInt("max-batch-tokens", {0}, options.max_batch_tokens));
-  if (options.max_batch_tokens == 0) options.max_batch_tokens = options.device ? 2048 : 512;
+  int32_t max_batch_tokens = 0;
+  LK_RETURN_IF_ERROR(flags.ReadInt("max-batch-tokens", {0}, max_batch_tokens));
+  if (max_batch_tokens > 0) options.max_batch_tokens = max_batch_tokens;
   int32_t step_ms = 0;
   LK_RETURN_IF_ERROR(flags.ReadInt("step-ms", {1}, step_ms));
   options.step_target = absl::Milliseconds(step_ms);
