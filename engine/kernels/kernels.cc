@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <cstdio>
@@ -21,8 +23,8 @@ namespace {
 
 // The names are known on every processor, so that a set that this CPU lacks is told from a
 // misspelled name.
-constexpr const char* kKnownIsas[] = {"portable", "portable_bf16", "avx2",
-                                      "avx512",   "avx512_vnni",   "avx512_bf16"};
+constexpr const char* kKnownIsas[] = {"portable", "portable_bf16", "portable_amx", "avx2",
+                                      "avx512",   "avx512_vnni",   "avx512_bf16",  "amx"};
 
 std::string Quoted(const std::string& name) { return absl::StrCat("LOWKEY_ISA: \"", name, "\""); }
 
@@ -39,6 +41,17 @@ bool IsIntel() {
 bool HasF16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+// Returns whether the processor has AMX's tiles and their product of bf16, and asks the system for the
+// permission to use them, which the whole process then has (Linux 5.16). A sandbox may refuse it.
+bool MayUseTiles() {
+  constexpr unsigned kTile = 1u << 24, kBf16 = 1u << 22;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kTile) == 0 || (d & kBf16) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
 
@@ -61,7 +74,8 @@ absl::StatusOr<const KernelTable*> ChooseKernels() {
 }  // namespace
 
 std::vector<const KernelTable*> AvailableKernels() {
-  std::vector<const KernelTable*> out = {&cpu::kPortableTable, &cpu::kPortableBf16Table};
+  std::vector<const KernelTable*> out = {&cpu::kPortableTable, &cpu::kPortableBf16Table,
+                                         &cpu::kPortableAmxTable};
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !HasF16c()) return out;
   out.push_back(&cpu::kAvx2Table);
@@ -69,15 +83,19 @@ std::vector<const KernelTable*> AvailableKernels() {
   out.push_back(&cpu::kAvx512Table);
   if (!__builtin_cpu_supports("avx512vnni")) return out;
   out.push_back(&cpu::kAvx512VnniTable);
-  if (__builtin_cpu_supports("avx512bf16")) out.push_back(&cpu::kAvx512Bf16Table);
+  if (!__builtin_cpu_supports("avx512bf16")) return out;
+  out.push_back(&cpu::kAvx512Bf16Table);
+  static const bool may_use_tiles = MayUseTiles();
+  if (may_use_tiles) out.push_back(&cpu::kAmxTable);
 #endif
   return out;
 }
 
 const KernelTable& BestKernels(absl::Span<const KernelTable* const> available, bool is_intel) {
-  // Without AVX2 the choice is the plain table, not the one that imitates a BF16 dot product.
-  if (available.size() <= 2) return *available.front();
-  const bool is_slow = is_intel && available.back()->rounds_activations;
+  // Without AVX2 the choice is the plain table, not one that imitates others.
+  if (available.size() <= 3) return *available.front();
+  const KernelTable& widest = *available.back();
+  const bool is_slow = is_intel && widest.rounds_activations && !widest.has_matrix_unit;
   return *available[available.size() - (is_slow ? 2 : 1)];
 }
 

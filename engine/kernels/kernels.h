@@ -33,9 +33,14 @@ constexpr StorageType RowTypeOf(StorageType weight) {
 //  kRows   Row i is at a + i * lda.
 //  kTiles  A kernel reads a tile of rows in one stream. The tile that begins at row i is at
 //          a + i * lda; its element (row r, step kk) is at kk * tile_rows + r in fp32, and at
-//          (kk / 2 * tile_rows + r) * 2 + kk % 2 in bf16. n_rows rows are cut into NumTiles tiles;
-//          with t tiles left, the next one has NextTileRows(rows left, t) rows.
+//          (kk / run * tile_rows + r) * run + kk % run in bf16, for a run of kernels.pair_run()
+//          steps. n_rows rows are cut into NumTiles tiles; with t tiles left, the next one has
+//          NextTileRows(rows left, t) rows.
 enum class LeftLayout { kRows, kTiles };
+
+// Products of pairs take whole blocks of this many steps, as matrix units do.
+inline constexpr int64_t kPairSteps = 32;
+inline constexpr int64_t kUnitRows = 16;  // the rows of a matrix unit's tile
 
 inline int64_t NumTiles(int64_t n_rows, int64_t max_tile_rows) {
   return (n_rows + max_tile_rows - 1) / max_tile_rows;
@@ -61,11 +66,11 @@ struct GemmArgs {
   int64_t ldc = 0;
   int64_t n_rows = 0;
   int64_t n_cols = 0;  // a multiple of panel_columns
-  int64_t k = 0;       // even for pairs
+  int64_t k = 0;       // a multiple of kPairSteps for pairs
   enum class Into { kOverwrite, kAccumulate } into = Into::kOverwrite;
   LeftLayout a_layout = LeftLayout::kRows;
-  // kTiles: the first step, of lda packed steps; even for pairs. With kRows `a` points at the first
-  // step.
+  // kTiles: the first step, of lda packed steps; a multiple of kPairSteps for pairs. With kRows `a`
+  // points at the first step.
   int64_t k_begin = 0;
 };
 
@@ -98,7 +103,8 @@ struct CodedProductArgs {
   int64_t chunk = 0;  // steps that are expanded at once: whole blocks, at most kMaxCodedChunk
 };
 
-// out [n_cols / panel_columns][n_rows / 2, rounded up][panel_columns][2] = rows [n_rows, n_cols].
+// out [n_cols / panel_columns][k / 2][panel_columns][2] = rows [n_rows, n_cols], where k is n_rows
+// rounded up to kPairSteps: rows of zeros are added.
 struct PackPairsArgs {
   const uint16_t* rows = nullptr;  // row i at rows + i * stride
   int64_t stride = 0;
@@ -228,16 +234,18 @@ struct KernelTable {
   // Whether the CPU has a BF16 dot product: rows of A are rounded to bf16 first and two products
   // are added at once. Elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
+  // Whether a matrix unit multiplies rounded rows: tiles of at most kUnitRows rows, which it adds by
+  // blocks of kPairSteps steps (tile_products_inl.h).
+  bool has_matrix_unit = false;
   void (*gemm_bf16_pairs)(const GemmArgs&, const void* next_b);
-  // Computes gemm_bf16_pairs' product to the bit, for few rows, from B as gemm_bf16 takes it. k may
-  // be odd where a row of A has a zero behind it. Null unless rounds_activations is set.
+  // Computes gemm_bf16_pairs' product to the bit, for few rows, from B as gemm_bf16 takes it. k is
+  // any; where it is odd, a row of A has a zero behind it. Null unless rounds_activations is set.
   void (*gemm_bf16_row_pairs)(const GemmArgs&, const void* next_b) = nullptr;
-  // Writes rows in bf16 as gemm_bf16_pairs takes B, panel after panel; a row of zeros follows an odd
-  // number of them. Null unless rounds_activations is set.
+  // Writes rows in bf16 as gemm_bf16_pairs takes B, panel after panel. Null unless
+  // rounds_activations is set.
   void (*pack_pairs)(const PackPairsArgs&) = nullptr;
   // Multiplies bf16 rows by numbers rounded to bf16, which widen_group_pairs writes as pack_pairs
-  // does; with them gemm_bf16_pairs gives the same bits. k is even. Both are null unless
-  // rounds_activations is set.
+  // does; with them gemm_bf16_pairs gives the same bits. k is even. Both are null unless rounds_activations is set.
   void (*grouped_gemm_pairs)(const GemmArgs&, const ColumnGroups&, const ReadNext&) = nullptr;
   void (*widen_group_pairs)(const ColumnGroups&, int64_t k, int64_t n_cols,
                             uint16_t* out) = nullptr;
@@ -303,6 +311,10 @@ struct KernelTable {
   // alone; a sum of x [n] (a multiple of 8 * panel_columns) that reads as fast as the machine can.
   float (*fma_chains)(int64_t n);
   float (*read_sum)(const float* x, int64_t n);
+
+  // The most rows of a tile of gemm_bf16_pairs, and the steps of a row that lie side by side there.
+  int64_t max_pair_rows() const { return has_matrix_unit ? kUnitRows : max_tile_rows; }
+  int64_t pair_run() const { return has_matrix_unit ? kPairSteps : 2; }
 
   void Gemm(StorageType b_type, const GemmArgs& args, const void* next_b = nullptr) const {
     (b_type == StorageType::kFloat32    ? gemm_f32

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -15,6 +16,10 @@ namespace {
 // rows of A by 256 are 256 KiB and stay in L2 while the panels pass.
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockRows = 256;
+// A matrix unit takes larger ones, so that a step of 512 rows reads the weight once: 20 KiB of a panel
+// in bf16, and 320 KiB of rows.
+constexpr int64_t kUnitBlockK = 320;
+constexpr int64_t kUnitBlockRows = 512;
 // Up to this many rows share one pass over the weight in its own order; all their steps fit in L2,
 // a tile's steps of one block in L1.
 constexpr int64_t kStreamRows = 32;
@@ -25,6 +30,7 @@ constexpr int64_t kFewRowsChunk = 256;  // steps of codes that are expanded at o
 // How far ahead few rows prefetch a weight that is read front to back: 4 KiB cover the memory's
 // latency.
 constexpr int64_t kAhead = 2048;
+constexpr int64_t kUnitAhead = 32768;  // for a matrix unit, whose loads wait for the memory
 // Tasks per thread with many rows: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
 constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
@@ -43,6 +49,10 @@ struct RowForm {
 
   bool operator==(const RowForm&) const = default;
 };
+
+int64_t MaxTileRows(const RowForm& form, const KernelTable& kernels) {
+  return form.kind == RowForm::Kind::kPairs ? kernels.max_pair_rows() : kernels.max_tile_rows;
+}
 
 RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels) {
   RowForm form{.n_in_padded = part.n_in_padded};
@@ -79,11 +89,12 @@ void PackFloats(const SourceRows& rows, const RowTile& tile, int64_t n_in_padded
   std::fill_n(out, (n_in_padded - rows.n_in) * tile.n, 0.0f);
 }
 
-// Lays the tile's rows side by side, 32 bits of each in turn: those of row r are at from + r * ld.
+// Lays the tile's rows side by side, kRun bytes of each in turn: those of row r are at from + r * ld.
+template <int64_t kRun>
 void Interleave(const std::byte* from, int64_t ld, int64_t n_bytes, int64_t n_rows,
                 std::byte* out) {
-  for (int64_t at = 0; at < n_bytes; at += 4) {
-    for (int64_t r = 0; r < n_rows; ++r, out += 4) std::memcpy(out, from + r * ld + at, 4);
+  for (int64_t at = 0; at < n_bytes; at += kRun) {
+    for (int64_t r = 0; r < n_rows; ++r, out += kRun) std::memcpy(out, from + r * ld + at, kRun);
   }
 }
 
@@ -91,15 +102,17 @@ constexpr int64_t kRowChunk = 768;  // steps of all rows that stay in L1 while t
 
 void PackPairs(const SourceRows& rows, const RowTile& tile, const KernelTable& kernels,
                std::byte* out) {
+  const auto interleave = kernels.has_matrix_unit ? Interleave<2 * kPairSteps> : Interleave<4>;
   std::array<uint16_t, kRowChunk * kMaxTileRows> rounded;
   for (int64_t k = 0; k < rows.n_in; k += kRowChunk) {
-    const int64_t n = std::min(kRowChunk, rows.n_in - k);
+    const int64_t n = std::min(kRowChunk, rows.n_in - k), n_padded = RoundUp(n, kPairSteps);
     for (int64_t r = 0; r < tile.n; ++r) {
-      kernels.to_bf16(rows.x + (tile.first + r) * rows.ldx + k, &rounded[r * kRowChunk], n);
-      if (n % 2 != 0) rounded[r * kRowChunk + n] = 0;
+      uint16_t* row = &rounded[r * kRowChunk];
+      kernels.to_bf16(rows.x + (tile.first + r) * rows.ldx + k, row, n);
+      std::fill(row + n, row + n_padded, uint16_t{0});
     }
-    Interleave(reinterpret_cast<const std::byte*>(rounded.data()), 2 * kRowChunk, 2 * n, tile.n,
-               out + 2 * k * tile.n);
+    interleave(reinterpret_cast<const std::byte*>(rounded.data()), 2 * kRowChunk, 2 * n_padded,
+               tile.n, out + 2 * k * tile.n);
   }
 }
 
@@ -127,8 +140,8 @@ void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
         out.starts[at] = starts[g];
       }
     }
-    Interleave(codes.data(), ld, n_padded * code_bytes, tile.n,
-               out.codes + k * code_bytes * tile.n);
+    Interleave<4>(codes.data(), ld, n_padded * code_bytes, tile.n,
+                  out.codes + k * code_bytes * tile.n);
   }
 }
 
@@ -146,8 +159,9 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   auto* const bytes = reinterpret_cast<std::byte*>(out);
   const CodedRows codes = {bytes, out + n, out + n + n_groups,
                            reinterpret_cast<int32_t*>(out + n + 2 * n_groups)};
-  LK_CHECK(kernels.max_tile_rows <= kMaxTileRows);
-  const int64_t n_tiles = NumTiles(rows.n_rows, kernels.max_tile_rows);
+  const int64_t max_tile_rows = MaxTileRows(form, kernels);
+  LK_CHECK(max_tile_rows <= kMaxTileRows);
+  const int64_t n_tiles = NumTiles(rows.n_rows, max_tile_rows);
   pool.ParallelFor(n_tiles, [&](int64_t index, int) {
     RowTile tile;
     for (int64_t t = 0; t <= index; ++t) {
@@ -182,13 +196,16 @@ struct WeightBlock {
   int64_t next = 0;  // elements from this block to the one that follows it
 };
 
-// Divides a weight's steps evenly into chunks. A few rows take small ones: expanding asks the memory
-// for a whole chunk at once.
+// Divides a weight's steps evenly into chunks of whole blocks, of at most `most` steps.
+int64_t EvenChunk(int64_t n_in, int64_t most, int64_t block) {
+  const int64_t n_chunks = DivideUp(n_in, most / block * block);
+  return RoundUp(DivideUp(n_in, n_chunks), block);
+}
+
+// A few rows take small chunks: expanding asks the memory for a whole chunk at once.
 int64_t CodedChunk(const PackedPart& part, int64_t n_rows) {
-  const int64_t block = ShapeOf(*part.form.codes).block;
-  const int64_t most = (n_rows <= kFewRows ? kFewRowsChunk : kMaxCodedChunk) / block * block;
-  const int64_t n_chunks = (part.n_in_padded + most - 1) / most;
-  return ((part.n_in_padded + n_chunks - 1) / n_chunks + block - 1) / block * block;
+  return EvenChunk(part.n_in_padded, n_rows <= kFewRows ? kFewRowsChunk : kMaxCodedChunk,
+                   ShapeOf(*part.form.codes).block);
 }
 
 void MultiplyCodes(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
@@ -242,8 +259,10 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
                     int64_t first, int64_t count, const Output& out) {
   const int64_t n_in = part.n_in_padded, panel_elements = n_in * kernels.panel_columns;
   const bool is_coded = part.form.codes.has_value();
-  if (rows.n_rows <= kFewRows || (is_coded && rows.n_rows <= kStreamRows)) {
-    return MultiplyBlock(part, kernels, rows, {0, n_in, first, count, kAhead}, out);
+  const bool has_unit = kernels.has_matrix_unit && part.form.type == StorageType::kBFloat16;
+  if (rows.n_rows <= kFewRows || ((is_coded || has_unit) && rows.n_rows <= kStreamRows)) {
+    const int64_t ahead = has_unit ? kUnitAhead : kAhead;
+    return MultiplyBlock(part, kernels, rows, {0, n_in, first, count, ahead}, out);
   }
   const auto multiply = [&](int64_t block_k, int64_t k, int64_t panel, int64_t next) {
     const int64_t n_k = std::min(block_k, n_in - k);
@@ -257,7 +276,9 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
     }
     return;
   }
-  const int64_t block_k = is_coded ? CodedChunk(part, rows.n_rows) : kBlockK;
+  const int64_t block_k = is_coded   ? CodedChunk(part, rows.n_rows)
+                          : has_unit ? EvenChunk(n_in, kUnitBlockK, kPairSteps)
+                                     : kBlockK;
   for (int64_t k = 0; k < n_in; k += block_k) {
     for (int64_t p = first; p < first + count; ++p) multiply(block_k, k, p, panel_elements);
   }
@@ -270,9 +291,9 @@ void MultiplyRows(const PackedPart& part, const KernelTable& kernels, const Pack
   int64_t panels_per_task = rows.n_rows <= kFewRows ? 4 : 1;
   if (rows.n_rows > kStreamRows) {
     const int64_t n_tasks = kTasksPerThread * pool.n_threads();
-    panels_per_task = (part.n_panels + n_tasks - 1) / n_tasks;
+    panels_per_task = DivideUp(part.n_panels, n_tasks);
   }
-  const int64_t n_tasks = (part.n_panels + panels_per_task - 1) / panels_per_task;
+  const int64_t n_tasks = DivideUp(part.n_panels, panels_per_task);
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const int64_t first = task * panels_per_task;
     MultiplyPanels(part, kernels, rows, first, std::min(panels_per_task, part.n_panels - first),
@@ -299,9 +320,9 @@ void MultiplyParts(const PackedWeight& w, const SourceRows& rows, const Output& 
 void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
             int64_t ldy, ThreadPool& pool) {
   if (n_rows == 0) return;
-  const int64_t n_blocks = (n_rows + kBlockRows - 1) / kBlockRows;
-  const int64_t tile = w.kernels().max_tile_rows;
-  const int64_t block = ((n_rows + n_blocks - 1) / n_blocks + tile - 1) / tile * tile;
+  const bool has_unit = w.kernels().has_matrix_unit;
+  const int64_t n_blocks = DivideUp(n_rows, has_unit ? kUnitBlockRows : kBlockRows);
+  const int64_t block = RoundUp(DivideUp(n_rows, n_blocks), w.kernels().max_pair_rows());
   for (int64_t row = 0; row < n_rows; row += block) {
     const SourceRows rows{x + row * ldx, ldx, w.n_in(), std::min(block, n_rows - row)};
     MultiplyParts(w, rows, {y + row * ldy, ldy}, pool);

@@ -12,7 +12,7 @@ namespace {
 
 int64_t PaddedInputs(const WeightForm& form, int64_t n_in) {
   if (form.codes.has_value()) return RoundUp(n_in, ShapeOf(*form.codes).block);
-  return form.type == StorageType::kBFloat16 ? RoundUp(n_in, 2) : n_in;
+  return form.type == StorageType::kBFloat16 ? RoundUp(n_in, kPairSteps) : n_in;
 }
 
 int64_t PanelBytes(const WeightForm& form, int64_t n_in, int64_t panel) {

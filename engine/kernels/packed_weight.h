@@ -38,7 +38,7 @@ int64_t PackedBytes(const WeightForm& form, int64_t n_out, int64_t n_in, int64_t
 // Some successive outputs of a weight, all of one form, packed: a sequence of panels of
 // panel_columns outputs, the last one padded with zeros. A panel is
 //   fp32   [n_in][panel]
-//   bf16   [n_in / 2][panel][2], an odd n_in padded with zeros
+//   bf16   [n_in / 2][panel][2], n_in padded with zeros to whole kPairSteps
 //   codes  see coded_weight.h; for int8 n_in is padded with zeros to whole blocks
 struct PackedPart {
   WeightForm form;

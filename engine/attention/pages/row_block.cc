@@ -55,7 +55,7 @@ void RowBlock::Reserve(const AttentionGeometry& g) {
   widened_.resize(kPageTokens * g.head_dim_padded());
   bf16_q_.resize(q_.size());
   bf16_weights_.resize(scores_.size());
-  pairs_.resize(kPageTokens * g.head_dim_padded());
+  pairs_.resize(kPageTokens * std::max(g.head_dim_padded(), q_stride_));
 }
 
 void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,
@@ -188,7 +188,7 @@ void RowBlock::MultiplyExact(const GemmArgs& product, const void* next_b) {
 void RowBlock::MultiplyPacked(GemmArgs product) {
   const KernelTable& kernels = Kernels();
   product.b = pairs_.data();
-  product.k += product.k % 2;
+  product.k = RoundUp(product.k, kPairSteps);
   product.b_panel_stride = product.k * kernels.panel_columns;
   kernels.gemm_bf16_pairs(product, nullptr);
 }

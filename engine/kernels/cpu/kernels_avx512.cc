@@ -1,11 +1,15 @@
-// Compiled three times: with -mavx512f -mavx512bw -mfma, with -mavx512vnni besides, and with
-// -mavx512bf16 besides both. Everything in an anonymous namespace or templated on its vector type.
+// Compiled four times: with -mavx512f -mavx512bw -mfma, with -mavx512vnni besides, with -mavx512bf16
+// besides both, and with AMX besides all. Everything in an anonymous namespace or templated on its vector type.
 #include <immintrin.h>
 
 #include <cstddef>
 
 #include "engine/kernels/cpu/kernels_inl.h"
 #include "engine/kernels/cpu/tables.h"
+#ifdef __AMX_TILE__
+#include "engine/kernels/cpu/tile_products_inl.h"
+#include "engine/kernels/cpu/tiles_x86.h"
+#endif
 
 namespace lowkey::cpu {
 namespace {
@@ -87,6 +91,26 @@ struct Avx512 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
   }
+  static Vec ToBf16AndBack(Vec x) {
+    const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16));
+  }
+  static Vec WidenOne(const uint16_t* p) {
+    return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int32_t>(uint32_t{*p} << 16)));
+  }
+  // Numbers that are not normal count as zero while an object lives.
+  class FlushScope {
+   public:
+    FlushScope() { _mm_setcsr(before_ | 0x8040); }
+    ~FlushScope() { _mm_setcsr(before_); }
+    FlushScope(const FlushScope&) = delete;
+    FlushScope& operator=(const FlushScope&) = delete;
+
+   private:
+    const unsigned before_ = _mm_getcsr();
+  };
+  static Vec FlushedFma(Vec a, Vec b, Vec c) { return Fma(a, b, c); }
+  static Vec FlushedAdd(Vec a, Vec b) { return Add(a, b); }
   // Holds 32 columns of a row.
   using Row = __m512i;
   static Row LoadRow(const uint16_t* p) { return _mm512_loadu_si512(p); }
@@ -216,7 +240,9 @@ struct Avx512 {
 
 }  // namespace
 
-#ifdef __AVX512BF16__
+#ifdef __AMX_TILE__
+const KernelTable kAmxTable = TableWithTiles<Avx512, X86Tiles>("amx");
+#elif defined(__AVX512BF16__)
 const KernelTable kAvx512Bf16Table = Table<Avx512>("avx512_bf16");
 #elif defined(__AVX512VNNI__)
 const KernelTable kAvx512VnniTable = Table<Avx512>("avx512_vnni");

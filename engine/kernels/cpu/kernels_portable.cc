@@ -1,14 +1,17 @@
-// Plain C++ for processors without AVX2: four lanes in an array, which compilers turn into SSE.
+// Plain C++ for processors without AVX2: lanes in an array, which compilers turn into SSE.
 #include <cstddef>
 
 #include "engine/kernels/cpu/kernels_inl.h"
 #include "engine/kernels/cpu/tables.h"
+#include "engine/kernels/cpu/tile_products_inl.h"
+#include "engine/kernels/cpu/tiles_emulated.h"
 
 namespace lowkey::cpu {
 namespace {
 
-struct Portable {
-  static constexpr int kLanes = 4;
+template <int kWidth>
+struct PortableOf {
+  static constexpr int kLanes = kWidth;
   static constexpr int kMaxRows = 4;
   struct Vec {
     float v[kLanes];
@@ -38,14 +41,12 @@ struct Portable {
     two[1] = LoadHalf(p, 1);
   }
   static void Part(Vec* two) {
-    const Vec low = two[0], high = two[1];
-    two[0] = {{low.v[0], low.v[2], high.v[0], high.v[2]}};
-    two[1] = {{low.v[1], low.v[3], high.v[1], high.v[3]}};
+    const Vec from[2] = {two[0], two[1]};
+    for (int i = 0; i < 2 * kLanes; ++i) two[i % 2].v[i / 2] = from[i / kLanes].v[i % kLanes];
   }
   static void Join(Vec* two) {
-    const Vec even = two[0], odd = two[1];
-    two[0] = {{even.v[0], odd.v[0], even.v[1], odd.v[1]}};
-    two[1] = {{even.v[2], odd.v[2], even.v[3], odd.v[3]}};
+    const Vec from[2] = {two[0], two[1]};
+    for (int i = 0; i < 2 * kLanes; ++i) two[i / kLanes].v[i % kLanes] = from[i % 2].v[i / 2];
   }
   static void Store(float* p, const Vec& x) {
     for (int i = 0; i < kLanes; ++i) p[i] = x.v[i];
@@ -92,7 +93,13 @@ struct Portable {
     for (int i = 0; i < kLanes; ++i) found |= (x.v[i] < least.v[i] ? 0u : 1u) << i;
     return found;
   }
-  static float Sum(const Vec& x) { return (x.v[0] + x.v[2]) + (x.v[1] + x.v[3]); }
+  // Adds the upper half to the lower one until one number is left.
+  static float Sum(Vec x) {
+    for (int n = kLanes / 2; n > 0; n /= 2) {
+      for (int i = 0; i < n; ++i) x.v[i] += x.v[i + n];
+    }
+    return x.v[0];
+  }
   // out[j] += Sum(x[j]), j < 4.
   static void AddSums(const Vec* x, float* out) {
     for (int j = 0; j < 4; ++j) out[j] += Sum(x[j]);
@@ -210,15 +217,21 @@ struct Portable {
   static Vec FmaHalf(const Half& a, const Half& b, const Vec& c) { return Fma(a, b, c); }
 };
 
+using Portable = PortableOf<4>;
+
 // The BF16 dot product in plain C++: what avx512_bf16 computes, up to the rounding of its sums.
-struct PortableBf16 : Portable {
+template <int kWidth>
+struct PortableBf16Of : PortableOf<kWidth> {
+  using Base = PortableOf<kWidth>;
+  using Base::Fma, Base::kLanes, Base::Load, Base::Map, Base::Set1, Base::Widen;
+  using typename Base::Vec;
   using Activation = uint16_t;
   struct Half {
     Vec even, odd;
   };
   static constexpr int kHalves = 1;
   static Half LoadHalf(const uint16_t* p, int) {
-    return {Portable::LoadHalf(p, 0), Portable::LoadHalf(p, 1)};
+    return {Base::LoadHalf(p, 0), Base::LoadHalf(p, 1)};
   }
   static Half SetHalf(const uint16_t* a) { return {Set1(Widen(a[0])), Set1(Widen(a[1]))}; }
   static Vec FmaHalf(const Half& a, const Half& b, const Vec& c) {
@@ -226,6 +239,17 @@ struct PortableBf16 : Portable {
   }
   static void StoreBf16(uint16_t* p, const Vec& x) {
     for (int i = 0; i < kLanes; ++i) p[i] = RoundToBf16(x.v[i]);
+  }
+  static Vec ToBf16AndBack(const Vec& x) {
+    return Map([&](int i) { return Widen(RoundToBf16(x.v[i])); });
+  }
+  static Vec WidenOne(const uint16_t* p) { return Set1(Widen(*p)); }
+  struct FlushScope {};
+  static Vec FlushedFma(const Vec& a, const Vec& b, const Vec& c) {
+    return Map([&](int i) { return AddFlushed(a.v[i], b.v[i], c.v[i]); });
+  }
+  static Vec FlushedAdd(const Vec& a, const Vec& b) {
+    return Map([&](int i) { return FlushToZero(FlushToZero(a.v[i]) + FlushToZero(b.v[i])); });
   }
   struct Row {
     uint16_t v[2 * kLanes];
@@ -253,6 +277,8 @@ struct PortableBf16 : Portable {
 }  // namespace
 
 const KernelTable kPortableTable = Table<Portable>("portable");
-const KernelTable kPortableBf16Table = Table<PortableBf16>("portable_bf16");
+const KernelTable kPortableBf16Table = Table<PortableBf16Of<4>>("portable_bf16");
+const KernelTable kPortableAmxTable =
+    TableWithTiles<PortableBf16Of<16>, EmulatedTiles>("portable_amx");
 
 }  // namespace lowkey::cpu

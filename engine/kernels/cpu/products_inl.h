@@ -294,11 +294,13 @@ void PackPairs(const PackPairsArgs& p) {
   static const uint16_t kZeros[kPanel] = {};
   uint16_t* out = p.out;
   for (int64_t col = 0; col < p.n_cols; col += kPanel) {
-    for (int64_t row = 0; row < p.n_rows; row += 2, out += 2 * kPanel) {
+    int64_t row = 0;
+    for (; row < p.n_rows; row += 2, out += 2 * kPanel) {
       const uint16_t* even = p.rows + row * p.stride + col;
       const uint16_t* odd = row + 1 < p.n_rows ? even + p.stride : kZeros;
       V::Interleave(V::LoadRow(even), V::LoadRow(odd), out);
     }
+    out = PadPairs<V>(row, out);
   }
 }
 

@@ -30,19 +30,23 @@ TEST(AvailableKernels, PanelsDivideAPage) {
 }
 
 TEST(BestKernels, IsTheWidestThatPays) {
-  KernelTable portable, portable_bf16, avx2, avx512, avx512_vnni, avx512_bf16;
-  portable_bf16.rounds_activations = avx512_bf16.rounds_activations = true;
-  const std::vector<const KernelTable*> all = {&portable, &portable_bf16, &avx2,
-                                               &avx512,   &avx512_vnni,   &avx512_bf16};
+  KernelTable portable, portable_bf16, portable_amx, avx2, avx512, avx512_vnni, avx512_bf16, amx;
+  for (KernelTable* table : {&portable_bf16, &portable_amx, &avx512_bf16, &amx}) {
+    table->rounds_activations = true;
+  }
+  amx.has_matrix_unit = portable_amx.has_matrix_unit = true;
+  const std::vector<const KernelTable*> all = {&portable, &portable_bf16, &portable_amx, &avx2,
+                                               &avx512,   &avx512_vnni,   &avx512_bf16,  &amx};
   for (bool is_intel : {false, true}) {
     const auto best = [&](size_t n) {
       return &BestKernels(absl::MakeConstSpan(all).first(n), is_intel);
     };
-    EXPECT_EQ(best(2), &portable);
-    EXPECT_EQ(best(3), &avx2);
-    EXPECT_EQ(best(4), &avx512);
-    EXPECT_EQ(best(5), &avx512_vnni);
-    EXPECT_EQ(best(6), is_intel ? &avx512_vnni : &avx512_bf16);
+    EXPECT_EQ(best(3), &portable);
+    EXPECT_EQ(best(4), &avx2);
+    EXPECT_EQ(best(5), &avx512);
+    EXPECT_EQ(best(6), &avx512_vnni);
+    EXPECT_EQ(best(7), is_intel ? &avx512_vnni : &avx512_bf16);
+    EXPECT_EQ(best(8), &amx);
   }
 }
 
@@ -82,12 +86,12 @@ TEST_F(IsaTest, EveryAvailableNameIsTaken) {
 TEST_F(IsaTest, AnUnknownNameListsTheKnownOnes) {
   Set("avx9");
   EXPECT_EQ(CheckIsa(), absl::InvalidArgumentError(
-                            "LOWKEY_ISA: \"avx9\", expected one of portable, portable_bf16, avx2, "
-                            "avx512, avx512_vnni, avx512_bf16"));
+                            "LOWKEY_ISA: \"avx9\", expected one of portable, portable_bf16, "
+                            "portable_amx, avx2, avx512, avx512_vnni, avx512_bf16, amx"));
 }
 
 TEST_F(IsaTest, ANameThatThisCpuLacksListsWhatItHas) {
-  for (const char* name : {"avx2", "avx512", "avx512_vnni", "avx512_bf16"}) {
+  for (const char* name : {"avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"}) {
     const std::vector<std::string> available = AvailableIsas();
     if (std::find(available.begin(), available.end(), name) != available.end()) continue;
     Set(name);

@@ -1,0 +1,68 @@
+// The tiles of AMX. Everything is in an anonymous namespace, as the kernels are (kernels_inl.h).
+#ifndef LOWKEY_ENGINE_KERNELS_CPU_TILES_X86_H_
+#define LOWKEY_ENGINE_KERNELS_CPU_TILES_X86_H_
+
+#include <cstdint>
+
+namespace lowkey::cpu {
+namespace {
+
+// The processor's eight tiles of at most 16 rows of 64 bytes, for as long as an object lives: only one
+// may, in a thread. Tiles 0 to 5 are sums and rows, whose number of rows Configure sets; tiles 6 and 7
+// have 16 rows. Every tile has 64 bytes a row.
+//
+// The instructions are written out: GCC 12 takes _tile_loadd to read no memory and _tile_loadconfig to
+// read 8 bytes, and optimizes away what was written there before.
+class X86Tiles {
+ public:
+  X86Tiles() = default;
+  ~X86Tiles() {
+    if (rows_ != 0) asm volatile("tilerelease");
+  }
+  X86Tiles(const X86Tiles&) = delete;
+  X86Tiles& operator=(const X86Tiles&) = delete;
+
+  // Clears all tiles where the number of rows changes.
+  void Configure(int64_t rows) {
+    if (rows == rows_) return;
+    rows_ = rows;
+    struct alignas(64) {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {};
+      uint8_t rows[16] = {};
+    } config;
+    static_assert(sizeof(config) == 64);
+    for (int tile = 0; tile < 8; ++tile) {
+      config.row_bytes[tile] = 64;
+      config.rows[tile] = static_cast<uint8_t>(tile < 6 ? rows : 16);
+    }
+    asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
+  }
+
+  template <int kTile>
+  static void Zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
+  }
+  // Row r of the tile is at p + r * stride bytes.
+  template <int kTile>
+  static void Load(const void* p, int64_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(p), "r"(stride), "i"(kTile) : "memory");
+  }
+  template <int kTile>
+  static void Store(void* p, int64_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(p), "r"(stride), "i"(kTile) : "memory");
+  }
+  // Adds rows of bf16 times pairs of steps of 16 columns (tile_products_inl.h).
+  template <int kSum, int kRows, int kColumns>
+  static void AddPairs() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kRows), "i"(kColumns));
+  }
+
+ private:
+  int64_t rows_ = 0;
+};
+
+}  // namespace
+}  // namespace lowkey::cpu
+
+#endif  // LOWKEY_ENGINE_KERNELS_CPU_TILES_X86_H_

@@ -1,0 +1,172 @@
+// Products by a matrix unit: their order of sums, and AMX's instructions against it on any processor
+// with AVX-512 (tile_trap.h).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "engine/base/round_up.h"
+#include "engine/kernels/cpu/tables.h"
+#include "engine/kernels/linear.h"
+#include "tests/engine/kernels/kernels_testing.h"
+#include "tests/engine/kernels/ref/ref.h"
+#if defined(__x86_64__)
+#include "tests/engine/kernels/tile_trap.h"
+#endif
+
+namespace lowkey {
+namespace {
+
+// Each case is a table whose products are made by tiles, and what it needs to run here.
+struct TilesCase {
+  const KernelTable* table;
+  bool needs_trap;
+};
+
+std::vector<TilesCase> TilesCases() {
+  std::vector<TilesCase> out;
+#if defined(__x86_64__)
+  bool has_vectors = false, has_tiles = false;
+  for (const KernelTable* table : AvailableKernels()) {
+    has_vectors = has_vectors || table->name == "avx512_bf16";
+    has_tiles = has_tiles || table->name == "amx";
+  }
+  if (has_vectors) out.push_back({&cpu::kAmxTable, !has_tiles});
+#endif
+  out.push_back({&cpu::kPortableAmxTable, false});
+  return out;
+}
+
+class TilesTest : public testing::TestWithParam<TilesCase> {
+ protected:
+  TilesTest() {
+#if defined(__x86_64__)
+    if (GetParam().needs_trap) trap_.emplace();
+#endif
+  }
+  const KernelTable& table() const { return *GetParam().table; }
+
+ private:
+#if defined(__x86_64__)
+  std::optional<TileTrap> trap_;
+#endif
+};
+
+INSTANTIATE_TEST_SUITE_P(Tables, TilesTest, testing::ValuesIn(TilesCases()),
+                         [](const auto& info) { return std::string(info.param.table->name); });
+
+float Flush(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+
+float Wide(uint16_t bits) {
+  return Flush(static_cast<float>(ref::Element(&bits, StorageType::kBFloat16, 0)));
+}
+
+// Numbers of all magnitudes: some have no normal float as their product, some are not normal.
+std::vector<uint16_t> Numbers(int64_t n, uint32_t seed) {
+  std::vector<uint16_t> out;
+  const std::vector<float> x = Random(n, seed);
+  for (int64_t i = 0; i < n; ++i) {
+    const int power = i % 7 == 0 ? -63 : i % 11 == 0 ? -127 : i % 13 == 0 ? 40 : 0;
+    out.push_back(ref::ToBf16(std::ldexp(x[i], power)));
+  }
+  return out;
+}
+
+// A [n_rows, k] times B [k, n_cols] added to C, as tile_products_inl.h states the order.
+std::vector<float> WantProduct(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b,
+                               int64_t n_rows, int64_t k, int64_t n_cols, std::vector<float> c) {
+  for (int64_t i = 0; i < n_rows; ++i) {
+    for (int64_t j = 0; j < n_cols; ++j) {
+      float& sum = c[i * n_cols + j];
+      for (int64_t first = 0; first < k; first += kPairSteps) {
+        float parts[2] = {0, 0};
+        for (int64_t kk = first; kk < first + kPairSteps; ++kk) {
+          float& part = parts[kk % 2];
+          part = Flush(std::fmaf(Wide(a[i * k + kk]), Wide(b[kk * n_cols + j]), part));
+        }
+        sum = Flush(Flush(sum) + Flush(parts[0] + parts[1]));
+      }
+    }
+  }
+  return c;
+}
+
+TEST_P(TilesTest, ProductsHaveTheStatedOrder) {
+  const int64_t panel = table().panel_columns;
+  for (int64_t n_rows : {1, 2, 15, 16, 17, 33, 40, 64}) {
+    for (int64_t k : {32, 96}) {
+      for (int64_t n_cols : {panel, 2 * panel, 3 * panel}) {
+        const std::vector<uint16_t> a = Numbers(n_rows * k, 1), b = Numbers(k * n_cols, 2);
+        const std::vector<float> c = Random(n_rows * n_cols, 3);
+        std::vector<uint16_t> pairs(k * n_cols);
+        table().pack_pairs({b.data(), n_cols, k, n_cols, pairs.data()});
+        for (const auto into : {GemmArgs::Into::kOverwrite, GemmArgs::Into::kAccumulate}) {
+          const bool adds = into == GemmArgs::Into::kAccumulate;
+          const std::vector<float> want =
+              WantProduct(a, b, n_rows, k, n_cols, adds ? c : std::vector<float>(c.size()));
+          std::vector<float> got = c, by_rows = c;
+          table().gemm_bf16_pairs({a.data(), k, pairs.data(), 0, k * panel, got.data(), n_cols,
+                                   n_rows, n_cols, k, into},
+                                  pairs.data());
+          table().gemm_bf16_row_pairs({a.data(), k, b.data(), n_cols, panel, by_rows.data(), n_cols,
+                                       n_rows, n_cols, k, into},
+                                      b.data());
+          ASSERT_EQ(std::memcmp(got.data(), want.data(), 4 * got.size()), 0)
+              << n_rows << " x " << k << " x " << n_cols;
+          ASSERT_EQ(std::memcmp(by_rows.data(), want.data(), 4 * got.size()), 0)
+              << n_rows << " x " << k << " x " << n_cols;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(TilesTest, WhatIsNotFiniteStaysSo) {
+  const int64_t panel = table().panel_columns, k = kPairSteps;
+  std::vector<uint16_t> a = Numbers(3 * k, 1), b = Numbers(k * panel, 2);
+  a[5] = 0x7f80;      // infinity in row 0
+  a[k + 5] = 0x7fc0;  // NaN in row 1
+  for (int64_t j = 1; j < panel; ++j) b[5 * panel + j] = ref::ToBf16(static_cast<float>(j));
+  b[5 * panel] = 0;  // infinity times zero
+  std::vector<uint16_t> pairs(b.size());
+  table().pack_pairs({b.data(), panel, k, panel, pairs.data()});
+  std::vector<float> c(3 * panel);
+  table().gemm_bf16_pairs({a.data(), k, pairs.data(), 0, k * panel, c.data(), panel, 3, panel, k},
+                          nullptr);
+  EXPECT_TRUE(std::isnan(c[0]));
+  for (int64_t j = 1; j < panel; ++j) {
+    EXPECT_TRUE(std::isinf(c[j])) << j;
+    EXPECT_TRUE(std::isnan(c[panel + j])) << j;
+    EXPECT_TRUE(std::isfinite(c[2 * panel + j])) << j;
+  }
+}
+
+// A weight's product, in blocks and by several threads, against rows one by one on the portable table.
+TEST_P(TilesTest, LinearHasThePortableBits) {
+  const int64_t n_in = 700, n_out = 70;
+  const std::vector<float> weight = Random(n_out * n_in, 1);
+  const TensorView view{
+      DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(weight.data())};
+  ThreadPool one(1), two(2);
+  const WeightStorage storage{StorageType::kBFloat16};
+  auto portable = PackedWeight::Pack({&view, 1}, storage, one, cpu::kPortableAmxTable);
+  auto packed = PackedWeight::Pack({&view, 1}, storage, two, table());
+  ASSERT_TRUE(portable.ok() && packed.ok());
+  ASSERT_EQ(packed->n_out_padded(), portable->n_out_padded());
+  const int64_t ldy = packed->n_out_padded();
+  for (int64_t n_rows : {1, 3, 17, 33, 530}) {
+    const std::vector<float> x = Random(n_rows * n_in, 2);
+    std::vector<float> got(n_rows * ldy);
+    Linear(*packed, x.data(), n_in, n_rows, got.data(), ldy, two);
+    for (int64_t i = 0; i < n_rows; i += std::max<int64_t>(1, n_rows / 5)) {
+      std::vector<float> want(ldy);
+      Linear(*portable, x.data() + i * n_in, n_in, 1, want.data(), ldy, one);
+      ASSERT_EQ(std::memcmp(got.data() + i * ldy, want.data(), 4 * ldy), 0)
+          << "row " << i << " of " << n_rows;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lowkey
