@@ -43,13 +43,13 @@ bool HasF16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-// Returns whether the processor has AMX's tiles and their product of bf16, and asks the system for the
+// Returns whether the processor has AMX's tiles and their products, and asks the system for the
 // permission to use them, which the whole process then has (Linux 5.16). A sandbox may refuse it.
 bool MayUseTiles() {
-  constexpr unsigned kTile = 1u << 24, kBf16 = 1u << 22;
+  constexpr unsigned kAmx = 1u << 22 | 1u << 24 | 1u << 25;  // BF16, TILE, INT8
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  if ((d & kTile) == 0 || (d & kBf16) == 0) return false;
+  if ((d & kAmx) != kAmx) return false;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }

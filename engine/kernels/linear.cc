@@ -34,6 +34,9 @@ constexpr int64_t kUnitAhead = 32768;  // for a matrix unit, whose loads wait fo
 // Tasks per thread with many rows: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
 constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
+// Codes are worth a matrix unit's tiles from these rows and steps of a group on.
+constexpr int64_t kFewestUnitRows = 8;
+constexpr int64_t kFewestUnitSteps = 32;
 
 // The rows of one block of a product.
 struct SourceRows {
@@ -46,21 +49,21 @@ struct RowForm {
   enum class Kind { kFloats, kPairs, kCodes } kind = Kind::kFloats;
   int64_t n_in_padded = 0;
   CodeFormat format = CodeFormat::kInt8;  // of codes
+  bool in_unit_tiles = false;             // as a matrix unit takes them
 
   bool operator==(const RowForm&) const = default;
 };
 
-int64_t MaxTileRows(const RowForm& form, const KernelTable& kernels) {
-  return form.kind == RowForm::Kind::kPairs ? kernels.max_pair_rows() : kernels.max_tile_rows;
-}
-
-RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels) {
+RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels, int64_t n_rows) {
   RowForm form{.n_in_padded = part.n_in_padded};
   if (part.form.codes.has_value()) {
     form.kind = RowForm::Kind::kCodes;
     form.format = *part.form.codes;
+    form.in_unit_tiles = kernels.has_matrix_unit && n_rows >= kFewestUnitRows &&
+                         ShapeOf(form.format).group >= kFewestUnitSteps;
   } else if (part.form.type == StorageType::kBFloat16 && kernels.rounds_activations) {
     form.kind = RowForm::Kind::kPairs;
+    form.in_unit_tiles = kernels.has_matrix_unit;
   }
   return form;
 }
@@ -68,6 +71,7 @@ RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels) {
 // The left-hand side of one block of rows in tiles (LeftLayout::kTiles): numbers, numbers rounded to
 // bf16, or codes.
 struct PackedRows {
+  RowForm form;
   int64_t n_rows = 0;
   const float* numbers = nullptr;  // rounded ones are bf16
   CodedRows codes;
@@ -116,6 +120,32 @@ void PackPairs(const SourceRows& rows, const RowTile& tile, const KernelTable& k
   }
 }
 
+// Lays a tile's codes of 16 bits by groups: their upper halves, then their lower ones.
+void SplitCodes(const std::byte* from, int64_t ld, int64_t n_codes, int64_t group, int64_t n_rows,
+                std::byte* out) {
+  for (int64_t k = 0; k < n_codes; k += group, out += 2 * n_rows * group) {
+    for (int64_t r = 0; r < n_rows; ++r) {
+      std::byte *high = out + r * group, *low = high + n_rows * group;
+      for (int64_t i = 0; i < group; ++i) {
+        uint16_t code;
+        std::memcpy(&code, from + r * ld + 2 * (k + i), sizeof(code));
+        high[i] = static_cast<std::byte>(code >> 8);
+        low[i] = static_cast<std::byte>(code);
+      }
+    }
+  }
+}
+
+void LayCodes(const RowForm& form, const std::byte* from, int64_t ld, int64_t n_codes,
+              int64_t n_rows, std::byte* out) {
+  const CodeShape& shape = ShapeOf(form.format);
+  if (!form.in_unit_tiles) {
+    return Interleave<4>(from, ld, n_codes * shape.row_bits / 8, n_rows, out);
+  }
+  if (shape.row_bits == 16) return SplitCodes(from, ld, n_codes, shape.group, n_rows, out);
+  Interleave<kFewestUnitSteps>(from, ld, n_codes, n_rows, out);
+}
+
 void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
                const KernelTable& kernels, const CodedRows& out) {
   constexpr int64_t kMaxGroups = kRowChunk / 16;
@@ -140,15 +170,14 @@ void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
         out.starts[at] = starts[g];
       }
     }
-    Interleave<4>(codes.data(), ld, n_padded * code_bytes, tile.n,
-                  out.codes + k * code_bytes * tile.n);
+    LayCodes(form, codes.data(), ld, n_padded, tile.n, out.codes + k * code_bytes * tile.n);
   }
 }
 
 PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTable& kernels,
                     ThreadPool& pool) {
   if (rows.n_rows == 1 && form.kind == RowForm::Kind::kFloats && rows.n_in == form.n_in_padded) {
-    return {1, rows.x, {}};  // a row is its own tile
+    return {form, 1, rows.x, {}};  // a row is its own tile
   }
   const CodeShape& shape = ShapeOf(form.format);
   thread_local std::vector<float> scratch;           // grows to the largest block
@@ -159,7 +188,7 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   auto* const bytes = reinterpret_cast<std::byte*>(out);
   const CodedRows codes = {bytes, out + n, out + n + n_groups,
                            reinterpret_cast<int32_t*>(out + n + 2 * n_groups)};
-  const int64_t max_tile_rows = MaxTileRows(form, kernels);
+  const int64_t max_tile_rows = form.in_unit_tiles ? kUnitRows : kernels.max_tile_rows;
   LK_CHECK(max_tile_rows <= kMaxTileRows);
   const int64_t n_tiles = NumTiles(rows.n_rows, max_tile_rows);
   pool.ParallelFor(n_tiles, [&](int64_t index, int) {
@@ -180,7 +209,7 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
                  codes.starts + group});
     }
   });
-  return {rows.n_rows, out, codes};
+  return {form, rows.n_rows, out, codes};
 }
 
 // The results of a product: row i is at y + i * ldy.
@@ -222,7 +251,9 @@ void MultiplyCodes(const PackedPart& part, const KernelTable& kernels, const Pac
   product.k_begin = block.k;
   product.k_end = block.k + block.n_k;
   product.chunk = CodedChunk(part, rows.n_rows);
-  kernels.multiply_codes(*part.form.codes, product);
+  const auto multiply =
+      rows.form.in_unit_tiles ? kernels.multiply_codes_in_tiles : kernels.multiply_codes;
+  multiply(*part.form.codes, product);
 }
 
 void MultiplyBlock(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
@@ -259,9 +290,9 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
                     int64_t first, int64_t count, const Output& out) {
   const int64_t n_in = part.n_in_padded, panel_elements = n_in * kernels.panel_columns;
   const bool is_coded = part.form.codes.has_value();
-  const bool has_unit = kernels.has_matrix_unit && part.form.type == StorageType::kBFloat16;
-  if (rows.n_rows <= kFewRows || ((is_coded || has_unit) && rows.n_rows <= kStreamRows)) {
-    const int64_t ahead = has_unit ? kUnitAhead : kAhead;
+  const bool in_unit_tiles = rows.form.in_unit_tiles;
+  if (rows.n_rows <= kFewRows || ((is_coded || in_unit_tiles) && rows.n_rows <= kStreamRows)) {
+    const int64_t ahead = in_unit_tiles ? kUnitAhead : kAhead;
     return MultiplyBlock(part, kernels, rows, {0, n_in, first, count, ahead}, out);
   }
   const auto multiply = [&](int64_t block_k, int64_t k, int64_t panel, int64_t next) {
@@ -276,9 +307,9 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
     }
     return;
   }
-  const int64_t block_k = is_coded   ? CodedChunk(part, rows.n_rows)
-                          : has_unit ? EvenChunk(n_in, kUnitBlockK, kPairSteps)
-                                     : kBlockK;
+  const int64_t block_k = is_coded        ? CodedChunk(part, rows.n_rows)
+                          : in_unit_tiles ? EvenChunk(n_in, kUnitBlockK, kPairSteps)
+                                          : kBlockK;
   for (int64_t k = 0; k < n_in; k += block_k) {
     for (int64_t p = first; p < first + count; ++p) multiply(block_k, k, p, panel_elements);
   }
@@ -308,7 +339,7 @@ void MultiplyParts(const PackedWeight& w, const SourceRows& rows, const Output& 
   std::optional<RowForm> packed_as;
   PackedRows packed;
   for (const PackedPart& part : w.parts()) {
-    const RowForm form = RowFormOf(part, w.kernels());
+    const RowForm form = RowFormOf(part, w.kernels(), rows.n_rows);
     if (packed_as != form) packed = PackRows(rows, form, w.kernels(), pool);
     packed_as = form;
     MultiplyRows(part, w.kernels(), packed, {out.y + part.first_out, out.ldy}, pool);

@@ -231,6 +231,9 @@ struct Avx512 {
     const Ints both = _mm512_loadu_si512(p), mask = _mm512_set1_epi8(15);
     return {_mm512_and_si512(both, mask), _mm512_and_si512(_mm512_srli_epi16(both, 4), mask)};
   }
+  static Ints LoadInts(const int32_t* p) { return _mm512_loadu_si512(p); }
+  static Ints AddInts(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+  static Ints ShiftLeft8(Ints x) { return _mm512_slli_epi32(x, 8); }
   static Vec ToFloats(Ints x) { return _mm512_cvtepi32_ps(x); }
   static Vec Fused(Vec a, Vec b, Vec c) { return Fma(a, b, c); }
   static Vec LoadFloat16(const uint16_t* p) {

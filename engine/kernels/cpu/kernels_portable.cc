@@ -173,11 +173,7 @@ struct PortableOf {
   static void AddQuads(const Codes<4>& row, const Codes<4>& weight, Ints& sum) {
     for (int i = 0; i < 4 * kLanes; ++i) sum.v[i / 4] += row.v[i] * weight.v[i];
   }
-  static Ints BeginQuads(const int32_t* start) {
-    Ints sum;
-    for (int32_t& v : sum.v) v = *start;
-    return sum;
-  }
+  static Ints BeginQuads(const int32_t* start) { return SetInts(start); }
   static Ints EndQuads(const Ints& sum, const int32_t*) { return sum; }
   static constexpr int32_t kOffsetOfSigned = 0;
   static Codes<4> LoadSignedQuads(const int8_t* p) {
@@ -198,6 +194,24 @@ struct PortableOf {
       out.high.v[i] = (p[i] >> 4) & 15;
     }
     return out;
+  }
+  template <class F>
+  static Ints MapInts(F f) {
+    Ints out;
+    for (int i = 0; i < kLanes; ++i) out.v[i] = f(i);
+    return out;
+  }
+  static Ints SetInts(const int32_t* p) {
+    return MapInts([&](int) { return *p; });
+  }
+  static Ints LoadInts(const int32_t* p) {
+    return MapInts([&](int i) { return p[i]; });
+  }
+  static Ints AddInts(const Ints& a, const Ints& b) {
+    return MapInts([&](int i) { return a.v[i] + b.v[i]; });
+  }
+  static Ints ShiftLeft8(const Ints& x) {
+    return MapInts([&](int i) { return x.v[i] * 256; });
   }
   static Vec ToFloats(const Ints& x) {
     return Map([&](int i) { return static_cast<float>(x.v[i]); });

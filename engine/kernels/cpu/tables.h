@@ -12,7 +12,7 @@ extern const KernelTable kAvx2Table;         // needs AVX2, FMA and F16C
 extern const KernelTable kAvx512Table;       // needs AVX-512F and AVX-512BW
 extern const KernelTable kAvx512VnniTable;   // needs AVX512-VNNI too, and has kAvx512Table's bits
 extern const KernelTable kAvx512Bf16Table;   // needs AVX512-BF16 too
-extern const KernelTable kAmxTable;          // needs AMX-TILE, AMX-BF16 and their permission too
+extern const KernelTable kAmxTable;  // needs AMX-TILE, -BF16, -INT8 and their permission too
 
 }  // namespace lowkey::cpu
 

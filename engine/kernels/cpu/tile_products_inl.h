@@ -1,7 +1,6 @@
-// Products of bf16 by a matrix unit, whose sums have an order of their own. Compiled like the kernels:
-// see the first lines of kernels_inl.h.
+// Products by a matrix unit. Compiled like the kernels: see the first lines of kernels_inl.h.
 //
-// A block of kPairSteps steps is added as
+// Sums of bf16 have an order of their own. A block of kPairSteps steps is added as
 //   even = the products of its even steps, added in order from 0 by fused multiply-adds
 //   odd  = those of its odd steps likewise
 //   c   += even + odd
@@ -13,25 +12,12 @@
 #include <cstdint>
 
 #include "engine/kernels/cpu/kernels_inl.h"
+#include "engine/kernels/cpu/tile_codes_inl.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey::cpu {
 
 // ------------------------------------------------------------------ many rows, by tiles
-
-// Calls f(Number<0>()), f(Number<1>()), ... f(Number<kCount - 1>()): tiles are named when the code is
-// compiled.
-template <int kValue>
-struct Number {
-  static constexpr int value = kValue;
-};
-template <int kCount, int kFirst = 0, class F>
-[[gnu::always_inline]] inline void ForNumbers(const F& f) {
-  if constexpr (kFirst < kCount) {
-    f(Number<kFirst>());
-    ForNumbers<kCount, kFirst + 1>(f);
-  }
-}
 
 // Rows of A as tiles take them: row r of the tile at p + r * row_bytes, and step_bytes on for each
 // block of steps.
@@ -137,7 +123,7 @@ void GemmPairsByTiles(const GemmArgs& g, const void* next_b) {
     const int64_t height = (g.n_rows - row) / (n_tiles - t);
     const bool is_pair = t + 1 < n_tiles && (g.n_rows - row - height) / (n_tiles - t - 1) == height;
     float* c = g.c + row * g.ldc;
-    tiles.Configure(height);
+    tiles.Configure(height, 64);
     if (is_pair) {
       const UnitRows rows[2] = {rows_at(row, height), rows_at(row + height, height)};
       MultiplyColumns<T, 2>(tiles, g, rows, height, c, ahead);
@@ -277,6 +263,7 @@ constexpr KernelTable TableWithTiles(const char* name) {
   t.gemm_bf16_pairs = GemmPairsByTiles<T>;
   t.gemm_bf16_row_pairs = GemmRowPairsInBlocks<V>;
   t.grouped_gemm_pairs = GroupedGemmInBlocks<V>;
+  t.multiply_codes_in_tiles = MultiplyCodesInTiles<V, T>;
   return t;
 }
 

@@ -24,9 +24,10 @@ inline float AddFlushed(float a, float b, float c) {
 
 class EmulatedTiles {
  public:
-  void Configure(int64_t rows) {
-    if (rows == rows_) return;
+  void Configure(int64_t rows, int64_t row_bytes) {
+    if (rows == rows_ && row_bytes == row_bytes_) return;
     rows_ = rows;
+    row_bytes_ = row_bytes;
     for (Tile& tile : tiles_) tile = {};
   }
   template <int kTile>
@@ -37,7 +38,8 @@ class EmulatedTiles {
   void Load(const void* p, int64_t stride) {
     Zero<kTile>();
     for (int64_t r = 0; r < RowsOf(kTile); ++r) {
-      __builtin_memcpy(tiles_[kTile].bytes[r], static_cast<const uint8_t*>(p) + r * stride, 64);
+      __builtin_memcpy(tiles_[kTile].bytes[r], static_cast<const uint8_t*>(p) + r * stride,
+                       static_cast<size_t>(BytesOf(kTile)));
     }
   }
   template <int kTile>
@@ -53,7 +55,7 @@ class EmulatedTiles {
     for (int64_t r = 0; r < rows_; ++r) {
       for (int column = 0; column < 16; ++column) {
         float even = 0, odd = 0;
-        for (int pair = 0; pair < 16; ++pair) {
+        for (int pair = 0; pair < row_bytes_ / 4; ++pair) {
           even = AddFlushed(Pair(kRows, r, pair, 0), Pair(kColumns, pair, column, 0), even);
           odd = AddFlushed(Pair(kRows, r, pair, 1), Pair(kColumns, pair, column, 1), odd);
         }
@@ -66,11 +68,36 @@ class EmulatedTiles {
     }
   }
 
+  template <int kSum, int kRows, int kColumns>
+  void AddSigned() {
+    AddBytes<kSum, kRows, kColumns, int8_t>();
+  }
+  template <int kSum, int kRows, int kColumns>
+  void AddUnsigned() {
+    AddBytes<kSum, kRows, kColumns, uint8_t>();
+  }
+
  private:
   struct Tile {
     uint8_t bytes[16][64];
   };
-  int64_t RowsOf(int tile) const { return tile < 6 ? rows_ : 16; }
+  int64_t RowsOf(int tile) const { return tile < 6 ? rows_ : row_bytes_ / 4; }
+  int64_t BytesOf(int tile) const { return tile == 4 || tile == 5 ? row_bytes_ : 64; }
+  template <int kSum, int kRows, int kColumns, class Left>
+  void AddBytes() {
+    for (int64_t r = 0; r < rows_; ++r) {
+      for (int column = 0; column < 16; ++column) {
+        uint8_t* at = tiles_[kSum].bytes[r] + 4 * column;
+        int32_t sum;
+        __builtin_memcpy(&sum, at, sizeof(sum));
+        for (int64_t k = 0; k < row_bytes_; ++k) {
+          const auto right = static_cast<int8_t>(tiles_[kColumns].bytes[k / 4][4 * column + k % 4]);
+          sum += static_cast<Left>(tiles_[kRows].bytes[r][k]) * right;
+        }
+        __builtin_memcpy(at, &sum, sizeof(sum));
+      }
+    }
+  }
   // Returns number `half` of a pair of bf16.
   float Pair(int tile, int64_t row, int pair, int half) const {
     uint16_t bits;
@@ -81,7 +108,7 @@ class EmulatedTiles {
     return x;
   }
 
-  int64_t rows_ = 0;
+  int64_t rows_ = 0, row_bytes_ = 0;
   Tile tiles_[8] = {};
 };
 

@@ -8,8 +8,7 @@ namespace lowkey::cpu {
 namespace {
 
 // The processor's eight tiles of at most 16 rows of 64 bytes, for as long as an object lives: only one
-// may, in a thread. Tiles 0 to 5 are sums and rows, whose number of rows Configure sets; tiles 6 and 7
-// have 16 rows. Every tile has 64 bytes a row.
+// may, in a thread. Tiles 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 columns of B.
 //
 // The instructions are written out: GCC 12 takes _tile_loadd to read no memory and _tile_loadconfig to
 // read 8 bytes, and optimizes away what was written there before.
@@ -22,10 +21,12 @@ class X86Tiles {
   X86Tiles(const X86Tiles&) = delete;
   X86Tiles& operator=(const X86Tiles&) = delete;
 
-  // Clears all tiles where the number of rows changes.
-  void Configure(int64_t rows) {
-    if (rows == rows_) return;
+  // Sets how many rows A has and how many bytes each: those of the steps that a product takes. Clears
+  // all tiles where either changes.
+  void Configure(int64_t rows, int64_t row_bytes) {
+    if (rows == rows_ && row_bytes == row_bytes_) return;
     rows_ = rows;
+    row_bytes_ = row_bytes;
     struct alignas(64) {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t row_bytes[16] = {};
@@ -33,8 +34,9 @@ class X86Tiles {
     } config;
     static_assert(sizeof(config) == 64);
     for (int tile = 0; tile < 8; ++tile) {
-      config.row_bytes[tile] = 64;
-      config.rows[tile] = static_cast<uint8_t>(tile < 6 ? rows : 16);
+      const bool is_row = tile == 4 || tile == 5;
+      config.row_bytes[tile] = static_cast<uint16_t>(is_row ? row_bytes : 64);
+      config.rows[tile] = static_cast<uint8_t>(tile < 6 ? rows : row_bytes / 4);
     }
     asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
   }
@@ -58,8 +60,18 @@ class X86Tiles {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kRows), "i"(kColumns));
   }
 
+  // Add rows of signed, or unsigned, bytes times fours of steps of 16 columns of signed bytes.
+  template <int kSum, int kRows, int kColumns>
+  static void AddSigned() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kRows), "i"(kColumns));
+  }
+  template <int kSum, int kRows, int kColumns>
+  static void AddUnsigned() {
+    asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kRows), "i"(kColumns));
+  }
+
  private:
-  int64_t rows_ = 0;
+  int64_t rows_ = 0, row_bytes_ = 0;
 };
 
 }  // namespace

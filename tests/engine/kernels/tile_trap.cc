@@ -126,8 +126,21 @@ void DotPairs(Tile& sums, const Tile& a, const Tile& b) {
   }
 }
 
+template <class Left>
+void DotBytes(Tile& sums, const Tile& a, const Tile& b) {
+  for (int m = 0; m < sums.rows; ++m) {
+    for (int n = 0; n < sums.row_bytes / 4; ++n) {
+      auto sum = Read<int32_t>(sums, m, n);
+      for (int k = 0; k < a.row_bytes; ++k) {
+        sum += Read<Left>(a, m, k) * Read<int8_t>(b, k / 4, 4 * n + k % 4);
+      }
+      std::memcpy(sums.bytes[m] + 4 * n, &sum, sizeof(sum));
+    }
+  }
+}
+
 bool Execute(const Instruction& in) {
-  constexpr int kNone = 0, kF3 = 2, kF2 = 3;
+  constexpr int kNone = 0, k66 = 1, kF3 = 2, kF2 = 3;
   if (in.opcode == 0x49 && in.prefix == kNone && in.has_memory)
     return LoadConfiguration(in.address);
   if (!is_configured || in.reg > 7) return false;
@@ -156,9 +169,14 @@ bool Execute(const Instruction& in) {
     return false;
   if (in.opcode == 0x5c && in.prefix == kF3) {
     DotPairs(tile, a, b);
-    return true;
+  } else if (in.opcode == 0x5e && in.prefix == kF2) {
+    DotBytes<int8_t>(tile, a, b);
+  } else if (in.opcode == 0x5e && in.prefix == k66) {
+    DotBytes<uint8_t>(tile, a, b);
+  } else {
+    return false;
   }
-  return false;
+  return true;
 }
 
 void OnIllegalInstruction(int, siginfo_t*, void* opaque) {

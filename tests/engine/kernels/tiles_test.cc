@@ -5,7 +5,10 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <random>
+#include <tuple>
 
+#include "engine/base/dtype.h"
 #include "engine/base/round_up.h"
 #include "engine/kernels/cpu/tables.h"
 #include "engine/kernels/linear.h"
@@ -142,28 +145,54 @@ TEST_P(TilesTest, WhatIsNotFiniteStaysSo) {
   }
 }
 
+// A weight in memory: numbers, or blocks with a scale in half precision in front, and perhaps a second.
+TensorView WeightOf(DType dtype, int64_t n_out, int64_t n_in, std::vector<std::byte>& bytes) {
+  bytes.clear();
+  if (dtype == DType::kF32) {
+    const std::vector<float> numbers = Random(n_out * n_in, 1);
+    bytes.resize(4 * numbers.size());
+    std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  } else {
+    std::mt19937 rng(3);
+    bytes.resize(n_out * n_in / DTypeBlockSize(dtype) * DTypeBytes(dtype));
+    for (std::byte& b : bytes) b = static_cast<std::byte>(rng());
+    for (size_t at = 0; at < bytes.size(); at += DTypeBytes(dtype)) {
+      const uint16_t scales[2] = {FloatToHalf(0.01f), FloatToHalf(0.003f)};
+      std::memcpy(&bytes[at], scales, dtype == DType::kQ4_K || dtype == DType::kQ5_K ? 4 : 2);
+    }
+  }
+  return {dtype, {n_out, n_in}, bytes.data()};
+}
+
 // A weight's product, in blocks and by several threads, against rows one by one on the portable table.
 TEST_P(TilesTest, LinearHasThePortableBits) {
-  const int64_t n_in = 700, n_out = 70;
-  const std::vector<float> weight = Random(n_out * n_in, 1);
-  const TensorView view{
-      DType::kF32, {n_out, n_in}, reinterpret_cast<const std::byte*>(weight.data())};
+  const int64_t n_out = 70;
   ThreadPool one(1), two(2);
-  const WeightStorage storage{StorageType::kBFloat16};
-  auto portable = PackedWeight::Pack({&view, 1}, storage, one, cpu::kPortableAmxTable);
-  auto packed = PackedWeight::Pack({&view, 1}, storage, two, table());
-  ASSERT_TRUE(portable.ok() && packed.ok());
-  ASSERT_EQ(packed->n_out_padded(), portable->n_out_padded());
-  const int64_t ldy = packed->n_out_padded();
-  for (int64_t n_rows : {1, 3, 17, 33, 530}) {
-    const std::vector<float> x = Random(n_rows * n_in, 2);
-    std::vector<float> got(n_rows * ldy);
-    Linear(*packed, x.data(), n_in, n_rows, got.data(), ldy, two);
-    for (int64_t i = 0; i < n_rows; i += std::max<int64_t>(1, n_rows / 5)) {
-      std::vector<float> want(ldy);
-      Linear(*portable, x.data() + i * n_in, n_in, 1, want.data(), ldy, one);
-      ASSERT_EQ(std::memcmp(got.data() + i * ldy, want.data(), 4 * ldy), 0)
-          << "row " << i << " of " << n_rows;
+  const std::tuple<DType, WeightStorage, int64_t> forms[] = {
+      {DType::kF32, {StorageType::kBFloat16}, 700},
+      {DType::kF32, {StorageType::kInt8}, 700},
+      {DType::kQ8_0, {StorageType::kBFloat16, true}, 768},
+      {DType::kQ4_0, {StorageType::kBFloat16, true}, 768},
+      {DType::kQ4_K, {StorageType::kBFloat16, true}, 768},
+      {DType::kQ5_K, {StorageType::kBFloat16, true}, 256}};
+  for (const auto& [dtype, storage, n_in] : forms) {
+    std::vector<std::byte> bytes;
+    const TensorView view = WeightOf(dtype, n_out, n_in, bytes);
+    auto portable = PackedWeight::Pack({&view, 1}, storage, one, cpu::kPortableAmxTable);
+    auto packed = PackedWeight::Pack({&view, 1}, storage, two, table());
+    ASSERT_TRUE(portable.ok() && packed.ok());
+    ASSERT_EQ(packed->n_out_padded(), portable->n_out_padded());
+    const int64_t ldy = packed->n_out_padded();
+    for (int64_t n_rows : {1, 3, 8, 17, 33, 530}) {
+      const std::vector<float> x = Random(n_rows * n_in, 2);
+      std::vector<float> got(n_rows * ldy);
+      Linear(*packed, x.data(), n_in, n_rows, got.data(), ldy, two);
+      for (int64_t i = 0; i < n_rows; i += std::max<int64_t>(1, n_rows / 5)) {
+        std::vector<float> want(ldy);
+        Linear(*portable, x.data() + i * n_in, n_in, 1, want.data(), ldy, one);
+        ASSERT_EQ(std::memcmp(got.data() + i * ldy, want.data(), 4 * ldy), 0)
+            << DTypeName(dtype) << ": row " << i << " of " << n_rows;
+      }
     }
   }
 }
