@@ -145,7 +145,7 @@ function(lk_isa_tests)
   endif()
   foreach(name IN LISTS ARGN)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT LOWKEY_ISA=portable)
-    foreach(isa avx2 avx512 avx512_vnni avx512_bf16)
+    foreach(isa avx2 avx512 avx512_vnni avx512_bf16 amx)
       add_test(NAME ${name}_${isa} COMMAND ${name})
       set_tests_properties(${name}_${isa} PROPERTIES TIMEOUT ${LK_TEST_SECONDS}
         ENVIRONMENT LOWKEY_ISA=${isa} SKIP_REGULAR_EXPRESSION "LOWKEY_ISA: .*this CPU has")

@@ -4,6 +4,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include <cstdio>
@@ -24,7 +26,8 @@ namespace {
 // The names are known on every processor, so that a set that this CPU lacks is told from a
 // misspelled name.
 constexpr const char* kKnownIsas[] = {"portable", "portable_bf16", "portable_amx", "avx2",
-                                      "avx512",   "avx512_vnni",   "avx512_bf16",  "amx"};
+                                      "avx512",   "avx512_vnni",   "avx512_bf16",  "amx",
+                                      "neon",     "neon_dot",      "neon_bf16"};
 
 std::string Quoted(const std::string& name) { return absl::StrCat("LOWKEY_ISA: \"", name, "\""); }
 
@@ -87,12 +90,18 @@ std::vector<const KernelTable*> AvailableKernels() {
   out.push_back(&cpu::kAvx512Bf16Table);
   static const bool may_use_tiles = MayUseTiles();
   if (may_use_tiles) out.push_back(&cpu::kAmxTable);
+#elif defined(__aarch64__)
+  constexpr unsigned long kDotProducts = 1ul << 20, kBf16 = 1ul << 14;  // of AT_HWCAP and AT_HWCAP2
+  out.push_back(&cpu::kNeonTable);
+  if ((getauxval(AT_HWCAP) & kDotProducts) == 0) return out;
+  out.push_back(&cpu::kNeonDotTable);
+  if ((getauxval(AT_HWCAP2) & kBf16) != 0) out.push_back(&cpu::kNeonBf16Table);
 #endif
   return out;
 }
 
 const KernelTable& BestKernels(absl::Span<const KernelTable* const> available, bool is_intel) {
-  // Without AVX2 the choice is the plain table, not one that imitates others.
+  // Where there are no others the choice is the plain table, not one that imitates another.
   if (available.size() <= 3) return *available.front();
   const KernelTable& widest = *available.back();
   const bool is_slow = is_intel && widest.rounds_activations && !widest.has_matrix_unit;

@@ -33,8 +33,8 @@ constexpr StorageType RowTypeOf(StorageType weight) {
 //  kRows   Row i is at a + i * lda.
 //  kTiles  A kernel reads a tile of rows in one stream. The tile that begins at row i is at
 //          a + i * lda; its element (row r, step kk) is at kk * tile_rows + r in fp32, and at
-//          (kk / run * tile_rows + r) * run + kk % run in bf16, for a run of kernels.pair_run()
-//          steps. n_rows rows are cut into NumTiles tiles; with t tiles left, the next one has
+//          (kk / run * tile_rows + r) * run + kk % run in bf16, where a run has 2 steps, or
+//          kPairSteps for a matrix unit. n_rows rows are cut into NumTiles tiles; with t tiles left, the next one has
 //          NextTileRows(rows left, t) rows.
 enum class LeftLayout { kRows, kTiles };
 
@@ -316,10 +316,6 @@ struct KernelTable {
   // alone; a sum of x [n] (a multiple of 8 * panel_columns) that reads as fast as the machine can.
   float (*fma_chains)(int64_t n);
   float (*read_sum)(const float* x, int64_t n);
-
-  // The most rows of a tile of gemm_bf16_pairs, and the steps of a row that lie side by side there.
-  int64_t max_pair_rows() const { return has_matrix_unit ? kUnitRows : max_tile_rows; }
-  int64_t pair_run() const { return has_matrix_unit ? kPairSteps : 2; }
 
   void Gemm(StorageType b_type, const GemmArgs& args, const void* next_b = nullptr) const {
     (b_type == StorageType::kFloat32    ? gemm_f32

@@ -353,7 +353,8 @@ void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, 
   if (n_rows == 0) return;
   const bool has_unit = w.kernels().has_matrix_unit;
   const int64_t n_blocks = DivideUp(n_rows, has_unit ? kUnitBlockRows : kBlockRows);
-  const int64_t block = RoundUp(DivideUp(n_rows, n_blocks), w.kernels().max_pair_rows());
+  const int64_t block =
+      RoundUp(DivideUp(n_rows, n_blocks), has_unit ? kUnitRows : w.kernels().max_tile_rows);
   for (int64_t row = 0; row < n_rows; row += block) {
     const SourceRows rows{x + row * ldx, ldx, w.n_in(), std::min(block, n_rows - row)};
     MultiplyParts(w, rows, {y + row * ldy, ldy}, pool);

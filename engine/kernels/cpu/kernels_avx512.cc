@@ -1,12 +1,13 @@
 // Compiled four times: with -mavx512f -mavx512bw -mfma, with -mavx512vnni besides, with -mavx512bf16
-// besides both, and with AMX besides all. Everything in an anonymous namespace or templated on its vector type.
+// besides both, and with -DLOWKEY_AMX besides all. Everything in an anonymous namespace or templated on
+// its vector type.
 #include <immintrin.h>
 
 #include <cstddef>
 
 #include "engine/kernels/cpu/kernels_inl.h"
 #include "engine/kernels/cpu/tables.h"
-#ifdef __AMX_TILE__
+#ifdef LOWKEY_AMX
 #include "engine/kernels/cpu/tile_products_inl.h"
 #include "engine/kernels/cpu/tiles_x86.h"
 #endif
@@ -243,7 +244,7 @@ struct Avx512 {
 
 }  // namespace
 
-#ifdef __AMX_TILE__
+#ifdef LOWKEY_AMX
 const KernelTable kAmxTable = TableWithTiles<Avx512, X86Tiles>("amx");
 #elif defined(__AVX512BF16__)
 const KernelTable kAvx512Bf16Table = Table<Avx512>("avx512_bf16");

@@ -7,6 +7,8 @@
 #include "engine/kernels/cpu/levels_avx512_inl.h"
 #elif defined(__AVX2__)
 #include "engine/kernels/cpu/levels_avx2_inl.h"
+#elif defined(LOWKEY_NEON)
+#include "engine/kernels/cpu/levels_neon_inl.h"
 #else
 
 #include <cstdint>
@@ -78,14 +80,14 @@ void ReadLevels(const ReadLevelsArgs& a) {
 
 #endif
 
-#ifdef __AVX2__
+#if defined(__AVX2__) || defined(LOWKEY_NEON)
 
 namespace lowkey::cpu {
 
 // Adds to all components of kRows rows.
 template <class V, int kRows, class Table>
 inline void ReadRows(const ReadLevelsArgs& a, int64_t row, Table table, const LevelGains& gains) {
-  alignas(64) uint8_t weights[kRows][kLevelTokens];
+  alignas(64) LevelWeight weights[kRows][kLevelTokens];
   float units[kRows];
   for (int r = 0; r < kRows; ++r) {
     units[r] = RoundWeights<V>(a.weights + (row + r) * a.ld_weights, gains, weights[r]);

@@ -87,11 +87,12 @@ TEST_F(IsaTest, AnUnknownNameListsTheKnownOnes) {
   Set("avx9");
   EXPECT_EQ(CheckIsa(), absl::InvalidArgumentError(
                             "LOWKEY_ISA: \"avx9\", expected one of portable, portable_bf16, "
-                            "portable_amx, avx2, avx512, avx512_vnni, avx512_bf16, amx"));
+                            "portable_amx, avx2, avx512, avx512_vnni, avx512_bf16, amx, neon, "
+                            "neon_dot, neon_bf16"));
 }
 
 TEST_F(IsaTest, ANameThatThisCpuLacksListsWhatItHas) {
-  for (const char* name : {"avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"}) {
+  for (const char* name : {"avx2", "avx512", "avx512_bf16", "amx", "neon", "neon_bf16"}) {
     const std::vector<std::string> available = AvailableIsas();
     if (std::find(available.begin(), available.end(), name) != available.end()) continue;
     Set(name);
