@@ -137,15 +137,20 @@ if(CMAKE_CROSSCOMPILING)
   set(LK_TEST_SECONDS 5400)
 endif()
 
-# The kernels in use are chosen once a process. Sanitizers see the best ones alone, and another
-# processor has the portable ones alone.
+set(LK_ISAS avx2 avx512 avx512_vnni avx512_bf16 amx)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(LK_ISAS neon neon_dot neon_bf16)
+endif()
+
+# The kernels in use are chosen once a process. Sanitizers and an emulated processor see the best ones
+# alone.
 function(lk_isa_tests)
   if(LOWKEY_SANITIZE OR CMAKE_CROSSCOMPILING)
     return()
   endif()
   foreach(name IN LISTS ARGN)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT LOWKEY_ISA=portable)
-    foreach(isa avx2 avx512 avx512_vnni avx512_bf16 amx)
+    foreach(isa IN LISTS LK_ISAS)
       add_test(NAME ${name}_${isa} COMMAND ${name})
       set_tests_properties(${name}_${isa} PROPERTIES TIMEOUT ${LK_TEST_SECONDS}
         ENVIRONMENT LOWKEY_ISA=${isa} SKIP_REGULAR_EXPRESSION "LOWKEY_ISA: .*this CPU has")

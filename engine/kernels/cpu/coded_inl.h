@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/kernels/coded_weight.h"
+#include "engine/kernels/cpu/numbers_inl.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey::cpu {
@@ -276,8 +277,19 @@ template <class V, class S, int kRows>
 [[gnu::always_inline]] inline void AddStep(const std::byte* a, const int8_t* codes,
                                            typename V::Ints (&sums)[kRows][2]) {
   const auto left = S::Load(codes), right = S::Load(codes + V::kLanes * S::kSide);
+  constexpr int kFirstAlone = V::kTakesLanes && S::kSide == 4 ? kRows / 4 * 4 : 0;
+  if constexpr (kFirstAlone > 0) {
+    ForNumbers<kRows / 4>([&](auto quad) {
+      const auto four = V::LoadFour(a + 16 * quad.value);
+      ForNumbers<4>([&](auto lane) {
+        auto& sum = sums[4 * quad.value + lane.value];
+        V::template AddLane<lane.value>(four, left, sum[0]);
+        V::template AddLane<lane.value>(four, right, sum[1]);
+      });
+    });
+  }
 #pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
+  for (int i = kFirstAlone; i < kRows; ++i) {
     const auto row = S::Row(a + 4 * i);
     S::Add(row, left, sums[i][0]);
     S::Add(row, right, sums[i][1]);

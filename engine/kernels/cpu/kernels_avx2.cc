@@ -13,6 +13,7 @@ struct Avx2 {
   using Vec = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kMaxRows = 6;  // 12 accumulators + 2 of B + 1 of A fill 15 of 16 registers
+  static constexpr bool kTakesLanes = false;
 
   static Vec Zero() { return _mm256_setzero_ps(); }
   static Vec Set1(float x) { return _mm256_set1_ps(x); }

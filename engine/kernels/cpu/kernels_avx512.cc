@@ -19,6 +19,7 @@ struct Avx512 {
   using Vec = __m512;
   static constexpr int kLanes = 16;
   static constexpr int kMaxRows = 12;  // 24 accumulators + 2 of B + 1 of A of 32 registers
+  static constexpr bool kTakesLanes = false;
 
   static Vec Zero() { return _mm512_setzero_ps(); }
   static Vec Set1(float x) { return _mm512_set1_ps(x); }

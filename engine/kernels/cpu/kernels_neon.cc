@@ -13,7 +13,33 @@ namespace {
 struct Neon {
   using Vec = float32x4_t;
   static constexpr int kLanes = 4;
-  static constexpr int kMaxRows = 12;  // 24 accumulators + 2 of B + 1 of A of 32 registers
+  static constexpr int kMaxRows = 12;  // 24 accumulators + 2 of B + 3 of A of 32 registers
+
+  // Products by one lane of four rows' numbers, pairs or codes, in place.
+  static constexpr bool kTakesLanes = true;
+  static float32x4_t LoadFour(const float* p) { return vld1q_f32(p); }
+  template <int kLane>
+  static void AddLane(float32x4_t four, float32x4_t b, float32x4_t& c) {
+    c = vfmaq_laneq_f32(c, b, four, kLane);
+  }
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+  static bfloat16x8_t LoadFour(const uint16_t* p) { return vreinterpretq_bf16_u16(vld1q_u16(p)); }
+  template <int kLane>
+  static void AddLane(bfloat16x8_t four, bfloat16x8_t b, float32x4_t& c) {
+    c = vbfdotq_laneq_f32(c, b, four, kLane);
+  }
+#endif
+  static int8x16_t LoadFour(const std::byte* p) {
+    return vld1q_s8(reinterpret_cast<const int8_t*>(p));
+  }
+  template <int kLane>
+  static void AddLane(int8x16_t four, int8x16_t weight, int32x4_t& sum) {
+#ifdef __ARM_FEATURE_DOTPROD
+    sum = vdotq_laneq_s32(sum, weight, four, kLane);
+#else
+    AddQuads(vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(four), kLane)), weight, sum);
+#endif
+  }
 
   static Vec Zero() { return vdupq_n_f32(0); }
   static Vec Set1(float x) { return vdupq_n_f32(x); }

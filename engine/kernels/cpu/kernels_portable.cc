@@ -13,6 +13,7 @@ template <int kWidth>
 struct PortableOf {
   static constexpr int kLanes = kWidth;
   static constexpr int kMaxRows = 4;
+  static constexpr bool kTakesLanes = false;
   struct Vec {
     float v[kLanes];
   };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/numbers_inl.h"
 #include "engine/kernels/cpu/quantized_inl.h"
 #include "engine/kernels/kernels.h"
 
@@ -67,11 +68,19 @@ struct TileIndex {
   const void* next_b;
 };
 
+// Rows of packed tiles lie side by side. A processor that multiplies by a lane of a vector takes four
+// of them at once; returns the first row that it takes alone.
+template <class V, int kRows, LeftLayout kLayout>
+constexpr int FirstAlone() {
+  return V::kTakesLanes && kLayout == LeftLayout::kTiles ? kRows / 4 * 4 : 0;
+}
+
 template <class V, class B, int kRows, int kPanels, LeftLayout kLayout>
 inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c,
                      const TileIndex& index) {
   Tile<V, kRows, kPanels, sizeof(B) == sizeof(uint16_t)> tile;
   tile.Begin(c, g.ldc, g.into);
+  constexpr int kFirstAlone = FirstAlone<V, kRows, kLayout>();
   constexpr int64_t kLine = 64, kPanelBytes = 2 * V::kLanes * sizeof(B);
   const auto* next = static_cast<const char*>(index.next_b);
   const int64_t to_next = next == nullptr ? 0 : next - static_cast<const char*>(g.b);
@@ -88,8 +97,18 @@ inline void GemmTile(const GemmArgs& g, const float* a, const B* b, float* c,
       }
       typename V::Vec bv[2];
       LoadTwo<V>(panel, bv);
+      if constexpr (V::kTakesLanes && kLayout == LeftLayout::kTiles) {
+        ForNumbers<kRows / 4>([&](auto quad) {
+          const auto four = V::LoadFour(a + kk * kRows + 4 * quad.value);
+          ForNumbers<4>([&](auto lane) {
+            auto& acc = tile.acc[4 * quad.value + lane.value];
+            V::template AddLane<lane.value>(four, bv[0], acc[2 * p]);
+            V::template AddLane<lane.value>(four, bv[1], acc[2 * p + 1]);
+          });
+        });
+      }
 #pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
+      for (int i = kFirstAlone; i < kRows; ++i) {
         const float* left = kLayout == LeftLayout::kTiles ? a + kk * kRows + i : a + i * g.lda + kk;
         const typename V::Vec av = V::Set1(*left);
         V::AddProduct(av, bv[0], tile.acc[i][2 * p]);
@@ -109,6 +128,7 @@ inline void GemmPairsTile(const GemmArgs& g, const typename V::Activation* a, co
   constexpr int64_t kPanel = 2 * V::kLanes;
   // Within a tile the two steps of a pair are neighbors in bf16, kRows apart in fp32.
   constexpr bool kPairwise = V::kHalves == 1;
+  constexpr int kFirstAlone = FirstAlone<V, kRows, kLayout>();
   Tile<V, kRows, kPanels, false> tile;
   tile.Begin(c, g.ldc, g.into);
   // Each tile prefetches its share of the next matrix, so that memory is asked evenly.
@@ -126,8 +146,21 @@ inline void GemmPairsTile(const GemmArgs& g, const typename V::Activation* a, co
       for (int j = 0; j < 2 * kPanels; ++j) {
         bv[j] = V::LoadHalf(pairs + (j / 2) * g.b_panel_stride + (j % 2) * 2 * V::kLanes, half);
       }
+      if constexpr (kFirstAlone > 0) {
+        const typename V::Activation* left = kPairwise ? a + kk * kRows : a + (kk + half) * kRows;
+        ForNumbers<kRows / 4>([&](auto quad) {
+          const auto four = V::LoadFour(left + (kPairwise ? 8 : 4) * quad.value);
+          ForNumbers<4>([&](auto lane) {
+#pragma GCC unroll 8
+            for (int j = 0; j < 2 * kPanels; ++j) {
+              V::template AddLane<lane.value>(four, bv[j],
+                                              tile.acc[4 * quad.value + lane.value][j]);
+            }
+          });
+        });
+      }
 #pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
+      for (int i = kFirstAlone; i < kRows; ++i) {
         const typename V::Activation* left = kLayout == LeftLayout::kRows
                                                  ? a + i * g.lda + kk + half
                                              : kPairwise ? a + kk * kRows + 2 * i

@@ -8,23 +8,10 @@
 
 #include "engine/kernels/coded_weight.h"
 #include "engine/kernels/cpu/coded_inl.h"
+#include "engine/kernels/cpu/numbers_inl.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey::cpu {
-
-// Calls f(Number<0>()), f(Number<1>()), ... f(Number<kCount - 1>()): tiles are named when the code is
-// compiled.
-template <int kValue>
-struct Number {
-  static constexpr int value = kValue;
-};
-template <int kCount, int kFirst = 0, class F>
-[[gnu::always_inline]] inline void ForNumbers(const F& f) {
-  if constexpr (kFirst < kCount) {
-    f(Number<kFirst>());
-    ForNumbers<kCount, kFirst + 1>(f);
-  }
-}
 
 // A group of a tile of rows by 16 columns, in 32 bits.
 struct alignas(64) TileSums {
