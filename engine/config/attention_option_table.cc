@@ -143,7 +143,7 @@ constexpr AttentionOption kTable[] = {
                                           {.is_of_block_bases = true, .is_aimed = true}),
     Row<kAtp, &AtpOptions::basis_storage>(
         "basis_storage", "basis-storage", "how a basis is stored",
-        {.label = "U", .is_of_block_bases = true, .is_aimed = true}),
+        {.label = "U", .max = 2, .is_of_block_bases = true, .is_aimed = true}),
     Row<kAtp, &AtpOptions::principal_storage>(
         "principal_storage", "principal-storage", "how principal keys and values are stored",
         {.label = "K'V'", .max = 1, .is_of_block_bases = true, .is_aimed = true}),
@@ -184,11 +184,13 @@ bool IsPreset(AtpAim aim) { return aim != AtpAim::kAuto && aim != AtpAim::kNone;
 // Returns what an aim stands for (docs/atp.md "Aims"). Auto is near-exact.
 AtpOptions PresetOf(AtpAim aim, bool is_calibrated) {
   AtpOptions o;
-  if (aim == AtpAim::kSmall) {
-    o.rank = RankFixed{64}, o.basis_storage = AtpStorage::kInt4;
-  } else if (is_calibrated) {
-    o.basis = AtpBasis::kCalibrated, o.block_tokens = 128, o.kept_storage = AtpStorage::kInt4;
+  if (is_calibrated) {
+    const bool is_small = aim == AtpAim::kSmall;
+    o.basis = AtpBasis::kCalibrated, o.block_tokens = is_small ? 64 : 128;
+    o.kept_storage = is_small ? AtpStorage::kRest : AtpStorage::kInt4;
     o.refine_tokens = aim == AtpAim::kFast ? 64 : 128;
+  } else if (aim == AtpAim::kSmall) {
+    o.rank = RankFixed{64}, o.basis_storage = AtpStorage::kInt4;
   } else {
     const bool is_fast = aim == AtpAim::kFast;
     o.basis = is_fast ? AtpBasis::kKv : AtpBasis::kLayer;

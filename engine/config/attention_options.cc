@@ -48,6 +48,16 @@ absl::Status ValidateReadout(const AtpOptions& atp) {
   return absl::OkStatus();
 }
 
+// Refuses storage of kept tokens that needs an index.
+absl::Status ValidateKept(const AtpOptions& atp) {
+  if (atp.kept_storage != AtpStorage::kRest || atp.basis == AtpBasis::kCalibrated) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("atp kept storage: rest, expected cache, int8 or int4 with basis ",
+                   std::string(NameOf(atp.basis))));
+}
+
 // Refuses options that a calibrated basis would ignore silently, and an index without the tokens that
 // it finds.
 absl::Status ValidateCalibrated(const AttentionOptions& options) {
@@ -127,6 +137,7 @@ absl::Status ValidateAttentionOptions(const AttentionOptions& options) {
   if (options.mechanism == Mechanism::kStandard) return ValidatePrefixStorage(options.standard);
   if (options.mechanism != Mechanism::kAtp) return absl::OkStatus();
   LK_RETURN_IF_ERROR(ValidateReadout(options.atp));
+  LK_RETURN_IF_ERROR(ValidateKept(options.atp));
   if (options.atp.basis == AtpBasis::kCalibrated) LK_RETURN_IF_ERROR(ValidateCalibrated(options));
   return ValidateRank(options.atp.rank, options.atp.block_tokens);
 }

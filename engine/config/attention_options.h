@@ -102,11 +102,12 @@ template <>
 inline constexpr EnumNames kEnumNames<AtpDecomposition> = {"atp decomposition",
                                                            {"block", "alternating"}};
 
-// How numbers of a principal block are stored: as the cache stores keys and values, in 8 bits, or
-// (U alone) in 4 bits with a scale for every 32.
-enum class AtpStorage { kCache, kInt8, kInt4 };
+// How numbers of a principal block are stored: as the cache stores keys and values, in 8 bits, in 4
+// bits (U and kept tokens), or, of kept tokens of basis calibrated, as what the index leaves of them.
+enum class AtpStorage { kCache, kInt8, kInt4, kRest };
 template <>
-inline constexpr EnumNames kEnumNames<AtpStorage> = {"atp storage", {"cache", "int8", "int4"}};
+inline constexpr EnumNames kEnumNames<AtpStorage> = {"atp storage",
+                                                     {"cache", "int8", "int4", "rest"}};
 
 // How far blocks are read: token by token through U (ATP, Eq. 7), or by their first and second
 // moments alone (Eq. 8, around the mean key), which needs no U and no time that grows with a block.

@@ -379,6 +379,7 @@ void IndexLayer(const AttentionGeometry& g, const TokenIndex& index, const Block
                 const CompressPart& part, CompressWorkspace& w, PrincipalBlock& block) {
   const PrincipalView view = block.View(g, part.layer, part.kv_head);
   std::byte* to = Writable(block, view.index);
+  std::byte* rest = block.shape.keeps_rest ? Writable(block, view.kept) : nullptr;
   const int64_t n_keys = g.key_dim(), ld = n_keys + g.head_dim;
   w.columns.resize(ld * kPageTokens);
   for (const PageHandle& page : tokens.pages) {
@@ -389,10 +390,11 @@ void IndexLayer(const AttentionGeometry& g, const TokenIndex& index, const Block
       for (int64_t j = 0; j < ld; ++j) w.columns[j * kPageTokens + t] = w.tokens[t * ld + j];
     }
     index.Encode(part.layer, part.kv_head, w.columns.data(),
-                 w.columns.data() + n_keys * kPageTokens, w.code, to);
+                 w.columns.data() + n_keys * kPageTokens, w.code, to, rest);
     to += TokenIndex::PageBytes(g);
+    if (rest != nullptr) rest += kPageTokens * block.shape.KeptTokenBytes(g);
   }
-  if (!block.shape.keeps_tokens) return;
+  if (!block.shape.keeps_tokens || block.shape.keeps_rest) return;
   StoreKept(g, block.shape, tokens.pages, part.layer, part.kv_head, w.tokens,
             Writable(block, view.kept));
 }

@@ -28,6 +28,7 @@ float SumInChains(const float* x, int64_t n) {
 
 void FarTokens::Reserve(const AttentionGeometry& g, const PrincipalShape& shape, const Size& size) {
   Grow(scores_, size.n_rows * size.n_far_tokens);
+  Grow(far_maxima_, size.n_rows);
   Grow(factors_, size.n_rows);
   Grow(shares_, size.n_rows);
   if (size.n_refined == 0) return;
@@ -35,6 +36,7 @@ void FarTokens::Reserve(const AttentionGeometry& g, const PrincipalShape& shape,
   const int64_t n_chosen = RoundUp(size.n_refined, kSoftmaxStep);
   const int64_t number_bytes = StorageBytes(KeptReadType(shape));
   Grow(weights_, size.n_far_tokens);
+  if (shape.keeps_rest) return;
   Grow(chosen_scores_, g.group() * n_chosen);
   Grow(chosen_keys_, n_chosen * DotWidth(g) * number_bytes);
   Grow(chosen_values_, n_chosen * g.head_dim_padded() * number_bytes);
@@ -50,12 +52,19 @@ void FarTokens::Join(int64_t n_far, RowBlock& rows) {
     const float near_factor = std::exp(near.max - top);
     kernels.scale(near_factor, rows.out(r), rows.out_stride());
     near = {top, near.sum * near_factor};
+    far_maxima_[r] = far.max;
     factors_[r] = std::exp(far.max - top);
     shares_[r] = factors_[r] / (near.sum + far.sum * factors_[r]);
   }
 }
 
-void FarTokens::ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t group) {
+int64_t FarTokens::FirstChosenFrom(int64_t first, int64_t begin) const {
+  const auto from = chosen_.begin() + first;
+  return std::lower_bound(from, from + n_chosen_, begin) - chosen_.begin();
+}
+
+void FarTokens::ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t group,
+                          bool takes) {
   // A single query head's weights are used as they are; its shares would keep their order.
   const float* weights = scores_.data() + first_row * n_far;
   if (group > 1) {
@@ -68,7 +77,7 @@ void FarTokens::ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int
   for (int32_t i : top_.Select(visible, n_chosen_)) {
     const int32_t token = i + static_cast<int32_t>(n_sinks);
     chosen_.push_back(token);
-    for (int64_t h = 0; h < group; ++h) scores_[(first_row + h) * n_far + token] = 0.0f;
+    for (int64_t h = 0; takes && h < group; ++h) scores_[(first_row + h) * n_far + token] = 0.0f;
   }
 }
 
@@ -81,7 +90,8 @@ void FarTokens::Choose(const AttentionGeometry& g, const FarBlocks& far, int64_t
   }
   n_chosen_ = std::min(n_refined, n_far - n_sinks);
   chosen_.clear();
-  for (int64_t r = 0; r < n_rows; r += g.group()) ChooseFor(n_far, n_sinks, r, g.group());
+  const bool takes = !far.blocks[0]->shape.keeps_rest;
+  for (int64_t r = 0; r < n_rows; r += g.group()) ChooseFor(n_far, n_sinks, r, g.group(), takes);
 }
 
 void FarTokens::PrefetchChosen(const AttentionGeometry& g, const PrincipalShape& shape,

@@ -56,13 +56,23 @@ class FarTokens {
 
   // Turns the scores [n_rows][n_far] into weights and brings rows and far weights to one maximum.
   void Join(int64_t n_far, RowBlock& rows);
+  // Returns the score whose far weight is 1 after Join.
+  float far_max(int64_t row) const { return far_maxima_[row]; }
   // Returns what a row's far weights are to be multiplied by after Join.
   float factor(int64_t row) const { return factors_[row]; }
 
   // Chooses, for the query heads of each token, the n_refined far tokens behind the sinks with the
-  // highest weight, summed over those heads, and takes their weights away.
+  // highest weight, summed over those heads, and takes their weights away unless the rest of tokens is
+  // kept.
   void Choose(const AttentionGeometry& geometry, const FarBlocks& far, int64_t n_refined,
               int64_t n_rows);
+  // The choices: n_chosen() for each token's rows, ascending, one token's after another's.
+  int64_t n_chosen() const { return n_chosen_; }
+  int32_t chosen(int64_t choice) const { return chosen_[choice]; }
+  // Returns the first of the choices from `first` on, one token's, that is not before far token `begin`.
+  int64_t FirstChosenFrom(int64_t first, int64_t begin) const;
+  // Returns what is kept of a far block's tokens.
+  const std::byte* kept(int64_t block) const { return kept_[block]; }
   // Part number `part` of n_parts of the tokens that were chosen for the first token's rows: asks
   // memory for them, and gathers them for ReadChosen. Parts may be gathered in parallel.
   void PrefetchChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, int64_t part,
@@ -74,7 +84,7 @@ class FarTokens {
   void ReadChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, RowBlock& rows);
 
  private:
-  void ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t group);
+  void ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t group, bool takes);
   // Gathers the chosen tokens [begin, end) to the same places, less `begin_of_row`.
   void Gather(const AttentionGeometry& geometry, const PrincipalShape& shape, int64_t begin,
               int64_t end, int64_t begin_of_row);
@@ -83,9 +93,10 @@ class FarTokens {
                     int64_t first_row, RowBlock& rows);
 
   std::vector<float> scores_;
-  std::vector<float> factors_;  // by row: the factor of far weights
-  std::vector<float> shares_;   // by row: turns far weights into shares of all weights
-  std::vector<float> weights_;  // by far token: summed over query heads
+  std::vector<float> far_maxima_;  // by row
+  std::vector<float> factors_;     // by row: the factor of far weights
+  std::vector<float> shares_;      // by row: turns far weights into shares of all weights
+  std::vector<float> weights_;     // by far token: summed over query heads
   std::vector<float> chosen_scores_;
   std::vector<const std::byte*> kept_;  // by far block
   int64_t n_chosen_ = 0;                // for each token

@@ -83,6 +83,7 @@ void IndexedRows::Scratch::Reserve(const AttentionGeometry& g, int64_t n_rows) {
 void IndexedRows::Reserve(const AttentionGeometry& g, const PrincipalShape& shape,
                           const FarTokens::Size& size) {
   far_.Reserve(g, shape, size);
+  if (shape.keeps_rest) rest_.Reserve(g, size, NumParts(size.n_far_tokens));
   Grow(sums_,
        NumParts(size.n_far_tokens) * size.n_rows * (TokenIndex::ValueComponents(g.head_dim) + 1));
 }
@@ -109,6 +110,7 @@ void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const Row
 void IndexedRows::Choose(const IndexedBlocks& blocks, RowBlock& rows) {
   far_.Join(blocks.far.n_tokens(), rows);
   far_.Choose(blocks.geometry, blocks.far, blocks.n_refined, rows.n_rows());
+  if (blocks.shape().keeps_rest) rest_.Begin(blocks, rows);
 }
 
 void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_rows) {
@@ -119,10 +121,16 @@ void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_
   for (int64_t i = 0; i < PartPages::kAhead; ++i) PrefetchValues(pages[pages.begin() + i]);
   float* sums = sums_.data() + part * n_rows * ld;
   std::fill_n(sums, n_rows * ld, 0.0f);
+  if (blocks.shape().keeps_rest) {
+    rest_.ReadPart(blocks, {part, pages.begin() * kPageTokens, pages.end() * kPageTokens}, n_rows,
+                   far_, sums);
+  }
   for (int64_t p = pages.begin(); p < pages.end(); ++p) {
     PrefetchValues(pages[p + PartPages::kAhead]);
     const TokenIndex::Page& page = pages[p];
-    far_.PrefetchChosen(g, blocks.shape(), p, n_far / kPageTokens);
+    if (!blocks.shape().keeps_rest) {
+      far_.PrefetchChosen(g, blocks.shape(), p, n_far / kPageTokens);
+    }
     const float* weights = far_.scores() + p * kPageTokens;
     kernels.read_levels(
         {&blocks.index.book(), page.values, page.value_gains, n, weights, n_far, n_rows, sums, ld});
@@ -130,7 +138,7 @@ void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_
       sums[r * ld + n] += SumInChains(weights + r * n_far, kPageTokens);
     }
   }
-  far_.GatherChosen(g, blocks.shape(), part, NumParts(n_far));
+  if (!blocks.shape().keeps_rest) far_.GatherChosen(g, blocks.shape(), part, NumParts(n_far));
 }
 
 void IndexedRows::Finish(const IndexedBlocks& blocks, RowBlock& rows) {
@@ -148,7 +156,11 @@ void IndexedRows::Finish(const IndexedBlocks& blocks, RowBlock& rows) {
   kernels.Gemm(StorageType::kFloat32,
                {sums, ld, values.rows.data(), values.width, kernels.panel_columns, rows.out(0),
                 rows.out_stride(), n_rows, values.width, ld, GemmArgs::Into::kAccumulate});
-  far_.ReadChosen(blocks.geometry, blocks.shape(), rows);
+  if (blocks.shape().keeps_rest) {
+    rest_.Finish(blocks, NumParts(blocks.far.n_tokens()), far_, rows);
+  } else {
+    far_.ReadChosen(blocks.geometry, blocks.shape(), rows);
+  }
 }
 
 void IndexedRows::Add(const IndexedBlocks& blocks, RowBlock& rows, Scratch& scratch) {

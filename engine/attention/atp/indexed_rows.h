@@ -5,28 +5,16 @@
 #include <vector>
 
 #include "engine/attention/atp/far_tokens.h"
-#include "engine/attention/atp/token_index.h"
+#include "engine/attention/atp/indexed_blocks.h"
+#include "engine/attention/atp/rest_rows.h"
 #include "engine/attention/pages/row_block.h"
 
 namespace lowkey {
 
-// Far blocks of basis `calibrated` that a block of rows reads through their index.
-struct IndexedBlocks {
-  const AttentionGeometry& geometry;
-  const TokenIndex& index;
-  FarBlocks far;
-  int64_t n_refined = 0;  // tokens that each token's rows read whole
-
-  const PrincipalShape& shape() const { return far.blocks[0]->shape; }
-  const TokenIndex::Half& keys() const { return index.keys(far.layer, far.kv_head); }
-  const TokenIndex::Half& values() const { return index.values(far.layer, far.kv_head); }
-  TokenIndex::Page page(int64_t number) const;
-};
-
-// Reads such blocks into the online softmax of a block of rows, after everything that the rows read
+// Reads far blocks of basis `calibrated` into the online softmax of a block of rows, after everything that the rows read
 // exactly: all far tokens are scored by the index; the n_refined tokens with the highest weight,
 // summed over a token's query heads, are read from the kept keys and values, the values of the others
-// from the index. Holds the memory of one block of rows, which is grown by Reserve and never inside a
+// from the index; or, where the rest of tokens is kept, those tokens' rest besides (rest_rows.h). Holds the memory of one block of rows, which is grown by Reserve and never inside a
 // step.
 //
 // The far tokens are cut into parts, whose work may be done in parallel: ScorePart of every part, then
@@ -62,6 +50,7 @@ class IndexedRows {
 
  private:
   FarTokens far_;
+  RestRows rest_;
   // By part, row and component: the sums of weights times levels, then those of weights.
   std::vector<float> sums_;
 };

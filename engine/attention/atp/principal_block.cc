@@ -54,6 +54,11 @@ int64_t PrincipalShape::KeptValueBytes(const AttentionGeometry& g) const {
                     : KeptRowBytes(g.head_dim_padded(), kept_type);
 }
 
+int64_t PrincipalShape::KeptTokenBytes(const AttentionGeometry& g) const {
+  if (keeps_rest) return TokenIndex::RestKeys(g).bytes() + TokenIndex::RestValues(g).bytes();
+  return KeptKeyBytes(g) + KeptValueBytes(g);
+}
+
 int64_t PrincipalShape::KeptBytes(const AttentionGeometry& g) const {
   if (!keeps_tokens) return 0;
   const int64_t key_numbers = packs_kept ? n_tokens / kGroup * 2 * DotWidth(g) : 0;
@@ -89,6 +94,7 @@ PrincipalShape ShapeOf(const AttentionGeometry& g, const AtpOptions& options) {
   shape.principal_type = TypeOf(options.principal_storage, g);
   shape.kept_type = TypeOf(options.kept_storage, g);
   shape.packs_kept = PacksKeptTokens(options);
+  shape.keeps_rest = options.kept_storage == AtpStorage::kRest;
   return shape;
 }
 

@@ -27,6 +27,7 @@ struct PrincipalShape {
   StorageType principal_type = StorageType::kFloat32;  // of K' and V'
   StorageType kept_type = StorageType::kFloat32;
   bool packs_kept = false;  // kept tokens in 4 bits
+  bool keeps_rest = false;  // kept tokens as what the index leaves of them (token_rest.h)
 
   bool is_calibrated() const { return basis == AtpBasis::kCalibrated; }
   // Whether the KV heads of a layer have one basis.
@@ -44,9 +45,7 @@ struct PrincipalShape {
   int64_t ValueBytes(const AttentionGeometry& g, int64_t rank) const;  // for one KV head
   int64_t KeptKeyBytes(const AttentionGeometry& g) const;              // of one token
   int64_t KeptValueBytes(const AttentionGeometry& g) const;            // of one token
-  int64_t KeptTokenBytes(const AttentionGeometry& g) const {
-    return KeptKeyBytes(g) + KeptValueBytes(g);
-  }
+  int64_t KeptTokenBytes(const AttentionGeometry& g) const;
   int64_t KeptBytes(const AttentionGeometry& g) const;  // for one KV head and layer
   int64_t PartBytes(const AttentionGeometry& g, int64_t rank) const;
   // The most bytes of a whole block.
@@ -76,6 +75,7 @@ bool PacksKeptTokens(const AtpOptions& options);
 //                            quantized rows (quantized_kv.h); only if kept
 //           packed  a key's codes and a quantized row of the value, side by side; behind all tokens
 //                            [c / 32] the numbers of 32 keys (QuantizeKeys)
+//           rest    every token's as token_rest.h writes it, the key's and then the value's
 struct PrincipalView {
   int64_t rank = 0;
   const std::byte* u = nullptr;

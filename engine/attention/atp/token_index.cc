@@ -57,7 +57,9 @@ absl::Status HeadCodes::CheckFits(const AttentionGeometry& g) const {
 }
 
 TokenIndex::TokenIndex(const AttentionGeometry& g, const HeadCodes& codes)
-    : codes_(codes), n_kv_heads_(g.n_kv_heads) {
+    : codes_(codes),
+      n_kv_heads_(g.n_kv_heads),
+      rest_(g, codes.keys, codes.values, KeyComponents(g.key_dim()), ValueComponents(g.head_dim)) {
   const auto levels = LaplacianCodebook(kBits).levels;
   unit_ = levels.back() / LevelBook::kMost;
   for (int i = 0; i < LevelBook::kLevels; ++i) {
@@ -75,6 +77,14 @@ TokenIndex::TokenIndex(const AttentionGeometry& g, const HeadCodes& codes)
 int64_t TokenIndex::KeyComponents(int64_t dim) { return RoundUp(3 * dim / 8, 4); }
 
 int64_t TokenIndex::ValueComponents(int64_t dim) { return RoundUp(dim / 4, 8); }
+
+TokenRest::Half TokenIndex::RestKeys(const AttentionGeometry& g) {
+  return TokenRest::KeysOf(KeyComponents(g.key_dim()), g.key_dim());
+}
+
+TokenRest::Half TokenIndex::RestValues(const AttentionGeometry& g) {
+  return TokenRest::ValuesOf(ValueComponents(g.head_dim), g.head_dim);
+}
 
 TokenIndex::Half TokenIndex::MakeHalf(const PrincipalCode& code, int64_t n, int64_t width) const {
   Half half{n, width, {}};
@@ -102,8 +112,45 @@ TokenIndex::Page TokenIndex::PageAt(const AttentionGeometry& g, const std::byte*
   return {keys, key_gains, values, value_gains, value_gains + kGainBytes};
 }
 
+float TokenIndex::ReadKey(const Page& page, int64_t token, int64_t n, int8_t* levels) const {
+  const int shift = token < kHalf ? 0 : kBits;
+  const uint8_t* codes = page.keys + token % kHalf * 4;
+  for (int64_t j = 0; j < n; j += 4, codes += kHalf * 4) {
+    for (int64_t i = 0; i < 4; ++i) levels[j + i] = book_.levels[codes[i] >> shift & 15];
+  }
+  return GainAt(page.key_gains, token);
+}
+
+float TokenIndex::ReadValue(const Page& page, int64_t token, int64_t n, int8_t* levels) const {
+  const int shift = token < kHalf ? 0 : kBits;
+  const uint8_t* codes = page.values + token % kHalf / 4 * n * 4 + token % 4;
+  for (int64_t j = 0; j < n; ++j) levels[j] = book_.levels[codes[4 * j] >> shift & 15];
+  return GainAt(page.value_gains, token);
+}
+
+float TokenIndex::GainAt(const uint8_t* gains, int64_t token) const {
+  return book_.gains[gains[token / 4] >> (2 * (token % 4)) & 3];
+}
+
+// Takes what the index decodes to from the components, and leaves what the rest codes of them in front.
+void TokenIndex::EncodeRest(const PrincipalCode& code, const TokenRest::Half& half,
+                            const CodedComponents& coded, PrincipalScratch& scratch, std::byte* out,
+                            int64_t token_bytes) const {
+  float* components = scratch.components.data();
+  for (int64_t j = 0; j < half.n_refined; ++j) {
+    const float unit = unit_ * std::sqrt(code.variances[j]);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const float gain = kCodeGains[coded.gains[t]];
+      components[j * kTokens + t] -= gain * unit * book_.levels[coded.indices[j * kTokens + t]];
+    }
+  }
+  std::copy(components + half.first * kTokens, components + code.dim * kTokens,
+            components + half.n_refined * kTokens);
+  TokenRest::Encode(code, half, components, out, token_bytes);
+}
+
 void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const float* values,
-                        PrincipalScratch& scratch, std::byte* page) const {
+                        PrincipalScratch& scratch, std::byte* page, std::byte* rest) const {
   const int64_t at = At(layer, kv_head), n_keys = keys_[at].n, n_values = values_[at].n;
   auto* out = reinterpret_cast<uint8_t*>(page);
   CodedComponents coded{kBits, std::min(n_keys, codes_.keys[at].dim), {}, {}};
@@ -113,12 +160,22 @@ void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const
     const int64_t component = i / kTokens, token = i % kTokens, at = token % kHalf;
     StoreCode(coded.indices[i], token, out[(component / 4 * kHalf + at) * 4 + component % 4]);
   }
+  const TokenRest::Half &rest_keys = rest_.keys(layer, kv_head),
+                        &rest_values = rest_.values(layer, kv_head);
+  const int64_t rest_bytes = rest_keys.bytes() + rest_values.bytes();
+  if (rest != nullptr) {
+    EncodeRest(codes_.keys[at], rest_keys, coded, scratch, rest, rest_bytes);
+  }
   out += n_keys * kComponentBytes;
   StoreGains(coded, out);
   out += kGainBytes;
 
   coded.n = std::min(n_values, codes_.values[at].dim);
   EncodeComponents(codes_.values[at], values, scratch, coded);
+  if (rest != nullptr) {
+    EncodeRest(codes_.values[at], rest_values, coded, scratch, rest + rest_keys.bytes(),
+               rest_bytes);
+  }
   std::fill_n(out, n_values * kComponentBytes, uint8_t{0});
   for (int64_t i = 0; i < coded.n * kTokens; ++i) {
     const int64_t component = i / kTokens, token = i % kTokens, at = token % kHalf;

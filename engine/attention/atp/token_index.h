@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/attention/atp/token_rest.h"
 #include "engine/attention/geometry.h"
 #include "engine/kernels/kernels.h"
 #include "engine/lowrank/principal_code.h"
@@ -60,12 +61,26 @@ class TokenIndex {
   };
   static Page PageAt(const AttentionGeometry& geometry, const std::byte* page);
 
-  // Writes a page from keys [key_dim][64] and values [head_dim][64].
+  // What a page leaves of its tokens, and the sizes of it at any layer and head.
+  const TokenRest& rest() const { return rest_; }
+  static TokenRest::Half RestKeys(const AttentionGeometry& geometry);
+  static TokenRest::Half RestValues(const AttentionGeometry& geometry);
+
+  // Read the n components of a token's key or value: their levels, and the gain, which they return.
+  float ReadKey(const Page& page, int64_t token, int64_t n, int8_t* levels) const;
+  float ReadValue(const Page& page, int64_t token, int64_t n, int8_t* levels) const;
+
+  // Writes a page from keys [key_dim][64] and values [head_dim][64], and the rest of its tokens unless
+  // `rest` is null.
   void Encode(int64_t layer, int64_t kv_head, const float* keys, const float* values,
-              PrincipalScratch& scratch, std::byte* page) const;
+              PrincipalScratch& scratch, std::byte* page, std::byte* rest) const;
 
  private:
+  float GainAt(const uint8_t* gains, int64_t token) const;
   int64_t At(int64_t layer, int64_t kv_head) const { return layer * n_kv_heads_ + kv_head; }
+  void EncodeRest(const PrincipalCode& code, const TokenRest::Half& half,
+                  const CodedComponents& coded, PrincipalScratch& scratch, std::byte* out,
+                  int64_t token_bytes) const;
   Half MakeHalf(const PrincipalCode& code, int64_t n, int64_t width) const;
 
   const HeadCodes& codes_;
@@ -73,6 +88,7 @@ class TokenIndex {
   LevelBook book_;
   float unit_ = 0;  // of book_'s levels
   std::vector<Half> keys_, values_;
+  const TokenRest rest_;
 };
 
 }  // namespace lowkey

@@ -79,6 +79,11 @@ inline AtpOptions KeptInInt4(AtpOptions options, int32_t refine_tokens) {
   return Refined(options, refine_tokens);
 }
 
+inline AtpOptions KeptAsRest(AtpOptions options, int32_t refine_tokens) {
+  options.kept_storage = AtpStorage::kRest;
+  return Refined(options, refine_tokens);
+}
+
 inline AtpOptions Calibrated(AtpPrefill prefill, int32_t sinks, int32_t window_blocks) {
   AtpOptions options = Blocks64(AtpBasis::kCalibrated, prefill, sinks, window_blocks);
   options.rank = AtpOptions().rank;
@@ -147,6 +152,7 @@ inline std::vector<ContractCase> AllCases() {
       {"atp_kept_int4", Atp(KeptInInt4(Blocks64(AtpBasis::kLayer, kCompressed, 4, 0), 16)), {}, {}},
       {"atp_calibrated", Atp(Refined(Calibrated(kCompressed, 4, 0), 1)), {}, {}},
       {"atp_calibrated_refine", Atp(KeptInInt4(Calibrated(kCompressed, 4, 1), 16)), {}, {}},
+      {"atp_calibrated_rest", Atp(KeptAsRest(Calibrated(kCompressed, 4, 1), 16)), {}, {}},
       {"atp_calibrated_exact", Atp(Refined(Calibrated(kExact, 0, 0), 16)), 150, {}},
       {"atp_input", Atp(Blocks64(AtpBasis::kInput, kCompressed, 4, 0)), {}, {}},
       {"atp_input_merge", Atp(Merged(Blocks64(AtpBasis::kInput, kExact, 4, 1))), 150, {}},

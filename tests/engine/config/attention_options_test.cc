@@ -185,11 +185,19 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   options.atp.principal_storage = AtpStorage::kInt4;
   ExpectRefused(options, "atp principal storage: int4, expected cache or int8");
   options = Atp();
+  options.atp.basis_storage = AtpStorage::kRest;
+  ExpectRefused(options, "atp basis storage: rest, expected cache, int8 or int4");
+  options = Atp();
+  options.atp.refine_tokens = 8;
+  options.atp.kept_storage = AtpStorage::kRest;
+  ExpectRefused(options,
+                "atp kept storage: rest, expected cache, int8 or int4 with basis layer");
+  options = Atp();
   options.atp.readout = static_cast<AtpReadout>(9);
   ExpectRefused(options, "atp readout: 9, expected exact or linear");
   options = Atp();
   options.atp.kept_storage = static_cast<AtpStorage>(-1);
-  ExpectRefused(options, "atp kept storage: -1, expected cache, int8 or int4");
+  ExpectRefused(options, "atp kept storage: -1, expected cache, int8, int4 or rest");
   options = {};
   options.standard.storage = static_cast<CacheStorage>(9);
   ExpectRefused(options, "standard storage: 9, expected dtype, int8, int4, int3 or int2");
@@ -378,7 +386,8 @@ TEST(AttentionNames, ParseReadsTheOtherNamesOfAtpToo) {
   for (AtpDecomposition d : {AtpDecomposition::kBlock, AtpDecomposition::kAlternating}) {
     EXPECT_EQ(*ParseName<AtpDecomposition>(NameOf(d)), d);
   }
-  for (AtpStorage s : {AtpStorage::kCache, AtpStorage::kInt8, AtpStorage::kInt4}) {
+  for (AtpStorage s :
+       {AtpStorage::kCache, AtpStorage::kInt8, AtpStorage::kInt4, AtpStorage::kRest}) {
     EXPECT_EQ(*ParseName<AtpStorage>(NameOf(s)), s);
   }
   for (AtpReadout r : {AtpReadout::kExact, AtpReadout::kLinear}) {
@@ -389,7 +398,7 @@ TEST(AttentionNames, ParseReadsTheOtherNamesOfAtpToo) {
   EXPECT_EQ(ParseName<AtpDecomposition>("svd").status().message(),
             "unknown atp decomposition \"svd\", expected block or alternating");
   EXPECT_EQ(ParseName<AtpStorage>("int5").status().message(),
-            "unknown atp storage \"int5\", expected cache, int8 or int4");
+            "unknown atp storage \"int5\", expected cache, int8, int4 or rest");
 }
 
 TEST(AttentionNames, UnknownNamesAreQuotedWithTheKnownOnes) {

@@ -48,6 +48,12 @@ inline std::vector<AttentionVariant> AttentionVariants() {
     o.atp.refine_tokens = 8;
     o.atp.kept_storage = AtpStorage::kInt4;
   });
+  add("atp calibrated rest", Mechanism::kAtp, [](O& o) {
+    o.atp.basis = AtpBasis::kCalibrated;
+    o.atp.rank = AtpOptions().rank;
+    o.atp.refine_tokens = 8;
+    o.atp.kept_storage = AtpStorage::kRest;
+  });
   add("atp compressed", Mechanism::kAtp, [](O& o) { o.atp.prefill = AtpPrefill::kCompressed; });
   add("atp input", Mechanism::kAtp, [](O& o) { o.atp.basis = AtpBasis::kInput; });
   add("atp blocks of 128", Mechanism::kAtp, [](O& o) { o.atp.block_tokens = 128; });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "engine/attention/atp/policy.h"
 #include "engine/attention/atp/token_index.h"
@@ -50,6 +51,7 @@ class Reference {
     pages_.clear();
     PrincipalScratch scratch;
     std::vector<std::byte> page(TokenIndex::PageBytes(kGeometry));
+    rest_.assign(n_far_ * RestBytes(), std::byte{0});
     std::vector<float> columns(2 * kDim * kPageTokens);
     for (int64_t first = 0; first < n_far_; first += kPageTokens) {
       for (int64_t t = 0; t < kPageTokens; ++t) {
@@ -59,12 +61,49 @@ class Reference {
         }
       }
       index_.Encode(0, head, columns.data(), columns.data() + kDim * kPageTokens, scratch,
-                    page.data());
+                    page.data(), rest_.data() + first * RestBytes());
       pages_.push_back(ReadIndex(kGeometry, index_, 0, head, page));
     }
   }
 
-  static double Dot(const float* q, const float* x) {
+  static int64_t RestBytes() {
+    return TokenIndex::RestKeys(kGeometry).bytes() + TokenIndex::RestValues(kGeometry).bytes();
+  }
+
+  // What a far token that is chosen is read as: what is kept of it, or the index and the rest of it.
+  std::vector<double> Whole(const float* exact, const TokenIndex::Half& half,
+                            const IndexedPage::Half& page, const TokenRest::Half& rest,
+                            const std::byte* kept, int64_t token) const {
+    if (options_.kept_storage != AtpStorage::kRest) return {exact, exact + kDim};
+    std::vector<double> out(half.mean(), half.mean() + kDim);
+    std::vector<int8_t> levels(rest.n_padded() + 4);
+    const double scale = TokenRest::Read(rest, kept, levels.data());
+    for (int64_t i = 0; i < kDim; ++i) {
+      for (int64_t j = 0; j < half.n; ++j) {
+        out[i] +=
+            page.components[j * kPageTokens + token % kPageTokens] * half.rows[j * half.width + i];
+      }
+      for (int64_t j = 0; j < rest.n(); ++j) {
+        out[i] += scale * levels[j] * rest.rows[j * rest.width + i];
+      }
+    }
+    return out;
+  }
+  std::vector<double> WholeKey(int64_t token, int64_t head) const {
+    if (!IsFar(token)) return {Key(token, head), Key(token, head) + kDim};
+    return Whole(Key(token, head), index_.keys(0, head), pages_[token / kPageTokens].keys,
+                 index_.rest().keys(0, head), rest_.data() + token * RestBytes(), token);
+  }
+  std::vector<double> WholeValue(int64_t token, int64_t head) const {
+    if (!IsFar(token)) return {Value(token, head), Value(token, head) + kDim};
+    const TokenRest::Half& keys = index_.rest().keys(0, head);
+    return Whole(Value(token, head), index_.values(0, head), pages_[token / kPageTokens].values,
+                 index_.rest().values(0, head), rest_.data() + token * RestBytes() + keys.bytes(),
+                 token);
+  }
+
+  template <class X>
+  static double Dot(const float* q, const X& x) {
     double sum = 0;
     for (int64_t j = 0; j < kDim; ++j) sum += static_cast<double>(q[j]) * x[j];
     return sum / std::sqrt(static_cast<double>(kDim));
@@ -148,10 +187,13 @@ class Reference {
       std::vector<double> out(kDim), far(n_far_);
       for (int64_t t = 0; t < kTokens; ++t) {
         const bool is_whole = !IsFar(t) || chosen[t];
-        const double weight = std::exp(is_whole ? Dot(q + g * kDim, Key(t, head)) : scores[g][t]);
+        const double weight =
+            std::exp(is_whole ? Dot(q + g * kDim, WholeKey(t, head)) : scores[g][t]);
         sum += weight;
         if (!is_whole) far[t] = weight;
-        for (int64_t j = 0; is_whole && j < kDim; ++j) out[j] += weight * Value(t, head)[j];
+        if (!is_whole) continue;
+        const std::vector<double> value = WholeValue(t, head);
+        for (int64_t j = 0; j < kDim; ++j) out[j] += weight * value[j];
       }
       for (int64_t p = 0; p < n_far_ / kPageTokens; ++p) {
         AddPage(p, head, {far.begin() + p * kPageTokens, far.begin() + (p + 1) * kPageTokens}, out);
@@ -166,6 +208,7 @@ class Reference {
   const TokenIndex index_{kGeometry, codes_.heads};
   int64_t n_far_ = 0;
   std::vector<IndexedPage> pages_;
+  std::vector<std::byte> rest_;  // of the far tokens
   std::vector<double> out_;
 };
 
@@ -182,6 +225,9 @@ TEST(IndexedRows, ReadWhatTheFormulaReads) {
     for (const int32_t refine_tokens : {1, 17, 60}) {
       EXPECT_LT(ErrorOf(rows, Calibrated(sinks, refine_tokens)), 2e-5)
           << sinks << ", " << refine_tokens;
+      AtpOptions rest = Calibrated(sinks, refine_tokens);
+      rest.kept_storage = AtpStorage::kRest;
+      EXPECT_LT(ErrorOf(rows, rest), 2e-5) << sinks << ", " << refine_tokens;
     }
   }
 }
@@ -208,8 +254,9 @@ TEST(IndexedRows, HaveTheSameBitsOnAnyNumberOfThreads) {
   constexpr int64_t kLong = 2 * IndexedRows::kPartPages * kPageTokens + 300;
   const AttentionRows rows = RandomRows(kGeometry, kLong, 5);
   AtpOptions options = Calibrated(4, 40);
-  options.kept_storage = AtpStorage::kInt4;
-  for (const int64_t chunk_tokens : {1, 3}) {
+  for (const auto& [storage, chunk_tokens] :
+       {std::pair{AtpStorage::kInt4, 1}, {AtpStorage::kInt4, 3}, {AtpStorage::kRest, 3}}) {
+    options.kept_storage = storage;
     RunOptions run{.attention = Atp(options)};
     run.n_prompt_tokens = kLong - 12;
     run.chunk_tokens = 512;
@@ -247,6 +294,8 @@ TEST(IndexedRows, HoldATwelfthAndTheKeptTokens) {
   EXPECT_LT(share(), 0.083);
   options.refine_tokens = 128, options.kept_storage = AtpStorage::kInt4;
   EXPECT_LT(share(), 0.396);
+  options.kept_storage = AtpStorage::kRest;
+  EXPECT_LT(share(), 0.238);
 }
 
 }  // namespace

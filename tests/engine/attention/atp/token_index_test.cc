@@ -36,7 +36,7 @@ class TokenIndexTest : public ::testing::Test {
              const std::vector<float>& values) {
     std::vector<std::byte> page(TokenIndex::PageBytes(kGeometry), std::byte{0xff});
     PrincipalScratch scratch;
-    index_.Encode(layer, head, keys.data(), values.data(), scratch, page.data());
+    index_.Encode(layer, head, keys.data(), values.data(), scratch, page.data(), nullptr);
     const IndexedPage read = ReadIndex(kGeometry, index_, layer, head, page);
     return {read.keys.Restored(index_.keys(layer, head), kDim),
             read.values.Restored(index_.values(layer, head), kDim)};

@@ -1,0 +1,61 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_REST_ROWS_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_REST_ROWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/attention/atp/far_tokens.h"
+#include "engine/attention/atp/indexed_blocks.h"
+#include "engine/attention/pages/row_block.h"
+
+namespace lowkey {
+
+// Reads chosen tokens whose rest is kept (token_rest.h) into a block of rows that read the others through
+// their index: a token's weight, which the index gave it, is multiplied by exp of what the rest of its
+// key adds to the score, and its value is the index's and its rest. (Left among the others it would make
+// their weights zero, which are rounded to 8 bits of the largest in a page.) Holds the memory of one block of rows,
+// which is grown by Reserve and never inside a step. Used by IndexedRows, whose parts it has.
+class RestRows {
+ public:
+  // Far tokens [begin, end).
+  struct Part {
+    int64_t number = 0, begin = 0, end = 0;
+  };
+
+  void Reserve(const AttentionGeometry& geometry, const FarTokens::Size& size, int64_t n_parts);
+
+  // After FarTokens::Choose: computes the rows' products with the components.
+  void Begin(const IndexedBlocks& blocks, const RowBlock& rows);
+  // Takes the weights of the chosen tokens of a part away, corrected, and sums up the rest of their
+  // values with them. Adds what the index has of their values to index_sums, [n_rows] of its components'
+  // sums and that of the weights. Parts may be read in parallel.
+  void ReadPart(const IndexedBlocks& blocks, const Part& part, int64_t n_rows, FarTokens& far,
+                float* index_sums);
+  // Adds the values of all parts to the rows.
+  void Finish(const IndexedBlocks& blocks, int64_t n_parts, const FarTokens& far, RowBlock& rows);
+
+ private:
+  // Chosen tokens [begin, end) of the rows of one token.
+  struct Chosen {
+    int64_t first_row = 0, begin = 0, end = 0;
+  };
+  struct PartSums {
+    float *rest = nullptr, *lead = nullptr;
+  };
+  void Gather(const IndexedBlocks& blocks, const Chosen& chosen, const FarTokens& far);
+  void ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, const PartSums& sums,
+                  FarTokens& far);
+
+  // By row: products with the numbers of keys that the index has and that it leaves, and with the mean.
+  std::vector<float> lead_queries_, queries_, means_;
+  // By choice: the levels and scales of what the index has of the key and of the value, and leaves.
+  std::vector<int8_t> lead_key_levels_, key_levels_, lead_value_levels_, value_levels_;
+  std::vector<float> lead_key_scales_, key_scales_, lead_value_scales_, value_scales_;
+  // By row and choice: the parts of the score, and the weight times either scale of the value.
+  std::vector<float> lead_scores_, scores_, lead_weights_, weights_;
+  std::vector<float> lead_sums_, sums_;  // by part and row
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_REST_ROWS_H_
