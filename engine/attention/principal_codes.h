@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/attention/atp/token_index.h"
+#include "engine/attention/atp/calibrated/token_index.h"
 #include "engine/attention/standard/prefix_codes.h"
 #include "engine/base/status_macros.h"
 

@@ -34,8 +34,8 @@ constexpr StorageType RowTypeOf(StorageType weight) {
 //  kTiles  A kernel reads a tile of rows in one stream. The tile that begins at row i is at
 //          a + i * lda; its element (row r, step kk) is at kk * tile_rows + r in fp32, and at
 //          (kk / run * tile_rows + r) * run + kk % run in bf16, where a run has 2 steps, or
-//          kPairSteps for a matrix unit. n_rows rows are cut into NumTiles tiles; with t tiles left, the next one has
-//          NextTileRows(rows left, t) rows.
+//          kPairSteps for a matrix unit. n_rows rows are cut into NumTiles tiles; with t tiles
+//          left, the next one has NextTileRows(rows left, t) rows.
 enum class LeftLayout { kRows, kTiles };
 
 // Products of pairs take whole blocks of this many steps, as matrix units do.

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/attention/atp/calibrated/token_index.h"
 #include "engine/attention/atp/principal_block.h"
-#include "engine/attention/atp/token_index.h"
 #include "engine/lowrank/basis.h"
 
 namespace lowkey {

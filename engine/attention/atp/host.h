@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "engine/attention/atp/calibrated/indexed_rows.h"
 #include "engine/attention/atp/compress.h"
-#include "engine/attention/atp/indexed_rows.h"
 #include "engine/attention/atp/input_pages.h"
 #include "engine/attention/atp/policy.h"
 #include "engine/attention/atp/principal_rows.h"

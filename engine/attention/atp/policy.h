@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "engine/attention/atp/calibrated/token_index.h"
 #include "engine/attention/atp/principal_block.h"
-#include "engine/attention/atp/token_index.h"
 #include "engine/attention/attention.h"
 
 namespace lowkey {

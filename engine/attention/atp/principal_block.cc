@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "engine/attention/atp/token_index.h"
+#include "engine/attention/atp/calibrated/token_index.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/status_macros.h"

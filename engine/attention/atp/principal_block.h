@@ -14,7 +14,7 @@ inline constexpr int64_t kBasisGroup = 32;
 
 // The sizes of a principal block, for one set of options and one model. A block has one part for
 // each layer and basis: U, if the block keeps it, and K' and V' of the KV heads that share it; for
-// basis calibrated pages of the head's index (token_index.h), and nothing else. For refine a block
+// basis calibrated pages of the head's index (calibrated/token_index.h), and nothing else. For refine a block
 // has the tokens themselves too.
 struct PrincipalShape {
   AtpBasis basis = AtpBasis::kLayer;
@@ -27,7 +27,8 @@ struct PrincipalShape {
   StorageType principal_type = StorageType::kFloat32;  // of K' and V'
   StorageType kept_type = StorageType::kFloat32;
   bool packs_kept = false;  // kept tokens in 4 bits
-  bool keeps_rest = false;  // kept tokens as what the index leaves of them (token_rest.h)
+  bool keeps_rest =
+      false;  // kept tokens as what the index leaves of them (calibrated/token_rest.h)
 
   bool is_calibrated() const { return basis == AtpBasis::kCalibrated; }
   // Whether the KV heads of a layer have one basis.
@@ -75,7 +76,7 @@ bool PacksKeptTokens(const AtpOptions& options);
 //                            quantized rows (quantized_kv.h); only if kept
 //           packed  a key's codes and a quantized row of the value, side by side; behind all tokens
 //                            [c / 32] the numbers of 32 keys (QuantizeKeys)
-//           rest    every token's as token_rest.h writes it, the key's and then the value's
+//           rest    every token's as calibrated/token_rest.h writes it, the key's and then the value's
 struct PrincipalView {
   int64_t rank = 0;
   const std::byte* u = nullptr;

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/attention/atp/token_index.h"
+#include "engine/attention/atp/calibrated/token_index.h"
 #include "engine/attention/attention.h"
 #include "engine/base/thread_pool.h"
 #include "engine/lowrank/moments.h"

@@ -1,4 +1,4 @@
-#include "engine/attention/atp/token_index.h"
+#include "engine/attention/atp/calibrated/token_index.h"
 
 #include <algorithm>
 #include <cmath>

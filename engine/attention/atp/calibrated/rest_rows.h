@@ -1,20 +1,20 @@
-#ifndef LOWKEY_ENGINE_ATTENTION_ATP_REST_ROWS_H_
-#define LOWKEY_ENGINE_ATTENTION_ATP_REST_ROWS_H_
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_REST_ROWS_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_REST_ROWS_H_
 
 #include <cstdint>
 #include <vector>
 
+#include "engine/attention/atp/calibrated/indexed_blocks.h"
 #include "engine/attention/atp/far_tokens.h"
-#include "engine/attention/atp/indexed_blocks.h"
 #include "engine/attention/pages/row_block.h"
 
 namespace lowkey {
 
 // Reads chosen tokens whose rest is kept (token_rest.h) into a block of rows that read the others through
-// their index: a token's weight, which the index gave it, is multiplied by exp of what the rest of its
-// key adds to the score, and its value is the index's and its rest. (Left among the others it would make
-// their weights zero, which are rounded to 8 bits of the largest in a page.) Holds the memory of one block of rows,
-// which is grown by Reserve and never inside a step. Used by IndexedRows, whose parts it has.
+// their index. A chosen token's key and value are what the index has of them and the rest. It is taken
+// from the others, whose weights are rounded to 8 bits of the largest in a page. Holds the memory of one
+// block of rows, which is grown by Reserve and never inside a step. Used by IndexedRows, whose parts it
+// has.
 class RestRows {
  public:
   // Far tokens [begin, end).
@@ -26,9 +26,9 @@ class RestRows {
 
   // After FarTokens::Choose: computes the rows' products with the components.
   void Begin(const IndexedBlocks& blocks, const RowBlock& rows);
-  // Takes the weights of the chosen tokens of a part away, corrected, and sums up the rest of their
-  // values with them. Adds what the index has of their values to index_sums, [n_rows] of its components'
-  // sums and that of the weights. Parts may be read in parallel.
+  // Takes the weights of the chosen tokens of a part away, and sums up the rest of their values under the
+  // weights that they have whole. Adds those weights, and what the index has of their values, to
+  // index_sums: by row its components' sums, then that of weights. Parts may be read in parallel.
   void ReadPart(const IndexedBlocks& blocks, const Part& part, int64_t n_rows, FarTokens& far,
                 float* index_sums);
   // Adds the values of all parts to the rows.
@@ -42,6 +42,7 @@ class RestRows {
   struct PartSums {
     float *rest = nullptr, *lead = nullptr;
   };
+  static Chosen ChosenOf(const Part& part, int64_t first_row, int64_t group, const FarTokens& far);
   void Gather(const IndexedBlocks& blocks, const Chosen& chosen, const FarTokens& far);
   void ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, const PartSums& sums,
                   FarTokens& far);
@@ -58,4 +59,4 @@ class RestRows {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_ATTENTION_ATP_REST_ROWS_H_
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_REST_ROWS_H_

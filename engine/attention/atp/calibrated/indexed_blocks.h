@@ -1,10 +1,10 @@
-#ifndef LOWKEY_ENGINE_ATTENTION_ATP_INDEXED_BLOCKS_H_
-#define LOWKEY_ENGINE_ATTENTION_ATP_INDEXED_BLOCKS_H_
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_INDEXED_BLOCKS_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_INDEXED_BLOCKS_H_
 
 #include <cstdint>
 
+#include "engine/attention/atp/calibrated/token_index.h"
 #include "engine/attention/atp/far_tokens.h"
-#include "engine/attention/atp/token_index.h"
 
 namespace lowkey {
 
@@ -25,4 +25,4 @@ struct IndexedBlocks {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_ATTENTION_ATP_INDEXED_BLOCKS_H_
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_INDEXED_BLOCKS_H_

@@ -1,21 +1,21 @@
-#ifndef LOWKEY_ENGINE_ATTENTION_ATP_INDEXED_ROWS_H_
-#define LOWKEY_ENGINE_ATTENTION_ATP_INDEXED_ROWS_H_
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_INDEXED_ROWS_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_INDEXED_ROWS_H_
 
 #include <cstdint>
 #include <vector>
 
+#include "engine/attention/atp/calibrated/indexed_blocks.h"
+#include "engine/attention/atp/calibrated/rest_rows.h"
 #include "engine/attention/atp/far_tokens.h"
-#include "engine/attention/atp/indexed_blocks.h"
-#include "engine/attention/atp/rest_rows.h"
 #include "engine/attention/pages/row_block.h"
 
 namespace lowkey {
 
-// Reads far blocks of basis `calibrated` into the online softmax of a block of rows, after everything that the rows read
-// exactly: all far tokens are scored by the index; the n_refined tokens with the highest weight,
-// summed over a token's query heads, are read from the kept keys and values, the values of the others
-// from the index; or, where the rest of tokens is kept, those tokens' rest besides (rest_rows.h). Holds the memory of one block of rows, which is grown by Reserve and never inside a
-// step.
+// Reads far blocks of basis `calibrated` into the online softmax of a block of rows, after everything
+// that the rows read exactly: all far tokens are scored by the index; the n_refined tokens with the
+// highest weight, summed over a token's query heads, are read from the kept keys and values, or from the
+// index and the rest that is kept of them (rest_rows.h); the values of the others from the index. Holds
+// the memory of one block of rows, which is grown by Reserve and never inside a step.
 //
 // The far tokens are cut into parts, whose work may be done in parallel: ScorePart of every part, then
 // Choose, then ReadPart of every part, then Finish. The same parts are summed up wherever they were
@@ -57,4 +57,4 @@ class IndexedRows {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_ATTENTION_ATP_INDEXED_ROWS_H_
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_INDEXED_ROWS_H_

@@ -1,12 +1,12 @@
-#ifndef LOWKEY_ENGINE_ATTENTION_ATP_TOKEN_INDEX_H_
-#define LOWKEY_ENGINE_ATTENTION_ATP_TOKEN_INDEX_H_
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_TOKEN_INDEX_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_TOKEN_INDEX_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/attention/atp/token_rest.h"
+#include "engine/attention/atp/calibrated/token_rest.h"
 #include "engine/attention/geometry.h"
 #include "engine/kernels/kernels.h"
 #include "engine/lowrank/principal_code.h"
@@ -93,4 +93,4 @@ class TokenIndex {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_ATTENTION_ATP_TOKEN_INDEX_H_
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_TOKEN_INDEX_H_

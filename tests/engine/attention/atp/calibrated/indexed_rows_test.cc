@@ -1,12 +1,12 @@
-#include "engine/attention/atp/indexed_rows.h"
+#include "engine/attention/atp/calibrated/indexed_rows.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
 
+#include "engine/attention/atp/calibrated/token_index.h"
 #include "engine/attention/atp/policy.h"
-#include "engine/attention/atp/token_index.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/dtype.h"
 #include "tests/engine/attention/attention_testing.h"

@@ -1,4 +1,4 @@
-#include "engine/attention/atp/rest_rows.h"
+#include "engine/attention/atp/calibrated/rest_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,11 +11,13 @@
 namespace lowkey {
 namespace {
 
-// exp of this is still far from what float32 holds.
-constexpr float kMostAdded = 60.0f;
+// The most that a token's score may be above the largest that the index gave: exp of it is still far
+// from what float32 holds.
+constexpr float kMostAbove = 60.0f;
 
-// Returns the columns of what the index has of values, and of the weights' sum, as products take them.
-int64_t LeadColumns(int64_t n_values) { return RoundUp(n_values + 1, 32); }
+// Returns the columns of n components, and of the mean or the weights' sum behind them, as products take
+// them.
+int64_t LeadColumns(int64_t n) { return RoundUp(n + 1, 32); }
 
 }  // namespace
 
@@ -87,73 +89,73 @@ void RestRows::Gather(const IndexedBlocks& blocks, const Chosen& chosen, const F
 void RestRows::ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, const PartSums& sums,
                           FarTokens& far) {
   const KernelTable& kernels = Kernels();
-  const int64_t group = blocks.geometry.group(), n_far = blocks.far.n_tokens();
-  const int64_t n_keys = blocks.rest_keys().n_padded();
-  const int64_t n_values = blocks.rest_values().n_padded();
+  const int64_t group = blocks.geometry.group(), row = chosen.first_row;
   const int64_t n_lead = LeadColumns(blocks.values().n);
   const int64_t n = chosen.end - chosen.begin, ld = far.n_chosen();
   Gather(blocks, chosen, far);
-  const int64_t at = chosen.first_row * ld + chosen.begin % ld;
-  const int64_t n_lead_keys = LeadColumns(blocks.keys().n);
-  float* lead_scores = lead_scores_.data() + at;
-  for (int64_t h = 0; h < group; ++h) std::fill_n(lead_scores + h * ld, n, 0.0f);
-  kernels.DotRows(StorageType::kInt8,
-                  {lead_queries_.data() + chosen.first_row * n_lead_keys, n_lead_keys,
-                   lead_key_levels_.data() + chosen.begin * n_lead_keys, lead_scores, ld, group, n,
-                   n_lead_keys});
-  float *added = scores_.data() + at, *weights = weights_.data() + at;
-  float *lead_weights = lead_weights_.data() + at, *lead = sums.lead + chosen.first_row * n_lead;
-  for (int64_t h = 0; h < group; ++h) std::fill_n(added + h * ld, n, 0.0f);
-  kernels.DotRows(StorageType::kInt8,
-                  {queries_.data() + chosen.first_row * n_keys, n_keys,
-                   key_levels_.data() + chosen.begin * n_keys, added, ld, group, n, n_keys});
+  const int64_t at = row * ld + chosen.begin % ld;
+  const auto score = [&](const std::vector<float>& queries, const std::vector<int8_t>& levels,
+                         int64_t width, float* to) {
+    for (int64_t h = 0; h < group; ++h) std::fill_n(to + h * ld, n, 0.0f);
+    kernels.DotRows(StorageType::kInt8,
+                    {queries.data() + row * width, width, levels.data() + chosen.begin * width, to,
+                     ld, group, n, width});
+  };
+  float *lead_scores = lead_scores_.data() + at, *scores = scores_.data() + at;
+  score(lead_queries_, lead_key_levels_, LeadColumns(blocks.keys().n), lead_scores);
+  score(queries_, key_levels_, blocks.rest_keys().n_padded(), scores);
+  float *lead_weights = lead_weights_.data() + at, *weights = weights_.data() + at;
+  float* lead = sums.lead + row * n_lead;
   for (int64_t h = 0; h < group; ++h) {
-    float* far_weights = far.scores() + (chosen.first_row + h) * n_far;
+    float* far_weights = far.scores() + (row + h) * blocks.far.n_tokens();
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t choice = chosen.begin + i;
-      float& far_weight = far_weights[far.chosen(choice)];
-      const float score = means_[chosen.first_row + h] +
-                          lead_scores[h * ld + i] * lead_key_scales_[choice] +
-                          added[h * ld + i] * key_scales_[choice];
-      const float weight =
-          std::exp(std::min(score - far.far_max(chosen.first_row + h), kMostAdded));
-      far_weight = 0;
-      weights[h * ld + i] = weight * value_scales_[choice];
-      lead_weights[h * ld + i] = weight * lead_value_scales_[choice];
+      const int64_t choice = chosen.begin + i, to = h * ld + i;
+      const float whole = means_[row + h] + lead_scores[to] * lead_key_scales_[choice] +
+                          scores[to] * key_scales_[choice];
+      const float weight = std::exp(std::min(whole - far.far_max(row + h), kMostAbove));
+      far_weights[far.chosen(choice)] = 0;
+      weights[to] = weight * value_scales_[choice];
+      lead_weights[to] = weight * lead_value_scales_[choice];
       lead[h * n_lead + blocks.values().n] += weight;
     }
   }
-  const auto add = [&](const float* left, const int8_t* levels, int64_t width, float* to) {
+  const auto add = [&](const float* left, const std::vector<int8_t>& levels, int64_t width,
+                       float* to) {
     kernels.Gemm(StorageType::kInt8,
-                 {left, ld, levels + chosen.begin * width, width, kernels.panel_columns, to, width,
-                  group, width, n, GemmArgs::Into::kAccumulate});
+                 {left, ld, levels.data() + chosen.begin * width, width, kernels.panel_columns, to,
+                  width, group, width, n, GemmArgs::Into::kAccumulate});
   };
-  add(weights, value_levels_.data(), n_values, sums.rest + chosen.first_row * n_values);
-  add(lead_weights, lead_value_levels_.data(), n_lead, lead);
+  const int64_t n_values = blocks.rest_values().n_padded();
+  add(weights, value_levels_, n_values, sums.rest + row * n_values);
+  add(lead_weights, lead_value_levels_, n_lead, lead);
+}
+
+RestRows::Chosen RestRows::ChosenOf(const Part& part, int64_t first_row, int64_t group,
+                                    const FarTokens& far) {
+  const int64_t first = first_row / group * far.n_chosen();
+  return {first_row, far.FirstChosenFrom(first, part.begin), far.FirstChosenFrom(first, part.end)};
 }
 
 void RestRows::ReadPart(const IndexedBlocks& blocks, const Part& part, int64_t n_rows,
                         FarTokens& far, float* index_sums) {
-  const int64_t group = blocks.geometry.group(), n_chosen = far.n_chosen();
-  const int64_t n_values = blocks.rest_values().n_padded();
+  const int64_t group = blocks.geometry.group(), block_tokens = blocks.shape().n_tokens;
   const int64_t token_bytes = blocks.shape().KeptTokenBytes(blocks.geometry);
-  const int64_t block_tokens = blocks.shape().n_tokens;
+  const int64_t n_values = blocks.rest_values().n_padded();
   const int64_t n_lead = LeadColumns(blocks.values().n), n_index = blocks.values().n + 1;
   const PartSums sums = {sums_.data() + part.number * n_rows * n_values,
                          lead_sums_.data() + part.number * n_rows * n_lead};
   std::fill_n(sums.rest, n_rows * n_values, 0.0f);
   std::fill_n(sums.lead, n_rows * n_lead, 0.0f);
-  for (const bool reads : {false, true}) {
-    for (int64_t row = 0; row < n_rows; row += group) {
-      const int64_t first = row / group * n_chosen;
-      const Chosen chosen = {row, far.FirstChosenFrom(first, part.begin),
-                             far.FirstChosenFrom(first, part.end)};
-      for (int64_t i = chosen.begin; !reads && i < chosen.end; ++i) {
-        const int64_t token = far.chosen(i);
-        Prefetch(far.kept(token / block_tokens) + token % block_tokens * token_bytes, token_bytes);
-      }
-      if (reads && chosen.begin < chosen.end) ReadChosen(blocks, chosen, sums, far);
+  for (int64_t row = 0; row < n_rows; row += group) {
+    const Chosen chosen = ChosenOf(part, row, group, far);
+    for (int64_t i = chosen.begin; i < chosen.end; ++i) {
+      const int64_t token = far.chosen(i);
+      Prefetch(far.kept(token / block_tokens) + token % block_tokens * token_bytes, token_bytes);
     }
+  }
+  for (int64_t row = 0; row < n_rows; row += group) {
+    const Chosen chosen = ChosenOf(part, row, group, far);
+    if (chosen.begin < chosen.end) ReadChosen(blocks, chosen, sums, far);
   }
   for (int64_t r = 0; r < n_rows; ++r) {
     for (int64_t j = 0; j < n_index; ++j) index_sums[r * n_index + j] += sums.lead[r * n_lead + j];

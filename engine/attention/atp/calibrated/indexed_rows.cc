@@ -1,4 +1,4 @@
-#include "engine/attention/atp/indexed_rows.h"
+#include "engine/attention/atp/calibrated/indexed_rows.h"
 
 #include <algorithm>
 #include <cmath>

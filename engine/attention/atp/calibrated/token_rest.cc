@@ -1,4 +1,4 @@
-#include "engine/attention/atp/token_rest.h"
+#include "engine/attention/atp/calibrated/token_rest.h"
 
 #include <algorithm>
 #include <cmath>
