@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/pages/paged_kv.h"
+#include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/kernels.h"
 
@@ -29,8 +30,6 @@ AtpModel ModelOf(const AttentionGeometry& g) {
 int32_t BitsOf(AtpStorage storage) {
   return storage == AtpStorage::kCache ? 0 : storage == AtpStorage::kInt8 ? 8 : 4;
 }
-
-int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 // Returns the floats of scratch that one task of these sizes takes.
 int64_t TaskFloats(const AtpCompressArgs& s) {
