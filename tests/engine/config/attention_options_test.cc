@@ -190,8 +190,7 @@ TEST(ValidateAttentionOptions, RefusesEnumValuesWithoutAName) {
   options = Atp();
   options.atp.refine_tokens = 8;
   options.atp.kept_storage = AtpStorage::kRest;
-  ExpectRefused(options,
-                "atp kept storage: rest, expected cache, int8 or int4 with basis layer");
+  ExpectRefused(options, "atp kept storage: rest, expected cache, int8 or int4 with basis layer");
   options = Atp();
   options.atp.readout = static_cast<AtpReadout>(9);
   ExpectRefused(options, "atp readout: 9, expected exact or linear");
