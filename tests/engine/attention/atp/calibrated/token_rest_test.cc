@@ -91,8 +91,12 @@ TEST(TokenRest, CoversEveryComponentOfAnyHead) {
            {TokenRest::KeysOf(n_index, dim), TokenRest::ValuesOf(n_index, dim)}) {
         EXPECT_EQ(half.n() - half.n_refined, std::max<int64_t>(0, dim - n_index)) << dim;
         EXPECT_LE(half.n_refined, std::min(n_index, dim)) << dim;
+        int64_t first = 0;
         for (const TokenRest::Band& band : half.bands) {
           EXPECT_GE(band.n, 0) << dim;
+          // Levels are read by fours, and never beyond n_padded.
+          EXPECT_EQ(band.n > 0 ? first % 4 : 0, 0) << dim;
+          first += band.n;
           EXPECT_EQ(band.bits == 3 ? band.n % 8 : 0, 0) << dim;
           EXPECT_EQ(band.bits == 4 ? band.n % 2 : 0, 0) << dim;
         }
