@@ -34,6 +34,7 @@ constexpr int64_t kUnitAhead = 32768;  // for a matrix unit, whose loads wait fo
 // Tasks per thread with many rows: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
 constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
+constexpr int64_t kLineFloats = 16;   // of a cache line
 // Codes are worth a matrix unit's tiles from these rows and steps of a group on.
 constexpr int64_t kFewestUnitRows = 8;
 constexpr int64_t kFewestUnitSteps = 32;
@@ -183,8 +184,10 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   thread_local std::vector<float> scratch;           // grows to the largest block
   const int64_t n = rows.n_rows * form.n_in_padded;  // floats, which are enough for each kind
   const int64_t n_groups = form.kind == RowForm::Kind::kCodes ? n / shape.group : 0;
-  scratch.resize(std::max<size_t>(scratch.size(), n + 3 * n_groups));
-  float* const out = scratch.data();
+  scratch.resize(std::max<size_t>(scratch.size(), n + 3 * n_groups + kLineFloats));
+  // A matrix unit loads rows of a cache line.
+  const auto address = reinterpret_cast<uintptr_t>(scratch.data()) / sizeof(float);
+  float* const out = scratch.data() + (kLineFloats - address % kLineFloats) % kLineFloats;
   auto* const bytes = reinterpret_cast<std::byte*>(out);
   const CodedRows codes = {bytes, out + n, out + n + n_groups,
                            reinterpret_cast<int32_t*>(out + n + 2 * n_groups)};
