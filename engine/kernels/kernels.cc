@@ -101,7 +101,7 @@ std::vector<const KernelTable*> AvailableKernels() {
 }
 
 const KernelTable& BestKernels(absl::Span<const KernelTable* const> available, bool is_intel) {
-  // Where there are no others the choice is the plain table, not one that imitates another.
+  // A processor that has no table of its own takes the plain one, not one that imitates another.
   if (available.size() <= 3) return *available.front();
   const KernelTable& widest = *available.back();
   const bool is_slow = is_intel && widest.rounds_activations && !widest.has_matrix_unit;

@@ -66,7 +66,7 @@ class FarTokens {
   // kept.
   void Choose(const AttentionGeometry& geometry, const FarBlocks& far, int64_t n_refined,
               int64_t n_rows);
-  // The choices: n_chosen() for each token's rows, ascending, one token's after another's.
+  // There are n_chosen() choices for each token's rows, ascending, one token's after another's.
   int64_t n_chosen() const { return n_chosen_; }
   int32_t chosen(int64_t choice) const { return chosen_[choice]; }
   // Returns the first of the choices from `first` on, one token's, that is not before far token `begin`.

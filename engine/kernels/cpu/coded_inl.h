@@ -447,30 +447,37 @@ void MultiplyFormat(const CodedProductArgs& p) {
   MultiplyCoded<V, kFormat, kBits != 8>(p);
 }
 
-template <class V>
-void MultiplyCodes(CodeFormat format, const CodedProductArgs& p) {
+// Calls f(Number<format>()).
+template <class F>
+inline void WithFormat(CodeFormat format, const F& f) {
   switch (format) {
     case CodeFormat::kInt8:
-      return MultiplyFormat<V, CodeFormat::kInt8>(p);
+      return f(Number<static_cast<int>(CodeFormat::kInt8)>());
     case CodeFormat::kQ4_0:
-      return MultiplyFormat<V, CodeFormat::kQ4_0>(p);
+      return f(Number<static_cast<int>(CodeFormat::kQ4_0)>());
     case CodeFormat::kQ4_1:
-      return MultiplyFormat<V, CodeFormat::kQ4_1>(p);
+      return f(Number<static_cast<int>(CodeFormat::kQ4_1)>());
     case CodeFormat::kQ5_0:
-      return MultiplyFormat<V, CodeFormat::kQ5_0>(p);
+      return f(Number<static_cast<int>(CodeFormat::kQ5_0)>());
     case CodeFormat::kQ5_1:
-      return MultiplyFormat<V, CodeFormat::kQ5_1>(p);
+      return f(Number<static_cast<int>(CodeFormat::kQ5_1)>());
     case CodeFormat::kQ8_0:
-      return MultiplyFormat<V, CodeFormat::kQ8_0>(p);
+      return f(Number<static_cast<int>(CodeFormat::kQ8_0)>());
     case CodeFormat::kQ4_K:
-      return MultiplyFormat<V, CodeFormat::kQ4_K>(p);
+      return f(Number<static_cast<int>(CodeFormat::kQ4_K)>());
     case CodeFormat::kQ5_K:
-      return MultiplyFormat<V, CodeFormat::kQ5_K>(p);
+      return f(Number<static_cast<int>(CodeFormat::kQ5_K)>());
     case CodeFormat::kQ6_K:
-      return MultiplyFormat<V, CodeFormat::kQ6_K>(p);
+      return f(Number<static_cast<int>(CodeFormat::kQ6_K)>());
     case CodeFormat::kInt4:
-      return MultiplyFormat<V, CodeFormat::kInt4>(p);
+      return f(Number<static_cast<int>(CodeFormat::kInt4)>());
   }
+}
+
+template <class V>
+void MultiplyCodes(CodeFormat format, const CodedProductArgs& p) {
+  WithFormat(format,
+             [&](auto number) { MultiplyFormat<V, static_cast<CodeFormat>(number.value)>(p); });
 }
 
 }  // namespace lowkey::cpu

@@ -13,18 +13,10 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/levels_gains_inl.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey::cpu {
-
-inline constexpr int64_t kLevelTokens = 64;
-
-template <class V>
-inline void UnpackGains(const LevelBook& book, const uint8_t* codes, float* gains) {
-  for (int64_t t = 0; t < kLevelTokens; ++t) {
-    gains[t] = book.gains[codes[t / 4] >> (2 * (t % 4)) & 3];
-  }
-}
 
 template <class V>
 void ScoreLevels(const ScoreLevelsArgs& a) {

@@ -6,21 +6,14 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/levels_gains_inl.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelTokens = 64;
 inline constexpr int64_t kLevelComponents = 4;  // that are read at once
 using LevelGains = float[kLevelTokens];
 using LevelWeight = int8_t;  // less 128
-
-template <class V>
-inline void UnpackGains(const LevelBook& book, const uint8_t* codes, float* gains) {
-  for (int64_t t = 0; t < kLevelTokens; ++t) {
-    gains[t] = book.gains[codes[t / 4] >> (2 * (t % 4)) & 3];
-  }
-}
 
 // Products of signed bytes need no offset.
 template <class V>

@@ -13,7 +13,7 @@
 
 namespace lowkey::cpu {
 
-// A group of a tile of rows by 16 columns, in 32 bits.
+// TileSums holds the sums of a group, of a tile of rows by 16 columns.
 struct alignas(64) TileSums {
   int32_t v[kUnitRows][16];
 };
@@ -34,7 +34,7 @@ template <class V>
   }
 }
 
-// A tile of rows and half a panel, from a chunk's first group on.
+// TileOfCodes is a tile of rows that meets half a panel, from a chunk's first group on.
 struct TileOfCodes {
   TileRows rows;
   int64_t half;  // 0 or 1
@@ -141,28 +141,12 @@ void MultiplyFormatInTiles(const CodedProductArgs& p) {
 
 template <class V, class T>
 void MultiplyCodesInTiles(CodeFormat format, const CodedProductArgs& p) {
-  switch (format) {
-    case CodeFormat::kInt8:
-      return MultiplyFormatInTiles<V, T, CodeFormat::kInt8>(p);
-    case CodeFormat::kQ4_0:
-      return MultiplyFormatInTiles<V, T, CodeFormat::kQ4_0>(p);
-    case CodeFormat::kQ4_1:
-      return MultiplyFormatInTiles<V, T, CodeFormat::kQ4_1>(p);
-    case CodeFormat::kQ5_0:
-      return MultiplyFormatInTiles<V, T, CodeFormat::kQ5_0>(p);
-    case CodeFormat::kQ5_1:
-      return MultiplyFormatInTiles<V, T, CodeFormat::kQ5_1>(p);
-    case CodeFormat::kQ8_0:
-      return MultiplyFormatInTiles<V, T, CodeFormat::kQ8_0>(p);
-    case CodeFormat::kQ4_K:
-      return MultiplyFormatInTiles<V, T, CodeFormat::kQ4_K>(p);
-    case CodeFormat::kQ5_K:
-      return MultiplyFormatInTiles<V, T, CodeFormat::kQ5_K>(p);
-    case CodeFormat::kQ6_K:
-      return;  // its groups of 16 are too short
-    case CodeFormat::kInt4:
-      return MultiplyFormatInTiles<V, T, CodeFormat::kInt4>(p);
-  }
+  WithFormat(format, [&](auto number) {
+    // The caller does not ask for shorter groups.
+    if constexpr (kCodeShapes[number.value].group >= 32) {
+      MultiplyFormatInTiles<V, T, static_cast<CodeFormat>(number.value)>(p);
+    }
+  });
 }
 
 }  // namespace lowkey::cpu

@@ -19,8 +19,8 @@ namespace lowkey::cpu {
 
 // ------------------------------------------------------------------ many rows, by tiles
 
-// Rows of A as tiles take them: row r of the tile at p + r * row_bytes, and step_bytes on for each
-// block of steps.
+// UnitRows says where a tile's rows of A lie: row r is at p + r * row_bytes, and step_bytes further on
+// for each block of steps.
 struct UnitRows {
   const uint8_t* p;
   int64_t row_bytes, step_bytes;
@@ -139,8 +139,8 @@ void GemmPairsByTiles(const GemmArgs& g, const void* next_b) {
 
 // ------------------------------------------------------------------ few rows, by vectors
 
-// A panel of B in rows, and one in column groups whose numbers are rounded to bf16. Each step asks the
-// memory for a line of `next`.
+// RowPanel reads a panel of B that lies in rows, GroupPanel one in column groups, whose numbers it rounds
+// to bf16. Each step asks the memory for a line of `next`.
 template <class V>
 struct RowPanel {
   const uint16_t* p;
@@ -254,7 +254,7 @@ void GroupedGemmInBlocks(const GemmArgs& g, const ColumnGroups& b, const ReadNex
   });
 }
 
-// The table of a vector type that rounds rows, beside tiles T.
+// Returns the table of a vector type that rounds rows, with products by tiles T.
 template <class V, class T>
 constexpr KernelTable TableWithTiles(const char* name) {
   static_assert(V::kLanes == 16 && V::kHalves == 1);

@@ -1,4 +1,4 @@
-// The tiles of tiles_x86.h in plain C++, with the same bits.
+// This is tiles_x86.h in plain C++, with the same bits.
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_TILES_EMULATED_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_TILES_EMULATED_H_
 
@@ -7,13 +7,13 @@
 namespace lowkey::cpu {
 namespace {
 
-// What a matrix unit does with numbers that are not normal: they count as zero.
+// Returns what a matrix unit takes a number for: one that is not normal counts as zero.
 inline float FlushToZero(float x) {
   return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x;
 }
 
-// a * b + c, rounded once, where a and b have at most 8 significant bits: their product is exact unless
-// it leaves the range of normal numbers.
+// Returns a * b + c, rounded once, where a and b have at most 8 significant bits: their product is exact
+// unless it leaves the range of normal numbers.
 inline float AddFlushed(float a, float b, float c) {
   const float x = FlushToZero(a), y = FlushToZero(b), product = x * y;
   const float magnitude = __builtin_fabsf(product);

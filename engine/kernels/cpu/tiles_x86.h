@@ -1,4 +1,4 @@
-// The tiles of AMX. Everything is in an anonymous namespace, as the kernels are (kernels_inl.h).
+// This file has the tiles of AMX. Everything is in an anonymous namespace, as the kernels are (kernels_inl.h).
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_TILES_X86_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_TILES_X86_H_
 
@@ -7,8 +7,8 @@
 namespace lowkey::cpu {
 namespace {
 
-// The processor's eight tiles of at most 16 rows of 64 bytes, for as long as an object lives: only one
-// may, in a thread. Tiles 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 columns of B.
+// An object has the processor's eight tiles of at most 16 rows of 64 bytes while it lives. Only one may
+// live in a thread. Tiles 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 columns of B.
 //
 // The instructions are written out: GCC 12 takes _tile_loadd to read no memory and _tile_loadconfig to
 // read 8 bytes, and optimizes away what was written there before.

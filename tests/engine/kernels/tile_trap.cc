@@ -21,7 +21,7 @@ thread_local bool is_configured = false;
 std::atomic<int64_t> count = 0;
 struct sigaction before;
 
-// A part of an instruction, by its field in the encoding (Intel's manual, volume 2, chapter 2).
+// Instruction holds the fields of an encoding (Intel's manual, volume 2, chapter 2).
 struct Instruction {
   uint8_t opcode = 0;
   int prefix = 0;  // 0: none, 1: 66, 2: F3, 3: F2

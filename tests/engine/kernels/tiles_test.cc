@@ -65,7 +65,7 @@ float Wide(uint16_t bits) {
   return Flush(static_cast<float>(ref::Element(&bits, StorageType::kBFloat16, 0)));
 }
 
-// Numbers of all magnitudes: some have no normal float as their product, some are not normal.
+// Returns numbers of all magnitudes: some have no normal float as their product, some are not normal.
 std::vector<uint16_t> Numbers(int64_t n, uint32_t seed) {
   std::vector<uint16_t> out;
   const std::vector<float> x = Random(n, seed);
@@ -76,7 +76,7 @@ std::vector<uint16_t> Numbers(int64_t n, uint32_t seed) {
   return out;
 }
 
-// A [n_rows, k] times B [k, n_cols] added to C, as tile_products_inl.h states the order.
+// Returns C plus A [n_rows, k] times B [k, n_cols], in the order that tile_products_inl.h states.
 std::vector<float> WantProduct(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b,
                                int64_t n_rows, int64_t k, int64_t n_cols, std::vector<float> c) {
   for (int64_t i = 0; i < n_rows; ++i) {
@@ -145,7 +145,7 @@ TEST_P(TilesTest, WhatIsNotFiniteStaysSo) {
   }
 }
 
-// A weight in memory: numbers, or blocks with a scale in half precision in front, and perhaps a second.
+// Makes a weight of numbers, or of blocks that begin with one or two scales in half precision.
 TensorView WeightOf(DType dtype, int64_t n_out, int64_t n_in, std::vector<std::byte>& bytes) {
   bytes.clear();
   if (dtype == DType::kF32) {
@@ -164,7 +164,8 @@ TensorView WeightOf(DType dtype, int64_t n_out, int64_t n_in, std::vector<std::b
   return {dtype, {n_out, n_in}, bytes.data()};
 }
 
-// A weight's product, in blocks and by several threads, against rows one by one on the portable table.
+// Compares a weight's product, in blocks and by several threads, with rows one by one on the portable
+// table.
 TEST_P(TilesTest, LinearHasThePortableBits) {
   const int64_t n_out = 70;
   ThreadPool one(1), two(2);

@@ -11,8 +11,8 @@
 namespace lowkey {
 namespace {
 
-// The most that a token's score may be above the largest that the index gave: exp of it is still far
-// from what float32 holds.
+// A token's score counts as at most this much above the largest that the index gave. exp of it is far
+// from the largest float.
 constexpr float kMostAbove = 60.0f;
 
 // Returns the columns of n components, and of the mean or the weights' sum behind them, as products take

@@ -61,7 +61,8 @@ class TokenIndex {
   };
   static Page PageAt(const AttentionGeometry& geometry, const std::byte* page);
 
-  // What a page leaves of its tokens, and the sizes of it at any layer and head.
+  // rest() codes what a page leaves of its tokens. RestKeys and RestValues return its sizes, which are
+  // the same at every layer and head.
   const TokenRest& rest() const { return rest_; }
   static TokenRest::Half RestKeys(const AttentionGeometry& geometry);
   static TokenRest::Half RestValues(const AttentionGeometry& geometry);

@@ -15,11 +15,11 @@ namespace {
 
 constexpr int kMinBits = 2, kMaxBits = 4, kMostLevel = 127;
 constexpr int64_t kLevelStep = 32;  // of products with int8
-// A scale is 2^((byte - 128) / 8). The steps around a vector's own size that are tried.
+// A scale is 2^((byte - 128) / 8). Those so many steps from a vector's own size are tried.
 constexpr int kScalesPerOctave = 8, kScaleMiddle = 128;
 constexpr int kScaleTrials[] = {-4, 0, 4, 9};
 
-// The quantizers of unit variance, and their levels as integers in one unit for all of them.
+// Books holds the quantizers of unit variance, with levels that are integers in one unit.
 struct Books {
   Books() {
     for (int bits = kMinBits; bits <= kMaxBits; ++bits) {
@@ -45,7 +45,7 @@ struct Books {
     std::array<int8_t, 1 << kMaxBits> levels = {};
   };
   Book books[kMaxBits + 1];
-  // The levels of four codes of 2 bits, two of 3 and two of 4.
+  // Each entry has the levels of four codes of 2 bits, of two of 3, or of two of 4.
   int8_t fours[256][4], sixes[64][2], pairs[256][2];
   float scales[256];
 };

@@ -23,8 +23,8 @@ class TokenRest {
     bool operator==(const Band&) const = default;
     int64_t bytes() const { return (n * bits + 7) / 8; }
   };
-  // The rest of the keys or of the values of one KV head at one layer: the sum over its numbers j of
-  // scale * level_j * row j.
+  // Half describes the rest of the keys or of the values of one KV head at one layer. Such a vector is
+  // the sum over its numbers j of scale * level_j * row j.
   struct Half {
     int64_t n_refined = 0;  // the errors of the index's first components, in its bands first
     int64_t first = 0;      // then all components from this one on
@@ -34,9 +34,9 @@ class TokenRest {
 
     int64_t n() const;
     int64_t ComponentOf(int64_t j) const { return j < n_refined ? j : first + j - n_refined; }
-    // The variance that the calibration gives number j.
+    // Returns the variance that the calibration expects of number j.
     float VarianceOf(const PrincipalCode& code, int64_t j) const;
-    // A whole number of what products with int8 take at once.
+    // Returns n() rounded up to what products with int8 take at once.
     int64_t n_padded() const;
     int64_t bytes() const;
   };

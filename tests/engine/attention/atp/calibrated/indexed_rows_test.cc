@@ -70,7 +70,8 @@ class Reference {
     return TokenIndex::RestKeys(kGeometry).bytes() + TokenIndex::RestValues(kGeometry).bytes();
   }
 
-  // What a far token that is chosen is read as: what is kept of it, or the index and the rest of it.
+  // Returns what a chosen far token's vector is read as: the exact one, or the sum of what the index and
+  // the rest have of it.
   std::vector<double> Whole(const float* exact, const TokenIndex::Half& half,
                             const IndexedPage::Half& page, const TokenRest::Half& rest,
                             const std::byte* kept, int64_t token) const {

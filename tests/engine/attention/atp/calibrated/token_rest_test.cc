@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kDim = 64;
 
-// A code of `dim` components whose deviations fall from 4 on.
+// Returns a code of `dim` components whose deviations fall from 4 on.
 PrincipalCode FallingCode(int64_t dim) {
   PrincipalCode code;
   code.dim = dim;
@@ -20,7 +20,7 @@ PrincipalCode FallingCode(int64_t dim) {
   return code;
 }
 
-// Numbers [n][64] with the variances that a half expects, times `factor`.
+// Returns numbers [n][64] with the variances that a half expects, times `factor`.
 std::vector<float> Numbers(const PrincipalCode& code, const TokenRest::Half& half, float factor) {
   std::mt19937 rng(5);
   std::normal_distribution<float> normal;
