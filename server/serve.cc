@@ -229,6 +229,10 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
   LK_ASSIGN_OR_RETURN(options.traces, ReadTraces(flags, log));
   options.is_json = flags.Switch("json");
   LK_ASSIGN_OR_RETURN(options.engine, ReadServingOptions(flags));
+  options.engine.prefix_files.build = absl::StrCat(kVersion, " ", kCommit);
+  options.engine.prefix_files.on_error = [&log](const absl::Status& status) {
+    log.Write(absl::StrCat("lowkey serve: prefix files: ", status.message()));
+  };
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
   LK_ASSIGN_OR_RETURN(const ResolvedAttention resolved, ResolveSelectable(attention, {}));
   options.defaults.attention = resolved.options;
@@ -343,7 +347,6 @@ void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& 
   while (!server.is_draining() && engine.Health().ok() && !WaitForStopSignal(kDrainPoll)) {
     if (TakeHangUp()) RunContained([&] { ReadCredentialsAgain(options); });
   }
-  server.BeginDrain();
   Say(options, absl::StrCat("draining: admitted requests have ",
                             absl::FormatDuration(options.grace), " to finish"));
   const bool drained = server.Shutdown(absl::Now() + options.grace,

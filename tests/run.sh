@@ -79,7 +79,8 @@ test_all() {
 # The tests in which threads meet. Where the kernel lays memory out too randomly for the sanitizer
 # ("unexpected memory mapping"): sysctl vm.mmap_rnd_bits=28, or setarch -R before this script.
 TSAN_TESTS=(base_thread_pool_test scheduler_test scheduler_random_test engine_test
-  engine_isolation_test engine_exception_test engine_stress_test server_metrics_metrics_test
+  engine_isolation_test engine_exception_test engine_prefix_files_test engine_stress_test
+  server_metrics_metrics_test
   server_api_request_link_test server_front_ops_test server_front_server_test
   server_trace_otlp_exporter_test
   server_net_event_loop_test server_net_listener_test server_net_worker_pool_test

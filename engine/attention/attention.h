@@ -46,6 +46,12 @@ struct SequenceBound {
 // Says after which rows a mechanism can give a prefix: after every page, or after all rows only.
 enum class PrefixReach { kEveryPage, kAllRows };
 
+// The pieces that a prefix is cut into where prefixes are kept in files.
+struct PieceShape {
+  int64_t n_tokens = 0;   // of every piece; a multiple of kPageTokens
+  int64_t max_bytes = 0;  // of one piece
+};
+
 // Multiply-adds of attention in all layers for one sequence, without projections.
 struct AttentionWork {
   double prefill = 0;  // a prompt of n tokens, from nothing
@@ -132,6 +138,21 @@ class AttentionMechanism {
   virtual std::optional<SequenceCache> Prefix(const SequenceCache&, int64_t /*n_computed*/,
                                               int64_t /*n_tokens*/) const {
     return std::nullopt;
+  }
+  // Returns the shape of the pieces that prefixes of such sequences are cut into; nullopt: they are
+  // kept in memory alone. The bytes of a piece follow from the tokens up to its end.
+  virtual std::optional<PieceShape> piece_shape(const AttentionOptions&) const {
+    return std::nullopt;
+  }
+  // Returns the bytes of piece i of what Prefix returned. They stay as they are while it is held.
+  virtual absl::Span<const std::byte> PieceBytes(const SequenceCache&, int64_t /*i*/) const {
+    return {};
+  }
+  // Appends a piece to a prefix of whole pieces. Bytes that PieceBytes gave for the same tokens give
+  // the same prefix. INVALID_ARGUMENT for bytes that cannot be a piece, RESOURCE_EXHAUSTED when the
+  // cache is full; the prefix is then as it was.
+  virtual absl::Status AppendPiece(SequenceCache&, absl::Span<const std::byte> /*bytes*/) {
+    return absl::UnimplementedError("prefixes of this mechanism are not cut into pieces");
   }
   // kAllRows: a prompt has to be interrupted where others are to continue from it.
   virtual PrefixReach prefix_reach() const { return PrefixReach::kEveryPage; }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/dtype.h"
+#include "engine/base/status_macros.h"
 #include "engine/kernels/kernels.h"
 #include "engine/lowrank/laplacian.h"
 
@@ -295,20 +296,20 @@ void EncodeVectors(const PrincipalCode& code, const BitPlan& plan, const float* 
   }
 }
 
+absl::Status CheckVectors(const BitPlan& plan, absl::Span<const std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  int64_t expected = plan.fixed_bytes;
+  if (size >= expected) expected += CountEscapes(plan, bytes) * plan.escape_bytes;
+  if (size == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("code: ", size, " bytes, expected ", expected));
+}
+
 absl::Status DecodeVectors(const PrincipalCode& code, const BitPlan& plan,
                            absl::Span<const std::byte> bytes, PrincipalScratch& scratch, float* x) {
-  const auto size = static_cast<int64_t>(bytes.size());
+  LK_RETURN_IF_ERROR(CheckVectors(plan, bytes));
   const Tail tail = TailOf(plan);
   const int64_t dim = code.dim;
-  uint64_t escapes = 0;
-  int64_t expected = plan.fixed_bytes;
-  if (size >= expected) {
-    escapes = EscapeMap(bytes, tail);
-    expected += std::popcount(escapes) * plan.escape_bytes;
-  }
-  if (size != expected) {
-    return absl::InvalidArgumentError(absl::StrCat("code: ", size, " bytes, expected ", expected));
-  }
+  const uint64_t escapes = EscapeMap(bytes, tail);
   float gains[kTokens];
   for (int64_t t = 0; t < kTokens; ++t) gains[t] = kCodeGains[GainIndex(bytes, tail, t)];
   Widen(code.decode, scratch.matrix);

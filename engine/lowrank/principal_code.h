@@ -93,6 +93,9 @@ void EncodeComponents(const PrincipalCode& code, const float* x, PrincipalScratc
 absl::Status DecodeVectors(const PrincipalCode& code, const BitPlan& plan,
                            absl::Span<const std::byte> bytes, PrincipalScratch& scratch, float* x);
 
+// Returns the error of DecodeVectors for these bytes.
+absl::Status CheckVectors(const BitPlan& plan, absl::Span<const std::byte> bytes);
+
 // Returns how many of the 64 vectors escape. `bytes` is a code that DecodeVectors takes.
 int64_t CountEscapes(const BitPlan& plan, absl::Span<const std::byte> bytes);
 

@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/loader/mapped_file.h"
 #include "engine/runtime/engine_impl.h"
+#include "engine/runtime/prefix_files/model_space.h"
 #include "engine/runtime/request_check.h"
 
 namespace lowkey {
@@ -38,7 +39,8 @@ bool BeginsMasks(const EngineOptions& options, const ModelRunner& runner) {
 
 }  // namespace
 
-EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions& options)
+EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions& options,
+                       std::unique_ptr<PrefixFiles> files, std::string file_space)
     : runner_(std::move(runner)),
       max_wait_(options.max_wait),
       longest_wait_(options.max_wait * kWaitSlack),
@@ -49,8 +51,11 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
       after_delivery_(options.after_delivery),
       scheduler_(WithCallbacks(SchedulerOptionsOf(options, *runner_))),
       max_mixed_rows_(runner_->max_rows()),
+      file_space_(std::move(file_space)),
+      files_(std::move(files)),
       pace_(options.step_target, runner_->max_rows()) {
-  runner_->SetReclaimer([this] { return prefixes_.DropOldest(); });
+  runner_->SetReclaimer(
+      [this] { return prefixes_.DropOldest() || (files_ != nullptr && files_->DropWrite()); });
   const int32_t context = runner_->config().context_tokens;
   limits_.context_tokens =
       options.context_tokens > 0 ? std::min(options.context_tokens, context) : context;
@@ -64,6 +69,12 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
   counters_.page_tokens = kPageTokens;
   counters_.keeps_prefixes = keeps_prefixes_;
   stats_ = counters_;
+  if (files_ != nullptr) {
+    files_->Start([this](std::list<PrefixFiles::Found> found) {
+      absl::MutexLock lock(&mutex_);
+      found_.splice(found_.end(), found);
+    });
+  }
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -81,6 +92,7 @@ EngineImpl::~EngineImpl() {
     stopping_ = true;
   }
   thread_.join();
+  files_.reset();  // its threads call the engine
 }
 
 SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) const {
@@ -89,7 +101,7 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
   scheduled.n_prompt_tokens = static_cast<int64_t>(r.prompt.size());
   scheduled.n_choices = r.n;
   scheduled.max_new_tokens = r.max_new_tokens;
-  scheduled.bytes = CacheBytes(r, *runner_);
+  scheduled.bytes = CacheBytesOf(r, *runner_);
   scheduled.tenant = r.tenant;
   scheduled.weight = r.tenant_weight;
   scheduled.priority = r.priority;
@@ -214,10 +226,16 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(std::shared_ptr<const Check
   adjusted.max_running_seqs = std::clamp(options.max_running_seqs, 1, 1024);
   adjusted.max_batch_tokens = std::max(options.max_batch_tokens, adjusted.max_running_seqs);
   const std::vector<std::shared_ptr<const MappedFile>> files = checkpoint->files;
-  LK_ASSIGN_OR_RETURN(auto runner,
-                      ModelRunner::Create(std::move(checkpoint), adjusted, std::move(progress)));
+  LK_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(checkpoint, adjusted, std::move(progress)));
   for (const auto& file : files) LK_RETURN_IF_ERROR(file->CheckWhole());
-  return std::make_unique<EngineImpl>(std::move(runner), adjusted);
+  std::unique_ptr<PrefixFiles> prefix_files;
+  std::string file_space;
+  if (!options.prefix_files.folder.empty() && options.keeps_prefixes && options.device == nullptr) {
+    LK_ASSIGN_OR_RETURN(prefix_files, PrefixFiles::Open(options.prefix_files));
+    file_space = ModelSpace(*checkpoint, *runner, options);
+  }
+  return std::make_unique<EngineImpl>(std::move(runner), adjusted, std::move(prefix_files),
+                                      std::move(file_space));
 }
 
 }  // namespace lowkey

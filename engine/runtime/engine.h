@@ -134,6 +134,17 @@ class Sink {
   virtual void OnDone(const FinalEvent& event) = 0;
 };
 
+// Where prefixes outlive the process (docs/prefix_files.md). Files change no output.
+struct PrefixFileOptions {
+  std::string folder;  // made where there is none; empty: prefixes are kept in memory alone
+  int64_t max_bytes = int64_t{8} << 30;  // of all files together; > 0
+  // Names the program that computes: another build may round otherwise, and has files of its own.
+  std::string build;
+  // Called by another thread when a file cannot be written, or is not as it was written: at most once
+  // a minute. Null: none.
+  std::function<void(const absl::Status&)> on_error = nullptr;
+};
+
 struct EngineOptions {
   enum class Dtype { kAuto, kFloat32, kBFloat16, kInt8, kFloat8 };
   // The device that computes and holds the cache, for this engine alone; nullptr: the host.
@@ -157,6 +168,9 @@ struct EngineOptions {
   absl::Duration max_wait = absl::InfiniteDuration();
   // Whether the cache keeps prefixes for prompts that begin alike. Never changes an output.
   bool keeps_prefixes = true;
+  // Where prefixes of standard attention are kept too. Not used on a device, nor where the cache keeps
+  // none.
+  PrefixFileOptions prefix_files;
   // The model's calibration, for requests whose prefixes are coded (PrefixStorage); nullptr: such
   // requests are refused. Not used on a device.
   std::shared_ptr<const PrincipalCodes> codes = nullptr;
@@ -213,6 +227,11 @@ struct EngineStats {
   int64_t n_preemptions = 0;     // requests that gave their cache up and computed it again
   int64_t n_prefix_queries = 0;  // prompt tokens that were looked up in the prefix cache
   int64_t n_prefix_tokens = 0;   // prompt tokens found there
+  // Tokens of prefixes that came into the prefix cache from files, the bytes that were read and
+  // written, and the files that could not be written or were not as written.
+  int64_t n_prefix_file_tokens = 0;
+  int64_t n_prefix_file_bytes_read = 0, n_prefix_file_bytes_written = 0;
+  int64_t n_prefix_file_errors = 0;
   // Tokens drafted, and those of them that became output.
   int64_t n_drafted_tokens = 0, n_accepted_tokens = 0;
   // Masks that tokens were drawn with, those of them that were computed while a step was, and the
@@ -292,7 +311,8 @@ class Engine {
 };
 
 // Loads the checkpoint's weights and starts the engine's thread. INVALID_ARGUMENT for a dtype that
-// the place does not compute with, FAILED_PRECONDITION for a calibration of a model of another shape,
+// the place does not compute with, FAILED_PRECONDITION for a calibration of a model of another shape
+// or a folder of prefix files that cannot be used,
 // RESOURCE_EXHAUSTED when memory cannot be had.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(std::shared_ptr<const Checkpoint> checkpoint,
                                                      const EngineOptions& options,

@@ -4,9 +4,11 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "engine/runtime/engine.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/prefix_cache.h"
+#include "engine/runtime/prefix_files/prefix_files.h"
 #include "engine/runtime/request_state.h"
 #include "engine/sampler/mask_worker.h"
 #include "engine/scheduler/forecast.h"
@@ -29,7 +32,9 @@ namespace lowkey {
 // one thread (engine_loop.cc, engine_step.cc) computes step after step.
 class EngineImpl : public Engine {
  public:
-  EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions& options);
+  // `files` may be null; file_space names model and program for its spaces.
+  EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions& options,
+             std::unique_ptr<PrefixFiles> files, std::string file_space);
   ~EngineImpl() override;
 
   absl::StatusOr<RequestId> Submit(EngineRequest request, std::unique_ptr<Sink> sink) override;
@@ -105,6 +110,10 @@ class EngineImpl : public Engine {
   void SavePrefixAt(const RequestState& state, int64_t n_computed);
   void SavePrefix(const RequestState& state, int64_t n_computed);
   int64_t RestorePrefix(RequestState& state);
+  std::string FileSpace(const EngineRequest& request) const;
+  void WriteFiles(const RequestState& state, int64_t n_computed);
+  bool ReadFiles(const RequestState& state, int64_t n_tokens);
+  void TakeFound();
   void QueueDraw(const std::vector<ScheduledRows>& batch, Step& step);
   void ForkAt(const WantedRow& wanted);
   RowRequest RequestOf(const WantedRow& wanted);
@@ -134,6 +143,7 @@ class EngineImpl : public Engine {
   mutable absl::Mutex mutex_;
   std::deque<std::unique_ptr<RequestState>> inbox_ ABSL_GUARDED_BY(mutex_);
   std::vector<RequestId> cancels_ ABSL_GUARDED_BY(mutex_), resumes_ ABSL_GUARDED_BY(mutex_);
+  std::list<PrefixFiles::Found> found_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_all_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -153,7 +163,9 @@ class EngineImpl : public Engine {
   // Owned by the engine's thread.
   LiveRequests live_;
   PrefixCache prefixes_;
-  bool is_all_paused_ = false;  // the last step had no rows
+  const std::string file_space_;
+  std::unique_ptr<PrefixFiles> files_;  // holds pages of prefixes that it writes; may be null
+  bool is_all_paused_ = false;          // the last step had no rows
   // The step whose tokens are not read yet; the next step may be queued before they are.
   std::optional<Step> pending_;
   absl::Time last_delivery_ = absl::InfinitePast();

@@ -54,7 +54,10 @@ void EngineImpl::FinishAll(const absl::Status& status) {
 // Takes submitted requests: from now on the scheduler may name them.
 void EngineImpl::TakeArrivals() {
   for (auto& state : inbox_) {
-    live_.emplace(state->id, std::move(state));
+    const RequestState& arrived = *live_.emplace(state->id, std::move(state)).first->second;
+    if (keeps_prefixes_ && ReadFiles(arrived, prefixes_.NumTokens(arrived))) {
+      scheduler_.Park(arrived.id);
+    }
   }
   inbox_.clear();
 }
@@ -68,7 +71,7 @@ bool EngineImpl::TakeInbox() {
     absl::MutexLock lock(&mutex_);
     const auto work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return stopping_ || !inbox_.empty() || !cancels_.empty() || !resumes_.empty() ||
-             end_all_.has_value();
+             !found_.empty() || end_all_.has_value();
     };
     if (!pending_.has_value() && (live_.empty() || is_all_paused_)) {
       mutex_.AwaitWithDeadline(absl::Condition(&work), next_deadline_);
@@ -84,6 +87,7 @@ bool EngineImpl::TakeInbox() {
     Finish(id, FinishReason::kCancelled, absl::CancelledError("cancelled"));
   }
   if (end_all.has_value()) FinishAll(*end_all);
+  TakeFound();
   return !stopping;
 }
 
@@ -182,6 +186,12 @@ void EngineImpl::Publish() {
   counters_.cache_bytes_used = std::min(held_bytes, used_bytes);
   counters_.cache_bytes_prefix = used_bytes - counters_.cache_bytes_used;
   counters_.n_preemptions = scheduler_.n_preemptions();
+  if (files_ != nullptr) {
+    const PrefixFiles::Stats files = files_->stats();
+    counters_.n_prefix_file_bytes_read = files.n_bytes_read;
+    counters_.n_prefix_file_bytes_written = files.n_bytes_written;
+    counters_.n_prefix_file_errors = files.n_errors;
+  }
   stats_ = counters_;
 }
 

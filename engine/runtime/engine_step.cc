@@ -209,37 +209,6 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
   return absl::OkStatus();
 }
 
-// Keeps the prefix of a prompt that is computed up to its end or to one of its stops.
-void EngineImpl::SavePrefixAt(const RequestState& state, int64_t n_computed) {
-  const AttentionMechanism& mechanism = runner_->mechanism(state.request.attention.mechanism);
-  const int64_t n_prompt = state.n_prompt_tokens();
-  if (n_computed == n_prompt ||
-      (n_computed < n_prompt && IsPrefixStop(state.request, mechanism, n_computed))) {
-    SavePrefix(state, n_computed);
-  }
-}
-
-// Keeps the prefix for prompts that begin alike.
-void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
-  if (!keeps_prefixes_) return;
-  // A prefix that cannot be saved will be computed again.
-  (void)Guarded([&] {
-    prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
-  });
-}
-
-// The scheduler calls this when it admits a request; returns the rows of its prompt in the cache.
-int64_t EngineImpl::RestorePrefix(RequestState& state) {
-  if (!keeps_prefixes_) return 0;
-  int64_t n_tokens = 0;
-  if (!Guarded([&] { n_tokens = prefixes_.Restore(state); }).ok()) state.ReleaseCache();
-  if (state.started.has_value()) return n_tokens;  // preempted: the caller was told already
-  state.n_cached_tokens = static_cast<int32_t>(n_tokens);
-  counters_.n_prefix_queries += state.n_prompt_tokens();
-  counters_.n_prefix_tokens += n_tokens;
-  return n_tokens;
-}
-
 // Lists the rows of the step whose logits are wanted and, on a device, queues their draws.
 void EngineImpl::QueueDraw(const std::vector<ScheduledRows>& batch, Step& step) {
   std::vector<int64_t> row_numbers;

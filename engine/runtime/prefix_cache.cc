@@ -71,16 +71,28 @@ void HeldPrefix::Visit(absl::FunctionRef<void(const void* memory, int64_t n_byte
   cache_.state.VisitSlabs([&](const Slab& slab) { visit(slab.data(), slab.size_bytes()); });
 }
 
-int64_t PrefixCache::Restore(RequestState& state) {
+int64_t PrefixCache::MostTokens(const RequestState& state) {
   const EngineRequest& request = state.request;
-  int64_t limit = static_cast<int64_t>(request.prompt.size()) - 1;
+  const int64_t most = state.n_prompt_tokens() - 1;
   // A row's logits score the token after it.
-  if (state.WantsPromptLogprob(request.prompt_logprobs_from)) {
-    limit = std::min<int64_t>(limit, request.prompt_logprobs_from - 1);
-  }
+  return state.WantsPromptLogprob(request.prompt_logprobs_from)
+             ? std::min<int64_t>(most, request.prompt_logprobs_from - 1)
+             : most;
+}
+
+int64_t PrefixCache::NumTokens(const RequestState& state) {
+  const EngineRequest& request = state.request;
   const auto tenant = by_tenant_.find(request.tenant);
   if (tenant == by_tenant_.end()) return 0;
-  const auto match = tenant->second.index.Find(request.attention, request.prompt, limit);
+  return tenant->second.index.Find(request.attention, request.prompt, MostTokens(state)).n_tokens;
+}
+
+int64_t PrefixCache::Restore(RequestState& state) {
+  const EngineRequest& request = state.request;
+  const auto tenant = by_tenant_.find(request.tenant);
+  if (tenant == by_tenant_.end()) return 0;
+  const auto match =
+      tenant->second.index.Find(request.attention, request.prompt, MostTokens(state));
   if (match.value == nullptr) return 0;
   SequenceCache& cache = state.choices[0].cache;
   const SequenceCache empty = std::move(cache);
@@ -91,22 +103,43 @@ int64_t PrefixCache::Restore(RequestState& state) {
   return match.n_tokens;
 }
 
-void PrefixCache::Save(const RequestState& state, const AttentionMechanism& mechanism,
-                       int64_t n_computed) {
-  const EngineRequest& request = state.request;
-  const ChoiceState& choice = state.choices[0];
-  std::vector<int32_t> tokens = request.prompt;
-  tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
-  tokens.resize(n_computed);
+void PrefixCache::Add(const EngineRequest& request, absl::Span<const int32_t> tokens,
+                      const SequenceCache& cache, const AttentionMechanism& mechanism) {
   Tenant& tenant = by_tenant_[request.tenant];
   using Held = std::unique_ptr<HeldPrefix>;
   tenant.index.Add(request.attention, tokens, [&](int64_t n_tokens) -> std::optional<Held> {
-    std::optional<SequenceCache> prefix = mechanism.Prefix(choice.cache, n_computed, n_tokens);
+    std::optional<SequenceCache> prefix =
+        mechanism.Prefix(cache, static_cast<int64_t>(tokens.size()), n_tokens);
     if (!prefix.has_value()) return std::nullopt;
     auto held = std::make_unique<HeldPrefix>(*std::move(prefix), tenant.memory);
     held->Count();
     return held;
   });
+}
+
+void PrefixCache::Save(const RequestState& state, const AttentionMechanism& mechanism,
+                       int64_t n_computed) {
+  const std::vector<int32_t> tokens = state.FirstTokens(n_computed);
+  Add(state.request, tokens, state.choices[0].cache, mechanism);
+}
+
+absl::StatusOr<int64_t> PrefixCache::Extend(const RequestState& state,
+                                            AttentionMechanism& mechanism, int64_t n_tokens,
+                                            absl::Span<const std::vector<std::byte>> pieces) {
+  const EngineRequest& request = state.request;
+  SequenceCache cache;
+  if (n_tokens > 0) {
+    const auto match =
+        by_tenant_[request.tenant].index.Find(request.attention, request.prompt, n_tokens);
+    if (match.n_tokens != n_tokens) return absl::AbortedError("the prefix is gone");
+    cache = (*match.value)->cache();
+  }
+  cache.options = request.attention;
+  for (const std::vector<std::byte>& piece : pieces) {
+    if (!mechanism.AppendPiece(cache, piece).ok()) break;
+  }
+  Add(request, absl::MakeConstSpan(request.prompt).first(cache.n_tokens), cache, mechanism);
+  return cache.n_tokens;
 }
 
 bool PrefixCache::DropOldest() {

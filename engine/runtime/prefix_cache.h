@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "engine/attention/attention.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/runtime/request_state.h"
@@ -73,8 +75,19 @@ class PrefixCache {
   // length in tokens. Leaves out at least the last row and all rows whose logits are wanted.
   int64_t Restore(RequestState& state);
 
+  // Returns how many tokens of the request's prompt Restore would find, if they are in the cache, and
+  // how many it finds.
+  static int64_t MostTokens(const RequestState& state);
+  int64_t NumTokens(const RequestState& state);
+
   // Keeps the prefixes of choice 0 after n_computed rows that AttentionMechanism::Prefix gives.
   void Save(const RequestState& state, const AttentionMechanism& mechanism, int64_t n_computed);
+
+  // Keeps the prefixes that begin with the prompt's first n_tokens, which are kept already, and go on
+  // with these pieces (AttentionMechanism::AppendPiece). Returns the length of the longest: shorter
+  // where memory, or a piece, was wrong. ABORTED when the first tokens are kept no longer.
+  absl::StatusOr<int64_t> Extend(const RequestState& state, AttentionMechanism& mechanism,
+                                 int64_t n_tokens, absl::Span<const std::vector<std::byte>> pieces);
 
   // Drops the prefix that was used longest ago of the tenant whose prefixes hold the most bytes;
   // false when none is held. So a tenant that fills the cache takes nothing from those who hold
@@ -86,6 +99,9 @@ class PrefixCache {
     PrefixMemory memory;
     PrefixIndex<AttentionOptions, std::unique_ptr<HeldPrefix>> index;  // ends before its memory
   };
+
+  void Add(const EngineRequest& request, absl::Span<const int32_t> tokens,
+           const SequenceCache& cache, const AttentionMechanism& mechanism);
 
   std::map<std::string, Tenant> by_tenant_;
 };

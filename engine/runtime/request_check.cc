@@ -65,7 +65,7 @@ std::function<int64_t(int64_t)> HeldBytes(const EngineRequest& r, const ModelRun
 
 }  // namespace
 
-std::function<int64_t(int64_t)> CacheBytes(const EngineRequest& r, const ModelRunner& runner) {
+std::function<int64_t(int64_t)> CacheBytesOf(const EngineRequest& r, const ModelRunner& runner) {
   std::function<int64_t(int64_t)> held = HeldBytes(r, runner);
   const int64_t whole = runner.cache_budget_bytes();
   const int64_t own = runner.cache_budget_bytes(r.attention);

@@ -23,6 +23,13 @@ SequenceCache RequestState::EmptyCache() const {
   return cache;
 }
 
+std::vector<int32_t> RequestState::FirstTokens(int64_t n) const {
+  std::vector<int32_t> tokens = request.prompt;
+  tokens.insert(tokens.end(), choices[0].tokens.begin(), choices[0].tokens.end());
+  tokens.resize(n);
+  return tokens;
+}
+
 int32_t RequestState::TokenAt(int32_t choice, int64_t position) const {
   return position < n_prompt_tokens() ? request.prompt[position]
                                       : choices[choice].tokens[position - n_prompt_tokens()];

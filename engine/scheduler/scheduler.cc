@@ -151,6 +151,11 @@ void Scheduler::QueueAgain(Entry& entry) {
   n_waiting_prompt_tokens_ += entry.request.n_prompt_tokens;
 }
 
+void Scheduler::Dequeue(const Entry& entry) {
+  queue_.Remove(entry.request.id);
+  n_waiting_prompt_tokens_ -= entry.request.n_prompt_tokens;
+}
+
 // Returns false while a resumed request waits for places: nobody is admitted before it.
 bool Scheduler::PlaceResumed() {
   for (Entry* entry : running_) {
@@ -174,8 +179,7 @@ bool Scheduler::AdmitNext(std::vector<uint64_t>* preempted) {
     if (paused == nullptr) return false;
     Preempt(*paused, preempted);
   }
-  queue_.Remove(*id);
-  n_waiting_prompt_tokens_ -= r.n_prompt_tokens;
+  Dequeue(entry);
   entry.state = Entry::State::kRunning;
   entry.has_places = true;
   running_choices_ += entry.n_unfinished();
@@ -300,14 +304,21 @@ void Scheduler::SetPaused(uint64_t request, bool is_paused) {
   entry->has_places = false;
 }
 
+void Scheduler::Park(uint64_t request) {
+  Entry* entry = Find(request);
+  if (entry == nullptr || entry->state != Entry::State::kQueued) return;
+  Dequeue(*entry);
+  entry->state = Entry::State::kParked;
+  entry->is_paused = true;
+}
+
 void Scheduler::Remove(uint64_t request) {
   Entry* entry = Find(request);
   if (entry == nullptr) return;
   if (entry->is_running()) {
     StopRunning(*entry);
   } else if (entry->state == Entry::State::kQueued) {
-    queue_.Remove(request);
-    n_waiting_prompt_tokens_ -= entry->request.n_prompt_tokens;
+    Dequeue(*entry);
   }
   entries_.erase(request);
 }

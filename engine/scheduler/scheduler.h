@@ -110,6 +110,9 @@ class Scheduler {
   void Preempt(uint64_t request);
   // Pauses or resumes a request: paused, it gets no rows. Ids that wait or are unknown are ignored.
   void SetPaused(uint64_t request, bool is_paused);
+  // Takes a waiting request, whose prefix is being fetched, out of the queue until it is resumed. It
+  // keeps its place. Other ids are ignored.
+  void Park(uint64_t request);
   // Forgets a request, waiting or running, and its reservation. Unknown ids are ignored.
   void Remove(uint64_t request);
 
@@ -130,8 +133,8 @@ class Scheduler {
     int64_t n_known = 0;  // tokens of the prompt and sampled tokens
     bool is_finished = false;
   };
-  // A request waits in the queue, runs, or is parked: preempted while it was paused, it joins the
-  // queue when it is resumed.
+  // A request waits in the queue, runs, or is parked (preempted while it was paused, or Park): it joins
+  // the queue when it is resumed.
   struct Entry {
     SchedulerRequest request;
     int64_t place = 0;                // in the queue
@@ -166,6 +169,7 @@ class Scheduler {
   void StopRunning(Entry& entry);
   // Takes the request's old place in its tenant's line.
   void QueueAgain(Entry& entry);
+  void Dequeue(const Entry& entry);
   void AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* rows) const;
   void AppendDrafts(int64_t* budget, std::vector<ScheduledRows>* rows) const;
   static int64_t NextStop(const Entry& entry, int64_t n_computed, int64_t end);

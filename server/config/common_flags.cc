@@ -45,6 +45,10 @@ constexpr Flag kServingFlags[] = {
     {"max-wait", "TIME", "30", "refuse requests that would wait longer, judged by steps so far"},
     {"prefix-cache", "on|off", "on", "keep prompts in the cache for later ones that begin alike",
      FlagKind::kValue, "on,off"},
+    {"prefix-dir", "FOLDER", "",
+     "keep prompts of attention standard in files too, for later starts and other servers here "
+     "[none]"},
+    {"prefix-dir-bytes", "BYTES", "8G", "all files there; those used longest ago go first"},
     {"context", "N", "0", "tokens of prompt and output together; 0: the model's limit"},
 };
 constexpr Flag kDraftFlags[] = {
@@ -149,6 +153,19 @@ absl::StatusOr<std::shared_ptr<Device>> ReadDevice(const FlagValues& flags) {
                             absl::StrCat("--device ", device.status().message()));
 }
 
+absl::Status ReadPrefixFiles(const FlagValues& flags, EngineOptions& options) {
+  LK_ASSIGN_OR_RETURN(const std::optional<int64_t> max_bytes, flags.Bytes("prefix-dir-bytes"));
+  options.prefix_files.max_bytes = max_bytes.value_or(0);
+  if (options.prefix_files.max_bytes <= 0) return flags.Error("prefix-dir-bytes", "more than 0");
+  options.prefix_files.folder = flags.Text("prefix-dir");
+  if (options.prefix_files.folder.empty()) return absl::OkStatus();
+  if (options.device != nullptr) {
+    return flags.Error("prefix-dir", "none with --device: files are for the CPU's cache alone");
+  }
+  if (!options.keeps_prefixes) return flags.Error("prefix-dir", "none with --prefix-cache off");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Span<const Flag> ModelFlags() { return kModelFlags; }
@@ -194,6 +211,7 @@ absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags) {
   if (prefix_cache != "on" && prefix_cache != "off")
     return flags.Error("prefix-cache", "on or off");
   options.keeps_prefixes = prefix_cache == "on";
+  LK_RETURN_IF_ERROR(ReadPrefixFiles(flags, options));
   LK_RETURN_IF_ERROR(flags.ReadInt("context", {0}, options.context_tokens));
   return options;
 }

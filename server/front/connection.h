@@ -67,6 +67,8 @@ class Connection final : private HttpSessionHost {
   // Requests that have begun and are not answered to the end.
   size_t n_streams() const { return session_ == nullptr ? 0 : session_->n_exchanges(); }
   bool is_trusted() const { return session_ != nullptr && session_->is_trusted(); }
+  // Whether the client knows of the drain, if one was begun (HttpSession::has_told).
+  bool has_told() const { return session_ == nullptr || !is_drained_ || session_->has_told(); }
   // Nothing runs, and once it is drained, the client has been told.
   bool is_idle() const {
     return session_ == nullptr || (!is_drained_ && session_->n_exchanges() == 0);

@@ -131,9 +131,9 @@ struct Front::Shard {
     entries.clear();
   }
 
-  bool IsIdle() const {
+  bool AreAll(bool (Connection::*is_so)() const) const {
     return std::all_of(entries.begin(), entries.end(),
-                       [](const auto& entry) { return entry.second.connection->is_idle(); });
+                       [is_so](const auto& entry) { return (*entry.second.connection.*is_so)(); });
   }
 
   const std::unique_ptr<EventLoop> loop;
@@ -244,15 +244,19 @@ void Front::BeginDrain() {
   }
 }
 
-bool Front::AwaitIdle(absl::Time deadline) {
+bool Front::AwaitAll(bool (Connection::*is_so)() const, absl::Time deadline) {
   while (true) {
-    bool is_idle = true;
+    bool are_all = true;
     for (const std::unique_ptr<Shard>& shard : shards_) {
-      shard->loop->PostAndWait([&] { is_idle = is_idle && shard->IsIdle(); });
+      shard->loop->PostAndWait([&] { are_all = are_all && shard->AreAll(is_so); });
     }
-    if (is_idle || absl::Now() >= deadline) return is_idle;
+    if (are_all || absl::Now() >= deadline) return are_all;
     absl::SleepFor(kIdlePoll);
   }
 }
+
+bool Front::AwaitTold(absl::Time deadline) { return AwaitAll(&Connection::has_told, deadline); }
+
+bool Front::AwaitIdle(absl::Time deadline) { return AwaitAll(&Connection::is_idle, deadline); }
 
 }  // namespace lowkey

@@ -17,6 +17,8 @@
 
 namespace lowkey {
 
+class Connection;
+
 struct FrontOptions {
   std::string host = "127.0.0.1";
   int port = 0;                      // 0: a free port
@@ -57,6 +59,10 @@ class Front {
   // Closes the port and every connection; the loops go on. Not on a loop's thread.
   void Close();
 
+  // Waits until the clients that BeginDrain told of know it; at most until `deadline`. Returns whether
+  // so. Not on a loop's thread.
+  bool AwaitTold(absl::Time deadline);
+
   // Waits until no connection has an exchange and, after BeginDrain, all clients have been told; at
   // most until `deadline`. Returns whether so. Not on a loop's thread.
   bool AwaitIdle(absl::Time deadline);
@@ -68,6 +74,7 @@ class Front {
   Front(const Router& router, HttpBudgets& budgets, const FrontOptions& options);
 
   absl::Status StartLoops();
+  bool AwaitAll(bool (Connection::*is_so)() const, absl::Time deadline);
   void Accept(OwnedSocket socket, const Peer& peer);
   void Open(Shard& shard, OwnedSocket socket, const std::shared_ptr<const TlsContext>& tls,
             const Peer& peer);

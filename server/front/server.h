@@ -69,7 +69,8 @@ class Server final {
   void BeginDrain();
   bool is_draining() const;
 
-  // Calls BeginDrain. Admitted calls may finish, and their readers read them, until `deadline` or
+  // Tells the clients of the connections, serves what they asked before they knew of it, within 1.5 s,
+  // and calls BeginDrain. Admitted calls may finish, and their readers read them, until `deadline` or
   // until `is_cut_short` (asked every 20 ms or so) returns true; then they end with UNAVAILABLE.
   // Returns when no call is left: true if all finished.
   bool Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short = Never);

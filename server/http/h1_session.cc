@@ -60,6 +60,7 @@ class Http1Session final : public HttpSession, private HttpExchange {
   void Produce(size_t max_bytes, std::string& out, absl::Time now) override;
   void OnTick(absl::Time now) override;
   void BeginDrain() override;
+  bool has_told() const override { return is_draining_; }  // the next answer says so
 
   bool wants_input() const override;
   bool has_output() const override { return !output_.empty(); }

@@ -1,12 +1,17 @@
 #include "server/http/h2_session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <new>
 #include <utility>
 
 namespace lowkey {
 namespace {
+
+// The data of the ping that follows the notice of a drain, and how long its answer is waited for.
+constexpr uint8_t kNoticePing[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
+constexpr absl::Duration kNoticeTime = absl::Seconds(1);
 
 constexpr size_t kMaxWaitingBytes = 64 << 10;  // of output, beyond which nothing is read
 constexpr size_t kMaxQueuedFrames = 1000;
@@ -222,7 +227,9 @@ void H2Session::BeginDrain() {
   if (is_over_ || is_draining_) return;
   const bool was_running = is_running_;
   is_draining_ = true;
+  notice_at_ = now_;
   Check(nghttp2_submit_shutdown_notice(nghttp2_));
+  Check(nghttp2_submit_ping(nghttp2_, NGHTTP2_FLAG_NONE, kNoticePing));
   if (!was_running) {
     const Running running(*this);
     Settle();
@@ -302,6 +309,7 @@ int H2Session::OnFrame(const nghttp2_frame& frame) {
         return FailIf(guard_.OnPing(!streams_.empty(), now_));
       }
       awaits_ping_ = false;
+      if (std::memcmp(frame.ping.opaque_data, kNoticePing, sizeof(kNoticePing)) == 0) EndNotice();
       return 0;
     default:
       return 0;
@@ -423,14 +431,18 @@ void H2Session::CheckPing(absl::Time now) {
   Check(nghttp2_submit_ping(nghttp2_, NGHTTP2_FLAG_NONE, nullptr));
 }
 
-// The tick between the notice and the last GOAWAY is for the requests that cross the notice.
+// Says, once, that later requests are not answered. A ping follows the notice (RFC 9113, 6.8): before
+// its answer come the requests that crossed it.
+void H2Session::EndNotice() {
+  if (!is_draining_ || is_last_goaway_submitted_) return;
+  is_last_goaway_submitted_ = true;
+  Check(nghttp2_submit_goaway(nghttp2_, NGHTTP2_FLAG_NONE,
+                              nghttp2_session_get_last_proc_stream_id(nghttp2_), NGHTTP2_NO_ERROR,
+                              nullptr, 0));
+}
+
 void H2Session::AdvanceDrain() {
-  if (is_draining_ && !is_last_goaway_submitted_) {
-    is_last_goaway_submitted_ = true;
-    Check(nghttp2_submit_goaway(nghttp2_, NGHTTP2_FLAG_NONE,
-                                nghttp2_session_get_last_proc_stream_id(nghttp2_), NGHTTP2_NO_ERROR,
-                                nullptr, 0));
-  }
+  if (now_ - notice_at_ >= kNoticeTime) EndNotice();
   if (now_ - started_at_ > limits_.max_age) BeginDrain();
 }
 

@@ -47,6 +47,9 @@ class HttpSession {
   // New requests are still answered, but the client is told to go elsewhere, and the session is
   // over when no exchange is left.
   virtual void BeginDrain() = 0;
+  // Whether the client knows of the drain, or had a second to learn of it: what it asks from then on,
+  // it asks all the same.
+  virtual bool has_told() const = 0;
 
   // Whether more bytes should be read: false while too much output waits, or a body waits to be
   // allowed.

@@ -36,6 +36,14 @@ bool WorkerPool::Run(std::function<void()> work) {
   return true;
 }
 
+void WorkerPool::AwaitIdle(absl::Time deadline) {
+  absl::MutexLock lock(&mutex_);
+  const auto is_idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return waiting_.empty() && n_free_ == threads_.size();
+  };
+  mutex_.AwaitWithDeadline(absl::Condition(&is_idle), deadline);
+}
+
 void WorkerPool::Work() {
   TakeShortTurns();  // strangers wait for their refusals
   for (;;) {

@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace lowkey {
 
@@ -23,6 +24,9 @@ class WorkerPool {
   // Runs `work` on a thread of the pool, in the order of the calls. False, and nothing is run, when
   // too much waits already.
   bool Run(std::function<void()> work);
+
+  // Waits until nothing runs or waits; at most until `deadline`.
+  void AwaitIdle(absl::Time deadline);
 
   size_t n_waiting() const {
     absl::MutexLock lock(&mutex_);

@@ -23,18 +23,19 @@ int64_t NumShares(const PrefixCodes& codes) {
 int64_t HeaderBytes(const PrefixCodes& codes) {
   return NumShares(codes) * static_cast<int64_t>(sizeof(uint64_t));
 }
-uint64_t EndOfShare(const Slab& slab, int64_t share) {
+uint64_t EndOfShare(const std::byte* code, int64_t share) {
   uint64_t end = 0;
-  std::memcpy(&end, slab.data() + share * sizeof(end), sizeof(end));
+  std::memcpy(&end, code + share * sizeof(end), sizeof(end));
   return end;
 }
 void SetEndOfShare(Slab& slab, int64_t share, uint64_t end) {
   std::memcpy(slab.data() + share * sizeof(end), &end, sizeof(end));
 }
 
-absl::Span<const std::byte> ShareOf(const PrefixCodes& codes, const Slab& slab, int64_t share) {
-  const uint64_t begin = share == 0 ? HeaderBytes(codes) : EndOfShare(slab, share - 1);
-  return {slab.data() + begin, EndOfShare(slab, share) - begin};
+absl::Span<const std::byte> ShareOf(const PrefixCodes& codes, const std::byte* code,
+                                    int64_t share) {
+  const uint64_t begin = share == 0 ? HeaderBytes(codes) : EndOfShare(code, share - 1);
+  return {code + begin, EndOfShare(code, share) - begin};
 }
 
 std::vector<PageRotation> RotationsOf(const PrefixCodes& codes, int64_t block) {
@@ -96,8 +97,8 @@ absl::Status CodedStandard::RebuildBlock(SequenceCache& sequence, int64_t block)
                            pages[page].data(),
                            share / codes_.n_groups / kBlockPages,
                            group};
-    // The codes are our own, and slabs do not change.
-    LK_CHECK(DecodeShare(coded, ShareOf(codes_, *slab, share), scratch_[thread]).ok());
+    // The codes are our own or were checked (AppendPiece), and slabs do not change.
+    LK_CHECK(DecodeShare(coded, ShareOf(codes_, slab->data(), share), scratch_[thread]).ok());
   });
   sequence.pages.resize(block * kBlockPages);
   for (PageHandle& page : pages) sequence.pages.push_back(std::move(page));
@@ -224,6 +225,50 @@ std::optional<SequenceCache> CodedStandard::Prefix(const SequenceCache& sequence
     blocks.push_back({std::move(code), coded[i].known});
   }
   return prefix;
+}
+
+std::optional<PieceShape> CodedStandard::piece_shape(const AttentionOptions& options) const {
+  if (!CodesPrefixes(options)) return HostStandard::piece_shape(options);
+  return PieceShape{kPrefixBlockTokens, MaxCodeBytes(options)};
+}
+
+absl::Span<const std::byte> CodedStandard::PieceBytes(const SequenceCache& prefix,
+                                                      int64_t i) const {
+  if (!CodesPrefixes(prefix.options)) return HostStandard::PieceBytes(prefix, i);
+  const Slab& slab = *prefix.state.As<StandardState>().coded_blocks[i].code;
+  return {slab.data(), static_cast<size_t>(slab.size_bytes())};
+}
+
+absl::Status CodedStandard::CheckBlock(const PrefixBits& bits,
+                                       absl::Span<const std::byte> bytes) const {
+  const auto size = static_cast<uint64_t>(bytes.size());
+  auto begin = static_cast<uint64_t>(HeaderBytes(codes_));
+  const int64_t n_shares = NumShares(codes_);
+  for (int64_t share = 0; share < n_shares && begin <= size; ++share) {
+    const uint64_t end = EndOfShare(bytes.data(), share);
+    if (end < begin || end > size) {
+      return absl::InvalidArgumentError(absl::StrCat("block: share ", share, " at ", begin, "..",
+                                                     end, ", expected at most ", size));
+    }
+    const int64_t layer = share / codes_.n_groups / kBlockPages, group = share % codes_.n_groups;
+    LK_RETURN_IF_ERROR(
+        CheckVectors(bits[layer * codes_.n_groups + group], bytes.subspan(begin, end - begin)));
+    begin = end;
+  }
+  if (begin == size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("block: ", size, " bytes, expected ", begin, " or more"));
+}
+
+absl::Status CodedStandard::AppendPiece(SequenceCache& prefix, absl::Span<const std::byte> bytes) {
+  if (!CodesPrefixes(prefix.options)) return HostStandard::AppendPiece(prefix, bytes);
+  LK_RETURN_IF_ERROR(CheckBlock(*BitsOf(prefix.options), bytes));
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> slab,
+                      context_.cache->AllocateSlab(static_cast<int64_t>(bytes.size())));
+  std::copy(bytes.begin(), bytes.end(), slab->data());
+  prefix.state.As<StandardState>().coded_blocks.push_back({slab, slab});
+  prefix.n_tokens += kPrefixBlockTokens;
+  return absl::OkStatus();
 }
 
 SequenceReport CodedStandard::Report(absl::Span<const SequenceCache* const> sequences) const {

@@ -35,6 +35,10 @@ class CodedStandard : public HostStandard {
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;
+  // A piece is a block's code where prefixes are coded.
+  std::optional<PieceShape> piece_shape(const AttentionOptions& options) const override;
+  absl::Span<const std::byte> PieceBytes(const SequenceCache& prefix, int64_t i) const override;
+  absl::Status AppendPiece(SequenceCache& prefix, absl::Span<const std::byte> bytes) override;
   SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override;
 
  private:
@@ -48,6 +52,8 @@ class CodedStandard : public HostStandard {
     int64_t size_bytes = 0;               // written so far
   };
 
+  // INVALID_ARGUMENT for bytes that are no block's code with so many bits.
+  absl::Status CheckBlock(const PrefixBits& bits, absl::Span<const std::byte> bytes) const;
   std::shared_ptr<const PrefixBits> BitsOf(const AttentionOptions& options);
   // Returns the most bytes of a block's code.
   int64_t MaxCodeBytes(const AttentionOptions& options) const;

@@ -1,7 +1,9 @@
 #include "engine/attention/standard/host.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/pages/quantized_kv.h"
 #include "engine/base/status_macros.h"
@@ -141,6 +143,41 @@ void HostStandard::Join(const LayerRows& rows) {
     }
     block.Finish(segments_[task.segment], task, rows);
   });
+}
+
+std::optional<PieceShape> HostStandard::piece_shape(const AttentionOptions& options) const {
+  if (id() != Mechanism::kStandard) return std::nullopt;
+  const AttentionGeometry& g = context_.geometry;
+  return PieceShape{kPageTokens, IsQuantized(options)
+                                     ? QuantizedPageBytes(g, options.standard.storage)
+                                     : PageBytes(g)};
+}
+
+absl::Span<const std::byte> HostStandard::PieceBytes(const SequenceCache& prefix, int64_t i) const {
+  const std::byte* const data = IsQuantized(prefix.options)
+                                    ? prefix.state.As<StandardState>().closed_pages[i]->data()
+                                    : prefix.pages[i].data();
+  return {data, static_cast<size_t>(piece_shape(prefix.options)->max_bytes)};
+}
+
+absl::Status HostStandard::AppendPiece(SequenceCache& prefix, absl::Span<const std::byte> bytes) {
+  const int64_t expected = piece_shape(prefix.options)->max_bytes;
+  if (static_cast<int64_t>(bytes.size()) != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page: ", bytes.size(), " bytes, expected ", expected));
+  }
+  PageHandle page;
+  if (IsQuantized(prefix.options)) {
+    LK_ASSIGN_OR_RETURN(auto slab, context_.cache->AllocateSlab(expected));
+    std::copy(bytes.begin(), bytes.end(), slab->data());
+    prefix.state.As<StandardState>().closed_pages.push_back(std::move(slab));
+  } else {
+    LK_ASSIGN_OR_RETURN(page, context_.cache->AllocatePage());
+    std::copy(bytes.begin(), bytes.end(), page.data());
+  }
+  prefix.pages.push_back(std::move(page));
+  prefix.n_tokens += kPageTokens;
+  return absl::OkStatus();
 }
 
 }  // namespace lowkey

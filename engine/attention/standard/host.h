@@ -24,6 +24,11 @@ class HostStandard : public StandardPolicy {
   absl::Status Plan(absl::Span<const Segment> segments) override;
   void Attend(const LayerRows& rows) override;
 
+  // A piece is a page. Slices of the layer's input (optimised, efficient) have none.
+  std::optional<PieceShape> piece_shape(const AttentionOptions& options) const override;
+  absl::Span<const std::byte> PieceBytes(const SequenceCache& prefix, int64_t i) const override;
+  absl::Status AppendPiece(SequenceCache& prefix, absl::Span<const std::byte> bytes) override;
+
  private:
   // Pages [first_page, end_page) that a task reads: all of its pages, or one span.
   struct Part {

@@ -45,6 +45,7 @@ class SocketSession final : public HttpSession {
   void ReceiveEnd(absl::Time) override {}
   void OnTick(absl::Time) override {}
   void BeginDrain() override {}
+  bool has_told() const override { return true; }
   bool wants_input() const override { return !is_over_; }
   bool has_output() const override { return !is_over_; }
   bool is_over() const override { return is_over_; }

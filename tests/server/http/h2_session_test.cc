@@ -200,13 +200,14 @@ TEST_F(H2SessionTest, DrainsWhenToldTo) {
   const int32_t id = client_.Begin(RequestFields("POST", "/a"));
   Talk();
   session_->BeginDrain();
+  session_->BeginDrain();
+  EXPECT_FALSE(session_->has_told());
+  // It crosses the notice: the client has not answered the ping.
   const int32_t late = client_.Send(RequestFields("GET", "/late"), "");
   Talk();
-  EXPECT_EQ(client_.goaway_codes, (std::vector<uint32_t>{0}));
-  EXPECT_EQ(host_.last().head.path, "/late");
-  session_->OnTick(now_ += absl::Milliseconds(100));
-  Talk();
   EXPECT_EQ(client_.goaway_codes, (std::vector<uint32_t>{0, 0}));
+  EXPECT_TRUE(session_->has_told());
+  EXPECT_EQ(host_.last().head.path, "/late");
   EXPECT_FALSE(session_->is_over());
   host_.on_body_end = [](HttpExchange& exchange) { exchange.StartAndEnd(200, {}); };
   host_.last().exchange->StartAndEnd(200, {});
@@ -217,6 +218,24 @@ TEST_F(H2SessionTest, DrainsWhenToldTo) {
   session_->OnTick(now_);
   EXPECT_TRUE(session_->is_over());
   EXPECT_TRUE(host_.refusals.empty());
+}
+
+TEST_F(H2SessionTest, AClientThatDoesNotAnswerHasASecondToLearnOfADrain) {
+  client_.Send(RequestFields("GET", "/a"), "");
+  Talk();
+  session_->BeginDrain();
+  Output();  // notice and ping are lost
+  session_->OnTick(now_ += absl::Milliseconds(900));
+  EXPECT_FALSE(session_->has_told());
+  client_.Send(RequestFields("GET", "/late"), "");
+  Talk();
+  EXPECT_EQ(host_.last().head.path, "/late");
+  EXPECT_TRUE(client_.goaway_codes.empty());
+  session_->OnTick(now_ += absl::Milliseconds(100));
+  EXPECT_TRUE(session_->has_told());
+  Talk();
+  EXPECT_EQ(client_.goaway_codes, (std::vector<uint32_t>{0}));
+  EXPECT_FALSE(session_->is_over());
 }
 
 // --- Heads ---

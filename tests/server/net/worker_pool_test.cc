@@ -98,6 +98,18 @@ TEST(WorkerPoolTest, DestructionRunsWhatWaits) {
   EXPECT_EQ(token.use_count(), 1);
 }
 
+TEST(WorkerPoolTest, WaitsUntilNothingRuns) {
+  WorkerPool pool(2, 100);
+  absl::Notification go_on;
+  std::atomic<int> n_run = 0;
+  EXPECT_TRUE(pool.Run([&] { go_on.WaitForNotification(); }));
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(pool.Run([&n_run] { ++n_run; }));
+  pool.AwaitIdle(absl::Now() + absl::Milliseconds(1));  // the first one still runs
+  go_on.Notify();
+  pool.AwaitIdle(absl::InfiniteFuture());
+  EXPECT_EQ(n_run, 10);
+}
+
 TEST(WorkerPoolTest, LackOfMemoryEndsOnlyTheWorkThatMeetsIt) {
   bool has_run = false;
   {

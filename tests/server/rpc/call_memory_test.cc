@@ -36,6 +36,7 @@ class CountedSession final : public HttpSession {
   void BeginDrain() override {
     Run([&] { session_->BeginDrain(); });
   }
+  bool has_told() const override { return is_over() || session_->has_told(); }
   bool wants_input() const override { return !is_over() && session_->wants_input(); }
   bool has_output() const override { return session_ != nullptr && session_->has_output(); }
   bool is_over() const override { return session_ == nullptr || session_->is_over(); }

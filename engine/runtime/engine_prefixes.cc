@@ -1,0 +1,122 @@
+// The engine's thread keeps prefixes here, and finds them again: in memory, and in files.
+#include <algorithm>
+#include <list>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/engine_impl.h"
+#include "engine/runtime/guarded.h"
+
+namespace lowkey {
+
+// Keeps the prefix of a prompt that is computed up to its end or to one of its stops.
+void EngineImpl::SavePrefixAt(const RequestState& state, int64_t n_computed) {
+  const AttentionMechanism& mechanism = runner_->mechanism(state.request.attention.mechanism);
+  const int64_t n_prompt = state.n_prompt_tokens();
+  if (n_computed == n_prompt ||
+      (n_computed < n_prompt && IsPrefixStop(state.request, mechanism, n_computed))) {
+    SavePrefix(state, n_computed);
+  }
+}
+
+// Keeps the prefix for prompts that begin alike.
+void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
+  if (!keeps_prefixes_) return;
+  // A prefix that cannot be saved will be computed again.
+  (void)Guarded([&] {
+    prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
+    if (files_ != nullptr) WriteFiles(state, n_computed);
+  });
+}
+
+// The scheduler calls this when it admits a request; returns the rows of its prompt in the cache.
+int64_t EngineImpl::RestorePrefix(RequestState& state) {
+  if (!keeps_prefixes_) return 0;
+  int64_t n_tokens = 0;
+  if (!Guarded([&] { n_tokens = prefixes_.Restore(state); }).ok()) state.ReleaseCache();
+  if (state.started.has_value()) return n_tokens;  // preempted: the caller was told already
+  state.n_cached_tokens = static_cast<int32_t>(n_tokens);
+  counters_.n_prefix_queries += state.n_prompt_tokens();
+  counters_.n_prefix_tokens += n_tokens;
+  return n_tokens;
+}
+
+// Returns the space of the request's prefix files (PrefixFiles). Mechanism standard alone has some.
+std::string EngineImpl::FileSpace(const EngineRequest& request) const {
+  const StandardOptions& standard = request.attention.standard;
+  return absl::StrCat(file_space_, "\n", std::string(NameOf(standard.storage)), "\n",
+                      PrefixStorageString(standard.prefix_storage), "\n", request.tenant);
+}
+
+// Begins to write what was computed, where it can be cut into pieces.
+void EngineImpl::WriteFiles(const RequestState& state, int64_t n_computed) {
+  const EngineRequest& request = state.request;
+  const AttentionMechanism& mechanism = runner_->mechanism(request.attention.mechanism);
+  const auto shape = mechanism.piece_shape(request.attention);
+  if (!shape.has_value()) return;
+  // Where a prompt is computed in blocks, pieces are blocks of the prompt.
+  const bool has_blocks = mechanism.prompt_block(request.attention).has_value();
+  const int64_t n_known = has_blocks ? std::min(n_computed, state.n_prompt_tokens()) : n_computed;
+  const int64_t n_pieces = n_known / shape->n_tokens, n_tokens = n_pieces * shape->n_tokens;
+  if (n_pieces == 0) return;
+  auto prefix = mechanism.Prefix(state.choices[0].cache, n_computed, n_tokens);
+  if (!prefix.has_value()) return;
+  prefix->options = request.attention;
+  PrefixFiles::Write write{
+      FileSpace(request), state.FirstTokens(n_tokens), *shape, *std::move(prefix), {}};
+  for (int64_t i = 0; i < n_pieces; ++i) {
+    write.pieces.push_back(mechanism.PieceBytes(write.prefix, i));
+  }
+  files_->StartWrite(std::move(write));
+}
+
+// Begins to read what files may have of the prompt beyond the first n_tokens. Returns whether pieces
+// are on their way; the request then waits for TakeFound.
+bool EngineImpl::ReadFiles(const RequestState& state, int64_t n_tokens) {
+  if (files_ == nullptr) return false;
+  const EngineRequest& request = state.request;
+  const auto shape = runner_->mechanism(request.attention.mechanism).piece_shape(request.attention);
+  if (!shape.has_value()) return false;
+  const int64_t n_pieces = PrefixCache::MostTokens(state) / shape->n_tokens;
+  const int64_t first_piece = n_tokens / shape->n_tokens;
+  if (first_piece >= n_pieces) return false;
+  bool is_reading = false;
+  // Without memory the prompt is computed.
+  (void)Guarded([&] {
+    PrefixFiles::Read read{state.id, FileSpace(request), request.prompt, *shape, first_piece};
+    read.tokens.resize(n_pieces * shape->n_tokens);
+    is_reading = files_->StartRead(std::move(read));
+  });
+  return is_reading;
+}
+
+// Takes pieces into the prefix cache, and lets their requests go on once there are no further ones.
+void EngineImpl::TakeFound() {
+  if (files_ == nullptr) return;
+  files_->Collect();
+  std::list<PrefixFiles::Found> all;
+  {
+    absl::MutexLock lock(&mutex_);
+    all.swap(found_);
+  }
+  for (PrefixFiles::Found& found : all) {
+    const RequestState* const state = FindLive(found.read.request);
+    if (state == nullptr) continue;
+    const int64_t n_before = found.read.first_piece * found.read.shape.n_tokens;
+    const int64_t n_wanted =
+        n_before + static_cast<int64_t>(found.pieces.size()) * found.read.shape.n_tokens;
+    int64_t n_tokens = n_before;
+    (void)Guarded([&] {
+      AttentionMechanism& mechanism = runner_->mechanism(state->request.attention.mechanism);
+      n_tokens = prefixes_.Extend(*state, mechanism, n_before, found.pieces).value_or(n_before);
+    });
+    counters_.n_prefix_file_tokens += n_tokens - n_before;
+    found.pieces.clear();
+    if (!found.is_end && n_tokens == n_wanted && ReadFiles(*state, n_tokens)) continue;
+    absl::MutexLock lock(&mutex_);
+    scheduler_.SetPaused(state->id, false);
+  }
+}
+
+}  // namespace lowkey

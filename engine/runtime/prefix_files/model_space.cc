@@ -1,0 +1,42 @@
+#include "engine/runtime/prefix_files/model_space.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/attention/principal_codes.h"
+#include "engine/model/rope.h"
+#include "engine/runtime/calibration/principal_code_file.h"
+
+namespace lowkey {
+namespace {
+
+// The layout of pieces. Another number parts new files from old ones.
+constexpr int kFormat = 1;
+
+void Append(const std::vector<float>& numbers, std::string& text) {
+  for (const float number : numbers) absl::StrAppendFormat(&text, " %a", number);
+}
+
+}  // namespace
+
+std::string ModelSpace(const Checkpoint& checkpoint, const ModelRunner& runner,
+                       const EngineOptions& options) {
+  const ModelConfig& c = checkpoint.config;
+  std::string text = absl::StrCat("pieces ", kFormat, "\n", options.prefix_files.build, "\n",
+                                  runner.processor(), " ", runner.weights_name(), " ",
+                                  runner.page_bytes(), "\n", WeightsFingerprint(checkpoint));
+  absl::StrAppend(&text, " ", c.architecture, " ", c.n_heads, " ", c.n_kv_heads, " ", c.head_dim,
+                  " ", c.key_dim(), " ", c.qk_norm, " ", c.sliding_window.value_or(0));
+  absl::StrAppendFormat(&text, " %a\n", c.rms_norm_eps);
+  for (const double frequency : RopeInverseFrequencies(c)) {
+    absl::StrAppendFormat(&text, " %a", frequency);
+  }
+  if (options.codes == nullptr) return text;
+  text.push_back('\n');
+  for (const PrincipalCode& code : options.codes->prefixes.codes) {
+    Append(code.mean, text);
+    Append(code.variances, text);
+  }
+  return text;
+}
+
+}  // namespace lowkey

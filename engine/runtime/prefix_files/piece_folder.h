@@ -1,0 +1,57 @@
+#ifndef LOWKEY_ENGINE_RUNTIME_PREFIX_FILES_PIECE_FOLDER_H_
+#define LOWKEY_ENGINE_RUNTIME_PREFIX_FILES_PIECE_FOLDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/runtime/prefix_files/piece_chain.h"
+
+namespace lowkey {
+
+// Pieces in a folder, each in a file of its own that is named by the piece's key and begins with a
+// SHA-256 of key and bytes. A file appears whole or not at all, and one whose digest is wrong counts
+// as missing. The bytes are a stranger's all the same: who may write to the folder can make up both.
+//
+// Several processes may share a folder. One thread writes and another one reads.
+class PieceFolder {
+ public:
+  // Makes the folder, for its owner alone, where there is none, and measures what is in it.
+  // FAILED_PRECONDITION when it cannot be written to.
+  static absl::StatusOr<PieceFolder> Open(const std::string& path, int64_t max_bytes);
+
+  // Returns the piece; nullopt where there is none. DATA_LOSS when the file is not as it was
+  // written or has more than max_bytes; it is removed.
+  absl::StatusOr<std::optional<std::vector<std::byte>>> Read(const PieceKey& key,
+                                                             int64_t max_bytes) const;
+
+  // Says whether there is such a file, which then counts as used.
+  bool Touch(const PieceKey& key) const;
+  // Writes a file, and removes the files that were used longest ago while all together have more
+  // than max_bytes. RESOURCE_EXHAUSTED when the disk is full, FAILED_PRECONDITION for other errors.
+  absl::Status Write(const PieceKey& key, absl::Span<const std::byte> bytes);
+
+ private:
+  PieceFolder(std::string path, int64_t max_bytes)
+      : path_(std::move(path)), max_bytes_(max_bytes) {}
+
+  std::string PathOf(const PieceKey& key) const;
+  absl::Status WriteAside(const std::string& aside, const PieceKey& key,
+                          absl::Span<const std::byte> bytes) const;
+  // Measures all files, of every process, and makes room.
+  absl::Status Trim();
+
+  std::string path_;
+  int64_t max_bytes_;
+  int64_t n_bytes_ = 0;  // at the last Trim, and what was written since
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_RUNTIME_PREFIX_FILES_PIECE_FOLDER_H_

@@ -1,0 +1,176 @@
+#include "engine/runtime/prefix_files/prefix_files.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "engine/base/contained.h"
+#include "engine/base/status_macros.h"
+
+namespace lowkey {
+namespace {
+
+constexpr absl::Duration kReportEvery = absl::Minutes(1);
+
+absl::Span<const int32_t> TokensOf(const std::vector<int32_t>& tokens, const PieceShape& shape,
+                                   int64_t piece) {
+  return absl::MakeConstSpan(tokens).subspan(piece * shape.n_tokens, shape.n_tokens);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PrefixFiles>> PrefixFiles::Open(const PrefixFileOptions& options) {
+  LK_ASSIGN_OR_RETURN(PieceFolder folder, PieceFolder::Open(options.folder, options.max_bytes));
+  return std::unique_ptr<PrefixFiles>(new PrefixFiles(std::move(folder), options));
+}
+
+PrefixFiles::~PrefixFiles() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping_ = true;
+    stop_writing_ = absl::Now() + kFlushTime;
+    reads_.clear();
+  }
+  if (reader_.joinable()) reader_.join();
+  if (writer_.joinable()) writer_.join();
+}
+
+void PrefixFiles::Start(std::function<void(std::list<Found>)> deliver) {
+  deliver_ = std::move(deliver);
+  reader_ = std::thread([this] { RunReads(); });
+  writer_ = std::thread([this] { RunWrites(); });
+}
+
+bool PrefixFiles::StartRead(Read read) {
+  absl::MutexLock lock(&mutex_);
+  if (reads_.size() >= kMaxReads) return false;
+  reads_.push_back(std::move(read));
+  return true;
+}
+
+void PrefixFiles::RunReads() {
+  while (true) {
+    std::list<Found> one;
+    RunInTheEnd([&one] { one.emplace_back(); });
+    Found& found = one.front();
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return is_stopping_ || !reads_.empty();
+      };
+      mutex_.Await(absl::Condition(&has_work));
+      if (is_stopping_) return;
+      found.read = std::move(reads_.front());
+      reads_.pop_front();
+    }
+    // Without memory the request goes on with what was read.
+    if (!RunContained([&] { ReadPieces(found.read, found); })) found.is_end = true;
+    deliver_(std::move(one));
+  }
+}
+
+void PrefixFiles::ReadPieces(const Read& read, Found& found) {
+  PieceChain chain(read.space);
+  const int64_t n_pieces = static_cast<int64_t>(read.tokens.size()) / read.shape.n_tokens;
+  int64_t n_bytes = 0;
+  for (int64_t i = 0; i < n_pieces; ++i) {
+    const PieceKey& key = chain.Append(TokensOf(read.tokens, read.shape, i));
+    if (i < read.first_piece) continue;
+    if (n_bytes >= kReadBytes) return;
+    auto piece = folder_.Read(key, read.shape.max_bytes);
+    if (!piece.ok()) NoteError(piece.status());
+    if (!piece.ok() || !piece->has_value()) break;
+    n_bytes += static_cast<int64_t>((*piece)->size());
+    n_bytes_read_ += static_cast<int64_t>((*piece)->size());
+    found.pieces.push_back(**std::move(piece));
+  }
+  found.is_end = true;
+}
+
+void PrefixFiles::StartWrite(Write write) {
+  auto job = std::make_shared<Job>();
+  job->write = std::move(write);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (writes_.size() >= kMaxWrites) return;
+    writes_.push_back(job);
+  }
+  jobs_.push_back(std::move(job));
+}
+
+void PrefixFiles::RunWrites() {
+  while (true) {
+    std::shared_ptr<Job> job;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return is_stopping_ || !writes_.empty();
+      };
+      mutex_.Await(absl::Condition(&has_work));
+      if (writes_.empty() || absl::Now() > stop_writing_) return;
+      job = std::move(writes_.front());
+      writes_.pop_front();
+    }
+    RunContained([&] { WritePieces(*job); });
+    absl::MutexLock lock(&job->mutex);
+    job->is_over = true;
+  }
+}
+
+void PrefixFiles::WritePieces(Job& job) {
+  const Write& write = job.write;
+  PieceChain chain(write.space);
+  std::vector<std::byte> copy;
+  for (size_t i = 0; i < write.pieces.size(); ++i) {
+    const PieceKey& key =
+        chain.Append(TokensOf(write.tokens, write.shape, static_cast<int64_t>(i)));
+    if (folder_.Touch(key)) continue;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (absl::Now() > stop_writing_) return;
+    }
+    {
+      absl::MutexLock lock(&job.mutex);
+      if (job.is_over) return;
+      copy.assign(write.pieces[i].begin(), write.pieces[i].end());
+    }
+    if (const absl::Status status = folder_.Write(key, copy); !status.ok()) {
+      return NoteError(status);
+    }
+    n_bytes_written_ += static_cast<int64_t>(copy.size());
+  }
+}
+
+void PrefixFiles::Collect() {
+  std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) {
+    absl::MutexLock lock(&job->mutex);
+    if (job->is_over) job->write.prefix = {};
+    return job->is_over;
+  });
+}
+
+bool PrefixFiles::DropWrite() {
+  if (jobs_.empty()) return false;
+  const std::shared_ptr<Job> job = std::move(jobs_.back());
+  jobs_.pop_back();
+  absl::MutexLock lock(&job->mutex);
+  job->is_over = true;
+  job->write.prefix = {};
+  return true;
+}
+
+PrefixFiles::Stats PrefixFiles::stats() const {
+  return {n_bytes_read_, n_bytes_written_, n_errors_};
+}
+
+void PrefixFiles::NoteError(const absl::Status& status) {
+  ++n_errors_;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Now() < next_report_) return;
+    next_report_ = absl::Now() + kReportEvery;
+  }
+  if (options_.on_error != nullptr) options_.on_error(status);
+}
+
+}  // namespace lowkey
