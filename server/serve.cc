@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -202,6 +204,13 @@ absl::StatusOr<std::optional<ToolFormat>> ReadToolFormat(const FlagValues& flags
   return flags.Error("tool-format", ListNames(kEnumNames<ToolFormat>, EnumNames::kLast, "auto"));
 }
 
+// Returns a number that another build of the program has not.
+int64_t ProgramTime() {
+  std::error_code error;
+  const auto time = std::filesystem::last_write_time("/proc/self/exe", error);
+  return error ? 0 : static_cast<int64_t>(time.time_since_epoch().count());
+}
+
 absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) {
   ServeOptions options;
   options.log = &log;
@@ -229,7 +238,7 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
   LK_ASSIGN_OR_RETURN(options.traces, ReadTraces(flags, log));
   options.is_json = flags.Switch("json");
   LK_ASSIGN_OR_RETURN(options.engine, ReadServingOptions(flags));
-  options.engine.prefix_files.build = absl::StrCat(kVersion, " ", kCommit);
+  options.engine.prefix_files.build = absl::StrCat(kVersion, " ", kCommit, " ", ProgramTime());
   options.engine.prefix_files.on_error = [&log](const absl::Status& status) {
     log.Write(absl::StrCat("lowkey serve: prefix files: ", status.message()));
   };

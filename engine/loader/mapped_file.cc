@@ -60,8 +60,8 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
   const bool has_info = fstat(descriptor, &info) == 0;
   const int fstat_error = errno;
   // From here on the object closes the descriptor.
-  const std::shared_ptr<MappedFile> file(new MappedFile(descriptor, info.st_dev, info.st_ino,
-                                                        path.substr(path.find_last_of('/') + 1)));
+  const std::shared_ptr<MappedFile> file(
+      new MappedFile(descriptor, info, path.substr(path.find_last_of('/') + 1)));
   if (!has_info) {
     errno = fstat_error;
     return OpenError(path);

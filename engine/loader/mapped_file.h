@@ -1,9 +1,11 @@
 #ifndef LOWKEY_ENGINE_LOADER_MAPPED_FILE_H_
 #define LOWKEY_ENGINE_LOADER_MAPPED_FILE_H_
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
@@ -49,17 +51,24 @@ class MappedFile {
   bool IsSameFile(const MappedFile& other) const {
     return device_ == other.device_ && inode_ == other.inode_;
   }
+  // When the file was modified last, as of its opening, in nanoseconds since 1970.
+  int64_t modified_ns() const { return modified_ns_; }
   // The last component of the path, for messages.
   const std::string& name() const { return name_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_bytes_}; }
 
  private:
-  MappedFile(int descriptor, dev_t device, ino_t inode, std::string name)
-      : descriptor_(descriptor), device_(device), inode_(inode), name_(std::move(name)) {}
+  MappedFile(int descriptor, const struct stat& info, std::string name)
+      : descriptor_(descriptor),
+        device_(info.st_dev),
+        inode_(info.st_ino),
+        modified_ns_(info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec),
+        name_(std::move(name)) {}
 
   const int descriptor_;
   const dev_t device_;
   const ino_t inode_;
+  const int64_t modified_ns_;
   const std::string name_;
   const std::byte* data_ = nullptr;  // null when the file is empty
   size_t size_bytes_ = 0;

@@ -54,8 +54,7 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
       file_space_(std::move(file_space)),
       files_(std::move(files)),
       pace_(options.step_target, runner_->max_rows()) {
-  runner_->SetReclaimer(
-      [this] { return prefixes_.DropOldest() || (files_ != nullptr && files_->DropWrite()); });
+  runner_->SetReclaimer([this] { return Reclaim(); });
   const int32_t context = runner_->config().context_tokens;
   limits_.context_tokens =
       options.context_tokens > 0 ? std::min(options.context_tokens, context) : context;
@@ -226,14 +225,14 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(std::shared_ptr<const Check
   adjusted.max_running_seqs = std::clamp(options.max_running_seqs, 1, 1024);
   adjusted.max_batch_tokens = std::max(options.max_batch_tokens, adjusted.max_running_seqs);
   const std::vector<std::shared_ptr<const MappedFile>> files = checkpoint->files;
-  LK_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(checkpoint, adjusted, std::move(progress)));
-  for (const auto& file : files) LK_RETURN_IF_ERROR(file->CheckWhole());
   std::unique_ptr<PrefixFiles> prefix_files;
-  std::string file_space;
   if (!options.prefix_files.folder.empty() && options.keeps_prefixes && options.device == nullptr) {
     LK_ASSIGN_OR_RETURN(prefix_files, PrefixFiles::Open(options.prefix_files));
-    file_space = ModelSpace(*checkpoint, *runner, options);
   }
+  LK_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(checkpoint, adjusted, std::move(progress)));
+  for (const auto& file : files) LK_RETURN_IF_ERROR(file->CheckWhole());
+  std::string file_space;
+  if (prefix_files != nullptr) file_space = ModelSpace(*checkpoint, *runner, options);
   return std::make_unique<EngineImpl>(std::move(runner), adjusted, std::move(prefix_files),
                                       std::move(file_space));
 }

@@ -112,8 +112,10 @@ class EngineImpl : public Engine {
   int64_t RestorePrefix(RequestState& state);
   std::string FileSpace(const EngineRequest& request) const;
   void WriteFiles(const RequestState& state, int64_t n_computed);
-  bool ReadFiles(const RequestState& state, int64_t n_tokens);
+  bool ReadFiles(const RequestState& state);
   void TakeFound();
+  bool Extend(const RequestState& state, const PrefixFiles::Found& found);
+  bool Reclaim();
   void QueueDraw(const std::vector<ScheduledRows>& batch, Step& step);
   void ForkAt(const WantedRow& wanted);
   RowRequest RequestOf(const WantedRow& wanted);

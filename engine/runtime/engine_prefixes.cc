@@ -26,7 +26,7 @@ void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
   // A prefix that cannot be saved will be computed again.
   (void)Guarded([&] {
     prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
-    if (files_ != nullptr) WriteFiles(state, n_computed);
+    if (files_ != nullptr && n_computed >= state.n_prompt_tokens()) WriteFiles(state, n_computed);
   });
 }
 
@@ -40,6 +40,15 @@ int64_t EngineImpl::RestorePrefix(RequestState& state) {
   counters_.n_prefix_queries += state.n_prompt_tokens();
   counters_.n_prefix_tokens += n_tokens;
   return n_tokens;
+}
+
+// Gives memory up while the cache needs it: the prefixes used longest ago, and those that wait to be
+// written where dropping the others frees nothing.
+bool EngineImpl::Reclaim() {
+  const int64_t n_used = runner_->used_cache_bytes();
+  const bool has_dropped = prefixes_.DropOldest();
+  if (has_dropped && runner_->used_cache_bytes() < n_used) return true;
+  return (files_ != nullptr && files_->DropWrite()) || has_dropped;
 }
 
 // Returns the space of the request's prefix files (PrefixFiles). Mechanism standard alone has some.
@@ -64,59 +73,69 @@ void EngineImpl::WriteFiles(const RequestState& state, int64_t n_computed) {
   if (!prefix.has_value()) return;
   prefix->options = request.attention;
   PrefixFiles::Write write{
-      FileSpace(request), state.FirstTokens(n_tokens), *shape, *std::move(prefix), {}};
+      FileSpace(request), state.FirstTokens(n_tokens), *shape, *std::move(prefix), {},
+      state.submitted};
   for (int64_t i = 0; i < n_pieces; ++i) {
     write.pieces.push_back(mechanism.PieceBytes(write.prefix, i));
   }
   files_->StartWrite(std::move(write));
 }
 
-// Begins to read what files may have of the prompt beyond the first n_tokens. Returns whether pieces
-// are on their way; the request then waits for TakeFound.
-bool EngineImpl::ReadFiles(const RequestState& state, int64_t n_tokens) {
+// Begins to read what files may have of the prompt beyond what the prefix cache has. Returns whether
+// pieces are on their way; the request then waits for TakeFound.
+bool EngineImpl::ReadFiles(const RequestState& state) {
   if (files_ == nullptr) return false;
   const EngineRequest& request = state.request;
   const auto shape = runner_->mechanism(request.attention.mechanism).piece_shape(request.attention);
   if (!shape.has_value()) return false;
   const int64_t n_pieces = PrefixCache::MostTokens(state) / shape->n_tokens;
-  const int64_t first_piece = n_tokens / shape->n_tokens;
-  if (first_piece >= n_pieces) return false;
   bool is_reading = false;
   // Without memory the prompt is computed.
   (void)Guarded([&] {
-    PrefixFiles::Read read{state.id, FileSpace(request), request.prompt, *shape, first_piece};
+    const int64_t first_piece = prefixes_.NumTokens(state) / shape->n_tokens;
+    if (first_piece >= n_pieces) return;
+    PrefixFiles::Read read{state.id, FileSpace(request), request.prompt,
+                           *shape,   first_piece,        state.submitted};
     read.tokens.resize(n_pieces * shape->n_tokens);
     is_reading = files_->StartRead(std::move(read));
   });
   return is_reading;
 }
 
-// Takes pieces into the prefix cache, and lets their requests go on once there are no further ones.
+// Takes one answer's pieces into the prefix cache, and lets the request go on once there are no further
+// ones.
 void EngineImpl::TakeFound() {
   if (files_ == nullptr) return;
   files_->Collect();
-  std::list<PrefixFiles::Found> all;
+  std::list<PrefixFiles::Found> one;
   {
     absl::MutexLock lock(&mutex_);
-    all.swap(found_);
+    if (!found_.empty()) one.splice(one.begin(), found_, found_.begin());
   }
-  for (PrefixFiles::Found& found : all) {
-    const RequestState* const state = FindLive(found.read.request);
-    if (state == nullptr) continue;
-    const int64_t n_before = found.read.first_piece * found.read.shape.n_tokens;
-    const int64_t n_wanted =
-        n_before + static_cast<int64_t>(found.pieces.size()) * found.read.shape.n_tokens;
-    int64_t n_tokens = n_before;
-    (void)Guarded([&] {
-      AttentionMechanism& mechanism = runner_->mechanism(state->request.attention.mechanism);
-      n_tokens = prefixes_.Extend(*state, mechanism, n_before, found.pieces).value_or(n_before);
-    });
-    counters_.n_prefix_file_tokens += n_tokens - n_before;
-    found.pieces.clear();
-    if (!found.is_end && n_tokens == n_wanted && ReadFiles(*state, n_tokens)) continue;
-    absl::MutexLock lock(&mutex_);
-    scheduler_.SetPaused(state->id, false);
-  }
+  if (one.empty()) return;
+  const RequestId id = one.front().read.request;
+  const bool is_end = one.front().is_end;
+  const RequestState* const state = FindLive(id);
+  const bool is_whole = state != nullptr && Extend(*state, one.front());
+  one.clear();
+  files_->EndRead();
+  if (state == nullptr || (is_whole && !is_end && ReadFiles(*state))) return;
+  absl::MutexLock lock(&mutex_);
+  scheduler_.SetPaused(id, false);
+}
+
+// Returns whether the prefix cache has all of the pieces now.
+bool EngineImpl::Extend(const RequestState& state, const PrefixFiles::Found& found) {
+  if (found.pieces.empty()) return false;
+  const int64_t n_before = found.read.first_piece * found.read.shape.n_tokens;
+  int64_t n_tokens = n_before;
+  (void)Guarded([&] {
+    AttentionMechanism& mechanism = runner_->mechanism(state.request.attention.mechanism);
+    n_tokens = prefixes_.Extend(state, mechanism, n_before, found.pieces).value_or(n_before);
+  });
+  counters_.n_prefix_file_tokens += n_tokens - n_before;
+  const auto n_pieces = static_cast<int64_t>(found.pieces.size());
+  return n_tokens == n_before + n_pieces * found.read.shape.n_tokens;
 }
 
 }  // namespace lowkey

@@ -136,7 +136,12 @@ void Connection::TakeBytes(std::string_view bytes) {
     session_->Receive(bytes, last_active_);
   }
   // The first bytes may come after the drain began, and still have an answer.
-  if (session_ != nullptr && is_drained_) session_->BeginDrain();
+  if (session_ != nullptr && is_drained_) DrainSession();
+}
+
+void Connection::DrainSession() {
+  is_telling_ = true;
+  session_->BeginDrain();
 }
 
 void Connection::TakeFirstBytes(std::string_view bytes) {
@@ -225,7 +230,7 @@ void Connection::BeginDrain() {
   is_drained_ = true;
   if (session_ == nullptr) return;
   Enter([this] {
-    session_->BeginDrain();
+    DrainSession();
     WriteAvailable();
   });
 }

@@ -68,7 +68,7 @@ class Connection final : private HttpSessionHost {
   size_t n_streams() const { return session_ == nullptr ? 0 : session_->n_exchanges(); }
   bool is_trusted() const { return session_ != nullptr && session_->is_trusted(); }
   // Whether the client knows of the drain, if one was begun (HttpSession::has_told).
-  bool has_told() const { return session_ == nullptr || !is_drained_ || session_->has_told(); }
+  bool has_told() const { return session_ == nullptr || !is_telling_ || session_->has_told(); }
   // Nothing runs, and once it is drained, the client has been told.
   bool is_idle() const {
     return session_ == nullptr || (!is_drained_ && session_->n_exchanges() == 0);
@@ -98,6 +98,7 @@ class Connection final : private HttpSessionHost {
   void ReadAvailable();
   void TakeBytes(std::string_view bytes);
   void TakeFirstBytes(std::string_view bytes);
+  void DrainSession();
   void WriteAvailable();
   void WaitForMore();
   void DropAvailable();
@@ -118,7 +119,8 @@ class Connection final : private HttpSessionHost {
   std::string output_;
   size_t n_written_ = 0;  // of output_
   bool is_reading_over_ = false, is_flush_wanted_ = false, is_drained_ = false;
-  bool is_busy_ = false;  // within an entry point, which flushes at its end
+  bool is_telling_ = false;  // the session was told to drain
+  bool is_busy_ = false;     // within an entry point, which flushes at its end
 };
 
 }  // namespace lowkey

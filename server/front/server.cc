@@ -39,7 +39,7 @@ namespace {
 // The time for the last answers to leave, once the engine has nothing left to do.
 constexpr absl::Duration kFlushTime = absl::Seconds(1);
 // The longest time that clients are given to learn of a drain before new work is refused.
-constexpr absl::Duration kNoticeTime = absl::Milliseconds(1500);
+constexpr absl::Duration kNoticeTime = absl::Milliseconds(750);
 constexpr absl::Duration kDrainStep = absl::Milliseconds(20);
 constexpr absl::Duration kStallCheck = absl::Milliseconds(100);
 // Requests whose messages are whole and that wait for a worker.
@@ -342,8 +342,8 @@ bool Server::Impl::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cu
   front_->BeginDrain();
   if (!is_draining_) {
     // Who asked before knowing of the drain is served.
-    const absl::Time until = std::min(deadline, absl::Now() + kNoticeTime);
-    if (front_->AwaitTold(until)) pool_->AwaitIdle(until);
+    front_->AwaitTold(std::min(deadline, absl::Now() + kNoticeTime));
+    pool_->AwaitIdle(std::min(deadline, absl::Now() + kNoticeTime));
   }
   BeginDrain();
   bool is_idle = false;

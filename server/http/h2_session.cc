@@ -11,7 +11,7 @@ namespace {
 
 // The data of the ping that follows the notice of a drain, and how long its answer is waited for.
 constexpr uint8_t kNoticePing[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
-constexpr absl::Duration kNoticeTime = absl::Seconds(1);
+constexpr absl::Duration kNoticeTime = absl::Milliseconds(500);
 
 constexpr size_t kMaxWaitingBytes = 64 << 10;  // of output, beyond which nothing is read
 constexpr size_t kMaxQueuedFrames = 1000;
@@ -113,6 +113,8 @@ void H2Session::Receive(std::string_view bytes, absl::Time now) {
     const ssize_t result = nghttp2_session_mem_recv(
         nghttp2_, reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
     if (result < 0) Fail(VerdictOf(static_cast<int>(result)));
+    // Only now: requests that came in one piece with the answer are answered too.
+    if (is_notice_answered_ && !verdict_.has_value()) EndNotice();
   }
   Settle();
 }
@@ -229,11 +231,16 @@ void H2Session::BeginDrain() {
   is_draining_ = true;
   notice_at_ = now_;
   Check(nghttp2_submit_shutdown_notice(nghttp2_));
-  Check(nghttp2_submit_ping(nghttp2_, NGHTTP2_FLAG_NONE, kNoticePing));
   if (!was_running) {
     const Running running(*this);
     Settle();
   }
+}
+
+bool H2Session::has_told() const {
+  return is_over_ || (is_last_goaway_submitted_ &&
+                      std::none_of(streams_.begin(), streams_.end(),
+                                   [](const auto& s) { return s.second->awaits_body(); }));
 }
 
 // --- What streams ask for ---
@@ -309,7 +316,8 @@ int H2Session::OnFrame(const nghttp2_frame& frame) {
         return FailIf(guard_.OnPing(!streams_.empty(), now_));
       }
       awaits_ping_ = false;
-      if (std::memcmp(frame.ping.opaque_data, kNoticePing, sizeof(kNoticePing)) == 0) EndNotice();
+      is_notice_answered_ |=
+          std::memcmp(frame.ping.opaque_data, kNoticePing, sizeof(kNoticePing)) == 0;
       return 0;
     default:
       return 0;
@@ -351,6 +359,8 @@ void H2Session::OnFrameSent(const nghttp2_frame& frame) {
         Fail({.refusal = library_refusal_.value_or(NetworkRefusal::kBadProtocol),
               .code = frame.goaway.error_code,
               .is_said = true});
+      } else if (is_draining_ && !is_last_goaway_submitted_) {
+        Check(nghttp2_submit_ping(nghttp2_, NGHTTP2_FLAG_NONE, kNoticePing));
       }
       return;
     default:

@@ -38,7 +38,7 @@ class H2Session final : public HttpSession {
   void Produce(size_t max_bytes, std::string& out, absl::Time now) override;
   void OnTick(absl::Time now) override;
   void BeginDrain() override;
-  bool has_told() const override { return is_over_ || is_last_goaway_submitted_; }
+  bool has_told() const override;
   bool wants_input() const override;
   bool has_output() const override;
   bool is_over() const override { return is_over_; }
@@ -111,6 +111,7 @@ class H2Session final : public HttpSession {
   bool is_over_ = false;
   bool is_trusted_ = false;
   bool is_draining_ = false;
+  bool is_notice_answered_ = false;
   bool is_last_goaway_submitted_ = false;
   absl::Time notice_at_;  // of the drain
 

@@ -46,6 +46,7 @@ class H2Stream final : public HttpExchange {
   // The body's window may need more: data or padding has come.
   void OnDataFrame() { ExtendWindow(); }
   void OnBodyEnd();
+  bool awaits_body() const { return IsOpen() && !is_body_whole_; }
 
   // Copies unsent bytes; nghttp2_data_source_read_callback.
   ssize_t Read(uint8_t* data, size_t n_bytes, uint32_t& flags);

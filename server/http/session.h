@@ -47,8 +47,8 @@ class HttpSession {
   // New requests are still answered, but the client is told to go elsewhere, and the session is
   // over when no exchange is left.
   virtual void BeginDrain() = 0;
-  // Whether the client knows of the drain, or had a second to learn of it: what it asks from then on,
-  // it asks all the same.
+  // Whether the client knows of the drain, or had half a second to learn of it, and what it asked before
+  // has come to its end.
   virtual bool has_told() const = 0;
 
   // Whether more bytes should be read: false while too much output waits, or a body waits to be

@@ -3,8 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/attention/principal_codes.h"
+#include "engine/loader/mapped_file.h"
 #include "engine/model/rope.h"
 #include "engine/runtime/calibration/principal_code_file.h"
+#include "engine/runtime/prefix_files/piece_chain.h"
 
 namespace lowkey {
 namespace {
@@ -30,13 +32,16 @@ std::string ModelSpace(const Checkpoint& checkpoint, const ModelRunner& runner,
   for (const double frequency : RopeInverseFrequencies(c)) {
     absl::StrAppendFormat(&text, " %a", frequency);
   }
-  if (options.codes == nullptr) return text;
-  text.push_back('\n');
-  for (const PrincipalCode& code : options.codes->prefixes.codes) {
-    Append(code.mean, text);
-    Append(code.variances, text);
+  for (const auto& file : checkpoint.files) {
+    absl::StrAppend(&text, "\n", file->name(), " ", file->size_bytes(), " ", file->modified_ns());
   }
-  return text;
+  if (options.codes != nullptr) {
+    for (const PrincipalCode& code : options.codes->prefixes.codes) {
+      Append(code.mean, text);
+      Append(code.variances, text);
+    }
+  }
+  return HexOf(PieceChain(text).key());
 }
 
 }  // namespace lowkey

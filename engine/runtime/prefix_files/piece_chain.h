@@ -19,6 +19,7 @@ class PieceChain {
  public:
   explicit PieceChain(std::string_view space);
 
+  const PieceKey& key() const { return key_; }  // the last one's, or the space's
   // Returns the key of the next piece.
   const PieceKey& Append(absl::Span<const int32_t> tokens);
 

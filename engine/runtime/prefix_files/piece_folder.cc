@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -31,6 +32,8 @@ constexpr char kAsideSuffix[] = ".part";
 constexpr int64_t kAsideSeconds = 600;
 // Trim leaves this share of max_bytes, so that not every write calls for it.
 constexpr double kKeptShare = 0.9;
+// Other processes may write too: all files are measured again once so much of max_bytes was written.
+constexpr int64_t kMeasuredParts = 16;
 
 using PieceDigest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
@@ -76,6 +79,13 @@ bool WriteAll(int descriptor, const void* from, size_t size) {
   return true;
 }
 
+// Times of a file for utimensat.
+struct FileTimes {
+  explicit FileTimes(absl::Time used) : times{absl::ToTimespec(used), absl::ToTimespec(used)} {}
+
+  timespec times[2];
+};
+
 // Says whether a name is one that we give; other files of the folder are nobody's business.
 bool IsOurs(std::string_view name, std::string_view suffix) {
   constexpr size_t kDigits = 2 * sizeof(PieceKey);
@@ -106,14 +116,15 @@ std::vector<FileInfo> ListFiles(const std::string& folder, std::string_view suff
 }  // namespace
 
 absl::StatusOr<PieceFolder> PieceFolder::Open(const std::string& path, int64_t max_bytes) {
-  const bool is_new = mkdir(path.c_str(), 0700) == 0;
-  if (!is_new && errno != EEXIST) return FileError(path, "cannot be made");
-  if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) return FileError(path, "cannot be used");
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return FileError(path, "cannot be made");
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return FileError(path, "cannot be read");
   if (!S_ISDIR(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": expected a folder"));
   }
+  if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) return FileError(path, "cannot be used");
   PieceFolder folder(path, max_bytes);
   LK_RETURN_IF_ERROR(folder.Trim());
   return folder;
@@ -124,6 +135,7 @@ std::string PieceFolder::PathOf(const PieceKey& key) const {
 }
 
 absl::StatusOr<std::optional<std::vector<std::byte>>> PieceFolder::Read(const PieceKey& key,
+                                                                        absl::Time used,
                                                                         int64_t max_bytes) const {
   using Piece = std::optional<std::vector<std::byte>>;
   const std::string path = PathOf(key);
@@ -151,42 +163,45 @@ absl::StatusOr<std::optional<std::vector<std::byte>>> PieceFolder::Read(const Pi
     return wrong("has become shorter, or cannot be read");
   }
   if (stated != DigestOf(key, bytes)) return wrong("its digest is not that of its bytes");
-  futimens(descriptor, nullptr);
+  futimens(descriptor, FileTimes(used).times);
   return Piece(std::move(bytes));
 }
 
-bool PieceFolder::Touch(const PieceKey& key) const {
-  return utimensat(AT_FDCWD, PathOf(key).c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0;
+bool PieceFolder::Touch(const PieceKey& key, absl::Time used) const {
+  return utimensat(AT_FDCWD, PathOf(key).c_str(), FileTimes(used).times, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-absl::Status PieceFolder::WriteAside(const std::string& aside, const PieceKey& key,
-                                     absl::Span<const std::byte> bytes) const {
-  const int descriptor =
-      open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (descriptor < 0) return FileError(aside, "cannot be made");
+absl::StatusOr<std::string> PieceFolder::WriteAside(const PieceKey& key, absl::Time used,
+                                                    absl::Span<const std::byte> bytes) const {
+  std::string path = absl::StrCat(path_, "/", HexOf(key), ".XXXXXX", kAsideSuffix);
+  const int descriptor = mkostemps(path.data(), sizeof(kAsideSuffix) - 1, O_CLOEXEC);
+  if (descriptor < 0) return FileError(path, "cannot be made");
   const absl::Cleanup closer = [descriptor] { close(descriptor); };
   const PieceDigest digest = DigestOf(key, bytes);
   if (WriteAll(descriptor, digest.data(), digest.size()) &&
       WriteAll(descriptor, bytes.data(), bytes.size())) {
-    return absl::OkStatus();
+    futimens(descriptor, FileTimes(used).times);
+    return path;
   }
-  return FileError(aside, "cannot be written");
+  const absl::Status status = FileError(path, "cannot be written");
+  unlink(path.c_str());
+  return status;
 }
 
-absl::Status PieceFolder::Write(const PieceKey& key, absl::Span<const std::byte> bytes) {
+absl::Status PieceFolder::Write(const PieceKey& key, absl::Time used,
+                                absl::Span<const std::byte> bytes) {
   const std::string path = PathOf(key);
-  const std::string aside = absl::StrCat(path_, "/", HexOf(key), ".", getpid(), kAsideSuffix);
-  unlink(aside.c_str());  // of a process with our number that died
-  absl::Status status = WriteAside(aside, key, bytes);
-  if (status.ok() && std::rename(aside.c_str(), path.c_str()) != 0) {
-    status = FileError(path, "cannot be made");
-  }
-  if (!status.ok()) {
+  LK_ASSIGN_OR_RETURN(const std::string aside, WriteAside(key, used, bytes));
+  if (std::rename(aside.c_str(), path.c_str()) != 0) {
+    const absl::Status status = FileError(path, "cannot be made");
     unlink(aside.c_str());
     return status;
   }
-  n_bytes_ += static_cast<int64_t>(bytes.size() + sizeof(PieceDigest));
-  return n_bytes_ > max_bytes_ ? Trim() : absl::OkStatus();
+  const auto n_bytes = static_cast<int64_t>(bytes.size() + sizeof(PieceDigest));
+  n_bytes_ += n_bytes;
+  n_written_ += n_bytes;
+  const bool is_due = n_bytes_ > max_bytes_ || n_written_ > max_bytes_ / kMeasuredParts;
+  return is_due ? Trim() : absl::OkStatus();
 }
 
 absl::Status PieceFolder::Trim() {
@@ -194,7 +209,7 @@ absl::Status PieceFolder::Trim() {
     if (std::time(nullptr) - aside.used.first > kAsideSeconds) unlink(aside.path.c_str());
   }
   std::vector<FileInfo> files = ListFiles(path_, kSuffix);
-  n_bytes_ = 0;
+  n_bytes_ = n_written_ = 0;
   for (const FileInfo& file : files) n_bytes_ += file.n_bytes;
   if (n_bytes_ <= max_bytes_) return absl::OkStatus();
   std::sort(files.begin(), files.end(),

@@ -12,6 +12,11 @@ namespace {
 
 constexpr absl::Duration kReportEvery = absl::Minutes(1);
 
+// Returns when a piece of a prefix counts as used (PieceFolder).
+absl::Time UseOf(absl::Time prefix_used, int64_t piece) {
+  return prefix_used - piece * absl::Microseconds(1);
+}
+
 absl::Span<const int32_t> TokensOf(const std::vector<int32_t>& tokens, const PieceShape& shape,
                                    int64_t piece) {
   return absl::MakeConstSpan(tokens).subspan(piece * shape.n_tokens, shape.n_tokens);
@@ -42,9 +47,10 @@ void PrefixFiles::Start(std::function<void(std::list<Found>)> deliver) {
 }
 
 bool PrefixFiles::StartRead(Read read) {
+  if (n_reads_ >= kMaxReads) return false;
   absl::MutexLock lock(&mutex_);
-  if (reads_.size() >= kMaxReads) return false;
   reads_.push_back(std::move(read));
+  ++n_reads_;
   return true;
 }
 
@@ -77,7 +83,7 @@ void PrefixFiles::ReadPieces(const Read& read, Found& found) {
     const PieceKey& key = chain.Append(TokensOf(read.tokens, read.shape, i));
     if (i < read.first_piece) continue;
     if (n_bytes >= kReadBytes) return;
-    auto piece = folder_.Read(key, read.shape.max_bytes);
+    auto piece = folder_.Read(key, UseOf(read.used, i), read.shape.max_bytes);
     if (!piece.ok()) NoteError(piece.status());
     if (!piece.ok() || !piece->has_value()) break;
     n_bytes += static_cast<int64_t>((*piece)->size());
@@ -88,14 +94,13 @@ void PrefixFiles::ReadPieces(const Read& read, Found& found) {
 }
 
 void PrefixFiles::StartWrite(Write write) {
-  auto job = std::make_shared<Job>();
+  Collect();
+  if (jobs_.size() >= kMaxWrites) return;
+  // The writer's thread never holds the last reference to a prefix.
+  const std::shared_ptr<Job>& job = jobs_.emplace_back(std::make_shared<Job>());
   job->write = std::move(write);
-  {
-    absl::MutexLock lock(&mutex_);
-    if (writes_.size() >= kMaxWrites) return;
-    writes_.push_back(job);
-  }
-  jobs_.push_back(std::move(job));
+  absl::MutexLock lock(&mutex_);
+  writes_.push_back(job);
 }
 
 void PrefixFiles::RunWrites() {
@@ -112,7 +117,6 @@ void PrefixFiles::RunWrites() {
       writes_.pop_front();
     }
     RunContained([&] { WritePieces(*job); });
-    absl::MutexLock lock(&job->mutex);
     job->is_over = true;
   }
 }
@@ -121,10 +125,14 @@ void PrefixFiles::WritePieces(Job& job) {
   const Write& write = job.write;
   PieceChain chain(write.space);
   std::vector<std::byte> copy;
+  int64_t n_bytes = 0;
   for (size_t i = 0; i < write.pieces.size(); ++i) {
-    const PieceKey& key =
-        chain.Append(TokensOf(write.tokens, write.shape, static_cast<int64_t>(i)));
-    if (folder_.Touch(key)) continue;
+    const auto number = static_cast<int64_t>(i);
+    const absl::Time used = UseOf(write.used, number);
+    const PieceKey& key = chain.Append(TokensOf(write.tokens, write.shape, number));
+    n_bytes += static_cast<int64_t>(write.pieces[i].size());
+    if (n_bytes > folder_.max_bytes() / 2) return;  // one prefix does not take all the room
+    if (folder_.Touch(key, used)) continue;
     {
       absl::MutexLock lock(&mutex_);
       if (absl::Now() > stop_writing_) return;
@@ -134,7 +142,7 @@ void PrefixFiles::WritePieces(Job& job) {
       if (job.is_over) return;
       copy.assign(write.pieces[i].begin(), write.pieces[i].end());
     }
-    if (const absl::Status status = folder_.Write(key, copy); !status.ok()) {
+    if (const absl::Status status = folder_.Write(key, used, copy); !status.ok()) {
       return NoteError(status);
     }
     n_bytes_written_ += static_cast<int64_t>(copy.size());
@@ -143,9 +151,9 @@ void PrefixFiles::WritePieces(Job& job) {
 
 void PrefixFiles::Collect() {
   std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) {
-    absl::MutexLock lock(&job->mutex);
-    if (job->is_over) job->write.prefix = {};
-    return job->is_over;
+    if (!job->is_over) return false;
+    job->write.prefix = {};
+    return true;
   });
 }
 

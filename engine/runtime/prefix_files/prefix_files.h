@@ -38,6 +38,7 @@ class PrefixFiles {
     std::vector<int32_t> tokens;
     PieceShape shape;
     int64_t first_piece = 0;
+    absl::Time used;  // the same for all reads and writes of a request
   };
   // Holds pieces that follow one another, of about kReadBytes at most.
   struct Found {
@@ -52,6 +53,7 @@ class PrefixFiles {
     PieceShape shape;
     SequenceCache prefix;
     std::vector<absl::Span<const std::byte>> pieces;  // the prefix's
+    absl::Time used;
   };
   struct Stats {
     int64_t n_bytes_read = 0, n_bytes_written = 0;
@@ -69,9 +71,12 @@ class PrefixFiles {
   // Starts the threads. One of them calls `deliver` with the answer to each read; it must not throw.
   void Start(std::function<void(std::list<Found>)> deliver);
 
-  // Returns false when kMaxReads wait already: the caller goes on without files.
+  // Returns false while kMaxReads have no EndRead: the caller goes on without files.
   bool StartRead(Read read);
-  // Writes the pieces that no file has. A prefix beyond kMaxWrites is not written.
+  // Notes that an answer was taken, and its memory is gone.
+  void EndRead() { --n_reads_; }
+  // Writes the pieces that no file has, as far as they take half of all room. A prefix beyond
+  // kMaxWrites is not written.
   void StartWrite(Write write);
   // Drops the prefixes whose pieces are written.
   void Collect();
@@ -82,12 +87,12 @@ class PrefixFiles {
   Stats stats() const;
 
  private:
-  static constexpr absl::Duration kFlushTime = absl::Seconds(10);
+  static constexpr absl::Duration kFlushTime = absl::Seconds(2);
 
   struct Job {
-    Write write;
-    absl::Mutex mutex;
-    bool is_over ABSL_GUARDED_BY(mutex) = false;  // written or dropped: its bytes may be gone
+    Write write;        // the engine's thread alone changes it
+    absl::Mutex mutex;  // held while bytes of the prefix are read, and while it is dropped
+    std::atomic<bool> is_over = false;  // written or dropped: the bytes may be gone
   };
 
   PrefixFiles(PieceFolder folder, const PrefixFileOptions& options)
@@ -112,7 +117,9 @@ class PrefixFiles {
   absl::Time next_report_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::atomic<int64_t> n_bytes_read_{0}, n_bytes_written_{0}, n_errors_{0};
 
-  std::list<std::shared_ptr<Job>> jobs_;  // of the engine's thread, which drops their prefixes
+  // Of the engine's thread, which drops their prefixes.
+  std::list<std::shared_ptr<Job>> jobs_;
+  size_t n_reads_ = 0;
   std::thread reader_, writer_;
 };
 

@@ -224,9 +224,9 @@ TEST_F(EnginePrefixFilesTest, BytesThatCannotBeAPieceAreNotTaken) {
       PieceKey key;
       const std::string digits = absl::HexStringToBytes(file.stem().string());
       std::copy(digits.begin(), digits.end(), key.begin());
-      std::vector<std::byte> bytes = **folder->Read(key, 1 << 30);
+      std::vector<std::byte> bytes = **folder->Read(key, absl::Now(), 1 << 30);
       bytes.pop_back();
-      ASSERT_TRUE(folder->Write(key, bytes).ok());
+      ASSERT_TRUE(folder->Write(key, absl::Now(), bytes).ok());
     }
     EXPECT_EQ(Run(request)->final_event->n_cached_tokens, 0);
   }
@@ -244,7 +244,7 @@ TEST_F(EnginePrefixFilesTest, EveryChangeOfACodedPieceIsRefusedOrHarmless) {
   std::copy(digits.begin(), digits.end(), key.begin());
   auto folder = PieceFolder::Open(temp_.File("files"), 1 << 30);
   ASSERT_TRUE(folder.ok());
-  const std::vector<std::byte> whole = **folder->Read(key, 1 << 30);
+  const std::vector<std::byte> whole = **folder->Read(key, absl::Now(), 1 << 30);
   std::mt19937 rng(1);
   for (int round = 0; round < 60; ++round) {
     std::vector<std::byte> bytes = whole;
@@ -252,7 +252,7 @@ TEST_F(EnginePrefixFilesTest, EveryChangeOfACodedPieceIsRefusedOrHarmless) {
     const size_t most = round % 2 == 0 ? 64 : bytes.size();
     for (int i = 0; i < 3; ++i) bytes[rng() % most] = static_cast<std::byte>(rng());
     if (round % 5 == 0) bytes.resize(rng() % bytes.size());
-    ASSERT_TRUE(folder->Write(key, bytes).ok());
+    ASSERT_TRUE(folder->Write(key, absl::Now(), bytes).ok());
     Start();
     Run(request);
   }

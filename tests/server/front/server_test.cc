@@ -374,8 +374,12 @@ TEST_F(ServerTest, WhatIsAskedBeforeTheClientKnowsOfADrainIsServed) {
   std::string seen;
   while (seen.find(goaway) == std::string::npos) seen += connection.ReadSome();
   // The ping that followed is not answered yet.
-  connection.Send(MakeH2Request(1, NGHTTP2_FLAG_END_HEADERS, {{"content-type", "application/json"}},
-                                "/v1/completions") +
+  connection.Send(MakeH2Frame(NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, 1,
+                              MakeHeaderBlock({{":method", "POST"},
+                                               {":scheme", "http"},
+                                               {":path", "/v1/completions"},
+                                               {":authority", "localhost"},
+                                               {"content-type", "application/json"}})) +
                   MakeH2Frame(NGHTTP2_DATA, NGHTTP2_FLAG_END_STREAM, 1,
                               R"({"model": "tales", "prompt": "Once", "max_tokens": 3})"));
   engine_.Finish(WaitForOne(), FinishReason::kLength);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/temp_directory.h"
@@ -52,6 +53,7 @@ class PieceFolderTest : public ::testing::Test {
 
   const TempDirectory temp_;
   const std::string path_ = temp_.File("pieces");
+  const absl::Time now_ = absl::Now();
 };
 
 TEST(PieceChainTest, AKeyFollowsFromTheSpaceAndAllTokensUpToIt) {
@@ -72,14 +74,14 @@ TEST(PieceChainTest, AKeyFollowsFromTheSpaceAndAllTokensUpToIt) {
 
 TEST_F(PieceFolderTest, GivesBackWhatWasWritten) {
   PieceFolder folder = Open();
-  EXPECT_FALSE(folder.Touch(KeyOf(1)));
-  EXPECT_FALSE(folder.Read(KeyOf(1), 100)->has_value());
-  ASSERT_TRUE(folder.Write(KeyOf(1), Bytes(100, 5)).ok());
-  ASSERT_TRUE(folder.Write(KeyOf(1), Bytes(100, 5)).ok());  // of another process, say
-  ASSERT_TRUE(folder.Write(KeyOf(2), Bytes(0, 0)).ok());
-  EXPECT_TRUE(folder.Touch(KeyOf(1)));
-  EXPECT_EQ(Open().Read(KeyOf(1), 100)->value(), Bytes(100, 5));
-  EXPECT_TRUE(folder.Read(KeyOf(2), 100)->value().empty());
+  EXPECT_FALSE(folder.Touch(KeyOf(1), now_));
+  EXPECT_FALSE(folder.Read(KeyOf(1), now_, 100)->has_value());
+  ASSERT_TRUE(folder.Write(KeyOf(1), now_, Bytes(100, 5)).ok());
+  ASSERT_TRUE(folder.Write(KeyOf(1), now_, Bytes(100, 5)).ok());  // of another process, say
+  ASSERT_TRUE(folder.Write(KeyOf(2), now_, Bytes(0, 0)).ok());
+  EXPECT_TRUE(folder.Touch(KeyOf(1), now_));
+  EXPECT_EQ(Open().Read(KeyOf(1), now_, 100)->value(), Bytes(100, 5));
+  EXPECT_TRUE(folder.Read(KeyOf(2), now_, 100)->value().empty());
   EXPECT_EQ(NumFiles(), 2u);
   struct stat info = {};
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
@@ -91,7 +93,7 @@ TEST_F(PieceFolderTest, GivesBackWhatWasWritten) {
 TEST_F(PieceFolderTest, AFileThatIsNotAsWrittenIsRemoved) {
   PieceFolder folder = Open();
   const std::string whole = [&] {
-    EXPECT_TRUE(folder.Write(KeyOf(1), Bytes(100, 5)).ok());
+    EXPECT_TRUE(folder.Write(KeyOf(1), now_, Bytes(100, 5)).ok());
     return ReadFileOrDie(PathOf(1));
   }();
   std::vector<std::string> wrong = {"", whole.substr(0, 31), whole.substr(0, 131), whole + "x",
@@ -102,15 +104,15 @@ TEST_F(PieceFolderTest, AFileThatIsNotAsWrittenIsRemoved) {
   }
   for (const std::string& bytes : wrong) {
     WriteFileOrDie(PathOf(1), bytes);
-    EXPECT_EQ(folder.Read(KeyOf(1), 100).status().code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(folder.Read(KeyOf(1), now_, 100).status().code(), absl::StatusCode::kDataLoss);
     EXPECT_FALSE(fs::exists(PathOf(1)));
-    EXPECT_FALSE(folder.Read(KeyOf(1), 100)->has_value());
+    EXPECT_FALSE(folder.Read(KeyOf(1), now_, 100)->has_value());
   }
   // A whole file under another key, and one that is too large.
   WriteFileOrDie(PathOf(2), whole);
-  EXPECT_FALSE(folder.Read(KeyOf(2), 100).ok());
+  EXPECT_FALSE(folder.Read(KeyOf(2), now_, 100).ok());
   WriteFileOrDie(PathOf(1), whole);
-  EXPECT_THAT(std::string(folder.Read(KeyOf(1), 99).status().message()),
+  EXPECT_THAT(std::string(folder.Read(KeyOf(1), now_, 99).status().message()),
               HasSubstr("132 bytes, expected 32 to 131"));
 }
 
@@ -121,24 +123,25 @@ TEST_F(PieceFolderTest, WhatIsNoRegularFileIsNotRead) {
   ASSERT_EQ(mkfifo(PathOf(2).c_str(), 0600), 0);
   ASSERT_EQ(mkdir(PathOf(3).c_str(), 0700), 0);
   for (const int number : {1, 2, 3}) {
-    const auto piece = folder.Read(KeyOf(number), 100);
+    const auto piece = folder.Read(KeyOf(number), now_, 100);
     EXPECT_FALSE(piece.ok() && piece->has_value()) << number;
   }
-  EXPECT_TRUE(folder.Write(KeyOf(1), Bytes(10, 1)).ok());
+  EXPECT_TRUE(folder.Write(KeyOf(1), now_, Bytes(10, 1)).ok());
   EXPECT_EQ(ReadFileOrDie(temp_.File("elsewhere")), std::string(132, 'x'));
-  EXPECT_EQ(folder.Read(KeyOf(1), 100)->value(), Bytes(10, 1));
-  EXPECT_EQ(folder.Write(KeyOf(3), Bytes(10, 1)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(folder.Read(KeyOf(1), now_, 100)->value(), Bytes(10, 1));
+  EXPECT_EQ(folder.Write(KeyOf(3), now_, Bytes(10, 1)).code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(PieceFolderTest, TheFilesUsedLongestAgoMakeRoom) {
   PieceFolder folder = Open(1000);
   for (int i = 0; i < 7; ++i) {
-    ASSERT_TRUE(folder.Write(KeyOf(i), Bytes(100, i)).ok());
+    ASSERT_TRUE(folder.Write(KeyOf(i), now_, Bytes(100, i)).ok());
     Age(i, 100 - i);
   }
-  WriteFileOrDie(path_ + "/notes.txt", std::string(5000, 'x'));  // not ours
-  EXPECT_TRUE(folder.Read(KeyOf(0), 100)->has_value());          // now the youngest
-  ASSERT_TRUE(folder.Write(KeyOf(7), Bytes(100, 7)).ok());       // 8 x 132 bytes: down to 900
+  WriteFileOrDie(path_ + "/notes.txt", std::string(5000, 'x'));   // not ours
+  EXPECT_TRUE(folder.Read(KeyOf(0), now_, 100)->has_value());     // now the youngest
+  ASSERT_TRUE(folder.Write(KeyOf(7), now_, Bytes(100, 7)).ok());  // 8 x 132 bytes: down to 900
   std::vector<int> left;
   for (int i = 0; i < 8; ++i) {
     if (fs::exists(PathOf(i))) left.push_back(i);
@@ -149,8 +152,29 @@ TEST_F(PieceFolderTest, TheFilesUsedLongestAgoMakeRoom) {
   EXPECT_LE(NumFiles(), 3u);
   // A piece above the limit does not stay.
   PieceFolder small = Open(50);
-  EXPECT_TRUE(small.Write(KeyOf(9), Bytes(100, 9)).ok());
-  EXPECT_FALSE(small.Touch(KeyOf(9)));
+  EXPECT_TRUE(small.Write(KeyOf(9), now_, Bytes(100, 9)).ok());
+  EXPECT_FALSE(small.Touch(KeyOf(9), now_));
+}
+
+TEST_F(PieceFolderTest, APrefixLosesItsEndFirst) {
+  PieceFolder folder = Open(1000);
+  for (int i = 0; i < 8; ++i)
+    ASSERT_TRUE(folder.Write(KeyOf(i), now_ - i * absl::Microseconds(1), Bytes(100, i)).ok());
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(folder.Touch(KeyOf(i), now_ - i * absl::Microseconds(1)), i < 6) << i;
+  // A prefix that was used a moment earlier keeps its beginning too.
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(folder.Write(KeyOf(10 + i), now_ - i * absl::Microseconds(1), Bytes(100, i)).ok());
+  EXPECT_TRUE(folder.Touch(KeyOf(0), now_));
+}
+
+TEST_F(PieceFolderTest, WhatOtherProcessesWriteCounts) {
+  PieceFolder a = Open(4000), b = Open(4000);
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_TRUE(a.Write(KeyOf(2 * i), now_, Bytes(100, i)).ok());
+    ASSERT_TRUE(b.Write(KeyOf(2 * i + 1), now_, Bytes(100, i)).ok());
+    EXPECT_LE(NumFiles(), 34u);
+  }
 }
 
 TEST_F(PieceFolderTest, WhatADeadProcessLeftIsRemovedInTime) {
@@ -170,8 +194,9 @@ TEST_F(PieceFolderTest, AFolderThatCannotBeUsedIsRefused) {
   WriteFileOrDie(temp_.File("file"), "x");
   EXPECT_EQ(PieceFolder::Open(temp_.File("file"), kMaxBytes).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(PieceFolder::Open(temp_.File("no/such"), kMaxBytes).status().message()),
-              HasSubstr("no/such: cannot be made: No such file"));
+  EXPECT_THAT(std::string(PieceFolder::Open(temp_.File("file/a"), kMaxBytes).status().message()),
+              HasSubstr("file/a: cannot be made: Not a directory"));
+  EXPECT_TRUE(PieceFolder::Open(temp_.File("a/b/c"), kMaxBytes).ok());
 }
 
 }  // namespace
