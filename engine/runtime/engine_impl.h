@@ -112,9 +112,9 @@ class EngineImpl : public Engine {
   int64_t RestorePrefix(RequestState& state);
   std::string FileSpace(const EngineRequest& request) const;
   void WriteFiles(const RequestState& state, int64_t n_computed);
-  bool ReadFiles(const RequestState& state);
+  bool ReadFiles(const RequestState& state, const PrefixFiles::Found* coming);
   void TakeFound();
-  bool Extend(const RequestState& state, const PrefixFiles::Found& found);
+  void Extend(const RequestState& state, const PrefixFiles::Found& found);
   bool Reclaim();
   void QueueDraw(const std::vector<ScheduledRows>& batch, Step& step);
   void ForkAt(const WantedRow& wanted);

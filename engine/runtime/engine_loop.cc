@@ -55,7 +55,7 @@ void EngineImpl::FinishAll(const absl::Status& status) {
 void EngineImpl::TakeArrivals() {
   for (auto& state : inbox_) {
     const RequestState& arrived = *live_.emplace(state->id, std::move(state)).first->second;
-    if (ReadFiles(arrived)) scheduler_.Park(arrived.id);
+    if (ReadFiles(arrived, nullptr)) scheduler_.Park(arrived.id);
   }
   inbox_.clear();
 }

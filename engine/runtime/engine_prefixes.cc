@@ -81,9 +81,9 @@ void EngineImpl::WriteFiles(const RequestState& state, int64_t n_computed) {
   files_->StartWrite(std::move(write));
 }
 
-// Begins to read what files may have of the prompt beyond what the prefix cache has. Returns whether
-// pieces are on their way; the request then waits for TakeFound.
-bool EngineImpl::ReadFiles(const RequestState& state) {
+// Begins to read what files may have of the prompt beyond what the prefix cache has, or beyond pieces that
+// are on their way into it. Returns whether an answer will come (TakeFound).
+bool EngineImpl::ReadFiles(const RequestState& state, const PrefixFiles::Found* coming) {
   if (files_ == nullptr) return false;
   const EngineRequest& request = state.request;
   const auto shape = runner_->mechanism(request.attention.mechanism).piece_shape(request.attention);
@@ -92,7 +92,11 @@ bool EngineImpl::ReadFiles(const RequestState& state) {
   bool is_reading = false;
   // Without memory the prompt is computed.
   (void)Guarded([&] {
-    const int64_t first_piece = prefixes_.NumTokens(state) / shape->n_tokens;
+    int64_t first_piece = prefixes_.NumTokens(state) / shape->n_tokens;
+    if (coming != nullptr) {
+      if (first_piece < coming->read.first_piece) return;  // what they follow is gone
+      first_piece = coming->read.first_piece + static_cast<int64_t>(coming->pieces.size());
+    }
     if (first_piece >= n_pieces) return;
     PrefixFiles::Read read{state.id, FileSpace(request), request.prompt,
                            *shape,   first_piece,        state.submitted};
@@ -102,8 +106,8 @@ bool EngineImpl::ReadFiles(const RequestState& state) {
   return is_reading;
 }
 
-// Takes one answer's pieces into the prefix cache, and lets the request go on once there are no further
-// ones.
+// Takes one answer's pieces into the prefix cache while the next ones are read, and lets the request go on
+// once there are no further ones.
 void EngineImpl::TakeFound() {
   if (files_ == nullptr) return;
   files_->Collect();
@@ -113,20 +117,18 @@ void EngineImpl::TakeFound() {
     if (!found_.empty()) one.splice(one.begin(), found_, found_.begin());
   }
   if (one.empty()) return;
-  const RequestId id = one.front().read.request;
-  const bool is_end = one.front().is_end;
-  const RequestState* const state = FindLive(id);
-  const bool is_whole = state != nullptr && Extend(*state, one.front());
-  one.clear();
+  const PrefixFiles::Found& found = one.front();
   files_->EndRead();
-  if (state == nullptr || (is_whole && !is_end && ReadFiles(*state))) return;
+  const RequestState* const state = FindLive(found.read.request);
+  if (state == nullptr) return;
+  const bool goes_on = !found.is_end && ReadFiles(*state, &found);
+  if (!found.pieces.empty()) Extend(*state, found);
+  if (goes_on) return;
   absl::MutexLock lock(&mutex_);
-  scheduler_.SetPaused(id, false);
+  scheduler_.SetPaused(state->id, false);
 }
 
-// Returns whether the prefix cache has all of the pieces now.
-bool EngineImpl::Extend(const RequestState& state, const PrefixFiles::Found& found) {
-  if (found.pieces.empty()) return false;
+void EngineImpl::Extend(const RequestState& state, const PrefixFiles::Found& found) {
   const int64_t n_before = found.read.first_piece * found.read.shape.n_tokens;
   int64_t n_tokens = n_before;
   (void)Guarded([&] {
@@ -134,8 +136,6 @@ bool EngineImpl::Extend(const RequestState& state, const PrefixFiles::Found& fou
     n_tokens = prefixes_.Extend(state, mechanism, n_before, found.pieces).value_or(n_before);
   });
   counters_.n_prefix_file_tokens += n_tokens - n_before;
-  const auto n_pieces = static_cast<int64_t>(found.pieces.size());
-  return n_tokens == n_before + n_pieces * found.read.shape.n_tokens;
 }
 
 }  // namespace lowkey

@@ -125,7 +125,7 @@ void PrefixCache::Save(const RequestState& state, const AttentionMechanism& mech
 
 absl::StatusOr<int64_t> PrefixCache::Extend(const RequestState& state,
                                             AttentionMechanism& mechanism, int64_t n_tokens,
-                                            absl::Span<const std::vector<std::byte>> pieces) {
+                                            absl::Span<const Buffer> pieces) {
   const EngineRequest& request = state.request;
   SequenceCache cache;
   if (n_tokens > 0) {
@@ -135,8 +135,8 @@ absl::StatusOr<int64_t> PrefixCache::Extend(const RequestState& state,
     cache = (*match.value)->cache();
   }
   cache.options = request.attention;
-  for (const std::vector<std::byte>& piece : pieces) {
-    if (!mechanism.AppendPiece(cache, piece).ok()) break;
+  for (const Buffer& piece : pieces) {
+    if (!mechanism.AppendPiece(cache, {piece.data(), piece.size_bytes()}).ok()) break;
   }
   Add(request, absl::MakeConstSpan(request.prompt).first(cache.n_tokens), cache, mechanism);
   return cache.n_tokens;

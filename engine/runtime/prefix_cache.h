@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
+#include "engine/base/buffer.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/runtime/request_state.h"
 
@@ -87,7 +88,7 @@ class PrefixCache {
   // with these pieces (AttentionMechanism::AppendPiece). Returns the length of the longest: shorter
   // where memory, or a piece, was wrong. ABORTED when the first tokens are kept no longer.
   absl::StatusOr<int64_t> Extend(const RequestState& state, AttentionMechanism& mechanism,
-                                 int64_t n_tokens, absl::Span<const std::vector<std::byte>> pieces);
+                                 int64_t n_tokens, absl::Span<const Buffer> pieces);
 
   // Drops the prefix that was used longest ago of the tenant whose prefixes hold the most bytes;
   // false when none is held. So a tenant that fills the cache takes nothing from those who hold

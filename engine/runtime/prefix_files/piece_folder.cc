@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
@@ -134,10 +135,9 @@ std::string PieceFolder::PathOf(const PieceKey& key) const {
   return absl::StrCat(path_, "/", HexOf(key), kSuffix);
 }
 
-absl::StatusOr<std::optional<std::vector<std::byte>>> PieceFolder::Read(const PieceKey& key,
-                                                                        absl::Time used,
-                                                                        int64_t max_bytes) const {
-  using Piece = std::optional<std::vector<std::byte>>;
+absl::StatusOr<std::optional<Buffer>> PieceFolder::Read(const PieceKey& key, absl::Time used,
+                                                        int64_t max_bytes) const {
+  using Piece = std::optional<Buffer>;
   const std::string path = PathOf(key);
   // Without O_NONBLOCK, opening a FIFO would wait for a writer.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -157,12 +157,13 @@ absl::StatusOr<std::optional<std::vector<std::byte>>> PieceFolder::Read(const Pi
     return wrong(absl::StrCat(info.st_size, " bytes, expected ", stated.size(), " to ",
                               max_bytes + static_cast<int64_t>(stated.size())));
   }
-  std::vector<std::byte> bytes(static_cast<size_t>(n_bytes));
+  LK_ASSIGN_OR_RETURN(Buffer bytes, Buffer::Allocate(static_cast<size_t>(n_bytes)));
   if (!ReadAll(descriptor, stated.data(), stated.size()) ||
-      !ReadAll(descriptor, bytes.data(), bytes.size())) {
+      !ReadAll(descriptor, bytes.data(), bytes.size_bytes())) {
     return wrong("has become shorter, or cannot be read");
   }
-  if (stated != DigestOf(key, bytes)) return wrong("its digest is not that of its bytes");
+  if (stated != DigestOf(key, {bytes.data(), bytes.size_bytes()}))
+    return wrong("its digest is not that of its bytes");
   futimens(descriptor, FileTimes(used).times);
   return Piece(std::move(bytes));
 }

@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/base/buffer.h"
 #include "engine/runtime/prefix_files/piece_chain.h"
 
 namespace lowkey {
@@ -31,9 +31,9 @@ class PieceFolder {
   static absl::StatusOr<PieceFolder> Open(const std::string& path, int64_t max_bytes);
 
   // Returns the piece; nullopt where there is none. DATA_LOSS when the file is
-  // not as it was written or has more than max_bytes; it is removed.
-  absl::StatusOr<std::optional<std::vector<std::byte>>> Read(const PieceKey& key, absl::Time used,
-                                                             int64_t max_bytes) const;
+  // not as it was written or has more than max_bytes; it is removed. RESOURCE_EXHAUSTED without memory.
+  absl::StatusOr<std::optional<Buffer>> Read(const PieceKey& key, absl::Time used,
+                                             int64_t max_bytes) const;
 
   // Says whether there is such a file.
   bool Touch(const PieceKey& key, absl::Time used) const;

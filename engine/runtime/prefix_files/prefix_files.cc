@@ -86,8 +86,8 @@ void PrefixFiles::ReadPieces(const Read& read, Found& found) {
     auto piece = folder_.Read(key, UseOf(read.used, i), read.shape.max_bytes);
     if (!piece.ok()) NoteError(piece.status());
     if (!piece.ok() || !piece->has_value()) break;
-    n_bytes += static_cast<int64_t>((*piece)->size());
-    n_bytes_read_ += static_cast<int64_t>((*piece)->size());
+    n_bytes += static_cast<int64_t>((*piece)->size_bytes());
+    n_bytes_read_ += static_cast<int64_t>((*piece)->size_bytes());
     found.pieces.push_back(**std::move(piece));
   }
   found.is_end = true;

@@ -43,7 +43,7 @@ class PrefixFiles {
   // Holds pieces that follow one another, of about kReadBytes at most.
   struct Found {
     Read read;
-    std::vector<std::vector<std::byte>> pieces;
+    std::vector<Buffer> pieces;
     bool is_end = false;  // there are no further ones
   };
   // A prefix of whole pieces, whose options are set.

@@ -224,7 +224,8 @@ TEST_F(EnginePrefixFilesTest, BytesThatCannotBeAPieceAreNotTaken) {
       PieceKey key;
       const std::string digits = absl::HexStringToBytes(file.stem().string());
       std::copy(digits.begin(), digits.end(), key.begin());
-      std::vector<std::byte> bytes = **folder->Read(key, absl::Now(), 1 << 30);
+      const Buffer piece = **folder->Read(key, absl::Now(), 1 << 30);
+      std::vector<std::byte> bytes(piece.data(), piece.data() + piece.size_bytes());
       bytes.pop_back();
       ASSERT_TRUE(folder->Write(key, absl::Now(), bytes).ok());
     }
@@ -244,7 +245,8 @@ TEST_F(EnginePrefixFilesTest, EveryChangeOfACodedPieceIsRefusedOrHarmless) {
   std::copy(digits.begin(), digits.end(), key.begin());
   auto folder = PieceFolder::Open(temp_.File("files"), 1 << 30);
   ASSERT_TRUE(folder.ok());
-  const std::vector<std::byte> whole = **folder->Read(key, absl::Now(), 1 << 30);
+  const Buffer piece = **folder->Read(key, absl::Now(), 1 << 30);
+  const std::vector<std::byte> whole(piece.data(), piece.data() + piece.size_bytes());
   std::mt19937 rng(1);
   for (int round = 0; round < 60; ++round) {
     std::vector<std::byte> bytes = whole;

@@ -33,6 +33,10 @@ std::vector<std::byte> Bytes(size_t n, int seed) {
   return bytes;
 }
 
+std::vector<std::byte> BytesOf(const Buffer& buffer) {
+  return {buffer.data(), buffer.data() + buffer.size_bytes()};
+}
+
 class PieceFolderTest : public ::testing::Test {
  protected:
   PieceFolder Open(int64_t max_bytes = kMaxBytes) const {
@@ -80,8 +84,8 @@ TEST_F(PieceFolderTest, GivesBackWhatWasWritten) {
   ASSERT_TRUE(folder.Write(KeyOf(1), now_, Bytes(100, 5)).ok());  // of another process, say
   ASSERT_TRUE(folder.Write(KeyOf(2), now_, Bytes(0, 0)).ok());
   EXPECT_TRUE(folder.Touch(KeyOf(1), now_));
-  EXPECT_EQ(Open().Read(KeyOf(1), now_, 100)->value(), Bytes(100, 5));
-  EXPECT_TRUE(folder.Read(KeyOf(2), now_, 100)->value().empty());
+  EXPECT_EQ(BytesOf(Open().Read(KeyOf(1), now_, 100)->value()), Bytes(100, 5));
+  EXPECT_TRUE(folder.Read(KeyOf(2), now_, 100)->value().size_bytes() == 0);
   EXPECT_EQ(NumFiles(), 2u);
   struct stat info = {};
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
@@ -128,7 +132,7 @@ TEST_F(PieceFolderTest, WhatIsNoRegularFileIsNotRead) {
   }
   EXPECT_TRUE(folder.Write(KeyOf(1), now_, Bytes(10, 1)).ok());
   EXPECT_EQ(ReadFileOrDie(temp_.File("elsewhere")), std::string(132, 'x'));
-  EXPECT_EQ(folder.Read(KeyOf(1), now_, 100)->value(), Bytes(10, 1));
+  EXPECT_EQ(BytesOf(folder.Read(KeyOf(1), now_, 100)->value()), Bytes(10, 1));
   EXPECT_EQ(folder.Write(KeyOf(3), now_, Bytes(10, 1)).code(),
             absl::StatusCode::kFailedPrecondition);
 }
