@@ -19,7 +19,7 @@ struct Spec {
   SchedulerRequest request;
   int64_t place = 0;  // in its tenant's line
   bool is_admitted = false, is_paused = false;
-  bool is_parked = false;      // paused when it was preempted: waits for nobody
+  bool is_parked = false;      // out of the queue: waits for nobody
   bool was_prefilled = false;  // once
   int64_t n_prompt_computed = 0;
   struct Choice {
@@ -319,7 +319,13 @@ class Model {
   void PauseOrResumeSome() {
     if (specs_.empty()) return;
     Spec& s = specs_.at(Some());
+    if (Waits(s) && Draw(0, 1) == 0) return Park(s);
     SetPaused(s, !s.is_paused && Draw(0, 1) == 0);
+  }
+
+  void Park(Spec& s) {
+    scheduler_.Park(s.request.id);
+    s.is_paused = s.is_parked = true;
   }
 
   void SetPaused(Spec& s, bool is_paused) {

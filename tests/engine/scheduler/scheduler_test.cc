@@ -305,6 +305,43 @@ TEST(Scheduler, APausedPromptIsNotComputed) {
   EXPECT_EQ(Step(s).back(), (ScheduledRows{1, 0, 8, 7, false}));
 }
 
+TEST(Scheduler, AParkedRequestKeepsItsPlaceInTheLine) {
+  Scheduler s(kOptions);
+  Enqueue(s, {Request(1, 3, 1, 60), Request(2, 3, 1, 60), Request(3, 3, 1, 60)});
+  s.Park(1);
+  s.Park(1);
+  s.Park(9);  // unknown
+  EXPECT_EQ(s.n_waiting(), 2);
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 0, 3, true}));
+  s.Park(2);  // runs
+  s.SetPaused(1, false);
+  EXPECT_EQ(s.n_waiting(), 2);
+  s.Remove(2);
+  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 3, true}));
+  s.Park(3);
+  s.Remove(3);
+  s.SetPaused(3, false);
+  EXPECT_EQ(s.n_waiting(), 0);
+  s.Remove(1);
+  EXPECT_THAT(Step(s), IsEmpty());
+  EXPECT_EQ(s.reserved_bytes(), 0);
+}
+
+TEST(Scheduler, PromptTokensOfParkedRequestsDoNotWait) {
+  Scheduler::Options options = kOptions;
+  options.max_waiting_prompt_tokens = 10;
+  Scheduler s(options);
+  Enqueue(s, {Request(1, 8)});
+  EXPECT_FALSE(s.Enqueue(Request(2, 8)).ok());
+  s.Park(1);
+  Enqueue(s, {Request(2, 8)});
+  s.SetPaused(1, false);
+  EXPECT_FALSE(s.Enqueue(Request(3, 1)).ok());
+  Step(s);
+  Step(s);
+  Enqueue(s, {Request(3, 8)});
+}
+
 TEST(Scheduler, PausedRequestsLeaveTheirPlacesAndTakeThemAgainBeforeThoseThatWait) {
   Scheduler s(kOptions);
   Enqueue(s, {Request(1, 1, 3), Request(2, 1, 3), Request(3, 1, 2)});
