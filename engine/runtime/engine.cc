@@ -69,10 +69,12 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
   counters_.keeps_prefixes = keeps_prefixes_;
   stats_ = counters_;
   if (files_ != nullptr) {
-    files_->Start([this](std::list<PrefixFiles::Found> found) {
-      absl::MutexLock lock(&mutex_);
-      found_.splice(found_.end(), found);
-    });
+    files_->Start(
+        [this](std::list<PrefixFiles::Found> found) {
+          absl::MutexLock lock(&mutex_);
+          found_.splice(found_.end(), found);
+        },
+        limits_.cache_bytes / 4);
   }
   thread_ = std::thread([this] { Run(); });
 }

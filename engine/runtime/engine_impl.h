@@ -114,6 +114,9 @@ class EngineImpl : public Engine {
   void WriteFiles(const RequestState& state, int64_t n_computed);
   bool ReadFiles(const RequestState& state, const PrefixFiles::Found* coming);
   void TakeFound();
+  void TakeAnswer(RequestState& state, const PrefixFiles::Found& found);
+  void EndReading(RequestState& state);
+  void EndSilentReads();
   void Extend(const RequestState& state, const PrefixFiles::Found& found);
   bool Reclaim();
   void QueueDraw(const std::vector<ScheduledRows>& batch, Step& step);

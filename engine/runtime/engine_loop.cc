@@ -9,10 +9,17 @@
 #include "engine/runtime/guarded.h"
 
 namespace lowkey {
+namespace {
+
+// The longest wait for an answer from files. Then the prompt is computed.
+constexpr absl::Duration kReadPatience = absl::Seconds(1);
+
+}  // namespace
 
 void EngineImpl::Run() {
   while (TakeInbox()) {
     ExpireDeadlines();
+    EndSilentReads();
     NoteDelivery();
     if (!live_.empty() || pending_.has_value()) RunStep();
     GiveUpWaiting();
@@ -54,8 +61,11 @@ void EngineImpl::FinishAll(const absl::Status& status) {
 // Takes submitted requests: from now on the scheduler may name them.
 void EngineImpl::TakeArrivals() {
   for (auto& state : inbox_) {
-    const RequestState& arrived = *live_.emplace(state->id, std::move(state)).first->second;
-    if (ReadFiles(arrived, nullptr)) scheduler_.Park(arrived.id);
+    RequestState& arrived = *live_.emplace(state->id, std::move(state)).first->second;
+    if (!ReadFiles(arrived, nullptr)) continue;
+    arrived.reads_since = absl::Now();
+    next_deadline_ = std::min(next_deadline_, *arrived.reads_since + kReadPatience);
+    scheduler_.Park(arrived.id);
   }
   inbox_.clear();
 }
@@ -102,9 +112,25 @@ void EngineImpl::ExpireDeadlines() {
     }
     if (deadline <= now) expired.push_back(id);
     next_deadline_ = std::min(next_deadline_, deadline);
+    if (state->reads_since.has_value()) {
+      next_deadline_ = std::min(next_deadline_, *state->reads_since + kReadPatience);
+    }
   }
   for (RequestId id : expired) {
     Finish(id, FinishReason::kDeadline, absl::DeadlineExceededError("deadline exceeded"));
+  }
+}
+
+// Lets requests go on whose files do not come.
+void EngineImpl::EndSilentReads() {
+  if (files_ == nullptr) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!found_.empty()) return;  // a step was long, not the disk
+  }
+  const absl::Time latest = absl::Now() - kReadPatience;
+  for (const auto& [id, state] : live_) {
+    if (state->reads_since.has_value() && *state->reads_since <= latest) EndReading(*state);
   }
 }
 

@@ -42,13 +42,13 @@ int64_t EngineImpl::RestorePrefix(RequestState& state) {
   return n_tokens;
 }
 
-// Gives memory up while the cache needs it: the prefixes used longest ago, and those that wait to be
-// written where dropping the others frees nothing.
+// Gives memory up that the cache needs: the prefixes used longest ago, then those that wait to be written.
 bool EngineImpl::Reclaim() {
   const int64_t n_used = runner_->used_cache_bytes();
-  const bool has_dropped = prefixes_.DropOldest();
-  if (has_dropped && runner_->used_cache_bytes() < n_used) return true;
-  return (files_ != nullptr && files_->DropWrite()) || has_dropped;
+  while (prefixes_.DropOldest()) {
+    if (runner_->used_cache_bytes() < n_used) return true;
+  }
+  return files_ != nullptr && files_->DropWrite();
 }
 
 // Returns the space of the request's prefix files (PrefixFiles). Mechanism standard alone has some.
@@ -95,7 +95,8 @@ bool EngineImpl::ReadFiles(const RequestState& state, const PrefixFiles::Found* 
     int64_t first_piece = prefixes_.NumTokens(state) / shape->n_tokens;
     if (coming != nullptr) {
       if (first_piece < coming->read.first_piece) return;  // what they follow is gone
-      first_piece = coming->read.first_piece + static_cast<int64_t>(coming->pieces.size());
+      const auto n_coming = static_cast<int64_t>(coming->pieces.size());
+      first_piece = std::max(first_piece, coming->read.first_piece + n_coming);
     }
     if (first_piece >= n_pieces) return;
     PrefixFiles::Read read{state.id, FileSpace(request), request.prompt,
@@ -106,36 +107,49 @@ bool EngineImpl::ReadFiles(const RequestState& state, const PrefixFiles::Found* 
   return is_reading;
 }
 
-// Takes one answer's pieces into the prefix cache while the next ones are read, and lets the request go on
-// once there are no further ones.
+// Takes the pieces that were read into the prefix cache.
 void EngineImpl::TakeFound() {
   if (files_ == nullptr) return;
   files_->Collect();
-  std::list<PrefixFiles::Found> one;
+  std::list<PrefixFiles::Found> all;
   {
     absl::MutexLock lock(&mutex_);
-    if (!found_.empty()) one.splice(one.begin(), found_, found_.begin());
+    all.swap(found_);
   }
-  if (one.empty()) return;
-  const PrefixFiles::Found& found = one.front();
-  files_->EndRead();
-  const RequestState* const state = FindLive(found.read.request);
-  if (state == nullptr) return;
-  const bool goes_on = !found.is_end && ReadFiles(*state, &found);
-  if (!found.pieces.empty()) Extend(*state, found);
-  if (goes_on) return;
-  absl::MutexLock lock(&mutex_);
-  scheduler_.SetPaused(state->id, false);
+  while (!all.empty()) {
+    const PrefixFiles::Found& found = all.front();
+    files_->EndRead();
+    RequestState* const state = FindLive(found.read.request);
+    if (state != nullptr && state->reads_since.has_value()) TakeAnswer(*state, found);
+    all.pop_front();
+  }
+}
+
+// Takes one answer's pieces while the next ones are read. Once there are none, the request goes on.
+void EngineImpl::TakeAnswer(RequestState& state, const PrefixFiles::Found& found) {
+  const bool goes_on = !found.is_end && ReadFiles(state, &found);
+  if (!found.pieces.empty()) Extend(state, found);
+  if (!goes_on) return EndReading(state);
+  state.reads_since = absl::Now();
 }
 
 void EngineImpl::Extend(const RequestState& state, const PrefixFiles::Found& found) {
-  const int64_t n_before = found.read.first_piece * found.read.shape.n_tokens;
+  const PieceShape& shape = found.read.shape;
+  const int64_t n_before = found.read.first_piece * shape.n_tokens;
+  const int64_t n_after = n_before + static_cast<int64_t>(found.pieces.size()) * shape.n_tokens;
   int64_t n_tokens = n_before;
   (void)Guarded([&] {
+    if (prefixes_.NumTokens(state) >= n_after) return;  // another request has taken them
     AttentionMechanism& mechanism = runner_->mechanism(state.request.attention.mechanism);
     n_tokens = prefixes_.Extend(state, mechanism, n_before, found.pieces).value_or(n_before);
   });
   counters_.n_prefix_file_tokens += n_tokens - n_before;
+}
+
+void EngineImpl::EndReading(RequestState& state) {
+  state.reads_since.reset();
+  absl::MutexLock lock(&mutex_);
+  scheduler_.SetPaused(state.id, false);
 }
 
 }  // namespace lowkey

@@ -127,14 +127,17 @@ absl::StatusOr<int64_t> PrefixCache::Extend(const RequestState& state,
                                             AttentionMechanism& mechanism, int64_t n_tokens,
                                             absl::Span<const Buffer> pieces) {
   const EngineRequest& request = state.request;
+  Tenant& tenant = by_tenant_[request.tenant];
   SequenceCache cache;
   if (n_tokens > 0) {
-    const auto match =
-        by_tenant_[request.tenant].index.Find(request.attention, request.prompt, n_tokens);
+    const auto match = tenant.index.Find(request.attention, request.prompt, n_tokens);
     if (match.n_tokens != n_tokens) return absl::AbortedError("the prefix is gone");
     cache = (*match.value)->cache();
   }
   cache.options = request.attention;
+  // Counted for its tenant also where the cache drops it meanwhile: others give nothing for it.
+  HeldPrefix held(cache, tenant.memory);
+  held.Count();
   for (const Buffer& piece : pieces) {
     if (!mechanism.AppendPiece(cache, {piece.data(), piece.size_bytes()}).ok()) break;
   }

@@ -76,9 +76,10 @@ class PrefixCache {
   // length in tokens. Leaves out at least the last row and all rows whose logits are wanted.
   int64_t Restore(RequestState& state);
 
-  // Returns how many tokens of the request's prompt Restore would find, if they are in the cache, and
-  // how many it finds.
+  // Returns the length of the longest prefix that Restore may give the request, whatever is held.
   static int64_t MostTokens(const RequestState& state);
+  // Returns the length of the longest prefix held that Restore may give the request, which counts as
+  // used.
   int64_t NumTokens(const RequestState& state);
 
   // Keeps the prefixes of choice 0 after n_computed rows that AttentionMechanism::Prefix gives.

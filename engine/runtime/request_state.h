@@ -81,6 +81,8 @@ class RequestState {
   Selection selection;               // set where the engine chose the mechanism
   bool is_approximate = false;       // ModelRunner::IsApproximate of the request's options
   std::optional<Forecast> forecast;  // made at its submission
+  // Set while the request waits for files of its prefix: since when for the next answer.
+  std::optional<absl::Time> reads_since;
   // Set when a step that the request shared threw: it is computed alone until it has caught up.
   bool is_suspect = false;
   // The latest start with which the request meets its deadline.

@@ -60,7 +60,8 @@ class Http1Session final : public HttpSession, private HttpExchange {
   void Produce(size_t max_bytes, std::string& out, absl::Time now) override;
   void OnTick(absl::Time now) override;
   void BeginDrain() override;
-  bool has_told() const override { return is_draining_; }  // the next answer says so
+  // The next answer says so.
+  bool has_told() const override { return is_over_ || (is_draining_ && !IsBeingAsked()); }
 
   bool wants_input() const override;
   bool has_output() const override { return !output_.empty(); }
@@ -106,6 +107,11 @@ class Http1Session final : public HttpSession, private HttpExchange {
   void BeginExchange();
   void OnBody(std::string_view bytes);
   void OnBodyEnd();
+  // Whether a part of a request has come, and the rest is to come.
+  bool IsBeingAsked() const {
+    return exchange_.has_value() ? !exchange_->is_body_whole && !exchange_->has_ended
+                                 : parser_.is_in_head();
+  }
   // Ends an exchange whose answer was handed over. False if there is none.
   bool FinishExchange();
   // Whether what comes of a body is dropped.

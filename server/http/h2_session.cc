@@ -229,7 +229,6 @@ void H2Session::BeginDrain() {
   if (is_over_ || is_draining_) return;
   const bool was_running = is_running_;
   is_draining_ = true;
-  notice_at_ = now_;
   Check(nghttp2_submit_shutdown_notice(nghttp2_));
   if (!was_running) {
     const Running running(*this);
@@ -452,6 +451,7 @@ void H2Session::EndNotice() {
 }
 
 void H2Session::AdvanceDrain() {
+  if (is_draining_) notice_at_ = std::min(notice_at_, now_);
   if (now_ - notice_at_ >= kNoticeTime) EndNotice();
   if (now_ - started_at_ > limits_.max_age) BeginDrain();
 }

@@ -113,7 +113,7 @@ class H2Session final : public HttpSession {
   bool is_draining_ = false;
   bool is_notice_answered_ = false;
   bool is_last_goaway_submitted_ = false;
-  absl::Time notice_at_;  // of the drain
+  absl::Time notice_at_ = absl::InfiniteFuture();  // the first tick after the drain's
 
   const absl::Time started_at_;
   absl::Time now_;

@@ -87,6 +87,13 @@ struct FileTimes {
   timespec times[2];
 };
 
+// Sets when an open file was used, unless it was used later.
+void NoteUse(int descriptor, absl::Time used) {
+  struct stat info = {};
+  if (fstat(descriptor, &info) != 0 || absl::TimeFromTimespec(info.st_mtim) >= used) return;
+  futimens(descriptor, FileTimes(used).times);
+}
+
 // Says whether a name is one that we give; other files of the folder are nobody's business.
 bool IsOurs(std::string_view name, std::string_view suffix) {
   constexpr size_t kDigits = 2 * sizeof(PieceKey);
@@ -116,7 +123,8 @@ std::vector<FileInfo> ListFiles(const std::string& folder, std::string_view suff
 
 }  // namespace
 
-absl::StatusOr<PieceFolder> PieceFolder::Open(const std::string& path, int64_t max_bytes) {
+absl::StatusOr<PieceFolder> PieceFolder::Open(std::string path, int64_t max_bytes) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return FileError(path, "cannot be made");
@@ -126,7 +134,7 @@ absl::StatusOr<PieceFolder> PieceFolder::Open(const std::string& path, int64_t m
     return absl::FailedPreconditionError(absl::StrCat(path, ": expected a folder"));
   }
   if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) return FileError(path, "cannot be used");
-  PieceFolder folder(path, max_bytes);
+  PieceFolder folder(std::move(path), max_bytes);
   LK_RETURN_IF_ERROR(folder.Trim());
   return folder;
 }
@@ -164,12 +172,16 @@ absl::StatusOr<std::optional<Buffer>> PieceFolder::Read(const PieceKey& key, abs
   }
   if (stated != DigestOf(key, {bytes.data(), bytes.size_bytes()}))
     return wrong("its digest is not that of its bytes");
-  futimens(descriptor, FileTimes(used).times);
+  NoteUse(descriptor, used);
   return Piece(std::move(bytes));
 }
 
 bool PieceFolder::Touch(const PieceKey& key, absl::Time used) const {
-  return utimensat(AT_FDCWD, PathOf(key).c_str(), FileTimes(used).times, AT_SYMLINK_NOFOLLOW) == 0;
+  const int descriptor = open(PathOf(key).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) return false;
+  NoteUse(descriptor, used);
+  close(descriptor);
+  return true;
 }
 
 absl::StatusOr<std::string> PieceFolder::WriteAside(const PieceKey& key, absl::Time used,

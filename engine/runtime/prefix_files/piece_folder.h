@@ -28,7 +28,7 @@ class PieceFolder {
  public:
   // Makes the folder, for its owner alone, where there is none, and measures what is in it.
   // FAILED_PRECONDITION when it cannot be written to.
-  static absl::StatusOr<PieceFolder> Open(const std::string& path, int64_t max_bytes);
+  static absl::StatusOr<PieceFolder> Open(std::string path, int64_t max_bytes);
 
   // Returns the piece; nullopt where there is none. DATA_LOSS when the file is
   // not as it was written or has more than max_bytes; it is removed. RESOURCE_EXHAUSTED without memory.

@@ -40,8 +40,9 @@ PrefixFiles::~PrefixFiles() {
   if (writer_.joinable()) writer_.join();
 }
 
-void PrefixFiles::Start(std::function<void(std::list<Found>)> deliver) {
+void PrefixFiles::Start(std::function<void(std::list<Found>)> deliver, int64_t max_waiting_bytes) {
   deliver_ = std::move(deliver);
+  max_waiting_bytes_ = max_waiting_bytes;
   reader_ = std::thread([this] { RunReads(); });
   writer_ = std::thread([this] { RunWrites(); });
 }
@@ -95,12 +96,19 @@ void PrefixFiles::ReadPieces(const Read& read, Found& found) {
 
 void PrefixFiles::StartWrite(Write write) {
   Collect();
+  int64_t n_bytes = 0;
+  for (const auto& piece : write.pieces) n_bytes += static_cast<int64_t>(piece.size());
   if (jobs_.size() >= kMaxWrites) return;
-  // The writer's thread never holds the last reference to a prefix.
-  const std::shared_ptr<Job>& job = jobs_.emplace_back(std::make_shared<Job>());
-  job->write = std::move(write);
+  if (!jobs_.empty() && n_waiting_bytes_ + n_bytes > max_waiting_bytes_) return;
+  // Memory is taken before anything changes. The writer's thread never holds the last reference to a
+  // prefix.
+  std::list<std::shared_ptr<Job>> kept(1, std::make_shared<Job>()), waiting = kept;
+  kept.front()->write = std::move(write);
+  kept.front()->n_bytes = n_bytes;
+  jobs_.splice(jobs_.end(), kept);
+  n_waiting_bytes_ += n_bytes;
   absl::MutexLock lock(&mutex_);
-  writes_.push_back(job);
+  writes_.splice(writes_.end(), waiting);
 }
 
 void PrefixFiles::RunWrites() {
@@ -150,20 +158,29 @@ void PrefixFiles::WritePieces(Job& job) {
 }
 
 void PrefixFiles::Collect() {
-  std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) {
+  std::erase_if(jobs_, [this](const std::shared_ptr<Job>& job) {
     if (!job->is_over) return false;
-    job->write.prefix = {};
+    Drop(*job);
     return true;
   });
+}
+
+void PrefixFiles::Drop(Job& job) {
+  n_waiting_bytes_ -= job.n_bytes;
+  job.write.prefix = {};
 }
 
 bool PrefixFiles::DropWrite() {
   if (jobs_.empty()) return false;
   const std::shared_ptr<Job> job = std::move(jobs_.back());
   jobs_.pop_back();
+  {
+    absl::MutexLock lock(&mutex_);
+    writes_.remove(job);
+  }
   absl::MutexLock lock(&job->mutex);
   job->is_over = true;
-  job->write.prefix = {};
+  Drop(*job);
   return true;
 }
 

@@ -69,14 +69,15 @@ class PrefixFiles {
   ~PrefixFiles();
 
   // Starts the threads. One of them calls `deliver` with the answer to each read; it must not throw.
-  void Start(std::function<void(std::list<Found>)> deliver);
+  // Prefixes that wait to be written hold at most max_waiting_bytes, or are a single one.
+  void Start(std::function<void(std::list<Found>)> deliver, int64_t max_waiting_bytes);
 
   // Returns false while kMaxReads have no EndRead: the caller goes on without files.
   bool StartRead(Read read);
-  // Notes that an answer was taken, and its memory is gone.
+  // Notes that an answer was taken.
   void EndRead() { --n_reads_; }
   // Writes the pieces that no file has, as far as they take half of all room. A prefix beyond
-  // kMaxWrites is not written.
+  // kMaxWrites, or beyond the bytes that may wait, is not written.
   void StartWrite(Write write);
   // Drops the prefixes whose pieces are written.
   void Collect();
@@ -90,7 +91,8 @@ class PrefixFiles {
   static constexpr absl::Duration kFlushTime = absl::Seconds(2);
 
   struct Job {
-    Write write;        // the engine's thread alone changes it
+    Write write;  // the engine's thread alone changes it
+    int64_t n_bytes = 0;
     absl::Mutex mutex;  // held while bytes of the prefix are read, and while it is dropped
     std::atomic<bool> is_over = false;  // written or dropped: the bytes may be gone
   };
@@ -102,6 +104,7 @@ class PrefixFiles {
   void RunWrites();
   void ReadPieces(const Read& read, Found& found);
   void WritePieces(Job& job);
+  void Drop(Job& job);
   // Counts an error and reports it, at most once a minute.
   void NoteError(const absl::Status& status);
 
@@ -111,7 +114,7 @@ class PrefixFiles {
 
   mutable absl::Mutex mutex_;
   std::deque<Read> reads_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::shared_ptr<Job>> writes_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::shared_ptr<Job>> writes_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time stop_writing_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time next_report_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
@@ -119,6 +122,7 @@ class PrefixFiles {
 
   // Of the engine's thread, which drops their prefixes.
   std::list<std::shared_ptr<Job>> jobs_;
+  int64_t n_waiting_bytes_ = 0, max_waiting_bytes_ = 0;  // of jobs_
   size_t n_reads_ = 0;
   std::thread reader_, writer_;
 };

@@ -84,7 +84,7 @@ class EnginePrefixFilesTest : public ::testing::Test {
   std::vector<fs::path> Files(const std::string& folder = "files") const {
     std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(temp_.File(folder))) {
-      files.push_back(entry.path());
+      if (entry.path().extension() == ".piece") files.push_back(entry.path());
     }
     std::sort(files.begin(), files.end());
     return files;

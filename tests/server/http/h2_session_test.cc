@@ -226,6 +226,7 @@ TEST_F(H2SessionTest, AClientThatDoesNotAnswerHasHalfASecondToLearnOfADrain) {
   Talk();
   session_->BeginDrain();
   Output();  // notice and ping are lost
+  session_->OnTick(now_ += absl::Milliseconds(100));
   session_->OnTick(now_ += absl::Milliseconds(400));
   EXPECT_FALSE(session_->has_told());
   client_.Send(RequestFields("GET", "/late"), "");

@@ -172,6 +172,17 @@ TEST_F(PieceFolderTest, APrefixLosesItsEndFirst) {
   EXPECT_TRUE(folder.Touch(KeyOf(0), now_));
 }
 
+TEST_F(PieceFolderTest, AnEarlierUseDoesNotMakeAPieceOlder) {
+  PieceFolder folder = Open(1000);
+  for (int i = 0; i < 7; ++i) {
+    ASSERT_TRUE(folder.Write(KeyOf(i), now_ + i * absl::Seconds(1), Bytes(100, i)).ok());
+  }
+  EXPECT_TRUE(folder.Touch(KeyOf(6), now_ - absl::Seconds(5)));
+  EXPECT_TRUE(folder.Read(KeyOf(5), now_ - absl::Seconds(5), 100)->has_value());
+  ASSERT_TRUE(folder.Write(KeyOf(7), now_ + absl::Seconds(9), Bytes(100, 7)).ok());
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(fs::exists(PathOf(i)), i >= 2) << i;
+}
+
 TEST_F(PieceFolderTest, WhatOtherProcessesWriteCounts) {
   PieceFolder a = Open(4000), b = Open(4000);
   for (int i = 0; i < 60; ++i) {
@@ -200,7 +211,10 @@ TEST_F(PieceFolderTest, AFolderThatCannotBeUsedIsRefused) {
             absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(PieceFolder::Open(temp_.File("file/a"), kMaxBytes).status().message()),
               HasSubstr("file/a: cannot be made: Not a directory"));
-  EXPECT_TRUE(PieceFolder::Open(temp_.File("a/b/c"), kMaxBytes).ok());
+  EXPECT_TRUE(PieceFolder::Open(temp_.File("a/b/c/"), kMaxBytes).ok());
+  struct stat info = {};
+  ASSERT_EQ(stat(temp_.File("a/b/c").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
 }
 
 }  // namespace
