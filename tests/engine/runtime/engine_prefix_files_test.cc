@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "engine/runtime/prefix_files/piece_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -43,6 +42,15 @@ EngineRequest Request(int n_prompt, int n_new, int variant = 0) {
   r.max_new_tokens = n_new;
   r.sampling.logprobs = 0;
   return r;
+}
+
+PieceKey KeyOf(const fs::path& file) {
+  const std::string digits = file.stem().string();
+  PieceKey key;
+  for (size_t i = 0; i < key.size(); ++i) {
+    key[i] = static_cast<uint8_t>(std::stoi(digits.substr(2 * i, 2), nullptr, 16));
+  }
+  return key;
 }
 
 class EnginePrefixFilesTest : public ::testing::Test {
@@ -221,9 +229,7 @@ TEST_F(EnginePrefixFilesTest, BytesThatCannotBeAPieceAreNotTaken) {
     auto folder = PieceFolder::Open(temp_.File(c.name), 1 << 30);
     ASSERT_TRUE(folder.ok());
     for (const fs::path& file : Files(c.name)) {
-      PieceKey key;
-      const std::string digits = absl::HexStringToBytes(file.stem().string());
-      std::copy(digits.begin(), digits.end(), key.begin());
+      const PieceKey key = KeyOf(file);
       const Buffer piece = **folder->Read(key, absl::Now(), 1 << 30);
       std::vector<std::byte> bytes(piece.data(), piece.data() + piece.size_bytes());
       bytes.pop_back();
@@ -240,9 +246,7 @@ TEST_F(EnginePrefixFilesTest, EveryChangeOfACodedPieceIsRefusedOrHarmless) {
   Run(request);
   engine_ = nullptr;
   const fs::path file = Files().at(0);
-  PieceKey key;
-  const std::string digits = absl::HexStringToBytes(file.stem().string());
-  std::copy(digits.begin(), digits.end(), key.begin());
+  const PieceKey key = KeyOf(file);
   auto folder = PieceFolder::Open(temp_.File("files"), 1 << 30);
   ASSERT_TRUE(folder.ok());
   const Buffer piece = **folder->Read(key, absl::Now(), 1 << 30);
