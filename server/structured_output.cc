@@ -90,14 +90,14 @@ absl::StatusOr<std::shared_ptr<const grammar::Grammar>> CompileGrammar(const Res
   return grammar::CompileEbnf(format.text, budget);
 }
 
-absl::Status CheckSize(const ResponseFormat& format) {
+}  // namespace
+
+absl::Status StructuredOutput::CheckSize(const ResponseFormat& format) {
   size_t n_bytes = format.text.size();
   for (const std::string& choice : format.choices) n_bytes += choice.size() + 1;
   for (const ToolCallsForm::Tool& tool : format.calls.tools) n_bytes += tool.schema.size();
-  return grammar::CheckGrammarBytes(NameOf(format.kind), n_bytes);
+  return Prefixed(FieldOf(format), grammar::CheckGrammarBytes(NameOf(format.kind), n_bytes));
 }
-
-}  // namespace
 
 std::shared_ptr<const grammar::Vocabulary> StructuredOutput::VocabularyOnce() {
   absl::MutexLock lock(&mutex_);
@@ -140,7 +140,7 @@ absl::StatusOr<std::shared_ptr<const TokenConstraintFactory>> StructuredOutput::
         absl::StrCat(FieldOf(format),
                      ": the model has no end-of-sequence token, expected one that ends the text"));
   }
-  LK_RETURN_IF_ERROR(Prefixed(FieldOf(format), CheckSize(format)));
+  LK_RETURN_IF_ERROR(CheckSize(format));
   std::string key = KeyOf(format, tenant);
   if (Factory found = Find(key); found != nullptr) return found;
   absl::StatusOr<std::shared_ptr<const grammar::Grammar>> compiled =

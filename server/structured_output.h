@@ -40,6 +40,9 @@ class StructuredOutput {
       const ResponseFormat& format, const std::string& tenant, Interrupt& interrupt)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // INVALID_ARGUMENT, as Compile's, for more text than is compiled.
+  static absl::Status CheckSize(const ResponseFormat& format);
+
   int64_t cached_bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -175,6 +175,17 @@ absl::Status TextService::CheckBounds(const GenerationRequest& request) const {
                     std::numeric_limits<int32_t>::max());
 }
 
+absl::Status TextService::CheckFields(const GenerationRequest& request) const {
+  LK_RETURN_IF_ERROR(CheckBounds(request));
+  LK_RETURN_IF_ERROR(
+      ResolveSampling(request.sampling, options_.defaults.sampling, engine_.config().vocab_size)
+          .status());
+  LK_RETURN_IF_ERROR(ResolveSelectable(request.attention, options_.defaults).status());
+  LK_RETURN_IF_ERROR(ResolveDraft(request.draft, options_.defaults.draft).status());
+  if (!request.response_format.has_value()) return absl::OkStatus();
+  return StructuredOutput::CheckSize(*request.response_format);
+}
+
 absl::StatusOr<int32_t> TextService::NewTokens(std::optional<int32_t> asked, int32_t fallback,
                                                size_t n_prompt_tokens) const {
   const int64_t context = engine_.limits().context_tokens;

@@ -65,6 +65,10 @@ class TextService {
   absl::StatusOr<RequestId> Generate(const GenerationRequest& request,
                                      std::unique_ptr<GenerationListener> listener);
 
+  // Returns the first of Generate's errors that follows from the request's fields alone, without its
+  // prompt and the compilation of its response format. Costs little.
+  absl::Status CheckFields(const GenerationRequest& request) const;
+
   // Starts one scoring per continuation; the callback gets all results or the first error. Returns
   // the same errors as Generate, without a callback.
   absl::StatusOr<std::vector<RequestId>> Score(const ScoreRequest& request, ScoreCallback callback);

@@ -54,7 +54,7 @@ absl::StatusOr<TokenizeResult> TextService::Tokenize(const TokenizeRequest& requ
                                      {.max_bytes = kMaxTokenizeBytes, .interrupt = &interrupt}));
     result = {std::move(prompt.tokens), std::move(prompt.text)};
   }
-  claim->Charge(static_cast<int64_t>(result.tokens.size()));
+  if (request.is_charged) claim->Charge(static_cast<int64_t>(result.tokens.size()));
   LK_RETURN_IF_ERROR(CheckAnswerBytes(tokenizer_, result.tokens));
   return result;
 }

@@ -27,6 +27,10 @@ inline constexpr int64_t kPageTokens = 64;
 // Returns the number of pages that hold n_tokens.
 inline int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
 
+// What tells the pages and slabs that are held from one another: addresses of their bytes may change.
+using MemoryId = std::pair<const void*, int64_t>;
+inline MemoryId IdOf(const Slab& slab) { return {&slab, -1}; }
+
 // A counted reference to one page: one of the cache's, or a slab where a page has another size.
 // Copies share the page; the last copy to go returns it. Write only while unique(). Used by the
 // engine's thread alone; must not outlive its Cache.
@@ -43,6 +47,8 @@ class PageHandle {
   std::byte* data() const;
   int64_t size_bytes() const;
   bool unique() const;
+  // Tells the memory from other memory that is held, wherever it moves (Cache::FitIn).
+  MemoryId id() const { return slab_ != nullptr ? IdOf(*slab_) : MemoryId(cache_, number_); }
 
  private:
   friend class Cache;

@@ -281,7 +281,10 @@ absl::Status EntryReader::ReadTensors() {
   LK_RETURN_IF_ERROR(table.CheckNothingLeft(
       [](std::string_view) { return false; },
       absl::StrCat(std::string(MechanismName(out_.mechanism)), " has no such weight")));
-  return CheckOwnTensors();
+  LK_RETURN_IF_ERROR(CheckOwnTensors());
+  // Slices stand in for the checkpoint's keys or values, which its own set has.
+  if (out_.use.slices_input) out_.has_own_projections = true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<BundledMechanism> EntryReader::Read() {

@@ -36,14 +36,14 @@ bool IsPrefixStop(const EngineRequest& request, const AttentionMechanism& mechan
   return std::binary_search(stops.begin(), stops.end(), n_tokens);
 }
 
-void PrefixMemory::Add(const void* memory, int64_t n_bytes) {
+void PrefixMemory::Add(MemoryId memory, int64_t n_bytes) {
   Piece& piece = pieces_[memory];
   if (++piece.n_prefixes > 1) return;
   piece.n_bytes = n_bytes;
   n_bytes_ += n_bytes;
 }
 
-void PrefixMemory::Remove(const void* memory) noexcept {
+void PrefixMemory::Remove(MemoryId memory) noexcept {
   const auto found = pieces_.find(memory);
   if (--found->second.n_prefixes > 0) return;
   n_bytes_ -= found->second.n_bytes;
@@ -51,7 +51,7 @@ void PrefixMemory::Remove(const void* memory) noexcept {
 }
 
 void HeldPrefix::Count() {
-  Visit([this](const void* memory, int64_t n_bytes) {
+  Visit([this](MemoryId memory, int64_t n_bytes) {
     memory_.Add(memory, n_bytes);
     ++n_counted_;
   });
@@ -59,16 +59,16 @@ void HeldPrefix::Count() {
 
 HeldPrefix::~HeldPrefix() {
   int64_t n_left = n_counted_;
-  Visit([&](const void* memory, int64_t) {
+  Visit([&](MemoryId memory, int64_t) {
     if (n_left-- > 0) memory_.Remove(memory);
   });
 }
 
-void HeldPrefix::Visit(absl::FunctionRef<void(const void* memory, int64_t n_bytes)> visit) const {
+void HeldPrefix::Visit(absl::FunctionRef<void(MemoryId memory, int64_t n_bytes)> visit) const {
   for (const PageHandle& page : cache_.pages) {
-    if (page) visit(page.data(), page.size_bytes());
+    if (page) visit(page.id(), page.size_bytes());
   }
-  cache_.state.VisitSlabs([&](const Slab& slab) { visit(slab.data(), slab.size_bytes()); });
+  cache_.state.VisitSlabs([&](const Slab& slab) { visit(IdOf(slab), slab.size_bytes()); });
 }
 
 int64_t PrefixCache::MostTokens(const RequestState& state) {

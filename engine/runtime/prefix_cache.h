@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -33,8 +32,8 @@ bool IsPrefixStop(const EngineRequest& request, const AttentionMechanism& mechan
 class PrefixMemory {
  public:
   // Counts a page or slab for one more prefix. When it throws, nothing has changed.
-  void Add(const void* memory, int64_t n_bytes);
-  void Remove(const void* memory) noexcept;
+  void Add(MemoryId memory, int64_t n_bytes);
+  void Remove(MemoryId memory) noexcept;
   int64_t n_bytes() const { return n_bytes_; }
 
  private:
@@ -42,7 +41,7 @@ class PrefixMemory {
     int64_t n_bytes = 0;
     int64_t n_prefixes = 0;
   };
-  std::unordered_map<const void*, Piece> pieces_;
+  std::map<MemoryId, Piece> pieces_;
   int64_t n_bytes_ = 0;
 };
 
@@ -60,7 +59,7 @@ class HeldPrefix {
 
  private:
   // Calls `visit` for each page and slab, always in the same order.
-  void Visit(absl::FunctionRef<void(const void* memory, int64_t n_bytes)> visit) const;
+  void Visit(absl::FunctionRef<void(MemoryId memory, int64_t n_bytes)> visit) const;
 
   const SequenceCache cache_;
   PrefixMemory& memory_;

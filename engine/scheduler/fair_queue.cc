@@ -17,6 +17,7 @@ double FairQueue::ServedWithoutCredit(double served) const {
   for (const auto& [name, other] : tenants_) {
     if (!other.line.empty()) least = std::min(least.value_or(other.served), other.served);
   }
+  if (!least.has_value() && last_.has_value()) least = tenants_.at(*last_).served;
   return std::max(served, least.value_or(served));
 }
 
@@ -32,7 +33,9 @@ void FairQueue::Remove(uint64_t id) {
   const auto found = places_.find(id);
   if (found == places_.end()) return;
   const auto& [tenant, place] = found->second;
-  tenants_.at(tenant).line.erase({place, id});
+  Line& line = tenants_.at(tenant).line;
+  line.erase({place, id});
+  if (line.empty()) last_ = tenant;
   places_.erase(found);
 }
 

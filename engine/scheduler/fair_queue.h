@@ -61,11 +61,13 @@ class FairQueue {
     return n_pushed_ - kOvertakes * request.priority;
   }
   // Returns what a tenant that begins to wait has been served: credit from idling is lost, as no
-  // tenant may then keep the others out.
+  // tenant may then keep the others out. It has been served as much as the one that waits and has been
+  // served least, or, where nobody waits, as the one that waited last.
   double ServedWithoutCredit(double served) const;
 
   std::map<std::string, Tenant> tenants_;
   std::map<uint64_t, std::pair<std::string, int64_t>> places_;  // by id: tenant, place
+  std::optional<std::string> last_;  // the tenant whose line became empty last
   int64_t n_pushed_ = 0;
 };
 

@@ -74,7 +74,7 @@ std::optional<int32_t> Vocabulary::LongestBeginning(std::string_view text) const
 }
 
 void Vocabulary::AddText(std::string_view text) {
-  if (text.size() <= kMaxTokenBytes) {
+  if (text.size() <= kMaxTokenBytes && bytes_.size() + text.size() <= kMaxBytes) {
     bytes_.append(text);
     max_token_bytes_ = std::max(max_token_bytes_, static_cast<int>(text.size()));
   }

@@ -25,8 +25,8 @@ inline constexpr char kControlByte = '\xFF';
 // safe to share between threads.
 class Vocabulary {
  public:
-  // Tokens of more bytes are left out: they may never come.
-  static constexpr size_t kMaxTokenBytes = 256;
+  // Tokens of more bytes are left out, and all after so many bytes together: they may never come.
+  static constexpr size_t kMaxTokenBytes = 256, kMaxBytes = size_t{16} << 20;
 
   // A control piece is spelled kControlByte and its name. Other tokens are left out if they decode
   // to no bytes, or to bytes with kControlByte among them. Ids from the tokenizer's vocabulary to

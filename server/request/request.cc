@@ -40,8 +40,13 @@ absl::StatusOr<SelectionRules> MergeRules(const AttentionChoice& choice, Selecti
   }
   if (!choice.allowed.empty()) rules.allowed.clear();
   for (const std::string& name : choice.allowed) {
-    LK_ASSIGN_OR_RETURN(rules.allowed.emplace_back(),
+    LK_ASSIGN_OR_RETURN(const Mechanism mechanism,
                         Prefixed("attention.allowed", ParseMechanism(name)));
+    if (std::find(rules.allowed.begin(), rules.allowed.end(), mechanism) != rules.allowed.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attention.allowed: ", name, " twice, expected each mechanism once"));
+    }
+    rules.allowed.push_back(mechanism);
   }
   Take(choice.allow_approximate, rules.allow_approximate);
   if (const std::optional<double>& ratio = choice.max_perplexity_ratio; ratio.has_value()) {

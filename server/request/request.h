@@ -89,6 +89,8 @@ struct TokenizeRequest {
   std::string model = {};
   std::variant<std::string, Conversation> input = {};  // a text may be empty
   bool add_bos = true;  // where the model has one; a conversation's template writes its own
+  // Whether the tokens count against the tenant's quota: not where they are then generated from.
+  bool is_charged = true;
   absl::Time deadline = absl::InfiniteFuture();
   Tenant tenant = {};
   IsCancelled is_cancelled = {};

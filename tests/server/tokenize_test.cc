@@ -136,6 +136,18 @@ TEST_F(TokenizeTest, CountsInTheTenantsLimits) {
   EXPECT_TRUE(service_.Tokenize({.tenant = {.name = "others"}}).ok());
 }
 
+TEST_F(TokenizeTest, TokensToGenerateFromAreChargedOnce) {
+  const Tenant tenant = {.name = "ours", .tokens_per_minute = 5};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(
+        service_.Tokenize({.input = Words(20), .is_charged = false, .tenant = tenant}).ok());
+  }
+  EXPECT_TRUE(service_.Tokenize({.input = Words(20), .tenant = tenant}).ok());
+  EXPECT_EQ(
+      service_.Tokenize({.input = Words(1), .is_charged = false, .tenant = tenant}).status().code(),
+      kExhausted);
+}
+
 TEST_F(TokenizeTest, EndsWhenNobodyWaits) {
   EXPECT_EQ(service_.Tokenize({.deadline = absl::InfinitePast()}).status().code(), kDeadline);
   EXPECT_EQ(service_.Detokenize({.deadline = absl::InfinitePast()}).status().code(), kDeadline);

@@ -19,6 +19,7 @@ constexpr std::string_view kNonSpace =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff})"
     R"(\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 
+constexpr int kMaxCount = 256;  // of a repeat
 constexpr std::string_view kCallout = "(?C)";
 
 constexpr std::array<std::string_view, 8> kGroups = {"(?:",  "(?i:", "(?=", "(?!",
@@ -110,6 +111,12 @@ class Translator {
       if (counts.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(counts[0])) ||
           counts.find_first_not_of("0123456789,") != std::string_view::npos) {
         return Unsupported(Rest().substr(0, 8));
+      }
+      // A repeat that fails takes its steps between two callouts.
+      int count = 0;
+      for (const char c : counts) {
+        count = c == ',' ? 0 : 10 * count + (c - '0');
+        if (count > kMaxCount) return Unsupported(Rest().substr(0, 8));
       }
       Copy(end + 1);
     } else {

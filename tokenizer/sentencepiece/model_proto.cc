@@ -152,6 +152,10 @@ absl::Status PieceError(size_t id, const Piece& piece, const std::string& what) 
 
 absl::Status CheckPiece(size_t id, const Piece& piece) {
   if (piece.text.empty()) return PieceError(id, piece, "empty, expected at least one character");
+  if (piece.text.size() > kMaxPieceBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("piece ", id, ": ", piece.text.size(),
+                                                   " bytes, expected at most ", kMaxPieceBytes));
+  }
   if (FindInvalidUtf8(piece.text).has_value()) {
     return PieceError(id, piece, "not UTF-8, expected valid UTF-8");
   }
@@ -275,9 +279,15 @@ absl::Status ValidateModelProto(const ModelProto& model) {
   LK_RETURN_IF_ERROR(CheckSupported(model));
   absl::flat_hash_set<std::string_view> seen;
   seen.reserve(model.pieces.size());
+  size_t total_bytes = 0;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
     LK_RETURN_IF_ERROR(CheckPiece(id, piece));
+    total_bytes += piece.text.size();
+    if (total_bytes > kMaxTotalPieceBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("pieces: more than ", kMaxTotalPieceBytes,
+                                                     " bytes in all, expected at most that"));
+    }
     if (!seen.insert(piece.text).second) return PieceError(id, piece, "repeated, expected once");
   }
   if (FindInvalidUtf8(model.unk_surface).has_value()) {

@@ -245,8 +245,10 @@ std::optional<SequenceCache> AtpPolicy::Prefix(const SequenceCache& sequence, in
   auto blocks = FirstPages(state.blocks, 0, n_closed);
   if (blocks.has_value()) {
     prefix.state.As<AtpState>().blocks = *std::move(blocks);
-  } else if (near > 0 || o.basis == AtpBasis::kInput) {
-    return std::nullopt;  // the tokens that would make the blocks again are gone
+  } else if (near > 0 || o.basis == AtpBasis::kInput || o.merge) {
+    // The tokens that would make the blocks again are gone; or all of the blocks would be held at once,
+    // where BoundBytes has the merged ones.
+    return std::nullopt;
   }
   return prefix;
 }

@@ -20,13 +20,15 @@ constexpr size_t kMaxUnsentBytes = 16 << 10;
 // The loop itself reads messages and tokenizes texts of at most these sizes, in about 0.1 ms.
 constexpr size_t kSmallMessageBytes = 4 << 10;
 constexpr size_t kQuickTextBytes = 1 << 10;
+constexpr size_t kQuickIds = 1 << 10;
 
 bool IsQuick(const GenerationRequest& request) {
   if (request.response_format.has_value()) return false;
   if (const auto* text = std::get_if<std::string>(&request.input)) {
     return text->size() <= kQuickTextBytes;
   }
-  return std::holds_alternative<TokenList>(request.input);
+  const auto* ids = std::get_if<TokenList>(&request.input);
+  return ids != nullptr && ids->size() <= kQuickIds;
 }
 
 absl::Status StalledReader(absl::Duration timeout) {

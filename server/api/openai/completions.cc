@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/status_macros.h"
 #include "server/api/openai/completion_answer.h"
+#include "server/api/openai/error_names.h"
 #include "server/api/openai/requests/request_reader.h"
 #include "server/api/openai/requests/response_format.h"
 
@@ -174,6 +175,8 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
   LK_RETURN_IF_ERROR(ReadResponseFormat(fields, body, request.response_format));
   LK_RETURN_IF_ERROR(fields.CheckRest(options.unknown_fields));
   LK_RETURN_IF_ERROR(CheckChoices(own, request));
+  // Before each prompt has a copy of the fields.
+  LK_RETURN_IF_ERROR(WithApiNames(service.CheckFields(request)));
   if (own.echo.echoes) LK_RETURN_IF_ERROR(TakeEcho(service, own));
   AnswerForm form = FormOf(common, own, fingerprint);
   if ((own.echo.echoes && own.logprobs.has_value()) || form.includes_continuous_usage) {

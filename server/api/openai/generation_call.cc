@@ -53,9 +53,13 @@ class GenerationCall final : public SingleRequestHandler {
     link_->call = nullptr;
   }
 
+  // The prompts take turns at being the first, as what one of them sends leaves less for the others.
   void OnSent() override {
-    for (const std::unique_ptr<PromptStream>& prompt : prompts_) {
-      if (prompt->handler != nullptr) prompt->handler->OnSent();
+    const size_t n = prompts_.size();
+    ++turn_;
+    for (size_t i = 0; i < n; ++i) {
+      PromptStream& prompt = *prompts_[(turn_ + i) % n];
+      if (prompt.handler != nullptr) prompt.handler->OnSent();
     }
   }
 
@@ -101,6 +105,8 @@ class GenerationCall final : public SingleRequestHandler {
   FieldNames names_ = FieldNames::kChat;
   bool is_stream_ = false;
   size_t n_running_ = 0;
+  size_t turn_ = 0;  // which prompt is the first to send
+  bool has_failed_ = false;
   std::vector<std::unique_ptr<PromptStream>> prompts_;
 };
 
@@ -152,7 +158,7 @@ void GenerationCall::Begin() {
     }
     n_running_ = generations.requests.size();
     prompts_.reserve(n_running_);
-    for (size_t i = 0; i < generations.requests.size(); ++i) {
+    for (size_t i = 0; i < generations.requests.size() && !has_failed_; ++i) {
       auto make_codec = [this, i, &generations] {
         return std::make_unique<PromptCodec>(std::move(generations.requests[i]), writer_, i);
       };
@@ -168,6 +174,7 @@ void GenerationCall::Begin() {
 
 void GenerationCall::OnPromptEnd(const absl::Status& status) {
   if (!status.ok()) {
+    has_failed_ = true;
     absl::Status named = status;
     RunContained([&] { named = WithApiNames(status, names_); });
     return stream_.Finish(named);

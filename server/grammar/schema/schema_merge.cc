@@ -71,16 +71,15 @@ void CopyKeyword(const std::string& key, const Json& value, Json& plain) {
 Json SchemaMerger::Both(const Json& a, const Json& b) {
   if (IsAnything(a)) return b;
   if (IsAnything(b) || a == b) return a;
-  Json all = Json::array();
-  const auto add = [&all](const Json& schema) {
+  const auto list_of = [](const Json& schema) {
     const bool is_list = schema.is_object() && schema.size() == 1 && schema.contains("allOf");
-    const Json list = is_list ? schema["allOf"] : Json::array({schema});
-    for (const Json& item : list) {
-      if (std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
-    }
+    return is_list ? schema["allOf"] : Json::array({schema});
   };
-  add(a);
-  add(b);
+  Json all = list_of(a);  // each of them once already
+  for (const Json& item : list_of(b)) {
+    n_uncharged_ += static_cast<int64_t>(all.size());
+    if (std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
+  }
   Json both;
   both["allOf"] = std::move(all);
   return both;
@@ -141,6 +140,10 @@ absl::StatusOr<Json> SchemaMerger::Merge(Json a, const Json& b) {
     const auto found = schema.find(key);
     return found == schema.end() ? int64_t{0} : static_cast<int64_t>(found->size());
   };
+  // Schemas within `a` are copied where b's are joined to them.
+  for (const char* key : {"properties", "items", "prefixItems", "additionalProperties"}) {
+    if (a.contains(key)) LK_RETURN_IF_ERROR(budget_.Charge(WeightOf(a[key])));
+  }
   // Members are found by comparing names one by one.
   LK_RETURN_IF_ERROR(
       budget_.Charge(8 + 2 * WeightOf(b) + n_of(a, "properties") * (1 + n_of(b, "properties")) +
@@ -166,6 +169,7 @@ absl::StatusOr<Json> SchemaMerger::Merge(Json a, const Json& b) {
   }
   MergeObjects(a, b);
   MergeArrays(a, b);
+  LK_RETURN_IF_ERROR(budget_.Charge(std::exchange(n_uncharged_, 0)));
   return a;
 }
 

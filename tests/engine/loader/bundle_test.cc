@@ -89,6 +89,19 @@ TEST_F(BundleTest, ReadsEveryKindOfMechanism) {
   EXPECT_EQ(m[5].layers[1].tau.shape, std::vector<int64_t>({4}));
 }
 
+// The checkpoint's own set has fewer KV heads than the slices, and values that are none.
+TEST_F(BundleTest, SlicesHaveASetOfWeightsOfTheirOwn) {
+  WriteZeros("w.safetensors", {{"layers.0.wa", {10}}, {"layers.1.wa", {10}}});
+  for (const bool slices : {true, false}) {
+    WriteFileOrDie(model_.File("lowkey.json"),
+                   std::string(R"({"format": 1, "mechanisms": [{"name": "super", )") +
+                       (slices ? "" : R"("over": "standard", )") +
+                       R"("alignment_tokens": 4, "weights": "w.safetensors"}]})");
+    ASSERT_TRUE(Open().ok()) << Open();
+    EXPECT_EQ(checkpoint_->mechanisms[0].has_own_projections, slices);
+  }
+}
+
 TEST_F(BundleTest, TaylorShiftMayHaveNarrowScoresAndAWindow) {
   RandomBundleOptions options{TinyConfig(), {}, 1};
   options.mechanisms = {{.mechanism = Mechanism::kTaylorShift,

@@ -119,6 +119,31 @@ TEST(FairQueueTest, IdlingEarnsNoCredit) {
   EXPECT_LE(n_idle, 1);
 }
 
+TEST(FairQueueTest, WhoComesWhileNobodyWaitsHasNoCreditEither) {
+  for (const bool was_there : {false, true}) {
+    SCOPED_TRACE(was_there);
+    FairQueue q;
+    if (was_there) {
+      q.Push({1, "new", 1, 0});
+      q.Remove(1);
+    }
+    for (uint64_t id = 10; id < 1010; ++id) {
+      q.Push({id, "busy", 1, 0});
+      q.Remove(id);
+      q.Charge("busy", 10);
+    }
+    for (uint64_t id = 3000; id < 3010; ++id) q.Push({id, "new", 1, 0});
+    q.Push({2000, "busy", 1, 0});
+    int n_new = 0;
+    while (*q.Front() != 2000) {
+      q.Remove(*q.Front());
+      q.Charge("new", 10);
+      ++n_new;
+    }
+    EXPECT_LE(n_new, 1);
+  }
+}
+
 TEST(FairQueueTest, APlaceCanBeTakenAgain) {
   FairQueue q;
   const int64_t place = q.Push({1, "", 1, 0});

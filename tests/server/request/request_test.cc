@@ -181,6 +181,10 @@ TEST(ResolveSelectableTest, NamesWhatIsWrong) {
       ResolveSelectable(choice, {}).status(),
       absl::InvalidArgumentError("attention.max_perplexity_ratio: 0.99, expected 1..1000000"));
   choice.max_perplexity_ratio.reset();
+  choice.allowed = {"standard", "atp", "standard"};
+  EXPECT_EQ(ResolveSelectable(choice, {}).status(),
+            absl::InvalidArgumentError(
+                "attention.allowed: standard twice, expected each mechanism once"));
   choice.allowed = {"magic"};
   EXPECT_THAT(std::string(ResolveSelectable(choice, {}).status().message()),
               ::testing::HasSubstr("attention.allowed"));

@@ -55,7 +55,8 @@ TEST(HostileTemplateTest, EscapesAreCharged) {
 TEST(HostileTemplateTest, LargeArgumentsAreChargedInEveryRound) {
   for (const char* round :
        {"{{ 'a' | indent(x) }}", "{{ n[x] }}", "{{ d.get(x) }}", "{{ [1] | tojson(indent=x) }}",
-        "{{ [1] | tojson(separators=(x, x)) }}", "{{ [1] | map(attribute=x) | first is none }}"}) {
+        "{{ [1] | tojson(separators=(x, x)) }}", "{{ [1] | map(attribute=x) | first is none }}",
+        "{{ {'a': 1} | tojson(separators=(',', x)) }}", "{% set e = {x: 1} %}"}) {
     EXPECT_THAT(RenderInLittleMemory(absl::StrCat(
                     "{% set x = ' ' * 3000000 %}{% set n = namespace() %}{% set d = {} %}"
                     "{% for i in range(100000) %}",
@@ -63,6 +64,27 @@ TEST(HostileTemplateTest, LargeArgumentsAreChargedInEveryRound) {
                 FailsWith(kExhausted, "bytes worked on"))
         << round;
   }
+}
+
+TEST(HostileTemplateTest, KeySeparatorsAreChargedForEveryKey) {
+  std::string dict = "{";
+  for (int i = 0; i < 2000; ++i) absl::StrAppend(&dict, "'k", i, "': 1, ");
+  EXPECT_THAT(RenderInLittleMemory(absl::StrCat("{% set k = 'a' * 300000 %}{{ ", dict,
+                                                "} | tojson(separators=(',', k)) }}")),
+              FailsWith(kExhausted, "bytes worked on"));
+}
+
+TEST(HostileTemplateTest, NamesAreShort) {
+  EXPECT_TRUE(Render(absl::StrCat("{{ ", std::string(256, 'a'), " is defined }}"), "{}").ok());
+  EXPECT_THAT(Render(absl::StrCat("{{ ", std::string(257, 'a'), " }}"), "{}"),
+              FailsWith(absl::StatusCode::kInvalidArgument, "name of 257 bytes"));
+}
+
+// Looking for the end of each beginning would take minutes.
+TEST(HostileTemplateTest, ManyBeginningsWithinRawHaveOneEnd) {
+  std::string begins;
+  for (int i = 0; i < 500'000; ++i) begins += "{%";
+  EXPECT_FALSE(Render(absl::StrCat("{% raw %}", begins, "%}"), "{}").ok());
 }
 
 // These do not look at all of their argument, and so end by the limit of steps.

@@ -147,6 +147,17 @@ TEST(ValidateModelProtoTest, RejectsBadPieces) {
   EXPECT_THAT(ValidateModelProto(with_piece(std::string("a\0", 2))), IsInvalid("holds a NUL"));
 }
 
+TEST(ValidateModelProtoTest, RejectsPiecesThatAreTooLongAloneOrTogether) {
+  EXPECT_THAT(ValidateModelProto(MakeModel(kBpe, {std::string(kMaxPieceBytes, 'a')})), IsOk());
+  EXPECT_THAT(ValidateModelProto(MakeModel(kBpe, {std::string(kMaxPieceBytes + 1, 'a')})),
+              IsInvalid("piece 3: 513 bytes, expected at most 512"));
+  std::vector<std::string> texts;
+  for (size_t i = 0; i <= kMaxTotalPieceBytes / kMaxPieceBytes; ++i) {
+    texts.push_back(std::string(kMaxPieceBytes - 8, 'a') + std::to_string(10'000'000 + i));
+  }
+  EXPECT_THAT(ValidateModelProto(MakeModel(kBpe, texts)), IsInvalid("bytes in all"));
+}
+
 TEST(ValidateModelProtoTest, RejectsScoresThatAreNotFinite) {
   ModelProto model = MakeModel(kBpe, {"a"});
   model.pieces[3].score = std::nanf("");

@@ -98,6 +98,7 @@ absl::StatusOr<Value> Interpreter::EvaluateDict(const Expression& expression) {
       return ErrorAt(expression.line, absl::StrCat("dict key: ", std::string(values[i].TypeName()),
                                                    ", only str is supported"));
     }
+    LK_RETURN_IF_ERROR(At(expression.line, "", arena_.ChargeBytes(key->size())));  // it is hashed
     dict.Set(key, values[i + 1]);
   }
   return At(expression.line, "", arena_.MakeDict(std::move(dict)));

@@ -13,6 +13,8 @@
 namespace lowkey::jinja {
 namespace {
 
+// Names are hashed wherever they are looked up.
+constexpr size_t kMaxNameBytes = 256;
 constexpr std::string_view kOperators[] = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "*",
                                            "/",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                            ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
@@ -120,9 +122,10 @@ class Lexer {
     const bool is_stripped = source_[close - 1] == '-';
     Advance(close + 2);
     if (is_stripped) SkipAfterTag('-', false);
+    size_t end = 0;
     for (size_t tag = source_.find("{%", position_); tag != std::string_view::npos;
          tag = source_.find("{%", tag + 2)) {
-      const size_t end = source_.find("%}", tag);
+      if (end < tag) end = source_.find("%}", tag);  // one end may be that of many beginnings
       if (end == std::string_view::npos) break;
       std::string_view name = source_.substr(tag + 2, end - tag - 2);
       if (name.starts_with('-') || name.starts_with('+')) name.remove_prefix(1);
@@ -163,6 +166,10 @@ class Lexer {
     const char c = Peek();
     if (IsNameStart(c)) {
       const size_t end = EndOf(position_, IsNamePart);
+      if (end - position_ > kMaxNameBytes) {
+        return ErrorAt(line_, absl::StrCat("name of ", end - position_, " bytes, expected at most ",
+                                           kMaxNameBytes));
+      }
       AddAndAdvance(TokenKind::kName, std::string(source_.substr(position_, end - position_)), end);
       return absl::OkStatus();
     }

@@ -142,7 +142,10 @@ class Writer {
     for (size_t i = 0; i < entries.size(); ++i) {
       LK_RETURN_IF_ERROR(BeginItem(i));
       LK_RETURN_IF_ERROR(WriteText(*entries[i].key));
-      out_ += json_ == nullptr ? ": " : json_->key_separator;
+      const std::string_view separator =
+          json_ == nullptr ? std::string_view(": ") : json_->key_separator;
+      LK_RETURN_IF_ERROR(arena_.ChargeBytes(separator.size()));
+      out_ += separator;
       LK_RETURN_IF_ERROR(Write(entries[i].value));
     }
     LK_RETURN_IF_ERROR(EndItems(entries.size()));

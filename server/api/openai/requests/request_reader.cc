@@ -224,6 +224,7 @@ absl::StatusOr<TokenList> PromptTokens(const TextService& service, const RpcCont
                                        std::variant<std::string, Conversation> input) {
   TokenizeRequest request;
   request.input = std::move(input);
+  request.is_charged = false;
   request.tenant = context.tenant;
   request.deadline = context.deadline;
   request.is_cancelled = [&call] { return call.is_over(); };

@@ -294,7 +294,21 @@ TEST(SchemaErrorTest, HostileSchemasEndWithinTheBudget) {
     absl::StrAppend(&shared, i > 0 ? "," : "", R"({"anyOf":[{"properties":{"a)", i,
                     R"(":{}}},{"required":["b)", i, "\"]}]}");
   }
+  // Parts whose schemas for items add up, for each of many properties.
+  std::string parts = R"({"$defs":{"x":{"allOf":[{})",
+              empty = R"({"allOf":[{"properties":{"p":{"enum":[1)";
+  for (int i = 0; i < 2'500; ++i)
+    absl::StrAppend(&parts, ",{\"items\":{\"const\":", 1000 + i, "}}");
+  parts += R"(]}},"properties":{"a":{"$ref":"#/$defs/x"})";
+  for (int i = 0; i < 30; ++i) {
+    absl::StrAppend(&parts, ",\"p", i, "\":{\"$ref\":\"#/$defs/x\",\"type\":\"array\"}");
+  }
+  for (int i = 0; i < 10'000; ++i) empty += ",\"\"";
+  empty += "]}}}";
+  for (int i = 0; i < 10'000; ++i) empty += ",{}";
   const std::vector<std::string> hostile = {
+      parts + "}}",
+      empty + "]}",
       deep,
       wide + "}}",
       references,

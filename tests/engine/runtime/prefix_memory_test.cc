@@ -1,0 +1,71 @@
+// A tenant's bytes are counted right while a device moves its pages and slabs.
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "engine/runtime/prefix_cache.h"
+#include "gtest/gtest.h"
+
+namespace lowkey {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+// Memory of the host that stands for a device's.
+class FakeDeviceMemory : public Memory {
+ public:
+  absl::StatusOr<std::byte*> Allocate(int64_t size_bytes) override {
+    taken_.emplace_back(new std::byte[size_bytes]());
+    return taken_.back().get();
+  }
+  void Free(std::byte*) override {}
+  void Copy(const std::byte* from, std::byte* to, int64_t size_bytes) override {
+    std::memcpy(to, from, static_cast<size_t>(size_bytes));
+    ++n_copies;
+  }
+
+  int n_copies = 0;
+
+ private:
+  std::vector<std::unique_ptr<std::byte[]>> taken_;
+};
+
+struct OneSlab {
+  std::shared_ptr<Slab> slab;
+  void VisitSlabs(SlabVisitor visit) const {
+    if (slab != nullptr) visit(*slab);
+  }
+};
+
+TEST(PrefixMemoryTest, PrefixesThatMovedAreForgottenWhole) {
+  FakeDeviceMemory memory;
+  const auto cache = Cache::Create(16 * kPage, kPage, &memory).value();
+  PrefixMemory counted;
+  std::vector<PageHandle> pages;
+  for (int i = 0; i < 12; ++i) pages.push_back(cache->AllocatePage().value());
+  SequenceCache sequence;
+  sequence.state.As<OneSlab>().slab = cache->AllocateSlab(kPage).value();
+  for (int i = 1; i < 12; i += 2) sequence.pages.push_back(pages[i]);
+  {
+    HeldPrefix all(sequence, counted), some(sequence, counted);
+    all.Count();
+    some.Count();
+    EXPECT_EQ(counted.n_bytes(), 7 * kPage);
+    pages.clear();
+    sequence = {};
+    std::shared_ptr<Slab> slab;
+    ASSERT_TRUE(cache
+                    ->FitIn([&] {
+                      auto taken = cache->AllocateSlab(8 * kPage);
+                      if (taken.ok()) slab = *std::move(taken);
+                      return taken.status();
+                    })
+                    .ok());
+    EXPECT_GT(memory.n_copies, 0) << "nothing had to move";
+    EXPECT_EQ(counted.n_bytes(), 7 * kPage);
+  }
+  EXPECT_EQ(counted.n_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace lowkey
