@@ -19,7 +19,7 @@ constexpr std::string_view kNonSpace =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff})"
     R"(\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 
-constexpr int kMaxCount = 256;  // of a repeat
+constexpr int kMaxCount = 1000;  // of a repeat
 constexpr std::string_view kCallout = "(?C)";
 
 constexpr std::array<std::string_view, 8> kGroups = {"(?:",  "(?i:", "(?=", "(?!",
