@@ -9,7 +9,7 @@
 namespace lowkey {
 namespace {
 
-// The data of the ping that follows the notice of a drain, and how long its answer is waited for.
+// The data of the ping beside the notice of a drain, and how long its answer is waited for.
 constexpr uint8_t kNoticePing[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
 constexpr absl::Duration kNoticeTime = absl::Milliseconds(500);
 
@@ -229,6 +229,8 @@ void H2Session::BeginDrain() {
   if (is_over_ || is_draining_) return;
   const bool was_running = is_running_;
   is_draining_ = true;
+  // The ping goes out first: some clients (Python's h2) take none after a GOAWAY.
+  Check(nghttp2_submit_ping(nghttp2_, NGHTTP2_FLAG_NONE, kNoticePing));
   Check(nghttp2_submit_shutdown_notice(nghttp2_));
   if (!was_running) {
     const Running running(*this);
@@ -358,8 +360,6 @@ void H2Session::OnFrameSent(const nghttp2_frame& frame) {
         Fail({.refusal = library_refusal_.value_or(NetworkRefusal::kBadProtocol),
               .code = frame.goaway.error_code,
               .is_said = true});
-      } else if (is_draining_ && !is_last_goaway_submitted_) {
-        Check(nghttp2_submit_ping(nghttp2_, NGHTTP2_FLAG_NONE, kNoticePing));
       }
       return;
     default:
@@ -440,7 +440,7 @@ void H2Session::CheckPing(absl::Time now) {
   Check(nghttp2_submit_ping(nghttp2_, NGHTTP2_FLAG_NONE, nullptr));
 }
 
-// Says, once, that later requests are not answered. A ping follows the notice (RFC 9113, 6.8): before
+// Says, once, that later requests are not answered. A ping is sent with the notice (RFC 9113, 6.8): before
 // its answer come the requests that crossed it.
 void H2Session::EndNotice() {
   if (!is_draining_ || is_last_goaway_submitted_) return;

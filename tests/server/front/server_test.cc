@@ -373,7 +373,7 @@ TEST_F(ServerTest, WhatIsAskedBeforeTheClientKnowsOfADrainIsServed) {
   const std::string goaway("\0\0\x08\x07", 4);
   std::string seen;
   while (seen.find(goaway) == std::string::npos) seen += connection.ReadSome();
-  // The ping that followed is not answered yet.
+  // The ping beside it is not answered yet.
   connection.Send(MakeH2Frame(NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, 1,
                               MakeHeaderBlock({{":method", "POST"},
                                                {":scheme", "http"},
