@@ -27,7 +27,7 @@ inline constexpr int64_t kPageTokens = 64;
 // Returns the number of pages that hold n_tokens.
 inline int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
 
-// What tells the pages and slabs that are held from one another: addresses of their bytes may change.
+// Tells the pages and slabs that are held from one another: the addresses of their bytes may change.
 using MemoryId = std::pair<const void*, int64_t>;
 inline MemoryId IdOf(const Slab& slab) { return {&slab, -1}; }
 

@@ -134,7 +134,7 @@ class Sink {
   virtual void OnDone(const FinalEvent& event) = 0;
 };
 
-// Where prefixes outlive the process (docs/prefix_files.md). Files change no output.
+// Says where prefixes outlive the process (docs/prefix_files.md). Files change no output.
 struct PrefixFileOptions {
   std::string folder;  // made where there is none; empty: prefixes are kept in memory alone
   int64_t max_bytes = int64_t{8} << 30;  // of all files together; > 0
@@ -168,8 +168,8 @@ struct EngineOptions {
   absl::Duration max_wait = absl::InfiniteDuration();
   // Whether the cache keeps prefixes for prompts that begin alike. Never changes an output.
   bool keeps_prefixes = true;
-  // Where prefixes of standard attention are kept too. Not used on a device, nor where the cache keeps
-  // none.
+  // Says where prefixes of standard attention are kept too. It is not used on a device, nor where the
+  // cache keeps none.
   PrefixFileOptions prefix_files;
   // The model's calibration, for requests whose prefixes are coded (PrefixStorage); nullptr: such
   // requests are refused. Not used on a device.

@@ -64,7 +64,7 @@ void EngineImpl::WriteFiles(const RequestState& state, int64_t n_computed) {
   const AttentionMechanism& mechanism = runner_->mechanism(request.attention.mechanism);
   const auto shape = mechanism.piece_shape(request.attention);
   if (!shape.has_value()) return;
-  // Where a prompt is computed in blocks, pieces are blocks of the prompt.
+  // A prompt that is computed in blocks has its blocks for pieces.
   const bool has_blocks = mechanism.prompt_block(request.attention).has_value();
   const int64_t n_known = has_blocks ? std::min(n_computed, state.n_prompt_tokens()) : n_computed;
   const int64_t n_pieces = n_known / shape->n_tokens, n_tokens = n_pieces * shape->n_tokens;

@@ -120,7 +120,7 @@ class PrefixFiles {
   absl::Time next_report_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::atomic<int64_t> n_bytes_read_{0}, n_bytes_written_{0}, n_errors_{0};
 
-  // Of the engine's thread, which drops their prefixes.
+  // Belongs to the engine's thread, which drops the prefixes.
   std::list<std::shared_ptr<Job>> jobs_;
   int64_t n_waiting_bytes_ = 0, max_waiting_bytes_ = 0;  // of jobs_
   size_t n_reads_ = 0;

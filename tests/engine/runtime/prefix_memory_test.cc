@@ -1,34 +1,15 @@
 // A tenant's bytes are counted right while a device moves its pages and slabs.
-#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "engine/runtime/prefix_cache.h"
 #include "gtest/gtest.h"
+#include "tests/engine/cache/test_memory.h"
 
 namespace lowkey {
 namespace {
 
 constexpr int64_t kPage = 4096;
-
-// Memory of the host that stands for a device's.
-class FakeDeviceMemory : public Memory {
- public:
-  absl::StatusOr<std::byte*> Allocate(int64_t size_bytes) override {
-    taken_.emplace_back(new std::byte[size_bytes]());
-    return taken_.back().get();
-  }
-  void Free(std::byte*) override {}
-  void Copy(const std::byte* from, std::byte* to, int64_t size_bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(size_bytes));
-    ++n_copies;
-  }
-
-  int n_copies = 0;
-
- private:
-  std::vector<std::unique_ptr<std::byte[]>> taken_;
-};
 
 struct OneSlab {
   std::shared_ptr<Slab> slab;
@@ -38,7 +19,7 @@ struct OneSlab {
 };
 
 TEST(PrefixMemoryTest, PrefixesThatMovedAreForgottenWhole) {
-  FakeDeviceMemory memory;
+  TestMemory memory;
   const auto cache = Cache::Create(16 * kPage, kPage, &memory).value();
   PrefixMemory counted;
   std::vector<PageHandle> pages;

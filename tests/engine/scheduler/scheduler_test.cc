@@ -1,49 +1,15 @@
 #include "engine/scheduler/scheduler.h"
 
-#include <ostream>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/engine/scheduler/scheduler_testing.h"
 
 namespace lowkey {
-
-bool operator==(const ScheduledRows& a, const ScheduledRows& b) {
-  return a.request == b.request && a.choice == b.choice && a.first_position == b.first_position &&
-         a.n_rows == b.n_rows && a.samples == b.samples;
-}
-
-void PrintTo(const ScheduledRows& r, std::ostream* out) {
-  *out << "{request " << r.request << ", choice " << r.choice << ", rows " << r.first_position
-       << " + " << r.n_rows << (r.samples ? ", samples}" : "}");
-}
 
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-const Scheduler::Options kOptions{8, 4, 100, 3};
-
-SchedulerRequest Request(uint64_t id, int64_t n_prompt_tokens, int32_t n_choices = 1,
-                         int64_t reserved_bytes = 10) {
-  SchedulerRequest r;
-  r.id = id;
-  r.n_prompt_tokens = n_prompt_tokens;
-  r.n_choices = n_choices;
-  r.max_new_tokens = 1000;
-  r.bytes = [reserved_bytes](int64_t) { return reserved_bytes; };
-  return r;
-}
-
-void Enqueue(Scheduler& s, std::initializer_list<SchedulerRequest> requests) {
-  for (const SchedulerRequest& r : requests) ASSERT_TRUE(s.Enqueue(r).ok());
-}
-
-std::vector<ScheduledRows> Step(Scheduler& s) {
-  ScheduledBatch batch = s.NextBatch();
-  s.Commit(batch);
-  return batch.rows;
-}
 
 TEST(Scheduler, NothingToDoIsAnEmptyBatch) {
   Scheduler s(kOptions);
@@ -281,93 +247,6 @@ TEST(Scheduler, IgnoresUnknownIds) {
   EXPECT_EQ(s.n_running(), 0);
 }
 
-TEST(Scheduler, APausedRequestGetsNoRowsAndKeepsItsReservation) {
-  Scheduler s(kOptions);
-  Enqueue(s, {Request(1, 2), Request(2, 2)});
-  Step(s);
-  s.SetPaused(1, true);
-  s.SetPaused(1, true);  // once more changes nothing
-  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 2, 1, true}));
-  EXPECT_EQ(s.n_running(), 2);
-  EXPECT_EQ(s.reserved_bytes(), 20);
-  s.SetPaused(1, false);
-  EXPECT_THAT(Step(s),
-              ElementsAre(ScheduledRows{1, 0, 2, 1, true}, ScheduledRows{2, 0, 3, 1, true}));
-}
-
-TEST(Scheduler, APausedPromptIsNotComputed) {
-  Scheduler s(kOptions);
-  Enqueue(s, {Request(1, 20), Request(2, 2)});
-  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 8, false}));
-  s.SetPaused(1, true);
-  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 0, 2, true}));
-  s.SetPaused(1, false);
-  EXPECT_EQ(Step(s).back(), (ScheduledRows{1, 0, 8, 7, false}));
-}
-
-TEST(Scheduler, AParkedRequestKeepsItsPlaceInTheLine) {
-  Scheduler s(kOptions);
-  Enqueue(s, {Request(1, 3, 1, 60), Request(2, 3, 1, 60), Request(3, 3, 1, 60)});
-  s.Park(1);
-  s.Park(1);
-  s.Park(9);  // unknown
-  EXPECT_EQ(s.n_waiting(), 2);
-  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 0, 3, true}));
-  s.Park(2);  // runs
-  s.SetPaused(1, false);
-  EXPECT_EQ(s.n_waiting(), 2);
-  s.Remove(2);
-  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{1, 0, 0, 3, true}));
-  s.Park(3);
-  s.Remove(3);
-  s.SetPaused(3, false);
-  EXPECT_EQ(s.n_waiting(), 0);
-  s.Remove(1);
-  EXPECT_THAT(Step(s), IsEmpty());
-  EXPECT_EQ(s.reserved_bytes(), 0);
-}
-
-TEST(Scheduler, PromptTokensOfParkedRequestsDoNotWait) {
-  Scheduler::Options options = kOptions;
-  options.max_waiting_prompt_tokens = 10;
-  Scheduler s(options);
-  Enqueue(s, {Request(1, 8)});
-  EXPECT_FALSE(s.Enqueue(Request(2, 8)).ok());
-  s.Park(1);
-  Enqueue(s, {Request(2, 8)});
-  s.SetPaused(1, false);
-  EXPECT_FALSE(s.Enqueue(Request(3, 1)).ok());
-  Step(s);
-  Step(s);
-  Enqueue(s, {Request(3, 8)});
-}
-
-TEST(Scheduler, PausedRequestsLeaveTheirPlacesAndTakeThemAgainBeforeThoseThatWait) {
-  Scheduler s(kOptions);
-  Enqueue(s, {Request(1, 1, 3), Request(2, 1, 3), Request(3, 1, 2)});
-  Step(s);
-  s.SetPaused(1, true);
-  EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{2, 0, 0, 1, true}));
-  s.SetPaused(1, false);
-  s.FinishChoice(1, 0);
-  EXPECT_EQ(Step(s).size(), 3u);  // those of 2: one place is free, 1 needs two
-  s.FinishChoice(2, 0);
-  EXPECT_EQ(Step(s).size(), 4u);  // two of each
-  s.SetPaused(2, true);
-  s.Remove(2);
-  EXPECT_EQ(Step(s).size(), 3u);  // 3's prompt and 1
-}
-
-TEST(Scheduler, NothingButPausedRequestsIsAnEmptyBatch) {
-  Scheduler s(kOptions);
-  Enqueue(s, {Request(1, 1)});
-  Step(s);
-  s.SetPaused(1, true);
-  EXPECT_THAT(Step(s), IsEmpty());
-  s.Remove(1);
-  EXPECT_EQ(s.reserved_bytes(), 0);
-}
-
 TEST(Scheduler, FullRunningSetStillMovesAPromptForward) {
   Scheduler s({4, 4, 100, 3});  // as many rows as sequences
   Enqueue(s, {Request(1, 1, 3), Request(2, 9)});
@@ -446,26 +325,6 @@ TEST(Scheduler, TheYoungestGivesWayWhenMemoryRunsOutAndIsComputedAgain) {
   EXPECT_THAT(Step(s), ElementsAre(ScheduledRows{3, 0, at, 1, true}));
 }
 
-TEST(Scheduler, PausedRequestsGiveWayToThoseThatWait) {
-  Scheduler s(kGrowing);
-  Enqueue(s, {Growing(1, 1, 500), Growing(2, 1, 500)});
-  Step(s);
-  s.SetPaused(1, true);
-  Enqueue(s, {Growing(3, 1, 500)});
-  const ScheduledBatch batch = s.NextBatch();
-  EXPECT_THAT(batch.preempted, ElementsAre(1));
-  s.Commit(batch);
-  EXPECT_EQ(s.n_running(), 2);
-  EXPECT_EQ(s.n_waiting(), 0);  // whoever is paused waits for its reader alone
-  s.SetPaused(1, false);
-  EXPECT_EQ(s.n_waiting(), 1);
-  s.Remove(3);
-  EXPECT_THAT(Step(s),
-              ElementsAre(ScheduledRows{2, 0, 2, 1, true}, ScheduledRows{1, 0, 0, 1, false}));
-  EXPECT_THAT(Step(s),
-              ElementsAre(ScheduledRows{2, 0, 3, 1, true}, ScheduledRows{1, 0, 1, 1, true}));
-}
-
 TEST(Scheduler, CachedRowsAreNotComputedAgain) {
   Scheduler::Options options = kGrowing;
   options.cached_rows = [](uint64_t) { return 17; };
@@ -499,6 +358,26 @@ TEST(Scheduler, PredictsByWhoseTurnItIs) {
   EXPECT_NEAR(absl::ToDoubleSeconds(late), 1.0, 0.05);  // ten requests of 100 rows
   EXPECT_LE(early, absl::Milliseconds(110));
   EXPECT_EQ(s.n_waiting(), 10);
+}
+
+TEST(Scheduler, PausedRequestsGiveWayToThoseThatWait) {
+  Scheduler s(kGrowing);
+  Enqueue(s, {Growing(1, 1, 500), Growing(2, 1, 500)});
+  Step(s);
+  s.SetPaused(1, true);
+  Enqueue(s, {Growing(3, 1, 500)});
+  const ScheduledBatch batch = s.NextBatch();
+  EXPECT_THAT(batch.preempted, ElementsAre(1));
+  s.Commit(batch);
+  EXPECT_EQ(s.n_running(), 2);
+  EXPECT_EQ(s.n_waiting(), 0);  // whoever is paused waits for its reader alone
+  s.SetPaused(1, false);
+  EXPECT_EQ(s.n_waiting(), 1);
+  s.Remove(3);
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{2, 0, 2, 1, true}, ScheduledRows{1, 0, 0, 1, false}));
+  EXPECT_THAT(Step(s),
+              ElementsAre(ScheduledRows{2, 0, 3, 1, true}, ScheduledRows{1, 0, 1, 1, true}));
 }
 
 }  // namespace

@@ -16,8 +16,6 @@
 #include "server/metrics/metrics.h"
 #include "server/text_service.h"
 #include "tests/server/fake_engine.h"
-#include "tests/server/front/http_get.h"
-#include "tests/server/http/h2_client.h"
 #include "tests/server/testing.h"
 
 namespace lowkey {
@@ -362,29 +360,6 @@ TEST_F(ServerTest, HealthFollowsServingAndShutdown) {
   EXPECT_TRUE(event.has_final());
   EXPECT_FALSE(reader->Read(&event));
   EXPECT_TRUE(reader->Finish().ok());
-}
-
-TEST_F(ServerTest, WhatIsAskedBeforeTheClientKnowsOfADrainIsServed) {
-  RawConnection connection(server_->port());
-  connection.Send(MakeH2Start());
-  EXPECT_FALSE(connection.ReadSome().empty());
-  auto drained = std::async(std::launch::async,
-                            [&] { return server_->Shutdown(absl::Now() + absl::Seconds(60)); });
-  const std::string goaway("\0\0\x08\x07", 4);
-  std::string seen;
-  while (seen.find(goaway) == std::string::npos) seen += connection.ReadSome();
-  // The ping beside it is not answered yet.
-  connection.Send(MakeH2Frame(NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, 1,
-                              MakeHeaderBlock({{":method", "POST"},
-                                               {":scheme", "http"},
-                                               {":path", "/v1/completions"},
-                                               {":authority", "localhost"},
-                                               {"content-type", "application/json"}})) +
-                  MakeH2Frame(NGHTTP2_DATA, NGHTTP2_FLAG_END_STREAM, 1,
-                              R"({"model": "tales", "prompt": "Once", "max_tokens": 3})"));
-  engine_.Finish(WaitForOne(), FinishReason::kLength);
-  EXPECT_THAT(connection.ReadToEnd(), HasSubstr("\"finish_reason\":\"length\""));
-  EXPECT_TRUE(drained.get());
 }
 
 TEST_F(ServerTest, WhatOutlivesTheGracePeriodIsUnavailable) {
