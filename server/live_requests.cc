@@ -33,14 +33,18 @@ void LiveRequests::Claim::Release() {
   owner_.reset();
 }
 
-absl::Status LiveRequests::CheckQuota(const Tenant& tenant, Account& account) {
+absl::Status LiveRequests::CheckLive(const Tenant& tenant, const Account& account) const {
   const auto n_live = static_cast<int64_t>(account.ids.size());
-  if (tenant.max_live_requests.has_value() && n_live >= *tenant.max_live_requests) {
-    return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
-                              "quota: ", n_live, " live requests of tenant ", tenant.name,
-                              ", expected at most ", *tenant.max_live_requests, " at a time")),
-                          kRetryAfterOneEnds);
+  if (!tenant.max_live_requests.has_value() || n_live < *tenant.max_live_requests) {
+    return absl::OkStatus();
   }
+  return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                            "quota: ", n_live, " live requests of tenant ", tenant.name,
+                            ", expected at most ", *tenant.max_live_requests, " at a time")),
+                        kRetryAfterOneEnds);
+}
+
+absl::Status LiveRequests::CheckTokens(const Tenant& tenant, Account& account) {
   if (!tenant.tokens_per_minute.has_value()) return absl::OkStatus();
   const double per_minute = static_cast<double>(*tenant.tokens_per_minute);
   const absl::Time now = clock_();
@@ -59,7 +63,8 @@ absl::Status LiveRequests::CheckQuota(const Tenant& tenant, Account& account) {
 }
 
 absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> LiveRequests::Take(const Tenant& tenant,
-                                                                        const std::string& id) {
+                                                                        const std::string& id,
+                                                                        bool is_begun) {
   auto claim = std::make_unique<Claim>(nullptr, tenant, id);
   {
     absl::MutexLock lock(&mutex_);
@@ -68,7 +73,8 @@ absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> LiveRequests::Take(const Te
       return absl::AlreadyExistsError(
           absl::StrCat("request_id: \"", id, "\" is still running, expected an id not in use"));
     }
-    LK_RETURN_IF_ERROR(CheckQuota(tenant, account));
+    LK_RETURN_IF_ERROR(CheckLive(tenant, account));
+    if (!is_begun) LK_RETURN_IF_ERROR(CheckTokens(tenant, account));
     account.ids.insert(id);
   }
   claim->owner_ = shared_from_this();  // from here on the claim gives the id back

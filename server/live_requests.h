@@ -51,7 +51,9 @@ class LiveRequests : public std::enable_shared_from_this<LiveRequests> {
 
   // ALREADY_EXISTS while another claim of the tenant's with this id lives; RESOURCE_EXHAUSTED, with
   // RetryAfterOf, past the tenant's quota. The object must be in a shared_ptr.
-  absl::StatusOr<std::unique_ptr<Claim>> Take(const Tenant& tenant, const std::string& id);
+  // `is_begun`: the claim belongs to a call that the tokens per minute let begin.
+  absl::StatusOr<std::unique_ptr<Claim>> Take(const Tenant& tenant, const std::string& id,
+                                              bool is_begun = false);
 
   // Takes tokens off the tenant's quota; a negative number gives them back.
   void Charge(const Tenant& tenant, int64_t n_tokens);
@@ -63,7 +65,8 @@ class LiveRequests : public std::enable_shared_from_this<LiveRequests> {
     absl::Time counted = absl::InfinitePast();
   };
 
-  absl::Status CheckQuota(const Tenant& tenant, Account& account)
+  absl::Status CheckLive(const Tenant& tenant, const Account& account) const;
+  absl::Status CheckTokens(const Tenant& tenant, Account& account)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::function<absl::Time()> clock_;

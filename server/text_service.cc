@@ -197,6 +197,15 @@ absl::StatusOr<int32_t> TextService::NewTokens(std::optional<int32_t> asked, int
                                             n, ", expected at most the context of ", context));
 }
 
+absl::Status CheckPromptLogprobs(int64_t n_tokens, int32_t n_alternatives, int32_t n_times) {
+  const int64_t n = n_tokens * (int64_t{n_alternatives} + 1) * n_times;
+  if (n <= kMaxPromptLogprobs) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("prompt_logprobs: ", n_tokens, " tokens with ", n_alternatives, " alternatives",
+                   n_times > 1 ? absl::StrCat(" in each of ", n_times, " choices") : "", " are ", n,
+                   " log-probabilities, expected at most ", kMaxPromptLogprobs));
+}
+
 absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationRequest& request) const {
   const ModelConfig& config = engine_.config();
   EngineRequest result;
@@ -214,6 +223,10 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
   LK_ASSIGN_OR_RETURN(result.max_new_tokens,
                       NewTokens(request.max_new_tokens, fallback, result.prompt.size()));
   result.n = request.n.value_or(1);
+  if (request.prompt_logprobs.has_value()) {
+    LK_RETURN_IF_ERROR(CheckPromptLogprobs(static_cast<int64_t>(result.prompt.size()),
+                                           *request.prompt_logprobs, /*n_times=*/1));
+  }
   result.prompt_logprobs = request.prompt_logprobs;
   result.stop_tokens = request.stop_tokens;
   if (!request.ignore_eos) {
@@ -230,13 +243,14 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
 }
 
 absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> TextService::TakeId(const Tenant& tenant,
-                                                                         std::string id) const {
+                                                                         std::string id,
+                                                                         bool is_begun) const {
   if (id.empty()) {
     std::random_device device;
     const uint64_t high = device(), low = device();
     id = absl::StrCat("req-", absl::Hex((high << 32) | low, absl::kZeroPad16));
   }
-  return live_requests_->Take(tenant, id);
+  return live_requests_->Take(tenant, id, is_begun);
 }
 
 absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request,
@@ -244,7 +258,7 @@ absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request
   LK_RETURN_IF_ERROR(CheckBounds(request));
   // The id comes before the prompt is tokenized: a call over its quota costs next to nothing.
   LK_ASSIGN_OR_RETURN(std::unique_ptr<LiveRequests::Claim> claim,
-                      TakeId(request.tenant, request.request_id));
+                      TakeId(request.tenant, request.request_id, request.is_begun));
   LK_ASSIGN_OR_RETURN(EngineRequest engine_request, ToEngineRequest(request));
   TextSink::Options options;
   options.model = options_.model_name;

@@ -37,6 +37,10 @@ struct ScoreResult {
 // Is called once, on the engine's thread; must neither block nor call the service.
 using ScoreCallback = std::function<void(absl::StatusOr<ScoreResult>)>;
 
+// INVALID_ARGUMENT where an answer would have more log-probabilities of prompts than
+// kMaxPromptLogprobs: `n_times` times `n_tokens` tokens with `n_alternatives` each.
+absl::Status CheckPromptLogprobs(int64_t n_tokens, int32_t n_alternatives, int32_t n_times);
+
 // Serves texts over an engine of token ids: checks requests, applies the defaults, tokenizes. Every
 // protocol adapter calls this class. Thread-safe.
 class TextService {
@@ -121,8 +125,8 @@ class TextService {
   // `request` has passed CheckBounds.
   absl::StatusOr<EngineRequest> ToEngineRequest(const GenerationRequest& request) const;
   // Claims the id; an empty one becomes an id that nobody has.
-  absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> TakeId(const Tenant& tenant,
-                                                              std::string id) const;
+  absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> TakeId(const Tenant& tenant, std::string id,
+                                                              bool is_begun = false) const;
   // Returns what ends the work on a request's texts before it is done.
   Interrupt InterruptOf(absl::Time deadline, IsCancelled is_cancelled) const;
   // Returns the bytes of the longest text that may fit into the context, whatever it says.

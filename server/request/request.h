@@ -72,6 +72,8 @@ struct GenerationRequest {
   std::optional<ResponseFormat> response_format;
   absl::Time deadline = absl::InfiniteFuture();
   Tenant tenant;  // from the credentials, never from the message
+  // Whether it is a further prompt of a call, which the tenant's tokens_per_minute let begin.
+  bool is_begun = false;
   IsCancelled is_cancelled = {};
 };
 

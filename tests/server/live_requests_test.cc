@@ -78,6 +78,16 @@ TEST_F(QuotaTest, TokensComeBackEvenly) {
   EXPECT_TRUE(Take(tenant).ok());
 }
 
+TEST_F(QuotaTest, CallThatHasBegunGoesOnWithoutTokens) {
+  const Tenant tenant{.name = "a", .max_live_requests = 2, .tokens_per_minute = 600};
+  const auto first = Take(tenant);
+  live_->Charge(tenant, 10'000);
+  EXPECT_FALSE(Take(tenant).ok());
+  const auto second = live_->Take(tenant, "second", /*is_begun=*/true);
+  EXPECT_TRUE(second.ok()) << second.status();
+  EXPECT_FALSE(live_->Take(tenant, "third", /*is_begun=*/true).ok()) << "two live ones";
+}
+
 TEST_F(QuotaTest, NoMoreThanAMinutesTokensGather) {
   const Tenant tenant{.name = "a", .tokens_per_minute = 600};
   ASSERT_TRUE(Take(tenant).ok());

@@ -295,6 +295,17 @@ TEST_F(TextServiceTest, AllowsNoNewTokensWithPromptLogprobs) {
   EXPECT_TRUE(Generate(request).ok());
 }
 
+TEST(CheckPromptLogprobsTest, CountsTokensAlternativesAndChoices) {
+  EXPECT_TRUE(CheckPromptLogprobs(kMaxPromptLogprobs / 2, 1, 1).ok());
+  EXPECT_FALSE(CheckPromptLogprobs(kMaxPromptLogprobs / 2 + 1, 1, 1).ok());
+  EXPECT_TRUE(CheckPromptLogprobs(kMaxPromptLogprobs / 16, 1, 8).ok());
+  const absl::Status status = CheckPromptLogprobs(10'000, 20, 8);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "prompt_logprobs: 10000 tokens with 20 alternatives in each of 8 choices are 1680000 "
+            "log-probabilities, expected at most 131072");
+}
+
 TEST_F(TextServiceTest, RefusesADuplicateIdOnlyWhileItRuns) {
   GenerationRequest request = Text("a");
   request.request_id = "mine";

@@ -43,7 +43,7 @@ class StreamListener : public GenerationListener {
       : call_(std::move(call)), tokenizer_(tokenizer) {}
 
   void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override {
-    call_->OnPromptLogprobs(ToProto(logprobs, tokenizer_));
+    call_->OnPromptLogprobs(std::move(logprobs));
   }
   SinkAnswer OnDelta(ChoiceDelta delta) override {
     return call_->OnDelta(ToProto(delta, tokenizer_));
@@ -61,11 +61,14 @@ class UnaryListener : public GenerationListener {
       : call_(std::move(call)), response_(call_->response()), tokenizer_(tokenizer) {}
 
   void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) override {
-    *response_.mutable_prompt_logprobs() = ToProto(logprobs, tokenizer_);
+    call_->KeepPromptLogprobs(std::move(logprobs));
   }
   SinkAnswer OnDelta(ChoiceDelta delta) override {
     AddChoices(delta.choice + 1);
-    Append(ToProto(delta, tokenizer_), *response_.mutable_choices(delta.choice));
+    const v1::ChoiceDelta proto = ToProto(delta, tokenizer_);
+    n_bytes_ += proto.ByteSizeLong();
+    if (n_bytes_ > kMaxAnswerBytes) return SinkAnswer::kCancel;
+    Append(proto, *response_.mutable_choices(delta.choice));
     return SinkAnswer::kContinue;
   }
   void OnDone(const GenerationResult& result) override {
@@ -73,7 +76,10 @@ class UnaryListener : public GenerationListener {
       AddChoices(static_cast<int32_t>(result.choices.size()));
       *response_.mutable_final() = ToProto(result);
     });
-    RunInTheEnd([&] { call_->SetEnd(result.engine.status, result); });
+    RunInTheEnd([&] {
+      const bool is_too_long = n_bytes_ > kMaxAnswerBytes;
+      call_->SetEnd(is_too_long ? AnswerTooLong(n_bytes_) : result.engine.status, result);
+    });
   }
 
  private:
@@ -87,6 +93,7 @@ class UnaryListener : public GenerationListener {
   const std::shared_ptr<GenerateCall> call_;
   v1::GenerateResponse& response_;
   const Tokenizer& tokenizer_;
+  size_t n_bytes_ = 0;  // of the deltas
 };
 
 // Submits a request whose results go to a Listener of the call.
@@ -138,6 +145,12 @@ MakeRpcHandler HandlerOf(const GenerationContext& context, std::string method,
 
 }  // namespace
 
+absl::Status AnswerTooLong(size_t n_bytes) {
+  return absl::InvalidArgumentError(absl::StrCat("answer: ", n_bytes, " bytes, expected at most ",
+                                                 kMaxAnswerBytes,
+                                                 "; ask for fewer logprobs, or for a stream"));
+}
+
 EngineCall::EngineCall(const GenerationContext& context, std::string method,
                        const RpcStream& stream)
     : context_(context),
@@ -171,6 +184,14 @@ void EngineCall::Finish(const absl::Status& status, std::optional<GenerationResu
   final_status_ = status;
   final_result_ = std::move(result);
   std::exchange(stream_, nullptr)->Finish(status);
+}
+
+void EngineCall::WriteAnswer(const std::string& bytes) {
+  if (bytes.size() > kMaxAnswerBytes) {
+    link_.Cancel();
+    return Finish(AnswerTooLong(bytes.size()), std::nullopt);
+  }
+  if (!bytes.empty()) stream_->Write(bytes);
 }
 
 bool EngineCall::BeginSmall(const std::string& message) {
@@ -235,10 +256,10 @@ absl::StatusOr<EngineCall::Submission> StreamCall::Read(const std::string& messa
                     }};
 }
 
-void StreamCall::OnPromptLogprobs(v1::PromptLogprobs logprobs) {
+void StreamCall::OnPromptLogprobs(std::vector<PromptLogprob> logprobs) {
   {
     absl::MutexLock lock(&mutex_);
-    queue_.AddPromptLogprobs(std::move(logprobs));
+    prompt_logprobs_ = std::move(logprobs);
   }
   Deliver();
 }
@@ -298,27 +319,41 @@ void StreamCall::SetEnd(const absl::Status& status, std::optional<GenerationResu
   Deliver();
 }
 
+std::optional<v1::GenerateEvent> StreamCall::TakeEvent() {
+  std::optional<std::vector<PromptLogprob>> logprobs;
+  {
+    absl::MutexLock lock(&mutex_);
+    logprobs = std::exchange(prompt_logprobs_, std::nullopt);
+    if (!logprobs.has_value()) {
+      if (queue_.empty()) return std::nullopt;
+      return queue_.Take();
+    }
+  }
+  return EventOf(ToProto(*logprobs, context_.service.tokenizer()));
+}
+
+// The lock is free while events are written, as the engine delivers tokens under it.
 void StreamCall::Send() {
+  while (stream_ != nullptr && stream_->unsent_bytes() < kMaxUnsentBytes) {
+    const std::optional<v1::GenerateEvent> event = TakeEvent();
+    WriteAnswer(event.has_value() ? codec_->Write(*event) : codec_->Flush());
+    if (!event.has_value()) break;
+  }
+  std::optional<absl::Status> end;
+  std::optional<GenerationResult> result;
   bool resumes = false;
   {
     absl::MutexLock lock(&mutex_);
-    while (stream_ != nullptr && !queue_.empty() && stream_->unsent_bytes() < kMaxUnsentBytes) {
-      const std::string bytes = codec_->Write(queue_.front());
-      if (!bytes.empty()) stream_->Write(bytes);
-      queue_.PopFront();
-    }
-    if (stream_ != nullptr && queue_.empty()) {
-      const std::string bytes = codec_->Flush();
-      if (!bytes.empty()) stream_->Write(bytes);
-    }
-    if (stream_ != nullptr && queue_.empty() && status_.has_value()) {
-      Finish(*status_, std::move(result_));
+    if (stream_ != nullptr && queue_.empty() && !prompt_logprobs_.has_value() &&
+        status_.has_value()) {
+      end = status_;
+      result = std::move(result_);
     }
     resumes = paused_.has_value() && queue_.n_tokens() < kResumeTokens;
     if (resumes) EndPause();
   }
+  if (end.has_value()) Finish(*end, std::move(result));
   if (!resumes) return;
-  // The lock is free here: the engine may be waiting for it to deliver a token.
   context_.paused_calls->Remove(std::static_pointer_cast<StreamCall>(shared_from_this()));
   link_.Resume();
 }
@@ -335,8 +370,16 @@ void UnaryEngineCall::SetEnd(const absl::Status& status, std::optional<Generatio
 void UnaryEngineCall::Send() {
   absl::MutexLock lock(&mutex_);
   if (stream_ == nullptr || !status_.has_value()) return;
-  if (status_->ok()) stream_->Write(SerializedResponse());
-  Finish(*status_, std::move(result_));
+  if (status_->ok()) WriteAnswer(TakeResponse());
+  if (stream_ != nullptr) Finish(*status_, std::move(result_));
+}
+
+std::string GenerateCall::TakeResponse() {
+  if (prompt_logprobs_.has_value()) {
+    *response_.mutable_prompt_logprobs() =
+        ToProto(*std::exchange(prompt_logprobs_, std::nullopt), context_.service.tokenizer());
+  }
+  return codec_->Write(response_);
 }
 
 absl::StatusOr<EngineCall::Submission> GenerateCall::Read(const std::string& message) {

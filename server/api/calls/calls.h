@@ -81,6 +81,8 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   };
   virtual absl::StatusOr<Submission> Read(const std::string& message) = 0;
 
+  // On the call's loop: sends bytes of the answer, if any. Too many of them end the call.
+  void WriteAnswer(const std::string& bytes);
   // On the call's loop: sends the status, after everything else.
   void Finish(const absl::Status& status, std::optional<GenerationResult> result);
 
@@ -132,7 +134,7 @@ class StreamCall final : public EngineCall {
       : EngineCall(context, std::move(method), stream), codec_(std::move(codec)) {}
 
   // The engine's thread calls these.
-  void OnPromptLogprobs(v1::PromptLogprobs logprobs);
+  void OnPromptLogprobs(std::vector<PromptLogprob> logprobs);
   SinkAnswer OnDelta(v1::ChoiceDelta delta);
   void OnEnd(const GenerationResult& result);
 
@@ -143,10 +145,14 @@ class StreamCall final : public EngineCall {
   absl::StatusOr<Submission> Read(const std::string& message) override;
   void SetEnd(const absl::Status& status, std::optional<GenerationResult> result) override;
   void Send() override;
+  // Returns the oldest event that waits to be sent.
+  std::optional<v1::GenerateEvent> TakeEvent();
   void EndPause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::unique_ptr<GenerationCodec> codec_;
   absl::Mutex mutex_;
+  std::optional<std::vector<PromptLogprob>> prompt_logprobs_
+      ABSL_GUARDED_BY(mutex_);  // come before what queue_ holds
   EventQueue queue_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Time> paused_ ABSL_GUARDED_BY(mutex_);  // since when
   bool is_stalled_ ABSL_GUARDED_BY(mutex_) = false;
@@ -165,7 +171,7 @@ class UnaryEngineCall : public EngineCall {
   void Send() override;
 
   // Belongs to the engine's thread until SetEnd, then to the loop.
-  virtual std::string SerializedResponse() const = 0;
+  virtual std::string TakeResponse() = 0;
 
  private:
   absl::Mutex mutex_;
@@ -179,14 +185,19 @@ class GenerateCall final : public UnaryEngineCall {
                std::unique_ptr<GenerationCodec> codec)
       : UnaryEngineCall(context, std::move(method), stream), codec_(std::move(codec)) {}
 
+  // The engine's thread calls these, until SetEnd.
   v1::GenerateResponse& response() { return response_; }
+  void KeepPromptLogprobs(std::vector<PromptLogprob> logprobs) {
+    prompt_logprobs_ = std::move(logprobs);
+  }
 
  private:
   absl::StatusOr<Submission> Read(const std::string& message) override;
-  std::string SerializedResponse() const override { return codec_->Write(response_); }
+  std::string TakeResponse() override;
 
   const std::unique_ptr<GenerationCodec> codec_;
   v1::GenerateResponse response_;
+  std::optional<std::vector<PromptLogprob>> prompt_logprobs_;
 };
 
 class ScoreCall final : public UnaryEngineCall {
@@ -197,7 +208,7 @@ class ScoreCall final : public UnaryEngineCall {
 
  private:
   absl::StatusOr<Submission> Read(const std::string& message) override;
-  std::string SerializedResponse() const override { return codec_->Write(response_); }
+  std::string TakeResponse() override { return codec_->Write(response_); }
 
   const std::unique_ptr<ScoreCodec> codec_;
   v1::ScoreResponse response_;

@@ -1,15 +1,24 @@
 #ifndef LOWKEY_SERVER_API_CALLS_CODEC_H_
 #define LOWKEY_SERVER_API_CALLS_CODEC_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lowkey/v1/generation.pb.h"
 #include "server/request/request.h"
 
 namespace lowkey {
+
+// Longer answers, and longer events of a stream, are not sent: an HTTP connection holds little more
+// of what waits for its reader.
+inline constexpr size_t kMaxAnswerBytes = size_t{12} << 20;
+
+// INVALID_ARGUMENT: the call asked for too much; trying again does not help.
+absl::Status AnswerTooLong(size_t n_bytes);
 
 // How one protocol writes requests and results. Every protocol's requests become the same structs,
 // and its results are made from lowkey.v1's. A codec belongs to one call: it may keep what it has read

@@ -20,6 +20,13 @@ void Append(const v1::ChoiceDelta& more, v1::ChoiceDelta& delta) {
   delta.mutable_tokens()->MergeFrom(more.tokens());
 }
 
+v1::GenerateEvent EventOf(v1::PromptLogprobs logprobs) {
+  auto owned = Owned(std::move(logprobs));
+  v1::GenerateEvent event;
+  event.set_allocated_prompt_logprobs(owned.release());
+  return event;
+}
+
 void EventQueue::AddDelta(v1::ChoiceDelta delta) {
   const auto n_tokens = static_cast<size_t>(delta.tokens_size());
   const bool can_join = !events_.empty() && events_.back().has_delta() &&
@@ -33,24 +40,16 @@ void EventQueue::AddDelta(v1::ChoiceDelta delta) {
   n_tokens_ += n_tokens;
 }
 
-void EventQueue::AddPromptLogprobs(v1::PromptLogprobs logprobs) {
-  auto owned = Owned(std::move(logprobs));
-  events_.emplace_back().set_allocated_prompt_logprobs(owned.release());
-}
-
 void EventQueue::AddFinal(v1::FinalEvent final_event) {
   auto owned = Owned(std::move(final_event));
   events_.emplace_back().set_allocated_final(owned.release());
 }
 
-void EventQueue::PopFront() {
-  n_tokens_ -= static_cast<size_t>(events_.front().delta().tokens_size());
+v1::GenerateEvent EventQueue::Take() {
+  v1::GenerateEvent event = std::move(events_.front());
   events_.pop_front();
-}
-
-void EventQueue::Clear() {
-  events_.clear();
-  n_tokens_ = 0;
+  n_tokens_ -= static_cast<size_t>(event.delta().tokens_size());
+  return event;
 }
 
 }  // namespace lowkey

@@ -13,20 +13,20 @@ namespace lowkey {
 class EventQueue {
  public:
   void AddDelta(v1::ChoiceDelta delta);
-
-  void AddPromptLogprobs(v1::PromptLogprobs logprobs);
   void AddFinal(v1::FinalEvent final_event);
 
   bool empty() const { return events_.empty(); }
-  const v1::GenerateEvent& front() const { return events_.front(); }
   size_t n_tokens() const { return n_tokens_; }
-  void PopFront();
-  void Clear();
+  // Removes the oldest event and returns it. There must be one.
+  v1::GenerateEvent Take();
 
  private:
   std::deque<v1::GenerateEvent> events_;
   size_t n_tokens_ = 0;
 };
+
+// Returns the event that says so.
+v1::GenerateEvent EventOf(v1::PromptLogprobs logprobs);
 
 // Appends what `more` gained to `delta`, of the same choice.
 void Append(const v1::ChoiceDelta& more, v1::ChoiceDelta& delta);

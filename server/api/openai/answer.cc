@@ -178,6 +178,7 @@ void Answer::Add(size_t prompt, const v1::GenerateResponse& response) {
                 has_text ? response.choices(choice.choice()) : kNothing, response.prompt_logprobs(),
                 finish, writer);
   }
+  n_added_bytes_ += whole_choices_[prompt].size();
 }
 
 std::string Answer::Whole() {

@@ -40,6 +40,7 @@ class Answer : public AnswerWriter {
   std::string Flush(size_t prompt) final;
   std::string End() final;
   void Add(size_t prompt, const v1::GenerateResponse& response) final;
+  size_t n_added_bytes() const final { return n_added_bytes_; }
   std::string Whole() final;
 
  protected:
@@ -81,6 +82,7 @@ class Answer : public AnswerWriter {
   std::vector<Choice> choices_;
   int64_t n_streamed_ = 0;                  // tokens of all choices so far
   std::vector<std::string> whole_choices_;  // by prompt
+  size_t n_added_bytes_ = 0;                // of whole_choices_
   std::vector<v1::FinalEvent> finals_;      // by prompt
   int64_t n_prompt_ = 0, n_generated_ = 0, n_cached_ = 0;
 };

@@ -85,10 +85,18 @@ absl::Status ReadLogprobs(Fields& fields, CompletionFields& own, GenerationReque
   return absl::OkStatus();
 }
 
-absl::Status CheckChoices(const CompletionFields& own, const GenerationRequest& request) {
+absl::Status CheckChoices(const CompletionFields& own, const GenerationRequest& request,
+                          const Tenant& tenant) {
   const int32_t n = request.n.value_or(1);
   if (n < 1 || n > kMaxChoices) {
     return absl::InvalidArgumentError(absl::StrCat("n: ", n, ", expected 1..", kMaxChoices));
+  }
+  // More could never run together, and none of a call's prompts waits for the others.
+  const auto n_prompts = static_cast<int64_t>(own.prompts.size());
+  if (n_prompts > tenant.max_live_requests.value_or(n_prompts)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt: ", n_prompts, " prompts, expected at most the ",
+                     *tenant.max_live_requests, " live requests of tenant ", tenant.name));
   }
   if (own.prompts.size() * static_cast<size_t>(n) <= kMaxCallChoices) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("prompt: ", own.prompts.size(), " prompts with n ",
@@ -174,13 +182,17 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
   LK_RETURN_IF_ERROR(fields.Accept("add_special_tokens", true));
   LK_RETURN_IF_ERROR(ReadResponseFormat(fields, body, request.response_format));
   LK_RETURN_IF_ERROR(fields.CheckRest(options.unknown_fields));
-  LK_RETURN_IF_ERROR(CheckChoices(own, request));
+  LK_RETURN_IF_ERROR(CheckChoices(own, request, context.tenant));
   // Before each prompt has a copy of the fields.
   LK_RETURN_IF_ERROR(WithApiNames(service.CheckFields(request)));
   if (own.echo.echoes) LK_RETURN_IF_ERROR(TakeEcho(service, own));
   AnswerForm form = FormOf(common, own, fingerprint);
-  if ((own.echo.echoes && own.logprobs.has_value()) || form.includes_continuous_usage) {
+  if (request.prompt_logprobs.has_value() || form.includes_continuous_usage) {
     LK_RETURN_IF_ERROR(TakeTokens(service, context, call, own, form));
+  }
+  if (request.prompt_logprobs.has_value()) {
+    LK_RETURN_IF_ERROR(CheckPromptLogprobs(form.n_prompt_tokens, *request.prompt_logprobs,
+                                           static_cast<int32_t>(form.n)));
   }
   Generations result;
   result.is_stream = common.is_stream;
@@ -189,6 +201,7 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
   for (size_t i = 0; i < own.prompts.size(); ++i) {
     GenerationRequest& one = result.requests.emplace_back(request);
     std::visit([&one](auto& input) { one.input = std::move(input); }, own.prompts[i]);
+    one.is_begun = i > 0;
     if (i > 0) absl::StrAppend(&one.request_id, "-", i);
   }
   result.writer =

@@ -179,11 +179,15 @@ void GenerationCall::OnPromptEnd(const absl::Status& status) {
     RunContained([&] { named = WithApiNames(status, names_); });
     return stream_.Finish(named);
   }
+  if (const size_t n_bytes = writer_->n_added_bytes(); n_bytes > kMaxAnswerBytes) {
+    return stream_.Finish(AnswerTooLong(n_bytes));
+  }
   if (--n_running_ > 0) return;
   std::string rest;
   const bool is_written =
       RunContained([&] { rest = is_stream_ ? writer_->End() : writer_->Whole(); });
   if (!is_written) return stream_.Finish(OutOfMemory());
+  if (rest.size() > kMaxAnswerBytes) return stream_.Finish(AnswerTooLong(rest.size()));
   stream_.Write(rest);
   stream_.Finish(absl::OkStatus());
 }

@@ -34,6 +34,8 @@ class AnswerWriter {
 
   // Takes a prompt's result for an answer that is not streamed.
   virtual void Add(size_t prompt, const v1::GenerateResponse& response) = 0;
+  // Returns how long the results that were added are, where there may be many.
+  virtual size_t n_added_bytes() const { return 0; }
   // Returns the whole answer, once every prompt's result was added.
   virtual std::string Whole() = 0;
 };

@@ -165,6 +165,7 @@ TEST(ConvertTest, ProtoCommentsStateTheLimitsOfARequest) {
       {"GenerateRequest", "stop_token_ids", absl::StrCat("At most ", kMaxStopTokens, ".")},
       {"GenerateRequest", "logprobs", absl::StrCat("0..", kMaxLogprobs, ":")},
       {"GenerateRequest", "prompt_logprobs", absl::StrCat("0..", kMaxLogprobs, ":")},
+      {"GenerateRequest", "prompt_logprobs", absl::StrCat("at most ", kMaxPromptLogprobs, " with")},
       {"GenerateRequest", "n", absl::StrCat("1..", kMaxChoices, ".")},
       {"GenerateRequest", "priority", absl::StrCat("-", kMaxPriority, "..", kMaxPriority, ":")},
       {"GenerateRequest", "prefix_marks", absl::StrCat("at most ", kMaxPrefixMarks, ",")},

@@ -18,9 +18,9 @@ TEST(EventQueueTest, JoinsNeighboringDeltasOfAChoice) {
   queue.AddDelta(Delta(0, "a"));
   queue.AddDelta(Delta(0, "b"));
   queue.AddDelta(Delta(0, "c"));
-  EXPECT_EQ(queue.front().delta().text(), "abc");
-  EXPECT_EQ(queue.front().delta().tokens_size(), 3);
-  queue.PopFront();
+  const v1::GenerateEvent event = queue.Take();
+  EXPECT_EQ(event.delta().text(), "abc");
+  EXPECT_EQ(event.delta().tokens_size(), 3);
   EXPECT_TRUE(queue.empty());
 }
 
@@ -29,16 +29,13 @@ TEST(EventQueueTest, NeverJoinsAcrossChoicesOrOtherEvents) {
   queue.AddDelta(Delta(0, "a"));
   queue.AddDelta(Delta(0, "b"));
   queue.AddDelta(Delta(1, "c"));
-  queue.AddPromptLogprobs({});
   queue.AddFinal({});
   std::vector<std::string> texts;
-  for (; !queue.empty(); queue.PopFront()) {
-    const v1::GenerateEvent& event = queue.front();
-    texts.push_back(event.has_final()             ? "final"
-                    : event.has_prompt_logprobs() ? "prompt"
-                                                  : event.delta().text());
+  while (!queue.empty()) {
+    const v1::GenerateEvent event = queue.Take();
+    texts.push_back(event.has_final() ? "final" : event.delta().text());
   }
-  EXPECT_EQ(texts, (std::vector<std::string>{"ab", "c", "prompt", "final"}));
+  EXPECT_EQ(texts, (std::vector<std::string>{"ab", "c", "final"}));
 }
 
 TEST(EventQueueTest, CountsTheTokensThatWait) {
@@ -49,9 +46,10 @@ TEST(EventQueueTest, CountsTheTokensThatWait) {
   queue.AddDelta(Delta(1, "held back", 0));
   queue.AddFinal({});
   EXPECT_EQ(queue.n_tokens(), 9u);
-  queue.PopFront();
+  queue.Take();
   EXPECT_EQ(queue.n_tokens(), 4u);
-  queue.Clear();
+  queue.Take();
+  queue.Take();
   EXPECT_TRUE(queue.empty());
   EXPECT_EQ(queue.n_tokens(), 0u);
 }
