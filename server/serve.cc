@@ -97,6 +97,8 @@ constexpr Flag kChatFlags[] = {
      FlagKind::kValue, "auto,none,hermes,llama3,mistral"},
 };
 // The longest time between Admin.Drain and the beginning of the grace period.
+// Between the end of a stream that was not read and that of its connection.
+constexpr absl::Duration kTimeToTell = absl::Seconds(10);
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
 constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr Flag kSelectionFlags[] = {
@@ -175,7 +177,6 @@ absl::StatusOr<DraftMode> ReadDraft(const FlagValues& flags, const EngineOptions
 }
 
 absl::Status ReadHttpOptions(const FlagValues& flags, ServerOptions& options) {
-  options.openai.model_aliases = flags.Texts("model-alias");
   const std::string unknown = flags.Text("unknown-fields");
   if (unknown != "refuse" && unknown != "ignore") {
     return flags.Error("unknown-fields", "refuse or ignore");
@@ -222,6 +223,9 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
                       }));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("grace", options.grace));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("stall-timeout", options.network.stall_timeout));
+  // A stream that is not read has time to end by itself, with a reason.
+  absl::Duration& unread_timeout = options.network.limits.http.unread_timeout;
+  unread_timeout = std::max(unread_timeout, options.network.stall_timeout + kTimeToTell);
   absl::Duration& max_age = options.network.limits.http.max_age;
   LK_RETURN_IF_ERROR(flags.ReadSeconds("connection-age", max_age));
   if (max_age == absl::ZeroDuration()) {
@@ -424,8 +428,9 @@ absl::Status RunServe(const FlagValues& flags) {
   RequestLog requests(flags.Switch("log-requests") ? &log : nullptr,
                       traces.has_value() ? &*traces : nullptr);
   if (flags.Switch("log-requests") || traces.has_value()) options.network.log = &requests;
-  TextService service(*model.engine, *model.tokenizer,
-                      {name, options.defaults, options.chat_templates, &metrics});
+  TextService service(
+      *model.engine, *model.tokenizer,
+      {name, options.defaults, options.chat_templates, &metrics, flags.Texts("model-alias")});
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                       Server::Start(service, options.network));
   Say(options, LimitsText(*model.engine));

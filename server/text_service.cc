@@ -45,8 +45,14 @@ TextService::TextService(Engine& engine, const Tokenizer& tokenizer, Options opt
       live_requests_(std::make_shared<LiveRequests>()),
       structured_output_(tokenizer, engine.config().vocab_size, EndTokens()) {}
 
+bool TextService::IsModelName(const std::string& name) const {
+  const std::vector<std::string>& aliases = options_.model_aliases;
+  return name == options_.model_name ||
+         std::find(aliases.begin(), aliases.end(), name) != aliases.end();
+}
+
 absl::Status TextService::CheckModel(const std::string& name) const {
-  if (name.empty() || name == options_.model_name) return absl::OkStatus();
+  if (name.empty() || IsModelName(name)) return absl::OkStatus();
   return absl::NotFoundError(
       absl::StrCat("model: \"", name, "\" is not served, expected \"", options_.model_name, "\""));
 }

@@ -50,6 +50,7 @@ class TextService {
     Defaults defaults;
     ChatTemplates chat_templates = {};
     Metrics* metrics = nullptr;  // must outlive the service and its generations; null: none
+    std::vector<std::string> model_aliases = {};  // further names of the model
   };
 
   // engine and tokenizer must outlive the service. Options must be valid.
@@ -107,6 +108,7 @@ class TextService {
 
   // NOT_FOUND unless `name` is empty or the served model's.
   absl::Status CheckModel(const std::string& name) const;
+  bool IsModelName(const std::string& name) const;
 
   // INVALID_ARGUMENT naming the first id outside the vocabulary.
   absl::Status CheckTokens(const std::string& field, const TokenList& tokens) const;

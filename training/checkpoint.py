@@ -73,9 +73,21 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     path.chmod(0o644)
 
 
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")
+# Tensors that hold nothing of their own.
+DERIVED = ("rotary_emb.inv_freq", "lm_head.weight")
+
+
 def hf_config(fields: dict) -> ModelConfig:
+    for architecture in fields.get("architectures") or ():
+        if architecture not in ARCHITECTURES:
+            expected = " or ".join(ARCHITECTURES)
+            raise ValueError(f"config.json: architecture {architecture}, expected {expected}")
+    rope = fields.get("rope_parameters") or {}  # since transformers 5
+    kind = rope.get("rope_type", "default")
     unsupported = {
         "rope_scaling": fields.get("rope_scaling"),
+        "rope_parameters": None if kind == "default" else kind,
         "attention_bias": fields.get("attention_bias"),
         "sliding_window": fields.get("sliding_window"),
     }
@@ -91,7 +103,7 @@ def hf_config(fields: dict) -> ModelConfig:
         n_kv_heads=fields.get("num_key_value_heads", n_heads),
         head_dim=fields.get("head_dim") or fields["hidden_size"] // n_heads,
         ffn_dim=fields["intermediate_size"],
-        rope_theta=fields.get("rope_theta", 10000.0),
+        rope_theta=rope.get("rope_theta") or fields.get("rope_theta", 10000.0),
         norm_eps=fields["rms_norm_eps"],
         max_tokens=fields["max_position_embeddings"],
         tied=fields.get("tie_word_embeddings", False),
@@ -107,6 +119,9 @@ def read_hf(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     missing = names.keys() - tensors.keys()
     if missing:
         raise ValueError(f"{folder}: no tensor {sorted(missing)[0]}")
+    unknown = [name for name in tensors.keys() - names.keys() if not name.endswith(DERIVED)]
+    if unknown:
+        raise ValueError(f"{folder}: {sorted(unknown)[0]}: a plain Llama has no such tensor")
     return config, {ours: tensors[theirs].float() for theirs, ours in names.items()}
 
 
@@ -119,6 +134,9 @@ def gguf_fields(reader) -> ModelConfig:
 
     if field("general.architecture") != "llama":
         raise ValueError(f"architecture {field('general.architecture')}, expected llama")
+    scaling = reader.get_field("llama.rope.scaling.type")
+    if scaling is not None and scaling.contents() != "none":
+        raise ValueError(f"llama.rope.scaling.type: {scaling.contents()}, expected none")
     n_heads, hidden = field("llama.attention.head_count"), field("llama.embedding_length")
     names = {tensor.name for tensor in reader.tensors}
     embedding = next(t for t in reader.tensors if t.name == "token_embd.weight")
@@ -151,7 +169,7 @@ def read_gguf(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     weights = {}
     for tensor in reader.tensors:
         if tensor.name not in names:
-            continue
+            raise ValueError(f"{path}: {tensor.name}: a plain Llama has no such tensor")
         data = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         weight = torch.from_numpy(data.reshape(tuple(int(n) for n in tensor.shape[::-1])))
         if tensor.name.endswith(("attn_q.weight", "attn_k.weight")):

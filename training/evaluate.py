@@ -76,10 +76,12 @@ def choice_is_right(model: Llama, mechanism: str, tokenizer, question: dict) -> 
     scores = []
     context = tokenizer.encode(question["context"], add_bos=True)
     for choice in question["choices"]:
-        tokens = context + tokenizer.encode(choice)
+        # A token may join the end of the context with the beginning of the choice.
+        tokens = tokenizer.encode(question["context"] + choice, add_bos=True)
+        n_common = len(os.path.commonprefix([context, tokens[:-1]]))
         row = torch.tensor(tokens, device=model.device)
-        logits = model(row[None, :-1], mechanism)[0, len(context) - 1 :]
-        targets = row[len(context) :]
+        logits = model(row[None, :-1], mechanism)[0, n_common - 1 :]
+        targets = row[n_common:]
         scores.append(logits.log_softmax(-1).gather(1, targets[:, None]).mean().item())
     return scores.index(max(scores)) == question["answer"]
 
@@ -93,7 +95,7 @@ RETRIEVAL_WORDS = ("apple", "river", "candle", "garden", "silver", "window", "bu
 
 
 def retrieval_questions(n: int, n_tokens: int, filler: str, tokenizer, seed: int) -> list[dict]:
-    """Questions for a word that was named somewhere before; each context has about n_tokens."""
+    """Questions for a word that was named somewhere before; each has at most n_tokens."""
     rng = random.Random(seed)
     words = filler.split()
     words_per_token = len(words) / len(tokenizer.encode(filler))
@@ -104,9 +106,16 @@ def retrieval_questions(n: int, n_tokens: int, filler: str, tokenizer, seed: int
         start = rng.randrange(max(1, len(words) - n_words))
         text = words[start : start + n_words]
         fact = f"The secret word is {RETRIEVAL_WORDS[answer]}."
-        text.insert(rng.randrange(len(text)), fact)
-        context = " ".join(text) + " Do you remember? The secret word is"
+        place = rng.random()
         choices = [f" {word}" for word in RETRIEVAL_WORDS]
+        while True:
+            at = int(place * len(text))
+            context = " ".join([*text[:at], fact, *text[at:]])
+            context += " Do you remember? The secret word is"
+            n = max(len(tokenizer.encode(context + choice, add_bos=True)) for choice in choices)
+            if n <= n_tokens or not text:
+                break
+            del text[-max(1, int((n - n_tokens) * words_per_token)) :]
         questions.append({"context": context, "choices": choices, "answer": answer})
     return questions
 

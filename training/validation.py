@@ -36,7 +36,9 @@ class ValidationSet:
     def __init__(self, path: Path, tokenizer):
         self.tokens = np.concatenate(encode_stories(path, tokenizer)).astype(np.int64)
         self.n_bytes = sum(len(story.encode("utf-8")) for story in read_stories(path))
-        self.bos_id = tokenizer.bos_id()
+        bos_id = tokenizer.bos_id()
+        # Some tokenizers have no bos, and some end with it.
+        self.ignored_id = IGNORED if bos_id in (None, tokenizer.eos_id()) else bos_id
 
     @staticmethod
     def batches(stream: np.ndarray, window_tokens: int):
@@ -65,7 +67,7 @@ class ValidationSet:
         n_scored = 0
         for windows in self.batches(stream, window_tokens):
             tokens, targets = (torch.from_numpy(x).to(model.device) for x in windows)
-            targets = targets.masked_fill(targets == self.bos_id, IGNORED).flatten()
+            targets = targets.masked_fill(targets == self.ignored_id, IGNORED).flatten()
             logits = model(tokens, mechanism).flatten(0, 1)
             nats += F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum").item()
             n_scored += int((targets != IGNORED).sum())

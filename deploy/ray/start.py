@@ -41,11 +41,12 @@ def main() -> None:
     if not is_open and flags.host not in ("127.0.0.1", "localhost", "::1"):
         sys.exit(f"--host {flags.host}: other machines could call without a token; expected --tokens "
                  "FILE among the flags of every model, or --insecure")
-    services = "lowkey_ray.services:" + ("add_lowkey" if is_open else "add_lowkey_here")
     ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False)
     serve.start(http_options=HTTPOptions(host=flags.host, port=flags.port),
-                grpc_options=gRPCOptions(port=flags.grpc_port, grpc_servicer_functions=[services]))
-    serve.run(app.build(models, flags.gateways), name="lowkey", route_prefix="/")
+                grpc_options=gRPCOptions(
+                    port=flags.grpc_port,
+                    grpc_servicer_functions=["lowkey_ray.services:add_lowkey"]))
+    serve.run(app.build(models, flags.gateways, is_open=is_open), name="lowkey", route_prefix="/")
     print(f"OpenAI's API on http://{flags.host}:{flags.port}/v1, lowkey.v1 on port {flags.grpc_port}",
           flush=True)
     if flags.leave:

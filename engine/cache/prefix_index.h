@@ -51,23 +51,27 @@ class PrefixIndex {
   }
 
   // Gives every prefix of whole pages that has no value the value that `make` returns for its
-  // length in tokens, if any. All of these prefixes count as used. When `make` throws, the values
-  // that it made before stay.
+  // length in tokens, if any. `before` is the value of the longest shorter prefix that has one, which
+  // outlives the one that is made (but for the index's own end); null: there is none. All of these
+  // prefixes count as used. When `make` throws, the values that it made before stay.
   void Add(const Key& key, absl::Span<const int32_t> tokens,
-           absl::FunctionRef<std::optional<Value>(int64_t n_tokens)> make) {
+           absl::FunctionRef<std::optional<Value>(int64_t n_tokens, const Value* before)> make) {
     Node* at = FindRoot(key);
     if (at == nullptr) at = MakeRoot(key);
     const absl::Cleanup end = [&] {
       Touch(at);
       DropBarren(at);
     };
+    const Value* before = nullptr;
     for (int64_t n = kPageTokens; n <= static_cast<int64_t>(tokens.size()); n += kPageTokens) {
       std::vector<int32_t> page = Page(tokens, n);
       const auto edge = at->children.find(page);
       at = edge != at->children.end() ? edge->second.get() : AddChild(at, std::move(page));
-      if (at->value.has_value()) continue;
-      at->value = make(n);
-      n_values_ += at->value.has_value() ? 1 : 0;
+      if (!at->value.has_value()) {
+        at->value = make(n, before);
+        n_values_ += at->value.has_value() ? 1 : 0;
+      }
+      if (at->value.has_value()) before = &*at->value;
     }
   }
 

@@ -41,7 +41,7 @@ std::optional<double> PerplexityRatios::At(int64_t n_tokens) const {
   return FindBetween(points_, &Point::n_tokens, n_tokens)(&Point::ratio);
 }
 
-AttentionRate SelectionProfile::RateOf(const AttentionOptions& options, int64_t n_tokens) const {
+const std::vector<AttentionRate>* SelectionProfile::RatesOf(const AttentionOptions& options) const {
   auto measured = rates.find(AttentionLabel(options));
   if (measured == rates.end()) {
     const std::string mechanism(MechanismName(options.mechanism));
@@ -49,8 +49,12 @@ AttentionRate SelectionProfile::RateOf(const AttentionOptions& options, int64_t 
       return entry.first == mechanism || absl::StartsWith(entry.first, mechanism + " ");
     });
   }
-  if (measured == rates.end() || measured->second.empty()) return {n_tokens};
-  const auto at = FindBetween(measured->second, &AttentionRate::n_tokens, n_tokens);
+  return measured == rates.end() || measured->second.empty() ? nullptr : &measured->second;
+}
+
+AttentionRate SelectionProfile::RateAt(const std::vector<AttentionRate>* rates, int64_t n_tokens) {
+  if (rates == nullptr) return {n_tokens};
+  const auto at = FindBetween(*rates, &AttentionRate::n_tokens, n_tokens);
   return {n_tokens, at(&AttentionRate::prefill), at(&AttentionRate::decode)};
 }
 

@@ -43,7 +43,12 @@ struct SelectionProfile {
   // Returns the rates of the options at a length, interpolated over the length's logarithm. Options
   // that were not measured have the rates of the first ones of their mechanism that were; a
   // mechanism without measured rates has AttentionRate's defaults.
-  AttentionRate RateOf(const AttentionOptions& options, int64_t n_tokens) const;
+  AttentionRate RateOf(const AttentionOptions& options, int64_t n_tokens) const {
+    return RateAt(RatesOf(options), n_tokens);
+  }
+  // The rates that RateOf reads; null where none were measured.
+  const std::vector<AttentionRate>* RatesOf(const AttentionOptions& options) const;
+  static AttentionRate RateAt(const std::vector<AttentionRate>* rates, int64_t n_tokens);
 
   // Returns the rate of linear maps over that many rows, interpolated likewise.
   double LinearRateOf(int64_t n_rows) const;

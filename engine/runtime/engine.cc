@@ -114,7 +114,7 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
 // Corrects a new request's forecast by how earlier forecasts erred. While the ends of too few
 // requests are known, the forecast ends at the first token.
 Forecast EngineImpl::Corrected(const Forecast& forecast) const {
-  Forecast corrected = forecast_errors_.Correct(forecast);
+  Forecast corrected = forecast_errors_.Correct(forecast, absl::Now());
   if (stats_.n_finished_requests < kMinEnded) corrected.end = corrected.first_token;
   return corrected;
 }
@@ -149,6 +149,9 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
     request.attention = runner_->Resolve(request.attention);
   }
   LK_RETURN_IF_ERROR(CheckRequest(request, *runner_, limits_));
+  // First what takes memory: once the scheduler knows of a request, the request must be there. What is
+  // refused is destroyed after the lock.
+  std::list<std::unique_ptr<RequestState>> entry(1);
   absl::MutexLock lock(&mutex_);
   LK_RETURN_IF_ERROR(failure_);
   if (draining_ || stopping_) {
@@ -166,18 +169,19 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
     }
     latest_start = request.deadline - (corrected.end - corrected.wait);
   }
-  if (const absl::Status status = scheduler_.Enqueue(scheduled); !status.ok()) {
-    if (!absl::IsResourceExhausted(status)) return status;
-    CountRefusal(scheduler_.is_full() ? QueueBound::kRequests : QueueBound::kPromptTokens);
-    return WithRetryAfter(status, kShortestRetry);
-  }
-  auto state =
+  std::unique_ptr<RequestState>& state = entry.front();
+  state =
       std::make_unique<RequestState>(next_id_, std::move(request), std::move(sink), absl::Now());
   state->selection = std::move(selection);
   state->is_approximate = runner_->IsApproximate(state->request.attention);
   state->forecast = forecast;
   state->latest_start = latest_start;
-  inbox_.push_back(std::move(state));
+  if (const absl::Status status = scheduler_.Enqueue(scheduled); !status.ok()) {
+    if (!absl::IsResourceExhausted(status)) return status;
+    CountRefusal(scheduler_.is_full() ? QueueBound::kRequests : QueueBound::kPromptTokens);
+    return WithRetryAfter(status, kShortestRetry);
+  }
+  inbox_.splice(inbox_.end(), entry);
   ++n_live_;
   ++n_sinks_;
   return next_id_++;

@@ -2,7 +2,6 @@
 #define LOWKEY_ENGINE_RUNTIME_ENGINE_IMPL_H_
 
 #include <array>
-#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -146,7 +145,7 @@ class EngineImpl : public Engine {
   const std::function<void()> after_delivery_;
 
   mutable absl::Mutex mutex_;
-  std::deque<std::unique_ptr<RequestState>> inbox_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::unique_ptr<RequestState>> inbox_ ABSL_GUARDED_BY(mutex_);
   std::vector<RequestId> cancels_ ABSL_GUARDED_BY(mutex_), resumes_ ABSL_GUARDED_BY(mutex_);
   std::list<PrefixFiles::Found> found_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_all_ ABSL_GUARDED_BY(mutex_);

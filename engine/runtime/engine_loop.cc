@@ -190,16 +190,17 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
 // first token would have taken longer than it lived.
 void EngineImpl::NoteForecast(const RequestState& state) {
   if (!state.forecast.has_value()) return;
-  const absl::Duration lived = absl::Now() - state.submitted;
+  const absl::Time now = absl::Now();
+  const absl::Duration lived = now - state.submitted;
   if (state.first_token.has_value()) {
-    forecast_errors_.NoteFirstToken(*state.forecast, *state.first_token - state.submitted);
-  } else if (lived > forecast_errors_.Correct(*state.forecast).first_token) {
-    forecast_errors_.NoteFirstToken(*state.forecast, lived);
+    forecast_errors_.NoteFirstToken(*state.forecast, *state.first_token - state.submitted, now);
+  } else if (lived > forecast_errors_.Correct(*state.forecast, now).first_token) {
+    forecast_errors_.NoteFirstToken(*state.forecast, lived, now);
   }
   const auto n_gaps = static_cast<int64_t>(state.choices[0].tokens.size()) - 1;
-  if (n_gaps < 1) return;
-  forecast_errors_.NoteNextToken(*state.forecast,
-                                 (*state.last_token - *state.first_token) / n_gaps);
+  if (n_gaps < 1 || state.was_paused) return;
+  forecast_errors_.NoteNextToken(*state.forecast, (*state.last_token - *state.first_token) / n_gaps,
+                                 now);
 }
 
 void EngineImpl::Publish() {

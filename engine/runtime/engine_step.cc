@@ -200,9 +200,11 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
     SavePrefixAt(*live_.at(rows.request), rows.first_position + rows.n_rows);
   }
   runner_->Advance();
+  const ScheduledRows* before = nullptr;  // a request's rows follow one another
   for (const ScheduledRows& rows : batch) {
     RequestState& state = *live_.at(rows.request);
-    state.NotePeak();
+    if (before == nullptr || before->request != rows.request) state.NotePeak();
+    before = &rows;
     const bool ends_prompt = rows.first_position + rows.n_rows == state.n_prompt_tokens();
     if (ends_prompt && state.is_forked()) state.Fork(config().vocab_size);  // once more
   }
@@ -378,6 +380,7 @@ void EngineImpl::SampleChoice(RequestState& state, int32_t choice, RowTokens& to
 
   const SinkAnswer answer = state.sink->OnToken(choice, *token);
   if (answer == SinkAnswer::kPause) {
+    state.was_paused = true;
     absl::MutexLock lock(&mutex_);
     scheduler_.SetPaused(state.id, true);
   }

@@ -50,25 +50,34 @@ void PrefixMemory::Remove(MemoryId memory) noexcept {
   pieces_.erase(found);
 }
 
-void HeldPrefix::Count() {
-  Visit([this](MemoryId memory, int64_t n_bytes) {
+void HeldPrefix::Count(const HeldPrefix* before) {
+  const auto count = [this](MemoryId memory, int64_t n_bytes) {
+    // First what may throw.
+    const size_t n = counted_.size();
+    if (n == counted_.capacity()) counted_.reserve(std::max<size_t>(1, 2 * n));
     memory_.Add(memory, n_bytes);
-    ++n_counted_;
+    counted_.push_back(memory);
+  };
+  for (size_t i = 0; i < cache_.pages.size(); ++i) {
+    const PageHandle& page = cache_.pages[i];
+    if (!page) continue;
+    const bool is_known = before != nullptr && i < before->cache_.pages.size() &&
+                          before->cache_.pages[i] && before->cache_.pages[i].id() == page.id();
+    if (!is_known) count(page.id(), page.size_bytes());
+  }
+  std::vector<const Slab*> known;
+  if (before != nullptr) {
+    before->cache_.state.VisitSlabs([&](const Slab& slab) { known.push_back(&slab); });
+  }
+  size_t n_slabs = 0;
+  cache_.state.VisitSlabs([&](const Slab& slab) {
+    const size_t i = n_slabs++;
+    if (i >= known.size() || known[i] != &slab) count(IdOf(slab), slab.size_bytes());
   });
 }
 
 HeldPrefix::~HeldPrefix() {
-  int64_t n_left = n_counted_;
-  Visit([&](MemoryId memory, int64_t) {
-    if (n_left-- > 0) memory_.Remove(memory);
-  });
-}
-
-void HeldPrefix::Visit(absl::FunctionRef<void(MemoryId memory, int64_t n_bytes)> visit) const {
-  for (const PageHandle& page : cache_.pages) {
-    if (page) visit(page.id(), page.size_bytes());
-  }
-  cache_.state.VisitSlabs([&](const Slab& slab) { visit(IdOf(slab), slab.size_bytes()); });
+  for (const MemoryId& memory : counted_) memory_.Remove(memory);
 }
 
 int64_t PrefixCache::MostTokens(const RequestState& state) {
@@ -107,14 +116,15 @@ void PrefixCache::Add(const EngineRequest& request, absl::Span<const int32_t> to
                       const SequenceCache& cache, const AttentionMechanism& mechanism) {
   Tenant& tenant = by_tenant_[request.tenant];
   using Held = std::unique_ptr<HeldPrefix>;
-  tenant.index.Add(request.attention, tokens, [&](int64_t n_tokens) -> std::optional<Held> {
-    std::optional<SequenceCache> prefix =
-        mechanism.Prefix(cache, static_cast<int64_t>(tokens.size()), n_tokens);
-    if (!prefix.has_value()) return std::nullopt;
-    auto held = std::make_unique<HeldPrefix>(*std::move(prefix), tenant.memory);
-    held->Count();
-    return held;
-  });
+  tenant.index.Add(request.attention, tokens,
+                   [&](int64_t n_tokens, const Held* before) -> std::optional<Held> {
+                     std::optional<SequenceCache> prefix =
+                         mechanism.Prefix(cache, static_cast<int64_t>(tokens.size()), n_tokens);
+                     if (!prefix.has_value()) return std::nullopt;
+                     auto held = std::make_unique<HeldPrefix>(*std::move(prefix), tenant.memory);
+                     held->Count(before == nullptr ? nullptr : before->get());
+                     return held;
+                   });
 }
 
 void PrefixCache::Save(const RequestState& state, const AttentionMechanism& mechanism,
@@ -137,7 +147,7 @@ absl::StatusOr<int64_t> PrefixCache::Extend(const RequestState& state,
   cache.options = request.attention;
   // Counted for its tenant also where the cache drops it meanwhile: others give nothing for it.
   HeldPrefix held(cache, tenant.memory);
-  held.Count();
+  held.Count(nullptr);
   for (const Buffer& piece : pieces) {
     if (!mechanism.AppendPiece(cache, {piece.data(), piece.size_bytes()}).ok()) break;
   }

@@ -54,16 +54,14 @@ class HeldPrefix {
   HeldPrefix& operator=(const HeldPrefix&) = delete;
   ~HeldPrefix();
 
-  void Count();
+  // Counts what the prefix before, which lives longer, does not hold at the same place; null: all.
+  void Count(const HeldPrefix* before);
   const SequenceCache& cache() const { return cache_; }
 
  private:
-  // Calls `visit` for each page and slab, always in the same order.
-  void Visit(absl::FunctionRef<void(MemoryId memory, int64_t n_bytes)> visit) const;
-
   const SequenceCache cache_;
   PrefixMemory& memory_;
-  int64_t n_counted_ = 0;  // pages and slabs
+  std::vector<MemoryId> counted_;  // pages and slabs
 };
 
 // The prefixes, in whole pages, that earlier prompts left for prompts of the same tenant that begin

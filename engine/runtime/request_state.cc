@@ -59,16 +59,32 @@ void RequestState::Fork(int32_t vocab_size) {
 }
 
 int64_t RequestState::HeldBytes() const {
-  std::set<const void*> seen;  // forks share pages and slabs
   int64_t total = 0;
-  const auto add = [&](const void* memory, int64_t size_bytes) {
-    if (choices.size() == 1 || seen.insert(memory).second) total += size_bytes;
-  };
-  for (const ChoiceState& c : choices) {
-    for (const PageHandle& page : c.cache.pages) {
-      if (page) add(page.data(), page.size_bytes());
+  const SequenceCache& first = choices[0].cache;
+  std::vector<const Slab*> first_slabs;
+  for (const PageHandle& page : first.pages) total += page ? page.size_bytes() : 0;
+  first.state.VisitSlabs([&](const Slab& slab) {
+    total += slab.size_bytes();
+    if (choices.size() > 1) first_slabs.push_back(&slab);
+  });
+  // Forks share most of what they hold with the first choice, at the same place; some of the rest with
+  // each other.
+  std::set<MemoryId> seen;
+  for (size_t c = 1; c < choices.size(); ++c) {
+    const SequenceCache& cache = choices[c].cache;
+    for (size_t i = 0; i < cache.pages.size(); ++i) {
+      const PageHandle& page = cache.pages[i];
+      if (!page) continue;
+      const bool is_first =
+          i < first.pages.size() && first.pages[i] && first.pages[i].id() == page.id();
+      if (!is_first && seen.insert(page.id()).second) total += page.size_bytes();
     }
-    c.cache.state.VisitSlabs([&](const Slab& slab) { add(&slab, slab.size_bytes()); });
+    size_t n_slabs = 0;
+    cache.state.VisitSlabs([&](const Slab& slab) {
+      const size_t i = n_slabs++;
+      const bool is_first = i < first_slabs.size() && first_slabs[i] == &slab;
+      if (!is_first && seen.insert(IdOf(slab)).second) total += slab.size_bytes();
+    });
   }
   return total;
 }

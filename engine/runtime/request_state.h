@@ -83,6 +83,7 @@ class RequestState {
   std::optional<Forecast> forecast;  // made at its submission
   // Set while the request waits for files of its prefix: since when for the next answer.
   std::optional<absl::Time> reads_since;
+  bool was_paused = false;  // some of its tokens waited for their reader
   // Set when a step that the request shared threw: it is computed alone until it has caught up.
   bool is_suspect = false;
   // The latest start with which the request meets its deadline.

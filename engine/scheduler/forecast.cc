@@ -1,6 +1,7 @@
 #include "engine/scheduler/forecast.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lowkey {
 namespace {
@@ -13,6 +14,7 @@ constexpr double kMostSurprise = 4;
 constexpr double kQuantile = 0.97;
 constexpr double kQuantileStep = 0.1;
 constexpr double kMostError = 10;
+constexpr absl::Duration kErrorHalfLife = absl::Minutes(5);
 // Shorter forecasts are noise.
 constexpr absl::Duration kLeastForecast = absl::Milliseconds(1);
 
@@ -115,20 +117,34 @@ std::optional<StepCost> StepCostMeter::cost() const {
   return StepCost{base, slope};
 }
 
-void ForecastErrors::NoteFirstToken(const Forecast& forecast, absl::Duration actual) {
-  Follow(forecast.first_token, actual, first_token_);
+ForecastErrors::Factors ForecastErrors::At(absl::Time now) const {
+  const double half_lives = std::max(0.0, absl::FDivDuration(now - learned_, kErrorHalfLife));
+  const double left = std::exp2(-half_lives);
+  return {1 + (factors_.first_token - 1) * left, 1 + (factors_.next_token - 1) * left};
 }
 
-void ForecastErrors::NoteNextToken(const Forecast& forecast, absl::Duration actual) {
-  Follow(forecast.next_token, actual, next_token_);
+void ForecastErrors::NoteFirstToken(const Forecast& forecast, absl::Duration actual,
+                                    absl::Time now) {
+  factors_ = At(now);
+  learned_ = now;
+  Follow(forecast.first_token, actual, factors_.first_token);
 }
 
-Forecast ForecastErrors::Correct(const Forecast& forecast) const {
+void ForecastErrors::NoteNextToken(const Forecast& forecast, absl::Duration actual,
+                                   absl::Time now) {
+  factors_ = At(now);
+  learned_ = now;
+  Follow(forecast.next_token, actual, factors_.next_token);
+}
+
+Forecast ForecastErrors::Correct(const Forecast& forecast, absl::Time now) const {
+  const Factors factors = At(now);
   Forecast corrected;
-  corrected.wait = forecast.wait * first_token_;
-  corrected.first_token = forecast.first_token * first_token_;
-  corrected.next_token = forecast.next_token * next_token_;
-  corrected.end = corrected.first_token + (forecast.end - forecast.first_token) * next_token_;
+  corrected.wait = forecast.wait * factors.first_token;
+  corrected.first_token = forecast.first_token * factors.first_token;
+  corrected.next_token = forecast.next_token * factors.next_token;
+  corrected.end =
+      corrected.first_token + (forecast.end - forecast.first_token) * factors.next_token;
   return corrected;
 }
 

@@ -55,18 +55,25 @@ struct Forecast {
 };
 
 // Learns how many times longer than forecast requests take, at the worst of thirty: a request that
-// is admitted because its forecast just fits should be served in time.
+// is admitted because its forecast just fits should be served in time. What was learned halves in
+// five minutes, so that what refuses every request, and can learn from none, ends too.
 class ForecastErrors {
  public:
   // `actual` is a lower bound for a request that ended before its first token.
-  void NoteFirstToken(const Forecast& forecast, absl::Duration actual);
-  // `actual` is the mean of a request's gaps between tokens.
-  void NoteNextToken(const Forecast& forecast, absl::Duration actual);
+  void NoteFirstToken(const Forecast& forecast, absl::Duration actual, absl::Time now);
+  // `actual` is the mean of a request's gaps between tokens, none of which waited for a reader.
+  void NoteNextToken(const Forecast& forecast, absl::Duration actual, absl::Time now);
 
-  Forecast Correct(const Forecast& forecast) const;
+  Forecast Correct(const Forecast& forecast, absl::Time now) const;
 
  private:
-  double first_token_ = 1, next_token_ = 1;
+  struct Factors {
+    double first_token = 1, next_token = 1;
+  };
+  Factors At(absl::Time now) const;
+
+  Factors factors_;
+  absl::Time learned_ = absl::InfinitePast();
 };
 
 // Forecasts when `own` is done behind `running` and `ahead` (in this order), at this cost of steps,

@@ -209,7 +209,13 @@ void Scheduler::AppendDecodeRows(int64_t* budget, std::vector<ScheduledRows>* ro
 // Appends drafts to decode rows.
 void Scheduler::AppendDrafts(int64_t* budget, std::vector<ScheduledRows>* rows) const {
   if (options_.drafts == nullptr) return;
-  int64_t left = std::min(*budget, options_.max_drafted_rows - static_cast<int64_t>(rows->size()));
+  // Prompts keep their least share of the step.
+  const bool has_prompt = std::any_of(running_.begin(), running_.end(), [](const Entry* entry) {
+    return entry->has_places && !entry->prompt_complete();
+  });
+  const int64_t kept = has_prompt ? options_.min_prompt_rows : 0;
+  int64_t left =
+      std::min(*budget - kept, options_.max_drafted_rows - static_cast<int64_t>(rows->size()));
   for (ScheduledRows& r : *rows) {
     const Entry& entry = entries_.at(r.request);
     const int64_t most = std::min(left, entry.reserved_tokens - entry.sequences[r.choice].n_known);

@@ -192,11 +192,16 @@ Front::~Front() {
 }
 
 void Front::Close() {
-  listener_.reset();
+  if (listener_ != nullptr) listener_->Close();
   for (const std::unique_ptr<Shard>& shard : shards_) {
     // Handlers and transports end on their loop's thread.
     shard->loop->PostAndWait([&shard] { shard->Close(); });
   }
+  listener_.reset();  // no handler asks it any more
+}
+
+void Front::PassLoops() {
+  for (const std::unique_ptr<Shard>& shard : shards_) shard->loop->PostAndWait([] {});
 }
 
 void Front::Accept(OwnedSocket socket, const Peer& peer) {

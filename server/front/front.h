@@ -48,6 +48,8 @@ class Front {
   int port() const { return port_; }
   // Whether connections are accepted at this time. Thread-safe until Close.
   bool can_accept() const { return listener_->can_accept(); }
+  // Waits until every loop has done what was posted to it.
+  void PassLoops();
   EventLoop& first_loop();
 
   // Returns what the connections do; all but n_waiting_work is set. Thread-safe.

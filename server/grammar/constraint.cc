@@ -10,8 +10,8 @@
 namespace lowkey::grammar {
 namespace {
 
-// Steps of the walks of one mask: some tens of milliseconds.
-constexpr int64_t kMaxSteps = 2'000'000;
+// Steps of all walks of one mask: about a tenth of a second.
+constexpr int64_t kMaxSteps = 8'000'000;
 // Bytes that are kept of a text, and those of them that the spelling of the next ones looks at.
 constexpr size_t kMaxLastBytes = 256, kMaxBytesBefore = 32;
 constexpr int64_t kMaxForcedTokens = 64;
@@ -62,6 +62,7 @@ std::shared_ptr<const TopMask> GrammarConstraint::MaskOfTop(const Frame& top, in
         mask->tokens.insert(mask->tokens.end(), tokens.begin(), tokens.end());
       },
       [&](int32_t node) { mask->escapes.push_back(node); });
+  mask->n_steps = walk_.n_steps();
   mask->deepest = key.depth > 0 ? 0 : walk_.deepest();
   if (mask->tokens.size() > words_.size()) {
     mask->bits.resize(words_.size());
@@ -83,11 +84,17 @@ absl::Status GrammarConstraint::AddBelow(const Stack& below, int32_t node) {
         for (int32_t token : tokens) Allow(token);
       },
       [](int32_t) {}));
-  n_steps_ += walk_.n_steps();
+  return CountSteps(walk_.n_steps());
+}
+
+// Counts what a part of the mask takes, or took when it was found: the same text ends the same way,
+// whatever is kept.
+absl::Status GrammarConstraint::CountSteps(int64_t n_steps) {
+  n_steps_ += n_steps;
   if (n_steps_ <= kMaxSteps) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("response_format: over ", kMaxSteps,
-                   " steps for the tokens that end a rule, expected at most that"));
+                   " steps for the tokens that may come next, expected at most that"));
 }
 
 // Adds the tokens that one stack allows; without frames the text may end.
@@ -100,6 +107,7 @@ absl::Status GrammarConstraint::AddStack(Stack stack) {
     const int depth = static_cast<int>(stack.size()) - 1;
     const std::shared_ptr<const TopMask> mask = MaskOfTop(stack.back(), depth);
     LK_RETURN_IF_ERROR(mask->status);
+    LK_RETURN_IF_ERROR(CountSteps(mask->n_steps));
     for (int32_t token : mask->tokens) Allow(token);
     for (size_t i = 0; i < mask->bits.size(); ++i) words_[i] |= mask->bits[i];
     bool may_be_done = false;

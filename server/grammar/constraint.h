@@ -47,6 +47,7 @@ class GrammarConstraint : public TokenConstraint {
   TopKey KeyOf(const Frame& top) const;
   absl::Status AddStack(Stack stack);
   absl::Status AddBelow(const Stack& below, int32_t node);
+  absl::Status CountSteps(int64_t n_steps);
   void Allow(int32_t token) { words_[token >> 6] |= uint64_t{1} << (token & 63); }
 
   const ConstraintParts parts_;
@@ -54,7 +55,7 @@ class GrammarConstraint : public TokenConstraint {
   std::vector<Stack> stacks_;
   std::string last_bytes_;  // of the text
   bool has_ended_ = false;
-  int64_t n_steps_ = 0;  // of the walks that this mask took beside those of kept masks
+  int64_t n_steps_ = 0;  // of the walks of this mask, those of kept masks included
   std::vector<uint64_t> words_;
 };
 

@@ -26,6 +26,7 @@ struct TopMask {
   std::vector<int32_t> escapes = {};
   // The frames from the top frame on that a stack met needs to be finished.
   int deepest = 0;
+  int64_t n_steps = 0;       // that finding it took
   absl::Status status = {};  // an error: too much work
 
   int64_t size_bytes() const {

@@ -247,8 +247,10 @@ bool H2Session::has_told() const {
 // --- What streams ask for ---
 
 bool H2Session::TakeAnswerBytes(size_t n_bytes) {
-  if (n_bytes > limits_.max_connection_answer_bytes ||
-      n_unsent_bytes_ > limits_.max_connection_answer_bytes - n_bytes ||
+  const size_t most = is_trusted_ ? limits_.max_connection_answer_bytes
+                                  : std::min(limits_.max_connection_answer_bytes,
+                                             limits_.max_stranger_answer_bytes);
+  if (n_bytes > most || n_unsent_bytes_ > most - n_bytes ||
       !answers_.Take(static_cast<int64_t>(n_bytes))) {
     return false;
   }
@@ -414,7 +416,8 @@ void H2Session::CheckInput(absl::Time now) {
 }
 
 void H2Session::CheckOutput(absl::Time now) {
-  if (!has_output() && n_unsent_bytes_ == 0) output_at_ = now;
+  // What waits for the client's windows alone is its streams' to judge.
+  if (!has_output()) output_at_ = now;
   if (now - output_at_ > limits_.unread_timeout) {
     Fail({.refusal = NetworkRefusal::kUnreadAnswer, .code = NGHTTP2_NO_ERROR});
   }

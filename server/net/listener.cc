@@ -182,15 +182,17 @@ class SocketListener final : public Listener {
  public:
   SocketListener(EventLoop& loop, int port) : loop_(loop), port_(port) {}
 
-  ~SocketListener() override {
+  ~SocketListener() override { Close(); }
+
+  void Close() override {
     bool is_closed = false;
     loop_.PostAndWait([&] {
-      Close();
+      CloseAll();
       is_closed = true;
     });
     if (is_closed) return;
     loop_.Stop();  // it is stopping already, and takes no work any more
-    Close();
+    CloseAll();
   }
 
   absl::Status Add(OwnedSocket socket, const OnAccept& on_accept, const OnRefusal& on_refusal) {
@@ -205,7 +207,7 @@ class SocketListener final : public Listener {
   }
 
  private:
-  void Close() {
+  void CloseAll() {
     for (const auto& acceptor : acceptors_) acceptor->Close();
   }
 

@@ -31,6 +31,9 @@ class Listener {
 
   virtual ~Listener() = default;  // closes the port; not on the loop's thread
 
+  // Closes the port. Not on the loop's thread.
+  virtual void Close() = 0;
+
   virtual int port() const = 0;
 
   // Whether the last try to accept did not fail, for a lack of descriptors or memory. Thread-safe.

@@ -4,6 +4,7 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -13,6 +14,9 @@
 
 namespace lowkey {
 namespace {
+
+// Reads in a row that may end without data; each read with data makes up for one.
+constexpr int kMaxEmptyReads = 4096;
 
 struct SslFreer {
   void operator()(SSL* ssl) const { SSL_free(ssl); }
@@ -47,7 +51,12 @@ class TlsTransport final : public Transport {
     size_t n_read = 0;
     const IoState state =
         Try(read_needs_, [&] { return SSL_read_ex(ssl_.get(), data, n_bytes, &n_read); });
-    return {state, n_read};
+    // A record in pieces, or one without data, such as a change of keys.
+    if (state == IoState::kWait && --n_empty_reads_left_ <= 0) is_broken_ = true;
+    if (state == IoState::kDone) {
+      n_empty_reads_left_ = std::min(n_empty_reads_left_ + 1, kMaxEmptyReads);
+    }
+    return {is_broken_ ? IoState::kFailure : state, n_read};
   }
 
   IoResult Write(std::string_view bytes) override {
@@ -124,6 +133,7 @@ class TlsTransport final : public Transport {
   const std::shared_ptr<const TlsContext> tls_;
   const Ssl ssl_;  // uses the socket, and ends before it
   Need read_needs_ = Need::kReadable, write_needs_ = Need::kWritable;
+  int n_empty_reads_left_ = kMaxEmptyReads;
   bool is_broken_ = false, is_closing_ = false;
 };
 

@@ -7,6 +7,7 @@ import pathlib
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import grpc
 import lowkey
@@ -276,6 +277,12 @@ class PythonClientCredentialsTest(unittest.TestCase):
                 client.generate(made.STORY, max_new_tokens=30, ignore_eos=True)
         self.assertGreater(raised.exception.retry_after, 0)
         self.assertIn("try again after", str(raised.exception))
+
+    def test_no_proxy_stands_before_this_machine(self):
+        with unittest.mock.patch.dict(os.environ, {"http_proxy": "http://127.0.0.1:1",
+                                                   "no_proxy": ""}):
+            with lowkey.Client(shared_server().address, timeout=LONG_S) as client:
+                self.assertTrue(client.models())
 
     def test_tokens_do_not_travel_in_clear(self):
         for address in ("server:50051", "10.0.0.1:50051", "[fd00::1]:50051", "dns:///server:50051",

@@ -66,6 +66,20 @@ class PythonAsyncClientTest(unittest.IsolatedAsyncioTestCase):
             after = await self.await_idle()
             self.assertEqual(after.cancelled_requests, before.cancelled_requests + 1)
 
+    async def test_closing_from_another_task_ends_the_iteration(self):
+        stream = self.client.stream("a", max_new_tokens=4000, ignore_eos=True)
+        deltas = []
+
+        async def read():
+            async for delta in stream:
+                deltas.append(delta)
+
+        reader = asyncio.create_task(read())
+        while not deltas:
+            await asyncio.sleep(0.01)
+        await stream.close()
+        await asyncio.wait_for(reader, LONG_S)  # it does not raise
+
     async def test_cancelling_a_task_cancels_the_request(self):
         async def read():
             async for _ in self.endless():

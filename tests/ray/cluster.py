@@ -88,7 +88,7 @@ class Nodes:
 
 def deploy(*models: settings.Model, gateways: int = 2) -> None:
     """Returns once what was asked for runs; what runs already is replaced bit by bit."""
-    serve.run(app.build(models, gateways), name="lowkey", route_prefix="/")
+    serve.run(app.build(models, gateways, is_open=False), name="lowkey", route_prefix="/")
 
 
 def servers(model: str = "tales") -> list[Server]:

@@ -9,7 +9,7 @@ from lowkey_ray import affinity
 IDLE = {f"replica {index}": 0.0 for index in range(8)}
 
 
-def first(key: bytes, loads: dict[str, float], avoid: str = "") -> str:
+def first(key: bytes, loads: dict[str, float], avoid: tuple[str, ...] = ()) -> str:
     return affinity.order(key, loads, avoid)[0]
 
 
@@ -48,8 +48,10 @@ class Order(unittest.TestCase):
     def test_a_replica_that_refused_is_last(self) -> None:
         key = b"a prompt"
         own = first(key, IDLE)
-        self.assertEqual(own, affinity.order(key, IDLE, own)[-1])
-        self.assertEqual(["a"], affinity.order(key, {"a": 0.0}, "a"))
+        self.assertEqual(own, affinity.order(key, IDLE, (own,))[-1])
+        others = tuple(name for name in IDLE if name != own)
+        self.assertEqual(own, first(key, IDLE, others))
+        self.assertEqual(["a"], affinity.order(key, {"a": 0.0}, ("a",)))
         self.assertEqual([], affinity.order(key, {}))
 
 

@@ -1,6 +1,7 @@
 """The parts of deploy/ray that need no cluster."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import types
 import unittest
 
 import paths  # noqa: F401
-from lowkey_ray import process, scaling, services, settings
+from lowkey_ray import channels, gateway, process, scaling, services, settings
 
 
 class Details(unittest.TestCase):
@@ -59,6 +60,38 @@ class Settings(unittest.TestCase):
                               ({"models": [{"name": "m", "path": "/m"}] * 2}, "its own name")):
             with self.subTest(content), self.assertRaisesRegex(ValueError, word):
                 self.read(content)
+
+
+class Callers(unittest.TestCase):
+    def test_only_loopback_is_here(self) -> None:
+        for address in ("127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"):
+            self.assertTrue(gateway.is_here(address), address)
+        for address in ("", "localhost", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "unix:x"):
+            self.assertFalse(gateway.is_here(address), address)
+
+
+class Channels(unittest.IsolatedAsyncioTestCase):
+    async def test_no_channel_has_more_calls_than_the_server_takes(self) -> None:
+        group = channels.Channels(1)
+        async with contextlib.AsyncExitStack() as calls:
+            used = [await calls.enter_async_context(group.channel()) for _ in range(200)]
+            for channel in used:
+                self.assertLessEqual(used.count(channel), channels.MAX_CALLS)
+            self.assertEqual(3, len(set(used)))
+            self.assertNotIn(group.control, used)
+        async with group.channel() as channel:
+            self.assertIn(channel, used, "one stays open")
+        await group.close()
+
+    async def test_closing_cancels_calls(self) -> None:
+        group = channels.Channels(1)
+        with self.assertRaises(asyncio.CancelledError):
+            async with group.channel() as channel:
+                call = channel.unary_unary("/a/b")(b"", wait_for_ready=True)
+                await asyncio.sleep(0.1)
+                await group.close()
+                await call
+        self.assertTrue(group.is_closed)
 
 
 logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
@@ -112,6 +145,17 @@ class Process(unittest.IsolatedAsyncioTestCase):
         await self.until(lambda: server.failure)
         self.assertEqual(0, server.port)
         self.assertEqual(process.MAX_DEATHS, self.n_lives())
+
+    async def test_a_watch_that_ends_is_a_failure(self) -> None:
+        server = await self.started(1)
+
+        def fail() -> None:
+            raise ValueError("broken")
+
+        server._start_once = fail  # type: ignore[method-assign, assignment]
+        await self.until(lambda: server.failure)
+        self.assertIn("broken", server.failure)
+        self.assertEqual(0, server.port)
 
     async def test_a_server_that_does_not_start_is_an_error(self) -> None:
         async def note(_port: int) -> None:

@@ -295,6 +295,12 @@ TEST_F(TextServiceTest, AllowsNoNewTokensWithPromptLogprobs) {
   EXPECT_TRUE(Generate(request).ok());
 }
 
+TEST_F(TextServiceTest, AliasesNameTheModelToo) {
+  TextService service(engine_, TestTokenizer(), {"tales", {}, {}, nullptr, {"gpt-4o"}});
+  for (const char* name : {"", "tales", "gpt-4o"}) EXPECT_TRUE(service.CheckModel(name).ok());
+  EXPECT_EQ(service.CheckModel("gpt-4").code(), absl::StatusCode::kNotFound);
+}
+
 TEST(CheckPromptLogprobsTest, CountsTokensAlternativesAndChoices) {
   EXPECT_TRUE(CheckPromptLogprobs(kMaxPromptLogprobs / 2, 1, 1).ok());
   EXPECT_FALSE(CheckPromptLogprobs(kMaxPromptLogprobs / 2 + 1, 1, 1).ok());

@@ -69,7 +69,8 @@ absl::Status CheckContent(std::string_view content) {
 }
 
 // Returns the text to look for.
-absl::StatusOr<std::string> Searched(const AddedToken& token, const Rewriter& rewriter) {
+absl::StatusOr<std::string> Searched(const AddedToken& token, const Rewriter& rewriter,
+                                     PatternBudget& budget) {
   LK_RETURN_IF_ERROR(CheckContent(token.content));
   if (!token.is_normalized) return token.content;
   if (token.is_special && rewriter.HasUnicodeForm()) {
@@ -77,7 +78,6 @@ absl::StatusOr<std::string> Searched(const AddedToken& token, const Rewriter& re
         "a special token that is normalized to a Unicode form is not supported");
   }
   Section section = {.text = token.content, .literal = {}};
-  PatternBudget budget(section.text.size());
   LK_RETURN_IF_ERROR(rewriter.Apply(section, budget));
   LK_RETURN_IF_ERROR(CheckContent(section.text));
   return section.text;
@@ -89,11 +89,13 @@ absl::StatusOr<AddedTokens> AddedTokens::Create(std::vector<AddedToken> tokens,
                                                 const Rewriter& rewriter) {
   std::vector<PieceTrie::Entry> raw, rewritten;
   absl::flat_hash_set<std::pair<bool, std::string_view>> seen;
-  size_t n_bytes = 0;
+  size_t n_content_bytes = 0, n_bytes = 0;
+  for (const AddedToken& token : tokens) n_content_bytes += token.content.size();
+  PatternBudget budget(std::min(n_content_bytes, kMaxTotalBytes));
   for (size_t i = 0; i < tokens.size(); ++i) {
     AddedToken& token = tokens[i];
     const std::string where = absl::StrCat("added_tokens[", i, "]");
-    LK_ASSIGN_OR_RETURN(token.searched, Prefixed(where, Searched(token, rewriter)));
+    LK_ASSIGN_OR_RETURN(token.searched, Prefixed(where, Searched(token, rewriter, budget)));
     n_bytes += token.searched.size();
     if (n_bytes > kMaxTotalBytes) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": more than ", kMaxTotalBytes,

@@ -65,6 +65,15 @@ absl::Status CheckText(std::string_view text, size_t max_bytes) {
 
 }  // namespace
 
+absl::Status PatternBudget::TakeBytes(size_t n_bytes) {
+  if (n_bytes > bytes_left) {
+    return absl::InvalidArgumentError(
+        "text: its parts grow too much while they are normalized and cut into words");
+  }
+  bytes_left -= n_bytes;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Pattern> Pattern::FromString(std::string_view text) {
   LK_RETURN_IF_ERROR(CheckText(text, kMaxStringBytes));
   if (text.empty()) return absl::InvalidArgumentError("empty, expected a string to search for");

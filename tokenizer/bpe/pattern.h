@@ -18,9 +18,15 @@ namespace lowkey {
 struct PatternBudget {
   // Enough for any pattern whose work is linear in the text. The interrupt must outlive this.
   explicit PatternBudget(size_t text_bytes, Interrupt* asked = nullptr)
-      : steps_left(64 * text_bytes + (size_t{1} << 20)), interrupt(asked) {}
+      : steps_left(64 * text_bytes + (size_t{1} << 20)),
+        bytes_left(64 * text_bytes + (size_t{16} << 20)),
+        interrupt(asked) {}
+
+  // Pays for bytes that a text was rewritten to. INVALID_ARGUMENT: the budget is spent.
+  absl::Status TakeBytes(size_t n_bytes);
 
   size_t steps_left;
+  size_t bytes_left;           // of all rewritten texts together
   Interrupt* const interrupt;  // is asked while patterns are searched; null: nobody is asked
 };
 

@@ -74,7 +74,7 @@ absl::Status Apply(const Cut& cut, PatternBudget& budget, Words& words) {
 
 // Replaces each word by what rewrite(word, is_first) gives. INVALID_ARGUMENT: the text is too long.
 template <typename Rewrite>
-absl::Status RewriteWords(Rewrite rewrite, Words& words) {
+absl::Status RewriteWords(Rewrite rewrite, PatternBudget& budget, Words& words) {
   Words rewritten;
   rewritten.text.reserve(words.text.size() + words.text.size() / 4);
   rewritten.ranges.reserve(words.ranges.size());
@@ -90,10 +90,11 @@ absl::Status RewriteWords(Rewrite rewrite, Words& words) {
     Append({begin, rewritten.text.size()}, rewritten.ranges);
   }
   words = std::move(rewritten);
-  return absl::OkStatus();
+  return budget.TakeBytes(words.text.size());
 }
 
-absl::Status Apply(const PrependOnce& prepend, bool begins_text, Words& words) {
+absl::Status Apply(const PrependOnce& prepend, bool begins_text, PatternBudget& budget,
+                   Words& words) {
   return RewriteWords(
       [&](std::string_view word, bool is_first, std::string& out) {
         const bool is_there =
@@ -102,7 +103,7 @@ absl::Status Apply(const PrependOnce& prepend, bool begins_text, Words& words) {
         out.append(word);
         return absl::OkStatus();
       },
-      words);
+      budget, words);
 }
 
 absl::Status Apply(const Replace& replace, PatternBudget& budget, Words& words) {
@@ -113,16 +114,16 @@ absl::Status Apply(const Replace& replace, PatternBudget& budget, Words& words) 
         out.append(section.text);
         return absl::OkStatus();
       },
-      words);
+      budget, words);
 }
 
-absl::Status ApplySpell(Words& words) {
+absl::Status ApplySpell(PatternBudget& budget, Words& words) {
   return RewriteWords(
       [](std::string_view word, bool, std::string& out) {
         AppendSpelled(word, out);
         return absl::OkStatus();
       },
-      words);
+      budget, words);
 }
 
 }  // namespace
@@ -137,11 +138,11 @@ absl::StatusOr<Words> PreTokenizer::Run(Section section, PatternBudget& budget) 
       LK_RETURN_IF_ERROR(Apply(*cut, budget, words));
       begins_text = begins_text && !words.ranges.empty() && words.ranges[0].begin == 0;
     } else if (const auto* const prepend = std::get_if<PrependOnce>(&step)) {
-      LK_RETURN_IF_ERROR(Apply(*prepend, begins_text, words));
+      LK_RETURN_IF_ERROR(Apply(*prepend, begins_text, budget, words));
     } else if (const auto* const replace = std::get_if<Replace>(&step)) {
       LK_RETURN_IF_ERROR(Apply(*replace, budget, words));
     } else {
-      LK_RETURN_IF_ERROR(ApplySpell(words));
+      LK_RETURN_IF_ERROR(ApplySpell(budget, words));
     }
   }
   return words;

@@ -11,9 +11,10 @@
 namespace lowkey {
 namespace {
 
-absl::Status ApplyStep(const Prepend& prepend, Section& section, PatternBudget&) {
+absl::Status ApplyStep(const Prepend& prepend, Section& section, PatternBudget& budget) {
   if (section.text.empty()) return absl::OkStatus();
   LK_RETURN_IF_ERROR(Rewriter::CheckSize(section.text.size() + prepend.content.size()));
+  LK_RETURN_IF_ERROR(budget.TakeBytes(section.text.size() + prepend.content.size()));
   section.text.insert(0, prepend.content);
   if (!section.literal.empty()) section.literal.insert(0, prepend.content.size(), 0);
   return absl::OkStatus();
@@ -70,7 +71,7 @@ void OrderMarks(CodePoints& codes) {
   }
 }
 
-absl::Status ApplyStep(UnicodeForm form, Section& section, PatternBudget&) {
+absl::Status ApplyStep(UnicodeForm form, Section& section, PatternBudget& budget) {
   section.literal.clear();
   const auto is_ascii = [](char c) { return static_cast<signed char>(c) >= 0; };
   if (std::all_of(section.text.begin(), section.text.end(), is_ascii)) return absl::OkStatus();
@@ -83,6 +84,7 @@ absl::Status ApplyStep(UnicodeForm form, Section& section, PatternBudget&) {
   for (const utf8proc_int32_t code : codes) {
     AppendCodePoint(static_cast<char32_t>(code), section.text);
   }
+  LK_RETURN_IF_ERROR(budget.TakeBytes(section.text.size()));
   return Rewriter::CheckSize(section.text.size());
 }
 
@@ -114,6 +116,7 @@ absl::Status ReplaceMatches(const Replace& replace, Section& section, PatternBud
   }));
   copy_until(section.text.size());
   LK_RETURN_IF_ERROR(Rewriter::CheckSize(rewritten.text.size()));
+  LK_RETURN_IF_ERROR(budget.TakeBytes(rewritten.text.size()));
   section.text = std::move(rewritten.text);
   section.literal = std::move(rewritten.literal);
   return absl::OkStatus();

@@ -27,6 +27,13 @@ size_t Normalizer::LeadingSpaceBytes(std::string_view text) const {
   return n_bytes;
 }
 
+absl::Status Normalizer::CheckSize(size_t n_bytes) {
+  if (n_bytes <= kMaxNormalizedBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("text: over ", kMaxNormalizedBytes,
+                                                 " bytes once normalized, expected at most ",
+                                                 kMaxNormalizedBytes));
+}
+
 absl::StatusOr<std::string> Normalizer::Normalize(std::string_view text,
                                                   Interrupt* interrupt) const {
   if (options_.remove_extra_whitespaces) text.remove_prefix(LeadingSpaceBytes(text));
@@ -51,11 +58,7 @@ absl::StatusOr<std::string> Normalizer::Normalize(std::string_view text,
       }
     }
     after_space = options_.remove_extra_whitespaces && rest.back() == ' ';
-    if (normalized.size() > kMaxNormalizedBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("text: over ", kMaxNormalizedBytes,
-                                                     " bytes once normalized, expected at most ",
-                                                     kMaxNormalizedBytes));
-    }
+    LK_RETURN_IF_ERROR(CheckSize(normalized.size()));
   }
   if (options_.remove_extra_whitespaces) {
     while (normalized.ends_with(kSpaceSymbol)) {

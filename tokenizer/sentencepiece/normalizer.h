@@ -35,6 +35,9 @@ class Normalizer {
   absl::StatusOr<std::string> Normalize(std::string_view text,
                                         Interrupt* interrupt = nullptr) const;
 
+  // INVALID_ARGUMENT: over kMaxNormalizedBytes.
+  static absl::Status CheckSize(size_t n_bytes);
+
   // Returns whether no text becomes shorter.
   bool KeepsBytes() const { return !charsmap_.has_value() && !options_.remove_extra_whitespaces; }
 

@@ -102,13 +102,15 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::FromModel(
 
 absl::Status SentencePieceTokenizer::EncodeText(std::string_view text, const EncodeOptions& options,
                                                 std::vector<int32_t>& ids) const {
-  if (!options.parse_special) return EncodePlain(text, options.interrupt, ids);
+  size_t n_normalized_bytes = 0;
+  if (!options.parse_special) return EncodePlain(text, options.interrupt, n_normalized_bytes, ids);
   return EncodeWithSpecials(text, options, ids);
 }
 
 absl::Status SentencePieceTokenizer::EncodeWithSpecials(std::string_view text,
                                                         const EncodeOptions& options,
                                                         std::vector<int32_t>& ids) const {
+  size_t n_normalized_bytes = 0;
   absl::Span<const ByteRange> literal_ranges = options.literal_ranges;
   size_t begin = 0;
   size_t end = 0;
@@ -125,17 +127,21 @@ absl::Status SentencePieceTokenizer::EncodeWithSpecials(std::string_view text,
       ++end;
       continue;
     }
-    LK_RETURN_IF_ERROR(EncodePlain(text.substr(begin, end - begin), options.interrupt, ids));
+    LK_RETURN_IF_ERROR(
+        EncodePlain(text.substr(begin, end - begin), options.interrupt, n_normalized_bytes, ids));
     ids.push_back(match->id);
     end += match->n_bytes;
     begin = end;
   }
-  return EncodePlain(text.substr(begin), options.interrupt, ids);
+  return EncodePlain(text.substr(begin), options.interrupt, n_normalized_bytes, ids);
 }
 
 absl::Status SentencePieceTokenizer::EncodePlain(std::string_view text, Interrupt* interrupt,
+                                                 size_t& n_normalized_bytes,
                                                  std::vector<int32_t>& ids) const {
   LK_ASSIGN_OR_RETURN(const std::string normalized, normalizer_.Normalize(text, interrupt));
+  n_normalized_bytes += normalized.size();
+  LK_RETURN_IF_ERROR(Normalizer::CheckSize(n_normalized_bytes));
   bool after_unknown = false;
   return segmenter_->Cut(normalized, interrupt, [&](const PieceSpan& segment) {
     if (segment.id.has_value()) {

@@ -53,7 +53,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string_view PieceOf(int32_t id) const override { return model_.pieces[id].text; }
 
   std::optional<int32_t> FindControl(std::string_view piece) const;
-  absl::Status EncodePlain(std::string_view text, Interrupt* interrupt,
+  // Encodes a part of a text, whose parts before it have become n_normalized_bytes.
+  absl::Status EncodePlain(std::string_view text, Interrupt* interrupt, size_t& n_normalized_bytes,
                            std::vector<int32_t>& ids) const;
   absl::Status EncodeWithSpecials(std::string_view text, const EncodeOptions& options,
                                   std::vector<int32_t>& ids) const;

@@ -19,11 +19,12 @@ ROUTER: dict[str, Any] = {"request_router_class": "lowkey_ray.router:PrefixRoute
                           "request_routing_stats_period_s": 5.0}
 
 
-def build(models: Sequence[Model], n_gateways: int = 1) -> serve.Application:
+def build(models: Sequence[Model], n_gateways: int, *, is_open: bool) -> serve.Application:
+    """Unless it is open, it answers callers of the proxies' own machines alone."""
     names = {name: model.name for model in models for name in (model.name, *model.aliases)}
     # Ray puts handles in the places of applications.
     handles = {model.name: _deployment(model).bind(model) for model in models}
-    return gateway_deployment(n_gateways).bind(handles, names)
+    return gateway_deployment(n_gateways).bind(handles, names, is_open)
 
 
 def _deployment(model: Model) -> serve.Deployment:

@@ -16,7 +16,7 @@ class Call:
     """A request on its way to a replica."""
 
     key: bytes  # prompts.key_of; empty: any replica will do
-    avoid: str  # the replica that refused the request before; empty: none
+    avoid: tuple[str, ...]  # the replicas that refused the request before
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class End:
     details: str = ""
     trailers: Trailers = ()
     is_refused: bool = False
+    is_absent: bool = False  # refused because there is no server just now
 
 
 Item = Head | End | bytes
@@ -62,6 +63,6 @@ Item = Head | End | bytes
 UNAVAILABLE = int(grpc.StatusCode.UNAVAILABLE.value[0])
 
 
-def lost(replica: str, details: str, is_refused: bool = False) -> End:
+def lost(replica: str, details: str, is_absent: bool = False) -> End:
     """Returns the end of an answer whose server is gone."""
-    return End(replica, UNAVAILABLE, details, is_refused=is_refused)
+    return End(replica, UNAVAILABLE, details, is_refused=is_absent, is_absent=is_absent)

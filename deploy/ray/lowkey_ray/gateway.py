@@ -1,6 +1,7 @@
 """The gateway: what Ray's proxies call. It chooses the model's deployment and passes answers on."""
 
 import dataclasses
+import ipaddress
 import json
 import urllib.parse
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -23,7 +24,9 @@ from lowkey_ray.replica import HOP_FIELDS
 PATHS = ("/v1/", "/tokenize", "/detokenize", "/tokenizer_info", "/version", "/lowkey/v1/score")
 # Ray's proxy has other metadata of its own.
 METADATA = ("authorization", "traceparent", "tracestate")
+MAX_ATTEMPTS = 4  # of a request
 Handle = DeploymentHandle[Any]
+ELSEWHERE = "callers of other machines need a service with --tokens or --insecure"
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -41,10 +44,12 @@ class Failed(Exception):
 class Gateway:
     """The callable of the ingress deployment."""
 
-    def __init__(self, models: Mapping[str, Handle], names: Mapping[str, str]) -> None:
-        """`names` has the model of each name that requests may use."""
+    def __init__(self, models: Mapping[str, Handle], names: Mapping[str, str], is_open: bool) -> None:
+        """`names` has the model of each name that requests may use. Unless it is open, callers of
+        the proxies' own machines alone are answered."""
         self._models = {name: handle.options(stream=True) for name, handle in models.items()}
         self._names = dict(names)
+        self._is_open = is_open
 
     # HTTP.
 
@@ -52,6 +57,8 @@ class Gateway:
         path = request.url.path
         if not path.startswith(PATHS):
             return _error(404, "unsupported_endpoint", f"{request.method} {path}: there is no such path")
+        if not self._is_open and not is_here(request.client.host if request.client else ""):
+            return _error(403, "insufficient_permissions", ELSEWHERE)
         body = await _body(request)
         if body is None:
             return _error(413, "request_too_large", f"the body has over {MAX_BODY_BYTES} bytes")
@@ -115,6 +122,7 @@ class Gateway:
         return await self._unary("lowkey.v1.Models", "GetModel", message, grpc_context)
 
     async def ListModels(self, message: bytes, grpc_context: RayServegRPCContext) -> Raw:
+        self._check(grpc_context)
         call = _rpc_call("lowkey.v1.Models", "ListModels", b"", message, grpc_context)
         answers = [await _only(_attempts(handle, "rpc", call), grpc_context)
                    for handle in self._models.values()]
@@ -140,8 +148,14 @@ class Gateway:
         call = _rpc_call(service, method, key, message, context)
         return Raw(await _only(_attempts(handle, "rpc", call), context))
 
+    def _check(self, context: RayServegRPCContext) -> None:
+        address = context.peer().removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0]
+        if not self._is_open and not is_here(urllib.parse.unquote(address).strip("[]")):
+            _fail(context, End("", int(grpc.StatusCode.PERMISSION_DENIED.value[0]), ELSEWHERE))
+
     def _read(self, method: str, message: bytes,
               context: RayServegRPCContext) -> tuple[Handle, bytes]:
+        self._check(context)
         metadata = dict(context.invocation_metadata())
         reading = prompts.read_grpc(method, str(metadata.get("authorization", "")), message)
         model = self._model_of(reading.model)
@@ -153,18 +167,32 @@ class Gateway:
         return self._models[model], reading.key
 
 
+def is_here(address: str) -> bool:
+    """Returns whether an address is of the machine itself."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback
+
+
 async def _attempts(handle: Handle, method: str, call: Call) -> AsyncGenerator[Item, None]:
-    """Yields a replica's answer. A refusal is answered by another replica, once.
+    """Yields a replica's answer. A refusal is answered by another replica, once; where replicas
+    have no server, by up to MAX_ATTEMPTS.
 
     A request whose replica died is not tried again: it may be what the replica died of.
     """
-    for is_last in (False, True):
+    n_full = 0
+    while True:
         stream = getattr(handle, method).remote(call)
         try:
             first = await anext(stream)
-            if getattr(first, "is_refused", False) and not is_last:
-                call = dataclasses.replace(call, avoid=first.replica)
-                continue
+            if getattr(first, "is_refused", False):
+                n_full += not getattr(first, "is_absent", False)
+                if n_full < 2 and len(call.avoid) + 1 < MAX_ATTEMPTS:
+                    call = dataclasses.replace(call, avoid=(*call.avoid, first.replica))
+                    continue
             yield first
             async for item in stream:
                 yield item
@@ -212,7 +240,7 @@ def _rpc_call(service: str, method: str, key: bytes, message: bytes,
               context: RayServegRPCContext) -> RpcCall:
     metadata = dict(context.invocation_metadata())
     left = metadata.get(services.DEADLINE_KEY)
-    return RpcCall(key, "", f"/{service}/{method}", message,
+    return RpcCall(key, (), f"/{service}/{method}", message,
                    tuple((name, metadata[name]) for name in METADATA if name in metadata),
                    float(left) if left else None, services.METHODS[service][method])
 
@@ -222,7 +250,7 @@ def _http_call(request: Request, key: bytes, body: bytes) -> HttpCall:
     target = request.scope.get("raw_path", request.url.path.encode()).decode("latin-1")
     fields = tuple((name, value) for name, value in request.headers.items()
                    if name not in HOP_FIELDS and name != "expect")
-    return HttpCall(key, "", request.method, f"{target}?{query}" if query else target, fields, body)
+    return HttpCall(key, (), request.method, f"{target}?{query}" if query else target, fields, body)
 
 
 async def _body(request: Request) -> bytes | None:

@@ -40,6 +40,7 @@ class ServerProcess:
         """Returns once the server is ready. RuntimeError if it does not become so in time."""
         await self._start_once()
         self._watch = asyncio.create_task(self._keep())
+        self._watch.add_done_callback(self._note_end)
 
     async def stop(self, timeout_s: float) -> None:
         """Drains the server; kills it after `timeout_s`."""
@@ -53,6 +54,11 @@ class ServerProcess:
         except asyncio.TimeoutError:
             process.kill()
             await process.wait()
+
+    def _note_end(self, watch: asyncio.Task[None]) -> None:
+        if not watch.cancelled() and watch.exception() is not None:
+            self.failure = f"nobody watches the server: {watch.exception()!r}"
+            self.port = 0
 
     async def _start_once(self) -> None:
         # The kernel ends the server when this process dies without a word. A server outlives no
@@ -99,7 +105,7 @@ class ServerProcess:
             try:
                 await self._start_once()
                 return
-            except RuntimeError as error:
+            except (RuntimeError, OSError) as error:  # no memory for a process, say
                 LOG.error("%s", error)
                 self._n_deaths += 1
 

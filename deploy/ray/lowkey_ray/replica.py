@@ -9,6 +9,7 @@ import yarl
 from ray import serve
 
 from lowkey_ray.calls import End, Head, HttpCall, Item, RpcCall, lost
+from lowkey_ray.channels import Channels
 from lowkey_ray.process import ServerProcess
 from lowkey_ray.prompts import stats_of
 from lowkey_ray.settings import Model
@@ -29,7 +30,7 @@ class Replica:
         self._model = model
         self._name = serve.get_replica_context().replica_id.unique_id
         self._token = _token(model)
-        self._channel: grpc.aio.Channel | None = None
+        self._channels: Channels | None = None
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), auto_decompress=False,
             timeout=aiohttp.ClientTimeout(total=None))
@@ -54,7 +55,7 @@ class Replica:
             raise RuntimeError(self._server.failure)
         if self._server.port == 0:
             return
-        answer = await self._unary("/grpc.health.v1.Health/Check", b"", HEALTH_TIMEOUT_S)
+        answer = await self._ask("/grpc.health.v1.Health/Check")
         if answer != SERVING:
             raise RuntimeError(f"grpc.health.v1 answered {answer!r}, expected SERVING")
 
@@ -68,7 +69,7 @@ class Replica:
     async def http(self, call: HttpCall) -> AsyncIterator[Item]:
         """Yields the answer's head, then its body; an End where the answer breaks off."""
         if self._server.port == 0:
-            yield lost(self._name, "the server starts again", is_refused=True)
+            yield lost(self._name, "the server starts again", is_absent=True)
             return
         url = yarl.URL(f"http://127.0.0.1:{self._server.port}{call.target}", encoded=True)
         try:
@@ -86,33 +87,37 @@ class Replica:
                 async for chunk in answer.content.iter_any():
                     yield chunk
         except aiohttp.ClientConnectorError:
-            yield lost(self._name, "the server cannot be reached", is_refused=True)
+            yield lost(self._name, "the server cannot be reached", is_absent=True)
         except aiohttp.ClientError:
             yield lost(self._name, "the server died")
 
     async def rpc(self, call: RpcCall) -> AsyncIterator[Item]:
         """Yields the answer's messages, then its End."""
-        channel = self._channel
-        if self._server.port == 0 or channel is None:
-            yield lost(self._name, "the server starts again", is_refused=True)
+        channels = self._channels
+        if self._server.port == 0 or channels is None:
+            yield lost(self._name, "the server starts again", is_absent=True)
             return
         try:
-            if call.is_stream:
-                stream: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(
-                    call.method)
-                async for message in stream(call.message, metadata=call.metadata,
-                                            timeout=call.timeout_s):
-                    yield message
-            else:
-                unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
-                    call.method)
-                yield await unary(call.message, metadata=call.metadata, timeout=call.timeout_s)
+            async with channels.channel() as channel:
+                if call.is_stream:
+                    stream: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(
+                        call.method)
+                    answer = stream(call.message, metadata=call.metadata, timeout=call.timeout_s)
+                    try:
+                        async for message in answer:
+                            yield message
+                    finally:
+                        answer.cancel()  # the reader may have left; changes nothing about an end
+                else:
+                    unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                        call.method)
+                    yield await unary(call.message, metadata=call.metadata, timeout=call.timeout_s)
             yield End(self._name, 0)
         except grpc.aio.AioRpcError as error:
             yield self._end_of(error)
         except asyncio.CancelledError:
-            # A channel that was closed because its server died cancels its calls too.
-            if channel is self._channel:
+            # Channels that were closed because their server died cancel their calls too.
+            if not channels.is_closed:
                 raise
             yield lost(self._name, "the server died")
 
@@ -124,24 +129,26 @@ class Replica:
                    and details.startswith("queue"))
         is_away = error.code() is grpc.StatusCode.UNAVAILABLE and details.startswith(
             ("draining", "failed to connect"))
-        return End(self._name, int(error.code().value[0]), details, trailers, is_full or is_away)
+        return End(self._name, int(error.code().value[0]), details, trailers, is_full or is_away,
+                   is_away)
 
     async def _connect(self, port: int) -> None:
-        before, self._channel = self._channel, grpc.aio.insecure_channel(
-            f"127.0.0.1:{port}", options=[("grpc.max_receive_message_length", -1)])
+        before, self._channels = self._channels, Channels(port)
         if before is not None:
             await before.close()
 
-    async def _unary(self, method: str, message: bytes, timeout_s: float) -> bytes:
-        assert self._channel is not None
+    async def _ask(self, method: str) -> bytes:
+        """Returns the server's answer to an empty message."""
+        assert self._channels is not None
         metadata = [("authorization", f"Bearer {self._token}")] if self._token else None
-        unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(method)
-        return await unary(message, metadata=metadata, timeout=timeout_s)
+        unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = (
+            self._channels.control.unary_unary(method))
+        return await unary(b"", metadata=metadata, timeout=HEALTH_TIMEOUT_S)
 
     async def _stats(self) -> dict[str, float]:
         if self._server.port == 0:
             return {"running": 0.0, "waiting": 0.0}
-        stats = stats_of(await self._unary("/lowkey.v1.Admin/Stats", b"", HEALTH_TIMEOUT_S))
+        stats = stats_of(await self._ask("/lowkey.v1.Admin/Stats"))
         return {"running": float(stats.running), "waiting": float(stats.waiting)}
 
 

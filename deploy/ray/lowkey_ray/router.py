@@ -9,7 +9,8 @@ from lowkey_ray.calls import Call
 class PrefixRouter(RequestRouter):
     """Tries a prompt's own replicas first and the least loaded ones after them.
 
-    A replica that has as many requests as Ray lets it have is passed over for the next in order.
+    A replica that has as many requests as Ray lets it have is passed over for the next in order;
+    those that refused the request, and those without a server, come last.
     """
 
     async def choose_replicas(
@@ -18,8 +19,11 @@ class PrefixRouter(RequestRouter):
         replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
         loads = {name: self._load(replica) for name, replica in replicas.items()}
         call = pending_request.args[0] if pending_request and pending_request.args else None
-        key, avoid = (call.key, call.avoid) if isinstance(call, Call) else (b"", "")
-        names = affinity.order(key, loads, avoid)
+        key, refused = (call.key, call.avoid) if isinstance(call, Call) else (b"", ())
+        # Without a server a replica refuses at once, so that it looks idle.
+        absent = [name for name, replica in replicas.items()
+                  if replica.routing_stats.get("port") == 0]
+        names = affinity.order(key, loads, (*refused, *absent))
         return [[replicas[name]] for name in names]
 
     def _load(self, replica: RunningReplica) -> float:

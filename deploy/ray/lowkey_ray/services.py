@@ -21,7 +21,6 @@ METHODS = {
     "lowkey.v1.Models": {"ListModels": False, "GetModel": False},
 }
 DEADLINE_KEY = "lowkey-deadline-s"
-LOOPBACK = ("ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D", "ipv6:[::ffff:127.")
 # Between details and trailers; lowkey's details have no control characters.
 SEPARATOR = "\x00"
 
@@ -45,19 +44,9 @@ def unpack_details(packed: str) -> tuple[str, Trailers]:
 
 
 def add_lowkey(_servicer: object, server: grpc.Server) -> None:
-    """Registers the methods for callers on every machine. Ray's server listens on all addresses, and
-    puts its own functions in the place of these."""
-    _add(server, _Handler)
-
-
-def add_lowkey_here(_servicer: object, server: grpc.Server) -> None:
-    """Registers the methods for callers on the proxy's own machine."""
-    _add(server, _LocalHandler)
-
-
-def _add(server: grpc.Server, kind: "type[_Handler]") -> None:
+    """Registers the methods. Ray's server puts its own functions in the place of these."""
     for service, methods in METHODS.items():
-        handlers: dict[str, Any] = {name: kind(*(_STREAM if streams else _UNARY)(_unused))
+        handlers: dict[str, Any] = {name: _Handler(*(_STREAM if streams else _UNARY)(_unused))
                                     for name, streams in methods.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
@@ -74,41 +63,25 @@ _Plain: Any = type(grpc.unary_unary_rpc_method_handler(_unused))
 class _Handler(_Plain):  # type: ignore[misc]
     """A handler whose functions, Ray's included, get a _Context."""
 
-    is_local = False
-
     def _replace(self, **fields: Any) -> "_Handler":
         for name, wrap in (("unary_unary", _wrap_unary), ("unary_stream", _wrap_stream)):
             if name in fields:
-                fields[name] = wrap(fields[name], self.is_local)
+                fields[name] = wrap(fields[name])
         replaced: _Handler = super()._replace(**fields)
         return replaced
 
 
-class _LocalHandler(_Handler):
-    is_local = True
-
-
-def _wrap_unary(function: Callable[..., Awaitable[bytes]],
-                is_local: bool) -> Callable[..., Awaitable[bytes]]:
+def _wrap_unary(function: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
     async def unary(request: bytes, context: Any) -> bytes:
-        await _check(context, is_local)
         return await function(request, _Context(context))
     return unary
 
 
-def _wrap_stream(function: Callable[..., AsyncIterator[bytes]],
-                 is_local: bool) -> Callable[..., AsyncIterator[bytes]]:
+def _wrap_stream(function: Callable[..., AsyncIterator[bytes]]) -> Callable[..., AsyncIterator[bytes]]:
     async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
-        await _check(context, is_local)
         async for message in function(request, _Context(context)):
             yield message
     return stream
-
-
-async def _check(context: Any, is_local: bool) -> None:
-    if is_local and not context.peer().startswith(LOOPBACK):
-        await context.abort(grpc.StatusCode.PERMISSION_DENIED,
-                            "callers of other machines need a service with --tokens or --insecure")
 
 
 class _Context:

@@ -55,12 +55,26 @@ AttentionOptions AtpPolicy::Resolve(const AttentionOptions& options) const {
   return resolved;
 }
 
+// All singular values of each layer's block are found in one step, which waits for them.
+constexpr int64_t kMaxEntropyValues = 512;
+
 absl::Status AtpPolicy::CheckAvailable(const AttentionOptions& options) const {
   LK_RETURN_IF_ERROR(RefuseSlidingWindow(context_.geometry, id()));
-  if (options.atp.basis != AtpBasis::kCalibrated || index_.has_value()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "attention.basis: calibrated, expected layer, kv or input: the model has no calibration "
-      "(lowkey calibrate makes one)");
+  if (options.atp.basis == AtpBasis::kCalibrated) {
+    if (index_.has_value()) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        "attention.basis: calibrated, expected layer, kv or input: the model has no calibration "
+        "(lowkey calibrate makes one)");
+  }
+  const int64_t n_columns =
+      ShapeOf(context_.geometry, options.atp).n_basis_columns(context_.geometry);
+  const int64_t n_components = std::min<int64_t>(options.atp.block_tokens, n_columns);
+  if (std::holds_alternative<RankEntropy>(options.atp.rank) && n_components > kMaxEntropyValues) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "attention.rank: entropy of ", n_components, " singular values a block, expected at most ",
+        kMaxEntropyValues, ": a smaller block_tokens, or basis kv"));
+  }
+  return absl::OkStatus();
 }
 
 int64_t AtpPolicy::BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const {

@@ -115,7 +115,10 @@ std::pair<const void*, StorageType> HostLasso::SourceTile(const Place& at, int64
 absl::Status HostLasso::TakeGram(SequenceCache& sequence) {
   std::shared_ptr<Slab>& gram = sequence.state.As<LassoState>().gram;
   if (gram != nullptr && gram.use_count() == 1) return absl::OkStatus();
-  LK_ASSIGN_OR_RETURN(auto own, context_.cache->AllocateSlab(GramBytes()));
+  absl::StatusOr<std::shared_ptr<Slab>> taken = context_.cache->AllocateSlab(GramBytes());
+  // What gave way for it may have been the prefix that shared the matrix.
+  if (!taken.ok() && gram != nullptr && gram.use_count() == 1) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> own, std::move(taken));
   const std::shared_ptr<Slab> shared = std::exchange(gram, std::move(own));
   if (shared != nullptr) {
     std::memcpy(gram->data(), shared->data(), static_cast<size_t>(GramBytes()));

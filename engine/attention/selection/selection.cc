@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/config/attention_option_table.h"
@@ -64,6 +65,31 @@ std::vector<Bid> Bids(absl::Span<const SelectionCandidate> candidates,
   return bids;
 }
 
+// Returns the prompts' lengths, in whole pages up to max_tokens, from which on another mechanism wins,
+// until there is none. Steps grow by a 64th of the length; each change is found to the page.
+std::vector<Crossover> FindCrossovers(
+    int64_t max_tokens, absl::FunctionRef<std::optional<Mechanism>(int64_t n_tokens)> winner_at) {
+  std::vector<Crossover> crossovers;
+  const int64_t n_pages = max_tokens / kPageTokens;
+  if (n_pages < 1) return crossovers;
+  std::optional<Mechanism> before = winner_at(kPageTokens);
+  for (int64_t page = 1; page < n_pages && before.has_value();) {
+    int64_t next = std::min(n_pages, page + std::max<int64_t>(1, page / 64));
+    std::optional<Mechanism> after = winner_at(next * kPageTokens);
+    if (after != before) {
+      while (next - page > 1) {
+        const int64_t middle = page + (next - page) / 2;
+        (winner_at(middle * kPageTokens) == before ? page : next) = middle;
+      }
+      after = winner_at(next * kPageTokens);
+      if (after.has_value()) crossovers.push_back({*before, *after, next * kPageTokens});
+    }
+    before = after;
+    page = next;
+  }
+  return crossovers;
+}
+
 // Names everything that was compared, in time, bytes and perplexity ratio, and by which profile.
 std::string Reason(const std::vector<Bid>& bids, const Bid& winner, const SelectionRules& rules,
                    const SelectionProfile& profile) {
@@ -87,11 +113,12 @@ double PredictSeconds(const SelectionCandidate& c, const SelectionProfile& profi
   const auto n_prompt = static_cast<double>(lengths.n_prompt_tokens);
   const auto n_new = static_cast<double>(lengths.n_new_tokens);
   const auto n_choices = static_cast<double>(lengths.n_choices);
+  const std::vector<AttentionRate>* const rates = profile.RatesOf(c.options);
   double seconds = c.projection_work * n_new * n_choices / profile.LinearRateOf(lengths.n_choices);
   if (lengths.n_prompt_tokens > 0) {
     seconds += c.projection_work * n_prompt / profile.LinearRateOf(lengths.n_prompt_tokens);
     seconds += c.mechanism->Work(c.options, lengths.n_prompt_tokens).prefill /
-               profile.RateOf(c.options, lengths.n_prompt_tokens).prefill;
+               SelectionProfile::RateAt(rates, lengths.n_prompt_tokens).prefill;
   }
   // A token's cost changes with its depth, in leaps where a mechanism changes its form: the middles
   // of equal parts of the generation stand for all.
@@ -100,7 +127,7 @@ double PredictSeconds(const SelectionCandidate& c, const SelectionProfile& profi
     const int64_t depth =
         lengths.n_prompt_tokens + lengths.n_new_tokens * (2 * part + 1) / (2 * kParts);
     seconds += n_choices * n_new / kParts * c.mechanism->Work(c.options, depth).decode /
-               profile.RateOf(c.options, depth).decode;
+               SelectionProfile::RateAt(rates, depth).decode;
   }
   return seconds;
 }
@@ -133,17 +160,15 @@ absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> c
         "allow_approximate says so"));
   }
   const Bid& winner = Winner(bids, rules);
-  Selection selection{winner.candidate->options, Reason(bids, winner, rules, profile), {}};
-  std::optional<Mechanism> before;
-  for (int64_t n = kPageTokens; n + lengths.n_new_tokens <= max_tokens; n += kPageTokens) {
-    const std::vector<Bid> at =
-        Bids(candidates, profile, rules, {n, lengths.n_new_tokens, lengths.n_choices});
-    if (at.empty()) break;
-    const Mechanism now = Winner(at, rules).candidate->options.mechanism;
-    if (before.has_value() && now != *before) selection.crossovers.push_back({*before, now, n});
-    before = now;
-  }
-  return selection;
+  return Selection{
+      winner.candidate->options, Reason(bids, winner, rules, profile),
+      FindCrossovers(max_tokens - lengths.n_new_tokens, [&](int64_t n_tokens) {
+        const std::vector<Bid> at =
+            Bids(candidates, profile, rules, {n_tokens, lengths.n_new_tokens, lengths.n_choices});
+        return at.empty()
+                   ? std::nullopt
+                   : std::optional<Mechanism>(Winner(at, rules).candidate->options.mechanism);
+      })};
 }
 
 }  // namespace lowkey

@@ -114,8 +114,11 @@ int64_t TaylorShiftPolicy::PagesToFold(const SequenceCache& sequence, int64_t en
 absl::Status TaylorShiftPolicy::TakeState(TaylorState& state, int64_t last_page) const {
   const bool folds = last_page * kPageTokens > state.n_folded_tokens;
   if (state.sums != nullptr && (!folds || state.sums.use_count() == 1)) return absl::OkStatus();
-  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> sums,
-                      context_.cache->AllocateSlab(TaylorSlabBytes(context_.geometry)));
+  absl::StatusOr<std::shared_ptr<Slab>> taken =
+      context_.cache->AllocateSlab(TaylorSlabBytes(context_.geometry));
+  // What gave way for it may have been the prefix that shared the state.
+  if (!taken.ok() && state.sums != nullptr && state.sums.use_count() == 1) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> sums, std::move(taken));
   if (state.sums != nullptr) {
     context_.cache->Copy(state.sums->data(), sums->data(), sums->size_bytes());
   }

@@ -22,8 +22,12 @@ constexpr size_t kSmallMessageBytes = 4 << 10;
 constexpr size_t kQuickTextBytes = 1 << 10;
 constexpr size_t kQuickIds = 1 << 10;
 
-bool IsQuick(const GenerationRequest& request) {
+bool IsQuick(const GenerationRequest& request, const Defaults& defaults) {
   if (request.response_format.has_value()) return false;
+  const std::optional<std::string>& mechanism = request.attention.mechanism;
+  const bool is_chosen =
+      mechanism.has_value() ? *mechanism == kAutoMechanism : defaults.selection.has_value();
+  if (is_chosen) return false;
   if (const auto* text = std::get_if<std::string>(&request.input)) {
     return text->size() <= kQuickTextBytes;
   }
@@ -249,11 +253,11 @@ void EngineCall::Advance() {
 absl::StatusOr<EngineCall::Submission> StreamCall::Read(const std::string& message) {
   LK_ASSIGN_OR_RETURN(GenerationRequest request, codec_->Read(message));
   SetCaller(request);
-  return Submission{IsQuick(request), [this, request = std::move(request)] {
-                      return SubmitGeneration<StreamListener>(
-                          context_.service, request,
-                          std::static_pointer_cast<StreamCall>(shared_from_this()));
-                    }};
+  return Submission{
+      IsQuick(request, context_.service.options().defaults), [this, request = std::move(request)] {
+        return SubmitGeneration<StreamListener>(
+            context_.service, request, std::static_pointer_cast<StreamCall>(shared_from_this()));
+      }};
 }
 
 void StreamCall::OnPromptLogprobs(std::vector<PromptLogprob> logprobs) {
@@ -337,6 +341,10 @@ void StreamCall::Send() {
   while (stream_ != nullptr && stream_->unsent_bytes() < kMaxUnsentBytes) {
     const std::optional<v1::GenerateEvent> event = TakeEvent();
     WriteAnswer(event.has_value() ? codec_->Write(*event) : codec_->Flush());
+    if (stream_ != nullptr && codec_->n_kept_bytes() > kMaxAnswerBytes) {
+      link_.Cancel();
+      Finish(AnswerTooLong(codec_->n_kept_bytes()), std::nullopt);
+    }
     if (!event.has_value()) break;
   }
   std::optional<absl::Status> end;
@@ -385,11 +393,11 @@ std::string GenerateCall::TakeResponse() {
 absl::StatusOr<EngineCall::Submission> GenerateCall::Read(const std::string& message) {
   LK_ASSIGN_OR_RETURN(GenerationRequest request, codec_->Read(message));
   SetCaller(request);
-  return Submission{IsQuick(request), [this, request = std::move(request)] {
-                      return SubmitGeneration<UnaryListener>(
-                          context_.service, request,
-                          std::static_pointer_cast<GenerateCall>(shared_from_this()));
-                    }};
+  return Submission{
+      IsQuick(request, context_.service.options().defaults), [this, request = std::move(request)] {
+        return SubmitGeneration<UnaryListener>(
+            context_.service, request, std::static_pointer_cast<GenerateCall>(shared_from_this()));
+      }};
 }
 
 absl::StatusOr<EngineCall::Submission> ScoreCall::Read(const std::string& message) {

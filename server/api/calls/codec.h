@@ -39,6 +39,9 @@ class GenerationCodec {
   // waits; the next one may be long in coming.
   virtual std::string Flush() { return ""; }
 
+  // Returns the size of the events that Write keeps for an answer at the end.
+  virtual size_t n_kept_bytes() const { return 0; }
+
   // Returns the whole answer of a call without a stream.
   virtual std::string Write(const v1::GenerateResponse& response) = 0;
 };

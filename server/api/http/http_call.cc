@@ -135,11 +135,13 @@ void HttpCall::BecomeEventStream(WriteErrorEvent write_error) {
 }
 
 void HttpCall::StartEvents() {
-  if (std::exchange(is_started_, true)) return;
-  fields_.push_back({"content-type", "text/event-stream; charset=utf-8"});
-  fields_.push_back({"cache-control", "no-store"});
-  fields_.push_back({"x-accel-buffering", "no"});  // nginx sends events as they come
-  exchange_.Start(200, fields_);
+  if (is_started_) return;
+  HttpFields fields = fields_;
+  fields.push_back({"content-type", "text/event-stream; charset=utf-8"});
+  fields.push_back({"cache-control", "no-store"});
+  fields.push_back({"x-accel-buffering", "no"});  // nginx sends events as they come
+  exchange_.Start(200, fields);
+  is_started_ = true;
 }
 
 void HttpCall::SendEvent(std::string_view bytes) {

@@ -18,6 +18,7 @@ MakeHttpHandler OnWorker(const RpcWorkers& workers, RunUnary run) {
 void HttpRoutes::Add(std::string_view method, std::string_view path, MakeRoute make) {
   LK_CHECK(make != nullptr);
   Methods& methods = paths_[std::string(path)];
+  if (path.size() > 1 && path.ends_with('/')) folders_.emplace(path);
   if (method == "GET") methods.emplace("HEAD", make);
   const bool is_new = methods.emplace(std::string(method), std::move(make)).second;
   LK_CHECK(is_new);
@@ -40,12 +41,11 @@ void HttpRoutes::AddCall(std::string_view method, std::string_view path,
 
 const HttpRoutes::Methods* HttpRoutes::Find(std::string_view path) const {
   if (const auto it = paths_.find(path); it != paths_.end()) return &it->second;
-  for (size_t slash = path.rfind('/'); slash != std::string_view::npos && slash > 0;
-       slash = path.rfind('/', slash - 1)) {
-    const auto it = paths_.find(path.substr(0, slash + 1));
-    if (it != paths_.end()) return &it->second;
+  const Methods* found = nullptr;
+  for (const std::string& folder : folders_) {  // in ascending order: the longest comes last
+    if (path.starts_with(folder)) found = &paths_.at(folder);
   }
-  return nullptr;
+  return found;
 }
 
 std::unique_ptr<HttpHandler> HttpRoutes::MakeHandler(const RoutedRequest& request) const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -55,6 +56,7 @@ class HttpRoutes {
   const Methods* Find(std::string_view path) const;
 
   std::map<std::string, Methods, std::less<>> paths_;
+  std::set<std::string> folders_;  // those of them that end with a slash
 };
 
 }  // namespace lowkey

@@ -81,6 +81,7 @@ std::string InferCodec::Write(const v1::GenerateEvent& event) {
   }
   if (!event.has_delta()) return "";
   if (answers_->options().is_streamed) return StreamAnswer(answers_->Delta(event.delta()), false);
+  n_kept_bytes_ += event.delta().ByteSizeLong();
   while (whole_.choices_size() <= event.delta().choice()) whole_.add_choices();
   Append(event.delta(), *whole_.mutable_choices(event.delta().choice()));
   return "";

@@ -59,6 +59,7 @@ class InferCodec final : public GenerationCodec {
   absl::StatusOr<GenerationRequest> Read(const std::string& message) override;
   // Of ModelStreamInfer. The last answers are left in the results.
   std::string Write(const v1::GenerateEvent& event) override;
+  size_t n_kept_bytes() const override { return n_kept_bytes_; }
   // Of ModelInfer.
   std::string Write(const v1::GenerateResponse& response) override;
 
@@ -70,6 +71,7 @@ class InferCodec final : public GenerationCodec {
   const std::shared_ptr<InferResults> results_;
   std::optional<AnswerMaker> answers_;  // set by Read
   v1::GenerateResponse whole_;          // of a request on a stream that wants one answer
+  size_t n_kept_bytes_ = 0;             // of whole_
 };
 
 // Make the handlers of a method's calls. The context must outlive them.

@@ -157,6 +157,11 @@ void RequestInFlight::Finish(const absl::Status& status) {
   request_.End(status, results_->timings);
   const bool is_answered = RunContained([&] {
     if (!status.ok()) return call_.WriteError(results_->id, status);
+    for (const std::string& answer : results_->last_answers) {
+      if (answer.size() > kMaxAnswerBytes) {
+        return call_.WriteError(results_->id, AnswerTooLong(answer.size()));
+      }
+    }
     for (const std::string& answer : results_->last_answers) stream_.Write(answer);
   });
   if (!is_answered) call_.Finish(OutOfMemory());

@@ -1,19 +1,11 @@
 #include "server/api/openai/model_names.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 
 namespace lowkey {
 namespace {
 
 constexpr size_t kMaxShownBytes = 128;
-
-bool IsName(const TextService& service, const OpenAiOptions& options, const std::string& id) {
-  const std::vector<std::string>& aliases = options.model_aliases;
-  return id == service.options().model_name ||
-         std::find(aliases.begin(), aliases.end(), id) != aliases.end();
-}
 
 bool HasMechanism(const TextService& service, const std::string& name) {
   if (name == kAutoMechanism) return true;
@@ -25,11 +17,10 @@ bool HasMechanism(const TextService& service, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<ModelChoice> ResolveModel(const TextService& service, const OpenAiOptions& options,
-                                         const std::string& id) {
-  if (IsName(service, options, id)) return ModelChoice();
+absl::StatusOr<ModelChoice> ResolveModel(const TextService& service, const std::string& id) {
+  if (service.IsModelName(id)) return ModelChoice();
   const size_t at = id.rfind('@');
-  if (at != std::string::npos && IsName(service, options, id.substr(0, at)) &&
+  if (at != std::string::npos && service.IsModelName(id.substr(0, at)) &&
       HasMechanism(service, id.substr(at + 1))) {
     return ModelChoice{id.substr(at + 1)};
   }
@@ -38,9 +29,10 @@ absl::StatusOr<ModelChoice> ResolveModel(const TextService& service, const OpenA
                    service.options().model_name, "\" or one of GET /v1/models"));
 }
 
-std::vector<std::string> ListModelIds(const TextService& service, const OpenAiOptions& options) {
+std::vector<std::string> ListModelIds(const TextService& service) {
   std::vector<std::string> ids = {service.options().model_name};
-  ids.insert(ids.end(), options.model_aliases.begin(), options.model_aliases.end());
+  const std::vector<std::string>& aliases = service.options().model_aliases;
+  ids.insert(ids.end(), aliases.begin(), aliases.end());
   for (const MechanismInfo& mechanism : service.engine().mechanisms()) {
     ids.push_back(
         absl::StrCat(service.options().model_name, "@", std::string(MechanismName(mechanism.id))));

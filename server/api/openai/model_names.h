@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/api/openai/options.h"
 #include "server/text_service.h"
 
 namespace lowkey {
@@ -18,11 +17,10 @@ struct ModelChoice {
 
 // Resolves an id: the served model's name or an alias of it, alone or with @ and a mechanism that
 // the model has weights for, or "auto". NOT_FOUND otherwise.
-absl::StatusOr<ModelChoice> ResolveModel(const TextService& service, const OpenAiOptions& options,
-                                         const std::string& id);
+absl::StatusOr<ModelChoice> ResolveModel(const TextService& service, const std::string& id);
 
 // The ids that /v1/models lists, the plain names first.
-std::vector<std::string> ListModelIds(const TextService& service, const OpenAiOptions& options);
+std::vector<std::string> ListModelIds(const TextService& service);
 
 }  // namespace lowkey
 

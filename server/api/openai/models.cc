@@ -31,10 +31,10 @@ std::optional<double> PerplexityRatioOf(const TextService& service, const std::s
   return std::nullopt;
 }
 
-void WriteModel(const TextService& service, const OpenAiOptions& options, int64_t created,
-                const std::string& id, JsonWriter& writer) {
+void WriteModel(const TextService& service, int64_t created, const std::string& id,
+                JsonWriter& writer) {
   const std::string mechanism =
-      MechanismOf(service, ResolveModel(service, options, id).value_or(ModelChoice()));
+      MechanismOf(service, ResolveModel(service, id).value_or(ModelChoice()));
   writer.BeginObject().Key("id").Text(id).Key("object").Text("model");
   writer.Key("created").Int(created).Key("owned_by").Text("lowkey");
   writer.Key("max_model_len").Int(service.engine().limits().context_tokens);
@@ -66,25 +66,24 @@ std::string Unescaped(std::string_view text) {
 
 }  // namespace
 
-std::string ListModelsJson(const TextService& service, const OpenAiOptions& options,
-                           int64_t created) {
+std::string ListModelsJson(const TextService& service, int64_t created) {
   std::string json;
   JsonWriter writer(json);
   writer.BeginObject().Key("object").Text("list").Key("data").BeginArray();
-  for (const std::string& id : ListModelIds(service, options)) {
-    WriteModel(service, options, created, id, writer);
+  for (const std::string& id : ListModelIds(service)) {
+    WriteModel(service, created, id, writer);
   }
   writer.EndArray().EndObject();
   return json;
 }
 
-absl::StatusOr<std::string> ModelJson(const TextService& service, const OpenAiOptions& options,
-                                      int64_t created, const std::string& path) {
+absl::StatusOr<std::string> ModelJson(const TextService& service, int64_t created,
+                                      const std::string& path) {
   const std::string id = Unescaped(std::string_view(path).substr(kPath.size()));
-  LK_RETURN_IF_ERROR(ResolveModel(service, options, id).status());
+  LK_RETURN_IF_ERROR(ResolveModel(service, id).status());
   std::string json;
   JsonWriter writer(json);
-  WriteModel(service, options, created, id, writer);
+  WriteModel(service, created, id, writer);
   return json;
 }
 

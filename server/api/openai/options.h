@@ -2,8 +2,6 @@
 #define LOWKEY_SERVER_API_OPENAI_OPTIONS_H_
 
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "server/api/openai/tools/tool_format.h"
 
@@ -13,8 +11,6 @@ namespace lowkey {
 enum class UnknownFields { kRefused, kIgnored };
 
 struct OpenAiOptions {
-  // Further names of the served model.
-  std::vector<std::string> model_aliases = {};
   UnknownFields unknown_fields = UnknownFields::kRefused;
   // The temperature of requests that leave it unset, as OpenAI has it. Nullopt: the server's own.
   std::optional<float> temperature = 1.0f;

@@ -26,24 +26,21 @@ std::string FingerprintOf(const TextService& service) {
   return absl::StrCat(std::string(kVersion), "-", stats.dtype, "-", stats.instruction_set);
 }
 
-void AddModels(HttpRoutes& routes, const GenerationContext& context, const HttpServices& services,
-               const std::shared_ptr<const OpenAiOptions>& options) {
+void AddModels(HttpRoutes& routes, const GenerationContext& context, const HttpServices& services) {
   const TextService& service = context.service;
   const int64_t created = absl::ToUnixSeconds(absl::Now());
-  routes.AddCall(
-      "GET", "/v1/models", services,
-      OnWorker(context.workers,
-               [&service, options, created](const RpcContext&, const CallState&,
-                                            const std::string&) -> absl::StatusOr<std::string> {
-                 return ListModelsJson(service, *options, created);
-               }));
-  routes.AddCall(
-      "GET", "/v1/models/", services,
-      OnWorker(context.workers,
-               [&service, options, created](const RpcContext& rpc, const CallState&,
-                                            const std::string&) -> absl::StatusOr<std::string> {
-                 return ModelJson(service, *options, created, rpc.method);
-               }));
+  routes.AddCall("GET", "/v1/models", services,
+                 OnWorker(context.workers,
+                          [&service, created](const RpcContext&, const CallState&,
+                                              const std::string&) -> absl::StatusOr<std::string> {
+                            return ListModelsJson(service, created);
+                          }));
+  routes.AddCall("GET", "/v1/models/", services,
+                 OnWorker(context.workers,
+                          [&service, created](const RpcContext& rpc, const CallState&,
+                                              const std::string&) -> absl::StatusOr<std::string> {
+                            return ModelJson(service, created, rpc.method);
+                          }));
 }
 
 void AddGenerations(HttpRoutes& routes, const GenerationContext& context,
@@ -127,10 +124,10 @@ absl::Status UnknownApiPath(std::string_view path) {
 void AddOpenAiRoutes(HttpRoutes& routes, const GenerationContext& context,
                      const HttpServices& services, OpenAiOptions options) {
   const auto shared = std::make_shared<const OpenAiOptions>(std::move(options));
-  AddModels(routes, context, services, shared);
+  AddModels(routes, context, services);
   AddGenerations(routes, context, services, shared);
   AddTokens(routes, context, services, shared);
-  routes.AddCall("POST", "/lowkey/v1/score", services, ScoreJsonHandler(context, shared));
+  routes.AddCall("POST", "/lowkey/v1/score", services, ScoreJsonHandler(context));
   routes.AddCall("GET", "/version", services, [](HttpStream& stream) {
     return MakeImmediateHandler(
         [](const std::string&) -> absl::StatusOr<std::string> { return VersionJson(); })(stream);

@@ -14,8 +14,7 @@ namespace {
 
 class Codec final : public ScoreCodec {
  public:
-  Codec(const TextService& service, std::shared_ptr<const OpenAiOptions> options)
-      : service_(service), options_(std::move(options)) {}
+  explicit Codec(const TextService& service) : service_(service) {}
 
   absl::StatusOr<ScoreRequest> Read(const std::string& message) override {
     LK_ASSIGN_OR_RETURN(const nlohmann::json object, ParseBody(message));
@@ -23,7 +22,7 @@ class Codec final : public ScoreCodec {
     LK_RETURN_IF_ERROR(ReadProto(object, "", proto));
     LK_ASSIGN_OR_RETURN(ScoreRequest request, FromProto(proto));
     if (request.model.empty()) return request;
-    LK_ASSIGN_OR_RETURN(ModelChoice choice, ResolveModel(service_, *options_, request.model));
+    LK_ASSIGN_OR_RETURN(ModelChoice choice, ResolveModel(service_, request.model));
     request.model.clear();
     if (choice.mechanism.has_value()) request.attention.mechanism = std::move(choice.mechanism);
     return request;
@@ -38,16 +37,13 @@ class Codec final : public ScoreCodec {
 
  private:
   const TextService& service_;
-  const std::shared_ptr<const OpenAiOptions> options_;
 };
 
 }  // namespace
 
-MakeHttpHandler ScoreJsonHandler(const GenerationContext& context,
-                                 std::shared_ptr<const OpenAiOptions> options) {
-  const TextService& service = context.service;
-  return [make = ScoreHandler(context, "lowkey/score", [&service, options = std::move(options)] {
-            return std::make_unique<Codec>(service, options);
+MakeHttpHandler ScoreJsonHandler(const GenerationContext& context) {
+  return [make = ScoreHandler(context, "lowkey/score", [&service = context.service] {
+            return std::make_unique<Codec>(service);
           })](HttpStream& stream) { return make(stream); };
 }
 

@@ -3,14 +3,12 @@
 
 #include "server/api/calls/calls.h"
 #include "server/api/http/http_call.h"
-#include "server/api/openai/options.h"
 
 namespace lowkey {
 
 // Makes the handlers of POST /lowkey/v1/score: lowkey.v1.ScoreRequest as JSON in, ScoreResponse as
 // JSON out (see server/api/http/proto_json.h). The context must outlive them.
-MakeHttpHandler ScoreJsonHandler(const GenerationContext& context,
-                                 std::shared_ptr<const OpenAiOptions> options);
+MakeHttpHandler ScoreJsonHandler(const GenerationContext& context);
 
 }  // namespace lowkey
 

@@ -23,10 +23,10 @@ void SetCaller(const RpcContext& context, const CallState& call, Request& reques
 }
 
 // These paths may leave the model out.
-absl::Status CheckModel(const TextService& service, const OpenAiOptions& options, Fields& fields) {
+absl::Status CheckModel(const TextService& service, Fields& fields) {
   std::optional<std::string> model;
   LK_RETURN_IF_ERROR(fields.Read("model", model));
-  return model.has_value() ? ResolveModel(service, options, *model).status() : absl::OkStatus();
+  return model.has_value() ? ResolveModel(service, *model).status() : absl::OkStatus();
 }
 
 absl::Status ReadTokenize(const OpenAiOptions& options, const std::string& body, Fields& fields,
@@ -95,7 +95,7 @@ absl::StatusOr<std::string> TokenizeJson(const TextService& service, const OpenA
                                          const std::string& body) {
   LK_ASSIGN_OR_RETURN(const nlohmann::json object, ParseBody(body));
   Fields fields(object);
-  LK_RETURN_IF_ERROR(CheckModel(service, options, fields));
+  LK_RETURN_IF_ERROR(CheckModel(service, fields));
   TokenizeRequest request;
   Pieces pieces = Pieces::kNone;
   LK_RETURN_IF_ERROR(ReadTokenize(options, body, fields, request, pieces));
@@ -115,7 +115,7 @@ absl::StatusOr<std::string> DetokenizeJson(const TextService& service, const Ope
                                            const std::string& body) {
   LK_ASSIGN_OR_RETURN(const nlohmann::json object, ParseBody(body));
   Fields fields(object);
-  LK_RETURN_IF_ERROR(CheckModel(service, options, fields));
+  LK_RETURN_IF_ERROR(CheckModel(service, fields));
   DetokenizeRequest request;
   if (fields.Take("tokens") == nullptr) return fields.Error("tokens", "an array of token ids");
   LK_RETURN_IF_ERROR(fields.Read("tokens", request.tokens));

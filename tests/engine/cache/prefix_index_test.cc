@@ -24,7 +24,8 @@ Tokens Pages(const Tokens& pages, int64_t n_more = 0) {
 }
 
 void Add(Index& index, const std::string& key, const Tokens& tokens, const std::string& name) {
-  index.Add(key, tokens, [&](int64_t n) { return std::optional(name + std::to_string(n)); });
+  index.Add(key, tokens,
+            [&](int64_t n, const std::string*) { return std::optional(name + std::to_string(n)); });
 }
 
 std::string Found(Index& index, const std::string& key, const Tokens& tokens,
@@ -54,10 +55,11 @@ TEST(PrefixIndexTest, FindsTheLongestPrefixOfWholePages) {
 TEST(PrefixIndexTest, AValueThatThrowsLeavesThoseBeforeIt) {
   Index index;
   const auto add = [&](int64_t thrown_at) {
-    index.Add("k", Pages({1, 2, 3}), [&](int64_t n) -> std::optional<std::string> {
-      if (n == thrown_at) throw std::bad_alloc();
-      return n == 64 ? std::nullopt : std::optional("a" + std::to_string(n));
-    });
+    index.Add("k", Pages({1, 2, 3}),
+              [&](int64_t n, const std::string*) -> std::optional<std::string> {
+                if (n == thrown_at) throw std::bad_alloc();
+                return n == 64 ? std::nullopt : std::optional("a" + std::to_string(n));
+              });
   };
   EXPECT_THROW(add(128), std::bad_alloc);
   EXPECT_FALSE(index.DropOldest());  // nor does what led there stay
@@ -98,8 +100,9 @@ TEST(PrefixIndexTest, WhatIsThereStays) {
 
 TEST(PrefixIndexTest, PrefixesWithoutAValueOnlyLeadToOthers) {
   Index index;
-  index.Add("k", Pages({1, 2, 3, 4}),
-            [](int64_t n) { return n == 192 ? std::optional<std::string>("a") : std::nullopt; });
+  index.Add("k", Pages({1, 2, 3, 4}), [](int64_t n, const std::string*) {
+    return n == 192 ? std::optional<std::string>("a") : std::nullopt;
+  });
   EXPECT_EQ(index.n_values(), 1);
   EXPECT_EQ(Found(index, "k", Pages({1, 2})), "nothing");
   EXPECT_EQ(Found(index, "k", Pages({1, 2, 3, 4})), "a");
@@ -107,9 +110,25 @@ TEST(PrefixIndexTest, PrefixesWithoutAValueOnlyLeadToOthers) {
   EXPECT_FALSE(index.DropOldest());  // what led to it is gone with it
 }
 
+TEST(PrefixIndexTest, AValueIsMadeBesideTheOneBeforeIt) {
+  Index index;
+  std::vector<std::string> before;
+  const auto make = [&](int64_t n, const std::string* value) -> std::optional<std::string> {
+    before.push_back(value == nullptr ? "none" : *value);
+    if (n == 128) return std::nullopt;
+    return std::to_string(n);
+  };
+  index.Add("k", Pages({1, 2, 3}), make);
+  EXPECT_EQ(before, (std::vector<std::string>{"none", "64", "64"}));
+  before.clear();
+  index.Add("k", Pages({1, 2, 3, 4}), make);
+  EXPECT_EQ(before, (std::vector<std::string>{"64", "192"}));
+}
+
 TEST(PrefixIndexTest, NothingStaysOfPrefixesThatNobodyCanUse) {
   Index index;
-  index.Add("k", Pages({1, 2}), [](int64_t) { return std::optional<std::string>(); });
+  index.Add("k", Pages({1, 2}),
+            [](int64_t, const std::string*) { return std::optional<std::string>(); });
   EXPECT_EQ(index.n_values(), 0);
   EXPECT_FALSE(index.DropOldest());
 }

@@ -222,6 +222,30 @@ TEST_F(EnginePrefixTest, PrefixesGiveWayToRequests) {
   EXPECT_LE(engine_->Stats().cache_bytes_prefix, 256 << 10);
 }
 
+// A prefix that is used holds no more than the request has reserved, or gives way.
+TEST_F(EnginePrefixTest, ACacheOfOneRequestServesItWithItsPrefix) {
+  const int64_t page_bytes = PageBytesOfTheEngine();
+  for (const AttentionVariant& v : AttentionVariants()) {
+    SCOPED_TRACE(v.name);
+    EngineRequest request = Request(190, 8);
+    request.attention = v.options;
+    EngineOptions options;
+    options.max_batch_tokens = 16;
+    options.cache_bytes = page_bytes;
+    Start(options);
+    const absl::Status refused = Refused(request);
+    ASSERT_EQ(refused.code(), absl::StatusCode::kOutOfRange) << refused;
+    const std::string message(refused.message());
+    const size_t at = message.find("may need ");
+    ASSERT_NE(at, std::string::npos) << message;
+    options.cache_bytes = std::stoll(message.substr(at + 9));
+    Start(options);
+    const Outcome first = Run(request), second = Run(request);
+    EXPECT_EQ(first.tokens, second.tokens);
+    EXPECT_EQ(first.logprobs, second.logprobs);
+  }
+}
+
 TEST_F(EnginePrefixTest, ChoicesOfSharedPromptsAreAsWithout) {
   EngineRequest r = Request(150, 30);
   r.n = 3;

@@ -29,8 +29,8 @@ TEST(PrefixMemoryTest, PrefixesThatMovedAreForgottenWhole) {
   for (int i = 1; i < 12; i += 2) sequence.pages.push_back(pages[i]);
   {
     HeldPrefix all(sequence, counted), some(sequence, counted);
-    all.Count();
-    some.Count();
+    all.Count(nullptr);
+    some.Count(nullptr);
     EXPECT_EQ(counted.n_bytes(), 7 * kPage);
     pages.clear();
     sequence = {};
@@ -45,6 +45,30 @@ TEST(PrefixMemoryTest, PrefixesThatMovedAreForgottenWhole) {
     EXPECT_GT(memory.n_copies, 0) << "nothing had to move";
     EXPECT_EQ(counted.n_bytes(), 7 * kPage);
   }
+  EXPECT_EQ(counted.n_bytes(), 0);
+}
+
+// Each page of a long prompt has a prefix: what the shorter one holds is not counted again.
+TEST(PrefixMemoryTest, LongerPrefixesCountWhatTheyAdd) {
+  const auto cache = Cache::Create(16 * kPage, kPage, nullptr).value();
+  PrefixMemory counted;
+  SequenceCache sequence;
+  sequence.pages = {cache->AllocatePage().value(), PageHandle(), cache->AllocatePage().value()};
+  auto shorter = std::make_unique<HeldPrefix>(sequence, counted);
+  shorter->Count(nullptr);
+  EXPECT_EQ(counted.n_bytes(), 2 * kPage);
+  sequence.pages.push_back(cache->AllocatePage().value());
+  sequence.pages[1] = cache->AllocatePage().value();
+  sequence.state.As<OneSlab>().slab = cache->AllocateSlab(kPage).value();
+  auto longer = std::make_unique<HeldPrefix>(sequence, counted);
+  longer->Count(shorter.get());
+  EXPECT_EQ(counted.n_bytes(), 5 * kPage);
+  longer.reset();
+  EXPECT_EQ(counted.n_bytes(), 2 * kPage);
+  longer = std::make_unique<HeldPrefix>(sequence, counted);
+  longer->Count(shorter.get());
+  shorter.reset();  // at the index's end it may go first
+  longer.reset();
   EXPECT_EQ(counted.n_bytes(), 0);
 }
 

@@ -58,24 +58,26 @@ TEST(StepCostMeterTest, OneStandstillIsNoSlowMachine) {
   EXPECT_LT(meter.cost()->per_row, 0.002);
 }
 
+constexpr absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+
 TEST(ForecastErrorsTest, CorrectsToTheWorstOfThirty) {
   const Forecast forecast{absl::Seconds(1), absl::Seconds(2), absl::Milliseconds(10),
                           absl::Seconds(3)};
   ForecastErrors errors;
-  EXPECT_EQ(errors.Correct(forecast).end, absl::Seconds(3));
+  EXPECT_EQ(errors.Correct(forecast, kNow).end, absl::Seconds(3));
   std::mt19937 rng(1);
   std::uniform_real_distribution<double> ratio(1, 2);
   double worst = 0, n_above = 0;
   for (int i = 0; i < 4000; ++i) {
     const absl::Duration actual = forecast.first_token * ratio(rng);
-    if (i >= 2000) n_above += actual > errors.Correct(forecast).first_token ? 1 : 0;
-    errors.NoteFirstToken(forecast, actual);
-    errors.NoteNextToken(forecast, absl::Milliseconds(15));
-    worst = std::max(worst, absl::FDivDuration(errors.Correct(forecast).wait, forecast.wait));
+    if (i >= 2000) n_above += actual > errors.Correct(forecast, kNow).first_token ? 1 : 0;
+    errors.NoteFirstToken(forecast, actual, kNow);
+    errors.NoteNextToken(forecast, absl::Milliseconds(15), kNow);
+    worst = std::max(worst, absl::FDivDuration(errors.Correct(forecast, kNow).wait, forecast.wait));
   }
   EXPECT_NEAR(n_above / 2000, 0.03, 0.01);
   EXPECT_LE(worst, 2.1);
-  const Forecast corrected = errors.Correct(forecast);
+  const Forecast corrected = errors.Correct(forecast, kNow);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(corrected.next_token), 15, 1);
   EXPECT_NEAR(absl::ToDoubleSeconds(corrected.end - corrected.first_token), 1.5, 0.1);
 }
@@ -84,8 +86,22 @@ TEST(ForecastErrorsTest, TimesThatAreNoiseTeachNothing) {
   const Forecast forecast{absl::ZeroDuration(), absl::Microseconds(3), absl::Microseconds(1),
                           absl::Microseconds(9)};
   ForecastErrors errors;
-  for (int i = 0; i < 100; ++i) errors.NoteFirstToken(forecast, absl::Seconds(9));
-  EXPECT_EQ(errors.Correct(forecast).end, absl::Microseconds(9));
+  for (int i = 0; i < 100; ++i) errors.NoteFirstToken(forecast, absl::Seconds(9), kNow);
+  EXPECT_EQ(errors.Correct(forecast, kNow).end, absl::Microseconds(9));
+}
+
+// A bad hour must not refuse requests for ever: those that are refused teach nothing.
+TEST(ForecastErrorsTest, WhatWasLearnedIsForgotten) {
+  const Forecast forecast{absl::Seconds(1), absl::Seconds(1), absl::Seconds(1), absl::Seconds(2)};
+  ForecastErrors errors;
+  for (int i = 0; i < 200; ++i) errors.NoteNextToken(forecast, absl::Minutes(1), kNow);
+  const auto next_token_s = [&](absl::Time now) {
+    return absl::ToDoubleSeconds(errors.Correct(forecast, now).next_token);
+  };
+  EXPECT_NEAR(next_token_s(kNow), 10, 0.1);
+  EXPECT_NEAR(next_token_s(kNow + absl::Minutes(5)), 5.5, 0.1);
+  EXPECT_NEAR(next_token_s(kNow + absl::Hours(1)), 1, 0.01);
+  EXPECT_NEAR(next_token_s(kNow - absl::Hours(1)), 10, 0.1) << "a clock that goes back";
 }
 
 TEST(ForecastTest, AnIdleServerBeginsAtOnce) {

@@ -117,6 +117,18 @@ TEST_F(SchedulerDraftTest, DraftsShareTheStepInOrderOfAdmissionBeforePrompts) {
   EXPECT_THAT(asked_, ElementsAre(Asked{1, 0, 5}, Asked{1, 1, 1}));
 }
 
+TEST_F(SchedulerDraftTest, PromptsKeepTheirLeastShareOfASmallStep) {
+  Scheduler::Options options = kOptions;
+  options.max_batch_tokens = 20;
+  Scheduler s = Make(options, 10);
+  ASSERT_TRUE(s.Enqueue(Request(1, 4, 100, 2)).ok());
+  Step(s);
+  EXPECT_THAT(Counts(s.NextBatch(20).rows), ElementsAre(std::pair(11, 10), std::pair(9, 8)));
+  ASSERT_TRUE(s.Enqueue(Request(2, 100, 100)).ok());
+  EXPECT_THAT(Counts(s.NextBatch(20).rows),
+              ElementsAre(std::pair(3, 2), std::pair(1, 0), std::pair(16, 0)));
+}
+
 TEST_F(SchedulerDraftTest, AFinishedOrPausedChoiceHasNone) {
   Scheduler s = Make(kOptions, 2);
   ASSERT_TRUE(s.Enqueue(Request(1, 4, 100, 2)).ok());

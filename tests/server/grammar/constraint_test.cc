@@ -121,6 +121,40 @@ TEST(ConstraintTest, AVocabularyThatCannotSpellTheTextIsADeadEnd) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("no token of the vocabulary"));
 }
 
+// Each of the rules that may end takes a walk of its own over all tokens.
+TEST(ConstraintTest, AMaskOfManyOpenRulesIsBounded) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < 256; ++i) texts.push_back(std::string(1, static_cast<char>(i)));
+  for (int i = 0; i < 60'000; ++i) {
+    std::string text;
+    for (int n = i; text.size() < 8; n /= 24) text += static_cast<char>('b' + n % 24);
+    texts.push_back(text);
+  }
+  texts.push_back("<end>");
+  const auto vocabulary =
+      std::make_shared<const Vocabulary>(texts, std::vector<int32_t>{256 + 60'000});
+  const auto nested = [](int depth) {
+    std::string rules = "root ::= r0\n";
+    for (int i = 0; i < depth; ++i) {
+      rules += absl::StrCat("r", i, " ::= r", i + 1, " y", i, "?\ny", i, " ::= [a-y]+\n");
+    }
+    return Ebnf(rules + absl::StrCat("r", depth, " ::= \"z\""));
+  };
+  for (const int depth : {1, 60}) {
+    const auto grammar = nested(depth);
+    ASSERT_NE(grammar, nullptr);
+    const auto cache = std::make_shared<MaskCache>();
+    for (int i = 0; i < 2; ++i) {  // the same with kept masks
+      GrammarConstraint constraint({grammar, vocabulary, cache});
+      ASSERT_TRUE(constraint.Advance('z').ok());
+      const absl::Status status = constraint.Mask().status();
+      EXPECT_EQ(status.code(),
+                depth == 1 ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted)
+          << status;
+    }
+  }
+}
+
 TEST(ConstraintTest, ThreadsShareACache) {
   const auto vocabulary = MixedVocabulary();
   const ConstraintParts parts{SomeGrammars()[0], vocabulary, std::make_shared<MaskCache>(2000)};

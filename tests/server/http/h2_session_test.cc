@@ -297,6 +297,21 @@ TEST_F(H2SessionTest, BoundsAConnectionsAnswers) {
   EXPECT_EQ(host_.n_live(), 0u);
 }
 
+// Pages need no credentials, and all share one budget.
+TEST_F(H2SessionTest, StrangersMayLeaveAFewPagesUnread) {
+  for (int i = 0; i < 5; ++i) client_.Send(RequestFields("GET", "/"), "");
+  Talk();
+  for (int i = 0; i < 5; ++i) {
+    host_.seen[i]->exchange->Start(200, {});
+    host_.seen[i]->exchange->Write(std::string(60'000, 'x'));
+  }
+  EXPECT_EQ(host_.refusals[NetworkRefusal::kAnswerMemory], 1);
+  EXPECT_EQ(budgets_.answers.left(), (64 << 20) - 4 * 60'000);
+  host_.seen[0]->exchange->Trust();
+  host_.seen[0]->exchange->Write(std::string(1'000'000, 'x'));
+  EXPECT_EQ(host_.refusals[NetworkRefusal::kAnswerMemory], 1);
+}
+
 TEST_F(H2SessionTest, SharesTheAnswersBudget) {
   client_.Send(RequestFields("GET", "/a"), "");
   Talk();
@@ -312,19 +327,22 @@ TEST_F(H2SessionTest, SharesTheAnswersBudget) {
 TEST_F(H2SessionTest, EndsWhenNothingIsRead) {
   H2Client slow(true);
   const int32_t id = slow.Send(RequestFields("GET", "/a"), "");
+  slow.Send(RequestFields("GET", "/b"), "");
   slow.Talk(*session_, now_);
-  host_.last().exchange->Start(200, {});
-  host_.last().exchange->Write(std::string(1'000'000, 'x'));
+  host_.seen[0]->exchange->Trust();
+  host_.seen[0]->exchange->Start(200, {});
+  host_.seen[0]->exchange->Write(std::string(1'000'000, 'x'));
   slow.Talk(*session_, now_);
   EXPECT_EQ(slow.answers[id].body.size(), 65'535u);
   EXPECT_TRUE(session_->wants_input());  // data that waits for a window does not count
   EXPECT_FALSE(session_->has_output());
   session_->OnTick(now_ += absl::Seconds(59));
-  EXPECT_FALSE(session_->is_over());
+  EXPECT_EQ(host_.n_live(), 2u);
   session_->OnTick(now_ += absl::Seconds(2));
-  EXPECT_TRUE(session_->is_over());
   EXPECT_EQ(host_.refusals[NetworkRefusal::kUnreadAnswer], 1);
-  EXPECT_EQ(host_.n_live(), 0u);
+  EXPECT_EQ(host_.n_live(), 1u) << "the other one waits for its answer";
+  session_->OnTick(now_ += absl::Seconds(61));
+  EXPECT_TRUE(session_->is_over()) << "the reset was not read either";
 }
 
 TEST_F(H2SessionTest, CutsOneAnswerThatIsNotRead) {
@@ -334,6 +352,7 @@ TEST_F(H2SessionTest, CutsOneAnswerThatIsNotRead) {
   nghttp2_session_set_local_window_size(slow.session(), NGHTTP2_FLAG_NONE, 0, 1 << 24);
   slow.Talk(*session_, now_);
   HttpExchange& exchange = *host_.seen[0]->exchange;
+  exchange.Trust();
   exchange.Start(200, {});
   exchange.Write(std::string(1'000'000, 'x'));
   host_.seen[1]->exchange->Start(200, {});

@@ -79,6 +79,40 @@ TEST(HostileTokenizerTest, TextsBetweenAddedTokensAreBoundedTogether) {
               IsInvalid("text: over 16777216 bytes once it is normalized"));
 }
 
+// Each spelling doubles what is not ASCII.
+TEST(HostileTokenizerTest, WordsBetweenAddedTokensAreBoundedTogether) {
+  const auto make = [](int n_spellings) {
+    BpeSpec spec;
+    spec.vocabulary = {.pieces = {"a", "<unk>"}, .unk_piece = "<unk>"};
+    spec.added_tokens = {{.id = 2, .content = "|"}};
+    std::vector<PreTokenizerStep> steps;
+    for (int i = 0; i < n_spellings; ++i) steps.emplace_back(Spell{});
+    spec.pre_tokenizer = std::move(steps);
+    return BpeTokenizer::Create(std::move(spec), {}).value();
+  };
+  EXPECT_THAT(make(1)->Encode(Repeat("é|", 20'000)), IsOk());
+  EXPECT_THAT(make(12)->Encode(Repeat("é|", 20'000)), IsInvalid("its parts grow too much"));
+}
+
+// What grows and shrinks again costs its time all the same.
+TEST(HostileTokenizerTest, AddedTokensAreNormalizedWithinOneBudget) {
+  std::vector<AddedToken> tokens;
+  for (int32_t i = 0; i < 1000; ++i) {
+    tokens.push_back({.id = i, .content = absl::StrCat(i, "|xxxx"), .is_normalized = true});
+  }
+  const std::string grown(250, 'y');
+  const auto create = [&](std::vector<RewriteStep> steps) {
+    return AddedTokens::Create(tokens, Rewriter(std::move(steps))).status();
+  };
+  const auto replace = [](const std::string& from, const std::string& to) {
+    return Replace{*Pattern::FromString(from), to};
+  };
+  EXPECT_THAT(create({replace("x", "y")}), IsOk());
+  EXPECT_THAT(
+      create({replace("x", grown), replace("y", grown), replace(grown, ""), replace("y", "")}),
+      IsInvalid("its parts grow too much"));
+}
+
 // Else a hundred unknown characters would decode to 800 MiB.
 TEST(HostileTokenizerTest, PiecesAreShort) {
   const auto create = [](size_t n_bytes) {

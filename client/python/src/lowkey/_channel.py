@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -12,8 +11,6 @@ import grpc
 from .options import Tls
 from .v1 import admin_pb2, generation_pb2, models_pb2
 
-# Tokenize may answer with more than gRPC's 4 MiB.
-CHANNEL_OPTIONS: Sequence[tuple[str, Any]] = (("grpc.max_receive_message_length", -1),)
 
 # Path, request and response of each method.
 GENERATE = ("/lowkey.v1.Generation/Generate", generation_pb2.GenerateRequest,
@@ -30,6 +27,14 @@ LIST_MODELS = ("/lowkey.v1.Models/ListModels", models_pb2.ListModelsRequest,
 GET_MODEL = ("/lowkey.v1.Models/GetModel", models_pb2.GetModelRequest, models_pb2.Model)
 STATS = ("/lowkey.v1.Admin/Stats", admin_pb2.StatsRequest, admin_pb2.StatsResponse)
 DRAIN = ("/lowkey.v1.Admin/Drain", admin_pb2.DrainRequest, admin_pb2.DrainResponse)
+
+
+def options_of(address: str) -> tuple[tuple[str, Any], ...]:
+    """Returns the options of a channel."""
+    # Tokenize may answer with more than gRPC's 4 MiB.
+    options: tuple[tuple[str, Any], ...] = (("grpc.max_receive_message_length", -1),)
+    # A proxy of the environment is for other machines.
+    return (*options, ("grpc.enable_http_proxy", 0)) if _is_loopback(address) else options
 
 
 def metadata_of(address: str, token: str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -40,6 +41,12 @@ class AsyncStream(AsyncIterator[results.Delta]):
         while not self._is_closed:
             try:
                 event = await self._call.read()
+            except asyncio.CancelledError:
+                # `close` has cancelled the call, or somebody the task.
+                n_cancels = getattr(asyncio.current_task(), "cancelling", None)  # Python 3.11
+                if not self._is_closed or (n_cancels is not None and n_cancels() > 0):
+                    raise
+                break
             except grpc.RpcError as error:
                 was_closed, self._is_closed = self._is_closed, True
                 if not was_closed:
@@ -99,7 +106,7 @@ class AsyncClient:
                  channel_options: Sequence[tuple[str, Any]] = ()) -> None:
         self._metadata = _channel.metadata_of(address, token, tls)
         self._timeout = timeout
-        options = (*_channel.CHANNEL_OPTIONS, *channel_options)
+        options = (*_channel.options_of(address), *channel_options)
         self._channel = (grpc.aio.insecure_channel(address, options=options) if tls is None else
                          grpc.aio.secure_channel(address, _channel.credentials_of(tls),
                                              options=options))

@@ -101,7 +101,7 @@ class Client:
                  channel_options: Sequence[tuple[str, Any]] = ()) -> None:
         self._metadata = _channel.metadata_of(address, token, tls)
         self._timeout = timeout
-        options = (*_channel.CHANNEL_OPTIONS, *channel_options)
+        options = (*_channel.options_of(address), *channel_options)
         self._channel = (grpc.insecure_channel(address, options=options) if tls is None else
                          grpc.secure_channel(address, _channel.credentials_of(tls),
                                              options=options))

@@ -22,6 +22,10 @@ constexpr size_t kMaxNameBytes = 128;
 }  // namespace
 
 absl::StatusOr<json> ParseBody(const std::string& body) {
+  // The parser skips it, and those who look for a part of the text do not.
+  if (absl::StartsWith(body, "\xEF\xBB\xBF")) {
+    return absl::InvalidArgumentError("body: begins with a byte order mark, expected JSON");
+  }
   LoadAccount account(kMaxBodyMemory);
   absl::StatusOr<json> parsed = ParseJsonObject(body, "body", account);
   if (!parsed.ok() && absl::StrContains(parsed.status().message(), "of memory to read")) {

@@ -204,7 +204,7 @@ absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options
   if (!model.has_value()) {
     return fields.Error("model", absl::StrCat("\"", service.options().model_name, "\""));
   }
-  LK_ASSIGN_OR_RETURN(ModelChoice choice, ResolveModel(service, options, *model));
+  LK_ASSIGN_OR_RETURN(ModelChoice choice, ResolveModel(service, *model));
   common.model = *std::move(model);
   request.attention.mechanism = std::move(choice.mechanism);
   LK_RETURN_IF_ERROR(ReadSampling(options, fields, request.sampling));

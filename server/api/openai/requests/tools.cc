@@ -70,6 +70,8 @@ absl::StatusOr<std::vector<ListedTool>> ReadList(Fields& fields, std::string_vie
     return fields.Error("tools", absl::StrCat("an array of at most ", kMaxToolCalls, " tools"));
   }
   const std::vector<std::string_view> texts = ElementTexts(text);
+  if (texts.size() != value->size())
+    return absl::InternalError("tools: their texts were not found");
   for (size_t i = 0; i < value->size(); ++i) {
     LK_ASSIGN_OR_RETURN(CallableTool tool,
                         ReadTool((*value)[i], absl::StrCat("tools[", i, "]"), texts[i]));

@@ -272,6 +272,21 @@ TEST_P(AtpTest, ExactPrefillKeepsThePromptsPagesUntilItsEnd) {
   }
 }
 
+TEST_P(AtpTest, FindsFewSingularValuesInAStep) {
+  AttentionGeometry g = geometry();
+  g.n_kv_heads = g.n_heads = 64;
+  MechanismRunner runner(g, Mechanism::kAtp);
+  AtpOptions o = Options(AtpBasis::kLayer, 1, 512, 0, 0);
+  o.rank = RankEntropy{};
+  EXPECT_TRUE(runner.mechanism().CheckAvailable(Atp(o)).ok());
+  o.block_tokens = 1024;
+  const absl::Status status = runner.mechanism().CheckAvailable(Atp(o));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("entropy of 1024 singular values"), std::string::npos);
+  o.basis = AtpBasis::kKv;
+  EXPECT_TRUE(runner.mechanism().CheckAvailable(Atp(o)).ok());
+}
+
 TEST_P(AtpTest, IsNotAvailableUnderASlidingWindow) {
   AttentionGeometry g = geometry();
   g.sliding_window = 32;

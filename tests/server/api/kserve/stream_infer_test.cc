@@ -104,6 +104,26 @@ TEST_F(StreamInferTest, WithoutStreamARequestHasOneAnswer) {
   EXPECT_THAT(Summary(call.AwaitWritten(3)), ElementsAre("w ab.", "w cd", "w."));
 }
 
+TEST_F(StreamInferTest, TooLongAnAnswerIsAnErrorOfItsRequest) {
+  FakeCall call(*loop_, registry_, "ModelStreamInfer");
+  call.Send(Story("long").Bytes());
+  const RequestId id = NewestOf(1);
+  SampledToken token = {300, -0.1f, {}};
+  for (int32_t i = 0; i < 20; ++i) token.top_logprobs.push_back({300 + i, -0.1f});
+  size_t n_emitted = 0;
+  while (call.Written().empty() && n_emitted < 300'000) {
+    engine_.Emit(id, token);
+    ++n_emitted;
+  }
+  EXPECT_LT(n_emitted, 300'000u);
+  EXPECT_THAT(Parsed(call.AwaitWritten(1))[0].error_message(), HasSubstr("answer: "));
+  engine_.Finish(id, FinishReason::kCancelled, absl::CancelledError("cancelled"));
+  call.Send(StreamedStory("next").Bytes());
+  const RequestId next = NewestOf(1);
+  EmitText(next, "a");
+  EXPECT_THAT(Summary(call.AwaitWritten(2)), ElementsAre("long !.", "next a"));
+}
+
 TEST_F(StreamInferTest, AnswersOfConcurrentRequestsHaveTheirIds) {
   FakeCall call(*loop_, registry_, "ModelStreamInfer");
   call.Send(StreamedStory("a").Bytes());
