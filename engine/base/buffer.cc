@@ -1,6 +1,7 @@
 #include "engine/base/buffer.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -22,6 +23,14 @@ void Buffer::Unmap::operator()(std::byte* p) const {
   } else {
     std::free(p);
   }
+}
+
+void Buffer::GiveBack(size_t begin, size_t end) {
+  if (data_.get_deleter().mapped_bytes == 0) return;
+  static const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  begin = (begin + page_bytes - 1) / page_bytes * page_bytes;
+  end = end / page_bytes * page_bytes;
+  if (begin < end) madvise(data_.get() + begin, end - begin, MADV_DONTNEED);
 }
 
 absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes, Memory* memory) {

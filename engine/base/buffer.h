@@ -35,6 +35,10 @@ class Buffer {
   const std::byte* data() const { return data_.get(); }
   size_t size_bytes() const { return size_bytes_; }
 
+  // Gives the host's memory of the system's pages that lie within [begin, end) back: the bytes are
+  // zeros, and take memory when they are written again. Does nothing in buffers of under 2 MiB.
+  void GiveBack(size_t begin, size_t end);
+
   template <typename T>
   T* as() {
     return reinterpret_cast<T*>(data_.get());

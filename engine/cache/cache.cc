@@ -1,5 +1,6 @@
 #include "engine/cache/cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -130,7 +131,19 @@ std::optional<int64_t> Cache::TakePage() {
   if (free_pages_.empty()) return static_cast<int64_t>(references_.size());
   const int64_t number = free_pages_.back();
   free_pages_.pop_back();
+  n_given_back_ = std::min(n_given_back_, free_pages_.size());
   return number;
+}
+
+void Cache::GiveBackPages(int64_t bytes) {
+  const int64_t most = budget_bytes_ - bytes - slabs_.written_bytes();
+  const auto n_written = [this] {
+    return static_cast<int64_t>(references_.size() - n_given_back_);
+  };
+  while (n_given_back_ < free_pages_.size() && n_written() * page_bytes_ > most) {
+    const auto begin = static_cast<size_t>(free_pages_[n_given_back_++] * page_bytes_);
+    pages_.GiveBack(begin, begin + static_cast<size_t>(page_bytes_));
+  }
 }
 
 void Cache::FreePage(int64_t number) {
@@ -162,6 +175,7 @@ absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {
     slab->lease_ = {arena_.get(), arena_->TakeSlab(size_bytes)};
     if (slab->lease_.place == nullptr) return NoRoom("slab", size_bytes);
   } else {
+    GiveBackPages(size_bytes);
     LK_ASSIGN_OR_RETURN(slab->lease_, slabs_.Take(size_bytes));
   }
   used_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);

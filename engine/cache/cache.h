@@ -84,7 +84,8 @@ class Slab {
 // requests. Invariant: used_bytes() = page_bytes * live pages + bytes of live slabs <=
 // budget_bytes(). One thread, except used_bytes().
 //
-// On the host the system gives memory as it is first written, and slabs lie in regions of their own. On
+// On the host the system gives memory as it is first written, slabs lie in regions of their own, and
+// free pages go back to the system before more than the budget would have been written. On
 // a device pages and slabs are taken from one arena, without an allocation. It is a little larger than
 // the budget, so that no gaps between slabs make it refuse what the budget has.
 class Cache {
@@ -104,7 +105,7 @@ class Cache {
   // that nobody needs, or returns false when there are none.
   void SetReclaimer(absl::AnyInvocable<bool()> reclaim) { reclaim_ = std::move(reclaim); }
 
-  // Returns a page with the contents it had before. RESOURCE_EXHAUSTED past the budget, or where no
+  // Returns a page with the contents it had before, or zeros. RESOURCE_EXHAUSTED past the budget, or where no
   // free memory in one piece is enough (FitIn).
   absl::StatusOr<PageHandle> AllocatePage();
   // Returns a page of any size: one of the cache's own where the size is theirs, else a slab.
@@ -139,6 +140,8 @@ class Cache {
   // Returns a free page's number; nullopt where the device's memory is in pieces.
   std::optional<int64_t> TakePage();
   void FreePage(int64_t number);
+  // On the host: gives free pages back until `bytes` more can be written within the budget.
+  void GiveBackPages(int64_t bytes);
 
   Memory* const memory_;
   const int64_t budget_bytes_;
@@ -147,6 +150,7 @@ class Cache {
   SlabRegions slabs_;                // on the host
   Buffer pages_;                     // on the host; page i is at i * page_bytes_
   std::vector<int64_t> free_pages_;  // on the host; last in, first out: the warmest memory again
+  size_t n_given_back_ = 0;          // the first of free_pages_
   absl::AnyInvocable<bool()> reclaim_;
   std::atomic<int64_t> used_bytes_{0};
   std::vector<int32_t> references_;  // by page, of those that were ever taken

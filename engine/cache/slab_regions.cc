@@ -36,6 +36,12 @@ absl::StatusOr<SlabRegions::Lease> SlabRegions::Take(int64_t size_bytes) {
   return Lease{region->arena.get(), place};
 }
 
+int64_t SlabRegions::written_bytes() const {
+  int64_t n_bytes = 0;
+  for (const Region& r : regions_) n_bytes += r.arena->size_bytes() - r.first_used;
+  return n_bytes;
+}
+
 void SlabRegions::Free(const Lease& lease) {
   lease.arena->FreeSlab(lease.place);
   if (!lease.arena->is_empty()) return;

@@ -34,6 +34,9 @@ class SlabRegions {
   absl::StatusOr<Lease> Take(int64_t size_bytes);
   void Free(const Lease& lease);
 
+  // Returns how much memory was ever written, and not given back.
+  int64_t written_bytes() const;
+
   int64_t n_regions() const { return static_cast<int64_t>(regions_.size()); }
 
  private:

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -53,6 +54,31 @@ TEST(CachePages, AreDistinctAndWritable) {
   EXPECT_EQ(b.data()[0], std::byte{2});
   EXPECT_EQ(b.data()[kPage - 1], std::byte{2});
   EXPECT_EQ(cache->used_bytes(), 3 * kPage);
+}
+
+// Pages and slabs lie in different places: together they must not take twice the budget.
+TEST(CachePages, FreePagesGoBackBeforeSlabsTakeTheirBytes) {
+  constexpr int64_t kLarge = 1 << 20, kBudget = 16 * kLarge;
+  const auto cache = Make(kBudget, kLarge);
+  std::vector<const std::byte*> places;
+  {
+    std::vector<PageHandle> pages;
+    for (int i = 0; i < 16; ++i) {
+      pages.push_back(Page(*cache));
+      std::memset(pages.back().data(), 1, kLarge);
+      places.push_back(pages.back().data());
+    }
+  }
+  const auto n_written = [&places] {
+    return std::count_if(places.begin(), places.end(),
+                         [](const std::byte* place) { return *place == std::byte{1}; });
+  };
+  EXPECT_EQ(n_written(), 16) << "memory that is warm is kept";
+  const auto slab = cache->AllocateSlab(10 * kLarge);
+  ASSERT_TRUE(slab.ok()) << slab.status();
+  EXPECT_EQ(n_written(), 6);
+  const PageHandle page = Page(*cache);
+  EXPECT_EQ(*page.data(), std::byte{1}) << "the warmest one is taken";
 }
 
 TEST(CachePages, DroppedPageIsUsedAgain) {
