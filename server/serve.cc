@@ -62,6 +62,10 @@ constexpr Flag kNetworkFlags[] = {
     {"max-connections", "N", "1024", "in all; half of them from one address"},
     {"connection-age", "TIME", "",
      "end older connections once their requests are over, so that clients spread again [off]"},
+    {"drain-delay", "TIME", "0",
+     "how long requests are still admitted after a signal while health and /ready say that the "
+     "server "
+     "drains, for balancers that ask them"},
     {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
     {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
@@ -122,7 +126,7 @@ struct ServeOptions {
   EngineOptions engine;
   Defaults defaults;
   ChatTemplates chat_templates;
-  absl::Duration grace;
+  absl::Duration drain_delay, grace;
   bool is_json = false;
   bool measures_profile = false;  // in the background, where no profile was given
 };
@@ -221,6 +225,7 @@ absl::StatusOr<ServeOptions> ReadOptions(const FlagValues& flags, LineLog& log) 
   LK_ASSIGN_OR_RETURN(options.network.credentials, ReadCredentials(flags, [&log](const auto& line) {
                         log.Write(absl::StrCat("lowkey serve: ", line));
                       }));
+  LK_RETURN_IF_ERROR(flags.ReadSeconds("drain-delay", options.drain_delay));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("grace", options.grace));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("stall-timeout", options.network.stall_timeout));
   // A stream that is not read has time to end by itself, with a reason.
@@ -359,6 +364,11 @@ void ReadCredentialsAgain(const ServeOptions& options) {
 void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& server) {
   while (!server.is_draining() && engine.Health().ok() && !WaitForStopSignal(kDrainPoll)) {
     if (TakeHangUp()) RunContained([&] { ReadCredentialsAgain(options); });
+  }
+  if (options.drain_delay > absl::ZeroDuration() && !server.is_draining() && engine.Health().ok()) {
+    server.AnnounceDrain();
+    Say(options, absl::StrCat("a drain begins in ", absl::FormatDuration(options.drain_delay)));
+    WaitForStopSignal(options.drain_delay);
   }
   Say(options, absl::StrCat("draining: admitted requests have ",
                             absl::FormatDuration(options.grace), " to finish"));

@@ -101,6 +101,7 @@ class Server::Impl final : private Router {
 
   absl::Status Start();
   void BeginDrain();
+  void AnnounceDrain();
   bool is_draining() const { return is_draining_; }
   bool Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short);
   int port() const { return front_->port(); }
@@ -149,7 +150,7 @@ class Server::Impl final : private Router {
   const PageData page_data_;
   std::unique_ptr<RpcHealth> health_;
   absl::Mutex mutex_;  // of BeginDrain
-  std::atomic<bool> is_draining_{false};
+  std::atomic<bool> is_draining_{false}, is_drain_announced_{false};
 };
 
 Server::Impl::Impl(TextService& service, const ServerOptions& options)
@@ -206,7 +207,8 @@ void Server::Impl::AddServices() {
   AddAdminService(
       registry_, generation_,
       {.begin_drain = [this] { BeginDrain(); }, .may_anyone_drain = guard_.asks_for_tokens()});
-  AddInferenceService(registry_, inference_, [this] { return !is_draining_; });
+  AddInferenceService(registry_, inference_,
+                      [this] { return !is_draining_ && !is_drain_announced_; });
   health_ = std::make_unique<RpcHealth>(registry_);
   AddReflection(registry_);
 }
@@ -338,6 +340,11 @@ void Server::Impl::BeginDrain() {
   is_draining_ = true;
 }
 
+void Server::Impl::AnnounceDrain() {
+  is_drain_announced_ = true;
+  SetState(ServingState::kDraining);
+}
+
 bool Server::Impl::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short) {
   front_->BeginDrain();
   if (!is_draining_) {
@@ -392,6 +399,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(TextService& service,
 }
 
 void Server::BeginDrain() { impl_->BeginDrain(); }
+
+void Server::AnnounceDrain() { impl_->AnnounceDrain(); }
 
 bool Server::is_draining() const { return impl_->is_draining(); }
 

@@ -69,6 +69,9 @@ class Server final {
   void BeginDrain();
   bool is_draining() const;
 
+  // Health and /ready say from then on that the server drains; it goes on as before. Returns at once.
+  void AnnounceDrain();
+
   // Tells the clients of the connections, serves what they asked before they knew of it, within 1.5 s,
   // and calls BeginDrain. Admitted calls may finish, and their readers read them, until `deadline` or
   // until `is_cut_short` (asked every 20 ms or so) returns true; then they end with UNAVAILABLE.

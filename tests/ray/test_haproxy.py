@@ -25,8 +25,8 @@ class Server:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [BINARY, "serve", "--json", "--profile", "none", "--threads", "1", "--port",
-             str(self._port), "--model", str(paths.ROOT / "models" / "tales")],
+            [BINARY, "serve", "--json", "--profile", "none", "--threads", "1", "--drain-delay", "2",
+             "--port", str(self._port), "--model", str(paths.ROOT / "models" / "tales")],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self.process.stdout is not None
         json.loads(self.process.stdout.readline())
@@ -83,10 +83,8 @@ class RollingRestart(unittest.TestCase):
         with load.Load(self.port, self.port, n_tokens=60) as running:
             while running.outcomes.total() < N_REQUESTS:
                 for name, server in self.servers.items():
-                    self.tell(f"set server lowkey/{name} state drain")
                     self.assertEqual(0, server.stop())
                     server.start()
-                    self.tell(f"set server lowkey/{name} state ready")
                     clients.wait_for(lambda: self.is_up(name), f"{name} is up again")
                 n_restarts += 1
                 running.wait(8)
