@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/http/h2_session.h"
@@ -30,6 +31,11 @@ nghttp2_nv MakeField(std::string_view name, std::string_view value) {
 
 void AddFields(const HttpFields& fields, std::vector<nghttp2_nv>& block) {
   for (const HttpField& field : fields) block.push_back(MakeField(field.name, field.value));
+}
+
+bool IsContinue(std::string_view expected) {
+  return absl::EqualsIgnoreCase(absl::string_view(expected.data(), expected.size()),
+                                "100-continue");
 }
 
 ssize_t ReadAnswer(nghttp2_session* session, int32_t id, uint8_t* data, size_t n_bytes,
@@ -95,17 +101,21 @@ int H2Stream::HeadError() const {
   if (is_head_too_large_) return 431;
   if (target_.size() > session_.limits().max_target_bytes) return 414;
   const bool is_asterisk = target_ == "*" && head_.method == "OPTIONS";
-  return is_asterisk || (!target_.empty() && target_[0] == '/') ? 0 : 400;
+  if (!is_asterisk && (target_.empty() || target_[0] != '/')) return 400;
+  const std::vector<std::string_view> expected = head_.All("expect");
+  const bool is_known = std::all_of(expected.begin(), expected.end(), IsContinue);
+  return is_known ? 0 : 417;
 }
 
 void H2Stream::AnswerHeadError(int status) {
-  session_.host().CountRefusal(status == 400 ? NetworkRefusal::kBadProtocol
-                                             : NetworkRefusal::kHeadSize);
+  const bool is_bad = status == 400 || status == 417;
+  session_.host().CountRefusal(is_bad ? NetworkRefusal::kBadProtocol : NetworkRefusal::kHeadSize);
   if (!is_grpc_) return StartAndEnd(status, {});
   // gRPC's codes: INTERNAL and RESOURCE_EXHAUSTED.
   StartAndEnd(200, {{"content-type", "application/grpc"},
-                    {"grpc-status", status == 400 ? "13" : "8"},
+                    {"grpc-status", is_bad ? "13" : "8"},
                     {"grpc-message", status == 400   ? "the path is invalid"
+                                     : status == 417 ? "the expectation is not 100-continue"
                                      : status == 414 ? "the path is too long"
                                                      : "the metadata are too large"}});
 }
@@ -119,6 +129,7 @@ void H2Stream::OnHeadEnd(bool has_body) {
     const size_t mark = std::min(target_.find('?'), target_.size());
     head_.path = target_.substr(0, mark);
     head_.query = target_.substr(std::min(mark + 1, target_.size()));
+    owes_continue_ = has_body && !head_.All("expect").empty();
     handler_ = session_.host().MakeHandler(*this);
     handler_->OnHead();
   }
@@ -143,6 +154,12 @@ void H2Stream::OnBodyEnd() {
 
 void H2Stream::AllowBody(size_t n_bytes) {
   if (is_body_whole_ || !IsOpen()) return;
+  if (std::exchange(owes_continue_, false) && !has_started_) {
+    const nghttp2_nv status = MakeField(":status", "100");
+    session_.Check(nghttp2_submit_headers(session_.nghttp2(), NGHTTP2_FLAG_NONE, id_, nullptr,
+                                          &status, 1, nullptr));
+    session_.NoteOutput();
+  }
   const bool did_wait = n_body_bytes_ < n_allowed_bytes_;
   n_allowed_bytes_ += std::min<uint64_t>(n_bytes, kMaxWindow);
   if (!did_wait && n_body_bytes_ < n_allowed_bytes_) {

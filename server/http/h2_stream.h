@@ -77,6 +77,7 @@ class H2Stream final : public HttpExchange {
   bool is_head_whole_ = false;
   bool is_head_too_large_ = false;
   bool is_grpc_ = false;
+  bool owes_continue_ = false;  // the client waits for it before it sends the body
 
   uint64_t n_body_bytes_ = 0;     // that have come
   uint64_t n_allowed_bytes_ = 0;  // by AllowBody

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import pathlib
 import signal
 import tempfile
 from collections.abc import Callable
@@ -102,6 +103,16 @@ def servers(model: str = "tales") -> list[Server]:
             node = ray._private.state.actors(actor._actor_id.hex())["Address"]["NodeID"]
             if stats.get("port"):
                 found.append(Server(entry["name"], node, int(stats["pid"]), int(stats["port"])))
+    return found
+
+
+def gateways() -> set[int]:
+    """Returns the gateways' process ids."""
+    found = set()
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if b"ServeReplica:lowkey:Gateway" in (folder / "cmdline").read_bytes():
+                found.add(int(folder.name))
     return found
 
 

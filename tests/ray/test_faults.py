@@ -56,6 +56,21 @@ class Deaths(unittest.TestCase):
             running.wait(8)
         self.expect_no_harm_to_others(running)
 
+    def test_gateways(self) -> None:
+        with loaded() as running:
+            for _ in range(N_KILLS):
+                running.wait(8)
+                before = cluster.gateways()
+                os.kill(random.choice(sorted(before)), signal.SIGKILL)
+                clients.wait_for(lambda: len(cluster.gateways()) == 2 and cluster.gateways() != before,
+                                 "two gateways again")
+            running.wait(8)
+        outcomes = dict(running.outcomes)
+        print(f"\n{self.id()}: {outcomes}, {sorted(running.details)}", flush=True)
+        # Ray's proxies say it their own way.
+        self.assertLessEqual(set(outcomes), {load.SAME, load.UNAVAILABLE, "INTERNAL", "500"},
+                             running.details)
+
     def test_a_node(self) -> None:
         with loaded() as running:
             for _ in range(max(1, N_KILLS // 3)):

@@ -276,6 +276,25 @@ TEST_F(H2SessionTest, TakesPaddingOfGrpcsLoadBalancer) {
   EXPECT_EQ(host_.seen.size(), 1u);
 }
 
+TEST_F(H2SessionTest, SaysThatAnExpectedBodyMayCome) {
+  HttpFields fields = RequestFields("POST", "/a");
+  fields.push_back({"expect", "100-Continue"});
+  const int32_t id = client_.Begin(fields);
+  Talk();
+  EXPECT_TRUE(client_.answers[id].head.empty()) << "nobody wants the body yet";
+  host_.last().exchange->AllowBody(10);
+  Talk();
+  EXPECT_EQ(client_.answers[id].head, (HttpFields{{":status", "100"}}));
+  host_.last().exchange->AllowBody(10);
+  host_.last().exchange->StartAndEnd(200, {});
+  Talk();
+  EXPECT_EQ(client_.answers[id].head, (HttpFields{{":status", "100"}, {":status", "200"}}));
+  fields.back().value = "a miracle";
+  const int32_t other = client_.Begin(fields);
+  Talk();
+  EXPECT_EQ(client_.answers[other].head, (HttpFields{{":status", "417"}}));
+}
+
 // --- Answers that wait ---
 
 TEST_F(H2SessionTest, BoundsAConnectionsAnswers) {
