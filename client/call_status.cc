@@ -68,7 +68,7 @@ absl::Status FromCallStatus(const grpc::Status& status, const std::string& addre
   }
   const std::string message = status.error_message();
   const auto has = [&message](const char* part) { return message.find(part) != std::string::npos; };
-  // These words mean that the other side ended the handshake.
+  // These words mean that the other side ended a handshake, or an answer.
   const bool is_cut = has("Socket closed") || has("Connection reset");
   const bool is_connection = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
                              (has("connect") || has("DNS") || is_cut);
@@ -76,12 +76,16 @@ absl::Status FromCallStatus(const grpc::Status& status, const std::string& addre
   // gRPC nests its causes; the last one is the system's: "...: Connection refused".
   const size_t colon = message.rfind(": ");
   const char* advice = "Start one with `lowkey serve`, or name it with --server HOST:PORT";
-  if (is_cut) advice = "One that serves TLS needs --tls-ca, and may need --tls-cert and --tls-key";
+  if (is_cut) {
+    advice =
+        "It has ended, or it serves TLS, which needs --tls-ca and may need --tls-cert and "
+        "--tls-key";
+  }
   if (has("handshake failed")) {
     advice = "Its certificate must be signed by one of --tls-ca and name the host of --server";
   }
   return absl::UnavailableError(absl::StrCat(
-      "no server answers at ", address, " (",
+      is_cut ? "the connection broke to " : "no server answers at ", address, " (",
       colon == std::string::npos ? message : message.substr(colon + 2), "). ", advice));
 }
 

@@ -271,6 +271,12 @@ absl::StatusOr<RequestId> TextService::Generate(const GenerationRequest& request
   options.n_choices = engine_request.n;
   options.stop_texts = request.stop_texts;
   options.shown_pieces = request.shown_pieces;
+  if (!request.ignore_eos) {
+    // Some files call the end of a turn an ordinary piece.
+    for (const int32_t token : EndTokens()) {
+      if (!tokenizer_.IsControl(token)) options.silent_tokens.push_back(token);
+    }
+  }
   options.is_mechanism_requested = request.attention.mechanism.has_value();
   options.is_conversation = std::holds_alternative<Conversation>(request.input);
   options.max_new_tokens = engine_request.max_new_tokens;

@@ -35,9 +35,13 @@ void TextSink::ObserveToken(Choice& choice) {
 SinkAnswer TextSink::OnToken(int32_t choice, const SampledToken& token) {
   Choice& state = choices_[static_cast<size_t>(choice)];
   if (options_.metrics != nullptr) ObserveToken(state);
-  // A model's vocabulary may be padded past the tokenizer's: such a token has no text.
-  StopMatcher::Result found =
-      state.matcher.Append(state.decoder.Append(token.token).value_or(std::string()));
+  const std::vector<int32_t>& silent = options_.silent_tokens;
+  std::string text;
+  if (std::find(silent.begin(), silent.end(), token.token) == silent.end()) {
+    // A model's vocabulary may be padded past the tokenizer's: such a token has no text.
+    text = state.decoder.Append(token.token).value_or(std::string());
+  }
+  StopMatcher::Result found = state.matcher.Append(text);
   state.match = found.match;
   const SinkAnswer answer = listener_->OnDelta({choice, std::move(found.text), token});
   return found.match.has_value() ? SinkAnswer::kStop : answer;

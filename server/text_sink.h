@@ -28,6 +28,7 @@ class TextSink : public Sink {
     int32_t n_choices = 1;
     std::vector<std::string> stop_texts = {};
     std::vector<std::string> shown_pieces = {};  // control pieces that are text all the same
+    std::vector<int32_t> silent_tokens = {};     // end the text and are no part of it
     bool is_mechanism_requested = false;
     bool is_conversation = false;  // the prompt was a conversation
     int32_t max_new_tokens = 0;    // asked for, or the default

@@ -13,6 +13,7 @@
 #include "engine/kernels/device/device.h"
 #include "engine/kernels/kernels.h"
 #include "engine/runtime/calibrate.h"
+#include "server/config/calibration_flags.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/opened_model.h"
@@ -86,9 +87,11 @@ absl::Status RunCrossover(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(options.lengths, ReadLengths(flags));
   LK_ASSIGN_OR_RETURN(options.mechanisms, ReadMechanisms(flags));
+  options.leaves_out_missing = flags.Texts("try").empty();
   LK_ASSIGN_OR_RETURN(const std::string name, OpenedModel::Name(flags));
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
+  LK_RETURN_IF_ERROR(ReadCalibration(flags, model, *weights, options.engine));
   Calibration calibration;
   {
     ProgressBar bar(stderr, "measuring");
@@ -124,6 +127,7 @@ Command CrossoverCommand() {
   command.spec.groups = {{"Measurement", kCrossoverFlags},
                          {"Model", ModelFlags()},
                          {"Engine", EngineFlags()},
+                         {"Calibration of the model", CalibrationFlags()},
                          {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey crossover --theory",

@@ -179,7 +179,9 @@ absl::StatusOr<Measured> Measure(const std::shared_ptr<const Checkpoint>& weight
   encode.add_eos = false;
   LK_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer.Encode(prompt, encode));
   // Only the first hidden_dim tokens are measured, and no token depends on later ones.
-  tokens.resize(std::min(tokens.size(), static_cast<size_t>(weights->config.hidden_dim)));
+  const int64_t most =
+      std::min<int64_t>(weights->config.hidden_dim, weights->config.context_tokens);
+  tokens.resize(std::min(tokens.size(), static_cast<size_t>(most)));
   Measured measured;
   measured.n_rows = tokens.size();
   LK_ASSIGN_OR_RETURN(measured.ranks, MeasureLowRankness(weights, tokens, options));

@@ -177,6 +177,9 @@ absl::StatusOr<AttendTensors> ReadAttendTensors(const std::string& path,
                       projects ? ProjectTensors(file, options) : ReadQkv(file));
   if (file.index.tensors.contains("tau")) {
     LK_ASSIGN_OR_RETURN(tensors.tau, ReadTensor(file, "tau", 1));
+    if (tensors.q.shape.empty()) {
+      return absl::InvalidArgumentError(path + ": tau, expected none where no map makes queries");
+    }
     LK_RETURN_IF_ERROR(CheckShape("tau", tensors.tau, {tensors.q.shape[0]}));
   }
   if (file.index.tensors.contains("wa")) {

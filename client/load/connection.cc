@@ -48,6 +48,21 @@ absl::Status UseFiles(const ClientTls& tls, SSL_CTX* context) {
   return UseTlsFiles({"--tls-cert", "--tls-key"}, *tls.own, context);
 }
 
+// Returns whether somebody listens at the address: a name may have several, such as ::1 and 127.0.0.1.
+bool Answers(const addrinfo& address) {
+  constexpr int kPatienceMs = 2000;
+  const int socket = ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket < 0) return false;
+  const absl::Cleanup end = [socket] { close(socket); };
+  if (connect(socket, address.ai_addr, address.ai_addrlen) == 0) return true;
+  if (errno != EINPROGRESS) return false;
+  pollfd wanted = {socket, POLLOUT, 0};
+  int error = 0;
+  socklen_t n_bytes = sizeof(error);
+  return poll(&wanted, 1, kPatienceMs) == 1 &&
+         getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &n_bytes) == 0 && error == 0;
+}
+
 }  // namespace
 
 LoadConnection::~LoadConnection() {
@@ -148,8 +163,14 @@ absl::Status Connector::Resolve(const std::string& port) {
     return absl::UnavailableError(absl::StrCat(host_, ": ", gai_strerror(error)));
   }
   const absl::Cleanup end = [found] { freeaddrinfo(found); };
-  address_.assign(reinterpret_cast<const char*>(found->ai_addr), found->ai_addrlen);
-  family_ = found->ai_family;
+  const addrinfo* taken = found;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    if (!Answers(*each)) continue;
+    taken = each;
+    break;
+  }
+  address_.assign(reinterpret_cast<const char*>(taken->ai_addr), taken->ai_addrlen);
+  family_ = taken->ai_family;
   return absl::OkStatus();
 }
 

@@ -60,6 +60,13 @@ std::string BodyOf(const GenerationRequest& request, const std::string& model) {
   if (sampling.top_k.has_value()) body["top_k"] = *sampling.top_k;
   if (sampling.top_p.has_value()) body["top_p"] = *sampling.top_p;
   if (sampling.min_p.has_value()) body["min_p"] = *sampling.min_p;
+  const auto put = [&body](const char* name, const std::optional<float>& value) {
+    if (value.has_value()) body[name] = *value;
+  };
+  put("repetition_penalty", sampling.repetition_penalty);
+  put("presence_penalty", sampling.presence_penalty);
+  put("frequency_penalty", sampling.frequency_penalty);
+  for (const auto& [id, bias] : sampling.logit_bias) body["logit_bias"][std::to_string(id)] = bias;
   if (const json attention = ToJson(request.attention); !attention.empty()) {
     body["lowkey"]["attention"] = attention;
   }

@@ -354,6 +354,7 @@ void MultiplyParts(const PackedWeight& w, const SourceRows& rows, const Output& 
 void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
             int64_t ldy, ThreadPool& pool) {
   if (n_rows == 0) return;
+  LK_CHECK(ldy >= w.n_out_padded());  // a row's padding must not lie in the next row
   const bool has_unit = w.kernels().has_matrix_unit;
   const int64_t n_blocks = DivideUp(n_rows, has_unit ? kUnitBlockRows : kBlockRows);
   const int64_t block =

@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/loader/mapped_file.h"
@@ -215,10 +216,15 @@ absl::Status RecordQuality(const std::string& directory,
   auto bundle = nlohmann::ordered_json::parse(text);
   bundle["measured"] = nlohmann::ordered_json::array();
   for (const MeasuredQuality& m : all) bundle["measured"].push_back(ToJson(m));
+  // What the reader would refuse is not written: the model would not open any more.
+  const std::string dumped = bundle.dump(2) + "\n";
+  LK_ASSIGN_OR_RETURN(const json written, ParseJsonObject(dumped, kBundleFile, kMaxBundleDepth));
+  LK_RETURN_IF_ERROR(Prefixed("nothing is recorded",
+                              ReadMeasuredQuality(JsonFields(written, kBundleFile)).status()));
   const std::string partial = path + ".partial";
   {
     std::ofstream out(partial);
-    out << bundle.dump(2) << "\n";
+    out << dumped;
     if (!out.flush()) return absl::UnavailableError(partial + ": cannot be written");
   }
   std::error_code error;

@@ -63,7 +63,9 @@ void Transformer::ReserveRows(int64_t max_rows) {
   x_.resize(max_rows * c.hidden_dim);
   normed_.resize(max_rows * c.hidden_dim);
   product_.resize(max_rows * ld_product());
-  ffn_.resize(max_rows * RowStride(layers_[0].gate_up.n_out_padded()));
+  int64_t ld_ffn = 0;  // the maps of each layer may have other forms
+  for (const Layer& l : layers_) ld_ffn = std::max(ld_ffn, RowStride(l.gate_up.n_out_padded()));
+  ffn_.resize(max_rows * ld_ffn);
   for (const auto& set : weight_sets_) set->ReserveRows(max_rows);
   logits_.resize(max_logit_rows() * RowStride(lm_head_.n_out_padded()));
 }

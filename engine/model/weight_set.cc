@@ -80,6 +80,7 @@ absl::Status WeightSet::AddLayer(const LayerTensors& t, PackFn pack) {
   layer.o_bias = Floats({&t.o_bias});
   if (const std::vector<TensorView> parts = CountLayer(t); !parts.empty()) {
     LK_ASSIGN_OR_RETURN(layer.qkv, pack(parts));
+    most_qkv_padded_ = std::max(most_qkv_padded_, layer.qkv.n_out_padded());
   }
   LK_ASSIGN_OR_RETURN(layer.o, pack({&t.o_proj, 1}));
   return absl::OkStatus();

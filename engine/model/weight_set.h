@@ -82,11 +82,13 @@ class WeightSet : public WeightSetSizes {
   void NormHeads(const Layer& layer, float* row) const;
   void TakeSlices(const float* x, float* row) const;
   void Rotate(const Layer& layer, const float* x);
-  int64_t ld_qkv() const { return RowStride(std::max(layers_[0].qkv.n_out_padded(), qkv_dim())); }
+  // Layers whose maps have different forms are padded differently.
+  int64_t ld_qkv() const { return RowStride(std::max(most_qkv_padded_, qkv_dim())); }
 
   ThreadPool& pool_;
   std::vector<Layer> layers_;
   std::vector<double> inverse_frequencies_;  // [key_dim / 2]
+  int64_t most_qkv_padded_ = 0;  // of a layer's product
   int64_t n_rows_ = 0;
   std::vector<float> qkv_, attended_, cos_, sin_;
 };

@@ -319,7 +319,9 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
     if (attention.mechanism == Mechanism::kAtp) setup.codes = options.engine.codes.get();
     LayerBench bench(std::move(setup), pool, *place, chunk_tokens,
                      device == nullptr ? 1 : checkpoint.config.n_layers);
-    if (!bench.Open(attention, options.lengths.back()).ok()) continue;
+    const absl::Status opened = bench.Open(attention, options.lengths.back());
+    if (!opened.ok() && options.leaves_out_missing) continue;
+    LK_RETURN_IF_ERROR(opened);
     MechanismCalibration& m = out.mechanisms.emplace_back();
     m.options = bench.options();
     LK_RETURN_IF_ERROR(MeasureMechanism(bench, options, m, [&] {

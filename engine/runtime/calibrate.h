@@ -14,10 +14,11 @@
 namespace lowkey {
 
 struct CalibrationOptions {
-  EngineOptions engine;                      // threads and dtype
-  std::vector<int64_t> lengths;              // ascending, each 64..2^20
-  std::vector<AttentionOptions> mechanisms;  // mechanisms that the model lacks are left out
-  int n_decode_runs = 9;                     // the median run counts
+  EngineOptions engine;          // threads and dtype
+  std::vector<int64_t> lengths;  // ascending, each 64..2^20
+  std::vector<AttentionOptions> mechanisms;
+  bool leaves_out_missing = true;  // what the model cannot do; if not, it is an error
+  int n_decode_runs = 9;           // the median run counts
 };
 
 // The time that attention took at one length, for all layers; projections left out.

@@ -105,6 +105,9 @@ int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::
   }
   absl::Status status = CheckIsa();
   if (status.ok()) status = RunGuarded(*command, *flags);
+  if (status.ok() && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    status = absl::UnavailableError("standard output cannot be written");
+  }
   return status.ok() ? 0 : Fail(who, status);
 }
 

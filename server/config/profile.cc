@@ -60,6 +60,7 @@ std::string ProfileJson(const SelectionProfile& profile) {
   for (const LinearRate& rate : profile.linear) {
     out["linear"].push_back({{"rows", rate.n_rows}, {"rate", rate.rate}});
   }
+  out["rates"] = nlohmann::ordered_json::object();
   for (const auto& [label, rates] : profile.rates) {
     for (const AttentionRate& rate : rates) {
       out["rates"][label].push_back(

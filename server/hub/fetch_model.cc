@@ -43,7 +43,9 @@ class Fetch {
         client_.FindCommit(has_commit ? kAttemptsWithCache : settings_.max_attempts);
     if (absl::IsUnavailable(commit.status()) && has_commit) return FallBack(commit.status());
     if (!commit.ok()) return commit.status();
-    LK_ASSIGN_OR_RETURN(const FileSelection selection, Select(*commit));
+    const absl::StatusOr<FileSelection> chosen = Select(*commit);
+    if (absl::IsUnavailable(chosen.status()) && has_commit) return FallBack(chosen.status());
+    LK_ASSIGN_OR_RETURN(const FileSelection selection, chosen);
     LK_RETURN_IF_ERROR(Complete(*commit, selection));
     return MainPath(*commit, selection);
   }

@@ -371,6 +371,35 @@ TEST_F(BinaryTest, AttendReadsTemperatures) {
   }
 }
 
+TEST_F(BinaryTest, OutputThatCannotBeWrittenIsAFailure) {
+  ChildProcess full({"/bin/sh", "-c", absl::StrCat(LOWKEY_BINARY, " version > /dev/full")});
+  EXPECT_EQ(full.Wait(), 1);
+  EXPECT_THAT(full.errors(), HasSubstr("standard output cannot be written"));
+}
+
+TEST_F(BinaryTest, CrossoverSaysWhatItCannotMeasure) {
+  const Ran ran = RunLowkey({"crossover", "--model", model_.path(), "--lengths", "64", "--try",
+                             "atp --basis calibrated --refine 128", "--threads", "1"});
+  EXPECT_NE(ran.code, 0);
+  EXPECT_THAT(ran.errors, HasSubstr("calibration"));
+}
+
+TEST_F(BinaryTest, TemperaturesWithoutQueriesAreRefused) {
+  const std::string input = model_.File("odd.safetensors");
+  const std::vector<float> x(64), tau(2);
+  const auto view = [](std::vector<int64_t> shape, const std::vector<float>& values) {
+    return TensorView{DType::kF32, std::move(shape),
+                      reinterpret_cast<const std::byte*>(values.data())};
+  };
+  const std::pair<std::string, TensorView> tensors[] = {{"x", view({4, 16}, x)},
+                                                        {"tau", view({2}, tau)}};
+  ASSERT_TRUE(WriteSafetensors(input, tensors).ok());
+  const Ran ran = RunLowkey({"attend", "--inputs", input, "--attention", "lasso", "--heads", "2",
+                             "--kv-heads", "2", "--output", model_.File("odd_out")});
+  EXPECT_EQ(ran.code, 2) << ran.errors;
+  EXPECT_THAT(ran.errors, HasSubstr("tau, expected none"));
+}
+
 TEST_F(BinaryTest, InspectShowsShapeMemoryAndRanks) {
   const Ran ran = RunLowkey({"inspect", "--model", model_.path(), "Once upon a time there was"});
   EXPECT_EQ(ran.code, 0) << ran.errors;

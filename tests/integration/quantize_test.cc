@@ -64,8 +64,10 @@ TEST_F(QuantizeTest, WritesAModelThatPredictsNearlyAsWell) {
 }
 
 TEST_F(QuantizeTest, EightBitsAreKeptAsSignedCodes) {
-  const std::string small = directory_.File("small");
-  Lowkey({"quantize", "--model", tales_, "--output", small, "--bits", "8", "--plain"});
+  const std::string small = directory_.File("small"), linked = directory_.File("linked");
+  std::filesystem::copy(tales_, linked);
+  std::filesystem::create_symlink("nothing", linked + "/dangling");
+  Lowkey({"quantize", "--model", linked, "--output", small, "--bits", "8", "--plain"});
   const auto shown = nlohmann::json::parse(Lowkey({"inspect", "--model", small, "--json"}));
   EXPECT_EQ(shown["dtype"], "Q8_0") << shown;
   EXPECT_NEAR(Perplexity(small) / Perplexity(tales_), 1, 0.003);

@@ -54,6 +54,13 @@ TEST_F(TextSinkTest, GivesTheTextOfTheTokens) {
   EXPECT_EQ(heard_->results[0].choices[0].n_generated, 3);
 }
 
+TEST_F(TextSinkTest, ATokenThatEndsTheTextIsNoPartOfIt) {
+  auto sink = MakeSink({.silent_tokens = {BytePieces("!")[0]}});
+  Feed(*sink, "{}!");
+  sink->OnDone(Ended(FinishReason::kStopToken));
+  EXPECT_EQ(heard_->Text(), "{}");
+}
+
 TEST_F(TextSinkTest, NeverEmitsHalfACharacter) {
   auto sink = MakeSink({});
   Feed(*sink, "a\xe2\x82\xac");  // the euro sign: three tokens

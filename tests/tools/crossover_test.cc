@@ -86,6 +86,12 @@ TEST(Profile, SurvivesItsJson) {
   EXPECT_EQ(read->rates.at("efficient")[1].decode, 9e8);
 }
 
+TEST(Profile, WithoutRatesIsReadToo) {
+  const auto read = ParseProfile(ProfileJson({}), "profile.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->rates.empty());
+}
+
 TEST(Profile, RefusesWhatIsNone) {
   for (const char* text :
        {"", "[]", R"({"format": 2, "linear": [{"rows": 1, "rate": 1e9}], "rates": {}})",

@@ -108,7 +108,12 @@ absl::Status AppendMerges(const std::vector<std::string>& merges, BpeVocabulary&
 // do both.
 void AppendTokens(GgufVocabulary& vocabulary, BpeSpec& spec) {
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    const PieceType type = TypeOf(vocabulary, id);
+    PieceType type = TypeOf(vocabulary, id);
+    // Some files call the end of a turn user-defined: a user could then spell it.
+    const auto is_id = [id](int32_t end) { return static_cast<size_t>(end) == id; };
+    const bool is_end = (vocabulary.eos_id.has_value() && is_id(*vocabulary.eos_id)) ||
+                        std::any_of(vocabulary.end_ids.begin(), vocabulary.end_ids.end(), is_id);
+    if (is_end && type == PieceType::kUserDefined) type = PieceType::kControl;
     const bool is_control = type == PieceType::kControl || type == PieceType::kUnknown;
     std::string& token = vocabulary.tokens[id];
     if (is_control || type == PieceType::kUserDefined) {

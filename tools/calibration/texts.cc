@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/config/token_text.h"
 #include "tokenizer/tokenizer.h"
@@ -59,6 +60,10 @@ absl::StatusOr<CalibrationTexts> ReadCalibrationTexts(const FlagValues& flags,
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, model.MakeTokenizer());
   LK_ASSIGN_OR_RETURN(const std::vector<std::string> files, ReadFiles(flags));
   piece_tokens = std::min<int64_t>(piece_tokens, weights.config.context_tokens);
+  if (piece_tokens < 2) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a context of ", piece_tokens, " token, expected 2 or more to calibrate"));
+  }
   LK_ASSIGN_OR_RETURN(CalibrationTexts texts, Encode(*tokenizer, files, piece_tokens));
   if (texts.n_tokens < kFewTokens) {
     std::fprintf(stderr, "warning: %s tokens; %s or more of several kinds give a better result\n",

@@ -332,7 +332,7 @@ absl::Status ReadText(const std::string& path, const EvalKind& kind, const Opene
 
 // Perplexity's ratios are to the first trial, which must be exact standard attention and has none.
 // Compressed prefill counts for exact prefill too: fewer rows read compressed blocks there.
-absl::Status Record(const std::string& model_path, const EvalKind& kind,
+absl::Status Record(const std::string& directory, const EvalKind& kind,
                     const std::vector<EvalRow>& rows) {
   std::vector<MeasuredQuality> measured;
   for (const EvalRow& row : rows) {
@@ -342,9 +342,7 @@ absl::Status Record(const std::string& model_path, const EvalKind& kind,
     m.options.atp.prefill = AtpOptions().prefill;
     kind.record(row, m);
   }
-  const bool is_file = !std::filesystem::is_directory(model_path);
-  return RecordQuality(
-      is_file ? std::filesystem::path(model_path).parent_path().string() : model_path, measured);
+  return RecordQuality(directory, measured);
 }
 
 absl::Status CheckRecord(const FlagValues& flags, const EvalKind& kind,
@@ -393,7 +391,7 @@ absl::Status RunEval(const FlagValues& flags) {
                                    kind->measures, rows);
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("html"), ReportPage(report)));
   }
-  if (flags.Switch("record")) LK_RETURN_IF_ERROR(Record(flags.Text("model"), *kind, rows));
+  if (flags.Switch("record")) LK_RETURN_IF_ERROR(Record(model.files().directory, *kind, rows));
   if (!evaluation.is_json) return absl::OkStatus();
   Json json = {{"model", model.path()}, {"dtype", engine->Stats().dtype}};
   if (!evaluation.tokens.empty()) json["text_tokens"] = evaluation.tokens.size();

@@ -67,9 +67,10 @@ absl::Status CopyOtherFiles(const std::string& from, const std::string& to) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(from, error)) {
     const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file(error) || IsReplaced(name)) continue;
-    fs::copy_file(entry.path(), fs::path(to) / name, error);
-    if (error) return FileError(entry.path().string(), error);
+    std::error_code failed;  // a link to nothing is no file
+    if (!entry.is_regular_file(failed) || IsReplaced(name)) continue;
+    fs::copy_file(entry.path(), fs::path(to) / name, failed);
+    if (failed) return FileError(entry.path().string(), failed);
   }
   return error ? FileError(from, error) : absl::OkStatus();
 }

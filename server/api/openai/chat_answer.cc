@@ -22,16 +22,23 @@ void WriteToken(std::string_view text, float logprob, JsonWriter& writer) {
   writer.EndArray();
 }
 
-// A call's begin has its id and name, and what follows has pieces of its arguments.
+// A call's begin has its id and name, and what follows has pieces of its arguments. A call has one
+// entry in a chunk: openai-python takes the first chunk's entries for as many calls.
 void WriteCallDeltas(const std::vector<ToolEvent>& events, JsonWriter& writer) {
   writer.Key("tool_calls").BeginArray();
-  for (const ToolEvent& event : events) {
+  for (size_t i = 0; i < events.size();) {
+    const ToolEvent& event = events[i++];
     const bool begins = event.kind == ToolEvent::Kind::kCallBegin;
+    std::string arguments = begins ? "" : event.text;
+    while (i < events.size() && events[i].kind == ToolEvent::Kind::kArguments &&
+           events[i].index == event.index) {
+      arguments += events[i++].text;
+    }
     writer.BeginObject().Key("index").Int(event.index);
     if (begins) writer.Key("id").Text(event.id).Key("type").Text("function");
     writer.Key("function").BeginObject();
     if (begins) writer.Key("name").Text(event.name);
-    writer.Key("arguments").Text(begins ? "" : event.text).EndObject().EndObject();
+    writer.Key("arguments").Text(arguments).EndObject().EndObject();
   }
   writer.EndArray();
 }

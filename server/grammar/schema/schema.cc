@@ -286,7 +286,7 @@ class SchemaCompiler {
     }
     std::string key = "string";
     for (const char* keyword : {"patterns", "formats"}) {
-      if (plain.contains(keyword)) absl::StrAppend(&key, " ", plain[keyword].dump());
+      if (plain.contains(keyword)) absl::StrAppend(&key, " ", keyword, plain[keyword].dump());
     }
     absl::StrAppend(&key, " ", length.least, " ", length.most);
     const auto [rule, is_new] = RuleOf(key, place);

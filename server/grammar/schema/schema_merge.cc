@@ -86,6 +86,9 @@ Json SchemaMerger::Both(const Json& a, const Json& b) {
 }
 
 void SchemaMerger::MergeObjects(Json& a, const Json& b) {
+  if (!b.contains("properties") && !b.contains("additionalProperties") && !b.contains("required")) {
+    return;
+  }
   const Json more = At(b, "additionalProperties", Anything());
   if (b.contains("properties") || b.contains("additionalProperties") || a.contains("properties")) {
     Json properties = Json::object();
@@ -143,6 +146,11 @@ absl::StatusOr<Json> SchemaMerger::Merge(Json a, const Json& b) {
   // Schemas within `a` are copied where b's are joined to them.
   for (const char* key : {"properties", "items", "prefixItems", "additionalProperties"}) {
     if (a.contains(key)) LK_RETURN_IF_ERROR(budget_.Charge(WeightOf(a[key])));
+  }
+  // So are names where members are put together: a comparison is a fraction of a step.
+  if (b.contains("properties") || b.contains("additionalProperties") || b.contains("required")) {
+    const int64_t n_names = n_of(a, "properties") + n_of(b, "properties");
+    LK_RETURN_IF_ERROR(budget_.Charge(n_names * n_names / 16));
   }
   // Members are found by comparing names one by one.
   LK_RETURN_IF_ERROR(

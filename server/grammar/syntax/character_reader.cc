@@ -130,7 +130,11 @@ absl::StatusOr<CharSet> CharacterReader::ReadEscape() {
   return CharSet(code, code);
 }
 
-absl::StatusOr<CharSet> CharacterReader::ReadClassItem() {
+// White space is the little that all readers know as such, and what is not white space is not what any
+// of them does: in a negated class the other way round.
+absl::StatusOr<CharSet> CharacterReader::ReadClassItem(bool is_negated) {
+  if (is_negated && Take("\\s")) return AllSpaces();
+  if (is_negated && Take("\\S")) return AsciiSpaces().Complement();
   if (Take("\\")) return ReadEscape();
   if (Looks("[:") || Looks("[.") || Looks("[=")) {
     return Error("a named class in brackets is not supported, expected characters");
@@ -147,7 +151,7 @@ absl::StatusOr<CharSet> CharacterReader::ReadClass() {
   std::vector<CharSet::Range> ranges;
   while (!Looks("]")) {
     if (at_end()) return Error("a class without end, expected ]");
-    LK_ASSIGN_OR_RETURN(const CharSet item, ReadClassItem());
+    LK_ASSIGN_OR_RETURN(const CharSet item, ReadClassItem(is_negated));
     const bool is_range = Looks("-") && !Looks("-]") && single(item);
     if (!is_range) {
       ranges.insert(ranges.end(), item.ranges().begin(), item.ranges().end());
@@ -155,7 +159,7 @@ absl::StatusOr<CharSet> CharacterReader::ReadClass() {
     }
     Drop(1);
     if (at_end()) return Error("a class without end, expected ]");
-    LK_ASSIGN_OR_RETURN(const CharSet last, ReadClassItem());
+    LK_ASSIGN_OR_RETURN(const CharSet last, ReadClassItem(is_negated));
     if (!single(last) || last.ranges()[0].first < item.ranges()[0].first) {
       return Error("a range that ends before it begins, expected its last character");
     }
@@ -172,8 +176,10 @@ absl::StatusOr<std::optional<CharacterReader::Count>> CharacterReader::ReadCount
   if (Take("*")) return Count{0, -1};
   if (Take("+")) return Count{1, -1};
   if (Take("?")) return Count{0, 1};
-  const size_t end = rest_.find('}');
-  if (!Looks("{") || end == std::string_view::npos) return std::nullopt;
+  constexpr size_t kMaxCountBytes = 32;
+  if (!Looks("{")) return std::nullopt;
+  const size_t end = rest_.substr(0, kMaxCountBytes).find('}');
+  if (end == std::string_view::npos) return std::nullopt;
   const std::string inside(rest_.substr(1, end - 1));
   const size_t comma = inside.find(',');
   const std::string first(inside.substr(0, comma));

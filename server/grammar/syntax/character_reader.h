@@ -46,7 +46,7 @@ class CharacterReader {
 
  private:
   absl::StatusOr<uint32_t> ReadHex(size_t n_digits);
-  absl::StatusOr<CharSet> ReadClassItem();
+  absl::StatusOr<CharSet> ReadClassItem(bool is_negated);
 
   const std::string_view whole_;
   std::string_view rest_;

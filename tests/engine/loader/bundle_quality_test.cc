@@ -98,6 +98,24 @@ TEST(RecordQualityTest, AddsToTheBundleAndKeepsTheRest) {
   EXPECT_EQ(AttentionLabel((*measured)[1].options), AttentionLabel(atp.options));
 }
 
+// Else no command would open the model any more.
+TEST(RecordQualityTest, WritesNothingThatTheReaderRefuses) {
+  const TempDirectory directory;
+  MeasuredQuality standard;
+  standard.ratios = PerplexityRatios({{512, 1.5}});
+  ASSERT_TRUE(RecordQuality(directory.path(), {standard}).ok());
+  const std::string before = ReadFileOrDie(directory.File("lowkey.json"));
+  std::vector<PerplexityRatios::Point> points;
+  for (int64_t n = 1; n <= 33; ++n) points.push_back({n, 1.0});
+  standard.ratios = PerplexityRatios(points);
+  const absl::Status status = RecordQuality(directory.path(), {standard});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("nothing is recorded"), std::string::npos) << status;
+  standard.ratios = PerplexityRatios({{512, 1e-6}});  // rounds to 0
+  EXPECT_FALSE(RecordQuality(directory.path(), {standard}).ok());
+  EXPECT_EQ(ReadFileOrDie(directory.File("lowkey.json")), before);
+}
+
 TEST(RecordQualityTest, KeepsSharesByLengthBesideRatios) {
   const TempDirectory directory;
   MeasuredQuality standard;

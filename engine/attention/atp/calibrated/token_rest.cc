@@ -203,7 +203,7 @@ TokenRest::Half TokenRest::KeysOf(int64_t n_index, int64_t dim) {
   const int64_t n_rest = std::max<int64_t>(0, dim - n_index);
   const int64_t most = std::min(n_index, dim) / 4 * 4;
   Half half;
-  half.first = n_index;
+  half.first = std::min(n_index, dim);
   half.bands[0] = {std::min(most, RoundUp(dim / 16, 4)), 4};
   half.bands[1] = {std::min(most - half.bands[0].n, RoundUp(dim / 8, 8)), 2};
   half.bands[2] = {std::min(n_rest / 8 * 8, RoundUp(dim / 4, 8)), 3};
@@ -215,7 +215,7 @@ TokenRest::Half TokenRest::KeysOf(int64_t n_index, int64_t dim) {
 TokenRest::Half TokenRest::ValuesOf(int64_t n_index, int64_t dim) {
   const int64_t n_rest = std::max<int64_t>(0, dim - n_index);
   Half half;
-  half.first = n_index;
+  half.first = std::min(n_index, dim);
   half.n_refined = std::min(n_index, dim) / 4 * 4;
   half.bands[0] = {half.n_refined, 2};
   half.bands[1] = {n_rest / 8 * 8, 3};

@@ -185,6 +185,10 @@ INSTANTIATE_TEST_SUITE_P(
                   "required":["k","v"],"additionalProperties":false}]})",
              {R"({"k":"a","v":1})", R"({"k":"b","v":"x"})"},
              {R"({"k":"a","v":"x"})", R"({"k":"b","v":1})"}},
+        Case{R"({"type":"object","properties":{"a":{"type":"string","pattern":"date"},
+                 "b":{"type":"string","format":"date"}},"required":["a","b"]})",
+             {R"({"a":"a date","b":"2024-02-03"})"},
+             {R"({"a":"a date","b":"a date"})", R"({"a":"2024-02-03","b":"2024-02-03"})"}},
         Case{R"({"allOf":[{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]},
                  {"properties":{"b":{"type":"null"},"a":{"minimum":5}},"required":["b"]}]})",
              {R"({"a":5,"b":null})", R"({"a":7,"b":null,"c":1})"},
@@ -306,8 +310,14 @@ TEST(SchemaErrorTest, HostileSchemasEndWithinTheBudget) {
   for (int i = 0; i < 10'000; ++i) empty += ",\"\"";
   empty += "]}}}";
   for (int i = 0; i < 10'000; ++i) empty += ",{}";
+  // Members that are found by comparing names, again and again.
+  std::string names = R"({"properties":{"a":{})", renamed;
+  for (int i = 0; i < 4'000; ++i) absl::StrAppend(&names, ",\"", i, "\":{}");
+  renamed = names + R"(},"allOf":[{})";
+  for (int i = 0; i < 100; ++i) renamed += R"(,{"required":["a"]})";
   const std::vector<std::string> hostile = {
       parts + "}}",
+      renamed + "]}",
       empty + "]}",
       deep,
       wide + "}}",

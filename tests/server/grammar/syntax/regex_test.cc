@@ -34,6 +34,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"(?:a|(?<n>b))*", {"", "abba"}, {"c"}}, Case{"[a-cx-]+", {"abcx-"}, {"d", ""}},
         Case{"[^a-z]", {"A", "\xC3\xA9", "\n", "\xF0\x9F\x98\x80"}, {"a", "\xC3", "AB"}},
         Case{"[\\d\\-\\]]+", {"0-]"}, {"a"}},
+        Case{"[^\\s@]+", {"ab"}, {"a b", "a@", "a\xE3\x80\x80", "\xC2\xA0", "\xEF\xBB\xBF"}},
+        Case{"[^\\S]", {" "}, {"a", "\xC2\xA0"}},
         Case{".", {"a", "\xE2\x82\xAC"}, {"\n", "\r", "\xE2\x82", "\xED\xA0\x80", "\xC0\x80"}},
         Case{"\\d\\w\\s\\D\\W\\S", {"0a a!b"}, {"aa a!b"}},
         Case{"\\x41\\u00e9\\u{1F600}", {"A\xC3\xA9\xF0\x9F\x98\x80"}, {"A"}},
