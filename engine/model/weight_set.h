@@ -88,7 +88,7 @@ class WeightSet : public WeightSetSizes {
   ThreadPool& pool_;
   std::vector<Layer> layers_;
   std::vector<double> inverse_frequencies_;  // [key_dim / 2]
-  int64_t most_qkv_padded_ = 0;  // of a layer's product
+  int64_t most_qkv_padded_ = 0;              // of a layer's product
   int64_t n_rows_ = 0;
   std::vector<float> qkv_, attended_, cos_, sin_;
 };
