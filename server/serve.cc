@@ -101,9 +101,9 @@ constexpr Flag kChatFlags[] = {
      FlagKind::kValue, "auto,none,hermes,llama3,mistral"},
 };
 // The longest time between Admin.Drain and the beginning of the grace period.
+constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
 // Between the end of a stream that was not read and that of its connection.
 constexpr absl::Duration kTimeToTell = absl::Seconds(10);
-constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
 constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr Flag kSelectionFlags[] = {
     {"profile", "FILE", "",
@@ -362,13 +362,17 @@ void ReadCredentialsAgain(const ServeOptions& options) {
 
 // Serves until a signal, Admin.Drain or a failure of the device, then finishes admitted requests.
 void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& server) {
-  while (!server.is_draining() && engine.Health().ok() && !WaitForStopSignal(kDrainPoll)) {
-    if (TakeHangUp()) RunContained([&] { ReadCredentialsAgain(options); });
-  }
+  const auto serve_until = [&](absl::Time end) {
+    while (absl::Now() < end && !server.is_draining() && engine.Health().ok() &&
+           !WaitForStopSignal(kDrainPoll)) {
+      if (TakeHangUp()) RunContained([&] { ReadCredentialsAgain(options); });
+    }
+  };
+  serve_until(absl::InfiniteFuture());
   if (options.drain_delay > absl::ZeroDuration() && !server.is_draining() && engine.Health().ok()) {
     server.AnnounceDrain();
     Say(options, absl::StrCat("a drain begins in ", absl::FormatDuration(options.drain_delay)));
-    WaitForStopSignal(options.drain_delay);
+    serve_until(absl::Now() + options.drain_delay);
   }
   Say(options, absl::StrCat("draining: admitted requests have ",
                             absl::FormatDuration(options.grace), " to finish"));

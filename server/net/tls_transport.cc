@@ -4,7 +4,6 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -15,8 +14,9 @@
 namespace lowkey {
 namespace {
 
-// Reads in a row that may end without data; each read with data makes up for one.
-constexpr int kMaxEmptyReads = 4096;
+// Messages of TLS itself after the handshake, such as changes of keys, which honest clients send once
+// in millions of records.
+constexpr int kMaxLaterMessages = 1000;
 
 struct SslFreer {
   void operator()(SSL* ssl) const { SSL_free(ssl); }
@@ -28,12 +28,16 @@ class TlsTransport final : public Transport {
   TlsTransport(EventLoop& loop, OwnedSocket socket, std::shared_ptr<const TlsContext> tls)
       : socket_(loop, std::move(socket)), tls_(std::move(tls)), ssl_(SSL_new(tls_->get())) {
     is_broken_ = ssl_ == nullptr || SSL_set_fd(ssl_.get(), socket_.descriptor()) != 1;
-    if (!is_broken_) SSL_set_accept_state(ssl_.get());
+    if (is_broken_) return;
+    SSL_set_accept_state(ssl_.get());
+    SSL_set_msg_callback(ssl_.get(), &CountMessage);
+    SSL_set_msg_callback_arg(ssl_.get(), this);
   }
 
   IoState Handshake() override {
     const IoState state = Try(read_needs_, [this] { return SSL_do_handshake(ssl_.get()); });
     write_needs_ = state == IoState::kWait ? read_needs_ : Need::kWritable;
+    is_open_ = state == IoState::kDone;
     return state == IoState::kEnd ? IoState::kFailure : state;
   }
 
@@ -51,11 +55,7 @@ class TlsTransport final : public Transport {
     size_t n_read = 0;
     const IoState state =
         Try(read_needs_, [&] { return SSL_read_ex(ssl_.get(), data, n_bytes, &n_read); });
-    // A record in pieces, or one without data, such as a change of keys.
-    if (state == IoState::kWait && --n_empty_reads_left_ <= 0) is_broken_ = true;
-    if (state == IoState::kDone) {
-      n_empty_reads_left_ = std::min(n_empty_reads_left_ + 1, kMaxEmptyReads);
-    }
+    if (n_later_messages_ > kMaxLaterMessages) is_broken_ = true;
     return {is_broken_ ? IoState::kFailure : state, n_read};
   }
 
@@ -89,6 +89,11 @@ class TlsTransport final : public Transport {
 
  private:
   enum class Need { kReadable, kWritable };
+
+  static void CountMessage(int is_sent, int, int type, const void*, size_t, SSL*, void* transport) {
+    auto* const self = static_cast<TlsTransport*>(transport);
+    if (is_sent == 0 && type == SSL3_RT_HANDSHAKE && self->is_open_) ++self->n_later_messages_;
+  }
 
   // Makes one call of OpenSSL's, which returns more than 0 when it has done something. `need` is
   // changed when the call must be made again.
@@ -133,7 +138,8 @@ class TlsTransport final : public Transport {
   const std::shared_ptr<const TlsContext> tls_;
   const Ssl ssl_;  // uses the socket, and ends before it
   Need read_needs_ = Need::kReadable, write_needs_ = Need::kWritable;
-  int n_empty_reads_left_ = kMaxEmptyReads;
+  int n_later_messages_ = 0;
+  bool is_open_ = false;  // the handshake is over
   bool is_broken_ = false, is_closing_ = false;
 };
 
