@@ -467,10 +467,11 @@ Command ServeCommand() {
       "reflection "
       "over gRPC, and OpenAI's API over HTTP (http://127.0.0.1:50051/v1 unless --host and --port "
       "say "
-      "otherwise). "
-      "Without --model: the demo model. SIGTERM, Ctrl-C or the RPC Admin.Drain begins a drain: "
-      "health and /ready say so, new work is refused, what was admitted may finish. A signal after "
-      "that ends it at once. SIGHUP reads the credentials again.";
+      "otherwise). Without --model: the demo model. SIGTERM, Ctrl-C or the RPC Admin.Drain begins "
+      "a "
+      "drain: health and /ready say so, new work is refused, what was admitted may finish. A "
+      "signal "
+      "after that ends it at once. SIGHUP reads the credentials again.";
   command.spec.groups = {{"Network", kNetworkFlags},
                          {"Traces", kTraceFlags},
                          {"Credentials (read again when the files change)", CredentialFlags()},
