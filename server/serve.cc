@@ -95,9 +95,8 @@ constexpr Flag kHttpFlags[] = {
 constexpr Flag kChatFlags[] = {
     {"chat-template", "FILE", "", "write conversations as this Jinja template does [the model's]"},
     {"tool-format", "FORMAT", "auto",
-     "how the model writes calls of tools: hermes, llama3 or mistral; none: calls are text; auto: "
-     "as "
-     "the chat template teaches it",
+     "how the model writes calls of tools: hermes, llama3 or mistral; none: calls are text; "
+     "auto: as the chat template teaches it",
      FlagKind::kValue, "auto,none,hermes,llama3,mistral"},
 };
 // The longest time between Admin.Drain and the beginning of the grace period.
@@ -464,14 +463,11 @@ Command ServeCommand() {
   Command command("serve", "serve a model over gRPC and HTTP", RunServe);
   command.spec.description =
       "Loads a model and serves, on one port, lowkey.v1 (see proto/), grpc.health.v1 and "
-      "reflection "
-      "over gRPC, and OpenAI's API over HTTP (http://127.0.0.1:50051/v1 unless --host and --port "
-      "say "
-      "otherwise). Without --model: the demo model. SIGTERM, Ctrl-C or the RPC Admin.Drain begins "
-      "a "
-      "drain: health and /ready say so, new work is refused, what was admitted may finish. A "
-      "signal "
-      "after that ends it at once. SIGHUP reads the credentials again.";
+      "reflection over gRPC, and OpenAI's API over HTTP (http://127.0.0.1:50051/v1 unless "
+      "--host and --port say otherwise). Without --model: the demo model. SIGTERM, Ctrl-C or "
+      "the RPC Admin.Drain begins a drain: health and /ready say so, new work is refused, what "
+      "was admitted may finish. A signal after that ends it at once. SIGHUP reads the "
+      "credentials again.";
   command.spec.groups = {{"Network", kNetworkFlags},
                          {"Traces", kTraceFlags},
                          {"Credentials (read again when the files change)", CredentialFlags()},

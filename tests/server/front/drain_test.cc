@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/front/server.h"
+#include "server/metrics/metrics.h"
 #include "server/text_service.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/front/http_get.h"
@@ -42,6 +43,26 @@ TEST(ServerDrainTest, WhatIsAskedBeforeTheClientKnowsOfADrainIsServed) {
   engine.Finish(engine.ids().front(), FinishReason::kLength);
   EXPECT_THAT(connection.ReadToEnd(), HasSubstr("\"finish_reason\":\"length\""));
   EXPECT_TRUE(drained.get());
+}
+
+TEST(ServerDrainTest, AnAnnouncedDrainServesOn) {
+  FakeEngine engine;
+  Metrics metrics("tales");
+  TextService service(engine, TestTokenizer(), {"tales", {}, {}, &metrics});
+  const auto server = Server::Start(service, {.port = 0}).value();
+  server->AnnounceDrain();
+  RawConnection asked(server->port());
+  asked.Send("GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(asked.ReadToEnd(), HasSubstr(" 503 "));
+  const std::string body = R"({"model": "tales", "prompt": "Once"})";
+  RawConnection connection(server->port());
+  connection.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+      "Content-Type: application/json\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body);
+  ASSERT_TRUE(engine.WaitForRunning(1));
+  engine.Finish(engine.ids().front(), FinishReason::kLength);
+  EXPECT_THAT(connection.ReadToEnd(), HasSubstr("\"finish_reason\":\"length\""));
 }
 
 }  // namespace

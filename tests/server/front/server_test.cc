@@ -362,22 +362,6 @@ TEST_F(ServerTest, HealthFollowsServingAndShutdown) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
-TEST_F(ServerTest, AnAnnouncedDrainServesOn) {
-  Client client(server_->address());
-  const absl::Time soon = absl::Now() + absl::Seconds(30);
-  server_->AnnounceDrain();
-  EXPECT_THAT(std::string(client.CheckHealth("", soon).message()), HasSubstr("NOT_SERVING"));
-  EXPECT_THAT(metrics_.Text(),
-              HasSubstr("lowkey:serving_state{model_name=\"tales\",state=\"draining\"} 1"));
-  grpc::ClientContext context;
-  auto reader = stub_->GenerateStream(&context, Request("Once"));
-  engine_.Finish(WaitForOne(), FinishReason::kLength);
-  v1::GenerateEvent event;
-  EXPECT_TRUE(reader->Read(&event));
-  EXPECT_FALSE(reader->Read(&event));
-  EXPECT_TRUE(reader->Finish().ok());
-}
-
 TEST_F(ServerTest, WhatOutlivesTheGracePeriodIsUnavailable) {
   grpc::ClientContext context;
   auto reader = stub_->GenerateStream(&context, Request("Once"));
