@@ -216,7 +216,7 @@ absl::Status RecordQuality(const std::string& directory,
   auto bundle = nlohmann::ordered_json::parse(text);
   bundle["measured"] = nlohmann::ordered_json::array();
   for (const MeasuredQuality& m : all) bundle["measured"].push_back(ToJson(m));
-  // What the reader would refuse is not written: the model would not open any more.
+  // A file that the reader refuses would keep the model from opening: nothing is written then.
   const std::string dumped = bundle.dump(2) + "\n";
   LK_ASSIGN_OR_RETURN(const json written, ParseJsonObject(dumped, kBundleFile, kMaxBundleDepth));
   LK_RETURN_IF_ERROR(Prefixed("nothing is recorded",

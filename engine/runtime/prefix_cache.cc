@@ -52,7 +52,7 @@ void PrefixMemory::Remove(MemoryId memory) noexcept {
 
 void HeldPrefix::Count(const HeldPrefix* before) {
   const auto count = [this](MemoryId memory, int64_t n_bytes) {
-    // First what may throw.
+    // Memory is taken first: after Add nothing may throw.
     const size_t n = counted_.size();
     if (n == counted_.capacity()) counted_.reserve(std::max<size_t>(1, 2 * n));
     memory_.Add(memory, n_bytes);

@@ -351,7 +351,7 @@ bool Server::Impl::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cu
     // Who asked before knowing of the drain is served.
     front_->AwaitTold(std::min(deadline, absl::Now() + kNoticeTime));
     pool_->AwaitIdle(std::min(deadline, absl::Now() + kNoticeTime));
-    // What a worker has read goes over the call's loop to the worker that submits it.
+    // A request that a worker has read goes over its call's loop to the worker that submits it.
     front_->PassLoops();
     pool_->AwaitIdle(std::min(deadline, absl::Now() + kNoticeTime));
   }

@@ -416,7 +416,7 @@ void H2Session::CheckInput(absl::Time now) {
 }
 
 void H2Session::CheckOutput(absl::Time now) {
-  // What waits for the client's windows alone is its streams' to judge.
+  // Each stream judges by itself how long its data waits for the client's windows.
   if (!has_output()) output_at_ = now;
   if (now - output_at_ > limits_.unread_timeout) {
     Fail({.refusal = NetworkRefusal::kUnreadAnswer, .code = NGHTTP2_NO_ERROR});

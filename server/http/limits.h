@@ -43,7 +43,7 @@ struct HttpLimits {
 
   size_t max_connection_body_bytes = 8 << 20;  // that handlers hold
   size_t max_connection_answer_bytes = 16 << 20;
-  // Until the connection's first request with valid credentials: a few pages.
+  // Bounds a connection before its first request with valid credentials, to a few pages.
   size_t max_stranger_answer_bytes = 256 << 10;
 };
 

@@ -116,7 +116,7 @@ absl::Status HostLasso::TakeGram(SequenceCache& sequence) {
   std::shared_ptr<Slab>& gram = sequence.state.As<LassoState>().gram;
   if (gram != nullptr && gram.use_count() == 1) return absl::OkStatus();
   absl::StatusOr<std::shared_ptr<Slab>> taken = context_.cache->AllocateSlab(GramBytes());
-  // What gave way for it may have been the prefix that shared the matrix.
+  // The cache may have dropped the prefix that shared the matrix, to make room.
   if (!taken.ok() && gram != nullptr && gram.use_count() == 1) return absl::OkStatus();
   LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> own, std::move(taken));
   const std::shared_ptr<Slab> shared = std::exchange(gram, std::move(own));

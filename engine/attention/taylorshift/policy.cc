@@ -116,7 +116,7 @@ absl::Status TaylorShiftPolicy::TakeState(TaylorState& state, int64_t last_page)
   if (state.sums != nullptr && (!folds || state.sums.use_count() == 1)) return absl::OkStatus();
   absl::StatusOr<std::shared_ptr<Slab>> taken =
       context_.cache->AllocateSlab(TaylorSlabBytes(context_.geometry));
-  // What gave way for it may have been the prefix that shared the state.
+  // The cache may have dropped the prefix that shared the state, to make room.
   if (!taken.ok() && state.sums != nullptr && state.sums.use_count() == 1) return absl::OkStatus();
   LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> sums, std::move(taken));
   if (state.sums != nullptr) {

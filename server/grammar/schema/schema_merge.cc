@@ -147,7 +147,7 @@ absl::StatusOr<Json> SchemaMerger::Merge(Json a, const Json& b) {
   for (const char* key : {"properties", "items", "prefixItems", "additionalProperties"}) {
     if (a.contains(key)) LK_RETURN_IF_ERROR(budget_.Charge(WeightOf(a[key])));
   }
-  // So are names where members are put together: a comparison is a fraction of a step.
+  // Putting members together compares their names, each comparison a fraction of a step.
   if (b.contains("properties") || b.contains("additionalProperties") || b.contains("required")) {
     const int64_t n_names = n_of(a, "properties") + n_of(b, "properties");
     LK_RETURN_IF_ERROR(budget_.Charge(n_names * n_names / 16));

@@ -1,4 +1,4 @@
-// What a call may ask for in all, and what it gets where its answer would be too long.
+// A call that asks for too much is refused, and an answer that grows too long is an error.
 #include <gmock/gmock.h>
 
 #include <future>
