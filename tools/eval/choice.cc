@@ -66,14 +66,13 @@ int64_t IndexOfMost(const std::vector<double>& values) {
 }
 
 absl::Status Ask(Engine& engine, const Tokenizer& tokenizer, const Question& question,
-                 std::optional<int32_t> first_token, const AttentionOptions& attention,
-                 ChoiceResult& result) {
+                 std::optional<int32_t> first_token, const Reading& reading, ChoiceResult& result) {
   std::vector<TextToScore> texts;
   for (const std::string& choice : question.choices) {
     LK_ASSIGN_OR_RETURN(texts.emplace_back(), MakeText(tokenizer, question, choice, first_token));
   }
   LK_ASSIGN_OR_RETURN(const std::vector<ScoredText> scored,
-                      ScoreTexts(engine, std::move(texts), 0, attention));
+                      ScoreTexts(engine, std::move(texts), 0, reading));
   std::vector<double> sums, means;
   for (size_t i = 0; i < scored.size(); ++i) {
     double sum = 0;
@@ -106,13 +105,13 @@ absl::StatusOr<std::vector<Question>> ParseQuestions(const std::string& text,
 
 absl::StatusOr<ChoiceResult> MeasureChoices(
     Engine& engine, const Tokenizer& tokenizer, absl::Span<const Question> questions,
-    std::optional<int32_t> first_token, const AttentionOptions& attention,
+    std::optional<int32_t> first_token, const Reading& reading,
     absl::FunctionRef<void(int64_t done, int64_t all)> progress) {
   ChoiceResult result;
   const auto n_questions = static_cast<int64_t>(questions.size());
   for (const Question& question : questions) {
     progress(result.n_questions, n_questions);
-    const absl::Status status = Ask(engine, tokenizer, question, first_token, attention, result);
+    const absl::Status status = Ask(engine, tokenizer, question, first_token, reading, result);
     if (status.ok()) continue;
     return absl::Status(status.code(),
                         absl::StrCat("question ", result.n_questions + 1, ": ", status.message()));

@@ -43,7 +43,7 @@ struct ChoiceResult {
 // whose choice adds no token; else the errors of Encode and ScoreTexts.
 absl::StatusOr<ChoiceResult> MeasureChoices(
     Engine& engine, const Tokenizer& tokenizer, absl::Span<const Question> questions,
-    std::optional<int32_t> first_token, const AttentionOptions& attention,
+    std::optional<int32_t> first_token, const Reading& reading,
     absl::FunctionRef<void(int64_t done, int64_t all)> progress);
 
 }  // namespace lowkey

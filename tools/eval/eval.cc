@@ -47,6 +47,9 @@ constexpr Flag kEvalFlags[] = {
     {"try", "ATTENTION", "",
      "measure this too, such as \"atp --rank 16 --basis kv\"; the first is the reference",
      FlagKind::kRepeated},
+    {"as-generated", "", "",
+     "give the scored tokens one by one behind a prompt, as if the model had written them",
+     FlagKind::kSwitch},
     {"csv", "FILE", "", "write the table to FILE as well"},
     {"html", "FILE", "", "write a page with plots of quality against cache, time and context"},
     {"record", "", "",
@@ -63,6 +66,7 @@ struct Evaluation {
   std::vector<int32_t> tokens;  // of the text
   std::vector<Question> questions;
   std::unique_ptr<Tokenizer> tokenizer;
+  bool as_generated = false;
   bool is_json = false;
 
   std::optional<int32_t> first_token() const {
@@ -107,7 +111,7 @@ absl::StatusOr<EvalRow> MeasurePerplexityRow(Engine& engine, const Evaluation& e
   options.context_tokens = context_tokens;
   if (options.stride_tokens == 0) options.stride_tokens = context_tokens / 2;
   options.first_token = evaluation.first_token();
-  options.attention = attention;
+  options.reading = {attention, evaluation.as_generated};
   LK_ASSIGN_OR_RETURN(const PerplexityResult result,
                       MeasurePerplexity(engine, evaluation.tokens, options, progress));
   return PerplexityRow(context_tokens, options.stride_tokens, result);
@@ -141,7 +145,7 @@ absl::StatusOr<EvalRow> MeasureRecallRow(Engine& engine, const Evaluation& evalu
   RecallOptions options = evaluation.recall;
   options.context_tokens = context_tokens;
   options.first_token = evaluation.first_token();
-  options.attention = attention;
+  options.reading = {attention, evaluation.as_generated};
   LK_ASSIGN_OR_RETURN(
       const RecallResult result,
       MeasureRecall(engine, *evaluation.tokenizer, evaluation.tokens, options, progress));
@@ -161,9 +165,10 @@ EvalRow ChoiceRow(const ChoiceResult& r) {
 absl::StatusOr<EvalRow> MeasureChoiceRow(Engine& engine, const Evaluation& evaluation,
                                          const AttentionOptions& attention, int64_t,
                                          Progress progress) {
-  LK_ASSIGN_OR_RETURN(const ChoiceResult result,
-                      MeasureChoices(engine, *evaluation.tokenizer, evaluation.questions,
-                                     evaluation.first_token(), attention, progress));
+  LK_ASSIGN_OR_RETURN(
+      const ChoiceResult result,
+      MeasureChoices(engine, *evaluation.tokenizer, evaluation.questions, evaluation.first_token(),
+                     {attention, evaluation.as_generated}, progress));
   return ChoiceRow(result);
 }
 
@@ -310,6 +315,7 @@ absl::StatusOr<Evaluation> ReadEvaluation(const FlagValues& flags, const EvalKin
       flags.ReadInt("codes", {1, RecallOptions::kMaxCodes}, evaluation.recall.n_codes));
   LK_RETURN_IF_ERROR(flags.ReadInt("passage", {RecallOptions::kCueTokens + 1, 1 << 24},
                                    evaluation.recall.passage_tokens));
+  evaluation.as_generated = flags.Switch("as-generated");
   evaluation.is_json = flags.Switch("json");
   return evaluation;
 }
@@ -414,7 +420,9 @@ Command EvalCommand() {
       "\"choices\": [TEXT, ...], \"answer\": INDEX}: `right` is the share of questions whose most "
       "probable choice is the answer, `normalized` by log-probability per byte. Each --try is a "
       "row of the table: `cache` is what a window takes at most, `share` that of standard's. atp "
-      "compresses the text itself here unless --prefill exact is said. No server is needed.";
+      "compresses the text itself here unless --prefill exact or --as-generated is said. No server "
+      "is "
+      "needed.";
   command.spec.groups = {
       {"Evaluation", kEvalFlags},      {"Model", ModelFlags()},
       {"Engine", EngineFlags()},       {"Calibration of the model", CalibrationFlags()},

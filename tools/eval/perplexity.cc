@@ -20,7 +20,7 @@ absl::Status ScoreWindow(Engine& engine, absl::Span<const int32_t> tokens,
   text.tokens.insert(text.tokens.end(), tokens.begin() + window.begin, tokens.begin() + window.end);
   text.n_scored = window.n_scored;
   LK_ASSIGN_OR_RETURN(const std::vector<ScoredText> scored,
-                      ScoreTexts(engine, {std::move(text)}, 0, options.attention));
+                      ScoreTexts(engine, {std::move(text)}, 0, options.reading));
   for (const PromptLogprob& p : scored[0].logprobs) result.negative_logprob -= p.token.logprob;
   result.n_scored += static_cast<int64_t>(scored[0].logprobs.size());
   ++result.n_windows;

@@ -20,7 +20,7 @@ struct PerplexityOptions {
   int64_t stride_tokens = 1024;             // 1..context_tokens
   std::optional<int64_t> max_windows = {};  // >= 1; unset: all that fit
   std::optional<int32_t> first_token = {};  // stands at the head of every window (bos)
-  AttentionOptions attention = {};
+  Reading reading = {};
 };
 
 struct PerplexityResult {

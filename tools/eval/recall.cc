@@ -199,7 +199,7 @@ absl::StatusOr<RecallResult> MeasureRecall(
     LK_ASSIGN_OR_RETURN(const RecallText text, MakeRecallText(tokenizer, filler, options, i));
     const auto n_scored = static_cast<int64_t>(text.tokens.size()) - text.codes[0][0];
     LK_ASSIGN_OR_RETURN(const std::vector<ScoredText> scored,
-                        ScoreTexts(engine, {{text.tokens, n_scored}}, 1, options.attention));
+                        ScoreTexts(engine, {{text.tokens, n_scored}}, 1, options.reading));
     Count(text, scored[0], result);
   }
   progress(n_texts, n_texts);

@@ -27,7 +27,7 @@ struct RecallOptions {
   int64_t passage_tokens = 240;             // more than kCueTokens
   std::optional<int64_t> max_texts = {};    // >= 1; unset: all that the ordinary text is enough for
   std::optional<int32_t> first_token = {};  // stands at the head of every text (bos)
-  AttentionOptions attention = {};
+  Reading reading = {};
 };
 
 struct RecallText {

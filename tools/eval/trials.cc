@@ -8,9 +8,9 @@
 namespace lowkey {
 namespace {
 
-absl::StatusOr<Trial> MakeTrial(AttentionChoice choice) {
+absl::StatusOr<Trial> MakeTrial(AttentionChoice choice, bool as_generated) {
   const bool is_atp = choice.mechanism.value_or("standard") == "atp";
-  if (is_atp) choice.options.try_emplace("prefill", "compressed");
+  if (is_atp && !as_generated) choice.options.try_emplace("prefill", "compressed");
   LK_ASSIGN_OR_RETURN(const AttentionOptions attention, ResolveAttention(choice, {}));
   return Trial{AttentionLabel(attention), attention};
 }
@@ -18,15 +18,16 @@ absl::StatusOr<Trial> MakeTrial(AttentionChoice choice) {
 }  // namespace
 
 absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags) {
+  const bool as_generated = flags.Switch("as-generated");
   std::vector<Trial> trials;
   for (const std::string& text : flags.Texts("try")) {
     const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipWhitespace());
     LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ParseAttention(words));
-    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice));
+    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice, as_generated));
   }
   if (trials.empty()) {
     LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ReadAttention(flags));
-    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice));
+    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice, as_generated));
   }
   return trials;
 }

@@ -17,8 +17,8 @@ struct Trial {
 };
 
 // Returns what --try asks for, in order; without it, what the attention flags say. Unless told
-// otherwise, atp compresses the text itself: with exact prefill no token of it would be read from
-// principal keys. INVALID_ARGUMENT names the option.
+// otherwise, or --as-generated, atp compresses the text itself: with exact prefill no token of it
+// would be read from principal keys. INVALID_ARGUMENT names the option.
 absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags);
 
 }  // namespace lowkey

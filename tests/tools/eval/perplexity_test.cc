@@ -120,11 +120,11 @@ TEST_F(PerplexityTest, CompressedTextIsMeasuredThroughItsPrincipalKeys) {
   options.context_tokens = 200;
   options.stride_tokens = 100;
   const auto exact = MeasurePerplexity(*engine_, tokens_, options, Ignore);
-  options.attention.mechanism = Mechanism::kAtp;
-  options.attention.atp.prefill = AtpPrefill::kCompressed;
-  options.attention.atp.block_tokens = 64;
-  options.attention.atp.window_blocks = 0;
-  options.attention.atp.rank = RankFixed{1};
+  options.reading.attention.mechanism = Mechanism::kAtp;
+  options.reading.attention.atp.prefill = AtpPrefill::kCompressed;
+  options.reading.attention.atp.block_tokens = 64;
+  options.reading.attention.atp.window_blocks = 0;
+  options.reading.attention.atp.rank = RankFixed{1};
   const auto low = MeasurePerplexity(*engine_, tokens_, options, Ignore);
   ASSERT_TRUE(low.ok()) << low.status();
   EXPECT_NE(low->negative_logprob, exact->negative_logprob);
