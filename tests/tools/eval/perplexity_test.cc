@@ -132,6 +132,36 @@ TEST_F(PerplexityTest, CompressedTextIsMeasuredThroughItsPrincipalKeys) {
   EXPECT_LT(low->cost.cache_bytes, low->cost.standard_bytes);
 }
 
+TEST_F(PerplexityTest, GeneratedTokensAreScoredAsThePromptsAre) {
+  PerplexityOptions options;
+  options.context_tokens = 80;
+  options.stride_tokens = 30;
+  options.first_token = 1;
+  options.reading.as_generated = true;
+  const auto result = MeasurePerplexity(*engine_, tokens_, options, Ignore);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->n_scored, 150);
+  EXPECT_NEAR(result->negative_logprob, Expected(options), 1e-3);
+}
+
+TEST_F(PerplexityTest, OnlyGeneratedTokensReadBlocksBehindAnExactPrompt) {
+  PerplexityOptions options;
+  options.context_tokens = 200;
+  options.stride_tokens = 50;
+  const auto exact = MeasurePerplexity(*engine_, tokens_, options, Ignore);
+  options.reading.attention.mechanism = Mechanism::kAtp;
+  options.reading.attention.atp.prefill = AtpPrefill::kExact;
+  options.reading.attention.atp.block_tokens = 64;
+  options.reading.attention.atp.window_blocks = 0;
+  options.reading.attention.atp.rank = RankFixed{1};
+  const auto prompt = MeasurePerplexity(*engine_, tokens_, options, Ignore);
+  options.reading.as_generated = true;
+  const auto generated = MeasurePerplexity(*engine_, tokens_, options, Ignore);
+  ASSERT_TRUE(generated.ok()) << generated.status();
+  EXPECT_EQ(prompt->negative_logprob, exact->negative_logprob);
+  EXPECT_GT(std::abs(generated->negative_logprob - exact->negative_logprob), 1e-2);
+}
+
 TEST_F(PerplexityTest, AWindowOverTheContextIsTheEnginesError) {
   PerplexityOptions options;
   options.context_tokens = 200;
