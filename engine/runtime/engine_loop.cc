@@ -197,10 +197,10 @@ void EngineImpl::NoteForecast(const RequestState& state) {
   } else if (lived > forecast_errors_.Correct(*state.forecast, now).first_token) {
     forecast_errors_.NoteFirstToken(*state.forecast, lived, now);
   }
-  const auto n_gaps = static_cast<int64_t>(state.choices[0].tokens.size()) - 1;
-  if (n_gaps < 1 || state.was_paused) return;
-  forecast_errors_.NoteNextToken(*state.forecast, (*state.last_token - *state.first_token) / n_gaps,
-                                 now);
+  const std::optional<absl::Duration> gap = state.MeanGap();
+  if (gap.has_value() && !state.was_paused) {
+    forecast_errors_.NoteNextToken(*state.forecast, *gap, now);
+  }
 }
 
 void EngineImpl::Publish() {
