@@ -189,7 +189,7 @@ bool Scheduler::AdmitNext(std::vector<uint64_t>* preempted) {
   LK_CHECK(n_cached >= 0 && n_cached < r.n_prompt_tokens);
   entry.sequences[0].n_computed = n_cached;
   // A preemption is not the tenant's fault: rows computed again are free.
-  if (entry.n_known() == r.n_prompt_tokens) queue_.Charge(r.tenant, r.n_prompt_tokens - n_cached);
+  if (!std::exchange(entry.is_charged, true)) queue_.Charge(r.tenant, r.n_prompt_tokens - n_cached);
   return true;
 }
 

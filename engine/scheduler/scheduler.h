@@ -144,6 +144,7 @@ class Scheduler {
     enum class State { kQueued, kRunning, kParked } state = State::kQueued;
     bool is_paused = false;
     bool has_places = false;  // in the running set, for its unfinished choices
+    bool is_charged = false;  // its tenant has paid for the prompt's rows
 
     bool is_running() const { return state == State::kRunning; }
     // Whether choices compute rows of their own; before, choice 0 computes the prompt.

@@ -360,6 +360,23 @@ TEST(Scheduler, PredictsByWhoseTurnItIs) {
   EXPECT_EQ(s.n_waiting(), 10);
 }
 
+TEST(Scheduler, APromptThatIsPreemptedIsPaidForOnce) {
+  Scheduler s({8, 1, 1000, 100});
+  const auto request = [](uint64_t id, const char* tenant, int64_t n_prompt_tokens) {
+    SchedulerRequest r = Growing(id, n_prompt_tokens, 1);
+    r.tenant = tenant;
+    return r;
+  };
+  Enqueue(s, {request(1, "a", 40), request(2, "b", 60), request(3, "b", 60), request(4, "a", 1)});
+  EXPECT_EQ(Step(s).at(0).request, 1u);
+  s.Preempt(1);  // in the middle of its prompt
+  EXPECT_EQ(Step(s).at(0).request, 2u);
+  s.Remove(2);
+  EXPECT_EQ(Step(s).at(0).request, 1u);
+  s.Remove(1);
+  EXPECT_EQ(Step(s).at(0).request, 4u) << "a had 40 rows and b 60";
+}
+
 TEST(Scheduler, PausedRequestsGiveWayToThoseThatWait) {
   Scheduler s(kGrowing);
   Enqueue(s, {Growing(1, 1, 500), Growing(2, 1, 500)});
