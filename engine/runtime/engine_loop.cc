@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/contained.h"
 #include "engine/base/retry_after.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/guarded.h"
@@ -165,9 +166,12 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
   const std::unique_ptr<RequestState> state = std::move(found->second);
   live_.erase(found);
   if (status.ok()) SavePrefix(*state, state->choices[0].cache.n_tokens);
-  const FinalEvent event =
-      state->MakeFinalEvent(reason, status, runner_->mechanism(state->request.attention.mechanism),
-                            runner_->page_bytes());
+  FinalEvent event;
+  const AttentionMechanism& mechanism = runner_->mechanism(state->request.attention.mechanism);
+  // The sink must have its last event, so this waits for memory where there is none: an exception
+  // here would end the engine's thread and all requests with it.
+  RunInTheEnd(
+      [&] { event = state->MakeFinalEvent(reason, status, mechanism, runner_->page_bytes()); });
   state->ReleaseCache();
   ++(status.ok() ? counters_.n_finished_requests : counters_.n_cancelled_requests);
   {
