@@ -63,6 +63,10 @@ void EngineImpl::FinishAll(const absl::Status& status) {
 void EngineImpl::TakeArrivals() {
   for (auto& state : inbox_) {
     RequestState& arrived = *live_.emplace(state->id, std::move(state)).first->second;
+    if (keeps_prefixes_) {
+      // Without memory to look prefixes up, forecasts count all rows.
+      (void)Guarded([&] { scheduler_.NoteCachedRows(arrived.id, prefixes_.NumTokens(arrived)); });
+    }
     if (!ReadFiles(arrived, nullptr)) continue;
     arrived.reads_since = absl::Now();
     next_deadline_ = std::min(next_deadline_, *arrived.reads_since + kReadPatience);

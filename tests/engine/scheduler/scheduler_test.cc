@@ -377,6 +377,17 @@ TEST(Scheduler, APromptThatIsPreemptedIsPaidForOnce) {
   EXPECT_EQ(Step(s).at(0).request, 4u) << "a had 40 rows and b 60";
 }
 
+TEST(Scheduler, ForecastsLeaveOutCachedRowsOfThoseThatWait) {
+  Scheduler s({8, 1, 10000, 100});
+  const StepCost cost{0, 0.001};
+  Enqueue(s, {Growing(1, 1000, 1)});
+  const SchedulerRequest next = Growing(2, 10, 1);
+  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, cost, 8).wait), 1.0, 0.01);
+  s.NoteCachedRows(1, 960);
+  s.NoteCachedRows(7, 960);  // an unknown id
+  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, cost, 8).wait), 0.04, 0.01);
+}
+
 TEST(Scheduler, PausedRequestsGiveWayToThoseThatWait) {
   Scheduler s(kGrowing);
   Enqueue(s, {Growing(1, 1, 500), Growing(2, 1, 500)});
