@@ -104,10 +104,24 @@ bool IsPrefixStop(const EngineRequest& request, const AttentionMechanism& mechan
 }
 
 void PrefixMemory::Add(MemoryId memory, int64_t n_bytes) {
+  const size_t n_new = new_slabs_.size();
+  if (n_new == new_slabs_.capacity()) new_slabs_.reserve(std::max<size_t>(1, 2 * n_new));
   Piece& piece = pieces_[memory];
   if (++piece.n_prefixes > 1) return;
   piece.n_bytes = n_bytes;
   n_bytes_ += n_bytes;
+  if (IsSlab(memory)) new_slabs_.push_back(memory);
+}
+
+void PrefixMemory::Recount() {
+  for (const MemoryId& memory : new_slabs_) {
+    const auto found = pieces_.find(memory);
+    if (found == pieces_.end()) continue;  // else a prefix holds the slab
+    const int64_t n_bytes = static_cast<const Slab*>(memory.first)->size_bytes();
+    n_bytes_ += n_bytes - found->second.n_bytes;
+    found->second.n_bytes = n_bytes;
+  }
+  new_slabs_.clear();
 }
 
 void PrefixMemory::Remove(MemoryId memory) noexcept {
@@ -193,6 +207,7 @@ int64_t PrefixCache::Restore(RequestState& state, const AttentionMechanism& mech
 void PrefixCache::Add(const EngineRequest& request, absl::Span<const int32_t> tokens,
                       const SequenceCache& cache, const AttentionMechanism& mechanism) {
   Tenant& tenant = by_tenant_[request.tenant];
+  has_new_ = true;
   PrefixMaker maker(request.attention, cache, static_cast<int64_t>(tokens.size()), mechanism,
                     tenant.memory);
   tenant.index.Add(request.attention, tokens, [&](int64_t n_tokens, const Held* before) {
@@ -226,6 +241,11 @@ absl::StatusOr<int64_t> PrefixCache::Extend(const RequestState& state,
   }
   Add(request, absl::MakeConstSpan(request.prompt).first(cache.n_tokens), cache, mechanism);
   return cache.n_tokens;
+}
+
+void PrefixCache::Recount() {
+  if (!std::exchange(has_new_, false)) return;
+  for (auto& [name, tenant] : by_tenant_) tenant.memory.Recount();
 }
 
 bool PrefixCache::DropOldest() {

@@ -34,6 +34,8 @@ class PrefixMemory {
   // Counts a page or slab for one more prefix. When it throws, nothing has changed.
   void Add(MemoryId memory, int64_t n_bytes);
   void Remove(MemoryId memory) noexcept;
+  // Counts the slabs that were added since the last Recount as large as they are now.
+  void Recount();
   int64_t n_bytes() const { return n_bytes_; }
 
  private:
@@ -42,6 +44,7 @@ class PrefixMemory {
     int64_t n_prefixes = 0;
   };
   std::map<MemoryId, Piece> pieces_;
+  std::vector<MemoryId> new_slabs_;  // some may be gone
   int64_t n_bytes_ = 0;
 };
 
@@ -100,6 +103,10 @@ class PrefixCache {
   absl::StatusOr<int64_t> Extend(const RequestState& state, AttentionMechanism& mechanism,
                                  int64_t n_tokens, absl::Span<const Buffer> pieces);
 
+  // Counts the prefixes that were saved since the last Recount as large as they are now: a mechanism
+  // may shrink slabs of a step in Advance, which follows Save.
+  void Recount();
+
   // Drops the prefix that was used longest ago of the tenant whose prefixes hold the most bytes;
   // false when none is held. So a tenant that fills the cache takes nothing from those who hold
   // less.
@@ -115,6 +122,7 @@ class PrefixCache {
            const SequenceCache& cache, const AttentionMechanism& mechanism);
 
   std::map<std::string, Tenant> by_tenant_;
+  bool has_new_ = false;  // since the last Recount
 };
 
 }  // namespace lowkey
