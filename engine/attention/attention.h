@@ -139,8 +139,8 @@ class AttentionMechanism {
                                               int64_t /*n_tokens*/) const {
     return std::nullopt;
   }
-  // Returns the number of tokens, a multiple of kPageTokens, whose multiples a prefix can be cut at,
-  // so that AppendPart joins the parts; nullopt: prefixes of such sequences are kept whole.
+  // Returns the number of tokens, a multiple of kPageTokens, whose multiples a prefix can be cut
+  // at, so that AppendPart joins the parts; nullopt: prefixes of such sequences are kept whole.
   virtual std::optional<int64_t> part_tokens(const AttentionOptions&) const { return std::nullopt; }
   // Appends to `prefix` the memory that `from` holds of its tokens [begin, end), which are whole
   // parts. Both are prefixes, or parts of one, whose options are set. `prefix` shares what `from`

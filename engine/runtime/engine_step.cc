@@ -291,9 +291,9 @@ void EngineImpl::Deliver() {
   NoteDelivery();
 }
 
-// A step that ran ahead began when the one before it ended. The time that its tokens waited for masks
-// is no step's: it follows from the requests' forms and not from the number of rows. A clock that is
-// set back gives no time at all.
+// A step that ran ahead began when the one before it ended. The time that its tokens waited for
+// masks is left out: it follows from the requests' forms and not from the number of rows. A clock
+// that is set back gives no time at all.
 void EngineImpl::NoteTime(const Step& step) {
   const absl::Time now = absl::Now();
   const absl::Duration waited = counters_.waited_for_masks - noted_mask_wait_;

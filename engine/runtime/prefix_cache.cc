@@ -24,8 +24,8 @@ class PrefixMaker {
         memory_(memory),
         part_tokens_(mechanism.part_tokens(options)) {}
 
-  // Returns the prefix of n_tokens, behind `before` where prefixes are cut into parts; nullopt where
-  // the mechanism gives none of this length.
+  // Returns the prefix of n_tokens, behind `before` where prefixes are cut into parts; nullopt
+  // where the mechanism gives none of this length.
   std::optional<Held> Make(int64_t n_tokens, const HeldPrefix* before) {
     return part_tokens_.has_value() ? MakePart(n_tokens, before) : MakeWhole(n_tokens, before);
   }

@@ -49,8 +49,8 @@ class PrefixMemory {
 };
 
 // A prefix whose bytes are counted from Count on to its end. It holds all of its memory, or, behind
-// a shorter prefix, only the part that it adds (AttentionMechanism::AppendPart): so the prefixes of a
-// long prompt, one for each page, do not each hold a list of all pages before.
+// a shorter prefix, only the part that it adds (AttentionMechanism::AppendPart): so the prefixes of
+// a long prompt, one for each page, do not each hold a list of all pages before.
 class HeldPrefix {
  public:
   // `cache` is the part behind `before`, which lives longer but may be destroyed first once nobody
@@ -103,8 +103,8 @@ class PrefixCache {
   absl::StatusOr<int64_t> Extend(const RequestState& state, AttentionMechanism& mechanism,
                                  int64_t n_tokens, absl::Span<const Buffer> pieces);
 
-  // Counts the prefixes that were saved since the last Recount as large as they are now: a mechanism
-  // may shrink slabs of a step in Advance, which follows Save.
+  // Counts the prefixes that were saved since the last Recount as large as they are now: a
+  // mechanism may shrink slabs of a step in Advance, which follows Save.
   void Recount();
 
   // Drops the prefix that was used longest ago of the tenant whose prefixes hold the most bytes;

@@ -66,8 +66,8 @@ class RequestState {
   void NotePeak();
   int64_t held_bytes() const { return held_bytes_; }  // at the last NotePeak
   int32_t n_unfinished() const;
-  // Returns the mean time from a token to the next of the choice that has most tokens; nullopt while
-  // no choice has two. A choice that ended early says nothing about the time until the last token.
+  // Returns the mean time from a token to the next of the choice that has most tokens; nullopt
+  // while no choice has two. A choice that ended early says nothing about the time until the last token.
   std::optional<absl::Duration> MeanGap() const;
   // Drops the cache: all rows will be computed once more.
   void ReleaseCache();

@@ -114,7 +114,7 @@ class Scheduler {
   // keeps its place. Other ids are ignored.
   void Park(uint64_t request);
   // Notes that the cache holds the first n_rows of a waiting request's prompt: forecasts leave them
-  // out. What it holds at the admission is asked then (Options::cached_rows). Other ids are ignored.
+  // out. Options::cached_rows says what the cache holds at the admission. Other ids are ignored.
   void NoteCachedRows(uint64_t request, int64_t n_rows);
   // Forgets a request, waiting or running, and its reservation. Unknown ids are ignored.
   void Remove(uint64_t request);
