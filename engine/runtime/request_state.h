@@ -67,7 +67,7 @@ class RequestState {
   int64_t held_bytes() const { return held_bytes_; }  // at the last NotePeak
   int32_t n_unfinished() const;
   // Returns the mean time from a token to the next of the choice that has most tokens; nullopt
-  // while no choice has two. A choice that ended early says nothing about the time until the last token.
+  // while no choice has two. A choice that ended early does not tell how long the last token took.
   std::optional<absl::Duration> MeanGap() const;
   // Drops the cache: all rows will be computed once more.
   void ReleaseCache();
