@@ -139,6 +139,14 @@ class AttentionMechanism {
                                               int64_t /*n_tokens*/) const {
     return std::nullopt;
   }
+  // Returns the number of tokens, a multiple of kPageTokens, whose multiples a prefix can be cut
+  // at, so that AppendPart joins the parts; nullopt: prefixes of such sequences are kept whole.
+  virtual std::optional<int64_t> part_tokens(const AttentionOptions&) const { return std::nullopt; }
+  // Appends to `prefix` the memory that `from` holds of its tokens [begin, end), which are whole
+  // parts. Both are prefixes, or parts of one, whose options are set. `prefix` shares what `from`
+  // holds, and is what Prefix gives for as many tokens once all parts before its end are in it.
+  virtual void AppendPart(const SequenceCache& /*from*/, int64_t /*begin*/, int64_t /*end*/,
+                          SequenceCache& /*prefix*/) const {}
   // Returns the shape of the pieces that prefixes of such sequences are cut into; nullopt: they are
   // kept in memory alone. The bytes of a piece follow from the tokens up to its end.
   virtual std::optional<PieceShape> piece_shape(const AttentionOptions&) const {

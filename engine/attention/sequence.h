@@ -105,6 +105,14 @@ std::optional<std::vector<Handle>> FirstPages(const std::vector<Handle>& pages, 
   return first;
 }
 
+// Appends the elements [begin, end) of a sequence's list, for AttentionMechanism::AppendPart.
+template <typename Element>
+void AppendElements(const std::vector<Element>& from, int64_t begin, int64_t end,
+                    std::vector<Element>& to) {
+  LK_CHECK(begin <= end && end <= static_cast<int64_t>(from.size()));
+  to.insert(to.end(), from.begin() + begin, from.begin() + end);
+}
+
 }  // namespace lowkey
 
 #endif  // LOWKEY_ENGINE_ATTENTION_SEQUENCE_H_

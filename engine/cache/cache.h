@@ -30,6 +30,7 @@ inline int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) 
 // Tells the pages and slabs that are held from one another: the addresses of their bytes may change.
 using MemoryId = std::pair<const void*, int64_t>;
 inline MemoryId IdOf(const Slab& slab) { return {&slab, -1}; }
+inline bool IsSlab(const MemoryId& memory) { return memory.second == -1; }
 
 // A counted reference to one page: one of the cache's, or a slab where a page has another size.
 // Copies share the page; the last copy to go returns it. Write only while unique(). Used by the

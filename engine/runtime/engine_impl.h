@@ -173,6 +173,7 @@ class EngineImpl : public Engine {
   // The step whose tokens are not read yet; the next step may be queued before they are.
   std::optional<Step> pending_;
   absl::Time last_delivery_ = absl::InfinitePast();
+  absl::Duration noted_mask_wait_;  // EngineStats::waited_for_masks at that time
   absl::Time next_deadline_ = absl::InfiniteFuture();
   StepPace pace_;
   EngineStats counters_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/contained.h"
 #include "engine/base/retry_after.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/guarded.h"
@@ -62,6 +63,10 @@ void EngineImpl::FinishAll(const absl::Status& status) {
 void EngineImpl::TakeArrivals() {
   for (auto& state : inbox_) {
     RequestState& arrived = *live_.emplace(state->id, std::move(state)).first->second;
+    if (keeps_prefixes_) {
+      // Without memory to look prefixes up, forecasts count all rows.
+      (void)Guarded([&] { scheduler_.NoteCachedRows(arrived.id, prefixes_.NumTokens(arrived)); });
+    }
     if (!ReadFiles(arrived, nullptr)) continue;
     arrived.reads_since = absl::Now();
     next_deadline_ = std::min(next_deadline_, *arrived.reads_since + kReadPatience);
@@ -165,9 +170,12 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
   const std::unique_ptr<RequestState> state = std::move(found->second);
   live_.erase(found);
   if (status.ok()) SavePrefix(*state, state->choices[0].cache.n_tokens);
-  const FinalEvent event =
-      state->MakeFinalEvent(reason, status, runner_->mechanism(state->request.attention.mechanism),
-                            runner_->page_bytes());
+  FinalEvent event;
+  const AttentionMechanism& mechanism = runner_->mechanism(state->request.attention.mechanism);
+  // The sink must have its last event, so this waits for memory where there is none: an exception
+  // here would end the engine's thread and all requests with it.
+  RunInTheEnd(
+      [&] { event = state->MakeFinalEvent(reason, status, mechanism, runner_->page_bytes()); });
   state->ReleaseCache();
   ++(status.ok() ? counters_.n_finished_requests : counters_.n_cancelled_requests);
   {
@@ -197,10 +205,10 @@ void EngineImpl::NoteForecast(const RequestState& state) {
   } else if (lived > forecast_errors_.Correct(*state.forecast, now).first_token) {
     forecast_errors_.NoteFirstToken(*state.forecast, lived, now);
   }
-  const auto n_gaps = static_cast<int64_t>(state.choices[0].tokens.size()) - 1;
-  if (n_gaps < 1 || state.was_paused) return;
-  forecast_errors_.NoteNextToken(*state.forecast, (*state.last_token - *state.first_token) / n_gaps,
-                                 now);
+  const std::optional<absl::Duration> gap = state.MeanGap();
+  if (gap.has_value() && !state.was_paused) {
+    forecast_errors_.NoteNextToken(*state.forecast, *gap, now);
+  }
 }
 
 void EngineImpl::Publish() {

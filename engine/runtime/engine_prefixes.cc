@@ -34,7 +34,8 @@ void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
 int64_t EngineImpl::RestorePrefix(RequestState& state) {
   if (!keeps_prefixes_) return 0;
   int64_t n_tokens = 0;
-  if (!Guarded([&] { n_tokens = prefixes_.Restore(state); }).ok()) state.ReleaseCache();
+  const AttentionMechanism& mechanism = runner_->mechanism(state.request.attention.mechanism);
+  if (!Guarded([&] { n_tokens = prefixes_.Restore(state, mechanism); }).ok()) state.ReleaseCache();
   if (state.started.has_value()) return n_tokens;  // preempted: the caller was told already
   state.n_cached_tokens = static_cast<int32_t>(n_tokens);
   counters_.n_prefix_queries += state.n_prompt_tokens();

@@ -200,6 +200,7 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
     SavePrefixAt(*live_.at(rows.request), rows.first_position + rows.n_rows);
   }
   runner_->Advance();
+  prefixes_.Recount();
   const ScheduledRows* before = nullptr;  // a request's rows follow one another
   for (const ScheduledRows& rows : batch) {
     RequestState& state = *live_.at(rows.request);
@@ -290,11 +291,16 @@ void EngineImpl::Deliver() {
   NoteDelivery();
 }
 
-// A step that ran ahead began when the one before it ended.
+// A step that ran ahead began when the one before it ended. The time that its tokens waited for
+// masks is left out: it follows from the requests' forms and not from the number of rows. A clock
+// that is set back gives no time at all.
 void EngineImpl::NoteTime(const Step& step) {
   const absl::Time now = absl::Now();
-  const absl::Duration took = now - std::max(step.started, last_delivery_);
+  const absl::Duration waited = counters_.waited_for_masks - noted_mask_wait_;
+  const absl::Duration took = now - std::max(step.started, last_delivery_) - waited;
   last_delivery_ = now;
+  noted_mask_wait_ = counters_.waited_for_masks;
+  if (took <= absl::ZeroDuration()) return;
   if (step.is_mixed) pace_.Note(step.n_rows, took);
   absl::MutexLock lock(&mutex_);
   step_cost_.Note(step.n_rows, took);

@@ -34,6 +34,8 @@ class PrefixMemory {
   // Counts a page or slab for one more prefix. When it throws, nothing has changed.
   void Add(MemoryId memory, int64_t n_bytes);
   void Remove(MemoryId memory) noexcept;
+  // Counts the slabs that were added since the last Recount as large as they are now.
+  void Recount();
   int64_t n_bytes() const { return n_bytes_; }
 
  private:
@@ -42,25 +44,38 @@ class PrefixMemory {
     int64_t n_prefixes = 0;
   };
   std::map<MemoryId, Piece> pieces_;
+  std::vector<MemoryId> new_slabs_;  // some may be gone
   int64_t n_bytes_ = 0;
 };
 
-// A prefix whose bytes are counted from Count on to its end.
+// A prefix whose bytes are counted from Count on to its end. It holds all of its memory, or, behind
+// a shorter prefix, only the part that it adds (AttentionMechanism::AppendPart): so the prefixes of
+// a long prompt, one for each page, do not each hold a list of all pages before.
 class HeldPrefix {
  public:
-  HeldPrefix(SequenceCache cache, PrefixMemory& memory)
-      : cache_(std::move(cache)), memory_(memory) {}
+  // `cache` is the part behind `before`, which lives longer but may be destroyed first once nobody
+  // asks for Whole; null: it is the whole prefix.
+  HeldPrefix(SequenceCache cache, PrefixMemory& memory, const HeldPrefix* before = nullptr)
+      : cache_(std::move(cache)),
+        memory_(memory),
+        before_(before),
+        n_tokens_((before == nullptr ? 0 : before->n_tokens()) + cache_.n_tokens) {}
   HeldPrefix(const HeldPrefix&) = delete;
   HeldPrefix& operator=(const HeldPrefix&) = delete;
   ~HeldPrefix();
 
-  // Counts what the prefix before, which lives longer, does not hold at the same place; null: all.
-  void Count(const HeldPrefix* before);
-  const SequenceCache& cache() const { return cache_; }
+  // Counts what a whole prefix, which lives longer, does not hold at the same place; null: all.
+  void Count(const HeldPrefix* shorter);
+  // Returns the length in tokens, with what lies before the part.
+  int64_t n_tokens() const { return n_tokens_; }
+  // Puts the parts together.
+  SequenceCache Whole(const AttentionMechanism& mechanism) const;
 
  private:
   const SequenceCache cache_;
   PrefixMemory& memory_;
+  const HeldPrefix* const before_;
+  const int64_t n_tokens_;
   std::vector<MemoryId> counted_;  // pages and slabs
 };
 
@@ -71,7 +86,7 @@ class PrefixCache {
  public:
   // Gives choice 0, which is empty, the longest prefix held of its prompt and returns the prefix's
   // length in tokens. Leaves out at least the last row and all rows whose logits are wanted.
-  int64_t Restore(RequestState& state);
+  int64_t Restore(RequestState& state, const AttentionMechanism& mechanism);
 
   // Returns the length of the longest prefix that Restore may give the request, whatever is held.
   static int64_t MostTokens(const RequestState& state);
@@ -88,6 +103,10 @@ class PrefixCache {
   absl::StatusOr<int64_t> Extend(const RequestState& state, AttentionMechanism& mechanism,
                                  int64_t n_tokens, absl::Span<const Buffer> pieces);
 
+  // Counts the prefixes that were saved since the last Recount as large as they are now: a
+  // mechanism may shrink slabs of a step in Advance, which follows Save.
+  void Recount();
+
   // Drops the prefix that was used longest ago of the tenant whose prefixes hold the most bytes;
   // false when none is held. So a tenant that fills the cache takes nothing from those who hold
   // less.
@@ -103,6 +122,7 @@ class PrefixCache {
            const SequenceCache& cache, const AttentionMechanism& mechanism);
 
   std::map<std::string, Tenant> by_tenant_;
+  bool has_new_ = false;  // since the last Recount
 };
 
 }  // namespace lowkey

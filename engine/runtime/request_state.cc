@@ -100,6 +100,15 @@ int32_t RequestState::n_unfinished() const {
   return static_cast<int32_t>(n);
 }
 
+std::optional<absl::Duration> RequestState::MeanGap() const {
+  int64_t n_gaps = 0;
+  for (const ChoiceState& c : choices) {
+    n_gaps = std::max(n_gaps, static_cast<int64_t>(c.tokens.size()) - 1);
+  }
+  if (n_gaps < 1 || !first_token.has_value()) return std::nullopt;
+  return (*last_token - *first_token) / n_gaps;
+}
+
 void RequestState::ReleaseCache() {
   for (ChoiceState& c : choices) c.cache = EmptyCache();
   held_bytes_ = 0;

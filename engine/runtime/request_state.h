@@ -66,6 +66,9 @@ class RequestState {
   void NotePeak();
   int64_t held_bytes() const { return held_bytes_; }  // at the last NotePeak
   int32_t n_unfinished() const;
+  // Returns the mean time from a token to the next of the choice that has most tokens; nullopt
+  // while no choice has two. A choice that ended early does not tell how long the last token took.
+  std::optional<absl::Duration> MeanGap() const;
   // Drops the cache: all rows will be computed once more.
   void ReleaseCache();
 
@@ -91,6 +94,7 @@ class RequestState {
   int32_t n_cached_tokens = 0;                          // prompt tokens found in the prefix cache
   int32_t n_drafted_tokens = 0, n_accepted_tokens = 0;  // of all choices
   const absl::Time submitted;
+  // `first_token` and `last_token` are times of any choice's tokens.
   std::optional<absl::Time> started, first_token, last_token;
 
  private:

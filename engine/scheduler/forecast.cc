@@ -92,6 +92,7 @@ class Play {
 }  // namespace
 
 void StepCostMeter::Note(int64_t n_rows, absl::Duration took) {
+  if (took <= absl::ZeroDuration()) return;  // the clock was set back
   const auto x = static_cast<double>(n_rows);
   double y = absl::ToDoubleSeconds(took);
   // A machine that stood still for once says little about the steps to come.

@@ -189,7 +189,7 @@ bool Scheduler::AdmitNext(std::vector<uint64_t>* preempted) {
   LK_CHECK(n_cached >= 0 && n_cached < r.n_prompt_tokens);
   entry.sequences[0].n_computed = n_cached;
   // A preemption is not the tenant's fault: rows computed again are free.
-  if (entry.n_known() == r.n_prompt_tokens) queue_.Charge(r.tenant, r.n_prompt_tokens - n_cached);
+  if (!std::exchange(entry.is_charged, true)) queue_.Charge(r.tenant, r.n_prompt_tokens - n_cached);
   return true;
 }
 
@@ -318,6 +318,13 @@ void Scheduler::Park(uint64_t request) {
   entry->is_paused = true;
 }
 
+void Scheduler::NoteCachedRows(uint64_t request, int64_t n_rows) {
+  Entry* entry = Find(request);
+  if (entry == nullptr || entry->is_running()) return;
+  LK_CHECK(n_rows >= 0 && n_rows < entry->request.n_prompt_tokens);
+  entry->n_cached_rows = n_rows;
+}
+
 void Scheduler::Remove(uint64_t request) {
   Entry* entry = Find(request);
   if (entry == nullptr) return;
@@ -339,6 +346,7 @@ RemainingWork Scheduler::Remaining(const Entry& entry) const {
     if (n_rows > 1 || s.n_known == r.n_prompt_tokens) work.n_prompt_rows += n_rows;
     n_generated = std::max(n_generated, s.n_known - r.n_prompt_tokens);
   }
+  if (!entry.is_running()) work.n_prompt_rows -= std::min(work.n_prompt_rows, entry.n_cached_rows);
   work.n_decode_rows = std::max(ProbableNewTokens(r) - n_generated,
                                 std::min(kGrowthTokens / 8, r.max_new_tokens - n_generated));
   work.n_choices = entry.n_unfinished();

@@ -113,6 +113,9 @@ class Scheduler {
   // Takes a waiting request, whose prefix is being fetched, out of the queue until it is resumed. It
   // keeps its place. Other ids are ignored.
   void Park(uint64_t request);
+  // Notes that the cache holds the first n_rows of a waiting request's prompt: forecasts leave them
+  // out. Options::cached_rows says what the cache holds at the admission. Other ids are ignored.
+  void NoteCachedRows(uint64_t request, int64_t n_rows);
   // Forgets a request, waiting or running, and its reservation. Unknown ids are ignored.
   void Remove(uint64_t request);
 
@@ -143,7 +146,9 @@ class Scheduler {
     int64_t reserved_tokens = 0;
     enum class State { kQueued, kRunning, kParked } state = State::kQueued;
     bool is_paused = false;
-    bool has_places = false;  // in the running set, for its unfinished choices
+    bool has_places = false;    // in the running set, for its unfinished choices
+    int64_t n_cached_rows = 0;  // while it waits, for forecasts (NoteCachedRows)
+    bool is_charged = false;    // its tenant has paid for the prompt's rows
 
     bool is_running() const { return state == State::kRunning; }
     // Whether choices compute rows of their own; before, choice 0 computes the prompt.

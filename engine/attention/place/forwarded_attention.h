@@ -45,6 +45,13 @@ class ForwardedAttention : public AttentionMechanism {
                                       int64_t n_tokens) const override {
     return real_->Prefix(sequence, n_computed, n_tokens);
   }
+  std::optional<int64_t> part_tokens(const AttentionOptions& options) const override {
+    return real_->part_tokens(options);
+  }
+  void AppendPart(const SequenceCache& from, int64_t begin, int64_t end,
+                  SequenceCache& prefix) const override {
+    real_->AppendPart(from, begin, end, prefix);
+  }
   PrefixReach prefix_reach() const override { return real_->prefix_reach(); }
   std::optional<int64_t> prompt_block(const AttentionOptions& options) const override {
     return real_->prompt_block(options);

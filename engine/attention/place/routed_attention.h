@@ -65,6 +65,13 @@ class RoutedAttention : public AttentionMechanism {
                                       int64_t n_tokens) const override {
     return Of(sequence.options).Prefix(sequence, n_computed, n_tokens);
   }
+  std::optional<int64_t> part_tokens(const AttentionOptions& options) const override {
+    return Of(options).part_tokens(options);
+  }
+  void AppendPart(const SequenceCache& from, int64_t begin, int64_t end,
+                  SequenceCache& prefix) const override {
+    Of(from.options).AppendPart(from, begin, end, prefix);
+  }
   PrefixReach prefix_reach() const override { return second_->prefix_reach(); }
   std::optional<int64_t> prompt_block(const AttentionOptions& options) const override {
     return Of(options).prompt_block(options);

@@ -47,6 +47,13 @@ std::optional<SequenceCache> SlicePolicy::Prefix(const SequenceCache& sequence, 
   return prefix;
 }
 
+void SlicePolicy::AppendPart(const SequenceCache& from, int64_t begin, int64_t end,
+                             SequenceCache& prefix) const {
+  AppendElements(from.state.As<SliceState>().pages, begin / kPageTokens, end / kPageTokens,
+                 prefix.state.As<SliceState>().pages);
+  prefix.n_tokens += end - begin;
+}
+
 absl::Status SlicePolicy::TakeOwnPages(const Segment& segment) const {
   return TakeSlabPages(segment, PageBytes(), *context_.cache,
                        segment.sequence->state.As<SliceState>().pages);

@@ -38,6 +38,9 @@ class SlicePolicy : public AttentionMechanism {
   int64_t RevocableRows(const SequenceCache&, int64_t n_rows) const override { return n_rows; }
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;
+  std::optional<int64_t> part_tokens(const AttentionOptions&) const override { return kPageTokens; }
+  void AppendPart(const SequenceCache& from, int64_t begin, int64_t end,
+                  SequenceCache& prefix) const override;
 
  protected:
   bool IsAligned() const { return id_ == Mechanism::kSuper; }

@@ -227,6 +227,18 @@ std::optional<SequenceCache> CodedStandard::Prefix(const SequenceCache& sequence
   return prefix;
 }
 
+std::optional<int64_t> CodedStandard::part_tokens(const AttentionOptions& options) const {
+  return CodesPrefixes(options) ? kPrefixBlockTokens : HostStandard::part_tokens(options);
+}
+
+void CodedStandard::AppendPart(const SequenceCache& from, int64_t begin, int64_t end,
+                               SequenceCache& prefix) const {
+  if (!CodesPrefixes(from.options)) return HostStandard::AppendPart(from, begin, end, prefix);
+  AppendElements(from.state.As<StandardState>().coded_blocks, begin / kPrefixBlockTokens,
+                 end / kPrefixBlockTokens, prefix.state.As<StandardState>().coded_blocks);
+  prefix.n_tokens += end - begin;
+}
+
 std::optional<PieceShape> CodedStandard::piece_shape(const AttentionOptions& options) const {
   if (!CodesPrefixes(options)) return HostStandard::piece_shape(options);
   return PieceShape{kPrefixBlockTokens, MaxCodeBytes(options)};

@@ -35,6 +35,9 @@ class CodedStandard : public HostStandard {
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;
+  std::optional<int64_t> part_tokens(const AttentionOptions& options) const override;
+  void AppendPart(const SequenceCache& from, int64_t begin, int64_t end,
+                  SequenceCache& prefix) const override;
   // A piece is a block's code where prefixes are coded.
   std::optional<PieceShape> piece_shape(const AttentionOptions& options) const override;
   absl::Span<const std::byte> PieceBytes(const SequenceCache& prefix, int64_t i) const override;

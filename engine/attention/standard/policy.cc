@@ -94,4 +94,15 @@ std::optional<SequenceCache> StandardPolicy::Prefix(const SequenceCache& sequenc
   return prefix;
 }
 
+void StandardPolicy::AppendPart(const SequenceCache& from, int64_t begin, int64_t end,
+                                SequenceCache& prefix) const {
+  const int64_t first_page = begin / kPageTokens, end_page = end / kPageTokens;
+  if (IsQuantized(from.options)) {
+    AppendElements(from.state.As<StandardState>().closed_pages, first_page, end_page,
+                   prefix.state.As<StandardState>().closed_pages);
+  }
+  AppendElements(from.pages, first_page, end_page, prefix.pages);
+  prefix.n_tokens += end - begin;
+}
+
 }  // namespace lowkey

@@ -59,6 +59,9 @@ class StandardPolicy : public AttentionMechanism {
   void Advance(SequenceCache& sequence, int64_t n_rows) override;
   std::optional<SequenceCache> Prefix(const SequenceCache& sequence, int64_t n_computed,
                                       int64_t n_tokens) const override;
+  std::optional<int64_t> part_tokens(const AttentionOptions&) const override { return kPageTokens; }
+  void AppendPart(const SequenceCache& from, int64_t begin, int64_t end,
+                  SequenceCache& prefix) const override;
 
  protected:
   // Takes slabs of page_bytes for the pages that the segment's rows fill, from the page of its

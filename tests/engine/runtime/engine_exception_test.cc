@@ -164,6 +164,11 @@ TEST_F(EngineExceptionTest, ThatDoesNotComeBackIsNoticedByNobody) {
   }
 }
 
+TEST_F(EngineExceptionTest, AtARequestsEndOnlyDelaysItsLastEvent) {
+  const Outcome alone = OutcomeOf(*Submit(Culprit()));
+  EXPECT_EQ(OutcomeOf(*RunTogether(Culprit(), {.where = Where::kReport, .n_times = 1})), alone);
+}
+
 TEST_F(EngineExceptionTest, WhileAPrefixIsSavedCostsThePrefixAlone) {
   EngineRequest request = Request(kCulpritPrompt, kNewTokens, 11);
   const auto culprit = RunTogether(request, {.where = Where::kPrefix, .from_token = 0});

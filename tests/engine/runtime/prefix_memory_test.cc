@@ -48,6 +48,28 @@ TEST(PrefixMemoryTest, PrefixesThatMovedAreForgottenWhole) {
   EXPECT_EQ(counted.n_bytes(), 0);
 }
 
+// Atp trims the slabs of its blocks after the prefix that holds them was saved.
+TEST(PrefixMemoryTest, SlabsThatShrinkAreCountedAgain) {
+  const auto cache = Cache::Create(16 * kPage, kPage, nullptr).value();
+  PrefixMemory counted;
+  SequenceCache sequence;
+  sequence.pages = {cache->AllocatePage().value()};
+  const auto slab = cache->AllocateSlab(kPage).value();
+  sequence.state.As<OneSlab>().slab = slab;
+  {
+    HeldPrefix held(sequence, counted);
+    held.Count(nullptr);
+    slab->Shrink(640);
+    counted.Recount();
+    EXPECT_EQ(counted.n_bytes(), kPage + 640);
+    HeldPrefix gone(sequence, counted);
+    gone.Count(nullptr);
+  }
+  EXPECT_EQ(counted.n_bytes(), 0);
+  counted.Recount();
+  EXPECT_EQ(counted.n_bytes(), 0);
+}
+
 // Each page of a long prompt has a prefix: what the shorter one holds is not counted again.
 TEST(PrefixMemoryTest, LongerPrefixesCountWhatTheyAdd) {
   const auto cache = Cache::Create(16 * kPage, kPage, nullptr).value();

@@ -56,6 +56,11 @@ class ThrowingAttention : public ForwardedAttention {
     return real().Prefix(sequence, n_computed, n_tokens);
   }
 
+  SequenceReport Report(absl::Span<const SequenceCache* const> sequences) const override {
+    MaybeThrow(Where::kReport, *sequences[0], sequences[0]->n_tokens);
+    return real().Report(sequences);
+  }
+
  private:
   static int64_t EndOf(const Segment& s) { return s.first_position + s.n_rows; }
 

@@ -10,7 +10,7 @@ namespace lowkey {
 // In programs that link throwing_attention.cc every mechanism throws what it is told to, where it
 // is told to, for sequences whose prompt has so many tokens; else it is what it always is.
 struct AttentionFault {
-  enum class Where { kNowhere, kPlan, kAttend, kWorker, kAdvance, kPrefix };
+  enum class Where { kNowhere, kPlan, kAttend, kWorker, kAdvance, kPrefix, kReport };
 
   std::atomic<Where> where{Where::kNowhere};
   std::atomic<int64_t> n_prompt_tokens{0};

@@ -58,6 +58,14 @@ TEST(StepCostMeterTest, OneStandstillIsNoSlowMachine) {
   EXPECT_LT(meter.cost()->per_row, 0.002);
 }
 
+TEST(StepCostMeterTest, AClockThatGoesBackTeachesNothing) {
+  StepCostMeter meter;
+  for (int i = 0; i < 20; ++i) meter.Note(16, absl::Milliseconds(32));
+  meter.Note(16, -absl::Hours(1));
+  meter.Note(16, absl::ZeroDuration());
+  EXPECT_NEAR(meter.cost()->per_step + 16 * meter.cost()->per_row, 0.032, 1e-6);
+}
+
 constexpr absl::Time kNow = absl::FromUnixSeconds(1'000'000);
 
 TEST(ForecastErrorsTest, CorrectsToTheWorstOfThirty) {

@@ -360,6 +360,34 @@ TEST(Scheduler, PredictsByWhoseTurnItIs) {
   EXPECT_EQ(s.n_waiting(), 10);
 }
 
+TEST(Scheduler, APromptThatIsPreemptedIsPaidForOnce) {
+  Scheduler s({8, 1, 1000, 100});
+  const auto request = [](uint64_t id, const char* tenant, int64_t n_prompt_tokens) {
+    SchedulerRequest r = Growing(id, n_prompt_tokens, 1);
+    r.tenant = tenant;
+    return r;
+  };
+  Enqueue(s, {request(1, "a", 40), request(2, "b", 60), request(3, "b", 60), request(4, "a", 1)});
+  EXPECT_EQ(Step(s).at(0).request, 1u);
+  s.Preempt(1);  // in the middle of its prompt
+  EXPECT_EQ(Step(s).at(0).request, 2u);
+  s.Remove(2);
+  EXPECT_EQ(Step(s).at(0).request, 1u);
+  s.Remove(1);
+  EXPECT_EQ(Step(s).at(0).request, 4u) << "a had 40 rows and b 60";
+}
+
+TEST(Scheduler, ForecastsLeaveOutCachedRowsOfThoseThatWait) {
+  Scheduler s({8, 1, 10000, 100});
+  const StepCost cost{0, 0.001};
+  Enqueue(s, {Growing(1, 1000, 1)});
+  const SchedulerRequest next = Growing(2, 10, 1);
+  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, cost, 8).wait), 1.0, 0.01);
+  s.NoteCachedRows(1, 960);
+  s.NoteCachedRows(7, 960);  // an unknown id
+  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, cost, 8).wait), 0.04, 0.01);
+}
+
 TEST(Scheduler, PausedRequestsGiveWayToThoseThatWait) {
   Scheduler s(kGrowing);
   Enqueue(s, {Growing(1, 1, 500), Growing(2, 1, 500)});

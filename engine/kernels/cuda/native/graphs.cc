@@ -1,5 +1,7 @@
 #include "engine/kernels/cuda/native/graphs.h"
 
+#include <utility>
+
 namespace lowkey {
 namespace {
 
@@ -13,10 +15,14 @@ void Destroy(cudaGraphExec_t graph) {
 Graphs::~Graphs() { work_.Each(Destroy); }
 
 bool Graphs::Launch(uint64_t key, cudaError_t& error) {
-  const cudaGraphExec_t* const graph = work_.Find(key);
+  cudaGraphExec_t* const graph = work_.Find(key);
   if (graph == nullptr || *graph == nullptr) return false;
   error = cudaGraphLaunch(*graph, stream_);
-  return true;
+  if (error != cudaErrorMemoryAllocation) return true;
+  Destroy(std::exchange(*graph, nullptr));
+  (void)cudaGetLastError();
+  error = cudaSuccess;
+  return false;
 }
 
 void Graphs::Capture(uint64_t key, absl::FunctionRef<bool()> queue) {

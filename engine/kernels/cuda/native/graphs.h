@@ -19,7 +19,7 @@ class Graphs {
   Graphs& operator=(const Graphs&) = delete;
 
   // Queues the graph of this key, if there is one, and returns whether there is; `error` is the
-  // result.
+  // result. A graph that finds no memory is forgotten, as work that cannot be captured.
   bool Launch(uint64_t key, cudaError_t& error);
   // Returns whether Capture should be called for a key that has no graph: the key is seen for the
   // second time.

@@ -138,10 +138,12 @@ absl::Status NativeDevice::Download(const void* from, void* to, int64_t size_byt
   return status_;
 }
 
-// The result of Fetch; without a landing the device is broken.
+// The result of Fetch. Without a landing the device is broken, or `error` says why this copy alone
+// was not queued.
 class NativeDevice::Landed : public Fetched {
  public:
-  Landed(NativeDevice& device, Staging::Landing* landing) : device_(device), landing_(landing) {}
+  Landed(NativeDevice& device, Staging::Landing* landing, absl::Status error)
+      : device_(device), landing_(landing), error_(std::move(error)) {}
   ~Landed() override {
     if (landing_ != nullptr) device_.staging_->Return(landing_);
   }
@@ -151,6 +153,7 @@ class NativeDevice::Landed : public Fetched {
       device_.Note(CudaStatus(cudaEventSynchronize(landing_->landed), "queued work"));
     }
     LK_RETURN_IF_ERROR(device_.status_);
+    LK_RETURN_IF_ERROR(error_);
     LK_CHECK(landing_ != nullptr);  // else Fetch was called within repeated work
     return landing_->memory;
   }
@@ -158,16 +161,24 @@ class NativeDevice::Landed : public Fetched {
  private:
   NativeDevice& device_;
   Staging::Landing* const landing_;
+  const absl::Status error_;
 };
 
 std::unique_ptr<Fetched> NativeDevice::Fetch(const void* from, int64_t size_bytes) {
   Staging::Landing* landing = nullptr;
+  absl::Status error;
   if (EnterUncaptured()) {
     auto fetched = staging_->Fetch(from, size_bytes);
     if (fetched.ok()) landing = *fetched;
-    Note(fetched.status());
+    if (absl::IsResourceExhausted(fetched.status())) {
+      // Pinned memory that the host does not have now is no fault of the device.
+      error = fetched.status();
+      (void)cudaGetLastError();
+    } else {
+      Note(fetched.status());
+    }
   }
-  return std::make_unique<Landed>(*this, landing);
+  return std::make_unique<Landed>(*this, landing, std::move(error));
 }
 
 absl::Status NativeDevice::Wait() {
