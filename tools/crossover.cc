@@ -109,7 +109,7 @@ absl::Status RunCrossover(const FlagValues& flags) {
   if (flags.IsGiven("html")) {
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("html"), ReportPage(report)));
   }
-  std::printf("%s", flags.Switch("json") ? (JsonLine(report) + "\n").c_str()
+  std::printf("%s", flags.Switch("json") ? (ReportJson(report) + "\n").c_str()
                                          : CalibrationText(calibration).c_str());
   return absl::OkStatus();
 }
