@@ -256,8 +256,6 @@ absl::StatusOr<SettingValue> ToSetting(std::string_view name,
       absl::StrCat(std::string(name), ": no value, expected a bool, number or string"));
 }
 
-bool IsOption(std::string_view name) { return FindOption(name) != nullptr; }
-
 absl::Status SetOption(std::string_view where, std::string_view name, const SettingValue& value,
                        GenerationRequest& request) {
   const std::string full = absl::StrCat(std::string(where), std::string(name));
