@@ -10,6 +10,7 @@
 #include "tokenizer/chat/builtins/builtins.h"
 #include "tokenizer/chat/values/format.h"
 #include "tokenizer/chat/values/operators.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey::jinja {
 namespace {

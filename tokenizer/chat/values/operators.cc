@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey::jinja {
 namespace {

@@ -83,10 +83,6 @@ bool Text::IsUsers(size_t at) const {
   return range != user_ranges_.end() && range->begin <= at;
 }
 
-size_t CountCharacters(std::string_view text) {
-  return text.size() - static_cast<size_t>(std::count_if(text.begin(), text.end(), IsContinuation));
-}
-
 bool IsSpace(char32_t code_point) {
   return IsWhiteSpace(code_point) || (code_point >= 0x1C && code_point <= 0x1F);
 }
