@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/base/dtype.h"
+#include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -36,7 +37,7 @@ void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, fl
 
 int64_t DotWidth(const AttentionGeometry& g) {
   constexpr int64_t kStep = 32;
-  return (g.head_dim + kStep - 1) / kStep * kStep;
+  return RoundUp(g.head_dim, kStep);
 }
 
 KvTile TileOf(const AttentionGeometry& g, std::byte* page, int64_t layer, int64_t kv_head) {
