@@ -15,15 +15,6 @@ float LoadElement(const std::byte* p, StorageType type, int64_t i) {
 }
 
 template <typename T>
-T Convert(float x) {
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return x;
-  } else {
-    return ToBFloat16(x).bits;
-  }
-}
-
-template <typename T>
 void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, float scale,
                 const float* k, const float* v) {
   T* keys = reinterpret_cast<T*>(tile.keys) + slot;
