@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"

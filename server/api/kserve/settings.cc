@@ -4,7 +4,6 @@
 #include <functional>
 #include <limits>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"

@@ -1,6 +1,5 @@
 // Filters that give a string, and the methods of strings. All keep track of the user's bytes.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 

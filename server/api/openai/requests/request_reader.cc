@@ -1,7 +1,6 @@
 #include "server/api/openai/requests/request_reader.h"
 
 #include <algorithm>
-#include <limits>
 #include <random>
 #include <utility>
 
