@@ -3,7 +3,6 @@
 #include <google/protobuf/util/json_util.h>
 #include <grpcpp/grpcpp.h>
 
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -103,7 +103,6 @@ constexpr Flag kChatFlags[] = {
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
 // Between the end of a stream that was not read and that of its connection.
 constexpr absl::Duration kTimeToTell = absl::Seconds(10);
-constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr Flag kSelectionFlags[] = {
     {"profile", "FILE", "",
      "this machine's rates, as lowkey crossover --output wrote them; none: do without [measured "

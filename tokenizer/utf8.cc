@@ -1,5 +1,6 @@
 #include "tokenizer/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace lowkey {
@@ -78,6 +79,10 @@ void AppendCodePoint(char32_t code_point, std::string& text) {
   } else {
     text += {static_cast<char>(0xF0 | code_point >> 18), tail(12), tail(6), tail(0)};
   }
+}
+
+size_t CountCharacters(std::string_view text) {
+  return text.size() - static_cast<size_t>(std::count_if(text.begin(), text.end(), IsContinuation));
 }
 
 std::string_view LastCharacter(std::string_view text) {

@@ -39,6 +39,9 @@ size_t CharacterBytes(std::string_view text, size_t at);
 char32_t CodePointAt(std::string_view text, size_t at);
 std::string_view LastCharacter(std::string_view text);
 
+// Returns the number of characters: of the bytes that do not go on with one.
+size_t CountCharacters(std::string_view text);
+
 void AppendCodePoint(char32_t code_point, std::string& text);
 
 // Unicode's White_Space.

@@ -1,7 +1,6 @@
 // lowkey attend: computes one mechanism over given tensors.
 #include <cstdio>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"

@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -109,7 +108,7 @@ absl::Status RunCrossover(const FlagValues& flags) {
   if (flags.IsGiven("html")) {
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("html"), ReportPage(report)));
   }
-  std::printf("%s", flags.Switch("json") ? (JsonLine(report) + "\n").c_str()
+  std::printf("%s", flags.Switch("json") ? (ReportJson(report) + "\n").c_str()
                                          : CalibrationText(calibration).c_str());
   return absl::OkStatus();
 }

@@ -5,12 +5,10 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/attention/principal_codes.h"
 #include "engine/base/machine.h"

@@ -1,10 +1,8 @@
 // lowkey logits: computes logits of token ids, to compare the engine with other implementations.
 #include <cstdio>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/safetensors.h"
 #include "engine/runtime/inspect.h"

@@ -168,12 +168,12 @@ absl::Status RunBench(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(RunSweep(flags, plan, target, report));
   const nlohmann::ordered_json document = ReportDocument(report);
   if (flags.Switch("json")) {
-    std::printf("%s\n", JsonLine(document).c_str());
+    std::printf("%s\n", ReportJson(document).c_str());
   } else if (report.points.size() > 1) {
     std::printf("%s", SweepText(report.points).c_str());
   }
   if (flags.IsGiven("output")) {
-    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), JsonLine(document) + "\n"));
+    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ReportJson(document) + "\n"));
   }
   if (flags.IsGiven("html")) return WriteTextFile(flags.Text("html"), ReportPage(document));
   return absl::OkStatus();

@@ -12,7 +12,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,5 @@
 #include "client/load/trace.h"
 
-#include <cmath>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "engine/base/machine.h"
@@ -80,7 +77,7 @@ Json BeginReport(const std::string& title) {
           {"tables", Json::array()}};
 }
 
-std::string JsonLine(const Json& report) {
+std::string ReportJson(const Json& report) {
   return report.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
@@ -88,7 +85,7 @@ std::string ReportPage(const Json& report) {
   std::string tables;
   for (const Json& table : report["tables"]) absl::StrAppend(&tables, TableHtml(table));
   // Only strings of JSON hold "<": escaped, none of them ends the script element or hides its end.
-  const std::string json = absl::StrReplaceAll(JsonLine(report), {{"<", "\\u003c"}});
+  const std::string json = absl::StrReplaceAll(ReportJson(report), {{"<", "\\u003c"}});
   return absl::StrReplaceAll(
       kPageTemplate,
       {{"@TITLE@", Escaped(report["title"])}, {"@TABLES@", tables}, {"@REPORT@", json}});

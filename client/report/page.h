@@ -34,8 +34,8 @@ std::string NumberText(double value);
 // current time, and empty lists of charts and tables.
 nlohmann::ordered_json BeginReport(const std::string& title);
 
-// Returns the report in one line.
-std::string JsonLine(const nlohmann::ordered_json& report);
+// Returns the report in one line of ASCII. Bytes that are not UTF-8 become U+FFFD.
+std::string ReportJson(const nlohmann::ordered_json& report);
 
 extern const char kPageTemplate[];  // page.html, which CMake makes a source of
 

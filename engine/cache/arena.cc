@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/memory/memory.h"
+#include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -13,19 +14,17 @@ constexpr int64_t kAlignment = 64;
 // copies.
 constexpr int64_t kMostPieces = 64;
 
-int64_t RoundUp(int64_t n_bytes) { return (n_bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 // Returns where the bytes of a slab end. An empty slab takes some, so that no two have one offset.
 int64_t EndOf(const Arena::Place& place) {
-  return place.offset + RoundUp(std::max<int64_t>(1, place.size_bytes));
+  return place.offset + RoundUp(std::max<int64_t>(1, place.size_bytes), kAlignment);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(int64_t size_bytes, int64_t page_bytes,
                                                      Memory* memory) {
-  LK_ASSIGN_OR_RETURN(Buffer data,
-                      Buffer::Allocate(static_cast<size_t>(RoundUp(size_bytes)), memory));
+  LK_ASSIGN_OR_RETURN(
+      Buffer data, Buffer::Allocate(static_cast<size_t>(RoundUp(size_bytes, kAlignment)), memory));
   return absl::WrapUnique(new Arena(std::move(data), page_bytes, memory));
 }
 

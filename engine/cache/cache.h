@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/buffer.h"
+#include "engine/base/round_up.h"
 #include "engine/cache/arena.h"
 #include "engine/cache/slab_regions.h"
 
@@ -25,7 +26,7 @@ class Slab;
 inline constexpr int64_t kPageTokens = 64;
 
 // Returns the number of pages that hold n_tokens.
-inline int64_t PagesFor(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
+inline int64_t PagesFor(int64_t n_tokens) { return DivideUp(n_tokens, kPageTokens); }
 
 // Tells the pages and slabs that are held from one another: the addresses of their bytes may change.
 using MemoryId = std::pair<const void*, int64_t>;

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/config/perplexity_ratios.h"
 #include "engine/config/selection_rules.h"

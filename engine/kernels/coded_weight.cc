@@ -1,7 +1,6 @@
 #include "engine/kernels/coded_weight.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "engine/base/round_up.h"
+
 namespace lowkey {
 
 enum class CodeFormat;  // coded_weight.h
@@ -43,7 +45,7 @@ inline constexpr int64_t kPairSteps = 32;
 inline constexpr int64_t kUnitRows = 16;  // the rows of a matrix unit's tile
 
 inline int64_t NumTiles(int64_t n_rows, int64_t max_tile_rows) {
-  return (n_rows + max_tile_rows - 1) / max_tile_rows;
+  return DivideUp(n_rows, max_tile_rows);
 }
 // Tiles are of nearly equal height: 7 rows are 3 + 4, not 6 + 1.
 inline int64_t NextTileRows(int64_t rows_left, int64_t tiles_left) {

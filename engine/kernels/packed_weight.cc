@@ -1,6 +1,5 @@
 #include "engine/kernels/packed_weight.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "engine/base/dtype.h"

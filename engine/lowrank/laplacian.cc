@@ -1,6 +1,5 @@
 #include "engine/lowrank/laplacian.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>

@@ -14,9 +14,6 @@ namespace lowkey {
 // The number of vectors that are coded together: the tokens of a cache page.
 inline constexpr int64_t kCodedTokens = 64;
 
-// The range of bits per number that a code is made for.
-inline constexpr double kMinCodeBits = 1.5;
-
 // A vector's components are divided by one of these before they are quantized.
 inline constexpr float kCodeGains[] = {1.0f, 1.6f, 2.6f, 4.2f};
 inline constexpr int kCodeGainBits = 2;

@@ -1,6 +1,5 @@
 // The engine's thread: takes what was submitted, and computes step after step (engine_step.cc).
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

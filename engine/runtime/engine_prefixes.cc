@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/status_macros.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/guarded.h"
 

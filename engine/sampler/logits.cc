@@ -1,7 +1,6 @@
 #include "engine/sampler/logits.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "engine/kernels/sampling_arithmetic.h"

@@ -105,7 +105,6 @@ class TokenTable::Parser {
     for (size_t i = 0; i < tenants->size(); ++i) {
       LK_RETURN_IF_ERROR(AddTenant((*tenants)[i], absl::StrCat(name_, ": tenants[", i, "]")));
     }
-    table_.n_tenants_ = tenants->size();
     return std::move(table_);
   }
 

@@ -56,7 +56,6 @@ class TokenTable {
   bool operator==(const TokenTable& other) const { return text_hash_ == other.text_hash_; }
 
   size_t n_tokens() const { return entries_.size(); }
-  size_t n_tenants() const { return n_tenants_; }
 
  private:
   using Hash = std::array<uint64_t, 4>;
@@ -67,7 +66,6 @@ class TokenTable {
   class Parser;
 
   std::vector<Entry> entries_;
-  size_t n_tenants_ = 0;
   Hash text_hash_ = {};
 };
 

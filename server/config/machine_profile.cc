@@ -20,7 +20,6 @@
 namespace lowkey {
 namespace {
 
-constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 constexpr int64_t kLengths[] = {256, 1024, 4096};
 // A change of what is measured, or of what rates mean, takes another number.
 constexpr int kFormat = 5;

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_SERVER_CONFIG_PROFILE_H_
 #define LOWKEY_SERVER_CONFIG_PROFILE_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -13,6 +14,9 @@ namespace lowkey {
 //   {"format": 3, "linear": [{"rows": 1, "rate": 2e10}, ..],
 //    "rates": {"standard": [{"tokens": 512, "prefill": 3e10, "decode": 8e9}, ..], ..}}
 // Rates are multiply-adds a second; the keys are options as reports show them.
+
+// The most bytes of a file that holds a profile.
+inline constexpr size_t kMaxProfileBytes = size_t{1} << 20;
 
 std::string ProfileJson(const SelectionProfile& profile);
 

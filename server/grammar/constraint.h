@@ -40,7 +40,6 @@ class GrammarConstraint : public TokenConstraint {
   bool MayEnd();
   // Returns the bytes that every text must go on with from here, at most max_bytes of them.
   std::string ForcedBytes(size_t max_bytes = 1024);
-  size_t n_stacks() const { return stacks_.size(); }
 
  private:
   std::shared_ptr<const TopMask> MaskOfTop(const Frame& top, int depth);

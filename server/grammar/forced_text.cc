@@ -1,6 +1,5 @@
 #include "server/grammar/forced_text.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 

@@ -37,9 +37,7 @@ struct HttpHead {
 
 // Why an exchange is cut off: HTTP/2's codes of RST_STREAM. HTTP/1.1 closes the connection.
 enum class HttpReset : unsigned {
-  kNoError = 0,
   kInternalError = 2,
-  kRefusedStream = 7,
   kCancel = 8,
   kEnhanceYourCalm = 11,
 };

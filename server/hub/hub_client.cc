@@ -4,9 +4,7 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
-#include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/prefixed.h"

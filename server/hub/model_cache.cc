@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 #include <system_error>
 
 #include "absl/strings/ascii.h"

@@ -1,7 +1,6 @@
 #include "server/hub/selection.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <string_view>

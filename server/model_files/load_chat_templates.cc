@@ -3,7 +3,6 @@
 #include <optional>
 #include <string_view>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/chat/jinja/lexer.h"

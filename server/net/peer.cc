@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 
 #include <cstring>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "server/net/address.h"

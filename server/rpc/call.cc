@@ -1,6 +1,5 @@
 #include "server/rpc/call.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

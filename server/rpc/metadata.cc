@@ -116,21 +116,6 @@ std::string EncodeBinaryMetadata(std::string_view bytes) {
   return text;
 }
 
-absl::StatusOr<std::string> DecodeBinaryMetadata(std::string_view text) {
-  // Abseil takes blanks and other signs of padding, too.
-  const size_t n_digits = text.find_last_not_of('=') + 1;
-  const size_t n_pads = text.size() - n_digits;
-  const std::string digits(text.substr(0, n_digits));
-  const auto is_digit = [](char c) { return absl::ascii_isalnum(c) || c == '+' || c == '/'; };
-  std::string bytes;
-  if (n_pads > 2 || (n_pads > 0 && text.size() % 4 != 0) ||
-      !std::all_of(digits.begin(), digits.end(), is_digit) ||
-      !absl::Base64Unescape(digits, &bytes)) {
-    return absl::InvalidArgumentError("metadata: malformed, expected base64");
-  }
-  return bytes;
-}
-
 HttpFields ToStatusFields(const absl::Status& status) {
   HttpFields fields = {{"grpc-status", absl::StrCat(CodeOf(status))}};
   if (!status.message().empty()) {

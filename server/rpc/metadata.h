@@ -22,9 +22,8 @@ absl::StatusOr<absl::Duration> ParseRpcTimeout(std::string_view text);
 // messages are cut to 1 KiB between UTF-8 characters first.
 std::string EncodeStatusMessage(std::string_view message);
 
-// Base64 without padding, and its reverse with or without padding; INVALID_ARGUMENT for other text.
+// Returns the bytes in base64 without padding.
 std::string EncodeBinaryMetadata(std::string_view bytes);
-absl::StatusOr<std::string> DecodeBinaryMetadata(std::string_view text);
 
 // Returns the fields that end a call: grpc-status, grpc-message, grpc-status-details-bin where the
 // status has details, and grpc-retry-pushback-ms where RetryAfterOf says when to come again.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 
 namespace lowkey {
 namespace {

@@ -4,7 +4,6 @@
 #include <random>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "engine/config/attention_options.h"
 #include "engine/config/enum_names.h"
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "engine/base/retry_after.h"
 #include "server/rpc/metadata.h"
 
@@ -17,7 +18,9 @@ grpc::Status Sent(const absl::Status& status) {
   for (const HttpField& field : ToStatusFields(status)) {
     if (field.name == "grpc-status") code = std::stoi(field.value);
     if (field.name == "grpc-message") message = field.value;
-    if (field.name == "grpc-status-details-bin") details = *DecodeBinaryMetadata(field.value);
+    if (field.name == "grpc-status-details-bin") {
+      EXPECT_TRUE(absl::Base64Unescape(field.value, &details)) << field.value;
+    }
   }
   return grpc::Status(static_cast<grpc::StatusCode>(code), message, details);
 }

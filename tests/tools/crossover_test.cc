@@ -187,7 +187,7 @@ TEST(Report, ChartsMarkTheCrossoversOfTheTables) {
 TEST(Report, IsAProfileToo) {
   Calibration calibration = TwoMechanisms({1, 1, 1, 1});
   calibration.profile.rates["efficient"] = {{512, 2.5e10, 1e9}};
-  const auto read = ParseProfile(JsonLine(CalibrationReport(calibration, "a", "b")), "r.json");
+  const auto read = ParseProfile(ReportJson(CalibrationReport(calibration, "a", "b")), "r.json");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->rates.at("efficient")[0].decode, 1e9);
 }

@@ -1,6 +1,5 @@
 // The normalizer, pre-tokenizer and decoder of a tokenizer.json.
 
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,5 @@
 #include "tokenizer/chat/template_files.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "engine/base/json.h"
 #include "tokenizer/chat/jinja/lexer.h"

@@ -1,6 +1,5 @@
 #include "tokenizer/load/directory.h"
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/bpe/tokenizer_json.h"

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"

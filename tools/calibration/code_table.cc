@@ -1,6 +1,5 @@
 #include "tools/calibration/code_table.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/calibration/code_curve.h"
 #include "server/config/terminal/layout.h"

@@ -1,7 +1,5 @@
 #include "engine/attention/pages/column_pages.h"
 
-#include <cstring>
-
 #include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/base/dtype.h"
+#include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -11,15 +12,6 @@ namespace {
 float LoadElement(const std::byte* p, StorageType type, int64_t i) {
   if (type == StorageType::kFloat32) return reinterpret_cast<const float*>(p)[i];
   return ToFloat(BFloat16{reinterpret_cast<const uint16_t*>(p)[i]});
-}
-
-template <typename T>
-T Convert(float x) {
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return x;
-  } else {
-    return ToBFloat16(x).bits;
-  }
 }
 
 template <typename T>
@@ -36,7 +28,7 @@ void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, fl
 
 int64_t DotWidth(const AttentionGeometry& g) {
   constexpr int64_t kStep = 32;
-  return (g.head_dim + kStep - 1) / kStep * kStep;
+  return RoundUp(g.head_dim, kStep);
 }
 
 KvTile TileOf(const AttentionGeometry& g, std::byte* page, int64_t layer, int64_t kv_head) {

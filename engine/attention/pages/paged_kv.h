@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
+#include "engine/base/dtype.h"
 
 namespace lowkey {
 
@@ -62,6 +63,16 @@ struct PageSlots {
 // values + i * ld.
 void ReadKv(const AttentionGeometry& geometry, const KvTile& tile, const PageSlots& slots,
             float* keys, float* values, int64_t ld);
+
+// Returns x as an element of a page: a float, or the bits of a bf16.
+template <typename T>
+inline T Convert(float x) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return x;
+  } else {
+    return ToBFloat16(x).bits;
+  }
+}
 
 }  // namespace lowkey
 

@@ -21,7 +21,7 @@ int64_t TileBytes(const AttentionGeometry& g, CacheStorage storage) {
 }
 
 // Returns the least bf16 that is not below x >= 0.
-uint16_t RoundUp(float x) {
+uint16_t RoundUpToBFloat16(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   return static_cast<uint16_t>((bits >> 16) + ((bits & 0xffffu) != 0));
 }
@@ -43,7 +43,7 @@ struct Quantizer {
     const float share = highest / (highest - lowest);
     *middle_out = ToBFloat16(share * low + (1 - share) * high).bits;
     middle = ToFloat(BFloat16{*middle_out});
-    *scale_out = RoundUp(std::max((high - middle) / highest, (low - middle) / lowest));
+    *scale_out = RoundUpToBFloat16(std::max((high - middle) / highest, (low - middle) / lowest));
     scale = ToFloat(BFloat16{*scale_out});
   }
 

@@ -5,6 +5,7 @@
 
 #include "engine/attention/attention.h"
 #include "engine/attention/pages/paged_kv.h"
+#include "engine/base/round_up.h"
 
 namespace lowkey {
 
@@ -13,9 +14,7 @@ namespace lowkey {
 // a value's group is 32 channels of one token.
 inline constexpr int64_t kGroup = 32;
 inline constexpr int64_t kKeyGroups = kPageTokens / kGroup;
-inline int64_t ValueGroups(const AttentionGeometry& g) {
-  return (g.head_dim + kGroup - 1) / kGroup;
-}
+inline int64_t ValueGroups(const AttentionGeometry& g) { return DivideUp(g.head_dim, kGroup); }
 
 // Returns the bits of a code; `storage` is not kDtype.
 int CodeBits(CacheStorage storage);

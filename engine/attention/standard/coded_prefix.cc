@@ -203,7 +203,8 @@ void CodedStandard::Attend(const LayerRows& rows) {
 void CodedStandard::Advance(SequenceCache& sequence, int64_t n_rows) {
   HostStandard::Advance(sequence, n_rows);
   if (!CodesPrefixes(sequence.options)) return;
-  for (CodedBlock& block : sequence.state.As<StandardState>().coded_blocks) block.code.reset();
+  for (CodedPromptBlock& block : sequence.state.As<StandardState>().coded_blocks)
+    block.code.reset();
 }
 
 std::optional<SequenceCache> CodedStandard::Prefix(const SequenceCache& sequence,
@@ -211,14 +212,14 @@ std::optional<SequenceCache> CodedStandard::Prefix(const SequenceCache& sequence
   if (!CodesPrefixes(sequence.options)) {
     return HostStandard::Prefix(sequence, n_computed, n_tokens);
   }
-  const std::vector<CodedBlock>& coded = sequence.state.As<StandardState>().coded_blocks;
+  const std::vector<CodedPromptBlock>& coded = sequence.state.As<StandardState>().coded_blocks;
   const int64_t n_blocks = n_tokens / kPrefixBlockTokens;
   if (n_tokens % kPrefixBlockTokens != 0 || static_cast<int64_t>(coded.size()) < n_blocks) {
     return std::nullopt;
   }
   SequenceCache prefix;
   prefix.n_tokens = n_tokens;
-  std::vector<CodedBlock>& blocks = prefix.state.As<StandardState>().coded_blocks;
+  std::vector<CodedPromptBlock>& blocks = prefix.state.As<StandardState>().coded_blocks;
   for (int64_t i = 0; i < n_blocks; ++i) {
     std::shared_ptr<Slab> code = coded[i].known.lock();
     if (code == nullptr) return std::nullopt;

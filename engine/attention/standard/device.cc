@@ -1,7 +1,6 @@
 #include "engine/attention/standard/device.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <utility>
 

@@ -20,7 +20,7 @@ bool IsQuantized(const AttentionOptions& options);
 bool CodesPrefixes(const AttentionOptions& options);
 
 // A block of a prompt in the calibrated code (coded_prefix.h).
-struct CodedBlock {
+struct CodedPromptBlock {
   std::shared_ptr<Slab> code;  // held: by a prefix, and by a sequence whose pages it will become
   std::weak_ptr<Slab> known;   // the same code, or null once nobody holds it
 };
@@ -30,10 +30,10 @@ struct CodedBlock {
 // do. Where prefixes are coded, the first blocks of the prompt.
 struct StandardState {
   std::vector<std::shared_ptr<Slab>> closed_pages;
-  std::vector<CodedBlock> coded_blocks;
+  std::vector<CodedPromptBlock> coded_blocks;
   void VisitSlabs(SlabVisitor visit) const {
     VisitAll(closed_pages, visit);
-    for (const CodedBlock& block : coded_blocks) {
+    for (const CodedPromptBlock& block : coded_blocks) {
       if (block.code != nullptr) visit(*block.code);
     }
   }

@@ -40,15 +40,6 @@ void ReadValues(const AttentionGeometry& g, const T* values, float* x) {
 }
 
 template <typename T>
-T Convert(float x) {
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return x;
-  } else {
-    return ToBFloat16(x).bits;
-  }
-}
-
-template <typename T>
 void WriteTile(const AttentionGeometry& g, const float* keys, const float* values,
                const KvTile& tile) {
   T* to = reinterpret_cast<T*>(tile.keys);

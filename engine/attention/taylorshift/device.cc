@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/kernels.h"
 
@@ -78,7 +79,7 @@ void DeviceTaylorShift::AddBlock(const ReadRange& range, int64_t first_row, int6
   const bool in_one_piece = !is_few && TaylorHasTiles(StepShape());
   const bool has_state = range.n_state_tokens > 0;
   const int64_t slice = in_one_piece ? shape().n_features : TaylorSliceFeatures(g.key_dim());
-  const int64_t n_slices = has_state ? (shape().n_features + slice - 1) / slice : 0;
+  const int64_t n_slices = has_state ? DivideUp(shape().n_features, slice) : 0;
   const int64_t end_page = last / kPageTokens + 1;
   const int64_t near_page = std::min(FirstNearPage(last / kPageTokens), end_page);
   const TableRange far{range.n_state_tokens / kPageTokens, near_page}, near{near_page, end_page};

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/base/round_up.h"
+
 namespace lowkey {
 namespace {
 
@@ -18,9 +20,7 @@ float UnitScale(const float* x, int64_t n) {
   return static_cast<float>(1.0 / std::max(std::sqrt(sum), 1e-12));
 }
 
-int64_t TaylorTaskTokens(const AttentionGeometry& g) {
-  return (kPageTokens + g.group() - 1) / g.group();
-}
+int64_t TaylorTaskTokens(const AttentionGeometry& g) { return DivideUp(kPageTokens, g.group()); }
 
 void TaylorRows::Reserve(const AttentionGeometry& g) {
   const TaylorShape shape(g);
@@ -71,7 +71,7 @@ int64_t TaylorRows::VisibleTokens(int64_t page) const {
 
 void TaylorRows::Score(const float* queries, int64_t ld, const KvTile& tile, int64_t n_visible) {
   const int64_t panel = Kernels().panel_columns;
-  const int64_t n_cols = (n_visible + panel - 1) / panel * panel;
+  const int64_t n_cols = RoundUp(n_visible, panel);
   Kernels().Gemm(geometry_.cache_type, {queries, ld, tile.keys, kPageTokens, panel, scores_.data(),
                                         kPageTokens, n_rows_, n_cols, geometry_.key_dim()});
 }

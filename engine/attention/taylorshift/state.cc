@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/round_up.h"
+
 namespace lowkey {
 namespace {
 
@@ -15,7 +17,7 @@ TaylorShape::TaylorShape(const AttentionGeometry& g)
       n_columns(g.head_dim_padded()),
       n_features(1 + key_dim + key_dim * (key_dim + 1) / 2),
       tile_features(std::max<int64_t>(1, kTargetTileFeatures / key_dim) * key_dim),
-      n_tiles((n_features + tile_features - 1) / tile_features) {
+      n_tiles(DivideUp(n_features, tile_features)) {
   int64_t n = n_features * n_columns;
   for (int64_t t = 0; t < n_tiles; ++t) n += TileStride(t);
   head_floats = (n + 15) / 16 * 16;

@@ -11,7 +11,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "absl/types/span.h"
 #include "engine/base/load_account.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/safetensors.h"

@@ -18,7 +18,7 @@ constexpr size_t kResumeTokens = 128;
 // queue, where neighboring deltas are joined.
 constexpr size_t kMaxUnsentBytes = 16 << 10;
 // The loop itself reads messages and tokenizes texts of at most these sizes, in about 0.1 ms.
-constexpr size_t kSmallMessageBytes = 4 << 10;
+constexpr size_t kQuickMessageBytes = 4 << 10;
 constexpr size_t kQuickTextBytes = 1 << 10;
 constexpr size_t kQuickIds = 1 << 10;
 
@@ -121,7 +121,7 @@ class Handler final : public SingleRequestHandler {
  private:
   void OnRequest(RpcMessage message) override {
     call_->Attach(stream_);
-    if (message.bytes.size() <= kSmallMessageBytes && context_.workers.MayRunOnLoop() &&
+    if (message.bytes.size() <= kQuickMessageBytes && context_.workers.MayRunOnLoop() &&
         call_->BeginSmall(message.bytes)) {
       // Sends a refusal now. The stream ends with it, and may take this handler along.
       const std::shared_ptr<EngineCall> call = call_;

@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/retry_after.h"
-#include "engine/base/status_macros.h"
 #include "server/api/http/api_error.h"
 
 namespace lowkey {

@@ -8,8 +8,6 @@
 
 namespace lowkey {
 namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 constexpr char kHexDigits[] = "0123456789abcdef";
 
 void AppendEscaped(char c, std::string& out) {
@@ -73,7 +71,7 @@ void JsonWriter::AppendText(std::string_view text) {
     }
     out_ += text.substr(begin, n_valid - begin);
     if (n_valid == text.size()) break;
-    out_ += kReplacement;
+    out_ += kReplacementChar;
     text.remove_prefix(n_valid + 1);
   }
   out_ += '"';

@@ -4,7 +4,6 @@
 #include <functional>
 #include <limits>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -255,8 +254,6 @@ absl::StatusOr<SettingValue> ToSetting(std::string_view name,
   return absl::InvalidArgumentError(
       absl::StrCat(std::string(name), ": no value, expected a bool, number or string"));
 }
-
-bool IsOption(std::string_view name) { return FindOption(name) != nullptr; }
 
 absl::Status SetOption(std::string_view where, std::string_view name, const SettingValue& value,
                        GenerationRequest& request) {

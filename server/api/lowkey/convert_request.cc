@@ -1,10 +1,8 @@
 // Converts lowkey.v1 requests to our structs and back.
 #include "server/api/lowkey/convert_request.h"
 
-#include <limits>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {

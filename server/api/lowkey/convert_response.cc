@@ -2,7 +2,6 @@
 #include "server/api/lowkey/convert_response.h"
 
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "engine/config/attention_option_table.h"

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "server/api/calls/event_queue.h"
 #include "server/api/http/proto_json.h"
 

@@ -4,16 +4,16 @@
 #include <string_view>
 #include <utility>
 
+#include "tokenizer/utf8.h"
+
 namespace lowkey {
 namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 // Writes the members of a token and its log-probability. A part of a character has no text whose
 // bytes would be its own.
 void WriteToken(std::string_view text, float logprob, JsonWriter& writer) {
   writer.Key("token").Text(text).Key("logprob").Float(logprob).Key("bytes");
-  if (text.find(kReplacement) != std::string_view::npos) {
+  if (text.find(kReplacementChar) != std::string_view::npos) {
     writer.Null();
     return;
   }

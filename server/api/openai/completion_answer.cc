@@ -4,13 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey {
 namespace {
-
-int64_t CountCharacters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
-}
 
 // One token of a `logprobs` object.
 struct Entry {
@@ -55,7 +52,7 @@ void WriteEntries(const std::vector<Entry>& entries, int64_t& n_characters, Json
   writer.EndArray().Key("text_offset").BeginArray();
   for (const Entry& entry : entries) {
     writer.Int(n_characters);
-    n_characters += CountCharacters(entry.text);
+    n_characters += static_cast<int64_t>(CountCharacters(entry.text));
   }
   writer.EndArray().EndObject();
 }

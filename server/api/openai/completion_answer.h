@@ -28,7 +28,6 @@ class CompletionAnswer final : public Answer {
 
  private:
   // The lists of a choice's `logprobs` object.
-  struct Logprobs;
 
   void WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                   JsonWriter& writer) override;

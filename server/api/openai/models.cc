@@ -1,10 +1,8 @@
 #include "server/api/openai/models.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/api/http/json_writer.h"
 #include "server/api/openai/model_names.h"

@@ -1,7 +1,6 @@
 #include "server/grammar/automaton/budget.h"
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/status_macros.h"
 
 namespace lowkey::grammar {
 

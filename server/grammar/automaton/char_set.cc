@@ -127,13 +127,6 @@ void ForEachUtf8(const CharSet& chars,
   }
 }
 
-void AppendUtf8(uint32_t code_point, std::string& text) {
-  uint8_t bytes[4];
-  const int length = Utf8Length(code_point);
-  Encode(code_point, length, bytes);
-  text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
-}
-
 bool TakeChar(std::string_view& text, uint32_t& code_point) {
   if (text.empty()) return false;
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };

@@ -51,9 +51,6 @@ struct ByteRange8 {
 void ForEachUtf8(const CharSet& chars,
                  absl::FunctionRef<void(const std::vector<ByteRange8>&)> take);
 
-// Appends a character's UTF-8 form.
-void AppendUtf8(uint32_t code_point, std::string& text);
-
 // Takes the character that `text` begins with and drops it from there. Returns false, with nothing
 // dropped, unless `text` begins with a whole character in UTF-8.
 bool TakeChar(std::string_view& text, uint32_t& code_point);

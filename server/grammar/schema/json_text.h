@@ -59,7 +59,6 @@ class JsonRules {
 
  private:
   absl::StatusOr<int32_t> Indent();
-  absl::Status DefineValue();
   absl::StatusOr<int> AddGap(Dfa& dfa, int from);
 
   GrammarBuilder& builder_;

@@ -1,7 +1,6 @@
 #include "server/grammar/schema/schema_merge.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"

@@ -11,6 +11,7 @@
 #include "engine/base/status_macros.h"
 #include "server/grammar/automaton/expression.h"
 #include "server/grammar/syntax/character_reader.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey::grammar {
 namespace {
@@ -187,7 +188,7 @@ class EbnfParser {
       } else {
         LK_ASSIGN_OR_RETURN(character, reader_.ReadChar());
       }
-      AppendUtf8(character, text);
+      AppendCodePoint(character, text);
     }
     return Text(std::move(text));
   }

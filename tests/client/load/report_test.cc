@@ -84,7 +84,7 @@ TEST(ReportTest, TextLeavesOutWhatWasNotAskedFor) {
 }
 
 TEST(ReportTest, JsonIsOneLineWithUnitsInItsNames) {
-  const std::string text = JsonLine(ReportDocument(TwoPoints()));
+  const std::string text = ReportJson(ReportDocument(TwoPoints()));
   EXPECT_THAT(text, Not(HasSubstr("\n")));
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["settings"]["model"], "a<b");

@@ -53,7 +53,6 @@ TEST(TokenTableTest, EveryTokenHasItsTenantAndRights) {
                                        "tokens.json");
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->n_tokens(), 3u);
-  EXPECT_EQ(table->n_tenants(), 2u);
   const TokenGrant* old = table->Find("search-old-000000000000");
   const TokenGrant* renewed = table->Find("search-new-000000000000");
   const TokenGrant* operations = table->Find("operations-000000000000");

@@ -163,10 +163,10 @@ TEST_F(H2SessionTest, SeesACancel) {
 TEST_F(H2SessionTest, ResetsAnExchange) {
   const int32_t id = client_.Begin(RequestFields("POST", "/a"));
   Talk();
-  host_.last().exchange->Reset(HttpReset::kRefusedStream);
+  host_.last().exchange->Reset(HttpReset::kEnhanceYourCalm);
   EXPECT_EQ(host_.n_live(), 1u);  // never within a call to its exchange
   Talk();
-  EXPECT_EQ(client_.answers[id].code, static_cast<uint32_t>(NGHTTP2_REFUSED_STREAM));
+  EXPECT_EQ(client_.answers[id].code, static_cast<uint32_t>(NGHTTP2_ENHANCE_YOUR_CALM));
   EXPECT_EQ(host_.n_live(), 0u);
 }
 

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/retry_after.h"
 #include "lowkey/v1/status.pb.h"
@@ -16,6 +17,12 @@ std::map<std::string, std::string> StatusFields(const absl::Status& status) {
   std::map<std::string, std::string> fields;
   for (const HttpField& field : ToStatusFields(status)) fields[field.name] = field.value;
   return fields;
+}
+
+std::string Unescaped(const std::string& text) {
+  std::string bytes;
+  EXPECT_TRUE(absl::Base64Unescape(text, &bytes)) << text;
+  return bytes;
 }
 
 TEST(RpcMetadataTest, ContentTypesOfRpc) {
@@ -77,15 +84,9 @@ TEST(RpcMetadataTest, BinaryMetadata) {
   for (const char* bytes : {"", "a", "ab", "abc", "abcd", "\xFF\xFE\xFD\xFC"}) {
     const std::string text = EncodeBinaryMetadata(bytes);
     EXPECT_THAT(text, testing::Not(testing::HasSubstr("=")));
-    EXPECT_EQ(DecodeBinaryMetadata(text).value(), bytes);
+    EXPECT_EQ(Unescaped(text), bytes);
   }
   EXPECT_EQ(EncodeBinaryMetadata("ab"), "YWI");
-  EXPECT_EQ(DecodeBinaryMetadata("YWI=").value(), "ab");
-  EXPECT_EQ(DecodeBinaryMetadata("YQ==").value(), "a");
-  for (const char* text : {"Y", "YW I", "YWI.", "YWI==", "====", "Y===", "YW=I", "Y-_I", "YWI,"}) {
-    EXPECT_EQ(DecodeBinaryMetadata(text).status().code(), absl::StatusCode::kInvalidArgument)
-        << text;
-  }
 }
 
 TEST(RpcMetadataTest, StatusCodesAreGrpcs) {
@@ -106,8 +107,7 @@ TEST(RpcMetadataTest, SaysWhenToComeAgain) {
   EXPECT_EQ(fields["grpc-status"], "8");
   EXPECT_EQ(fields["grpc-retry-pushback-ms"], "2345");
   v1::StatusDetails details;
-  ASSERT_TRUE(
-      details.ParseFromString(DecodeBinaryMetadata(fields["grpc-status-details-bin"]).value()));
+  ASSERT_TRUE(details.ParseFromString(Unescaped(fields["grpc-status-details-bin"])));
   EXPECT_EQ(details.code(), 8);
   EXPECT_EQ(details.message(), fields["grpc-message"]);
   ASSERT_EQ(details.details_size(), 1);

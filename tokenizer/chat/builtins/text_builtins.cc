@@ -1,6 +1,5 @@
 // Filters that give a string, and the methods of strings. All keep track of the user's bytes.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "tokenizer/chat/builtins/builtins.h"
 #include "tokenizer/chat/values/format.h"
 #include "tokenizer/chat/values/operators.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey::jinja {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey::jinja {
 namespace {

@@ -3,7 +3,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "engine/base/status_macros.h"
 
@@ -81,10 +80,6 @@ bool Text::IsUsers(size_t at) const {
       std::partition_point(user_ranges_.begin(), user_ranges_.end(),
                            [at](const ByteRange& candidate) { return candidate.end <= at; });
   return range != user_ranges_.end() && range->begin <= at;
-}
-
-size_t CountCharacters(std::string_view text) {
-  return text.size() - static_cast<size_t>(std::count_if(text.begin(), text.end(), IsContinuation));
 }
 
 bool IsSpace(char32_t code_point) {

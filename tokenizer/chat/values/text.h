@@ -48,9 +48,6 @@ class Text {
 // Returns Python's str.isspace.
 bool IsSpace(char32_t code_point);
 
-// Returns the number of characters.
-size_t CountCharacters(std::string_view text);
-
 // Return the bytes that are left without white space, or the characters of `set`, at the ends.
 enum class StripSide { kBoth, kLeft, kRight };
 ByteRange StripSpace(std::string_view text, StripSide side);

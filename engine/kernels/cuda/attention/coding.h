@@ -6,7 +6,7 @@
 namespace lowkey {
 
 // Returns the least bf16 that is not below x >= 0.
-__device__ inline uint16_t RoundUp(float x) {
+__device__ inline uint16_t RoundUpToBFloat16(float x) {
   const uint32_t bits = __float_as_uint(x);
   return static_cast<uint16_t>((bits >> 16) + ((bits & 0xffffu) != 0 ? 1 : 0));
 }
@@ -23,7 +23,8 @@ struct Coding {
     const uint16_t rounded =
         FloatToBFloat16(__fadd_rn(__fmul_rn(share, low), __fmul_rn(1 - share, high)));
     middle = BFloat16ToFloat(rounded);
-    const uint16_t up = RoundUp(fmaxf((high - middle) / highest, (low - middle) / lowest));
+    const uint16_t up =
+        RoundUpToBFloat16(fmaxf((high - middle) / highest, (low - middle) / lowest));
     scale = BFloat16ToFloat(up);
     numbers = static_cast<uint32_t>(rounded) << 16 | up;
   }

@@ -1,7 +1,6 @@
 #include "server/api/openai/requests/fields.h"
 
 #include <limits>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

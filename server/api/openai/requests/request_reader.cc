@@ -1,7 +1,6 @@
 #include "server/api/openai/requests/request_reader.h"
 
 #include <algorithm>
-#include <limits>
 #include <random>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 #include "lowkey/v1/generation.pb.h"
 #include "server/api/http/proto_json.h"
 #include "server/api/lowkey/convert_request.h"
@@ -18,8 +18,6 @@ namespace lowkey {
 namespace {
 
 using nlohmann::json;
-
-constexpr size_t kMaxBiases = 1024;
 
 // Fields about the client and the account: they change nothing of an answer.
 constexpr const char* kWithoutEffect[] = {"user",
@@ -69,7 +67,9 @@ absl::Status ReadLogitBias(Fields& fields, std::vector<std::pair<int32_t, float>
       return absl::InvalidArgumentError(
           absl::StrCat("logit_bias: key \"", key.substr(0, 32), "\", expected a token id"));
     }
-    if (!bias.is_number()) return ValueError(name, bias, "a number in -100..100");
+    if (!bias.is_number()) {
+      return ValueError(name, bias, absl::StrCat("a number in -", kMaxBias, "..", kMaxBias));
+    }
     biases.emplace_back(id, bias.get<float>());
   }
   return absl::OkStatus();

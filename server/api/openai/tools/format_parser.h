@@ -64,8 +64,6 @@ class FormatParser : public ToolParser {
   void BeginCall(const std::string& name, std::string id);
   void AddArguments(std::string_view text);
   void EndCall();
-  // Whether only white space has come since the last call's end.
-  bool is_after_call() const { return is_after_call_; }
 
   // An id that no other call has. Formats that have their own form write it.
   virtual std::string MakeId();
@@ -76,7 +74,7 @@ class FormatParser : public ToolParser {
   std::string held_;
   size_t n_matched_ = 0;  // bytes of a marker, the last ones held
   int n_calls_ = 0;
-  bool is_after_call_ = false;
+  bool is_after_call_ = false;  // only white space has come since the last call's end
   std::mt19937_64 random_;
 };
 

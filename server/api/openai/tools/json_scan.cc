@@ -2,27 +2,12 @@
 
 #include <string_view>
 
+#include "tokenizer/utf8.h"
+
 namespace lowkey {
 namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
-void AppendUtf8(uint32_t code, std::string& text) {
-  const auto put = [&text](uint32_t byte) { text.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) return put(code);
-  if (code < 0x800) {
-    put(0xC0 | code >> 6);
-    return put(0x80 | (code & 0x3F));
-  }
-  if (code < 0x10000) {
-    put(0xE0 | code >> 12);
-  } else {
-    put(0xF0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3F));
-  }
-  put(0x80 | (code >> 6 & 0x3F));
-  put(0x80 | (code & 0x3F));
-}
 
 }  // namespace
 
@@ -72,7 +57,7 @@ Scan JsonStringScanner::AddHex(char c, std::string& decoded) {
   const uint32_t code =
       is_low ? 0x10000 + ((high_surrogate_ - 0xD800) << 10) + (unit_ - 0xDC00) : unit_;
   high_surrogate_ = 0;
-  AppendUtf8(code, decoded);
+  AppendCodePoint(code, decoded);
   return Scan::kMore;
 }
 

@@ -89,7 +89,6 @@ c ::= "x" "x"? root "w"
       EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
       return;
     }
-    EXPECT_LE(constraint.n_stacks(), MaskWalk::kMaxStacks);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tokenizer/chat/render.h"
+#include "tokenizer/utf8.h"
 
 namespace lowkey::jinja {
 namespace {
