@@ -42,6 +42,7 @@ constexpr std::pair<std::string_view, std::string_view> kRooms[] = {
     {"server/all_commands.", "main"},
     {"server/main.cc", "main"},
     {"server/serve.cc", "main"},
+    {"server/serve_options.", "main"},
     {"server/version.cc", "main"},
 };
 
