@@ -10,7 +10,7 @@
 #include "engine/runtime/engine.h"
 #include "server/config/flags.h"
 #include "server/front/server.h"
-#include "server/line_log.h"
+#include "server/log/line_log.h"
 #include "server/request/request.h"
 #include "server/trace/otlp_exporter.h"
 #include "tokenizer/chat/template_files.h"
