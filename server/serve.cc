@@ -129,8 +129,7 @@ std::string LimitsText(const Engine& engine) {
   return absl::StrCat(BytesText(stats.weight_bytes), " of weights as ", stats.dtype, ", ",
                       BytesText(limits.cache_bytes), " of cache, context ",
                       CountText(limits.context_tokens), " tokens, ", stats.n_threads,
-                      stats.n_threads == 1 ? " thread (" : " threads (", stats.instruction_set,
-                      ")");
+                      stats.n_threads == 1 ? " thread (" : " threads (", stats.processor, ")");
 }
 
 void ReadCredentialsAgain(const ServeOptions& options) {
