@@ -205,8 +205,7 @@ absl::Status PrintFigure(Engine& engine, const std::string& name) {
     LK_ASSIGN_OR_RETURN(const MachineLimits m, MeasureMachine(engine.Stats().n_threads));
     std::printf(
         "{\"figure\":\"machine\",\"isa\":\"%s\",\"fma_gflops\":%.1f,\"read_gb_per_s\":%.1f}\n",
-        engine.Stats().instruction_set.c_str(), m.peak_flops * 1e-9,
-        m.read_bytes_per_second * 1e-9);
+        engine.Stats().processor.c_str(), m.peak_flops * 1e-9, m.read_bytes_per_second * 1e-9);
     return absl::OkStatus();
   }
   const std::pair<std::string, std::string> parts = absl::StrSplit(name, absl::MaxSplits(':', 1));
@@ -295,7 +294,7 @@ absl::Status Main() {
   const EngineStats stats = (*engine)->Stats();
   LK_ASSIGN_OR_RETURN(const MachineLimits limits, MeasureMachine(stats.n_threads));
   std::printf("%s, %s, %d threads: peak %.1f GFLOP/s (fp32), read %.1f GB/s; weights %.1f MB\n",
-              stats.instruction_set.c_str(), stats.dtype.c_str(), stats.n_threads,
+              stats.processor.c_str(), stats.dtype.c_str(), stats.n_threads,
               limits.peak_flops * 1e-9, limits.read_bytes_per_second * 1e-9,
               static_cast<double>(stats.weight_bytes) * 1e-6);
   if (absl::GetFlag(FLAGS_draft)) {

@@ -154,7 +154,7 @@ absl::Status Main() {
   const Engine& engine = *ways[0].engine;
   const auto vocabulary = std::make_shared<const grammar::Vocabulary>(
       *tokenizer, engine.config().vocab_size, tokenizer->eos_ids());
-  std::printf("%s, %s, %d threads, vocabulary %d\n", engine.Stats().instruction_set.c_str(),
+  std::printf("%s, %s, %d threads, vocabulary %d\n", engine.Stats().processor.c_str(),
               engine.Stats().dtype.c_str(), engine.Stats().n_threads, vocabulary->vocab_size());
   std::printf("%-7s %7s %6s %6s %9s %6s %6s %14s %14s %8s\n", "form", "streams", "jumps", "masks",
               "tokens/s", "ratio", "steps", "drafts right", "masks ahead", "wait us");

@@ -67,14 +67,7 @@ class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
 
  private:
   void AddTokens(int n_tokens) {
-    const double now_s = MonotonicSeconds();
-    if (record_.first_token_s.has_value()) {
-      record_.gaps_ms.push_back(static_cast<float>(1e3 * (now_s - last_token_s_)));
-    } else {
-      record_.first_token_s = now_s;
-    }
-    last_token_s_ = now_s;
-    record_.n_output_tokens += n_tokens;
+    record_.AddTokens(n_tokens, MonotonicSeconds());
     n_tokens_ += n_tokens;
   }
 
@@ -92,7 +85,6 @@ class LoadStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
   std::function<void(StreamRecord)> on_end_;
   v1::GenerateEvent event_;
   StreamRecord record_;
-  double last_token_s_ = 0;
   bool has_final_ = false;
 };
 

@@ -27,6 +27,18 @@ struct StreamRecord {
   // The stream's final event sets these.
   double engine_s = 0;  // queue, prefill and decode by the server's own account
   int64_t peak_cache_bytes = 0;
+  double last_token_s = 0;  // 0 before the first message with tokens
+
+  // Counts the tokens of a message that came at `now_s`, and its gap to the message before it.
+  void AddTokens(int64_t n_tokens, double now_s) {
+    if (first_token_s.has_value()) {
+      gaps_ms.push_back(static_cast<float>(1e3 * (now_s - last_token_s)));
+    } else {
+      first_token_s = now_s;
+    }
+    last_token_s = now_s;
+    n_output_tokens += n_tokens;
+  }
 };
 
 // The load that a server reports.

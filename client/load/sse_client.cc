@@ -163,14 +163,7 @@ class Stream {
   }
 
   void AddToken() {
-    const double now_s = MonotonicSeconds();
-    if (record_.first_token_s.has_value()) {
-      record_.gaps_ms.push_back(static_cast<float>(1e3 * (now_s - last_token_s_)));
-    } else {
-      record_.first_token_s = now_s;
-    }
-    last_token_s_ = now_s;
-    ++record_.n_output_tokens;
+    record_.AddTokens(1, MonotonicSeconds());
     ++n_tokens_;
   }
 
@@ -201,7 +194,6 @@ class Stream {
   const std::function<void(StreamRecord)> on_end_;
   SseReader reader_;
   StreamRecord record_;
-  double last_token_s_ = 0;
   bool has_final_ = false;
   std::string error_;
 };

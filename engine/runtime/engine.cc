@@ -63,7 +63,7 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
   counters_.cache_bytes_total = limits_.cache_bytes;
   counters_.weight_bytes = runner_->weight_bytes();
   counters_.dtype = runner_->weights_name();
-  counters_.instruction_set = runner_->processor();
+  counters_.processor = runner_->processor();
   counters_.n_threads = runner_->n_threads();
   counters_.page_tokens = kPageTokens;
   counters_.keeps_prefixes = keeps_prefixes_;

@@ -245,7 +245,8 @@ struct EngineStats {
   int64_t page_tokens = 0;      // tokens of a sequence that a page of the cache holds
   bool keeps_prefixes = false;  // EngineOptions::keeps_prefixes
   std::string dtype;            // of weights: "float32", "bfloat16", "int8", "float8"
-  std::string instruction_set;  // of the kernels in use: "avx2", ...
+  // The instruction set of the host's kernels ("avx2", ...), or the name of the device.
+  std::string processor;
   int32_t n_threads = 0;
 };
 

@@ -123,12 +123,12 @@ class ModelRunner {
   const AttentionGeometry& geometry() const { return geometry_; }
   // The sequence memory: its limit, the size of a page, and the bytes in use.
   int64_t cache_budget_bytes() const { return place_->cache().budget_bytes(); }
+  int64_t page_bytes() const { return place_->cache().page_bytes(); }
+  int64_t used_cache_bytes() const { return place_->used_cache_bytes(); }
   // The budget of the cache that sequences with these options are held in.
   int64_t cache_budget_bytes(const AttentionOptions& options) const {
     return place_->budget_bytes(mechanism(options.mechanism), options);
   }
-  int64_t page_bytes() const { return place_->cache().page_bytes(); }
-  int64_t used_cache_bytes() const { return place_->used_cache_bytes(); }
   // Calls Cache::SetReclaimer of all caches.
   void SetReclaimer(const std::function<bool()>& reclaim) { place_->SetReclaimer(reclaim); }
   int64_t max_rows() const { return max_rows_; }

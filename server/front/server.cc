@@ -24,13 +24,13 @@
 #include "server/front/front.h"
 #include "server/front/ops.h"
 #include "server/http/trace_fields.h"
+#include "server/log/request_log.h"
 #include "server/net/address.h"
-#include "server/request_log.h"
 #include "server/rpc/call.h"
 #include "server/rpc/health.h"
 #include "server/rpc/metadata.h"
 #include "server/rpc/reflection.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 
 namespace lowkey {
 namespace {

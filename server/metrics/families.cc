@@ -170,7 +170,7 @@ std::vector<MetricFamily> EngineFamilies(const EngineStats& stats, const std::st
   Labels info = make.labels("lowkey:build_info");
   info.insert({{"version", std::string(kVersion)},
                {"dtype", stats.dtype},
-               {"instruction_set", stats.instruction_set}});
+               {"instruction_set", stats.processor}});
   families.push_back(
       GaugeFamily("lowkey:build_info", "Always 1; what runs is in the labels.", 1, info));
   return families;

@@ -65,6 +65,14 @@ class CallState {
   std::atomic<bool> is_over_{false};
 };
 
+// Gives the call's tenant, deadline and cancellation to its request, which `call` must outlive.
+template <typename Request>
+void SetCaller(const RpcContext& context, const CallState& call, Request& request) {
+  request.tenant = context.tenant;
+  request.deadline = context.deadline;
+  request.is_cancelled = [&call] { return call.is_over(); };
+}
+
 // Answers on a worker: serialized request in, serialized response out.
 using RunUnary = std::function<absl::StatusOr<std::string>(
     const RpcContext& context, const CallState& call, const std::string& message)>;

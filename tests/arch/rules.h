@@ -21,7 +21,7 @@ const Edges& DirectEdges();
 Edges Closure(const Edges& edges);
 
 // Returns the module of a path relative to the root, known or not: "engine/base" for
-// "engine/base/buffer.h", "server" for "server/chat.h".
+// "engine/base/buffer.h", "server/text" for "server/text/chat.h".
 std::string ModuleOf(std::string_view path);
 
 // Returns one line per broken rule, by file name: "engine/base/a.cc:3: includes ...". The rules are

@@ -71,7 +71,7 @@ TEST_F(RulesTest, RejectsEngineIncludingServer) {
 TEST_F(RulesTest, RejectsClientAndToolsIncludingWhatServes) {
   Write("client/a.cc",
         "#include \"server/request/request.h\"\n#include \"server/front/server.h\"\n");
-  Write("server/config/a.cc", "#include \"server/chat.h\"\n");
+  Write("server/config/a.cc", "#include \"server/text/chat.h\"\n");
   Write("tools/a.cc",
         "#include \"server/model_files/load_tokenizer.h\"\n#include \"client/client.h\"\n");
   EXPECT_THAT(Check(), ElementsAre(HasSubstr("client/a.cc:2"), HasSubstr("server/config/a.cc:1"),
@@ -79,7 +79,7 @@ TEST_F(RulesTest, RejectsClientAndToolsIncludingWhatServes) {
 }
 
 TEST_F(RulesTest, RejectsProductIncludingTests) {
-  Write("server/a.cc", "#include \"tests/testing/files.h\"\n");
+  Write("server/text/a.cc", "#include \"tests/testing/files.h\"\n");
   EXPECT_THAT(Check(), ElementsAre(HasSubstr("includes tests/testing/files.h")));
 }
 
@@ -183,7 +183,7 @@ TEST(EdgesTest, NamesTheModuleOfAPath) {
   EXPECT_EQ(ModuleOf("engine/kernels/cpu/a.cc"), "engine/kernels");
   EXPECT_EQ(ModuleOf("server/front/server.h"), "server/front");
   EXPECT_EQ(ModuleOf("server/api/lowkey/convert_request.cc"), "server/convert");
-  EXPECT_EQ(ModuleOf("server/text_service.h"), "server");
+  EXPECT_EQ(ModuleOf("server/text/text_service.h"), "server/text");
   EXPECT_EQ(ModuleOf("server/main.cc"), "main");
   EXPECT_EQ(ModuleOf("client/report/page.h"), "client/report");
   EXPECT_EQ(ModuleOf("vector"), "vector");

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "server/front/server.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 #include "tests/integration/child_process.h"
 #include "tests/integration/terminal_process.h"
 #include "tests/server/fake_engine.h"

@@ -13,7 +13,7 @@
 #include "server/front/server.h"
 #include "server/metrics/metrics.h"
 #include "server/net/deliveries.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 #include "tests/testing/tiny_model.h"
 #include "tokenizer/tokenizer.h"
 

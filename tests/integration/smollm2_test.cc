@@ -20,7 +20,7 @@
 #include "engine/runtime/engine.h"
 #include "server/model_files/load_chat_templates.h"
 #include "server/model_files/load_tokenizer.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 #include "tests/testing/source_path.h"
 
 namespace lowkey {

@@ -21,11 +21,11 @@
 #include "server/api/calls/event_queue.h"
 #include "server/api/calls/live_calls.h"
 #include "server/api/calls/request_link.h"
+#include "server/log/request_log.h"
 #include "server/net/deliveries.h"
 #include "server/request/generation.h"
-#include "server/request_log.h"
 #include "server/rpc/single_request.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 
 namespace lowkey {
 

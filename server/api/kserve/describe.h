@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "inference/grpc_service.pb.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 
 namespace lowkey {
 

@@ -182,7 +182,7 @@ void FillStats(const EngineStats& stats, v1::StatsResponse& response) {
   response.set_cache_bytes_used(stats.cache_bytes_used);
   response.set_weight_bytes(stats.weight_bytes);
   response.set_dtype(stats.dtype);
-  response.set_instruction_set(stats.instruction_set);
+  response.set_instruction_set(stats.processor);
   response.set_threads(stats.n_threads);
   response.set_preemptions(stats.n_preemptions);
   response.set_cached_prompt_tokens(stats.n_prefix_tokens);

@@ -7,7 +7,7 @@
 #include "lowkey/v1/generation.pb.h"
 #include "lowkey/v1/models.pb.h"
 #include "server/request/generation.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lowkey {

@@ -26,14 +26,6 @@ const google::protobuf::MethodDescriptor& MethodOf(const char* service, const ch
   return *descriptor->FindMethodByName(method);
 }
 
-// Gives the call's tenant, deadline and cancellation to its request.
-template <typename Request>
-void SetCaller(const RpcContext& rpc, const CallState& call, Request& request) {
-  request.tenant = rpc.tenant;
-  request.deadline = rpc.deadline;
-  request.is_cancelled = [&call] { return call.is_over(); };
-}
-
 // Reads a message of type Proto into a request.
 template <typename Proto>
 auto ReadRequest(const std::string& message) -> decltype(FromProto(std::declval<Proto>())) {

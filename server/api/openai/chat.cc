@@ -41,9 +41,7 @@ absl::Status ReadLogprobs(Fields& fields, std::optional<int32_t>& logprobs) {
   }
   if (!is_on) return absl::OkStatus();
   logprobs = n_top.value_or(0);
-  if (*logprobs >= 0 && *logprobs <= kMaxLogprobs) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("top_logprobs: ", *logprobs, ", expected 0..", kMaxLogprobs));
+  return CheckRange("top_logprobs", *logprobs, 0, kMaxLogprobs);
 }
 
 // Reads the fields that only chats have.
@@ -60,9 +58,7 @@ absl::Status ReadFields(const OpenAiOptions& options, const std::string& body, F
   LK_RETURN_IF_ERROR(fields.Accept("continue_final_message", false));
   LK_RETURN_IF_ERROR(ReadResponseFormat(fields, body, request.response_format));
   LK_RETURN_IF_ERROR(fields.CheckRest(options.unknown_fields));
-  const int32_t n = request.n.value_or(1);
-  if (n >= 1 && n <= kMaxChoices) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("n: ", n, ", expected 1..", kMaxChoices));
+  return CheckRange("n", request.n.value_or(1), 1, kMaxChoices);
 }
 
 }  // namespace

@@ -88,9 +88,7 @@ absl::Status ReadLogprobs(Fields& fields, CompletionFields& own, GenerationReque
 absl::Status CheckChoices(const CompletionFields& own, const GenerationRequest& request,
                           const Tenant& tenant) {
   const int32_t n = request.n.value_or(1);
-  if (n < 1 || n > kMaxChoices) {
-    return absl::InvalidArgumentError(absl::StrCat("n: ", n, ", expected 1..", kMaxChoices));
-  }
+  LK_RETURN_IF_ERROR(CheckRange("n", n, 1, kMaxChoices));
   // More could never run together, and none of a call's prompts waits for the others.
   const auto n_prompts = static_cast<int64_t>(own.prompts.size());
   if (n_prompts > tenant.max_live_requests.value_or(n_prompts)) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 
 namespace lowkey {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 
 namespace lowkey {
 

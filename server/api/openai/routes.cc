@@ -23,7 +23,7 @@ namespace {
 // Names what answers may depend on beside the request.
 std::string FingerprintOf(const TextService& service) {
   const EngineStats stats = service.engine().Stats();
-  return absl::StrCat(std::string(kVersion), "-", stats.dtype, "-", stats.instruction_set);
+  return absl::StrCat(std::string(kVersion), "-", stats.dtype, "-", stats.processor);
 }
 
 void AddModels(HttpRoutes& routes, const GenerationContext& context, const HttpServices& services) {

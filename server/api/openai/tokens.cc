@@ -15,13 +15,6 @@ namespace {
 // How the answer shows each token beside its id.
 enum class Pieces { kNone, kTexts, kObjects };
 
-template <typename Request>
-void SetCaller(const RpcContext& context, const CallState& call, Request& request) {
-  request.tenant = context.tenant;
-  request.deadline = context.deadline;
-  request.is_cancelled = [&call] { return call.is_over(); };
-}
-
 // These paths may leave the model out.
 absl::Status CheckModel(const TextService& service, Fields& fields) {
   std::optional<std::string> model;

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "server/api/openai/options.h"
 #include "server/rpc/single_request.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 
 namespace lowkey {
 

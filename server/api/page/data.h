@@ -11,7 +11,7 @@
 #include "server/api/http/http_call.h"
 #include "server/api/http/routes.h"
 #include "server/rpc/single_request.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 
 namespace lowkey {
 

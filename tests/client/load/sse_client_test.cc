@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/front/server.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
 #include "tests/testing/certificates.h"

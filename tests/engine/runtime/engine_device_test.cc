@@ -166,7 +166,7 @@ TEST_F(EngineDeviceTest, FewKindsOfStepsAreKept) {
 
 TEST_F(EngineDeviceTest, SaysWhatComputes) {
   StartOnDevice();
-  EXPECT_EQ(engine_->Stats().instruction_set, "emulated");
+  EXPECT_EQ(engine_->Stats().processor, "emulated");
   EXPECT_TRUE(engine_->Health().ok());
 }
 

@@ -15,7 +15,7 @@
 #include "server/front/server.h"
 #include "server/metrics/metrics.h"
 #include "server/rpc/frames.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/http/h2_client.h"
 #include "tests/server/net/sockets.h"

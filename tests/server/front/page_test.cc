@@ -12,7 +12,7 @@
 #include "server/front/call_guard.h"
 #include "server/front/server.h"
 #include "server/metrics/metrics.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/front/http_get.h"
 #include "tests/server/testing.h"

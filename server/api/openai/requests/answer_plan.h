@@ -10,7 +10,7 @@
 #include "server/api/openai/tools/tool_parser.h"
 #include "server/request/request.h"
 #include "server/rpc/stream.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 
 namespace lowkey {
 

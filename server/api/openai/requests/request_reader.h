@@ -11,7 +11,7 @@
 #include "server/api/openai/requests/fields.h"
 #include "server/request/request.h"
 #include "server/rpc/single_request.h"
-#include "server/text_service.h"
+#include "server/text/text_service.h"
 
 namespace lowkey {
 

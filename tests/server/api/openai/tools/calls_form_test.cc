@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "server/tool_call_grammar.h"
+#include "server/text/tool_call_grammar.h"
 #include "tests/server/api/openai/tools/joined_events.h"
 #include "tests/server/grammar/schema/validator.h"
 #include "tests/server/grammar/testing.h"
