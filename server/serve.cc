@@ -64,8 +64,7 @@ constexpr Flag kNetworkFlags[] = {
      "end older connections once their requests are over, so that clients spread again [off]"},
     {"drain-delay", "TIME", "0",
      "how long requests are still admitted after a signal while health and /ready say that the "
-     "server "
-     "drains, for balancers that ask them"},
+     "server drains, for balancers that ask them"},
     {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
     {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
@@ -311,6 +310,7 @@ absl::StatusOr<LoadedModel> Load(const FlagValues& flags, ServeOptions& options,
   };
   LK_ASSIGN_OR_RETURN(model.engine,
                       CreateEngine(std::move(weights), options.engine, std::move(progress)));
+  LK_RETURN_IF_ERROR(CheckAttendable(options.defaults.attention, *model.engine));
   if (options.engine.device != nullptr) SayChoices(options, model.engine->config());
   if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
     return absl::FailedPreconditionError(absl::StrCat(

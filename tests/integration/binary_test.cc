@@ -278,6 +278,11 @@ TEST_F(BinaryTest, ServerErrorsAreClear) {
   const Ran empty = RunLowkey({"serve", "--port", "0", "--model", ""});
   EXPECT_EQ(empty.code, 2);
   EXPECT_THAT(empty.errors, HasSubstr("--model"));
+  const Ran weightless =
+      RunLowkey({"serve", "--port", "0", "--model", model_.path(), "--attention", "optimised"});
+  EXPECT_EQ(weightless.code, 1) << weightless.output;
+  EXPECT_THAT(weightless.errors,
+              HasSubstr("--attention: optimised cannot run on this model, expected standard, atp"));
   EXPECT_EQ(RunLowkey({"serve", "--port", "70000"}).code, 2);
   EXPECT_EQ(RunLowkey({"serve", "--connection-age", "0"}).code, 2);
 }
