@@ -86,8 +86,8 @@ absl::Status Server::CheckOptions(const ServerOptions& options) {
   if (options.is_insecure_allowed || options.credentials.IsGuarded() || IsLoopback(options.host)) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "host ", options.host,
+  return absl::InvalidArgumentError(absl::StrCat(
+      "host: ", options.host,
       " can be reached from other machines: expected --tls-cert and --tls-key, and --tokens or "
       "--tls-client-ca. Add --insecure to serve there all the same, or leave --host at "
       "127.0.0.1. In a container, mount the files and name them: -e LOWKEY_TOKENS=FILE -e "

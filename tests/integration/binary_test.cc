@@ -270,7 +270,9 @@ TEST_F(BinaryTest, VersionTellsTheBuild) {
 }
 
 TEST_F(BinaryTest, ServerErrorsAreClear) {
-  EXPECT_THAT(RunLowkey({"serve", "--host", "0.0.0.0"}).errors, HasSubstr("--insecure"));
+  const Ran open = RunLowkey({"serve", "--host", "0.0.0.0"});
+  EXPECT_EQ(open.code, 2);
+  EXPECT_THAT(open.errors, HasSubstr("--insecure"));
   const Ran absent = RunLowkey({"serve", "--port", "0", "--model", "/nonexistent"});
   EXPECT_EQ(absent.code, 1);
   EXPECT_THAT(absent.errors, HasSubstr("--model: /nonexistent: No such file or directory, expected "

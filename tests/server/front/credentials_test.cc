@@ -481,9 +481,9 @@ TEST_F(ServerCredentialsTest, OtherAddressesNeedTlsWithTokensOrClientCertificate
   const auto code = [](const Credentials& credentials) {
     return Server::CheckOptions({.host = "0.0.0.0", .port = 0, .credentials = credentials}).code();
   };
-  EXPECT_EQ(code({}), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(code(Tokens()), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(code(Tls()), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code({}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Tokens()), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Tls()), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(Tls(Tokens())), absl::StatusCode::kOk);
   Credentials mutual;
   mutual.has_client_certificates = true;
