@@ -93,6 +93,7 @@ absl::StatusOr<LoadedModel> Load(const FlagValues& flags, ServeOptions& options,
   };
   LK_ASSIGN_OR_RETURN(model.engine,
                       CreateEngine(std::move(weights), options.engine, std::move(progress)));
+  LK_RETURN_IF_ERROR(CheckAttendable(options.defaults.attention, *model.engine));
   if (options.engine.device != nullptr) SayChoices(options, model.engine->config());
   if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
     return absl::FailedPreconditionError(absl::StrCat(

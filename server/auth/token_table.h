@@ -48,8 +48,8 @@ class TokenTable {
   // twice, too many of them. No message quotes a token.
   static absl::StatusOr<TokenTable> Parse(std::string_view json, const std::string& name);
 
-  // Null for an unknown token. Takes the same time wherever the token is in the table, or if it is
-  // not.
+  // Returns null for an unknown token, and for a text that is not well formed as a token, whatever
+  // the table holds. Takes the same time wherever a token is in the table, or if it is not.
   const TokenGrant* Find(std::string_view token) const;
 
   // Whether both come from the same text.

@@ -64,4 +64,22 @@ absl::Status CheckCalibrated(const AttentionOptions& attention, const EngineOpti
   return options.codes != nullptr ? absl::OkStatus() : Uncalibrated(value);
 }
 
+absl::Status CheckAttendable(const AttentionOptions& attention, const Engine& engine) {
+  const absl::Status status = engine.BytesByLength(attention, {}).status();
+  if (status.ok()) return absl::OkStatus();
+  const std::string name(MechanismName(attention.mechanism));
+  std::string available;
+  bool is_available = false;
+  for (const MechanismInfo& info : engine.mechanisms()) {
+    absl::StrAppend(&available, available.empty() ? "" : ", ", std::string(MechanismName(info.id)));
+    is_available = is_available || info.id == attention.mechanism;
+  }
+  if (!is_available) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--attention: ", name, " cannot run on this model, expected ", available));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("--attention: ", name, ": ", std::string(status.message())));
+}
+
 }  // namespace lowkey

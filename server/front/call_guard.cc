@@ -1,7 +1,5 @@
 #include "server/front/call_guard.h"
 
-#include <string>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
@@ -74,7 +72,8 @@ std::optional<Right> RightFor(std::string_view method) {
 }
 
 absl::StatusOr<Tenant> CallGuard::Check(Right right,
-                                        absl::Span<const std::string_view> authorization) const {
+                                        absl::Span<const std::string_view> authorization,
+                                        std::string* bearer) const {
   if (tokens_ == nullptr) return Tenant();
   const std::optional<std::string_view> token = TokenOf(authorization);
   if (!token.has_value()) {
@@ -83,6 +82,7 @@ absl::StatusOr<Tenant> CallGuard::Check(Right right,
   const std::shared_ptr<const TokenTable> table = tokens_->Get();
   const TokenGrant* grant = table->Find(*token);
   if (grant == nullptr) return absl::UnauthenticatedError("authorization: unknown token");
+  if (bearer != nullptr) *bearer = grant->tenant->name;
   if (grant->Allows(right)) return *grant->tenant;
   return absl::PermissionDeniedError(absl::StrCat("authorization: the token lacks the right \"",
                                                   std::string(NameOf(right)), "\""));

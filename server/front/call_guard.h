@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -29,7 +30,9 @@ class CallGuard {
 
   // `authorization`: the values of the call's header of that name. UNAUTHENTICATED unless there is
   // one value, "Bearer " and a known token; PERMISSION_DENIED if the token lacks the right.
-  absl::StatusOr<Tenant> Check(Right right, absl::Span<const std::string_view> authorization) const;
+  // `bearer`, if not null, receives the name of a known token's tenant, whatever its rights.
+  absl::StatusOr<Tenant> Check(Right right, absl::Span<const std::string_view> authorization,
+                               std::string* bearer = nullptr) const;
 
  private:
   const std::shared_ptr<TokenSource> tokens_;

@@ -22,6 +22,7 @@
 #include "server/front/call_guard.h"
 #include "server/front/counted_exchange.h"
 #include "server/front/front.h"
+#include "server/front/logged_call.h"
 #include "server/front/ops.h"
 #include "server/http/trace_fields.h"
 #include "server/log/request_log.h"
@@ -84,8 +85,8 @@ absl::Status Server::CheckOptions(const ServerOptions& options) {
   if (options.is_insecure_allowed || options.credentials.IsGuarded() || IsLoopback(options.host)) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "host ", options.host,
+  return absl::InvalidArgumentError(absl::StrCat(
+      "host: ", options.host,
       " can be reached from other machines: expected --tls-cert and --tls-key, and --tokens or "
       "--tls-client-ca. Add --insecure to serve there all the same, or leave --host at "
       "127.0.0.1. In a container, mount the files and name them: -e LOWKEY_TOKENS=FILE -e "
@@ -115,18 +116,19 @@ class Server::Impl final : private Router {
   // Makes the handler of a request whose origin and host are in order.
   std::unique_ptr<HttpHandler> MakeAnswer(HttpExchange& exchange, EventLoop& loop,
                                           const Peer& peer) const;
-  std::unique_ptr<HttpHandler> MakeCall(HttpExchange& exchange, EventLoop& loop, const Peer& peer,
-                                        absl::StatusOr<Tenant> tenant) const;
+  // Makes the handler of a request that the credentials have let in.
+  std::unique_ptr<HttpHandler> MakeAllowed(const RoutedRequest& request) const;
   void SetState(ServingState state);
-  // Counts and logs a call that the credentials refused.
-  void OnRefusedCall(std::string_view method, const absl::Status& status) const;
+  // Counts and logs a call that the credentials refused. `tenant` is empty for an unknown caller.
+  void OnRefusedCall(std::string_view method, const std::string& tenant,
+                     const absl::Status& status) const;
   void CountRefusal(NetworkRefusal reason) const;
   void AddServices();
   // Has the metrics show what the front does.
   void ShowNetwork();
   void AddRoutes();
   bool IsApiPath(std::string_view path) const;
-  std::unique_ptr<HttpHandler> MakeRefusal(HttpExchange& exchange,
+  std::unique_ptr<HttpHandler> MakeRefusal(HttpExchange& exchange, const std::string& tenant,
                                            const absl::Status& status) const;
 
   TextService& service_;
@@ -226,9 +228,11 @@ bool Server::Impl::IsApiPath(std::string_view path) const {
 }
 
 std::unique_ptr<HttpHandler> Server::Impl::MakeRefusal(HttpExchange& exchange,
+                                                       const std::string& tenant,
                                                        const absl::Status& status) const {
   const std::string& path = exchange.head().path;
-  OnRefusedCall(path, status);
+  OnRefusedCall(path, tenant, status);
+  if (IsCall(exchange.head())) return std::make_unique<RpcRefusal>(exchange, status);
   if (IsApiPath(path)) return MakeApiRefusal(exchange, status);
   const std::string text = absl::StrCat(status.message(), "\n");
   if (!absl::IsUnauthenticated(status)) return MakeTextAnswer(exchange, 403, text);
@@ -255,7 +259,7 @@ std::unique_ptr<HttpHandler> Server::Impl::Route(HttpExchange& exchange, EventLo
     return MakeAnswer(exchange, loop, peer);
   }
   const absl::Status status = CheckBrowser(head, browsers_);
-  if (!status.ok()) return MakeRefusal(exchange, status);
+  if (!status.ok()) return MakeRefusal(exchange, "", status);
   return MakeForBrowser(exchange, browsers_, [this, &loop, &peer](HttpExchange& answered) {
     return MakeAnswer(answered, loop, peer);
   });
@@ -265,49 +269,54 @@ std::unique_ptr<HttpHandler> Server::Impl::MakeAnswer(HttpExchange& exchange, Ev
                                                       const Peer& peer) const {
   const HttpHead& head = exchange.head();
   const std::optional<Right> right = RightFor(head.path);
+  std::string bearer;
   absl::StatusOr<Tenant> tenant = Tenant();
-  if (right.has_value()) tenant = guard_.Check(*right, head.All("authorization"));
+  if (right.has_value()) tenant = guard_.Check(*right, head.All("authorization"), &bearer);
   if (tenant.ok() && (right.has_value() || !guard_.asks_for_tokens())) exchange.Trust();
-  if (IsCall(head)) return MakeCall(exchange, loop, peer, std::move(tenant));
   const bool is_known = IsPage(head.path) || routes_.Has(head.path);
-  if (!tenant.ok() && (is_known || !absl::IsPermissionDenied(tenant.status()))) {
-    return MakeRefusal(exchange, tenant.status());
+  // A bearer of some token learns that a path is unknown, whatever the token's rights.
+  const bool is_refused =
+      !tenant.ok() && (IsCall(head) || is_known || !absl::IsPermissionDenied(tenant.status()));
+  if (is_refused) return MakeRefusal(exchange, bearer, tenant.status());
+  const RoutedRequest request{exchange, loop, peer, tenant.ok() ? *std::move(tenant) : Tenant()};
+  if (options_.log == nullptr || !right.has_value() || IsLeftOutOfLog(head.path)) {
+    return MakeAllowed(request);
+  }
+  return MakeLogged(
+      exchange, *options_.log, bearer, [&](HttpExchange& logged, std::shared_ptr<bool> is_logged) {
+        return MakeAllowed({logged, loop, peer, request.tenant, std::move(is_logged)});
+      });
+}
+
+std::unique_ptr<HttpHandler> Server::Impl::MakeAllowed(const RoutedRequest& request) const {
+  HttpExchange& exchange = request.exchange;
+  const HttpHead& head = exchange.head();
+  if (IsCall(head)) {
+    return std::make_unique<RpcCall>(rpc_, exchange, request.loop,
+                                     RpcContext{.method = head.path,
+                                                .peer = request.peer,
+                                                .tenant = request.tenant,
+                                                .deadline = absl::InfiniteFuture(),
+                                                .trace = ReadTraceContext(head),
+                                                .is_logged = request.is_logged});
   }
   if (const Metrics* metrics = service_.options().metrics; metrics != nullptr) {
     const OpsPages pages{*metrics, [this] { return front_->can_accept(); }};
     if (auto page = pages.MakeHandler(exchange); page != nullptr) return page;
   }
-  if (tenant.ok()) {
-    auto handler = routes_.MakeHandler({exchange, loop, peer, *std::move(tenant)});
-    if (handler != nullptr) return handler;
-  }
+  if (auto handler = routes_.MakeHandler(request); handler != nullptr) return handler;
   if (IsApiPath(head.path)) return MakeApiRefusal(exchange, UnknownApiPath(head.path));
   if (registry_.Find(head.path) == nullptr) return MakeTextAnswer(exchange, 404, "not found\n");
   return MakeTextAnswer(exchange, 415,
                         "expected POST over HTTP/2 with content-type application/grpc\n");
 }
 
-std::unique_ptr<HttpHandler> Server::Impl::MakeCall(HttpExchange& exchange, EventLoop& loop,
-                                                    const Peer& peer,
-                                                    absl::StatusOr<Tenant> tenant) const {
-  const std::string& method = exchange.head().path;
-  if (!tenant.ok()) {
-    OnRefusedCall(method, tenant.status());
-    return std::make_unique<RpcRefusal>(exchange, tenant.status());
-  }
-  return std::make_unique<RpcCall>(rpc_, exchange, loop,
-                                   RpcContext{.method = method,
-                                              .peer = peer,
-                                              .tenant = *std::move(tenant),
-                                              .deadline = absl::InfiniteFuture(),
-                                              .trace = ReadTraceContext(exchange.head())});
-}
-
-void Server::Impl::OnRefusedCall(std::string_view method, const absl::Status& status) const {
+void Server::Impl::OnRefusedCall(std::string_view method, const std::string& tenant,
+                                 const absl::Status& status) const {
   if (Metrics* metrics = service_.options().metrics) metrics->CountRefusal(status.code());
   if (options_.log == nullptr) return;
   RunContained([&] {
-    options_.log->WriteRefusal({std::string(method), "", status, absl::ZeroDuration(), {}});
+    options_.log->WriteWithoutSpan({std::string(method), tenant, status, absl::ZeroDuration(), {}});
   });
 }
 

@@ -50,9 +50,8 @@ struct ServerOptions {
 // that state.
 class Server final {
  public:
-  // FAILED_PRECONDITION: the host is not loopback, the credentials do not guard it and
-  // is_insecure_allowed is false; nothing is opened then. INVALID_ARGUMENT for an invalid host or
-  // port.
+  // INVALID_ARGUMENT for an invalid host or port, and for a host that is not loopback where the
+  // credentials do not guard it and is_insecure_allowed is false.
   static absl::Status CheckOptions(const ServerOptions& options);
 
   // Binds and serves; `service` must outlive the server. Errors: those of

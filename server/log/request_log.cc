@@ -64,7 +64,9 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now,
   line["method"] = entry.method.substr(0, kMaxMethodBytes);
   if (!entry.tenant.empty()) line["tenant"] = entry.tenant;
   line["status"] = absl::StatusCodeToString(entry.status.code());
-  if (!entry.status.ok()) line["message"] = WithoutQuotes(std::string(entry.status.message()));
+  if (!entry.status.message().empty()) {
+    line["message"] = WithoutQuotes(std::string(entry.status.message()));
+  }
   line["duration_us"] = absl::ToInt64Microseconds(entry.duration);
   if (trace_id.has_value()) line["trace_id"] = HexOf(*trace_id);
   if (entry.result.has_value()) AddResult(*entry.result, line);
@@ -79,7 +81,7 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now,
 }
 
 void RequestLog::Write(const RequestLogEntry& entry) {
-  if (spans_ == nullptr) return WriteRefusal(entry);
+  if (spans_ == nullptr) return WriteWithoutSpan(entry);
   const RequestTrace trace = StartTrace(entry.trace, spans_->root_ratio());
   const absl::Time now = absl::Now();
   WriteLine(entry, now, trace.trace_id);
@@ -94,7 +96,7 @@ void RequestLog::Write(const RequestLogEntry& entry) {
                .result = entry.result});
 }
 
-void RequestLog::WriteRefusal(const RequestLogEntry& entry) {
+void RequestLog::WriteWithoutSpan(const RequestLogEntry& entry) {
   std::optional<TraceId> trace_id;
   if (entry.trace.has_value()) trace_id = entry.trace->trace_id;
   WriteLine(entry, absl::Now(), trace_id);

@@ -41,9 +41,9 @@ class RequestLog {
 
   void Write(const RequestLogEntry& entry);
 
-  // Writes a line about a call that the credentials did not let in. It has no span: strangers must
-  // not fill the collector.
-  void WriteRefusal(const RequestLogEntry& entry);
+  // Writes a line about a call that has no span: one that generates and scores nothing, or one that
+  // the credentials did not let in, as strangers must not fill the collector.
+  void WriteWithoutSpan(const RequestLogEntry& entry);
 
  private:
   void WriteLine(const RequestLogEntry& entry, absl::Time now,

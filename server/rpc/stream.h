@@ -24,6 +24,8 @@ struct RpcContext {
   Tenant tenant;
   absl::Time deadline = absl::InfiniteFuture();
   std::optional<TraceContext> trace = {};  // the caller's, where the call has one
+  // Belongs to the call's loop: true once the call has its own line in the log. Null: nobody asks.
+  std::shared_ptr<bool> is_logged = nullptr;
 };
 
 // When a request that found no room should be tried again.

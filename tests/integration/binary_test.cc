@@ -270,7 +270,9 @@ TEST_F(BinaryTest, VersionTellsTheBuild) {
 }
 
 TEST_F(BinaryTest, ServerErrorsAreClear) {
-  EXPECT_THAT(RunLowkey({"serve", "--host", "0.0.0.0"}).errors, HasSubstr("--insecure"));
+  const Ran open = RunLowkey({"serve", "--host", "0.0.0.0"});
+  EXPECT_EQ(open.code, 2);
+  EXPECT_THAT(open.errors, HasSubstr("--insecure"));
   const Ran absent = RunLowkey({"serve", "--port", "0", "--model", "/nonexistent"});
   EXPECT_EQ(absent.code, 1);
   EXPECT_THAT(absent.errors, HasSubstr("--model: /nonexistent: No such file or directory, expected "
@@ -278,6 +280,11 @@ TEST_F(BinaryTest, ServerErrorsAreClear) {
   const Ran empty = RunLowkey({"serve", "--port", "0", "--model", ""});
   EXPECT_EQ(empty.code, 2);
   EXPECT_THAT(empty.errors, HasSubstr("--model"));
+  const Ran weightless =
+      RunLowkey({"serve", "--port", "0", "--model", model_.path(), "--attention", "optimised"});
+  EXPECT_EQ(weightless.code, 1) << weightless.output;
+  EXPECT_THAT(weightless.errors,
+              HasSubstr("--attention: optimised cannot run on this model, expected standard, atp"));
   EXPECT_EQ(RunLowkey({"serve", "--port", "70000"}).code, 2);
   EXPECT_EQ(RunLowkey({"serve", "--connection-age", "0"}).code, 2);
 }

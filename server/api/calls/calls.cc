@@ -178,6 +178,7 @@ void EngineCall::Detach() {
     RunContained([this] { final_status_ = absl::CancelledError("the client ended the call"); });
   }
   if (context_.log == nullptr) return;
+  if (rpc_.is_logged != nullptr) *rpc_.is_logged = true;
   RunContained([this] {
     context_.log->Write({method_, rpc_.tenant.name, *final_status_, absl::Now() - start_,
                          std::move(final_result_), rpc_.trace});

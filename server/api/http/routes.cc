@@ -28,14 +28,14 @@ void HttpRoutes::AddCall(std::string_view method, std::string_view path,
                          const HttpServices& services, MakeHttpHandler make) {
   const BodyKind body = method == "POST" ? BodyKind::kJson : BodyKind::kNone;
   Add(method, path, [&services, body, make = std::move(make)](const RoutedRequest& request) {
-    return std::make_unique<HttpCall>(
-        services, request.exchange, request.loop,
-        RpcContext{.method = request.exchange.head().path,
-                   .peer = request.peer,
-                   .tenant = request.tenant,
-                   .deadline = absl::InfiniteFuture(),
-                   .trace = ReadTraceContext(request.exchange.head())},
-        body, make);
+    return std::make_unique<HttpCall>(services, request.exchange, request.loop,
+                                      RpcContext{.method = request.exchange.head().path,
+                                                 .peer = request.peer,
+                                                 .tenant = request.tenant,
+                                                 .deadline = absl::InfiniteFuture(),
+                                                 .trace = ReadTraceContext(request.exchange.head()),
+                                                 .is_logged = request.is_logged},
+                                      body, make);
   });
 }
 

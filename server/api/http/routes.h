@@ -24,6 +24,7 @@ struct RoutedRequest {
   EventLoop& loop;
   const Peer& peer;
   Tenant tenant;
+  std::shared_ptr<bool> is_logged = nullptr;  // RpcContext's
 };
 
 // Makes the handler of one request.

@@ -135,6 +135,7 @@ void GenerationCall::Refuse(const absl::Status& status) {
     RunContained([&] { metrics->CountRefusal(status.code()); });
   }
   if (context_.log != nullptr) {
+    if (rpc_.is_logged != nullptr) *rpc_.is_logged = true;
     RunContained([&] {
       context_.log->Write(
           {method_, rpc_.tenant.name, status, absl::Now() - start_, std::nullopt, rpc_.trace});

@@ -43,6 +43,15 @@ TEST(TokenTableTest, TokenIsFoundByItsHashOrItself) {
   }
 }
 
+// The file holds the hash of "test", which everyone can guess.
+TEST(TokenTableTest, TextThatIsNoTokenIsUnknownWhateverTheFileHolds) {
+  const auto table = TokenTable::Parse(
+      OneToken(R"("sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")"),
+      "tokens.json");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->Find("test"), nullptr);
+}
+
 TEST(TokenTableTest, EveryTokenHasItsTenantAndRights) {
   const auto table = TokenTable::Parse(R"({"tenants": [
       {"name": "search", "weight": 2.5, "max_live_requests": 8, "tokens_per_minute": 600,

@@ -366,6 +366,8 @@ TEST_F(ServerCredentialsTest, LogNamesTenantsAndNeverTokens) {
     ASSERT_TRUE(engine_.WaitForRunning(1));
   }
   CodeOf(Options(kWrong), kStats);
+  CodeOf(Options(kAll), "/lowkey.v1.Models/ListModels");
+  CodeOf(Options(kGenerate), kHealthCheck);
   CodeOf(Options(kGenerate), absl::StrCat("/x/", std::string(3000, 'y')));
   server_.reset();
   EXPECT_TRUE(lines.Flush(absl::InfiniteDuration()));
@@ -376,8 +378,12 @@ TEST_F(ServerCredentialsTest, LogNamesTenantsAndNeverTokens) {
   std::fclose(file);
   EXPECT_THAT(text, HasSubstr("\"method\":\"GenerateStream\",\"tenant\":\"ours\""));
   EXPECT_THAT(text, HasSubstr("\"method\":\"/lowkey.v1.Admin/Stats\",\"status\":\"UNAUTH"));
+  EXPECT_THAT(text, HasSubstr("\"tenant\":\"ours\",\"status\":\"PERMISSION_DENIED\""));
+  EXPECT_THAT(text, HasSubstr("\"method\":\"/lowkey.v1.Models/ListModels\",\"tenant\":\"ours\","
+                              "\"status\":\"OK\""));
+  EXPECT_THAT(text, Not(HasSubstr("Health")));
   EXPECT_LT(text.size(), 2000u) << "a caller's own words are cut";
-  for (const char* token : {kGenerate, kWrong}) EXPECT_THAT(text, Not(HasSubstr(token)));
+  for (const char* token : {kAll, kGenerate, kWrong}) EXPECT_THAT(text, Not(HasSubstr(token)));
 }
 
 TEST_F(ServerCredentialsTest, TlsClientsTrustTheAuthorityThatTheyName) {
@@ -475,9 +481,9 @@ TEST_F(ServerCredentialsTest, OtherAddressesNeedTlsWithTokensOrClientCertificate
   const auto code = [](const Credentials& credentials) {
     return Server::CheckOptions({.host = "0.0.0.0", .port = 0, .credentials = credentials}).code();
   };
-  EXPECT_EQ(code({}), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(code(Tokens()), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(code(Tls()), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code({}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Tokens()), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Tls()), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(Tls(Tokens())), absl::StatusCode::kOk);
   Credentials mutual;
   mutual.has_client_certificates = true;

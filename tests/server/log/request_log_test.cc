@@ -95,7 +95,7 @@ TEST(RequestLogTest, TheTraceIsNamedWhereThereIsOne) {
 TEST(RequestLogTest, WithoutLinesAndSpansNothingIsWritten) {
   RequestLog log(nullptr, nullptr);
   log.Write({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
-  log.WriteRefusal({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
+  log.WriteWithoutSpan({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
 }
 
 TEST(RequestLogTest, WritesOneLinePerEntry) {
