@@ -201,7 +201,10 @@ absl::StatusOr<ModelSummary> SummarizeModel(const Checkpoint& checkpoint,
           summary.mechanisms.emplace_back(MemoryOf(*mechanism, attention, longest));
       memory.n_full_sequences = summary.cache_bytes / memory.bytes_full_context;
       memory.score_dim = setup.geometry.score_dim;
-      if (setup.weights != nullptr) memory.window_tokens = setup.weights->window_tokens;
+      if (setup.weights == nullptr) continue;
+      memory.window_tokens = setup.weights->window_tokens;
+      // Its weights were trained for it (ModelRunner::IsApproximate).
+      memory.exact = memory.exact || setup.id == Mechanism::kTaylorShift;
     }
   }
   return summary;

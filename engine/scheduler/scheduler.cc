@@ -60,8 +60,9 @@ absl::Status Scheduler::Enqueue(const SchedulerRequest& request) {
         "request needs ", most, " bytes of cache, the whole cache has ", options_.cache_bytes));
   }
   if (request.n_choices > options_.max_running_seqs) {
-    return absl::OutOfRangeError(absl::StrCat("n: ", request.n_choices, ", expected at most ",
-                                              options_.max_running_seqs, " running sequences"));
+    return absl::InvalidArgumentError(absl::StrCat("n: ", request.n_choices, ", expected at most ",
+                                                   options_.max_running_seqs,
+                                                   " running sequences"));
   }
   if (is_full()) {
     return absl::ResourceExhaustedError(absl::StrCat("queue: ", n_waiting(),

@@ -87,7 +87,8 @@ class Scheduler {
 
   explicit Scheduler(Options options) : options_(std::move(options)) {}
 
-  // RESOURCE_EXHAUSTED when the queue is full, OUT_OF_RANGE when the request can never be admitted.
+  // RESOURCE_EXHAUSTED when the queue is full, OUT_OF_RANGE when the request can never fit the cache,
+  // INVALID_ARGUMENT when it has more choices than may run.
   absl::Status Enqueue(const SchedulerRequest& request);
 
   // Returns the next step; no rows when there is nothing to compute. Prompt chunks fill a step with

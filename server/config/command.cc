@@ -84,6 +84,9 @@ int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::
     return kUsageError;
   }
   std::string name = arguments[0];
+  if (name == "help" && arguments.size() == 2 && FindCommand(commands, arguments[1]) != nullptr) {
+    return RunCommandLine(commands, {arguments[1], "--help"}, sources);
+  }
   if (name == "--help" || name == "-h" || name == "help") {
     std::fputs(MainHelpText(commands, HelpColumns()).c_str(), stdout);
     return 0;

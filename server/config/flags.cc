@@ -169,9 +169,13 @@ class FlagParser {
     const auto it = from_arguments.find("config");
     if (it != from_arguments.end()) path = it->second.texts.back();
     if (!path.has_value()) return absl::OkStatus();
-    LK_ASSIGN_OR_RETURN(const std::string content, sources.read_file(*path));
+    const absl::StatusOr<std::string> content = sources.read_file(*path);
+    if (!content.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("config: ", std::string(content.status().message())));
+    }
     int line_number = 0;
-    for (absl::string_view line : absl::StrSplit(content, '\n')) {
+    for (absl::string_view line : absl::StrSplit(*content, '\n')) {
       LK_RETURN_IF_ERROR(ReadConfigLine(absl::StripAsciiWhitespace(line),
                                         absl::StrCat(*path, ":", ++line_number, ": ")));
     }

@@ -48,6 +48,12 @@ absl::Status WriteTextFile(const std::string& path, const std::string& text) {
   return absl::UnavailableError(absl::StrCat("cannot write ", path));
 }
 
+absl::Status CheckWritable(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "ab");
+  if (file != nullptr && std::fclose(file) == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const std::string& source,
                                                    int32_t vocab_size) {
   std::vector<int32_t> ids;

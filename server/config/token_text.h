@@ -24,6 +24,10 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
 // Writes a file. UNAVAILABLE when it cannot be written whole.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
 
+// UNAVAILABLE where a file cannot be written to, which is made empty where there is none: for what is
+// written after long work.
+absl::Status CheckWritable(const std::string& path);
+
 // Reads the token ids of a file of at most kMaxTokenFileBytes, as ParseTokenIds does.
 absl::StatusOr<std::vector<int32_t>> ReadTokenFile(const std::string& path, int32_t vocab_size);
 

@@ -212,6 +212,12 @@ TEST_F(BenchBinaryTest, SweepsAndReportsAsTextJsonAndHtml) {
   EXPECT_THAT(ReadFileOrDie(html), HasSubstr("against throughput"));
 }
 
+TEST_F(BenchBinaryTest, AReportThatCannotBeWrittenIsSaidBeforeTheLoad) {
+  ChildProcess bench = Start({"--requests", "100000", "--output", "/nonexistent/report.json"});
+  EXPECT_EQ(bench.Wait(), 1);
+  EXPECT_THAT(bench.errors(), HasSubstr("cannot write /nonexistent/report.json"));
+}
+
 TEST_F(BenchBinaryTest, ReadsPromptsAndArrivalsFromFiles) {
   const std::string trace = directory_.File("trace.jsonl"), text = directory_.File("text.txt");
   WriteFileOrDie(trace,

@@ -255,6 +255,14 @@ TEST_F(BinaryTest, AnEvaluationThatIsRefusedHasNoTable) {
   EXPECT_EQ(ran.output, "");
 }
 
+TEST_F(BinaryTest, AnEvaluationTakesItsAttentionFromOnePlace) {
+  const Ran ran = RunLowkey({"eval", "perplexity", SourcePath("LICENSE"), "--model", model_.path(),
+                             "--attention", "atp", "--try", "standard"});
+  EXPECT_EQ(ran.code, 2) << ran.errors;
+  EXPECT_THAT(ran.errors, HasSubstr("attention: "));
+  EXPECT_THAT(RunLowkey({"help", "eval"}).output, HasSubstr("--as-generated"));
+}
+
 TEST_F(BinaryTest, VersionTellsTheBuild) {
   const Ran text = RunLowkey({"version"});
   for (const char* row : {"lowkey 0.", "commit ", "build ", "instruction set ", "gRPC 1."}) {

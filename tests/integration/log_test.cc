@@ -159,7 +159,7 @@ TEST_F(LogTest, HangUpWithoutCredentialsChangesNothing) {
 // The command of the container image.
 TEST(ExposureTest, ImageSaysHowToGiveCredentialsOrToDoWithout) {
   ChildProcess child({LOWKEY_BINARY, "serve", "--host", "0.0.0.0", "--port", "0"});
-  EXPECT_EQ(child.Wait(), 1);
+  EXPECT_EQ(child.Wait(), 2);
   for (const char* name : {"--tokens", "LOWKEY_TOKENS", "--insecure", "LOWKEY_INSECURE=true"}) {
     EXPECT_THAT(child.errors(), HasSubstr(name));
   }

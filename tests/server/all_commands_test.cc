@@ -71,8 +71,9 @@ TEST(CommandsTest, UnknownCommandAndFlagAreUsageErrors) {
   EXPECT_EQ(RunCommandLine(AllCommands(), {"serve", "--port", "abc"}, sources), 2);
   EXPECT_EQ(RunCommandLine(AllCommands(), {"--help"}, sources), 0);
   EXPECT_EQ(RunCommandLine(AllCommands(), {"serve", "--help"}, sources), 0);
+  EXPECT_EQ(RunCommandLine(AllCommands(), {"help", "serve"}, sources), 0);
   EXPECT_EQ(RunCommandLine(AllCommands(), {"--version"}, sources), 0);
-  EXPECT_EQ(RunCommandLine(AllCommands(), {"serve", "--host", "0.0.0.0"}, sources), 1);
+  EXPECT_EQ(RunCommandLine(AllCommands(), {"serve", "--host", "0.0.0.0"}, sources), 2);
   EXPECT_EQ(RunCommandLine(AllCommands(), {"health", "--server", "127.0.0.1:1"}, sources), 1);
 }
 

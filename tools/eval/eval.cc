@@ -433,7 +433,7 @@ Command EvalCommand() {
       "lowkey eval perplexity book.txt --model model --record --try standard --try taylorshift",
       "lowkey eval recall book.txt --try standard --try \"standard --cache-storage int4\"",
       "lowkey eval recall book.txt --model model --record --try standard --try atp",
-      "lowkey eval recall book.txt --context 1024,2048,4096 --try standard --try atp --html a.html",
+      "lowkey eval recall book.txt --context 2048,4096 --try standard --try atp --html a.html",
       "lowkey eval choice questions.jsonl --model model.gguf --json",
   };
   return command;

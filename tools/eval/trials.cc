@@ -20,6 +20,9 @@ absl::StatusOr<Trial> MakeTrial(AttentionChoice choice, bool as_generated) {
 absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags) {
   const bool as_generated = flags.Switch("as-generated");
   std::vector<Trial> trials;
+  if (!flags.Texts("try").empty() && flags.IsGiven("attention")) {
+    return flags.Error("attention", "--try alone, which names what is measured");
+  }
   for (const std::string& text : flags.Texts("try")) {
     const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipWhitespace());
     LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ParseAttention(words));

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "engine/loader/checkpoint.h"
+#include "tests/testing/source_path.h"
 #include "tests/testing/tiny_model.h"
 
 namespace lowkey {
@@ -44,6 +46,18 @@ TEST(SummarizeModelTest, StatesWhatAnEngineWouldTakeAndHold) {
   EXPECT_GT(shift.n_full_sequences, 0);
   EXPECT_EQ(shift.bytes_per_token, 0);  // once the state has taken over
   EXPECT_GT(shift.fixed_bytes, 0);      // the state
+}
+
+TEST(SummarizeModelTest, WhatHasWeightsOfItsOwnIsExact) {
+  EngineOptions options;
+  options.cache_bytes = int64_t{64} << 20;
+  const auto summary =
+      SummarizeModel(*OpenCheckpoint(SourcePath("models/tales")).value(), options).value();
+  const auto shift = std::find_if(
+      summary.mechanisms.begin(), summary.mechanisms.end(),
+      [](const auto& m) { return m.attention.mechanism == Mechanism::kTaylorShift; });
+  ASSERT_NE(shift, summary.mechanisms.end());
+  EXPECT_TRUE(shift->exact);
 }
 
 TEST(SummarizeModelTest, CountsWeightsOfEightBits) {

@@ -109,8 +109,10 @@ class Model {
     int64_t n_prompt_tokens = r.n_prompt_tokens;
     for (const auto& [id, s] : specs_) n_prompt_tokens += Waits(s) ? s.request.n_prompt_tokens : 0;
     const absl::Status status = scheduler_.Enqueue(r);
-    if (most > options_.cache_bytes || r.n_choices > options_.max_running_seqs) {
+    if (most > options_.cache_bytes) {
       ASSERT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+    } else if (r.n_choices > options_.max_running_seqs) {
+      ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     } else if (CountWaiting() >= options_.max_waiting_requests ||
                (CountWaiting() > 0 && n_prompt_tokens > options_.max_waiting_prompt_tokens)) {
       ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

@@ -185,7 +185,7 @@ TEST(Scheduler, RefusesWhatCanNeverRun) {
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(status.message(), "request needs 101 bytes of cache, the whole cache has 100");
   status = s.Enqueue(Request(1, 1, 5));
-  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "n: 5, expected at most 4 running sequences");
   EXPECT_EQ(s.n_waiting(), 0);
 }

@@ -95,6 +95,12 @@ TEST_F(FlagsTest, ConfigFileIsNamedByTheEnvironmentToo) {
   EXPECT_EQ(Parsed({}).Text("port"), "3");
 }
 
+TEST_F(FlagsTest, AConfigFileThatCannotBeReadIsAUsageError) {
+  const absl::Status status = Parse({"--config", "none"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "config: none: cannot be opened");
+}
+
 TEST_F(FlagsTest, ConfigFileHasCommentsBlankLinesAndRepeats) {
   files_["f"] = "# a comment\n\n  stop = one two  \nstop=b\r\njson = yes\n";
   const FlagValues values = Parsed({"--config=f"});

@@ -441,7 +441,7 @@ TEST_F(ServerTest, SecondServerOnThePortIsRefused) {
 
 TEST_F(ServerTest, AddressOthersReachNeedsInsecure) {
   const auto refused = Server::Start(service_, {.host = "0.0.0.0", .port = 0});
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--insecure"));
   EXPECT_TRUE(
       Server::Start(service_, {.host = "0.0.0.0", .port = 0, .is_insecure_allowed = true}).ok());

@@ -130,12 +130,17 @@ absl::Status Fields::Refuse(const char* key, std::string_view reason) {
 
 absl::Status Fields::CheckRest(UnknownFields policy) const {
   if (policy == UnknownFields::kIgnored) return absl::OkStatus();
+  return FindUnknown(" (serve --unknown-fields ignore)");
+}
+
+absl::Status Fields::FindUnknown(std::string_view remedy) const {
   for (const auto& [key, value] : object_.items()) {
     if (value.is_null() || known_.count(key) > 0) continue;
     return WithErrorCode(absl::InvalidArgumentError(absl::StrCat(
                              NameOf(key.substr(0, kMaxNameBytes)),
                              ": unknown field; the server refuses fields that it does not know, as "
-                             "they would be lost silently (serve --unknown-fields ignore)")),
+                             "they would be lost silently",
+                             std::string(remedy))),
                          "unknown_parameter");
   }
   return absl::OkStatus();

@@ -46,13 +46,17 @@ class Fields {
   // UNIMPLEMENTED if the field is there. `reason` may be empty.
   absl::Status Refuse(const char* key, std::string_view reason = "");
 
-  // INVALID_ARGUMENT with code unknown_parameter for a field that was not asked for.
+  // INVALID_ARGUMENT with code unknown_parameter for a field that was not asked for; CheckAll whatever
+  // the server's policy is.
   absl::Status CheckRest(UnknownFields policy) const;
+  absl::Status CheckAll() const { return FindUnknown(""); }
 
   std::string NameOf(std::string_view key) const { return prefix_ + std::string(key); }
   absl::Status Error(std::string_view key, std::string_view expected) const;
 
  private:
+  absl::Status FindUnknown(std::string_view remedy) const;
+
   const nlohmann::json& object_;
   const std::string prefix_;
   std::set<std::string, std::less<>> known_;

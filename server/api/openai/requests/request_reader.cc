@@ -29,14 +29,11 @@ constexpr const char* kWithoutEffect[] = {"user",
                                           "prompt_cache_retention"};
 
 constexpr const char* kUnsupported[] = {"suffix",
-                                        "modalities",
                                         "audio",
                                         "prediction",
-                                        "functions",
                                         "function_call",
                                         "reasoning_effort",
                                         "web_search_options",
-                                        "verbosity",
                                         "logits_processors",
                                         "truncate_prompt_tokens",
                                         "documents",
@@ -121,7 +118,7 @@ absl::Status ReadStream(Fields& fields, CommonRequest& common) {
   LK_RETURN_IF_ERROR(options.Read("include_usage", common.includes_usage));
   LK_RETURN_IF_ERROR(options.Read("continuous_usage_stats", common.includes_continuous_usage));
   options.Ignore("include_obfuscation");
-  return options.CheckRest(UnknownFields::kRefused);
+  return options.CheckAll();
 }
 
 absl::Status ReadAttention(const json& value, CommonRequest& common) {
@@ -155,13 +152,16 @@ absl::Status ReadLowkey(Fields& fields, CommonRequest& common) {
     if (*timeout_ms < 1) return lowkey.Error("timeout_ms", "1 or more milliseconds");
     common.deadline = absl::Now() + absl::Milliseconds(*timeout_ms);
   }
-  return lowkey.CheckRest(UnknownFields::kRefused);
+  return lowkey.CheckAll();
 }
 
 // Fields that other servers know, at the values that change nothing.
 absl::Status ReadAccepted(Fields& fields, const CommonRequest& common) {
   for (const char* key : kWithoutEffect) fields.Ignore(key);
   for (const char* key : kUnsupported) LK_RETURN_IF_ERROR(fields.Refuse(key));
+  LK_RETURN_IF_ERROR(fields.Accept("modalities", json::array({"text"})));
+  LK_RETURN_IF_ERROR(fields.Accept("functions", json::array()));
+  LK_RETURN_IF_ERROR(fields.Accept("verbosity", "medium"));
   LK_RETURN_IF_ERROR(fields.Accept("use_beam_search", false));
   LK_RETURN_IF_ERROR(fields.Accept("skip_special_tokens", true));
   LK_RETURN_IF_ERROR(fields.Accept("spaces_between_special_tokens", true));

@@ -82,13 +82,13 @@ absl::Status ReadOpenAi(const json& value, std::string_view text,
     if (outer == nullptr || !outer->is_object()) return fields.Error("json_schema", "an object");
     Fields inner(*outer, "response_format.json_schema.");
     LK_RETURN_IF_ERROR(ReadNamedSchema(inner, MemberText(text, "json_schema"), format));
-    LK_RETURN_IF_ERROR(inner.CheckRest(UnknownFields::kRefused));
+    LK_RETURN_IF_ERROR(inner.CheckAll());
   } else if (type == "json_object") {
     LK_RETURN_IF_ERROR(Take({Kind::kJsonObject}, "response_format", format));
   } else if (type != "text") {
     return fields.Error("type", "\"text\", \"json_object\" or \"json_schema\"");
   }
-  return fields.CheckRest(UnknownFields::kRefused);
+  return fields.CheckAll();
 }
 
 absl::Status ReadStructuredOutputs(const json& value, std::string_view text,
@@ -104,7 +104,7 @@ absl::Status ReadStructuredOutputs(const json& value, std::string_view text,
                           "disable_additional_properties", "whitespace_pattern", "backend"}) {
     fields.Ignore(key);
   }
-  return fields.CheckRest(UnknownFields::kRefused);
+  return fields.CheckAll();
 }
 
 }  // namespace
@@ -145,7 +145,7 @@ absl::Status ReadTextFormat(Fields& fields, std::string_view text,
   } else if (type != "text") {
     return inner.Error("type", "\"text\", \"json_object\" or \"json_schema\"");
   }
-  return inner.CheckRest(UnknownFields::kRefused);
+  return inner.CheckAll();
 }
 
 }  // namespace lowkey

@@ -105,8 +105,8 @@ absl::StatusOr<std::string> ReadName(const json& value, const std::string& name,
   Fields inner(*function, name + ".function.");
   std::optional<std::string> tool_name;
   LK_RETURN_IF_ERROR(inner.Read("name", tool_name));
-  LK_RETURN_IF_ERROR(inner.CheckRest(UnknownFields::kRefused));
-  LK_RETURN_IF_ERROR(fields.CheckRest(UnknownFields::kRefused));
+  LK_RETURN_IF_ERROR(inner.CheckAll());
+  LK_RETURN_IF_ERROR(fields.CheckAll());
   const bool is_known = std::any_of(tools.begin(), tools.end(), [&](const ListedTool& listed) {
     return listed.tool.name == tool_name;
   });
@@ -122,7 +122,7 @@ absl::StatusOr<std::set<std::string>> ReadAllowed(const json& value,
   fields.Ignore("type");
   const json* object = fields.Take("allowed_tools");
   if (object == nullptr || !object->is_object()) return fields.Error("allowed_tools", "an object");
-  LK_RETURN_IF_ERROR(fields.CheckRest(UnknownFields::kRefused));
+  LK_RETURN_IF_ERROR(fields.CheckAll());
   Fields allowed(*object, "tool_choice.allowed_tools.");
   std::optional<std::string> mode;
   LK_RETURN_IF_ERROR(allowed.Read("mode", mode));
@@ -131,7 +131,7 @@ absl::StatusOr<std::set<std::string>> ReadAllowed(const json& value,
   }
   choice = mode == "auto" ? CallChoice::kFree : CallChoice::kRequired;
   const json* list = allowed.Take("tools");
-  LK_RETURN_IF_ERROR(allowed.CheckRest(UnknownFields::kRefused));
+  LK_RETURN_IF_ERROR(allowed.CheckAll());
   if (list == nullptr || !list->is_array() || list->empty() || list->size() > kMaxToolCalls) {
     return allowed.Error("tools", absl::StrCat("an array of 1..", kMaxToolCalls, " tools"));
   }

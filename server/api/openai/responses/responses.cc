@@ -48,8 +48,8 @@ absl::Status ReadText(Fields& fields, const std::string& body,
   if (!value->is_object()) return fields.Error("text", "an object");
   Fields text(*value, "text.");
   LK_RETURN_IF_ERROR(ReadTextFormat(text, MemberText(body, "text"), format));
-  LK_RETURN_IF_ERROR(text.Refuse("verbosity"));
-  return text.CheckRest(UnknownFields::kRefused);
+  LK_RETURN_IF_ERROR(text.Accept("verbosity", "medium"));
+  return text.CheckAll();
 }
 
 // Metadata comes back in every event with a response.

@@ -149,6 +149,19 @@ TEST_F(ChatTest, RefusalsSayWhat) {
   }
 }
 
+TEST_F(ChatTest, FieldsAtTheValuesThatChangeNothingPass) {
+  const json more = {
+      {"functions", json::array()}, {"modalities", json::array({"text"})}, {"verbosity", "medium"}};
+  EXPECT_EQ(Generate(kPath, Body(more), "Hello").code, 200);
+}
+
+TEST_F(ChatTest, OnlyFieldsThatASwitchLetsThroughNameIt) {
+  EXPECT_THAT(Refused({{"colour", 1}}).body, HasSubstr("--unknown-fields ignore"));
+  const ApiAnswer inner = Refused({{"lowkey", {{"colour", 1}}}});
+  EXPECT_EQ(inner.Error()["param"], "lowkey.colour") << inner.body;
+  EXPECT_THAT(inner.body, testing::Not(HasSubstr("--unknown-fields")));
+}
+
 TEST_F(ChatTest, CallsOfToolsAreTakenOut) {
   // The format is the one that the template speaks of.
   ServeTemplate("<tool_call>{{ messages[0].content }}");
