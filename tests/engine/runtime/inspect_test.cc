@@ -53,9 +53,9 @@ TEST(SummarizeModelTest, WhatHasWeightsOfItsOwnIsExact) {
   options.cache_bytes = int64_t{64} << 20;
   const auto summary =
       SummarizeModel(*OpenCheckpoint(SourcePath("models/tales")).value(), options).value();
-  const auto shift = std::find_if(
-      summary.mechanisms.begin(), summary.mechanisms.end(),
-      [](const auto& m) { return m.attention.mechanism == Mechanism::kTaylorShift; });
+  const auto shift =
+      std::find_if(summary.mechanisms.begin(), summary.mechanisms.end(),
+                   [](const auto& m) { return m.attention.mechanism == Mechanism::kTaylorShift; });
   ASSERT_NE(shift, summary.mechanisms.end());
   EXPECT_TRUE(shift->exact);
 }
