@@ -284,19 +284,21 @@ void EngineImpl::Deliver() {
   NoteTime(step);
   if (!drawn.ok() && !HasFailed()) {
     // No token was drawn: requests that wait for one cannot go on.
-    for (const WantedRow& row : step.wanted) {
-      Finish(row.request, FinishReason::kError, absl::InternalError(drawn.message()));
-    }
+    const absl::Status error =
+        absl::IsResourceExhausted(drawn) ? drawn : absl::InternalError(drawn.message());
+    for (const WantedRow& row : step.wanted) Finish(row.request, FinishReason::kError, error);
   }
   NoteDelivery();
 }
 
-// A step that ran ahead began when the one before it ended. The time that its tokens waited for
-// masks is left out: it follows from the requests' forms and not from the number of rows. A clock
-// that is set back gives no time at all.
+// A step that ran ahead began when the one before it ended. The time in which nothing happened but
+// that its tokens waited for masks is left out: it follows from the requests' forms and not from the
+// number of rows. A clock that is set back gives no time at all.
 void EngineImpl::NoteTime(const Step& step) {
   const absl::Time now = absl::Now();
-  const absl::Duration waited = counters_.waited_for_masks - noted_mask_wait_;
+  const absl::Duration waited = runner_->ComputesMeanwhile()
+                                    ? absl::ZeroDuration()
+                                    : counters_.waited_for_masks - noted_mask_wait_;
   const absl::Duration took = now - std::max(step.started, last_delivery_) - waited;
   last_delivery_ = now;
   noted_mask_wait_ = counters_.waited_for_masks;

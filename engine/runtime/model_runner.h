@@ -52,6 +52,8 @@ class ModelRunner {
   void Advance();
   // Says whether QueueDraw and Collect let drafts be verified (Place::VerifiesDrafts).
   bool VerifiesDrafts() const { return place_->VerifiesDrafts(); }
+  // Says whether a step's rows are still being computed when its tokens' masks are waited for.
+  bool ComputesMeanwhile() const { return place_->device_place() != nullptr; }
   // Returns AttentionMechanism::RevocableRows of the sequence.
   int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const {
     return mechanism(sequence.options.mechanism).RevocableRows(sequence, n_rows);

@@ -24,8 +24,8 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
 // Writes a file. UNAVAILABLE when it cannot be written whole.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
 
-// UNAVAILABLE where a file cannot be written to, which is made empty where there is none: for what is
-// written after long work.
+// Checks, before long work, that its result can be written to a file, which is made empty where there
+// is none. UNAVAILABLE if not.
 absl::Status CheckWritable(const std::string& path);
 
 // Reads the token ids of a file of at most kMaxTokenFileBytes, as ParseTokenIds does.

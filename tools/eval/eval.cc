@@ -386,6 +386,9 @@ absl::Status RunEval(const FlagValues& flags) {
   }
   LK_ASSIGN_OR_RETURN(Evaluation evaluation, ReadEvaluation(flags, *kind));
   LK_RETURN_IF_ERROR(CheckRecord(flags, *kind, evaluation));
+  for (const char* name : {"csv", "html"}) {
+    if (flags.IsGiven(name)) LK_RETURN_IF_ERROR(CheckWritable(flags.Text(name)));
+  }
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_RETURN_IF_ERROR(ReadText(words[1], *kind, model, evaluation));
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags, model));
@@ -421,8 +424,7 @@ Command EvalCommand() {
       "probable choice is the answer, `normalized` by log-probability per byte. Each --try is a "
       "row of the table: `cache` is what a window takes at most, `share` that of standard's. atp "
       "compresses the text itself here unless --prefill exact or --as-generated is said. No server "
-      "is "
-      "needed.";
+      "is needed.";
   command.spec.groups = {
       {"Evaluation", kEvalFlags},      {"Model", ModelFlags()},
       {"Engine", EngineFlags()},       {"Calibration of the model", CalibrationFlags()},

@@ -22,7 +22,7 @@ struct ScoredText {
   FinalEvent event;
 };
 
-// How a text is read.
+// Says how a text is read.
 struct Reading {
   AttentionOptions attention = {};
   // Gives the scored tokens one by one behind a prompt, as if the model had generated them; else all

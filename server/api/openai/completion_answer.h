@@ -27,8 +27,6 @@ class CompletionAnswer final : public Answer {
   CompletionAnswer(AnswerForm form, PromptEcho echo, const Tokenizer& tokenizer);
 
  private:
-  // The lists of a choice's `logprobs` object.
-
   void WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                   JsonWriter& writer) override;
   void WriteChoice(size_t index, const v1::ChoiceDelta& choice, const v1::PromptLogprobs& prompt,
