@@ -87,9 +87,7 @@ absl::Status RunCrossover(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(options.lengths, ReadLengths(flags));
   LK_ASSIGN_OR_RETURN(options.mechanisms, ReadMechanisms(flags));
   options.leaves_out_missing = flags.Texts("try").empty();
-  for (const char* name : {"output", "html"}) {
-    if (flags.IsGiven(name)) LK_RETURN_IF_ERROR(CheckWritable(flags.Text(name)));
-  }
+  LK_RETURN_IF_ERROR(CheckWritable(flags, {"output", "html"}));
   LK_ASSIGN_OR_RETURN(const std::string name, OpenedModel::Name(flags));
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());

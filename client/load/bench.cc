@@ -151,9 +151,7 @@ absl::Status RunBench(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(BenchPlan plan, ReadBenchPlan(flags));
   LK_ASSIGN_OR_RETURN(const ConnectOptions connection, ReadConnection(flags));
   LK_ASSIGN_OR_RETURN(const ConnectOptions http_connection, HttpConnection(flags, connection));
-  for (const char* name : {"output", "html"}) {
-    if (flags.IsGiven(name)) LK_RETURN_IF_ERROR(CheckWritable(flags.Text(name)));
-  }
+  LK_RETURN_IF_ERROR(CheckWritable(flags, {"output", "html"}));
   // This comes before the client starts threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
   TakeShortTurns();  // what is measured is the server, not how long its cores keep the client waiting

@@ -10,6 +10,11 @@
 namespace lowkey {
 namespace {
 
+// Returns what a request is told of a step's failure.
+absl::Status StepError(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) ? status : absl::InternalError(status.message());
+}
+
 // Returns the tokens of the rows that are drafts.
 absl::Span<const int32_t> DraftsOf(const RequestState& state, const ScheduledRows& rows) {
   return state.choices[rows.choice].draft.first(static_cast<size_t>(rows.n_drafts));
@@ -98,8 +103,7 @@ std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<Schedule
     // Reservations cover every step, so this is the machine's own memory: the newest request gives
     // way.
     if (pending_.has_value()) Deliver();
-    Finish(batch.back().request, FinishReason::kError,
-           absl::IsResourceExhausted(status) ? status : absl::InternalError(status.message()));
+    Finish(batch.back().request, FinishReason::kError, StepError(status));
     return std::nullopt;
   }
   EndSuspicion(batch);
@@ -284,9 +288,9 @@ void EngineImpl::Deliver() {
   NoteTime(step);
   if (!drawn.ok() && !HasFailed()) {
     // No token was drawn: requests that wait for one cannot go on.
-    const absl::Status error =
-        absl::IsResourceExhausted(drawn) ? drawn : absl::InternalError(drawn.message());
-    for (const WantedRow& row : step.wanted) Finish(row.request, FinishReason::kError, error);
+    for (const WantedRow& row : step.wanted) {
+      Finish(row.request, FinishReason::kError, StepError(drawn));
+    }
   }
   NoteDelivery();
 }

@@ -21,12 +21,12 @@
 namespace lowkey {
 namespace {
 
-MechanismMemory MemoryOf(const AttentionMechanism& mechanism, const AttentionOptions& attention,
-                         int64_t context_tokens) {
+MechanismMemory MemoryOf(const MechanismSetup& setup, const AttentionMechanism& mechanism,
+                         const AttentionOptions& attention, int64_t context_tokens) {
   constexpr int64_t kFar = int64_t{1} << 20;
   MechanismMemory m;
   m.attention = attention;
-  m.exact = !IsApproximate(m.attention);
+  m.exact = !ApproximatesWeights(attention, setup.weights.get());
   m.bytes_per_token = BytesPerToken(mechanism, attention);
   m.fixed_bytes = mechanism.HeldBytes(attention, kFar) -
                   static_cast<int64_t>(m.bytes_per_token * static_cast<double>(kFar));
@@ -198,13 +198,10 @@ absl::StatusOr<ModelSummary> SummarizeModel(const Checkpoint& checkpoint,
       const AttentionOptions attention = mechanism->Resolve(variant);
       if (!mechanism->CheckAvailable(attention).ok()) continue;
       MechanismMemory& memory =
-          summary.mechanisms.emplace_back(MemoryOf(*mechanism, attention, longest));
+          summary.mechanisms.emplace_back(MemoryOf(setup, *mechanism, attention, longest));
       memory.n_full_sequences = summary.cache_bytes / memory.bytes_full_context;
       memory.score_dim = setup.geometry.score_dim;
-      if (setup.weights == nullptr) continue;
-      memory.window_tokens = setup.weights->window_tokens;
-      // Its weights were trained for it (ModelRunner::IsApproximate).
-      memory.exact = memory.exact || setup.id == Mechanism::kTaylorShift;
+      if (setup.weights != nullptr) memory.window_tokens = setup.weights->window_tokens;
     }
   }
   return summary;

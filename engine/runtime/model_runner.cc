@@ -171,11 +171,14 @@ absl::StatusOr<AttentionMechanism*> ModelRunner::FindMechanism(Mechanism id) con
                    " needs weights that this model does not bring (lowkey.json)"));
 }
 
+bool ApproximatesWeights(const AttentionOptions& options, const MechanismWeights* weights) {
+  const bool is_trained = options.mechanism == Mechanism::kTaylorShift && weights != nullptr;
+  return IsApproximate(options) && !is_trained;
+}
+
 bool ModelRunner::IsApproximate(const AttentionOptions& options) const {
-  if (!lowkey::IsApproximate(options)) return false;
   const auto it = mechanisms_.find(options.mechanism);
-  const bool is_trained = it != mechanisms_.end() && it->second.weights != nullptr;
-  return options.mechanism != Mechanism::kTaylorShift || !is_trained;
+  return ApproximatesWeights(options, it == mechanisms_.end() ? nullptr : it->second.weights.get());
 }
 
 AttentionOptions ModelRunner::Resolve(const AttentionOptions& options) const {

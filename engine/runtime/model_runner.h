@@ -200,6 +200,10 @@ struct MechanismSetup {
         id, {geometry, &place.cache(), &pool, weights.get(), place.device_place(), codes});
   }
 };
+// Says whether outputs approximate what the model's weights are meant to compute. `weights`: those that
+// the model brings for the mechanism alone, or null.
+bool ApproximatesWeights(const AttentionOptions& options, const MechanismWeights* weights);
+
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);
 
 // Returns the bytes by which a long sequence grows with each token.

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/config/flags.h"
 #include "server/config/terminal/terminal.h"
 
 namespace lowkey {
@@ -17,6 +18,10 @@ namespace {
 constexpr std::string_view kSeparators = " \t\r\n\v\f,";
 // Longer words are cut in messages.
 constexpr size_t kMaxQuotedBytes = 32;
+
+absl::Status CannotWrite(const std::string& path) {
+  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
 
 }  // namespace
 
@@ -45,13 +50,17 @@ absl::Status WriteTextFile(const std::string& path, const std::string& text) {
   const bool is_written =
       file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr && std::fclose(file) == 0 && is_written) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  return CannotWrite(path);
 }
 
-absl::Status CheckWritable(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "ab");
-  if (file != nullptr && std::fclose(file) == 0) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+absl::Status CheckWritable(const FlagValues& flags, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (!flags.IsGiven(name)) continue;
+    const std::string path = flags.Text(name);
+    std::FILE* file = std::fopen(path.c_str(), "ab");
+    if (file == nullptr || std::fclose(file) != 0) return CannotWrite(path);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const std::string& source,

@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_CONFIG_TOKEN_TEXT_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "absl/status/statusor.h"
 
 namespace lowkey {
+
+class FlagValues;
 
 inline constexpr size_t kMaxTokenFileBytes = size_t{64} << 20;
 
@@ -24,9 +27,9 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
 // Writes a file. UNAVAILABLE when it cannot be written whole.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
 
-// Checks, before long work, that its result can be written to a file, which is made empty where there
-// is none. UNAVAILABLE if not.
-absl::Status CheckWritable(const std::string& path);
+// Checks, before long work, that the files that these flags name can be written; one that is not there
+// is made empty. UNAVAILABLE if not.
+absl::Status CheckWritable(const FlagValues& flags, std::initializer_list<const char*> names);
 
 // Reads the token ids of a file of at most kMaxTokenFileBytes, as ParseTokenIds does.
 absl::StatusOr<std::vector<int32_t>> ReadTokenFile(const std::string& path, int32_t vocab_size);

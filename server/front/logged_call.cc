@@ -5,37 +5,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/api/http/api_error.h"
 #include "server/front/counted_exchange.h"
 #include "server/http/trace_fields.h"
 
 namespace lowkey {
 namespace {
 
-absl::StatusCode CodeOfHttp(int http_status) {
-  switch (http_status) {
-    case 401:
-      return absl::StatusCode::kUnauthenticated;
-    case 403:
-      return absl::StatusCode::kPermissionDenied;
-    case 404:
-      return absl::StatusCode::kNotFound;
-    case 409:
-      return absl::StatusCode::kAlreadyExists;
-    case 429:
-      return absl::StatusCode::kResourceExhausted;
-    case 499:
-      return absl::StatusCode::kCancelled;
-    case 503:
-      return absl::StatusCode::kUnavailable;
-    case 504:
-      return absl::StatusCode::kDeadlineExceeded;
-    default:
-      return http_status < 500 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
-  }
-}
-
-}  // namespace
-
+// Returns the status that an exchange's code stands for: the name of a gRPC status ("NOT_FOUND"), or
+// an HTTP status as text ("404").
 absl::Status StatusOfCode(std::string_view code) {
   int http_status = 0;
   if (absl::SimpleAtoi(std::string(code), &http_status)) {
@@ -49,6 +27,8 @@ absl::Status StatusOfCode(std::string_view code) {
   }
   return absl::UnknownError("");
 }
+
+}  // namespace
 
 bool IsLeftOutOfLog(std::string_view path) {
   return path == "/metrics" || (path.starts_with("/lowkey/v1/") && path != "/lowkey/v1/score");

@@ -25,10 +25,6 @@ std::unique_ptr<HttpHandler> MakeLogged(HttpExchange& exchange, RequestLog& log,
 // the figures that an open page asks for every second.
 bool IsLeftOutOfLog(std::string_view path);
 
-// Returns the status that an exchange's code stands for: the name of a gRPC status ("NOT_FOUND"), or
-// an HTTP status as text ("404").
-absl::Status StatusOfCode(std::string_view code);
-
 }  // namespace lowkey
 
 #endif  // LOWKEY_SERVER_FRONT_LOGGED_CALL_H_

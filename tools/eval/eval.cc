@@ -386,9 +386,7 @@ absl::Status RunEval(const FlagValues& flags) {
   }
   LK_ASSIGN_OR_RETURN(Evaluation evaluation, ReadEvaluation(flags, *kind));
   LK_RETURN_IF_ERROR(CheckRecord(flags, *kind, evaluation));
-  for (const char* name : {"csv", "html"}) {
-    if (flags.IsGiven(name)) LK_RETURN_IF_ERROR(CheckWritable(flags.Text(name)));
-  }
+  LK_RETURN_IF_ERROR(CheckWritable(flags, {"csv", "html"}));
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_RETURN_IF_ERROR(ReadText(words[1], *kind, model, evaluation));
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags, model));

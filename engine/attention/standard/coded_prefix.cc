@@ -203,8 +203,7 @@ void CodedStandard::Attend(const LayerRows& rows) {
 void CodedStandard::Advance(SequenceCache& sequence, int64_t n_rows) {
   HostStandard::Advance(sequence, n_rows);
   if (!CodesPrefixes(sequence.options)) return;
-  for (CodedPromptBlock& block : sequence.state.As<StandardState>().coded_blocks)
-    block.code.reset();
+  for (auto& block : sequence.state.As<StandardState>().coded_blocks) block.code.reset();
 }
 
 std::optional<SequenceCache> CodedStandard::Prefix(const SequenceCache& sequence,

@@ -138,6 +138,16 @@ class Refusal final : public HttpHandler {
 
 }  // namespace
 
+absl::StatusCode CodeOfHttp(int http_status) {
+  if (http_status >= 400 && http_status != FormOf(absl::StatusCode::kInternal).http_status) {
+    for (int i = 1; i <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++i) {
+      const auto code = static_cast<absl::StatusCode>(i);
+      if (FormOf(code).http_status == http_status) return code;
+    }
+  }
+  return http_status < 500 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
+}
+
 absl::Status WithErrorCode(absl::Status status, std::string_view code, int http_status) {
   status.SetPayload(kPayload, absl::Cord(absl::StrCat(http_status, " ", std::string(code))));
   return status;

@@ -61,6 +61,16 @@ TEST(CutWindowsTest, RefusesWhatIsOutOfRangeAndSaysWhich) {
   EXPECT_THAT(message(5000, options), HasSubstr("windows: 0"));
 }
 
+AttentionOptions RankOne(AtpPrefill prefill) {
+  AttentionOptions attention;
+  attention.mechanism = Mechanism::kAtp;
+  attention.atp.prefill = prefill;
+  attention.atp.block_tokens = 64;
+  attention.atp.window_blocks = 0;
+  attention.atp.rank = RankFixed{1};
+  return attention;
+}
+
 class PerplexityTest : public ::testing::Test {
  protected:
   PerplexityTest() {
@@ -120,11 +130,7 @@ TEST_F(PerplexityTest, CompressedTextIsMeasuredThroughItsPrincipalKeys) {
   options.context_tokens = 200;
   options.stride_tokens = 100;
   const auto exact = MeasurePerplexity(*engine_, tokens_, options, Ignore);
-  options.reading.attention.mechanism = Mechanism::kAtp;
-  options.reading.attention.atp.prefill = AtpPrefill::kCompressed;
-  options.reading.attention.atp.block_tokens = 64;
-  options.reading.attention.atp.window_blocks = 0;
-  options.reading.attention.atp.rank = RankFixed{1};
+  options.reading.attention = RankOne(AtpPrefill::kCompressed);
   const auto low = MeasurePerplexity(*engine_, tokens_, options, Ignore);
   ASSERT_TRUE(low.ok()) << low.status();
   EXPECT_NE(low->negative_logprob, exact->negative_logprob);
@@ -149,11 +155,7 @@ TEST_F(PerplexityTest, OnlyGeneratedTokensReadBlocksBehindAnExactPrompt) {
   options.context_tokens = 200;
   options.stride_tokens = 50;
   const auto exact = MeasurePerplexity(*engine_, tokens_, options, Ignore);
-  options.reading.attention.mechanism = Mechanism::kAtp;
-  options.reading.attention.atp.prefill = AtpPrefill::kExact;
-  options.reading.attention.atp.block_tokens = 64;
-  options.reading.attention.atp.window_blocks = 0;
-  options.reading.attention.atp.rank = RankFixed{1};
+  options.reading.attention = RankOne(AtpPrefill::kExact);
   const auto prompt = MeasurePerplexity(*engine_, tokens_, options, Ignore);
   options.reading.as_generated = true;
   const auto generated = MeasurePerplexity(*engine_, tokens_, options, Ignore);
