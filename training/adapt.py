@@ -10,6 +10,7 @@ mechanism into the model's bundle, with measured perplexity ratios.
 
 import argparse
 import os
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from .checkpoint import bundle_folder, load_model, write_mechanism
+from .compiled import compile_pieces
 from .data import Mixture, parse_source
 from .model import Llama
 from .optimizer import make_optimizers
@@ -47,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--transfer-tokens", type=float, default=0, help="tokens of the first stage (default: 0)")
     add("--windows", type=int, nargs="+", default=[512, 2048],
         help="window lengths, in this order over the training (default: 512 2048)")  # fmt: skip
+    add("--measure", type=int, nargs="+",
+        help="window lengths of the measured perplexity ratios (default: those of --windows)")  # fmt: skip
     add("--batch-tokens", type=int, default=4096, help="tokens per step (default: 4096)")
     add("--part-tokens", type=int, default=2048,
         help="tokens computed at once, as memory allows (default: 2048)")  # fmt: skip
@@ -58,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--alignment-tokens", type=int, default=512, help="super: longest sequence (default: 512)")
     add("--rate", type=float, help="peak rate of the matrices (default: 0.01, low-rank: 0.001)")
     add("--threads", type=int, default=os.cpu_count(), help="CPU threads (default: all)")
+    add("--minutes", type=float,
+        help="end after so long, the rates' schedule and the stages shortened to fit")  # fmt: skip
+    add("--compile", action="store_true", help="use torch.compile (faster, needs a C++ compiler)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     add("--seed", type=int, default=1, help="of new weights and data order (default: 1)")
 
@@ -101,6 +108,7 @@ class Adaptation:
         self.data = Mixture(args.source, self.tokenizer, args.seed)
         self.optimizers = make_adapter_optimizers(self.model, args.mechanism, args.rate)
         self.n_tokens = self.n_steps = 0
+        self.elapsed_s = 0.0
         self.path = args.output / "checkpoint.pt"
 
     @property
@@ -108,13 +116,23 @@ class Adaptation:
         return self.args.transfer_tokens + self.args.tokens
 
     @property
+    def progress(self) -> float:
+        """From 0 to 1, by the tokens or by the time, whichever is further."""
+        by_time = self.elapsed_s / (60 * self.args.minutes) if self.args.minutes else 0.0
+        return max(self.n_tokens / self.total_tokens, by_time)
+
+    @property
+    def transfer_share(self) -> float:
+        return self.args.transfer_tokens / self.total_tokens
+
+    @property
     def transferring(self) -> bool:
-        return self.n_tokens < self.args.transfer_tokens
+        return self.progress < self.transfer_share
 
     def stage_progress(self) -> float:
         if self.transferring:
-            return self.n_tokens / self.args.transfer_tokens
-        return (self.n_tokens - self.args.transfer_tokens) / self.args.tokens
+            return self.progress / self.transfer_share
+        return (self.progress - self.transfer_share) / (1 - self.transfer_share)
 
     def own_weights(self) -> dict[str, torch.Tensor]:
         return {name: w.detach() for name, w in self.model.named_parameters() if w.requires_grad}
@@ -127,6 +145,7 @@ class Adaptation:
             "data": self.data.state(),
             "n_tokens": self.n_tokens,
             "n_steps": self.n_steps,
+            "elapsed_s": self.elapsed_s,
         }
         torch.save(state, self.path.with_suffix(".partial"))
         os.replace(self.path.with_suffix(".partial"), self.path)
@@ -140,6 +159,7 @@ class Adaptation:
             optimizer.load_state_dict(saved)
         self.data.load_state(state["data"])
         self.n_tokens, self.n_steps = state["n_tokens"], state["n_steps"]
+        self.elapsed_s = state["elapsed_s"]
 
     def set_rates(self, progress: float) -> None:
         factor = min(1.0, (self.n_steps + 1) / WARMUP_STEPS, (1 - progress) / DECAY_SHARE)
@@ -149,6 +169,7 @@ class Adaptation:
 
     def step(self) -> float:
         """Takes one step and returns its loss."""
+        start_s = time.monotonic()
         args, progress = self.args, self.stage_progress()
         self.set_rates(progress)
         window = args.windows[min(int(progress * len(args.windows)), len(args.windows) - 1)]
@@ -167,16 +188,17 @@ class Adaptation:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.n_steps += 1
-        return total.item()
+        loss = total.item()
+        self.elapsed_s += time.monotonic() - start_s
+        return loss
 
     def next_token_loss(self, tokens, targets):
-        """Half cross entropy, half distance to the unchanged model (Kullback-Leibler)."""
+        """Half cross entropy, half distance to the unchanged model."""
         model = self.model
         with torch.no_grad():
-            teacher = model.logits(model.hidden(tokens, "standard")).log_softmax(-1)
-        logits = model.logits(model.hidden(tokens, self.args.mechanism))
-        distance = F.kl_div(logits.log_softmax(-1), teacher, log_target=True, reduction="batchmean")
-        return 0.5 * F.cross_entropy(logits, targets.flatten()) + 0.5 * distance
+            teacher = model.hidden(tokens, "standard")
+        own = model.hidden(tokens, self.args.mechanism)
+        return model.distillation(own, teacher, targets.flatten())
 
     def transfer_loss(self, tokens, targets):
         """The mean over layers of the relative squared error of the attention's output."""
@@ -196,10 +218,10 @@ class Adaptation:
 
 
 def train(run: Adaptation, progress: Progress, stopping: list) -> None:
-    while run.n_tokens < run.total_tokens and not stopping:
+    while run.progress < 1 and not stopping:
         stage = "transfer" if run.transferring else "next token"
         loss = run.step()
-        progress.update(run.n_tokens, {stage: [loss]})
+        progress.update(run.n_tokens, {stage: [loss]}, run.progress)
         if run.n_steps % 50 == 0:
             run.save()
 
@@ -208,20 +230,23 @@ def main(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision("high")  # TF32, on devices that have it
     args.output.mkdir(parents=True, exist_ok=True)
+    if args.compile:
+        compile_pieces()
     run = Adaptation(args)
     progress = Progress(args.output / "log.txt", total=run.total_tokens, unit="tokens")
     if run.path.exists():
         run.load()
-        progress.start(run.n_tokens)
+        progress.start(run.n_tokens, run.progress)
         progress.line(f"continuing from step {run.n_steps}")
     stopping = watch_stop_signals()
     stories = ValidationSet(args.validation, run.tokenizer)
 
     def measure() -> dict[int, float]:
-        windows = sorted(set(args.windows))
-        return perplexity_ratios(
-            run.model, args.mechanism, stories, windows, args.validation_tokens
-        )
+        windows = sorted(set(args.measure or args.windows))
+        with torch.compiler.set_stance("force_eager"):
+            return perplexity_ratios(
+                run.model, args.mechanism, stories, windows, args.validation_tokens
+            )
 
     if run.n_steps == 0:
         progress.line(f"perplexity ratio before: {measure()}")

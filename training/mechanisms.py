@@ -1,8 +1,8 @@
 """The attention mechanisms, in PyTorch and differentiable.
 
 Every function maps queries, keys and values [n_seqs, n_heads, n_tokens, dim] to outputs of the
-values' shape, and is causal. Keys and values have as many heads as queries: groups are repeated
-before. docs/atp.md, docs/taylorshift.md and docs/bundles.md have the formulas, and the tests under
+values' shape, and is causal. Keys and values have as many heads as queries, groups repeated, unless
+a function says that they are those of the KV heads. docs/atp.md, docs/taylorshift.md and docs/bundles.md have the formulas, and the tests under
 tests/engine/attention compare the server with the same in double precision.
 """
 
@@ -56,11 +56,12 @@ def taylor(s: Tensor) -> Tensor:
 
 
 def taylor_features(x: Tensor) -> Tensor:
-    """phi with phi(a) . phi(b) = 1 + a.b + (a.b)^2 / 2; its length is 1 + d + d (d + 1) / 2."""
-    d = x.shape[-1]
-    i, j = torch.triu_indices(d, d)
-    scale = torch.ones(len(i), dtype=x.dtype).masked_fill(i == j, 0.5**0.5).to(x.device)
-    return torch.cat((torch.ones_like(x[..., :1]), x, x[..., i] * x[..., j] * scale), dim=-1)
+    """phi with phi(a) . phi(b) = 1 + a.b + (a.b)^2 / 2; its length is 1 + d + d d.
+
+    Both orders of a pair are kept: choosing one of them costs a gather, whose gradient is slow.
+    """
+    pairs = (x[..., :, None] * x[..., None, :]).flatten(-2) * 0.5**0.5
+    return torch.cat((torch.ones_like(x[..., :1]), x, pairs), dim=-1)
 
 
 def taylorshift_direct(q, k, v, tau: Tensor) -> Tensor:
@@ -78,6 +79,14 @@ def taylorshift_direct(q, k, v, tau: Tensor) -> Tensor:
 def chunked(x: Tensor) -> Tensor:
     """[n_seqs, n_heads, n_tokens, d] -> [n_seqs, n_heads, n_chunks, CHUNK_TOKENS, d]."""
     return x.unflatten(2, (-1, CHUNK_TOKENS))
+
+
+def by_kv_head(x: Tensor, n_kv_heads: int) -> Tensor:
+    """Puts the rows of all heads that share a KV head together, head after head.
+
+    [n_seqs, n_heads, n_chunks, C, d] -> [n_seqs, n_kv_heads, n_chunks, n_groups C, d].
+    """
+    return x.unflatten(1, (n_kv_heads, -1)).transpose(2, 3).flatten(3, 4)
 
 
 def near_view(x: Tensor, n_window_chunks: int) -> Tensor:
@@ -105,9 +114,10 @@ def taylorshift_windowed(q, k, v, tau: Tensor, tau_window: Tensor, window_tokens
 
     Near a row are the tokens of its own chunk and of the window_tokens / CHUNK_TOKENS chunks
     before it; near scores are tau_window q.k of unit vectors, far ones tau q.k. tau and tau_window
-    are [n_heads]. Far tokens are read through the state, so the cost is linear in n_tokens.
+    are [n_heads]; k and v are those of the KV heads. Far tokens are read through the state, so the
+    cost is linear in n_tokens.
     """
-    n_tokens = v.shape[2]
+    (n_heads, n_tokens), n_kv_heads = q.shape[1:3], k.shape[1]
     padding = -n_tokens % CHUNK_TOKENS
     if padding:
         q, k, v = (F.pad(x, (0, 0, 0, padding)) for x in (q, k, v))
@@ -118,8 +128,9 @@ def taylorshift_windowed(q, k, v, tau: Tensor, tau_window: Tensor, window_tokens
     v = chunked(v)
     n_chunks = v.shape[2]
 
-    scores = (q * tau_window[:, None, None, None]).to(dtype) @ near_view(k.to(dtype), n_window).mT
-    mask = near_mask(n_chunks, n_window, q.device)
+    near_q = by_kv_head(q * tau_window[:, None, None, None], n_kv_heads).to(dtype)
+    scores = near_q @ near_view(k.to(dtype), n_window).mT
+    mask = near_mask(n_chunks, n_window, q.device).repeat(1, n_heads // n_kv_heads, 1)
     scores = scores.float().masked_fill(~mask, -torch.inf)
     top = scores.amax(-1, keepdim=True).clamp_min(0).detach()
     weights = torch.exp(scores - top)
@@ -133,12 +144,13 @@ def taylorshift_windowed(q, k, v, tau: Tensor, tau_window: Tensor, window_tokens
         with torch.autocast(device_type=v.device.type, enabled=False):
             state = torch.cumsum(taylor_features(k[:, :, :n_far]).mT @ values, dim=2)
             far_q = q[:, :, n_window + 1 :] * tau[:, None, None, None]
-            far = taylor_features(far_q) @ state
+            far = taylor_features(by_kv_head(far_q, n_kv_heads)) @ state
         far = F.pad(far * torch.exp(-top[:, :, n_window + 1 :]), (0, 0, 0, 0, n_window + 1, 0))
         out = out + far[..., :-1]
         total = total + far[..., -1:]
-    out = (out / total).to(dtype).flatten(2, 3)
-    return out[:, :, :n_tokens] if padding else out
+    # [n_seqs, n_kv_heads, n_chunks, n_groups C, d] -> [n_seqs, n_heads, n_tokens, d]
+    out = (out / total).to(dtype).unflatten(3, (-1, CHUNK_TOKENS)).transpose(2, 3)
+    return out.flatten(1, 2).flatten(2, 3)[:, :, :n_tokens]
 
 
 def orthogonal_iteration(gram: Tensor, rank: int, n_iterations: int = 8) -> Tensor:
@@ -162,6 +174,7 @@ def orthogonal_iteration(gram: Tensor, rank: int, n_iterations: int = 8) -> Tens
     return basis
 
 
+@torch.compiler.disable
 def leading_basis(gram: Tensor, rank: int) -> Tensor:
     """Returns the `rank` leading eigenvectors [.., n, rank] of gram [.., n, n], in any order.
 

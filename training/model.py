@@ -138,14 +138,14 @@ class Attention(nn.Module):
             return principal_keys_attention(
                 q, k, v, config.atp_rank, config.atp_block, ATP_SINKS, ATP_WINDOW
             )
+        if self.mechanism == "taylorshift" and config.window_tokens:
+            return taylorshift_windowed(q, k, v, self.tau, self.tau_window, config.window_tokens)
         if self.mechanism == "super":
             v = align(self.wa, v)
         k, v = (x.repeat_interleave(config.n_heads // x.shape[1], dim=1) for x in (k, v))
-        if self.mechanism != "taylorshift":
-            return softmax_attention(q, k, v)
-        if config.window_tokens:
-            return taylorshift_windowed(q, k, v, self.tau, self.tau_window, config.window_tokens)
-        return taylorshift_direct(q, k, v, self.tau)
+        if self.mechanism == "taylorshift":
+            return taylorshift_direct(q, k, v, self.tau)
+        return softmax_attention(q, k, v)
 
 
 class FeedForward(nn.Module):
@@ -205,8 +205,9 @@ class Llama(nn.Module):
     def start_from_standard(self, mechanism: str) -> None:
         """Starts a mechanism's weights from the standard's, where their shapes allow it.
 
-        Key heads that the standard shares are repeated. What has no counterpart stays random, and
-        then the output projection stays zero: the mechanism starts as the identity.
+        Key heads that the standard shares are repeated, and scores of fewer dimensions start with
+        pairs that turn as theirs do. What has no counterpart stays random, and then the output
+        projection stays zero: the mechanism starts as the identity.
         """
         for layer in self.layers:
             own, standard = layer.attention[mechanism], layer.attention["standard"]
@@ -219,12 +220,25 @@ class Llama(nn.Module):
                     heads = source.unflatten(0, (-1, self.config.head_dim))
                     n = to.shape[0] // source.shape[0]
                     source = heads.repeat_interleave(n, dim=0).flatten(0, 1)
+                if mechanism == "taylorshift" and name in ("wq", "wk"):
+                    source = self.every_nth_rotary_pair(source)
                 if to.shape == source.shape and (name != "wo" or copied):
                     to.copy_(source)
                 else:
                     copied = False
             if mechanism in ("efficient", "super"):
                 own.wo.zero_()
+
+    def every_nth_rotary_pair(self, weight: Tensor) -> Tensor:
+        """[n head_dim, hidden_dim] -> [n score_dim, hidden_dim], where score_dim divides head_dim.
+
+        RoPE turns pair i of score_dim dimensions as fast as pair i head_dim / score_dim of all.
+        """
+        config = self.config
+        if config.head_dim % config.score_dim:
+            return weight
+        pairs = weight.unflatten(0, (-1, 2, config.head_dim // 2))
+        return pairs[:, :, :: config.head_dim // config.score_dim].flatten(0, 2)
 
     @property
     def device(self) -> torch.device:
@@ -256,3 +270,13 @@ class Llama(nn.Module):
 
     def cross_entropy(self, x: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(self.logits(x), targets)
+
+    def distillation(self, x: Tensor, teacher_x: Tensor, targets: Tensor) -> Tensor:
+        """Half the cross entropy, half the distance to the teacher (Kullback-Leibler), in nats.
+
+        x and teacher_x [n_rows, hidden_dim] are what the head reads; the teacher gets no gradient.
+        """
+        teacher = self.logits(teacher_x).detach().log_softmax(-1)
+        logits = self.logits(x)
+        distance = F.kl_div(logits.log_softmax(-1), teacher, log_target=True, reduction="batchmean")
+        return 0.5 * F.cross_entropy(logits, targets) + 0.5 * distance

@@ -28,9 +28,11 @@ class Progress:
         self.is_terminal = sys.stderr.isatty()
         self.start(0)
 
-    def start(self, n_done: int) -> None:
+    def start(self, n_done: int, share: float | None = None) -> None:
+        """Begins at n_done units; share is as in `update`."""
         self.start_s = self.shown_s = time.monotonic()
         self.start_done = n_done
+        self.start_share = n_done / self.total if share is None else share
         self.losses: dict[str, float] = {}
 
     def line(self, text: str) -> None:
@@ -39,8 +41,13 @@ class Progress:
         print(("\r\x1b[K" if self.is_terminal else "") + text, file=sys.stderr, flush=True)
         self.file.write(text + "\n")
 
-    def update(self, n_done: int, losses: dict[str, list[float]]) -> None:
-        """Takes in what was done in all, and the newest losses by mechanism."""
+    def update(
+        self, n_done: int, losses: dict[str, list[float]], share: float | None = None
+    ) -> None:
+        """Takes in what was done in all, and the newest losses by mechanism.
+
+        share is what part of the work that is, by default that of the units.
+        """
         for name, values in losses.items():
             for value in values:
                 self.losses[name] = 0.95 * self.losses.get(name, value) + 0.05 * value
@@ -48,10 +55,11 @@ class Progress:
         if now_s - self.shown_s < (0.5 if self.is_terminal else LINE_SECONDS):
             return
         self.shown_s = now_s
-        speed = (n_done - self.start_done) / max(now_s - self.start_s, 1e-9)
-        left = duration(max(0.0, self.total - n_done) / max(speed, 1e-9))
+        seconds = max(now_s - self.start_s, 1e-9)
+        speed = (n_done - self.start_done) / seconds
+        share = min(1.0, n_done / self.total if share is None else share)
+        left = duration((1 - share) * seconds / max(share - self.start_share, 1e-9))
         losses_text = " ".join(f"{name[:4]} {value:.3f}" for name, value in self.losses.items())
-        share = min(1.0, n_done / self.total)
         text = (
             f"{100 * share:5.1f}% {n_done / 1e6:.2f}M {self.unit}  {speed:.0f}/s  {left} left  "
             f"{losses_text}"

@@ -19,9 +19,9 @@ from pathlib import Path
 import sentencepiece
 import torch
 
-from . import model as model_module
+from .compiled import compile_pieces
 from .data import Mixture, parse_source
-from .model import Layer, Llama, ModelConfig, RMSNorm
+from .model import Llama, ModelConfig
 from .optimizer import make_optimizers
 from .progress import Progress, watch_stop_signals
 from .validation import ValidationSet, fits
@@ -80,18 +80,6 @@ def window_tokens(progress: float, step: int, longest: int) -> int:
     else:
         window = (512, 2048, 512, 2048, 512, 2048, 512, longest)[step % 8]
     return min(window, longest)
-
-
-def compile_pieces() -> None:
-    """Compiles what all mechanisms and windows share, and TaylorShift, once for each shape."""
-    for owner, name in (
-        (Layer, "feed_forward"),
-        (Llama, "cross_entropy"),
-        (RMSNorm, "forward"),
-        (model_module, "rotate"),
-        (model_module, "taylorshift_windowed"),
-    ):
-        setattr(owner, name, torch.compile(getattr(owner, name), dynamic=False))
 
 
 @dataclass

@@ -79,6 +79,16 @@ class Commands(unittest.TestCase):
             "--threads", "1")  # fmt: skip
         self.assertEqual(load_model(model).config.lora_rank, 32)
         self.assertIn("atp", {entry["name"] for entry in read_bundle(model)})
+        # Tokens for hours, of which a second is left.
+        run("adapt", "--model", model, "--mechanism", "taylorshift", "--tokens", "1e9",
+            "--transfer-tokens", "5e8", "--minutes", "0.02", "--source", f"{self.stories}=1,1",
+            "--validation", self.stories, "--windows", "512", "--measure", "256",
+            "--validation-tokens", "1024", "--output", self.folder / "short",
+            "--threads", "1")  # fmt: skip
+        entries = {entry["name"]: entry for entry in read_bundle(model)}
+        self.assertEqual(list(entries["taylorshift"]["perplexity_ratio"]), ["256"])
+        saved = torch.load(self.folder / "short" / "checkpoint.pt", weights_only=False)
+        self.assertGreaterEqual(saved["elapsed_s"], 1.2)
 
     def test_a_written_model_computes_what_the_checkpoint_does(self):
         model = load_model(self.trained())

@@ -8,12 +8,14 @@ from ..mechanisms import (
     CHUNK_TOKENS,
     orthogonal_iteration,
     principal_keys_attention,
+    rotate,
     softmax_attention,
     taylor,
     taylor_features,
     taylorshift_direct,
     taylorshift_windowed,
 )
+from ..model import Llama, ModelConfig
 
 
 def heads(n_heads: int, n_tokens: int, dim: int, seed: int) -> torch.Tensor:
@@ -61,6 +63,31 @@ class TaylorShift(unittest.TestCase):
         torch.testing.assert_close(
             taylorshift_windowed(q, k, v, tau, tau, 64)[:, :, :250], before[:, :, :250]
         )
+
+    def test_heads_that_share_keys_equal_heads_with_copies(self):
+        q, k, v = heads(6, 300, 8, 1), heads(2, 300, 8, 2), heads(2, 300, 16, 3)
+        tau, tau_window = torch.linspace(3, 12, 6), torch.linspace(20, 2, 6)
+        shared = taylorshift_windowed(q, k, v, tau, tau_window, 64)
+        copies = (x.repeat_interleave(3, dim=1) for x in (k, v))
+        torch.testing.assert_close(taylorshift_windowed(q, *copies, tau, tau_window, 64), shared)
+
+    def test_scores_of_fewer_dimensions_start_with_pairs_that_turn_alike(self):
+        shape = {"hidden_dim": 64, "n_heads": 2, "n_kv_heads": 1, "head_dim": 32, "ffn_dim": 32}
+        model = Llama(ModelConfig(
+            **shape, n_layers=1, vocab_size=8, score_dim=8, mechanisms=("standard", "taylorshift")
+        ))  # fmt: skip
+        own, standard = (model.layers[0].attention[m] for m in ("taylorshift", "standard"))
+        torch.nn.init.normal_(standard.wo)
+        model.start_from_standard("taylorshift")
+        torch.testing.assert_close(own.wo, standard.wo)
+        x = heads(1, 20, 64, 1)[0, 0].float()
+        chosen = [*range(0, 16, 4), *range(16, 32, 4)]
+        for name in ("wq", "wk"):
+            few, all_dims = (
+                rotate(part.heads(x, name, (1, 20), dim), *model.rope[dim][:, :20])
+                for part, dim in ((own, 8), (standard, 32))
+            )
+            torch.testing.assert_close(few, all_dims[..., chosen])
 
     def test_direct_scales_with_the_visible_tokens(self):
         q, k, v = (heads(1, 9, 4, seed) for seed in (1, 2, 3))
