@@ -5,7 +5,8 @@
 
 Stories are plain UTF-8 text with a line <|endoftext|> between them. A question's prompt is the
 --words before a sentence (less where a story is shorter, at least half as many), its choices are
-that sentence and three of the same story that are nearly as long, in an order drawn by --seed.
+that sentence and three of the same story, outside of the prompt, that are nearly as long, in an order
+drawn by --seed.
 """
 
 import argparse
@@ -29,12 +30,14 @@ def question(story: list[str], n_words: int, rng: random.Random) -> dict | None:
     before = [sum(lengths[:i]) for i in range(len(story))]
     usable = [i for i in range(len(story)) if lengths[i] in SENTENCE_WORDS]
     asked = [i for i in usable if 2 * before[i] >= n_words]
-    if not asked or len(usable) <= WRONG_CHOICES:
+    if not asked:
         return None
     right = rng.choice(asked)
     first = next(i for i in range(right) if before[right] - before[i] <= n_words)
-    others = sorted((i for i in usable if i != right),
+    others = sorted((i for i in usable if not first <= i <= right),
                     key=lambda i: (abs(lengths[i] - lengths[right]), rng.random()))  # fmt: skip
+    if len(others) < WRONG_CHOICES:
+        return None
     chosen = [right, *others[:WRONG_CHOICES]]
     rng.shuffle(chosen)
     return {

@@ -119,20 +119,41 @@ Forecast EngineImpl::Corrected(const Forecast& forecast) const {
   return corrected;
 }
 
+absl::Status EngineImpl::EndsTooLate(absl::Time deadline, absl::Duration needed) {
+  return absl::DeadlineExceededError(absl::StrCat(
+      "deadline: in ", absl::FormatDuration(absl::Trunc(deadline - absl::Now(), kRounding)),
+      ", expected at least the ", absl::FormatDuration(absl::Trunc(needed, kRounding)),
+      " that it would take now"));
+}
+
 // Refuses a request that would wait too long or end too late.
 absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time deadline) const {
-  if (absl::Now() + forecast.end > deadline) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        "deadline: in ", absl::FormatDuration(absl::Trunc(deadline - absl::Now(), kRounding)),
-        ", expected at least the ", absl::FormatDuration(absl::Trunc(forecast.end, kRounding)),
-        " that it would take now"));
-  }
+  if (absl::Now() + forecast.end > deadline) return EndsTooLate(deadline, forecast.end);
   if (forecast.wait <= max_wait_) return absl::OkStatus();
   return WithRetryAfter(
       absl::ResourceExhaustedError(absl::StrCat(
           "queue: a wait of ", absl::FormatDuration(absl::Trunc(forecast.wait, kRounding)),
           ", expected at most ", absl::FormatDuration(max_wait_))),
       std::max(forecast.wait - max_wait_, kShortestRetry));
+}
+
+// Forecasts a new request, once steps were measured, and refuses it where even a prompt of which the
+// cache holds the most that it can would wait too long or end too late. The engine's thread knows
+// what the cache holds (NoteCachedRows).
+absl::Status EngineImpl::Foresee(RequestState& state, const SchedulerRequest& scheduled) {
+  const std::optional<StepCost> cost = step_cost_.cost();
+  if (!cost.has_value()) return absl::OkStatus();
+  state.forecast = scheduler_.Predict(scheduled, 0, *cost, max_mixed_rows_);
+  const absl::Time deadline = state.request.deadline;
+  const int64_t n_most = PrefixCache::MostTokens(state);
+  if (keeps_prefixes_ && n_most > 0 && deadline < absl::InfiniteFuture()) {
+    state.cached_forecast = scheduler_.Predict(scheduled, n_most, *cost, max_mixed_rows_);
+  }
+  const Forecast best = Corrected(state.cached_forecast.value_or(*state.forecast));
+  state.latest_start = deadline - (best.end - best.wait);
+  const absl::Status status = CheckForecast(best, deadline);
+  if (absl::IsResourceExhausted(status)) CountRefusal(QueueBound::kWait);
+  return status;
 }
 
 absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_ptr<Sink> sink) {
@@ -158,24 +179,12 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
     return absl::UnavailableError("draining: admitted requests are finished, new ones refused");
   }
   const SchedulerRequest scheduled = Scheduled(next_id_, request);
-  std::optional<Forecast> forecast;  // none before steps were measured
-  absl::Time latest_start = absl::InfiniteFuture();
-  if (const std::optional<StepCost> cost = step_cost_.cost(); cost.has_value()) {
-    forecast = scheduler_.Predict(scheduled, *cost, max_mixed_rows_);
-    const Forecast corrected = Corrected(*forecast);
-    if (const absl::Status status = CheckForecast(corrected, request.deadline); !status.ok()) {
-      if (absl::IsResourceExhausted(status)) CountRefusal(QueueBound::kWait);
-      return status;
-    }
-    latest_start = request.deadline - (corrected.end - corrected.wait);
-  }
   std::unique_ptr<RequestState>& state = entry.front();
   state =
       std::make_unique<RequestState>(next_id_, std::move(request), std::move(sink), absl::Now());
   state->selection = std::move(selection);
   state->is_approximate = runner_->IsApproximate(state->request.attention);
-  state->forecast = forecast;
-  state->latest_start = latest_start;
+  LK_RETURN_IF_ERROR(Foresee(*state, scheduled));
   if (const absl::Status status = scheduler_.Enqueue(scheduled); !status.ok()) {
     if (!absl::IsResourceExhausted(status)) return status;
     CountRefusal(scheduler_.is_full() ? QueueBound::kRequests : QueueBound::kPromptTokens);

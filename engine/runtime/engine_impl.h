@@ -66,10 +66,14 @@ class EngineImpl : public Engine {
   Forecast Corrected(const Forecast& forecast) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckForecast(const Forecast& forecast, absl::Time deadline) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static absl::Status EndsTooLate(absl::Time deadline, absl::Duration needed);
+  absl::Status Foresee(RequestState& state, const SchedulerRequest& scheduled)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // The engine's thread.
   void Run();
   void TakeArrivals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteCachedRows(RequestState& state, bool is_final) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeInbox();
   void FinishAll(const absl::Status& status);
   RequestState* FindLive(RequestId id);

@@ -58,15 +58,32 @@ void EngineImpl::FinishAll(const absl::Status& status) {
   while (!live_.empty()) Finish(live_.begin()->first, FinishReason::kCancelled, status);
 }
 
+// Tells the scheduler how much of a waiting request's prompt the cache holds. When that is final, the
+// request's forecast follows, and a request that would end too late has no time left to start.
+void EngineImpl::NoteCachedRows(RequestState& state, bool is_final) {
+  if (!keeps_prefixes_) return;
+  int64_t n_cached = 0;  // without memory to look prefixes up, forecasts count all rows
+  (void)Guarded([&] {
+    n_cached = prefixes_.NumTokens(state);
+    scheduler_.NoteCachedRows(state.id, n_cached);
+  });
+  if (!is_final || !state.cached_forecast.has_value()) return;
+  const double share = static_cast<double>(n_cached) / PrefixCache::MostTokens(state);
+  state.forecast = Between(*state.forecast, *state.cached_forecast, share);
+  state.cached_forecast.reset();
+  const Forecast corrected = Corrected(*state.forecast);
+  const absl::Time deadline = state.request.deadline;
+  const bool fits = state.submitted + corrected.end <= deadline;
+  state.latest_start = deadline - (corrected.end - (fits ? corrected.wait : absl::ZeroDuration()));
+}
+
 // Takes submitted requests: from now on the scheduler may name them.
 void EngineImpl::TakeArrivals() {
   for (auto& state : inbox_) {
     RequestState& arrived = *live_.emplace(state->id, std::move(state)).first->second;
-    if (keeps_prefixes_) {
-      // Without memory to look prefixes up, forecasts count all rows.
-      (void)Guarded([&] { scheduler_.NoteCachedRows(arrived.id, prefixes_.NumTokens(arrived)); });
-    }
-    if (!ReadFiles(arrived, nullptr)) continue;
+    const bool is_reading = ReadFiles(arrived, nullptr);
+    NoteCachedRows(arrived, !is_reading);
+    if (!is_reading) continue;
     arrived.reads_since = absl::Now();
     next_deadline_ = std::min(next_deadline_, *arrived.reads_since + kReadPatience);
     scheduler_.Park(arrived.id);
@@ -105,24 +122,26 @@ bool EngineImpl::TakeInbox() {
 
 void EngineImpl::ExpireDeadlines() {
   const absl::Time now = absl::Now();
-  std::vector<RequestId> expired;
+  std::vector<std::pair<RequestId, absl::Status>> expired;
   next_deadline_ = absl::InfiniteFuture();
   for (const auto& [id, state] : live_) {
-    absl::Time deadline = state->request.deadline;
+    const absl::Time end = state->request.deadline;
+    absl::Time deadline = end;
     if (!state->started.has_value()) {
       // Computing for a request that will miss its deadline is wasted.
       deadline = std::min(deadline, state->latest_start);
       next_deadline_ = std::min(next_deadline_, state->submitted + longest_wait_);
     }
-    if (deadline <= now) expired.push_back(id);
+    if (deadline <= now) {
+      expired.emplace_back(id, end <= now ? absl::DeadlineExceededError("deadline exceeded")
+                                          : EndsTooLate(end, end - state->latest_start));
+    }
     next_deadline_ = std::min(next_deadline_, deadline);
     if (state->reads_since.has_value()) {
       next_deadline_ = std::min(next_deadline_, *state->reads_since + kReadPatience);
     }
   }
-  for (RequestId id : expired) {
-    Finish(id, FinishReason::kDeadline, absl::DeadlineExceededError("deadline exceeded"));
-  }
+  for (const auto& [id, status] : expired) Finish(id, FinishReason::kDeadline, status);
 }
 
 // Lets requests go on whose files do not come.

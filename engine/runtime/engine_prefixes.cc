@@ -149,7 +149,7 @@ void EngineImpl::Extend(const RequestState& state, const PrefixFiles::Found& fou
 void EngineImpl::EndReading(RequestState& state) {
   state.reads_since.reset();
   absl::MutexLock lock(&mutex_);
-  (void)Guarded([&] { scheduler_.NoteCachedRows(state.id, prefixes_.NumTokens(state)); });
+  NoteCachedRows(state, true);
   scheduler_.SetPaused(state.id, false);
 }
 

@@ -176,9 +176,10 @@ int64_t PrefixCache::MostTokens(const RequestState& state) {
   const EngineRequest& request = state.request;
   const int64_t most = state.n_prompt_tokens() - 1;
   // A row's logits score the token after it.
-  return state.WantsPromptLogprob(request.prompt_logprobs_from)
-             ? std::min<int64_t>(most, request.prompt_logprobs_from - 1)
-             : most;
+  const int64_t wanted = state.WantsPromptLogprob(request.prompt_logprobs_from)
+                             ? std::min<int64_t>(most, request.prompt_logprobs_from - 1)
+                             : most;
+  return std::max<int64_t>(0, wanted - wanted % kPageTokens);
 }
 
 int64_t PrefixCache::NumTokens(const RequestState& state) {

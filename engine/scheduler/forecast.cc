@@ -124,6 +124,12 @@ ForecastErrors::Factors ForecastErrors::At(absl::Time now) const {
   return {1 + (factors_.first_token - 1) * left, 1 + (factors_.next_token - 1) * left};
 }
 
+Forecast Between(const Forecast& from, const Forecast& to, double share) {
+  const auto between = [share](absl::Duration a, absl::Duration b) { return a + share * (b - a); };
+  return {between(from.wait, to.wait), between(from.first_token, to.first_token),
+          between(from.next_token, to.next_token), between(from.end, to.end)};
+}
+
 void ForecastErrors::NoteFirstToken(const Forecast& forecast, absl::Duration actual,
                                     absl::Time now) {
   factors_ = At(now);

@@ -54,6 +54,9 @@ struct Forecast {
   absl::Duration end;          // until its last token is computed
 };
 
+// Returns the forecast that lies this share of the way from one to another.
+Forecast Between(const Forecast& from, const Forecast& to, double share);
+
 // Learns how many times longer than forecast requests take, at the worst of thirty: a request that
 // is admitted because its forecast just fits should be served in time. What was learned halves in
 // five minutes, so that what refuses every request, and can learn from none, ends too.

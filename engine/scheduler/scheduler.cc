@@ -355,8 +355,8 @@ RemainingWork Scheduler::Remaining(const Entry& entry) const {
   return work;
 }
 
-Forecast Scheduler::Predict(const SchedulerRequest& request, const StepCost& cost,
-                            int64_t max_mixed_rows) const {
+Forecast Scheduler::Predict(const SchedulerRequest& request, int64_t n_cached_rows,
+                            const StepCost& cost, int64_t max_mixed_rows) const {
   std::vector<RemainingWork> running, ahead;
   for (const Entry* entry : running_) {
     if (!entry->is_paused) running.push_back(Remaining(*entry));
@@ -366,7 +366,8 @@ Forecast Scheduler::Predict(const SchedulerRequest& request, const StepCost& cos
     ahead.push_back(Remaining(entry));
     return entry.request.n_prompt_tokens + ProbableNewTokens(entry.request);
   });
-  const Entry own{request, 0, {{0, request.n_prompt_tokens, false}}};
+  Entry own{request, 0, {{0, request.n_prompt_tokens, false}}};
+  own.n_cached_rows = n_cached_rows;
   return ForecastWork(
       std::move(running), ahead, Remaining(own),
       {options_.max_running_seqs, options_.cache_bytes, options_.max_batch_tokens, max_mixed_rows},

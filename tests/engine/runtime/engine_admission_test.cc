@@ -3,12 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "engine/base/retry_after.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/engine_fixture.h"
+#include "tests/testing/source_path.h"
 
 namespace lowkey {
 namespace {
@@ -65,6 +67,33 @@ TEST_F(EngineAdmissionTest, RefusesADeadlineThatCannotBeMet) {
   const auto later = Submit(r);
   Release();
   EXPECT_TRUE(later->Wait().status.ok());
+}
+
+// Says whether a request ended because its forecast ends after its deadline.
+bool IsForeseen(const absl::Status& status) {
+  return absl::IsDeadlineExceeded(status) &&
+         absl::StrContains(status.message(), "that it would take now");
+}
+
+// The demo model's prompts take long enough to tell their times from a pause of the machine.
+TEST_F(EngineAdmissionTest, ADeadlineIsComparedWithTheRowsThatAreNotCached) {
+  EngineOptions options;
+  options.n_threads = 2;
+  options.cache_bytes = 256 << 20;
+  engine_ =
+      CreateEngine(OpenCheckpoint(SourcePath("models/tales")).value(), options, nullptr).value();
+  EXPECT_TRUE(Submit(Request(5, 20, 2))->Wait().status.ok());
+  const absl::Time start = absl::Now();
+  EXPECT_TRUE(Submit(Request(3000, 1))->Wait().status.ok());
+  const absl::Duration whole = absl::Now() - start;
+  EngineRequest cached = Request(3000, 1), other = Request(3000, 1, 1);
+  cached.deadline = absl::Now() + whole / 3;
+  EXPECT_FALSE(IsForeseen(Submit(cached)->Wait().status)) << whole;
+  other.deadline = absl::Now() + whole / 10;
+  // At once where even the fewest rows would take longer, else when the engine knows better.
+  const auto collected = std::make_shared<Collected>();
+  const auto id = engine_->Submit(other, std::make_unique<CollectingSink>(collected));
+  EXPECT_TRUE(IsForeseen(id.ok() ? collected->Wait().status : id.status())) << whole;
 }
 
 TEST_F(EngineAdmissionTest, RefusesNothingBeforeStepsWereMeasured) {

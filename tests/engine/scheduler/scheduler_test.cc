@@ -353,8 +353,8 @@ TEST(Scheduler, PredictsByWhoseTurnItIs) {
   SchedulerRequest same = Growing(11, 10, 90), other = same;
   same.tenant = "flood";
   other.tenant = "other";
-  const absl::Duration late = s.Predict(same, cost, 8).wait;
-  const absl::Duration early = s.Predict(other, cost, 8).wait;
+  const absl::Duration late = s.Predict(same, 0, cost, 8).wait;
+  const absl::Duration early = s.Predict(other, 0, cost, 8).wait;
   EXPECT_NEAR(absl::ToDoubleSeconds(late), 1.0, 0.05);  // ten requests of 100 rows
   EXPECT_LE(early, absl::Milliseconds(110));
   EXPECT_EQ(s.n_waiting(), 10);
@@ -382,10 +382,18 @@ TEST(Scheduler, ForecastsLeaveOutCachedRowsOfThoseThatWait) {
   const StepCost cost{0, 0.001};
   Enqueue(s, {Growing(1, 1000, 1)});
   const SchedulerRequest next = Growing(2, 10, 1);
-  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, cost, 8).wait), 1.0, 0.01);
+  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, 0, cost, 8).wait), 1.0, 0.01);
   s.NoteCachedRows(1, 960);
   s.NoteCachedRows(7, 960);  // an unknown id
-  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, cost, 8).wait), 0.04, 0.01);
+  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, 0, cost, 8).wait), 0.04, 0.01);
+}
+
+TEST(Scheduler, ForecastsLeaveOutCachedRowsOfANewRequest) {
+  const Scheduler s({8, 1, 10000, 100});
+  const StepCost cost{0, 0.001};
+  const SchedulerRequest next = Growing(2, 1000, 1);
+  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, 0, cost, 8).first_token), 1.0, 0.01);
+  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, 960, cost, 8).first_token), 0.04, 0.01);
 }
 
 TEST(Scheduler, PausedRequestsGiveWayToThoseThatWait) {
