@@ -51,7 +51,7 @@ class Arena {
   std::byte* SlabAt(const Place& place) { return data_.data() + place.offset; }
 
   int64_t size_bytes() const { return size_bytes_; }
-  // Whether no slab lies in it.
+  // Returns whether the arena holds no slab.
   bool is_empty() const { return slabs_.empty(); }
 
   // Moves pages down and slabs up, so that the free bytes are in one piece, but for gaps that are

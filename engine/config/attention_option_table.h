@@ -21,8 +21,8 @@ using OptionValue = std::variant<std::string, int32_t, bool>;
 // Values by the option's name. An option without a value keeps its default.
 using OptionValues = std::map<std::string, OptionValue, std::less<>>;
 
-// When AttentionLabel shows an option: only if the value is not the default, only if it is, always,
-// or never.
+// LabelRule says when AttentionLabel shows an option: only if the value is not the default, only if
+// it is, always, or never.
 enum class LabelRule { kChanged, kUnchanged, kAlways, kNever };
 
 // The columns of a row that most options leave at these values.
@@ -34,7 +34,7 @@ struct OptionTraits {
   int32_t min = 0, max = EnumNames::kLast;
   int32_t step = 1;             // the integer is a multiple of it
   std::string_view words = {};  // in errors; empty: the flag's words
-  // Whether atp reads it only where each block has a basis of its own.
+  // Says whether atp reads the option only where each block has a basis of its own.
   bool is_of_block_bases = false;
   bool is_aimed = false;  // whether an aim of atp sets it
 };
@@ -59,7 +59,7 @@ struct AttentionOption {
 // Every option of every mechanism, in the order of `--help`.
 absl::Span<const AttentionOption> AttentionOptionTable();
 
-// Whether the options' mechanism reads the option.
+// Returns whether the options' mechanism reads the option.
 bool IsRead(const AttentionOption& option, const AttentionOptions& options);
 
 // Returns the name of the option in errors: "atp basis storage".

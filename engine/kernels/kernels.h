@@ -31,7 +31,7 @@ constexpr StorageType RowTypeOf(StorageType weight) {
   return weight == StorageType::kFloat32 ? StorageType::kFloat32 : StorageType::kBFloat16;
 }
 
-// How a product's left-hand side lies in memory.
+// LeftLayout says how a product's left-hand side lies in memory.
 //  kRows   Row i is at a + i * lda.
 //  kTiles  A kernel reads a tile of rows in one stream. The tile that begins at row i is at
 //          a + i * lda; its element (row r, step kk) is at kk * tile_rows + r in fp32, and at
@@ -233,11 +233,11 @@ struct KernelTable {
   // the matrix is widened to out [k, n_cols], with which gemm_f32 gives the same bits.
   void (*grouped_gemm)(const GemmArgs&, const ColumnGroups&, const ReadNext&);
   void (*widen_groups)(const ColumnGroups&, int64_t k, int64_t n_cols, float* out);
-  // Whether the CPU has a BF16 dot product: rows of A are rounded to bf16 first and two products
-  // are added at once. Elsewhere the weights are widened and everything is fp32.
+  // Says whether the CPU has a BF16 dot product: rows of A are rounded to bf16 first and two
+  // products are added at once. Elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
-  // Whether a matrix unit multiplies rounded rows: tiles of at most kUnitRows rows, which it adds by
-  // blocks of kPairSteps steps (tile_products_inl.h).
+  // Says whether a matrix unit multiplies rounded rows: tiles of at most kUnitRows rows, which it
+  // adds by blocks of kPairSteps steps (tile_products_inl.h).
   bool has_matrix_unit = false;
   void (*gemm_bf16_pairs)(const GemmArgs&, const void* next_b);
   // Computes gemm_bf16_pairs' product to the bit, for few rows, from B as gemm_bf16 takes it. k is

@@ -16,10 +16,11 @@
 
 namespace lowkey {
 
-// How weights are held in memory.
+// WeightStorage says how weights are held in memory.
 struct WeightStorage {
   StorageType type = StorageType::kFloat32;
-  // Whether a tensor whose type has a CodeFormat keeps its codes and scales; the others get `type`.
+  // Says whether a tensor whose type has a CodeFormat keeps its codes and scales; the others get
+  // `type`.
   bool keeps_codes = false;
 };
 

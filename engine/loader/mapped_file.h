@@ -51,7 +51,7 @@ class MappedFile {
   bool IsSameFile(const MappedFile& other) const {
     return device_ == other.device_ && inode_ == other.inode_;
   }
-  // When the file was modified last, as of its opening, in nanoseconds since 1970.
+  // Returns when the file was modified last, as of its opening, in nanoseconds since 1970.
   int64_t modified_ns() const { return modified_ns_; }
   // The last component of the path, for messages.
   const std::string& name() const { return name_; }

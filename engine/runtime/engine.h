@@ -29,7 +29,8 @@ class Device;
 struct Checkpoint;
 struct PrincipalCodes;
 
-// How tokens are guessed that a step then verifies as further rows. Drafts change no output.
+// DraftMode says how tokens are guessed that a step then verifies as further rows. Drafts change no
+// output.
 enum class DraftMode { kOff, kLookup };
 template <>
 inline constexpr EnumNames kEnumNames<DraftMode> = {"draft", {"off", "lookup"}};
@@ -166,7 +167,7 @@ struct EngineOptions {
   // The longest wait for a first step: a request that would probably wait longer is refused, and
   // one that has waited a fifth longer is given up. > 0.
   absl::Duration max_wait = absl::InfiniteDuration();
-  // Whether the cache keeps prefixes for prompts that begin alike. Never changes an output.
+  // Says whether the cache keeps prefixes for prompts that begin alike. Never changes an output.
   bool keeps_prefixes = true;
   // Says where prefixes of standard attention are kept too. It is not used on a device, nor where the
   // cache keeps none.
@@ -174,14 +175,14 @@ struct EngineOptions {
   // The model's calibration, for requests whose prefixes are coded (PrefixStorage); nullptr: such
   // requests are refused. Not used on a device.
   std::shared_ptr<const PrincipalCodes> codes = nullptr;
-  // Whether a device computes the next step while the tokens of the last one are read. Never
+  // Says whether a device computes the next step while the tokens of the last one are read. Never
   // changes an output.
   bool runs_ahead = true;
-  // Whether steps draft the tokens of text that a request's constraint forces
+  // Says whether steps draft the tokens of text that a request's constraint forces
   // (TokenConstraint::ForcedTokens), where the mechanism lets them. Never changes an output.
   bool jumps_ahead = true;
-  // Whether masks are computed on a thread beside those of the step whose tokens they are for.
-  // Never changes an output. Unset: where n_threads is more than one.
+  // Says whether masks are computed on a thread beside those of the step whose tokens they are for.
+  // Never changes an output. If unset, they are where n_threads is more than one.
   std::optional<bool> begins_masks = std::nullopt;
   int32_t context_tokens = 0;  // limit below the model's context; 0: none
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection

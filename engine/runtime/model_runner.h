@@ -69,8 +69,8 @@ class ModelRunner {
   // in order. An error is health()'s.
   absl::Status Logits(absl::Span<const int64_t> rows,
                       absl::FunctionRef<void(size_t, absl::Span<const float>)> consume);
-  // Whether the next step may be computed before the tokens of one with such a sequence are read:
-  // on a device, unless its mechanism waits for them.
+  // Returns whether the next step may be computed before the tokens of a step with such a sequence
+  // are read: on a device, unless the sequence's mechanism waits for them.
   bool RunsAhead(const AttentionOptions& options) const {
     return place_->RunsAhead(mechanism(options.mechanism), options);
   }
@@ -103,8 +103,8 @@ class ModelRunner {
   // FAILED_PRECONDITION when the model has no weights for this mechanism.
   absl::StatusOr<AttentionMechanism*> FindMechanism(Mechanism id) const;
   std::vector<MechanismInfo> mechanisms() const;
-  // Whether outputs approximate what the model's weights are meant to compute. A mechanism that the
-  // model brings weights for does not.
+  // Returns whether outputs approximate what the model's weights are meant to compute. The outputs
+  // of a mechanism that the model brings weights for do not.
   bool IsApproximate(const AttentionOptions& options) const;
   // Engine::Resolve; any thread may call it.
   AttentionOptions Resolve(const AttentionOptions& options) const;

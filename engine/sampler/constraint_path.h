@@ -17,7 +17,7 @@
 
 namespace lowkey {
 
-// How a sequence came by its masks.
+// MaskCounts says how a sequence came by its masks.
 struct MaskCounts {
   int64_t n_masks = 0;
   int64_t n_ahead = 0;    // of these, computed before they were asked for

@@ -38,7 +38,7 @@ struct ScheduledRows {
   int32_t choice = 0;
   int64_t first_position = 0;
   int64_t n_rows = 0;
-  // Whether the rows reach the last known token: the last row's logits give the next one.
+  // Says whether the rows reach the last known token: the last row's logits give the next token.
   bool samples = false;
   // The last rows are drafts: guesses at the tokens after the last known one. Each counts only if
   // the rows before it give its token (Scheduler::AcceptDraft).
@@ -125,7 +125,7 @@ class Scheduler {
                    int64_t max_mixed_rows) const;
 
   int64_t n_waiting() const { return queue_.size(); }
-  // Whether as many requests wait as may.
+  // Returns whether as many requests wait as may.
   bool is_full() const { return n_waiting() >= options_.max_waiting_requests; }
   int64_t n_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t reserved_bytes() const { return reserved_bytes_; }
@@ -152,11 +152,11 @@ class Scheduler {
     bool is_charged = false;    // its tenant has paid for the prompt's rows
 
     bool is_running() const { return state == State::kRunning; }
-    // Whether choices compute rows of their own; before, choice 0 computes the prompt.
+    // Returns whether choices compute rows of their own; before that, choice 0 computes the prompt.
     bool prompt_complete() const { return sequences[0].n_computed >= request.n_prompt_tokens; }
     int64_t n_unfinished() const;
     int64_t n_known() const;  // of the longest choice
-    // Whether the choice may need further rows.
+    // Returns whether the choice may need further rows.
     bool goes_on(const Sequence& s) const {
       return !s.is_finished && s.n_known - request.n_prompt_tokens < request.max_new_tokens;
     }

@@ -46,7 +46,7 @@ class Front {
   Front& operator=(const Front&) = delete;
 
   int port() const { return port_; }
-  // Whether connections are accepted at this time. Thread-safe until Close.
+  // Returns whether connections are accepted at this time. Thread-safe until Close.
   bool can_accept() const { return listener_->can_accept(); }
   // Waits until every loop has done what was posted to it.
   void PassLoops();
@@ -70,7 +70,7 @@ class Front {
   bool AwaitIdle(absl::Time deadline);
 
  private:
-  // What belongs to one loop.
+  // Shard holds what belongs to one loop.
   struct Shard;
 
   Front(const Router& router, HttpBudgets& budgets, const FrontOptions& options);

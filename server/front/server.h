@@ -40,7 +40,7 @@ struct ServerOptions {
   OpenAiOptions openai = {};
   // Hosts are checked where nothing else guards a loopback address.
   BrowserRules browsers = {};
-  // Whether this machine's rates are being measured for the engine; null: they are not.
+  // Returns whether this machine's rates are being measured for the engine; null: they are not.
   std::function<bool()> is_measuring = nullptr;
 };
 

@@ -10,7 +10,7 @@
 
 namespace lowkey {
 
-// Where models come from and go to.
+// HubSettings says where models come from and go to.
 struct HubSettings {
   std::string endpoint = "https://huggingface.co";  // without a slash at its end
   std::string token;                                // sent to the endpoint alone; empty: none

@@ -11,7 +11,8 @@
 
 namespace lowkey {
 
-// Whether a content-type is application/grpc, application/grpc+proto, or either with parameters.
+// Returns whether a content-type is application/grpc, application/grpc+proto, or either with
+// parameters.
 bool IsRpcContentType(std::string_view content_type);
 
 // Reads "grpc-timeout": one to eight digits and one of H M S m u n. INVALID_ARGUMENT otherwise.

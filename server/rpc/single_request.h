@@ -51,7 +51,8 @@ struct RpcWorkers {
   // eight times at once, so that a flood of such work keeps nobody waiting. Thread-safe.
   bool MayRunOnLoop() const;
 
-  // When the work allowed so far is paid for, 1 ms each; of a clock that is never set back.
+  // The time when the work allowed so far is paid for, 1 ms each, by a clock that is never set
+  // back.
   mutable std::atomic<int64_t> loop_is_free_ns{0};
 };
 

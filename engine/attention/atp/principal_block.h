@@ -31,7 +31,7 @@ struct PrincipalShape {
       false;  // kept tokens as what the index leaves of them (calibrated/token_rest.h)
 
   bool is_calibrated() const { return basis == AtpBasis::kCalibrated; }
-  // Whether the KV heads of a layer have one basis.
+  // Returns whether the KV heads of a layer share one basis.
   bool shares_basis() const { return basis != AtpBasis::kKv && !is_calibrated(); }
   int64_t n_bases(const AttentionGeometry& g) const { return shares_basis() ? 1 : g.n_kv_heads; }
   // Returns the columns of the matrix whose basis U is.
@@ -59,7 +59,7 @@ struct PrincipalShape {
 // a fixed rank is at most that.
 PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& options);
 
-// Whether kept tokens have 4 bits.
+// Returns whether kept tokens are stored in 4 bits.
 bool PacksKeptTokens(const AtpOptions& options);
 
 // One KV head's data in a block at one layer. Kept tokens lie in the slab first, so that the rest,

@@ -14,7 +14,7 @@ namespace lowkey::cpu {
 
 // ------------------------------------------------------------------ weights
 
-// How far ahead a weight that is read front to back is asked for: the memory's latency.
+// A weight that is read front to back is asked for this far ahead, to hide the memory's latency.
 inline constexpr int64_t kCodesAhead = 2048;  // bytes
 
 // Some groups of a panel, expanded.
@@ -199,7 +199,7 @@ struct TileRows {
   bool is_first;  // whether the chunk is the first: results begin at 0
 };
 
-// Whether there are registers for results beside sums.
+// Says whether there are registers for results beside sums.
 template <class V>
 inline constexpr bool kKeepsResults = V::kMaxRows > 6;
 

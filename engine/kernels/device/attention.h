@@ -46,7 +46,7 @@ inline constexpr int64_t ClosedTileBytes(int64_t head_dim, int64_t bits) {
   return 2 * ClosedPlaneBytes(head_dim, bits) + n_groups * static_cast<int64_t>(sizeof(uint32_t));
 }
 
-// How many rows a block takes at once.
+// RowTile says how many rows a block takes at once.
 enum class RowTile {
   kFew,   // the rows of a token or two; reading the cache takes the time
   kMany,  // the rows of a prompt, which share the keys and values that are read

@@ -65,7 +65,7 @@ struct GatedProductArgs {
   int64_t n_channels = 0;
 };
 
-// How products with weights of a shape are computed.
+// ProductChoice says how products with weights of a shape are computed.
 struct ProductChoice {
   struct Timing {
     int64_t n_rows;

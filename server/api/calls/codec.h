@@ -20,10 +20,11 @@ inline constexpr size_t kMaxAnswerBytes = size_t{12} << 20;
 // INVALID_ARGUMENT: the call asked for too much; trying again does not help.
 absl::Status AnswerTooLong(size_t n_bytes);
 
-// How one protocol writes requests and results. Every protocol's requests become the same structs,
-// and its results are made from lowkey.v1's. A codec belongs to one call: it may keep what it has read
-// of the request for its results. Read runs first, on a worker, or on the call's loop where a message
-// is small; the others run on the loop. All may throw std::bad_alloc, which ends the call.
+// GenerationCodec says how one protocol writes requests and results. Every protocol's requests
+// become the same structs, and its results are made from lowkey.v1's. A codec belongs to one call:
+// it may keep what it has read of the request for its results. Read runs first, on a worker, or on
+// the call's loop where a message is small; the others run on the loop. All may throw
+// std::bad_alloc, which ends the call.
 class GenerationCodec {
  public:
   virtual ~GenerationCodec() = default;

@@ -33,7 +33,7 @@ absl::StatusCode CodeOfHttp(int http_status);
 std::unique_ptr<HttpHandler> MakeApiRefusal(HttpExchange& exchange, const absl::Status& status,
                                             HttpFields fields = {});
 
-// Whether an answer has its body: those to HEAD have none.
+// AnswerBody says whether an answer has its body: those to HEAD have none.
 enum class AnswerBody { kSent, kLeftOut };
 
 // Answers an exchange that has not begun.

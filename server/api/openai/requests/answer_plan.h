@@ -14,7 +14,7 @@
 
 namespace lowkey {
 
-// How the texts of a conversation's answer are taken apart.
+// ChatParsing says how the texts of a conversation's answer are taken apart.
 struct ChatParsing {
   ToolFormat format = ToolFormat::kNone;  // calls of tools are looked for in this format
   ToolParserOptions options = {};

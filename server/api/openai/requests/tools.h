@@ -16,14 +16,14 @@ struct CallableTool {
   std::string parameters;  // a JSON Schema
 };
 
-// Whether the answer calls tools.
+// CallChoice says whether the answer calls tools.
 enum class CallChoice {
   kFree,      // the model decides
   kRequired,  // it calls one tool or more
   kNamed      // it calls one tool, which the request names
 };
 
-// What a request says of tools.
+// RequestedTools holds what a request says of tools.
 struct RequestedTools {
   std::string json = {};  // the tools that the template sees, each as the client wrote it
   CallChoice choice = CallChoice::kFree;

@@ -29,7 +29,7 @@ class CallScanner {
   // Appends what the byte adds to the arguments once the call has begun.
   Scan Add(char c, std::string& arguments);
 
-  // Whether the name is known and the arguments have begun.
+  // Returns whether the name is known and the arguments have begun.
   bool has_begun() const { return has_begun_; }
   const std::string& name() const { return name_; }
 

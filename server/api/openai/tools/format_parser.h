@@ -19,8 +19,8 @@ namespace lowkey {
 void AppendText(ToolEvent::Kind kind, int index, std::string_view text,
                 std::vector<ToolEvent>& events);
 
-// What the parsers of all formats share: they take a byte at a time, so that their events cannot
-// depend on how the text is cut.
+// FormatParser holds what the parsers of all formats share: they take a byte at a time, so that
+// their events cannot depend on how the text is cut.
 class FormatParser : public ToolParser {
  public:
   FormatParser();
@@ -58,7 +58,7 @@ class FormatParser : public ToolParser {
   void DropHeld();     // as the format's own
   void DropLast(size_t n) { held_.resize(held_.size() - std::min(n, held_.size())); }
   const std::string& held() const { return held_; }
-  // Whether only white space is held.
+  // Returns whether only white space is held.
   bool HoldsOnlySpace() const;
 
   void BeginCall(const std::string& name, std::string id);

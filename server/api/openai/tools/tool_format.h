@@ -9,7 +9,7 @@
 
 namespace lowkey {
 
-// How a model writes the calls of tools, as its chat template taught it.
+// ToolFormat says how a model writes the calls of tools, as its chat template taught it.
 enum class ToolFormat {
   kNone,    // not at all: every text is content
   kHermes,  // Qwen, Hermes: <tool_call>{"name": ..., "arguments": {...}}</tool_call>
@@ -30,13 +30,14 @@ std::vector<std::string> ToolMarkers(ToolFormat format);
 // A model writes its reasoning between these markers.
 inline constexpr std::string_view kReasoningOpen = "<think>", kReasoningClose = "</think>";
 
-// Whether a template's text speaks of <think> or its end, so that an answer may begin with it.
+// Returns whether a template's text speaks of <think> or its end, so that an answer may begin with
+// it.
 bool SpeaksOfReasoning(std::string_view template_text);
 
 // Returns the markers around reasoning, which may be control pieces too.
 std::vector<std::string> ReasoningMarkers();
 
-// Whether a prompt ends within an open <think>, so that the answer begins as reasoning.
+// Returns whether a prompt ends within an open <think>, so that the answer begins as reasoning.
 bool EndsInReasoning(std::string_view prompt);
 
 }  // namespace lowkey

@@ -19,7 +19,7 @@ struct LtContext {
   absl::Span<std::byte> workspace;
 };
 
-// Whether the sum of an element may be split, and its parts added in another order.
+// SumOrder says whether the sum of an element may be split, and its parts added in another order.
 enum class SumOrder { kInOneGo, kAny };
 
 // Returns the number of a method's algorithm in cuBLASLt.

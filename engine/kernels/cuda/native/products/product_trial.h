@@ -14,8 +14,9 @@
 
 namespace lowkey {
 
-// How products with a weight are computed: by a method of cuBLASLt, or by our own warpgroups, tiles,
-// plain kernel, or that for few rows whose sums follow the order of k (products.h).
+// ProductMethod says how products with a weight are computed: by a method of cuBLASLt, or by one of
+// our own kernels: warpgroups, tiles, the plain kernel, or the kernel for few rows whose sums
+// follow the order of k (products.h).
 enum class OwnKernel { kPlain, kTiles, kWarpgroups, kInOrder };
 using ProductMethod = std::variant<OwnKernel, cublasLtMatmulAlgo_t>;
 
@@ -34,7 +35,7 @@ using MultiplyBy = absl::FunctionRef<absl::Status(const ProductArgs&, const Prod
 absl::StatusOr<double> MedianMicroseconds(const LtContext& context, const ProductArgs& args,
                                           const ProductMethod& method, MultiplyBy multiply);
 
-// How many rows steps have, and how often: most steps generate.
+// ProductLoad says how many rows steps have, and how often: most steps generate.
 struct ProductLoad {
   int64_t n_rows;
   double weight;
