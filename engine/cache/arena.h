@@ -42,8 +42,9 @@ class Arena {
   void FreePage(int64_t number);
   std::byte* PageAt(int64_t number) { return data_.data() + slot_of_[number] * page_bytes_; }
 
-  // Takes a slab, aligned to 64 bytes; nullptr when no free bytes in one piece are enough. The place
-  // is the arena's and lasts until FreeSlab, which needs no memory itself, as ShrinkSlab does not.
+  // Takes a slab, aligned to 64 bytes; nullptr when no free bytes in one piece are enough. The
+  // place is the arena's and lasts until FreeSlab, which needs no memory itself, as ShrinkSlab does
+  // not.
   Place* TakeSlab(int64_t size_bytes);
   void FreeSlab(Place* place);
   // Frees the bytes of a slab from size_bytes on.

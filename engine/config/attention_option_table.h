@@ -15,7 +15,8 @@ namespace lowkey {
 
 enum class OptionKind { kName, kRank, kPrefixStorage, kInteger, kSwitch };
 
-// An option's value: a name, a rank or a prefix storage as text, an integer, or whether a switch is on.
+// An option's value: a name, a rank or a prefix storage as text, an integer, or whether a switch is
+// on.
 using OptionValue = std::variant<std::string, int32_t, bool>;
 
 // Values by the option's name. An option without a value keeps its default.
@@ -68,13 +69,13 @@ std::string ErrorName(const AttentionOption& option);
 // "int8", "512", "true".
 std::string OptionText(const OptionValue& value);
 
-// Sets the options that `values` has. Options that an aim would set turn it off. INVALID_ARGUMENT for
-// a text that is no name or rank, and for an aim beside what it sets; ranges are left to
+// Sets the options that `values` has. Options that an aim would set turn it off. INVALID_ARGUMENT
+// for a text that is no name or rank, and for an aim beside what it sets; ranges are left to
 // ValidateAttentionOptions.
 absl::Status SetOptions(const OptionValues& values, AttentionOptions& options);
 
-// Returns the options without an aim: what it stands for on a model that is calibrated or not, beside
-// the given sinks, window and prefill.
+// Returns the options without an aim: what it stands for on a model that is calibrated or not,
+// beside the given sinks, window and prefill.
 AtpOptions ResolveAim(const AtpOptions& options, bool is_calibrated);
 
 // A mechanism with the options that set it apart: "atp rank 64 basis layer block 512 window 1".

@@ -119,8 +119,8 @@ template <>
 inline constexpr EnumNames kEnumNames<AtpReadout> = {"atp readout", {"exact", "linear"}};
 
 // Says what a request wants of atp, in place of the options that say how: outputs that are nearly
-// exact, a small cache, or fast tokens. Auto: nearly exact where the model is calibrated, else the options
-// as they are. None: the options as they are.
+// exact, a small cache, or fast tokens. Auto: nearly exact where the model is calibrated, else the
+// options as they are. None: the options as they are.
 enum class AtpAim { kAuto, kNone, kNearExact, kSmall, kFast };
 template <>
 inline constexpr EnumNames kEnumNames<AtpAim> = {"atp aim",

@@ -20,7 +20,8 @@ namespace lowkey {
 // A whole regular file, mapped read-only. The mapping lives as long as the object; any thread may
 // read. The size is the one at opening: where another process cuts the file short, the rest of the
 // map reads as zeros. So whoever has read the map asks CheckWhole, and what is read after loading
-// goes through Read. Files should be replaced (written aside and renamed), never truncated in place.
+// goes through Read. Files should be replaced (written aside and renamed), never truncated in
+// place.
 class MappedFile {
  public:
   // NOT_FOUND when there is no such file, PERMISSION_DENIED when it may not be read,

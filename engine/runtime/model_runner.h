@@ -200,8 +200,8 @@ struct MechanismSetup {
         id, {geometry, &place.cache(), &pool, weights.get(), place.device_place(), codes});
   }
 };
-// Says whether outputs approximate what the model's weights are meant to compute. `weights`: those that
-// the model brings for the mechanism alone, or null.
+// Says whether outputs approximate what the model's weights are meant to compute. `weights`: those
+// that the model brings for the mechanism alone, or null.
 bool ApproximatesWeights(const AttentionOptions& options, const MechanismWeights* weights);
 
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);
@@ -220,9 +220,9 @@ int64_t CacheBudget(const EngineOptions& options, int64_t spare_bytes,
 // Returns EngineOptions::n_threads, or one per core for 0.
 int ResolveThreads(int n_threads);
 
-// Returns how a checkpoint's weights are held. Dtype::kAuto is bf16 unless the checkpoint's matrices
-// are F32, and on the host quantized matrices stay as the file stores them. The cache has RowTypeOf
-// the type.
+// Returns how a checkpoint's weights are held. Dtype::kAuto is bf16 unless the checkpoint's
+// matrices are F32, and on the host quantized matrices stay as the file stores them. The cache has
+// RowTypeOf the type.
 WeightStorage ResolveStorage(const EngineOptions& options, const Checkpoint& checkpoint);
 
 // Calls body for every matrix that rows are multiplied with, but those of bundles.

@@ -33,8 +33,8 @@ class ConstraintPath : private MaskWorker::Task {
   explicit ConstraintPath(std::unique_ptr<TokenConstraint> constraint);
   ~ConstraintPath() override;
 
-  // These do what TokenConstraint's do. They wait for the worker no longer than for the mask that it
-  // is at.
+  // These do what TokenConstraint's do. They wait for the worker no longer than for the mask that
+  // it is at.
   absl::StatusOr<absl::Span<const uint64_t>> Mask();
   absl::Status Advance(int32_t token);
 

@@ -87,8 +87,8 @@ class Scheduler {
 
   explicit Scheduler(Options options) : options_(std::move(options)) {}
 
-  // RESOURCE_EXHAUSTED when the queue is full, OUT_OF_RANGE when the request can never fit the cache,
-  // INVALID_ARGUMENT when it has more choices than may run.
+  // RESOURCE_EXHAUSTED when the queue is full, OUT_OF_RANGE when the request can never fit the
+  // cache, INVALID_ARGUMENT when it has more choices than may run.
   absl::Status Enqueue(const SchedulerRequest& request);
 
   // Returns the next step; no rows when there is nothing to compute. Prompt chunks fill a step with
@@ -111,8 +111,8 @@ class Scheduler {
   void Preempt(uint64_t request);
   // Pauses or resumes a request: paused, it gets no rows. Ids that wait or are unknown are ignored.
   void SetPaused(uint64_t request, bool is_paused);
-  // Takes a waiting request, whose prefix is being fetched, out of the queue until it is resumed. It
-  // keeps its place. Other ids are ignored.
+  // Takes a waiting request, whose prefix is being fetched, out of the queue until it is resumed.
+  // It keeps its place. Other ids are ignored.
   void Park(uint64_t request);
   // Notes that the cache holds the first n_rows of a waiting request's prompt: forecasts leave them
   // out. Options::cached_rows says what the cache holds at the admission. Other ids are ignored.
@@ -137,8 +137,8 @@ class Scheduler {
     int64_t n_known = 0;  // tokens of the prompt and sampled tokens
     bool is_finished = false;
   };
-  // A request waits in the queue, runs, or is parked (preempted while it was paused, or Park): it joins
-  // the queue when it is resumed.
+  // A request waits in the queue, runs, or is parked (preempted while it was paused, or Park): it
+  // joins the queue when it is resumed.
   struct Entry {
     SchedulerRequest request;
     int64_t place = 0;                // in the queue

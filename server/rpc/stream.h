@@ -49,8 +49,8 @@ class RpcStream {
     return std::nullopt;
   }
 
-  // Sends a serialized message. After Finish nothing is sent any more. Neither method throws: a lack
-  // of memory ends the call.
+  // Sends a serialized message. After Finish nothing is sent any more. Neither method throws: a
+  // lack of memory ends the call.
   virtual void Write(std::string_view message) = 0;
   // Ends the call. ToStatusFields says what of the status is sent.
   virtual void Finish(const absl::Status& status) = 0;

@@ -11,7 +11,8 @@
 namespace lowkey::arch {
 
 // The modules that each module may include itself, before skipping downwards. A module is a top
-// folder ("tokenizer"), a folder of engine ("engine/base") or a room inside of one ("server/config").
+// folder ("tokenizer"), a folder of engine ("engine/base") or a room inside of one
+// ("server/config").
 using Edges = std::map<std::string, std::set<std::string>, std::less<>>;
 
 // Returns the arrows of this repository.

@@ -14,8 +14,8 @@ inline constexpr int64_t kBasisGroup = 32;
 
 // The sizes of a principal block, for one set of options and one model. A block has one part for
 // each layer and basis: U, if the block keeps it, and K' and V' of the KV heads that share it; for
-// basis calibrated pages of the head's index (calibrated/token_index.h), and nothing else. For refine a block
-// has the tokens themselves too.
+// basis calibrated pages of the head's index (calibrated/token_index.h), and nothing else. For
+// refine a block has the tokens themselves too.
 struct PrincipalShape {
   AtpBasis basis = AtpBasis::kLayer;
   int64_t n_tokens = 0;       // the block's length c, a multiple of 64
@@ -76,7 +76,8 @@ bool PacksKeptTokens(const AtpOptions& options);
 //                            quantized rows (quantized_kv.h); only if kept
 //           packed  a key's codes and a quantized row of the value, side by side; behind all tokens
 //                            [c / 32] the numbers of 32 keys (QuantizeKeys)
-//           rest    every token's as calibrated/token_rest.h writes it, the key's and then the value's
+//           rest    every token's as calibrated/token_rest.h writes it, the key's and then the
+//                            value's
 struct PrincipalView {
   int64_t rank = 0;
   const std::byte* u = nullptr;

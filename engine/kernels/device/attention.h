@@ -26,9 +26,9 @@ namespace lowkey {
 // positions; it begins anew every SpanPages pages, and the spans are folded in order. So a
 // row's bits depend neither on its tile of rows nor on how many blocks compute its spans.
 //
-// Returns the pages of a span for a row that sees n_before tokens before its own: 2 (128 tokens), so
-// that the spans of a short sequence give work to many blocks; twice as many whenever there would be
-// more than 16, because folding takes time.
+// Returns the pages of a span for a row that sees n_before tokens before its own: 2 (128 tokens),
+// so that the spans of a short sequence give work to many blocks; twice as many whenever there
+// would be more than 16, because folding takes time.
 inline constexpr int64_t SpanPages(int64_t n_before) {
   int64_t pages = 2;
   while (n_before >= 16 * 64 * pages) pages *= 2;

@@ -29,15 +29,15 @@ class GenerationCodec {
  public:
   virtual ~GenerationCodec() = default;
 
-  // Returns the request without its caller (tenant, cancellation, the call's deadline). INVALID_ARGUMENT
-  // names the field.
+  // Returns the request without its caller (tenant, cancellation, the call's deadline).
+  // INVALID_ARGUMENT names the field.
   virtual absl::StatusOr<GenerationRequest> Read(const std::string& message) = 0;
 
   // Returns the bytes of a stream's next event; empty: nothing is sent. Neighboring deltas of one
   // choice come joined when the reader is slow.
   virtual std::string Write(const v1::GenerateEvent& event) = 0;
-  // Returns the bytes that Write kept back to join them with the next event. Is called when no event
-  // waits; the next one may be long in coming.
+  // Returns the bytes that Write kept back to join them with the next event. Is called when no
+  // event waits; the next one may be long in coming.
   virtual std::string Flush() { return ""; }
 
   // Returns the size of the events that Write keeps for an answer at the end.

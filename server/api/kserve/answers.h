@@ -12,8 +12,8 @@
 
 namespace lowkey {
 
-// Makes the answers to one request of a ModelInfer or ModelStreamInfer call. Every answer has one raw
-// content for each output. Not thread-safe.
+// Makes the answers to one request of a ModelInfer or ModelStreamInfer call. Every answer has one
+// raw content for each output. Not thread-safe.
 class AnswerMaker {
  public:
   // The tokenizer must outlive this.
@@ -53,8 +53,8 @@ class AnswerMaker {
   std::vector<double> cumulative_logprobs_;  // by choice
 };
 
-// Return a stream's message: an answer, which says whether it is its request's last one, or an error,
-// which always is.
+// Return a stream's message: an answer, which says whether it is its request's last one, or an
+// error, which always is.
 std::string StreamAnswer(inference::ModelInferResponse answer, bool is_final);
 std::string StreamError(const std::string& id, const absl::Status& status);
 

@@ -44,8 +44,8 @@ enum class InferMethod { kSingle, kStream };
 // NOT_FOUND: another version than kModelVersion; UNIMPLEMENTED: shared memory.
 absl::StatusOr<InferRequest> ReadInferRequest(const std::string& message, InferMethod method);
 
-// Returns the client's id in a serialized request that CheckWire has passed, without parsing the rest;
-// empty if it does not come among the first fields, or is too long. Takes little time.
+// Returns the client's id in a serialized request that CheckWire has passed, without parsing the
+// rest; empty if it does not come among the first fields, or is too long. Takes little time.
 std::string PeekInferId(std::string_view message);
 
 // A tensor as metadata and configuration describe it.

@@ -60,8 +60,8 @@ class Answer : public AnswerWriter {
                            JsonWriter& writer) = 0;
   // Takes the prompt's log-probabilities of a stream before the prompt's first chunk.
   virtual void TakePromptLogprobs(size_t prompt, const v1::PromptLogprobs& logprobs);
-  // Returns the tokens of reasoning in the choices that have ended; nullopt where such an answer has
-  // no reasoning.
+  // Returns the tokens of reasoning in the choices that have ended; nullopt where such an answer
+  // has no reasoning.
   virtual std::optional<int64_t> n_reasoning_tokens() const { return std::nullopt; }
 
  private:

@@ -32,9 +32,9 @@ struct RequestedTools {
 };
 
 // Reads `tools`, `tool_choice` and `parallel_tool_calls`; `body` is the text that `fields` was
-// parsed from. Tools that a choice of type "allowed_tools" does not name are left out. INVALID_ARGUMENT
-// naming the field, or UNIMPLEMENTED for tools and choices of other types. What the schemas say is
-// checked where they are compiled.
+// parsed from. Tools that a choice of type "allowed_tools" does not name are left out.
+// INVALID_ARGUMENT naming the field, or UNIMPLEMENTED for tools and choices of other types. What
+// the schemas say is checked where they are compiled.
 absl::StatusOr<RequestedTools> ReadTools(Fields& fields, const std::string& body);
 
 }  // namespace lowkey

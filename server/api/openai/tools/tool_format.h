@@ -13,7 +13,7 @@ namespace lowkey {
 enum class ToolFormat {
   kNone,    // not at all: every text is content
   kHermes,  // Qwen, Hermes: <tool_call>{"name": ..., "arguments": {...}}</tool_call>
-  kLlama3,  // Llama 3.1 and later: {"name": ..., "parameters": {...}}, or name.call(...) after a tag
+  kLlama3,  // Llama 3.1 and later: {"name": ..., "parameters": {...}}, or a tag and name.call(...)
   kMistral  // [TOOL_CALLS] and a JSON array, or [TOOL_CALLS]name[ARGS]{...}
 };
 template <>
@@ -23,8 +23,8 @@ inline constexpr EnumNames kEnumNames<ToolFormat> = {"tool format",
 // Returns the format that a chat template's text speaks of; kNone for another one, or none.
 ToolFormat DetectToolFormat(std::string_view template_text);
 
-// Returns the markers of a format. Some vocabularies have them as control pieces, whose text a parser
-// must see (GenerationRequest::shown_pieces).
+// Returns the markers of a format. Some vocabularies have them as control pieces, whose text a
+// parser must see (GenerationRequest::shown_pieces).
 std::vector<std::string> ToolMarkers(ToolFormat format);
 
 // A model writes its reasoning between these markers.

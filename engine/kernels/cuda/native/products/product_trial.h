@@ -60,16 +60,16 @@ class ProductTrial {
   std::vector<ProductMethod> OwnMethods(MethodsToTry wanted, bool has_warpgroups) const;
   // Returns whether OwnKernel::kInOrder takes the weight.
   bool TakesInOrder() const;
-  // Returns the methods that cuBLASLt proposes for that many rows, and that run with every number of
-  // rows, with and without a bias.
+  // Returns the methods that cuBLASLt proposes for that many rows, and that run with every number
+  // of rows, with and without a bias.
   std::vector<ProductMethod> CublasMethods(int64_t n_rows) const;
   // Returns the time of a product; infinite where the method does not run.
   absl::StatusOr<double> Time(int64_t n_rows, const ProductMethod& method);
   absl::StatusOr<RowBits> BitsAlone(const ProductMethod& method);
   // Returns one row's numbers, added to another's where results are fp32.
   absl::StatusOr<std::vector<float>> Accumulated(const ProductMethod& method);
-  // Returns whether tried rows have the bits among others, in products of more than fewer_rows rows,
-  // up to n_rows.
+  // Returns whether tried rows have the bits among others, in products of more than fewer_rows
+  // rows, up to n_rows.
   absl::StatusOr<bool> KeepsBits(int64_t fewer_rows, int64_t n_rows, const ProductMethod& method,
                                  const RowBits& bits);
   // Returns whether rows of products of few and of many rows, by the methods that method_for gives
