@@ -29,6 +29,7 @@ std::string ModuleOf(std::string_view path);
 // broken by
 //   - an #include against the direction of the modules, or not by its path from the root
 //   - CUDA, gRPC, protobuf or JSON headers outside the folders that may know them
+//   - a line over 100 columns, in tests too: clang-format does not break comments and texts
 //   - a file over 500 lines, a function over 60, a folder over 27 files or named common or utils
 //   - a module of engine, or a top-level folder, that is not in the plan; hidden folders and
 //     build* are nobody's business
