@@ -1,4 +1,4 @@
-#include "engine/runtime/calibrate.h"
+#include "engine/runtime/measure_rates.h"
 
 #include <algorithm>
 #include <memory>
