@@ -22,12 +22,6 @@ namespace lowkey {
 class Cache;
 class Slab;
 
-// The number of tokens in a page, which is the width of one attention tile.
-inline constexpr int64_t kPageTokens = 64;
-
-// Returns the number of pages that hold n_tokens.
-inline int64_t PagesFor(int64_t n_tokens) { return DivideUp(n_tokens, kPageTokens); }
-
 // Tells the pages and slabs that are held from one another: the addresses of their bytes may
 // change.
 using MemoryId = std::pair<const void*, int64_t>;

@@ -154,6 +154,9 @@ struct RotateColumnsArgs {
   int64_t head_dim = 0;  // even
 };
 
+// The number of tokens whose levels are coded together.
+inline constexpr int64_t kLevelTokens = 64;
+
 // A codebook of 4 bits in integers, and gains of 2 bits: number = gain * unit * level, for a unit
 // that the caller knows. 64 tokens have 64 gains, little-endian bits.
 struct LevelBook {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/base/round_up.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey {
@@ -31,7 +32,7 @@ namespace lowkey {
 // would be more than 16, because folding takes time.
 inline constexpr int64_t SpanPages(int64_t n_before) {
   int64_t pages = 2;
-  while (n_before >= 16 * 64 * pages) pages *= 2;
+  while (n_before >= 16 * kPageTokens * pages) pages *= 2;
   return pages;
 }
 
