@@ -87,7 +87,8 @@ class DoneSink : public Sink {
   absl::BlockingCounter* const done_;
 };
 
-// Runs requests of that shape that ask for attention as `like` does. `report` takes the first one's.
+// Runs requests of that shape that ask for attention as `like` does. `report` takes the first
+// one's.
 absl::StatusOr<Cost> Run(Engine& engine, const Shape& shape, const EngineRequest& like,
                          AttentionReport* report) {
   std::vector<FinalEvent> events(shape.n_requests);

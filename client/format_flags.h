@@ -12,8 +12,8 @@ namespace lowkey {
 
 absl::Span<const Flag> FormatFlags();  // --json-object --json-schema --regex --choice --grammar
 
-// Reads the form of the answer; nullopt if no flag asks for one. INVALID_ARGUMENT: two of the flags,
-// or a text that is not UTF-8; ReadTextFile's errors.
+// Reads the form of the answer; nullopt if no flag asks for one. INVALID_ARGUMENT: two of the
+// flags, or a text that is not UTF-8; ReadTextFile's errors.
 absl::StatusOr<std::optional<ResponseFormat>> ReadFormat(const FlagValues& flags);
 
 }  // namespace lowkey

@@ -6,8 +6,8 @@
 
 int main(int argc, char** argv) {
 #ifdef NDEBUG
-  // Debian's Abseil looks for deadlock cycles at every lock, under a lock of its own that all threads
-  // share.
+  // Debian's Abseil looks for deadlock cycles at every lock, under a lock of its own that all
+  // threads share.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 #endif
   return lowkey::RunCommandLine(lowkey::AllCommands(),

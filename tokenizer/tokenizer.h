@@ -36,7 +36,8 @@ struct EncodeOptions {
   // encoded as a whole.
   absl::Span<const ByteRange> literal_ranges = {};
 
-  // Is asked while a text is encoded and can end that; null: nobody is asked. Must outlive the call.
+  // Is asked while a text is encoded and can end that; null: nobody is asked. Must outlive the
+  // call.
   Interrupt* interrupt = nullptr;
 };
 
@@ -44,8 +45,8 @@ struct DecodeOptions {
   // The ids continue a text (they were generated after a prompt), so a leading space is theirs. If
   // false, they begin a text, and the dummy prefix that Encode gave it is taken off again.
   bool keep_leading_space = false;
-  // Control pieces whose text comes out as they are spelled; the others give nothing. Must outlive the
-  // decoding.
+  // Control pieces whose text comes out as they are spelled; the others give nothing. Must outlive
+  // the decoding.
   absl::Span<const std::string> shown_pieces = {};
   // The longest text that may come out; longer ones are refused before they are built.
   size_t max_bytes = std::numeric_limits<size_t>::max();
@@ -97,9 +98,9 @@ class Tokenizer {
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options = {}) const;
 
-  // Returns valid UTF-8. Control pieces give nothing unless options.shown_pieces has them; bytes side by side join to characters, and
-  // those that do not give U+FFFD. INVALID_ARGUMENT: an id that is negative or not below
-  // vocab_size. RESOURCE_EXHAUSTED: a text over max_bytes.
+  // Returns valid UTF-8. Control pieces give nothing unless options.shown_pieces has them; bytes
+  // side by side join to characters, and those that do not give U+FFFD. INVALID_ARGUMENT: an id
+  // that is negative or not below vocab_size. RESOURCE_EXHAUSTED: a text over max_bytes.
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
                                      const DecodeOptions& options = {}) const;
 
@@ -109,9 +110,9 @@ class Tokenizer {
   // Returns nullopt when no piece is spelled so.
   virtual std::optional<int32_t> PieceToId(std::string_view piece) const = 0;
 
-  // Returns the bytes that the id adds to a text that it continues; nullopt for an id that adds none
-  // (a control piece, or an id that the model leaves out) or is outside the vocabulary. The bytes
-  // live as long as the tokenizer.
+  // Returns the bytes that the id adds to a text that it continues; nullopt for an id that adds
+  // none (a control piece, or an id that the model leaves out) or is outside the vocabulary. The
+  // bytes live as long as the tokenizer.
   std::optional<std::string_view> BytesOf(int32_t id) const;
 
   // Returns false also for an id outside the vocabulary.

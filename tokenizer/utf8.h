@@ -30,11 +30,11 @@ Utf8Char ExamineUtf8(std::string_view text);
 // Returns the length in bytes of the first character of `text`, valid UTF-8 and not empty.
 size_t Utf8Length(std::string_view text);
 
-// Whether the byte goes on with a character that another byte begins.
+// Returns whether the byte goes on with a character that another byte begins.
 inline bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// For valid UTF-8: the length of the character that begins at byte `at` and its code point, and the
-// last character of a text that is not empty.
+// These take valid UTF-8. They return the length of the character that begins at byte `at` and its
+// code point, and the last character of a text that is not empty.
 size_t CharacterBytes(std::string_view text, size_t at);
 char32_t CodePointAt(std::string_view text, size_t at);
 std::string_view LastCharacter(std::string_view text);

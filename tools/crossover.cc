@@ -11,7 +11,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/device.h"
 #include "engine/kernels/kernels.h"
-#include "engine/runtime/calibrate.h"
+#include "engine/runtime/measure_rates.h"
 #include "server/config/calibration_flags.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/runtime/calibrate.h"
+#include "engine/runtime/measure_rates.h"
 
 namespace lowkey {
 

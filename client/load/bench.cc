@@ -154,7 +154,8 @@ absl::Status RunBench(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(CheckWritable(flags, {"output", "html"}));
   // This comes before the client starts threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();
-  TakeShortTurns();  // what is measured is the server, not how long its cores keep the client waiting
+  // The server is to be measured, and not how long its cores keep the client waiting.
+  TakeShortTurns();
   LoadClient client(connection);
   LK_ASSIGN_OR_RETURN(const ServedModel model, client.GetModel());
   LK_RETURN_IF_ERROR(FitToModel(flags, model, client, plan.workload));

@@ -47,7 +47,8 @@ absl::Status UseFiles(const ClientTls& tls, SSL_CTX* context) {
   return UseTlsFiles({"--tls-cert", "--tls-key"}, *tls.own, context);
 }
 
-// Returns whether somebody listens at the address: a name may have several, such as ::1 and 127.0.0.1.
+// Returns whether somebody listens at the address: a name may have several, such as ::1 and
+// 127.0.0.1.
 bool Answers(const addrinfo& address) {
   constexpr int kPatienceMs = 2000;
   const int socket = ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

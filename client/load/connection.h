@@ -16,7 +16,8 @@ struct ssl_st;
 
 namespace lowkey {
 
-// A connection to a server that never blocks, in clear or under TLS. Is used by one thread at a time.
+// A connection to a server that never blocks, in clear or under TLS. Is used by one thread at a
+// time.
 class LoadConnection {
  public:
   // Takes a socket that is connected or begins to be, and OpenSSL's state on it; null: in clear.
@@ -25,8 +26,9 @@ class LoadConnection {
   LoadConnection(const LoadConnection&) = delete;
   LoadConnection& operator=(const LoadConnection&) = delete;
 
-  // Move bytes and return how many; 0: try again when poll reports what Wanted asks for. UNAVAILABLE:
-  // the connection is over. After a Write of 0 the next one must begin with the same bytes.
+  // Move bytes and return how many; 0: try again when poll reports what Wanted asks for.
+  // UNAVAILABLE: the connection is over. After a Write of 0 the next one must begin with the same
+  // bytes.
   absl::StatusOr<size_t> Write(std::string_view bytes);
   absl::StatusOr<size_t> Read(char* data, size_t n_bytes);
 
@@ -49,7 +51,8 @@ class LoadConnection {
 class Connector {
  public:
   // UNAVAILABLE if the address has no host of that name; INVALID_ARGUMENT for certificates or a key
-  // that OpenSSL refuses. With TLS the server's certificate must be the authority's and name the host.
+  // that OpenSSL refuses. With TLS the server's certificate must be the authority's and name the
+  // host.
   static absl::StatusOr<std::unique_ptr<Connector>> Make(const ConnectOptions& options);
 
   ~Connector();

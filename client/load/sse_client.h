@@ -12,8 +12,8 @@
 namespace lowkey {
 
 // A server under load over OpenAI's API: POST /v1/completions with a stream of events, HTTP/1.1 in
-// clear or under TLS, one connection per stream that runs. One thread serves all streams. All streams must have
-// ended when it is destroyed.
+// clear or under TLS, one connection per stream that runs. One thread serves all streams. All
+// streams must have ended when it is destroyed.
 class SseClient final : public LoadTarget {
  public:
   // `model` is the id in every request. The server's load is asked of `other`, which must outlive

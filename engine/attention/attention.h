@@ -18,9 +18,9 @@ struct CacheSlots;  // engine/kernels/device/attention.h
 // [hidden_dim], row i at x + i * ld_x; its projections q [n_heads * key_dim], k [n_kv_heads *
 // key_dim] and v [n_kv_heads * head_dim], of row i at q + i * ld_qkv and so on, q and k after RoPE,
 // nullptr where the set has no queries; out [n_heads * head_dim] of row i at out + i *
-// ld_out. Addresses of the place where the mechanism computes. On a device k and v are nullptr where
-// they are in the mechanism's pages already (PageWrites), and results go to `rounded` in bf16 instead
-// of `out`, laid out alike, where it is not nullptr (RoundsResults).
+// ld_out. Addresses of the place where the mechanism computes. On a device k and v are nullptr
+// where they are in the mechanism's pages already (PageWrites), and results go to `rounded` in bf16
+// instead of `out`, laid out alike, where it is not nullptr (RoundsResults).
 struct LayerRows {
   int64_t layer = 0;
   const float* x = nullptr;
@@ -156,9 +156,9 @@ class AttentionMechanism {
   virtual absl::Span<const std::byte> PieceBytes(const SequenceCache&, int64_t /*i*/) const {
     return {};
   }
-  // Appends a piece to a prefix of whole pieces. Bytes that PieceBytes gave for the same tokens give
-  // the same prefix. INVALID_ARGUMENT for bytes that cannot be a piece, RESOURCE_EXHAUSTED when the
-  // cache is full; the prefix is then as it was.
+  // Appends a piece to a prefix of whole pieces. Bytes that PieceBytes gave for the same tokens
+  // give the same prefix. INVALID_ARGUMENT for bytes that cannot be a piece, RESOURCE_EXHAUSTED
+  // when the cache is full; the prefix is then as it was.
   virtual absl::Status AppendPiece(SequenceCache&, absl::Span<const std::byte> /*bytes*/) {
     return absl::UnimplementedError("prefixes of this mechanism are not cut into pieces");
   }

@@ -73,8 +73,8 @@ struct SequenceCache {
 };
 
 // Consecutive rows of one sequence in a step: positions first_position .. + n_rows - 1, which
-// continue the sequence, are rows first_row .. of its weight set's in the step. The sequence may not
-// keep the last n_drafts of them (AttentionMechanism::RevocableRows).
+// continue the sequence, are rows first_row .. of its weight set's in the step. The sequence may
+// not keep the last n_drafts of them (AttentionMechanism::RevocableRows).
 struct Segment {
   SequenceCache* sequence = nullptr;
   int64_t first_position = 0;

@@ -9,8 +9,8 @@
 namespace lowkey {
 
 // Element types, then GGUF's block types: a block is some successive elements that share scales.
-// kAwq4, kGptq4 and kGptq8 are matrices in several tensors (grouped_codes.h); their blocks are words
-// of eight or four codes, without the scales.
+// kAwq4, kGptq4 and kGptq8 are matrices in several tensors (grouped_codes.h); their blocks are
+// words of eight or four codes, without the scales.
 enum class DType {
   kF32,
   kF16,

@@ -30,7 +30,7 @@ struct GroupedCodes {
   const std::byte* scales = nullptr;  // [n_groups, n_out] of scale_dtype
   DType scale_dtype = DType::kF16;    // kF16, kBF16 or kF32
   int32_t zero_offset = 0;            // added to every stored zero point: 1 in GPTQ's first version
-  // Whether every zero point of 8 bits is the middle, so that codes are signed numbers.
+  // Says whether every zero point of 8 bits is the middle, so that codes are signed numbers.
   bool is_symmetric = false;
   static constexpr int32_t kMiddleOf8Bits = 128;
   // The group of every input, where that is not i / group_size ("act-order"): each group has its

@@ -9,10 +9,10 @@
 
 namespace lowkey {
 
-// What the untrusted files of one load may still cost. Readers charge the bytes that they read and
-// the memory that they make of them, before they do either: a short or sparse file can ask for
-// gigabytes, and many names can lead to one file. Weights are not charged: they cost what they
-// measure. Not thread-safe.
+// LoadAccount holds what the untrusted files of one load may still cost. Readers charge the bytes
+// that they read and the memory that they make of them, before they do either: a short or sparse
+// file can ask for gigabytes, and many names can lead to one file. Weights are not charged: they
+// cost what they measure. Not thread-safe.
 class LoadAccount {
  public:
   // The costliest public models (vocabularies of 262,144 tokens, 100,000 tensors) take a half.

@@ -5,8 +5,8 @@
 
 namespace lowkey {
 
-// Asks memory for n_bytes from `at` on, into the second cache: the first one waits for few lines at a
-// time.
+// Asks memory for n_bytes from `at` on, into the second cache: the first one waits for few lines at
+// a time.
 inline void Prefetch(const void* at, int64_t n_bytes) {
   constexpr int64_t kLine = 64;
   for (int64_t i = 0; i < n_bytes; i += kLine) {

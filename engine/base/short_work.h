@@ -3,9 +3,9 @@
 
 namespace lowkey {
 
-// Held by a thread while it does work of well under a millisecond that somebody waits for. Where all
-// cores compute, such a thread loses its core at a tick of the kernel, and gets it back at the next,
-// up to 4 ms later, unless a thread that computes gives way. Any thread may hold any number.
+// Held by a thread while it does work of well under a millisecond that somebody waits for. Where
+// all cores compute, such a thread loses its core at a tick of the kernel, and gets it back at the
+// next, up to 4 ms later, unless a thread that computes gives way. Any thread may hold any number.
 class ShortWork {
  public:
   ShortWork();

@@ -24,7 +24,8 @@ struct TensorView {
   // first half of a group is stored at its even places, the rest at the odd ones. LoadRow undoes
   // it.
   int64_t interleaved_rows = 0;
-  // Set in matrices of kAwq4, kGptq4 and kGptq8 alone, whose codes `data` is: only LoadRow reads those.
+  // Set in matrices of kAwq4, kGptq4 and kGptq8 alone, whose codes `data` is: only LoadRow reads
+  // those.
   std::shared_ptr<const GroupedCodes> grouped = nullptr;
 
   int64_t size() const;

@@ -42,8 +42,9 @@ class Arena {
   void FreePage(int64_t number);
   std::byte* PageAt(int64_t number) { return data_.data() + slot_of_[number] * page_bytes_; }
 
-  // Takes a slab, aligned to 64 bytes; nullptr when no free bytes in one piece are enough. The place
-  // is the arena's and lasts until FreeSlab, which needs no memory itself, as ShrinkSlab does not.
+  // Takes a slab, aligned to 64 bytes; nullptr when no free bytes in one piece are enough. The
+  // place is the arena's and lasts until FreeSlab, which needs no memory itself, as ShrinkSlab does
+  // not.
   Place* TakeSlab(int64_t size_bytes);
   void FreeSlab(Place* place);
   // Frees the bytes of a slab from size_bytes on.
@@ -51,7 +52,7 @@ class Arena {
   std::byte* SlabAt(const Place& place) { return data_.data() + place.offset; }
 
   int64_t size_bytes() const { return size_bytes_; }
-  // Whether no slab lies in it.
+  // Returns whether the arena holds no slab.
   bool is_empty() const { return slabs_.empty(); }
 
   // Moves pages down and slabs up, so that the free bytes are in one piece, but for gaps that are

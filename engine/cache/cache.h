@@ -22,13 +22,8 @@ namespace lowkey {
 class Cache;
 class Slab;
 
-// The number of tokens in a page, which is the width of one attention tile.
-inline constexpr int64_t kPageTokens = 64;
-
-// Returns the number of pages that hold n_tokens.
-inline int64_t PagesFor(int64_t n_tokens) { return DivideUp(n_tokens, kPageTokens); }
-
-// Tells the pages and slabs that are held from one another: the addresses of their bytes may change.
+// Tells the pages and slabs that are held from one another: the addresses of their bytes may
+// change.
 using MemoryId = std::pair<const void*, int64_t>;
 inline MemoryId IdOf(const Slab& slab) { return {&slab, -1}; }
 inline bool IsSlab(const MemoryId& memory) { return memory.second == -1; }
@@ -86,10 +81,10 @@ class Slab {
 // requests. Invariant: used_bytes() = page_bytes * live pages + bytes of live slabs <=
 // budget_bytes(). One thread, except used_bytes().
 //
-// On the host the system gives memory as it is first written, slabs lie in regions of their own, and
-// free pages go back to the system before more than the budget would have been written. On
-// a device pages and slabs are taken from one arena, without an allocation. It is a little larger than
-// the budget, so that no gaps between slabs make it refuse what the budget has.
+// On the host the system gives memory as it is first written, slabs lie in regions of their own,
+// and free pages go back to the system before more than the budget would have been written. On
+// a device pages and slabs are taken from one arena, without an allocation. It is a little larger
+// than the budget, so that no gaps between slabs make it refuse what the budget has.
 class Cache {
  public:
   // Reserves address space for the budget, or takes all of a device's. RESOURCE_EXHAUSTED when that
@@ -107,8 +102,8 @@ class Cache {
   // that nobody needs, or returns false when there are none.
   void SetReclaimer(absl::AnyInvocable<bool()> reclaim) { reclaim_ = std::move(reclaim); }
 
-  // Returns a page with the contents it had before, or zeros. RESOURCE_EXHAUSTED past the budget, or where no
-  // free memory in one piece is enough (FitIn).
+  // Returns a page with the contents it had before, or zeros. RESOURCE_EXHAUSTED past the budget,
+  // or where no free memory in one piece is enough (FitIn).
   absl::StatusOr<PageHandle> AllocatePage();
   // Returns a page of any size: one of the cache's own where the size is theirs, else a slab.
   absl::StatusOr<PageHandle> AllocatePage(int64_t size_bytes);

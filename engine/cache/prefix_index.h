@@ -51,9 +51,9 @@ class PrefixIndex {
   }
 
   // Gives every prefix of whole pages that has no value the value that `make` returns for its
-  // length in tokens, if any. `before` is the value of the longest shorter prefix that has one, which
-  // outlives the one that is made (but for the index's own end); null: there is none. All of these
-  // prefixes count as used. When `make` throws, the values that it made before stay.
+  // length in tokens, if any. `before` is the value of the longest shorter prefix that has one,
+  // which outlives the one that is made (but for the index's own end); null: there is none. All of
+  // these prefixes count as used. When `make` throws, the values that it made before stay.
   void Add(const Key& key, absl::Span<const int32_t> tokens,
            absl::FunctionRef<std::optional<Value>(int64_t n_tokens, const Value* before)> make) {
     Node* at = FindRoot(key);

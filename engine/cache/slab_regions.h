@@ -29,8 +29,8 @@ class SlabRegions {
       int64_t{32} << 20;
 #endif
 
-  // Takes a slab of zeros, aligned to 64 bytes. RESOURCE_EXHAUSTED when the machine has no memory for
-  // it.
+  // Takes a slab of zeros, aligned to 64 bytes. RESOURCE_EXHAUSTED when the machine has no memory
+  // for it.
   absl::StatusOr<Lease> Take(int64_t size_bytes);
   void Free(const Lease& lease);
 

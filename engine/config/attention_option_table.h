@@ -15,14 +15,15 @@ namespace lowkey {
 
 enum class OptionKind { kName, kRank, kPrefixStorage, kInteger, kSwitch };
 
-// An option's value: a name, a rank or a prefix storage as text, an integer, or whether a switch is on.
+// An option's value: a name, a rank or a prefix storage as text, an integer, or whether a switch is
+// on.
 using OptionValue = std::variant<std::string, int32_t, bool>;
 
 // Values by the option's name. An option without a value keeps its default.
 using OptionValues = std::map<std::string, OptionValue, std::less<>>;
 
-// When AttentionLabel shows an option: only if the value is not the default, only if it is, always,
-// or never.
+// LabelRule says when AttentionLabel shows an option: only if the value is not the default, only if
+// it is, always, or never.
 enum class LabelRule { kChanged, kUnchanged, kAlways, kNever };
 
 // The columns of a row that most options leave at these values.
@@ -34,7 +35,7 @@ struct OptionTraits {
   int32_t min = 0, max = EnumNames::kLast;
   int32_t step = 1;             // the integer is a multiple of it
   std::string_view words = {};  // in errors; empty: the flag's words
-  // Whether atp reads it only where each block has a basis of its own.
+  // Says whether atp reads the option only where each block has a basis of its own.
   bool is_of_block_bases = false;
   bool is_aimed = false;  // whether an aim of atp sets it
 };
@@ -59,7 +60,7 @@ struct AttentionOption {
 // Every option of every mechanism, in the order of `--help`.
 absl::Span<const AttentionOption> AttentionOptionTable();
 
-// Whether the options' mechanism reads the option.
+// Returns whether the options' mechanism reads the option.
 bool IsRead(const AttentionOption& option, const AttentionOptions& options);
 
 // Returns the name of the option in errors: "atp basis storage".
@@ -68,13 +69,13 @@ std::string ErrorName(const AttentionOption& option);
 // "int8", "512", "true".
 std::string OptionText(const OptionValue& value);
 
-// Sets the options that `values` has. Options that an aim would set turn it off. INVALID_ARGUMENT for
-// a text that is no name or rank, and for an aim beside what it sets; ranges are left to
+// Sets the options that `values` has. Options that an aim would set turn it off. INVALID_ARGUMENT
+// for a text that is no name or rank, and for an aim beside what it sets; ranges are left to
 // ValidateAttentionOptions.
 absl::Status SetOptions(const OptionValues& values, AttentionOptions& options);
 
-// Returns the options without an aim: what it stands for on a model that is calibrated or not, beside
-// the given sinks, window and prefill.
+// Returns the options without an aim: what it stands for on a model that is calibrated or not,
+// beside the given sinks, window and prefill.
 AtpOptions ResolveAim(const AtpOptions& options, bool is_calibrated);
 
 // A mechanism with the options that set it apart: "atp rank 64 basis layer block 512 window 1".

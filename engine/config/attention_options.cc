@@ -58,8 +58,8 @@ absl::Status ValidateKept(const AtpOptions& atp) {
                    std::string(NameOf(atp.basis))));
 }
 
-// Refuses options that a calibrated basis would ignore silently, and an index without the tokens that
-// it finds.
+// Refuses options that a calibrated basis would ignore silently, and an index without the tokens
+// that it finds.
 absl::Status ValidateCalibrated(const AttentionOptions& options) {
   const AttentionOptions defaults;
   for (const AttentionOption& option : AttentionOptionTable()) {

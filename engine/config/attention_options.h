@@ -20,16 +20,16 @@ inline constexpr EnumNames kEnumNames<Mechanism> = {
     "attention mechanism",
     {"standard", "atp", "taylorshift", "optimised", "efficient", "super", "lasso"}};
 
-// How closed pages of exact keys and values are stored: as the cache stores new ones, or in 8 or 4
-// bits with a scale and a middle for every 32 numbers (quantized_kv.h).
+// CacheStorage says how closed pages of exact keys and values are stored: as the cache stores new
+// ones, or in 8 or 4 bits with a scale and a middle for every 32 numbers (quantized_kv.h).
 enum class CacheStorage { kDtype, kInt8, kInt4, kInt3, kInt2 };
 template <>
 inline constexpr EnumNames kEnumNames<CacheStorage> = {"cache storage",
                                                        {"dtype", "int8", "int4", "int3", "int2"}};
 
-// How whole blocks of kPrefixBlockTokens prompt tokens are kept for prompts that begin alike: exactly,
-// or in a code that was calibrated for the model (docs/prefix_storage.md). All rows after such a
-// block then read its keys and values as the code gives them back.
+// PrefixStorage says how whole blocks of kPrefixBlockTokens prompt tokens are kept for prompts that
+// begin alike: exactly, or in a code that was calibrated for the model (docs/prefix_storage.md).
+// All rows after such a block then read its keys and values as the code gives them back.
 struct PrefixStorage {
   int32_t centibits = 0;  // hundredths of a bit per number: 150..800; 0: exact
 
@@ -47,9 +47,9 @@ struct StandardOptions {
   bool operator==(const StandardOptions&) const = default;
 };
 
-// How efficient holds its keys, which are rotated slices of a layer's input: beside the slices,
-// which serve as values (standard's bytes); or not at all, so that slices are rotated wherever they
-// are read (half of the bytes, more work). The output is the same up to rounding.
+// KeyStorage says how efficient holds its keys, which are rotated slices of a layer's input: beside
+// the slices, which serve as values (standard's bytes); or not at all, so that slices are rotated
+// wherever they are read (half of the bytes, more work). The output is the same up to rounding.
 enum class KeyStorage { kRotated, kNone };
 template <>
 inline constexpr EnumNames kEnumNames<KeyStorage> = {"key storage", {"rotated", "none"}};
@@ -96,28 +96,31 @@ struct RankEntropy {
 };
 using RankPolicy = std::variant<RankFraction, RankFixed, RankEnergy, RankEntropy>;
 
-// How U is found: subspace iteration over matrix products, or the paper's Algorithm 1.
+// AtpDecomposition says how U is found: by subspace iteration over matrix products, or by the
+// paper's Algorithm 1.
 enum class AtpDecomposition { kBlock, kAlternating };
 template <>
 inline constexpr EnumNames kEnumNames<AtpDecomposition> = {"atp decomposition",
                                                            {"block", "alternating"}};
 
-// How numbers of a principal block are stored: as the cache stores keys and values, in 8 bits, in 4
-// bits (U and kept tokens), or, of kept tokens of basis calibrated, as what the index leaves of them.
+// AtpStorage says how numbers of a principal block are stored: as the cache stores keys and values,
+// in 8 bits, in 4 bits (U and kept tokens), or, for kept tokens of basis calibrated, as what the
+// index leaves of them.
 enum class AtpStorage { kCache, kInt8, kInt4, kRest };
 template <>
 inline constexpr EnumNames kEnumNames<AtpStorage> = {"atp storage",
                                                      {"cache", "int8", "int4", "rest"}};
 
-// How far blocks are read: token by token through U (ATP, Eq. 7), or by their first and second
-// moments alone (Eq. 8, around the mean key), which needs no U and no time that grows with a block.
+// AtpReadout says how far blocks are read: token by token through U (ATP, Eq. 7), or by their first
+// and second moments alone (Eq. 8, around the mean key), which needs no U and no time that grows
+// with a block.
 enum class AtpReadout { kExact, kLinear };
 template <>
 inline constexpr EnumNames kEnumNames<AtpReadout> = {"atp readout", {"exact", "linear"}};
 
 // Says what a request wants of atp, in place of the options that say how: outputs that are nearly
-// exact, a small cache, or fast tokens. Auto: nearly exact where the model is calibrated, else the options
-// as they are. None: the options as they are.
+// exact, a small cache, or fast tokens. Auto: nearly exact where the model is calibrated, else the
+// options as they are. None: the options as they are.
 enum class AtpAim { kAuto, kNone, kNearExact, kSmall, kFast };
 template <>
 inline constexpr EnumNames kEnumNames<AtpAim> = {"atp aim",
@@ -159,9 +162,9 @@ struct LassoOptions {
   int32_t extra_tokens = 0;  // fixed rows beside the sequence's own, 0..4096
 };
 
-// How taylorshift holds older tokens: keys and values, read one by one (direct); one state of
-// fixed size (recurrent); or keys and values up to the length from which the state costs no more
-// (auto).
+// TaylorForm says how taylorshift holds older tokens: as keys and values that are read one by one
+// (direct); as one state of fixed size (recurrent); or as keys and values up to the length from
+// which the state costs no more (auto).
 enum class TaylorForm { kAuto, kDirect, kRecurrent };
 template <>
 inline constexpr EnumNames kEnumNames<TaylorForm> = {"taylorshift form",
@@ -201,9 +204,9 @@ absl::Span<const Mechanism> AllMechanisms();
 // caches; its defaults first.
 std::vector<AttentionOptions> EqualOptions(Mechanism mechanism);
 
-// Whether outputs stand in for those of softmax attention with the same weights and may differ from
-// them by more than rounding. Mechanisms that run only with weights trained for them stand in for
-// nothing.
+// Returns whether outputs stand in for those of softmax attention with the same weights and may
+// differ from them by more than rounding. Mechanisms that run only with weights trained for them
+// stand in for nothing.
 bool IsApproximate(const AttentionOptions& options);
 
 inline std::string_view MechanismName(Mechanism mechanism) { return NameOf(mechanism); }

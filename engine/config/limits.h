@@ -18,7 +18,8 @@ inline constexpr size_t kMaxStopTextBytes = 256;
 inline constexpr size_t kMaxStopTokens = 64;
 inline constexpr size_t kMaxPrefixMarks = 16;
 inline constexpr int32_t kMaxLogprobs = 20;
-// The most log-probabilities of one answer's prompts: each token counts itself and its alternatives.
+// The most log-probabilities of one answer's prompts: each token counts itself and its
+// alternatives.
 inline constexpr int64_t kMaxPromptLogprobs = int64_t{1} << 17;
 inline constexpr int32_t kMaxChoices = 8;
 inline constexpr int32_t kMaxPriority = 100;  // the least priority is -kMaxPriority

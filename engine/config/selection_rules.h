@@ -15,17 +15,17 @@ namespace lowkey {
 // The mechanism's name in a request that leaves the choice to the engine (selection.h).
 inline constexpr std::string_view kAutoMechanism = "auto";
 
-// How fast this machine computes a mechanism's attention at one length, in multiply-adds of the
-// mechanism's formula a second. A rate falls with the length where the cache leaves the
-// processor's own caches.
+// AttentionRate says how fast this machine computes a mechanism's attention at one length, in
+// multiply-adds of the mechanism's formula a second. A rate falls with the length where the cache
+// leaves the processor's own caches.
 struct AttentionRate {
   int64_t n_tokens = 0;
   double prefill = 10e9;
   double decode = 5e9;
 };
 
-// How fast this machine multiplies some rows at once by a weight, in multiply-adds a second. A single
-// row takes as long as reading the weight; more rows share the reading.
+// LinearRate says how fast this machine multiplies some rows at once by a weight, in multiply-adds
+// a second. A single row takes as long as reading the weight; more rows share the reading.
 struct LinearRate {
   int64_t n_rows = 1;
   double rate = 5e9;

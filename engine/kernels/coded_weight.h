@@ -7,7 +7,8 @@
 //   weight = scale_g * code + add_g
 //
 // A row meets such a weight in integers. Its numbers become codes of 8 or 16 bits with a scale for
-// each group (CodeRow in cpu/code_rows_inl.h), and an output is computed group by group, in order, from 0:
+// each group (CodeRow in cpu/code_rows_inl.h), and an output is computed group by group, in order,
+// from 0:
 //
 //   isum = sum over the group of (weight code x row code), exact in 32 bits
 //   y = fma(float(isum) x row scale, scale_g, y)
@@ -15,8 +16,9 @@
 //
 // Sums of integers are exact in any order, so all instruction sets give the same bits. Rows of 16
 // bits add nothing to a weight's own error. Rows of 8 bits are twice as fast and add a twentieth to
-// that of 4-bit weights (KL divergence from fp32, SmolLM2-135M: 0.493 against 0.474). Q8_0, the format
-// of files, meets rows of 8 bits, as in the program that made it; our own int8 meets rows of 16.
+// that of 4-bit weights (KL divergence from fp32, SmolLM2-135M: 0.493 against 0.474). Q8_0, the
+// format of files, meets rows of 8 bits, as in the program that made it; our own int8 meets rows of
+// 16.
 
 #include <cstddef>
 #include <cstdint>
@@ -84,10 +86,10 @@ std::string_view CodeFormatName(CodeFormat format);  // "int8", "Q4_K"
 //   scales [panel] (16 bits), [scales of add_g [panel],] [zero points [panel] (8 bits),] factors of
 //   the scales [groups][panel] (int8), [factors of add_g [groups][panel],] codes.
 // Codes come in units of 32 inputs. In a unit, code (k, output) has the place
-// (k / side * panel + output) * side + k % side. Of 8 bits the codes lie at their places. Of fewer, byte j of
-// the first 16 * panel holds the low four bits of places j (its low half) and j + 16 * panel; then
-// come the fifth bits, bit i of byte j of place j + 4 * panel * i, or the two bits above the low
-// four, bits 2 i and 2 i + 1 of byte j of place j + 8 * panel * i.
+// (k / side * panel + output) * side + k % side. Of 8 bits the codes lie at their places. Of fewer,
+// byte j of the first 16 * panel holds the low four bits of places j (its low half) and j + 16 *
+// panel; then come the fifth bits, bit i of byte j of place j + 4 * panel * i, or the two bits
+// above the low four, bits 2 i and 2 i + 1 of byte j of place j + 8 * panel * i.
 inline constexpr int64_t kCodeUnit = 32;
 
 // A row of a matrix: an output of a weight.
@@ -96,8 +98,8 @@ struct MatrixRow {
   int64_t row = 0;
 };
 
-// Packs at most `panel` rows as the outputs of a panel that begins as zeros. Blocks are kept as they
-// are, and the matrices have the format's type; kInt8 rounds any numbers (narrow_weight.h).
+// Packs at most `panel` rows as the outputs of a panel that begins as zeros. Blocks are kept as
+// they are, and the matrices have the format's type; kInt8 rounds any numbers (narrow_weight.h).
 void PackCodes(absl::Span<const MatrixRow> rows, CodeFormat format, int64_t panel, std::byte* out);
 
 }  // namespace lowkey

@@ -31,7 +31,7 @@ constexpr StorageType RowTypeOf(StorageType weight) {
   return weight == StorageType::kFloat32 ? StorageType::kFloat32 : StorageType::kBFloat16;
 }
 
-// How a product's left-hand side lies in memory.
+// LeftLayout says how a product's left-hand side lies in memory.
 //  kRows   Row i is at a + i * lda.
 //  kTiles  A kernel reads a tile of rows in one stream. The tile that begins at row i is at
 //          a + i * lda; its element (row r, step kk) is at kk * tile_rows + r in fp32, and at
@@ -76,8 +76,8 @@ struct GemmArgs {
   int64_t k_begin = 0;
 };
 
-// Rows in codes of 8 or 16 bits for products with coded weights (coded_weight.h), and numbers of each
-// group of a row.
+// Rows in codes of 8 or 16 bits for products with coded weights (coded_weight.h), and numbers of
+// each group of a row.
 struct CodedRows {
   std::byte* codes = nullptr;
   float* scales = nullptr;
@@ -87,11 +87,11 @@ struct CodedRows {
 
 inline constexpr int64_t kMaxCodedChunk = 640;  // steps: a panel's codes stay in L1 beside a tile's
 
-// C [n_rows, n_panels * panel_columns] = A B over steps [k_begin, k_end), added to C unless k_begin is
-// 0. Steps begin and end at whole blocks.
+// C [n_rows, n_panels * panel_columns] = A B over steps [k_begin, k_end), added to C unless k_begin
+// is 0. Steps begin and end at whole blocks.
 struct CodedProductArgs {
-  // Rows come in tiles, as in LeftLayout::kTiles. The tile that begins at row i has its codes i * lda
-  // codes from the first; (row r, step kk) has the place (kk / side * tile_rows + r) * side +
+  // Rows come in tiles, as in LeftLayout::kTiles. The tile that begins at row i has its codes i *
+  // lda codes from the first; (row r, step kk) has the place (kk / side * tile_rows + r) * side +
   // kk % side, where `side` codes have 32 bits. Group g of its row r is at i * (lda / group) +
   // g * tile_rows + r of scales, sums and starts.
   CodedRows a;
@@ -154,6 +154,9 @@ struct RotateColumnsArgs {
   int64_t head_dim = 0;  // even
 };
 
+// The number of tokens whose levels are coded together.
+inline constexpr int64_t kLevelTokens = 64;
+
 // A codebook of 4 bits in integers, and gains of 2 bits: number = gain * unit * level, for a unit
 // that the caller knows. 64 tokens have 64 gains, little-endian bits.
 struct LevelBook {
@@ -162,9 +165,9 @@ struct LevelBook {
   float gains[kGains] = {};
 };
 
-// scores [n_rows][64] = means + scales * (rows times levels) * gains: rows in int8 against the keys of
-// 64 tokens. Four components are coded together: entry 4 t + c is component c of token t, and byte i
-// of their 128 has entry i in its low bits and entry 128 + i in its high bits.
+// scores [n_rows][64] = means + scales * (rows times levels) * gains: rows in int8 against the keys
+// of 64 tokens. Four components are coded together: entry 4 t + c is component c of token t, and
+// byte i of their 128 has entry i in its low bits and entry 128 + i in its high bits.
 struct ScoreLevelsArgs {
   const LevelBook* book = nullptr;
   const uint8_t* codes = nullptr;     // [n / 4][128]
@@ -179,10 +182,10 @@ struct ScoreLevelsArgs {
   int64_t ld_scores = 0;
 };
 
-// sums [n_rows][n] += weights times levels, over the values of 64 tokens. Weights are rounded to 8 bits
-// of the row's largest product of weight and gain. Four tokens are coded together: byte 4 j + i of
-// those from t on has component j of token t + i in its low bits and of token t + 32 + i in its high
-// bits.
+// sums [n_rows][n] += weights times levels, over the values of 64 tokens. Weights are rounded to 8
+// bits of the row's largest product of weight and gain. Four tokens are coded together: byte 4 j +
+// i of those from t on has component j of token t + i in its low bits and of token t + 32 + i in
+// its high bits.
 struct ReadLevelsArgs {
   const LevelBook* book = nullptr;
   const uint8_t* codes = nullptr;  // [8][n][4]
@@ -233,11 +236,11 @@ struct KernelTable {
   // the matrix is widened to out [k, n_cols], with which gemm_f32 gives the same bits.
   void (*grouped_gemm)(const GemmArgs&, const ColumnGroups&, const ReadNext&);
   void (*widen_groups)(const ColumnGroups&, int64_t k, int64_t n_cols, float* out);
-  // Whether the CPU has a BF16 dot product: rows of A are rounded to bf16 first and two products
-  // are added at once. Elsewhere the weights are widened and everything is fp32.
+  // Says whether the CPU has a BF16 dot product: rows of A are rounded to bf16 first and two
+  // products are added at once. Elsewhere the weights are widened and everything is fp32.
   bool rounds_activations = false;
-  // Whether a matrix unit multiplies rounded rows: tiles of at most kUnitRows rows, which it adds by
-  // blocks of kPairSteps steps (tile_products_inl.h).
+  // Says whether a matrix unit multiplies rounded rows: tiles of at most kUnitRows rows, which it
+  // adds by blocks of kPairSteps steps (tile_products_inl.h).
   bool has_matrix_unit = false;
   void (*gemm_bf16_pairs)(const GemmArgs&, const void* next_b);
   // Computes gemm_bf16_pairs' product to the bit, for few rows, from B as gemm_bf16 takes it. k is
@@ -247,7 +250,8 @@ struct KernelTable {
   // rounds_activations is set.
   void (*pack_pairs)(const PackPairsArgs&) = nullptr;
   // Multiplies bf16 rows by numbers rounded to bf16, which widen_group_pairs writes as pack_pairs
-  // does; with them gemm_bf16_pairs gives the same bits. k is even. Both are null unless rounds_activations is set.
+  // does; with them gemm_bf16_pairs gives the same bits. k is even. Both are null unless
+  // rounds_activations is set.
   void (*grouped_gemm_pairs)(const GemmArgs&, const ColumnGroups&, const ReadNext&) = nullptr;
   void (*widen_group_pairs)(const ColumnGroups&, int64_t k, int64_t n_cols,
                             uint16_t* out) = nullptr;
@@ -255,9 +259,10 @@ struct KernelTable {
   void (*code_row)(CodeFormat format, const float* x, int64_t n, const CodedRows& out);
   void (*multiply_codes)(CodeFormat format, const CodedProductArgs&);
   // Computes multiply_codes' product to the bit, for groups of at least 32 steps, by a matrix unit.
-  // Tiles have at most kUnitRows rows, and their codes lie by groups: group g's codes of 8 bits are at
-  // g * tile_rows * group, [tile_rows][group]. Of codes of 16 bits it has twice as many bytes: the
-  // upper halves in signed bytes, then the lower ones in unsigned bytes. Null unless has_matrix_unit.
+  // Tiles have at most kUnitRows rows, and their codes lie by groups: group g's codes of 8 bits are
+  // at g * tile_rows * group, [tile_rows][group]. Of codes of 16 bits it has twice as many bytes:
+  // the upper halves in signed bytes, then the lower ones in unsigned bytes. Null unless
+  // has_matrix_unit.
   void (*multiply_codes_in_tiles)(CodeFormat format, const CodedProductArgs&) = nullptr;
   void (*dot_rows_f32)(const DotRowsArgs&);
   void (*dot_rows_bf16)(const DotRowsArgs&);
@@ -295,13 +300,13 @@ struct KernelTable {
   // Rounds to nearest even; NaN stays NaN.
   void (*to_bf16)(const float* x, uint16_t* out, int64_t n);
   // Unpacks n codes of 2, 3 or 4 bits to int8, less half of their range. In x, codes of 4 bits have
-  // n / 2 bytes: the first half of out [n] has their low bits, the second half their high bits. Codes
-  // of 2 bits have n / 4 bytes: the first quarter has the lowest bits, and so on. Codes of 3 bits have
-  // their lower two bits so, and then their highest bit in n / 8 bytes: the first eighth of out has
-  // the lowest bits. n is a multiple of 8.
+  // n / 2 bytes: the first half of out [n] has their low bits, the second half their high bits.
+  // Codes of 2 bits have n / 4 bytes: the first quarter has the lowest bits, and so on. Codes of 3
+  // bits have their lower two bits so, and then their highest bit in n / 8 bytes: the first eighth
+  // of out has the lowest bits. n is a multiple of 8.
   void (*unpack_codes)(int bits, const uint8_t* x, int8_t* out, int64_t n);
-  // Widens codes of 4 bits: out = middles + scales * codes, all [n], n a multiple of panel_columns and
-  // scales and middles in bf16.
+  // Widens codes of 4 bits: out = middles + scales * codes, all [n], n a multiple of panel_columns
+  // and scales and middles in bf16.
   void (*widen_int4)(const uint8_t* x, const uint16_t* scales, const uint16_t* middles, float* out,
                      int64_t n);
   void (*score_levels)(const ScoreLevelsArgs&);

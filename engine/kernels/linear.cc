@@ -16,8 +16,8 @@ namespace {
 // rows of A by 256 are 256 KiB and stay in L2 while the panels pass.
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockRows = 256;
-// A matrix unit takes larger ones, so that a step of 512 rows reads the weight once: 20 KiB of a panel
-// in bf16, and 320 KiB of rows.
+// A matrix unit takes larger ones, so that a step of 512 rows reads the weight once: 20 KiB of a
+// panel in bf16, and 320 KiB of rows.
 constexpr int64_t kUnitBlockK = 320;
 constexpr int64_t kUnitBlockRows = 512;
 // Up to this many rows share one pass over the weight in its own order; all their steps fit in L2,
@@ -69,8 +69,8 @@ RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels, int64_t n_
   return form;
 }
 
-// The left-hand side of one block of rows in tiles (LeftLayout::kTiles): numbers, numbers rounded to
-// bf16, or codes.
+// The left-hand side of one block of rows in tiles (LeftLayout::kTiles): numbers, numbers rounded
+// to bf16, or codes.
 struct PackedRows {
   RowForm form;
   int64_t n_rows = 0;
@@ -94,7 +94,8 @@ void PackFloats(const SourceRows& rows, const RowTile& tile, int64_t n_in_padded
   std::fill_n(out, (n_in_padded - rows.n_in) * tile.n, 0.0f);
 }
 
-// Lays the tile's rows side by side, kRun bytes of each in turn: those of row r are at from + r * ld.
+// Lays the tile's rows side by side, kRun bytes of each in turn: those of row r are at from + r *
+// ld.
 template <int64_t kRun>
 void Interleave(const std::byte* from, int64_t ld, int64_t n_bytes, int64_t n_rows,
                 std::byte* out) {

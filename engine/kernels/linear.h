@@ -8,8 +8,9 @@
 
 namespace lowkey {
 
-// Computes y [n_rows, n_out_padded] = x [n_rows, n_in] W^T; row i of x is at x + i * ldx, row i of y
-// at y + i * ldy, ldy >= n_out_padded. A row's bits do not depend on n_rows or on the pool's size.
+// Computes y [n_rows, n_out_padded] = x [n_rows, n_in] W^T; row i of x is at x + i * ldx, row i of
+// y at y + i * ldy, ldy >= n_out_padded. A row's bits do not depend on n_rows or on the pool's
+// size.
 void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
             int64_t ldy, ThreadPool& pool);
 

@@ -16,10 +16,11 @@
 
 namespace lowkey {
 
-// How weights are held in memory.
+// WeightStorage says how weights are held in memory.
 struct WeightStorage {
   StorageType type = StorageType::kFloat32;
-  // Whether a tensor whose type has a CodeFormat keeps its codes and scales; the others get `type`.
+  // Says whether a tensor whose type has a CodeFormat keeps its codes and scales; the others get
+  // `type`.
   bool keeps_codes = false;
 };
 
@@ -55,8 +56,8 @@ class PackedWeight {
  public:
   PackedWeight() = default;
 
-  // Stacks `tensors` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out and
-  // packs them; storage.type is not kFloat8. RESOURCE_EXHAUSTED when the memory cannot be had.
+  // Stacks `tensors` ([n_out_i, n_in] each, same n_in, any dtype that LoadRow reads) along n_out
+  // and packs them; storage.type is not kFloat8. RESOURCE_EXHAUSTED when the memory cannot be had.
   static absl::StatusOr<PackedWeight> Pack(absl::Span<const TensorView> tensors,
                                            const WeightStorage& storage, ThreadPool& pool,
                                            const KernelTable& kernels = Kernels());

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/json.h"
+#include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/bundle_quality.h"
 #include "engine/loader/checkpoint.h"
@@ -19,7 +20,6 @@ using nlohmann::json;
 constexpr int64_t kMaxAlignmentTokens = int64_t{1} << 16;
 constexpr int64_t kMaxLoraRank = 4096;
 constexpr int64_t kMaxKeyDim = 512;
-constexpr int64_t kWindowStep = 64;  // tokens of a page
 constexpr int64_t kMaxWindowTokens = int64_t{1} << 20;
 
 // Reads one entry of "mechanisms" and takes its tensors.
@@ -155,8 +155,8 @@ absl::Status EntryReader::ReadTaylorShift() {
   LK_RETURN_IF_ERROR(ReadScoreDim());
   LK_ASSIGN_OR_RETURN(const auto window, fields_.Int("window_tokens", {0, kMaxWindowTokens}));
   out_.window_tokens = window.value_or(0);
-  if (out_.window_tokens % kWindowStep != 0) {
-    return fields_.Error("window_tokens", absl::StrCat("a multiple of ", kWindowStep));
+  if (out_.window_tokens % kPageTokens != 0) {
+    return fields_.Error("window_tokens", absl::StrCat("a multiple of ", kPageTokens));
   }
   LK_ASSIGN_OR_RETURN(const auto variant, fields_.String("variant"));
   if (variant == "normalized") out_.variant = TaylorVariant::kNormalized;

@@ -27,8 +27,8 @@ absl::StatusOr<PerplexityRatios> ReadPerplexityRatios(const JsonFields& fields);
 absl::StatusOr<std::vector<MeasuredQuality>> ReadMeasuredQuality(const JsonFields& bundle);
 
 // Adds what was measured to lowkey.json in the model's directory, which is made where it is
-// missing. An entry of the same mechanism and options takes what is new. INVALID_ARGUMENT for a file
-// that is no bundle; UNAVAILABLE when it cannot be written.
+// missing. An entry of the same mechanism and options takes what is new. INVALID_ARGUMENT for a
+// file that is no bundle; UNAVAILABLE when it cannot be written.
 absl::Status RecordQuality(const std::string& directory,
                            const std::vector<MeasuredQuality>& measured);
 

@@ -27,8 +27,9 @@ struct Gguf {
 // The most parts that a model may be split into.
 inline constexpr int64_t kMaxGgufParts = 1024;
 
-// Maps and parses a file and, when its split.count is over 1, all its parts: NAME-00001-of-00003.gguf
-// is the first of three in one directory. MappedFile::Open's errors and ParseGguf's, and:
+// Maps and parses a file and, when its split.count is over 1, all its parts:
+// NAME-00001-of-00003.gguf is the first of three in one directory. MappedFile::Open's errors and
+// ParseGguf's, and:
 //   NOT_FOUND         a part is missing
 //   INVALID_ARGUMENT  the path is another part than the first; a part whose split.no or split.count
 //                     is not what its name says; a tensor in two parts; a split.tensors.count that

@@ -14,7 +14,8 @@
 
 namespace lowkey {
 
-// How the linear maps of a Hugging Face checkpoint are packed: config.json's quantization_config.
+// GroupedConfig says how the linear maps of a Hugging Face checkpoint are packed: config.json's
+// quantization_config.
 struct GroupedConfig {
   DType dtype = DType::kAwq4;         // or kGptq4, kGptq8
   std::optional<int64_t> group_size;  // 32, 64 or 128; nullopt: all inputs of a matrix

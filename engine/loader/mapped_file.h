@@ -20,7 +20,8 @@ namespace lowkey {
 // A whole regular file, mapped read-only. The mapping lives as long as the object; any thread may
 // read. The size is the one at opening: where another process cuts the file short, the rest of the
 // map reads as zeros. So whoever has read the map asks CheckWhole, and what is read after loading
-// goes through Read. Files should be replaced (written aside and renamed), never truncated in place.
+// goes through Read. Files should be replaced (written aside and renamed), never truncated in
+// place.
 class MappedFile {
  public:
   // NOT_FOUND when there is no such file, PERMISSION_DENIED when it may not be read,
@@ -51,7 +52,7 @@ class MappedFile {
   bool IsSameFile(const MappedFile& other) const {
     return device_ == other.device_ && inode_ == other.inode_;
   }
-  // When the file was modified last, as of its opening, in nanoseconds since 1970.
+  // Returns when the file was modified last, as of its opening, in nanoseconds since 1970.
   int64_t modified_ns() const { return modified_ns_; }
   // The last component of the path, for messages.
   const std::string& name() const { return name_; }

@@ -15,8 +15,8 @@ struct MomentsScratch {
 };
 
 // Accumulates the first and second moments of vectors [dim]. Products are computed in fp32 around
-// the mean of the first rows, so that a large mean costs no digits, and summed in double. The result
-// does not depend on the number of threads. One thread calls.
+// the mean of the first rows, so that a large mean costs no digits, and summed in double. The
+// result does not depend on the number of threads. One thread calls.
 class Moments {
  public:
   explicit Moments(int64_t dim);

@@ -26,8 +26,8 @@ int64_t HeadsPerGroup(int64_t n_kv_heads, int64_t key_dim, int64_t value_dim);
 
 // Finds the code of the group's vectors from the moments of x and, by KV head, of the queries that
 // read the head: principal components of B (x - mean), where B weighs a key's error by the variance
-// of the score that it causes, S^(1/2) with S = E[q q'] / key_dim, and a value's error relatively to
-// the variance of the head's values. Eigenvalues of S below 1e-6 of the largest count as that.
+// of the score that it causes, S^(1/2) with S = E[q q'] / key_dim, and a value's error relatively
+// to the variance of the head's values. Eigenvalues of S below 1e-6 of the largest count as that.
 // A group without keys (key_dim 0) has no queries, one without values has value_dim 0.
 // FAILED_PRECONDITION when there are fewer than 2 rows, or moments are not finite.
 absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const Moments& x,

@@ -67,8 +67,8 @@ struct PrincipalScratch {
 //   the vectors that escape: a scale (float) for every 32 numbers of x - mean, then the numbers
 //     in int8
 // A vector has the gain with which its error is least, and escapes when the error exceeds 4 times
-// the expected one. A vector with numbers that are not finite escapes; the 32 numbers around each of
-// those decode to NaN.
+// the expected one. A vector with numbers that are not finite escapes; the 32 numbers around each
+// of those decode to NaN.
 //
 // All sums have one order: the bytes depend on code, plan, x and the kernel table alone.
 void EncodeVectors(const PrincipalCode& code, const BitPlan& plan, const float* x,

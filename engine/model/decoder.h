@@ -27,8 +27,8 @@ struct DecoderOptions {
   std::function<void(int64_t, int64_t)> progress;
 };
 
-// The rows that linear maps of a decoder layer are multiplied with: of q, k and v; of o; of gate and
-// up; of down.
+// The rows that linear maps of a decoder layer are multiplied with: of q, k and v; of o; of gate
+// and up; of down.
 enum class LinearInput { kQkv, kOutput, kGateUp, kDown };
 
 // A Llama-style decoder with its weights, computing on the host (Transformer) or on a device

@@ -21,8 +21,8 @@ namespace lowkey {
 class Transformer : public Decoder {
  public:
   // Packs the checkpoint's weights. Rows of the embedding table are read from its file as they are
-  // needed, which takes no memory, and survives a file that is cut short. `pool` outlives the model.
-  // RESOURCE_EXHAUSTED when memory cannot be had.
+  // needed, which takes no memory, and survives a file that is cut short. `pool` outlives the
+  // model. RESOURCE_EXHAUSTED when memory cannot be had.
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(
       std::shared_ptr<const Checkpoint> checkpoint, const DecoderOptions& options,
       ThreadPool& pool);

@@ -23,7 +23,7 @@ class WeightSetSizes {
  public:
   // Multiply-adds per row, over all layers.
   double work_per_row() const { return work_per_row_; }
-  // Whether keys or values are slices of the inputs.
+  // Returns whether keys or values are slices of the inputs.
   bool has_slices() const { return slices_keys_ || slices_values_; }
 
  protected:

@@ -170,8 +170,8 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
     request.attention = runner_->Resolve(request.attention);
   }
   LK_RETURN_IF_ERROR(CheckRequest(request, *runner_, limits_));
-  // Memory is taken first: once the scheduler knows of a request, the request must be there. A refused
-  // request is destroyed after the lock.
+  // Memory is taken first: once the scheduler knows of a request, the request must be there. A
+  // refused request is destroyed after the lock.
   std::list<std::unique_ptr<RequestState>> entry(1);
   absl::MutexLock lock(&mutex_);
   LK_RETURN_IF_ERROR(failure_);

@@ -29,7 +29,8 @@ class Device;
 struct Checkpoint;
 struct PrincipalCodes;
 
-// How tokens are guessed that a step then verifies as further rows. Drafts change no output.
+// DraftMode says how tokens are guessed that a step then verifies as further rows. Drafts change no
+// output.
 enum class DraftMode { kOff, kLookup };
 template <>
 inline constexpr EnumNames kEnumNames<DraftMode> = {"draft", {"off", "lookup"}};
@@ -128,8 +129,9 @@ class Sink {
   virtual ~Sink() = default;
   virtual void OnPromptLogprobs(std::vector<PromptLogprob> logprobs) { (void)logprobs; }
   // Takes a token. kPause: the request keeps its cache and computes no further step until
-  // Engine::Resume(id) is called; the tokens of a step that has already begun still follow. kStop ends that choice with kStoppedBySink (the server matches stop strings, which are
-  // text). kCancel ends the request at once, as Cancel does.
+  // Engine::Resume(id) is called; the tokens of a step that has already begun still follow. kStop
+  // ends that choice with kStoppedBySink (the server matches stop strings, which are text). kCancel
+  // ends the request at once, as Cancel does.
   virtual SinkAnswer OnToken(int32_t choice, const SampledToken& token) = 0;
   virtual void OnDone(const FinalEvent& event) = 0;
 };
@@ -140,8 +142,8 @@ struct PrefixFileOptions {
   int64_t max_bytes = int64_t{8} << 30;  // of all files together; > 0
   // Names the program that computes: another build may round otherwise, and has files of its own.
   std::string build;
-  // Called by another thread when a file cannot be written, or is not as it was written: at most once
-  // a minute. Null: none.
+  // Called by another thread when a file cannot be written, or is not as it was written: at most
+  // once a minute. Null: none.
   std::function<void(const absl::Status&)> on_error = nullptr;
 };
 
@@ -166,27 +168,28 @@ struct EngineOptions {
   // The longest wait for a first step: a request that would probably wait longer is refused, and
   // one that has waited a fifth longer is given up. > 0.
   absl::Duration max_wait = absl::InfiniteDuration();
-  // Whether the cache keeps prefixes for prompts that begin alike. Never changes an output.
+  // Says whether the cache keeps prefixes for prompts that begin alike. Never changes an output.
   bool keeps_prefixes = true;
-  // Says where prefixes of standard attention are kept too. It is not used on a device, nor where the
-  // cache keeps none.
+  // Says where prefixes of standard attention are kept too. It is not used on a device, nor where
+  // the cache keeps none.
   PrefixFileOptions prefix_files;
   // The model's calibration, for requests whose prefixes are coded (PrefixStorage); nullptr: such
   // requests are refused. Not used on a device.
   std::shared_ptr<const PrincipalCodes> codes = nullptr;
-  // Whether a device computes the next step while the tokens of the last one are read. Never
+  // Says whether a device computes the next step while the tokens of the last one are read. Never
   // changes an output.
   bool runs_ahead = true;
-  // Whether steps draft the tokens of text that a request's constraint forces
+  // Says whether steps draft the tokens of text that a request's constraint forces
   // (TokenConstraint::ForcedTokens), where the mechanism lets them. Never changes an output.
   bool jumps_ahead = true;
-  // Whether masks are computed on a thread beside those of the step whose tokens they are for.
-  // Never changes an output. Unset: where n_threads is more than one.
+  // Says whether masks are computed on a thread beside those of the step whose tokens they are for.
+  // Never changes an output. If unset, they are where n_threads is more than one.
   std::optional<bool> begins_masks = std::nullopt;
   int32_t context_tokens = 0;  // limit below the model's context; 0: none
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection
   // The engine's thread calls this after it has called sinks: once a step, however many tokens the
-  // step has delivered. Must neither block nor throw. It may be called when no sink was. Null: none.
+  // step has delivered. Must neither block nor throw. It may be called when no sink was. Null:
+  // none.
   std::function<void()> after_delivery = nullptr;
 };
 
@@ -312,8 +315,8 @@ class Engine {
 };
 
 // Loads the checkpoint's weights and starts the engine's thread. INVALID_ARGUMENT for a dtype that
-// the place does not compute with, FAILED_PRECONDITION for a calibration of a model of another shape
-// or a folder of prefix files that cannot be used,
+// the place does not compute with, FAILED_PRECONDITION for a calibration of a model of another
+// shape or a folder of prefix files that cannot be used,
 // RESOURCE_EXHAUSTED when memory cannot be had.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(std::shared_ptr<const Checkpoint> checkpoint,
                                                      const EngineOptions& options,

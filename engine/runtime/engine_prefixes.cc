@@ -42,7 +42,8 @@ int64_t EngineImpl::RestorePrefix(RequestState& state) {
   return n_tokens;
 }
 
-// Gives memory up that the cache needs: the prefixes used longest ago, then those that wait to be written.
+// Gives memory up that the cache needs: the prefixes used longest ago, then those that wait to be
+// written.
 bool EngineImpl::Reclaim() {
   const int64_t n_used = runner_->used_cache_bytes();
   while (prefixes_.DropOldest()) {
@@ -81,8 +82,8 @@ void EngineImpl::WriteFiles(const RequestState& state, int64_t n_computed) {
   files_->StartWrite(std::move(write));
 }
 
-// Begins to read what files may have of the prompt beyond what the prefix cache has, or beyond pieces that
-// are on their way into it. Returns whether an answer will come (TakeFound).
+// Begins to read what files may have of the prompt beyond what the prefix cache has, or beyond
+// pieces that are on their way into it. Returns whether an answer will come (TakeFound).
 bool EngineImpl::ReadFiles(const RequestState& state, const PrefixFiles::Found* coming) {
   if (files_ == nullptr) return false;
   const EngineRequest& request = state.request;

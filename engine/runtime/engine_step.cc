@@ -296,8 +296,8 @@ void EngineImpl::Deliver() {
 }
 
 // A step that ran ahead began when the one before it ended. The time in which nothing happened but
-// that its tokens waited for masks is left out: it follows from the requests' forms and not from the
-// number of rows. A clock that is set back gives no time at all.
+// that its tokens waited for masks is left out: it follows from the requests' forms and not from
+// the number of rows. A clock that is set back gives no time at all.
 void EngineImpl::NoteTime(const Step& step) {
   const absl::Time now = absl::Now();
   const absl::Duration waited = runner_->ComputesMeanwhile()

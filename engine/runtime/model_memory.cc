@@ -39,8 +39,8 @@ int64_t OwnMatrixBytes(const BundledMechanism& m, const WeightStorage& storage) 
   return n * c.n_layers;
 }
 
-// Returns the floats of a row in the buffers of the maps around attention: q, k, v, the attended row
-// and the rotation.
+// Returns the floats of a row in the buffers of the maps around attention: q, k, v, the attended
+// row and the rotation.
 int64_t AttentionFloats(const ModelConfig& c) {
   const int64_t attended = int64_t{c.n_heads} * c.head_dim;
   const int64_t scored = int64_t{c.n_heads + c.n_kv_heads} * c.key_dim();

@@ -11,9 +11,9 @@
 
 namespace lowkey {
 
-// Returns the bytes that a matrix [n_out, n_in] of a checkpoint takes once it is loaded, but for the
-// rows that kernels may add to fill their last panel. Every prediction of a model's memory counts
-// its weights here.
+// Returns the bytes that a matrix [n_out, n_in] of a checkpoint takes once it is loaded, but for
+// the rows that kernels may add to fill their last panel. Every prediction of a model's memory
+// counts its weights here.
 int64_t LoadedBytes(const TensorView& weight, const WeightStorage& storage);
 
 // The memory that an engine takes, predicted from a checkpoint's headers, in bytes.
@@ -30,8 +30,8 @@ struct ModelMemory {
 ModelMemory PredictMemory(const Checkpoint& checkpoint, const EngineOptions& options);
 
 // Checks that the linear maps and a step's buffers fit into available_bytes of the host's memory
-// (AvailableMemoryBytes), before anything is loaded. RESOURCE_EXHAUSTED, saying what is needed, what
-// is available and what to try. A device checks its own memory while it loads.
+// (AvailableMemoryBytes), before anything is loaded. RESOURCE_EXHAUSTED, saying what is needed,
+// what is available and what to try. A device checks its own memory while it loads.
 absl::Status CheckModelFits(const Checkpoint& checkpoint, const EngineOptions& options,
                             int64_t available_bytes);
 

@@ -230,8 +230,8 @@ PerplexityRatios ModelRunner::RatiosOf(const AttentionOptions& options) const {
   for (const MeasuredQuality& m : measured_) {
     if (AttentionLabel(m.options) == label && !m.ratios.empty()) return m.ratios;
   }
-  // Options of atp change its output. Standard has no ratio in a bundle, so that its quantized caches
-  // have none unless they were measured.
+  // Options of atp change its output. Standard has no ratio in a bundle, so that its quantized
+  // caches have none unless they were measured.
   if (options.mechanism == Mechanism::kAtp) return {};
   // A bundle's ratio holds for taylorshift's forms, which differ in rounding alone, and for the
   // variant that the weights were trained for: normalized where the bundle names none.

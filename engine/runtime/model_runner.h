@@ -69,8 +69,8 @@ class ModelRunner {
   // in order. An error is health()'s.
   absl::Status Logits(absl::Span<const int64_t> rows,
                       absl::FunctionRef<void(size_t, absl::Span<const float>)> consume);
-  // Whether the next step may be computed before the tokens of one with such a sequence are read:
-  // on a device, unless its mechanism waits for them.
+  // Returns whether the next step may be computed before the tokens of a step with such a sequence
+  // are read: on a device, unless the sequence's mechanism waits for them.
   bool RunsAhead(const AttentionOptions& options) const {
     return place_->RunsAhead(mechanism(options.mechanism), options);
   }
@@ -103,8 +103,8 @@ class ModelRunner {
   // FAILED_PRECONDITION when the model has no weights for this mechanism.
   absl::StatusOr<AttentionMechanism*> FindMechanism(Mechanism id) const;
   std::vector<MechanismInfo> mechanisms() const;
-  // Whether outputs approximate what the model's weights are meant to compute. A mechanism that the
-  // model brings weights for does not.
+  // Returns whether outputs approximate what the model's weights are meant to compute. The outputs
+  // of a mechanism that the model brings weights for do not.
   bool IsApproximate(const AttentionOptions& options) const;
   // Engine::Resolve; any thread may call it.
   AttentionOptions Resolve(const AttentionOptions& options) const;
@@ -200,8 +200,8 @@ struct MechanismSetup {
         id, {geometry, &place.cache(), &pool, weights.get(), place.device_place(), codes});
   }
 };
-// Says whether outputs approximate what the model's weights are meant to compute. `weights`: those that
-// the model brings for the mechanism alone, or null.
+// Says whether outputs approximate what the model's weights are meant to compute. `weights`: those
+// that the model brings for the mechanism alone, or null.
 bool ApproximatesWeights(const AttentionOptions& options, const MechanismWeights* weights);
 
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);
@@ -220,9 +220,9 @@ int64_t CacheBudget(const EngineOptions& options, int64_t spare_bytes,
 // Returns EngineOptions::n_threads, or one per core for 0.
 int ResolveThreads(int n_threads);
 
-// Returns how a checkpoint's weights are held. Dtype::kAuto is bf16 unless the checkpoint's matrices
-// are F32, and on the host quantized matrices stay as the file stores them. The cache has RowTypeOf
-// the type.
+// Returns how a checkpoint's weights are held. Dtype::kAuto is bf16 unless the checkpoint's
+// matrices are F32, and on the host quantized matrices stay as the file stores them. The cache has
+// RowTypeOf the type.
 WeightStorage ResolveStorage(const EngineOptions& options, const Checkpoint& checkpoint);
 
 // Calls body for every matrix that rows are multiplied with, but those of bundles.

@@ -73,12 +73,12 @@ class Place {
                             const DecoderOptions& options, ThreadPool& pool) = 0;
   virtual Decoder& decoder() const = 0;
 
-  // Whether a step with such a sequence may be queued before the tokens of the one before it are
-  // read.
+  // Returns whether a step with such a sequence may be queued before the tokens of the step before
+  // it are read.
   virtual bool RunsAhead(const AttentionMechanism& mechanism,
                          const AttentionOptions& options) const = 0;
-  // Whether the tokens of a step are drawn in order once it is computed, so that a token can decide
-  // whether the row after it counts.
+  // Returns whether the tokens of a step are drawn in order once the step is computed, so that a
+  // token can decide whether the row after it counts.
   virtual bool VerifiesDrafts() const = 0;
   // Called before Forward: these rows take their tokens from the last QueueDraw.
   virtual void TakeDrawn(absl::Span<const DrawnToken> drawn) = 0;

@@ -90,16 +90,16 @@ class PrefixCache {
 
   // Returns the length of the longest prefix that Restore may give the request, whatever is held.
   static int64_t MostTokens(const RequestState& state);
-  // Returns the length of the longest prefix held that Restore may give the request, which counts as
-  // used.
+  // Returns the length of the longest prefix held that Restore may give the request, which counts
+  // as used.
   int64_t NumTokens(const RequestState& state);
 
   // Keeps the prefixes of choice 0 after n_computed rows that AttentionMechanism::Prefix gives.
   void Save(const RequestState& state, const AttentionMechanism& mechanism, int64_t n_computed);
 
-  // Keeps the prefixes that begin with the prompt's first n_tokens, which are kept already, and go on
-  // with these pieces (AttentionMechanism::AppendPiece). Returns the length of the longest: shorter
-  // where memory, or a piece, was wrong. ABORTED when the first tokens are kept no longer.
+  // Keeps the prefixes that begin with the prompt's first n_tokens, which are kept already, and go
+  // on with these pieces (AttentionMechanism::AppendPiece). Returns the length of the longest:
+  // shorter where memory, or a piece, was wrong. ABORTED when the first tokens are kept no longer.
   absl::StatusOr<int64_t> Extend(const RequestState& state, AttentionMechanism& mechanism,
                                  int64_t n_tokens, absl::Span<const Buffer> pieces);
 

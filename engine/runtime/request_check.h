@@ -14,7 +14,8 @@ namespace lowkey {
 
 // Returns a function of n_tokens: the most cache that the request holds, in bytes, while none of
 // its choices has more than n_tokens rows. The bytes are a share of the engine's whole cache: those
-// of a request in a smaller cache, on the host beside a device, count for more. The runner outlives the function and has the mechanism.
+// of a request in a smaller cache, on the host beside a device, count for more. The runner outlives
+// the function and has the mechanism.
 std::function<int64_t(int64_t n_tokens)> CacheBytesOf(const EngineRequest& request,
                                                       const ModelRunner& runner);
 

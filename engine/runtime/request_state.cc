@@ -67,8 +67,8 @@ int64_t RequestState::HeldBytes() const {
     total += slab.size_bytes();
     if (choices.size() > 1) first_slabs.push_back(&slab);
   });
-  // Forks share most of what they hold with the first choice, at the same place; some of the rest with
-  // each other.
+  // Forks share most of what they hold with the first choice, at the same place; some of the rest
+  // with each other.
   std::set<MemoryId> seen;
   for (size_t c = 1; c < choices.size(); ++c) {
     const SequenceCache& cache = choices[c].cache;

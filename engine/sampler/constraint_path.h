@@ -17,7 +17,7 @@
 
 namespace lowkey {
 
-// How a sequence came by its masks.
+// MaskCounts says how a sequence came by its masks.
 struct MaskCounts {
   int64_t n_masks = 0;
   int64_t n_ahead = 0;    // of these, computed before they were asked for
@@ -33,8 +33,8 @@ class ConstraintPath : private MaskWorker::Task {
   explicit ConstraintPath(std::unique_ptr<TokenConstraint> constraint);
   ~ConstraintPath() override;
 
-  // These do what TokenConstraint's do. They wait for the worker no longer than for the mask that it
-  // is at.
+  // These do what TokenConstraint's do. They wait for the worker no longer than for the mask that
+  // it is at.
   absl::StatusOr<absl::Span<const uint64_t>> Mask();
   absl::Status Advance(int32_t token);
 

@@ -9,9 +9,9 @@
 
 namespace lowkey {
 
-// Runs small tasks on one thread of its own, in the order in which they were added, while the thread
-// that adds them does something else. The thread starts with the first task. The two threads take
-// turns with a task: between Add and Join only the worker touches what the task owns.
+// Runs small tasks on one thread of its own, in the order in which they were added, while the
+// thread that adds them does something else. The thread starts with the first task. The two threads
+// take turns with a task: between Add and Join only the worker touches what the task owns.
 class MaskWorker {
  public:
   class Task {
@@ -20,8 +20,8 @@ class MaskWorker {
 
    private:
     friend class MaskWorker;
-    // The worker drops an exception that this throws: the adder does the rest itself, and fails where
-    // the task did.
+    // The worker drops an exception that this throws: the adder does the rest itself, and fails
+    // where the task did.
     virtual void Run() = 0;
   };
 

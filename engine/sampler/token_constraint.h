@@ -29,9 +29,9 @@ class TokenConstraint {
 
   virtual std::unique_ptr<TokenConstraint> Copy() const = 0;
 
-  // Returns at most `most` tokens that probably come next because the text has hardly a choice, none
-  // where it has one. They are a guess: an engine may compute them ahead, and draws from the masks
-  // all the same.
+  // Returns at most `most` tokens that probably come next because the text has hardly a choice,
+  // none where it has one. They are a guess: an engine may compute them ahead, and draws from the
+  // masks all the same.
   virtual std::vector<int32_t> ForcedTokens(int64_t most) {
     (void)most;
     return {};

@@ -61,8 +61,8 @@ class FairQueue {
     return n_pushed_ - kOvertakes * request.priority;
   }
   // Returns what a tenant that begins to wait has been served: credit from idling is lost, as no
-  // tenant may then keep the others out. It has been served as much as the one that waits and has been
-  // served least, or, where nobody waits, as the one that waited last.
+  // tenant may then keep the others out. It has been served as much as the one that waits and has
+  // been served least, or, where nobody waits, as the one that waited last.
   double ServedWithoutCredit(double served) const;
 
   std::map<std::string, Tenant> tenants_;

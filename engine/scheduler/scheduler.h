@@ -38,7 +38,7 @@ struct ScheduledRows {
   int32_t choice = 0;
   int64_t first_position = 0;
   int64_t n_rows = 0;
-  // Whether the rows reach the last known token: the last row's logits give the next one.
+  // Says whether the rows reach the last known token: the last row's logits give the next token.
   bool samples = false;
   // The last rows are drafts: guesses at the tokens after the last known one. Each counts only if
   // the rows before it give its token (Scheduler::AcceptDraft).
@@ -87,8 +87,8 @@ class Scheduler {
 
   explicit Scheduler(Options options) : options_(std::move(options)) {}
 
-  // RESOURCE_EXHAUSTED when the queue is full, OUT_OF_RANGE when the request can never fit the cache,
-  // INVALID_ARGUMENT when it has more choices than may run.
+  // RESOURCE_EXHAUSTED when the queue is full, OUT_OF_RANGE when the request can never fit the
+  // cache, INVALID_ARGUMENT when it has more choices than may run.
   absl::Status Enqueue(const SchedulerRequest& request);
 
   // Returns the next step; no rows when there is nothing to compute. Prompt chunks fill a step with
@@ -111,8 +111,8 @@ class Scheduler {
   void Preempt(uint64_t request);
   // Pauses or resumes a request: paused, it gets no rows. Ids that wait or are unknown are ignored.
   void SetPaused(uint64_t request, bool is_paused);
-  // Takes a waiting request, whose prefix is being fetched, out of the queue until it is resumed. It
-  // keeps its place. Other ids are ignored.
+  // Takes a waiting request, whose prefix is being fetched, out of the queue until it is resumed.
+  // It keeps its place. Other ids are ignored.
   void Park(uint64_t request);
   // Notes that the cache holds the first n_rows of a waiting request's prompt: forecasts leave them
   // out. Options::cached_rows says what the cache holds at the admission. Other ids are ignored.
@@ -126,7 +126,7 @@ class Scheduler {
                    int64_t max_mixed_rows) const;
 
   int64_t n_waiting() const { return queue_.size(); }
-  // Whether as many requests wait as may.
+  // Returns whether as many requests wait as may.
   bool is_full() const { return n_waiting() >= options_.max_waiting_requests; }
   int64_t n_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t reserved_bytes() const { return reserved_bytes_; }
@@ -138,8 +138,8 @@ class Scheduler {
     int64_t n_known = 0;  // tokens of the prompt and sampled tokens
     bool is_finished = false;
   };
-  // A request waits in the queue, runs, or is parked (preempted while it was paused, or Park): it joins
-  // the queue when it is resumed.
+  // A request waits in the queue, runs, or is parked (preempted while it was paused, or Park): it
+  // joins the queue when it is resumed.
   struct Entry {
     SchedulerRequest request;
     int64_t place = 0;                // in the queue
@@ -153,11 +153,11 @@ class Scheduler {
     bool is_charged = false;    // its tenant has paid for the prompt's rows
 
     bool is_running() const { return state == State::kRunning; }
-    // Whether choices compute rows of their own; before, choice 0 computes the prompt.
+    // Returns whether choices compute rows of their own; before that, choice 0 computes the prompt.
     bool prompt_complete() const { return sequences[0].n_computed >= request.n_prompt_tokens; }
     int64_t n_unfinished() const;
     int64_t n_known() const;  // of the longest choice
-    // Whether the choice may need further rows.
+    // Returns whether the choice may need further rows.
     bool goes_on(const Sequence& s) const {
       return !s.is_finished && s.n_known - request.n_prompt_tokens < request.max_new_tokens;
     }

@@ -29,7 +29,7 @@ struct Credentials {
     if (tls != nullptr) tls->ReadAgain();
   }
 
-  // Whether nobody can call or listen in without a secret.
+  // Returns whether nobody can call or listen in without a secret.
   bool IsGuarded() const {
     return tls != nullptr && (tokens != nullptr || has_client_certificates);
   }

@@ -41,8 +41,8 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths);
 // ReadTlsFiles for what was read.
 absl::Status UseTlsFiles(const TlsPaths& paths, const TlsFiles& files, ssl_ctx_st* context);
 
-// Has an OpenSSL context trust the other side's certificate only if one of the authorities has signed
-// it. INVALID_ARGUMENT, naming the path, if `pem` has none that can be used.
+// Has an OpenSSL context trust the other side's certificate only if one of the authorities has
+// signed it. INVALID_ARGUMENT, naming the path, if `pem` has none that can be used.
 absl::Status UseTlsAuthority(const std::string& path, const std::string& pem, ssl_ctx_st* context);
 
 // Reads a file of one or more authorities' certificates, with the same errors.

@@ -52,7 +52,7 @@ class TokenTable {
   // the table holds. Takes the same time wherever a token is in the table, or if it is not.
   const TokenGrant* Find(std::string_view token) const;
 
-  // Whether both come from the same text.
+  // Returns whether both tables come from the same text.
   bool operator==(const TokenTable& other) const { return text_hash_ == other.text_hash_; }
 
   size_t n_tokens() const { return entries_.size(); }
@@ -69,7 +69,8 @@ class TokenTable {
   Hash text_hash_ = {};
 };
 
-// Whether a token has 20 to 256 bytes of RFC 6750's alphabet: letters, digits and -._~+/, then =.
+// Returns whether a token has 20 to 256 bytes of RFC 6750's alphabet: letters, digits and -._~+/,
+// then =.
 bool IsWellFormedToken(std::string_view token);
 
 }  // namespace lowkey

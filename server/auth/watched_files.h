@@ -16,7 +16,7 @@ namespace lowkey {
 // one longer than max_bytes.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 
-// Whether everyone on the machine may read the file. False if there is no such file.
+// Returns whether everyone on the machine may read the file. False if there is no such file.
 bool IsReadableByAll(const std::string& path);
 
 // Tells when files change: replaced, rewritten, gone. Not thread-safe.
@@ -24,8 +24,8 @@ class WatchedFiles {
  public:
   explicit WatchedFiles(std::vector<std::string> paths) : paths_(std::move(paths)) {}
 
-  // Whether a file has changed since the last call; true the first time. Also true while a change
-  // is so fresh that another one could have the same time stamp. Costs a stat per file.
+  // Returns whether a file has changed since the last call; true the first time. Also true while a
+  // change is so fresh that another one could have the same time stamp. Costs a stat per file.
   bool HaveChanged();
 
  private:

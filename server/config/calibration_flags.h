@@ -24,8 +24,8 @@ absl::Status ReadCalibration(const FlagValues& flags, const OpenedModel& model,
 // their device does not use.
 absl::Status CheckCalibrated(const AttentionOptions& attention, const EngineOptions& options);
 
-// Returns FAILED_PRECONDITION when requests cannot run with these options on the engine's model, for
-// lack of weights or because of the model's shape. The message names --attention.
+// Returns FAILED_PRECONDITION when requests cannot run with these options on the engine's model,
+// for lack of weights or because of the model's shape. The message names --attention.
 absl::Status CheckAttendable(const AttentionOptions& attention, const Engine& engine);
 
 }  // namespace lowkey

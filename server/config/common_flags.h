@@ -33,9 +33,9 @@ absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& w
 // Reads a request without its model, input and deadline.
 absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags);
 
-// Returns the model's path, or its hf: reference: --model (or its environment variable or config line), else the demo
-// model beside the installation, the build folder or the working directory. NOT_FOUND with the
-// places that were tried.
+// Returns the model's path, or its hf: reference: --model (or its environment variable or config
+// line), else the demo model beside the installation, the build folder or the working directory.
+// NOT_FOUND with the places that were tried.
 absl::StatusOr<std::string> ModelDirectory(const FlagValues& flags);
 
 }  // namespace lowkey

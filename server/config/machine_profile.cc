@@ -13,7 +13,7 @@
 #include "engine/base/machine.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/kernels/kernels.h"
-#include "engine/runtime/calibrate.h"
+#include "engine/runtime/measure_rates.h"
 #include "server/config/profile.h"
 #include "server/config/token_text.h"
 

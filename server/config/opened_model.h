@@ -22,8 +22,8 @@ class OpenedModel {
   // NOT_FOUND when there is no such path; INVALID_ARGUMENT when --model is empty or no reference;
   // FetchModel's errors.
   static absl::StatusOr<OpenedModel> Open(const FlagValues& flags);
-  // What clients call the model that Open opens: the last part of its path, or the repository's
-  // NAME. Known before anything is fetched; ModelDirectory's errors.
+  // Returns what clients call the model that Open opens: the last part of its path, or the
+  // repository's NAME. The name is known before anything is fetched. Errors are ModelDirectory's.
   static absl::StatusOr<std::string> Name(const FlagValues& flags);
 
   const std::string& path() const { return files_.path; }

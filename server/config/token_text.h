@@ -27,8 +27,8 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
 // Writes a file. UNAVAILABLE when it cannot be written whole.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
 
-// Checks, before long work, that the files that these flags name can be written; one that is not there
-// is made empty. UNAVAILABLE if not.
+// Checks, before long work, that the files that these flags name can be written; one that is not
+// there is made empty. UNAVAILABLE if not.
 absl::Status CheckWritable(const FlagValues& flags, std::initializer_list<const char*> names);
 
 // Reads the token ids of a file of at most kMaxTokenFileBytes, as ParseTokenIds does.

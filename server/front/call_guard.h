@@ -16,8 +16,8 @@
 namespace lowkey {
 
 // Returns the right that a caller of a method ("/lowkey.v1.Generation/Score") or page ("/metrics")
-// needs. Nullopt: none, for grpc.health.v1, ServerLive and ServerReady, `/`, /health, /ready and /version
-// alone. An unlisted one needs kAdmin.
+// needs. Nullopt: none, for grpc.health.v1, ServerLive and ServerReady, `/`, /health, /ready and
+// /version alone. An unlisted one needs kAdmin.
 std::optional<Right> RightFor(std::string_view method);
 
 // Decides which caller may call which method. Thread-safe.

@@ -27,7 +27,7 @@ class Router {
 // Joins a transport with the protocol that is spoken over it. It belongs to its loop.
 class Connection final : private HttpSessionHost {
  public:
-  // What the connections of one loop share. Everything outlives them.
+  // Context holds what the connections of one loop share. Everything outlives them.
   struct Context {
     EventLoop& loop;
     const ConnectionLimits& limits;
@@ -38,7 +38,7 @@ class Connection final : private HttpSessionHost {
     std::function<void(Connection&)> on_closed;
     // Asks for a call of Flush soon.
     std::function<void(Connection&)> wants_flush;
-    // Whether the connection may begin TLS now; if not, Advance is called when it may.
+    // Returns whether the connection may begin TLS now; if not, Advance is called when it may.
     std::function<bool(Connection&)> may_shake_hands;
     std::function<void()> on_handshake_end;
     std::string read_buffer;  // filled at most once before other connections have their turn
@@ -62,12 +62,12 @@ class Connection final : private HttpSessionHost {
   const Peer& peer() const { return peer_; }
   uint64_t id() const { return id_; }
   bool is_closed() const { return state_ == State::kClosed; }
-  // Whether the connection speaks HTTP/2; nullopt before that is known.
+  // Returns whether the connection speaks HTTP/2; nullopt before that is known.
   std::optional<bool> is_http2() const { return is_http2_; }
   // Requests that have begun and are not answered to the end.
   size_t n_streams() const { return session_ == nullptr ? 0 : session_->n_exchanges(); }
   bool is_trusted() const { return session_ != nullptr && session_->is_trusted(); }
-  // Whether the client knows of the drain, if one was begun (HttpSession::has_told).
+  // Returns whether the client knows of the drain, if one was begun (HttpSession::has_told).
   bool has_told() const { return session_ == nullptr || !is_telling_ || session_->has_told(); }
   // Nothing runs, and once it is drained, the client has been told.
   bool is_idle() const {

@@ -13,8 +13,8 @@ struct ConnectionLimits {
   int max_handshakes = 256;  // of TLS, at once on a loop; more wait for their turn
   absl::Duration crowded_handshake_timeout = absl::Seconds(1);  // while some wait
   absl::Duration first_byte_timeout = absl::Seconds(10);
-  // How long a connection whose last byte is written waits for the client to close it: closing at
-  // once could destroy what the client has not read.
+  // The time that a connection whose last byte is written waits for the client to close it: closing
+  // at once could destroy what the client has not read.
   absl::Duration linger = absl::Seconds(2);
 };
 

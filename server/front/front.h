@@ -28,7 +28,8 @@ struct FrontOptions {
   int max_connections_per_peer = 0;  // 0: half of them all
   ConnectionLimits limits;
   OnRefusal on_refusal;  // called on the loops' threads
-  // Called on the loops' threads ten times a second, with how late the loop's timer was. Null: none.
+  // Called on the loops' threads ten times a second, with how late the loop's timer was. Null:
+  // none.
   std::function<void(absl::Duration)> on_loop_delay = nullptr;
 };
 
@@ -46,7 +47,7 @@ class Front {
   Front& operator=(const Front&) = delete;
 
   int port() const { return port_; }
-  // Whether connections are accepted at this time. Thread-safe until Close.
+  // Returns whether connections are accepted at this time. Thread-safe until Close.
   bool can_accept() const { return listener_->can_accept(); }
   // Waits until every loop has done what was posted to it.
   void PassLoops();
@@ -61,8 +62,8 @@ class Front {
   // Closes the port and every connection; the loops go on. Not on a loop's thread.
   void Close();
 
-  // Waits until the clients that BeginDrain told of know it; at most until `deadline`. Returns whether
-  // so. Not on a loop's thread.
+  // Waits until the clients that BeginDrain told of know it; at most until `deadline`. Returns
+  // whether so. Not on a loop's thread.
   bool AwaitTold(absl::Time deadline);
 
   // Waits until no connection has an exchange and, after BeginDrain, all clients have been told; at
@@ -70,7 +71,7 @@ class Front {
   bool AwaitIdle(absl::Time deadline);
 
  private:
-  // What belongs to one loop.
+  // Shard holds what belongs to one loop.
   struct Shard;
 
   Front(const Router& router, HttpBudgets& budgets, const FrontOptions& options);

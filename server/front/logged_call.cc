@@ -12,8 +12,8 @@
 namespace lowkey {
 namespace {
 
-// Returns the status that an exchange's code stands for: the name of a gRPC status ("NOT_FOUND"), or
-// an HTTP status as text ("404").
+// Returns the status that an exchange's code stands for: the name of a gRPC status ("NOT_FOUND"),
+// or an HTTP status as text ("404").
 absl::Status StatusOfCode(std::string_view code) {
   int http_status = 0;
   if (absl::SimpleAtoi(std::string(code), &http_status)) {

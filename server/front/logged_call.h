@@ -12,7 +12,8 @@
 
 namespace lowkey {
 
-// Makes the handler of an exchange whose calls set `is_logged` once they have written their own line.
+// Makes the handler of an exchange whose calls set `is_logged` once they have written their own
+// line.
 using MakeUnlogged = std::function<std::unique_ptr<HttpHandler>(HttpExchange& exchange,
                                                                 std::shared_ptr<bool> is_logged)>;
 

@@ -27,7 +27,7 @@ struct OpsPages {
   std::unique_ptr<HttpHandler> MakeHandler(HttpExchange& exchange) const;
 };
 
-// Whether OpsPages has a page of this path.
+// Returns whether OpsPages has a page of this path.
 bool IsPage(std::string_view path);
 
 // Answers with a short text, and reads nothing of the request.

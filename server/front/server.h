@@ -40,14 +40,14 @@ struct ServerOptions {
   OpenAiOptions openai = {};
   // Hosts are checked where nothing else guards a loopback address.
   BrowserRules browsers = {};
-  // Whether this machine's rates are being measured for the engine; null: they are not.
+  // Returns whether this machine's rates are being measured for the engine; null: they are not.
   std::function<bool()> is_measuring = nullptr;
 };
 
-// Serves lowkey.v1, inference.GRPCInferenceService, grpc.health.v1, reflection, the HTTP APIs, the page
-// and the pages of OpsPages on one port; credentials guard all but health, ServerLive, ServerReady,
-// `/`, /health, /ready and /version. Health is SERVING from the start, and the service's metrics show
-// that state.
+// Serves lowkey.v1, inference.GRPCInferenceService, grpc.health.v1, reflection, the HTTP APIs, the
+// page and the pages of OpsPages on one port; credentials guard all but health, ServerLive,
+// ServerReady, `/`, /health, /ready and /version. Health is SERVING from the start, and the
+// service's metrics show that state.
 class Server final {
  public:
   // INVALID_ARGUMENT for an invalid host or port, and for a host that is not loopback where the
@@ -68,13 +68,14 @@ class Server final {
   void BeginDrain();
   bool is_draining() const;
 
-  // Health and /ready say from then on that the server drains; it goes on as before. Returns at once.
+  // Health and /ready say from then on that the server drains; it goes on as before. Returns at
+  // once.
   void AnnounceDrain();
 
-  // Tells the clients of the connections, serves what they asked before they knew of it, within 1.5 s,
-  // and calls BeginDrain. Admitted calls may finish, and their readers read them, until `deadline` or
-  // until `is_cut_short` (asked every 20 ms or so) returns true; then they end with UNAVAILABLE.
-  // Returns when no call is left: true if all finished.
+  // Tells the clients of the connections, serves what they asked before they knew of it, within 1.5
+  // s, and calls BeginDrain. Admitted calls may finish, and their readers read them, until
+  // `deadline` or until `is_cut_short` (asked every 20 ms or so) returns true; then they end with
+  // UNAVAILABLE. Returns when no call is left: true if all finished.
   bool Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cut_short = Never);
 
   int port() const;

@@ -13,7 +13,8 @@
 
 namespace lowkey::grammar {
 
-// What the constraints of one grammar share. Immutable but for the cache, which is thread-safe.
+// ConstraintParts holds what the constraints of one grammar share. It is immutable but for the
+// cache, which is thread-safe.
 struct ConstraintParts {
   std::shared_ptr<const Grammar> grammar;
   std::shared_ptr<const Vocabulary> vocabulary;
@@ -36,7 +37,7 @@ class GrammarConstraint : public TokenConstraint {
   // the text had it before (GuessSpace).
   std::vector<int32_t> ForcedTokens(int64_t most) override;
 
-  // Whether the text may end here.
+  // Returns whether the text may end here.
   bool MayEnd();
   // Returns the bytes that every text must go on with from here, at most max_bytes of them.
   std::string ForcedBytes(size_t max_bytes = 1024);

@@ -15,7 +15,8 @@
 
 namespace lowkey::grammar {
 
-// What the top frame of a stack says about every token, whatever lies below it.
+// TopMask holds what the top frame of a stack says about every token, whatever lies below the
+// frame.
 struct TopMask {
   // The tokens that stay above the frames below: a list where they are few, a bit per token where
   // they are many. One of the two is empty.

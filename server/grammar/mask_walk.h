@@ -44,8 +44,8 @@ class MaskWalk {
 
   // Returns whether some stack may be done now.
   bool MayEnd(const std::vector<Stack>& stacks);
-  // Appends the bytes that any text must go on with, at most max_bytes, and fewer for a grammar that
-  // leaves very much open. Where only white space
+  // Appends the bytes that any text must go on with, at most max_bytes, and fewer for a grammar
+  // that leaves very much open. Where only white space
   // leaves a choice before the next byte, `guess(next byte)` decides between its spellings; without
   // a guess the forced text ends there.
   using GuessSpaceFn = absl::FunctionRef<std::optional<std::string>(uint8_t next)>;

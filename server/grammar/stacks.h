@@ -51,7 +51,8 @@ class Stacks {
   int32_t state_of(int32_t node) const { return nodes_[node].state; }
   // Returns how often the node's counter may still be raised.
   int RoomOf(int32_t node) const;
-  // Whether more stacks than kMaxOpen were met since Clear: what was appended then is not all.
+  // Returns whether more stacks than kMaxOpen were met since Clear: what was appended then is not
+  // all.
   bool is_overfull() const { return is_overfull_; }
   // The most frames, counted from the context, that a stack met since Clear needs to be finished.
   int deepest() const { return deepest_; }

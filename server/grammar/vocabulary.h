@@ -16,8 +16,8 @@ namespace lowkey::grammar {
 // White space, as JSON has it.
 inline constexpr std::string_view kSpaces = " \t\n\r";
 
-// The byte that begins the spelling of a control piece. No text in UTF-8 has the byte, so that only a
-// grammar that asks for a control piece by its name lets the piece through.
+// The byte that begins the spelling of a control piece. No text in UTF-8 has the byte, so that only
+// a grammar that asks for a control piece by its name lets the piece through.
 inline constexpr char kControlByte = '\xFF';
 
 // The bytes of all tokens as a trie that is laid out flat: nodes in the order in which a walk meets

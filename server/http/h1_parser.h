@@ -46,16 +46,16 @@ class Http1Parser {
   // After kError.
   const Http1Error& error() const { return error_; }
 
-  // Whether a head has begun and is not whole.
+  // Returns whether a head has begun and is not whole.
   bool is_in_head() const;
-  // Whether kHead was given, and kEnd was not.
+  // Returns whether kHead was given, and kEnd was not.
   bool is_in_body() const;
-  // Whether the next byte is one of the body's and not of its framing.
+  // Returns whether the next byte is one of the body's and not of its framing.
   bool is_in_body_data() const { return state_ == State::kLength || state_ == State::kChunk; }
   // Bytes of the body that are left, if its length is known. Within a body.
   std::optional<uint64_t> body_left() const;
 
-  // Of the last head:
+  // These describe the last head.
   bool is_http_1_0() const { return is_http_1_0_; }
   bool keeps_alive() const { return keeps_alive_; }  // the client can send another request
   bool expects_continue() const { return expects_continue_; }
@@ -72,7 +72,7 @@ class Http1Parser {
     kEnd,
     kError,
   };
-  // How a body is framed, by the fields of a head.
+  // Framing says how a body is framed, by the fields of a head.
   struct Framing {
     std::optional<uint64_t> length = std::nullopt;
     bool is_chunked = false;

@@ -57,9 +57,9 @@ class H2Guard {
   // DATA have been sent.
   void OnDataSent();
 
-  // When the header block began that is not whole yet; InfiniteFuture without one.
+  // Returns when the header block began that is not whole yet; InfiniteFuture without one.
   absl::Time head_since() const { return head_since_; }
-  // Whether the client's preface and its first frame are whole.
+  // Returns whether the client's preface and its first frame are whole.
   bool has_begun() const { return has_begun_; }
 
  private:

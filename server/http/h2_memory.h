@@ -19,7 +19,8 @@ class H2Memory {
   H2Memory(const H2Memory&) = delete;
   H2Memory& operator=(const H2Memory&) = delete;
 
-  // For nghttp2_session_server_new3. It must not outlive this object, which stays where it is.
+  // Returns the allocator for nghttp2_session_server_new3. It must not outlive this object, which
+  // stays where it is.
   nghttp2_mem Allocator();
   // From here on memory comes from the heap.
   void EndOfStart() { is_starting_ = false; }

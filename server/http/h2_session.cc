@@ -443,8 +443,8 @@ void H2Session::CheckPing(absl::Time now) {
   Check(nghttp2_submit_ping(nghttp2_, NGHTTP2_FLAG_NONE, nullptr));
 }
 
-// Says, once, that later requests are not answered. A ping is sent with the notice (RFC 9113, 6.8): before
-// its answer come the requests that crossed it.
+// Says, once, that later requests are not answered. A ping is sent with the notice (RFC 9113, 6.8):
+// before its answer come the requests that crossed it.
 void H2Session::EndNotice() {
   if (!is_draining_ || is_last_goaway_submitted_) return;
   is_last_goaway_submitted_ = true;

@@ -45,7 +45,7 @@ class H2Session final : public HttpSession {
   size_t n_exchanges() const override { return streams_.size(); }
   bool is_trusted() const override { return is_trusted_; }
 
-  // For the session's streams.
+  // The session's streams call these.
   HttpSessionHost& host() { return host_; }
   const HttpLimits& limits() const { return limits_; }
   nghttp2_session* nghttp2() { return nghttp2_; }

@@ -8,7 +8,7 @@
 
 namespace lowkey {
 
-// What one client may take of the server, from the first byte on.
+// HttpLimits says what one client may take of the server, from the first byte on.
 struct HttpLimits {
   // A request's head: bytes of names and values, with 32 for each field as HTTP/2 counts them.
   size_t max_head_bytes = 16 << 10;

@@ -14,7 +14,7 @@
 
 namespace lowkey {
 
-// What a session asks of the connection that it belongs to.
+// HttpSessionHost is what a session asks of the connection that it belongs to.
 class HttpSessionHost {
  public:
   // Makes the handler of a request whose head is whole and valid. Never null.
@@ -47,14 +47,14 @@ class HttpSession {
   // New requests are still answered, but the client is told to go elsewhere, and the session is
   // over when no exchange is left.
   virtual void BeginDrain() = 0;
-  // Whether the client knows of the drain, or had half a second to learn of it, and what it asked before
-  // has come to its end.
+  // Returns whether the client knows of the drain, or had half a second to learn of it, and what it
+  // asked before has come to its end.
   virtual bool has_told() const = 0;
 
-  // Whether more bytes should be read: false while too much output waits, or a body waits to be
-  // allowed.
+  // Returns whether more bytes should be read: false while too much output waits, or a body waits
+  // to be allowed.
   virtual bool wants_input() const = 0;
-  // Whether Produce would append something.
+  // Returns whether Produce would append something.
   virtual bool has_output() const = 0;
   // Nothing more should be read or handled. What Produce still gives is written, then the
   // connection is closed.

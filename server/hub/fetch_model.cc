@@ -142,7 +142,8 @@ class Fetch {
                             int64_t n_total) {
     LK_ASSIGN_OR_RETURN(PartFile part,
                         PartFile::Open(cache_.PartPath(file), file, hooks_.is_stopped));
-    // Wrong bytes may come from a part that a crash left half-written: once more from the beginning.
+    // Wrong bytes may come from a part that a crash left half-written: once more from the
+    // beginning.
     bool may_repeat = part.n_bytes() > 0;
     while (true) {
       LK_RETURN_IF_ERROR(client_.Download(commit, part, n_done, n_total));

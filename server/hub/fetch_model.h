@@ -10,8 +10,8 @@
 
 namespace lowkey {
 
-// Brings the files that a model needs into the cache, unless they are there, and returns the path of
-// the snapshot's folder or of the GGUF file in it. Every byte is checked against the digest that
+// Brings the files that a model needs into the cache, unless they are there, and returns the path
+// of the snapshot's folder or of the GGUF file in it. Every byte is checked against the digest that
 // the hub lists before a file gets its name. Whatever ends this early leaves parts from which the
 // next call goes on. Without network, or when the hub cannot be reached, the cache's last commit of
 // the revision serves, if it is complete.

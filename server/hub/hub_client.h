@@ -16,7 +16,8 @@
 
 namespace lowkey {
 
-// What a caller of the hub sees of it, and how it stops it. All are called from the caller's thread.
+// HubHooks holds what a caller of the hub sees of it, and how the caller stops it. All are called
+// from the caller's thread.
 struct HubHooks {
   std::function<bool()> is_stopped = [] { return false; };  // asked at least once a second
   std::function<void(int64_t done, int64_t total)> show = [](int64_t, int64_t) {};  // bytes

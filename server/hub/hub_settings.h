@@ -10,7 +10,7 @@
 
 namespace lowkey {
 
-// Where models come from and go to.
+// HubSettings says where models come from and go to.
 struct HubSettings {
   std::string endpoint = "https://huggingface.co";  // without a slash at its end
   std::string token;                                // sent to the endpoint alone; empty: none
@@ -27,8 +27,8 @@ struct HubSettings {
 // Returns the value of an environment variable; nullopt: it is not set, or empty.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 
-// Reads the environment as huggingface_hub does: HF_ENDPOINT; HF_TOKEN, else the file HF_TOKEN_PATH,
-// else HF_HOME/token; HF_HUB_CACHE, else HF_HOME/hub; HF_HUB_OFFLINE. HF_HOME is
+// Reads the environment as huggingface_hub does: HF_ENDPOINT; HF_TOKEN, else the file
+// HF_TOKEN_PATH, else HF_HOME/token; HF_HUB_CACHE, else HF_HOME/hub; HF_HUB_OFFLINE. HF_HOME is
 // XDG_CACHE_HOME/huggingface, else HOME/.cache/huggingface. SSL_CERT_FILE names the authorities.
 // FAILED_PRECONDITION names the variable: an endpoint that is no http or https URL of a host and
 // a path, a token that is no visible ASCII of at most 1,024 bytes, no folder for the cache.

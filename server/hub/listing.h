@@ -20,8 +20,8 @@ struct HubFile {
 
 inline constexpr size_t kMaxListedFiles = 100'000;
 
-// Whether a path stays inside of the folder that it is put into: relative, without empty, "." and
-// ".." parts, control characters and backslashes, at most 1,024 bytes and 255 in a part.
+// Returns whether a path stays inside of the folder that it is put into: relative, without empty,
+// "." and ".." parts, control characters and backslashes, at most 1,024 bytes and 255 in a part.
 bool IsSafePath(std::string_view path);
 
 // Reads a page of the hub's answer to /api/models/OWNER/NAME/tree: an untrusted JSON array of at

@@ -44,7 +44,7 @@ class ModelCache {
   std::string BlobPath(const HubFile& file) const;
   std::string PartPath(const HubFile& file) const { return BlobPath(file) + ".part"; }
 
-  // Whether the snapshot has the file, and in its listed size.
+  // Returns whether the snapshot has the file, and in its listed size.
   bool HasFile(const std::string& commit, const HubFile& file) const;
   bool HasBlob(const HubFile& file) const;
 

@@ -19,10 +19,10 @@ struct ModelReference {
   std::string Text() const;
 };
 
-// Whether a model's path is a reference to a hub.
+// Returns whether a model's path is a reference to a hub.
 bool IsModelReference(std::string_view path);
 
-// Whether the text is a commit's name: 40 lower-case hexadecimal digits.
+// Returns whether the text is a commit's name: 40 lower-case hexadecimal digits.
 bool IsCommit(std::string_view text);
 
 // INVALID_ARGUMENT: the text is no reference. Owners, names and QUANTs consist of letters, digits,

@@ -45,7 +45,7 @@ class Web {
   Web(const HubSettings& settings, std::function<bool()> is_stopped);
   ~Web();
 
-  // Gets what is at `url`, from byte `first_byte` on. Only an answer of status 2xx reaches the sink.
+  // Gets what is at `url`, from byte `first_byte` on. The sink gets only answers of status 2xx.
   //   UNAVAILABLE          the connection failed, broke off or stalled, or the status is 408, 429
   //                        or 5xx: worth another try, RetryAfterOf says when
   //   CANCELLED            is_stopped said so

@@ -21,7 +21,7 @@ prometheus::Labels LabelsOf(const std::string& metric, const std::string& model_
 // Returns 1, 2, 5, 10, 20, ... up to `max`: vLLM's bounds of histograms of tokens.
 prometheus::Histogram::BucketBoundaries TokenBounds(int64_t max);
 
-// What the engine's and the network's statistics are in Prometheus' form.
+// Return the engine's and the network's statistics in Prometheus' form.
 std::vector<prometheus::MetricFamily> EngineFamilies(const EngineStats& stats,
                                                      const std::string& model_name);
 std::vector<prometheus::MetricFamily> NetworkFamilies(const NetworkStats& stats,

@@ -42,8 +42,9 @@ class Metrics {
   void SetState(ServingState state) { state_ = state; }
   ServingState state() const { return state_; }
 
-  // The gauges show this engine's Stats from then on; it must outlive every later call of Text. Call
-  // this once, before the first request: the bounds of histograms of tokens end at its context.
+  // The gauges show this engine's Stats from then on; it must outlive every later call of Text.
+  // Call this once, before the first request: the bounds of histograms of tokens end at its
+  // context.
   void SetEngine(const Engine* engine);
 
   // Observes a generation's time to its first token, and between two tokens of one choice.

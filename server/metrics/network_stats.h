@@ -8,7 +8,7 @@
 
 namespace lowkey {
 
-// What the connections of a port do now. Counts may be 100 ms old.
+// NetworkStats says what the connections of a port do now. Counts may be 100 ms old.
 struct NetworkStats {
   // Connections that speak HTTP/1.1, that speak HTTP/2, and that have not shown yet which.
   int64_t n_http1 = 0, n_http2 = 0, n_undecided = 0;

@@ -5,7 +5,8 @@
 
 namespace lowkey {
 
-// Whether the host is "localhost", 127.0.0.0/8 or ::1, with or without an IPv6 address's brackets.
+// Returns whether the host is "localhost", 127.0.0.0/8 or ::1, with or without an IPv6 address's
+// brackets.
 bool IsLoopback(const std::string& host);
 
 // Returns "::1" for "[::1]"; any other host as it is.

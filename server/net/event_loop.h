@@ -39,7 +39,7 @@ class EventLoop {
   // Returns how late the tick that runs is: for so long the loop was busy. On the loop's thread.
   absl::Duration lateness() const;
 
-  // What Listener and Transport register with; only server/net knows its type.
+  // Reactor is what Listener and Transport register with; only server/net knows its type.
   struct Reactor;
   Reactor& reactor() { return *reactor_; }
 

@@ -36,7 +36,8 @@ class Listener {
 
   virtual int port() const = 0;
 
-  // Whether the last try to accept did not fail, for a lack of descriptors or memory. Thread-safe.
+  // Returns false if the last try to accept failed for a lack of descriptors or memory.
+  // Thread-safe.
   virtual bool can_accept() const = 0;
 };
 

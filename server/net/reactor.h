@@ -1,7 +1,7 @@
 #ifndef LOWKEY_SERVER_NET_REACTOR_H_
 #define LOWKEY_SERVER_NET_REACTOR_H_
 
-// For the sources of this folder alone: the only header that includes Asio.
+// This header is for the sources of this folder alone: it is the only header that includes Asio.
 
 #define BOOST_ASIO_NO_DEPRECATED
 // clang-format off
@@ -37,7 +37,7 @@ struct EventLoop::Reactor {
 
   boost::asio::io_context context;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
-  // Of the loop's thread.
+  // The tickers belong to the loop's thread.
   std::list<Ticker> tickers;
   absl::Duration lateness;  // of the tick that runs
   absl::Mutex mutex;

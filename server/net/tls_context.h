@@ -11,9 +11,9 @@ struct ssl_ctx_st;
 
 namespace lowkey {
 
-// What OpenSSL keeps for all connections that use one set of files: TLS 1.2 with ECDHE and AEAD
-// ciphers, or 1.3; ALPN h2 and http/1.1; no renegotiation, no session cache and no tickets.
-// Thread-safe.
+// TlsContext is what OpenSSL keeps for all connections that use one set of files: TLS 1.2 with
+// ECDHE and AEAD ciphers, or 1.3; ALPN h2 and http/1.1; no renegotiation, no session cache and no
+// tickets. Thread-safe.
 class TlsContext {
  public:
   // INVALID_ARGUMENT if OpenSSL refuses the files. With an authority clients must show a

@@ -14,8 +14,8 @@
 namespace lowkey {
 namespace {
 
-// Messages of TLS itself after the handshake, such as changes of keys, which honest clients send once
-// in millions of records.
+// Messages of TLS itself after the handshake, such as changes of keys, which honest clients send
+// once in millions of records.
 constexpr int kMaxLaterMessages = 1000;
 
 struct SslFreer {

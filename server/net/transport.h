@@ -41,7 +41,7 @@ class Transport {
   // Agrees on TLS; kDone at once in clear. After kWait call it again. kFailure: no agreement.
   virtual IoState Handshake() = 0;
 
-  // What ALPN agreed on, "h2" or "http/1.1"; empty in clear or without ALPN.
+  // Returns what ALPN agreed on, "h2" or "http/1.1"; empty in clear or without ALPN.
   virtual std::string_view protocol() const = 0;
 
   virtual bool is_encrypted() const = 0;

@@ -47,8 +47,8 @@ using TokenList = std::vector<int32_t>;
 using Input = std::variant<std::string, TokenList>;
 using PromptInput = std::variant<std::string, TokenList, Conversation>;
 
-// Whether nobody waits for the answer any more. Is asked now and then while a request's text is
-// tokenized, in the thread that submits the request. Unset: somebody waits.
+// Returns whether nobody waits for the answer any more. Is asked now and then while a request's
+// text is tokenized, in the thread that submits the request. Unset: somebody waits.
 using IsCancelled = std::function<bool()>;
 
 struct GenerationRequest {
@@ -72,7 +72,8 @@ struct GenerationRequest {
   std::optional<ResponseFormat> response_format;
   absl::Time deadline = absl::InfiniteFuture();
   Tenant tenant;  // from the credentials, never from the message
-  // Whether it is a further prompt of a call, which the tenant's tokens_per_minute let begin.
+  // Says whether the request is a further prompt of a call, which the tenant's tokens_per_minute
+  // let begin.
   bool is_begun = false;
   IsCancelled is_cancelled = {};
 };
@@ -91,7 +92,8 @@ struct TokenizeRequest {
   std::string model = {};
   std::variant<std::string, Conversation> input = {};  // a text may be empty
   bool add_bos = true;  // where the model has one; a conversation's template writes its own
-  // Whether the tokens count against the tenant's quota: not where they are then generated from.
+  // Says whether the tokens count against the tenant's quota: not where they are then generated
+  // from.
   bool is_charged = true;
   absl::Time deadline = absl::InfiniteFuture();
   Tenant tenant = {};

@@ -71,8 +71,8 @@ absl::Status RpcCall::Hold(size_t n_bytes) {
       kRetryAfterOthers);
 }
 
-// What is allowed and does not come ends the exchange in time. A stream of messages may rest between
-// two of them; a single message and the end of the body after it may not.
+// What is allowed and does not come ends the exchange in time. A stream of messages may rest
+// between two of them; a single message and the end of the body after it may not.
 void RpcCall::AllowMore() {
   size_t n_missing = method_->descriptor->client_streaming() ? 0 : kRpcPrefixBytes;
   if (reader_.is_within_message()) {

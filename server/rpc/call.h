@@ -15,7 +15,7 @@
 
 namespace lowkey {
 
-// What all calls of a server share; everything must outlive the calls.
+// RpcServices holds what all calls of a server share; everything must outlive the calls.
 struct RpcServices {
   const RpcRegistry& registry;
   OnRefusal on_refusal;

@@ -31,7 +31,7 @@ class RpcFrameReader {
 
   // The length of the message whose prefix has come and which is not whole.
   std::optional<size_t> expected_bytes() const;
-  // Whether a message has begun and is not whole.
+  // Returns whether a message has begun and is not whole.
   bool is_within_message() const;
   // Bytes of that message that have come.
   size_t received_bytes() const { return message_.size(); }

@@ -13,7 +13,8 @@ namespace lowkey {
 class RpcHealth {
  public:
   // Adds the service's methods to the registry. SERVING from the start; names are those of the
-  // registry's services at the time of a call, and "". The object must outlive the registry's calls.
+  // registry's services at the time of a call, and "". The object must outlive the registry's
+  // calls.
   explicit RpcHealth(RpcRegistry& registry);
   ~RpcHealth();
 

@@ -11,7 +11,8 @@
 
 namespace lowkey {
 
-// Whether a content-type is application/grpc, application/grpc+proto, or either with parameters.
+// Returns whether a content-type is application/grpc, application/grpc+proto, or either with
+// parameters.
 bool IsRpcContentType(std::string_view content_type);
 
 // Reads "grpc-timeout": one to eight digits and one of H M S m u n. INVALID_ARGUMENT otherwise.
@@ -29,8 +30,8 @@ std::string EncodeBinaryMetadata(std::string_view bytes);
 // status has details, and grpc-retry-pushback-ms where RetryAfterOf says when to come again.
 HttpFields ToStatusFields(const absl::Status& status);
 
-// Returns the call's deadline by its grpc-timeout; InfiniteFuture without one. INTERNAL for one that
-// is malformed or occurs twice.
+// Returns the call's deadline by its grpc-timeout; InfiniteFuture without one. INTERNAL for one
+// that is malformed or occurs twice.
 absl::StatusOr<absl::Time> RpcDeadline(const HttpHead& head, absl::Time now);
 
 }  // namespace lowkey

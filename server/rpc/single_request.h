@@ -47,11 +47,12 @@ struct RpcWorkers {
   // Runs `work` on the pool. RESOURCE_EXHAUSTED when too much waits.
   absl::Status Run(std::function<void()> work) const;
 
-  // Returns whether a loop may do work of a few tenths of a millisecond itself: once in 1 ms, and up to
-  // eight times at once, so that a flood of such work keeps nobody waiting. Thread-safe.
+  // Returns whether a loop may do work of a few tenths of a millisecond itself: once in 1 ms, and
+  // up to eight times at once, so that a flood of such work keeps nobody waiting. Thread-safe.
   bool MayRunOnLoop() const;
 
-  // When the work allowed so far is paid for, 1 ms each; of a clock that is never set back.
+  // The time when the work allowed so far is paid for, 1 ms each, by a clock that is never set
+  // back.
   mutable std::atomic<int64_t> loop_is_free_ns{0};
 };
 

@@ -17,7 +17,7 @@
 
 namespace lowkey {
 
-// What is known of a call before its first message.
+// RpcContext holds what is known of a call before its first message.
 struct RpcContext {
   std::string method;  // "/lowkey.v1.Generation/Score"
   Peer peer;
@@ -28,7 +28,7 @@ struct RpcContext {
   std::shared_ptr<bool> is_logged = nullptr;
 };
 
-// When a request that found no room should be tried again.
+// A request that found no room should be tried again after this time.
 inline constexpr absl::Duration kRetryAfterOthers = absl::Seconds(1);
 
 // A message whose elements were counted (CheckWire), and the memory that is counted for it.
@@ -49,8 +49,8 @@ class RpcStream {
     return std::nullopt;
   }
 
-  // Sends a serialized message. After Finish nothing is sent any more. Neither method throws: a lack
-  // of memory ends the call.
+  // Sends a serialized message. After Finish nothing is sent any more. Neither method throws: a
+  // lack of memory ends the call.
   virtual void Write(std::string_view message) = 0;
   // Ends the call. ToStatusFields says what of the status is sent.
   virtual void Finish(const absl::Status& status) = 0;

@@ -87,8 +87,8 @@ TemplateContext ContextOf(const Tokenizer& tokenizer) {
   return context;
 }
 
-// Returns the conversation with an empty text where a message has calls and no content; nullopt where
-// none has.
+// Returns the conversation with an empty text where a message has calls and no content; nullopt
+// where none has.
 std::optional<Conversation> WithEmptyContents(Conversation conversation) {
   bool has_some = false;
   for (ChatMessage& message : conversation.messages) {

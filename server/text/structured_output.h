@@ -35,7 +35,8 @@ class StructuredOutput {
 
   // Blocks while it compiles, for a tenth of a second at most. No tenant can find out from the time
   // what another asked for. INVALID_ARGUMENT naming the fault and its place, and beginning with
-  // "response_format", or with the field of a tool; FAILED_PRECONDITION if the model has no end tokens; the interrupt's error.
+  // "response_format", or with the field of a tool; FAILED_PRECONDITION if the model has no end
+  // tokens; the interrupt's error.
   absl::StatusOr<std::shared_ptr<const TokenConstraintFactory>> Compile(
       const ResponseFormat& format, const std::string& tenant, Interrupt& interrupt)
       ABSL_LOCKS_EXCLUDED(mutex_);

@@ -70,8 +70,8 @@ class TextService {
   absl::StatusOr<RequestId> Generate(const GenerationRequest& request,
                                      std::unique_ptr<GenerationListener> listener);
 
-  // Returns the first of Generate's errors that follows from the request's fields alone, without its
-  // prompt and the compilation of its response format. Costs little.
+  // Returns the first of Generate's errors that follows from the request's fields alone, without
+  // its prompt and the compilation of its response format. Costs little.
   absl::Status CheckFields(const GenerationRequest& request) const;
 
   // Starts one scoring per continuation; the callback gets all results or the first error. Returns

@@ -12,6 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxLines = 500, kMaxFunctionLines = 60, kMaxFolderFiles = 27;
+constexpr int kMaxColumns = 100;
 
 constexpr std::string_view kCodeFolders[] = {"bench",  "client",    "engine", "proto",
                                              "server", "tokenizer", "tools"};
@@ -140,6 +141,12 @@ class FunctionRuler {
   std::array<int, 5> begins_ = {};  // the last line of each indentation
 };
 
+// Returns the number of characters of a line in UTF-8.
+int NumCharacters(std::string_view line) {
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  return static_cast<int>(std::count_if(line.begin(), line.end(), begins));
+}
+
 std::string List(const std::set<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -157,6 +164,8 @@ class Checker {
     std::sort(files.begin(), files.end());
     CheckFolderSizes(files);
     for (const std::string& file : files) CheckFile(file);
+    CollectFiles("tests", files);
+    for (const std::string& file : files) CheckWidth(file);
     return std::move(violations_);
   }
 
@@ -214,6 +223,16 @@ class Checker {
     }
     if (n_lines > kMaxLines) {
       Report(OverLimit(path, n_lines, "lines", kMaxLines));
+    }
+  }
+
+  void CheckWidth(const std::string& path) {
+    std::ifstream in(root_ / path);
+    std::string line;
+    for (int number = 1; std::getline(in, line); ++number) {
+      const int n = NumCharacters(line);
+      if (n <= kMaxColumns) continue;
+      Report(OverLimit(path + ":" + std::to_string(number), n, "columns", kMaxColumns));
     }
   }
 

@@ -11,7 +11,8 @@
 namespace lowkey::arch {
 
 // The modules that each module may include itself, before skipping downwards. A module is a top
-// folder ("tokenizer"), a folder of engine ("engine/base") or a room inside of one ("server/config").
+// folder ("tokenizer"), a folder of engine ("engine/base") or a room inside of one
+// ("server/config").
 using Edges = std::map<std::string, std::set<std::string>, std::less<>>;
 
 // Returns the arrows of this repository.
@@ -28,6 +29,7 @@ std::string ModuleOf(std::string_view path);
 // broken by
 //   - an #include against the direction of the modules, or not by its path from the root
 //   - CUDA, gRPC, protobuf or JSON headers outside the folders that may know them
+//   - a line over 100 columns, in tests too: clang-format does not break comments and texts
 //   - a file over 500 lines, a function over 60, a folder over 27 files or named common or utils
 //   - a module of engine, or a top-level folder, that is not in the plan; hidden folders and
 //     build* are nobody's business

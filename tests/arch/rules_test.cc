@@ -127,6 +127,15 @@ TEST_F(RulesTest, RejectsFileOverTheLineLimit) {
   EXPECT_THAT(Check(), ElementsAre("bench/over.cc: 501 lines, limit 500"));
 }
 
+TEST_F(RulesTest, RejectsLineOverTheColumnLimit) {
+  const std::string comment = "//" + std::string(98, 'x');
+  Write("bench/a.cc", comment + "\n" + comment + "x\n");
+  Write("tests/bench/a_test.cc", "\n" + comment + "\u00E9");
+  Write("tools/a.h", "//" + std::string(97, 'x') + "\u00E9\n");
+  EXPECT_THAT(Check(), ElementsAre("bench/a.cc:2: 101 columns, limit 100",
+                                   "tests/bench/a_test.cc:2: 101 columns, limit 100"));
+}
+
 TEST_F(RulesTest, RejectsFunctionOverTheLineLimit) {
   const auto function = [](const std::string& indent, int n_statements) {
     std::string text = indent + "void F(int a,\n" + indent + "       int b) {\n";

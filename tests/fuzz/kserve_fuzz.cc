@@ -1,6 +1,6 @@
-// One input is a byte for the method and a serialized ModelInferRequest. What passes the check on the
-// wire is read or refused with one of three codes, and the id that is found without parsing is the
-// request's.
+// One input is a byte for the method and a serialized ModelInferRequest. What passes the check on
+// the wire is read or refused with one of three codes, and the id that is found without parsing is
+// the request's.
 
 #include <cstddef>
 #include <cstdint>

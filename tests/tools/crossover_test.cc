@@ -8,7 +8,7 @@
 #include "client/report/page.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/loader/checkpoint.h"
-#include "engine/runtime/calibrate.h"
+#include "engine/runtime/measure_rates.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/config/profile.h"

@@ -37,8 +37,8 @@ class BpeModel {
   // Every id of an answer can become a piece of this length.
   static constexpr size_t kMaxPieceBytes = 2048;
 
-  // INVALID_ARGUMENT: no pieces or over kMaxPieces, one over kMaxPieceBytes, one twice, one that is not UTF-8, a merge whose
-  // parts or whole are no pieces, or an unk_piece that is none.
+  // INVALID_ARGUMENT: no pieces or over kMaxPieces, one over kMaxPieceBytes, one twice, one that is
+  // not UTF-8, a merge whose parts or whole are no pieces, or an unk_piece that is none.
   static absl::StatusOr<BpeModel> Create(BpeVocabulary vocabulary);
 
   // Appends the ids of `word`, which must be valid UTF-8, in O(n log n). Returns the interrupt's

@@ -39,8 +39,8 @@ struct ChoiceResult {
 
 // Scores each choice after its prompt. A choice's tokens are those of prompt and choice together,
 // from the first one that the prompt alone does not have. `first_token` stands at the head of every
-// text (bos). progress(done, all) after each question. INVALID_ARGUMENT, naming the question, for one
-// whose choice adds no token; else the errors of Encode and ScoreTexts.
+// text (bos). progress(done, all) after each question. INVALID_ARGUMENT, naming the question, for
+// one whose choice adds no token; else the errors of Encode and ScoreTexts.
 absl::StatusOr<ChoiceResult> MeasureChoices(
     Engine& engine, const Tokenizer& tokenizer, absl::Span<const Question> questions,
     std::optional<int32_t> first_token, const Reading& reading,

@@ -1,5 +1,5 @@
-// Implements `lowkey eval`: how well a model predicts a text, finds what stood far above, and answers
-// questions, by mechanism and context length.
+// Implements `lowkey eval`: how well a model predicts a text, finds what stood far above, and
+// answers questions, by mechanism and context length.
 #include <cstdio>
 #include <filesystem>
 #include <functional>

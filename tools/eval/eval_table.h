@@ -15,8 +15,8 @@
 
 namespace lowkey {
 
-// A measured value: `name` and `value` in JSON and CSV, `title` and `text` in the table, which leaves
-// out cells without a title.
+// A measured value: `name` and `value` in JSON and CSV, `title` and `text` in the table, which
+// leaves out cells without a title.
 struct EvalCell {
   std::string name;
   nlohmann::ordered_json value;

@@ -10,7 +10,8 @@
 namespace lowkey {
 
 // Makes constraints that let one text through and nothing else, so that a request generates these
-// tokens, of a vocabulary of `vocab_size`, in order. Log-probabilities are the model's all the same.
+// tokens, of a vocabulary of `vocab_size`, in order. Log-probabilities are the model's all the
+// same.
 std::shared_ptr<const TokenConstraintFactory> GiveTokens(std::vector<int32_t> tokens,
                                                          int32_t vocab_size);
 

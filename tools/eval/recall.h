@@ -53,8 +53,8 @@ struct RecallResult {
   EvalCost cost = {};
 };
 
-// Scores the texts through the engine, one after another; progress(done, all) after each. Errors are
-// those of MakeRecallText and ScoreTexts.
+// Scores the texts through the engine, one after another; progress(done, all) after each. Errors
+// are those of MakeRecallText and ScoreTexts.
 absl::StatusOr<RecallResult> MeasureRecall(
     Engine& engine, const Tokenizer& tokenizer, absl::Span<const int32_t> filler,
     const RecallOptions& options, absl::FunctionRef<void(int64_t done, int64_t all)> progress);

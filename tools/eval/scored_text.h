@@ -25,13 +25,14 @@ struct ScoredText {
 // Says how a text is read.
 struct Reading {
   AttentionOptions attention = {};
-  // Gives the scored tokens one by one behind a prompt, as if the model had generated them; else all
-  // tokens are a prompt's. Mechanisms may tell the two apart, as atp with exact prefill does.
+  // Gives the scored tokens one by one behind a prompt, as if the model had generated them; else
+  // all tokens are a prompt's. Mechanisms may tell the two apart, as atp with exact prefill does.
   bool as_generated = false;
 };
 
-// Hands all texts to the engine at once and waits for them. `n_top`: how many of the likeliest tokens
-// are named beside each scored one. Errors are those of Engine::Submit and of the first failed text.
+// Hands all texts to the engine at once and waits for them. `n_top`: how many of the likeliest
+// tokens are named beside each scored one. Errors are those of Engine::Submit and of the first
+// failed text.
 absl::StatusOr<std::vector<ScoredText>> ScoreTexts(Engine& engine, std::vector<TextToScore> texts,
                                                    int n_top, const Reading& reading);
 

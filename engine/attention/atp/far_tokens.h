@@ -62,14 +62,15 @@ class FarTokens {
   float factor(int64_t row) const { return factors_[row]; }
 
   // Chooses, for the query heads of each token, the n_refined far tokens behind the sinks with the
-  // highest weight, summed over those heads, and takes their weights away unless the rest of tokens is
-  // kept.
+  // highest weight, summed over those heads, and takes their weights away unless the rest of tokens
+  // is kept.
   void Choose(const AttentionGeometry& geometry, const FarBlocks& far, int64_t n_refined,
               int64_t n_rows);
   // There are n_chosen() choices for each token's rows, ascending, one token's after another's.
   int64_t n_chosen() const { return n_chosen_; }
   int32_t chosen(int64_t choice) const { return chosen_[choice]; }
-  // Returns the first of the choices from `first` on, one token's, that is not before far token `begin`.
+  // Returns the first of the choices from `first` on, one token's, that is not before far token
+  // `begin`.
   int64_t FirstChosenFrom(int64_t first, int64_t begin) const;
   // Returns what is kept of a far block's tokens.
   const std::byte* kept(int64_t block) const { return kept_[block]; }
@@ -79,8 +80,8 @@ class FarTokens {
                       int64_t n_parts) const;
   void GatherChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, int64_t part,
                     int64_t n_parts);
-  // Reads all chosen tokens into the rows that they were chosen for. Those of the first token's rows
-  // are gathered.
+  // Reads all chosen tokens into the rows that they were chosen for. Those of the first token's
+  // rows are gathered.
   void ReadChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, RowBlock& rows);
 
  private:

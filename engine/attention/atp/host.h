@@ -36,14 +36,15 @@ class HostAtp : public AtpPolicy {
   void MergeBlocks(int64_t layer);
   // Grows the scratch for a segment's rows. Returns the most tokens of a block of rows.
   int64_t ReserveRows(const Segment& segment);
-  // Finds the tasks that are spread over the threads: where there are few tasks and basis calibrated
-  // reads many far tokens.
+  // Finds the tasks that are spread over the threads: where there are few tasks and basis
+  // calibrated reads many far tokens.
   void PlanSpread();
   // Returns the far blocks of the task; block number blocks.size() is the first near one.
   FarBlocks FarOf(const RowBlockTask& task, int64_t layer) const;
   IndexedBlocks IndexedOf(const RowBlockTask& task, int64_t layer) const;
   void AttendRows(const LayerRows& rows, const RowBlockTask& task, int thread);
-  // Begins the task and adds what its rows read exactly after far blocks that are read on their own.
+  // Begins the task and adds what its rows read exactly after far blocks that are read on their
+  // own.
   void BeginRows(const LayerRows& rows, const RowBlockTask& task, int thread);
   void AttendSpread(const LayerRows& rows);
 

@@ -12,7 +12,7 @@ namespace lowkey {
 // 64 tokens in AtpState::input_pages, [n_layers][64][input_dim] in the cache's type.
 int64_t InputPageBytes(const AttentionGeometry& geometry);
 
-// Whether one of the segments' basis is input.
+// Returns whether a segment has basis input.
 bool AnyHasInputs(absl::Span<const Segment> segments);
 
 // Writes the inputs, at rows.layer, of the segments whose basis is input. They own their pages.

@@ -98,8 +98,8 @@ int64_t AtpPolicy::BoundBytes(const AttentionOptions& options, const SequenceBou
          MostBlocks(o, bound) * shape.SlabBytes(context_.geometry);
 }
 
-// Far blocks without the copies of their tokens, and the copies that are chosen; blocks of the window
-// are not read yet.
+// Far blocks without the copies of their tokens, and the copies that are chosen; blocks of the
+// window are not read yet.
 int64_t AtpPolicy::ReadBytes(const AttentionOptions& options, int64_t n_tokens) const {
   const AttentionGeometry& g = context_.geometry;
   const AtpOptions& o = options.atp;
@@ -260,8 +260,8 @@ std::optional<SequenceCache> AtpPolicy::Prefix(const SequenceCache& sequence, in
   if (blocks.has_value()) {
     prefix.state.As<AtpState>().blocks = *std::move(blocks);
   } else if (near > 0 || o.basis == AtpBasis::kInput || o.merge) {
-    // The tokens that would make the blocks again are gone; or all of the blocks would be held at once,
-    // where BoundBytes has the merged ones.
+    // The tokens that would make the blocks again are gone; or all of the blocks would be held at
+    // once, where BoundBytes has the merged ones.
     return std::nullopt;
   }
   return prefix;

@@ -14,8 +14,8 @@ inline constexpr int64_t kBasisGroup = 32;
 
 // The sizes of a principal block, for one set of options and one model. A block has one part for
 // each layer and basis: U, if the block keeps it, and K' and V' of the KV heads that share it; for
-// basis calibrated pages of the head's index (calibrated/token_index.h), and nothing else. For refine a block
-// has the tokens themselves too.
+// basis calibrated pages of the head's index (calibrated/token_index.h), and nothing else. For
+// refine a block has the tokens themselves too.
 struct PrincipalShape {
   AtpBasis basis = AtpBasis::kLayer;
   int64_t n_tokens = 0;       // the block's length c, a multiple of 64
@@ -31,7 +31,7 @@ struct PrincipalShape {
       false;  // kept tokens as what the index leaves of them (calibrated/token_rest.h)
 
   bool is_calibrated() const { return basis == AtpBasis::kCalibrated; }
-  // Whether the KV heads of a layer have one basis.
+  // Returns whether the KV heads of a layer share one basis.
   bool shares_basis() const { return basis != AtpBasis::kKv && !is_calibrated(); }
   int64_t n_bases(const AttentionGeometry& g) const { return shares_basis() ? 1 : g.n_kv_heads; }
   // Returns the columns of the matrix whose basis U is.
@@ -59,7 +59,7 @@ struct PrincipalShape {
 // a fixed rank is at most that.
 PrincipalShape ShapeOf(const AttentionGeometry& geometry, const AtpOptions& options);
 
-// Whether kept tokens have 4 bits.
+// Returns whether kept tokens are stored in 4 bits.
 bool PacksKeptTokens(const AtpOptions& options);
 
 // One KV head's data in a block at one layer. Kept tokens lie in the slab first, so that the rest,
@@ -76,7 +76,8 @@ bool PacksKeptTokens(const AtpOptions& options);
 //                            quantized rows (quantized_kv.h); only if kept
 //           packed  a key's codes and a quantized row of the value, side by side; behind all tokens
 //                            [c / 32] the numbers of 32 keys (QuantizeKeys)
-//           rest    every token's as calibrated/token_rest.h writes it, the key's and then the value's
+//           rest    every token's as calibrated/token_rest.h writes it, the key's and then the
+//                            value's
 struct PrincipalView {
   int64_t rank = 0;
   const std::byte* u = nullptr;

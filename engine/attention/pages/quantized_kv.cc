@@ -54,8 +54,8 @@ struct Quantizer {
   }
 };
 
-// Packs `width` bits of every code plus `raise`, from bit `shift` on: the first part of the codes has
-// the lowest bits of out. Returns what follows out.
+// Packs `width` bits of every code plus `raise`, from bit `shift` on: the first part of the codes
+// has the lowest bits of out. Returns what follows out.
 std::byte* StorePlane(absl::Span<const int8_t> codes, int raise, int shift, int width,
                       std::byte* out) {
   const size_t n_parts = 8 / width, part = codes.size() / n_parts;

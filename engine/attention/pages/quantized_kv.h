@@ -9,9 +9,9 @@
 
 namespace lowkey {
 
-// Closed pages in 8, 4, 3 or 2 bits. 32 numbers share a scale and a middle, both in bf16, and a number is
-// middle + scale * code. A key's group is 32 consecutive tokens of one channel (two groups a page),
-// a value's group is 32 channels of one token.
+// Closed pages in 8, 4, 3 or 2 bits. 32 numbers share a scale and a middle, both in bf16, and a
+// number is middle + scale * code. A key's group is 32 consecutive tokens of one channel (two
+// groups a page), a value's group is 32 channels of one token.
 inline constexpr int64_t kGroup = 32;
 inline constexpr int64_t kKeyGroups = kPageTokens / kGroup;
 inline int64_t ValueGroups(const AttentionGeometry& g) { return DivideUp(g.head_dim, kGroup); }
@@ -45,15 +45,15 @@ void QuantizeTile(const AttentionGeometry& geometry, CacheStorage storage, const
                   int64_t layer, int64_t kv_head, Slab& page);
 
 // A single row of n numbers in int8 or int4, n a multiple of KernelTable::panel_columns: the codes,
-// in int4 of every 32 numbers as KernelTable::unpack_codes takes them, then scale and middle in bf16
-// for every 32 numbers.
+// in int4 of every 32 numbers as KernelTable::unpack_codes takes them, then scale and middle in
+// bf16 for every 32 numbers.
 int64_t QuantizedRowBytes(CacheStorage storage, int64_t n);
 void QuantizeRow(CacheStorage storage, const float* x, int64_t n, std::byte* row);
 void ReadQuantizedRow(CacheStorage storage, const std::byte* row, int64_t n, float* x);
 
 // 32 keys of n numbers in int4, n even, where 32 keys share a scale and a middle in each channel:
-// KernelTable::widen_int4 reads them. Key i is at keys + i * ld and its codes at codes + i * stride;
-// numbers [2][n] has the scales, then the middles.
+// KernelTable::widen_int4 reads them. Key i is at keys + i * ld and its codes at codes + i *
+// stride; numbers [2][n] has the scales, then the middles.
 void QuantizeKeys(const float* keys, int64_t ld, int64_t n, std::byte* codes, int64_t stride,
                   uint16_t* numbers);
 

@@ -13,9 +13,9 @@
 
 namespace lowkey {
 
-// Makes `buffer` hold at least size_bytes of the device's memory. Where it grows, its data are lost;
-// it takes at least usual_bytes, and twice what it had, where there is so much, so that few steps
-// wait for memory. RESOURCE_EXHAUSTED leaves the buffer as it was.
+// Makes `buffer` hold at least size_bytes of the device's memory. Where it grows, its data are
+// lost; it takes at least usual_bytes, and twice what it had, where there is so much, so that few
+// steps wait for memory. RESOURCE_EXHAUSTED leaves the buffer as it was.
 absl::Status GrowOnDevice(Device& device, int64_t size_bytes, Buffer& buffer,
                           int64_t usual_bytes = int64_t{1} << 20);
 

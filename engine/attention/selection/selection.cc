@@ -64,8 +64,8 @@ std::vector<Bid> Bids(absl::Span<const SelectionCandidate> candidates,
   return bids;
 }
 
-// Returns the prompts' lengths, in whole pages up to max_tokens, from which on another mechanism wins,
-// until there is none. Steps grow by a 64th of the length; each change is found to the page.
+// Returns the prompts' lengths, in whole pages up to max_tokens, from which on another mechanism
+// wins, until there is none. Steps grow by a 64th of the length; each change is found to the page.
 std::vector<Crossover> FindCrossovers(
     int64_t max_tokens, absl::FunctionRef<std::optional<Mechanism>(int64_t n_tokens)> winner_at) {
   std::vector<Crossover> crossovers;

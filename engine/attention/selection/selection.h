@@ -54,9 +54,9 @@ absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> c
                                           const SelectionRules& rules,
                                           const RequestLengths& lengths, int64_t max_tokens);
 
-// Returns what each candidate costs at the query's lengths, and what selection takes by length under
-// every objective, without and with approximation, at this floor of quality. Prompt and new tokens
-// are at most max_tokens together; longer prompts are left out.
+// Returns what each candidate costs at the query's lengths, and what selection takes by length
+// under every objective, without and with approximation, at this floor of quality. Prompt and new
+// tokens are at most max_tokens together; longer prompts are left out.
 CostTable PredictCosts(absl::Span<const SelectionCandidate> candidates,
                        const SelectionProfile& profile, const CostQuery& query,
                        std::optional<double> max_perplexity_ratio, int64_t max_tokens);

@@ -12,16 +12,17 @@
 namespace lowkey {
 
 // Softmax attention whose prefixes can be kept in a calibrated code (PrefixStorage). For sequences
-// with that option a prompt is cut into blocks of kPrefixBlockTokens. The step that computes the last
-// row of a block encodes the block layer by layer, after that row has attended, and replaces its
-// pages by what the code gives back: rows of the block read it exactly, all later rows read it as
-// decoded. Tokens after the prompt's last whole block stay exact. So positions and the prompt's
+// with that option a prompt is cut into blocks of kPrefixBlockTokens. The step that computes the
+// last row of a block encodes the block layer by layer, after that row has attended, and replaces
+// its pages by what the code gives back: rows of the block read it exactly, all later rows read it
+// as decoded. Tokens after the prompt's last whole block stay exact. So positions and the prompt's
 // length alone decide what a row reads, and a prefix that is rebuilt from the codes has the bits of
 // one that was computed.
 //
-// A sequence holds its pages. Codes belong to the prefixes that are kept (AttentionMechanism::Prefix)
-// and to sequences that continue from one until their next Plan, which decodes them; a sequence
-// only remembers those of its blocks that still exist. So codes of a full cache can be dropped.
+// A sequence holds its pages. Codes belong to the prefixes that are kept
+// (AttentionMechanism::Prefix) and to sequences that continue from one until their next Plan, which
+// decodes them; a sequence only remembers those of its blocks that still exist. So codes of a full
+// cache can be dropped.
 class CodedStandard : public HostStandard {
  public:
   // context.codes is set and fits the geometry.

@@ -20,7 +20,7 @@ void AppendSlots(const Segment& segment, PlanTable<CacheSlot>& slots);
 // uploads the plan.
 class DeviceStandard : public StandardPolicy {
  public:
-  // Whether the kernels are made for the model; the host attends to others.
+  // Returns whether the kernels are made for the model; the host computes attention for others.
   static bool Fits(const AttentionGeometry& geometry);
 
   // The geometry fits; context.place is set.

@@ -25,9 +25,9 @@ struct CodedPromptBlock {
   std::weak_ptr<Slab> known;   // the same code, or null once nobody holds it
 };
 
-// The memory of a sequence beside its exact pages. Where the options ask for 8 or 4 bits, its closed
-// pages, quantized: on the host they are laid out as quantized_kv.h says, on a device as its kernels
-// do. Where prefixes are coded, the first blocks of the prompt.
+// The memory of a sequence beside its exact pages. Where the options ask for 8 or 4 bits, its
+// closed pages, quantized: on the host they are laid out as quantized_kv.h says, on a device as its
+// kernels do. Where prefixes are coded, the first blocks of the prompt.
 struct StandardState {
   std::vector<std::shared_ptr<Slab>> closed_pages;
   std::vector<CodedPromptBlock> coded_blocks;

@@ -60,9 +60,9 @@ struct CodedShare {
 // Appends the code of the share's 64 tokens, all of which are written, to `out`.
 void EncodeShare(const CodedShare& share, PageCodeScratch& scratch, std::vector<std::byte>& out);
 
-// Writes the share's keys, rotated, and values, in the cache's type, from what EncodeShare appended.
-// The same bytes give the same bits. INVALID_ARGUMENT for bytes of another size; the page is then
-// as it was.
+// Writes the share's keys, rotated, and values, in the cache's type, from what EncodeShare
+// appended. The same bytes give the same bits. INVALID_ARGUMENT for bytes of another size; the page
+// is then as it was.
 absl::Status DecodeShare(const CodedShare& share, absl::Span<const std::byte> bytes,
                          PageCodeScratch& scratch);
 

@@ -170,8 +170,8 @@ absl::Status TaylorShiftPolicy::Plan(absl::Span<const Segment> segments) {
   return absl::OkStatus();
 }
 
-// The state takes tokens in and never gives them back: a step may fold only what its first row folds
-// too. Pages that Advance has seen in part are folded by it in full.
+// The state takes tokens in and never gives them back: a step may fold only what its first row
+// folds too. Pages that Advance has seen in part are folded by it in full.
 int64_t TaylorShiftPolicy::RevocableRows(const SequenceCache& sequence, int64_t n_rows) const {
   const int64_t first = sequence.n_tokens, end = first + n_rows;
   const auto switch_tokens = SwitchTokens(sequence.options);

@@ -1,5 +1,5 @@
-// Rows in the codes that coded weights meet (coded_weight.h), a part of kernels_inl.h: see its first
-// lines.
+// Rows in the codes that coded weights meet (coded_weight.h), a part of kernels_inl.h: see its
+// first lines.
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_CODE_ROWS_INL_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_CODE_ROWS_INL_H_
 
@@ -13,8 +13,8 @@ namespace lowkey::cpu {
 
 // Codes a group of a row's numbers; sets its scale and returns the sum of its codes. The largest
 // magnitude gets the largest code; numbers that are all below 1e-30 become 0. A number that is not
-// finite makes the scale NaN. The function is inlined, so that loops over a whole group have a constant
-// length.
+// finite makes the scale NaN. The function is inlined, so that loops over a whole group have a
+// constant length.
 template <class V, class Code>
 [[gnu::always_inline]] inline int32_t CodeGroup(const float* x, int64_t n, Code* codes,
                                                 float* scale) {

@@ -14,7 +14,7 @@ namespace lowkey::cpu {
 
 // ------------------------------------------------------------------ weights
 
-// How far ahead a weight that is read front to back is asked for: the memory's latency.
+// A weight that is read front to back is asked for this far ahead, to hide the memory's latency.
 inline constexpr int64_t kCodesAhead = 2048;  // bytes
 
 // Some groups of a panel, expanded.
@@ -143,8 +143,8 @@ constexpr TileKind KindOf(const CodeShape& shape) {
   return {shape.row_bits, shape.row_bits == 16 || shape.bits == 8, shape.has_add(), shape.group};
 }
 
-// CodeSums adds products of 32 bits of a row's codes with a weight's codes. Begin returns the value that
-// a sum starts with, and End returns the finished sum.
+// CodeSums adds products of 32 bits of a row's codes with a weight's codes. Begin returns the value
+// that a sum starts with, and End returns the finished sum.
 template <class V, int kRowBits, bool kIsSigned>
 struct CodeSums;
 
@@ -199,11 +199,12 @@ struct TileRows {
   bool is_first;  // whether the chunk is the first: results begin at 0
 };
 
-// Whether there are registers for results beside sums.
+// Says whether there are registers for results beside sums.
 template <class V>
 inline constexpr bool kKeepsResults = V::kMaxRows > 6;
 
-// The results of kRows rows of a panel while a chunk is added to them, in registers if kKeepsResults.
+// The results of kRows rows of a panel while a chunk is added to them, in registers if
+// kKeepsResults.
 template <class V, int kRows>
 class TileResults {
  public:
@@ -312,7 +313,8 @@ template <class V, int kRows, TileKind kKind>
     for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = S::Begin(tile.rows.starts + at + i);
     const int8_t* codes = chunk.codes[g];
     if constexpr (kRows <= 4) {
-      // The loop stays rolled: unrolling gathers its prefetches, and memory is then asked in bursts.
+      // The loop stays rolled: unrolling gathers its prefetches, and memory is then asked in
+      // bursts.
 #pragma GCC unroll 1
       for (int64_t k = 0; k < kKind.group; k += S::kSide, a += step, codes += kStepCodes) {
         if constexpr (kKind.is_signed) __builtin_prefetch(codes + kCodesAhead);
@@ -328,8 +330,8 @@ template <class V, int kRows, TileKind kKind>
   }
 }
 
-// Multiplies all rows of a tile with codes of 4 bits that stay packed: c [kRows, kPanel]. A few rows do
-// not pay for unpacking into memory.
+// Multiplies all rows of a tile with codes of 4 bits that stay packed: c [kRows, kPanel]. A few
+// rows do not pay for unpacking into memory.
 template <class V, int kRows, TileKind kKind>
 [[gnu::noinline]] void PackedTile(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
                                   int64_t ldc) {

@@ -1,4 +1,5 @@
-// Compiled with -mavx2 -mfma -mf16c. Everything in an anonymous namespace or templated on its vector type.
+// Compiled with -mavx2 -mfma -mf16c. Everything in an anonymous namespace or templated on its
+// vector type.
 #include <immintrin.h>
 
 #include <cstddef>

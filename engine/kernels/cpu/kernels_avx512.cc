@@ -1,6 +1,6 @@
-// Compiled four times: with -mavx512f -mavx512bw -mfma, with -mavx512vnni besides, with -mavx512bf16
-// besides both, and with -DLOWKEY_AMX besides all. Everything in an anonymous namespace or templated on
-// its vector type.
+// Compiled four times: with -mavx512f -mavx512bw -mfma, with -mavx512vnni besides, with
+// -mavx512bf16 besides both, and with -DLOWKEY_AMX besides all. Everything in an anonymous
+// namespace or templated on its vector type.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -130,7 +130,8 @@ struct Avx512 {
     _mm512_storeu_si512(
         out + 32, join(_mm512_extracti64x4_epi64(even, 1), _mm512_extracti64x4_epi64(odd, 1)));
   }
-  // Pairs the columns of two rows: blocks of four columns, first the even blocks, then the odd ones.
+  // Pairs the columns of two rows: blocks of four columns, first the even blocks, then the odd
+  // ones.
   static void PairRows(Row even, Row odd, Half* two) {
     two[0] = reinterpret_cast<Half>(_mm512_unpacklo_epi16(even, odd));
     two[1] = reinterpret_cast<Half>(_mm512_unpackhi_epi16(even, odd));

@@ -10,7 +10,6 @@
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelTokens = 64;
 inline constexpr int64_t kLevelComponents = 8;  // that are read at once
 using LevelGains = float[kLevelTokens];
 using LevelWeight = uint8_t;

@@ -11,7 +11,6 @@
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelTokens = 64;
 inline constexpr int64_t kLevelComponents = 16;  // that are read at once
 using LevelGains = __m512[4];
 using LevelWeight = uint8_t;

@@ -8,8 +8,6 @@
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelTokens = 64;
-
 template <class V>
 inline void UnpackGains(const LevelBook& book, const uint8_t* codes, float* gains) {
   for (int64_t t = 0; t < kLevelTokens; ++t) {

@@ -1,5 +1,5 @@
-// Products with levels of a codebook, a part of kernels_inl.h: see its first lines. Sums of integers
-// are exact, so every instruction set has the same ones.
+// Products with levels of a codebook, a part of kernels_inl.h: see its first lines. Sums of
+// integers are exact, so every instruction set has the same ones.
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_LEVELS_INL_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_LEVELS_INL_H_
 
@@ -51,7 +51,8 @@ void ReadLevels(const ReadLevelsArgs& a) {
     if (!(largest > 0) || !(factor < 1e38f)) continue;
     int32_t weights[kLevelTokens];
     for (int64_t t = 0; t < kLevelTokens; ++t) {
-      // Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits.
+      // Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low
+      // bits.
       const float shifted = products[t] * factor + 0x1.8p23f;
       __builtin_memcpy(&weights[t], &shifted, sizeof(shifted));
       weights[t] -= 0x4b400000;

@@ -1,5 +1,5 @@
-// Loops over numbers that are known when the code is compiled, a part of kernels_inl.h: see its first
-// lines.
+// Loops over numbers that are known when the code is compiled, a part of kernels_inl.h: see its
+// first lines.
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_NUMBERS_INL_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_NUMBERS_INL_H_
 

@@ -68,8 +68,8 @@ struct TileIndex {
   const void* next_b;
 };
 
-// Rows of packed tiles lie side by side. A processor that multiplies by a lane of a vector takes four
-// of them at once; returns the first row that it takes alone.
+// Rows of packed tiles lie side by side. A processor that multiplies by a lane of a vector takes
+// four of them at once; returns the first row that it takes alone.
 template <class V, int kRows, LeftLayout kLayout>
 constexpr int FirstAlone() {
   return V::kTakesLanes && kLayout == LeftLayout::kTiles ? kRows / 4 * 4 : 0;

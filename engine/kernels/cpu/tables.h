@@ -14,7 +14,7 @@ extern const KernelTable kAvx512VnniTable;   // needs AVX512-VNNI too, and has k
 extern const KernelTable kAvx512Bf16Table;   // needs AVX512-BF16 too
 extern const KernelTable kAmxTable;  // needs AMX-TILE, -BF16, -INT8 and their permission too
 
-// For 64-bit Arm.
+// These are for 64-bit Arm.
 extern const KernelTable kNeonTable;
 extern const KernelTable kNeonDotTable;   // needs FEAT_DotProd, and has kNeonTable's bits
 extern const KernelTable kNeonBf16Table;  // needs FEAT_BF16 too

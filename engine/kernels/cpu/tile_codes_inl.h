@@ -1,5 +1,5 @@
-// Products with coded weights by a matrix unit, a part of tile_products_inl.h: see its first lines. Sums
-// of integers are exact in any order, so these have the bits of coded_inl.h's.
+// Products with coded weights by a matrix unit, a part of tile_products_inl.h: see its first lines.
+// Sums of integers are exact in any order, so these have the bits of coded_inl.h's.
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_TILE_CODES_INL_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_TILE_CODES_INL_H_
 
@@ -42,8 +42,8 @@ struct TileOfCodes {
   int64_t ldc;
 };
 
-// Adds a chunk's groups to a tile's results. While the vectors add one group, the unit multiplies the
-// next one.
+// Adds a chunk's groups to a tile's results. While the vectors add one group, the unit multiplies
+// the next one.
 template <class V, class T, TileKind kKind>
 [[gnu::noinline]] void AddGroups(T& tiles, const ExpandedChunk<V>& chunk, const TileOfCodes& tile) {
   constexpr bool kIsWide = kKind.row_bits == 16;

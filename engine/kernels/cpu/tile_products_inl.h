@@ -4,8 +4,8 @@
 //   even = the products of its even steps, added in order from 0 by fused multiply-adds
 //   odd  = those of its odd steps likewise
 //   c   += even + odd
-// with numbers that are not normal taken as 0. So an element's bits depend on its row, its column and
-// the blocks of steps alone.
+// with numbers that are not normal taken as 0. So an element's bits depend on its row, its column
+// and the blocks of steps alone.
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_TILE_PRODUCTS_INL_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_TILE_PRODUCTS_INL_H_
 
@@ -19,21 +19,21 @@ namespace lowkey::cpu {
 
 // ------------------------------------------------------------------ many rows, by tiles
 
-// UnitRows says where a tile's rows of A lie: row r is at p + r * row_bytes, and step_bytes further on
-// for each block of steps.
+// UnitRows says where a tile's rows of A lie: row r is at p + r * row_bytes, and step_bytes further
+// on for each block of steps.
 struct UnitRows {
   const uint8_t* p;
   int64_t row_bytes, step_bytes;
 };
 
-// Asks the memory for a share of the lines that are read next: in each step `n` lines, `distance` bytes
-// from the columns that it multiplies.
+// Asks the memory for a share of the lines that are read next: in each step `n` lines, `distance`
+// bytes from the columns that it multiplies.
 struct LinesAhead {
   int64_t distance, n;
 };
 
-// Multiplies kTiles tiles of rows of one height by kPanels panels: sums in tiles 0 to 3, rows in 4 and
-// 5, columns in 6 and 7.
+// Multiplies kTiles tiles of rows of one height by kPanels panels: sums in tiles 0 to 3, rows in 4
+// and 5, columns in 6 and 7.
 template <class T, int kTiles, int kPanels>
 inline void MultiplyTiles(T& tiles, const GemmArgs& g, const UnitRows (&rows)[kTiles],
                           int64_t height, const uint16_t* b, float* c, const LinesAhead& ahead) {
@@ -80,8 +80,8 @@ inline void MultiplyTiles(T& tiles, const GemmArgs& g, const UnitRows (&rows)[kT
   });
 }
 
-// Multiplies kTiles tiles of rows by all columns. One tile takes two panels at once, so that four sums
-// hide each other's latency.
+// Multiplies kTiles tiles of rows by all columns. One tile takes two panels at once, so that four
+// sums hide each other's latency.
 template <class T, int kTiles>
 inline void MultiplyColumns(T& tiles, const GemmArgs& g, const UnitRows (&rows)[kTiles],
                             int64_t height, float* c, const LinesAhead& ahead) {
@@ -139,8 +139,8 @@ void GemmPairsByTiles(const GemmArgs& g, const void* next_b) {
 
 // ------------------------------------------------------------------ few rows, by vectors
 
-// RowPanel reads a panel of B that lies in rows, GroupPanel one in column groups, whose numbers it rounds
-// to bf16. Each step asks the memory for a line of `next`.
+// RowPanel reads a panel of B that lies in rows, GroupPanel one in column groups, whose numbers it
+// rounds to bf16. Each step asks the memory for a line of `next`.
 template <class V>
 struct RowPanel {
   const uint16_t* p;

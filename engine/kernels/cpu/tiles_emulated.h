@@ -12,8 +12,8 @@ inline float FlushToZero(float x) {
   return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x;
 }
 
-// Returns a * b + c, rounded once, where a and b have at most 8 significant bits: their product is exact
-// unless it leaves the range of normal numbers.
+// Returns a * b + c, rounded once, where a and b have at most 8 significant bits: their product is
+// exact unless it leaves the range of normal numbers.
 inline float AddFlushed(float a, float b, float c) {
   const float x = FlushToZero(a), y = FlushToZero(b), product = x * y;
   const float magnitude = __builtin_fabsf(product);
@@ -48,8 +48,8 @@ class EmulatedTiles {
       __builtin_memcpy(static_cast<uint8_t*>(p) + r * stride, tiles_[kTile].bytes[r], 64);
     }
   }
-  // For each sum the products of even steps are added in order from zero, those of odd steps too, then
-  // both together, and the sum gets that (Intel's manual, TDPBF16PS).
+  // For each sum the products of even steps are added in order from zero, those of odd steps too,
+  // then both together, and the sum gets that (Intel's manual, TDPBF16PS).
   template <int kSum, int kRows, int kColumns>
   void AddPairs() {
     for (int64_t r = 0; r < rows_; ++r) {

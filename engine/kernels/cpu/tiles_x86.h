@@ -1,4 +1,5 @@
-// This file has the tiles of AMX. Everything is in an anonymous namespace, as the kernels are (kernels_inl.h).
+// This file has the tiles of AMX. Everything is in an anonymous namespace, as the kernels are
+// (kernels_inl.h).
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_TILES_X86_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_TILES_X86_H_
 
@@ -7,11 +8,11 @@
 namespace lowkey::cpu {
 namespace {
 
-// An object has the processor's eight tiles of at most 16 rows of 64 bytes while it lives. Only one may
-// live in a thread. Tiles 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 columns of B.
+// An object has the processor's eight tiles of at most 16 rows of 64 bytes while it lives. Only one
+// may live in a thread. Tiles 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 columns of B.
 //
-// The instructions are written out: GCC 12 takes _tile_loadd to read no memory and _tile_loadconfig to
-// read 8 bytes, and optimizes away what was written there before.
+// The instructions are written out: GCC 12 takes _tile_loadd to read no memory and _tile_loadconfig
+// to read 8 bytes, and optimizes away what was written there before.
 class X86Tiles {
  public:
   X86Tiles() = default;
@@ -21,8 +22,8 @@ class X86Tiles {
   X86Tiles(const X86Tiles&) = delete;
   X86Tiles& operator=(const X86Tiles&) = delete;
 
-  // Sets how many rows A has and how many bytes each: those of the steps that a product takes. Clears
-  // all tiles where either changes.
+  // Sets how many rows A has and how many bytes each: those of the steps that a product takes.
+  // Clears all tiles where either changes.
   void Configure(int64_t rows, int64_t row_bytes) {
     if (rows == rows_ && row_bytes == row_bytes_) return;
     rows_ = rows;

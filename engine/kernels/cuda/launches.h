@@ -48,8 +48,8 @@ void TaylorReadStateWithTiles(Device& device, const TaylorReadArgs& args);
 void TaylorReadPagesWithTiles(Device& device, const TaylorReadArgs& args);
 
 // AttendOnDevice calls the first three where HasTensorTiles: the second for closed pages, the third
-// for rows of a prompt where Device::AttendsByWarpgroups; and the last elsewhere. The second also takes
-// pages that are not closed: slower, in less shared memory.
+// for rows of a prompt where Device::AttendsByWarpgroups; and the last elsewhere. The second also
+// takes pages that are not closed: slower, in less shared memory.
 void AttendWithTensorTiles(Device& device, const AttendArgs& args);
 void AttendClosedWithTensorTiles(Device& device, const AttendArgs& args);
 void AttendWithWarpgroups(Device& device, const AttendArgs& args);  // heads of 64 and 128

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "engine/base/round_up.h"
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/grid/mma.h"
 #include "engine/kernels/cuda/launches.h"
@@ -12,7 +13,6 @@ namespace lowkey {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kPageTokens = 64;
 
 LaunchShape RowBlocks(int64_t n_rows) { return {.blocks_x = n_rows, .threads = kThreads}; }
 

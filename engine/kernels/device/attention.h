@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/base/round_up.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey {
@@ -26,12 +27,12 @@ namespace lowkey {
 // positions; it begins anew every SpanPages pages, and the spans are folded in order. So a
 // row's bits depend neither on its tile of rows nor on how many blocks compute its spans.
 //
-// Returns the pages of a span for a row that sees n_before tokens before its own: 2 (128 tokens), so
-// that the spans of a short sequence give work to many blocks; twice as many whenever there would be
-// more than 16, because folding takes time.
+// Returns the pages of a span for a row that sees n_before tokens before its own: 2 (128 tokens),
+// so that the spans of a short sequence give work to many blocks; twice as many whenever there
+// would be more than 16, because folding takes time.
 inline constexpr int64_t SpanPages(int64_t n_before) {
   int64_t pages = 2;
-  while (n_before >= 16 * 64 * pages) pages *= 2;
+  while (n_before >= 16 * kPageTokens * pages) pages *= 2;
   return pages;
 }
 
@@ -46,7 +47,7 @@ inline constexpr int64_t ClosedTileBytes(int64_t head_dim, int64_t bits) {
   return 2 * ClosedPlaneBytes(head_dim, bits) + n_groups * static_cast<int64_t>(sizeof(uint32_t));
 }
 
-// How many rows a block takes at once.
+// RowTile says how many rows a block takes at once.
 enum class RowTile {
   kFew,   // the rows of a token or two; reading the cache takes the time
   kMany,  // the rows of a prompt, which share the keys and values that are read

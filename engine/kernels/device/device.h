@@ -55,8 +55,8 @@ struct ProductArgs {
   uint16_t* rounded = nullptr;
 };
 
-// out [n_rows, n_channels] = silu(gate) * up, in x's type, where the columns of the product, x W^T +
-// bias, stand in groups of 16: gates of kGatedGroup channels, then their ups. MakeGatedWeight
+// out [n_rows, n_channels] = silu(gate) * up, in x's type, where the columns of the product, x W^T
+// + bias, stand in groups of 16: gates of kGatedGroup channels, then their ups. MakeGatedWeight
 // (weight.h) makes such weights.
 inline constexpr int64_t kGatedGroup = 8;
 struct GatedProductArgs {
@@ -65,7 +65,7 @@ struct GatedProductArgs {
   int64_t n_channels = 0;
 };
 
-// How products with weights of a shape are computed.
+// ProductChoice says how products with weights of a shape are computed.
 struct ProductChoice {
   struct Timing {
     int64_t n_rows;
@@ -125,8 +125,9 @@ class Device : public Memory {
   // MakeDeviceWeight (weight.h) calls this. RESOURCE_EXHAUSTED when there is no memory to try
   // products in.
   virtual absl::Status Prepare(const DeviceWeight&) { return absl::OkStatus(); }
-  // Finds out whether warpgroups compute exact attention over bf16 to the bits of other kernels, before
-  // the first such attention; waits. RESOURCE_EXHAUSTED when there is no memory to try it in.
+  // Finds out whether warpgroups compute exact attention over bf16 to the bits of other kernels,
+  // before the first such attention; waits. RESOURCE_EXHAUSTED when there is no memory to try it
+  // in.
   virtual absl::Status PrepareAttention(int64_t /*head_dim*/) { return absl::OkStatus(); }
   virtual bool AttendsByWarpgroups(int64_t /*head_dim*/) const { return false; }
   // Returns what Prepare chose.

@@ -57,7 +57,8 @@ struct AnglesArgs {
 // the values, head_dim for each key; the places of both in qkv are not written.
 struct RotateArgs {
   float* qkv = nullptr;  // row i at qkv + i * ld
-  // Kernels read this instead of qkv where it is set; values then go to qkv, unless there are pages.
+  // Kernels read this instead of qkv where it is set; values then go to qkv, unless there are
+  // pages.
   const uint16_t* rounded = nullptr;
   int64_t ld = 0;
   int64_t n_rows = 0;
@@ -77,8 +78,9 @@ struct RotateArgs {
   int64_t layer = 0;
 };
 
-// out [n_rows, n] = silu(gate) * up. Row i of both is number i * ld of gate_up and the following, in
-// groups as in GatedProductArgs. In bf16, ld is a multiple of 8 and gate_up is aligned to 16 bytes.
+// out [n_rows, n] = silu(gate) * up. Row i of both is number i * ld of gate_up and the following,
+// in groups as in GatedProductArgs. In bf16, ld is a multiple of 8 and gate_up is aligned to 16
+// bytes.
 struct GatedArgs {
   const void* gate_up = nullptr;
   StorageType gate_up_type = StorageType::kFloat32;  // or bf16, where out is bf16 too

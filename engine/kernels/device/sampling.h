@@ -50,8 +50,8 @@ struct TopLogit {
   int32_t token = 0;
 };
 
-// What was drawn. Fields from `logit` on are set where the row reports log-probabilities; they
-// describe the logits before mask, biases and penalties.
+// SampleResult is the outcome of a draw. Fields from `logit` on are set where the row reports
+// log-probabilities; they describe the logits before mask, biases and penalties.
 struct SampleResult {
   SampleOutcome outcome = SampleOutcome::kDrawn;
   int32_t token = 0;
@@ -70,7 +70,8 @@ struct SamplingArgs {
   const LogitAdjustment* adjustments = nullptr;
   // Bit i % 64 of a row's word i / 64 says whether token i may come; ceil(vocab / 64) words a row.
   const uint64_t* mask_words = nullptr;
-  // How many rows draw, report, and have a mask, and the most adjustments of one row.
+  // The numbers of rows that draw, that report, and that have a mask, and the most adjustments of
+  // one row.
   int64_t n_draws = 0, n_reports = 0, n_masked = 0, most_adjustments = 0;
   std::byte* scratch = nullptr;     // [SamplingScratchBytes(n_rows, vocab)], aligned to 64
   SampleResult* results = nullptr;  // [n_rows]

@@ -57,8 +57,8 @@ class DeviceTransformer : public Decoder {
   absl::Status TakeLayer(const LayerTensors& tensors, ThreadPool& pool);
   absl::Status ReserveRows();
   StorageType row_type() const { return RowTypeOf(options_.weight_type); }
-  // normed_ = the norm of the first n_rows rows of x_, or of the rows that `rows` lists; the same in
-  // fp32 goes to `also_floats` unless that is nullptr.
+  // normed_ = the norm of the first n_rows rows of x_, or of the rows that `rows` lists; the same
+  // in fp32 goes to `also_floats` unless that is nullptr.
   void Norm(const Buffer& weight, int64_t n_rows, const int32_t* rows = nullptr,
             float* also_floats = nullptr);
   // Returns the inputs of a layer in fp32; nullptr where the step does not read them.
@@ -79,8 +79,8 @@ class DeviceTransformer : public Decoder {
   std::unique_ptr<DeviceWeight> lm_head_;
 
   // The step's inputs (its rows' tokens, their positions, and which of the tokens were drawn); its
-  // rows of the residual stream, normed (as they meet weights, and in fp32) and gated; logits on the
-  // device and on the host.
+  // rows of the residual stream, normed (as they meet weights, and in fp32) and gated; logits on
+  // the device and on the host.
   Buffer inputs_, wanted_rows_;
   const SampleResult* results_ = nullptr;
   std::vector<DrawnToken> drawn_;

@@ -32,8 +32,8 @@ class DeviceWeightSet : public WeightSetSizes {
   // Begins a step: row i is at positions[i], on the device, and the mechanisms have planned.
   void Begin(const int32_t* positions, int64_t n_rows,
              absl::Span<AttentionMechanism* const> mechanisms);
-  // The layer's q, k, v of all rows from x [n_rows, hidden_dim], as they meet weights and, where they
-  // are read, in fp32.
+  // The layer's q, k, v of all rows from x [n_rows, hidden_dim], as they meet weights and, where
+  // they are read, in fp32.
   LayerRows Project(int64_t layer, const void* x, const float* x_floats);
   // residual [n_rows, hidden_dim] += Wo LayerRows::out, which the mechanisms filled, plus bias.
   void Output(int64_t layer, float* residual);
@@ -54,8 +54,8 @@ class DeviceWeightSet : public WeightSetSizes {
   bool rounds_results_ = false;        // the step's mechanisms fill rounded_
   Buffer inverse_frequencies_;         // double
   Buffer qkv_, attended_, cos_, sin_;
-  // q, k, v as the product gives them, and attended as it meets weights, unless weights are fp32; same
-  // layouts.
+  // q, k, v as the product gives them, and attended as it meets weights, unless weights are fp32;
+  // same layouts.
   Buffer rounded_qkv_, rounded_;
 };
 

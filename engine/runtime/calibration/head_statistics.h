@@ -27,7 +27,8 @@ class HeadStatistics {
   void Add(const LayerRows& rows, absl::Span<const Segment> segments, ThreadPool& pool);
 
   int64_t n_codes() const { return static_cast<int64_t>(keys_.size() + values_.size()); }
-  // Finds the codes; progress(codes found) comes from the calling thread. FindPrincipalCode's errors.
+  // Finds the codes; progress(codes found) comes from the calling thread. FindPrincipalCode's
+  // errors.
   absl::StatusOr<HeadCodes> FindCodes(ThreadPool& pool,
                                       const std::function<void(int64_t)>& progress) const;
 

@@ -27,7 +27,8 @@ class PrefixStatistics {
 
   int64_t n_tokens() const { return x_[0].n_rows(); }
   int64_t n_codes() const { return static_cast<int64_t>(x_.size()); }
-  // Finds the codes; progress(codes found) comes from the calling thread. FindPrincipalCode's errors.
+  // Finds the codes; progress(codes found) comes from the calling thread. FindPrincipalCode's
+  // errors.
   absl::StatusOr<PrefixCodes> FindCodes(ThreadPool& pool,
                                         const std::function<void(int64_t)>& progress) const;
 

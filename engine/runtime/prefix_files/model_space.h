@@ -8,10 +8,10 @@
 
 namespace lowkey {
 
-// Returns a name for what the cached keys and values of mechanism standard follow from beside tokens
-// and options: the program, its kernels, the model and the calibration. Two engines of one name compute
-// the same bits. Weights are told apart by their files' names, sizes and times of modification and by
-// samples of their bytes, so that a large model need not be read whole.
+// Returns a name for what the cached keys and values of mechanism standard follow from beside
+// tokens and options: the program, its kernels, the model and the calibration. Two engines of one
+// name compute the same bits. Weights are told apart by their files' names, sizes and times of
+// modification and by samples of their bytes, so that a large model need not be read whole.
 std::string ModelSpace(const Checkpoint& checkpoint, const ModelRunner& runner,
                        const EngineOptions& options);
 

@@ -32,7 +32,8 @@ constexpr char kAsideSuffix[] = ".part";
 constexpr int64_t kAsideSeconds = 600;
 // Trim leaves this share of max_bytes, so that not every write calls for it.
 constexpr double kKeptShare = 0.9;
-// Other processes may write too: all files are measured again once so much of max_bytes was written.
+// Other processes may write too: all files are measured again once so much of max_bytes was
+// written.
 constexpr int64_t kMeasuredParts = 16;
 
 using PieceDigest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;

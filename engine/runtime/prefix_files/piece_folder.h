@@ -17,11 +17,12 @@
 namespace lowkey {
 
 // Pieces in a folder, each in a file of its own that is named by the piece's key and begins with a
-// SHA-256 of key and bytes. A file appears whole or not at all, and one whose digest is wrong counts
-// as missing. The bytes are a stranger's all the same: who may write to the folder can make up both.
+// SHA-256 of key and bytes. A file appears whole or not at all, and one whose digest is wrong
+// counts as missing. The bytes are a stranger's all the same: who may write to the folder can make
+// up both.
 //
-// Callers say when a piece is used: for the pieces of one prefix a little earlier from one to the next, so
-// that the last ones are removed first, which nobody finds without the first.
+// Callers say when a piece is used: for the pieces of one prefix a little earlier from one to the
+// next, so that the last ones are removed first, which nobody finds without the first.
 //
 // Several processes may share a folder. One thread writes and another one reads.
 class PieceFolder {
@@ -31,7 +32,8 @@ class PieceFolder {
   static absl::StatusOr<PieceFolder> Open(std::string path, int64_t max_bytes);
 
   // Returns the piece; nullopt where there is none. DATA_LOSS when the file is
-  // not as it was written or has more than max_bytes; it is removed. RESOURCE_EXHAUSTED without memory.
+  // not as it was written or has more than max_bytes; it is removed. RESOURCE_EXHAUSTED without
+  // memory.
   absl::StatusOr<std::optional<Buffer>> Read(const PieceKey& key, absl::Time used,
                                              int64_t max_bytes) const;
 

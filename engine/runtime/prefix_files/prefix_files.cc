@@ -100,8 +100,8 @@ void PrefixFiles::StartWrite(Write write) {
   for (const auto& piece : write.pieces) n_bytes += static_cast<int64_t>(piece.size());
   if (jobs_.size() >= kMaxWrites) return;
   if (!jobs_.empty() && n_waiting_bytes_ + n_bytes > max_waiting_bytes_) return;
-  // Memory is taken before anything changes. The writer's thread never holds the last reference to a
-  // prefix.
+  // Memory is taken before anything changes. The writer's thread never holds the last reference to
+  // a prefix.
   std::list<std::shared_ptr<Job>> kept(1, std::make_shared<Job>()), waiting = kept;
   kept.front()->write = std::move(write);
   kept.front()->n_bytes = n_bytes;

@@ -68,8 +68,8 @@ class PrefixFiles {
   // Gives writes that wait kFlushTime.
   ~PrefixFiles();
 
-  // Starts the threads. One of them calls `deliver` with the answer to each read; it must not throw.
-  // Prefixes that wait to be written hold at most max_waiting_bytes, or are a single one.
+  // Starts the threads. One of them calls `deliver` with the answer to each read; it must not
+  // throw. Prefixes that wait to be written hold at most max_waiting_bytes, or are a single one.
   void Start(std::function<void(std::list<Found>)> deliver, int64_t max_waiting_bytes);
 
   // Returns false while kMaxReads have no EndRead: the caller goes on without files.

@@ -11,8 +11,8 @@
 
 namespace lowkey {
 
-// How the errors e of a row of weights add up in a map's outputs: their expected square is
-// e'He = |Re|^2, with H the second moment of the map's inputs and R upper triangular.
+// ErrorMetric says how the errors e of a row of weights add up in a map's outputs: their expected
+// square is e'He = |Re|^2, with H the second moment of the map's inputs and R upper triangular.
 struct ErrorMetric {
   int64_t n_in = 0;
   std::vector<float> weights;  // [n_in]: R_ii^2
@@ -28,8 +28,8 @@ ErrorMetric EqualInputs(int64_t n_in);
 // nullopt when H is not finite.
 std::optional<ErrorMetric> MetricOf(absl::Span<const double> second_moment, ThreadPool& pool);
 
-// How a matrix is rounded: to codes of 4 bits with a scale and a zero point of each group_size
-// inputs of an output, or of 8 bits with a scale alone (the zero point is 128).
+// Rounding says how a matrix is rounded: to codes of 4 bits with a scale and a zero point for each
+// group_size inputs of an output, or of 8 bits with a scale alone (the zero point is 128).
 struct Rounding {
   int bits = 4;             // or 8
   int64_t group_size = 32;  // divides the inputs; a multiple of 8

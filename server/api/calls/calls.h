@@ -64,8 +64,8 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   // that compute. Returns false, and leaves the rest to Begin, where it may take longer.
   bool BeginSmall(const std::string& message);
 
-  // On a worker: reads the message, unless BeginSmall has, and submits the request. An error ends the
-  // call.
+  // On a worker: reads the message, unless BeginSmall has, and submits the request. An error ends
+  // the call.
   void Begin(const std::string& message);
 
   // Ends the call before it was submitted. Does not throw.
@@ -92,8 +92,8 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   // From the engine's thread: has the loop call Advance after the engine's delivery.
   void Deliver();
 
-  // Gives the call's tenant and cancellation to its request, and its deadline if it comes before the
-  // request's own.
+  // Gives the call's tenant and cancellation to its request, and its deadline if it comes before
+  // the request's own.
   template <typename Request>
   void SetCaller(Request& request) {
     request.tenant = rpc_.tenant;
@@ -229,8 +229,8 @@ class PausedCalls {
   std::set<std::shared_ptr<StreamCall>> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Make the handlers of one method's calls, each of which gets a codec of its own. `method` names them
-// in the log. The context must outlive them.
+// Make the handlers of one method's calls, each of which gets a codec of its own. `method` names
+// them in the log. The context must outlive them.
 MakeRpcHandler StreamHandler(const GenerationContext& context, std::string method,
                              MakeGenerationCodec make_codec);
 MakeRpcHandler GenerateHandler(const GenerationContext& context, std::string method,

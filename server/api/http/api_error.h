@@ -25,15 +25,15 @@ struct ApiError {
 // `status` must not be OK. The message's first words, where they name a field, become `param`.
 ApiError ToApiError(const absl::Status& status);
 
-// Returns the status code that an error with this HTTP status had: where ToApiError gives it for several,
-// the most general.
+// Returns the status code that an error with this HTTP status had: where ToApiError gives it for
+// several, the most general.
 absl::StatusCode CodeOfHttp(int http_status);
 
 // Answers with the error, and reads nothing of the request.
 std::unique_ptr<HttpHandler> MakeApiRefusal(HttpExchange& exchange, const absl::Status& status,
                                             HttpFields fields = {});
 
-// Whether an answer has its body: those to HEAD have none.
+// AnswerBody says whether an answer has its body: those to HEAD have none.
 enum class AnswerBody { kSent, kLeftOut };
 
 // Answers an exchange that has not begun.

@@ -6,12 +6,13 @@
 
 namespace lowkey {
 
-// Which pages of other sites may call the server from a browser.
+// BrowserRules says which pages of other sites may call the server from a browser.
 struct BrowserRules {
   std::vector<std::string> origins = {};  // "https://app.example"; "*": every one
   std::vector<std::string> hosts = {};    // names of this server, beside localhost and addresses
-  // Whether the name that the client called the server by must be known. A name that a stranger
-  // owns may lead to this machine: his page could then call a server that asks for no token.
+  // Says whether the name that the client called the server by must be known. A name that a
+  // stranger owns may lead to this machine: his page could then call a server that asks for no
+  // token.
   bool checks_host = false;
 };
 

@@ -8,8 +8,8 @@
 namespace lowkey {
 
 // Appends JSON to a string, without spaces. Commas come by themselves; the caller keeps brackets
-// balanced. A number is written as the shortest text that reads back as the same number of its type,
-// so that equal numbers are equal texts everywhere in an answer.
+// balanced. A number is written as the shortest text that reads back as the same number of its
+// type, so that equal numbers are equal texts everywhere in an answer.
 class JsonWriter {
  public:
   // `out` must outlive the writer.
@@ -29,8 +29,8 @@ class JsonWriter {
   JsonWriter& Unsigned(uint64_t value);
   JsonWriter& Bool(bool value) { return Raw(value ? "true" : "false"); }
   JsonWriter& Null() { return Raw("null"); }
-  // Minus infinity is written as -9999, as other servers write it; other numbers that are not finite
-  // become null.
+  // Minus infinity is written as -9999, as other servers write it; other numbers that are not
+  // finite become null.
   JsonWriter& Float(float value);
   JsonWriter& Double(double value);
 

@@ -21,8 +21,8 @@ void WriteProto(const google::protobuf::Message& message, JsonWriter& writer);
 nlohmann::ordered_json ProtoJson(const google::protobuf::Message& message);
 
 // Sets the fields of `message` that an object names; null means absent. INVALID_ARGUMENT naming the
-// field after `name` ("lowkey.attention"; empty: none): of another type, out of its type's range, or
-// unknown (code unknown_parameter). A text field takes a number too: options such as a rank are
+// field after `name` ("lowkey.attention"; empty: none): of another type, out of its type's range,
+// or unknown (code unknown_parameter). A text field takes a number too: options such as a rank are
 // either.
 absl::Status ReadProto(const nlohmann::json& object, const std::string& name,
                        google::protobuf::Message& message);

@@ -63,8 +63,8 @@ ModelInferResponse AnswerMaker::Begin() const {
   return response;
 }
 
-// In the form of vLLM's backend for Triton: for each token an object by token id, of the token itself
-// and of its alternatives.
+// In the form of vLLM's backend for Triton: for each token an object by token id, of the token
+// itself and of its alternatives.
 std::string AnswerMaker::LogprobsJson(const v1::ChoiceDelta& delta) const {
   Json tokens = Json::array();
   for (const v1::Token& token : delta.tokens()) {

@@ -12,8 +12,8 @@
 
 namespace lowkey {
 
-// Makes the answers to one request of a ModelInfer or ModelStreamInfer call. Every answer has one raw
-// content for each output. Not thread-safe.
+// Makes the answers to one request of a ModelInfer or ModelStreamInfer call. Every answer has one
+// raw content for each output. Not thread-safe.
 class AnswerMaker {
  public:
   // The tokenizer must outlive this.
@@ -28,12 +28,12 @@ class AnswerMaker {
   // The whole of a request's results.
   inference::ModelInferResponse Whole(const v1::GenerateResponse& response);
 
-  // What one choice of a stream gained; the other choices' elements are empty.
+  // Returns what one choice of a stream gained; the other choices' elements are empty.
   inference::ModelInferResponse Delta(const v1::ChoiceDelta& delta);
 
   // The end of a stream: the outputs that are known only then, and an empty text.
   inference::ModelInferResponse End(const v1::FinalEvent& final_event);
-  // Whether End has outputs that the deltas have not.
+  // Returns whether End has outputs that the deltas have not.
   bool HasEndOutputs() const { return options_.finish_reason || options_.num_input_tokens; }
 
   // An answer without tensors, but with the report on how the request ran.
@@ -53,8 +53,8 @@ class AnswerMaker {
   std::vector<double> cumulative_logprobs_;  // by choice
 };
 
-// Return a stream's message: an answer, which says whether it is its request's last one, or an error,
-// which always is.
+// Return a stream's message: an answer, which says whether it is its request's last one, or an
+// error, which always is.
 std::string StreamAnswer(inference::ModelInferResponse answer, bool is_final);
 std::string StreamError(const std::string& id, const absl::Status& status);
 

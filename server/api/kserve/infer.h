@@ -15,14 +15,14 @@
 
 namespace lowkey {
 
-// What the two infer methods' calls share. Must outlive them.
+// InferContext holds what the two infer methods' calls share. It must outlive them.
 struct InferContext {
   const GenerationContext& generation;
   std::shared_ptr<InferCounters> counters = std::make_shared<InferCounters>();
   std::shared_ptr<OpenStreams> streams = std::make_shared<OpenStreams>();
 };
 
-// What the codec of a request leaves for the request's stream.
+// InferResults holds what the codec of a request leaves for the request's stream.
 struct InferResults {
   std::string id = {};                         // the client's, as far as it is known
   std::vector<std::string> last_answers = {};  // to be sent if the request ends well
@@ -57,10 +57,10 @@ class InferCodec final : public GenerationCodec {
       : service_(service), method_(method), results_(std::move(results)) {}
 
   absl::StatusOr<GenerationRequest> Read(const std::string& message) override;
-  // Of ModelStreamInfer. The last answers are left in the results.
+  // Serves ModelStreamInfer: leaves the last answers in the results.
   std::string Write(const v1::GenerateEvent& event) override;
   size_t n_kept_bytes() const override { return n_kept_bytes_; }
-  // Of ModelInfer.
+  // Serves ModelInfer.
   std::string Write(const v1::GenerateResponse& response) override;
 
  private:

@@ -20,7 +20,7 @@ inline constexpr std::string_view kModelVersion = "1";
 // A client's id of a request is in every answer, so it must be short.
 inline constexpr size_t kMaxInferIdBytes = 256;
 
-// What the answers to a request hold.
+// AnswerOptions says what the answers to a request hold.
 struct AnswerOptions {
   std::string id = {};      // the client's
   std::string prompt = {};  // stands before text_output
@@ -37,15 +37,15 @@ struct InferRequest {
   AnswerOptions answer;
 };
 
-// Whether a method can answer more than once.
+// InferMethod says whether a method can answer more than once.
 enum class InferMethod { kSingle, kStream };
 
 // Reads a serialized ModelInferRequest. INVALID_ARGUMENT names the input, output or parameter;
 // NOT_FOUND: another version than kModelVersion; UNIMPLEMENTED: shared memory.
 absl::StatusOr<InferRequest> ReadInferRequest(const std::string& message, InferMethod method);
 
-// Returns the client's id in a serialized request that CheckWire has passed, without parsing the rest;
-// empty if it does not come among the first fields, or is too long. Takes little time.
+// Returns the client's id in a serialized request that CheckWire has passed, without parsing the
+// rest; empty if it does not come among the first fields, or is too long. Takes little time.
 std::string PeekInferId(std::string_view message);
 
 // A tensor as metadata and configuration describe it.

@@ -11,12 +11,12 @@
 
 namespace lowkey {
 
-// The streams that a server that stops has to end, since their clients may leave them open without a
-// request. Thread-safe.
+// The streams that a server that stops has to end, since their clients may leave them open without
+// a request. Thread-safe.
 class OpenStreams {
  public:
-  // `tell` tells the stream that the server stops; it is called on any thread, once or more, until the
-  // stream is removed.
+  // `tell` tells the stream that the server stops; it is called on any thread, once or more, until
+  // the stream is removed.
   void Add(const void* stream, std::function<void()> tell) {
     const absl::MutexLock lock(&mutex_);
     if (is_stopped_) tell();

@@ -30,8 +30,8 @@ absl::StatusOr<SettingValue> ToSetting(std::string_view name,
 // "0.5", "true", or a text in quotation marks, cut to a length fit for a message.
 std::string ShortSetting(const SettingValue& value);
 
-// Sets the request's field of this name, such as "temperature", "max_tokens" or "seed". `where` begins
-// messages: "sampling_parameters.". Ranges are left to TextService.
+// Sets the request's field of this name, such as "temperature", "max_tokens" or "seed". `where`
+// begins messages: "sampling_parameters.". Ranges are left to TextService.
 absl::Status SetOption(std::string_view where, std::string_view name, const SettingValue& value,
                        GenerationRequest& request);
 

@@ -90,7 +90,8 @@ class StreamInfer final : public RpcHandler {
     DropEnded();
   }
 
-  // The requests take turns at being the first, as what one of them sends leaves less for the others.
+  // The requests take turns at being the first, as what one of them sends leaves less for the
+  // others.
   void OnSent() override {
     const size_t n = requests_.size();
     ++turn_;

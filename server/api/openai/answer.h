@@ -15,7 +15,7 @@
 
 namespace lowkey {
 
-// What an answer needs to know of its request.
+// AnswerForm holds what an answer needs to know of its request.
 struct AnswerForm {
   std::string id;     // "cmpl-..." or "chatcmpl-..."
   std::string model;  // as the client named it
@@ -58,10 +58,10 @@ class Answer : public AnswerWriter {
   virtual void WriteChoice(size_t index, const v1::ChoiceDelta& choice,
                            const v1::PromptLogprobs& prompt, const Finish& finish,
                            JsonWriter& writer) = 0;
-  // Of a stream: takes the prompt's log-probabilities before the prompt's first chunk.
+  // Takes the prompt's log-probabilities of a stream before the prompt's first chunk.
   virtual void TakePromptLogprobs(size_t prompt, const v1::PromptLogprobs& logprobs);
-  // Returns the tokens of reasoning in the choices that have ended; nullopt where such an answer has
-  // no reasoning.
+  // Returns the tokens of reasoning in the choices that have ended; nullopt where such an answer
+  // has no reasoning.
   virtual std::optional<int64_t> n_reasoning_tokens() const { return std::nullopt; }
 
  private:

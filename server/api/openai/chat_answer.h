@@ -27,7 +27,7 @@ class ChatAnswer final : public Answer {
     std::unique_ptr<ToolParser> parser = nullptr;  // null: all text is content
     std::string reasoning = {};
   };
-  // What a text says once calls and reasoning are taken out of it.
+  // Parsed holds what a text says once calls and reasoning are taken out of it.
   struct Parsed {
     std::string content = {}, reasoning = {};
     std::vector<ToolEvent> calls = {};  // kCallBegin and kArguments

@@ -11,7 +11,7 @@
 
 namespace lowkey {
 
-// What /v1/completions repeats of its prompts.
+// PromptEcho holds what /v1/completions repeats of its prompts.
 struct PromptEcho {
   bool echoes = false;                                    // the choices begin with the prompt
   std::optional<int32_t> prompt_logprobs = std::nullopt;  // vLLM's list, beside the choices' text

@@ -10,8 +10,8 @@
 namespace lowkey {
 
 // Reads the body of POST /v1/completions. Its writer uses the service's tokenizer, which must
-// outlive it. Errors are those of ParseBody and ReadCommon, and those of TextService::Tokenize where
-// the prompt's tokens are part of the answer.
+// outlive it. Errors are those of ParseBody and ReadCommon, and those of TextService::Tokenize
+// where the prompt's tokens are part of the answer.
 absl::StatusOr<Generations> ReadCompletions(const TextService& service,
                                             const OpenAiOptions& options,
                                             const std::string& fingerprint,

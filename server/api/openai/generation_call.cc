@@ -53,7 +53,8 @@ class GenerationCall final : public SingleRequestHandler {
     link_->call = nullptr;
   }
 
-  // The prompts take turns at being the first, as what one of them sends leaves less for the others.
+  // The prompts take turns at being the first, as what one of them sends leaves less for the
+  // others.
   void OnSent() override {
     const size_t n = prompts_.size();
     ++turn_;

@@ -40,7 +40,7 @@ class AnswerWriter {
   virtual std::string Whole() = 0;
 };
 
-// What a body asks for.
+// Generations holds what a body asks for.
 struct Generations {
   bool is_stream = false;
   std::string id;                                // becomes the answer's header field x-request-id

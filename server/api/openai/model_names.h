@@ -10,7 +10,7 @@
 
 namespace lowkey {
 
-// What a model's id in a request stands for.
+// ModelChoice is what a model's id in a request stands for.
 struct ModelChoice {
   std::optional<std::string> mechanism = std::nullopt;  // of NAME@MECHANISM
 };

@@ -14,8 +14,8 @@ struct OpenAiOptions {
   UnknownFields unknown_fields = UnknownFields::kRefused;
   // The temperature of requests that leave it unset, as OpenAI has it. Nullopt: the server's own.
   std::optional<float> temperature = 1.0f;
-  // Whether answers of chats that leave their length unset may fill the context. If not, they take
-  // the server's default.
+  // Says whether answers of chats that leave their length unset may fill the context. If not, they
+  // take the server's default.
   bool fills_context = true;
   // The format of tool calls. Nullopt: the one that the chat template teaches.
   std::optional<ToolFormat> tool_format = std::nullopt;

@@ -11,7 +11,8 @@
 namespace lowkey {
 
 // Answer POST /tokenize and /detokenize, in the forms of vLLM and of llama.cpp, from the body. They
-// run on a worker. Errors are those of TextService::Tokenize and Detokenize, and those of ParseBody.
+// run on a worker. Errors are those of TextService::Tokenize and Detokenize, and those of
+// ParseBody.
 absl::StatusOr<std::string> TokenizeJson(const TextService& service, const OpenAiOptions& options,
                                          const RpcContext& context, const CallState& call,
                                          const std::string& body);

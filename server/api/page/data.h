@@ -45,8 +45,8 @@ class PageData {
   const RpcWorkers& workers_;
   const std::function<bool()> is_measuring_;
   const absl::Time start_;
-  // Whether a worker computes crossovers. In a context of 100,000 tokens that takes a second, and
-  // the other workers stay free.
+  // Says whether a worker computes crossovers. In a context of 100,000 tokens that takes a second,
+  // and the other workers stay free.
   mutable std::atomic<bool> computes_crossover_{false};
 };
 

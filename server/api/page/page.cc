@@ -12,8 +12,8 @@
 namespace lowkey {
 namespace {
 
-// Returns a source of a policy: 'sha256-' and the hash in base 64. (The function of Abseil that reads
-// hexadecimal bytes has another form in every version.)
+// Returns a source of a policy: 'sha256-' and the hash in base 64. (The function of Abseil that
+// reads hexadecimal bytes has another form in every version.)
 std::string HashSource(const std::string& hex) {
   std::string bytes;
   for (size_t i = 0; i < hex.size(); i += 2) {

@@ -13,8 +13,8 @@ namespace lowkey {
 // Returns the page's text.
 std::string_view PageHtml();
 
-// Returns the value of Content-Security-Policy: the page may run its own script and style, which are
-// named by their hashes, and may talk to this server. It may do nothing else.
+// Returns the value of Content-Security-Policy: the page may run its own script and style, which
+// are named by their hashes, and may talk to this server. It may do nothing else.
 std::string_view PagePolicy();
 
 // Answers GET and HEAD of `/`, with 304 to whoever has the page already. Null for another path.

@@ -23,8 +23,8 @@ bool IsTerminal(std::FILE* file);
 // Returns the width of the terminal behind `file`; absent for a file, or if it tells no width.
 std::optional<size_t> TerminalColumns(std::FILE* file);
 
-// How a file shows text. Styles are ANSI sequences on a terminal, unless NO_COLOR is set or TERM is
-// dumb; else empty.
+// Style says how a file shows text. Styles are ANSI sequences on a terminal, unless NO_COLOR is set
+// or TERM is dumb; else empty.
 struct Style {
   std::string_view dim, bold, green, reset;
   size_t columns = kUnlimitedColumns;  // to wrap at

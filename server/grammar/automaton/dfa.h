@@ -9,7 +9,7 @@
 
 namespace lowkey::grammar {
 
-// What an edge does with the counter of its rule's frame. The bits can be combined.
+// EdgeFlags say what an edge does with the counter of its rule's frame. The bits can be combined.
 enum EdgeFlags : uint8_t {
   kPlain = 0,
   kCounts = 1,     // adds one

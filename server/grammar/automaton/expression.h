@@ -20,8 +20,8 @@ struct Member {
   bool is_required = false;
 };
 
-// What a rule spells: a tree that never changes once it is made. Its depth is bounded by whoever
-// parses it.
+// Expression is what a rule spells: a tree that never changes once it is made. Its depth is bounded
+// by whoever parses it.
 struct Expression {
   enum class Kind {
     kText,      // the bytes of `text`

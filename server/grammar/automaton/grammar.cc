@@ -119,8 +119,8 @@ void GrammarBuilder::Flatten(int32_t root) {
   }
 }
 
-// A state is looked at twice: with its rule's counter below the lower bound, where leaving edges are
-// closed until one more round was made, and with the counter at the bound.
+// A state is looked at twice: with its rule's counter below the lower bound, where leaving edges
+// are closed until one more round was made, and with the counter at the bound.
 struct GrammarBuilder::Look {
   int32_t state = 0;
   bool is_counted_up = true;

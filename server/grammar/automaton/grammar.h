@@ -27,7 +27,7 @@ class Grammar {
     bool accepts = false;
     // The frames above this one that finishing the rule takes: 0..kMaxDepth - 1.
     int8_t depth = 0;
-    // Whether there is nothing left but to return.
+    // Returns whether there is nothing left but to return.
     bool is_end() const { return n_bytes == 0 && n_calls == 0; }
   };
   struct Rule {

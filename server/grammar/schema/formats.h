@@ -7,9 +7,9 @@
 
 namespace lowkey::grammar {
 
-// Returns a regular expression for a `format` of JSON Schema: date-time, date, time, duration, email,
-// hostname, ipv4, ipv6, uri or uuid. Every text that it matches has the format; some that have the
-// format (a leap day, an escaped URI) are not matched. Nullopt: another name.
+// Returns a regular expression for a `format` of JSON Schema: date-time, date, time, duration,
+// email, hostname, ipv4, ipv6, uri or uuid. Every text that it matches has the format; some that
+// have the format (a leap day, an escaped URI) are not matched. Nullopt: another name.
 std::optional<std::string> PatternOfFormat(std::string_view name);
 
 }  // namespace lowkey::grammar

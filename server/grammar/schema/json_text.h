@@ -11,11 +11,11 @@
 
 namespace lowkey::grammar {
 
-// What may stand between two tokens of JSON: nothing, a space, or a new line and at most kMaxIndent
+// Between two tokens of JSON there may be nothing, a space, or a new line and at most kMaxIndent
 // spaces. A text without end of white space would be valid JSON and no answer.
 inline constexpr int kMaxIndent = 20;
 
-// How many characters or items there are.
+// CountRange says how many characters or items there are.
 struct CountRange {
   int least = 0;
   int most = kMaxCount + 1;  // kMaxCount + 1: without bound

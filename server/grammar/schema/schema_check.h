@@ -23,7 +23,7 @@ absl::StatusOr<Json> ParseSchema(std::string_view text, Budget& budget);
 // The same check for a part of a schema, which stands at `place`.
 absl::Status CheckSchema(const Json& schema, const std::string& place, Budget& budget);
 
-// Whether a keyword says nothing about which values are valid.
+// Returns whether a keyword says nothing about which values are valid.
 bool IsAnnotation(std::string_view keyword);
 
 // Returns the part of the document that "#", "#/..." points to. INVALID_ARGUMENT beginning with

@@ -130,8 +130,8 @@ absl::StatusOr<CharSet> CharacterReader::ReadEscape() {
   return CharSet(code, code);
 }
 
-// White space is the little that all readers know as such, and what is not white space is not what any
-// of them does: in a negated class the other way round.
+// White space is the little that all readers know as such, and what is not white space is not what
+// any of them does: in a negated class the other way round.
 absl::StatusOr<CharSet> CharacterReader::ReadClassItem(bool is_negated) {
   if (is_negated && Take("\\s")) return AllSpaces();
   if (is_negated && Take("\\S")) return AsciiSpaces().Complement();

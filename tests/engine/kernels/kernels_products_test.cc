@@ -308,7 +308,8 @@ TEST_P(KernelTest, GemmOfRowPairsHasTheBitsOfGemmOfPairs) {
   }
 }
 
-// Codes that are widened and rounded for few rows, in pairs for many, and by hand give the same bits.
+// Codes that are widened and rounded for few rows, in pairs for many, and by hand give the same
+// bits.
 TEST_P(KernelTest, GroupedPairsHaveTheBitsOfRoundedNumbers) {
   if (GetParam().type != StorageType::kInt8) return;
   EXPECT_EQ(table().grouped_gemm_pairs != nullptr, table().rounds_activations);

@@ -1,5 +1,5 @@
-// Products by a matrix unit: their order of sums, and AMX's instructions against it on any processor
-// with AVX-512 (tile_trap.h).
+// Products by a matrix unit: their order of sums, and AMX's instructions against it on any
+// processor with AVX-512 (tile_trap.h).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -65,7 +65,8 @@ float Wide(uint16_t bits) {
   return Flush(static_cast<float>(ref::Element(&bits, StorageType::kBFloat16, 0)));
 }
 
-// Returns numbers of all magnitudes: some have no normal float as their product, some are not normal.
+// Returns numbers of all magnitudes: some have no normal float as their product, some are not
+// normal.
 std::vector<uint16_t> Numbers(int64_t n, uint32_t seed) {
   std::vector<uint16_t> out;
   const std::vector<float> x = Random(n, seed);
@@ -164,8 +165,8 @@ TensorView WeightOf(DType dtype, int64_t n_out, int64_t n_in, std::vector<std::b
   return {dtype, {n_out, n_in}, bytes.data()};
 }
 
-// Compares a weight's product, in blocks and by several threads, with rows one by one on the portable
-// table.
+// Compares a weight's product, in blocks and by several threads, with rows one by one on the
+// portable table.
 TEST_P(TilesTest, LinearHasThePortableBits) {
   const int64_t n_out = 70;
   ThreadPool one(1), two(2);

@@ -47,7 +47,8 @@ TEST(MeasuredQualityTest, HasTheOptionsOfOneMechanism) {
   const auto measured = Measured(
       R"([{"mechanism": "atp", "options": {"rank": "16", "block_tokens": 128, "merge": false},
            "perplexity_ratio": 1.1},
-          {"mechanism": "standard", "options": {"cache_storage": "int8"}, "perplexity_ratio": 1}])");
+          {"mechanism": "standard", "options": {"cache_storage": "int8"},
+           "perplexity_ratio": 1}])");
   ASSERT_TRUE(measured.ok()) << measured.status();
   ASSERT_EQ(measured->size(), 2u);
   EXPECT_EQ((*measured)[0].options.atp.block_tokens, 128);

@@ -137,8 +137,8 @@ TEST_P(GoldenTest, NarrowWeightsLogitsStayClose) {
   }
 }
 
-// A GGUF file's blocks stay as they are. What is added is the noise of rows in codes: of 8 bits, 0.008 in
-// each number of weights of 4 bits, threefold through a model of random weights.
+// A GGUF file's blocks stay as they are. What is added is the noise of rows in codes: of 8 bits,
+// 0.008 in each number of weights of 4 bits, threefold through a model of random weights.
 TEST_P(GoldenTest, KeptWeightsLogitsStayClose) {
   const Golden golden = ReadGolden(GetParam());
   const LogitsOptions options = Options(kAuto);

@@ -17,8 +17,8 @@ class HttpClient {
   HttpClient(int port, Over over);
   ~HttpClient();
 
-  // Returns the answer's status line, fields and body; empty if no whole answer came. `token`: empty
-  // for none.
+  // Returns the answer's status line, fields and body; empty if no whole answer came. `token`:
+  // empty for none.
   std::string Get(std::string_view path, std::string_view token = "");
 
  private:

@@ -32,7 +32,8 @@ std::vector<std::shared_ptr<const Grammar>> SomeGrammars() {
   return {
       Must(CompileJsonObject(budget)),
       Schema(R"({"type":"object","properties":{"name":{"type":"string","minLength":2,"maxLength":9},
-                 "tags":{"type":"array","items":{"enum":["abc","abcdef"]},"minItems":1,"maxItems":3},
+                 "tags":{"type":"array","items":{"enum":["abc","abcdef"]},
+                         "minItems":1,"maxItems":3},
                  "n":{"type":"integer","minimum":-1,"maximum":345}},"required":["name"]})"),
       Schema(R"({"$defs":{"t":{"type":"array","items":{"$ref":"#/$defs/t"}}},"$ref":"#/$defs/t"})"),
       Schema(R"({"anyOf":[{"type":"object","properties":{"a":{"type":"string"}}},

@@ -27,7 +27,8 @@ class FakeCollector {
   struct Post {
     std::string head, body;
   };
-  // Returns the bytes of the answer to the n-th request, from 0 on; empty: the connection is closed.
+  // Returns the bytes of the answer to the n-th request, from 0 on; empty: the connection is
+  // closed.
   using Answer = std::function<std::string(size_t n)>;
 
   static std::string Answered(int code, const std::string& body = "{}",

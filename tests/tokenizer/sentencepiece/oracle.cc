@@ -1,8 +1,9 @@
 // SentencePiece's own library as a program, so that its protobuf stays out of our tests' process.
 //
 //   oracle train TEXT PREFIX TYPE NORMALIZATION   writes PREFIX.model, trained on the file TEXT
-//   oracle encode MODEL TEXTS RESULTS             reads and writes files of length-prefixed strings:
-//                                                 for each text its ids, and what they decode to
+//   oracle encode MODEL TEXTS RESULTS             reads and writes files of length-prefixed
+//                                                 strings: for each text its ids, and what they
+//                                                 decode to
 
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>

@@ -11,15 +11,16 @@
 
 namespace lowkey {
 
-// Reads far blocks of basis `calibrated` into the online softmax of a block of rows, after everything
-// that the rows read exactly: all far tokens are scored by the index; the n_refined tokens with the
-// highest weight, summed over a token's query heads, are read from the kept keys and values, or from the
-// index and the rest that is kept of them (rest_rows.h); the values of the others from the index. Holds
-// the memory of one block of rows, which is grown by Reserve and never inside a step.
+// Reads far blocks of basis `calibrated` into the online softmax of a block of rows, after
+// everything that the rows read exactly: all far tokens are scored by the index; the n_refined
+// tokens with the highest weight, summed over a token's query heads, are read from the kept keys
+// and values, or from the index and the rest that is kept of them (rest_rows.h); the values of the
+// others from the index. Holds the memory of one block of rows, which is grown by Reserve and never
+// inside a step.
 //
-// The far tokens are cut into parts, whose work may be done in parallel: ScorePart of every part, then
-// Choose, then ReadPart of every part, then Finish. The same parts are summed up wherever they were
-// computed, so that the bits do not depend on it.
+// The far tokens are cut into parts, whose work may be done in parallel: ScorePart of every part,
+// then Choose, then ReadPart of every part, then Finish. The same parts are summed up wherever they
+// were computed, so that the bits do not depend on it.
 class IndexedRows {
  public:
   static constexpr int64_t kPartPages = 16;

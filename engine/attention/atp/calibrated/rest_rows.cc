@@ -11,12 +11,12 @@
 namespace lowkey {
 namespace {
 
-// A token's score counts as at most this much above the largest that the index gave. exp of it is far
-// from the largest float.
+// A token's score counts as at most this much above the largest that the index gave. exp of it is
+// far from the largest float.
 constexpr float kMostAbove = 60.0f;
 
-// Returns the columns of n components, and of the mean or the weights' sum behind them, as products take
-// them.
+// Returns the columns of n components, and of the mean or the weights' sum behind them, as products
+// take them.
 int64_t LeadColumns(int64_t n) { return RoundUp(n + 1, 32); }
 
 }  // namespace

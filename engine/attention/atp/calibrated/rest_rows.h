@@ -10,11 +10,11 @@
 
 namespace lowkey {
 
-// Reads chosen tokens whose rest is kept (token_rest.h) into a block of rows that read the others through
-// their index. A chosen token's key and value are what the index has of them and the rest. It is taken
-// from the others, whose weights are rounded to 8 bits of the largest in a page. Holds the memory of one
-// block of rows, which is grown by Reserve and never inside a step. Used by IndexedRows, whose parts it
-// has.
+// Reads chosen tokens whose rest is kept (token_rest.h) into a block of rows that read the others
+// through their index. A chosen token's key and value are what the index has of them and the rest.
+// It is taken from the others, whose weights are rounded to 8 bits of the largest in a page. Holds
+// the memory of one block of rows, which is grown by Reserve and never inside a step. Used by
+// IndexedRows, whose parts it has.
 class RestRows {
  public:
   // Far tokens [begin, end).
@@ -26,9 +26,10 @@ class RestRows {
 
   // After FarTokens::Choose: computes the rows' products with the components.
   void Begin(const IndexedBlocks& blocks, const RowBlock& rows);
-  // Takes the weights of the chosen tokens of a part away, and sums up the rest of their values under the
-  // weights that they have whole. Adds those weights, and what the index has of their values, to
-  // index_sums: by row its components' sums, then that of weights. Parts may be read in parallel.
+  // Takes the weights of the chosen tokens of a part away, and sums up the rest of their values
+  // under the weights that they have whole. Adds those weights, and what the index has of their
+  // values, to index_sums: by row its components' sums, then that of weights. Parts may be read in
+  // parallel.
   void ReadPart(const IndexedBlocks& blocks, const Part& part, int64_t n_rows, FarTokens& far,
                 float* index_sums);
   // Adds the values of all parts to the rows.
@@ -47,7 +48,8 @@ class RestRows {
   void ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, const PartSums& sums,
                   FarTokens& far);
 
-  // By row: products with the numbers of keys that the index has and that it leaves, and with the mean.
+  // By row: products with the numbers of keys that the index has and that it leaves, and with the
+  // mean.
   std::vector<float> lead_queries_, queries_, means_;
   // By choice: the levels and scales of what the index has of the key and of the value, and leaves.
   std::vector<int8_t> lead_key_levels_, key_levels_, lead_value_levels_, value_levels_;

@@ -132,7 +132,8 @@ float TokenIndex::GainAt(const uint8_t* gains, int64_t token) const {
   return book_.gains[gains[token / 4] >> (2 * (token % 4)) & 3];
 }
 
-// Takes what the index decodes to from the components, and leaves what the rest codes of them in front.
+// Takes what the index decodes to from the components, and leaves what the rest codes of them in
+// front.
 void TokenIndex::EncodeRest(const PrincipalCode& code, const TokenRest::Half& half,
                             const CodedComponents& coded, PrincipalScratch& scratch, std::byte* out,
                             int64_t token_bytes) const {

@@ -13,8 +13,8 @@
 
 namespace lowkey {
 
-// The calibrated codes of every KV head's keys, after RoPE, and of its values. Immutable: any thread
-// may read.
+// The calibrated codes of every KV head's keys, after RoPE, and of its values. Immutable: any
+// thread may read.
 struct HeadCodes {
   int64_t n_layers = 0, n_kv_heads = 0;
   std::vector<PrincipalCode> keys, values;  // [n_layers][n_kv_heads]
@@ -25,9 +25,9 @@ struct HeadCodes {
 };
 
 // Codes far tokens for basis `calibrated`, as the leading components of each key and value of a KV
-// head, in 4 bits and with a gain of 2 bits for each vector. Rows score all far tokens by it, choose
-// those that they read whole, and read the values of the others from it. Immutable: any thread may
-// read.
+// head, in 4 bits and with a gain of 2 bits for each vector. Rows score all far tokens by it,
+// choose those that they read whole, and read the values of the others from it. Immutable: any
+// thread may read.
 class TokenIndex {
  public:
   // The keys or the values of one KV head at one layer: a vector is the mean plus, over components
@@ -61,8 +61,8 @@ class TokenIndex {
   };
   static Page PageAt(const AttentionGeometry& geometry, const std::byte* page);
 
-  // rest() codes what a page leaves of its tokens. RestKeys and RestValues return its sizes, which are
-  // the same at every layer and head.
+  // rest() codes what a page leaves of its tokens. RestKeys and RestValues return its sizes, which
+  // are the same at every layer and head.
   const TokenRest& rest() const { return rest_; }
   static TokenRest::Half RestKeys(const AttentionGeometry& geometry);
   static TokenRest::Half RestValues(const AttentionGeometry& geometry);
@@ -71,8 +71,8 @@ class TokenIndex {
   float ReadKey(const Page& page, int64_t token, int64_t n, int8_t* levels) const;
   float ReadValue(const Page& page, int64_t token, int64_t n, int8_t* levels) const;
 
-  // Writes a page from keys [key_dim][64] and values [head_dim][64], and the rest of its tokens unless
-  // `rest` is null.
+  // Writes a page from keys [key_dim][64] and values [head_dim][64], and the rest of its tokens
+  // unless `rest` is null.
   void Encode(int64_t layer, int64_t kv_head, const float* keys, const float* values,
               PrincipalScratch& scratch, std::byte* page, std::byte* rest) const;
 

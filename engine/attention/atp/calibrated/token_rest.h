@@ -11,10 +11,10 @@
 
 namespace lowkey {
 
-// Codes what the index leaves of far tokens of basis `calibrated` (token_index.h): the components of each
-// key and value of a KV head that it does not hold, and the error of the first ones that it holds, in 2
-// to 4 bits each, with a scale of 8 bits for each vector. A token's are one stretch of memory, which the
-// rows that choose it read. Immutable: any thread may read.
+// Codes what the index leaves of far tokens of basis `calibrated` (token_index.h): the components
+// of each key and value of a KV head that it does not hold, and the error of the first ones that it
+// holds, in 2 to 4 bits each, with a scale of 8 bits for each vector. A token's are one stretch of
+// memory, which the rows that choose it read. Immutable: any thread may read.
 class TokenRest {
  public:
   struct Band {
@@ -23,8 +23,8 @@ class TokenRest {
     bool operator==(const Band&) const = default;
     int64_t bytes() const { return (n * bits + 7) / 8; }
   };
-  // Half describes the rest of the keys or of the values of one KV head at one layer. Such a vector is
-  // the sum over its numbers j of scale * level_j * row j.
+  // Half describes the rest of the keys or of the values of one KV head at one layer. Such a vector
+  // is the sum over its numbers j of scale * level_j * row j.
   struct Half {
     int64_t n_refined = 0;  // the errors of the index's first components, in its bands first
     int64_t first = 0;      // then all components from this one on
@@ -52,8 +52,8 @@ class TokenRest {
   static Half KeysOf(int64_t n_index, int64_t dim);
   static Half ValuesOf(int64_t n_index, int64_t dim);
 
-  // Writes the keys, or the values, of 64 tokens, `numbers` [n][64] of a half, to `out`, where each token
-  // takes token_bytes.
+  // Writes the keys, or the values, of 64 tokens, `numbers` [n][64] of a half, to `out`, where each
+  // token takes token_bytes.
   static void Encode(const PrincipalCode& code, const Half& half, const float* numbers,
                      std::byte* out, int64_t token_bytes);
   // Reads what Encode wrote of one token: levels [n_padded] and their scale, which it returns.

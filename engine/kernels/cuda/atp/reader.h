@@ -16,8 +16,9 @@ template <typename T, int kD, int kR>
 struct Reader {
   static constexpr int kSlots = kR * kWarps;  // rows of a tile
   static constexpr int kStride = kWarp * (kD > 2 ? kD : 2) + 1;
-  // Whether the sums of earlier parts lie in shared memory while a part is read: in registers they
-  // would cost the third block at once. The widest heads have room for two blocks' tiles anyway.
+  // Says whether the sums of earlier parts lie in shared memory while a part is read: in registers
+  // they would cost the third block at once. The widest heads have room for two blocks' tiles
+  // anyway.
   static constexpr bool kKeepsInShared = kD <= 4;
 
   static __host__ __device__ int64_t SharedFloats(int64_t head_dim, int64_t max_rank) {

@@ -3,12 +3,13 @@
 
 // Views of keys and values for kernels of atp. T is the type of all of them. Included by .cu files.
 
+#include "engine/base/round_up.h"
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/device/atp.h"
 
 namespace lowkey::atp {
 
-inline constexpr int kPage = 64;  // tokens
+inline constexpr int kPage = kPageTokens;
 
 template <typename T>
 struct PageView {

@@ -1,8 +1,9 @@
 // Exact attention of a prompt's rows by warpgroups, for heads of 64 and 128. A block has 128 query
 // rows, 16 a warp, and reads pages of keys and values one after another; the next page is copied
 // while a page is computed. Scores are products of two tiles; weights go from registers into the
-// product with values. Everything between is what tiles.h does, in the same order, so that a row has
-// the bits that AttendWithTensorTiles gives it where a warpgroup's products have those of a warp's.
+// product with values. Everything between is what tiles.h does, in the same order, so that a row
+// has the bits that AttendWithTensorTiles gives it where a warpgroup's products have those of a
+// warp's.
 
 #include "engine/kernels/cuda/attention/tiles.h"
 #include "engine/kernels/cuda/grid/launch.h"
@@ -35,8 +36,8 @@ struct TiledBlock : tiles::Block<kHeadDim, kWarps, 1> {
   }
 };
 
-// The rows of a warp, with the sums of their earlier spans in registers: to write them at the end of
-// each span and to read them at the next would take longer than a span's products.
+// The rows of a warp, with the sums of their earlier spans in registers: to write them at the end
+// of each span and to read them at the next would take longer than a span's products.
 template <int kHeadDim>
 struct GroupRows : tiles::WarpRows<TiledBlock<kHeadDim>> {
   float before[kHeadDim / 8][4];
@@ -133,9 +134,9 @@ __device__ inline void StoreResults(const AttendArgs& a, const RowTileTask& task
   }
 }
 
-// Does what tiles::AddPage does, but the four warps of a warpgroup take part in all of its products,
-// for `group`, the positions of their rows: a page that a warp's rows do not see changes nothing, for
-// its weights are 0 and values are finite.
+// Does what tiles::AddPage does, but the four warps of a warpgroup take part in all of its
+// products, for `group`, the positions of their rows: a page that a warp's rows do not see changes
+// nothing, for its weights are 0 and values are finite.
 template <int kHeadDim>
 __device__ inline void AddPage(const AttendArgs& a, const RowTileTask& task, int page,
                                const uint16_t* queries, const uint16_t* here,

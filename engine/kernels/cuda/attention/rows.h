@@ -3,12 +3,13 @@
 
 // Code that all kernels of exact attention share. Scores are logarithms of base 2.
 
+#include "engine/base/round_up.h"
 #include "engine/kernels/cuda/grid/mma.h"
 #include "engine/kernels/device/attention.h"
 
 namespace lowkey {
 
-inline constexpr int kPageTokensInt = 64;
+inline constexpr int kPageTokensInt = kPageTokens;
 
 // The maximum of a row that has seen nothing.
 __device__ inline float NoScore() { return __uint_as_float(0xff800000u); }

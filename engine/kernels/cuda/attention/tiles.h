@@ -39,16 +39,16 @@ struct Block {
   __device__ static int RowsIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
   // Returns the first column of one of the warp's groups; kDim or more: the warp has none there.
   __device__ static int ColumnOf(int group) { return 16 * group; }
-  // Returns the place of number `column` of row `row` in n_rows rows of shared memory. Eight numbers
-  // from a multiple of 8 on stay together.
+  // Returns the place of number `column` of row `row` in n_rows rows of shared memory. Eight
+  // numbers from a multiple of 8 on stay together.
   __device__ static int Place(int /*n_rows*/, int row, int column) {
     return row * kStride + column;
   }
 };
 
-// A block of four warps that share 16 rows, where rows are few and reading the cache takes the time.
-// A warp computes scores of 16 keys of a page, and adds up every fourth group of 16 columns. All
-// warps compute all weights, so that a row has the bits that Block gives it.
+// A block of four warps that share 16 rows, where rows are few and reading the cache takes the
+// time. A warp computes scores of 16 keys of a page, and adds up every fourth group of 16 columns.
+// All warps compute all weights, so that a row has the bits that Block gives it.
 template <int kHeadDim>
 struct SharedRowsBlock : Block<kHeadDim, 1, 1> {
   using Base = Block<kHeadDim, 1, 1>;
@@ -103,8 +103,8 @@ __device__ __forceinline__ int RowOf(int tile, int half) {
   return (B::RowsIndex() * B::kRowTiles + tile) * 16 + half * 8 + lane / 4;
 }
 
-// Calls f(column, pair) for the pairs of neighboring sums that a lane has of a row; the pair's columns
-// are those of the first lane plus 2 (lane % 4).
+// Calls f(column, pair) for the pairs of neighboring sums that a lane has of a row; the pair's
+// columns are those of the first lane plus 2 (lane % 4).
 template <typename B, typename F>
 __device__ __forceinline__ void WithSums(const WarpRows<B>& rows, int tile, int half, F f) {
 #pragma unroll
@@ -208,8 +208,8 @@ __device__ __forceinline__ void Score(const uint16_t* queries, const uint16_t* k
   }
 }
 
-// Does the same by all warps of a SharedRowsBlock, each for 16 keys. No warp may still read the scores
-// of the page before.
+// Does the same by all warps of a SharedRowsBlock, each for 16 keys. No warp may still read the
+// scores of the page before.
 template <typename B>
 __device__ __forceinline__ void ScoreTogether(uint16_t* queries, const uint16_t* keys,
                                               float (&scores)[1][kKeys / 8][4]) {

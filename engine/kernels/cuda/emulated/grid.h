@@ -48,8 +48,8 @@ void RunGrid(const LaunchShape& shape, absl::FunctionRef<void()> thread);
 std::byte* DynamicShared();
 void SyncBlock();
 void SyncWarp();
-// Gives at most kMostExchanged bytes per lane; then `take` reads the bytes of all lanes. The lanes go
-// on one by one: whoever lets others read its memory calls SyncWarp after it.
+// Gives at most kMostExchanged bytes per lane; then `take` reads the bytes of all lanes. The lanes
+// go on one by one: whoever lets others read its memory calls SyncWarp after it.
 inline constexpr int kMostExchanged = 32;
 void ExchangeInWarp(const void* give, int64_t size_bytes,
                     absl::FunctionRef<void(const std::byte (*lanes)[kMostExchanged])> take);
@@ -79,8 +79,8 @@ void Launch(Device& device, void (*kernel)(Args), const LaunchShape& shape, cons
                     [kernel, shape, args] { emulated::RunGrid(shape, [&] { kernel(args); }); });
 }
 
-// The bytes are copied when the thread waits for their group, and not before: a wait that is missing
-// leaves old bytes in place.
+// The bytes are copied when the thread waits for their group, and not before: a wait that is
+// missing leaves old bytes in place.
 inline void CopyAsync16(void* shared, const void* global) { emulated::BeginCopy(shared, global); }
 inline void CommitCopies() { emulated::CommitCopies(); }
 inline float LoadUncached(const float* global) { return *global; }

@@ -32,8 +32,8 @@ __device__ inline void WaitProducts() {
 __device__ inline void ShowTiles() { asm volatile("fence.proxy.async;\n" ::: "memory"); }
 
 // Returns the matrix descriptor of a tile (PTX ISA, "Matrix descriptor format"): the address in
-// units of 16 bytes; the leading offset, which counts only where an operand is transposed and has more
-// than one tile; 1,024 bytes from eight rows to the next eight; 128-byte swizzle.
+// units of 16 bytes; the leading offset, which counts only where an operand is transposed and has
+// more than one tile; 1,024 bytes from eight rows to the next eight; 128-byte swizzle.
 __device__ inline uint64_t DescriptorOf(const uint16_t* tile, uint64_t leading_bytes = 16) {
   const auto address = static_cast<uint64_t>(__cvta_generic_to_shared(tile));
   return (address & 0x3ffff) >> 4 | (leading_bytes >> 4) << 16 | uint64_t{1024 >> 4} << 32 |

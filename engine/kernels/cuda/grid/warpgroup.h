@@ -10,20 +10,21 @@
 // (SwizzledPiece), which the ISA calls 128-byte swizzle.
 //
 //   template <int kColumns>
-//   void MultiplyWarpgroup(float (&c)[kColumns / 2], const uint16_t* a, const uint16_t* b, bool adds)
-//     begins C [64, kColumns] = A B^T, or C += that, over 16 numbers of the rows of A (64 rows) and B
-//     (kColumns rows: 8, 16, 32, 64, 128 or 192). a and b are tiles, plus the first number's place in
-//     a row, 0, 16, 32 or 48. Thread 32 w + 4 g + t of the four warps has in c[4 i + j] row 16 w + g
-//     (j < 2) or 16 w + g + 8, column 8 i + 2 t + j % 2.
+//   void MultiplyWarpgroup(float (&c)[kColumns / 2], const uint16_t* a, const uint16_t* b,
+//                          bool adds)
+//     begins C [64, kColumns] = A B^T, or C += that, over 16 numbers of the rows of A (64 rows) and
+//     B (kColumns rows: 8, 16, 32, 64, 128 or 192). a and b are tiles, plus the first number's
+//     place in a row, 0, 16, 32 or 48. Thread 32 w + 4 g + t of the four warps has in c[4 i + j]
+//     row 16 w + g (j < 2) or 16 w + g + 8, column 8 i + 2 t + j % 2.
 //   template <int kColumns>
-//   void AddWarpgroupTransposed(float (&c)[kColumns / 2], const uint32_t (&a)[4], const uint16_t* b,
-//                               int64_t stride)
-//     begins C [64, kColumns] += A B over 16 rows of B, for 64 or 128 columns. Of A each warp has its 16
-//     rows in registers, as for MultiplyTiles (mma.h). b is row 0 or another multiple of 16 of a tile of
-//     64 columns; the tile of the next 64 columns begins `stride` numbers behind it.
-//   template <typename T, int n> void PinRegisters(T (&x)[n]) keeps the compiler from moving reads and
-//     writes of sums, or of A's registers, across it: it stands before BeginProducts and behind the
-//     WaitProducts after which they are used.
+//   void AddWarpgroupTransposed(float (&c)[kColumns / 2], const uint32_t (&a)[4],
+//                               const uint16_t* b, int64_t stride)
+//     begins C [64, kColumns] += A B over 16 rows of B, for 64 or 128 columns. Of A each warp has
+//     its 16 rows in registers, as for MultiplyTiles (mma.h). b is row 0 or another multiple of 16
+//     of a tile of 64 columns; the tile of the next 64 columns begins `stride` numbers behind it.
+//   template <typename T, int n> void PinRegisters(T (&x)[n]) keeps the compiler from moving reads
+//     and writes of sums, or of A's registers, across it: it stands before BeginProducts and behind
+//     the WaitProducts after which they are used.
 //   void BeginProducts() stands before the first product after c or a register of A was written.
 //   void CommitProducts() ends a group of products.
 //   template <int n> void WaitProducts() waits for all but the last n groups. Until then nobody may

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
+#include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {
 
-constexpr int64_t kPageTokens = 64, kPages = 5, kTokens = 300, kKvHeads = 2, kGroup = 3;
+constexpr int64_t kPages = 5, kTokens = 300, kKvHeads = 2, kGroup = 3;
 
 // One sequence whose rows are all computed at once.
 class Sequence {

@@ -1,8 +1,8 @@
-// Products of few bf16 rows with bf16 weights, whose sums follow the order of k: one step of 16 after
-// another. Methods of cuBLASLt that do not cut a sum add it up like this, and read a weight of few
-// columns with a part of the device only. Here a warp computes eight columns, the fewest that tensor
-// cores take. Weights and rows are copied to shared memory some stages ahead, so that the memory is
-// busy.
+// Products of few bf16 rows with bf16 weights, whose sums follow the order of k: one step of 16
+// after another. Methods of cuBLASLt that do not cut a sum add it up like this, and read a weight
+// of few columns with a part of the device only. Here a warp computes eight columns, the fewest
+// that tensor cores take. Weights and rows are copied to shared memory some stages ahead, so that
+// the memory is busy.
 
 #include "engine/kernels/cuda/grid/mma.h"
 #include "engine/kernels/cuda/products/products.h"

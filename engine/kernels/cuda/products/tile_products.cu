@@ -74,8 +74,8 @@ __device__ inline Piece ReadPiece(const void* row, int64_t at, int64_t row_bytes
   return piece;
 }
 
-// The weights that a warp of FewRowsKernel reads from some successive blocks before it multiplies. The
-// rows' numbers of these blocks are copied to shared memory at the same time.
+// The weights that a warp of FewRowsKernel reads from some successive blocks before it multiplies.
+// The rows' numbers of these blocks are copied to shared memory at the same time.
 template <typename Format, int kColumns, int kRows>
 struct Batch {
   static constexpr int kChunks = Format::kChunks;
@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(kThreads) FewRowsKernel(ProductKernelArgs a) {
   float* const of_warp = partial + eighth * WeightBatch::kWarpFloats;
   for (int64_t block = FirstBlock<Format>(a, eighth); block < end; block += WeightBatch::kBlocks) {
     // All numbers of a batch are loaded before any is used: so many bytes are on their way that the
-    // memory is busy (32 KiB of weights a block, 16 KiB of those of 8 bits and more than 16 rows). A
-    // lane reads only the rows that it copied.
+    // memory is busy (32 KiB of weights a block, 16 KiB of those of 8 bits and more than 16 rows).
+    // A lane reads only the rows that it copied.
     WeightBatch batch;
     BeginRows<Format, kColumns>(a, x, block, of_warp);
     ReadBatch(a, first_column, block, end, batch);

@@ -3,9 +3,9 @@
 // through a ring of tiles of 64 k.
 //
 // The order of sums is the same for all numbers of rows: the products of an eighth of n_in are
-// summed in steps of 16 k, one after another, then the eighths are added in order. A block takes the
-// eighths in turn; where blocks would be fewer than the device's multiprocessors, eight blocks take
-// one each, leave their sums in memory, and the last of them to come adds them.
+// summed in steps of 16 k, one after another, then the eighths are added in order. A block takes
+// the eighths in turn; where blocks would be fewer than the device's multiprocessors, eight blocks
+// take one each, leave their sums in memory, and the last of them to come adds them.
 
 #include <algorithm>
 
@@ -70,9 +70,9 @@ __device__ inline Place PlaceOfBlock(const ProductKernelArgs& a) {
           int64_t{blockIdx.x - column_tile * row_tiles} * kRows};
 }
 
-// Begins to copy a piece of every 32nd row from `row` on: of operand rows that begin at `from`, where
-// `last` is the last one there is, to those of a tile, where the piece lies at `to` in the first of
-// them.
+// Begins to copy a piece of every 32nd row from `row` on: of operand rows that begin at `from`,
+// where `last` is the last one there is, to those of a tile, where the piece lies at `to` in the
+// first of them.
 template <int kTileRows>
 __device__ inline void CopyRows(const std::byte* from, int64_t row_bytes, int row, int last,
                                 bool is_there, uint16_t* to) {
@@ -87,8 +87,8 @@ __device__ inline void CopyRows(const std::byte* from, int64_t row_bytes, int ro
   }
 }
 
-// Begins to fill a stage with tile `tile` of both operands, and ends a group of copies, an empty one
-// from tile `end` on, so that groups count tiles. The rows past an operand's last repeat it.
+// Begins to fill a stage with tile `tile` of both operands, and ends a group of copies, an empty
+// one from tile `end` on, so that groups count tiles. The rows past an operand's last repeat it.
 template <int kRows>
 __device__ inline void FillStage(const ProductKernelArgs& a, const Place& place, int64_t tile,
                                  int64_t end, uint16_t* stage) {

@@ -78,7 +78,7 @@ __device__ inline double LanesTotal(double x, double* lanes) {
   return total;
 }
 
-// Whether a row draws from other logits than the raw ones.
+// Returns whether a row draws from other logits than the raw ones.
 __device__ inline bool IsAdjusted(const SampleRow& row) {
   return row.n_adjustments > 0 || row.first_mask_word >= 0;
 }

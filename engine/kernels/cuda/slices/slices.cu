@@ -2,13 +2,14 @@
 
 #include <cfloat>
 
+#include "engine/base/round_up.h"
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/cuda/launches.h"
 
 namespace lowkey {
 namespace {
 
-constexpr int kPage = 64;               // tokens
+constexpr int kPage = kPageTokens;
 constexpr int kTokens = kPage / kWarp;  // tokens of a page per lane
 constexpr int kWarps = 8;
 

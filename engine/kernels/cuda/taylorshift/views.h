@@ -4,12 +4,13 @@
 // The inputs of TaylorShift's kernels: features, pages, pieces and panels of a state. Included by
 // .cu files.
 
+#include "engine/base/round_up.h"
 #include "engine/kernels/cuda/grid/grid.h"
 #include "engine/kernels/device/taylorshift.h"
 
 namespace lowkey::taylor {
 
-inline constexpr int kPage = 64;    // tokens
+inline constexpr int kPage = kPageTokens;
 inline constexpr int kDepth = 32;   // features of a panel of the state
 inline constexpr int kColumns = 4;  // fp32 numbers of 16 bytes
 

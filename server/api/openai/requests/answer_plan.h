@@ -14,16 +14,16 @@
 
 namespace lowkey {
 
-// How the texts of a conversation's answer are taken apart.
+// ChatParsing says how the texts of a conversation's answer are taken apart.
 struct ChatParsing {
   ToolFormat format = ToolFormat::kNone;  // calls of tools are looked for in this format
   ToolParserOptions options = {};
   bool is_named_call = false;  // the request names the tool that the answer calls
 };
 
-// Finds how the answer's text is read, and has the request, whose input is the conversation, ask for
-// such a text. INVALID_ARGUMENT if calls are asked for beside another form of the answer; errors of
-// TextService::Render.
+// Finds how the answer's text is read, and has the request, whose input is the conversation, ask
+// for such a text. INVALID_ARGUMENT if calls are asked for beside another form of the answer;
+// errors of TextService::Render.
 absl::StatusOr<ChatParsing> PlanAnswer(const TextService& service, const OpenAiOptions& options,
                                        const RpcContext& context, const RequestedTools& tools,
                                        GenerationRequest& request);

@@ -46,8 +46,8 @@ class Fields {
   // UNIMPLEMENTED if the field is there. `reason` may be empty.
   absl::Status Refuse(const char* key, std::string_view reason = "");
 
-  // Refuse a field that was not asked for with INVALID_ARGUMENT and code unknown_parameter. CheckAll
-  // does so whatever the server's policy is.
+  // Refuse a field that was not asked for with INVALID_ARGUMENT and code unknown_parameter.
+  // CheckAll does so whatever the server's policy is.
   absl::Status CheckRest(UnknownFields policy) const;
   absl::Status CheckAll() const { return FindUnknown(""); }
 

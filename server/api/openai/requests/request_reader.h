@@ -18,7 +18,7 @@ namespace lowkey {
 // The most choices of one call: prompts times n.
 inline constexpr size_t kMaxCallChoices = 64;
 
-// What completions and chats have in common.
+// CommonRequest holds what completions and chats have in common.
 struct CommonRequest {
   std::string model;          // as the client named it
   GenerationRequest request;  // without its input; its model is empty, as there is only one

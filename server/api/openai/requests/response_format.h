@@ -11,9 +11,9 @@
 
 namespace lowkey {
 
-// Reads OpenAI's `response_format`, and what vLLM calls `structured_outputs` and `guided_*`: at most
-// one form. `body` is the text that `fields` was parsed from. INVALID_ARGUMENT naming the field; what
-// a form means is checked where it is compiled.
+// Reads OpenAI's `response_format`, and what vLLM calls `structured_outputs` and `guided_*`: at
+// most one form. `body` is the text that `fields` was parsed from. INVALID_ARGUMENT naming the
+// field; what a form means is checked where it is compiled.
 absl::Status ReadResponseFormat(Fields& fields, const std::string& body,
                                 std::optional<ResponseFormat>& format);
 

@@ -16,14 +16,14 @@ struct CallableTool {
   std::string parameters;  // a JSON Schema
 };
 
-// Whether the answer calls tools.
+// CallChoice says whether the answer calls tools.
 enum class CallChoice {
   kFree,      // the model decides
   kRequired,  // it calls one tool or more
   kNamed      // it calls one tool, which the request names
 };
 
-// What a request says of tools.
+// RequestedTools holds what a request says of tools.
 struct RequestedTools {
   std::string json = {};  // the tools that the template sees, each as the client wrote it
   CallChoice choice = CallChoice::kFree;
@@ -32,9 +32,9 @@ struct RequestedTools {
 };
 
 // Reads `tools`, `tool_choice` and `parallel_tool_calls`; `body` is the text that `fields` was
-// parsed from. Tools that a choice of type "allowed_tools" does not name are left out. INVALID_ARGUMENT
-// naming the field, or UNIMPLEMENTED for tools and choices of other types. What the schemas say is
-// checked where they are compiled.
+// parsed from. Tools that a choice of type "allowed_tools" does not name are left out.
+// INVALID_ARGUMENT naming the field, or UNIMPLEMENTED for tools and choices of other types. What
+// the schemas say is checked where they are compiled.
 absl::StatusOr<RequestedTools> ReadTools(Fields& fields, const std::string& body);
 
 }  // namespace lowkey

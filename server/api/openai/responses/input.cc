@@ -124,8 +124,8 @@ std::string ToolsOfChat(const json& tools, std::string_view text) {
   return chat + "]";
 }
 
-// Returns a `tool_choice` as chats have it: they keep the mode and the tools of one that allows some
-// tools in an object of its own.
+// Returns a `tool_choice` as chats have it: they keep the mode and the tools of one that allows
+// some tools in an object of its own.
 std::string ToolChoiceOfChat(const json& choice, std::string_view text) {
   if (!choice.is_object() || choice.value("type", json()) != "allowed_tools") {
     return ToolOfChat(choice, text);

@@ -13,7 +13,7 @@
 
 namespace lowkey {
 
-// Whether an answer is streamed as typed events.
+// ResponseForm says whether an answer is streamed as typed events.
 enum class ResponseForm { kWhole, kStream };
 
 // Writes the typed events of a stream, numbered from 0; of a whole answer nothing.

@@ -25,11 +25,11 @@ class CallScanner {
   explicit CallScanner(CallRules rules = {}) : rules_(rules) {}
 
   // Takes a byte from the object's brace on; white space before it is taken too. kDone: the byte
-  // closes the object. kError: the byte cannot belong to a call, or it would close one that is none.
-  // Appends what the byte adds to the arguments once the call has begun.
+  // closes the object. kError: the byte cannot belong to a call, or it would close one that is
+  // none. Appends what the byte adds to the arguments once the call has begun.
   Scan Add(char c, std::string& arguments);
 
-  // Whether the name is known and the arguments have begun.
+  // Returns whether the name is known and the arguments have begun.
   bool has_begun() const { return has_begun_; }
   const std::string& name() const { return name_; }
 

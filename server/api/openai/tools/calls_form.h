@@ -11,7 +11,8 @@
 namespace lowkey {
 
 // Returns the form of an answer that calls the tools, as a model writes it whose template has this
-// text: what the parser of the format takes for calls, and nothing else. `format` must not be kNone.
+// text: what the parser of the format takes for calls, and nothing else. `format` must not be
+// kNone.
 ToolCallsForm CallsFormOf(ToolFormat format, std::string_view template_text,
                           const std::vector<CallableTool>& tools, bool is_parallel);
 

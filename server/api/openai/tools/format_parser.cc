@@ -105,8 +105,8 @@ FormatParser::Match FormatParser::MatchMarker(char c, std::string_view marker) {
   return Match::kWhole;
 }
 
-// A marker's first byte occurs nowhere else in it, so that a byte that breaks a match can only begin
-// the next one.
+// A marker's first byte occurs nowhere else in it, so that a byte that breaks a match can only
+// begin the next one.
 bool FormatParser::TakeText(char c, std::string_view marker) {
   Match match = MatchMarker(c, marker);
   if (match == Match::kNone && n_matched_ > 0) {

@@ -19,8 +19,8 @@ namespace lowkey {
 void AppendText(ToolEvent::Kind kind, int index, std::string_view text,
                 std::vector<ToolEvent>& events);
 
-// What the parsers of all formats share: they take a byte at a time, so that their events cannot
-// depend on how the text is cut.
+// FormatParser holds what the parsers of all formats share: they take a byte at a time, so that
+// their events cannot depend on how the text is cut.
 class FormatParser : public ToolParser {
  public:
   FormatParser();
@@ -31,19 +31,20 @@ class FormatParser : public ToolParser {
  protected:
   // Takes the next byte.
   virtual void Take(char c) = 0;
-  // Takes the text up to the marker, which it begins with or looks for; a byte of the text is content
-  // unless it may begin the marker, or is white space that the marker may follow. Returns whether the
-  // marker is whole. held() is the white space and the marker then.
+  // Takes the text up to the marker, which it begins with or looks for; a byte of the text is
+  // content unless it may begin the marker, or is white space that the marker may follow. Returns
+  // whether the marker is whole. held() is the white space and the marker then.
   bool TakeText(char c, std::string_view marker);
-  // Holds a byte and matches it with the rest of the marker, whose first n_matched() bytes are held.
+  // Holds a byte and matches it with the rest of the marker, whose first n_matched() bytes are
+  // held.
   enum class Match { kMore, kWhole, kNone };
   Match MatchMarker(char c, std::string_view marker);
 
   // Takes a byte of a call's JSON object: kDone ends the call. kError: the object is none, what was
   // held has become content, and the byte is still to be taken.
   Scan TakeCall(char c, CallScanner& scanner);
-  // The same, and sets the parser's state: `after_call` once the call has ended, `text` once what was
-  // held has become content. Takes the byte in every case.
+  // The same, and sets the parser's state: `after_call` once the call has ended, `text` once what
+  // was held has become content. Takes the byte in every case.
   template <typename State>
   void TakeCall(char c, CallScanner& scanner, State& state, State after_call, State text) {
     const Scan scan = TakeCall(c, scanner);
@@ -58,7 +59,7 @@ class FormatParser : public ToolParser {
   void DropHeld();     // as the format's own
   void DropLast(size_t n) { held_.resize(held_.size() - std::min(n, held_.size())); }
   const std::string& held() const { return held_; }
-  // Whether only white space is held.
+  // Returns whether only white space is held.
   bool HoldsOnlySpace() const;
 
   void BeginCall(const std::string& name, std::string id);
@@ -82,8 +83,8 @@ class FormatParser : public ToolParser {
 std::unique_ptr<ToolParser> MakeHermesParser();
 std::unique_ptr<ToolParser> MakeLlama3Parser();
 std::unique_ptr<ToolParser> MakeMistralParser();
-// Takes what stands between <think> and </think> out of the beginning of the text, and hands the rest
-// on.
+// Takes what stands between <think> and </think> out of the beginning of the text, and hands the
+// rest on.
 std::unique_ptr<ToolParser> MakeReasoningParser(bool begins_inside,
                                                 std::unique_ptr<ToolParser> rest);
 

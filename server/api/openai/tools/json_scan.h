@@ -6,7 +6,8 @@
 
 namespace lowkey {
 
-// What a byte was to a scanner. kPast: the value has ended before the byte, which is not its own.
+// Scan says what a byte was to a scanner. kPast: the value has ended before the byte, which is not
+// its own.
 enum class Scan { kMore, kDone, kPast, kError };
 
 inline bool IsJsonSpace(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }

@@ -1,5 +1,5 @@
-// Llama's calls: the whole answer is {"name": ..., "parameters": {...}}, with a semicolon between two
-// of them, or name.call(key="value") behind a tag.
+// Llama's calls: the whole answer is {"name": ..., "parameters": {...}}, with a semicolon between
+// two of them, or name.call(key="value") behind a tag.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -46,7 +46,7 @@ class ToolParser {
 };
 
 struct ToolParserOptions {
-  // Whether the text may begin with <think>; that of kHermes always may.
+  // Says whether the text may begin with <think>; that of kHermes always may.
   bool may_reason = false;
   bool begins_in_reasoning = false;  // EndsInReasoning of the prompt
   bool is_single_call = false;       // the calls after the first one are left out

@@ -68,8 +68,8 @@ TEST(AppendRowBlocks, LongestWorkComesFirstAndAfterWhatIsThere) {
   EXPECT_EQ(tasks[3].first_row, 0);
 }
 
-// A sequence whose keys and values are in its pages. Its rows [n_tokens, ld] hold the queries of all
-// heads, a key and a value of the one KV head, and perhaps more.
+// A sequence whose keys and values are in its pages. Its rows [n_tokens, ld] hold the queries of
+// all heads, a key and a value of the one KV head, and perhaps more.
 struct WrittenSequence {
   WrittenSequence(const AttentionGeometry& g, const float* rows, int64_t n_tokens, int64_t ld)
       : cache(*Cache::Create(RoundUp(n_tokens, kPageTokens) / kPageTokens * PageBytes(g),

@@ -214,7 +214,8 @@ TEST_P(CudaRowsTest, RotatesKeysIntoPages) {
   RotatesIntoPages<uint16_t>(device_, GetParam(), StorageType::kBFloat16);
 }
 
-// Rows in bf16 give what the same numbers in fp32 give; values, here narrower than keys, are widened.
+// Rows in bf16 give what the same numbers in fp32 give; values, here narrower than keys, are
+// widened.
 TEST_P(CudaRowsTest, ReadsRoundedRows) {
   const int64_t half = GetParam(), head_dim = 2 * half, n_rows = 3, n_values = 2 * head_dim - 1;
   const int64_t ld = 5 * head_dim + n_values;

@@ -86,8 +86,8 @@ class EventStreamTest : public ::testing::Test {
   absl::Time begin_;
 };
 
-// A tick that is too early is dated from before the last write, one that is due from after it: so the
-// time that the test itself takes does not matter.
+// A tick that is too early is dated from before the last write, one that is due from after it: so
+// the time that the test itself takes does not matter.
 TEST_F(EventStreamTest, StatusWaitsFiveSecondsForTheFirstEvent) {
   Run([this] { event_streams_.Tick(*loop_, begin_ + absl::Milliseconds(4900)); });
   EXPECT_EQ(exchange_.http_status, 0);

@@ -1,5 +1,5 @@
-// Calls of tools that `tool_choice` asks for, and reasoning, over a real server whose engine the test
-// plays.
+// Calls of tools that `tool_choice` asks for, and reasoning, over a real server whose engine the
+// test plays.
 #include <gmock/gmock.h>
 
 #include <future>

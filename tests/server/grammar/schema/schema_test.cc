@@ -329,7 +329,8 @@ TEST(SchemaErrorTest, HostileSchemasEndWithinTheBudget) {
           "maxItems":1000,"items":{"type":"string","minLength":60000}}})",
       R"({"type":"string","pattern":"^(.{0,500}a){0,500}$","maxLength":60000})",
       R"({"type":"number","minimum":1e400,"maximum":1e-400})",
-      R"({"items":{"$ref":"#"},"properties":{"a":{"$ref":"#/items"},"b":{"$ref":"#/properties/a"}}})"};
+      R"({"items":{"$ref":"#"},
+          "properties":{"a":{"$ref":"#/items"},"b":{"$ref":"#/properties/a"}}})"};
   for (const std::string& schema : hostile) {
     Budget budget;
     const auto grammar = CompileJsonSchema(schema, budget);

@@ -99,8 +99,8 @@ struct KindTrial {
   double weighted_us = 0;
 };
 
-// Returns the members' times for a load, the fastest first: of those that are proposed for it or for
-// the loads beside it, and of all where there are none.
+// Returns the members' times for a load, the fastest first: of those that are proposed for it or
+// for the loads beside it, and of all where there are none.
 using TimedMethods = std::vector<std::pair<double, const ProductMethod*>>;
 absl::StatusOr<TimedMethods> TimeMembers(ProductTrial& trial, const Kind& kind, size_t load) {
   const absl::Span<const ProductLoad> loads = trial.loads();

@@ -19,7 +19,7 @@ struct LtContext {
   absl::Span<std::byte> workspace;
 };
 
-// Whether the sum of an element may be split, and its parts added in another order.
+// SumOrder says whether the sum of an element may be split, and its parts added in another order.
 enum class SumOrder { kInOneGo, kAny };
 
 // Returns the number of a method's algorithm in cuBLASLt.
@@ -27,8 +27,8 @@ int32_t AlgorithmOf(const cublasLtMatmulAlgo_t& method);
 
 // A product as cuBLASLt describes it, by columns: y^T [n_out, n_rows] = W x^T, where our W [n_out,
 // n_in] is its [n_in, n_out], transposed. Sums are fp32 (CUBLAS_COMPUTE_32F; fp32 weights are not
-// rounded to TF32). The result goes to args.rounded, in bf16, where that is set, and else to args.y;
-// with a bias only args.y can be written.
+// rounded to TF32). The result goes to args.rounded, in bf16, where that is set, and else to
+// args.y; with a bias only args.y can be written.
 class LtProduct {
  public:
   // Returns whether cuBLASLt can take the addresses: all are multiples of 16 bytes.

@@ -21,8 +21,8 @@ constexpr ProductLoad kLoads[] = {{1, 4},   {16, 4},  {32, 2},    {64, 4},   {12
 constexpr int64_t kMostRows = 2048;
 constexpr int64_t kMostResultBytes = int64_t{256} << 20;
 constexpr int kTimes = 3;
-// Rows whose bits are compared, beside the borders of tiles of rows, and rows that are compared with
-// the plain kernel's.
+// Rows whose bits are compared, beside the borders of tiles of rows, and rows that are compared
+// with the plain kernel's.
 constexpr int64_t kTriedRows[] = {0, 7, 15, 23, 40, 63, 90, 127, 191, 255, 300, 511, 1023, 2047};
 constexpr int64_t kComparedRows[] = {0, 63, 191, 511};
 
@@ -233,8 +233,8 @@ absl::StatusOr<std::vector<float>> ProductTrial::RowOf(int64_t row, int64_t n_ro
 
 absl::StatusOr<bool> ProductTrial::IsRight(
     absl::FunctionRef<const ProductMethod&(int64_t)> method_for) {
-  // The tolerance is a share of the row's largest number. Another order of a sum changes 1e-6 of it,
-  // another rounding to bf16 4e-3.
+  // The tolerance is a share of the row's largest number. Another order of a sum changes 1e-6 of
+  // it, another rounding to bf16 4e-3.
   const float tolerance = output_ == ProductOutput::kFloat ? 1e-3f : 1e-2f;
   for (const int64_t row : kComparedRows) {
     if (row >= most_rows_) break;

@@ -14,8 +14,9 @@
 
 namespace lowkey {
 
-// How products with a weight are computed: by a method of cuBLASLt, or by our own warpgroups, tiles,
-// plain kernel, or that for few rows whose sums follow the order of k (products.h).
+// ProductMethod says how products with a weight are computed: by a method of cuBLASLt, or by one of
+// our own kernels: warpgroups, tiles, the plain kernel, or the kernel for few rows whose sums
+// follow the order of k (products.h).
 enum class OwnKernel { kPlain, kTiles, kWarpgroups, kInOrder };
 using ProductMethod = std::variant<OwnKernel, cublasLtMatmulAlgo_t>;
 
@@ -34,7 +35,7 @@ using MultiplyBy = absl::FunctionRef<absl::Status(const ProductArgs&, const Prod
 absl::StatusOr<double> MedianMicroseconds(const LtContext& context, const ProductArgs& args,
                                           const ProductMethod& method, MultiplyBy multiply);
 
-// How many rows steps have, and how often: most steps generate.
+// ProductLoad says how many rows steps have, and how often: most steps generate.
 struct ProductLoad {
   int64_t n_rows;
   double weight;
@@ -59,16 +60,16 @@ class ProductTrial {
   std::vector<ProductMethod> OwnMethods(MethodsToTry wanted, bool has_warpgroups) const;
   // Returns whether OwnKernel::kInOrder takes the weight.
   bool TakesInOrder() const;
-  // Returns the methods that cuBLASLt proposes for that many rows, and that run with every number of
-  // rows, with and without a bias.
+  // Returns the methods that cuBLASLt proposes for that many rows, and that run with every number
+  // of rows, with and without a bias.
   std::vector<ProductMethod> CublasMethods(int64_t n_rows) const;
   // Returns the time of a product; infinite where the method does not run.
   absl::StatusOr<double> Time(int64_t n_rows, const ProductMethod& method);
   absl::StatusOr<RowBits> BitsAlone(const ProductMethod& method);
   // Returns one row's numbers, added to another's where results are fp32.
   absl::StatusOr<std::vector<float>> Accumulated(const ProductMethod& method);
-  // Returns whether tried rows have the bits among others, in products of more than fewer_rows rows,
-  // up to n_rows.
+  // Returns whether tried rows have the bits among others, in products of more than fewer_rows
+  // rows, up to n_rows.
   absl::StatusOr<bool> KeepsBits(int64_t fewer_rows, int64_t n_rows, const ProductMethod& method,
                                  const RowBits& bits);
   // Returns whether rows of products of few and of many rows, by the methods that method_for gives

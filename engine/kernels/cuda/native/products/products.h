@@ -22,9 +22,9 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 
-// Products with a device's weights. The methods of a shape give a row the same bits for every number
-// of rows. (Rows at addresses that a method does not take, which is a matter of place and not of
-// number, go to the plain kernel.)
+// Products with a device's weights. The methods of a shape give a row the same bits for every
+// number of rows. (Rows at addresses that a method does not take, which is a matter of place and
+// not of number, go to the plain kernel.)
 class Products {
  public:
   // has_warpgroups: the device computes MultiplyByWarpgroups (products.h).

@@ -27,8 +27,8 @@ AtpOptions Calibrated(int32_t sinks, int32_t refine_tokens) {
   return options;
 }
 
-// Computes what the last row reads, in double: tokens before the window from the index, but for the chosen
-// ones, and all others exactly. [n_heads][kDim].
+// Computes what the last row reads, in double: tokens before the window from the index, but for the
+// chosen ones, and all others exactly. [n_heads][kDim].
 class Reference {
  public:
   Reference(const AttentionRows& rows, const AtpOptions& options) : rows_(rows), options_(options) {
@@ -70,8 +70,8 @@ class Reference {
     return TokenIndex::RestKeys(kGeometry).bytes() + TokenIndex::RestValues(kGeometry).bytes();
   }
 
-  // Returns what a chosen far token's vector is read as: the exact one, or the sum of what the index and
-  // the rest have of it.
+  // Returns what a chosen far token's vector is read as: the exact one, or the sum of what the
+  // index and the rest have of it.
   std::vector<double> Whole(const float* exact, const TokenIndex::Half& half,
                             const IndexedPage::Half& page, const TokenRest::Half& rest,
                             const std::byte* kept, int64_t token) const {

@@ -143,8 +143,8 @@ TEST_P(CudaAttentionTest, SpreadSpansHaveTheBitsOfOneBlock) {
   }
 }
 
-// The grid's warpgroups multiply in the order of its warps. Nearly 128 rows, rows that see nothing of
-// a page that others see, spans that are folded and spans that are joined.
+// The grid's warpgroups multiply in the order of its warps. Nearly 128 rows, rows that see nothing
+// of a page that others see, spans that are folded and spans that are joined.
 TEST(WarpgroupAttentionTest, HasTheBitsOfTensorTiles) {
   if (!IsEmulated(KernelTestDevice())) GTEST_SKIP() << "a device tries it when a model is loaded";
   const auto many = [](Sequence& sequence, Rows rows, Spans spans, Way way) {

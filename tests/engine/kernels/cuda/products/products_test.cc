@@ -186,7 +186,8 @@ TEST(WarpgroupProductsTest, RowsKeepTheirBitsAmongManyAndAfterAProduct) {
 TEST(OrderedProductsTest, SumsFollowTheOrderOfK) {
   EmulatedDevice device;
   ThreadPool pool(1);
-  // Blocks of one, two and four warps; the last has more columns, and a stage more k, than there are.
+  // Blocks of one, two and four warps; the last has more columns, and a stage more k, than there
+  // are.
   for (const auto& [n_out, n_in] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 8}, {33, 1096}, {4101, 24}, {8197, 136}}) {
     const std::vector<float> weights = Random(n_out * n_in, 1), x = Random(16 * n_in, 2),

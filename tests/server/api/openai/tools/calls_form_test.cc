@@ -1,5 +1,5 @@
-// Texts that are drawn under the form of a tool format are calls to the format's parser, and nothing
-// else, with arguments that their schemas accept.
+// Texts that are drawn under the form of a tool format are calls to the format's parser, and
+// nothing else, with arguments that their schemas accept.
 #include "server/api/openai/tools/calls_form.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Answers of models with tools, in the formats that their templates teach, and texts that are almost
-// in them.
+// Answers of models with tools, in the formats that their templates teach, and texts that are
+// almost in them.
 #include "server/api/openai/tools/tool_parser.h"
 
 #include <gmock/gmock.h>

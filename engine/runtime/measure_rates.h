@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_RUNTIME_CALIBRATE_H_
-#define LOWKEY_ENGINE_RUNTIME_CALIBRATE_H_
+#ifndef LOWKEY_ENGINE_RUNTIME_MEASURE_RATES_H_
+#define LOWKEY_ENGINE_RUNTIME_MEASURE_RATES_H_
 
 #include <cstdint>
 #include <functional>
@@ -51,4 +51,4 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_RUNTIME_CALIBRATE_H_
+#endif  // LOWKEY_ENGINE_RUNTIME_MEASURE_RATES_H_

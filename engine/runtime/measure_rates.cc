@@ -1,4 +1,4 @@
-#include "engine/runtime/calibrate.h"
+#include "engine/runtime/measure_rates.h"
 
 #include <algorithm>
 #include <memory>
@@ -38,8 +38,9 @@ std::vector<float> RandomFloats(int64_t n) {
 
 double Since(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - start); }
 
-// One mechanism over one layer of a model's shape. A step of `chunk_tokens` rows or fewer is planned
-// once and attends n_times, as a model does for its layers: a device is waited for once a step.
+// One mechanism over one layer of a model's shape. A step of `chunk_tokens` rows or fewer is
+// planned once and attends n_times, as a model does for its layers: a device is waited for once a
+// step.
 class LayerBench {
  public:
   LayerBench(MechanismSetup setup, ThreadPool& pool, Place& place, int64_t chunk_tokens,
