@@ -82,7 +82,7 @@ absl::Status RunCrossover(const FlagValues& flags) {
   if (flags.Switch("theory")) {
     return PrintTheory(flags);
   }
-  CalibrationOptions options;
+  RateOptions options;
   LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(options.lengths, ReadLengths(flags));
   LK_ASSIGN_OR_RETURN(options.mechanisms, ReadMechanisms(flags));
@@ -92,25 +92,25 @@ absl::Status RunCrossover(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
   LK_RETURN_IF_ERROR(ReadCalibration(flags, model, *weights, options.engine));
-  Calibration calibration;
+  MeasuredRates rates;
   {
     ProgressBar bar(stderr, "measuring");
-    LK_ASSIGN_OR_RETURN(calibration, Calibrate(*weights, options, [&](int64_t done, int64_t all) {
+    LK_ASSIGN_OR_RETURN(rates, MeasureRates(*weights, options, [&](int64_t done, int64_t all) {
                           bar.Show(done, all);
                         }));
   }
   if (flags.IsGiven("output")) {
-    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ProfileJson(calibration.profile)));
+    LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ProfileJson(rates.profile)));
   }
   const nlohmann::ordered_json report =
-      CalibrationReport(calibration, absl::StrCat("lowkey crossover: ", name),
-                        options.engine.device == nullptr ? std::string(Kernels().name)
-                                                         : options.engine.device->name());
+      RatesReport(rates, absl::StrCat("lowkey crossover: ", name),
+                  options.engine.device == nullptr ? std::string(Kernels().name)
+                                                   : options.engine.device->name());
   if (flags.IsGiven("html")) {
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("html"), ReportPage(report)));
   }
-  std::printf("%s", flags.Switch("json") ? (ReportJson(report) + "\n").c_str()
-                                         : CalibrationText(calibration).c_str());
+  std::printf(
+      "%s", flags.Switch("json") ? (ReportJson(report) + "\n").c_str() : RatesText(rates).c_str());
   return absl::OkStatus();
 }
 

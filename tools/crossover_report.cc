@@ -17,39 +17,38 @@ using Json = nlohmann::ordered_json;
 // What a chart and a column of the tables show.
 struct Quantity {
   const char *title, *name, *unit;
-  double (*value)(const CalibrationPoint&);
+  double (*value)(const RatePoint&);
 };
 constexpr Quantity kQuantities[] = {
-    {"Prefill of a prompt", "prefill", "s",
-     [](const CalibrationPoint& p) { return p.prefill_seconds; }},
+    {"Prefill of a prompt", "prefill", "s", [](const RatePoint& p) { return p.prefill_seconds; }},
     {"Decoding a token", "decode", "ms/token",
-     [](const CalibrationPoint& p) { return 1e3 * p.decode_seconds; }},
+     [](const RatePoint& p) { return 1e3 * p.decode_seconds; }},
     {"Cache of a sequence", "cache", "MiB",
-     [](const CalibrationPoint& p) { return static_cast<double>(p.cache_bytes) / (1 << 20); }},
+     [](const RatePoint& p) { return static_cast<double>(p.cache_bytes) / (1 << 20); }},
 };
 
-const MechanismCalibration* StandardOf(const Calibration& c) {
-  for (const MechanismCalibration& m : c.mechanisms) {
+const MechanismRates* StandardOf(const MeasuredRates& c) {
+  for (const MechanismRates& m : c.mechanisms) {
     if (m.options.mechanism == Mechanism::kStandard) return &m;
   }
   return nullptr;
 }
 
-CostCurve CurveOf(const MechanismCalibration& m, const Quantity& quantity) {
+CostCurve CurveOf(const MechanismRates& m, const Quantity& quantity) {
   CostCurve curve;
-  for (const CalibrationPoint& p : m.points) {
+  for (const RatePoint& p : m.points) {
     curve.emplace_back(static_cast<double>(p.n_tokens), quantity.value(p));
   }
   return curve;
 }
 
-ReportTable CostTable(const MechanismCalibration& m) {
+ReportTable CostTable(const MechanismRates& m) {
   ReportTable table{AttentionLabel(m.options), {"tokens"}};
   for (const Quantity& quantity : kQuantities) {
     table.columns.push_back(absl::StrCat(quantity.name, " ", quantity.unit));
   }
   table.columns.push_back("decode Gmac/s");
-  for (const CalibrationPoint& p : m.points) {
+  for (const RatePoint& p : m.points) {
     auto& row = table.rows.emplace_back();
     row.push_back(absl::StrCat(p.n_tokens));
     for (const Quantity& quantity : kQuantities) row.push_back(NumberText(quantity.value(p)));
@@ -59,11 +58,11 @@ ReportTable CostTable(const MechanismCalibration& m) {
 }
 
 // Without rows when there is nothing to compare with standard.
-ReportTable CrossoverTable(const Calibration& calibration) {
+ReportTable CrossoverTable(const MeasuredRates& rates) {
   ReportTable table{"Lengths from which a mechanism costs less than standard (-: from none)", {""}};
   for (const Quantity& quantity : kQuantities) table.columns.push_back(quantity.name);
-  const MechanismCalibration* standard = StandardOf(calibration);
-  for (const MechanismCalibration& m : calibration.mechanisms) {
+  const MechanismRates* standard = StandardOf(rates);
+  for (const MechanismRates& m : rates.mechanisms) {
     if (standard == nullptr || &m == standard) continue;
     auto& row = table.rows.emplace_back();
     row.push_back(AttentionLabel(m.options));
@@ -75,23 +74,23 @@ ReportTable CrossoverTable(const Calibration& calibration) {
   return table;
 }
 
-std::vector<ReportTable> Tables(const Calibration& calibration) {
+std::vector<ReportTable> Tables(const MeasuredRates& rates) {
   std::vector<ReportTable> tables;
-  for (const MechanismCalibration& m : calibration.mechanisms) tables.push_back(CostTable(m));
-  ReportTable crossovers = CrossoverTable(calibration);
+  for (const MechanismRates& m : rates.mechanisms) tables.push_back(CostTable(m));
+  ReportTable crossovers = CrossoverTable(rates);
   if (!crossovers.rows.empty()) tables.push_back(std::move(crossovers));
   return tables;
 }
 
 // One quantity against length, with every mechanism's line.
-Json QuantityChart(const Calibration& calibration, const Quantity& quantity) {
+Json QuantityChart(const MeasuredRates& rates, const Quantity& quantity) {
   Json chart = {{"title", quantity.title},
                 {"note", "Dashed verticals: from there on a mechanism costs less than standard"},
                 {"x", {{"label", "length"}, {"unit", "tokens"}, {"scale", "log"}, {"base", 2}}},
                 {"y", {{"label", quantity.name}, {"unit", quantity.unit}, {"scale", "log"}}},
                 {"series", Json::array()}};
-  const MechanismCalibration* standard = StandardOf(calibration);
-  for (const MechanismCalibration& m : calibration.mechanisms) {
+  const MechanismRates* standard = StandardOf(rates);
+  for (const MechanismRates& m : rates.mechanisms) {
     const CostCurve curve = CurveOf(m, quantity);
     Json series = {{"name", AttentionLabel(m.options)}, {"points", curve}};
     if (standard != nullptr && standard != &m) {
@@ -123,23 +122,22 @@ std::optional<double> MeasuredCrossover(const CostCurve& from, const CostCurve& 
   return crossover;
 }
 
-std::string CalibrationText(const Calibration& calibration) {
+std::string RatesText(const MeasuredRates& rates) {
   std::string text;
-  for (const ReportTable& table : Tables(calibration)) {
+  for (const ReportTable& table : Tables(rates)) {
     absl::StrAppend(&text, text.empty() ? "" : "\n", table.title, "\n", TableText(table, "  "));
   }
   return text;
 }
 
-Json CalibrationReport(const Calibration& calibration, const std::string& title,
-                       const std::string& place) {
+Json RatesReport(const MeasuredRates& rates, const std::string& title, const std::string& place) {
   Json report = BeginReport(title);
   report["machine"] = absl::StrCat(report["machine"].get<std::string>(), ", ", place);
   for (const Quantity& quantity : kQuantities) {
-    report["charts"].push_back(QuantityChart(calibration, quantity));
+    report["charts"].push_back(QuantityChart(rates, quantity));
   }
-  report["tables"] = Tables(calibration);
-  report.update(Json::parse(ProfileJson(calibration.profile)));
+  report["tables"] = Tables(rates);
+  report.update(Json::parse(ProfileJson(rates.profile)));
   return report;
 }
 

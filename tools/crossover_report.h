@@ -19,13 +19,13 @@ using CostCurve = std::vector<std::pair<double, double>>;
 std::optional<double> MeasuredCrossover(const CostCurve& from, const CostCurve& to);
 
 // Returns tables of time and memory by length, and of crossovers with standard.
-std::string CalibrationText(const Calibration& calibration);
+std::string RatesText(const MeasuredRates& rates);
 
 // Returns the report of client/report/page.h with the fields of ProfileJson besides: charts and
 // tables of prefill time, decode time and memory by length, and the crossovers with standard.
 // `title` names the model, `place` the instruction set or the device that computed.
-nlohmann::ordered_json CalibrationReport(const Calibration& calibration, const std::string& title,
-                                         const std::string& place);
+nlohmann::ordered_json RatesReport(const MeasuredRates& rates, const std::string& title,
+                                   const std::string& place);
 
 }  // namespace lowkey
 

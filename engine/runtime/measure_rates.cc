@@ -142,9 +142,9 @@ class LayerBench {
 };
 
 // The rates at every length. A prompt's rate is that of the whole prompt.
-std::vector<AttentionRate> RatesFrom(const MechanismCalibration& m) {
+std::vector<AttentionRate> RatesFrom(const MechanismRates& m) {
   std::vector<AttentionRate> rates;
-  for (const CalibrationPoint& p : m.points) {
+  for (const RatePoint& p : m.points) {
     rates.push_back({p.n_tokens, p.prefill_work / std::max(p.prefill_seconds, 1e-9),
                      p.decode_work / std::max(p.decode_seconds, 1e-9)});
   }
@@ -230,7 +230,7 @@ absl::Status MeasureDeviceLinear(const TensorView& weights, StorageType type, Th
   return SetLinearRates(n, multiply, profile);
 }
 
-absl::Status CheckLengths(const CalibrationOptions& options) {
+absl::Status CheckLengths(const RateOptions& options) {
   for (size_t i = 0; i < options.lengths.size(); ++i) {
     const int64_t n = options.lengths[i];
     if (n < kMinTokens || n > kMaxTokens || (i > 0 && n <= options.lengths[i - 1])) {
@@ -255,8 +255,8 @@ absl::Status WarmUp(LayerBench& bench, int64_t most_tokens) {
 }
 
 // Measures every length in turn and calls `note` after each.
-absl::Status MeasureMechanism(LayerBench& bench, const CalibrationOptions& options,
-                              MechanismCalibration& m, const std::function<void()>& note) {
+absl::Status MeasureMechanism(LayerBench& bench, const RateOptions& options, MechanismRates& m,
+                              const std::function<void()>& note) {
   const int64_t longest = bench.mechanism().max_tokens().value_or(2 * kMaxTokens);
   const auto fits = [&](int64_t n) { return n + options.n_decode_runs + 1 <= longest; };
   if (fits(options.lengths[0])) {
@@ -265,7 +265,7 @@ absl::Status MeasureMechanism(LayerBench& bench, const CalibrationOptions& optio
   double seconds = 0;
   for (const int64_t n : options.lengths) {
     if (!fits(n)) break;
-    CalibrationPoint& point = m.points.emplace_back();
+    RatePoint& point = m.points.emplace_back();
     point.n_tokens = n;
     LK_ASSIGN_OR_RETURN(const double more, bench.Prefill(n));
     seconds += more;
@@ -280,7 +280,7 @@ absl::Status MeasureMechanism(LayerBench& bench, const CalibrationOptions& optio
   return absl::OkStatus();
 }
 
-void Multiply(CalibrationPoint& point, int64_t n_layers) {
+void Multiply(RatePoint& point, int64_t n_layers) {
   const auto n = static_cast<double>(n_layers);
   for (double* value :
        {&point.prefill_seconds, &point.decode_seconds, &point.prefill_work, &point.decode_work}) {
@@ -291,14 +291,13 @@ void Multiply(CalibrationPoint& point, int64_t n_layers) {
 
 }  // namespace
 
-absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
-                                      const CalibrationOptions& options,
-                                      const std::function<void(int64_t, int64_t)>& progress) {
+absl::StatusOr<MeasuredRates> MeasureRates(const Checkpoint& checkpoint, const RateOptions& options,
+                                           const std::function<void(int64_t, int64_t)>& progress) {
   LK_RETURN_IF_ERROR(CheckLengths(options));
   const WeightStorage storage = ResolveStorage(options.engine, checkpoint);
   const StorageType type = storage.type;
   ThreadPool pool(ResolveThreads(options.engine.n_threads));
-  Calibration out;
+  MeasuredRates out;
   const std::unique_ptr<Place> place = Place::Make(options.engine.device);
   LK_RETURN_IF_ERROR(place->CheckWeights(type));
   const int64_t n = checkpoint.config.hidden_dim;
@@ -323,14 +322,14 @@ absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
     const absl::Status opened = bench.Open(attention, options.lengths.back());
     if (!opened.ok() && options.leaves_out_missing) continue;
     LK_RETURN_IF_ERROR(opened);
-    MechanismCalibration& m = out.mechanisms.emplace_back();
+    MechanismRates& m = out.mechanisms.emplace_back();
     m.options = bench.options();
     LK_RETURN_IF_ERROR(MeasureMechanism(bench, options, m, [&] {
       if (progress) {
         progress(static_cast<int64_t>(i * options.lengths.size() + m.points.size()), n_steps);
       }
     }));
-    for (CalibrationPoint& point : m.points) Multiply(point, checkpoint.config.n_layers);
+    for (RatePoint& point : m.points) Multiply(point, checkpoint.config.n_layers);
     if (!m.points.empty()) out.profile.rates[AttentionLabel(m.options)] = RatesFrom(m);
   }
   return out;

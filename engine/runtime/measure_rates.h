@@ -13,7 +13,7 @@
 
 namespace lowkey {
 
-struct CalibrationOptions {
+struct RateOptions {
   EngineOptions engine;          // threads and dtype
   std::vector<int64_t> lengths;  // ascending, each 64..2^20
   std::vector<AttentionOptions> mechanisms;
@@ -22,7 +22,7 @@ struct CalibrationOptions {
 };
 
 // The time that attention took at one length, for all layers; projections left out.
-struct CalibrationPoint {
+struct RatePoint {
   int64_t n_tokens = 0;
   double prefill_seconds = 0;  // a prompt of n_tokens
   double decode_seconds = 0;   // one token that sees n_tokens
@@ -31,13 +31,13 @@ struct CalibrationPoint {
   double prefill_work = 0, decode_work = 0;
 };
 
-struct MechanismCalibration {
+struct MechanismRates {
   AttentionOptions options;
-  std::vector<CalibrationPoint> points;  // by length, as far as the mechanism goes
+  std::vector<RatePoint> points;  // by length, as far as the mechanism goes
 };
 
-struct Calibration {
-  std::vector<MechanismCalibration> mechanisms;
+struct MeasuredRates {
+  std::vector<MechanismRates> mechanisms;
   SelectionProfile profile;  // the rates: work over time, at every length
 };
 
@@ -45,9 +45,8 @@ struct Calibration {
 // whose time is multiplied by their number. Reads no weights but a bundle's. `progress` is called
 // with (steps done, steps in all). INVALID_ARGUMENT for lengths or dtype;
 // RESOURCE_EXHAUSTED when memory cannot be had.
-absl::StatusOr<Calibration> Calibrate(const Checkpoint& checkpoint,
-                                      const CalibrationOptions& options,
-                                      const std::function<void(int64_t, int64_t)>& progress);
+absl::StatusOr<MeasuredRates> MeasureRates(const Checkpoint& checkpoint, const RateOptions& options,
+                                           const std::function<void(int64_t, int64_t)>& progress);
 
 }  // namespace lowkey
 

@@ -51,7 +51,7 @@ uint64_t HashOf(const std::string& text) {
 
 absl::StatusOr<SelectionProfile> Measure(const Checkpoint& checkpoint,
                                          const EngineOptions& engine) {
-  CalibrationOptions options;
+  RateOptions options;
   options.engine = engine;
   options.mechanisms = OptionsOf(checkpoint);
   options.n_decode_runs = 51;  // requests may run beside the measurement
@@ -59,9 +59,9 @@ absl::StatusOr<SelectionProfile> Measure(const Checkpoint& checkpoint,
     if (n <= checkpoint.config.context_tokens) options.lengths.push_back(n);
   }
   if (options.lengths.empty()) options.lengths = {64};
-  auto calibration = Calibrate(checkpoint, options, nullptr);
-  if (!calibration.ok()) return calibration.status();
-  return std::move(calibration->profile);
+  auto rates = MeasureRates(checkpoint, options, nullptr);
+  if (!rates.ok()) return rates.status();
+  return std::move(rates->profile);
 }
 
 // Replaces the file as a whole, so that another server never reads a part.

@@ -116,11 +116,11 @@ TEST(Profile, RefusesWhatIsNone) {
   }
 }
 
-MechanismCalibration Line(Mechanism id, const std::vector<double>& decode_seconds) {
-  MechanismCalibration m;
+MechanismRates Line(Mechanism id, const std::vector<double>& decode_seconds) {
+  MechanismRates m;
   m.options.mechanism = id;
   for (size_t i = 0; i < decode_seconds.size(); ++i) {
-    CalibrationPoint& p = m.points.emplace_back();
+    RatePoint& p = m.points.emplace_back();
     p.n_tokens = static_cast<int64_t>(1000 * (i + 1));
     p.prefill_seconds = p.decode_seconds = decode_seconds[i];
     p.cache_bytes = static_cast<int64_t>(decode_seconds[i] * 1e6);
@@ -155,24 +155,24 @@ TEST(MeasuredCrossover, HoldsForEveryLongerLength) {
   EXPECT_EQ(at({0.5, 1, 1, 5}), std::nullopt) << "more at the longest";
 }
 
-Calibration TwoMechanisms(const std::vector<double>& seconds) {
-  Calibration calibration;
-  calibration.mechanisms = {Line(Mechanism::kStandard, {1, 2, 3, 4}),
-                            Line(Mechanism::kEfficient, seconds)};
-  return calibration;
+MeasuredRates TwoMechanisms(const std::vector<double>& seconds) {
+  MeasuredRates rates;
+  rates.mechanisms = {Line(Mechanism::kStandard, {1, 2, 3, 4}),
+                      Line(Mechanism::kEfficient, seconds)};
+  return rates;
 }
 
 TEST(Report, NamesNoCrossoverThatItsTableContradicts) {
-  const std::string text = CalibrationText(TwoMechanisms({0.5, 3, 2.0001, 2}));
+  const std::string text = RatesText(TwoMechanisms({0.5, 3, 2.0001, 2}));
   EXPECT_THAT(text, HasSubstr("2500"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("  1000  1000  1000")));
-  EXPECT_THAT(CalibrationText(TwoMechanisms({0.5, 1, 1, 5})), HasSubstr("-       -      -"));
-  EXPECT_THAT(CalibrationText(TwoMechanisms({0.00012, 0.00012, 1, 1})), HasSubstr("0.00012"))
+  EXPECT_THAT(RatesText(TwoMechanisms({0.5, 1, 1, 5})), HasSubstr("-       -      -"));
+  EXPECT_THAT(RatesText(TwoMechanisms({0.00012, 0.00012, 1, 1})), HasSubstr("0.00012"))
       << "enough digits to compare";
 }
 
 TEST(Report, ChartsMarkTheCrossoversOfTheTables) {
-  const auto report = CalibrationReport(TwoMechanisms({2.5, 2.5, 2.5, 2.5}), "a model", "avx2");
+  const auto report = RatesReport(TwoMechanisms({2.5, 2.5, 2.5, 2.5}), "a model", "avx2");
   EXPECT_THAT(report["machine"].get<std::string>(), HasSubstr(", avx2"));
   ASSERT_EQ(report["charts"].size(), 3u);
   for (const auto& chart : report["charts"]) {
@@ -185,21 +185,21 @@ TEST(Report, ChartsMarkTheCrossoversOfTheTables) {
 }
 
 TEST(Report, IsAProfileToo) {
-  Calibration calibration = TwoMechanisms({1, 1, 1, 1});
-  calibration.profile.rates["efficient"] = {{512, 2.5e10, 1e9}};
-  const auto read = ParseProfile(ReportJson(CalibrationReport(calibration, "a", "b")), "r.json");
+  MeasuredRates rates = TwoMechanisms({1, 1, 1, 1});
+  rates.profile.rates["efficient"] = {{512, 2.5e10, 1e9}};
+  const auto read = ParseProfile(ReportJson(RatesReport(rates, "a", "b")), "r.json");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->rates.at("efficient")[0].decode, 1e9);
 }
 
-class CalibrateTest : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(OnADevice, CalibrateTest, testing::Bool());
+class MeasureRatesTest : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(OnADevice, MeasureRatesTest, testing::Bool());
 
-TEST_P(CalibrateTest, MeasuresEveryMechanismThatTheModelHas) {
+TEST_P(MeasureRatesTest, MeasuresEveryMechanismThatTheModelHas) {
   const TinyModel model;
   RandomBundleOptions bundle{TinyConfig(), {{.mechanism = Mechanism::kEfficient}}, 1};
   ASSERT_TRUE(WriteRandomBundle(model.path(), bundle).ok());
-  CalibrationOptions options;
+  RateOptions options;
   options.lengths = {64, 600};
   options.n_decode_runs = 3;
   if (GetParam()) options.engine.device = std::make_shared<EmulatedDevice>();
@@ -207,22 +207,21 @@ TEST_P(CalibrateTest, MeasuresEveryMechanismThatTheModelHas) {
        {Mechanism::kStandard, Mechanism::kAtp, Mechanism::kEfficient, Mechanism::kLasso}) {
     options.mechanisms.emplace_back().mechanism = id;
   }
-  const auto calibration = Calibrate(*OpenCheckpoint(model.path()).value(), options, nullptr);
-  ASSERT_TRUE(calibration.ok()) << calibration.status();
-  ASSERT_EQ(calibration->mechanisms.size(), 3u);  // no weights for lasso
-  for (const MechanismCalibration& m : calibration->mechanisms) {
+  const auto measured = MeasureRates(*OpenCheckpoint(model.path()).value(), options, nullptr);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  ASSERT_EQ(measured->mechanisms.size(), 3u);  // no weights for lasso
+  for (const MechanismRates& m : measured->mechanisms) {
     ASSERT_EQ(m.points.size(), 2u);
     EXPECT_GT(m.points[1].prefill_seconds, 0);
     EXPECT_GT(m.points[1].decode_seconds, 0);
     EXPECT_GT(m.points[1].cache_bytes, m.points[0].cache_bytes);
-    const std::vector<AttentionRate>& rates =
-        calibration->profile.rates.at(AttentionLabel(m.options));
+    const std::vector<AttentionRate>& rates = measured->profile.rates.at(AttentionLabel(m.options));
     ASSERT_EQ(rates.size(), 2u);
     EXPECT_EQ(rates[1].n_tokens, 600);
     EXPECT_GT(rates[1].decode, 0);
   }
   options.lengths = {128, 64};
-  EXPECT_EQ(Calibrate(*OpenCheckpoint(model.path()).value(), options, nullptr).status().code(),
+  EXPECT_EQ(MeasureRates(*OpenCheckpoint(model.path()).value(), options, nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
