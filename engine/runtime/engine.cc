@@ -137,9 +137,9 @@ absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time dead
       std::max(forecast.wait - max_wait_, kShortestRetry));
 }
 
-// Forecasts a new request, once steps were measured, and refuses it where even a prompt of which the
-// cache holds the most that it can would wait too long or end too late. The engine's thread knows
-// what the cache holds (NoteCachedRows).
+// Forecasts a new request, once steps were measured, and refuses it where even a prompt of which
+// the cache holds the most that it can would wait too long or end too late. The engine's thread
+// knows what the cache holds (NoteCachedRows).
 absl::Status EngineImpl::Foresee(RequestState& state, const SchedulerRequest& scheduled) {
   const std::optional<StepCost> cost = step_cost_.cost();
   if (!cost.has_value()) return absl::OkStatus();

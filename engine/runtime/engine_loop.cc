@@ -58,8 +58,8 @@ void EngineImpl::FinishAll(const absl::Status& status) {
   while (!live_.empty()) Finish(live_.begin()->first, FinishReason::kCancelled, status);
 }
 
-// Tells the scheduler how much of a waiting request's prompt the cache holds. When that is final, the
-// request's forecast follows, and a request that would end too late has no time left to start.
+// Tells the scheduler how much of a waiting request's prompt the cache holds. When that is final,
+// the request's forecast follows, and a request that would end too late has no time left to start.
 void EngineImpl::NoteCachedRows(RequestState& state, bool is_final) {
   if (!keeps_prefixes_) return;
   int64_t n_cached = 0;  // without memory to look prefixes up, forecasts count all rows
