@@ -322,6 +322,11 @@ class TestForcedCalls(unittest.TestCase):
         self.assertEqual(output.returncode, 0, output.stderr)
         self.assertRegex(output.stdout, r"^get_weather\(\{'city': ")
 
+    def test_tools_that_the_template_does_not_take_are_refused(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.ask("auto")
+        self.assertEqual(caught.exception.param, "tools")
+
     def test_schemas_are_refused_by_the_tool(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}
         with self.assertRaises(openai.BadRequestError) as caught:

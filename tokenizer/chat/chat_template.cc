@@ -1,5 +1,6 @@
 #include "tokenizer/chat/chat_template.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -7,6 +8,7 @@
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/chat/jinja/interpreter.h"
+#include "tokenizer/chat/jinja/lexer.h"
 #include "tokenizer/chat/jinja/syntax.h"
 #include "tokenizer/chat/values/format.h"
 
@@ -115,11 +117,20 @@ class VariableBuilder {
   Arena& arena_;
 };
 
+// Whether an expression or a target of a parsed template has this name; comments and text do not
+// count.
+bool HasName(std::string_view source, std::string_view name) {
+  const absl::StatusOr<std::vector<jinja::Token>> tokens = jinja::Tokenize(source);
+  return tokens.ok() && std::any_of(tokens->begin(), tokens->end(),
+                                    [name](const auto& token) { return token.IsName(name); });
+}
+
 }  // namespace
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source) {
   LK_ASSIGN_OR_RETURN(jinja::Body body, Prefixed("chat template", jinja::ParseTemplate(source)));
-  return ChatTemplate(std::make_shared<const jinja::Body>(std::move(body)), source);
+  return ChatTemplate(std::make_shared<const jinja::Body>(std::move(body)), source,
+                      HasName(source, "tools"));
 }
 
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const Conversation& conversation,

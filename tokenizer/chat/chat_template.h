@@ -69,13 +69,19 @@ class ChatTemplate {
 
   // The text that was parsed.
   const std::string& source() const { return *source_; }
+  // Whether the template has the name `tools`: one without it writes the same prompt with tools as
+  // without them.
+  bool names_tools() const { return names_tools_; }
 
  private:
-  ChatTemplate(std::shared_ptr<const jinja::Body> body, std::string_view source)
-      : body_(std::move(body)), source_(std::make_shared<const std::string>(source)) {}
+  ChatTemplate(std::shared_ptr<const jinja::Body> body, std::string_view source, bool names_tools)
+      : body_(std::move(body)),
+        source_(std::make_shared<const std::string>(source)),
+        names_tools_(names_tools) {}
 
   std::shared_ptr<const jinja::Body> body_;
   std::shared_ptr<const std::string> source_;
+  bool names_tools_;
 };
 
 }  // namespace lowkey

@@ -66,6 +66,16 @@ TEST(ChatTemplateTest, VariablesCannotReplaceMessages) {
   EXPECT_EQ(chat->text, "1NoneTrue");
 }
 
+TEST(ChatTemplateTest, TellsWhetherItNamesTools) {
+  for (const char* source : {"{{ tools }}", "{% if tools %}x{% endif %}", "{{ x if tools else y }}",
+                             "{% for t in tools | list %}{{ t }}{% endfor %}"}) {
+    EXPECT_TRUE(ChatTemplate::Parse(source)->names_tools()) << source;
+  }
+  for (const char* source : {"", "tools", "{# tools #}", "{{ 'tools' }}", "{{ tools_in_user }}"}) {
+    EXPECT_FALSE(ChatTemplate::Parse(source)->names_tools()) << source;
+  }
+}
+
 TEST(ChatTemplateTest, ErrorsNameTheirField) {
   Conversation conversation = Hello();
   conversation.variables_json = "[]";

@@ -164,7 +164,7 @@ TEST_F(ChatTest, OnlyFieldsThatASwitchLetsThroughNameIt) {
 
 TEST_F(ChatTest, CallsOfToolsAreTakenOut) {
   // The format is the one that the template speaks of.
-  ServeTemplate("<tool_call>{{ messages[0].content }}");
+  ServeTemplate("<tool_call>{{ messages[0].content }}{{ tools | tojson }}");
   const json tool = {{"type", "function"}, {"function", {{"name", "f"}}}};
   const std::string text =
       "Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n</tool_call>";

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kPath[] = "/v1/chat/completions";
-constexpr char kHermes[] = "<tool_call>{{ messages[0].content }}";
+constexpr char kHermes[] = "<tool_call>{{ messages[0].content }}{{ tools | tojson }}";
 constexpr char kCall[] = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
 constexpr char kOther[] = "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
 
@@ -129,6 +129,21 @@ TEST_F(ForcedCallsTest, TheTemplateSeesOnlyAllowedTools) {
   EXPECT_THAT(prompt(Allowed("auto", {"g", "f"})), HasSubstr("(f)(g)"));
 }
 
+TEST_F(ForcedCallsTest, ToolsThatTheTemplateDoesNotTakeAreRefusedUnlessCallsAreForced) {
+  ServeTemplate("<tool_call>{{ messages[0].content }}{# tools #}");
+  for (const json& choice : {json(), json("auto"), Allowed("auto", {"g"})}) {
+    const ApiAnswer answer = Send("POST", kPath, Body({{"tool_choice", choice}}).dump());
+    EXPECT_EQ(answer.code, 400) << choice << answer.body;
+    EXPECT_EQ(answer.Error()["type"], "invalid_request_error") << answer.body;
+    EXPECT_EQ(answer.Error()["param"], "tools") << answer.body;
+    EXPECT_THAT(answer.body, HasSubstr("the model's chat template does not take tools"));
+  }
+  for (const json& choice : {json("none"), json("required"), Named("f")}) {
+    EXPECT_EQ(Generate(kPath, Body({{"tool_choice", choice}}), kCall).code, 200) << choice;
+  }
+  EXPECT_EQ(Generate(kPath, Body({{"tools", json::array()}}), "x").code, 200);
+}
+
 TEST_F(ForcedCallsTest, AFreeAnswerHasOneCallWhereOnlyOneIsWanted) {
   ServeTemplate(kHermes);
   const std::string text = std::string("Two: ") + kCall + "\n" + kOther + " Done.";
@@ -202,6 +217,28 @@ TEST_F(ForcedCallsTest, CallsAreStreamed) {
   EXPECT_EQ(end, "tool_calls");
 }
 
+TEST_F(ForcedCallsTest, ChunksWithoutNewsAreNotSent) {
+  ServeTemplate(kHermes);
+  json body = Body({{"tool_choice", "required"}, {"stream", true}, {"logprobs", true}});
+  const size_t n_tokens = BytePieces(kCall).size();
+  size_t n_logprobs = 0;
+  for (const std::string& event : Generate(kPath, body, kCall).Events()) {
+    const json chunk = json::parse(event, nullptr, false);
+    if (chunk.is_object()) n_logprobs += chunk["choices"][0]["logprobs"]["content"].size();
+  }
+  EXPECT_EQ(n_logprobs, n_tokens);
+  body.erase("logprobs");
+  size_t n_empty = 0;
+  for (const std::string& event : Generate(kPath, body, kCall).Events()) {
+    const json chunk = json::parse(event, nullptr, false);
+    if (!chunk.is_object() || chunk["choices"][0]["finish_reason"].is_string()) continue;
+    const json& delta = chunk["choices"][0]["delta"];
+    if (delta.contains("tool_calls") || delta.contains("role")) continue;
+    n_empty += delta.value("content", "").empty();
+  }
+  EXPECT_EQ(n_empty, 0u);
+}
+
 TEST_F(ForcedCallsTest, TheServersFormatWins) {
   ServeTemplate(kHermes, {.tool_format = ToolFormat::kLlama3});
   const std::string llama = "{\"name\": \"f\", \"parameters\": {\"a\": 1}}";
@@ -215,7 +252,7 @@ TEST_F(ForcedCallsTest, TheServersFormatWins) {
 }
 
 TEST_F(ForcedCallsTest, AnAnswerMayBeginInReasoning) {
-  ServeTemplate("{{ messages[0].content }}<tool_call><think>\n");
+  ServeTemplate("{{ messages[0].content }}{{ tools | tojson }}<tool_call><think>\n");
   const json required = Body({{"tool_choice", "required"}});
   const std::string thought = "Which one? </think>\n\n";
   EXPECT_TRUE(LetsThrough(required, thought + kCall));

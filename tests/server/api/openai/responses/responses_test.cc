@@ -232,7 +232,7 @@ TEST_F(ResponsesTest, ToolsReachTheTemplateAsThoseOfChatsDo) {
 }
 
 TEST_F(ResponsesTest, CallsOfToolsAreItems) {
-  ServeTemplate("<tool_call>{{ messages[0].content }}");
+  ServeTemplate("<tool_call>{{ messages[0].content }}{{ tools | tojson }}");
   const json more = {{"tools", {{{"type", "function"}, {"name", "f"}}}}};
   const std::string text =
       "<think>\nhm\n</think>\n\nLet me see.\n"
