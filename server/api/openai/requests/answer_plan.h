@@ -21,14 +21,9 @@ struct ChatParsing {
   bool is_named_call = false;  // the request names the tool that the answer calls
 };
 
-<<<<<<< HEAD
 // Finds how the answer's text is read, and has the request, whose input is the conversation, ask
 // for such a text. INVALID_ARGUMENT if calls are asked for beside another form of the answer;
-=======
-// Finds how the answer's text is read, and has the request, whose input is the conversation, ask for
-// such a text. INVALID_ARGUMENT if calls are asked for beside another form of the answer;
 // UNIMPLEMENTED for tools that the model may call as it likes but its template does not show it;
->>>>>>> wt1
 // errors of TextService::Render.
 absl::StatusOr<ChatParsing> PlanAnswer(const TextService& service, const OpenAiOptions& options,
                                        const RpcContext& context, const RequestedTools& tools,
