@@ -1,5 +1,7 @@
 #include "server/config/flags.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -34,6 +36,11 @@ FlagSources FlagSources::Process() {
     return std::string(value);
   };
   sources.read_file = [](const std::string& path) { return ReadTextFile(path, kMaxConfigBytes); };
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals + 1 < text.size()) sources.variables.emplace_back(text.substr(0, equals));
+  }
   return sources;
 }
 

@@ -50,6 +50,7 @@ struct CommandSpec {
 struct FlagSources {
   std::function<std::optional<std::string>(const std::string&)> environment;
   std::function<absl::StatusOr<std::string>(const std::string&)> read_file;
+  std::vector<std::string> variables = {};  // names of all that `environment` has
 
   // Returns this process's environment and files; a config file is at most 1 MiB.
   static FlagSources Process();

@@ -13,6 +13,8 @@
 namespace lowkey {
 namespace {
 
+using ::testing::StartsWith;
+
 TEST(CommandsTest, EveryCommandHasHelpExamplesAndDistinctFlags) {
   for (const Command& command : AllCommands()) {
     EXPECT_FALSE(command.spec.examples.empty()) << command.spec.name;
@@ -60,6 +62,22 @@ TEST(CommandsTest, EmptyPathIsAUsageError) {
   const FlagSources sources{[](const std::string&) { return std::nullopt; }, {}};
   EXPECT_EQ(RunCommandLine(AllCommands(), {"serve", "--model", ""}, sources), 2);
   EXPECT_EQ(RunCommandLine(AllCommands(), {"inspect", "--model="}, sources), 2);
+}
+
+TEST(CommandsTest, MisspeltVariablesAreWarnedOf) {
+  FlagSources sources;
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  sources.variables = {"LOWKEY_CACHE_BYTE", "LOWKEY_MODEL"};
+  const auto warnings = [&](const std::vector<std::string>& arguments) {
+    ::testing::internal::CaptureStderr();
+    RunCommandLine(AllCommands(), arguments, sources);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warnings({"serve", "--port", "abc"}),
+              StartsWith("lowkey serve: warning: LOWKEY_CACHE_BYTE: ignored, as no flag is called "
+                         "so; did you mean LOWKEY_CACHE_BYTES?\nlowkey serve: --port"));
+  EXPECT_EQ(warnings({"serve", "--help"}), "");
+  EXPECT_EQ(warnings({"man"}), "");
 }
 
 TEST(CommandsTest, UnknownCommandAndFlagAreUsageErrors) {
