@@ -158,7 +158,11 @@ absl::Status ReadPrefixFiles(const FlagValues& flags, EngineOptions& options) {
   options.prefix_files.max_bytes = max_bytes.value_or(0);
   if (options.prefix_files.max_bytes <= 0) return flags.Error("prefix-dir-bytes", "more than 0");
   options.prefix_files.folder = flags.Text("prefix-dir");
-  if (options.prefix_files.folder.empty()) return absl::OkStatus();
+  if (options.prefix_files.folder.empty()) {
+    return flags.IsGiven("prefix-dir-bytes")
+               ? flags.Error("prefix-dir-bytes", "none without --prefix-dir")
+               : absl::OkStatus();
+  }
   if (options.device != nullptr) {
     return flags.Error("prefix-dir", "none with --device: files are for the CPU's cache alone");
   }

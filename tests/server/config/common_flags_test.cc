@@ -117,6 +117,10 @@ TEST(CommonFlagsTest, BadEngineOptionsAreNamed) {
   EXPECT_FALSE(ReadServingOptions(Parse({"--max-batch-tokens", "-1"})).ok());
   EXPECT_EQ(ReadServingOptions(Parse({"--max-batch-tokens", "0"}))->max_batch_tokens, 512);
   EXPECT_FALSE(ReadServingOptions(Parse({"--step-ms", "0"})).ok());
+  EXPECT_EQ(
+      ReadServingOptions(Parse({"--prefix-dir-bytes", "2G"})).status(),
+      absl::InvalidArgumentError("--prefix-dir-bytes: \"2G\", expected none without --prefix-dir"));
+  EXPECT_TRUE(ReadServingOptions(Parse({"--prefix-dir-bytes", "2G", "--prefix-dir", "d"})).ok());
 }
 
 TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {
