@@ -77,7 +77,9 @@ constexpr Flag kSelectionFlags[] = {
      "once in the background, and kept in ~/.cache/lowkey]"},
 };
 constexpr Flag kDefaultFlags[] = {
-    {"max-new-tokens", "N", "128", "tokens to generate"},
+    {"max-new-tokens", "N", "128",
+     "tokens to generate; unless it is given, chats and responses of OpenAI's API take what the "
+     "context leaves, and completions take 16 in any case"},
 };
 
 absl::StatusOr<ServeOptions::Metrics> ReadMetricsAddress(const FlagValues& flags) {
@@ -220,21 +222,24 @@ absl::StatusOr<ServeOptions> ReadServeOptions(const FlagValues& flags, LineLog& 
 }
 
 std::vector<FlagGroup> ServeFlags() {
-  return {{"Network", kNetworkFlags},
-          {"Traces", kTraceFlags},
-          {"Credentials (read again when the files change)", CredentialFlags()},
-          {"HTTP APIs", kHttpFlags},
-          {"Model", ModelFlags()},
-          {"Conversations", kChatFlags},
-          {"Engine", EngineFlags()},
-          {"Capacity", ServingFlags()},
-          {"Calibration of the model", CalibrationFlags()},
-          {"Defaults for requests that leave attention unset", AttentionFlags()},
-          {"Choosing a mechanism (--attention auto)", kSelectionFlags},
-          {"Defaults for requests that leave sampling unset", SamplingFlags()},
-          {"Defaults for requests that leave their length unset", kDefaultFlags},
-          {"Default for requests that leave drafts unset", DraftFlags()},
-          {"General", GeneralFlags()}};
+  return {
+      {"Network", kNetworkFlags},
+      {"Traces", kTraceFlags},
+      {"Credentials (read again when the files change)", CredentialFlags()},
+      {"HTTP APIs", kHttpFlags},
+      {"Model", ModelFlags()},
+      {"Conversations", kChatFlags},
+      {"Engine", EngineFlags()},
+      {"Capacity", ServingFlags()},
+      {"Calibration of the model", CalibrationFlags()},
+      {"Defaults for requests that leave attention unset", AttentionFlags()},
+      {"Choosing a mechanism (--attention auto)", kSelectionFlags},
+      {"Defaults for requests that leave sampling unset (temperature in OpenAI's API: 1, unless "
+       "--temperature is given)",
+       SamplingFlags()},
+      {"Defaults for requests that leave their length unset", kDefaultFlags},
+      {"Default for requests that leave drafts unset", DraftFlags()},
+      {"General", GeneralFlags()}};
 }
 
 }  // namespace lowkey

@@ -59,10 +59,12 @@ Command LogitsCommand() {
   command.spec.description =
       "Computes the logits after every token of a list and writes them as safetensors. Needs no "
       "tokenizer and no server: a way to compare the engine with any other implementation.";
-  command.spec.groups = {
-      {"Files", kLogitsFlags},         {"Model", ModelFlags()},
-      {"Engine", EngineFlags()},       {"Calibration of the model", CalibrationFlags()},
-      {"Attention", AttentionFlags()}, {"General", GeneralFlags()}};
+  command.spec.groups = {{"Files", kLogitsFlags},
+                         {"Model", ModelFlags()},
+                         {"Engine", EngineFlags()},
+                         {"Calibration of the model", CalibrationFlags()},
+                         {"Attention", NamedAttentionFlags()},
+                         {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey tokenize \"Once upon a time\" > ids.txt",
       "lowkey logits --tokens-file ids.txt --output logits.safetensors --dtype float32",

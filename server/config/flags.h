@@ -38,7 +38,7 @@ struct FlagGroup {
 };
 
 struct CommandSpec {
-  std::string_view name;         // "generate"
+  std::string_view name;         // "generate"; empty: words within a flag's value
   std::string_view summary;      // one line, for the list of commands
   std::string_view positional;   // "[TEXT]"; empty: the command takes none
   std::string_view description;  // a paragraph

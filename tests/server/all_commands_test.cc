@@ -7,12 +7,14 @@
 #include <set>
 #include <stdexcept>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "server/config/help.h"
 
 namespace lowkey {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 TEST(CommandsTest, EveryCommandHasHelpExamplesAndDistinctFlags) {
@@ -46,6 +48,21 @@ TEST(CommandsTest, HelpFitsTheTerminal) {
       ExpectFits(HelpText(command.spec, columns), columns);
     }
   }
+}
+
+TEST(CommandsTest, CommandsThatComputeANamedMechanismRefuseTheRulesOfAuto) {
+  const FlagSources sources{[](const std::string&) { return std::nullopt; }, {}};
+  const auto errors = [&](const std::vector<std::string>& arguments) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(RunCommandLine(AllCommands(), arguments, sources), 2);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  for (const char* command : {"eval", "logits", "attend"}) {
+    for (const char* flag : {"--objective", "--allow", "--approximate", "--max-perplexity-ratio"}) {
+      EXPECT_THAT(errors({command, flag, "1"}), HasSubstr(absl::StrCat("unknown flag ", flag)));
+    }
+  }
+  EXPECT_THAT(errors({"attend", "--prefix-storage", "exact"}), HasSubstr("unknown flag"));
 }
 
 TEST(CommandsTest, ExceptionsAreErrorsOfTheCommand) {
