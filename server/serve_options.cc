@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/auth/credential_flags.h"
 #include "server/config/calibration_flags.h"
@@ -155,6 +156,11 @@ absl::StatusOr<std::optional<ToolFormat>> ReadToolFormat(const FlagValues& flags
   return flags.Error("tool-format", ListNames(kEnumNames<ToolFormat>, EnumNames::kLast, "auto"));
 }
 
+absl::StatusOr<SelectionProfile> ReadProfile(const std::string& path) {
+  LK_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxProfileBytes));
+  return ParseProfile(text, path);
+}
+
 // Returns a number that another build of the program has not.
 int64_t ProgramTime() {
   std::error_code error;
@@ -205,16 +211,16 @@ absl::StatusOr<ServeOptions> ReadServeOptions(const FlagValues& flags, LineLog& 
   options.defaults.selection = resolved.selection;
   options.measures_profile = !flags.IsGiven("profile");
   if (flags.IsGiven("profile") && flags.Text("profile") != "none") {
-    LK_ASSIGN_OR_RETURN(const std::string text,
-                        ReadTextFile(flags.Text("profile"), kMaxProfileBytes));
-    LK_ASSIGN_OR_RETURN(options.engine.profile, ParseProfile(text, flags.Text("profile")));
+    LK_ASSIGN_OR_RETURN(options.engine.profile,
+                        Prefixed("--profile", ReadProfile(flags.Text("profile"))));
   }
   LK_RETURN_IF_ERROR(
       flags.ReadInt("max-new-tokens", {1, 1 << 24}, options.defaults.max_new_tokens));
   LK_ASSIGN_OR_RETURN(options.defaults.draft, ReadDraft(flags, options.engine));
   LK_ASSIGN_OR_RETURN(options.network.openai.tool_format, ReadToolFormat(flags));
   if (flags.IsGiven("chat-template")) {
-    LK_ASSIGN_OR_RETURN(options.chat_templates, ReadChatTemplate(flags.Text("chat-template")));
+    LK_ASSIGN_OR_RETURN(options.chat_templates,
+                        Prefixed("--chat-template", ReadChatTemplate(flags.Text("chat-template"))));
   }
   // A port that is taken is reported before the long load, not after it.
   LK_RETURN_IF_ERROR(CheckCanListen(options.network.host, options.network.port));
